@@ -1,0 +1,76 @@
+//! One committed change, as followers see it.
+
+use std::sync::Arc;
+
+use crate::{
+    ids::{Epoch, NodeId, UnitId},
+    node::{NodeReport, NodeSpec},
+    resources::Resources,
+    rows::{RowChange, UnitRows},
+    unit::UnitSpec,
+};
+
+/// A record or some rows changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// An administrator's record of a node.
+    NodeSpec(NodeSpec),
+    /// An agent's record of a node.
+    NodeReport(NodeReport),
+    /// Allocatable in force.
+    NodeGrant(NodeId, Resources),
+    /// A unit, whole.
+    UnitSpec(Arc<UnitSpec>),
+    /// A lease was granted, released or expired.
+    Lease(Lease),
+    /// Nodes were split anew.
+    Partition(Partition),
+    /// A node's records are gone.
+    NodeDeleted(NodeId),
+    /// A unit's records and rows are gone.
+    UnitDeleted(UnitId),
+    /// Rows of a unit changed.
+    Rows(UnitId, RowChange),
+    /// Rows of a unit, whole (from a list only).
+    RowsLoaded(UnitId, UnitRows),
+}
+
+/// A lease as granted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lease {
+    /// `dispatcher`, `binder`, `scheduler/<name>`.
+    pub name: String,
+    /// Empty: nobody.
+    pub holder: String,
+    /// Where the holder serves.
+    pub address: String,
+    /// Rises with each grant.
+    pub epoch: Epoch,
+    /// Time to live.
+    pub ttl_ms: u32,
+}
+
+/// How nodes are split over schedulers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Partition {
+    /// Meaning of the split.
+    pub mode: PartitionMode,
+    /// Rises with each change.
+    pub generation: u64,
+    /// Scheduler names by slot.
+    pub schedulers: Vec<String>,
+    /// Slot per node; a node not listed is in slot `node_id % schedulers`.
+    pub slots: Vec<(NodeId, u32)>,
+}
+
+/// Meaning of the split.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PartitionMode {
+    /// Every scheduler sees all nodes alike.
+    #[default]
+    Global,
+    /// Own nodes first, then the others.
+    Preferred,
+    /// Own nodes only.
+    Strict,
+}

@@ -1,0 +1,88 @@
+//! What a node is and how it may be used.
+
+use std::collections::BTreeMap;
+
+use crate::{ids::NodeId, resources::Resources};
+
+/// Written by administrators.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeSpec {
+    /// Given at registration.
+    pub id: NodeId,
+    /// Unique name.
+    pub name: String,
+    /// Of this installation.
+    pub uid: String,
+    /// Win over the report's attributes.
+    pub labels: BTreeMap<String, String>,
+    /// No new placements.
+    pub cordoned: bool,
+    /// Refuse units that do not tolerate them.
+    pub taints: Vec<Taint>,
+}
+
+/// Written by the agent's session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeReport {
+    /// The node.
+    pub id: NodeId,
+    /// What it has for running units.
+    pub capacity: Resources,
+    /// By index.
+    pub devices: Vec<Device>,
+    /// False while the session's lease is lost.
+    pub ready: bool,
+    /// Found by the agent.
+    pub attributes: BTreeMap<String, String>,
+}
+
+/// One device of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Device {
+    /// `gpu`.
+    pub kind: String,
+    /// For example `A10`.
+    pub model: String,
+    /// Nearest NUMA zone.
+    pub numa_zone: u32,
+}
+
+/// Refuses units that do not tolerate it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Taint {
+    /// Not empty.
+    pub key: String,
+    /// May be empty.
+    pub value: String,
+    /// How hard it refuses.
+    pub effect: TaintEffect,
+}
+
+/// How hard a taint refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TaintEffect {
+    /// No new placement.
+    NoSchedule,
+    /// Only if nothing better fits.
+    PreferNoSchedule,
+}
+
+/// Accepts taints.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Toleration {
+    /// Empty: every key.
+    pub key: String,
+    /// `None`: every value.
+    pub value: Option<String>,
+    /// `None`: every effect.
+    pub effect: Option<TaintEffect>,
+}
+
+impl Toleration {
+    /// Whether it accepts `taint`.
+    pub fn tolerates(&self, taint: &Taint) -> bool {
+        (self.key.is_empty() || self.key == taint.key)
+            && self.value.as_ref().is_none_or(|value| *value == taint.value)
+            && self.effect.is_none_or(|effect| effect == taint.effect)
+    }
+}

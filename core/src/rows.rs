@@ -1,0 +1,482 @@
+//! Rows: the life of every running unit of one unit, and the only transitions it may take.
+//!
+//! The store's state machine, the followers (dispatcher, scheduler, binder) and the state service apply the
+//! same committed changes through this module, so they cannot disagree on what runs where. A row exists for
+//! each ordinal up to the highest ever bound; an ordinal without a row is pending with incarnation 0.
+//!
+//! ```text
+//! Pending ─bind─▶ Bound ─▶ Starting ─▶ Running ─▶ Succeeded | Failed | Stopped ─requeue─▶ Pending (incarnation + 1)
+//! ```
+//! `evict` marks a live row; it keeps its room until it has ended.
+
+use std::sync::Arc;
+
+use crate::{
+    demand::{Demand, Pool},
+    ids::{NodeId, Revision},
+};
+
+/// Where a running unit is in its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Without a node.
+    #[default]
+    Pending,
+    /// On a node, nothing heard from its agent yet.
+    Bound,
+    /// Being started.
+    Starting,
+    /// Running.
+    Running,
+    /// Ended with exit code 0.
+    Succeeded,
+    /// Ended with another exit code.
+    Failed,
+    /// Ended because it was told to.
+    Stopped,
+}
+
+impl Phase {
+    /// Holds room on a node.
+    pub fn is_live(self) -> bool {
+        matches!(self, Self::Bound | Self::Starting | Self::Running)
+    }
+
+    /// Over, for this incarnation.
+    pub fn is_ended(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Stopped)
+    }
+
+    /// The transition table of agent reports: forward only, an end is final, repeats change nothing.
+    pub fn may_become(self, next: Self) -> bool {
+        self.is_live() && next > self
+    }
+}
+
+/// Why a running unit is made to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum EvictionReason {
+    /// Its unit was cancelled.
+    Cancelled,
+    /// Its unit wants fewer replicas.
+    ScaledIn,
+    /// Something of higher rank needs the room.
+    Preempted,
+    /// Its node was lost.
+    NodeLost,
+    /// Its node is drained.
+    Drained,
+    /// Guaranteed units need the room back.
+    Squeezed,
+    /// Moved by the rescheduler.
+    Rescheduled,
+}
+
+/// One running unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// Current incarnation.
+    pub incarnation: u32,
+    /// Where it is or was; 0 when pending.
+    pub node: NodeId,
+    /// Bit i: device i of the node.
+    pub device_mask: u64,
+    /// Life.
+    pub phase: Phase,
+    /// Set when told to leave.
+    pub eviction: Option<EvictionReason>,
+    /// Index of its task group.
+    pub group: u16,
+    /// Of an ended one.
+    pub exit_code: i32,
+    /// In-place restarts.
+    pub restarts: u32,
+    /// Store revision of its last change.
+    pub revision: Revision,
+    /// Commit time of its binding, Unix milliseconds.
+    pub bound_time_ms: i64,
+}
+
+/// What each running unit of a bound task group takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupDemand {
+    /// Requests.
+    pub demand: Arc<Demand>,
+    /// Pool that pays.
+    pub pool: Pool,
+}
+
+/// All rows of one unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnitRows {
+    /// By task group; `None` for a group never bound.
+    pub groups: Vec<Option<GroupDemand>>,
+    /// By ordinal.
+    pub rows: Vec<Row>,
+}
+
+/// A binding of running units of one task group. Columns of equal length.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bind {
+    /// Index of the task group.
+    pub group: u16,
+    /// Shared by all.
+    pub demand: Arc<Demand>,
+    /// Pool that pays.
+    pub pool: Pool,
+    /// Which.
+    pub ordinals: Vec<u32>,
+    /// Empty: all 0.
+    pub incarnations: Vec<u32>,
+    /// Where.
+    pub nodes: Vec<NodeId>,
+    /// Empty: none.
+    pub device_masks: Vec<u64>,
+}
+
+/// Running units that begin to leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evict {
+    /// Which.
+    pub ordinals: Vec<u32>,
+    /// Empty: all 0.
+    pub incarnations: Vec<u32>,
+    /// Why.
+    pub reason: EvictionReason,
+    /// Who asked.
+    pub by: String,
+}
+
+/// What agents reported. Columns of equal length, or empty for all 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statuses {
+    /// Which.
+    pub ordinals: Vec<u32>,
+    /// Empty: all 0.
+    pub incarnations: Vec<u32>,
+    /// Life.
+    pub phases: Vec<Phase>,
+    /// Empty: all 0.
+    pub exit_codes: Vec<i32>,
+    /// Empty: all 0.
+    pub restarts: Vec<u32>,
+}
+
+/// Ended running units that become pending again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requeue {
+    /// Which.
+    pub ordinals: Vec<u32>,
+    /// Their new incarnations.
+    pub incarnations: Vec<u32>,
+}
+
+/// One change to the rows of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RowChange {
+    /// Places.
+    Bind(Bind),
+    /// Begins to leave.
+    Evict(Evict),
+    /// Reported.
+    Statuses(Statuses),
+    /// Pending again.
+    Requeue(Requeue),
+}
+
+/// A change that the rows do not allow.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RowConflict {
+    /// Columns differ in length.
+    #[error("columns differ in length")]
+    Columns,
+    /// An ordinal stands twice in one change.
+    #[error("ordinal {0} stands twice")]
+    Repeated(u32),
+    /// Another incarnation is current.
+    #[error("ordinal {ordinal}: incarnation {current} is current, not {asked}")]
+    Incarnation {
+        /// The running unit.
+        ordinal: u32,
+        /// Of the row.
+        current: u32,
+        /// Of the change.
+        asked: u32,
+    },
+    /// It has a node already.
+    #[error("ordinal {0} is bound already")]
+    Bound(u32),
+    /// It has no node.
+    #[error("ordinal {0} is not bound")]
+    NotBound(u32),
+}
+
+/// `column[idx]`, or the default of an empty column.
+fn at<T: Copy + Default>(column: &[T], idx: usize) -> T {
+    column.get(idx).copied().unwrap_or_default()
+}
+
+fn fits(len: usize, column: usize) -> bool {
+    column == 0 || column == len
+}
+
+impl UnitRows {
+    /// The row of `ordinal`; a pending one with incarnation 0 if it was never bound.
+    pub fn row(&self, ordinal: u32) -> Row {
+        self.rows.get(ordinal as usize).copied().unwrap_or_default()
+    }
+
+    /// Ordinals and rows that hold room.
+    pub fn live(&self) -> impl Iterator<Item = (u32, &Row)> {
+        (0u32..).zip(&self.rows).filter(|(_, row)| row.phase.is_live())
+    }
+
+    /// Whether `change` is allowed; changes nothing. Statuses always are: stale ones are ignored by `apply`.
+    ///
+    /// # Errors
+    /// The first conflict.
+    pub fn check(&self, change: &RowChange) -> Result<(), RowConflict> {
+        match change {
+            RowChange::Bind(bind) => self.check_bind(bind),
+            RowChange::Evict(evict) => {
+                columns(evict.ordinals.len(), &[evict.incarnations.len()])?;
+                self.check_each(&evict.ordinals, &evict.incarnations, |ordinal, row| {
+                    if row.phase.is_live() { Ok(()) } else { Err(RowConflict::NotBound(ordinal)) }
+                })
+            }
+            RowChange::Statuses(statuses) => columns(
+                statuses.ordinals.len(),
+                &[statuses.incarnations.len(), statuses.exit_codes.len(), statuses.restarts.len()],
+            )
+            .and_then(|()| exact(statuses.ordinals.len(), statuses.phases.len())),
+            RowChange::Requeue(requeue) => {
+                exact(requeue.ordinals.len(), requeue.incarnations.len())?;
+                for (idx, &ordinal) in requeue.ordinals.iter().enumerate() {
+                    let (row, asked) = (self.row(ordinal), requeue.incarnations[idx]);
+                    if !row.phase.is_ended() {
+                        return Err(RowConflict::Bound(ordinal));
+                    }
+                    if asked != row.incarnation + 1 {
+                        return Err(RowConflict::Incarnation { ordinal, current: row.incarnation, asked });
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn check_bind(&self, bind: &Bind) -> Result<(), RowConflict> {
+        let len = bind.ordinals.len();
+        exact(len, bind.nodes.len())?;
+        columns(len, &[bind.incarnations.len(), bind.device_masks.len()])?;
+        self.check_each(&bind.ordinals, &bind.incarnations, |ordinal, row| match row.phase {
+            Phase::Pending => Ok(()),
+            _ => Err(RowConflict::Bound(ordinal)),
+        })?;
+        repeated(&bind.ordinals)
+    }
+
+    fn check_each(
+        &self,
+        ordinals: &[u32],
+        incarnations: &[u32],
+        check: impl Fn(u32, &Row) -> Result<(), RowConflict>,
+    ) -> Result<(), RowConflict> {
+        for (idx, &ordinal) in ordinals.iter().enumerate() {
+            let (row, asked) = (self.row(ordinal), at(incarnations, idx));
+            if row.incarnation != asked {
+                return Err(RowConflict::Incarnation { ordinal, current: row.incarnation, asked });
+            }
+            check(ordinal, &row)?;
+        }
+        Ok(())
+    }
+
+    /// Applies a committed change. `on_row(ordinal, before, after)` sees every row that changed.
+    ///
+    /// Entries that the rows do not allow are skipped: a committed change was checked, and followers may see
+    /// a change again after a new list. One transaction may change a row several times, in its order.
+    pub fn apply(
+        &mut self,
+        change: &RowChange,
+        revision: Revision,
+        time_ms: i64,
+        mut on_row: impl FnMut(u32, &Row, &Row),
+    ) {
+        let mut update = |rows: &mut Vec<Row>, ordinal: u32, change: &dyn Fn(&mut Row) -> bool| {
+            let idx = ordinal as usize;
+            if rows.len() <= idx {
+                rows.resize(idx + 1, Row::default());
+            }
+            let before = rows[idx];
+            if before.revision <= revision && change(&mut rows[idx]) {
+                rows[idx].revision = revision;
+                on_row(ordinal, &before, &rows[idx]);
+            }
+        };
+        match change {
+            RowChange::Bind(bind) => {
+                self.set_group(bind);
+                for (idx, &ordinal) in bind.ordinals.iter().enumerate() {
+                    update(&mut self.rows, ordinal, &|row| {
+                        let fresh = row.phase == Phase::Pending && row.incarnation == at(&bind.incarnations, idx);
+                        if fresh {
+                            row.node = bind.nodes[idx];
+                            row.device_mask = at(&bind.device_masks, idx);
+                            row.phase = Phase::Bound;
+                            row.group = bind.group;
+                            row.bound_time_ms = time_ms;
+                        }
+                        fresh
+                    });
+                }
+            }
+            RowChange::Evict(evict) => {
+                for (idx, &ordinal) in evict.ordinals.iter().enumerate() {
+                    update(&mut self.rows, ordinal, &|row| {
+                        let leaves = row.incarnation == at(&evict.incarnations, idx)
+                            && row.phase.is_live()
+                            && row.eviction.is_none();
+                        if leaves {
+                            row.eviction = Some(evict.reason);
+                        }
+                        leaves
+                    });
+                }
+            }
+            RowChange::Statuses(statuses) => {
+                for (idx, &ordinal) in statuses.ordinals.iter().enumerate() {
+                    update(&mut self.rows, ordinal, &|row| {
+                        let forward = row.incarnation == at(&statuses.incarnations, idx)
+                            && row.phase.may_become(statuses.phases[idx]);
+                        if forward {
+                            row.phase = statuses.phases[idx];
+                            row.exit_code = at(&statuses.exit_codes, idx);
+                            row.restarts = at(&statuses.restarts, idx);
+                        }
+                        forward
+                    });
+                }
+            }
+            RowChange::Requeue(requeue) => {
+                for (idx, &ordinal) in requeue.ordinals.iter().enumerate() {
+                    update(&mut self.rows, ordinal, &|row| {
+                        let again = row.phase.is_ended() && requeue.incarnations[idx] == row.incarnation + 1;
+                        if again {
+                            *row = Row { incarnation: row.incarnation + 1, group: row.group, ..Row::default() };
+                        }
+                        again
+                    });
+                }
+            }
+        }
+    }
+
+    fn set_group(&mut self, bind: &Bind) {
+        let idx = usize::from(bind.group);
+        if self.groups.len() <= idx {
+            self.groups.resize(idx + 1, None);
+        }
+        if self.groups[idx].is_none() {
+            self.groups[idx] = Some(GroupDemand { demand: Arc::clone(&bind.demand), pool: bind.pool });
+        }
+    }
+}
+
+fn columns(len: usize, others: &[usize]) -> Result<(), RowConflict> {
+    if others.iter().all(|other| fits(len, *other)) { Ok(()) } else { Err(RowConflict::Columns) }
+}
+
+fn exact(len: usize, other: usize) -> Result<(), RowConflict> {
+    if len == other { Ok(()) } else { Err(RowConflict::Columns) }
+}
+
+fn repeated(ordinals: &[u32]) -> Result<(), RowConflict> {
+    if ordinals.is_sorted_by(|a, b| a < b) {
+        return Ok(());
+    }
+    let mut sorted = ordinals.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).find(|pair| pair[0] == pair[1]).map_or(Ok(()), |pair| Err(RowConflict::Repeated(pair[0])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bind(ordinals: &[u32], incarnation: u32, node: u32) -> RowChange {
+        RowChange::Bind(Bind {
+            ordinals: ordinals.to_vec(),
+            incarnations: vec![incarnation; ordinals.len()],
+            nodes: vec![NodeId(node); ordinals.len()],
+            ..Bind::default()
+        })
+    }
+
+    fn status(ordinal: u32, incarnation: u32, phase: Phase) -> RowChange {
+        RowChange::Statuses(Statuses {
+            ordinals: vec![ordinal],
+            incarnations: vec![incarnation],
+            phases: vec![phase],
+            ..Statuses::default()
+        })
+    }
+
+    fn apply(rows: &mut UnitRows, revision: u64, change: &RowChange) -> usize {
+        let mut changed = 0;
+        rows.apply(change, Revision(revision), 0, |_, _, _| changed += 1);
+        changed
+    }
+
+    #[test]
+    fn an_ordinal_binds_once_per_incarnation() {
+        let mut rows = UnitRows::default();
+        assert_eq!(rows.check(&bind(&[0, 2], 0, 7)), Ok(()));
+        assert_eq!(apply(&mut rows, 1, &bind(&[0, 2], 0, 7)), 2);
+        assert_eq!(rows.check(&bind(&[2], 0, 8)), Err(RowConflict::Bound(2)));
+        assert_eq!(rows.check(&bind(&[1, 1], 0, 8)), Err(RowConflict::Repeated(1)));
+        let wrong = RowConflict::Incarnation { ordinal: 1, current: 0, asked: 1 };
+        assert_eq!(rows.check(&bind(&[1], 1, 8)), Err(wrong));
+        assert_eq!(rows.live().count(), 2);
+    }
+
+    #[test]
+    fn reports_go_forward_only_and_repeats_change_nothing() {
+        let mut rows = UnitRows::default();
+        apply(&mut rows, 1, &bind(&[0], 0, 7));
+        assert_eq!(apply(&mut rows, 2, &status(0, 0, Phase::Running)), 1);
+        assert_eq!(apply(&mut rows, 3, &status(0, 0, Phase::Starting)), 0);
+        assert_eq!(apply(&mut rows, 3, &status(0, 1, Phase::Succeeded)), 0);
+        assert_eq!(apply(&mut rows, 4, &status(0, 0, Phase::Failed)), 1);
+        assert_eq!(apply(&mut rows, 5, &status(0, 0, Phase::Succeeded)), 0);
+        assert_eq!(rows.row(0).phase, Phase::Failed);
+    }
+
+    #[test]
+    fn an_old_change_seen_again_changes_nothing() {
+        let mut rows = UnitRows::default();
+        apply(&mut rows, 5, &bind(&[0], 0, 7));
+        assert_eq!(apply(&mut rows, 5, &bind(&[0], 0, 7)), 0);
+        assert_eq!(apply(&mut rows, 4, &status(0, 0, Phase::Running)), 0);
+    }
+
+    #[test]
+    fn an_evicted_one_keeps_its_room_until_it_ended_and_comes_back_as_the_next_incarnation() {
+        let mut rows = UnitRows::default();
+        apply(&mut rows, 1, &bind(&[0], 0, 7));
+        let evict = RowChange::Evict(Evict {
+            ordinals: vec![0],
+            incarnations: vec![0],
+            reason: EvictionReason::Drained,
+            by: String::new(),
+        });
+        assert_eq!(apply(&mut rows, 2, &evict), 1);
+        assert!(rows.row(0).phase.is_live());
+        let requeue = RowChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] });
+        assert_eq!(rows.check(&requeue), Err(RowConflict::Bound(0)));
+        apply(&mut rows, 3, &status(0, 0, Phase::Stopped));
+        assert_eq!(rows.check(&requeue), Ok(()));
+        apply(&mut rows, 4, &requeue);
+        assert_eq!((rows.row(0).phase, rows.row(0).incarnation), (Phase::Pending, 1));
+    }
+}

@@ -1,0 +1,154 @@
+//! Scheduling units as submitted, with their defaults filled in.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    demand::{Demand, Pool},
+    ids::UnitId,
+    node::Toleration,
+};
+
+/// A unit: task groups that are placed together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitSpec {
+    /// Never reused.
+    pub id: UnitId,
+    /// Unique with `name`.
+    pub namespace: String,
+    /// Unique with `namespace`.
+    pub name: String,
+    /// Idempotence key of its submission.
+    pub uid: String,
+    /// For selection.
+    pub labels: BTreeMap<String, String>,
+    /// Who submitted it.
+    pub owner: String,
+    /// Source of its defaults.
+    pub class: WorkloadClass,
+    /// At least one.
+    pub task_groups: Vec<TaskGroup>,
+    /// Its first binding commits at least so many, or none.
+    pub min_member: u32,
+    /// Queue path.
+    pub queue: String,
+    /// Higher wins.
+    pub priority: i32,
+    /// Pays for it.
+    pub pool: Pool,
+    /// Of replicas that ended by themselves.
+    pub restart_policy: RestartPolicy,
+    /// Node preference.
+    pub scoring: ScoringProfile,
+    /// Kept so long after its end, milliseconds.
+    pub ttl_after_finished_ms: u64,
+    /// To be stopped.
+    pub cancelled: bool,
+    /// In-place restarts.
+    pub max_restarts: u32,
+}
+
+/// Replicas of one template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskGroup {
+    /// Unique in the unit.
+    pub name: String,
+    /// Sum of `ordinals`.
+    pub replicas: u32,
+    /// One replica.
+    pub template: Template,
+    /// Half-open ranges `[start, end)`, ascending, disjoint over all groups of the unit.
+    pub ordinals: Vec<(u32, u32)>,
+}
+
+/// One replica.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Template {
+    /// What it takes.
+    pub demand: Demand,
+    /// Labels that a node must have.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that it accepts.
+    pub tolerations: Vec<Toleration>,
+    /// What the agent runs.
+    pub run: RunSpec,
+}
+
+/// What an agent runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunSpec {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Environment.
+    pub env: BTreeMap<String, String>,
+    /// Of a simulated run; 0 runs until stopped.
+    pub simulated_duration_ms: u64,
+    /// Of a simulated run.
+    pub simulated_exit_code: i32,
+    /// Between the polite and the forced end.
+    pub stop_grace_ms: u32,
+}
+
+/// Kind of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WorkloadClass {
+    /// Long-running, replicas independent.
+    Service,
+    /// Long-running with stable ordinals.
+    Stateful,
+    /// Runs to completion, replicas independent.
+    Batch,
+    /// All or nothing.
+    Gang,
+    /// Streaming job.
+    Stream,
+    /// Training job.
+    Training,
+    /// A YARN application.
+    Yarn,
+    /// One on every node.
+    Daemon,
+}
+
+/// When a running unit that ended by itself is started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RestartPolicy {
+    /// Never.
+    Never,
+    /// After a failure.
+    OnFailure,
+    /// Always.
+    Always,
+}
+
+/// How nodes are preferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ScoringProfile {
+    /// Spread.
+    LeastAllocated,
+    /// Pack.
+    MostAllocated,
+}
+
+impl UnitSpec {
+    /// Running units wanted, over all groups.
+    pub fn replicas(&self) -> u32 {
+        self.task_groups.iter().map(|group| group.replicas).sum()
+    }
+
+    /// Index of the group that owns `ordinal`; `None` when it is not wanted (any more).
+    pub fn group_of(&self, ordinal: u32) -> Option<usize> {
+        self.task_groups.iter().position(|group| group.owns(ordinal))
+    }
+}
+
+impl TaskGroup {
+    /// Whether `ordinal` is one of its replicas.
+    pub fn owns(&self, ordinal: u32) -> bool {
+        self.ordinals.iter().any(|(start, end)| (*start..*end).contains(&ordinal))
+    }
+
+    /// Its ordinals, ascending.
+    pub fn iter_ordinals(&self) -> impl Iterator<Item = u32> {
+        self.ordinals.iter().flat_map(|(start, end)| *start..*end)
+    }
+}

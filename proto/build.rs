@@ -1,0 +1,29 @@
+//! Compiles `godel/v1/*.proto` with protox: nobody has to install protoc.
+
+use std::{env, error::Error, fs, path::PathBuf};
+
+use prost::Message as _;
+
+const FILES: [&str; 8] = [
+    "godel/v1/common.proto",
+    "godel/v1/node.proto",
+    "godel/v1/unit.proto",
+    "godel/v1/state.proto",
+    "godel/v1/member.proto",
+    "godel/v1/dispatch.proto",
+    "godel/v1/bind.proto",
+    "godel/v1/scheduler.proto",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=godel");
+    let descriptors = protox::compile(FILES, ["."])?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("godel_v1.bin"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure()
+        // Transactions and commits keep their operations as encoded bytes: see src/raw.rs.
+        .extern_path(".godel.v1.TxnRequest", "crate::raw::TxnRequest")
+        .extern_path(".godel.v1.Commit", "crate::raw::Commit")
+        .compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,15 @@
+//! The `godel.v1` API: messages, clients, servers and the descriptor set for reflection.
+//!
+//! [`raw`] holds the two messages that keep their operations encoded, so that the bytes a writer sent are
+//! the bytes that are logged and watched.
+
+pub mod raw;
+
+/// Messages, clients and servers of package `godel.v1`.
+#[allow(missing_docs, clippy::all, reason = "generated")]
+pub mod v1 {
+    tonic::include_proto!("godel.v1");
+}
+
+/// Encoded `FileDescriptorSet` of the package, for the reflection service.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/godel_v1.bin"));

@@ -1,0 +1,107 @@
+//! Transactions and commits whose operations stay encoded.
+//!
+//! On the wire they are `godel.v1.TxnRequest` and `godel.v1.Commit`: a `repeated Op` and a `repeated bytes`
+//! have the same encoding. In memory each operation is one slice of the buffer it arrived in, which state
+//! logs and sends on without encoding it again.
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use crate::v1;
+
+/// `godel.v1.TxnRequest` with encoded operations.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TxnRequest {
+    /// Who writes.
+    #[prost(message, optional, tag = "1")]
+    pub writer: Option<v1::Writer>,
+    /// What must hold.
+    #[prost(message, repeated, tag = "2")]
+    pub preconditions: Vec<v1::Precondition>,
+    /// Encoded `godel.v1.Op`s.
+    #[prost(bytes = "bytes", repeated, tag = "3")]
+    pub ops: Vec<Bytes>,
+}
+
+/// `godel.v1.Commit` with encoded operations.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Commit {
+    /// Store revision of the transaction.
+    #[prost(uint64, tag = "1")]
+    pub revision: u64,
+    /// Unix milliseconds, strictly rising.
+    #[prost(int64, tag = "2")]
+    pub commit_time_ms: i64,
+    /// Who wrote.
+    #[prost(message, optional, tag = "3")]
+    pub writer: Option<v1::Writer>,
+    /// Encoded `godel.v1.Op`s.
+    #[prost(bytes = "bytes", repeated, tag = "4")]
+    pub ops: Vec<Bytes>,
+}
+
+impl prost::Name for TxnRequest {
+    const NAME: &'static str = "TxnRequest";
+    const PACKAGE: &'static str = "godel.v1";
+}
+
+impl prost::Name for Commit {
+    const NAME: &'static str = "Commit";
+    const PACKAGE: &'static str = "godel.v1";
+}
+
+/// Encodes one operation.
+pub fn encode_op(op: v1::op::Op) -> Bytes {
+    v1::Op { op: Some(op) }.encode_to_vec().into()
+}
+
+/// Field number of an encoded operation: the kind of what it changes, without decoding it. `None` for an
+/// empty or malformed one.
+pub fn op_field(op: &[u8]) -> Option<u32> {
+    let (tag, _) = varint(op)?;
+    u32::try_from(tag >> 3).ok()
+}
+
+/// The encoded message inside an encoded operation, and its field number.
+pub fn op_payload(op: &Bytes) -> Option<(u32, Bytes)> {
+    let (tag, tag_len) = varint(op)?;
+    let (len, len_len) = varint(op.get(tag_len..)?)?;
+    let start = tag_len + len_len;
+    let end = start.checked_add(usize::try_from(len).ok()?)?;
+    if tag & 7 != 2 || end != op.len() {
+        return None;
+    }
+    Some((u32::try_from(tag >> 3).ok()?, op.slice(start..end)))
+}
+
+fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut value = 0u64;
+    for (idx, byte) in bytes.iter().take(10).enumerate() {
+        value |= u64::from(byte & 0x7f) << (7 * idx);
+        if byte & 0x80 == 0 {
+            return Some((value, idx + 1));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commit_is_wire_compatible_with_typed_ops() {
+        let key = v1::Delete { kind: v1::Kind::UnitSpec.into(), key: Some(v1::Key { id: 7, name: String::new() }) };
+        let op = encode_op(v1::op::Op::Delete(key.clone()));
+        assert_eq!(op_field(&op), Some(16));
+        let (field, payload) = op_payload(&op).unwrap();
+        assert_eq!((field, v1::Delete::decode(payload).unwrap()), (16, key));
+    }
+
+    #[test]
+    fn malformed_ops_have_no_payload() {
+        for bytes in [&b""[..], &[0x82], &[0x82, 0x01, 0x05, 0x00], &[0x08, 0x01]] {
+            assert_eq!(op_payload(&Bytes::copy_from_slice(bytes)), None, "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The state store: one revisioned state machine over a small log engine.
