@@ -15,6 +15,7 @@ const FILES: [&str; 8] = [
     "godel/v1/scheduler.proto",
 ];
 
+#[expect(clippy::disallowed_methods, reason = "cargo tells build scripts where to write by the environment")]
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=godel");
     let descriptors = protox::compile(FILES, ["."])?;

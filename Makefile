@@ -1,0 +1,48 @@
+# Everything a developer or CI needs. `make help` lists the targets.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+CARGO ?= cargo
+BIN := target/release/godel
+ARGS ?=
+
+.PHONY: help run build test test-long check fmt lint deny doc setup up down
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+run: build ## place a real production trace on this machine (ARGS=--once: then stop)
+	$(BIN) demo $(ARGS)
+
+build: ## the release binary, target/release/godel
+	$(CARGO) build --locked --release -p godel
+
+test: setup build ## all tests
+	@echo "== unit, property and integration tests (a share of the long ones)"
+	GODEL_BIN=$(CURDIR)/$(BIN) $(CARGO) nextest run --locked --workspace --profile ci
+
+test-long: setup build ## all tests, with every random kill moment and a million property cases
+	GODEL_TEST_LONG=1 GODEL_BIN=$(CURDIR)/$(BIN) $(CARGO) nextest run --locked --workspace --profile ci
+
+check: fmt lint deny doc ## format, clippy, licences and sources, docs: warnings are errors
+
+fmt: ## formatting
+	$(CARGO) fmt --all --check
+
+lint: ## clippy on everything
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+deny: setup ## licences, duplicate versions, unknown sources of dependencies
+	cargo-deny --locked check --hide-inclusion-graph bans licenses sources
+
+doc: ## rustdoc
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
+
+setup: ## install what the other targets need, if it is missing
+	@deploy/setup.sh
+
+up: ## the control plane in containers (deploy/docker-compose.yml)
+	deploy/up.sh
+
+down: ## stop those containers
+	docker-compose -p godel -f deploy/docker-compose.yml down --volumes

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Installs what `make test` and `make check` need beyond the Rust toolchain, and says what it does.
+set -euo pipefail
+
+say() { echo "setup: $*"; }
+
+if ! command -v cargo-nextest >/dev/null; then
+  say "installing the test runner cargo-nextest"
+  cargo install --locked cargo-nextest
+fi
+if ! command -v cargo-deny >/dev/null; then
+  say "installing cargo-deny (a few minutes, once)"
+  cargo install --locked cargo-deny
+fi
+if ! command -v mkfs.ext4 >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  say "installing e2fsprogs (mkfs.ext4, for the power-loss test of the store)"
+  apt-get update -qq && apt-get install -y -qq e2fsprogs
+fi
+for component in rustfmt clippy; do
+  if ! cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1; then
+    say "adding the toolchain component $component"
+    rustup component add "$component"
+  fi
+done
