@@ -1,1 +1,32 @@
-//! The state store: one revisioned state machine over a small log engine.
+//! The state store: one revisioned state machine, written once, over a small log engine.
+//!
+//! [`State`] validates and applies transactions in memory. [`Store`] owns it: one writer thread merges what
+//! waits into one group, appends it to the [`log::Log`] with one sync, and only then shows it to readers and
+//! watchers and answers. After a restart the state is the last complete snapshot with the log after it.
+//! What survives is exactly what was answered.
+
+pub mod admin;
+pub mod chunk;
+pub mod crash;
+pub mod log;
+pub mod ops;
+pub mod record;
+pub mod role;
+pub mod state;
+
+mod feed;
+mod recovery;
+mod snapshot;
+mod store;
+mod writer;
+
+pub use crash::CrashPoints;
+pub use feed::{Compacted, Published, WatchEnd, Watcher};
+pub use ops::ParsedOp;
+pub use record::{Key, Record};
+pub use role::Role;
+pub use state::{Committed, Refusal, RefusalReason, State};
+pub use store::{
+    Answer, Engine, OnFatal, OpenError, Opened, Pending, SledConfig, Status, Store, StoreConfig, SyncMode,
+    WallClock,
+};

@@ -1,0 +1,166 @@
+//! A whole store as one portable file, and back.
+//!
+//! The file begins with `MAGIC`, then come frames: length of the payload (u32, big endian), checksum (crc32c
+//! over the payload, continued from the checksum of the frame before, u32, big endian), payload. The first
+//! byte of a payload says what follows: `R` a piece of a stream of length-delimited `godel.v1.Record`s, `C` the
+//! counters and sequence windows (see `state::load`), `E` the end. A record may begin in one frame and end in
+//! the next. History is not part of it.
+
+use std::{
+    fs::{self, File},
+    io::{BufReader, BufWriter, Read as _, Write as _},
+    path::Path,
+};
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use super::{AdminError, Copy};
+use crate::{
+    crash::CrashPoints,
+    log::{Log as _, SnapshotPart, sled::SledLog},
+    recovery,
+    snapshot::{Loader, PIECE_BYTES, Pieces, SnapshotWriter},
+    state::State,
+    store::{OpenError, SledConfig},
+};
+
+/// First bytes of an export; the last one is the version of the format.
+const MAGIC: &[u8; 16] = b"godel-export\0\0\0\x01";
+/// Longest payload: frames are about 256 KiB, the counters a few MiB at most.
+const FRAME_BYTES_MAX: u32 = 256 << 20;
+
+/// What was exported or restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExportReport {
+    /// Revision of the state.
+    pub revision: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+}
+
+/// Writes the state of the store in `dir` to the new file `file`, durably.
+///
+/// # Errors
+/// There is no store, it is damaged, another process has it, or the file cannot be written.
+pub fn export(dir: &Path, file: &Path) -> Result<ExportReport, AdminError> {
+    let copy = Copy::of(dir)?;
+    let state = recovery::recover(&*copy.open()?.reader())?.state;
+    let temporary = file.with_extension("part");
+    let bytes = write(&state, &temporary)?;
+    fs::rename(&temporary, file).map_err(failed("writing", file))?;
+    if let Some(parent) = file.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed("syncing", parent))?;
+    }
+    Ok(ExportReport { revision: state.revision().0, bytes })
+}
+
+/// Makes a store in `dir`, absent or empty, from the export `file`. Its history begins behind the export.
+///
+/// # Errors
+/// The target holds something, the file is not a whole export, or the store cannot be written.
+pub fn restore(file: &Path, dir: &Path) -> Result<ExportReport, AdminError> {
+    if dir.exists() && fs::read_dir(dir).map_err(failed("listing", dir))?.next().is_some() {
+        return Err(AdminError::NotEmpty { dir: dir.to_owned() });
+    }
+    let state = read(file)?;
+    let bytes = fs::metadata(file).map_err(failed("reading", file))?.len();
+    let mut log = SledLog::open(&SledConfig::new(dir), CrashPoints::default())?;
+    let base = state.revision();
+    if base.0 > 0 {
+        // Until the snapshot is complete the store refuses to open: this generation follows nothing.
+        log.put_snapshot(base, SnapshotPart::Begin { previous_crc: 0 })?;
+        let mut snapshot = SnapshotWriter::new(base, base, PIECE_BYTES);
+        while snapshot.step(&state, &mut log, &CrashPoints::default())?.is_none() {}
+        log.drop_before(base)?;
+    }
+    if recovery::recover(&*log.reader())?.state != state {
+        let what = "what was written reads back differently".to_owned();
+        return Err(AdminError::Open(OpenError::Damaged { what }));
+    }
+    Box::new(log).close()?;
+    Ok(ExportReport { revision: base.0, bytes })
+}
+
+fn failed(what: &str, path: &Path) -> impl FnOnce(std::io::Error) -> AdminError + use<> {
+    let what = format!("{what} {}", path.display());
+    move |source| AdminError::Io { what, source }
+}
+
+fn write(state: &State, path: &Path) -> Result<u64, AdminError> {
+    let file = File::create(path).map_err(failed("creating", path))?;
+    let mut frames = Frames { out: BufWriter::new(file), crc: 0, bytes: MAGIC.len() as u64 };
+    let written = (|| {
+        frames.out.write_all(MAGIC)?;
+        let mut pieces = Pieces::new(PIECE_BYTES);
+        while let Some(piece) = pieces.next(state) {
+            frames.put(b'R', &piece)?;
+        }
+        frames.put(b'C', &state.counters().encode_to_vec())?;
+        frames.put(b'E', &[])?;
+        frames.out.flush()?;
+        frames.out.get_ref().sync_all()
+    })();
+    written.map_err(failed("writing", path))?;
+    Ok(frames.bytes)
+}
+
+struct Frames {
+    out: BufWriter<File>,
+    crc: u32,
+    bytes: u64,
+}
+
+impl Frames {
+    fn put(&mut self, tag: u8, payload: &[u8]) -> std::io::Result<()> {
+        let too_long = |_| std::io::Error::other("a frame is too long");
+        let len = u32::try_from(payload.len() + 1).map_err(too_long)?;
+        self.crc = crc32c::crc32c_append(crc32c::crc32c_append(self.crc, &[tag]), payload);
+        self.out.write_all(&len.to_be_bytes())?;
+        self.out.write_all(&self.crc.to_be_bytes())?;
+        self.out.write_all(&[tag])?;
+        self.out.write_all(payload)?;
+        self.bytes += 8 + u64::from(len);
+        Ok(())
+    }
+}
+
+fn read(path: &Path) -> Result<State, AdminError> {
+    let bad = |what: &str| AdminError::BadExport { file: path.to_owned(), what: what.to_owned() };
+    let mut file = BufReader::new(File::open(path).map_err(failed("opening", path))?);
+    let mut magic = [0; MAGIC.len()];
+    file.read_exact(&mut magic).map_err(|_| bad("it is too short"))?;
+    if magic != *MAGIC {
+        return Err(bad("it is of another format or version"));
+    }
+    let mut loader = Loader::default();
+    let (mut crc, mut n_pieces, mut has_counters) = (0, 0, false);
+    loop {
+        let mut header = [0; 8];
+        file.read_exact(&mut header).map_err(|_| bad("its end is missing"))?;
+        let (len, expected) = header.split_at(4);
+        let len = u32::from_be_bytes(len.try_into().map_err(|_| bad("a frame has no length"))?);
+        if len == 0 || len > FRAME_BYTES_MAX {
+            return Err(bad("a frame has an impossible length"));
+        }
+        let mut payload = Vec::new();
+        let n_read = (&mut file).take(u64::from(len)).read_to_end(&mut payload);
+        if n_read.map_err(failed("reading", path))? != len as usize {
+            return Err(bad("its end is missing"));
+        }
+        crc = crc32c::crc32c_append(crc, &payload);
+        if crc.to_be_bytes() != expected {
+            return Err(bad("a checksum differs"));
+        }
+        let payload = Bytes::from(payload);
+        match payload[0] {
+            b'R' | b'C' => {
+                has_counters = payload[0] == b'C';
+                n_pieces += 1;
+                loader.piece(payload.slice(1..), has_counters).map_err(|what| bad(&what))?;
+            }
+            b'E' if has_counters && loader.is_complete(n_pieces) => return Ok(loader.state),
+            _ => return Err(bad("its frames are out of order")),
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Committed transactions for watchers: the newest in memory, older ones from the log.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use bytes::Bytes;
+use godel_core::ids::Revision;
+use godel_proto::raw;
+use parking_lot::Mutex;
+use prost::Message as _;
+use tokio::sync::watch;
+
+use crate::{
+    log::LogReader,
+    ops::{self, OpError, ParsedOp},
+    recovery,
+};
+
+/// Most transactions in one answer of a watcher.
+const BATCH_ITEMS_MAX: usize = 1024;
+/// An answer of a watcher ends once it is over this.
+const BATCH_BYTES_MAX: u64 = 1 << 20;
+
+/// A committed transaction, decoded once and shared by all who look at it.
+#[derive(Debug, PartialEq)]
+pub struct Published {
+    /// With operations as slices of `encoded`.
+    pub commit: raw::Commit,
+    /// The encoded `godel.v1.Commit`, as logged.
+    pub encoded: Bytes,
+    /// What each operation changes, by its position in the commit.
+    pub changes: Vec<ParsedOp>,
+    /// [`ops::kind_bit`]s of all changes.
+    pub kinds: u32,
+}
+
+/// An encoded commit that does not decode.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{error}")]
+pub(crate) struct PublishedError {
+    /// The operation at fault.
+    pub(crate) index: Option<usize>,
+    error: OpError,
+}
+
+impl Published {
+    /// Decodes a commit; record values stay slices of `encoded`.
+    pub(crate) fn decode(encoded: Bytes) -> Result<Self, PublishedError> {
+        let malformed = |_| PublishedError { index: None, error: OpError::Malformed { message: "Commit" } };
+        let commit = raw::Commit::decode(encoded.clone()).map_err(malformed)?;
+        let mut changes = Vec::with_capacity(commit.ops.len());
+        for (index, op) in commit.ops.iter().enumerate() {
+            changes.push(ops::parse(op).map_err(|error| PublishedError { index: Some(index), error })?);
+        }
+        let kinds = changes.iter().fold(0, |kinds, change| kinds | change.kinds());
+        Ok(Self { commit, encoded, changes, kinds })
+    }
+
+    /// Its revision.
+    pub fn revision(&self) -> Revision {
+        Revision(self.commit.revision)
+    }
+
+    /// Bytes that it takes in memory, about: decoded columns are a few times their encoding.
+    fn weight(&self) -> u64 {
+        3 * self.encoded.len() as u64 + 256
+    }
+}
+
+/// History does not go back so far: list again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("history begins at revision {floor}")]
+pub struct Compacted {
+    /// First revision that can be watched.
+    pub floor: Revision,
+}
+
+/// Why a watcher ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WatchEnd {
+    /// Too slow: it was cut off. Watch again from where it stopped.
+    #[error("too slow; resume from revision {resume_from}")]
+    Lagged {
+        /// First revision not delivered.
+        resume_from: Revision,
+    },
+    /// The history that it was reading is gone: list again.
+    #[error(transparent)]
+    Compacted(#[from] Compacted),
+    /// The store has closed.
+    #[error("the store has closed")]
+    Closed,
+}
+
+/// The newest transactions, and what wakes watchers.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    ring: Mutex<Ring>,
+    /// Last published revision. Closed with the store.
+    published: watch::Sender<u64>,
+    limits: Limits,
+    reader: Arc<dyn LogReader>,
+}
+
+/// How much the feed keeps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) ring_bytes: u64,
+    pub(crate) backlog_items: u64,
+    pub(crate) backlog_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Ring {
+    /// Revision of the first item; of the next one to come when there is none.
+    first: u64,
+    items: VecDeque<Item>,
+    /// Weight of everything ever published.
+    end: u64,
+    closed: bool,
+    n_watchers: u64,
+}
+
+#[derive(Debug)]
+struct Item {
+    published: Arc<Published>,
+    /// Weight of everything before it.
+    start: u64,
+}
+
+/// What the ring has for a watcher.
+enum Next {
+    Items(Vec<Arc<Published>>),
+    /// Nothing new.
+    Wait,
+    /// Older than the ring: only the log has it.
+    Older,
+    End(WatchEnd),
+}
+
+impl Feed {
+    pub(crate) fn new(revision: Revision, limits: Limits, reader: Arc<dyn LogReader>) -> Self {
+        let ring =
+            Ring { first: revision.0 + 1, items: VecDeque::new(), end: 0, closed: false, n_watchers: 0 };
+        Self { ring: Mutex::new(ring), published: watch::Sender::new(revision.0), limits, reader }
+    }
+
+    /// Shows a group to watchers. They are woken by [`Feed::wake`].
+    pub(crate) fn publish(&self, group: &[Arc<Published>]) {
+        let mut ring = self.ring.lock();
+        for published in group {
+            let start = ring.end;
+            ring.end += published.weight();
+            ring.items.push_back(Item { published: Arc::clone(published), start });
+        }
+        while ring.items.front().is_some_and(|item| ring.end - item.start > self.limits.ring_bytes) {
+            ring.items.pop_front();
+            ring.first += 1;
+        }
+    }
+
+    pub(crate) fn wake(&self, revision: Revision) {
+        self.published.send_replace(revision.0);
+    }
+
+    pub(crate) fn close(&self) {
+        self.ring.lock().closed = true;
+        self.published.send_modify(|_| {});
+    }
+
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        self.reader.disk_bytes()
+    }
+
+    pub(crate) fn n_watchers(&self) -> u64 {
+        self.ring.lock().n_watchers
+    }
+
+    /// First revision that can be watched.
+    pub(crate) fn floor(&self) -> Revision {
+        self.reader.floor().min(Revision(self.ring.lock().first))
+    }
+
+    pub(crate) fn watch(self: &Arc<Self>, from: Revision) -> Result<Watcher, Compacted> {
+        let floor = self.floor();
+        let from = if from == Revision(0) { floor } else { from };
+        if from < floor {
+            return Err(Compacted { floor });
+        }
+        let published = self.published.subscribe();
+        self.ring.lock().n_watchers += 1;
+        Ok(Watcher { feed: Arc::clone(self), next: from.0, published, live: false })
+    }
+
+    fn next(&self, next: u64, live: bool) -> Next {
+        let ring = self.ring.lock();
+        let end = ring.first + ring.items.len() as u64;
+        if next >= end {
+            return if ring.closed { Next::End(WatchEnd::Closed) } else { Next::Wait };
+        }
+        let lagged = Next::End(WatchEnd::Lagged { resume_from: Revision(next) });
+        if next < ring.first {
+            return if live { lagged } else { Next::Older };
+        }
+        let skip = usize::try_from(next - ring.first).unwrap_or(usize::MAX);
+        let backlog = ring.items.get(skip).map_or(0, |item| ring.end - item.start);
+        if live && (backlog > self.limits.backlog_bytes || end - next > self.limits.backlog_items) {
+            return lagged;
+        }
+        let mut items = Vec::new();
+        let mut bytes = 0;
+        for item in ring.items.range(skip..).take(BATCH_ITEMS_MAX) {
+            bytes += item.published.encoded.len() as u64;
+            items.push(Arc::clone(&item.published));
+            if bytes >= BATCH_BYTES_MAX {
+                break;
+            }
+        }
+        Next::Items(items)
+    }
+
+    /// Whether a watcher at `next` is near enough to the end to be held to the backlog limits.
+    fn is_near(&self, next: u64) -> bool {
+        let ring = self.ring.lock();
+        next + BATCH_ITEMS_MAX as u64 >= ring.first + ring.items.len() as u64
+    }
+}
+
+/// Delivers every transaction from a revision on, in order, each exactly once.
+///
+/// It holds a position, not a queue. While it catches up with history it may be as far behind as history
+/// goes; once it has caught up, falling behind by more than its backlog allows cuts it off.
+#[derive(Debug)]
+pub struct Watcher {
+    feed: Arc<Feed>,
+    next: u64,
+    published: watch::Receiver<u64>,
+    live: bool,
+}
+
+impl Watcher {
+    /// The next transactions, at least one; waits until there are some. Cancel-safe.
+    ///
+    /// # Errors
+    /// It was cut off, or the store has closed.
+    pub async fn next(&mut self) -> Result<Vec<Arc<Published>>, WatchEnd> {
+        loop {
+            self.published.mark_unchanged();
+            match self.feed.next(self.next, self.live) {
+                Next::Items(items) => {
+                    self.next += items.len() as u64;
+                    self.live = self.live || self.feed.is_near(self.next);
+                    return Ok(items);
+                }
+                Next::Wait => {
+                    self.live = true;
+                    self.published.changed().await.map_err(|_| WatchEnd::Closed)?;
+                }
+                Next::Older => {
+                    let items = self.older().await?;
+                    self.next += items.len() as u64;
+                    return Ok(items);
+                }
+                Next::End(end) => return Err(end),
+            }
+        }
+    }
+
+    /// First revision not delivered yet.
+    pub fn position(&self) -> Revision {
+        Revision(self.next)
+    }
+
+    async fn older(&self) -> Result<Vec<Arc<Published>>, WatchEnd> {
+        let (reader, from) = (Arc::clone(&self.feed.reader), Revision(self.next));
+        let to = Revision(*self.published.borrow());
+        let read =
+            tokio::task::spawn_blocking(move || recovery::history(&*reader, from, to, BATCH_BYTES_MAX));
+        match read.await {
+            Ok(Ok(items)) if !items.is_empty() => Ok(items),
+            Ok(Ok(_)) => Err(WatchEnd::Compacted(Compacted { floor: self.feed.floor() })),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, from = from.0, "watch history could not be read");
+                Err(WatchEnd::Compacted(Compacted { floor: Revision(self.feed.ring.lock().first) }))
+            }
+            Err(_) => Err(WatchEnd::Closed),
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.feed.ring.lock().n_watchers -= 1;
+    }
+}

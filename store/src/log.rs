@@ -1,0 +1,180 @@
+//! The log engine: where groups of transactions and snapshots are kept. Everything else exists once, above it.
+//!
+//! A generation is a snapshot and the log after it. The newest takes all commits; the one before it stays
+//! until the newest's successor is complete, for the watch history.
+
+pub mod memory;
+pub mod sled;
+
+use std::{fmt, sync::Arc};
+
+use bytes::Bytes;
+use godel_core::ids::Revision;
+
+/// Chunks in key order.
+pub type Chunks = Box<dyn Iterator<Item = Result<Bytes, LogError>> + Send>;
+
+/// An engine failed, or holds what it must not.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// A file operation failed.
+    #[error("{what}")]
+    Io {
+        /// What was done.
+        what: String,
+        /// Why it failed.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The engine failed.
+    #[error("log engine: {0}")]
+    Engine(String),
+    /// Another process has taken the log over.
+    #[error("the log belongs to another process now")]
+    Fenced,
+    /// What was read cannot be right.
+    #[error("{0}")]
+    Corrupt(String),
+}
+
+impl LogError {
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+}
+
+/// Proof that this process may append: the engine refuses an older one where storage is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fence(pub u64);
+
+/// A complete snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Manifest {
+    /// Which attempt at a snapshot of this generation it was: the revision at which that began.
+    #[prost(uint64, tag = "1")]
+    pub attempt: u64,
+    /// Pieces of it.
+    #[prost(uint64, tag = "2")]
+    pub n_pieces: u64,
+    /// Checksum of the last chunk.
+    #[prost(uint32, tag = "3")]
+    pub crc: u32,
+    /// Revision at which it ended: the log must at least arrive there.
+    #[prost(uint64, tag = "4")]
+    pub end_revision: u64,
+    /// Bytes of its chunks.
+    #[prost(uint64, tag = "5")]
+    pub bytes: u64,
+}
+
+/// One generation, as far as it is known without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Generation {
+    /// Its log begins behind this revision.
+    pub base: Revision,
+    /// Checksum of the last chunk of the log before it.
+    pub previous_crc: u32,
+    /// Its snapshot, once complete.
+    pub manifest: Option<Manifest>,
+    /// Its log ends at this revision: another generation follows. `None`: it takes what comes.
+    pub end: Option<Revision>,
+}
+
+/// A part of a snapshot, in the order in which they are put.
+#[derive(Clone, Copy, Debug)]
+pub enum SnapshotPart<'a> {
+    /// Opens a new generation; appends go there from now on.
+    Begin {
+        /// Checksum of the last chunk appended before.
+        previous_crc: u32,
+    },
+    /// A piece of the snapshot.
+    Piece {
+        /// See [`Manifest`].
+        attempt: u64,
+        /// From 0.
+        piece: u64,
+        /// Its chunks.
+        chunks: &'a [Bytes],
+    },
+    /// All pieces are there.
+    Complete(Manifest),
+}
+
+/// What is written. One thread owns it.
+pub trait Log: Send {
+    /// Appends the chunks of one group, which begins with revision `first`. Durable when it returns.
+    ///
+    /// # Errors
+    /// Whether it was written is unknown; the process must end.
+    fn append(&mut self, first: Revision, chunks: &[Bytes], fence: Fence) -> Result<(), LogError>;
+
+    /// Puts a part of the snapshot of the generation with base `revision`. Durable when it returns.
+    ///
+    /// # Errors
+    /// As `append`.
+    fn put_snapshot(&mut self, revision: Revision, part: SnapshotPart<'_>) -> Result<(), LogError>;
+
+    /// Forgets whole generations with a base below `revision`.
+    ///
+    /// # Errors
+    /// As `append`.
+    fn drop_before(&mut self, revision: Revision) -> Result<(), LogError>;
+
+    /// Forgets log chunks of groups that begin above `revision`: a torn tail, found on recovery.
+    ///
+    /// # Errors
+    /// As `append`.
+    fn drop_after(&mut self, revision: Revision) -> Result<(), LogError>;
+
+    /// Proof that goes with each append.
+    fn fence(&self) -> Fence;
+
+    /// What is read, from any thread.
+    fn reader(&self) -> Arc<dyn LogReader>;
+
+    /// Room left for this log; `None` where that is not known.
+    ///
+    /// # Errors
+    /// The question could not be answered.
+    fn free_bytes(&self) -> Result<Option<u64>, LogError>;
+
+    /// Says that what was recovered is good: copies kept for the case that it was not may go.
+    ///
+    /// # Errors
+    /// As `append`.
+    fn opened(&mut self) -> Result<(), LogError>;
+
+    /// Ends in order.
+    ///
+    /// # Errors
+    /// As `append`.
+    fn close(self: Box<Self>) -> Result<(), LogError>;
+}
+
+/// What is read. Chunks of the last group may not be durable yet: the caller knows up to where it may look.
+pub trait LogReader: Send + Sync + fmt::Debug {
+    /// All generations, oldest first.
+    fn generations(&self) -> Vec<Generation>;
+
+    /// Log chunks of the generation with `base`, from the group that holds `from` on.
+    ///
+    /// # Errors
+    /// There is no such generation, or it cannot be read.
+    fn scan(&self, base: Revision, from: Revision) -> Result<Chunks, LogError>;
+
+    /// Chunks of an attempt at a snapshot of the generation with `base`.
+    ///
+    /// # Errors
+    /// As `scan`.
+    fn snapshot(&self, base: Revision, attempt: u64) -> Result<Chunks, LogError>;
+
+    /// Bytes in storage.
+    fn disk_bytes(&self) -> u64;
+
+    /// First revision whose commit is kept.
+    fn floor(&self) -> Revision {
+        self.generations().first().map_or(Revision(1), |generation| Revision(generation.base.0 + 1))
+    }
+}

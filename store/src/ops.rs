@@ -1,0 +1,218 @@
+//! Encoded operations to what they change: `godel.v1.Op` to keys, bytes and core row changes.
+//!
+//! An operation is decoded once, when it is validated; the visible state and every watcher use the result.
+
+mod convert;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use godel_core::{ids::UnitId, rows::RowChange};
+use godel_proto::{raw, v1};
+
+pub use convert::{
+    bind_from_proto, demand_from_proto, demand_to_proto, evict_from_proto, eviction_reason_from_proto,
+    eviction_reason_to_proto, phase_from_proto, phase_to_proto, pool_from_proto, pool_to_proto,
+    requeue_from_proto, rows_from_proto, rows_to_proto, statuses_from_proto,
+};
+
+use crate::record::Key;
+
+/// Ordinals are below this: ten times the replicas that a unit may have, since they are never reused.
+pub const N_ORDINALS_MAX: u32 = 1 << 20;
+/// Task groups of a unit.
+pub const N_TASK_GROUPS_MAX: u32 = 64;
+/// Longest name of a record.
+pub const NAME_LEN_MAX: usize = 253;
+
+/// What one operation changes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ParsedOp {
+    /// Replaces a record.
+    Put {
+        /// Kind of the record.
+        kind: v1::Kind,
+        /// Which one.
+        key: Key,
+        /// The encoded record.
+        value: Bytes,
+    },
+    /// Removes a record and what hangs on it.
+    Delete {
+        /// Kind of the record.
+        kind: v1::Kind,
+        /// Which one.
+        key: Key,
+    },
+    /// Changes rows of a unit.
+    Rows {
+        /// Whose rows.
+        unit: UnitId,
+        /// What changes.
+        change: Arc<RowChange>,
+    },
+}
+
+/// An operation that can never be valid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpError {
+    /// Not the encoding of an operation that this version knows.
+    #[error("not an operation that this version knows")]
+    Unknown,
+    /// Its message does not decode.
+    #[error("{message} does not decode")]
+    Malformed {
+        /// Name of the message.
+        message: &'static str,
+    },
+    /// A field has a value that it may not have.
+    #[error("{field}: {problem}")]
+    Field {
+        /// Path of the field.
+        field: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+impl OpError {
+    pub(crate) fn field(field: &'static str, problem: impl Into<String>) -> Self {
+        Self::Field { field, problem: problem.into() }
+    }
+}
+
+/// Bit of `kind` in a mask of kinds.
+pub fn kind_bit(kind: v1::Kind) -> u32 {
+    1 << (kind as i32).unsigned_abs()
+}
+
+impl ParsedOp {
+    /// The kinds of records that it changes, as [`kind_bit`]s: a deletion changes what hangs on the record too.
+    pub fn kinds(&self) -> u32 {
+        match self {
+            Self::Put { kind, .. } => kind_bit(*kind),
+            Self::Delete { kind: v1::Kind::UnitSpec, .. } => {
+                kind_bit(v1::Kind::UnitSpec) | kind_bit(v1::Kind::Rows)
+            }
+            Self::Delete { kind: v1::Kind::NodeSpec, .. } => {
+                kind_bit(v1::Kind::NodeSpec) | kind_bit(v1::Kind::NodeReport) | kind_bit(v1::Kind::NodeGrant)
+            }
+            Self::Delete { kind, .. } => kind_bit(*kind),
+            Self::Rows { .. } => kind_bit(v1::Kind::Rows),
+        }
+    }
+}
+
+/// Decodes an encoded `godel.v1.Op`; record values stay slices of it.
+///
+/// Rows, leases and node records are decoded whole. A UnitSpec, the largest record, is only walked at its
+/// top level: the dispatcher, its one writer, has validated it.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse(op: &Bytes) -> Result<ParsedOp, OpError> {
+    let (field, payload) = raw::op_payload(op).ok_or(OpError::Unknown)?;
+    match field {
+        16 => parse_delete(payload),
+        20 => {
+            let (unit, bind) = bind_from_proto(decode("Binding", payload)?)?;
+            Ok(rows(unit, RowChange::Bind(bind)))
+        }
+        21 => {
+            let (unit, evict) = evict_from_proto(decode("Eviction", payload)?)?;
+            Ok(rows(unit, RowChange::Evict(evict)))
+        }
+        22 => {
+            let (unit, statuses) = statuses_from_proto(decode("RunStatuses", payload)?)?;
+            Ok(rows(unit, RowChange::Statuses(statuses)))
+        }
+        23 => {
+            let (unit, requeue) = requeue_from_proto(decode("Requeue", payload)?)?;
+            Ok(rows(unit, RowChange::Requeue(requeue)))
+        }
+        _ => {
+            let kind = i32::try_from(field)
+                .ok()
+                .and_then(|field| v1::Kind::try_from(field).ok())
+                .ok_or(OpError::Unknown)?;
+            let key = record_key(kind, &payload)?;
+            Ok(ParsedOp::Put { kind, key, value: payload })
+        }
+    }
+}
+
+/// The key of an encoded record of `kind`: its first field.
+///
+/// # Errors
+/// It does not decode, or has no key.
+pub fn record_key(kind: v1::Kind, value: &Bytes) -> Result<Key, OpError> {
+    match kind {
+        v1::Kind::NodeSpec => node_key(decode::<v1::NodeSpec>("NodeSpec", value.clone())?.node_id),
+        v1::Kind::NodeReport => node_key(decode::<v1::NodeReport>("NodeReport", value.clone())?.node_id),
+        v1::Kind::NodeGrant => node_key(decode::<v1::NodeGrant>("NodeGrant", value.clone())?.node_id),
+        v1::Kind::UnitSpec => id_key("unit_id", decode::<IdKey>("UnitSpec", value.clone())?.id),
+        v1::Kind::Lease => name_key("lease", decode::<v1::LeaseRecord>("LeaseRecord", value.clone())?.lease),
+        v1::Kind::Partition => name_key("name", decode::<v1::Partition>("Partition", value.clone())?.name),
+        v1::Kind::Unspecified | v1::Kind::Rows => Err(OpError::Unknown),
+    }
+}
+
+/// The key that a `godel.v1.Key` names for a record of `kind`.
+///
+/// # Errors
+/// The key is missing or of the wrong form for the kind.
+pub fn key_from_proto(kind: v1::Kind, key: Option<&v1::Key>) -> Result<Key, OpError> {
+    let key = key.ok_or_else(|| OpError::field("key", "is required"))?;
+    match kind {
+        v1::Kind::NodeSpec | v1::Kind::NodeReport | v1::Kind::NodeGrant => {
+            node_key(u32::try_from(key.id).map_err(|_| OpError::field("key.id", "is not a node id"))?)
+        }
+        v1::Kind::UnitSpec | v1::Kind::Rows => id_key("key.id", key.id),
+        v1::Kind::Lease | v1::Kind::Partition => name_key("key.name", key.name.clone()),
+        v1::Kind::Unspecified => Err(OpError::field("kind", "is required")),
+    }
+}
+
+/// First field of a record with a numeric key; decoding it walks the other fields.
+#[derive(Clone, PartialEq, prost::Message)]
+struct IdKey {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+}
+
+fn parse_delete(payload: Bytes) -> Result<ParsedOp, OpError> {
+    let delete: v1::Delete = decode("Delete", payload)?;
+    let kind = delete.kind();
+    if kind == v1::Kind::Rows {
+        return Err(OpError::field("kind", "rows go with their unit"));
+    }
+    let key = key_from_proto(kind, delete.key.as_ref())?;
+    Ok(ParsedOp::Delete { kind, key })
+}
+
+fn rows(unit: UnitId, change: RowChange) -> ParsedOp {
+    ParsedOp::Rows { unit, change: Arc::new(change) }
+}
+
+fn decode<M: prost::Message + Default>(message: &'static str, payload: Bytes) -> Result<M, OpError> {
+    M::decode(payload).map_err(|_| OpError::Malformed { message })
+}
+
+fn node_key(id: u32) -> Result<Key, OpError> {
+    id_key("node_id", u64::from(id))
+}
+
+fn id_key(field: &'static str, id: u64) -> Result<Key, OpError> {
+    if id == 0 { Err(OpError::field(field, "is required")) } else { Ok(Key::Id(id)) }
+}
+
+fn name_key(field: &'static str, name: String) -> Result<Key, OpError> {
+    match name.len() {
+        0 => Err(OpError::field(field, "is required")),
+        1..=NAME_LEN_MAX => Ok(Key::Name(name)),
+        _ => Err(OpError::field(field, format!("is longer than {NAME_LEN_MAX} bytes"))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,373 @@
+//! Columns of `godel.v1` to and from core row types.
+
+use std::sync::Arc;
+
+use godel_core::{
+    demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX, Pool},
+    ids::{NodeId, Revision, UnitId},
+    resources::{N_NAMES_MAX, Resources},
+    rows::{Bind, Evict, EvictionReason, GroupDemand, Phase, Requeue, Row, Statuses, UnitRows},
+};
+use godel_proto::v1;
+
+use super::{N_ORDINALS_MAX, N_TASK_GROUPS_MAX, OpError};
+
+/// A binding and whose it is.
+///
+/// # Errors
+/// The first field that can never be valid.
+pub fn bind_from_proto(binding: v1::Binding) -> Result<(UnitId, Bind), OpError> {
+    let unit = unit_id(binding.unit_id)?;
+    let pool = pool_from_proto(binding.pool)?;
+    let len = binding.ordinals.len();
+    ordinals(&binding.ordinals)?;
+    column("node_ids", len, binding.node_ids.len())?;
+    optional_column("incarnations", len, binding.incarnations.len())?;
+    optional_column("device_masks", len, binding.device_masks.len())?;
+    if binding.node_ids.contains(&0) {
+        return Err(OpError::field("node_ids", "0 is not a node"));
+    }
+    let bind = Bind {
+        group: group(binding.task_group)?,
+        demand: Arc::new(demand_from_proto(binding.demand)?),
+        pool,
+        ordinals: binding.ordinals,
+        incarnations: binding.incarnations,
+        nodes: binding.node_ids.into_iter().map(NodeId).collect(),
+        device_masks: binding.device_masks,
+    };
+    Ok((unit, bind))
+}
+
+/// An eviction and whose it is.
+///
+/// # Errors
+/// The first field that can never be valid.
+pub fn evict_from_proto(eviction: v1::Eviction) -> Result<(UnitId, Evict), OpError> {
+    let unit = unit_id(eviction.unit_id)?;
+    ordinals(&eviction.ordinals)?;
+    optional_column("incarnations", eviction.ordinals.len(), eviction.incarnations.len())?;
+    let reason = eviction_reason_from_proto(eviction.reason)?
+        .ok_or_else(|| OpError::field("reason", "is required"))?;
+    Ok((
+        unit,
+        Evict { ordinals: eviction.ordinals, incarnations: eviction.incarnations, reason, by: eviction.by },
+    ))
+}
+
+/// Reported statuses and whose they are.
+///
+/// # Errors
+/// The first field that can never be valid.
+pub fn statuses_from_proto(statuses: v1::RunStatuses) -> Result<(UnitId, Statuses), OpError> {
+    let unit = unit_id(statuses.unit_id)?;
+    let len = statuses.ordinals.len();
+    ordinals(&statuses.ordinals)?;
+    column("phases", len, statuses.phases.len())?;
+    optional_column("incarnations", len, statuses.incarnations.len())?;
+    optional_column("exit_codes", len, statuses.exit_codes.len())?;
+    optional_column("restarts", len, statuses.restarts.len())?;
+    let mut phases = Vec::with_capacity(len);
+    for phase in statuses.phases {
+        match phase_from_proto(phase)? {
+            Phase::Pending => return Err(OpError::field("phases", "an agent never reports pending")),
+            phase => phases.push(phase),
+        }
+    }
+    let statuses = Statuses {
+        ordinals: statuses.ordinals,
+        incarnations: statuses.incarnations,
+        phases,
+        exit_codes: statuses.exit_codes,
+        restarts: statuses.restarts,
+    };
+    Ok((unit, statuses))
+}
+
+/// A requeue and whose it is.
+///
+/// # Errors
+/// The first field that can never be valid.
+pub fn requeue_from_proto(requeue: v1::Requeue) -> Result<(UnitId, Requeue), OpError> {
+    let unit = unit_id(requeue.unit_id)?;
+    ordinals(&requeue.ordinals)?;
+    column("incarnations", requeue.ordinals.len(), requeue.incarnations.len())?;
+    Ok((unit, Requeue { ordinals: requeue.ordinals, incarnations: requeue.incarnations }))
+}
+
+/// What one running unit takes; absent is nothing.
+///
+/// # Errors
+/// A negative amount, too many names, or devices out of range.
+pub fn demand_from_proto(demand: Option<v1::Demand>) -> Result<Demand, OpError> {
+    let demand = demand.unwrap_or_default();
+    let requests = demand.requests.unwrap_or_default().amounts;
+    if requests.len() > N_NAMES_MAX {
+        return Err(OpError::field("demand.requests", format!("has more than {N_NAMES_MAX} names")));
+    }
+    let requests = Resources::new(requests)
+        .map_err(|name| OpError::field("demand.requests", format!("{name} is negative")))?;
+    let devices = demand.devices.map(device_request).transpose()?;
+    Ok(Demand { requests, devices })
+}
+
+/// The inverse of [`demand_from_proto`].
+pub fn demand_to_proto(demand: &Demand) -> v1::Demand {
+    let Demand { requests, devices } = demand;
+    let amounts = requests.iter().map(|(name, amount)| (name.to_owned(), amount)).collect();
+    v1::Demand {
+        requests: Some(v1::Resources { amounts }),
+        devices: devices.as_ref().map(|DeviceRequest { kind, count, milli, models }| v1::DeviceRequest {
+            kind: kind.clone(),
+            count: *count,
+            milli_per_device: *milli,
+            models: models.clone(),
+        }),
+    }
+}
+
+/// The pool; unspecified is guaranteed.
+///
+/// # Errors
+/// An unknown number.
+pub fn pool_from_proto(pool: i32) -> Result<Pool, OpError> {
+    match v1::Pool::try_from(pool) {
+        Ok(v1::Pool::Unspecified | v1::Pool::Guaranteed) => Ok(Pool::Guaranteed),
+        Ok(v1::Pool::BestEffort) => Ok(Pool::BestEffort),
+        Err(_) => Err(OpError::field("pool", format!("{pool} is unknown"))),
+    }
+}
+
+/// The inverse of [`pool_from_proto`].
+pub fn pool_to_proto(pool: Pool) -> v1::Pool {
+    match pool {
+        Pool::Guaranteed => v1::Pool::Guaranteed,
+        Pool::BestEffort => v1::Pool::BestEffort,
+    }
+}
+
+/// The phase; unspecified is pending.
+///
+/// # Errors
+/// An unknown number.
+pub fn phase_from_proto(phase: i32) -> Result<Phase, OpError> {
+    Ok(match v1::RunPhase::try_from(phase) {
+        Ok(v1::RunPhase::Unspecified) => Phase::Pending,
+        Ok(v1::RunPhase::Bound) => Phase::Bound,
+        Ok(v1::RunPhase::Starting) => Phase::Starting,
+        Ok(v1::RunPhase::Running) => Phase::Running,
+        Ok(v1::RunPhase::Succeeded) => Phase::Succeeded,
+        Ok(v1::RunPhase::Failed) => Phase::Failed,
+        Ok(v1::RunPhase::Stopped) => Phase::Stopped,
+        Err(_) => return Err(OpError::field("phases", format!("{phase} is unknown"))),
+    })
+}
+
+/// The inverse of [`phase_from_proto`].
+pub fn phase_to_proto(phase: Phase) -> v1::RunPhase {
+    match phase {
+        Phase::Pending => v1::RunPhase::Unspecified,
+        Phase::Bound => v1::RunPhase::Bound,
+        Phase::Starting => v1::RunPhase::Starting,
+        Phase::Running => v1::RunPhase::Running,
+        Phase::Succeeded => v1::RunPhase::Succeeded,
+        Phase::Failed => v1::RunPhase::Failed,
+        Phase::Stopped => v1::RunPhase::Stopped,
+    }
+}
+
+/// The reason; unspecified is none.
+///
+/// # Errors
+/// An unknown number.
+pub fn eviction_reason_from_proto(reason: i32) -> Result<Option<EvictionReason>, OpError> {
+    Ok(match v1::EvictionReason::try_from(reason) {
+        Ok(v1::EvictionReason::Unspecified) => None,
+        Ok(v1::EvictionReason::Cancelled) => Some(EvictionReason::Cancelled),
+        Ok(v1::EvictionReason::ScaledIn) => Some(EvictionReason::ScaledIn),
+        Ok(v1::EvictionReason::Preempted) => Some(EvictionReason::Preempted),
+        Ok(v1::EvictionReason::NodeLost) => Some(EvictionReason::NodeLost),
+        Ok(v1::EvictionReason::Drained) => Some(EvictionReason::Drained),
+        Ok(v1::EvictionReason::Squeezed) => Some(EvictionReason::Squeezed),
+        Ok(v1::EvictionReason::Rescheduled) => Some(EvictionReason::Rescheduled),
+        Err(_) => return Err(OpError::field("reason", format!("{reason} is unknown"))),
+    })
+}
+
+/// The inverse of [`eviction_reason_from_proto`].
+pub fn eviction_reason_to_proto(reason: Option<EvictionReason>) -> v1::EvictionReason {
+    match reason {
+        None => v1::EvictionReason::Unspecified,
+        Some(EvictionReason::Cancelled) => v1::EvictionReason::Cancelled,
+        Some(EvictionReason::ScaledIn) => v1::EvictionReason::ScaledIn,
+        Some(EvictionReason::Preempted) => v1::EvictionReason::Preempted,
+        Some(EvictionReason::NodeLost) => v1::EvictionReason::NodeLost,
+        Some(EvictionReason::Drained) => v1::EvictionReason::Drained,
+        Some(EvictionReason::Squeezed) => v1::EvictionReason::Squeezed,
+        Some(EvictionReason::Rescheduled) => v1::EvictionReason::Rescheduled,
+    }
+}
+
+/// All rows of a unit as stored and listed: a block per task group, rows that never changed left out.
+pub fn rows_to_proto(unit: UnitId, rows: &UnitRows) -> v1::UnitRows {
+    let n_groups = rows
+        .rows
+        .iter()
+        .filter(|row| row.revision > Revision(0))
+        .map(|row| usize::from(row.group) + 1)
+        .max()
+        .unwrap_or(0)
+        .max(rows.groups.len());
+    let mut blocks: Vec<v1::RowBlock> = (0u32..)
+        .take(n_groups)
+        .map(|task_group| v1::RowBlock { task_group, ..v1::RowBlock::default() })
+        .collect();
+    for (block, group) in blocks.iter_mut().zip(&rows.groups) {
+        if let Some(GroupDemand { demand, pool }) = group {
+            block.demand = Some(demand_to_proto(demand));
+            block.pool = pool_to_proto(*pool).into();
+        }
+    }
+    for (ordinal, row) in (0u32..).zip(&rows.rows) {
+        if row.revision > Revision(0) {
+            push_row(&mut blocks[usize::from(row.group)], ordinal, row);
+        }
+    }
+    blocks.retain(|block| block.demand.is_some() || !block.ordinals.is_empty());
+    v1::UnitRows { unit_id: unit.0, blocks }
+}
+
+/// The inverse of [`rows_to_proto`].
+///
+/// # Errors
+/// The first field that can never be valid.
+pub fn rows_from_proto(proto: v1::UnitRows) -> Result<(UnitId, UnitRows), OpError> {
+    let unit = unit_id(proto.unit_id)?;
+    let mut rows = UnitRows::default();
+    for block in proto.blocks {
+        load_block(&mut rows, block)?;
+    }
+    Ok((unit, rows))
+}
+
+fn push_row(block: &mut v1::RowBlock, ordinal: u32, row: &Row) {
+    let Row {
+        incarnation,
+        node,
+        device_mask,
+        phase,
+        eviction,
+        group: _,
+        exit_code,
+        restarts,
+        revision,
+        bound_time_ms,
+    } = row;
+    block.ordinals.push(ordinal);
+    block.incarnations.push(*incarnation);
+    block.phases.push(phase_to_proto(*phase).into());
+    block.node_ids.push(node.0);
+    block.device_masks.push(*device_mask);
+    block.exit_codes.push(*exit_code);
+    block.restarts.push(*restarts);
+    block.evictions.push(i32::from(eviction_reason_to_proto(*eviction)).unsigned_abs());
+    block.revisions.push(revision.0);
+    block.bound_times_ms.push(*bound_time_ms);
+}
+
+fn load_block(rows: &mut UnitRows, block: v1::RowBlock) -> Result<(), OpError> {
+    let len = block.ordinals.len();
+    ordinals(&block.ordinals)?;
+    for (field, column) in [
+        ("phases", block.phases.len()),
+        ("node_ids", block.node_ids.len()),
+        ("incarnations", block.incarnations.len()),
+        ("device_masks", block.device_masks.len()),
+        ("exit_codes", block.exit_codes.len()),
+        ("restarts", block.restarts.len()),
+        ("evictions", block.evictions.len()),
+        ("revisions", block.revisions.len()),
+        ("bound_times_ms", block.bound_times_ms.len()),
+    ] {
+        optional_column(field, len, column)?;
+    }
+    let group = group(block.task_group)?;
+    if block.demand.is_some() {
+        let idx = usize::from(group);
+        if rows.groups.len() <= idx {
+            rows.groups.resize(idx + 1, None);
+        }
+        let demand = Arc::new(demand_from_proto(block.demand)?);
+        rows.groups[idx] = Some(GroupDemand { demand, pool: pool_from_proto(block.pool)? });
+    }
+    for (idx, ordinal) in block.ordinals.iter().enumerate() {
+        let reason = i32::try_from(at(&block.evictions, idx))
+            .map_err(|_| OpError::field("evictions", "is out of range"))?;
+        let row = Row {
+            incarnation: at(&block.incarnations, idx),
+            node: NodeId(at(&block.node_ids, idx)),
+            device_mask: at(&block.device_masks, idx),
+            phase: phase_from_proto(at(&block.phases, idx))?,
+            eviction: eviction_reason_from_proto(reason)?,
+            group,
+            exit_code: at(&block.exit_codes, idx),
+            restarts: at(&block.restarts, idx),
+            revision: Revision(at(&block.revisions, idx)),
+            bound_time_ms: at(&block.bound_times_ms, idx),
+        };
+        let idx = *ordinal as usize;
+        if rows.rows.len() <= idx {
+            rows.rows.resize(idx + 1, Row::default());
+        }
+        rows.rows[idx] = row;
+    }
+    Ok(())
+}
+
+fn device_request(request: v1::DeviceRequest) -> Result<DeviceRequest, OpError> {
+    let v1::DeviceRequest { kind, count, milli_per_device: milli, models } = request;
+    if count == 0 || count as usize > N_DEVICES_MAX {
+        return Err(OpError::field("demand.devices.count", format!("{count} is not 1 to {N_DEVICES_MAX}")));
+    }
+    if milli == 0 || milli > MILLI_WHOLE || (count > 1 && milli < MILLI_WHOLE) {
+        return Err(OpError::field(
+            "demand.devices.milli_per_device",
+            format!("{milli} is not 1 to {MILLI_WHOLE}, or a share of several devices"),
+        ));
+    }
+    Ok(DeviceRequest { kind, count, milli, models })
+}
+
+fn at<T: Copy + Default>(column: &[T], idx: usize) -> T {
+    column.get(idx).copied().unwrap_or_default()
+}
+
+fn unit_id(id: u64) -> Result<UnitId, OpError> {
+    if id == 0 { Err(OpError::field("unit_id", "is required")) } else { Ok(UnitId(id)) }
+}
+
+fn group(task_group: u32) -> Result<u16, OpError> {
+    u16::try_from(task_group)
+        .ok()
+        .filter(|group| u32::from(*group) < N_TASK_GROUPS_MAX)
+        .ok_or_else(|| OpError::field("task_group", format!("{task_group} is not below {N_TASK_GROUPS_MAX}")))
+}
+
+fn ordinals(ordinals: &[u32]) -> Result<(), OpError> {
+    match ordinals.iter().find(|ordinal| **ordinal >= N_ORDINALS_MAX) {
+        Some(ordinal) => Err(OpError::field("ordinals", format!("{ordinal} is not below {N_ORDINALS_MAX}"))),
+        None => Ok(()),
+    }
+}
+
+fn column(field: &'static str, len: usize, column: usize) -> Result<(), OpError> {
+    if column == len {
+        Ok(())
+    } else {
+        Err(OpError::field(field, format!("has {column} entries, not {len}")))
+    }
+}
+
+fn optional_column(field: &'static str, len: usize, other: usize) -> Result<(), OpError> {
+    if other == 0 { Ok(()) } else { column(field, len, other) }
+}

@@ -1,0 +1,125 @@
+use godel_core::{
+    demand::{Demand, DeviceRequest, Pool},
+    ids::{NodeId, Revision},
+    resources::Resources,
+    rows::{Bind, EvictionReason, Phase, Requeue, RowChange, Statuses, UnitRows},
+};
+use prost::Message as _;
+
+use super::*;
+
+fn demand() -> Demand {
+    let requests = Resources::new([("cpu", 500), ("memory", 1 << 30)]).unwrap();
+    let devices = DeviceRequest { kind: "gpu".into(), count: 1, milli: 300, models: vec!["A10".into()] };
+    Demand { requests, devices: Some(devices) }
+}
+
+/// Rows with two groups, every phase kind, an eviction, a requeue and holes.
+fn rows() -> UnitRows {
+    let mut rows = UnitRows::default();
+    let bind = |group, ordinals: &[u32]| {
+        RowChange::Bind(Bind {
+            group,
+            demand: Arc::new(demand()),
+            pool: Pool::BestEffort,
+            ordinals: ordinals.to_vec(),
+            incarnations: Vec::new(),
+            nodes: vec![NodeId(7); ordinals.len()],
+            device_masks: vec![5; ordinals.len()],
+        })
+    };
+    let end = Statuses {
+        ordinals: vec![1, 4],
+        phases: vec![Phase::Failed, Phase::Running],
+        exit_codes: vec![-3, 0],
+        restarts: vec![2, 1],
+        incarnations: Vec::new(),
+    };
+    let evict = godel_core::rows::Evict {
+        ordinals: vec![4],
+        incarnations: Vec::new(),
+        reason: EvictionReason::NodeLost,
+        by: String::new(),
+    };
+    let requeue = Requeue { ordinals: vec![1], incarnations: vec![1] };
+    let changes = [
+        bind(2, &[0, 1, 9]),
+        bind(0, &[4]),
+        RowChange::Statuses(end),
+        RowChange::Evict(evict),
+        RowChange::Requeue(requeue),
+    ];
+    for (revision, change) in (3u64..).zip(changes) {
+        rows.apply(&change, Revision(revision), 77, |_, _, _| {});
+    }
+    rows
+}
+
+#[test]
+fn rows_come_back_from_their_encoding() {
+    let rows = rows();
+    let proto = rows_to_proto(UnitId(5), &rows);
+    let decoded = v1::UnitRows::decode(&proto.encode_to_vec()[..]).unwrap();
+    assert_eq!(rows_from_proto(decoded), Ok((UnitId(5), rows)));
+}
+
+#[test]
+fn a_group_whose_rows_moved_keeps_its_demand() {
+    let mut rows = rows();
+    for row in rows.rows.iter_mut().filter(|row| row.revision > Revision(0)) {
+        row.group = 2;
+    }
+    assert_eq!(rows_from_proto(rows_to_proto(UnitId(1), &rows)), Ok((UnitId(1), rows)));
+}
+
+#[test]
+fn bad_columns_are_named() {
+    let binding = v1::Binding {
+        unit_id: 1,
+        demand: Some(demand_to_proto(&demand())),
+        ordinals: vec![0, 1],
+        node_ids: vec![1, 2],
+        ..Default::default()
+    };
+    assert!(bind_from_proto(binding.clone()).is_ok());
+    type Break = fn(&mut v1::Binding);
+    let cases: [(&str, Break); 9] = [
+        ("unit_id", |b| b.unit_id = 0),
+        ("node_ids", |b| b.node_ids = vec![1]),
+        ("incarnations", |b| b.incarnations = vec![1]),
+        ("device_masks", |b| b.device_masks = vec![1, 2, 3]),
+        ("task_group", |b| b.task_group = 64),
+        ("pool", |b| b.pool = 9),
+        ("demand.requests", |b| {
+            b.demand = Some(v1::Demand {
+                requests: Some(v1::Resources { amounts: [("cpu".to_owned(), -1)].into() }),
+                devices: None,
+            });
+        }),
+        ("demand.devices.count", |b| {
+            b.demand = Some(v1::Demand { requests: None, devices: Some(v1::DeviceRequest::default()) });
+        }),
+        ("demand.devices.milli_per_device", |b| {
+            let devices = v1::DeviceRequest { count: 2, milli_per_device: 500, ..Default::default() };
+            b.demand = Some(v1::Demand { requests: None, devices: Some(devices) });
+        }),
+    ];
+    for (field, break_it) in cases {
+        let mut bad = binding.clone();
+        break_it(&mut bad);
+        let error = bind_from_proto(bad).unwrap_err();
+        assert!(matches!(&error, OpError::Field { field: at, .. } if *at == field), "{field}: {error}");
+    }
+    let pending = v1::RunStatuses { unit_id: 1, ordinals: vec![0], phases: vec![0], ..Default::default() };
+    assert!(statuses_from_proto(pending).is_err());
+    let no_reason = v1::Eviction { unit_id: 1, ordinals: vec![0], ..Default::default() };
+    assert!(evict_from_proto(no_reason).is_err());
+}
+
+#[test]
+fn a_deletion_concerns_what_hangs_on_the_record() {
+    let delete = |kind| ParsedOp::Delete { kind, key: Key::Id(1) }.kinds();
+    assert_eq!(delete(v1::Kind::UnitSpec), kind_bit(v1::Kind::UnitSpec) | kind_bit(v1::Kind::Rows));
+    assert_eq!(delete(v1::Kind::NodeSpec).count_ones(), 3);
+    assert_eq!(delete(v1::Kind::NodeGrant), kind_bit(v1::Kind::NodeGrant));
+}

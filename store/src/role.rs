@@ -1,0 +1,71 @@
+//! Who may write which record.
+
+use godel_core::rows::RowChange;
+use godel_proto::v1;
+
+use crate::ops::ParsedOp;
+
+/// On whose behalf a transaction is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// A service, by the lease of its writer: [`Writes::of_lease`] says what it may write; fenced.
+    Leased,
+    /// State itself, for an agent's session.
+    Agent,
+    /// State itself, for an administrator's call.
+    Admin,
+    /// State itself, as the judge of leases.
+    State,
+}
+
+/// What a transaction writes as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Writes {
+    /// The dispatcher's records: units and the partition.
+    Dispatcher,
+    /// The binder's: placements, evictions, requeues, grants.
+    Binder,
+    /// An agent's: its node's report, run status, and its own first registration.
+    Agent,
+    /// An administrator's: how nodes may be used.
+    Admin,
+    /// The judge's: leases.
+    State,
+}
+
+impl Writes {
+    /// What the holder of `lease` may write as; `None`: nothing.
+    pub fn of_lease(lease: &str) -> Option<Self> {
+        match lease {
+            "dispatcher" => Some(Self::Dispatcher),
+            "binder" => Some(Self::Binder),
+            _ => None,
+        }
+    }
+
+    /// Whether it may make `op`. `exists` says whether the record is there already.
+    pub(crate) fn may(self, op: &ParsedOp, exists: impl Fn() -> bool) -> bool {
+        use v1::Kind;
+        match op {
+            ParsedOp::Put { kind, .. } => match kind {
+                Kind::UnitSpec | Kind::Partition => self == Self::Dispatcher,
+                Kind::NodeGrant => self == Self::Binder,
+                Kind::NodeReport => self == Self::Agent,
+                Kind::NodeSpec => self == Self::Admin || (self == Self::Agent && !exists()),
+                Kind::Lease => self == Self::State,
+                Kind::Unspecified | Kind::Rows => false,
+            },
+            ParsedOp::Delete { kind, .. } => match kind {
+                Kind::UnitSpec | Kind::Partition => self == Self::Dispatcher,
+                Kind::NodeGrant => self == Self::Binder,
+                Kind::NodeSpec => self == Self::Admin,
+                // A report goes with its node; an epoch must never be forgotten, so no lease ever goes.
+                Kind::NodeReport | Kind::Lease | Kind::Unspecified | Kind::Rows => false,
+            },
+            ParsedOp::Rows { change, .. } => match **change {
+                RowChange::Bind(_) | RowChange::Evict(_) | RowChange::Requeue(_) => self == Self::Binder,
+                RowChange::Statuses(_) => self == Self::Agent,
+            },
+        }
+    }
+}

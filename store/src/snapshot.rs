@@ -1,0 +1,202 @@
+//! Snapshots: a stream of `godel.v1.Record`s in pieces, then the counters.
+//!
+//! Pieces are taken one at a time while transactions go on, so each shows the state at another revision, from
+//! the generation's base on. Replaying the log from the base onto them gives the same state as if nothing had
+//! happened meanwhile, since whatever is older than what is there is skipped. Nobody waits for a snapshot.
+
+use bytes::{Bytes, BytesMut};
+use godel_core::ids::{Revision, UnitId};
+use godel_proto::v1;
+use prost::Message as _;
+
+use crate::{
+    chunk::{self, Assembler},
+    crash::CrashPoints,
+    log::{Log, LogError, LogReader, Manifest, SnapshotPart},
+    record::{Key, RawRecord, encode_delimited, split_delimited},
+    state::{Counters, RECORD_KINDS, State},
+};
+
+/// Bytes of a piece, unless told otherwise: written between two groups, it must not hold up the second.
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
+
+/// Cuts a state into pieces, which may change between two of them.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    cursor: Option<Cursor>,
+    buffer: BytesMut,
+    piece_bytes: usize,
+}
+
+/// How far a snapshot has come.
+#[derive(Debug)]
+pub(crate) struct SnapshotWriter {
+    base: Revision,
+    attempt: u64,
+    n_pieces: u64,
+    crc: u32,
+    bytes: u64,
+    pieces: Pieces,
+}
+
+#[derive(Debug)]
+enum Cursor {
+    /// Behind this record of this position in [`RECORD_KINDS`].
+    Records(usize, Option<Key>),
+    /// Behind the rows of this unit.
+    Rows(Option<UnitId>),
+}
+
+impl Pieces {
+    pub(crate) fn new(piece_bytes: usize) -> Self {
+        Self { cursor: Some(Cursor::Records(0, None)), buffer: BytesMut::new(), piece_bytes }
+    }
+
+    /// The next piece of records; `None` once only the counters are left.
+    pub(crate) fn next(&mut self, state: &State) -> Option<BytesMut> {
+        while self.buffer.len() < self.piece_bytes
+            && let Some(cursor) = self.cursor.take()
+        {
+            self.cursor = fill(state, cursor, &mut self.buffer, self.piece_bytes);
+        }
+        let len = self.buffer.len().min(self.piece_bytes);
+        (len > 0).then(|| self.buffer.split_to(len))
+    }
+}
+
+impl SnapshotWriter {
+    /// Begins a snapshot of the generation with `base`; `now` is the present revision.
+    pub(crate) fn new(base: Revision, now: Revision, piece_bytes: usize) -> Self {
+        Self { base, attempt: now.0, n_pieces: 0, crc: 0, bytes: 0, pieces: Pieces::new(piece_bytes) }
+    }
+
+    /// Writes the next piece; the manifest once it was the last.
+    pub(crate) fn step(
+        &mut self,
+        state: &State,
+        log: &mut dyn Log,
+        crash: &CrashPoints,
+    ) -> Result<Option<Manifest>, LogError> {
+        if let Some(piece) = self.pieces.next(state) {
+            self.put(&piece, log, crash)?;
+            return Ok(None);
+        }
+        self.put(&state.counters().encode_to_vec(), log, crash)?;
+        let manifest = Manifest {
+            attempt: self.attempt,
+            n_pieces: self.n_pieces,
+            crc: self.crc,
+            end_revision: state.revision().0,
+            bytes: self.bytes,
+        };
+        crash.hit("store.generation-complete");
+        log.put_snapshot(self.base, SnapshotPart::Complete(manifest))?;
+        Ok(Some(manifest))
+    }
+
+    fn put(&mut self, payload: &[u8], log: &mut dyn Log, crash: &CrashPoints) -> Result<(), LogError> {
+        crash.hit("store.snapshot-chunk");
+        let piece = self.n_pieces;
+        let (chunks, crc) = chunk::cut(piece, piece, payload, self.crc);
+        log.put_snapshot(self.base, SnapshotPart::Piece { attempt: self.attempt, piece, chunks: &chunks })?;
+        self.crc = crc;
+        self.n_pieces += 1;
+        self.bytes += chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
+        Ok(())
+    }
+}
+
+/// Appends records behind `cursor` until the buffer has a piece; where to go on.
+fn fill(state: &State, cursor: Cursor, buffer: &mut BytesMut, piece_bytes: usize) -> Option<Cursor> {
+    match cursor {
+        Cursor::Records(kind_idx, after) => {
+            let kind = RECORD_KINDS[kind_idx];
+            for (key, record) in state.records(kind, after.as_ref()) {
+                encode_delimited(kind, record, buffer);
+                if buffer.len() >= piece_bytes {
+                    return Some(Cursor::Records(kind_idx, Some(key.clone())));
+                }
+            }
+            let next = kind_idx + 1;
+            Some(if next < RECORD_KINDS.len() { Cursor::Records(next, None) } else { Cursor::Rows(None) })
+        }
+        Cursor::Rows(after) => {
+            for (unit, ..) in state.units_with_rows(after) {
+                let Some(record) = state.rows_record(unit) else { continue };
+                encode_delimited(v1::Kind::Rows, &record, buffer);
+                if buffer.len() >= piece_bytes {
+                    return Some(Cursor::Rows(Some(unit)));
+                }
+            }
+            None
+        }
+    }
+}
+
+/// Reads the snapshot of the generation with `base` into an empty state.
+///
+/// The state then is at [`Manifest::end_revision`] in part: the log from the base must be replayed onto it.
+pub(crate) fn load(reader: &dyn LogReader, base: Revision, manifest: &Manifest) -> Result<State, LogError> {
+    let mut loader = Loader::default();
+    let mut crc = 0;
+    if manifest.n_pieces > 0 {
+        let mut assembler = Assembler::new(Some(0), Some(0));
+        for chunk in reader.snapshot(base, manifest.attempt)? {
+            let bad = |what| LogError::Corrupt(format!("snapshot of generation {base}: {what}"));
+            let Some(piece) = assembler.push(&chunk?).map_err(bad)? else { continue };
+            crc = piece.crc;
+            let is_last = piece.last.0 + 1 == manifest.n_pieces;
+            loader.piece(piece.payload, is_last).map_err(bad)?;
+            if is_last {
+                break;
+            }
+        }
+    }
+    if crc != manifest.crc || !loader.is_complete(manifest.n_pieces) {
+        return Err(LogError::Corrupt(format!("the snapshot of generation {base} is not whole")));
+    }
+    Ok(loader.state)
+}
+
+/// Puts a state together from the pieces of its snapshot.
+#[derive(Debug, Default)]
+pub(crate) struct Loader {
+    pub(crate) state: State,
+    rest: Bytes,
+    n_pieces: u64,
+    has_counters: bool,
+}
+
+impl Loader {
+    /// Takes the next piece; the last one holds the counters.
+    pub(crate) fn piece(&mut self, payload: Bytes, is_last: bool) -> Result<(), String> {
+        self.n_pieces += 1;
+        if is_last {
+            let counters = Counters::decode(payload).map_err(|_| "its counters do not decode".to_owned())?;
+            self.state.load_counters(counters);
+            self.has_counters = true;
+            return Ok(());
+        }
+        let mut buffer = if self.rest.is_empty() {
+            payload
+        } else {
+            let mut joined = BytesMut::from(std::mem::take(&mut self.rest));
+            joined.extend_from_slice(&payload);
+            joined.freeze()
+        };
+        while let Some(message) = split_delimited(&mut buffer) {
+            // A copy of its own: a record that lives on must not keep the whole piece.
+            let record = RawRecord::decode(Bytes::copy_from_slice(&message))
+                .ok()
+                .and_then(RawRecord::into_record)
+                .ok_or("a record does not decode")?;
+            self.state.load_record(record.0, record.1).map_err(|error| error.to_string())?;
+        }
+        self.rest = buffer;
+        Ok(())
+    }
+
+    pub(crate) fn is_complete(&self, n_pieces: u64) -> bool {
+        self.n_pieces == n_pieces && self.rest.is_empty() && (self.has_counters || n_pieces == 0)
+    }
+}

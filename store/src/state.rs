@@ -1,0 +1,329 @@
+//! The one state machine: every record and row, one revision counter, leases with their fences.
+//!
+//! It is changed only by transactions. The writer's copy validates and applies (`transact`); the
+//! readers' copy, and recovery, replay what was committed ([`State::replay`]). Both go through the same
+//! `apply`. Nothing here is soft: a restart rebuilds exactly this.
+
+mod load;
+mod rows;
+mod transact;
+mod undo;
+mod window;
+
+use std::{
+    collections::{BTreeMap, btree_map},
+    ops::Bound,
+};
+
+use bytes::Bytes;
+use godel_core::{
+    ids::{NodeId, Revision, UnitId},
+    rows::UnitRows,
+};
+use godel_proto::v1;
+use prost::Message as _;
+use rustc_hash::FxHashMap;
+
+pub(crate) use load::Counters;
+pub use transact::{Committed, Refusal, RefusalReason, TXN_BYTES_MAX};
+pub(crate) use transact::{Outcome, txn_bytes};
+pub(crate) use window::Window;
+
+use self::rows::NodeSlots;
+
+use crate::{
+    feed::Published,
+    ops::ParsedOp,
+    record::{Key, Record},
+};
+
+/// Kinds that are kept as records, in the order in which they are listed and snapshot.
+pub const RECORD_KINDS: [v1::Kind; 6] = [
+    v1::Kind::NodeSpec,
+    v1::Kind::NodeReport,
+    v1::Kind::NodeGrant,
+    v1::Kind::UnitSpec,
+    v1::Kind::Lease,
+    v1::Kind::Partition,
+];
+
+/// Everything that is durable, in memory.
+#[derive(Clone, Debug)]
+pub struct State {
+    revision: Revision,
+    commit_time_ms: i64,
+    /// By position of the kind in [`RECORD_KINDS`].
+    records: [BTreeMap<Key, Record>; RECORD_KINDS.len()],
+    rows: BTreeMap<UnitId, StoredRows>,
+    /// The lease records, decoded.
+    leases: BTreeMap<String, v1::LeaseRecord>,
+    windows: FxHashMap<String, Window>,
+    last_unit_id: UnitId,
+    next_node_id: NodeId,
+    nodes: NodeSlots,
+    value_bytes: u64,
+    n_rows: u64,
+}
+
+/// Rows of a unit with what is derived from them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StoredRows {
+    pub(crate) rows: UnitRows,
+    /// Of the last change.
+    pub(crate) revision: Revision,
+    /// Rows that hold room.
+    pub(crate) live: u32,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            revision: Revision(0),
+            commit_time_ms: 0,
+            records: Default::default(),
+            rows: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            windows: FxHashMap::default(),
+            last_unit_id: UnitId(0),
+            next_node_id: NodeId(1),
+            nodes: NodeSlots::default(),
+            value_bytes: 0,
+            n_rows: 0,
+        }
+    }
+}
+
+fn kind_idx(kind: v1::Kind) -> Option<usize> {
+    RECORD_KINDS.iter().position(|known| *known == kind)
+}
+
+impl State {
+    /// Of the last transaction; 0 before the first.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// Of the last transaction, Unix milliseconds.
+    pub fn commit_time_ms(&self) -> i64 {
+        self.commit_time_ms
+    }
+
+    /// Highest unit id ever used; 0 before the first.
+    pub fn last_unit_id(&self) -> UnitId {
+        self.last_unit_id
+    }
+
+    /// The id that the next new node gets: every id below was used or skipped.
+    pub fn next_node_id(&self) -> NodeId {
+        self.next_node_id
+    }
+
+    /// A record; never for [`v1::Kind::Rows`].
+    pub fn record(&self, kind: v1::Kind, key: &Key) -> Option<&Record> {
+        self.records[kind_idx(kind)?].get(key)
+    }
+
+    /// Records of `kind` in key order, from the first behind `after`.
+    pub fn records(
+        &self,
+        kind: v1::Kind,
+        after: Option<&Key>,
+    ) -> impl Iterator<Item = (&Key, &Record)> + use<'_> {
+        let range = kind_idx(kind).map(|idx| self.records[idx].range((behind(after), Bound::Unbounded)));
+        range.into_iter().flatten()
+    }
+
+    /// Number of records of `kind`; for rows, of units that have some.
+    pub fn count(&self, kind: v1::Kind) -> usize {
+        kind_idx(kind).map_or_else(
+            || if kind == v1::Kind::Rows { self.rows.len() } else { 0 },
+            |idx| self.records[idx].len(),
+        )
+    }
+
+    /// Rows of a unit; `None` before its first binding.
+    pub fn rows(&self, unit: UnitId) -> Option<&UnitRows> {
+        self.rows.get(&unit).map(|stored| &stored.rows)
+    }
+
+    /// Revision of the last change to the rows of a unit; 0 without rows.
+    pub fn rows_revision(&self, unit: UnitId) -> Revision {
+        self.rows.get(&unit).map_or(Revision(0), |stored| stored.revision)
+    }
+
+    /// Units with rows in order of id, from the first behind `after`, with the revision of their last change.
+    pub fn units_with_rows(
+        &self,
+        after: Option<UnitId>,
+    ) -> impl Iterator<Item = (UnitId, Revision, &UnitRows)> {
+        let range: btree_map::Range<'_, UnitId, StoredRows> =
+            self.rows.range((behind(after.as_ref()), Bound::Unbounded));
+        range.map(|(unit, stored)| (*unit, stored.revision, &stored.rows))
+    }
+
+    /// The rows of a unit as a record whose value is an encoded `godel.v1.UnitRows`.
+    pub fn rows_record(&self, unit: UnitId) -> Option<Record> {
+        let stored = self.rows.get(&unit)?;
+        Some(Record {
+            create_revision: Revision(0),
+            revision: stored.revision,
+            create_time_ms: 0,
+            value: Bytes::from(crate::ops::rows_to_proto(unit, &stored.rows).encode_to_vec()),
+        })
+    }
+
+    /// A lease as last granted; its holder is empty once it was released or has expired.
+    pub fn lease(&self, name: &str) -> Option<&v1::LeaseRecord> {
+        self.leases.get(name)
+    }
+
+    /// All leases in order of name.
+    pub fn leases(&self) -> impl Iterator<Item = &v1::LeaseRecord> {
+        self.leases.values()
+    }
+
+    /// Running units that hold room on a node.
+    pub fn live_on_node(&self, node: NodeId) -> u32 {
+        self.nodes.get(node).live
+    }
+
+    /// Rows of all units.
+    pub fn n_rows(&self) -> u64 {
+        self.n_rows
+    }
+
+    /// Bytes of all record values and rows.
+    pub fn live_bytes(&self) -> u64 {
+        self.value_bytes + self.n_rows * size_of::<godel_core::rows::Row>() as u64
+    }
+
+    /// Applies a committed transaction; the next one, or on recovery one that a snapshot has seen already.
+    ///
+    /// Whatever is older than what is there is skipped, so replaying onto a snapshot that was taken while
+    /// transactions went on ends in the same state as replaying onto the state before them.
+    pub fn replay(&mut self, published: &Published) {
+        let commit = &published.commit;
+        let revision = Revision(commit.revision);
+        for op in &published.changes {
+            self.apply(op, revision, commit.commit_time_ms, None);
+        }
+        if let Some(writer) = &commit.writer {
+            self.remember(writer, Committed { revision, commit_time_ms: commit.commit_time_ms });
+        }
+        self.revision = self.revision.max(revision);
+        self.commit_time_ms = self.commit_time_ms.max(commit.commit_time_ms);
+    }
+
+    fn remember(&mut self, writer: &v1::Writer, committed: Committed) {
+        if !self.windows.contains_key(&writer.lease) {
+            self.windows.insert(writer.lease.clone(), Window::default());
+        }
+        if let Some(window) = self.windows.get_mut(&writer.lease) {
+            window.push(writer.epoch, writer.sequence, committed);
+        }
+    }
+
+    /// The one way in which anything changes.
+    fn apply(&mut self, op: &ParsedOp, revision: Revision, time_ms: i64, undo: Option<&mut undo::Undo>) {
+        match op {
+            ParsedOp::Put { kind, key, value } => self.put(*kind, key, value, revision, time_ms, undo),
+            ParsedOp::Delete { kind, key } => self.delete(*kind, key, revision, undo),
+            ParsedOp::Rows { unit, change } => self.apply_rows(*unit, change, revision, time_ms, undo),
+        }
+    }
+
+    fn put(
+        &mut self,
+        kind: v1::Kind,
+        key: &Key,
+        value: &Bytes,
+        revision: Revision,
+        time_ms: i64,
+        undo: Option<&mut undo::Undo>,
+    ) {
+        let Some(idx) = kind_idx(kind) else { return };
+        let record = match self.records[idx].get(key) {
+            Some(before) if before.revision > revision => return,
+            Some(before) => Record { revision, value: value.clone(), ..before.clone() },
+            None => {
+                Record { create_revision: revision, revision, create_time_ms: time_ms, value: value.clone() }
+            }
+        };
+        match (kind, key) {
+            (v1::Kind::UnitSpec, Key::Id(id)) => self.last_unit_id = self.last_unit_id.max(UnitId(*id)),
+            (v1::Kind::NodeSpec, Key::Id(id)) => {
+                let next = u32::try_from(*id).unwrap_or(u32::MAX).saturating_add(1);
+                self.next_node_id = self.next_node_id.max(NodeId(next));
+            }
+            _ => {}
+        }
+        self.set_record(idx, key, Some(record), undo);
+    }
+
+    fn delete(&mut self, kind: v1::Kind, key: &Key, revision: Revision, mut undo: Option<&mut undo::Undo>) {
+        const WITH_NODE: [v1::Kind; 3] = [v1::Kind::NodeSpec, v1::Kind::NodeReport, v1::Kind::NodeGrant];
+        let kinds: &[v1::Kind] = if kind == v1::Kind::NodeSpec { &WITH_NODE } else { &[kind] };
+        for idx in kinds.iter().filter_map(|kind| kind_idx(*kind)) {
+            if self.records[idx].get(key).is_some_and(|record| record.revision <= revision) {
+                self.set_record(idx, key, None, undo.as_deref_mut());
+            }
+        }
+        if let (v1::Kind::UnitSpec, Key::Id(id)) = (kind, key) {
+            self.remove_rows(UnitId(*id), undo);
+        }
+    }
+
+    /// Replaces or removes a record with everything derived from it.
+    fn set_record(&mut self, idx: usize, key: &Key, record: Option<Record>, undo: Option<&mut undo::Undo>) {
+        match (RECORD_KINDS[idx], key) {
+            (v1::Kind::Lease, Key::Name(name)) => self.set_lease(name, record.as_ref()),
+            (v1::Kind::NodeSpec, Key::Id(id)) => {
+                self.nodes.slot(NodeId(u32::try_from(*id).unwrap_or(0))).registered = record.is_some();
+            }
+            _ => {}
+        }
+        let after = record.as_ref().map_or(0, |record| record.value.len() as u64);
+        let before = match record {
+            Some(record) => self.records[idx].insert(key.clone(), record),
+            None => self.records[idx].remove(key),
+        };
+        let before_bytes = before.as_ref().map_or(0, |record| record.value.len() as u64);
+        self.value_bytes = self.value_bytes + after - before_bytes;
+        if let Some(undo) = undo {
+            undo.record(idx, key.clone(), before);
+        }
+    }
+
+    fn set_lease(&mut self, name: &str, record: Option<&Record>) {
+        match record.and_then(|record| v1::LeaseRecord::decode(record.value.clone()).ok()) {
+            Some(lease) => self.leases.insert(name.to_owned(), lease),
+            None => self.leases.remove(name),
+        };
+    }
+
+    fn comparable_rows(&self) -> impl Iterator<Item = impl PartialEq + '_> {
+        self.rows.iter().map(|(unit, stored)| (*unit, stored.revision, stored.live, stored.trimmed()))
+    }
+}
+
+fn behind<K>(after: Option<&K>) -> Bound<&K> {
+    after.map_or(Bound::Unbounded, Bound::Excluded)
+}
+
+impl PartialEq for State {
+    /// Equal in everything that a transaction or a reader can tell; rows that never changed count as absent.
+    fn eq(&self, other: &Self) -> bool {
+        self.revision == other.revision
+            && self.commit_time_ms == other.commit_time_ms
+            && self.records == other.records
+            && self.leases == other.leases
+            && self.windows == other.windows
+            && self.last_unit_id == other.last_unit_id
+            && self.next_node_id == other.next_node_id
+            && self.nodes.trimmed() == other.nodes.trimmed()
+            && self.comparable_rows().eq(other.comparable_rows())
+    }
+}
+
+#[cfg(test)]
+mod tests;

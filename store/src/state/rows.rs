@@ -1,0 +1,166 @@
+//! Rows of units inside the state, with the counts derived from them.
+
+use super::{State, StoredRows, undo::Undo};
+use godel_core::{
+    ids::{NodeId, Revision, UnitId},
+    rows::{Row, RowChange, UnitRows},
+};
+
+impl State {
+    pub(super) fn apply_rows(
+        &mut self,
+        unit: UnitId,
+        change: &RowChange,
+        revision: Revision,
+        time_ms: i64,
+        mut undo: Option<&mut Undo>,
+    ) {
+        let absent = !self.rows.contains_key(&unit);
+        let stored = self.rows.entry(unit).or_default();
+        let len = stored.rows.rows.len();
+        if let Some(undo) = undo.as_deref_mut() {
+            undo.before_rows(unit, absent, stored, change);
+        }
+        let StoredRows { rows, live, .. } = stored;
+        let nodes = &mut self.nodes;
+        rows.apply(change, revision, time_ms, |ordinal, before, after| {
+            count(nodes, live, before, after);
+            if let Some(undo) = undo.as_deref_mut() {
+                undo.row(ordinal, *before);
+            }
+        });
+        stored.revision = stored.revision.max(revision);
+        self.n_rows += (stored.rows.rows.len() - len) as u64;
+    }
+
+    pub(super) fn remove_rows(&mut self, unit: UnitId, undo: Option<&mut Undo>) {
+        let Some(stored) = self.rows.remove(&unit) else { return };
+        self.uncount(&stored);
+        if let Some(undo) = undo {
+            undo.removed_rows(unit, stored);
+        }
+    }
+
+    /// Puts whole rows in place, as loaded from a snapshot or kept by an undo.
+    pub(super) fn insert_rows(&mut self, unit: UnitId, rows: UnitRows, revision: Revision) {
+        self.remove_rows(unit, None);
+        let mut stored = StoredRows { rows, revision, live: 0 };
+        for row in &stored.rows.rows {
+            count(&mut self.nodes, &mut stored.live, &Row::default(), row);
+        }
+        self.n_rows += stored.rows.rows.len() as u64;
+        self.rows.insert(unit, stored);
+    }
+
+    /// Takes back one row's change; `revert_row` of all its changes in reverse order restores it.
+    pub(super) fn revert_row(&mut self, unit: UnitId, ordinal: u32, before: Row) {
+        if let Some(stored) = self.rows.get_mut(&unit)
+            && let Some(row) = stored.rows.rows.get_mut(ordinal as usize)
+        {
+            count(&mut self.nodes, &mut stored.live, row, &before);
+            *row = before;
+        }
+    }
+
+    /// Takes back what a change did beside single rows.
+    pub(super) fn revert_rows(&mut self, unit: UnitId, shape: &Shape) {
+        if shape.absent {
+            self.remove_rows(unit, None);
+        } else if let Some(stored) = self.rows.get_mut(&unit) {
+            self.n_rows -= (stored.rows.rows.len() - shape.n_rows) as u64;
+            stored.rows.rows.truncate(shape.n_rows);
+            stored.rows.groups.truncate(shape.n_groups);
+            if let Some(group) = shape.new_group.and_then(|group| stored.rows.groups.get_mut(group)) {
+                *group = None;
+            }
+            stored.revision = shape.revision;
+        }
+    }
+
+    fn uncount(&mut self, stored: &StoredRows) {
+        let mut live = stored.live;
+        for (_, row) in stored.rows.live() {
+            count(&mut self.nodes, &mut live, row, &Row::default());
+        }
+        self.n_rows -= stored.rows.rows.len() as u64;
+    }
+}
+
+/// What rows were like before a change, beside the rows themselves.
+#[derive(Debug)]
+pub(super) struct Shape {
+    pub(super) absent: bool,
+    pub(super) n_rows: usize,
+    pub(super) n_groups: usize,
+    /// Group whose demand the change sets.
+    pub(super) new_group: Option<usize>,
+    pub(super) revision: Revision,
+}
+
+impl Shape {
+    pub(super) fn of(stored: &StoredRows, absent: bool, change: &RowChange) -> Self {
+        let new_group = match change {
+            RowChange::Bind(bind) => Some(usize::from(bind.group))
+                .filter(|group| stored.rows.groups.get(*group).is_none_or(Option::is_none)),
+            RowChange::Evict(_) | RowChange::Statuses(_) | RowChange::Requeue(_) => None,
+        };
+        Self {
+            absent,
+            n_rows: stored.rows.rows.len(),
+            n_groups: stored.rows.groups.len(),
+            new_group,
+            revision: stored.revision,
+        }
+    }
+}
+
+impl StoredRows {
+    /// Groups and rows without trailing ones that never changed.
+    pub(super) fn trimmed(&self) -> (&[Option<godel_core::rows::GroupDemand>], &[Row]) {
+        let rows = &self.rows.rows;
+        let len = rows.iter().rposition(|row| row.revision > Revision(0)).map_or(0, |last| last + 1);
+        (&self.rows.groups, &rows[..len])
+    }
+}
+
+/// Nodes by id: ids are dense.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NodeSlots(Vec<NodeSlot>);
+
+/// What rows need to know of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct NodeSlot {
+    /// Its NodeSpec is there.
+    pub(super) registered: bool,
+    /// Running units that hold room on it.
+    pub(super) live: u32,
+}
+
+impl NodeSlots {
+    pub(super) fn get(&self, node: NodeId) -> NodeSlot {
+        self.0.get(node.idx()).copied().unwrap_or_default()
+    }
+
+    pub(super) fn slot(&mut self, node: NodeId) -> &mut NodeSlot {
+        if self.0.len() <= node.idx() {
+            self.0.resize(node.idx() + 1, NodeSlot::default());
+        }
+        &mut self.0[node.idx()]
+    }
+
+    pub(super) fn trimmed(&self) -> &[NodeSlot] {
+        let len = self.0.iter().rposition(|slot| *slot != NodeSlot::default()).map_or(0, |last| last + 1);
+        &self.0[..len]
+    }
+}
+
+fn count(nodes: &mut NodeSlots, live: &mut u32, before: &Row, after: &Row) {
+    let (was_live, is_live) = (before.phase.is_live(), after.phase.is_live());
+    if was_live && !is_live {
+        *live -= 1;
+        nodes.slot(before.node).live -= 1;
+    } else if is_live && !was_live {
+        *live += 1;
+        nodes.slot(after.node).live += 1;
+    }
+}

@@ -1,0 +1,437 @@
+//! Tables of who may write what and when, and transactions against a naive model.
+
+use godel_proto::{raw, v1};
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    crash::CrashPoints,
+    feed::Published,
+    log::{
+        Log as _, SnapshotPart,
+        memory::{MemoryDisk, MemoryLog},
+    },
+    ops,
+    role::Role,
+    snapshot::SnapshotWriter,
+};
+
+mod model;
+
+fn op(op: v1::op::Op) -> Bytes {
+    raw::encode_op(op)
+}
+
+fn put_unit(id: u64) -> Bytes {
+    op(v1::op::Op::PutUnitSpec(v1::UnitSpec { unit_id: id, min_member: 1, ..Default::default() }))
+}
+
+fn put_node(id: u32) -> Bytes {
+    op(v1::op::Op::PutNodeSpec(v1::NodeSpec { node_id: id, ..Default::default() }))
+}
+
+fn put_report(id: u32) -> Bytes {
+    op(v1::op::Op::PutNodeReport(v1::NodeReport { node_id: id, ready: true, ..Default::default() }))
+}
+
+fn put_grant(id: u32) -> Bytes {
+    op(v1::op::Op::PutNodeGrant(v1::NodeGrant { node_id: id, ..Default::default() }))
+}
+
+fn put_partition(generation: u64) -> Bytes {
+    op(v1::op::Op::PutPartition(v1::Partition { name: "default".into(), generation, ..Default::default() }))
+}
+
+fn put_lease(lease: &str, holder: &str, epoch: u64) -> Bytes {
+    op(v1::op::Op::PutLease(v1::LeaseRecord {
+        lease: lease.into(),
+        holder: holder.into(),
+        epoch,
+        ..Default::default()
+    }))
+}
+
+fn delete(kind: v1::Kind, id: u64) -> Bytes {
+    let key = Some(v1::Key { id, name: String::new() });
+    op(v1::op::Op::Delete(v1::Delete { kind: kind.into(), key }))
+}
+
+fn bind(unit_id: u64, ordinals: &[u32], incarnation: u32, node: u32) -> Bytes {
+    op(v1::op::Op::Bind(v1::Binding {
+        unit_id,
+        ordinals: ordinals.to_vec(),
+        incarnations: vec![incarnation; ordinals.len()],
+        node_ids: vec![node; ordinals.len()],
+        ..Default::default()
+    }))
+}
+
+fn evict(unit_id: u64, ordinal: u32, incarnation: u32) -> Bytes {
+    op(v1::op::Op::Evict(v1::Eviction {
+        unit_id,
+        ordinals: vec![ordinal],
+        incarnations: vec![incarnation],
+        reason: v1::EvictionReason::Drained.into(),
+        by: "test".into(),
+    }))
+}
+
+fn status(unit_id: u64, ordinal: u32, incarnation: u32, phase: v1::RunPhase) -> Bytes {
+    op(v1::op::Op::RunStatus(v1::RunStatuses {
+        unit_id,
+        ordinals: vec![ordinal],
+        incarnations: vec![incarnation],
+        phases: vec![phase.into()],
+        ..Default::default()
+    }))
+}
+
+fn requeue(unit_id: u64, ordinal: u32, incarnation: u32) -> Bytes {
+    let (ordinals, incarnations) = (vec![ordinal], vec![incarnation]);
+    op(v1::op::Op::Requeue(v1::Requeue { unit_id, ordinals, incarnations }))
+}
+
+fn internal(ops: Vec<Bytes>) -> raw::TxnRequest {
+    raw::TxnRequest { writer: None, preconditions: Vec::new(), ops }
+}
+
+fn leased(lease: &str, epoch: u64, sequence: u64, ops: Vec<Bytes>) -> raw::TxnRequest {
+    let writer = Some(v1::Writer { lease: lease.into(), epoch, sequence });
+    raw::TxnRequest { writer, preconditions: Vec::new(), ops }
+}
+
+/// A state and what readers make of its commits.
+#[derive(Default)]
+struct Pair {
+    head: State,
+    visible: State,
+    sequence: u64,
+    commits: Vec<Published>,
+}
+
+impl Pair {
+    /// With both leases held under epoch 1, units 1 and 2 and nodes 1 and 2.
+    fn populated() -> Self {
+        let mut pair = Self::default();
+        pair.ok(Role::State, internal(vec![put_lease("dispatcher", "d", 1), put_lease("binder", "b", 1)]));
+        pair.ok(Role::Agent, internal(vec![put_node(1), put_report(1), put_node(2), put_report(2)]));
+        pair.by("dispatcher", vec![put_unit(1), put_unit(2)]).unwrap();
+        pair
+    }
+
+    fn run(&mut self, role: Role, txn: raw::TxnRequest) -> Result<Committed, Refusal> {
+        let before = self.head.clone();
+        match self.head.transact(txn, role, 5) {
+            Ok(Outcome::Applied(published)) => {
+                let again = Published::decode(published.encoded.clone()).unwrap();
+                assert_eq!(again, published);
+                self.visible.replay(&published);
+                assert!(self.visible == self.head, "readers see another state");
+                let commit_time_ms = published.commit.commit_time_ms;
+                let revision = published.revision();
+                self.commits.push(published);
+                Ok(Committed { revision, commit_time_ms })
+            }
+            Ok(Outcome::Repeated(committed)) => Ok(committed),
+            Err(refusal) => {
+                assert!(self.head == before, "a refused transaction changed something");
+                assert_eq!(self.head.n_rows(), before.n_rows());
+                assert_eq!(self.head.live_bytes(), before.live_bytes());
+                Err(refusal)
+            }
+        }
+    }
+
+    fn ok(&mut self, role: Role, txn: raw::TxnRequest) -> Committed {
+        self.run(role, txn).unwrap()
+    }
+
+    /// A transaction of the model; whether it was accepted.
+    fn steps(&mut self, steps: &[model::Step]) -> bool {
+        let ops = steps.iter().map(model::Step::op).collect();
+        let result = match steps[0].writer() {
+            "agent" => self.run(Role::Agent, internal(ops)),
+            "admin" => self.run(Role::Admin, internal(ops)),
+            lease => self.by(lease, ops),
+        };
+        result.is_ok()
+    }
+
+    fn by(&mut self, lease: &str, ops: Vec<Bytes>) -> Result<Committed, Refusal> {
+        self.sequence += 1;
+        self.run(Role::Leased, leased(lease, 1, self.sequence, ops))
+    }
+}
+
+fn reason(result: Result<Committed, Refusal>) -> Option<RefusalReason> {
+    result.err().map(|refusal| refusal.reason)
+}
+
+#[test]
+fn each_record_has_one_writer() {
+    type Ops = (&'static str, fn() -> Bytes);
+    let ops: [Ops; 13] = [
+        ("unit", || put_unit(3)),
+        ("delete unit", || delete(v1::Kind::UnitSpec, 2)),
+        ("partition", || put_partition(1)),
+        ("grant", || put_grant(1)),
+        ("bind", || bind(1, &[0], 0, 1)),
+        ("evict", || evict(2, 7, 0)),
+        ("requeue", || requeue(2, 7, 1)),
+        ("report", || put_report(1)),
+        ("status", || status(1, 0, 0, v1::RunPhase::Running)),
+        ("new node", || put_node(3)),
+        ("old node", || put_node(1)),
+        ("delete node", || delete(v1::Kind::NodeSpec, 2)),
+        ("lease", || put_lease("scheduler/s", "s", 1)),
+    ];
+    let may: [(&str, &[&str]); 5] = [
+        ("dispatcher", &["unit", "delete unit", "partition"]),
+        ("binder", &["grant", "bind", "evict", "requeue"]),
+        ("agent", &["report", "status", "new node"]),
+        ("admin", &["new node", "old node", "delete node"]),
+        ("state", &["lease"]),
+    ];
+    for (who, allowed) in may {
+        for (what, op) in ops {
+            let mut pair = Pair::populated();
+            let result = match who {
+                "agent" => pair.run(Role::Agent, internal(vec![op()])),
+                "admin" => pair.run(Role::Admin, internal(vec![op()])),
+                "state" => pair.run(Role::State, internal(vec![op()])),
+                lease => pair.by(lease, vec![op()]),
+            };
+            let forbidden = reason(result) == Some(RefusalReason::Forbidden);
+            assert_eq!(!forbidden, allowed.contains(&what), "{who}: {what}");
+        }
+    }
+    let mut pair = Pair::populated();
+    pair.ok(Role::State, internal(vec![put_lease("scheduler/s", "s", 1)]));
+    assert_eq!(reason(pair.by("scheduler/s", vec![put_unit(3)])), Some(RefusalReason::Forbidden));
+    let lease = op(v1::op::Op::Delete(v1::Delete {
+        kind: v1::Kind::Lease.into(),
+        key: Some(v1::Key { id: 0, name: "binder".into() }),
+    }));
+    assert_eq!(reason(pair.run(Role::State, internal(vec![lease]))), Some(RefusalReason::Forbidden));
+}
+
+#[test]
+fn only_the_epoch_in_force_writes_and_epochs_never_come_back() {
+    let mut pair = Pair::populated();
+    let put = |epoch, sequence| leased("dispatcher", epoch, sequence, vec![put_partition(sequence)]);
+    for epoch in [0, 2] {
+        assert_eq!(reason(pair.run(Role::Leased, put(epoch, 50))), Some(RefusalReason::StaleEpoch));
+    }
+    let first = pair.ok(Role::Leased, put(1, 51));
+    pair.ok(Role::State, internal(vec![put_lease("dispatcher", "", 1)]));
+    assert_eq!(reason(pair.run(Role::Leased, put(1, 52))), Some(RefusalReason::StaleEpoch));
+    assert_eq!(pair.ok(Role::Leased, put(1, 51)), first, "it was committed, so the answer says so");
+    for (holder, epoch, granted) in
+        [("d", 1, false), ("e", 1, false), ("e", 0, false), ("e", 2, true), ("f", 2, false), ("e", 2, true)]
+    {
+        let result = pair.run(Role::State, internal(vec![put_lease("dispatcher", holder, epoch)]));
+        let expected = (!granted).then_some(RefusalReason::Invalid);
+        assert_eq!(reason(result), expected, "{holder} {epoch}");
+    }
+    pair.ok(Role::Leased, put(2, 51));
+    assert_eq!(pair.head.lease("dispatcher").map(|lease| lease.epoch), Some(2));
+    assert_eq!(
+        reason(pair.run(Role::Leased, internal(vec![put_partition(1)]))),
+        Some(RefusalReason::Invalid)
+    );
+}
+
+#[test]
+fn a_repeated_sequence_returns_its_first_revision_within_the_window() {
+    let mut pair = Pair::populated();
+    let put = |sequence| leased("dispatcher", 1, sequence, vec![put_partition(sequence)]);
+    let first = pair.ok(Role::Leased, put(1_000));
+    let revision = pair.head.revision();
+    assert_eq!(pair.ok(Role::Leased, put(1_000)), first);
+    assert_eq!(pair.head.revision(), revision);
+    for sequence in 1..window::WINDOW_LEN as u64 {
+        pair.head.transact(put(1_000 + sequence), Role::Leased, 0).unwrap();
+    }
+    let repeated = pair.head.transact(put(1_000), Role::Leased, 0).unwrap();
+    assert!(matches!(repeated, Outcome::Repeated(committed) if committed == first), "{repeated:?}");
+    pair.head.transact(put(9_000), Role::Leased, 0).unwrap();
+    let forgotten = pair.head.transact(put(1_000), Role::Leased, 0).unwrap();
+    assert!(matches!(forgotten, Outcome::Applied(_)));
+    let late = pair.head.transact(put(500), Role::Leased, 0).unwrap();
+    assert!(matches!(late, Outcome::Applied(_)), "sequences need not rise");
+    let again = pair.head.transact(put(500), Role::Leased, 0).unwrap();
+    assert!(matches!(again, Outcome::Repeated(_)));
+}
+
+#[test]
+fn preconditions_compare_revisions() {
+    let mut pair = Pair::populated();
+    let spec = pair.head.record(v1::Kind::UnitSpec, &Key::Id(1)).unwrap().revision.0;
+    let bound = pair.by("binder", vec![bind(1, &[0], 0, 1)]).unwrap().revision.0;
+    let node = pair.head.record(v1::Kind::NodeSpec, &Key::Id(1)).unwrap().revision.0;
+    let id = |id| Some(v1::Key { id, name: String::new() });
+    let name = |name: &str| Some(v1::Key { id: 0, name: name.into() });
+    use RefusalReason::{Invalid, Precondition};
+    let cases = [
+        (v1::Kind::UnitSpec, id(1), spec, None),
+        (v1::Kind::UnitSpec, id(1), spec + 1, Some(Precondition)),
+        (v1::Kind::UnitSpec, id(1), 0, Some(Precondition)),
+        (v1::Kind::UnitSpec, id(9), 0, None),
+        (v1::Kind::UnitSpec, id(9), 1, Some(Precondition)),
+        (v1::Kind::NodeSpec, id(1), node, None),
+        (v1::Kind::Rows, id(1), bound, None),
+        (v1::Kind::Rows, id(1), bound - 1, Some(Precondition)),
+        (v1::Kind::Rows, id(2), 0, None),
+        (v1::Kind::Lease, name("binder"), 1, None),
+        (v1::Kind::Partition, name("default"), 0, None),
+        (v1::Kind::Partition, name(""), 0, Some(Invalid)),
+        (v1::Kind::UnitSpec, id(0), 0, Some(Invalid)),
+        (v1::Kind::UnitSpec, None, 0, Some(Invalid)),
+        (v1::Kind::Unspecified, id(1), 0, Some(Invalid)),
+    ];
+    for (sequence, (kind, key, revision, expected)) in (100u64..).zip(cases) {
+        let mut txn = leased("binder", 1, sequence, vec![put_grant(1)]);
+        txn.preconditions.push(v1::Precondition { kind: v1::Kind::Rows.into(), key: id(2), revision: 0 });
+        txn.preconditions.push(v1::Precondition { kind: kind.into(), key: key.clone(), revision });
+        let result = pair.run(Role::Leased, txn);
+        if let Err(refusal) = &result {
+            assert_eq!(refusal.index, 1);
+        }
+        assert_eq!(reason(result), expected, "{kind:?} {key:?} {revision}");
+    }
+}
+
+#[test]
+fn ids_are_never_reused_also_after_deletion() {
+    let mut pair = Pair::populated();
+    pair.by("dispatcher", vec![put_unit(9)]).unwrap();
+    for refused in [3, 8] {
+        assert_eq!(reason(pair.by("dispatcher", vec![put_unit(refused)])), Some(RefusalReason::Invalid));
+    }
+    pair.by("dispatcher", vec![put_unit(1)]).unwrap();
+    pair.by("dispatcher", vec![delete(v1::Kind::UnitSpec, 9)]).unwrap();
+    assert_eq!(reason(pair.by("dispatcher", vec![put_unit(9)])), Some(RefusalReason::Invalid));
+    assert_eq!(pair.head.last_unit_id(), UnitId(9));
+    assert_eq!(pair.head.next_node_id(), NodeId(3));
+    pair.ok(Role::Admin, internal(vec![delete(v1::Kind::NodeSpec, 2)]));
+    assert_eq!(reason(pair.run(Role::Agent, internal(vec![put_node(2)]))), Some(RefusalReason::Invalid));
+    assert_eq!(
+        reason(pair.run(Role::Agent, internal(vec![put_node(1 << 30)]))),
+        Some(RefusalReason::Invalid)
+    );
+    pair.ok(Role::Agent, internal(vec![put_node(3), put_node(5)]));
+    assert_eq!(pair.head.next_node_id(), NodeId(6));
+}
+
+#[test]
+fn deletion_takes_what_hangs_on_a_record_and_waits_for_live_rows() {
+    let mut pair = Pair::populated();
+    pair.by("binder", vec![bind(1, &[0, 1], 0, 1), put_grant(1)]).unwrap();
+    assert_eq!(pair.head.live_on_node(NodeId(1)), 2);
+    let delete_unit = || vec![delete(v1::Kind::UnitSpec, 1)];
+    let delete_node = || internal(vec![delete(v1::Kind::NodeSpec, 1)]);
+    assert_eq!(reason(pair.by("dispatcher", delete_unit())), Some(RefusalReason::RowConflict));
+    assert_eq!(reason(pair.run(Role::Admin, delete_node())), Some(RefusalReason::RowConflict));
+    let end = |ordinal| status(1, ordinal, 0, v1::RunPhase::Succeeded);
+    pair.ok(Role::Agent, internal(vec![end(0), end(1)]));
+    assert_eq!(pair.head.live_on_node(NodeId(1)), 0);
+    pair.ok(Role::Admin, delete_node());
+    for kind in [v1::Kind::NodeSpec, v1::Kind::NodeReport, v1::Kind::NodeGrant] {
+        assert_eq!(pair.head.record(kind, &Key::Id(1)), None, "{kind:?}");
+    }
+    pair.by("dispatcher", delete_unit()).unwrap();
+    assert_eq!(pair.head.rows(UnitId(1)), None);
+    assert_eq!(pair.head.n_rows(), 0);
+    assert_eq!(reason(pair.by("dispatcher", delete_unit())), Some(RefusalReason::RowConflict));
+    assert_eq!(reason(pair.by("binder", vec![bind(1, &[0], 0, 2)])), Some(RefusalReason::RowConflict));
+    assert_eq!(reason(pair.by("binder", vec![bind(2, &[0], 0, 1)])), Some(RefusalReason::RowConflict));
+}
+
+#[test]
+fn what_can_never_be_valid_is_named() {
+    let unknown = Bytes::from_static(&[0xfa, 0x01, 0x00]);
+    let cases: [(&str, Vec<Bytes>); 9] = [
+        ("at least one", vec![]),
+        ("ops[1]", vec![put_partition(1), unknown]),
+        ("at most", vec![Bytes::from(vec![0; TXN_BYTES_MAX])]),
+        ("unit_id", vec![put_unit(0)]),
+        ("node_ids", vec![bind(1, &[0], 0, 0)]),
+        ("ordinals", vec![bind(1, &[ops::N_ORDINALS_MAX], 0, 1)]),
+        ("not an operation", vec![Bytes::from_static(b"x")]),
+        ("UnitSpec does not decode", vec![Bytes::from_static(&[0x22, 0x02, 0x12, 0x50])]),
+        ("rows go with their unit", vec![delete(v1::Kind::Rows, 1)]),
+    ];
+    for (expected, ops) in cases {
+        let refusal = Pair::populated().by("dispatcher", ops).unwrap_err();
+        assert_eq!(refusal.reason, RefusalReason::Invalid, "{refusal}");
+        assert!(refusal.message.contains(expected), "{refusal}");
+    }
+}
+
+#[test]
+fn commit_times_strictly_rise_whatever_the_clock_does() {
+    let mut state = State::default();
+    let mut last = 0;
+    for (wall, expected) in [(100, 100), (50, 101), (101, 102), (500, 500), (-7, 501)] {
+        let txn = internal(vec![put_node(1)]);
+        let Ok(Outcome::Applied(published)) = state.transact(txn, Role::Admin, wall) else {
+            panic!("refused")
+        };
+        assert_eq!(published.commit.commit_time_ms, expected);
+        assert!(published.commit.commit_time_ms > last);
+        last = published.commit.commit_time_ms;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// Transactions are accepted exactly when the naive model accepts them, change exactly what it says, and
+    /// refused ones change nothing (checked by `Pair`).
+    #[test]
+    fn transactions_follow_the_model(txns in proptest::collection::vec(model::txn(), 1..60)) {
+        let mut pair = Pair::populated();
+        let mut model = model::Model::populated();
+        for steps in txns {
+            prop_assert_eq!(pair.steps(&steps), model.run(&steps), "{:?}", steps);
+            prop_assert_eq!(&model::Model::of(&pair.head), &model);
+        }
+    }
+
+    /// A snapshot taken piece by piece while transactions go on, with the log from its base replayed onto it,
+    /// is the state that nobody ever took a snapshot of.
+    #[test]
+    fn snapshots_taken_while_transactions_go_on_are_exact(
+        before in proptest::collection::vec(model::txn(), 0..30),
+        meanwhile in proptest::collection::vec((model::txn(), 0..3u32), 0..40),
+        piece_bytes in 1..64usize,
+    ) {
+        let mut pair = Pair::populated();
+        for steps in before {
+            pair.steps(&steps);
+        }
+        let base = pair.head.revision();
+        let mut log = MemoryLog::open(MemoryDisk::default());
+        log.put_snapshot(base, SnapshotPart::Begin { previous_crc: 0 }).unwrap();
+        let mut snapshot = SnapshotWriter::new(base, base, piece_bytes);
+        let mut manifest = None;
+        let n_before = pair.commits.len();
+        for (steps, n_pieces) in meanwhile {
+            pair.steps(&steps);
+            for _ in 0..n_pieces {
+                if manifest.is_none() {
+                    manifest = snapshot.step(&pair.head, &mut log, &CrashPoints::default()).unwrap();
+                }
+            }
+        }
+        while manifest.is_none() {
+            manifest = snapshot.step(&pair.head, &mut log, &CrashPoints::default()).unwrap();
+        }
+        let mut loaded = crate::snapshot::load(&*log.reader(), base, &manifest.unwrap()).unwrap();
+        for commit in &pair.commits[n_before..] {
+            loaded.replay(commit);
+        }
+        prop_assert!(loaded == pair.head, "{loaded:#?}\n{:#?}", pair.head);
+        prop_assert_eq!(&model::Model::of(&loaded), &model::Model::of(&pair.head));
+    }
+}

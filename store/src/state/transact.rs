@@ -1,0 +1,313 @@
+//! Validation: what a transaction must be to be committed, and why it is refused.
+
+use bytes::Bytes;
+use godel_core::{
+    ids::{NodeId, Revision, UnitId},
+    rows::RowChange,
+};
+use godel_proto::{raw, v1};
+use prost::Message as _;
+
+use super::{State, kind_idx, undo::Undo};
+use crate::{
+    feed::Published,
+    ops::{self, ParsedOp},
+    record::Key,
+    role::{Role, Writes},
+};
+
+/// Largest transaction, all its operations together.
+pub const TXN_BYTES_MAX: usize = 1 << 20;
+/// A new node's id may be at most so far above the next one: ids index dense arrays.
+const NODE_ID_GAP_MAX: u32 = 65_536;
+
+/// A committed transaction's place in history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// Store revision.
+    pub revision: Revision,
+    /// Unix milliseconds.
+    pub commit_time_ms: i64,
+}
+
+/// Why a transaction was not committed. Nothing of it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// For programs.
+    pub reason: RefusalReason,
+    /// Of the failed precondition or operation.
+    pub index: u32,
+    /// Present revision of the record, where it is about one.
+    pub revision: Revision,
+    /// For people.
+    pub message: String,
+}
+
+/// Reactions of a writer to a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RefusalReason {
+    /// Read again, plan again.
+    Precondition,
+    /// The lease is lost: stop acting.
+    StaleEpoch,
+    /// The role may not write that.
+    Forbidden,
+    /// Can never be valid.
+    Invalid,
+    /// The disk is full: try later.
+    StoreFull,
+    /// A row or a record is not in the state that the operation needs.
+    RowConflict,
+    /// The store is closing: try elsewhere or later. Whether it was committed is unknown.
+    Closed,
+}
+
+/// What became of a transaction that was not refused.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// Applied as the next revision; not durable yet.
+    Applied(Published),
+    /// It was committed before.
+    Repeated(Committed),
+}
+
+impl Refusal {
+    pub(crate) fn new(reason: RefusalReason, index: usize, message: impl Into<String>) -> Self {
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        Self { reason, index, revision: Revision(0), message: message.into() }
+    }
+
+    fn about(mut self, revision: Revision) -> Self {
+        self.revision = revision;
+        self
+    }
+
+    pub(crate) fn closed() -> Self {
+        Self::new(RefusalReason::Closed, 0, "the store is closing")
+    }
+}
+
+fn conflict(message: impl Into<String>) -> Refusal {
+    Refusal::new(RefusalReason::RowConflict, 0, message)
+}
+
+fn invalid(message: impl Into<String>) -> Refusal {
+    Refusal::new(RefusalReason::Invalid, 0, message)
+}
+
+/// Bytes that a transaction counts for.
+pub(crate) fn txn_bytes(txn: &raw::TxnRequest) -> usize {
+    let ops: usize = txn.ops.iter().map(|op| op.len() + 4).sum();
+    ops + txn.preconditions.len() * size_of::<v1::Precondition>() + 64
+}
+
+impl State {
+    /// Validates `txn` and applies it as the next revision, or changes nothing.
+    ///
+    /// In order: a repeated sequence returns its first answer, also under an epoch that is over since (it was
+    /// committed); then the fence; then the preconditions; then each operation on the state that the ones
+    /// before it have made.
+    pub(crate) fn transact(
+        &mut self,
+        txn: raw::TxnRequest,
+        role: Role,
+        wall_ms: i64,
+    ) -> Result<Outcome, Refusal> {
+        if txn.ops.is_empty() {
+            return Err(invalid("a transaction needs at least one operation"));
+        }
+        if txn_bytes(&txn) > TXN_BYTES_MAX {
+            return Err(invalid(format!("a transaction may have at most {TXN_BYTES_MAX} bytes")));
+        }
+        let (writes, writer) = match role {
+            Role::Agent => (Writes::Agent, None),
+            Role::Admin => (Writes::Admin, None),
+            Role::State => (Writes::State, None),
+            Role::Leased => {
+                let writer = txn.writer.ok_or_else(|| invalid("writer is required"))?;
+                if let Some(committed) = self.repeated(&writer) {
+                    return Ok(Outcome::Repeated(committed));
+                }
+                (self.fence(&writer)?, Some(writer))
+            }
+        };
+        self.check_preconditions(&txn.preconditions)?;
+        let published = encode(raw::Commit {
+            revision: self.revision.0 + 1,
+            commit_time_ms: wall_ms.max(self.commit_time_ms + 1),
+            writer,
+            ops: txn.ops,
+        })?;
+        self.apply_all(&published, writes)?;
+        Ok(Outcome::Applied(published))
+    }
+
+    fn repeated(&self, writer: &v1::Writer) -> Option<Committed> {
+        self.windows.get(&writer.lease)?.get(writer.epoch, writer.sequence)
+    }
+
+    fn fence(&self, writer: &v1::Writer) -> Result<Writes, Refusal> {
+        let v1::Writer { lease, epoch, .. } = writer;
+        let writes = Writes::of_lease(lease).ok_or_else(|| {
+            Refusal::new(RefusalReason::Forbidden, 0, format!("lease `{lease}` may not write anything"))
+        })?;
+        match self.leases.get(lease) {
+            Some(record) if record.epoch == *epoch && !record.holder.is_empty() => Ok(writes),
+            record => {
+                let current = record.map_or(0, |record| record.epoch);
+                let message =
+                    format!("epoch {epoch} of lease `{lease}` is not in force; the last is {current}");
+                Err(Refusal::new(RefusalReason::StaleEpoch, 0, message))
+            }
+        }
+    }
+
+    fn check_preconditions(&self, preconditions: &[v1::Precondition]) -> Result<(), Refusal> {
+        for (index, precondition) in preconditions.iter().enumerate() {
+            let kind = precondition.kind();
+            let key = ops::key_from_proto(kind, precondition.key.as_ref()).map_err(|error| {
+                Refusal::new(RefusalReason::Invalid, index, format!("preconditions[{index}]: {error}"))
+            })?;
+            let revision = match (kind, &key) {
+                (v1::Kind::Rows, Key::Id(id)) => self.rows_revision(UnitId(*id)),
+                _ => self.record(kind, &key).map_or(Revision(0), |record| record.revision),
+            };
+            if revision.0 != precondition.revision {
+                let message = format!(
+                    "{} {key} is at revision {revision}, not {}",
+                    kind.as_str_name(),
+                    precondition.revision
+                );
+                return Err(Refusal::new(RefusalReason::Precondition, index, message).about(revision));
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_all(&mut self, published: &Published, writes: Writes) -> Result<(), Refusal> {
+        let (revision, time_ms) = (Revision(published.commit.revision), published.commit.commit_time_ms);
+        let mut undo = Undo::new(self);
+        let last = published.changes.len().saturating_sub(1);
+        for (index, op) in published.changes.iter().enumerate() {
+            if let Err(refusal) = self.check(op, writes) {
+                undo.revert(self);
+                let message = format!("ops[{index}]: {}", refusal.message);
+                let index = u32::try_from(index).unwrap_or(u32::MAX);
+                return Err(Refusal { index, message, ..refusal });
+            }
+            // Nothing that follows the last one can be refused.
+            self.apply(op, revision, time_ms, (index < last).then_some(&mut undo));
+        }
+        if let Some(writer) = &published.commit.writer {
+            self.remember(writer, Committed { revision, commit_time_ms: time_ms });
+        }
+        self.revision = revision;
+        self.commit_time_ms = time_ms;
+        Ok(())
+    }
+
+    fn check(&self, op: &ParsedOp, writes: Writes) -> Result<(), Refusal> {
+        let exists = || match op {
+            ParsedOp::Put { kind, key, .. } | ParsedOp::Delete { kind, key } => {
+                self.record(*kind, key).is_some()
+            }
+            ParsedOp::Rows { .. } => true,
+        };
+        if !writes.may(op, exists) {
+            let message = format!("{writes:?} may not write that");
+            return Err(Refusal::new(RefusalReason::Forbidden, 0, message));
+        }
+        match op {
+            ParsedOp::Put { kind, key, value } => self.check_put(*kind, key, value),
+            ParsedOp::Delete { kind, key } => self.check_delete(*kind, key),
+            ParsedOp::Rows { unit, change } => self.check_rows(*unit, change),
+        }
+    }
+
+    fn check_put(&self, kind: v1::Kind, key: &Key, value: &Bytes) -> Result<(), Refusal> {
+        match (kind, key) {
+            (v1::Kind::UnitSpec, Key::Id(id)) => {
+                let fresh = UnitId(*id) > self.last_unit_id;
+                if fresh || self.record(kind, key).is_some() {
+                    return Ok(());
+                }
+                Err(invalid(format!("unit id {id} was used before; the last is {}", self.last_unit_id)))
+            }
+            (v1::Kind::NodeSpec, Key::Id(id)) => {
+                let next = u64::from(self.next_node_id.0);
+                let fresh =
+                    (next..=next + u64::from(NODE_ID_GAP_MAX)).contains(id) && *id < u64::from(u32::MAX);
+                if fresh || self.record(kind, key).is_some() {
+                    return Ok(());
+                }
+                Err(invalid(format!("node id {id} was used before or is too high; the next is {next}")))
+            }
+            (v1::Kind::NodeReport | v1::Kind::NodeGrant, key) => match self.record(v1::Kind::NodeSpec, key) {
+                Some(_) => Ok(()),
+                None => Err(conflict(format!("node {key} is not registered"))),
+            },
+            (v1::Kind::Lease, Key::Name(name)) => {
+                let lease =
+                    v1::LeaseRecord::decode(value.clone()).map_err(|_| invalid("lease does not decode"))?;
+                self.check_lease(name, &lease)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Epochs rise with each grant and are never reissued; within one, a holder can only leave.
+    fn check_lease(&self, name: &str, lease: &v1::LeaseRecord) -> Result<(), Refusal> {
+        let Some(current) = self.leases.get(name) else {
+            return if lease.epoch > 0 { Ok(()) } else { Err(invalid("an epoch is above 0")) };
+        };
+        let leaves = lease.holder.is_empty() || lease.holder == current.holder;
+        if lease.epoch > current.epoch || (lease.epoch == current.epoch && leaves) {
+            return Ok(());
+        }
+        Err(invalid(format!("epoch {} of lease `{name}` was granted before", current.epoch)))
+    }
+
+    fn check_delete(&self, kind: v1::Kind, key: &Key) -> Result<(), Refusal> {
+        if kind_idx(kind).is_none_or(|idx| !self.records[idx].contains_key(key)) {
+            return Err(conflict(format!("{} {key} does not exist", kind.as_str_name())));
+        }
+        let live = match (kind, key) {
+            (v1::Kind::UnitSpec, Key::Id(id)) => self.rows.get(&UnitId(*id)).map_or(0, |stored| stored.live),
+            (v1::Kind::NodeSpec, Key::Id(id)) => {
+                u32::try_from(*id).map_or(0, |id| self.live_on_node(NodeId(id)))
+            }
+            _ => 0,
+        };
+        if live > 0 {
+            return Err(conflict(format!("{} {key} has {live} running units bound", kind.as_str_name())));
+        }
+        Ok(())
+    }
+
+    fn check_rows(&self, unit: UnitId, change: &RowChange) -> Result<(), Refusal> {
+        let spec = Key::Id(unit.0);
+        if self.record(v1::Kind::UnitSpec, &spec).is_none() {
+            return Err(conflict(format!("unit {unit} does not exist")));
+        }
+        if let RowChange::Bind(bind) = change {
+            for node in &bind.nodes {
+                if !self.nodes.get(*node).registered {
+                    return Err(conflict(format!("node {node} is not registered")));
+                }
+            }
+        }
+        let empty = godel_core::rows::UnitRows::default();
+        let rows = self.rows(unit).unwrap_or(&empty);
+        rows.check(change).map_err(|error| conflict(format!("unit {unit}: {error}")))
+    }
+}
+
+/// Encodes a commit once, and decodes its operations as slices of that encoding.
+fn encode(commit: raw::Commit) -> Result<Published, Refusal> {
+    let encoded = Bytes::from(commit.encode_to_vec());
+    Published::decode(encoded).map_err(|error| {
+        let index = error.index.unwrap_or(0);
+        Refusal::new(RefusalReason::Invalid, index, format!("ops[{index}]: {error}"))
+    })
+}

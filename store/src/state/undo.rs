@@ -1,0 +1,87 @@
+//! Takes back the operations of a transaction whose later operation was refused.
+
+use godel_core::{
+    ids::{NodeId, UnitId},
+    rows::{Row, RowChange},
+};
+
+use super::{State, StoredRows, rows::Shape};
+use crate::record::{Key, Record};
+
+/// What was there before, in the order of the changes.
+#[derive(Debug)]
+pub(super) struct Undo {
+    steps: Vec<Step>,
+    last_unit_id: UnitId,
+    next_node_id: NodeId,
+}
+
+#[derive(Debug)]
+enum Step {
+    Record {
+        idx: usize,
+        key: Key,
+        before: Option<Record>,
+    },
+    /// The rows of a unit before a change; the changed rows follow.
+    Rows {
+        unit: UnitId,
+        shape: Shape,
+    },
+    Row {
+        ordinal: u32,
+        before: Row,
+    },
+    RemovedRows {
+        unit: UnitId,
+        stored: StoredRows,
+    },
+}
+
+impl Undo {
+    pub(super) fn new(state: &State) -> Self {
+        Self { steps: Vec::new(), last_unit_id: state.last_unit_id, next_node_id: state.next_node_id }
+    }
+
+    pub(super) fn record(&mut self, idx: usize, key: Key, before: Option<Record>) {
+        self.steps.push(Step::Record { idx, key, before });
+    }
+
+    pub(super) fn before_rows(
+        &mut self,
+        unit: UnitId,
+        absent: bool,
+        stored: &StoredRows,
+        change: &RowChange,
+    ) {
+        self.steps.push(Step::Rows { unit, shape: Shape::of(stored, absent, change) });
+    }
+
+    pub(super) fn row(&mut self, ordinal: u32, before: Row) {
+        self.steps.push(Step::Row { ordinal, before });
+    }
+
+    pub(super) fn removed_rows(&mut self, unit: UnitId, stored: StoredRows) {
+        self.steps.push(Step::RemovedRows { unit, stored });
+    }
+
+    /// Restores `state` to what it was when this began.
+    pub(super) fn revert(self, state: &mut State) {
+        let mut rows: Vec<(u32, Row)> = Vec::new();
+        for step in self.steps.into_iter().rev() {
+            match step {
+                Step::Record { idx, key, before } => state.set_record(idx, &key, before, None),
+                Step::Row { ordinal, before } => rows.push((ordinal, before)),
+                Step::Rows { unit, shape } => {
+                    for (ordinal, before) in rows.drain(..) {
+                        state.revert_row(unit, ordinal, before);
+                    }
+                    state.revert_rows(unit, &shape);
+                }
+                Step::RemovedRows { unit, stored } => state.insert_rows(unit, stored.rows, stored.revision),
+            }
+        }
+        state.last_unit_id = self.last_unit_id;
+        state.next_node_id = self.next_node_id;
+    }
+}

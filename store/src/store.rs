@@ -1,0 +1,418 @@
+//! The store as services use it.
+
+use std::{future::Future, path::PathBuf, pin::Pin, sync::Arc, task};
+
+use godel_core::ids::Revision;
+use godel_proto::{raw, v1};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use crate::{
+    crash::CrashPoints,
+    feed::{Compacted, Feed, Limits, Watcher},
+    log::{
+        Log, LogError,
+        memory::{MemoryDisk, MemoryLog},
+        sled::SledLog,
+    },
+    recovery::{self, Recovered},
+    role::Role,
+    snapshot::PIECE_BYTES,
+    state::{Committed, Refusal, State, txn_bytes},
+    writer::{Gauges, Request, Settings, Shared, Writer},
+};
+
+/// Wall clock in Unix milliseconds.
+pub type WallClock = Arc<dyn Fn() -> i64 + Send + Sync>;
+/// Gets the answer to a transaction, on the writer's thread.
+pub type Answer = Box<dyn FnOnce(Result<Committed, Refusal>) + Send>;
+/// Told why the store cannot go on; must end the process.
+pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Transactions that may wait.
+const QUEUE_LEN: usize = 4096;
+/// Bytes of waiting transactions, in permits of [`PERMIT_BYTES`].
+const QUEUE_BYTES: usize = 64 << 20;
+/// 1 KiB: fine enough for small transactions, and `QUEUE_BYTES` of them fit a semaphore.
+const PERMIT_BYTES: usize = 1 << 10;
+
+/// Where the log is kept.
+#[derive(Clone, Debug)]
+pub enum Engine {
+    /// In files.
+    Sled(SledConfig),
+    /// In memory, as long as the disk is.
+    Memory(MemoryDisk),
+}
+
+/// The embedded engine.
+#[derive(Clone, Debug)]
+pub struct SledConfig {
+    /// Directory of the store; created if absent.
+    pub dir: PathBuf,
+    /// Leave it as it is.
+    #[doc(hidden)]
+    pub sync: SyncMode,
+}
+
+impl SledConfig {
+    /// A store in `dir`.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), sync: SyncMode::Full }
+    }
+}
+
+/// Whether a commit reaches the disk before it is answered.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SyncMode {
+    /// Yes.
+    #[default]
+    Full,
+    /// No: for the test that proves that the power-loss test can fail.
+    Unsafe,
+}
+
+/// Settings of a store.
+#[derive(Clone)]
+pub struct StoreConfig {
+    /// Where the log is kept.
+    pub engine: Engine,
+    /// A generation ends at this many log bytes, or at twice its snapshot if that is more.
+    pub generation_bytes_min: u64,
+    /// Writes are refused while less than this is free on the disk.
+    pub reserve_bytes: u64,
+    /// A snapshot is written in pieces of this size, one between two groups of commits.
+    pub snapshot_piece_bytes: usize,
+    /// Memory for the newest watch history.
+    pub ring_bytes: u64,
+    /// A watcher that is further behind than this is cut off.
+    pub backlog_bytes: u64,
+    /// A watcher that is more transactions behind than this is cut off.
+    pub backlog_items: u64,
+    /// What to do when a write or a sync failed; by default the process aborts.
+    pub on_fatal: OnFatal,
+}
+
+impl StoreConfig {
+    /// The default settings: generations of 64 MiB, a reserve of 64 MiB, 64 MiB of history in memory.
+    pub fn new(engine: Engine) -> Self {
+        Self {
+            engine,
+            generation_bytes_min: 64 << 20,
+            reserve_bytes: 64 << 20,
+            snapshot_piece_bytes: PIECE_BYTES,
+            ring_bytes: 64 << 20,
+            backlog_bytes: 48 << 20,
+            backlog_items: 65_536,
+            on_fatal: Arc::new(|reason| {
+                tracing::error!(reason, "the store cannot go on");
+                std::process::abort();
+            }),
+        }
+    }
+}
+
+/// Why a store did not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it.
+    #[error("{} is in use by another process", .dir.display())]
+    Locked {
+        /// The store.
+        dir: PathBuf,
+    },
+    /// Its files cannot be used, or the engine failed.
+    #[error("the store does not open")]
+    Log(#[source] LogError),
+    /// Something acknowledged is missing or rotten; nothing was changed.
+    #[error(
+        "the store is damaged: {what}. Nothing was changed. Run `godel state check` to see what is there, and \
+         `godel state restore` to start from an export"
+    )]
+    Damaged {
+        /// What was found.
+        what: String,
+    },
+    /// There is no room for the copy that is made before opening after an unclean stop.
+    #[error("opening after an unclean stop needs {needed} bytes free for a copy; there are {free}")]
+    NoSpace {
+        /// Bytes of the copy.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+    },
+}
+
+impl From<LogError> for OpenError {
+    fn from(error: LogError) -> Self {
+        match error {
+            LogError::Corrupt(what) => Self::Damaged { what },
+            error => Self::Log(error),
+        }
+    }
+}
+
+/// What opening found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// An unfinished group at the end was dropped; nothing of it was ever acknowledged.
+    pub torn: Option<String>,
+}
+
+/// Sizes and counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Last visible revision.
+    pub revision: Revision,
+    /// First revision that can be watched.
+    pub floor: Revision,
+    /// `sled` or `memory`.
+    pub engine: &'static str,
+    /// In storage.
+    pub disk_bytes: u64,
+    /// Of the log since the last generation began.
+    pub log_bytes: u64,
+    /// Of the last complete snapshot.
+    pub snapshot_bytes: u64,
+    /// Of records and rows in memory.
+    pub live_bytes: u64,
+    /// UnitSpecs.
+    pub units: u64,
+    /// NodeSpecs.
+    pub nodes: u64,
+    /// Rows of all units.
+    pub rows: u64,
+    /// Transactions committed since the start.
+    pub commits: u64,
+    /// Groups committed since the start: each took one sync.
+    pub groups: u64,
+    /// Transactions refused for a stale epoch since the start.
+    pub stale_epoch_refusals: u64,
+    /// Writes are refused until room is made.
+    pub full: bool,
+    /// Watchers now.
+    pub watchers: u64,
+    /// Highest unit id ever used.
+    pub last_unit_id: u64,
+    /// Transactions that wait to be written.
+    pub queued: u64,
+}
+
+/// The store. Clones share it; it stops with the last one, in order with [`Store::close`].
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+struct Inner {
+    requests: Mutex<Option<mpsc::Sender<Request>>>,
+    bytes: Arc<Semaphore>,
+    shared: Arc<Shared>,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    engine: &'static str,
+    opened: Opened,
+}
+
+/// A submitted transaction; resolves once it is durable or refused.
+#[derive(Debug)]
+pub struct Pending(oneshot::Receiver<Result<Committed, Refusal>>);
+
+impl Future for Pending {
+    type Output = Result<Committed, Refusal>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> task::Poll<Self::Output> {
+        let answer = Pin::new(&mut self.get_mut().0).poll(cx);
+        answer.map(|answer| answer.unwrap_or_else(|_| Err(Refusal::closed())))
+    }
+}
+
+impl Store {
+    /// Opens a store, or makes a new one; reads everything before it returns.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. A damaged store is left as it is.
+    pub fn open(config: StoreConfig, wall_clock: WallClock, crash: CrashPoints) -> Result<Self, OpenError> {
+        let StoreConfig {
+            engine,
+            generation_bytes_min,
+            reserve_bytes,
+            snapshot_piece_bytes,
+            ring_bytes,
+            backlog_bytes,
+            backlog_items,
+            on_fatal,
+        } = config;
+        let (mut log, engine): (Box<dyn Log>, _) = match engine {
+            Engine::Memory(disk) => (Box::new(MemoryLog::open(disk)), "memory"),
+            Engine::Sled(config) => (Box::new(SledLog::open(&config, crash.clone())?), "sled"),
+        };
+        let recovered = recover(&mut *log)?;
+        let opened = Opened { torn: recovered.torn.clone() };
+        let limits = Limits { ring_bytes, backlog_items, backlog_bytes };
+        let feed = Arc::new(Feed::new(recovered.state.revision(), limits, log.reader()));
+        let visible = RwLock::new(recovered.state.clone());
+        let shared = Arc::new(Shared { visible, feed, gauges: Gauges::default() });
+        let settings = Settings {
+            wall_clock,
+            crash,
+            on_fatal,
+            generation_bytes_min,
+            reserve_bytes,
+            snapshot_piece_bytes: snapshot_piece_bytes.max(1),
+        };
+        let writer = Writer::new(log, recovered, Arc::clone(&shared), settings);
+        let (requests, receiver) = mpsc::channel(QUEUE_LEN);
+        let thread = std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || writer.run(receiver))
+            .map_err(LogError::io("starting the writer thread"))?;
+        Ok(Self(Arc::new(Inner {
+            requests: Mutex::new(Some(requests)),
+            bytes: Arc::new(Semaphore::new(QUEUE_BYTES / PERMIT_BYTES)),
+            shared,
+            thread: Mutex::new(Some(thread)),
+            engine,
+            opened,
+        })))
+    }
+
+    /// Submits a transaction and waits until it is durable. Once it waits in the queue, dropping the future
+    /// does not take it back.
+    ///
+    /// # Errors
+    /// Why it was refused; nothing of it was done then, except after [`crate::RefusalReason::Closed`].
+    pub async fn submit(&self, txn: raw::TxnRequest, role: Role) -> Result<Committed, Refusal> {
+        self.enqueue(txn, role).await?.await
+    }
+
+    /// Puts a transaction into the queue, waiting for room in it; transactions are committed in the order in
+    /// which this returned. For pipelines.
+    ///
+    /// # Errors
+    /// The store is closing.
+    pub async fn enqueue(&self, txn: raw::TxnRequest, role: Role) -> Result<Pending, Refusal> {
+        let (sender, receiver) = oneshot::channel();
+        let answer: Answer = Box::new(move |result| {
+            // Nobody may be waiting any more.
+            let _ = sender.send(result);
+        });
+        self.enqueue_with(txn, role, answer).await?;
+        Ok(Pending(receiver))
+    }
+
+    /// As [`Store::enqueue`]; `answer` is called on the writer's thread and must be quick.
+    ///
+    /// # Errors
+    /// The store is closing; `answer` is not called then.
+    pub async fn enqueue_with(
+        &self,
+        txn: raw::TxnRequest,
+        role: Role,
+        answer: Answer,
+    ) -> Result<(), Refusal> {
+        let requests = self.requests()?;
+        let permits = Arc::clone(&self.0.bytes);
+        let permit = permits.acquire_many_owned(permits_for(&txn)).await.map_err(|_| Refusal::closed())?;
+        let request = Request::Txn { txn, role, answer, _permit: permit };
+        requests.send(request).await.map_err(|_| Refusal::closed())
+    }
+
+    /// Reads the visible state. Everything in it is durable. Keep `read` short: the writer waits for it.
+    pub fn read<R>(&self, read: impl FnOnce(&State) -> R) -> R {
+        read(&self.0.shared.visible.read())
+    }
+
+    /// Every transaction from revision `from` on; from the floor of the history if `from` is 0.
+    ///
+    /// # Errors
+    /// History does not go back so far.
+    pub fn watch(&self, from: Revision) -> Result<Watcher, Compacted> {
+        self.0.shared.feed.watch(from)
+    }
+
+    /// Sizes and counters now.
+    pub fn status(&self) -> Status {
+        use std::sync::atomic::Ordering::Relaxed;
+        let shared = &*self.0.shared;
+        let gauges = &shared.gauges;
+        let queued =
+            self.0.requests.lock().as_ref().map_or(0, |queue| queue.max_capacity() - queue.capacity());
+        let status = Status {
+            floor: shared.feed.floor(),
+            engine: self.0.engine,
+            disk_bytes: shared.feed.disk_bytes(),
+            log_bytes: gauges.log_bytes.load(Relaxed),
+            snapshot_bytes: gauges.snapshot_bytes.load(Relaxed),
+            commits: gauges.commits.load(Relaxed),
+            groups: gauges.groups.load(Relaxed),
+            stale_epoch_refusals: gauges.stale_epoch_refusals.load(Relaxed),
+            full: gauges.full.load(Relaxed),
+            watchers: shared.feed.n_watchers(),
+            queued: queued as u64,
+            ..Status::default()
+        };
+        self.read(|state| Status {
+            revision: state.revision(),
+            live_bytes: state.live_bytes(),
+            units: state.count(v1::Kind::UnitSpec) as u64,
+            nodes: state.count(v1::Kind::NodeSpec) as u64,
+            rows: state.n_rows(),
+            last_unit_id: state.last_unit_id().0,
+            ..status
+        })
+    }
+
+    /// What opening found.
+    pub fn opened(&self) -> &Opened {
+        &self.0.opened
+    }
+
+    /// Commits what was submitted before, then ends in order. Watchers end with `Closed`.
+    pub async fn close(self) {
+        let requests = self.0.requests.lock().take();
+        if let Some(requests) = requests {
+            // The writer may have ended already.
+            let _ = requests.send(Request::Close).await;
+        }
+        let thread = self.0.thread.lock().take();
+        if let Some(thread) = thread {
+            let joined = tokio::task::spawn_blocking(move || thread.join()).await;
+            if !matches!(joined, Ok(Ok(()))) {
+                tracing::error!("the store's writer did not end in order");
+            }
+        }
+    }
+
+    fn requests(&self) -> Result<mpsc::Sender<Request>, Refusal> {
+        self.0.requests.lock().clone().ok_or_else(Refusal::closed)
+    }
+}
+
+impl Drop for Inner {
+    /// What was submitted before is committed, but the next start takes the stop for unclean.
+    fn drop(&mut self) {
+        self.requests.get_mut().take();
+        if let Some(thread) = self.thread.get_mut().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the store's writer panicked");
+        }
+    }
+}
+
+fn recover(log: &mut dyn Log) -> Result<Recovered, OpenError> {
+    let recovered = recovery::recover(&*log.reader())?;
+    if let Some(torn) = &recovered.torn {
+        tracing::warn!(
+            torn,
+            "an unfinished group at the end of the log was dropped; it was never acknowledged"
+        );
+        log.drop_after(recovered.state.revision())?;
+    }
+    log.opened()?;
+    Ok(recovered)
+}
+
+fn permits_for(txn: &raw::TxnRequest) -> u32 {
+    let permits = (txn_bytes(txn) / PERMIT_BYTES + 1).min(QUEUE_BYTES / PERMIT_BYTES);
+    u32::try_from(permits).unwrap_or(u32::MAX)
+}

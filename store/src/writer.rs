@@ -1,0 +1,368 @@
+//! The one thread that writes: merges what waits into a group, makes it durable, shows it, answers.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use bytes::{Bytes, BytesMut};
+use godel_core::ids::Revision;
+use godel_proto::raw;
+use parking_lot::RwLock;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use crate::{
+    chunk,
+    crash::CrashPoints,
+    feed::{Feed, Published},
+    log::{Fence, Log, LogError, Manifest, SnapshotPart},
+    recovery::{self, Recovered},
+    role::Role,
+    snapshot::SnapshotWriter,
+    state::{Committed, Outcome, Refusal, RefusalReason, State, txn_bytes},
+    store::{Answer, OnFatal, WallClock},
+};
+
+/// Most transactions of one group.
+const GROUP_TXNS_MAX: usize = 256;
+/// A group takes no more transactions once they have so many bytes.
+const GROUP_BYTES_MAX: usize = 1 << 20;
+
+/// What reaches the writer.
+pub(crate) enum Request {
+    Txn {
+        txn: raw::TxnRequest,
+        role: Role,
+        answer: Answer,
+        _permit: OwnedSemaphorePermit,
+    },
+    /// Ends the writer behind everything that was submitted before.
+    Close,
+}
+
+/// What the writer tells everybody.
+#[derive(Debug, Default)]
+pub(crate) struct Gauges {
+    pub(crate) commits: AtomicU64,
+    pub(crate) groups: AtomicU64,
+    pub(crate) stale_epoch_refusals: AtomicU64,
+    pub(crate) full: AtomicBool,
+    pub(crate) log_bytes: AtomicU64,
+    pub(crate) snapshot_bytes: AtomicU64,
+}
+
+/// What the writer shares with readers.
+pub(crate) struct Shared {
+    pub(crate) visible: RwLock<State>,
+    pub(crate) feed: Arc<Feed>,
+    pub(crate) gauges: Gauges,
+}
+
+/// What the writer is told once.
+pub(crate) struct Settings {
+    pub(crate) wall_clock: WallClock,
+    pub(crate) crash: CrashPoints,
+    pub(crate) on_fatal: OnFatal,
+    /// A generation ends at this many log bytes, or at twice its snapshot if that is more.
+    pub(crate) generation_bytes_min: u64,
+    /// Writes are refused when less is free.
+    pub(crate) reserve_bytes: u64,
+    pub(crate) snapshot_piece_bytes: usize,
+}
+
+pub(crate) struct Writer {
+    head: State,
+    log: Box<dyn Log>,
+    fence: Fence,
+    crc: u32,
+    log_bytes: u64,
+    snapshot_bytes: u64,
+    /// Of the newest generation, while it is not complete.
+    snapshot: Option<SnapshotWriter>,
+    /// Bases of the generations in force, oldest first.
+    bases: Vec<Revision>,
+    shared: Arc<Shared>,
+    settings: Settings,
+    /// A transaction that was too much for the last group.
+    held_back: Option<Request>,
+}
+
+/// How the writer came to its end.
+enum Ended {
+    /// In order.
+    Closed,
+    /// Nobody was left to close it.
+    Dropped,
+}
+
+/// The writer must end.
+struct Fatal(String);
+
+impl From<LogError> for Fatal {
+    fn from(error: LogError) -> Self {
+        let mut text = error.to_string();
+        let mut source = std::error::Error::source(&error);
+        while let Some(cause) = source {
+            text = format!("{text}: {cause}");
+            source = cause.source();
+        }
+        Self(text)
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(
+        log: Box<dyn Log>,
+        recovered: Recovered,
+        shared: Arc<Shared>,
+        settings: Settings,
+    ) -> Self {
+        let Recovered { state: head, crc, log_bytes, snapshot_bytes, incomplete, .. } = recovered;
+        let bases = log.reader().generations().iter().map(|generation| generation.base).collect();
+        let snapshot =
+            incomplete.map(|base| SnapshotWriter::new(base, head.revision(), settings.snapshot_piece_bytes));
+        let fence = log.fence();
+        let writer = Self {
+            head,
+            log,
+            fence,
+            crc,
+            log_bytes,
+            snapshot_bytes,
+            snapshot,
+            bases,
+            shared,
+            settings,
+            held_back: None,
+        };
+        writer.show_sizes();
+        writer
+    }
+
+    /// Runs until it is closed, or until a failure that no process may survive.
+    pub(crate) fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.serve(&mut requests)));
+        self.shared.feed.close();
+        requests.close();
+        let fatal = match ended {
+            Ok(Ok(Ended::Closed)) => self.log.close().err().map(|error| Fatal::from(error).0),
+            Ok(Ok(Ended::Dropped)) => None,
+            Ok(Err(Fatal(text))) => Some(text),
+            Err(_) => Some("the writer panicked".to_owned()),
+        };
+        if let Some(text) = fatal {
+            (self.settings.on_fatal)(&text);
+        }
+        while let Ok(request) = requests.try_recv() {
+            if let Request::Txn { answer, .. } = request {
+                answer(Err(Refusal::closed()));
+            }
+        }
+    }
+
+    fn serve(&mut self, requests: &mut mpsc::Receiver<Request>) -> Result<Ended, Fatal> {
+        loop {
+            let first = match self.held_back.take() {
+                Some(request) => Some(request),
+                // A snapshot goes on while nobody wants to write.
+                None if self.snapshot.is_some() && self.has_half_room() => requests.try_recv().ok(),
+                None => match requests.blocking_recv() {
+                    Some(request) => Some(request),
+                    None => return Ok(Ended::Dropped),
+                },
+            };
+            if let Some(first) = first
+                && self.commit_group(first, requests)?
+            {
+                return Ok(Ended::Closed);
+            }
+            self.snapshot_step()?;
+            if self.snapshot.is_some() && requests.is_closed() && requests.is_empty() {
+                return Ok(Ended::Dropped);
+            }
+        }
+    }
+
+    /// Commits `first` and what else waits; whether the store is to close behind it.
+    fn commit_group(
+        &mut self,
+        first: Request,
+        requests: &mut mpsc::Receiver<Request>,
+    ) -> Result<bool, Fatal> {
+        let (mut group, mut bytes, mut n_txns, mut closes) = (Group::default(), 0, 0, false);
+        let mut next = Some(first);
+        let has_room = self.has_room(GROUP_BYTES_MAX as u64);
+        while let Some(request) = next.take() {
+            match request {
+                Request::Close => {
+                    closes = true;
+                    break;
+                }
+                Request::Txn { ref txn, .. } if n_txns > 0 && bytes + txn_bytes(txn) > GROUP_BYTES_MAX => {
+                    self.held_back = Some(request);
+                    break;
+                }
+                Request::Txn { txn, role, answer, _permit } => {
+                    n_txns += 1;
+                    bytes += txn_bytes(&txn);
+                    self.take(txn, role, answer, has_room, &mut group);
+                }
+            }
+            if n_txns < GROUP_TXNS_MAX {
+                next = requests.try_recv().ok();
+            }
+        }
+        self.make_durable(&group)?;
+        self.show(group);
+        Ok(closes)
+    }
+
+    /// Validates one transaction and applies it to the head.
+    fn take(&mut self, txn: raw::TxnRequest, role: Role, answer: Answer, has_room: bool, group: &mut Group) {
+        let result = if has_room {
+            self.head.transact(txn, role, (self.settings.wall_clock)())
+        } else {
+            Err(Refusal::new(
+                RefusalReason::StoreFull,
+                0,
+                "the disk is full; writes are refused until room is made",
+            ))
+        };
+        let result = match result {
+            Ok(Outcome::Applied(published)) => {
+                let committed = Committed {
+                    revision: published.revision(),
+                    commit_time_ms: published.commit.commit_time_ms,
+                };
+                recovery::put_commit(&published.encoded, &mut group.payload);
+                group.published.push(Arc::new(published));
+                Ok(committed)
+            }
+            Ok(Outcome::Repeated(committed)) => Ok(committed),
+            Err(refusal) => {
+                if refusal.reason == RefusalReason::StaleEpoch {
+                    self.shared.gauges.stale_epoch_refusals.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(refusal)
+            }
+        };
+        group.answers.push((answer, result));
+    }
+
+    fn make_durable(&mut self, group: &Group) -> Result<(), Fatal> {
+        let (Some(first), Some(last)) = (group.published.first(), group.published.last()) else {
+            return Ok(());
+        };
+        let (first, last) = (first.revision(), last.revision());
+        let (chunks, crc) = chunk::cut(first.0, last.0, &group.payload, self.crc);
+        self.settings.crash.hit("store.before-append");
+        self.log.append(first, &chunks, self.fence)?;
+        self.settings.crash.hit("store.after-sync");
+        self.crc = crc;
+        self.log_bytes += chunks.iter().map(|chunk: &Bytes| chunk.len() as u64).sum::<u64>();
+        Ok(())
+    }
+
+    /// Shows a durable group to readers and watchers, then answers.
+    fn show(&mut self, group: Group) {
+        if !group.published.is_empty() {
+            let mut visible = self.shared.visible.write();
+            for published in &group.published {
+                visible.replay(published);
+            }
+            drop(visible);
+            self.shared.feed.publish(&group.published);
+            self.shared.feed.wake(self.head.revision());
+            self.shared.gauges.commits.fetch_add(group.published.len() as u64, Ordering::Relaxed);
+            self.shared.gauges.groups.fetch_add(1, Ordering::Relaxed);
+            self.show_sizes();
+            self.settings.crash.hit("store.before-answer");
+        }
+        for (answer, result) in group.answers {
+            answer(result);
+        }
+    }
+
+    /// Begins a generation when it is time; goes on with its snapshot.
+    fn snapshot_step(&mut self) -> Result<(), Fatal> {
+        // The snapshot may use half of the reserve: completing it is what gives room back.
+        if self.snapshot.is_none() {
+            let full = self.log_bytes >= self.settings.generation_bytes_min.max(2 * self.snapshot_bytes);
+            if full && self.has_room(0) {
+                self.begin_generation()?;
+            }
+            return Ok(());
+        }
+        if !self.has_half_room() {
+            return Ok(());
+        }
+        let Some(snapshot) = &mut self.snapshot else { return Ok(()) };
+        if let Some(manifest) = snapshot.step(&self.head, &mut *self.log, &self.settings.crash)? {
+            self.complete_generation(manifest)?;
+        }
+        Ok(())
+    }
+
+    fn begin_generation(&mut self) -> Result<(), Fatal> {
+        let base = self.head.revision();
+        self.settings.crash.hit("store.generation-begin");
+        self.log.put_snapshot(base, SnapshotPart::Begin { previous_crc: self.crc })?;
+        tracing::info!(base = base.0, "store generation begun");
+        self.log_bytes = 0;
+        self.bases.push(base);
+        self.snapshot = Some(SnapshotWriter::new(base, base, self.settings.snapshot_piece_bytes));
+        self.show_sizes();
+        Ok(())
+    }
+
+    /// The generation before the one that is now complete stays for the watch history; older ones go.
+    fn complete_generation(&mut self, manifest: Manifest) -> Result<(), Fatal> {
+        self.snapshot = None;
+        self.snapshot_bytes = manifest.bytes;
+        let keep = self.bases.len().saturating_sub(2);
+        let oldest = self.bases[keep];
+        self.settings.crash.hit("store.drop-generation");
+        self.log.drop_before(oldest)?;
+        self.bases.drain(..keep);
+        tracing::info!(bytes = manifest.bytes, floor = oldest.0 + 1, "store generation complete");
+        self.show_sizes();
+        Ok(())
+    }
+
+    /// Whether so many bytes can be written and the reserve is left; remembers the answer.
+    fn has_room(&self, bytes: u64) -> bool {
+        let room = self.free().is_none_or(|free| free >= self.settings.reserve_bytes + 2 * bytes);
+        let was_full = self.shared.gauges.full.swap(!room, Ordering::Relaxed);
+        if was_full == room {
+            tracing::warn!(full = !room, "free space of the store changed");
+        }
+        room
+    }
+
+    fn has_half_room(&self) -> bool {
+        self.free().is_none_or(|free| free >= self.settings.reserve_bytes / 2)
+    }
+
+    fn free(&self) -> Option<u64> {
+        match self.log.free_bytes() {
+            Ok(free) => free,
+            Err(error) => {
+                tracing::warn!(%error, "free space of the store is unknown");
+                None
+            }
+        }
+    }
+
+    fn show_sizes(&self) {
+        self.shared.gauges.log_bytes.store(self.log_bytes, Ordering::Relaxed);
+        self.shared.gauges.snapshot_bytes.store(self.snapshot_bytes, Ordering::Relaxed);
+    }
+}
+
+/// Transactions that become durable together.
+#[derive(Default)]
+struct Group {
+    payload: BytesMut,
+    published: Vec<Arc<Published>>,
+    answers: Vec<(Answer, Result<Committed, Refusal>)>,
+}

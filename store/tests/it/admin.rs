@@ -1,0 +1,110 @@
+//! Check, export and restore of closed stores.
+
+use godel_core::ids::Revision;
+use godel_store::{
+    Role, Store,
+    admin::{AdminError, check, export, restore},
+};
+
+use crate::support::{Dispatcher, internal, node, open_dir, partition, read_partition, unit};
+
+async fn fill(store: &Store) {
+    let dispatcher = Dispatcher::elect(store).await;
+    store.submit(internal(vec![node(1), node(2)]), Role::Admin).await.unwrap();
+    for id in 1..=150 {
+        let ops = vec![unit(id), partition(&format!("p{}", id % 9), id, 2_000)];
+        dispatcher.submit(store, ops).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_export_restores_to_the_same_state_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to, file) = (dir.path().join("a"), dir.path().join("b"), dir.path().join("state.export"));
+    let store = open_dir(&from).unwrap();
+    fill(&store).await;
+    let state = store.read(|state| state.clone());
+    assert!(matches!(export(&from, &file), Err(AdminError::Open(_))), "the store is in use");
+    drop(store);
+    let report = export(&from, &file).unwrap();
+    assert_eq!(report.revision, state.revision().0);
+    assert_eq!(report.bytes, std::fs::metadata(&file).unwrap().len());
+    assert_eq!(restore(&file, &to).unwrap(), report);
+    assert!(matches!(restore(&file, &to), Err(AdminError::NotEmpty { .. })));
+    for dir in [&from, &to] {
+        assert!(check(dir).unwrap().is_ok());
+        let store = open_dir(dir).unwrap();
+        assert!(store.read(|found| *found == state));
+        store.close().await;
+    }
+    let store = open_dir(&to).unwrap();
+    assert_eq!(store.status().floor, Revision(state.revision().0 + 1));
+    let dispatcher = Dispatcher::elect(&store).await;
+    dispatcher.submit(&store, vec![unit(151)]).await.unwrap();
+    let left: Vec<_> =
+        std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 3, "{left:?}");
+}
+
+#[tokio::test]
+async fn a_damaged_export_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, file) = (dir.path().join("a"), dir.path().join("state.export"));
+    let store = open_dir(&from).unwrap();
+    fill(&store).await;
+    store.close().await;
+    export(&from, &file).unwrap();
+    let good = std::fs::read(&file).unwrap();
+    let mut damaged = vec![Vec::new(), good[..good.len() - 1].to_vec(), good[..good.len() / 2].to_vec()];
+    for byte in [0, 15, 17, 21, 40, good.len() / 2, good.len() - 1] {
+        let mut rotten = good.clone();
+        rotten[byte] ^= 1;
+        damaged.push(rotten);
+    }
+    for (idx, bytes) in damaged.into_iter().enumerate() {
+        std::fs::write(&file, bytes).unwrap();
+        let target = dir.path().join(format!("b{idx}"));
+        let error = restore(&file, &target).unwrap_err();
+        assert!(matches!(error, AdminError::BadExport { .. }), "{idx}: {error}");
+        assert!(!target.exists());
+    }
+}
+
+#[tokio::test]
+async fn check_reports_and_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    assert!(matches!(check(&path), Err(AdminError::NoStore { .. })));
+    let store = open_dir(&path).unwrap();
+    fill(&store).await;
+    let revision = store.read(|state| state.revision().0);
+    let last = read_partition(&store, "p6").unwrap();
+    drop(store);
+    let report = check(&path).unwrap();
+    assert!(report.is_ok(), "{report}");
+    assert_eq!(report.revision, revision);
+    assert!(report.generations.len() >= 2 && report.generations.iter().any(|generation| generation.complete));
+    assert_eq!(report.generations.last().unwrap().last, revision);
+    assert!(report.to_string().contains("the store is whole"));
+    // Rot in the middle of sled's file.
+    let newest = format!("gen-{:08}", newest_generation(&path));
+    let db = path.join(newest).join("db");
+    let good = std::fs::read(&db).unwrap();
+    let mut rotten = good.clone();
+    let middle = 64..good.len().min(40_000);
+    rotten[middle].iter_mut().step_by(97).for_each(|byte| *byte ^= 0x55);
+    std::fs::write(&db, &rotten).unwrap();
+    let report = check(&path).unwrap();
+    assert!(!report.is_ok(), "{report}");
+    assert_eq!(std::fs::read(&db).unwrap(), rotten, "check changed the store");
+    assert!(export(&path, &dir.path().join("export")).is_err());
+    std::fs::write(&db, good).unwrap();
+    let store = open_dir(&path).unwrap();
+    assert_eq!(read_partition(&store, "p6"), Some(last));
+}
+
+fn newest_generation(dir: &std::path::Path) -> u64 {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+    let numbers = entries.filter_map(|name| name.to_str()?.strip_prefix("gen-")?.parse().ok());
+    numbers.max().unwrap()
+}

@@ -1,0 +1,11 @@
+//! The store as its users see it, on each engine and on real disks.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod admin;
+mod child;
+mod contract;
+mod disk;
+mod kill;
+mod power;
+mod recovery;
+mod support;

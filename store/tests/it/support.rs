@@ -1,0 +1,184 @@
+//! Stores of both engines, and transactions.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use godel_core::ids::Revision;
+use godel_proto::{raw, v1};
+use godel_store::{
+    Committed, CrashPoints, Engine, Key, OpenError, Published, Refusal, Role, SledConfig, Store, StoreConfig,
+    WallClock, Watcher, log::memory::MemoryDisk,
+};
+
+/// Longest that a test waits for anything.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where a test keeps its store.
+pub(crate) enum Place {
+    Memory(MemoryDisk),
+    Sled(tempfile::TempDir),
+}
+
+impl Place {
+    pub(crate) fn memory() -> Self {
+        Self::Memory(MemoryDisk::default())
+    }
+
+    pub(crate) fn sled() -> Self {
+        Self::Sled(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn engine(&self) -> Engine {
+        match self {
+            Self::Memory(disk) => Engine::Memory(disk.clone()),
+            Self::Sled(dir) => Engine::Sled(SledConfig::new(dir.path().join("store"))),
+        }
+    }
+
+    /// Small generations, so that tests see many; no reserve.
+    pub(crate) fn config(&self) -> StoreConfig {
+        small(self.engine())
+    }
+
+    pub(crate) fn open(&self) -> Store {
+        open(self.config())
+    }
+
+    pub(crate) fn try_open(&self) -> Result<Store, OpenError> {
+        Store::open(self.config(), clock(), CrashPoints::default())
+    }
+}
+
+pub(crate) fn small(engine: Engine) -> StoreConfig {
+    StoreConfig {
+        generation_bytes_min: 64 << 10,
+        snapshot_piece_bytes: 2 << 10,
+        reserve_bytes: 0,
+        on_fatal: Arc::new(|_| {}),
+        ..StoreConfig::new(engine)
+    }
+}
+
+pub(crate) fn open(config: StoreConfig) -> Store {
+    Store::open(config, clock(), CrashPoints::default()).unwrap()
+}
+
+pub(crate) fn open_dir(dir: &Path) -> Result<Store, OpenError> {
+    Store::open(small(Engine::Sled(SledConfig::new(dir))), clock(), CrashPoints::default())
+}
+
+pub(crate) fn clock() -> WallClock {
+    Arc::new(|| 1_700_000_000_000)
+}
+
+/// The dispatcher's hand: holds its lease and counts its sequence.
+pub(crate) struct Dispatcher {
+    pub(crate) epoch: u64,
+    sequence: AtomicU64,
+}
+
+impl Dispatcher {
+    /// Takes the lease under the next epoch.
+    pub(crate) async fn elect(store: &Store) -> Self {
+        let epoch = store.read(|state| state.lease("dispatcher").map_or(0, |lease| lease.epoch)) + 1;
+        store.submit(internal(vec![lease("dispatcher", epoch)]), Role::State).await.unwrap();
+        Self { epoch, sequence: AtomicU64::new(1) }
+    }
+
+    pub(crate) fn txn(&self, ops: Vec<Bytes>) -> raw::TxnRequest {
+        leased(self.epoch, self.sequence.fetch_add(1, Ordering::Relaxed), ops)
+    }
+
+    pub(crate) async fn submit(&self, store: &Store, ops: Vec<Bytes>) -> Result<Committed, Refusal> {
+        store.submit(self.txn(ops), Role::Leased).await
+    }
+}
+
+pub(crate) fn internal(ops: Vec<Bytes>) -> raw::TxnRequest {
+    raw::TxnRequest { writer: None, preconditions: Vec::new(), ops }
+}
+
+pub(crate) fn leased(epoch: u64, sequence: u64, ops: Vec<Bytes>) -> raw::TxnRequest {
+    let writer = Some(v1::Writer { lease: "dispatcher".into(), epoch, sequence });
+    raw::TxnRequest { writer, preconditions: Vec::new(), ops }
+}
+
+pub(crate) fn lease(lease: &str, epoch: u64) -> Bytes {
+    raw::encode_op(v1::op::Op::PutLease(v1::LeaseRecord {
+        lease: lease.into(),
+        holder: "test".into(),
+        epoch,
+        ..Default::default()
+    }))
+}
+
+/// A record of any size: its content follows from `generation`.
+pub(crate) fn partition(name: &str, generation: u64, bytes: usize) -> Bytes {
+    raw::encode_op(v1::op::Op::PutPartition(v1::Partition {
+        name: name.into(),
+        generation,
+        schedulers: vec![content(generation, bytes)],
+        ..Default::default()
+    }))
+}
+
+/// Text that does not compress or repeat across seeds.
+pub(crate) fn content(seed: u64, bytes: usize) -> String {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..bytes)
+        .map(|_| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            char::from(b'a' + u8::try_from(x % 26).unwrap())
+        })
+        .collect()
+}
+
+/// The record of [`partition`], checked against its generation.
+pub(crate) fn read_partition(store: &Store, name: &str) -> Option<u64> {
+    use prost::Message as _;
+    let key = Key::Name(name.into());
+    let value = store.read(|state| Some(state.record(v1::Kind::Partition, &key)?.value.clone()))?;
+    let record = v1::Partition::decode(value).unwrap();
+    assert_eq!(record.schedulers, [content(record.generation, record.schedulers[0].len())]);
+    Some(record.generation)
+}
+
+pub(crate) fn unit(id: u64) -> Bytes {
+    raw::encode_op(v1::op::Op::PutUnitSpec(v1::UnitSpec { unit_id: id, min_member: 1, ..Default::default() }))
+}
+
+pub(crate) fn node(id: u32) -> Bytes {
+    raw::encode_op(v1::op::Op::PutNodeSpec(v1::NodeSpec { node_id: id, ..Default::default() }))
+}
+
+/// The next transactions up to revision `to`; panics if one is missing, repeated or late.
+pub(crate) async fn follow(watcher: &mut Watcher, from: u64, to: u64) -> Vec<Arc<Published>> {
+    let mut seen: Vec<Arc<Published>> = Vec::new();
+    while from + (seen.len() as u64) <= to {
+        let batch =
+            tokio::time::timeout(PATIENCE, watcher.next()).await.expect("a transaction is late").unwrap();
+        for published in batch {
+            assert_eq!(published.revision(), Revision(from + seen.len() as u64));
+            seen.push(published);
+        }
+    }
+    seen
+}
+
+/// Waits until `done`.
+pub(crate) async fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
