@@ -3,11 +3,27 @@
 //! No tokio, no clock, no input or output, no globals, no generated type: a decision is a function of owned
 //! state, its input, `now` and a seed. Services convert at their edge and move bytes.
 
+pub mod admission;
+pub mod binder;
 pub mod change;
+pub mod cluster;
+pub mod decision;
 pub mod demand;
+pub mod dispatcher;
+pub mod explain;
+pub mod framework;
 pub mod ids;
+pub mod invariants;
+pub mod leases;
+pub mod lifecycle;
 pub mod node;
+pub mod partition;
+pub mod place;
+pub mod plugins;
+pub mod quantity;
+pub mod queue;
 pub mod resources;
 pub mod rows;
+pub mod scheduler;
 pub mod time;
 pub mod unit;

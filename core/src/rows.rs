@@ -319,7 +319,8 @@ impl UnitRows {
                 self.set_group(bind);
                 for (idx, &ordinal) in bind.ordinals.iter().enumerate() {
                     update(&mut self.rows, ordinal, &|row| {
-                        let fresh = row.phase == Phase::Pending && row.incarnation == at(&bind.incarnations, idx);
+                        let fresh =
+                            row.phase == Phase::Pending && row.incarnation == at(&bind.incarnations, idx);
                         if fresh {
                             row.node = bind.nodes[idx];
                             row.device_mask = at(&bind.device_masks, idx);
@@ -363,7 +364,8 @@ impl UnitRows {
                     update(&mut self.rows, ordinal, &|row| {
                         let again = row.phase.is_ended() && requeue.incarnations[idx] == row.incarnation + 1;
                         if again {
-                            *row = Row { incarnation: row.incarnation + 1, group: row.group, ..Row::default() };
+                            *row =
+                                Row { incarnation: row.incarnation + 1, group: row.group, ..Row::default() };
                         }
                         again
                     });
@@ -397,7 +399,10 @@ fn repeated(ordinals: &[u32]) -> Result<(), RowConflict> {
     }
     let mut sorted = ordinals.to_vec();
     sorted.sort_unstable();
-    sorted.windows(2).find(|pair| pair[0] == pair[1]).map_or(Ok(()), |pair| Err(RowConflict::Repeated(pair[0])))
+    sorted
+        .windows(2)
+        .find(|pair| pair[0] == pair[1])
+        .map_or(Ok(()), |pair| Err(RowConflict::Repeated(pair[0])))
 }
 
 #[cfg(test)]

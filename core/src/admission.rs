@@ -1,0 +1,444 @@
+//! Admission: whether a submitted unit may become a record, and what it is once its defaults are filled in.
+//!
+//! Works on [`Submission`], the lenient shape of what a client wrote, and collects every violation at once.
+//! Keeps no state. Ids, uniqueness of names and room in queues are the dispatcher's business; whether any node
+//! could ever hold a replica is [`feasibility`]'s.
+
+use std::{borrow::Cow, collections::BTreeMap, fmt};
+
+use crate::{
+    demand::Pool,
+    ids::UnitId,
+    node::TaintEffect,
+    unit::{RestartPolicy, RunSpec, ScoringProfile, TaskGroup, UnitSpec, WorkloadClass},
+};
+
+pub mod defaults;
+pub mod feasibility;
+pub mod names;
+pub mod scale;
+mod template;
+
+use defaults::{AppliedDefault, DefaultValue};
+
+/// Most running units of one unit.
+pub const REPLICAS_MAX: u32 = 100_000;
+/// Largest first binding.
+pub const MIN_MEMBER_MAX: u32 = 10_000;
+/// Largest encoded unit.
+pub const SPEC_BYTES_MAX: usize = 64 * 1024;
+/// Most task groups of one unit.
+pub const GROUPS_MAX: usize = 64;
+/// Most labels, selector entries, tolerations, models: what one replica may reasonably name.
+pub const ENTRIES_MAX: usize = 64;
+/// Largest amount of one resource: 2^50, so that sums over 8,192 of the largest stay in an `i64`.
+pub const AMOUNT_MAX: i64 = 1 << 50;
+/// Bounds of a priority, both ways.
+pub const PRIORITY_MAX: i32 = 1_000_000_000;
+/// Longest retention after the end: one year.
+pub const TTL_MS_MAX: u64 = 365 * 24 * 3_600 * 1_000;
+/// Most in-place restarts.
+pub const RESTARTS_MAX: u32 = 1_000;
+/// Longest polite end: one hour.
+pub const STOP_GRACE_MS_MAX: u32 = 3_600 * 1_000;
+/// Violations named in one answer.
+pub const VIOLATIONS_MAX: usize = 100;
+
+/// An enumeration as a client wrote it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Given<T> {
+    /// Not written.
+    #[default]
+    Absent,
+    /// One of ours.
+    Value(T),
+    /// A number that stands for nothing.
+    Unknown(i32),
+}
+
+/// A unit as a client wrote it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Submission {
+    /// Bytes on the wire.
+    pub encoded_len: usize,
+    /// Empty: `default`.
+    pub namespace: String,
+    /// Required.
+    pub name: String,
+    /// A UUID; required here (the service makes one up when the client gave none).
+    pub uid: String,
+    /// For selection.
+    pub labels: BTreeMap<String, String>,
+    /// Free text.
+    pub owner: String,
+    /// Absent: batch.
+    pub class: Given<WorkloadClass>,
+    /// At least one.
+    pub task_groups: Vec<GroupSubmission>,
+    /// 0: the default of the class.
+    pub min_member: u32,
+    /// Empty: `default`.
+    pub queue: String,
+    /// 0: the default of the class.
+    pub priority: i32,
+    /// Absent: the default of the class.
+    pub pool: Given<Pool>,
+    /// Absent: the default of the class.
+    pub restart_policy: Given<RestartPolicy>,
+    /// Absent: the default of the class.
+    pub scoring: Given<ScoringProfile>,
+    /// 0: one hour.
+    pub ttl_after_finished_ms: u64,
+    /// 0: three.
+    pub max_restarts: u32,
+}
+
+/// A task group as a client wrote it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupSubmission {
+    /// Empty: `main`.
+    pub name: String,
+    /// At least 1.
+    pub replicas: u32,
+    /// By name, in any order.
+    pub requests: Vec<(String, i64)>,
+    /// Absent: none.
+    pub devices: Option<DeviceSubmission>,
+    /// Labels that a node must have.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints accepted.
+    pub tolerations: Vec<TolerationSubmission>,
+    /// What the agent runs.
+    pub run: RunSpec,
+}
+
+/// A demand for devices as a client wrote it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceSubmission {
+    /// Empty: `gpu`.
+    pub kind: String,
+    /// 1 to 64.
+    pub count: u32,
+    /// 0: 1000.
+    pub milli: u32,
+    /// Empty: every model.
+    pub models: Vec<String>,
+}
+
+/// A toleration as a client wrote it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TolerationSubmission {
+    /// Empty: every key.
+    pub key: String,
+    /// Compared unless `any_value`.
+    pub value: String,
+    /// Every value.
+    pub any_value: bool,
+    /// Absent: every effect.
+    pub effect: Given<TaintEffect>,
+}
+
+/// One wrong field.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Violation {
+    /// Path within the unit, as `task_groups[0].replicas`.
+    pub field: String,
+    /// What is wrong.
+    pub description: String,
+}
+
+/// A unit that may become a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// With its defaults; its id is still 0.
+    pub spec: UnitSpec,
+    /// What was filled in, in order of the fields.
+    pub defaults: Vec<AppliedDefault>,
+}
+
+/// Checks a submission and fills in its defaults.
+///
+/// # Errors
+/// Every violation (at most [`VIOLATIONS_MAX`]), in order of the fields.
+pub fn admit(submission: Submission) -> Result<Admitted, Vec<Violation>> {
+    let mut report = Report::default();
+    let mut defaults = Vec::new();
+    check_meta(&submission, &mut report);
+    let class = match submission.class {
+        Given::Value(class) => class,
+        Given::Absent => {
+            let class = WorkloadClass::Batch;
+            defaults.push(AppliedDefault::word("workload_class", defaults::class_name(class)));
+            class
+        }
+        Given::Unknown(code) => {
+            report.add(format_args!("workload_class"), format_args!("{code} is no workload class"));
+            WorkloadClass::Batch
+        }
+    };
+    let by_class = defaults::of(class);
+    let task_groups = groups(submission.task_groups, &mut report, &mut defaults);
+    let replicas = task_groups.iter().map(|group| u64::from(group.replicas)).sum::<u64>();
+    if replicas > u64::from(REPLICAS_MAX) {
+        report.add(
+            format_args!("task_groups"),
+            format_args!("{replicas} replicas over all groups; at most {REPLICAS_MAX}"),
+        );
+    }
+    let min_member = min_member(submission.min_member, replicas, by_class, &mut report, &mut defaults);
+    let queue = if submission.queue.is_empty() {
+        defaults.push(AppliedDefault::word("queue", "default"));
+        "default".to_owned()
+    } else {
+        report.named(format_args!("queue"), names::queue(&submission.queue));
+        submission.queue
+    };
+    let namespace = if submission.namespace.is_empty() { "default".to_owned() } else { submission.namespace };
+    let spec = UnitSpec {
+        id: UnitId(0),
+        namespace,
+        name: submission.name,
+        uid: submission.uid.to_ascii_lowercase(),
+        labels: submission.labels,
+        owner: submission.owner,
+        class,
+        task_groups,
+        min_member,
+        queue,
+        priority: priority(submission.priority, by_class, &mut report, &mut defaults),
+        pool: pool(submission.pool, by_class, &mut report, &mut defaults),
+        restart_policy: report.choose(
+            "restart_policy",
+            submission.restart_policy,
+            (by_class.restart_policy, defaults::restart_name),
+            &mut defaults,
+        ),
+        scoring: report.choose(
+            "scoring_profile",
+            submission.scoring,
+            (by_class.scoring, defaults::scoring_name),
+            &mut defaults,
+        ),
+        ttl_after_finished_ms: report.bounded(
+            "ttl_after_finished_ms",
+            submission.ttl_after_finished_ms,
+            (defaults::TTL_AFTER_FINISHED_MS, TTL_MS_MAX),
+            &mut defaults,
+        ),
+        cancelled: false,
+        max_restarts: u32::try_from(report.bounded(
+            "max_restarts",
+            u64::from(submission.max_restarts),
+            (u64::from(defaults::MAX_RESTARTS), u64::from(RESTARTS_MAX)),
+            &mut defaults,
+        ))
+        .unwrap_or(RESTARTS_MAX),
+    };
+    report.finish(Admitted { spec, defaults })
+}
+
+/// Collects violations; formats nothing until there is one.
+#[derive(Debug, Default)]
+struct Report {
+    violations: Vec<Violation>,
+}
+
+impl Report {
+    fn add(&mut self, field: fmt::Arguments<'_>, description: fmt::Arguments<'_>) {
+        if self.violations.len() < VIOLATIONS_MAX {
+            self.violations
+                .push(Violation { field: field.to_string(), description: description.to_string() });
+        }
+    }
+
+    fn named(&mut self, field: fmt::Arguments<'_>, checked: Result<(), names::BadName>) {
+        if let Err(bad) = checked {
+            self.add(field, format_args!("{bad}"));
+        }
+    }
+
+    fn choose<T: Copy>(
+        &mut self,
+        field: &'static str,
+        given: Given<T>,
+        (default, name): (T, fn(T) -> &'static str),
+        defaults: &mut Vec<AppliedDefault>,
+    ) -> T {
+        match given {
+            Given::Value(value) => value,
+            Given::Absent => {
+                defaults.push(AppliedDefault::word(field, name(default)));
+                default
+            }
+            Given::Unknown(code) => {
+                self.add(format_args!("{field}"), format_args!("{code} stands for nothing"));
+                default
+            }
+        }
+    }
+
+    fn bounded(
+        &mut self,
+        field: &'static str,
+        given: u64,
+        (default, max): (u64, u64),
+        defaults: &mut Vec<AppliedDefault>,
+    ) -> u64 {
+        if given == 0 {
+            defaults.push(AppliedDefault::number(field, i64::try_from(default).unwrap_or(i64::MAX)));
+            return default;
+        }
+        if given > max {
+            self.add(format_args!("{field}"), format_args!("{given} is above {max}"));
+        }
+        given
+    }
+
+    fn finish<T>(self, value: T) -> Result<T, Vec<Violation>> {
+        if self.violations.is_empty() { Ok(value) } else { Err(self.violations) }
+    }
+}
+
+fn check_meta(submission: &Submission, report: &mut Report) {
+    if submission.encoded_len > SPEC_BYTES_MAX {
+        report.add(
+            format_args!("unit"),
+            format_args!("{} bytes; at most {SPEC_BYTES_MAX}", submission.encoded_len),
+        );
+    }
+    if !submission.namespace.is_empty() {
+        report.named(
+            format_args!("meta.namespace"),
+            names::name(&submission.namespace, names::NAMESPACE_LEN_MAX),
+        );
+    }
+    report.named(format_args!("meta.name"), names::name(&submission.name, names::NAME_LEN_MAX));
+    if names::uuid(&submission.uid).is_none() {
+        report.add(format_args!("meta.uid"), format_args!("not a hyphenated UUID"));
+    }
+    check_labels(&submission.labels, "meta.labels", report);
+    report.named(format_args!("meta.owner"), names::text(&submission.owner, names::NAME_LEN_MAX));
+}
+
+fn check_labels(labels: &BTreeMap<String, String>, field: &str, report: &mut Report) {
+    if labels.len() > ENTRIES_MAX {
+        report.add(format_args!("{field}"), format_args!("{} entries; at most {ENTRIES_MAX}", labels.len()));
+    }
+    for (key, value) in labels {
+        report.named(format_args!("{field}[{key:?}]"), names::label_key(key));
+        report.named(format_args!("{field}[{key:?}]"), names::text(value, names::NAME_LEN_MAX));
+    }
+}
+
+fn groups(
+    submitted: Vec<GroupSubmission>,
+    report: &mut Report,
+    defaults: &mut Vec<AppliedDefault>,
+) -> Vec<TaskGroup> {
+    if submitted.is_empty() {
+        report.add(format_args!("task_groups"), format_args!("at least one is needed"));
+    }
+    if submitted.len() > GROUPS_MAX {
+        report.add(
+            format_args!("task_groups"),
+            format_args!("{} groups; at most {GROUPS_MAX}", submitted.len()),
+        );
+    }
+    let mut groups: Vec<TaskGroup> = Vec::with_capacity(submitted.len().min(GROUPS_MAX));
+    let mut next_ordinal = 0u32;
+    for (idx, group) in submitted.into_iter().take(GROUPS_MAX).enumerate() {
+        if group.replicas == 0 || group.replicas > REPLICAS_MAX {
+            report.add(
+                format_args!("task_groups[{idx}].replicas"),
+                format_args!("{} is not in 1..={REPLICAS_MAX}", group.replicas),
+            );
+        }
+        let name = if group.name.is_empty() {
+            defaults.push(AppliedDefault {
+                field: Cow::Owned(format!("task_groups[{idx}].name")),
+                value: DefaultValue::Word("main"),
+            });
+            "main".to_owned()
+        } else {
+            report.named(
+                format_args!("task_groups[{idx}].name"),
+                names::name(&group.name, names::NAMESPACE_LEN_MAX),
+            );
+            group.name.clone()
+        };
+        if groups.iter().any(|other| other.name == name) {
+            report.add(format_args!("task_groups[{idx}].name"), format_args!("`{name}` stands twice"));
+        }
+        let replicas = group.replicas;
+        let end = next_ordinal.saturating_add(replicas);
+        let template = template::template(idx, group, report, defaults);
+        groups.push(TaskGroup { name, replicas, template, ordinals: vec![(next_ordinal, end)] });
+        next_ordinal = end;
+    }
+    groups
+}
+
+fn min_member(
+    given: u32,
+    replicas: u64,
+    by_class: &defaults::ClassDefaults,
+    report: &mut Report,
+    defaults: &mut Vec<AppliedDefault>,
+) -> u32 {
+    if given == 0 {
+        let value = match by_class.min_member {
+            defaults::MinMember::One => 1,
+            defaults::MinMember::Replicas => u32::try_from(replicas).unwrap_or(u32::MAX),
+        };
+        if value > MIN_MEMBER_MAX && replicas <= u64::from(REPLICAS_MAX) {
+            report.add(
+                format_args!("min_member"),
+                format_args!(
+                    "all {replicas} replicas would be bound at once; at most {MIN_MEMBER_MAX}: say how many"
+                ),
+            );
+        }
+        defaults.push(AppliedDefault::number("min_member", i64::from(value)));
+        return value;
+    }
+    if given > MIN_MEMBER_MAX {
+        report.add(format_args!("min_member"), format_args!("{given} is not in 1..={MIN_MEMBER_MAX}"));
+    } else if u64::from(given) > replicas {
+        report.add(format_args!("min_member"), format_args!("{given} is above the {replicas} replicas"));
+    }
+    given
+}
+
+fn priority(
+    given: i32,
+    by_class: &defaults::ClassDefaults,
+    report: &mut Report,
+    defaults: &mut Vec<AppliedDefault>,
+) -> i32 {
+    if given == 0 {
+        defaults.push(AppliedDefault::number("priority", i64::from(by_class.priority)));
+        return by_class.priority;
+    }
+    if !(-PRIORITY_MAX..=PRIORITY_MAX).contains(&given) {
+        report.add(
+            format_args!("priority"),
+            format_args!("{given} is not in {}..={PRIORITY_MAX}", -PRIORITY_MAX),
+        );
+    }
+    given
+}
+
+fn pool(
+    given: Given<Pool>,
+    by_class: &defaults::ClassDefaults,
+    report: &mut Report,
+    defaults: &mut Vec<AppliedDefault>,
+) -> Pool {
+    if given == Given::Value(Pool::BestEffort) {
+        report.add(format_args!("pool"), format_args!("the best-effort pool is not served yet"));
+    }
+    report.choose("pool", given, (by_class.pool, defaults::pool_name), defaults)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! The alphabets of names.
+
+/// Longest namespace, task group or resource name.
+pub const NAMESPACE_LEN_MAX: usize = 63;
+/// Longest name, label or owner.
+pub const NAME_LEN_MAX: usize = 253;
+/// Deepest queue path.
+pub const QUEUE_DEPTH_MAX: usize = 8;
+
+/// What is wrong with a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadName {
+    /// Nothing there.
+    #[error("empty")]
+    Empty,
+    /// Too many characters.
+    #[error("{len} characters; at most {max}")]
+    Long {
+        /// Characters given.
+        len: usize,
+        /// Characters allowed.
+        max: usize,
+    },
+    /// A character outside the alphabet of names.
+    #[error("`{0}` is not allowed: lower-case letters, digits, `-` and `.` are")]
+    Name(char),
+    /// First or last character.
+    #[error("must begin and end with a letter or digit")]
+    Ends,
+    /// A character outside the alphabet of label keys.
+    #[error("`{0}` is not allowed: letters, digits, `-`, `_`, `.` and `/` are")]
+    Key(char),
+    /// A control character.
+    #[error("control characters are not allowed")]
+    Control,
+    /// An empty segment or too deep.
+    #[error("a queue path has 1 to {QUEUE_DEPTH_MAX} names with `/` between them")]
+    Path,
+}
+
+/// A name of an object: lower-case letters, digits, `-` and `.`.
+///
+/// # Errors
+/// The first thing wrong.
+pub fn name(text: &str, max: usize) -> Result<(), BadName> {
+    length(text, max)?;
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    if let Some(bad) = text.chars().find(|c| !allowed(*c)) {
+        return Err(BadName::Name(bad));
+    }
+    if text.starts_with(['-', '.']) || text.ends_with(['-', '.']) { Err(BadName::Ends) } else { Ok(()) }
+}
+
+/// A label key: letters, digits, `-`, `_`, `.` and `/`.
+///
+/// # Errors
+/// The first thing wrong.
+pub fn label_key(text: &str) -> Result<(), BadName> {
+    length(text, NAME_LEN_MAX)?;
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
+    text.chars().find(|c| !allowed(*c)).map_or(Ok(()), |bad| Err(BadName::Key(bad)))
+}
+
+/// A resource name: the alphabet of label keys, at most 63 characters.
+///
+/// # Errors
+/// The first thing wrong.
+pub fn resource(text: &str) -> Result<(), BadName> {
+    length(text, NAMESPACE_LEN_MAX)?;
+    label_key(text)
+}
+
+/// Free text, may be empty.
+///
+/// # Errors
+/// The first thing wrong.
+pub fn text(text: &str, max: usize) -> Result<(), BadName> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    length(text, max)?;
+    if text.chars().any(char::is_control) { Err(BadName::Control) } else { Ok(()) }
+}
+
+/// A queue path: names with `/` between them.
+///
+/// # Errors
+/// The first thing wrong.
+pub fn queue(path: &str) -> Result<(), BadName> {
+    length(path, NAME_LEN_MAX)?;
+    if path.split('/').count() > QUEUE_DEPTH_MAX || path.split('/').any(str::is_empty) {
+        return Err(BadName::Path);
+    }
+    path.split('/').try_for_each(|segment| name(segment, NAMESPACE_LEN_MAX))
+}
+
+/// The number of a hyphenated UUID; `None` if it is none.
+pub fn uuid(text: &str) -> Option<u128> {
+    let bytes = text.as_bytes();
+    if bytes.len() != 36 {
+        return None;
+    }
+    let mut number = 0u128;
+    for (idx, &byte) in bytes.iter().enumerate() {
+        if matches!(idx, 8 | 13 | 18 | 23) {
+            if byte != b'-' {
+                return None;
+            }
+        } else {
+            number = number << 4 | u128::from(char::from(byte).to_digit(16)?);
+        }
+    }
+    Some(number)
+}
+
+/// First and last number of the UUIDs that begin with `prefix`; `None` if no UUID does.
+pub fn uuid_range(prefix: &str) -> Option<(u128, u128)> {
+    if prefix.is_empty() || prefix.len() > 36 {
+        return None;
+    }
+    let (mut number, mut digits) = (0u128, 0u32);
+    for (idx, c) in prefix.chars().enumerate() {
+        if matches!(idx, 8 | 13 | 18 | 23) {
+            if c != '-' {
+                return None;
+            }
+        } else {
+            number = number << 4 | u128::from(c.to_digit(16)?);
+            digits += 1;
+        }
+    }
+    let open = 4 * (32 - digits);
+    let last = if open == 0 { number } else { number << open | (u128::MAX >> (128 - open)) };
+    Some((if open == 128 { 0 } else { number << open }, last))
+}
+
+fn length(text: &str, max: usize) -> Result<(), BadName> {
+    if text.is_empty() {
+        return Err(BadName::Empty);
+    }
+    if text.len() > max {
+        return Err(BadName::Long { len: text.chars().count().max(max + 1), max });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for good in ["a", "web-1", "a.b", "0"] {
+            assert_eq!(name(good, 63), Ok(()), "{good}");
+        }
+        for (bad, why) in [
+            ("", BadName::Empty),
+            ("Web", BadName::Name('W')),
+            ("a_b", BadName::Name('_')),
+            ("-a", BadName::Ends),
+            ("a.", BadName::Ends),
+            ("ä", BadName::Name('ä')),
+            ("abcd", BadName::Long { len: 4, max: 3 }),
+        ] {
+            let max = if matches!(why, BadName::Long { .. }) { 3 } else { 63 };
+            assert_eq!(name(bad, max), Err(why), "{bad}");
+        }
+    }
+
+    #[test]
+    fn queues() {
+        assert_eq!(queue("default"), Ok(()));
+        assert_eq!(queue("org/team-a/etl"), Ok(()));
+        for bad in ["", "/a", "a/", "a//b", "a/b/c/d/e/f/g/h/i", "A"] {
+            assert!(queue(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn uuids() {
+        let text = "0190163d-8694-739b-aea5-966c26f8ad91";
+        let number = 0x0190_163d_8694_739b_aea5_966c_26f8_ad91;
+        assert_eq!(uuid(text), Some(number));
+        assert_eq!(uuid(&text.to_uppercase()), Some(number));
+        for bad in [
+            "",
+            "0190163d8694739baea5966c26f8ad91",
+            "0190163d-8694-739b-aea5-966c26f8ad9",
+            "g190163d-8694-739b-aea5-966c26f8ad91",
+        ] {
+            assert_eq!(uuid(bad), None, "{bad}");
+        }
+        for end in 1..=text.len() {
+            let (first, last) = uuid_range(&text[..end]).unwrap();
+            assert!((first..=last).contains(&number), "{}", &text[..end]);
+        }
+        assert_eq!(uuid_range(text), Some((number, number)));
+        assert_eq!(uuid_range("0190163d8"), None);
+        assert_eq!(uuid_range("web"), None);
+    }
+}

@@ -1,0 +1,289 @@
+//! The conflict check: the one place that says which of the schedulers' decisions become bindings.
+//!
+//! [`Binder`] owns a picture of the cluster that follows the committed records, and on top of it the bindings
+//! that are under way: accepted by [`Binder::check`], not yet known to be committed. Every check counts both,
+//! so bindings of several transactions in flight never take the same room. It also knows which running
+//! units have to come back (evicted, ended, still wanted) and which of the evictions asked for still make
+//! sense. Writing transactions, and answering, is the caller's business.
+//!
+//! Nothing here survives a restart and nothing needs to: a new binder reads the records and goes on.
+
+mod check;
+mod requeue;
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+pub use self::requeue::RequeueWork;
+use crate::{
+    change::Change,
+    cluster::{Cluster, ShapeId},
+    decision::{FreshNode, Rejection},
+    demand::Demand,
+    ids::{NodeId, Revision, UnitId},
+    rows::{Bind, Evict, RowChange},
+    unit::UnitSpec,
+};
+
+/// Most running units that one decision may place: what fits into one transaction of 1 MiB with room to
+/// spare (about 40 bytes each: columns and one precondition per node), and more than the largest
+/// `min_member` (10,000).
+pub const N_PLACEMENTS_MAX: usize = 16_384;
+
+/// An accepted decision whose transaction is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(u64);
+
+/// What a check says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Verdict {
+    /// Write it; the room is taken until [`Binder::commit`] or [`Binder::take_back`].
+    Bind(Accepted),
+    /// Check again later; nothing was taken.
+    Wait(Wait),
+    /// Nothing of it can be bound; nothing was taken.
+    Reject(Vec<Rejection>),
+}
+
+/// What a decision has to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Until the records are read up to here.
+    Revision(Revision),
+    /// Until this transaction's fate is known.
+    Ticket(Ticket),
+}
+
+/// The part of a decision that can be bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// Names it until its transaction's fate is known.
+    pub ticket: Ticket,
+    /// The unit.
+    pub unit: UnitId,
+    /// Revision of the unit's record: a precondition.
+    pub unit_revision: Revision,
+    /// By task group, none empty.
+    pub binds: Vec<Bind>,
+    /// Nodes touched, ascending, with the revisions of their specs: preconditions.
+    pub nodes: Vec<(NodeId, Revision)>,
+    /// What was refused.
+    pub rejections: Vec<Rejection>,
+}
+
+/// State of the conflict check.
+#[derive(Debug, Default)]
+pub struct Binder {
+    cluster: Cluster,
+    units: FxHashMap<UnitId, Unit>,
+    open: FxHashMap<Ticket, Open>,
+    open_of: FxHashMap<UnitId, SmallVec<[Ticket; 2]>>,
+    /// Committed, but our reading is not there yet.
+    landed: BTreeSet<(Revision, Ticket)>,
+    last_ticket: u64,
+    requeues: requeue::Requeues,
+    revision: Revision,
+}
+
+#[derive(Debug)]
+struct Unit {
+    spec: Arc<UnitSpec>,
+    revision: Revision,
+    /// By task group; made at the first check, standbys never need it.
+    shapes: Option<Vec<(ShapeId, Arc<Demand>)>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    unit: UnitId,
+    /// (ordinal, incarnation), ascending.
+    members: Vec<(u32, u32)>,
+    landed: Option<Revision>,
+}
+
+impl Open {
+    fn contains(&self, member: (u32, u32)) -> bool {
+        self.members.first().is_some_and(|first| *first <= member)
+            && self.members.last().is_some_and(|last| member <= *last)
+            && self.members.binary_search(&member).is_ok()
+    }
+}
+
+impl Binder {
+    /// Without nodes and units.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A list follows: forgets the records, keeps what is under way.
+    pub fn reset(&mut self) {
+        self.cluster.reset();
+        self.units.clear();
+        self.requeues.clear();
+        self.revision = Revision(0);
+    }
+
+    /// A committed change, in order of revision. Older ones than what is known are ignored.
+    pub fn on_change(&mut self, change: Change, revision: Revision, time_ms: i64) {
+        match change {
+            Change::NodeSpec(spec) => self.cluster.put_spec(spec, revision),
+            Change::NodeReport(report) => self.cluster.put_report(report, revision),
+            Change::NodeGrant(node, allocatable) => self.cluster.put_grant(node, allocatable, revision),
+            Change::NodeDeleted(node) => self.cluster.remove_node(node),
+            Change::UnitSpec(spec) => self.put_unit(spec, revision),
+            Change::UnitDeleted(unit) => {
+                self.units.remove(&unit);
+                self.requeues.remove_unit(unit);
+                self.cluster.remove_unit(unit);
+            }
+            Change::Rows(unit, change) => {
+                self.cluster.apply_rows(unit, &change, revision, time_ms);
+                if let Some(rows) = self.cluster.rows(unit) {
+                    self.requeues.look_at(unit, rows, touched(&change));
+                }
+            }
+            Change::RowsLoaded(unit, rows) => {
+                self.requeues.look_at_all(unit, &rows);
+                self.cluster.load_rows(unit, rows);
+            }
+            Change::Lease(_) | Change::Partition(_) => {}
+        }
+    }
+
+    /// Everything up to `revision` has been read.
+    pub fn on_revision(&mut self, revision: Revision) {
+        self.revision = self.revision.max(revision);
+        while let Some((landed, ticket)) =
+            self.landed.first().copied().filter(|(landed, _)| *landed <= self.revision)
+        {
+            self.landed.remove(&(landed, ticket));
+            self.close(ticket);
+        }
+    }
+
+    /// Everything up to here has been read.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The nodes, and what is taken on them.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Priority of a unit; 0 when it is unknown.
+    pub fn priority(&self, unit: UnitId) -> i32 {
+        self.units.get(&unit).map_or(0, |unit| unit.spec.priority)
+    }
+
+    /// Decisions accepted whose transactions are under way, or committed and not read yet.
+    pub fn n_open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// The transaction of a ticket committed at `revision`. Its room stays taken until the records show it.
+    pub fn commit(&mut self, ticket: Ticket, revision: Revision) {
+        if revision <= self.revision {
+            self.close(ticket);
+        } else if let Some(open) = self.open.get_mut(&ticket) {
+            open.landed = Some(revision);
+            self.landed.insert((revision, ticket));
+        }
+    }
+
+    /// The transaction of a ticket was refused: its room is free again.
+    pub fn take_back(&mut self, ticket: Ticket) {
+        if let Some(open) = self.close(ticket) {
+            for (ordinal, incarnation) in open.members {
+                self.cluster.forget(open.unit, ordinal, incarnation);
+            }
+        }
+    }
+
+    /// The lease is lost: gives up everything whose fate is unknown. What was committed is read as records.
+    pub fn take_back_all(&mut self) {
+        let mut unknown: Vec<Ticket> =
+            self.open.iter().filter(|(_, open)| open.landed.is_none()).map(|(ticket, _)| *ticket).collect();
+        unknown.sort_unstable();
+        for ticket in unknown {
+            self.take_back(ticket);
+        }
+        self.requeues.give_up();
+    }
+
+    /// Fresh state of the nodes that rejections name, ascending.
+    pub fn fresh_nodes(&self, rejections: &[Rejection]) -> Vec<FreshNode> {
+        let nodes: BTreeSet<NodeId> =
+            rejections.iter().map(|rejection| rejection.node).filter(|node| *node != NodeId(0)).collect();
+        nodes
+            .into_iter()
+            .filter_map(|node| {
+                let (allocated, device_free_milli) = self.cluster.node_state(node)?;
+                Some(FreshNode { node, allocated, device_free_milli, revision: self.revision })
+            })
+            .collect()
+    }
+
+    /// Of the evictions asked for those that make sense now: live, of the current incarnation, not leaving
+    /// yet. Empty when there is nothing (left) to do.
+    pub fn evictions(&self, asked: &[(UnitId, Evict)]) -> Vec<(UnitId, Evict)> {
+        let mut evictions = Vec::new();
+        for (unit, evict) in asked {
+            let Some(rows) = self.cluster.rows(*unit) else { continue };
+            let members: BTreeSet<(u32, u32)> = evict
+                .ordinals
+                .iter()
+                .enumerate()
+                .map(|(idx, ordinal)| (*ordinal, evict.incarnations.get(idx).copied().unwrap_or(0)))
+                .filter(|(ordinal, incarnation)| {
+                    let row = rows.row(*ordinal);
+                    row.phase.is_live() && row.incarnation == *incarnation && row.eviction.is_none()
+                })
+                .collect();
+            if !members.is_empty() {
+                let (ordinals, incarnations) = members.into_iter().unzip();
+                evictions.push((
+                    *unit,
+                    Evict { ordinals, incarnations, reason: evict.reason, by: evict.by.clone() },
+                ));
+            }
+        }
+        evictions
+    }
+
+    fn put_unit(&mut self, spec: Arc<UnitSpec>, revision: Revision) {
+        if self.units.get(&spec.id).is_none_or(|known| known.revision < revision) {
+            self.units.insert(spec.id, Unit { spec, revision, shapes: None });
+        }
+    }
+
+    fn close(&mut self, ticket: Ticket) -> Option<Open> {
+        let open = self.open.remove(&ticket)?;
+        if let Some(tickets) = self.open_of.get_mut(&open.unit) {
+            tickets.retain(|other| *other != ticket);
+            if tickets.is_empty() {
+                self.open_of.remove(&open.unit);
+            }
+        }
+        if let Some(revision) = open.landed {
+            self.landed.remove(&(revision, ticket));
+        }
+        Some(open)
+    }
+}
+
+/// Ordinals of which a change may alter whether they have to come back.
+fn touched(change: &RowChange) -> &[u32] {
+    match change {
+        RowChange::Bind(_) => &[],
+        RowChange::Evict(evict) => &evict.ordinals,
+        RowChange::Statuses(statuses) => &statuses.ordinals,
+        RowChange::Requeue(requeue) => &requeue.ordinals,
+    }
+}

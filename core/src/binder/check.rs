@@ -1,0 +1,378 @@
+//! One decision against the records and against everything under way.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::{Accepted, Binder, N_PLACEMENTS_MAX, Open, Ticket, Verdict, Wait};
+use crate::{
+    cluster::{Cluster, Refusal, ShapeId},
+    decision::{Decision, GroupPlacement, Rejection, RejectionReason},
+    demand::Demand,
+    ids::{NodeId, Revision},
+    rows::{Bind, Phase, UnitRows},
+    unit::UnitSpec,
+};
+
+/// One running unit of a decision: position of its group in the decision, position in the group's columns.
+#[derive(Clone, Copy)]
+struct Member {
+    group: usize,
+    idx: usize,
+}
+
+/// Rejections under construction, one per reason, node and detail, in order of first sight.
+#[derive(Default)]
+struct Refused {
+    rejections: Vec<Rejection>,
+    by_key: FxHashMap<(RejectionReason, NodeId, String), usize>,
+}
+
+impl Refused {
+    fn add(&mut self, reason: RejectionReason, ordinal: u32, node: NodeId, detail: String) {
+        let idx = *self.by_key.entry((reason, node, detail)).or_insert_with_key(|(reason, node, detail)| {
+            let (reason, node, detail) = (*reason, *node, detail.clone());
+            self.rejections.push(Rejection { reason, ordinals: Vec::new(), node, detail });
+            self.rejections.len() - 1
+        });
+        self.rejections[idx].ordinals.push(ordinal);
+    }
+}
+
+impl Binder {
+    /// Checks a decision as of now and takes room for what can be bound.
+    ///
+    /// Resources and devices are always checked, against everything committed and under way. Labels and
+    /// taints are checked unless the node's spec is still the one that the decision rests on. All or
+    /// nothing until the unit has `min_member`.
+    ///
+    /// O(running units placed); the number of nodes does not matter.
+    pub fn check(&mut self, decision: &Decision) -> Verdict {
+        if let Err(detail) = well_formed(decision) {
+            return Verdict::Reject(whole(decision, RejectionReason::Invalid, detail));
+        }
+        if decision.spec_revision > self.revision {
+            return Verdict::Wait(Wait::Revision(decision.spec_revision));
+        }
+        let mut refused = Refused::default();
+        let members = match self.not_bound(decision, &mut refused) {
+            Ok(members) => members,
+            Err(wait) => return Verdict::Wait(wait),
+        };
+        let Some(unit) =
+            self.units.get_mut(&decision.unit).filter(|unit| decision.spec_revision == unit.revision)
+        else {
+            return Verdict::Reject(all_of(decision, &members, refused, "the unit's record is another one"));
+        };
+        if unit.spec.cancelled {
+            return Verdict::Reject(all_of(decision, &members, refused, "the unit is cancelled"));
+        }
+        let spec = Arc::clone(&unit.spec);
+        let unit_revision = unit.revision;
+        let shapes = unit.shapes.get_or_insert_with(|| shapes(&spec, &mut self.cluster)).clone();
+        let members = match self.wanted(&spec, decision, members, &mut refused) {
+            Ok(members) => members,
+            Err(wait) => return Verdict::Wait(wait),
+        };
+        let accepted = self.take_room(&spec, &shapes, decision, &members, &mut refused);
+        if let Some(verdict) = self.too_few(&spec, decision, &accepted, &mut refused) {
+            return verdict;
+        }
+        if accepted.is_empty() {
+            return Verdict::Reject(refused.rejections);
+        }
+        Verdict::Bind(Accepted {
+            ticket: self.open(decision, &accepted),
+            unit: decision.unit,
+            unit_revision,
+            binds: binds(&spec, &shapes, decision, &accepted),
+            nodes: self.touched_nodes(decision, &accepted),
+            rejections: refused.rejections,
+        })
+    }
+
+    /// Members that no committed binding and none under way covers.
+    fn not_bound(&self, decision: &Decision, refused: &mut Refused) -> Result<Vec<Member>, Wait> {
+        let rows = self.cluster.rows(decision.unit);
+        let open: Vec<(Ticket, &Open)> = self
+            .open_of
+            .get(&decision.unit)
+            .into_iter()
+            .flatten()
+            .filter_map(|ticket| Some((*ticket, self.open.get(ticket)?)))
+            .collect();
+        let mut members = Vec::with_capacity(decision.len());
+        for (group, placement) in decision.groups.iter().enumerate() {
+            for (idx, &ordinal) in placement.ordinals.iter().enumerate() {
+                let incarnation = placement.incarnation(idx);
+                let row = rows.map(|rows| rows.row(ordinal)).unwrap_or_default();
+                if row.incarnation == incarnation && row.phase != Phase::Pending {
+                    refused.add(RejectionReason::AlreadyBound, ordinal, row.node, String::new());
+                    continue;
+                }
+                if let Some((ticket, open)) =
+                    open.iter().find(|(_, open)| open.contains((ordinal, incarnation)))
+                {
+                    return Err(open.landed.map_or(Wait::Ticket(*ticket), Wait::Revision));
+                }
+                members.push(Member { group, idx });
+            }
+        }
+        Ok(members)
+    }
+
+    /// Members that the unit wants, with the incarnation that is current.
+    fn wanted(
+        &self,
+        spec: &UnitSpec,
+        decision: &Decision,
+        members: Vec<Member>,
+        refused: &mut Refused,
+    ) -> Result<Vec<Member>, Wait> {
+        let rows = self.cluster.rows(decision.unit);
+        let mut wanted = Vec::with_capacity(members.len());
+        for member in members {
+            let placement = &decision.groups[member.group];
+            let (ordinal, incarnation) = (placement.ordinals[member.idx], placement.incarnation(member.idx));
+            let Some(group) = spec.task_groups.get(usize::from(placement.group)) else {
+                refused.add(
+                    RejectionReason::Invalid,
+                    ordinal,
+                    NodeId(0),
+                    "there is no such task group".to_owned(),
+                );
+                continue;
+            };
+            let current = rows.map_or(0, |rows| rows.row(ordinal).incarnation);
+            if incarnation > current && self.requeues.is_under_way(decision.unit, ordinal, incarnation) {
+                return Err(Wait::Revision(Revision(self.revision.0 + 1)));
+            }
+            if !group.owns(ordinal) {
+                refused.add(
+                    RejectionReason::UnitChanged,
+                    ordinal,
+                    NodeId(0),
+                    "ordinal not wanted".to_owned(),
+                );
+            } else if incarnation != current {
+                let detail = format!("incarnation {current} is current");
+                refused.add(RejectionReason::UnitChanged, ordinal, NodeId(0), detail);
+            } else {
+                wanted.push(member);
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Takes room for each member that its node has room for, in the decision's order.
+    fn take_room(
+        &mut self,
+        spec: &UnitSpec,
+        shapes: &[(ShapeId, Arc<Demand>)],
+        decision: &Decision,
+        members: &[Member],
+        refused: &mut Refused,
+    ) -> Vec<Member> {
+        let mut accepted = Vec::with_capacity(members.len());
+        for &member in members {
+            let placement = &decision.groups[member.group];
+            let (ordinal, node) = (placement.ordinals[member.idx], placement.nodes[member.idx]);
+            let (shape, mask) = (shapes[usize::from(placement.group)].0, placement.device_mask(member.idx));
+            match may_go(&self.cluster, spec, shape, placement, member.idx) {
+                Ok(()) => {
+                    let incarnation = placement.incarnation(member.idx);
+                    self.cluster.assume(decision.unit, ordinal, incarnation, shape, node, mask);
+                    accepted.push(member);
+                }
+                Err(refusal) => {
+                    let (reason, detail) = reason(refusal);
+                    refused.add(reason, ordinal, node, detail);
+                }
+            }
+        }
+        accepted
+    }
+
+    /// The unit's first binding would be too small: gives the room back. It may have to wait for a binding of
+    /// the same unit that is under way.
+    fn too_few(
+        &mut self,
+        spec: &UnitSpec,
+        decision: &Decision,
+        accepted: &[Member],
+        refused: &mut Refused,
+    ) -> Option<Verdict> {
+        let min_member = spec.min_member as usize;
+        if accepted.is_empty() || accepted.len() >= min_member {
+            return None;
+        }
+        let existing = self.cluster.rows(decision.unit).map_or(0, ever_bound);
+        if accepted.len() + existing >= min_member {
+            return None;
+        }
+        for &Member { group, idx } in accepted {
+            let placement = &decision.groups[group];
+            self.cluster.forget(decision.unit, placement.ordinals[idx], placement.incarnation(idx));
+        }
+        let tickets = self.open_of.get(&decision.unit).into_iter().flatten();
+        let under_way: usize =
+            tickets.clone().filter_map(|ticket| Some(self.open.get(ticket)?.members.len())).sum();
+        if accepted.len() + existing + under_way >= min_member {
+            let ticket = *tickets.last()?;
+            let landed = self.open.get(&ticket).and_then(|open| open.landed);
+            return Some(Verdict::Wait(landed.map_or(Wait::Ticket(ticket), Wait::Revision)));
+        }
+        let detail = format!("{} of {min_member} would be bound", accepted.len() + existing);
+        for &Member { group, idx } in accepted {
+            let ordinal = decision.groups[group].ordinals[idx];
+            refused.add(RejectionReason::MinMember, ordinal, NodeId(0), detail.clone());
+        }
+        Some(Verdict::Reject(std::mem::take(&mut refused.rejections)))
+    }
+
+    fn open(&mut self, decision: &Decision, accepted: &[Member]) -> Ticket {
+        self.last_ticket += 1;
+        let ticket = Ticket(self.last_ticket);
+        let mut members: Vec<(u32, u32)> = accepted
+            .iter()
+            .map(|member| (&decision.groups[member.group], member.idx))
+            .map(|(placement, idx)| (placement.ordinals[idx], placement.incarnation(idx)))
+            .collect();
+        members.sort_unstable();
+        self.open.insert(ticket, Open { unit: decision.unit, members, landed: None });
+        self.open_of.entry(decision.unit).or_default().push(ticket);
+        ticket
+    }
+
+    fn touched_nodes(&self, decision: &Decision, accepted: &[Member]) -> Vec<(NodeId, Revision)> {
+        let mut nodes: Vec<NodeId> =
+            accepted.iter().map(|member| decision.groups[member.group].nodes[member.idx]).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes.into_iter().map(|node| (node, self.cluster.spec_revision(node))).collect()
+    }
+}
+
+/// Whether one running unit may go where the decision wants it.
+fn may_go(
+    cluster: &Cluster,
+    spec: &UnitSpec,
+    shape: ShapeId,
+    placement: &GroupPlacement,
+    idx: usize,
+) -> Result<(), Refusal> {
+    let node = placement.nodes[idx];
+    cluster.usable(node)?;
+    if placement.node_revisions.get(idx).copied() != Some(cluster.spec_revision(node)) {
+        cluster.allows(&spec.task_groups[usize::from(placement.group)].template, node)?;
+    }
+    cluster.fits(shape, node)?;
+    cluster.check_devices(shape, node, placement.device_mask(idx))
+}
+
+fn shapes(spec: &UnitSpec, cluster: &mut Cluster) -> Vec<(ShapeId, Arc<Demand>)> {
+    spec.task_groups
+        .iter()
+        .map(|group| {
+            let demand = Arc::new(group.template.demand.clone());
+            (cluster.shape(&demand, spec.pool), demand)
+        })
+        .collect()
+}
+
+/// Running units that had a place in some incarnation: `min_member` is about a unit's first binding, members
+/// that come back later go one by one.
+fn ever_bound(rows: &UnitRows) -> usize {
+    rows.rows.iter().filter(|row| row.phase != Phase::Pending || row.incarnation > 0).count()
+}
+
+fn binds(
+    spec: &UnitSpec,
+    shapes: &[(ShapeId, Arc<Demand>)],
+    decision: &Decision,
+    accepted: &[Member],
+) -> Vec<Bind> {
+    let mut binds = Vec::with_capacity(decision.groups.len());
+    for of_group in accepted.chunk_by(|a, b| a.group == b.group) {
+        let placement = &decision.groups[of_group[0].group];
+        let column = || of_group.iter().map(|member| member.idx);
+        let has_incarnations = column().any(|idx| placement.incarnation(idx) > 0);
+        let has_devices = column().any(|idx| placement.device_mask(idx) > 0);
+        binds.push(Bind {
+            group: placement.group,
+            demand: Arc::clone(&shapes[usize::from(placement.group)].1),
+            pool: spec.pool,
+            ordinals: column().map(|idx| placement.ordinals[idx]).collect(),
+            incarnations: column()
+                .filter(|_| has_incarnations)
+                .map(|idx| placement.incarnation(idx))
+                .collect(),
+            nodes: column().map(|idx| placement.nodes[idx]).collect(),
+            device_masks: column().filter(|_| has_devices).map(|idx| placement.device_mask(idx)).collect(),
+        });
+    }
+    binds
+}
+
+/// Columns of equal length, nothing twice, something and not too much.
+fn well_formed(decision: &Decision) -> Result<(), String> {
+    let n_placements = decision.len();
+    if n_placements == 0 {
+        return Err("places nothing".to_owned());
+    }
+    if n_placements > N_PLACEMENTS_MAX {
+        return Err(format!("places {n_placements}, more than {N_PLACEMENTS_MAX}"));
+    }
+    for placement in &decision.groups {
+        let len = placement.ordinals.len();
+        let optional =
+            [placement.incarnations.len(), placement.node_revisions.len(), placement.device_masks.len()];
+        if placement.nodes.len() != len || optional.iter().any(|other| *other != 0 && *other != len) {
+            return Err(format!("columns of group {} differ in length", placement.group));
+        }
+    }
+    let mut groups: Vec<u16> = decision.groups.iter().map(|placement| placement.group).collect();
+    groups.sort_unstable();
+    if groups.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err("a task group stands twice".to_owned());
+    }
+    if let [one] = decision.groups.as_slice()
+        && one.ordinals.is_sorted_by(|a, b| a < b)
+    {
+        return Ok(());
+    }
+    let mut ordinals: Vec<u32> =
+        decision.groups.iter().flat_map(|placement| placement.ordinals.iter().copied()).collect();
+    ordinals.sort_unstable();
+    match ordinals.windows(2).find(|pair| pair[0] == pair[1]) {
+        None => Ok(()),
+        Some(pair) => Err(format!("ordinal {} stands twice", pair[0])),
+    }
+}
+
+/// One rejection of everything.
+fn whole(decision: &Decision, reason: RejectionReason, detail: String) -> Vec<Rejection> {
+    let ordinals = decision.groups.iter().flat_map(|placement| placement.ordinals.iter().copied()).collect();
+    vec![Rejection { reason, ordinals, node: NodeId(0), detail }]
+}
+
+/// Rejections with `members` refused because of their unit.
+fn all_of(decision: &Decision, members: &[Member], mut refused: Refused, detail: &str) -> Vec<Rejection> {
+    for member in members {
+        let ordinal = decision.groups[member.group].ordinals[member.idx];
+        refused.add(RejectionReason::UnitChanged, ordinal, NodeId(0), detail.to_owned());
+    }
+    refused.rejections
+}
+
+fn reason(refusal: Refusal) -> (RejectionReason, String) {
+    match refusal {
+        Refusal::Gone => (RejectionReason::NodeGone, String::new()),
+        Refusal::NotReady => (RejectionReason::NodeNotReady, String::new()),
+        Refusal::Cordoned => (RejectionReason::NodeCordoned, String::new()),
+        Refusal::Selector { key, value } => (RejectionReason::NodeSelector, format!("{key}={value}")),
+        Refusal::Taint { taint } => (RejectionReason::Taint, taint),
+        Refusal::Resource { name } => (RejectionReason::InsufficientResources, name),
+        Refusal::Device { reason } => (RejectionReason::DeviceTaken, reason),
+    }
+}

@@ -1,0 +1,472 @@
+//! Tables for each reason, and properties against a naive model ([`model`]).
+
+mod model;
+mod properties;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::*;
+use crate::{
+    decision::{Decision, GroupPlacement, RejectionReason},
+    demand::{DeviceRequest, Pool},
+    node::{Device, NodeReport, NodeSpec, Taint, TaintEffect},
+    resources::{CPU, Resources},
+    rows::{EvictionReason, Phase, Requeue, Statuses, UnitRows},
+    unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
+};
+
+pub(super) fn node(id: u32) -> NodeSpec {
+    NodeSpec { id: NodeId(id), name: format!("n{id}"), uid: format!("u{id}"), ..NodeSpec::default() }
+}
+
+pub(super) fn report(id: u32, cpu: i64, n_gpus: usize) -> NodeReport {
+    let gpu = Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0 };
+    NodeReport {
+        id: NodeId(id),
+        capacity: Resources::new([(CPU, cpu)]).unwrap(),
+        devices: vec![gpu; n_gpus],
+        ready: true,
+        attributes: BTreeMap::new(),
+    }
+}
+
+pub(super) fn demand(cpu: i64, gpu_milli: u32) -> Demand {
+    let devices = (gpu_milli > 0).then(|| DeviceRequest {
+        kind: "gpu".to_owned(),
+        count: 1,
+        milli: gpu_milli,
+        models: Vec::new(),
+    });
+    Demand { requests: Resources::new([(CPU, cpu)]).unwrap(), devices }
+}
+
+pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitSpec {
+    UnitSpec {
+        id: UnitId(id),
+        namespace: "default".to_owned(),
+        name: format!("unit{id}"),
+        uid: format!("uid{id}"),
+        labels: BTreeMap::new(),
+        owner: String::new(),
+        class: WorkloadClass::Batch,
+        task_groups: vec![TaskGroup {
+            name: "main".to_owned(),
+            replicas,
+            template: Template { demand, ..Template::default() },
+            ordinals: vec![(0, replicas)],
+        }],
+        min_member,
+        queue: "default".to_owned(),
+        priority: 0,
+        pool: Pool::Guaranteed,
+        restart_policy: RestartPolicy::Never,
+        scoring: ScoringProfile::LeastAllocated,
+        ttl_after_finished_ms: 0,
+        cancelled: false,
+        max_restarts: 0,
+    }
+}
+
+/// Places `(ordinal, node)` pairs, all incarnation 0, device 0 if the unit asks for any.
+pub(super) fn place(unit: u64, spec_revision: u64, places: &[(u32, u32)]) -> Decision {
+    Decision {
+        id: 1,
+        unit: UnitId(unit),
+        spec_revision: Revision(spec_revision),
+        groups: vec![GroupPlacement {
+            group: 0,
+            ordinals: places.iter().map(|place| place.0).collect(),
+            nodes: places.iter().map(|place| NodeId(place.1)).collect(),
+            ..GroupPlacement::default()
+        }],
+    }
+}
+
+/// A binder and the next revision, with commits as state would make them.
+struct World {
+    binder: Binder,
+    revision: u64,
+}
+
+impl World {
+    /// `n_nodes` nodes of 1,000 milli-cores and one GPU.
+    fn new(n_nodes: u32) -> Self {
+        let mut world = Self { binder: Binder::new(), revision: 0 };
+        for id in 1..=n_nodes {
+            world.change(Change::NodeSpec(node(id)));
+            world.change(Change::NodeReport(report(id, 1000, 1)));
+        }
+        world
+    }
+
+    fn change(&mut self, change: Change) -> u64 {
+        self.revision += 1;
+        self.binder.on_change(change, Revision(self.revision), 1);
+        self.binder.on_revision(Revision(self.revision));
+        self.revision
+    }
+
+    fn unit(&mut self, spec: UnitSpec) -> u64 {
+        self.change(Change::UnitSpec(Arc::new(spec)))
+    }
+
+    /// The accepted part's transaction commits, and is read.
+    fn commit(&mut self, accepted: &Accepted) {
+        self.binder.commit(accepted.ticket, Revision(self.revision + 1));
+        for bind in &accepted.binds {
+            self.revision += 1;
+            let change = Change::Rows(accepted.unit, RowChange::Bind(bind.clone()));
+            self.binder.on_change(change, Revision(self.revision), 1);
+        }
+        self.binder.on_revision(Revision(self.revision));
+    }
+
+    fn accept(&mut self, decision: &Decision) -> Accepted {
+        match self.binder.check(decision) {
+            Verdict::Bind(accepted) => accepted,
+            other => panic!("not accepted: {other:?}"),
+        }
+    }
+
+    /// Reasons and ordinals of a decision that binds nothing.
+    fn refuse(&mut self, decision: &Decision) -> Vec<(RejectionReason, Vec<u32>)> {
+        match self.binder.check(decision) {
+            Verdict::Reject(rejections) => short(&rejections),
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    fn statuses(&mut self, unit: u64, ordinals: &[u32], phase: Phase) {
+        let statuses = Statuses {
+            ordinals: ordinals.to_vec(),
+            phases: vec![phase; ordinals.len()],
+            ..Statuses::default()
+        };
+        self.change(Change::Rows(UnitId(unit), RowChange::Statuses(statuses)));
+    }
+
+    fn evict(&mut self, unit: u64, ordinals: &[u32], reason: EvictionReason) {
+        self.change(Change::Rows(UnitId(unit), RowChange::Evict(eviction(ordinals, reason))));
+    }
+}
+
+fn eviction(ordinals: &[u32], reason: EvictionReason) -> Evict {
+    Evict { ordinals: ordinals.to_vec(), incarnations: Vec::new(), reason, by: "test".to_owned() }
+}
+
+fn short(rejections: &[Rejection]) -> Vec<(RejectionReason, Vec<u32>)> {
+    rejections.iter().map(|rejection| (rejection.reason, rejection.ordinals.clone())).collect()
+}
+
+#[test]
+fn two_schedulers_on_one_last_slot() {
+    let mut world = World::new(1);
+    let revision = world.unit(unit(1, 2, 1, demand(600, 0)));
+    let first = world.accept(&place(1, revision, &[(0, 1)]));
+    assert_eq!(first.nodes, [(NodeId(1), Revision(1))]);
+    assert_eq!(first.unit_revision, Revision(revision));
+    // Under way, committed but not read, read: the room is taken all along.
+    let second = place(1, revision, &[(1, 1)]);
+    let short_of_cpu = vec![(RejectionReason::InsufficientResources, vec![1])];
+    assert_eq!(world.refuse(&second), short_of_cpu);
+    world.binder.commit(first.ticket, Revision(world.revision + 1));
+    assert_eq!(world.refuse(&second), short_of_cpu);
+    world.commit(&first);
+    assert_eq!(world.refuse(&second), short_of_cpu);
+    assert_eq!(world.binder.n_open(), 0);
+}
+
+#[test]
+fn what_is_taken_back_is_free_again() {
+    let mut world = World::new(1);
+    let revision = world.unit(unit(1, 2, 1, demand(600, 1000)));
+    let mut decision = place(1, revision, &[(0, 1)]);
+    decision.groups[0].device_masks = vec![1];
+    let before = world.binder.cluster().node_state(NodeId(1));
+    let first = world.accept(&decision);
+    assert_ne!(world.binder.cluster().node_state(NodeId(1)), before);
+    world.binder.take_back(first.ticket);
+    assert_eq!(world.binder.cluster().node_state(NodeId(1)), before);
+    let again = world.accept(&decision);
+    world.binder.take_back_all();
+    assert_eq!(world.binder.cluster().node_state(NodeId(1)), before);
+    world.binder.take_back(again.ticket);
+    assert_eq!(world.binder.n_open(), 0);
+}
+
+#[test]
+fn a_repeated_decision_waits_and_is_then_bound_already() {
+    let mut world = World::new(2);
+    let revision = world.unit(unit(1, 2, 1, demand(100, 0)));
+    let decision = place(1, revision, &[(0, 1), (1, 2)]);
+    let first = world.accept(&decision);
+    assert_eq!(world.binder.check(&decision), Verdict::Wait(Wait::Ticket(first.ticket)));
+    let landed = Revision(world.revision + 1);
+    world.binder.commit(first.ticket, landed);
+    assert_eq!(world.binder.check(&decision), Verdict::Wait(Wait::Revision(landed)));
+    world.commit(&first);
+    let Verdict::Reject(rejections) = world.binder.check(&decision) else { panic!("bound twice") };
+    assert!(rejections.iter().all(|rejection| rejection.reason == RejectionReason::AlreadyBound));
+    assert_eq!(rejections.iter().map(|rejection| rejection.node).collect::<Vec<_>>(), [NodeId(1), NodeId(2)]);
+    assert_eq!(world.binder.fresh_nodes(&rejections).len(), 2);
+    // Also once the unit's record has changed: the placement stands.
+    let mut grown = unit(1, 3, 1, demand(100, 0));
+    grown.task_groups[0].ordinals = vec![(0, 3)];
+    world.unit(grown);
+    assert_eq!(
+        world.refuse(&place(1, revision, &[(0, 1), (2, 1)])),
+        [(RejectionReason::AlreadyBound, vec![0]), (RejectionReason::UnitChanged, vec![2])]
+    );
+}
+
+#[test]
+fn a_decision_from_the_future_waits() {
+    let mut world = World::new(1);
+    world.unit(unit(1, 1, 1, demand(100, 0)));
+    let future = Revision(world.revision + 5);
+    assert_eq!(world.binder.check(&place(1, future.0, &[(0, 1)])), Verdict::Wait(Wait::Revision(future)));
+}
+
+#[test]
+fn gangs_bind_whole_or_not_at_all() {
+    let mut world = World::new(2);
+    let revision = world.unit(unit(1, 3, 3, demand(600, 0)));
+    assert_eq!(
+        world.refuse(&place(1, revision, &[(0, 1), (1, 2), (2, 2)])),
+        [(RejectionReason::InsufficientResources, vec![2]), (RejectionReason::MinMember, vec![0, 1])]
+    );
+    assert_eq!(world.binder.cluster().node_state(NodeId(1)).unwrap().0, Resources::default());
+
+    // Beyond its minimum what fits is bound.
+    let revision = world.unit(unit(2, 3, 2, demand(600, 0)));
+    let accepted = world.accept(&place(2, revision, &[(0, 1), (1, 2), (2, 2)]));
+    assert_eq!(accepted.binds[0].ordinals, [0, 1]);
+    assert_eq!(short(&accepted.rejections), [(RejectionReason::InsufficientResources, vec![2])]);
+    world.commit(&accepted);
+    world.change(Change::NodeSpec(node(3)));
+    world.change(Change::NodeReport(report(3, 1000, 0)));
+    // Later members go one by one.
+    let rest = world.accept(&place(2, revision, &[(2, 3)]));
+    assert_eq!(rest.binds[0].nodes, [NodeId(3)]);
+}
+
+#[test]
+fn a_late_member_waits_for_its_gangs_first_binding() {
+    let mut world = World::new(2);
+    let revision = world.unit(unit(1, 3, 2, demand(100, 0)));
+    let first = world.accept(&place(1, revision, &[(0, 1), (1, 2)]));
+    let late = place(1, revision, &[(2, 2)]);
+    assert_eq!(world.binder.check(&late), Verdict::Wait(Wait::Ticket(first.ticket)));
+    world.binder.take_back(first.ticket);
+    assert_eq!(world.refuse(&late), [(RejectionReason::MinMember, vec![2])]);
+    let first = world.accept(&place(1, revision, &[(0, 1), (1, 2)]));
+    world.commit(&first);
+    assert_eq!(world.accept(&late).binds[0].ordinals, [2]);
+}
+
+#[test]
+fn malformed_decisions_are_invalid() {
+    let mut world = World::new(1);
+    let revision = world.unit(unit(1, 4, 1, demand(100, 0)));
+    let fine = place(1, revision, &[(0, 1), (1, 1)]);
+    let mut cases = vec![place(1, revision, &[]), place(1, revision, &[(1, 1), (1, 1)])];
+    let mut short_nodes = fine.clone();
+    short_nodes.groups[0].nodes.pop();
+    let mut short_masks = fine.clone();
+    short_masks.groups[0].device_masks = vec![0];
+    let mut short_revisions = fine.clone();
+    short_revisions.groups[0].node_revisions = vec![Revision(1)];
+    let mut group_twice = fine.clone();
+    group_twice.groups.push(GroupPlacement {
+        ordinals: vec![2],
+        nodes: vec![NodeId(1)],
+        ..fine.groups[0].clone()
+    });
+    let mut twice_over_groups = fine.clone();
+    twice_over_groups.groups.push(GroupPlacement { group: 1, ..fine.groups[0].clone() });
+    let mut no_such_group = fine.clone();
+    no_such_group.groups[0].group = 7;
+    let huge: Vec<(u32, u32)> =
+        (0..=u32::try_from(N_PLACEMENTS_MAX).unwrap()).map(|ordinal| (ordinal, 1)).collect();
+    cases.extend([short_nodes, short_masks, short_revisions, group_twice, twice_over_groups, no_such_group]);
+    cases.push(place(1, revision, &huge));
+    for case in cases {
+        let reasons = world.refuse(&case);
+        assert!(
+            reasons.iter().all(|(reason, _)| *reason == RejectionReason::Invalid),
+            "{case:?}: {reasons:?}"
+        );
+    }
+    let _ = world.accept(&fine);
+}
+
+#[test]
+fn units_that_changed_get_nothing() {
+    let mut world = World::new(1);
+    let revision = world.unit(unit(1, 2, 1, demand(100, 0)));
+    let changed = |ordinals: &[u32]| vec![(RejectionReason::UnitChanged, ordinals.to_vec())];
+    assert_eq!(world.refuse(&place(9, revision, &[(0, 1)])), changed(&[0]), "unknown unit");
+    assert_eq!(world.refuse(&place(1, revision, &[(2, 1)])), changed(&[2]), "not wanted");
+    let mut later = place(1, revision, &[(0, 1)]);
+    later.groups[0].incarnations = vec![1];
+    assert_eq!(world.refuse(&later), changed(&[0]), "incarnation");
+    let newer = world.unit(unit(1, 2, 1, demand(200, 0)));
+    assert_eq!(world.refuse(&place(1, revision, &[(0, 1)])), changed(&[0]), "other record");
+    let cancelled = world.unit(UnitSpec { cancelled: true, ..unit(1, 2, 1, demand(200, 0)) });
+    assert!(newer < cancelled);
+    assert_eq!(world.refuse(&place(1, cancelled, &[(0, 1)])), changed(&[0]), "cancelled");
+    world.change(Change::UnitDeleted(UnitId(1)));
+    assert_eq!(world.refuse(&place(1, cancelled, &[(0, 1)])), changed(&[0]), "deleted");
+}
+
+#[test]
+fn nodes_are_checked_as_they_are_now() {
+    let mut world = World::new(1);
+    let mut picky = unit(1, 1, 1, demand(100, 0));
+    picky.task_groups[0].template.node_selector.insert("disk".to_owned(), "ssd".to_owned());
+    let revision = world.unit(picky);
+    let mut decision = place(1, revision, &[(0, 1)]);
+    let one = |reason| vec![(reason, vec![0])];
+    assert_eq!(world.refuse(&decision), one(RejectionReason::NodeSelector));
+    // It rests on the node's present spec: labels and taints were checked by the scheduler.
+    decision.groups[0].node_revisions = vec![world.binder.cluster().spec_revision(NodeId(1))];
+    let accepted = world.accept(&decision);
+    world.binder.take_back(accepted.ticket);
+
+    let mut tainted = node(1);
+    tainted.labels.insert("disk".to_owned(), "ssd".to_owned());
+    tainted.taints.push(Taint {
+        key: "gpu".to_owned(),
+        value: String::new(),
+        effect: TaintEffect::NoSchedule,
+    });
+    world.change(Change::NodeSpec(tainted));
+    assert_eq!(world.refuse(&decision), one(RejectionReason::Taint));
+    world.change(Change::NodeSpec(NodeSpec { cordoned: true, ..node(1) }));
+    assert_eq!(world.refuse(&decision), one(RejectionReason::NodeCordoned));
+    world.change(Change::NodeSpec(node(1)));
+    world.change(Change::NodeReport(NodeReport { ready: false, ..report(1, 1000, 0) }));
+    assert_eq!(world.refuse(&decision), one(RejectionReason::NodeNotReady));
+    world.change(Change::NodeDeleted(NodeId(1)));
+    assert_eq!(world.refuse(&decision), one(RejectionReason::NodeGone));
+    assert_eq!(world.refuse(&place(1, revision, &[(0, 77)])), one(RejectionReason::NodeGone));
+}
+
+#[test]
+fn devices_are_shared_to_the_milli() {
+    let mut world = World::new(1);
+    let revision = world.unit(unit(1, 3, 1, demand(10, 600)));
+    let on_device = |ordinal: u32, mask: u64| {
+        let mut decision = place(1, revision, &[(ordinal, 1)]);
+        decision.groups[0].device_masks = vec![mask];
+        decision
+    };
+    assert_eq!(world.refuse(&on_device(0, 0)), [(RejectionReason::DeviceTaken, vec![0])], "names none");
+    assert_eq!(
+        world.refuse(&on_device(0, 2)),
+        [(RejectionReason::DeviceTaken, vec![0])],
+        "names a missing one"
+    );
+    let accepted = world.accept(&on_device(0, 1));
+    assert_eq!(accepted.binds[0].device_masks, [1]);
+    assert_eq!(world.refuse(&on_device(1, 1)), [(RejectionReason::DeviceTaken, vec![1])]);
+    world.commit(&accepted);
+    assert_eq!(world.refuse(&on_device(1, 1)), [(RejectionReason::DeviceTaken, vec![1])]);
+}
+
+#[test]
+fn evicted_and_ended_ones_come_back_if_still_wanted() {
+    let mut world = World::new(1);
+    let revision = world.unit(unit(1, 4, 1, demand(100, 0)));
+    let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1), (2, 1), (3, 1)]));
+    world.commit(&accepted);
+    world.evict(1, &[0, 1], EvictionReason::Drained);
+    world.evict(1, &[2], EvictionReason::ScaledIn);
+    assert!(!world.binder.has_requeues(), "they have not ended");
+    world.statuses(1, &[0, 2], Phase::Stopped);
+    world.statuses(1, &[1, 3], Phase::Succeeded);
+    let expected = RequeueWork {
+        unit: UnitId(1),
+        unit_revision: Revision(revision),
+        requeue: Requeue { ordinals: vec![0], incarnations: vec![1] },
+    };
+    assert_eq!(world.binder.take_requeues(10), vec![expected.clone()]);
+    assert_eq!(world.binder.take_requeues(10), [], "given out once");
+    world.binder.requeue_refused(&expected);
+    assert_eq!(world.binder.take_requeues(10), vec![expected.clone()]);
+    world.binder.take_back_all();
+    assert_eq!(world.binder.take_requeues(10), vec![expected.clone()], "another leader asks again");
+
+    // The next incarnation may be decided on before we have read that it is pending.
+    let mut next = place(1, revision, &[(0, 1)]);
+    next.groups[0].incarnations = vec![1];
+    assert_eq!(world.binder.check(&next), Verdict::Wait(Wait::Revision(Revision(world.revision + 1))));
+    world.change(Change::Rows(UnitId(1), RowChange::Requeue(expected.requeue)));
+    assert_eq!(world.accept(&next).binds[0].incarnations, [1]);
+    assert!(!world.binder.has_requeues());
+}
+
+#[test]
+fn a_new_binder_finds_what_has_to_come_back_in_the_records() {
+    let mut world = World::new(1);
+    let revision = world.unit(unit(1, 1, 1, demand(100, 0)));
+    let accepted = world.accept(&place(1, revision, &[(0, 1)]));
+    world.commit(&accepted);
+    world.evict(1, &[0], EvictionReason::NodeLost);
+    world.statuses(1, &[0], Phase::Stopped);
+    let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
+
+    let mut other = World::new(1);
+    other.change(Change::RowsLoaded(UnitId(1), rows.clone()));
+    other.unit(unit(1, 1, 1, demand(100, 0)));
+    assert_eq!(other.binder.take_requeues(10)[0].requeue.incarnations, [1]);
+
+    let mut cancelled = World::new(1);
+    cancelled.change(Change::RowsLoaded(UnitId(1), rows));
+    cancelled.unit(UnitSpec { cancelled: true, ..unit(1, 1, 1, demand(100, 0)) });
+    assert_eq!(cancelled.binder.take_requeues(10), []);
+}
+
+#[test]
+fn evictions_skip_what_is_gone_or_going() {
+    let mut world = World::new(1);
+    let revision = world.unit(unit(1, 4, 1, demand(100, 0)));
+    let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1), (2, 1)]));
+    world.commit(&accepted);
+    world.evict(1, &[0], EvictionReason::Drained);
+    world.statuses(1, &[1], Phase::Succeeded);
+    let asked = [
+        (UnitId(1), eviction(&[3, 2, 1, 0, 2], EvictionReason::Cancelled)),
+        (UnitId(7), eviction(&[0], EvictionReason::Cancelled)),
+    ];
+    let left = world.binder.evictions(&asked);
+    assert_eq!(left.len(), 1);
+    assert_eq!(
+        (left[0].0, &left[0].1.ordinals[..], &left[0].1.incarnations[..]),
+        (UnitId(1), &[2][..], &[0][..])
+    );
+}
+
+#[test]
+fn a_new_list_keeps_what_is_under_way() {
+    let mut world = World::new(1);
+    let revision = world.unit(unit(1, 2, 1, demand(600, 0)));
+    let accepted = world.accept(&place(1, revision, &[(0, 1)]));
+    world.binder.reset();
+    assert_eq!(world.binder.revision(), Revision(0));
+    world.binder.on_change(Change::NodeSpec(node(1)), Revision(1), 1);
+    world.binder.on_change(Change::NodeReport(report(1, 1000, 1)), Revision(2), 1);
+    world.binder.on_change(Change::UnitSpec(Arc::new(unit(1, 2, 1, demand(600, 0)))), Revision(revision), 1);
+    world.binder.on_revision(Revision(revision));
+    let other = place(1, revision, &[(1, 1)]);
+    assert_eq!(world.refuse(&other), [(RejectionReason::InsufficientResources, vec![1])]);
+    // The list may show the binding before its answer arrives: it counts once.
+    let mut rows = UnitRows::default();
+    rows.apply(&RowChange::Bind(accepted.binds[0].clone()), Revision(revision + 1), 1, |_, _, _| {});
+    world.binder.on_change(Change::RowsLoaded(UnitId(1), rows), Revision(revision + 1), 1);
+    world.binder.on_revision(Revision(revision + 1));
+    world.binder.commit(accepted.ticket, Revision(revision + 1));
+    assert_eq!(world.binder.n_open(), 0);
+    let (allocated, _) = world.binder.cluster().node_state(NodeId(1)).unwrap();
+    assert_eq!(allocated.get(CPU), 600);
+}

@@ -1,0 +1,185 @@
+//! A checker that recomputes everything from plain records for each question.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    decision::{Decision, RejectionReason},
+    demand::Demand,
+    ids::NodeId,
+    node::{NodeReport, NodeSpec},
+    resources::CPU,
+    rows::{Phase, RowChange, UnitRows},
+    unit::UnitSpec,
+};
+
+/// A binding that is under way.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub(super) unit: u64,
+    pub(super) ordinal: u32,
+    pub(super) incarnation: u32,
+    pub(super) node: NodeId,
+    pub(super) mask: u64,
+}
+
+/// All records.
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    pub(super) specs: BTreeMap<NodeId, (NodeSpec, u64)>,
+    pub(super) reports: BTreeMap<NodeId, NodeReport>,
+    pub(super) units: BTreeMap<u64, (UnitSpec, u64)>,
+    pub(super) rows: BTreeMap<u64, UnitRows>,
+    pub(super) pending: Vec<Pending>,
+}
+
+impl Model {
+    fn demand(&self, unit: u64) -> Demand {
+        self.units[&unit].0.task_groups[0].template.demand.clone()
+    }
+
+    /// (milli-cores, thousandths per device) taken on a node, everything under way included.
+    pub(super) fn taken(&self, node: NodeId) -> (i64, Vec<u32>) {
+        let mut cpu = 0;
+        let mut milli = vec![0; self.reports.get(&node).map_or(0, |report| report.devices.len())];
+        let live = self.rows.iter().flat_map(|(unit, rows)| {
+            let demand = rows.groups.first().cloned().flatten().map(|group| (*group.demand).clone());
+            rows.live()
+                .map(|(_, row)| (*unit, row.node, row.device_mask, demand.clone().unwrap_or_default()))
+                .collect::<Vec<_>>()
+        });
+        let pending = self
+            .pending
+            .iter()
+            .map(|pending| (pending.unit, pending.node, pending.mask, self.demand(pending.unit)));
+        for (_, on, mask, demand) in live.chain(pending) {
+            if on != node {
+                continue;
+            }
+            cpu += demand.requests.get(CPU);
+            for (idx, milli) in milli.iter_mut().enumerate() {
+                if mask & (1 << idx) != 0 {
+                    *milli += demand.devices.as_ref().map_or(0, |devices| devices.milli);
+                }
+            }
+        }
+        (cpu, milli)
+    }
+
+    /// No node has more taken than it has.
+    pub(super) fn assert_no_over_commit(&self) {
+        for (node, report) in &self.reports {
+            let (cpu, milli) = self.taken(*node);
+            assert!(cpu <= report.capacity.get(CPU), "{node}: {cpu} of {}", report.capacity.get(CPU));
+            assert!(milli.iter().all(|milli| *milli <= 1000), "{node}: {milli:?}");
+        }
+    }
+
+    fn covered(&self, unit: u64, ordinal: u32, incarnation: u32) -> bool {
+        self.pending.iter().any(|p| (p.unit, p.ordinal, p.incarnation) == (unit, ordinal, incarnation))
+    }
+
+    fn node_refuses(
+        &self,
+        unit: &UnitSpec,
+        node: NodeId,
+        node_revision: u64,
+        mask: u64,
+    ) -> Option<RejectionReason> {
+        let Some((spec, revision)) = self.specs.get(&node) else { return Some(RejectionReason::NodeGone) };
+        let Some(report) = self.reports.get(&node).filter(|report| report.ready) else {
+            return Some(RejectionReason::NodeNotReady);
+        };
+        if spec.cordoned {
+            return Some(RejectionReason::NodeCordoned);
+        }
+        let template = &unit.task_groups[0].template;
+        if node_revision != *revision {
+            if template.node_selector.iter().any(|(key, value)| spec.labels.get(key) != Some(value)) {
+                return Some(RejectionReason::NodeSelector);
+            }
+            if !spec.taints.is_empty() {
+                return Some(RejectionReason::Taint);
+            }
+        }
+        let (cpu, milli) = self.taken(node);
+        if cpu + template.demand.requests.get(CPU) > report.capacity.get(CPU) {
+            return Some(RejectionReason::InsufficientResources);
+        }
+        let asked = template.demand.devices.as_ref().map_or(0, |devices| devices.milli);
+        let fits = if asked == 0 {
+            mask == 0
+        } else {
+            mask.count_ones() == 1
+                && milli.get(mask.trailing_zeros() as usize).is_some_and(|taken| taken + asked <= 1000)
+        };
+        (!fits).then_some(RejectionReason::DeviceTaken)
+    }
+
+    /// What has to become of a decision of one task group: the ordinals bound and a reason for each of the
+    /// others; `None` when it has to wait for what is under way.
+    pub(super) fn judge(
+        &mut self,
+        decision: &Decision,
+    ) -> Option<(BTreeSet<u32>, BTreeMap<u32, RejectionReason>)> {
+        let (id, placement) = (decision.unit.0, &decision.groups[0]);
+        let rows = self.rows.get(&id).cloned().unwrap_or_default();
+        let mut bound = BTreeSet::new();
+        let mut refused = BTreeMap::new();
+        let mut rest = Vec::new();
+        for (idx, &ordinal) in placement.ordinals.iter().enumerate() {
+            let row = rows.row(ordinal);
+            if row.incarnation == placement.incarnation(idx) && row.phase != Phase::Pending {
+                refused.insert(ordinal, RejectionReason::AlreadyBound);
+            } else if self.covered(id, ordinal, placement.incarnation(idx)) {
+                return None;
+            } else {
+                rest.push(idx);
+            }
+        }
+        let n_pending_before = self.pending.len();
+        let under_way = self.pending.iter().filter(|pending| pending.unit == id).count();
+        let unit = self.units.get(&id).filter(|(_, revision)| *revision == decision.spec_revision.0).cloned();
+        for idx in rest {
+            let (ordinal, incarnation) = (placement.ordinals[idx], placement.incarnation(idx));
+            let wanted = unit.as_ref().filter(|(spec, _)| {
+                !spec.cancelled
+                    && spec.task_groups[0].owns(ordinal)
+                    && rows.row(ordinal).incarnation == incarnation
+            });
+            let Some((spec, _)) = wanted else {
+                refused.insert(ordinal, RejectionReason::UnitChanged);
+                continue;
+            };
+            let (node, mask) = (placement.nodes[idx], placement.device_mask(idx));
+            match self.node_refuses(spec, node, placement.node_revisions[idx].0, mask) {
+                Some(reason) => {
+                    refused.insert(ordinal, reason);
+                }
+                None => {
+                    bound.insert(ordinal);
+                    self.pending.push(Pending { unit: id, ordinal, incarnation, node, mask });
+                }
+            }
+        }
+        self.pending.truncate(n_pending_before);
+        let min_member = unit.map_or(0, |(spec, _)| spec.min_member as usize);
+        let existing =
+            rows.rows.iter().filter(|row| row.phase != Phase::Pending || row.incarnation > 0).count();
+        if !bound.is_empty() && bound.len() + existing < min_member {
+            if bound.len() + existing + under_way >= min_member {
+                return None;
+            }
+            refused.extend(
+                std::mem::take(&mut bound).into_iter().map(|ordinal| (ordinal, RejectionReason::MinMember)),
+            );
+        }
+        Some((bound, refused))
+    }
+
+    /// A committed change to rows.
+    pub(super) fn apply(&mut self, unit: u64, change: &RowChange, revision: u64) {
+        let rows = self.rows.entry(unit).or_default();
+        assert_eq!(rows.check(change), Ok(()), "state would refuse it");
+        rows.apply(change, crate::ids::Revision(revision), 1, |_, _, _| {});
+    }
+}

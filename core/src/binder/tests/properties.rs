@@ -1,0 +1,347 @@
+//! Random interleavings of several schedulers' decisions, commits, refusals, node and unit changes.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use proptest::prelude::*;
+
+use super::{
+    model::{Model, Pending},
+    *,
+};
+
+const N_NODES: u32 = 4;
+const N_UNITS: u64 = 5;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Places `(ordinal, node, device)`; `stale` decides on older records.
+    Decide { unit: u64, places: Vec<(u32, u32, u8)>, stale: bool },
+    /// Sends the last decision of a unit again.
+    Repeat { unit: u64 },
+    /// The oldest transaction under way commits; `read` at once or later.
+    Commit { read: bool },
+    /// Reads everything that has committed.
+    Read,
+    /// The oldest transaction under way is refused.
+    Refuse,
+    /// A node's spec changes.
+    Node { node: u32, cordoned: bool, ssd: bool, tainted: bool },
+    /// A node's session is lost or found.
+    Ready { node: u32, ready: bool },
+    /// A unit is scaled or cancelled.
+    Unit { unit: u64, replicas: u32, cancelled: bool },
+    /// A live running unit ends, evicted before or not.
+    End { unit: u64, ordinal: u32, evicted: bool, phase: Phase },
+    /// What has to come back does.
+    Requeue,
+    /// The lease is lost and found again.
+    Lose,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let unit = 1..=N_UNITS;
+    let node = 1..=N_NODES;
+    let places = prop::collection::btree_map(0u32..8, (1..=N_NODES + 1, 0u8..3), 1..6).prop_map(|places| {
+        places.into_iter().map(|(ordinal, (node, device))| (ordinal, node, device)).collect()
+    });
+    prop_oneof![
+        12 => (unit.clone(), places, prop::bool::weighted(0.1))
+            .prop_map(|(unit, places, stale)| Step::Decide { unit, places, stale }),
+        2 => unit.clone().prop_map(|unit| Step::Repeat { unit }),
+        6 => any::<bool>().prop_map(|read| Step::Commit { read }),
+        2 => Just(Step::Read),
+        2 => Just(Step::Refuse),
+        1 => (node.clone(), prop::bool::weighted(0.2), any::<bool>(), prop::bool::weighted(0.2))
+            .prop_map(|(node, cordoned, ssd, tainted)| Step::Node { node, cordoned, ssd, tainted }),
+        1 => (node, prop::bool::weighted(0.7)).prop_map(|(node, ready)| Step::Ready { node, ready }),
+        1 => (unit.clone(), 1u32..8, prop::bool::weighted(0.1))
+            .prop_map(|(unit, replicas, cancelled)| Step::Unit { unit, replicas, cancelled }),
+        4 => (unit, 0u32..8, any::<bool>(), prop::sample::select(vec![Phase::Stopped, Phase::Succeeded]))
+            .prop_map(|(unit, ordinal, evicted, phase)| Step::End { unit, ordinal, evicted, phase }),
+        2 => Just(Step::Requeue),
+        1 => Just(Step::Lose),
+    ]
+}
+
+/// The binder under test, the model, and what is between them.
+struct Run {
+    binder: Binder,
+    model: Model,
+    /// Revision of the last commit.
+    revision: u64,
+    /// Sent, not answered.
+    in_flight: VecDeque<Accepted>,
+    /// Committed, not read by the binder yet. The model still counts them as pending.
+    unread: VecDeque<(u64, Accepted)>,
+    last: BTreeMap<u64, Decision>,
+}
+
+impl Run {
+    fn new() -> Self {
+        let mut run = Self {
+            binder: Binder::new(),
+            model: Model::default(),
+            revision: 0,
+            in_flight: VecDeque::new(),
+            unread: VecDeque::new(),
+            last: BTreeMap::new(),
+        };
+        for id in 1..=N_NODES {
+            let mut spec = node(id);
+            spec.labels.insert("disk".to_owned(), "ssd".to_owned());
+            run.put_node(spec);
+            run.put_report(report(id, 1000, 2));
+        }
+        for id in 1..=N_UNITS {
+            let mut spec = match id {
+                1 => unit(id, 8, 1, demand(300, 0)),
+                2 => unit(id, 8, 3, demand(250, 0)),
+                3 => unit(id, 6, 6, demand(100, 400)),
+                4 => unit(id, 8, 1, demand(100, 1000)),
+                _ => unit(id, 4, 2, demand(400, 0)),
+            };
+            if id == 5 {
+                spec.task_groups[0].template.node_selector.insert("disk".to_owned(), "ssd".to_owned());
+            }
+            run.put_unit(spec);
+        }
+        run
+    }
+
+    fn commit_change(&mut self, change: Change) {
+        self.read();
+        self.revision += 1;
+        self.binder.on_change(change, Revision(self.revision), 1);
+        self.binder.on_revision(Revision(self.revision));
+    }
+
+    fn put_node(&mut self, spec: NodeSpec) {
+        self.commit_change(Change::NodeSpec(spec.clone()));
+        self.model.specs.insert(spec.id, (spec, self.revision));
+    }
+
+    fn put_report(&mut self, report: NodeReport) {
+        self.commit_change(Change::NodeReport(report.clone()));
+        self.model.reports.insert(report.id, report);
+    }
+
+    fn put_unit(&mut self, spec: UnitSpec) {
+        self.commit_change(Change::UnitSpec(Arc::new(spec.clone())));
+        self.model.units.insert(spec.id.0, (spec, self.revision));
+    }
+
+    fn row_change(&mut self, unit: u64, change: RowChange) {
+        self.commit_change(Change::Rows(UnitId(unit), change.clone()));
+        self.model.apply(unit, &change, self.revision);
+    }
+
+    /// The binder reads every commit that it has not read.
+    fn read(&mut self) {
+        while let Some((revision, accepted)) = self.unread.pop_front() {
+            for bind in &accepted.binds {
+                let change = RowChange::Bind(bind.clone());
+                self.binder.on_change(Change::Rows(accepted.unit, change.clone()), Revision(revision), 1);
+                self.model.apply(accepted.unit.0, &change, revision);
+                for ordinal in &bind.ordinals {
+                    self.model.pending.retain(|p| (p.unit, p.ordinal) != (accepted.unit.0, *ordinal));
+                }
+            }
+            self.binder.on_revision(Revision(revision));
+        }
+    }
+
+    /// State's side of the preconditions.
+    fn preconditions_hold(&self, accepted: &Accepted) -> bool {
+        let unit_holds = self.model.units[&accepted.unit.0].1 == accepted.unit_revision.0;
+        unit_holds && accepted.nodes.iter().all(|(node, revision)| self.model.specs[node].1 == revision.0)
+    }
+
+    fn refuse(&mut self, accepted: &Accepted) {
+        self.binder.take_back(accepted.ticket);
+        for bind in &accepted.binds {
+            for ordinal in &bind.ordinals {
+                self.model.pending.retain(|p| (p.unit, p.ordinal) != (accepted.unit.0, *ordinal));
+            }
+        }
+    }
+
+    fn decide(&mut self, decision: &Decision) {
+        let expected = self.model.judge(decision);
+        match self.binder.check(decision) {
+            Verdict::Wait(_) => assert_eq!(expected, None, "waits without a reason: {decision:?}"),
+            Verdict::Reject(rejections) => {
+                let (bound, refused) = expected.expect("it should wait");
+                assert!(bound.is_empty(), "{bound:?} should be bound, not {rejections:?}");
+                assert_eq!(by_ordinal(&rejections), refused);
+            }
+            Verdict::Bind(accepted) => {
+                let (bound, refused) = expected.expect("it should wait");
+                let ordinals: BTreeSet<u32> =
+                    accepted.binds.iter().flat_map(|bind| bind.ordinals.iter().copied()).collect();
+                assert_eq!(ordinals, bound);
+                assert_eq!(by_ordinal(&accepted.rejections), refused);
+                for bind in &accepted.binds {
+                    for (idx, &ordinal) in bind.ordinals.iter().enumerate() {
+                        self.model.pending.push(Pending {
+                            unit: accepted.unit.0,
+                            ordinal,
+                            incarnation: bind.incarnations.get(idx).copied().unwrap_or(0),
+                            node: bind.nodes[idx],
+                            mask: bind.device_masks.get(idx).copied().unwrap_or(0),
+                        });
+                    }
+                }
+                self.in_flight.push_back(accepted);
+            }
+        }
+    }
+
+    fn decision(&self, unit: u64, places: &[(u32, u32, u8)], stale: bool) -> Decision {
+        let rows = self.model.rows.get(&unit).cloned().unwrap_or_default();
+        let revision = self.model.units[&unit].1;
+        let has_devices = self.model.units[&unit].0.task_groups[0].template.demand.devices.is_some();
+        let node_revision = |node: u32| self.model.specs.get(&NodeId(node)).map_or(0, |spec| spec.1);
+        Decision {
+            id: 1,
+            unit: UnitId(unit),
+            spec_revision: Revision(if stale { revision - 1 } else { revision }),
+            groups: vec![GroupPlacement {
+                group: 0,
+                ordinals: places.iter().map(|place| place.0).collect(),
+                incarnations: places.iter().map(|place| rows.row(place.0).incarnation).collect(),
+                nodes: places.iter().map(|place| NodeId(place.1)).collect(),
+                node_revisions: places
+                    .iter()
+                    .map(|place| Revision(node_revision(place.1).saturating_sub(u64::from(place.2 == 2))))
+                    .collect(),
+                device_masks: places.iter().map(|place| if has_devices { 1 << place.2 } else { 0 }).collect(),
+            }],
+        }
+    }
+
+    fn apply(&mut self, step: Step) {
+        match step {
+            Step::Decide { unit, places, stale } => {
+                let decision = self.decision(unit, &places, stale);
+                self.decide(&decision);
+                self.last.insert(unit, decision);
+            }
+            Step::Repeat { unit } => {
+                if let Some(decision) = self.last.get(&unit).cloned() {
+                    self.decide(&decision);
+                }
+            }
+            Step::Commit { read } => {
+                if let Some(accepted) = self.in_flight.pop_front() {
+                    if self.preconditions_hold(&accepted) {
+                        self.revision += 1;
+                        self.binder.commit(accepted.ticket, Revision(self.revision));
+                        self.unread.push_back((self.revision, accepted));
+                    } else {
+                        self.refuse(&accepted);
+                    }
+                }
+                if read {
+                    self.read();
+                }
+            }
+            Step::Read => self.read(),
+            Step::Refuse => {
+                if let Some(accepted) = self.in_flight.pop_back() {
+                    self.refuse(&accepted);
+                }
+            }
+            Step::Node { node: id, cordoned, ssd, tainted } => {
+                let mut spec = NodeSpec { cordoned, ..node(id) };
+                spec.labels.insert("disk".to_owned(), if ssd { "ssd" } else { "hdd" }.to_owned());
+                if tainted {
+                    let (key, value) = ("dedicated".to_owned(), "x".to_owned());
+                    spec.taints.push(Taint { key, value, effect: TaintEffect::NoSchedule });
+                }
+                self.put_node(spec);
+            }
+            Step::Ready { node, ready } => self.put_report(NodeReport { ready, ..report(node, 1000, 2) }),
+            Step::Unit { unit, replicas, cancelled } => {
+                let mut spec = self.model.units[&unit].0.clone();
+                spec.task_groups[0].replicas = replicas;
+                spec.task_groups[0].ordinals = vec![(0, replicas)];
+                spec.cancelled |= cancelled;
+                self.put_unit(spec);
+            }
+            Step::End { unit, ordinal, evicted, phase } => {
+                self.read();
+                let row = self.model.rows.get(&unit).map(|rows| rows.row(ordinal)).unwrap_or_default();
+                if row.phase.is_live() {
+                    if evicted {
+                        let incarnations = vec![row.incarnation];
+                        let evict = Evict { incarnations, ..eviction(&[ordinal], EvictionReason::Drained) };
+                        self.row_change(unit, RowChange::Evict(evict));
+                    }
+                    let statuses = Statuses {
+                        ordinals: vec![ordinal],
+                        incarnations: vec![row.incarnation],
+                        phases: vec![phase],
+                        ..Statuses::default()
+                    };
+                    self.row_change(unit, RowChange::Statuses(statuses));
+                }
+            }
+            Step::Requeue => {
+                for work in self.binder.take_requeues(3) {
+                    let (spec, revision) = &self.model.units[&work.unit.0];
+                    assert_eq!(*revision, work.unit_revision.0);
+                    assert!(
+                        !spec.cancelled && work.requeue.ordinals.iter().all(|o| spec.group_of(*o).is_some())
+                    );
+                    self.row_change(work.unit.0, RowChange::Requeue(work.requeue));
+                }
+            }
+            Step::Lose => {
+                self.binder.take_back_all();
+                for accepted in std::mem::take(&mut self.in_flight) {
+                    self.refuse(&accepted);
+                }
+            }
+        }
+    }
+
+    /// What the binder counts is what the model counts from scratch.
+    fn assert_same(&self) {
+        self.model.assert_no_over_commit();
+        for id in 1..=N_NODES {
+            let (cpu, milli) = self.model.taken(NodeId(id));
+            let (allocated, free) = self.binder.cluster().node_state(NodeId(id)).unwrap();
+            assert_eq!(allocated.get(CPU), cpu, "node {id}");
+            assert_eq!(free, milli.iter().map(|milli| 1000 - milli).collect::<Vec<_>>(), "node {id}");
+        }
+        assert_eq!(self.binder.n_open(), self.in_flight.len() + self.unread.len());
+    }
+}
+
+fn by_ordinal(rejections: &[Rejection]) -> BTreeMap<u32, RejectionReason> {
+    let mut reasons = BTreeMap::new();
+    for rejection in rejections {
+        for &ordinal in &rejection.ordinals {
+            assert!(
+                reasons.insert(ordinal, rejection.reason).is_none(),
+                "ordinal {ordinal} is refused twice"
+            );
+        }
+    }
+    reasons
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Never over-commits with everything under way counted, refuses only with a true reason, whole gangs or
+    /// nothing, gives back exactly what it took.
+    #[test]
+    fn agrees_with_a_checker_that_recomputes_everything(steps in prop::collection::vec(step(), 1..80)) {
+        let mut run = Run::new();
+        for step in steps {
+            run.apply(step);
+            run.assert_same();
+        }
+    }
+}

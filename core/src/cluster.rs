@@ -1,0 +1,494 @@
+//! The nodes and what is taken on them: the picture that schedulers and the binder decide on.
+//!
+//! Arrays by node index hold what a fit reads (free amounts, device summaries, usability); records and strings
+//! stay aside. Room is taken by committed rows, through [`UnitRows`], and by assumptions: decisions of the
+//! owner that are not committed yet. A committed bind takes the place of its assumption. Records may arrive in
+//! any order: what is taken on a node not yet known is accounted for, and amounts may go negative while a node
+//! shrinks. Nothing here survives a restart: a list and a watch build it again.
+//!
+//! Until best-effort capacity exists (planned), both pools are charged to allocatable.
+
+use rustc_hash::FxHashMap;
+
+use self::{
+    devices::{DeviceClasses, NodeDevices},
+    labels::Labels,
+    room::{DeviceRoom, Room},
+    shapes::{Names, Shapes},
+    taken::{Assumptions, UnitTaken},
+};
+pub use self::{refusal::Refusal, shapes::ShapeId};
+use crate::{
+    demand::{Demand, Pool},
+    ids::{NodeId, Revision, UnitId},
+    node::{NodeReport, NodeSpec},
+    resources::Resources,
+    unit::Template,
+};
+
+pub(crate) mod devices;
+pub(crate) mod labels;
+mod refusal;
+pub(crate) mod room;
+pub(crate) mod shapes;
+mod taken;
+#[cfg(test)]
+mod tests;
+
+/// Node ids beyond this are ignored: dense arrays must not follow a corrupt number. State hands ids out
+/// from 1, and 4 million nodes over a cluster's life are forty times the largest one planned for.
+const NODE_ID_MAX: u32 = 1 << 22;
+
+/// The nodes and what is taken on them.
+#[derive(Clone, Debug, Default)]
+pub struct Cluster {
+    names: Names,
+    classes: DeviceClasses,
+    labels: Labels,
+    shapes: Shapes,
+    nodes: Vec<Node>,
+    room: Room,
+    device_room: Vec<DeviceRoom>,
+    usable: Vec<bool>,
+    generations: Vec<u64>,
+    generation: u64,
+    /// Nodes on which more may fit than before, each once.
+    gained: Vec<NodeId>,
+    is_gained: Vec<bool>,
+    by_name: FxHashMap<String, NodeId>,
+    units: FxHashMap<UnitId, UnitTaken>,
+    assumptions: Assumptions,
+}
+
+/// What is known of one node.
+#[derive(Clone, Debug, Default)]
+struct Node {
+    spec: Option<(NodeSpec, Revision)>,
+    report: Option<(NodeReport, Revision)>,
+    grant: Option<(Resources, Revision)>,
+    labels: Box<[u32]>,
+    taints: u32,
+    devices: NodeDevices,
+}
+
+impl Cluster {
+    /// Without nodes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets nodes and rows before a new list; assumptions and shapes stay.
+    pub fn reset(&mut self) {
+        let assumptions = std::mem::take(&mut self.assumptions);
+        *self = Self {
+            names: std::mem::take(&mut self.names),
+            classes: std::mem::take(&mut self.classes),
+            labels: std::mem::take(&mut self.labels),
+            shapes: std::mem::take(&mut self.shapes),
+            generation: self.generation + 1,
+            ..Self::default()
+        };
+        for (unit, ordinal, assumed) in assumptions.iter() {
+            self.assume(unit, ordinal, assumed.incarnation, assumed.shape, assumed.node, assumed.mask);
+        }
+    }
+
+    /// An administrator's record; older ones than the one known are ignored.
+    pub fn put_spec(&mut self, spec: NodeSpec, revision: Revision) {
+        let Some(idx) = self.slot(spec.id) else { return };
+        if self.nodes[idx].spec.as_ref().is_some_and(|known| known.1 > revision) {
+            return;
+        }
+        if let Some((old, _)) = &self.nodes[idx].spec
+            && old.name != spec.name
+            && self.by_name.get(&old.name) == Some(&spec.id)
+        {
+            self.by_name.remove(&old.name);
+        }
+        self.by_name.insert(spec.name.clone(), spec.id);
+        self.nodes[idx].taints = self.labels.taints(&spec.taints);
+        self.nodes[idx].spec = Some((spec, revision));
+        self.settle_labels(idx);
+        self.settle_usable(idx);
+        self.note_gain(idx);
+    }
+
+    /// An agent's record; older ones than the one known are ignored.
+    pub fn put_report(&mut self, report: NodeReport, revision: Revision) {
+        let Some(idx) = self.slot(report.id) else { return };
+        if self.nodes[idx].report.as_ref().is_some_and(|known| known.1 > revision) {
+            return;
+        }
+        let mut is_new = false;
+        let classes = &mut self.classes;
+        let known = report.devices.iter().take(crate::demand::N_DEVICES_MAX).map(|device| {
+            let (id, new) = classes.id(device);
+            is_new |= new;
+            id
+        });
+        self.nodes[idx].devices.classes = known.collect();
+        if is_new {
+            self.shapes.resolve_devices(&self.classes);
+        }
+        self.nodes[idx].report = Some((report, revision));
+        self.settle_labels(idx);
+        self.settle_allocatable(idx);
+        self.settle_usable(idx);
+        self.note_gain(idx);
+    }
+
+    /// Allocatable in force; older ones than the one known are ignored.
+    pub fn put_grant(&mut self, node: NodeId, allocatable: Resources, revision: Revision) {
+        let Some(idx) = self.slot(node) else { return };
+        if self.nodes[idx].grant.as_ref().is_some_and(|known| known.1 > revision) {
+            return;
+        }
+        self.nodes[idx].grant = Some((allocatable, revision));
+        self.settle_allocatable(idx);
+        self.note_gain(idx);
+    }
+
+    /// The records of a node are gone; what is taken on it stays accounted for until its rows end.
+    pub fn remove_node(&mut self, node: NodeId) {
+        let Some(idx) = self.known(node) else { return };
+        let old = &mut self.nodes[idx];
+        if let Some((spec, _)) = old.spec.take()
+            && self.by_name.get(&spec.name) == Some(&node)
+        {
+            self.by_name.remove(&spec.name);
+        }
+        old.report = None;
+        old.grant = None;
+        old.labels = Box::default();
+        old.taints = 0;
+        old.devices.classes.clear();
+        self.settle_allocatable(idx);
+        self.settle_usable(idx);
+        self.touch(idx);
+    }
+
+    /// Interns a demand.
+    pub fn shape(&mut self, demand: &Demand, pool: Pool) -> ShapeId {
+        self.shapes.intern(demand, pool, &self.names, &self.classes)
+    }
+
+    /// The demand of a shape.
+    pub fn demand(&self, shape: ShapeId) -> &Demand {
+        &self.shapes.get(shape).demand
+    }
+
+    /// Whether the free room of a node holds one more of a shape: resources, then devices. Says nothing of
+    /// readiness, labels and taints.
+    ///
+    /// # Errors
+    /// What is short.
+    pub fn fits(&self, shape: ShapeId, node: NodeId) -> Result<(), Refusal> {
+        self.fits_resources(shape, node)?;
+        self.fits_devices(shape, node)
+    }
+
+    pub(crate) fn fits_resources(&self, shape: ShapeId, node: NodeId) -> Result<(), Refusal> {
+        let idx = self.known(node).ok_or(Refusal::Gone)?;
+        let shape = self.shapes.get(shape);
+        if let Some(name) = &shape.unknown {
+            return Err(Refusal::Resource { name: name.clone() });
+        }
+        match self.room.shortage(idx, &shape.asks) {
+            Some(id) => Err(Refusal::Resource { name: self.names.name(usize::from(id)).to_owned() }),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn fits_devices(&self, shape: ShapeId, node: NodeId) -> Result<(), Refusal> {
+        let idx = self.known(node).ok_or(Refusal::Gone)?;
+        let shape = self.shapes.get(shape);
+        let (Some(ask), Some(request)) = (&shape.devices, &shape.demand.devices) else { return Ok(()) };
+        let devices = &self.nodes[idx].devices;
+        if devices.pick(ask).is_some() { Ok(()) } else { Err(devices.shortage(ask, request, &self.classes)) }
+    }
+
+    /// As [`Self::fits`], for the cycle: no words.
+    pub(crate) fn has_resources(&self, shape: ShapeId, idx: usize) -> bool {
+        let shape = self.shapes.get(shape);
+        shape.unknown.is_none() && self.room.shortage(idx, &shape.asks).is_none()
+    }
+
+    pub(crate) fn has_devices(&self, shape: ShapeId, idx: usize) -> bool {
+        let shape = self.shapes.get(shape);
+        let Some(ask) = &shape.devices else { return true };
+        let (room, least) = (self.device_room[idx], shape.least_devices);
+        room.whole >= least.whole && room.share >= least.share && self.nodes[idx].devices.pick(ask).is_some()
+    }
+
+    /// The devices that one more of a shape should take on a node: 0 for a shape without devices, `None`
+    /// when they are short. Whole devices of lowest index; for a share the fitting device with the least
+    /// left, lowest index on ties.
+    pub fn pick_devices(&self, shape: ShapeId, node: NodeId) -> Option<u64> {
+        let idx = self.known(node)?;
+        match &self.shapes.get(shape).devices {
+            Some(ask) => self.nodes[idx].devices.pick(ask),
+            None => Some(0),
+        }
+    }
+
+    /// Whether exactly these devices of a node serve a shape now.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn check_devices(&self, shape: ShapeId, node: NodeId, mask: u64) -> Result<(), Refusal> {
+        let idx = self.known(node).ok_or(Refusal::Gone)?;
+        let shape = self.shapes.get(shape);
+        match (&shape.devices, &shape.demand.devices) {
+            (Some(ask), Some(request)) => self.nodes[idx].devices.check(ask, request, mask),
+            (_, _) if mask == 0 => Ok(()),
+            (_, _) => Err(Refusal::Device { reason: "devices chosen, none asked".to_owned() }),
+        }
+    }
+
+    /// Whether a node exists, is ready and not cordoned.
+    ///
+    /// # Errors
+    /// The first of these that fails.
+    pub fn usable(&self, node: NodeId) -> Result<(), Refusal> {
+        let spec = self.spec(node).ok_or(Refusal::Gone)?;
+        if !self.report(node).is_some_and(|report| report.ready) {
+            return Err(Refusal::NotReady);
+        }
+        if spec.cordoned { Err(Refusal::Cordoned) } else { Ok(()) }
+    }
+
+    /// Whether labels and taints of a node allow a template.
+    ///
+    /// # Errors
+    /// The first label or taint that does not.
+    pub fn allows(&self, template: &Template, node: NodeId) -> Result<(), Refusal> {
+        crate::plugins::node_selector::check(self, &template.node_selector, node)?;
+        crate::plugins::taints::check(self, &template.tolerations, node)
+    }
+
+    /// Value of a node's label; an administrator's wins over the agent's.
+    pub fn label(&self, node: NodeId, key: &str) -> Option<&str> {
+        let own = self.spec(node).and_then(|spec| spec.labels.get(key));
+        own.or_else(|| self.report(node)?.attributes.get(key)).map(String::as_str)
+    }
+
+    /// Fresh state of a node from a rejection: what others have taken there and we have not seen is kept
+    /// from new placements until their binds arrive, or until [`Self::clear_foreign`].
+    pub fn note_foreign(&mut self, node: NodeId, allocated: &Resources, device_free_milli: &[u32]) {
+        let Some(idx) = self.known(node) else { return };
+        let amounts = self.amounts(allocated);
+        self.room.set_foreign(idx, &amounts);
+        self.nodes[idx].devices.set_foreign(device_free_milli);
+        self.settle_devices(idx);
+        self.touch(idx);
+    }
+
+    /// Ends a foreign note.
+    pub fn clear_foreign(&mut self, node: NodeId) {
+        let Some(idx) = self.known(node) else { return };
+        if self.room.has_foreign(idx) || self.nodes[idx].devices.has_foreign() {
+            self.room.set_foreign(idx, &[]);
+            self.nodes[idx].devices.set_foreign(&[]);
+            self.settle_devices(idx);
+            self.note_gain(idx);
+        }
+    }
+
+    /// Taken on a node, assumptions included and foreign notes not, and the thousandths free per device.
+    pub fn node_state(&self, node: NodeId) -> Option<(Resources, Vec<u32>)> {
+        let idx = self.known(node)?;
+        let devices = &self.nodes[idx].devices;
+        let free = (0..devices.len()).map(|device| devices.free_seen(device)).collect();
+        Some((self.resources(self.room.taken(idx)), free))
+    }
+
+    /// Allocatable in force; empty when the node has not reported.
+    pub fn allocatable(&self, node: NodeId) -> Option<Resources> {
+        Some(self.resources(self.room.allocatable(self.known(node)?)))
+    }
+
+    /// Revision of the node's spec; 0 when unknown.
+    pub fn spec_revision(&self, node: NodeId) -> Revision {
+        let spec = self.known(node).and_then(|idx| self.nodes[idx].spec.as_ref());
+        spec.map_or(Revision(0), |(_, revision)| *revision)
+    }
+
+    /// A node's spec.
+    pub fn spec(&self, node: NodeId) -> Option<&NodeSpec> {
+        self.nodes.get(node.idx())?.spec.as_ref().map(|(spec, _)| spec)
+    }
+
+    /// A node's report.
+    pub fn report(&self, node: NodeId) -> Option<&NodeReport> {
+        self.nodes.get(node.idx())?.report.as_ref().map(|(report, _)| report)
+    }
+
+    /// A node by name.
+    pub fn node_named(&self, name: &str) -> Option<NodeId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Nodes that have a spec, ascending.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.nodes.iter().filter_map(|node| node.spec.as_ref()).map(|(spec, _)| spec.id)
+    }
+
+    /// Rises with each change of a node.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// [`Self::generation`] of a node's last change.
+    pub fn node_generation(&self, node: NodeId) -> u64 {
+        self.generations.get(node.idx()).copied().unwrap_or(0)
+    }
+
+    /// Nodes on which more may fit than at the last call: room given back, records changed.
+    pub(crate) fn take_gained(&mut self, into: &mut Vec<NodeId>) {
+        into.clear();
+        std::mem::swap(into, &mut self.gained);
+        for node in into.iter() {
+            self.is_gained[node.idx()] = false;
+        }
+    }
+
+    pub(crate) fn has_gained(&self) -> bool {
+        !self.gained.is_empty()
+    }
+
+    fn amounts(&mut self, resources: &Resources) -> Vec<(u8, i64)> {
+        let known = self.names.len();
+        let amounts =
+            resources.iter().filter_map(|(name, amount)| Some((self.names.id(name)?, amount))).collect();
+        if self.names.len() > known {
+            self.shapes.resolve_names(&self.names);
+            self.room.grow(self.nodes.len(), self.names.len());
+        }
+        amounts
+    }
+
+    fn resources(&self, row: &[i64]) -> Resources {
+        let positive = row.iter().enumerate().filter(|(_, amount)| **amount > 0);
+        Resources::new(positive.map(|(id, amount)| (self.names.name(id), *amount))).unwrap_or_default()
+    }
+
+    fn known(&self, node: NodeId) -> Option<usize> {
+        (node.idx() < self.nodes.len()).then_some(node.idx())
+    }
+
+    /// The index of a node, with room in the arrays.
+    fn slot(&mut self, node: NodeId) -> Option<usize> {
+        if node.0 > NODE_ID_MAX {
+            return None;
+        }
+        let idx = node.idx();
+        if idx >= self.nodes.len() {
+            let len = idx + 1;
+            self.nodes.resize_with(len, Node::default);
+            self.room.grow(len, self.names.len());
+            self.device_room.resize(len, DeviceRoom::default());
+            self.usable.resize(len, false);
+            self.generations.resize(len, 0);
+            self.is_gained.resize(len, false);
+        }
+        Some(idx)
+    }
+
+    fn touch(&mut self, idx: usize) {
+        self.generation += 1;
+        self.generations[idx] = self.generation;
+    }
+
+    fn note_gain(&mut self, idx: usize) {
+        self.touch(idx);
+        if !self.is_gained[idx]
+            && let Ok(node) = u32::try_from(idx)
+        {
+            self.is_gained[idx] = true;
+            self.gained.push(NodeId(node));
+        }
+    }
+
+    fn settle_labels(&mut self, idx: usize) {
+        let node = &self.nodes[idx];
+        let none = std::collections::BTreeMap::new();
+        let under = node.report.as_ref().map_or(&none, |(report, _)| &report.attributes);
+        let over = node.spec.as_ref().map_or(&none, |(spec, _)| &spec.labels);
+        let labels = self.labels.intern(under, over);
+        self.nodes[idx].labels = labels;
+    }
+
+    fn settle_allocatable(&mut self, idx: usize) {
+        let node = &self.nodes[idx];
+        let granted = node.grant.as_ref().map(|(grant, _)| grant);
+        let reported = node.report.as_ref().map(|(report, _)| &report.capacity);
+        // A grant says how much of a reported node may be used; without the report there is no node yet.
+        let allocatable = reported.map(|capacity| granted.unwrap_or(capacity).clone()).unwrap_or_default();
+        let amounts = self.amounts(&allocatable);
+        self.room.set_allocatable(idx, &amounts);
+        self.settle_devices(idx);
+    }
+
+    fn settle_devices(&mut self, idx: usize) {
+        self.device_room[idx] = self.nodes[idx].devices.room();
+        self.room.raise_devices(idx, self.device_room[idx]);
+    }
+
+    fn settle_usable(&mut self, idx: usize) {
+        let node = &self.nodes[idx];
+        let ready = node.report.as_ref().is_some_and(|(report, _)| report.ready);
+        self.usable[idx] = ready && node.spec.as_ref().is_some_and(|(spec, _)| !spec.cordoned);
+    }
+}
+
+/// What the cycle reads, by node index.
+impl Cluster {
+    /// Node ids are below this.
+    pub(crate) fn n_slots(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(crate) fn is_usable(&self, idx: usize) -> bool {
+        self.usable[idx]
+    }
+
+    pub(crate) fn labels(&self) -> &Labels {
+        &self.labels
+    }
+
+    pub(crate) fn node_labels(&self, idx: usize) -> &[u32] {
+        &self.nodes[idx].labels
+    }
+
+    pub(crate) fn node_taints(&self, idx: usize) -> u32 {
+        self.nodes[idx].taints
+    }
+
+    pub(crate) fn devices(&self, idx: usize) -> &NodeDevices {
+        &self.nodes[idx].devices
+    }
+
+    pub(crate) fn shapes(&self) -> &Shapes {
+        &self.shapes
+    }
+
+    pub(crate) fn room(&self) -> &Room {
+        &self.room
+    }
+
+    pub(crate) fn resource_name(&self, id: u8) -> &str {
+        self.names.name(usize::from(id))
+    }
+
+    /// False only if no node of the block has room for the shape.
+    pub(crate) fn block_may_fit(&self, block: usize, shape: ShapeId) -> bool {
+        let shape = self.shapes.get(shape);
+        shape.unknown.is_none() && self.room.block_may_fit(block, &shape.asks, shape.least_devices)
+    }
+
+    /// A whole block was looked at in vain: its bounds may be too high.
+    pub(crate) fn tighten(&mut self, block: usize) {
+        let device_room = &self.device_room;
+        self.room.tighten(block, |idx| device_room[idx]);
+    }
+}

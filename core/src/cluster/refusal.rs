@@ -1,0 +1,54 @@
+//! Why a node does not take a running unit.
+
+/// Why a node does not take a running unit. `Display` is the reason in words.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such node.
+    #[error("node is gone")]
+    Gone,
+    /// Its session is lost, or it never reported.
+    #[error("node is not ready")]
+    NotReady,
+    /// An administrator wants nothing new on it.
+    #[error("node is cordoned")]
+    Cordoned,
+    /// It lacks a label that is asked for.
+    #[error("no label {key}={value}")]
+    Selector {
+        /// Asked for.
+        key: String,
+        /// Asked for.
+        value: String,
+    },
+    /// It has a taint that is not tolerated.
+    #[error("taint {taint} not tolerated")]
+    Taint {
+        /// `key=value`, or the key alone.
+        taint: String,
+    },
+    /// A resource is short.
+    #[error("insufficient {name}")]
+    Resource {
+        /// Of the resource.
+        name: String,
+    },
+    /// Devices are short, in words.
+    #[error("{reason}")]
+    Device {
+        /// For example `gpu: 1 free of 2 asked`.
+        reason: String,
+    },
+}
+
+impl Refusal {
+    /// The filter plugin whose business it is.
+    pub fn plugin(&self) -> &'static str {
+        match self {
+            Self::Gone | Self::NotReady | Self::Cordoned => "node-ready",
+            Self::Selector { .. } => "node-selector",
+            Self::Taint { .. } => "taints",
+            Self::Resource { .. } => "resources-fit",
+            Self::Device { .. } => "device",
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Free amounts of all nodes: one dense row per node, and per block of nodes an upper bound that lets scans
+//! skip blocks in which nothing can fit.
+
+use smallvec::SmallVec;
+
+/// Nodes per block of the index. 64 rows of two resources are 1 KiB: a block is tightened in about the time
+/// of one cache miss per line.
+pub(crate) const BLOCK: usize = 64;
+
+/// Amounts asked for, by resource integer; none is 0.
+pub(crate) type Asks = SmallVec<[(u8, i64); 3]>;
+
+/// What is free for devices on a node, whatever their model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DeviceRoom {
+    /// Devices wholly free.
+    pub(crate) whole: u8,
+    /// Thousandths left on the emptiest one.
+    pub(crate) share: i32,
+}
+
+/// Rows by node index. Amounts may go negative while a node shrinks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Room {
+    stride: usize,
+    n_nodes: usize,
+    allocatable: Vec<i64>,
+    taken: Vec<i64>,
+    foreign: Vec<i64>,
+    free: Vec<i64>,
+    /// Per block and resource: at least the greatest `free` of its nodes.
+    bound: Vec<i64>,
+    device_bound: Vec<DeviceRoom>,
+}
+
+impl Room {
+    /// Makes place for `n_nodes` nodes and `stride` resources; never shrinks.
+    pub(crate) fn grow(&mut self, n_nodes: usize, stride: usize) {
+        if stride > self.stride {
+            let old = self.stride;
+            for column in
+                [&mut self.allocatable, &mut self.taken, &mut self.foreign, &mut self.free, &mut self.bound]
+            {
+                *column = widen(column, old, stride);
+            }
+            self.stride = stride;
+        }
+        if n_nodes > self.n_nodes {
+            self.n_nodes = n_nodes;
+            let len = n_nodes * self.stride;
+            for column in [&mut self.allocatable, &mut self.taken, &mut self.foreign, &mut self.free] {
+                column.resize(len, 0);
+            }
+            let n_blocks = n_nodes.div_ceil(BLOCK);
+            self.bound.resize(n_blocks * self.stride, 0);
+            self.device_bound.resize(n_blocks, DeviceRoom::default());
+        }
+    }
+
+    fn range(&self, idx: usize) -> std::ops::Range<usize> {
+        idx * self.stride..(idx + 1) * self.stride
+    }
+
+    pub(crate) fn free(&self, idx: usize) -> &[i64] {
+        &self.free[self.range(idx)]
+    }
+
+    pub(crate) fn allocatable(&self, idx: usize) -> &[i64] {
+        &self.allocatable[self.range(idx)]
+    }
+
+    pub(crate) fn taken(&self, idx: usize) -> &[i64] {
+        &self.taken[self.range(idx)]
+    }
+
+    /// The first resource that is short.
+    pub(crate) fn shortage(&self, idx: usize, asks: &Asks) -> Option<u8> {
+        let free = self.free(idx);
+        asks.iter().find(|(id, amount)| *amount > free[usize::from(*id)]).map(|(id, _)| *id)
+    }
+
+    /// Takes (`sign` 1) or gives back (-1).
+    pub(crate) fn shift(&mut self, idx: usize, asks: &Asks, sign: i64) {
+        let base = idx * self.stride;
+        for &(id, amount) in asks {
+            let at = base + usize::from(id);
+            let amount = amount.saturating_mul(sign);
+            self.taken[at] = self.taken[at].saturating_add(amount);
+            self.free[at] = self.free[at].saturating_sub(amount);
+        }
+        if sign < 0 {
+            self.raise(idx);
+        }
+    }
+
+    /// Replaces what a node has; `amounts` by resource integer.
+    pub(crate) fn set_allocatable(&mut self, idx: usize, amounts: &[(u8, i64)]) {
+        let range = self.range(idx);
+        self.allocatable[range].fill(0);
+        for &(id, amount) in amounts {
+            self.allocatable[idx * self.stride + usize::from(id)] = amount;
+        }
+        self.settle(idx);
+    }
+
+    /// Replaces what others are believed to have taken unseen.
+    pub(crate) fn set_foreign(&mut self, idx: usize, amounts: &[(u8, i64)]) {
+        let range = self.range(idx);
+        self.foreign[range].fill(0);
+        for &(id, amount) in amounts {
+            let at = idx * self.stride + usize::from(id);
+            self.foreign[at] = amount.saturating_sub(self.taken[at]).max(0);
+        }
+        self.settle(idx);
+    }
+
+    /// Something unseen became seen: no longer believed on top.
+    pub(crate) fn consume_foreign(&mut self, idx: usize, asks: &Asks) {
+        for &(id, amount) in asks {
+            let at = idx * self.stride + usize::from(id);
+            self.foreign[at] = self.foreign[at].saturating_sub(amount).max(0);
+        }
+        self.settle(idx);
+    }
+
+    /// Nothing unseen is believed any more.
+    pub(crate) fn has_foreign(&self, idx: usize) -> bool {
+        self.foreign[self.range(idx)].iter().any(|amount| *amount > 0)
+    }
+
+    fn settle(&mut self, idx: usize) {
+        for at in self.range(idx) {
+            self.free[at] =
+                self.allocatable[at].saturating_sub(self.taken[at]).saturating_sub(self.foreign[at]);
+        }
+        self.raise(idx);
+    }
+
+    fn raise(&mut self, idx: usize) {
+        let base = idx / BLOCK * self.stride;
+        for id in 0..self.stride {
+            let free = self.free[idx * self.stride + id];
+            let bound = &mut self.bound[base + id];
+            *bound = free.max(*bound);
+        }
+    }
+
+    /// Devices of a node have become freer.
+    pub(crate) fn raise_devices(&mut self, idx: usize, devices: DeviceRoom) {
+        let bound = &mut self.device_bound[idx / BLOCK];
+        bound.whole = bound.whole.max(devices.whole);
+        bound.share = bound.share.max(devices.share);
+    }
+
+    /// False only if no node of the block holds the asked amounts.
+    pub(crate) fn block_may_fit(&self, block: usize, asks: &Asks, devices: DeviceRoom) -> bool {
+        let base = block * self.stride;
+        asks.iter().all(|(id, amount)| *amount <= self.bound[base + usize::from(*id)])
+            && devices.whole <= self.device_bound[block].whole
+            && devices.share <= self.device_bound[block].share
+    }
+
+    /// Makes the bounds of a block exact.
+    pub(crate) fn tighten(&mut self, block: usize, devices: impl Fn(usize) -> DeviceRoom) {
+        let end = ((block + 1) * BLOCK).min(self.n_nodes);
+        let base = block * self.stride;
+        self.bound[base..base + self.stride].fill(i64::MIN);
+        self.device_bound[block] = DeviceRoom::default();
+        for idx in block * BLOCK..end {
+            self.raise(idx);
+            self.raise_devices(idx, devices(idx));
+        }
+    }
+}
+
+fn widen(column: &[i64], old: usize, new: usize) -> Vec<i64> {
+    let mut wide = vec![0; column.len().checked_div(old).unwrap_or(0) * new];
+    for (from, to) in column.chunks_exact(old.max(1)).zip(wide.chunks_exact_mut(new)) {
+        to[..old].copy_from_slice(from);
+    }
+    wide
+}

@@ -1,0 +1,147 @@
+//! Demands as small integers, with everything resolved that a fit needs.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::{
+    devices::{DeviceAsk, DeviceClasses},
+    room::{Asks, DeviceRoom},
+};
+use crate::{
+    demand::{Demand, Pool},
+    resources::{CPU, MEMORY, N_NAMES_MAX},
+};
+
+/// An interned demand of a pool: valid for the cluster that gave it, for as long as that lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShapeId(u32);
+
+impl ShapeId {
+    pub(crate) fn idx(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Resource names that nodes have or something took, by small integer: `cpu` is 0, `memory` 1.
+#[derive(Clone, Debug)]
+pub(crate) struct Names(Vec<String>);
+
+impl Default for Names {
+    fn default() -> Self {
+        Self(vec![CPU.to_owned(), MEMORY.to_owned()])
+    }
+}
+
+impl Names {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn name(&self, id: usize) -> &str {
+        self.0.get(id).map_or("?", String::as_str)
+    }
+
+    /// There are few: looking through them beats hashing.
+    pub(crate) fn find(&self, name: &str) -> Option<u8> {
+        self.0.iter().position(|known| known == name).and_then(|id| u8::try_from(id).ok())
+    }
+
+    /// The integer of `name`, given now if it is new; `None` when there are too many names.
+    pub(crate) fn id(&mut self, name: &str) -> Option<u8> {
+        self.find(name).or_else(|| {
+            let id = (self.0.len() < N_NAMES_MAX).then(|| u8::try_from(self.0.len()).ok())??;
+            self.0.push(name.to_owned());
+            Some(id)
+        })
+    }
+}
+
+/// A demand, resolved.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) demand: Arc<Demand>,
+    pub(crate) asks: Asks,
+    /// Asks for a resource that no node has ever had.
+    pub(crate) unknown: Option<String>,
+    pub(crate) devices: Option<DeviceAsk>,
+    pub(crate) least_devices: DeviceRoom,
+}
+
+impl Shape {
+    /// Thousandths taken of each device in the mask.
+    pub(crate) fn device_milli(&self) -> i32 {
+        self.devices.as_ref().map_or(0, |ask| ask.milli)
+    }
+}
+
+/// Interner of demands. Resource names are known once a node has them or something took them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shapes {
+    shapes: Vec<Shape>,
+    guaranteed: FxHashMap<Arc<Demand>, ShapeId>,
+    best_effort: FxHashMap<Arc<Demand>, ShapeId>,
+}
+
+impl Shapes {
+    pub(crate) fn get(&self, id: ShapeId) -> &Shape {
+        &self.shapes[id.idx()]
+    }
+
+    pub(crate) fn intern(
+        &mut self,
+        demand: &Demand,
+        pool: Pool,
+        names: &Names,
+        classes: &DeviceClasses,
+    ) -> ShapeId {
+        let ids = match pool {
+            Pool::Guaranteed => &mut self.guaranteed,
+            Pool::BestEffort => &mut self.best_effort,
+        };
+        if let Some(id) = ids.get(demand) {
+            return *id;
+        }
+        let id = ShapeId(u32::try_from(self.shapes.len()).expect("memory ends before 2^32 shapes"));
+        let demand = Arc::new(demand.clone());
+        ids.insert(Arc::clone(&demand), id);
+        let devices = demand.devices.as_ref().map(|request| DeviceAsk::new(request, classes));
+        let mut shape = Shape {
+            demand,
+            asks: Asks::new(),
+            unknown: None,
+            least_devices: devices.as_ref().map(DeviceAsk::least).unwrap_or_default(),
+            devices,
+        };
+        resolve(&mut shape, names);
+        self.shapes.push(shape);
+        id
+    }
+
+    /// New resource names are known.
+    pub(crate) fn resolve_names(&mut self, names: &Names) {
+        for shape in self.shapes.iter_mut().filter(|shape| shape.unknown.is_some()) {
+            resolve(shape, names);
+        }
+    }
+
+    /// New device models are known.
+    pub(crate) fn resolve_devices(&mut self, classes: &DeviceClasses) {
+        for shape in &mut self.shapes {
+            if let (Some(ask), Some(request)) = (&mut shape.devices, &shape.demand.devices) {
+                ask.resolve(request, classes);
+            }
+        }
+    }
+}
+
+fn resolve(shape: &mut Shape, names: &Names) {
+    shape.asks.clear();
+    shape.unknown = None;
+    for (name, amount) in shape.demand.requests.iter() {
+        match names.find(name) {
+            Some(id) => shape.asks.push((id, amount)),
+            None => shape.unknown = Some(name.to_owned()),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! What units take: committed rows, and assumptions until they are committed or forgotten.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::{Cluster, shapes::ShapeId};
+use crate::{
+    ids::{NodeId, Revision, UnitId},
+    rows::{Phase, Row, RowChange, UnitRows},
+};
+
+/// Rows of a unit, and the shape of each of its groups.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnitTaken {
+    rows: UnitRows,
+    shapes: SmallVec<[Option<ShapeId>; 2]>,
+}
+
+/// Room taken before it is committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Assumed {
+    pub(crate) incarnation: u32,
+    pub(crate) shape: ShapeId,
+    pub(crate) node: NodeId,
+    pub(crate) mask: u64,
+}
+
+/// Assumptions by unit and ordinal; few at a time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Assumptions {
+    units: FxHashMap<UnitId, FxHashMap<u32, Assumed>>,
+}
+
+impl Assumptions {
+    /// In order of unit and ordinal.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (UnitId, u32, Assumed)> {
+        let flat = |(unit, ordinals): (&UnitId, &FxHashMap<u32, Assumed>)| {
+            let unit = *unit;
+            ordinals.iter().map(move |(ordinal, assumed)| (unit, *ordinal, *assumed)).collect::<Vec<_>>()
+        };
+        let mut all: Vec<_> = self.units.iter().flat_map(flat).collect();
+        all.sort_unstable_by_key(|(unit, ordinal, _)| (*unit, *ordinal));
+        all.into_iter()
+    }
+
+    /// Takes out an assumption of `incarnation` or an older one.
+    fn take(&mut self, unit: UnitId, ordinal: u32, incarnation: u32) -> Option<Assumed> {
+        let ordinals = self.units.get_mut(&unit)?;
+        ordinals.get(&ordinal).filter(|assumed| assumed.incarnation <= incarnation)?;
+        let assumed = ordinals.remove(&ordinal);
+        if ordinals.is_empty() {
+            self.units.remove(&unit);
+        }
+        assumed
+    }
+}
+
+/// A row before and after a change.
+struct Moved {
+    ordinal: u32,
+    before: Row,
+    after: Row,
+}
+
+impl Cluster {
+    /// A committed change to rows.
+    pub fn apply_rows(&mut self, unit: UnitId, change: &RowChange, revision: Revision, time_ms: i64) {
+        let mut taken = self.units.remove(&unit).unwrap_or_default();
+        let mut moved = Vec::new();
+        taken.rows.apply(change, revision, time_ms, |ordinal, before, after| {
+            moved.push(Moved { ordinal, before: *before, after: *after });
+        });
+        self.intern_groups(&mut taken);
+        for Moved { ordinal, before, after } in &moved {
+            if !(before.phase.is_live() && after.phase.is_live()) {
+                self.release_row(&taken, before);
+                self.settle_row(unit, &taken, *ordinal, after);
+            }
+        }
+        self.units.insert(unit, taken);
+    }
+
+    /// Rows from a list: they replace what is known of the unit.
+    pub fn load_rows(&mut self, unit: UnitId, rows: UnitRows) {
+        if let Some(old) = self.units.remove(&unit) {
+            for (_, row) in old.rows.live() {
+                self.release_row(&old, row);
+            }
+        }
+        let mut taken = UnitTaken { rows, shapes: SmallVec::new() };
+        self.intern_groups(&mut taken);
+        for (ordinal, row) in (0u32..).zip(&taken.rows.rows) {
+            self.settle_row(unit, &taken, ordinal, row);
+        }
+        self.units.insert(unit, taken);
+    }
+
+    /// A unit's rows and assumptions are gone.
+    pub fn remove_unit(&mut self, unit: UnitId) {
+        if let Some(old) = self.units.remove(&unit) {
+            for (_, row) in old.rows.live() {
+                self.release_row(&old, row);
+            }
+        }
+        if let Some(ordinals) = self.assumptions.units.remove(&unit) {
+            let mut all: Vec<_> = ordinals.into_iter().collect();
+            all.sort_unstable_by_key(|(ordinal, _)| *ordinal);
+            for (_, assumed) in all {
+                self.release(assumed.shape, assumed.node, assumed.mask);
+            }
+        }
+    }
+
+    /// Rows of a unit; `None` when none was ever bound.
+    pub fn rows(&self, unit: UnitId) -> Option<&UnitRows> {
+        self.units.get(&unit).map(|taken| &taken.rows)
+    }
+
+    /// Takes room before it is committed; nothing happens when a row of this or a later incarnation was bound
+    /// already. An assumption of the same running unit is replaced.
+    pub fn assume(
+        &mut self,
+        unit: UnitId,
+        ordinal: u32,
+        incarnation: u32,
+        shape: ShapeId,
+        node: NodeId,
+        device_mask: u64,
+    ) {
+        let row = self.units.get(&unit).map(|taken| taken.rows.row(ordinal)).unwrap_or_default();
+        if is_past(&row, incarnation) {
+            return;
+        }
+        let assumed = Assumed { incarnation, shape, node, mask: device_mask };
+        let old = self.assumptions.units.entry(unit).or_default().insert(ordinal, assumed);
+        self.shift(shape, node, device_mask, 1);
+        if let Some(old) = old {
+            self.release(old.shape, old.node, old.mask);
+        }
+    }
+
+    /// Gives assumed room back; nothing happens when there is no such assumption.
+    pub fn forget(&mut self, unit: UnitId, ordinal: u32, incarnation: u32) {
+        if let Some(assumed) = self.assumptions.take(unit, ordinal, incarnation) {
+            self.release(assumed.shape, assumed.node, assumed.mask);
+        }
+    }
+
+    /// As [`Self::forget`], for a trial: nobody else was told of the assumption, so nothing was gained.
+    pub(crate) fn undo(&mut self, unit: UnitId, ordinal: u32, incarnation: u32) {
+        if let Some(assumed) = self.assumptions.take(unit, ordinal, incarnation) {
+            self.shift(assumed.shape, assumed.node, assumed.mask, -1);
+        }
+    }
+
+    /// The devices and node that an assumption holds.
+    pub fn assumed(&self, unit: UnitId, ordinal: u32) -> Option<(NodeId, u64)> {
+        self.assumptions.units.get(&unit)?.get(&ordinal).map(|assumed| (assumed.node, assumed.mask))
+    }
+
+    /// A row as it is now: it takes room if it is live, and ends the assumption it grew from.
+    fn settle_row(&mut self, unit: UnitId, taken: &UnitTaken, ordinal: u32, row: &Row) {
+        let assumed = match row.phase {
+            Phase::Pending => {
+                row.incarnation.checked_sub(1).and_then(|past| self.assumptions.take(unit, ordinal, past))
+            }
+            _ => self.assumptions.take(unit, ordinal, row.incarnation),
+        };
+        let shape = row.phase.is_live().then(|| taken.shape(row)).flatten();
+        match (assumed, shape) {
+            (Some(assumed), Some(shape))
+                if (assumed.shape, assumed.node, assumed.mask) == (shape, row.node, row.device_mask) => {}
+            (assumed, shape) => {
+                if let Some(shape) = shape {
+                    if assumed.is_none() {
+                        self.consume_foreign(shape, row.node, row.device_mask);
+                    }
+                    self.shift(shape, row.node, row.device_mask, 1);
+                }
+                if let Some(assumed) = assumed {
+                    self.release(assumed.shape, assumed.node, assumed.mask);
+                }
+            }
+        }
+    }
+
+    fn release_row(&mut self, taken: &UnitTaken, row: &Row) {
+        if row.phase.is_live()
+            && let Some(shape) = taken.shape(row)
+        {
+            self.release(shape, row.node, row.device_mask);
+        }
+    }
+
+    fn release(&mut self, shape: ShapeId, node: NodeId, mask: u64) {
+        self.shift(shape, node, mask, -1);
+        if let Some(idx) = self.known(node) {
+            self.note_gain(idx);
+        }
+    }
+
+    /// Takes (`sign` 1) or gives back (-1).
+    fn shift(&mut self, shape: ShapeId, node: NodeId, mask: u64, sign: i8) {
+        let Some(idx) = self.slot(node) else { return };
+        if self.shapes.get(shape).unknown.is_some() {
+            let demand = Arc::clone(&self.shapes.get(shape).demand);
+            self.amounts(&demand.requests);
+        }
+        let resolved = self.shapes.get(shape);
+        self.room.shift(idx, &resolved.asks, i64::from(sign));
+        if mask != 0 {
+            self.nodes[idx].devices.shift(mask, resolved.device_milli(), i32::from(sign));
+            self.settle_devices(idx);
+        }
+        self.touch(idx);
+    }
+
+    fn consume_foreign(&mut self, shape: ShapeId, node: NodeId, mask: u64) {
+        let Some(idx) = self.known(node) else { return };
+        if self.room.has_foreign(idx) || self.nodes[idx].devices.has_foreign() {
+            let resolved = self.shapes.get(shape);
+            self.room.consume_foreign(idx, &resolved.asks);
+            self.nodes[idx].devices.consume_foreign(mask, resolved.device_milli());
+        }
+    }
+
+    /// Gives each group its shape, and lets equal demands of many units be one.
+    fn intern_groups(&mut self, taken: &mut UnitTaken) {
+        for (idx, group) in taken.rows.groups.iter_mut().enumerate() {
+            if taken.shapes.len() <= idx {
+                taken.shapes.resize(idx + 1, None);
+            }
+            if taken.shapes[idx].is_none()
+                && let Some(group) = group
+            {
+                let shape = self.shapes.intern(&group.demand, group.pool, &self.names, &self.classes);
+                group.demand = Arc::clone(&self.shapes.get(shape).demand);
+                taken.shapes[idx] = Some(shape);
+            }
+        }
+    }
+}
+
+impl UnitTaken {
+    fn shape(&self, row: &Row) -> Option<ShapeId> {
+        self.shapes.get(usize::from(row.group)).copied().flatten()
+    }
+}
+
+/// A running unit of this incarnation cannot become bound any more.
+fn is_past(row: &Row, incarnation: u32) -> bool {
+    row.incarnation > incarnation || (row.incarnation == incarnation && row.phase != Phase::Pending)
+}

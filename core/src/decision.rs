@@ -1,0 +1,177 @@
+//! What schedulers decide and what the binder answers: the messages of the hot path in domain types.
+
+use crate::{
+    ids::{NodeId, Revision, UnitId},
+    resources::Resources,
+};
+
+/// Places for running units of one unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// Rises with each decision of the scheduler.
+    pub id: u64,
+    /// The unit.
+    pub unit: UnitId,
+    /// Revision of the unit's record that it rests on.
+    pub spec_revision: Revision,
+    /// By task group; no group stands twice.
+    pub groups: Vec<GroupPlacement>,
+}
+
+impl Decision {
+    /// Running units placed, over all groups.
+    pub fn len(&self) -> usize {
+        self.groups.iter().map(|group| group.ordinals.len()).sum()
+    }
+
+    /// Places nothing.
+    pub fn is_empty(&self) -> bool {
+        self.groups.iter().all(|group| group.ordinals.is_empty())
+    }
+}
+
+/// Places for running units of one task group. Columns of equal length; ordinals ascend.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupPlacement {
+    /// Index of the task group.
+    pub group: u16,
+    /// Which.
+    pub ordinals: Vec<u32>,
+    /// Empty: all 0.
+    pub incarnations: Vec<u32>,
+    /// Where.
+    pub nodes: Vec<NodeId>,
+    /// Revision of each node's [`crate::node::NodeSpec`] that the choice rests on.
+    pub node_revisions: Vec<Revision>,
+    /// Bit i: device i of the node. Empty: no devices.
+    pub device_masks: Vec<u64>,
+}
+
+impl GroupPlacement {
+    /// Incarnation of the running unit at `idx` of the columns.
+    pub fn incarnation(&self, idx: usize) -> u32 {
+        self.incarnations.get(idx).copied().unwrap_or(0)
+    }
+
+    /// Devices of the running unit at `idx` of the columns.
+    pub fn device_mask(&self, idx: usize) -> u64 {
+        self.device_masks.get(idx).copied().unwrap_or(0)
+    }
+}
+
+/// What became of a decision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The decision.
+    pub decision_id: u64,
+    /// Its unit.
+    pub unit: UnitId,
+    /// Transaction that bound everything not rejected; 0 when nothing was bound.
+    pub revision: Revision,
+    /// What was refused.
+    pub rejections: Vec<Rejection>,
+    /// Fresh state of the nodes named in the rejections.
+    pub nodes: Vec<FreshNode>,
+}
+
+/// Running units that the binder refused, for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// Why.
+    pub reason: RejectionReason,
+    /// Which.
+    pub ordinals: Vec<u32>,
+    /// 0 when it is not about a node.
+    pub node: NodeId,
+    /// Resource, label or taint concerned.
+    pub detail: String,
+}
+
+/// Why the binder refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RejectionReason {
+    /// A resource of the node is short.
+    InsufficientResources,
+    /// A device of the node has too little left, or is of another model.
+    DeviceTaken,
+    /// The node's session is lost.
+    NodeNotReady,
+    /// The node takes no new placements.
+    NodeCordoned,
+    /// The node lacks a label that is asked for.
+    NodeSelector,
+    /// The node has a taint that is not tolerated.
+    Taint,
+    /// There is no such node (any more).
+    NodeGone,
+    /// The unit changed, was cancelled, or is gone.
+    UnitChanged,
+    /// Bound before; the placement is in the state.
+    AlreadyBound,
+    /// Too few would remain for the unit's first binding.
+    MinMember,
+    /// The decision makes no sense.
+    Invalid,
+}
+
+impl RejectionReason {
+    /// Every reason, in order.
+    pub const ALL: [Self; 11] = [
+        Self::InsufficientResources,
+        Self::DeviceTaken,
+        Self::NodeNotReady,
+        Self::NodeCordoned,
+        Self::NodeSelector,
+        Self::Taint,
+        Self::NodeGone,
+        Self::UnitChanged,
+        Self::AlreadyBound,
+        Self::MinMember,
+        Self::Invalid,
+    ];
+
+    /// As metrics and status name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InsufficientResources => "insufficient-resources",
+            Self::DeviceTaken => "device-taken",
+            Self::NodeNotReady => "node-not-ready",
+            Self::NodeCordoned => "node-cordoned",
+            Self::NodeSelector => "node-selector",
+            Self::Taint => "taint",
+            Self::NodeGone => "node-gone",
+            Self::UnitChanged => "unit-changed",
+            Self::AlreadyBound => "already-bound",
+            Self::MinMember => "min-member",
+            Self::Invalid => "invalid",
+        }
+    }
+
+    /// Another party was faster: what an optimistic scheduler counts as a conflict.
+    pub fn is_conflict(self) -> bool {
+        match self {
+            Self::InsufficientResources | Self::DeviceTaken | Self::MinMember => true,
+            Self::NodeNotReady
+            | Self::NodeCordoned
+            | Self::NodeSelector
+            | Self::Taint
+            | Self::NodeGone
+            | Self::UnitChanged
+            | Self::AlreadyBound
+            | Self::Invalid => false,
+        }
+    }
+}
+
+/// A node as the binder sees it, bindings under way included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FreshNode {
+    /// The node.
+    pub node: NodeId,
+    /// Taken, by name.
+    pub allocated: Resources,
+    /// Thousandths free per device, by index.
+    pub device_free_milli: Vec<u32>,
+    /// Revision up to which the binder has read.
+    pub revision: Revision,
+}

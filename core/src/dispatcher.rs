@@ -1,0 +1,515 @@
+//! The dispatcher's whole state machine: units in, assignments out.
+//!
+//! Owns the queue, what each scheduler holds, the split of nodes, and the follow-up of what was cancelled,
+//! scaled in or has ended. Leaves placement to schedulers and rows to the binder: both are learnt from committed
+//! changes. Nothing survives a restart; a new leader reads the records, waits a moment for schedulers to come
+//! back with what they hold, and goes on.
+//!
+//! Events change the state and may leave messages in the outbox; [`Dispatcher::step`] decides and takes the
+//! outbox out. Equal events at equal times give equal actions.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use crate::{
+    admission::feasibility::Capacities,
+    change::{Partition, PartitionMode},
+    ids::{NodeId, Revision, UnitId},
+    lifecycle::{self, Counts},
+    queue::{PriorityThenAge, UnitQueue},
+    rows::{EvictionReason, RowChange, UnitRows},
+    time::Millis,
+    unit::UnitSpec,
+};
+
+mod attach;
+mod directory;
+mod entry;
+mod nodes;
+pub mod policy;
+pub mod read;
+mod reconcile;
+mod schedulers;
+mod step;
+
+pub use attach::{Attach, AttachRefusal};
+pub use directory::Reservation;
+pub use schedulers::SessionId;
+
+use directory::Directory;
+use entry::{Entry, Held, Place};
+use policy::{DispatchPolicy, PolicyKind};
+use schedulers::Schedulers;
+
+/// How the dispatcher works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Which scheduler gets a unit.
+    pub policy: PolicyKind,
+    /// After the start, units read from the store wait so long at most for schedulers that may hold them,
+    /// milliseconds. One lease.
+    pub settle_ms: u64,
+    /// An eviction without effect is asked for again after this, milliseconds.
+    pub evict_retry_ms: u64,
+    /// Changes of schedulers and nodes are gathered so long before nodes are split anew, milliseconds.
+    pub partition_debounce_ms: u64,
+    /// Between two passes of the reconciler, milliseconds.
+    pub reconcile_ms: u64,
+    /// A unit reported as done whose rows still say otherwise after this is queued again, milliseconds.
+    pub done_grace_ms: u64,
+    /// Ended units kept at most.
+    pub n_ended_max: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            policy: PolicyKind::LeastLoaded,
+            settle_ms: 3_000,
+            evict_retry_ms: 2_000,
+            partition_debounce_ms: 500,
+            reconcile_ms: 2_000,
+            done_grace_ms: 5_000,
+            n_ended_max: 100_000,
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Hand a unit to a scheduler, or hand it anew.
+    Assign(Assignment),
+    /// Take a unit away from a scheduler.
+    Revoke(SessionId, UnitId),
+    /// End a scheduler's stream: its lease is lost, or it has a newer stream.
+    Close(SessionId),
+    /// Ask the binder to make running units leave.
+    Evict(EvictRequest),
+    /// Delete a unit's record.
+    Delete(UnitId),
+    /// Write how nodes are split.
+    WritePartition(Partition),
+}
+
+/// A unit for a scheduler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// Its stream.
+    pub session: SessionId,
+    /// The unit.
+    pub spec: Arc<UnitSpec>,
+    /// Revision of `spec`.
+    pub revision: Revision,
+    /// To be placed, ascending.
+    pub ordinals: Vec<u32>,
+    /// Of each.
+    pub incarnations: Vec<u32>,
+    /// Counts towards `min_member` already.
+    pub bound: u32,
+}
+
+/// Running units that must leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EvictRequest {
+    /// Their unit.
+    pub unit: UnitId,
+    /// Why.
+    pub reason: EvictionReason,
+    /// Which.
+    pub ordinals: Vec<u32>,
+    /// Of each.
+    pub incarnations: Vec<u32>,
+    /// Who asks, for events.
+    pub by: String,
+}
+
+/// Counters since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Units that became durable.
+    pub submitted: u64,
+    /// Units queued again after a scheduler had them.
+    pub redispatched: u64,
+    /// What the reconciler had to put right; 0 in a healthy run.
+    pub repairs: u64,
+}
+
+/// The dispatcher.
+#[derive(Debug)]
+pub struct Dispatcher {
+    config: Config,
+    policy: Box<dyn DispatchPolicy>,
+    units: BTreeMap<UnitId, Box<Entry>>,
+    directory: Directory,
+    queue: UnitQueue,
+    schedulers: Schedulers,
+    node_names: BTreeMap<NodeId, Box<str>>,
+    capacities: Capacities,
+    infeasible: BTreeSet<UnitId>,
+    evictions: BTreeMap<UnitId, Eviction>,
+    ended: BTreeSet<(Millis, UnitId)>,
+    n_by_phase: [u64; lifecycle::Phase::ALL.len()],
+    partition: Partition,
+    partition_revision: Revision,
+    partition_due: Option<Millis>,
+    partition_writing: bool,
+    mode: PartitionMode,
+    unsettled: BTreeSet<UnitId>,
+    settle: Settle,
+    /// Units seen since a list began; `None` when none is under way.
+    listed: Option<BTreeSet<UnitId>>,
+    resend: BTreeSet<UnitId>,
+    outbox: Vec<Action>,
+    reconcile_at: Millis,
+    reconcile_next: UnitId,
+    revision: Revision,
+    counters: Counters,
+}
+
+/// Whether units read at the start may be dispatched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Settle {
+    /// Reading.
+    Loading,
+    /// Read; schedulers have until then to come back.
+    Until(Millis),
+    Settled,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Eviction {
+    next_at: Millis,
+    surplus: u32,
+    /// The binder said that it is done.
+    answered: bool,
+}
+
+impl Dispatcher {
+    /// Without units and schedulers.
+    pub fn new(config: Config) -> Self {
+        Self {
+            policy: config.policy.build(),
+            config,
+            units: BTreeMap::new(),
+            directory: Directory::default(),
+            queue: UnitQueue::new(PriorityThenAge),
+            schedulers: Schedulers::default(),
+            node_names: BTreeMap::new(),
+            capacities: Capacities::default(),
+            infeasible: BTreeSet::new(),
+            evictions: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            n_by_phase: [0; lifecycle::Phase::ALL.len()],
+            partition: Partition::default(),
+            partition_revision: Revision(0),
+            partition_due: None,
+            partition_writing: false,
+            mode: PartitionMode::Global,
+            unsettled: BTreeSet::new(),
+            settle: Settle::Loading,
+            listed: None,
+            resend: BTreeSet::new(),
+            outbox: Vec::new(),
+            reconcile_at: Millis(0),
+            reconcile_next: UnitId(0),
+            revision: Revision(0),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Ids up to this one were used at some time.
+    pub fn set_last_unit_id(&mut self, last: UnitId) {
+        self.directory.set_last_id(last);
+    }
+
+    /// Takes uid and name of a submission, or says what they are already. `uid` must be a UUID.
+    pub fn reserve(&mut self, namespace: &str, name: &str, uid: &str) -> Reservation {
+        self.directory.reserve(namespace, name, uid)
+    }
+
+    /// The store refused the unit: its uid and name are free again.
+    pub fn release(&mut self, unit: UnitId) {
+        self.directory.release(unit);
+    }
+
+    /// A list follows: what is not in it is gone. Units and what schedulers hold stay.
+    pub fn on_reset(&mut self) {
+        self.listed = Some(BTreeSet::new());
+        self.node_names.clear();
+        self.capacities = Capacities::default();
+    }
+
+    /// The list is complete and everything up to `revision` is known.
+    pub fn on_synced(&mut self, revision: Revision, now: Millis) {
+        self.revision = self.revision.max(revision);
+        if let Some(listed) = self.listed.take() {
+            let gone = self
+                .units
+                .values()
+                .filter(|entry| !listed.contains(&entry.spec.id) && entry.revision <= revision);
+            let gone: Vec<UnitId> = gone.map(|entry| entry.spec.id).collect();
+            for unit in gone {
+                self.on_unit_deleted(unit, now);
+            }
+        }
+        if self.settle == Settle::Loading {
+            self.settle = Settle::Until(now.plus(self.config.settle_ms));
+            self.reconcile_at = now.plus(self.config.reconcile_ms);
+            self.touch_partition(now);
+            self.recheck_feasibility(now);
+            self.check_settled(now);
+        } else {
+            self.recheck_feasibility(now);
+        }
+    }
+
+    /// Everything up to `revision` is known.
+    pub fn on_revision(&mut self, revision: Revision) {
+        self.revision = self.revision.max(revision);
+    }
+
+    /// A unit's record as committed at `revision`, from the store's answer or the watch, in any order and as
+    /// often as it comes. `created`: revision and commit time of the transaction that created it, used when it
+    /// is new.
+    pub fn on_unit(
+        &mut self,
+        spec: Arc<UnitSpec>,
+        revision: Revision,
+        created: (Revision, i64),
+        now: Millis,
+    ) {
+        let unit = spec.id;
+        if let Some(listed) = &mut self.listed {
+            listed.insert(unit);
+        }
+        if let Some(entry) = self.units.get_mut(&unit) {
+            if revision <= entry.revision {
+                return;
+            }
+            entry.counts = Counts::of(&spec, &entry.rows);
+            entry.spec = spec;
+            entry.revision = revision;
+            entry.tried.clear();
+        } else {
+            self.directory.insert(&spec);
+            let entry = Entry::new(spec, revision, created);
+            self.n_by_phase[entry.phase.idx()] += 1;
+            self.units.insert(unit, Box::new(entry));
+            if self.settle != Settle::Loading {
+                self.counters.submitted += 1;
+            }
+        }
+        self.set_feasible(unit);
+        self.refresh(unit, now);
+    }
+
+    /// All rows of a unit, from a list.
+    pub fn on_rows_loaded(&mut self, unit: UnitId, rows: UnitRows, now: Millis) {
+        let Some(entry) = self.units.get_mut(&unit) else { return };
+        entry.counts = Counts::of(&entry.spec, &rows);
+        entry.rows_revision = rows.rows.iter().map(|row| row.revision).max().unwrap_or_default();
+        let first = rows.rows.iter().map(|row| row.bound_time_ms).filter(|time| *time > 0).min();
+        entry.bound_time_ms = first.unwrap_or(entry.bound_time_ms);
+        entry.rows = rows;
+        if let Place::Held(held) = &mut entry.place {
+            held.resend = true;
+            self.resend.insert(unit);
+        }
+        self.refresh(unit, now);
+    }
+
+    /// A committed change of rows.
+    pub fn on_rows(
+        &mut self,
+        unit: UnitId,
+        change: &RowChange,
+        revision: Revision,
+        time_ms: i64,
+        now: Millis,
+    ) {
+        let Some(entry) = self.units.get_mut(&unit) else { return };
+        let Entry { spec, rows, counts, .. } = &mut **entry;
+        let mut changed = false;
+        rows.apply(change, revision, time_ms, |ordinal, before, after| {
+            changed = true;
+            counts.move_row(spec, ordinal, before, after);
+        });
+        if !changed {
+            return;
+        }
+        entry.rows_revision = revision;
+        match change {
+            RowChange::Bind(_) if entry.bound_time_ms == 0 => entry.bound_time_ms = time_ms,
+            RowChange::Requeue(_) => {
+                if let Place::Held(held) = &mut entry.place {
+                    held.resend = true;
+                    self.resend.insert(unit);
+                }
+            }
+            RowChange::Bind(_) | RowChange::Evict(_) | RowChange::Statuses(_) => {}
+        }
+        self.refresh(unit, now);
+    }
+
+    /// A unit's record and rows are gone.
+    pub fn on_unit_deleted(&mut self, unit: UnitId, now: Millis) {
+        let Some(entry) = self.units.remove(&unit) else { return };
+        self.n_by_phase[entry.phase.idx()] -= 1;
+        self.directory.remove(&entry.spec, entry.create_revision, now);
+        self.infeasible.remove(&unit);
+        self.evictions.remove(&unit);
+        self.unsettled.remove(&unit);
+        self.resend.remove(&unit);
+        if let Some(at) = entry.delete_at {
+            self.ended.remove(&(at, unit));
+        }
+        match entry.place {
+            Place::Queued(waiting) => {
+                self.queue.remove(&waiting);
+            }
+            Place::Held(held) => self.take_back(unit, held, Revocation::Tell),
+            Place::Idle | Place::Unsettled => {}
+        }
+    }
+
+    /// The transaction that was to delete a unit failed.
+    pub fn on_delete_failed(&mut self, unit: UnitId, now: Millis) {
+        if let Some(entry) = self.units.get_mut(&unit) {
+            let at = now.plus(self.config.reconcile_ms);
+            entry.deleting = false;
+            entry.delete_at = Some(at);
+            self.ended.insert((at, unit));
+        }
+    }
+
+    /// The binder's answer to an [`EvictRequest`]: `done`, or it has to be asked again.
+    pub fn on_evict_answer(&mut self, unit: UnitId, done: bool) {
+        if let Some(eviction) = self.evictions.get_mut(&unit) {
+            eviction.answered = done;
+        }
+    }
+
+    /// Brings everything derived from a unit's record and rows up to date.
+    fn refresh(&mut self, unit: UnitId, now: Millis) {
+        let Some(entry) = self.units.get_mut(&unit) else { return };
+        let wants = entry.counts.pending > 0;
+        match &mut entry.place {
+            Place::Idle if wants => {
+                if self.settle == Settle::Loading {
+                    entry.place = Place::Unsettled;
+                    self.unsettled.insert(unit);
+                } else {
+                    let waiting = entry.waiting(unit, entry.was_placed());
+                    entry.place = Place::Queued(waiting);
+                    self.queue.push(waiting);
+                }
+            }
+            Place::Idle => {}
+            Place::Unsettled => {
+                if !wants {
+                    entry.place = Place::Idle;
+                    self.unsettled.remove(&unit);
+                }
+            }
+            Place::Queued(waiting) if wants => {
+                waiting.running_units = entry.counts.pending;
+                self.queue.push(*waiting);
+            }
+            Place::Queued(waiting) => {
+                self.queue.remove(waiting);
+                entry.place = Place::Idle;
+            }
+            Place::Held(held) if wants => {
+                if held.revision < entry.revision {
+                    held.resend = true;
+                    self.resend.insert(unit);
+                }
+                let load = if held.parked || held.done_at.is_some() { 0 } else { entry.counts.pending };
+                self.schedulers.all[held.scheduler].reload(&mut held.load, load);
+            }
+            Place::Held(held) => {
+                let held = *held;
+                entry.place = Place::Idle;
+                // Who placed all of it knows; who works with an older record does not.
+                let tell = if held.revision < entry.revision { Revocation::Tell } else { Revocation::Silent };
+                self.take_back(unit, held, tell);
+            }
+        }
+        self.refresh_ends(unit, now);
+    }
+
+    /// Phase, evictions and retention.
+    fn refresh_ends(&mut self, unit: UnitId, now: Millis) {
+        let Some(entry) = self.units.get_mut(&unit) else { return };
+        let phase = lifecycle::phase(&entry.spec, &entry.counts, entry.soft());
+        self.n_by_phase[entry.phase.idx()] -= 1;
+        self.n_by_phase[phase.idx()] += 1;
+        entry.phase = phase;
+        if entry.counts.pending == 0 {
+            entry.refusals = None;
+        }
+        let surplus = entry.counts.surplus;
+        if surplus == 0 {
+            self.evictions.remove(&unit);
+        } else {
+            let fresh = Eviction { next_at: now, surplus, answered: false };
+            let eviction = self.evictions.entry(unit).or_insert(fresh);
+            if eviction.surplus != surplus {
+                *eviction = fresh;
+            }
+        }
+        let over = lifecycle::is_over(phase, &entry.counts);
+        match entry.delete_at {
+            None if over && !entry.deleting => {
+                let at = now.plus(entry.spec.ttl_after_finished_ms);
+                entry.delete_at = Some(at);
+                self.ended.insert((at, unit));
+            }
+            Some(at) if !over => {
+                entry.delete_at = None;
+                self.ended.remove(&(at, unit));
+            }
+            None | Some(_) => {}
+        }
+    }
+
+    /// Frees a unit's place at its scheduler; the unit's own place is the caller's business.
+    fn take_back(&mut self, unit: UnitId, mut held: Held, tell: Revocation) {
+        let scheduler = &mut self.schedulers.all[held.scheduler];
+        scheduler.reload(&mut held.load, 0);
+        scheduler.held.remove(&unit);
+        if held.parked {
+            scheduler.parked -= 1;
+        }
+        self.resend.remove(&unit);
+        if let (Revocation::Tell, Some(session)) = (tell, scheduler.session) {
+            self.outbox.push(Action::Revoke(session, unit));
+        }
+    }
+
+    /// Puts a unit that a scheduler had back at the head of the queue.
+    fn queue_again(&mut self, unit: UnitId, now: Millis) {
+        let Some(entry) = self.units.get_mut(&unit) else { return };
+        if let Place::Held(held) = entry.place {
+            let waiting = entry.waiting(unit, true);
+            entry.place = Place::Queued(waiting);
+            self.queue.push(waiting);
+            self.counters.redispatched += 1;
+            self.take_back(unit, held, Revocation::Silent);
+            self.refresh_ends(unit, now);
+        }
+    }
+}
+
+/// Whether the scheduler has to hear that a unit is taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Revocation {
+    Tell,
+    Silent,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! Who is called what: names, uids and ids of units, those on their way to the store included.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::Bound,
+};
+
+use rustc_hash::FxHashMap;
+
+use crate::{
+    admission::names,
+    ids::{Revision, UnitId},
+    time::Millis,
+    unit::UnitSpec,
+};
+
+/// A uid stays known at least so long after its submission: ten minutes.
+const UID_MS_MIN: u64 = 600_000;
+/// Uids of deleted units that are remembered.
+const GONE_MAX: usize = 1_000_000;
+
+/// What a submission's uid and name are already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reservation {
+    /// Nothing: the unit gets this id, uid and name are taken from now on.
+    New(UnitId),
+    /// Submitted before and durable.
+    Duplicate(UnitId),
+    /// Submitted before and on its way to the store.
+    InFlight(UnitId),
+    /// Submitted before, ended and deleted.
+    Gone(UnitId, Revision),
+    /// The name belongs to another unit.
+    NameTaken(UnitId),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    last_id: u64,
+    names: BTreeMap<Box<str>, UnitId>,
+    uids: BTreeMap<u128, UnitId>,
+    in_flight: FxHashMap<UnitId, (Box<str>, u128)>,
+    gone: FxHashMap<u128, (UnitId, Revision)>,
+    gone_until: VecDeque<(Millis, u128)>,
+}
+
+/// Key of a name: namespace and name in their order.
+pub(super) fn key(namespace: &str, name: &str) -> Box<str> {
+    format!("{namespace}\0{name}").into_boxed_str()
+}
+
+impl Directory {
+    pub(super) fn set_last_id(&mut self, last: UnitId) {
+        self.last_id = self.last_id.max(last.0);
+    }
+
+    pub(super) fn reserve(&mut self, namespace: &str, name: &str, uid: &str) -> Reservation {
+        let uid = names::uuid(uid).unwrap_or_default();
+        if let Some(unit) = self.uids.get(&uid) {
+            let in_flight = self.in_flight.contains_key(unit);
+            return if in_flight { Reservation::InFlight(*unit) } else { Reservation::Duplicate(*unit) };
+        }
+        if let Some((unit, revision)) = self.gone.get(&uid) {
+            return Reservation::Gone(*unit, *revision);
+        }
+        let key = key(namespace, name);
+        if let Some(unit) = self.names.get(&key) {
+            return Reservation::NameTaken(*unit);
+        }
+        self.last_id += 1;
+        let unit = UnitId(self.last_id);
+        self.names.insert(key.clone(), unit);
+        self.uids.insert(uid, unit);
+        self.in_flight.insert(unit, (key, uid));
+        Reservation::New(unit)
+    }
+
+    /// The transaction was refused: uid and name are free again, the id is lost.
+    pub(super) fn release(&mut self, unit: UnitId) {
+        if let Some((key, uid)) = self.in_flight.remove(&unit) {
+            self.names.remove(&key);
+            self.uids.remove(&uid);
+        }
+    }
+
+    /// The unit is durable.
+    pub(super) fn insert(&mut self, spec: &UnitSpec) {
+        self.set_last_id(spec.id);
+        if self.in_flight.remove(&spec.id).is_none() {
+            self.names.insert(key(&spec.namespace, &spec.name), spec.id);
+            self.uids.insert(names::uuid(&spec.uid).unwrap_or_default(), spec.id);
+        }
+    }
+
+    /// The unit's record is gone; its uid stays known for the rest of ten minutes from `now`.
+    pub(super) fn remove(&mut self, spec: &UnitSpec, created: Revision, now: Millis) {
+        let uid = names::uuid(&spec.uid).unwrap_or_default();
+        let name = key(&spec.namespace, &spec.name);
+        if self.names.get(&name) == Some(&spec.id) {
+            self.names.remove(&name);
+        }
+        if self.uids.get(&uid) == Some(&spec.id) {
+            self.uids.remove(&uid);
+        }
+        self.gone.insert(uid, (spec.id, created));
+        self.gone_until.push_back((now.plus(UID_MS_MIN), uid));
+        while let Some((until, uid)) = self.gone_until.front().copied() {
+            if until > now && self.gone_until.len() <= GONE_MAX {
+                break;
+            }
+            self.gone_until.pop_front();
+            self.gone.remove(&uid);
+        }
+    }
+
+    /// Units on their way to the store.
+    pub(super) fn n_in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    pub(super) fn by_name(&self, namespace: &str, name: &str) -> Option<UnitId> {
+        self.names.get(&key(namespace, name)).copied()
+    }
+
+    pub(super) fn by_uid(&self, uid: u128) -> Option<UnitId> {
+        self.uids.get(&uid).copied()
+    }
+
+    /// Units of a namespace whose names begin with `prefix`, in order.
+    pub(super) fn by_name_prefix<'a>(
+        &'a self,
+        namespace: &str,
+        prefix: &str,
+    ) -> impl Iterator<Item = UnitId> + 'a {
+        let first = key(namespace, prefix);
+        self.names
+            .range(first.clone()..)
+            .take_while(move |(name, _)| name.starts_with(&*first))
+            .map(|(_, unit)| *unit)
+    }
+
+    /// Units whose uids begin with `prefix`.
+    pub(super) fn by_uid_prefix(&self, prefix: &str) -> impl Iterator<Item = UnitId> + '_ {
+        let range = names::uuid_range(prefix).into_iter();
+        range.flat_map(|(first, last)| self.uids.range(first..=last).map(|(_, unit)| *unit))
+    }
+
+    /// Names after `after` (all when empty) that begin with `prefix`, in order of namespace and name.
+    pub(super) fn after<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: &str,
+    ) -> impl Iterator<Item = (&'a str, UnitId)> {
+        let start = if after.is_empty() { prefix } else { after };
+        let skip = usize::from(!after.is_empty() && self.names.contains_key(after));
+        self.names
+            .range::<str, _>((Bound::Included(start.max(prefix)), Bound::Unbounded))
+            .skip(skip)
+            .take_while(move |(name, _)| name.starts_with(prefix))
+            .map(|(name, unit)| (&**name, *unit))
+    }
+}

@@ -1,0 +1,96 @@
+//! Nodes: who could ever hold what, and how they are split over schedulers.
+
+use super::{Dispatcher, Settle};
+use crate::{
+    change::{Partition, PartitionMode},
+    ids::{NodeId, Revision, UnitId},
+    node::{NodeReport, NodeSpec},
+    time::Millis,
+};
+
+impl Dispatcher {
+    /// An administrator's record of a node.
+    pub fn on_node_spec(&mut self, spec: &NodeSpec, now: Millis) {
+        if self.node_names.insert(spec.id, spec.name.as_str().into()).is_none()
+            && self.mode != PartitionMode::Global
+        {
+            self.touch_partition(now);
+        }
+    }
+
+    /// An agent's record of a node.
+    pub fn on_node_report(&mut self, report: &NodeReport, now: Millis) {
+        if self.capacities.put(report) && self.settle != Settle::Loading && self.listed.is_none() {
+            self.recheck_feasibility(now);
+        }
+    }
+
+    /// A node is gone.
+    pub fn on_node_deleted(&mut self, node: NodeId, now: Millis) {
+        self.capacities.remove(node);
+        if self.node_names.remove(&node).is_some() && self.mode != PartitionMode::Global {
+            self.touch_partition(now);
+        }
+    }
+
+    /// How nodes are split, as committed.
+    pub fn on_partition(&mut self, partition: Partition, revision: Revision) {
+        if revision <= self.partition_revision {
+            return;
+        }
+        self.mode = partition.mode;
+        self.partition = partition;
+        self.partition_revision = revision;
+        self.partition_writing = false;
+    }
+
+    /// The split could not be written.
+    pub fn on_partition_failed(&mut self, now: Millis) {
+        self.partition_writing = false;
+        self.mode = self.partition.mode;
+        self.partition_due = Some(now.plus(self.config.reconcile_ms));
+    }
+
+    /// Another way to split nodes: the record to be written, or `None` when it is in force already.
+    pub fn set_mode(&mut self, mode: PartitionMode, now: Millis) -> Option<Partition> {
+        if mode == self.partition.mode && self.partition_revision > Revision(0) {
+            return None;
+        }
+        self.mode = mode;
+        self.partition_due = None;
+        self.partition_writing = true;
+        let nodes = self.node_names.keys().copied().collect();
+        let split = crate::partition::split(&self.partition, mode, &self.schedulers.live(), &nodes);
+        Some(split.unwrap_or_else(|| {
+            self.touch_partition(now);
+            Partition { mode, generation: self.partition.generation + 1, ..self.partition.clone() }
+        }))
+    }
+
+    pub(super) fn set_feasible(&mut self, unit: UnitId) {
+        let Some(entry) = self.units.get_mut(&unit) else { return };
+        if self.settle == Settle::Loading || entry.phase.is_terminal() {
+            return;
+        }
+        entry.infeasible = self.capacities.infeasible(&entry.spec).is_some();
+        if entry.infeasible {
+            self.infeasible.insert(unit);
+        } else {
+            self.infeasible.remove(&unit);
+        }
+    }
+
+    pub(super) fn recheck_feasibility(&mut self, now: Millis) {
+        // After the list every unit that waits is looked at, later only those that no node could hold.
+        let units: Vec<UnitId> = self.infeasible.union(&self.unsettled).copied().collect();
+        for unit in units {
+            self.set_feasible(unit);
+            self.refresh_ends(unit, now);
+        }
+    }
+
+    pub(super) fn touch_partition(&mut self, now: Millis) {
+        let due = now.plus(self.config.partition_debounce_ms);
+        self.partition_due.get_or_insert(due);
+    }
+}

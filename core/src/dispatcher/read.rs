@@ -1,0 +1,366 @@
+//! What the dispatcher shows of itself: units, schedulers, counters.
+
+use std::{collections::BTreeMap, ops::Bound, sync::Arc};
+
+use super::{Action, Counters, Dispatcher, Entry, Place, Settle, directory};
+use crate::{
+    admission::names,
+    change::{Partition, PartitionMode},
+    explain::{RefusalCount, Refusals},
+    ids::{Epoch, NodeId, Revision, UnitId},
+    lifecycle::{Counts, Phase},
+    partition,
+    rows::UnitRows,
+    unit::UnitSpec,
+};
+
+/// Names listed when a prefix matches several.
+const MATCHES_SHOWN: usize = 5;
+/// Name of the reason that is admission's, not a scheduler's.
+const FEASIBILITY: &str = "admission";
+
+/// A unit as shown.
+#[derive(Clone, Debug)]
+pub struct UnitView<'a> {
+    /// Its record.
+    pub spec: &'a Arc<UnitSpec>,
+    /// Revision of its record.
+    pub spec_revision: Revision,
+    /// Revision of its record or rows, whichever changed last.
+    pub revision: Revision,
+    /// Of the creating transaction.
+    pub create_revision: Revision,
+    /// Of the creating transaction, Unix milliseconds.
+    pub create_time_ms: i64,
+    /// Derived.
+    pub phase: Phase,
+    /// Derived.
+    pub counts: &'a Counts,
+    /// Its running units.
+    pub rows: &'a UnitRows,
+    /// Soft: who has it.
+    pub scheduler: Option<&'a str>,
+    /// Soft: of the last failed try, or why no node could ever hold it.
+    pub refusals: Option<Arc<Refusals>>,
+    /// Commit time of the first binding, Unix milliseconds; 0 before.
+    pub bound_time_ms: i64,
+}
+
+/// Why a name stands for no unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unresolved {
+    /// There is none.
+    NotFound,
+    /// A prefix of several; the first of them.
+    Ambiguous(Vec<String>),
+}
+
+/// Which units to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListFilter {
+    /// Empty: all.
+    pub namespace: String,
+    /// `None`: all.
+    pub phase: Option<Phase>,
+    /// Every pair must be a label of the unit.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A bounded part of a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListChunk {
+    /// The first matches, in order of namespace and name.
+    pub units: Vec<UnitId>,
+    /// Where the page that ends with the last of `units` goes on; empty while it is not full.
+    pub page_end: String,
+    /// All matches in the chunk.
+    pub n_matched: u32,
+    /// Where the next chunk begins; empty after the last one.
+    pub next: String,
+}
+
+/// A scheduler as the dispatcher sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchedulerView {
+    /// As in its lease.
+    pub name: String,
+    /// Where it serves.
+    pub address: String,
+    /// Of its lease.
+    pub epoch: Epoch,
+    /// Its lease is in force.
+    pub live: bool,
+    /// Its stream is open.
+    pub attached: bool,
+    /// Nodes of its own; all of them in global mode.
+    pub nodes: u32,
+    /// Units held.
+    pub units: u32,
+    /// Running units that it works on.
+    pub running_units: u64,
+    /// Units held without a place.
+    pub parked_units: u32,
+    /// Running units handed to it so far.
+    pub dispatched: u64,
+}
+
+/// Lengths and counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Units known.
+    pub units: u64,
+    /// Waiting for a scheduler.
+    pub queued_units: u64,
+    /// Running units to place of those.
+    pub queued_running_units: u64,
+    /// With a scheduler.
+    pub dispatched_units: u64,
+    /// Of those, without a place.
+    pub parked_units: u64,
+    /// Since the start.
+    pub counters: Counters,
+    /// Everything up to here is known.
+    pub revision: Revision,
+    /// By phase, in order of [`Phase::ALL`].
+    pub n_by_phase: [u64; Phase::ALL.len()],
+    /// Units on their way to the store.
+    pub n_in_flight: usize,
+    /// Evictions asked for or to be asked for.
+    pub evictions: usize,
+    /// Ended units kept.
+    pub ended: usize,
+}
+
+impl Dispatcher {
+    /// A unit as shown.
+    pub fn unit(&self, unit: UnitId) -> Option<UnitView<'_>> {
+        let entry = self.units.get(&unit)?;
+        let scheduler = match &entry.place {
+            Place::Held(held) => Some(self.schedulers.all[held.scheduler].name.as_str()),
+            Place::Idle | Place::Unsettled | Place::Queued(_) => None,
+        };
+        Some(UnitView {
+            spec: &entry.spec,
+            spec_revision: entry.revision,
+            revision: entry.revision.max(entry.rows_revision),
+            create_revision: entry.create_revision,
+            create_time_ms: entry.create_time_ms,
+            phase: entry.phase,
+            counts: &entry.counts,
+            rows: &entry.rows,
+            scheduler,
+            refusals: self.refusals(entry),
+            bound_time_ms: entry.bound_time_ms,
+        })
+    }
+
+    /// Why no node known now could ever hold a replica of `spec`.
+    pub fn infeasible(&self, spec: &UnitSpec) -> Option<String> {
+        self.capacities.infeasible(spec)
+    }
+
+    /// Units in order of id, those after `after`.
+    pub fn unit_ids(&self, after: UnitId) -> impl Iterator<Item = UnitId> + '_ {
+        self.units.range((Bound::Excluded(after), Bound::Unbounded)).map(|(unit, _)| *unit)
+    }
+
+    /// Units known, in flight ones included.
+    pub fn n_units(&self) -> usize {
+        self.units.len() + self.directory.n_in_flight()
+    }
+
+    /// The unit that `text` stands for: a name in `namespace`, a uid, or a unique prefix of one.
+    ///
+    /// # Errors
+    /// None or several.
+    pub fn resolve(&self, namespace: &str, text: &str) -> Result<UnitId, Unresolved> {
+        let namespace = if namespace.is_empty() { "default" } else { namespace };
+        let known = |unit: &UnitId| self.units.contains_key(unit);
+        if let Some(unit) = self.directory.by_name(namespace, text).filter(known) {
+            return Ok(unit);
+        }
+        let text = text.to_ascii_lowercase();
+        if let Some(unit) = names::uuid(&text).and_then(|uid| self.directory.by_uid(uid)).filter(known) {
+            return Ok(unit);
+        }
+        if text.is_empty() {
+            return Err(Unresolved::NotFound);
+        }
+        let by_name = self.directory.by_name_prefix(namespace, &text);
+        let mut found: Vec<UnitId> = Vec::new();
+        for unit in by_name.chain(self.directory.by_uid_prefix(&text)).filter(known) {
+            if !found.contains(&unit) {
+                found.push(unit);
+            }
+            if found.len() >= MATCHES_SHOWN {
+                break;
+            }
+        }
+        match found.as_slice() {
+            [] => Err(Unresolved::NotFound),
+            [unit] => Ok(*unit),
+            several => {
+                let name = |unit: &UnitId| {
+                    let spec = self.units.get(unit).map(|entry| &entry.spec);
+                    spec.map_or_else(String::new, |spec| format!("{}/{}", spec.namespace, spec.name))
+                };
+                Err(Unresolved::Ambiguous(several.iter().map(name).collect()))
+            }
+        }
+    }
+
+    /// Looks at `n_scan` names at most from `after` on (from the start when empty), keeping the first
+    /// `n_units` matches.
+    pub fn list(&self, filter: &ListFilter, after: &str, n_scan: usize, n_units: usize) -> ListChunk {
+        let prefix = if filter.namespace.is_empty() {
+            String::new()
+        } else {
+            directory::key(&filter.namespace, "").into()
+        };
+        let mut chunk = ListChunk::default();
+        let mut last = "";
+        for (scanned, (name, unit)) in self.directory.after(&prefix, after).enumerate() {
+            if scanned >= n_scan {
+                last.clone_into(&mut chunk.next);
+                break;
+            }
+            last = name;
+            let Some(entry) = self.units.get(&unit) else { continue };
+            if !filter.matches(entry) {
+                continue;
+            }
+            chunk.n_matched += 1;
+            if chunk.units.len() < n_units {
+                chunk.units.push(unit);
+                if chunk.units.len() == n_units {
+                    name.clone_into(&mut chunk.page_end);
+                }
+            }
+        }
+        chunk
+    }
+
+    /// Matches over all pages where that is known without looking at each unit.
+    pub fn total(&self, filter: &ListFilter) -> Option<u64> {
+        if !filter.namespace.is_empty() || !filter.labels.is_empty() {
+            return None;
+        }
+        Some(filter.phase.map_or(self.units.len() as u64, |phase| self.n_by_phase[phase.idx()]))
+    }
+
+    /// Everything up to this revision is known.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// Schedulers may attach: everything has been read.
+    pub fn is_loaded(&self) -> bool {
+        self.settle != Settle::Loading
+    }
+
+    /// A list is under way.
+    pub fn is_listing(&self) -> bool {
+        self.listed.is_some()
+    }
+
+    /// A split is on its way to the store.
+    pub fn is_partition_writing(&self) -> bool {
+        self.partition_writing
+    }
+
+    /// Name of a node; empty when it is not known.
+    pub fn node_name(&self, node: NodeId) -> &str {
+        self.node_names.get(&node).map_or("", |name| name)
+    }
+
+    /// Model of the devices in `mask` on a node; empty when there are none.
+    pub fn device_model(&self, node: NodeId, mask: u64) -> &str {
+        self.capacities.model(node, mask)
+    }
+
+    /// How nodes are split, as committed.
+    pub fn partition(&self) -> (&Partition, Revision) {
+        (&self.partition, self.partition_revision)
+    }
+
+    /// The present mode.
+    pub fn mode(&self) -> PartitionMode {
+        self.mode
+    }
+
+    /// Messages that wait for the next step.
+    pub fn outbox(&self) -> &[Action] {
+        &self.outbox
+    }
+
+    /// Schedulers with a lease in force or units in hand, by name.
+    pub fn schedulers(&self) -> Vec<SchedulerView> {
+        let shares = partition::shares(&self.partition, self.node_names.keys().copied());
+        let mut views: Vec<SchedulerView> = self
+            .schedulers
+            .all
+            .iter()
+            .filter(|one| one.live || one.session.is_some())
+            .map(|one| {
+                let slot = self.partition.schedulers.iter().position(|name| *name == one.name);
+                let nodes = match self.partition.mode {
+                    PartitionMode::Global => u32::try_from(self.node_names.len()).unwrap_or(u32::MAX),
+                    PartitionMode::Preferred | PartitionMode::Strict => slot.map_or(0, |slot| shares[slot]),
+                };
+                SchedulerView {
+                    name: one.name.clone(),
+                    address: one.address.clone(),
+                    epoch: one.epoch,
+                    live: one.live,
+                    attached: one.session.is_some(),
+                    nodes,
+                    units: u32::try_from(one.held.len()).unwrap_or(u32::MAX),
+                    running_units: one.outstanding,
+                    parked_units: one.parked,
+                    dispatched: one.dispatched,
+                }
+            })
+            .collect();
+        views.sort_by(|a, b| a.name.cmp(&b.name));
+        views
+    }
+
+    /// Lengths and counters.
+    pub fn summary(&self) -> Summary {
+        let held =
+            |count: fn(&super::schedulers::Scheduler) -> u64| self.schedulers.all.iter().map(count).sum();
+        Summary {
+            units: self.units.len() as u64,
+            queued_units: (self.queue.len() + self.unsettled.len()) as u64,
+            queued_running_units: self.queue.running_units(),
+            dispatched_units: held(|one| one.held.len() as u64),
+            parked_units: held(|one| u64::from(one.parked)),
+            counters: self.counters,
+            revision: self.revision,
+            n_by_phase: self.n_by_phase,
+            n_in_flight: self.directory.n_in_flight(),
+            evictions: self.evictions.len(),
+            ended: self.ended.len(),
+        }
+    }
+
+    fn refusals(&self, entry: &Entry) -> Option<Arc<Refusals>> {
+        if entry.refusals.is_some() || !entry.infeasible || entry.phase != Phase::Unschedulable {
+            return entry.refusals.clone();
+        }
+        let nodes = u32::try_from(self.capacities.len()).unwrap_or(u32::MAX);
+        let reason = self.capacities.infeasible(&entry.spec)?;
+        Some(Arc::new(Refusals {
+            reasons: vec![RefusalCount { plugin: FEASIBILITY, reason, nodes }],
+            nodes,
+            ..Refusals::default()
+        }))
+    }
+}
+
+impl ListFilter {
+    fn matches(&self, entry: &Entry) -> bool {
+        self.phase.is_none_or(|phase| entry.phase == phase)
+            && self.labels.iter().all(|(key, value)| entry.spec.labels.get(key) == Some(value))
+    }
+}

@@ -1,0 +1,184 @@
+//! One step: the outbox, assignments, evictions, deletions, the split of nodes.
+
+use super::{Action, Assignment, Dispatcher, EvictRequest, Held, Place, Settle};
+use crate::{ids::UnitId, lifecycle, partition, queue::Waiting, time::Millis};
+
+/// Units handed out in one step.
+const DISPATCH_MAX: usize = 4_096;
+/// Units passed over in one step because the schedulers that they may go to have no credit.
+const SKIPPED_MAX: usize = 128;
+/// Running units in one request to the binder.
+const EVICT_ORDINALS_MAX: usize = 4_096;
+/// Requests to the binder and deletions in one step.
+const FOLLOW_UP_MAX: usize = 1_000;
+
+impl Dispatcher {
+    /// Decides what is to be done now. Call after events, and at [`Self::next_wake`].
+    pub fn step(&mut self, now: Millis) -> Vec<Action> {
+        self.check_settled(now);
+        if now >= self.reconcile_at && self.settle != Settle::Loading {
+            self.reconcile(now);
+            self.reconcile_at = now.plus(self.config.reconcile_ms);
+        }
+        let mut actions = std::mem::take(&mut self.outbox);
+        if self.settle == Settle::Loading {
+            return actions;
+        }
+        self.send_again(&mut actions);
+        self.dispatch(now, &mut actions);
+        self.evict(now, &mut actions);
+        self.delete_ended(now, &mut actions);
+        self.split_nodes(now, &mut actions);
+        actions
+    }
+
+    /// When to step again without an event; `None`: only after one.
+    pub fn next_wake(&self, now: Millis) -> Option<Millis> {
+        let mut wake = self.reconcile_at;
+        if !self.outbox.is_empty() || (!self.queue.is_empty() && !self.schedulers.candidates().is_empty()) {
+            wake = now;
+        }
+        if let Settle::Until(until) = self.settle {
+            wake = wake.min(until);
+        }
+        if let Some((at, _)) = self.ended.first() {
+            wake = wake.min(*at);
+        }
+        if let Some(due) = self.partition_due.filter(|_| !self.partition_writing) {
+            wake = wake.min(due);
+        }
+        if let Some(at) = self.evictions.values().map(|eviction| eviction.next_at).min() {
+            wake = wake.min(at);
+        }
+        (self.settle != Settle::Loading).then_some(wake)
+    }
+
+    /// Units whose schedulers have yet to hear of the newest record or rows; those without a stream hear of it
+    /// when they are back.
+    fn send_again(&mut self, actions: &mut Vec<Action>) {
+        for unit in std::mem::take(&mut self.resend) {
+            let Some(entry) = self.units.get_mut(&unit) else { continue };
+            let Place::Held(held) = &mut entry.place else { continue };
+            let scheduler = &mut self.schedulers.all[held.scheduler];
+            let Some(session) = scheduler.session.filter(|_| held.resend) else { continue };
+            // It tries again with what is new, parked or not.
+            scheduler.parked -= u32::from(held.parked);
+            (held.parked, held.done_at, held.resend) = (false, None, false);
+            held.revision = entry.revision;
+            scheduler.reload(&mut held.load, entry.counts.pending);
+            let (ordinals, incarnations) = lifecycle::pending(&entry.spec, &entry.rows);
+            actions.push(Action::Assign(Assignment {
+                session,
+                spec: entry.spec.clone(),
+                revision: entry.revision,
+                ordinals,
+                incarnations,
+                bound: entry.counts.bound(),
+            }));
+        }
+    }
+
+    fn dispatch(&mut self, now: Millis, actions: &mut Vec<Action>) {
+        let mut skipped: Vec<Waiting> = Vec::new();
+        for _ in 0..DISPATCH_MAX {
+            let candidates = self.schedulers.candidates();
+            if candidates.is_empty() || skipped.len() >= SKIPPED_MAX {
+                break;
+            }
+            let Some(waiting) = self.queue.pop() else { break };
+            let Some(entry) = self.units.get_mut(&waiting.unit) else { continue };
+            // Not back to one that gave it back while another is untried.
+            let untried = |idx: usize| !entry.tried.iter().any(|tried| *tried as usize == idx);
+            let attached = self.schedulers.all.iter().enumerate().filter(|(_, one)| one.session.is_some());
+            let any_untried = attached.map(|(idx, _)| idx).any(untried);
+            let allowed: Vec<_> =
+                candidates.into_iter().filter(|one| !any_untried || untried(one.scheduler)).collect();
+            if allowed.is_empty() {
+                skipped.push(waiting);
+                continue;
+            }
+            if !any_untried {
+                entry.tried.clear();
+            }
+            let chosen = allowed[self.policy.pick(waiting.unit, &allowed).min(allowed.len() - 1)].scheduler;
+            self.assign(waiting.unit, chosen, now, actions);
+        }
+        for waiting in skipped {
+            self.queue.push(waiting);
+        }
+    }
+
+    fn assign(&mut self, unit: UnitId, idx: usize, now: Millis, actions: &mut Vec<Action>) {
+        let Some(entry) = self.units.get_mut(&unit) else { return };
+        let scheduler = &mut self.schedulers.all[idx];
+        let Some(session) = scheduler.session else { return };
+        let (ordinals, incarnations) = lifecycle::pending(&entry.spec, &entry.rows);
+        let n_pending = entry.counts.pending;
+        let mut held = Held {
+            scheduler: idx,
+            parked: false,
+            done_at: None,
+            revision: entry.revision,
+            load: 0,
+            resend: false,
+        };
+        scheduler.reload(&mut held.load, n_pending);
+        scheduler.held.insert(unit);
+        scheduler.credits -= i64::from(n_pending);
+        scheduler.dispatched += u64::from(n_pending);
+        entry.place = Place::Held(held);
+        actions.push(Action::Assign(Assignment {
+            session,
+            spec: entry.spec.clone(),
+            revision: entry.revision,
+            ordinals,
+            incarnations,
+            bound: entry.counts.bound(),
+        }));
+        self.refresh_ends(unit, now);
+    }
+
+    fn evict(&mut self, now: Millis, actions: &mut Vec<Action>) {
+        let due =
+            self.evictions.iter_mut().filter(|(_, eviction)| eviction.next_at <= now).take(FOLLOW_UP_MAX);
+        for (&unit, eviction) in due {
+            if std::mem::take(&mut eviction.answered) {
+                // The binder said that they leave, and a while later they still do not.
+                self.counters.repairs += 1;
+            }
+            eviction.next_at = now.plus(self.config.evict_retry_ms);
+            let Some(entry) = self.units.get(&unit) else { continue };
+            let (reason, ordinals, incarnations) =
+                lifecycle::surplus(&entry.spec, &entry.rows, EVICT_ORDINALS_MAX);
+            let by = format!("unit {}/{}", entry.spec.namespace, entry.spec.name);
+            actions.push(Action::Evict(EvictRequest { unit, reason, ordinals, incarnations, by }));
+        }
+    }
+
+    fn delete_ended(&mut self, now: Millis, actions: &mut Vec<Action>) {
+        for _ in 0..FOLLOW_UP_MAX {
+            let Some((at, unit)) = self.ended.first().copied() else { return };
+            if at > now && self.ended.len() <= self.config.n_ended_max {
+                return;
+            }
+            self.ended.pop_first();
+            if let Some(entry) = self.units.get_mut(&unit) {
+                entry.deleting = true;
+                entry.delete_at = None;
+                actions.push(Action::Delete(unit));
+            }
+        }
+    }
+
+    fn split_nodes(&mut self, now: Millis, actions: &mut Vec<Action>) {
+        if self.partition_writing || self.partition_due.is_none_or(|due| due > now) {
+            return;
+        }
+        self.partition_due = None;
+        let nodes = self.node_names.keys().copied().collect();
+        if let Some(split) = partition::split(&self.partition, self.mode, &self.schedulers.live(), &nodes) {
+            self.partition_writing = true;
+            actions.push(Action::WritePartition(split));
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! I3: agents run current incarnations only, and each was placed once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    AgentReport, Invariant, Report,
+    history::{Replay, node_name},
+    world::World,
+};
+use crate::{
+    ids::{NodeId, UnitId},
+    rows::Phase,
+};
+
+pub(super) fn check(world: &World, agents: &[AgentReport], replay: &Replay) -> Report {
+    let mut findings = replay.placements.clone();
+    let mut running: BTreeMap<(UnitId, u32), &str> = BTreeMap::new();
+    let mut n_running = 0;
+    let connected: BTreeMap<_, _> =
+        agents.iter().filter(|agent| agent.connected).map(|agent| (agent.node, agent)).collect();
+    let mut reported: BTreeSet<(UnitId, u32, u32, NodeId)> = BTreeSet::new();
+    for agent in connected.values() {
+        reported.extend(agent.running.iter().map(|run| (run.unit, run.ordinal, run.incarnation, agent.node)));
+        for run in agent.running.iter().filter(|run| run.phase.is_live()) {
+            n_running += 1;
+            let unit = world.units.get(&run.unit);
+            let name = unit.map_or_else(|| format!("unit id {}", run.unit), super::world::WorldUnit::name);
+            if let Some(other) = running.insert((run.unit, run.ordinal), &agent.name) {
+                findings.add(|| format!("{name}/{} runs on {other} and on {}", run.ordinal, agent.name));
+            }
+            let row = unit.and_then(|unit| unit.rows.get(&run.ordinal));
+            let what = match row {
+                None => Some("was never placed".to_owned()),
+                Some(row) if row.incarnation != run.incarnation => {
+                    Some(format!("incarnation {} is current", row.incarnation))
+                }
+                Some(row) if !row.is_live() => Some(format!("it is {:?}", row.phase)),
+                Some(row) if row.node != agent.node => {
+                    Some(format!("it is placed on {}", node_name(world, row.node)))
+                }
+                Some(_) => None,
+            };
+            if let Some(what) = what {
+                findings.add(|| {
+                    format!(
+                        "agent {} runs {name}/{} incarnation {}: {what}",
+                        agent.name, run.ordinal, run.incarnation
+                    )
+                });
+            }
+        }
+    }
+    for (id, unit) in &world.units {
+        let started =
+            unit.rows.iter().filter(|(_, row)| matches!(row.phase, Phase::Starting | Phase::Running));
+        for (ordinal, row) in started {
+            let Some(agent) = connected.get(&row.node) else { continue };
+            if !reported.contains(&(*id, *ordinal, row.incarnation, row.node)) {
+                findings.add(|| {
+                    format!(
+                        "{}/{ordinal} is {:?} on {}, but its agent does not have it",
+                        unit.name(),
+                        row.phase,
+                        agent.name
+                    )
+                });
+            }
+        }
+    }
+    findings.checked(format!(
+        "{} agents connected, {n_running} running units reported; {} placements in the history, none twice",
+        connected.len(),
+        replay.n_placements
+    ));
+    findings.report(Invariant::I3)
+}

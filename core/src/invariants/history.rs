@@ -1,0 +1,435 @@
+//! I4, I6, I7, I9 and the historical halves of I1 and I3: a watch from its floor, replayed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Evidence, Findings, History, Invariant, Report,
+    room::{Tenants, wrong_devices},
+    world::{Commit, RowStep, World, WorldNode, WorldRow, WorldUnit, column, shown},
+};
+use crate::{
+    change::Change,
+    ids::{NodeId, Revision, UnitId},
+    rows::{EvictionReason, Phase, RowChange},
+    unit::UnitSpec,
+};
+
+/// What a replay found.
+#[derive(Default)]
+pub(super) struct Replay {
+    /// State at the end.
+    pub(super) world: World,
+    /// Over-commitment at some revision.
+    pub(super) room: Findings,
+    /// An incarnation placed twice.
+    pub(super) placements: Findings,
+    /// Placements seen.
+    pub(super) n_placements: usize,
+    /// First bindings below `min_member`.
+    pub(super) first_bindings: Findings,
+    /// Evictions without a legal reason.
+    pub(super) evictions: Findings,
+    /// Evictions seen.
+    pub(super) n_evictions: usize,
+    /// Revisions out of order.
+    pub(super) order: Findings,
+    /// Units whose rows or records the history touched.
+    touched_units: BTreeSet<UnitId>,
+}
+
+/// Replays a history, checking each commit on the way.
+///
+/// `listed` says which units were created within a history that begins late.
+pub(super) fn replay(history: &History, listed: &World) -> Replay {
+    let mut replay = Replay::default();
+    let mut tenants = Tenants::default();
+    let mut placed: BTreeMap<(UnitId, u32, u32), NodeId> = BTreeMap::new();
+    let mut first_bound: BTreeSet<UnitId> = BTreeSet::new();
+    let (mut n_first, mut n_unknown) = (0usize, 0usize);
+    let complete = history.is_complete();
+    let mut last = Revision(history.floor.0.max(1) - 1);
+    for commit in &history.commits {
+        check_order(&mut replay.order, last, commit.revision);
+        last = last.max(commit.revision);
+        let mut world = std::mem::take(&mut replay.world);
+        let mut touched: BTreeMap<NodeId, bool> = BTreeMap::new();
+        note_records(&mut replay, &world, &mut tenants, commit, &mut touched);
+        world.apply(commit, |world, step| {
+            replay.touched_units.insert(step.unit);
+            match step.change {
+                RowChange::Bind(_) => {
+                    on_bind(&mut replay, &mut placed, world, &step, (commit.revision, complete))
+                }
+                RowChange::Evict(evict) if step.applied && complete => {
+                    replay.n_evictions += 1;
+                    check_eviction(
+                        &mut replay.evictions,
+                        world,
+                        step.unit,
+                        step.ordinal,
+                        &step.before,
+                        evict.reason,
+                    );
+                }
+                _ => {}
+            }
+            if step.applied {
+                let after = row_of(world, step.unit, step.ordinal);
+                let node = if after.node.0 == 0 { step.before.node } else { after.node };
+                tenants.set(step.unit, step.ordinal, node, after.is_live());
+                *touched.entry(node).or_default() |= matches!(step.change, RowChange::Bind(_));
+            }
+        });
+        for (unit, n) in bound_by(commit) {
+            if first_bound.insert(unit) {
+                let created =
+                    listed.units.get(&unit).and_then(|unit| unit.spec.as_ref()).map(|spec| spec.created);
+                let known = complete || created.is_some_and(|created| created >= history.floor);
+                match min_member(&world, unit).filter(|_| known) {
+                    None => n_unknown += 1,
+                    Some((name, min_member)) => {
+                        n_first += 1;
+                        if n < min_member {
+                            replay.first_bindings.add(|| {
+                                format!("unit {name}: first binding of {n} at revision {}, min_member {min_member}", commit.revision)
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        if complete {
+            for (node, bound_now) in touched {
+                tenants.check(&world, node, bound_now, commit.revision, &mut replay.room);
+            }
+        }
+        replay.world = world;
+    }
+    let rest = if n_unknown == 0 {
+        String::new()
+    } else {
+        format!(", {n_unknown} units older than the history (from revision {}) not judged", history.floor)
+    };
+    replay.first_bindings.checked(format!("{n_first} first bindings{rest}"));
+    replay
+}
+
+fn check_order(order: &mut Findings, last: Revision, revision: Revision) {
+    if revision <= last {
+        order.add(|| format!("revision {revision} delivered after {last}"));
+    } else if revision.0 != last.0 + 1 {
+        order.add(|| format!("revisions {} to {} were not delivered", last.0 + 1, revision.0 - 1));
+    }
+}
+
+/// Nodes whose allocatable may change with this commit, and units that go.
+fn note_records(
+    replay: &mut Replay,
+    world: &World,
+    tenants: &mut Tenants,
+    commit: &Commit,
+    touched: &mut BTreeMap<NodeId, bool>,
+) {
+    for change in &commit.changes {
+        match change {
+            Change::NodeReport(report) => {
+                touched.entry(report.id).or_default();
+            }
+            Change::NodeGrant(node, _) | Change::NodeDeleted(node) => {
+                touched.entry(*node).or_default();
+            }
+            Change::UnitDeleted(unit) => {
+                replay.touched_units.insert(*unit);
+                let Some(gone) = world.units.get(unit) else { continue };
+                for (ordinal, row) in gone.rows.iter().filter(|(_, row)| row.is_live()) {
+                    tenants.set(*unit, *ordinal, row.node, false);
+                    replay.placements.add(|| {
+                        format!(
+                            "{}/{ordinal} ran when its unit was deleted at revision {}",
+                            gone.name(),
+                            commit.revision
+                        )
+                    });
+                }
+            }
+            Change::UnitSpec(spec) => {
+                replay.touched_units.insert(spec.id);
+            }
+            Change::NodeSpec(_)
+            | Change::Lease(_)
+            | Change::Partition(_)
+            | Change::Rows(..)
+            | Change::RowsLoaded(..) => {}
+        }
+    }
+}
+
+fn on_bind(
+    replay: &mut Replay,
+    placed: &mut BTreeMap<(UnitId, u32, u32), NodeId>,
+    world: &World,
+    step: &RowStep<'_>,
+    (revision, complete): (Revision, bool),
+) {
+    let RowChange::Bind(bind) = step.change else { return };
+    let incarnation = column(&bind.incarnations, step.idx);
+    let node = column(&bind.nodes, step.idx);
+    replay.n_placements += 1;
+    let name = || world.units.get(&step.unit).map_or_else(|| "?".to_owned(), WorldUnit::name);
+    if let Some(earlier) = placed.insert((step.unit, step.ordinal, incarnation), node) {
+        replay.placements.add(|| {
+            format!(
+                "{}/{} incarnation {incarnation} placed again at revision {revision}: on {} after {}",
+                name(),
+                step.ordinal,
+                node_name(world, node),
+                node_name(world, earlier),
+            )
+        });
+    } else if step.applied {
+        let unit = world.units.get(&step.unit);
+        let demand = unit.and_then(|unit| unit.demands.get(&bind.group));
+        if let (true, Some((demand, _)), Some(on)) = (complete, demand, world.nodes.get(&node)) {
+            if let Some(wrong) = wrong_devices(on, demand, column(&bind.device_masks, step.idx)) {
+                replay.room.add(|| {
+                    format!("{}/{} on {}: {wrong} (revision {revision})", name(), step.ordinal, on.name())
+                });
+            }
+        }
+    } else if complete || step.before.revision.0 > 0 {
+        replay.placements.add(|| {
+            format!(
+                "{}/{} bound at revision {revision} as incarnation {incarnation} while incarnation {} was {:?}",
+                name(),
+                step.ordinal,
+                step.before.incarnation,
+                step.before.phase,
+            )
+        });
+    }
+}
+
+fn row_of(world: &World, unit: UnitId, ordinal: u32) -> WorldRow {
+    world.units.get(&unit).and_then(|unit| unit.rows.get(&ordinal)).copied().unwrap_or_default()
+}
+
+pub(super) fn node_name(world: &World, id: NodeId) -> String {
+    world.nodes.get(&id).map_or_else(|| format!("node {id}"), |node| node.name().to_owned())
+}
+
+/// Running units that a commit binds, by unit.
+fn bound_by(commit: &Commit) -> BTreeMap<UnitId, usize> {
+    let mut bound = BTreeMap::new();
+    for change in &commit.changes {
+        if let Change::Rows(unit, RowChange::Bind(bind)) = change {
+            *bound.entry(*unit).or_default() += bind.ordinals.len();
+        }
+    }
+    bound
+}
+
+/// Name of a unit and what its first binding needs.
+fn min_member(world: &World, unit: UnitId) -> Option<(String, usize)> {
+    let record = world.units.get(&unit)?.spec.as_ref()?;
+    Some((shown(&record.value), usize::try_from(record.value.min_member).unwrap_or(usize::MAX)))
+}
+
+fn check_eviction(
+    findings: &mut Findings,
+    world: &World,
+    unit: UnitId,
+    ordinal: u32,
+    row: &WorldRow,
+    reason: EvictionReason,
+) {
+    let Some(of) = world.units.get(&unit) else { return };
+    let spec = of.spec.as_ref().map(|spec| spec.value.as_ref());
+    if let Some(wrong) = illegal(spec, world.nodes.get(&row.node), ordinal, reason) {
+        findings.add(|| format!("{}/{ordinal} on {}: {wrong}", of.name(), node_name(world, row.node)));
+    }
+}
+
+/// Why an eviction for `reason` has no ground.
+fn illegal(
+    spec: Option<&UnitSpec>,
+    node: Option<&WorldNode>,
+    ordinal: u32,
+    reason: EvictionReason,
+) -> Option<&'static str> {
+    let wanted = spec.is_some_and(|spec| !spec.cancelled && spec.group_of(ordinal).is_some());
+    let ready = node.and_then(|node| node.report.as_ref()).is_some_and(|report| report.value.ready);
+    let cordoned = node.and_then(|node| node.spec.as_ref()).is_some_and(|spec| spec.value.cordoned);
+    match reason {
+        EvictionReason::Cancelled if spec.is_some_and(|spec| !spec.cancelled) => {
+            Some("evicted as cancelled, but its unit is not")
+        }
+        EvictionReason::ScaledIn if wanted => Some("evicted as scaled in, but its unit wants it"),
+        EvictionReason::NodeLost if ready => Some("evicted for the loss of its node, which is ready"),
+        EvictionReason::Drained if node.is_some() && !cordoned => {
+            Some("evicted for a drain, but its node is not cordoned")
+        }
+        EvictionReason::Preempted | EvictionReason::Squeezed | EvictionReason::Rescheduled => {
+            Some("evicted for a reason that nothing in this version may give")
+        }
+        EvictionReason::Cancelled
+        | EvictionReason::ScaledIn
+        | EvictionReason::NodeLost
+        | EvictionReason::Drained => None,
+    }
+}
+
+/// I6, now and over the history. Of what is evicting now only grounds that cannot pass are judged again.
+pub(super) fn check_evictions(world: &World, replay: &Replay) -> Report {
+    let mut findings = replay.evictions.clone();
+    let mut n_now = 0;
+    for (id, unit) in &world.units {
+        for (ordinal, row) in &unit.rows {
+            let Some(reason) = row.eviction else { continue };
+            n_now += 1;
+            if !matches!(reason, EvictionReason::NodeLost | EvictionReason::Drained) {
+                check_eviction(&mut findings, world, *id, *ordinal, row, reason);
+            }
+        }
+    }
+    findings.checked(format!(
+        "{} evictions in the history, {n_now} evicting or evicted now; no preemption in this version",
+        replay.n_evictions
+    ));
+    findings.report(Invariant::I6)
+}
+
+/// I7: order of the watch, and the replayed state against the listed one.
+pub(super) fn check_watch(evidence: &Evidence, replay: &Replay) -> Report {
+    let (history, listed) = (&evidence.history, &evidence.listed);
+    let mut findings = replay.order.clone();
+    let last = history.commits.last().map_or(Revision(history.floor.0.max(1) - 1), |commit| commit.revision);
+    if last != history.up_to {
+        findings.add(|| {
+            format!("the watch says all up to revision {}, the last delivered is {last}", history.up_to)
+        });
+    }
+    if listed.revision > history.up_to {
+        findings
+            .add(|| format!("the list is at revision {}, the watch at {}", listed.revision, history.up_to));
+    }
+    if history.is_complete() {
+        differences(listed, &replay.world, "the list", "the replayed watch", &mut findings);
+    } else {
+        compare_touched(listed, replay, &mut findings);
+    }
+    let scope =
+        if history.is_complete() { "equal to the list" } else { "what it touched is equal to the list" };
+    findings.checked(format!(
+        "{} commits from revision {} to {} replayed, {scope}",
+        history.commits.len(),
+        history.floor,
+        history.up_to
+    ));
+    findings.report(Invariant::I7)
+}
+
+/// I9 as far as a live system shows it.
+pub(super) fn check_same_state(listed: &World, again: &World) -> Report {
+    let mut findings = Findings::default();
+    differences(listed, again, "one list", "another", &mut findings);
+    findings.checked(format!(
+        "two lists brought to revision {} agree on {} nodes and {} units (same decisions for the same seed: tested in core, not observable here)",
+        listed.revision,
+        listed.nodes.len(),
+        listed.units.len()
+    ));
+    findings.report(Invariant::I9)
+}
+
+fn differences(left: &World, right: &World, of_left: &str, of_right: &str, findings: &mut Findings) {
+    for id in left.nodes.keys().chain(right.nodes.keys().filter(|id| !left.nodes.contains_key(id))) {
+        let (a, b) = (left.nodes.get(id), right.nodes.get(id));
+        if a != b {
+            let name = a.or(b).map_or("?", WorldNode::name);
+            findings.add(|| format!("node {name} (id {id}): {of_left} and {of_right} differ"));
+        }
+    }
+    for id in left.units.keys().chain(right.units.keys().filter(|id| !left.units.contains_key(id))) {
+        compare_units(*id, left.units.get(id), right.units.get(id), (of_left, of_right), findings);
+    }
+    for name in left.leases.keys().chain(right.leases.keys().filter(|name| !left.leases.contains_key(*name)))
+    {
+        if left.leases.get(name) != right.leases.get(name) {
+            findings.add(|| format!("lease {name}: {of_left} and {of_right} differ"));
+        }
+    }
+    if left.partition != right.partition {
+        findings.add(|| format!("the partition: {of_left} and {of_right} differ"));
+    }
+}
+
+fn compare_units(
+    id: UnitId,
+    left: Option<&WorldUnit>,
+    right: Option<&WorldUnit>,
+    (of_left, of_right): (&str, &str),
+    findings: &mut Findings,
+) {
+    let name = || left.or(right).map_or_else(|| "?".to_owned(), WorldUnit::name);
+    let (Some(a), Some(b)) = (left, right) else {
+        let only = if left.is_some() { of_left } else { of_right };
+        findings.add(|| format!("unit {} (id {id}): only {only} has it", name()));
+        return;
+    };
+    if a.spec != b.spec {
+        findings.add(|| {
+            format!("unit {} (id {id}): its record differs between {of_left} and {of_right}", name())
+        });
+    }
+    for ordinal in a.rows.keys().chain(b.rows.keys().filter(|ordinal| !a.rows.contains_key(ordinal))) {
+        let (x, y) = (a.rows.get(ordinal), b.rows.get(ordinal));
+        if x != y {
+            let say = |row: Option<&WorldRow>| {
+                row.map_or_else(
+                    || "nothing".to_owned(),
+                    |row| format!("{:?} on node {} (revision {})", row.phase, row.node, row.revision),
+                )
+            };
+            findings
+                .add(|| format!("{}/{ordinal}: {of_left} says {}, {of_right} {}", name(), say(x), say(y)));
+        }
+    }
+    if a.demands != b.demands && a.rows.values().any(|row| row.phase != Phase::Pending) {
+        findings.add(|| {
+            format!("unit {} (id {id}): its demands differ between {of_left} and {of_right}", name())
+        });
+    }
+}
+
+/// A history that begins late knows the units created in it whole; older ones by their touched rows.
+fn compare_touched(listed: &World, replay: &Replay, findings: &mut Findings) {
+    for id in &replay.touched_units {
+        let Some(seen) = replay.world.units.get(id) else {
+            if listed.units.contains_key(id) {
+                findings.add(|| format!("unit id {id}: deleted in the watch, still listed"));
+            }
+            continue;
+        };
+        let Some(has) = listed.units.get(id) else {
+            findings.add(|| format!("unit {} (id {id}): in the watch, not listed", seen.name()));
+            continue;
+        };
+        let record = |unit: &WorldUnit| unit.spec.as_ref().map(|spec| spec.revision);
+        if record(seen).is_some_and(|revision| record(has) != Some(revision)) {
+            findings
+                .add(|| format!("unit {} (id {id}): its record differs between list and watch", has.name()));
+        }
+        for (ordinal, row) in seen.rows.iter().filter(|(_, row)| row.phase != Phase::Pending) {
+            let same = has.rows.get(ordinal).is_some_and(|listed| listed.revision >= row.revision);
+            if !same {
+                findings.add(|| {
+                    format!(
+                        "{}/{ordinal}: the watch changed it at revision {}, the list is older",
+                        has.name(),
+                        row.revision
+                    )
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! I8: pending units tried on every node in turn, the plainest way.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Findings, Invariant, Report,
+    room::{self, Usage},
+    world::{World, WorldNode, WorldUnit},
+};
+use crate::{
+    demand::{DeviceRequest, MILLI_WHOLE, Pool},
+    ids::{NodeId, UnitId},
+    node::TaintEffect,
+    resources::Resources,
+    unit::{Template, UnitSpec},
+};
+
+/// Where the pending running units of a unit would fit: proof that it should have been placed.
+pub type Witness = Vec<NodeId>;
+
+/// Why a template does not fit a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Misfit {
+    /// No contact with its agent.
+    NotReady,
+    /// Closed by an administrator.
+    Cordoned,
+    /// A label is missing or has another value.
+    Selector(String),
+    /// A taint that is not tolerated.
+    Taint(String),
+    /// Too little of a resource.
+    Resource(String),
+    /// Too few devices that are free and of an accepted model.
+    Device,
+}
+
+/// What is left on every node, for trying units one by one against one state.
+#[derive(Clone, Debug)]
+pub struct Scan<'a> {
+    world: &'a World,
+    free: BTreeMap<NodeId, Free>,
+}
+
+#[derive(Clone, Debug)]
+struct Free {
+    guaranteed: Resources,
+    best_effort: Resources,
+    devices: Vec<u32>,
+}
+
+impl<'a> Scan<'a> {
+    /// Sums what is bound, evicting included.
+    pub fn new(world: &'a World) -> Self {
+        let taken = room::usage(world, |_| true);
+        let nothing = Usage::default();
+        let free = world
+            .nodes
+            .iter()
+            .map(|(id, node)| (*id, Free::new(node, taken.get(id).unwrap_or(&nothing))))
+            .collect();
+        Self { world, free }
+    }
+
+    /// One running unit of `template` on the node as it is now.
+    ///
+    /// # Errors
+    /// The first thing that does not fit.
+    pub fn fits(&self, template: &Template, pool: Pool, node: NodeId) -> Result<(), Misfit> {
+        let (Some(of), Some(free)) = (self.world.nodes.get(&node), self.free.get(&node)) else {
+            return Err(Misfit::NotReady);
+        };
+        admits(of, template)?;
+        free.clone().take(of, template, pool)
+    }
+
+    /// Places for the pending running units of a unit that it needs to move on: one if it is bound already,
+    /// else as many as `min_member` lacks. `None` if this way of looking finds none. Sound: what it returns
+    /// fits. For gangs of one template also complete.
+    pub fn place(&self, spec: &UnitSpec, unit: &WorldUnit) -> Option<Witness> {
+        let wanted: Vec<(u32, &Template)> = spec
+            .task_groups
+            .iter()
+            .flat_map(|group| group.iter_ordinals().map(move |ordinal| (ordinal, &group.template)))
+            .collect();
+        let pending: Vec<&Template> = wanted
+            .iter()
+            .filter(|(ordinal, _)| {
+                unit.rows.get(ordinal).is_none_or(|row| row.phase == crate::rows::Phase::Pending)
+            })
+            .map(|(_, template)| *template)
+            .collect();
+        let live = unit.rows.values().filter(|row| row.is_live() && row.eviction.is_none()).count();
+        let min_member = usize::try_from(spec.min_member).unwrap_or(usize::MAX);
+        let ever_bound = unit.rows.values().any(|row| row.phase != crate::rows::Phase::Pending);
+        let needed = if ever_bound { 1 } else { min_member.saturating_sub(live).max(1) };
+        if pending.len() < needed {
+            return None;
+        }
+        self.place_some(&pending, spec.pool, needed)
+    }
+
+    fn place_some(&self, pending: &[&Template], pool: Pool, needed: usize) -> Option<Witness> {
+        let mut places = Witness::new();
+        let mut free = BTreeMap::new();
+        let mut full: Option<&Template> = None;
+        for template in pending {
+            if places.len() == needed {
+                break;
+            }
+            // The same template found no node a moment ago: it finds none now.
+            if full.is_some_and(|full| full == *template) {
+                continue;
+            }
+            let found = self.world.nodes.iter().find(|(id, node)| {
+                admits(node, template).is_ok()
+                    && self.free.get(id).is_some_and(|at_first| {
+                        free.entry(**id)
+                            .or_insert_with(|| at_first.clone())
+                            .take(node, template, pool)
+                            .is_ok()
+                    })
+            });
+            match found {
+                Some((id, _)) => places.push(*id),
+                None => full = Some(template),
+            }
+        }
+        (places.len() == needed).then_some(places)
+    }
+}
+
+impl Free {
+    fn new(node: &WorldNode, taken: &Usage) -> Self {
+        let left = |sums: &Resources| {
+            let mut free = node.allocatable();
+            free.add(sums, -1);
+            free
+        };
+        let n_devices = node.report.as_ref().map_or(0, |report| report.value.devices.len());
+        let devices = (0..n_devices)
+            .map(|idx| MILLI_WHOLE.saturating_sub(taken.devices.get(idx).copied().unwrap_or(0)))
+            .collect();
+        Self { guaranteed: left(&taken.guaranteed), best_effort: left(&taken.best_effort), devices }
+    }
+
+    /// Takes what one running unit needs, or changes nothing.
+    fn take(&mut self, node: &WorldNode, template: &Template, pool: Pool) -> Result<(), Misfit> {
+        let free = match pool {
+            Pool::Guaranteed => &mut self.guaranteed,
+            Pool::BestEffort => &mut self.best_effort,
+        };
+        for (name, amount) in template.demand.requests.iter() {
+            if amount > free.get(name) {
+                return Err(Misfit::Resource(name.to_owned()));
+            }
+        }
+        if let Some(request) = &template.demand.devices {
+            let taken = choose(node, &self.devices, request).ok_or(Misfit::Device)?;
+            for idx in taken {
+                self.devices[idx] -= request.milli;
+            }
+        }
+        free.add(&template.demand.requests, -1);
+        Ok(())
+    }
+}
+
+/// Devices for a request: of those that fit, the fullest first.
+fn choose(node: &WorldNode, free: &[u32], request: &DeviceRequest) -> Option<Vec<usize>> {
+    let devices = node.report.as_ref().map_or(&[][..], |report| &report.value.devices);
+    let mut fitting: Vec<usize> = (0..devices.len())
+        .filter(|idx| {
+            let device = &devices[*idx];
+            device.kind == request.kind
+                && (request.models.is_empty() || request.models.contains(&device.model))
+                && free.get(*idx).copied().unwrap_or(0) >= request.milli
+        })
+        .collect();
+    fitting.sort_by_key(|idx| (free[*idx], *idx));
+    let count = usize::try_from(request.count).ok()?;
+    (fitting.len() >= count).then(|| fitting[..count].to_vec())
+}
+
+/// Whether the node takes the template at all, room apart.
+fn admits(node: &WorldNode, template: &Template) -> Result<(), Misfit> {
+    let (Some(spec), Some(report)) = (&node.spec, &node.report) else { return Err(Misfit::NotReady) };
+    if !report.value.ready {
+        return Err(Misfit::NotReady);
+    }
+    if spec.value.cordoned {
+        return Err(Misfit::Cordoned);
+    }
+    for (key, value) in &template.node_selector {
+        let has = spec.value.labels.get(key).or_else(|| report.value.attributes.get(key));
+        if has != Some(value) {
+            return Err(Misfit::Selector(key.clone()));
+        }
+    }
+    let refusing = spec.value.taints.iter().find(|taint| {
+        taint.effect == TaintEffect::NoSchedule
+            && !template.tolerations.iter().any(|toleration| toleration.tolerates(taint))
+    });
+    refusing.map_or(Ok(()), |taint| Err(Misfit::Taint(taint.key.clone())))
+}
+
+/// Units that wait although a plain look finds room for them, each tried alone against the state.
+pub(super) fn check(world: &World, busy: Option<&str>) -> Report {
+    let mut findings = Findings::default();
+    let waiting = waiting(world);
+    if let Some(why) = busy {
+        findings.checked(format!("{} units wait; not judged while {why}", waiting.len()));
+        return findings.report(Invariant::I8);
+    }
+    let scan = Scan::new(world);
+    // Single replicas of one template never bound fit or do not fit together: try each template once.
+    let mut tried: Vec<(&Template, Pool)> = Vec::new();
+    for (id, spec, unit) in &waiting {
+        let simple = unit.rows.is_empty() && spec.min_member <= 1 && spec.task_groups.len() == 1;
+        let key = simple.then(|| (&spec.task_groups[0].template, spec.pool));
+        if key.is_some_and(|key| tried.contains(&key)) {
+            continue;
+        }
+        match scan.place(spec, unit) {
+            None => tried.extend(key),
+            Some(places) => findings.add(|| {
+                let nodes: Vec<String> =
+                    places.iter().take(3).map(|node| super::history::node_name(world, *node)).collect();
+                format!("unit {} (id {id}) waits, but fits on {}", unit.name(), nodes.join(", "))
+            }),
+        }
+    }
+    findings.checked(format!(
+        "{} units wait, each tried on {} nodes: none fits",
+        waiting.len(),
+        world.nodes.len()
+    ));
+    findings.report(Invariant::I8)
+}
+
+/// Units with running units that should be placed and are not.
+fn waiting(world: &World) -> Vec<(UnitId, &UnitSpec, &WorldUnit)> {
+    world
+        .units
+        .iter()
+        .filter_map(|(id, unit)| Some((*id, unit.spec.as_ref()?.value.as_ref(), unit)))
+        .filter(|(_, spec, unit)| {
+            !spec.cancelled
+                && spec.task_groups.iter().flat_map(crate::unit::TaskGroup::iter_ordinals).any(|ordinal| {
+                    unit.rows.get(&ordinal).is_none_or(|row| row.phase == crate::rows::Phase::Pending)
+                })
+        })
+        .collect()
+}

@@ -1,0 +1,194 @@
+//! I1: what is bound to a node fits it, by plain sums over its rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Findings, History, Invariant, Report,
+    history::Replay,
+    world::{World, WorldNode, WorldRow},
+};
+use crate::{
+    demand::{Demand, MILLI_WHOLE, Pool},
+    ids::{NodeId, Revision, UnitId},
+    resources::Resources,
+};
+
+/// Sums of one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Of guaranteed running units.
+    pub guaranteed: Resources,
+    /// Of best-effort running units.
+    pub best_effort: Resources,
+    /// Milli taken per device, by index; as long as the highest index used.
+    pub devices: Vec<u32>,
+    /// Running units counted.
+    pub n: usize,
+}
+
+impl Usage {
+    pub(super) fn add(&mut self, demand: &Demand, pool: Pool, mask: u64) {
+        match pool {
+            Pool::Guaranteed => self.guaranteed.add(&demand.requests, 1),
+            Pool::BestEffort => self.best_effort.add(&demand.requests, 1),
+        }
+        let milli = demand.devices.as_ref().map_or(MILLI_WHOLE, |devices| devices.milli);
+        for idx in bits(mask) {
+            if self.devices.len() <= idx {
+                self.devices.resize(idx + 1, 0);
+            }
+            self.devices[idx] = self.devices[idx].saturating_add(milli);
+        }
+        self.n += 1;
+    }
+}
+
+/// Indices of the bits that are set.
+pub(super) fn bits(mask: u64) -> impl Iterator<Item = usize> {
+    (0..64).filter(move |idx| mask >> idx & 1 == 1)
+}
+
+/// Sums per node over the rows for which `counts` says yes.
+pub(super) fn usage(world: &World, counts: impl Fn(&WorldRow) -> bool) -> BTreeMap<NodeId, Usage> {
+    let mut sums: BTreeMap<NodeId, Usage> = BTreeMap::new();
+    for unit in world.units.values() {
+        for row in unit.rows.values().filter(|row| row.is_live() && counts(row)) {
+            if let Some((demand, pool)) = unit.demands.get(&row.group) {
+                sums.entry(row.node).or_default().add(demand, *pool, row.device_mask);
+            }
+        }
+    }
+    sums
+}
+
+/// What is wrong with `usage` on `node`, in words.
+pub(super) fn excess(node: &WorldNode, usage: &Usage) -> Vec<String> {
+    let allocatable = node.allocatable();
+    let mut wrong = Vec::new();
+    for (pool, sums) in [("guaranteed", &usage.guaranteed), ("best-effort", &usage.best_effort)] {
+        for (name, sum) in sums.iter() {
+            if sum > allocatable.get(name) {
+                wrong.push(format!("{pool} {name} {sum} of {}", allocatable.get(name)));
+            }
+        }
+    }
+    let n_devices = node.report.as_ref().map_or(0, |report| report.value.devices.len());
+    for (idx, milli) in usage.devices.iter().enumerate() {
+        if *milli > 0 && idx >= n_devices {
+            wrong.push(format!("device {idx} of {n_devices}"));
+        } else if *milli > MILLI_WHOLE {
+            wrong.push(format!("device {idx} {milli} of {MILLI_WHOLE} milli"));
+        }
+    }
+    wrong
+}
+
+/// What is wrong with the devices of one placement, in words.
+pub(super) fn wrong_devices(node: &WorldNode, demand: &Demand, mask: u64) -> Option<String> {
+    let Some(request) = &demand.devices else {
+        return (mask != 0).then(|| format!("devices {mask:#b} without a request"));
+    };
+    let n = bits(mask).count();
+    if u32::try_from(n).ok() != Some(request.count) {
+        return Some(format!("{n} devices instead of {}", request.count));
+    }
+    let devices = node.report.as_ref().map_or(&[][..], |report| &report.value.devices);
+    bits(mask).find_map(|idx| match devices.get(idx) {
+        None => Some(format!("device {idx} does not exist")),
+        Some(device) if device.kind != request.kind => {
+            Some(format!("device {idx} is a {}, not a {}", device.kind, request.kind))
+        }
+        Some(device) if !request.models.is_empty() && !request.models.contains(&device.model) => {
+            Some(format!("device {idx} is a {}, not one of {}", device.model, request.models.join("|")))
+        }
+        Some(_) => None,
+    })
+}
+
+/// The state now, and every revision of the history where that begins at the beginning.
+pub(super) fn check(world: &World, history: &History, replay: &Replay) -> Report {
+    let mut findings = Findings::default();
+    let staying = usage(world, |row| row.eviction.is_none());
+    let mut n_rows = 0;
+    for (id, sums) in &staying {
+        n_rows += sums.n;
+        match world.nodes.get(id) {
+            None => findings.add(|| format!("{} running units on node {id}, which does not exist", sums.n)),
+            Some(node) => {
+                for wrong in excess(node, sums) {
+                    findings.add(|| format!("node {}: {wrong} (revision {})", node.name(), world.revision));
+                }
+            }
+        }
+    }
+    check_each_placement(world, &mut findings);
+    findings.extend(&replay.room);
+    let how = if history.is_complete() {
+        format!("also at each of {} revisions", history.commits.len())
+    } else {
+        format!("now only: the history begins at revision {}", history.floor)
+    };
+    findings.checked(format!("{} nodes, {n_rows} running units, {how}", world.nodes.len()));
+    findings.report(Invariant::I1)
+}
+
+fn check_each_placement(world: &World, findings: &mut Findings) {
+    for (id, unit) in &world.units {
+        for (ordinal, row) in unit.rows.iter().filter(|(_, row)| row.is_live()) {
+            let Some((demand, _)) = unit.demands.get(&row.group) else {
+                findings.add(|| format!("unit {} (id {id}) ordinal {ordinal}: no demand known", unit.name()));
+                continue;
+            };
+            let Some(node) = world.nodes.get(&row.node) else { continue };
+            if let Some(wrong) = wrong_devices(node, demand, row.device_mask) {
+                findings.add(|| format!("{}/{ordinal} on {}: {wrong}", unit.name(), node.name()));
+            }
+        }
+    }
+}
+
+/// Live rows of each node, kept while a history is replayed.
+#[derive(Default)]
+pub(super) struct Tenants {
+    by_node: BTreeMap<NodeId, BTreeSet<(UnitId, u32)>>,
+}
+
+impl Tenants {
+    pub(super) fn set(&mut self, unit: UnitId, ordinal: u32, node: NodeId, live: bool) {
+        let tenants = self.by_node.entry(node).or_default();
+        if live {
+            tenants.insert((unit, ordinal));
+        } else {
+            tenants.remove(&(unit, ordinal));
+        }
+    }
+
+    /// I1 for one node after a commit: what stays fits; if something was bound in it, everything fits.
+    pub(super) fn check(
+        &self,
+        world: &World,
+        id: NodeId,
+        bound_now: bool,
+        revision: Revision,
+        findings: &mut Findings,
+    ) {
+        let Some(tenants) = self.by_node.get(&id).filter(|tenants| !tenants.is_empty()) else { return };
+        let Some(node) = world.nodes.get(&id) else {
+            findings.add(|| format!("revision {revision}: running units on node {id}, which does not exist"));
+            return;
+        };
+        let mut sums = Usage::default();
+        for (unit, ordinal) in tenants {
+            let Some(unit) = world.units.get(unit) else { continue };
+            let Some(row) = unit.rows.get(ordinal) else { continue };
+            if bound_now || row.eviction.is_none() {
+                if let Some((demand, pool)) = unit.demands.get(&row.group) {
+                    sums.add(demand, *pool, row.device_mask);
+                }
+            }
+        }
+        for wrong in excess(node, &sums) {
+            findings.add(|| format!("node {}: {wrong} (revision {revision})", node.name()));
+        }
+    }
+}

@@ -1,0 +1,508 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::*;
+use crate::{
+    change::{Change, Lease},
+    demand::{Demand, DeviceRequest, Pool},
+    node::{Device, NodeReport, NodeSpec, Taint, TaintEffect},
+    rows::{Bind, Evict, EvictionReason, Requeue, RowChange, Statuses},
+    unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
+};
+
+const CPU: &str = "cpu";
+
+fn node(id: u32, cpu: i64, models: &[&str]) -> [Change; 2] {
+    let spec =
+        NodeSpec { id: NodeId(id), name: format!("n{id}"), uid: format!("u-{id}"), ..NodeSpec::default() };
+    let devices = models
+        .iter()
+        .map(|model| Device { kind: "gpu".to_owned(), model: (*model).to_owned(), numa_zone: 0 })
+        .collect();
+    let report = NodeReport {
+        id: NodeId(id),
+        capacity: Resources::new([(CPU, cpu)]).unwrap(),
+        devices,
+        ready: true,
+        ..NodeReport::default()
+    };
+    [Change::NodeSpec(spec), Change::NodeReport(report)]
+}
+
+fn demand(cpu: i64, gpu: Option<(u32, u32, &str)>) -> Demand {
+    let devices = gpu.map(|(count, milli, model)| DeviceRequest {
+        kind: "gpu".to_owned(),
+        count,
+        milli,
+        models: if model.is_empty() { Vec::new() } else { vec![model.to_owned()] },
+    });
+    Demand { requests: Resources::new([(CPU, cpu)]).unwrap(), devices }
+}
+
+fn spec(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitSpec {
+    UnitSpec {
+        id: UnitId(id),
+        namespace: "default".to_owned(),
+        name: format!("unit-{id}"),
+        uid: format!("uid-{id}"),
+        labels: BTreeMap::new(),
+        owner: String::new(),
+        class: WorkloadClass::Batch,
+        task_groups: vec![TaskGroup {
+            name: "main".to_owned(),
+            replicas,
+            template: Template { demand, ..Template::default() },
+            ordinals: vec![(0, replicas)],
+        }],
+        min_member,
+        queue: "default".to_owned(),
+        priority: 0,
+        pool: Pool::Guaranteed,
+        restart_policy: RestartPolicy::Never,
+        scoring: ScoringProfile::MostAllocated,
+        ttl_after_finished_ms: 0,
+        cancelled: false,
+        max_restarts: 0,
+    }
+}
+
+fn unit(spec: &UnitSpec) -> Change {
+    Change::UnitSpec(Arc::new(spec.clone()))
+}
+
+fn bind(unit: &UnitSpec, places: &[(u32, u32, u64)], incarnation: u32) -> Change {
+    Change::Rows(
+        unit.id,
+        RowChange::Bind(Bind {
+            group: 0,
+            demand: Arc::new(unit.task_groups[0].template.demand.clone()),
+            pool: Pool::Guaranteed,
+            ordinals: places.iter().map(|place| place.0).collect(),
+            incarnations: vec![incarnation; places.len()],
+            nodes: places.iter().map(|place| NodeId(place.1)).collect(),
+            device_masks: places.iter().map(|place| place.2).collect(),
+        }),
+    )
+}
+
+fn status(unit: &UnitSpec, ordinal: u32, incarnation: u32, phase: Phase) -> Change {
+    Change::Rows(
+        unit.id,
+        RowChange::Statuses(Statuses {
+            ordinals: vec![ordinal],
+            incarnations: vec![incarnation],
+            phases: vec![phase],
+            ..Statuses::default()
+        }),
+    )
+}
+
+fn evict(unit: &UnitSpec, ordinal: u32, reason: EvictionReason) -> Change {
+    Change::Rows(
+        unit.id,
+        RowChange::Evict(Evict { ordinals: vec![ordinal], incarnations: vec![], reason, by: String::new() }),
+    )
+}
+
+/// A history of one commit per entry, and evidence in which everything agrees with it.
+struct Story(Vec<Vec<Change>>);
+
+impl Story {
+    /// Two nodes with 4 CPUs and two GPUs each (A10; A10 and T4), and a gang of two on them.
+    fn healthy() -> (Self, UnitSpec) {
+        let gang = spec(1, 2, 2, demand(2000, Some((1, 500, "A10"))));
+        let story = Self(vec![
+            node(1, 4000, &["A10", "A10"]).into(),
+            node(2, 4000, &["A10", "T4"]).into(),
+            vec![Change::Lease(Lease {
+                name: "binder".to_owned(),
+                holder: "b".to_owned(),
+                ..Lease::default()
+            })],
+            vec![unit(&gang)],
+            vec![bind(&gang, &[(0, 1, 0b01), (1, 2, 0b01)], 0)],
+            vec![status(&gang, 0, 0, Phase::Running), status(&gang, 1, 0, Phase::Running)],
+        ]);
+        (story, gang)
+    }
+
+    fn then(mut self, changes: Vec<Change>) -> Self {
+        self.0.push(changes);
+        self
+    }
+
+    fn evidence(&self) -> Evidence {
+        let commits: Vec<Commit> = (1u64..)
+            .zip(&self.0)
+            .map(|(revision, changes)| Commit {
+                revision: Revision(revision),
+                time_ms: i64::try_from(revision).unwrap() * 10,
+                changes: changes.clone(),
+            })
+            .collect();
+        let mut world = World::default();
+        for commit in &commits {
+            world.apply(commit, |_, _| {});
+        }
+        let agents = world
+            .nodes
+            .iter()
+            .map(|(id, node)| AgentReport {
+                node: *id,
+                name: node.name().to_owned(),
+                connected: true,
+                running: runs_on(&world, *id),
+            })
+            .collect();
+        Evidence {
+            listed: world.clone(),
+            listed_again: world,
+            history: History { floor: Revision(1), up_to: commits.last().unwrap().revision, commits },
+            agents,
+            ..Evidence::default()
+        }
+    }
+}
+
+fn runs_on(world: &World, node: NodeId) -> Vec<AgentRun> {
+    let rows = world
+        .units
+        .iter()
+        .flat_map(|(id, unit)| unit.rows.iter().map(move |(ordinal, row)| (id, ordinal, row)));
+    rows.filter(|(_, _, row)| row.is_live() && row.node == node)
+        .map(|(id, ordinal, row)| AgentRun {
+            unit: *id,
+            ordinal: *ordinal,
+            incarnation: row.incarnation,
+            phase: row.phase,
+        })
+        .collect()
+}
+
+/// Exactly `expected` fails, and a violation of it says `words`.
+#[track_caller]
+fn only(evidence: &Evidence, expected: Invariant, words: &str) {
+    let reports = check_all(evidence);
+    for report in &reports {
+        assert_eq!(report.holds(), report.invariant != expected, "{report}");
+    }
+    let report = reports.iter().find(|report| report.invariant == expected).unwrap();
+    assert!(report.violations.iter().any(|violation| violation.contains(words)), "{report}");
+}
+
+/// `expected` fails among others, and a violation of it says `words`.
+#[track_caller]
+fn fails(evidence: &Evidence, expected: Invariant, words: &str) {
+    let reports = check_all(evidence);
+    let report = reports.iter().find(|report| report.invariant == expected).unwrap();
+    assert!(report.violations.iter().any(|violation| violation.contains(words)), "{report}");
+}
+
+#[test]
+fn a_healthy_history_holds_and_every_invariant_has_a_line() {
+    let (story, gang) = Story::healthy();
+    let story = story
+        .then(vec![status(&gang, 0, 0, Phase::Succeeded)])
+        .then(vec![unit(&UnitSpec { cancelled: true, ..gang.clone() })])
+        .then(vec![evict(&gang, 1, EvictionReason::Cancelled)])
+        .then(vec![status(&gang, 1, 0, Phase::Stopped)]);
+    let reports = check_all(&story.evidence());
+    assert_eq!(reports.iter().map(|report| report.invariant).collect::<Vec<_>>(), Invariant::ALL);
+    for report in reports {
+        assert!(report.holds(), "{report}");
+        assert!(report.to_string().starts_with(&format!("{} ok  ", report.invariant)), "{report}");
+    }
+}
+
+#[test]
+fn i1_names_the_node_with_too_much_cpu_also_in_the_past() {
+    let (story, _) = Story::healthy();
+    let big = spec(2, 1, 1, demand(3000, None));
+    let story = story.then(vec![unit(&big)]).then(vec![bind(&big, &[(0, 1, 0)], 0)]);
+    only(&story.evidence(), Invariant::I1, "node n1: guaranteed cpu 5000 of 4000 (revision 8)");
+    let past = Story(story.0).then(vec![status(&big, 0, 0, Phase::Succeeded)]);
+    only(&past.evidence(), Invariant::I1, "(revision 8)");
+}
+
+#[test]
+fn i1_counts_what_is_evicting_against_a_new_binding_only() {
+    let (story, gang) = Story::healthy();
+    let scaled = UnitSpec { cancelled: true, ..gang.clone() };
+    let big = spec(2, 1, 1, demand(3000, None));
+    let story = story
+        .then(vec![unit(&scaled)])
+        .then(vec![evict(&gang, 0, EvictionReason::Cancelled)])
+        .then(vec![unit(&big), bind(&big, &[(0, 1, 0)], 0)]);
+    only(&story.evidence(), Invariant::I1, "node n1: guaranteed cpu 5000 of 4000 (revision 9)");
+    let (story, gang) = Story::healthy();
+    let shrunk = story
+        .then(vec![unit(&scaled), evict(&gang, 0, EvictionReason::Cancelled)])
+        .then(vec![Change::NodeGrant(NodeId(1), Resources::new([(CPU, 1000)]).unwrap())]);
+    assert!(check_all(&shrunk.evidence()).iter().all(Report::holds));
+}
+
+#[test]
+fn i1_names_devices_shared_too_much_and_of_the_wrong_model() {
+    let (story, _) = Story::healthy();
+    let share = spec(2, 1, 1, demand(10, Some((1, 600, ""))));
+    let taken = Story(story.0.clone()).then(vec![unit(&share)]).then(vec![bind(&share, &[(0, 1, 0b01)], 0)]);
+    only(&taken.evidence(), Invariant::I1, "node n1: device 0 1100 of 1000 milli");
+    let picky = spec(2, 1, 1, demand(10, Some((1, 1000, "A10"))));
+    for (mask, words) in [
+        (0b10, "unit-2/0 on n2: device 1 is a T4, not one of A10"),
+        (0b11, "unit-2/0 on n2: 2 devices instead of 1"),
+        (0b100, "device 2 does not exist"),
+    ] {
+        let wrong =
+            Story(story.0.clone()).then(vec![unit(&picky)]).then(vec![bind(&picky, &[(0, 2, mask)], 0)]);
+        fails(&wrong.evidence(), Invariant::I1, words);
+    }
+}
+
+#[test]
+fn i1_names_a_node_that_does_not_exist() {
+    let (story, _) = Story::healthy();
+    let lost = spec(2, 1, 1, demand(10, None));
+    let story = story.then(vec![unit(&lost)]).then(vec![bind(&lost, &[(0, 9, 0)], 0)]);
+    only(&story.evidence(), Invariant::I1, "node 9, which does not exist");
+}
+
+#[test]
+fn i2_names_what_was_acknowledged_and_is_not_there() {
+    let entry = |uid: &str, name: &str, revision| Acknowledged {
+        uid: uid.to_owned(),
+        name: name.to_owned(),
+        revision: Revision(revision),
+    };
+    let (story, gang) = Story::healthy();
+    let mut evidence = story.evidence();
+    evidence.ledger = Some(vec![entry("uid-1", "unit-1", 4)]);
+    assert!(check_all(&evidence).iter().all(Report::holds));
+    evidence.ledger = Some(vec![entry("uid-1", "unit-1", 4), entry("uid-7", "unit-7", 5)]);
+    only(&evidence, Invariant::I2, "unit unit-7 (uid-7): acknowledged at revision 5, not there");
+    evidence.ledger = Some(vec![entry("uid-1", "other", 4)]);
+    only(&evidence, Invariant::I2, "uid uid-1: acknowledged as other, is unit-1");
+    evidence.ledger = Some(vec![entry("uid-1", "unit-1", 3)]);
+    only(&evidence, Invariant::I2, "acknowledged at revision 3, but created at 4");
+    let ended = story
+        .then(vec![status(&gang, 0, 0, Phase::Succeeded), status(&gang, 1, 0, Phase::Succeeded)])
+        .then(vec![Change::UnitDeleted(gang.id)]);
+    let mut evidence = ended.evidence();
+    evidence.ledger = Some(vec![entry("uid-1", "unit-1", 4)]);
+    assert!(check_all(&evidence).iter().all(Report::holds));
+}
+
+#[test]
+fn i3_names_an_incarnation_placed_twice() {
+    let (story, gang) = Story::healthy();
+    let story = story.then(vec![bind(&gang, &[(0, 2, 0b01)], 0)]);
+    only(
+        &story.evidence(),
+        Invariant::I3,
+        "unit-1/0 incarnation 0 placed again at revision 7: on n2 after n1",
+    );
+    let (story, gang) = Story::healthy();
+    let story = story.then(vec![bind(&gang, &[(1, 2, 0b01)], 1)]);
+    only(
+        &story.evidence(),
+        Invariant::I3,
+        "unit-1/1 bound at revision 7 as incarnation 1 while incarnation 0 was Running",
+    );
+}
+
+#[test]
+fn i3_allows_the_next_incarnation_after_a_requeue() {
+    let (story, gang) = Story::healthy();
+    let requeue =
+        Change::Rows(gang.id, RowChange::Requeue(Requeue { ordinals: vec![1], incarnations: vec![1] }));
+    let story = story.then(vec![status(&gang, 1, 0, Phase::Stopped)]).then(vec![requeue]).then(vec![bind(
+        &gang,
+        &[(1, 1, 0b10)],
+        1,
+    )]);
+    assert!(check_all(&story.evidence()).iter().all(Report::holds));
+}
+
+#[test]
+fn i3_names_what_agents_run_and_should_not() {
+    let run = |unit, ordinal, incarnation| AgentRun {
+        unit: UnitId(unit),
+        ordinal,
+        incarnation,
+        phase: Phase::Running,
+    };
+    let corrupt = |change: &dyn Fn(&mut Vec<AgentReport>), words: &str| {
+        let mut evidence = Story::healthy().0.evidence();
+        change(&mut evidence.agents);
+        only(&evidence, Invariant::I3, words);
+    };
+    corrupt(
+        &|agents| agents[0].running.push(run(7, 0, 0)),
+        "agent n1 runs unit id 7/0 incarnation 0: was never placed",
+    );
+    corrupt(
+        &|agents| agents[0].running[0].incarnation = 1,
+        "unit-1/0 incarnation 1: incarnation 0 is current",
+    );
+    corrupt(&|agents| agents[0].running.push(run(1, 1, 0)), "unit-1/1 runs on n1 and on n2");
+    corrupt(&|agents| agents[1].running.clear(), "unit-1/1 is Running on n2, but its agent does not have it");
+    let mut away = Story::healthy().0.evidence();
+    away.agents[1].connected = false;
+    away.agents[1].running.clear();
+    assert!(check_all(&away).iter().all(Report::holds));
+}
+
+#[test]
+fn i4_names_a_gang_bound_in_part() {
+    let (story, _) = Story::healthy();
+    let gang = spec(2, 3, 3, demand(10, None));
+    let story = story
+        .then(vec![unit(&gang)])
+        .then(vec![bind(&gang, &[(0, 1, 0), (1, 2, 0)], 0)])
+        .then(vec![bind(&gang, &[(2, 2, 0)], 0)]);
+    only(&story.evidence(), Invariant::I4, "unit unit-2: first binding of 2 at revision 8, min_member 3");
+}
+
+#[test]
+fn i5_names_a_queue_above_its_maximum_and_units_without_a_queue() {
+    let mut evidence = Story::healthy().0.evidence();
+    evidence.queue_maxima = vec![("default".to_owned(), Resources::new([(CPU, 3000)]).unwrap())];
+    only(&evidence, Invariant::I5, "queue default: cpu 4000 of 3000");
+    let (story, gang) = Story::healthy();
+    let mut orphans = story.0;
+    orphans[3] = vec![Change::Partition(crate::change::Partition::default())];
+    let evidence = Story(orphans).evidence();
+    fails(&evidence, Invariant::I5, &format!("unit id {} has running units but no record", gang.id));
+}
+
+#[test]
+fn i6_names_evictions_without_a_ground() {
+    for (reason, words) in [
+        (EvictionReason::Cancelled, "unit-1/0 on n1: evicted as cancelled, but its unit is not"),
+        (EvictionReason::ScaledIn, "evicted as scaled in, but its unit wants it"),
+        (EvictionReason::NodeLost, "evicted for the loss of its node, which is ready"),
+        (EvictionReason::Drained, "evicted for a drain, but its node is not cordoned"),
+        (EvictionReason::Preempted, "evicted for a reason that nothing in this version may give"),
+    ] {
+        let (story, gang) = Story::healthy();
+        only(&story.then(vec![evict(&gang, 0, reason)]).evidence(), Invariant::I6, words);
+    }
+}
+
+#[test]
+fn i7_names_gaps_repeats_and_differences_from_the_list() {
+    let corrupt = |change: &dyn Fn(&mut Evidence), words: &str| {
+        let mut evidence = Story::healthy().0.evidence();
+        change(&mut evidence);
+        fails(&evidence, Invariant::I7, words);
+    };
+    corrupt(&|evidence| drop(evidence.history.commits.remove(2)), "revisions 3 to 3 were not delivered");
+    corrupt(
+        &|evidence| drop(evidence.history.commits.pop()),
+        "all up to revision 6, the last delivered is 5",
+    );
+    corrupt(
+        &|evidence| {
+            let again = evidence.history.commits[4].clone();
+            evidence.history.commits.insert(5, again);
+        },
+        "revision 5 delivered after 5",
+    );
+    corrupt(
+        &|evidence| drop(evidence.listed.nodes.remove(&NodeId(2))),
+        "node n2 (id 2): the list and the replayed watch differ",
+    );
+    corrupt(
+        &|evidence| evidence.listed.leases.clear(),
+        "lease binder: the list and the replayed watch differ",
+    );
+    corrupt(
+        &|evidence| {
+            let rows = &mut evidence.listed.units.get_mut(&UnitId(1)).unwrap().rows;
+            rows.get_mut(&1).unwrap().phase = Phase::Bound;
+        },
+        "unit-1/1: the list says Bound on node 2 (revision 6), the replayed watch Running on node 2",
+    );
+}
+
+#[test]
+fn i7_of_a_late_history_compares_what_it_touched() {
+    let mut evidence = Story::healthy().0.evidence();
+    evidence.history.commits.drain(..4);
+    evidence.history.floor = Revision(5);
+    assert!(check_all(&evidence).iter().all(Report::holds));
+    evidence.listed.units.get_mut(&UnitId(1)).unwrap().rows.get_mut(&0).unwrap().revision = Revision(5);
+    evidence.listed_again = evidence.listed.clone();
+    only(&evidence, Invariant::I7, "unit-1/0: the watch changed it at revision 6, the list is older");
+}
+
+#[test]
+fn i8_names_a_waiting_unit_that_fits_and_where() {
+    let (story, _) = Story::healthy();
+    let fits = spec(2, 1, 1, demand(2000, Some((1, 500, "A10"))));
+    let story = story.then(vec![unit(&fits)]);
+    let mut evidence = story.evidence();
+    only(&evidence, Invariant::I8, "unit unit-2 (id 2) waits, but fits on n1");
+    evidence.busy = Some("1 unit is queued".to_owned());
+    assert!(check_all(&evidence).iter().all(Report::holds));
+}
+
+#[test]
+fn i8_accepts_what_really_does_not_fit() {
+    for waiting in [
+        spec(2, 1, 1, demand(2001, None)),
+        spec(2, 1, 1, demand(10, Some((2, 1000, "A10")))),
+        spec(2, 1, 1, demand(10, Some((1, 600, "V100")))),
+        spec(2, 5, 5, demand(1000, None)),
+        spec(2, 4, 4, demand(10, Some((1, 1000, "A10")))),
+    ] {
+        let (story, _) = Story::healthy();
+        let reports = check_all(&story.then(vec![unit(&waiting)]).evidence());
+        assert!(reports.iter().all(Report::holds), "{waiting:?}");
+    }
+    let (mut story, _) = Story::healthy();
+    for changes in &mut story.0 {
+        for change in changes {
+            if let Change::NodeSpec(spec) = change {
+                let effect = TaintEffect::NoSchedule;
+                spec.taints.push(Taint { key: "k".to_owned(), value: String::new(), effect });
+            }
+        }
+    }
+    let reports = check_all(&story.then(vec![unit(&spec(2, 1, 1, demand(1, None)))]).evidence());
+    assert!(reports.iter().all(Report::holds));
+}
+
+#[test]
+fn i9_names_where_two_lists_differ() {
+    let mut evidence = Story::healthy().0.evidence();
+    evidence.listed_again.units.get_mut(&UnitId(1)).unwrap().rows.remove(&1);
+    only(&evidence, Invariant::I9, "unit-1/1: one list says Running on node 2 (revision 6), another nothing");
+}
+
+#[test]
+fn a_list_and_the_changes_after_it_make_the_same_world() {
+    let (story, gang) = Story::healthy();
+    let evidence = story.then(vec![status(&gang, 0, 0, Phase::Failed)]).evidence();
+    let commits = &evidence.history.commits;
+    // The list began at revision 4; its page of rows was read at revision 6.
+    let mut listed = World::default();
+    for commit in &commits[..6] {
+        listed.apply(commit, |_, _| {});
+    }
+    listed.revision = Revision(4);
+    for commit in &commits[4..] {
+        listed.apply(commit, |_, _| {});
+    }
+    assert_eq!(listed, evidence.listed);
+}
+
+#[test]
+fn many_violations_are_counted_and_the_first_named() {
+    let mut findings = Findings::default();
+    for n in 0..25 {
+        findings.add(|| format!("violation {n}"));
+    }
+    let report = findings.report(Invariant::I1);
+    assert_eq!((report.n_violations, report.violations.len()), (25, N_NAMED_MAX));
+    assert!(report.to_string().ends_with("   and 5 more"));
+}

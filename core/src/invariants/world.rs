@@ -1,0 +1,340 @@
+//! All records as plain maps, and the plainest possible way to apply commits to them.
+//!
+//! Kept apart from `core::rows` on purpose: an auditor that applied changes through the audited code would
+//! repeat its mistakes.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    change::{Change, Lease, Partition},
+    demand::{Demand, Pool},
+    ids::{NodeId, Revision, UnitId},
+    node::{NodeReport, NodeSpec},
+    resources::Resources,
+    rows::{EvictionReason, Phase, RowChange, UnitRows},
+    unit::UnitSpec,
+};
+
+/// One committed transaction.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Commit {
+    /// Store revision.
+    pub revision: Revision,
+    /// Commit time, Unix milliseconds.
+    pub time_ms: i64,
+    /// In their order.
+    pub changes: Vec<Change>,
+}
+
+/// A record with its revisions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Versioned<T> {
+    /// Of the first put; 0 when not known.
+    pub created: Revision,
+    /// Of the last put.
+    pub revision: Revision,
+    /// As put.
+    pub value: T,
+}
+
+/// The records of one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorldNode {
+    /// An administrator's.
+    pub spec: Option<Versioned<NodeSpec>>,
+    /// Its agent's.
+    pub report: Option<Versioned<NodeReport>>,
+    /// The binder's.
+    pub grant: Option<Versioned<Resources>>,
+}
+
+impl WorldNode {
+    /// Allocatable in force.
+    pub fn allocatable(&self) -> Resources {
+        match (&self.grant, &self.report) {
+            (Some(grant), _) => grant.value.clone(),
+            (None, Some(report)) => report.value.capacity.clone(),
+            (None, None) => Resources::default(),
+        }
+    }
+
+    /// Name, or `?` without a spec.
+    pub fn name(&self) -> &str {
+        self.spec.as_ref().map_or("?", |spec| spec.value.name.as_str())
+    }
+}
+
+/// One running unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorldRow {
+    /// Current incarnation.
+    pub incarnation: u32,
+    /// Where it is or was.
+    pub node: NodeId,
+    /// Devices there.
+    pub device_mask: u64,
+    /// Life.
+    pub phase: Phase,
+    /// Told to leave.
+    pub eviction: Option<EvictionReason>,
+    /// Task group.
+    pub group: u16,
+    /// Of an ended one.
+    pub exit_code: i32,
+    /// In place.
+    pub restarts: u32,
+    /// Of the last change.
+    pub revision: Revision,
+    /// Of its binding, Unix milliseconds.
+    pub bound_time_ms: i64,
+}
+
+impl WorldRow {
+    /// Holds room.
+    pub fn is_live(&self) -> bool {
+        matches!(self.phase, Phase::Bound | Phase::Starting | Phase::Running)
+    }
+}
+
+/// The records of one unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorldUnit {
+    /// The dispatcher's.
+    pub spec: Option<Versioned<Arc<UnitSpec>>>,
+    /// What a running unit of a group takes, as its first binding said.
+    pub demands: BTreeMap<u16, (Arc<Demand>, Pool)>,
+    /// By ordinal.
+    pub rows: BTreeMap<u32, WorldRow>,
+}
+
+impl WorldUnit {
+    /// `namespace/name`, or `?` without a spec.
+    pub fn name(&self) -> String {
+        self.spec.as_ref().map_or_else(|| "?".to_owned(), |spec| shown(&spec.value))
+    }
+}
+
+/// `name`, with its namespace unless that is `default`.
+pub(super) fn shown(spec: &UnitSpec) -> String {
+    if spec.namespace == "default" { spec.name.clone() } else { format!("{}/{}", spec.namespace, spec.name) }
+}
+
+/// Everything, at one revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct World {
+    /// Commits up to here are applied.
+    pub revision: Revision,
+    /// By id.
+    pub nodes: BTreeMap<NodeId, WorldNode>,
+    /// By id.
+    pub units: BTreeMap<UnitId, WorldUnit>,
+    /// By name.
+    pub leases: BTreeMap<String, Versioned<Lease>>,
+    /// The one there is.
+    pub partition: Option<Versioned<Partition>>,
+}
+
+/// A row before and after one change of it.
+#[derive(Clone, Copy, Debug)]
+pub struct RowStep<'a> {
+    /// The unit.
+    pub unit: UnitId,
+    /// Which replica.
+    pub ordinal: u32,
+    /// As it was; default for one never bound.
+    pub before: WorldRow,
+    /// As the change asks for, whether the rules allow it or not.
+    pub change: &'a RowChange,
+    /// Position in the change's columns.
+    pub idx: usize,
+    /// The rules allowed it.
+    pub applied: bool,
+}
+
+impl World {
+    /// Loads a listed record. `created` and `revision` are those of the record; rows carry their own.
+    pub fn load(&mut self, created: Revision, revision: Revision, change: &Change) {
+        match change {
+            Change::RowsLoaded(unit, rows) => load_rows(self.units.entry(*unit).or_default(), rows),
+            _ => {
+                self.put(created, revision, change);
+            }
+        }
+    }
+
+    /// Applies a commit; what the world already has as new or newer is left alone. `on_row` sees every row
+    /// that a change names, allowed or not.
+    pub fn apply(&mut self, commit: &Commit, mut on_row: impl FnMut(&Self, RowStep<'_>)) {
+        // Rows that a list showed as of this revision or later are not touched again by this commit.
+        let mut touched: BTreeMap<(UnitId, u32), bool> = BTreeMap::new();
+        for change in &commit.changes {
+            match change {
+                Change::Rows(unit, rows) => self.apply_rows(commit, *unit, rows, &mut touched, &mut on_row),
+                _ => self.put(commit.revision, commit.revision, change),
+            }
+        }
+        self.revision = self.revision.max(commit.revision);
+    }
+
+    fn put(&mut self, created: Revision, revision: Revision, change: &Change) {
+        match change {
+            Change::NodeSpec(spec) => {
+                set(&mut self.nodes.entry(spec.id).or_default().spec, created, revision, spec);
+            }
+            Change::NodeReport(report) => {
+                set(&mut self.nodes.entry(report.id).or_default().report, created, revision, report);
+            }
+            Change::NodeGrant(node, allocatable) => {
+                set(&mut self.nodes.entry(*node).or_default().grant, created, revision, allocatable);
+            }
+            Change::UnitSpec(spec) => {
+                set(&mut self.units.entry(spec.id).or_default().spec, created, revision, spec);
+            }
+            Change::Lease(lease) => {
+                let mut slot = self.leases.remove(&lease.name);
+                set(&mut slot, created, revision, lease);
+                if let Some(record) = slot {
+                    self.leases.insert(lease.name.clone(), record);
+                }
+            }
+            Change::Partition(partition) => set(&mut self.partition, created, revision, partition),
+            Change::NodeDeleted(node) => {
+                self.nodes.remove(node);
+            }
+            Change::UnitDeleted(unit) => {
+                self.units.remove(unit);
+            }
+            Change::Rows(..) | Change::RowsLoaded(..) => {}
+        }
+    }
+
+    fn apply_rows(
+        &mut self,
+        commit: &Commit,
+        unit: UnitId,
+        change: &RowChange,
+        touched: &mut BTreeMap<(UnitId, u32), bool>,
+        on_row: &mut impl FnMut(&Self, RowStep<'_>),
+    ) {
+        if let RowChange::Bind(bind) = change {
+            let demands = &mut self.units.entry(unit).or_default().demands;
+            demands.entry(bind.group).or_insert_with(|| (Arc::clone(&bind.demand), bind.pool));
+        }
+        let ordinals = match change {
+            RowChange::Bind(bind) => &bind.ordinals,
+            RowChange::Evict(evict) => &evict.ordinals,
+            RowChange::Statuses(statuses) => &statuses.ordinals,
+            RowChange::Requeue(requeue) => &requeue.ordinals,
+        };
+        for (idx, &ordinal) in ordinals.iter().enumerate() {
+            let entry = self.units.entry(unit).or_default();
+            let before = entry.rows.get(&ordinal).copied().unwrap_or_default();
+            let fresh = *touched.entry((unit, ordinal)).or_insert_with(|| before.revision < commit.revision);
+            if !fresh {
+                continue;
+            }
+            let after = next_row(before, change, idx, commit);
+            if let Some(row) = after {
+                entry.rows.insert(ordinal, WorldRow { revision: commit.revision, ..row });
+            }
+            on_row(self, RowStep { unit, ordinal, before, change, idx, applied: after.is_some() });
+        }
+    }
+}
+
+/// The rules of rows, once more: what a change makes of a row, `None` when it may not touch it.
+fn next_row(row: WorldRow, change: &RowChange, idx: usize, commit: &Commit) -> Option<WorldRow> {
+    match change {
+        RowChange::Bind(bind) => (row.phase == Phase::Pending
+            && row.incarnation == column(&bind.incarnations, idx))
+        .then(|| WorldRow {
+            node: column(&bind.nodes, idx),
+            device_mask: column(&bind.device_masks, idx),
+            phase: Phase::Bound,
+            group: bind.group,
+            bound_time_ms: commit.time_ms,
+            ..row
+        }),
+        RowChange::Evict(evict) => {
+            (row.is_live() && row.eviction.is_none() && row.incarnation == column(&evict.incarnations, idx))
+                .then_some(WorldRow { eviction: Some(evict.reason), ..row })
+        }
+        RowChange::Statuses(statuses) => {
+            let phase = statuses.phases.get(idx).copied().unwrap_or_default();
+            (row.incarnation == column(&statuses.incarnations, idx)
+                && row.is_live()
+                && age(phase) > age(row.phase))
+            .then(|| WorldRow {
+                phase,
+                exit_code: column(&statuses.exit_codes, idx),
+                restarts: column(&statuses.restarts, idx),
+                ..row
+            })
+        }
+        RowChange::Requeue(requeue) => {
+            let ended = row.phase != Phase::Pending && !row.is_live();
+            (ended && column(&requeue.incarnations, idx) == row.incarnation + 1).then(|| WorldRow {
+                incarnation: row.incarnation + 1,
+                group: row.group,
+                ..WorldRow::default()
+            })
+        }
+    }
+}
+
+/// How far a phase is into a life.
+fn age(phase: Phase) -> u8 {
+    match phase {
+        Phase::Pending => 0,
+        Phase::Bound => 1,
+        Phase::Starting => 2,
+        Phase::Running => 3,
+        Phase::Succeeded => 4,
+        Phase::Failed => 5,
+        Phase::Stopped => 6,
+    }
+}
+
+/// An entry of a column in which a missing one stands for the default.
+pub(super) fn column<T: Copy + Default>(column: &[T], idx: usize) -> T {
+    column.get(idx).copied().unwrap_or_default()
+}
+
+fn set<T: Clone>(slot: &mut Option<Versioned<T>>, created: Revision, revision: Revision, value: &T) {
+    match slot {
+        Some(record) if record.revision > revision => {}
+        Some(record) => {
+            record.revision = revision;
+            record.value = value.clone();
+        }
+        None => *slot = Some(Versioned { created, revision, value: value.clone() }),
+    }
+}
+
+fn load_rows(unit: &mut WorldUnit, rows: &UnitRows) {
+    for (group, demand) in (0u16..).zip(&rows.groups) {
+        if let Some(demand) = demand {
+            unit.demands.insert(group, (Arc::clone(&demand.demand), demand.pool));
+        }
+    }
+    for (ordinal, row) in (0u32..).zip(&rows.rows) {
+        // A row that nothing ever changed only fills the gap below a higher ordinal.
+        if row.revision.0 > 0 {
+            unit.rows.insert(
+                ordinal,
+                WorldRow {
+                    incarnation: row.incarnation,
+                    node: row.node,
+                    device_mask: row.device_mask,
+                    phase: row.phase,
+                    eviction: row.eviction,
+                    group: row.group,
+                    exit_code: row.exit_code,
+                    restarts: row.restarts,
+                    revision: row.revision,
+                    bound_time_ms: row.bound_time_ms,
+                },
+            );
+        }
+    }
+}

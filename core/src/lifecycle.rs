@@ -1,0 +1,321 @@
+//! The life of a unit, derived: counts from its rows, its phase from record, counts and what is soft.
+//!
+//! Nothing here is ever stored. What a unit still wants placed ([`pending`]) and what it no longer wants running
+//! ([`surplus`]) follow from the same two records, so every part that asks gets the same answer.
+
+use crate::{
+    rows::{EvictionReason, Phase as RowPhase, Row, UnitRows},
+    unit::UnitSpec,
+};
+
+/// Where a unit is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Waits in the dispatcher.
+    Queued,
+    /// A scheduler has it.
+    Scheduling,
+    /// The last try found no place.
+    Unschedulable,
+    /// At least `min_member` are bound.
+    Scheduled,
+    /// At least `min_member` have started.
+    Running,
+    /// Every replica succeeded.
+    Completed,
+    /// Every replica ended, at least one failed.
+    Failed,
+    /// Cancelled.
+    Cancelled,
+}
+
+impl Phase {
+    /// Every phase, in order.
+    pub const ALL: [Self; 8] = [
+        Self::Queued,
+        Self::Scheduling,
+        Self::Unschedulable,
+        Self::Scheduled,
+        Self::Running,
+        Self::Completed,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
+    /// As shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "Queued",
+            Self::Scheduling => "Scheduling",
+            Self::Unschedulable => "Unschedulable",
+            Self::Scheduled => "Scheduled",
+            Self::Running => "Running",
+            Self::Completed => "Completed",
+            Self::Failed => "Failed",
+            Self::Cancelled => "Cancelled",
+        }
+    }
+
+    /// Place in [`Self::ALL`].
+    pub fn idx(self) -> usize {
+        self as usize
+    }
+
+    /// Nothing will be placed any more.
+    pub fn is_terminal(self) -> bool {
+        match self {
+            Self::Completed | Self::Failed | Self::Cancelled => true,
+            Self::Queued | Self::Scheduling | Self::Unschedulable | Self::Scheduled | Self::Running => false,
+        }
+    }
+}
+
+/// What the dispatcher knows of a unit beyond its records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Soft {
+    /// No scheduler has it.
+    #[default]
+    Waiting,
+    /// A scheduler works on it.
+    Held,
+    /// A scheduler found no place for it, or no node could ever hold it.
+    Parked,
+}
+
+/// Running units of one unit by where they are.
+///
+/// A wanted ordinal is one that the record names, while the unit is not cancelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Wanted by the record, cancelled or not.
+    pub replicas: u32,
+    /// Wanted, without a node.
+    pub pending: u32,
+    /// With a node and not ended, wanted or not.
+    pub live: u32,
+    /// Live and told to leave.
+    pub evicting: u32,
+    /// Live, not wanted, not yet told to leave.
+    pub surplus: u32,
+    /// Live, wanted, not told to leave.
+    pub placed: u32,
+    /// Live and running, wanted or not.
+    pub running: u32,
+    /// Named by the record and ended with exit code 0.
+    pub succeeded: u32,
+    /// Named by the record and ended with another exit code.
+    pub failed: u32,
+    /// Named by the record and ended because told to: comes back as its next incarnation.
+    pub stopped: u32,
+}
+
+impl Counts {
+    /// From scratch, in time of the rows.
+    pub fn of(spec: &UnitSpec, rows: &UnitRows) -> Self {
+        let replicas = spec.replicas();
+        let pending = if spec.cancelled { 0 } else { replicas };
+        let mut counts = Self { replicas, pending, ..Self::default() };
+        for (ordinal, row) in (0u32..).zip(&rows.rows) {
+            counts.move_row(spec, ordinal, &Row::default(), row);
+        }
+        counts
+    }
+
+    /// Follows one row from `before` to `after`; the record is unchanged.
+    pub fn move_row(&mut self, spec: &UnitSpec, ordinal: u32, before: &Row, after: &Row) {
+        let named = spec.group_of(ordinal).is_some();
+        let wanted = named && !spec.cancelled;
+        self.count(before, named, wanted, |count| *count = count.saturating_sub(1));
+        self.count(after, named, wanted, |count| *count += 1);
+    }
+
+    fn count(&mut self, row: &Row, named: bool, wanted: bool, change: impl Fn(&mut u32)) {
+        match row.phase {
+            RowPhase::Pending => {
+                if wanted {
+                    change(&mut self.pending);
+                }
+            }
+            RowPhase::Bound | RowPhase::Starting | RowPhase::Running => {
+                change(&mut self.live);
+                if row.phase == RowPhase::Running {
+                    change(&mut self.running);
+                }
+                match (row.eviction.is_some(), wanted) {
+                    (true, _) => change(&mut self.evicting),
+                    (false, true) => change(&mut self.placed),
+                    (false, false) => change(&mut self.surplus),
+                }
+            }
+            RowPhase::Succeeded if named => change(&mut self.succeeded),
+            RowPhase::Failed if named => change(&mut self.failed),
+            RowPhase::Stopped if named => change(&mut self.stopped),
+            RowPhase::Succeeded | RowPhase::Failed | RowPhase::Stopped => {}
+        }
+    }
+
+    /// Counts towards `min_member`: placed, or over by itself.
+    pub fn bound(&self) -> u32 {
+        self.placed + self.succeeded + self.failed
+    }
+}
+
+/// The phase of a unit: a pure function of its record, its counts and what is soft.
+pub fn phase(spec: &UnitSpec, counts: &Counts, soft: Soft) -> Phase {
+    let ended = counts.succeeded + counts.failed;
+    if spec.cancelled {
+        Phase::Cancelled
+    } else if ended >= counts.replicas {
+        if counts.failed == 0 { Phase::Completed } else { Phase::Failed }
+    } else if counts.running > 0 && counts.running + ended >= spec.min_member {
+        Phase::Running
+    } else if counts.live > 0 && counts.live + ended >= spec.min_member {
+        Phase::Scheduled
+    } else {
+        match soft {
+            Soft::Waiting => Phase::Queued,
+            Soft::Held => Phase::Scheduling,
+            Soft::Parked => Phase::Unschedulable,
+        }
+    }
+}
+
+/// Whether the unit's life is over: a terminal phase and nothing left on any node.
+pub fn is_over(phase: Phase, counts: &Counts) -> bool {
+    phase.is_terminal() && counts.live == 0
+}
+
+/// Ordinals to place with their incarnations, ascending.
+pub fn pending(spec: &UnitSpec, rows: &UnitRows) -> (Vec<u32>, Vec<u32>) {
+    let (mut ordinals, mut incarnations) = (Vec::new(), Vec::new());
+    if spec.cancelled {
+        return (ordinals, incarnations);
+    }
+    for ordinal in spec.task_groups.iter().flat_map(|group| group.iter_ordinals()) {
+        let row = rows.row(ordinal);
+        if row.phase == RowPhase::Pending {
+            ordinals.push(ordinal);
+            incarnations.push(row.incarnation);
+        }
+    }
+    if !ordinals.is_sorted() {
+        let mut pairs: Vec<(u32, u32)> = ordinals.into_iter().zip(incarnations).collect();
+        pairs.sort_unstable();
+        return pairs.into_iter().unzip();
+    }
+    (ordinals, incarnations)
+}
+
+/// Running units that must leave because the record no longer wants them, highest ordinals first, at most
+/// `limit`: why, ordinals, incarnations.
+pub fn surplus(spec: &UnitSpec, rows: &UnitRows, limit: usize) -> (EvictionReason, Vec<u32>, Vec<u32>) {
+    let reason = if spec.cancelled { EvictionReason::Cancelled } else { EvictionReason::ScaledIn };
+    let unwanted = |ordinal: u32, row: &Row| {
+        row.phase.is_live() && row.eviction.is_none() && (spec.cancelled || spec.group_of(ordinal).is_none())
+    };
+    let n_rows = u32::try_from(rows.rows.len()).unwrap_or(u32::MAX);
+    let (ordinals, incarnations) = (0..n_rows)
+        .rev()
+        .map(|ordinal| (ordinal, rows.row(ordinal)))
+        .filter(|(ordinal, row)| unwanted(*ordinal, row))
+        .take(limit)
+        .map(|(ordinal, row)| (ordinal, row.incarnation))
+        .unzip();
+    (reason, ordinals, incarnations)
+}
+
+/// One line of the transition table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// Phases that it leaves.
+    pub from: &'static [Phase],
+    /// Phase that it enters.
+    pub to: Phase,
+    /// What makes it happen.
+    pub when: &'static str,
+}
+
+/// Every transition of a unit's phase; the property tests follow random lives along it.
+pub const TRANSITIONS: &[Transition] = &[
+    Transition {
+        from: &[Phase::Queued, Phase::Unschedulable],
+        to: Phase::Scheduling,
+        when: "a scheduler works on it",
+    },
+    Transition {
+        from: &[Phase::Scheduling, Phase::Queued],
+        to: Phase::Unschedulable,
+        when: "a try found no place, or no node could ever hold it",
+    },
+    Transition {
+        from: &[Phase::Scheduling, Phase::Unschedulable],
+        to: Phase::Queued,
+        when: "its scheduler was lost or gave it back",
+    },
+    Transition {
+        from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Running],
+        to: Phase::Scheduled,
+        when: "at least min_member are bound",
+    },
+    Transition {
+        from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled],
+        to: Phase::Running,
+        when: "at least min_member have started",
+    },
+    Transition {
+        from: &[Phase::Scheduled, Phase::Running],
+        to: Phase::Queued,
+        when: "broken below min_member; the missing go to the head of the queue",
+    },
+    Transition {
+        from: &[Phase::Scheduled, Phase::Running],
+        to: Phase::Scheduling,
+        when: "broken below min_member while a scheduler has the missing",
+    },
+    Transition {
+        from: &[Phase::Scheduled, Phase::Running],
+        to: Phase::Unschedulable,
+        when: "broken below min_member, and the missing found no place",
+    },
+    Transition {
+        from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled, Phase::Running],
+        to: Phase::Completed,
+        when: "every replica ended with exit code 0",
+    },
+    Transition {
+        from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled, Phase::Running],
+        to: Phase::Failed,
+        when: "every replica ended, at least one with another exit code",
+    },
+    Transition {
+        from: &[
+            Phase::Queued,
+            Phase::Scheduling,
+            Phase::Unschedulable,
+            Phase::Scheduled,
+            Phase::Running,
+            Phase::Completed,
+            Phase::Failed,
+        ],
+        to: Phase::Cancelled,
+        when: "cancelled",
+    },
+];
+
+/// Whether the table has a line from `from` to `to`; staying is always allowed.
+pub fn may_become(from: Phase, to: Phase) -> bool {
+    from == to || TRANSITIONS.iter().any(|line| line.to == to && line.from.contains(&from))
+}
+
+/// The transition table as Markdown, for the docs.
+pub fn render_transitions() -> String {
+    let mut out = "| from | to | when |\n|---|---|---|\n".to_owned();
+    for line in TRANSITIONS {
+        let from = line.from.iter().map(|phase| phase.name()).collect::<Vec<_>>().join(", ");
+        out += &format!("| {from} | {} | {} |\n", line.to.name(), line.when);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Templates as small integers: equal replicas of different units share their candidates.
+
+use std::hash::{Hash, Hasher};
+
+use rustc_hash::{FxHashMap, FxHasher};
+
+use super::Candidates;
+use crate::{
+    cluster::{Cluster, ShapeId, labels::Constraint},
+    demand::Pool,
+    framework::Ask,
+    unit::{ScoringProfile, Template},
+};
+
+/// Templates not used by any unit are kept up to this many, for units to come.
+const N_UNUSED_MAX: usize = 1024;
+
+/// An interned template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct TemplateId(u32);
+
+/// Everything that the choice of a node depends on.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) ask: Ask,
+    pub(crate) scoring: ScoringProfile,
+    pub(crate) candidates: Candidates,
+    key: Key,
+    n_uses: u32,
+}
+
+/// Hash of selector and tolerations instead of themselves: compared when found.
+type Key = (ShapeId, ScoringProfile, u64);
+
+/// Interner with counted uses.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Templates {
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    ids: FxHashMap<Key, Vec<TemplateId>>,
+    n_unused: usize,
+}
+
+impl Templates {
+    /// The integer of a template; counts as one use, to be given back by [`Self::release`].
+    pub(crate) fn intern(
+        &mut self,
+        cluster: &mut Cluster,
+        template: &Template,
+        pool: Pool,
+        scoring: ScoringProfile,
+    ) -> TemplateId {
+        let shape = cluster.shape(&template.demand, pool);
+        let mut hasher = FxHasher::default();
+        template.node_selector.hash(&mut hasher);
+        template.tolerations.hash(&mut hasher);
+        let key = (shape, scoring, hasher.finish());
+        let is_same = |id: &&TemplateId| {
+            let constraint = self.get(**id).ask.constraint();
+            constraint.selector == template.node_selector && constraint.tolerations == template.tolerations
+        };
+        if let Some(id) = self.ids.get(&key).and_then(|ids| ids.iter().find(is_same)).copied() {
+            let entry = self.get_mut(id);
+            entry.n_uses += 1;
+            self.n_unused -= usize::from(self.get(id).n_uses == 1);
+            return id;
+        }
+        let constraint = Constraint::new(&template.node_selector, &template.tolerations);
+        let entry = Entry {
+            ask: Ask::of_shape(shape, &constraint),
+            scoring,
+            candidates: Candidates::default(),
+            key,
+            n_uses: 1,
+        };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.entries[id as usize] = Some(entry);
+                TemplateId(id)
+            }
+            None => {
+                self.entries.push(Some(entry));
+                TemplateId(u32::try_from(self.entries.len() - 1).expect("memory ends before 2^32 templates"))
+            }
+        };
+        self.ids.entry(key).or_default().push(id);
+        id
+    }
+
+    /// One use less. Unused templates are dropped, all at once, when they have become many.
+    pub(crate) fn release(&mut self, id: TemplateId) {
+        let entry = self.get_mut(id);
+        entry.n_uses -= 1;
+        if entry.n_uses > 0 {
+            return;
+        }
+        self.n_unused += 1;
+        if self.n_unused > N_UNUSED_MAX {
+            self.sweep();
+        }
+    }
+
+    fn sweep(&mut self) {
+        for (idx, slot) in (0u32..).zip(&mut self.entries) {
+            let Some(unused) = slot.take_if(|entry| entry.n_uses == 0) else { continue };
+            self.free.push(idx);
+            if let Some(ids) = self.ids.get_mut(&unused.key) {
+                ids.retain(|id| id.0 != idx);
+                if ids.is_empty() {
+                    self.ids.remove(&unused.key);
+                }
+            }
+        }
+        self.n_unused = 0;
+    }
+
+    pub(crate) fn get(&self, id: TemplateId) -> &Entry {
+        self.entries[id.0 as usize].as_ref().expect("a template id is held by a use")
+    }
+
+    pub(crate) fn get_mut(&mut self, id: TemplateId) -> &mut Entry {
+        self.entries[id.0 as usize].as_mut().expect("a template id is held by a use")
+    }
+}

@@ -1,0 +1,25 @@
+//! Filter `device`: the node has the devices asked for, of an accepted model and with enough left on each.
+
+use crate::{
+    cluster::{Cluster, Refusal},
+    framework::{Ask, Filter},
+    ids::NodeId,
+};
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Devices;
+
+impl Filter for Devices {
+    fn name(&self) -> &'static str {
+        "device"
+    }
+
+    fn passes(&self, cluster: &Cluster, ask: &Ask, idx: usize) -> bool {
+        cluster.has_devices(ask.shape(), idx)
+    }
+
+    fn check(&self, cluster: &Cluster, ask: &Ask, node: NodeId) -> Result<(), Refusal> {
+        cluster.fits_devices(ask.shape(), node)
+    }
+}

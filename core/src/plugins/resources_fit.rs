@@ -1,0 +1,25 @@
+//! Filter `resources-fit`: enough of every named resource is free on the node.
+
+use crate::{
+    cluster::{Cluster, Refusal},
+    framework::{Ask, Filter},
+    ids::NodeId,
+};
+
+/// The plugin.
+#[derive(Debug)]
+pub struct ResourcesFit;
+
+impl Filter for ResourcesFit {
+    fn name(&self) -> &'static str {
+        "resources-fit"
+    }
+
+    fn passes(&self, cluster: &Cluster, ask: &Ask, idx: usize) -> bool {
+        cluster.has_resources(ask.shape(), idx)
+    }
+
+    fn check(&self, cluster: &Cluster, ask: &Ask, node: NodeId) -> Result<(), Refusal> {
+        cluster.fits_resources(ask.shape(), node)
+    }
+}

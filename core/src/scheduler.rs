@@ -1,0 +1,452 @@
+//! The scheduler's whole state machine: units in, decisions out.
+//!
+//! A unit is *ready* (in the queue by priority and dispatch order), in *backoff* after rejections, *parked* when a
+//! full scan found no place, or *waiting* for the outcome of its decisions. Decisions are assumed at once in
+//! the scheduler's own [`Cluster`]; an outcome or the watch settles them. Equal events and an equal seed give
+//! equal decisions: nothing depends on hash order or on time other than the `now` passed in. Nothing
+//! survives a restart: the dispatcher assigns again.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+
+use rustc_hash::FxHashMap;
+
+use self::{
+    held::{DecisionIds, Held, State},
+    park::{Need, Parked, Turn},
+};
+use crate::{
+    change::{Change, Partition},
+    cluster::Cluster,
+    decision::Decision,
+    explain::Refusals,
+    ids::{NodeId, Revision, UnitId},
+    place::{Placer, Profiles, Settings, View, mix},
+    rows::RowChange,
+    time::Millis,
+    unit::UnitSpec,
+};
+
+mod cycle;
+mod held;
+mod outcome;
+mod park;
+#[cfg(test)]
+mod tests;
+
+/// How a scheduler works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// As in the lease `scheduler/<name>`; finds its slot in a partition.
+    pub name: String,
+    /// A scan stops at so many feasible nodes more than replicas are asked for.
+    pub surplus: u32,
+    /// Feasible nodes are kept from one replica and unit to the next of the same template.
+    pub cache: bool,
+    /// A scan stops early at all; false looks at every node.
+    pub limit_scan: bool,
+    /// Most running units held in ready, backoff and in flight together.
+    pub held_max: u32,
+    /// Most running units decided and not yet answered.
+    pub in_flight_max: u32,
+    /// First wait after a second rejection in a row, milliseconds.
+    pub backoff_ms_min: u64,
+    /// Longest wait, milliseconds.
+    pub backoff_ms_max: u64,
+    /// What a rejection said of a node is believed so long, milliseconds.
+    pub foreign_ms: u64,
+    /// How nodes are preferred.
+    pub profiles: Profiles,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            surplus: 50,
+            cache: true,
+            limit_scan: true,
+            held_max: 200_000,
+            in_flight_max: 100_000,
+            backoff_ms_min: 10,
+            backoff_ms_max: 10_000,
+            foreign_ms: 1_000,
+            profiles: Profiles::default(),
+        }
+    }
+}
+
+/// What a step produced.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// For the binder, in order.
+    pub decisions: Vec<Decision>,
+    /// For the dispatcher, in order.
+    pub reports: Vec<UnitReport>,
+}
+
+/// What became of a try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitReport {
+    /// The unit.
+    pub unit: UnitId,
+    /// As assigned.
+    pub spec_revision: Revision,
+    /// What became of it.
+    pub state: ReportState,
+    /// Of a failed try.
+    pub refusals: Option<Arc<Refusals>>,
+}
+
+/// What became of a unit at a scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ReportState {
+    /// No place now; woken by events. Holds no credit.
+    Parked,
+    /// Back at work after being parked.
+    Woken,
+    /// Given back: another scheduler may try.
+    Returned,
+    /// Every ordinal handed out is bound; no longer held.
+    Done,
+}
+
+/// Counters and queue lengths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Nodes of its own partition; all of them in global mode.
+    pub nodes: u32,
+    /// Units in the ready queue.
+    pub ready_units: u32,
+    /// Units waiting after rejections.
+    pub backoff_units: u32,
+    /// Units without a place.
+    pub parked_units: u32,
+    /// Units held.
+    pub units: u32,
+    /// Running units held in ready, backoff and in flight.
+    pub running_units: u32,
+    /// Decisions without an outcome.
+    pub in_flight: u32,
+    /// Running units bound by its decisions.
+    pub placed: u64,
+    /// Running units refused because another party was faster.
+    pub conflicts: u64,
+    /// Replicas placed from a kept candidate list.
+    pub cache_hits: u64,
+    /// Scans made.
+    pub cache_misses: u64,
+}
+
+/// Where a unit would go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanReport {
+    /// One per replica that fits, in order of group and ordinal.
+    pub nodes: Vec<NodeId>,
+    /// Replicas that fit nowhere.
+    pub unplaced: u32,
+    /// Of the replicas that fit nowhere.
+    pub refusals: Option<Arc<Refusals>>,
+}
+
+/// A scheduler.
+#[derive(Debug)]
+pub struct Scheduler {
+    /// What it decides on.
+    pub cluster: Cluster,
+    config: Config,
+    seed: u64,
+    placer: Placer,
+    units: FxHashMap<UnitId, Held>,
+    /// Decisions without an outcome of units not held any more.
+    orphans: FxHashMap<UnitId, DecisionIds>,
+    ready: BTreeSet<Turn>,
+    backoff: BTreeSet<(Millis, UnitId)>,
+    parked: Parked,
+    undecided: BTreeMap<u64, Decision>,
+    last_decision: u64,
+    last_turn: u64,
+    /// Running units in ready and backoff.
+    working: u64,
+    /// Running units in decisions without an outcome.
+    in_flight: u64,
+    /// Foreign notes and their ends, the earliest first.
+    notes: VecDeque<(Millis, NodeId)>,
+    reports: Vec<UnitReport>,
+    gained: Vec<NodeId>,
+    placed: u64,
+    conflicts: u64,
+}
+
+impl Scheduler {
+    /// Without units and nodes. Equal events and an equal seed give equal decisions; schedulers of one cluster
+    /// should have different seeds.
+    pub fn new(config: Config, seed: u64) -> Self {
+        let settings = Settings {
+            profiles: config.profiles.clone(),
+            seed,
+            surplus: config.surplus,
+            cache: config.cache,
+            limit_scan: config.limit_scan,
+        };
+        Self {
+            cluster: Cluster::new(),
+            placer: Placer::new(settings),
+            config,
+            seed,
+            units: FxHashMap::default(),
+            orphans: FxHashMap::default(),
+            ready: BTreeSet::new(),
+            backoff: BTreeSet::new(),
+            parked: Parked::default(),
+            undecided: BTreeMap::new(),
+            last_decision: 0,
+            last_turn: 0,
+            working: 0,
+            in_flight: 0,
+            notes: VecDeque::new(),
+            reports: Vec::new(),
+            gained: Vec::new(),
+            placed: 0,
+            conflicts: 0,
+        }
+    }
+
+    /// A unit to place, or a unit held already with an equal or newer record: `pending` (ordinal, incarnation)
+    /// replaces what was to be placed; `bound` counts running units that count for the unit's first binding
+    /// already. What rows or decisions under way cover is left out.
+    pub fn on_assign(
+        &mut self,
+        spec: &UnitSpec,
+        spec_revision: Revision,
+        pending: &[(u32, u32)],
+        bound: u32,
+        _now: Millis,
+    ) {
+        let unit = spec.id;
+        if self.units.get(&unit).is_some_and(|held| held.revision > spec_revision) {
+            return;
+        }
+        let groups = self.group_work(spec, pending);
+        let old = self.detach(unit);
+        let turn = old.as_ref().map_or(self.last_turn + 1, |old| old.turn.1);
+        self.last_turn = self.last_turn.max(turn);
+        let mut held = Held {
+            revision: spec_revision,
+            turn: (Reverse(spec.priority), turn, unit),
+            min_member: spec.min_member,
+            bound,
+            groups,
+            state: State::Waiting,
+            decisions: self.orphans.remove(&unit).unwrap_or_default(),
+            in_flight: 0,
+            wanted_again: Vec::new(),
+            awaits: false,
+            woken_from: None,
+            attempts: 0,
+            failures: 0,
+        };
+        if let Some(mut old) = old {
+            held.attempts = old.attempts;
+            held.decisions = std::mem::take(&mut old.decisions);
+            self.let_go(old);
+        }
+        self.leave_out_decided(&mut held);
+        for group in &held.groups {
+            let shape = self.placer.templates.get(group.template).ask.shape();
+            if self.cluster.demand(shape).devices.is_some() {
+                self.placer.typical.note(shape, group.pending().len() as u64);
+            }
+        }
+        self.attach(held, State::Ready);
+    }
+
+    /// The unit is no longer its business. Decisions under way stay until their outcome.
+    pub fn on_revoke(&mut self, unit: UnitId) {
+        if let Some(held) = self.detach(unit) {
+            self.let_go(held);
+        }
+    }
+
+    /// Nodes were split anew (also by [`Self::on_change`]).
+    pub fn on_partition(&mut self, partition: &Partition) {
+        self.placer.view = View::new(partition, &self.config.name);
+        // More nodes may be its own now: whoever is parked tries again.
+        for need in self.parked.met(|_| true) {
+            self.wake(&need);
+        }
+    }
+
+    /// A list follows: nodes and rows are forgotten, units and decisions stay.
+    pub fn on_reset(&mut self) {
+        self.cluster.reset();
+        self.notes.clear();
+    }
+
+    /// A committed change of a node, of rows or of the partition; other changes are ignored.
+    pub fn on_change(&mut self, change: &Change, revision: Revision, time_ms: i64, _now: Millis) {
+        match change {
+            Change::NodeSpec(spec) => self.cluster.put_spec(spec.clone(), revision),
+            Change::NodeReport(report) => self.cluster.put_report(report.clone(), revision),
+            Change::NodeGrant(node, allocatable) => {
+                self.cluster.put_grant(*node, allocatable.clone(), revision)
+            }
+            Change::NodeDeleted(node) => self.cluster.remove_node(*node),
+            Change::Rows(unit, rows) => {
+                self.cluster.apply_rows(*unit, rows, revision, time_ms);
+                if let RowChange::Bind(bind) = rows {
+                    self.leave_out_bound(*unit, Some(&bind.ordinals));
+                }
+            }
+            Change::RowsLoaded(unit, rows) => {
+                self.cluster.load_rows(*unit, rows.clone());
+                self.leave_out_bound(*unit, None);
+            }
+            Change::UnitDeleted(unit) => {
+                self.cluster.remove_unit(*unit);
+                self.on_revoke(*unit);
+            }
+            Change::Partition(partition) => self.on_partition(partition),
+            Change::UnitSpec(_) | Change::Lease(_) => {}
+        }
+    }
+
+    /// When to step again without an event: at 0 if there is something to do now, else at the end of the
+    /// first backoff or foreign note.
+    pub fn next_wake(&self) -> Option<Millis> {
+        let can_decide = !self.ready.is_empty() && self.in_flight < u64::from(self.config.in_flight_max);
+        let can_wake = !self.parked.is_empty() && self.cluster.has_gained();
+        if can_decide || can_wake || !self.reports.is_empty() {
+            return Some(Millis(0));
+        }
+        let backoff = self.backoff.first().map(|(end, _)| *end);
+        let note = self.notes.front().map(|(end, _)| *end);
+        backoff.into_iter().chain(note).min()
+    }
+
+    /// Every unit held, ascending, with the revision of its record.
+    pub fn inventory(&self) -> Vec<(UnitId, Revision)> {
+        let mut held: Vec<_> = self.units.values().map(|held| (held.unit(), held.revision)).collect();
+        held.sort_unstable();
+        held
+    }
+
+    /// Decisions without an outcome, in order: to be sent again after a reconnect.
+    pub fn undecided(&self) -> Vec<Decision> {
+        self.undecided.values().cloned().collect()
+    }
+
+    /// Running units that it can take beyond what it holds in ready, backoff and in flight.
+    pub fn credits(&self) -> u32 {
+        let held = u32::try_from(self.working + self.in_flight).unwrap_or(u32::MAX);
+        self.config.held_max.saturating_sub(held)
+    }
+
+    /// Counters and queue lengths. `O(nodes)`.
+    pub fn stats(&self) -> Stats {
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Stats {
+            nodes: count(self.cluster.nodes().filter(|node| self.placer.view.is_own(node.idx())).count()),
+            ready_units: count(self.ready.len()),
+            backoff_units: count(self.backoff.len()),
+            parked_units: count(self.parked.len()),
+            units: count(self.units.len()),
+            running_units: u32::try_from(self.working + self.in_flight).unwrap_or(u32::MAX),
+            in_flight: count(self.undecided.len()),
+            placed: self.placed,
+            conflicts: self.conflicts,
+            cache_hits: self.placer.hits,
+            cache_misses: self.placer.misses,
+        }
+    }
+}
+
+impl Scheduler {
+    /// Puts a unit into a state, or lets it go when nothing is left to do.
+    fn attach(&mut self, mut held: Held, state: State) {
+        let unit = held.unit();
+        if held.is_done() {
+            self.report(&held, ReportState::Done, None);
+            self.let_go(held);
+            return;
+        }
+        held.state = if held.pending() > 0 { state } else { State::Waiting };
+        match &held.state {
+            State::Ready => {
+                self.ready.insert(held.turn);
+            }
+            State::Backoff(end) => {
+                self.backoff.insert((*end, unit));
+            }
+            // The group has it already.
+            State::Parked(_) | State::Waiting => {}
+        }
+        if !matches!(held.state, State::Ready) {
+            self.finish_wake(&mut held);
+        }
+        self.working += held.weight();
+        self.units.insert(unit, held);
+    }
+
+    /// Takes a unit out of whatever state it is in, to be attached again or let go.
+    fn detach(&mut self, unit: UnitId) -> Option<Held> {
+        let held = self.units.remove(&unit)?;
+        self.working -= held.weight();
+        match &held.state {
+            State::Ready => {
+                self.ready.remove(&held.turn);
+            }
+            State::Backoff(end) => {
+                self.backoff.remove(&(*end, unit));
+            }
+            State::Parked(need) => self.parked.remove(need, &held.turn),
+            State::Waiting => {}
+        }
+        Some(held)
+    }
+
+    /// The end of a detached unit here.
+    fn let_go(&mut self, mut held: Held) {
+        self.finish_wake(&mut held);
+        for group in &held.groups {
+            self.placer.templates.release(group.template);
+        }
+        if !held.decisions.is_empty() {
+            self.orphans.insert(held.unit(), held.decisions);
+        }
+    }
+
+    fn report(&mut self, held: &Held, state: ReportState, refusals: Option<Arc<Refusals>>) {
+        self.reports.push(UnitReport { unit: held.unit(), spec_revision: held.revision, state, refusals });
+    }
+
+    /// The unit woken from a group came to an end: the next one's turn.
+    fn finish_wake(&mut self, held: &mut Held) {
+        if let Some(need) = held.woken_from.take()
+            && self.parked.finish(&need, held.unit())
+        {
+            self.wake(&need);
+        }
+    }
+
+    /// Tries the first unit of a group of parked ones.
+    fn wake(&mut self, need: &Need) {
+        let Some(turn) = self.parked.wake(need) else { return };
+        let Some(mut held) = self.units.remove(&turn.2) else { return };
+        self.report(&held, ReportState::Woken, None);
+        held.woken_from = Some(need.clone());
+        self.attach(held, State::Ready);
+    }
+
+    /// `min` doubled with each rejection in a row up to `max`, less up to half of it by seeded jitter.
+    fn delay_ms(&self, unit: UnitId, failures: u32) -> u64 {
+        let Config { backoff_ms_min, backoff_ms_max, .. } = self.config;
+        let doubled = backoff_ms_min.saturating_mul(1 << failures.saturating_sub(2).min(20));
+        let delay = doubled.min(backoff_ms_max);
+        let jitter = mix(self.seed ^ unit.0.rotate_left(16) ^ u64::from(failures)) % (delay / 2 + 1);
+        (delay - jitter).max(1)
+    }
+}

@@ -1,0 +1,308 @@
+//! The unit cycle: wake what may fit, try ready units in order, decide or park.
+
+use std::sync::Arc;
+
+use super::{
+    PlanReport, ReportState, Scheduler, Step,
+    held::{Held, State, Wanted},
+    park::{Counted, Need},
+};
+use crate::{
+    decision::{Decision, GroupPlacement},
+    explain::Refusals,
+    ids::UnitId,
+    place::templates::TemplateId,
+    rows::Phase,
+    time::Millis,
+    unit::UnitSpec,
+};
+
+/// What a try placed, and which templates fit nowhere (any more).
+#[derive(Default)]
+struct Try {
+    groups: Vec<GroupPlacement>,
+    n_placed: usize,
+    failed: Vec<TemplateId>,
+}
+
+impl Scheduler {
+    /// Decides about `budget` running units at most (a first binding is never split below its minimum), and
+    /// says what became of units since the last step.
+    pub fn step(&mut self, now: Millis, budget: usize) -> Step {
+        self.end_notes(now);
+        self.wake_backoff(now);
+        self.wake_gained();
+        let mut decisions = Vec::new();
+        let mut left = budget;
+        while left > 0 && self.in_flight < u64::from(self.config.in_flight_max) {
+            let Some(&(_, _, unit)) = self.ready.first() else { break };
+            let n_tried = self.try_unit(unit, left, now, &mut decisions);
+            left = left.saturating_sub(n_tried.max(1));
+        }
+        Step { decisions, reports: std::mem::take(&mut self.reports) }
+    }
+
+    fn end_notes(&mut self, now: Millis) {
+        while let Some((_, node)) = self.notes.pop_front_if(|(end, _)| *end <= now) {
+            // A later note of the same node lives on.
+            if !self.notes.iter().any(|(_, other)| *other == node) {
+                self.cluster.clear_foreign(node);
+            }
+        }
+    }
+
+    fn wake_backoff(&mut self, now: Millis) {
+        while let Some(&(end, unit)) = self.backoff.first() {
+            if end > now {
+                break;
+            }
+            match self.detach(unit) {
+                Some(held) => self.attach(held, State::Ready),
+                None => {
+                    self.backoff.pop_first();
+                }
+            }
+        }
+    }
+
+    /// Wakes groups of parked units for which a changed node has room now.
+    fn wake_gained(&mut self) {
+        let mut gained = std::mem::take(&mut self.gained);
+        self.cluster.take_gained(&mut gained);
+        if !self.parked.is_empty() && !gained.is_empty() {
+            let (placer, cluster) = (&mut self.placer, &self.cluster);
+            let met =
+                self.parked.met(|template| gained.iter().any(|node| placer.fits(cluster, template, *node)));
+            for need in met {
+                self.wake(&need);
+            }
+        }
+        self.gained = gained;
+    }
+
+    /// One try of a ready unit, `left` running units at most. Returns how many it tried to place.
+    fn try_unit(&mut self, unit: UnitId, left: usize, now: Millis, decisions: &mut Vec<Decision>) -> usize {
+        let Some(mut held) = self.detach(unit) else { return 0 };
+        held.attempts += 1;
+        let together = self.together(&mut held);
+        if let Some((need, refusals)) = self.settled(&held, together) {
+            self.park(held, &need, refusals, now);
+            return 1;
+        }
+        let tried = self.place(&held, left.max(together));
+        let n_tried = tried.n_placed;
+        if n_tried < together {
+            let need = if together > 1 { together_need(&held, together) } else { any_need(&tried.failed) };
+            let mut refusals = self.explain(&need, &tried.failed, now);
+            if let (Counted::Now(refusals), 2..) = (&mut refusals, together) {
+                let nearest = std::mem::take(&mut refusals.nearest_miss);
+                refusals.nearest_miss = format!("room for {n_tried} of {together} together; {nearest}");
+            }
+            self.undo(unit, &tried.groups);
+            self.park(held, &need, refusals, now);
+            return n_tried;
+        }
+        let failed = tried.failed.clone();
+        self.decide(&mut held, tried, decisions);
+        let mut pending = held.groups.iter().filter(|group| !group.pending().is_empty());
+        if held.pending() > 0 && pending.all(|group| failed.contains(&group.template)) {
+            let need = any_need(&failed);
+            let refusals = self.explain(&need, &failed, now);
+            self.park(held, &need, refusals, now);
+        } else {
+            self.attach(held, State::Ready);
+        }
+        n_tried
+    }
+
+    /// Running units that must be placed at once for the unit's first binding.
+    fn together(&self, held: &mut Held) -> usize {
+        if held.together() > 0
+            && let Some(rows) = self.cluster.rows(held.unit())
+        {
+            // As the binder counts: whoever had a place in some incarnation.
+            let ever =
+                rows.rows.iter().filter(|row| row.phase != Phase::Pending || row.incarnation > 0).count();
+            held.bound = held.bound.max(u32::try_from(ever).unwrap_or(u32::MAX));
+        }
+        // Should too few be pending the binder has the last word.
+        (held.together() as usize).min(held.pending())
+    }
+
+    /// Whether it is known already that the unit finds no place: a settled group waits for the same.
+    fn settled(&self, held: &Held, together: usize) -> Option<(Need, Counted)> {
+        if self.parked.is_empty() {
+            return None;
+        }
+        if together > 1 {
+            let need = together_need(held, together);
+            let refusals = self.parked.settled(&need)?.clone();
+            return Some((need, Counted::Before(refusals)));
+        }
+        let mut none_fits = Vec::new();
+        let mut refusals = None;
+        for group in held.groups.iter().filter(|group| !group.pending().is_empty()) {
+            refusals = Some(self.parked.settled(&Need::one(group.template))?);
+            none_fits.push(group.template);
+        }
+        Some((any_need(&none_fits), Counted::Before(refusals?.clone())))
+    }
+
+    fn park(&mut self, mut held: Held, need: &Need, refusals: Counted, now: Millis) {
+        let (Counted::Now(known) | Counted::Before(known)) = &refusals;
+        let shown = Some(Arc::new(Refusals { attempts: held.attempts, ..known.clone() }));
+        if self.placer.view.is_strict() {
+            self.report(&held, ReportState::Returned, shown);
+            self.let_go(held);
+            return;
+        }
+        self.report(&held, ReportState::Parked, shown);
+        self.parked.park(need, held.turn, refusals, now);
+        if held.woken_from.as_ref() == Some(need) {
+            held.woken_from = None;
+        }
+        self.attach(held, State::Parked(need.clone()));
+    }
+
+    /// Places pending running units group by group, `quota` at most, and assumes them.
+    fn place(&mut self, held: &Held, quota: usize) -> Try {
+        let mut tried = Try::default();
+        for (group, work) in (0u16..).zip(&held.groups) {
+            let wanted = work.pending();
+            let wanted = &wanted[..wanted.len().min(quota - tried.n_placed)];
+            if wanted.is_empty() {
+                continue;
+            }
+            let placement = self.place_group(held.unit(), group, work.template, wanted);
+            if placement.ordinals.len() < wanted.len() {
+                tried.failed.push(work.template);
+            }
+            tried.n_placed += placement.ordinals.len();
+            tried.groups.push(placement);
+        }
+        tried
+    }
+
+    fn place_group(
+        &mut self,
+        unit: UnitId,
+        group: u16,
+        template: TemplateId,
+        wanted: &[Wanted],
+    ) -> GroupPlacement {
+        let mut placement = GroupPlacement { group, ..GroupPlacement::default() };
+        let shape = self.placer.templates.get(template).ask.shape();
+        let has_devices = self.cluster.demand(shape).devices.is_some();
+        let has_incarnations = wanted.iter().any(|(_, incarnation)| *incarnation > 0);
+        self.placer.begin(&self.cluster, template, unit);
+        for (idx, &(ordinal, incarnation)) in wanted.iter().enumerate() {
+            let Some(spot) = self.placer.next(&mut self.cluster, template, unit, wanted.len() - idx) else {
+                break;
+            };
+            self.cluster.assume(unit, ordinal, incarnation, shape, spot.node, spot.mask);
+            placement.ordinals.push(ordinal);
+            placement.nodes.push(spot.node);
+            placement.node_revisions.push(self.cluster.spec_revision(spot.node));
+            if has_incarnations {
+                placement.incarnations.push(incarnation);
+            }
+            if has_devices {
+                placement.device_masks.push(spot.mask);
+            }
+        }
+        placement
+    }
+
+    fn undo(&mut self, unit: UnitId, groups: &[GroupPlacement]) {
+        for group in groups {
+            for (idx, ordinal) in group.ordinals.iter().enumerate() {
+                self.cluster.undo(unit, *ordinal, group.incarnation(idx));
+            }
+        }
+    }
+
+    fn decide(&mut self, held: &mut Held, tried: Try, decisions: &mut Vec<Decision>) {
+        if tried.n_placed == 0 {
+            return;
+        }
+        for placement in &tried.groups {
+            held.groups[usize::from(placement.group)].advance(placement.ordinals.len());
+        }
+        self.last_decision += 1;
+        let decision = Decision {
+            id: self.last_decision,
+            unit: held.unit(),
+            spec_revision: held.revision,
+            groups: tried.groups.into_iter().filter(|group| !group.ordinals.is_empty()).collect(),
+        };
+        held.decisions.push(decision.id);
+        held.in_flight += u32::try_from(tried.n_placed).unwrap_or(u32::MAX);
+        self.in_flight += tried.n_placed as u64;
+        self.undecided.insert(decision.id, decision.clone());
+        decisions.push(decision);
+    }
+
+    /// Why nothing fits, for the first template that failed.
+    fn explain(&mut self, need: &Need, failed: &[TemplateId], now: Millis) -> Counted {
+        match (self.parked.recent(need, now), failed.first()) {
+            (Some(known), _) => Counted::Before(known.clone()),
+            (None, Some(template)) => Counted::Now(self.placer.explain(&self.cluster, *template)),
+            (None, None) => Counted::Now(Refusals::default()),
+        }
+    }
+
+    /// Tries a unit on the live picture, every replica of it, without effect.
+    pub fn plan(&mut self, spec: &UnitSpec) -> PlanReport {
+        let mut report = PlanReport::default();
+        let cursor = self.placer.cursor();
+        let (hits, misses) = (self.placer.hits, self.placer.misses);
+        // No unit has this id, so its assumptions meet no others.
+        let unit = UnitId(u64::MAX);
+        let mut failed = Vec::new();
+        let mut tried = Vec::new();
+        for (group, task) in (0u16..).zip(&spec.task_groups) {
+            let template =
+                self.placer.templates.intern(&mut self.cluster, &task.template, spec.pool, spec.scoring);
+            let kept = std::mem::take(&mut self.placer.templates.get_mut(template).candidates);
+            let first = u32::from(group) << 24;
+            let wanted: Vec<Wanted> = (0..task.replicas).map(|idx| (first + idx, 0)).collect();
+            let placement = self.place_group(unit, group, template, &wanted);
+            let n_unplaced = wanted.len() - placement.ordinals.len();
+            if n_unplaced > 0 {
+                failed.push(template);
+            }
+            report.unplaced += u32::try_from(n_unplaced).unwrap_or(u32::MAX);
+            report.nodes.extend(&placement.nodes);
+            tried.push((template, kept, placement));
+        }
+        if let Some(template) = failed.first() {
+            let refusals = self.placer.explain(&self.cluster, *template);
+            report.refusals = Some(Arc::new(Refusals { attempts: 1, ..refusals }));
+        }
+        for (template, kept, placement) in tried {
+            self.undo(unit, &[placement]);
+            self.placer.templates.get_mut(template).candidates = kept;
+            self.placer.templates.release(template);
+        }
+        self.placer.set_cursor(cursor);
+        (self.placer.hits, self.placer.misses) = (hits, misses);
+        report
+    }
+}
+
+/// Any one replica of one of the templates would do.
+fn any_need(templates: &[TemplateId]) -> Need {
+    let mut templates = templates.to_vec();
+    templates.sort_unstable();
+    templates.dedup();
+    Need { together: 0, templates: templates.into_iter().map(|template| (template, 0)).collect() }
+}
+
+/// So many together, of everything pending.
+fn together_need(held: &Held, together: usize) -> Need {
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let pending = held.groups.iter().filter(|group| !group.pending().is_empty());
+    let mut templates: Vec<_> = pending.map(|group| (group.template, count(group.pending().len()))).collect();
+    templates.sort_unstable();
+    Need { together: count(together), templates: templates.into() }
+}

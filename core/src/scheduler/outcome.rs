@@ -1,0 +1,190 @@
+//! What is left to place of a unit, as assignments, rows and outcomes come in.
+
+use smallvec::SmallVec;
+
+use super::{
+    Scheduler,
+    held::{GroupWork, Held, State, Wanted},
+};
+use crate::{
+    decision::{Decision, Outcome, RejectionReason},
+    ids::UnitId,
+    rows::{Phase, Row},
+    time::Millis,
+    unit::UnitSpec,
+};
+
+/// A running unit that the binder refused: its group in the decision, itself, why.
+type Refused = (u16, Wanted, RejectionReason);
+
+impl Scheduler {
+    /// The binder's answer. One to a decision that is not known (any more) changes nothing.
+    pub fn on_outcome(&mut self, outcome: &Outcome, now: Millis) {
+        let Some(decision) = self.undecided.remove(&outcome.decision_id) else { return };
+        let n_decided = decision.len();
+        let refused = refused(&decision, outcome);
+        let n_bound = n_decided - refused.len();
+        self.in_flight -= n_decided as u64;
+        self.placed += n_bound as u64;
+        self.conflicts += refused.iter().filter(|(_, _, reason)| reason.is_conflict()).count() as u64;
+        for (_, (ordinal, incarnation), _) in &refused {
+            self.cluster.forget(decision.unit, *ordinal, *incarnation);
+        }
+        for fresh in &outcome.nodes {
+            self.cluster.note_foreign(fresh.node, &fresh.allocated, &fresh.device_free_milli);
+            self.notes.push_back((now.plus(self.config.foreign_ms), fresh.node));
+        }
+        self.settle_decision(&decision, &refused, n_bound, now);
+    }
+
+    fn settle_decision(&mut self, decision: &Decision, refused: &[Refused], n_bound: usize, now: Millis) {
+        let unit = decision.unit;
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        if let Some(orphan) = self.orphans.get_mut(&unit) {
+            orphan.retain(|id| *id != decision.id);
+            if orphan.is_empty() {
+                self.orphans.remove(&unit);
+            }
+        }
+        let Some(held) = self.units.get_mut(&unit) else { return };
+        held.decisions.retain(|id| *id != decision.id);
+        held.in_flight = held.in_flight.saturating_sub(count(decision.len()));
+        held.bound = held.bound.saturating_add(count(n_bound));
+        let again = wanted_again(held, decision, refused);
+        if again.is_empty() {
+            held.failures = if n_bound > 0 { 0 } else { held.failures };
+            if held.is_done()
+                && let Some(held) = self.detach(unit)
+            {
+                self.attach(held, State::Waiting);
+            }
+            return;
+        }
+        let Some(mut held) = self.detach(unit) else { return };
+        held.failures += 1;
+        for (group, wanted) in again {
+            if let Some(group) = held.groups.get_mut(usize::from(group)) {
+                group.add(&[wanted]);
+            }
+        }
+        let state = if held.failures > 1 {
+            State::Backoff(now.plus(self.delay_ms(unit, held.failures)))
+        } else {
+            State::Ready
+        };
+        self.attach(held, state);
+    }
+
+    /// What is to be placed by task group, without what has a row already.
+    pub(super) fn group_work(&mut self, spec: &UnitSpec, pending: &[Wanted]) -> SmallVec<[GroupWork; 1]> {
+        let mut by_group: Vec<Vec<Wanted>> = vec![Vec::new(); spec.task_groups.len()];
+        let rows = self.cluster.rows(spec.id);
+        for wanted in pending {
+            let row = rows.map(|rows| rows.row(wanted.0)).unwrap_or_default();
+            if let Some(group) = spec.group_of(wanted.0)
+                && !is_past(&row, wanted.1)
+            {
+                by_group[group].push(*wanted);
+            }
+        }
+        let groups = spec.task_groups.iter().zip(by_group).map(|(group, wanted)| {
+            let template =
+                self.placer.templates.intern(&mut self.cluster, &group.template, spec.pool, spec.scoring);
+            let mut work = GroupWork::new(template);
+            work.add(&wanted);
+            work
+        });
+        groups.collect()
+    }
+
+    /// Takes out of a new assignment what decisions under way place already.
+    pub(super) fn leave_out_decided(&self, held: &mut Held) {
+        let decisions = held.decisions.iter().filter_map(|id| self.undecided.get(id));
+        let mut decided: Vec<Wanted> = Vec::new();
+        for group in decisions.flat_map(|decision| &decision.groups) {
+            let each = group.ordinals.iter().enumerate();
+            decided.extend(each.map(|(idx, ordinal)| (*ordinal, group.incarnation(idx))));
+        }
+        held.in_flight = u32::try_from(decided.len()).unwrap_or(u32::MAX);
+        decided.sort_unstable();
+        for (idx, group) in (0u16..).zip(&mut held.groups) {
+            let again = &mut held.wanted_again;
+            group.retain(|wanted| {
+                let is_decided = decided.binary_search(wanted).is_ok();
+                if is_decided {
+                    again.push((idx, *wanted));
+                }
+                !is_decided
+            });
+        }
+    }
+
+    /// Takes out what others bound: all of the unit's rows, or those of `ordinals`.
+    pub(super) fn leave_out_bound(&mut self, unit: UnitId, ordinals: Option<&[u32]>) {
+        let Some(held) = self.units.get(&unit) else { return };
+        let Some(rows) = self.cluster.rows(unit) else { return };
+        let is_past_one = |wanted: &Wanted| is_past(&rows.row(wanted.0), wanted.1);
+        let any = held.groups.iter().map(GroupWork::pending).any(|pending| match ordinals {
+            Some(ordinals) => ordinals.iter().any(|ordinal| {
+                let at = pending.partition_point(|wanted| wanted.0 < *ordinal);
+                pending.get(at).is_some_and(|wanted| wanted.0 == *ordinal && is_past_one(wanted))
+            }),
+            None => pending.iter().any(is_past_one),
+        });
+        if !any {
+            return;
+        }
+        let Some(mut held) = self.detach(unit) else { return };
+        if let Some(rows) = self.cluster.rows(unit) {
+            for group in &mut held.groups {
+                group.retain(|wanted| !is_past(&rows.row(wanted.0), wanted.1));
+            }
+        }
+        self.attach(held, State::Ready);
+    }
+}
+
+/// The refused running units of a decision, in its order; what an outcome says of others is ignored.
+fn refused(decision: &Decision, outcome: &Outcome) -> Vec<Refused> {
+    let mut reasons: Vec<(u32, RejectionReason)> = Vec::new();
+    for rejection in &outcome.rejections {
+        reasons.extend(rejection.ordinals.iter().map(|ordinal| (*ordinal, rejection.reason)));
+    }
+    reasons.sort_unstable();
+    reasons.dedup_by_key(|(ordinal, _)| *ordinal);
+    let mut refused = Vec::with_capacity(reasons.len());
+    for group in decision.groups.iter().filter(|_| !reasons.is_empty()) {
+        for (idx, &ordinal) in group.ordinals.iter().enumerate() {
+            if let Ok(at) = reasons.binary_search_by_key(&ordinal, |(ordinal, _)| *ordinal) {
+                refused.push((group.group, (ordinal, group.incarnation(idx)), reasons[at].1));
+            }
+        }
+    }
+    refused
+}
+
+/// Which refused running units are to be placed again, and in which group.
+fn wanted_again(held: &mut Held, decision: &Decision, refused: &[Refused]) -> Vec<(u16, Wanted)> {
+    let mut again = Vec::new();
+    for &(group, wanted, reason) in refused {
+        let newer = held.wanted_again.iter().position(|(_, other)| *other == wanted);
+        match (reason, newer) {
+            (RejectionReason::AlreadyBound, _) => {}
+            (_, Some(at)) => again.push(held.wanted_again.swap_remove(at)),
+            (RejectionReason::UnitChanged, None) => held.awaits |= decision.spec_revision == held.revision,
+            (_, None) if decision.spec_revision == held.revision => again.push((group, wanted)),
+            (_, None) => {}
+        }
+    }
+    if !held.wanted_again.is_empty() {
+        // What the outcome did not refuse is bound.
+        let placed = |wanted: &Wanted| decision.groups.iter().any(|group| group.ordinals.contains(&wanted.0));
+        held.wanted_again.retain(|(_, wanted)| !placed(wanted));
+    }
+    again
+}
+
+/// A running unit of this incarnation cannot be bound any more: it was, or a later one is current.
+fn is_past(row: &Row, incarnation: u32) -> bool {
+    row.incarnation > incarnation || (row.incarnation == incarnation && row.phase != Phase::Pending)
+}

@@ -1,0 +1,100 @@
+//! Clients: lazy channels with deadlines and request ids, bounded retries, and the directory of leaders.
+
+mod directory;
+mod methods;
+mod retry;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use http::HeaderValue;
+use tonic::{
+    GrpcMethod, Request, Status,
+    service::{Interceptor, interceptor::InterceptedService},
+    transport::Endpoint,
+};
+
+pub(crate) use directory::jittered;
+pub use directory::{Directory, Leader};
+pub(crate) use methods::is_stream_path;
+pub use retry::{Backoff, RetryPolicy, retry, retry_idempotent};
+
+use crate::{
+    config::ClientConfig,
+    telemetry::{REQUEST_ID, current_request_id, new_request_id},
+};
+
+/// A connection that opens itself, with request ids and deadlines. Cheap to clone.
+pub type Channel = InterceptedService<tonic::transport::Channel, Outgoing>;
+
+/// An address that is not a URL.
+#[derive(Debug, thiserror::Error)]
+#[error("`{address}` is not an address such as http://127.0.0.1:7700")]
+pub struct BadAddress {
+    /// What was given.
+    pub address: String,
+    #[source]
+    source: tonic::transport::Error,
+}
+
+impl From<BadAddress> for Status {
+    fn from(bad: BadAddress) -> Self {
+        Self::internal(bad.to_string())
+    }
+}
+
+/// Puts the request id into every call, and a deadline into calls that are not streams and have none.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    timeout: Duration,
+}
+
+impl Interceptor for Outgoing {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if !request.metadata().contains_key(REQUEST_ID) {
+            let id = current_request_id().unwrap_or_else(new_request_id);
+            // An id that came in may hold what a header must not.
+            if let Ok(value) = id.parse() {
+                request.metadata_mut().insert(REQUEST_ID, value);
+            }
+        }
+        let streams = request
+            .extensions()
+            .get::<GrpcMethod<'static>>()
+            .is_none_or(|method| methods::is_stream(method.service(), method.method()));
+        if !streams && !request.metadata().contains_key("grpc-timeout") {
+            request.set_timeout(self.timeout);
+        }
+        Ok(request)
+    }
+}
+
+/// A channel to `address` (`http://host:port`, or `host:port`). Nothing is opened before the first call.
+///
+/// # Errors
+/// The address is malformed.
+pub fn channel(address: &str, config: &ClientConfig) -> Result<Channel, BadAddress> {
+    let url = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
+    let endpoint = Endpoint::from_shared(url)
+        .map_err(|source| BadAddress { address: address.to_owned(), source })?
+        .connect_timeout(*config.connect_timeout)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(*config.keepalive_interval)
+        .keep_alive_timeout(*config.keepalive_timeout)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
+    Ok(InterceptedService::new(endpoint.connect_lazy(), Outgoing { timeout: *config.request_timeout }))
+}
+
+/// Bytes in flight on one stream: four messages of the largest size.
+pub(crate) const STREAM_WINDOW: u32 = 4 << 20;
+/// Bytes in flight on one connection.
+pub(crate) const CONNECTION_WINDOW: u32 = 8 << 20;
+
+/// A header value for a request id, if it can be one.
+pub(crate) fn request_id_value(id: &str) -> Option<HeaderValue> {
+    HeaderValue::from_str(id).ok()
+}

@@ -1,0 +1,196 @@
+//! Who leads what: asked from state, kept, and corrected by NOT_LEADER answers.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use godel_core::ids::Epoch;
+use godel_proto::v1::{self, member_service_client::MemberServiceClient};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tonic::{Code, Status};
+
+use super::{BadAddress, Channel, RetryPolicy, channel, retry, retry_idempotent};
+use crate::{config::ClientConfig, status};
+
+/// The present holder of a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// Where it serves.
+    pub address: String,
+    /// Its epoch; 0 when known from a NOT_LEADER answer only.
+    pub epoch: Epoch,
+}
+
+/// Finds leaders by their lease names. Cheap to clone.
+#[derive(Clone)]
+pub struct Directory {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: ClientConfig,
+    state: Channel,
+    /// Leaders by lease name.
+    leaders: Mutex<HashMap<String, Leader>>,
+    /// One channel per address: connections are shared.
+    channels: Mutex<HashMap<String, Channel>>,
+}
+
+/// Channels kept at most; a directory that meets more addresses starts anew.
+const N_CHANNELS_MAX: usize = 1024;
+
+impl Directory {
+    /// Over the state service named in `config`.
+    ///
+    /// # Errors
+    /// Its address is malformed.
+    pub fn new(config: &ClientConfig) -> Result<Self, BadAddress> {
+        let state = channel(&config.state, config)?;
+        let inner = Inner {
+            config: config.clone(),
+            state,
+            leaders: Mutex::new(HashMap::new()),
+            channels: Mutex::new(HashMap::new()),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The channel to the state service.
+    pub fn state(&self) -> Channel {
+        self.inner.state.clone()
+    }
+
+    /// The configuration it was made with.
+    pub fn config(&self) -> &ClientConfig {
+        &self.inner.config
+    }
+
+    /// Bounds of retried calls, from the configuration.
+    pub fn policy(&self) -> RetryPolicy {
+        RetryPolicy::from(&self.inner.config)
+    }
+
+    /// The shared channel to an address.
+    ///
+    /// # Errors
+    /// The address is malformed.
+    pub fn channel(&self, address: &str) -> Result<Channel, BadAddress> {
+        let mut channels = self.inner.channels.lock();
+        if let Some(known) = channels.get(address) {
+            return Ok(known.clone());
+        }
+        let fresh = channel(address, &self.inner.config)?;
+        if channels.len() >= N_CHANNELS_MAX {
+            channels.clear();
+        }
+        channels.insert(address.to_owned(), fresh.clone());
+        Ok(fresh)
+    }
+
+    /// Leases in force and the last holders of others whose name starts with `prefix`.
+    ///
+    /// # Errors
+    /// State does not answer within the retry bounds.
+    pub async fn members(&self, prefix: &str) -> Result<Vec<v1::Member>, Status> {
+        retry_idempotent(&self.policy(), || self.members_once(prefix)).await
+    }
+
+    async fn members_once(&self, prefix: &str) -> Result<Vec<v1::Member>, Status> {
+        let request = v1::ListMembersRequest { prefix: prefix.to_owned() };
+        Ok(MemberServiceClient::new(self.state()).list_members(request).await?.into_inner().members)
+    }
+
+    /// Who holds `lease` now: as known, else as state says.
+    ///
+    /// # Errors
+    /// UNAVAILABLE when nobody holds it, or what state answered.
+    pub async fn leader(&self, lease: &str) -> Result<Leader, Status> {
+        if let Some(known) = self.inner.leaders.lock().get(lease) {
+            return Ok(known.clone());
+        }
+        self.look_up(lease).await?.ok_or_else(|| Status::unavailable(format!("nobody holds lease {lease}")))
+    }
+
+    /// Asks state who holds `lease`, and remembers it.
+    async fn look_up(&self, lease: &str) -> Result<Option<Leader>, Status> {
+        let members = self.members_once(lease).await?;
+        let holder = members.into_iter().find(|member| member.lease == lease && !member.holder.is_empty());
+        let leader = holder.map(|member| Leader { address: member.address, epoch: Epoch(member.epoch) });
+        let mut leaders = self.inner.leaders.lock();
+        match &leader {
+            Some(leader) => leaders.insert(lease.to_owned(), leader.clone()),
+            None => leaders.remove(lease),
+        };
+        Ok(leader)
+    }
+
+    /// Learns from a failed call to `leader`: the next look-up goes to the address that a NOT_LEADER answer
+    /// named, or to state.
+    pub fn failed(&self, lease: &str, leader: &Leader, status: &Status) {
+        if status.code() != Code::Unavailable && status.code() != Code::DeadlineExceeded {
+            return;
+        }
+        let mut leaders = self.inner.leaders.lock();
+        // Somebody else may have learnt better meanwhile.
+        if leaders.get(lease) != Some(leader) {
+            return;
+        }
+        match status::leader_of(status).filter(|address| *address != leader.address) {
+            Some(address) => leaders.insert(lease.to_owned(), Leader { address, epoch: Epoch(0) }),
+            None => leaders.remove(lease),
+        };
+    }
+
+    /// Calls the holder of `lease`, within the retry bounds; each try goes to whoever leads then.
+    ///
+    /// # Errors
+    /// A status that is not retryable, or the last one.
+    pub async fn call_leader<T, F, Fut>(&self, lease: &str, op: F) -> Result<T, Status>
+    where
+        F: FnMut(Channel) -> Fut,
+        Fut: Future<Output = Result<T, Status>>,
+    {
+        // `retry` cannot lend `op` to several tries at once, so each try takes it from here.
+        let op = Mutex::new(op);
+        retry(&self.policy(), || async {
+            let leader = self.leader(lease).await?;
+            let call = (op.lock())(self.channel(&leader.address)?);
+            let answer = call.await;
+            if let Err(status) = &answer {
+                self.failed(lease, &leader, status);
+            }
+            answer
+        })
+        .await
+    }
+
+    /// The holder of `lease` as it changes, looked up every `directory_interval`; ends when nobody listens.
+    pub fn follow(&self, lease: &str) -> watch::Receiver<Option<Leader>> {
+        let (sender, receiver) = watch::channel(None);
+        let (directory, lease) = (self.clone(), lease.to_owned());
+        crate::task::spawn("directory", async move {
+            let interval = *directory.inner.config.directory_interval;
+            loop {
+                // While state does not answer, the last holder known is the best guess.
+                if let Ok(leader) = directory.look_up(&lease).await {
+                    sender.send_if_modified(|known| std::mem::replace(known, leader.clone()) != leader);
+                }
+                tokio::select! {
+                    () = sender.closed() => return,
+                    () = tokio::time::sleep(jittered(interval)) => {}
+                }
+            }
+        });
+        receiver
+    }
+}
+
+impl std::fmt::Debug for Directory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Directory").field("state", &self.inner.config.state).finish_non_exhaustive()
+    }
+}
+
+/// `duration` give or take a tenth.
+pub(crate) fn jittered(duration: Duration) -> Duration {
+    duration.mul_f64(0.9 + 0.2 * rand::random::<f64>())
+}

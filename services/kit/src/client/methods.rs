@@ -1,0 +1,53 @@
+//! Which RPCs are streams, read from the descriptors: deadlines treat them differently.
+
+use std::{collections::HashSet, sync::LazyLock};
+
+use prost::Message as _;
+use prost_types::FileDescriptorSet;
+
+static STREAMS: LazyLock<HashSet<String>> = LazyLock::new(|| {
+    let mut streams = HashSet::new();
+    for encoded in [
+        godel_proto::FILE_DESCRIPTOR_SET,
+        tonic_health::pb::FILE_DESCRIPTOR_SET,
+        tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
+        tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
+    ] {
+        let files = FileDescriptorSet::decode(encoded).expect("descriptors are compiled in").file;
+        for file in files {
+            for service in &file.service {
+                for method in &service.method {
+                    if method.client_streaming() || method.server_streaming() {
+                        streams.insert(format!("/{}.{}/{}", file.package(), service.name(), method.name()));
+                    }
+                }
+            }
+        }
+    }
+    streams
+});
+
+/// Whether a method streams in either direction; unknown methods do not.
+pub(crate) fn is_stream(service: &str, method: &str) -> bool {
+    is_stream_path(&format!("/{service}/{method}"))
+}
+
+/// The same by the path of the request.
+pub(crate) fn is_stream_path(path: &str) -> bool {
+    STREAMS.contains(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_descriptors_tell_streams() {
+        assert!(is_stream("godel.v1.StateService", "Watch"));
+        assert!(is_stream("godel.v1.BindService", "Decide"));
+        assert!(is_stream("grpc.health.v1.Health", "Watch"));
+        assert!(is_stream("grpc.reflection.v1alpha.ServerReflection", "ServerReflectionInfo"));
+        assert!(!is_stream("godel.v1.UnitService", "SubmitUnit"));
+        assert!(!is_stream("grpc.health.v1.Health", "Check"));
+    }
+}

@@ -1,0 +1,447 @@
+//! From the wire: each function validates its message once and names the wrong field.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use godel_core::{
+    change::{Change, Lease, Partition, PartitionMode},
+    demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
+    ids::{Epoch, NodeId, Revision, UnitId},
+    node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    resources::{N_NAMES_MAX, Resources},
+    unit::{RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
+};
+use godel_proto::v1;
+use prost::Message as _;
+
+use super::BadField;
+
+mod decision;
+mod rows;
+
+pub use decision::{decision, fresh_node, outcome, rejection_reason};
+pub use rows::{bind, evict, eviction_reason, phase, pool, requeue, statuses, unit_rows};
+
+type Result<T> = std::result::Result<T, BadField>;
+
+/// A record as listed, in domain types.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadedRecord {
+    /// Store revision of its last change.
+    pub revision: Revision,
+    /// Store revision of its creation.
+    pub create_revision: Revision,
+    /// Commit time of its creation, Unix milliseconds.
+    pub create_time_ms: i64,
+    /// The record.
+    pub change: Change,
+}
+
+/// One encoded operation of a commit.
+///
+/// # Errors
+/// It is malformed, or a field of it is.
+pub fn op(encoded: &Bytes) -> Result<Change> {
+    let op = v1::Op::decode(encoded.clone()).map_err(|error| BadField::new("op", error.to_string()))?.op;
+    change(op.ok_or_else(|| BadField::new("op", "missing"))?)
+}
+
+/// One operation of a commit.
+///
+/// # Errors
+/// A field is wrong.
+pub fn change(op: v1::op::Op) -> Result<Change> {
+    use v1::op::Op;
+    match op {
+        Op::PutNodeSpec(pb) => node_spec(pb).map(Change::NodeSpec),
+        Op::PutNodeReport(pb) => node_report(pb).map(Change::NodeReport),
+        Op::PutNodeGrant(pb) => {
+            node_grant(pb).map(|(node, allocatable)| Change::NodeGrant(node, allocatable))
+        }
+        Op::PutUnitSpec(pb) => unit_spec(pb).map(|spec| Change::UnitSpec(Arc::new(spec))),
+        Op::PutLease(pb) => lease(pb).map(Change::Lease),
+        Op::PutPartition(pb) => partition(pb).map(Change::Partition),
+        Op::Delete(pb) => delete(pb),
+        Op::Bind(pb) => bind(pb).map(|(unit, change)| Change::Rows(unit, change)),
+        Op::Evict(pb) => evict(pb).map(|(unit, change)| Change::Rows(unit, change)),
+        Op::RunStatus(pb) => statuses(pb).map(|(unit, change)| Change::Rows(unit, change)),
+        Op::Requeue(pb) => requeue(pb).map(|(unit, change)| Change::Rows(unit, change)),
+    }
+}
+
+/// A listed record.
+///
+/// # Errors
+/// It is empty, or a field of it is wrong.
+pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
+    use v1::record::Record;
+    let change = match pb.record.ok_or_else(|| BadField::new("record", "missing"))? {
+        Record::NodeSpec(pb) => node_spec(pb).map(Change::NodeSpec),
+        Record::NodeReport(pb) => node_report(pb).map(Change::NodeReport),
+        Record::NodeGrant(pb) => {
+            node_grant(pb).map(|(node, allocatable)| Change::NodeGrant(node, allocatable))
+        }
+        Record::UnitSpec(pb) => unit_spec(pb).map(|spec| Change::UnitSpec(Arc::new(spec))),
+        Record::Lease(pb) => lease(pb).map(Change::Lease),
+        Record::Partition(pb) => partition(pb).map(Change::Partition),
+        Record::Rows(pb) => unit_rows(pb).map(|(unit, rows)| Change::RowsLoaded(unit, rows)),
+    }
+    .map_err(|bad| bad.under("record"))?;
+    Ok(LoadedRecord {
+        revision: Revision(pb.revision),
+        create_revision: Revision(pb.create_revision),
+        create_time_ms: pb.create_time_ms,
+        change,
+    })
+}
+
+fn delete(pb: v1::Delete) -> Result<Change> {
+    let kind = v1::Kind::try_from(pb.kind).map_err(|_| unknown("kind", pb.kind))?;
+    let key = pb.key.unwrap_or_default();
+    match kind {
+        v1::Kind::Unspecified => Err(BadField::new("kind", "missing")),
+        v1::Kind::NodeSpec | v1::Kind::NodeReport | v1::Kind::NodeGrant => {
+            let id = u32::try_from(key.id).map_err(|_| BadField::new("key.id", "not a node id"))?;
+            node_id(id, "key.id").map(Change::NodeDeleted)
+        }
+        v1::Kind::UnitSpec | v1::Kind::Rows => unit_id(key.id, "key.id").map(Change::UnitDeleted),
+        // Without a record nobody holds it and nothing is split.
+        v1::Kind::Lease => Ok(Change::Lease(Lease { name: key.name, ..Lease::default() })),
+        v1::Kind::Partition => Ok(Change::Partition(Partition::default())),
+    }
+}
+
+/// An administrator's record of a node.
+///
+/// # Errors
+/// The id is 0 or a taint is wrong.
+pub fn node_spec(pb: v1::NodeSpec) -> Result<NodeSpec> {
+    let meta = pb.meta.unwrap_or_default();
+    Ok(NodeSpec {
+        id: node_id(pb.node_id, "node_id")?,
+        name: meta.name,
+        uid: meta.uid,
+        labels: meta.labels.into_iter().collect(),
+        cordoned: pb.cordoned,
+        taints: taints(pb.taints)?,
+    })
+}
+
+/// An agent's record of a node. The id may be 0: before registration there is none.
+///
+/// # Errors
+/// An amount is negative, or there are more than 64 devices.
+pub fn node_report(pb: v1::NodeReport) -> Result<NodeReport> {
+    if pb.devices.len() > N_DEVICES_MAX {
+        return Err(BadField::new(
+            "devices",
+            format!("{} devices, at most {N_DEVICES_MAX}", pb.devices.len()),
+        ));
+    }
+    Ok(NodeReport {
+        id: NodeId(pb.node_id),
+        capacity: resources(pb.capacity.unwrap_or_default()).map_err(|bad| bad.under("capacity"))?,
+        devices: pb.devices.into_iter().map(device).collect(),
+        ready: pb.ready,
+        attributes: pb.attributes.into_iter().collect(),
+    })
+}
+
+/// One device of a node.
+pub fn device(pb: v1::Device) -> Device {
+    Device { kind: pb.kind, model: pb.model, numa_zone: pb.numa_zone }
+}
+
+/// Allocatable in force on a node.
+///
+/// # Errors
+/// The id is 0 or an amount is negative.
+pub fn node_grant(pb: v1::NodeGrant) -> Result<(NodeId, Resources)> {
+    let allocatable =
+        resources(pb.allocatable.unwrap_or_default()).map_err(|bad| bad.under("allocatable"))?;
+    Ok((node_id(pb.node_id, "node_id")?, allocatable))
+}
+
+/// Amounts by name.
+///
+/// # Errors
+/// An amount is negative, a name is empty, or there are more than 32.
+pub fn resources(pb: v1::Resources) -> Result<Resources> {
+    if pb.amounts.len() > N_NAMES_MAX {
+        return Err(BadField::new("amounts", format!("{} names, at most {N_NAMES_MAX}", pb.amounts.len())));
+    }
+    if pb.amounts.contains_key("") {
+        return Err(BadField::new("amounts", "an empty name"));
+    }
+    // In order of name, so that the same message always names the same field.
+    let amounts: BTreeMap<String, i64> = pb.amounts.into_iter().collect();
+    Resources::new(amounts).map_err(|name| BadField::new(format!("amounts[{name}]"), "negative"))
+}
+
+/// What one running unit takes.
+///
+/// # Errors
+/// An amount is negative or the device request is impossible.
+pub fn demand(pb: v1::Demand) -> Result<Demand> {
+    Ok(Demand {
+        requests: resources(pb.requests.unwrap_or_default()).map_err(|bad| bad.under("requests"))?,
+        devices: pb.devices.map(device_request).transpose().map_err(|bad| bad.under("devices"))?,
+    })
+}
+
+/// Devices of one kind on one node.
+///
+/// # Errors
+/// Kind, count or share are out of range, or a share of several devices is asked for.
+pub fn device_request(pb: v1::DeviceRequest) -> Result<DeviceRequest> {
+    if pb.kind.is_empty() {
+        return Err(BadField::new("kind", "missing"));
+    }
+    if pb.count == 0 || usize::try_from(pb.count).is_ok_and(|count| count > N_DEVICES_MAX) {
+        return Err(BadField::new("count", format!("{} is not in 1 to {N_DEVICES_MAX}", pb.count)));
+    }
+    if !(1..=MILLI_WHOLE).contains(&pb.milli_per_device) {
+        let description = format!("{} is not in 1 to {MILLI_WHOLE}", pb.milli_per_device);
+        return Err(BadField::new("milli_per_device", description));
+    }
+    if pb.count > 1 && pb.milli_per_device < MILLI_WHOLE {
+        return Err(BadField::new("milli_per_device", "a share of one device only: count must be 1"));
+    }
+    Ok(DeviceRequest { kind: pb.kind, count: pb.count, milli: pb.milli_per_device, models: pb.models })
+}
+
+/// Taints of a node.
+///
+/// # Errors
+/// A key is empty or an effect is missing.
+pub fn taints(pbs: Vec<v1::Taint>) -> Result<Vec<Taint>> {
+    each("taints", pbs, taint)
+}
+
+/// A taint.
+///
+/// # Errors
+/// The key is empty or the effect is missing.
+pub fn taint(pb: v1::Taint) -> Result<Taint> {
+    if pb.key.is_empty() {
+        return Err(BadField::new("key", "missing"));
+    }
+    let effect = taint_effect(pb.effect)?.ok_or_else(|| BadField::new("effect", "missing"))?;
+    Ok(Taint { key: pb.key, value: pb.value, effect })
+}
+
+/// A toleration.
+///
+/// # Errors
+/// An unknown effect.
+pub fn toleration(pb: v1::Toleration) -> Result<Toleration> {
+    let value = if pb.any_value { None } else { Some(pb.value) };
+    Ok(Toleration { key: pb.key, value, effect: taint_effect(pb.effect)? })
+}
+
+fn taint_effect(number: i32) -> Result<Option<TaintEffect>> {
+    Ok(match v1::TaintEffect::try_from(number).map_err(|_| unknown("effect", number))? {
+        v1::TaintEffect::Unspecified => None,
+        v1::TaintEffect::NoSchedule => Some(TaintEffect::NoSchedule),
+        v1::TaintEffect::PreferNoSchedule => Some(TaintEffect::PreferNoSchedule),
+    })
+}
+
+/// A unit as stored: with its defaults filled in.
+///
+/// # Errors
+/// Something that the dispatcher fills in is missing, or a field is out of range.
+pub fn unit_spec(pb: v1::UnitSpec) -> Result<UnitSpec> {
+    let meta = pb.meta.unwrap_or_default();
+    let missing = |path: &str| BadField::new(path, "missing");
+    Ok(UnitSpec {
+        id: unit_id(pb.unit_id, "unit_id")?,
+        namespace: meta.namespace,
+        name: meta.name,
+        uid: meta.uid,
+        labels: meta.labels.into_iter().collect(),
+        owner: meta.owner,
+        class: workload_class(pb.workload_class)?.ok_or_else(|| missing("workload_class"))?,
+        task_groups: each("task_groups", pb.task_groups, task_group)?,
+        min_member: pb.min_member,
+        queue: pb.queue,
+        priority: pb.priority,
+        pool: pool(pb.pool)?,
+        restart_policy: restart_policy(pb.restart_policy)?.ok_or_else(|| missing("restart_policy"))?,
+        scoring: scoring_profile(pb.scoring_profile)?.ok_or_else(|| missing("scoring_profile"))?,
+        ttl_after_finished_ms: pb.ttl_after_finished_ms,
+        cancelled: pb.cancelled,
+        max_restarts: pb.max_restarts,
+    })
+}
+
+/// Replicas of one template, with their ordinals as given.
+///
+/// # Errors
+/// The template is wrong, or an ordinal range is empty or out of order.
+pub fn task_group(pb: v1::TaskGroup) -> Result<TaskGroup> {
+    let mut ordinals = Vec::with_capacity(pb.ordinals.len());
+    let mut last_end = 0;
+    for (idx, range) in pb.ordinals.iter().enumerate() {
+        if range.start >= range.end || range.start < last_end {
+            return Err(BadField::new(format!("ordinals[{idx}]"), "empty or out of order"));
+        }
+        last_end = range.end;
+        ordinals.push((range.start, range.end));
+    }
+    Ok(TaskGroup {
+        name: pb.name,
+        replicas: pb.replicas,
+        template: template(pb.template.unwrap_or_default()).map_err(|bad| bad.under("template"))?,
+        ordinals,
+    })
+}
+
+/// One replica.
+///
+/// # Errors
+/// Its demand or a toleration is wrong.
+pub fn template(pb: v1::Template) -> Result<Template> {
+    Ok(Template {
+        demand: demand(pb.demand.unwrap_or_default()).map_err(|bad| bad.under("demand"))?,
+        node_selector: pb.node_selector.into_iter().collect(),
+        tolerations: each("tolerations", pb.tolerations, toleration)?,
+        run: run_spec(pb.run.unwrap_or_default()),
+    })
+}
+
+/// What an agent runs.
+pub fn run_spec(pb: v1::RunSpec) -> RunSpec {
+    RunSpec {
+        command: pb.command,
+        env: pb.env.into_iter().collect(),
+        simulated_duration_ms: pb.simulated_duration_ms,
+        simulated_exit_code: pb.simulated_exit_code,
+        stop_grace_ms: pb.stop_grace_ms,
+    }
+}
+
+/// Kind of work; `None` when unspecified.
+///
+/// # Errors
+/// An unknown number.
+pub fn workload_class(number: i32) -> Result<Option<WorkloadClass>> {
+    Ok(match v1::WorkloadClass::try_from(number).map_err(|_| unknown("workload_class", number))? {
+        v1::WorkloadClass::Unspecified => None,
+        v1::WorkloadClass::Service => Some(WorkloadClass::Service),
+        v1::WorkloadClass::Stateful => Some(WorkloadClass::Stateful),
+        v1::WorkloadClass::Batch => Some(WorkloadClass::Batch),
+        v1::WorkloadClass::Gang => Some(WorkloadClass::Gang),
+        v1::WorkloadClass::Stream => Some(WorkloadClass::Stream),
+        v1::WorkloadClass::Training => Some(WorkloadClass::Training),
+        v1::WorkloadClass::Yarn => Some(WorkloadClass::Yarn),
+        v1::WorkloadClass::Daemon => Some(WorkloadClass::Daemon),
+    })
+}
+
+/// Restart policy; `None` when unspecified.
+///
+/// # Errors
+/// An unknown number.
+pub fn restart_policy(number: i32) -> Result<Option<RestartPolicy>> {
+    Ok(match v1::RestartPolicy::try_from(number).map_err(|_| unknown("restart_policy", number))? {
+        v1::RestartPolicy::Unspecified => None,
+        v1::RestartPolicy::Never => Some(RestartPolicy::Never),
+        v1::RestartPolicy::OnFailure => Some(RestartPolicy::OnFailure),
+        v1::RestartPolicy::Always => Some(RestartPolicy::Always),
+    })
+}
+
+/// Scoring profile; `None` when unspecified.
+///
+/// # Errors
+/// An unknown number.
+pub fn scoring_profile(number: i32) -> Result<Option<ScoringProfile>> {
+    Ok(match v1::ScoringProfile::try_from(number).map_err(|_| unknown("scoring_profile", number))? {
+        v1::ScoringProfile::Unspecified => None,
+        v1::ScoringProfile::LeastAllocated => Some(ScoringProfile::LeastAllocated),
+        v1::ScoringProfile::MostAllocated => Some(ScoringProfile::MostAllocated),
+    })
+}
+
+/// A lease as granted.
+///
+/// # Errors
+/// It has no name.
+pub fn lease(pb: v1::LeaseRecord) -> Result<Lease> {
+    if pb.lease.is_empty() {
+        return Err(BadField::new("lease", "missing"));
+    }
+    Ok(Lease {
+        name: pb.lease,
+        holder: pb.holder,
+        address: pb.address,
+        epoch: Epoch(pb.epoch),
+        ttl_ms: pb.ttl_ms,
+    })
+}
+
+/// How nodes are split.
+///
+/// # Errors
+/// Columns differ in length, or a slot has no scheduler.
+pub fn partition(pb: v1::Partition) -> Result<Partition> {
+    if pb.node_ids.len() != pb.slots.len() {
+        return Err(BadField::new("slots", "columns differ in length"));
+    }
+    for (idx, slot) in pb.slots.iter().enumerate() {
+        if usize::try_from(*slot).map_or(true, |slot| slot >= pb.schedulers.len()) {
+            return Err(BadField::new(format!("slots[{idx}]"), "no such scheduler"));
+        }
+    }
+    Ok(Partition {
+        mode: partition_mode(pb.mode)?.unwrap_or_default(),
+        generation: pb.generation,
+        schedulers: pb.schedulers,
+        slots: pb.node_ids.into_iter().map(NodeId).zip(pb.slots).collect(),
+    })
+}
+
+/// Meaning of a split; `None` when unspecified.
+///
+/// # Errors
+/// An unknown number.
+pub fn partition_mode(number: i32) -> Result<Option<PartitionMode>> {
+    Ok(match v1::PartitionMode::try_from(number).map_err(|_| unknown("mode", number))? {
+        v1::PartitionMode::Unspecified => None,
+        v1::PartitionMode::Global => Some(PartitionMode::Global),
+        v1::PartitionMode::Preferred => Some(PartitionMode::Preferred),
+        v1::PartitionMode::Strict => Some(PartitionMode::Strict),
+    })
+}
+
+/// A node id.
+///
+/// # Errors
+/// It is 0.
+pub fn node_id(id: u32, path: &str) -> Result<NodeId> {
+    if id == 0 { Err(BadField::new(path, "missing")) } else { Ok(NodeId(id)) }
+}
+
+/// A unit id.
+///
+/// # Errors
+/// It is 0.
+pub fn unit_id(id: u64, path: &str) -> Result<UnitId> {
+    if id == 0 { Err(BadField::new(path, "missing")) } else { Ok(UnitId(id)) }
+}
+
+/// Converts each message of a list; an error names its index.
+///
+/// # Errors
+/// The first that cannot be converted.
+pub fn each<P, T>(path: &str, pbs: Vec<P>, convert: impl Fn(P) -> Result<T>) -> Result<Vec<T>> {
+    pbs.into_iter()
+        .enumerate()
+        .map(|(idx, pb)| convert(pb).map_err(|bad| bad.under(&format!("{path}[{idx}]"))))
+        .collect()
+}
+
+fn unknown(path: &str, number: i32) -> BadField {
+    BadField::new(path, format!("{number} is not a value of this enum"))
+}

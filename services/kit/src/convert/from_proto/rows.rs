@@ -1,0 +1,86 @@
+//! Row operations and listed rows. The store converts the same columns when it validates a transaction, so
+//! the conversions are its own: followers cannot disagree with it.
+
+use godel_core::{
+    ids::UnitId,
+    rows::{EvictionReason, Phase, RowChange, UnitRows},
+};
+use godel_proto::v1;
+use godel_store::ops::{self, OpError};
+
+use super::{BadField, Result};
+
+/// Places for running units of one task group.
+///
+/// # Errors
+/// Columns differ in length, or a field is out of range.
+pub fn bind(pb: v1::Binding) -> Result<(UnitId, RowChange)> {
+    let (unit, bind) = ops::bind_from_proto(pb).map_err(bad_field)?;
+    Ok((unit, RowChange::Bind(bind)))
+}
+
+/// Running units that begin to leave.
+///
+/// # Errors
+/// Columns differ in length, or the reason is missing.
+pub fn evict(pb: v1::Eviction) -> Result<(UnitId, RowChange)> {
+    let (unit, evict) = ops::evict_from_proto(pb).map_err(bad_field)?;
+    Ok((unit, RowChange::Evict(evict)))
+}
+
+/// What agents reported.
+///
+/// # Errors
+/// Columns differ in length, or a phase is missing.
+pub fn statuses(pb: v1::RunStatuses) -> Result<(UnitId, RowChange)> {
+    let (unit, statuses) = ops::statuses_from_proto(pb).map_err(bad_field)?;
+    Ok((unit, RowChange::Statuses(statuses)))
+}
+
+/// Ended running units that become pending again.
+///
+/// # Errors
+/// Columns differ in length.
+pub fn requeue(pb: v1::Requeue) -> Result<(UnitId, RowChange)> {
+    let (unit, requeue) = ops::requeue_from_proto(pb).map_err(bad_field)?;
+    Ok((unit, RowChange::Requeue(requeue)))
+}
+
+/// All rows of one unit, as listed.
+///
+/// # Errors
+/// Columns differ in length, or a field is out of range.
+pub fn unit_rows(pb: v1::UnitRows) -> Result<(UnitId, UnitRows)> {
+    ops::rows_from_proto(pb).map_err(bad_field)
+}
+
+/// Life of a running unit; unspecified is pending.
+///
+/// # Errors
+/// An unknown number.
+pub fn phase(number: i32) -> Result<Phase> {
+    ops::phase_from_proto(number).map_err(bad_field)
+}
+
+/// Why a running unit is made to leave; `None` when unspecified.
+///
+/// # Errors
+/// An unknown number.
+pub fn eviction_reason(number: i32) -> Result<Option<EvictionReason>> {
+    ops::eviction_reason_from_proto(number).map_err(bad_field)
+}
+
+/// Pool that pays; unspecified is the guaranteed one.
+///
+/// # Errors
+/// An unknown number.
+pub fn pool(number: i32) -> Result<godel_core::demand::Pool> {
+    ops::pool_from_proto(number).map_err(bad_field)
+}
+
+fn bad_field(error: OpError) -> BadField {
+    match error {
+        OpError::Field { field, problem } => BadField::new(field, problem),
+        OpError::Unknown | OpError::Malformed { .. } => BadField::new("op", error.to_string()),
+    }
+}

@@ -1,0 +1,400 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use godel_core::{
+    change::{Change, Lease, Partition, PartitionMode},
+    decision::{Decision, FreshNode, GroupPlacement, Outcome, Rejection, RejectionReason},
+    demand::{Demand, DeviceRequest, Pool},
+    ids::{Epoch, NodeId, Revision, UnitId},
+    node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    resources::Resources,
+    rows::{Bind, Evict, EvictionReason, Phase, Requeue, RowChange, Statuses, UnitRows},
+    unit::{RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
+};
+use godel_proto::{raw, v1};
+use proptest::{collection::vec, option, prelude::*, sample::select};
+
+use super::{BadField, from_proto, to_proto};
+
+fn text() -> impl Strategy<Value = String> {
+    "[a-z]{1,6}"
+}
+
+fn labels() -> impl Strategy<Value = BTreeMap<String, String>> {
+    proptest::collection::btree_map(text(), text(), 0..3)
+}
+
+fn resources() -> impl Strategy<Value = Resources> {
+    vec((text(), 0i64..1_000_000), 0..4).prop_map(|amounts| Resources::new(amounts).unwrap())
+}
+
+fn demand() -> impl Strategy<Value = Demand> {
+    let devices = prop_oneof![(1u32..=64, Just(1000u32)), (Just(1u32), 1u32..1000)];
+    let devices = (devices, vec(text(), 0..3)).prop_map(|((count, milli), models)| DeviceRequest {
+        kind: "gpu".to_owned(),
+        count,
+        milli,
+        models,
+    });
+    (resources(), option::of(devices)).prop_map(|(requests, devices)| Demand { requests, devices })
+}
+
+fn effect() -> impl Strategy<Value = TaintEffect> {
+    select(vec![TaintEffect::NoSchedule, TaintEffect::PreferNoSchedule])
+}
+
+fn node_spec() -> impl Strategy<Value = NodeSpec> {
+    let taint = (text(), text(), effect()).prop_map(|(key, value, effect)| Taint { key, value, effect });
+    (1u32..99, text(), text(), labels(), any::<bool>(), vec(taint, 0..3)).prop_map(
+        |(id, name, uid, labels, cordoned, taints)| NodeSpec {
+            id: NodeId(id),
+            name,
+            uid,
+            labels,
+            cordoned,
+            taints,
+        },
+    )
+}
+
+fn node_report() -> impl Strategy<Value = NodeReport> {
+    let device =
+        (text(), text(), 0u32..4).prop_map(|(kind, model, numa_zone)| Device { kind, model, numa_zone });
+    (1u32..99, resources(), vec(device, 0..5), any::<bool>(), labels()).prop_map(
+        |(id, capacity, devices, ready, attributes)| NodeReport {
+            id: NodeId(id),
+            capacity,
+            devices,
+            ready,
+            attributes,
+        },
+    )
+}
+
+fn template() -> impl Strategy<Value = Template> {
+    let toleration = (text(), option::of(text()), option::of(effect()))
+        .prop_map(|(key, value, effect)| Toleration { key, value, effect });
+    let run = (vec(text(), 0..3), labels(), any::<u64>(), any::<i32>(), any::<u32>()).prop_map(
+        |(command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms)| RunSpec {
+            command,
+            env,
+            simulated_duration_ms,
+            simulated_exit_code,
+            stop_grace_ms,
+        },
+    );
+    (demand(), labels(), vec(toleration, 0..3), run).prop_map(|(demand, node_selector, tolerations, run)| {
+        Template { demand, node_selector, tolerations, run }
+    })
+}
+
+fn unit_spec() -> impl Strategy<Value = UnitSpec> {
+    let group = (text(), 1u32..9, template(), 0u32..9).prop_map(|(name, replicas, template, start)| {
+        TaskGroup { name, replicas, template, ordinals: vec![(start, start + 1), (start + 5, start + 9)] }
+    });
+    let choices = (
+        select(vec![
+            WorkloadClass::Service,
+            WorkloadClass::Stateful,
+            WorkloadClass::Batch,
+            WorkloadClass::Gang,
+            WorkloadClass::Stream,
+            WorkloadClass::Training,
+            WorkloadClass::Yarn,
+            WorkloadClass::Daemon,
+        ]),
+        select(vec![Pool::Guaranteed, Pool::BestEffort]),
+        select(vec![RestartPolicy::Never, RestartPolicy::OnFailure, RestartPolicy::Always]),
+        select(vec![ScoringProfile::LeastAllocated, ScoringProfile::MostAllocated]),
+    );
+    let numbers = (1u64..99, 1u32..9, any::<i32>(), any::<u64>(), any::<bool>(), any::<u32>());
+    ((text(), text(), text(), text(), text()), labels(), vec(group, 1..3), choices, numbers).prop_map(
+        |((namespace, name, uid, owner, queue), labels, task_groups, choices, numbers)| {
+            let (class, pool, restart_policy, scoring) = choices;
+            let (id, min_member, priority, ttl_after_finished_ms, cancelled, max_restarts) = numbers;
+            UnitSpec {
+                id: UnitId(id),
+                namespace,
+                name,
+                uid,
+                labels,
+                owner,
+                class,
+                task_groups,
+                min_member,
+                queue,
+                priority,
+                pool,
+                restart_policy,
+                scoring,
+                ttl_after_finished_ms,
+                cancelled,
+                max_restarts,
+            }
+        },
+    )
+}
+
+fn row_change() -> impl Strategy<Value = RowChange> {
+    let bind = (0u16..3, demand(), vec((1u32..9, any::<u64>()), 1..5)).prop_map(|(group, demand, places)| {
+        RowChange::Bind(Bind {
+            group,
+            demand: Arc::new(demand),
+            pool: Pool::Guaranteed,
+            ordinals: (0..u32::try_from(places.len()).unwrap()).collect(),
+            incarnations: vec![],
+            nodes: places.iter().map(|(node, _)| NodeId(*node)).collect(),
+            device_masks: places.iter().map(|(_, mask)| *mask).collect(),
+        })
+    });
+    let reason = select(vec![
+        EvictionReason::Cancelled,
+        EvictionReason::ScaledIn,
+        EvictionReason::Preempted,
+        EvictionReason::NodeLost,
+        EvictionReason::Drained,
+        EvictionReason::Squeezed,
+        EvictionReason::Rescheduled,
+    ]);
+    let evict = (vec(0u32..9, 0..4), reason, text()).prop_map(|(ordinals, reason, by)| {
+        RowChange::Evict(Evict { incarnations: vec![1; ordinals.len()], ordinals, reason, by })
+    });
+    let phase = select(vec![
+        Phase::Bound,
+        Phase::Starting,
+        Phase::Running,
+        Phase::Succeeded,
+        Phase::Failed,
+        Phase::Stopped,
+    ]);
+    let statuses = vec((0u32..9, phase, any::<i32>()), 0..4).prop_map(|rows| {
+        RowChange::Statuses(Statuses {
+            ordinals: rows.iter().map(|row| row.0).collect(),
+            incarnations: vec![],
+            phases: rows.iter().map(|row| row.1).collect(),
+            exit_codes: rows.iter().map(|row| row.2).collect(),
+            restarts: vec![],
+        })
+    });
+    let requeue = vec(0u32..9, 0..4)
+        .prop_map(|ordinals| RowChange::Requeue(Requeue { incarnations: vec![2; ordinals.len()], ordinals }));
+    prop_oneof![bind, evict, statuses, requeue]
+}
+
+proptest! {
+    #[test]
+    fn nodes_come_back(spec in node_spec(), report in node_report()) {
+        prop_assert_eq!(from_proto::node_spec(to_proto::node_spec(&spec)), Ok(spec));
+        let (id, amounts) = (report.id, report.capacity.clone());
+        prop_assert_eq!(from_proto::node_report(to_proto::node_report(&report)), Ok(report));
+        let grant = from_proto::op(&to_proto::put_node_grant(id, &amounts));
+        prop_assert_eq!(grant, Ok(Change::NodeGrant(id, amounts)));
+    }
+
+    #[test]
+    fn units_come_back(spec in unit_spec()) {
+        let change = from_proto::op(&to_proto::put_unit_spec(&spec));
+        prop_assert_eq!(change, Ok(Change::UnitSpec(Arc::new(spec))));
+    }
+
+    #[test]
+    fn row_changes_come_back(change in row_change()) {
+        let op = to_proto::row_op(UnitId(7), &change);
+        prop_assert_eq!(from_proto::op(&op), Ok(Change::Rows(UnitId(7), change)));
+    }
+
+    #[test]
+    fn rows_come_back(changes in vec(row_change(), 0..8)) {
+        let mut rows = UnitRows::default();
+        for (revision, change) in (1..).zip(&changes) {
+            if rows.check(change).is_ok() {
+                rows.apply(change, Revision(revision), 1_000, |_, _, _| {});
+            }
+        }
+        let listed = to_proto::unit_rows(UnitId(7), &rows);
+        let (unit, loaded) = from_proto::unit_rows(listed).unwrap();
+        prop_assert_eq!(unit, UnitId(7));
+        prop_assert_eq!(loaded.live().collect::<Vec<_>>(), rows.live().collect::<Vec<_>>());
+        for ordinal in 0..10 {
+            prop_assert_eq!(loaded.row(ordinal), rows.row(ordinal));
+        }
+    }
+
+    #[test]
+    fn garbage_never_panics(bytes in vec(any::<u8>(), 0..64)) {
+        let _ = from_proto::op(&Bytes::from(bytes));
+    }
+}
+
+#[test]
+fn decisions_and_outcomes_come_back() {
+    let decision = Decision {
+        id: 3,
+        unit: UnitId(7),
+        spec_revision: Revision(9),
+        groups: vec![GroupPlacement {
+            group: 1,
+            ordinals: vec![0, 4],
+            incarnations: vec![],
+            nodes: vec![NodeId(1), NodeId(2)],
+            node_revisions: vec![Revision(5), Revision(6)],
+            device_masks: vec![1, 2],
+        }],
+    };
+    assert_eq!(from_proto::decision(to_proto::decision(&decision)), Ok(decision));
+    for reason in RejectionReason::ALL {
+        let outcome = Outcome {
+            decision_id: 3,
+            unit: UnitId(7),
+            revision: Revision(0),
+            rejections: vec![Rejection {
+                reason,
+                ordinals: vec![4],
+                node: NodeId(2),
+                detail: "cpu".to_owned(),
+            }],
+            nodes: vec![FreshNode {
+                node: NodeId(2),
+                allocated: Resources::new([("cpu", 5)]).unwrap(),
+                device_free_milli: vec![1000, 0],
+                revision: Revision(8),
+            }],
+        };
+        assert_eq!(from_proto::outcome(to_proto::outcome(&outcome)), Ok(outcome));
+    }
+}
+
+#[test]
+fn leases_partitions_and_deletions_come_back() {
+    let lease = Lease {
+        name: "binder".to_owned(),
+        holder: "h".to_owned(),
+        address: "http://x".to_owned(),
+        epoch: Epoch(4),
+        ttl_ms: 3000,
+    };
+    assert_eq!(from_proto::lease(to_proto::lease(&lease)), Ok(lease));
+    for mode in [PartitionMode::Global, PartitionMode::Preferred, PartitionMode::Strict] {
+        let partition = Partition {
+            mode,
+            generation: 2,
+            schedulers: vec!["s1".to_owned(), "s2".to_owned()],
+            slots: vec![(NodeId(1), 1), (NodeId(2), 0)],
+        };
+        let change = from_proto::op(&to_proto::put_partition(&partition));
+        assert_eq!(change, Ok(Change::Partition(partition)));
+    }
+    let gone = from_proto::op(&to_proto::delete(v1::Kind::UnitSpec, 7));
+    assert_eq!(gone, Ok(Change::UnitDeleted(UnitId(7))));
+    let gone = from_proto::op(&to_proto::delete(v1::Kind::NodeSpec, 7));
+    assert_eq!(gone, Ok(Change::NodeDeleted(NodeId(7))));
+}
+
+#[test]
+fn listed_records_carry_their_revisions() {
+    let spec = v1::NodeSpec { node_id: 3, ..v1::NodeSpec::default() };
+    let record = v1::Record {
+        create_revision: 4,
+        revision: 9,
+        create_time_ms: 11,
+        record: Some(v1::record::Record::NodeSpec(spec)),
+    };
+    let loaded = from_proto::record(record).unwrap();
+    assert_eq!(
+        (loaded.create_revision, loaded.revision, loaded.create_time_ms),
+        (Revision(4), Revision(9), 11)
+    );
+    assert!(matches!(loaded.change, Change::NodeSpec(NodeSpec { id: NodeId(3), .. })));
+    assert_eq!(from_proto::record(v1::Record::default()).unwrap_err().path, "record");
+}
+
+#[test]
+fn wrong_fields_are_named() {
+    let amounts = |name: &str, amount| v1::Resources { amounts: [(name.to_owned(), amount)].into() };
+    let device = |count, milli| v1::DeviceRequest {
+        kind: "gpu".to_owned(),
+        count,
+        milli_per_device: milli,
+        models: vec![],
+    };
+    let with_demand = |demand: v1::Demand| {
+        let mut unit = to_proto::unit_spec(&a_unit());
+        unit.task_groups[0].template = Some(v1::Template { demand: Some(demand), ..v1::Template::default() });
+        from_proto::unit_spec(unit).unwrap_err().path
+    };
+    let path = "task_groups[0].template.demand";
+    let negative = v1::Demand { requests: Some(amounts("cpu", -1)), devices: None };
+    assert_eq!(with_demand(negative), format!("{path}.requests.amounts[cpu]"));
+    for (count, milli, field) in
+        [(0, 1000, "count"), (65, 1000, "count"), (1, 0, "milli_per_device"), (2, 500, "milli_per_device")]
+    {
+        let demand = v1::Demand { requests: None, devices: Some(device(count, milli)) };
+        assert_eq!(with_demand(demand), format!("{path}.devices.{field}"));
+    }
+
+    let check = |op: v1::op::Op, path: &str| {
+        assert_eq!(from_proto::op(&raw::encode_op(op)).unwrap_err().path, path);
+    };
+    let binding = v1::Binding { unit_id: 1, ordinals: vec![0], node_ids: vec![1], ..v1::Binding::default() };
+    check(v1::op::Op::Bind(v1::Binding { unit_id: 0, ..binding.clone() }), "unit_id");
+    check(v1::op::Op::Bind(v1::Binding { node_ids: vec![], ..binding.clone() }), "node_ids");
+    check(v1::op::Op::Bind(v1::Binding { node_ids: vec![0], ..binding.clone() }), "node_ids");
+    check(v1::op::Op::Bind(v1::Binding { device_masks: vec![1, 2], ..binding.clone() }), "device_masks");
+    check(v1::op::Op::Bind(v1::Binding { pool: 99, ..binding }), "pool");
+    check(v1::op::Op::Evict(v1::Eviction { unit_id: 1, ..v1::Eviction::default() }), "reason");
+    check(v1::op::Op::PutLease(v1::LeaseRecord::default()), "lease");
+    let split = v1::Partition { node_ids: vec![1], slots: vec![0], ..v1::Partition::default() };
+    check(v1::op::Op::PutPartition(split), "slots[0]");
+    let taint = v1::Taint { key: "k".to_owned(), ..v1::Taint::default() };
+    let node = v1::NodeSpec { node_id: 1, taints: vec![taint], ..v1::NodeSpec::default() };
+    check(v1::op::Op::PutNodeSpec(node), "taints[0].effect");
+    assert_eq!(from_proto::op(&Bytes::from_static(&[0xff])).unwrap_err().path, "op");
+    assert_eq!(from_proto::op(&Bytes::new()).unwrap_err(), BadField::new("op", "missing"));
+}
+
+#[test]
+fn wrong_decisions_are_refused() {
+    let placement = v1::GroupPlacement {
+        task_group: 0,
+        ordinals: vec![0, 1],
+        node_ids: vec![1, 2],
+        node_revisions: vec![1, 1],
+        ..v1::GroupPlacement::default()
+    };
+    let refused = |groups: Vec<v1::GroupPlacement>| {
+        let decision = v1::Decision { decision_id: 1, unit_id: 1, spec_revision: 1, groups };
+        from_proto::decision(decision).unwrap_err().path
+    };
+    assert_eq!(refused(vec![placement.clone(), placement.clone()]), "groups[1].task_group");
+    let backwards = v1::GroupPlacement { ordinals: vec![1, 0], ..placement.clone() };
+    assert_eq!(refused(vec![backwards]), "groups[0].ordinals");
+    let short = v1::GroupPlacement { node_revisions: vec![1], ..placement };
+    assert_eq!(refused(vec![short]), "groups[0].node_revisions");
+}
+
+fn a_unit() -> UnitSpec {
+    UnitSpec {
+        id: UnitId(1),
+        namespace: "default".to_owned(),
+        name: "web".to_owned(),
+        uid: String::new(),
+        labels: BTreeMap::new(),
+        owner: String::new(),
+        class: WorkloadClass::Batch,
+        task_groups: vec![TaskGroup {
+            name: "main".to_owned(),
+            replicas: 1,
+            template: Template::default(),
+            ordinals: vec![(0, 1)],
+        }],
+        min_member: 1,
+        queue: "default".to_owned(),
+        priority: 0,
+        pool: Pool::Guaranteed,
+        restart_policy: RestartPolicy::Never,
+        scoring: ScoringProfile::LeastAllocated,
+        ttl_after_finished_ms: 0,
+        cancelled: false,
+        max_restarts: 0,
+    }
+}

@@ -1,0 +1,328 @@
+//! To the wire. Every domain struct is taken apart without `..`.
+
+use std::{collections::BTreeMap, hash::BuildHasher};
+
+use bytes::Bytes;
+use godel_core::{
+    change::{Lease, Partition, PartitionMode},
+    ids::{NodeId, Revision, UnitId},
+    node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    resources::Resources,
+    rows::{Bind, Evict, Requeue, RowChange, Statuses},
+    unit::{RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
+};
+use godel_proto::{raw, v1};
+
+mod decision;
+
+pub use decision::{decision, fresh_node, outcome, refusals, rejection_reason};
+// Columns are the store's own: see `from_proto`.
+pub use godel_store::ops::{
+    demand_to_proto as demand, eviction_reason_to_proto as eviction_reason, phase_to_proto as phase,
+    pool_to_proto as pool, rows_to_proto as unit_rows,
+};
+
+/// An operation that changes rows, encoded for a transaction.
+pub fn row_op(unit: UnitId, change: &RowChange) -> Bytes {
+    raw::encode_op(match change {
+        RowChange::Bind(change) => v1::op::Op::Bind(bind(unit, change)),
+        RowChange::Evict(change) => v1::op::Op::Evict(evict(unit, change)),
+        RowChange::Statuses(change) => v1::op::Op::RunStatus(statuses(unit, change)),
+        RowChange::Requeue(change) => v1::op::Op::Requeue(requeue(unit, change)),
+    })
+}
+
+/// An operation that puts a unit, encoded for a transaction.
+pub fn put_unit_spec(spec: &UnitSpec) -> Bytes {
+    raw::encode_op(v1::op::Op::PutUnitSpec(unit_spec(spec)))
+}
+
+/// An operation that puts a node's allocatable, encoded for a transaction.
+pub fn put_node_grant(node: NodeId, allocatable: &Resources) -> Bytes {
+    raw::encode_op(v1::op::Op::PutNodeGrant(node_grant(node, allocatable)))
+}
+
+/// An operation that puts the split of nodes, encoded for a transaction.
+pub fn put_partition(split: &Partition) -> Bytes {
+    raw::encode_op(v1::op::Op::PutPartition(partition(split)))
+}
+
+/// An operation that deletes a record with a numeric key, encoded for a transaction.
+pub fn delete(kind: v1::Kind, id: u64) -> Bytes {
+    let key = v1::Key { id, name: String::new() };
+    raw::encode_op(v1::op::Op::Delete(v1::Delete { kind: kind.into(), key: Some(key) }))
+}
+
+/// The condition that a record with a numeric key still has this revision; 0: that there is none.
+pub fn precondition(kind: v1::Kind, id: u64, revision: Revision) -> v1::Precondition {
+    let key = v1::Key { id, name: String::new() };
+    v1::Precondition { kind: kind.into(), key: Some(key), revision: revision.0 }
+}
+
+/// An administrator's record of a node.
+pub fn node_spec(spec: &NodeSpec) -> v1::NodeSpec {
+    let NodeSpec { id, name, uid, labels, cordoned, taints } = spec;
+    v1::NodeSpec {
+        node_id: id.0,
+        meta: Some(v1::ObjectMeta {
+            name: name.clone(),
+            uid: uid.clone(),
+            labels: map(labels),
+            ..v1::ObjectMeta::default()
+        }),
+        cordoned: *cordoned,
+        taints: taints.iter().map(taint).collect(),
+    }
+}
+
+/// An agent's record of a node.
+pub fn node_report(report: &NodeReport) -> v1::NodeReport {
+    let NodeReport { id, capacity, devices, ready, attributes } = report;
+    v1::NodeReport {
+        node_id: id.0,
+        capacity: Some(resources(capacity)),
+        devices: devices.iter().map(device).collect(),
+        ready: *ready,
+        attributes: map(attributes),
+    }
+}
+
+/// One device of a node.
+pub fn device(device: &Device) -> v1::Device {
+    let Device { kind, model, numa_zone } = device;
+    v1::Device { kind: kind.clone(), model: model.clone(), numa_zone: *numa_zone }
+}
+
+/// Allocatable in force on a node.
+pub fn node_grant(node: NodeId, allocatable: &Resources) -> v1::NodeGrant {
+    v1::NodeGrant { node_id: node.0, allocatable: Some(resources(allocatable)) }
+}
+
+/// Amounts by name.
+pub fn resources(amounts: &Resources) -> v1::Resources {
+    v1::Resources { amounts: amounts.iter().map(|(name, amount)| (name.to_owned(), amount)).collect() }
+}
+
+/// A taint.
+pub fn taint(taint: &Taint) -> v1::Taint {
+    let Taint { key, value, effect } = taint;
+    v1::Taint { key: key.clone(), value: value.clone(), effect: taint_effect(Some(*effect)).into() }
+}
+
+/// A toleration.
+pub fn toleration(toleration: &Toleration) -> v1::Toleration {
+    let Toleration { key, value, effect } = toleration;
+    v1::Toleration {
+        key: key.clone(),
+        value: value.clone().unwrap_or_default(),
+        any_value: value.is_none(),
+        effect: taint_effect(*effect).into(),
+    }
+}
+
+fn taint_effect(effect: Option<TaintEffect>) -> v1::TaintEffect {
+    match effect {
+        None => v1::TaintEffect::Unspecified,
+        Some(TaintEffect::NoSchedule) => v1::TaintEffect::NoSchedule,
+        Some(TaintEffect::PreferNoSchedule) => v1::TaintEffect::PreferNoSchedule,
+    }
+}
+
+/// A unit. Revisions and times of its metadata are left 0: the store keeps them.
+pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
+    let UnitSpec {
+        id,
+        namespace,
+        name,
+        uid,
+        labels,
+        owner,
+        class,
+        task_groups,
+        min_member,
+        queue,
+        priority,
+        pool: pays,
+        restart_policy: restart,
+        scoring,
+        ttl_after_finished_ms,
+        cancelled,
+        max_restarts,
+    } = spec;
+    v1::UnitSpec {
+        unit_id: id.0,
+        meta: Some(v1::ObjectMeta {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            uid: uid.clone(),
+            labels: map(labels),
+            owner: owner.clone(),
+            ..v1::ObjectMeta::default()
+        }),
+        workload_class: workload_class(*class).into(),
+        task_groups: task_groups.iter().map(task_group).collect(),
+        min_member: *min_member,
+        queue: queue.clone(),
+        priority: *priority,
+        pool: pool(*pays).into(),
+        restart_policy: restart_policy(*restart).into(),
+        scoring_profile: scoring_profile(*scoring).into(),
+        ttl_after_finished_ms: *ttl_after_finished_ms,
+        cancelled: *cancelled,
+        max_restarts: *max_restarts,
+    }
+}
+
+/// Replicas of one template.
+pub fn task_group(group: &TaskGroup) -> v1::TaskGroup {
+    let TaskGroup { name, replicas, template: one, ordinals } = group;
+    v1::TaskGroup {
+        name: name.clone(),
+        replicas: *replicas,
+        template: Some(template(one)),
+        ordinals: ordinals.iter().map(|&(start, end)| v1::OrdinalRange { start, end }).collect(),
+    }
+}
+
+/// One replica.
+pub fn template(template: &Template) -> v1::Template {
+    let Template { demand: takes, node_selector, tolerations, run } = template;
+    v1::Template {
+        demand: Some(demand(takes)),
+        node_selector: map(node_selector),
+        tolerations: tolerations.iter().map(toleration).collect(),
+        run: Some(run_spec(run)),
+    }
+}
+
+/// What an agent runs.
+pub fn run_spec(run: &RunSpec) -> v1::RunSpec {
+    let RunSpec { command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms } = run;
+    v1::RunSpec {
+        command: command.clone(),
+        env: map(env),
+        simulated_duration_ms: *simulated_duration_ms,
+        simulated_exit_code: *simulated_exit_code,
+        stop_grace_ms: *stop_grace_ms,
+    }
+}
+
+/// Kind of work.
+pub fn workload_class(class: WorkloadClass) -> v1::WorkloadClass {
+    match class {
+        WorkloadClass::Service => v1::WorkloadClass::Service,
+        WorkloadClass::Stateful => v1::WorkloadClass::Stateful,
+        WorkloadClass::Batch => v1::WorkloadClass::Batch,
+        WorkloadClass::Gang => v1::WorkloadClass::Gang,
+        WorkloadClass::Stream => v1::WorkloadClass::Stream,
+        WorkloadClass::Training => v1::WorkloadClass::Training,
+        WorkloadClass::Yarn => v1::WorkloadClass::Yarn,
+        WorkloadClass::Daemon => v1::WorkloadClass::Daemon,
+    }
+}
+
+/// Restart policy.
+pub fn restart_policy(policy: RestartPolicy) -> v1::RestartPolicy {
+    match policy {
+        RestartPolicy::Never => v1::RestartPolicy::Never,
+        RestartPolicy::OnFailure => v1::RestartPolicy::OnFailure,
+        RestartPolicy::Always => v1::RestartPolicy::Always,
+    }
+}
+
+/// Scoring profile.
+pub fn scoring_profile(profile: ScoringProfile) -> v1::ScoringProfile {
+    match profile {
+        ScoringProfile::LeastAllocated => v1::ScoringProfile::LeastAllocated,
+        ScoringProfile::MostAllocated => v1::ScoringProfile::MostAllocated,
+    }
+}
+
+/// Places for running units of one task group.
+pub fn bind(unit: UnitId, bind: &Bind) -> v1::Binding {
+    let Bind { group, demand: takes, pool: pays, ordinals, incarnations, nodes, device_masks } = bind;
+    v1::Binding {
+        unit_id: unit.0,
+        task_group: u32::from(*group),
+        demand: Some(demand(takes)),
+        pool: pool(*pays).into(),
+        ordinals: ordinals.clone(),
+        incarnations: incarnations.clone(),
+        node_ids: nodes.iter().map(|node| node.0).collect(),
+        device_masks: device_masks.clone(),
+    }
+}
+
+/// Running units that begin to leave.
+pub fn evict(unit: UnitId, evict: &Evict) -> v1::Eviction {
+    let Evict { ordinals, incarnations, reason, by } = evict;
+    v1::Eviction {
+        unit_id: unit.0,
+        ordinals: ordinals.clone(),
+        incarnations: incarnations.clone(),
+        reason: eviction_reason(Some(*reason)).into(),
+        by: by.clone(),
+    }
+}
+
+/// What agents reported.
+pub fn statuses(unit: UnitId, statuses: &Statuses) -> v1::RunStatuses {
+    let Statuses { ordinals, incarnations, phases, exit_codes, restarts } = statuses;
+    v1::RunStatuses {
+        unit_id: unit.0,
+        ordinals: ordinals.clone(),
+        incarnations: incarnations.clone(),
+        phases: phases.iter().map(|one| phase(*one).into()).collect(),
+        exit_codes: exit_codes.clone(),
+        restarts: restarts.clone(),
+    }
+}
+
+/// Ended running units that become pending again.
+pub fn requeue(unit: UnitId, requeue: &Requeue) -> v1::Requeue {
+    let Requeue { ordinals, incarnations } = requeue;
+    v1::Requeue { unit_id: unit.0, ordinals: ordinals.clone(), incarnations: incarnations.clone() }
+}
+
+/// A lease as granted.
+pub fn lease(lease: &Lease) -> v1::LeaseRecord {
+    let Lease { name, holder, address, epoch, ttl_ms } = lease;
+    v1::LeaseRecord {
+        lease: name.clone(),
+        holder: holder.clone(),
+        address: address.clone(),
+        epoch: epoch.0,
+        ttl_ms: *ttl_ms,
+    }
+}
+
+/// Key of the one partition record.
+pub const PARTITION_NAME: &str = "default";
+
+/// How nodes are split.
+pub fn partition(partition: &Partition) -> v1::Partition {
+    let Partition { mode, generation, schedulers, slots } = partition;
+    v1::Partition {
+        name: PARTITION_NAME.to_owned(),
+        mode: partition_mode(*mode).into(),
+        generation: *generation,
+        schedulers: schedulers.clone(),
+        node_ids: slots.iter().map(|(node, _)| node.0).collect(),
+        slots: slots.iter().map(|(_, slot)| *slot).collect(),
+    }
+}
+
+/// Meaning of a split.
+pub fn partition_mode(mode: PartitionMode) -> v1::PartitionMode {
+    match mode {
+        PartitionMode::Global => v1::PartitionMode::Global,
+        PartitionMode::Preferred => v1::PartitionMode::Preferred,
+        PartitionMode::Strict => v1::PartitionMode::Strict,
+    }
+}
+
+fn map<S: BuildHasher + Default>(
+    pairs: &BTreeMap<String, String>,
+) -> std::collections::HashMap<String, String, S> {
+    pairs.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+}

@@ -1,0 +1,98 @@
+//! The messages of the hot path between schedulers and the binder.
+
+use godel_core::{
+    decision::{Decision, FreshNode, GroupPlacement, Outcome, Rejection, RejectionReason},
+    explain::{RefusalCount, Refusals},
+};
+use godel_proto::v1;
+
+use super::resources;
+
+/// Places for one unit.
+pub fn decision(decision: &Decision) -> v1::Decision {
+    let Decision { id, unit, spec_revision, groups } = decision;
+    v1::Decision {
+        decision_id: *id,
+        unit_id: unit.0,
+        spec_revision: spec_revision.0,
+        groups: groups.iter().map(group_placement).collect(),
+    }
+}
+
+fn group_placement(placement: &GroupPlacement) -> v1::GroupPlacement {
+    let GroupPlacement { group, ordinals, incarnations, nodes, node_revisions, device_masks } = placement;
+    v1::GroupPlacement {
+        task_group: u32::from(*group),
+        ordinals: ordinals.clone(),
+        incarnations: incarnations.clone(),
+        node_ids: nodes.iter().map(|node| node.0).collect(),
+        node_revisions: node_revisions.iter().map(|revision| revision.0).collect(),
+        device_masks: device_masks.clone(),
+    }
+}
+
+/// What became of a decision.
+pub fn outcome(outcome: &Outcome) -> v1::Outcome {
+    let Outcome { decision_id, unit, revision, rejections, nodes } = outcome;
+    v1::Outcome {
+        decision_id: *decision_id,
+        unit_id: unit.0,
+        revision: revision.0,
+        rejections: rejections.iter().map(rejection).collect(),
+        nodes: nodes.iter().map(fresh_node).collect(),
+    }
+}
+
+fn rejection(rejection: &Rejection) -> v1::Rejection {
+    let Rejection { reason, ordinals, node, detail } = rejection;
+    v1::Rejection {
+        reason: rejection_reason(*reason).into(),
+        ordinals: ordinals.clone(),
+        node_id: node.0,
+        detail: detail.clone(),
+    }
+}
+
+/// A node as the binder sees it.
+pub fn fresh_node(fresh: &FreshNode) -> v1::NodeState {
+    let FreshNode { node, allocated, device_free_milli, revision } = fresh;
+    v1::NodeState {
+        node_id: node.0,
+        allocated: Some(resources(allocated)),
+        device_free_milli: device_free_milli.clone(),
+        revision: revision.0,
+    }
+}
+
+/// Why the binder refused.
+pub fn rejection_reason(reason: RejectionReason) -> v1::RejectionReason {
+    match reason {
+        RejectionReason::InsufficientResources => v1::RejectionReason::InsufficientResources,
+        RejectionReason::DeviceTaken => v1::RejectionReason::DeviceTaken,
+        RejectionReason::NodeNotReady => v1::RejectionReason::NodeNotReady,
+        RejectionReason::NodeCordoned => v1::RejectionReason::NodeCordoned,
+        RejectionReason::NodeSelector => v1::RejectionReason::NodeSelector,
+        RejectionReason::Taint => v1::RejectionReason::Taint,
+        RejectionReason::NodeGone => v1::RejectionReason::NodeGone,
+        RejectionReason::UnitChanged => v1::RejectionReason::UnitChanged,
+        RejectionReason::AlreadyBound => v1::RejectionReason::AlreadyBound,
+        RejectionReason::MinMember => v1::RejectionReason::MinMember,
+        RejectionReason::Invalid => v1::RejectionReason::Invalid,
+    }
+}
+
+/// Why nodes refused a unit.
+pub fn refusals(refusals: &Refusals) -> v1::Refusals {
+    let Refusals { reasons, nearest_miss, nodes, attempts } = refusals;
+    let reasons = reasons.iter().map(|RefusalCount { plugin, reason, nodes }| v1::RefusalCount {
+        plugin: (*plugin).to_owned(),
+        reason: reason.clone(),
+        nodes: *nodes,
+    });
+    v1::Refusals {
+        reasons: reasons.collect(),
+        nearest_miss: nearest_miss.clone(),
+        nodes: *nodes,
+        attempts: *attempts,
+    }
+}

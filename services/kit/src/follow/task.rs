@@ -1,0 +1,266 @@
+//! The task that lists and watches.
+
+use std::{collections::HashMap, time::Duration};
+
+use bytes::Bytes;
+use godel_core::{change::Change, ids::Revision};
+use godel_proto::{
+    raw,
+    v1::{self, state_service_client::StateServiceClient},
+};
+use tokio::{sync::mpsc, time::sleep};
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status};
+
+use super::{FollowConfig, FollowEvent};
+use crate::{
+    client::{Backoff, Channel},
+    convert::{BadField, from_proto},
+    status::{self, reason},
+};
+
+/// First pause after a failure.
+const RECONNECT_BASE: Duration = Duration::from_millis(20);
+
+/// Why reading stopped.
+enum Stop {
+    /// The history is gone, or a page token was not understood.
+    ListAgain,
+    /// Try again from the last revision.
+    Reconnect(Status),
+    /// Nobody listens, or the store sent nonsense.
+    Over,
+}
+
+struct Task {
+    client: StateServiceClient<Channel>,
+    kinds: Vec<i32>,
+    page_size: u32,
+    events: mpsc::Sender<FollowEvent>,
+    backoff: Backoff,
+    /// Everything up to here has been delivered.
+    revision: Revision,
+    /// Whole records that the list had newer than its own revision.
+    newer: HashMap<RecordKey, Revision>,
+}
+
+/// Which whole record an operation is about: its kind's number and its key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum RecordKey {
+    Id(u8, u64),
+    Name(u8, String),
+}
+
+pub(super) async fn run(
+    state: Channel,
+    kinds: Vec<v1::Kind>,
+    config: FollowConfig,
+    events: mpsc::Sender<FollowEvent>,
+    stop: CancellationToken,
+) {
+    let mut task = Task {
+        client: StateServiceClient::new(state),
+        kinds: kinds.into_iter().map(i32::from).collect(),
+        page_size: config.page_size,
+        events,
+        backoff: Backoff::new(RECONNECT_BASE, config.reconnect_max.max(RECONNECT_BASE)),
+        revision: Revision(0),
+        newer: HashMap::new(),
+    };
+    let closed = task.events.clone();
+    tokio::select! {
+        () = task.follow() => {}
+        () = stop.cancelled() => {}
+        () = closed.closed() => {}
+    }
+}
+
+impl Task {
+    async fn follow(&mut self) {
+        loop {
+            match self.list().await {
+                Ok(()) => {}
+                Err(Stop::Over) => return,
+                Err(Stop::ListAgain | Stop::Reconnect(_)) => {
+                    self.pause().await;
+                    continue;
+                }
+            }
+            loop {
+                match self.watch().await {
+                    Stop::Over => return,
+                    Stop::ListAgain => {
+                        tracing::info!(revision = self.revision.0, "watched history is gone, listing again");
+                        break;
+                    }
+                    Stop::Reconnect(failure) => {
+                        tracing::debug!(
+                            code = ?failure.code(),
+                            message = failure.message(),
+                            revision = self.revision.0,
+                            "watch ended"
+                        );
+                        self.pause().await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn pause(&mut self) {
+        sleep(self.backoff.pause()).await;
+    }
+
+    async fn emit(&self, event: FollowEvent) -> Result<(), Stop> {
+        self.events.send(event).await.map_err(|_| Stop::Over)
+    }
+
+    /// Lists every page; on success everything up to `self.revision` has been delivered.
+    async fn list(&mut self) -> Result<(), Stop> {
+        self.emit(FollowEvent::Reset).await?;
+        self.newer.clear();
+        let mut first_revision = None;
+        let mut page_token = String::new();
+        loop {
+            let page = self.page(&page_token).await?;
+            let revision = *first_revision.get_or_insert(Revision(page.revision));
+            let mut records = Vec::with_capacity(page.records.len());
+            for record in page.records {
+                let record = understood(from_proto::record(record))?;
+                if record.revision > revision
+                    && let Some(key) = key_of(&record.change)
+                {
+                    self.newer.insert(key, record.revision);
+                }
+                records.push(record);
+            }
+            if !records.is_empty() {
+                self.emit(FollowEvent::Loaded(records)).await?;
+            }
+            if page.next_page_token.is_empty() {
+                self.revision = revision;
+                return self.emit(FollowEvent::Synced { revision }).await;
+            }
+            page_token = page.next_page_token;
+        }
+    }
+
+    /// One page, tried until the store answers: page tokens outlive connections.
+    async fn page(&mut self, page_token: &str) -> Result<v1::ListRecordsResponse, Stop> {
+        loop {
+            let request = v1::ListRecordsRequest {
+                kinds: self.kinds.clone(),
+                page_size: self.page_size,
+                page_token: page_token.to_owned(),
+            };
+            match self.client.list_records(request).await {
+                Ok(page) => {
+                    self.backoff.reset();
+                    return Ok(page.into_inner());
+                }
+                Err(failure) if failure.code() == Code::InvalidArgument && !page_token.is_empty() => {
+                    return Err(Stop::ListAgain);
+                }
+                Err(failure) => {
+                    tracing::debug!(code = ?failure.code(), message = failure.message(), "list is tried again");
+                    self.pause().await;
+                }
+            }
+        }
+    }
+
+    /// Watches from the revision after the last one delivered until the stream ends.
+    async fn watch(&mut self) -> Stop {
+        let request = v1::WatchRequest { from_revision: self.revision.0 + 1, kinds: self.kinds.clone() };
+        let mut stream = match self.client.watch(request).await {
+            Ok(stream) => stream.into_inner(),
+            Err(failure) => return stop_of(failure),
+        };
+        loop {
+            let message = match stream.message().await {
+                Ok(Some(message)) => message,
+                Ok(None) => return Stop::Reconnect(Status::unavailable("the store ended the watch")),
+                Err(failure) => return stop_of(failure),
+            };
+            self.backoff.reset();
+            if let Err(stop) = self.deliver(message).await {
+                return stop;
+            }
+        }
+    }
+
+    async fn deliver(&mut self, message: v1::WatchResponse) -> Result<(), Stop> {
+        for commit in message.commits {
+            let revision = Revision(commit.revision);
+            // A reconnect may bring commits again.
+            if revision <= self.revision {
+                continue;
+            }
+            let raw::Commit { commit_time_ms: time_ms, ops, .. } = commit;
+            let changes = understood(self.changes(revision, &ops))?;
+            self.revision = revision;
+            if !changes.is_empty() {
+                self.emit(FollowEvent::Changes { revision, time_ms, changes }).await?;
+            }
+        }
+        let revision = Revision(message.revision);
+        if revision > self.revision {
+            self.revision = revision;
+            self.emit(FollowEvent::Synced { revision }).await?;
+        }
+        Ok(())
+    }
+
+    /// The operations of a commit, without those that the list had newer already.
+    fn changes(&mut self, revision: Revision, ops: &[Bytes]) -> Result<Vec<Change>, BadField> {
+        let mut changes = Vec::with_capacity(ops.len());
+        for op in ops {
+            let change = from_proto::op(op)?;
+            if !self.newer.is_empty() && self.is_old(&change, revision) {
+                continue;
+            }
+            changes.push(change);
+        }
+        if self.newer.values().all(|newest| *newest <= revision) {
+            self.newer.clear();
+        }
+        Ok(changes)
+    }
+
+    fn is_old(&self, change: &Change, revision: Revision) -> bool {
+        key_of(change).and_then(|key| self.newer.get(&key)).is_some_and(|newest| revision <= *newest)
+    }
+}
+
+/// The whole record that a change replaces.
+fn key_of(change: &Change) -> Option<RecordKey> {
+    Some(match change {
+        Change::NodeSpec(spec) => RecordKey::Id(1, u64::from(spec.id.0)),
+        Change::NodeReport(report) => RecordKey::Id(2, u64::from(report.id.0)),
+        Change::NodeGrant(node, _) => RecordKey::Id(3, u64::from(node.0)),
+        Change::UnitSpec(spec) => RecordKey::Id(4, spec.id.0),
+        Change::Lease(lease) => RecordKey::Name(5, lease.name.clone()),
+        Change::Partition(_) => RecordKey::Name(6, String::new()),
+        // Ids are never reused: what was deleted is not listed later. Rows compare revisions themselves.
+        Change::NodeDeleted(_) | Change::UnitDeleted(_) | Change::Rows(..) | Change::RowsLoaded(..) => {
+            return None;
+        }
+    })
+}
+
+/// The store checked what it committed, so nonsense is a bug on one of the two sides: better to stop than to
+/// go on without a change.
+fn understood<T>(converted: Result<T, BadField>) -> Result<T, Stop> {
+    converted.map_err(|bad| {
+        tracing::error!(
+            field = bad.path,
+            problem = bad.description,
+            "the store sent what cannot be understood"
+        );
+        Stop::Over
+    })
+}
+
+fn stop_of(failure: Status) -> Stop {
+    if status::has_reason(&failure, reason::COMPACTED) { Stop::ListAgain } else { Stop::Reconnect(failure) }
+}

@@ -1,0 +1,173 @@
+//! Leases: leadership and registration.
+//!
+//! A holder acts only while its [`Fence`] is valid: two thirds of the TTL from the *send* of the last answered
+//! renewal, on its own monotonic clock. The store refuses transactions of older epochs besides, so that a
+//! holder that slept through its lease can never change anything.
+
+mod fence;
+mod keeper;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use godel_core::ids::{Epoch, Revision};
+use godel_proto::v1;
+use tokio::{sync::watch, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+pub use fence::Fence;
+
+use crate::{client::Channel, config::LeaseConfig};
+
+/// Whether this process holds the lease.
+#[derive(Clone, Debug)]
+pub enum Leadership {
+    /// It does not; it goes on trying.
+    Standby {
+        /// Address of the holder, if somebody holds it and it is known.
+        leader: Option<String>,
+    },
+    /// It does.
+    Leader {
+        /// Fencing epoch of this grant.
+        epoch: Epoch,
+        /// Store revision of the grant: read at least up to here before acting.
+        since: Revision,
+        /// Says at any moment whether the grant is still good.
+        fence: Fence,
+    },
+}
+
+impl Leadership {
+    /// The fence of a grant that is valid at this moment.
+    pub fn fence(&self) -> Option<&Fence> {
+        match self {
+            Self::Leader { fence, .. } if fence.is_valid() => Some(fence),
+            Self::Leader { .. } | Self::Standby { .. } => None,
+        }
+    }
+}
+
+/// What to hold and for whom.
+#[derive(Clone)]
+pub struct LeaseSpec {
+    /// Name of the lease: `dispatcher`, `binder`, `scheduler/<name>`, `member/<kind>/<name>`.
+    pub lease: String,
+    /// Where this process serves.
+    pub address: String,
+    /// TTL.
+    pub config: LeaseConfig,
+    /// Counters sent along with each renewal.
+    pub status: Arc<dyn Fn() -> v1::MemberStatus + Send + Sync>,
+    /// Where a test may kill the process: before each renewal, at the named point.
+    pub crash: Option<(crate::crash::CrashPoints, &'static str)>,
+}
+
+impl LeaseSpec {
+    /// Without counters and crash points.
+    pub fn new(lease: impl Into<String>, address: impl Into<String>, config: LeaseConfig) -> Self {
+        Self {
+            lease: lease.into(),
+            address: address.into(),
+            config,
+            status: Arc::new(v1::MemberStatus::default),
+            crash: None,
+        }
+    }
+
+    /// With counters that are read before each renewal.
+    #[must_use]
+    pub fn with_counters(
+        mut self,
+        counters: impl Fn() -> Vec<(&'static str, u64)> + Send + Sync + 'static,
+    ) -> Self {
+        self.status = Arc::new(move || v1::MemberStatus {
+            counters: counters().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+        });
+        self
+    }
+
+    /// With a crash point that is hit before each renewal, as `binder.lease-renew`.
+    #[must_use]
+    pub fn with_crash(mut self, crash: crate::crash::CrashPoints, point: &'static str) -> Self {
+        self.crash = Some((crash, point));
+        self
+    }
+}
+
+/// Stands for election to a lease that several processes want.
+#[derive(Debug)]
+pub struct Election(Held);
+
+/// Keeps a registration that is this process's alone; after a loss it registers again with a new epoch.
+#[derive(Debug)]
+pub struct Membership(Held);
+
+#[derive(Debug)]
+struct Held {
+    leadership: watch::Receiver<Leadership>,
+    task: JoinHandle<()>,
+}
+
+impl Election {
+    /// Stands for election until `stop`, then gives the lease back: cancel it after the last transaction has
+    /// been answered.
+    pub fn spawn(spec: LeaseSpec, state: Channel, stop: CancellationToken) -> Self {
+        Self(Held::spawn("election", spec, state, stop))
+    }
+
+    /// The present leadership and its changes.
+    pub fn watch(&self) -> watch::Receiver<Leadership> {
+        self.0.leadership.clone()
+    }
+
+    /// Waits, after a stop, until the lease has been given back.
+    pub async fn released(self) {
+        self.0.released().await;
+    }
+}
+
+impl Membership {
+    /// Keeps the registration until `stop`, then gives it back.
+    pub fn spawn(spec: LeaseSpec, state: Channel, stop: CancellationToken) -> Self {
+        Self(Held::spawn("membership", spec, state, stop))
+    }
+
+    /// The present registration and its changes: `Leader` while registered.
+    pub fn watch(&self) -> watch::Receiver<Leadership> {
+        self.0.leadership.clone()
+    }
+
+    /// Waits, after a stop, until the registration has been given back.
+    pub async fn released(self) {
+        self.0.released().await;
+    }
+}
+
+impl Held {
+    fn spawn(name: &'static str, spec: LeaseSpec, state: Channel, stop: CancellationToken) -> Self {
+        let (sender, leadership) = watch::channel(Leadership::Standby { leader: None });
+        let keeper = keeper::Keeper::new(spec, state, sender);
+        let task = crate::task::spawn_service(name, &stop.clone(), keeper.run(stop));
+        Self { leadership, task }
+    }
+
+    async fn released(self) {
+        // A panic of the task has been logged and has stopped the service.
+        let _ = self.task.await;
+    }
+}
+
+/// Waits until the process leads; `None` when the task that keeps the lease is gone.
+pub async fn leading(leadership: &mut watch::Receiver<Leadership>) -> Option<(Epoch, Revision, Fence)> {
+    loop {
+        if let Leadership::Leader { epoch, since, fence } = &*leadership.borrow_and_update()
+            && fence.is_valid()
+        {
+            return Some((*epoch, *since, fence.clone()));
+        }
+        leadership.changed().await.ok()?;
+    }
+}

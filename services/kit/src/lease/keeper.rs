@@ -1,0 +1,170 @@
+//! The task behind an election or a membership: acquire, renew, lose, start again, give back.
+
+use std::time::Duration;
+
+use godel_core::ids::{Epoch, Revision};
+use godel_proto::v1::{self, member_service_client::MemberServiceClient};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until, timeout, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use super::{Fence, Leadership, LeaseSpec};
+use crate::{
+    client::{Channel, jittered},
+    status::{self, reason},
+};
+
+pub(super) struct Keeper {
+    spec: LeaseSpec,
+    /// Unique per process start.
+    holder: String,
+    client: MemberServiceClient<Channel>,
+    leadership: watch::Sender<Leadership>,
+}
+
+/// How a grant ended.
+enum End {
+    Lost,
+    Stopped,
+}
+
+impl Keeper {
+    pub(super) fn new(spec: LeaseSpec, state: Channel, leadership: watch::Sender<Leadership>) -> Self {
+        let holder = uuid::Uuid::now_v7().to_string();
+        Self { spec, holder, client: MemberServiceClient::new(state), leadership }
+    }
+
+    /// Runs until `stop`.
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        let ttl = *self.spec.config.ttl;
+        loop {
+            let sent = Instant::now();
+            let granted = tokio::select! {
+                granted = self.acquire(ttl) => granted,
+                () = stop.cancelled() => return,
+            };
+            match granted {
+                Ok(grant) => {
+                    let fence = Fence::expired(&self.spec.lease, Epoch(grant.epoch));
+                    let ttl = Duration::from_millis(u64::from(grant.ttl_ms));
+                    fence.extend(sent + ttl * 2 / 3);
+                    let end = self.hold(&fence, Revision(grant.revision), ttl, &stop).await;
+                    fence.revoke();
+                    self.leadership.send_replace(Leadership::Standby { leader: None });
+                    match end {
+                        End::Stopped => return self.release(Epoch(grant.epoch), ttl).await,
+                        End::Lost => {
+                            // The store hears of a holder that slept through its lease, and counts it.
+                            let _ = timeout(ttl / 4, self.renew(Epoch(grant.epoch))).await;
+                            tracing::warn!(lease = self.spec.lease, epoch = grant.epoch, "lease lost");
+                        }
+                    }
+                }
+                Err(failure) => self.stand_by(&failure),
+            }
+            tokio::select! {
+                () = sleep(jittered(ttl / 10)) => {}
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    async fn acquire(&mut self, ttl: Duration) -> Result<v1::AcquireLeaseResponse, Status> {
+        let request = v1::AcquireLeaseRequest {
+            lease: self.spec.lease.clone(),
+            holder: self.holder.clone(),
+            address: self.spec.address.clone(),
+            ttl_ms: u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX),
+        };
+        // A grant that takes longer would have been half spent before it arrived.
+        match timeout(ttl / 3, self.client.acquire_lease(request)).await {
+            Ok(answer) => answer.map(tonic::Response::into_inner),
+            Err(_elapsed) => Err(Status::deadline_exceeded("no answer to AcquireLease")),
+        }
+    }
+
+    fn stand_by(&self, failure: &Status) {
+        let held = status::has_reason(failure, reason::LEASE_HELD);
+        if !held {
+            tracing::debug!(lease = self.spec.lease, code = ?failure.code(), message = failure.message(), "lease not granted");
+        }
+        let leader = status::metadata_of(failure, "address").filter(|address| held && !address.is_empty());
+        self.leadership.send_if_modified(|known| match known {
+            Leadership::Standby { leader: known } if *known == leader => false,
+            // While state does not answer, the last leader known is the best guess.
+            Leadership::Standby { .. } if !held => false,
+            Leadership::Standby { .. } | Leadership::Leader { .. } => {
+                *known = Leadership::Standby { leader: leader.clone() };
+                true
+            }
+        });
+    }
+
+    /// Publishes the leadership and renews it until it is lost or `stop`.
+    async fn hold(&mut self, fence: &Fence, since: Revision, ttl: Duration, stop: &CancellationToken) -> End {
+        if !fence.is_valid() {
+            return End::Lost;
+        }
+        let epoch = fence.epoch();
+        tracing::info!(lease = self.spec.lease, epoch = epoch.0, "lease granted");
+        self.leadership.send_replace(Leadership::Leader { epoch, since, fence: fence.clone() });
+        let mut renew_at = Instant::now() + ttl / 4;
+        loop {
+            tokio::select! {
+                biased;
+                () = sleep_until(fence.deadline()) => return End::Lost,
+                () = fence.lost() => return End::Lost,
+                () = stop.cancelled() => return End::Stopped,
+                () = sleep_until(renew_at) => {}
+            }
+            if let Some((crash, point)) = &self.spec.crash {
+                crash.hit(point);
+            }
+            let sent = Instant::now();
+            // A quarter of the TTL leaves time for another try before the validity ends.
+            let limit = fence.deadline().min(sent + ttl / 4);
+            let renewed = tokio::select! {
+                renewed = timeout_at(limit, self.renew(epoch)) => renewed,
+                () = fence.lost() => return End::Lost,
+                () = stop.cancelled() => return End::Stopped,
+            };
+            match renewed {
+                Ok(Ok(answer)) => {
+                    let ttl = Duration::from_millis(u64::from(answer.ttl_ms));
+                    fence.extend(sent + ttl * 2 / 3);
+                    renew_at = sent + ttl / 4;
+                }
+                Ok(Err(failure)) if status::has_reason(&failure, reason::STALE_EPOCH) => return End::Lost,
+                Ok(Err(failure)) => {
+                    tracing::debug!(lease = self.spec.lease, code = ?failure.code(), "lease not renewed");
+                    renew_at = Instant::now() + jittered(ttl / 20);
+                }
+                Err(_elapsed) => renew_at = Instant::now(),
+            }
+        }
+    }
+
+    async fn renew(&mut self, epoch: Epoch) -> Result<v1::RenewLeaseResponse, Status> {
+        let request = v1::RenewLeaseRequest {
+            lease: self.spec.lease.clone(),
+            epoch: epoch.0,
+            status: Some((self.spec.status)()),
+        };
+        self.client.renew_lease(request).await.map(tonic::Response::into_inner)
+    }
+
+    /// Gives the lease back, so that others need not wait for its end. Best effort.
+    async fn release(&mut self, epoch: Epoch, ttl: Duration) {
+        let request = v1::ReleaseLeaseRequest { lease: self.spec.lease.clone(), epoch: epoch.0 };
+        match timeout(ttl / 3, self.client.release_lease(request)).await {
+            Ok(Ok(_)) => tracing::info!(lease = self.spec.lease, epoch = epoch.0, "lease given back"),
+            Ok(Err(failure)) => {
+                tracing::debug!(lease = self.spec.lease, code = ?failure.code(), "lease not given back")
+            }
+            Err(_elapsed) => tracing::debug!(lease = self.spec.lease, "lease not given back in time"),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Errors on the wire: `google.rpc` details in `grpc-status-details-bin`, built and read here.
+//!
+//! Every `ErrorInfo` has the domain `godel` and one of the constants in [`reason`].
+
+use std::{collections::HashMap, time::Duration};
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
+
+use crate::convert::BadField;
+
+/// Domain of every `ErrorInfo`.
+pub const DOMAIN: &str = "godel";
+
+/// Constant reasons of `ErrorInfo`.
+pub mod reason {
+    /// This server is a standby; `address` names the leader if it is known.
+    pub const NOT_LEADER: &str = "NOT_LEADER";
+    /// The writer's lease is not in force any more.
+    pub const STALE_EPOCH: &str = "STALE_EPOCH";
+    /// The watched history no longer reaches so far back.
+    pub const COMPACTED: &str = "COMPACTED";
+    /// The watcher did not keep up; resume from the last revision seen.
+    pub const SLOW_WATCHER: &str = "SLOW_WATCHER";
+    /// Somebody else holds the lease.
+    pub const LEASE_HELD: &str = "LEASE_HELD";
+    /// The server is at its limit.
+    pub const OVERLOADED: &str = "OVERLOADED";
+    /// The store's disk is full; reads go on.
+    pub const STORE_FULL: &str = "STORE_FULL";
+    /// A record of this name exists.
+    pub const DUPLICATE_NAME: &str = "DUPLICATE_NAME";
+    /// A revision precondition failed.
+    pub const REVISION_MISMATCH: &str = "REVISION_MISMATCH";
+    /// The named object does not exist.
+    pub const UNKNOWN_NAME: &str = "UNKNOWN_NAME";
+    /// A prefix matches several objects.
+    pub const AMBIGUOUS_NAME: &str = "AMBIGUOUS_NAME";
+    /// The role may not write that record.
+    pub const FORBIDDEN: &str = "FORBIDDEN";
+    /// The service is stopping.
+    pub const STOPPING: &str = "STOPPING";
+}
+
+/// A status with an `ErrorInfo`.
+pub fn with_info<K: Into<String>, V: Into<String>>(
+    code: Code,
+    reason: &str,
+    message: impl Into<String>,
+    metadata: impl IntoIterator<Item = (K, V)>,
+) -> Status {
+    let metadata: HashMap<String, String> =
+        metadata.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+    Status::with_error_details(code, message, ErrorDetails::with_error_info(reason, DOMAIN, metadata))
+}
+
+const NO_METADATA: [(&str, &str); 0] = [];
+
+/// INVALID_ARGUMENT that names every wrong field at once.
+pub fn invalid_argument(violations: impl IntoIterator<Item = BadField>) -> Status {
+    let violations: Vec<FieldViolation> =
+        violations.into_iter().map(|bad| FieldViolation::new(bad.path, bad.description)).collect();
+    let message = match violations.as_slice() {
+        [] => "invalid argument".to_owned(),
+        [one] => format!("{}: {}", one.field, one.description),
+        [first, rest @ ..] => format!("{}: {} (and {} more)", first.field, first.description, rest.len()),
+    };
+    Status::with_error_details(Code::InvalidArgument, message, ErrorDetails::with_bad_request(violations))
+}
+
+/// UNAVAILABLE from a standby, with the leader's address if it is known.
+pub fn not_leader(leader: Option<&str>) -> Status {
+    with_info(
+        Code::Unavailable,
+        reason::NOT_LEADER,
+        "this server is a standby",
+        leader.map(|address| ("address", address)),
+    )
+}
+
+/// FAILED_PRECONDITION: the lease is not in force any more.
+pub fn stale_epoch(lease: &str, epoch: u64) -> Status {
+    let message = format!("epoch {epoch} of lease {lease} is not in force");
+    with_info(Code::FailedPrecondition, reason::STALE_EPOCH, message, [("lease", lease)])
+}
+
+/// FAILED_PRECONDITION: somebody else holds the lease.
+pub fn lease_held(lease: &str, holder: &str, address: &str) -> Status {
+    with_info(
+        Code::FailedPrecondition,
+        reason::LEASE_HELD,
+        format!("{holder} holds lease {lease}"),
+        [("lease", lease), ("holder", holder), ("address", address)],
+    )
+}
+
+/// OUT_OF_RANGE: the history begins at `floor` only.
+pub fn compacted(floor: u64) -> Status {
+    let message = format!("the history begins at revision {floor}: list again");
+    with_info(Code::OutOfRange, reason::COMPACTED, message, [("floor", floor.to_string())])
+}
+
+/// ABORTED: the watcher did not keep up.
+pub fn slow_watcher() -> Status {
+    let message = "the watcher is too slow: resume from the last revision seen";
+    with_info(Code::Aborted, reason::SLOW_WATCHER, message, NO_METADATA)
+}
+
+/// UNAVAILABLE: the service is stopping.
+pub fn stopping() -> Status {
+    with_info(Code::Unavailable, reason::STOPPING, "the service is stopping", NO_METADATA)
+}
+
+/// RESOURCE_EXHAUSTED with a hint when to come back.
+pub fn resource_exhausted(reason: &str, message: impl Into<String>, retry_after: Duration) -> Status {
+    let mut details = ErrorDetails::with_retry_info(Some(retry_after));
+    details.set_error_info(reason, DOMAIN, HashMap::new());
+    Status::with_error_details(Code::ResourceExhausted, message, details)
+}
+
+/// FAILED_PRECONDITION with a `PreconditionFailure`: what (`subject`) forbids it and why.
+pub fn failed_precondition(kind: &str, subject: impl Into<String>, description: impl Into<String>) -> Status {
+    let description = description.into();
+    let details = ErrorDetails::with_precondition_failure_violation(kind, subject, description.clone());
+    Status::with_error_details(Code::FailedPrecondition, description, details)
+}
+
+/// Reason of the status's `ErrorInfo`, if it is one of ours.
+pub fn reason_of(status: &Status) -> Option<String> {
+    status.get_details_error_info().filter(|info| info.domain == DOMAIN).map(|info| info.reason)
+}
+
+/// Whether the status has an `ErrorInfo` of ours with `reason`.
+pub fn has_reason(status: &Status, reason: &str) -> bool {
+    reason_of(status).is_some_and(|found| found == reason)
+}
+
+/// A value from the metadata of the status's `ErrorInfo`.
+pub fn metadata_of(status: &Status, key: &str) -> Option<String> {
+    status.get_details_error_info()?.metadata.remove(key)
+}
+
+/// The leader's address in a NOT_LEADER answer.
+pub fn leader_of(status: &Status) -> Option<String> {
+    if !has_reason(status, reason::NOT_LEADER) {
+        return None;
+    }
+    metadata_of(status, "address").filter(|address| !address.is_empty())
+}
+
+/// The delay that the server asked for.
+pub fn retry_after(status: &Status) -> Option<Duration> {
+    status.get_details_retry_info()?.retry_delay
+}
+
+/// The wrong fields of an INVALID_ARGUMENT.
+pub fn violations_of(status: &Status) -> Vec<BadField> {
+    let Some(bad) = status.get_details_bad_request() else {
+        return Vec::new();
+    };
+    bad.field_violations.into_iter().map(|one| BadField::new(one.field, one.description)).collect()
+}
+
+/// Whether the same call may simply be made again: UNAVAILABLE, or RESOURCE_EXHAUSTED with a retry hint.
+///
+/// DEADLINE_EXCEEDED, CANCELLED and UNKNOWN leave the outcome open; callers whose call is idempotent use
+/// [`is_retryable_idempotent`].
+pub fn is_retryable(status: &Status) -> bool {
+    match status.code() {
+        Code::Unavailable => true,
+        Code::ResourceExhausted => retry_after(status).is_some(),
+        _ => false,
+    }
+}
+
+/// Like [`is_retryable`], for a call that may be made twice without harm.
+pub fn is_retryable_idempotent(status: &Status) -> bool {
+    is_retryable(status) || matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled | Code::Unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a client sees it: through headers and back.
+    fn over_the_wire(status: Status) -> Status {
+        let response = status.into_http::<tonic::body::Body>();
+        Status::from_header_map(response.headers()).unwrap()
+    }
+
+    #[test]
+    fn details_survive_the_wire() {
+        let status =
+            over_the_wire(invalid_argument([BadField::new("a.b", "empty"), BadField::new("c", "bad")]));
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert_eq!(status.message(), "a.b: empty (and 1 more)");
+        assert_eq!(violations_of(&status), [BadField::new("a.b", "empty"), BadField::new("c", "bad")]);
+
+        let status = over_the_wire(not_leader(Some("http://127.0.0.1:7701")));
+        assert!(is_retryable(&status));
+        assert_eq!(leader_of(&status).as_deref(), Some("http://127.0.0.1:7701"));
+        assert_eq!(leader_of(&over_the_wire(not_leader(None))), None);
+
+        let status =
+            over_the_wire(resource_exhausted(reason::OVERLOADED, "full", Duration::from_millis(250)));
+        assert_eq!(retry_after(&status), Some(Duration::from_millis(250)));
+        assert!(has_reason(&status, reason::OVERLOADED) && is_retryable(&status));
+
+        let status = over_the_wire(lease_held("binder", "h1", "http://x"));
+        assert_eq!(metadata_of(&status, "address").as_deref(), Some("http://x"));
+        assert!(!is_retryable(&status));
+        assert!(has_reason(&over_the_wire(compacted(9)), reason::COMPACTED));
+        assert!(has_reason(&over_the_wire(stale_epoch("binder", 4)), reason::STALE_EPOCH));
+        assert!(!is_retryable(&slow_watcher()) && is_retryable(&stopping()));
+    }
+
+    #[test]
+    fn statuses_without_details_have_none() {
+        let status = Status::resource_exhausted("no hint");
+        assert!(!is_retryable(&status) && reason_of(&status).is_none() && violations_of(&status).is_empty());
+        assert!(is_retryable_idempotent(&Status::deadline_exceeded("late")));
+    }
+
+    #[test]
+    fn a_failed_precondition_names_its_subject() {
+        let status = over_the_wire(failed_precondition("NODE", "n1", "running units are bound to it"));
+        let failure = status.get_details_precondition_failure().unwrap();
+        assert_eq!(failure.violations[0].subject, "n1");
+    }
+}

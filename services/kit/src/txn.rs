@@ -1,0 +1,199 @@
+//! Transactions as a pipeline: many under way, answered in order, sent again after a reconnect with the same
+//! sequence, so that each is applied once.
+
+mod task;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use godel_core::ids::Revision;
+use godel_proto::v1;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+use crate::{client::Channel, config::TxnConfig, lease::Fence};
+
+/// Most bytes of the operations of one transaction.
+pub const TXN_BYTES_MAX: usize = 1 << 20;
+
+/// A durable transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// Its revision.
+    pub revision: Revision,
+    /// Its commit time, Unix milliseconds.
+    pub time_ms: i64,
+}
+
+/// Why a transaction is not (known to be) durable.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum TxnError {
+    /// The store refused it; nothing of it was applied.
+    #[error("refused: {}", .0.message)]
+    Refused(v1::TxnRefusal),
+    /// The lease ended first. It may have been applied: who leads next will see it.
+    #[error("the lease was lost before the answer")]
+    LeaseLost,
+    /// The pipeline's task is gone.
+    #[error("the pipeline is closed")]
+    Closed,
+}
+
+/// The one writer of a lease's transactions. Clones share it; when all are gone, what was submitted is still
+/// answered.
+#[derive(Clone)]
+pub struct TxnPipeline {
+    submissions: mpsc::UnboundedSender<Submission>,
+    places: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
+    bytes_max: usize,
+    fence: Fence,
+}
+
+/// A transaction under way: resolves once it is durable, refused, or the lease is lost.
+#[derive(Debug)]
+pub struct Pending {
+    reply: oneshot::Receiver<Result<Committed, TxnError>>,
+}
+
+struct Submission {
+    ops: Vec<Bytes>,
+    preconditions: Vec<v1::Precondition>,
+    reply: oneshot::Sender<Result<Committed, TxnError>>,
+    room: Room,
+}
+
+/// Room in the pipeline, given back when the answer is there.
+struct Room {
+    _place: OwnedSemaphorePermit,
+    _bytes: OwnedSemaphorePermit,
+}
+
+impl TxnPipeline {
+    /// Starts the pipeline of one grant of a lease. Its sequences start at 1.
+    pub fn spawn(state: Channel, fence: Fence, config: &TxnConfig) -> Self {
+        let (submissions, receiver) = mpsc::unbounded_channel();
+        let bytes_max = config.max_in_flight_bytes.clamp(TXN_BYTES_MAX, Semaphore::MAX_PERMITS);
+        let pipeline = Self {
+            submissions,
+            places: Arc::new(Semaphore::new(config.max_in_flight.clamp(1, Semaphore::MAX_PERMITS))),
+            bytes: Arc::new(Semaphore::new(bytes_max)),
+            bytes_max,
+            fence: fence.clone(),
+        };
+        crate::task::spawn("transactions", task::run(state, fence, receiver, *config.reconnect_max));
+        pipeline
+    }
+
+    /// Puts a transaction into the pipeline, waiting for room. Transactions are applied in the order in which
+    /// these calls return.
+    ///
+    /// # Errors
+    /// `Refused` as invalid when it is empty or over 1 MiB; `LeaseLost`; `Closed`.
+    pub async fn submit(
+        &self,
+        ops: Vec<Bytes>,
+        preconditions: Vec<v1::Precondition>,
+    ) -> Result<Pending, TxnError> {
+        let size = checked_size(&ops)?;
+        let lost = async {
+            self.fence.lost().await;
+            TxnError::LeaseLost
+        };
+        let room = async {
+            let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| TxnError::Closed)?;
+            let bytes = Arc::clone(&self.bytes).acquire_many_owned(self.permits(size)).await;
+            Ok(Room { _place: place, _bytes: bytes.map_err(|_| TxnError::Closed)? })
+        };
+        let room = tokio::select! {
+            biased;
+            lost = lost => return Err(lost),
+            room = room => room?,
+        };
+        self.send(ops, preconditions, room)
+    }
+
+    /// The same without waiting; `None` when there is no room now.
+    ///
+    /// # Errors
+    /// As [`TxnPipeline::submit`].
+    pub fn try_submit(
+        &self,
+        ops: Vec<Bytes>,
+        preconditions: Vec<v1::Precondition>,
+    ) -> Result<Option<Pending>, TxnError> {
+        let size = checked_size(&ops)?;
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            return Ok(None);
+        };
+        let Ok(bytes) = Arc::clone(&self.bytes).try_acquire_many_owned(self.permits(size)) else {
+            return Ok(None);
+        };
+        self.send(ops, preconditions, Room { _place: place, _bytes: bytes }).map(Some)
+    }
+
+    /// The grant it writes under.
+    pub fn fence(&self) -> &Fence {
+        &self.fence
+    }
+
+    fn permits(&self, size: usize) -> u32 {
+        u32::try_from(size.min(self.bytes_max)).unwrap_or(u32::MAX)
+    }
+
+    fn send(
+        &self,
+        ops: Vec<Bytes>,
+        preconditions: Vec<v1::Precondition>,
+        room: Room,
+    ) -> Result<Pending, TxnError> {
+        if !self.fence.is_valid() {
+            return Err(TxnError::LeaseLost);
+        }
+        let (sender, reply) = oneshot::channel();
+        let submission = Submission { ops, preconditions, reply: sender, room };
+        self.submissions.send(submission).map_err(|_| match self.fence.is_valid() {
+            true => TxnError::Closed,
+            false => TxnError::LeaseLost,
+        })?;
+        Ok(Pending { reply })
+    }
+}
+
+impl fmt::Debug for TxnPipeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TxnPipeline").field("fence", &self.fence).finish_non_exhaustive()
+    }
+}
+
+impl Future for Pending {
+    type Output = Result<Committed, TxnError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.reply).poll(cx).map(|reply| reply.unwrap_or(Err(TxnError::Closed)))
+    }
+}
+
+/// Whether a refusal means that the writer is over.
+fn is_stale(refusal: &v1::TxnRefusal) -> bool {
+    refusal.reason() == v1::TxnRefusalReason::StaleEpoch
+}
+
+fn checked_size(ops: &[Bytes]) -> Result<usize, TxnError> {
+    let size = ops.iter().map(Bytes::len).sum::<usize>();
+    if !ops.is_empty() && size <= TXN_BYTES_MAX {
+        return Ok(size);
+    }
+    Err(TxnError::Refused(v1::TxnRefusal {
+        reason: v1::TxnRefusalReason::Invalid.into(),
+        message: format!("{} operations with {size} bytes: 1 to {TXN_BYTES_MAX} are allowed", ops.len()),
+        ..v1::TxnRefusal::default()
+    }))
+}

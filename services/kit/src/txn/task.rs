@@ -1,0 +1,219 @@
+//! The task that owns the stream.
+
+use std::{collections::VecDeque, time::Duration};
+
+use godel_core::ids::Revision;
+use godel_proto::{
+    raw,
+    v1::{self, state_service_client::StateServiceClient},
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::sleep,
+};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::{Code, Status, Streaming};
+
+use super::{Committed, Room, Submission, TxnError, is_stale};
+use crate::{
+    client::{Backoff, Channel},
+    lease::Fence,
+    status::{self, reason},
+};
+
+/// First pause before the stream is opened again.
+const RECONNECT_BASE: Duration = Duration::from_millis(20);
+
+struct Entry {
+    request: raw::TxnRequest,
+    sequence: u64,
+    reply: oneshot::Sender<Result<Committed, TxnError>>,
+    _room: Room,
+}
+
+struct Task {
+    fence: Fence,
+    submissions: mpsc::UnboundedReceiver<Submission>,
+    /// Without an answer, in order.
+    pending: VecDeque<Entry>,
+    next_sequence: u64,
+    /// No handle is left: ends when everything is answered.
+    closing: bool,
+}
+
+/// Why a stream ended.
+enum End {
+    Reconnect(Status),
+    LeaseLost,
+    Finished,
+}
+
+pub(super) async fn run(
+    state: Channel,
+    fence: Fence,
+    submissions: mpsc::UnboundedReceiver<Submission>,
+    reconnect_max: Duration,
+) {
+    let mut task = Task {
+        fence: fence.clone(),
+        submissions,
+        pending: VecDeque::new(),
+        next_sequence: 1,
+        closing: false,
+    };
+    let mut backoff = Backoff::new(RECONNECT_BASE, reconnect_max.max(RECONNECT_BASE));
+    loop {
+        if task.pending.is_empty() && !task.wait_for_work().await {
+            break;
+        }
+        let answered = task.answered();
+        let end = tokio::select! {
+            biased;
+            () = fence.lost() => End::LeaseLost,
+            end = task.stream(&state) => end,
+        };
+        match end {
+            End::Finished => return,
+            End::LeaseLost => {
+                // The store may have said so before anybody else noticed.
+                fence.revoke();
+                break;
+            }
+            End::Reconnect(failure) => {
+                tracing::debug!(code = ?failure.code(), message = failure.message(), n_pending = task.pending.len(), "transaction stream ended");
+                if task.answered() > answered {
+                    backoff.reset();
+                }
+                tokio::select! {
+                    () = sleep(backoff.pause()) => {}
+                    () = fence.lost() => break,
+                }
+            }
+        }
+    }
+    task.fail_all();
+}
+
+impl Task {
+    /// Transactions answered so far.
+    fn answered(&self) -> u64 {
+        self.next_sequence - self.pending.len() as u64
+    }
+
+    /// Waits for the first submission while no stream is open; false when there will be none, or no lease.
+    async fn wait_for_work(&mut self) -> bool {
+        if self.closing {
+            return false;
+        }
+        let submission = tokio::select! {
+            biased;
+            () = self.fence.lost() => None,
+            submission = self.submissions.recv() => submission,
+        };
+        match submission {
+            Some(submission) => {
+                self.queue(submission);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn queue(&mut self, submission: Submission) -> &Entry {
+        let Submission { ops, preconditions, reply, room } = submission;
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        let writer =
+            v1::Writer { lease: self.fence.lease().to_owned(), epoch: self.fence.epoch().0, sequence };
+        let request = raw::TxnRequest { writer: Some(writer), preconditions, ops };
+        self.pending.push_back(Entry { request, sequence, reply, _room: room });
+        self.pending.back().expect("just pushed")
+    }
+
+    /// One stream, from its opening to its end. Everything unanswered is sent first, in order.
+    async fn stream(&mut self, state: &Channel) -> End {
+        // Bounded by the room in the pipeline.
+        let (requests, outgoing) = mpsc::unbounded_channel();
+        for entry in &self.pending {
+            // The receiver lives until the call is made.
+            let _ = requests.send(entry.request.clone());
+        }
+        let opened =
+            StateServiceClient::new(state.clone()).transact(UnboundedReceiverStream::new(outgoing)).await;
+        let mut answers = match opened {
+            Ok(answers) => answers.into_inner(),
+            Err(failure) => return end_of(failure),
+        };
+        loop {
+            if self.closing && self.pending.is_empty() {
+                return End::Finished;
+            }
+            tokio::select! {
+                biased;
+                answer = next(&mut answers) => match answer {
+                    Ok(answer) => if let Err(end) = self.answer(answer) {
+                        return end;
+                    },
+                    Err(failure) => return end_of(failure),
+                },
+                submission = self.submissions.recv(), if !self.closing => match submission {
+                    Some(submission) => {
+                        let request = self.queue(submission).request.clone();
+                        if requests.send(request).is_err() {
+                            return End::Reconnect(Status::unavailable("the stream takes no more requests"));
+                        }
+                    }
+                    None => self.closing = true,
+                },
+            }
+        }
+    }
+
+    /// Hands an answer to whoever waits for it.
+    fn answer(&mut self, answer: v1::TxnResponse) -> Result<(), End> {
+        // A store that answers twice what was sent twice repeats itself: only the first answer counts.
+        match self.pending.front().map(|entry| entry.sequence) {
+            Some(first) if answer.sequence == first => {}
+            Some(first) if answer.sequence < first => return Ok(()),
+            None => return Ok(()),
+            Some(first) => {
+                let message = format!("answer to {} while {first} is the first without one", answer.sequence);
+                return Err(End::Reconnect(Status::internal(message)));
+            }
+        }
+        if answer.refusal.as_ref().is_some_and(is_stale) {
+            return Err(End::LeaseLost);
+        }
+        let entry = self.pending.pop_front().expect("the front was looked at");
+        let result = match answer.refusal {
+            Some(refusal) => Err(TxnError::Refused(refusal)),
+            None => Ok(Committed { revision: Revision(answer.revision), time_ms: answer.commit_time_ms }),
+        };
+        // The submitter may have stopped waiting.
+        let _ = entry.reply.send(result);
+        Ok(())
+    }
+
+    /// The lease is over: so is everything that waits.
+    fn fail_all(&mut self) {
+        self.submissions.close();
+        for entry in self.pending.drain(..) {
+            let _ = entry.reply.send(Err(TxnError::LeaseLost));
+        }
+        while let Ok(submission) = self.submissions.try_recv() {
+            let _ = submission.reply.send(Err(TxnError::LeaseLost));
+        }
+    }
+}
+
+async fn next(answers: &mut Streaming<v1::TxnResponse>) -> Result<v1::TxnResponse, Status> {
+    answers.message().await?.ok_or_else(|| Status::unavailable("the store ended the stream"))
+}
+
+fn end_of(failure: Status) -> End {
+    if failure.code() == Code::FailedPrecondition && status::has_reason(&failure, reason::STALE_EPOCH) {
+        End::LeaseLost
+    } else {
+        End::Reconnect(failure)
+    }
+}
