@@ -1,1 +1,22 @@
-//! The state service.
+//! The state service: every object, one revision counter, watches, leases, nodes and their agents' sessions.
+//!
+//! It decides nothing about placement. Everything durable is in the store; what lives here only, and does not
+//! survive a restart, is soft: lease deadlines (full TTLs after a start), sessions and what agents reported in
+//! them, measured use. Each kind of record that state itself writes has one writer task that puts whatever
+//! waits into one commit: leases (`members`), node records (`nodes`), run status (`sessions`).
+
+mod config;
+mod error;
+mod feed;
+mod members;
+mod metrics;
+mod nodes;
+mod paging;
+mod routes;
+mod serve;
+mod sessions;
+mod state_service;
+
+pub use config::{Config, EngineKind, PORT};
+pub use error::Error;
+pub use serve::{Deps, serve};

@@ -1,0 +1,121 @@
+//! Configuration of the state service.
+
+use std::path::PathBuf;
+
+use godel_core::leases::{TTL_MS_MAX, TTL_MS_MIN};
+use godel_kit::{
+    config::{HumanDuration, LeaseConfig, ServerConfig},
+    convert::BadField,
+};
+use serde::{Deserialize, Serialize};
+
+/// Port of the state service.
+pub const PORT: u16 = 7700;
+
+/// Where the store keeps its log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineKind {
+    /// In files of the data directory; survives power loss.
+    #[default]
+    Sled,
+    /// In memory; gone with the process. For tests.
+    Memory,
+}
+
+godel_kit::section! {
+    /// The state service.
+    pub struct Config {
+        /// Name of this state in the directory: `member/state/<name>`.
+        pub name: String = "main".to_owned(),
+        /// `sled` keeps everything in `data_dir`, `memory` nothing beyond the process.
+        pub engine: EngineKind = EngineKind::Sled,
+        /// Directory of the store; created if absent.
+        pub data_dir: PathBuf = PathBuf::from("godel-data/state"),
+        /// How often agents are told to send a heartbeat.
+        pub heartbeat_interval: HumanDuration = HumanDuration::from_millis(3_300),
+        /// Without contact for this long a node is not ready. At least two heartbeats.
+        pub node_lease_ttl: HumanDuration = HumanDuration::from_secs(10),
+        /// How often the nodes' leases are looked at.
+        pub node_scan_interval: HumanDuration = HumanDuration::from_millis(250),
+        /// Agents stop gangs and stateful groups after this long without contact; 0 never.
+        pub stop_after_disconnect: HumanDuration = HumanDuration::from_secs(0),
+        /// Time for the first message of a session.
+        pub session_open_timeout: HumanDuration = HumanDuration::from_secs(10),
+        /// How often an idle watch says up to where it has delivered. At most one second.
+        pub watch_bookmark_interval: HumanDuration = HumanDuration::from_millis(500),
+        /// A generation of the log ends at this many bytes, or at twice its snapshot if that is more.
+        pub generation_bytes_min: u64 = 64 << 20,
+        /// Writes are refused while less than this many bytes are free on the disk.
+        pub disk_reserve_bytes: u64 = 64 << 20,
+        /// Memory for the newest watch history, bytes.
+        pub watch_history_bytes: u64 = 64 << 20,
+        /// A watcher further behind than this many bytes is cut off.
+        pub watch_backlog_bytes: u64 = 48 << 20,
+        /// A watcher more transactions behind than this is cut off.
+        pub watch_backlog_items: u64 = 65_536,
+        /// For tests: `name[:n][,…]` makes the process die at the n-th hit of a point; empty arms nothing.
+        pub crash_points: String = String::new(),
+    }
+    sections {
+        /// Where it serves.
+        pub server: ServerConfig = ServerConfig { concurrency_limit: 8_192, ..ServerConfig::on_port(PORT) },
+        /// Its own registration.
+        pub lease: LeaseConfig,
+    }
+}
+
+impl Config {
+    /// Checks what the types do not say.
+    ///
+    /// # Errors
+    /// The first impossible setting.
+    pub fn validate(&self) -> Result<(), BadField> {
+        let bad = |path: &str, what: &str| Err(BadField::new(path, what));
+        if !godel_core::leases::is_lease_name(&format!("member/state/{}", self.name)) {
+            return bad("name", "must be lower-case letters, digits, - and ., 1 to 63 of them");
+        }
+        if self.heartbeat_interval.as_millis() < 10 {
+            return bad("heartbeat_interval", "must be at least 10 ms");
+        }
+        if self.node_lease_ttl.as_millis() < 2 * self.heartbeat_interval.as_millis() {
+            return bad("node_lease_ttl", "must be at least two heartbeat intervals");
+        }
+        if self.node_scan_interval.is_zero() {
+            return bad("node_scan_interval", "must be above 0");
+        }
+        if self.watch_bookmark_interval.is_zero() || self.watch_bookmark_interval.as_millis() > 1_000 {
+            return bad("watch_bookmark_interval", "must be above 0 and at most 1 s");
+        }
+        if !(u128::from(TTL_MS_MIN)..=u128::from(TTL_MS_MAX)).contains(&self.lease.ttl.as_millis()) {
+            return bad("lease.ttl", "must be 500 ms to 60 s");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_settings_are_named() {
+        assert_eq!(Config::default().validate(), Ok(()));
+        type Change = fn(&mut Config);
+        let changes: [(&str, Change); 6] = [
+            ("name", |config| config.name = "No Such".to_owned()),
+            ("heartbeat_interval", |config| config.heartbeat_interval = HumanDuration::from_millis(1)),
+            ("node_lease_ttl", |config| config.node_lease_ttl = HumanDuration::from_secs(5)),
+            ("node_scan_interval", |config| config.node_scan_interval = HumanDuration::from_millis(0)),
+            ("watch_bookmark_interval", |config| {
+                config.watch_bookmark_interval = HumanDuration::from_secs(2)
+            }),
+            ("lease.ttl", |config| config.lease.ttl = HumanDuration::from_millis(10)),
+        ];
+        for (path, change) in changes {
+            let mut config = Config::default();
+            change(&mut config);
+            assert_eq!(config.validate().unwrap_err().path, path);
+        }
+    }
+}

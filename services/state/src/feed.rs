@@ -1,0 +1,237 @@
+//! Follows the store's commits for the sessions: what is bound to a node or told to leave it goes into the
+//! node's cell, and from there to its agent. Keeps the names of nodes and their committed readiness.
+//!
+//! It never waits for a session, so it never holds the store up. If it falls behind so far that the store
+//! cuts it off, it reads everything anew and has every session compared.
+
+use std::{sync::Arc, task::Waker};
+
+use godel_core::{
+    ids::{NodeId, Revision, UnitId},
+    rows::{Phase, Row, RowChange},
+};
+use godel_proto::v1;
+use godel_store::{Key as RecordKey, ParsedOp, Published, State, WatchEnd, Watcher};
+use prost::Message as _;
+use tokio_util::sync::CancellationToken;
+
+use crate::sessions::{
+    Hub,
+    cell::{Close, Key},
+    live_row, wake,
+};
+
+/// Everything that the cells need, as of one revision.
+struct Loaded {
+    revision: Revision,
+    specs: Vec<(NodeId, bytes::Bytes)>,
+    reports: Vec<(NodeId, bytes::Bytes)>,
+    /// Live rows, by node and key; whether they are told to leave.
+    live: Vec<(NodeId, Key, bool)>,
+}
+
+/// Fills the cells from the store at a start: nodes that were ready stay so for a full lease.
+pub(crate) fn load(hub: &Hub) -> Watcher {
+    let watcher = reload(hub);
+    let deadline = hub.deadline();
+    hub.for_each_slot(|slot| {
+        let mut cell = slot.cell.lock();
+        if cell.ready {
+            cell.deadline = deadline;
+        }
+    });
+    watcher
+}
+
+/// Follows until `stop`.
+pub(crate) async fn run(hub: Arc<Hub>, mut watcher: Watcher, stop: CancellationToken) {
+    loop {
+        let next = tokio::select! {
+            next = watcher.next() => next,
+            () = stop.cancelled() => return,
+        };
+        match next {
+            Ok(group) => {
+                apply(&hub, &group);
+                if let Some(last) = group.last() {
+                    hub.delivered(last.revision());
+                }
+            }
+            Err(WatchEnd::Lagged { .. } | WatchEnd::Compacted(_)) => {
+                tracing::warn!("sessions fell behind the store and are compared anew");
+                watcher = reload(&hub);
+            }
+            Err(WatchEnd::Closed) => return,
+        }
+    }
+}
+
+/// Takes over the whole state, and watches from there.
+fn reload(hub: &Hub) -> Watcher {
+    loop {
+        let loaded = hub.store.read(Loaded::read);
+        // The newest revision is always in the history: at worst one more try.
+        if let Ok(watcher) = hub.store.watch(Revision(loaded.revision.0 + 1)) {
+            take_over(hub, loaded);
+            return watcher;
+        }
+    }
+}
+
+impl Loaded {
+    fn read(state: &State) -> Self {
+        let values = |kind| {
+            let record = |(key, record): (&RecordKey, &godel_store::Record)| match key {
+                RecordKey::Id(id) => Some((NodeId(u32::try_from(*id).ok()?), record.value.clone())),
+                RecordKey::Name(_) => None,
+            };
+            state.records(kind, None).filter_map(record).collect()
+        };
+        let mut live = Vec::new();
+        for (unit, _, rows) in state.units_with_rows(None) {
+            for (ordinal, row) in rows.live() {
+                let key = Key { unit: unit.0, ordinal, incarnation: row.incarnation };
+                live.push((row.node, key, row.eviction.is_some()));
+            }
+        }
+        Self {
+            revision: state.revision(),
+            specs: values(v1::Kind::NodeSpec),
+            reports: values(v1::Kind::NodeReport),
+            live,
+        }
+    }
+}
+
+fn take_over(hub: &Hub, loaded: Loaded) {
+    let Loaded { revision, specs, reports, mut live } = loaded;
+    let mut gone: Vec<NodeId> = hub.slots().iter().map(|slot| slot.node).collect();
+    gone.retain(|node| specs.binary_search_by_key(node, |(node, _)| *node).is_err());
+    for node in gone {
+        hub.names.write().remove(node);
+        hub.remove(node);
+    }
+    for (node, value) in specs {
+        put_spec(hub, node, &value);
+    }
+    for (node, value) in reports {
+        put_report(hub, node, &value);
+    }
+    live.sort_unstable_by_key(|(node, key, _)| (*node, *key));
+    let mut by_node = live.chunk_by(|a, b| a.0 == b.0).peekable();
+    let mut rows = Vec::new();
+    hub.for_each_slot(|slot| {
+        rows.clear();
+        // Bindings are to registered nodes only, and both are in order of node.
+        while let Some(chunk) = by_node.next_if(|chunk| chunk[0].0 <= slot.node) {
+            if chunk[0].0 == slot.node {
+                rows.extend(chunk.iter().map(|(_, key, evicting)| (*key, *evicting)));
+            }
+        }
+        wake(slot.cell.lock().reload(&rows));
+    });
+    hub.delivered(revision);
+}
+
+fn apply(hub: &Hub, group: &[Arc<Published>]) {
+    let mut wakers = Vec::new();
+    for op in group.iter().flat_map(|published| &published.changes) {
+        match op {
+            ParsedOp::Rows { unit, change } => apply_rows(hub, *unit, change, &mut wakers),
+            ParsedOp::Put { kind, key: RecordKey::Id(id), value } => {
+                let Ok(node) = u32::try_from(*id).map(NodeId) else { continue };
+                match kind {
+                    v1::Kind::NodeSpec => put_spec(hub, node, value),
+                    v1::Kind::NodeReport => put_report(hub, node, value),
+                    _ => {}
+                }
+            }
+            ParsedOp::Delete { kind: v1::Kind::NodeSpec, key: RecordKey::Id(id) } => {
+                let Ok(node) = u32::try_from(*id).map(NodeId) else { continue };
+                hub.names.write().remove(node);
+                hub.remove(node);
+            }
+            ParsedOp::Put { .. } | ParsedOp::Delete { .. } => {}
+        }
+    }
+    // At the end: a session then finds everything of this group at once.
+    wakers.into_iter().for_each(Waker::wake);
+}
+
+fn apply_rows(hub: &Hub, unit: UnitId, change: &RowChange, wakers: &mut Vec<Waker>) {
+    let key = |ordinal, incarnation| Key { unit: unit.0, ordinal, incarnation };
+    match change {
+        RowChange::Bind(bind) => {
+            let places = bind.nodes.iter().enumerate().map(|(idx, node)| {
+                (*node, key(bind.ordinals[idx], bind.incarnations.get(idx).copied().unwrap_or(0)))
+            });
+            hub.visit(places, |slot, key| wakers.extend(slot.cell.lock().bind(key)));
+        }
+        RowChange::Evict(evict) => {
+            let keys = keys(&evict.ordinals, &evict.incarnations, key);
+            let live = nodes(hub, keys, |row| row.phase.is_live());
+            hub.visit(live, |slot, key| wakers.extend(slot.cell.lock().evict(key)));
+        }
+        RowChange::Statuses(statuses) => {
+            let keys = keys(&statuses.ordinals, &statuses.incarnations, key).enumerate();
+            let ended =
+                keys.filter(|(idx, _)| statuses.phases.get(*idx).copied().is_some_and(Phase::is_ended));
+            let ended = nodes(hub, ended.map(|(_, key)| key), |row| row.phase.is_ended());
+            hub.visit(ended, |slot, key| wakers.extend(slot.cell.lock().end(key)));
+        }
+        // Its row had ended.
+        RowChange::Requeue(_) => {}
+    }
+}
+
+fn keys<'a>(
+    ordinals: &'a [u32],
+    incarnations: &'a [u32],
+    key: impl Fn(u32, u32) -> Key + 'a,
+) -> impl Iterator<Item = Key> + 'a {
+    let incarnation = |idx: usize| incarnations.get(idx).copied().unwrap_or(0);
+    ordinals.iter().enumerate().map(move |(idx, ordinal)| key(*ordinal, incarnation(idx)))
+}
+
+/// Nodes of those of `keys` whose rows are still of that incarnation and as `wanted`. The store may be ahead:
+/// a row that is of a newer incarnation by now ended here and is found out when its cell is next compared.
+fn nodes(hub: &Hub, keys: impl Iterator<Item = Key>, wanted: impl Fn(&Row) -> bool) -> Vec<(NodeId, Key)> {
+    hub.store.read(|state| {
+        keys.filter_map(|key| {
+            let row = state.rows(UnitId(key.unit))?.row(key.ordinal);
+            (row.incarnation == key.incarnation && wanted(&row)).then_some((row.node, key))
+        })
+        .collect()
+    })
+}
+
+fn put_spec(hub: &Hub, node: NodeId, value: &bytes::Bytes) {
+    // State has written it and the store has decoded it.
+    let meta = v1::NodeSpec::decode(value.clone()).unwrap_or_default().meta.unwrap_or_default();
+    let mut names = hub.names.write();
+    let replaced = names.of(node).is_some_and(|(_, uid)| uid != meta.uid);
+    names.put(node, meta.name, meta.uid);
+    drop(names);
+    let slot = hub.slot_or_new(node);
+    if replaced {
+        wake(slot.cell.lock().close(Close::Deleted));
+    }
+}
+
+fn put_report(hub: &Hub, node: NodeId, value: &bytes::Bytes) {
+    let ready = Ready::decode(value.clone()).unwrap_or_default().ready;
+    hub.slot_or_new(node).cell.lock().ready = ready;
+}
+
+/// The one field of a NodeReport that cells need; decoding it walks the others.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Ready {
+    #[prost(bool, tag = "4")]
+    ready: bool,
+}
+
+/// Those of `keys` that are live on `node`, for a look at one node.
+pub(crate) fn live_on(state: &State, node: NodeId, keys: &[Key]) -> Vec<(Key, Row)> {
+    let live = |key: &Key| live_row(state, *key).filter(|row| row.node == node).map(|row| (*key, row));
+    keys.iter().filter_map(live).collect()
+}

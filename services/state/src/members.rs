@@ -1,0 +1,378 @@
+//! Leases: granted, renewed and ended here, on state's monotonic clock only.
+//!
+//! [`Leases`] decides; one task writes what it decides, at most one change per lease and commit, so a grant
+//! is durable before anybody hears of it. Renewals touch memory only. Deadlines do not survive a restart:
+//! every held lease then has its full TTL anew.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use godel_core::{
+    change::Lease,
+    ids::{Epoch, Revision},
+    leases::{self, Ask, Leases, Refusal},
+};
+use godel_kit::{
+    clock::SharedClock,
+    convert::BadField,
+    from_proto,
+    status::{self, reason, resource_exhausted, with_info},
+    to_proto,
+};
+use godel_proto::{raw, v1};
+use godel_store::{CrashPoints, Role, Store};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Request, Response, Status};
+
+use crate::{error, metrics::StateMetrics};
+
+/// Changes of leases that may wait.
+const N_WAITING_MAX: usize = 1_024;
+/// Longest time between two looks at the deadlines; shorter when one is nearer.
+const LOOK_INTERVAL_MS: u64 = 250;
+/// Longest holder or address.
+const TEXT_LEN_MAX: usize = 253;
+
+/// The leases of this state, and its `MemberService`.
+#[derive(Clone)]
+pub(crate) struct Members {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Store,
+    clock: SharedClock,
+    crash: CrashPoints,
+    metrics: StateMetrics,
+    leases: Mutex<Leases>,
+    jobs: mpsc::Sender<Job>,
+}
+
+enum Job {
+    Acquire { ask: Ask, reply: oneshot::Sender<Result<Granted, Status>> },
+    Release { name: String, epoch: Epoch, reply: oneshot::Sender<Result<(), Status>> },
+}
+
+/// A durable grant.
+#[derive(Clone, Debug)]
+pub(crate) struct Granted {
+    pub(crate) lease: Lease,
+    pub(crate) revision: Revision,
+}
+
+/// Writes what is decided. Keeps state's own registration alive as long as it runs.
+pub(crate) struct LeaseWriter {
+    inner: Arc<Inner>,
+    jobs: mpsc::Receiver<Job>,
+    own: Ask,
+}
+
+/// One commit of lease records.
+#[derive(Default)]
+struct Round {
+    records: BTreeMap<String, Lease>,
+    answers: Vec<Answer>,
+}
+
+enum Answer {
+    Acquired(String, oneshot::Sender<Result<Granted, Status>>),
+    Released(oneshot::Sender<Result<(), Status>>),
+}
+
+impl Members {
+    /// From the lease records of the store. `own` is state's own registration.
+    pub(crate) fn new(
+        store: Store,
+        clock: SharedClock,
+        crash: CrashPoints,
+        metrics: StateMetrics,
+        own: Ask,
+    ) -> (Self, LeaseWriter) {
+        let records: Vec<v1::LeaseRecord> = store.read(|state| state.leases().cloned().collect());
+        // What the store has taken has a name.
+        let records = records.into_iter().filter_map(|record| from_proto::lease(record).ok());
+        let leases = Mutex::new(Leases::load(records, clock.now()));
+        let (sender, jobs) = mpsc::channel(N_WAITING_MAX);
+        let inner = Arc::new(Inner { store, clock, crash, metrics, leases, jobs: sender });
+        (Self { inner: Arc::clone(&inner) }, LeaseWriter { inner, jobs, own })
+    }
+}
+
+impl LeaseWriter {
+    /// Registers state itself, whoever had its name before: there is one state per store. Returns its epoch,
+    /// which is higher at each start.
+    pub(crate) async fn register(&self) -> Result<Epoch, godel_store::Refusal> {
+        let lease = self.inner.leases.lock().grant_anyway(&self.own);
+        self.inner.write([&lease]).await?;
+        let epoch = lease.epoch;
+        self.inner.leases.lock().apply(lease, self.inner.clock.now());
+        Ok(epoch)
+    }
+
+    /// Writes until `stop`, then gives state's own registration back.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut waiting = VecDeque::new();
+        loop {
+            if waiting.is_empty() {
+                let look = tokio::time::sleep(self.until_next_look());
+                tokio::select! {
+                    job = self.jobs.recv() => waiting.extend(job),
+                    () = look => {}
+                    () = stop.cancelled() => break,
+                }
+            }
+            while let Ok(job) = self.jobs.try_recv() {
+                waiting.push_back(job);
+            }
+            self.renew_own();
+            let round = self.round(&mut waiting);
+            self.commit(round).await;
+        }
+        let own = self.own_epoch().and_then(|epoch| self.inner.leases.lock().release(&self.own.name, epoch));
+        if let Some(own) = own
+            && let Err(refusal) = self.inner.write([&own]).await
+        {
+            tracing::warn!(%refusal, "own registration was not given back");
+        }
+    }
+
+    fn until_next_look(&self) -> Duration {
+        let now = self.inner.clock.now();
+        let leases = self.inner.leases.lock();
+        let remaining = leases.list("", now).filter(|shown| !shown.lease.holder.is_empty());
+        let nearest = remaining.map(|shown| shown.remaining_ms).min().unwrap_or(LOOK_INTERVAL_MS);
+        // One more, so that it is over when looked at.
+        Duration::from_millis(nearest.min(LOOK_INTERVAL_MS - 1) + 1)
+    }
+
+    fn own_epoch(&self) -> Option<Epoch> {
+        let leases = self.inner.leases.lock();
+        leases.list(&self.own.name, self.inner.clock.now()).next().map(|shown| shown.lease.epoch)
+    }
+
+    /// While this runs, state is there.
+    fn renew_own(&self) {
+        let now = self.inner.clock.now();
+        let mut leases = self.inner.leases.lock();
+        let own = leases.list(&self.own.name, now).next().map(|shown| shown.lease.clone());
+        if let Some(own) = own.filter(|own| own.holder == self.own.holder) {
+            leases.apply(own, now);
+        }
+    }
+
+    /// Takes jobs, at most one per lease, and adds what has expired.
+    fn round(&self, waiting: &mut VecDeque<Job>) -> Round {
+        let now = self.inner.clock.now();
+        let leases = self.inner.leases.lock();
+        let mut round = Round::default();
+        for _ in 0..waiting.len() {
+            let Some(job) = waiting.pop_front() else { break };
+            let name = match &job {
+                Job::Acquire { ask, .. } => &ask.name,
+                Job::Release { name, .. } => name,
+            };
+            if round.records.contains_key(name) {
+                waiting.push_back(job);
+                continue;
+            }
+            match job {
+                Job::Acquire { ask, reply } => match leases.grant(&ask, now) {
+                    Ok(lease) => {
+                        round.answers.push(Answer::Acquired(ask.name.clone(), reply));
+                        round.records.insert(ask.name, lease);
+                    }
+                    Err(refusal) => drop(reply.send(Err(refused(&refusal)))),
+                },
+                Job::Release { name, epoch, reply } => match leases.release(&name, epoch) {
+                    Some(lease) => {
+                        round.answers.push(Answer::Released(reply));
+                        round.records.insert(name, lease);
+                    }
+                    None => drop(reply.send(Ok(()))),
+                },
+            }
+        }
+        for lease in leases.expired(now) {
+            round.records.entry(lease.name.clone()).or_insert_with(|| {
+                tracing::info!(lease = lease.name, epoch = lease.epoch.0, "lease expired");
+                lease
+            });
+        }
+        round
+    }
+
+    async fn commit(&self, round: Round) {
+        if round.records.is_empty() {
+            return;
+        }
+        self.inner.crash.hit("state.lease-grant");
+        let written = self.inner.write(round.records.values()).await;
+        if let Ok(committed) = &written {
+            let now = self.inner.clock.now();
+            let mut leases = self.inner.leases.lock();
+            for lease in round.records.values() {
+                tracing::info!(
+                    lease = lease.name,
+                    holder = lease.holder,
+                    epoch = lease.epoch.0,
+                    "lease changed"
+                );
+                leases.apply(lease.clone(), now);
+            }
+            self.inner.metrics.lease_changes.inc_by(round.records.len() as u64);
+            self.inner.crash.hit("state.before-answer");
+            drop(leases);
+            for answer in round.answers {
+                // Who asked may have left.
+                match answer {
+                    Answer::Acquired(name, reply) => {
+                        if let Some(lease) = round.records.get(&name) {
+                            let granted = Granted { lease: lease.clone(), revision: committed.revision };
+                            drop(reply.send(Ok(granted)));
+                        }
+                    }
+                    Answer::Released(reply) => drop(reply.send(Ok(()))),
+                }
+            }
+        } else if let Err(refusal) = written {
+            tracing::warn!(%refusal, "lease records were refused");
+            for answer in round.answers {
+                match answer {
+                    Answer::Acquired(_, reply) => drop(reply.send(Err(error::status(&refusal, None)))),
+                    Answer::Released(reply) => drop(reply.send(Err(error::status(&refusal, None)))),
+                }
+            }
+            // Expiries are tried again with the next round; not at once.
+            tokio::time::sleep(Duration::from_millis(LOOK_INTERVAL_MS)).await;
+        }
+    }
+}
+
+impl Inner {
+    async fn write<'a>(
+        &self,
+        records: impl IntoIterator<Item = &'a Lease>,
+    ) -> Result<godel_store::Committed, godel_store::Refusal> {
+        let ops =
+            records.into_iter().map(|lease| raw::encode_op(v1::op::Op::PutLease(to_proto::lease(lease))));
+        let txn = raw::TxnRequest { ops: ops.collect(), ..raw::TxnRequest::default() };
+        self.store.submit(txn, Role::State).await
+    }
+}
+
+#[tonic::async_trait]
+impl v1::member_service_server::MemberService for Members {
+    async fn acquire_lease(
+        &self,
+        request: Request<v1::AcquireLeaseRequest>,
+    ) -> Result<Response<v1::AcquireLeaseResponse>, Status> {
+        let ask = ask(request.into_inner()).map_err(status::invalid_argument)?;
+        // A lease that is plainly held costs no commit and no turn of the writer.
+        let now = self.inner.clock.now();
+        if let Err(refusal) = self.inner.leases.lock().grant(&ask, now) {
+            return Err(refused(&refusal));
+        }
+        let (reply, answer) = oneshot::channel();
+        self.inner.jobs.try_send(Job::Acquire { ask, reply }).map_err(error::queue)?;
+        let granted = answer.await.map_err(|_| status::stopping())??;
+        Ok(Response::new(v1::AcquireLeaseResponse {
+            epoch: granted.lease.epoch.0,
+            ttl_ms: granted.lease.ttl_ms,
+            revision: granted.revision.0,
+        }))
+    }
+
+    async fn renew_lease(
+        &self,
+        request: Request<v1::RenewLeaseRequest>,
+    ) -> Result<Response<v1::RenewLeaseResponse>, Status> {
+        self.inner.crash.hit("state.lease-renew");
+        let v1::RenewLeaseRequest { lease, epoch, status: facts } = request.into_inner();
+        let counters = facts.map(|facts| facts.counters.into_iter().collect::<BTreeMap<_, _>>());
+        if counters.as_ref().is_some_and(|counters| counters.len() > leases::N_COUNTERS_MAX) {
+            let description = format!("at most {} counters", leases::N_COUNTERS_MAX);
+            return Err(BadField::new("status.counters", description).into());
+        }
+        let now = self.inner.clock.now();
+        let renewed = self.inner.leases.lock().renew(&lease, Epoch(epoch), counters, now);
+        let ttl_ms = renewed.map_err(|_| {
+            self.inner.metrics.refused(reason::STALE_EPOCH);
+            status::stale_epoch(&lease, epoch)
+        })?;
+        Ok(Response::new(v1::RenewLeaseResponse { ttl_ms }))
+    }
+
+    async fn release_lease(
+        &self,
+        request: Request<v1::ReleaseLeaseRequest>,
+    ) -> Result<Response<v1::ReleaseLeaseResponse>, Status> {
+        let v1::ReleaseLeaseRequest { lease: name, epoch } = request.into_inner();
+        let (reply, answer) = oneshot::channel();
+        let job = Job::Release { name, epoch: Epoch(epoch), reply };
+        self.inner.jobs.try_send(job).map_err(error::queue)?;
+        answer.await.map_err(|_| status::stopping())??;
+        Ok(Response::new(v1::ReleaseLeaseResponse {}))
+    }
+
+    async fn list_members(
+        &self,
+        request: Request<v1::ListMembersRequest>,
+    ) -> Result<Response<v1::ListMembersResponse>, Status> {
+        let prefix = request.into_inner().prefix;
+        let now = self.inner.clock.now();
+        let leases = self.inner.leases.lock();
+        let members = leases.list(&prefix, now).map(|shown| v1::Member {
+            lease: shown.lease.name.clone(),
+            holder: if shown.remaining_ms == 0 { String::new() } else { shown.lease.holder.clone() },
+            address: shown.lease.address.clone(),
+            epoch: shown.lease.epoch.0,
+            remaining_ms: u32::try_from(shown.remaining_ms).unwrap_or(u32::MAX),
+            status: Some(v1::MemberStatus {
+                counters: shown.counters.iter().map(|(name, count)| (name.clone(), *count)).collect(),
+            }),
+        });
+        Ok(Response::new(v1::ListMembersResponse { members: members.collect() }))
+    }
+}
+
+fn refused(refusal: &Refusal) -> Status {
+    match refusal {
+        Refusal::Held { held, remaining_ms } => {
+            let metadata = [
+                ("lease", held.name.clone()),
+                ("holder", held.holder.clone()),
+                ("address", held.address.clone()),
+                ("remaining_ms", remaining_ms.to_string()),
+            ];
+            with_info(Code::FailedPrecondition, reason::LEASE_HELD, refusal.to_string(), metadata)
+        }
+        Refusal::TooMany => {
+            resource_exhausted(reason::OVERLOADED, refusal.to_string(), Duration::from_secs(60))
+        }
+    }
+}
+
+fn ask(request: v1::AcquireLeaseRequest) -> Result<Ask, Vec<BadField>> {
+    let v1::AcquireLeaseRequest { lease, holder, address, ttl_ms } = request;
+    let mut bad = Vec::new();
+    if !leases::is_lease_name(&lease) {
+        let rule = "must be dispatcher, binder, scheduler/<name> or member/<kind>/<name>";
+        bad.push(BadField::new("lease", rule));
+    }
+    for (path, text) in [("holder", &holder), ("address", &address)] {
+        if text.is_empty() || text.len() > TEXT_LEN_MAX {
+            bad.push(BadField::new(path, format!("must have 1 to {TEXT_LEN_MAX} bytes")));
+        }
+    }
+    let ttl_ms = if ttl_ms == 0 { leases::TTL_MS_DEFAULT } else { ttl_ms };
+    if !(leases::TTL_MS_MIN..=leases::TTL_MS_MAX).contains(&ttl_ms) {
+        let rule = format!("must be {} to {}, or 0", leases::TTL_MS_MIN, leases::TTL_MS_MAX);
+        bad.push(BadField::new("ttl_ms", rule));
+    }
+    if bad.is_empty() { Ok(Ask { name: lease, holder, address, ttl_ms }) } else { Err(bad) }
+}

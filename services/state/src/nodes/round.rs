@@ -1,0 +1,296 @@
+//! One commit of node records: pure composition of jobs into operations, and what each job gets as its answer.
+
+use bytes::Bytes;
+use godel_core::ids::NodeId;
+use godel_kit::{
+    convert::BadField,
+    status::{self, reason, with_info},
+    to_proto,
+};
+use godel_proto::{raw, v1};
+use godel_store::Role;
+use rustc_hash::FxHashSet;
+use tokio::sync::oneshot;
+use tonic::{Code, Status};
+
+use super::validate::{self, Registration};
+
+/// Operations of one commit end once they have so many bytes.
+const ROUND_BYTES: usize = 256 * 1024;
+
+/// Where an answer goes.
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, Status>>;
+
+/// Something to be done to a node record.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// Register a node, or find it again.
+    Register(Box<Registration>, Reply<v1::RegisterNodeResponse>),
+    /// Change what administrators say.
+    Update(Box<v1::UpdateNodeRequest>, Reply<v1::UpdateNodeResponse>),
+    /// Remove the record.
+    Delete(String, Reply<v1::DeleteNodeResponse>),
+}
+
+/// A node record as stored.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) revision: u64,
+    pub(crate) spec: v1::NodeSpec,
+    pub(crate) report: Option<v1::NodeReport>,
+}
+
+/// What a round needs to know of the nodes.
+pub(crate) trait Nodes {
+    /// Node of exactly this name.
+    fn by_name(&self, name: &str) -> Option<NodeId>;
+    /// Node of exactly this uid.
+    fn by_uid(&self, uid: &str) -> Option<NodeId>;
+    /// Node of this name, uid or unique prefix.
+    fn resolve(&self, asked: &str) -> Result<NodeId, Status>;
+    /// Its records.
+    fn stored(&self, node: NodeId) -> Option<Stored>;
+    /// Its session's lease is in force.
+    fn is_alive(&self, node: NodeId) -> bool;
+    /// The id that the next new node gets.
+    fn next_id(&self) -> NodeId;
+}
+
+/// Operations of one role and whom to answer.
+#[derive(Debug, Default)]
+pub(crate) struct Round {
+    /// `None` while there is no operation.
+    pub(crate) role: Option<Role>,
+    pub(crate) ops: Vec<Bytes>,
+    bytes: usize,
+    touched: FxHashSet<NodeId>,
+    new_names: FxHashSet<String>,
+    new_uids: FxHashSet<String>,
+    n_new: u32,
+    pub(crate) answers: Vec<Answer>,
+}
+
+/// What a job gets when the round is durable.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Registered(NodeId, Reply<v1::RegisterNodeResponse>),
+    Updated(Box<v1::NodeSpec>, Reply<v1::UpdateNodeResponse>),
+    Deleted(String, Reply<v1::DeleteNodeResponse>),
+    /// The name was taken over; the registration goes on.
+    Again(Job),
+}
+
+impl Job {
+    /// Answers with an error.
+    pub(crate) fn fail(self, status: impl FnOnce() -> Status) {
+        match self {
+            Self::Register(_, reply) => answer(reply, Err(status())),
+            Self::Update(_, reply) => answer(reply, Err(status())),
+            Self::Delete(_, reply) => answer(reply, Err(status())),
+        }
+    }
+}
+
+impl Round {
+    /// Nothing to write and nobody to answer.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ops.is_empty() && self.answers.is_empty()
+    }
+
+    /// Takes a job into the round, or gives it back when it has to wait for the next.
+    pub(crate) fn take(&mut self, job: Job, nodes: &impl Nodes) -> Result<(), Job> {
+        if self.bytes >= ROUND_BYTES {
+            return Err(job);
+        }
+        match job {
+            Job::Register(registration, reply) => self.register(registration, reply, nodes),
+            Job::Update(request, reply) => self.update(request, reply, nodes),
+            Job::Delete(name, reply) => self.delete(name, reply, nodes),
+        }
+    }
+
+    /// Takes a changed inventory or readiness into the round; `false` when it has to wait for the next.
+    pub(crate) fn change_report(
+        &mut self,
+        node: NodeId,
+        inventory: Option<&v1::NodeReport>,
+        ready: bool,
+        nodes: &impl Nodes,
+    ) -> bool {
+        if self.bytes >= ROUND_BYTES || !self.is_for(Role::Agent) || self.touched.contains(&node) {
+            return false;
+        }
+        let Some(Stored { report: Some(report), .. }) = nodes.stored(node) else { return true };
+        let now = v1::NodeReport { node_id: node.0, ready, ..inventory.unwrap_or(&report).clone() };
+        if now != report {
+            self.touched.insert(node);
+            self.push(Role::Agent, v1::op::Op::PutNodeReport(now));
+        }
+        true
+    }
+
+    fn register(
+        &mut self,
+        registration: Box<Registration>,
+        reply: Reply<v1::RegisterNodeResponse>,
+        nodes: &impl Nodes,
+    ) -> Result<(), Job> {
+        let Registration { name, uid, .. } = &*registration;
+        if self.new_names.contains(name) || self.new_uids.contains(uid) {
+            return Err(Job::Register(registration, reply));
+        }
+        let Some(node) = nodes.by_name(name) else {
+            if !self.is_for(Role::Agent) {
+                return Err(Job::Register(registration, reply));
+            }
+            if let Some(other) = nodes.by_uid(uid) {
+                answer(reply, Err(duplicate("uid", uid, other)));
+                return Ok(());
+            }
+            return self.register_new(*registration, reply, nodes);
+        };
+        let Some(stored) = nodes.stored(node).filter(|_| !self.touched.contains(&node)) else {
+            return Err(Job::Register(registration, reply));
+        };
+        if stored.spec.meta.as_ref().is_some_and(|meta| meta.uid == *uid) {
+            let ready = stored.report.as_ref().is_some_and(|report| report.ready);
+            if !self.change_report(node, Some(&registration.report), ready, nodes) {
+                return Err(Job::Register(registration, reply));
+            }
+            self.answers.push(Answer::Registered(node, reply));
+            return Ok(());
+        }
+        if nodes.is_alive(node) {
+            answer(reply, Err(duplicate("name", name, node)));
+            return Ok(());
+        }
+        if let Some(other) = nodes.by_uid(uid) {
+            answer(reply, Err(duplicate("uid", uid, other)));
+            return Ok(());
+        }
+        if !self.is_for(Role::Admin) {
+            return Err(Job::Register(registration, reply));
+        }
+        self.touched.insert(node);
+        self.new_uids.insert(uid.clone());
+        let mut spec = stored.spec;
+        spec.meta.get_or_insert_default().uid.clone_from(uid);
+        self.push(Role::Admin, v1::op::Op::PutNodeSpec(spec));
+        self.answers.push(Answer::Again(Job::Register(registration, reply)));
+        Ok(())
+    }
+
+    fn register_new(
+        &mut self,
+        registration: Registration,
+        reply: Reply<v1::RegisterNodeResponse>,
+        nodes: &impl Nodes,
+    ) -> Result<(), Job> {
+        let Registration { name, uid, labels, owner, report, taints } = registration;
+        let node = NodeId(nodes.next_id().0 + self.n_new);
+        self.n_new += 1;
+        self.new_names.insert(name.clone());
+        self.new_uids.insert(uid.clone());
+        self.touched.insert(node);
+        let namespace = "default".to_owned();
+        let meta = v1::ObjectMeta { namespace, name, uid, labels, owner, ..v1::ObjectMeta::default() };
+        let spec = v1::NodeSpec { node_id: node.0, meta: Some(meta), cordoned: false, taints };
+        self.push(Role::Agent, v1::op::Op::PutNodeSpec(spec));
+        let report = v1::NodeReport { node_id: node.0, ready: false, ..report };
+        self.push(Role::Agent, v1::op::Op::PutNodeReport(report));
+        self.answers.push(Answer::Registered(node, reply));
+        Ok(())
+    }
+
+    fn update(
+        &mut self,
+        request: Box<v1::UpdateNodeRequest>,
+        reply: Reply<v1::UpdateNodeResponse>,
+        nodes: &impl Nodes,
+    ) -> Result<(), Job> {
+        if !self.is_for(Role::Admin) {
+            return Err(Job::Update(request, reply));
+        }
+        let node = match nodes.resolve(&request.name) {
+            Ok(node) => node,
+            Err(status) => {
+                answer(reply, Err(status));
+                return Ok(());
+            }
+        };
+        let Some(stored) = nodes.stored(node).filter(|_| !self.touched.contains(&node)) else {
+            return Err(Job::Update(request, reply));
+        };
+        match updated(&stored, &request) {
+            Ok(spec) if spec == stored.spec => {
+                answer(reply, Ok(v1::UpdateNodeResponse { spec: Some(spec), revision: stored.revision }));
+            }
+            Ok(spec) => {
+                self.touched.insert(node);
+                self.push(Role::Admin, v1::op::Op::PutNodeSpec(spec.clone()));
+                self.answers.push(Answer::Updated(Box::new(spec), reply));
+            }
+            Err(status) => answer(reply, Err(status)),
+        }
+        Ok(())
+    }
+
+    fn delete(
+        &mut self,
+        name: String,
+        reply: Reply<v1::DeleteNodeResponse>,
+        nodes: &impl Nodes,
+    ) -> Result<(), Job> {
+        // Alone: the store refuses it while running units are bound there, and that is for this job only.
+        if !self.is_empty() {
+            return Err(Job::Delete(name, reply));
+        }
+        match nodes.resolve(&name) {
+            Ok(node) => {
+                self.role = Some(Role::Admin);
+                self.ops.push(to_proto::delete(v1::Kind::NodeSpec, u64::from(node.0)));
+                self.bytes = ROUND_BYTES;
+                self.answers.push(Answer::Deleted(name, reply));
+            }
+            Err(status) => answer(reply, Err(status)),
+        }
+        Ok(())
+    }
+
+    fn is_for(&self, role: Role) -> bool {
+        self.role.is_none_or(|present| present == role)
+    }
+
+    fn push(&mut self, role: Role, op: v1::op::Op) {
+        let op = raw::encode_op(op);
+        self.role = Some(role);
+        self.bytes += op.len();
+        self.ops.push(op);
+    }
+}
+
+/// Answers; who asked may have left.
+pub(crate) fn answer<T>(reply: Reply<T>, result: Result<T, Status>) {
+    drop(reply.send(result));
+}
+
+fn updated(stored: &Stored, request: &v1::UpdateNodeRequest) -> Result<v1::NodeSpec, Status> {
+    if request.expected_revision != 0 && request.expected_revision != stored.revision {
+        let message =
+            format!("the node is at revision {}, not {}", stored.revision, request.expected_revision);
+        let metadata = [("revision", stored.revision.to_string())];
+        return Err(with_info(Code::Aborted, reason::REVISION_MISMATCH, message, metadata));
+    }
+    let mut spec = stored.spec.clone();
+    validate::apply_update(&mut spec, request).map_err(|bad: BadField| status::invalid_argument([bad]))?;
+    Ok(spec)
+}
+
+fn duplicate(field: &str, value: &str, node: NodeId) -> Status {
+    let message = format!("{field} {value} belongs to node {node}");
+    let metadata = [(field, value.to_owned()), ("node_id", node.to_string())];
+    with_info(Code::AlreadyExists, reason::DUPLICATE_NAME, message, metadata)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+use std::collections::BTreeMap;
+
+use godel_kit::status::{has_reason, reason};
+
+use super::*;
+
+#[derive(Default)]
+struct Fake {
+    nodes: BTreeMap<u32, Stored>,
+    alive: Vec<u32>,
+}
+
+impl Fake {
+    fn with(mut self, id: u32, name: &str, uid: &str) -> Self {
+        let meta = v1::ObjectMeta { name: name.to_owned(), uid: uid.to_owned(), ..v1::ObjectMeta::default() };
+        let spec = v1::NodeSpec { node_id: id, meta: Some(meta), ..v1::NodeSpec::default() };
+        let report = Some(v1::NodeReport { node_id: id, ready: true, ..v1::NodeReport::default() });
+        self.nodes.insert(id, Stored { revision: 7, spec, report });
+        self
+    }
+
+    fn find(&self, wanted: impl Fn(&v1::ObjectMeta) -> bool) -> Option<NodeId> {
+        let found = self.nodes.iter().find(|(_, stored)| stored.spec.meta.as_ref().is_some_and(&wanted));
+        found.map(|(id, _)| NodeId(*id))
+    }
+}
+
+impl Nodes for Fake {
+    fn by_name(&self, name: &str) -> Option<NodeId> {
+        self.find(|meta| meta.name == name)
+    }
+    fn by_uid(&self, uid: &str) -> Option<NodeId> {
+        self.find(|meta| meta.uid == uid)
+    }
+    fn resolve(&self, asked: &str) -> Result<NodeId, Status> {
+        self.by_name(asked).ok_or_else(|| Status::not_found(asked.to_owned()))
+    }
+    fn stored(&self, node: NodeId) -> Option<Stored> {
+        self.nodes.get(&node.0).cloned()
+    }
+    fn is_alive(&self, node: NodeId) -> bool {
+        self.alive.contains(&node.0)
+    }
+    fn next_id(&self) -> NodeId {
+        NodeId(self.nodes.keys().last().map_or(1, |last| last + 1))
+    }
+}
+
+fn registration(name: &str, uid: &str) -> Box<Registration> {
+    Box::new(Registration {
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        labels: [].into(),
+        owner: String::new(),
+        report: v1::NodeReport::default(),
+        taints: Vec::new(),
+    })
+}
+
+fn register(name: &str, uid: &str) -> (Job, oneshot::Receiver<Result<v1::RegisterNodeResponse, Status>>) {
+    let (reply, answer) = oneshot::channel();
+    (Job::Register(registration(name, uid), reply), answer)
+}
+
+#[test]
+fn new_nodes_share_a_round_and_get_ids_in_order() {
+    let fake = Fake::default().with(4, "old", "u-old");
+    let mut round = Round::default();
+    for (name, uid) in [("a", "1"), ("b", "2")] {
+        assert!(round.take(register(name, uid).0, &fake).is_ok());
+    }
+    assert!(round.take(register("a", "1").0, &fake).is_err(), "a repeated one waits for the first");
+    assert!(round.take(register("c", "2").0, &fake).is_err(), "so does one of the same uid");
+    assert_eq!((round.role, round.ops.len()), (Some(Role::Agent), 4));
+    let ids: Vec<u32> = round
+        .answers
+        .iter()
+        .map(|answer| match answer {
+            Answer::Registered(node, _) => node.0,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(ids, [5, 6]);
+}
+
+#[test]
+fn a_known_node_writes_only_what_changed() {
+    let fake = Fake::default().with(1, "a", "1");
+    let mut round = Round::default();
+    assert!(round.take(register("a", "1").0, &fake).is_ok());
+    assert!(round.ops.is_empty(), "the same report");
+    let (reply, _answer) = oneshot::channel();
+    let mut changed = registration("a", "1");
+    changed.report.attributes.insert("rack".to_owned(), "r1".to_owned());
+    assert!(round.take(Job::Register(changed, reply), &fake).is_ok());
+    assert_eq!((round.ops.len(), round.answers.len()), (1, 2));
+    assert!(!round.change_report(NodeId(1), None, false, &fake), "one change of a node per round");
+}
+
+#[test]
+fn another_uid_is_refused_while_the_lease_lives_and_takes_over_afterwards() {
+    let mut fake = Fake::default().with(1, "a", "1").with(2, "b", "2");
+    fake.alive = vec![1];
+    let mut round = Round::default();
+    let refused = |round: &mut Round, fake: &Fake, name, uid| {
+        let (job, mut answer) = register(name, uid);
+        assert!(round.take(job, fake).is_ok());
+        let status = answer.try_recv().unwrap().unwrap_err();
+        assert!(
+            status.code() == Code::AlreadyExists && has_reason(&status, reason::DUPLICATE_NAME),
+            "{status}"
+        );
+    };
+    refused(&mut round, &fake, "a", "9");
+    refused(&mut round, &fake, "new", "2");
+    refused(&mut round, &fake, "b", "1");
+    fake.alive.clear();
+    assert!(round.take(register("a", "9").0, &fake).is_ok());
+    assert_eq!((round.role, round.ops.len()), (Some(Role::Admin), 1));
+    assert!(matches!(&round.answers[..], [Answer::Again(Job::Register(..))]));
+    assert!(round.take(register("x", "x").0, &fake).is_err(), "another role waits");
+}
+
+#[test]
+fn readiness_changes_are_written_once_and_a_deletion_is_alone() {
+    let fake = Fake::default().with(1, "a", "1").with(2, "b", "2");
+    let mut round = Round::default();
+    assert!(round.change_report(NodeId(1), None, true, &fake));
+    assert!(round.change_report(NodeId(9), None, true, &fake), "a node that is gone needs nothing");
+    assert!(round.ops.is_empty(), "ready already");
+    assert!(round.change_report(NodeId(1), None, false, &fake));
+    assert_eq!(round.ops.len(), 1);
+    let (reply, _answer) = oneshot::channel();
+    let delete = Job::Delete("b".to_owned(), reply);
+    let delete = round.take(delete, &fake).unwrap_err();
+    let mut round = Round::default();
+    assert!(round.take(delete, &fake).is_ok());
+    assert!(!round.change_report(NodeId(1), None, false, &fake));
+}
+
+#[test]
+fn updates_compare_the_revision() {
+    let fake = Fake::default().with(1, "a", "1");
+    for (expected_revision, cordoned, n_ops, code) in [
+        (0, Some(true), 1, None),
+        (7, Some(true), 1, None),
+        (7, None, 0, None),
+        (6, Some(true), 0, Some(Code::Aborted)),
+    ] {
+        let mut round = Round::default();
+        let (reply, mut answer) = oneshot::channel();
+        let name = "a".to_owned();
+        let request = v1::UpdateNodeRequest { name, expected_revision, cordoned, ..Default::default() };
+        assert!(round.take(Job::Update(Box::new(request), reply), &fake).is_ok());
+        assert_eq!(round.ops.len(), n_ops);
+        let answered = answer.try_recv().ok();
+        assert_eq!(answered.and_then(Result::err).map(|status| status.code()), code);
+    }
+}

@@ -1,0 +1,145 @@
+//! `NodeService`: checks, and hands over to the writer, the views or a session.
+
+use std::sync::Arc;
+
+use godel_kit::{convert::BadField, status};
+use godel_proto::v1;
+use tokio::sync::{mpsc, oneshot};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{round::Job, validate, view, writer::resolve};
+use crate::{
+    error,
+    paging::{self, Token},
+    sessions::{Hub, stream::SessionStream},
+};
+
+/// Running units of a node in one answer.
+const N_BOUND_MAX: usize = 1_000;
+/// A page of nodes ends once it is over this.
+const PAGE_BYTES: usize = 1 << 20;
+
+/// The service.
+pub(crate) struct Nodes {
+    hub: Arc<Hub>,
+    jobs: mpsc::Sender<Job>,
+}
+
+impl Nodes {
+    pub(crate) fn new(hub: Arc<Hub>, jobs: mpsc::Sender<Job>) -> Self {
+        Self { hub, jobs }
+    }
+
+    async fn job<T>(&self, job: impl FnOnce(super::round::Reply<T>) -> Job) -> Result<Response<T>, Status> {
+        let (reply, answer) = oneshot::channel();
+        self.jobs.try_send(job(reply)).map_err(error::queue)?;
+        answer.await.map_err(|_| status::stopping())?.map(Response::new)
+    }
+}
+
+#[tonic::async_trait]
+impl v1::node_service_server::NodeService for Nodes {
+    type SessionStream = SessionStream;
+
+    async fn register_node(
+        &self,
+        request: Request<v1::RegisterNodeRequest>,
+    ) -> Result<Response<v1::RegisterNodeResponse>, Status> {
+        let registration = validate::registration(request.into_inner()).map_err(status::invalid_argument)?;
+        self.job(|reply| Job::Register(Box::new(registration), reply)).await
+    }
+
+    async fn session(
+        &self,
+        request: Request<Streaming<v1::SessionRequest>>,
+    ) -> Result<Response<SessionStream>, Status> {
+        Ok(Response::new(SessionStream::new(Arc::clone(&self.hub), request.into_inner())))
+    }
+
+    async fn get_node(
+        &self,
+        request: Request<v1::GetNodeRequest>,
+    ) -> Result<Response<v1::GetNodeResponse>, Status> {
+        let name = request.into_inner().name;
+        if name.is_empty() {
+            return Err(BadField::new("name", "is required").into());
+        }
+        let id = resolve(&self.hub, &name)?;
+        let node =
+            view::node(&self.hub, id).ok_or_else(|| Status::not_found(format!("node {name} is gone")))?;
+        let running_units = view::bound(&self.hub, id, N_BOUND_MAX);
+        Ok(Response::new(v1::GetNodeResponse { node: Some(node), running_units }))
+    }
+
+    async fn list_nodes(
+        &self,
+        request: Request<v1::ListNodesRequest>,
+    ) -> Result<Response<v1::ListNodesResponse>, Status> {
+        let v1::ListNodesRequest { page_size, page_token, label_selector } = request.into_inner();
+        let token = Token::parse(&page_token).map_err(|bad| BadField::new("page_token", bad.to_string()))?;
+        let hub = &self.hub;
+        let revision =
+            token.as_ref().map_or_else(|| hub.store.read(|state| state.revision().0), |token| token.revision);
+        let size = paging::size(page_size, 500, 1_000);
+        let last = token.map(|token| token.last).unwrap_or_default();
+        let (names, total): (Vec<_>, usize) = {
+            let names = hub.names.read();
+            let after = names.after(&last).map(|(name, node)| (name.to_owned(), node));
+            // Without a selector one more than the page says whether there is a next.
+            let limit = if label_selector.is_empty() { size + 1 } else { usize::MAX };
+            (after.take(limit).collect(), names.len())
+        };
+        let matches = |node| view::has_labels(hub, node, label_selector.iter());
+        let total = if label_selector.is_empty() {
+            total
+        } else {
+            let all: Vec<_> = hub.names.read().after("").map(|(_, node)| node).collect();
+            all.into_iter().filter(|node| matches(*node)).count()
+        };
+        let mut page = v1::ListNodesResponse {
+            revision,
+            total: u32::try_from(total).unwrap_or(u32::MAX),
+            ..Default::default()
+        };
+        let mut bytes = 0;
+        let mut last_name = last;
+        for (name, node) in names {
+            if !label_selector.is_empty() && !matches(node) {
+                continue;
+            }
+            if page.nodes.len() >= size || bytes >= PAGE_BYTES {
+                page.next_page_token = Token { revision, kind: 0, last: last_name }.to_string();
+                break;
+            }
+            if let Some(node) = view::node(hub, node) {
+                bytes += prost::Message::encoded_len(&node);
+                page.nodes.push(node);
+            }
+            last_name = name;
+        }
+        Ok(Response::new(page))
+    }
+
+    async fn update_node(
+        &self,
+        request: Request<v1::UpdateNodeRequest>,
+    ) -> Result<Response<v1::UpdateNodeResponse>, Status> {
+        let request = request.into_inner();
+        let bad = validate::update(&request);
+        if !bad.is_empty() {
+            return Err(status::invalid_argument(bad));
+        }
+        self.job(|reply| Job::Update(Box::new(request), reply)).await
+    }
+
+    async fn delete_node(
+        &self,
+        request: Request<v1::DeleteNodeRequest>,
+    ) -> Result<Response<v1::DeleteNodeResponse>, Status> {
+        let name = request.into_inner().name;
+        if name.is_empty() {
+            return Err(BadField::new("name", "is required").into());
+        }
+        self.job(|reply| Job::Delete(name, reply)).await
+    }
+}

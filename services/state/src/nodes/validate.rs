@@ -1,0 +1,271 @@
+//! Checks of what administrators and agents say of nodes: every wrong field at once.
+
+use std::collections::HashMap;
+
+use godel_core::resources::N_NAMES_MAX;
+use godel_kit::{convert::BadField, from_proto};
+use godel_proto::v1;
+
+/// Longest name, label key or label value.
+const TEXT_LEN_MAX: usize = 253;
+/// Most labels, attributes or taints of a node.
+const N_LABELS_MAX: usize = 64;
+
+/// A registration that can be stored.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Registration {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) labels: HashMap<String, String>,
+    pub(crate) owner: String,
+    /// Its `node_id` and `ready` are not the agent's to say.
+    pub(crate) report: v1::NodeReport,
+    pub(crate) taints: Vec<v1::Taint>,
+}
+
+/// A registration from the wire.
+pub(crate) fn registration(request: v1::RegisterNodeRequest) -> Result<Registration, Vec<BadField>> {
+    let mut bad = Vec::new();
+    let meta = request.meta.unwrap_or_default();
+    name("meta.name", &meta.name, &mut bad);
+    uid("meta.uid", &meta.uid, &mut bad);
+    if !meta.namespace.is_empty() && meta.namespace != "default" {
+        bad.push(BadField::new("meta.namespace", "nodes are in namespace default"));
+    }
+    if meta.owner.len() > TEXT_LEN_MAX {
+        bad.push(BadField::new("meta.owner", format!("is longer than {TEXT_LEN_MAX} bytes")));
+    }
+    labels("meta.labels", &meta.labels, &mut bad);
+    match &request.report {
+        Some(pb) => report(pb, "report", &mut bad),
+        None => bad.push(BadField::new("report", "is required")),
+    }
+    taints("taints", &request.taints, &mut bad);
+    if !bad.is_empty() {
+        return Err(bad);
+    }
+    Ok(Registration {
+        name: meta.name,
+        uid: meta.uid,
+        labels: meta.labels,
+        owner: meta.owner,
+        report: request.report.unwrap_or_default(),
+        taints: request.taints,
+    })
+}
+
+/// An inventory from an agent.
+pub(crate) fn report(pb: &v1::NodeReport, path: &str, bad: &mut Vec<BadField>) {
+    if let Err(wrong) = from_proto::node_report(pb.clone()) {
+        bad.push(wrong.under(path));
+    } else if let Some(Err(wrong)) = pb.capacity.as_ref().map(usage) {
+        bad.push(wrong.under(&format!("{path}.capacity")));
+    }
+    for (idx, device) in pb.devices.iter().enumerate() {
+        if device.kind.is_empty() || device.kind.len().max(device.model.len()) > TEXT_LEN_MAX {
+            bad.push(BadField::new(
+                format!("{path}.devices[{idx}]"),
+                "kind is missing, or a text is too long",
+            ));
+        }
+    }
+    labels(&format!("{path}.attributes"), &pb.attributes, bad);
+}
+
+/// Amounts as an agent measures them, checked without a copy: heartbeats are frequent.
+pub(crate) fn usage(pb: &v1::Resources) -> Result<(), BadField> {
+    let wrong =
+        |(name, amount): &(&String, &i64)| name.is_empty() || name.len() > TEXT_LEN_MAX || **amount < 0;
+    if pb.amounts.len() > N_NAMES_MAX {
+        return Err(BadField::new("amounts", format!("{} names, at most {N_NAMES_MAX}", pb.amounts.len())));
+    }
+    match pb.amounts.iter().find(wrong) {
+        Some((name, _)) => Err(BadField::new(
+            format!("amounts[{name}]"),
+            "has a negative amount, or a name of a wrong length",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// A change of a node record from the wire.
+pub(crate) fn update(request: &v1::UpdateNodeRequest) -> Vec<BadField> {
+    let mut bad = Vec::new();
+    if request.name.is_empty() {
+        bad.push(BadField::new("name", "is required"));
+    }
+    labels("set_labels", &request.set_labels, &mut bad);
+    taints("set_taints", &request.set_taints, &mut bad);
+    for (idx, label) in request.remove_labels.iter().enumerate() {
+        if request.set_labels.contains_key(label) {
+            bad.push(BadField::new(format!("remove_labels[{idx}]"), "is set in the same request"));
+        }
+    }
+    bad
+}
+
+/// Makes a checked change. Fails when the node would have too many labels or taints.
+pub(crate) fn apply_update(spec: &mut v1::NodeSpec, request: &v1::UpdateNodeRequest) -> Result<(), BadField> {
+    if let Some(cordoned) = request.cordoned {
+        spec.cordoned = cordoned;
+    }
+    let labels = &mut spec.meta.get_or_insert_default().labels;
+    for label in &request.remove_labels {
+        labels.remove(label);
+    }
+    labels.extend(request.set_labels.iter().map(|(key, value)| (key.clone(), value.clone())));
+    let replaced = |old: &v1::Taint| {
+        request.set_taints.iter().any(|new| new.key == old.key && new.effect == old.effect)
+            || request.remove_taints.contains(&old.key)
+    };
+    spec.taints.retain(|old| !replaced(old));
+    spec.taints.extend(request.set_taints.iter().cloned());
+    if labels.len() > N_LABELS_MAX {
+        return Err(BadField::new("set_labels", format!("the node would have more than {N_LABELS_MAX}")));
+    }
+    if spec.taints.len() > N_LABELS_MAX {
+        return Err(BadField::new("set_taints", format!("the node would have more than {N_LABELS_MAX}")));
+    }
+    Ok(())
+}
+
+fn name(path: &str, name: &str, bad: &mut Vec<BadField>) {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    if name.is_empty() {
+        bad.push(BadField::new(path, "is required"));
+    } else if name.len() > TEXT_LEN_MAX || !name.bytes().all(allowed) {
+        let rule = format!("must be lower-case letters, digits, - and ., at most {TEXT_LEN_MAX}");
+        bad.push(BadField::new(path, rule));
+    }
+}
+
+fn uid(path: &str, uid: &str, bad: &mut Vec<BadField>) {
+    if uid.is_empty() {
+        bad.push(BadField::new(path, "is required"));
+    } else if uid.len() != 36 || uuid::Uuid::try_parse(uid).is_err() {
+        bad.push(BadField::new(path, "must be a hyphenated UUID"));
+    }
+}
+
+fn labels(path: &str, labels: &HashMap<String, String>, bad: &mut Vec<BadField>) {
+    if labels.len() > N_LABELS_MAX {
+        bad.push(BadField::new(path, format!("{} pairs, at most {N_LABELS_MAX}", labels.len())));
+    }
+    let wrong = |(key, value): &(&String, &String)| {
+        key.is_empty() || key.len() > TEXT_LEN_MAX || value.len() > TEXT_LEN_MAX
+    };
+    if let Some((key, _)) = labels.iter().filter(wrong).min() {
+        bad.push(BadField::new(
+            format!("{path}[{key}]"),
+            format!("is empty or longer than {TEXT_LEN_MAX} bytes"),
+        ));
+    }
+}
+
+fn taints(path: &str, taints: &[v1::Taint], bad: &mut Vec<BadField>) {
+    if taints.len() > N_LABELS_MAX {
+        bad.push(BadField::new(path, format!("{} taints, at most {N_LABELS_MAX}", taints.len())));
+    }
+    for (idx, taint) in taints.iter().enumerate() {
+        let at = format!("{path}[{idx}]");
+        if taint.key.len().max(taint.value.len()) > TEXT_LEN_MAX {
+            bad.push(BadField::new(&at, format!("is longer than {TEXT_LEN_MAX} bytes")));
+        }
+        if let Err(wrong) = from_proto::taint(taint.clone()) {
+            bad.push(wrong.under(&at));
+        }
+        if taints[..idx].iter().any(|other| other.key == taint.key && other.effect == taint.effect) {
+            bad.push(BadField::new(at, "stands twice"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UID: &str = "0190b0a4-0000-7000-8000-000000000001";
+
+    fn request() -> v1::RegisterNodeRequest {
+        let meta = v1::ObjectMeta { name: "n1".to_owned(), uid: UID.to_owned(), ..v1::ObjectMeta::default() };
+        v1::RegisterNodeRequest {
+            meta: Some(meta),
+            report: Some(v1::NodeReport::default()),
+            taints: Vec::new(),
+        }
+    }
+
+    fn wrong_fields(change: impl FnOnce(&mut v1::RegisterNodeRequest, &mut v1::ObjectMeta)) -> Vec<String> {
+        let mut request = request();
+        let mut meta = request.meta.take().unwrap();
+        change(&mut request, &mut meta);
+        request.meta = Some(meta);
+        registration(request).map_or_else(|bad| bad.into_iter().map(|one| one.path).collect(), |_| Vec::new())
+    }
+
+    fn taint(key: &str, value: &str, effect: v1::TaintEffect) -> v1::Taint {
+        v1::Taint { key: key.to_owned(), value: value.to_owned(), effect: effect.into() }
+    }
+
+    #[test]
+    fn every_wrong_field_is_named() {
+        assert_eq!(wrong_fields(|_, _| ()), [""; 0]);
+        let missing = registration(v1::RegisterNodeRequest::default()).unwrap_err();
+        let missing: Vec<String> = missing.into_iter().map(|one| one.path).collect();
+        assert_eq!(missing, ["meta.name", "meta.uid", "report"]);
+        assert_eq!(wrong_fields(|_, meta| meta.name = "N1".to_owned()), ["meta.name"]);
+        assert_eq!(wrong_fields(|_, meta| meta.name = "a".repeat(254)), ["meta.name"]);
+        assert_eq!(wrong_fields(|_, meta| meta.uid = "x".repeat(36)), ["meta.uid"]);
+        assert_eq!(wrong_fields(|_, meta| meta.namespace = "prod".to_owned()), ["meta.namespace"]);
+        assert_eq!(wrong_fields(|_, meta| meta.owner = "o".repeat(254)), ["meta.owner"]);
+        let empty = |_: &mut v1::RegisterNodeRequest, meta: &mut v1::ObjectMeta| {
+            meta.labels.insert(String::new(), String::new());
+        };
+        assert_eq!(wrong_fields(empty), ["meta.labels[]"]);
+        let devices = |request: &mut v1::RegisterNodeRequest, _: &mut v1::ObjectMeta| {
+            request.report.as_mut().unwrap().devices = vec![v1::Device::default(); 65];
+        };
+        assert_eq!(wrong_fields(devices)[..2], ["report.devices", "report.devices[0]"]);
+        let negative = |request: &mut v1::RegisterNodeRequest, _: &mut v1::ObjectMeta| {
+            let amounts = [("cpu".to_owned(), -1)].into();
+            request.report.as_mut().unwrap().capacity = Some(v1::Resources { amounts });
+        };
+        assert_eq!(wrong_fields(negative), ["report.capacity.amounts[cpu]"]);
+        let bad_taints = |request: &mut v1::RegisterNodeRequest, _: &mut v1::ObjectMeta| {
+            let good = taint("k", "", v1::TaintEffect::NoSchedule);
+            request.taints = vec![good.clone(), taint("k", "", v1::TaintEffect::Unspecified), good];
+        };
+        assert_eq!(wrong_fields(bad_taints), ["taints[1].effect", "taints[2]"]);
+    }
+
+    #[test]
+    fn updates_set_replace_and_remove() {
+        let mut spec = v1::NodeSpec {
+            taints: vec![
+                taint("a", "1", v1::TaintEffect::NoSchedule),
+                taint("a", "2", v1::TaintEffect::PreferNoSchedule),
+                taint("b", "", v1::TaintEffect::NoSchedule),
+            ],
+            ..v1::NodeSpec::default()
+        };
+        let request = v1::UpdateNodeRequest {
+            name: "n".to_owned(),
+            cordoned: Some(true),
+            set_labels: [("x".to_owned(), "1".to_owned())].into(),
+            remove_labels: vec!["y".to_owned()],
+            set_taints: vec![taint("a", "9", v1::TaintEffect::NoSchedule)],
+            remove_taints: vec!["b".to_owned()],
+            ..v1::UpdateNodeRequest::default()
+        };
+        assert_eq!(update(&request), []);
+        apply_update(&mut spec, &request).unwrap();
+        let values: Vec<&str> = spec.taints.iter().map(|taint| taint.value.as_str()).collect();
+        assert_eq!((spec.cordoned, &values[..]), (true, &["2", "9"][..]));
+        assert_eq!(spec.meta.as_ref().unwrap().labels["x"], "1");
+        let before = spec.clone();
+        apply_update(&mut spec, &v1::UpdateNodeRequest::default()).unwrap();
+        assert_eq!(spec, before, "nothing asked, nothing changed");
+        let both = v1::UpdateNodeRequest { remove_labels: vec!["x".to_owned()], ..request };
+        assert_eq!(update(&both)[0].path, "remove_labels[0]");
+    }
+}

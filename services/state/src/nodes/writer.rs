@@ -1,0 +1,271 @@
+//! The one writer of node records: registrations, inventories, readiness and administrators' changes, many in
+//! one commit. It waits until the feed has delivered each commit before it composes the next, so it always
+//! composes on what it has written.
+//!
+//! Readiness is level-triggered: a periodic scan, and a nudge when a session opens, compare each node's lease
+//! with its committed readiness. Nothing about it has to be remembered.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use godel_core::ids::NodeId;
+use godel_kit::status::{self, reason, with_info};
+use godel_proto::{raw, v1};
+use godel_store::{Key, Refusal, RefusalReason};
+use prost::Message as _;
+use tokio::{
+    sync::mpsc,
+    time::{Interval, MissedTickBehavior},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status};
+
+use super::{
+    names::NotFound,
+    round::{Answer, Job, Nodes, Round, Stored, answer},
+    view,
+};
+use crate::{error, sessions::Hub};
+
+/// Jobs that may wait. One registration takes about 1 KiB.
+pub(crate) const N_JOBS_MAX: usize = 8_192;
+/// Pause after the store has refused a round.
+const REFUSED_PAUSE: Duration = Duration::from_millis(200);
+
+/// What the writer knows of the nodes: the feed's names, the store's records, the cells' leases.
+struct Known<'a>(&'a Hub);
+
+/// Readiness and inventories under way in a round.
+#[derive(Default)]
+struct Changes {
+    lost: Vec<NodeId>,
+    inventories: Vec<(NodeId, v1::NodeReport)>,
+}
+
+/// Writes until `stop`.
+pub(crate) async fn run(
+    hub: Arc<Hub>,
+    mut jobs: mpsc::Receiver<Job>,
+    scan_interval: Duration,
+    stop: CancellationToken,
+) {
+    let mut scan = tokio::time::interval(scan_interval);
+    scan.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut waiting = VecDeque::new();
+    let mut looks = VecDeque::new();
+    loop {
+        if waiting.is_empty() && looks.is_empty() {
+            tokio::select! {
+                job = jobs.recv() => match job {
+                    Some(job) => waiting.push_back(job),
+                    None => return,
+                },
+                () = hub.looked() => {}
+                () = due(&mut scan) => looks.extend(changed(&hub)),
+                () = stop.cancelled() => return,
+            }
+        }
+        while let Ok(job) = jobs.try_recv() {
+            waiting.push_back(job);
+        }
+        looks.extend(hub.take_looks());
+        let (round, changes) = compose(&hub, &mut waiting, &mut looks);
+        tokio::select! {
+            () = commit(&hub, round, changes, &mut waiting) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+async fn due(scan: &mut Interval) {
+    scan.tick().await;
+}
+
+/// Nodes whose lease and readiness differ, or with an inventory that is not written.
+fn changed(hub: &Hub) -> Vec<NodeId> {
+    let now = hub.now();
+    let mut changed = Vec::new();
+    hub.for_each_slot(|slot| {
+        let cell = slot.cell.lock();
+        if (now < cell.deadline) != cell.ready || cell.inventory.is_some() {
+            changed.push(slot.node);
+        }
+    });
+    changed
+}
+
+fn compose(hub: &Hub, waiting: &mut VecDeque<Job>, looks: &mut VecDeque<NodeId>) -> (Round, Changes) {
+    let (mut round, mut changes) = (Round::default(), Changes::default());
+    // Lost and returning nodes go before newcomers.
+    while let Some(node) = looks.pop_front() {
+        let Some(slot) = hub.slot(node) else { continue };
+        let mut cell = slot.cell.lock();
+        let (ready, was_ready, inventory) = (hub.now() < cell.deadline, cell.ready, cell.inventory.take());
+        drop(cell);
+        if ready == was_ready && inventory.is_none() {
+            continue;
+        }
+        let taken = round.change_report(node, inventory.as_ref(), ready, &Known(hub));
+        if taken {
+            if was_ready && !ready {
+                changes.lost.push(node);
+            }
+            changes.inventories.extend(inventory.map(|inventory| (node, inventory)));
+            continue;
+        }
+        if let Some(inventory) = inventory {
+            slot.cell.lock().inventory.get_or_insert(inventory);
+        }
+        looks.push_front(node);
+        break;
+    }
+    while let Some(job) = waiting.pop_front() {
+        if let Err(job) = round.take(job, &Known(hub)) {
+            if round.is_empty() {
+                // It waits for nothing: a record of its node is missing or does not decode.
+                tracing::error!(?job, "a node's records are broken");
+                job.fail(|| Status::internal("the node's records are broken"));
+                continue;
+            }
+            waiting.push_front(job);
+            break;
+        }
+    }
+    (round, changes)
+}
+
+async fn commit(hub: &Hub, round: Round, changes: Changes, waiting: &mut VecDeque<Job>) {
+    let Round { role, ops, answers, .. } = round;
+    let revision = match role {
+        None => None,
+        Some(role) => {
+            let txn = raw::TxnRequest { ops, ..raw::TxnRequest::default() };
+            match hub.store.submit(txn, role).await {
+                Ok(committed) => {
+                    hub.until_delivered(committed.revision).await;
+                    Some(committed)
+                }
+                Err(refusal) => {
+                    refused(hub, &refusal, answers, changes);
+                    if !matches!(refusal.reason, RefusalReason::RowConflict) {
+                        tokio::time::sleep(REFUSED_PAUSE).await;
+                    }
+                    return;
+                }
+            }
+        }
+    };
+    for node in &changes.lost {
+        tracing::info!(node_id = node.0, "node lost: its session's lease is over");
+    }
+    hub.metrics.nodes_lost.inc_by(changes.lost.len() as u64);
+    hub.crash.hit("state.before-answer");
+    let at = revision.map_or(0, |committed| committed.revision.0);
+    for one in answers {
+        match one {
+            Answer::Registered(node, reply) => {
+                hub.metrics.registrations.inc();
+                answer(reply, Ok(v1::RegisterNodeResponse { node_id: node.0, epoch: hub.new_epoch() }));
+            }
+            Answer::Updated(spec, reply) => {
+                let node = NodeId(spec.node_id);
+                let spec = view::spec(hub, node).or(Some(*spec));
+                answer(reply, Ok(v1::UpdateNodeResponse { spec, revision: at }));
+            }
+            Answer::Deleted(name, reply) => {
+                tracing::info!(node = name, "node deleted");
+                answer(reply, Ok(v1::DeleteNodeResponse { revision: at }));
+            }
+            Answer::Again(job) => waiting.push_front(job),
+        }
+    }
+}
+
+fn refused(hub: &Hub, refusal: &Refusal, answers: Vec<Answer>, changes: Changes) {
+    hub.metrics.refused(error::reason_name(refusal.reason));
+    let status = || match refusal.reason {
+        // The clients' requests were checked: what the store finds wrong with them is state's fault.
+        RefusalReason::Invalid
+        | RefusalReason::Forbidden
+        | RefusalReason::Precondition
+        | RefusalReason::StaleEpoch => {
+            tracing::error!(%refusal, "node records were refused");
+            Status::internal("the store refused the node records")
+        }
+        RefusalReason::StoreFull | RefusalReason::RowConflict | RefusalReason::Closed => {
+            error::status(refusal, None)
+        }
+    };
+    for one in answers {
+        match one {
+            Answer::Registered(_, reply) => answer(reply, Err(status())),
+            Answer::Updated(_, reply) => answer(reply, Err(status())),
+            Answer::Deleted(name, reply) if refusal.reason == RefusalReason::RowConflict => {
+                let subject = format!("node/{name}");
+                answer(
+                    reply,
+                    Err(status::failed_precondition("NODE_IN_USE", subject, refusal.message.clone())),
+                );
+            }
+            Answer::Deleted(_, reply) => answer(reply, Err(status())),
+            Answer::Again(job) => job.fail(status),
+        }
+    }
+    // The scan finds them again.
+    for (node, inventory) in changes.inventories {
+        if let Some(slot) = hub.slot(node) {
+            slot.cell.lock().inventory.get_or_insert(inventory);
+        }
+    }
+}
+
+impl Nodes for Known<'_> {
+    fn by_name(&self, name: &str) -> Option<NodeId> {
+        self.0.names.read().by_name(name)
+    }
+
+    fn by_uid(&self, uid: &str) -> Option<NodeId> {
+        self.0.names.read().by_uid(uid)
+    }
+
+    fn resolve(&self, asked: &str) -> Result<NodeId, Status> {
+        resolve(self.0, asked)
+    }
+
+    fn stored(&self, node: NodeId) -> Option<Stored> {
+        let key = Key::Id(u64::from(node.0));
+        let (spec, report) = self.0.store.read(|state| {
+            let spec =
+                state.record(v1::Kind::NodeSpec, &key).map(|record| (record.revision, record.value.clone()));
+            (spec, state.record(v1::Kind::NodeReport, &key).map(|record| record.value.clone()))
+        });
+        let (revision, spec) = spec?;
+        Some(Stored {
+            revision: revision.0,
+            spec: v1::NodeSpec::decode(spec).ok()?,
+            report: report.and_then(|report: Bytes| v1::NodeReport::decode(report).ok()),
+        })
+    }
+
+    fn is_alive(&self, node: NodeId) -> bool {
+        let now = self.0.now();
+        self.0.slot(node).is_some_and(|slot| now < slot.cell.lock().deadline)
+    }
+
+    fn next_id(&self) -> NodeId {
+        self.0.store.read(godel_store::State::next_node_id)
+    }
+}
+
+/// The node that `asked` names.
+pub(crate) fn resolve(hub: &Hub, asked: &str) -> Result<NodeId, Status> {
+    hub.names.read().resolve(asked).map_err(|error| match &error {
+        NotFound::Unknown(_) => {
+            with_info(Code::NotFound, reason::UNKNOWN_NAME, error.to_string(), [("name", asked)])
+        }
+        NotFound::Ambiguous { some, .. } => {
+            let metadata = [("name", asked.to_owned()), ("some", some.join(","))];
+            with_info(Code::InvalidArgument, reason::AMBIGUOUS_NAME, error.to_string(), metadata)
+        }
+    })
+}

@@ -1,0 +1,80 @@
+//! Page tokens: opaque to clients, checked like any other input.
+//!
+//! A token is `<revision>.<kind>.<key>`: the store revision of the first page, the kind of records the next
+//! page begins with (0 where there is only one), and the last key delivered. Keys come last because names may
+//! contain dots.
+
+/// Where the next page begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Token {
+    /// Store revision of the first page.
+    pub(crate) revision: u64,
+    /// Field number of the kind.
+    pub(crate) kind: i32,
+    /// The last key delivered; empty when none of this kind was.
+    pub(crate) last: String,
+}
+
+/// A token that state did not write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is not a token of an earlier page")]
+pub(crate) struct BadToken;
+
+impl Token {
+    /// From the wire; `None` for the first page.
+    ///
+    /// # Errors
+    /// It is not one of ours.
+    pub(crate) fn parse(text: &str) -> Result<Option<Self>, BadToken> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let mut parts = text.splitn(3, '.');
+        let (Some(revision), Some(kind), Some(last)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(BadToken);
+        };
+        Ok(Some(Self {
+            revision: revision.parse().map_err(|_| BadToken)?,
+            kind: kind.parse().map_err(|_| BadToken)?,
+            last: last.to_owned(),
+        }))
+    }
+}
+
+impl std::fmt::Display for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { revision, kind, last } = self;
+        write!(f, "{revision}.{kind}.{last}")
+    }
+}
+
+/// A page size from the wire: `default` for 0, else at most `max`.
+pub(crate) fn size(asked: u32, default: usize, max: usize) -> usize {
+    match usize::try_from(asked) {
+        Ok(0) => default,
+        Ok(asked) => asked.min(max),
+        Err(_) => max,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_come_back_as_they_were() {
+        for last in ["", "7", "node.with.dots", "scheduler/s1"] {
+            let token = Token { revision: u64::MAX, kind: 20, last: last.to_owned() };
+            assert_eq!(Token::parse(&token.to_string()), Ok(Some(token)));
+        }
+        assert_eq!(Token::parse(""), Ok(None));
+        for bad in ["x", "1.2", "1.x.3", "-1.2.3", ".."] {
+            assert_eq!(Token::parse(bad), Err(BadToken), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!([0, 7, 5_000].map(|asked| size(asked, 500, 1_000)), [500, 7, 1_000]);
+    }
+}

@@ -1,0 +1,165 @@
+//! Two methods that do not go through the generated servers; every other one does.
+//!
+//! - `Session`: tonic gives every stream two buffers of 8 KiB; with 20,000 sessions that alone would be
+//!   320 MiB. Session messages are tens of bytes, so they get small buffers that grow when needed.
+//! - `ListRecords`: the answer carries records as they are stored, encoded; the generated server would have
+//!   them decoded and encoded again.
+
+use std::{
+    convert::Infallible,
+    marker::PhantomData,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use godel_proto::v1::{
+    ListRecordsRequest, SessionRequest, SessionResponse,
+    node_service_server::{NodeService, NodeServiceServer},
+    state_service_server::StateServiceServer,
+};
+use tonic::{
+    Request, Response, Status, Streaming,
+    body::Body,
+    codec::{BufferSettings, Codec},
+    server::{Grpc, NamedService, StreamingService, UnaryService},
+};
+use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
+use tower::Service;
+
+use crate::state_service::{RawPage, StateRpc};
+
+const LIST_PATH: &str = "/godel.v1.StateService/ListRecords";
+const SESSION_PATH: &str = "/godel.v1.NodeService/Session";
+/// Holds a heartbeat with usage, or an assignment.
+const BUFFER_BYTES: usize = 512;
+/// Encoded messages are handed to the connection once so many bytes are together.
+const YIELD_BYTES: usize = 32 * 1024;
+
+/// The generated server, with `Session` on small buffers.
+#[derive(Debug)]
+pub(crate) struct NodeServer<T> {
+    service: Arc<T>,
+    rest: NodeServiceServer<T>,
+}
+
+impl<T: NodeService> NodeServer<T> {
+    pub(crate) fn new(service: Arc<T>) -> Self {
+        Self { rest: NodeServiceServer::from_arc(Arc::clone(&service)), service }
+    }
+}
+
+impl<T> Clone for NodeServer<T> {
+    fn clone(&self) -> Self {
+        Self { service: Arc::clone(&self.service), rest: self.rest.clone() }
+    }
+}
+
+impl<T> NamedService for NodeServer<T> {
+    const NAME: &'static str = "godel.v1.NodeService";
+}
+
+impl<T: NodeService> Service<http::Request<Body>> for NodeServer<T> {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        if request.uri().path() != SESSION_PATH {
+            return self.rest.call(request);
+        }
+        let open = Open(Arc::clone(&self.service));
+        Box::pin(async move { Ok(Grpc::new(SmallCodec::default()).streaming(open, request).await) })
+    }
+}
+
+/// The generated server, with `ListRecords` answered in encoded records.
+#[derive(Clone)]
+pub(crate) struct StateServer {
+    service: Arc<StateRpc>,
+    rest: StateServiceServer<StateRpc>,
+}
+
+impl StateServer {
+    pub(crate) fn new(service: Arc<StateRpc>) -> Self {
+        Self { rest: StateServiceServer::from_arc(Arc::clone(&service)), service }
+    }
+}
+
+impl NamedService for StateServer {
+    const NAME: &'static str = "godel.v1.StateService";
+}
+
+impl Service<http::Request<Body>> for StateServer {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        if request.uri().path() != LIST_PATH {
+            return self.rest.call(request);
+        }
+        let list = List(Arc::clone(&self.service));
+        Box::pin(async move { Ok(Grpc::new(ProstCodec::default()).unary(list, request).await) })
+    }
+}
+
+struct List(Arc<StateRpc>);
+
+impl UnaryService<ListRecordsRequest> for List {
+    type Response = RawPage;
+    type Future = std::future::Ready<Result<Response<RawPage>, Status>>;
+
+    fn call(&mut self, request: Request<ListRecordsRequest>) -> Self::Future {
+        std::future::ready(self.0.raw_page(request.get_ref()).map(Response::new))
+    }
+}
+
+struct Open<T>(Arc<T>);
+
+impl<T: NodeService> StreamingService<SessionRequest> for Open<T> {
+    type Response = SessionResponse;
+    type ResponseStream = T::SessionStream;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<T::SessionStream>, Status>> + Send>>;
+
+    fn call(&mut self, request: Request<Streaming<SessionRequest>>) -> Self::Future {
+        let service = Arc::clone(&self.0);
+        Box::pin(async move { service.session(request).await })
+    }
+}
+
+/// [`ProstCodec`] with small buffers.
+struct SmallCodec<T, U>(PhantomData<(T, U)>);
+
+impl<T, U> Default for SmallCodec<T, U> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T, U> Codec for SmallCodec<T, U>
+where
+    T: prost::Message + Send + 'static,
+    U: prost::Message + Default + Send + 'static,
+{
+    type Encode = T;
+    type Decode = U;
+    type Encoder = ProstEncoder<T>;
+    type Decoder = ProstDecoder<U>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstCodec::<T, U>::raw_encoder(BufferSettings::new(BUFFER_BYTES, YIELD_BYTES))
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstCodec::<T, U>::raw_decoder(BufferSettings::new(BUFFER_BYTES, YIELD_BYTES))
+    }
+}

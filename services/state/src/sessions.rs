@@ -1,0 +1,235 @@
+//! Agents' sessions: one stream per node, thousands per process.
+//!
+//! A session is a stream that is polled by its connection's own task: no task, no timer, no channel per
+//! session. What changes for a node is put into its [`cell::Cell`] by the feed and picked up by that stream;
+//! what agents report goes to one committer for all. The lease of each node is a number in its cell, looked
+//! at by one periodic scan.
+//!
+//! Locks: the store's state may be read while no cell is locked, and never the other way round, so nobody
+//! waits in a circle.
+
+pub(crate) mod cell;
+pub(crate) mod committer;
+pub(crate) mod statuses;
+pub(crate) mod stream;
+pub(crate) mod templates;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use godel_core::{
+    ids::{NodeId, Revision, UnitId},
+    rows::Row,
+    time::Millis,
+};
+use godel_kit::clock::SharedClock;
+use godel_store::{State, Store};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Notify, watch};
+
+use crate::{metrics::StateMetrics, nodes::names::Names};
+use cell::{Cell, Close, Key};
+use committer::Queue;
+use templates::Templates;
+
+/// A node of this process.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) node: NodeId,
+    pub(crate) cell: Mutex<Cell>,
+}
+
+/// Intervals of sessions, milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    pub(crate) heartbeat_interval_ms: u32,
+    pub(crate) lease_ttl_ms: u32,
+    pub(crate) stop_after_disconnect_ms: u32,
+    pub(crate) open_timeout_ms: u32,
+}
+
+/// Everything that sessions, the feed and the RPCs share.
+pub(crate) struct Hub {
+    pub(crate) store: Store,
+    clock: SharedClock,
+    pub(crate) timing: Timing,
+    pub(crate) names: RwLock<Names>,
+    pub(crate) templates: Templates,
+    pub(crate) queue: Queue,
+    pub(crate) metrics: StateMetrics,
+    pub(crate) crash: godel_store::CrashPoints,
+    /// By node id.
+    slots: RwLock<Vec<Option<Arc<Slot>>>>,
+    next_session: AtomicU64,
+    n_sessions: AtomicU64,
+    /// Session epochs are above this: durable, and higher with each start.
+    epoch_base: AtomicU64,
+    next_epoch: AtomicU64,
+    /// The feed has delivered everything up to here.
+    position: watch::Sender<u64>,
+    /// Nodes to be looked at now instead of at the next scan.
+    looks: Mutex<Vec<NodeId>>,
+    looked: Notify,
+}
+
+impl Hub {
+    pub(crate) fn new(
+        store: Store,
+        clock: SharedClock,
+        timing: Timing,
+        metrics: StateMetrics,
+        crash: godel_store::CrashPoints,
+    ) -> Self {
+        Self {
+            store,
+            clock,
+            timing,
+            names: RwLock::default(),
+            templates: Templates::default(),
+            queue: Queue::default(),
+            metrics,
+            crash,
+            slots: RwLock::default(),
+            next_session: AtomicU64::new(1),
+            n_sessions: AtomicU64::new(0),
+            epoch_base: AtomicU64::new(0),
+            next_epoch: AtomicU64::new(1),
+            position: watch::Sender::new(0),
+            looks: Mutex::default(),
+            looked: Notify::new(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Millis {
+        self.clock.now()
+    }
+
+    /// A node lost its lease unless it is heard of until then.
+    pub(crate) fn deadline(&self) -> Millis {
+        self.now().plus(u64::from(self.timing.lease_ttl_ms))
+    }
+
+    /// The slot of a node, if it is registered.
+    pub(crate) fn slot(&self, node: NodeId) -> Option<Arc<Slot>> {
+        self.slots.read().get(node.idx())?.clone()
+    }
+
+    /// The slot of a node, made now if there is none.
+    pub(crate) fn slot_or_new(&self, node: NodeId) -> Arc<Slot> {
+        if let Some(slot) = self.slot(node) {
+            return slot;
+        }
+        let mut slots = self.slots.write();
+        if slots.len() <= node.idx() {
+            slots.resize(node.idx() + 1, None);
+        }
+        let new = || Arc::new(Slot { node, cell: Mutex::default() });
+        Arc::clone(slots[node.idx()].get_or_insert_with(new))
+    }
+
+    /// All slots, in order of node id.
+    pub(crate) fn slots(&self) -> Vec<Arc<Slot>> {
+        self.slots.read().iter().flatten().cloned().collect()
+    }
+
+    /// A node record is gone: its session ends.
+    pub(crate) fn remove(&self, node: NodeId) {
+        let slot = self.slots.write().get_mut(node.idx()).and_then(Option::take);
+        if let Some(slot) = slot {
+            wake(slot.cell.lock().close(Close::Deleted));
+        }
+    }
+
+    /// Ends every session.
+    pub(crate) fn close_all(&self, why: Close) {
+        for slot in self.slots() {
+            wake(slot.cell.lock().close(why));
+        }
+    }
+
+    /// A new session epoch: higher than any before, also over restarts.
+    pub(crate) fn new_epoch(&self) -> u64 {
+        self.epoch_base.load(Ordering::Acquire) + self.next_epoch.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// Sets where session epochs begin: `start` rises with each start of state.
+    pub(crate) fn set_epoch_base(&self, start: u64) {
+        // 2^32 registrations per start, 2^31 starts.
+        self.epoch_base.store(start << 32, Ordering::Release);
+    }
+
+    pub(crate) fn n_sessions(&self) -> u64 {
+        self.n_sessions.load(Ordering::Relaxed)
+    }
+
+    /// The feed has delivered everything up to `revision`.
+    pub(crate) fn delivered(&self, revision: Revision) {
+        self.position.send_replace(revision.0);
+    }
+
+    /// Waits until the feed has delivered everything up to `revision`.
+    pub(crate) async fn until_delivered(&self, revision: Revision) {
+        // The sender lives as long as `self`.
+        let _ = self.position.subscribe().wait_for(|position| *position >= revision.0).await;
+    }
+
+    /// Asks the writer of node records to look at a node now.
+    pub(crate) fn look_at(&self, node: NodeId) {
+        self.looks.lock().push(node);
+        self.looked.notify_one();
+    }
+
+    /// Nodes to look at since the last call.
+    pub(crate) fn take_looks(&self) -> Vec<NodeId> {
+        std::mem::take(&mut *self.looks.lock())
+    }
+
+    /// Waits until there may be nodes to look at.
+    pub(crate) async fn looked(&self) {
+        self.looked.notified().await;
+    }
+
+    /// Calls `visit` for every slot, in order of node id.
+    pub(crate) fn for_each_slot(&self, mut visit: impl FnMut(&Slot)) {
+        self.slots.read().iter().flatten().for_each(|slot| visit(slot));
+    }
+
+    /// Calls `visit` with the slot of each of `nodes` that is registered, in their order.
+    pub(crate) fn visit(
+        &self,
+        nodes: impl IntoIterator<Item = (NodeId, Key)>,
+        mut visit: impl FnMut(&Slot, Key),
+    ) {
+        let slots = self.slots.read();
+        for (node, key) in nodes {
+            if let Some(Some(slot)) = slots.get(node.idx()) {
+                visit(slot, key);
+            }
+        }
+    }
+
+    /// Those of `keys` whose rows are over or elsewhere, sorted. They will never be live here again.
+    pub(crate) fn over(&self, node: NodeId, keys: &[Key]) -> Vec<Key> {
+        self.store.read(|state| {
+            keys.iter()
+                .filter(|key| live_row(state, **key).is_none_or(|row| row.node != node))
+                .copied()
+                .collect()
+        })
+    }
+}
+
+/// The row of `key` if it is current and holds room.
+pub(crate) fn live_row(state: &State, key: Key) -> Option<Row> {
+    let row = state.rows(UnitId(key.unit))?.row(key.ordinal);
+    (row.incarnation == key.incarnation && row.phase.is_live()).then_some(row)
+}
+
+/// Wakes whom a cell says.
+pub(crate) fn wake(waker: Option<std::task::Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}

@@ -1,0 +1,416 @@
+//! What state knows of one node's running units: what is bound there and what its agent says.
+//!
+//! A [`Cell`] is changed by three parties: the feed of committed changes (`bind`, `evict`, `end`), the node's
+//! session (`open`, `report`) and the status committer (`ack`). It owns the session's outbox and no clock, no
+//! lock, no transport. Nothing here survives a restart: cells are built from the rows, reports come again with
+//! the agents' next `open`.
+//!
+//! An entry may stay bound for a while after its row has ended (the feed cannot always tell on which node an
+//! ended row was). Users compare entries with the rows of the store; what is over there is over for good.
+
+use std::task::Waker;
+
+use godel_core::{rows::Phase, time::Millis};
+use godel_proto::v1;
+
+/// Most assignments and stops that wait for one session; beyond it the session is compared anew.
+const N_OUTBOX_MAX: usize = 16_384;
+/// Most entries that an agent may report and that are not bound to its node.
+const N_UNBOUND_MAX: usize = 16_384;
+/// Statuses of one session that may wait for the committer; beyond it the session is not read.
+const N_UNACKED_MAX: usize = 16_384;
+
+/// A running unit: ordered by unit, ordinal, incarnation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    pub(crate) unit: u64,
+    pub(crate) ordinal: u32,
+    pub(crate) incarnation: u32,
+}
+
+/// What an agent says of one running unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Report {
+    pub(crate) key: Key,
+    pub(crate) phase: Phase,
+    pub(crate) exit_code: i32,
+    pub(crate) restarts: u32,
+}
+
+/// One running unit on a node, as bound and as reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// `phase` is `Pending` while the agent has said nothing of it in this session.
+    pub(crate) report: Report,
+    /// A row binds it here.
+    pub(crate) bound: bool,
+    /// Told to leave.
+    pub(crate) evicting: bool,
+}
+
+/// One node: its running units, its lease and its session.
+#[derive(Debug, Default)]
+pub(crate) struct Cell {
+    /// By key.
+    entries: Vec<Entry>,
+    n_unbound: usize,
+    session: Option<Outbox>,
+    /// Highest epoch that ever opened a session.
+    epoch: u64,
+    /// The node is lost from here on.
+    pub(crate) deadline: Millis,
+    /// As committed.
+    pub(crate) ready: bool,
+    /// Last reported use.
+    pub(crate) usage: Option<v1::Resources>,
+    /// A changed inventory that is not committed yet.
+    pub(crate) inventory: Option<v1::NodeReport>,
+}
+
+/// What waits for a session's stream.
+#[derive(Debug, Default)]
+struct Outbox {
+    id: u64,
+    assign: Vec<Key>,
+    stop: Vec<Key>,
+    /// Durable up to here and not said yet.
+    ack: Option<u64>,
+    /// The acknowledgement should not wait for company.
+    ack_due: bool,
+    n_unacked: usize,
+    /// Something was left out: compare anew.
+    dirty: bool,
+    close: Option<Close>,
+    waker: Option<Waker>,
+}
+
+/// Why state ends a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Close {
+    /// A newer session of the same node.
+    Replaced,
+    /// The node record is gone, or has another uid.
+    Deleted,
+    /// The agent reports too much that is not bound here.
+    Flooded,
+    /// State stops.
+    Stopping,
+}
+
+/// An older session may not come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StaleSession {
+    /// Highest epoch seen.
+    pub(crate) current: u64,
+}
+
+/// What a report means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// To be made durable.
+    Record,
+    /// Changes nothing that is kept.
+    Ignore,
+}
+
+/// What a session's stream sends next.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outgoing {
+    pub(crate) assign: Vec<Key>,
+    pub(crate) stop: Vec<Key>,
+    pub(crate) ack: Option<u64>,
+}
+
+/// Answer of [`Cell::take`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// Send this.
+    Send(Outgoing),
+    /// Nothing to send.
+    Idle,
+    /// The session is over.
+    Closed(Close),
+}
+
+impl Cell {
+    /// A row was bound here. Returns whom to wake.
+    pub(crate) fn bind(&mut self, key: Key) -> Option<Waker> {
+        match self.find(key) {
+            Ok(idx) => {
+                let entry = &mut self.entries[idx];
+                self.n_unbound -= usize::from(!entry.bound);
+                entry.bound = true;
+            }
+            Err(idx) => self.entries.insert(idx, Entry::new(key, true)),
+        }
+        self.send(|outbox| outbox.assign.push(key))
+    }
+
+    /// A row bound here is to leave.
+    pub(crate) fn evict(&mut self, key: Key) -> Option<Waker> {
+        let idx = self.find(key).ok()?;
+        let entry = &mut self.entries[idx];
+        if !entry.bound || std::mem::replace(&mut entry.evicting, true) {
+            return None;
+        }
+        self.send(|outbox| outbox.stop.push(key))
+    }
+
+    /// A row bound here is over. If its agent still says that it runs, it is told to stop it.
+    pub(crate) fn end(&mut self, key: Key) -> Option<Waker> {
+        let idx = self.find(key).ok()?;
+        let entry = &mut self.entries[idx];
+        if !entry.bound {
+            return None;
+        }
+        if !entry.report.phase.is_live() {
+            self.entries.remove(idx);
+            return None;
+        }
+        entry.bound = false;
+        self.n_unbound += 1;
+        self.send(|outbox| outbox.stop.push(key))
+    }
+
+    /// Takes over what the rows say now, after changes were missed; the session is compared anew.
+    /// `live` is sorted by key.
+    pub(crate) fn reload(&mut self, live: &[(Key, bool)]) -> Option<Waker> {
+        for entry in &mut self.entries {
+            entry.bound = false;
+        }
+        for &(key, evicting) in live {
+            match self.find(key) {
+                Ok(idx) => (self.entries[idx].bound, self.entries[idx].evicting) = (true, evicting),
+                Err(idx) => self.entries.insert(idx, Entry { evicting, ..Entry::new(key, true) }),
+            }
+        }
+        self.entries.retain(|entry| entry.bound || entry.report.phase.is_live());
+        self.n_unbound = self.entries.iter().filter(|entry| !entry.bound).count();
+        self.send(|outbox| outbox.dirty = true)
+    }
+
+    /// Forgets entries whose rows are over; `gone` is sorted. Sessions are told by the next comparison.
+    pub(crate) fn forget(&mut self, gone: &[Key]) {
+        for key in gone {
+            self.end(*key);
+        }
+    }
+
+    /// Opens session `id`: an older one ends, what the agent says is compared with what is bound here.
+    /// Returns what has to be made durable: what the agent reports of its running units, and the end of those
+    /// that were told to leave and that the agent does not have.
+    ///
+    /// # Errors
+    /// A newer epoch has had a session.
+    pub(crate) fn open(
+        &mut self,
+        id: u64,
+        epoch: u64,
+        running: &[Report],
+    ) -> Result<(Vec<Report>, Option<Waker>), StaleSession> {
+        if epoch < self.epoch {
+            return Err(StaleSession { current: self.epoch });
+        }
+        self.epoch = epoch;
+        let replaced = self.close(Close::Replaced);
+        self.entries.retain(|entry| entry.bound);
+        self.n_unbound = 0;
+        for entry in &mut self.entries {
+            entry.report = Entry::new(entry.report.key, true).report;
+        }
+        self.session = Some(Outbox { id, ..Outbox::default() });
+        let mut record = Vec::new();
+        for report in running {
+            if self.report(*report) == Verdict::Record {
+                record.push(*report);
+            }
+        }
+        for entry in
+            self.entries.iter().filter(|entry| entry.evicting && entry.report.phase == Phase::Pending)
+        {
+            record.push(Report { phase: Phase::Stopped, ..entry.report });
+        }
+        self.compare();
+        Ok((record, replaced))
+    }
+
+    /// The agent reports a running unit; what is not bound here is to be stopped.
+    pub(crate) fn report(&mut self, report: Report) -> Verdict {
+        self.forget_older(report.key);
+        match self.find(report.key) {
+            Ok(idx) => {
+                let entry = &mut self.entries[idx];
+                let forward =
+                    entry.report.phase == Phase::Pending || entry.report.phase.may_become(report.phase);
+                if forward || entry.report.restarts < report.restarts {
+                    entry.report = report;
+                }
+                if entry.bound {
+                    return if report.phase > Phase::Bound { Verdict::Record } else { Verdict::Ignore };
+                }
+                if report.phase.is_ended() {
+                    self.entries.remove(idx);
+                    self.n_unbound -= 1;
+                }
+                Verdict::Ignore
+            }
+            Err(_) if report.phase.is_ended() => Verdict::Ignore,
+            Err(idx) => {
+                if self.n_unbound >= N_UNBOUND_MAX {
+                    self.close(Close::Flooded).iter().for_each(Waker::wake_by_ref);
+                    return Verdict::Ignore;
+                }
+                self.entries.insert(idx, Entry { report, ..Entry::new(report.key, false) });
+                self.n_unbound += 1;
+                self.send(|outbox| outbox.stop.push(report.key)).iter().for_each(Waker::wake_by_ref);
+                Verdict::Ignore
+            }
+        }
+    }
+
+    /// Statuses of session `id` are on their way to the committer.
+    pub(crate) fn hand_over(&mut self, id: u64, n_reports: usize) {
+        if let Some(outbox) = self.session.as_mut().filter(|outbox| outbox.id == id) {
+            outbox.n_unacked += n_reports;
+        }
+    }
+
+    /// Statuses of session `id` are durable, up to `sequence`. That is said along with the next assignment or
+    /// stop, or when [`Cell::flush_ack`] asks for it.
+    pub(crate) fn ack(&mut self, id: u64, sequence: u64, n_reports: usize) {
+        if let Some(outbox) = self.session.as_mut().filter(|outbox| outbox.id == id) {
+            let stalled = outbox.n_unacked >= N_UNACKED_MAX;
+            outbox.n_unacked = outbox.n_unacked.saturating_sub(n_reports);
+            outbox.ack = outbox.ack.max(Some(sequence));
+            outbox.ack_due |= stalled;
+        }
+    }
+
+    /// An acknowledgement of session `id` has waited long enough.
+    pub(crate) fn flush_ack(&mut self, id: u64) -> Option<Waker> {
+        let outbox = self.session.as_mut().filter(|outbox| outbox.id == id && outbox.ack.is_some())?;
+        outbox.ack_due = true;
+        outbox.waker.take()
+    }
+
+    /// What session `id` sends next. Remembers `waker` when there is nothing.
+    pub(crate) fn take(&mut self, id: u64, waker: &Waker) -> Taken {
+        if self.session.as_ref().is_some_and(|outbox| outbox.id == id && outbox.dirty && outbox.is_empty()) {
+            self.compare();
+        }
+        let Some(outbox) = self.session.as_mut().filter(|outbox| outbox.id == id) else {
+            return Taken::Closed(Close::Replaced);
+        };
+        if let Some(close) = outbox.close {
+            return Taken::Closed(close);
+        }
+        if !outbox.is_empty() {
+            outbox.ack_due = false;
+            return Taken::Send(Outgoing {
+                assign: std::mem::take(&mut outbox.assign),
+                stop: std::mem::take(&mut outbox.stop),
+                ack: outbox.ack.take(),
+            });
+        }
+        if !outbox.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            outbox.waker = Some(waker.clone());
+        }
+        Taken::Idle
+    }
+
+    /// Whether the agent of session `id` may be heard: not while too much of it waits for the disk.
+    pub(crate) fn may_read(&self, id: u64) -> bool {
+        self.session.as_ref().is_some_and(|outbox| outbox.id == id && outbox.n_unacked < N_UNACKED_MAX)
+    }
+
+    /// Session `id` has ended at its own end.
+    pub(crate) fn leave(&mut self, id: u64) {
+        if self.session.as_ref().is_some_and(|outbox| outbox.id == id) {
+            self.session = None;
+        }
+    }
+
+    /// Ends the session, whichever it is.
+    pub(crate) fn close(&mut self, why: Close) -> Option<Waker> {
+        let outbox = self.session.as_mut()?;
+        if why == Close::Replaced {
+            return self.session.take()?.waker;
+        }
+        outbox.close = Some(why);
+        outbox.waker.take()
+    }
+
+    /// A session is open.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// All entries by key.
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// An agent runs one incarnation at a time: what it said of older ones is over.
+    fn forget_older(&mut self, key: Key) {
+        let (Ok(mut idx) | Err(mut idx)) = self.find(key);
+        let older = |entry: &Entry| {
+            !entry.bound && (entry.report.key.unit, entry.report.key.ordinal) == (key.unit, key.ordinal)
+        };
+        while idx > 0 && older(&self.entries[idx - 1]) {
+            idx -= 1;
+            self.entries.remove(idx);
+            self.n_unbound -= 1;
+        }
+    }
+
+    /// Asks for everything that is bound here and not reported, and for the stop of everything else.
+    fn compare(&mut self) {
+        let Some(outbox) = self.session.as_mut() else { return };
+        outbox.dirty = false;
+        outbox.assign.clear();
+        outbox.stop.clear();
+        for entry in &self.entries {
+            let key = entry.report.key;
+            match (entry.bound, entry.evicting, entry.report.phase) {
+                (true, false, Phase::Pending) => outbox.assign.push(key),
+                (true, true, phase) if !phase.is_ended() => outbox.stop.push(key),
+                (false, _, phase) if phase.is_live() => outbox.stop.push(key),
+                (true | false, true | false, _) => {}
+            }
+        }
+    }
+
+    fn find(&self, key: Key) -> Result<usize, usize> {
+        match self.entries.last() {
+            // Bindings come in rising order nearly always.
+            Some(last) if last.report.key < key => Err(self.entries.len()),
+            _ => self.entries.binary_search_by_key(&key, |entry| entry.report.key),
+        }
+    }
+
+    fn send(&mut self, put: impl FnOnce(&mut Outbox)) -> Option<Waker> {
+        let outbox = self.session.as_mut()?;
+        if outbox.assign.len() + outbox.stop.len() >= N_OUTBOX_MAX {
+            outbox.dirty = true;
+        } else {
+            put(outbox);
+        }
+        outbox.waker.take()
+    }
+}
+
+impl Outbox {
+    fn is_empty(&self) -> bool {
+        self.assign.is_empty() && self.stop.is_empty() && !(self.ack_due && self.ack.is_some())
+    }
+}
+
+impl Entry {
+    fn new(key: Key, bound: bool) -> Self {
+        let report = Report { key, phase: Phase::Pending, exit_code: 0, restarts: 0 };
+        Self { report, bound, evicting: false }
+    }
+}
+
+#[cfg(test)]
+mod tests;

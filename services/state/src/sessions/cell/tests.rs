@@ -1,0 +1,169 @@
+use super::*;
+
+fn key(unit: u64) -> Key {
+    Key { unit, ordinal: 0, incarnation: 0 }
+}
+
+fn says(unit: u64, phase: Phase) -> Report {
+    Report { key: key(unit), phase, exit_code: 0, restarts: 0 }
+}
+
+fn taken(cell: &mut Cell, id: u64) -> (Vec<u64>, Vec<u64>, Option<u64>) {
+    match cell.take(id, Waker::noop()) {
+        Taken::Send(out) => {
+            let units = |keys: Vec<Key>| keys.into_iter().map(|key| key.unit).collect();
+            (units(out.assign), units(out.stop), out.ack)
+        }
+        Taken::Idle | Taken::Closed(_) => (Vec::new(), Vec::new(), None),
+    }
+}
+
+fn bound(units: impl IntoIterator<Item = u64>) -> Cell {
+    let mut cell = Cell::default();
+    for unit in units {
+        assert!(cell.bind(key(unit)).is_none());
+    }
+    cell
+}
+
+#[test]
+fn an_opening_agent_gets_what_is_missing_and_stops_what_is_not_current() {
+    let mut cell = bound(1..=4);
+    cell.evict(key(3));
+    cell.evict(key(4));
+    let running =
+        [says(1, Phase::Running), says(3, Phase::Running), says(9, Phase::Running), says(8, Phase::Failed)];
+    let (record, _) = cell.open(1, 5, &running).unwrap();
+    // 4 was told to leave and the agent does not have it: it is over.
+    assert_eq!(record, [says(1, Phase::Running), says(3, Phase::Running), says(4, Phase::Stopped)]);
+    assert_eq!(taken(&mut cell, 1), (vec![2], vec![3, 4, 9], None));
+    assert_eq!(cell.take(1, Waker::noop()), Taken::Idle);
+}
+
+#[test]
+fn an_unacknowledged_end_is_recorded_and_not_started_again() {
+    let mut cell = bound([1]);
+    let (record, _) = cell.open(1, 1, &[says(1, Phase::Succeeded)]).unwrap();
+    assert_eq!(record, [says(1, Phase::Succeeded)]);
+    assert_eq!(taken(&mut cell, 1), (vec![], vec![], None));
+    cell.end(key(1));
+    cell.ack(1, 0, 1);
+    assert_eq!(taken(&mut cell, 1), (vec![], vec![], None), "an acknowledgement waits for company");
+    cell.flush_ack(1);
+    assert_eq!(taken(&mut cell, 1), (vec![], vec![], Some(0)));
+    assert!(cell.entries().is_empty());
+}
+
+#[test]
+fn a_life_goes_through_assignment_reports_eviction_and_end() {
+    let mut cell = Cell::default();
+    cell.open(1, 1, &[]).unwrap();
+    cell.bind(key(7));
+    cell.bind(key(8));
+    assert_eq!(taken(&mut cell, 1), (vec![7, 8], vec![], None));
+    assert_eq!(cell.report(says(7, Phase::Running)), Verdict::Record);
+    cell.evict(key(7));
+    cell.evict(key(7));
+    assert_eq!(taken(&mut cell, 1), (vec![], vec![7], None), "told once");
+    assert_eq!(cell.report(says(7, Phase::Stopped)), Verdict::Record);
+    cell.end(key(7));
+    cell.end(key(7));
+    assert_eq!(taken(&mut cell, 1), (vec![], vec![], None));
+    // An end that the agent does not know of (its unit was given away meanwhile): stop it here.
+    assert_eq!(cell.report(says(8, Phase::Running)), Verdict::Record);
+    cell.end(key(8));
+    assert_eq!(taken(&mut cell, 1), (vec![], vec![8], None));
+    assert_eq!(cell.report(says(8, Phase::Stopped)), Verdict::Ignore);
+    assert!(cell.entries().is_empty());
+}
+
+#[test]
+fn a_newer_session_replaces_and_an_older_is_refused() {
+    let mut cell = bound([1]);
+    cell.open(1, 3, &[says(1, Phase::Running)]).unwrap();
+    assert_eq!(cell.open(2, 2, &[]).unwrap_err(), StaleSession { current: 3 });
+    assert!(cell.is_connected());
+    cell.open(3, 3, &[]).unwrap();
+    assert_eq!(cell.take(1, Waker::noop()), Taken::Closed(Close::Replaced));
+    assert_eq!(taken(&mut cell, 3), (vec![1], vec![], None), "the new session runs nothing");
+    cell.leave(1);
+    assert!(cell.is_connected(), "the end of a replaced stream is not the session's");
+    cell.ack(1, 9, 0);
+    assert!(cell.flush_ack(1).is_none());
+    assert_eq!(taken(&mut cell, 3), (vec![], vec![], None), "nor are its acknowledgements");
+    cell.leave(3);
+    assert!(!cell.is_connected());
+}
+
+#[test]
+fn a_full_outbox_is_replaced_by_a_comparison() {
+    let mut cell = Cell::default();
+    cell.open(1, 1, &[]).unwrap();
+    let n = N_OUTBOX_MAX as u64 + 100;
+    for unit in 0..n {
+        cell.bind(key(unit));
+    }
+    let (first, _, _) = taken(&mut cell, 1);
+    assert_eq!(first.len(), N_OUTBOX_MAX);
+    for unit in 0..n - 1 {
+        cell.report(says(unit, Phase::Starting));
+    }
+    assert_eq!(taken(&mut cell, 1), (vec![n - 1], vec![], None));
+}
+
+#[test]
+fn an_agent_is_not_read_while_too_much_waits_for_the_disk() {
+    let mut cell = Cell::default();
+    cell.open(1, 1, &[]).unwrap();
+    cell.hand_over(1, N_UNACKED_MAX);
+    assert_eq!((cell.take(1, Waker::noop()), cell.may_read(1)), (Taken::Idle, false));
+    cell.ack(1, 1, 1);
+    assert!(cell.flush_ack(1).is_some());
+    assert_eq!(taken(&mut cell, 1).2, Some(1));
+    assert!(cell.may_read(1));
+}
+
+#[test]
+fn an_agent_that_reports_endless_strangers_is_cut_off() {
+    let mut cell = Cell::default();
+    cell.open(1, 1, &[]).unwrap();
+    for unit in 0..=N_UNBOUND_MAX as u64 {
+        cell.report(says(unit, Phase::Running));
+    }
+    assert_eq!(cell.take(1, Waker::noop()), Taken::Closed(Close::Flooded));
+}
+
+#[test]
+fn after_missed_changes_the_rows_decide() {
+    let mut cell = bound(1..=3);
+    cell.open(1, 1, &[says(1, Phase::Running), says(2, Phase::Running)]).unwrap();
+    taken(&mut cell, 1);
+    cell.reload(&[(key(2), true), (key(5), false)]);
+    assert_eq!(taken(&mut cell, 1), (vec![5], vec![1, 2], None));
+    let keys: Vec<u64> = cell.entries().iter().map(|entry| entry.report.key.unit).collect();
+    assert_eq!(keys, [1, 2, 5]);
+}
+
+#[test]
+fn an_acknowledgement_goes_along_with_an_assignment() {
+    let mut cell = Cell::default();
+    cell.open(1, 1, &[]).unwrap();
+    cell.ack(1, 4, 0);
+    cell.ack(1, 3, 0);
+    cell.bind(key(7));
+    assert_eq!(taken(&mut cell, 1), (vec![7], vec![], Some(4)));
+    cell.flush_ack(1);
+    assert_eq!(taken(&mut cell, 1), (vec![], vec![], None), "said once");
+}
+
+#[test]
+fn a_newer_incarnation_ends_what_was_said_of_older_ones() {
+    let mut cell = Cell::default();
+    cell.open(1, 1, &[]).unwrap();
+    let newer = Key { incarnation: 1, ..key(7) };
+    cell.report(says(7, Phase::Running));
+    cell.bind(newer);
+    cell.report(Report { key: newer, ..says(7, Phase::Running) });
+    let keys: Vec<Key> = cell.entries().iter().map(|entry| entry.report.key).collect();
+    assert_eq!(keys, [newer]);
+}

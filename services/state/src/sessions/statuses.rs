@@ -1,0 +1,187 @@
+//! What all sessions report, made durable in batches by one committer.
+//!
+//! Sessions put their reports into one bounded queue; the committer takes whatever has queued, drops what the
+//! rows already say or do not allow, groups the rest by unit and commits it. An acknowledgement goes out when
+//! its reports are durable *and* the feed has delivered everything up to that commit: an assignment of a
+//! running unit therefore always leaves before the acknowledgement of its end.
+
+use godel_core::rows::{Phase, Row};
+use godel_proto::v1;
+
+use super::cell::{Key, Report};
+
+/// Most bytes of one transaction.
+pub(crate) const TXN_BYTES_MAX: usize = 512 * 1024;
+/// Most running units in one operation: about 200 KiB of columns.
+const N_ROWS_MAX: usize = 16_384;
+/// Worst case of one running unit in the columns: ordinal 5, incarnation 5, phase 1, exit code 5, restarts 5.
+const ROW_BYTES: usize = 21;
+/// Worst case of an operation without its rows: tags, lengths, unit id.
+const OP_BYTES: usize = 48;
+
+/// Whether `report` of an agent on `node` would change `row`.
+pub(crate) fn changes(row: &Row, node: u32, report: &Report) -> bool {
+    row.node.0 == node && row.incarnation == report.key.incarnation && row.phase.may_become(report.phase)
+}
+
+/// Groups reports into operations, one or more per unit, and the operations into transactions of at most
+/// [`TXN_BYTES_MAX`]. Of several reports of one running unit the furthest counts, of several ends the first.
+pub(crate) fn group(mut reports: Vec<Report>) -> Vec<Vec<v1::RunStatuses>> {
+    // Stable: reports of one running unit keep their order.
+    reports.sort_by_key(|report| report.key);
+    reports.dedup_by(|later, kept| {
+        let same = later.key == kept.key;
+        if same && kept.phase.may_become(later.phase) {
+            *kept = *later;
+        }
+        same
+    });
+    let mut txns: Vec<Vec<v1::RunStatuses>> = Vec::new();
+    let mut room = 0;
+    for unit in reports.chunk_by(|a, b| a.key.unit == b.key.unit) {
+        for chunk in unit.chunks(N_ROWS_MAX) {
+            let bytes = OP_BYTES + ROW_BYTES * chunk.len();
+            match txns.last_mut() {
+                Some(txn) if room >= bytes => {
+                    txn.push(columns(chunk));
+                    room -= bytes;
+                }
+                Some(_) | None => {
+                    txns.push(vec![columns(chunk)]);
+                    room = TXN_BYTES_MAX.saturating_sub(bytes);
+                }
+            }
+        }
+    }
+    txns
+}
+
+fn columns(reports: &[Report]) -> v1::RunStatuses {
+    v1::RunStatuses {
+        unit_id: reports.first().map_or(0, |report| report.key.unit),
+        ordinals: reports.iter().map(|report| report.key.ordinal).collect(),
+        incarnations: column(reports, |report| report.key.incarnation),
+        phases: reports.iter().map(|report| run_phase(report.phase).into()).collect(),
+        exit_codes: column(reports, |report| report.exit_code),
+        restarts: column(reports, |report| report.restarts),
+    }
+}
+
+/// A column, empty when it is all 0.
+fn column<T: Default + PartialEq>(reports: &[Report], of: impl Fn(&Report) -> T) -> Vec<T> {
+    if reports.iter().all(|report| of(report) == T::default()) {
+        return Vec::new();
+    }
+    reports.iter().map(of).collect()
+}
+
+/// A phase on the wire.
+pub(crate) fn run_phase(phase: Phase) -> v1::RunPhase {
+    match phase {
+        Phase::Pending => v1::RunPhase::Unspecified,
+        Phase::Bound => v1::RunPhase::Bound,
+        Phase::Starting => v1::RunPhase::Starting,
+        Phase::Running => v1::RunPhase::Running,
+        Phase::Succeeded => v1::RunPhase::Succeeded,
+        Phase::Failed => v1::RunPhase::Failed,
+        Phase::Stopped => v1::RunPhase::Stopped,
+    }
+}
+
+/// A status from the wire; the error names the wrong field.
+pub(crate) fn report(status: &v1::RunStatus) -> Result<Report, &'static str> {
+    let phase = match v1::RunPhase::try_from(status.phase) {
+        Ok(v1::RunPhase::Bound) => Phase::Bound,
+        Ok(v1::RunPhase::Starting) => Phase::Starting,
+        Ok(v1::RunPhase::Running) => Phase::Running,
+        Ok(v1::RunPhase::Succeeded) => Phase::Succeeded,
+        Ok(v1::RunPhase::Failed) => Phase::Failed,
+        Ok(v1::RunPhase::Stopped) => Phase::Stopped,
+        Ok(v1::RunPhase::Unspecified) | Err(_) => return Err("phase"),
+    };
+    if status.unit_id == 0 {
+        return Err("unit_id");
+    }
+    let key = Key { unit: status.unit_id, ordinal: status.ordinal, incarnation: status.incarnation };
+    Ok(Report { key, phase, exit_code: status.exit_code, restarts: status.restarts })
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_core::ids::NodeId;
+    use prost::Message as _;
+
+    use super::*;
+
+    fn says(unit: u64, ordinal: u32, phase: Phase) -> Report {
+        Report { key: Key { unit, ordinal, incarnation: 0 }, phase, exit_code: 0, restarts: 0 }
+    }
+
+    #[test]
+    fn reports_are_grouped_by_unit_and_the_furthest_counts() {
+        let failed = Report { exit_code: 9, ..says(2, 0, Phase::Failed) };
+        let txns = group(vec![
+            says(2, 0, Phase::Running),
+            says(1, 3, Phase::Running),
+            failed,
+            says(2, 1, Phase::Starting),
+            says(2, 0, Phase::Stopped),
+            says(1, 3, Phase::Starting),
+        ]);
+        let [txn] = &txns[..] else { panic!("{txns:?}") };
+        assert_eq!((txn[0].unit_id, &txn[0].ordinals[..], txn[0].phases[0]), (1, &[3][..], 3));
+        assert!(txn[0].incarnations.is_empty() && txn[0].exit_codes.is_empty() && txn[0].restarts.is_empty());
+        assert_eq!((txn[1].unit_id, &txn[1].ordinals[..], &txn[1].phases[..]), (2, &[0, 1][..], &[5, 2][..]));
+        assert_eq!(txn[1].exit_codes, [9, 0]);
+        assert!(group(Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn transactions_stay_small() {
+        let mut reports = Vec::new();
+        for unit in 1..=4 {
+            reports.extend((0..40_000).map(|ordinal| Report {
+                key: Key { unit, ordinal: u32::MAX - ordinal, incarnation: u32::MAX },
+                phase: Phase::Failed,
+                exit_code: i32::MIN,
+                restarts: u32::MAX,
+            }));
+        }
+        let txns = group(reports);
+        let n: usize = txns.iter().flatten().map(|op| op.ordinals.len()).sum();
+        assert_eq!(n, 160_000);
+        for txn in &txns {
+            let bytes: usize = txn.iter().map(|op| op.encoded_len() + 8).sum();
+            assert!(bytes <= TXN_BYTES_MAX, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn what_the_row_does_not_allow_is_dropped() {
+        let row = Row { node: NodeId(3), phase: Phase::Running, incarnation: 1, ..Row::default() };
+        let report = |incarnation, phase| Report {
+            key: Key { unit: 1, ordinal: 0, incarnation },
+            phase,
+            exit_code: 0,
+            restarts: 0,
+        };
+        for (node, report, expect) in [
+            (3, report(1, Phase::Succeeded), true),
+            (3, report(1, Phase::Running), false),
+            (3, report(1, Phase::Starting), false),
+            (3, report(0, Phase::Succeeded), false),
+            (4, report(1, Phase::Succeeded), false),
+        ] {
+            assert_eq!(changes(&row, node, &report), expect, "{node} {report:?}");
+        }
+    }
+
+    #[test]
+    fn bad_statuses_name_their_field() {
+        let good = v1::RunStatus { unit_id: 1, phase: 3, ..v1::RunStatus::default() };
+        assert!(report(&good).is_ok());
+        assert_eq!(report(&v1::RunStatus { unit_id: 0, ..good }), Err("unit_id"));
+        assert_eq!(report(&v1::RunStatus { phase: 0, ..good }), Err("phase"));
+        assert_eq!(report(&v1::RunStatus { phase: 99, ..good }), Err("phase"));
+    }
+}

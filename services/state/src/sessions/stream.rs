@@ -1,0 +1,328 @@
+//! One session: what the agent sends is handled, and what waits in the cell is sent, whenever its connection's
+//! task polls the stream.
+
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    sync::{Arc, atomic::Ordering},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use godel_core::ids::NodeId;
+use godel_kit::{
+    convert::BadField,
+    from_proto,
+    status::{self, reason, with_info},
+};
+use godel_proto::v1::{self, session_request::Message as Up, session_response::Message as Down};
+use prost::Message as _;
+use tokio::time::Sleep;
+use tokio_stream::Stream;
+use tonic::{Code, Status, Streaming};
+
+use super::{
+    Hub, Slot,
+    cell::{Close, Outgoing, Taken, Verdict},
+    committer::Reported,
+    statuses, wake,
+};
+use crate::nodes::validate;
+
+/// Messages handled in one go before others get their turn.
+const N_PER_POLL: usize = 64;
+/// Assignments or stops in one message.
+const N_PER_MESSAGE: usize = 1_000;
+/// A message ends once it is over this.
+const MESSAGE_BYTES: usize = 256 * 1024;
+/// Another uid has this node's name now.
+pub(crate) const NODE_REPLACED: &str = "NODE_REPLACED";
+/// A newer session of the node is open.
+pub(crate) const SESSION_REPLACED: &str = "SESSION_REPLACED";
+
+/// The answers of one session; reads its requests itself.
+pub(crate) struct SessionStream {
+    hub: Arc<Hub>,
+    inbound: Streaming<v1::SessionRequest>,
+    life: Life,
+    queued: VecDeque<v1::SessionResponse>,
+}
+
+enum Life {
+    /// Until the first message.
+    New(Pin<Box<Sleep>>),
+    Open {
+        slot: Arc<Slot>,
+        id: u64,
+    },
+    Over,
+}
+
+impl SessionStream {
+    pub(crate) fn new(hub: Arc<Hub>, inbound: Streaming<v1::SessionRequest>) -> Self {
+        let wait = Duration::from_millis(u64::from(hub.timing.open_timeout_ms));
+        Self { hub, inbound, life: Life::New(Box::pin(tokio::time::sleep(wait))), queued: VecDeque::new() }
+    }
+
+    /// Puts what the cell has into messages; ready when there are some or the session is over.
+    fn poll_cell(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        match &mut self.life {
+            Life::Over => Poll::Ready(Ok(())),
+            Life::New(wait) => {
+                ready!(wait.as_mut().poll(cx));
+                Poll::Ready(Err(Status::deadline_exceeded("the session was not opened in time")))
+            }
+            Life::Open { slot, id } => {
+                let taken = slot.cell.lock().take(*id, cx.waker());
+                match taken {
+                    Taken::Send(outgoing) => {
+                        let node = slot.node;
+                        self.queue(node, outgoing);
+                        Poll::Ready(Ok(()))
+                    }
+                    Taken::Closed(why) => Poll::Ready(Err(closed(why))),
+                    Taken::Idle => Poll::Pending,
+                }
+            }
+        }
+    }
+
+    /// Whether the agent may be heard now.
+    fn may_read(&mut self, cx: &mut Context<'_>) -> bool {
+        match &self.life {
+            Life::Over => false,
+            Life::New(_) => true,
+            Life::Open { slot, id } => {
+                let taken = slot.cell.lock().may_read(*id);
+                taken && !self.hub.queue.is_full(cx.waker())
+            }
+        }
+    }
+
+    fn queue(&mut self, node: NodeId, outgoing: Outgoing) {
+        let Outgoing { assign, stop, ack } = outgoing;
+        let mut send = |message| self.queued.push_back(v1::SessionResponse { message: Some(message) });
+        for keys in assign.chunks(N_PER_MESSAGE) {
+            let assignments = self.hub.templates.assignments(&self.hub.store, node, keys);
+            for assignments in in_messages(assignments) {
+                self.hub.metrics.assignments.inc_by(assignments.len() as u64);
+                send(Down::Assign(v1::Assignments { assignments }));
+            }
+        }
+        for keys in stop.chunks(N_PER_MESSAGE) {
+            send(Down::Stop(v1::StopRequests { stops: self.hub.templates.stops(&self.hub.store, keys) }));
+        }
+        if let Some(sequence) = ack {
+            send(Down::AckSequence(sequence));
+        }
+    }
+
+    fn receive(&mut self, request: v1::SessionRequest) -> Result<(), Status> {
+        let Some(message) = request.message else {
+            return Err(BadField::new("message", "is required").into());
+        };
+        let Life::Open { slot, id } = &self.life else {
+            let Up::Open(open) = message else {
+                return Err(BadField::new("message", "the first must be open").into());
+            };
+            return self.open(open);
+        };
+        let deadline = self.hub.deadline();
+        match message {
+            Up::Open(_) => Err(BadField::new("open", "this session is open").into()),
+            Up::Heartbeat(v1::Heartbeat { usage }) => {
+                if let Some(usage) = &usage {
+                    validate::usage(usage).map_err(|bad| bad.under("heartbeat.usage"))?;
+                }
+                let mut cell = slot.cell.lock();
+                cell.deadline = deadline;
+                cell.usage = usage.or(cell.usage.take());
+                Ok(())
+            }
+            Up::Status(report) => {
+                let reports = reports("status.statuses", &report.statuses)?;
+                let mut cell = slot.cell.lock();
+                cell.deadline = deadline;
+                let reports: Vec<_> =
+                    reports.into_iter().filter(|report| cell.report(*report) == Verdict::Record).collect();
+                cell.hand_over(*id, reports.len());
+                drop(cell);
+                let (node, session) = (slot.node, *id);
+                self.hub.queue.push(Reported { node, session, sequence: report.sequence, reports });
+                Ok(())
+            }
+            Up::Report(report) => {
+                let mut bad = Vec::new();
+                validate::report(&report, "report", &mut bad);
+                if !bad.is_empty() {
+                    return Err(status::invalid_argument(bad));
+                }
+                let mut cell = slot.cell.lock();
+                cell.deadline = deadline;
+                cell.inventory = Some(report);
+                drop(cell);
+                self.hub.look_at(slot.node);
+                Ok(())
+            }
+        }
+    }
+
+    fn open(&mut self, open: v1::SessionOpen) -> Result<(), Status> {
+        let node = from_proto::node_id(open.node_id, "open.node_id")?;
+        let running = reports("open.running", &open.running)?;
+        if open.epoch == 0 {
+            return Err(BadField::new("open.epoch", "is required: it comes with the registration").into());
+        }
+        let slot = self.hub.slot(node).ok_or_else(|| unknown(node))?;
+        match self.hub.names.read().of(node) {
+            None => return Err(unknown(node)),
+            Some((_, uid)) if uid != open.uid => return Err(closed(Close::Deleted)),
+            Some(_) => {}
+        }
+        let keys: Vec<_> = slot.cell.lock().entries().iter().map(|entry| entry.report.key).collect();
+        let over = self.hub.over(node, &keys);
+        let id = self.hub.next_session.fetch_add(1, Ordering::Relaxed);
+        let mut cell = slot.cell.lock();
+        cell.forget(&over);
+        let (reports, replaced) = cell.open(id, open.epoch, &running).map_err(|stale| {
+            let message =
+                format!("epoch {} of node {node} is over: {} has opened", open.epoch, stale.current);
+            with_info(Code::FailedPrecondition, reason::STALE_EPOCH, message, [("node", node.to_string())])
+        })?;
+        cell.hand_over(id, reports.len());
+        cell.deadline = self.hub.deadline();
+        let ready = cell.ready;
+        drop(cell);
+        wake(replaced);
+        let timing = self.hub.timing;
+        let welcome = v1::SessionWelcome {
+            heartbeat_interval_ms: timing.heartbeat_interval_ms,
+            lease_ttl_ms: timing.lease_ttl_ms,
+            stop_after_disconnect_ms: timing.stop_after_disconnect_ms,
+        };
+        self.queued.push_back(v1::SessionResponse { message: Some(Down::Welcome(welcome)) });
+        if !running.is_empty() || !reports.is_empty() {
+            self.hub.queue.push(Reported { node, session: id, sequence: 0, reports });
+        }
+        if !ready {
+            self.hub.look_at(node);
+        }
+        self.hub.n_sessions.fetch_add(1, Ordering::Relaxed);
+        self.hub.metrics.sessions.inc();
+        self.life = Life::Open { slot, id };
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        if let Life::Open { slot, id } = std::mem::replace(&mut self.life, Life::Over) {
+            slot.cell.lock().leave(id);
+            self.hub.n_sessions.fetch_sub(1, Ordering::Relaxed);
+            self.hub.metrics.sessions.dec();
+        }
+    }
+}
+
+impl Stream for SessionStream {
+    type Item = Result<v1::SessionResponse, Status>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        for _ in 0..N_PER_POLL {
+            if let Some(message) = this.queued.pop_front() {
+                return Poll::Ready(Some(Ok(message)));
+            }
+            let handled = match this.poll_cell(cx) {
+                Poll::Ready(Ok(())) if matches!(this.life, Life::Over) => return Poll::Ready(None),
+                Poll::Ready(handled) => handled,
+                Poll::Pending => {
+                    if !this.may_read(cx) {
+                        return Poll::Pending;
+                    }
+                    match ready!(Pin::new(&mut this.inbound).poll_next(cx)) {
+                        Some(Ok(request)) => this.receive(request),
+                        // The agent has left, politely or not.
+                        None | Some(Err(_)) => {
+                            this.end();
+                            return Poll::Ready(None);
+                        }
+                    }
+                }
+            };
+            if let Err(status) = handled {
+                this.end();
+                return Poll::Ready(Some(Err(status)));
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Drop for SessionStream {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn in_messages(mut assignments: Vec<v1::Assignment>) -> Vec<Vec<v1::Assignment>> {
+    let mut messages = Vec::new();
+    let mut bytes = 0;
+    let mut start = 0;
+    while let Some(assignment) = assignments.get(start) {
+        bytes += assignment.encoded_len() + 4;
+        start += 1;
+        if bytes > MESSAGE_BYTES {
+            let rest = assignments.split_off(start);
+            messages.push(std::mem::replace(&mut assignments, rest));
+            (bytes, start) = (0, 0);
+        }
+    }
+    if !assignments.is_empty() {
+        messages.push(assignments);
+    }
+    messages
+}
+
+fn reports(path: &str, statuses: &[v1::RunStatus]) -> Result<Vec<super::cell::Report>, Status> {
+    let report = |(idx, status)| {
+        statuses::report(status)
+            .map_err(|field| BadField::new(format!("{path}[{idx}].{field}"), "is missing or unknown"))
+    };
+    Ok(statuses.iter().enumerate().map(report).collect::<Result<_, BadField>>()?)
+}
+
+fn unknown(node: NodeId) -> Status {
+    let message = format!("node {node} is not registered");
+    with_info(Code::NotFound, reason::UNKNOWN_NAME, message, [("node", node.to_string())])
+}
+
+fn closed(why: Close) -> Status {
+    let none: [(&str, &str); 0] = [];
+    match why {
+        Close::Replaced => {
+            with_info(Code::Aborted, SESSION_REPLACED, "a newer session of this node is open", none)
+        }
+        Close::Deleted => {
+            let message = "the node's record is gone or belongs to another uid: register again";
+            with_info(Code::FailedPrecondition, NODE_REPLACED, message, none)
+        }
+        Close::Flooded => status::resource_exhausted(
+            reason::OVERLOADED,
+            "the agent reports too many running units that are not bound here",
+            Duration::from_secs(1),
+        ),
+        Close::Stopping => status::stopping(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_cut_by_size_and_lose_nothing() {
+        let one = v1::Assignment { unit_name: "x".repeat(MESSAGE_BYTES / 3), ..v1::Assignment::default() };
+        let sizes = |n| in_messages(vec![one.clone(); n]).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!([sizes(0), sizes(2), sizes(3), sizes(7)], [vec![], vec![2], vec![3], vec![3, 3, 1]]);
+    }
+}

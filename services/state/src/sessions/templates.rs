@@ -1,0 +1,201 @@
+//! What agents are told of a unit, decoded once and kept while the unit is in use.
+//!
+//! A cache by unit, bounded; it owns no truth and is empty after a start.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use godel_core::{
+    demand::Demand,
+    ids::{NodeId, Revision, UnitId},
+};
+use godel_kit::to_proto;
+use godel_proto::v1;
+use godel_store::{Key as RecordKey, State, Store};
+use parking_lot::Mutex;
+use prost::Message as _;
+use rustc_hash::FxHashMap;
+
+use super::cell::Key;
+
+/// Units kept decoded: a few KiB each.
+const N_UNITS_MAX: usize = 4_096;
+
+/// A unit as its agents need it.
+#[derive(Debug)]
+pub(crate) struct UnitTemplate {
+    /// Of the UnitSpec.
+    revision: Revision,
+    /// `namespace/name`.
+    pub(crate) unit_name: String,
+    groups: Vec<Option<GroupTemplate>>,
+}
+
+#[derive(Debug)]
+struct GroupTemplate {
+    demand: v1::Demand,
+    run: v1::RunSpec,
+}
+
+/// The cache.
+#[derive(Debug, Default)]
+pub(crate) struct Templates {
+    cache: Mutex<Cache>,
+}
+
+#[derive(Debug, Default)]
+struct Cache {
+    by_unit: FxHashMap<u64, (u64, Arc<UnitTemplate>)>,
+    tick: u64,
+}
+
+/// A unit's record and the demands of its bound groups, as the store has them.
+struct Source {
+    revision: Revision,
+    value: Bytes,
+    demands: Vec<Option<Arc<Demand>>>,
+}
+
+/// Where a live running unit is.
+struct Place {
+    key: Key,
+    unit_idx: usize,
+    group: usize,
+    device_mask: u64,
+}
+
+impl Templates {
+    /// Assignments of those of `keys` that are live on `node` and not told to leave.
+    pub(crate) fn assignments(&self, store: &Store, node: NodeId, keys: &[Key]) -> Vec<v1::Assignment> {
+        let (places, units) =
+            self.places(store, keys, |row| row.node == node && row.phase.is_live() && row.eviction.is_none());
+        places
+            .into_iter()
+            .filter_map(|place| {
+                let template = &units[place.unit_idx];
+                let group = template.groups.get(place.group)?.as_ref()?;
+                Some(v1::Assignment {
+                    unit_id: place.key.unit,
+                    ordinal: place.key.ordinal,
+                    incarnation: place.key.incarnation,
+                    demand: Some(group.demand.clone()),
+                    device_mask: place.device_mask,
+                    run: Some(group.run.clone()),
+                    unit_name: template.unit_name.clone(),
+                })
+            })
+            .collect()
+    }
+
+    /// Stops of all `keys`, with the grace of their units; of an unknown unit at once.
+    pub(crate) fn stops(&self, store: &Store, keys: &[Key]) -> Vec<v1::StopRequest> {
+        let (places, units) = self.places(store, keys, |_| true);
+        let mut graces = FxHashMap::default();
+        for place in places {
+            let group = units[place.unit_idx].groups.get(place.group).and_then(Option::as_ref);
+            graces.insert(place.key, group.map_or(0, |group| group.run.stop_grace_ms));
+        }
+        keys.iter()
+            .map(|key| v1::StopRequest {
+                unit_id: key.unit,
+                ordinal: key.ordinal,
+                incarnation: key.incarnation,
+                grace_ms: graces.get(key).copied().unwrap_or(0),
+            })
+            .collect()
+    }
+
+    /// `namespace/name` of each of `units` that exists.
+    pub(crate) fn unit_names(&self, store: &Store, units: &[u64]) -> FxHashMap<u64, String> {
+        let sources: Vec<(u64, Source)> = store
+            .read(|state| units.iter().filter_map(|unit| Some((*unit, source(state, *unit)?))).collect());
+        sources.iter().map(|(unit, source)| (*unit, self.get(*unit, source).unit_name.clone())).collect()
+    }
+
+    fn places(
+        &self,
+        store: &Store,
+        keys: &[Key],
+        wanted: impl Fn(&godel_core::rows::Row) -> bool,
+    ) -> (Vec<Place>, Vec<Arc<UnitTemplate>>) {
+        let (places, sources) = store.read(|state| {
+            let mut sources: Vec<(u64, Source)> = Vec::new();
+            let mut places = Vec::with_capacity(keys.len());
+            for run in keys.chunk_by(|a, b| a.unit == b.unit) {
+                let unit = run[0].unit;
+                let (Some(rows), Some(source)) = (state.rows(UnitId(unit)), source(state, unit)) else {
+                    continue;
+                };
+                sources.push((unit, source));
+                for key in run {
+                    let row = rows.row(key.ordinal);
+                    if row.incarnation == key.incarnation && wanted(&row) {
+                        places.push(Place {
+                            key: *key,
+                            unit_idx: sources.len() - 1,
+                            group: usize::from(row.group),
+                            device_mask: row.device_mask,
+                        });
+                    }
+                }
+            }
+            (places, sources)
+        });
+        let units = sources.iter().map(|(unit, source)| self.get(*unit, source)).collect();
+        (places, units)
+    }
+
+    fn get(&self, unit: u64, source: &Source) -> Arc<UnitTemplate> {
+        let mut cache = self.cache.lock();
+        cache.tick += 1;
+        let tick = cache.tick;
+        if let Some((used, template)) = cache.by_unit.get_mut(&unit)
+            && template.is_of(source)
+        {
+            *used = tick;
+            return Arc::clone(template);
+        }
+        let template = Arc::new(UnitTemplate::new(source));
+        if cache.by_unit.len() >= N_UNITS_MAX {
+            let oldest = tick.saturating_sub(N_UNITS_MAX as u64 / 2);
+            cache.by_unit.retain(|_, (used, _)| *used > oldest);
+        }
+        cache.by_unit.insert(unit, (tick, Arc::clone(&template)));
+        template
+    }
+}
+
+impl UnitTemplate {
+    fn new(source: &Source) -> Self {
+        // The dispatcher, the one writer, has validated it; a record that does not decode runs nothing.
+        let spec = v1::UnitSpec::decode(source.value.clone()).unwrap_or_default();
+        let meta = spec.meta.unwrap_or_default();
+        let mut runs = spec.task_groups.into_iter().map(|group| group.template.unwrap_or_default().run);
+        let groups = source.demands.iter().map(|demand| {
+            let run = runs.next().flatten().unwrap_or_default();
+            demand.as_ref().map(|demand| GroupTemplate { demand: to_proto::demand(demand), run })
+        });
+        Self {
+            revision: source.revision,
+            groups: groups.collect(),
+            unit_name: format!("{}/{}", meta.namespace, meta.name),
+        }
+    }
+
+    /// Made of this record, and with every group that is bound since.
+    fn is_of(&self, source: &Source) -> bool {
+        self.revision == source.revision
+            && self.groups.len() == source.demands.len()
+            && self.groups.iter().zip(&source.demands).all(|(known, now)| known.is_some() == now.is_some())
+    }
+}
+
+fn source(state: &State, unit: u64) -> Option<Source> {
+    let record = state.record(v1::Kind::UnitSpec, &RecordKey::Id(unit))?;
+    let groups = state.rows(UnitId(unit)).map(|rows| &rows.groups[..]).unwrap_or_default();
+    Some(Source {
+        revision: record.revision,
+        value: record.value.clone(),
+        demands: groups.iter().map(|group| group.as_ref().map(|group| Arc::clone(&group.demand))).collect(),
+    })
+}

@@ -1,0 +1,184 @@
+//! `StateService`: transactions, lists, watches, and what agents and the store say of themselves.
+
+mod list;
+mod transact;
+mod watch;
+
+use std::{sync::Arc, time::Duration};
+
+use godel_core::{ids::Revision, rows::Phase};
+use godel_kit::{
+    convert::BadField,
+    status::{self, reason},
+    to_proto,
+};
+use godel_proto::{raw, v1};
+use godel_store::{RefusalReason, Role};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::{
+    error,
+    sessions::{Hub, Slot},
+};
+pub(crate) use list::RawPage;
+use prost::Message as _;
+use transact::Answers;
+
+/// The service.
+pub(crate) struct StateRpc {
+    hub: Arc<Hub>,
+    bookmark_interval: Duration,
+    stop: CancellationToken,
+}
+
+type AgentReports = Box<dyn Iterator<Item = Result<v1::ListAgentReportsResponse, Status>> + Send>;
+
+impl StateRpc {
+    pub(crate) fn new(hub: Arc<Hub>, bookmark_interval: Duration, stop: CancellationToken) -> Self {
+        Self { hub, bookmark_interval, stop }
+    }
+
+    /// A page of records, encoded.
+    pub(crate) fn raw_page(&self, request: &v1::ListRecordsRequest) -> Result<RawPage, Status> {
+        list::page(&self.hub.store, request)
+    }
+}
+
+#[tonic::async_trait]
+impl v1::state_service_server::StateService for StateRpc {
+    type TransactStream = Answers;
+    type WatchStream = ReceiverStream<Result<v1::WatchResponse, Status>>;
+    type ListAgentReportsStream = tokio_stream::Iter<AgentReports>;
+
+    async fn txn(&self, request: Request<raw::TxnRequest>) -> Result<Response<v1::TxnResponse>, Status> {
+        let txn = request.into_inner();
+        let writer = txn.writer.clone();
+        let submitted = self.hub.store.submit(txn, Role::Leased).await;
+        self.hub.crash.hit("state.before-answer");
+        match submitted {
+            Ok(committed) => {
+                self.hub.metrics.txns.inc();
+                Ok(Response::new(v1::TxnResponse {
+                    revision: committed.revision.0,
+                    commit_time_ms: committed.commit_time_ms,
+                    refusal: None,
+                    sequence: writer.map_or(0, |writer| writer.sequence),
+                }))
+            }
+            Err(refusal) => {
+                self.hub.metrics.refused(error::reason_name(refusal.reason));
+                if refusal.reason == RefusalReason::StaleEpoch {
+                    tracing::info!(%refusal, "a transaction of a lost lease was refused");
+                }
+                Err(error::status(&refusal, writer.as_ref()))
+            }
+        }
+    }
+
+    async fn transact(
+        &self,
+        request: Request<Streaming<raw::TxnRequest>>,
+    ) -> Result<Response<Answers>, Status> {
+        let (hub, stop) = (Arc::clone(&self.hub), self.stop.clone());
+        Ok(Response::new(transact::start(hub, request.into_inner(), stop)))
+    }
+
+    async fn list_records(
+        &self,
+        request: Request<v1::ListRecordsRequest>,
+    ) -> Result<Response<v1::ListRecordsResponse>, Status> {
+        // Not the way of the service itself: see `routes`.
+        let page = self.raw_page(request.get_ref())?.encode_to_vec();
+        let page = v1::ListRecordsResponse::decode(&page[..]);
+        page.map(Response::new).map_err(|_| Status::internal("a stored record does not decode"))
+    }
+
+    async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let v1::WatchRequest { from_revision, .. } = *request.get_ref();
+        let kinds = watch::mask(&request.get_ref().kinds)?;
+        let watcher = self.hub.store.watch(Revision(from_revision)).map_err(|compacted| {
+            self.hub.metrics.refused(reason::COMPACTED);
+            status::compacted(compacted.floor.0)
+        })?;
+        let watch =
+            watch::Watch { hub: Arc::clone(&self.hub), kinds, bookmark_interval: self.bookmark_interval };
+        Ok(Response::new(watch.start(watcher, self.stop.clone())))
+    }
+
+    async fn list_agent_reports(
+        &self,
+        _: Request<v1::ListAgentReportsRequest>,
+    ) -> Result<Response<Self::ListAgentReportsStream>, Status> {
+        let hub = Arc::clone(&self.hub);
+        let slots = hub.slots();
+        let reports: AgentReports =
+            Box::new(slots.into_iter().map(move |slot| Ok(agent_report(&hub, &slot))));
+        Ok(Response::new(tokio_stream::iter(reports)))
+    }
+
+    async fn get_store_status(
+        &self,
+        _: Request<v1::GetStoreStatusRequest>,
+    ) -> Result<Response<v1::GetStoreStatusResponse>, Status> {
+        let status = self.hub.store.status();
+        self.hub.metrics.store(&status);
+        Ok(Response::new(v1::GetStoreStatusResponse {
+            revision: status.revision.0,
+            floor_revision: status.floor.0,
+            engine: status.engine.to_owned(),
+            disk_bytes: status.disk_bytes,
+            log_bytes: status.log_bytes,
+            live_bytes: status.live_bytes,
+            units: status.units,
+            nodes: status.nodes,
+            rows: status.rows,
+            commits: status.commits,
+            stale_epoch_refusals: status.stale_epoch_refusals,
+            full: status.full,
+            sessions: self.hub.n_sessions(),
+            last_unit_id: status.last_unit_id,
+            watchers: status.watchers,
+        }))
+    }
+}
+
+fn agent_report(hub: &Hub, slot: &Slot) -> v1::ListAgentReportsResponse {
+    let node = hub.names.read().of(slot.node).map(|(name, _)| name.to_owned()).unwrap_or_default();
+    let cell = slot.cell.lock();
+    let said =
+        cell.entries().iter().map(|entry| entry.report).filter(|report| report.phase != Phase::Pending);
+    let running = said.map(|report| v1::RunStatus {
+        unit_id: report.key.unit,
+        ordinal: report.key.ordinal,
+        incarnation: report.key.incarnation,
+        phase: to_proto::phase(report.phase).into(),
+        exit_code: report.exit_code,
+        restarts: report.restarts,
+    });
+    v1::ListAgentReportsResponse {
+        node_id: slot.node.0,
+        node,
+        connected: cell.is_connected(),
+        running: running.collect(),
+    }
+}
+
+/// The kinds asked for, each once, in the order asked.
+fn kinds(numbers: &[i32]) -> Result<Vec<v1::Kind>, BadField> {
+    let mut kinds = Vec::new();
+    for (idx, number) in numbers.iter().enumerate() {
+        match v1::Kind::try_from(*number) {
+            Ok(v1::Kind::Unspecified) | Err(_) => {
+                return Err(BadField::new(
+                    format!("kinds[{idx}]"),
+                    format!("{number} is not a kind of records"),
+                ));
+            }
+            Ok(kind) if kinds.contains(&kind) => {}
+            Ok(kind) => kinds.push(kind),
+        }
+    }
+    Ok(kinds)
+}

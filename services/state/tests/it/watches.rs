@@ -1,0 +1,175 @@
+use std::time::Duration;
+
+use godel_kit::status::{has_reason, metadata_of, reason};
+use godel_proto::{raw, v1};
+use tokio_stream::StreamExt as _;
+use tonic::{Code, Status, Streaming};
+
+use crate::harness::{PATIENCE, State, bind, evict, put_unit};
+
+async fn watch(
+    state: &State,
+    from_revision: u64,
+    kinds: &[v1::Kind],
+) -> Result<Streaming<v1::WatchResponse>, Status> {
+    let kinds = kinds.iter().map(|kind| *kind as i32).collect();
+    Ok(state.state().watch(v1::WatchRequest { from_revision, kinds }).await?.into_inner())
+}
+
+/// Commits up to `revision`.
+async fn commits(watch: &mut Streaming<v1::WatchResponse>, revision: u64) -> Vec<raw::Commit> {
+    let mut commits = Vec::new();
+    loop {
+        let next = tokio::time::timeout(PATIENCE, watch.next()).await.expect("in time").unwrap().unwrap();
+        commits.extend(next.commits);
+        if next.revision >= revision {
+            return commits;
+        }
+    }
+}
+
+fn revisions(commits: &[raw::Commit]) -> Vec<u64> {
+    commits.iter().map(|commit| commit.revision).collect()
+}
+
+#[tokio::test]
+async fn history_then_live_each_exactly_once_and_resumable() {
+    let state = State::start().await;
+    let mut dispatcher = state.writer("dispatcher").await;
+    let mut last = 0;
+    for unit in 1..=20 {
+        last = dispatcher.write([put_unit(unit)]).await.unwrap();
+    }
+    let mut all = watch(&state, 0, &[]).await.unwrap();
+    let history = commits(&mut all, last).await;
+    let first = history[0].revision;
+    assert_eq!(revisions(&history), (first..=last).collect::<Vec<_>>());
+    for unit in 21..=30 {
+        last = dispatcher.write([put_unit(unit)]).await.unwrap();
+    }
+    let live = commits(&mut all, last).await;
+    assert_eq!(revisions(&live), (last - 9..=last).collect::<Vec<_>>());
+    assert_eq!(live[0].writer.as_ref().unwrap().lease, "dispatcher");
+    let mut resumed = watch(&state, last - 4, &[]).await.unwrap();
+    assert_eq!(commits(&mut resumed, last).await.len(), 5);
+
+    let state = state.restart().await;
+    let mut resumed = watch(&state, last - 4, &[]).await.unwrap();
+    // Stop and start have written state's own registration behind it.
+    let seen = revisions(&commits(&mut resumed, last + 2).await);
+    assert_eq!(seen, (last - 4..=last + 2).collect::<Vec<_>>());
+    state.stop().await;
+}
+
+#[tokio::test]
+async fn kinds_are_filtered_and_deletions_reach_what_hangs_on_the_record() {
+    let state = State::start().await;
+    let mut dispatcher = state.writer("dispatcher").await;
+    let mut binder = state.writer("binder").await;
+    let node = state.register("n1").await.node_id;
+    let start = dispatcher.write([put_unit(1), put_unit(2)]).await.unwrap();
+    let bound = binder.write([bind(1, &[0], node)]).await.unwrap();
+    let evicted = binder.write([evict(1, &[0])]).await.unwrap();
+    let delete =
+        v1::Delete { kind: v1::Kind::UnitSpec.into(), key: Some(v1::Key { id: 2, name: String::new() }) };
+    let deleted = dispatcher.write([put_unit(3), v1::op::Op::Delete(delete)]).await.unwrap();
+
+    let fields = |commits: &[raw::Commit]| -> Vec<(u64, Vec<u32>)> {
+        let fields = |commit: &raw::Commit| commit.ops.iter().filter_map(|op| raw::op_field(op)).collect();
+        commits.iter().map(|commit| (commit.revision, fields(commit))).collect()
+    };
+    let mut rows = watch(&state, start, &[v1::Kind::Rows]).await.unwrap();
+    let seen = commits(&mut rows, deleted).await;
+    assert_eq!(fields(&seen), [(bound, vec![20]), (evicted, vec![21]), (deleted, vec![16])]);
+    let mut specs = watch(&state, start, &[v1::Kind::UnitSpec, v1::Kind::Partition]).await.unwrap();
+    let seen = commits(&mut specs, deleted).await;
+    assert_eq!(fields(&seen), [(start, vec![4, 4]), (deleted, vec![4, 16])]);
+    let mut nothing = watch(&state, start, &[v1::Kind::NodeGrant]).await.unwrap();
+    assert!(commits(&mut nothing, deleted).await.is_empty(), "a bookmark says how far it is");
+    assert_eq!(watch(&state, 0, &[v1::Kind::Unspecified]).await.unwrap_err().code(), Code::InvalidArgument);
+    state.stop().await;
+}
+
+#[tokio::test]
+async fn an_idle_watch_is_told_how_far_it_is() {
+    let state = State::start().await;
+    let revision = state.writer("binder").await.epoch;
+    assert_eq!(revision, 1);
+    let now = state.state().get_store_status(v1::GetStoreStatusRequest {}).await.unwrap().into_inner();
+    let mut idle = watch(&state, now.revision + 1, &[]).await.unwrap();
+    for _ in 0..3 {
+        let bookmark =
+            tokio::time::timeout(Duration::from_secs(2), idle.next()).await.unwrap().unwrap().unwrap();
+        assert_eq!((bookmark.commits.len(), bookmark.revision), (0, now.revision));
+    }
+    state.stop().await;
+}
+
+#[tokio::test]
+async fn history_that_is_gone_is_compacted() {
+    // Tiny generations: the history reaches back to the previous one only.
+    let state = State::start_with(|config| {
+        config.generation_bytes_min = 64 << 10;
+        config.watch_history_bytes = 32 << 10;
+    })
+    .await;
+    let mut dispatcher = state.writer("dispatcher").await;
+    let mut unit = 0;
+    let floor = crate::harness::until("the history is cut", async || {
+        for _ in 0..20 {
+            unit += 1;
+            let v1::op::Op::PutUnitSpec(mut spec) = put_unit(1 + unit % 3) else { unreachable!() };
+            spec.queue = format!("{unit}").repeat(4_000);
+            spec.unit_id = unit;
+            dispatcher.write([v1::op::Op::PutUnitSpec(spec)]).await.unwrap();
+        }
+        let status = state.state().get_store_status(v1::GetStoreStatusRequest {}).await.unwrap().into_inner();
+        (status.floor_revision > 3).then_some(status.floor_revision)
+    })
+    .await;
+    let gone = watch(&state, 1, &[]).await.unwrap_err();
+    assert!(gone.code() == Code::OutOfRange && has_reason(&gone, reason::COMPACTED), "{gone}");
+    assert!(metadata_of(&gone, "floor").unwrap().parse::<u64>().unwrap() >= floor);
+    let mut from_floor = watch(&state, 0, &[]).await.unwrap();
+    let first = tokio::time::timeout(PATIENCE, from_floor.next()).await.unwrap().unwrap().unwrap();
+    assert!(first.revision + 1 >= floor);
+    state.stop().await;
+}
+
+#[tokio::test]
+async fn a_slow_watcher_is_cut_off_and_resumes() {
+    let state = State::start_with(|config| {
+        config.watch_backlog_bytes = 256 << 10;
+        config.watch_history_bytes = 512 << 10;
+    })
+    .await;
+    let mut dispatcher = state.writer("dispatcher").await;
+    let start = dispatcher.write([put_unit(1)]).await.unwrap();
+    let mut slow = watch(&state, start, &[]).await.unwrap();
+    assert_eq!(commits(&mut slow, start).await.len(), 1);
+    // Not read from here on, while more is written than all buffers on the way hold.
+    let mut last = start;
+    for unit in 2..=800 {
+        let v1::op::Op::PutUnitSpec(mut spec) = put_unit(unit) else { unreachable!() };
+        spec.queue = "q".repeat(50_000);
+        last = dispatcher.write([v1::op::Op::PutUnitSpec(spec)]).await.unwrap();
+    }
+    let mut seen = start;
+    let cut = loop {
+        match tokio::time::timeout(PATIENCE, slow.next()).await.unwrap().unwrap() {
+            Ok(message) => {
+                for commit in message.commits {
+                    assert_eq!(commit.revision, seen + 1);
+                    seen = commit.revision;
+                }
+            }
+            Err(status) => break status,
+        }
+    };
+    assert!(cut.code() == Code::Aborted && has_reason(&cut, reason::SLOW_WATCHER), "{cut}");
+    assert_eq!(metadata_of(&cut, "resume_from"), Some((seen + 1).to_string()));
+    let mut resumed = watch(&state, seen + 1, &[]).await.unwrap();
+    let rest = commits(&mut resumed, last).await;
+    assert_eq!(revisions(&rest), (seen + 1..=last).collect::<Vec<_>>());
+    state.stop().await;
+}
