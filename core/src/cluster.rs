@@ -280,7 +280,8 @@ impl Cluster {
         self.room.set_foreign(idx, &amounts);
         self.nodes[idx].devices.set_foreign(device_free_milli);
         self.settle_devices(idx);
-        self.touch(idx);
+        // It may say less than the note before.
+        self.note_gain(idx);
     }
 
     /// Ends a foreign note.

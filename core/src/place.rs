@@ -2,7 +2,7 @@
 //!
 //! A candidate list is a heap of nodes that fitted when they were looked at, best first. The best one is taken
 //! if its node has not changed since; otherwise it is looked at again and sinks or leaves: amortised
-//! `O(log candidates)` per replica and nothing to invalidate. A scan starts where the last one stopped, stops
+//! `O(log candidates)` per replica and nothing to invalidate. A scan starts a little further on than the last one, stops
 //! at `replicas + surplus` nodes that fit, and skips blocks of nodes in which nothing can fit, so that a nearly full
 //! cluster costs little more than an empty one. Only a scan over every node that found none is a refusal.
 
@@ -19,6 +19,11 @@ use crate::{
 pub(crate) mod templates;
 
 use templates::{TemplateId, Templates};
+
+/// The next scan starts this part of the way further on that the last one went. Going all the way lets the
+/// windows of several schedulers sweep over each other within the time that a decision needs to be seen: on the
+/// openb trace with 48 decisions unseen that cost seven times as many conflicts, and placed no better.
+const CURSOR_DIVISOR: usize = 8;
 
 /// Profile of each [`ScoringProfile`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -305,7 +310,7 @@ impl Placer {
             }
             idx = if idx == n_nodes { 0 } else { idx };
         }
-        self.cursor = idx;
+        self.cursor = (start + ((n_nodes - left) / CURSOR_DIVISOR).max(1)) % n_nodes;
         entry.candidates.heap = found.into();
         // A scan that had to look at many nodes for few serves some more units; a cheap one is made anew, for
         // a fresh window packs better than a used-up one.

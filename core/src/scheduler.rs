@@ -8,7 +8,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
@@ -173,8 +173,9 @@ pub struct Scheduler {
     working: u64,
     /// Running units in decisions without an outcome.
     in_flight: u64,
-    /// Foreign notes and their ends, the earliest first.
-    notes: VecDeque<(Millis, NodeId)>,
+    /// Ends of foreign notes, and the end of each node's.
+    notes: BTreeSet<(Millis, NodeId)>,
+    noted: FxHashMap<NodeId, Millis>,
     reports: Vec<UnitReport>,
     gained: Vec<NodeId>,
     placed: u64,
@@ -207,7 +208,8 @@ impl Scheduler {
             last_turn: 0,
             working: 0,
             in_flight: 0,
-            notes: VecDeque::new(),
+            notes: BTreeSet::new(),
+            noted: FxHashMap::default(),
             reports: Vec::new(),
             gained: Vec::new(),
             placed: 0,
@@ -280,10 +282,12 @@ impl Scheduler {
         }
     }
 
-    /// A list follows: nodes and rows are forgotten, units and decisions stay.
+    /// A list follows: nodes and rows are forgotten, units and decisions stay. No step may be made before the
+    /// list is complete: half a picture shows room that is taken.
     pub fn on_reset(&mut self) {
         self.cluster.reset();
         self.notes.clear();
+        self.noted.clear();
     }
 
     /// A committed change of a node, of rows or of the partition; other changes are ignored.
@@ -323,7 +327,7 @@ impl Scheduler {
             return Some(Millis(0));
         }
         let backoff = self.backoff.first().map(|(end, _)| *end);
-        let note = self.notes.front().map(|(end, _)| *end);
+        let note = self.notes.first().map(|(end, _)| *end);
         backoff.into_iter().chain(note).min()
     }
 

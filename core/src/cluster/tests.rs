@@ -331,8 +331,7 @@ fn check_devices_names_what_is_wrong() {
     let mut cluster = one_node(&["A", "B"]);
     let shape = cluster.shape(&demand(0, 1, 600, &["A"]), Pool::Guaranteed);
     cluster.assume(UnitId(1), 0, 0, shape, NodeId(1), 0b01);
-    let check =
-        |mask| cluster.check_devices(shape, NodeId(1), mask).map_err(|refusal| refusal.to_string());
+    let check = |mask| cluster.check_devices(shape, NodeId(1), mask).map_err(|refusal| refusal.to_string());
     assert_eq!(check(0b01), Err("gpu 0: 400 milli free of 600 asked".to_owned()));
     assert_eq!(check(0b10), Err("gpu 1: model not accepted".to_owned()));
     assert_eq!(check(0b11), Err("gpu: 2 chosen of 1 asked".to_owned()));

@@ -71,11 +71,9 @@ pub struct ListFilter {
 pub struct ListChunk {
     /// The first matches, in order of namespace and name.
     pub units: Vec<UnitId>,
-    /// Where the page that ends with the last of `units` goes on; empty while it is not full.
-    pub page_end: String,
     /// All matches in the chunk.
     pub n_matched: u32,
-    /// Where the next chunk begins; empty after the last one.
+    /// The last name looked at; empty after the last chunk.
     pub next: String,
 }
 
@@ -209,8 +207,9 @@ impl Dispatcher {
         }
     }
 
-    /// Looks at `n_scan` names at most from `after` on (from the start when empty), keeping the first
-    /// `n_units` matches.
+    /// Looks at `n_scan` names at most after `after` (from the start when empty; else [`ListChunk::next`] of
+    /// the chunk before, or namespace and name of a unit with a zero byte between), keeping the first `n_units`
+    /// matches.
     pub fn list(&self, filter: &ListFilter, after: &str, n_scan: usize, n_units: usize) -> ListChunk {
         let prefix = if filter.namespace.is_empty() {
             String::new()
@@ -232,9 +231,6 @@ impl Dispatcher {
             chunk.n_matched += 1;
             if chunk.units.len() < n_units {
                 chunk.units.push(unit);
-                if chunk.units.len() == n_units {
-                    name.clone_into(&mut chunk.page_end);
-                }
             }
         }
         chunk

@@ -189,12 +189,12 @@ fn on_bind(
     } else if step.applied {
         let unit = world.units.get(&step.unit);
         let demand = unit.and_then(|unit| unit.demands.get(&bind.group));
-        if let (true, Some((demand, _)), Some(on)) = (complete, demand, world.nodes.get(&node)) {
-            if let Some(wrong) = wrong_devices(on, demand, column(&bind.device_masks, step.idx)) {
-                replay.room.add(|| {
-                    format!("{}/{} on {}: {wrong} (revision {revision})", name(), step.ordinal, on.name())
-                });
-            }
+        if let (true, Some((demand, _)), Some(on)) = (complete, demand, world.nodes.get(&node))
+            && let Some(wrong) = wrong_devices(on, demand, column(&bind.device_masks, step.idx))
+        {
+            replay.room.add(|| {
+                format!("{}/{} on {}: {wrong} (revision {revision})", name(), step.ordinal, on.name())
+            });
         }
     } else if complete || step.before.revision.0 > 0 {
         replay.placements.add(|| {

@@ -181,10 +181,11 @@ impl Tenants {
         for (unit, ordinal) in tenants {
             let Some(unit) = world.units.get(unit) else { continue };
             let Some(row) = unit.rows.get(ordinal) else { continue };
-            if bound_now || row.eviction.is_none() {
-                if let Some((demand, pool)) = unit.demands.get(&row.group) {
-                    sums.add(demand, *pool, row.device_mask);
-                }
+            if !bound_now && row.eviction.is_some() {
+                continue;
+            }
+            if let Some((demand, pool)) = unit.demands.get(&row.group) {
+                sums.add(demand, *pool, row.device_mask);
             }
         }
         for wrong in excess(node, &sums) {

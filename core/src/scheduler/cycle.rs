@@ -43,11 +43,13 @@ impl Scheduler {
     }
 
     fn end_notes(&mut self, now: Millis) {
-        while let Some((_, node)) = self.notes.pop_front_if(|(end, _)| *end <= now) {
-            // A later note of the same node lives on.
-            if !self.notes.iter().any(|(_, other)| *other == node) {
-                self.cluster.clear_foreign(node);
+        while let Some(&(end, node)) = self.notes.first() {
+            if end > now {
+                break;
             }
+            self.notes.pop_first();
+            self.noted.remove(&node);
+            self.cluster.clear_foreign(node);
         }
     }
 

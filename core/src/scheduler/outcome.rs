@@ -32,7 +32,11 @@ impl Scheduler {
         }
         for fresh in &outcome.nodes {
             self.cluster.note_foreign(fresh.node, &fresh.allocated, &fresh.device_free_milli);
-            self.notes.push_back((now.plus(self.config.foreign_ms), fresh.node));
+            let end = now.plus(self.config.foreign_ms);
+            if let Some(before) = self.noted.insert(fresh.node, end) {
+                self.notes.remove(&(before, fresh.node));
+            }
+            self.notes.insert((end, fresh.node));
         }
         self.settle_decision(&decision, &refused, n_bound, now);
     }

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::{
-    decision::{FreshNode, Outcome, Rejection, RejectionReason},
+    decision::{FreshNode, GroupPlacement, Outcome, Rejection, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
+    explain::RefusalCount,
     node::{Device, NodeReport, NodeSpec},
     resources::{CPU, MEMORY, Resources},
-    rows::Bind,
+    rows::{Bind, Phase},
     unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, WorkloadClass},
 };
 

@@ -101,9 +101,10 @@ fn replay(tasks: &[Task], config: &Config, scoring: Option<ScoringProfile>, seed
         }
     }
     for (idx, task) in tasks.iter().enumerate() {
-        let is_bound = binder.bound.contains_key(&(UnitId(idx as u64 + 1), 0));
-        let fits = binder.nodes.values().any(|node| node.fits(&task.demand));
-        assert!(is_bound || !fits, "task {idx} is left over and would fit: {:?}", task.demand);
+        if !binder.bound.contains_key(&(UnitId(idx as u64 + 1), 0)) {
+            let fits = binder.nodes.values().any(|node| node.fits(&task.demand));
+            assert!(!fits, "task {idx} is left over and would fit: {:?}", task.demand);
+        }
     }
     let left: i64 = binder.nodes.values().flat_map(|node| &node.gpus).sum();
     Replay {
@@ -119,23 +120,17 @@ fn replay(tasks: &[Task], config: &Config, scoring: Option<ScoringProfile>, seed
 fn the_default_trace_leaves_few_tasks_and_none_that_fits() {
     let tasks = tasks("openb_pod_list_default.csv");
     let replay = replay(&tasks, &Config::default(), Some(ScoringProfile::MostAllocated), 1);
-    assert!(replay.n_unplaced <= 220, "{} unplaced", replay.n_unplaced);
+    assert!(replay.n_unplaced <= 210, "{} unplaced", replay.n_unplaced);
     assert!(replay.gpu_milli >= 5_850_000, "{} milli allocated", replay.gpu_milli);
     assert!(replay.least_share * 5 >= 8152, "the scheduler with least to do placed {}", replay.least_share);
     assert!(replay.n_conflicts < 8152 / 10, "{} conflicts", replay.n_conflicts);
 }
 
-#[test]
-fn the_default_trace_with_profiles_by_class_packs_as_well() {
-    let tasks = tasks("openb_pod_list_default.csv");
-    let replay = replay(&tasks, &Config::default(), None, 2);
-    assert!(replay.n_unplaced <= 230, "{} unplaced", replay.n_unplaced);
-}
-
-/// A third of the GPU tasks names models; a plain packing order leaves about 1,300.
+/// A third of the GPU tasks names models, and services spread by default; a plain packing order leaves about
+/// 1,300.
 #[test]
 fn the_trace_with_models_leaves_nothing_that_fits() {
     let tasks = tasks("openb_pod_list_gpuspec33.csv");
-    let replay = replay(&tasks, &Config::default(), Some(ScoringProfile::MostAllocated), 1);
+    let replay = replay(&tasks, &Config::default(), None, 1);
     assert!(replay.n_unplaced <= 800, "{} unplaced", replay.n_unplaced);
 }
