@@ -1,1 +1,156 @@
-//! The dispatcher service.
+//! The dispatcher service: the entry point of work.
+//!
+//! One leader at a time. It validates and admits units, makes them durable in batches, queues them, hands them
+//! to schedulers within their credits, follows up on what was cancelled or scaled in, and keeps the split of
+//! nodes. A standby answers NOT_LEADER. All decisions are `godel_core::dispatcher`'s; one task owns that state
+//! and everything else sends it messages. Nothing is kept here that a new leader cannot read from state.
+
+mod calls;
+mod config;
+mod convert;
+mod front;
+mod metrics;
+mod rpc;
+mod term;
+
+use std::io;
+
+use godel_kit::{
+    CancellationToken,
+    client::{BadAddress, Directory},
+    clock::{SharedClock, SystemClock},
+    crash::{CrashPoints, CrashPointsError},
+    lease::{Election, LeaseSpec, leading},
+    metrics::Metrics,
+    server::{self, Server, ServerError},
+};
+use godel_proto::v1::{
+    dispatch_service_server::DispatchServiceServer, unit_service_server::UnitServiceServer,
+};
+use tokio::{net::TcpListener, sync::watch};
+
+pub use config::{Config, DispatchPolicy};
+
+use front::Front;
+use metrics::DispatcherMetrics;
+
+/// Name of the leader's lease.
+const LEASE: &str = "dispatcher";
+/// Largest message taken from clients and schedulers: the contract's 1 MiB and room for framing; inventories of
+/// schedulers may be larger.
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// What the service gets from outside.
+pub struct Deps {
+    /// Where it serves; `None` binds `server.listen`.
+    pub listener: Option<TcpListener>,
+    /// Time as decisions see it.
+    pub clock: SharedClock,
+    /// Where a test may kill the process.
+    pub crash: CrashPoints,
+}
+
+impl Default for Deps {
+    fn default() -> Self {
+        Self { listener: None, clock: SystemClock::shared(), crash: CrashPoints::default() }
+    }
+}
+
+/// Why the service ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It cannot serve.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// The address of state is malformed.
+    #[error("the address of the state service is malformed")]
+    State(#[source] BadAddress),
+    /// The configured crash points make no sense.
+    #[error(transparent)]
+    CrashPoints(#[from] CrashPointsError),
+    /// An address cannot be used.
+    #[error("cannot use the address")]
+    Io(#[from] io::Error),
+    /// The loop ended though the service led.
+    #[error("the dispatcher's loop ended; see the log")]
+    Loop,
+}
+
+/// Runs a dispatcher until `stop`: serves, stands for election, and dispatches while it leads.
+///
+/// # Errors
+/// It cannot serve, or the store sent what cannot be understood.
+pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Result<(), Error> {
+    let crash = match config.crash_points.as_str() {
+        "" => deps.crash,
+        armed => CrashPoints::parse(armed)?,
+    };
+    let listener = match deps.listener {
+        Some(listener) => listener,
+        None => server::bind(config.server.listen).await?,
+    };
+    let address = config.server.advertised(listener.local_addr()?);
+    let registry = Metrics::new("dispatcher");
+    let metrics = DispatcherMetrics::new(&registry);
+    // However this ends, its tasks end with it.
+    let stop = stop.child_token();
+    let _guard = stop.clone().drop_guard();
+    if config.server.metrics {
+        registry.serve(config.server.metrics_listen, stop.clone()).await?;
+    }
+    let directory = Directory::new(&config.client).map_err(Error::State)?;
+    let counted = metrics.clone();
+    let spec = LeaseSpec::new(LEASE, address, config.lease.clone())
+        .with_counters(move || {
+            let gauge = |value: i64| u64::try_from(value).unwrap_or(0);
+            vec![("queued", gauge(counted.queued.get())), ("units", gauge(counted.units.get()))]
+        })
+        .with_crash(crash.clone(), "dispatcher.lease-renew");
+    let election = Election::spawn(spec, directory.state(), stop.clone());
+    let (term_sender, term) = watch::channel(None);
+    let front = Front::new(election.watch(), term);
+
+    let reign = {
+        let context = term::Context {
+            config: config.clone(),
+            directory: directory.clone(),
+            metrics: metrics.clone(),
+            clock: deps.clock,
+            crash,
+        };
+        let (mut leadership, stop) = (election.watch(), stop.clone());
+        godel_kit::task::spawn_service("dispatcher", &stop.clone(), async move {
+            loop {
+                let grant = tokio::select! {
+                    () = stop.cancelled() => return true,
+                    grant = leading(&mut leadership) => grant,
+                };
+                let Some((epoch, since, fence)) = grant else { return true };
+                tracing::info!(epoch = epoch.0, "leading");
+                context.metrics.leader.set(1);
+                let ended =
+                    term::run(&context, (epoch, since, fence.clone()), &term_sender, stop.clone()).await;
+                term_sender.send_replace(None);
+                context.metrics.leader.set(0);
+                tracing::info!(epoch = epoch.0, "leading no more");
+                if ended.is_err() && fence.is_valid() && !stop.is_cancelled() {
+                    // A second term under the same grant could not tell its transactions from the first one's.
+                    stop.cancel();
+                    return false;
+                }
+            }
+        })
+    };
+    let units = rpc::units::Units::new(front.clone(), metrics);
+    let dispatch = rpc::dispatch::Dispatch::new(front, directory, &config, stop.clone());
+    let served = Server::new(&config.server, &registry)
+        .add(UnitServiceServer::new(units).max_decoding_message_size(MESSAGE_BYTES_MAX))
+        .add(DispatchServiceServer::new(dispatch).max_decoding_message_size(MESSAGE_BYTES_MAX))
+        .serve(listener, stop.clone())
+        .await;
+    stop.cancel();
+    let sound = reign.await.unwrap_or(false);
+    election.released().await;
+    served?;
+    if sound { Ok(()) } else { Err(Error::Loop) }
+}

@@ -1,0 +1,37 @@
+//! Configuration of the binder.
+
+use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
+
+godel_kit::section! {
+    /// The binder: conflict check and commit.
+    pub struct Config {
+        /// Bytes of operations and preconditions in one transaction; a single larger decision still goes.
+        pub txn_bytes_max: usize = 512 << 10,
+        /// Running units in one transaction.
+        pub txn_placements_max: usize = 8_192,
+        /// Transactions under way at once. Few: while they are, decisions gather into larger ones.
+        pub txns_in_flight_max: usize = 4,
+        /// Decisions that wait to be checked; beyond that streams are read no further.
+        pub queued_max: usize = 65_536,
+        /// Running units in decisions without an outcome; beyond that streams are read no further.
+        pub placements_open_max: usize = 1 << 20,
+        /// A decision waits so long for a record that it rests on and that was not read yet.
+        pub wait_max: HumanDuration = HumanDuration::from_secs(10),
+        /// Answers that may wait on one stream; a scheduler that does not read them is cut off.
+        pub outcomes_queued_max: usize = 1_024,
+        /// For tests: `name[:n][,…]` makes the process die at the n-th hit of a point; empty arms nothing.
+        pub crash_points: String = String::new(),
+    }
+    sections {
+        /// Where it serves.
+        pub server: ServerConfig = ServerConfig::on_port(7702),
+        /// How it calls the state service.
+        pub client: ClientConfig,
+        /// Its leadership.
+        pub lease: LeaseConfig,
+        /// Its transactions.
+        pub txn: TxnConfig,
+        /// Logs.
+        pub telemetry: TelemetryConfig,
+    }
+}

@@ -1,0 +1,416 @@
+//! The leading binder's desk: decisions come in, transactions and outcomes go out. No I/O.
+//!
+//! Owns the conflict check ([`godel_core::binder::Binder`]), the decisions that wait, the streams' addresses
+//! and the requests to evict. The [`engine`](crate::engine) feeds it and carries its transactions.
+
+mod batch;
+mod jobs;
+mod queue;
+mod sessions;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use godel_core::{
+    binder::{Binder, Verdict, Wait},
+    decision::{Decision, Outcome, Rejection, RejectionReason},
+    ids::{Epoch, NodeId, Revision, UnitId},
+    rows::Evict,
+    time::Millis,
+};
+use godel_kit::{follow::FollowEvent, status, to_proto, txn::Committed};
+use godel_proto::v1::{self, TxnRefusalReason};
+use tonic::Status;
+
+pub(crate) use self::{
+    batch::{Batch, Item},
+    jobs::Reply,
+    sessions::{OutcomeSender, StreamId},
+};
+use self::{
+    jobs::{JobId, Jobs},
+    queue::{Queue, Queued},
+    sessions::Sessions,
+};
+use crate::{config::Config, metrics::BinderMetrics};
+
+/// Refused transactions in a row that one item may cause.
+const N_ATTEMPTS_MAX: u32 = 5;
+/// Running units in one eviction operation.
+const N_EVICT_PART: usize = 16_384;
+/// Running units that come back in one transaction.
+const N_REQUEUE_PART: usize = 16_384;
+
+/// A part of a request to evict that still has to be written.
+#[derive(Debug)]
+struct EvictPart {
+    job: JobId,
+    unit: UnitId,
+    evict: Evict,
+    attempts: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    binder: Binder,
+    queue: Queue,
+    sessions: Sessions,
+    jobs: Jobs,
+    evictions: VecDeque<EvictPart>,
+    evictions_waiting: Vec<(Revision, EvictPart)>,
+    /// No requeues before this is read: one was refused for something not read yet.
+    requeue_from: Revision,
+    last_sequence: u64,
+    /// Running units in decisions without an outcome.
+    n_placements_open: usize,
+    synced: bool,
+    config: Config,
+    metrics: BinderMetrics,
+}
+
+impl Desk {
+    pub(crate) fn new(config: Config, metrics: BinderMetrics) -> Self {
+        Self {
+            binder: Binder::new(),
+            queue: Queue::default(),
+            sessions: Sessions::default(),
+            jobs: Jobs::default(),
+            evictions: VecDeque::new(),
+            evictions_waiting: Vec::new(),
+            requeue_from: Revision(0),
+            last_sequence: 0,
+            n_placements_open: 0,
+            synced: false,
+            config,
+            metrics,
+        }
+    }
+
+    /// Everything up to here has been read; `None` while a list is being read.
+    pub(crate) fn read(&self) -> Option<Revision> {
+        self.synced.then(|| self.binder.revision())
+    }
+
+    /// More decisions may come.
+    pub(crate) fn has_room(&self) -> bool {
+        self.queue.len() < self.config.queued_max && self.n_placements_open < self.config.placements_open_max
+    }
+
+    /// Decisions that wait.
+    pub(crate) fn n_queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(crate) fn on_follow(&mut self, event: FollowEvent) {
+        match event {
+            FollowEvent::Reset => {
+                self.binder.reset();
+                self.synced = false;
+            }
+            FollowEvent::Loaded(records) => {
+                for record in records {
+                    self.binder.on_change(record.change, record.revision, record.create_time_ms);
+                }
+            }
+            FollowEvent::Synced { revision } => {
+                self.synced = true;
+                self.on_revision(revision);
+            }
+            FollowEvent::Changes { revision, time_ms, changes } => {
+                for change in changes {
+                    self.binder.on_change(change, revision, time_ms);
+                }
+                self.on_revision(revision);
+            }
+        }
+    }
+
+    fn on_revision(&mut self, revision: Revision) {
+        self.binder.on_revision(revision);
+        let n_woken = self.queue.on_revision(revision);
+        self.count_rechecks(n_woken);
+        let ready = self.evictions_waiting.extract_if(.., |(at, _)| *at <= revision);
+        self.evictions.extend(ready.map(|(_, part)| part));
+    }
+
+    /// A scheduler opened a stream.
+    pub(crate) fn open(
+        &mut self,
+        id: StreamId,
+        scheduler: &str,
+        epoch: Epoch,
+        leader: Epoch,
+        sender: OutcomeSender,
+    ) {
+        let welcome = v1::decide_response::Message::Welcome(v1::DecideWelcome { epoch: leader.0 });
+        let first = match self.sessions.open(id, scheduler, epoch, sender.clone()) {
+            Ok(()) => Ok(v1::DecideResponse { message: Some(welcome) }),
+            Err(_later) => Err(status::stale_epoch(&format!("scheduler/{scheduler}"), epoch.0)),
+        };
+        // The queue of a new stream is empty, and if nobody reads it the stream's end is noticed.
+        let _ = sender.try_send(first);
+    }
+
+    /// A stream ended.
+    pub(crate) fn close(&mut self, id: StreamId) {
+        self.sessions.close(id);
+    }
+
+    /// Decisions of a stream; those of a stream that was replaced are left to the new one.
+    pub(crate) fn decide(&mut self, id: StreamId, decisions: Vec<Decision>, now: Millis) {
+        let Some((scheduler, epoch)) = self.sessions.of(id) else { return };
+        for decision in decisions {
+            if !self.sessions.take(&scheduler, decision.id) {
+                continue;
+            }
+            self.metrics.decisions.inc();
+            self.last_sequence += 1;
+            self.n_placements_open += decision.len();
+            self.queue.push(Queued {
+                scheduler: scheduler.clone(),
+                epoch,
+                priority: self.binder.priority(decision.unit),
+                decision,
+                sequence: self.last_sequence,
+                attempts: 0,
+                arrived: now,
+            });
+        }
+    }
+
+    /// A request to evict; answered once it is durable.
+    pub(crate) fn evict(&mut self, asked: &[(UnitId, Evict)], reply: Reply) {
+        let parts: Vec<(UnitId, Evict)> =
+            self.binder.evictions(asked).into_iter().flat_map(|(unit, evict)| split(unit, evict)).collect();
+        if parts.is_empty() {
+            // The caller may have gone.
+            let _ = reply.send(Ok(self.binder.revision()));
+            return;
+        }
+        let job = self.jobs.open(parts.len(), reply);
+        self.evictions.extend(parts.into_iter().map(|(unit, evict)| EvictPart {
+            job,
+            unit,
+            evict,
+            attempts: 0,
+        }));
+    }
+
+    /// The next transaction: evictions, running units that come back, then decisions by priority. `None`
+    /// when there is nothing to write now. Decisions that bind nothing are answered on the way.
+    pub(crate) fn next_batch(&mut self) -> Option<Batch> {
+        let mut batch = Batch::new(self.binder.revision());
+        while !self.is_full(&batch)
+            && let Some(part) = self.evictions.pop_front()
+        {
+            match self.binder.evictions(&[(part.unit, part.evict)]).pop() {
+                Some((unit, evict)) => {
+                    batch.push(Item::Evict { job: part.job, unit, evict, attempts: part.attempts });
+                }
+                None => self.jobs.part_done(part.job, self.binder.revision()),
+            }
+        }
+        if !self.is_full(&batch) && self.binder.has_requeues() && self.binder.revision() >= self.requeue_from
+        {
+            for work in self.binder.take_requeues(N_REQUEUE_PART) {
+                batch.push(Item::Requeue(work));
+            }
+        }
+        while !self.is_full(&batch)
+            && let Some(queued) = self.queue.pop()
+        {
+            match self.binder.check(&queued.decision) {
+                Verdict::Bind(accepted) => batch.push(Item::Decision { queued, accepted }),
+                Verdict::Wait(wait) => self.queue.park(queued, wait),
+                Verdict::Reject(rejections) => self.answer(&queued, Revision(0), rejections),
+            }
+        }
+        (!batch.is_empty()).then_some(batch)
+    }
+
+    /// Something could be written now.
+    pub(crate) fn has_work(&self) -> bool {
+        let requeues = self.binder.has_requeues() && self.binder.revision() >= self.requeue_from;
+        self.queue.has_ready() || !self.evictions.is_empty() || requeues
+    }
+
+    fn is_full(&self, batch: &Batch) -> bool {
+        batch.n_bytes() >= self.config.txn_bytes_max || batch.n_placements() >= self.config.txn_placements_max
+    }
+
+    /// A transaction is durable.
+    pub(crate) fn on_committed(&mut self, batch: Batch, committed: Committed) {
+        self.metrics.txns.inc();
+        let revision = committed.revision;
+        for item in batch.items {
+            let count = u64::try_from(item.len()).unwrap_or(u64::MAX);
+            match item {
+                Item::Decision { queued, accepted } => {
+                    self.metrics.bound.inc_by(count);
+                    self.binder.commit(accepted.ticket, revision);
+                    let n_woken = self.queue.on_ticket(accepted.ticket);
+                    self.count_rechecks(n_woken);
+                    self.answer(&queued, revision, accepted.rejections);
+                }
+                Item::Requeue(_) => {
+                    self.metrics.requeued.inc_by(count);
+                }
+                Item::Evict { job, .. } => {
+                    self.metrics.evicted.inc_by(count);
+                    self.jobs.part_done(job, revision);
+                }
+            }
+        }
+    }
+
+    /// The store refused a transaction: its items are taken back. The one that it was refused for is checked
+    /// again once what it collided with has been read, the others at once.
+    pub(crate) fn on_refused(&mut self, batch: Batch, refusal: &v1::TxnRefusal) {
+        self.metrics.txns_refused.inc();
+        let idx = usize::try_from(refusal.index).unwrap_or(usize::MAX);
+        let (offenders, hopeless) = match refusal.reason() {
+            TxnRefusalReason::Precondition => (batch.items_of_precondition(idx), false),
+            TxnRefusalReason::RowConflict => (batch.item_of_op(idx), false),
+            TxnRefusalReason::Invalid | TxnRefusalReason::Forbidden | TxnRefusalReason::Unspecified => {
+                tracing::error!(reason = ?refusal.reason(), message = refusal.message, "the store refused a transaction");
+                (batch.item_of_op(idx), true)
+            }
+            // Nobody's fault.
+            TxnRefusalReason::StoreFull | TxnRefusalReason::StaleEpoch => (Vec::new(), false),
+        };
+        let by_record = refusal.reason() == TxnRefusalReason::Precondition;
+        let at = match refusal.revision {
+            0 => Revision(batch.read.0 + 1),
+            revision => Revision(revision),
+        };
+        for (idx, item) in batch.items.into_iter().enumerate() {
+            let offends = offenders.contains(&idx);
+            match item {
+                Item::Decision { mut queued, accepted } => {
+                    self.binder.take_back(accepted.ticket);
+                    let n_woken = self.queue.on_ticket(accepted.ticket);
+                    self.count_rechecks(n_woken);
+                    queued.attempts += u32::from(offends);
+                    let is_worn = queued.attempts > N_ATTEMPTS_MAX;
+                    if offends && (hopeless || (is_worn && !by_record)) {
+                        let reason =
+                            if hopeless { RejectionReason::Invalid } else { RejectionReason::UnitChanged };
+                        let rejections = vec![everything(&queued.decision, reason, refusal.message.clone())];
+                        self.answer(&queued, Revision(0), rejections);
+                    } else if offends && (is_worn || at > self.binder.revision()) {
+                        // Records may change as often as they like, but we have to see them do so.
+                        let at = if is_worn { at.max(Revision(self.binder.revision().0 + 1)) } else { at };
+                        self.queue.park(queued, Wait::Revision(at));
+                    } else {
+                        self.queue.push(queued);
+                    }
+                }
+                Item::Requeue(work) => {
+                    self.binder.requeue_refused(&work);
+                    if offends {
+                        self.requeue_from = at;
+                    }
+                }
+                Item::Evict { job, unit, evict, attempts } => {
+                    let part = EvictPart { job, unit, evict, attempts: attempts + u32::from(offends) };
+                    if part.attempts > N_ATTEMPTS_MAX || (offends && hopeless) {
+                        self.jobs.fail(job, Status::aborted(refusal.message.clone()));
+                    } else if offends && at > self.binder.revision() {
+                        self.evictions_waiting.push((at, part));
+                    } else {
+                        self.evictions.push_back(part);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes up decisions that have waited too long: those that rest on a record that was never read are
+    /// rejected, the others checked again. Whether some still wait.
+    pub(crate) fn expire(&mut self, now: Millis) -> bool {
+        let wait_max = u64::try_from(self.config.wait_max.as_millis()).unwrap_or(u64::MAX);
+        for mut queued in self.queue.expire(Millis(now.0.saturating_sub(wait_max))) {
+            if queued.decision.spec_revision > self.binder.revision() {
+                let detail = "a record that it rests on was not read in time".to_owned();
+                let rejections = vec![everything(&queued.decision, RejectionReason::UnitChanged, detail)];
+                self.answer(&queued, Revision(0), rejections);
+            } else {
+                queued.arrived = now;
+                self.queue.push(queued);
+            }
+        }
+        self.queue.has_waits()
+    }
+
+    /// Some decisions wait for a revision.
+    pub(crate) fn has_waits(&self) -> bool {
+        self.queue.has_waits()
+    }
+
+    /// Leadership is over: nothing is answered, everything under way is forgotten. The schedulers send it
+    /// again to the next leader.
+    pub(crate) fn step_down(&mut self, leader: Option<&str>) {
+        let status = status::not_leader(leader);
+        self.binder.take_back_all();
+        self.queue.clear();
+        self.n_placements_open = 0;
+        self.sessions.close_all(&status);
+        self.jobs.fail_all(&status);
+        self.evictions.clear();
+        self.evictions_waiting.clear();
+        self.requeue_from = Revision(0);
+    }
+
+    /// Sends the outcomes that have gathered.
+    pub(crate) fn flush(&mut self) {
+        self.metrics.streams_cut.inc_by(self.sessions.flush());
+    }
+
+    fn answer(&mut self, queued: &Queued, revision: Revision, rejections: Vec<Rejection>) {
+        self.n_placements_open -= queued.decision.len();
+        for rejection in &rejections {
+            self.metrics.reject(rejection.reason, rejection.ordinals.len());
+        }
+        let outcome = Outcome {
+            decision_id: queued.decision.id,
+            unit: queued.decision.unit,
+            revision,
+            nodes: self.binder.fresh_nodes(&rejections),
+            rejections,
+        };
+        self.sessions.answer(&queued.scheduler, queued.epoch, to_proto::outcome(&outcome));
+    }
+
+    fn count_rechecks(&self, n_woken: usize) {
+        self.metrics.rechecked.inc_by(u64::try_from(n_woken).unwrap_or(u64::MAX));
+    }
+}
+
+/// An eviction in parts of bounded size.
+fn split(unit: UnitId, evict: Evict) -> Vec<(UnitId, Evict)> {
+    let incarnation = |idx: usize| evict.incarnations.get(idx).copied().unwrap_or(0);
+    evict
+        .ordinals
+        .chunks(N_EVICT_PART)
+        .enumerate()
+        .map(|(part, ordinals)| {
+            let start = part * N_EVICT_PART;
+            let incarnations = (start..start + ordinals.len()).map(incarnation).collect();
+            let evict = Evict {
+                ordinals: ordinals.to_vec(),
+                incarnations,
+                reason: evict.reason,
+                by: evict.by.clone(),
+            };
+            (unit, evict)
+        })
+        .collect()
+}
+
+fn everything(decision: &Decision, reason: RejectionReason, detail: String) -> Rejection {
+    let ordinals = decision.groups.iter().flat_map(|group| group.ordinals.iter().copied()).collect();
+    Rejection { reason, ordinals, node: NodeId(0), detail }
+}

@@ -1,0 +1,179 @@
+//! One transaction under construction: operations, preconditions without repetitions, and who asked for what.
+
+use bytes::Bytes;
+use godel_core::{
+    binder::{Accepted, RequeueWork},
+    ids::{NodeId, Revision, UnitId},
+    rows::{Evict, RowChange},
+};
+use godel_kit::to_proto;
+use godel_proto::v1;
+use prost::Message as _;
+use rustc_hash::FxHashSet;
+
+use super::{jobs::JobId, queue::Queued};
+
+/// Something that a transaction does.
+#[derive(Debug)]
+pub(crate) enum Item {
+    /// Binds what a decision asked for.
+    Decision { queued: Queued, accepted: Accepted },
+    /// Running units come back.
+    Requeue(RequeueWork),
+    /// Running units begin to leave.
+    Evict { job: JobId, unit: UnitId, evict: Evict, attempts: u32 },
+}
+
+impl Item {
+    /// Running units concerned.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Decision { accepted, .. } => accepted.binds.iter().map(|bind| bind.ordinals.len()).sum(),
+            Self::Requeue(work) => work.requeue.ordinals.len(),
+            Self::Evict { evict, .. } => evict.ordinals.len(),
+        }
+    }
+}
+
+/// A transaction and the items it consists of.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) items: Vec<Item>,
+    pub(crate) ops: Vec<Bytes>,
+    pub(crate) preconditions: Vec<v1::Precondition>,
+    /// Kind and id of each precondition: these stay when the preconditions are sent.
+    needed: Vec<(v1::Kind, u64)>,
+    /// Index of the item, per operation.
+    op_items: Vec<usize>,
+    units: FxHashSet<UnitId>,
+    nodes: FxHashSet<NodeId>,
+    n_bytes: usize,
+    n_placements: usize,
+    /// What the desk had read when it was made.
+    pub(crate) read: Revision,
+}
+
+impl Batch {
+    /// Without items, made on records up to `read`.
+    pub(crate) fn new(read: Revision) -> Self {
+        Self { read, ..Self::default() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Bytes of operations and preconditions.
+    pub(crate) fn n_bytes(&self) -> usize {
+        self.n_bytes
+    }
+
+    /// Running units in it.
+    pub(crate) fn n_placements(&self) -> usize {
+        self.n_placements
+    }
+
+    /// Adds an item with its operations and preconditions.
+    pub(crate) fn push(&mut self, mut item: Item) {
+        self.n_placements += item.len();
+        match &mut item {
+            Item::Decision { accepted, .. } => {
+                self.need_unit(accepted.unit, accepted.unit_revision);
+                for (node, revision) in &accepted.nodes {
+                    if self.nodes.insert(*node) {
+                        self.need(v1::Kind::NodeSpec, u64::from(node.0), *revision);
+                    }
+                }
+                for bind in std::mem::take(&mut accepted.binds) {
+                    let change = RowChange::Bind(bind);
+                    self.op(to_proto::row_op(accepted.unit, &change));
+                    if let RowChange::Bind(bind) = change {
+                        accepted.binds.push(bind);
+                    }
+                }
+            }
+            Item::Requeue(work) => {
+                self.need_unit(work.unit, work.unit_revision);
+                self.op(to_proto::row_op(work.unit, &RowChange::Requeue(work.requeue.clone())));
+            }
+            Item::Evict { unit, evict, .. } => {
+                self.op(to_proto::row_op(*unit, &RowChange::Evict(evict.clone())));
+            }
+        }
+        self.items.push(item);
+    }
+
+    /// Positions of the items that a refusal at precondition `idx` is about.
+    pub(crate) fn items_of_precondition(&self, idx: usize) -> Vec<usize> {
+        let Some(&(kind, id)) = self.needed.get(idx) else { return Vec::new() };
+        let about = |item: &Item| match (kind, item) {
+            (v1::Kind::UnitSpec, Item::Decision { accepted, .. }) => accepted.unit.0 == id,
+            (v1::Kind::UnitSpec, Item::Requeue(work)) => work.unit.0 == id,
+            (_, Item::Decision { accepted, .. }) => {
+                accepted.nodes.iter().any(|(node, _)| u64::from(node.0) == id)
+            }
+            (_, Item::Requeue(_) | Item::Evict { .. }) => false,
+        };
+        self.items.iter().enumerate().filter(|(_, item)| about(item)).map(|(idx, _)| idx).collect()
+    }
+
+    /// Position of the item that operation `idx` belongs to.
+    pub(crate) fn item_of_op(&self, idx: usize) -> Vec<usize> {
+        self.op_items.get(idx).copied().into_iter().collect()
+    }
+
+    fn need_unit(&mut self, unit: UnitId, revision: Revision) {
+        if self.units.insert(unit) {
+            self.need(v1::Kind::UnitSpec, unit.0, revision);
+        }
+    }
+
+    fn need(&mut self, kind: v1::Kind, id: u64, revision: Revision) {
+        let precondition = to_proto::precondition(kind, id, revision);
+        self.needed.push((kind, id));
+        self.n_bytes += precondition.encoded_len() + 2;
+        self.preconditions.push(precondition);
+    }
+
+    fn op(&mut self, op: Bytes) {
+        // Tag and length: at most 4 bytes for an operation below 1 MiB.
+        self.n_bytes += op.len() + 4;
+        self.ops.push(op);
+        self.op_items.push(self.items.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn evict(unit: u64) -> Item {
+        let evict = Evict {
+            ordinals: vec![0, 1],
+            incarnations: Vec::new(),
+            reason: godel_core::rows::EvictionReason::Drained,
+            by: String::new(),
+        };
+        Item::Evict { job: JobId(1), unit: UnitId(unit), evict, attempts: 0 }
+    }
+
+    #[test]
+    fn a_refusal_finds_its_item() {
+        let mut batch = Batch::default();
+        batch.push(evict(1));
+        for unit in [7, 8, 7] {
+            batch.push(Item::Requeue(RequeueWork {
+                unit: UnitId(unit),
+                unit_revision: Revision(3),
+                requeue: godel_core::rows::Requeue { ordinals: vec![4], incarnations: vec![1] },
+            }));
+        }
+        assert_eq!((batch.ops.len(), batch.preconditions.len(), batch.n_placements()), (4, 2, 5));
+        assert_eq!(batch.items_of_precondition(0), [1, 3]);
+        assert_eq!(batch.items_of_precondition(1), [2]);
+        assert!(batch.items_of_precondition(9).is_empty());
+        assert_eq!(batch.item_of_op(0), [0]);
+        assert_eq!(batch.item_of_op(3), [3]);
+        assert!(batch.item_of_op(4).is_empty());
+    }
+}

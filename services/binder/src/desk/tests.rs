@@ -1,0 +1,321 @@
+//! Transactions made, refused, checked again; nothing answered after a lost lease.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use godel_core::{
+    change::Change,
+    decision::GroupPlacement,
+    demand::{Demand, Pool},
+    node::{NodeReport, NodeSpec},
+    resources::Resources,
+    rows::{Evict, EvictionReason, Phase, RowChange, Statuses},
+    unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
+};
+use godel_kit::metrics::Metrics;
+use tokio::sync::{mpsc, oneshot};
+
+use super::*;
+
+struct Bench {
+    desk: Desk,
+    revision: u64,
+    outcomes: mpsc::Receiver<Result<v1::DecideResponse, Status>>,
+}
+
+const STREAM: StreamId = StreamId(1);
+
+impl Bench {
+    /// Two nodes with 1,000 milli-cores each and a scheduler that is connected.
+    fn new() -> Self {
+        let metrics = BinderMetrics::new(&Metrics::new("test"));
+        let (sender, outcomes) = mpsc::channel(64);
+        let mut bench = Self { desk: Desk::new(Config::default(), metrics), revision: 0, outcomes };
+        bench.desk.on_follow(FollowEvent::Reset);
+        bench.desk.on_follow(FollowEvent::Synced { revision: Revision(0) });
+        for id in [1, 2] {
+            bench.change(Change::NodeSpec(node(id)));
+            let capacity = Resources::new([("cpu", 1_000)]).unwrap();
+            let report = NodeReport { id: NodeId(id), capacity, ready: true, ..NodeReport::default() };
+            bench.change(Change::NodeReport(report));
+        }
+        bench.desk.open(STREAM, "s1", Epoch(1), Epoch(7), sender);
+        assert!(matches!(
+            bench.outcomes.try_recv().unwrap().unwrap().message,
+            Some(v1::decide_response::Message::Welcome(_))
+        ));
+        bench
+    }
+
+    fn change(&mut self, change: Change) -> u64 {
+        self.revision += 1;
+        let revision = Revision(self.revision);
+        self.desk.on_follow(FollowEvent::Changes { revision, time_ms: 1, changes: vec![change] });
+        self.revision
+    }
+
+    fn unit(&mut self, id: u64, priority: i32) -> u64 {
+        self.change(Change::UnitSpec(Arc::new(UnitSpec { priority, ..unit(id) })))
+    }
+
+    fn decide(&mut self, id: u64, spec_revision: u64, places: &[(u32, u32)]) {
+        let placement = GroupPlacement {
+            ordinals: places.iter().map(|place| place.0).collect(),
+            nodes: places.iter().map(|place| NodeId(place.1)).collect(),
+            ..GroupPlacement::default()
+        };
+        let decision = Decision {
+            id,
+            unit: UnitId(id),
+            spec_revision: Revision(spec_revision),
+            groups: vec![placement],
+        };
+        self.desk.decide(STREAM, vec![decision], Millis(0));
+    }
+
+    fn outcomes(&mut self) -> Vec<v1::Outcome> {
+        self.desk.flush();
+        let mut outcomes = Vec::new();
+        while let Ok(Ok(response)) = self.outcomes.try_recv() {
+            if let Some(v1::decide_response::Message::Outcomes(more)) = response.message {
+                outcomes.extend(more.outcomes);
+            }
+        }
+        outcomes
+    }
+
+    fn batch(&mut self) -> Batch {
+        self.desk.next_batch().expect("something to write")
+    }
+
+    /// Commits and reads it.
+    fn commit(&mut self, batch: Batch) -> u64 {
+        let mut changes = Vec::new();
+        for item in &batch.items {
+            match item {
+                Item::Decision { accepted, .. } => changes.extend(
+                    accepted
+                        .binds
+                        .iter()
+                        .map(|bind| Change::Rows(accepted.unit, RowChange::Bind(bind.clone()))),
+                ),
+                Item::Requeue(work) => {
+                    changes.push(Change::Rows(work.unit, RowChange::Requeue(work.requeue.clone())))
+                }
+                Item::Evict { unit, evict, .. } => {
+                    changes.push(Change::Rows(*unit, RowChange::Evict(evict.clone())))
+                }
+            }
+        }
+        self.revision += 1;
+        let revision = Revision(self.revision);
+        self.desk.on_committed(batch, Committed { revision, time_ms: 1 });
+        self.desk.on_follow(FollowEvent::Changes { revision, time_ms: 1, changes });
+        self.revision
+    }
+}
+
+fn node(id: u32) -> NodeSpec {
+    NodeSpec { id: NodeId(id), name: format!("n{id}"), ..NodeSpec::default() }
+}
+
+fn unit(id: u64) -> UnitSpec {
+    let demand = Demand { requests: Resources::new([("cpu", 100)]).unwrap(), devices: None };
+    UnitSpec {
+        id: UnitId(id),
+        namespace: "default".to_owned(),
+        name: format!("unit{id}"),
+        uid: String::new(),
+        labels: BTreeMap::new(),
+        owner: String::new(),
+        class: WorkloadClass::Batch,
+        task_groups: vec![TaskGroup {
+            name: "main".to_owned(),
+            replicas: 4,
+            template: Template { demand, ..Template::default() },
+            ordinals: vec![(0, 4)],
+        }],
+        min_member: 1,
+        queue: "default".to_owned(),
+        priority: 0,
+        pool: Pool::Guaranteed,
+        restart_policy: RestartPolicy::Never,
+        scoring: ScoringProfile::LeastAllocated,
+        ttl_after_finished_ms: 0,
+        cancelled: false,
+        max_restarts: 0,
+    }
+}
+
+fn refusal(reason: TxnRefusalReason, index: u32, revision: u64) -> v1::TxnRefusal {
+    v1::TxnRefusal { reason: reason.into(), index, revision, message: "refused".to_owned() }
+}
+
+fn units(batch: &Batch) -> Vec<u64> {
+    batch
+        .items
+        .iter()
+        .map(|item| match item {
+            Item::Decision { accepted, .. } => accepted.unit.0,
+            Item::Requeue(work) => work.unit.0,
+            Item::Evict { unit, .. } => unit.0,
+        })
+        .collect()
+}
+
+#[test]
+fn many_decisions_go_into_one_transaction_by_priority() {
+    let mut bench = Bench::new();
+    for (id, priority) in [(1, 0), (2, 9), (3, 0)] {
+        let revision = bench.unit(id, priority);
+        bench.decide(id, revision, &[(0, 1), (1, 2)]);
+    }
+    let batch = bench.batch();
+    assert_eq!(units(&batch), [2, 1, 3]);
+    // Three units, two nodes.
+    assert_eq!((batch.ops.len(), batch.preconditions.len()), (3, 5));
+    assert!(bench.outcomes().is_empty(), "nothing is answered before it is durable");
+    let revision = bench.commit(batch);
+    let outcomes = bench.outcomes();
+    assert_eq!(outcomes.iter().map(|outcome| outcome.revision).collect::<Vec<_>>(), [revision; 3]);
+    assert!(bench.desk.next_batch().is_none());
+}
+
+#[test]
+fn the_offender_waits_for_what_it_collided_with_and_the_others_go_on() {
+    let mut bench = Bench::new();
+    let (one, two) = (bench.unit(1, 0), bench.unit(2, 0));
+    bench.decide(1, one, &[(0, 1)]);
+    bench.decide(2, two, &[(0, 1)]);
+    let batch = bench.batch();
+    // Unit 1 is written again in the meantime: its precondition is the first.
+    let newer = bench.revision + 1;
+    bench.desk.on_refused(batch, &refusal(TxnRefusalReason::Precondition, 0, newer));
+    let batch = bench.batch();
+    assert_eq!(units(&batch), [2]);
+    bench.commit(batch);
+    assert_eq!(bench.outcomes().len(), 1);
+
+    let mut bench = Bench::new();
+    let one = bench.unit(1, 0);
+    bench.decide(1, one, &[(0, 1)]);
+    let batch = bench.batch();
+    bench.desk.on_refused(batch, &refusal(TxnRefusalReason::Precondition, 0, bench.revision + 1));
+    assert!(bench.desk.next_batch().is_none() && bench.outcomes().is_empty());
+    bench.unit(1, 0);
+    assert!(bench.desk.next_batch().is_none());
+    let outcome = bench.outcomes().remove(0);
+    assert_eq!(outcome.rejections[0].reason(), v1::RejectionReason::UnitChanged);
+}
+
+#[test]
+fn a_node_that_changed_is_looked_at_again() {
+    let mut bench = Bench::new();
+    let one = bench.unit(1, 0);
+    bench.decide(1, one, &[(0, 1), (1, 2)]);
+    let batch = bench.batch();
+    assert_eq!(batch.preconditions.len(), 3);
+    let cordoned = bench.revision + 1;
+    bench.desk.on_refused(batch, &refusal(TxnRefusalReason::Precondition, 1, cordoned));
+    assert!(bench.desk.next_batch().is_none());
+    bench.change(Change::NodeSpec(NodeSpec { cordoned: true, ..node(1) }));
+    let batch = bench.batch();
+    bench.commit(batch);
+    let outcome = bench.outcomes().remove(0);
+    assert!(outcome.revision > 0);
+    assert_eq!(outcome.rejections[0].reason(), v1::RejectionReason::NodeCordoned);
+    assert_eq!((&outcome.rejections[0].ordinals[..], outcome.nodes[0].node_id), (&[0][..], 1));
+}
+
+#[test]
+fn what_the_store_never_takes_is_given_up() {
+    let mut bench = Bench::new();
+    let one = bench.unit(1, 0);
+    bench.decide(1, one, &[(0, 1)]);
+    for attempt in 0..=N_ATTEMPTS_MAX {
+        let batch = bench.batch();
+        bench.desk.on_refused(batch, &refusal(TxnRefusalReason::RowConflict, 0, 0));
+        assert_eq!(bench.outcomes().is_empty(), attempt < N_ATTEMPTS_MAX);
+        bench.change(Change::NodeSpec(node(9)));
+    }
+    assert_eq!((bench.desk.n_queued(), bench.desk.n_placements_open), (0, 0));
+
+    bench.decide(1, one, &[(1, 1)]);
+    let batch = bench.batch();
+    bench.desk.on_refused(batch, &refusal(TxnRefusalReason::Invalid, 0, 0));
+    assert_eq!(bench.outcomes()[0].rejections[0].reason(), v1::RejectionReason::Invalid);
+}
+
+#[test]
+fn a_full_store_takes_nothing_away() {
+    let mut bench = Bench::new();
+    let one = bench.unit(1, 0);
+    bench.decide(1, one, &[(0, 1)]);
+    for _ in 0..20 {
+        let batch = bench.batch();
+        bench.desk.on_refused(batch, &refusal(TxnRefusalReason::StoreFull, 0, 0));
+    }
+    let batch = bench.batch();
+    bench.commit(batch);
+    assert!(bench.outcomes()[0].revision > 0);
+}
+
+#[test]
+fn a_lost_lease_answers_nothing() {
+    let mut bench = Bench::new();
+    let one = bench.unit(1, 0);
+    bench.decide(1, one, &[(0, 1)]);
+    let _lost = bench.batch();
+    let (reply, mut answer) = oneshot::channel();
+    bench.desk.evict(&[], reply);
+    assert!(answer.try_recv().unwrap().is_ok(), "nothing to do");
+    bench.desk.step_down(Some("http://other"));
+    let end = bench.outcomes.try_recv().unwrap().unwrap_err();
+    assert_eq!(status::leader_of(&end).as_deref(), Some("http://other"));
+    assert!(bench.outcomes.try_recv().is_err());
+    assert!(bench.desk.next_batch().is_none() && bench.desk.n_queued() == 0);
+}
+
+#[test]
+fn a_decision_on_a_record_that_never_comes_is_rejected_in_time() {
+    let mut bench = Bench::new();
+    bench.decide(1, 900, &[(0, 1)]);
+    assert!(bench.desk.next_batch().is_none() && bench.desk.has_waits());
+    assert!(bench.desk.expire(Millis(10_000)));
+    assert!(!bench.desk.expire(Millis(10_001)));
+    assert_eq!(bench.outcomes()[0].rejections[0].reason(), v1::RejectionReason::UnitChanged);
+}
+
+#[test]
+fn evictions_go_first_and_what_was_drained_comes_back() {
+    let mut bench = Bench::new();
+    let one = bench.unit(1, 0);
+    bench.decide(1, one, &[(0, 1), (1, 1)]);
+    let batch = bench.batch();
+    bench.commit(batch);
+    let (reply, mut answer) = oneshot::channel();
+    let evict = |reason| Evict { ordinals: vec![0, 1], incarnations: Vec::new(), reason, by: String::new() };
+    bench.desk.evict(&[(UnitId(1), evict(EvictionReason::Drained))], reply);
+    let two = bench.unit(2, 0);
+    bench.decide(2, two, &[(0, 1)]);
+    let batch = bench.batch();
+    assert_eq!(units(&batch), [1, 2]);
+    assert!(answer.try_recv().is_err());
+    // One of them ended by itself before: the store refuses the operation, and the rest is asked for again.
+    let statuses = |ordinal, phase| {
+        let statuses = Statuses { ordinals: vec![ordinal], phases: vec![phase], ..Statuses::default() };
+        Change::Rows(UnitId(1), RowChange::Statuses(statuses))
+    };
+    bench.desk.on_refused(batch, &refusal(TxnRefusalReason::RowConflict, 0, 0));
+    bench.change(statuses(1, Phase::Succeeded));
+    let batch = bench.batch();
+    assert!(matches!(&batch.items[0], Item::Evict { evict, .. } if evict.ordinals == [0]));
+    let revision = bench.commit(batch);
+    assert_eq!(answer.try_recv().unwrap().unwrap(), Revision(revision));
+
+    bench.change(statuses(0, Phase::Stopped));
+    assert!(bench.desk.has_work());
+    let batch = bench.batch();
+    assert!(matches!(&batch.items[0], Item::Requeue(work) if work.requeue.ordinals == [0]));
+    bench.commit(batch);
+    assert!(!bench.desk.has_work());
+}

@@ -1,0 +1,308 @@
+//! The one task that owns the desk: reads the store, the streams and the answers to transactions, and keeps
+//! a few transactions under way while this binder leads.
+
+use std::{
+    collections::VecDeque,
+    future::{pending, poll_fn},
+    pin::Pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use godel_core::{ids::Revision, time::Millis};
+use godel_kit::{
+    client::Channel,
+    clock::SharedClock,
+    config::TxnConfig,
+    crash::CrashPoints,
+    follow::Follower,
+    lease::{Fence, Leadership},
+    txn::{Committed, Pending, TxnError, TxnPipeline},
+};
+use godel_proto::v1::TxnRefusalReason;
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Error,
+    desk::{Batch, Desk},
+    metrics::BinderMetrics,
+    rpc::{EvictRequest, Input, Role},
+};
+
+/// Events of one source taken in one go before transactions are made.
+const N_DRAIN: usize = 256;
+/// Pause after the store was full.
+const STORE_FULL_PAUSE: Duration = Duration::from_millis(250);
+/// How often decisions are looked at that wait for a record.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A grant under which this binder acts.
+#[derive(Debug)]
+struct Leading {
+    fence: Fence,
+    since: Revision,
+    pipeline: TxnPipeline,
+}
+
+/// See the module.
+pub(crate) struct Engine {
+    pub(crate) desk: Desk,
+    pub(crate) follower: Follower,
+    pub(crate) inputs: mpsc::Receiver<Input>,
+    pub(crate) evictions: mpsc::Receiver<EvictRequest>,
+    pub(crate) leadership: watch::Receiver<Leadership>,
+    pub(crate) role: watch::Sender<Role>,
+    pub(crate) state: Channel,
+    pub(crate) txn: TxnConfig,
+    pub(crate) txns_in_flight_max: usize,
+    pub(crate) clock: SharedClock,
+    pub(crate) crash: CrashPoints,
+    pub(crate) metrics: BinderMetrics,
+}
+
+/// What changes while the engine runs.
+#[derive(Debug, Default)]
+struct Run {
+    leading: Option<Leading>,
+    in_flight: VecDeque<(Batch, Pending)>,
+    paused_until: Option<Instant>,
+    expire_at: Option<Instant>,
+}
+
+impl Engine {
+    /// Runs until `stop`.
+    ///
+    /// # Errors
+    /// The store cannot be followed any more, or the election is over.
+    pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), Error> {
+        let mut run = Run::default();
+        self.on_leadership(&mut run);
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                changed = self.leadership.changed() => match changed {
+                    Ok(()) => self.on_leadership(&mut run),
+                    Err(_) if stop.is_cancelled() => break,
+                    Err(_) => return Err(Error::Election),
+                },
+                () = lost(run.leading.as_ref()) => self.step_down(&mut run, None),
+                answer = front(&mut run.in_flight) => self.on_answer(&mut run, answer),
+                event = self.follower.next() => match event {
+                    Some(event) => self.desk.on_follow(event),
+                    None if stop.is_cancelled() => break,
+                    None => return Err(Error::Follower),
+                },
+                Some(request) = self.evictions.recv() => self.on_evict(&run, request),
+                Some(input) = self.inputs.recv(), if self.desk.has_room() => self.on_input(&run, input),
+                () = at(run.paused_until) => run.paused_until = None,
+                () = at(run.expire_at) => self.on_expiry(&mut run),
+            }
+            self.drain(&mut run);
+            self.announce(&run);
+            self.write(&mut run);
+            self.desk.flush();
+            self.show(&mut run);
+        }
+        self.step_down(&mut run, None);
+        self.desk.flush();
+        Ok(())
+    }
+
+    fn now(&self) -> Millis {
+        self.clock.now()
+    }
+
+    fn on_leadership(&mut self, run: &mut Run) {
+        let leadership = self.leadership.borrow_and_update().clone();
+        match leadership {
+            Leadership::Leader { epoch, since, fence } => {
+                if run.leading.as_ref().is_some_and(|leading| leading.fence.epoch() == epoch) {
+                    return;
+                }
+                self.step_down(run, None);
+                tracing::info!(epoch = epoch.0, revision = since.0, "elected");
+                let pipeline = TxnPipeline::spawn(self.state.clone(), fence.clone(), &self.txn);
+                run.leading = Some(Leading { fence, since, pipeline });
+            }
+            Leadership::Standby { leader } => self.step_down(run, leader),
+        }
+    }
+
+    /// Stops acting. What is under way is dropped without an answer: it may still commit, which is then read.
+    fn step_down(&mut self, run: &mut Run, leader: Option<String>) {
+        if let Some(leading) = run.leading.take() {
+            tracing::info!(epoch = leading.fence.epoch().0, "leads no longer");
+        }
+        run.in_flight.clear();
+        run.paused_until = None;
+        self.desk.step_down(leader.as_deref());
+        let role = Role::Standby { leader };
+        self.role.send_if_modified(|known| {
+            *known != role && {
+                *known = role.clone();
+                true
+            }
+        });
+    }
+
+    /// Leads once everything up to the grant has been read: an older leader's last binding is in there.
+    fn announce(&self, run: &Run) {
+        let Some(leading) = &run.leading else { return };
+        if self.desk.read().is_none_or(|read| read < leading.since) {
+            return;
+        }
+        let role = Role::Leader { epoch: leading.fence.epoch() };
+        self.role.send_if_modified(|known| {
+            *known != role && {
+                *known = role.clone();
+                true
+            }
+        });
+    }
+
+    fn on_input(&mut self, run: &Run, input: Input) {
+        let now = self.now();
+        match (input, &run.leading) {
+            (Input::Open { id, scheduler, epoch, outcomes }, Some(leading)) => {
+                tracing::info!(scheduler, epoch = epoch.0, "scheduler connected");
+                self.desk.open(id, &scheduler, epoch, leading.fence.epoch(), outcomes);
+            }
+            (Input::Open { outcomes, .. }, None) => {
+                // Leadership went while the stream was opened.
+                let _ = outcomes.try_send(Err(godel_kit::status::not_leader(None)));
+            }
+            (Input::Decisions { id, decisions }, _) => self.desk.decide(id, decisions, now),
+            (Input::Close { id }, _) => self.desk.close(id),
+        }
+    }
+
+    fn on_evict(&mut self, run: &Run, request: EvictRequest) {
+        if run.leading.is_some() {
+            self.desk.evict(&request.asked, request.reply);
+        } else {
+            // The caller may have gone.
+            let _ = request.reply.send(Err(godel_kit::status::not_leader(None)));
+        }
+    }
+
+    fn on_answer(&mut self, run: &mut Run, answer: Result<Committed, TxnError>) {
+        let Some((batch, _)) = run.in_flight.pop_front() else { return };
+        match answer {
+            Ok(committed) => {
+                self.crash.hit("binder.after-commit");
+                self.desk.on_committed(batch, committed);
+            }
+            Err(TxnError::Refused(refusal)) => {
+                if refusal.reason() == TxnRefusalReason::StoreFull {
+                    tracing::warn!("the store is full");
+                    run.paused_until = Some(Instant::now() + STORE_FULL_PAUSE);
+                }
+                self.desk.on_refused(batch, &refusal);
+            }
+            Err(TxnError::LeaseLost | TxnError::Closed) => self.step_down(run, None),
+        }
+    }
+
+    fn on_expiry(&mut self, run: &mut Run) {
+        let still = self.desk.expire(self.now());
+        run.expire_at = still.then(|| Instant::now() + EXPIRY_INTERVAL);
+    }
+
+    /// Takes what else has come, so that it goes into the same transactions.
+    fn drain(&mut self, run: &mut Run) {
+        for _ in 0..N_DRAIN {
+            let Some(answer) = ready(&mut run.in_flight) else { break };
+            self.on_answer(run, answer);
+        }
+        for _ in 0..N_DRAIN {
+            let Some(event) = self.follower.try_next() else { break };
+            self.desk.on_follow(event);
+        }
+        for _ in 0..N_DRAIN {
+            let Ok(request) = self.evictions.try_recv() else { break };
+            self.on_evict(run, request);
+        }
+        for _ in 0..N_DRAIN {
+            if !self.desk.has_room() {
+                break;
+            }
+            let Ok(input) = self.inputs.try_recv() else { break };
+            self.on_input(run, input);
+        }
+    }
+
+    /// Keeps transactions under way.
+    fn write(&mut self, run: &mut Run) {
+        while let Some(leading) = &run.leading {
+            let reads_enough = self.desk.read().is_some_and(|read| read >= leading.since);
+            let has_place = run.in_flight.len() < self.txns_in_flight_max.max(1);
+            if !reads_enough || !has_place || run.paused_until.is_some() || !self.desk.has_work() {
+                return;
+            }
+            let Some(mut batch) = self.desk.next_batch() else { return };
+            self.crash.hit("binder.before-commit");
+            let ops = std::mem::take(&mut batch.ops);
+            let preconditions = std::mem::take(&mut batch.preconditions);
+            match leading.pipeline.try_submit(ops, preconditions) {
+                Ok(Some(pending)) => run.in_flight.push_back((batch, pending)),
+                Ok(None) => {
+                    // The pipeline is full: as if the store had no room for a moment.
+                    let full = godel_proto::v1::TxnRefusal {
+                        reason: TxnRefusalReason::StoreFull.into(),
+                        ..godel_proto::v1::TxnRefusal::default()
+                    };
+                    self.desk.on_refused(batch, &full);
+                    run.paused_until = Some(Instant::now() + STORE_FULL_PAUSE);
+                }
+                Err(TxnError::Refused(refusal)) => self.desk.on_refused(batch, &refusal),
+                Err(TxnError::LeaseLost | TxnError::Closed) => self.step_down(run, None),
+            }
+        }
+    }
+
+    fn show(&mut self, run: &mut Run) {
+        if run.expire_at.is_none() && self.desk.has_waits() {
+            run.expire_at = Some(Instant::now() + EXPIRY_INTERVAL);
+        }
+        let gauge = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        self.metrics.leader.set(i64::from(matches!(&*self.role.borrow(), Role::Leader { .. })));
+        self.metrics.queued.set(i64::try_from(self.desk.n_queued()).unwrap_or(i64::MAX));
+        self.metrics.revision.set(gauge(self.desk.read().map_or(0, |revision| revision.0)));
+    }
+}
+
+/// The answer to the first transaction under way: answers come in order.
+async fn front(in_flight: &mut VecDeque<(Batch, Pending)>) -> Result<Committed, TxnError> {
+    match in_flight.front_mut() {
+        Some((_, pending)) => poll_fn(|cx| Pin::new(&mut *pending).poll(cx)).await,
+        None => pending().await,
+    }
+}
+
+/// The same if it is there already.
+fn ready(in_flight: &mut VecDeque<(Batch, Pending)>) -> Option<Result<Committed, TxnError>> {
+    let (_, pending) = in_flight.front_mut()?;
+    match Pin::new(pending).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => Some(answer),
+        Poll::Pending => None,
+    }
+}
+
+async fn lost(leading: Option<&Leading>) {
+    match leading {
+        Some(leading) => leading.fence.lost().await,
+        None => pending().await,
+    }
+}
+
+async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,69 @@
+//! Counters of the binder.
+
+use godel_core::decision::RejectionReason;
+use godel_kit::metrics::Metrics;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+};
+
+/// Labels of rejected running units.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub(crate) struct ReasonLabel {
+    reason: &'static str,
+}
+
+/// Counters of the binder; clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct BinderMetrics {
+    pub(crate) decisions: Counter,
+    pub(crate) bound: Counter,
+    pub(crate) rejected: Family<ReasonLabel, Counter>,
+    pub(crate) txns: Counter,
+    pub(crate) txns_refused: Counter,
+    pub(crate) evicted: Counter,
+    pub(crate) requeued: Counter,
+    pub(crate) rechecked: Counter,
+    pub(crate) streams_cut: Counter,
+    pub(crate) queued: Gauge,
+    pub(crate) leader: Gauge,
+    pub(crate) revision: Gauge,
+}
+
+impl BinderMetrics {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let help = "Running units refused, by reason";
+        Self {
+            decisions: metrics.counter("binder_decisions", "Decisions received"),
+            bound: metrics.counter("binder_bound", "Running units bound, durable"),
+            rejected: metrics.register("binder_rejected", help, Family::default()),
+            txns: metrics.counter("binder_txns", "Transactions committed"),
+            txns_refused: metrics.counter("binder_txns_refused", "Transactions refused by the store"),
+            evicted: metrics.counter("binder_evicted", "Running units told to leave"),
+            requeued: metrics.counter("binder_requeued", "Running units that came back after an eviction"),
+            rechecked: metrics
+                .counter("binder_rechecked", "Decisions checked again after a wait or a refusal"),
+            streams_cut: metrics
+                .counter("binder_streams_cut", "Streams cut because nobody read the outcomes"),
+            queued: metrics.gauge("binder_queued", "Decisions that wait to be checked"),
+            leader: metrics.gauge("binder_leader", "1 while this binder leads"),
+            revision: metrics.gauge("binder_revision", "Store revision up to which the binder has read"),
+        }
+    }
+
+    pub(crate) fn reject(&self, reason: RejectionReason, n_running_units: usize) {
+        let count = u64::try_from(n_running_units).unwrap_or(u64::MAX);
+        self.rejected.get_or_create(&ReasonLabel { reason: reason.name() }).inc_by(count);
+    }
+
+    /// Rejected running units by reason, those that occurred.
+    pub(crate) fn rejected_by_reason(&self) -> Vec<(&'static str, u64)> {
+        RejectionReason::ALL
+            .into_iter()
+            .filter_map(|reason| {
+                let counter = self.rejected.get(&ReasonLabel { reason: reason.name() })?;
+                Some((reason.name(), counter.get()))
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,246 @@
+//! BindService: hands what comes to the engine.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use godel_core::{
+    decision::Decision,
+    ids::{Epoch, Revision, UnitId},
+    rows::{Evict, RowChange},
+};
+use godel_kit::{convert::BadField, from_proto, status};
+use godel_proto::v1::{self, bind_service_server::BindService, decide_request::Message};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::{
+    convert,
+    desk::{OutcomeSender, Reply, StreamId},
+    metrics::BinderMetrics,
+};
+
+/// Most running units in one request to evict: all of the largest unit.
+const N_EVICTIONS_MAX: usize = 100_000;
+
+/// Whether this binder leads, as its engine says: not before it has read everything up to its grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Standby { leader: Option<String> },
+    Leader { epoch: Epoch },
+}
+
+/// From the streams to the engine.
+#[derive(Debug)]
+pub(crate) enum Input {
+    Open { id: StreamId, scheduler: String, epoch: Epoch, outcomes: OutcomeSender },
+    Decisions { id: StreamId, decisions: Vec<Decision> },
+    Close { id: StreamId },
+}
+
+/// A request to evict.
+#[derive(Debug)]
+pub(crate) struct EvictRequest {
+    pub(crate) asked: Vec<(UnitId, Evict)>,
+    pub(crate) reply: Reply,
+}
+
+/// The service; clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Rpc {
+    pub(crate) role: watch::Receiver<Role>,
+    pub(crate) inputs: mpsc::Sender<Input>,
+    pub(crate) evictions: mpsc::Sender<EvictRequest>,
+    pub(crate) metrics: BinderMetrics,
+    pub(crate) outcomes_queued_max: usize,
+    pub(crate) last_stream: Arc<AtomicU64>,
+    pub(crate) stop: CancellationToken,
+}
+
+impl Rpc {
+    fn leading(&self) -> Result<Epoch, Status> {
+        if self.stop.is_cancelled() {
+            return Err(status::stopping());
+        }
+        match &*self.role.borrow() {
+            Role::Leader { epoch } => Ok(*epoch),
+            Role::Standby { leader } => Err(status::not_leader(leader.as_deref())),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl BindService for Rpc {
+    type DecideStream = ReceiverStream<Result<v1::DecideResponse, Status>>;
+
+    async fn decide(
+        &self,
+        request: Request<Streaming<v1::DecideRequest>>,
+    ) -> Result<Response<Self::DecideStream>, Status> {
+        self.leading()?;
+        let id = StreamId(self.last_stream.fetch_add(1, Ordering::Relaxed) + 1);
+        let (outcomes, responses) = mpsc::channel(self.outcomes_queued_max.max(1));
+        let (inputs, stop) = (self.inputs.clone(), self.stop.clone());
+        let reader = read(id, request.into_inner(), inputs, outcomes.clone());
+        godel_kit::task::spawn("decide-stream", async move {
+            let end = tokio::select! {
+                end = reader => end,
+                () = stop.cancelled() => Err(status::stopping()),
+                () = outcomes.closed() => Ok(()),
+            };
+            if let Err(status) = end {
+                // Whoever does not read has its end already.
+                let _ = outcomes.try_send(Err(status));
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(responses)))
+    }
+
+    async fn evict_running_units(
+        &self,
+        request: Request<v1::EvictRunningUnitsRequest>,
+    ) -> Result<Response<v1::EvictRunningUnitsResponse>, Status> {
+        self.leading()?;
+        let asked = evictions(request.into_inner()).map_err(status::invalid_argument)?;
+        let (reply, answer) = oneshot::channel();
+        self.evictions.send(EvictRequest { asked, reply }).await.map_err(|_| status::stopping())?;
+        let Revision(revision) = answer.await.map_err(|_| status::stopping())??;
+        Ok(Response::new(v1::EvictRunningUnitsResponse { revision }))
+    }
+
+    async fn get_binder_status(
+        &self,
+        _request: Request<v1::GetBinderStatusRequest>,
+    ) -> Result<Response<v1::GetBinderStatusResponse>, Status> {
+        let epoch = match &*self.role.borrow() {
+            Role::Leader { epoch } => Some(*epoch),
+            Role::Standby { .. } => None,
+        };
+        let rejected = self.metrics.rejected_by_reason();
+        Ok(Response::new(v1::GetBinderStatusResponse {
+            epoch: epoch.map_or(0, |epoch| epoch.0),
+            leader: epoch.is_some(),
+            decisions: self.metrics.decisions.get(),
+            bound: self.metrics.bound.get(),
+            rejected: rejected.into_iter().map(|(reason, count)| (reason.to_owned(), count)).collect(),
+            txns: self.metrics.txns.get(),
+            txns_refused: self.metrics.txns_refused.get(),
+            revision: u64::try_from(self.metrics.revision.get()).unwrap_or(0),
+        }))
+    }
+}
+
+/// Reads a stream to its end. A full engine is waited for: the scheduler feels it as a full stream.
+async fn read(
+    id: StreamId,
+    mut requests: Streaming<v1::DecideRequest>,
+    inputs: mpsc::Sender<Input>,
+    outcomes: OutcomeSender,
+) -> Result<(), Status> {
+    let first = requests.message().await?.and_then(|request| request.message);
+    let Some(Message::Open(open)) = first else {
+        return Err(status::invalid_argument([BadField::new("open", "the first message must be open")]));
+    };
+    if open.scheduler.is_empty() || open.epoch == 0 {
+        return Err(status::invalid_argument([BadField::new("open", "scheduler and epoch are required")]));
+    }
+    let _guard = CloseGuard { id, inputs: inputs.clone() };
+    let opened = Input::Open { id, scheduler: open.scheduler, epoch: Epoch(open.epoch), outcomes };
+    inputs.send(opened).await.map_err(|_| status::stopping())?;
+    while let Some(request) = requests.message().await? {
+        match request.message {
+            Some(Message::Decisions(pb)) => {
+                let decisions = pb.decisions.into_iter().map(convert::decision).collect();
+                inputs.send(Input::Decisions { id, decisions }).await.map_err(|_| status::stopping())?;
+            }
+            Some(Message::Open(_)) => {
+                return Err(status::invalid_argument([BadField::new("open", "the stream is open already")]));
+            }
+            None => return Err(status::invalid_argument([BadField::new("message", "missing")])),
+        }
+    }
+    Ok(())
+}
+
+/// Tells the engine that a stream has ended, however its reader ended.
+struct CloseGuard {
+    id: StreamId,
+    inputs: mpsc::Sender<Input>,
+}
+
+impl Drop for CloseGuard {
+    fn drop(&mut self) {
+        let (id, inputs) = (self.id, self.inputs.clone());
+        // A full queue must not lose it.
+        if let Err(mpsc::error::TrySendError::Full(input)) = inputs.try_send(Input::Close { id }) {
+            godel_kit::task::spawn("decide-close", async move {
+                let _ = inputs.send(input).await;
+            });
+        }
+    }
+}
+
+/// The evictions asked for, or every wrong field.
+fn evictions(request: v1::EvictRunningUnitsRequest) -> Result<Vec<(UnitId, Evict)>, Vec<BadField>> {
+    let mut asked = Vec::with_capacity(request.evictions.len());
+    let mut bad = Vec::new();
+    let mut n_running_units = 0;
+    for (idx, eviction) in request.evictions.into_iter().enumerate() {
+        let path = format!("evictions[{idx}]");
+        n_running_units += eviction.ordinals.len();
+        let n_incarnations = eviction.incarnations.len();
+        if n_incarnations != 0 && n_incarnations != eviction.ordinals.len() {
+            bad.push(BadField::new(format!("{path}.incarnations"), "empty, or one per ordinal"));
+            continue;
+        }
+        match from_proto::evict(eviction) {
+            Ok((unit, RowChange::Evict(evict))) => asked.push((unit, evict)),
+            Ok(_) => bad.push(BadField::new(path, "not an eviction")),
+            Err(field) => bad.push(field.under(&path)),
+        }
+    }
+    if n_running_units > N_EVICTIONS_MAX {
+        bad.push(BadField::new(
+            "evictions",
+            format!("{n_running_units} running units, at most {N_EVICTIONS_MAX}"),
+        ));
+    }
+    if asked.is_empty() && bad.is_empty() {
+        bad.push(BadField::new("evictions", "empty"));
+    }
+    if bad.is_empty() { Ok(asked) } else { Err(bad) }
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_core::rows::EvictionReason;
+
+    use super::*;
+
+    #[test]
+    fn wrong_evictions_are_named_all_at_once() {
+        let eviction = |unit_id, ordinals: &[u32], incarnations: &[u32]| v1::Eviction {
+            unit_id,
+            ordinals: ordinals.to_vec(),
+            incarnations: incarnations.to_vec(),
+            reason: v1::EvictionReason::Cancelled.into(),
+            by: "test".to_owned(),
+        };
+        let request = |evictions| v1::EvictRunningUnitsRequest { evictions };
+        let good = evictions(request(vec![eviction(7, &[1, 2], &[])])).unwrap();
+        assert_eq!((good[0].0, good[0].1.reason), (UnitId(7), EvictionReason::Cancelled));
+        let bad = evictions(request(vec![
+            eviction(0, &[1], &[]),
+            eviction(1, &[1], &[0, 0]),
+            v1::Eviction { reason: 99, ..eviction(1, &[1], &[]) },
+        ]))
+        .unwrap_err();
+        assert_eq!(bad.len(), 3, "{bad:?}");
+        assert_eq!(evictions(request(Vec::new())).unwrap_err()[0].path, "evictions");
+        let many: Vec<u32> = (0..100_001).collect();
+        assert!(evictions(request(vec![eviction(1, &many, &[])])).is_err());
+    }
+}

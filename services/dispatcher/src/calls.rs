@@ -1,0 +1,153 @@
+//! What the RPC handlers ask of the loop that owns the dispatcher's state.
+
+use godel_core::{
+    change::PartitionMode,
+    dispatcher::{
+        Attach, SessionId,
+        read::{ListFilter, SchedulerView, Summary},
+    },
+    ids::{Epoch, Revision, UnitId},
+    scheduler::UnitReport,
+    unit::UnitSpec,
+};
+use godel_kit::CancellationToken;
+use godel_proto::v1;
+use tokio::{
+    sync::{OwnedSemaphorePermit, mpsc, oneshot},
+    time::Instant,
+};
+use tonic::Status;
+
+/// Where an answer goes.
+pub(crate) type Reply<T> = oneshot::Sender<T>;
+
+/// A request to the loop.
+pub(crate) enum Call {
+    /// Admitted units.
+    Submit(Vec<Item>),
+    Change(Change),
+    Get {
+        namespace: String,
+        name: String,
+        reply: Reply<Result<v1::GetUnitResponse, Status>>,
+    },
+    List(ListCall),
+    Watch(WatchCall),
+    Attach(AttachCall),
+    FromScheduler(SessionId, SchedulerMessage),
+    Detach(SessionId),
+    Schedulers(Reply<Schedulers>),
+    SetMode {
+        mode: PartitionMode,
+        reply: Reply<Result<Revision, Status>>,
+    },
+    Status(Reply<(Summary, Epoch)>),
+}
+
+/// An admitted unit on its way to the store.
+pub(crate) struct Item {
+    /// Its id is given by the loop.
+    pub(crate) spec: UnitSpec,
+    pub(crate) waiter: Waiter,
+    /// When it was admitted.
+    pub(crate) since: Instant,
+    /// Its share of the admission queue, given back when its answer has been read.
+    pub(crate) room: OwnedSemaphorePermit,
+}
+
+/// Who waits for a unit to become durable.
+pub(crate) enum Waiter {
+    /// A unary call.
+    Unary(Reply<Result<Submitted, Refused>>),
+    /// An item of a stream.
+    Stream { index: u64, done: mpsc::UnboundedSender<StreamItem> },
+}
+
+/// An item of a stream is done, or has to be tried again.
+pub(crate) struct StreamItem {
+    pub(crate) index: u64,
+    pub(crate) result: Result<Submitted, Refused>,
+    pub(crate) room: Option<OwnedSemaphorePermit>,
+}
+
+/// A durable unit.
+#[derive(Clone, Debug)]
+pub(crate) struct Submitted {
+    pub(crate) unit: UnitId,
+    pub(crate) uid: String,
+    pub(crate) revision: Revision,
+    /// Why no node could ever hold it; for unary calls only.
+    pub(crate) infeasible: String,
+    pub(crate) duplicate: bool,
+}
+
+/// Why a unit did not become durable.
+pub(crate) enum Refused {
+    /// For good.
+    Status(Status),
+    /// There is no room now: the unit, to be tried again.
+    Full(Box<Item>, Status),
+}
+
+/// A change of a unit's record.
+pub(crate) struct Change {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// 0: whatever it is.
+    pub(crate) expected_revision: Revision,
+    pub(crate) kind: ChangeKind,
+    pub(crate) reply: Reply<Result<Revision, Status>>,
+}
+
+pub(crate) enum ChangeKind {
+    Cancel,
+    Scale { group: String, replicas: u32 },
+}
+
+/// A bounded part of a list.
+pub(crate) struct ListCall {
+    pub(crate) filter: ListFilter,
+    pub(crate) after: String,
+    pub(crate) n_scan: usize,
+    pub(crate) n_units: usize,
+    pub(crate) reply: Reply<ListPart>,
+}
+
+pub(crate) struct ListPart {
+    pub(crate) units: Vec<v1::Unit>,
+    pub(crate) n_matched: u32,
+    pub(crate) next: String,
+    pub(crate) total: Option<u64>,
+    pub(crate) revision: Revision,
+}
+
+/// A watch to be opened.
+pub(crate) struct WatchCall {
+    pub(crate) namespace: String,
+    /// Empty: every unit.
+    pub(crate) name: String,
+    /// 0: the present state first.
+    pub(crate) from: Revision,
+    pub(crate) messages: mpsc::Sender<Result<v1::WatchUnitsResponse, Status>>,
+}
+
+/// A scheduler's stream to be opened.
+pub(crate) struct AttachCall {
+    /// Its session is given by the loop.
+    pub(crate) attach: Attach,
+    pub(crate) messages: mpsc::Sender<Result<v1::AttachResponse, Status>>,
+    /// Cancelled when the loop has done with the stream.
+    pub(crate) over: CancellationToken,
+    pub(crate) reply: Reply<Result<SessionId, Status>>,
+}
+
+/// What a scheduler says on its stream.
+pub(crate) enum SchedulerMessage {
+    Credits(u32),
+    Reports(Vec<UnitReport>),
+}
+
+pub(crate) struct Schedulers {
+    pub(crate) views: Vec<SchedulerView>,
+    pub(crate) mode: PartitionMode,
+}

@@ -1,0 +1,93 @@
+//! Configuration of the dispatcher.
+
+use godel_core::dispatcher::{self, policy::PolicyKind};
+use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
+use serde::{Deserialize, Serialize};
+
+/// Which scheduler gets a unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DispatchPolicy {
+    /// Fewest outstanding running units.
+    #[default]
+    LeastLoaded,
+    /// Always the same one for a unit.
+    Hash,
+    /// In turn.
+    RoundRobin,
+}
+
+impl From<DispatchPolicy> for PolicyKind {
+    fn from(policy: DispatchPolicy) -> Self {
+        match policy {
+            DispatchPolicy::LeastLoaded => Self::LeastLoaded,
+            DispatchPolicy::Hash => Self::Hash,
+            DispatchPolicy::RoundRobin => Self::RoundRobin,
+        }
+    }
+}
+
+godel_kit::section! {
+    /// The dispatcher: submission, queues, schedulers.
+    pub struct Config {
+        /// Which scheduler gets a unit: `least-loaded`, `hash` or `round-robin`.
+        pub policy: DispatchPolicy = DispatchPolicy::LeastLoaded,
+        /// Bytes of submissions that wait to become durable, in KiB; each one counts at least 1. When full,
+        /// unary submitters get RESOURCE_EXHAUSTED with a retry hint and streams pause.
+        pub admission_queue_kib: u32 = 16_384,
+        /// Units known at once, ended ones included; further ones are refused like at a full queue.
+        pub units_max: usize = 2_000_000,
+        /// Bytes of units in one transaction.
+        pub txn_bytes_max: usize = 512 << 10,
+        /// Units in one transaction.
+        pub txn_units_max: usize = 4_096,
+        /// Transactions of submissions under way at once. Few: while they are, units gather into larger ones.
+        pub txns_in_flight_max: usize = 4,
+        /// Ended units kept at most; the oldest go first.
+        pub ended_units_max: usize = 100_000,
+        /// After a change of leader, units read from the store wait so long at most for schedulers that may
+        /// hold them.
+        pub settle: HumanDuration = HumanDuration::from_secs(3),
+        /// An eviction without effect is asked for again after this.
+        pub evict_retry: HumanDuration = HumanDuration::from_secs(2),
+        /// Changes of schedulers and nodes are gathered so long before nodes are split anew.
+        pub partition_debounce: HumanDuration = HumanDuration::from_millis(500),
+        /// Between two passes of the reconciler.
+        pub reconcile_interval: HumanDuration = HumanDuration::from_secs(2),
+        /// Requests that wait for the dispatcher's loop.
+        pub calls_queued_max: usize = 4_096,
+        /// Messages that may wait on one scheduler's stream; one that does not read them is cut off.
+        pub scheduler_queue: usize = 1_024,
+        /// Watches of units open at once.
+        pub watches_max: usize = 1_024,
+        /// For tests: `name[:n][,…]` makes the process die at the n-th hit of a point; empty arms nothing.
+        pub crash_points: String = String::new(),
+    }
+    sections {
+        /// Where it serves.
+        pub server: ServerConfig = ServerConfig::on_port(7701),
+        /// How it calls the state service and the binder.
+        pub client: ClientConfig,
+        /// Its leadership.
+        pub lease: LeaseConfig,
+        /// Its transactions.
+        pub txn: TxnConfig,
+        /// Logs.
+        pub telemetry: TelemetryConfig,
+    }
+}
+
+impl Config {
+    /// The part that decisions need.
+    pub(crate) fn core(&self) -> dispatcher::Config {
+        dispatcher::Config {
+            policy: self.policy.into(),
+            settle_ms: self.settle.ms(),
+            evict_retry_ms: self.evict_retry.ms(),
+            partition_debounce_ms: self.partition_debounce.ms(),
+            reconcile_ms: self.reconcile_interval.ms().max(100),
+            n_ended_max: self.ended_units_max,
+            ..dispatcher::Config::default()
+        }
+    }
+}

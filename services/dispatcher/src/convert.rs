@@ -1,0 +1,302 @@
+//! Wire ↔ domain where the kit's strict conversions do not fit: submissions as clients write them, units as
+//! they are shown, reports of schedulers.
+
+use std::sync::Arc;
+
+use godel_core::{
+    admission::{DeviceSubmission, Given, GroupSubmission, Submission, TolerationSubmission, Violation},
+    dispatcher::{
+        Assignment, Dispatcher, EvictRequest,
+        read::{Summary, UnitView},
+    },
+    explain::{RefusalCount, Refusals},
+    ids::{Revision, UnitId},
+    lifecycle::{self, Counts, Phase},
+    rows::{Phase as RowPhase, Row},
+    scheduler::{ReportState, UnitReport},
+};
+use godel_kit::convert::{BadField, from_proto, to_proto};
+use godel_proto::v1;
+use prost::Message as _;
+
+/// Running units shown of one unit.
+const RUNNING_UNITS_SHOWN: usize = 1_000;
+/// Reasons of a failed try that are kept.
+const REASONS_MAX: usize = 32;
+/// Names that plugins may have.
+const PLUGINS: [&str; 8] =
+    ["resources-fit", "device", "node-selector", "taints", "node-ready", "cordon", "min-member", "admission"];
+
+/// A unit as a client wrote it.
+pub(crate) fn submission(unit: v1::UnitSpec) -> Submission {
+    let encoded_len = unit.encoded_len();
+    let meta = unit.meta.unwrap_or_default();
+    Submission {
+        encoded_len,
+        namespace: meta.namespace,
+        name: meta.name,
+        uid: meta.uid,
+        labels: meta.labels.into_iter().collect(),
+        owner: meta.owner,
+        class: given(unit.workload_class, from_proto::workload_class),
+        task_groups: unit.task_groups.into_iter().map(group).collect(),
+        min_member: unit.min_member,
+        queue: unit.queue,
+        priority: unit.priority,
+        pool: match unit.pool {
+            0 => Given::Absent,
+            number => given(number, |number| from_proto::pool(number).map(Some)),
+        },
+        restart_policy: given(unit.restart_policy, from_proto::restart_policy),
+        scoring: given(unit.scoring_profile, from_proto::scoring_profile),
+        ttl_after_finished_ms: unit.ttl_after_finished_ms,
+        max_restarts: unit.max_restarts,
+    }
+}
+
+fn given<T>(number: i32, convert: impl Fn(i32) -> Result<Option<T>, BadField>) -> Given<T> {
+    match convert(number) {
+        Ok(Some(value)) => Given::Value(value),
+        Ok(None) => Given::Absent,
+        Err(_) => Given::Unknown(number),
+    }
+}
+
+fn group(group: v1::TaskGroup) -> GroupSubmission {
+    let template = group.template.unwrap_or_default();
+    let demand = template.demand.unwrap_or_default();
+    let mut requests: Vec<(String, i64)> = demand.requests.unwrap_or_default().amounts.into_iter().collect();
+    // In order, so that the same message always names the same fields.
+    requests.sort_unstable();
+    GroupSubmission {
+        name: group.name,
+        replicas: group.replicas,
+        requests,
+        devices: demand.devices.map(|devices| DeviceSubmission {
+            kind: devices.kind,
+            count: devices.count,
+            milli: devices.milli_per_device,
+            models: devices.models,
+        }),
+        node_selector: template.node_selector.into_iter().collect(),
+        tolerations: template.tolerations.into_iter().map(toleration).collect(),
+        run: from_proto::run_spec(template.run.unwrap_or_default()),
+    }
+}
+
+fn toleration(given_one: v1::Toleration) -> TolerationSubmission {
+    use godel_core::node::TaintEffect;
+    TolerationSubmission {
+        key: given_one.key,
+        value: given_one.value,
+        any_value: given_one.any_value,
+        effect: match v1::TaintEffect::try_from(given_one.effect) {
+            Ok(v1::TaintEffect::Unspecified) => Given::Absent,
+            Ok(v1::TaintEffect::NoSchedule) => Given::Value(TaintEffect::NoSchedule),
+            Ok(v1::TaintEffect::PreferNoSchedule) => Given::Value(TaintEffect::PreferNoSchedule),
+            Err(_) => Given::Unknown(given_one.effect),
+        },
+    }
+}
+
+pub(crate) fn bad_fields(violations: Vec<Violation>) -> Vec<BadField> {
+    violations.into_iter().map(|one| BadField::new(one.field, one.description)).collect()
+}
+
+/// A unit as shown, without its running units.
+pub(crate) fn unit(view: &UnitView<'_>) -> v1::Unit {
+    let mut spec = to_proto::unit_spec(view.spec);
+    if let Some(meta) = &mut spec.meta {
+        meta.create_revision = view.create_revision.0;
+        meta.revision = view.spec_revision.0;
+        meta.create_time_ms = view.create_time_ms;
+    }
+    v1::Unit {
+        spec: Some(spec),
+        phase: phase(view.phase).into(),
+        counts: Some(counts(view.counts)),
+        scheduler: view.scheduler.unwrap_or_default().to_owned(),
+        refusals: view.refusals.as_deref().map(refusals),
+        bound_time_ms: view.bound_time_ms,
+        revision: view.revision.0,
+    }
+}
+
+/// The first running units of a unit by ordinal, pending ones included.
+pub(crate) fn running_units(core: &Dispatcher, view: &UnitView<'_>) -> Vec<v1::RunningUnit> {
+    let n_rows = u32::try_from(view.rows.rows.len()).unwrap_or(u32::MAX);
+    let wanted = view.spec.task_groups.iter().flat_map(|group| &group.ordinals).map(|range| range.1).max();
+    (0..wanted.unwrap_or(0).max(n_rows))
+        .filter_map(|ordinal| {
+            let (row, group) = (view.rows.row(ordinal), view.spec.group_of(ordinal));
+            let shown = row.phase != RowPhase::Pending || (group.is_some() && !view.spec.cancelled);
+            shown.then(|| running_unit(core, view, ordinal, &row, group))
+        })
+        .take(RUNNING_UNITS_SHOWN)
+        .collect()
+}
+
+fn running_unit(
+    core: &Dispatcher,
+    view: &UnitView<'_>,
+    ordinal: u32,
+    row: &Row,
+    group: Option<usize>,
+) -> v1::RunningUnit {
+    // One that is no longer wanted is of the group that it was bound for.
+    let group = view.spec.task_groups.get(group.unwrap_or(usize::from(row.group)));
+    v1::RunningUnit {
+        ordinal,
+        incarnation: row.incarnation,
+        task_group: group.map(|group| group.name.clone()).unwrap_or_default(),
+        phase: row_phase(row.phase).into(),
+        node: core.node_name(row.node).to_owned(),
+        devices: (0..64).filter(|bit| row.device_mask >> bit & 1 == 1).collect(),
+        evicting: row.eviction.is_some() && row.phase.is_live(),
+        exit_code: row.exit_code,
+        restarts: row.restarts,
+        device_model: core.device_model(row.node, row.device_mask).to_owned(),
+    }
+}
+
+fn row_phase(phase: RowPhase) -> v1::RunPhase {
+    match phase {
+        RowPhase::Pending => v1::RunPhase::Unspecified,
+        RowPhase::Bound => v1::RunPhase::Bound,
+        RowPhase::Starting => v1::RunPhase::Starting,
+        RowPhase::Running => v1::RunPhase::Running,
+        RowPhase::Succeeded => v1::RunPhase::Succeeded,
+        RowPhase::Failed => v1::RunPhase::Failed,
+        RowPhase::Stopped => v1::RunPhase::Stopped,
+    }
+}
+
+pub(crate) fn phase(phase: Phase) -> v1::UnitPhase {
+    match phase {
+        Phase::Queued => v1::UnitPhase::Queued,
+        Phase::Scheduling => v1::UnitPhase::Scheduling,
+        Phase::Unschedulable => v1::UnitPhase::Unschedulable,
+        Phase::Scheduled => v1::UnitPhase::Scheduled,
+        Phase::Running => v1::UnitPhase::Running,
+        Phase::Completed => v1::UnitPhase::Completed,
+        Phase::Failed => v1::UnitPhase::Failed,
+        Phase::Cancelled => v1::UnitPhase::Cancelled,
+    }
+}
+
+/// A phase to filter by: `Ok(None)` for all.
+pub(crate) fn phase_filter(number: i32) -> Result<Option<Phase>, BadField> {
+    let known = v1::UnitPhase::try_from(number)
+        .map_err(|_| BadField::new("phase", format!("{number} is not a value of this enum")))?;
+    if known == v1::UnitPhase::Unspecified {
+        return Ok(None);
+    }
+    let found = Phase::ALL.into_iter().find(|one| phase(*one) == known);
+    found.map(Some).ok_or_else(|| BadField::new("phase", "suspending units is not served yet"))
+}
+
+fn counts(counts: &Counts) -> v1::UnitCounts {
+    v1::UnitCounts {
+        replicas: counts.replicas,
+        // What was told to leave and has ended is pending again in a moment.
+        pending: counts.pending + counts.stopped,
+        bound: counts.live,
+        running: counts.running,
+        succeeded: counts.succeeded,
+        failed: counts.failed,
+        evicting: counts.evicting,
+    }
+}
+
+fn refusals(refusals: &Refusals) -> v1::Refusals {
+    let Refusals { reasons, nearest_miss, nodes, attempts } = refusals;
+    v1::Refusals {
+        reasons: reasons
+            .iter()
+            .map(|RefusalCount { plugin, reason, nodes }| v1::RefusalCount {
+                plugin: (*plugin).to_owned(),
+                reason: reason.clone(),
+                nodes: *nodes,
+            })
+            .collect(),
+        nearest_miss: nearest_miss.clone(),
+        nodes: *nodes,
+        attempts: *attempts,
+    }
+}
+
+/// What a scheduler says of a unit; `None` when it says nothing that we know.
+pub(crate) fn report(report: v1::UnitReport) -> Option<UnitReport> {
+    let state = match report.state() {
+        v1::UnitReportState::Unspecified => return None,
+        v1::UnitReportState::Parked => ReportState::Parked,
+        v1::UnitReportState::Woken => ReportState::Woken,
+        v1::UnitReportState::Returned => ReportState::Returned,
+        v1::UnitReportState::Done => ReportState::Done,
+    };
+    let reason = |one: v1::RefusalCount| RefusalCount {
+        plugin: PLUGINS.into_iter().find(|name| *name == one.plugin).unwrap_or("other"),
+        reason: one.reason,
+        nodes: one.nodes,
+    };
+    let refusals = report.refusals.map(|found| {
+        Arc::new(Refusals {
+            reasons: found.reasons.into_iter().take(REASONS_MAX).map(reason).collect(),
+            nearest_miss: found.nearest_miss,
+            nodes: found.nodes,
+            attempts: found.attempts,
+        })
+    });
+    Some(UnitReport {
+        unit: UnitId(report.unit_id),
+        spec_revision: Revision(report.spec_revision),
+        state,
+        refusals,
+    })
+}
+
+pub(crate) fn assignment(assignment: Assignment) -> v1::UnitAssignment {
+    let Assignment { session: _, spec, revision, ordinals, mut incarnations, bound } = assignment;
+    if incarnations.iter().all(|incarnation| *incarnation == 0) {
+        incarnations.clear();
+    }
+    v1::UnitAssignment {
+        spec: Some(to_proto::unit_spec(&spec)),
+        spec_revision: revision.0,
+        ordinals,
+        incarnations,
+        bound,
+    }
+}
+
+pub(crate) fn eviction(request: EvictRequest) -> v1::Eviction {
+    use godel_core::rows::EvictionReason;
+    let EvictRequest { unit, reason, ordinals, incarnations, by } = request;
+    let reason = match reason {
+        EvictionReason::Cancelled => v1::EvictionReason::Cancelled,
+        EvictionReason::ScaledIn => v1::EvictionReason::ScaledIn,
+        EvictionReason::Preempted => v1::EvictionReason::Preempted,
+        EvictionReason::NodeLost => v1::EvictionReason::NodeLost,
+        EvictionReason::Drained => v1::EvictionReason::Drained,
+        EvictionReason::Squeezed => v1::EvictionReason::Squeezed,
+        EvictionReason::Rescheduled => v1::EvictionReason::Rescheduled,
+    };
+    v1::Eviction { unit_id: unit.0, ordinals, incarnations, reason: reason.into(), by }
+}
+
+pub(crate) fn summary(summary: &Summary, epoch: u64) -> v1::GetDispatcherStatusResponse {
+    let phases = lifecycle::Phase::ALL.into_iter().zip(summary.n_by_phase);
+    v1::GetDispatcherStatusResponse {
+        units: summary.units,
+        queued_units: summary.queued_units,
+        queued_running_units: summary.queued_running_units,
+        dispatched_units: summary.dispatched_units,
+        parked_units: summary.parked_units,
+        submitted: summary.counters.submitted,
+        redispatched: summary.counters.redispatched,
+        repairs: summary.counters.repairs,
+        epoch,
+        revision: summary.revision.0,
+        phases: phases.map(|(phase, count)| (phase.name().to_owned(), count)).collect(),
+    }
+}

@@ -1,0 +1,5 @@
+//! The gRPC faces of the dispatcher.
+
+pub(crate) mod dispatch;
+mod submit;
+pub(crate) mod units;

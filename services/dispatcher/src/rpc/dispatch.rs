@@ -1,0 +1,296 @@
+//! DispatchService.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use godel_core::{
+    change::PartitionMode,
+    dispatcher::{Attach, SessionId, read::SchedulerView},
+    ids::{Epoch, Revision, UnitId},
+};
+use godel_kit::{CancellationToken, client::Directory, convert::BadField, status};
+use godel_proto::v1::{
+    self, attach_request::Message as Up, dispatch_service_server::DispatchService,
+    member_service_client::MemberServiceClient,
+};
+use tokio::{
+    sync::{Mutex, mpsc, oneshot},
+    time::{Instant, timeout},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::{
+    calls::{AttachCall, Call, SchedulerMessage},
+    config::Config,
+    convert,
+    front::{Front, Term, term_over},
+};
+
+/// Prefix of schedulers' leases.
+const LEASE_PREFIX: &str = "scheduler/";
+/// A stream must open with its inventory within this.
+const OPEN_WITHIN: Duration = Duration::from_secs(10);
+/// Rates are over this.
+const RATE_WINDOW: Duration = Duration::from_secs(10);
+/// Between two looks at the counters.
+const SAMPLE_EVERY: Duration = Duration::from_secs(2);
+/// An answer of state must come within this to be shown.
+const MEMBERS_WITHIN: Duration = Duration::from_secs(2);
+
+pub(crate) struct Dispatch {
+    front: Front,
+    rates: Arc<Rates>,
+    queue: usize,
+}
+
+impl Dispatch {
+    pub(crate) fn new(front: Front, directory: Directory, config: &Config, stop: CancellationToken) -> Self {
+        let rates = Arc::new(Rates { directory, samples: Mutex::new(VecDeque::new()) });
+        let (sampled, led) = (Arc::clone(&rates), front.clone());
+        godel_kit::task::spawn("rates", async move {
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(SAMPLE_EVERY) => {}
+                }
+                if led.term().is_ok() {
+                    sampled.members().await;
+                }
+            }
+        });
+        Self { front, rates, queue: config.scheduler_queue.max(16) }
+    }
+}
+
+#[tonic::async_trait]
+impl DispatchService for Dispatch {
+    type AttachStream = ReceiverStream<Result<v1::AttachResponse, Status>>;
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<v1::AttachRequest>>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
+        let term = self.front.term()?;
+        let (messages, stream) = mpsc::channel(self.queue);
+        let directory = self.rates.directory.clone();
+        godel_kit::task::spawn("scheduler-stream", async move {
+            let served = serve_scheduler(term, &directory, request.into_inner(), messages.clone());
+            if let Err(status) = served.await {
+                let _ = messages.try_send(Err(status));
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+
+    async fn list_schedulers(
+        &self,
+        _request: Request<v1::ListSchedulersRequest>,
+    ) -> Result<Response<v1::ListSchedulersResponse>, Status> {
+        let schedulers = self.front.ask(Call::Schedulers).await?;
+        let members = self.rates.members().await;
+        let rates = self.rates.per_s().await;
+        let show = |view: &SchedulerView| {
+            let rate = rates.get(&view.name).copied().unwrap_or(0.0);
+            scheduler(view, members.get(&view.name), rate)
+        };
+        Ok(Response::new(v1::ListSchedulersResponse {
+            schedulers: schedulers.views.iter().map(show).collect(),
+            partition_mode: mode_out(schedulers.mode).into(),
+        }))
+    }
+
+    async fn set_partition_mode(
+        &self,
+        request: Request<v1::SetPartitionModeRequest>,
+    ) -> Result<Response<v1::SetPartitionModeResponse>, Status> {
+        let number = request.into_inner().mode;
+        let wrong = |description: String| status::invalid_argument([BadField::new("mode", description)]);
+        let mode = match v1::PartitionMode::try_from(number) {
+            Ok(v1::PartitionMode::Global) => PartitionMode::Global,
+            Ok(v1::PartitionMode::Preferred) => PartitionMode::Preferred,
+            Ok(v1::PartitionMode::Strict) => return Err(wrong("strict is not served yet".to_owned())),
+            Ok(v1::PartitionMode::Unspecified) => return Err(wrong("missing".to_owned())),
+            Err(_) => return Err(wrong(format!("{number} is not a value of this enum"))),
+        };
+        let revision = self.front.ask(|reply| Call::SetMode { mode, reply }).await??;
+        Ok(Response::new(v1::SetPartitionModeResponse { revision: revision.0 }))
+    }
+
+    async fn get_dispatcher_status(
+        &self,
+        _request: Request<v1::GetDispatcherStatusRequest>,
+    ) -> Result<Response<v1::GetDispatcherStatusResponse>, Status> {
+        let (summary, epoch) = self.front.ask(Call::Status).await?;
+        Ok(Response::new(convert::summary(&summary, epoch.0)))
+    }
+}
+
+/// Reads a scheduler's stream to its end.
+async fn serve_scheduler(
+    term: Term,
+    directory: &Directory,
+    mut stream: Streaming<v1::AttachRequest>,
+    messages: mpsc::Sender<Result<v1::AttachResponse, Status>>,
+) -> Result<(), Status> {
+    let first = timeout(OPEN_WITHIN, stream.message()).await;
+    let first =
+        first.map_err(|_| Status::deadline_exceeded("the stream did not open with an inventory"))??;
+    let Some(Up::Open(open)) = first.and_then(|first| first.message) else {
+        return Err(status::invalid_argument([BadField::new("open", "must be the first message")]));
+    };
+    if open.name.is_empty() || open.epoch == 0 {
+        let field = if open.name.is_empty() { "open.name" } else { "open.epoch" };
+        return Err(status::invalid_argument([BadField::new(field, "missing")]));
+    }
+    // The loop believes an epoch that its watch has yet to show: it must be a real one.
+    directory.check_lease(&format!("{LEASE_PREFIX}{}", open.name), Epoch(open.epoch)).await?;
+    let inventory = open.inventory.iter().map(|held| (UnitId(held.unit_id), Revision(held.spec_revision)));
+    let attach = Attach {
+        name: open.name,
+        epoch: Epoch(open.epoch),
+        session: SessionId(0),
+        inventory: inventory.collect(),
+        credits: open.credits,
+    };
+    let (reply, answer) = oneshot::channel();
+    let over = CancellationToken::new();
+    let call = AttachCall { attach, messages: messages.clone(), over: over.clone(), reply };
+    term.calls.send(Call::Attach(call)).await.map_err(|_| term_over())?;
+    let session = answer.await.map_err(|_| term_over())??;
+    let ended = tokio::select! {
+        // The loop has said why, if it could.
+        () = over.cancelled() => Ok(()),
+        ended = read(&term, session, &mut stream, &messages) => ended,
+    };
+    // The loop may be over, and with it everything that it knew of the stream.
+    let _ = term.calls.send(Call::Detach(session)).await;
+    ended
+}
+
+async fn read(
+    term: &Term,
+    session: SessionId,
+    stream: &mut Streaming<v1::AttachRequest>,
+    messages: &mpsc::Sender<Result<v1::AttachResponse, Status>>,
+) -> Result<(), Status> {
+    loop {
+        let message = tokio::select! {
+            message = stream.message() => message,
+            () = messages.closed() => return Ok(()),
+            () = term.calls.closed() => return Err(term_over()),
+        };
+        // A transport error is the other side's end.
+        let Ok(Some(message)) = message else { return Ok(()) };
+        let message = match message.message {
+            Some(Up::Credits(credits)) => SchedulerMessage::Credits(credits),
+            Some(Up::Reports(reports)) => {
+                SchedulerMessage::Reports(reports.reports.into_iter().filter_map(convert::report).collect())
+            }
+            Some(Up::Open(_)) => {
+                return Err(status::invalid_argument([BadField::new(
+                    "open",
+                    "must be the first message only",
+                )]));
+            }
+            None => return Err(status::invalid_argument([BadField::new("message", "missing")])),
+        };
+        term.calls.send(Call::FromScheduler(session, message)).await.map_err(|_| term_over())?;
+    }
+}
+
+fn scheduler(view: &SchedulerView, member: Option<&v1::Member>, placed_per_s: f64) -> v1::SchedulerStatus {
+    let counter = |name: &str| {
+        let counters = member.and_then(|member| member.status.as_ref()).map(|status| &status.counters);
+        counters.and_then(|counters| counters.get(name)).copied().unwrap_or(0)
+    };
+    v1::SchedulerStatus {
+        name: view.name.clone(),
+        address: view.address.clone(),
+        epoch: view.epoch.0,
+        attached: view.attached,
+        lease_remaining_ms: member.map_or(0, |member| member.remaining_ms),
+        nodes: view.nodes,
+        units: view.units,
+        running_units: u32::try_from(view.running_units).unwrap_or(u32::MAX),
+        parked_units: view.parked_units,
+        placed: counter("placed"),
+        conflicts: counter("conflicts"),
+        cache_hits: counter("cache_hits"),
+        cache_misses: counter("cache_misses"),
+        placed_per_s,
+    }
+}
+
+fn mode_out(mode: PartitionMode) -> v1::PartitionMode {
+    match mode {
+        PartitionMode::Global => v1::PartitionMode::Global,
+        PartitionMode::Preferred => v1::PartitionMode::Preferred,
+        PartitionMode::Strict => v1::PartitionMode::Strict,
+    }
+}
+
+/// What schedulers say of themselves with their leases, and how it grew lately.
+struct Rates {
+    directory: Directory,
+    samples: Mutex<VecDeque<Sample>>,
+}
+
+struct Sample {
+    at: Instant,
+    /// Epoch and placements by scheduler.
+    placed: BTreeMap<String, (u64, u64)>,
+}
+
+impl Rates {
+    /// Members by scheduler name; none when state does not answer in time.
+    async fn members(&self) -> BTreeMap<String, v1::Member> {
+        let request = v1::ListMembersRequest { prefix: LEASE_PREFIX.to_owned() };
+        let mut client = MemberServiceClient::new(self.directory.state());
+        let answer = timeout(MEMBERS_WITHIN, client.list_members(request)).await;
+        let Ok(Ok(answer)) = answer else { return BTreeMap::new() };
+        let members = answer.into_inner().members.into_iter().filter_map(|member| {
+            let name = member.lease.strip_prefix(LEASE_PREFIX)?.to_owned();
+            Some((name, member))
+        });
+        let members: BTreeMap<String, v1::Member> = members.collect();
+        self.sample(&members).await;
+        members
+    }
+
+    async fn sample(&self, members: &BTreeMap<String, v1::Member>) {
+        let placed = members.iter().filter_map(|(name, member)| {
+            let placed = *member.status.as_ref()?.counters.get("placed")?;
+            Some((name.clone(), (member.epoch, placed)))
+        });
+        let mut samples = self.samples.lock().await;
+        let now = Instant::now();
+        // Calls may come more often than is worth remembering.
+        if samples.len() >= 2 && samples.back().is_some_and(|last| now - last.at < SAMPLE_EVERY / 4) {
+            samples.pop_back();
+        }
+        samples.push_back(Sample { at: now, placed: placed.collect() });
+        while samples.len() > 2 && samples.get(1).is_some_and(|second| now - second.at >= RATE_WINDOW) {
+            samples.pop_front();
+        }
+    }
+
+    async fn per_s(&self) -> BTreeMap<String, f64> {
+        let samples = self.samples.lock().await;
+        let (Some(first), Some(last)) = (samples.front(), samples.back()) else { return BTreeMap::new() };
+        let seconds = (last.at - first.at).as_secs_f64();
+        if seconds <= 0.0 {
+            return BTreeMap::new();
+        }
+        let rate = |(name, (epoch, placed)): (&String, &(u64, u64))| {
+            let before =
+                first.placed.get(name).filter(|before| before.0 == *epoch).map_or(0, |before| before.1);
+            let grown = u32::try_from(placed.saturating_sub(before)).unwrap_or(u32::MAX);
+            (name.clone(), f64::from(grown) / seconds)
+        };
+        last.placed.iter().map(rate).collect()
+    }
+}

@@ -1,0 +1,293 @@
+//! The stream of submissions: items in, the durable watermark and errors of single items out.
+//!
+//! Two tasks. One reads items, admits them and passes them on in batches, waiting for room: nothing is read
+//! while the admission queue is full. The other gathers what became of them. An item's room is given back only
+//! once its answer is on its way, so a client that does not read its answers holds up itself alone.
+
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use godel_kit::convert::BadField;
+use godel_proto::v1;
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
+use tokio_stream::{Stream, wrappers::ReceiverStream};
+use tonic::{Code, Status, Streaming};
+
+use super::units::{admit_quietly, room_now, room_of};
+use crate::{
+    calls::{Call, Item, Refused, StreamItem, Waiter},
+    front::{Term, term_over},
+    metrics::DispatcherMetrics,
+};
+
+/// What a full queue tells unary callers to wait.
+pub(super) const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// How long a stream waits before it tries again what found no room.
+const RETRY_FULL: Duration = Duration::from_millis(100);
+/// Items passed on at once.
+const BATCH: usize = 256;
+/// Answers gathered into one message.
+const ANSWERS: usize = 4_096;
+/// Errors in one message.
+const ERRORS_PER_MESSAGE: usize = 1_000;
+
+type Answers = mpsc::Sender<Result<v1::SubmitUnitsResponse, Status>>;
+
+/// Serves one stream.
+pub(super) fn spawn(
+    term: Term,
+    items: Streaming<v1::SubmitUnitsRequest>,
+    metrics: DispatcherMetrics,
+) -> ReceiverStream<Result<v1::SubmitUnitsResponse, Status>> {
+    let (answers, stream) = mpsc::channel(16);
+    let (done, results) = mpsc::unbounded_channel();
+    let received = Arc::new(AtomicU64::new(0));
+    let (end_sender, end) = watch::channel(None);
+    let reader = Reader {
+        term: term.clone(),
+        items,
+        done,
+        batch: Vec::new(),
+        next_index: 0,
+        received: Arc::clone(&received),
+        metrics,
+    };
+    let (closed, calls) = (answers.clone(), term.calls.clone());
+    godel_kit::task::spawn("submissions", async move {
+        let ended = tokio::select! {
+            // Nobody reads the answers any more.
+            () = closed.closed() => return,
+            () = calls.closed() => Err(term_over()),
+            ended = reader.run() => ended,
+        };
+        end_sender.send_replace(ended.err());
+    });
+    let writer = Writer { term, answers, received, states: VecDeque::new(), base: 0, revision: 0 };
+    godel_kit::task::spawn("submission-answers", writer.run(results, end));
+    ReceiverStream::new(stream)
+}
+
+struct Reader {
+    term: Term,
+    items: Streaming<v1::SubmitUnitsRequest>,
+    done: mpsc::UnboundedSender<StreamItem>,
+    batch: Vec<Item>,
+    next_index: u64,
+    received: Arc<AtomicU64>,
+    metrics: DispatcherMetrics,
+}
+
+/// What the stream has next.
+enum Next {
+    Item(Box<v1::SubmitUnitsRequest>),
+    /// Nothing has arrived yet.
+    Nothing,
+    End,
+}
+
+impl Reader {
+    /// Until the stream's end or the first thing that ends it; what came before that is passed on.
+    async fn run(mut self) -> Result<(), Status> {
+        let ended = self.read().await;
+        let passed = self.pass_on().await;
+        ended.and(passed)
+    }
+
+    async fn read(&mut self) -> Result<(), Status> {
+        loop {
+            let next = if self.batch.is_empty() {
+                self.items.message().await?.map_or(Next::End, |item| Next::Item(Box::new(item)))
+            } else {
+                self.ready().await?
+            };
+            match next {
+                Next::Item(item) => self.take(item).await?,
+                Next::Nothing => self.pass_on().await?,
+                Next::End => return Ok(()),
+            }
+            if self.batch.len() >= BATCH {
+                self.pass_on().await?;
+            }
+        }
+    }
+
+    /// What has arrived already.
+    async fn ready(&mut self) -> Result<Next, Status> {
+        let items = &mut self.items;
+        std::future::poll_fn(|cx| {
+            Poll::Ready(match Pin::new(&mut *items).poll_next(cx) {
+                Poll::Ready(Some(item)) => item.map(|item| Next::Item(Box::new(item))),
+                Poll::Ready(None) => Ok(Next::End),
+                Poll::Pending => Ok(Next::Nothing),
+            })
+        })
+        .await
+    }
+
+    async fn take(&mut self, item: Box<v1::SubmitUnitsRequest>) -> Result<(), Status> {
+        let index = item.index;
+        if index != self.next_index {
+            let description = format!("{index}, but {} comes next", self.next_index);
+            return Err(godel_kit::status::invalid_argument([BadField::new("index", description)]));
+        }
+        self.next_index += 1;
+        self.received.store(self.next_index, Ordering::SeqCst);
+        let unit = item.unit.unwrap_or_default();
+        let kib = room_of(prost::Message::encoded_len(&unit));
+        match admit_quietly(unit) {
+            Ok((spec, _)) => {
+                let room = match room_now(&self.term.room, kib) {
+                    Some(room) => room,
+                    None => {
+                        // What is in hand must go on first: its room may be what is missing.
+                        self.pass_on().await?;
+                        let room = Arc::clone(&self.term.room).acquire_many_owned(kib).await;
+                        room.map_err(|_| term_over())?
+                    }
+                };
+                let waiter = Waiter::Stream { index, done: self.done.clone() };
+                self.batch.push(Item { spec, waiter, since: Instant::now(), room });
+            }
+            Err(wrong) => {
+                self.metrics.rejected.inc();
+                let status = godel_kit::status::invalid_argument(wrong);
+                let result = Err(Refused::Status(status));
+                let _ = self.done.send(StreamItem { index, result, room: None });
+            }
+        }
+        Ok(())
+    }
+
+    async fn pass_on(&mut self) -> Result<(), Status> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let batch = std::mem::take(&mut self.batch);
+        self.term.calls.send(Call::Submit(batch)).await.map_err(|_| term_over())
+    }
+}
+
+struct Writer {
+    term: Term,
+    answers: Answers,
+    received: Arc<AtomicU64>,
+    /// Whether each item from `base` on is done.
+    states: VecDeque<bool>,
+    base: u64,
+    revision: u64,
+}
+
+impl Writer {
+    async fn run(
+        mut self,
+        mut results: mpsc::UnboundedReceiver<StreamItem>,
+        mut end: watch::Receiver<Option<Status>>,
+    ) {
+        let mut again: Vec<Item> = Vec::new();
+        let mut gathered = Vec::new();
+        loop {
+            let n_results = tokio::select! {
+                n_results = results.recv_many(&mut gathered, ANSWERS) => n_results,
+                () = tokio::time::sleep(RETRY_FULL), if !again.is_empty() => {
+                    if self.term.calls.send(Call::Submit(std::mem::take(&mut again))).await.is_err() {
+                        break;
+                    }
+                    continue;
+                }
+            };
+            if n_results == 0 {
+                break;
+            }
+            let mut answer = v1::SubmitUnitsResponse::default();
+            let mut rooms = Vec::new();
+            for item in gathered.drain(..) {
+                rooms.extend(item.room);
+                match item.result {
+                    Ok(submitted) => self.revision = self.revision.max(submitted.revision.0),
+                    Err(Refused::Full(item, _)) => {
+                        again.push(*item);
+                        continue;
+                    }
+                    Err(Refused::Status(status)) => {
+                        answer.errors.push(error(item.index, &status));
+                        if answer.errors.len() >= ERRORS_PER_MESSAGE {
+                            self.mark(item.index);
+                            if !self.send(std::mem::take(&mut answer)).await {
+                                return;
+                            }
+                            continue;
+                        }
+                    }
+                }
+                self.mark(item.index);
+            }
+            if !self.send(answer).await {
+                return;
+            }
+            // Room comes back only now.
+            drop(rooms);
+        }
+        self.finish(&mut end).await;
+    }
+
+    /// Everything is answered, or nobody is left who would answer.
+    async fn finish(self, end: &mut watch::Receiver<Option<Status>>) {
+        // The reader says how it ended before its side is dropped.
+        let _ = end.changed().await;
+        let failed = end.borrow().clone();
+        let status = match failed {
+            Some(status) => status,
+            None if self.base < self.received.load(Ordering::SeqCst) => term_over(),
+            None => return,
+        };
+        let _ = self.answers.send(Err(status)).await;
+    }
+
+    fn mark(&mut self, index: u64) {
+        let Some(offset) = index.checked_sub(self.base).and_then(|offset| usize::try_from(offset).ok())
+        else {
+            return;
+        };
+        if self.states.len() <= offset {
+            self.states.resize(offset + 1, false);
+        }
+        self.states[offset] = true;
+        while self.states.front() == Some(&true) {
+            self.states.pop_front();
+            self.base += 1;
+        }
+    }
+
+    async fn send(&self, mut answer: v1::SubmitUnitsResponse) -> bool {
+        answer.durable_below = self.base;
+        answer.revision = self.revision;
+        self.answers.send(Ok(answer)).await.is_ok()
+    }
+}
+
+fn error(index: u64, status: &Status) -> v1::SubmitError {
+    let violations = match status.code() {
+        Code::InvalidArgument => godel_kit::status::violations_of(status),
+        _ => Vec::new(),
+    };
+    v1::SubmitError {
+        index,
+        code: status.code().into(),
+        message: status.message().to_owned(),
+        violations: violations
+            .into_iter()
+            .map(|bad| v1::FieldViolation { field: bad.path, description: bad.description })
+            .collect(),
+    }
+}

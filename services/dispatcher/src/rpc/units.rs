@@ -1,0 +1,311 @@
+//! UnitService.
+
+use std::sync::Arc;
+
+use godel_core::{
+    admission::{self, names},
+    dispatcher::read::ListFilter,
+    ids::Revision,
+    unit::UnitSpec,
+};
+use godel_kit::{convert::BadField, status};
+use godel_proto::v1::{self, unit_service_server::UnitService};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    time::Instant,
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::submit;
+use crate::{
+    calls::{Call, Change, ChangeKind, Item, ListCall, Refused, Waiter, WatchCall},
+    convert,
+    front::{Front, term_over},
+    metrics::DispatcherMetrics,
+};
+
+/// Units on a page unless asked otherwise, and at most.
+const PAGE_DEFAULT: usize = 500;
+const PAGE_MAX: usize = 1_000;
+/// A page that has so many bytes takes no further unit; one unit has 64 KiB at most.
+const PAGE_BYTES: usize = 768 << 10;
+/// Names looked at in one go while others wait.
+const SCAN_PER_CALL: usize = 4_096;
+/// Messages that wait on a watch; beyond that changes of the same unit are merged.
+const WATCH_QUEUE: usize = 4;
+
+pub(crate) struct Units {
+    front: Front,
+    metrics: DispatcherMetrics,
+}
+
+impl Units {
+    pub(crate) fn new(front: Front, metrics: DispatcherMetrics) -> Self {
+        Self { front, metrics }
+    }
+
+    async fn change(
+        &self,
+        (namespace, name): (String, String),
+        expected_revision: u64,
+        kind: ChangeKind,
+    ) -> Result<Revision, Status> {
+        if name.is_empty() {
+            return Err(status::invalid_argument([BadField::new("name", "empty")]));
+        }
+        let expected_revision = Revision(expected_revision);
+        self.front
+            .ask(|reply| Call::Change(Change { namespace, name, expected_revision, kind, reply }))
+            .await?
+    }
+}
+
+/// A submission that may become a record, and what was filled in.
+pub(crate) fn admit(unit: v1::UnitSpec) -> Result<(UnitSpec, Vec<String>), Vec<BadField>> {
+    let (spec, defaults) = admit_quietly(unit)?;
+    Ok((spec, defaults.iter().map(ToString::to_string).collect()))
+}
+
+/// The same without words for the defaults.
+pub(crate) fn admit_quietly(
+    unit: v1::UnitSpec,
+) -> Result<(UnitSpec, Vec<admission::defaults::AppliedDefault>), Vec<BadField>> {
+    let mut submission = convert::submission(unit);
+    if submission.uid.is_empty() {
+        submission.uid = uuid::Uuid::now_v7().to_string();
+    }
+    let admitted = admission::admit(submission).map_err(convert::bad_fields)?;
+    Ok((admitted.spec, admitted.defaults))
+}
+
+/// A unit's share of the admission queue, in KiB.
+pub(crate) fn room_of(encoded_len: usize) -> u32 {
+    u32::try_from(encoded_len.div_ceil(1024).clamp(1, 64)).unwrap_or(64)
+}
+
+pub(crate) fn room_now(room: &Arc<Semaphore>, kib: u32) -> Option<OwnedSemaphorePermit> {
+    Arc::clone(room).try_acquire_many_owned(kib).ok()
+}
+
+#[tonic::async_trait]
+impl UnitService for Units {
+    async fn submit_unit(
+        &self,
+        request: Request<v1::SubmitUnitRequest>,
+    ) -> Result<Response<v1::SubmitUnitResponse>, Status> {
+        let term = self.front.term()?;
+        let Some(unit) = request.into_inner().unit else {
+            self.metrics.rejected.inc();
+            return Err(status::invalid_argument([BadField::new("unit", "missing")]));
+        };
+        let kib = room_of(prost::Message::encoded_len(&unit));
+        let (spec, defaults) = admit(unit).map_err(|wrong| {
+            self.metrics.rejected.inc();
+            status::invalid_argument(wrong)
+        })?;
+        let Some(room) = room_now(&term.room, kib) else {
+            self.metrics.overloaded.inc();
+            let message = "the admission queue is full";
+            return Err(status::resource_exhausted(status::reason::OVERLOADED, message, submit::RETRY_AFTER));
+        };
+        let (reply, answer) = oneshot::channel();
+        let item = Item { spec, waiter: Waiter::Unary(reply), since: Instant::now(), room };
+        term.calls.send(Call::Submit(vec![item])).await.map_err(|_| term_over())?;
+        match answer.await.map_err(|_| term_over())? {
+            Ok(done) => Ok(Response::new(v1::SubmitUnitResponse {
+                unit_id: done.unit.0,
+                uid: done.uid,
+                revision: done.revision.0,
+                defaults,
+                infeasible: done.infeasible,
+                duplicate: done.duplicate,
+            })),
+            Err(Refused::Status(status) | Refused::Full(_, status)) => Err(status),
+        }
+    }
+
+    type SubmitUnitsStream = ReceiverStream<Result<v1::SubmitUnitsResponse, Status>>;
+
+    async fn submit_units(
+        &self,
+        request: Request<Streaming<v1::SubmitUnitsRequest>>,
+    ) -> Result<Response<Self::SubmitUnitsStream>, Status> {
+        let term = self.front.term()?;
+        Ok(Response::new(submit::spawn(term, request.into_inner(), self.metrics.clone())))
+    }
+
+    async fn get_unit(
+        &self,
+        request: Request<v1::GetUnitRequest>,
+    ) -> Result<Response<v1::GetUnitResponse>, Status> {
+        let v1::GetUnitRequest { namespace, name } = request.into_inner();
+        if name.is_empty() {
+            return Err(status::invalid_argument([BadField::new("name", "empty")]));
+        }
+        let answer = self.front.ask(|reply| Call::Get { namespace, name, reply }).await??;
+        Ok(Response::new(answer))
+    }
+
+    async fn list_units(
+        &self,
+        request: Request<v1::ListUnitsRequest>,
+    ) -> Result<Response<v1::ListUnitsResponse>, Status> {
+        let request = request.into_inner();
+        let n_units = match usize::try_from(request.page_size).unwrap_or(usize::MAX) {
+            0 => PAGE_DEFAULT,
+            n_units => n_units,
+        };
+        let phase = convert::phase_filter(request.phase);
+        let token = PageToken::parse(&request.page_token);
+        let mut wrong = Vec::new();
+        if n_units > PAGE_MAX {
+            wrong.push(BadField::new("page_size", format!("{n_units} is not in 1..={PAGE_MAX}")));
+        }
+        if token.is_none() {
+            wrong.push(BadField::new("page_token", "not a token of an earlier page"));
+        }
+        wrong.extend(phase.as_ref().err().cloned());
+        let (Ok(phase), Some(token), true) = (phase, token, wrong.is_empty()) else {
+            return Err(status::invalid_argument(wrong));
+        };
+        let labels = request.label_selector.into_iter().collect();
+        let filter = ListFilter { namespace: request.namespace, phase, labels };
+        self.page(filter, token, n_units).await.map(Response::new)
+    }
+
+    type WatchUnitsStream = ReceiverStream<Result<v1::WatchUnitsResponse, Status>>;
+
+    async fn watch_units(
+        &self,
+        request: Request<v1::WatchUnitsRequest>,
+    ) -> Result<Response<Self::WatchUnitsStream>, Status> {
+        let term = self.front.term()?;
+        let v1::WatchUnitsRequest { namespace, name, from_revision } = request.into_inner();
+        let (messages, stream) = mpsc::channel(WATCH_QUEUE);
+        let call = WatchCall { namespace, name, from: Revision(from_revision), messages };
+        term.calls.send(Call::Watch(call)).await.map_err(|_| term_over())?;
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+
+    async fn cancel_unit(
+        &self,
+        request: Request<v1::CancelUnitRequest>,
+    ) -> Result<Response<v1::CancelUnitResponse>, Status> {
+        let v1::CancelUnitRequest { namespace, name, expected_revision } = request.into_inner();
+        let revision = self.change((namespace, name), expected_revision, ChangeKind::Cancel).await?;
+        Ok(Response::new(v1::CancelUnitResponse { revision: revision.0 }))
+    }
+
+    async fn scale_unit(
+        &self,
+        request: Request<v1::ScaleUnitRequest>,
+    ) -> Result<Response<v1::ScaleUnitResponse>, Status> {
+        let v1::ScaleUnitRequest { namespace, name, task_group, replicas, expected_revision } =
+            request.into_inner();
+        let kind = ChangeKind::Scale { group: task_group, replicas };
+        let revision = self.change((namespace, name), expected_revision, kind).await?;
+        Ok(Response::new(v1::ScaleUnitResponse { revision: revision.0 }))
+    }
+}
+
+impl Units {
+    /// Fills a page bit by bit, so that a long list holds nobody up. The first page counts all matches.
+    async fn page(
+        &self,
+        filter: ListFilter,
+        token: PageToken,
+        n_units: usize,
+    ) -> Result<v1::ListUnitsResponse, Status> {
+        let mut page = v1::ListUnitsResponse { revision: token.revision, ..v1::ListUnitsResponse::default() };
+        let (mut total, mut after) = (token.total, token.after);
+        let (mut n_matched, mut bytes, mut filled) = (0u64, 0, false);
+        loop {
+            let missing = if filled { 0 } else { n_units - page.units.len() };
+            let (filter, from) = (filter.clone(), after);
+            let part = self
+                .front
+                .ask(|reply| {
+                    Call::List(ListCall {
+                        filter,
+                        after: from,
+                        n_scan: SCAN_PER_CALL,
+                        n_units: missing,
+                        reply,
+                    })
+                })
+                .await?;
+            if page.revision == 0 {
+                page.revision = part.revision.0;
+                total = total.or(part.total);
+            }
+            n_matched += u64::from(part.n_matched);
+            for unit in part.units {
+                if filled {
+                    break;
+                }
+                bytes += prost::Message::encoded_len(&unit);
+                page.units.push(unit);
+                filled = page.units.len() >= n_units || bytes >= PAGE_BYTES;
+            }
+            if part.next.is_empty() || (filled && total.is_some()) {
+                break;
+            }
+            after = part.next;
+        }
+        let total = total.unwrap_or(n_matched);
+        page.total = u32::try_from(total).unwrap_or(u32::MAX);
+        let last = page.units.last().and_then(|unit| unit.spec.as_ref()?.meta.as_ref());
+        if let Some(last) = last.filter(|_| filled) {
+            let after = format!("{}\0{}", last.namespace, last.name);
+            page.next_page_token = PageToken { revision: page.revision, total: Some(total), after }.text();
+        }
+        Ok(page)
+    }
+}
+
+/// Where a list goes on: revision and total of the first page, and the last name of the page before.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct PageToken {
+    revision: u64,
+    total: Option<u64>,
+    after: String,
+}
+
+impl PageToken {
+    /// Of the first page when empty; `None` if it is no token.
+    fn parse(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            return Some(Self::default());
+        }
+        let mut parts = text.splitn(4, ':');
+        let (revision, total) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let (namespace, name) = (parts.next()?, parts.next()?);
+        names::name(namespace, names::NAMESPACE_LEN_MAX).ok()?;
+        names::name(name, names::NAME_LEN_MAX).ok()?;
+        (revision > 0).then(|| Self { revision, total: Some(total), after: format!("{namespace}\0{name}") })
+    }
+
+    fn text(&self) -> String {
+        let Self { revision, total, after } = self;
+        format!("{revision}:{}:{}", total.unwrap_or(0), after.replace('\0', ":"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_tokens_come_back_as_they_were() {
+        let token = PageToken { revision: 7, total: Some(3), after: "default\0web".into() };
+        assert_eq!(token.text(), "7:3:default:web");
+        assert_eq!(PageToken::parse(&token.text()), Some(token));
+        assert_eq!(PageToken::parse(""), Some(PageToken::default()));
+        for bad in
+            ["7", "7:3:default", "0:3:default:web", "x:3:default:web", "7:3:Default:web", "7:3:default:a:b"]
+        {
+            assert_eq!(PageToken::parse(bad), None, "{bad}");
+        }
+    }
+}

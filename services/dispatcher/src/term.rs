@@ -1,0 +1,558 @@
+//! One term of leadership: the task that owns the dispatcher's state.
+//!
+//! Woken by changes of the store, requests, answers of its own transactions and the clock, it takes in whatever
+//! has gathered, then decides once and sends what follows from it. It acts only after it has read everything
+//! up to the grant of its lease.
+
+mod admit;
+mod attach;
+mod changes;
+mod evict;
+mod outgoing;
+mod watch;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use godel_core::{
+    change::Change as StoreChange,
+    dispatcher::{Dispatcher, SessionId, read::Summary},
+    ids::{Epoch, Revision, UnitId},
+    time::Millis,
+};
+use godel_kit::{
+    CancellationToken,
+    client::{Directory, retry_idempotent},
+    clock::SharedClock,
+    crash::CrashPoints,
+    follow::{FollowConfig, FollowEvent, Follower},
+    lease::Fence,
+    status,
+    txn::{Committed, Pending, TxnError, TxnPipeline},
+};
+use godel_proto::v1::{self, state_service_client::StateServiceClient};
+use rustc_hash::{FxHashMap, FxHashSet};
+use tokio::sync::{Semaphore, mpsc, watch as watch_channel};
+use tonic::Status;
+
+use crate::{
+    calls::{Call, Change, ListCall, ListPart, Reply, Schedulers, Waiter},
+    config::Config,
+    convert,
+    front::Term as Handle,
+    metrics::DispatcherMetrics,
+};
+use admit::Batch;
+use outgoing::Session;
+use watch::Watches;
+
+/// Events of one source taken in before the next decision.
+const EVENTS_PER_TURN: usize = 256;
+/// Changes of units that wait for the watch or for another change at most.
+const DEFERRED_MAX: usize = 1_024;
+/// Evictions and their answers on their way at most.
+const EVICT_QUEUE: usize = 64;
+
+/// What every term needs.
+pub(crate) struct Context {
+    pub(crate) config: Config,
+    pub(crate) directory: Directory,
+    pub(crate) metrics: DispatcherMetrics,
+    pub(crate) clock: SharedClock,
+    pub(crate) crash: CrashPoints,
+}
+
+/// The store can no longer be followed.
+pub(crate) struct Broken;
+
+/// What a transaction was for.
+enum Ticket {
+    Units(Batch),
+    Change { unit: UnitId, spec: Arc<godel_core::unit::UnitSpec>, reply: Reply<Result<Revision, Status>> },
+    Deletes(Vec<UnitId>),
+    Partition(godel_core::change::Partition, Option<Reply<Result<Revision, Status>>>),
+}
+
+/// An answer to a transaction.
+struct Ack {
+    ticket: Ticket,
+    result: Result<Committed, TxnError>,
+}
+
+struct Loop<'a> {
+    context: &'a Context,
+    core: Dispatcher,
+    epoch: Epoch,
+    since: Revision,
+    pipeline: TxnPipeline,
+    /// Transactions on their way to the task that waits for their answers.
+    tickets: mpsc::UnboundedSender<(Pending, Ticket)>,
+    handle: Handle,
+    publish: &'a watch_channel::Sender<Option<Handle>>,
+    /// Units that wait for a transaction.
+    batch: Batch,
+    batches_in_flight: usize,
+    /// Further submissions of uids that are on their way.
+    followers: FxHashMap<UnitId, Vec<(Waiter, tokio::sync::OwnedSemaphorePermit)>>,
+    /// Units with a change on its way.
+    changing: FxHashSet<UnitId>,
+    deferred: VecDeque<Change>,
+    modes: VecDeque<(godel_core::change::PartitionMode, Reply<Result<Revision, Status>>)>,
+    mode_writing: bool,
+    sessions: BTreeMap<SessionId, Session>,
+    last_session: u64,
+    watches: Watches,
+    evictions: mpsc::Sender<Vec<godel_core::dispatcher::EvictRequest>>,
+    shown: Summary,
+}
+
+/// Leads until the fence is lost or `stop`.
+pub(crate) async fn run(
+    context: &Context,
+    (epoch, since, fence): (Epoch, Revision, Fence),
+    publish: &watch_channel::Sender<Option<Handle>>,
+    stop: CancellationToken,
+) -> Result<(), Broken> {
+    let over = stop.child_token();
+    let _guard = over.clone().drop_guard();
+    let work = lead(context, (epoch, since, fence.clone()), publish, over);
+    tokio::select! {
+        biased;
+        () = fence.lost() => Ok(()),
+        () = stop.cancelled() => Ok(()),
+        ended = work => ended,
+    }
+}
+
+async fn lead(
+    context: &Context,
+    (epoch, since, fence): (Epoch, Revision, Fence),
+    publish: &watch_channel::Sender<Option<Handle>>,
+    over: CancellationToken,
+) -> Result<(), Broken> {
+    let state = context.directory.state();
+    let last_unit_id = last_unit_id(context).await;
+    let kinds = vec![
+        v1::Kind::NodeSpec,
+        v1::Kind::NodeReport,
+        v1::Kind::Lease,
+        v1::Kind::Partition,
+        v1::Kind::UnitSpec,
+        v1::Kind::Rows,
+    ];
+    let follower = Follower::spawn(state.clone(), kinds, FollowConfig::default(), over.clone());
+    let pipeline = TxnPipeline::spawn(state, fence, &context.config.txn);
+    let (tickets, acks) = answers();
+    let (evictions, evicted) = evict::spawn(context.directory.clone(), over.clone());
+    let (calls_sender, calls) = mpsc::channel(context.config.calls_queued_max.max(1));
+    let room = usize::try_from(context.config.admission_queue_kib).unwrap_or(usize::MAX);
+    let room = Arc::new(Semaphore::new(room.clamp(64, Semaphore::MAX_PERMITS)));
+    let mut core = Dispatcher::new(context.config.core());
+    core.set_last_unit_id(last_unit_id);
+    let mut term = Loop {
+        context,
+        core,
+        epoch,
+        since,
+        pipeline,
+        tickets,
+        handle: Handle { calls: calls_sender, room },
+        publish,
+        batch: Batch::default(),
+        batches_in_flight: 0,
+        followers: FxHashMap::default(),
+        changing: FxHashSet::default(),
+        deferred: VecDeque::new(),
+        modes: VecDeque::new(),
+        mode_writing: false,
+        sessions: BTreeMap::new(),
+        last_session: 0,
+        watches: Watches::new(context.config.watches_max),
+        evictions,
+        shown: Summary::default(),
+    };
+    term.run(Sources { follower, calls, acks, evicted }).await
+}
+
+/// Ids up to this one were used. Whoever led before can write no more, so the answer is final.
+async fn last_unit_id(context: &Context) -> UnitId {
+    let policy = context.directory.policy();
+    loop {
+        let answer = retry_idempotent(&policy, || async {
+            let mut client = StateServiceClient::new(context.directory.state());
+            client.get_store_status(v1::GetStoreStatusRequest {}).await
+        })
+        .await;
+        match answer {
+            Ok(status) => return UnitId(status.into_inner().last_unit_id),
+            // The lease is lost soon if state stays away.
+            Err(failure) => tracing::info!(code = ?failure.code(), "state does not answer, asking again"),
+        }
+    }
+}
+
+struct Sources {
+    follower: Follower,
+    calls: mpsc::Receiver<Call>,
+    acks: mpsc::UnboundedReceiver<Ack>,
+    evicted: mpsc::Receiver<evict::Answer>,
+}
+
+/// Waits for transactions in their order and passes their answers on. Bounded by the pipeline.
+fn answers() -> (mpsc::UnboundedSender<(Pending, Ticket)>, mpsc::UnboundedReceiver<Ack>) {
+    let (tickets, mut waiting) = mpsc::unbounded_channel::<(Pending, Ticket)>();
+    let (sender, acks) = mpsc::unbounded_channel();
+    godel_kit::task::spawn("answers", async move {
+        while let Some((pending, ticket)) = waiting.recv().await {
+            let result = pending.await;
+            if sender.send(Ack { ticket, result }).is_err() {
+                return;
+            }
+        }
+    });
+    (tickets, acks)
+}
+
+impl Loop<'_> {
+    async fn run(&mut self, mut from: Sources) -> Result<(), Broken> {
+        loop {
+            let wake = self.wake_in();
+            let mut follower_over = false;
+            tokio::select! {
+                biased;
+                Some(ack) = from.acks.recv() => self.on_ack(ack),
+                Some(answer) = from.evicted.recv() => self.on_evicted(answer),
+                event = from.follower.next() => match event {
+                    Some(event) => self.on_follow(event),
+                    None => follower_over = true,
+                },
+                Some(call) = from.calls.recv() => self.on_call(call),
+                () = tokio::time::sleep(wake) => {}
+            }
+            if follower_over {
+                return Err(Broken);
+            }
+            self.drain(&mut from);
+            self.act();
+        }
+    }
+
+    /// Whatever has gathered, each source in turn.
+    fn drain(&mut self, from: &mut Sources) {
+        for _ in 0..EVENTS_PER_TURN {
+            let Ok(ack) = from.acks.try_recv() else { break };
+            self.on_ack(ack);
+        }
+        for _ in 0..EVENTS_PER_TURN {
+            let Ok(answer) = from.evicted.try_recv() else { break };
+            self.on_evicted(answer);
+        }
+        for _ in 0..EVENTS_PER_TURN {
+            let Some(event) = from.follower.try_next() else { break };
+            self.on_follow(event);
+        }
+        for _ in 0..EVENTS_PER_TURN {
+            let Ok(call) = from.calls.try_recv() else { break };
+            self.on_call(call);
+        }
+    }
+
+    /// Decides once, and sends what follows.
+    fn act(&mut self) {
+        // A process that was stopped for a while may no longer lead before any timer has fired.
+        if self.core.is_loaded() && self.pipeline.fence().is_valid() {
+            self.retry_deferred();
+            self.next_mode();
+            self.flush_batch();
+            let now = self.now();
+            let actions = self.core.step(now);
+            self.carry_out(actions);
+        }
+        self.watches.flush(&self.core, self.context.clock.now());
+        self.context.metrics.watches.set(i64::try_from(self.watches.len()).unwrap_or(i64::MAX));
+        let shown = self.core.summary();
+        self.context.metrics.follow(&self.shown, &shown);
+        self.shown = shown;
+    }
+
+    fn now(&self) -> Millis {
+        self.context.clock.now()
+    }
+
+    fn wake_in(&self) -> Duration {
+        let now = self.now();
+        let wakes = [self.core.next_wake(now), self.watches.next_wake(now)];
+        let wake = wakes.into_iter().flatten().min().map_or(1_000, |at| at.since(now));
+        Duration::from_millis(wake.min(1_000))
+    }
+
+    fn on_follow(&mut self, event: FollowEvent) {
+        let now = self.now();
+        match event {
+            FollowEvent::Reset => self.core.on_reset(),
+            FollowEvent::Loaded(records) => {
+                for record in records {
+                    let created = (record.create_revision, record.create_time_ms);
+                    self.on_change(record.change, record.revision, created, record.create_time_ms, now);
+                }
+            }
+            FollowEvent::Synced { revision } => self.on_read(revision, now),
+            FollowEvent::Changes { revision, time_ms, changes } => {
+                for change in changes {
+                    self.on_change(change, revision, (revision, time_ms), time_ms, now);
+                }
+                self.on_read(revision, now);
+            }
+        }
+    }
+
+    /// Everything up to `revision` has been read.
+    fn on_read(&mut self, revision: Revision, now: Millis) {
+        if revision < self.since {
+            return;
+        }
+        let first = !self.core.is_loaded();
+        if first || self.core.is_listing() {
+            self.core.on_synced(revision, now);
+        } else {
+            self.core.on_revision(revision);
+        }
+        if first {
+            tracing::info!(revision = revision.0, units = self.core.n_units(), "read, dispatching");
+            self.publish.send_replace(Some(self.handle.clone()));
+        }
+    }
+
+    fn on_change(
+        &mut self,
+        change: StoreChange,
+        revision: Revision,
+        created: (Revision, i64),
+        time_ms: i64,
+        now: Millis,
+    ) {
+        match change {
+            StoreChange::NodeSpec(spec) => self.core.on_node_spec(&spec, now),
+            StoreChange::NodeReport(report) => self.core.on_node_report(&report, now),
+            StoreChange::UnitSpec(spec) => {
+                let unit = spec.id;
+                self.core.on_unit(spec, revision, created, now);
+                self.watches.touch(&self.core, unit);
+            }
+            StoreChange::Lease(lease) => self.core.on_lease(&lease, now),
+            StoreChange::Partition(partition) => self.core.on_partition(partition, revision),
+            StoreChange::NodeDeleted(node) => self.core.on_node_deleted(node, now),
+            StoreChange::UnitDeleted(unit) => self.forget(unit, now),
+            StoreChange::Rows(unit, change) => {
+                self.core.on_rows(unit, &change, revision, time_ms, now);
+                self.watches.touch(&self.core, unit);
+            }
+            StoreChange::RowsLoaded(unit, rows) => {
+                self.core.on_rows_loaded(unit, rows, now);
+                self.watches.touch(&self.core, unit);
+            }
+            // Allocatable in force is the schedulers' and the binder's business.
+            StoreChange::NodeGrant(..) => {}
+        }
+    }
+
+    fn forget(&mut self, unit: UnitId, now: Millis) {
+        self.core.on_unit_deleted(unit, now);
+        self.watches.gone(unit);
+    }
+
+    fn on_call(&mut self, call: Call) {
+        match call {
+            Call::Submit(items) => items.into_iter().for_each(|item| self.admit(item)),
+            Call::Change(change) => self.change(change),
+            Call::Get { namespace, name, reply } => {
+                let answer = self.resolve(&namespace, &name).map(|unit| self.show(unit));
+                // Whoever asked may be gone.
+                let _ = reply.send(answer);
+            }
+            Call::List(call) => self.list(call),
+            Call::Watch(call) => self.watch(call),
+            Call::Attach(call) => self.attach(call),
+            Call::FromScheduler(session, message) => self.on_scheduler(session, message),
+            Call::Detach(session) => {
+                self.sessions.remove(&session);
+                self.core.on_detached(session);
+            }
+            Call::Schedulers(reply) => {
+                let answer = Schedulers { views: self.core.schedulers(), mode: self.core.mode() };
+                let _ = reply.send(answer);
+            }
+            Call::SetMode { mode, reply } => {
+                if self.modes.len() < DEFERRED_MAX {
+                    self.modes.push_back((mode, reply));
+                } else {
+                    let _ = reply.send(Err(overloaded("too many changes of the mode wait")));
+                }
+            }
+            Call::Status(reply) => {
+                let _ = reply.send((self.core.summary(), self.epoch));
+            }
+        }
+    }
+
+    fn on_ack(&mut self, Ack { ticket, result }: Ack) {
+        match &result {
+            Ok(_) => {
+                self.context.metrics.txns.inc();
+                // A test may kill the process where the store has it and nobody was told.
+                self.context.crash.hit("dispatcher.after-commit");
+            }
+            Err(error) => {
+                self.context.metrics.txns_refused.inc();
+                tracing::debug!(%error, "transaction failed");
+            }
+        }
+        let now = self.now();
+        match ticket {
+            Ticket::Units(batch) => self.on_batch(batch, &result, now),
+            Ticket::Change { unit, spec, reply } => {
+                self.changing.remove(&unit);
+                if let Ok(committed) = result {
+                    self.core.on_unit(spec, committed.revision, (committed.revision, committed.time_ms), now);
+                    self.watches.touch(&self.core, unit);
+                }
+                let _ =
+                    reply.send(result.map(|committed| committed.revision).map_err(|error| refused(&error)));
+            }
+            Ticket::Deletes(units) => {
+                for unit in units {
+                    match result {
+                        Ok(_) => self.forget(unit, now),
+                        Err(_) => self.core.on_delete_failed(unit, now),
+                    }
+                }
+            }
+            Ticket::Partition(partition, reply) => {
+                match &result {
+                    Ok(committed) => self.core.on_partition(partition, committed.revision),
+                    Err(_) => self.core.on_partition_failed(now),
+                }
+                if let Some(reply) = reply {
+                    self.mode_writing = false;
+                    let _ = reply
+                        .send(result.map(|committed| committed.revision).map_err(|error| refused(&error)));
+                }
+            }
+        }
+    }
+
+    fn on_evicted(&mut self, answer: evict::Answer) {
+        for unit in answer.units {
+            self.core.on_evict_answer(unit, answer.done);
+        }
+    }
+
+    fn resolve(&self, namespace: &str, name: &str) -> Result<UnitId, Status> {
+        self.core.resolve(namespace, name).map_err(|why| unresolved(namespace, name, &why))
+    }
+
+    fn show(&self, unit: UnitId) -> v1::GetUnitResponse {
+        let Some(view) = self.core.unit(unit) else { return v1::GetUnitResponse::default() };
+        v1::GetUnitResponse {
+            unit: Some(convert::unit(&view)),
+            running_units: convert::running_units(&self.core, &view),
+        }
+    }
+
+    fn list(&self, call: ListCall) {
+        let ListCall { filter, after, n_scan, n_units, reply } = call;
+        let chunk = self.core.list(&filter, &after, n_scan, n_units);
+        let part = ListPart {
+            units: chunk
+                .units
+                .iter()
+                .filter_map(|unit| self.core.unit(*unit))
+                .map(|view| convert::unit(&view))
+                .collect(),
+            n_matched: chunk.n_matched,
+            next: chunk.next,
+            total: self.core.total(&filter),
+            revision: self.core.revision(),
+        };
+        let _ = reply.send(part);
+    }
+
+    fn watch(&mut self, call: crate::calls::WatchCall) {
+        let only = match call.name.as_str() {
+            "" => None,
+            name => match self.resolve(&call.namespace, name) {
+                Ok(unit) => Some(unit),
+                Err(status) => {
+                    let _ = call.messages.try_send(Err(status));
+                    return;
+                }
+            },
+        };
+        let now = self.now();
+        self.watches.open(&self.core, call, only, now);
+    }
+}
+
+impl Drop for Loop<'_> {
+    /// Streams end with a reason; whoever waits for an answer sees its channel close.
+    fn drop(&mut self) {
+        self.watches.close(&crate::front::term_over());
+        for session in self.sessions.values() {
+            session.close(crate::front::term_over());
+        }
+    }
+}
+
+fn unresolved(namespace: &str, name: &str, why: &godel_core::dispatcher::read::Unresolved) -> Status {
+    use godel_core::dispatcher::read::Unresolved;
+    let namespace = if namespace.is_empty() { "default" } else { namespace };
+    match why {
+        Unresolved::NotFound => status::with_info(
+            tonic::Code::NotFound,
+            status::reason::UNKNOWN_NAME,
+            format!("no unit `{name}` in namespace `{namespace}`"),
+            [("namespace", namespace), ("name", name)],
+        ),
+        Unresolved::Ambiguous(names) => status::with_info(
+            tonic::Code::InvalidArgument,
+            status::reason::AMBIGUOUS_NAME,
+            format!("`{name}` is a prefix of several units: {}, …", names.join(", ")),
+            [("namespace", namespace), ("name", name)],
+        ),
+    }
+}
+
+fn overloaded(message: &str) -> Status {
+    status::resource_exhausted(status::reason::OVERLOADED, message, Duration::from_millis(100))
+}
+
+/// What a client hears of a failed transaction.
+fn refused(error: &TxnError) -> Status {
+    match error {
+        TxnError::LeaseLost | TxnError::Closed => crate::front::term_over(),
+        TxnError::Refused(refusal) => match refusal.reason() {
+            v1::TxnRefusalReason::StoreFull => status::resource_exhausted(
+                status::reason::STORE_FULL,
+                "the store's disk is full",
+                Duration::from_secs(1),
+            ),
+            v1::TxnRefusalReason::StaleEpoch => crate::front::term_over(),
+            v1::TxnRefusalReason::Precondition => status::with_info(
+                tonic::Code::Aborted,
+                status::reason::REVISION_MISMATCH,
+                "the unit changed meanwhile",
+                [("revision", refusal.revision.to_string())],
+            ),
+            v1::TxnRefusalReason::Unspecified
+            | v1::TxnRefusalReason::Forbidden
+            | v1::TxnRefusalReason::Invalid
+            | v1::TxnRefusalReason::RowConflict => {
+                tracing::error!(reason = ?refusal.reason(), message = refusal.message, "the store refused a transaction");
+                Status::internal("the store refused the transaction")
+            }
+        },
+    }
+}

@@ -1,0 +1,207 @@
+//! Units on their way to the store: ids, duplicates, transactions of as many as have gathered.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use bytes::Bytes;
+use godel_core::{
+    dispatcher::Reservation,
+    ids::{Revision, UnitId},
+    time::Millis,
+    unit::UnitSpec,
+};
+use godel_kit::{
+    status, to_proto,
+    txn::{Committed, TxnError},
+};
+use godel_proto::v1;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tonic::{Code, Status};
+
+use super::{Loop, Ticket, overloaded, refused};
+use crate::calls::{Item, Refused, StreamItem, Submitted, Waiter};
+
+/// Units of one transaction, or waiting for one.
+#[derive(Default)]
+pub(super) struct Batch {
+    units: VecDeque<PendingUnit>,
+}
+
+struct PendingUnit {
+    spec: Arc<UnitSpec>,
+    op: Bytes,
+    waiter: Waiter,
+    since: Instant,
+    room: OwnedSemaphorePermit,
+}
+
+impl Loop<'_> {
+    /// An admitted unit: known already, refused, or put into the next transaction.
+    pub(super) fn admit(&mut self, mut item: Item) {
+        if self.core.n_units() >= self.context.config.units_max {
+            self.context.metrics.overloaded.inc();
+            refuse_full(item, overloaded("as many units are known as the dispatcher takes"));
+            return;
+        }
+        let spec = &mut item.spec;
+        match self.core.reserve(&spec.namespace, &spec.name, &spec.uid) {
+            Reservation::New(unit) => {
+                spec.id = unit;
+                let op = to_proto::put_unit_spec(spec);
+                let Item { spec, waiter, since, room } = item;
+                self.batch.units.push_back(PendingUnit { spec: Arc::new(spec), op, waiter, since, room });
+            }
+            Reservation::Duplicate(unit) => {
+                let revision = self.core.unit(unit).map(|view| view.create_revision).unwrap_or_default();
+                self.duplicate(item.waiter, item.room, &item.spec, (unit, revision));
+            }
+            Reservation::Gone(unit, revision) => {
+                self.duplicate(item.waiter, item.room, &item.spec, (unit, revision));
+            }
+            Reservation::InFlight(unit) => {
+                self.followers.entry(unit).or_default().push((item.waiter, item.room));
+            }
+            Reservation::NameTaken(_) => {
+                self.context.metrics.rejected.inc();
+                let (namespace, name) = (item.spec.namespace.as_str(), item.spec.name.as_str());
+                let status = status::with_info(
+                    Code::AlreadyExists,
+                    status::reason::DUPLICATE_NAME,
+                    format!("unit {namespace}/{name} exists with another uid"),
+                    [("namespace", namespace), ("name", name)],
+                );
+                answer(item.waiter, Err(Refused::Status(status)), item.room);
+            }
+        }
+    }
+
+    fn duplicate(
+        &self,
+        waiter: Waiter,
+        room: OwnedSemaphorePermit,
+        spec: &UnitSpec,
+        (unit, revision): (UnitId, Revision),
+    ) {
+        self.context.metrics.duplicates.inc();
+        let infeasible = self.infeasible(&waiter, spec);
+        let submitted = Submitted { unit, uid: spec.uid.clone(), revision, infeasible, duplicate: true };
+        answer(waiter, Ok(submitted), room);
+    }
+
+    fn infeasible(&self, waiter: &Waiter, spec: &UnitSpec) -> String {
+        match waiter {
+            Waiter::Unary(_) => self.core.infeasible(spec).unwrap_or_default(),
+            Waiter::Stream { .. } => String::new(),
+        }
+    }
+
+    /// Puts what has gathered into transactions, as many as may be under way.
+    pub(super) fn flush_batch(&mut self) {
+        let config = &self.context.config;
+        while !self.batch.units.is_empty() && self.batches_in_flight < config.txns_in_flight_max.max(1) {
+            let (mut batch, mut bytes) = (Batch::default(), 0);
+            while let Some(next) = self.batch.units.front() {
+                let full = batch.units.len() >= config.txn_units_max.max(1)
+                    || bytes + next.op.len() > config.txn_bytes_max;
+                if full && !batch.units.is_empty() {
+                    break;
+                }
+                bytes += next.op.len();
+                batch.units.extend(self.batch.units.pop_front());
+            }
+            let ops: Vec<Bytes> = batch.units.iter().map(|unit| unit.op.clone()).collect();
+            self.context.crash.hit("dispatcher.before-commit");
+            match self.pipeline.try_submit(ops, Vec::new()) {
+                Ok(Some(pending)) => {
+                    for unit in &mut batch.units {
+                        unit.op = Bytes::new();
+                    }
+                    self.batches_in_flight += 1;
+                    self.ticket(pending, Ticket::Units(batch));
+                }
+                Ok(None) => {
+                    // No room now: in front of what came later, since ids must rise.
+                    while let Some(unit) = batch.units.pop_back() {
+                        self.batch.units.push_front(unit);
+                    }
+                    return;
+                }
+                Err(error) => {
+                    self.fail(batch, &error);
+                }
+            }
+        }
+    }
+
+    /// The answer to a transaction of units.
+    pub(super) fn on_batch(&mut self, batch: Batch, result: &Result<Committed, TxnError>, now: Millis) {
+        self.batches_in_flight -= 1;
+        let committed = match result {
+            Ok(committed) => committed,
+            Err(error) => return self.fail(batch, error),
+        };
+        for unit in batch.units {
+            let PendingUnit { spec, waiter, since, room, .. } = unit;
+            self.context.metrics.submit_seconds.observe(since.elapsed().as_secs_f64());
+            self.core.on_unit(
+                Arc::clone(&spec),
+                committed.revision,
+                (committed.revision, committed.time_ms),
+                now,
+            );
+            self.watches.touch(&self.core, spec.id);
+            let infeasible = self.infeasible(&waiter, &spec);
+            let (uid, revision) = (spec.uid.clone(), committed.revision);
+            answer(
+                waiter,
+                Ok(Submitted { unit: spec.id, uid, revision, infeasible, duplicate: false }),
+                room,
+            );
+            for (waiter, room) in self.followers.remove(&spec.id).unwrap_or_default() {
+                self.duplicate(waiter, room, &spec, (spec.id, committed.revision));
+            }
+        }
+    }
+
+    /// None of the batch is durable, or nobody knows.
+    fn fail(&mut self, batch: Batch, error: &TxnError) {
+        let full = matches!(error, TxnError::Refused(refusal) if refusal.reason() == v1::TxnRefusalReason::StoreFull);
+        for unit in batch.units {
+            let PendingUnit { spec, waiter, since, room, .. } = unit;
+            self.core.release(spec.id);
+            let followers = self.followers.remove(&spec.id).unwrap_or_default();
+            for (waiter, room) in [(waiter, room)].into_iter().chain(followers) {
+                if full {
+                    let item = Item { spec: (*spec).clone(), waiter, since, room };
+                    refuse_full(item, refused(error));
+                } else {
+                    answer(waiter, Err(Refused::Status(refused(error))), room);
+                }
+            }
+        }
+    }
+}
+
+/// There is no room: a stream tries again later, a unary call is told to.
+fn refuse_full(item: Item, status: Status) {
+    match &item.waiter {
+        Waiter::Unary(_) => answer(item.waiter, Err(Refused::Status(status)), item.room),
+        Waiter::Stream { index, done } => {
+            let (index, done) = (*index, done.clone());
+            let result = Err(Refused::Full(Box::new(item), status));
+            let _ = done.send(StreamItem { index, result, room: None });
+        }
+    }
+}
+
+/// Whoever waited may be gone.
+fn answer(waiter: Waiter, result: Result<Submitted, Refused>, room: OwnedSemaphorePermit) {
+    match waiter {
+        Waiter::Unary(reply) => {
+            let _ = reply.send(result);
+            drop(room);
+        }
+        Waiter::Stream { index, done } => {
+            let _ = done.send(StreamItem { index, result, room: Some(room) });
+        }
+    }
+}

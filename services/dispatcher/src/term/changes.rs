@@ -1,0 +1,196 @@
+//! Changes of units' records: cancel and scale, one at a time for each unit.
+
+use std::sync::Arc;
+
+use godel_core::{
+    admission::scale::{ScaleRefusal, scale},
+    dispatcher::read::UnitView,
+    ids::Revision,
+    unit::UnitSpec,
+};
+use godel_kit::{status, to_proto, txn::TxnError};
+use godel_proto::v1;
+use tonic::{Code, Status};
+
+use super::{DEFERRED_MAX, Loop, Ticket, overloaded, refused};
+use crate::{
+    calls::{Change, ChangeKind},
+    convert,
+};
+
+/// What a change comes to.
+enum Outcome {
+    /// Nothing to be written.
+    Answer(Result<Revision, Status>),
+    /// Another change of the unit is on its way, or the watch has yet to show its last one.
+    Later,
+    Write(Arc<UnitSpec>, Revision),
+}
+
+impl Loop<'_> {
+    pub(super) fn change(&mut self, change: Change) {
+        match self.decide(&change) {
+            Outcome::Answer(answer) => {
+                let _ = change.reply.send(answer);
+            }
+            Outcome::Later if self.deferred.len() < DEFERRED_MAX => self.deferred.push_back(change),
+            Outcome::Later => {
+                let _ = change.reply.send(Err(overloaded("too many changes of units wait")));
+            }
+            Outcome::Write(spec, revision) => self.write_change(change, spec, revision),
+        }
+    }
+
+    /// Changes that waited may go on now.
+    pub(super) fn retry_deferred(&mut self) {
+        for _ in 0..self.deferred.len() {
+            if let Some(change) = self.deferred.pop_front() {
+                self.change(change);
+            }
+        }
+    }
+
+    fn write_change(&mut self, change: Change, spec: Arc<UnitSpec>, revision: Revision) {
+        let unit = spec.id;
+        let precondition = to_proto::precondition(v1::Kind::UnitSpec, unit.0, revision);
+        match self.pipeline.try_submit(vec![to_proto::put_unit_spec(&spec)], vec![precondition]) {
+            Ok(Some(pending)) => {
+                self.changing.insert(unit);
+                self.ticket(pending, Ticket::Change { unit, spec, reply: change.reply });
+            }
+            Ok(None) if self.deferred.len() < DEFERRED_MAX => self.deferred.push_back(change),
+            Ok(None) => {
+                let _ = change.reply.send(Err(overloaded("too many transactions are under way")));
+            }
+            Err(error) => {
+                let _ = change.reply.send(Err(refused(&error)));
+            }
+        }
+    }
+
+    fn decide(&self, change: &Change) -> Outcome {
+        let unit = match self.resolve(&change.namespace, &change.name) {
+            Ok(unit) => unit,
+            Err(status) => return Outcome::Answer(Err(status)),
+        };
+        let Some(view) = self.core.unit(unit) else {
+            return Outcome::Answer(Err(Status::not_found("the unit is gone")));
+        };
+        if self.changing.contains(&unit) {
+            return Outcome::Later;
+        }
+        // The revision of the whole unit, rows included, says even more than that of its record.
+        let expected = change.expected_revision;
+        if expected > Revision(0) && expected != view.spec_revision && expected != view.revision {
+            let current = view.spec_revision.to_string();
+            return Outcome::Answer(Err(status::with_info(
+                Code::Aborted,
+                status::reason::REVISION_MISMATCH,
+                format!("the unit is at revision {current}, not {expected}"),
+                [("revision", current)],
+            )));
+        }
+        match &change.kind {
+            ChangeKind::Cancel => cancel(&view),
+            ChangeKind::Scale { group, replicas } => {
+                // New ordinals begin after every one ever bound: all rows up to the record must be known.
+                if self.core.revision() < view.spec_revision {
+                    return Outcome::Later;
+                }
+                scaled(&view, group, *replicas)
+            }
+        }
+    }
+
+    /// Hands a transaction to the task that waits for its answer.
+    pub(super) fn ticket(&self, pending: godel_kit::txn::Pending, ticket: Ticket) {
+        // The task lives as long as this loop.
+        let _ = self.tickets.send((pending, ticket));
+    }
+
+    /// The next change of the mode, if none is on its way.
+    pub(super) fn next_mode(&mut self) {
+        while !self.mode_writing && !self.core.is_partition_writing() {
+            let Some((mode, reply)) = self.modes.pop_front() else { return };
+            let now = self.now();
+            match self.core.set_mode(mode, now) {
+                None => {
+                    let _ = reply.send(Ok(self.core.partition().1));
+                }
+                Some(split) => {
+                    match self.pipeline.try_submit(vec![to_proto::put_partition(&split)], Vec::new()) {
+                        Ok(Some(pending)) => {
+                            self.mode_writing = true;
+                            self.ticket(pending, Ticket::Partition(split, Some(reply)));
+                        }
+                        Ok(None) => {
+                            self.core.on_partition_failed(now);
+                            let _ = reply.send(Err(overloaded("too many transactions are under way")));
+                        }
+                        Err(error) => {
+                            self.core.on_partition_failed(now);
+                            let _ = reply.send(Err(refused(&error)));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn cancel(view: &UnitView<'_>) -> Outcome {
+    if view.spec.cancelled {
+        return Outcome::Answer(Ok(view.spec_revision));
+    }
+    if view.phase.is_terminal() {
+        return over(view);
+    }
+    let spec = UnitSpec { cancelled: true, ..(**view.spec).clone() };
+    Outcome::Write(Arc::new(spec), view.spec_revision)
+}
+
+fn scaled(view: &UnitView<'_>, group: &str, replicas: u32) -> Outcome {
+    if view.phase.is_terminal() && !view.spec.cancelled {
+        return over(view);
+    }
+    match scale(view.spec, view.rows, group, replicas) {
+        Ok(Some(spec)) => Outcome::Write(Arc::new(spec), view.spec_revision),
+        Ok(None) => Outcome::Answer(Ok(view.spec_revision)),
+        Err(ScaleRefusal::Invalid(violations)) => {
+            Outcome::Answer(Err(status::invalid_argument(convert::bad_fields(violations))))
+        }
+        Err(ScaleRefusal::Cancelled) => over(view),
+        Err(ScaleRefusal::OrdinalsUsedUp) => Outcome::Answer(Err(status::failed_precondition(
+            "ORDINALS",
+            name(view),
+            "so many ordinals were used up that the unit must be submitted anew",
+        ))),
+    }
+}
+
+fn over(view: &UnitView<'_>) -> Outcome {
+    let description = format!("the unit is over: {}", view.phase.name());
+    Outcome::Answer(Err(status::failed_precondition("PHASE", name(view), description)))
+}
+
+fn name(view: &UnitView<'_>) -> String {
+    format!("{}/{}", view.spec.namespace, view.spec.name)
+}
+
+impl Loop<'_> {
+    /// Writes what the core decided on by itself; false when it must be tried again.
+    pub(super) fn write(
+        &mut self,
+        ops: Vec<bytes::Bytes>,
+        ticket: Ticket,
+    ) -> Result<(), (Ticket, Option<TxnError>)> {
+        match self.pipeline.try_submit(ops, Vec::new()) {
+            Ok(Some(pending)) => {
+                self.ticket(pending, ticket);
+                Ok(())
+            }
+            Ok(None) => Err((ticket, None)),
+            Err(error) => Err((ticket, Some(error))),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Requests to the binder: make running units leave that nobody wants any more.
+
+use godel_core::{dispatcher::EvictRequest, ids::UnitId};
+use godel_kit::{CancellationToken, client::Directory};
+use godel_proto::v1::{self, bind_service_client::BindServiceClient};
+use tokio::sync::mpsc;
+
+use super::EVICT_QUEUE;
+use crate::convert;
+
+/// Lease of the binder's leader.
+const BINDER: &str = "binder";
+
+/// What became of a request.
+pub(super) struct Answer {
+    pub(super) units: Vec<UnitId>,
+    /// Durable; otherwise to be asked again.
+    pub(super) done: bool,
+}
+
+/// Starts the task that asks, one request after the other, within the retry bounds.
+pub(super) fn spawn(
+    directory: Directory,
+    over: CancellationToken,
+) -> (mpsc::Sender<Vec<EvictRequest>>, mpsc::Receiver<Answer>) {
+    let (requests, mut waiting) = mpsc::channel::<Vec<EvictRequest>>(EVICT_QUEUE);
+    let (sender, answers) = mpsc::channel(EVICT_QUEUE);
+    godel_kit::task::spawn("evictions", async move {
+        while let Some(requests) = waiting.recv().await {
+            let units: Vec<UnitId> = requests.iter().map(|request| request.unit).collect();
+            let message = v1::EvictRunningUnitsRequest {
+                evictions: requests.into_iter().map(convert::eviction).collect(),
+            };
+            let call = directory.call_leader(BINDER, |channel| {
+                let message = message.clone();
+                async move { BindServiceClient::new(channel).evict_running_units(message).await }
+            });
+            let answer = tokio::select! {
+                () = over.cancelled() => return,
+                answer = call => answer,
+            };
+            if let Err(failure) = &answer {
+                tracing::info!(
+                    code = ?failure.code(),
+                    message = failure.message(),
+                    "the binder did not take evictions, asking again later"
+                );
+            }
+            if sender.send(Answer { units, done: answer.is_ok() }).await.is_err() {
+                return;
+            }
+        }
+    });
+    (requests, answers)
+}

@@ -1,0 +1,9 @@
+//! The dispatcher over gRPC, with the real state service on the memory engine. Schedulers, binder and agents
+//! are played by the tests.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod changes;
+mod dispatch;
+mod submit;
+mod world;

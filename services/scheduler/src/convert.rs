@@ -1,0 +1,154 @@
+//! Outcomes, assignments, reports and plans between wire and domain; leniently where the sender is a leader.
+
+use std::sync::Arc;
+
+use godel_core::{
+    admission::defaults,
+    decision::{Outcome, Rejection, RejectionReason},
+    ids::{NodeId, Revision, UnitId},
+    scheduler::{ReportState, UnitReport},
+    unit::{UnitSpec, WorkloadClass},
+};
+use godel_kit::{convert::BadField, from_proto, to_proto};
+use godel_proto::v1;
+
+/// An outcome as sent.
+pub(crate) fn outcome(pb: v1::Outcome) -> Outcome {
+    Outcome {
+        decision_id: pb.decision_id,
+        unit: UnitId(pb.unit_id),
+        revision: Revision(pb.revision),
+        rejections: pb.rejections.into_iter().map(rejection).collect(),
+        // A node whose amounts make no sense teaches nothing.
+        nodes: pb.nodes.into_iter().filter_map(|node| from_proto::fresh_node(node).ok()).collect(),
+    }
+}
+
+fn rejection(pb: v1::Rejection) -> Rejection {
+    // A reason of a newer binder: refused all the same.
+    let reason = from_proto::rejection_reason(pb.reason).ok().flatten().unwrap_or(RejectionReason::Invalid);
+    Rejection { reason, ordinals: pb.ordinals, node: NodeId(pb.node_id), detail: pb.detail }
+}
+
+/// A unit to place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Assignment {
+    pub(crate) spec: Arc<UnitSpec>,
+    pub(crate) spec_revision: Revision,
+    /// (ordinal, incarnation).
+    pub(crate) pending: Vec<(u32, u32)>,
+    /// Bound and not evicting.
+    pub(crate) bound: u32,
+}
+
+/// An assignment as sent.
+///
+/// # Errors
+/// The unit is wrong, or columns differ in length.
+pub(crate) fn assignment(pb: v1::UnitAssignment) -> Result<Assignment, BadField> {
+    let v1::UnitAssignment { spec, spec_revision, ordinals, incarnations, bound } = pb;
+    if !incarnations.is_empty() && incarnations.len() != ordinals.len() {
+        return Err(BadField::new("incarnations", "empty, or one per ordinal"));
+    }
+    let spec = from_proto::unit_spec(spec.unwrap_or_default()).map_err(|bad| bad.under("spec"))?;
+    let incarnation = |idx: usize| incarnations.get(idx).copied().unwrap_or(0);
+    let pending = ordinals.iter().enumerate().map(|(idx, ordinal)| (*ordinal, incarnation(idx))).collect();
+    Ok(Assignment { spec: Arc::new(spec), spec_revision: Revision(spec_revision), pending, bound })
+}
+
+/// What became of a try.
+pub(crate) fn report(report: &UnitReport) -> v1::UnitReport {
+    let UnitReport { unit, spec_revision, state, refusals } = report;
+    let state = match state {
+        ReportState::Parked => v1::UnitReportState::Parked,
+        ReportState::Woken => v1::UnitReportState::Woken,
+        ReportState::Returned => v1::UnitReportState::Returned,
+        ReportState::Done => v1::UnitReportState::Done,
+    };
+    v1::UnitReport {
+        unit_id: unit.0,
+        spec_revision: spec_revision.0,
+        state: state.into(),
+        refusals: refusals.as_deref().map(to_proto::refusals),
+    }
+}
+
+/// Most replicas that a plan places: one message has room for so many node names.
+const N_PLAN_REPLICAS_MAX: u32 = 10_000;
+
+/// A unit to plan: what the dispatcher would fill in may be missing.
+///
+/// # Errors
+/// It names no template, or a field is wrong.
+pub(crate) fn planned_unit(pb: Option<v1::UnitSpec>) -> Result<UnitSpec, BadField> {
+    let mut pb = pb.ok_or_else(|| BadField::new("unit", "missing"))?;
+    let class = from_proto::workload_class(pb.workload_class)?.unwrap_or(WorkloadClass::Batch);
+    let defaults = defaults::of(class);
+    pb.workload_class = to_proto::workload_class(class).into();
+    pb.unit_id = pb.unit_id.max(1);
+    if pb.task_groups.is_empty() {
+        return Err(BadField::new("unit.task_groups", "empty"));
+    }
+    if pb.restart_policy == 0 {
+        pb.restart_policy = to_proto::restart_policy(defaults.restart_policy).into();
+    }
+    if pb.scoring_profile == 0 {
+        pb.scoring_profile = to_proto::scoring_profile(defaults.scoring).into();
+    }
+    if pb.pool == 0 {
+        pb.pool = to_proto::pool(defaults.pool).into();
+    }
+    let mut start = 0u32;
+    for (idx, group) in pb.task_groups.iter_mut().enumerate() {
+        let path = || format!("unit.task_groups[{idx}].replicas");
+        if group.replicas == 0 {
+            return Err(BadField::new(path(), "at least 1"));
+        }
+        let end =
+            start.checked_add(group.replicas).filter(|end| *end <= N_PLAN_REPLICAS_MAX).ok_or_else(|| {
+                BadField::new(path(), format!("a plan is for at most {N_PLAN_REPLICAS_MAX} replicas"))
+            })?;
+        group.ordinals = vec![v1::OrdinalRange { start, end }];
+        start = end;
+    }
+    if pb.min_member == 0 {
+        pb.min_member = match defaults.min_member {
+            defaults::MinMember::One => 1,
+            defaults::MinMember::Replicas => start,
+        };
+    }
+    from_proto::unit_spec(pb).map_err(|bad| bad.under("unit"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_comes_in() {
+        let unknown = v1::Rejection { reason: 99, ..v1::Rejection::default() };
+        assert_eq!(rejection(unknown).reason, RejectionReason::Invalid);
+        for number in 1..=11 {
+            let pb = v1::Rejection { reason: number, ..v1::Rejection::default() };
+            assert_eq!(rejection(pb).reason, RejectionReason::ALL[usize::try_from(number).unwrap() - 1]);
+        }
+    }
+
+    #[test]
+    fn wrong_assignments_and_plans_are_named() {
+        let short = v1::UnitAssignment { ordinals: vec![0, 1], incarnations: vec![1], ..Default::default() };
+        assert_eq!(assignment(short).unwrap_err().path, "incarnations");
+        assert_eq!(assignment(v1::UnitAssignment::default()).unwrap_err().path, "spec.unit_id");
+        assert_eq!(planned_unit(None).unwrap_err().path, "unit");
+        let group = |replicas| v1::TaskGroup { replicas, ..Default::default() };
+        let unit = |replicas: &[u32]| {
+            let task_groups = replicas.iter().map(|replicas| group(*replicas)).collect();
+            Some(v1::UnitSpec { task_groups, ..Default::default() })
+        };
+        assert_eq!(planned_unit(unit(&[])).unwrap_err().path, "unit.task_groups");
+        assert_eq!(planned_unit(unit(&[1, 0])).unwrap_err().path, "unit.task_groups[1].replicas");
+        assert_eq!(planned_unit(unit(&[1, u32::MAX])).unwrap_err().path, "unit.task_groups[1].replicas");
+        let spec = planned_unit(unit(&[2, 3])).unwrap();
+        assert_eq!((spec.task_groups[1].ordinals[0], spec.min_member), ((2, 5), 1));
+    }
+}

@@ -1,0 +1,531 @@
+//! The one task that owns the scheduler's state: drains what has come, decides a bounded lot, sends.
+//!
+//! It decides only while it is registered, has read the records, and the binder has answered and takes what
+//! is sent: back-pressure stops it instead of filling queues.
+
+use std::{collections::BTreeMap, future::pending, time::Duration};
+
+use godel_core::{
+    change::Change,
+    ids::{Epoch, Revision, UnitId},
+    scheduler::{ReportState, Scheduler, UnitReport},
+    time::Millis,
+};
+use godel_kit::{
+    client::Directory,
+    clock::SharedClock,
+    crash::CrashPoints,
+    follow::{FollowEvent, Follower},
+    lease::{Fence, Leadership},
+    to_proto,
+};
+use godel_proto::v1::{self, attach_request, attach_response, decide_request, decide_response};
+use tokio::{
+    sync::{mpsc, watch},
+    time::sleep,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Error, convert,
+    link::{Attach, Decide, Link, LinkEvent},
+    metrics::SchedulerMetrics,
+    rpc::{PlanRequest, Shown},
+};
+
+/// Events of one source taken in one go before a step.
+const N_DRAIN: usize = 256;
+/// Bytes of one message: half of what a message may have.
+const MESSAGE_BYTES: usize = 512 << 10;
+/// Messages for the dispatcher that may wait while steps go on.
+const N_REPORTS_QUEUED: usize = 64;
+/// Units in the opening message to the dispatcher: about 12 bytes each, within a message's 1 MiB. What is
+/// beyond is let go; the dispatcher finds it missing and hands it out again.
+const N_INVENTORY_MAX: usize = 80_000;
+/// Pause after a step that neither decided nor reported although units are ready: something else has to
+/// happen first, which wakes the loop earlier.
+const IDLE_MS: u64 = 20;
+/// Counters are shown at most so often.
+const SHOW_MS: u64 = 100;
+
+/// See the module.
+pub(crate) struct Engine {
+    pub(crate) core: Scheduler,
+    pub(crate) name: String,
+    pub(crate) held_max: u32,
+    pub(crate) step_budget: usize,
+    pub(crate) reconnect_max: Duration,
+    pub(crate) directory: Directory,
+    pub(crate) follower: Follower,
+    pub(crate) membership: watch::Receiver<Leadership>,
+    pub(crate) plans: mpsc::Receiver<PlanRequest>,
+    pub(crate) shown: watch::Sender<Shown>,
+    pub(crate) clock: SharedClock,
+    pub(crate) crash: CrashPoints,
+    pub(crate) metrics: SchedulerMetrics,
+}
+
+/// One registration and the streams under it.
+struct Session {
+    fence: Fence,
+    attach: Link<Attach>,
+    decide: Link<Decide>,
+    /// Credits that the dispatcher has left, as far as we know.
+    granted: u32,
+    /// Ends the links.
+    _stop: tokio_util::sync::DropGuard,
+}
+
+/// What changes while the engine runs.
+#[derive(Default)]
+struct Run {
+    session: Option<Session>,
+    /// Reports of units that are parked, to be told to the next dispatcher too.
+    parked: BTreeMap<UnitId, UnitReport>,
+    revision: Revision,
+    synced: bool,
+    /// No step before this without an event.
+    idle_until: Option<Millis>,
+    /// When counters were shown, and whether something happened since.
+    shown_at: Millis,
+    is_unshown: bool,
+}
+
+/// What woke the loop.
+enum Event {
+    Stop,
+    Membership(bool),
+    LeaseLost,
+    Decide(LinkEvent<Decide>),
+    Attach(LinkEvent<Attach>),
+    Follow(Option<FollowEvent>),
+    Plan(PlanRequest),
+    Writable,
+    Timer,
+}
+
+impl Engine {
+    /// Runs until `stop`.
+    ///
+    /// # Errors
+    /// The store cannot be followed any more, or the registration's task is gone.
+    pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), Error> {
+        let mut run = Run::default();
+        self.on_membership(&mut run);
+        loop {
+            let wake = self.next_wake(&run);
+            let event = self.next_event(&mut run, wake, &stop).await;
+            if !matches!(event, Event::Timer | Event::Writable) {
+                run.idle_until = None;
+            }
+            match event {
+                Event::Stop => return Ok(()),
+                Event::Membership(true) => self.on_membership(&mut run),
+                Event::Membership(false) if stop.is_cancelled() => return Ok(()),
+                Event::Membership(false) => return Err(Error::Membership),
+                Event::LeaseLost => self.leave(&mut run),
+                Event::Decide(event) => self.on_decide(&mut run, event),
+                Event::Attach(event) => self.on_attach(&mut run, event),
+                Event::Follow(Some(event)) => self.on_follow(&mut run, event),
+                Event::Follow(None) if stop.is_cancelled() => return Ok(()),
+                Event::Follow(None) => return Err(Error::Follower),
+                Event::Plan(request) => self.on_plan(request),
+                Event::Writable | Event::Timer => {}
+            }
+            self.drain(&mut run);
+            self.step(&mut run);
+            self.tell_credits(&mut run);
+            self.show(&mut run);
+        }
+    }
+
+    /// Milliseconds until there is something to do without an event; `None`: nothing before one.
+    fn next_wake(&self, run: &Run) -> Option<u64> {
+        let wake = self.core.next_wake().filter(|_| self.may_step(run));
+        let step = wake.map(|wake| wake.max(run.idle_until.unwrap_or_default()));
+        let show = run.is_unshown.then(|| run.shown_at.plus(SHOW_MS));
+        let now = self.clock.now();
+        step.into_iter().chain(show).min().map(|next| next.since(now))
+    }
+
+    fn may_step(&self, run: &Run) -> bool {
+        let Some(session) = &run.session else { return false };
+        // Reports wait for a slow dispatcher only up to a point: a step would add more of them.
+        let reports_flow = session.attach.n_queued() < N_REPORTS_QUEUED;
+        run.synced && session.fence.is_valid() && session.decide.is_free() && reports_flow
+    }
+
+    async fn next_event(&mut self, run: &mut Run, wake: Option<u64>, stop: &CancellationToken) -> Event {
+        let timer = async {
+            match wake {
+                Some(0) => tokio::task::yield_now().await,
+                Some(ms) => sleep(Duration::from_millis(ms)).await,
+                None => pending().await,
+            }
+        };
+        let Some(session) = &mut run.session else {
+            return tokio::select! {
+                biased;
+                () = stop.cancelled() => Event::Stop,
+                changed = self.membership.changed() => Event::Membership(changed.is_ok()),
+                event = self.follower.next() => Event::Follow(event),
+                Some(request) = self.plans.recv() => Event::Plan(request),
+                () = timer => Event::Timer,
+            };
+        };
+        let fence = session.fence.clone();
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Event::Stop,
+            changed = self.membership.changed() => Event::Membership(changed.is_ok()),
+            () = fence.lost() => Event::LeaseLost,
+            event = next_of(&mut session.decide) => event.map_or(Event::Writable, Event::Decide),
+            event = next_of(&mut session.attach) => event.map_or(Event::Writable, Event::Attach),
+            event = self.follower.next() => Event::Follow(event),
+            Some(request) = self.plans.recv() => Event::Plan(request),
+            () = timer => Event::Timer,
+        }
+    }
+
+    fn on_membership(&mut self, run: &mut Run) {
+        let membership = self.membership.borrow_and_update().clone();
+        match membership {
+            Leadership::Leader { epoch, fence, .. } => {
+                if run.session.as_ref().is_some_and(|session| session.fence.epoch() == epoch) {
+                    return;
+                }
+                tracing::info!(name = self.name, epoch = epoch.0, "registered");
+                let stop = CancellationToken::new();
+                run.session = Some(Session {
+                    fence,
+                    attach: Link::spawn(&self.directory, self.reconnect_max, stop.clone()),
+                    decide: Link::spawn(&self.directory, self.reconnect_max, stop.clone()),
+                    granted: 0,
+                    _stop: stop.drop_guard(),
+                });
+            }
+            Leadership::Standby { .. } => self.leave(run),
+        }
+    }
+
+    /// The lease is lost: no more decisions. Its units are given to others; the next registration attaches
+    /// with what is held then, and the dispatcher revokes what is no longer ours.
+    fn leave(&mut self, run: &mut Run) {
+        if let Some(session) = run.session.take() {
+            tracing::warn!(name = self.name, epoch = session.fence.epoch().0, "registration lost");
+        }
+    }
+
+    fn on_decide(&mut self, run: &mut Run, event: LinkEvent<Decide>) {
+        let Some(session) = &mut run.session else { return };
+        match event {
+            LinkEvent::Opening(line) => {
+                self.metrics.reconnects.inc();
+                let epoch = session.fence.epoch().0;
+                let open = v1::DecideOpen { scheduler: self.name.clone(), epoch };
+                let open = v1::DecideRequest { message: Some(decide_request::Message::Open(open)) };
+                let undecided = self.core.undecided();
+                self.metrics.decisions.inc_by(undecided.len() as u64);
+                let again = decide_messages(undecided.iter().map(to_proto::decision));
+                session.decide.open(line, std::iter::once(open).chain(again));
+            }
+            LinkEvent::Message(v1::DecideResponse { message }) => match message {
+                Some(decide_response::Message::Welcome(welcome)) => {
+                    tracing::debug!(binder_epoch = welcome.epoch, "binder answers");
+                    session.decide.welcome();
+                }
+                Some(decide_response::Message::Outcomes(outcomes)) => {
+                    let now = self.clock.now();
+                    for pb in outcomes.outcomes {
+                        self.core.on_outcome(&convert::outcome(pb), now);
+                    }
+                    self.crash.hit("scheduler.after-outcome");
+                }
+                None => tracing::warn!("the binder sent an empty message"),
+            },
+            LinkEvent::Closed => session.decide.close(),
+        }
+    }
+
+    fn on_attach(&mut self, run: &mut Run, event: LinkEvent<Attach>) {
+        let Some(session) = &mut run.session else { return };
+        match event {
+            LinkEvent::Opening(line) => {
+                self.metrics.reconnects.inc();
+                let mut held = self.core.inventory();
+                for (unit, _) in held.split_off(held.len().min(N_INVENTORY_MAX)) {
+                    run.parked.remove(&unit);
+                    self.core.on_revoke(unit);
+                }
+                let credits = self.core.credits();
+                session.granted = credits;
+                let inventory = held
+                    .into_iter()
+                    .map(|(unit, revision)| v1::HeldUnit { unit_id: unit.0, spec_revision: revision.0 });
+                let open = v1::AttachOpen {
+                    name: self.name.clone(),
+                    epoch: session.fence.epoch().0,
+                    inventory: inventory.collect(),
+                    credits,
+                };
+                let open = v1::AttachRequest { message: Some(attach_request::Message::Open(open)) };
+                let parked = report_messages(run.parked.values().map(convert::report));
+                session.attach.open(line, std::iter::once(open).chain(parked));
+            }
+            LinkEvent::Message(v1::AttachResponse { message }) => match message {
+                Some(attach_response::Message::Welcome(welcome)) => {
+                    tracing::debug!(dispatcher_epoch = welcome.epoch, "dispatcher answers");
+                    session.attach.welcome();
+                }
+                Some(attach_response::Message::Assign(assignments)) => {
+                    for pb in assignments.units {
+                        self.on_assign(run, pb);
+                    }
+                }
+                Some(attach_response::Message::Revoke(revocations)) => {
+                    for unit in revocations.unit_ids.into_iter().map(UnitId) {
+                        run.parked.remove(&unit);
+                        self.core.on_revoke(unit);
+                    }
+                }
+                None => tracing::warn!("the dispatcher sent an empty message"),
+            },
+            LinkEvent::Closed => session.attach.close(),
+        }
+    }
+
+    fn on_assign(&mut self, run: &mut Run, pb: v1::UnitAssignment) {
+        let (unit_id, spec_revision) = (pb.spec.as_ref().map_or(0, |spec| spec.unit_id), pb.spec_revision);
+        match convert::assignment(pb) {
+            Ok(assignment) => {
+                let n_running_units = u32::try_from(assignment.pending.len()).unwrap_or(u32::MAX);
+                if let Some(session) = &mut run.session {
+                    session.granted = session.granted.saturating_sub(n_running_units);
+                }
+                run.parked.remove(&assignment.spec.id);
+                let convert::Assignment { spec, spec_revision, pending, bound } = assignment;
+                self.core.on_assign(&spec, spec_revision, &pending, bound, self.clock.now());
+            }
+            Err(bad) => {
+                tracing::error!(
+                    unit_id,
+                    field = bad.path,
+                    problem = bad.description,
+                    "assignment not understood"
+                );
+                let report = v1::UnitReport {
+                    unit_id,
+                    spec_revision,
+                    state: v1::UnitReportState::Returned.into(),
+                    refusals: None,
+                };
+                if let Some(session) = &mut run.session {
+                    report_messages([report]).into_iter().for_each(|message| session.attach.send(message));
+                }
+            }
+        }
+    }
+
+    fn on_follow(&mut self, run: &mut Run, event: FollowEvent) {
+        let now = self.clock.now();
+        match event {
+            FollowEvent::Reset => {
+                run.synced = false;
+                run.revision = Revision(0);
+                self.core.on_reset();
+            }
+            FollowEvent::Loaded(records) => {
+                for record in records {
+                    self.on_change(&record.change, record.revision, record.create_time_ms, now);
+                }
+            }
+            FollowEvent::Synced { revision } => {
+                run.synced = true;
+                run.revision = revision;
+            }
+            FollowEvent::Changes { revision, time_ms, changes } => {
+                for change in &changes {
+                    self.on_change(change, revision, time_ms, now);
+                }
+                run.revision = revision;
+            }
+        }
+    }
+
+    fn on_change(&mut self, change: &Change, revision: Revision, time_ms: i64, now: Millis) {
+        self.core.on_change(change, revision, time_ms, now);
+    }
+
+    fn on_plan(&mut self, request: PlanRequest) {
+        let plan = self.core.plan(&request.spec);
+        let names = plan.nodes.iter().map(|node| {
+            self.core.cluster.spec(*node).map_or_else(|| node.to_string(), |spec| spec.name.clone())
+        });
+        let response = v1::PlanResponse {
+            nodes: names.collect(),
+            unplaced: plan.unplaced,
+            refusals: plan.refusals.as_deref().map(to_proto::refusals),
+        };
+        // The caller may have gone.
+        let _ = request.reply.send(response);
+    }
+
+    /// Takes what else has come, so that the next step knows it.
+    fn drain(&mut self, run: &mut Run) {
+        for _ in 0..N_DRAIN {
+            let Some(event) = run.session.as_mut().and_then(|session| session.decide.try_next()) else {
+                break;
+            };
+            self.on_decide(run, event);
+        }
+        for _ in 0..N_DRAIN {
+            let Some(event) = run.session.as_mut().and_then(|session| session.attach.try_next()) else {
+                break;
+            };
+            self.on_attach(run, event);
+        }
+        for _ in 0..N_DRAIN {
+            let Some(event) = self.follower.try_next() else { break };
+            self.on_follow(run, event);
+        }
+        if let Some(session) = &mut run.session {
+            session.decide.pump();
+            session.attach.pump();
+        }
+    }
+
+    /// Decides a bounded lot and sends it.
+    fn step(&mut self, run: &mut Run) {
+        let now = self.clock.now();
+        if !self.may_step(run) || self.core.next_wake().is_none_or(|wake| wake > now) {
+            return;
+        }
+        let Some(session) = &mut run.session else { return };
+        if run.idle_until.is_some_and(|until| until > now) {
+            return;
+        }
+        let step = self.core.step(now, self.step_budget);
+        if step.decisions.is_empty() && step.reports.is_empty() {
+            run.idle_until = Some(now.plus(IDLE_MS));
+            return;
+        }
+        if !step.decisions.is_empty() {
+            self.crash.hit("scheduler.before-decide");
+            self.metrics.decisions.inc_by(step.decisions.len() as u64);
+            for message in decide_messages(step.decisions.iter().map(to_proto::decision)) {
+                session.decide.send(message);
+            }
+        }
+        for message in report_messages(step.reports.iter().map(convert::report)) {
+            session.attach.send(message);
+        }
+        for report in step.reports {
+            match report.state {
+                ReportState::Parked => {
+                    run.parked.insert(report.unit, report);
+                }
+                ReportState::Woken | ReportState::Returned | ReportState::Done => {
+                    run.parked.remove(&report.unit);
+                }
+            }
+        }
+    }
+
+    /// Tells the dispatcher how much more we take when it differs notably from what it knows: by an eighth of
+    /// what we hold at most, so that a message goes with tens of thousands of running units, not with each.
+    fn tell_credits(&mut self, run: &mut Run) {
+        let Some(session) = run.session.as_mut().filter(|session| session.attach.is_free()) else { return };
+        let credits = self.core.credits();
+        let notable = (self.held_max / 8).max(1);
+        if credits.abs_diff(session.granted) >= notable || (session.granted == 0 && credits > 0) {
+            session.granted = credits;
+            session
+                .attach
+                .send(v1::AttachRequest { message: Some(attach_request::Message::Credits(credits)) });
+        }
+    }
+
+    /// Counting takes a look at every node, so it is done now and then only.
+    fn show(&mut self, run: &mut Run) {
+        let now = self.clock.now();
+        if now.since(run.shown_at) < SHOW_MS {
+            run.is_unshown = true;
+            return;
+        }
+        run.is_unshown = false;
+        run.shown_at = now;
+        let epoch = run.session.as_ref().map_or(Epoch(0), |session| session.fence.epoch());
+        let stats = self.core.stats();
+        self.metrics.show(stats, run.revision.0);
+        self.shown.send_replace(Shown { stats, epoch, revision: run.revision });
+    }
+}
+
+/// The next event of a link, or `None` when it takes queued messages again.
+async fn next_of<P: crate::link::Protocol>(link: &mut Link<P>) -> Option<LinkEvent<P>> {
+    if link.n_queued() > 0 {
+        let line = link.line();
+        tokio::select! {
+            event = link.next() => Some(event),
+            () = crate::link::writable(line) => None,
+        }
+    } else {
+        Some(link.next().await)
+    }
+}
+
+/// Decisions in messages of bounded size, in order.
+fn decide_messages(decisions: impl IntoIterator<Item = v1::Decision>) -> Vec<v1::DecideRequest> {
+    let wrap = |decisions| decide_request::Message::Decisions(v1::Decisions { decisions });
+    chunks(decisions).into_iter().map(|part| v1::DecideRequest { message: Some(wrap(part)) }).collect()
+}
+
+/// Reports in messages of bounded size, in order.
+fn report_messages(reports: impl IntoIterator<Item = v1::UnitReport>) -> Vec<v1::AttachRequest> {
+    let wrap = |reports| attach_request::Message::Reports(v1::UnitReports { reports });
+    chunks(reports).into_iter().map(|part| v1::AttachRequest { message: Some(wrap(part)) }).collect()
+}
+
+fn chunks<T: prost::Message>(items: impl IntoIterator<Item = T>) -> Vec<Vec<T>> {
+    let mut chunks = Vec::new();
+    let mut part = Vec::new();
+    let mut n_bytes = 0;
+    for item in items {
+        let len = item.encoded_len();
+        if n_bytes + len > MESSAGE_BYTES && !part.is_empty() {
+            chunks.push(std::mem::take(&mut part));
+            n_bytes = 0;
+        }
+        n_bytes += len;
+        part.push(item);
+    }
+    if !part.is_empty() {
+        chunks.push(part);
+    }
+    chunks
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+
+    #[test]
+    fn messages_are_bounded_and_in_order() {
+        let decision = |decision_id: u64| v1::Decision {
+            decision_id,
+            groups: vec![v1::GroupPlacement { ordinals: vec![1 << 30; 40_000], ..Default::default() }],
+            ..Default::default()
+        };
+        let messages = decide_messages((1..=5).map(decision));
+        assert_eq!(messages.len(), 3);
+        assert!(messages.iter().all(|message| message.encoded_len() < 1 << 20));
+        assert!(decide_messages([]).is_empty());
+        let one_large = decide_messages([v1::Decision {
+            groups: vec![v1::GroupPlacement { ordinals: vec![1 << 30; 150_000], ..Default::default() }],
+            ..Default::default()
+        }]);
+        assert_eq!(one_large.len(), 1);
+    }
+}

@@ -1,0 +1,69 @@
+//! SchedulerService: a scheduler's own view.
+
+use godel_core::{
+    ids::{Epoch, Revision},
+    scheduler::Stats,
+    unit::UnitSpec,
+};
+use godel_kit::status;
+use godel_proto::v1::{self, scheduler_service_server::SchedulerService};
+use tokio::sync::{mpsc, oneshot, watch};
+use tonic::{Request, Response, Status};
+
+use crate::convert;
+
+/// What the engine shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) stats: Stats,
+    /// 0 while not registered.
+    pub(crate) epoch: Epoch,
+    /// Read up to here.
+    pub(crate) revision: Revision,
+}
+
+/// A unit to plan.
+#[derive(Debug)]
+pub(crate) struct PlanRequest {
+    pub(crate) spec: UnitSpec,
+    pub(crate) reply: oneshot::Sender<v1::PlanResponse>,
+}
+
+/// The service; clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Rpc {
+    pub(crate) name: String,
+    pub(crate) shown: watch::Receiver<Shown>,
+    pub(crate) plans: mpsc::Sender<PlanRequest>,
+}
+
+#[tonic::async_trait]
+impl SchedulerService for Rpc {
+    async fn get_scheduler_status(
+        &self,
+        _request: Request<v1::GetSchedulerStatusRequest>,
+    ) -> Result<Response<v1::GetSchedulerStatusResponse>, Status> {
+        let Shown { stats, epoch, revision } = *self.shown.borrow();
+        Ok(Response::new(v1::GetSchedulerStatusResponse {
+            name: self.name.clone(),
+            epoch: epoch.0,
+            nodes: stats.nodes,
+            ready_units: stats.ready_units,
+            backoff_units: stats.backoff_units,
+            parked_units: stats.parked_units,
+            in_flight: stats.in_flight,
+            placed: stats.placed,
+            conflicts: stats.conflicts,
+            cache_hits: stats.cache_hits,
+            cache_misses: stats.cache_misses,
+            revision: revision.0,
+        }))
+    }
+
+    async fn plan(&self, request: Request<v1::PlanRequest>) -> Result<Response<v1::PlanResponse>, Status> {
+        let spec = convert::planned_unit(request.into_inner().unit).map_err(Status::from)?;
+        let (reply, answer) = oneshot::channel();
+        self.plans.send(PlanRequest { spec, reply }).await.map_err(|_| status::stopping())?;
+        answer.await.map(Response::new).map_err(|_| status::stopping())
+    }
+}
