@@ -1,1 +1,43 @@
-fn main() {}
+//! `godel`.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use godel_cli::{
+    args::{Args, Verb},
+    command, output,
+};
+
+/// The system's allocator gives back memory late and locks much.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if matches!(args.verb, Verb::Up(_) | Verb::Demo(_)) {
+        // Every part of the control plane is in this process: with a thread per core alone, a few schedulers at
+        // work would keep leases from being renewed in time.
+        let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
+        runtime.worker_threads(4 * n_cores);
+    }
+    let runtime = match runtime.enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            output::say(format!("error: no runtime: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let ended = runtime.block_on(command::run(args));
+    // Whatever still blocks does not keep the process.
+    runtime.shutdown_background();
+    match ended {
+        // A panic of a task is a failure even where the work went on.
+        Ok(()) if godel_kit::task::panics() > 0 => ExitCode::FAILURE,
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output::say(format!("error: {failure}"));
+            failure.code.into()
+        }
+    }
+}

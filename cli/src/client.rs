@@ -1,0 +1,294 @@
+//! The client's side of the API: one address, everything else is found there.
+
+use std::time::Duration;
+
+use godel_kit::{
+    client::{Channel, Directory, retry_idempotent},
+    config::{ClientConfig, HumanDuration},
+};
+use godel_proto::v1::{
+    self, dispatch_service_client::DispatchServiceClient, node_service_client::NodeServiceClient,
+    state_service_client::StateServiceClient, unit_service_client::UnitServiceClient,
+};
+use tonic::Status;
+
+use crate::exit::{Code, Failure};
+
+/// Most bytes of one answer: messages of the API are at most 1 MiB, and a page is a little more.
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
+/// Pages read of one list; beyond lies a server that never ends.
+const N_PAGES_MAX: usize = 1_000_000;
+
+/// Calls the control plane. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Client {
+    directory: Directory,
+    address: String,
+}
+
+impl Client {
+    /// A client of the state service at `address`; nothing is opened yet.
+    ///
+    /// # Errors
+    /// The address is malformed.
+    pub fn new(address: &str) -> Result<Self, Failure> {
+        // A person waits: give up soon, and say what to do.
+        let config = ClientConfig {
+            state: address.to_owned(),
+            retry_attempts: 5,
+            retry_deadline: HumanDuration::from_secs(10),
+            ..ClientConfig::default()
+        };
+        Self::with_config(&config)
+    }
+
+    /// A client that keeps trying for as long as a restart of the servers takes.
+    ///
+    /// # Errors
+    /// The address is malformed.
+    pub fn patient(address: &str) -> Result<Self, Failure> {
+        let config = ClientConfig {
+            state: address.to_owned(),
+            retry_attempts: 200,
+            retry_deadline: HumanDuration::from_secs(60),
+            retry_max: HumanDuration::from_millis(500),
+            ..ClientConfig::default()
+        };
+        Self::with_config(&config)
+    }
+
+    fn with_config(config: &ClientConfig) -> Result<Self, Failure> {
+        let directory = Directory::new(config).map_err(|bad| Failure::chain(Code::Usage, &bad))?;
+        Ok(Self { directory, address: config.state.clone() })
+    }
+
+    /// The address of state.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Who serves where.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// The state service.
+    pub fn state(&self) -> StateServiceClient<Channel> {
+        StateServiceClient::new(self.directory.state()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// Nodes, as state serves them.
+    pub fn nodes(&self) -> NodeServiceClient<Channel> {
+        NodeServiceClient::new(self.directory.state()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// A call that may be made twice, within the retry bounds.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn read<T, F, Fut>(&self, op: F) -> Result<T, Failure>
+    where
+        F: FnMut() -> Fut,
+        Fut: Future<Output = Result<T, Status>>,
+    {
+        retry_idempotent(&self.directory.policy(), op).await.map_err(|status| self.explain(status))
+    }
+
+    /// A call of the unit service, at whoever leads.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn units<T, F, Fut>(&self, mut op: F) -> Result<T, Failure>
+    where
+        F: FnMut(UnitServiceClient<Channel>) -> Fut,
+        Fut: Future<Output = Result<T, Status>>,
+    {
+        self.directory
+            .call_leader("dispatcher", |channel| {
+                op(UnitServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX))
+            })
+            .await
+            .map_err(|status| self.explain(status))
+    }
+
+    /// A call of the dispatch service, at whoever leads.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn dispatch<T, F, Fut>(&self, mut op: F) -> Result<T, Failure>
+    where
+        F: FnMut(DispatchServiceClient<Channel>) -> Fut,
+        Fut: Future<Output = Result<T, Status>>,
+    {
+        self.directory
+            .call_leader("dispatcher", |channel| op(DispatchServiceClient::new(channel)))
+            .await
+            .map_err(|status| self.explain(status))
+    }
+
+    /// Says which server does not answer.
+    pub fn explain(&self, status: Status) -> Failure {
+        let unreachable = status.code() == tonic::Code::Unavailable;
+        let failure = Failure::from(status);
+        if !unreachable {
+            return failure;
+        }
+        if failure.message.starts_with("nobody holds lease") {
+            return failure.during(format!("state at {} answers, but", self.address));
+        }
+        failure.during(format!("no server at {}", self.address))
+    }
+
+    /// Every node.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn list_nodes(&self, selector: &[(String, String)]) -> Result<Vec<v1::Node>, Failure> {
+        let mut nodes = Vec::new();
+        let mut page_token = String::new();
+        for _ in 0..N_PAGES_MAX {
+            let request = v1::ListNodesRequest {
+                page_size: 1000,
+                page_token: page_token.clone(),
+                label_selector: selector.iter().cloned().collect(),
+            };
+            let page = self
+                .read(|| {
+                    let (mut client, request) = (self.nodes(), request.clone());
+                    async move { client.list_nodes(request).await }
+                })
+                .await?
+                .into_inner();
+            nodes.extend(page.nodes);
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// Units that match, at most `limit`, and how many match in all.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn list_units(
+        &self,
+        request: v1::ListUnitsRequest,
+        limit: usize,
+    ) -> Result<(Vec<v1::Unit>, usize), Failure> {
+        let mut units = Vec::new();
+        let mut request = v1::ListUnitsRequest { page_size: 1000, ..request };
+        let mut total = 0;
+        for _ in 0..N_PAGES_MAX {
+            let page = self
+                .units(|mut client| {
+                    let request = request.clone();
+                    async move { client.list_units(request).await }
+                })
+                .await?
+                .into_inner();
+            total = usize::try_from(page.total).unwrap_or(usize::MAX);
+            units.extend(page.units);
+            request.page_token = page.next_page_token;
+            if request.page_token.is_empty() || units.len() >= limit {
+                break;
+            }
+        }
+        units.truncate(limit);
+        Ok((units, total))
+    }
+
+    /// One unit with its running units.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn get_unit(&self, namespace: &str, name: &str) -> Result<v1::GetUnitResponse, Failure> {
+        self.units(|mut client| {
+            let request = v1::GetUnitRequest { namespace: namespace.to_owned(), name: name.to_owned() };
+            async move { client.get_unit(request).await }
+        })
+        .await
+        .map(tonic::Response::into_inner)
+    }
+
+    /// Sizes, revisions and counters of the store.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn store_status(&self) -> Result<v1::GetStoreStatusResponse, Failure> {
+        self.read(|| {
+            let mut client = self.state();
+            async move { client.get_store_status(v1::GetStoreStatusRequest {}).await }
+        })
+        .await
+        .map(tonic::Response::into_inner)
+    }
+
+    /// Queue lengths and counters of the dispatcher.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn dispatcher_status(&self) -> Result<v1::GetDispatcherStatusResponse, Failure> {
+        self.dispatch(|mut client| async move {
+            client.get_dispatcher_status(v1::GetDispatcherStatusRequest {}).await
+        })
+        .await
+        .map(tonic::Response::into_inner)
+    }
+
+    /// Schedulers with lease, load and counters.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn schedulers(&self) -> Result<v1::ListSchedulersResponse, Failure> {
+        self.dispatch(|mut client| async move { client.list_schedulers(v1::ListSchedulersRequest {}).await })
+            .await
+            .map(tonic::Response::into_inner)
+    }
+
+    /// A scheduler's own view.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn scheduler_status(&self, address: &str) -> Result<v1::GetSchedulerStatusResponse, Failure> {
+        let channel = self.directory.channel(address).map_err(|bad| Failure::chain(Code::Failed, &bad))?;
+        let mut client = v1::scheduler_service_client::SchedulerServiceClient::new(channel);
+        let answer = client.get_scheduler_status(v1::GetSchedulerStatusRequest {}).await;
+        Ok(answer.map_err(|status| self.explain(status))?.into_inner())
+    }
+
+    /// Counters of the leading binder.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn binder_status(&self) -> Result<v1::GetBinderStatusResponse, Failure> {
+        self.directory
+            .call_leader("binder", |channel| async move {
+                let mut client = v1::bind_service_client::BindServiceClient::new(channel);
+                client.get_binder_status(v1::GetBinderStatusRequest {}).await
+            })
+            .await
+            .map(tonic::Response::into_inner)
+            .map_err(|status| self.explain(status))
+    }
+
+    /// Waits until state, a dispatcher and a binder answer.
+    ///
+    /// # Errors
+    /// They do not within `timeout`.
+    pub async fn wait_ready(&self, timeout: Duration) -> Result<(), Failure> {
+        let ready = async {
+            loop {
+                let answers = self.dispatcher_status().await.is_ok() && self.binder_status().await.is_ok();
+                if answers {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(timeout, ready).await.map_err(|_| {
+            Failure::new(Code::Timeout, format!("the services at {} are not ready", self.address))
+        })
+    }
+}

@@ -1,0 +1,98 @@
+//! What each verb does.
+
+mod node;
+mod offline;
+mod run;
+mod status;
+mod trace;
+mod unit;
+mod wait;
+
+use godel_kit::config::TelemetryConfig;
+use tonic::Response;
+
+use crate::{
+    args::{Args, Mode, Partition, Scheduler, Verb},
+    audit,
+    client::Client,
+    exit::{Code, Failure},
+    output::{self, Format, Paint},
+    views::SchedulerView,
+};
+
+/// Runs a verb.
+///
+/// # Errors
+/// What went wrong, with the exit code of the process.
+pub async fn run(args: Args) -> Result<(), Failure> {
+    let Args { address, output, log, verb } = args;
+    match verb {
+        Verb::Up(up) => return run::up(up, log, output).await,
+        Verb::Demo(demo) => return run::demo(demo, log).await,
+        Verb::Serve(serve) => return run::serve(serve, log, &address).await,
+        Verb::Agent(agent) => return run::agent(agent, log, &address).await,
+        Verb::State(state) => return offline::state(state, output).await,
+        Verb::Config(config) => return offline::config(&config),
+        Verb::Completion { shell } => return offline::completion(shell),
+        _ => {}
+    }
+    let _guard = telemetry(TelemetryConfig::default(), log.or_else(|| Some("error".to_owned())))?;
+    match verb {
+        Verb::Node(node) => node::run(&Client::new(&address)?, node, output).await,
+        Verb::Unit(unit) => unit::run(&address, unit, output).await,
+        Verb::Scheduler(Scheduler::List) => schedulers(&Client::new(&address)?, output).await,
+        Verb::Partition(Partition::Set { mode }) => partition(&Client::new(&address)?, mode).await,
+        Verb::Status => status::run(&Client::new(&address)?, output).await,
+        Verb::Audit(wanted) => {
+            let mut ledger = Vec::new();
+            for path in &wanted.ledger {
+                ledger.extend(audit::read_ledger(path)?);
+            }
+            let ledger = (!wanted.ledger.is_empty()).then_some(ledger);
+            let findings = audit::run(&Client::new(&address)?, ledger).await?;
+            match output {
+                Format::Table | Format::Wide => output::print(&findings.text(Paint::stdout()))?,
+                Format::Json | Format::Yaml => output::print_value(output, &findings.view())?,
+            }
+            if findings.hold() { Ok(()) } else { Err(Failure::failed("the audit failed")) }
+        }
+        Verb::Trace(crate::args::Trace::Replay(replay)) => trace::replay(&address, replay, output).await,
+        Verb::Up(_)
+        | Verb::Demo(_)
+        | Verb::Serve(_)
+        | Verb::Agent(_)
+        | Verb::State(_)
+        | Verb::Config(_)
+        | Verb::Completion { .. } => Ok(()),
+    }
+}
+
+/// Sets up logs; a filter given on the command line wins.
+fn telemetry(
+    config: TelemetryConfig,
+    filter: Option<String>,
+) -> Result<godel_kit::telemetry::Guard, Failure> {
+    let config = TelemetryConfig { filter: filter.unwrap_or_else(|| config.filter.clone()), ..config };
+    godel_kit::telemetry::init(&config).map_err(|error| Failure::chain(Code::Usage, &error))
+}
+
+async fn schedulers(client: &Client, format: Format) -> Result<(), Failure> {
+    let answer = client.schedulers().await?;
+    let views: Vec<SchedulerView> = answer.schedulers.iter().map(SchedulerView::from).collect();
+    output::print_list(format, &views, "schedulers")
+}
+
+async fn partition(client: &Client, mode: Mode) -> Result<(), Failure> {
+    use godel_proto::v1::{PartitionMode, SetPartitionModeRequest};
+    let mode = match mode {
+        Mode::Global => PartitionMode::Global,
+        Mode::Preferred => PartitionMode::Preferred,
+    };
+    let request = SetPartitionModeRequest { mode: mode.into() };
+    let answer = client
+        .dispatch(|mut dispatch| async move { dispatch.set_partition_mode(request).await })
+        .await
+        .map(Response::into_inner)?;
+    output::say(format!("partition mode set at revision {}", answer.revision));
+    Ok(())
+}

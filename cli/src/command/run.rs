@@ -1,0 +1,320 @@
+//! Verbs that run parts of the control plane in this process.
+
+use std::{net::SocketAddr, path::Path};
+
+use godel_agent::{Mode, Stats};
+use godel_kit::{CancellationToken, clock::SystemClock, config::TelemetryConfig, server, shutdown};
+use tokio::sync::watch;
+
+use super::{telemetry, trace};
+use crate::{
+    args::{Agent, Demo, Layers, Part, Serve, Simulated, Up},
+    client::Client,
+    config::{self, Root},
+    exit::{Code, Failure},
+    local::{self, Layout, Local},
+    output::{self, Format, Paint},
+    replay::{self, Options},
+};
+
+/// Marks a directory that `godel demo` made and may empty.
+const DEMO_MARK: &str = ".godel-demo";
+
+pub(super) async fn up(up: Up, log: Option<String>, format: Format) -> Result<(), Failure> {
+    let root = config::load(&up.layers, &[])?;
+    let _guard = telemetry(root.telemetry.clone(), log)?;
+    let nodes = local::nodes(&up.nodes)?;
+    let root = with_store(root, &up.data_dir, up.memory);
+    let agent = agent_config(&root, &up.nodes);
+    let layout =
+        Layout { port: up.port, dispatchers: up.dispatchers, schedulers: up.schedulers, binders: up.binders };
+    let stop = signals()?;
+    let mut local = Local::start(root, &layout, stop).await?;
+    let n_nodes = nodes.len();
+    if n_nodes > 0 {
+        local.simulate(agent, nodes).await?;
+    }
+    match format {
+        Format::Json | Format::Yaml => {
+            let parts: std::collections::BTreeMap<_, _> = local.parts.iter().cloned().collect();
+            output::print_value(format, &parts)?;
+        }
+        Format::Table | Format::Wide => {
+            let store = if up.memory { "memory".to_owned() } else { up.data_dir.display().to_string() };
+            output::print(&greeting(&local, &store, n_nodes))?;
+        }
+    }
+    let ended = local.ended().await;
+    ended.and(local.stop().await)
+}
+
+pub(super) async fn demo(demo: Demo, log: Option<String>) -> Result<(), Failure> {
+    let root = config::load(&demo.layers, &[])?;
+    // The bar and the summary are what to look at.
+    let _guard = telemetry(root.telemetry.clone(), log.or_else(|| Some("warn".to_owned())))?;
+    let tasks = trace::read(&demo.tasks)?;
+    let nodes = local::read_nodes(&demo.nodes)?;
+    if !demo.memory {
+        empty_demo_dir(&demo.data_dir)?;
+    }
+    let root = with_store(root, &demo.data_dir, demo.memory);
+    let agent = root.agent.clone();
+    let default_port = if demo.once { 0 } else { 7700 };
+    let layout = Layout {
+        port: demo.port.unwrap_or(default_port),
+        dispatchers: 1,
+        schedulers: demo.schedulers,
+        binders: 1,
+    };
+    let stop = signals()?;
+    let mut local = Local::start(root, &layout, stop.clone()).await?;
+    let shown = show(&mut local, &demo, (tasks, nodes, agent)).await;
+    let holds = match shown {
+        Ok(holds) => holds,
+        Err(failure) => {
+            // What failed first is what counts.
+            let _also = local.stop().await;
+            return Err(failure);
+        }
+    };
+    if !demo.once && !stop.is_cancelled() {
+        output::print(&commands_to_try(&local))?;
+        local.ended().await?;
+    }
+    local.stop().await?;
+    if holds { Ok(()) } else { Err(Failure::failed("the audit failed")) }
+}
+
+/// Brings up the nodes, replays the tasks and prints what happened; whether the audit holds.
+async fn show(
+    local: &mut Local,
+    demo: &Demo,
+    (tasks, nodes, agent): (Vec<crate::trace::Task>, Vec<godel_agent::NodeDef>, godel_agent::Config),
+) -> Result<bool, Failure> {
+    let (n_nodes, n_tasks) = (nodes.len(), tasks.len());
+    output::print(&greeting(local, &demo.data_dir.display().to_string(), 0))?;
+    local.simulate(agent, nodes).await?;
+    output::print(&format!("{n_nodes} simulated nodes are connected; {n_tasks} tasks are submitted\n\n"))?;
+    let options = Options {
+        tasks,
+        namespace: "default".to_owned(),
+        speed: demo.speed,
+        ledger: demo.ledger.clone(),
+        timeout: demo.timeout,
+        // Everything runs in this process: agents, load generator and all services.
+        cpu_pids: vec![std::process::id()],
+        audit: true,
+    };
+    let client = Client::patient(&local.address)?;
+    let (summary, findings) = tokio::select! {
+        replayed = replay::run(&client, options) => replayed?,
+        ended = local.ended() => {
+            ended?;
+            return Err(Failure::failed("stopped before the replay was over"));
+        }
+    };
+    output::print(&summary.text())?;
+    let Some(findings) = findings else { return Ok(true) };
+    output::print(&format!("\naudit at revision {}\n{}", findings.revision, findings.text(Paint::stdout())))?;
+    if let Some(path) = &demo.json {
+        trace::write_json(path, &summary)?;
+    }
+    Ok(findings.hold())
+}
+
+fn greeting(local: &Local, store: &str, n_nodes: usize) -> String {
+    let mut text = String::new();
+    for (name, address) in &local.parts {
+        text.push_str(&format!("{name:<14} {address}\n"));
+    }
+    text.push_str(&format!("{:<14} {store}\n", "store"));
+    if n_nodes > 0 {
+        text.push_str(&format!("{n_nodes} simulated nodes are connected\n"));
+    } else {
+        text.push('\n');
+        return text;
+    }
+    text.push_str(&commands_to_try(local));
+    text
+}
+
+fn commands_to_try(local: &Local) -> String {
+    let address = &local.address;
+    format!(
+        "\nIt stays up until Ctrl-C. Try, in another terminal:
+  export GODEL_ADDR={address}
+  godel status
+  godel node list
+  godel unit list --phase unschedulable
+  godel unit submit --name hello --class service --replicas 3 --cpu 500m --memory 1Gi --wait
+  godel unit describe hello
+  godel scheduler list
+  godel audit\n"
+    )
+}
+
+fn with_store(mut root: Root, data_dir: &Path, memory: bool) -> Root {
+    root.state.data_dir = data_dir.join("state");
+    if memory {
+        root.state.engine = godel_state::EngineKind::Memory;
+    }
+    root
+}
+
+fn agent_config(root: &Root, simulated: &Simulated) -> godel_agent::Config {
+    let mut agent = root.agent.clone();
+    if let Some(speed) = simulated.speed {
+        agent.speed = speed;
+    }
+    agent
+}
+
+/// Empties the demo's own directory. Anything else there is left alone, and is a failure.
+fn empty_demo_dir(dir: &Path) -> Result<(), Failure> {
+    let fail = |error: std::io::Error| Failure::failed(format!("{}: {error}", dir.display()));
+    let mark = dir.join(DEMO_MARK);
+    if dir.exists() {
+        let is_empty = std::fs::read_dir(dir).map_err(fail)?.next().is_none();
+        if !is_empty && !mark.exists() {
+            return Err(Failure::usage(format!("{} was not made by `godel demo`", dir.display()))
+                .hint("name another directory with --data-dir"));
+        }
+        std::fs::remove_dir_all(dir).map_err(fail)?;
+    }
+    std::fs::create_dir_all(dir).map_err(fail)?;
+    std::fs::write(mark, "Made by `godel demo`, which empties this directory when it starts.\n").map_err(fail)
+}
+
+fn signals() -> Result<CancellationToken, Failure> {
+    shutdown::on_signals().map_err(|error| Failure::failed(format!("signals cannot be caught: {error}")))
+}
+
+pub(super) async fn serve(serve: Serve, log: Option<String>, address: &str) -> Result<(), Failure> {
+    let part = serve.part.name();
+    let key = |name: &str| format!("{part}.{name}");
+    let mut flags: Vec<(String, Option<String>)> = vec![
+        (key("server.listen"), serve.listen.clone()),
+        (key("server.metrics_listen"), serve.metrics_listen.clone()),
+    ];
+    if matches!(serve.part, Part::State | Part::Scheduler) {
+        flags.push((key("name"), serve.name.clone()));
+    }
+    if serve.part == Part::State {
+        flags.push((key("data_dir"), serve.data_dir.as_ref().map(|dir| dir.display().to_string())));
+    } else {
+        flags.push((key("client.state"), set_address(&serve.layers, &key("client.state"), address)));
+    }
+    let flags: Vec<(&str, Option<String>)> =
+        flags.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
+    let root = config::load(&serve.layers, &flags)?;
+    let _guard = telemetry(logs_of(&root, serve.part), log)?;
+    let stop = signals()?;
+    match serve.part {
+        Part::State => {
+            let (listener, deps) =
+                (listen(part, root.state.server.listen).await?, godel_state::Deps::default());
+            let deps = godel_state::Deps { listener: Some(listener), ..deps };
+            over(part, godel_state::serve(root.state, deps, stop).await)
+        }
+        Part::Dispatcher => {
+            let listener = listen(part, root.dispatcher.server.listen).await?;
+            let deps =
+                godel_dispatcher::Deps { listener: Some(listener), ..godel_dispatcher::Deps::default() };
+            over(part, godel_dispatcher::serve(root.dispatcher, deps, stop).await)
+        }
+        Part::Scheduler => {
+            let listener = listen(part, root.scheduler.server.listen).await?;
+            let deps = godel_scheduler::Deps { listener: Some(listener), ..godel_scheduler::Deps::default() };
+            over(part, godel_scheduler::serve(root.scheduler, deps, stop).await)
+        }
+        Part::Binder => {
+            let listener = listen(part, root.binder.server.listen).await?;
+            let deps = godel_binder::Deps { listener: Some(listener), ..godel_binder::Deps::default() };
+            over(part, godel_binder::serve(root.binder, deps, stop).await)
+        }
+    }
+}
+
+/// The state address for a part: `GODEL_ADDR` or `--address`, unless a layer names it for this part.
+fn set_address(layers: &Layers, key: &str, address: &str) -> Option<String> {
+    let set = layers.set.iter().any(|(name, _)| name == key);
+    let env = format!("GODEL_{}", key.replace('.', "__").to_uppercase());
+    let default = address == "http://127.0.0.1:7700";
+    (!set && !default && godel_kit::config::env(&env).is_none()).then(|| address.to_owned())
+}
+
+fn logs_of(root: &Root, part: Part) -> TelemetryConfig {
+    let default = TelemetryConfig::default();
+    let own = match part {
+        Part::State => default.clone(),
+        Part::Dispatcher => root.dispatcher.telemetry.clone(),
+        Part::Scheduler => root.scheduler.telemetry.clone(),
+        Part::Binder => root.binder.telemetry.clone(),
+    };
+    // What a part says for itself wins over what the process says.
+    if own == default { root.telemetry.clone() } else { own }
+}
+
+/// Binds, and says where, so that whoever asked for port 0 learns it.
+async fn listen(part: &str, address: SocketAddr) -> Result<tokio::net::TcpListener, Failure> {
+    let listener =
+        server::bind(address).await.map_err(|error| Failure::chain(Code::Failed, &error).during(part))?;
+    let local = listener.local_addr().unwrap_or(address);
+    output::print(&format!("{part} http://{local}\n"))?;
+    Ok(listener)
+}
+
+fn over<E: std::error::Error + 'static>(part: &str, ended: Result<(), E>) -> Result<(), Failure> {
+    ended.map_err(|error| Failure::chain(Code::Failed, &error).during(part))
+}
+
+pub(super) async fn agent(wanted: Agent, log: Option<String>, address: &str) -> Result<(), Failure> {
+    let flags = [
+        ("agent.client.state", set_address(&wanted.layers, "agent.client.state", address)),
+        ("agent.speed", wanted.nodes.speed.map(|speed| speed.to_string())),
+        ("agent.state_dir", wanted.state_dir.as_ref().map(|dir| dir.display().to_string())),
+    ];
+    let root = config::load(&wanted.layers, &flags)?;
+    let _guard = telemetry(root.telemetry, log)?;
+    let simulated = local::nodes(&wanted.nodes)?;
+    let (nodes, mode) = if simulated.is_empty() {
+        let node = godel_agent::detect::this_machine(wanted.name.as_deref())
+            .map_err(|error| Failure::chain(Code::Failed, &error))?;
+        (vec![node], Mode::Processes)
+    } else {
+        (simulated, Mode::Simulated)
+    };
+    let n_nodes = nodes.len();
+    let (stats, connected) = watch::channel(Stats::default());
+    godel_kit::task::spawn("agent.greeting", greet(connected, n_nodes));
+    let deps = godel_agent::Deps { nodes, mode, clock: SystemClock::shared(), stats };
+    over("agent", godel_agent::serve(root.agent, deps, signals()?).await)
+}
+
+/// Says once that every node is connected.
+async fn greet(mut stats: watch::Receiver<Stats>, n_nodes: usize) {
+    if stats.wait_for(|stats| stats.connected >= n_nodes).await.is_ok() {
+        // Nobody may be reading; the agent goes on.
+        let _unread = output::print(&format!("{n_nodes} nodes are connected\n"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_own_directory_is_emptied() {
+        let dir = tempfile::tempdir().unwrap();
+        let demo = dir.path().join("demo");
+        empty_demo_dir(&demo).unwrap();
+        std::fs::write(demo.join("old"), "").unwrap();
+        empty_demo_dir(&demo).unwrap();
+        assert!(demo.join(DEMO_MARK).exists() && !demo.join("old").exists());
+        let other = dir.path().join("other");
+        std::fs::create_dir(&other).unwrap();
+        std::fs::write(other.join("precious"), "").unwrap();
+        assert_eq!(empty_demo_dir(&other).unwrap_err().code, Code::Usage);
+        assert!(other.join("precious").exists());
+    }
+}

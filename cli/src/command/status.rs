@@ -1,0 +1,214 @@
+//! `godel status`.
+
+use std::collections::BTreeMap;
+
+use godel_proto::v1;
+use serde::Serialize;
+
+use crate::{
+    client::Client,
+    exit::Failure,
+    output::{self, Format, Paint},
+};
+
+/// The control plane as JSON.
+#[derive(Serialize)]
+struct StatusView {
+    address: String,
+    members: Vec<MemberView>,
+    store: StoreView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dispatcher: Option<DispatcherView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    binder: Option<BinderView>,
+}
+
+#[derive(Serialize)]
+struct MemberView {
+    lease: String,
+    address: String,
+    holder: String,
+    epoch: u64,
+    remaining_ms: u32,
+}
+
+#[derive(Serialize)]
+struct StoreView {
+    engine: String,
+    revision: u64,
+    floor_revision: u64,
+    disk_bytes: u64,
+    log_bytes: u64,
+    live_bytes: u64,
+    nodes: u64,
+    sessions: u64,
+    units: u64,
+    rows: u64,
+    commits: u64,
+    watchers: u64,
+    stale_epoch_refusals: u64,
+    full: bool,
+}
+
+#[derive(Serialize)]
+struct DispatcherView {
+    epoch: u64,
+    units: u64,
+    queued_units: u64,
+    dispatched_units: u64,
+    parked_units: u64,
+    submitted: u64,
+    redispatched: u64,
+    repairs: u64,
+    phases: BTreeMap<String, u64>,
+}
+
+#[derive(Serialize)]
+struct BinderView {
+    epoch: u64,
+    decisions: u64,
+    bound: u64,
+    rejected: BTreeMap<String, u64>,
+    txns: u64,
+    txns_refused: u64,
+}
+
+pub(super) async fn run(client: &Client, format: Format) -> Result<(), Failure> {
+    let store = client.store_status().await?;
+    let members = client.directory().members("").await.map_err(|status| client.explain(status))?;
+    // Leaders that are away are part of the picture, not a failure of it.
+    let dispatcher = client.dispatcher_status().await;
+    let binder = client.binder_status().await;
+    let missing: Vec<String> = [("dispatcher", dispatcher.as_ref().err()), ("binder", binder.as_ref().err())]
+        .into_iter()
+        .filter_map(|(name, failure)| Some(format!("{name}: {}", failure?.message)))
+        .collect();
+    let view = StatusView {
+        address: client.address().to_owned(),
+        members: members.into_iter().map(member).collect(),
+        store: store_view(store),
+        dispatcher: dispatcher.ok().map(dispatcher_view),
+        binder: binder.ok().map(binder_view),
+    };
+    match format {
+        Format::Json | Format::Yaml => output::print_value(format, &view)?,
+        Format::Table | Format::Wide => output::print(&text(&view, Paint::stdout()))?,
+    }
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::new(crate::exit::Code::Unreachable, missing.join("\n"))
+            .hint("start it with `godel serve PART`, or everything with `godel up`"))
+    }
+}
+
+fn member(member: v1::Member) -> MemberView {
+    MemberView {
+        lease: member.lease,
+        address: member.address,
+        holder: member.holder,
+        epoch: member.epoch,
+        remaining_ms: member.remaining_ms,
+    }
+}
+
+fn store_view(store: v1::GetStoreStatusResponse) -> StoreView {
+    StoreView {
+        engine: store.engine,
+        revision: store.revision,
+        floor_revision: store.floor_revision,
+        disk_bytes: store.disk_bytes,
+        log_bytes: store.log_bytes,
+        live_bytes: store.live_bytes,
+        nodes: store.nodes,
+        sessions: store.sessions,
+        units: store.units,
+        rows: store.rows,
+        commits: store.commits,
+        watchers: store.watchers,
+        stale_epoch_refusals: store.stale_epoch_refusals,
+        full: store.full,
+    }
+}
+
+fn dispatcher_view(status: v1::GetDispatcherStatusResponse) -> DispatcherView {
+    DispatcherView {
+        epoch: status.epoch,
+        units: status.units,
+        queued_units: status.queued_units,
+        dispatched_units: status.dispatched_units,
+        parked_units: status.parked_units,
+        submitted: status.submitted,
+        redispatched: status.redispatched,
+        repairs: status.repairs,
+        phases: status.phases.into_iter().filter(|(_, n)| *n > 0).collect(),
+    }
+}
+
+fn binder_view(status: v1::GetBinderStatusResponse) -> BinderView {
+    BinderView {
+        epoch: status.epoch,
+        decisions: status.decisions,
+        bound: status.bound,
+        rejected: status.rejected.into_iter().filter(|(_, n)| *n > 0).collect(),
+        txns: status.txns,
+        txns_refused: status.txns_refused,
+    }
+}
+
+fn text(view: &StatusView, paint: Paint) -> String {
+    let rows: Vec<Vec<String>> = view
+        .members
+        .iter()
+        .map(|member| {
+            let held = !member.holder.is_empty();
+            let state = if held { paint.good("alive") } else { paint.bad("lost") };
+            vec![
+                member.lease.clone(),
+                member.address.clone(),
+                member.epoch.to_string(),
+                format!("{}ms", member.remaining_ms),
+                state,
+            ]
+        })
+        .collect();
+    let mut text = output::columns(&["MEMBER", "ADDRESS", "EPOCH", "LEASE", "STATE"], &rows);
+    let store = &view.store;
+    text.push_str(&format!(
+        "\nstore       {} at revision {}, history from {}; {} on disk, {} live{}\n",
+        store.engine,
+        store.revision,
+        store.floor_revision,
+        bytes(store.disk_bytes),
+        bytes(store.live_bytes),
+        if store.full { "; FULL: writes are refused" } else { "" },
+    ));
+    text.push_str(&format!("nodes       {} ({} connected)\n", store.nodes, store.sessions));
+    text.push_str(&format!("units       {} ({} running units ever bound)\n", store.units, store.rows));
+    if let Some(dispatcher) = &view.dispatcher {
+        let phases: Vec<String> = dispatcher.phases.iter().map(|(phase, n)| format!("{n} {phase}")).collect();
+        text.push_str(&format!(
+            "phases      {}\n",
+            if phases.is_empty() { "-".to_owned() } else { phases.join(", ") }
+        ));
+        text.push_str(&format!(
+            "dispatcher  {} queued, {} at schedulers, {} parked, {} repairs\n",
+            dispatcher.queued_units, dispatcher.dispatched_units, dispatcher.parked_units, dispatcher.repairs
+        ));
+    }
+    if let Some(binder) = &view.binder {
+        let rejected: Vec<String> =
+            binder.rejected.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
+        text.push_str(&format!(
+            "binder      {} bound in {} transactions; rejected: {}\n",
+            binder.bound,
+            binder.txns,
+            if rejected.is_empty() { "none".to_owned() } else { rejected.join(", ") }
+        ));
+    }
+    text
+}
+
+fn bytes(n: u64) -> String {
+    godel_core::quantity::show_bytes(i64::try_from(n).unwrap_or(i64::MAX))
+}

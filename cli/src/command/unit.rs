@@ -1,0 +1,512 @@
+//! `godel unit`.
+
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use godel_core::quantity;
+use godel_proto::v1;
+use serde::Serialize;
+use tokio_stream::StreamExt as _;
+use tonic::Response;
+
+use super::wait;
+use crate::{
+    args::{Submit, Unit},
+    client::Client,
+    exit::{Code, Failure},
+    output::{self, Format, Paint, View as _},
+    unit_file,
+    views::{RunningUnitView, UnitView},
+};
+
+pub(super) async fn run(address: &str, unit: Unit, format: Format) -> Result<(), Failure> {
+    // This one needs no server, and no address either.
+    if let Unit::Validate { files } = &unit {
+        return validate(files, format);
+    }
+    let client = Client::new(address)?;
+    match unit {
+        Unit::Submit(submit) => run_submit(&client, submit, format).await,
+        Unit::Validate { .. } => Ok(()),
+        Unit::List { namespace, phase, selector, limit } => {
+            list(&client, (namespace, phase, selector), limit, format).await
+        }
+        Unit::Describe(which) => {
+            let (namespace, name) = which.split();
+            describe(&client, namespace, name, format).await
+        }
+        Unit::Cancel { names, namespace, revision } => {
+            for name in names {
+                let (namespace, name) = name.split_once('/').unwrap_or((&namespace, &name));
+                cancel(&client, namespace, name, revision).await?;
+            }
+            Ok(())
+        }
+        Unit::Scale { which, replicas, group, revision } => {
+            let (namespace, name) = which.split();
+            let request = v1::ScaleUnitRequest {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                task_group: group,
+                replicas,
+                expected_revision: revision,
+            };
+            let answer = client
+                .units(|mut units| {
+                    let request = request.clone();
+                    async move { units.scale_unit(request).await }
+                })
+                .await
+                .map(Response::into_inner)?;
+            output::say(format!("unit {name} scaled to {replicas} at revision {}", answer.revision));
+            Ok(())
+        }
+        Unit::Watch { name, namespace, count } => watch(&client, namespace, name, count, format).await,
+        Unit::Wait { which, condition, timeout } => {
+            let condition = wait::Condition::parse(&condition)?;
+            let (namespace, name) = which.split();
+            wait::until(&client, namespace, name, &condition, timeout).await
+        }
+    }
+}
+
+/// A file's text; `-` is standard input.
+fn read(path: &Path) -> Result<String, Failure> {
+    let text = if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).map(|_| text)
+    } else {
+        std::fs::read_to_string(path)
+    };
+    text.map_err(|error| Failure::usage(format!("{} cannot be read: {error}", path.display())))
+}
+
+/// The units of some files, each with where it stands.
+fn load(files: &[PathBuf]) -> Result<Vec<(String, v1::UnitSpec)>, Failure> {
+    let mut units = Vec::new();
+    for path in files {
+        let shown = path.display();
+        let loaded = unit_file::parse(&read(path)?)
+            .map_err(|mistake| Failure::usage(format!("{shown}:{mistake}")).hint(DOCS))?;
+        for unit in loaded {
+            let name = unit.spec.meta.as_ref().map_or("", |meta| meta.name.as_str()).to_owned();
+            units.push((format!("{shown} document {} ({name})", unit.document), unit.spec));
+        }
+    }
+    Ok(units)
+}
+
+const DOCS: &str = "unit files are described in docs/unit-file.md";
+
+/// A checked unit as JSON.
+#[derive(Serialize)]
+struct CheckedView {
+    place: String,
+    ok: bool,
+    violations: Vec<String>,
+    defaults: Vec<String>,
+}
+
+fn validate(files: &[PathBuf], format: Format) -> Result<(), Failure> {
+    let checked: Vec<CheckedView> = load(files)?
+        .into_iter()
+        .map(|(place, spec)| match unit_file::check(spec) {
+            Ok(defaults) => CheckedView { place, ok: true, violations: Vec::new(), defaults },
+            Err(violations) => CheckedView { place, ok: false, violations, defaults: Vec::new() },
+        })
+        .collect();
+    let n_wrong = checked.iter().filter(|unit| !unit.ok).count();
+    match format {
+        Format::Json | Format::Yaml => output::print_value(format, &checked)?,
+        Format::Table | Format::Wide => {
+            let mut text = String::new();
+            for unit in &checked {
+                text.push_str(&format!("{}: {}\n", unit.place, if unit.ok { "valid" } else { "invalid" }));
+                let lines = if format == Format::Wide && unit.ok { &unit.defaults } else { &unit.violations };
+                for line in lines {
+                    text.push_str(&format!("  {line}\n"));
+                }
+            }
+            output::print(&text)?;
+        }
+    }
+    if n_wrong == 0 { Ok(()) } else { Err(Failure::usage(format!("{n_wrong} units are invalid")).hint(DOCS)) }
+}
+
+/// A submitted unit as JSON.
+#[derive(Serialize)]
+struct SubmittedView {
+    name: String,
+    unit_id: u64,
+    uid: String,
+    revision: u64,
+    duplicate: bool,
+    defaults: Vec<String>,
+    infeasible: String,
+}
+
+async fn run_submit(client: &Client, submit: Submit, format: Format) -> Result<(), Failure> {
+    let mut units: Vec<v1::UnitSpec> = match &submit.name {
+        Some(name) => vec![from_flags(name, &submit)?],
+        None => load(&submit.files)?.into_iter().map(|(_, spec)| spec).collect(),
+    };
+    for unit in &mut units {
+        let meta = unit.meta.get_or_insert_default();
+        if meta.namespace.is_empty() {
+            meta.namespace.clone_from(&submit.namespace);
+        }
+        if meta.uid.is_empty() {
+            // Chosen here, so that a lost answer can be asked for again.
+            meta.uid = uuid::Uuid::now_v7().to_string();
+        }
+    }
+    let mut views = Vec::new();
+    for unit in &units {
+        let name = unit.meta.as_ref().map_or("", |meta| meta.name.as_str()).to_owned();
+        let answer = client
+            .units(|mut service| {
+                let request = v1::SubmitUnitRequest { unit: Some(unit.clone()) };
+                async move { service.submit_unit(request).await }
+            })
+            .await
+            .map_err(|failure| failure.during(format!("unit {name}")))?
+            .into_inner();
+        views.push(SubmittedView {
+            name,
+            unit_id: answer.unit_id,
+            uid: answer.uid,
+            revision: answer.revision,
+            duplicate: answer.duplicate,
+            defaults: answer.defaults,
+            infeasible: answer.infeasible,
+        });
+    }
+    match format {
+        Format::Json | Format::Yaml => output::print_value(format, &views)?,
+        Format::Table | Format::Wide => output::print(&submitted_text(&views, format))?,
+    }
+    if submit.wait {
+        for (unit, view) in units.iter().zip(&views) {
+            let namespace = unit.meta.as_ref().map_or("", |meta| meta.namespace.as_str());
+            let namespace = if namespace.is_empty() { "default" } else { namespace };
+            wait::until(client, namespace, &view.uid, &wait::Condition::Bound, submit.timeout).await?;
+        }
+    }
+    Ok(())
+}
+
+fn submitted_text(views: &[SubmittedView], format: Format) -> String {
+    let mut text = String::new();
+    for view in views {
+        let how = if view.duplicate { "had been submitted" } else { "submitted" };
+        text.push_str(&format!(
+            "unit {} {how} (id {}, revision {})\n",
+            view.name, view.unit_id, view.revision
+        ));
+        if !view.infeasible.is_empty() {
+            text.push_str(&format!("  no node could ever hold it: {}\n", view.infeasible));
+        }
+        if format == Format::Wide {
+            for line in &view.defaults {
+                text.push_str(&format!("  {line}\n"));
+            }
+        }
+    }
+    text
+}
+
+fn from_flags(name: &str, submit: &Submit) -> Result<v1::UnitSpec, Failure> {
+    let mut amounts = std::collections::HashMap::new();
+    for (resource, text) in [("cpu", &submit.cpu), ("memory", &submit.memory)] {
+        if let Some(text) = text {
+            let amount = quantity::parse(resource, text)
+                .map_err(|error| Failure::usage(format!("--{resource}: {error}")))?;
+            amounts.insert(resource.to_owned(), amount);
+        }
+    }
+    let class = match &submit.class {
+        None => v1::WorkloadClass::Unspecified,
+        Some(class) => v1::WorkloadClass::from_str_name(&format!("WORKLOAD_CLASS_{}", class.to_uppercase()))
+            .ok_or_else(|| {
+                Failure::usage(format!("--class: `{class}` is no workload class")).hint(CLASSES)
+            })?,
+    };
+    let template = v1::Template {
+        demand: Some(v1::Demand {
+            requests: Some(v1::Resources { amounts }),
+            devices: submit.gpu.as_deref().map(gpu).transpose()?,
+        }),
+        run: Some(v1::RunSpec {
+            command: submit.command.clone(),
+            simulated_duration_ms: submit
+                .duration
+                .map_or(0, |duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)),
+            ..v1::RunSpec::default()
+        }),
+        ..v1::Template::default()
+    };
+    Ok(v1::UnitSpec {
+        meta: Some(v1::ObjectMeta { name: name.to_owned(), ..v1::ObjectMeta::default() }),
+        workload_class: class.into(),
+        task_groups: vec![v1::TaskGroup {
+            replicas: submit.replicas,
+            template: Some(template),
+            ..v1::TaskGroup::default()
+        }],
+        ..v1::UnitSpec::default()
+    })
+}
+
+const CLASSES: &str = "classes are service, stateful, batch, gang, stream, training, yarn and daemon";
+
+/// `2`, `2:A10`, `0.5`, `0.5:T4|A10`.
+fn gpu(text: &str) -> Result<v1::DeviceRequest, Failure> {
+    let bad =
+        || Failure::usage(format!("--gpu: `{text}` is neither a count (`2:A10`) nor a share of one (`0.5`)"));
+    let (number, models) = text.split_once(':').unwrap_or((text, ""));
+    let milli =
+        quantity::parse_cpu_milli(number).ok().and_then(|milli| u32::try_from(milli).ok()).ok_or_else(bad)?;
+    let (count, milli_per_device) = match milli {
+        0 => return Err(bad()),
+        1..1000 => (1, milli),
+        _ if milli % 1000 == 0 => (milli / 1000, 1000),
+        _ => return Err(bad()),
+    };
+    Ok(v1::DeviceRequest {
+        kind: "gpu".to_owned(),
+        count,
+        milli_per_device,
+        models: models.split('|').filter(|model| !model.is_empty()).map(str::to_owned).collect(),
+    })
+}
+
+async fn list(
+    client: &Client,
+    (namespace, phase, selector): (Option<String>, Option<String>, Vec<(String, String)>),
+    limit: usize,
+    format: Format,
+) -> Result<(), Failure> {
+    let phase = phase.map(|word| wait::phase(&word)).transpose()?;
+    let request = v1::ListUnitsRequest {
+        namespace: namespace.unwrap_or_default(),
+        phase: phase.unwrap_or_default().into(),
+        label_selector: selector.into_iter().collect(),
+        ..v1::ListUnitsRequest::default()
+    };
+    let (units, total) = client.list_units(request, limit).await?;
+    let views: Vec<UnitView> = units.iter().map(UnitView::from).collect();
+    output::print_list(format, &views, "units")?;
+    if views.len() < total {
+        output::say(format!("{} of {total} units; --limit shows more", views.len()));
+    }
+    Ok(())
+}
+
+async fn describe(client: &Client, namespace: &str, name: &str, format: Format) -> Result<(), Failure> {
+    let answer = client.get_unit(namespace, name).await.map_err(|failure| match failure.code {
+        Code::NotFound => failure.hint("`godel unit list` shows what there is"),
+        _ => failure,
+    })?;
+    let view = UnitView::described(&answer);
+    match format {
+        Format::Json | Format::Yaml => output::print_value(format, &view),
+        Format::Table | Format::Wide => output::print(&describe_text(&view, format, Paint::stdout())),
+    }
+}
+
+fn describe_text(view: &UnitView, format: Format, paint: Paint) -> String {
+    let mut text = String::new();
+    let titles = UnitView::HEADERS.iter().chain(UnitView::WIDE);
+    for (title, cell) in titles.zip(view.row().into_iter().chain(view.wide())) {
+        text.push_str(&format!(
+            "{:<10} {}\n",
+            title.to_lowercase(),
+            if cell.is_empty() { "-" } else { &cell }
+        ));
+    }
+    if let Some(refusals) = view.refusals.as_ref().filter(|_| view.pending > 0) {
+        text.push_str(&format!(
+            "\n{}\n",
+            paint.bold(&format!(
+                "why it waits: {} nodes refused it (tries: {})",
+                refusals.nodes, refusals.attempts
+            ))
+        ));
+        let rows: Vec<Vec<String>> = refusals
+            .reasons
+            .iter()
+            .map(|reason| vec![reason.nodes.to_string(), reason.plugin.clone(), reason.reason.clone()])
+            .collect();
+        text.push_str(&output::columns(&["NODES", "PLUGIN", "REASON"], &rows));
+        if !refusals.nearest_miss.is_empty() {
+            text.push_str(&format!("nearest miss: {}\n", refusals.nearest_miss));
+        }
+    }
+    if !view.running_units.is_empty() {
+        text.push_str(&format!("\n{}\n", paint.bold("running units")));
+        text.push_str(&output::table::<RunningUnitView>(format, &view.running_units));
+    }
+    text
+}
+
+async fn cancel(client: &Client, namespace: &str, name: &str, revision: u64) -> Result<(), Failure> {
+    let request = v1::CancelUnitRequest {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        expected_revision: revision,
+    };
+    let answer = client
+        .units(|mut units| {
+            let request = request.clone();
+            async move { units.cancel_unit(request).await }
+        })
+        .await
+        .map(Response::into_inner)?;
+    output::say(format!("unit {name} cancelled at revision {}", answer.revision));
+    Ok(())
+}
+
+/// Prints each change until interrupted; a lost connection goes on where it was.
+async fn watch(
+    client: &Client,
+    namespace: String,
+    name: String,
+    count: Option<usize>,
+    format: Format,
+) -> Result<(), Failure> {
+    let mut left = count.unwrap_or(usize::MAX);
+    let mut from_revision = 0;
+    let mut n_failures = 0;
+    let titles = ["REVISION", "NAME", "PHASE", "READY", "PENDING", "SUCCEEDED", "FAILED"];
+    if matches!(format, Format::Table | Format::Wide) {
+        output::print(&watch_line(&titles.map(str::to_owned)))?;
+    }
+    while left > 0 {
+        let request =
+            v1::WatchUnitsRequest { namespace: namespace.clone(), name: name.clone(), from_revision };
+        let opened = client
+            .units(|mut units| {
+                let request = request.clone();
+                async move { units.watch_units(request).await }
+            })
+            .await;
+        let mut stream = opened?.into_inner();
+        let status = loop {
+            match stream.next().await {
+                None => break tonic::Status::unavailable("the watch ended"),
+                Some(Err(status)) => break status,
+                Some(Ok(answer)) => {
+                    n_failures = 0;
+                    for unit in &answer.units {
+                        show_change(&UnitView::from(unit), format)?;
+                        left -= 1;
+                        if left == 0 {
+                            return Ok(());
+                        }
+                    }
+                    from_revision = answer.revision + 1;
+                }
+            }
+        };
+        n_failures += 1;
+        if n_failures > 10 || !godel_kit::status::is_retryable_idempotent(&status) {
+            return Err(client.explain(status));
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
+
+fn show_change(view: &UnitView, format: Format) -> Result<(), Failure> {
+    match format {
+        Format::Json => {
+            let line = serde_json::to_string(view).map_err(|error| Failure::failed(error.to_string()))?;
+            output::print(&(line + "\n"))
+        }
+        Format::Yaml => output::print("---\n").and_then(|()| output::print_value(format, view)),
+        Format::Table | Format::Wide => output::print(&watch_line(&[
+            view.revision.to_string(),
+            view.shown(),
+            view.phase.clone(),
+            format!("{}/{}", view.running, view.replicas),
+            view.pending.to_string(),
+            view.succeeded.to_string(),
+            view.failed.to_string(),
+        ])),
+    }
+}
+
+fn watch_line(cells: &[String; 7]) -> String {
+    let [revision, name, phase, ready, pending, succeeded, failed] = cells;
+    format!("{revision:<9} {name:<30} {phase:<14} {ready:<10} {pending:<8} {succeeded:<10} {failed}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_counts_or_shares() {
+        let of = |text: &str| {
+            gpu(text).map(|request| (request.count, request.milli_per_device, request.models.join(",")))
+        };
+        assert_eq!(of("2").unwrap(), (2, 1000, String::new()));
+        assert_eq!(of("1:A10").unwrap(), (1, 1000, "A10".to_owned()));
+        assert_eq!(of("0.25:A10|T4").unwrap(), (1, 250, "A10,T4".to_owned()));
+        for bad in ["0", "1.5", "many", "-1", ""] {
+            assert_eq!(of(bad).unwrap_err().code, Code::Usage, "{bad}");
+        }
+    }
+
+    #[test]
+    fn describe_says_why_a_unit_waits() {
+        let unit = v1::Unit {
+            counts: Some(v1::UnitCounts { replicas: 1, pending: 1, ..v1::UnitCounts::default() }),
+            phase: v1::UnitPhase::Unschedulable.into(),
+            refusals: Some(v1::Refusals {
+                reasons: vec![
+                    v1::RefusalCount {
+                        plugin: "device".to_owned(),
+                        reason: "no free gpu".to_owned(),
+                        nodes: 1213,
+                    },
+                    v1::RefusalCount {
+                        plugin: "resources-fit".to_owned(),
+                        reason: "insufficient cpu".to_owned(),
+                        nodes: 310,
+                    },
+                ],
+                nearest_miss: "node-7 lacks 460 milli of a gpu".to_owned(),
+                nodes: 1523,
+                attempts: 2,
+            }),
+            ..v1::Unit::default()
+        };
+        let text = describe_text(&UnitView::from(&unit), Format::Table, Paint::plain());
+        for expected in [
+            "why it waits: 1523 nodes refused it (tries: 2)",
+            "1213   device         no free gpu",
+            "310    resources-fit  insufficient cpu",
+            "nearest miss: node-7 lacks 460 milli of a gpu",
+        ] {
+            assert!(text.contains(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn files_are_checked_without_a_server() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("web.yaml");
+        std::fs::write(&path, "name: web\ntemplate:\n  requets: {cpu: 1}\n").unwrap();
+        let failure = validate(std::slice::from_ref(&path), Format::Table).unwrap_err();
+        assert_eq!(failure.code, Code::Usage);
+        let expected = "web.yaml:3:3: template: unknown key `requets`: did you mean `requests`?";
+        assert!(failure.message.ends_with(expected), "{failure}");
+        std::fs::write(&path, "name: web\ntemplate:\n  requests: {cpu: 1}\n").unwrap();
+        assert_eq!(validate(&[path], Format::Table), Ok(()));
+        assert!(validate(&[dir.path().join("no.yaml")], Format::Table).is_err());
+    }
+}

@@ -1,0 +1,279 @@
+//! The control plane in this process: every part with its own listener, talking over gRPC as anywhere else.
+
+use std::{
+    fs::File,
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    time::Duration,
+};
+
+use godel_agent::{NodeDef, inventory};
+use godel_kit::{CancellationToken, clock::SystemClock, config::ServerConfig, server, task};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+
+use crate::{
+    args::Simulated,
+    client::Client,
+    config::Root,
+    exit::{Code, Failure},
+};
+
+/// A part that is not up by then has a problem.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How many of each part, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Port of state; 0 takes free ones everywhere.
+    pub port: u16,
+    /// How many.
+    pub dispatchers: u16,
+    /// How many.
+    pub schedulers: u16,
+    /// How many.
+    pub binders: u16,
+}
+
+/// A running control plane.
+pub struct Local {
+    /// Parts by name, with their addresses, in order of start.
+    pub parts: Vec<(String, String)>,
+    /// Address of state.
+    pub address: String,
+    stop: CancellationToken,
+    services: JoinSet<(String, Result<(), Failure>)>,
+    agents: JoinSet<Result<(), Failure>>,
+}
+
+impl Local {
+    /// Starts every part and waits until they answer.
+    ///
+    /// # Errors
+    /// A port is taken, a part ends, or they do not answer in time.
+    pub async fn start(root: Root, layout: &Layout, stop: CancellationToken) -> Result<Self, Failure> {
+        let mut local = Self {
+            parts: Vec::new(),
+            address: String::new(),
+            stop,
+            services: JoinSet::new(),
+            agents: JoinSet::new(),
+        };
+        let started = local.start_parts(root, layout).await;
+        let client = match started {
+            Ok(()) => Client::patient(&local.address),
+            Err(failure) => Err(failure),
+        };
+        let ready = match client {
+            Ok(client) => local.until_ready(&client).await,
+            Err(failure) => Err(failure),
+        };
+        match ready {
+            Ok(()) => Ok(local),
+            Err(failure) => {
+                // What failed first is what counts.
+                let _also = local.stop().await;
+                Err(failure)
+            }
+        }
+    }
+
+    async fn start_parts(&mut self, root: Root, layout: &Layout) -> Result<(), Failure> {
+        let Root { state, dispatcher, scheduler, binder, .. } = root;
+        let (config, listener) = self.listen("state", &state.server, (layout.port, 0, 0)).await?;
+        let state = godel_state::Config { server: config, ..state };
+        self.address = self.parts[0].1.clone();
+        let deps = godel_state::Deps { listener: Some(listener), ..godel_state::Deps::default() };
+        self.run("state".to_owned(), godel_state::serve(state, deps, self.stop.clone()));
+        for idx in 0..layout.dispatchers {
+            let name = numbered("dispatcher", idx, layout.dispatchers);
+            let (server, listener) = self.listen(&name, &dispatcher.server, (layout.port, 1, idx)).await?;
+            let mut config = godel_dispatcher::Config { server, ..dispatcher.clone() };
+            config.client.state.clone_from(&self.address);
+            let deps =
+                godel_dispatcher::Deps { listener: Some(listener), ..godel_dispatcher::Deps::default() };
+            self.run(name, godel_dispatcher::serve(config, deps, self.stop.clone()));
+        }
+        for idx in 0..layout.binders {
+            let name = numbered("binder", idx, layout.binders);
+            let (server, listener) = self.listen(&name, &binder.server, (layout.port, 2, idx)).await?;
+            let mut config = godel_binder::Config { server, ..binder.clone() };
+            config.client.state.clone_from(&self.address);
+            let deps = godel_binder::Deps { listener: Some(listener), ..godel_binder::Deps::default() };
+            self.run(name, godel_binder::serve(config, deps, self.stop.clone()));
+        }
+        for idx in 0..layout.schedulers {
+            let own = format!("s{}", idx + 1);
+            let name = format!("scheduler {own}");
+            let (server, listener) = self.listen(&name, &scheduler.server, (layout.port, 3, idx)).await?;
+            let mut config = godel_scheduler::Config { server, name: own, ..scheduler.clone() };
+            config.client.state.clone_from(&self.address);
+            let deps = godel_scheduler::Deps { listener: Some(listener), ..godel_scheduler::Deps::default() };
+            self.run(name, godel_scheduler::serve(config, deps, self.stop.clone()));
+        }
+        Ok(())
+    }
+
+    /// Binds a part's port: `base + offset` for the first of its kind, a free one for the others.
+    async fn listen(
+        &mut self,
+        name: &str,
+        server: &ServerConfig,
+        (base, offset, idx): (u16, u16, u16),
+    ) -> Result<(ServerConfig, TcpListener), Failure> {
+        let port = if base == 0 || idx > 0 { 0 } else { base.saturating_add(offset) };
+        let mut server = ServerConfig { listen: SocketAddr::new(server.listen.ip(), port), ..server.clone() };
+        if port == 0 {
+            server.metrics_listen.set_port(0);
+        } else {
+            server.metrics_listen.set_port(port.saturating_add(100));
+        }
+        let listener = server::bind(server.listen).await.map_err(|error| {
+            Failure::chain(Code::Failed, &error)
+                .during(name)
+                .hint("is another `godel up` running? --port 0 takes free ports")
+        })?;
+        let local = listener.local_addr().unwrap_or_else(|_| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        self.parts.push((name.to_owned(), server.advertised(local)));
+        Ok((server, listener))
+    }
+
+    fn run<E: std::error::Error + Send + Sync + 'static>(
+        &mut self,
+        name: String,
+        service: impl Future<Output = Result<(), E>> + Send + 'static,
+    ) {
+        let stop = self.stop.clone();
+        self.services.spawn(async move {
+            let running = task::spawn("service", service);
+            let ended = match running.await {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) => Err(Failure::chain(Code::Failed, &error).during(&name)),
+                Err(_) => Err(Failure::failed(format!("{name} panicked"))),
+            };
+            if ended.is_err() {
+                stop.cancel();
+            }
+            (name, ended)
+        });
+    }
+
+    async fn until_ready(&mut self, client: &Client) -> Result<(), Failure> {
+        tokio::select! {
+            ready = client.wait_ready(READY_TIMEOUT) => ready,
+            ended = self.ended() => ended.and_then(|()| Err(Failure::failed("stopped before it was ready"))),
+        }
+    }
+
+    /// Starts simulated nodes and waits until all of them are connected.
+    ///
+    /// # Errors
+    /// The agents end, or do not connect in time.
+    pub async fn simulate(
+        &mut self,
+        mut config: godel_agent::Config,
+        nodes: Vec<NodeDef>,
+    ) -> Result<(), Failure> {
+        let n_nodes = nodes.len();
+        config.client.state.clone_from(&self.address);
+        let (stats_tx, mut stats) = watch::channel(godel_agent::Stats::default());
+        let deps = godel_agent::Deps {
+            nodes,
+            mode: godel_agent::Mode::Simulated,
+            clock: SystemClock::shared(),
+            stats: stats_tx,
+        };
+        let stop = self.stop.clone();
+        self.agents.spawn(async move {
+            let ended = godel_agent::serve(config, deps, stop.clone()).await;
+            ended.map_err(|error| {
+                stop.cancel();
+                Failure::chain(Code::Failed, &error).during("agents")
+            })
+        });
+        let bar = crate::output::progress(n_nodes, "nodes");
+        let all = async {
+            loop {
+                let connected = stats.borrow_and_update().connected;
+                bar.set_position(u64::try_from(connected).unwrap_or(0));
+                if connected >= n_nodes || stats.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let waited = tokio::select! {
+            waited = tokio::time::timeout(READY_TIMEOUT, all) => {
+                waited.map_err(|_| Failure::new(Code::Timeout, "the simulated nodes do not connect"))
+            }
+            ended = self.ended() => ended.and_then(|()| Err(Failure::failed("stopped before the nodes were connected"))),
+        };
+        bar.finish_and_clear();
+        waited
+    }
+
+    /// Waits until a part ends by itself, or the stop.
+    ///
+    /// # Errors
+    /// Why it ended.
+    pub async fn ended(&mut self) -> Result<(), Failure> {
+        tokio::select! {
+            Some(ended) = self.services.join_next() => {
+                let (name, ended) = ended.map_err(|_| Failure::failed("a part panicked"))?;
+                ended?;
+                if self.stop.is_cancelled() { Ok(()) } else { Err(Failure::failed(format!("{name} ended"))) }
+            }
+            Some(ended) = self.agents.join_next() => {
+                ended.map_err(|_| Failure::failed("the agents panicked"))??;
+                if self.stop.is_cancelled() { Ok(()) } else { Err(Failure::failed("the agents ended")) }
+            }
+            () = self.stop.cancelled() => Ok(()),
+        }
+    }
+
+    /// Stops everything and waits for it.
+    ///
+    /// # Errors
+    /// The first part that did not end well.
+    pub async fn stop(mut self) -> Result<(), Failure> {
+        self.stop.cancel();
+        let mut outcome = Ok(());
+        while let Some(ended) = self.services.join_next().await {
+            let ended = ended.map_err(|_| Failure::failed("a part panicked")).and_then(|(_, ended)| ended);
+            outcome = outcome.and(ended);
+        }
+        while let Some(ended) = self.agents.join_next().await {
+            let ended = ended.map_err(|_| Failure::failed("the agents panicked")).and_then(|ended| ended);
+            outcome = outcome.and(ended);
+        }
+        outcome
+    }
+}
+
+fn numbered(kind: &str, idx: u16, n: u16) -> String {
+    if n == 1 { kind.to_owned() } else { format!("{kind} {}", idx + 1) }
+}
+
+/// The nodes that flags ask for.
+///
+/// # Errors
+/// A list cannot be read, or a shape is wrong.
+pub fn nodes(wanted: &Simulated) -> Result<Vec<NodeDef>, Failure> {
+    let mut nodes = Vec::new();
+    if let Some(file) = &wanted.nodes {
+        nodes.extend(read_nodes(file)?);
+    }
+    for shape in &wanted.simulate {
+        nodes.extend(inventory::parse_shape(shape).map_err(|error| Failure::chain(Code::Usage, &error))?);
+    }
+    Ok(nodes)
+}
+
+/// The nodes of a list.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read_nodes(file: &Path) -> Result<Vec<NodeDef>, Failure> {
+    let shown = file.display();
+    let input = File::open(file)
+        .map_err(|error| Failure::usage(format!("the node list {shown} cannot be read: {error}")))?;
+    inventory::read_csv(input).map_err(|error| Failure::chain(Code::Usage, &error).during(shown))
+}

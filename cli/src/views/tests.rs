@@ -1,0 +1,89 @@
+use super::*;
+use crate::output::{Format, table};
+
+#[test]
+fn a_node_shows_its_use() {
+    let node = v1::Node {
+        node_id: 3,
+        spec: Some(v1::NodeSpec {
+            node_id: 3,
+            meta: Some(v1::ObjectMeta { name: "n-3".to_owned(), ..v1::ObjectMeta::default() }),
+            cordoned: true,
+            taints: vec![v1::Taint { key: "gpu".to_owned(), value: "only".to_owned(), effect: 1 }],
+        }),
+        report: Some(v1::NodeReport {
+            devices: vec![v1::Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0 }; 2],
+            ready: true,
+            ..v1::NodeReport::default()
+        }),
+        allocatable: Some(v1::Resources { amounts: [("cpu".to_owned(), 32_000)].into_iter().collect() }),
+        allocated: Some(v1::Resources { amounts: [("cpu".to_owned(), 1_500)].into_iter().collect() }),
+        device_free_milli: vec![0, 540],
+        running_units: 2,
+        ..v1::Node::default()
+    };
+    let view = NodeView::from(&node);
+    assert_eq!(
+        table(Format::Table, std::slice::from_ref(&view)),
+        "NAME  STATUS          UNITS  CPU     MEMORY  GPU\nn-3   Ready,Cordoned  2      1.5/32  0/0     1.46/2 A10\n"
+    );
+    assert!(table(Format::Wide, &[view]).contains("gpu=only:no-schedule"));
+}
+
+#[test]
+fn phases_are_words_both_ways() {
+    assert_eq!(phase(v1::UnitPhase::Unschedulable), "Unschedulable");
+    assert_eq!(parse_phase("Running"), Some(v1::UnitPhase::Running));
+    assert_eq!(parse_phase("asleep"), None);
+    for word in PHASES {
+        assert!(parse_phase(word).is_some(), "{word}");
+    }
+}
+
+#[test]
+fn field_names_of_json_are_stable() {
+    let unit = v1::Unit {
+        refusals: Some(v1::Refusals {
+            reasons: vec![v1::RefusalCount {
+                plugin: "device".to_owned(),
+                reason: "no free gpu".to_owned(),
+                nodes: 4,
+            }],
+            nearest_miss: "n-1 lacks 1 gpu".to_owned(),
+            nodes: 4,
+            attempts: 2,
+        }),
+        ..v1::Unit::default()
+    };
+    let json = serde_json::to_value(UnitView::from(&unit)).unwrap();
+    let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
+    let mut expected = [
+        "name",
+        "namespace",
+        "unit_id",
+        "uid",
+        "phase",
+        "class",
+        "replicas",
+        "pending",
+        "bound",
+        "running",
+        "succeeded",
+        "failed",
+        "min_member",
+        "queue",
+        "priority",
+        "owner",
+        "scheduler",
+        "create_time_ms",
+        "bound_time_ms",
+        "revision",
+        "labels",
+        "refusals",
+    ];
+    expected.sort_unstable();
+    let mut keys = keys;
+    keys.sort_unstable();
+    assert_eq!(keys, expected);
+    assert_eq!(json["refusals"]["reasons"][0]["nodes"], 4);
+}

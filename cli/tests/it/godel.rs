@@ -1,0 +1,186 @@
+//! The binary as a child process.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Runs the binary to its end.
+pub(crate) fn run(words: &[&str], env: &[(&str, &str)]) -> Output {
+    run_for(words, env, LONG)
+}
+
+/// Runs the binary to its end, which must come in time.
+pub(crate) fn run_for(words: &[&str], env: &[(&str, &str)], time: Duration) -> Output {
+    let mut child = command(words).envs(env.iter().copied()).spawn().unwrap();
+    let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let read_out = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        stdout.read_to_end(&mut bytes).unwrap();
+        bytes
+    });
+    let read_err = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        stderr.read_to_end(&mut bytes).unwrap();
+        bytes
+    });
+    let status = wait(&mut child, time).unwrap_or_else(|| panic!("{words:?} does not end"));
+    Output { status, stdout: read_out.join().unwrap(), stderr: read_err.join().unwrap() }
+}
+
+fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_godel"));
+    command
+        .args(words)
+        .env_remove("GODEL_ADDR")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn wait(child: &mut Child, time: Duration) -> Option<std::process::ExitStatus> {
+    let deadline = Instant::now() + time;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return None;
+        }
+        std::thread::yield_now();
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+pub(crate) fn exit_code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+/// A child that does not outlive a test that fails.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It has ended already where the test went well.
+        let _ended = self.0.kill();
+        let _status = self.0.wait();
+    }
+}
+
+/// `godel up` on free ports in a directory of its own.
+pub(crate) struct Up {
+    child: Killed,
+    address: String,
+    dir: TempDir,
+}
+
+impl Up {
+    pub(crate) fn start(flags: &[&str]) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), flags)
+    }
+
+    pub(crate) fn start_in(dir: TempDir, flags: &[&str]) -> Self {
+        Self::start_with_data(dir, "data", flags)
+    }
+
+    pub(crate) fn start_with_data(dir: TempDir, data: &str, flags: &[&str]) -> Self {
+        let data_dir = dir.path().join(data);
+        let mut words = vec!["up", "--port", "0", "-o", "json", "--data-dir", data_dir.to_str().unwrap()];
+        words.extend(flags);
+        let mut child =
+            Killed(command(&words).stderr(Stdio::inherit()).env("GODEL_LOG", "warn").spawn().unwrap());
+        let stdout = child.0.stdout.take().unwrap();
+        let (tx, rx) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if let Some(address) = line.trim().strip_prefix("\"state\": \"") {
+                    let address = address.trim_end_matches(',').trim_end_matches('"').to_owned();
+                    // The test may have given up.
+                    let _gone = tx.send(address);
+                }
+            }
+        });
+        match rx.recv_timeout(LONG) {
+            Ok(address) => Self { child, address, dir },
+            Err(_) => panic!("`godel up` does not come up: {:?}", child.0.try_wait()),
+        }
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn client(&self) -> Godel {
+        Godel { address: self.address.clone() }
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(mut self) -> TempDir {
+        self.child.0.kill().unwrap();
+        self.child.0.wait().unwrap();
+        self.dir
+    }
+
+    /// SIGTERM; it must end well.
+    pub(crate) fn stop(mut self) -> TempDir {
+        let pid = self.child.0.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let status = wait(&mut self.child.0, LONG).expect("it stops");
+        assert!(status.success(), "{status}");
+        self.dir
+    }
+}
+
+/// The client's verbs against one address.
+pub(crate) struct Godel {
+    address: String,
+}
+
+impl Godel {
+    pub(crate) fn run(&self, words: &[&str]) -> Output {
+        run(words, &[("GODEL_ADDR", &self.address)])
+    }
+
+    #[track_caller]
+    pub(crate) fn ok(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(exit_code(&output), 0, "{words:?}\n{text}{}", String::from_utf8_lossy(&output.stderr));
+        text
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self, words: &[&str]) -> Value {
+        let text = self.ok(&[words, &["-o", "json"]].concat());
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{words:?}: {error}\n{text}"))
+    }
+
+    /// Asks until the answer is as wished.
+    #[track_caller]
+    pub(crate) fn until(&self, words: &[&str], wished: impl Fn(&Value) -> bool) {
+        let deadline = Instant::now() + LONG;
+        loop {
+            let answer = self.json(words);
+            if wished(&answer) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{words:?} still says {answer}");
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn audit(&self) -> String {
+        self.ok(&["audit"])
+    }
+}

@@ -1,0 +1,73 @@
+//! What this machine is, from `/proc`.
+
+use std::{collections::BTreeMap, io};
+
+use godel_core::resources::{CPU, MEMORY, Resources};
+
+use crate::inventory::NodeDef;
+
+/// Why this machine could not be described.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file of `/proc` cannot be read.
+    #[error("{path} cannot be read")]
+    Read {
+        /// Which.
+        path: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// `/proc/meminfo` has no total.
+    #[error("/proc/meminfo has no MemTotal")]
+    NoMemTotal,
+}
+
+/// This machine as a node. `name` replaces the host name. GPUs are not looked for.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub fn this_machine(name: Option<&str>) -> Result<NodeDef, Error> {
+    let n_cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let memory = mem_total(&read("/proc/meminfo")?).ok_or(Error::NoMemTotal)?;
+    let host = read("/proc/sys/kernel/hostname")?.trim().to_owned();
+    let cpu_milli = i64::try_from(n_cpus).unwrap_or(i64::MAX / 1000).saturating_mul(1000);
+    let capacity = Resources::new([(CPU, cpu_milli), (MEMORY, memory)]).unwrap_or_default();
+    let mut node = NodeDef::new(name.unwrap_or(&host), capacity);
+    node.attributes = BTreeMap::from([
+        ("arch".to_owned(), std::env::consts::ARCH.to_owned()),
+        ("hostname".to_owned(), host),
+        ("os".to_owned(), std::env::consts::OS.to_owned()),
+    ]);
+    Ok(node)
+}
+
+fn read(path: &'static str) -> Result<String, Error> {
+    std::fs::read_to_string(path).map_err(|source| Error::Read { path, source })
+}
+
+/// Bytes in the `MemTotal` line of `/proc/meminfo`.
+fn mem_total(text: &str) -> Option<i64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: i64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_total_is_found() {
+        assert_eq!(mem_total("MemFree: 1 kB\nMemTotal:       2048 kB\n"), Some(2 << 20));
+        assert_eq!(mem_total("MemTotal: lots\n"), None);
+        assert_eq!(mem_total(""), None);
+    }
+
+    #[test]
+    fn this_machine_has_cpus_and_memory() {
+        let node = this_machine(Some("me")).unwrap();
+        assert!(node.capacity.get(CPU) >= 1000 && node.capacity.get(MEMORY) > 1 << 20);
+        assert_eq!(node.name, "me");
+    }
+}

@@ -1,0 +1,263 @@
+//! Nodes to host: read from a trace's node list, or written as `100x cpu=32,memory=64Gi,gpu=8:A10`.
+
+use std::{collections::BTreeMap, io};
+
+use godel_core::{
+    demand::N_DEVICES_MAX,
+    node::Device,
+    quantity,
+    resources::{CPU, MEMORY, Resources},
+};
+
+/// Nodes that one process hosts at most.
+pub const N_NODES_MAX: usize = 200_000;
+/// Attribute under which a node's GPU model is found.
+pub const GPU_MODEL: &str = "gpu-model";
+
+/// A node as its agent knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeDef {
+    /// Unique name.
+    pub name: String,
+    /// Identity of this installation, stable over restarts.
+    pub uid: String,
+    /// What it has for running units.
+    pub capacity: Resources,
+    /// By index.
+    pub devices: Vec<Device>,
+    /// Facts found.
+    pub attributes: BTreeMap<String, String>,
+}
+
+impl NodeDef {
+    /// A node with a uid that follows from its name.
+    pub fn new(name: impl Into<String>, capacity: Resources) -> Self {
+        let name = name.into();
+        let uid = stable_uid(&name);
+        Self { name, uid, capacity, ..Self::default() }
+    }
+
+    /// Adds `n` GPUs of one model.
+    #[must_use]
+    pub fn with_gpus(mut self, n: usize, model: &str) -> Self {
+        let gpu = || Device { kind: "gpu".to_owned(), model: model.to_owned(), numa_zone: 0 };
+        self.devices.extend(std::iter::repeat_with(gpu).take(n));
+        if n > 0 && !model.is_empty() {
+            self.attributes.insert(GPU_MODEL.to_owned(), model.to_owned());
+        }
+        self
+    }
+}
+
+/// Why nodes could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The list cannot be read.
+    #[error("the node list cannot be read")]
+    Csv(#[from] csv::Error),
+    /// A line says something impossible.
+    #[error("line {line}: {what}")]
+    Line {
+        /// From 1, the header included.
+        line: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// A shape says something impossible.
+    #[error("`{text}`: {what}")]
+    Shape {
+        /// As written.
+        text: String,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// A uid that follows from the name: the same node is found again whatever process hosts it.
+pub fn stable_uid(name: &str) -> String {
+    // FNV-1a, twice with different starts: no secret, only a spread over 122 bits.
+    let fnv = |start: u64| {
+        name.bytes().fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    };
+    let (high, low) = (fnv(0xcbf2_9ce4_8422_2325), fnv(0x8422_2325_cbf2_9ce4));
+    let bytes = ((u128::from(high) << 64) | u128::from(low)).to_be_bytes();
+    uuid::Builder::from_custom_bytes(bytes).into_uuid().to_string()
+}
+
+#[derive(serde::Deserialize)]
+struct Line {
+    sn: String,
+    cpu_milli: i64,
+    memory_mib: i64,
+    gpu: usize,
+    model: String,
+}
+
+/// Reads a node list: CSV with the header `sn,cpu_milli,memory_mib,gpu,model`.
+///
+/// # Errors
+/// The first line that is wrong, by number.
+pub fn read_csv(input: impl io::Read) -> Result<Vec<NodeDef>, Error> {
+    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
+    let headers = reader.headers()?.clone();
+    let mut nodes = Vec::new();
+    let mut names = BTreeMap::new();
+    for record in reader.records() {
+        let record = record?;
+        let line = record.position().map_or(0, csv::Position::line);
+        let bad = |what: String| Error::Line { line, what };
+        let row: Line = record.deserialize(Some(&headers)).map_err(|error| bad(describe(&error)))?;
+        let memory = row.memory_mib.checked_mul(1 << 20).filter(|bytes| *bytes >= 0);
+        let memory = memory.ok_or_else(|| bad(format!("memory_mib: {} is out of range", row.memory_mib)))?;
+        let capacity = Resources::new([(CPU, row.cpu_milli), (MEMORY, memory)])
+            .map_err(|name| bad(format!("{name} is negative")))?;
+        if row.gpu > N_DEVICES_MAX {
+            return Err(bad(format!("gpu: {} is more than {N_DEVICES_MAX}", row.gpu)));
+        }
+        if row.sn.is_empty() {
+            return Err(bad("sn is empty".to_owned()));
+        }
+        if let Some(first) = names.insert(row.sn.clone(), line) {
+            return Err(bad(format!("{} stands on line {first} already", row.sn)));
+        }
+        nodes.push(NodeDef::new(row.sn.as_str(), capacity).with_gpus(row.gpu, &row.model));
+        if nodes.len() > N_NODES_MAX {
+            return Err(bad(format!("more than {N_NODES_MAX} nodes")));
+        }
+    }
+    Ok(nodes)
+}
+
+/// What a CSV error says, without its own position.
+pub fn describe(error: &csv::Error) -> String {
+    match error.kind() {
+        csv::ErrorKind::Deserialize { err, .. } => err.to_string(),
+        _ => error.to_string(),
+    }
+}
+
+/// Reads `N x SHAPE`, where a shape is `key=value` pairs: `cpu=32`, `memory=64Gi`, `gpu=8:A10`, `name=rack-a`
+/// (prefix of the names), `label.KEY=VALUE`, and any other resource by its name.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_shape(text: &str) -> Result<Vec<NodeDef>, Error> {
+    let bad = |what: String| Error::Shape { text: text.to_owned(), what };
+    let (count, shape) = text
+        .split_once('x')
+        .ok_or_else(|| bad("expected COUNT x SHAPE, as `100x cpu=32,memory=64Gi,gpu=8:A10`".to_owned()))?;
+    let count: usize =
+        count.trim().parse().map_err(|_| bad(format!("`{}` is no number of nodes", count.trim())))?;
+    if count == 0 || count > N_NODES_MAX {
+        return Err(bad(format!("the number of nodes must be 1 to {N_NODES_MAX}")));
+    }
+    let mut prefix = "node".to_owned();
+    let (mut gpus, mut model) = (0, String::new());
+    let mut amounts = Vec::new();
+    let mut attributes = BTreeMap::new();
+    for pair in shape.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+        let (key, value) =
+            pair.split_once('=').ok_or_else(|| bad(format!("`{pair}` is not of the form key=value")))?;
+        match key {
+            "name" => prefix = value.to_owned(),
+            "gpu" => {
+                let (number, of) = value.split_once(':').unwrap_or((value, ""));
+                gpus = number.parse().map_err(|_| bad(format!("gpu: `{number}` is no number")))?;
+                model = of.to_owned();
+                if gpus > N_DEVICES_MAX {
+                    return Err(bad(format!("gpu: {gpus} is more than {N_DEVICES_MAX}")));
+                }
+            }
+            _ => match key.strip_prefix("label.") {
+                Some(label) => {
+                    attributes.insert(label.to_owned(), value.to_owned());
+                }
+                None => {
+                    let amount =
+                        quantity::parse(key, value).map_err(|error| bad(format!("{key}: {error}")))?;
+                    amounts.push((key.to_owned(), amount));
+                }
+            },
+        }
+    }
+    let capacity = Resources::new(amounts).map_err(|name| bad(format!("{name} is negative")))?;
+    if capacity.get(CPU) == 0 {
+        return Err(bad("cpu is missing".to_owned()));
+    }
+    let width = (count - 1).to_string().len().max(4);
+    Ok((0..count)
+        .map(|idx| {
+            let mut node =
+                NodeDef::new(format!("{prefix}-{idx:0width$}"), capacity.clone()).with_gpus(gpus, &model);
+            node.attributes.extend(attributes.clone());
+            node
+        })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = "sn,cpu_milli,memory_mib,gpu,model\n";
+
+    #[test]
+    fn a_list_gives_nodes_with_devices() {
+        let text = format!("{HEADER}n-0,32000,262144,0,\nn-1,96000,1024,2,V100M16\n");
+        let nodes = read_csv(text.as_bytes()).unwrap();
+        assert_eq!(nodes.len(), 2);
+        assert_eq!((nodes[0].capacity.get(CPU), nodes[0].capacity.get(MEMORY)), (32_000, 256 << 30));
+        assert!(nodes[0].devices.is_empty() && nodes[0].attributes.is_empty());
+        assert_eq!(nodes[1].devices.len(), 2);
+        assert_eq!(nodes[1].devices[1].model, "V100M16");
+        assert_eq!(nodes[1].attributes[GPU_MODEL], "V100M16");
+    }
+
+    #[test]
+    fn wrong_lines_are_named() {
+        for (rows, expected) in [
+            ("n-0,32000,262144,0,\nn-1,many,1,0,\n", "line 3: field 1: invalid digit found in string"),
+            ("n-0,-5,1,0,\n", "line 2: cpu is negative"),
+            ("n-0,5,-1,0,\n", "line 2: memory_mib: -1 is out of range"),
+            ("n-0,5,1,65,A10\n", "line 2: gpu: 65 is more than 64"),
+            (",5,1,0,\n", "line 2: sn is empty"),
+            ("n,5,1,0,\nn,5,1,0,\n", "line 3: n stands on line 2 already"),
+        ] {
+            let error = read_csv(format!("{HEADER}{rows}").as_bytes()).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        }
+        assert!(matches!(read_csv(format!("{HEADER}n,5\n").as_bytes()), Err(Error::Csv(_))));
+        let error = read_csv("name,cpu\nn,5\n".as_bytes()).unwrap_err();
+        assert_eq!(error.to_string(), "line 2: missing field `sn`");
+    }
+
+    #[test]
+    fn shapes_give_any_number_of_nodes() {
+        let nodes = parse_shape("3x cpu=32,memory=64Gi,gpu=8:A10,fpga=2,label.rack=r1").unwrap();
+        let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        assert_eq!(names, ["node-0000", "node-0001", "node-0002"]);
+        assert_eq!((nodes[0].capacity.get(CPU), nodes[0].capacity.get("fpga")), (32_000, 2));
+        assert_eq!((nodes[2].devices.len(), nodes[2].attributes["rack"].as_str()), (8, "r1"));
+        assert_eq!(parse_shape("2 x name=gpu,cpu=500m").unwrap()[1].name, "gpu-0001");
+        for (text, expected) in [
+            ("many", "`many`: expected COUNT x SHAPE"),
+            ("0x cpu=1", "the number of nodes must be 1 to"),
+            ("yx cpu=1", "`y` is no number of nodes"),
+            ("1x memory=1Gi", "cpu is missing"),
+            ("1x cpu=1,memory=1GB", "memory: `1GB` is no memory quantity"),
+            ("1x cpu", "`cpu` is not of the form key=value"),
+            ("1x cpu=1,gpu=99:A10", "gpu: 99 is more than 64"),
+        ] {
+            let error = parse_shape(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn uids_follow_from_names() {
+        assert_eq!(stable_uid("node-0000"), stable_uid("node-0000"));
+        assert_ne!(stable_uid("node-0000"), stable_uid("node-0001"));
+        let uid = uuid::Uuid::parse_str(&stable_uid("node-0000")).unwrap();
+        assert_eq!(uid.get_version_num(), 8);
+    }
+}

@@ -1,0 +1,294 @@
+//! Terminal statuses on disk until state has acknowledged them as durable.
+//!
+//! One append-only file per process, `terminal.journal`, one line per entry, each with its own checksum. A torn
+//! last line is what a crash leaves and is dropped; what stands before it counts. The file is written and synced
+//! by one thread, for everything that waits together, and written anew once most of it is acknowledged.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use godel_core::rows::Phase;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::life::{Key, Status};
+
+/// The file's name in the state directory.
+pub const FILE: &str = "terminal.journal";
+/// A file smaller than this is not worth writing anew.
+const COMPACT_BYTES_MIN: u64 = 1 << 20;
+/// It is written anew once it is so many times the size of what it keeps.
+const COMPACT_RATIO: u64 = 4;
+/// Batches that wait for the writer; senders wait beyond.
+const N_WAITING_MAX: usize = 256;
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// It has ended on this node and state may not know.
+    Ended(Arc<str>, Status),
+    /// State knows.
+    Acknowledged(Arc<str>, Status),
+}
+
+/// Terminal statuses by name of the node.
+pub type ByNode = BTreeMap<Arc<str>, Vec<Status>>;
+
+type Kept = BTreeMap<(Arc<str>, Key), Status>;
+type Batch = (Vec<Entry>, Option<oneshot::Sender<()>>);
+
+/// Why the journal cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The directory or file cannot be read or written.
+    #[error("the journal in {dir} cannot be opened")]
+    Open {
+        /// The state directory.
+        dir: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A write or sync failed earlier: nothing can be promised any more.
+    #[error("the journal cannot be written any more")]
+    Broken,
+}
+
+/// The writing end. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Journal {
+    tx: mpsc::Sender<Batch>,
+}
+
+impl Journal {
+    /// Opens or creates the journal in `dir` and returns what it keeps, by name of the node.
+    ///
+    /// # Errors
+    /// The directory cannot be created, or the file not be read, written or synced.
+    pub fn open(dir: &Path) -> Result<(Self, ByNode), Error> {
+        let opened = fs::create_dir_all(dir).and_then(|()| Writer::open(dir));
+        let writer = opened.map_err(|source| Error::Open { dir: dir.to_owned(), source })?;
+        let mut by_node = ByNode::new();
+        for ((node, _), status) in &writer.kept {
+            by_node.entry(Arc::clone(node)).or_default().push(*status);
+        }
+        let (tx, rx) = mpsc::channel(N_WAITING_MAX);
+        let thread = std::thread::Builder::new().name("agent-journal".to_owned());
+        let spawned = thread.spawn(move || writer.run(rx));
+        spawned.map_err(|source| Error::Open { dir: dir.to_owned(), source })?;
+        Ok((Self { tx }, by_node))
+    }
+
+    /// Writes entries and waits until they are on the disk.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub async fn write(&self, entries: Vec<Entry>) -> Result<(), Error> {
+        let (done_tx, done_rx) = oneshot::channel();
+        self.tx.send((entries, Some(done_tx))).await.map_err(|_| Error::Broken)?;
+        done_rx.await.map_err(|_| Error::Broken)
+    }
+
+    /// Writes entries some time: to lose them costs a repeated report only.
+    pub async fn write_soon(&self, entries: Vec<Entry>) -> Result<(), Error> {
+        self.tx.send((entries, None)).await.map_err(|_| Error::Broken)
+    }
+}
+
+struct Writer {
+    dir: PathBuf,
+    file: File,
+    bytes: u64,
+    kept: Kept,
+}
+
+impl Writer {
+    fn open(dir: &Path) -> io::Result<Self> {
+        let path = dir.join(FILE);
+        let text = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let kept = read(&text);
+        let (file, bytes) = rewrite(dir, &kept)?;
+        Ok(Self { dir: dir.to_owned(), file, bytes, kept })
+    }
+
+    fn run(mut self, mut rx: mpsc::Receiver<Batch>) {
+        while let Some(first) = rx.blocking_recv() {
+            let mut answers = Vec::new();
+            let mut text = String::new();
+            let mut next = Some(first);
+            while let Some((entries, answer)) = next {
+                for entry in &entries {
+                    apply(&mut self.kept, entry);
+                    push_line(&mut text, entry);
+                }
+                answers.extend(answer);
+                next = if text.len() < 1 << 20 { rx.try_recv().ok() } else { None };
+            }
+            let must_sync = !answers.is_empty();
+            if let Err(error) = self.append(&text, must_sync) {
+                // Dropping the channel tells every sender, now and later.
+                tracing::error!(%error, "agent journal cannot be written");
+                return;
+            }
+            for answer in answers {
+                // A sender that is gone does not need to know.
+                let _gone = answer.send(());
+            }
+        }
+    }
+
+    fn append(&mut self, text: &str, must_sync: bool) -> io::Result<()> {
+        self.file.write_all(text.as_bytes())?;
+        self.bytes += u64::try_from(text.len()).unwrap_or(0);
+        if must_sync {
+            self.file.sync_data()?;
+        }
+        // About 60 bytes a line.
+        let kept_bytes = u64::try_from(self.kept.len()).unwrap_or(0) * 60;
+        if self.bytes > COMPACT_BYTES_MIN && self.bytes > COMPACT_RATIO * kept_bytes {
+            (self.file, self.bytes) = rewrite(&self.dir, &self.kept)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes what is kept into a new file that then takes the place of the old one.
+fn rewrite(dir: &Path, kept: &Kept) -> io::Result<(File, u64)> {
+    let mut text = String::new();
+    for ((node, _), status) in kept {
+        push_line(&mut text, &Entry::Ended(Arc::clone(node), *status));
+    }
+    let (path, fresh) = (dir.join(FILE), dir.join(format!("{FILE}.new")));
+    fs::write(&fresh, &text)?;
+    File::open(&fresh)?.sync_all()?;
+    fs::rename(&fresh, &path)?;
+    File::open(dir)?.sync_all()?;
+    let file = OpenOptions::new().append(true).open(&path)?;
+    Ok((file, u64::try_from(text.len()).unwrap_or(0)))
+}
+
+fn apply(kept: &mut Kept, entry: &Entry) {
+    match entry {
+        Entry::Ended(node, status) => {
+            kept.insert((Arc::clone(node), status.key), *status);
+        }
+        Entry::Acknowledged(node, status) => {
+            let key = (Arc::clone(node), status.key);
+            if kept.get(&key).is_some_and(|known| known.incarnation <= status.incarnation) {
+                kept.remove(&key);
+            }
+        }
+    }
+}
+
+fn push_line(text: &mut String, entry: &Entry) {
+    let (mark, node, status) = match entry {
+        Entry::Ended(node, status) => ('E', node, status),
+        Entry::Acknowledged(node, status) => ('A', node, status),
+    };
+    let Status { key: Key { unit, ordinal }, incarnation, phase, exit_code } = status;
+    let phase = match phase {
+        Phase::Succeeded => 'S',
+        Phase::Failed => 'F',
+        Phase::Stopped | Phase::Pending | Phase::Bound | Phase::Starting | Phase::Running => 'T',
+    };
+    let line = format!("{mark} {node} {unit} {ordinal} {incarnation} {phase} {exit_code}");
+    text.push_str(&format!("{line} {:08x}\n", crc32c::crc32c(line.as_bytes())));
+}
+
+/// What a file keeps: every line that is whole, up to the first that is not.
+fn read(bytes: &[u8]) -> Kept {
+    let mut kept = Kept::new();
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let Some(entry) = parse(line) else { break };
+        apply(&mut kept, &entry);
+    }
+    kept
+}
+
+fn parse(line: &[u8]) -> Option<Entry> {
+    let line = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
+    let (content, crc) = line.rsplit_once(' ')?;
+    if u32::from_str_radix(crc, 16).ok()? != crc32c::crc32c(content.as_bytes()) {
+        return None;
+    }
+    let mut words = content.split(' ');
+    let (mark, node) = (words.next()?, Arc::from(words.next()?));
+    let key = Key { unit: words.next()?.parse().ok()?, ordinal: words.next()?.parse().ok()? };
+    let incarnation = words.next()?.parse().ok()?;
+    let phase = match words.next()? {
+        "S" => Phase::Succeeded,
+        "F" => Phase::Failed,
+        _ => Phase::Stopped,
+    };
+    let status = Status { key, incarnation, phase, exit_code: words.next()?.parse().ok()? };
+    match mark {
+        "E" => Some(Entry::Ended(node, status)),
+        "A" => Some(Entry::Acknowledged(node, status)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(unit: u64, exit_code: i32) -> Status {
+        let phase = if exit_code == 0 { Phase::Succeeded } else { Phase::Failed };
+        Status { key: Key { unit, ordinal: 3 }, incarnation: 1, phase, exit_code }
+    }
+
+    fn node() -> Arc<str> {
+        Arc::from("n-1")
+    }
+
+    #[tokio::test]
+    async fn what_is_not_acknowledged_is_there_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, kept) = Journal::open(dir.path()).unwrap();
+        assert!(kept.is_empty());
+        let entries = vec![Entry::Ended(node(), status(1, 0)), Entry::Ended(node(), status(2, -7))];
+        journal.write(entries).await.unwrap();
+        journal.write_soon(vec![Entry::Acknowledged(node(), status(1, 0))]).await.unwrap();
+        journal.write(Vec::new()).await.unwrap();
+        let (_, kept) = Journal::open(dir.path()).unwrap();
+        assert_eq!(kept.into_iter().collect::<Vec<_>>(), [(node(), vec![status(2, -7)])]);
+    }
+
+    #[test]
+    fn a_torn_or_corrupt_tail_is_dropped() {
+        let mut text = String::new();
+        push_line(&mut text, &Entry::Ended(node(), status(1, 0)));
+        let whole = text.len();
+        push_line(&mut text, &Entry::Ended(node(), status(2, 0)));
+        for len in whole..text.len() {
+            assert_eq!(read(&text.as_bytes()[..len]).len(), 1, "{len}");
+        }
+        let mut bytes = text.into_bytes();
+        bytes[whole + 8] ^= 1;
+        assert_eq!(read(&bytes).len(), 1);
+    }
+
+    #[test]
+    fn the_file_is_written_anew_when_most_of_it_is_acknowledged() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = Writer::open(dir.path()).unwrap();
+        writer.append(&"x".repeat(usize::try_from(COMPACT_BYTES_MIN).unwrap() + 1), true).unwrap();
+        assert_eq!(fs::metadata(dir.path().join(FILE)).unwrap().len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_cannot_be_made_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        assert!(matches!(Journal::open(&dir.path().join("file")), Err(Error::Open { .. })));
+    }
+}

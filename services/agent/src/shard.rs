@@ -1,0 +1,515 @@
+//! One connection and all nodes that share it, driven by one task.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use futures_util::{
+    FutureExt as _, StreamExt as _,
+    stream::{FuturesUnordered, SelectAll},
+};
+use godel_core::time::Millis;
+use godel_kit::{CancellationToken, clock::SharedClock};
+use godel_proto::v1;
+use rand::{RngExt as _, rngs::StdRng};
+use tokio::sync::{mpsc, watch};
+use tonic::{Code, Status as RpcStatus};
+
+use crate::{
+    Config, NodeDef,
+    journal::{self, Entry, Journal},
+    life::{Action, Key, NodeLife, Status, Weight},
+    process::{Event, Processes, Program},
+    service::{Mode, Stats},
+    session::{self, Arrival, Client, Inbound, Progress, Step},
+    timers::Timers,
+};
+
+/// Arrivals handled before reports go out: one report for many.
+const N_ARRIVALS_MAX: usize = 512;
+/// A node whose stream is full tries again after this.
+const FULL_RETRY_MS: u64 = 50;
+/// Exit code of a simulated run that was told to stop: 128 + SIGTERM.
+const STOPPED: i32 = 143;
+/// Events of child processes that wait.
+const N_EVENTS_MAX: usize = 1024;
+/// Jitter of heartbeats: up to a tenth of the interval, taken off.
+const HEARTBEAT_JITTER: u64 = 10;
+
+struct Slot {
+    def: NodeDef,
+    name: Arc<str>,
+    life: NodeLife,
+    /// Set from the first message of a session to its loss.
+    outbound: Option<mpsc::Sender<v1::SessionRequest>>,
+    /// Of the present session; timers and messages of an earlier one mean nothing.
+    generation: u64,
+    welcomed: bool,
+    heartbeat_ms: u64,
+    stop_after_ms: u64,
+    /// It is in `Shard::to_report`.
+    noted: bool,
+}
+
+enum Timer {
+    Connect(usize),
+    Heartbeat {
+        node: usize,
+        generation: u64,
+    },
+    /// Without contact for too long.
+    Alone {
+        node: usize,
+        generation: u64,
+    },
+    Report(usize),
+    Finish {
+        node: usize,
+        key: Key,
+        incarnation: u32,
+        exit_code: i32,
+    },
+}
+
+/// See the module.
+pub(crate) struct Shard {
+    config: Arc<Config>,
+    client: Client,
+    mode: Mode,
+    clock: SharedClock,
+    rng: StdRng,
+    stats: Option<watch::Sender<Stats>>,
+    n_connecting_max: usize,
+    slots: Vec<Slot>,
+    timers: Timers<Timer>,
+    waiting: VecDeque<usize>,
+    connecting: FuturesUnordered<Step>,
+    inbound: SelectAll<Inbound>,
+    /// Nodes with something to say.
+    to_report: Vec<usize>,
+    keep: Vec<Entry>,
+    forget: Vec<Entry>,
+    processes: Option<Processes>,
+    /// Sessions that could not be opened: only the first is worth a line.
+    n_failures: u64,
+}
+
+impl Shard {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        client: Client,
+        mode: Mode,
+        (clock, rng): (SharedClock, StdRng),
+    ) -> Self {
+        Self {
+            config,
+            client,
+            mode,
+            clock,
+            rng,
+            stats: None,
+            n_connecting_max: 1,
+            slots: Vec::new(),
+            timers: Timers::default(),
+            waiting: VecDeque::new(),
+            connecting: FuturesUnordered::new(),
+            inbound: SelectAll::new(),
+            to_report: Vec::new(),
+            keep: Vec::new(),
+            forget: Vec::new(),
+            processes: None,
+            n_failures: 0,
+        }
+    }
+
+    pub(crate) fn report_to(&mut self, stats: watch::Sender<Stats>, n_connecting_max: usize) {
+        self.stats = Some(stats);
+        self.n_connecting_max = n_connecting_max;
+    }
+
+    pub(crate) fn add(&mut self, def: NodeDef, ended: Vec<Status>) {
+        let mut life = NodeLife::default();
+        for status in ended {
+            life.restore(status);
+        }
+        let name = Arc::from(def.name.as_str());
+        self.waiting.push_back(self.slots.len());
+        self.slots.push(Slot {
+            def,
+            name,
+            life,
+            outbound: None,
+            generation: 0,
+            welcomed: false,
+            heartbeat_ms: 0,
+            stop_after_ms: 0,
+            noted: false,
+        });
+    }
+
+    pub(crate) async fn run(
+        mut self,
+        journal: Option<Journal>,
+        stop: CancellationToken,
+    ) -> Result<(), journal::Error> {
+        let (events_tx, mut events) = mpsc::channel(N_EVENTS_MAX);
+        if self.mode == Mode::Processes {
+            let log_dir = self.config.state_dir.as_ref().map(|dir| dir.join("logs"));
+            self.processes = Some(Processes::new(events_tx, log_dir));
+        }
+        let mut last_awake = self.clock.now();
+        loop {
+            self.start_connecting();
+            let now = self.clock.now();
+            let pause = self.timers.next_at().map(|at| Duration::from_millis(at.since(now)));
+            let timer = tokio::time::sleep(pause.unwrap_or(Duration::from_secs(3600)));
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                Some(arrival) = self.inbound.next(), if !self.inbound.is_empty() => self.on_arrivals(arrival),
+                Some(progress) = self.connecting.next(), if !self.connecting.is_empty() => {
+                    self.on_progress(progress);
+                }
+                Some(event) = events.recv() => self.on_event(event),
+                () = timer => {}
+            }
+            self.check_pause(&mut last_awake);
+            self.on_timers();
+            self.write_down(journal.as_ref()).await?;
+            self.send_reports();
+        }
+    }
+
+    fn start_connecting(&mut self) {
+        while self.connecting.len() < self.n_connecting_max {
+            let Some(node) = self.waiting.pop_front() else { return };
+            self.connecting.push(session::register(self.client.clone(), node, &self.slots[node].def));
+        }
+    }
+
+    fn on_progress(&mut self, progress: Progress) {
+        match progress {
+            Progress::Registered { node, result: Ok(registered) } => {
+                let slot = &mut self.slots[node];
+                slot.generation += 1;
+                let open = v1::SessionOpen {
+                    node_id: registered.node_id,
+                    uid: slot.def.uid.clone(),
+                    epoch: registered.epoch,
+                    running: slot.life.open().iter().map(session::run_status).collect(),
+                };
+                let (tx, step) = session::open(self.client.clone(), node, slot.generation, open);
+                slot.outbound = Some(tx);
+                self.connecting.push(step);
+                self.note(node);
+            }
+            Progress::Opened { result: Ok(inbound), .. } => self.inbound.push(*inbound),
+            Progress::Registered { node, result: Err(status) } => self.retry(node, &status),
+            Progress::Opened { node, generation, result: Err(status) } => {
+                if self.slots[node].generation == generation {
+                    self.lose(node, &status);
+                }
+            }
+        }
+    }
+
+    fn on_arrivals(&mut self, first: Arrival) {
+        let mut next = Some(first);
+        let mut n = 0;
+        while let Some(arrival) = next {
+            self.on_arrival(arrival);
+            n += 1;
+            next = if n < N_ARRIVALS_MAX { self.inbound.next().now_or_never().flatten() } else { None };
+        }
+    }
+
+    fn on_arrival(&mut self, arrival: Arrival) {
+        let Arrival { node, generation, message } = arrival;
+        if self.slots[node].generation != generation {
+            return;
+        }
+        match message {
+            Some(Ok(v1::SessionResponse { message: Some(message) })) => self.on_message(node, message),
+            Some(Ok(v1::SessionResponse { message: None })) => {}
+            Some(Err(status)) => self.lose(node, &status),
+            None => self.lose(node, &RpcStatus::unavailable("the session was closed")),
+        }
+    }
+
+    fn on_message(&mut self, node: usize, message: v1::session_response::Message) {
+        use v1::session_response::Message;
+        match message {
+            Message::Welcome(welcome) => self.on_welcome(node, &welcome),
+            Message::Assign(assignments) => {
+                for assignment in assignments.assignments {
+                    self.on_assignment(node, assignment);
+                }
+            }
+            Message::Stop(stops) => {
+                let mut actions = Vec::new();
+                for stop in stops.stops {
+                    let key = Key { unit: stop.unit_id, ordinal: stop.ordinal };
+                    self.slots[node].life.stop(key, stop.incarnation, stop.grace_ms, &mut actions);
+                }
+                self.act(node, actions, None);
+            }
+            Message::AckSequence(sequence) => {
+                let mut actions = Vec::new();
+                self.slots[node].life.acknowledged(sequence, &mut actions);
+                self.act(node, actions, None);
+            }
+            Message::HeartbeatIntervalMs(interval) => {
+                self.slots[node].heartbeat_ms = u64::from(interval.max(1));
+            }
+        }
+        self.note(node);
+    }
+
+    fn on_welcome(&mut self, node: usize, welcome: &v1::SessionWelcome) {
+        let slot = &mut self.slots[node];
+        slot.heartbeat_ms = u64::from(welcome.heartbeat_interval_ms.max(1));
+        slot.stop_after_ms = u64::from(welcome.stop_after_disconnect_ms);
+        if !slot.welcomed {
+            slot.welcomed = true;
+            let (generation, heartbeat_ms) = (slot.generation, slot.heartbeat_ms);
+            // Spread over the interval, so that thousands of nodes do not speak at once.
+            let first = self.rng.random_range(0..=heartbeat_ms);
+            self.timers.set(self.clock.now().plus(first), Timer::Heartbeat { node, generation });
+            self.count(|stats| stats.connected += 1);
+        }
+    }
+
+    fn on_assignment(&mut self, node: usize, assignment: v1::Assignment) {
+        let key = Key { unit: assignment.unit_id, ordinal: assignment.ordinal };
+        let amounts = assignment.demand.as_ref().and_then(|demand| demand.requests.as_ref());
+        let amount = |name| amounts.and_then(|requests| requests.amounts.get(name)).copied().unwrap_or(0);
+        let weight = Weight {
+            cpu_milli: amount(godel_core::resources::CPU),
+            memory: amount(godel_core::resources::MEMORY),
+        };
+        let mut actions = Vec::new();
+        self.slots[node].life.assign(key, assignment.incarnation, weight, &mut actions);
+        self.act(node, actions, Some(assignment));
+    }
+
+    /// Does what a life asks for. `assignment` is the one that made it ask, if any.
+    fn act(&mut self, node: usize, actions: Vec<Action>, assignment: Option<v1::Assignment>) {
+        let mut run = assignment;
+        let mut more = Vec::new();
+        for action in actions {
+            match action {
+                Action::Start(key, incarnation) => {
+                    if let Some(assignment) = run.take() {
+                        self.start(node, key, incarnation, assignment);
+                    }
+                }
+                Action::Stop { key, incarnation, grace_ms } => match &mut self.processes {
+                    Some(processes) if processes.has(key, incarnation) => {
+                        processes.stop(key, incarnation, Duration::from_millis(grace_ms.into()));
+                    }
+                    _ => self.slots[node].life.ended(key, incarnation, STOPPED, &mut more),
+                },
+                Action::Keep(status) => self.keep.push(Entry::Ended(self.slots[node].name.clone(), status)),
+                Action::Forget(status) => {
+                    self.forget.push(Entry::Acknowledged(self.slots[node].name.clone(), status));
+                }
+            }
+        }
+        if !more.is_empty() {
+            self.act(node, more, None);
+        }
+    }
+
+    fn start(&mut self, node: usize, key: Key, incarnation: u32, assignment: v1::Assignment) {
+        let (mask, unit_name) = (assignment.device_mask, assignment.unit_name);
+        let run = assignment.run.unwrap_or_default();
+        if let Some(processes) = self.processes.as_mut().filter(|_| !run.command.is_empty()) {
+            let mut env: std::collections::BTreeMap<String, String> = run.env.into_iter().collect();
+            let devices: Vec<String> =
+                (0..64).filter(|idx| mask >> idx & 1 == 1).map(|idx: u32| idx.to_string()).collect();
+            env.insert("GODEL_UNIT".to_owned(), unit_name);
+            env.insert("GODEL_ORDINAL".to_owned(), key.ordinal.to_string());
+            env.insert("GODEL_INCARNATION".to_owned(), incarnation.to_string());
+            env.insert("GODEL_DEVICES".to_owned(), devices.join(","));
+            processes.start(key, incarnation, node, &Program { command: run.command, env });
+            return;
+        }
+        self.slots[node].life.started(key, incarnation);
+        if run.simulated_duration_ms > 0 {
+            let at = self.clock.now().plus(self.config.scaled_ms(run.simulated_duration_ms));
+            self.timers.set(at, Timer::Finish { node, key, incarnation, exit_code: run.simulated_exit_code });
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        let Some(processes) = &mut self.processes else { return };
+        let mut actions = Vec::new();
+        let node = match event {
+            Event::Started(node, key, incarnation) => {
+                self.slots[node].life.started(key, incarnation);
+                node
+            }
+            Event::Ended(node, key, incarnation, exit_code) => {
+                processes.forget(key, incarnation);
+                self.slots[node].life.ended(key, incarnation, exit_code, &mut actions);
+                node
+            }
+        };
+        self.act(node, actions, None);
+        self.note(node);
+    }
+
+    fn on_timers(&mut self) {
+        let now = self.clock.now();
+        while let Some(timer) = self.timers.pop_due(now) {
+            match timer {
+                Timer::Connect(node) => self.waiting.push_back(node),
+                Timer::Heartbeat { node, generation } => self.heartbeat(node, generation, now),
+                Timer::Alone { node, generation } => {
+                    let slot = &self.slots[node];
+                    if slot.generation == generation && !slot.welcomed {
+                        self.stop_all(node);
+                    }
+                }
+                Timer::Report(node) => self.note(node),
+                Timer::Finish { node, key, incarnation, exit_code } => {
+                    let mut actions = Vec::new();
+                    self.slots[node].life.ended(key, incarnation, exit_code, &mut actions);
+                    self.act(node, actions, None);
+                    self.note(node);
+                }
+            }
+        }
+    }
+
+    fn heartbeat(&mut self, node: usize, generation: u64, now: Millis) {
+        let slot = &self.slots[node];
+        let Some(outbound) = slot.outbound.as_ref().filter(|_| slot.generation == generation) else { return };
+        let usage =
+            (self.mode == Mode::Simulated).then(|| usage(slot.life.weight(), self.config.usage_percent));
+        // A full channel carries messages that show life as well.
+        let _full = outbound
+            .try_send(session::message(v1::session_request::Message::Heartbeat(v1::Heartbeat { usage })));
+        let early = self.rng.random_range(0..=slot.heartbeat_ms / HEARTBEAT_JITTER);
+        let at = now.plus((slot.heartbeat_ms - early).max(1));
+        self.timers.set(at, Timer::Heartbeat { node, generation });
+    }
+
+    /// After a pause of the whole process, state may have given everything away: that is checked first.
+    fn check_pause(&mut self, last_awake: &mut Millis) {
+        let now = self.clock.now();
+        let pause = now.since(*last_awake);
+        *last_awake = now;
+        // Heartbeats wake this task far more often than any such limit, once a node is connected.
+        for node in 0..self.slots.len() {
+            let slot = &self.slots[node];
+            if slot.stop_after_ms > 0
+                && slot.welcomed
+                && pause > slot.stop_after_ms.max(slot.heartbeat_ms * 2)
+            {
+                self.stop_all(node);
+            }
+            if pause < 1000 {
+                return;
+            }
+        }
+    }
+
+    fn stop_all(&mut self, node: usize) {
+        let mut actions = Vec::new();
+        self.slots[node].life.stop_all(&mut actions);
+        if !actions.is_empty() {
+            tracing::warn!(node = %self.slots[node].name, n = actions.len(), "without contact for too long: running units stop");
+        }
+        self.act(node, actions, None);
+        self.note(node);
+    }
+
+    /// Ends are on the disk before anybody hears of them.
+    async fn write_down(&mut self, journal: Option<&Journal>) -> Result<(), journal::Error> {
+        let Some(journal) = journal else {
+            self.keep.clear();
+            self.forget.clear();
+            return Ok(());
+        };
+        if !self.keep.is_empty() {
+            journal.write(std::mem::take(&mut self.keep)).await?;
+        }
+        if !self.forget.is_empty() {
+            journal.write_soon(std::mem::take(&mut self.forget)).await?;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, node: usize) {
+        let slot = &mut self.slots[node];
+        if !slot.noted && slot.life.is_dirty() && slot.outbound.is_some() {
+            slot.noted = true;
+            self.to_report.push(node);
+        }
+    }
+
+    fn send_reports(&mut self) {
+        for node in std::mem::take(&mut self.to_report) {
+            let slot = &mut self.slots[node];
+            slot.noted = false;
+            let Some(outbound) = &slot.outbound else { continue };
+            while let Ok(permit) = outbound.try_reserve() {
+                let Some((sequence, statuses)) = slot.life.next_report() else { break };
+                let statuses = statuses.iter().map(session::run_status).collect();
+                let report = v1::RunStatusReport { sequence, statuses };
+                permit.send(session::message(v1::session_request::Message::Status(report)));
+            }
+            if slot.life.is_dirty() && outbound.capacity() == 0 {
+                self.timers.set(self.clock.now().plus(FULL_RETRY_MS), Timer::Report(node));
+            }
+        }
+    }
+
+    /// The session is over: open a new one after a while.
+    fn lose(&mut self, node: usize, status: &RpcStatus) {
+        let slot = &mut self.slots[node];
+        slot.generation += 1;
+        slot.outbound = None;
+        let was_welcomed = std::mem::take(&mut slot.welcomed);
+        if was_welcomed {
+            let (generation, stop_after_ms) = (slot.generation, slot.stop_after_ms);
+            if stop_after_ms > 0 {
+                self.timers.set(self.clock.now().plus(stop_after_ms), Timer::Alone { node, generation });
+            }
+            self.count(|stats| {
+                stats.connected -= 1;
+                stats.lost += 1;
+            });
+        }
+        self.retry(node, status);
+    }
+
+    fn retry(&mut self, node: usize, status: &RpcStatus) {
+        let waits_for_an_admin = matches!(
+            status.code(),
+            Code::AlreadyExists | Code::InvalidArgument | Code::PermissionDenied | Code::Unimplemented
+        );
+        if waits_for_an_admin || self.n_failures == 0 {
+            tracing::info!(node = %self.slots[node].name, code = ?status.code(), message = status.message(), "no session, trying again");
+        }
+        self.n_failures += 1;
+        let spread = u64::try_from(self.config.reconnect_spread.as_millis()).unwrap_or(u64::MAX).max(1);
+        let wait = self.rng.random_range(1..=spread);
+        self.timers.set(self.clock.now().plus(wait), Timer::Connect(node));
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Stats)) {
+        if let Some(stats) = &self.stats {
+            stats.send_modify(change);
+        }
+    }
+}
+
+/// Modelled use: a share of what the running units ask for.
+fn usage(weight: Weight, percent: u32) -> v1::Resources {
+    let share = |amount: i64| amount / 100 * i64::from(percent);
+    let amounts = [
+        (godel_core::resources::CPU.to_owned(), share(weight.cpu_milli)),
+        (godel_core::resources::MEMORY.to_owned(), share(weight.memory)),
+    ];
+    v1::Resources { amounts: amounts.into_iter().collect() }
+}

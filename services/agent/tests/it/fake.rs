@@ -1,0 +1,257 @@
+//! A double of the node service.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use godel_proto::v1::{
+    self,
+    node_service_server::{NodeService, NodeServiceServer},
+    session_request, session_response,
+};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, watch},
+};
+use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
+use tonic::{Request, Response, Status, Streaming};
+
+type Said = (u32, session_request::Message);
+type Down = mpsc::Sender<Result<v1::SessionResponse, Status>>;
+
+pub(crate) struct Fake {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    said: mpsc::UnboundedReceiver<Said>,
+    tries: watch::Receiver<u64>,
+    /// Messages read while another was looked for.
+    kept: Vec<Said>,
+}
+
+struct Shared {
+    heartbeat_ms: u32,
+    said: mpsc::UnboundedSender<Said>,
+    tries: watch::Sender<u64>,
+    world: Mutex<World>,
+}
+
+#[derive(Default)]
+struct World {
+    registered: Vec<v1::RegisterNodeRequest>,
+    ids: BTreeMap<String, u32>,
+    epochs: BTreeMap<u32, u64>,
+    sessions: BTreeMap<u32, Down>,
+    stop_after_ms: u32,
+    refuse: bool,
+}
+
+impl Fake {
+    pub(crate) async fn start(heartbeat_ms: u32) -> Self {
+        let (tx, said) = mpsc::unbounded_channel();
+        let (tries_tx, tries) = watch::channel(0);
+        let shared =
+            Arc::new(Shared { heartbeat_ms, said: tx, tries: tries_tx, world: Mutex::new(World::default()) });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let service = NodeServiceServer::new(Service(Arc::clone(&shared)));
+        let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
+        godel_kit::task::spawn("fake", async move {
+            tonic::transport::Server::builder()
+                .add_service(service)
+                .serve_with_incoming(incoming)
+                .await
+                .unwrap();
+        });
+        Self { address, shared, said, tries, kept: Vec::new() }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) fn registered(&self) -> Vec<v1::RegisterNodeRequest> {
+        self.shared.world.lock().unwrap().registered.clone()
+    }
+
+    pub(crate) fn stop_after_disconnect(&self, ms: u32) {
+        self.shared.world.lock().unwrap().stop_after_ms = ms;
+    }
+
+    pub(crate) fn refuse_registrations(&self, refuse: bool) {
+        self.shared.world.lock().unwrap().refuse = refuse;
+    }
+
+    pub(crate) async fn next_register(&mut self) {
+        self.tries.changed().await.unwrap();
+    }
+
+    pub(crate) fn send(&self, node: u32, message: session_response::Message) {
+        let down = self.shared.world.lock().unwrap().sessions[&node].clone();
+        down.try_send(Ok(v1::SessionResponse { message: Some(message) })).unwrap();
+    }
+
+    pub(crate) fn ack(&self, node: u32, sequence: u64) {
+        self.send(node, session_response::Message::AckSequence(sequence));
+    }
+
+    pub(crate) fn drop_session(&self, node: u32) {
+        self.shared.world.lock().unwrap().sessions.remove(&node);
+    }
+
+    pub(crate) async fn next(&mut self) -> Said {
+        tokio::time::timeout(Duration::from_secs(20), self.said.recv()).await.unwrap().unwrap()
+    }
+
+    async fn find<T>(&mut self, pick: impl Fn(&Said) -> Option<T>) -> T {
+        if let Some((idx, found)) =
+            self.kept.iter().enumerate().find_map(|(idx, said)| Some((idx, pick(said)?)))
+        {
+            self.kept.remove(idx);
+            return found;
+        }
+        loop {
+            let said = self.next().await;
+            if let Some(found) = pick(&said) {
+                return found;
+            }
+            self.kept.push(said);
+        }
+    }
+
+    pub(crate) async fn report_of(&mut self, node: u32) -> v1::RunStatusReport {
+        self.find(|(of, message)| match message {
+            session_request::Message::Status(report) if *of == node => Some(report.clone()),
+            _ => None,
+        })
+        .await
+    }
+
+    /// The newest way in which a node opened a session after its first.
+    pub(crate) async fn open_of(&mut self, node: u32) -> v1::SessionOpen {
+        self.find(|(of, message)| match message {
+            session_request::Message::Open(open) if *of == node && open.epoch > 1 => Some(open.clone()),
+            _ => None,
+        })
+        .await
+    }
+}
+
+pub(crate) fn assignment(unit_id: u64, duration_ms: u64, exit_code: i32) -> session_response::Message {
+    let run = v1::RunSpec {
+        simulated_duration_ms: duration_ms,
+        simulated_exit_code: exit_code,
+        ..v1::RunSpec::default()
+    };
+    assign(unit_id, run)
+}
+
+pub(crate) fn command(unit_id: u64, command: &[&str]) -> session_response::Message {
+    let command = command.iter().map(|word| (*word).to_owned()).collect();
+    assign(unit_id, v1::RunSpec { command, ..v1::RunSpec::default() })
+}
+
+fn assign(unit_id: u64, run: v1::RunSpec) -> session_response::Message {
+    let assignment = v1::Assignment {
+        unit_id,
+        run: Some(run),
+        unit_name: "default/u".to_owned(),
+        ..v1::Assignment::default()
+    };
+    session_response::Message::Assign(v1::Assignments { assignments: vec![assignment] })
+}
+
+pub(crate) fn stop_request(unit_id: u64) -> session_response::Message {
+    let stop = v1::StopRequest { unit_id, grace_ms: 10_000, ..v1::StopRequest::default() };
+    session_response::Message::Stop(v1::StopRequests { stops: vec![stop] })
+}
+
+struct Service(Arc<Shared>);
+
+#[tonic::async_trait]
+impl NodeService for Service {
+    async fn register_node(
+        &self,
+        request: Request<v1::RegisterNodeRequest>,
+    ) -> Result<Response<v1::RegisterNodeResponse>, Status> {
+        self.0.tries.send_modify(|n| *n += 1);
+        let mut world = self.0.world.lock().unwrap();
+        if world.refuse {
+            return Err(Status::unavailable("not now"));
+        }
+        let request = request.into_inner();
+        let name = request.meta.clone().unwrap_or_default().name;
+        let next = u32::try_from(world.ids.len()).unwrap() + 1;
+        let node_id = *world.ids.entry(name).or_insert(next);
+        world.registered.push(request);
+        let epoch = world.epochs.entry(node_id).or_default();
+        *epoch += 1;
+        Ok(Response::new(v1::RegisterNodeResponse { node_id, epoch: *epoch }))
+    }
+
+    type SessionStream = Pin<Box<dyn Stream<Item = Result<v1::SessionResponse, Status>> + Send>>;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<v1::SessionRequest>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        let mut up = request.into_inner();
+        let first = up.next().await.ok_or_else(|| Status::cancelled("no open"))??;
+        let Some(session_request::Message::Open(open)) = first.message else {
+            return Err(Status::invalid_argument("the first message must be `open`"));
+        };
+        let node = open.node_id;
+        let (tx, rx) = mpsc::channel(64);
+        let stop_after_disconnect_ms = self.0.world.lock().unwrap().stop_after_ms;
+        let welcome = v1::SessionWelcome {
+            heartbeat_interval_ms: self.0.heartbeat_ms,
+            lease_ttl_ms: 10_000,
+            stop_after_disconnect_ms,
+        };
+        tx.try_send(Ok(v1::SessionResponse { message: Some(session_response::Message::Welcome(welcome)) }))
+            .unwrap();
+        self.0.world.lock().unwrap().sessions.insert(node, tx);
+        // A test that is over does not listen any more.
+        let _over = self.0.said.send((node, session_request::Message::Open(open)));
+        let shared = Arc::clone(&self.0);
+        godel_kit::task::spawn("fake.session", async move {
+            while let Some(Ok(request)) = up.next().await {
+                if let Some(message) = request.message {
+                    let _over = shared.said.send((node, message));
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(rx))))
+    }
+
+    async fn get_node(
+        &self,
+        _: Request<v1::GetNodeRequest>,
+    ) -> Result<Response<v1::GetNodeResponse>, Status> {
+        Err(Status::unimplemented("a double"))
+    }
+
+    async fn list_nodes(
+        &self,
+        _: Request<v1::ListNodesRequest>,
+    ) -> Result<Response<v1::ListNodesResponse>, Status> {
+        Err(Status::unimplemented("a double"))
+    }
+
+    async fn update_node(
+        &self,
+        _: Request<v1::UpdateNodeRequest>,
+    ) -> Result<Response<v1::UpdateNodeResponse>, Status> {
+        Err(Status::unimplemented("a double"))
+    }
+
+    async fn delete_node(
+        &self,
+        _: Request<v1::DeleteNodeRequest>,
+    ) -> Result<Response<v1::DeleteNodeResponse>, Status> {
+        Err(Status::unimplemented("a double"))
+    }
+}

@@ -1,0 +1,192 @@
+//! Agents against a double of state that does and says what each test needs.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod fake;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use fake::{Fake, assignment, stop_request};
+use godel_agent::{Config, Deps, Mode, NodeDef, Stats, inventory};
+use godel_core::resources::Resources;
+use godel_kit::{CancellationToken, clock::SystemClock, config::HumanDuration};
+use godel_proto::v1::{self, RunPhase};
+use tokio::{sync::watch, task::JoinHandle};
+
+const LONG: Duration = Duration::from_secs(20);
+
+struct Agents {
+    stop: CancellationToken,
+    stats: watch::Receiver<Stats>,
+    task: JoinHandle<Result<(), godel_agent::Error>>,
+}
+
+impl Agents {
+    fn start(fake: &Fake, nodes: Vec<NodeDef>, mode: Mode, change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config {
+            connections: 2,
+            reconnect_spread: HumanDuration::from_millis(20),
+            seed: Some(7),
+            ..Config::default()
+        };
+        config.client.state = fake.address();
+        change(&mut config);
+        let (stats_tx, stats) = watch::channel(Stats::default());
+        let deps = Deps { nodes, mode, clock: SystemClock::shared(), stats: stats_tx };
+        let stop = CancellationToken::new();
+        let task = godel_kit::task::spawn("agents", godel_agent::serve(config, deps, stop.clone()));
+        Self { stop, stats, task }
+    }
+
+    async fn connected(&mut self, n: usize) {
+        let reached = self.stats.wait_for(|stats| stats.connected == n);
+        tokio::time::timeout(LONG, reached).await.unwrap().unwrap();
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        tokio::time::timeout(LONG, self.task).await.unwrap().unwrap().unwrap();
+    }
+}
+
+fn phases(report: &v1::RunStatusReport) -> Vec<(u64, RunPhase, i32)> {
+    report.statuses.iter().map(|status| (status.unit_id, status.phase(), status.exit_code)).collect()
+}
+
+#[tokio::test]
+async fn nodes_register_heartbeat_and_live_the_life_of_their_running_units() {
+    let mut fake = Fake::start(20).await;
+    let nodes = inventory::parse_shape("50x cpu=4,memory=1Gi,gpu=1:A10").unwrap();
+    let mut agents = Agents::start(&fake, nodes, Mode::Simulated, |config| config.speed = 1000.0);
+    agents.connected(50).await;
+    let registered = fake.registered();
+    assert_eq!(
+        registered.iter().map(|request| &request.meta.as_ref().unwrap().name).collect::<BTreeSet<_>>().len(),
+        50
+    );
+    let report = registered[0].report.as_ref().unwrap();
+    assert!(report.ready && report.devices[0].model == "A10");
+    // Heartbeats come from every node, with modelled use.
+    let mut beating = BTreeSet::new();
+    while beating.len() < 50 {
+        if let (node, v1::session_request::Message::Heartbeat(beat)) = fake.next().await {
+            assert!(beat.usage.is_some());
+            beating.insert(node);
+        }
+    }
+    fake.send(3, assignment(9, 20_000, 4));
+    assert_eq!(phases(&fake.report_of(3).await), [(9, RunPhase::Running, 0)]);
+    fake.send(3, assignment(9, 20_000, 4));
+    assert_eq!(phases(&fake.report_of(3).await), [(9, RunPhase::Failed, 4)]);
+    fake.ack(3, 2);
+    fake.send(4, assignment(10, 0, 0));
+    assert_eq!(phases(&fake.report_of(4).await), [(10, RunPhase::Running, 0)]);
+    fake.send(4, stop_request(10));
+    let report = fake.report_of(4).await;
+    assert_eq!((phases(&report), report.sequence), (vec![(10, RunPhase::Stopped, 143)], 2));
+    agents.end().await;
+}
+
+#[tokio::test]
+async fn a_lost_session_is_opened_again_and_what_was_not_acknowledged_is_said_again() {
+    let mut fake = Fake::start(10_000).await;
+    let node = NodeDef::new("n", Resources::new([("cpu", 1000)]).unwrap());
+    let mut agents = Agents::start(&fake, vec![node], Mode::Simulated, |_| {});
+    agents.connected(1).await;
+    fake.send(1, assignment(1, 0, 0));
+    fake.send(1, assignment(2, 1, 0));
+    let mut said = Vec::new();
+    while !said.contains(&(2, RunPhase::Succeeded, 0)) {
+        said.extend(phases(&fake.report_of(1).await));
+    }
+    fake.drop_session(1);
+    let open = fake.open_of(1).await;
+    let running: Vec<(u64, RunPhase)> = open.running.iter().map(|run| (run.unit_id, run.phase())).collect();
+    assert_eq!(running, [(1, RunPhase::Running), (2, RunPhase::Succeeded)]);
+    assert_eq!(open.epoch, 2);
+    let mut again = Vec::new();
+    while !again.contains(&(2, RunPhase::Succeeded, 0)) {
+        again.extend(phases(&fake.report_of(1).await));
+    }
+    fake.ack(1, 100);
+    // A copy of the assignment after the acknowledgement starts nothing: the end is said once more.
+    fake.send(1, assignment(2, 1, 0));
+    assert_eq!(phases(&fake.report_of(1).await), [(2, RunPhase::Succeeded, 0)]);
+    assert!(agents.stats.borrow().lost >= 1);
+    agents.end().await;
+}
+
+#[tokio::test]
+async fn an_end_not_acknowledged_survives_the_agent() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut fake = Fake::start(10_000).await;
+    let node = || vec![NodeDef::new("n", Resources::new([("cpu", 1000)]).unwrap())];
+    let keep = |config: &mut Config| config.state_dir = Some(dir.path().to_owned());
+    let mut agents = Agents::start(&fake, node(), Mode::Simulated, keep);
+    agents.connected(1).await;
+    fake.send(1, assignment(1, 1, 5));
+    while !phases(&fake.report_of(1).await).contains(&(1, RunPhase::Failed, 5)) {}
+    agents.end().await;
+
+    let mut agents = Agents::start(&fake, node(), Mode::Simulated, keep);
+    agents.connected(1).await;
+    let open = fake.open_of(1).await;
+    assert_eq!(
+        (open.running[0].unit_id, open.running[0].phase(), open.running[0].exit_code),
+        (1, RunPhase::Failed, 5)
+    );
+    assert_eq!(phases(&fake.report_of(1).await), [(1, RunPhase::Failed, 5)]);
+    fake.ack(1, 1);
+    agents.end().await;
+}
+
+#[tokio::test]
+async fn without_contact_for_too_long_everything_stops() {
+    let mut fake = Fake::start(10_000).await;
+    fake.stop_after_disconnect(30);
+    let node = NodeDef::new("n", Resources::new([("cpu", 1000)]).unwrap());
+    let mut agents = Agents::start(&fake, vec![node], Mode::Simulated, |config| {
+        config.reconnect_spread = HumanDuration::from_millis(1);
+    });
+    agents.connected(1).await;
+    fake.send(1, assignment(1, 0, 0));
+    assert_eq!(phases(&fake.report_of(1).await), [(1, RunPhase::Running, 0)]);
+    fake.refuse_registrations(true);
+    fake.drop_session(1);
+    let alone = tokio::time::Instant::now() + Duration::from_millis(60);
+    tokio::time::timeout_at(alone, fake.next_register()).await.ok();
+    tokio::time::timeout_at(alone, std::future::pending::<()>()).await.ok();
+    fake.refuse_registrations(false);
+    let open = fake.open_of(1).await;
+    assert_eq!((open.running[0].unit_id, open.running[0].phase()), (1, RunPhase::Stopped));
+    agents.end().await;
+}
+
+#[tokio::test]
+async fn a_real_node_runs_commands() {
+    let mut fake = Fake::start(10_000).await;
+    let node = godel_agent::detect::this_machine(Some("me")).unwrap();
+    let mut agents = Agents::start(&fake, vec![node], Mode::Processes, |_| {});
+    agents.connected(1).await;
+    fake.send(1, fake::command(1, &["sh", "-c", "test \"$GODEL_UNIT\" = default/u && exit 6"]));
+    let mut said = Vec::new();
+    while said.len() < 2 {
+        said.extend(phases(&fake.report_of(1).await));
+    }
+    assert_eq!(said, [(1, RunPhase::Running, 0), (1, RunPhase::Failed, 6)]);
+    fake.send(1, fake::command(2, &["sleep", "1000"]));
+    assert_eq!(phases(&fake.report_of(1).await), [(2, RunPhase::Running, 0)]);
+    fake.send(1, stop_request(2));
+    assert_eq!(phases(&fake.report_of(1).await), [(2, RunPhase::Stopped, 143)]);
+    agents.end().await;
+}
+
+#[tokio::test]
+async fn wrong_configurations_and_names_are_refused() {
+    let fake = Fake::start(10_000).await;
+    let node = || NodeDef::new("n", Resources::default());
+    let twice = Agents::start(&fake, vec![node(), node()], Mode::Simulated, |_| {});
+    assert!(matches!(twice.task.await.unwrap(), Err(godel_agent::Error::SameName(name)) if name == "n"));
+    let slow = Agents::start(&fake, vec![node()], Mode::Simulated, |config| config.speed = 0.0);
+    assert!(matches!(slow.task.await.unwrap(), Err(godel_agent::Error::Config(_))));
+}
