@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn commit_is_wire_compatible_with_typed_ops() {
-        let key = v1::Delete { kind: v1::Kind::UnitSpec.into(), key: Some(v1::Key { id: 7, name: String::new() }) };
+        let key =
+            v1::Delete { kind: v1::Kind::UnitSpec.into(), key: Some(v1::Key { id: 7, name: String::new() }) };
         let op = encode_op(v1::op::Op::Delete(key.clone()));
         assert_eq!(op_field(&op), Some(16));
         let (field, payload) = op_payload(&op).unwrap();

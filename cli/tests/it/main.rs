@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod docs;
 mod godel;
 
 use std::time::Duration;

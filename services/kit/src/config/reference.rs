@@ -44,7 +44,7 @@ pub fn reference<T: Section>() -> Vec<Entry> {
         .collect()
 }
 
-/// [`reference`] as a Markdown document body: one table per section.
+/// [`reference()`] as a Markdown document body: one table per section.
 pub fn reference_markdown<T: Section>() -> String {
     let mut text = String::new();
     let mut section = None;

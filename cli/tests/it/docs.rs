@@ -1,0 +1,32 @@
+//! The documents that are made from the code say what the code says. `GODEL_BLESS=1` writes them anew.
+
+use std::path::Path;
+
+use crate::godel::run;
+
+/// The document `name` must be `text`.
+fn is_current(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+    if std::env::var_os("GODEL_BLESS").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap();
+    assert!(written == text, "docs/{name} is not what the code says: run this test with GODEL_BLESS=1");
+}
+
+#[test]
+fn generated_documents_are_current() {
+    let reference = run(&["config", "reference"], &[]);
+    is_current("configuration.md", &String::from_utf8_lossy(&reference.stdout));
+    let lifecycle = format!(
+        "# Life of a unit\n\n\
+         Made from `core::lifecycle` and `core::admission::defaults`; do not edit.\n\n\
+         A unit's phase is derived from its record, its running units and what the schedulers say; it is never stored. \
+         These are the only changes of it.\n\n{}\n\
+         ## Defaults by workload class\n\n\
+         What a submission leaves out is filled in from this table; the answer lists each default applied.\n\n{}",
+        godel_core::lifecycle::render_transitions(),
+        godel_core::admission::defaults::render(),
+    );
+    is_current("lifecycle.md", &lifecycle);
+}
