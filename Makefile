@@ -6,7 +6,7 @@ CARGO ?= cargo
 BIN := target/release/godel
 ARGS ?=
 
-.PHONY: help run build test test-long check fmt lint deny doc setup up down
+.PHONY: help run build test test-long check fmt lint deny doc setup up smoke down
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -17,12 +17,15 @@ run: build ## place a real production trace on this machine (ARGS=--once: then s
 build: ## the release binary, target/release/godel
 	$(CARGO) build --locked --release -p godel
 
-test: setup build ## all tests
-	@echo "== unit, property and integration tests (a share of the long ones)"
-	GODEL_BIN=$(CURDIR)/$(BIN) $(CARGO) nextest run --locked --workspace --profile ci
+test: setup ## all tests (of the long ones a share)
+	@echo "== the binary that the whole-system tests start"
+	$(CARGO) build --locked -p godel
+	@echo "== unit, property, integration and whole-system tests"
+	$(CARGO) nextest run --locked --workspace --profile ci
 
-test-long: setup build ## all tests, with every random kill moment and a million property cases
-	GODEL_TEST_LONG=1 GODEL_BIN=$(CURDIR)/$(BIN) $(CARGO) nextest run --locked --workspace --profile ci
+test-long: setup ## all tests, with every random kill moment
+	$(CARGO) build --locked -p godel
+	GODEL_TEST_LONG=1 $(CARGO) nextest run --locked --workspace --profile ci
 
 check: fmt lint deny doc ## format, clippy, licences and sources, docs: warnings are errors
 
@@ -43,6 +46,9 @@ setup: ## install what the other targets need, if it is missing
 
 up: ## the control plane in containers (deploy/docker-compose.yml)
 	deploy/up.sh
+
+smoke: ## a compose cluster works through the loss of its leaders
+	deploy/smoke.sh
 
 down: ## stop those containers
 	docker-compose -p godel -f deploy/docker-compose.yml down --volumes
