@@ -18,7 +18,6 @@ use std::sync::{Arc, atomic::AtomicU64};
 
 use godel_kit::{
     client::{BadAddress, channel},
-    clock::{SharedClock, SystemClock},
     crash::{CrashPoints, CrashPointsError},
     follow::{FollowConfig, Follower},
     lease::{Election, LeaseSpec},
@@ -26,11 +25,10 @@ use godel_kit::{
     server::{Server, ServerError, bind},
 };
 use godel_proto::v1::{Kind, bind_service_server::BindServiceServer};
-use tokio::{
-    net::TcpListener,
-    sync::{mpsc, watch},
-};
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
+
+pub use godel_kit::Deps;
 
 pub use crate::config::Config;
 use crate::{desk::Desk, engine::Engine, metrics::BinderMetrics, rpc::Role};
@@ -40,22 +38,6 @@ pub const LEASE: &str = "binder";
 
 /// Messages of streams that wait for the engine.
 const N_INPUTS: usize = 64;
-
-/// What a binder gets from outside.
-pub struct Deps {
-    /// Serves here; otherwise it binds `server.listen`.
-    pub listener: Option<TcpListener>,
-    /// Time.
-    pub clock: SharedClock,
-    /// Where a test may kill the process; those of the configuration win.
-    pub crash: CrashPoints,
-}
-
-impl Default for Deps {
-    fn default() -> Self {
-        Self { listener: None, clock: SystemClock::shared(), crash: CrashPoints::default() }
-    }
-}
 
 /// Why a binder ended.
 #[derive(Debug, thiserror::Error)]

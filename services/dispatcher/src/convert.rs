@@ -1,10 +1,9 @@
-//! Wire ↔ domain where the kit's strict conversions do not fit: submissions as clients write them, units as
-//! they are shown, reports of schedulers.
+//! Wire ↔ domain of what only the dispatcher shows: units with their running units, reports of schedulers.
 
 use std::sync::Arc;
 
 use godel_core::{
-    admission::{DeviceSubmission, Given, GroupSubmission, Submission, TolerationSubmission, Violation},
+    admission::Violation,
     dispatcher::{
         Assignment, Dispatcher, EvictRequest,
         read::{Summary, UnitView},
@@ -15,9 +14,8 @@ use godel_core::{
     rows::{Phase as RowPhase, Row},
     scheduler::{ReportState, UnitReport},
 };
-use godel_kit::convert::{BadField, from_proto, to_proto};
+use godel_kit::convert::{BadField, to_proto};
 use godel_proto::v1;
-use prost::Message as _;
 
 /// Running units shown of one unit.
 const RUNNING_UNITS_SHOWN: usize = 1_000;
@@ -26,78 +24,6 @@ const REASONS_MAX: usize = 32;
 /// Names that plugins may have.
 const PLUGINS: [&str; 8] =
     ["resources-fit", "device", "node-selector", "taints", "node-ready", "cordon", "min-member", "admission"];
-
-/// A unit as a client wrote it.
-pub(crate) fn submission(unit: v1::UnitSpec) -> Submission {
-    let encoded_len = unit.encoded_len();
-    let meta = unit.meta.unwrap_or_default();
-    Submission {
-        encoded_len,
-        namespace: meta.namespace,
-        name: meta.name,
-        uid: meta.uid,
-        labels: meta.labels.into_iter().collect(),
-        owner: meta.owner,
-        class: given(unit.workload_class, from_proto::workload_class),
-        task_groups: unit.task_groups.into_iter().map(group).collect(),
-        min_member: unit.min_member,
-        queue: unit.queue,
-        priority: unit.priority,
-        pool: match unit.pool {
-            0 => Given::Absent,
-            number => given(number, |number| from_proto::pool(number).map(Some)),
-        },
-        restart_policy: given(unit.restart_policy, from_proto::restart_policy),
-        scoring: given(unit.scoring_profile, from_proto::scoring_profile),
-        ttl_after_finished_ms: unit.ttl_after_finished_ms,
-        max_restarts: unit.max_restarts,
-    }
-}
-
-fn given<T>(number: i32, convert: impl Fn(i32) -> Result<Option<T>, BadField>) -> Given<T> {
-    match convert(number) {
-        Ok(Some(value)) => Given::Value(value),
-        Ok(None) => Given::Absent,
-        Err(_) => Given::Unknown(number),
-    }
-}
-
-fn group(group: v1::TaskGroup) -> GroupSubmission {
-    let template = group.template.unwrap_or_default();
-    let demand = template.demand.unwrap_or_default();
-    let mut requests: Vec<(String, i64)> = demand.requests.unwrap_or_default().amounts.into_iter().collect();
-    // In order, so that the same message always names the same fields.
-    requests.sort_unstable();
-    GroupSubmission {
-        name: group.name,
-        replicas: group.replicas,
-        requests,
-        devices: demand.devices.map(|devices| DeviceSubmission {
-            kind: devices.kind,
-            count: devices.count,
-            milli: devices.milli_per_device,
-            models: devices.models,
-        }),
-        node_selector: template.node_selector.into_iter().collect(),
-        tolerations: template.tolerations.into_iter().map(toleration).collect(),
-        run: from_proto::run_spec(template.run.unwrap_or_default()),
-    }
-}
-
-fn toleration(given_one: v1::Toleration) -> TolerationSubmission {
-    use godel_core::node::TaintEffect;
-    TolerationSubmission {
-        key: given_one.key,
-        value: given_one.value,
-        any_value: given_one.any_value,
-        effect: match v1::TaintEffect::try_from(given_one.effect) {
-            Ok(v1::TaintEffect::Unspecified) => Given::Absent,
-            Ok(v1::TaintEffect::NoSchedule) => Given::Value(TaintEffect::NoSchedule),
-            Ok(v1::TaintEffect::PreferNoSchedule) => Given::Value(TaintEffect::PreferNoSchedule),
-            Err(_) => Given::Unknown(given_one.effect),
-        },
-    }
-}
 
 pub(crate) fn bad_fields(violations: Vec<Violation>) -> Vec<BadField> {
     violations.into_iter().map(|one| BadField::new(one.field, one.description)).collect()
@@ -114,7 +40,7 @@ pub(crate) fn unit(view: &UnitView<'_>) -> v1::Unit {
     v1::Unit {
         spec: Some(spec),
         phase: phase(view.phase).into(),
-        counts: Some(counts(view.counts)),
+        counts: Some(counts(view)),
         scheduler: view.scheduler.unwrap_or_default().to_owned(),
         refusals: view.refusals.as_deref().map(refusals),
         bound_time_ms: view.bound_time_ms,
@@ -195,11 +121,13 @@ pub(crate) fn phase_filter(number: i32) -> Result<Option<Phase>, BadField> {
     found.map(Some).ok_or_else(|| BadField::new("phase", "suspending units is not served yet"))
 }
 
-fn counts(counts: &Counts) -> v1::UnitCounts {
+fn counts(view: &UnitView<'_>) -> v1::UnitCounts {
+    let counts: &Counts = view.counts;
+    // What was told to leave and has ended is pending again in a moment, but for a unit that is over.
+    let returning = if view.spec.cancelled { 0 } else { counts.stopped };
     v1::UnitCounts {
         replicas: counts.replicas,
-        // What was told to leave and has ended is pending again in a moment.
-        pending: counts.pending + counts.stopped,
+        pending: counts.pending + returning,
         bound: counts.live,
         running: counts.running,
         succeeded: counts.succeeded,

@@ -18,7 +18,6 @@ use std::io;
 use godel_kit::{
     CancellationToken,
     client::{BadAddress, Directory},
-    clock::{SharedClock, SystemClock},
     crash::{CrashPoints, CrashPointsError},
     lease::{Election, LeaseSpec, leading},
     metrics::Metrics,
@@ -27,9 +26,10 @@ use godel_kit::{
 use godel_proto::v1::{
     dispatch_service_server::DispatchServiceServer, unit_service_server::UnitServiceServer,
 };
-use tokio::{net::TcpListener, sync::watch};
+use tokio::sync::watch;
 
 pub use config::{Config, DispatchPolicy};
+pub use godel_kit::Deps;
 
 use front::Front;
 use metrics::DispatcherMetrics;
@@ -39,22 +39,6 @@ const LEASE: &str = "dispatcher";
 /// Largest message taken from clients and schedulers: the contract's 1 MiB and room for framing; inventories of
 /// schedulers may be larger.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
-
-/// What the service gets from outside.
-pub struct Deps {
-    /// Where it serves; `None` binds `server.listen`.
-    pub listener: Option<TcpListener>,
-    /// Time as decisions see it.
-    pub clock: SharedClock,
-    /// Where a test may kill the process.
-    pub crash: CrashPoints,
-}
-
-impl Default for Deps {
-    fn default() -> Self {
-        Self { listener: None, clock: SystemClock::shared(), crash: CrashPoints::default() }
-    }
-}
 
 /// Why the service ended.
 #[derive(Debug, thiserror::Error)]

@@ -12,6 +12,7 @@ pub mod clock;
 pub mod config;
 pub mod convert;
 pub mod crash;
+pub mod deps;
 #[cfg(test)]
 mod fake;
 pub mod follow;
@@ -25,4 +26,5 @@ pub mod telemetry;
 pub mod txn;
 
 pub use convert::{from_proto, to_proto};
+pub use deps::Deps;
 pub use tokio_util::sync::CancellationToken;

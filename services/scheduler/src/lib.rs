@@ -15,7 +15,6 @@ mod rpc;
 use godel_core::{binder::N_PLACEMENTS_MAX, scheduler::Scheduler};
 use godel_kit::{
     client::{BadAddress, Directory},
-    clock::{SharedClock, SystemClock},
     crash::{CrashPoints, CrashPointsError},
     follow::{FollowConfig, Follower},
     lease::{LeaseSpec, Membership},
@@ -23,11 +22,10 @@ use godel_kit::{
     server::{Server, ServerError, bind},
 };
 use godel_proto::v1::{Kind, scheduler_service_server::SchedulerServiceServer};
-use tokio::{
-    net::TcpListener,
-    sync::{mpsc, watch},
-};
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
+
+pub use godel_kit::Deps;
 
 pub use crate::config::Config;
 use crate::{engine::Engine, metrics::SchedulerMetrics, rpc::Shown};
@@ -36,22 +34,6 @@ use crate::{engine::Engine, metrics::SchedulerMetrics, rpc::Shown};
 const N_PLANS: usize = 16;
 /// Longest name: it is part of a lease's name.
 const NAME_LEN_MAX: usize = 63;
-
-/// What a scheduler gets from outside.
-pub struct Deps {
-    /// Serves here; otherwise it binds `server.listen`.
-    pub listener: Option<TcpListener>,
-    /// Time.
-    pub clock: SharedClock,
-    /// Where a test may kill the process; those of the configuration win.
-    pub crash: CrashPoints,
-}
-
-impl Default for Deps {
-    fn default() -> Self {
-        Self { listener: None, clock: SystemClock::shared(), crash: CrashPoints::default() }
-    }
-}
 
 /// Why a scheduler ended.
 #[derive(Debug, thiserror::Error)]

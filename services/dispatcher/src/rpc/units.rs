@@ -8,7 +8,7 @@ use godel_core::{
     ids::Revision,
     unit::UnitSpec,
 };
-use godel_kit::{convert::BadField, status};
+use godel_kit::{convert::BadField, from_proto, status};
 use godel_proto::v1::{self, unit_service_server::UnitService};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
@@ -71,7 +71,7 @@ pub(crate) fn admit(unit: v1::UnitSpec) -> Result<(UnitSpec, Vec<String>), Vec<B
 pub(crate) fn admit_quietly(
     unit: v1::UnitSpec,
 ) -> Result<(UnitSpec, Vec<admission::defaults::AppliedDefault>), Vec<BadField>> {
-    let mut submission = convert::submission(unit);
+    let mut submission = from_proto::submission(unit);
     if submission.uid.is_empty() {
         submission.uid = uuid::Uuid::now_v7().to_string();
     }

@@ -18,9 +18,11 @@ use super::BadField;
 
 mod decision;
 mod rows;
+mod submission;
 
 pub use decision::{decision, fresh_node, outcome, rejection_reason};
 pub use rows::{bind, evict, eviction_reason, phase, pool, requeue, statuses, unit_rows};
+pub use submission::submission;
 
 type Result<T> = std::result::Result<T, BadField>;
 

@@ -1,0 +1,81 @@
+//! Submissions as clients write them: lenient, so that admission can name every wrong field at once.
+
+use godel_core::{
+    admission::{DeviceSubmission, Given, GroupSubmission, Submission, TolerationSubmission},
+    node::TaintEffect,
+};
+use godel_proto::v1;
+use prost::Message as _;
+
+use crate::convert::BadField;
+
+/// A unit as a client wrote it, for the checks of admission: nothing is refused here.
+pub fn submission(unit: v1::UnitSpec) -> Submission {
+    let encoded_len = unit.encoded_len();
+    let meta = unit.meta.unwrap_or_default();
+    Submission {
+        encoded_len,
+        namespace: meta.namespace,
+        name: meta.name,
+        uid: meta.uid,
+        labels: meta.labels.into_iter().collect(),
+        owner: meta.owner,
+        class: given(unit.workload_class, super::workload_class),
+        task_groups: unit.task_groups.into_iter().map(group).collect(),
+        min_member: unit.min_member,
+        queue: unit.queue,
+        priority: unit.priority,
+        pool: match unit.pool {
+            0 => Given::Absent,
+            number => given(number, |number| super::pool(number).map(Some)),
+        },
+        restart_policy: given(unit.restart_policy, super::restart_policy),
+        scoring: given(unit.scoring_profile, super::scoring_profile),
+        ttl_after_finished_ms: unit.ttl_after_finished_ms,
+        max_restarts: unit.max_restarts,
+    }
+}
+
+fn given<T>(number: i32, convert: impl Fn(i32) -> Result<Option<T>, BadField>) -> Given<T> {
+    match convert(number) {
+        Ok(Some(value)) => Given::Value(value),
+        Ok(None) => Given::Absent,
+        Err(_) => Given::Unknown(number),
+    }
+}
+
+fn group(group: v1::TaskGroup) -> GroupSubmission {
+    let template = group.template.unwrap_or_default();
+    let demand = template.demand.unwrap_or_default();
+    let mut requests: Vec<(String, i64)> = demand.requests.unwrap_or_default().amounts.into_iter().collect();
+    // In order, so that the same message always names the same fields.
+    requests.sort_unstable();
+    GroupSubmission {
+        name: group.name,
+        replicas: group.replicas,
+        requests,
+        devices: demand.devices.map(|devices| DeviceSubmission {
+            kind: devices.kind,
+            count: devices.count,
+            milli: devices.milli_per_device,
+            models: devices.models,
+        }),
+        node_selector: template.node_selector.into_iter().collect(),
+        tolerations: template.tolerations.into_iter().map(toleration).collect(),
+        run: super::run_spec(template.run.unwrap_or_default()),
+    }
+}
+
+fn toleration(given_one: v1::Toleration) -> TolerationSubmission {
+    TolerationSubmission {
+        key: given_one.key,
+        value: given_one.value,
+        any_value: given_one.any_value,
+        effect: match v1::TaintEffect::try_from(given_one.effect) {
+            Ok(v1::TaintEffect::Unspecified) => Given::Absent,
+            Ok(v1::TaintEffect::NoSchedule) => Given::Value(TaintEffect::NoSchedule),
+            Ok(v1::TaintEffect::PreferNoSchedule) => Given::Value(TaintEffect::PreferNoSchedule),
+            Err(_) => Given::Unknown(given_one.effect),
+        },
+    }
+}
