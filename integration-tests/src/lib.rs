@@ -1,1 +1,20 @@
-//! Helpers for whole-system tests.
+//! The harness of the whole-system tests: a cluster of real processes of the one binary on loopback
+//! addresses of its own, with faults on demand.
+//!
+//! The tests themselves are in `tests/it`. What this crate keeps apart on purpose: [`check`] and [`api`]
+//! share no code with the services they judge.
+#![allow(
+    clippy::missing_panics_doc,
+    reason = "a harness of tests panics when something is not as it must be"
+)]
+
+pub mod api;
+pub mod check;
+pub mod cluster;
+pub mod process;
+pub mod proxy;
+pub mod reflect;
+pub mod settings;
+pub mod submit;
+pub mod trace;
+pub mod wait;

@@ -369,10 +369,19 @@ fn ask(request: v1::AcquireLeaseRequest) -> Result<Ask, Vec<BadField>> {
             bad.push(BadField::new(path, format!("must have 1 to {TEXT_LEN_MAX} bytes")));
         }
     }
+    if bad.is_empty() && !is_url(&address) {
+        bad.push(BadField::new("address", "must be a URL such as http://127.0.0.1:7701"));
+    }
     let ttl_ms = if ttl_ms == 0 { leases::TTL_MS_DEFAULT } else { ttl_ms };
     if !(leases::TTL_MS_MIN..=leases::TTL_MS_MAX).contains(&ttl_ms) {
         let rule = format!("must be {} to {}, or 0", leases::TTL_MS_MIN, leases::TTL_MS_MAX);
         bad.push(BadField::new("ttl_ms", rule));
     }
     if bad.is_empty() { Ok(Ask { name: lease, holder, address, ttl_ms }) } else { Err(bad) }
+}
+
+/// Whether clients can connect to it: a scheme and a host.
+fn is_url(address: &str) -> bool {
+    let uri = address.parse::<tonic::transport::Uri>();
+    uri.is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some())
 }

@@ -4,6 +4,8 @@
 //! page begins with (0 where there is only one), and the last key delivered. Keys come last because names may
 //! contain dots.
 
+use godel_kit::convert::BadField;
+
 /// Where the next page begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
@@ -48,12 +50,15 @@ impl std::fmt::Display for Token {
     }
 }
 
-/// A page size from the wire: `default` for 0, else at most `max`.
-pub(crate) fn size(asked: u32, default: usize, max: usize) -> usize {
+/// A page size from the wire: `default` for 0, else 1 to `max`.
+///
+/// # Errors
+/// It is more than `max`.
+pub(crate) fn size(asked: u32, default: usize, max: usize) -> Result<usize, BadField> {
     match usize::try_from(asked) {
-        Ok(0) => default,
-        Ok(asked) => asked.min(max),
-        Err(_) => max,
+        Ok(0) => Ok(default),
+        Ok(asked) if asked <= max => Ok(asked),
+        _ => Err(BadField::new("page_size", format!("{asked} is not in 1..={max}"))),
     }
 }
 
@@ -75,6 +80,7 @@ mod tests {
 
     #[test]
     fn sizes() {
-        assert_eq!([0, 7, 5_000].map(|asked| size(asked, 500, 1_000)), [500, 7, 1_000]);
+        assert_eq!([0, 7, 1_000].map(|asked| size(asked, 500, 1_000)), [Ok(500), Ok(7), Ok(1_000)]);
+        assert_eq!(size(1_001, 500, 1_000).unwrap_err().path, "page_size");
     }
 }

@@ -94,6 +94,18 @@ impl Directory {
         retry_idempotent(&self.policy(), || self.members_once(prefix)).await
     }
 
+    /// Checks with state, who alone judges leases, that `epoch` of `lease` is in force now.
+    ///
+    /// # Errors
+    /// STALE_EPOCH when it is not, or what state answered.
+    pub async fn check_lease(&self, lease: &str, epoch: Epoch) -> Result<(), Status> {
+        let members = self.members(lease).await?;
+        let is_holder = |member: &v1::Member| {
+            member.lease == lease && !member.holder.is_empty() && member.epoch == epoch.0
+        };
+        if members.iter().any(is_holder) { Ok(()) } else { Err(status::stale_epoch(lease, epoch.0)) }
+    }
+
     async fn members_once(&self, prefix: &str) -> Result<Vec<v1::Member>, Status> {
         let request = v1::ListMembersRequest { prefix: prefix.to_owned() };
         Ok(MemberServiceClient::new(self.state()).list_members(request).await?.into_inner().members)

@@ -80,7 +80,7 @@ impl v1::node_service_server::NodeService for Nodes {
         let hub = &self.hub;
         let revision =
             token.as_ref().map_or_else(|| hub.store.read(|state| state.revision().0), |token| token.revision);
-        let size = paging::size(page_size, 500, 1_000);
+        let size = paging::size(page_size, 500, 1_000)?;
         let last = token.map(|token| token.last).unwrap_or_default();
         let (names, total): (Vec<_>, usize) = {
             let names = hub.names.read();

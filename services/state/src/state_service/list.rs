@@ -48,7 +48,7 @@ pub(super) fn page(store: &Store, request: &v1::ListRecordsRequest) -> Result<Ra
         return Err(BadField::new("kinds", "at least one is required").into());
     }
     let bad = || BadField::new("page_token", "is not a token of an earlier page of this list");
-    let size = paging::size(request.page_size, 1_000, 10_000);
+    let size = paging::size(request.page_size, 1_000, 10_000)?;
     let token = Token::parse(&request.page_token).map_err(|_| bad())?;
     let (mut kind_idx, mut after, revision) = match token {
         None => (0, None, store.read(State::revision).0),

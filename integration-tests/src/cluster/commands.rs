@@ -1,0 +1,61 @@
+//! How each process of a cluster is started: the only place of the tests that knows the binary's flags.
+
+use std::{net::SocketAddr, path::Path};
+
+use crate::{process::CommandLine, settings::godel_bin};
+
+/// What a service process needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Service<'a> {
+    /// `state`, `dispatcher`, `scheduler` or `binder`.
+    pub(super) part: &'a str,
+    pub(super) name: &'a str,
+    pub(super) listen: SocketAddr,
+    /// What others are told to connect to; a proxy, or `listen`.
+    pub(super) advertise: SocketAddr,
+    /// State, or a proxy before it. Unused by state itself.
+    pub(super) state: SocketAddr,
+    pub(super) dir: &'a Path,
+}
+
+/// `godel serve …`.
+pub(super) fn serve(service: Service<'_>) -> CommandLine {
+    let Service { part, name, listen, advertise, state, dir } = service;
+    let mut args = vec!["serve".to_owned(), part.to_owned(), format!("--listen={listen}")];
+    args.push(format!("--metrics-listen={}:0", listen.ip()));
+    let mut env = Vec::new();
+    if part == "state" {
+        args.push(format!("--data-dir={}", dir.join(name).display()));
+    } else {
+        args.push(format!("--set={part}.server.advertise=http://{advertise}"));
+        args.push(format!("--set={part}.client.state=http://{state}"));
+        env = client_env(state);
+    }
+    if part == "scheduler" {
+        args.push(format!("--name={name}"));
+    }
+    CommandLine { program: godel_bin(), args, env }
+}
+
+/// `godel agent`: every node of the list `nodes`. Lost sessions come back soon, not spread over 5 s.
+pub(super) fn agent(state: SocketAddr, nodes: &Path) -> CommandLine {
+    let args = ["agent", "--nodes", &nodes.display().to_string(), "--set=agent.reconnect_spread=300ms"];
+    CommandLine {
+        program: godel_bin(),
+        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        env: client_env(state),
+    }
+}
+
+/// A client verb.
+pub(super) fn client(state: SocketAddr, args: &[&str]) -> CommandLine {
+    CommandLine {
+        program: godel_bin(),
+        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        env: client_env(state),
+    }
+}
+
+fn client_env(state: SocketAddr) -> Vec<(String, String)> {
+    vec![("GODEL_ADDR".into(), format!("http://{state}"))]
+}

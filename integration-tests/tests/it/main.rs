@@ -1,0 +1,13 @@
+//! Whole-system tests: real processes of the binary `godel`, real sled, real gRPC, real signals.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+mod bad_input;
+mod crashes;
+mod duplicates;
+mod fencing;
+mod kills;
+mod life;
+mod reconnects;
+mod reflection;
+mod schedulers;
+mod trace;

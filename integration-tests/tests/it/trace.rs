@@ -1,0 +1,98 @@
+//! The trace in small, on a cluster that nothing happens to.
+
+use std::{collections::BTreeMap, path::Path};
+
+use godel_integration_tests::{
+    cluster::{Cluster, Layout, Submission, shown},
+    settings::godel_bin,
+    trace::{Tasks, write_nodes},
+    wait::{LIMIT, wait_for},
+};
+use godel_proto::v1;
+
+const N_TASKS: usize = 300;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_trace_in_small_is_placed_completely() {
+    let cluster = Cluster::start(Layout::default()).await;
+    let (tasks, ledger) = (cluster.path("tasks.csv"), cluster.path("replay.ledger"));
+    Tasks::first(N_TASKS).unwrap().write(&tasks).unwrap();
+    replay(&cluster, &tasks, &ledger);
+    let records = cluster.wait_complete(&[&Submission::of_file(&ledger, N_TASKS)]).await;
+    assert_eq!(records.units.len(), N_TASKS);
+
+    let status = cluster.api.dispatcher_status().await.unwrap();
+    assert_eq!(status.repairs, 0, "a healthy run needs no repair: {status:?}");
+    assert_eq!(cluster.api.store_status().await.unwrap().stale_epoch_refusals, 0);
+    wait_for("every scheduler's share", LIMIT, async || {
+        let placed: BTreeMap<String, u64> = cluster
+            .api
+            .list_schedulers()
+            .await?
+            .into_iter()
+            .map(|scheduler| (scheduler.name, scheduler.placed))
+            .collect();
+        let sum: u64 = placed.values().sum();
+        anyhow::ensure!(sum == 300 && placed.values().all(|share| *share > 0), "{placed:?}");
+        Ok(())
+    })
+    .await;
+    cluster.wait_all_running(300).await;
+    cluster.assert_quiet();
+}
+
+/// `make run ARGS='--once --nodes … --tasks … --json …'`, in small.
+#[test]
+fn the_demo_places_the_trace_audits_and_writes_a_summary() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    write_nodes(100, &dir.path().join("nodes.csv")).unwrap();
+    Tasks::first(N_TASKS).unwrap().write(&dir.path().join("tasks.csv")).unwrap();
+    let output = std::process::Command::new(godel_bin())
+        .args(["demo", "--once", "--nodes", &path("nodes.csv"), "--tasks", &path("tasks.csv")])
+        .args(["--json", &path("summary.json"), "--data-dir", &path("data"), "--ledger", &path("ledger")])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", shown(&output));
+    let text = shown(&output);
+    for invariant in ["I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9"] {
+        assert!(text.contains(invariant), "no line about {invariant}: {text}");
+    }
+    let summary: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(dir.path().join("summary.json")).unwrap()).unwrap();
+    assert_eq!((&summary["placed"], &summary["unplaced"]), (&N_TASKS.into(), &0.into()), "{summary}");
+    assert_eq!(summary["audit"], true, "{summary}");
+    for key in ["seconds", "placements_per_s", "cpu_us_per_placement", "conflicts", "gpu_allocated_pct"] {
+        assert!(summary[key].is_number(), "{key}: {summary}");
+    }
+    assert!(summary["latency_ms"]["p99"].is_number(), "{summary}");
+    assert_eq!(std::fs::read_to_string(dir.path().join("ledger")).unwrap().lines().count(), N_TASKS);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unplaceable_unit_says_why_and_is_placed_when_there_is_room() {
+    let cluster = Cluster::start(Layout { n_nodes: 10, ..Layout::default() }).await;
+    let huge = godel_integration_tests::trace::resources(1_000_000, 1);
+    let unit = godel_integration_tests::trace::unit("huge", "", 1, huge, None, 0);
+    let answer = cluster.api.submit(unit).await.unwrap();
+    assert_ne!(answer.infeasible, "", "no node could ever meet it");
+    let refusals = wait_for("the refusals of a failed try", LIMIT, async || {
+        let unit = cluster.api.get_unit("huge").await?.unit.unwrap_or_default();
+        anyhow::ensure!(unit.phase() == v1::UnitPhase::Unschedulable, "{:?}", unit.phase());
+        unit.refusals.ok_or_else(|| anyhow::anyhow!("none yet"))
+    })
+    .await;
+    assert_eq!(refusals.nodes, 10, "{refusals:?}");
+    assert_eq!(refusals.reasons.iter().map(|reason| reason.nodes).sum::<u32>(), 10, "{refusals:?}");
+    assert_eq!(refusals.reasons[0].plugin, "resources-fit", "{refusals:?}");
+    let output = cluster.godel(&["unit", "describe", "huge"]);
+    let text = shown(&output);
+    assert!(output.status.success() && text.contains("10") && text.contains("cpu"), "{text}");
+    cluster.assert_quiet();
+}
+
+fn replay(cluster: &Cluster, tasks: &Path, ledger: &Path) {
+    let (tasks, ledger) = (tasks.display().to_string(), ledger.display().to_string());
+    let output = cluster.godel(&["trace", "replay", &tasks, "--ledger", &ledger]);
+    assert!(output.status.success(), "the replay failed:\n{}", shown(&output));
+}
