@@ -150,6 +150,8 @@ impl Task {
                 ..v1::ObjectMeta::default()
             }),
             workload_class: class.into(),
+            // All alike, whatever the class's default: the order of the list is the order of the queue.
+            priority: 1,
             task_groups: vec![v1::TaskGroup {
                 replicas: 1,
                 template: Some(template),

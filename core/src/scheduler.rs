@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 use self::{
     held::{DecisionIds, Held, State},
     park::{Need, Parked, Turn},
+    window::Window,
 };
 use crate::{
     change::{Change, Partition},
@@ -34,6 +35,8 @@ mod cycle;
 mod held;
 mod outcome;
 mod park;
+mod window;
+
 #[cfg(test)]
 mod tests;
 
@@ -50,7 +53,7 @@ pub struct Config {
     pub limit_scan: bool,
     /// Most running units held in ready, backoff and in flight together.
     pub held_max: u32,
-    /// Most running units decided and not yet answered.
+    /// Most running units decided and not yet answered; fewer while there are conflicts.
     pub in_flight_max: u32,
     /// First wait after a second rejection in a row, milliseconds.
     pub backoff_ms_min: u64,
@@ -173,6 +176,7 @@ pub struct Scheduler {
     working: u64,
     /// Running units in decisions without an outcome.
     in_flight: u64,
+    window: Window,
     /// Ends of foreign notes, and the end of each node's.
     notes: BTreeSet<(Millis, NodeId)>,
     noted: FxHashMap<NodeId, Millis>,
@@ -186,6 +190,7 @@ impl Scheduler {
     /// Without units and nodes. Equal events and an equal seed give equal decisions; schedulers of one cluster
     /// should have different seeds.
     pub fn new(config: Config, seed: u64) -> Self {
+        let window = Window::new(config.in_flight_max);
         let settings = Settings {
             profiles: config.profiles.clone(),
             seed,
@@ -208,6 +213,7 @@ impl Scheduler {
             last_turn: 0,
             working: 0,
             in_flight: 0,
+            window,
             notes: BTreeSet::new(),
             noted: FxHashMap::default(),
             reports: Vec::new(),
@@ -321,7 +327,7 @@ impl Scheduler {
     /// When to step again without an event: at 0 if there is something to do now, else at the end of the
     /// first backoff or foreign note.
     pub fn next_wake(&self) -> Option<Millis> {
-        let can_decide = !self.ready.is_empty() && self.in_flight < u64::from(self.config.in_flight_max);
+        let can_decide = !self.ready.is_empty() && self.window.is_open(self.in_flight);
         let can_wake = !self.parked.is_empty() && self.cluster.has_gained();
         if can_decide || can_wake || !self.reports.is_empty() {
             return Some(Millis(0));

@@ -34,7 +34,7 @@ impl Scheduler {
         self.wake_gained();
         let mut decisions = Vec::new();
         let mut left = budget;
-        while left > 0 && self.in_flight < u64::from(self.config.in_flight_max) {
+        while left > 0 && self.window.is_open(self.in_flight) {
             let Some(&(_, _, unit)) = self.ready.first() else { break };
             let n_tried = self.try_unit(unit, left, now, &mut decisions);
             left = left.saturating_sub(n_tried.max(1));

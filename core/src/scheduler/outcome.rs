@@ -26,7 +26,9 @@ impl Scheduler {
         let n_bound = n_decided - refused.len();
         self.in_flight -= n_decided as u64;
         self.placed += n_bound as u64;
-        self.conflicts += refused.iter().filter(|(_, _, reason)| reason.is_conflict()).count() as u64;
+        let n_conflicts = refused.iter().filter(|(_, _, reason)| reason.is_conflict()).count() as u64;
+        self.conflicts += n_conflicts;
+        self.window.on_answers(n_decided as u64, n_conflicts);
         for (_, (ordinal, incarnation), _) in &refused {
             self.cluster.forget(decision.unit, *ordinal, *incarnation);
         }
