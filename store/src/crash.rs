@@ -32,7 +32,6 @@ pub const POINTS: &[&str] = &[
     "binder.before-commit",
     "binder.after-commit",
     "binder.lease-renew",
-    "agent.before-report",
 ];
 
 /// Points that are armed in this process; usually none.
