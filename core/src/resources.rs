@@ -198,4 +198,55 @@ mod tests {
         assert_eq!(names.resources(&free).get("fpga"), 2);
         assert_eq!(Resources::new([(CPU, -1)]), Err(CPU.to_owned()));
     }
+
+    mod properties {
+        use std::collections::BTreeMap;
+
+        use proptest::{collection::btree_map, prelude::*};
+
+        use super::*;
+
+        fn amounts() -> impl Strategy<Value = BTreeMap<String, i64>> {
+            btree_map("cpu|memory|fpga|nic|disk", 0i64..1_000, 0..5)
+        }
+
+        fn vector(names: &mut ResourceNames, amounts: &BTreeMap<String, i64>) -> Vector {
+            names.vector(&Resources::new(amounts.clone()).unwrap())
+        }
+
+        proptest! {
+            #[test]
+            fn vectors_compute_as_maps_do(a in amounts(), b in amounts()) {
+                let mut names = ResourceNames::default();
+                let (left, right) = (vector(&mut names, &a), vector(&mut names, &b));
+                let get = |map: &BTreeMap<String, i64>, name: &str| map.get(name).copied().unwrap_or(0);
+                let (mut sum, mut difference) = (left.clone(), left.clone());
+                sum.add(&right);
+                difference.sub(&right);
+                for id in 0..names.len() {
+                    let (a, b) = (get(&a, names.name(id)), get(&b, names.name(id)));
+                    prop_assert_eq!((sum.get(id), difference.get(id)), (a + b, a - b));
+                }
+                let fits = a.iter().all(|(name, amount)| *amount <= get(&b, name));
+                prop_assert_eq!(left.first_excess(&right).is_none(), fits);
+                // What does not fit is named, and is really too much.
+                if let Some(id) = left.first_excess(&right) {
+                    prop_assert!(left.get(id) > right.get(id));
+                }
+                sum.sub(&right);
+                prop_assert_eq!(names.resources(&sum), names.resources(&left));
+            }
+
+            #[test]
+            fn amounts_by_name_add_up(a in amounts(), b in amounts(), times in 0i64..5) {
+                let (mut sum, other) = (Resources::new(a.clone()).unwrap(), Resources::new(b.clone()).unwrap());
+                sum.add(&other, times);
+                for name in ["cpu", "memory", "fpga", "nic", "disk"] {
+                    let get = |map: &BTreeMap<String, i64>| map.get(name).copied().unwrap_or(0);
+                    prop_assert_eq!(sum.get(name), get(&a) + times * get(&b));
+                }
+                prop_assert!(sum.iter().all(|(_, amount)| amount > 0));
+            }
+        }
+    }
 }
