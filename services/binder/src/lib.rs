@@ -17,7 +17,7 @@ mod rpc;
 use std::sync::{Arc, atomic::AtomicU64};
 
 use godel_kit::{
-    client::{BadAddress, channel},
+    client::{BadAddress, Directory, channel},
     crash::{CrashPoints, CrashPointsError},
     follow::{FollowConfig, Follower},
     lease::{Election, LeaseSpec},
@@ -108,6 +108,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         metrics: binder_metrics.clone(),
         outcomes_queued_max: config.outcomes_queued_max,
         last_stream: Arc::new(AtomicU64::new(0)),
+        directory: Directory::new(&config.client)?,
         stop: stop.clone(),
     };
     let engine = Engine {

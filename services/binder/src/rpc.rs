@@ -10,7 +10,7 @@ use godel_core::{
     ids::{Epoch, Revision, UnitId},
     rows::{Evict, RowChange},
 };
-use godel_kit::{convert::BadField, from_proto, status};
+use godel_kit::{client::Directory, convert::BadField, from_proto, status};
 use godel_proto::v1::{self, bind_service_server::BindService, decide_request::Message};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -23,6 +23,8 @@ use crate::{
     metrics::BinderMetrics,
 };
 
+/// What the names of the schedulers' leases begin with.
+const SCHEDULER_LEASE_PREFIX: &str = "scheduler/";
 /// Most running units in one request to evict: all of the largest unit.
 const N_EVICTIONS_MAX: usize = 100_000;
 
@@ -57,6 +59,7 @@ pub(crate) struct Rpc {
     pub(crate) metrics: BinderMetrics,
     pub(crate) outcomes_queued_max: usize,
     pub(crate) last_stream: Arc<AtomicU64>,
+    pub(crate) directory: Directory,
     pub(crate) stop: CancellationToken,
 }
 
@@ -84,7 +87,7 @@ impl BindService for Rpc {
         let id = StreamId(self.last_stream.fetch_add(1, Ordering::Relaxed) + 1);
         let (outcomes, responses) = mpsc::channel(self.outcomes_queued_max.max(1));
         let (inputs, stop) = (self.inputs.clone(), self.stop.clone());
-        let reader = read(id, request.into_inner(), inputs, outcomes.clone());
+        let reader = read(id, request.into_inner(), inputs, outcomes.clone(), self.directory.clone());
         godel_kit::task::spawn("decide-stream", async move {
             let end = tokio::select! {
                 end = reader => end,
@@ -139,6 +142,7 @@ async fn read(
     mut requests: Streaming<v1::DecideRequest>,
     inputs: mpsc::Sender<Input>,
     outcomes: OutcomeSender,
+    directory: Directory,
 ) -> Result<(), Status> {
     let first = requests.message().await?.and_then(|request| request.message);
     let Some(Message::Open(open)) = first else {
@@ -147,6 +151,8 @@ async fn read(
     if open.scheduler.is_empty() || open.epoch == 0 {
         return Err(status::invalid_argument([BadField::new("open", "scheduler and epoch are required")]));
     }
+    // A made-up epoch would push the real scheduler's stream aside.
+    directory.check_lease(&format!("{SCHEDULER_LEASE_PREFIX}{}", open.scheduler), Epoch(open.epoch)).await?;
     let _guard = CloseGuard { id, inputs: inputs.clone() };
     let opened = Input::Open { id, scheduler: open.scheduler, epoch: Epoch(open.epoch), outcomes };
     inputs.send(opened).await.map_err(|_| status::stopping())?;

@@ -60,6 +60,8 @@ async fn decide_stream(cluster: &Cluster, cases: &mut Cases) {
         ("decisions first", Some(Decide::Decisions(v1::Decisions::default())), &[InvalidArgument]),
         ("no name", Some(open("", 1)), &[InvalidArgument]),
         ("no epoch", Some(open("scheduler-1", 0)), &[InvalidArgument]),
+        ("nobody is called that", Some(open("nobody", 1)), &[FailedPrecondition]),
+        ("an epoch that was never granted", Some(open("scheduler-1", 99)), &[FailedPrecondition]),
     ] {
         let result = first(binder.decide(tokio_stream::once(v1::DecideRequest { message })).await).await;
         cases.refused_by(&format!("Decide: {case}"), result, codes, "");

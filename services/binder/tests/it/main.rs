@@ -142,9 +142,13 @@ fn reasons(outcome: &v1::Outcome) -> Vec<(v1::RejectionReason, Vec<u32>)> {
     outcome.rejections.iter().map(|rejection| (rejection.reason(), rejection.ordinals.clone())).collect()
 }
 
-/// A state with `n_nodes` ready nodes of 1,000 milli-cores.
+/// A state with `n_nodes` ready nodes of 1,000 milli-cores, where the schedulers s1 and s2 are registered under
+/// epoch 1.
 async fn world(n_nodes: usize) -> (State, Vec<harness::Agent>) {
     let state = State::start().await;
+    for scheduler in ["scheduler/s1", "scheduler/s2"] {
+        assert_eq!(state.acquire(scheduler, "test", "http://127.0.0.1:1").await, 1);
+    }
     let mut agents = Vec::new();
     for idx in 0..n_nodes {
         agents.push(harness::Agent::start(&state, &format!("n{idx}"), 1_000).await);
@@ -181,8 +185,11 @@ async fn bad_input_is_named() {
         .evict(vec![v1::Eviction { unit_id: 1, ordinals: vec![1], reason: 77, ..Default::default() }])
         .await;
     assert!(!status::violations_of(&failure.unwrap_err()).is_empty());
-    let _open = binder.connect("s1", 5).await;
-    let failure = binder.try_connect("s1", 4).await.err().unwrap();
+    let _open = binder.connect("s1", 1).await;
+    let failure = binder.try_connect("s1", 2).await.err().unwrap();
+    assert!(status::has_reason(&failure, status::reason::STALE_EPOCH), "nobody has it yet: {failure:?}");
+    assert_eq!(state.acquire("scheduler/s1", "test", "http://127.0.0.1:1").await, 2);
+    let failure = binder.try_connect("s1", 1).await.err().unwrap();
     assert!(status::has_reason(&failure, status::reason::STALE_EPOCH), "{failure:?}");
     binder.stop().await;
 }
