@@ -10,4 +10,5 @@ mod life;
 mod reconnects;
 mod reflection;
 mod schedulers;
+mod tidy;
 mod trace;
