@@ -231,16 +231,17 @@ impl Cluster {
         }
     }
 
-    /// Whether exactly these devices of a node serve a shape now.
+    /// The devices of a node that a shape gets now: the ones in `wanted`, or those that [`Self::pick_devices`]
+    /// finds when others took some of these.
     ///
     /// # Errors
-    /// What is wrong with them.
-    pub fn check_devices(&self, shape: ShapeId, node: NodeId, mask: u64) -> Result<(), Refusal> {
+    /// What is wrong with the wanted ones, or that they are taken and no others are free.
+    pub fn grant_devices(&self, shape: ShapeId, node: NodeId, wanted: u64) -> Result<u64, Refusal> {
         let idx = self.known(node).ok_or(Refusal::Gone)?;
         let shape = self.shapes.get(shape);
         match (&shape.devices, &shape.demand.devices) {
-            (Some(ask), Some(request)) => self.nodes[idx].devices.check(ask, request, mask),
-            (_, _) if mask == 0 => Ok(()),
+            (Some(ask), Some(request)) => self.nodes[idx].devices.grant(ask, request, wanted),
+            (_, _) if wanted == 0 => Ok(0),
             (_, _) => Err(Refusal::Device { reason: "devices chosen, none asked".to_owned() }),
         }
     }

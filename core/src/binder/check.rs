@@ -14,11 +14,13 @@ use crate::{
     unit::UnitSpec,
 };
 
-/// One running unit of a decision: position of its group in the decision, position in the group's columns.
+/// One running unit of a decision: position of its group in the decision, position in the group's columns,
+/// and the devices it gets.
 #[derive(Clone, Copy)]
 struct Member {
     group: usize,
     idx: usize,
+    mask: u64,
 }
 
 /// Rejections under construction, one per reason, node and detail, in order of first sight.
@@ -115,7 +117,7 @@ impl Binder {
                 {
                     return Err(open.landed.map_or(Wait::Ticket(*ticket), Wait::Revision));
                 }
-                members.push(Member { group, idx });
+                members.push(Member { group, idx, mask: placement.device_mask(idx) });
             }
         }
         Ok(members)
@@ -164,7 +166,9 @@ impl Binder {
         Ok(wanted)
     }
 
-    /// Takes room for each member that its node has room for, in the decision's order.
+    /// Takes room for each member that its node has room for, in the decision's order. Devices that another took
+    /// meanwhile are replaced by others of the node that serve the request as well: who packs chooses the same
+    /// ones, and sending the decision back for that would only choose these.
     fn take_room(
         &mut self,
         spec: &UnitSpec,
@@ -177,12 +181,12 @@ impl Binder {
         for &member in members {
             let placement = &decision.groups[member.group];
             let (ordinal, node) = (placement.ordinals[member.idx], placement.nodes[member.idx]);
-            let (shape, mask) = (shapes[usize::from(placement.group)].0, placement.device_mask(member.idx));
-            match may_go(&self.cluster, spec, shape, placement, member.idx) {
-                Ok(()) => {
+            let shape = shapes[usize::from(placement.group)].0;
+            match may_go(&self.cluster, spec, shape, placement, member) {
+                Ok(mask) => {
                     let incarnation = placement.incarnation(member.idx);
                     self.cluster.assume(decision.unit, ordinal, incarnation, shape, node, mask);
-                    accepted.push(member);
+                    accepted.push(Member { mask, ..member });
                 }
                 Err(refusal) => {
                     let (reason, detail) = reason(refusal);
@@ -210,7 +214,7 @@ impl Binder {
         if accepted.len() + existing >= min_member {
             return None;
         }
-        for &Member { group, idx } in accepted {
+        for &Member { group, idx, .. } in accepted {
             let placement = &decision.groups[group];
             self.cluster.forget(decision.unit, placement.ordinals[idx], placement.incarnation(idx));
         }
@@ -223,7 +227,7 @@ impl Binder {
             return Some(Verdict::Wait(landed.map_or(Wait::Ticket(ticket), Wait::Revision)));
         }
         let detail = format!("{} of {min_member} would be bound", accepted.len() + existing);
-        for &Member { group, idx } in accepted {
+        for &Member { group, idx, .. } in accepted {
             let ordinal = decision.groups[group].ordinals[idx];
             refused.add(RejectionReason::MinMember, ordinal, NodeId(0), detail.clone());
         }
@@ -253,21 +257,21 @@ impl Binder {
     }
 }
 
-/// Whether one running unit may go where the decision wants it.
+/// Whether one running unit may go where the decision wants it; the devices that it gets there.
 fn may_go(
     cluster: &Cluster,
     spec: &UnitSpec,
     shape: ShapeId,
     placement: &GroupPlacement,
-    idx: usize,
-) -> Result<(), Refusal> {
+    Member { idx, mask, .. }: Member,
+) -> Result<u64, Refusal> {
     let node = placement.nodes[idx];
     cluster.usable(node)?;
     if placement.node_revisions.get(idx).copied() != Some(cluster.spec_revision(node)) {
         cluster.allows(&spec.task_groups[usize::from(placement.group)].template, node)?;
     }
     cluster.fits(shape, node)?;
-    cluster.check_devices(shape, node, placement.device_mask(idx))
+    cluster.grant_devices(shape, node, mask)
 }
 
 fn shapes(spec: &UnitSpec, cluster: &mut Cluster) -> Vec<(ShapeId, Arc<Demand>)> {
@@ -297,7 +301,7 @@ fn binds(
         let placement = &decision.groups[of_group[0].group];
         let column = || of_group.iter().map(|member| member.idx);
         let has_incarnations = column().any(|idx| placement.incarnation(idx) > 0);
-        let has_devices = column().any(|idx| placement.device_mask(idx) > 0);
+        let has_devices = of_group.iter().any(|member| member.mask > 0);
         binds.push(Bind {
             group: placement.group,
             demand: Arc::clone(&shapes[usize::from(placement.group)].1),
@@ -308,7 +312,7 @@ fn binds(
                 .map(|idx| placement.incarnation(idx))
                 .collect(),
             nodes: column().map(|idx| placement.nodes[idx]).collect(),
-            device_masks: column().filter(|_| has_devices).map(|idx| placement.device_mask(idx)).collect(),
+            device_masks: of_group.iter().filter(|_| has_devices).map(|member| member.mask).collect(),
         });
     }
     binds

@@ -375,6 +375,23 @@ fn devices_are_shared_to_the_milli() {
 }
 
 #[test]
+fn taken_devices_are_replaced_by_free_ones_of_the_node() {
+    let mut world = World::new(1);
+    world.change(Change::NodeSpec(node(2)));
+    world.change(Change::NodeReport(report(2, 1000, 2)));
+    let revision = world.unit(unit(1, 4, 1, demand(10, 600)));
+    let on_first = |ordinal: u32| {
+        let mut decision = place(1, revision, &[(ordinal, 2)]);
+        decision.groups[0].device_masks = vec![1];
+        decision
+    };
+    let masks = |accepted: &Accepted| accepted.binds[0].device_masks.clone();
+    assert_eq!(masks(&world.accept(&on_first(0))), [1]);
+    assert_eq!(masks(&world.accept(&on_first(1))), [2], "the other one is as good");
+    assert_eq!(world.refuse(&on_first(2)), [(RejectionReason::DeviceTaken, vec![2])]);
+}
+
+#[test]
 fn evicted_and_ended_ones_come_back_if_still_wanted() {
     let mut world = World::new(1);
     let revision = world.unit(unit(1, 4, 1, demand(100, 0)));

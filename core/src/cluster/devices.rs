@@ -230,14 +230,21 @@ impl NodeDevices {
         Refusal::Device { reason }
     }
 
-    /// Whether exactly the devices in `mask` serve the request now.
-    pub(crate) fn check(&self, ask: &DeviceAsk, request: &DeviceRequest, mask: u64) -> Result<(), Refusal> {
+    /// The devices that the request gets: those in `wanted`, or, if others took them meanwhile, what [`Self::pick`]
+    /// finds.
+    pub(crate) fn grant(
+        &self,
+        ask: &DeviceAsk,
+        request: &DeviceRequest,
+        wanted: u64,
+    ) -> Result<u64, Refusal> {
         let kind = &request.kind;
         let refuse = |reason: String| Err(Refusal::Device { reason });
-        if mask.count_ones() != ask.count {
-            return refuse(format!("{kind}: {} chosen of {} asked", mask.count_ones(), ask.count));
+        if wanted.count_ones() != ask.count {
+            return refuse(format!("{kind}: {} chosen of {} asked", wanted.count_ones(), ask.count));
         }
-        for idx in bits(mask) {
+        let mut taken = None;
+        for idx in bits(wanted) {
             let Some(class) = self.classes.get(idx) else {
                 return refuse(format!("{kind} {idx}: no such device"));
             };
@@ -245,13 +252,13 @@ impl NodeDevices {
                 return refuse(format!("{kind} {idx}: model not accepted"));
             }
             if self.free(idx) < ask.milli.min(WHOLE) {
-                return refuse(format!(
-                    "{kind} {idx}: {} milli free of {} asked",
-                    self.free(idx).max(0),
-                    ask.milli
-                ));
+                taken = Some(idx);
             }
         }
-        Ok(())
+        let Some(idx) = taken else { return Ok(wanted) };
+        self.pick(ask).ok_or_else(|| {
+            let free = self.free(idx).max(0);
+            Refusal::Device { reason: format!("{kind} {idx}: {free} milli free of {} asked", ask.milli) }
+        })
     }
 }

@@ -299,8 +299,8 @@ fn check_pick(models: &[&str], taken: &[(u64, u32)], ask: &Demand, expected: Res
     match expected {
         Ok(mask) => {
             assert_eq!(picked, Some(mask));
-            assert_eq!(cluster.check_devices(shape, NodeId(1), mask), Ok(()));
-            assert!(cluster.check_devices(shape, NodeId(1), mask << 8).is_err());
+            assert_eq!(cluster.grant_devices(shape, NodeId(1), mask), Ok(mask));
+            assert!(cluster.grant_devices(shape, NodeId(1), mask << 8).is_err());
         }
         Err(words) => {
             assert_eq!(picked.is_none(), words.contains("gpu"));
@@ -327,18 +327,18 @@ fn devices_are_picked_whole_from_below_and_shared_by_best_fit() {
 }
 
 #[test]
-fn check_devices_names_what_is_wrong() {
+fn refused_devices_are_named() {
     let mut cluster = one_node(&["A", "B"]);
     let shape = cluster.shape(&demand(0, 1, 600, &["A"]), Pool::Guaranteed);
     cluster.assume(UnitId(1), 0, 0, shape, NodeId(1), 0b01);
-    let check = |mask| cluster.check_devices(shape, NodeId(1), mask).map_err(|refusal| refusal.to_string());
+    let check = |mask| cluster.grant_devices(shape, NodeId(1), mask).map_err(|refusal| refusal.to_string());
     assert_eq!(check(0b01), Err("gpu 0: 400 milli free of 600 asked".to_owned()));
     assert_eq!(check(0b10), Err("gpu 1: model not accepted".to_owned()));
     assert_eq!(check(0b11), Err("gpu: 2 chosen of 1 asked".to_owned()));
     assert_eq!(check(1 << 63), Err("gpu 63: no such device".to_owned()));
     let none = cluster.shape(&demand(1, 0, 0, &[]), Pool::Guaranteed);
-    assert!(cluster.check_devices(none, NodeId(1), 1).is_err());
-    assert_eq!(cluster.check_devices(none, NodeId(1), 0), Ok(()));
+    assert!(cluster.grant_devices(none, NodeId(1), 1).is_err());
+    assert_eq!(cluster.grant_devices(none, NodeId(1), 0), Ok(0));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A checker that recomputes everything from plain records for each question.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::{
     decision::{Decision, RejectionReason},
@@ -78,52 +78,58 @@ impl Model {
         self.pending.iter().any(|p| (p.unit, p.ordinal, p.incarnation) == (unit, ordinal, incarnation))
     }
 
-    fn node_refuses(
+    /// The devices that a running unit gets on a node, or why it may not go there.
+    fn grant(
         &self,
         unit: &UnitSpec,
         node: NodeId,
         node_revision: u64,
         mask: u64,
-    ) -> Option<RejectionReason> {
-        let Some((spec, revision)) = self.specs.get(&node) else { return Some(RejectionReason::NodeGone) };
+    ) -> Result<u64, RejectionReason> {
+        let Some((spec, revision)) = self.specs.get(&node) else { return Err(RejectionReason::NodeGone) };
         let Some(report) = self.reports.get(&node).filter(|report| report.ready) else {
-            return Some(RejectionReason::NodeNotReady);
+            return Err(RejectionReason::NodeNotReady);
         };
         if spec.cordoned {
-            return Some(RejectionReason::NodeCordoned);
+            return Err(RejectionReason::NodeCordoned);
         }
         let template = &unit.task_groups[0].template;
         if node_revision != *revision {
             if template.node_selector.iter().any(|(key, value)| spec.labels.get(key) != Some(value)) {
-                return Some(RejectionReason::NodeSelector);
+                return Err(RejectionReason::NodeSelector);
             }
             if !spec.taints.is_empty() {
-                return Some(RejectionReason::Taint);
+                return Err(RejectionReason::Taint);
             }
         }
         let (cpu, milli) = self.taken(node);
         if cpu + template.demand.requests.get(CPU) > report.capacity.get(CPU) {
-            return Some(RejectionReason::InsufficientResources);
+            return Err(RejectionReason::InsufficientResources);
         }
         let asked = template.demand.devices.as_ref().map_or(0, |devices| devices.milli);
-        let fits = if asked == 0 {
-            mask == 0
+        let left = |idx: usize| 1000 - milli[idx];
+        let granted = if asked == 0 {
+            (mask == 0).then_some(0)
+        } else if mask.count_ones() != 1 || mask.trailing_zeros() as usize >= milli.len() {
+            None
+        } else if left(mask.trailing_zeros() as usize) >= asked {
+            Some(mask)
         } else {
-            mask.count_ones() == 1
-                && milli.get(mask.trailing_zeros() as usize).is_some_and(|taken| taken + asked <= 1000)
+            let others = (0..milli.len()).filter(|idx| left(*idx) >= asked);
+            others.min_by_key(|idx| left(*idx)).map(|idx| 1 << idx)
         };
-        (!fits).then_some(RejectionReason::DeviceTaken)
+        granted.ok_or(RejectionReason::DeviceTaken)
     }
 
-    /// What has to become of a decision of one task group: the ordinals bound and a reason for each of the
+    /// What has to become of a decision of one task group: the ordinals bound with their devices, and a reason for each of the
     /// others; `None` when it has to wait for what is under way.
     pub(super) fn judge(
         &mut self,
         decision: &Decision,
-    ) -> Option<(BTreeSet<u32>, BTreeMap<u32, RejectionReason>)> {
+    ) -> Option<(BTreeMap<u32, u64>, BTreeMap<u32, RejectionReason>)> {
         let (id, placement) = (decision.unit.0, &decision.groups[0]);
         let rows = self.rows.get(&id).cloned().unwrap_or_default();
-        let mut bound = BTreeSet::new();
+        let mut bound = BTreeMap::new();
         let mut refused = BTreeMap::new();
         let mut rest = Vec::new();
         for (idx, &ordinal) in placement.ordinals.iter().enumerate() {
@@ -151,12 +157,12 @@ impl Model {
                 continue;
             };
             let (node, mask) = (placement.nodes[idx], placement.device_mask(idx));
-            match self.node_refuses(spec, node, placement.node_revisions[idx].0, mask) {
-                Some(reason) => {
+            match self.grant(spec, node, placement.node_revisions[idx].0, mask) {
+                Err(reason) => {
                     refused.insert(ordinal, reason);
                 }
-                None => {
-                    bound.insert(ordinal);
+                Ok(mask) => {
+                    bound.insert(ordinal, mask);
                     self.pending.push(Pending { unit: id, ordinal, incarnation, node, mask });
                 }
             }
@@ -170,7 +176,7 @@ impl Model {
                 return None;
             }
             refused.extend(
-                std::mem::take(&mut bound).into_iter().map(|ordinal| (ordinal, RejectionReason::MinMember)),
+                std::mem::take(&mut bound).into_keys().map(|ordinal| (ordinal, RejectionReason::MinMember)),
             );
         }
         Some((bound, refused))

@@ -1,6 +1,6 @@
 //! Random interleavings of several schedulers' decisions, commits, refusals, node and unit changes.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 
@@ -176,9 +176,12 @@ impl Run {
             }
             Verdict::Bind(accepted) => {
                 let (bound, refused) = expected.expect("it should wait");
-                let ordinals: BTreeSet<u32> =
-                    accepted.binds.iter().flat_map(|bind| bind.ordinals.iter().copied()).collect();
-                assert_eq!(ordinals, bound);
+                let devices = |bind: &Bind, idx: usize| bind.device_masks.get(idx).copied().unwrap_or(0);
+                let placed = |bind: &Bind| {
+                    let each = bind.ordinals.iter().enumerate();
+                    each.map(|(idx, ordinal)| (*ordinal, devices(bind, idx))).collect::<Vec<_>>()
+                };
+                assert_eq!(accepted.binds.iter().flat_map(placed).collect::<BTreeMap<_, _>>(), bound);
                 assert_eq!(by_ordinal(&accepted.rejections), refused);
                 for bind in &accepted.binds {
                     for (idx, &ordinal) in bind.ordinals.iter().enumerate() {
@@ -187,7 +190,7 @@ impl Run {
                             ordinal,
                             incarnation: bind.incarnations.get(idx).copied().unwrap_or(0),
                             node: bind.nodes[idx],
-                            mask: bind.device_masks.get(idx).copied().unwrap_or(0),
+                            mask: devices(bind, idx),
                         });
                     }
                 }
