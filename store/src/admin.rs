@@ -20,7 +20,7 @@ use crate::{
     crash::CrashPoints,
     log::{
         Generation, Log as _, LogError, LogReader,
-        sled::{SledLog, copy_for_reading, is_store},
+        sled::{SledLog, Which, copy_for_reading, is_store},
     },
     recovery::{self, Recovered},
     snapshot,
@@ -76,7 +76,7 @@ impl From<LogError> for AdminError {
 pub struct CheckReport {
     /// Last revision; 0 if the state cannot be recovered.
     pub revision: u64,
-    /// First revision that can be watched.
+    /// First revision that can be watched; 0 if the state cannot be recovered.
     pub floor: u64,
     /// Oldest first.
     pub generations: Vec<GenerationReport>,
@@ -145,7 +145,7 @@ impl fmt::Display for CheckReport {
 /// # Errors
 /// There is no store, another process has it, or it cannot be copied. Damage is not an error: it is reported.
 pub fn check(dir: &Path) -> Result<CheckReport, AdminError> {
-    let copy = Copy::of(dir)?;
+    let copy = Copy::of(dir, Which::All)?;
     let mut report = CheckReport::default();
     let log = match copy.open() {
         Ok(log) => log,
@@ -156,15 +156,20 @@ pub fn check(dir: &Path) -> Result<CheckReport, AdminError> {
         Err(error) => return Err(error.into()),
     };
     let reader = log.reader();
-    report.floor = reader.floor().0;
     let generations = reader.generations();
     for (idx, generation) in generations.iter().enumerate() {
         let is_newest = idx + 1 == generations.len();
         report.generations.push(check_generation(&*reader, generation, is_newest, &mut report.problems));
     }
     match recovery::recover(&*reader) {
-        Ok(Recovered { state, torn, .. }) => {
+        Ok(Recovered { state, torn, generations: kept, .. }) => {
             report.revision = state.revision().0;
+            report.floor = kept.first().map_or(0, |oldest| oldest.base.0 + 1);
+            let n_lost = generations.len() - kept.len();
+            if n_lost > 0 {
+                let what = format!("{n_lost} generations before revision {} are behind a gap", report.floor);
+                push_problem(&mut report.problems, what);
+            }
             report.torn = torn;
             report.rows = state.n_rows();
             report.records =
@@ -228,14 +233,14 @@ fn push_problem(problems: &mut Vec<String>, problem: String) {
 struct Copy(PathBuf);
 
 impl Copy {
-    fn of(dir: &Path) -> Result<Self, AdminError> {
+    fn of(dir: &Path, which: Which) -> Result<Self, AdminError> {
         if !is_store(dir) {
             return Err(AdminError::NoStore { dir: dir.to_owned() });
         }
         let mut name = dir.file_name().unwrap_or_default().to_owned();
         name.push(format!(".copy-{}", std::process::id()));
         let copy = Self(dir.with_file_name(name));
-        copy_for_reading(dir, &copy.0)?;
+        copy_for_reading(dir, &copy.0, which)?;
         Ok(copy)
     }
 

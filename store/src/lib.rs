@@ -8,6 +8,7 @@
 pub mod admin;
 pub mod chunk;
 pub mod crash;
+pub mod history;
 pub mod log;
 pub mod ops;
 pub mod record;

@@ -1,7 +1,7 @@
 //! The log engine: where groups of transactions and snapshots are kept. Everything else exists once, above it.
 //!
-//! A generation is a snapshot and the log after it. The newest takes all commits; the one before it stays
-//! until the newest's successor is complete, for the watch history.
+//! A generation is a snapshot and the log after it. The newest takes all commits; older ones stay for the watch
+//! history, as long as [`crate::history`] says.
 
 pub mod memory;
 pub mod sled;
@@ -10,6 +10,8 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use godel_core::ids::Revision;
+
+use crate::history::Extent;
 
 /// Chunks in key order.
 pub type Chunks = Box<dyn Iterator<Item = Result<Bytes, LogError>> + Send>;
@@ -51,7 +53,7 @@ pub struct Fence(pub u64);
 /// A complete snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Manifest {
-    /// Which attempt at a snapshot of this generation it was: the revision at which that began.
+    /// Which attempt at a snapshot of this generation it was.
     #[prost(uint64, tag = "1")]
     pub attempt: u64,
     /// Pieces of it.
@@ -68,6 +70,31 @@ pub struct Manifest {
     pub bytes: u64,
 }
 
+/// How the log of a generation ended, noted when the next one began.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct End {
+    /// Its last revision: the base of the next generation.
+    #[prost(uint64, tag = "1")]
+    pub revision: u64,
+    /// Checksum of its last chunk.
+    #[prost(uint32, tag = "2")]
+    pub crc: u32,
+    /// Bytes of its chunks.
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+    /// Time of its first commit, Unix milliseconds, if it has one.
+    #[prost(int64, optional, tag = "4")]
+    pub first_commit_ms: Option<i64>,
+}
+
+impl End {
+    /// How the log `ended`, the next generation having `base` and `previous_crc`.
+    pub fn new(base: Revision, previous_crc: u32, ended: Extent) -> Self {
+        let Extent { bytes, first_commit_ms, .. } = ended;
+        Self { revision: base.0, crc: previous_crc, bytes, first_commit_ms }
+    }
+}
+
 /// One generation, as far as it is known without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation {
@@ -77,18 +104,22 @@ pub struct Generation {
     pub previous_crc: u32,
     /// Its snapshot, once complete.
     pub manifest: Option<Manifest>,
-    /// Its log ends at this revision: another generation follows. `None`: it takes what comes.
-    pub end: Option<Revision>,
+    /// How its log ended: another generation follows. `None`: it takes what comes.
+    pub end: Option<End>,
+}
+
+impl Generation {
+    /// Whether `next` begins where this one ended.
+    pub fn is_followed_by(&self, next: &Self) -> bool {
+        self.end.is_some_and(|end| (end.revision, end.crc) == (next.base.0, next.previous_crc))
+    }
 }
 
 /// A part of a snapshot, in the order in which they are put.
 #[derive(Clone, Copy, Debug)]
 pub enum SnapshotPart<'a> {
-    /// Opens a new generation; appends go there from now on.
-    Begin {
-        /// Checksum of the last chunk appended before.
-        previous_crc: u32,
-    },
+    /// Opens a new generation, the log before having ended like this; appends go there from now on.
+    Begin(End),
     /// A piece of the snapshot.
     Piece {
         /// See [`Manifest`].
@@ -98,7 +129,7 @@ pub enum SnapshotPart<'a> {
         /// Its chunks.
         chunks: &'a [Bytes],
     },
-    /// All pieces are there.
+    /// All pieces are there: older generations are only read from now on.
     Complete(Manifest),
 }
 
@@ -140,11 +171,12 @@ pub trait Log: Send {
     /// The question could not be answered.
     fn free_bytes(&self) -> Result<Option<u64>, LogError>;
 
-    /// Says that what was recovered is good: copies kept for the case that it was not may go.
+    /// Says that what was recovered is good: copies kept for the case that it was not may go. `generations` are
+    /// all of them, for an engine that was cut off before it had noted how one ended.
     ///
     /// # Errors
     /// As `append`.
-    fn opened(&mut self) -> Result<(), LogError>;
+    fn opened(&mut self, generations: &[Extent]) -> Result<(), LogError>;
 
     /// Ends in order.
     ///

@@ -9,6 +9,7 @@ use prost::encoding::encode_varint;
 use crate::{
     chunk::{Assembler, Group},
     feed::Published,
+    history::Extent,
     log::{Chunks, Generation, LogError, LogReader},
     record::split_delimited,
     snapshot,
@@ -21,12 +22,12 @@ pub(crate) struct Recovered {
     pub(crate) state: State,
     /// Checksum of the last chunk of the log.
     pub(crate) crc: u32,
-    /// Log bytes of the newest generation.
-    pub(crate) log_bytes: u64,
+    /// Generations without a gap, oldest first, the newest last.
+    pub(crate) generations: Vec<Extent>,
     /// Bytes of the last complete snapshot.
     pub(crate) snapshot_bytes: u64,
-    /// The newest generation's base, if its snapshot is not complete.
-    pub(crate) incomplete: Option<Revision>,
+    /// The newest generation's base, if its snapshot is not complete, and an attempt at it not made before.
+    pub(crate) incomplete: Option<(Revision, u64)>,
     /// What was torn off at the end, if anything: never acknowledged.
     pub(crate) torn: Option<String>,
 }
@@ -52,9 +53,9 @@ pub(crate) fn recover(reader: &dyn LogReader) -> Result<Recovered, LogError> {
     let mut recovered = Recovered {
         state: snapshot::load(reader, base, &manifest)?,
         crc: generations[start].previous_crc,
-        log_bytes: 0,
+        generations: before(&generations, start),
         snapshot_bytes: manifest.bytes,
-        incomplete: generations.last().filter(|newest| newest.manifest.is_none()).map(|newest| newest.base),
+        incomplete: None,
         torn: None,
     };
     let mut at = base;
@@ -63,17 +64,33 @@ pub(crate) fn recover(reader: &dyn LogReader) -> Result<Recovered, LogError> {
             let what = format!("generation {} does not follow revision {at}", generation.base);
             return Err(LogError::Corrupt(what));
         }
-        recovered.log_bytes = 0;
-        at = replay(reader, generation, idx + 1 == generations.len(), &mut recovered)?;
+        let mut extent = Extent::empty(generation.base);
+        at = replay(reader, generation, idx + 1 == generations.len(), &mut recovered, &mut extent)?;
+        recovered.generations.push(extent);
     }
     if let Some(end) = generations.last().and_then(|newest| newest.end) {
-        return Err(LogError::Corrupt(format!("the generation behind revision {end} is missing")));
+        let what = format!("the generation behind revision {} is missing", end.revision);
+        return Err(LogError::Corrupt(what));
     }
     if at.0 < manifest.end_revision {
         let what = format!("the log ends at revision {at}, before its snapshot at {}", manifest.end_revision);
         return Err(LogError::Corrupt(what));
     }
+    if let Some(newest) = generations.last().filter(|newest| newest.manifest.is_none()) {
+        recovered.incomplete = Some((newest.base, snapshot::unused_attempt(reader, newest.base, at)?));
+    }
     Ok(recovered)
+}
+
+/// The generations before `start`, back to the first gap. They are not read: the state does not need them.
+fn before(generations: &[Generation], start: usize) -> Vec<Extent> {
+    let gap = generations[..=start].windows(2).rposition(|pair| !pair[0].is_followed_by(&pair[1]));
+    let first = gap.map_or(0, |gap| gap + 1);
+    let extents = generations[first..start].iter().filter_map(|&Generation { base, end, .. }| {
+        let end = end?;
+        Some(Extent { base, bytes: end.bytes, first_commit_ms: end.first_commit_ms })
+    });
+    extents.collect()
 }
 
 /// Replays the log of one generation; its last revision.
@@ -82,6 +99,7 @@ fn replay(
     generation: &Generation,
     is_newest: bool,
     recovered: &mut Recovered,
+    extent: &mut Extent,
 ) -> Result<Revision, LogError> {
     let mut at = generation.base;
     let mut chunks = reader.scan(generation.base, Revision(at.0 + 1))?;
@@ -94,10 +112,11 @@ fn replay(
                 Ok(commits) => {
                     for commit in &commits {
                         recovered.state.replay(commit);
+                        extent.first_commit_ms.get_or_insert(commit.commit.commit_time_ms);
                     }
                     at = group.last;
                     recovered.crc = group.crc;
-                    recovered.log_bytes += group.bytes;
+                    extent.bytes += group.bytes;
                     continue;
                 }
                 // Its checksums are right: this version must not go on without what it cannot read.
@@ -175,8 +194,9 @@ pub(crate) fn history(
     let mut history: Vec<Arc<Published>> = Vec::new();
     let mut bytes = 0;
     let start = generations.iter().rposition(|generation| generation.base < from);
+    // Of all of them: the chunks of one generation go on where those of the one before ended.
+    let mut assembler = Assembler::default();
     for generation in generations.iter().skip(start.unwrap_or(generations.len())) {
-        let mut assembler = Assembler::default();
         for chunk in reader.scan(generation.base, from)? {
             let Some(group) = assembler.push(&chunk?).map_err(LogError::Corrupt)? else { continue };
             if group.first > to {

@@ -65,9 +65,9 @@ impl Pieces {
 }
 
 impl SnapshotWriter {
-    /// Begins a snapshot of the generation with `base`; `now` is the present revision.
-    pub(crate) fn new(base: Revision, now: Revision, piece_bytes: usize) -> Self {
-        Self { base, attempt: now.0, n_pieces: 0, crc: 0, bytes: 0, pieces: Pieces::new(piece_bytes) }
+    /// Begins a snapshot of the generation with `base`: an `attempt` of which nothing was written yet.
+    pub(crate) fn new(base: Revision, attempt: u64, piece_bytes: usize) -> Self {
+        Self { base, attempt, n_pieces: 0, crc: 0, bytes: 0, pieces: Pieces::new(piece_bytes) }
     }
 
     /// Writes the next piece; the manifest once it was the last.
@@ -104,6 +104,16 @@ impl SnapshotWriter {
         self.bytes += chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
         Ok(())
     }
+}
+
+/// An attempt at the snapshot of the generation with `base` of which nothing was written yet. The present revision
+/// `now` will not do by itself: a process may have begun one there and ended without a commit.
+pub(crate) fn unused_attempt(reader: &dyn LogReader, base: Revision, now: Revision) -> Result<u64, LogError> {
+    let mut attempt = now.0;
+    while reader.snapshot(base, attempt)?.next().is_some() {
+        attempt += 1;
+    }
+    Ok(attempt)
 }
 
 /// Appends records behind `cursor` until the buffer has a piece; where to go on.
@@ -198,5 +208,50 @@ impl Loader {
 
     pub(crate) fn is_complete(&self, n_pieces: u64) -> bool {
         self.n_pieces == n_pieces && self.rest.is_empty() && (self.has_counters || n_pieces == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_proto::raw;
+
+    use super::*;
+    use crate::{
+        log::{
+            End,
+            memory::{MemoryDisk, MemoryLog},
+        },
+        role::Role,
+    };
+
+    /// One record of about so many bytes.
+    fn state(bytes: usize) -> State {
+        let node = v1::NodeSpec {
+            node_id: 1,
+            meta: Some(v1::ObjectMeta { name: "n".repeat(bytes), ..Default::default() }),
+            ..Default::default()
+        };
+        let ops = vec![raw::encode_op(v1::op::Op::PutNodeSpec(node))];
+        let mut state = State::default();
+        let txn = raw::TxnRequest { writer: None, preconditions: Vec::new(), ops };
+        state.transact(txn, Role::Admin, 0).unwrap();
+        state
+    }
+
+    #[test]
+    fn an_attempt_that_was_given_up_leaves_nothing_in_the_next_at_the_same_revision() {
+        let mut log = MemoryLog::open(MemoryDisk::default());
+        let base = Revision(1);
+        log.put_snapshot(base, SnapshotPart::Begin(End::default())).unwrap();
+        let mut begin = |state: &State, n_steps| {
+            let attempt = unused_attempt(&*log.reader(), base, base).unwrap();
+            let mut snapshot = SnapshotWriter::new(base, attempt, PIECE_BYTES);
+            (0..n_steps).find_map(|_| snapshot.step(state, &mut log, &CrashPoints::default()).unwrap())
+        };
+        // Pieces of three chunks, then of one.
+        assert_eq!(begin(&state(20_000), 1), None);
+        assert_eq!(begin(&state(15_000), 1), None);
+        let manifest = begin(&state(100), 2).unwrap();
+        assert!(load(&*log.reader(), base, &manifest).unwrap() == state(100));
     }
 }

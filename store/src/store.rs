@@ -1,6 +1,6 @@
 //! The store as services use it.
 
-use std::{future::Future, path::PathBuf, pin::Pin, sync::Arc, task};
+use std::{future::Future, path::PathBuf, pin::Pin, sync::Arc, task, time::Duration};
 
 use godel_core::ids::Revision;
 use godel_proto::{raw, v1};
@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use crate::{
     crash::CrashPoints,
     feed::{Compacted, Feed, Limits, Watcher},
+    history::HistoryMin,
     log::{
         Log, LogError,
         memory::{MemoryDisk, MemoryLog},
@@ -84,6 +85,11 @@ pub struct StoreConfig {
     pub reserve_bytes: u64,
     /// A snapshot is written in pieces of this size, one between two groups of commits.
     pub snapshot_piece_bytes: usize,
+    /// Watch history that stays: this many bytes of log, or as much as reaches back `history_age_min` if that is
+    /// less; never less than the log since the generation before the last began.
+    pub history_bytes_min: u64,
+    /// See `history_bytes_min`.
+    pub history_age_min: Duration,
     /// Memory for the newest watch history.
     pub ring_bytes: u64,
     /// A watcher that is further behind than this is cut off.
@@ -95,13 +101,16 @@ pub struct StoreConfig {
 }
 
 impl StoreConfig {
-    /// The default settings: generations of 64 MiB, a reserve of 64 MiB, 64 MiB of history in memory.
+    /// The default settings: generations of 64 MiB, a reserve of 64 MiB, history of 256 MiB or 10 minutes, 64 MiB
+    /// of it in memory.
     pub fn new(engine: Engine) -> Self {
         Self {
             engine,
             generation_bytes_min: 64 << 20,
             reserve_bytes: 64 << 20,
             snapshot_piece_bytes: PIECE_BYTES,
+            history_bytes_min: 256 << 20,
+            history_age_min: Duration::from_mins(10),
             ring_bytes: 64 << 20,
             backlog_bytes: 48 << 20,
             backlog_items: 65_536,
@@ -175,6 +184,10 @@ pub struct Status {
     pub log_bytes: u64,
     /// Of the last complete snapshot.
     pub snapshot_bytes: u64,
+    /// Of the log of all generations: the watch history.
+    pub history_bytes: u64,
+    /// Since the oldest commit in that log.
+    pub history_age_ms: u64,
     /// Of records and rows in memory.
     pub live_bytes: u64,
     /// UnitSpecs.
@@ -208,6 +221,7 @@ struct Inner {
     bytes: Arc<Semaphore>,
     shared: Arc<Shared>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    wall_clock: WallClock,
     engine: &'static str,
     opened: Opened,
 }
@@ -236,6 +250,8 @@ impl Store {
             generation_bytes_min,
             reserve_bytes,
             snapshot_piece_bytes,
+            history_bytes_min,
+            history_age_min,
             ring_bytes,
             backlog_bytes,
             backlog_items,
@@ -252,12 +268,13 @@ impl Store {
         let visible = RwLock::new(recovered.state.clone());
         let shared = Arc::new(Shared { visible, feed, gauges: Gauges::default() });
         let settings = Settings {
-            wall_clock,
+            wall_clock: Arc::clone(&wall_clock),
             crash,
             on_fatal,
             generation_bytes_min,
             reserve_bytes,
             snapshot_piece_bytes: snapshot_piece_bytes.max(1),
+            history: HistoryMin { bytes: history_bytes_min, age: history_age_min },
         };
         let writer = Writer::new(log, recovered, Arc::clone(&shared), settings);
         let (requests, receiver) = mpsc::channel(QUEUE_LEN);
@@ -270,6 +287,7 @@ impl Store {
             bytes: Arc::new(Semaphore::new(QUEUE_BYTES / PERMIT_BYTES)),
             shared,
             thread: Mutex::new(Some(thread)),
+            wall_clock,
             engine,
             opened,
         })))
@@ -336,12 +354,16 @@ impl Store {
         let gauges = &shared.gauges;
         let queued =
             self.0.requests.lock().as_ref().map_or(0, |queue| queue.max_capacity() - queue.capacity());
+        let first_commit_ms = gauges.first_commit_ms.load(Relaxed);
+        let history_age_ms = (self.0.wall_clock)().saturating_sub(first_commit_ms);
         let status = Status {
             floor: shared.feed.floor(),
             engine: self.0.engine,
             disk_bytes: shared.feed.disk_bytes(),
             log_bytes: gauges.log_bytes.load(Relaxed),
             snapshot_bytes: gauges.snapshot_bytes.load(Relaxed),
+            history_bytes: gauges.history_bytes.load(Relaxed),
+            history_age_ms: u64::try_from(history_age_ms).unwrap_or(0),
             commits: gauges.commits.load(Relaxed),
             groups: gauges.groups.load(Relaxed),
             stale_epoch_refusals: gauges.stale_epoch_refusals.load(Relaxed),
@@ -408,7 +430,11 @@ fn recover(log: &mut dyn Log) -> Result<Recovered, OpenError> {
         );
         log.drop_after(recovered.state.revision())?;
     }
-    log.opened()?;
+    if let Some(oldest) = recovered.generations.first() {
+        // What is behind a gap cannot be watched.
+        log.drop_before(oldest.base)?;
+    }
+    log.opened(&recovered.generations)?;
     Ok(recovered)
 }
 

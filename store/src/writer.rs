@@ -2,11 +2,10 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
 };
 
 use bytes::{Bytes, BytesMut};
-use godel_core::ids::Revision;
 use godel_proto::raw;
 use parking_lot::RwLock;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -15,7 +14,8 @@ use crate::{
     chunk,
     crash::CrashPoints,
     feed::{Feed, Published},
-    log::{Fence, Log, LogError, Manifest, SnapshotPart},
+    history::{self, Extent, HistoryMin},
+    log::{End, Fence, Log, LogError, Manifest, SnapshotPart},
     recovery::{self, Recovered},
     role::Role,
     snapshot::SnapshotWriter,
@@ -49,6 +49,9 @@ pub(crate) struct Gauges {
     pub(crate) full: AtomicBool,
     pub(crate) log_bytes: AtomicU64,
     pub(crate) snapshot_bytes: AtomicU64,
+    pub(crate) history_bytes: AtomicU64,
+    /// Of the oldest commit in the log; [`i64::MAX`] if there is none.
+    pub(crate) first_commit_ms: AtomicI64,
 }
 
 /// What the writer shares with readers.
@@ -68,6 +71,7 @@ pub(crate) struct Settings {
     /// Writes are refused when less is free.
     pub(crate) reserve_bytes: u64,
     pub(crate) snapshot_piece_bytes: usize,
+    pub(crate) history: HistoryMin,
 }
 
 pub(crate) struct Writer {
@@ -75,12 +79,12 @@ pub(crate) struct Writer {
     log: Box<dyn Log>,
     fence: Fence,
     crc: u32,
-    log_bytes: u64,
     snapshot_bytes: u64,
     /// Of the newest generation, while it is not complete.
     snapshot: Option<SnapshotWriter>,
-    /// Bases of the generations in force, oldest first.
-    bases: Vec<Revision>,
+    /// Generations before the newest, oldest first.
+    older: Vec<Extent>,
+    newest: Extent,
     shared: Arc<Shared>,
     settings: Settings,
     /// A transaction that was too much for the last group.
@@ -117,20 +121,21 @@ impl Writer {
         shared: Arc<Shared>,
         settings: Settings,
     ) -> Self {
-        let Recovered { state: head, crc, log_bytes, snapshot_bytes, incomplete, .. } = recovered;
-        let bases = log.reader().generations().iter().map(|generation| generation.base).collect();
-        let snapshot =
-            incomplete.map(|base| SnapshotWriter::new(base, head.revision(), settings.snapshot_piece_bytes));
+        let Recovered { state: head, crc, generations: mut older, snapshot_bytes, incomplete, .. } =
+            recovered;
+        let newest = older.pop().unwrap_or_else(|| Extent::empty(head.revision()));
+        let snapshot = incomplete
+            .map(|(base, attempt)| SnapshotWriter::new(base, attempt, settings.snapshot_piece_bytes));
         let fence = log.fence();
         let writer = Self {
             head,
             log,
             fence,
             crc,
-            log_bytes,
             snapshot_bytes,
             snapshot,
-            bases,
+            older,
+            newest,
             shared,
             settings,
             held_back: None,
@@ -191,7 +196,8 @@ impl Writer {
     ) -> Result<bool, Fatal> {
         let (mut group, mut bytes, mut n_txns, mut closes) = (Group::default(), 0, 0, false);
         let mut next = Some(first);
-        let has_room = self.has_room(GROUP_BYTES_MAX as u64);
+        let has_room = self.has_room(GROUP_BYTES_MAX as u64)
+            || (self.drop_history()? && self.has_room(GROUP_BYTES_MAX as u64));
         while let Some(request) = next.take() {
             match request {
                 Request::Close => {
@@ -253,13 +259,15 @@ impl Writer {
         let (Some(first), Some(last)) = (group.published.first(), group.published.last()) else {
             return Ok(());
         };
+        let first_commit_ms = first.commit.commit_time_ms;
         let (first, last) = (first.revision(), last.revision());
         let (chunks, crc) = chunk::cut(first.0, last.0, &group.payload, self.crc);
         self.settings.crash.hit("store.before-append");
         self.log.append(first, &chunks, self.fence)?;
         self.settings.crash.hit("store.after-sync");
         self.crc = crc;
-        self.log_bytes += chunks.iter().map(|chunk: &Bytes| chunk.len() as u64).sum::<u64>();
+        self.newest.first_commit_ms.get_or_insert(first_commit_ms);
+        self.newest.bytes += chunks.iter().map(|chunk: &Bytes| chunk.len() as u64).sum::<u64>();
         Ok(())
     }
 
@@ -287,7 +295,7 @@ impl Writer {
     fn snapshot_step(&mut self) -> Result<(), Fatal> {
         // The snapshot may use half of the reserve: completing it is what gives room back.
         if self.snapshot.is_none() {
-            let full = self.log_bytes >= self.settings.generation_bytes_min.max(2 * self.snapshot_bytes);
+            let full = self.newest.bytes >= self.settings.generation_bytes_min.max(2 * self.snapshot_bytes);
             if full && self.has_room(0) {
                 self.begin_generation()?;
             }
@@ -306,27 +314,42 @@ impl Writer {
     fn begin_generation(&mut self) -> Result<(), Fatal> {
         let base = self.head.revision();
         self.settings.crash.hit("store.generation-begin");
-        self.log.put_snapshot(base, SnapshotPart::Begin { previous_crc: self.crc })?;
+        self.log.put_snapshot(base, SnapshotPart::Begin(End::new(base, self.crc, self.newest)))?;
         tracing::info!(base = base.0, "store generation begun");
-        self.log_bytes = 0;
-        self.bases.push(base);
-        self.snapshot = Some(SnapshotWriter::new(base, base, self.settings.snapshot_piece_bytes));
+        self.older.push(std::mem::replace(&mut self.newest, Extent::empty(base)));
+        self.snapshot = Some(SnapshotWriter::new(base, base.0, self.settings.snapshot_piece_bytes));
         self.show_sizes();
         Ok(())
     }
 
-    /// The generation before the one that is now complete stays for the watch history; older ones go.
     fn complete_generation(&mut self, manifest: Manifest) -> Result<(), Fatal> {
         self.snapshot = None;
         self.snapshot_bytes = manifest.bytes;
-        let keep = self.bases.len().saturating_sub(2);
-        let oldest = self.bases[keep];
-        self.settings.crash.hit("store.drop-generation");
-        self.log.drop_before(oldest)?;
-        self.bases.drain(..keep);
-        tracing::info!(bytes = manifest.bytes, floor = oldest.0 + 1, "store generation complete");
+        tracing::info!(base = self.newest.base.0, bytes = manifest.bytes, "store generation complete");
+        self.drop_history()?;
         self.show_sizes();
         Ok(())
+    }
+
+    /// Drops generations that neither the state nor the watch history needs; whether there were any.
+    fn drop_history(&mut self) -> Result<bool, Fatal> {
+        // The newest complete generation and the one before it always stay.
+        let needed = if self.snapshot.is_some() { 3 } else { 2 };
+        let now_ms = (self.settings.wall_clock)();
+        let generations = self.generations();
+        let kept = history::kept(&generations, needed, self.settings.history, now_ms);
+        let n_dropped = generations.len() - kept.len();
+        let Some(oldest) = kept.first().filter(|_| n_dropped > 0) else { return Ok(false) };
+        self.settings.crash.hit("store.drop-generation");
+        self.log.drop_before(oldest.base)?;
+        tracing::info!(generations = n_dropped, floor = oldest.base.0 + 1, "store history dropped");
+        self.older.drain(..n_dropped);
+        Ok(true)
+    }
+
+    /// Oldest first.
+    fn generations(&self) -> Vec<Extent> {
+        self.older.iter().chain([&self.newest]).copied().collect()
     }
 
     /// Whether so many bytes can be written and the reserve is left; remembers the answer.
@@ -354,8 +377,12 @@ impl Writer {
     }
 
     fn show_sizes(&self) {
-        self.shared.gauges.log_bytes.store(self.log_bytes, Ordering::Relaxed);
-        self.shared.gauges.snapshot_bytes.store(self.snapshot_bytes, Ordering::Relaxed);
+        let (gauges, generations) = (&self.shared.gauges, self.generations());
+        gauges.log_bytes.store(self.newest.bytes, Ordering::Relaxed);
+        gauges.snapshot_bytes.store(self.snapshot_bytes, Ordering::Relaxed);
+        gauges.history_bytes.store(history::bytes(&generations), Ordering::Relaxed);
+        let first_commit_ms = history::first_commit_ms(&generations).unwrap_or(i64::MAX);
+        gauges.first_commit_ms.store(first_commit_ms, Ordering::Relaxed);
     }
 }
 

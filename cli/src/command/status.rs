@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use godel_kit::config::HumanDuration;
 use godel_proto::v1;
 use serde::Serialize;
 
@@ -39,6 +40,8 @@ struct StoreView {
     floor_revision: u64,
     disk_bytes: u64,
     log_bytes: u64,
+    history_bytes: u64,
+    history_age_ms: u64,
     live_bytes: u64,
     nodes: u64,
     sessions: u64,
@@ -119,6 +122,8 @@ fn store_view(store: v1::GetStoreStatusResponse) -> StoreView {
         floor_revision: store.floor_revision,
         disk_bytes: store.disk_bytes,
         log_bytes: store.log_bytes,
+        history_bytes: store.history_bytes,
+        history_age_ms: store.history_age_ms,
         live_bytes: store.live_bytes,
         nodes: store.nodes,
         sessions: store.sessions,
@@ -175,13 +180,18 @@ fn text(view: &StatusView, paint: Paint) -> String {
     let mut text = output::columns(&["MEMBER", "ADDRESS", "EPOCH", "LEASE", "STATE"], &rows);
     let store = &view.store;
     text.push_str(&format!(
-        "\nstore       {} at revision {}, history from {}; {} on disk, {} live{}\n",
+        "\nstore       {} at revision {}; {} on disk, {} live{}\n",
         store.engine,
         store.revision,
-        store.floor_revision,
         bytes(store.disk_bytes),
         bytes(store.live_bytes),
         if store.full { "; FULL: writes are refused" } else { "" },
+    ));
+    text.push_str(&format!(
+        "history     from revision {}: {} of log, {}\n",
+        store.floor_revision,
+        bytes(store.history_bytes),
+        HumanDuration::from_secs(store.history_age_ms / 1_000)
     ));
     text.push_str(&format!("nodes       {} ({} connected)\n", store.nodes, store.sessions));
     text.push_str(&format!("units       {} ({} running units ever bound)\n", store.units, store.rows));

@@ -1,6 +1,6 @@
 //! Configuration of the state service.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use godel_core::leases::{TTL_MS_MAX, TTL_MS_MIN};
 use godel_kit::{
@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 /// Port of the state service.
 pub const PORT: u16 = 7700;
+/// Before state gives a running unit away, its agent has so long to stop it.
+const STOP_MARGIN: Duration = Duration::from_secs(5);
 
 /// Where the store keeps its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,14 +40,23 @@ godel_kit::section! {
         pub node_lease_ttl: HumanDuration = HumanDuration::from_secs(10),
         /// How often the nodes' leases are looked at.
         pub node_scan_interval: HumanDuration = HumanDuration::from_millis(250),
-        /// Agents stop gangs and stateful groups after this long without contact; 0 never.
-        pub stop_after_disconnect: HumanDuration = HumanDuration::from_secs(0),
+        /// From the loss of a node's lease to the eviction of its running units (planned; today it only decides
+        /// `stop_after_disconnect`). More than 5 s above `node_lease_ttl`.
+        pub node_grace: HumanDuration = HumanDuration::from_secs(60),
+        /// Agents stop gangs and stateful groups after this long without contact; 0 never; none: `node_grace`
+        /// less 5 s, which is also the longest. Holds for what is assigned from then on.
+        pub stop_after_disconnect: Option<HumanDuration> = None,
         /// Time for the first message of a session.
         pub session_open_timeout: HumanDuration = HumanDuration::from_secs(10),
         /// How often an idle watch says up to where it has delivered. At most one second.
         pub watch_bookmark_interval: HumanDuration = HumanDuration::from_millis(500),
         /// A generation of the log ends at this many bytes, or at twice its snapshot if that is more.
         pub generation_bytes_min: u64 = 64 << 20,
+        /// Watch history that stays on the disk: this many bytes of log, or as much as reaches back
+        /// `history_age_min` if that is less; never less than the log since the previous generation.
+        pub history_bytes_min: u64 = 256 << 20,
+        /// See `history_bytes_min`.
+        pub history_age_min: HumanDuration = HumanDuration::from_secs(600),
         /// Writes are refused while less than this many bytes are free on the disk.
         pub disk_reserve_bytes: u64 = 64 << 20,
         /// Memory for the newest watch history, bytes.
@@ -66,6 +77,14 @@ godel_kit::section! {
 }
 
 impl Config {
+    /// After how long without contact an agent stops what must not run twice; zero never.
+    pub fn stop_after_disconnect(&self) -> Duration {
+        match self.stop_after_disconnect {
+            Some(given) => *given,
+            None => self.node_grace.saturating_sub(STOP_MARGIN),
+        }
+    }
+
     /// Checks what the types do not say.
     ///
     /// # Errors
@@ -80,6 +99,14 @@ impl Config {
         }
         if self.node_lease_ttl.as_millis() < 2 * self.heartbeat_interval.as_millis() {
             return bad("node_lease_ttl", "must be at least two heartbeat intervals");
+        }
+        if *self.node_grace <= *self.node_lease_ttl + STOP_MARGIN {
+            return bad("node_grace", "must be more than 5 s above node_lease_ttl");
+        }
+        let stop_after = self.stop_after_disconnect();
+        let longest = self.node_grace.saturating_sub(STOP_MARGIN);
+        if !stop_after.is_zero() && !(*self.node_lease_ttl..=longest).contains(&stop_after) {
+            return bad("stop_after_disconnect", "must be 0, or node_lease_ttl to node_grace less 5 s");
         }
         if self.node_scan_interval.is_zero() {
             return bad("node_scan_interval", "must be above 0");
@@ -102,10 +129,17 @@ mod tests {
     fn impossible_settings_are_named() {
         assert_eq!(Config::default().validate(), Ok(()));
         type Change = fn(&mut Config);
-        let changes: [(&str, Change); 6] = [
+        let changes: [(&str, Change); 9] = [
             ("name", |config| config.name = "No Such".to_owned()),
             ("heartbeat_interval", |config| config.heartbeat_interval = HumanDuration::from_millis(1)),
             ("node_lease_ttl", |config| config.node_lease_ttl = HumanDuration::from_secs(5)),
+            ("node_grace", |config| config.node_grace = HumanDuration::from_secs(15)),
+            ("stop_after_disconnect", |config| {
+                config.stop_after_disconnect = Some(HumanDuration::from_millis(55_001));
+            }),
+            ("stop_after_disconnect", |config| {
+                config.stop_after_disconnect = Some(HumanDuration::from_secs(9));
+            }),
             ("node_scan_interval", |config| config.node_scan_interval = HumanDuration::from_millis(0)),
             ("watch_bookmark_interval", |config| {
                 config.watch_bookmark_interval = HumanDuration::from_secs(2)
@@ -117,5 +151,13 @@ mod tests {
             change(&mut config);
             assert_eq!(config.validate().unwrap_err().path, path);
         }
+    }
+
+    #[test]
+    fn agents_stop_before_the_grace_is_over() {
+        let config = Config::default();
+        assert_eq!(config.stop_after_disconnect(), Duration::from_secs(55));
+        let never = Config { stop_after_disconnect: Some(HumanDuration::from_secs(0)), ..Config::default() };
+        assert_eq!((never.validate(), never.stop_after_disconnect()), (Ok(()), Duration::ZERO));
     }
 }

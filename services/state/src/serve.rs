@@ -6,6 +6,7 @@ use godel_core::leases::Ask;
 use godel_kit::{
     CancellationToken,
     clock::{SharedClock, SystemClock},
+    message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
     server::{self, Server},
     task,
@@ -73,6 +74,8 @@ async fn open(
     });
     let store = StoreConfig {
         generation_bytes_min: config.generation_bytes_min,
+        history_bytes_min: config.history_bytes_min,
+        history_age_min: *config.history_age_min,
         reserve_bytes: config.disk_reserve_bytes,
         ring_bytes: config.watch_history_bytes,
         backlog_bytes: config.watch_backlog_bytes,
@@ -140,7 +143,7 @@ async fn run(
     let rpc = StateRpc::new(Arc::clone(&hub), *config.watch_bookmark_interval, stop.clone());
     let served = Server::new(&config.server, &metrics)
         .add(StateServer::new(Arc::new(rpc)))
-        .add(MemberServiceServer::new(members))
+        .add(MemberServiceServer::new(members).max_decoding_message_size(RECEIVED_BYTES_MAX))
         .add(NodeServer::new(Arc::new(nodes::service::Nodes::new(hub, jobs))))
         .serve(listener, stop)
         .await;
@@ -180,7 +183,7 @@ fn timing(config: &Config) -> Timing {
     Timing {
         heartbeat_interval_ms: millis(*config.heartbeat_interval),
         lease_ttl_ms: millis(*config.node_lease_ttl),
-        stop_after_disconnect_ms: millis(*config.stop_after_disconnect),
+        stop_after_disconnect_ms: millis(config.stop_after_disconnect()),
         open_timeout_ms: millis(*config.session_open_timeout),
     }
 }

@@ -9,6 +9,7 @@ use std::{sync::Arc, time::Duration};
 use godel_core::{ids::Revision, rows::Phase};
 use godel_kit::{
     convert::BadField,
+    message,
     status::{self, reason},
     to_proto,
 };
@@ -114,7 +115,7 @@ impl v1::state_service_server::StateService for StateRpc {
         let hub = Arc::clone(&self.hub);
         let slots = hub.slots();
         let reports: AgentReports =
-            Box::new(slots.into_iter().map(move |slot| Ok(agent_report(&hub, &slot))));
+            Box::new(slots.into_iter().flat_map(move |slot| agent_reports(&hub, &slot)).map(Ok));
         Ok(Response::new(tokio_stream::iter(reports)))
     }
 
@@ -140,11 +141,14 @@ impl v1::state_service_server::StateService for StateRpc {
             sessions: self.hub.n_sessions(),
             last_unit_id: status.last_unit_id,
             watchers: status.watchers,
+            history_bytes: status.history_bytes,
+            history_age_ms: status.history_age_ms,
         }))
     }
 }
 
-fn agent_report(hub: &Hub, slot: &Slot) -> v1::ListAgentReportsResponse {
+/// What the agent of one node says, in one message or more.
+fn agent_reports(hub: &Hub, slot: &Slot) -> Vec<v1::ListAgentReportsResponse> {
     let node = hub.names.read().of(slot.node).map(|(name, _)| name.to_owned()).unwrap_or_default();
     let cell = slot.cell.lock();
     let said =
@@ -157,12 +161,13 @@ fn agent_report(hub: &Hub, slot: &Slot) -> v1::ListAgentReportsResponse {
         exit_code: report.exit_code,
         restarts: report.restarts,
     });
-    v1::ListAgentReportsResponse {
-        node_id: slot.node.0,
-        node,
-        connected: cell.is_connected(),
-        running: running.collect(),
+    let (node_id, connected) = (slot.node.0, cell.is_connected());
+    let mut parts = message::parts(running);
+    if parts.is_empty() {
+        parts.push(Vec::new());
     }
+    let report = |running| v1::ListAgentReportsResponse { node_id, node: node.clone(), connected, running };
+    parts.into_iter().map(report).collect()
 }
 
 /// The kinds asked for, each once, in the order asked.

@@ -13,12 +13,17 @@ use std::{
 };
 
 use bytes::Bytes;
+use godel_core::ids::Revision;
 use prost::Message as _;
 
 use super::{AdminError, Copy};
 use crate::{
     crash::CrashPoints,
-    log::{Log as _, SnapshotPart, sled::SledLog},
+    history::Extent,
+    log::{
+        End, Log as _, SnapshotPart,
+        sled::{SledLog, Which},
+    },
     recovery,
     snapshot::{Loader, PIECE_BYTES, Pieces, SnapshotWriter},
     state::State,
@@ -44,7 +49,7 @@ pub struct ExportReport {
 /// # Errors
 /// There is no store, it is damaged, another process has it, or the file cannot be written.
 pub fn export(dir: &Path, file: &Path) -> Result<ExportReport, AdminError> {
-    let copy = Copy::of(dir)?;
+    let copy = Copy::of(dir, Which::Written)?;
     let state = recovery::recover(&*copy.open()?.reader())?.state;
     let temporary = file.with_extension("part");
     let bytes = write(&state, &temporary)?;
@@ -69,8 +74,8 @@ pub fn restore(file: &Path, dir: &Path) -> Result<ExportReport, AdminError> {
     let base = state.revision();
     if base.0 > 0 {
         // Until the snapshot is complete the store refuses to open: this generation follows nothing.
-        log.put_snapshot(base, SnapshotPart::Begin { previous_crc: 0 })?;
-        let mut snapshot = SnapshotWriter::new(base, base, PIECE_BYTES);
+        log.put_snapshot(base, SnapshotPart::Begin(End::new(base, 0, Extent::empty(Revision(0)))))?;
+        let mut snapshot = SnapshotWriter::new(base, base.0, PIECE_BYTES);
         while snapshot.step(&state, &mut log, &CrashPoints::default())?.is_none() {}
         log.drop_before(base)?;
     }

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use godel_core::ids::Revision;
 use parking_lot::Mutex;
 
-use super::{Chunks, Fence, Generation, Log, LogError, LogReader, Manifest, SnapshotPart};
+use super::{Chunks, End, Fence, Generation, Log, LogError, LogReader, Manifest, SnapshotPart};
+use crate::history::Extent;
 
 /// What a memory log keeps. Clones share it, so a store opened on a clone finds what another one wrote.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +26,7 @@ struct MemoryGeneration {
     base: Revision,
     previous_crc: u32,
     manifest: Option<Manifest>,
-    end: Option<Revision>,
+    end: Option<End>,
     /// By first revision and place.
     log: BTreeMap<(u64, u16), Bytes>,
     /// By attempt, piece and place.
@@ -131,11 +132,11 @@ impl Log for MemoryLog {
     fn put_snapshot(&mut self, revision: Revision, part: SnapshotPart<'_>) -> Result<(), LogError> {
         let mut disk = self.disk.0.lock();
         match part {
-            SnapshotPart::Begin { previous_crc } => {
+            SnapshotPart::Begin(end) => {
                 if let Some(newest) = disk.generations.last_mut() {
-                    newest.end = Some(revision);
+                    newest.end = Some(end);
                 }
-                disk.generations.push(MemoryGeneration::new(revision, previous_crc, None));
+                disk.generations.push(MemoryGeneration::new(revision, end.crc, None));
             }
             SnapshotPart::Piece { attempt, piece, chunks } => {
                 let generation = disk.generation(revision)?;
@@ -172,7 +173,7 @@ impl Log for MemoryLog {
         Ok(disk.capacity.map(|capacity| capacity.saturating_sub(disk.bytes())))
     }
 
-    fn opened(&mut self) -> Result<(), LogError> {
+    fn opened(&mut self, _generations: &[Extent]) -> Result<(), LogError> {
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use crate::{
     crash::CrashPoints,
     feed::Published,
     log::{
-        Log as _, SnapshotPart,
+        End, Log as _, SnapshotPart,
         memory::{MemoryDisk, MemoryLog},
     },
     ops,
@@ -412,8 +412,8 @@ proptest! {
         }
         let base = pair.head.revision();
         let mut log = MemoryLog::open(MemoryDisk::default());
-        log.put_snapshot(base, SnapshotPart::Begin { previous_crc: 0 }).unwrap();
-        let mut snapshot = SnapshotWriter::new(base, base, piece_bytes);
+        log.put_snapshot(base, SnapshotPart::Begin(End::default())).unwrap();
+        let mut snapshot = SnapshotWriter::new(base, base.0, piece_bytes);
         let mut manifest = None;
         let n_before = pair.commits.len();
         for (steps, n_pieces) in meanwhile {

@@ -55,12 +55,14 @@ fn child_writer() {
     runtime.block_on(write(Path::new(&dir), crash, is_unsafe));
 }
 
-/// Small generations, small pieces: about a third of the time a generation is being changed.
+/// Small generations, small pieces: about a third of the time a generation is being changed, and two or three are
+/// history.
 pub(crate) fn config(dir: &Path, is_unsafe: bool) -> StoreConfig {
     let mut sled = SledConfig::new(dir);
     sled.sync = if is_unsafe { SyncMode::Unsafe } else { SyncMode::Full };
     StoreConfig {
         generation_bytes_min: 512 << 10,
+        history_bytes_min: 1 << 20,
         snapshot_piece_bytes: 16 << 10,
         reserve_bytes: 2 << 20,
         ..StoreConfig::new(Engine::Sled(sled))

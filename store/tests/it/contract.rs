@@ -2,7 +2,7 @@
 
 use godel_core::ids::Revision;
 use godel_proto::v1;
-use godel_store::{Key, RefusalReason, Role, StoreConfig, WatchEnd};
+use godel_store::{Key, RefusalReason, Role, StoreConfig, WatchEnd, state::TXN_BYTES_MAX};
 
 use crate::support::{
     Dispatcher, Place, follow, internal, lease, leased, node, open, partition, read_partition, unit, until,
@@ -20,6 +20,7 @@ macro_rules! on_each_engine {
         }
     };
 }
+pub(crate) use on_each_engine;
 
 on_each_engine!(
     what_was_answered_is_there_after_an_orderly_end,
@@ -273,7 +274,7 @@ async fn a_closing_store_commits_what_waits_and_refuses_the_rest(place: Place) {
 async fn the_largest_transaction_is_committed_and_a_larger_one_refused(place: Place) {
     let store = open(StoreConfig { generation_bytes_min: 4 << 20, ..place.config() });
     let dispatcher = Dispatcher::elect(&store).await;
-    let most = (1 << 20) - 200;
+    let most = TXN_BYTES_MAX - 200;
     let mut pending = Vec::new();
     for generation in 0..20 {
         let txn = dispatcher.txn(vec![partition("default", generation, most)]);
@@ -282,7 +283,7 @@ async fn the_largest_transaction_is_committed_and_a_larger_one_refused(place: Pl
     for pending in pending {
         pending.await.unwrap();
     }
-    let refusal = dispatcher.submit(&store, vec![partition("default", 99, 1 << 20)]).await.unwrap_err();
+    let refusal = dispatcher.submit(&store, vec![partition("default", 99, TXN_BYTES_MAX)]).await.unwrap_err();
     assert_eq!(refusal.reason, RefusalReason::Invalid);
     store.close().await;
     if let Place::Sled(dir) = &place {

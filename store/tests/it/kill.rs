@@ -4,7 +4,7 @@ use godel_store::{CrashPoints, Store};
 
 use crate::{
     child::{Orders, Writer, config},
-    support::clock,
+    support::{clock, holes_in_history},
 };
 
 /// Deterministic, spread over the range.
@@ -22,6 +22,7 @@ fn kill_9_at_random_moments_loses_nothing() {
         let acks = writer.kill();
         let store = Store::open(config(&path, false), clock(), CrashPoints::default()).unwrap();
         assert_eq!(acks.missing_in(&store), [""; 0], "round {round}");
+        assert_eq!(holes_in_history(&store), [""; 0], "round {round}");
         drop(store);
     }
 }
@@ -46,6 +47,7 @@ fn every_crash_point_of_the_store_loses_nothing() {
             let acks = writer.wait_for_death();
             let store = Store::open(config(&path, false), clock(), CrashPoints::default()).unwrap();
             assert_eq!(acks.missing_in(&store), [""; 0], "{point}, round {round}");
+            assert_eq!(holes_in_history(&store), [""; 0], "{point}, round {round}");
             drop(store);
         }
     }

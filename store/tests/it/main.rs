@@ -5,6 +5,7 @@ mod admin;
 mod child;
 mod contract;
 mod disk;
+mod history;
 mod kill;
 mod power;
 mod recovery;

@@ -11,7 +11,7 @@ use godel_store::{CrashPoints, OpenError, Store};
 use crate::{
     child::{Acks, Orders, Writer, config},
     disk::{Mount, make_ext4, scratch, skip},
-    support::clock,
+    support::{clock, holes_in_history},
 };
 
 const IMAGE_BYTES: u64 = 48 << 20;
@@ -51,14 +51,13 @@ impl Trials {
         self.n_acks += acks.count;
         let mount = Mount::new(copy, &dir.join("after"), "ext4", "loop")?;
         let path = mount.path().join("store");
-        if (0..).take(2_000).filter(|number| path.join(format!("gen-{number:08}.ready")).exists()).count() > 2
-        {
-            self.n_changing += 1;
-        }
+        let has = |number: u64, what: &str| path.join(format!("gen-{number:08}.{what}")).exists();
+        let n_written = (0..2_000).filter(|number| has(*number, "ready") && !has(*number, "sealed")).count();
+        self.n_changing += u64::from(n_written > 1);
         let opened =
             std::panic::catch_unwind(|| Store::open(config(&path, false), clock(), CrashPoints::default()));
         let lost = match opened {
-            Ok(Ok(store)) => acks.missing_in(&store),
+            Ok(Ok(store)) => [acks.missing_in(&store), holes_in_history(&store)].concat(),
             Ok(Err(error)) => vec![chain(&error)],
             Err(_) => vec!["opening panicked".to_owned()],
         };

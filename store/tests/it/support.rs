@@ -61,6 +61,7 @@ pub(crate) fn small(engine: Engine) -> StoreConfig {
         generation_bytes_min: 64 << 10,
         snapshot_piece_bytes: 2 << 10,
         reserve_bytes: 0,
+        history_bytes_min: 0,
         on_fatal: Arc::new(|_| {}),
         ..StoreConfig::new(engine)
     }
@@ -172,6 +173,42 @@ pub(crate) async fn follow(watcher: &mut Watcher, from: u64, to: u64) -> Vec<Arc
         }
     }
     seen
+}
+
+/// What keeps a watcher from following everything from the floor of the history to its end, if anything. The
+/// floor may rise meanwhile, when the store goes on with a snapshot.
+pub(crate) fn holes_in_history(store: &Store) -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    loop {
+        let floor = store.status().floor;
+        let hole = runtime.block_on(hole_behind(store, floor));
+        if hole.is_none() || store.status().floor == floor {
+            return hole.into_iter().collect();
+        }
+    }
+}
+
+async fn hole_behind(store: &Store, floor: Revision) -> Option<String> {
+    let revision = store.status().revision;
+    let mut next = floor;
+    let ends = |next: Revision, why: String| Some(format!("history from {floor} ends before {next}: {why}"));
+    let mut watcher = match store.watch(floor) {
+        Ok(watcher) => watcher,
+        Err(compacted) => return ends(next, compacted.to_string()),
+    };
+    while next <= revision {
+        let batch = match watcher.next().await {
+            Ok(batch) => batch,
+            Err(end) => return ends(next, end.to_string()),
+        };
+        for published in batch {
+            if published.revision() != next {
+                return ends(next, format!("revision {} stands there", published.revision()));
+            }
+            next = Revision(next.0 + 1);
+        }
+    }
+    None
 }
 
 /// Waits until `done`.

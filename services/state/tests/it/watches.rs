@@ -107,9 +107,10 @@ async fn an_idle_watch_is_told_how_far_it_is() {
 
 #[tokio::test]
 async fn history_that_is_gone_is_compacted() {
-    // Tiny generations: the history reaches back to the previous one only.
+    // Tiny generations, no history beyond the previous one.
     let state = State::start_with(|config| {
         config.generation_bytes_min = 64 << 10;
+        config.history_bytes_min = 0;
         config.watch_history_bytes = 32 << 10;
     })
     .await;

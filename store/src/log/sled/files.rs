@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::ErrorKind,
+    io::{ErrorKind, Write as _},
     path::Path,
 };
 
@@ -24,7 +24,16 @@ pub(super) fn sync_dir(dir: &Path) -> Result<(), LogError> {
 
 /// Creates an empty file, durably.
 pub(super) fn write_marker(path: &Path) -> Result<(), LogError> {
-    File::create(path).and_then(|file| file.sync_all()).map_err(failed("creating", path))?;
+    write_file(path, &[])
+}
+
+/// Creates a small file, durably.
+pub(super) fn write_file(path: &Path, content: &[u8]) -> Result<(), LogError> {
+    let written = File::create(path).and_then(|mut file| {
+        file.write_all(content)?;
+        file.sync_all()
+    });
+    written.map_err(failed("creating", path))?;
     path.parent().map_or(Ok(()), sync_dir)
 }
 
