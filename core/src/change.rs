@@ -31,7 +31,7 @@ pub enum Change {
     UnitDeleted(UnitId),
     /// Rows of a unit changed.
     Rows(UnitId, RowChange),
-    /// Rows of a unit, whole (from a list only).
+    /// Rows of a unit, whole though perhaps of several revisions (from a list only).
     RowsLoaded(UnitId, UnitRows),
 }
 

@@ -6,8 +6,10 @@
 //!
 //! ```text
 //! Pending ─bind─▶ Bound ─▶ Starting ─▶ Running ─▶ Succeeded | Failed | Stopped ─requeue─▶ Pending (incarnation + 1)
+//!                            ▲  restart   │
+//!                            └────────────┘ (restarts + 1)
 //! ```
-//! `evict` marks a live row; it keeps its room until it has ended.
+//! `evict` marks a live row; it keeps its room until it has ended. What agents report follows [`TRANSITIONS`].
 
 use std::sync::Arc;
 
@@ -47,10 +49,119 @@ impl Phase {
         matches!(self, Self::Succeeded | Self::Failed | Self::Stopped)
     }
 
-    /// The transition table of agent reports: forward only, an end is final, repeats change nothing.
-    pub fn may_become(self, next: Self) -> bool {
-        self.is_live() && next > self
+    /// As shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Bound => "Bound",
+            Self::Starting => "Starting",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::Stopped => "Stopped",
+        }
     }
+}
+
+/// How far a running unit is within its incarnation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Times that it was started again in place.
+    pub restarts: u32,
+}
+
+impl Progress {
+    /// [`TRANSITIONS`] as a rule: forward only unless it was started again, an end is final, and what comes
+    /// twice or late changes nothing.
+    pub fn may_become(self, next: Self) -> bool {
+        if !self.phase.is_live() || next.phase <= Phase::Bound {
+            return false;
+        }
+        // An end counts whatever the counter says: an agent that has lost its memory counts from 0.
+        next.phase.is_ended()
+            || next.restarts > self.restarts
+            || (next.restarts == self.restarts && next.phase > self.phase)
+    }
+
+    /// What it is after a report that may follow: the counter never goes back.
+    pub fn followed_by(self, next: Self) -> Self {
+        Self { phase: next.phase, restarts: self.restarts.max(next.restarts) }
+    }
+}
+
+/// One line of the transition table of agent reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// Phases that it leaves.
+    pub from: &'static [Phase],
+    /// Phases that it enters.
+    pub to: &'static [Phase],
+    /// What the report's count of restarts must be, compared with the row's.
+    pub restarts: Restarts,
+    /// What makes it happen.
+    pub when: &'static str,
+}
+
+/// A report's count of restarts compared with the row's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restarts {
+    /// The same.
+    Same,
+    /// A higher one.
+    Higher,
+    /// Whatever it is.
+    Any,
+}
+
+/// Every change that an agent's report of the current incarnation makes to a row; all others change nothing.
+pub const TRANSITIONS: &[Transition] = &[
+    Transition {
+        from: &[Phase::Bound],
+        to: &[Phase::Starting],
+        restarts: Restarts::Same,
+        when: "its agent has it",
+    },
+    Transition {
+        from: &[Phase::Bound, Phase::Starting],
+        to: &[Phase::Running],
+        restarts: Restarts::Same,
+        when: "it runs",
+    },
+    Transition {
+        from: &[Phase::Bound, Phase::Starting, Phase::Running],
+        to: &[Phase::Starting, Phase::Running],
+        restarts: Restarts::Higher,
+        when: "it ended by itself and is started again in place, same incarnation",
+    },
+    Transition {
+        from: &[Phase::Bound, Phase::Starting, Phase::Running],
+        to: &[Phase::Succeeded, Phase::Failed],
+        restarts: Restarts::Any,
+        when: "it ended by itself and is not started again",
+    },
+    Transition {
+        from: &[Phase::Bound, Phase::Starting, Phase::Running],
+        to: &[Phase::Stopped],
+        restarts: Restarts::Any,
+        when: "it ended because it was told to, or because its node was without contact for too long",
+    },
+];
+
+/// The transition table as Markdown, for the docs.
+pub fn render_transitions() -> String {
+    let names = |phases: &[Phase]| phases.iter().map(|phase| phase.name()).collect::<Vec<_>>().join(", ");
+    let mut out = "| from | to | restarts | when |\n|---|---|---|---|\n".to_owned();
+    for line in TRANSITIONS {
+        let restarts = match line.restarts {
+            Restarts::Same => "same",
+            Restarts::Higher => "higher",
+            Restarts::Any => "any",
+        };
+        out += &format!("| {} | {} | {restarts} | {} |\n", names(line.from), names(line.to), line.when);
+    }
+    out
 }
 
 /// Why a running unit is made to leave.
@@ -95,6 +206,13 @@ pub struct Row {
     pub revision: Revision,
     /// Commit time of its binding, Unix milliseconds.
     pub bound_time_ms: i64,
+}
+
+impl Row {
+    /// How far it is within its incarnation.
+    pub fn progress(&self) -> Progress {
+        Progress { phase: self.phase, restarts: self.restarts }
+    }
 }
 
 /// What each running unit of a bound task group takes.
@@ -347,15 +465,18 @@ impl UnitRows {
             }
             RowChange::Statuses(statuses) => {
                 for (idx, &ordinal) in statuses.ordinals.iter().enumerate() {
+                    let next =
+                        Progress { phase: statuses.phases[idx], restarts: at(&statuses.restarts, idx) };
                     update(&mut self.rows, ordinal, &|row| {
-                        let forward = row.incarnation == at(&statuses.incarnations, idx)
-                            && row.phase.may_become(statuses.phases[idx]);
-                        if forward {
-                            row.phase = statuses.phases[idx];
+                        let progress = row.progress();
+                        let changes =
+                            row.incarnation == at(&statuses.incarnations, idx) && progress.may_become(next);
+                        if changes {
+                            Progress { phase: row.phase, restarts: row.restarts } =
+                                progress.followed_by(next);
                             row.exit_code = at(&statuses.exit_codes, idx);
-                            row.restarts = at(&statuses.restarts, idx);
                         }
-                        forward
+                        changes
                     });
                 }
             }
@@ -406,82 +527,4 @@ fn repeated(ordinals: &[u32]) -> Result<(), RowConflict> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn bind(ordinals: &[u32], incarnation: u32, node: u32) -> RowChange {
-        RowChange::Bind(Bind {
-            ordinals: ordinals.to_vec(),
-            incarnations: vec![incarnation; ordinals.len()],
-            nodes: vec![NodeId(node); ordinals.len()],
-            ..Bind::default()
-        })
-    }
-
-    fn status(ordinal: u32, incarnation: u32, phase: Phase) -> RowChange {
-        RowChange::Statuses(Statuses {
-            ordinals: vec![ordinal],
-            incarnations: vec![incarnation],
-            phases: vec![phase],
-            ..Statuses::default()
-        })
-    }
-
-    fn apply(rows: &mut UnitRows, revision: u64, change: &RowChange) -> usize {
-        let mut changed = 0;
-        rows.apply(change, Revision(revision), 0, |_, _, _| changed += 1);
-        changed
-    }
-
-    #[test]
-    fn an_ordinal_binds_once_per_incarnation() {
-        let mut rows = UnitRows::default();
-        assert_eq!(rows.check(&bind(&[0, 2], 0, 7)), Ok(()));
-        assert_eq!(apply(&mut rows, 1, &bind(&[0, 2], 0, 7)), 2);
-        assert_eq!(rows.check(&bind(&[2], 0, 8)), Err(RowConflict::Bound(2)));
-        assert_eq!(rows.check(&bind(&[1, 1], 0, 8)), Err(RowConflict::Repeated(1)));
-        let wrong = RowConflict::Incarnation { ordinal: 1, current: 0, asked: 1 };
-        assert_eq!(rows.check(&bind(&[1], 1, 8)), Err(wrong));
-        assert_eq!(rows.live().count(), 2);
-    }
-
-    #[test]
-    fn reports_go_forward_only_and_repeats_change_nothing() {
-        let mut rows = UnitRows::default();
-        apply(&mut rows, 1, &bind(&[0], 0, 7));
-        assert_eq!(apply(&mut rows, 2, &status(0, 0, Phase::Running)), 1);
-        assert_eq!(apply(&mut rows, 3, &status(0, 0, Phase::Starting)), 0);
-        assert_eq!(apply(&mut rows, 3, &status(0, 1, Phase::Succeeded)), 0);
-        assert_eq!(apply(&mut rows, 4, &status(0, 0, Phase::Failed)), 1);
-        assert_eq!(apply(&mut rows, 5, &status(0, 0, Phase::Succeeded)), 0);
-        assert_eq!(rows.row(0).phase, Phase::Failed);
-    }
-
-    #[test]
-    fn an_old_change_seen_again_changes_nothing() {
-        let mut rows = UnitRows::default();
-        apply(&mut rows, 5, &bind(&[0], 0, 7));
-        assert_eq!(apply(&mut rows, 5, &bind(&[0], 0, 7)), 0);
-        assert_eq!(apply(&mut rows, 4, &status(0, 0, Phase::Running)), 0);
-    }
-
-    #[test]
-    fn an_evicted_one_keeps_its_room_until_it_ended_and_comes_back_as_the_next_incarnation() {
-        let mut rows = UnitRows::default();
-        apply(&mut rows, 1, &bind(&[0], 0, 7));
-        let evict = RowChange::Evict(Evict {
-            ordinals: vec![0],
-            incarnations: vec![0],
-            reason: EvictionReason::Drained,
-            by: String::new(),
-        });
-        assert_eq!(apply(&mut rows, 2, &evict), 1);
-        assert!(rows.row(0).phase.is_live());
-        let requeue = RowChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] });
-        assert_eq!(rows.check(&requeue), Err(RowConflict::Bound(0)));
-        apply(&mut rows, 3, &status(0, 0, Phase::Stopped));
-        assert_eq!(rows.check(&requeue), Ok(()));
-        apply(&mut rows, 4, &requeue);
-        assert_eq!((rows.row(0).phase, rows.row(0).incarnation), (Phase::Pending, 1));
-    }
-}
+mod tests;

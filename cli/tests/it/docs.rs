@@ -20,12 +20,19 @@ fn generated_documents_are_current() {
     is_current("configuration.md", &String::from_utf8_lossy(&reference.stdout));
     let lifecycle = format!(
         "# Life of a unit\n\n\
-         Made from `core::lifecycle` and `core::admission::defaults`; do not edit.\n\n\
+         Made from `core::lifecycle`, `core::rows` and `core::admission::defaults`; do not edit.\n\n\
          A unit's phase is derived from its record, its running units and what the schedulers say; it is never stored. \
          These are the only changes of it.\n\n{}\n\
+         ## Life of a running unit\n\n\
+         It is Bound by the binder. Then its agent reports, and these are the only reports of the current incarnation \
+         that change anything; `restarts` compares the report's count with the recorded one. What was sent away, or \
+         stopped for want of contact, becomes Pending as its next incarnation.\n\n{}\n\
          ## Defaults by workload class\n\n\
-         What a submission leaves out is filled in from this table; the answer lists each default applied.\n\n{}",
+         What a submission leaves out is filled in from this table; the answer lists each default applied. \
+         *Without contact* says what its agent does after `stop_after_disconnect` (by default 5 s before a lost \
+         node's grace is over).\n\n{}",
         godel_core::lifecycle::render_transitions(),
+        godel_core::rows::render_transitions(),
         godel_core::admission::defaults::render(),
     );
     is_current("lifecycle.md", &lifecycle);

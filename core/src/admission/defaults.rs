@@ -9,7 +9,7 @@ use crate::{
 
 /// Kept so long after its end by default: one hour.
 pub const TTL_AFTER_FINISHED_MS: u64 = 3_600 * 1_000;
-/// In-place restarts by default.
+/// In-place restarts by default. 0 in a submission asks for this; none at all is the policy `never`.
 pub const MAX_RESTARTS: u32 = 3;
 
 /// Size of the first binding by default.
@@ -19,6 +19,17 @@ pub enum MinMember {
     One,
     /// All of them or none.
     Replicas,
+}
+
+/// What a running unit does whose node has lost contact for so long that state may soon give it away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WithoutContact {
+    /// Its agent stops it: two of it at a time would do harm.
+    Stops,
+    /// As [`Self::Stops`] if `min_member` is above 1, which makes a gang of it.
+    StopsAsGang,
+    /// It goes on: a second one beside it does no harm, a gap does.
+    GoesOn,
 }
 
 /// Defaults of one workload class.
@@ -36,6 +47,8 @@ pub struct ClassDefaults {
     pub restart_policy: RestartPolicy,
     /// Node preference.
     pub scoring: ScoringProfile,
+    /// Whether its agent stops it when contact is lost.
+    pub without_contact: WithoutContact,
     /// Why these.
     pub reason: &'static str,
 }
@@ -49,6 +62,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         priority: 100,
         restart_policy: RestartPolicy::Always,
         scoring: ScoringProfile::LeastAllocated,
+        without_contact: WithoutContact::GoesOn,
         reason: "each replica serves by itself; spread keeps latency low and losses small",
     },
     ClassDefaults {
@@ -58,7 +72,8 @@ pub const TABLE: [ClassDefaults; 8] = [
         priority: 100,
         restart_policy: RestartPolicy::Always,
         scoring: ScoringProfile::LeastAllocated,
-        reason: "as a service; stable ordinals",
+        without_contact: WithoutContact::Stops,
+        reason: "as a service; stable ordinals, each of them once",
     },
     ClassDefaults {
         class: WorkloadClass::Batch,
@@ -67,7 +82,8 @@ pub const TABLE: [ClassDefaults; 8] = [
         priority: 0,
         restart_policy: RestartPolicy::OnFailure,
         scoring: ScoringProfile::MostAllocated,
-        reason: "replicas are independent; packing leaves whole nodes for large work",
+        without_contact: WithoutContact::StopsAsGang,
+        reason: "replicas are independent unless min_member says otherwise; packing leaves whole nodes for large work",
     },
     ClassDefaults {
         class: WorkloadClass::Gang,
@@ -76,6 +92,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         priority: 0,
         restart_policy: RestartPolicy::OnFailure,
         scoring: ScoringProfile::MostAllocated,
+        without_contact: WithoutContact::Stops,
         reason: "all or nothing; packing keeps members close",
     },
     ClassDefaults {
@@ -85,6 +102,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         priority: 50,
         restart_policy: RestartPolicy::Always,
         scoring: ScoringProfile::LeastAllocated,
+        without_contact: WithoutContact::GoesOn,
         reason: "a streaming job needs every operator, and runs for ever",
     },
     ClassDefaults {
@@ -94,6 +112,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         priority: 0,
         restart_policy: RestartPolicy::OnFailure,
         scoring: ScoringProfile::MostAllocated,
+        without_contact: WithoutContact::Stops,
         reason: "synchronous steps need every worker; packing saves whole GPU nodes",
     },
     ClassDefaults {
@@ -103,7 +122,8 @@ pub const TABLE: [ClassDefaults; 8] = [
         priority: 0,
         restart_policy: RestartPolicy::Never,
         scoring: ScoringProfile::MostAllocated,
-        reason: "the application master restarts its containers itself",
+        without_contact: WithoutContact::GoesOn,
+        reason: "the application master restarts its containers itself; YARN fences older attempts",
     },
     ClassDefaults {
         class: WorkloadClass::Daemon,
@@ -112,6 +132,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         priority: 1_000,
         restart_policy: RestartPolicy::Always,
         scoring: ScoringProfile::LeastAllocated,
+        without_contact: WithoutContact::GoesOn,
         reason: "nodes depend on it, hence first",
     },
 ];
@@ -131,10 +152,19 @@ pub fn of(class: WorkloadClass) -> &'static ClassDefaults {
     &TABLE[idx]
 }
 
+/// Whether an agent stops running units of such a unit once it has been without contact for too long.
+pub fn stops_without_contact(class: WorkloadClass, min_member: u32) -> bool {
+    match of(class).without_contact {
+        WithoutContact::Stops => true,
+        WithoutContact::StopsAsGang => min_member > 1,
+        WithoutContact::GoesOn => false,
+    }
+}
+
 /// The table as Markdown, for the docs.
 pub fn render() -> String {
-    let mut out = "| class | min_member | pool | priority | restart policy | scoring profile | why |\n\
-                   |---|---|---|---|---|---|---|\n"
+    let mut out = "| class | min_member | pool | priority | restart policy | scoring profile | without contact | why |\n\
+                   |---|---|---|---|---|---|---|---|\n"
         .to_owned();
     for line in &TABLE {
         let min_member = match line.min_member {
@@ -142,12 +172,17 @@ pub fn render() -> String {
             MinMember::Replicas => "replicas",
         };
         out += &format!(
-            "| {} | {min_member} | {} | {} | {} | {} | {} |\n",
+            "| {} | {min_member} | {} | {} | {} | {} | {} | {} |\n",
             class_name(line.class),
             pool_name(line.pool),
             line.priority,
             restart_name(line.restart_policy),
             scoring_name(line.scoring),
+            match line.without_contact {
+                WithoutContact::Stops => "stops",
+                WithoutContact::StopsAsGang => "stops if min_member > 1",
+                WithoutContact::GoesOn => "goes on",
+            },
             line.reason,
         );
     }
@@ -244,8 +279,26 @@ mod tests {
         let text = render();
         assert_eq!(text.lines().count(), 2 + TABLE.len());
         assert!(
-            text.contains("| gang | replicas | guaranteed | 0 | on-failure | most-allocated |"),
+            text.contains("| gang | replicas | guaranteed | 0 | on-failure | most-allocated | stops |"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn what_would_do_harm_twice_stops_without_contact() {
+        use WorkloadClass::{Batch, Daemon, Gang, Service, Stateful, Stream, Training, Yarn};
+        for (class, alone, as_gang) in [
+            (Service, false, false),
+            (Stateful, true, true),
+            (Batch, false, true),
+            (Gang, true, true),
+            (Stream, false, false),
+            (Training, true, true),
+            (Yarn, false, false),
+            (Daemon, false, false),
+        ] {
+            assert_eq!(stops_without_contact(class, 1), alone, "{class:?}");
+            assert_eq!(stops_without_contact(class, 2), as_gang, "{class:?}");
+        }
     }
 }

@@ -5,6 +5,9 @@ use crate::{rows::UnitRows, unit::UnitSpec};
 
 /// Highest ordinal that a unit may ever reach: rows are kept for each.
 pub const ORDINAL_MAX: u32 = 1_000_000;
+/// Ranges of ordinals of all groups together, of 10 bytes in the record at most: what scaling up and down in turn
+/// may add to a record's 64 KiB.
+pub const N_RANGES_MAX: usize = 4_096;
 
 /// Why a unit cannot be scaled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +69,9 @@ pub fn scale(
             return Err(ScaleRefusal::OrdinalsUsedUp);
         }
         extend(&mut scaled.task_groups[idx].ordinals, start, end);
+        if scaled.task_groups.iter().map(|group| group.ordinals.len()).sum::<usize>() > N_RANGES_MAX {
+            return Err(ScaleRefusal::OrdinalsUsedUp);
+        }
     } else {
         shrink(&mut scaled.task_groups[idx].ordinals, present - replicas);
     }

@@ -1,6 +1,6 @@
 use super::{
     feasibility::Capacities,
-    scale::{ScaleRefusal, scale},
+    scale::{N_RANGES_MAX, ScaleRefusal, scale},
     *,
 };
 use crate::{
@@ -319,6 +319,15 @@ fn scaling_is_refused_for_a_reason() {
     assert_eq!(field(scale(&spec, &rows, "", 0)), "replicas");
     assert_eq!(field(scale(&spec, &rows, "", 100_001)), "replicas");
     assert_eq!(scale(&spec, &bound_up_to(1_000_000), "", 3), Err(ScaleRefusal::OrdinalsUsedUp));
+    let mut worn = spec.clone();
+    worn.task_groups[0].ordinals =
+        (0u32..).step_by(3).map(|start| (start, start + 2)).take(N_RANGES_MAX).collect();
+    worn.task_groups[0].replicas = 8_192;
+    let end = 3 * 4_096;
+    assert_eq!(scale(&worn, &bound_up_to(end + 1), "", 8_193), Err(ScaleRefusal::OrdinalsUsedUp));
+    worn.task_groups[0].ordinals.pop();
+    worn.task_groups[0].replicas = 8_190;
+    assert!(scale(&worn, &bound_up_to(end + 1), "", 8_191).is_ok());
     spec.cancelled = true;
     assert_eq!(scale(&spec, &rows, "", 3), Err(ScaleRefusal::Cancelled));
     // A gang that shrinks keeps all or nothing of what is left.

@@ -1,5 +1,5 @@
-//! Which running units have to come back: evicted for another reason than their own unit's wish, ended, and
-//! still wanted. Derived from the records alone, so a new leader finds the same ones.
+//! Which running units have to come back: evicted for another reason than their own unit's wish or stopped by
+//! their agent alone, ended, and still wanted. Derived from the records alone, so a new leader finds the same ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub struct RequeueWork {
     pub requeue: Requeue,
 }
 
-/// Running units that ended after an eviction, by unit and ordinal.
+/// Running units that were sent away and have ended, by unit and ordinal.
 #[derive(Debug, Default)]
 pub(super) struct Requeues {
     ready: BTreeMap<UnitId, BTreeSet<u32>>,
@@ -138,10 +138,12 @@ impl Binder {
     }
 }
 
-/// Ended after an eviction that was not its unit's own wish.
+/// Ended after an eviction that was not its unit's own wish, or stopped by its agent alone: without contact for
+/// too long.
 fn was_sent_away(row: &Row) -> bool {
     let by_others = match row.eviction {
-        None | Some(EvictionReason::Cancelled | EvictionReason::ScaledIn) => false,
+        None => row.phase == Phase::Stopped,
+        Some(EvictionReason::Cancelled | EvictionReason::ScaledIn) => false,
         Some(
             EvictionReason::Preempted
             | EvictionReason::NodeLost

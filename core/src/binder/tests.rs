@@ -445,6 +445,19 @@ fn a_new_binder_finds_what_has_to_come_back_in_the_records() {
 }
 
 #[test]
+fn what_an_agent_stopped_by_itself_comes_back_and_what_ended_by_itself_does_not() {
+    let mut world = World::new(1);
+    let revision = world.unit(unit(1, 2, 1, demand(100, 0)));
+    let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1)]));
+    world.commit(&accepted);
+    world.statuses(1, &[0], Phase::Stopped);
+    world.statuses(1, &[1], Phase::Failed);
+    let requeue = Requeue { ordinals: vec![0], incarnations: vec![1] };
+    assert_eq!(world.binder.take_requeues(10)[0].requeue, requeue);
+    assert!(!world.binder.has_requeues());
+}
+
+#[test]
 fn evictions_skip_what_is_gone_or_going() {
     let mut world = World::new(1);
     let revision = world.unit(unit(1, 4, 1, demand(100, 0)));

@@ -261,14 +261,19 @@ fn next_row(row: WorldRow, change: &RowChange, idx: usize, commit: &Commit) -> O
         }
         RowChange::Statuses(statuses) => {
             let phase = statuses.phases.get(idx).copied().unwrap_or_default();
-            (row.incarnation == column(&statuses.incarnations, idx)
-                && row.is_live()
-                && age(phase) > age(row.phase))
-            .then(|| WorldRow {
-                phase,
-                exit_code: column(&statuses.exit_codes, idx),
-                restarts: column(&statuses.restarts, idx),
-                ..row
+            let restarts: u32 = column(&statuses.restarts, idx);
+            let is_news = match phase {
+                Phase::Pending | Phase::Bound => false,
+                Phase::Starting | Phase::Running => (restarts, age(phase)) > (row.restarts, age(row.phase)),
+                Phase::Succeeded | Phase::Failed | Phase::Stopped => true,
+            };
+            (row.incarnation == column(&statuses.incarnations, idx) && row.is_live() && is_news).then(|| {
+                WorldRow {
+                    phase,
+                    exit_code: column(&statuses.exit_codes, idx),
+                    restarts: restarts.max(row.restarts),
+                    ..row
+                }
             })
         }
         RowChange::Requeue(requeue) => {
@@ -311,6 +316,7 @@ fn set<T: Clone>(slot: &mut Option<Versioned<T>>, created: Revision, revision: R
     }
 }
 
+/// Listed rows add to what is there: a large unit comes in parts.
 fn load_rows(unit: &mut WorldUnit, rows: &UnitRows) {
     for (group, demand) in (0u16..).zip(&rows.groups) {
         if let Some(demand) = demand {

@@ -1,6 +1,7 @@
 //! Whole-system tests: real processes of the binary `godel`, real sled, real gRPC, real signals.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
+mod agents;
 mod bad_input;
 mod crashes;
 mod duplicates;

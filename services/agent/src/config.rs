@@ -11,7 +11,7 @@ godel_kit::section! {
         pub connections: usize = 8,
         /// Nodes that register at the same time, over all connections.
         pub registrations_in_flight: usize = 256,
-        /// Simulated durations are divided by this.
+        /// Simulated durations and the pauses before restarts are divided by this.
         pub speed: f64 = 1.0,
         /// A lost session is opened again after a random time up to this.
         pub reconnect_spread: HumanDuration = HumanDuration::from_secs(5),

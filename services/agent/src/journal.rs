@@ -194,13 +194,13 @@ fn push_line(text: &mut String, entry: &Entry) {
         Entry::Ended(node, status) => ('E', node, status),
         Entry::Acknowledged(node, status) => ('A', node, status),
     };
-    let Status { key: Key { unit, ordinal }, incarnation, phase, exit_code } = status;
+    let Status { key: Key { unit, ordinal }, incarnation, phase, exit_code, restarts } = status;
     let phase = match phase {
         Phase::Succeeded => 'S',
         Phase::Failed => 'F',
         Phase::Stopped | Phase::Pending | Phase::Bound | Phase::Starting | Phase::Running => 'T',
     };
-    let line = format!("{mark} {node} {unit} {ordinal} {incarnation} {phase} {exit_code}");
+    let line = format!("{mark} {node} {unit} {ordinal} {incarnation} {phase} {exit_code} {restarts}");
     text.push_str(&format!("{line} {:08x}\n", crc32c::crc32c(line.as_bytes())));
 }
 
@@ -229,7 +229,10 @@ fn parse(line: &[u8]) -> Option<Entry> {
         "F" => Phase::Failed,
         _ => Phase::Stopped,
     };
-    let status = Status { key, incarnation, phase, exit_code: words.next()?.parse().ok()? };
+    let exit_code = words.next()?.parse().ok()?;
+    // Lines written before restarts existed end here.
+    let restarts = words.next().map_or(Some(0), |word| word.parse().ok())?;
+    let status = Status { key, incarnation, phase, exit_code, restarts };
     match mark {
         "E" => Some(Entry::Ended(node, status)),
         "A" => Some(Entry::Acknowledged(node, status)),
@@ -243,7 +246,7 @@ mod tests {
 
     fn status(unit: u64, exit_code: i32) -> Status {
         let phase = if exit_code == 0 { Phase::Succeeded } else { Phase::Failed };
-        Status { key: Key { unit, ordinal: 3 }, incarnation: 1, phase, exit_code }
+        Status { key: Key { unit, ordinal: 3 }, incarnation: 1, phase, exit_code, restarts: 2 }
     }
 
     fn node() -> Arc<str> {

@@ -6,12 +6,23 @@
 //!
 //! ```text
 //! assign ─▶ Starting ─started─▶ Running ─ended─▶ Succeeded | Failed | Stopped ─acknowledged─▶ remembered
+//!              ▲ │ stop: Stopped at once            │
+//!              │ └─◀─ waits ◀─ may start again ─────┘
+//!              └─ restart
 //! ```
+//! What ended by itself and may start again (its policy, and fewer restarts in a row than its limit) is no end:
+//! it is Starting once more, with one restart more, and waits for its [`Backoff`].
 
 use std::collections::VecDeque;
 
-use godel_core::rows::Phase;
+use godel_core::{rows::Phase, time::Millis, unit::RestartPolicy};
 use rustc_hash::FxHashMap;
+
+use crate::process::Program;
+
+mod backoff;
+
+pub use backoff::Backoff;
 
 /// Ended and acknowledged running units that are remembered, so that a late copy of an assignment does not
 /// start one again. The newest of one node; a copy later than so many others cannot come on an ordered stream.
@@ -41,6 +52,52 @@ pub struct Status {
     pub phase: Phase,
     /// Of an end.
     pub exit_code: i32,
+    /// Times that it was started again in place.
+    pub restarts: u32,
+}
+
+/// What a running unit does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Nothing but to last.
+    Simulated {
+        /// How long; 0 until stopped.
+        duration_ms: u64,
+        /// How it ends.
+        exit_code: i32,
+    },
+    /// A command of a real node.
+    Program(Box<Program>),
+}
+
+/// What state says of a running unit that it assigns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Orders {
+    /// What it asks of the node.
+    pub weight: Weight,
+    /// What it does, each time that it is started.
+    pub work: Work,
+    /// After which ends it is started again.
+    pub restart_policy: RestartPolicy,
+    /// At most so many times in a row.
+    pub max_restarts: u32,
+    /// Times that it was started again already, by an agent that has forgotten it.
+    pub restarts: u32,
+    /// It stops after so long without contact; 0 never.
+    pub stop_after_ms: u32,
+}
+
+impl Default for Orders {
+    fn default() -> Self {
+        Self {
+            weight: Weight::default(),
+            work: Work::Simulated { duration_ms: 0, exit_code: 0 },
+            restart_policy: RestartPolicy::Never,
+            max_restarts: 0,
+            restarts: 0,
+            stop_after_ms: 0,
+        }
+    }
 }
 
 /// What is to be done for real.
@@ -48,6 +105,17 @@ pub struct Status {
 pub enum Action {
     /// Start it; answer with [`NodeLife::started`] and, in the end, [`NodeLife::ended`].
     Start(Key, u32),
+    /// Call [`NodeLife::restart`] later.
+    Wait {
+        /// Which running unit.
+        key: Key,
+        /// Which life of it.
+        incarnation: u32,
+        /// Which start of it.
+        restarts: u32,
+        /// How much later.
+        after_ms: u64,
+    },
     /// Stop it politely, by force after the grace; answer with [`NodeLife::ended`].
     Stop {
         /// Which running unit.
@@ -63,13 +131,52 @@ pub enum Action {
     Forget(Status),
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Run {
     incarnation: u32,
     phase: Phase,
+    /// Of its last end, also of one after which it was started again.
     exit_code: i32,
     stopping: bool,
-    weight: Weight,
+    /// It is not started yet again.
+    waiting: bool,
+    restarts: u32,
+    /// Restarts since it last ran for long: these are limited.
+    in_row: u32,
+    running_since: Millis,
+    orders: Orders,
+}
+
+impl Run {
+    fn new(incarnation: u32, phase: Phase, orders: Orders) -> Self {
+        Self {
+            incarnation,
+            phase,
+            exit_code: 0,
+            stopping: false,
+            waiting: false,
+            restarts: orders.restarts,
+            // Whether it ran for long under an agent that has forgotten it is not known.
+            in_row: orders.restarts,
+            running_since: Millis(0),
+            orders,
+        }
+    }
+
+    fn status(&self, key: Key) -> Status {
+        let exit_code = if self.phase.is_ended() { self.exit_code } else { 0 };
+        Status { key, incarnation: self.incarnation, phase: self.phase, exit_code, restarts: self.restarts }
+    }
+
+    /// Whether an end by itself with `exit_code` is none.
+    fn may_restart(&self, exit_code: i32) -> bool {
+        let wanted = match self.orders.restart_policy {
+            RestartPolicy::Never => false,
+            RestartPolicy::OnFailure => exit_code != 0,
+            RestartPolicy::Always => true,
+        };
+        wanted && !self.stopping && self.in_row < self.orders.max_restarts
+    }
 }
 
 /// What a running unit asks of the node: milli-cores and bytes.
@@ -94,19 +201,25 @@ pub struct NodeLife {
     last_sequence: u64,
     live: Weight,
     n_live: usize,
+    backoff: Backoff,
 }
 
 impl NodeLife {
+    /// A node on which nothing runs.
+    pub fn new(backoff: Backoff) -> Self {
+        Self { backoff, ..Self::default() }
+    }
+
     /// Takes up what a journal kept: ended before, never acknowledged.
     pub fn restore(&mut self, status: Status) {
-        let Status { key, incarnation, phase, exit_code } = status;
-        let run = Run { incarnation, phase, exit_code, stopping: false, weight: Weight::default() };
-        self.runs.insert(key, run);
+        let Status { key, incarnation, phase, exit_code, restarts } = status;
+        let orders = Orders { restarts, ..Orders::default() };
+        self.runs.insert(key, Run { exit_code, ..Run::new(incarnation, phase, orders) });
         self.dirty.push_back(status);
     }
 
     /// State wants it to run here.
-    pub fn assign(&mut self, key: Key, incarnation: u32, weight: Weight, out: &mut Vec<Action>) {
+    pub fn assign(&mut self, key: Key, incarnation: u32, orders: Orders, out: &mut Vec<Action>) {
         if let Some(run) = self.runs.get(&key) {
             if run.incarnation >= incarnation {
                 return;
@@ -117,21 +230,23 @@ impl NodeLife {
             self.dirty.push_back(ended);
             return;
         }
-        let run = Run { incarnation, phase: Phase::Starting, exit_code: 0, stopping: false, weight };
-        self.runs.insert(key, run);
-        self.count(weight, 1);
+        self.count(orders.weight, 1);
+        self.runs.insert(key, Run::new(incarnation, Phase::Starting, orders));
         out.push(Action::Start(key, incarnation));
+    }
+
+    /// What it does, if it lives here.
+    pub fn work(&self, key: Key, incarnation: u32) -> Option<&Work> {
+        let run = self.runs.get(&key).filter(|run| run.incarnation == incarnation && run.phase.is_live())?;
+        Some(&run.orders.work)
     }
 
     /// State wants it to leave.
     pub fn stop(&mut self, key: Key, incarnation: u32, grace_ms: u32, out: &mut Vec<Action>) {
-        match self.runs.get_mut(&key) {
+        match self.runs.get(&key) {
             Some(run) if run.incarnation > incarnation => return,
             Some(run) if run.incarnation == incarnation => {
-                if run.phase.is_live() && !run.stopping {
-                    run.stopping = true;
-                    out.push(Action::Stop { key, incarnation, grace_ms });
-                }
+                self.stop_live(key, grace_ms, out);
                 return;
             }
             Some(_) => self.supersede(key, out),
@@ -143,46 +258,79 @@ impl NodeLife {
             }
         }
         // Never started here. It is over, and a late assignment must not start it.
-        let status = Status { key, incarnation, phase: Phase::Stopped, exit_code: 0 };
+        let status = Status { key, incarnation, phase: Phase::Stopped, exit_code: 0, restarts: 0 };
         out.push(Action::Keep(status));
         self.restore(status);
     }
 
     /// It runs.
-    pub fn started(&mut self, key: Key, incarnation: u32) {
+    pub fn started(&mut self, key: Key, incarnation: u32, now: Millis) {
         let run = self.runs.get_mut(&key).filter(|run| run.incarnation == incarnation);
-        if let Some(run) = run.filter(|run| run.phase == Phase::Starting) {
+        if let Some(run) = run.filter(|run| run.phase == Phase::Starting && !run.waiting) {
             run.phase = Phase::Running;
-            self.dirty.push_back(Status { key, incarnation, phase: Phase::Running, exit_code: 0 });
+            run.running_since = now;
+            self.dirty.push_back(run.status(key));
         }
     }
 
-    /// It is over.
-    pub fn ended(&mut self, key: Key, incarnation: u32, exit_code: i32, out: &mut Vec<Action>) {
+    /// It is over, or has to be started again.
+    pub fn ended(&mut self, key: Key, incarnation: u32, exit_code: i32, now: Millis, out: &mut Vec<Action>) {
         let Some(run) = self.runs.get_mut(&key) else { return };
-        if run.incarnation != incarnation || !run.phase.is_live() {
+        if run.incarnation != incarnation || !run.phase.is_live() || run.waiting {
             return;
         }
-        run.phase = match (run.stopping, exit_code) {
+        run.exit_code = exit_code;
+        if run.phase == Phase::Running && now.since(run.running_since) >= self.backoff.reset_ms {
+            run.in_row = 0;
+        }
+        if run.may_restart(exit_code) {
+            let after_ms = self.backoff.pause_ms(key, incarnation, run.in_row);
+            run.phase = Phase::Starting;
+            run.waiting = true;
+            run.in_row += 1;
+            run.restarts = run.restarts.saturating_add(1);
+            self.dirty.push_back(run.status(key));
+            out.push(Action::Wait { key, incarnation, restarts: run.restarts, after_ms });
+            return;
+        }
+        let phase = match (run.stopping, exit_code) {
             (true, _) => Phase::Stopped,
             (false, 0) => Phase::Succeeded,
             (false, _) => Phase::Failed,
         };
-        run.exit_code = exit_code;
-        let (weight, status) = (run.weight, Status { key, incarnation, phase: run.phase, exit_code });
-        self.count(weight, -1);
-        self.dirty.push_back(status);
-        out.push(Action::Keep(status));
+        self.finish(key, phase, out);
     }
 
-    /// Without contact for too long: state may give everything away.
-    pub fn stop_all(&mut self, out: &mut Vec<Action>) {
-        for (key, run) in &mut self.runs {
-            if run.phase.is_live() && !run.stopping {
-                run.stopping = true;
-                out.push(Action::Stop { key: *key, incarnation: run.incarnation, grace_ms: 0 });
+    /// It has waited long enough for its start number `restarts`.
+    pub fn restart(&mut self, key: Key, incarnation: u32, restarts: u32, out: &mut Vec<Action>) {
+        let Some(run) = self.runs.get_mut(&key) else { return };
+        if run.incarnation == incarnation && run.restarts == restarts && run.waiting {
+            run.waiting = false;
+            out.push(Action::Start(key, incarnation));
+        }
+    }
+
+    /// Without contact for `alone_ms`: stops what has to stop by then, before state may give it away. Returns
+    /// after how long the next has to.
+    pub fn alone(&mut self, alone_ms: u64, out: &mut Vec<Action>) -> Option<u32> {
+        let mut overdue = Vec::new();
+        let mut next = None;
+        for (key, run) in &self.runs {
+            let stop_after_ms = run.orders.stop_after_ms;
+            if stop_after_ms == 0 || !run.phase.is_live() || run.stopping {
+                continue;
+            }
+            if alone_ms >= u64::from(stop_after_ms) {
+                overdue.push(*key);
+            } else {
+                next = Some(next.map_or(stop_after_ms, |least: u32| least.min(stop_after_ms)));
             }
         }
+        overdue.sort_unstable();
+        for key in overdue {
+            self.stop_live(key, 0, out);
+        }
+        next
     }
 
     /// A session begins: everything that runs here, and every end not yet acknowledged. What was on its way
@@ -195,16 +343,7 @@ impl NodeLife {
             }
         }
         self.last_sequence = 0;
-        let mut all: Vec<Status> = self
-            .runs
-            .iter()
-            .map(|(key, run)| Status {
-                key: *key,
-                incarnation: run.incarnation,
-                phase: run.phase,
-                exit_code: run.exit_code,
-            })
-            .collect();
+        let mut all: Vec<Status> = self.runs.iter().map(|(key, run)| run.status(*key)).collect();
         all.sort_unstable_by_key(|status| status.key);
         all
     }
@@ -266,13 +405,32 @@ impl NodeLife {
     fn supersede(&mut self, key: Key, out: &mut Vec<Action>) {
         let Some(run) = self.runs.remove(&key) else { return };
         if run.phase.is_live() {
-            self.count(run.weight, -1);
+            self.count(run.orders.weight, -1);
             out.push(Action::Stop { key, incarnation: run.incarnation, grace_ms: 0 });
         } else {
-            let status =
-                Status { key, incarnation: run.incarnation, phase: run.phase, exit_code: run.exit_code };
-            out.push(Action::Forget(status));
+            out.push(Action::Forget(run.status(key)));
         }
+    }
+
+    /// Makes a live one leave; one that waits to be started again is gone at once.
+    fn stop_live(&mut self, key: Key, grace_ms: u32, out: &mut Vec<Action>) {
+        let Some(run) = self.runs.get_mut(&key).filter(|run| run.phase.is_live()) else { return };
+        if run.waiting {
+            self.finish(key, Phase::Stopped, out);
+        } else if !run.stopping {
+            run.stopping = true;
+            out.push(Action::Stop { key, incarnation: run.incarnation, grace_ms });
+        }
+    }
+
+    fn finish(&mut self, key: Key, phase: Phase, out: &mut Vec<Action>) {
+        let Some(run) = self.runs.get_mut(&key) else { return };
+        run.phase = phase;
+        run.waiting = false;
+        let (weight, status) = (run.orders.weight, run.status(key));
+        self.count(weight, -1);
+        self.dirty.push_back(status);
+        out.push(Action::Keep(status));
     }
 
     fn count(&mut self, weight: Weight, sign: i64) {

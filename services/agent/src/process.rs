@@ -35,11 +35,11 @@ pub(crate) enum Event {
 
 /// What to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Program {
+pub struct Program {
     /// Program and arguments.
-    pub(crate) command: Vec<String>,
+    pub command: Vec<String>,
     /// Added to this process's environment.
-    pub(crate) env: BTreeMap<String, String>,
+    pub env: BTreeMap<String, String>,
 }
 
 /// Child processes by running unit.
@@ -104,7 +104,9 @@ fn spawn(program: &Program, log_dir: Option<&Path>, key: Key, incarnation: u32) 
     match log_dir {
         Some(dir) => {
             std::fs::create_dir_all(dir)?;
-            let file = File::create(dir.join(format!("{}-{}-{incarnation}.log", key.unit, key.ordinal)))?;
+            // What it wrote before it was started again stays.
+            let path = dir.join(format!("{}-{}-{incarnation}.log", key.unit, key.ordinal));
+            let file = File::options().create(true).append(true).open(path)?;
             command.stdout(file.try_clone()?).stderr(file);
         }
         None => {

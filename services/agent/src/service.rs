@@ -6,6 +6,7 @@ use godel_kit::{
     CancellationToken,
     client::{BadAddress, channel},
     clock::SharedClock,
+    message::RECEIVED_BYTES_MAX,
 };
 use godel_proto::v1::node_service_client::NodeServiceClient;
 use rand::SeedableRng as _;
@@ -96,7 +97,8 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     let stop = stop.child_token();
     let mut tasks = Vec::new();
     for (idx, nodes) in (0u64..).zip(shares) {
-        let client = NodeServiceClient::new(channel(&config.client.state, &config.client)?);
+        let client = NodeServiceClient::new(channel(&config.client.state, &config.client)?)
+            .max_decoding_message_size(RECEIVED_BYTES_MAX);
         let rng = rand::rngs::StdRng::seed_from_u64(seed.wrapping_add(idx));
         let mut shard = Shard::new(Arc::clone(&config), client, deps.mode, (deps.clock.clone(), rng));
         shard.report_to(deps.stats.clone(), config.registrations_in_flight.div_ceil(n_shards));

@@ -1,15 +1,20 @@
 //! What a node says on the wire, and how its session is opened.
 
-use std::{future::Future, pin::Pin, time::Duration};
+use std::{collections::BTreeMap, future::Future, pin::Pin, time::Duration};
 
 use futures_util::Stream;
-use godel_kit::client::Channel;
+use godel_core::{resources, unit::RestartPolicy};
+use godel_kit::{client::Channel, from_proto, message::parts};
 use godel_proto::v1::{self, node_service_client::NodeServiceClient};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Response, Status as RpcStatus, Streaming};
 
-use crate::{inventory::NodeDef, life};
+use crate::{
+    inventory::NodeDef,
+    life::{self, Orders, Weight, Work},
+    process::Program,
+};
 
 /// Messages of one node that wait for its stream.
 const N_OUTBOUND_MAX: usize = 16;
@@ -44,15 +49,20 @@ pub(crate) fn register(mut client: Client, node: usize, def: &NodeDef) -> Step {
     })
 }
 
-/// Opens a session; `open` is its first message. Returns where to send further ones, and the step to wait for.
+/// Opens a session; `open` is its first message, in as many parts as it needs. Returns where to send further
+/// ones, and the step to wait for.
 pub(crate) fn open(
     mut client: Client,
     node: usize,
     generation: u64,
     open: v1::SessionOpen,
 ) -> (mpsc::Sender<v1::SessionRequest>, Step) {
-    let (tx, rx) = mpsc::channel(N_OUTBOUND_MAX);
-    tx.try_send(message(v1::session_request::Message::Open(open))).expect("the channel is new and has room");
+    let opens = opens(open);
+    let (tx, rx) = mpsc::channel(N_OUTBOUND_MAX.max(opens.len()));
+    for open in opens {
+        tx.try_send(message(v1::session_request::Message::Open(open)))
+            .expect("the channel is new and has room");
+    }
     let step = Box::pin(async move {
         let result = in_time(client.session(ReceiverStream::new(rx)))
             .await
@@ -60,6 +70,20 @@ pub(crate) fn open(
         Progress::Opened { node, generation, result }
     });
     (tx, step)
+}
+
+/// The opening message in parts of bounded size; all but the last say that more follow.
+fn opens(open: v1::SessionOpen) -> Vec<v1::SessionOpen> {
+    let v1::SessionOpen { node_id, ref uid, epoch, .. } = open;
+    let part = |running| v1::SessionOpen { node_id, uid: uid.clone(), epoch, running, more: true };
+    let mut opens: Vec<_> = parts(open.running).into_iter().map(part).collect();
+    if opens.is_empty() {
+        opens.push(part(Vec::new()));
+    }
+    if let Some(last) = opens.last_mut() {
+        last.more = false;
+    }
+    opens
 }
 
 async fn in_time<T>(call: impl Future<Output = Result<T, RpcStatus>>) -> Result<T, RpcStatus> {
@@ -104,6 +128,38 @@ pub(crate) fn message(message: v1::session_request::Message) -> v1::SessionReque
     v1::SessionRequest { message: Some(message) }
 }
 
+/// What an assignment asks for. `runs_programs`: on this node a command is really run.
+pub(crate) fn orders(assignment: v1::Assignment, runs_programs: bool) -> Orders {
+    let amounts = assignment.demand.and_then(|demand| demand.requests).unwrap_or_default().amounts;
+    let amount = |name| amounts.get(name).copied().unwrap_or(0);
+    let run = assignment.run.unwrap_or_default();
+    let work = if runs_programs && !run.command.is_empty() {
+        let mut env: BTreeMap<String, String> = run.env.into_iter().collect();
+        let mask = assignment.device_mask;
+        let devices: Vec<String> =
+            (0..64).filter(|idx| mask >> idx & 1 == 1).map(|idx: u32| idx.to_string()).collect();
+        env.insert("GODEL_UNIT".to_owned(), assignment.unit_name);
+        env.insert("GODEL_ORDINAL".to_owned(), assignment.ordinal.to_string());
+        env.insert("GODEL_INCARNATION".to_owned(), assignment.incarnation.to_string());
+        env.insert("GODEL_DEVICES".to_owned(), devices.join(","));
+        Work::Program(Box::new(Program { command: run.command, env }))
+    } else {
+        Work::Simulated { duration_ms: run.simulated_duration_ms, exit_code: run.simulated_exit_code }
+    };
+    Orders {
+        weight: Weight { cpu_milli: amount(resources::CPU), memory: amount(resources::MEMORY) },
+        work,
+        // State resolves it; a policy that this agent does not know restarts nothing.
+        restart_policy: from_proto::restart_policy(assignment.restart_policy)
+            .ok()
+            .flatten()
+            .unwrap_or(RestartPolicy::Never),
+        max_restarts: assignment.max_restarts,
+        restarts: assignment.restarts,
+        stop_after_ms: assignment.stop_after_disconnect_ms,
+    }
+}
+
 /// A status on the wire.
 pub(crate) fn run_status(status: &life::Status) -> v1::RunStatus {
     v1::RunStatus {
@@ -112,7 +168,35 @@ pub(crate) fn run_status(status: &life::Status) -> v1::RunStatus {
         incarnation: status.incarnation,
         phase: godel_kit::to_proto::phase(status.phase).into(),
         exit_code: status.exit_code,
-        // Restarts in place are planned; an ended one is reported at once.
-        restarts: 0,
+        restarts: status.restarts,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_kit::message::MESSAGE_BYTES_MAX;
+    use prost::Message as _;
+
+    use super::*;
+
+    #[test]
+    fn an_opening_goes_in_parts_of_bounded_size() {
+        let status = v1::RunStatus {
+            unit_id: u64::MAX,
+            ordinal: u32::MAX,
+            incarnation: u32::MAX,
+            phase: 6,
+            exit_code: -1,
+            restarts: u32::MAX,
+        };
+        for (n_running, n_parts) in [(0, 1), (1, 1), (40_000, 4)] {
+            let running = vec![status; n_running];
+            let opens = opens(v1::SessionOpen { node_id: 7, running, ..v1::SessionOpen::default() });
+            assert_eq!(opens.len(), n_parts);
+            assert_eq!(opens.iter().map(|open| open.running.len()).sum::<usize>(), n_running);
+            assert!(opens.iter().all(|open| open.node_id == 7 && open.encoded_len() <= MESSAGE_BYTES_MAX));
+            let (last, others) = opens.split_last().unwrap();
+            assert!(!last.more && others.iter().all(|open| open.more));
+        }
     }
 }

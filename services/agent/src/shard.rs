@@ -16,12 +16,14 @@ use tonic::{Code, Status as RpcStatus};
 use crate::{
     Config, NodeDef,
     journal::{self, Entry, Journal},
-    life::{Action, Key, NodeLife, Status, Weight},
-    process::{Event, Processes, Program},
+    life::{Action, Backoff, Key, NodeLife, Status, Weight, Work},
+    process::{Event, Processes},
     service::{Mode, Stats},
     session::{self, Arrival, Client, Inbound, Progress, Step},
     timers::Timers,
 };
+
+mod contact;
 
 /// Arrivals handled before reports go out: one report for many.
 const N_ARRIVALS_MAX: usize = 512;
@@ -44,29 +46,31 @@ struct Slot {
     generation: u64,
     welcomed: bool,
     heartbeat_ms: u64,
-    stop_after_ms: u64,
+    lease_ms: u64,
+    /// The sending of the present session's open.
+    opened: Millis,
+    /// The sending of the newest message that state has answered.
+    contact: Millis,
+    /// When contact is looked at next.
+    look_at: Option<Millis>,
     /// It is in `Shard::to_report`.
     noted: bool,
 }
 
 enum Timer {
     Connect(usize),
-    Heartbeat {
-        node: usize,
-        generation: u64,
-    },
-    /// Without contact for too long.
-    Alone {
-        node: usize,
-        generation: u64,
-    },
+    Heartbeat { node: usize, generation: u64 },
     Report(usize),
-    Finish {
-        node: usize,
-        key: Key,
-        incarnation: u32,
-        exit_code: i32,
-    },
+    Restart { node: usize, key: Key, incarnation: u32, restarts: u32 },
+    Finish { node: usize, key: Key, incarnation: u32, exit_code: i32 },
+}
+
+/// What wakes a shard.
+enum Woken {
+    Arrival(Arrival),
+    Progress(Progress),
+    Event(Event),
+    Timer,
 }
 
 /// See the module.
@@ -80,6 +84,9 @@ pub(crate) struct Shard {
     n_connecting_max: usize,
     slots: Vec<Slot>,
     timers: Timers<Timer>,
+    /// Nodes whose contact has to be looked at, before anything else.
+    looks: Timers<usize>,
+    backoff: Backoff,
     waiting: VecDeque<usize>,
     connecting: FuturesUnordered<Step>,
     inbound: SelectAll<Inbound>,
@@ -99,6 +106,7 @@ impl Shard {
         mode: Mode,
         (clock, rng): (SharedClock, StdRng),
     ) -> Self {
+        let backoff = Backoff::default().scaled(|ms| config.scaled_ms(ms));
         Self {
             config,
             client,
@@ -109,6 +117,8 @@ impl Shard {
             n_connecting_max: 1,
             slots: Vec::new(),
             timers: Timers::default(),
+            looks: Timers::default(),
+            backoff,
             waiting: VecDeque::new(),
             connecting: FuturesUnordered::new(),
             inbound: SelectAll::new(),
@@ -126,7 +136,7 @@ impl Shard {
     }
 
     pub(crate) fn add(&mut self, def: NodeDef, ended: Vec<Status>) {
-        let mut life = NodeLife::default();
+        let mut life = NodeLife::new(self.backoff);
         for status in ended {
             life.restore(status);
         }
@@ -140,7 +150,10 @@ impl Shard {
             generation: 0,
             welcomed: false,
             heartbeat_ms: 0,
-            stop_after_ms: 0,
+            lease_ms: 0,
+            opened: Millis(0),
+            contact: Millis(0),
+            look_at: None,
             noted: false,
         });
     }
@@ -155,23 +168,29 @@ impl Shard {
             let log_dir = self.config.state_dir.as_ref().map(|dir| dir.join("logs"));
             self.processes = Some(Processes::new(events_tx, log_dir));
         }
-        let mut last_awake = self.clock.now();
         loop {
             self.start_connecting();
             let now = self.clock.now();
-            let pause = self.timers.next_at().map(|at| Duration::from_millis(at.since(now)));
+            let next_at = self.timers.next_at().into_iter().chain(self.looks.next_at()).min();
+            let pause = next_at.map(|at| Duration::from_millis(at.since(now)));
             let timer = tokio::time::sleep(pause.unwrap_or(Duration::from_secs(3600)));
-            tokio::select! {
+            let woken = tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
-                Some(arrival) = self.inbound.next(), if !self.inbound.is_empty() => self.on_arrivals(arrival),
+                Some(arrival) = self.inbound.next(), if !self.inbound.is_empty() => Woken::Arrival(arrival),
                 Some(progress) = self.connecting.next(), if !self.connecting.is_empty() => {
-                    self.on_progress(progress);
+                    Woken::Progress(progress)
                 }
-                Some(event) = events.recv() => self.on_event(event),
-                () = timer => {}
+                Some(event) = events.recv() => Woken::Event(event),
+                () = timer => Woken::Timer,
+            };
+            self.check_contact();
+            match woken {
+                Woken::Arrival(arrival) => self.on_arrivals(arrival),
+                Woken::Progress(progress) => self.on_progress(progress),
+                Woken::Event(event) => self.on_event(event),
+                Woken::Timer => {}
             }
-            self.check_pause(&mut last_awake);
             self.on_timers();
             self.write_down(journal.as_ref()).await?;
             self.send_reports();
@@ -190,11 +209,13 @@ impl Shard {
             Progress::Registered { node, result: Ok(registered) } => {
                 let slot = &mut self.slots[node];
                 slot.generation += 1;
+                slot.opened = self.clock.now();
                 let open = v1::SessionOpen {
                     node_id: registered.node_id,
                     uid: slot.def.uid.clone(),
                     epoch: registered.epoch,
                     running: slot.life.open().iter().map(session::run_status).collect(),
+                    more: false,
                 };
                 let (tx, step) = session::open(self.client.clone(), node, slot.generation, open);
                 slot.outbound = Some(tx);
@@ -249,13 +270,14 @@ impl Shard {
                     let key = Key { unit: stop.unit_id, ordinal: stop.ordinal };
                     self.slots[node].life.stop(key, stop.incarnation, stop.grace_ms, &mut actions);
                 }
-                self.act(node, actions, None);
+                self.act(node, actions);
             }
             Message::AckSequence(sequence) => {
                 let mut actions = Vec::new();
                 self.slots[node].life.acknowledged(sequence, &mut actions);
-                self.act(node, actions, None);
+                self.act(node, actions);
             }
+            Message::HeartbeatEcho(echo) => self.on_echo(node, echo),
             Message::HeartbeatIntervalMs(interval) => {
                 self.slots[node].heartbeat_ms = u64::from(interval.max(1));
             }
@@ -266,7 +288,10 @@ impl Shard {
     fn on_welcome(&mut self, node: usize, welcome: &v1::SessionWelcome) {
         let slot = &mut self.slots[node];
         slot.heartbeat_ms = u64::from(welcome.heartbeat_interval_ms.max(1));
-        slot.stop_after_ms = u64::from(welcome.stop_after_disconnect_ms);
+        slot.lease_ms = u64::from(welcome.lease_ttl_ms);
+        let opened = slot.opened;
+        self.heard(node, opened);
+        let slot = &mut self.slots[node];
         if !slot.welcomed {
             slot.welcomed = true;
             let (generation, heartbeat_ms) = (slot.generation, slot.heartbeat_ms);
@@ -279,33 +304,34 @@ impl Shard {
 
     fn on_assignment(&mut self, node: usize, assignment: v1::Assignment) {
         let key = Key { unit: assignment.unit_id, ordinal: assignment.ordinal };
-        let amounts = assignment.demand.as_ref().and_then(|demand| demand.requests.as_ref());
-        let amount = |name| amounts.and_then(|requests| requests.amounts.get(name)).copied().unwrap_or(0);
-        let weight = Weight {
-            cpu_milli: amount(godel_core::resources::CPU),
-            memory: amount(godel_core::resources::MEMORY),
-        };
+        let incarnation = assignment.incarnation;
+        let orders = session::orders(assignment, self.processes.is_some());
+        if orders.stop_after_ms > 0 {
+            self.look_after(node, orders.stop_after_ms);
+        }
         let mut actions = Vec::new();
-        self.slots[node].life.assign(key, assignment.incarnation, weight, &mut actions);
-        self.act(node, actions, Some(assignment));
+        self.slots[node].life.assign(key, incarnation, orders, &mut actions);
+        self.act(node, actions);
     }
 
-    /// Does what a life asks for. `assignment` is the one that made it ask, if any.
-    fn act(&mut self, node: usize, actions: Vec<Action>, assignment: Option<v1::Assignment>) {
-        let mut run = assignment;
+    /// Does what a life asks for.
+    fn act(&mut self, node: usize, actions: Vec<Action>) {
         let mut more = Vec::new();
         for action in actions {
             match action {
-                Action::Start(key, incarnation) => {
-                    if let Some(assignment) = run.take() {
-                        self.start(node, key, incarnation, assignment);
-                    }
+                Action::Start(key, incarnation) => self.start(node, key, incarnation),
+                Action::Wait { key, incarnation, restarts, after_ms } => {
+                    let at = self.clock.now().plus(after_ms);
+                    self.timers.set(at, Timer::Restart { node, key, incarnation, restarts });
                 }
                 Action::Stop { key, incarnation, grace_ms } => match &mut self.processes {
                     Some(processes) if processes.has(key, incarnation) => {
                         processes.stop(key, incarnation, Duration::from_millis(grace_ms.into()));
                     }
-                    _ => self.slots[node].life.ended(key, incarnation, STOPPED, &mut more),
+                    _ => {
+                        let now = self.clock.now();
+                        self.slots[node].life.ended(key, incarnation, STOPPED, now, &mut more);
+                    }
                 },
                 Action::Keep(status) => self.keep.push(Entry::Ended(self.slots[node].name.clone(), status)),
                 Action::Forget(status) => {
@@ -314,46 +340,46 @@ impl Shard {
             }
         }
         if !more.is_empty() {
-            self.act(node, more, None);
+            self.act(node, more);
         }
     }
 
-    fn start(&mut self, node: usize, key: Key, incarnation: u32, assignment: v1::Assignment) {
-        let (mask, unit_name) = (assignment.device_mask, assignment.unit_name);
-        let run = assignment.run.unwrap_or_default();
-        if let Some(processes) = self.processes.as_mut().filter(|_| !run.command.is_empty()) {
-            let mut env: std::collections::BTreeMap<String, String> = run.env.into_iter().collect();
-            let devices: Vec<String> =
-                (0..64).filter(|idx| mask >> idx & 1 == 1).map(|idx: u32| idx.to_string()).collect();
-            env.insert("GODEL_UNIT".to_owned(), unit_name);
-            env.insert("GODEL_ORDINAL".to_owned(), key.ordinal.to_string());
-            env.insert("GODEL_INCARNATION".to_owned(), incarnation.to_string());
-            env.insert("GODEL_DEVICES".to_owned(), devices.join(","));
-            processes.start(key, incarnation, node, &Program { command: run.command, env });
-            return;
-        }
-        self.slots[node].life.started(key, incarnation);
-        if run.simulated_duration_ms > 0 {
-            let at = self.clock.now().plus(self.config.scaled_ms(run.simulated_duration_ms));
-            self.timers.set(at, Timer::Finish { node, key, incarnation, exit_code: run.simulated_exit_code });
+    fn start(&mut self, node: usize, key: Key, incarnation: u32) {
+        let life = &mut self.slots[node].life;
+        match life.work(key, incarnation) {
+            None => {}
+            Some(Work::Program(program)) => {
+                if let Some(processes) = &mut self.processes {
+                    processes.start(key, incarnation, node, program);
+                }
+            }
+            Some(&Work::Simulated { duration_ms, exit_code }) => {
+                let now = self.clock.now();
+                life.started(key, incarnation, now);
+                if duration_ms > 0 {
+                    let at = now.plus(self.config.scaled_ms(duration_ms));
+                    self.timers.set(at, Timer::Finish { node, key, incarnation, exit_code });
+                }
+            }
         }
     }
 
     fn on_event(&mut self, event: Event) {
         let Some(processes) = &mut self.processes else { return };
+        let now = self.clock.now();
         let mut actions = Vec::new();
         let node = match event {
             Event::Started(node, key, incarnation) => {
-                self.slots[node].life.started(key, incarnation);
+                self.slots[node].life.started(key, incarnation, now);
                 node
             }
             Event::Ended(node, key, incarnation, exit_code) => {
                 processes.forget(key, incarnation);
-                self.slots[node].life.ended(key, incarnation, exit_code, &mut actions);
+                self.slots[node].life.ended(key, incarnation, exit_code, now, &mut actions);
                 node
             }
         };
-        self.act(node, actions, None);
+        self.act(node, actions);
         self.note(node);
     }
 
@@ -363,17 +389,17 @@ impl Shard {
             match timer {
                 Timer::Connect(node) => self.waiting.push_back(node),
                 Timer::Heartbeat { node, generation } => self.heartbeat(node, generation, now),
-                Timer::Alone { node, generation } => {
-                    let slot = &self.slots[node];
-                    if slot.generation == generation && !slot.welcomed {
-                        self.stop_all(node);
-                    }
-                }
                 Timer::Report(node) => self.note(node),
+                Timer::Restart { node, key, incarnation, restarts } => {
+                    let mut actions = Vec::new();
+                    self.slots[node].life.restart(key, incarnation, restarts, &mut actions);
+                    self.act(node, actions);
+                    self.note(node);
+                }
                 Timer::Finish { node, key, incarnation, exit_code } => {
                     let mut actions = Vec::new();
-                    self.slots[node].life.ended(key, incarnation, exit_code, &mut actions);
-                    self.act(node, actions, None);
+                    self.slots[node].life.ended(key, incarnation, exit_code, now, &mut actions);
+                    self.act(node, actions);
                     self.note(node);
                 }
             }
@@ -382,45 +408,19 @@ impl Shard {
 
     fn heartbeat(&mut self, node: usize, generation: u64, now: Millis) {
         let slot = &self.slots[node];
+        let echo = self.echo(node, now);
         let Some(outbound) = slot.outbound.as_ref().filter(|_| slot.generation == generation) else { return };
         let usage =
             (self.mode == Mode::Simulated).then(|| usage(slot.life.weight(), self.config.usage_percent));
         // A full channel carries messages that show life as well.
-        let _full = outbound
-            .try_send(session::message(v1::session_request::Message::Heartbeat(v1::Heartbeat { usage })));
+        let _full =
+            outbound.try_send(session::message(v1::session_request::Message::Heartbeat(v1::Heartbeat {
+                usage,
+                echo,
+            })));
         let early = self.rng.random_range(0..=slot.heartbeat_ms / HEARTBEAT_JITTER);
         let at = now.plus((slot.heartbeat_ms - early).max(1));
         self.timers.set(at, Timer::Heartbeat { node, generation });
-    }
-
-    /// After a pause of the whole process, state may have given everything away: that is checked first.
-    fn check_pause(&mut self, last_awake: &mut Millis) {
-        let now = self.clock.now();
-        let pause = now.since(*last_awake);
-        *last_awake = now;
-        // Heartbeats wake this task far more often than any such limit, once a node is connected.
-        for node in 0..self.slots.len() {
-            let slot = &self.slots[node];
-            if slot.stop_after_ms > 0
-                && slot.welcomed
-                && pause > slot.stop_after_ms.max(slot.heartbeat_ms * 2)
-            {
-                self.stop_all(node);
-            }
-            if pause < 1000 {
-                return;
-            }
-        }
-    }
-
-    fn stop_all(&mut self, node: usize) {
-        let mut actions = Vec::new();
-        self.slots[node].life.stop_all(&mut actions);
-        if !actions.is_empty() {
-            tracing::warn!(node = %self.slots[node].name, n = actions.len(), "without contact for too long: running units stop");
-        }
-        self.act(node, actions, None);
-        self.note(node);
     }
 
     /// Ends are on the disk before anybody hears of them.
@@ -471,10 +471,6 @@ impl Shard {
         slot.outbound = None;
         let was_welcomed = std::mem::take(&mut slot.welcomed);
         if was_welcomed {
-            let (generation, stop_after_ms) = (slot.generation, slot.stop_after_ms);
-            if stop_after_ms > 0 {
-                self.timers.set(self.clock.now().plus(stop_after_ms), Timer::Alone { node, generation });
-            }
             self.count(|stats| {
                 stats.connected -= 1;
                 stats.lost += 1;

@@ -87,7 +87,7 @@ impl Hub {
             clock,
             timing,
             names: RwLock::default(),
-            templates: Templates::default(),
+            templates: Templates::new(timing.stop_after_disconnect_ms),
             queue: Queue::default(),
             metrics,
             crash,

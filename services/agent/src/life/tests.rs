@@ -7,45 +7,75 @@ const B: Key = Key { unit: 1, ordinal: 1 };
 #[derive(Clone, Copy, Debug)]
 enum Input {
     Assign(Key, u32),
+    /// With a policy, a limit of restarts in a row, and restarts so far.
+    AssignAgain(Key, RestartPolicy, u32, u32),
+    /// It stops after so long without contact.
+    AssignTied(Key, u32),
+    /// The time is.
+    At(u64),
+    /// Its pause is over.
+    Again(Key, u32),
     Stop(Key, u32),
     Started(Key, u32),
     Ended(Key, u32, i32),
     Ack(u64),
     Reopen,
-    Alone,
+    /// Without contact for so long.
+    Alone(u64),
 }
 
-use Input::{Ack, Alone, Assign, Ended, Reopen, Started, Stop};
+use Input::{Ack, Again, Alone, Assign, AssignAgain, AssignTied, At, Ended, Reopen, Started, Stop};
+use RestartPolicy::{Always, Never, OnFailure};
 
 fn name(key: Key, incarnation: u32) -> String {
     format!("{}{incarnation}", if key == A { 'a' } else { 'b' })
 }
 
+fn orders() -> Orders {
+    Orders { weight: Weight { cpu_milli: 1, memory: 2 }, ..Orders::default() }
+}
+
+fn say(status: &Status) -> String {
+    let restarts = if status.restarts == 0 { String::new() } else { format!("+{}", status.restarts) };
+    format!("{}:{:?}{restarts}", name(status.key, status.incarnation), status.phase)
+}
+
 fn run(inputs: &[Input]) -> Vec<String> {
-    let mut life = NodeLife::default();
+    let mut life = NodeLife::new(Backoff { first_ms: 1, max_ms: 3, reset_ms: 600 });
     let mut said = Vec::new();
+    let mut now = Millis(0);
     for input in inputs {
         let mut out = Vec::new();
         match *input {
-            Assign(key, incarnation) => {
-                life.assign(key, incarnation, Weight { cpu_milli: 1, memory: 2 }, &mut out)
+            Assign(key, incarnation) => life.assign(key, incarnation, orders(), &mut out),
+            AssignAgain(key, restart_policy, max_restarts, restarts) => {
+                let orders = Orders { restart_policy, max_restarts, restarts, ..orders() };
+                life.assign(key, 0, orders, &mut out);
             }
+            AssignTied(key, stop_after_ms) => {
+                life.assign(key, 0, Orders { stop_after_ms, ..orders() }, &mut out);
+            }
+            At(ms) => now = Millis(ms),
+            Again(key, restarts) => life.restart(key, 0, restarts, &mut out),
             Stop(key, incarnation) => life.stop(key, incarnation, 9, &mut out),
-            Started(key, incarnation) => life.started(key, incarnation),
-            Ended(key, incarnation, exit_code) => life.ended(key, incarnation, exit_code, &mut out),
+            Started(key, incarnation) => life.started(key, incarnation, now),
+            Ended(key, incarnation, exit_code) => life.ended(key, incarnation, exit_code, now, &mut out),
             Ack(sequence) => life.acknowledged(sequence, &mut out),
             Reopen => {
-                let all: Vec<String> = life
-                    .open()
-                    .iter()
-                    .map(|status| format!("{}:{:?}", name(status.key, status.incarnation), status.phase))
-                    .collect();
+                let all: Vec<String> = life.open().iter().map(say).collect();
                 said.push(format!("open[{}]", all.join(" ")));
             }
-            Alone => life.stop_all(&mut out),
+            Alone(alone_ms) => {
+                if let Some(next) = life.alone(alone_ms, &mut out) {
+                    said.push(format!("next {next}"));
+                }
+            }
         }
         said.extend(out.iter().map(|action| match action {
             Action::Start(key, incarnation) => format!("start {}", name(*key, *incarnation)),
+            Action::Wait { key, incarnation, restarts, after_ms } => {
+                format!("wait {}+{restarts} {after_ms}", name(*key, *incarnation))
+            }
             Action::Stop { key, incarnation, grace_ms } => {
                 format!("stop {} {grace_ms}", name(*key, *incarnation))
             }
@@ -54,7 +84,7 @@ fn run(inputs: &[Input]) -> Vec<String> {
         }));
         while let Some((sequence, statuses)) = life.next_report() {
             for status in statuses {
-                said.push(format!("#{sequence} {}:{:?}", name(status.key, status.incarnation), status.phase));
+                said.push(format!("#{sequence} {}", say(&status)));
             }
         }
     }
@@ -132,34 +162,209 @@ fn lives() {
             &[Assign(B, 2), Assign(A, 0), Started(A, 0), Reopen],
             &["start b2", "start a0", "#1 a0:Running", "open[a0:Running b2:Starting]", "#1 a0:Running"],
         ),
-        (
-            "alone for too long it stops everything, once",
-            &[Assign(A, 0), Started(A, 0), Alone, Alone, Ended(A, 0, 0)],
-            &["start a0", "#1 a0:Running", "stop a0 0", "keep a0", "#2 a0:Stopped"],
-        ),
     ];
+    check(cases);
+}
+
+fn check(cases: &[(&str, &[Input], &[&str])]) {
     for (what, inputs, expected) in cases {
         assert_eq!(run(inputs), *expected, "{what}");
     }
 }
 
 #[test]
+fn without_contact() {
+    check(&[
+        (
+            "what has to stop does, once, at its time; everything else goes on",
+            &[
+                Assign(A, 0),
+                AssignTied(B, 50),
+                Started(A, 0),
+                Started(B, 0),
+                Alone(49),
+                Alone(50),
+                Alone(51),
+                Ended(B, 0, 0),
+            ],
+            &[
+                "start a0",
+                "start b0",
+                "#1 a0:Running",
+                "#2 b0:Running",
+                "next 50",
+                "stop b0 0",
+                "keep b0",
+                "#3 b0:Stopped",
+            ],
+        ),
+        (
+            "it remembers over a lost session, and the next is the earliest of the rest",
+            &[
+                AssignTied(A, 90),
+                AssignTied(B, 50),
+                Reopen,
+                AssignTied(B, 0),
+                Alone(10),
+                Alone(60),
+                Alone(90),
+            ],
+            &[
+                "start a0",
+                "start b0",
+                "open[a0:Starting b0:Starting]",
+                "next 50",
+                "next 90",
+                "stop b0 0",
+                "stop a0 0",
+            ],
+        ),
+        (
+            "what is over needs no contact",
+            &[AssignTied(A, 50), Ended(A, 0, 0), Alone(60)],
+            &["start a0", "keep a0", "#1 a0:Succeeded"],
+        ),
+    ]);
+}
+
+#[test]
+fn restarts() {
+    check(&[
+        (
+            "a failure starts again in place up to its limit, and is then final",
+            &[
+                AssignAgain(A, OnFailure, 2, 0),
+                Started(A, 0),
+                Ended(A, 0, 1),
+                Again(A, 1),
+                Started(A, 0),
+                Ended(A, 0, 1),
+                Again(A, 2),
+                Started(A, 0),
+                Ended(A, 0, 1),
+            ],
+            &[
+                "start a0",
+                "#1 a0:Running",
+                "wait a0+1 1",
+                "#2 a0:Starting+1",
+                "start a0",
+                "#3 a0:Running+1",
+                "wait a0+2 2",
+                "#4 a0:Starting+2",
+                "start a0",
+                "#5 a0:Running+2",
+                "keep a0",
+                "#6 a0:Failed+2",
+            ],
+        ),
+        (
+            "never, and on-failure after exit code 0, start nothing again",
+            &[AssignAgain(A, Never, 2, 0), Ended(A, 0, 1), AssignAgain(B, OnFailure, 2, 0), Ended(B, 0, 0)],
+            &["start a0", "keep a0", "#1 a0:Failed", "start b0", "keep b0", "#2 b0:Succeeded"],
+        ),
+        (
+            "always starts again after every end, also without a start that worked; its last end counts",
+            &[AssignAgain(A, Always, 1, 0), Ended(A, 0, 0), Again(A, 1), Ended(A, 0, 0)],
+            &["start a0", "wait a0+1 1", "#1 a0:Starting+1", "start a0", "keep a0", "#2 a0:Succeeded+1"],
+        ),
+        (
+            "one that ran for long begins a new row, and its count goes on",
+            &[
+                AssignAgain(A, Always, 1, 0),
+                Ended(A, 0, 1),
+                Again(A, 1),
+                Started(A, 0),
+                At(600),
+                Ended(A, 0, 1),
+                Again(A, 2),
+                Started(A, 0),
+                At(1_199),
+                Ended(A, 0, 1),
+            ],
+            &[
+                "start a0",
+                "wait a0+1 1",
+                "#1 a0:Starting+1",
+                "start a0",
+                "#2 a0:Running+1",
+                "wait a0+2 1",
+                "#3 a0:Starting+2",
+                "start a0",
+                "#4 a0:Running+2",
+                "keep a0",
+                "#5 a0:Failed+2",
+            ],
+        ),
+    ]);
+}
+
+#[test]
+fn restarts_and_everything_else() {
+    check(&[
+        (
+            "a stop while it waits is its end at once, and nothing starts it again",
+            &[AssignAgain(A, Always, 9, 0), Ended(A, 0, 1), Stop(A, 0), Again(A, 1), Ended(A, 0, 1)],
+            &["start a0", "wait a0+1 1", "#1 a0:Starting+1", "keep a0", "#2 a0:Stopped+1"],
+        ),
+        (
+            "an end that was asked for starts nothing again",
+            &[AssignAgain(A, Always, 9, 0), Started(A, 0), Stop(A, 0), Ended(A, 0, 143)],
+            &["start a0", "#1 a0:Running", "stop a0 9", "keep a0", "#2 a0:Stopped"],
+        ),
+        (
+            "a lost session loses no restart: the next opens with its count",
+            &[AssignAgain(A, Always, 9, 0), Ended(A, 0, 1), Reopen, Again(A, 1), Started(A, 0), Reopen],
+            &[
+                "start a0",
+                "wait a0+1 1",
+                "#1 a0:Starting+1",
+                "open[a0:Starting+1]",
+                "#1 a0:Starting+1",
+                "start a0",
+                "#2 a0:Running+1",
+                "open[a0:Running+1]",
+                "#1 a0:Starting+1",
+                "#1 a0:Running+1",
+            ],
+        ),
+        (
+            "an agent that was started anew counts on, and against the limit",
+            &[AssignAgain(A, Always, 3, 2), Ended(A, 0, 1), Again(A, 2), Again(A, 3), Ended(A, 0, 1)],
+            &["start a0", "wait a0+3 3", "#1 a0:Starting+3", "start a0", "keep a0", "#2 a0:Failed+3"],
+        ),
+        (
+            "a copy of the assignment while it waits, a late pause and a newer incarnation change its life no more",
+            &[
+                AssignAgain(A, Always, 9, 0),
+                Ended(A, 0, 1),
+                AssignAgain(A, Always, 9, 0),
+                Assign(A, 1),
+                Again(A, 1),
+            ],
+            &["start a0", "wait a0+1 1", "#1 a0:Starting+1", "stop a0 0", "start a1"],
+        ),
+    ]);
+}
+
+#[test]
 fn weights_follow_what_lives() {
     let mut life = NodeLife::default();
     let mut out = Vec::new();
-    life.assign(A, 0, Weight { cpu_milli: 5, memory: 7 }, &mut out);
-    life.assign(B, 0, Weight { cpu_milli: 1, memory: 1 }, &mut out);
-    life.ended(B, 0, 0, &mut out);
+    let weighs = |cpu_milli, memory| Orders { weight: Weight { cpu_milli, memory }, ..orders() };
+    life.assign(A, 0, weighs(5, 7), &mut out);
+    life.assign(B, 0, weighs(1, 1), &mut out);
+    life.ended(B, 0, 0, Millis(0), &mut out);
     assert_eq!((life.n_live(), life.weight()), (1, Weight { cpu_milli: 5, memory: 7 }));
-    life.assign(A, 1, Weight { cpu_milli: 2, memory: 2 }, &mut out);
+    life.assign(A, 1, weighs(2, 2), &mut out);
     assert_eq!((life.n_live(), life.weight()), (1, Weight { cpu_milli: 2, memory: 2 }));
 }
 
 #[test]
 fn a_report_that_could_not_be_sent_is_the_next_one() {
     let mut life = NodeLife::default();
-    life.assign(A, 0, Weight::default(), &mut Vec::new());
-    life.started(A, 0);
+    life.assign(A, 0, orders(), &mut Vec::new());
+    life.started(A, 0, Millis(0));
     let first = life.next_report().unwrap();
     life.unsent();
     assert_eq!(life.next_report(), Some(first));
@@ -171,8 +376,8 @@ fn reports_on_their_way_and_memories_are_bounded() {
     let mut out = Vec::new();
     for ordinal in 0..200 {
         let key = Key { unit: 1, ordinal };
-        life.assign(key, 0, Weight::default(), &mut out);
-        life.ended(key, 0, 0, &mut out);
+        life.assign(key, 0, orders(), &mut out);
+        life.ended(key, 0, 0, Millis(0), &mut out);
         life.next_report();
     }
     assert_eq!(life.in_flight.len(), N_REPORTS_MAX);
@@ -186,7 +391,7 @@ fn reports_on_their_way_and_memories_are_bounded() {
 #[test]
 fn what_a_journal_kept_is_reported_first() {
     let mut life = NodeLife::default();
-    let ended = Status { key: A, incarnation: 3, phase: Phase::Failed, exit_code: 2 };
+    let ended = Status { key: A, incarnation: 3, phase: Phase::Failed, exit_code: 2, restarts: 4 };
     life.restore(ended);
     assert_eq!(life.open(), [ended]);
     assert_eq!(life.next_report(), Some((1, vec![ended])));

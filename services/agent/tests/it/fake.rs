@@ -22,6 +22,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 type Said = (u32, session_request::Message);
 type Down = mpsc::Sender<Result<v1::SessionResponse, Status>>;
+type WeakDown = mpsc::WeakSender<Result<v1::SessionResponse, Status>>;
 
 pub(crate) struct Fake {
     address: SocketAddr,
@@ -45,7 +46,8 @@ struct World {
     ids: BTreeMap<String, u32>,
     epochs: BTreeMap<u32, u64>,
     sessions: BTreeMap<u32, Down>,
-    stop_after_ms: u32,
+    /// Heartbeats are not answered.
+    deaf: bool,
     refuse: bool,
 }
 
@@ -77,8 +79,9 @@ impl Fake {
         self.shared.world.lock().unwrap().registered.clone()
     }
 
-    pub(crate) fn stop_after_disconnect(&self, ms: u32) {
-        self.shared.world.lock().unwrap().stop_after_ms = ms;
+    /// Does not answer heartbeats any more; everything else goes on.
+    pub(crate) fn turn_deaf(&self) {
+        self.shared.world.lock().unwrap().deaf = true;
     }
 
     pub(crate) fn refuse_registrations(&self, refuse: bool) {
@@ -141,32 +144,45 @@ impl Fake {
 }
 
 pub(crate) fn assignment(unit_id: u64, duration_ms: u64, exit_code: i32) -> session_response::Message {
+    assign(simulated(unit_id, duration_ms, exit_code))
+}
+
+pub(crate) fn simulated(unit_id: u64, duration_ms: u64, exit_code: i32) -> v1::Assignment {
     let run = v1::RunSpec {
         simulated_duration_ms: duration_ms,
         simulated_exit_code: exit_code,
         ..v1::RunSpec::default()
     };
-    assign(unit_id, run)
+    of_run(unit_id, run)
 }
 
-pub(crate) fn command(unit_id: u64, command: &[&str]) -> session_response::Message {
+pub(crate) fn command(unit_id: u64, command: &[&str]) -> v1::Assignment {
     let command = command.iter().map(|word| (*word).to_owned()).collect();
-    assign(unit_id, v1::RunSpec { command, ..v1::RunSpec::default() })
+    of_run(unit_id, v1::RunSpec { command, ..v1::RunSpec::default() })
 }
 
-fn assign(unit_id: u64, run: v1::RunSpec) -> session_response::Message {
-    let assignment = v1::Assignment {
-        unit_id,
-        run: Some(run),
-        unit_name: "default/u".to_owned(),
-        ..v1::Assignment::default()
-    };
+fn of_run(unit_id: u64, run: v1::RunSpec) -> v1::Assignment {
+    v1::Assignment { unit_id, run: Some(run), unit_name: "default/u".to_owned(), ..v1::Assignment::default() }
+}
+
+pub(crate) fn assign(assignment: v1::Assignment) -> session_response::Message {
     session_response::Message::Assign(v1::Assignments { assignments: vec![assignment] })
 }
 
 pub(crate) fn stop_request(unit_id: u64) -> session_response::Message {
     let stop = v1::StopRequest { unit_id, grace_ms: 10_000, ..v1::StopRequest::default() };
     session_response::Message::Stop(v1::StopRequests { stops: vec![stop] })
+}
+
+impl Shared {
+    fn answer(&self, answers: &WeakDown, message: &session_request::Message) {
+        let session_request::Message::Heartbeat(v1::Heartbeat { echo, .. }) = message else { return };
+        let answers = answers.upgrade().filter(|_| *echo > 0 && !self.world.lock().unwrap().deaf);
+        if let Some(answers) = answers {
+            let message = Some(session_response::Message::HeartbeatEcho(*echo));
+            answers.try_send(Ok(v1::SessionResponse { message })).unwrap();
+        }
+    }
 }
 
 struct Service(Arc<Shared>);
@@ -205,21 +221,20 @@ impl NodeService for Service {
         };
         let node = open.node_id;
         let (tx, rx) = mpsc::channel(64);
-        let stop_after_disconnect_ms = self.0.world.lock().unwrap().stop_after_ms;
-        let welcome = v1::SessionWelcome {
-            heartbeat_interval_ms: self.0.heartbeat_ms,
-            lease_ttl_ms: 10_000,
-            stop_after_disconnect_ms,
-        };
+        let heartbeat_interval_ms = self.0.heartbeat_ms;
+        let welcome = v1::SessionWelcome { heartbeat_interval_ms, lease_ttl_ms: 3 * heartbeat_interval_ms };
         tx.try_send(Ok(v1::SessionResponse { message: Some(session_response::Message::Welcome(welcome)) }))
             .unwrap();
-        self.0.world.lock().unwrap().sessions.insert(node, tx);
+        self.0.world.lock().unwrap().sessions.insert(node, tx.clone());
+        let answers = tx.downgrade();
+        drop(tx);
         // A test that is over does not listen any more.
         let _over = self.0.said.send((node, session_request::Message::Open(open)));
         let shared = Arc::clone(&self.0);
         godel_kit::task::spawn("fake.session", async move {
             while let Some(Ok(request)) = up.next().await {
                 if let Some(message) = request.message {
+                    shared.answer(&answers, &message);
                     let _over = shared.said.send((node, message));
                 }
             }

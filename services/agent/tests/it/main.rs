@@ -6,7 +6,7 @@ mod fake;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use fake::{Fake, assignment, stop_request};
+use fake::{Fake, assign, assignment, simulated, stop_request};
 use godel_agent::{Config, Deps, Mode, NodeDef, Stats, inventory};
 use godel_core::resources::Resources;
 use godel_kit::{CancellationToken, clock::SystemClock, config::HumanDuration};
@@ -140,25 +140,100 @@ async fn an_end_not_acknowledged_survives_the_agent() {
     agents.end().await;
 }
 
+/// 1 asks to stop without contact for two seconds, 2 does not.
+async fn two_that_differ(fake: &mut Fake) {
+    fake.send(1, assign(v1::Assignment { stop_after_disconnect_ms: 2_000, ..simulated(1, 0, 0) }));
+    fake.send(1, assignment(2, 0, 0));
+    let mut said = Vec::new();
+    while said.len() < 2 {
+        said.extend(phases(&fake.report_of(1).await));
+    }
+    assert_eq!(said, [(1, RunPhase::Running, 0), (2, RunPhase::Running, 0)]);
+}
+
 #[tokio::test]
-async fn without_contact_for_too_long_everything_stops() {
-    let mut fake = Fake::start(10_000).await;
-    fake.stop_after_disconnect(30);
+async fn without_contact_for_too_long_what_asks_for_it_stops() {
+    let mut fake = Fake::start(50).await;
     let node = NodeDef::new("n", Resources::new([("cpu", 1000)]).unwrap());
     let mut agents = Agents::start(&fake, vec![node], Mode::Simulated, |config| {
         config.reconnect_spread = HumanDuration::from_millis(1);
     });
     agents.connected(1).await;
-    fake.send(1, assignment(1, 0, 0));
-    assert_eq!(phases(&fake.report_of(1).await), [(1, RunPhase::Running, 0)]);
+    two_that_differ(&mut fake).await;
     fake.refuse_registrations(true);
+    let lost = std::time::Instant::now();
     fake.drop_session(1);
-    let alone = tokio::time::Instant::now() + Duration::from_millis(60);
-    tokio::time::timeout_at(alone, fake.next_register()).await.ok();
-    tokio::time::timeout_at(alone, std::future::pending::<()>()).await.ok();
+    while lost.elapsed() < Duration::from_secs(2) {
+        fake.next_register().await;
+    }
     fake.refuse_registrations(false);
     let open = fake.open_of(1).await;
-    assert_eq!((open.running[0].unit_id, open.running[0].phase()), (1, RunPhase::Stopped));
+    let running: Vec<(u64, RunPhase)> = open.running.iter().map(|run| (run.unit_id, run.phase())).collect();
+    assert_eq!(running, [(1, RunPhase::Stopped), (2, RunPhase::Running)], "before it opens a session");
+    agents.end().await;
+}
+
+#[tokio::test]
+async fn an_open_stream_is_no_contact_but_answered_heartbeats_are() {
+    let mut fake = Fake::start(50).await;
+    let node = NodeDef::new("n", Resources::new([("cpu", 1000)]).unwrap());
+    let mut agents = Agents::start(&fake, vec![node], Mode::Simulated, |_| {});
+    agents.connected(1).await;
+    two_that_differ(&mut fake).await;
+    let answered = std::time::Instant::now();
+    while answered.elapsed() < Duration::from_secs(3) {
+        assert!(!matches!(fake.next().await, (_, v1::session_request::Message::Status(_))), "all goes on");
+    }
+    fake.turn_deaf();
+    // What state sends meanwhile does not count.
+    fake.send(1, v1::session_response::Message::HeartbeatIntervalMs(40));
+    assert_eq!(phases(&fake.report_of(1).await), [(1, RunPhase::Stopped, 143)]);
+    agents.end().await;
+}
+
+#[tokio::test]
+async fn what_fails_starts_again_in_place() {
+    let mut fake = Fake::start(10_000).await;
+    let node = NodeDef::new("n", Resources::new([("cpu", 1000)]).unwrap());
+    let mut agents = Agents::start(&fake, vec![node], Mode::Simulated, |config| config.speed = 100.0);
+    agents.connected(1).await;
+    let on_failure = v1::RestartPolicy::OnFailure.into();
+    fake.send(
+        1,
+        assign(v1::Assignment { restart_policy: on_failure, max_restarts: 2, ..simulated(1, 1, 7) }),
+    );
+    let mut said = Vec::new();
+    while said.last() != Some(&(RunPhase::Failed, 2, 7)) {
+        let report = fake.report_of(1).await;
+        said.extend(report.statuses.iter().map(|run| (run.phase(), run.restarts, run.exit_code)));
+    }
+    let expected = [
+        (RunPhase::Running, 0, 0),
+        (RunPhase::Starting, 1, 0),
+        (RunPhase::Running, 1, 0),
+        (RunPhase::Starting, 2, 0),
+        (RunPhase::Running, 2, 0),
+        (RunPhase::Failed, 2, 7),
+    ];
+    assert_eq!(said, expected);
+    agents.end().await;
+}
+
+#[tokio::test]
+async fn a_command_that_fails_starts_again_and_keeps_its_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut fake = Fake::start(10_000).await;
+    let node = godel_agent::detect::this_machine(Some("me")).unwrap();
+    let mut agents = Agents::start(&fake, vec![node], Mode::Processes, |config| {
+        config.speed = 100.0;
+        config.state_dir = Some(dir.path().to_owned());
+    });
+    agents.connected(1).await;
+    let always = v1::RestartPolicy::Always.into();
+    let command = fake::command(1, &["sh", "-c", "echo once; exit 0"]);
+    fake.send(1, assign(v1::Assignment { restart_policy: always, max_restarts: 1, ..command }));
+    while !phases(&fake.report_of(1).await).contains(&(1, RunPhase::Succeeded, 0)) {}
+    assert_eq!(std::fs::read_to_string(dir.path().join("logs/1-0-0.log")).unwrap(), "once\nonce\n");
     agents.end().await;
 }
 
@@ -168,13 +243,13 @@ async fn a_real_node_runs_commands() {
     let node = godel_agent::detect::this_machine(Some("me")).unwrap();
     let mut agents = Agents::start(&fake, vec![node], Mode::Processes, |_| {});
     agents.connected(1).await;
-    fake.send(1, fake::command(1, &["sh", "-c", "test \"$GODEL_UNIT\" = default/u && exit 6"]));
+    fake.send(1, assign(fake::command(1, &["sh", "-c", "test \"$GODEL_UNIT\" = default/u && exit 6"])));
     let mut said = Vec::new();
     while said.len() < 2 {
         said.extend(phases(&fake.report_of(1).await));
     }
     assert_eq!(said, [(1, RunPhase::Running, 0), (1, RunPhase::Failed, 6)]);
-    fake.send(1, fake::command(2, &["sleep", "1000"]));
+    fake.send(1, assign(fake::command(2, &["sleep", "1000"])));
     assert_eq!(phases(&fake.report_of(1).await), [(2, RunPhase::Running, 0)]);
     fake.send(1, stop_request(2));
     assert_eq!(phases(&fake.report_of(1).await), [(2, RunPhase::Stopped, 143)]);

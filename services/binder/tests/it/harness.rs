@@ -281,7 +281,7 @@ impl Agent {
             node_id: registered.node_id,
             uid,
             epoch: registered.epoch,
-            running: Vec::new(),
+            ..v1::SessionOpen::default()
         };
         let open = v1::session_request::Message::Open(open);
         requests.send(v1::SessionRequest { message: Some(open) }).await.unwrap();

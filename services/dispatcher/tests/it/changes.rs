@@ -40,7 +40,7 @@ impl Agent {
             node_id: registered.node_id,
             uid,
             epoch: registered.epoch,
-            running: Vec::new(),
+            ..v1::SessionOpen::default()
         };
         up.send(v1::SessionRequest { message: Some(session_request::Message::Open(open)) }).await.unwrap();
         let mut down = client.session(ReceiverStream::new(messages)).await.unwrap().into_inner();

@@ -10,7 +10,10 @@
 
 use std::task::Waker;
 
-use godel_core::{rows::Phase, time::Millis};
+use godel_core::{
+    rows::{Phase, Progress},
+    time::Millis,
+};
 use godel_proto::v1;
 
 /// Most assignments and stops that wait for one session; beyond it the session is compared anew.
@@ -35,6 +38,13 @@ pub(crate) struct Report {
     pub(crate) phase: Phase,
     pub(crate) exit_code: i32,
     pub(crate) restarts: u32,
+}
+
+impl Report {
+    /// How far it says that the running unit is.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress { phase: self.phase, restarts: self.restarts }
+    }
 }
 
 /// One running unit on a node, as bound and as reported.
@@ -240,9 +250,8 @@ impl Cell {
         match self.find(report.key) {
             Ok(idx) => {
                 let entry = &mut self.entries[idx];
-                let forward =
-                    entry.report.phase == Phase::Pending || entry.report.phase.may_become(report.phase);
-                if forward || entry.report.restarts < report.restarts {
+                let is_first = entry.report.phase == Phase::Pending;
+                if is_first || entry.report.progress().may_become(report.progress()) {
                     entry.report = report;
                 }
                 if entry.bound {

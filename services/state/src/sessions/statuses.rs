@@ -5,7 +5,7 @@
 //! its reports are durable *and* the feed has delivered everything up to that commit: an assignment of a
 //! running unit therefore always leaves before the acknowledgement of its end.
 
-use godel_core::rows::{Phase, Row};
+use godel_core::rows::{Phase, Progress, Row};
 use godel_proto::v1;
 
 use super::cell::{Key, Report};
@@ -21,18 +21,22 @@ const OP_BYTES: usize = 48;
 
 /// Whether `report` of an agent on `node` would change `row`.
 pub(crate) fn changes(row: &Row, node: u32, report: &Report) -> bool {
-    row.node.0 == node && row.incarnation == report.key.incarnation && row.phase.may_become(report.phase)
+    row.node.0 == node
+        && row.incarnation == report.key.incarnation
+        && row.progress().may_become(report.progress())
 }
 
 /// Groups reports into operations, one or more per unit, and the operations into transactions of at most
-/// [`TXN_BYTES_MAX`]. Of several reports of one running unit the furthest counts, of several ends the first.
+/// [`TXN_BYTES_MAX`]. Of several reports of one running unit the furthest counts, of several ends the first;
+/// the count of restarts is of all together.
 pub(crate) fn group(mut reports: Vec<Report>) -> Vec<Vec<v1::RunStatuses>> {
     // Stable: reports of one running unit keep their order.
     reports.sort_by_key(|report| report.key);
     reports.dedup_by(|later, kept| {
         let same = later.key == kept.key;
-        if same && kept.phase.may_become(later.phase) {
-            *kept = *later;
+        if same && kept.progress().may_become(later.progress()) {
+            let Progress { phase, restarts } = kept.progress().followed_by(later.progress());
+            *kept = Report { phase, restarts, ..*later };
         }
         same
     });
@@ -137,6 +141,24 @@ mod tests {
     }
 
     #[test]
+    fn restarts_reported_together_are_one_change_with_the_whole_count() {
+        let again = |phase, restarts| Report { restarts, ..says(1, 0, phase) };
+        let last = |reports: &[Report]| {
+            let txns = group(reports.to_vec());
+            (txns[0][0].phases.clone(), txns[0][0].restarts.clone())
+        };
+        let mut reports = vec![again(Phase::Running, 0), again(Phase::Starting, 1), again(Phase::Running, 1)];
+        reports.push(again(Phase::Starting, 2));
+        assert_eq!(last(&reports), (vec![2], vec![2]));
+        reports.push(again(Phase::Running, 1));
+        assert_eq!(last(&reports), (vec![2], vec![2]), "an older one that comes again");
+        reports.push(again(Phase::Stopped, 0));
+        assert_eq!(last(&reports), (vec![6], vec![2]), "its end, from an agent that counts from 0");
+        reports.push(again(Phase::Running, 9));
+        assert_eq!(last(&reports), (vec![6], vec![2]), "an end is final");
+    }
+
+    #[test]
     fn transactions_stay_small() {
         let mut reports = Vec::new();
         for unit in 1..=4 {
@@ -158,19 +180,27 @@ mod tests {
 
     #[test]
     fn what_the_row_does_not_allow_is_dropped() {
-        let row = Row { node: NodeId(3), phase: Phase::Running, incarnation: 1, ..Row::default() };
+        let row =
+            Row { node: NodeId(3), phase: Phase::Running, incarnation: 1, restarts: 1, ..Row::default() };
         let report = |incarnation, phase| Report {
             key: Key { unit: 1, ordinal: 0, incarnation },
             phase,
             exit_code: 0,
-            restarts: 0,
+            restarts: 1,
         };
+        let again = |phase, restarts| Report { restarts, ..report(1, phase) };
         for (node, report, expect) in [
             (3, report(1, Phase::Succeeded), true),
             (3, report(1, Phase::Running), false),
             (3, report(1, Phase::Starting), false),
             (3, report(0, Phase::Succeeded), false),
             (4, report(1, Phase::Succeeded), false),
+            (3, again(Phase::Starting, 2), true),
+            (3, again(Phase::Running, 2), true),
+            (3, again(Phase::Starting, 0), false),
+            (3, again(Phase::Running, 0), false),
+            (3, again(Phase::Stopped, 0), true),
+            (3, again(Phase::Bound, 2), false),
         ] {
             assert_eq!(changes(&row, node, &report), expect, "{node} {report:?}");
         }

@@ -33,6 +33,8 @@ use crate::nodes::validate;
 const N_PER_POLL: usize = 64;
 /// Assignments or stops in one message.
 const N_PER_MESSAGE: usize = 1_000;
+/// Running units of one node that a session may open with: a bound on memory, a thousand times what nodes hold.
+const N_RUNNING_MAX: usize = 262_144;
 /// A message ends once it is over this.
 const MESSAGE_BYTES: usize = 256 * 1024;
 /// Another uid has this node's name now.
@@ -49,8 +51,8 @@ pub(crate) struct SessionStream {
 }
 
 enum Life {
-    /// Until the first message.
-    New(Pin<Box<Sleep>>),
+    /// Until the opening message is whole.
+    New(Pin<Box<Sleep>>, Option<v1::SessionOpen>),
     Open {
         slot: Arc<Slot>,
         id: u64,
@@ -61,14 +63,19 @@ enum Life {
 impl SessionStream {
     pub(crate) fn new(hub: Arc<Hub>, inbound: Streaming<v1::SessionRequest>) -> Self {
         let wait = Duration::from_millis(u64::from(hub.timing.open_timeout_ms));
-        Self { hub, inbound, life: Life::New(Box::pin(tokio::time::sleep(wait))), queued: VecDeque::new() }
+        Self {
+            hub,
+            inbound,
+            life: Life::New(Box::pin(tokio::time::sleep(wait)), None),
+            queued: VecDeque::new(),
+        }
     }
 
     /// Puts what the cell has into messages; ready when there are some or the session is over.
     fn poll_cell(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         match &mut self.life {
             Life::Over => Poll::Ready(Ok(())),
-            Life::New(wait) => {
+            Life::New(wait, _) => {
                 ready!(wait.as_mut().poll(cx));
                 Poll::Ready(Err(Status::deadline_exceeded("the session was not opened in time")))
             }
@@ -91,7 +98,7 @@ impl SessionStream {
     fn may_read(&mut self, cx: &mut Context<'_>) -> bool {
         match &self.life {
             Life::Over => false,
-            Life::New(_) => true,
+            Life::New(..) => true,
             Life::Open { slot, id } => {
                 let taken = slot.cell.lock().may_read(*id);
                 taken && !self.hub.queue.is_full(cx.waker())
@@ -125,18 +132,23 @@ impl SessionStream {
             let Up::Open(open) = message else {
                 return Err(BadField::new("message", "the first must be open").into());
             };
-            return self.open(open);
+            return self.opening(open);
         };
         let deadline = self.hub.deadline();
         match message {
             Up::Open(_) => Err(BadField::new("open", "this session is open").into()),
-            Up::Heartbeat(v1::Heartbeat { usage }) => {
+            Up::Heartbeat(v1::Heartbeat { usage, echo }) => {
                 if let Some(usage) = &usage {
                     validate::usage(usage).map_err(|bad| bad.under("heartbeat.usage"))?;
                 }
                 let mut cell = slot.cell.lock();
                 cell.deadline = deadline;
                 cell.usage = usage.or(cell.usage.take());
+                drop(cell);
+                if echo > 0 {
+                    let answer = Down::HeartbeatEcho(echo);
+                    self.queued.push_back(v1::SessionResponse { message: Some(answer) });
+                }
                 Ok(())
             }
             Up::Status(report) => {
@@ -165,6 +177,27 @@ impl SessionStream {
                 Ok(())
             }
         }
+    }
+
+    /// Gathers the parts of the opening message.
+    fn opening(&mut self, part: v1::SessionOpen) -> Result<(), Status> {
+        let Life::New(_, before) = &mut self.life else { return Ok(()) };
+        let open = match before.take() {
+            None => part,
+            Some(before) if (before.node_id, before.epoch) == (part.node_id, part.epoch) => {
+                let running = [before.running, part.running].concat();
+                v1::SessionOpen { running, ..part }
+            }
+            Some(_) => return Err(BadField::new("open", "its parts are of different sessions").into()),
+        };
+        if open.running.len() > N_RUNNING_MAX {
+            return Err(BadField::new("open.running", format!("more than {N_RUNNING_MAX}")).into());
+        }
+        if open.more {
+            *before = Some(open);
+            return Ok(());
+        }
+        self.open(open)
     }
 
     fn open(&mut self, open: v1::SessionOpen) -> Result<(), Status> {
@@ -198,7 +231,6 @@ impl SessionStream {
         let welcome = v1::SessionWelcome {
             heartbeat_interval_ms: timing.heartbeat_interval_ms,
             lease_ttl_ms: timing.lease_ttl_ms,
-            stop_after_disconnect_ms: timing.stop_after_disconnect_ms,
         };
         self.queued.push_back(v1::SessionResponse { message: Some(Down::Welcome(welcome)) });
         if !running.is_empty() || !reports.is_empty() {

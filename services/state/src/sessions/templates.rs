@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use godel_core::{
+    admission::defaults,
     demand::Demand,
     ids::{NodeId, Revision, UnitId},
 };
-use godel_kit::to_proto;
+use godel_kit::{from_proto, to_proto};
 use godel_proto::v1;
 use godel_store::{Key as RecordKey, State, Store};
 use parking_lot::Mutex;
@@ -28,6 +29,9 @@ pub(crate) struct UnitTemplate {
     revision: Revision,
     /// `namespace/name`.
     pub(crate) unit_name: String,
+    restart_policy: i32,
+    max_restarts: u32,
+    stop_after_disconnect_ms: u32,
     groups: Vec<Option<GroupTemplate>>,
 }
 
@@ -38,8 +42,10 @@ struct GroupTemplate {
 }
 
 /// The cache.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Templates {
+    /// Of the units that stop without contact.
+    stop_after_disconnect_ms: u32,
     cache: Mutex<Cache>,
 }
 
@@ -62,9 +68,15 @@ struct Place {
     unit_idx: usize,
     group: usize,
     device_mask: u64,
+    restarts: u32,
 }
 
 impl Templates {
+    /// An empty one. Units that stop without contact are told to do so after `stop_after_disconnect_ms`.
+    pub(crate) fn new(stop_after_disconnect_ms: u32) -> Self {
+        Self { stop_after_disconnect_ms, cache: Mutex::default() }
+    }
+
     /// Assignments of those of `keys` that are live on `node` and not told to leave.
     pub(crate) fn assignments(&self, store: &Store, node: NodeId, keys: &[Key]) -> Vec<v1::Assignment> {
         let (places, units) =
@@ -82,6 +94,10 @@ impl Templates {
                     device_mask: place.device_mask,
                     run: Some(group.run.clone()),
                     unit_name: template.unit_name.clone(),
+                    restart_policy: template.restart_policy,
+                    max_restarts: template.max_restarts,
+                    restarts: place.restarts,
+                    stop_after_disconnect_ms: template.stop_after_disconnect_ms,
                 })
             })
             .collect()
@@ -135,6 +151,7 @@ impl Templates {
                             unit_idx: sources.len() - 1,
                             group: usize::from(row.group),
                             device_mask: row.device_mask,
+                            restarts: row.restarts,
                         });
                     }
                 }
@@ -155,7 +172,7 @@ impl Templates {
             *used = tick;
             return Arc::clone(template);
         }
-        let template = Arc::new(UnitTemplate::new(source));
+        let template = Arc::new(UnitTemplate::new(source, self.stop_after_disconnect_ms));
         if cache.by_unit.len() >= N_UNITS_MAX {
             let oldest = tick.saturating_sub(N_UNITS_MAX as u64 / 2);
             cache.by_unit.retain(|_, (used, _)| *used > oldest);
@@ -166,10 +183,12 @@ impl Templates {
 }
 
 impl UnitTemplate {
-    fn new(source: &Source) -> Self {
+    fn new(source: &Source, stop_after_disconnect_ms: u32) -> Self {
         // The dispatcher, the one writer, has validated it; a record that does not decode runs nothing.
         let spec = v1::UnitSpec::decode(source.value.clone()).unwrap_or_default();
         let meta = spec.meta.unwrap_or_default();
+        let class = from_proto::workload_class(spec.workload_class).ok().flatten();
+        let stops = class.is_some_and(|class| defaults::stops_without_contact(class, spec.min_member));
         let mut runs = spec.task_groups.into_iter().map(|group| group.template.unwrap_or_default().run);
         let groups = source.demands.iter().map(|demand| {
             let run = runs.next().flatten().unwrap_or_default();
@@ -179,6 +198,9 @@ impl UnitTemplate {
             revision: source.revision,
             groups: groups.collect(),
             unit_name: format!("{}/{}", meta.namespace, meta.name),
+            restart_policy: spec.restart_policy,
+            max_restarts: spec.max_restarts,
+            stop_after_disconnect_ms: if stops { stop_after_disconnect_ms } else { 0 },
         }
     }
 

@@ -269,7 +269,7 @@ impl Agent {
     ) -> Self {
         let v1::RegisterNodeResponse { node_id, epoch } = registered;
         let (up, requests) = mpsc::channel(1_024);
-        let open = v1::SessionOpen { node_id, uid: uid(name), epoch, running };
+        let open = v1::SessionOpen { node_id, uid: uid(name), epoch, running, more: false };
         up.send(v1::SessionRequest { message: Some(v1::session_request::Message::Open(open)) })
             .await
             .unwrap();
@@ -283,7 +283,7 @@ impl Agent {
     }
 
     pub(crate) async fn heartbeat(&self, usage: Option<v1::Resources>) {
-        self.send(v1::session_request::Message::Heartbeat(v1::Heartbeat { usage })).await;
+        self.send(v1::session_request::Message::Heartbeat(v1::Heartbeat { usage, echo: 0 })).await;
     }
 
     /// Reports; returns the sequence.

@@ -4,7 +4,7 @@ use godel_kit::{
     config::HumanDuration,
     status::{has_reason, reason},
 };
-use godel_proto::v1::{self, RunPhase, session_request::Message as Up};
+use godel_proto::v1::{self, RunPhase, session_request::Message as Up, session_response::Message as Down};
 use tokio_stream::StreamExt as _;
 use tonic::Code;
 
@@ -63,6 +63,104 @@ async fn a_running_unit_is_assigned_reported_and_over() {
     assert_eq!(state.row_phases(1).await, [3, 6, 5]);
     assert_eq!(state.node("n1").await.running_units, 1);
     assert_eq!(agent_reports(&state).await[0].running.len(), 1);
+    state.stop().await;
+}
+
+#[tokio::test]
+async fn a_restart_is_a_change_of_the_row_and_outlives_agent_and_state() {
+    let state = State::start().await;
+    let mut dispatcher = state.writer("dispatcher").await;
+    let mut binder = state.writer("binder").await;
+    let registered = state.register("n1").await;
+    dispatcher.write([put_unit(1)]).await.unwrap();
+    binder.write([bind(1, &[0, 1], registered.node_id)]).await.unwrap();
+    let mut agent = Agent::open(&state.channel, "n1", registered, Vec::new()).await;
+    assert_eq!(agent.assigned().await.len(), 2);
+    let again = |phase, restarts| v1::RunStatus { restarts, ..says(1, 0, phase) };
+    let mut phases = Vec::new();
+    for (phase, restarts) in [
+        (RunPhase::Running, 0),
+        (RunPhase::Starting, 1),
+        // Late, of the life before.
+        (RunPhase::Running, 0),
+        (RunPhase::Running, 1),
+    ] {
+        let sequence = agent.report(vec![again(phase, restarts)]).await;
+        agent.acked(sequence).await;
+        phases.push((state.row_phases(1).await[0], row_restarts(&state).await[0]));
+    }
+    assert_eq!(phases, [(3, 0), (2, 1), (2, 1), (3, 1)]);
+    // Several before anything of them is durable; the other running unit is not touched.
+    let reports = [(RunPhase::Starting, 2), (RunPhase::Running, 2), (RunPhase::Starting, 3)];
+    let sequence = agent.report(reports.map(|(phase, restarts)| again(phase, restarts)).to_vec()).await;
+    agent.acked(sequence).await;
+    assert_eq!((state.row_phases(1).await, row_restarts(&state).await), (vec![2, 1], vec![3, 0]));
+
+    // Neither the agent nor state remembers anything but the records.
+    drop(agent);
+    let state = state.restart().await;
+    let registered = state.register("n1").await;
+    let mut agent = Agent::open(&state.channel, "n1", registered, Vec::new()).await;
+    match agent.next().await {
+        v1::session_response::Message::Assign(assign) => {
+            let told: Vec<_> = assign.assignments.iter().map(|one| (one.ordinal, one.restarts)).collect();
+            assert_eq!(told, [(0, 3), (1, 0)], "where the count goes on");
+        }
+        other => panic!("{other:?}"),
+    }
+    state.stop().await;
+}
+
+async fn row_restarts(state: &State) -> Vec<u32> {
+    match state.list(&[v1::Kind::Rows]).await.remove(0).record {
+        Some(v1::record::Record::Rows(rows)) => {
+            rows.blocks.into_iter().flat_map(|block| block.restarts).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn assignments_say_what_applies_without_contact_and_after_an_end() {
+    let state = State::start().await;
+    let mut dispatcher = state.writer("dispatcher").await;
+    let mut binder = state.writer("binder").await;
+    let registered = state.register("n1").await;
+    let classes = [
+        (v1::WorkloadClass::Service, 2, 0),
+        (v1::WorkloadClass::Stateful, 1, 55_000),
+        (v1::WorkloadClass::Batch, 1, 0),
+        (v1::WorkloadClass::Batch, 2, 55_000),
+        (v1::WorkloadClass::Gang, 1, 55_000),
+        (v1::WorkloadClass::Unspecified, 2, 0),
+    ];
+    for (unit_id, (class, min_member, _)) in (1..).zip(classes) {
+        let v1::op::Op::PutUnitSpec(spec) = put_unit(unit_id) else { unreachable!() };
+        let spec = v1::UnitSpec {
+            workload_class: class.into(),
+            min_member,
+            restart_policy: v1::RestartPolicy::OnFailure.into(),
+            max_restarts: 7,
+            ..spec
+        };
+        dispatcher.write([v1::op::Op::PutUnitSpec(spec)]).await.unwrap();
+        binder.write([bind(unit_id, &[0], registered.node_id)]).await.unwrap();
+    }
+    let mut agent = Agent::open(&state.channel, "n1", registered, Vec::new()).await;
+    match agent.next().await {
+        v1::session_response::Message::Assign(assign) => {
+            for (told, (class, _, stop_after_ms)) in assign.assignments.iter().zip(classes) {
+                assert_eq!(told.stop_after_disconnect_ms, stop_after_ms, "{class:?}");
+                assert_eq!((told.restart_policy(), told.max_restarts), (v1::RestartPolicy::OnFailure, 7));
+            }
+            assert_eq!(assign.assignments.len(), classes.len());
+        }
+        other => panic!("{other:?}"),
+    }
+    // A heartbeat is answered if it asks for it.
+    agent.send(Up::Heartbeat(v1::Heartbeat::default())).await;
+    agent.send(Up::Heartbeat(v1::Heartbeat { echo: 42, ..v1::Heartbeat::default() })).await;
+    assert_eq!(agent.next().await, v1::session_response::Message::HeartbeatEcho(42));
     state.stop().await;
 }
 
@@ -207,16 +305,51 @@ async fn sessions_that_may_not_be_are_refused() {
 }
 
 #[tokio::test]
+async fn a_session_opens_with_the_last_part_of_its_opening() {
+    let state = State::start_with(quick).await;
+    let v1::RegisterNodeResponse { node_id, epoch } = state.register("n1").await;
+    let part = |unit: u64, epoch: u64, more: bool| {
+        let running = vec![says(unit, 0, RunPhase::Running)];
+        let open = v1::SessionOpen { node_id, uid: uid("n1"), epoch, running, more };
+        v1::SessionRequest { message: Some(Up::Open(open)) }
+    };
+    let session = async |parts: Vec<v1::SessionRequest>| {
+        let requests = tokio_stream::iter(parts).chain(tokio_stream::pending());
+        state.nodes().session(requests).await.unwrap().into_inner()
+    };
+    let mut whole = session(vec![part(1, epoch, true), part(2, epoch, true), part(3, epoch, false)]).await;
+    let welcome = whole.next().await.unwrap().unwrap().message.unwrap();
+    assert!(matches!(welcome, Down::Welcome(_)), "{welcome:?}");
+    // Nobody knows these units: each is told to stop, so each part was heard.
+    let mut stopped = Vec::new();
+    while stopped.len() < 3 {
+        if let Down::Stop(stop) = whole.next().await.unwrap().unwrap().message.unwrap() {
+            stopped.extend(stop.stops.iter().map(|stop| stop.unit_id));
+        }
+    }
+    stopped.sort_unstable();
+    assert_eq!(stopped, [1, 2, 3]);
+    let mut mixed = session(vec![part(1, epoch, true), part(2, epoch + 1, false)]).await;
+    assert_eq!(mixed.next().await.unwrap().unwrap_err().code(), Code::InvalidArgument);
+    state.stop().await;
+}
+
+#[tokio::test]
 async fn bad_messages_end_the_session_and_nothing_else() {
     let state = State::start_with(quick).await;
     let registered = state.register("n1").await;
-    let open = v1::SessionOpen { node_id: registered.node_id, uid: uid("n1"), epoch: 9, running: Vec::new() };
+    let open = v1::SessionOpen {
+        node_id: registered.node_id,
+        uid: uid("n1"),
+        epoch: 9,
+        ..v1::SessionOpen::default()
+    };
     let negative = crate::harness::resources(&[("cpu", -1)]);
     let bad_status = v1::RunStatusReport { sequence: 1, statuses: vec![says(1, 0, RunPhase::Unspecified)] };
     let bad_report = v1::NodeReport { devices: vec![v1::Device::default(); 65], ..v1::NodeReport::default() };
     for message in [
         Up::Open(open),
-        Up::Heartbeat(v1::Heartbeat { usage: Some(negative) }),
+        Up::Heartbeat(v1::Heartbeat { usage: Some(negative), echo: 0 }),
         Up::Status(bad_status),
         Up::Report(bad_report),
     ] {

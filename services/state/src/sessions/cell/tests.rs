@@ -167,3 +167,24 @@ fn a_newer_incarnation_ends_what_was_said_of_older_ones() {
     let keys: Vec<Key> = cell.entries().iter().map(|entry| entry.report.key).collect();
     assert_eq!(keys, [newer]);
 }
+
+#[test]
+fn a_restart_is_recorded_and_what_was_said_before_it_does_not_come_back() {
+    let mut cell = Cell::default();
+    cell.open(1, 1, &[]).unwrap();
+    cell.bind(key(7));
+    let again = |phase, restarts| Report { restarts, ..says(7, phase) };
+    for (report, kept) in [
+        (again(Phase::Running, 0), again(Phase::Running, 0)),
+        (again(Phase::Starting, 1), again(Phase::Starting, 1)),
+        (again(Phase::Running, 0), again(Phase::Starting, 1)),
+        (again(Phase::Running, 1), again(Phase::Running, 1)),
+    ] {
+        assert_eq!(cell.report(report), Verdict::Record, "the rows decide");
+        assert_eq!(cell.entries()[0].report, kept, "{report:?}");
+    }
+    // A new session says it with its count.
+    let (record, _) = cell.open(2, 2, &[again(Phase::Starting, 2)]).unwrap();
+    assert_eq!(record, [again(Phase::Starting, 2)]);
+    assert_eq!(cell.entries()[0].report, again(Phase::Starting, 2));
+}

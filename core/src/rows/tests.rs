@@ -1,0 +1,136 @@
+use super::*;
+
+fn bind(ordinals: &[u32], incarnation: u32, node: u32) -> RowChange {
+    RowChange::Bind(Bind {
+        ordinals: ordinals.to_vec(),
+        incarnations: vec![incarnation; ordinals.len()],
+        nodes: vec![NodeId(node); ordinals.len()],
+        ..Bind::default()
+    })
+}
+
+fn status(ordinal: u32, incarnation: u32, phase: Phase) -> RowChange {
+    RowChange::Statuses(Statuses {
+        ordinals: vec![ordinal],
+        incarnations: vec![incarnation],
+        phases: vec![phase],
+        ..Statuses::default()
+    })
+}
+
+fn apply(rows: &mut UnitRows, revision: u64, change: &RowChange) -> usize {
+    let mut changed = 0;
+    rows.apply(change, Revision(revision), 0, |_, _, _| changed += 1);
+    changed
+}
+
+#[test]
+fn an_ordinal_binds_once_per_incarnation() {
+    let mut rows = UnitRows::default();
+    assert_eq!(rows.check(&bind(&[0, 2], 0, 7)), Ok(()));
+    assert_eq!(apply(&mut rows, 1, &bind(&[0, 2], 0, 7)), 2);
+    assert_eq!(rows.check(&bind(&[2], 0, 8)), Err(RowConflict::Bound(2)));
+    assert_eq!(rows.check(&bind(&[1, 1], 0, 8)), Err(RowConflict::Repeated(1)));
+    let wrong = RowConflict::Incarnation { ordinal: 1, current: 0, asked: 1 };
+    assert_eq!(rows.check(&bind(&[1], 1, 8)), Err(wrong));
+    assert_eq!(rows.live().count(), 2);
+}
+
+#[test]
+fn reports_go_forward_only_and_repeats_change_nothing() {
+    let mut rows = UnitRows::default();
+    apply(&mut rows, 1, &bind(&[0], 0, 7));
+    assert_eq!(apply(&mut rows, 2, &status(0, 0, Phase::Running)), 1);
+    assert_eq!(apply(&mut rows, 3, &status(0, 0, Phase::Starting)), 0);
+    assert_eq!(apply(&mut rows, 3, &status(0, 1, Phase::Succeeded)), 0);
+    assert_eq!(apply(&mut rows, 4, &status(0, 0, Phase::Failed)), 1);
+    assert_eq!(apply(&mut rows, 5, &status(0, 0, Phase::Succeeded)), 0);
+    assert_eq!(rows.row(0).phase, Phase::Failed);
+}
+
+#[test]
+fn the_rule_of_reports_is_the_table() {
+    let all = [
+        Phase::Pending,
+        Phase::Bound,
+        Phase::Starting,
+        Phase::Running,
+        Phase::Succeeded,
+        Phase::Failed,
+        Phase::Stopped,
+    ];
+    for (from, to) in all.into_iter().flat_map(|from| all.map(|to| (from, to))) {
+        for restarts in [1, 2, 3] {
+            let row = Progress { phase: from, restarts: 2 };
+            let report = Progress { phase: to, restarts };
+            let expected = TRANSITIONS.iter().any(|line| {
+                let counts = match line.restarts {
+                    Restarts::Same => restarts == 2,
+                    Restarts::Higher => restarts > 2,
+                    Restarts::Any => true,
+                };
+                counts && line.from.contains(&from) && line.to.contains(&to)
+            });
+            assert_eq!(row.may_become(report), expected, "{row:?} {report:?}");
+            // What has happened does not happen again.
+            assert!(!expected || !row.followed_by(report).may_become(report), "{row:?} {report:?}");
+        }
+    }
+    let text = render_transitions();
+    assert_eq!(text.lines().count(), 2 + TRANSITIONS.len());
+    assert!(text.contains("| Bound, Starting, Running | Starting, Running | higher | it ended"), "{text}");
+}
+
+#[test]
+fn a_restart_goes_back_to_starting_and_its_count_never_goes_back() {
+    let mut rows = UnitRows::default();
+    apply(&mut rows, 1, &bind(&[0], 0, 7));
+    let says = |phase, restarts| {
+        let RowChange::Statuses(statuses) = status(0, 0, phase) else { unreachable!() };
+        RowChange::Statuses(Statuses { restarts: vec![restarts], ..statuses })
+    };
+    for (revision, phase, restarts, n_changed) in [
+        (2, Phase::Running, 0, 1),
+        (3, Phase::Starting, 1, 1),
+        (4, Phase::Running, 0, 0),
+        (5, Phase::Running, 1, 1),
+        (6, Phase::Starting, 1, 0),
+        // Of several that were reported together the last may be the only one to come.
+        (7, Phase::Running, 3, 1),
+        (8, Phase::Starting, 2, 0),
+        (9, Phase::Stopped, 0, 1),
+        (10, Phase::Starting, 4, 0),
+    ] {
+        assert_eq!(apply(&mut rows, revision, &says(phase, restarts)), n_changed, "{revision}");
+    }
+    let row = rows.row(0);
+    assert_eq!((row.phase, row.restarts, row.incarnation), (Phase::Stopped, 3, 0));
+}
+
+#[test]
+fn an_old_change_seen_again_changes_nothing() {
+    let mut rows = UnitRows::default();
+    apply(&mut rows, 5, &bind(&[0], 0, 7));
+    assert_eq!(apply(&mut rows, 5, &bind(&[0], 0, 7)), 0);
+    assert_eq!(apply(&mut rows, 4, &status(0, 0, Phase::Running)), 0);
+}
+
+#[test]
+fn an_evicted_one_keeps_its_room_until_it_ended_and_comes_back_as_the_next_incarnation() {
+    let mut rows = UnitRows::default();
+    apply(&mut rows, 1, &bind(&[0], 0, 7));
+    let evict = RowChange::Evict(Evict {
+        ordinals: vec![0],
+        incarnations: vec![0],
+        reason: EvictionReason::Drained,
+        by: String::new(),
+    });
+    assert_eq!(apply(&mut rows, 2, &evict), 1);
+    assert!(rows.row(0).phase.is_live());
+    let requeue = RowChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] });
+    assert_eq!(rows.check(&requeue), Err(RowConflict::Bound(0)));
+    apply(&mut rows, 3, &status(0, 0, Phase::Stopped));
+    assert_eq!(rows.check(&requeue), Ok(()));
+    apply(&mut rows, 4, &requeue);
+    assert_eq!((rows.row(0).phase, rows.row(0).incarnation), (Phase::Pending, 1));
+}

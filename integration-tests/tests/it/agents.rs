@@ -1,0 +1,117 @@
+//! What agents do by themselves: start again in place what failed, stop without contact what must not run twice.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use godel_integration_tests::{
+    cluster::{Cluster, Layout},
+    trace::{resources, unit},
+    wait::{LIMIT, keep_up, wait_for},
+};
+use godel_proto::v1;
+use prost::Message as _;
+
+/// One node, one of each service.
+fn tiny(env: &[(&'static str, &'static str, &str)]) -> Layout {
+    Layout {
+        n_nodes: 1,
+        n_dispatchers: 1,
+        n_schedulers: 1,
+        n_binders: 1,
+        env: env.iter().map(|(process, key, value)| (*process, *key, (*value).to_owned())).collect(),
+        ..Layout::default()
+    }
+}
+
+/// One that always ends with exit code 1.
+fn failing(name: &str, policy: v1::RestartPolicy, max_restarts: u32) -> v1::UnitSpec {
+    let mut spec = unit(name, "", 1, resources(10, 1), None, 50);
+    spec.task_groups[0].template.as_mut().unwrap().run.as_mut().unwrap().simulated_exit_code = 1;
+    v1::UnitSpec { restart_policy: policy.into(), max_restarts, ..spec }
+}
+
+async fn wait_failed(cluster: &Cluster, name: &str) -> v1::RunningUnit {
+    wait_for(&format!("{name} to fail"), LIMIT, async || {
+        let answer = cluster.api.get_unit(name).await?;
+        let phase = answer.unit.unwrap_or_default().phase();
+        ensure!(phase == v1::UnitPhase::Failed, "{phase:?}");
+        answer.running_units.into_iter().next().context("no running unit")
+    })
+    .await
+}
+
+/// Waits until every replica of the unit runs as `incarnation`.
+async fn wait_running(cluster: &Cluster, name: &str, n_running: usize, incarnation: u32) {
+    wait_for(&format!("{name} to run as incarnation {incarnation}"), LIMIT, async || {
+        let running = cluster.api.get_unit(name).await?.running_units;
+        let is_so =
+            |run: &v1::RunningUnit| run.phase() == v1::RunPhase::Running && run.incarnation == incarnation;
+        ensure!(running.len() == n_running && running.iter().all(is_so), "{running:?}");
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_fails_starts_again_in_place_up_to_its_limit() {
+    let cluster = Cluster::start(tiny(&[("agent", "GODEL_AGENT__SPEED", "100")])).await;
+    cluster.api.submit(failing("twice", v1::RestartPolicy::OnFailure, 2)).await.unwrap();
+    cluster.api.submit(failing("never", v1::RestartPolicy::Never, 2)).await.unwrap();
+    for (name, restarts) in [("twice", 2), ("never", 0)] {
+        let run = wait_failed(&cluster, name).await;
+        assert_eq!(run.phase(), v1::RunPhase::Failed, "{name}");
+        assert_eq!((run.incarnation, run.restarts, run.exit_code), (0, restarts, 1), "{name}");
+    }
+    cluster.audit(&[]);
+    cluster.assert_quiet();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_contact_a_gang_stops_and_a_service_on_the_same_node_goes_on() {
+    const STOP_AFTER: Duration = Duration::from_secs(4);
+    let layout = tiny(&[
+        ("state", "GODEL_STATE__HEARTBEAT_INTERVAL", "200ms"),
+        ("state", "GODEL_STATE__NODE_LEASE_TTL", "2s"),
+        ("state", "GODEL_STATE__NODE_GRACE", "10s"),
+        ("state", "GODEL_STATE__STOP_AFTER_DISCONNECT", "4s"),
+        // The connection stays: the agent finds out by itself.
+        ("agent", "GODEL_AGENT__CLIENT__KEEPALIVE_TIMEOUT", "60s"),
+    ]);
+    let mut cluster = Cluster::start(Layout { is_proxied: true, ..layout }).await;
+    cluster.announce(&["without contact for too long"]);
+    let of_class = |name: &str, replicas, class: v1::WorkloadClass| v1::UnitSpec {
+        workload_class: class.into(),
+        ..unit(name, "", replicas, resources(10, 1), None, 0)
+    };
+    cluster.api.submit(of_class("web", 1, v1::WorkloadClass::Service)).await.unwrap();
+    cluster.api.submit(of_class("ring", 2, v1::WorkloadClass::Gang)).await.unwrap();
+    wait_running(&cluster, "web", 1, 0).await;
+    wait_running(&cluster, "ring", 2, 0).await;
+
+    // State hears nothing any more, while the agent still hears state.
+    let unit_id = cluster.api.get_unit("ring").await.unwrap().unit.unwrap().spec.unwrap().unit_id;
+    let proxy = cluster.proxy_to_state("agent");
+    proxy.hold();
+    wait_for("the agent to stop the gang", LIMIT, async || {
+        for ordinal in 0..2 {
+            let phase = v1::RunPhase::Stopped.into();
+            let stopped =
+                v1::RunStatus { unit_id, ordinal, phase, exit_code: 143, ..v1::RunStatus::default() };
+            ensure!(proxy.holds(&stopped.encode_to_vec()), "{ordinal} runs");
+        }
+        Ok(())
+    })
+    .await;
+    proxy.heal();
+    wait_running(&cluster, "ring", 2, 1).await;
+    wait_running(&cluster, "web", 1, 0).await;
+
+    // A pause of the whole process is the same.
+    cluster.freeze("agent");
+    keep_up(STOP_AFTER).await;
+    cluster.thaw("agent");
+    wait_running(&cluster, "ring", 2, 2).await;
+    wait_running(&cluster, "web", 1, 0).await;
+    cluster.audit(&[]);
+    cluster.assert_quiet();
+}

@@ -1,0 +1,72 @@
+//! Contact with state: what has to stop before state gives it away stops here.
+//!
+//! A node was last in contact when it sent the newest heartbeat or open that state has answered. State heard it
+//! later than that, so whatever state counts from, this counts from earlier. That something arrives from state
+//! says nothing: the way up may be cut while the way down is not.
+//!
+//! Each node has at most one look ahead of it, at the earliest moment at which something may have to stop. Looks
+//! that are due come before anything else that a wake-up brings, hence also first after a pause of the process.
+
+use godel_core::time::Millis;
+
+use super::Shard;
+
+impl Shard {
+    /// State has answered what this node sent at `sent`.
+    pub(super) fn heard(&mut self, node: usize, sent: Millis) {
+        // An answer to something that was never sent is none.
+        if sent <= self.clock.now() {
+            let slot = &mut self.slots[node];
+            slot.contact = slot.contact.max(sent);
+        }
+    }
+
+    /// What the heartbeat of this moment asks state to send back; 0 while there is no need. Asked so often that
+    /// an open session's contact is never older than three quarters of the lease: nothing has to stop before a
+    /// whole one, not even what arrives this moment.
+    pub(super) fn echo(&self, node: usize, now: Millis) -> u64 {
+        let slot = &self.slots[node];
+        let age_at_next = now.since(slot.contact) + slot.heartbeat_ms;
+        if age_at_next < slot.lease_ms / 4 * 3 { 0 } else { now.0 + 1 }
+    }
+
+    /// State sent back an echo.
+    pub(super) fn on_echo(&mut self, node: usize, echo: u64) {
+        if let Some(sent) = echo.checked_sub(1) {
+            self.heard(node, Millis(sent));
+        }
+    }
+
+    /// Something on `node` has to stop after `stop_after_ms` without contact.
+    pub(super) fn look_after(&mut self, node: usize, stop_after_ms: u32) {
+        let slot = &mut self.slots[node];
+        let at = slot.contact.plus(u64::from(stop_after_ms));
+        if slot.look_at.is_none_or(|known| at < known) {
+            slot.look_at = Some(at);
+            self.looks.set(at, node);
+        }
+    }
+
+    /// Stops what has been without contact for too long.
+    pub(super) fn check_contact(&mut self) {
+        let now = self.clock.now();
+        while let Some(node) = self.looks.pop_due(now) {
+            let slot = &mut self.slots[node];
+            if slot.look_at.is_none_or(|at| at > now) {
+                continue;
+            }
+            slot.look_at = None;
+            let alone_ms = now.since(slot.contact);
+            let mut actions = Vec::new();
+            let next = slot.life.alone(alone_ms, &mut actions);
+            if !actions.is_empty() {
+                tracing::warn!(node = %slot.name, n = actions.len(), alone_ms, "without contact for too long: running units stop");
+            }
+            if let Some(stop_after_ms) = next {
+                self.look_after(node, stop_after_ms);
+            }
+            self.act(node, actions);
+            self.note(node);
+        }
+    }
+}
