@@ -177,7 +177,8 @@ fn bring_up(world: &mut World, history: &History) {
     }
 }
 
-async fn list(client: &Client) -> Result<World, Failure> {
+/// Everything that is stored, as one look at it.
+pub(crate) async fn list(client: &Client) -> Result<World, Failure> {
     let mut world = World::default();
     let mut request = v1::ListRecordsRequest {
         kinds: KINDS.iter().map(|kind| i32::from(*kind)).collect(),
@@ -278,12 +279,20 @@ async fn agent_reports(client: &Client) -> Result<Vec<AgentReport>, Failure> {
                 let mut stream = state.list_agent_reports(v1::ListAgentReportsRequest {}).await?.into_inner();
                 let mut reports = Vec::new();
                 while let Some(answer) = stream.next().await {
-                    reports.push(agent_report(answer?));
+                    join(&mut reports, agent_report(answer?));
                 }
                 Ok(reports)
             }
         })
         .await
+}
+
+/// Adds a report; one of the same node as the last goes on with it.
+fn join(reports: &mut Vec<AgentReport>, next: AgentReport) {
+    match reports.last_mut().filter(|last| last.node == next.node) {
+        Some(last) => last.running.extend(next.running),
+        None => reports.push(next),
+    }
 }
 
 fn agent_report(answer: v1::ListAgentReportsResponse) -> AgentReport {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use godel_kit::{
     client::{Channel, Directory, retry_idempotent},
     config::{ClientConfig, HumanDuration},
+    message::RECEIVED_BYTES_MAX,
 };
 use godel_proto::v1::{
     self, dispatch_service_client::DispatchServiceClient, node_service_client::NodeServiceClient,
@@ -14,8 +15,6 @@ use tonic::Status;
 
 use crate::exit::{Code, Failure};
 
-/// Most bytes of one answer: messages of the API are at most 1 MiB, and a page is a little more.
-const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// Pages read of one list; beyond lies a server that never ends.
 const N_PAGES_MAX: usize = 1_000_000;
 
@@ -74,12 +73,12 @@ impl Client {
 
     /// The state service.
     pub fn state(&self) -> StateServiceClient<Channel> {
-        StateServiceClient::new(self.directory.state()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+        StateServiceClient::new(self.directory.state()).max_decoding_message_size(RECEIVED_BYTES_MAX)
     }
 
     /// Nodes, as state serves them.
     pub fn nodes(&self) -> NodeServiceClient<Channel> {
-        NodeServiceClient::new(self.directory.state()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+        NodeServiceClient::new(self.directory.state()).max_decoding_message_size(RECEIVED_BYTES_MAX)
     }
 
     /// A call that may be made twice, within the retry bounds.
@@ -105,7 +104,7 @@ impl Client {
     {
         self.directory
             .call_leader("dispatcher", |channel| {
-                op(UnitServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX))
+                op(UnitServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
             })
             .await
             .map_err(|status| self.explain(status))
@@ -121,7 +120,9 @@ impl Client {
         Fut: Future<Output = Result<T, Status>>,
     {
         self.directory
-            .call_leader("dispatcher", |channel| op(DispatchServiceClient::new(channel)))
+            .call_leader("dispatcher", |channel| {
+                op(DispatchServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
+            })
             .await
             .map_err(|status| self.explain(status))
     }
@@ -253,7 +254,8 @@ impl Client {
     /// What the server answered.
     pub async fn scheduler_status(&self, address: &str) -> Result<v1::GetSchedulerStatusResponse, Failure> {
         let channel = self.directory.channel(address).map_err(|bad| Failure::chain(Code::Failed, &bad))?;
-        let mut client = v1::scheduler_service_client::SchedulerServiceClient::new(channel);
+        let mut client = v1::scheduler_service_client::SchedulerServiceClient::new(channel)
+            .max_decoding_message_size(RECEIVED_BYTES_MAX);
         let answer = client.get_scheduler_status(v1::GetSchedulerStatusRequest {}).await;
         Ok(answer.map_err(|status| self.explain(status))?.into_inner())
     }
@@ -265,7 +267,8 @@ impl Client {
     pub async fn binder_status(&self) -> Result<v1::GetBinderStatusResponse, Failure> {
         self.directory
             .call_leader("binder", |channel| async move {
-                let mut client = v1::bind_service_client::BindServiceClient::new(channel);
+                let mut client = v1::bind_service_client::BindServiceClient::new(channel)
+                    .max_decoding_message_size(RECEIVED_BYTES_MAX);
                 client.get_binder_status(v1::GetBinderStatusRequest {}).await
             })
             .await

@@ -20,6 +20,9 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest page that `ListRecords` gives.
 const PAGE_SIZE: u32 = 10_000;
 
+/// No message is larger.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
 /// Knows where state is, and finds everything else from there.
 #[derive(Clone, Debug)]
 pub struct Api {
@@ -49,7 +52,7 @@ impl Api {
 
     /// Client.
     pub fn state(&self) -> StateServiceClient<Channel> {
-        StateServiceClient::new(self.state.clone()).max_decoding_message_size(8 << 20)
+        StateServiceClient::new(self.state.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 
     /// Client.
@@ -143,7 +146,10 @@ impl Api {
                         records.units.insert(spec.unit_id, spec);
                     }
                     Some(v1::record::Record::Rows(rows)) => {
-                        records.rows.insert(rows.unit_id, rows);
+                        // A large unit's come in several records.
+                        let joined = records.rows.entry(rows.unit_id).or_default();
+                        joined.unit_id = rows.unit_id;
+                        joined.blocks.extend(rows.blocks);
                     }
                     Some(v1::record::Record::NodeReport(report)) => {
                         records.nodes.insert(report.node_id, report);

@@ -13,7 +13,7 @@ use godel_proto::{raw, v1};
 pub use convert::{
     bind_from_proto, demand_from_proto, demand_to_proto, evict_from_proto, eviction_reason_from_proto,
     eviction_reason_to_proto, phase_from_proto, phase_to_proto, pool_from_proto, pool_to_proto,
-    requeue_from_proto, rows_from_proto, rows_to_proto, statuses_from_proto,
+    requeue_from_proto, rows_from_proto, rows_part_to_proto, rows_to_proto, statuses_from_proto,
 };
 
 use crate::record::Key;
@@ -22,6 +22,9 @@ use crate::record::Key;
 pub const N_ORDINALS_MAX: u32 = 1 << 20;
 /// Task groups of a unit.
 pub const N_TASK_GROUPS_MAX: u32 = 64;
+/// Ordinals that one listed record of rows covers. A row takes 55 bytes at most (22 mostly), and the demands of
+/// all groups of a unit are part of its record of 64 KiB: 504 KiB, half of what a message may have.
+pub const N_ROWS_PER_RECORD: usize = 8_192;
 /// Longest name of a record.
 pub const NAME_LEN_MAX: usize = 253;
 

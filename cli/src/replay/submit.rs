@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use godel_kit::message::RECEIVED_BYTES_MAX;
 use godel_proto::v1::{self, unit_service_client::UnitServiceClient};
 use tokio::sync::mpsc;
 use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
@@ -92,7 +93,7 @@ impl Submitter {
             feed(Arc::clone(units), Arc::clone(&work.order), first, Arc::clone(board), tx),
         );
         let answers = async {
-            let mut service = UnitServiceClient::new(channel);
+            let mut service = UnitServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX);
             let mut stream = service.submit_units(ReceiverStream::new(rx)).await?.into_inner();
             let mut errors = HashSet::new();
             while let Some(answer) = stream.next().await {

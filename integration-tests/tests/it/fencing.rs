@@ -15,9 +15,8 @@ use godel_proto::{raw, v1};
 
 use crate::kills::AWAY;
 
-/// What the contract allows on top of the lease: 1 s. The tests share two cores with ten processes, so that
-/// much again for the machine.
-const TAKEOVER_MAX: Duration = Duration::from_secs(2);
+/// What the contract allows on top of the lease.
+const TAKEOVER_MAX: Duration = Duration::from_secs(1);
 
 /// Stands in every transaction of these tests (a demand names its resources) and in no renewal of a lease.
 const IN_TRANSACTIONS: &[u8] = b"memory";

@@ -21,6 +21,7 @@ use godel_kit::{
     crash::{CrashPoints, CrashPointsError},
     follow::{FollowConfig, Follower},
     lease::{Election, LeaseSpec},
+    message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
     server::{Server, ServerError, bind},
 };
@@ -132,9 +133,10 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         engine_stop.cancel();
         ended
     });
-    let served =
-        Server::new(&config.server, &metrics).add(BindServiceServer::new(rpc)).serve(listener, stop.clone());
-    let served = served.await;
+    let served = Server::new(&config.server, &metrics)
+        .add(BindServiceServer::new(rpc).max_decoding_message_size(RECEIVED_BYTES_MAX))
+        .serve(listener, stop.clone())
+        .await;
     stop.cancel();
     let ended = engine.await.map_err(|_| Error::Engine);
     lease_stop.cancel();

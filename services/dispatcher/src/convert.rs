@@ -17,7 +17,7 @@ use godel_core::{
 use godel_kit::convert::{BadField, to_proto};
 use godel_proto::v1;
 
-/// Running units shown of one unit.
+/// Running units shown of one unit: of 700 bytes at most, mostly names.
 const RUNNING_UNITS_SHOWN: usize = 1_000;
 /// Reasons of a failed try that are kept.
 const REASONS_MAX: usize = 32;

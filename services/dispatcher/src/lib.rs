@@ -20,6 +20,7 @@ use godel_kit::{
     client::{BadAddress, Directory},
     crash::{CrashPoints, CrashPointsError},
     lease::{Election, LeaseSpec, leading},
+    message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
     server::{self, Server, ServerError},
 };
@@ -36,9 +37,6 @@ use metrics::DispatcherMetrics;
 
 /// Name of the leader's lease.
 const LEASE: &str = "dispatcher";
-/// Largest message taken from clients and schedulers: the contract's 1 MiB and room for framing; inventories of
-/// schedulers may be larger.
-const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Why the service ended.
 #[derive(Debug, thiserror::Error)]
@@ -128,8 +126,8 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     let units = rpc::units::Units::new(front.clone(), metrics);
     let dispatch = rpc::dispatch::Dispatch::new(front, directory, &config, stop.clone());
     let served = Server::new(&config.server, &registry)
-        .add(UnitServiceServer::new(units).max_decoding_message_size(MESSAGE_BYTES_MAX))
-        .add(DispatchServiceServer::new(dispatch).max_decoding_message_size(MESSAGE_BYTES_MAX))
+        .add(UnitServiceServer::new(units).max_decoding_message_size(RECEIVED_BYTES_MAX))
+        .add(DispatchServiceServer::new(dispatch).max_decoding_message_size(RECEIVED_BYTES_MAX))
         .serve(listener, stop.clone())
         .await;
     stop.cancel();

@@ -30,6 +30,7 @@ use godel_kit::{
     crash::CrashPoints,
     follow::{FollowConfig, FollowEvent, Follower},
     lease::Fence,
+    message::RECEIVED_BYTES_MAX,
     status,
     txn::{Committed, Pending, TxnError, TxnPipeline},
 };
@@ -182,7 +183,8 @@ async fn last_unit_id(context: &Context) -> UnitId {
     let policy = context.directory.policy();
     loop {
         let answer = retry_idempotent(&policy, || async {
-            let mut client = StateServiceClient::new(context.directory.state());
+            let mut client = StateServiceClient::new(context.directory.state())
+                .max_decoding_message_size(RECEIVED_BYTES_MAX);
             client.get_store_status(v1::GetStoreStatusRequest {}).await
         })
         .await;

@@ -24,7 +24,8 @@ pub use crate::convert::from_proto::LoadedRecord;
 pub enum FollowEvent {
     /// Forget everything: a list follows. Also the first event of all.
     Reset,
-    /// A page of the list. A record may be newer than the list's revision.
+    /// A page of the list. A record may be newer than the list's revision. The rows of a unit come whole, though
+    /// perhaps of several revisions: each row says its own.
     Loaded(Vec<LoadedRecord>),
     /// Everything up to `revision` has been delivered. The first one after a `Reset` ends the list; later
     /// ones come when commits had nothing for this follower.

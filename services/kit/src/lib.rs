@@ -17,6 +17,7 @@ pub mod deps;
 mod fake;
 pub mod follow;
 pub mod lease;
+pub mod message;
 pub mod metrics;
 pub mod server;
 pub mod shutdown;

@@ -16,12 +16,10 @@ use std::{
 use bytes::Bytes;
 use godel_core::ids::Revision;
 use godel_proto::v1;
+pub use godel_store::state::TXN_BYTES_MAX;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::{client::Channel, config::TxnConfig, lease::Fence};
-
-/// Most bytes of the operations of one transaction.
-pub const TXN_BYTES_MAX: usize = 1 << 20;
 
 /// A durable transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +94,7 @@ impl TxnPipeline {
     /// these calls return.
     ///
     /// # Errors
-    /// `Refused` as invalid when it is empty or over 1 MiB; `LeaseLost`; `Closed`.
+    /// `Refused` as invalid when it is empty or over [`TXN_BYTES_MAX`]; `LeaseLost`; `Closed`.
     pub async fn submit(
         &self,
         ops: Vec<Bytes>,

@@ -29,19 +29,15 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Error, convert,
     link::{Attach, Decide, Link, LinkEvent},
+    messages,
     metrics::SchedulerMetrics,
     rpc::{PlanRequest, Shown},
 };
 
 /// Events of one source taken in one go before a step.
 const N_DRAIN: usize = 256;
-/// Bytes of one message: half of what a message may have.
-const MESSAGE_BYTES: usize = 512 << 10;
 /// Messages for the dispatcher that may wait while steps go on.
 const N_REPORTS_QUEUED: usize = 64;
-/// Units in the opening message to the dispatcher: about 12 bytes each, within a message's 1 MiB. What is
-/// beyond is let go; the dispatcher finds it missing and hands it out again.
-const N_INVENTORY_MAX: usize = 80_000;
 /// Pause after a step that neither decided nor reported although units are ready: something else has to
 /// happen first, which wakes the loop earlier.
 const IDLE_MS: u64 = 20;
@@ -226,7 +222,7 @@ impl Engine {
                 let open = v1::DecideRequest { message: Some(decide_request::Message::Open(open)) };
                 let undecided = self.core.undecided();
                 self.metrics.decisions.inc_by(undecided.len() as u64);
-                let again = decide_messages(undecided.iter().map(to_proto::decision));
+                let again = messages::decisions(undecided.iter().map(to_proto::decision));
                 session.decide.open(line, std::iter::once(open).chain(again));
             }
             LinkEvent::Message(v1::DecideResponse { message }) => match message {
@@ -252,25 +248,11 @@ impl Engine {
         match event {
             LinkEvent::Opening(line) => {
                 self.metrics.reconnects.inc();
-                let mut held = self.core.inventory();
-                for (unit, _) in held.split_off(held.len().min(N_INVENTORY_MAX)) {
-                    run.parked.remove(&unit);
-                    self.core.on_revoke(unit);
-                }
-                let credits = self.core.credits();
+                let (epoch, credits) = (session.fence.epoch().0, self.core.credits());
                 session.granted = credits;
-                let inventory = held
-                    .into_iter()
-                    .map(|(unit, revision)| v1::HeldUnit { unit_id: unit.0, spec_revision: revision.0 });
-                let open = v1::AttachOpen {
-                    name: self.name.clone(),
-                    epoch: session.fence.epoch().0,
-                    inventory: inventory.collect(),
-                    credits,
-                };
-                let open = v1::AttachRequest { message: Some(attach_request::Message::Open(open)) };
-                let parked = report_messages(run.parked.values().map(convert::report));
-                session.attach.open(line, std::iter::once(open).chain(parked));
+                let open = messages::open(&self.name, epoch, credits, self.core.inventory());
+                let parked = messages::reports(run.parked.values().map(convert::report));
+                session.attach.open(line, open.into_iter().chain(parked));
             }
             LinkEvent::Message(v1::AttachResponse { message }) => match message {
                 Some(attach_response::Message::Welcome(welcome)) => {
@@ -320,7 +302,7 @@ impl Engine {
                     refusals: None,
                 };
                 if let Some(session) = &mut run.session {
-                    report_messages([report]).into_iter().for_each(|message| session.attach.send(message));
+                    messages::reports([report]).into_iter().for_each(|message| session.attach.send(message));
                 }
             }
         }
@@ -412,11 +394,11 @@ impl Engine {
         if !step.decisions.is_empty() {
             self.crash.hit("scheduler.before-decide");
             self.metrics.decisions.inc_by(step.decisions.len() as u64);
-            for message in decide_messages(step.decisions.iter().map(to_proto::decision)) {
+            for message in messages::decisions(step.decisions.iter().map(to_proto::decision)) {
                 session.decide.send(message);
             }
         }
-        for message in report_messages(step.reports.iter().map(convert::report)) {
+        for message in messages::reports(step.reports.iter().map(convert::report)) {
             session.attach.send(message);
         }
         for report in step.reports {
@@ -471,61 +453,5 @@ async fn next_of<P: crate::link::Protocol>(link: &mut Link<P>) -> Option<LinkEve
         }
     } else {
         Some(link.next().await)
-    }
-}
-
-/// Decisions in messages of bounded size, in order.
-fn decide_messages(decisions: impl IntoIterator<Item = v1::Decision>) -> Vec<v1::DecideRequest> {
-    let wrap = |decisions| decide_request::Message::Decisions(v1::Decisions { decisions });
-    chunks(decisions).into_iter().map(|part| v1::DecideRequest { message: Some(wrap(part)) }).collect()
-}
-
-/// Reports in messages of bounded size, in order.
-fn report_messages(reports: impl IntoIterator<Item = v1::UnitReport>) -> Vec<v1::AttachRequest> {
-    let wrap = |reports| attach_request::Message::Reports(v1::UnitReports { reports });
-    chunks(reports).into_iter().map(|part| v1::AttachRequest { message: Some(wrap(part)) }).collect()
-}
-
-fn chunks<T: prost::Message>(items: impl IntoIterator<Item = T>) -> Vec<Vec<T>> {
-    let mut chunks = Vec::new();
-    let mut part = Vec::new();
-    let mut n_bytes = 0;
-    for item in items {
-        let len = item.encoded_len();
-        if n_bytes + len > MESSAGE_BYTES && !part.is_empty() {
-            chunks.push(std::mem::take(&mut part));
-            n_bytes = 0;
-        }
-        n_bytes += len;
-        part.push(item);
-    }
-    if !part.is_empty() {
-        chunks.push(part);
-    }
-    chunks
-}
-
-#[cfg(test)]
-mod tests {
-    use prost::Message as _;
-
-    use super::*;
-
-    #[test]
-    fn messages_are_bounded_and_in_order() {
-        let decision = |decision_id: u64| v1::Decision {
-            decision_id,
-            groups: vec![v1::GroupPlacement { ordinals: vec![1 << 30; 40_000], ..Default::default() }],
-            ..Default::default()
-        };
-        let messages = decide_messages((1..=5).map(decision));
-        assert_eq!(messages.len(), 3);
-        assert!(messages.iter().all(|message| message.encoded_len() < 1 << 20));
-        assert!(decide_messages([]).is_empty());
-        let one_large = decide_messages([v1::Decision {
-            groups: vec![v1::GroupPlacement { ordinals: vec![1 << 30; 150_000], ..Default::default() }],
-            ..Default::default()
-        }]);
-        assert_eq!(one_large.len(), 1);
     }
 }

@@ -9,6 +9,7 @@ mod config;
 mod convert;
 mod engine;
 mod link;
+mod messages;
 mod metrics;
 mod rpc;
 
@@ -18,6 +19,7 @@ use godel_kit::{
     crash::{CrashPoints, CrashPointsError},
     follow::{FollowConfig, Follower},
     lease::{LeaseSpec, Membership},
+    message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
     server::{Server, ServerError, bind},
 };
@@ -132,7 +134,8 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         ended
     });
     let rpc = rpc::Rpc { name: config.name.clone(), shown: shown_rx, plans };
-    let server = Server::new(&config.server, &metrics).add(SchedulerServiceServer::new(rpc));
+    let server = Server::new(&config.server, &metrics)
+        .add(SchedulerServiceServer::new(rpc).max_decoding_message_size(RECEIVED_BYTES_MAX));
     let served = server.serve(listener, stop.clone()).await;
     stop.cancel();
     let ended = engine.await.map_err(|_| Error::Engine);

@@ -7,7 +7,10 @@
 use std::{collections::VecDeque, future::pending, time::Duration};
 
 use godel_core::ids::Epoch;
-use godel_kit::client::{Backoff, Channel, Directory, Leader};
+use godel_kit::{
+    client::{Backoff, Channel, Directory, Leader},
+    message::RECEIVED_BYTES_MAX,
+};
 use godel_proto::v1::{
     self, bind_service_client::BindServiceClient, dispatch_service_client::DispatchServiceClient,
 };
@@ -54,7 +57,8 @@ impl Protocol for Attach {
         channel: Channel,
         requests: ReceiverStream<v1::AttachRequest>,
     ) -> Result<Streaming<v1::AttachResponse>, Status> {
-        Ok(DispatchServiceClient::new(channel).attach(requests).await?.into_inner())
+        let mut client = DispatchServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX);
+        Ok(client.attach(requests).await?.into_inner())
     }
 }
 
@@ -70,7 +74,8 @@ impl Protocol for Decide {
         channel: Channel,
         requests: ReceiverStream<v1::DecideRequest>,
     ) -> Result<Streaming<v1::DecideResponse>, Status> {
-        Ok(BindServiceClient::new(channel).decide(requests).await?.into_inner())
+        let mut client = BindServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX);
+        Ok(client.decide(requests).await?.into_inner())
     }
 }
 

@@ -5,8 +5,9 @@ use godel_core::{
     scheduler::Stats,
     unit::UnitSpec,
 };
-use godel_kit::status;
+use godel_kit::{convert::BadField, message::MESSAGE_BYTES_MAX, status};
 use godel_proto::v1::{self, scheduler_service_server::SchedulerService};
+use prost::Message as _;
 use tokio::sync::{mpsc, oneshot, watch};
 use tonic::{Request, Response, Status};
 
@@ -64,6 +65,11 @@ impl SchedulerService for Rpc {
         let spec = convert::planned_unit(request.into_inner().unit).map_err(Status::from)?;
         let (reply, answer) = oneshot::channel();
         self.plans.send(PlanRequest { spec, reply }).await.map_err(|_| status::stopping())?;
-        answer.await.map(Response::new).map_err(|_| status::stopping())
+        let answer = answer.await.map_err(|_| status::stopping())?;
+        if answer.encoded_len() > MESSAGE_BYTES_MAX {
+            let problem = "the names of the nodes do not fit into one message; plan fewer replicas";
+            return Err(BadField::new("unit.task_groups", problem).into());
+        }
+        Ok(Response::new(answer))
     }
 }

@@ -1,8 +1,8 @@
 //! Page tokens: opaque to clients, checked like any other input.
 //!
 //! A token is `<revision>.<kind>.<key>`: the store revision of the first page, the kind of records the next
-//! page begins with (0 where there is only one), and the last key delivered. Keys come last because names may
-//! contain dots.
+//! page begins with (0 where there is only one), and where in it: the last key delivered, or what a list says
+//! instead. That comes last because names may contain dots.
 
 use godel_kit::convert::BadField;
 
@@ -13,7 +13,7 @@ pub(crate) struct Token {
     pub(crate) revision: u64,
     /// Field number of the kind.
     pub(crate) kind: i32,
-    /// The last key delivered; empty when none of this kind was.
+    /// The last key delivered; empty when none of this kind was. Of rows, the unit and ordinal to go on at.
     pub(crate) last: String,
 }
 

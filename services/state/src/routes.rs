@@ -13,6 +13,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use godel_kit::message::RECEIVED_BYTES_MAX;
 use godel_proto::v1::{
     ListRecordsRequest, SessionRequest, SessionResponse,
     node_service_server::{NodeService, NodeServiceServer},
@@ -45,7 +46,11 @@ pub(crate) struct NodeServer<T> {
 
 impl<T: NodeService> NodeServer<T> {
     pub(crate) fn new(service: Arc<T>) -> Self {
-        Self { rest: NodeServiceServer::from_arc(Arc::clone(&service)), service }
+        Self {
+            rest: NodeServiceServer::from_arc(Arc::clone(&service))
+                .max_decoding_message_size(RECEIVED_BYTES_MAX),
+            service,
+        }
     }
 }
 
@@ -73,7 +78,7 @@ impl<T: NodeService> Service<http::Request<Body>> for NodeServer<T> {
             return self.rest.call(request);
         }
         let open = Open(Arc::clone(&self.service));
-        Box::pin(async move { Ok(Grpc::new(SmallCodec::default()).streaming(open, request).await) })
+        Box::pin(async move { Ok(limited(SmallCodec::default()).streaming(open, request).await) })
     }
 }
 
@@ -86,7 +91,11 @@ pub(crate) struct StateServer {
 
 impl StateServer {
     pub(crate) fn new(service: Arc<StateRpc>) -> Self {
-        Self { rest: StateServiceServer::from_arc(Arc::clone(&service)), service }
+        Self {
+            rest: StateServiceServer::from_arc(Arc::clone(&service))
+                .max_decoding_message_size(RECEIVED_BYTES_MAX),
+            service,
+        }
     }
 }
 
@@ -108,8 +117,13 @@ impl Service<http::Request<Body>> for StateServer {
             return self.rest.call(request);
         }
         let list = List(Arc::clone(&self.service));
-        Box::pin(async move { Ok(Grpc::new(ProstCodec::default()).unary(list, request).await) })
+        Box::pin(async move { Ok(limited(ProstCodec::default()).unary(list, request).await) })
     }
+}
+
+/// With the limit that the generated servers have.
+fn limited<C: Codec>(codec: C) -> Grpc<C> {
+    Grpc::new(codec).apply_max_message_size_config(Some(RECEIVED_BYTES_MAX), None)
 }
 
 struct List(Arc<StateRpc>);

@@ -1,6 +1,6 @@
 //! Columns of `godel.v1` to and from core row types.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use godel_core::{
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX, Pool},
@@ -10,7 +10,7 @@ use godel_core::{
 };
 use godel_proto::v1;
 
-use super::{N_ORDINALS_MAX, N_TASK_GROUPS_MAX, OpError};
+use super::{N_ORDINALS_MAX, N_ROWS_PER_RECORD, N_TASK_GROUPS_MAX, OpError};
 
 /// A binding and whose it is.
 ///
@@ -208,10 +208,27 @@ pub fn eviction_reason_to_proto(reason: Option<EvictionReason>) -> v1::EvictionR
     }
 }
 
-/// All rows of a unit as stored and listed: a block per task group, rows that never changed left out.
+/// All rows of a unit as stored: a block per task group, rows that never changed left out.
 pub fn rows_to_proto(unit: UnitId, rows: &UnitRows) -> v1::UnitRows {
-    let n_groups = rows
-        .rows
+    blocks_to_proto(unit, rows, 0..rows.rows.len())
+}
+
+/// The first rows of a unit from ordinal `from` on, as many as one listed record holds, and the ordinal at which
+/// the next one begins; `None` when this was the last.
+pub fn rows_part_to_proto(unit: UnitId, rows: &UnitRows, from: u32) -> (v1::UnitRows, Option<u32>) {
+    let len = rows.rows.len();
+    let from = (from as usize).min(len);
+    let changed = rows.rows[from..].iter().position(|row| row.revision > Revision(0));
+    let start = changed.map_or(len, |skipped| from + skipped);
+    let end = len.min(start + N_ROWS_PER_RECORD);
+    let next = u32::try_from(end).ok().filter(|_| end < len);
+    (blocks_to_proto(unit, rows, start..end), next)
+}
+
+fn blocks_to_proto(unit: UnitId, rows: &UnitRows, range: Range<usize>) -> v1::UnitRows {
+    let first = u32::try_from(range.start).unwrap_or(u32::MAX);
+    let part = &rows.rows[range];
+    let n_groups = part
         .iter()
         .filter(|row| row.revision > Revision(0))
         .map(|row| usize::from(row.group) + 1)
@@ -228,7 +245,7 @@ pub fn rows_to_proto(unit: UnitId, rows: &UnitRows) -> v1::UnitRows {
             block.pool = pool_to_proto(*pool).into();
         }
     }
-    for (ordinal, row) in (0u32..).zip(&rows.rows) {
+    for (ordinal, row) in (first..).zip(part) {
         if row.revision > Revision(0) {
             push_row(&mut blocks[usize::from(row.group)], ordinal, row);
         }
@@ -237,7 +254,7 @@ pub fn rows_to_proto(unit: UnitId, rows: &UnitRows) -> v1::UnitRows {
     v1::UnitRows { unit_id: unit.0, blocks }
 }
 
-/// The inverse of [`rows_to_proto`].
+/// The inverse of [`rows_to_proto`]; of a part, the rows in it.
 ///
 /// # Errors
 /// The first field that can never be valid.

@@ -2,7 +2,7 @@ use godel_core::{
     demand::{Demand, DeviceRequest, Pool},
     ids::{NodeId, Revision},
     resources::Resources,
-    rows::{Bind, EvictionReason, Phase, Requeue, RowChange, Statuses, UnitRows},
+    rows::{Bind, EvictionReason, Phase, Requeue, Row, RowChange, Statuses, UnitRows},
 };
 use prost::Message as _;
 
@@ -122,4 +122,59 @@ fn a_deletion_concerns_what_hangs_on_the_record() {
     assert_eq!(delete(v1::Kind::UnitSpec), kind_bit(v1::Kind::UnitSpec) | kind_bit(v1::Kind::Rows));
     assert_eq!(delete(v1::Kind::NodeSpec).count_ones(), 3);
     assert_eq!(delete(v1::Kind::NodeGrant), kind_bit(v1::Kind::NodeGrant));
+}
+
+/// Many rows of two groups, every column as wide as it gets, with holes.
+fn wide_rows(n_rows: u32) -> UnitRows {
+    let mut rows = rows();
+    rows.rows = (0..n_rows)
+        .map(|ordinal| match ordinal % 11 {
+            5 => Row::default(),
+            _ => Row {
+                incarnation: u32::MAX,
+                node: NodeId(u32::MAX),
+                device_mask: u64::MAX,
+                phase: Phase::Failed,
+                eviction: Some(EvictionReason::NodeLost),
+                group: if ordinal % 2 == 0 { 0 } else { 2 },
+                exit_code: i32::MIN,
+                restarts: u32::MAX,
+                revision: Revision(u64::MAX),
+                bound_time_ms: i64::MIN,
+            },
+        })
+        .collect();
+    rows
+}
+
+#[test]
+fn parts_of_rows_are_bounded_and_lose_nothing() {
+    let far = N_ORDINALS_MAX - 1;
+    let part_len = u32::try_from(N_ROWS_PER_RECORD).unwrap();
+    for (n_rows, n_parts) in
+        [(0, 1), (1, 1), (part_len, 1), (part_len + 1, 2), (2 * part_len, 2), (100_000, 13)]
+    {
+        let rows = wide_rows(n_rows);
+        let (mut joined, mut from, mut found) = (v1::UnitRows::default(), Some(0), 0);
+        while let Some(start) = from {
+            let (part, next) = rows_part_to_proto(UnitId(u64::MAX), &rows, start);
+            assert!(part.encoded_len() <= 512 << 10, "{}", part.encoded_len());
+            assert!(next.is_none_or(|next| next > start));
+            joined.unit_id = part.unit_id;
+            joined.blocks.extend(part.blocks);
+            (from, found) = (next, found + 1);
+        }
+        assert_eq!(found, n_parts, "{n_rows}");
+        assert_eq!(rows_from_proto(joined).unwrap(), (UnitId(u64::MAX), rows));
+    }
+    // One bound row far out does not make records of nothing.
+    let mut sparse = UnitRows { rows: vec![Row::default(); far as usize], ..UnitRows::default() };
+    sparse.rows.push(Row { revision: Revision(1), ..Row::default() });
+    let (part, next) = rows_part_to_proto(UnitId(1), &sparse, 0);
+    assert_eq!((&part.blocks[0].ordinals[..], next), (&[far][..], None));
+    // Behind the end there is nothing.
+    assert_eq!(
+        rows_part_to_proto(UnitId(1), &sparse, far + 1),
+        (v1::UnitRows { unit_id: 1, blocks: vec![] }, None)
+    );
 }

@@ -16,8 +16,10 @@ use crate::{
     role::{Role, Writes},
 };
 
-/// Largest transaction, all its operations together.
-pub const TXN_BYTES_MAX: usize = 1 << 20;
+/// Largest transaction, all its operations and preconditions together. A message has 1 MiB at most: what is
+/// left of it frames a request, a commit on a watch or a record in a list, which are a lease's name of 253
+/// bytes, a page token with a key of as many, and a few numbers.
+pub const TXN_BYTES_MAX: usize = (1 << 20) - 1024;
 /// A new node's id may be at most so far above the next one: ids index dense arrays.
 const NODE_ID_GAP_MAX: u32 = 65_536;
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use godel_core::ids::Epoch;
+use godel_kit::message::{MESSAGE_BYTES_MAX, field_len, parts};
 use godel_proto::v1;
 use prost::Message as _;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -17,8 +18,8 @@ pub(crate) type OutcomeSender = mpsc::Sender<Result<v1::DecideResponse, Status>>
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StreamId(pub(crate) u64);
 
-/// Bytes of outcomes after which a message is full: half of what a message may have.
-const MESSAGE_BYTES: usize = 512 << 10;
+/// Bytes of one outcome: what is over is shortened.
+const OUTCOME_BYTES: usize = MESSAGE_BYTES_MAX / 2;
 
 #[derive(Debug)]
 struct Session {
@@ -138,23 +139,33 @@ impl Sessions {
     }
 }
 
-/// Outcomes in messages of bounded size.
+/// Outcomes in messages of bounded size, in order.
 fn messages(outcomes: Vec<v1::Outcome>) -> Vec<v1::DecideResponse> {
-    let mut messages = Vec::new();
-    let mut part = Vec::new();
-    let mut n_bytes = 0;
-    for outcome in outcomes {
-        let len = outcome.encoded_len();
-        if n_bytes + len > MESSAGE_BYTES && !part.is_empty() {
-            messages.push(std::mem::take(&mut part));
-            n_bytes = 0;
-        }
-        n_bytes += len;
-        part.push(outcome);
-    }
-    messages.push(part);
     let wrap = |outcomes| v1::decide_response::Message::Outcomes(v1::Outcomes { outcomes });
-    messages.into_iter().map(|part| v1::DecideResponse { message: Some(wrap(part)) }).collect()
+    let parts = parts(outcomes.into_iter().map(shortened));
+    parts.into_iter().map(|part| v1::DecideResponse { message: Some(wrap(part)) }).collect()
+}
+
+/// An outcome that fits a message. Where thousands of nodes refused, their fresh states go without those that
+/// find no room (the scheduler reads them from the records), and rejections without their words if even these
+/// are too many: what is left is 18 bytes at most for each of the 16,384 running units of a decision.
+fn shortened(mut outcome: v1::Outcome) -> v1::Outcome {
+    if outcome.encoded_len() <= OUTCOME_BYTES {
+        return outcome;
+    }
+    let nodes = std::mem::take(&mut outcome.nodes);
+    if outcome.encoded_len() > OUTCOME_BYTES {
+        outcome.rejections.iter_mut().for_each(|rejection| rejection.detail.clear());
+    }
+    let mut n_bytes = outcome.encoded_len();
+    outcome.nodes = nodes
+        .into_iter()
+        .take_while(|node| {
+            n_bytes += field_len(node.encoded_len());
+            n_bytes <= OUTCOME_BYTES
+        })
+        .collect();
+    outcome
 }
 
 #[cfg(test)]
@@ -232,5 +243,55 @@ mod tests {
             ..v1::Outcome::default()
         };
         assert_eq!(messages(vec![long.clone(), long, outcome(1)]).len(), 2);
+    }
+
+    #[test]
+    fn an_outcome_of_very_many_refusals_fits_a_message() {
+        let refusals = |n: u32, detail: &str, n_names: usize| {
+            let rejection = |ordinal| v1::Rejection {
+                reason: v1::RejectionReason::InsufficientResources.into(),
+                ordinals: vec![(1 << 20) - 1 - ordinal],
+                node_id: u32::MAX - ordinal,
+                detail: detail.to_owned(),
+            };
+            let amounts = (0..n_names).map(|name| (format!("resource-{name}"), i64::MAX)).collect();
+            let node = v1::NodeState {
+                node_id: 0,
+                allocated: Some(v1::Resources { amounts }),
+                device_free_milli: vec![1_000; 8],
+                revision: 7,
+            };
+            v1::Outcome {
+                decision_id: 5,
+                rejections: (0..n).map(rejection).collect(),
+                nodes: (0..n).map(|idx| v1::NodeState { node_id: u32::MAX - idx, ..node.clone() }).collect(),
+                ..v1::Outcome::default()
+            }
+        };
+        let n_max = u32::try_from(godel_core::binder::N_PLACEMENTS_MAX).unwrap();
+        for (whole, words_stay, n_nodes) in [
+            (refusals(1_000, "cpu", 3), true, 1_000..1_001),
+            (refusals(10_000, "cpu", 3), true, 1_000..10_000),
+            (refusals(n_max, &"x".repeat(130), 32), false, 100..1_000),
+        ] {
+            let sent = messages(vec![outcome(4), whole.clone(), outcome(6)]);
+            assert!(sent.iter().all(|message| message.encoded_len() <= MESSAGE_BYTES_MAX));
+            let sent: Vec<_> = sent
+                .into_iter()
+                .flat_map(|message| match message.message {
+                    Some(v1::decide_response::Message::Outcomes(part)) => part.outcomes,
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            assert_eq!(sent.iter().map(|outcome| outcome.decision_id).collect::<Vec<_>>(), [4, 5, 6]);
+            let refused = |outcome: &v1::Outcome| -> Vec<_> {
+                let rejections = outcome.rejections.iter();
+                rejections.map(|one| (one.reason, one.ordinals.clone(), one.node_id)).collect()
+            };
+            assert!(refused(&sent[1]) == refused(&whole), "every rejection is said");
+            assert_eq!(sent[1].rejections[0].detail == whole.rejections[0].detail, words_stay);
+            assert!(n_nodes.contains(&sent[1].nodes.len()), "{}", sent[1].nodes.len());
+            assert!(whole.nodes.starts_with(&sent[1].nodes));
+        }
     }
 }

@@ -11,7 +11,9 @@ use godel_core::{
     dispatcher::{Attach, SessionId, read::SchedulerView},
     ids::{Epoch, Revision, UnitId},
 };
-use godel_kit::{CancellationToken, client::Directory, convert::BadField, status};
+use godel_kit::{
+    CancellationToken, client::Directory, convert::BadField, message::RECEIVED_BYTES_MAX, status,
+};
 use godel_proto::v1::{
     self, attach_request::Message as Up, dispatch_service_server::DispatchService,
     member_service_client::MemberServiceClient,
@@ -20,7 +22,7 @@ use tokio::{
     sync::{Mutex, mpsc, oneshot},
     time::{Instant, timeout},
 };
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
@@ -32,8 +34,10 @@ use crate::{
 
 /// Prefix of schedulers' leases.
 const LEASE_PREFIX: &str = "scheduler/";
-/// A stream must open with its inventory within this.
+/// A stream must open within this, and bring the rest of its inventory within this again.
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
+/// Units of an inventory, 16 bytes each: more than any dispatcher could have handed out.
+const N_INVENTORY_MAX: usize = 4 << 20;
 /// Rates are over this.
 const RATE_WINDOW: Duration = Duration::from_secs(10);
 /// Between two looks at the counters.
@@ -148,12 +152,14 @@ async fn serve_scheduler(
     }
     // The loop believes an epoch that its watch has yet to show: it must be a real one.
     directory.check_lease(&format!("{LEASE_PREFIX}{}", open.name), Epoch(open.epoch)).await?;
-    let inventory = open.inventory.iter().map(|held| (UnitId(held.unit_id), Revision(held.spec_revision)));
+    let late = |_| Status::deadline_exceeded("the inventory did not end");
+    let inventory =
+        timeout(OPEN_WITHIN, inventory(open.inventory, open.more, &mut stream)).await.map_err(late)??;
     let attach = Attach {
         name: open.name,
         epoch: Epoch(open.epoch),
         session: SessionId(0),
-        inventory: inventory.collect(),
+        inventory,
         credits: open.credits,
     };
     let (reply, answer) = oneshot::channel();
@@ -169,6 +175,32 @@ async fn serve_scheduler(
     // The loop may be over, and with it everything that it knew of the stream.
     let _ = term.calls.send(Call::Detach(session)).await;
     ended
+}
+
+/// What a scheduler holds: the units named by its opening message and by those that continue it.
+async fn inventory<S>(
+    opening: Vec<v1::HeldUnit>,
+    mut more: bool,
+    stream: &mut S,
+) -> Result<Vec<(UnitId, Revision)>, Status>
+where
+    S: Stream<Item = Result<v1::AttachRequest, Status>> + Unpin,
+{
+    let held = |held: v1::HeldUnit| (UnitId(held.unit_id), Revision(held.spec_revision));
+    let wrong = |description: String| status::invalid_argument([BadField::new("inventory", description)]);
+    let mut inventory: Vec<_> = opening.into_iter().map(held).collect();
+    while more {
+        let message = stream.next().await.transpose()?.and_then(|message| message.message);
+        let Some(Up::Inventory(part)) = message else {
+            return Err(wrong("goes on in the next message, or `more` is not set".to_owned()));
+        };
+        if inventory.len() + part.units.len() > N_INVENTORY_MAX {
+            return Err(wrong(format!("has more than {N_INVENTORY_MAX} units")));
+        }
+        inventory.extend(part.units.into_iter().map(held));
+        more = part.more;
+    }
+    Ok(inventory)
 }
 
 async fn read(
@@ -195,6 +227,9 @@ async fn read(
                     "open",
                     "must be the first message only",
                 )]));
+            }
+            Some(Up::Inventory(_)) => {
+                return Err(status::invalid_argument([BadField::new("inventory", "must follow open")]));
             }
             None => return Err(status::invalid_argument([BadField::new("message", "missing")])),
         };
@@ -249,7 +284,8 @@ impl Rates {
     /// Members by scheduler name; none when state does not answer in time.
     async fn members(&self) -> BTreeMap<String, v1::Member> {
         let request = v1::ListMembersRequest { prefix: LEASE_PREFIX.to_owned() };
-        let mut client = MemberServiceClient::new(self.directory.state());
+        let mut client =
+            MemberServiceClient::new(self.directory.state()).max_decoding_message_size(RECEIVED_BYTES_MAX);
         let answer = timeout(MEMBERS_WITHIN, client.list_members(request)).await;
         let Ok(Ok(answer)) = answer else { return BTreeMap::new() };
         let members = answer.into_inner().members.into_iter().filter_map(|member| {
@@ -292,5 +328,41 @@ impl Rates {
             (name.clone(), f64::from(grown) / seconds)
         };
         last.placed.iter().map(rate).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_stream::iter;
+
+    use super::*;
+
+    fn units(ids: std::ops::Range<u64>) -> Vec<v1::HeldUnit> {
+        ids.map(|unit_id| v1::HeldUnit { unit_id, spec_revision: unit_id + 1 }).collect()
+    }
+
+    fn part(ids: std::ops::Range<u64>, more: bool) -> Up {
+        Up::Inventory(v1::Inventory { units: units(ids), more })
+    }
+
+    async fn read_all(more: bool, messages: Vec<Up>) -> Result<usize, Status> {
+        let mut stream = iter(messages).map(|message| Ok(v1::AttachRequest { message: Some(message) }));
+        let held = inventory(units(0..2), more, &mut stream).await?;
+        assert!((0..).zip(&held).all(|(id, held)| *held == (UnitId(id), Revision(id + 1))));
+        Ok(held.len())
+    }
+
+    #[tokio::test]
+    async fn an_inventory_ends_where_it_says_so() {
+        assert_eq!(read_all(false, vec![Up::Credits(1)]).await.unwrap(), 2);
+        assert_eq!(read_all(true, vec![part(2..5, false), Up::Credits(1)]).await.unwrap(), 5);
+        let three = vec![part(2..3, true), part(3..3, true), part(3..1_000, false)];
+        assert_eq!(read_all(true, three).await.unwrap(), 1_000);
+        for cut in
+            [vec![], vec![part(2..3, true)], vec![Up::Credits(1)], vec![part(2..3, true), Up::Credits(1)]]
+        {
+            let refused = read_all(true, cut).await.unwrap_err();
+            assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+        }
     }
 }

@@ -15,8 +15,12 @@ use std::{
     time::Duration,
 };
 
-use godel_kit::convert::BadField;
+use godel_kit::{
+    convert::BadField,
+    message::{MESSAGE_BYTES_MAX, field_len},
+};
 use godel_proto::v1;
+use prost::Message as _;
 use tokio::{
     sync::{mpsc, watch},
     time::Instant,
@@ -39,8 +43,10 @@ const RETRY_FULL: Duration = Duration::from_millis(100);
 const BATCH: usize = 256;
 /// Answers gathered into one message.
 const ANSWERS: usize = 4_096;
-/// Errors in one message.
-const ERRORS_PER_MESSAGE: usize = 1_000;
+/// A message with so many bytes of errors takes no further one.
+const ERRORS_BYTES: usize = MESSAGE_BYTES_MAX / 2;
+/// Most bytes of one error; what is over quotes a unit that is itself too large, and is cut.
+const ERROR_BYTES_MAX: usize = 64 << 10;
 
 type Answers = mpsc::Sender<Result<v1::SubmitUnitsResponse, Status>>;
 
@@ -209,7 +215,7 @@ impl Writer {
             if n_results == 0 {
                 break;
             }
-            let mut answer = v1::SubmitUnitsResponse::default();
+            let (mut answer, mut n_bytes) = (v1::SubmitUnitsResponse::default(), 0);
             let mut rooms = Vec::new();
             for item in gathered.drain(..) {
                 rooms.extend(item.room);
@@ -220,8 +226,11 @@ impl Writer {
                         continue;
                     }
                     Err(Refused::Status(status)) => {
-                        answer.errors.push(error(item.index, &status));
-                        if answer.errors.len() >= ERRORS_PER_MESSAGE {
+                        let error = error(item.index, &status);
+                        n_bytes += field_len(error.encoded_len());
+                        answer.errors.push(error);
+                        if n_bytes >= ERRORS_BYTES {
+                            n_bytes = 0;
                             self.mark(item.index);
                             if !self.send(std::mem::take(&mut answer)).await {
                                 return;
@@ -281,7 +290,7 @@ fn error(index: u64, status: &Status) -> v1::SubmitError {
         Code::InvalidArgument => godel_kit::status::violations_of(status),
         _ => Vec::new(),
     };
-    v1::SubmitError {
+    let mut error = v1::SubmitError {
         index,
         code: status.code().into(),
         message: status.message().to_owned(),
@@ -289,5 +298,29 @@ fn error(index: u64, status: &Status) -> v1::SubmitError {
             .into_iter()
             .map(|bad| v1::FieldViolation { field: bad.path, description: bad.description })
             .collect(),
+    };
+    if error.encoded_len() > ERROR_BYTES_MAX {
+        error.message = error.message.chars().take(1_000).collect();
+        error.violations.clear();
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_bounded_whatever_it_quotes() {
+        let errors = |n: usize, len: usize| {
+            let wrong = (0..n).map(|idx| BadField::new(format!("f[{idx}]"), "ö".repeat(len)));
+            error(7, &godel_kit::status::invalid_argument(wrong))
+        };
+        let whole = errors(100, 100);
+        assert_eq!((whole.index, whole.violations.len()), (7, 100));
+        for cut in [errors(100, 1_000), errors(1, 1 << 20)] {
+            assert!(cut.encoded_len() <= ERROR_BYTES_MAX && cut.message.starts_with("f[0]: ö"));
+            assert!(cut.violations.is_empty());
+        }
     }
 }

@@ -28,7 +28,8 @@ use crate::{
 /// Units on a page unless asked otherwise, and at most.
 const PAGE_DEFAULT: usize = 500;
 const PAGE_MAX: usize = 1_000;
-/// A page that has so many bytes takes no further unit; one unit has 64 KiB at most.
+/// A page that has so many bytes takes no further unit; one unit has at most 64 KiB, 40 KiB of ordinal ranges and
+/// a few of refusals, so a page stays below 1 MiB.
 const PAGE_BYTES: usize = 768 << 10;
 /// Names looked at in one go while others wait.
 const SCAN_PER_CALL: usize = 4_096;

@@ -1,7 +1,7 @@
 //! Requests to the binder: make running units leave that nobody wants any more.
 
 use godel_core::{dispatcher::EvictRequest, ids::UnitId};
-use godel_kit::{CancellationToken, client::Directory};
+use godel_kit::{CancellationToken, client::Directory, message::RECEIVED_BYTES_MAX};
 use godel_proto::v1::{self, bind_service_client::BindServiceClient};
 use tokio::sync::mpsc;
 
@@ -33,7 +33,9 @@ pub(super) fn spawn(
             };
             let call = directory.call_leader(BINDER, |channel| {
                 let message = message.clone();
-                async move { BindServiceClient::new(channel).evict_running_units(message).await }
+                let mut client =
+                    BindServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX);
+                async move { client.evict_running_units(message).await }
             });
             let answer = tokio::select! {
                 () = over.cancelled() => return,

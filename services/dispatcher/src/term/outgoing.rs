@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use godel_core::dispatcher::{Action, EvictRequest, SessionId};
-use godel_kit::{CancellationToken, to_proto};
+use godel_kit::{CancellationToken, message::field_len, to_proto};
 use godel_proto::v1;
 use prost::Message as _;
 use tokio::sync::mpsc;
@@ -13,9 +13,12 @@ use tonic::Status;
 use super::{Loop, Ticket};
 use crate::convert;
 
-/// Bytes of assignments in one message.
+/// Bytes of assignments in one message; a larger one goes alone. See its message for how large it may be.
 const MESSAGE_BYTES: usize = 256 << 10;
-/// Running units in one request to the binder.
+/// Units in one message of revocations, of 10 bytes at most.
+const N_REVOKED: usize = 32_768;
+/// A request to the binder ends once it has so many running units: with the last unit's 4,096 at most 20,480 of
+/// 8 bytes each, and about 350 bytes for each of the thousand units of a step.
 const EVICT_ORDINALS: usize = 16_384;
 
 /// A scheduler's stream; when this is dropped, the task that reads it ends too.
@@ -47,7 +50,7 @@ impl Session {
 
 impl Outgoing {
     fn assign(&mut self, unit: v1::UnitAssignment) {
-        let bytes = unit.encoded_len();
+        let bytes = field_len(unit.encoded_len());
         match self.messages.last_mut() {
             Some(v1::attach_response::Message::Assign(last))
                 if self.assign_bytes + bytes <= MESSAGE_BYTES =>
@@ -64,7 +67,9 @@ impl Outgoing {
     }
 
     fn revoke(&mut self, unit: u64) {
-        if let Some(v1::attach_response::Message::Revoke(last)) = self.messages.last_mut() {
+        if let Some(v1::attach_response::Message::Revoke(last)) = self.messages.last_mut()
+            && last.unit_ids.len() < N_REVOKED
+        {
             last.unit_ids.push(unit);
             return;
         }
@@ -151,5 +156,84 @@ impl Loop<'_> {
             // What finds no room is asked for again after a while.
             let _ = self.evictions.try_send(chunk);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_core::admission::{REPLICAS_MAX, SPEC_BYTES_MAX, scale::N_RANGES_MAX};
+    use godel_kit::message::MESSAGE_BYTES_MAX;
+    use v1::attach_response::Message;
+
+    use super::*;
+
+    /// A unit with a record of `bytes` and `n_ordinals` to place, columns as wide as they get.
+    fn assignment(id: u64, bytes: usize, n_ordinals: u32) -> v1::UnitAssignment {
+        let spec = v1::UnitSpec { unit_id: id, queue: "x".repeat(bytes), ..v1::UnitSpec::default() };
+        v1::UnitAssignment {
+            spec: Some(spec),
+            spec_revision: u64::MAX,
+            ordinals: (0..n_ordinals).map(|ordinal| (1 << 20) - 1 - ordinal).collect(),
+            incarnations: vec![u32::MAX; n_ordinals as usize],
+            bound: u32::MAX,
+        }
+    }
+
+    /// Sends `assigned` with a revocation behind every third, and checks what went out.
+    fn check(assigned: &[v1::UnitAssignment], n_revoked: u64) -> usize {
+        let mut outgoing = Outgoing::default();
+        let mut expected = Vec::new();
+        for (idx, unit) in assigned.iter().enumerate() {
+            expected.push(format!("assign {}", unit.spec.as_ref().unwrap().unit_id));
+            outgoing.assign(unit.clone());
+            if idx % 3 == 2 {
+                for revoked in 0..n_revoked {
+                    expected.push(format!("revoke {revoked}"));
+                    outgoing.revoke(revoked);
+                }
+            }
+        }
+        let n_messages = outgoing.messages.len();
+        let mut found = Vec::new();
+        for message in outgoing.messages {
+            let response = v1::AttachResponse { message: Some(message) };
+            assert!(response.encoded_len() <= MESSAGE_BYTES_MAX, "{}", response.encoded_len());
+            match response.message {
+                Some(Message::Assign(part)) => {
+                    let n_ordinals = part.units.iter().map(|unit| unit.ordinals.len()).sum::<usize>();
+                    assert!(part.units.len() == 1 || n_ordinals < MESSAGE_BYTES);
+                    found.extend(
+                        part.units
+                            .iter()
+                            .map(|unit| format!("assign {}", unit.spec.as_ref().unwrap().unit_id)),
+                    );
+                }
+                Some(Message::Revoke(part)) => {
+                    found.extend(part.unit_ids.iter().map(|unit| format!("revoke {unit}")));
+                }
+                Some(Message::Welcome(_)) | None => panic!("neither"),
+            }
+        }
+        assert!(found == expected, "order is kept and nothing is lost");
+        n_messages
+    }
+
+    #[test]
+    fn messages_to_a_scheduler_are_bounded_and_in_order() {
+        let many = |n: u64, bytes, n_ordinals| -> Vec<_> {
+            (0..n).map(|id| assignment(id, bytes, n_ordinals)).collect()
+        };
+        assert_eq!(check(&many(1, 100, 1), 0), 1);
+        assert_eq!(check(&many(100, SPEC_BYTES_MAX, 1), 0), 34);
+        assert_eq!(check(&many(1_000, 100, 1), 0), 1);
+        // The widest that the limits of a unit allow.
+        assert_eq!(check(&many(3, SPEC_BYTES_MAX + 10 * N_RANGES_MAX, REPLICAS_MAX), 0), 3);
+        assert_eq!(check(&many(6, 10, 1), 100_000), 2 * (1 + 4));
+        let mixed: Vec<_> = many(9, 1_000, 10)
+            .into_iter()
+            .chain(many(2, SPEC_BYTES_MAX, REPLICAS_MAX))
+            .chain(many(9, 10, 1))
+            .collect();
+        check(&mixed, 7);
     }
 }

@@ -155,3 +155,35 @@ async fn nodes_are_split_when_the_mode_says_so() {
     shares(&[4], v1::PartitionMode::Preferred).await;
     world.end([dispatcher]).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_inventory_in_many_messages_is_adopted_and_revoked_as_one() {
+    let world = World::new().await;
+    let dispatcher = world.dispatcher().await;
+    dispatcher.leads().await;
+    let mut scheduler = Scheduler::new(&world, &dispatcher, "s1", 100).await;
+    for name in ["a", "b", "c"] {
+        dispatcher.submit(unit(name, 1)).await;
+    }
+    let units = scheduler.units(3).await;
+    // It has lost one of the three, and says the others in its first and its last message.
+    let mut inventory: Vec<(u64, u64)> = (1_000_000..1_100_000).map(|unknown| (unknown, 7)).collect();
+    inventory.insert(0, held(&units[0]));
+    inventory.push(held(&units[2]));
+    scheduler.again(&dispatcher, &inventory, 100).await;
+    let mut revoked = Vec::new();
+    while revoked.len() < 100_000 {
+        let part = scheduler.revoked().await;
+        assert!(part.len() <= 40_000, "{}", part.len());
+        revoked.extend(part);
+    }
+    assert!(revoked.into_iter().eq(1_000_000..1_100_000));
+    assert_eq!(names(&scheduler.units(1).await), ["b"]);
+
+    // What is no inventory ends the stream, and so does one that comes late.
+    let part = v1::Inventory { units: Vec::new(), more: false };
+    scheduler.say(Message::Inventory(part)).await;
+    assert!(scheduler.next().await.is_none());
+    assert_eq!(dispatcher.status().await.repairs, 0);
+    world.end([dispatcher]).await;
+}

@@ -252,13 +252,16 @@ impl Scheduler {
             unit_id: *unit_id,
             spec_revision: *spec_revision,
         };
-        let open = v1::AttachOpen {
-            name: name.into(),
-            epoch,
-            inventory: inventory.iter().map(held).collect(),
-            credits,
-        };
+        let mut parts = inventory.chunks(30_000).map(|part| part.iter().map(held).collect()).peekable();
+        let inventory = parts.next().unwrap_or_default();
+        let more = parts.peek().is_some();
+        let open = v1::AttachOpen { name: name.into(), epoch, inventory, credits, more };
         up.send(v1::AttachRequest { message: Some(v1::attach_request::Message::Open(open)) }).await.unwrap();
+        while let Some(units) = parts.next() {
+            let part = v1::Inventory { units, more: parts.peek().is_some() };
+            let message = Some(v1::attach_request::Message::Inventory(part));
+            up.send(v1::AttachRequest { message }).await.unwrap();
+        }
         let mut down = to.dispatch().attach(ReceiverStream::new(messages)).await?.into_inner();
         let first = timeout(LONG, down.message()).await.expect("an answer to open")?;
         let Some(v1::attach_response::Message::Welcome(_)) = first.and_then(|first| first.message) else {

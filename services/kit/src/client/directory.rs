@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tonic::{Code, Status};
 
 use super::{BadAddress, Channel, RetryPolicy, channel, retry, retry_idempotent};
-use crate::{config::ClientConfig, status};
+use crate::{config::ClientConfig, message::RECEIVED_BYTES_MAX, status};
 
 /// The present holder of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +108,8 @@ impl Directory {
 
     async fn members_once(&self, prefix: &str) -> Result<Vec<v1::Member>, Status> {
         let request = v1::ListMembersRequest { prefix: prefix.to_owned() };
-        Ok(MemberServiceClient::new(self.state()).list_members(request).await?.into_inner().members)
+        let mut client = MemberServiceClient::new(self.state()).max_decoding_message_size(RECEIVED_BYTES_MAX);
+        Ok(client.list_members(request).await?.into_inner().members)
     }
 
     /// Who holds `lease` now: as known, else as state says.

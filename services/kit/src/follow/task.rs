@@ -16,6 +16,7 @@ use super::{FollowConfig, FollowEvent};
 use crate::{
     client::{Backoff, Channel},
     convert::{BadField, from_proto},
+    message::RECEIVED_BYTES_MAX,
     status::{self, reason},
 };
 
@@ -59,7 +60,7 @@ pub(super) async fn run(
     stop: CancellationToken,
 ) {
     let mut task = Task {
-        client: StateServiceClient::new(state),
+        client: StateServiceClient::new(state).max_decoding_message_size(RECEIVED_BYTES_MAX),
         kinds: kinds.into_iter().map(i32::from).collect(),
         page_size: config.page_size,
         events,
@@ -121,11 +122,13 @@ impl Task {
         self.newer.clear();
         let mut first_revision = None;
         let mut page_token = String::new();
+        let mut open_rows = None;
         loop {
             let page = self.page(&page_token).await?;
             let revision = *first_revision.get_or_insert(Revision(page.revision));
+            let is_last = page.next_page_token.is_empty();
             let mut records = Vec::with_capacity(page.records.len());
-            for record in page.records {
+            for record in join_rows(&mut open_rows, page.records, is_last) {
                 let record = understood(from_proto::record(record))?;
                 if record.revision > revision
                     && let Some(key) = key_of(&record.change)
@@ -137,7 +140,7 @@ impl Task {
             if !records.is_empty() {
                 self.emit(FollowEvent::Loaded(records)).await?;
             }
-            if page.next_page_token.is_empty() {
+            if is_last {
                 self.revision = revision;
                 return self.emit(FollowEvent::Synced { revision }).await;
             }
@@ -229,6 +232,44 @@ impl Task {
 
     fn is_old(&self, change: &Change, revision: Revision) -> bool {
         key_of(change).and_then(|key| self.newer.get(&key)).is_some_and(|newest| revision <= *newest)
+    }
+}
+
+/// Joins the parts of a unit's rows to one record: a part may go on in the next one, also on the next page, so the
+/// last of a page stays `open` until then. Parts that were read at different revisions make rows that never were
+/// so together: each row carries its own revision, and the watch brings the older ones up.
+pub(super) fn join_rows(
+    open: &mut Option<v1::Record>,
+    page: Vec<v1::Record>,
+    is_last: bool,
+) -> Vec<v1::Record> {
+    let mut joined = Vec::with_capacity(page.len() + 1);
+    for record in page {
+        match open {
+            None => *open = Some(record),
+            Some(open) => {
+                if let Some(record) = append(open, record) {
+                    joined.push(std::mem::replace(open, record));
+                }
+            }
+        }
+    }
+    if is_last {
+        joined.extend(open.take());
+    }
+    joined
+}
+
+/// Appends more rows of the same unit; gives anything else back.
+fn append(open: &mut v1::Record, next: v1::Record) -> Option<v1::Record> {
+    use v1::record::Record::Rows;
+    match (&mut open.record, next.record) {
+        (Some(Rows(begun)), Some(Rows(part))) if begun.unit_id == part.unit_id => {
+            begun.blocks.extend(part.blocks);
+            open.revision = open.revision.max(next.revision);
+            None
+        }
+        (_, record) => Some(v1::Record { record, ..next }),
     }
 }
 

@@ -3,13 +3,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use godel_core::{
     change::Change,
-    ids::{NodeId, Revision},
+    ids::{NodeId, Revision, UnitId},
     resources::Resources,
+    rows::{Bind, Evict, EvictionReason, RowChange, UnitRows},
 };
 use godel_proto::v1;
+use proptest::prelude::*;
 use tokio_util::sync::CancellationToken;
 
-use super::{FollowConfig, FollowEvent, Follower};
+use super::{FollowConfig, FollowEvent, Follower, task::join_rows};
 use crate::{
     config::ServerConfig,
     fake::{Fake, Served, soon},
@@ -174,4 +176,132 @@ async fn a_stop_or_nonsense_ends_it() {
     read_list(&mut follower, 0, 0).await;
     fake.commit(vec![Bytes::from_static(&[0xff, 0xff])]);
     assert_eq!(soon("the end", follower.next()).await, None);
+}
+
+fn rows_record(unit: UnitId, rows: &UnitRows, ordinals: std::ops::Range<u32>, revision: u64) -> v1::Record {
+    let mut part = to_proto::unit_rows(unit, rows);
+    for block in &mut part.blocks {
+        let wanted = |idx: &usize| ordinals.contains(&block.ordinals[*idx]);
+        let kept: Vec<usize> = (0..block.ordinals.len()).filter(wanted).collect();
+        let keep = |column: &[u32]| kept.iter().map(|idx| column[*idx]).collect::<Vec<_>>();
+        *block = v1::RowBlock {
+            demand: block.demand.take(),
+            ordinals: keep(&block.ordinals),
+            node_ids: keep(&block.node_ids),
+            evictions: keep(&block.evictions),
+            phases: kept.iter().map(|idx| block.phases[*idx]).collect(),
+            revisions: kept.iter().map(|idx| block.revisions[*idx]).collect(),
+            bound_times_ms: kept.iter().map(|idx| block.bound_times_ms[*idx]).collect(),
+            ..v1::RowBlock::default()
+        };
+    }
+    v1::Record { revision, record: Some(v1::record::Record::Rows(part)), ..v1::Record::default() }
+}
+
+/// Three pages, each with a part of one unit's rows, and between any two of them a transaction that changes rows
+/// of all parts.
+#[tokio::test]
+async fn rows_that_change_between_two_parts_of_a_list_come_out_right() {
+    let unit = UnitId(9);
+    let bind = |ordinals: &[u32], node| {
+        let nodes = vec![NodeId(node); ordinals.len()];
+        RowChange::Bind(Bind { ordinals: ordinals.to_vec(), nodes, ..Bind::default() })
+    };
+    let evict = |ordinals: &[u32]| {
+        let (reason, by) = (EvictionReason::Drained, String::new());
+        RowChange::Evict(Evict { ordinals: ordinals.to_vec(), incarnations: Vec::new(), reason, by })
+    };
+    let history = [
+        bind(&[0, 1, 10, 11, 20, 21], 1),
+        bind(&[2, 12, 22], 2),
+        evict(&[0, 2, 10, 12, 20, 22]),
+        bind(&[3, 13, 23, 33], 3),
+    ];
+    let at = |revision: usize| {
+        let mut rows = UnitRows::default();
+        for (idx, change) in (1u32..).zip(&history[..revision]) {
+            rows.apply(change, Revision(u64::from(idx)), i64::from(idx) * 10, |_, _, _| {});
+        }
+        rows
+    };
+    let fake = Fake::new();
+    for change in &history {
+        fake.commit(vec![to_proto::row_op(unit, change)]);
+    }
+    fake.with(|world| {
+        world.records = vec![
+            rows_record(unit, &at(1), 0..10, 1),
+            rows_record(unit, &at(2), 10..20, 2),
+            rows_record(unit, &at(3), 20..30, 3),
+            record(1, 1, 1),
+        ];
+        (world.list_revision, world.page_len) = (1, 1);
+    });
+    let served = fake.serve().await;
+    let config = FollowConfig::default();
+    let mut follower =
+        Follower::spawn(served.channel(), vec![v1::Kind::Rows], config, CancellationToken::new());
+    assert_eq!(next(&mut follower).await, FollowEvent::Reset);
+    let FollowEvent::Loaded(loaded) = next(&mut follower).await else { panic!("the list goes on") };
+    let [of_unit, _grant] = &loaded[..] else { panic!("{loaded:?}") };
+    let Change::RowsLoaded(UnitId(9), rows) = &of_unit.change else { panic!("{of_unit:?}") };
+    let mut rows = rows.clone();
+    assert_eq!([0, 10, 20].map(|ordinal| rows.row(ordinal).revision.0), [1, 1, 3]);
+    assert_eq!([2, 12, 22].map(|ordinal| rows.row(ordinal).revision.0), [0, 2, 3]);
+    assert_eq!(next(&mut follower).await, synced(1));
+    for revision in 2..=4 {
+        let FollowEvent::Changes { revision: found, time_ms, changes } = next(&mut follower).await else {
+            panic!("changes come")
+        };
+        assert_eq!(found, Revision(revision));
+        for change in changes {
+            let Change::Rows(UnitId(9), change) = change else { panic!("{change:?}") };
+            rows.apply(&change, found, time_ms, |_, _, _| {});
+        }
+    }
+    assert_eq!(rows, at(4));
+}
+
+proptest! {
+    #[test]
+    fn parts_are_joined_whatever_the_pages(
+        parts in proptest::collection::vec((1..4u64, 1..5u32, any::<bool>()), 0..20),
+        page_len in 1..7usize,
+    ) {
+        // Units rise, each in a few parts; now and then another record lies between two of them.
+        let (mut records, mut expected, mut unit, mut ordinal) = (Vec::new(), Vec::new(), 0, 0);
+        for (step, n_parts, between) in parts {
+            if between {
+                records.push(record(7, 1, 5));
+                expected.push((None, Vec::new()));
+            }
+            unit += step;
+            let mut whole = Vec::new();
+            for _ in 0..n_parts {
+                ordinal += 1;
+                whole.push(ordinal);
+                let block = v1::RowBlock { ordinals: vec![ordinal], ..v1::RowBlock::default() };
+                let rows = v1::UnitRows { unit_id: unit, blocks: vec![block] };
+                let record = Some(v1::record::Record::Rows(rows));
+                records.push(v1::Record { revision: u64::from(ordinal), record, ..v1::Record::default() });
+            }
+            expected.push((Some((unit, u64::from(ordinal))), whole));
+        }
+        let pages: Vec<Vec<v1::Record>> = records.chunks(page_len).map(<[_]>::to_vec).collect();
+        let (mut open, mut found, n_pages) = (None, Vec::new(), pages.len());
+        for (idx, page) in pages.into_iter().enumerate() {
+            found.extend(join_rows(&mut open, page, idx + 1 == n_pages));
+        }
+        let found: Vec<_> = found
+            .into_iter()
+            .map(|record| match record.record {
+                Some(v1::record::Record::Rows(rows)) => {
+                    let ordinals = rows.blocks.into_iter().flat_map(|block| block.ordinals).collect();
+                    (Some((rows.unit_id, record.revision)), ordinals)
+                }
+                _ => (None, Vec::new()),
+            })
+            .collect();
+        prop_assert_eq!(found, expected);
+    }
 }

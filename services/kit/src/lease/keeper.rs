@@ -14,6 +14,7 @@ use tonic::Status;
 use super::{Fence, Leadership, LeaseSpec};
 use crate::{
     client::{Channel, jittered},
+    message::RECEIVED_BYTES_MAX,
     status::{self, reason},
 };
 
@@ -34,7 +35,8 @@ enum End {
 impl Keeper {
     pub(super) fn new(spec: LeaseSpec, state: Channel, leadership: watch::Sender<Leadership>) -> Self {
         let holder = uuid::Uuid::now_v7().to_string();
-        Self { spec, holder, client: MemberServiceClient::new(state), leadership }
+        let client = MemberServiceClient::new(state).max_decoding_message_size(RECEIVED_BYTES_MAX);
+        Self { spec, holder, client, leadership }
     }
 
     /// Runs until `stop`.

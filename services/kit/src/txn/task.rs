@@ -18,6 +18,7 @@ use super::{Committed, Room, Submission, TxnError, is_stale};
 use crate::{
     client::{Backoff, Channel},
     lease::Fence,
+    message::RECEIVED_BYTES_MAX,
     status::{self, reason},
 };
 
@@ -138,8 +139,8 @@ impl Task {
             // The receiver lives until the call is made.
             let _ = requests.send(entry.request.clone());
         }
-        let opened =
-            StateServiceClient::new(state.clone()).transact(UnboundedReceiverStream::new(outgoing)).await;
+        let mut client = StateServiceClient::new(state.clone()).max_decoding_message_size(RECEIVED_BYTES_MAX);
+        let opened = client.transact(UnboundedReceiverStream::new(outgoing)).await;
         let mut answers = match opened {
             Ok(answers) => answers.into_inner(),
             Err(failure) => return end_of(failure),

@@ -133,7 +133,9 @@ impl AttachStream {
             match self.next().await.expect("the stream goes on").message {
                 Some(attach_request::Message::Reports(reports)) => return reports.reports,
                 Some(attach_request::Message::Credits(_)) => {}
-                Some(attach_request::Message::Open(_)) | None => panic!("not a report"),
+                Some(attach_request::Message::Open(_) | attach_request::Message::Inventory(_)) | None => {
+                    panic!("not a report")
+                }
             }
         }
     }

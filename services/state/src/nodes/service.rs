@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use godel_kit::{convert::BadField, status};
+use godel_kit::{
+    convert::BadField,
+    message::{MESSAGE_BYTES_MAX, field_len},
+    status,
+};
 use godel_proto::v1;
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Request, Response, Status, Streaming};
@@ -16,8 +20,8 @@ use crate::{
 
 /// Running units of a node in one answer.
 const N_BOUND_MAX: usize = 1_000;
-/// A page of nodes ends once it is over this.
-const PAGE_BYTES: usize = 1 << 20;
+/// Nodes of a page have this together at most; the rest of a message is for the page's token and numbers.
+const PAGE_BYTES: usize = MESSAGE_BYTES_MAX - 1024;
 
 /// The service.
 pub(crate) struct Nodes {
@@ -107,14 +111,13 @@ impl v1::node_service_server::NodeService for Nodes {
             if !label_selector.is_empty() && !matches(node) {
                 continue;
             }
-            if page.nodes.len() >= size || bytes >= PAGE_BYTES {
+            let node = view::node(hub, node);
+            bytes += node.as_ref().map_or(0, |node| field_len(prost::Message::encoded_len(node)));
+            if page.nodes.len() >= size || (bytes > PAGE_BYTES && !page.nodes.is_empty()) {
                 page.next_page_token = Token { revision, kind: 0, last: last_name }.to_string();
                 break;
             }
-            if let Some(node) = view::node(hub, node) {
-                bytes += prost::Message::encoded_len(&node);
-                page.nodes.push(node);
-            }
+            page.nodes.extend(node);
             last_name = name;
         }
         Ok(Response::new(page))

@@ -2,21 +2,26 @@
 //!
 //! A page is read in slices, so that a large one never keeps the store's writer waiting for long. Later pages
 //! show the state as it is then: every record carries its revision, and who watches from the revision of the
-//! first page applies what is newer.
+//! first page applies what is newer. The rows of a unit go in parts, each a record of its own and perhaps read
+//! at another revision: there it is every row that carries its revision.
 
 use bytes::{Bytes, BytesMut};
 use godel_core::ids::{Revision, UnitId};
-use godel_kit::convert::BadField;
+use godel_kit::{
+    convert::BadField,
+    message::{MESSAGE_BYTES_MAX, field_len},
+};
 use godel_proto::v1;
-use godel_store::{Key, Record, State, Store, ops::rows_to_proto, record::encode_record};
+use godel_store::{Key, Record, State, Store, ops::rows_part_to_proto, record::encode_record};
 use prost::Message as _;
 use tonic::Status;
 
 use super::kinds;
 use crate::paging::{self, Token};
 
-/// A page ends once it is over this.
-const PAGE_BYTES: usize = 1 << 20;
+/// Records of a page have this together at most; the rest of a message is for the page's token and revision.
+/// A single record is smaller: a transaction has written it, and rows go in parts.
+const PAGE_BYTES: usize = MESSAGE_BYTES_MAX - 1024;
 /// A slice under the store's lock ends once it is over this.
 const SLICE_BYTES: usize = 128 << 10;
 /// Records in one slice.
@@ -35,10 +40,19 @@ pub(crate) struct RawPage {
     revision: u64,
 }
 
-/// One slice of one kind.
-enum Slice {
-    Records(Vec<(Key, Record)>),
-    Rows(Vec<(UnitId, Revision, v1::UnitRows)>),
+/// Where a kind goes on.
+#[derive(Clone, Debug, PartialEq)]
+enum Cursor {
+    /// Behind this record.
+    Records(Option<Key>),
+    /// At this unit or the next one that has rows, from an ordinal of this unit on.
+    Rows(UnitId, u32),
+}
+
+/// What one record of a list is made of.
+enum Listed {
+    Record(Record),
+    Rows(Revision, v1::UnitRows),
 }
 
 /// The page that `request` asks for.
@@ -50,86 +64,151 @@ pub(super) fn page(store: &Store, request: &v1::ListRecordsRequest) -> Result<Ra
     let bad = || BadField::new("page_token", "is not a token of an earlier page of this list");
     let size = paging::size(request.page_size, 1_000, 10_000)?;
     let token = Token::parse(&request.page_token).map_err(|_| bad())?;
-    let (mut kind_idx, mut after, revision) = match token {
-        None => (0, None, store.read(State::revision).0),
+    let (mut kind_idx, mut cursor, revision) = match token {
+        None => (0, Cursor::start(wanted[0]), store.read(State::revision).0),
         Some(Token { revision, kind, last }) => {
             let kind_idx = wanted.iter().position(|wanted| *wanted as i32 == kind).ok_or_else(bad)?;
-            let after =
-                if last.is_empty() { None } else { Some(key(wanted[kind_idx], &last).ok_or_else(bad)?) };
-            (kind_idx, after, revision)
+            (kind_idx, Cursor::parse(wanted[kind_idx], &last).ok_or_else(bad)?, revision)
         }
     };
     let mut page = RawPage { revision, ..RawPage::default() };
-    let mut bytes = 0;
+    let (mut bytes, mut full) = (0, false);
     while let Some(&kind) = wanted.get(kind_idx) {
-        if page.records.len() >= size || bytes >= PAGE_BYTES {
-            let last = after.as_ref().map(ToString::to_string).unwrap_or_default();
-            page.next_page_token = Token { revision, kind: kind as i32, last }.to_string();
+        full = full || page.records.len() >= size;
+        if full {
+            page.next_page_token =
+                Token { revision, kind: kind as i32, last: cursor.to_string() }.to_string();
             break;
         }
         let limit = (size - page.records.len()).min(SLICE_RECORDS);
-        let slice = store.read(|state| slice(state, kind, after.as_ref(), limit));
-        let n_before = page.records.len();
-        match slice {
-            Slice::Records(records) => {
-                for (key, record) in records {
-                    push(&mut page, &mut bytes, kind, &record);
-                    after = Some(key);
-                }
-            }
-            Slice::Rows(units) => {
-                for (unit, revision, rows) in units {
-                    let value = Bytes::from(rows.encode_to_vec());
-                    let record = Record { create_revision: Revision(0), revision, create_time_ms: 0, value };
-                    push(&mut page, &mut bytes, kind, &record);
-                    after = Some(Key::Id(unit.0));
-                }
-            }
+        let slice = store.read(|state| slice(state, kind, &cursor, limit));
+        if slice.is_empty() {
+            kind_idx += 1;
+            cursor = wanted.get(kind_idx).map_or(Cursor::Records(None), |kind| Cursor::start(*kind));
         }
-        if page.records.len() == n_before {
-            (kind_idx, after) = (kind_idx + 1, None);
+        for (listed, next) in slice {
+            let record = encoded(kind, listed);
+            bytes += field_len(record.len());
+            full = bytes > PAGE_BYTES && !page.records.is_empty();
+            if full {
+                break;
+            }
+            page.records.push(record);
+            cursor = next;
         }
     }
     Ok(page)
 }
 
-fn slice(state: &State, kind: v1::Kind, after: Option<&Key>, limit: usize) -> Slice {
+/// Some records from `cursor` on, each with where to go on behind it; none at the end of the kind.
+fn slice(state: &State, kind: v1::Kind, cursor: &Cursor, limit: usize) -> Vec<(Listed, Cursor)> {
+    let mut slice = Vec::new();
     let mut bytes = 0;
-    if kind != v1::Kind::Rows {
-        let records = state.records(kind, after).take(limit).take_while(|(_, record)| {
-            let within = bytes < SLICE_BYTES;
-            bytes += record.value.len();
-            within
-        });
-        return Slice::Records(records.map(|(key, record)| (key.clone(), record.clone())).collect());
+    match cursor {
+        Cursor::Records(after) => {
+            for (key, record) in state.records(kind, after.as_ref()).take(limit) {
+                bytes += record.value.len();
+                slice.push((Listed::Record(record.clone()), Cursor::Records(Some(key.clone()))));
+                if bytes >= SLICE_BYTES {
+                    break;
+                }
+            }
+        }
+        Cursor::Rows(first, ordinal) => {
+            // Ids begin at 1: behind the one before is at this one.
+            let before = first.0.checked_sub(1).map(UnitId);
+            for (unit, revision, rows) in state.units_with_rows(before) {
+                let mut from = Some(if unit == *first { *ordinal } else { 0 });
+                while let Some(start) = from {
+                    if slice.len() >= limit || bytes >= SLICE_BYTES {
+                        return slice;
+                    }
+                    let (part, next) = rows_part_to_proto(unit, rows, start);
+                    bytes += part.blocks.iter().map(|block| block.ordinals.len() * ROW_BYTES).sum::<usize>();
+                    let cursor = match next {
+                        Some(next) => Cursor::Rows(unit, next),
+                        None => Cursor::Rows(UnitId(unit.0.saturating_add(1)), 0),
+                    };
+                    slice.push((Listed::Rows(revision, part), cursor));
+                    from = next;
+                }
+            }
+        }
     }
-    let after = match after {
-        Some(Key::Id(id)) => Some(UnitId(*id)),
-        Some(Key::Name(_)) | None => None,
+    slice
+}
+
+fn encoded(kind: v1::Kind, listed: Listed) -> Bytes {
+    let record = match listed {
+        Listed::Record(record) => record,
+        Listed::Rows(revision, rows) => {
+            let value = Bytes::from(rows.encode_to_vec());
+            Record { create_revision: Revision(0), revision, create_time_ms: 0, value }
+        }
     };
-    let units = state.units_with_rows(after).take(limit).take_while(|(_, _, rows)| {
-        let within = bytes < SLICE_BYTES;
-        bytes += rows.rows.len() * ROW_BYTES;
-        within
-    });
-    Slice::Rows(units.map(|(unit, revision, rows)| (unit, revision, rows_to_proto(unit, rows))).collect())
+    let mut encoded = BytesMut::with_capacity(record.value.len() + 48);
+    encode_record(kind, &record, &mut encoded);
+    encoded.freeze()
 }
 
-fn key(kind: v1::Kind, text: &str) -> Option<Key> {
-    match kind {
-        v1::Kind::Lease | v1::Kind::Partition => Some(Key::Name(text.to_owned())),
-        v1::Kind::NodeSpec
-        | v1::Kind::NodeReport
-        | v1::Kind::NodeGrant
-        | v1::Kind::UnitSpec
-        | v1::Kind::Rows
-        | v1::Kind::Unspecified => text.parse().ok().map(Key::Id),
+impl Cursor {
+    fn start(kind: v1::Kind) -> Self {
+        if kind == v1::Kind::Rows { Self::Rows(UnitId(0), 0) } else { Self::Records(None) }
+    }
+
+    /// From a page token; `None` if it was not written by [`Cursor::fmt`] for this kind.
+    fn parse(kind: v1::Kind, text: &str) -> Option<Self> {
+        Some(match kind {
+            v1::Kind::Rows => {
+                let (unit, ordinal) = text.split_once('/')?;
+                Self::Rows(UnitId(unit.parse().ok()?), ordinal.parse().ok()?)
+            }
+            _ if text.is_empty() => Self::Records(None),
+            v1::Kind::Lease | v1::Kind::Partition => Self::Records(Some(Key::Name(text.to_owned()))),
+            v1::Kind::NodeSpec
+            | v1::Kind::NodeReport
+            | v1::Kind::NodeGrant
+            | v1::Kind::UnitSpec
+            | v1::Kind::Unspecified => Self::Records(Some(Key::Id(text.parse().ok()?))),
+        })
     }
 }
 
-fn push(page: &mut RawPage, bytes: &mut usize, kind: v1::Kind, record: &Record) {
-    let mut encoded = BytesMut::with_capacity(record.value.len() + 48);
-    encode_record(kind, record, &mut encoded);
-    *bytes += encoded.len();
-    page.records.push(encoded.freeze());
+impl std::fmt::Display for Cursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Records(None) => Ok(()),
+            Self::Records(Some(key)) => key.fmt(f),
+            Self::Rows(unit, ordinal) => write!(f, "{unit}/{ordinal}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_come_back_as_they_were() {
+        for (kind, cursor) in [
+            (v1::Kind::UnitSpec, Cursor::Records(None)),
+            (v1::Kind::UnitSpec, Cursor::Records(Some(Key::Id(7)))),
+            (v1::Kind::Lease, Cursor::Records(Some(Key::Name("scheduler/s1".to_owned())))),
+            (v1::Kind::Rows, Cursor::start(v1::Kind::Rows)),
+            (v1::Kind::Rows, Cursor::Rows(UnitId(7), 8_192)),
+        ] {
+            assert_eq!(Cursor::parse(kind, &cursor.to_string()), Some(cursor));
+        }
+        for (kind, text) in [
+            (v1::Kind::UnitSpec, "x"),
+            (v1::Kind::UnitSpec, "7/1"),
+            (v1::Kind::Rows, ""),
+            (v1::Kind::Rows, "7"),
+            (v1::Kind::Rows, "7/x"),
+            (v1::Kind::Rows, "/1"),
+            (v1::Kind::Rows, "7/-1"),
+        ] {
+            assert_eq!(Cursor::parse(kind, text), None, "{text}");
+        }
+    }
 }

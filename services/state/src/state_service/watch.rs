@@ -7,11 +7,13 @@ use std::{sync::Arc, time::Duration};
 
 use godel_core::ids::Revision;
 use godel_kit::{
+    message::field_len,
     status::{self, reason, with_info},
     task,
 };
 use godel_proto::{raw, v1};
 use godel_store::{Published, WatchEnd, Watcher, ops::kind_bit};
+use prost::Message as _;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +22,8 @@ use tonic::{Code, Status};
 use super::kinds;
 use crate::sessions::Hub;
 
-/// A message ends once it is over this.
+/// A message takes no further commit beyond this; one larger commit goes alone, and fits as a transaction leaves
+/// room for its framing.
 const MESSAGE_BYTES: usize = 256 << 10;
 /// Messages that may wait for a slow client; then the watcher falls behind the store.
 const N_WAITING_MAX: usize = 4;
@@ -105,16 +108,17 @@ impl Watch {
             };
             let (mut commits, mut bytes) = (Vec::new(), 0);
             for published in &group {
-                revision = published.revision().0;
                 if let Some(commit) = filtered(published, self.kinds) {
-                    bytes += commit.ops.iter().map(|op| op.len() + 4).sum::<usize>() + 64;
+                    let len = field_len(commit.encoded_len());
+                    if bytes + len > MESSAGE_BYTES && !commits.is_empty() {
+                        let commits = std::mem::take(&mut commits);
+                        messages.send(Ok(v1::WatchResponse { commits, revision })).await.ok()?;
+                        bytes = 0;
+                    }
+                    bytes += len;
                     commits.push(commit);
                 }
-                if bytes >= MESSAGE_BYTES {
-                    let commits = std::mem::take(&mut commits);
-                    messages.send(Ok(v1::WatchResponse { commits, revision })).await.ok()?;
-                    bytes = 0;
-                }
+                revision = published.revision().0;
             }
             if !commits.is_empty() || group.is_empty() || Instant::now() >= bookmark_at {
                 messages.send(Ok(v1::WatchResponse { commits, revision })).await.ok()?;
