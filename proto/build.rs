@@ -22,9 +22,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("godel_v1.bin"), descriptors.encode_to_vec())?;
     tonic_prost_build::configure()
-        // Transactions and commits keep their operations as encoded bytes: see src/raw.rs.
+        // Transactions and commits keep their operations as encoded bytes, assignments their units: see src/raw.rs.
         .extern_path(".godel.v1.TxnRequest", "crate::raw::TxnRequest")
         .extern_path(".godel.v1.Commit", "crate::raw::Commit")
+        .extern_path(".godel.v1.UnitAssignment", "crate::raw::UnitAssignment")
+        // In order already where they are read: see `godel_core::resources`.
+        .btree_map(".godel.v1.Resources")
         .compile_fds(descriptors)?;
     Ok(())
 }

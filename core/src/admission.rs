@@ -41,6 +41,8 @@ pub const TTL_MS_MAX: u64 = 365 * 24 * 3_600 * 1_000;
 pub const RESTARTS_MAX: u32 = 1_000;
 /// Longest polite end: one hour.
 pub const STOP_GRACE_MS_MAX: u32 = 3_600 * 1_000;
+/// Fields filled in of most units.
+const N_DEFAULTS: usize = 12;
 /// Violations named in one answer.
 pub const VIOLATIONS_MAX: usize = 100;
 
@@ -162,7 +164,7 @@ pub struct Admitted {
 /// Every violation (at most [`VIOLATIONS_MAX`]), in order of the fields.
 pub fn admit(submission: Submission) -> Result<Admitted, Vec<Violation>> {
     let mut report = Report::default();
-    let mut defaults = Vec::new();
+    let mut defaults = Vec::with_capacity(N_DEFAULTS);
     check_meta(&submission, &mut report);
     let class = match submission.class {
         Given::Value(class) => class,
@@ -194,11 +196,13 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<Violation>> {
         submission.queue
     };
     let namespace = if submission.namespace.is_empty() { "default".to_owned() } else { submission.namespace };
+    let mut uid = submission.uid;
+    uid.make_ascii_lowercase();
     let spec = UnitSpec {
         id: UnitId(0),
         namespace,
         name: submission.name,
-        uid: submission.uid.to_ascii_lowercase(),
+        uid,
         labels: submission.labels,
         owner: submission.owner,
         class,
@@ -346,7 +350,7 @@ fn groups(
     }
     let mut groups: Vec<TaskGroup> = Vec::with_capacity(submitted.len().min(GROUPS_MAX));
     let mut next_ordinal = 0u32;
-    for (idx, group) in submitted.into_iter().take(GROUPS_MAX).enumerate() {
+    for (idx, mut group) in submitted.into_iter().take(GROUPS_MAX).enumerate() {
         if group.replicas == 0 || group.replicas > REPLICAS_MAX {
             report.add(
                 format_args!("task_groups[{idx}].replicas"),
@@ -354,17 +358,19 @@ fn groups(
             );
         }
         let name = if group.name.is_empty() {
-            defaults.push(AppliedDefault {
-                field: Cow::Owned(format!("task_groups[{idx}].name")),
-                value: DefaultValue::Word("main"),
-            });
+            let field = match idx {
+                // Most units have one group.
+                0 => Cow::Borrowed("task_groups[0].name"),
+                _ => Cow::Owned(format!("task_groups[{idx}].name")),
+            };
+            defaults.push(AppliedDefault { field, value: DefaultValue::Word("main") });
             "main".to_owned()
         } else {
             report.named(
                 format_args!("task_groups[{idx}].name"),
                 names::name(&group.name, names::NAMESPACE_LEN_MAX),
             );
-            group.name.clone()
+            std::mem::take(&mut group.name)
         };
         if groups.iter().any(|other| other.name == name) {
             report.add(format_args!("task_groups[{idx}].name"), format_args!("`{name}` stands twice"));

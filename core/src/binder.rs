@@ -10,21 +10,22 @@
 
 mod check;
 mod requeue;
+mod unit;
 
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 pub use self::requeue::RequeueWork;
+use self::unit::Unit;
 use crate::{
     change::Change,
-    cluster::{Cluster, ShapeId},
+    cluster::Cluster,
     decision::{FreshNode, Rejection},
-    demand::Demand,
     ids::{NodeId, Revision, UnitId},
     rows::{Bind, Evict, RowChange},
     unit::UnitSpec,
@@ -71,8 +72,6 @@ pub struct Accepted {
     pub unit_revision: Revision,
     /// By task group, none empty.
     pub binds: Vec<Bind>,
-    /// Nodes touched, ascending, with the revisions of their specs: preconditions.
-    pub nodes: Vec<(NodeId, Revision)>,
     /// What was refused.
     pub rejections: Vec<Rejection>,
 }
@@ -89,14 +88,6 @@ pub struct Binder {
     last_ticket: u64,
     requeues: requeue::Requeues,
     revision: Revision,
-}
-
-#[derive(Debug)]
-struct Unit {
-    spec: Arc<UnitSpec>,
-    revision: Revision,
-    /// By task group; made at the first check, standbys never need it.
-    shapes: Option<Vec<(ShapeId, Arc<Demand>)>>,
 }
 
 #[derive(Debug)]
@@ -136,7 +127,7 @@ impl Binder {
             Change::NodeReport(report) => self.cluster.put_report(report, revision),
             Change::NodeGrant(node, allocatable) => self.cluster.put_grant(node, allocatable, revision),
             Change::NodeDeleted(node) => self.cluster.remove_node(node),
-            Change::UnitSpec(spec) => self.put_unit(spec, revision),
+            Change::UnitSpec(spec) => self.put_unit(&spec, revision),
             Change::UnitDeleted(unit) => {
                 self.units.remove(&unit);
                 self.requeues.remove_unit(unit);
@@ -179,7 +170,7 @@ impl Binder {
 
     /// Priority of a unit; 0 when it is unknown.
     pub fn priority(&self, unit: UnitId) -> i32 {
-        self.units.get(&unit).map_or(0, |unit| unit.spec.priority)
+        self.units.get(&unit).map_or(0, |unit| unit.priority)
     }
 
     /// Decisions accepted whose transactions are under way, or committed and not read yet.
@@ -257,9 +248,9 @@ impl Binder {
         evictions
     }
 
-    fn put_unit(&mut self, spec: Arc<UnitSpec>, revision: Revision) {
+    fn put_unit(&mut self, spec: &UnitSpec, revision: Revision) {
         if self.units.get(&spec.id).is_none_or(|known| known.revision < revision) {
-            self.units.insert(spec.id, Unit { spec, revision, shapes: None });
+            self.units.insert(spec.id, Unit::new(spec, revision, &mut self.cluster));
         }
     }
 

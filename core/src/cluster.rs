@@ -8,24 +8,27 @@
 //!
 //! Until best-effort capacity exists (planned), both pools are charged to allocatable.
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use rustc_hash::FxHashMap;
 
 use self::{
+    assumptions::Assumptions,
     devices::{DeviceClasses, NodeDevices},
     labels::Labels,
     room::{DeviceRoom, Room},
-    shapes::{Names, Shapes},
-    taken::{Assumptions, UnitTaken},
+    shapes::{Names, Shape, Shapes},
+    taken::UnitTaken,
 };
 pub use self::{refusal::Refusal, shapes::ShapeId};
 use crate::{
     demand::{Demand, Pool},
     ids::{NodeId, Revision, UnitId},
-    node::{NodeReport, NodeSpec},
+    node::{NodeReport, NodeSpec, Toleration},
     resources::Resources,
-    unit::Template,
 };
 
+mod assumptions;
 pub(crate) mod devices;
 pub(crate) mod labels;
 mod refusal;
@@ -173,7 +176,7 @@ impl Cluster {
     }
 
     /// The demand of a shape.
-    pub fn demand(&self, shape: ShapeId) -> &Demand {
+    pub fn demand(&self, shape: ShapeId) -> &Arc<Demand> {
         &self.shapes.get(shape).demand
     }
 
@@ -209,15 +212,24 @@ impl Cluster {
 
     /// As [`Self::fits`], for the cycle: no words.
     pub(crate) fn has_resources(&self, shape: ShapeId, idx: usize) -> bool {
-        let shape = self.shapes.get(shape);
-        shape.unknown.is_none() && self.room.shortage(idx, &shape.asks).is_none()
+        self.shapes.get(shape).fits(self.room.free(idx))
     }
 
     pub(crate) fn has_devices(&self, shape: ShapeId, idx: usize) -> bool {
+        self.devices_for(self.shapes.get(shape), idx).is_some()
+    }
+
+    /// The devices that one more of a shape would take, as [`Self::pick_devices`], if the node's free room holds it.
+    pub(crate) fn room_for(&self, shape: ShapeId, idx: usize) -> Option<u64> {
         let shape = self.shapes.get(shape);
-        let Some(ask) = &shape.devices else { return true };
+        if shape.fits(self.room.free(idx)) { self.devices_for(shape, idx) } else { None }
+    }
+
+    fn devices_for(&self, shape: &Shape, idx: usize) -> Option<u64> {
+        let Some(ask) = &shape.devices else { return Some(0) };
         let (room, least) = (self.device_room[idx], shape.least_devices);
-        room.whole >= least.whole && room.share >= least.share && self.nodes[idx].devices.pick(ask).is_some()
+        let may_fit = room.whole >= least.whole && room.share >= least.share;
+        if may_fit { self.nodes[idx].devices.pick(ask) } else { None }
     }
 
     /// The devices that one more of a shape should take on a node: 0 for a shape without devices, `None`
@@ -262,9 +274,14 @@ impl Cluster {
     ///
     /// # Errors
     /// The first label or taint that does not.
-    pub fn allows(&self, template: &Template, node: NodeId) -> Result<(), Refusal> {
-        crate::plugins::node_selector::check(self, &template.node_selector, node)?;
-        crate::plugins::taints::check(self, &template.tolerations, node)
+    pub fn allows(
+        &self,
+        selector: &BTreeMap<String, String>,
+        tolerations: &[Toleration],
+        node: NodeId,
+    ) -> Result<(), Refusal> {
+        crate::plugins::node_selector::check(self, selector, node)?;
+        crate::plugins::taints::check(self, tolerations, node)
     }
 
     /// Value of a node's label; an administrator's wins over the agent's.
@@ -309,10 +326,12 @@ impl Cluster {
         Some(self.resources(self.room.allocatable(self.known(node)?)))
     }
 
-    /// Revision of the node's spec; 0 when unknown.
-    pub fn spec_revision(&self, node: NodeId) -> Revision {
-        let spec = self.known(node).and_then(|idx| self.nodes[idx].spec.as_ref());
-        spec.map_or(Revision(0), |(_, revision)| *revision)
+    /// When what labels and taints of a node rest on changed last: its spec or its report; 0 when unknown.
+    pub fn changed_at(&self, node: NodeId) -> Revision {
+        let Some(node) = self.nodes.get(node.idx()) else { return Revision(0) };
+        let spec = node.spec.as_ref().map(|(_, revision)| *revision);
+        let report = node.report.as_ref().map(|(_, revision)| *revision);
+        spec.max(report).unwrap_or(Revision(0))
     }
 
     /// A node's spec.

@@ -14,6 +14,9 @@ pub struct Decision {
     pub unit: UnitId,
     /// Revision of the unit's record that it rests on.
     pub spec_revision: Revision,
+    /// Every node record up to this revision was known. Labels and taints of nodes that have not changed since
+    /// need no second look.
+    pub nodes_as_of: Revision,
     /// By task group; no group stands twice.
     pub groups: Vec<GroupPlacement>,
 }
@@ -41,8 +44,6 @@ pub struct GroupPlacement {
     pub incarnations: Vec<u32>,
     /// Where.
     pub nodes: Vec<NodeId>,
-    /// Revision of each node's [`crate::node::NodeSpec`] that the choice rests on.
-    pub node_revisions: Vec<Revision>,
     /// Bit i: device i of the node. Empty: no devices.
     pub device_masks: Vec<u64>,
 }

@@ -13,6 +13,8 @@ use std::{
     sync::Arc,
 };
 
+use rustc_hash::FxHashMap;
+
 use crate::{
     admission::feasibility::Capacities,
     change::{Partition, PartitionMode},
@@ -142,7 +144,9 @@ pub struct Counters {
 pub struct Dispatcher {
     config: Config,
     policy: Box<dyn DispatchPolicy>,
-    units: BTreeMap<UnitId, Box<Entry>>,
+    units: FxHashMap<UnitId, Box<Entry>>,
+    /// Of `units`, in order.
+    unit_ids: BTreeSet<UnitId>,
     directory: Directory,
     queue: UnitQueue,
     schedulers: Schedulers,
@@ -193,7 +197,8 @@ impl Dispatcher {
         Self {
             policy: config.policy.build(),
             config,
-            units: BTreeMap::new(),
+            units: FxHashMap::default(),
+            unit_ids: BTreeSet::new(),
             directory: Directory::default(),
             queue: UnitQueue::new(PriorityThenAge),
             schedulers: Schedulers::default(),
@@ -231,8 +236,8 @@ impl Dispatcher {
     }
 
     /// The store refused the unit: its uid and name are free again.
-    pub fn release(&mut self, unit: UnitId) {
-        self.directory.release(unit);
+    pub fn release(&mut self, spec: &UnitSpec) {
+        self.directory.release(spec);
     }
 
     /// A list follows: what is not in it is gone. Units and what schedulers hold stay.
@@ -246,11 +251,8 @@ impl Dispatcher {
     pub fn on_synced(&mut self, revision: Revision, now: Millis) {
         self.revision = self.revision.max(revision);
         if let Some(listed) = self.listed.take() {
-            let gone = self
-                .units
-                .values()
-                .filter(|entry| !listed.contains(&entry.spec.id) && entry.revision <= revision);
-            let gone: Vec<UnitId> = gone.map(|entry| entry.spec.id).collect();
+            let old = |unit: &UnitId| self.units.get(unit).is_some_and(|entry| entry.revision <= revision);
+            let gone: Vec<UnitId> = self.unit_ids.difference(&listed).copied().filter(old).collect();
             for unit in gone {
                 self.on_unit_deleted(unit, now);
             }
@@ -298,6 +300,7 @@ impl Dispatcher {
             let entry = Entry::new(spec, revision, created);
             self.n_by_phase[entry.phase.idx()] += 1;
             self.units.insert(unit, Box::new(entry));
+            self.unit_ids.insert(unit);
             if self.settle != Settle::Loading {
                 self.counters.submitted += 1;
             }
@@ -357,6 +360,7 @@ impl Dispatcher {
     /// A unit's record and rows are gone.
     pub fn on_unit_deleted(&mut self, unit: UnitId, now: Millis) {
         let Some(entry) = self.units.remove(&unit) else { return };
+        self.unit_ids.remove(&unit);
         self.n_by_phase[entry.phase.idx()] -= 1;
         self.directory.remove(&entry.spec, entry.create_revision, now);
         self.infeasible.remove(&unit);

@@ -60,9 +60,9 @@ fn nearest_miss(cluster: &Cluster, ask: &Ask) -> String {
     let shape = cluster.shapes().get(ask.shape());
     let open = |node: &NodeId| {
         cluster.usable(*node).is_ok()
-            && plugins::FILTERS.iter().all(|filter| {
-                matches!(filter.name(), "device" | "resources-fit") || filter.passes(cluster, ask, node.idx())
-            })
+            && plugins::FILTERS
+                .iter()
+                .all(|filter| filter.is_room() || filter.passes(cluster, ask, node.idx()))
     };
     let lack = |node: NodeId| Some((lack(cluster, shape, node)?, node));
     let nearest = cluster.nodes().filter(open).filter_map(lack).filter(|(lack, _)| *lack > 0).min();

@@ -3,6 +3,7 @@
 use std::{cmp::Reverse, fmt};
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::{
     cluster::{
@@ -55,6 +56,14 @@ impl Ask {
 pub trait Filter: Sync {
     /// Unique among filters.
     fn name(&self) -> &'static str;
+    /// False when it lets every node pass, as the ask and the cluster are now: then nodes need not be asked.
+    fn concerns(&self, _cluster: &Cluster, _ask: &Ask) -> bool {
+        true
+    }
+    /// Whether it judges nothing but the free room of a node: scans look at that first, for all such filters at once.
+    fn is_room(&self) -> bool {
+        false
+    }
     /// Whether the node at index `idx` passes; equal to [`Self::check`], without words.
     fn passes(&self, cluster: &Cluster, ask: &Ask, idx: usize) -> bool;
     /// Whether a node passes.
@@ -96,6 +105,31 @@ pub struct Rank {
     pub score: i64,
     /// Seeded hash of node and unit.
     pub tie: u32,
+}
+
+impl Rank {
+    /// One number in the same order: comparing it takes two instructions.
+    pub(crate) fn packed(self) -> u128 {
+        let score = self.score.cast_unsigned() ^ (1 << 63);
+        u128::from(!self.soft_taints.0) << 96 | u128::from(score) << 32 | u128::from(self.tie)
+    }
+}
+
+/// Filters that may refuse a node with room for a template, as the cluster is now.
+#[derive(Clone, Default)]
+pub(crate) struct Gates(SmallVec<[&'static dyn Filter; 4]>);
+
+impl Gates {
+    /// Whether all let the node at `idx` pass.
+    pub(crate) fn admit(&self, cluster: &Cluster, ask: &Ask, idx: usize) -> bool {
+        self.0.iter().all(|filter| filter.passes(cluster, ask, idx))
+    }
+}
+
+impl fmt::Debug for Gates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|filter| filter.name())).finish()
+    }
 }
 
 /// A selection of plugins.
@@ -157,10 +191,10 @@ impl Profile {
         Self { filters: FILTERS.to_vec(), scores: scores.collect() }
     }
 
-    /// Whether the node at `idx` passes all filters. The last filters of the registry refuse most often and
-    /// cost least: they are asked first.
-    pub(crate) fn passes(&self, cluster: &Cluster, ask: &Ask, idx: usize) -> bool {
-        self.filters.iter().rev().all(|filter| filter.passes(cluster, ask, idx))
+    /// What is to be asked of nodes with room; the last filters of the registry refuse most often: first.
+    pub(crate) fn gates(&self, cluster: &Cluster, ask: &Ask) -> Gates {
+        let concerned = |filter: &&&'static dyn Filter| !filter.is_room() && filter.concerns(cluster, ask);
+        Gates(self.filters.iter().rev().filter(concerned).copied().collect())
     }
 
     /// Whether a node passes all filters, with the plugin and the reason if not.

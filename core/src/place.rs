@@ -1,29 +1,37 @@
 //! Picks nodes for replicas of interned templates: the scan, the candidate lists, the ranking.
 //!
-//! A candidate list is a heap of nodes that fitted when they were looked at, best first. The best one is taken
-//! if its node has not changed since; otherwise it is looked at again and sinks or leaves: amortised
-//! `O(log candidates)` per replica and nothing to invalidate. A scan starts a little further on than the last one, stops
-//! at `replicas + surplus` nodes that fit, and skips blocks of nodes in which nothing can fit, so that a nearly full
-//! cluster costs little more than an empty one. Only a scan over every node that found none is a refusal.
+//! A candidate list holds nodes that fitted when they were looked at, best first. The best one is taken if its node has
+//! not changed since; otherwise it is looked at again and sinks or leaves: nothing to invalidate. A list serves all
+//! replicas of a unit and, where that packs no worse, some of the next units of the template. A scan starts a little
+//! further on than the last one, stops at `replicas + surplus` nodes that fit, and skips blocks of nodes in which nothing
+//! can fit, so that a nearly full cluster costs little more than an empty one. Only a scan over every node that found
+//! none is a refusal.
 
-use std::collections::{BTreeMap, BinaryHeap};
+use std::{collections::BTreeMap, ops::Range};
 
 use crate::{
     change::{Partition, PartitionMode},
     cluster::{Cluster, room::BLOCK},
-    framework::{Ask, Place, Profile, Rank, Typical},
+    framework::{Place, Profile, Typical},
     ids::{NodeId, UnitId},
     unit::ScoringProfile,
 };
 
+mod candidates;
 pub(crate) mod templates;
 
-use templates::{TemplateId, Templates};
+use candidates::Candidate;
+use templates::{Entry, TemplateId, Templates};
 
 /// The next scan starts this part of the way further on that the last one went. Going all the way lets the
 /// windows of several schedulers sweep over each other within the time that a decision needs to be seen: on the
 /// openb trace with 48 decisions unseen that cost seven times as many conflicts, and placed no better.
 const CURSOR_DIVISOR: usize = 8;
+
+/// A list of a template without devices serves this part of the surplus in replicas of later units before it is
+/// made anew. With devices a fresh window packs better than a used one: on the openb trace lists used on for 6
+/// replicas of such templates left 212 tasks over instead of 172, and had twice the conflicts.
+const USES_DIVISOR: usize = 8;
 
 /// Profile of each [`ScoringProfile`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,24 +65,6 @@ impl Profiles {
 pub(crate) struct Spot {
     pub(crate) node: NodeId,
     pub(crate) mask: u64,
-}
-
-/// A node that fitted when it was looked at. The order is the rank, then the lower index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Candidate {
-    rank: Rank,
-    node: std::cmp::Reverse<u32>,
-    generation: u64,
-}
-
-/// Candidates of one template.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Candidates {
-    heap: BinaryHeap<Candidate>,
-    /// The unit that used the list last.
-    unit: UnitId,
-    /// Units after the one that scanned that may go on with the list.
-    uses_left: usize,
 }
 
 /// Which nodes are whose.
@@ -180,34 +170,30 @@ impl Placer {
         }
     }
 
-    /// Before the replicas of one unit: a kept list is brought up to date or dropped.
-    pub(crate) fn begin(&mut self, cluster: &Cluster, template: TemplateId, unit: UnitId) {
+    /// Other nodes are its own now: lists of the old ones end.
+    pub(crate) fn set_view(&mut self, view: View) {
+        self.view = view;
+        self.templates.clear_candidates();
+    }
+
+    /// Before `wanted` replicas of one unit: a kept list is used on, or dropped.
+    pub(crate) fn begin(&mut self, cluster: &Cluster, template: TemplateId, unit: UnitId, wanted: usize) {
         let entry = self.templates.get_mut(template);
         entry.ask.prepare(cluster);
-        if self.keeps && std::mem::replace(&mut entry.candidates.unit, unit) == unit {
+        entry.gates = self.profiles.get(entry.scoring).gates(cluster, &entry.ask);
+        let candidates = &mut entry.candidates;
+        if self.keeps && std::mem::replace(&mut candidates.unit, unit) == unit {
             return;
         }
-        if !self.keeps || entry.candidates.uses_left == 0 {
-            entry.candidates.heap.clear();
-            return;
+        match candidates.uses_left.checked_sub(wanted) {
+            Some(left) if self.keeps => candidates.uses_left = left,
+            _ => candidates.clear(),
         }
-        entry.candidates.uses_left -= 1;
-        let profile = self.profiles.get(entry.scoring);
-        let mut kept = std::mem::take(&mut entry.candidates.heap).into_vec();
-        kept.retain_mut(|candidate| {
-            let idx = candidate.node.0 as usize;
-            if candidate.generation == cluster.node_generation(NodeId(candidate.node.0)) {
-                return true;
-            }
-            match rate(cluster, profile, &entry.ask, &self.typical, idx, tie(self.seed, idx, unit)) {
-                Some(fresh) => {
-                    *candidate = fresh;
-                    true
-                }
-                None => false,
-            }
-        });
-        entry.candidates.heap = kept.into();
+        if cluster.demand(entry.ask.shape()).devices.is_some() {
+            let profile = self.profiles.get(entry.scoring);
+            let ties = mix_unit(self.seed, unit);
+            Rater { cluster, profile, typical: &self.typical, ties }.rate_changed(entry, wanted);
+        }
     }
 
     /// The best node known for one more replica of a template, `wanted` of which are still to be placed; `None`
@@ -220,16 +206,17 @@ impl Placer {
         wanted: usize,
     ) -> Option<Spot> {
         if !self.keeps {
-            self.templates.get_mut(template).candidates.heap.clear();
+            self.templates.get_mut(template).candidates.clear();
         }
-        if let Some(spot) = self.best(cluster, template, unit) {
+        let ties = mix_unit(self.seed, unit);
+        if let Some(spot) = self.best(cluster, template, ties) {
             self.hits += 1;
             return Some(spot);
         }
         for reach in self.view.reaches() {
             self.misses += 1;
-            self.scan(cluster, template, unit, wanted, *reach);
-            if let Some(spot) = self.best(cluster, template, unit) {
+            self.scan(cluster, template, ties, wanted, *reach);
+            if let Some(spot) = self.best(cluster, template, ties) {
                 return Some(spot);
             }
         }
@@ -237,37 +224,26 @@ impl Placer {
     }
 
     /// The best candidate that still fits. It stays in the list: once its node has changed it is rated anew.
-    fn best(&mut self, cluster: &Cluster, template: TemplateId, unit: UnitId) -> Option<Spot> {
+    fn best(&mut self, cluster: &Cluster, template: TemplateId, ties: u64) -> Option<Spot> {
         let entry = self.templates.get_mut(template);
-        let profile = self.profiles.get(entry.scoring);
-        let heap = &mut entry.candidates.heap;
-        while let Some(mut top) = heap.peek_mut() {
-            let node = NodeId(top.node.0);
-            if top.generation == cluster.node_generation(node)
+        let rater =
+            Rater { cluster, profile: self.profiles.get(entry.scoring), typical: &self.typical, ties };
+        while let Some(best) = entry.candidates.best() {
+            let node = best.node();
+            if best.generation() == cluster.node_generation(node)
                 && let Some(mask) = cluster.pick_devices(entry.ask.shape(), node)
             {
                 return Some(Spot { node, mask });
             }
-            let idx = node.idx();
-            match rate(cluster, profile, &entry.ask, &self.typical, idx, tie(self.seed, idx, unit)) {
-                Some(fresh) => *top = fresh,
-                None => {
-                    std::collections::binary_heap::PeekMut::pop(top);
-                }
-            }
+            let room = cluster.room_for(entry.ask.shape(), node.idx());
+            let fresh = room.and_then(|devices| rater.rate(entry, node.idx(), devices));
+            entry.candidates.replace_best(fresh);
         }
         None
     }
 
     /// Fills an empty candidate list from the nodes within `reach`.
-    fn scan(
-        &mut self,
-        cluster: &mut Cluster,
-        template: TemplateId,
-        unit: UnitId,
-        wanted: usize,
-        reach: Reach,
-    ) {
+    fn scan(&mut self, cluster: &mut Cluster, template: TemplateId, ties: u64, wanted: usize, reach: Reach) {
         let n_nodes = cluster.n_slots();
         if n_nodes == 0 {
             return;
@@ -275,7 +251,7 @@ impl Placer {
         let entry = self.templates.get_mut(template);
         let profile = self.profiles.get(entry.scoring);
         let limit = if self.limits { wanted.saturating_add(self.surplus) } else { usize::MAX };
-        let mut found = std::mem::take(&mut entry.candidates.heap).into_vec();
+        let mut found = entry.candidates.take_all();
         let start = self.cursor % n_nodes;
         let mut looked = 0;
         let mut idx = start;
@@ -284,37 +260,28 @@ impl Placer {
         while left > 0 && found.len() < limit {
             let block = idx / BLOCK;
             let end = ((block + 1) * BLOCK).min(n_nodes).min(idx + left);
-            if cluster.block_may_fit(block, entry.ask.shape()) {
+            let n_looked = if cluster.block_may_fit(block, entry.ask.shape()) {
+                let rater = Rater { cluster, profile, typical: &self.typical, ties };
+                let (n_looked, has_room) = rater.scan(entry, idx..end, &self.view, reach, limit, &mut found);
                 let is_whole = idx == block * BLOCK && end == ((block + 1) * BLOCK).min(n_nodes);
-                let mut has_room = false;
-                while idx < end && found.len() < limit {
-                    let shape = entry.ask.shape();
-                    if cluster.has_resources(shape, idx) && cluster.has_devices(shape, idx) {
-                        has_room = true;
-                        if self.view.reaches_node(reach, idx) {
-                            let tie = tie(self.seed, idx, unit);
-                            found.extend(rate(cluster, profile, &entry.ask, &self.typical, idx, tie));
-                        }
-                    }
-                    idx += 1;
-                    left -= 1;
-                    looked += 1;
-                }
                 if is_whole && !has_room {
                     cluster.tighten(block);
                 }
+                looked += n_looked;
+                n_looked
             } else {
-                left -= end - idx;
-                idx = end;
                 looked += 1;
-            }
-            idx = if idx == n_nodes { 0 } else { idx };
+                end - idx
+            };
+            left -= n_looked;
+            idx = if idx + n_looked == n_nodes { 0 } else { idx + n_looked };
         }
         self.cursor = (start + ((n_nodes - left) / CURSOR_DIVISOR).max(1)) % n_nodes;
-        entry.candidates.heap = found.into();
-        // A scan that had to look at many nodes for few serves some more units; a cheap one is made anew, for
-        // a fresh window packs better than a used-up one.
-        entry.candidates.uses_left = looked / limit.saturating_mul(4).max(1);
+        entry.candidates.fill(found, wanted);
+        // A scan that had to look at many nodes for few serves some more units.
+        let dear = looked / limit.saturating_mul(4).max(1) * wanted;
+        let has_devices = cluster.demand(entry.ask.shape()).devices.is_some();
+        entry.candidates.uses_left = if has_devices { dear } else { dear.max(self.surplus / USES_DIVISOR) };
     }
 
     /// Whether a node holds one more replica of a template now.
@@ -322,7 +289,12 @@ impl Placer {
         let entry = self.templates.get_mut(template);
         entry.ask.prepare(cluster);
         node.idx() < cluster.n_slots()
-            && self.profiles.get(entry.scoring).passes(cluster, &entry.ask, node.idx())
+            && cluster.room_for(entry.ask.shape(), node.idx()).is_some()
+            && self.profiles.get(entry.scoring).gates(cluster, &entry.ask).admit(
+                cluster,
+                &entry.ask,
+                node.idx(),
+            )
     }
 
     /// What each node that may be used says of one more replica.
@@ -361,27 +333,84 @@ impl View {
     }
 }
 
-/// Looks at a node: its rank if it passes all filters.
-fn rate(
-    cluster: &Cluster,
-    profile: &Profile,
-    ask: &Ask,
-    typical: &Typical,
-    idx: usize,
-    tie: u32,
-) -> Option<Candidate> {
-    if !profile.passes(cluster, ask, idx) {
-        return None;
-    }
-    let node = NodeId(u32::try_from(idx).ok()?);
-    let devices = cluster.pick_devices(ask.shape(), node)?;
-    let rank = profile.rank(&Place { cluster, ask, idx, devices, typical }, tie);
-    Some(Candidate { rank, node: std::cmp::Reverse(node.0), generation: cluster.node_generation(node) })
+/// Looks at nodes.
+struct Rater<'a> {
+    cluster: &'a Cluster,
+    profile: &'a Profile,
+    typical: &'a Typical,
+    /// Of seed and unit.
+    ties: u64,
 }
 
-/// Seeded hash of node and unit: breaks ties.
-fn tie(seed: u64, idx: usize, unit: UnitId) -> u32 {
-    let hash = mix(seed ^ unit.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (idx as u64).rotate_left(32));
+impl Rater<'_> {
+    /// A node with room for a template, on whose `devices` it would be: a candidate if it passes all filters.
+    fn rate(&self, entry: &Entry, idx: usize, devices: u64) -> Option<Candidate> {
+        if !entry.gates.admit(self.cluster, &entry.ask, idx) {
+            return None;
+        }
+        let node = u32::try_from(idx).ok()?;
+        let place = Place { cluster: self.cluster, ask: &entry.ask, idx, devices, typical: self.typical };
+        let rank = self.profile.rank(&place, tie(self.ties, idx));
+        Some(Candidate::new(rank, node, self.cluster.node_generation(NodeId(node))))
+    }
+
+    /// Rates those nodes of a list anew that have changed: others' work may have made them better.
+    fn rate_changed(&self, entry: &mut Entry, wanted: usize) {
+        let mut kept = entry.candidates.take_all();
+        kept.retain_mut(|candidate| {
+            let node = candidate.node();
+            if candidate.generation() == self.cluster.node_generation(node) {
+                return true;
+            }
+            let room = self.cluster.room_for(entry.ask.shape(), node.idx());
+            match room.and_then(|devices| self.rate(entry, node.idx(), devices)) {
+                Some(fresh) => {
+                    *candidate = fresh;
+                    true
+                }
+                None => false,
+            }
+        });
+        entry.candidates.fill(kept, wanted);
+    }
+
+    /// Finds candidates up to `limit` among some nodes: how many it looked at, and whether any has room.
+    fn scan(
+        &self,
+        entry: &Entry,
+        nodes: Range<usize>,
+        view: &View,
+        reach: Reach,
+        limit: usize,
+        found: &mut Vec<Candidate>,
+    ) -> (usize, bool) {
+        let shape = entry.ask.shape();
+        let mut has_room = false;
+        let mut n_looked = 0;
+        for idx in nodes {
+            if found.len() >= limit {
+                break;
+            }
+            n_looked += 1;
+            if let Some(devices) = self.cluster.room_for(shape, idx) {
+                has_room = true;
+                if view.reaches_node(reach, idx) {
+                    found.extend(self.rate(entry, idx, devices));
+                }
+            }
+        }
+        (n_looked, has_room)
+    }
+}
+
+/// Of seed and unit, for [`tie`].
+fn mix_unit(seed: u64, unit: UnitId) -> u64 {
+    seed ^ unit.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Seeded hash of node and unit: breaks ties. In a kept list, the unit is the one for which the node was looked at.
+fn tie(ties: u64, idx: usize) -> u32 {
+    let hash = mix(ties ^ (idx as u64).rotate_left(32));
     u32::try_from(hash >> 32).unwrap_or(0)
 }
 

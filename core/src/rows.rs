@@ -435,6 +435,7 @@ impl UnitRows {
         match change {
             RowChange::Bind(bind) => {
                 self.set_group(bind);
+                self.grow(&bind.ordinals);
                 for (idx, &ordinal) in bind.ordinals.iter().enumerate() {
                     update(&mut self.rows, ordinal, &|row| {
                         let fresh =
@@ -495,9 +496,22 @@ impl UnitRows {
         }
     }
 
+    /// Makes room for these ordinals, and for no more the first time: most units are bound once and stay as they
+    /// are, the ones of a single replica by the million.
+    pub fn grow(&mut self, ordinals: &[u32]) {
+        let len = ordinals.iter().max().map_or(0, |last| *last as usize + 1);
+        if self.rows.is_empty() {
+            self.rows.reserve_exact(len);
+        }
+        if self.rows.len() < len {
+            self.rows.resize(len, Row::default());
+        }
+    }
+
     fn set_group(&mut self, bind: &Bind) {
         let idx = usize::from(bind.group);
         if self.groups.len() <= idx {
+            self.groups.reserve_exact(idx + 1 - self.groups.len());
             self.groups.resize(idx + 1, None);
         }
         if self.groups[idx].is_none() {

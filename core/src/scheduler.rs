@@ -162,6 +162,8 @@ pub struct Scheduler {
     pub cluster: Cluster,
     config: Config,
     seed: u64,
+    /// Every record up to here was read.
+    revision: Revision,
     placer: Placer,
     units: FxHashMap<UnitId, Held>,
     /// Decisions without an outcome of units not held any more.
@@ -203,6 +205,7 @@ impl Scheduler {
             placer: Placer::new(settings),
             config,
             seed,
+            revision: Revision(0),
             units: FxHashMap::default(),
             orphans: FxHashMap::default(),
             ready: BTreeSet::new(),
@@ -281,7 +284,7 @@ impl Scheduler {
 
     /// Nodes were split anew (also by [`Self::on_change`]).
     pub fn on_partition(&mut self, partition: &Partition) {
-        self.placer.view = View::new(partition, &self.config.name);
+        self.placer.set_view(View::new(partition, &self.config.name));
         // More nodes may be its own now: whoever is parked tries again.
         for need in self.parked.met(|_| true) {
             self.wake(&need);
@@ -292,8 +295,14 @@ impl Scheduler {
     /// list is complete: half a picture shows room that is taken.
     pub fn on_reset(&mut self) {
         self.cluster.reset();
+        self.revision = Revision(0);
         self.notes.clear();
         self.noted.clear();
+    }
+
+    /// Everything up to `revision` has been read.
+    pub fn on_revision(&mut self, revision: Revision) {
+        self.revision = self.revision.max(revision);
     }
 
     /// A committed change of a node, of rows or of the partition; other changes are ignored.

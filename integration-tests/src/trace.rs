@@ -1,7 +1,7 @@
 //! The production trace in `data/openb`: parts of it as files for the binary and as units for raw clients.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fs,
     path::{Path, PathBuf},
 };
@@ -112,7 +112,7 @@ pub fn unit(
 /// CPU and memory as `Resources`.
 pub fn resources(cpu_milli: i64, memory_mib: i64) -> v1::Resources {
     v1::Resources {
-        amounts: HashMap::from([("cpu".to_owned(), cpu_milli), ("memory".to_owned(), memory_mib * MIB)]),
+        amounts: BTreeMap::from([("cpu".to_owned(), cpu_milli), ("memory".to_owned(), memory_mib * MIB)]),
     }
 }
 

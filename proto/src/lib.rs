@@ -1,6 +1,6 @@
 //! The `godel.v1` API: messages, clients, servers and the descriptor set for reflection.
 //!
-//! [`raw`] holds the two messages that keep their operations encoded, so that the bytes a writer sent are
+//! [`raw`] holds the messages that keep a part of theirs encoded, so that the bytes a writer sent are
 //! the bytes that are logged and watched.
 
 pub mod raw;

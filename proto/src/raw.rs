@@ -1,8 +1,8 @@
-//! Transactions and commits whose operations stay encoded.
+//! Transactions and commits whose operations stay encoded, and assignments whose units do.
 //!
-//! On the wire they are `godel.v1.TxnRequest` and `godel.v1.Commit`: a `repeated Op` and a `repeated bytes`
-//! have the same encoding. In memory each operation is one slice of the buffer it arrived in, which state
-//! logs and sends on without encoding it again.
+//! On the wire they are `godel.v1.TxnRequest`, `Commit` and `UnitAssignment`: messages and `bytes` have the same
+//! encoding. In memory each operation is one slice of the buffer it arrived in, which state logs and sends on
+//! without encoding it again, and the dispatcher hands a unit out as the bytes that it committed.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -21,6 +21,9 @@ pub struct TxnRequest {
     /// Encoded `godel.v1.Op`s.
     #[prost(bytes = "bytes", repeated, tag = "3")]
     pub ops: Vec<Bytes>,
+    /// No node that an operation binds to may have a NodeSpec changed after this revision; 0: not looked at.
+    #[prost(uint64, tag = "4")]
+    pub nodes_as_of: u64,
 }
 
 /// `godel.v1.Commit` with encoded operations.
@@ -38,6 +41,31 @@ pub struct Commit {
     /// Encoded `godel.v1.Op`s.
     #[prost(bytes = "bytes", repeated, tag = "4")]
     pub ops: Vec<Bytes>,
+}
+
+/// `godel.v1.UnitAssignment` with an encoded unit.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct UnitAssignment {
+    /// Encoded `godel.v1.UnitSpec`: the bytes that were committed, mostly.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub spec: Bytes,
+    /// Revision of `spec`.
+    #[prost(uint64, tag = "2")]
+    pub spec_revision: u64,
+    /// What is to be placed.
+    #[prost(uint32, repeated, tag = "3")]
+    pub ordinals: Vec<u32>,
+    /// Of each; empty: all 0.
+    #[prost(uint32, repeated, tag = "4")]
+    pub incarnations: Vec<u32>,
+    /// Bound and not evicting.
+    #[prost(uint32, tag = "5")]
+    pub bound: u32,
+}
+
+impl prost::Name for UnitAssignment {
+    const NAME: &'static str = "UnitAssignment";
+    const PACKAGE: &'static str = "godel.v1";
 }
 
 impl prost::Name for TxnRequest {
@@ -74,6 +102,24 @@ pub fn op_payload(op: &Bytes) -> Option<(u32, Bytes)> {
     Some((u32::try_from(tag >> 3).ok()?, op.slice(start..end)))
 }
 
+/// Id of the unit that an encoded operation puts, without decoding it. `None` where it puts none, or the id is not
+/// its first field.
+pub fn put_unit_id(op: &Bytes) -> Option<u64> {
+    const PUT_UNIT_SPEC: u32 = 4;
+    if op_field(op) != Some(PUT_UNIT_SPEC) {
+        return None;
+    }
+    let (_, unit) = op_payload(op)?;
+    unit_id(&unit)
+}
+
+/// Id of an encoded `godel.v1.UnitSpec`, without decoding it. `None` where it is not the first field.
+pub fn unit_id(unit: &[u8]) -> Option<u64> {
+    const UNIT_ID: u8 = 1 << 3;
+    let (id, _) = varint(unit.strip_prefix(&[UNIT_ID])?)?;
+    Some(id)
+}
+
 fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0u64;
     for (idx, byte) in bytes.iter().take(10).enumerate() {
@@ -97,6 +143,19 @@ mod tests {
         assert_eq!(op_field(&op), Some(16));
         let (field, payload) = op_payload(&op).unwrap();
         assert_eq!((field, v1::Delete::decode(payload).unwrap()), (16, key));
+    }
+
+    #[test]
+    fn the_id_of_a_put_unit_is_its_first_field() {
+        let put = |unit_id| {
+            let queue = "q".to_owned();
+            encode_op(v1::op::Op::PutUnitSpec(v1::UnitSpec { unit_id, queue, ..v1::UnitSpec::default() }))
+        };
+        assert_eq!(put_unit_id(&put(7)), Some(7));
+        assert_eq!(put_unit_id(&put(1 << 40)), Some(1 << 40));
+        assert_eq!(put_unit_id(&put(0)), None);
+        assert_eq!(put_unit_id(&encode_op(v1::op::Op::PutNodeSpec(v1::NodeSpec::default()))), None);
+        assert_eq!(put_unit_id(&Bytes::new()), None);
     }
 
     #[test]

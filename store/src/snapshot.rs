@@ -233,7 +233,7 @@ mod tests {
         };
         let ops = vec![raw::encode_op(v1::op::Op::PutNodeSpec(node))];
         let mut state = State::default();
-        let txn = raw::TxnRequest { writer: None, preconditions: Vec::new(), ops };
+        let txn = raw::TxnRequest { ops, ..raw::TxnRequest::default() };
         state.transact(txn, Role::Admin, 0).unwrap();
         state
     }

@@ -61,6 +61,8 @@ pub struct State {
     last_unit_id: UnitId,
     next_node_id: NodeId,
     nodes: NodeSlots,
+    /// The newest of all NodeSpecs, or newer.
+    node_specs_changed: Revision,
     value_bytes: u64,
     n_rows: u64,
 }
@@ -87,6 +89,7 @@ impl Default for State {
             last_unit_id: UnitId(0),
             next_node_id: NodeId(1),
             nodes: NodeSlots::default(),
+            node_specs_changed: Revision(0),
             value_bytes: 0,
             n_rows: 0,
         }
@@ -279,6 +282,8 @@ impl State {
             (v1::Kind::Lease, Key::Name(name)) => self.set_lease(name, record.as_ref()),
             (v1::Kind::NodeSpec, Key::Id(id)) => {
                 self.nodes.slot(NodeId(u32::try_from(*id).unwrap_or(0))).registered = record.is_some();
+                let revision = record.as_ref().map_or(Revision(0), |record| record.revision);
+                self.node_specs_changed = self.node_specs_changed.max(revision);
             }
             _ => {}
         }

@@ -219,7 +219,7 @@ fn submitted_text(views: &[SubmittedView], format: Format) -> String {
 }
 
 fn from_flags(name: &str, submit: &Submit) -> Result<v1::UnitSpec, Failure> {
-    let mut amounts = std::collections::HashMap::new();
+    let mut amounts = std::collections::BTreeMap::new();
     for (resource, text) in [("cpu", &submit.cpu), ("memory", &submit.memory)] {
         if let Some(text) = text {
             let amount = quantity::parse(resource, text)

@@ -96,22 +96,38 @@ pub fn queue(path: &str) -> Result<(), BadName> {
 
 /// The number of a hyphenated UUID; `None` if it is none.
 pub fn uuid(text: &str) -> Option<u128> {
-    let bytes = text.as_bytes();
-    if bytes.len() != 36 {
+    let bytes: &[u8; 36] = text.as_bytes().try_into().ok()?;
+    if [8, 13, 18, 23].iter().any(|idx| bytes[*idx] != b'-') {
         return None;
     }
-    let mut number = 0u128;
-    for (idx, &byte) in bytes.iter().enumerate() {
-        if matches!(idx, 8 | 13 | 18 | 23) {
-            if byte != b'-' {
-                return None;
-            }
-        } else {
-            number = number << 4 | u128::from(char::from(byte).to_digit(16)?);
+    let (mut number, mut wrong) = (0u128, 0);
+    for range in [0..8, 9..13, 14..18, 19..23, 24..36] {
+        // In words of 64 bits, one group at a time: this is done for each submission.
+        let (mut part, digits) = (0u64, range.len());
+        for byte in &bytes[range] {
+            let digit = HEX[usize::from(*byte)];
+            wrong |= digit;
+            part = part << 4 | u64::from(digit & 0xf);
         }
+        number = number << (4 * digits) | u128::from(part);
     }
-    Some(number)
+    (wrong & NO_DIGIT == 0).then_some(number)
 }
+
+/// In [`HEX`] for what is no digit.
+const NO_DIGIT: u8 = 0x80;
+
+/// Values of hexadecimal digits.
+const HEX: [u8; 256] = {
+    let mut table = [NO_DIGIT; 256];
+    let mut value = 0;
+    while value < 16 {
+        table[b"0123456789abcdef"[value as usize] as usize] = value;
+        table[b"0123456789ABCDEF"[value as usize] as usize] = value;
+        value += 1;
+    }
+    table
+};
 
 /// First and last number of the UUIDs that begin with `prefix`; `None` if no UUID does.
 pub fn uuid_range(prefix: &str) -> Option<(u128, u128)> {

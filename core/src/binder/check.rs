@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::{Accepted, Binder, N_PLACEMENTS_MAX, Open, Ticket, Verdict, Wait};
+use super::{
+    Accepted, Binder, N_PLACEMENTS_MAX, Open, Ticket, Verdict, Wait,
+    requeue::Requeues,
+    unit::{Group, Unit},
+};
 use crate::{
-    cluster::{Cluster, Refusal, ShapeId},
-    decision::{Decision, GroupPlacement, Rejection, RejectionReason},
-    demand::Demand,
+    cluster::{Cluster, Refusal},
+    decision::{Decision, Rejection, RejectionReason},
     ids::{NodeId, Revision},
     rows::{Bind, Phase, UnitRows},
-    unit::UnitSpec,
 };
 
 /// One running unit of a decision: position of its group in the decision, position in the group's columns,
@@ -45,7 +47,7 @@ impl Binder {
     /// Checks a decision as of now and takes room for what can be bound.
     ///
     /// Resources and devices are always checked, against everything committed and under way. Labels and
-    /// taints are checked unless the node's spec is still the one that the decision rests on. All or
+    /// taints are checked if the node has changed since the revision that the decision rests on. All or
     /// nothing until the unit has `min_member`.
     ///
     /// O(running units placed); the number of nodes does not matter.
@@ -62,22 +64,28 @@ impl Binder {
             Err(wait) => return Verdict::Wait(wait),
         };
         let Some(unit) =
-            self.units.get_mut(&decision.unit).filter(|unit| decision.spec_revision == unit.revision)
+            self.units.get(&decision.unit).filter(|unit| decision.spec_revision == unit.revision)
         else {
             return Verdict::Reject(all_of(decision, &members, refused, "the unit's record is another one"));
         };
-        if unit.spec.cancelled {
+        if unit.cancelled {
             return Verdict::Reject(all_of(decision, &members, refused, "the unit is cancelled"));
         }
-        let spec = Arc::clone(&unit.spec);
-        let unit_revision = unit.revision;
-        let shapes = unit.shapes.get_or_insert_with(|| shapes(&spec, &mut self.cluster)).clone();
-        let members = match self.wanted(&spec, decision, members, &mut refused) {
+        let members = match wanted(
+            unit,
+            &self.cluster,
+            (&self.requeues, self.revision),
+            decision,
+            members,
+            &mut refused,
+        ) {
             Ok(members) => members,
             Err(wait) => return Verdict::Wait(wait),
         };
-        let accepted = self.take_room(&spec, &shapes, decision, &members, &mut refused);
-        if let Some(verdict) = self.too_few(&spec, decision, &accepted, &mut refused) {
+        let accepted = take_room(unit, &mut self.cluster, decision, &members, &mut refused);
+        let binds = binds(unit, &self.cluster, decision, &accepted);
+        let min_member = unit.min_member as usize;
+        if let Some(verdict) = self.too_few(min_member, decision, &accepted, &mut refused) {
             return verdict;
         }
         if accepted.is_empty() {
@@ -86,9 +94,8 @@ impl Binder {
         Verdict::Bind(Accepted {
             ticket: self.open(decision, &accepted),
             unit: decision.unit,
-            unit_revision,
-            binds: binds(&spec, &shapes, decision, &accepted),
-            nodes: self.touched_nodes(decision, &accepted),
+            unit_revision: decision.spec_revision,
+            binds,
             rejections: refused.rejections,
         })
     }
@@ -123,90 +130,15 @@ impl Binder {
         Ok(members)
     }
 
-    /// Members that the unit wants, with the incarnation that is current.
-    fn wanted(
-        &self,
-        spec: &UnitSpec,
-        decision: &Decision,
-        members: Vec<Member>,
-        refused: &mut Refused,
-    ) -> Result<Vec<Member>, Wait> {
-        let rows = self.cluster.rows(decision.unit);
-        let mut wanted = Vec::with_capacity(members.len());
-        for member in members {
-            let placement = &decision.groups[member.group];
-            let (ordinal, incarnation) = (placement.ordinals[member.idx], placement.incarnation(member.idx));
-            let Some(group) = spec.task_groups.get(usize::from(placement.group)) else {
-                refused.add(
-                    RejectionReason::Invalid,
-                    ordinal,
-                    NodeId(0),
-                    "there is no such task group".to_owned(),
-                );
-                continue;
-            };
-            let current = rows.map_or(0, |rows| rows.row(ordinal).incarnation);
-            if incarnation > current && self.requeues.is_under_way(decision.unit, ordinal, incarnation) {
-                return Err(Wait::Revision(Revision(self.revision.0 + 1)));
-            }
-            if !group.owns(ordinal) {
-                refused.add(
-                    RejectionReason::UnitChanged,
-                    ordinal,
-                    NodeId(0),
-                    "ordinal not wanted".to_owned(),
-                );
-            } else if incarnation != current {
-                let detail = format!("incarnation {current} is current");
-                refused.add(RejectionReason::UnitChanged, ordinal, NodeId(0), detail);
-            } else {
-                wanted.push(member);
-            }
-        }
-        Ok(wanted)
-    }
-
-    /// Takes room for each member that its node has room for, in the decision's order. Devices that another took
-    /// meanwhile are replaced by others of the node that serve the request as well: who packs chooses the same
-    /// ones, and sending the decision back for that would only choose these.
-    fn take_room(
-        &mut self,
-        spec: &UnitSpec,
-        shapes: &[(ShapeId, Arc<Demand>)],
-        decision: &Decision,
-        members: &[Member],
-        refused: &mut Refused,
-    ) -> Vec<Member> {
-        let mut accepted = Vec::with_capacity(members.len());
-        for &member in members {
-            let placement = &decision.groups[member.group];
-            let (ordinal, node) = (placement.ordinals[member.idx], placement.nodes[member.idx]);
-            let shape = shapes[usize::from(placement.group)].0;
-            match may_go(&self.cluster, spec, shape, placement, member) {
-                Ok(mask) => {
-                    let incarnation = placement.incarnation(member.idx);
-                    self.cluster.assume(decision.unit, ordinal, incarnation, shape, node, mask);
-                    accepted.push(Member { mask, ..member });
-                }
-                Err(refusal) => {
-                    let (reason, detail) = reason(refusal);
-                    refused.add(reason, ordinal, node, detail);
-                }
-            }
-        }
-        accepted
-    }
-
     /// The unit's first binding would be too small: gives the room back. It may have to wait for a binding of
     /// the same unit that is under way.
     fn too_few(
         &mut self,
-        spec: &UnitSpec,
+        min_member: usize,
         decision: &Decision,
         accepted: &[Member],
         refused: &mut Refused,
     ) -> Option<Verdict> {
-        let min_member = spec.min_member as usize;
         if accepted.is_empty() || accepted.len() >= min_member {
             return None;
         }
@@ -247,41 +179,90 @@ impl Binder {
         self.open_of.entry(decision.unit).or_default().push(ticket);
         ticket
     }
-
-    fn touched_nodes(&self, decision: &Decision, accepted: &[Member]) -> Vec<(NodeId, Revision)> {
-        let mut nodes: Vec<NodeId> =
-            accepted.iter().map(|member| decision.groups[member.group].nodes[member.idx]).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        nodes.into_iter().map(|node| (node, self.cluster.spec_revision(node))).collect()
-    }
 }
 
-/// Whether one running unit may go where the decision wants it; the devices that it gets there.
+/// Members that the unit wants, with the incarnation that is current.
+fn wanted(
+    unit: &Unit,
+    cluster: &Cluster,
+    (requeues, read): (&Requeues, Revision),
+    decision: &Decision,
+    members: Vec<Member>,
+    refused: &mut Refused,
+) -> Result<Vec<Member>, Wait> {
+    let rows = cluster.rows(decision.unit);
+    let mut wanted = Vec::with_capacity(members.len());
+    for member in members {
+        let placement = &decision.groups[member.group];
+        let (ordinal, incarnation) = (placement.ordinals[member.idx], placement.incarnation(member.idx));
+        let Some(group) = unit.groups.get(usize::from(placement.group)) else {
+            let detail = "there is no such task group".to_owned();
+            refused.add(RejectionReason::Invalid, ordinal, NodeId(0), detail);
+            continue;
+        };
+        let current = rows.map_or(0, |rows| rows.row(ordinal).incarnation);
+        if incarnation > current && requeues.is_under_way(decision.unit, ordinal, incarnation) {
+            return Err(Wait::Revision(Revision(read.0 + 1)));
+        }
+        if !group.owns(ordinal) {
+            let detail = "ordinal not wanted".to_owned();
+            refused.add(RejectionReason::UnitChanged, ordinal, NodeId(0), detail);
+        } else if incarnation != current {
+            let detail = format!("incarnation {current} is current");
+            refused.add(RejectionReason::UnitChanged, ordinal, NodeId(0), detail);
+        } else {
+            wanted.push(member);
+        }
+    }
+    Ok(wanted)
+}
+
+/// Takes room for each member that its node has room for, in the decision's order. Devices that another took
+/// meanwhile are replaced by others of the node that serve the request as well: who packs chooses the same
+/// ones, and sending the decision back for that would only choose these.
+fn take_room(
+    unit: &Unit,
+    cluster: &mut Cluster,
+    decision: &Decision,
+    members: &[Member],
+    refused: &mut Refused,
+) -> Vec<Member> {
+    let mut accepted = Vec::with_capacity(members.len());
+    for &member in members {
+        let placement = &decision.groups[member.group];
+        let (ordinal, node) = (placement.ordinals[member.idx], placement.nodes[member.idx]);
+        let group = &unit.groups[usize::from(placement.group)];
+        match may_go(cluster, group, node, member.mask, decision.nodes_as_of) {
+            Ok(mask) => {
+                let incarnation = placement.incarnation(member.idx);
+                cluster.assume(decision.unit, ordinal, incarnation, group.shape, node, mask);
+                accepted.push(Member { mask, ..member });
+            }
+            Err(refusal) => {
+                let (reason, detail) = reason(refusal);
+                refused.add(reason, ordinal, node, detail);
+            }
+        }
+    }
+    accepted
+}
+
+/// Whether one running unit may go where the decision wants it, labels and taints included if the node has
+/// changed since; the devices that it gets there.
 fn may_go(
     cluster: &Cluster,
-    spec: &UnitSpec,
-    shape: ShapeId,
-    placement: &GroupPlacement,
-    Member { idx, mask, .. }: Member,
+    group: &Group,
+    node: NodeId,
+    mask: u64,
+    nodes_as_of: Revision,
 ) -> Result<u64, Refusal> {
-    let node = placement.nodes[idx];
     cluster.usable(node)?;
-    if placement.node_revisions.get(idx).copied() != Some(cluster.spec_revision(node)) {
-        cluster.allows(&spec.task_groups[usize::from(placement.group)].template, node)?;
+    if cluster.changed_at(node) > nodes_as_of {
+        let (selector, tolerations) = group.constraint();
+        cluster.allows(selector, tolerations, node)?;
     }
-    cluster.fits(shape, node)?;
-    cluster.grant_devices(shape, node, mask)
-}
-
-fn shapes(spec: &UnitSpec, cluster: &mut Cluster) -> Vec<(ShapeId, Arc<Demand>)> {
-    spec.task_groups
-        .iter()
-        .map(|group| {
-            let demand = Arc::new(group.template.demand.clone());
-            (cluster.shape(&demand, spec.pool), demand)
-        })
-        .collect()
+    cluster.fits(group.shape, node)?;
+    cluster.grant_devices(group.shape, node, mask)
 }
 
 /// Running units that had a place in some incarnation: `min_member` is about a unit's first binding, members
@@ -290,12 +271,7 @@ fn ever_bound(rows: &UnitRows) -> usize {
     rows.rows.iter().filter(|row| row.phase != Phase::Pending || row.incarnation > 0).count()
 }
 
-fn binds(
-    spec: &UnitSpec,
-    shapes: &[(ShapeId, Arc<Demand>)],
-    decision: &Decision,
-    accepted: &[Member],
-) -> Vec<Bind> {
+fn binds(unit: &Unit, cluster: &Cluster, decision: &Decision, accepted: &[Member]) -> Vec<Bind> {
     let mut binds = Vec::with_capacity(decision.groups.len());
     for of_group in accepted.chunk_by(|a, b| a.group == b.group) {
         let placement = &decision.groups[of_group[0].group];
@@ -304,8 +280,8 @@ fn binds(
         let has_devices = of_group.iter().any(|member| member.mask > 0);
         binds.push(Bind {
             group: placement.group,
-            demand: Arc::clone(&shapes[usize::from(placement.group)].1),
-            pool: spec.pool,
+            demand: Arc::clone(cluster.demand(unit.groups[usize::from(placement.group)].shape)),
+            pool: unit.pool,
             ordinals: column().map(|idx| placement.ordinals[idx]).collect(),
             incarnations: column()
                 .filter(|_| has_incarnations)
@@ -329,8 +305,7 @@ fn well_formed(decision: &Decision) -> Result<(), String> {
     }
     for placement in &decision.groups {
         let len = placement.ordinals.len();
-        let optional =
-            [placement.incarnations.len(), placement.node_revisions.len(), placement.device_masks.len()];
+        let optional = [placement.incarnations.len(), placement.device_masks.len()];
         if placement.nodes.len() != len || optional.iter().any(|other| *other != 0 && *other != len) {
             return Err(format!("columns of group {} differ in length", placement.group));
         }

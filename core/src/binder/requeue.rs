@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Binder;
+use super::{Binder, unit::Unit};
 use crate::{
     ids::{Revision, UnitId},
     rows::{EvictionReason, Phase, Requeue, Row, UnitRows},
-    unit::{RestartPolicy, UnitSpec},
+    unit::RestartPolicy,
 };
 
 /// Running units of one unit that become pending again.
@@ -107,7 +107,7 @@ impl Binder {
             let members: BTreeMap<u32, u32> = ordinals
                 .into_iter()
                 .map(|ordinal| (ordinal, rows.row(ordinal)))
-                .filter(|(ordinal, row)| comes_back(&known.spec, *ordinal, row))
+                .filter(|(ordinal, row)| comes_back(known, *ordinal, row))
                 .map(|(ordinal, row)| (ordinal, row.incarnation + 1))
                 .collect();
             if members.is_empty() {
@@ -156,7 +156,7 @@ fn was_sent_away(row: &Row) -> bool {
 }
 
 /// Whether its unit still wants it. What succeeded before it had to go is done, unless it always restarts.
-fn comes_back(spec: &UnitSpec, ordinal: u32, row: &Row) -> bool {
-    let done = row.phase == Phase::Succeeded && spec.restart_policy != RestartPolicy::Always;
-    was_sent_away(row) && !done && !spec.cancelled && spec.group_of(ordinal).is_some()
+fn comes_back(unit: &Unit, ordinal: u32, row: &Row) -> bool {
+    let done = row.phase == Phase::Succeeded && unit.restart_policy != RestartPolicy::Always;
+    was_sent_away(row) && !done && !unit.cancelled && unit.wants(ordinal)
 }

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::*;
 use crate::{
     decision::{Decision, GroupPlacement, RejectionReason},
-    demand::{DeviceRequest, Pool},
+    demand::{Demand, DeviceRequest, Pool},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect},
     resources::{CPU, Resources},
     rows::{EvictionReason, Phase, Requeue, Statuses, UnitRows},
@@ -73,6 +73,7 @@ pub(super) fn place(unit: u64, spec_revision: u64, places: &[(u32, u32)]) -> Dec
         id: 1,
         unit: UnitId(unit),
         spec_revision: Revision(spec_revision),
+        nodes_as_of: Revision(0),
         groups: vec![GroupPlacement {
             group: 0,
             ordinals: places.iter().map(|place| place.0).collect(),
@@ -163,7 +164,6 @@ fn two_schedulers_on_one_last_slot() {
     let mut world = World::new(1);
     let revision = world.unit(unit(1, 2, 1, demand(600, 0)));
     let first = world.accept(&place(1, revision, &[(0, 1)]));
-    assert_eq!(first.nodes, [(NodeId(1), Revision(1))]);
     assert_eq!(first.unit_revision, Revision(revision));
     // Under way, committed but not read, read: the room is taken all along.
     let second = place(1, revision, &[(1, 1)]);
@@ -274,8 +274,6 @@ fn malformed_decisions_are_invalid() {
     short_nodes.groups[0].nodes.pop();
     let mut short_masks = fine.clone();
     short_masks.groups[0].device_masks = vec![0];
-    let mut short_revisions = fine.clone();
-    short_revisions.groups[0].node_revisions = vec![Revision(1)];
     let mut group_twice = fine.clone();
     group_twice.groups.push(GroupPlacement {
         ordinals: vec![2],
@@ -288,7 +286,7 @@ fn malformed_decisions_are_invalid() {
     no_such_group.groups[0].group = 7;
     let huge: Vec<(u32, u32)> =
         (0..=u32::try_from(N_PLACEMENTS_MAX).unwrap()).map(|ordinal| (ordinal, 1)).collect();
-    cases.extend([short_nodes, short_masks, short_revisions, group_twice, twice_over_groups, no_such_group]);
+    cases.extend([short_nodes, short_masks, group_twice, twice_over_groups, no_such_group]);
     cases.push(place(1, revision, &huge));
     for case in cases {
         let reasons = world.refuse(&case);
@@ -328,8 +326,8 @@ fn nodes_are_checked_as_they_are_now() {
     let mut decision = place(1, revision, &[(0, 1)]);
     let one = |reason| vec![(reason, vec![0])];
     assert_eq!(world.refuse(&decision), one(RejectionReason::NodeSelector));
-    // It rests on the node's present spec: labels and taints were checked by the scheduler.
-    decision.groups[0].node_revisions = vec![world.binder.cluster().spec_revision(NodeId(1))];
+    // It rests on the node as it is: labels and taints were checked by the scheduler.
+    decision.nodes_as_of = Revision(world.revision);
     let accepted = world.accept(&decision);
     world.binder.take_back(accepted.ticket);
 

@@ -44,17 +44,17 @@ impl DeviceClasses {
 pub(crate) struct DeviceAsk {
     pub(crate) count: u32,
     pub(crate) milli: i32,
+    /// Parts that a wholly free device serves.
+    pub(crate) per_device: i64,
     /// Bit per class.
     accepted: Vec<u64>,
 }
 
 impl DeviceAsk {
     pub(crate) fn new(request: &DeviceRequest, classes: &DeviceClasses) -> Self {
-        let mut ask = Self {
-            count: request.count,
-            milli: i32::try_from(request.milli).unwrap_or(i32::MAX),
-            accepted: Vec::new(),
-        };
+        let milli = i32::try_from(request.milli).unwrap_or(i32::MAX);
+        let per_device = i64::from(WHOLE / milli.max(1));
+        let mut ask = Self { count: request.count, milli, per_device, accepted: Vec::new() };
         ask.resolve(request, classes);
         ask
     }
@@ -126,6 +126,11 @@ impl NodeDevices {
     pub(crate) fn free_seen(&self, idx: usize) -> u32 {
         let free = WHOLE.saturating_sub(self.taken.get(idx).copied().unwrap_or(0));
         u32::try_from(free).unwrap_or(0)
+    }
+
+    /// Thousandths left of all of them.
+    pub(crate) fn idle(&self) -> i64 {
+        (0..self.len()).map(|idx| i64::from(self.free(idx).max(0))).sum()
     }
 
     pub(crate) fn room(&self) -> DeviceRoom {

@@ -112,6 +112,11 @@ impl Constraint {
         self.pairs.as_ref().is_some_and(holds)
     }
 
+    /// Whether nodes with one of the taint lists known refuse it.
+    pub(crate) fn is_refused_anywhere(&self) -> bool {
+        self.verdicts.contains(&TaintVerdict::Refused)
+    }
+
     pub(crate) fn verdict(&self, taint_list: u32) -> TaintVerdict {
         self.verdicts.get(taint_list as usize).copied().unwrap_or(TaintVerdict::Refused)
     }

@@ -10,6 +10,12 @@ pub(crate) const BLOCK: usize = 64;
 /// Amounts asked for, by resource integer; none is 0.
 pub(crate) type Asks = SmallVec<[(u8, i64); 3]>;
 
+/// A node's whole amount of a resource, in [`Room::share`].
+pub(crate) const SHARE_WHOLE: i64 = 100_000;
+/// Binary places of [`Room`]'s `scale`: as many as leave room for [`SHARE_WHOLE`] in front of them.
+const SCALE_BITS: u32 = 44;
+const _: () = assert!(SHARE_WHOLE <= i64::MAX >> SCALE_BITS, "a share of one unit overflows");
+
 /// What is free for devices on a node, whatever their model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeviceRoom {
@@ -28,6 +34,8 @@ pub(crate) struct Room {
     taken: Vec<i64>,
     foreign: Vec<i64>,
     free: Vec<i64>,
+    /// Share of the node's whole that one unit is; 0 where the node has none. Multiplying beats dividing.
+    scale: Vec<i64>,
     /// Per block and resource: at least the greatest `free` of its nodes.
     bound: Vec<i64>,
     device_bound: Vec<DeviceRoom>,
@@ -38,9 +46,9 @@ impl Room {
     pub(crate) fn grow(&mut self, n_nodes: usize, stride: usize) {
         if stride > self.stride {
             let old = self.stride;
-            for column in
-                [&mut self.allocatable, &mut self.taken, &mut self.foreign, &mut self.free, &mut self.bound]
-            {
+            let per_node =
+                [&mut self.allocatable, &mut self.taken, &mut self.foreign, &mut self.free, &mut self.scale];
+            for column in per_node.into_iter().chain([&mut self.bound]) {
                 *column = widen(column, old, stride);
             }
             self.stride = stride;
@@ -48,7 +56,9 @@ impl Room {
         if n_nodes > self.n_nodes {
             self.n_nodes = n_nodes;
             let len = n_nodes * self.stride;
-            for column in [&mut self.allocatable, &mut self.taken, &mut self.foreign, &mut self.free] {
+            let per_node =
+                [&mut self.allocatable, &mut self.taken, &mut self.foreign, &mut self.free, &mut self.scale];
+            for column in per_node {
                 column.resize(len, 0);
             }
             let n_blocks = n_nodes.div_ceil(BLOCK);
@@ -71,6 +81,13 @@ impl Room {
 
     pub(crate) fn taken(&self, idx: usize) -> &[i64] {
         &self.taken[self.range(idx)]
+    }
+
+    /// What `left` of a resource is of the node's whole, in parts of [`SHARE_WHOLE`], rounded down; 0 where the node
+    /// has none. Exact to one part up to 16 TiB; far beyond, it only gets coarser.
+    pub(crate) fn share(&self, idx: usize, id: usize, left: i64) -> i64 {
+        let scaled = left.max(0).saturating_mul(self.scale[idx * self.stride + id]);
+        (scaled >> SCALE_BITS).min(SHARE_WHOLE)
     }
 
     /// The first resource that is short.
@@ -99,6 +116,10 @@ impl Room {
         self.allocatable[range].fill(0);
         for &(id, amount) in amounts {
             self.allocatable[idx * self.stride + usize::from(id)] = amount;
+        }
+        for at in self.range(idx) {
+            let scale = (SHARE_WHOLE << SCALE_BITS).checked_div(self.allocatable[at]);
+            self.scale[at] = scale.unwrap_or(0).max(0);
         }
         self.settle(idx);
     }

@@ -62,6 +62,11 @@ impl Names {
 pub(crate) struct Shape {
     pub(crate) demand: Arc<Demand>,
     pub(crate) asks: Asks,
+    /// Of `asks` cpu and memory, which nearly all demands name; `i64::MIN` for one that is not asked for. A row
+    /// shows at once whether it has them: an amount of nothing fits even where more than everything is taken.
+    pub(crate) first: [i64; 2],
+    /// The rest of `asks`.
+    pub(crate) others: Asks,
     /// Asks for a resource that no node has ever had.
     pub(crate) unknown: Option<String>,
     pub(crate) devices: Option<DeviceAsk>,
@@ -69,6 +74,14 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
+    /// Whether a row of free amounts holds it; false while a resource is unknown.
+    pub(crate) fn fits(&self, free: &[i64]) -> bool {
+        self.first[0] <= free[0]
+            && self.first[1] <= free[1]
+            && self.unknown.is_none()
+            && self.others.iter().all(|(id, amount)| *amount <= free[usize::from(*id)])
+    }
+
     /// Thousandths taken of each device in the mask.
     pub(crate) fn device_milli(&self) -> i32 {
         self.devices.as_ref().map_or(0, |ask| ask.milli)
@@ -109,6 +122,8 @@ impl Shapes {
         let mut shape = Shape {
             demand,
             asks: Asks::new(),
+            first: [i64::MIN; 2],
+            others: Asks::new(),
             unknown: None,
             least_devices: devices.as_ref().map(DeviceAsk::least).unwrap_or_default(),
             devices,
@@ -137,11 +152,17 @@ impl Shapes {
 
 fn resolve(shape: &mut Shape, names: &Names) {
     shape.asks.clear();
+    shape.others.clear();
     shape.unknown = None;
     for (name, amount) in shape.demand.requests.iter() {
-        match names.find(name) {
-            Some(id) => shape.asks.push((id, amount)),
-            None => shape.unknown = Some(name.to_owned()),
+        let Some(id) = names.find(name) else {
+            shape.unknown = Some(name.to_owned());
+            continue;
+        };
+        shape.asks.push((id, amount));
+        match shape.first.get_mut(usize::from(id)) {
+            Some(first) => *first = amount,
+            None => shape.others.push((id, amount)),
         }
     }
 }

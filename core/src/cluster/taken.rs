@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::{Cluster, shapes::ShapeId};
+use super::{Cluster, assumptions::Assumed, shapes::ShapeId};
 use crate::{
     ids::{NodeId, Revision, UnitId},
     rows::{Phase, Row, RowChange, UnitRows},
@@ -16,45 +15,6 @@ use crate::{
 pub(crate) struct UnitTaken {
     rows: UnitRows,
     shapes: SmallVec<[Option<ShapeId>; 2]>,
-}
-
-/// Room taken before it is committed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Assumed {
-    pub(crate) incarnation: u32,
-    pub(crate) shape: ShapeId,
-    pub(crate) node: NodeId,
-    pub(crate) mask: u64,
-}
-
-/// Assumptions by unit and ordinal; few at a time.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Assumptions {
-    units: FxHashMap<UnitId, FxHashMap<u32, Assumed>>,
-}
-
-impl Assumptions {
-    /// In order of unit and ordinal.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (UnitId, u32, Assumed)> {
-        let flat = |(unit, ordinals): (&UnitId, &FxHashMap<u32, Assumed>)| {
-            let unit = *unit;
-            ordinals.iter().map(move |(ordinal, assumed)| (unit, *ordinal, *assumed)).collect::<Vec<_>>()
-        };
-        let mut all: Vec<_> = self.units.iter().flat_map(flat).collect();
-        all.sort_unstable_by_key(|(unit, ordinal, _)| (*unit, *ordinal));
-        all.into_iter()
-    }
-
-    /// Takes out an assumption of `incarnation` or an older one.
-    fn take(&mut self, unit: UnitId, ordinal: u32, incarnation: u32) -> Option<Assumed> {
-        let ordinals = self.units.get_mut(&unit)?;
-        ordinals.get(&ordinal).filter(|assumed| assumed.incarnation <= incarnation)?;
-        let assumed = ordinals.remove(&ordinal);
-        if ordinals.is_empty() {
-            self.units.remove(&unit);
-        }
-        assumed
-    }
 }
 
 /// A row before and after a change.
@@ -104,12 +64,8 @@ impl Cluster {
                 self.release_row(&old, row);
             }
         }
-        if let Some(ordinals) = self.assumptions.units.remove(&unit) {
-            let mut all: Vec<_> = ordinals.into_iter().collect();
-            all.sort_unstable_by_key(|(ordinal, _)| *ordinal);
-            for (_, assumed) in all {
-                self.release(assumed.shape, assumed.node, assumed.mask);
-            }
+        for assumed in self.assumptions.remove(unit) {
+            self.release(assumed.shape, assumed.node, assumed.mask);
         }
     }
 
@@ -134,7 +90,7 @@ impl Cluster {
             return;
         }
         let assumed = Assumed { incarnation, shape, node, mask: device_mask };
-        let old = self.assumptions.units.entry(unit).or_default().insert(ordinal, assumed);
+        let old = self.assumptions.insert(unit, ordinal, assumed);
         self.shift(shape, node, device_mask, 1);
         if let Some(old) = old {
             self.release(old.shape, old.node, old.mask);
@@ -157,7 +113,7 @@ impl Cluster {
 
     /// The devices and node that an assumption holds.
     pub fn assumed(&self, unit: UnitId, ordinal: u32) -> Option<(NodeId, u64)> {
-        self.assumptions.units.get(&unit)?.get(&ordinal).map(|assumed| (assumed.node, assumed.mask))
+        self.assumptions.get(unit, ordinal).map(|assumed| (assumed.node, assumed.mask))
     }
 
     /// A row as it is now: it takes room if it is live, and ends the assumption it grew from.

@@ -368,7 +368,7 @@ fn names_find_nodes_and_old_records_are_ignored() {
     assert_eq!(cluster.node_named("other"), None);
     cluster.put_spec(renamed, Revision(2));
     assert_eq!((cluster.node_named("other"), cluster.node_named("n1")), (Some(NodeId(1)), None));
-    assert_eq!(cluster.spec_revision(NodeId(1)), Revision(2));
+    assert_eq!(cluster.changed_at(NodeId(1)), Revision(2));
     cluster.put_spec(NodeSpec { id: NodeId(u32::MAX), ..NodeSpec::default() }, Revision(3));
     assert_eq!(cluster.nodes().collect::<Vec<_>>(), [NodeId(1)]);
     cluster.remove_node(NodeId(1));

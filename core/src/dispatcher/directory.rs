@@ -1,11 +1,11 @@
 //! Who is called what: names, uids and ids of units, those on their way to the store included.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, VecDeque, btree_map::Entry},
     ops::Bound,
 };
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     admission::names,
@@ -39,14 +39,18 @@ pub(super) struct Directory {
     last_id: u64,
     names: BTreeMap<Box<str>, UnitId>,
     uids: BTreeMap<u128, UnitId>,
-    in_flight: FxHashMap<UnitId, (Box<str>, u128)>,
+    in_flight: FxHashSet<UnitId>,
     gone: FxHashMap<u128, (UnitId, Revision)>,
     gone_until: VecDeque<(Millis, u128)>,
 }
 
 /// Key of a name: namespace and name in their order.
 pub(super) fn key(namespace: &str, name: &str) -> Box<str> {
-    format!("{namespace}\0{name}").into_boxed_str()
+    let mut key = String::with_capacity(namespace.len() + 1 + name.len());
+    key.push_str(namespace);
+    key.push('\0');
+    key.push_str(name);
+    key.into_boxed_str()
 }
 
 impl Directory {
@@ -55,38 +59,41 @@ impl Directory {
     }
 
     pub(super) fn reserve(&mut self, namespace: &str, name: &str, uid: &str) -> Reservation {
-        let uid = names::uuid(uid).unwrap_or_default();
-        if let Some(unit) = self.uids.get(&uid) {
-            let in_flight = self.in_flight.contains_key(unit);
-            return if in_flight { Reservation::InFlight(*unit) } else { Reservation::Duplicate(*unit) };
-        }
-        if let Some((unit, revision)) = self.gone.get(&uid) {
+        let uid = match self.uids.entry(names::uuid(uid).unwrap_or_default()) {
+            Entry::Vacant(uid) => uid,
+            Entry::Occupied(known) if self.in_flight.contains(known.get()) => {
+                return Reservation::InFlight(*known.get());
+            }
+            Entry::Occupied(known) => return Reservation::Duplicate(*known.get()),
+        };
+        if let Some((unit, revision)) = self.gone.get(uid.key()) {
             return Reservation::Gone(*unit, *revision);
         }
-        let key = key(namespace, name);
-        if let Some(unit) = self.names.get(&key) {
-            return Reservation::NameTaken(*unit);
+        match self.names.entry(key(namespace, name)) {
+            Entry::Occupied(taken) => Reservation::NameTaken(*taken.get()),
+            Entry::Vacant(name) => {
+                self.last_id += 1;
+                let unit = UnitId(self.last_id);
+                name.insert(unit);
+                uid.insert(unit);
+                self.in_flight.insert(unit);
+                Reservation::New(unit)
+            }
         }
-        self.last_id += 1;
-        let unit = UnitId(self.last_id);
-        self.names.insert(key.clone(), unit);
-        self.uids.insert(uid, unit);
-        self.in_flight.insert(unit, (key, uid));
-        Reservation::New(unit)
     }
 
     /// The transaction was refused: uid and name are free again, the id is lost.
-    pub(super) fn release(&mut self, unit: UnitId) {
-        if let Some((key, uid)) = self.in_flight.remove(&unit) {
-            self.names.remove(&key);
-            self.uids.remove(&uid);
+    pub(super) fn release(&mut self, spec: &UnitSpec) {
+        if self.in_flight.remove(&spec.id) {
+            self.names.remove(&key(&spec.namespace, &spec.name));
+            self.uids.remove(&names::uuid(&spec.uid).unwrap_or_default());
         }
     }
 
     /// The unit is durable.
     pub(super) fn insert(&mut self, spec: &UnitSpec) {
         self.set_last_id(spec.id);
-        if self.in_flight.remove(&spec.id).is_none() {
+        if !self.in_flight.remove(&spec.id) {
             self.names.insert(key(&spec.namespace, &spec.name), spec.id);
             self.uids.insert(names::uuid(&spec.uid).unwrap_or_default(), spec.id);
         }

@@ -159,7 +159,7 @@ impl Dispatcher {
 
     /// Units in order of id, those after `after`.
     pub fn unit_ids(&self, after: UnitId) -> impl Iterator<Item = UnitId> + '_ {
-        self.units.range((Bound::Excluded(after), Bound::Unbounded)).map(|(unit, _)| *unit)
+        self.unit_ids.range((Bound::Excluded(after), Bound::Unbounded)).copied()
     }
 
     /// Units known, in flight ones included.

@@ -26,14 +26,15 @@ impl Dispatcher {
     pub(super) fn reconcile(&mut self, now: Millis) {
         let (mut faults, mut n_rows) = (Vec::new(), 0);
         let mut next = UnitId(0);
-        for (seen, (unit, entry)) in self.units.range(self.reconcile_next..).enumerate() {
+        for (seen, &unit) in self.unit_ids.range(self.reconcile_next..).enumerate() {
             if seen >= UNITS_PER_PASS || n_rows >= ROWS_PER_PASS {
-                next = *unit;
+                next = unit;
                 break;
             }
+            let Some(entry) = self.units.get(&unit) else { continue };
             n_rows += entry.rows.rows.len();
-            if let Some(fault) = self.fault(*unit, entry, now) {
-                faults.push((*unit, fault));
+            if let Some(fault) = self.fault(unit, entry, now) {
+                faults.push((unit, fault));
             }
         }
         self.reconcile_next = next;

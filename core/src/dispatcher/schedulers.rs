@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rustc_hash::FxHashSet;
+
 use super::policy::{Candidate, hash_name};
 use crate::ids::{Epoch, UnitId};
 
@@ -27,7 +29,7 @@ pub(super) struct Scheduler {
     pub(super) session: Option<SessionId>,
     /// Below 0 after a unit larger than what was left.
     pub(super) credits: i64,
-    pub(super) held: BTreeSet<UnitId>,
+    pub(super) held: FxHashSet<UnitId>,
     pub(super) parked: u32,
     pub(super) outstanding: u64,
     pub(super) dispatched: u64,
@@ -51,7 +53,7 @@ impl Schedulers {
             live: false,
             session: None,
             credits: 0,
-            held: BTreeSet::new(),
+            held: FxHashSet::default(),
             parked: 0,
             outstanding: 0,
             dispatched: 0,
@@ -78,16 +80,15 @@ impl Schedulers {
         self.all[idx].credits = i64::from(credits);
     }
 
-    pub(super) fn candidates(&self) -> Vec<Candidate> {
+    /// Those that may get a unit now, in order.
+    pub(super) fn candidates(&self) -> impl Iterator<Item = Candidate> + '_ {
         let ready = |(_, one): &(usize, &Scheduler)| one.session.is_some() && one.credits > 0;
-        let all = self.all.iter().enumerate().filter(ready);
-        all.map(|(scheduler, one)| Candidate {
+        self.all.iter().enumerate().filter(ready).map(|(scheduler, one)| Candidate {
             scheduler,
             name_hash: one.name_hash,
             outstanding: one.outstanding,
             dispatched: one.dispatched,
         })
-        .collect()
     }
 
     /// Names of those with a lease in force.

@@ -1,6 +1,6 @@
 //! One step: the outbox, assignments, evictions, deletions, the split of nodes.
 
-use super::{Action, Assignment, Dispatcher, EvictRequest, Held, Place, Settle};
+use super::{Action, Assignment, Dispatcher, EvictRequest, Held, Place, Settle, policy::Candidate};
 use crate::{ids::UnitId, lifecycle, partition, queue::Waiting, time::Millis};
 
 /// Units handed out in one step.
@@ -35,7 +35,9 @@ impl Dispatcher {
     /// When to step again without an event; `None`: only after one.
     pub fn next_wake(&self, now: Millis) -> Option<Millis> {
         let mut wake = self.reconcile_at;
-        if !self.outbox.is_empty() || (!self.queue.is_empty() && !self.schedulers.candidates().is_empty()) {
+        if !self.outbox.is_empty()
+            || (!self.queue.is_empty() && self.schedulers.candidates().next().is_some())
+        {
             wake = now;
         }
         if let Settle::Until(until) = self.settle {
@@ -80,27 +82,31 @@ impl Dispatcher {
 
     fn dispatch(&mut self, now: Millis, actions: &mut Vec<Action>) {
         let mut skipped: Vec<Waiting> = Vec::new();
+        let mut candidates: Vec<Candidate> = Vec::new();
         for _ in 0..DISPATCH_MAX {
-            let candidates = self.schedulers.candidates();
+            candidates.clear();
+            candidates.extend(self.schedulers.candidates());
             if candidates.is_empty() || skipped.len() >= SKIPPED_MAX {
                 break;
             }
             let Some(waiting) = self.queue.pop() else { break };
             let Some(entry) = self.units.get_mut(&waiting.unit) else { continue };
-            // Not back to one that gave it back while another is untried.
-            let untried = |idx: usize| !entry.tried.iter().any(|tried| *tried as usize == idx);
-            let attached = self.schedulers.all.iter().enumerate().filter(|(_, one)| one.session.is_some());
-            let any_untried = attached.map(|(idx, _)| idx).any(untried);
-            let allowed: Vec<_> =
-                candidates.into_iter().filter(|one| !any_untried || untried(one.scheduler)).collect();
-            if allowed.is_empty() {
-                skipped.push(waiting);
-                continue;
+            if !entry.tried.is_empty() {
+                // Not back to one that gave it back while another is untried.
+                let untried = |idx: usize| !entry.tried.iter().any(|tried| *tried as usize == idx);
+                let mut attached = self.schedulers.all.iter().enumerate();
+                if attached.any(|(idx, one)| one.session.is_some() && untried(idx)) {
+                    candidates.retain(|one| untried(one.scheduler));
+                    if candidates.is_empty() {
+                        skipped.push(waiting);
+                        continue;
+                    }
+                } else {
+                    entry.tried.clear();
+                }
             }
-            if !any_untried {
-                entry.tried.clear();
-            }
-            let chosen = allowed[self.policy.pick(waiting.unit, &allowed).min(allowed.len() - 1)].scheduler;
+            let last = candidates.len() - 1;
+            let chosen = candidates[self.policy.pick(waiting.unit, &candidates).min(last)].scheduler;
             self.assign(waiting.unit, chosen, now, actions);
         }
         for waiting in skipped {

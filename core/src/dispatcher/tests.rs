@@ -392,7 +392,8 @@ fn duplicates_are_found_on_their_way_and_after() {
     rig.put(spec(42, 1));
     assert_eq!(rig.core.reserve("default", "other", &uid(42)), Reservation::Duplicate(unit));
     assert_eq!(rig.core.reserve("other", "u42", &uid(43)), Reservation::New(UnitId(43)));
-    rig.core.release(UnitId(43));
+    let refused = UnitSpec { id: UnitId(43), namespace: "other".into(), uid: uid(43), ..spec(42, 1) };
+    rig.core.release(&refused);
     assert_eq!(
         rig.core.reserve("other", "u42", &uid(43)),
         Reservation::New(UnitId(44)),

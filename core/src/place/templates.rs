@@ -4,11 +4,11 @@ use std::hash::{Hash, Hasher};
 
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::Candidates;
+use super::candidates::Candidates;
 use crate::{
     cluster::{Cluster, ShapeId, labels::Constraint},
     demand::Pool,
-    framework::Ask,
+    framework::{Ask, Gates},
     unit::{ScoringProfile, Template},
 };
 
@@ -24,6 +24,8 @@ pub(crate) struct TemplateId(u32);
 pub(crate) struct Entry {
     pub(crate) ask: Ask,
     pub(crate) scoring: ScoringProfile,
+    /// Filters in force, as of the last unit.
+    pub(crate) gates: Gates,
     pub(crate) candidates: Candidates,
     key: Key,
     n_uses: u32,
@@ -69,6 +71,7 @@ impl Templates {
         let entry = Entry {
             ask: Ask::of_shape(shape, &constraint),
             scoring,
+            gates: Gates::default(),
             candidates: Candidates::default(),
             key,
             n_uses: 1,
@@ -112,6 +115,13 @@ impl Templates {
             }
         }
         self.n_unused = 0;
+    }
+
+    /// Ends all candidate lists.
+    pub(super) fn clear_candidates(&mut self) {
+        for entry in self.entries.iter_mut().flatten() {
+            entry.candidates.clear();
+        }
     }
 
     pub(crate) fn get(&self, id: TemplateId) -> &Entry {

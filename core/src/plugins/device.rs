@@ -15,6 +15,10 @@ impl Filter for Devices {
         "device"
     }
 
+    fn is_room(&self) -> bool {
+        true
+    }
+
     fn passes(&self, cluster: &Cluster, ask: &Ask, idx: usize) -> bool {
         cluster.has_devices(ask.shape(), idx)
     }

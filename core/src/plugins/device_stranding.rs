@@ -14,8 +14,8 @@ use smallvec::SmallVec;
 
 use crate::{
     cluster::{
-        devices::{DeviceAsk, WHOLE, bits},
-        room::Asks,
+        devices::{NodeDevices, WHOLE, bits},
+        shapes::Shape,
     },
     framework::{Place, SCORE_MAX, Score, Typical},
 };
@@ -37,70 +37,125 @@ impl Score for DeviceStranding {
 
     fn score(&self, place: &Place<'_>) -> i64 {
         let devices = place.cluster.devices(place.idx);
-        let shape = place.cluster.shapes().get(place.ask.shape());
         if devices.len() == 0 {
             return SCORE_MAX;
         }
-        let mut free: SmallVec<[i64; 8]> = SmallVec::from_slice(place.cluster.room().free(place.idx));
-        let mut left: SmallVec<[i32; 8]> = (0..devices.len()).map(|idx| devices.free(idx).max(0)).collect();
-        let before = stranded(place, &free, &left, &devices.classes);
+        let shape = place.cluster.shapes().get(place.ask.shape());
+        let before = place.cluster.room().free(place.idx);
+        let mut after: SmallVec<[i64; 8]> = SmallVec::from_slice(before);
         for (id, amount) in &shape.asks {
-            free[usize::from(*id)] -= amount;
+            after[usize::from(*id)] -= amount;
         }
         let milli = shape.device_milli();
-        let mut rise = 0;
-        for idx in bits(place.devices) {
-            if let Some(left) = left.get_mut(idx) {
-                rise += if *left >= WHOLE && milli < WHOLE { OPENED_MILLI } else { 0 };
-                *left = (*left - milli).max(0);
-            }
-        }
-        rise += stranded(place, &free, &left, &devices.classes) - before;
+        let n_opened = if milli < WHOLE { n_whole(devices, place.devices) } else { 0 };
+        let before = Room { free: before, idle: idle(devices, 0, 0) };
+        let after = Room { free: &after, idle: idle(devices, place.devices, milli) };
+        let rise = n_opened * OPENED_MILLI + rise(place, &before, &after);
         let score = (SCORE_MAX / 2 - rise.saturating_mul(PER_MILLI)).clamp(0, SCORE_MAX);
         // Work without devices goes to nodes without devices first.
         if shape.devices.is_some() { score } else { score / 2 }
     }
 }
 
-/// Free thousandths that typical work could not use, its weighted mean.
-fn stranded(place: &Place<'_>, free: &[i64], left: &[i32], classes: &[u16]) -> i64 {
-    let idle: i64 = left.iter().map(|milli| i64::from(*milli)).sum();
-    if idle == 0 {
-        return 0;
-    }
-    let shapes = place.cluster.shapes();
-    let mut sum = 0;
-    for (shape, weight) in place.typical.shapes() {
-        let shape = shapes.get(*shape);
-        if let Some(ask) = &shape.devices {
-            let usable =
-                if shape.unknown.is_some() { 0 } else { usable(ask, &shape.asks, free, left, classes) };
-            sum += weight * (idle - usable);
-        }
-    }
-    sum / Typical::WEIGHT_SUM
+/// Devices of one model with something left.
+struct Idle {
+    class: u16,
+    n_whole: i64,
+    /// What is left of each of the others.
+    begun: SmallVec<[i32; 8]>,
 }
 
-/// Thousandths that so many of one shape as fit together on the node would take.
-fn usable(ask: &DeviceAsk, asks: &Asks, free: &[i64], left: &[i32], classes: &[u16]) -> i64 {
-    let mut times = i64::from(u32::MAX);
-    for (id, amount) in asks {
-        let free = free[usize::from(*id)];
-        if free < *amount {
+/// What is free on a node.
+struct Room<'a> {
+    free: &'a [i64],
+    idle: SmallVec<[Idle; 1]>,
+}
+
+/// How many devices of the mask are wholly free.
+fn n_whole(devices: &NodeDevices, mask: u64) -> i64 {
+    bits(mask).map(|idx| i64::from(idx < devices.len() && devices.free(idx) >= WHOLE)).sum()
+}
+
+/// Devices by model once `milli` of each in the mask is taken. Nodes rarely have more than one model.
+fn idle(devices: &NodeDevices, mask: u64, milli: i32) -> SmallVec<[Idle; 1]> {
+    let mut idle: SmallVec<[Idle; 1]> = SmallVec::new();
+    for (idx, class) in devices.classes.iter().enumerate() {
+        let taken = if mask >> idx & 1 == 1 { milli } else { 0 };
+        let left = devices.free(idx) - taken;
+        if left <= 0 {
+            continue;
+        }
+        let at = idle.iter().position(|of| of.class == *class).unwrap_or_else(|| {
+            idle.push(Idle { class: *class, n_whole: 0, begun: SmallVec::new() });
+            idle.len() - 1
+        });
+        if left >= WHOLE {
+            idle[at].n_whole += 1;
+        } else {
+            idle[at].begun.push(left);
+        }
+    }
+    idle
+}
+
+/// By how much the free thousandths rise that typical work could not use, in its weighted mean.
+fn rise(place: &Place<'_>, before: &Room<'_>, after: &Room<'_>) -> i64 {
+    let shapes = place.cluster.shapes();
+    let (idle_before, idle_after) = (before.milli(), after.milli());
+    let (mut sum_before, mut sum_after) = (0, 0);
+    for (shape, weight) in place.typical.shapes() {
+        let shape = shapes.get(*shape);
+        if shape.devices.is_none() {
+            continue;
+        }
+        let usable_before = before.usable(shape);
+        // Where it fits not even once, it does not after more is taken.
+        let usable_after = if usable_before == 0 { 0 } else { after.usable(shape) };
+        sum_before += weight * (idle_before - usable_before);
+        sum_after += weight * (idle_after - usable_after);
+    }
+    sum_after / Typical::WEIGHT_SUM - sum_before / Typical::WEIGHT_SUM
+}
+
+impl Room<'_> {
+    /// Thousandths left of all devices.
+    fn milli(&self) -> i64 {
+        let begun = |of: &Idle| of.begun.iter().map(|left| i64::from(*left)).sum::<i64>();
+        self.idle.iter().map(|of| of.n_whole * i64::from(WHOLE) + begun(of)).sum()
+    }
+
+    /// Thousandths that so many of one shape as fit together would take.
+    fn usable(&self, shape: &Shape) -> i64 {
+        let Some(ask) = shape.devices.as_ref().filter(|_| shape.unknown.is_none()) else { return 0 };
+        let (mut times, mut milli) = (0, i64::from(ask.milli));
+        for of in self.idle.iter().filter(|of| ask.accepts(of.class)) {
+            if ask.is_whole() {
+                times += of.n_whole;
+            } else {
+                times += of.n_whole * ask.per_device;
+                for left in of.begun.iter().filter(|left| **left >= ask.milli) {
+                    times += i64::from(*left / ask.milli.max(1));
+                }
+            }
+        }
+        if ask.is_whole() {
+            let count = i64::from(ask.count.max(1));
+            milli = count * i64::from(WHOLE);
+            times = if count == 1 { times } else { times / count };
+        }
+        if times == 0 {
             return 0;
         }
-        // Most nodes hold few of a shape: adding up beats dividing there.
-        if amount.saturating_mul(times) > free {
-            times = free / amount;
+        times = as_often(self.free[0], shape.first[0], times);
+        times = as_often(self.free[1], shape.first[1], times);
+        for (id, amount) in &shape.others {
+            times = as_often(self.free[usize::from(*id)], *amount, times);
         }
+        times * milli
     }
-    let served = left.iter().zip(classes).filter(|(_, class)| ask.accepts(**class));
-    if ask.is_whole() {
-        let whole = served.filter(|(left, _)| **left >= WHOLE).count() as i64;
-        let count = i64::from(ask.count.max(1));
-        (whole / count).min(times) * count * i64::from(WHOLE)
-    } else {
-        let parts: i64 = served.map(|(left, _)| i64::from(*left / ask.milli.max(1))).sum();
-        parts.min(times) * i64::from(ask.milli)
-    }
+}
+
+/// How often `free` holds `amount`, `times` at most. Devices run out first on most nodes: multiplying beats dividing.
+fn as_often(free: i64, amount: i64, times: i64) -> i64 {
+    if amount.saturating_mul(times) > free { free.max(0) / amount.max(1) } else { times }
 }

@@ -17,6 +17,10 @@ impl Filter for NodeSelector {
         "node-selector"
     }
 
+    fn concerns(&self, _cluster: &Cluster, ask: &Ask) -> bool {
+        !ask.constraint().selector.is_empty()
+    }
+
     fn passes(&self, cluster: &Cluster, ask: &Ask, idx: usize) -> bool {
         ask.constraint().selects(cluster.node_labels(idx))
     }

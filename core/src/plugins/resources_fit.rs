@@ -15,6 +15,10 @@ impl Filter for ResourcesFit {
         "resources-fit"
     }
 
+    fn is_room(&self) -> bool {
+        true
+    }
+
     fn passes(&self, cluster: &Cluster, ask: &Ask, idx: usize) -> bool {
         cluster.has_resources(ask.shape(), idx)
     }

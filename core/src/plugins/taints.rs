@@ -20,6 +20,10 @@ impl Filter for Taints {
         "taints"
     }
 
+    fn concerns(&self, _cluster: &Cluster, ask: &Ask) -> bool {
+        ask.constraint().is_refused_anywhere()
+    }
+
     fn passes(&self, cluster: &Cluster, ask: &Ask, idx: usize) -> bool {
         ask.constraint().verdict(cluster.node_taints(idx)) != TaintVerdict::Refused
     }

@@ -1,12 +1,12 @@
 //! One table per plugin: a node, a template, and what the plugin says.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use super::*;
 use crate::{
     cluster::Cluster,
     demand::{Demand, DeviceRequest, Pool},
-    framework::{Ask, Place, Profile, ProfileError, SCORE_MAX, Typical},
+    framework::{Ask, Place, Profile, ProfileError, Rank, SCORE_MAX, Typical},
     ids::{NodeId, Revision, UnitId},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
     resources::{CPU, MEMORY, Resources},
@@ -223,6 +223,125 @@ fn device_stranding_keeps_devices_usable() {
     assert!(score(plugin, 2, &half, &half, &typical) > score(plugin, 2, &none, &half, &typical));
     // What is stranded already may be taken: it gets better.
     assert!(score(plugin, 2, &demand(6, 1, None), &demand(1, 1, Some((1, 1000))), &typical) > neutral);
+}
+
+/// How many thousandths of `left` so many of `demand` as fit together take, one after the other.
+fn taken_together(mut free: [i64; 2], left: &mut [i64], demand: &Demand) -> i64 {
+    let Some(DeviceRequest { count, milli, .. }) = demand.devices.clone() else { return 0 };
+    let milli = i64::from(milli);
+    let mut taken = 0;
+    loop {
+        free = [free[0] - demand.requests.get(CPU), free[1] - demand.requests.get(MEMORY)];
+        let fitting: Vec<usize> = (0..left.len()).filter(|idx| left[*idx] >= milli).collect();
+        if free.iter().any(|free| *free < 0) || fitting.len() < count as usize {
+            return taken;
+        }
+        for idx in fitting.into_iter().take(count as usize) {
+            left[idx] -= milli;
+            taken += milli;
+        }
+    }
+}
+
+#[test]
+fn device_stranding_is_the_rise_of_what_typical_work_leaves() {
+    let gpus = [None, Some((1, 1000)), Some((2, 1000)), Some((1, 300)), Some((1, 550))];
+    let demands: Vec<Demand> = gpus
+        .iter()
+        .flat_map(|gpus| [(1, 10), (4, 1), (3, 30)].map(|(cpu, memory)| demand(cpu, memory, *gpus)))
+        .collect();
+    let mut n_scores = [0; 3];
+    for (before, placed) in
+        demands.iter().flat_map(|before| demands.iter().map(move |placed| (before, placed)))
+    {
+        // On four devices, lowest first: `before`, then `placed` on the fitting device with the least left.
+        let mut free = [10, 100];
+        let mut left = [1000; 4];
+        let mut opened = 0;
+        let mut take = |demand: &Demand, free: &mut [i64; 2], left: &mut [i64; 4]| {
+            opened = 0;
+            *free = [free[0] - demand.requests.get(CPU), free[1] - demand.requests.get(MEMORY)];
+            let (count, milli) =
+                demand.devices.as_ref().map_or((0, 0), |ask| (ask.count, i64::from(ask.milli)));
+            for _ in 0..count {
+                let fitting = (0..4).filter(|idx| left[*idx] >= milli);
+                let idx = fitting.min_by_key(|idx| left[*idx]).unwrap();
+                opened += i64::from(left[idx] == 1000 && milli < 1000);
+                left[idx] -= milli;
+            }
+            opened
+        };
+        take(before, &mut free, &mut left);
+        let (free_before, left_before) = (free, left);
+        let opened = take(placed, &mut free, &mut left);
+        for typical in demands.iter().filter(|typical| typical.devices.is_some()) {
+            let stranded = |free: [i64; 2], left: [i64; 4]| {
+                left.iter().sum::<i64>() - taken_together(free, &mut left.clone(), typical)
+            };
+            let rise = stranded(free, left) - stranded(free_before, left_before) + 30 * opened;
+            let expected = (SCORE_MAX / 2 - 6 * rise).clamp(0, SCORE_MAX);
+            let expected = if placed.devices.is_some() { expected } else { expected / 2 };
+            let plugin = &super::device_stranding::DeviceStranding;
+            let scored = score(plugin, 4, before, placed, std::slice::from_ref(typical));
+            assert_eq!(scored, expected, "{before:?} then {placed:?} for {typical:?}");
+            n_scores[usize::from(rise > 0) + 2 * usize::from(rise < 0)] += 1;
+        }
+    }
+    assert!(n_scores.iter().all(|n| *n > 10), "each case occurs: {n_scores:?}");
+}
+
+#[test]
+fn shares_are_those_of_a_division() {
+    for (all, taken) in [(1, 0), (7, 3), (96_000, 31_337), (400 << 30, 123_456_789_012), (16 << 40, 1 << 40)]
+    {
+        let capacity = move |_: &mut NodeSpec, report: &mut NodeReport| {
+            report.capacity = Resources::new([(CPU, all), (MEMORY, all)]).unwrap();
+        };
+        let cluster = cluster(0, capacity);
+        let exact = (i128::from(all - taken) * i128::from(SCORE_MAX) / i128::from(all)) as i64;
+        for id in [0, 1] {
+            let share = cluster.room().share(NODE.idx(), id, all - taken);
+            assert!((exact - 1..=exact).contains(&share), "{share} of {exact}");
+            assert_eq!(cluster.room().share(NODE.idx(), id, -1), 0);
+        }
+    }
+    let none = cluster(0, |_, report| report.capacity = Resources::default());
+    assert_eq!(none.room().share(NODE.idx(), 0, 5), 0, "a node without any has nothing left");
+}
+
+#[test]
+fn packed_ranks_are_in_the_order_of_ranks() {
+    let mut ranks = Vec::new();
+    for soft_taints in [0, 1, u32::MAX] {
+        for score in [i64::MIN, -1, 0, 1, SCORE_MAX * 1_001, i64::MAX] {
+            for tie in [0, 1, u32::MAX] {
+                ranks.push(Rank { soft_taints: Reverse(soft_taints), score, tie });
+            }
+        }
+    }
+    for (a, b) in ranks.iter().flat_map(|a| ranks.iter().map(move |b| (a, b))) {
+        assert_eq!(a.cmp(b), a.packed().cmp(&b.packed()), "{a:?} and {b:?}");
+    }
+}
+
+/// A filter that is not asked lets every node pass.
+#[test]
+fn filters_are_left_out_only_where_they_pass_all() {
+    let taint = |effect| Taint { key: "gpu".to_owned(), value: String::new(), effect };
+    let names = |cluster: &mut Cluster, template: &Template| {
+        let mut ask = Ask::new(cluster, template, Pool::Guaranteed);
+        ask.prepare(cluster);
+        let profile = Profile::preset(ScoringProfile::MostAllocated);
+        format!("{:?}", profile.gates(cluster, &ask))
+    };
+    let tainted = |effect| cluster(0, move |spec, _| spec.taints = vec![taint(effect)]);
+    let any = Template::default();
+    let selecting =
+        Template { node_selector: [("zone".to_owned(), "a".to_owned())].into(), ..Template::default() };
+    assert_eq!(names(&mut cluster(2, |_, _| {}), &any), r#"["node-ready"]"#);
+    assert_eq!(names(&mut cluster(0, |_, _| {}), &selecting), r#"["node-selector", "node-ready"]"#);
+    assert_eq!(names(&mut tainted(TaintEffect::NoSchedule), &any), r#"["taints", "node-ready"]"#);
+    assert_eq!(names(&mut tainted(TaintEffect::PreferNoSchedule), &any), r#"["node-ready"]"#);
 }
 
 #[test]

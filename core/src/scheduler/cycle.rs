@@ -196,7 +196,7 @@ impl Scheduler {
         let shape = self.placer.templates.get(template).ask.shape();
         let has_devices = self.cluster.demand(shape).devices.is_some();
         let has_incarnations = wanted.iter().any(|(_, incarnation)| *incarnation > 0);
-        self.placer.begin(&self.cluster, template, unit);
+        self.placer.begin(&self.cluster, template, unit, wanted.len());
         for (idx, &(ordinal, incarnation)) in wanted.iter().enumerate() {
             let Some(spot) = self.placer.next(&mut self.cluster, template, unit, wanted.len() - idx) else {
                 break;
@@ -204,7 +204,6 @@ impl Scheduler {
             self.cluster.assume(unit, ordinal, incarnation, shape, spot.node, spot.mask);
             placement.ordinals.push(ordinal);
             placement.nodes.push(spot.node);
-            placement.node_revisions.push(self.cluster.spec_revision(spot.node));
             if has_incarnations {
                 placement.incarnations.push(incarnation);
             }
@@ -235,6 +234,7 @@ impl Scheduler {
             id: self.last_decision,
             unit: held.unit(),
             spec_revision: held.revision,
+            nodes_as_of: self.revision,
             groups: tried.groups.into_iter().filter(|group| !group.ordinals.is_empty()).collect(),
         };
         held.decisions.push(decision.id);

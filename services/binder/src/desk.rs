@@ -273,7 +273,7 @@ impl Desk {
         let idx = usize::try_from(refusal.index).unwrap_or(usize::MAX);
         let (offenders, hopeless) = match refusal.reason() {
             TxnRefusalReason::Precondition => (batch.items_of_precondition(idx), false),
-            TxnRefusalReason::RowConflict => (batch.item_of_op(idx), false),
+            TxnRefusalReason::RowConflict | TxnRefusalReason::NodeChanged => (batch.item_of_op(idx), false),
             TxnRefusalReason::Invalid | TxnRefusalReason::Forbidden | TxnRefusalReason::Unspecified => {
                 tracing::error!(reason = ?refusal.reason(), message = refusal.message, "the store refused a transaction");
                 (batch.item_of_op(idx), true)
@@ -281,7 +281,8 @@ impl Desk {
             // Nobody's fault.
             TxnRefusalReason::StoreFull | TxnRefusalReason::StaleEpoch => (Vec::new(), false),
         };
-        let by_record = refusal.reason() == TxnRefusalReason::Precondition;
+        let by_record =
+            matches!(refusal.reason(), TxnRefusalReason::Precondition | TxnRefusalReason::NodeChanged);
         let at = match refusal.revision {
             0 => Revision(batch.read.0 + 1),
             revision => Revision(revision),

@@ -17,7 +17,7 @@ use godel_kit::{
     crash::CrashPoints,
     follow::Follower,
     lease::{Fence, Leadership},
-    txn::{Committed, Pending, TxnError, TxnPipeline},
+    txn::{Committed, Conditions, Pending, TxnError, TxnPipeline},
 };
 use godel_proto::v1::TxnRefusalReason;
 use tokio::{
@@ -248,7 +248,8 @@ impl Engine {
             self.crash.hit("binder.before-commit");
             let ops = std::mem::take(&mut batch.ops);
             let preconditions = std::mem::take(&mut batch.preconditions);
-            match leading.pipeline.try_submit(ops, preconditions) {
+            let conditions = Conditions { preconditions, nodes_as_of: batch.read };
+            match leading.pipeline.try_submit(ops, conditions) {
                 Ok(Some(pending)) => run.in_flight.push_back((batch, pending)),
                 Ok(None) => {
                     // The pipeline is full: as if the store had no room for a moment.

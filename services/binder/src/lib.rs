@@ -8,7 +8,6 @@
 //! under way and not answered is sent again by its scheduler.
 
 mod config;
-mod convert;
 mod desk;
 mod engine;
 mod metrics;

@@ -18,7 +18,6 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
-    convert,
     desk::{OutcomeSender, Reply, StreamId},
     metrics::BinderMetrics,
 };
@@ -159,7 +158,7 @@ async fn read(
     while let Some(request) = requests.message().await? {
         match request.message {
             Some(Message::Decisions(pb)) => {
-                let decisions = pb.decisions.into_iter().map(convert::decision).collect();
+                let decisions = pb.decisions.into_iter().map(from_proto::decision).collect();
                 inputs.send(Input::Decisions { id, decisions }).await.map_err(|_| status::stopping())?;
             }
             Some(Message::Open(_)) => {

@@ -74,6 +74,7 @@ pub(crate) struct StreamItem {
 #[derive(Clone, Debug)]
 pub(crate) struct Submitted {
     pub(crate) unit: UnitId,
+    /// For unary calls only.
     pub(crate) uid: String,
     pub(crate) revision: Revision,
     /// Why no node could ever hold it; for unary calls only.

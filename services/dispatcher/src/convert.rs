@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use godel_core::{
     admission::Violation,
     dispatcher::{
@@ -15,7 +16,7 @@ use godel_core::{
     scheduler::{ReportState, UnitReport},
 };
 use godel_kit::convert::{BadField, to_proto};
-use godel_proto::v1;
+use godel_proto::{raw, v1};
 
 /// Running units shown of one unit: of 700 bytes at most, mostly names.
 const RUNNING_UNITS_SHOWN: usize = 1_000;
@@ -183,18 +184,13 @@ pub(crate) fn report(report: v1::UnitReport) -> Option<UnitReport> {
     })
 }
 
-pub(crate) fn assignment(assignment: Assignment) -> v1::UnitAssignment {
-    let Assignment { session: _, spec, revision, ordinals, mut incarnations, bound } = assignment;
+/// What a scheduler gets, with the bytes of the unit's record.
+pub(crate) fn assignment(assignment: Assignment, spec: Bytes) -> raw::UnitAssignment {
+    let Assignment { session: _, spec: _, revision, ordinals, mut incarnations, bound } = assignment;
     if incarnations.iter().all(|incarnation| *incarnation == 0) {
         incarnations.clear();
     }
-    v1::UnitAssignment {
-        spec: Some(to_proto::unit_spec(&spec)),
-        spec_revision: revision.0,
-        ordinals,
-        incarnations,
-        bound,
-    }
+    raw::UnitAssignment { spec, spec_revision: revision.0, ordinals, incarnations, bound }
 }
 
 pub(crate) fn eviction(request: EvictRequest) -> v1::Eviction {

@@ -28,7 +28,7 @@ use godel_kit::{
     client::{Directory, retry_idempotent},
     clock::SharedClock,
     crash::CrashPoints,
-    follow::{FollowConfig, FollowEvent, Follower},
+    follow::{FollowConfig, FollowEvent, Follower, Written},
     lease::Fence,
     message::RECEIVED_BYTES_MAX,
     status,
@@ -47,7 +47,7 @@ use crate::{
     metrics::DispatcherMetrics,
 };
 use admit::Batch;
-use outgoing::Session;
+use outgoing::{Encoded, Session};
 use watch::Watches;
 
 /// Events of one source taken in before the next decision.
@@ -95,6 +95,9 @@ struct Loop<'a> {
     publish: &'a watch_channel::Sender<Option<Handle>>,
     /// Units that wait for a transaction.
     batch: Batch,
+    /// Units on their way to the store, for the follower.
+    written: Written,
+    encoded: Encoded,
     batches_in_flight: usize,
     /// Further submissions of uids that are on their way.
     followers: FxHashMap<UnitId, Vec<(Waiter, tokio::sync::OwnedSemaphorePermit)>>,
@@ -144,7 +147,9 @@ async fn lead(
         v1::Kind::UnitSpec,
         v1::Kind::Rows,
     ];
-    let follower = Follower::spawn(state.clone(), kinds, FollowConfig::default(), over.clone());
+    let written = Written::default();
+    let follower =
+        Follower::spawn_writer(state.clone(), kinds, FollowConfig::default(), written.clone(), over.clone());
     let pipeline = TxnPipeline::spawn(state, fence, &context.config.txn);
     let (tickets, acks) = answers();
     let (evictions, evicted) = evict::spawn(context.directory.clone(), over.clone());
@@ -163,6 +168,8 @@ async fn lead(
         handle: Handle { calls: calls_sender, room },
         publish,
         batch: Batch::default(),
+        written,
+        encoded: Encoded::default(),
         batches_in_flight: 0,
         followers: FxHashMap::default(),
         changing: FxHashSet::default(),
@@ -363,6 +370,7 @@ impl Loop<'_> {
 
     fn forget(&mut self, unit: UnitId, now: Millis) {
         self.core.on_unit_deleted(unit, now);
+        self.encoded.forget(unit);
         self.watches.gone(unit);
     }
 
@@ -551,7 +559,8 @@ fn refused(error: &TxnError) -> Status {
             v1::TxnRefusalReason::Unspecified
             | v1::TxnRefusalReason::Forbidden
             | v1::TxnRefusalReason::Invalid
-            | v1::TxnRefusalReason::RowConflict => {
+            | v1::TxnRefusalReason::RowConflict
+            | v1::TxnRefusalReason::NodeChanged => {
                 tracing::error!(reason = ?refusal.reason(), message = refusal.message, "the store refused a transaction");
                 Status::internal("the store refused the transaction")
             }

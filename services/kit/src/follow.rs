@@ -4,6 +4,7 @@
 //! [`FollowEvent::Reset`] and lists again.
 
 mod task;
+mod written;
 
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::Channel;
 pub use crate::convert::from_proto::LoadedRecord;
+pub use written::Written;
 
 /// What a follower sees, in this order: `Reset`, `Loaded`…, `Synced`, then `Changes` and `Synced` for ever, or
 /// `Reset` again.
@@ -78,8 +80,20 @@ impl Follower {
         config: FollowConfig,
         stop: CancellationToken,
     ) -> Self {
+        Self::spawn_writer(state, kinds, config, Written::default(), stop)
+    }
+
+    /// The same for who writes units too: what is in `written` is not decoded again.
+    pub fn spawn_writer(
+        state: Channel,
+        kinds: Vec<v1::Kind>,
+        config: FollowConfig,
+        written: Written,
+        stop: CancellationToken,
+    ) -> Self {
         let (sender, events) = mpsc::channel(config.queue.max(1));
-        crate::task::spawn_service("follower", &stop.clone(), task::run(state, kinds, config, sender, stop));
+        let task = task::run(state, kinds, config, written, sender, stop.clone());
+        crate::task::spawn_service("follower", &stop, task);
         Self { events }
     }
 

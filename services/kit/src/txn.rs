@@ -30,6 +30,21 @@ pub struct Committed {
     pub time_ms: i64,
 }
 
+/// What must hold for a transaction to be applied.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conditions {
+    /// Revisions of records.
+    pub preconditions: Vec<v1::Precondition>,
+    /// Specs of the nodes that it binds to have not changed after this; 0: not looked at.
+    pub nodes_as_of: Revision,
+}
+
+impl From<v1::Precondition> for Conditions {
+    fn from(precondition: v1::Precondition) -> Self {
+        Self { preconditions: vec![precondition], nodes_as_of: Revision(0) }
+    }
+}
+
 /// Why a transaction is not (known to be) durable.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TxnError {
@@ -63,7 +78,7 @@ pub struct Pending {
 
 struct Submission {
     ops: Vec<Bytes>,
-    preconditions: Vec<v1::Precondition>,
+    conditions: Conditions,
     reply: oneshot::Sender<Result<Committed, TxnError>>,
     room: Room,
 }
@@ -95,11 +110,7 @@ impl TxnPipeline {
     ///
     /// # Errors
     /// `Refused` as invalid when it is empty or over [`TXN_BYTES_MAX`]; `LeaseLost`; `Closed`.
-    pub async fn submit(
-        &self,
-        ops: Vec<Bytes>,
-        preconditions: Vec<v1::Precondition>,
-    ) -> Result<Pending, TxnError> {
+    pub async fn submit(&self, ops: Vec<Bytes>, conditions: Conditions) -> Result<Pending, TxnError> {
         let size = checked_size(&ops)?;
         let lost = async {
             self.fence.lost().await;
@@ -115,18 +126,14 @@ impl TxnPipeline {
             lost = lost => return Err(lost),
             room = room => room?,
         };
-        self.send(ops, preconditions, room)
+        self.send(ops, conditions, room)
     }
 
     /// The same without waiting; `None` when there is no room now.
     ///
     /// # Errors
     /// As [`TxnPipeline::submit`].
-    pub fn try_submit(
-        &self,
-        ops: Vec<Bytes>,
-        preconditions: Vec<v1::Precondition>,
-    ) -> Result<Option<Pending>, TxnError> {
+    pub fn try_submit(&self, ops: Vec<Bytes>, conditions: Conditions) -> Result<Option<Pending>, TxnError> {
         let size = checked_size(&ops)?;
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             return Ok(None);
@@ -134,7 +141,7 @@ impl TxnPipeline {
         let Ok(bytes) = Arc::clone(&self.bytes).try_acquire_many_owned(self.permits(size)) else {
             return Ok(None);
         };
-        self.send(ops, preconditions, Room { _place: place, _bytes: bytes }).map(Some)
+        self.send(ops, conditions, Room { _place: place, _bytes: bytes }).map(Some)
     }
 
     /// The grant it writes under.
@@ -146,17 +153,12 @@ impl TxnPipeline {
         u32::try_from(size.min(self.bytes_max)).unwrap_or(u32::MAX)
     }
 
-    fn send(
-        &self,
-        ops: Vec<Bytes>,
-        preconditions: Vec<v1::Precondition>,
-        room: Room,
-    ) -> Result<Pending, TxnError> {
+    fn send(&self, ops: Vec<Bytes>, conditions: Conditions, room: Room) -> Result<Pending, TxnError> {
         if !self.fence.is_valid() {
             return Err(TxnError::LeaseLost);
         }
         let (sender, reply) = oneshot::channel();
-        let submission = Submission { ops, preconditions, reply: sender, room };
+        let submission = Submission { ops, conditions, reply: sender, room };
         self.submissions.send(submission).map_err(|_| match self.fence.is_valid() {
             true => TxnError::Closed,
             false => TxnError::LeaseLost,

@@ -1,34 +1,16 @@
-//! Outcomes, assignments, reports and plans between wire and domain; leniently where the sender is a leader.
+//! Assignments, reports and plans between wire and domain; leniently where the sender is a leader.
 
 use std::sync::Arc;
 
 use godel_core::{
     admission::defaults,
-    decision::{Outcome, Rejection, RejectionReason},
-    ids::{NodeId, Revision, UnitId},
+    ids::Revision,
     scheduler::{ReportState, UnitReport},
     unit::{UnitSpec, WorkloadClass},
 };
 use godel_kit::{convert::BadField, from_proto, to_proto};
-use godel_proto::v1;
-
-/// An outcome as sent.
-pub(crate) fn outcome(pb: v1::Outcome) -> Outcome {
-    Outcome {
-        decision_id: pb.decision_id,
-        unit: UnitId(pb.unit_id),
-        revision: Revision(pb.revision),
-        rejections: pb.rejections.into_iter().map(rejection).collect(),
-        // A node whose amounts make no sense teaches nothing.
-        nodes: pb.nodes.into_iter().filter_map(|node| from_proto::fresh_node(node).ok()).collect(),
-    }
-}
-
-fn rejection(pb: v1::Rejection) -> Rejection {
-    // A reason of a newer binder: refused all the same.
-    let reason = from_proto::rejection_reason(pb.reason).ok().flatten().unwrap_or(RejectionReason::Invalid);
-    Rejection { reason, ordinals: pb.ordinals, node: NodeId(pb.node_id), detail: pb.detail }
-}
+use godel_proto::{raw, v1};
+use prost::Message as _;
 
 /// A unit to place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,12 +27,13 @@ pub(crate) struct Assignment {
 ///
 /// # Errors
 /// The unit is wrong, or columns differ in length.
-pub(crate) fn assignment(pb: v1::UnitAssignment) -> Result<Assignment, BadField> {
-    let v1::UnitAssignment { spec, spec_revision, ordinals, incarnations, bound } = pb;
+pub(crate) fn assignment(pb: raw::UnitAssignment) -> Result<Assignment, BadField> {
+    let raw::UnitAssignment { spec, spec_revision, ordinals, incarnations, bound } = pb;
     if !incarnations.is_empty() && incarnations.len() != ordinals.len() {
         return Err(BadField::new("incarnations", "empty, or one per ordinal"));
     }
-    let spec = from_proto::unit_spec(spec.unwrap_or_default()).map_err(|bad| bad.under("spec"))?;
+    let spec = v1::UnitSpec::decode(spec).map_err(|error| BadField::new("spec", error.to_string()))?;
+    let spec = from_proto::unit_spec(spec).map_err(|bad| bad.under("spec"))?;
     let incarnation = |idx: usize| incarnations.get(idx).copied().unwrap_or(0);
     let pending = ordinals.iter().enumerate().map(|(idx, ordinal)| (*ordinal, incarnation(idx))).collect();
     Ok(Assignment { spec: Arc::new(spec), spec_revision: Revision(spec_revision), pending, bound })
@@ -125,20 +108,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_comes_in() {
-        let unknown = v1::Rejection { reason: 99, ..v1::Rejection::default() };
-        assert_eq!(rejection(unknown).reason, RejectionReason::Invalid);
-        for number in 1..=11 {
-            let pb = v1::Rejection { reason: number, ..v1::Rejection::default() };
-            assert_eq!(rejection(pb).reason, RejectionReason::ALL[usize::try_from(number).unwrap() - 1]);
-        }
-    }
-
-    #[test]
     fn wrong_assignments_and_plans_are_named() {
-        let short = v1::UnitAssignment { ordinals: vec![0, 1], incarnations: vec![1], ..Default::default() };
+        let short = raw::UnitAssignment { ordinals: vec![0, 1], incarnations: vec![1], ..Default::default() };
         assert_eq!(assignment(short).unwrap_err().path, "incarnations");
-        assert_eq!(assignment(v1::UnitAssignment::default()).unwrap_err().path, "spec.unit_id");
+        assert_eq!(assignment(raw::UnitAssignment::default()).unwrap_err().path, "spec.unit_id");
         assert_eq!(planned_unit(None).unwrap_err().path, "unit");
         let group = |replicas| v1::TaskGroup { replicas, ..Default::default() };
         let unit = |replicas: &[u32]| {

@@ -16,10 +16,14 @@ use godel_kit::{
     clock::SharedClock,
     crash::CrashPoints,
     follow::{FollowEvent, Follower},
+    from_proto,
     lease::{Fence, Leadership},
     to_proto,
 };
-use godel_proto::v1::{self, attach_request, attach_response, decide_request, decide_response};
+use godel_proto::{
+    raw,
+    v1::{self, attach_request, attach_response, decide_request, decide_response},
+};
 use tokio::{
     sync::{mpsc, watch},
     time::sleep,
@@ -233,7 +237,7 @@ impl Engine {
                 Some(decide_response::Message::Outcomes(outcomes)) => {
                     let now = self.clock.now();
                     for pb in outcomes.outcomes {
-                        self.core.on_outcome(&convert::outcome(pb), now);
+                        self.core.on_outcome(&from_proto::outcome(pb), now);
                     }
                     self.crash.hit("scheduler.after-outcome");
                 }
@@ -276,8 +280,8 @@ impl Engine {
         }
     }
 
-    fn on_assign(&mut self, run: &mut Run, pb: v1::UnitAssignment) {
-        let (unit_id, spec_revision) = (pb.spec.as_ref().map_or(0, |spec| spec.unit_id), pb.spec_revision);
+    fn on_assign(&mut self, run: &mut Run, pb: raw::UnitAssignment) {
+        let (unit_id, spec_revision) = (raw::unit_id(&pb.spec).unwrap_or_default(), pb.spec_revision);
         match convert::assignment(pb) {
             Ok(assignment) => {
                 let n_running_units = u32::try_from(assignment.pending.len()).unwrap_or(u32::MAX);
@@ -324,12 +328,14 @@ impl Engine {
             FollowEvent::Synced { revision } => {
                 run.synced = true;
                 run.revision = revision;
+                self.core.on_revision(revision);
             }
             FollowEvent::Changes { revision, time_ms, changes } => {
                 for change in &changes {
                     self.on_change(change, revision, time_ms, now);
                 }
                 run.revision = revision;
+                self.core.on_revision(revision);
             }
         }
     }

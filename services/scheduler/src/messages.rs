@@ -80,7 +80,6 @@ mod tests {
             ordinals: vec![(1 << 20) - 1; N_PLACEMENTS_MAX],
             incarnations: vec![u32::MAX; N_PLACEMENTS_MAX],
             node_ids: vec![u32::MAX; N_PLACEMENTS_MAX],
-            node_revisions: vec![u64::MAX; N_PLACEMENTS_MAX],
             device_masks: vec![u64::MAX; N_PLACEMENTS_MAX],
         };
         let widest =

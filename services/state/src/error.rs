@@ -63,7 +63,7 @@ pub(crate) fn status(refusal: &Refusal, writer: Option<&v1::Writer>) -> Status {
         metadata
     };
     match refusal.reason {
-        RefusalReason::Precondition => {
+        RefusalReason::Precondition | RefusalReason::NodeChanged => {
             with_info(Code::Aborted, reason::REVISION_MISMATCH, message, metadata())
         }
         RefusalReason::RowConflict => with_info(Code::Aborted, ROW_CONFLICT, message, metadata()),
@@ -92,6 +92,7 @@ pub(crate) fn refusal(refusal: &Refusal) -> Option<v1::TxnRefusal> {
         RefusalReason::Invalid => v1::TxnRefusalReason::Invalid,
         RefusalReason::StoreFull => v1::TxnRefusalReason::StoreFull,
         RefusalReason::RowConflict => v1::TxnRefusalReason::RowConflict,
+        RefusalReason::NodeChanged => v1::TxnRefusalReason::NodeChanged,
         RefusalReason::Closed => return None,
     };
     Some(v1::TxnRefusal {
@@ -111,6 +112,7 @@ pub(crate) fn reason_name(reason: RefusalReason) -> &'static str {
         RefusalReason::Invalid => "INVALID",
         RefusalReason::StoreFull => reason::STORE_FULL,
         RefusalReason::RowConflict => ROW_CONFLICT,
+        RefusalReason::NodeChanged => "NODE_CHANGED",
         RefusalReason::Closed => reason::STOPPING,
     }
 }

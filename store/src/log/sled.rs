@@ -2,8 +2,8 @@
 //!
 //! What makes it durable, each point measured or read in sled's source: `flush` alone does not reach the disk
 //! on Linux, so each commit is followed by `fdatasync` of sled's `db` file; values stay under 7 KiB, since
-//! sled moves large messages to files that it never syncs; all chunks of a group go in one batch, which sled
-//! applies atomically; `conf` and the directories are synced after creation. Opening a torn store can destroy
+//! sled moves large messages to files that it never syncs; the chunks of a group go in one batch, which sled
+//! applies atomically, or are a single entry, which is atomic anyway; `conf` and the directories are synced after creation. Opening a torn store can destroy
 //! it, so an unclean stop is followed by a copy of all that was being written before sled may touch it.
 //!
 //! Once the snapshot of a generation is complete, those before it are history: they are sealed, which says

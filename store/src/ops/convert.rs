@@ -1,6 +1,6 @@
 //! Columns of `godel.v1` to and from core row types.
 
-use std::{ops::Range, sync::Arc};
+use std::{cell::RefCell, ops::Range, sync::Arc};
 
 use godel_core::{
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX, Pool},
@@ -9,8 +9,17 @@ use godel_core::{
     rows::{Bind, Evict, EvictionReason, GroupDemand, Phase, Requeue, Row, Statuses, UnitRows},
 };
 use godel_proto::v1;
+use rustc_hash::FxHashSet;
 
 use super::{N_ORDINALS_MAX, N_ROWS_PER_RECORD, N_TASK_GROUPS_MAX, OpError};
+
+/// Demands that a thread remembers.
+const N_RECENT_MAX: usize = 256;
+
+thread_local! {
+    /// Demands seen last. Which of equal values is used makes no difference to anybody.
+    static RECENT: RefCell<FxHashSet<Arc<Demand>>> = RefCell::default();
+}
 
 /// A binding and whose it is.
 ///
@@ -29,7 +38,7 @@ pub fn bind_from_proto(binding: v1::Binding) -> Result<(UnitId, Bind), OpError> 
     }
     let bind = Bind {
         group: group(binding.task_group)?,
-        demand: Arc::new(demand_from_proto(binding.demand)?),
+        demand: shared(demand_from_proto(binding.demand)?),
         pool,
         ordinals: binding.ordinals,
         incarnations: binding.incarnations,
@@ -109,6 +118,21 @@ pub fn demand_from_proto(demand: Option<v1::Demand>) -> Result<Demand, OpError> 
         .map_err(|name| OpError::field("demand.requests", format!("{name} is negative")))?;
     let devices = demand.devices.map(device_request).transpose()?;
     Ok(Demand { requests, devices })
+}
+
+/// One value for all who take the same: millions of units have a few demands, of half a KiB each.
+fn shared(demand: Demand) -> Arc<Demand> {
+    RECENT.with_borrow_mut(|recent| {
+        if let Some(known) = recent.get(&demand) {
+            return Arc::clone(known);
+        }
+        if recent.len() >= N_RECENT_MAX {
+            recent.clear();
+        }
+        let demand = Arc::new(demand);
+        recent.insert(Arc::clone(&demand));
+        demand
+    })
 }
 
 /// The inverse of [`demand_from_proto`].
@@ -312,11 +336,13 @@ fn load_block(rows: &mut UnitRows, block: v1::RowBlock) -> Result<(), OpError> {
     if block.demand.is_some() {
         let idx = usize::from(group);
         if rows.groups.len() <= idx {
+            rows.groups.reserve_exact(idx + 1 - rows.groups.len());
             rows.groups.resize(idx + 1, None);
         }
-        let demand = Arc::new(demand_from_proto(block.demand)?);
+        let demand = shared(demand_from_proto(block.demand)?);
         rows.groups[idx] = Some(GroupDemand { demand, pool: pool_from_proto(block.pool)? });
     }
+    rows.grow(&block.ordinals);
     for (idx, ordinal) in block.ordinals.iter().enumerate() {
         let reason = i32::try_from(at(&block.evictions, idx))
             .map_err(|_| OpError::field("evictions", "is out of range"))?;
@@ -332,11 +358,7 @@ fn load_block(rows: &mut UnitRows, block: v1::RowBlock) -> Result<(), OpError> {
             revision: Revision(at(&block.revisions, idx)),
             bound_time_ms: at(&block.bound_times_ms, idx),
         };
-        let idx = *ordinal as usize;
-        if rows.rows.len() <= idx {
-            rows.rows.resize(idx + 1, Row::default());
-        }
-        rows.rows[idx] = row;
+        rows.rows[*ordinal as usize] = row;
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Rows of units inside the state, with the counts derived from them.
 
+use std::collections::btree_map::Entry;
+
 use super::{State, StoredRows, undo::Undo};
 use godel_core::{
     ids::{NodeId, Revision, UnitId},
@@ -15,8 +17,10 @@ impl State {
         time_ms: i64,
         mut undo: Option<&mut Undo>,
     ) {
-        let absent = !self.rows.contains_key(&unit);
-        let stored = self.rows.entry(unit).or_default();
+        let (stored, absent) = match self.rows.entry(unit) {
+            Entry::Occupied(known) => (known.into_mut(), false),
+            Entry::Vacant(new) => (new.insert(StoredRows::default()), true),
+        };
         let len = stored.rows.rows.len();
         if let Some(undo) = undo.as_deref_mut() {
             undo.before_rows(unit, absent, stored, change);

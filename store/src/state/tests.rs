@@ -92,12 +92,12 @@ fn requeue(unit_id: u64, ordinal: u32, incarnation: u32) -> Bytes {
 }
 
 fn internal(ops: Vec<Bytes>) -> raw::TxnRequest {
-    raw::TxnRequest { writer: None, preconditions: Vec::new(), ops }
+    raw::TxnRequest { ops, ..raw::TxnRequest::default() }
 }
 
 fn leased(lease: &str, epoch: u64, sequence: u64, ops: Vec<Bytes>) -> raw::TxnRequest {
     let writer = Some(v1::Writer { lease: lease.into(), epoch, sequence });
-    raw::TxnRequest { writer, preconditions: Vec::new(), ops }
+    raw::TxnRequest { writer, ops, ..raw::TxnRequest::default() }
 }
 
 /// A state and what readers make of its commits.
@@ -299,6 +299,24 @@ fn preconditions_compare_revisions() {
         }
         assert_eq!(reason(result), expected, "{kind:?} {key:?} {revision}");
     }
+}
+
+#[test]
+fn a_binding_rests_on_nodes_as_of_a_revision() {
+    let mut pair = Pair::populated();
+    let known = pair.head.revision().0;
+    let changed = pair.ok(Role::Admin, internal(vec![put_node(2)])).revision.0;
+    let mut sequence = 100;
+    let mut run = |pair: &mut Pair, ops: Vec<Bytes>, nodes_as_of| {
+        sequence += 1;
+        pair.run(Role::Leased, raw::TxnRequest { nodes_as_of, ..leased("binder", 1, sequence, ops) })
+    };
+    let refusal = run(&mut pair, vec![bind(1, &[0], 0, 1), bind(1, &[1], 0, 2)], known).unwrap_err();
+    assert_eq!((refusal.reason, refusal.index), (RefusalReason::NodeChanged, 1), "{refusal}");
+    assert_eq!(refusal.revision.0, changed);
+    run(&mut pair, vec![bind(1, &[0], 0, 1)], known).unwrap();
+    run(&mut pair, vec![bind(1, &[1], 0, 2)], changed).unwrap();
+    run(&mut pair, vec![bind(1, &[2], 0, 2)], 0).unwrap();
 }
 
 #[test]

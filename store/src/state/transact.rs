@@ -59,6 +59,8 @@ pub enum RefusalReason {
     Invalid,
     /// The disk is full: try later.
     StoreFull,
+    /// A node that an operation binds to has another spec than its writer knew.
+    NodeChanged,
     /// A row or a record is not in the state that the operation needs.
     RowConflict,
     /// The store is closing: try elsewhere or later. Whether it was committed is unknown.
@@ -135,13 +137,14 @@ impl State {
             }
         };
         self.check_preconditions(&txn.preconditions)?;
+        let nodes_as_of = Revision(txn.nodes_as_of);
         let published = encode(raw::Commit {
             revision: self.revision.0 + 1,
             commit_time_ms: wall_ms.max(self.commit_time_ms + 1),
             writer,
             ops: txn.ops,
         })?;
-        self.apply_all(&published, writes)?;
+        self.apply_all(&published, writes, nodes_as_of)?;
         Ok(Outcome::Applied(published))
     }
 
@@ -187,12 +190,17 @@ impl State {
         Ok(())
     }
 
-    fn apply_all(&mut self, published: &Published, writes: Writes) -> Result<(), Refusal> {
+    fn apply_all(
+        &mut self,
+        published: &Published,
+        writes: Writes,
+        nodes_as_of: Revision,
+    ) -> Result<(), Refusal> {
         let (revision, time_ms) = (Revision(published.commit.revision), published.commit.commit_time_ms);
         let mut undo = Undo::new(self);
         let last = published.changes.len().saturating_sub(1);
         for (index, op) in published.changes.iter().enumerate() {
-            if let Err(refusal) = self.check(op, writes) {
+            if let Err(refusal) = self.check_nodes(op, nodes_as_of).and_then(|()| self.check(op, writes)) {
                 undo.revert(self);
                 let message = format!("ops[{index}]: {}", refusal.message);
                 let index = u32::try_from(index).unwrap_or(u32::MAX);
@@ -225,6 +233,24 @@ impl State {
             ParsedOp::Delete { kind, key } => self.check_delete(*kind, key),
             ParsedOp::Rows { unit, change } => self.check_rows(*unit, change),
         }
+    }
+
+    /// That no node of a binding has a spec changed after `as_of`. One comparison unless some spec has.
+    fn check_nodes(&self, op: &ParsedOp, as_of: Revision) -> Result<(), Refusal> {
+        let ParsedOp::Rows { change, .. } = op else { return Ok(()) };
+        let RowChange::Bind(bind) = &**change else { return Ok(()) };
+        if as_of == Revision(0) || self.node_specs_changed <= as_of {
+            return Ok(());
+        }
+        for node in &bind.nodes {
+            let spec = self.record(v1::Kind::NodeSpec, &Key::Id(u64::from(node.0)));
+            if let Some(record) = spec.filter(|record| record.revision > as_of) {
+                let message =
+                    format!("node {node} has changed at revision {}, after {as_of}", record.revision);
+                return Err(Refusal::new(RefusalReason::NodeChanged, 0, message).about(record.revision));
+            }
+        }
+        Ok(())
     }
 
     fn check_put(&self, kind: v1::Kind, key: &Key, value: &Bytes) -> Result<(), Refusal> {

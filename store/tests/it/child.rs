@@ -24,6 +24,8 @@ pub(crate) struct Orders {
     pub(crate) crash: String,
     /// Leaves the syncs out.
     pub(crate) is_unsafe: bool,
+    /// One transaction after the other, each small: every group is one chunk.
+    pub(crate) is_lone: bool,
 }
 
 /// A running child.
@@ -52,7 +54,8 @@ fn child_writer() {
     let crash = CrashPoints::parse(&text("GODEL_STORE_CHILD_CRASH")).unwrap();
     let is_unsafe = text("GODEL_STORE_CHILD_UNSAFE") == "true";
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(write(Path::new(&dir), crash, is_unsafe));
+    let is_lone = text("GODEL_STORE_CHILD_LONE") == "true";
+    runtime.block_on(write(Path::new(&dir), crash, is_unsafe, is_lone));
 }
 
 /// Small generations, small pieces: about a third of the time a generation is being changed, and two or three are
@@ -69,23 +72,25 @@ pub(crate) fn config(dir: &Path, is_unsafe: bool) -> StoreConfig {
     }
 }
 
-async fn write(dir: &Path, crash: CrashPoints, is_unsafe: bool) {
+async fn write(dir: &Path, crash: CrashPoints, is_unsafe: bool, is_lone: bool) {
     let store = Store::open(config(dir, is_unsafe), clock(), crash).unwrap();
     let dispatcher = Arc::new(Dispatcher::elect(&store).await);
-    let tasks: Vec<_> =
-        (0..TASKS).map(|task| tokio::spawn(work(store.clone(), Arc::clone(&dispatcher), task))).collect();
+    // From one chunk to several, so that groups merge both.
+    let (n_tasks, bytes_max) = if is_lone { (1, 1_500) } else { (TASKS, 12_000) };
+    let tasks: Vec<_> = (0..n_tasks)
+        .map(|task| tokio::spawn(work(store.clone(), Arc::clone(&dispatcher), task, bytes_max)))
+        .collect();
     for task in tasks {
         task.await.unwrap();
     }
 }
 
-async fn work(store: Store, dispatcher: Arc<Dispatcher>, task: u64) {
+async fn work(store: Store, dispatcher: Arc<Dispatcher>, task: u64, bytes_max: u64) {
     let name = |generation| format!("t{task}-{}", generation % RECORDS);
     let last = (0..RECORDS).filter_map(|record| read_partition(&store, &name(record))).max();
     let mut generation = last.map_or(1, |last| last + 1);
     loop {
-        // From one chunk to several, so that groups merge both.
-        let bytes = 50 + usize::try_from((generation * 2_654_435_761 + task * 977) % 12_000).unwrap();
+        let bytes = 50 + usize::try_from((generation * 2_654_435_761 + task * 977) % bytes_max).unwrap();
         let ops = vec![partition(&name(generation), generation, bytes)];
         let committed = dispatcher.submit(&store, ops).await.unwrap();
         let line = format!("ack {task} {generation} {}\n", committed.revision);
@@ -101,6 +106,7 @@ impl Writer {
             .env("GODEL_STORE_CHILD_DIR", dir)
             .env("GODEL_STORE_CHILD_CRASH", &orders.crash)
             .env("GODEL_STORE_CHILD_UNSAFE", orders.is_unsafe.to_string())
+            .env("GODEL_STORE_CHILD_LONE", orders.is_lone.to_string())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

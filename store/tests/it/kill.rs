@@ -17,7 +17,8 @@ fn kill_9_at_random_moments_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     for round in 0..20 {
-        let mut writer = Writer::spawn(&path, &Orders::default());
+        let orders = Orders { is_lone: round % 2 == 1, ..Orders::default() };
+        let mut writer = Writer::spawn(&path, &orders);
         writer.wait_for_more(1 + spread(round, 300));
         let acks = writer.kill();
         let store = Store::open(config(&path, false), clock(), CrashPoints::default()).unwrap();
@@ -43,7 +44,8 @@ fn every_crash_point_of_the_store_loses_nothing() {
     for point in points {
         let path = dir.path().join(point.replace(':', "-"));
         for round in 0..2 {
-            let writer = Writer::spawn(&path, &Orders { crash: point.to_owned(), is_unsafe: false });
+            let orders = Orders { crash: point.to_owned(), ..Orders::default() };
+            let writer = Writer::spawn(&path, &orders);
             let acks = writer.wait_for_death();
             let store = Store::open(config(&path, false), clock(), CrashPoints::default()).unwrap();
             assert_eq!(acks.missing_in(&store), [""; 0], "{point}, round {round}");

@@ -88,6 +88,21 @@ fn power_loss_loses_nothing_that_was_acknowledged() {
     assert!(trials.n_changing >= 10, "too few trials met a generation change: {trials:?}");
 }
 
+/// A group of one chunk goes to the engine in another way than larger ones.
+#[test]
+fn power_loss_loses_no_lone_small_commit() {
+    let mut trials = Trials::default();
+    let orders = Orders { is_lone: true, ..Orders::default() };
+    for _ in 0..2 {
+        let dir = scratch();
+        if let Err(why) = trials.run(dir.path(), &orders, 27) {
+            return skip("power_loss_loses_no_lone_small_commit", &why);
+        }
+    }
+    assert_eq!(trials.lost, [""; 0]);
+    assert!(trials.n_trials >= 50 && trials.n_acks > 1_000, "{trials:?}");
+}
+
 /// The control: without the syncs the same trials must show loss, or they would prove nothing.
 #[test]
 fn power_loss_without_the_sync_is_seen() {

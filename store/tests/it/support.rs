@@ -103,12 +103,12 @@ impl Dispatcher {
 }
 
 pub(crate) fn internal(ops: Vec<Bytes>) -> raw::TxnRequest {
-    raw::TxnRequest { writer: None, preconditions: Vec::new(), ops }
+    raw::TxnRequest { ops, ..raw::TxnRequest::default() }
 }
 
 pub(crate) fn leased(epoch: u64, sequence: u64, ops: Vec<Bytes>) -> raw::TxnRequest {
     let writer = Some(v1::Writer { lease: "dispatcher".into(), epoch, sequence });
-    raw::TxnRequest { writer, preconditions: Vec::new(), ops }
+    raw::TxnRequest { writer, ops, ..raw::TxnRequest::default() }
 }
 
 pub(crate) fn lease(lease: &str, epoch: u64) -> Bytes {

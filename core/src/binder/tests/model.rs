@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{
     decision::{Decision, RejectionReason},
     demand::Demand,
-    ids::NodeId,
+    ids::{NodeId, Revision},
     node::{NodeReport, NodeSpec},
     resources::CPU,
     rows::{Phase, RowChange, UnitRows},
@@ -27,6 +27,8 @@ pub(super) struct Pending {
 pub(super) struct Model {
     pub(super) specs: BTreeMap<NodeId, (NodeSpec, u64)>,
     pub(super) reports: BTreeMap<NodeId, NodeReport>,
+    /// Last change of a node's spec or report.
+    pub(super) changed: BTreeMap<NodeId, u64>,
     pub(super) units: BTreeMap<u64, (UnitSpec, u64)>,
     pub(super) rows: BTreeMap<u64, UnitRows>,
     pub(super) pending: Vec<Pending>,
@@ -83,10 +85,10 @@ impl Model {
         &self,
         unit: &UnitSpec,
         node: NodeId,
-        node_revision: u64,
+        nodes_as_of: Revision,
         mask: u64,
     ) -> Result<u64, RejectionReason> {
-        let Some((spec, revision)) = self.specs.get(&node) else { return Err(RejectionReason::NodeGone) };
+        let Some((spec, _)) = self.specs.get(&node) else { return Err(RejectionReason::NodeGone) };
         let Some(report) = self.reports.get(&node).filter(|report| report.ready) else {
             return Err(RejectionReason::NodeNotReady);
         };
@@ -94,7 +96,7 @@ impl Model {
             return Err(RejectionReason::NodeCordoned);
         }
         let template = &unit.task_groups[0].template;
-        if node_revision != *revision {
+        if self.changed[&node] > nodes_as_of.0 {
             if template.node_selector.iter().any(|(key, value)| spec.labels.get(key) != Some(value)) {
                 return Err(RejectionReason::NodeSelector);
             }
@@ -157,7 +159,7 @@ impl Model {
                 continue;
             };
             let (node, mask) = (placement.nodes[idx], placement.device_mask(idx));
-            match self.grant(spec, node, placement.node_revisions[idx].0, mask) {
+            match self.grant(spec, node, decision.nodes_as_of, mask) {
                 Err(reason) => {
                     refused.insert(ordinal, reason);
                 }

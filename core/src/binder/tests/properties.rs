@@ -14,8 +14,9 @@ const N_UNITS: u64 = 5;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Places `(ordinal, node, device)`; `stale` decides on older records.
-    Decide { unit: u64, places: Vec<(u32, u32, u8)>, stale: bool },
+    /// Places `(ordinal, node, device)`; `stale` decides on an older record of the unit, `behind` on node records of
+    /// so many revisions ago.
+    Decide { unit: u64, places: Vec<(u32, u32, u8)>, stale: bool, behind: u64 },
     /// Sends the last decision of a unit again.
     Repeat { unit: u64 },
     /// The oldest transaction under way commits; `read` at once or later.
@@ -45,8 +46,8 @@ fn step() -> impl Strategy<Value = Step> {
         places.into_iter().map(|(ordinal, (node, device))| (ordinal, node, device)).collect()
     });
     prop_oneof![
-        12 => (unit.clone(), places, prop::bool::weighted(0.1))
-            .prop_map(|(unit, places, stale)| Step::Decide { unit, places, stale }),
+        12 => (unit.clone(), places, prop::bool::weighted(0.1), prop_oneof![Just(0), 0u64..20])
+            .prop_map(|(unit, places, stale, behind)| Step::Decide { unit, places, stale, behind }),
         2 => unit.clone().prop_map(|unit| Step::Repeat { unit }),
         6 => any::<bool>().prop_map(|read| Step::Commit { read }),
         2 => Just(Step::Read),
@@ -69,8 +70,8 @@ struct Run {
     model: Model,
     /// Revision of the last commit.
     revision: u64,
-    /// Sent, not answered.
-    in_flight: VecDeque<Accepted>,
+    /// Sent with what the binder had read, not answered.
+    in_flight: VecDeque<(Accepted, Revision)>,
     /// Committed, not read by the binder yet. The model still counts them as pending.
     unread: VecDeque<(u64, Accepted)>,
     last: BTreeMap<u64, Decision>,
@@ -117,11 +118,13 @@ impl Run {
 
     fn put_node(&mut self, spec: NodeSpec) {
         self.commit_change(Change::NodeSpec(spec.clone()));
+        self.model.changed.insert(spec.id, self.revision);
         self.model.specs.insert(spec.id, (spec, self.revision));
     }
 
     fn put_report(&mut self, report: NodeReport) {
         self.commit_change(Change::NodeReport(report.clone()));
+        self.model.changed.insert(report.id, self.revision);
         self.model.reports.insert(report.id, report);
     }
 
@@ -151,9 +154,10 @@ impl Run {
     }
 
     /// State's side of the preconditions.
-    fn preconditions_hold(&self, accepted: &Accepted) -> bool {
+    fn preconditions_hold(&self, accepted: &Accepted, nodes_as_of: Revision) -> bool {
         let unit_holds = self.model.units[&accepted.unit.0].1 == accepted.unit_revision.0;
-        unit_holds && accepted.nodes.iter().all(|(node, revision)| self.model.specs[node].1 == revision.0)
+        let mut nodes = accepted.binds.iter().flat_map(|bind| &bind.nodes);
+        unit_holds && nodes.all(|node| self.model.specs[node].1 <= nodes_as_of.0)
     }
 
     fn refuse(&mut self, accepted: &Accepted) {
@@ -194,29 +198,25 @@ impl Run {
                         });
                     }
                 }
-                self.in_flight.push_back(accepted);
+                self.in_flight.push_back((accepted, self.binder.revision()));
             }
         }
     }
 
-    fn decision(&self, unit: u64, places: &[(u32, u32, u8)], stale: bool) -> Decision {
+    fn decision(&self, unit: u64, places: &[(u32, u32, u8)], stale: bool, behind: u64) -> Decision {
         let rows = self.model.rows.get(&unit).cloned().unwrap_or_default();
         let revision = self.model.units[&unit].1;
         let has_devices = self.model.units[&unit].0.task_groups[0].template.demand.devices.is_some();
-        let node_revision = |node: u32| self.model.specs.get(&NodeId(node)).map_or(0, |spec| spec.1);
         Decision {
             id: 1,
             unit: UnitId(unit),
             spec_revision: Revision(if stale { revision - 1 } else { revision }),
+            nodes_as_of: Revision(self.revision.saturating_sub(behind)),
             groups: vec![GroupPlacement {
                 group: 0,
                 ordinals: places.iter().map(|place| place.0).collect(),
                 incarnations: places.iter().map(|place| rows.row(place.0).incarnation).collect(),
                 nodes: places.iter().map(|place| NodeId(place.1)).collect(),
-                node_revisions: places
-                    .iter()
-                    .map(|place| Revision(node_revision(place.1).saturating_sub(u64::from(place.2 == 2))))
-                    .collect(),
                 device_masks: places.iter().map(|place| if has_devices { 1 << place.2 } else { 0 }).collect(),
             }],
         }
@@ -224,8 +224,8 @@ impl Run {
 
     fn apply(&mut self, step: Step) {
         match step {
-            Step::Decide { unit, places, stale } => {
-                let decision = self.decision(unit, &places, stale);
+            Step::Decide { unit, places, stale, behind } => {
+                let decision = self.decision(unit, &places, stale, behind);
                 self.decide(&decision);
                 self.last.insert(unit, decision);
             }
@@ -235,8 +235,8 @@ impl Run {
                 }
             }
             Step::Commit { read } => {
-                if let Some(accepted) = self.in_flight.pop_front() {
-                    if self.preconditions_hold(&accepted) {
+                if let Some((accepted, nodes_as_of)) = self.in_flight.pop_front() {
+                    if self.preconditions_hold(&accepted, nodes_as_of) {
                         self.revision += 1;
                         self.binder.commit(accepted.ticket, Revision(self.revision));
                         self.unread.push_back((self.revision, accepted));
@@ -250,7 +250,7 @@ impl Run {
             }
             Step::Read => self.read(),
             Step::Refuse => {
-                if let Some(accepted) = self.in_flight.pop_back() {
+                if let Some((accepted, _)) = self.in_flight.pop_back() {
                     self.refuse(&accepted);
                 }
             }
@@ -301,7 +301,7 @@ impl Run {
             }
             Step::Lose => {
                 self.binder.take_back_all();
-                for accepted in std::mem::take(&mut self.in_flight) {
+                for (accepted, _) in std::mem::take(&mut self.in_flight) {
                     self.refuse(&accepted);
                 }
             }

@@ -76,7 +76,7 @@ impl World {
 
     fn pick(&self, choice: usize) -> Option<UnitId> {
         let n_units = self.rig.core.units.len();
-        (n_units > 0).then(|| *self.rig.core.units.keys().nth(choice % n_units).unwrap())
+        (n_units > 0).then(|| *self.rig.core.unit_ids.iter().nth(choice % n_units).unwrap())
     }
 
     fn apply(&mut self, event: &Event) {

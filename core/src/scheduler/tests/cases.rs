@@ -75,7 +75,6 @@ fn a_unit_is_decided_bound_and_let_go() {
     let decision = &step.decisions[0];
     assert_eq!(decision.groups[0].ordinals, [0, 1, 2]);
     assert_eq!(decision.groups[0].device_masks, [0b01, 0b01, 0b10]);
-    assert_eq!(decision.groups[0].node_revisions, [Revision(1); 3]);
     assert!(decision.groups[0].incarnations.is_empty());
     assert_eq!(scheduler.undecided(), step.decisions);
     assert_eq!(scheduler.step(Millis(1), 100), Step::default(), "waits for the outcome");
@@ -331,6 +330,23 @@ fn own_nodes_come_first_and_strict_gives_back() {
     let (nodes, states, _) = nodes_of(PartitionMode::Strict);
     assert_eq!((nodes.len(), states), (2, vec![(1, ReportState::Returned)]));
     assert_eq!(nodes_of(PartitionMode::Global).2, 4);
+}
+
+#[test]
+fn lists_of_nodes_that_went_to_another_end_at_once() {
+    let mut scheduler = scheduler(&[(1000, 0), (1000, 0)]);
+    let strict = |own: u32| Partition {
+        mode: PartitionMode::Strict,
+        schedulers: vec!["a".to_owned(), "other".to_owned()],
+        slots: [1, 2].map(|node| (NodeId(node), u32::from(node != own))).into_iter().collect(),
+        ..Partition::default()
+    };
+    for own in [1, 2] {
+        scheduler.on_partition(&strict(own));
+        assign(&mut scheduler, &unit(u64::from(own), 1, 1, cpu(100)));
+        let step = scheduler.step(Millis(1), 10);
+        assert_eq!(step.decisions[0].groups[0].nodes, [NodeId(own)]);
+    }
 }
 
 #[test]

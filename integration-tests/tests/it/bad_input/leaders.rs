@@ -87,6 +87,7 @@ async fn decisions(cluster: &Cluster, cases: &mut Cases) {
         decision_id,
         unit_id,
         spec_revision,
+        nodes_as_of: 0,
         groups: vec![group],
     };
     let decisions = vec![

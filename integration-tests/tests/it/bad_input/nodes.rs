@@ -23,7 +23,7 @@ fn report() -> v1::NodeReport {
 async fn register(cluster: &Cluster, cases: &mut Cases) {
     let mut nodes = cluster.api.nodes();
     let gpu = v1::Device { kind: "gpu".into(), model: "A10".into(), numa_zone: 0 };
-    let negative = v1::Resources { amounts: HashMap::from([("cpu".into(), -1)]) };
+    let negative = v1::Resources { amounts: [("cpu".into(), -1)].into() };
     let many = v1::Resources { amounts: (0..33).map(|number| (format!("r{number}"), 1)).collect() };
     let with = |meta: v1::ObjectMeta, report: v1::NodeReport| v1::RegisterNodeRequest {
         meta: Some(meta),
@@ -72,7 +72,7 @@ async fn register(cluster: &Cluster, cases: &mut Cases) {
 async fn session(cluster: &Cluster, cases: &mut Cases) {
     let mut nodes = cluster.api.nodes();
     let open = |node_id, uid: &str, epoch| {
-        Message::Open(v1::SessionOpen { node_id, uid: uid.into(), epoch, running: Vec::new() })
+        Message::Open(v1::SessionOpen { node_id, uid: uid.into(), epoch, ..v1::SessionOpen::default() })
     };
     for (case, message, codes) in [
         ("an empty first message", None, &[InvalidArgument][..]),

@@ -40,7 +40,7 @@ fn node_op() -> bytes::Bytes {
 async fn txn(cluster: &Cluster, cases: &mut Cases) {
     let mut state = cluster.api.state();
     let epoch = cluster.api.holder("dispatcher").await.unwrap().epoch;
-    let request = |writer, ops| TxnRequest { writer, preconditions: Vec::new(), ops };
+    let request = |writer, ops| TxnRequest { writer, ops, ..TxnRequest::default() };
     let leader = || writer("dispatcher", epoch);
     let garbage = bytes::Bytes::from_static(&[0x0a, 0xff, 0xff, 0x01]);
     for (case, request, codes) in [
@@ -76,7 +76,7 @@ async fn txn(cluster: &Cluster, cases: &mut Cases) {
 async fn transact(cluster: &Cluster, cases: &mut Cases) {
     let mut state = cluster.api.state();
     let request =
-        TxnRequest { writer: writer("binder", 1_000_000), preconditions: Vec::new(), ops: vec![node_op()] };
+        TxnRequest { writer: writer("binder", 1_000_000), ops: vec![node_op()], ..TxnRequest::default() };
     let answer = first(state.transact(tokio_stream::once(request)).await).await;
     let refusal = answer.as_ref().ok().and_then(Option::as_ref).and_then(|answer| answer.refusal.as_ref());
     let reason = refusal.map(v1::TxnRefusal::reason);

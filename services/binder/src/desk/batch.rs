@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use godel_core::{
     binder::{Accepted, RequeueWork},
-    ids::{NodeId, Revision, UnitId},
+    ids::{Revision, UnitId},
     rows::{Evict, RowChange},
 };
 use godel_kit::to_proto;
@@ -41,15 +41,14 @@ pub(crate) struct Batch {
     pub(crate) items: Vec<Item>,
     pub(crate) ops: Vec<Bytes>,
     pub(crate) preconditions: Vec<v1::Precondition>,
-    /// Kind and id of each precondition: these stay when the preconditions are sent.
-    needed: Vec<(v1::Kind, u64)>,
+    /// The unit that each precondition is about: these stay when the preconditions are sent.
+    needed: Vec<UnitId>,
     /// Index of the item, per operation.
     op_items: Vec<usize>,
     units: FxHashSet<UnitId>,
-    nodes: FxHashSet<NodeId>,
     n_bytes: usize,
     n_placements: usize,
-    /// What the desk had read when it was made.
+    /// What the desk had read when it was made: the nodes that it binds to were known as of then.
     pub(crate) read: Revision,
 }
 
@@ -79,11 +78,6 @@ impl Batch {
         match &mut item {
             Item::Decision { accepted, .. } => {
                 self.need_unit(accepted.unit, accepted.unit_revision);
-                for (node, revision) in &accepted.nodes {
-                    if self.nodes.insert(*node) {
-                        self.need(v1::Kind::NodeSpec, u64::from(node.0), *revision);
-                    }
-                }
                 for bind in std::mem::take(&mut accepted.binds) {
                     let change = RowChange::Bind(bind);
                     self.op(to_proto::row_op(accepted.unit, &change));
@@ -105,14 +99,11 @@ impl Batch {
 
     /// Positions of the items that a refusal at precondition `idx` is about.
     pub(crate) fn items_of_precondition(&self, idx: usize) -> Vec<usize> {
-        let Some(&(kind, id)) = self.needed.get(idx) else { return Vec::new() };
-        let about = |item: &Item| match (kind, item) {
-            (v1::Kind::UnitSpec, Item::Decision { accepted, .. }) => accepted.unit.0 == id,
-            (v1::Kind::UnitSpec, Item::Requeue(work)) => work.unit.0 == id,
-            (_, Item::Decision { accepted, .. }) => {
-                accepted.nodes.iter().any(|(node, _)| u64::from(node.0) == id)
-            }
-            (_, Item::Requeue(_) | Item::Evict { .. }) => false,
+        let Some(&unit) = self.needed.get(idx) else { return Vec::new() };
+        let about = |item: &Item| match item {
+            Item::Decision { accepted, .. } => accepted.unit == unit,
+            Item::Requeue(work) => work.unit == unit,
+            Item::Evict { .. } => false,
         };
         self.items.iter().enumerate().filter(|(_, item)| about(item)).map(|(idx, _)| idx).collect()
     }
@@ -124,15 +115,11 @@ impl Batch {
 
     fn need_unit(&mut self, unit: UnitId, revision: Revision) {
         if self.units.insert(unit) {
-            self.need(v1::Kind::UnitSpec, unit.0, revision);
+            let precondition = to_proto::precondition(v1::Kind::UnitSpec, unit.0, revision);
+            self.needed.push(unit);
+            self.n_bytes += precondition.encoded_len() + 2;
+            self.preconditions.push(precondition);
         }
-    }
-
-    fn need(&mut self, kind: v1::Kind, id: u64, revision: Revision) {
-        let precondition = to_proto::precondition(kind, id, revision);
-        self.needed.push((kind, id));
-        self.n_bytes += precondition.encoded_len() + 2;
-        self.preconditions.push(precondition);
     }
 
     fn op(&mut self, op: Bytes) {

@@ -67,6 +67,7 @@ impl Bench {
             id,
             unit: UnitId(id),
             spec_revision: Revision(spec_revision),
+            nodes_as_of: Revision(0),
             groups: vec![placement],
         };
         self.desk.decide(STREAM, vec![decision], Millis(0));
@@ -171,8 +172,8 @@ fn many_decisions_go_into_one_transaction_by_priority() {
     }
     let batch = bench.batch();
     assert_eq!(units(&batch), [2, 1, 3]);
-    // Three units, two nodes.
-    assert_eq!((batch.ops.len(), batch.preconditions.len()), (3, 5));
+    assert_eq!((batch.ops.len(), batch.preconditions.len()), (3, 3), "one for each unit");
+    assert_eq!(batch.read.0, bench.revision);
     assert!(bench.outcomes().is_empty(), "nothing is answered before it is durable");
     let revision = bench.commit(batch);
     let outcomes = bench.outcomes();
@@ -213,9 +214,8 @@ fn a_node_that_changed_is_looked_at_again() {
     let one = bench.unit(1, 0);
     bench.decide(1, one, &[(0, 1), (1, 2)]);
     let batch = bench.batch();
-    assert_eq!(batch.preconditions.len(), 3);
     let cordoned = bench.revision + 1;
-    bench.desk.on_refused(batch, &refusal(TxnRefusalReason::Precondition, 1, cordoned));
+    bench.desk.on_refused(batch, &refusal(TxnRefusalReason::NodeChanged, 0, cordoned));
     assert!(bench.desk.next_batch().is_none());
     bench.change(Change::NodeSpec(NodeSpec { cordoned: true, ..node(1) }));
     let batch = bench.batch();

@@ -186,7 +186,7 @@ impl State {
     /// A transaction as the holder of a lease.
     pub(crate) async fn txn(&self, writer: v1::Writer, ops: Vec<v1::op::Op>) -> Result<u64, tonic::Status> {
         let ops = ops.into_iter().map(raw::encode_op).collect();
-        let request = raw::TxnRequest { writer: Some(writer), preconditions: Vec::new(), ops };
+        let request = raw::TxnRequest { writer: Some(writer), ops, ..raw::TxnRequest::default() };
         Ok(StateServiceClient::new(self.channel.clone()).txn(request).await?.into_inner().revision)
     }
 

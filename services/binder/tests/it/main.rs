@@ -129,10 +129,10 @@ fn place(decision_id: u64, unit_id: u64, spec_revision: u64, places: &[(u32, u32
         decision_id,
         unit_id,
         spec_revision,
+        nodes_as_of: 0,
         groups: vec![v1::GroupPlacement {
             ordinals: places.iter().map(|place| place.0).collect(),
             node_ids: places.iter().map(|place| place.1).collect(),
-            node_revisions: vec![0; places.len()],
             ..v1::GroupPlacement::default()
         }],
     }

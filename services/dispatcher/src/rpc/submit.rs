@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use godel_core::admission::Admitted;
 use godel_kit::{
     convert::BadField,
     message::{MESSAGE_BYTES_MAX, field_len},
@@ -28,7 +29,7 @@ use tokio::{
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Code, Status, Streaming};
 
-use super::units::{admit_quietly, room_now, room_of};
+use super::units::{admit, room_now};
 use crate::{
     calls::{Call, Item, Refused, StreamItem, Waiter},
     front::{Term, term_over},
@@ -150,9 +151,8 @@ impl Reader {
         self.next_index += 1;
         self.received.store(self.next_index, Ordering::SeqCst);
         let unit = item.unit.unwrap_or_default();
-        let kib = room_of(prost::Message::encoded_len(&unit));
-        match admit_quietly(unit) {
-            Ok((spec, _)) => {
+        match admit(unit) {
+            Ok((Admitted { spec, .. }, kib)) => {
                 let room = match room_now(&self.term.room, kib) {
                     Some(room) => room,
                     None => {

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use godel_core::{
-    admission::{self, names},
+    admission::{self, Admitted, names},
     dispatcher::read::ListFilter,
     ids::Revision,
-    unit::UnitSpec,
 };
 use godel_kit::{convert::BadField, from_proto, status};
 use godel_proto::v1::{self, unit_service_server::UnitService};
@@ -62,26 +61,18 @@ impl Units {
     }
 }
 
-/// A submission that may become a record, and what was filled in.
-pub(crate) fn admit(unit: v1::UnitSpec) -> Result<(UnitSpec, Vec<String>), Vec<BadField>> {
-    let (spec, defaults) = admit_quietly(unit)?;
-    Ok((spec, defaults.iter().map(ToString::to_string).collect()))
-}
-
-/// The same without words for the defaults.
-pub(crate) fn admit_quietly(
-    unit: v1::UnitSpec,
-) -> Result<(UnitSpec, Vec<admission::defaults::AppliedDefault>), Vec<BadField>> {
+/// A submission that may become a record, and its share of the admission queue, in KiB.
+pub(crate) fn admit(unit: v1::UnitSpec) -> Result<(Admitted, u32), Vec<BadField>> {
     let mut submission = from_proto::submission(unit);
+    let kib = room_of(submission.encoded_len);
     if submission.uid.is_empty() {
         submission.uid = uuid::Uuid::now_v7().to_string();
     }
     let admitted = admission::admit(submission).map_err(convert::bad_fields)?;
-    Ok((admitted.spec, admitted.defaults))
+    Ok((admitted, kib))
 }
 
-/// A unit's share of the admission queue, in KiB.
-pub(crate) fn room_of(encoded_len: usize) -> u32 {
+fn room_of(encoded_len: usize) -> u32 {
     u32::try_from(encoded_len.div_ceil(1024).clamp(1, 64)).unwrap_or(64)
 }
 
@@ -100,8 +91,7 @@ impl UnitService for Units {
             self.metrics.rejected.inc();
             return Err(status::invalid_argument([BadField::new("unit", "missing")]));
         };
-        let kib = room_of(prost::Message::encoded_len(&unit));
-        let (spec, defaults) = admit(unit).map_err(|wrong| {
+        let (Admitted { spec, defaults }, kib) = admit(unit).map_err(|wrong| {
             self.metrics.rejected.inc();
             status::invalid_argument(wrong)
         })?;
@@ -118,7 +108,7 @@ impl UnitService for Units {
                 unit_id: done.unit.0,
                 uid: done.uid,
                 revision: done.revision.0,
-                defaults,
+                defaults: defaults.iter().map(ToString::to_string).collect(),
                 infeasible: done.infeasible,
                 duplicate: done.duplicate,
             })),

@@ -11,7 +11,7 @@ use godel_core::{
 };
 use godel_kit::{
     status, to_proto,
-    txn::{Committed, TxnError},
+    txn::{Committed, Conditions, TxnError},
 };
 use godel_proto::v1;
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
@@ -83,7 +83,8 @@ impl Loop<'_> {
     ) {
         self.context.metrics.duplicates.inc();
         let infeasible = self.infeasible(&waiter, spec);
-        let submitted = Submitted { unit, uid: spec.uid.clone(), revision, infeasible, duplicate: true };
+        let uid = uid(&waiter, spec);
+        let submitted = Submitted { unit, uid, revision, infeasible, duplicate: true };
         answer(waiter, Ok(submitted), room);
     }
 
@@ -109,11 +110,12 @@ impl Loop<'_> {
                 batch.units.extend(self.batch.units.pop_front());
             }
             let ops: Vec<Bytes> = batch.units.iter().map(|unit| unit.op.clone()).collect();
+            self.written.extend(batch.units.iter().map(|unit| (unit.op.clone(), Arc::clone(&unit.spec))));
             self.context.crash.hit("dispatcher.before-commit");
-            match self.pipeline.try_submit(ops, Vec::new()) {
+            match self.pipeline.try_submit(ops, Conditions::default()) {
                 Ok(Some(pending)) => {
                     for unit in &mut batch.units {
-                        unit.op = Bytes::new();
+                        self.encoded.keep(&unit.spec, &std::mem::take(&mut unit.op));
                     }
                     self.batches_in_flight += 1;
                     self.ticket(pending, Ticket::Units(batch));
@@ -139,24 +141,17 @@ impl Loop<'_> {
             Ok(committed) => committed,
             Err(error) => return self.fail(batch, error),
         };
+        let answered = Instant::now();
         for unit in batch.units {
             let PendingUnit { spec, waiter, since, room, .. } = unit;
-            self.context.metrics.submit_seconds.observe(since.elapsed().as_secs_f64());
-            self.core.on_unit(
-                Arc::clone(&spec),
-                committed.revision,
-                (committed.revision, committed.time_ms),
-                now,
-            );
-            self.watches.touch(&self.core, spec.id);
+            let (unit, revision) = (spec.id, committed.revision);
+            self.context.metrics.submit_seconds.observe((answered - since).as_secs_f64());
+            self.core.on_unit(Arc::clone(&spec), revision, (revision, committed.time_ms), now);
+            self.watches.touch(&self.core, unit);
             let infeasible = self.infeasible(&waiter, &spec);
-            let (uid, revision) = (spec.uid.clone(), committed.revision);
-            answer(
-                waiter,
-                Ok(Submitted { unit: spec.id, uid, revision, infeasible, duplicate: false }),
-                room,
-            );
-            for (waiter, room) in self.followers.remove(&spec.id).unwrap_or_default() {
+            let uid = uid(&waiter, &spec);
+            answer(waiter, Ok(Submitted { unit, uid, revision, infeasible, duplicate: false }), room);
+            for (waiter, room) in self.followers.remove(&unit).unwrap_or_default() {
                 self.duplicate(waiter, room, &spec, (spec.id, committed.revision));
             }
         }
@@ -165,9 +160,11 @@ impl Loop<'_> {
     /// None of the batch is durable, or nobody knows.
     fn fail(&mut self, batch: Batch, error: &TxnError) {
         let full = matches!(error, TxnError::Refused(refusal) if refusal.reason() == v1::TxnRefusalReason::StoreFull);
+        self.written.forget(batch.units.iter().map(|unit| unit.spec.id));
         for unit in batch.units {
             let PendingUnit { spec, waiter, since, room, .. } = unit;
-            self.core.release(spec.id);
+            self.encoded.forget(spec.id);
+            self.core.release(&spec);
             let followers = self.followers.remove(&spec.id).unwrap_or_default();
             for (waiter, room) in [(waiter, room)].into_iter().chain(followers) {
                 if full {
@@ -178,6 +175,14 @@ impl Loop<'_> {
                 }
             }
         }
+    }
+}
+
+/// A unary call says it to the client; on a stream nobody asks.
+fn uid(waiter: &Waiter, spec: &UnitSpec) -> String {
+    match waiter {
+        Waiter::Unary(_) => spec.uid.clone(),
+        Waiter::Stream { .. } => String::new(),
     }
 }
 

@@ -8,7 +8,10 @@ use godel_core::{
     ids::Revision,
     unit::UnitSpec,
 };
-use godel_kit::{status, to_proto, txn::TxnError};
+use godel_kit::{
+    status, to_proto,
+    txn::{Conditions, TxnError},
+};
 use godel_proto::v1;
 use tonic::{Code, Status};
 
@@ -53,7 +56,7 @@ impl Loop<'_> {
     fn write_change(&mut self, change: Change, spec: Arc<UnitSpec>, revision: Revision) {
         let unit = spec.id;
         let precondition = to_proto::precondition(v1::Kind::UnitSpec, unit.0, revision);
-        match self.pipeline.try_submit(vec![to_proto::put_unit_spec(&spec)], vec![precondition]) {
+        match self.pipeline.try_submit(vec![to_proto::put_unit_spec(&spec)], precondition.into()) {
             Ok(Some(pending)) => {
                 self.changing.insert(unit);
                 self.ticket(pending, Ticket::Change { unit, spec, reply: change.reply });
@@ -118,7 +121,10 @@ impl Loop<'_> {
                     let _ = reply.send(Ok(self.core.partition().1));
                 }
                 Some(split) => {
-                    match self.pipeline.try_submit(vec![to_proto::put_partition(&split)], Vec::new()) {
+                    match self
+                        .pipeline
+                        .try_submit(vec![to_proto::put_partition(&split)], Conditions::default())
+                    {
                         Ok(Some(pending)) => {
                             self.mode_writing = true;
                             self.ticket(pending, Ticket::Partition(split, Some(reply)));
@@ -184,7 +190,7 @@ impl Loop<'_> {
         ops: Vec<bytes::Bytes>,
         ticket: Ticket,
     ) -> Result<(), (Ticket, Option<TxnError>)> {
-        match self.pipeline.try_submit(ops, Vec::new()) {
+        match self.pipeline.try_submit(ops, Conditions::default()) {
             Ok(Some(pending)) => {
                 self.ticket(pending, ticket);
                 Ok(())

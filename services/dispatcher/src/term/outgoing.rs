@@ -1,11 +1,17 @@
 //! What the core decided on goes out: to schedulers, to the binder, to the store.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use godel_core::dispatcher::{Action, EvictRequest, SessionId};
+use bytes::Bytes;
+use godel_core::{
+    dispatcher::{Action, Assignment, EvictRequest, SessionId},
+    ids::UnitId,
+    unit::UnitSpec,
+};
 use godel_kit::{CancellationToken, message::field_len, to_proto};
-use godel_proto::v1;
+use godel_proto::{raw, v1};
 use prost::Message as _;
+use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 use tonic::Status;
@@ -15,6 +21,8 @@ use crate::convert;
 
 /// Bytes of assignments in one message; a larger one goes alone. See its message for how large it may be.
 const MESSAGE_BYTES: usize = 256 << 10;
+/// Units whose bytes are kept until they are handed out; what waits beyond that is encoded again.
+const N_ENCODED: usize = 65_536;
 /// Units in one message of revocations, of 10 bytes at most.
 const N_REVOKED: usize = 32_768;
 /// A request to the binder ends once it has so many running units: with the last unit's 4,096 at most 20,480 of
@@ -25,6 +33,34 @@ const EVICT_ORDINALS: usize = 16_384;
 pub(super) struct Session {
     messages: mpsc::Sender<Result<v1::AttachResponse, Status>>,
     _over: DropGuard,
+}
+
+/// Records of units that no scheduler has had yet, as they were committed.
+#[derive(Default)]
+pub(super) struct Encoded {
+    units: FxHashMap<UnitId, (Arc<UnitSpec>, Bytes)>,
+}
+
+impl Encoded {
+    /// `op` puts the unit.
+    pub(super) fn keep(&mut self, spec: &Arc<UnitSpec>, op: &Bytes) {
+        if self.units.len() < N_ENCODED
+            && let Some((_, bytes)) = raw::op_payload(op)
+        {
+            self.units.insert(spec.id, (Arc::clone(spec), bytes));
+        }
+    }
+
+    pub(super) fn forget(&mut self, unit: UnitId) {
+        self.units.remove(&unit);
+    }
+
+    /// The record that an assignment is about.
+    fn take(&mut self, assignment: &Assignment) -> Bytes {
+        let kept = self.units.remove(&assignment.spec.id);
+        let kept = kept.filter(|(spec, _)| Arc::ptr_eq(spec, &assignment.spec));
+        kept.map_or_else(|| to_proto::encoded_unit_spec(&assignment.spec), |(_, bytes)| bytes)
+    }
 }
 
 /// What one step sends on one stream, in order.
@@ -49,7 +85,7 @@ impl Session {
 }
 
 impl Outgoing {
-    fn assign(&mut self, unit: v1::UnitAssignment) {
+    fn assign(&mut self, unit: raw::UnitAssignment) {
         let bytes = field_len(unit.encoded_len());
         match self.messages.last_mut() {
             Some(v1::attach_response::Message::Assign(last))
@@ -86,7 +122,9 @@ impl Loop<'_> {
             match action {
                 Action::Assign(assignment) => {
                     self.context.metrics.assigned.inc();
-                    outgoing.entry(assignment.session).or_default().assign(convert::assignment(assignment));
+                    let spec = self.encoded.take(&assignment);
+                    let to = outgoing.entry(assignment.session).or_default();
+                    to.assign(convert::assignment(assignment, spec));
                 }
                 Action::Revoke(session, unit) => outgoing.entry(session).or_default().revoke(unit.0),
                 Action::Close(session) => {
@@ -168,10 +206,10 @@ mod tests {
     use super::*;
 
     /// A unit with a record of `bytes` and `n_ordinals` to place, columns as wide as they get.
-    fn assignment(id: u64, bytes: usize, n_ordinals: u32) -> v1::UnitAssignment {
+    fn assignment(id: u64, bytes: usize, n_ordinals: u32) -> raw::UnitAssignment {
         let spec = v1::UnitSpec { unit_id: id, queue: "x".repeat(bytes), ..v1::UnitSpec::default() };
-        v1::UnitAssignment {
-            spec: Some(spec),
+        raw::UnitAssignment {
+            spec: spec.encode_to_vec().into(),
             spec_revision: u64::MAX,
             ordinals: (0..n_ordinals).map(|ordinal| (1 << 20) - 1 - ordinal).collect(),
             incarnations: vec![u32::MAX; n_ordinals as usize],
@@ -180,11 +218,11 @@ mod tests {
     }
 
     /// Sends `assigned` with a revocation behind every third, and checks what went out.
-    fn check(assigned: &[v1::UnitAssignment], n_revoked: u64) -> usize {
+    fn check(assigned: &[raw::UnitAssignment], n_revoked: u64) -> usize {
         let mut outgoing = Outgoing::default();
         let mut expected = Vec::new();
         for (idx, unit) in assigned.iter().enumerate() {
-            expected.push(format!("assign {}", unit.spec.as_ref().unwrap().unit_id));
+            expected.push(format!("assign {}", raw::unit_id(&unit.spec).unwrap()));
             outgoing.assign(unit.clone());
             if idx % 3 == 2 {
                 for revoked in 0..n_revoked {
@@ -203,9 +241,7 @@ mod tests {
                     let n_ordinals = part.units.iter().map(|unit| unit.ordinals.len()).sum::<usize>();
                     assert!(part.units.len() == 1 || n_ordinals < MESSAGE_BYTES);
                     found.extend(
-                        part.units
-                            .iter()
-                            .map(|unit| format!("assign {}", unit.spec.as_ref().unwrap().unit_id)),
+                        part.units.iter().map(|unit| format!("assign {}", raw::unit_id(&unit.spec).unwrap())),
                     );
                 }
                 Some(Message::Revoke(part)) => {
@@ -221,7 +257,7 @@ mod tests {
     #[test]
     fn messages_to_a_scheduler_are_bounded_and_in_order() {
         let many = |n: u64, bytes, n_ordinals| -> Vec<_> {
-            (0..n).map(|id| assignment(id, bytes, n_ordinals)).collect()
+            (1..=n).map(|id| assignment(id, bytes, n_ordinals)).collect()
         };
         assert_eq!(check(&many(1, 100, 1), 0), 1);
         assert_eq!(check(&many(100, SPEC_BYTES_MAX, 1), 0), 34);

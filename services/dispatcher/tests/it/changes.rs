@@ -206,8 +206,8 @@ async fn statuses_come_from_agents_only() {
             epoch: dispatcher.status().await.epoch,
             sequence: 1 << 40,
         }),
-        preconditions: Vec::new(),
         ops: vec![op],
+        ..godel_proto::raw::TxnRequest::default()
     };
     let mut state = v1::state_service_client::StateServiceClient::new(world.state.clone());
     assert_eq!(state.txn(request).await.unwrap_err().code(), Code::PermissionDenied);

@@ -2,17 +2,20 @@
 //! split of nodes.
 
 use godel_kit::status;
-use godel_proto::v1::{self, attach_request::Message};
+use godel_proto::{
+    raw,
+    v1::{self, attach_request::Message},
+};
 use tonic::Code;
 
-use crate::world::{Binder, Scheduler, World, eventually, unit};
+use crate::world::{Binder, Scheduler, World, eventually, spec_of, unit};
 
-fn names(units: &[v1::UnitAssignment]) -> Vec<&str> {
-    units.iter().map(|unit| unit.spec.as_ref().unwrap().meta.as_ref().unwrap().name.as_str()).collect()
+fn names(units: &[raw::UnitAssignment]) -> Vec<String> {
+    units.iter().map(|unit| spec_of(unit).meta.unwrap().name).collect()
 }
 
-fn held(unit: &v1::UnitAssignment) -> (u64, u64) {
-    (unit.spec.as_ref().unwrap().unit_id, unit.spec_revision)
+fn held(unit: &raw::UnitAssignment) -> (u64, u64) {
+    (spec_of(unit).unit_id, unit.spec_revision)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

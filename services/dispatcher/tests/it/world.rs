@@ -16,7 +16,7 @@ use godel_kit::{
     metrics::Metrics,
     server::{Server, bind},
     status, to_proto,
-    txn::{Committed, TxnPipeline},
+    txn::{Committed, Conditions, TxnPipeline},
 };
 use godel_proto::v1::{
     self,
@@ -281,12 +281,17 @@ impl Scheduler {
         self.up.send(v1::AttachRequest { message: Some(message) }).await.unwrap();
     }
 
-    pub(crate) async fn report(&self, unit: &v1::UnitAssignment, state: v1::UnitReportState, reason: &str) {
+    pub(crate) async fn report(
+        &self,
+        unit: &godel_proto::raw::UnitAssignment,
+        state: v1::UnitReportState,
+        reason: &str,
+    ) {
         let reason = v1::RefusalCount { plugin: "resources-fit".into(), reason: reason.into(), nodes: 3 };
         let refusals =
             v1::Refusals { reasons: vec![reason], nodes: 3, attempts: 1, ..v1::Refusals::default() };
         let report = v1::UnitReport {
-            unit_id: unit.spec.as_ref().unwrap().unit_id,
+            unit_id: spec_of(unit).unit_id,
             spec_revision: unit.spec_revision,
             state: state.into(),
             refusals: Some(refusals),
@@ -301,7 +306,7 @@ impl Scheduler {
     }
 
     /// The next so many units.
-    pub(crate) async fn units(&mut self, n_units: usize) -> Vec<v1::UnitAssignment> {
+    pub(crate) async fn units(&mut self, n_units: usize) -> Vec<godel_proto::raw::UnitAssignment> {
         let mut units = Vec::new();
         while units.len() < n_units {
             match self.next().await {
@@ -351,7 +356,7 @@ impl Binder {
     }
 
     pub(crate) async fn commit(&self, ops: Vec<Bytes>) -> Committed {
-        self.pipeline.submit(ops, Vec::new()).await.unwrap().await.unwrap()
+        self.pipeline.submit(ops, Conditions::default()).await.unwrap().await.unwrap()
     }
 
     pub(crate) async fn bind(&self, unit: u64, ordinals: &[u32], node: u32, mask: u64) -> Committed {
@@ -409,4 +414,9 @@ impl BindService for Binder {
 /// Code and the fields named.
 pub(crate) fn fields(status: &Status) -> (Code, Vec<String>) {
     (status.code(), status::violations_of(status).into_iter().map(|bad| bad.path).collect())
+}
+
+/// The unit handed out.
+pub(crate) fn spec_of(unit: &godel_proto::raw::UnitAssignment) -> v1::UnitSpec {
+    prost::Message::decode(unit.spec.clone()).unwrap()
 }

@@ -1,6 +1,6 @@
 //! From the wire: each function validates its message once and names the wrong field.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use godel_core::{
@@ -20,7 +20,7 @@ mod decision;
 mod rows;
 mod submission;
 
-pub use decision::{decision, fresh_node, outcome, rejection_reason};
+pub use decision::{decision, outcome};
 pub use rows::{bind, evict, eviction_reason, phase, pool, requeue, statuses, unit_rows};
 pub use submission::submission;
 
@@ -175,9 +175,7 @@ pub fn resources(pb: v1::Resources) -> Result<Resources> {
     if pb.amounts.contains_key("") {
         return Err(BadField::new("amounts", "an empty name"));
     }
-    // In order of name, so that the same message always names the same field.
-    let amounts: BTreeMap<String, i64> = pb.amounts.into_iter().collect();
-    Resources::new(amounts).map_err(|name| BadField::new(format!("amounts[{name}]"), "negative"))
+    Resources::new(pb.amounts).map_err(|name| BadField::new(format!("amounts[{name}]"), "negative"))
 }
 
 /// What one running unit takes.

@@ -14,8 +14,10 @@ use godel_core::{
 use godel_proto::{raw, v1};
 
 mod decision;
+mod encode;
 
 pub use decision::{decision, fresh_node, outcome, refusals, rejection_reason};
+pub use encode::{encoded_unit_spec, put_unit_spec};
 // Columns are the store's own: see `from_proto`.
 pub use godel_store::ops::{
     demand_to_proto as demand, eviction_reason_to_proto as eviction_reason, phase_to_proto as phase,
@@ -30,11 +32,6 @@ pub fn row_op(unit: UnitId, change: &RowChange) -> Bytes {
         RowChange::Statuses(change) => v1::op::Op::RunStatus(statuses(unit, change)),
         RowChange::Requeue(change) => v1::op::Op::Requeue(requeue(unit, change)),
     })
-}
-
-/// An operation that puts a unit, encoded for a transaction.
-pub fn put_unit_spec(spec: &UnitSpec) -> Bytes {
-    raw::encode_op(v1::op::Op::PutUnitSpec(unit_spec(spec)))
 }
 
 /// An operation that puts a node's allocatable, encoded for a transaction.

@@ -12,7 +12,7 @@ use tokio::{sync::mpsc, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
-use super::{FollowConfig, FollowEvent};
+use super::{FollowConfig, FollowEvent, Written};
 use crate::{
     client::{Backoff, Channel},
     convert::{BadField, from_proto},
@@ -37,6 +37,7 @@ struct Task {
     client: StateServiceClient<Channel>,
     kinds: Vec<i32>,
     page_size: u32,
+    written: Written,
     events: mpsc::Sender<FollowEvent>,
     backoff: Backoff,
     /// Everything up to here has been delivered.
@@ -56,6 +57,7 @@ pub(super) async fn run(
     state: Channel,
     kinds: Vec<v1::Kind>,
     config: FollowConfig,
+    written: Written,
     events: mpsc::Sender<FollowEvent>,
     stop: CancellationToken,
 ) {
@@ -63,6 +65,7 @@ pub(super) async fn run(
         client: StateServiceClient::new(state).max_decoding_message_size(RECEIVED_BYTES_MAX),
         kinds: kinds.into_iter().map(i32::from).collect(),
         page_size: config.page_size,
+        written,
         events,
         backoff: Backoff::new(RECONNECT_BASE, config.reconnect_max.max(RECONNECT_BASE)),
         revision: Revision(0),
@@ -120,6 +123,7 @@ impl Task {
     async fn list(&mut self) -> Result<(), Stop> {
         self.emit(FollowEvent::Reset).await?;
         self.newer.clear();
+        self.written.clear();
         let mut first_revision = None;
         let mut page_token = String::new();
         let mut open_rows = None;
@@ -218,7 +222,7 @@ impl Task {
     fn changes(&mut self, revision: Revision, ops: &[Bytes]) -> Result<Vec<Change>, BadField> {
         let mut changes = Vec::with_capacity(ops.len());
         for op in ops {
-            let change = from_proto::op(op)?;
+            let change = self.written.take(op).map_or_else(|| from_proto::op(op), Ok)?;
             if !self.newer.is_empty() && self.is_old(&change, revision) {
                 continue;
             }

@@ -14,7 +14,7 @@ use tokio::{
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Status, Streaming};
 
-use super::{Committed, Room, Submission, TxnError, is_stale};
+use super::{Committed, Conditions, Room, Submission, TxnError, is_stale};
 use crate::{
     client::{Backoff, Channel},
     lease::Fence,
@@ -121,12 +121,14 @@ impl Task {
     }
 
     fn queue(&mut self, submission: Submission) -> &Entry {
-        let Submission { ops, preconditions, reply, room } = submission;
+        let Submission { ops, conditions, reply, room } = submission;
+        let Conditions { preconditions, nodes_as_of } = conditions;
         let sequence = self.next_sequence;
         self.next_sequence += 1;
         let writer =
             v1::Writer { lease: self.fence.lease().to_owned(), epoch: self.fence.epoch().0, sequence };
-        let request = raw::TxnRequest { writer: Some(writer), preconditions, ops };
+        let request =
+            raw::TxnRequest { writer: Some(writer), preconditions, ops, nodes_as_of: nodes_as_of.0 };
         self.pending.push_back(Entry { request, sequence, reply, _room: room });
         self.pending.back().expect("just pushed")
     }

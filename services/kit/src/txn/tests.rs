@@ -2,7 +2,7 @@ use bytes::Bytes;
 use godel_core::ids::{Epoch, NodeId, Revision};
 use godel_proto::v1;
 
-use super::{Committed, TXN_BYTES_MAX, TxnError, TxnPipeline};
+use super::{Committed, Conditions, TXN_BYTES_MAX, TxnError, TxnPipeline};
 use crate::{
     config::{ServerConfig, TxnConfig},
     fake::{Fake, Served, eventually, soon},
@@ -29,7 +29,7 @@ async fn submit_all(pipeline: &TxnPipeline, n_txns: u32) -> Vec<Result<Committed
     let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
     crate::task::spawn("submitter", async move {
         for node in 1..=n_txns {
-            sender.send(submitter.submit(op(node), vec![]).await.unwrap()).unwrap();
+            sender.send(submitter.submit(op(node), Conditions::default()).await.unwrap()).unwrap();
         }
     });
     let mut answers = Vec::new();
@@ -81,7 +81,7 @@ async fn a_restarted_store_gets_what_is_unanswered_again() {
     fake.with(|world| world.hold_transact = true);
     let mut pending = Vec::new();
     for node in 1..=5 {
-        pending.push(pipeline.submit(op(node), vec![]).await.unwrap());
+        pending.push(pipeline.submit(op(node), Conditions::default()).await.unwrap());
     }
     let address = served.kill().await;
     fake.with(|world| world.hold_transact = false);
@@ -113,14 +113,14 @@ async fn a_stale_epoch_ends_everything() {
     let (pipeline, fence) = pipeline(&served, 8);
     let mut pending = Vec::new();
     for node in 1..=3 {
-        pending.push(pipeline.submit(op(node), vec![]).await.unwrap());
+        pending.push(pipeline.submit(op(node), Conditions::default()).await.unwrap());
     }
     fake.with(|world| world.hold_transact = false);
     for pending in pending {
         assert_eq!(soon("failed", pending).await, Err(TxnError::LeaseLost));
     }
     assert!(!fence.is_valid(), "the owner of the lease learns it too");
-    assert_eq!(pipeline.submit(op(4), vec![]).await.unwrap_err(), TxnError::LeaseLost);
+    assert_eq!(pipeline.submit(op(4), Conditions::default()).await.unwrap_err(), TxnError::LeaseLost);
 }
 
 #[tokio::test]
@@ -129,10 +129,11 @@ async fn a_lost_lease_ends_everything_even_without_a_store() {
     let served = fake.serve().await;
     let (pipeline, fence) = pipeline(&served, 1);
     served.kill().await;
-    let pending = pipeline.submit(op(1), vec![]).await.unwrap();
+    let pending = pipeline.submit(op(1), Conditions::default()).await.unwrap();
     let waiting = pipeline.clone();
-    let waiting =
-        crate::task::spawn("waiting", async move { waiting.submit(op(2), vec![]).await.map(|_| ()) });
+    let waiting = crate::task::spawn("waiting", async move {
+        waiting.submit(op(2), Conditions::default()).await.map(|_| ())
+    });
     fence.revoke();
     assert_eq!(soon("failed", pending).await, Err(TxnError::LeaseLost));
     assert_eq!(soon("failed", waiting).await.unwrap(), Err(TxnError::LeaseLost));
@@ -144,11 +145,11 @@ async fn what_is_in_flight_is_bounded() {
     fake.with(|world| world.hold_transact = true);
     let served = fake.serve().await;
     let (pipeline, _) = pipeline(&served, 2);
-    let first = pipeline.submit(op(1), vec![]).await.unwrap();
-    let second = pipeline.try_submit(op(2), vec![]).unwrap().expect("there is room for two");
-    assert!(pipeline.try_submit(op(3), vec![]).unwrap().is_none());
+    let first = pipeline.submit(op(1), Conditions::default()).await.unwrap();
+    let second = pipeline.try_submit(op(2), Conditions::default()).unwrap().expect("there is room for two");
+    assert!(pipeline.try_submit(op(3), Conditions::default()).unwrap().is_none());
     fake.with(|world| world.hold_transact = false);
-    let third = soon("room", pipeline.submit(op(3), vec![])).await.unwrap();
+    let third = soon("room", pipeline.submit(op(3), Conditions::default())).await.unwrap();
     for pending in [first, second, third] {
         soon("answered", pending).await.unwrap();
     }
@@ -160,7 +161,7 @@ async fn what_was_submitted_is_answered_after_the_last_handle_is_gone() {
     fake.with(|world| world.hold_transact = true);
     let served = fake.serve().await;
     let (pipeline, _) = pipeline(&served, 8);
-    let pending = pipeline.submit(op(1), vec![]).await.unwrap();
+    let pending = pipeline.submit(op(1), Conditions::default()).await.unwrap();
     drop(pipeline);
     fake.with(|world| world.hold_transact = false);
     soon("answered", pending).await.unwrap();
@@ -173,7 +174,7 @@ async fn impossible_transactions_are_refused_at_once() {
     let served = fake.serve().await;
     let (pipeline, _) = pipeline(&served, 8);
     for ops in [vec![], vec![Bytes::from(vec![0; TXN_BYTES_MAX + 1])]] {
-        let error = pipeline.submit(ops, vec![]).await.unwrap_err();
+        let error = pipeline.submit(ops, Conditions::default()).await.unwrap_err();
         assert!(matches!(error, TxnError::Refused(_)), "{error:?}");
     }
     assert!(fake.with(|world| world.arrived.is_empty()));

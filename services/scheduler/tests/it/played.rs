@@ -117,7 +117,7 @@ impl<Req, Res> Stream<Req, Res> {
 }
 
 impl AttachStream {
-    pub(crate) async fn assign(&self, units: Vec<v1::UnitAssignment>) {
+    pub(crate) async fn assign(&self, units: Vec<godel_proto::raw::UnitAssignment>) {
         let assign = attach_response::Message::Assign(v1::UnitAssignments { units });
         self.send(v1::AttachResponse { message: Some(assign) }).await;
     }

@@ -1,6 +1,10 @@
 //! Whole units with a real binder: placed, parked, woken, planned, and through a change of the binder.
 
-use godel_proto::v1::{self, UnitReportState};
+use godel_proto::{
+    raw,
+    v1::{self, UnitReportState},
+};
+use prost::Message as _;
 
 use crate::{
     Binder, Scheduler,
@@ -9,13 +13,13 @@ use crate::{
     world,
 };
 
-pub(crate) fn assignment(spec: &v1::UnitSpec, spec_revision: u64) -> v1::UnitAssignment {
+pub(crate) fn assignment(spec: &v1::UnitSpec, spec_revision: u64) -> raw::UnitAssignment {
     let replicas = spec.task_groups[0].replicas;
-    v1::UnitAssignment {
-        spec: Some(spec.clone()),
+    raw::UnitAssignment {
+        spec: spec.encode_to_vec().into(),
         spec_revision,
         ordinals: (0..replicas).collect(),
-        ..v1::UnitAssignment::default()
+        ..raw::UnitAssignment::default()
     }
 }
 

@@ -188,6 +188,7 @@ fn refused(hub: &Hub, refusal: &Refusal, answers: Vec<Answer>, changes: Changes)
         RefusalReason::Invalid
         | RefusalReason::Forbidden
         | RefusalReason::Precondition
+        | RefusalReason::NodeChanged
         | RefusalReason::StaleEpoch => {
             tracing::error!(%refusal, "node records were refused");
             Status::internal("the store refused the node records")

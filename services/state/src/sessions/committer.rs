@@ -175,6 +175,7 @@ async fn commit_txn(hub: &Hub, txn: Vec<v1::RunStatuses>) -> Option<Revision> {
                 RefusalReason::Closed => return None,
                 RefusalReason::RowConflict
                 | RefusalReason::Precondition
+                | RefusalReason::NodeChanged
                 | RefusalReason::StaleEpoch
                 | RefusalReason::Forbidden
                 | RefusalReason::Invalid => {

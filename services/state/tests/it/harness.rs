@@ -158,7 +158,7 @@ impl Writer {
 
     pub(crate) fn txn(&mut self, ops: impl IntoIterator<Item = v1::op::Op>) -> raw::TxnRequest {
         let ops = ops.into_iter().map(raw::encode_op).collect();
-        raw::TxnRequest { writer: Some(self.next()), preconditions: Vec::new(), ops }
+        raw::TxnRequest { writer: Some(self.next()), ops, ..raw::TxnRequest::default() }
     }
 
     pub(crate) async fn write(&mut self, ops: impl IntoIterator<Item = v1::op::Op>) -> Result<u64, Status> {

@@ -255,21 +255,27 @@ impl SledGeneration {
         Ok(db)
     }
 
-    /// Writes entries in one batch. They are durable when it returns.
+    /// Writes all entries or none. They are durable when it returns.
     pub(super) fn write<'a>(
         &self,
         entries: impl IntoIterator<Item = (Vec<u8>, &'a [u8])>,
         crash: &CrashPoints,
     ) -> Result<(), LogError> {
-        let mut batch = sled::Batch::default();
-        for (key, value) in entries {
-            if value.len() > CHUNK_BYTES_MAX {
-                return Err(LogError::Engine(format!("a value of {} bytes is too large", value.len())));
-            }
-            batch.insert(key, value);
+        let mut entries: Vec<(Vec<u8>, &[u8])> = entries.into_iter().collect();
+        if let Some((_, value)) = entries.iter().find(|(_, value)| value.len() > CHUNK_BYTES_MAX) {
+            return Err(LogError::Engine(format!("a value of {} bytes is too large", value.len())));
         }
         let db = self.db()?;
-        db.apply_batch(batch).map_err(engine)?;
+        if let [(key, value)] = &mut entries[..] {
+            // Atomic by itself. A batch would cost a second write, with a thread's wake-up and a wait of its own.
+            db.insert(std::mem::take(key), *value).map_err(engine)?;
+        } else {
+            let mut batch = sled::Batch::default();
+            for (key, value) in entries {
+                batch.insert(key, value);
+            }
+            db.apply_batch(batch).map_err(engine)?;
+        }
         crash.hit("store.after-append");
         if self.sync == SyncMode::Full {
             db.flush().map_err(engine)?;

@@ -1,84 +1,59 @@
-//! The messages of the hot path between schedulers and the binder.
+//! The messages of the hot path between schedulers and the binder, leniently: one bad decision or outcome must not
+//! end a stream. What makes no sense is left to the binder's check, which says so in the outcome.
 
 use godel_core::{
     decision::{Decision, FreshNode, GroupPlacement, Outcome, Rejection, RejectionReason},
-    ids::{NodeId, Revision},
+    ids::{NodeId, Revision, UnitId},
 };
 use godel_proto::v1;
-use godel_store::ops::{N_ORDINALS_MAX, N_TASK_GROUPS_MAX};
 
-use super::{BadField, Result, each, node_id, resources, unit_id, unknown};
+use super::{Result, node_id, resources, unknown};
 
-/// Places for one unit.
-///
-/// # Errors
-/// Columns differ in length, ordinals do not ascend, or a group stands twice.
-pub fn decision(pb: v1::Decision) -> Result<Decision> {
-    let unit = unit_id(pb.unit_id, "unit_id")?;
-    let groups = each("groups", pb.groups, group_placement)?;
-    for (idx, placed) in groups.iter().enumerate() {
-        if groups[..idx].iter().any(|earlier| earlier.group == placed.group) {
-            return Err(BadField::new(format!("groups[{idx}].task_group"), "stands twice"));
-        }
+/// Places for one unit, as sent.
+pub fn decision(pb: v1::Decision) -> Decision {
+    Decision {
+        id: pb.decision_id,
+        unit: UnitId(pb.unit_id),
+        spec_revision: Revision(pb.spec_revision),
+        nodes_as_of: Revision(pb.nodes_as_of),
+        groups: pb.groups.into_iter().map(group_placement).collect(),
     }
-    Ok(Decision { id: pb.decision_id, unit, spec_revision: Revision(pb.spec_revision), groups })
 }
 
-fn group_placement(pb: v1::GroupPlacement) -> Result<GroupPlacement> {
-    let len = pb.ordinals.len();
-    exact("node_ids", len, pb.node_ids.len())?;
-    exact("node_revisions", len, pb.node_revisions.len())?;
-    column("incarnations", len, pb.incarnations.len())?;
-    column("device_masks", len, pb.device_masks.len())?;
-    if pb.node_ids.contains(&0) {
-        return Err(BadField::new("node_ids", "0 is not a node"));
-    }
-    if !pb.ordinals.is_sorted_by(|a, b| a < b) {
-        return Err(BadField::new("ordinals", "do not ascend"));
-    }
-    if pb.ordinals.last().is_some_and(|last| *last >= N_ORDINALS_MAX) {
-        return Err(BadField::new("ordinals", format!("not below {N_ORDINALS_MAX}")));
-    }
-    let group = u16::try_from(pb.task_group).ok().filter(|group| u32::from(*group) < N_TASK_GROUPS_MAX);
-    let group = group.ok_or_else(|| BadField::new("task_group", format!("not below {N_TASK_GROUPS_MAX}")))?;
-    Ok(GroupPlacement {
-        group,
+fn group_placement(pb: v1::GroupPlacement) -> GroupPlacement {
+    GroupPlacement {
+        // Units have at most 64 groups: the check finds no such group.
+        group: u16::try_from(pb.task_group).unwrap_or(u16::MAX),
         ordinals: pb.ordinals,
         incarnations: pb.incarnations,
         nodes: pb.node_ids.into_iter().map(NodeId).collect(),
-        node_revisions: pb.node_revisions.into_iter().map(Revision).collect(),
         device_masks: pb.device_masks,
-    })
+    }
 }
 
-/// What became of a decision.
-///
-/// # Errors
-/// A reason is missing, or an amount is negative.
-pub fn outcome(pb: v1::Outcome) -> Result<Outcome> {
-    Ok(Outcome {
+/// What became of a decision, as sent.
+pub fn outcome(pb: v1::Outcome) -> Outcome {
+    Outcome {
         decision_id: pb.decision_id,
-        unit: unit_id(pb.unit_id, "unit_id")?,
+        unit: UnitId(pb.unit_id),
         revision: Revision(pb.revision),
-        rejections: each("rejections", pb.rejections, rejection)?,
-        nodes: each("nodes", pb.nodes, fresh_node)?,
-    })
+        rejections: pb.rejections.into_iter().map(rejection).collect(),
+        // A node whose amounts make no sense teaches nothing.
+        nodes: pb.nodes.into_iter().filter_map(|node| fresh_node(node).ok()).collect(),
+    }
 }
 
-fn rejection(pb: v1::Rejection) -> Result<Rejection> {
-    Ok(Rejection {
-        reason: rejection_reason(pb.reason)?.ok_or_else(|| BadField::new("reason", "missing"))?,
-        ordinals: pb.ordinals,
-        node: NodeId(pb.node_id),
-        detail: pb.detail,
-    })
+fn rejection(pb: v1::Rejection) -> Rejection {
+    // A reason of a newer binder: refused all the same.
+    let reason = rejection_reason(pb.reason).ok().flatten().unwrap_or(RejectionReason::Invalid);
+    Rejection { reason, ordinals: pb.ordinals, node: NodeId(pb.node_id), detail: pb.detail }
 }
 
 /// A node as the binder sees it.
 ///
 /// # Errors
 /// The id is 0 or an amount is negative.
-pub fn fresh_node(pb: v1::NodeState) -> Result<FreshNode> {
+fn fresh_node(pb: v1::NodeState) -> Result<FreshNode> {
     Ok(FreshNode {
         node: node_id(pb.node_id, "node_id")?,
         allocated: resources(pb.allocated.unwrap_or_default()).map_err(|bad| bad.under("allocated"))?,
@@ -91,7 +66,7 @@ pub fn fresh_node(pb: v1::NodeState) -> Result<FreshNode> {
 ///
 /// # Errors
 /// An unknown number.
-pub fn rejection_reason(number: i32) -> Result<Option<RejectionReason>> {
+fn rejection_reason(number: i32) -> Result<Option<RejectionReason>> {
     use v1::RejectionReason as Pb;
     Ok(match Pb::try_from(number).map_err(|_| unknown("reason", number))? {
         Pb::Unspecified => None,
@@ -107,17 +82,4 @@ pub fn rejection_reason(number: i32) -> Result<Option<RejectionReason>> {
         Pb::MinMember => Some(RejectionReason::MinMember),
         Pb::Invalid => Some(RejectionReason::Invalid),
     })
-}
-
-/// A column that may be empty for all 0.
-fn column(path: &str, len: usize, other: usize) -> Result<()> {
-    if other == 0 { Ok(()) } else { exact(path, len, other) }
-}
-
-fn exact(path: &str, len: usize, other: usize) -> Result<()> {
-    if len == other {
-        Ok(())
-    } else {
-        Err(BadField::new(path, format!("has {other} entries, but there are {len} ordinals")))
-    }
 }

@@ -47,13 +47,10 @@ fn given<T>(number: i32, convert: impl Fn(i32) -> Result<Option<T>, BadField>) -
 fn group(group: v1::TaskGroup) -> GroupSubmission {
     let template = group.template.unwrap_or_default();
     let demand = template.demand.unwrap_or_default();
-    let mut requests: Vec<(String, i64)> = demand.requests.unwrap_or_default().amounts.into_iter().collect();
-    // In order, so that the same message always names the same fields.
-    requests.sort_unstable();
     GroupSubmission {
         name: group.name,
         replicas: group.replicas,
-        requests,
+        requests: demand.requests.unwrap_or_default().amounts.into_iter().collect(),
         devices: demand.devices.map(|devices| DeviceSubmission {
             kind: devices.kind,
             count: devices.count,

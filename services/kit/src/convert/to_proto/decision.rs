@@ -10,23 +10,23 @@ use super::resources;
 
 /// Places for one unit.
 pub fn decision(decision: &Decision) -> v1::Decision {
-    let Decision { id, unit, spec_revision, groups } = decision;
+    let Decision { id, unit, spec_revision, nodes_as_of, groups } = decision;
     v1::Decision {
         decision_id: *id,
         unit_id: unit.0,
         spec_revision: spec_revision.0,
+        nodes_as_of: nodes_as_of.0,
         groups: groups.iter().map(group_placement).collect(),
     }
 }
 
 fn group_placement(placement: &GroupPlacement) -> v1::GroupPlacement {
-    let GroupPlacement { group, ordinals, incarnations, nodes, node_revisions, device_masks } = placement;
+    let GroupPlacement { group, ordinals, incarnations, nodes, device_masks } = placement;
     v1::GroupPlacement {
         task_group: u32::from(*group),
         ordinals: ordinals.clone(),
         incarnations: incarnations.clone(),
         node_ids: nodes.iter().map(|node| node.0).collect(),
-        node_revisions: node_revisions.iter().map(|revision| revision.0).collect(),
         device_masks: device_masks.clone(),
     }
 }

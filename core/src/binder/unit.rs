@@ -1,0 +1,90 @@
+//! What the binder keeps of a unit's record: the part that its questions need, a tenth of the record's memory. There
+//! may be a million of them.
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+
+use crate::{
+    cluster::{Cluster, ShapeId},
+    demand::Pool,
+    ids::Revision,
+    node::Toleration,
+    unit::{RestartPolicy, UnitSpec},
+};
+
+/// A unit.
+#[derive(Clone, Debug)]
+pub(super) struct Unit {
+    /// Of its record.
+    pub(super) revision: Revision,
+    pub(super) groups: SmallVec<[Group; 1]>,
+    pub(super) priority: i32,
+    pub(super) min_member: u32,
+    pub(super) pool: Pool,
+    pub(super) restart_policy: RestartPolicy,
+    pub(super) cancelled: bool,
+}
+
+/// A task group.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) shape: ShapeId,
+    /// As in [`crate::unit::TaskGroup`].
+    ordinals: SmallVec<[(u32, u32); 1]>,
+    /// Most accept any node without taints.
+    constraint: Option<Box<Constraint>>,
+}
+
+#[derive(Clone, Debug)]
+struct Constraint {
+    selector: BTreeMap<String, String>,
+    tolerations: Vec<Toleration>,
+}
+
+impl Unit {
+    pub(super) fn new(spec: &UnitSpec, revision: Revision, cluster: &mut Cluster) -> Self {
+        let groups = spec.task_groups.iter().map(|group| {
+            let template = &group.template;
+            let any = template.node_selector.is_empty() && template.tolerations.is_empty();
+            let constraint = || Constraint {
+                selector: template.node_selector.clone(),
+                tolerations: template.tolerations.clone(),
+            };
+            Group {
+                shape: cluster.shape(&template.demand, spec.pool),
+                ordinals: SmallVec::from_slice(&group.ordinals),
+                constraint: (!any).then(|| Box::new(constraint())),
+            }
+        });
+        Self {
+            revision,
+            groups: groups.collect(),
+            priority: spec.priority,
+            min_member: spec.min_member,
+            pool: spec.pool,
+            restart_policy: spec.restart_policy,
+            cancelled: spec.cancelled,
+        }
+    }
+
+    /// Whether some group wants this ordinal.
+    pub(super) fn wants(&self, ordinal: u32) -> bool {
+        self.groups.iter().any(|group| group.owns(ordinal))
+    }
+}
+
+impl Group {
+    pub(super) fn owns(&self, ordinal: u32) -> bool {
+        self.ordinals.iter().any(|(start, end)| (*start..*end).contains(&ordinal))
+    }
+
+    /// Labels that a node must have, and taints that it accepts.
+    pub(super) fn constraint(&self) -> (&BTreeMap<String, String>, &[Toleration]) {
+        const ANY: &BTreeMap<String, String> = &BTreeMap::new();
+        match &self.constraint {
+            Some(constraint) => (&constraint.selector, &constraint.tolerations),
+            None => (ANY, &[]),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Units straight to bytes: each submission is encoded once, without a message in between.
+//!
+//! [`super::unit_spec`] gives the same as a message; a property test holds the two together.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use godel_core::{
+    demand::{Demand, DeviceRequest},
+    node::Toleration,
+    unit::{RunSpec, TaskGroup, Template, UnitSpec},
+};
+
+/// Enough for most units.
+const BYTES: usize = 256;
+/// Field of `Op` that puts a unit.
+const PUT_UNIT_SPEC: u8 = 4;
+
+/// An operation that puts a unit, encoded for a transaction.
+pub fn put_unit_spec(spec: &UnitSpec) -> Bytes {
+    let mut out = Writer(Vec::with_capacity(BYTES));
+    out.message(PUT_UNIT_SPEC, |out| unit(out, spec));
+    out.0.into()
+}
+
+/// A unit, as [`super::unit_spec`] would be encoded.
+pub fn encoded_unit_spec(spec: &UnitSpec) -> Bytes {
+    let mut out = Writer(Vec::with_capacity(BYTES));
+    unit(&mut out, spec);
+    out.0.into()
+}
+
+fn unit(out: &mut Writer, spec: &UnitSpec) {
+    let UnitSpec {
+        id,
+        namespace,
+        name,
+        uid,
+        labels,
+        owner,
+        class,
+        task_groups,
+        min_member,
+        queue,
+        priority,
+        pool,
+        restart_policy,
+        scoring,
+        ttl_after_finished_ms,
+        cancelled,
+        max_restarts,
+    } = spec;
+    out.number(1, id.0);
+    out.message(2, |out| {
+        out.text(1, namespace);
+        out.text(2, name);
+        out.text(3, uid);
+        out.map(4, labels);
+        out.text(5, owner);
+    });
+    out.signed(3, super::workload_class(*class).into());
+    for group in task_groups {
+        out.message(4, |out| task_group(out, group));
+    }
+    out.number(5, u64::from(*min_member));
+    out.text(6, queue);
+    out.signed(7, *priority);
+    out.signed(8, super::pool(*pool).into());
+    out.signed(9, super::restart_policy(*restart_policy).into());
+    out.signed(10, super::scoring_profile(*scoring).into());
+    out.number(11, *ttl_after_finished_ms);
+    out.number(12, u64::from(*cancelled));
+    out.number(13, u64::from(*max_restarts));
+}
+
+fn task_group(out: &mut Writer, group: &TaskGroup) {
+    let TaskGroup { name, replicas, template, ordinals } = group;
+    let Template { demand, node_selector, tolerations, run } = template;
+    out.text(1, name);
+    out.number(2, u64::from(*replicas));
+    out.message(3, |out| {
+        out.message(1, |out| takes(out, demand));
+        out.map(2, node_selector);
+        for one in tolerations {
+            out.message(3, |out| toleration(out, one));
+        }
+        out.message(4, |out| run_spec(out, run));
+    });
+    for (start, end) in ordinals {
+        out.message(4, |out| {
+            out.number(1, u64::from(*start));
+            out.number(2, u64::from(*end));
+        });
+    }
+}
+
+fn takes(out: &mut Writer, demand: &Demand) {
+    let Demand { requests, devices } = demand;
+    out.message(1, |out| {
+        for (name, amount) in requests.iter() {
+            out.message(1, |out| {
+                out.text(1, name);
+                out.number(2, amount.cast_unsigned());
+            });
+        }
+    });
+    if let Some(DeviceRequest { kind, count, milli, models }) = devices {
+        out.message(2, |out| {
+            out.text(1, kind);
+            out.number(2, u64::from(*count));
+            out.number(3, u64::from(*milli));
+            out.texts(4, models);
+        });
+    }
+}
+
+fn toleration(out: &mut Writer, toleration: &Toleration) {
+    let Toleration { key, value, effect } = toleration;
+    out.text(1, key);
+    out.text(2, value.as_deref().unwrap_or_default());
+    out.number(3, u64::from(value.is_none()));
+    out.signed(4, super::taint_effect(*effect).into());
+}
+
+fn run_spec(out: &mut Writer, run: &RunSpec) {
+    let RunSpec { command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms } = run;
+    out.texts(1, command);
+    out.map(2, env);
+    out.number(3, *simulated_duration_ms);
+    out.signed(4, *simulated_exit_code);
+    out.number(5, u64::from(*stop_grace_ms));
+}
+
+/// Fields of the wire format; those with their default are left out. Field numbers are below 16.
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.0.push(value.to_le_bytes()[0] | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value.to_le_bytes()[0]);
+    }
+
+    fn number(&mut self, field: u8, value: u64) {
+        if value != 0 {
+            self.0.push(field << 3);
+            self.varint(value);
+        }
+    }
+
+    fn signed(&mut self, field: u8, value: i32) {
+        self.number(field, i64::from(value).cast_unsigned());
+    }
+
+    fn text(&mut self, field: u8, text: &str) {
+        if !text.is_empty() {
+            self.bytes(field, text.as_bytes());
+        }
+    }
+
+    fn texts(&mut self, field: u8, texts: &[String]) {
+        for text in texts {
+            self.bytes(field, text.as_bytes());
+        }
+    }
+
+    fn map(&mut self, field: u8, map: &BTreeMap<String, String>) {
+        for (key, value) in map {
+            self.message(field, |out| {
+                out.text(1, key);
+                out.text(2, value);
+            });
+        }
+    }
+
+    fn bytes(&mut self, field: u8, bytes: &[u8]) {
+        self.0.push(field << 3 | 2);
+        self.varint(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// The length goes where it belongs once it is known: one byte is left for it, mostly enough.
+    fn message(&mut self, field: u8, write: impl FnOnce(&mut Self)) {
+        self.0.push(field << 3 | 2);
+        let start = self.0.len();
+        self.0.push(0);
+        write(self);
+        let len = self.0.len() - start - 1;
+        match u8::try_from(len) {
+            Ok(len @ ..0x80) => self.0[start] = len,
+            Ok(_) | Err(_) => {
+                let end = self.0.len();
+                self.varint(len as u64);
+                let n_length = self.0.len() - end;
+                self.0.remove(start);
+                self.0[start..].rotate_right(n_length);
+            }
+        }
+    }
+}

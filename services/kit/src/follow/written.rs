@@ -1,0 +1,86 @@
+//! Units that the follower's owner wrote itself: their operations come back as they were sent, and need no
+//! second decoding.
+
+use std::{collections::HashMap, sync::Arc};
+
+use bytes::Bytes;
+use godel_core::{change::Change, ids::UnitId, unit::UnitSpec};
+use godel_proto::raw;
+use parking_lot::Mutex;
+
+/// By unit: the encoded operation and what it means.
+type Units = HashMap<UnitId, (Bytes, Arc<UnitSpec>)>;
+
+/// Units sent to the store whose commits the follower has yet to see. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Written(Arc<Mutex<Units>>);
+
+impl Written {
+    /// Units with their encoded operations, about to be sent.
+    pub fn extend(&self, units: impl IntoIterator<Item = (Bytes, Arc<UnitSpec>)>) {
+        self.0.lock().extend(units.into_iter().map(|(op, spec)| (spec.id, (op, spec))));
+    }
+
+    /// The store refused them, or nobody knows.
+    pub fn forget(&self, units: impl IntoIterator<Item = UnitId>) {
+        let mut written = self.0.lock();
+        for unit in units {
+            written.remove(&unit);
+        }
+    }
+
+    /// What a list shows is not watched.
+    pub(super) fn clear(&self) {
+        self.0.lock().clear();
+    }
+
+    /// The change that `op` makes if it is byte for byte one of these. Each is asked for once.
+    pub(super) fn take(&self, op: &Bytes) -> Option<Change> {
+        let unit = UnitId(raw::put_unit_id(op)?);
+        let (sent, spec) = self.0.lock().remove(&unit)?;
+        (sent == *op).then_some(Change::UnitSpec(spec))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_proto::v1;
+
+    use super::*;
+    use crate::{from_proto, to_proto};
+
+    fn unit() -> UnitSpec {
+        let unit = v1::UnitSpec {
+            unit_id: 300,
+            workload_class: v1::WorkloadClass::Batch.into(),
+            pool: v1::Pool::Guaranteed.into(),
+            restart_policy: v1::RestartPolicy::Never.into(),
+            scoring_profile: v1::ScoringProfile::MostAllocated.into(),
+            ..v1::UnitSpec::default()
+        };
+        from_proto::unit_spec(unit).unwrap()
+    }
+
+    #[test]
+    fn only_the_very_bytes_are_known_and_only_once() {
+        let spec = Arc::new(unit());
+        let op = to_proto::put_unit_spec(&spec);
+        let written = Written::default();
+        assert_eq!(written.take(&op), None);
+        written.extend([(op.clone(), Arc::clone(&spec))]);
+        assert_eq!(written.take(&to_proto::delete(godel_proto::v1::Kind::UnitSpec, spec.id.0)), None);
+        assert_eq!(written.take(&op), Some(Change::UnitSpec(Arc::clone(&spec))));
+        assert_eq!(written.take(&op), None);
+
+        let other = UnitSpec { cancelled: !spec.cancelled, ..(*spec).clone() };
+        written.extend([(op.clone(), Arc::clone(&spec))]);
+        assert_eq!(written.take(&to_proto::put_unit_spec(&other)), None);
+        for forget in
+            [|written: &Written, unit| written.forget([unit]), |written: &Written, _| written.clear()]
+        {
+            written.extend([(op.clone(), Arc::clone(&spec))]);
+            forget(&written, spec.id);
+            assert_eq!(written.take(&op), None);
+        }
+    }
+}
