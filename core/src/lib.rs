@@ -24,6 +24,7 @@ pub mod quantity;
 pub mod queue;
 pub mod resources;
 pub mod rows;
+pub mod scenarios;
 pub mod scheduler;
 pub mod time;
 pub mod unit;
