@@ -6,7 +6,7 @@ CARGO ?= cargo
 BIN := target/release/godel
 ARGS ?=
 
-.PHONY: help run build test test-long check fmt lint deny doc setup up smoke down
+.PHONY: help run build test test-long bench bench-quick bench-bless bench-guard check fmt lint deny doc setup up smoke down
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,20 @@ test: setup ## all tests (of the long ones a share)
 test-long: setup ## all tests, with every random kill moment
 	$(CARGO) build --locked -p godel
 	GODEL_TEST_LONG=1 $(CARGO) nextest run --locked --workspace --profile ci
+
+bench: build ## every target of speed, with charts, in target/bench (20 minutes; ARGS=--only=P1,P2)
+	$(BIN) bench suite $(ARGS)
+
+bench-quick: build ## a subset of it in two minutes
+	$(BIN) bench suite --quick $(ARGS)
+
+bench-bless: ## the last table and its charts into docs/benchmarks.md
+	sed -i -e '/^<!-- figures -->$$/,/^<!-- end -->$$/{//!d}' -e '/^<!-- figures -->$$/r target/bench/report.md' docs/benchmarks.md
+	sed -i 's|^\(!\[.*\](\)\([a-z]*\.svg)\)$$|\1benchmarks/\2|' docs/benchmarks.md
+	mkdir -p docs/benchmarks && cp target/bench/*.svg docs/benchmarks/
+
+bench-guard: setup ## instructions of core's scenarios against the committed ones (GODEL_BLESS=1: write them)
+	$(CARGO) bench --locked -p godel-core --bench guard
 
 check: fmt lint deny doc ## format, clippy, licences and sources, docs: warnings are errors
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what `make test` and `make check` need beyond the Rust toolchain, and says what it does.
+# Installs what `make test`, `make check` and `make bench-guard` need beyond the Rust toolchain, and says what it does.
 set -euo pipefail
 
 say() { echo "setup: $*"; }
@@ -15,6 +15,10 @@ fi
 if ! command -v mkfs.ext4 >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   say "installing e2fsprogs (mkfs.ext4, for the power-loss test of the store)"
   apt-get update -qq && apt-get install -y -qq e2fsprogs
+fi
+if ! command -v valgrind >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  say "installing valgrind (counts the instructions of make bench-guard)"
+  apt-get update -qq && apt-get install -y -qq valgrind
 fi
 for component in rustfmt clippy; do
   if ! cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1; then

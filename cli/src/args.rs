@@ -63,6 +63,9 @@ pub enum Verb {
     Status,
     /// Check the invariants on the live system; exit 0 only when all hold.
     Audit(Audit),
+    /// Measure the control plane and this machine.
+    #[command(subcommand)]
+    Bench(crate::bench::Bench),
     /// Traces.
     #[command(subcommand)]
     Trace(Trace),

@@ -56,6 +56,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
             }
             if findings.hold() { Ok(()) } else { Err(Failure::failed("the audit failed")) }
         }
+        Verb::Bench(bench) => crate::bench::run(bench, output).await,
         Verb::Trace(crate::args::Trace::Replay(replay)) => trace::replay(&address, replay, output).await,
         Verb::Up(_)
         | Verb::Demo(_)

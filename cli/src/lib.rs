@@ -6,6 +6,7 @@
 
 pub mod args;
 pub mod audit;
+pub mod bench;
 pub mod client;
 pub mod command;
 pub mod config;
@@ -15,4 +16,5 @@ pub mod output;
 pub mod replay;
 pub mod trace;
 pub mod unit_file;
+pub mod usage;
 pub mod views;

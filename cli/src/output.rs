@@ -1,6 +1,9 @@
 //! What people and machines read: tables, JSON and YAML on standard output, talk on standard error.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    path::Path,
+};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -83,6 +86,18 @@ pub fn print_value<T: Serialize>(format: Format, value: &T) -> Result<(), Failur
         }
     };
     print(&text.map_err(|error| Failure::new(Code::Failed, error))?)
+}
+
+/// Writes a value to a file as JSON, whole or not at all.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::failed(error.to_string()))?;
+    let fresh = path.with_extension("json.new");
+    std::fs::write(&fresh, text + "\n")
+        .and_then(|()| std::fs::rename(&fresh, path))
+        .map_err(|error| Failure::failed(format!("{} cannot be written: {error}", path.display())))
 }
 
 /// Views as columns.

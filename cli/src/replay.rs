@@ -6,7 +6,8 @@ mod summary;
 mod watch;
 
 use std::{
-    path::PathBuf,
+    fs::File,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -21,7 +22,7 @@ use crate::{
     client::Client,
     exit::{Code, Failure},
     output::progress,
-    trace::Task,
+    trace::{self, Task},
 };
 
 /// How often the dispatcher and the schedulers are asked whether anything is left to do.
@@ -61,6 +62,18 @@ pub async fn run(client: &Client, options: Options) -> Result<(Summary, Option<a
             "see what goes on with `godel status` and `godel scheduler list`; --timeout gives it more time",
         ))
     })
+}
+
+/// The tasks of a trace.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read_tasks(file: &Path) -> Result<Vec<Task>, Failure> {
+    let shown = file.display();
+    let input = File::open(file)
+        .map_err(|error| Failure::usage(format!("the trace {shown} cannot be read: {error}")))?;
+    trace::read(std::io::BufReader::new(input))
+        .map_err(|error| Failure::chain(Code::Usage, &error).during(shown))
 }
 
 async fn run_untimed(

@@ -6,7 +6,7 @@ use godel_agent::{Mode, Stats};
 use godel_kit::{CancellationToken, clock::SystemClock, config::TelemetryConfig, server, shutdown};
 use tokio::sync::watch;
 
-use super::{telemetry, trace};
+use super::telemetry;
 use crate::{
     args::{Agent, Demo, Layers, Part, Serve, Simulated, Up},
     client::Client,
@@ -52,7 +52,7 @@ pub(super) async fn demo(demo: Demo, log: Option<String>) -> Result<(), Failure>
     let root = config::load(&demo.layers, &[])?;
     // The bar and the summary are what to look at.
     let _guard = telemetry(root.telemetry.clone(), log.or_else(|| Some("warn".to_owned())))?;
-    let tasks = trace::read(&demo.tasks)?;
+    let tasks = replay::read_tasks(&demo.tasks)?;
     let nodes = local::read_nodes(&demo.nodes)?;
     if !demo.memory {
         empty_demo_dir(&demo.data_dir)?;
@@ -117,7 +117,7 @@ async fn show(
     let Some(findings) = findings else { return Ok(true) };
     output::print(&format!("\naudit at revision {}\n{}", findings.revision, findings.text(Paint::stdout())))?;
     if let Some(path) = &demo.json {
-        trace::write_json(path, &summary)?;
+        output::write_json(path, &summary)?;
     }
     Ok(findings.hold())
 }

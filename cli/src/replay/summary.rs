@@ -4,13 +4,10 @@ use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use godel_core::resources::{CPU, MEMORY};
 use godel_proto::v1;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Options, watch::Board};
-use crate::{audit, client::Client, exit::Failure};
-
-/// Clock ticks of `/proc/PID/stat` in a second: fixed by the kernel's interface on every architecture we run on.
-const TICKS_PER_S: u64 = 100;
+use crate::{audit, client::Client, exit::Failure, usage};
 
 /// A replay in numbers. Field names are stable.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -46,7 +43,7 @@ pub struct Summary {
 }
 
 /// Milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Half were faster.
     pub p50: f64,
@@ -158,7 +155,8 @@ async fn reasons(client: &Client, namespace: &str) -> Result<BTreeMap<String, us
 }
 
 impl Latency {
-    fn of(mut latencies: Vec<Duration>) -> Self {
+    /// By rank.
+    pub(crate) fn of(mut latencies: Vec<Duration>) -> Self {
         latencies.sort_unstable();
         let at = |per_mille: usize| {
             let last = latencies.len().saturating_sub(1);
@@ -255,22 +253,11 @@ fn cpu_time(pids: &[u32]) -> Result<Option<Duration>, Failure> {
     }
     let mut sum = Duration::ZERO;
     for pid in pids {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-        let time = stat.ok().and_then(|stat| parse_stat(&stat));
-        sum += time.ok_or_else(|| {
+        sum += usage::cpu_time(*pid).ok_or_else(|| {
             Failure::usage(format!("process {pid} is not there: its CPU time is not known"))
         })?;
     }
     Ok(Some(sum))
-}
-
-/// User and system time in a line of `/proc/PID/stat`.
-fn parse_stat(stat: &str) -> Option<Duration> {
-    // The name in parentheses may hold anything; fields count from behind it: state is the first.
-    let (_, fields) = stat.rsplit_once(')')?;
-    let mut fields = fields.split_whitespace().skip(11);
-    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    Some(Duration::from_millis((user + system) * 1000 / TICKS_PER_S))
 }
 
 #[cfg(test)]
@@ -286,10 +273,8 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_is_read_behind_the_name() {
-        let stat = "42 (a) b) S 1 1 1 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 1 0 1 1 1";
-        assert_eq!(parse_stat(stat), Some(Duration::from_secs(2)));
-        assert_eq!(parse_stat("nonsense"), None);
+    fn cpu_time_of_nobody_is_not_known() {
+        assert_eq!(cpu_time(&[]).unwrap(), None);
         assert!(cpu_time(&[std::process::id()]).unwrap().is_some());
     }
 

@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod bench;
+mod bench_restart;
 mod docs;
 mod godel;
+mod limits;
 
 use std::time::Duration;
 

@@ -1,0 +1,111 @@
+//! A scheduler without its streams: as its service drives it.
+
+use godel_core::{
+    invariants::Commit,
+    scheduler::{Config, ReportState, Scheduler},
+    time::Millis,
+};
+
+use super::{
+    model::Cost,
+    world::{BINDER, DISPATCHER, Message, Part, Turn},
+};
+
+/// Running units decided in one step, as configured by default.
+const STEP_BUDGET: usize = 4_096;
+/// Pause after a step that came to nothing, milliseconds, as in the service.
+const IDLE_MS: u64 = 20;
+
+pub(super) struct SchedulerPart {
+    idx: usize,
+    core: Scheduler,
+    cost: Cost,
+    held_max: u32,
+    granted: u32,
+    idle_until: Millis,
+}
+
+impl SchedulerPart {
+    pub(super) fn new(idx: usize, config: Config, (seed, cost): (u64, Cost), records: &[Commit]) -> Self {
+        let held_max = config.held_max;
+        let mut core = Scheduler::new(config, seed);
+        for commit in records {
+            for change in &commit.changes {
+                core.on_change(change, commit.revision, commit.time_ms, Millis(0));
+            }
+        }
+        Self { idx, core, cost, held_max, granted: held_max, idle_until: Millis(0) }
+    }
+
+    fn take(&mut self, message: Message, turn: &mut Turn<'_>) {
+        let now = turn.now_ms();
+        match message {
+            Message::Assign(assignments) => {
+                for one in assignments {
+                    let pending: Vec<(u32, u32)> =
+                        one.ordinals.iter().copied().zip(one.incarnations.iter().copied()).collect();
+                    self.granted =
+                        self.granted.saturating_sub(u32::try_from(pending.len()).unwrap_or(u32::MAX));
+                    self.core.on_assign(&one.spec, one.revision, &pending, one.bound, now);
+                }
+            }
+            Message::Revoke(unit) => self.core.on_revoke(unit),
+            Message::Outcomes(outcomes) => {
+                for outcome in &outcomes {
+                    self.core.on_outcome(outcome, now);
+                }
+            }
+            Message::Commits(range) => {
+                turn.follow(&range, false);
+                for commit in &turn.ledger.commits[range] {
+                    for change in &commit.changes {
+                        self.core.on_change(change, commit.revision, commit.time_ms, now);
+                    }
+                }
+            }
+            other => unreachable!("not for schedulers: {other:?}"),
+        }
+    }
+
+    fn step(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.now_ms();
+        if self.idle_until > now || self.core.next_wake().is_none_or(|wake| wake > now) {
+            return;
+        }
+        let step = self.core.step(now, STEP_BUDGET);
+        if step.decisions.is_empty() && step.reports.is_empty() {
+            self.idle_until = now.plus(IDLE_MS);
+            return;
+        }
+        let n_parked = step.reports.iter().filter(|report| report.state == ReportState::Parked).count();
+        let n_placed = step.decisions.iter().map(godel_core::decision::Decision::len).sum();
+        turn.work(self.cost.of(step.decisions.len() + n_parked, n_placed));
+        if !step.decisions.is_empty() {
+            turn.call(BINDER, Message::Decisions(self.idx, step.decisions));
+        }
+        if !step.reports.is_empty() {
+            turn.call(DISPATCHER, Message::Reports(self.idx, step.reports));
+        }
+    }
+
+    fn tell_credits(&mut self, turn: &mut Turn<'_>) {
+        let credits = self.core.credits();
+        let notable = (self.held_max / 8).max(1);
+        if credits.abs_diff(self.granted) >= notable || (self.granted == 0 && credits > 0) {
+            self.granted = credits;
+            turn.call(DISPATCHER, Message::Credits(self.idx, credits));
+        }
+    }
+}
+
+impl Part for SchedulerPart {
+    fn turn(&mut self, turn: &mut Turn<'_>) {
+        while let Some(message) = turn.next() {
+            self.idle_until = Millis(0);
+            self.take(message, turn);
+        }
+        self.step(turn);
+        self.tell_credits(turn);
+        turn.wake_at(self.core.next_wake().map(|wake| wake.max(self.idle_until)));
+    }
+}

@@ -1,0 +1,327 @@
+//! The event loop: messages arrive at parts, parts work for a while of virtual time, what they send arrives later.
+//!
+//! A part is either busy or idle. It takes up what has arrived in one turn, as the services do, and is busy for as long as
+//! the delays say; what it sends leaves when the work on it is done. Events of the same moment happen in the order in
+//! which they were made, so a run depends on nothing but its setup.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::Range,
+    sync::Arc,
+};
+
+use godel_core::{
+    change::{Change, Partition},
+    decision::{Decision, Outcome},
+    dispatcher::Assignment,
+    ids::{Revision, UnitId},
+    invariants::{Commit, Evidence, History, Report, World, check_all},
+    node::{NodeReport, NodeSpec},
+    rows::RowChange,
+    scheduler::{self, UnitReport},
+    time::Millis,
+    unit::UnitSpec,
+};
+
+use super::{
+    binder::BinderPart,
+    dispatcher::{ClientPart, DispatcherPart},
+    model::{Cost, Delays, Nanos},
+    scheduler::SchedulerPart,
+    state::StatePart,
+};
+
+/// Index of the part that submits.
+pub(super) const CLIENT: usize = 0;
+/// Index of the dispatcher.
+pub(super) const DISPATCHER: usize = 1;
+/// Index of state.
+pub(super) const STATE: usize = 2;
+/// Index of the binder.
+pub(super) const BINDER: usize = 3;
+/// Index of the first scheduler.
+pub(super) const SCHEDULERS: usize = 4;
+
+/// A part takes up messages for so long before it looks at what they mean together: the services count them instead,
+/// for each source by itself, but theirs are small.
+const TURN_MAX: Nanos = 1_000_000;
+/// A part that wants to be woken at once waits so long all the same: time must pass.
+const WAKE_MIN: Nanos = 100_000;
+/// Without a binding for so long nothing will be bound any more: three times the longest backoff.
+const STALLED: Nanos = 30_000_000_000;
+
+/// What a run starts from.
+pub(super) struct Setup<'a> {
+    pub(super) nodes: &'a [(NodeSpec, NodeReport)],
+    /// In order of submission, with ids.
+    pub(super) units: &'a [Arc<UnitSpec>],
+    pub(super) partition: Partition,
+    pub(super) config: scheduler::Config,
+    pub(super) seed: u64,
+    pub(super) delays: &'a Delays,
+    /// A scheduler's try of a unit, and a place.
+    pub(super) scheduler_us: Cost,
+    /// Hundredths of a core that a scheduler may use.
+    pub(super) scheduler_share: u32,
+}
+
+/// What a run ended with.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outcomes {
+    /// Running units bound.
+    pub(super) n_bound: u64,
+    /// When the last binding was seen, from the first submission.
+    pub(super) last_bound: Nanos,
+    /// Answers of the binder.
+    pub(super) answers: Answers,
+    /// How long each part was busy.
+    pub(super) busy: Vec<Nanos>,
+    /// Invariants, from the history.
+    pub(super) audit: Vec<Report>,
+}
+
+/// Running units in the binder's answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Answers {
+    /// Decided, each time.
+    pub(super) decided: u64,
+    /// Refused, by reason.
+    pub(super) refused: BTreeMap<&'static str, u64>,
+    /// Refused because another party was faster.
+    pub(super) conflicts: u64,
+}
+
+/// A transaction on its way to state.
+#[derive(Debug)]
+pub(super) struct Txn {
+    pub(super) from: usize,
+    /// Of `from`.
+    pub(super) id: u64,
+    pub(super) changes: Vec<Change>,
+}
+
+/// What parts send each other.
+#[derive(Debug)]
+pub(super) enum Message {
+    Submit(Vec<Arc<UnitSpec>>),
+    Submitted,
+    Txn(Txn),
+    Committed {
+        id: u64,
+        revision: Revision,
+    },
+    /// Positions in the history.
+    Commits(Range<usize>),
+    Assign(Vec<Assignment>),
+    Revoke(UnitId),
+    Reports(usize, Vec<UnitReport>),
+    Credits(usize, u32),
+    Decisions(usize, Vec<Decision>),
+    Outcomes(Vec<Outcome>),
+}
+
+/// A part of the control plane.
+pub(super) trait Part {
+    /// Takes up what has come and works.
+    fn turn(&mut self, turn: &mut Turn<'_>);
+}
+
+/// One turn of a part: what it may read, and what it leaves behind.
+pub(super) struct Turn<'a> {
+    pub(super) delays: &'a Delays,
+    pub(super) inbox: &'a mut VecDeque<Message>,
+    pub(super) ledger: &'a mut Ledger,
+    pub(super) now: Nanos,
+    busy: Nanos,
+    wake: Option<Nanos>,
+    /// Work before it, time on its way, to whom, what.
+    sent: Vec<(Nanos, Nanos, usize, Message)>,
+}
+
+/// What is committed, and what was answered.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    pub(super) commits: Vec<Commit>,
+    pub(super) n_bound: u64,
+    pub(super) last_bound: Nanos,
+    pub(super) answers: Answers,
+}
+
+impl Turn<'_> {
+    /// As the deciders see time.
+    pub(super) fn now_ms(&self) -> Millis {
+        Millis(self.now / 1_000_000)
+    }
+
+    /// How long it is busy so far.
+    pub(super) fn busy(&self) -> Nanos {
+        self.busy
+    }
+
+    /// Is busy for so long, on top of what it did in this turn already.
+    pub(super) fn work(&mut self, nanos: Nanos) {
+        self.busy += nanos;
+    }
+
+    /// Sends a message that arrives so long after the work done so far.
+    pub(super) fn send(&mut self, to: usize, after: Nanos, message: Message) {
+        self.sent.push((self.busy, after, to, message));
+    }
+
+    /// Sends a message to another service.
+    pub(super) fn call(&mut self, to: usize, message: Message) {
+        self.send(to, self.delays.hop_us.0, message);
+    }
+
+    /// Wants a turn then, whatever comes.
+    pub(super) fn wake_at(&mut self, at: Option<Millis>) {
+        self.wake = at.map(|at| at.0.saturating_mul(1_000_000).max(self.now + WAKE_MIN));
+    }
+
+    /// The next message, while the turn has not lasted long.
+    pub(super) fn next(&mut self) -> Option<Message> {
+        if self.busy >= TURN_MAX {
+            return None;
+        }
+        self.inbox.pop_front()
+    }
+
+    /// Works as a follower of these commits: every unit concerned, every row.
+    pub(super) fn follow(&mut self, commits: &Range<usize>, sees_units: bool) {
+        for commit in &self.ledger.commits[commits.clone()] {
+            let (n_units, n_rows) = weight(&commit.changes, sees_units);
+            self.busy += self.delays.follow_us.of(n_units, n_rows);
+        }
+    }
+}
+
+/// Units and running units that changes are about.
+pub(super) fn weight(changes: &[Change], with_specs: bool) -> (usize, usize) {
+    changes.iter().fold((0, 0), |(n_units, n_rows), change| match change {
+        Change::Rows(_, RowChange::Bind(bind)) => (n_units + 1, n_rows + bind.ordinals.len()),
+        Change::UnitSpec(_) if with_specs => (n_units + 1, n_rows),
+        _ => (n_units, n_rows),
+    })
+}
+
+/// A part with its messages.
+struct Seat {
+    part: Box<dyn Part>,
+    inbox: VecDeque<Message>,
+    is_busy: bool,
+    /// The one wake-up that counts.
+    wake: Option<Nanos>,
+    busy: Nanos,
+}
+
+enum Event {
+    Arrives(Message),
+    /// The end of a turn.
+    Free,
+    Wake,
+}
+
+/// Runs until every unit is bound, or nothing has been bound for long.
+pub(super) fn run(setup: &Setup<'_>) -> Outcomes {
+    let mut ledger = Ledger { commits: records(setup), ..Ledger::default() };
+    let mut seats: Vec<Seat> = parts(setup, &ledger.commits)
+        .into_iter()
+        .map(|part| Seat { part, inbox: VecDeque::new(), is_busy: false, wake: None, busy: 0 })
+        .collect();
+    let wanted: u64 = setup.units.iter().map(|unit| u64::from(unit.replicas())).sum();
+    let mut events: BTreeMap<(Nanos, u64), (usize, Event)> = BTreeMap::new();
+    let mut sequence = 0;
+    let mut push = |events: &mut BTreeMap<_, _>, at: Nanos, seat: usize, event: Event| {
+        sequence += 1;
+        events.insert((at, sequence), (seat, event));
+    };
+    for seat in 0..seats.len() {
+        push(&mut events, 0, seat, Event::Free);
+    }
+    while let Some(((now, _), (idx, event))) = events.pop_first() {
+        if ledger.n_bound >= wanted || now > ledger.last_bound + STALLED {
+            break;
+        }
+        let seat = &mut seats[idx];
+        match event {
+            Event::Arrives(message) => seat.inbox.push_back(message),
+            Event::Free => seat.is_busy = false,
+            Event::Wake if seat.wake == Some(now) => seat.wake = None,
+            Event::Wake => continue,
+        }
+        if seat.is_busy {
+            continue;
+        }
+        let mut turn = Turn {
+            delays: setup.delays,
+            inbox: &mut seat.inbox,
+            ledger: &mut ledger,
+            now,
+            busy: 0,
+            wake: None,
+            sent: Vec::new(),
+        };
+        seat.part.turn(&mut turn);
+        let Turn { busy, wake, sent, .. } = turn;
+        let share = if idx >= SCHEDULERS { Nanos::from(setup.scheduler_share) } else { 100 };
+        let lasts = |nanos: Nanos| nanos * 100 / share;
+        let busy = lasts(busy);
+        seat.busy += busy;
+        if busy > 0 || !seat.inbox.is_empty() {
+            seat.is_busy = true;
+            push(&mut events, now + busy, idx, Event::Free);
+        } else if let Some(at) = wake.filter(|at| seat.wake.is_none_or(|known| *at < known)) {
+            seat.wake = Some(at);
+            push(&mut events, at, idx, Event::Wake);
+        }
+        for (worked, after, to, message) in sent {
+            push(&mut events, now + lasts(worked) + after, to, Event::Arrives(message));
+        }
+    }
+    let busy = seats.iter().map(|seat| seat.busy).collect();
+    drop(seats);
+    let Ledger { commits, n_bound, last_bound, answers } = ledger;
+    Outcomes { n_bound, last_bound, answers, busy, audit: audit(commits) }
+}
+
+fn parts(setup: &Setup<'_>, records: &[Commit]) -> Vec<Box<dyn Part>> {
+    let n_schedulers = setup.partition.schedulers.len();
+    let mut parts: Vec<Box<dyn Part>> = vec![
+        Box::new(ClientPart::new(setup.units)),
+        Box::new(DispatcherPart::new(records, &setup.partition.schedulers, setup.config.held_max)),
+        Box::new(StatePart::new(n_schedulers)),
+        Box::new(BinderPart::new(records)),
+    ];
+    for (idx, name) in setup.partition.schedulers.iter().enumerate() {
+        let config = scheduler::Config { name: name.clone(), ..setup.config.clone() };
+        // As unlike as the seeds of two names.
+        let seed = (setup.seed ^ (idx as u64 + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        parts.push(Box::new(SchedulerPart::new(idx, config, (seed, setup.scheduler_us), records)));
+    }
+    parts
+}
+
+/// The records that are there before the first submission.
+fn records(setup: &Setup<'_>) -> Vec<Commit> {
+    let nodes = setup.nodes.iter().cloned();
+    let nodes = nodes.flat_map(|(spec, report)| [Change::NodeSpec(spec), Change::NodeReport(report)]);
+    vec![
+        Commit { revision: Revision(1), time_ms: 0, changes: nodes.collect() },
+        Commit {
+            revision: Revision(2),
+            time_ms: 0,
+            changes: vec![Change::Partition(setup.partition.clone())],
+        },
+    ]
+}
+
+/// The invariants on the whole history. Nothing is under way any more: what is left over had its time.
+fn audit(commits: Vec<Commit>) -> Vec<Report> {
+    let mut listed = World::default();
+    for commit in &commits {
+        listed.apply(commit, |_, _| {});
+    }
+    let up_to = listed.revision;
+    let history = History { floor: Revision(1), commits, up_to };
+    check_all(&Evidence { listed_again: listed.clone(), listed, history, ..Evidence::default() })
+}
