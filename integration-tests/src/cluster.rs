@@ -1,16 +1,15 @@
 //! A whole control plane of real processes, with simulated nodes.
 //!
-//! Each cluster has a loopback address of its own (127.128.0.0/9, chosen by process id): ports are found by
-//! binding port 0 there once, and nobody else ever takes them, so that a killed state comes back at the same
-//! address. Everything a cluster started ends with it; when a test fails, the ends of all logs are printed.
+//! Each cluster has a loopback address of its own (127.128.0.0/9, chosen by process id): nobody else
+//! takes its ports, so that a killed state comes back at the same address. Everything a cluster started ends with it; when a test fails, the ends of all logs are printed.
 
 use std::{
     collections::BTreeMap,
     io::Write as _,
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Output,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicU16, AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -464,11 +463,11 @@ fn own_ip() -> IpAddr {
     IpAddr::V4(Ipv4Addr::from(0x7f00_0000 | host))
 }
 
-/// A port that is free now, and stays free because the address is ours.
+/// A port that is free because the address is ours, and stays free because it is below those that the kernel gives to
+/// outgoing connections: these leave from the same address.
 fn free_address(ip: IpAddr) -> SocketAddr {
-    let listener =
-        TcpListener::bind((ip, 0)).unwrap_or_else(|error| panic!("cannot listen on {ip}: {error}"));
-    listener.local_addr().expect("a bound listener has an address")
+    static PORTS: AtomicU16 = AtomicU16::new(10_000);
+    SocketAddr::new(ip, PORTS.fetch_add(1, Ordering::SeqCst))
 }
 
 /// The submitter is a binary of this package, next to the test executables.
