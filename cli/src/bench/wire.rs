@@ -38,7 +38,7 @@ use crate::{
 /// Messages that wait for a stream.
 const N_WAITING: usize = 64;
 /// Placements of a small decision, which has 150 bytes.
-const N_SMALL: u32 = 21;
+const N_SMALL: u32 = 43;
 
 /// `godel bench wire`.
 #[derive(Clone, Debug, ClapArgs)]
