@@ -18,7 +18,7 @@ pub const RECEIVED_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
 /// A part takes no item beyond this; half of a message, so that a single larger item may still go alone.
 const PART_BYTES: usize = MESSAGE_BYTES_MAX / 2;
 
-/// Items of a repeated field in parts of bounded size, in order: [`PART_BYTES`] each, or one larger item.
+/// Items of a repeated field in parts of bounded size, in order: half a mebibyte each, or one larger item.
 pub fn parts<T: Message>(items: impl IntoIterator<Item = T>) -> Vec<Vec<T>> {
     let mut parts = Vec::new();
     let mut part = Vec::new();

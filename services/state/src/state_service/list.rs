@@ -156,7 +156,7 @@ impl Cursor {
         if kind == v1::Kind::Rows { Self::Rows(UnitId(0), 0) } else { Self::Records(None) }
     }
 
-    /// From a page token; `None` if it was not written by [`Cursor::fmt`] for this kind.
+    /// From a page token; `None` if it was not written by `fmt` for this kind.
     fn parse(kind: v1::Kind, text: &str) -> Option<Self> {
         Some(match kind {
             v1::Kind::Rows => {
