@@ -134,6 +134,11 @@ impl Board {
         reached.map(|progress| *progress).unwrap_or_default()
     }
 
+    /// Revision that it has seen.
+    pub(super) fn read_up_to(&self) -> u64 {
+        self.lock().read_up_to
+    }
+
     /// Why it does not watch any more.
     pub(super) fn failure(&self) -> Option<Failure> {
         self.lock().failure.clone()

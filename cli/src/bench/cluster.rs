@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     path::PathBuf,
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
@@ -39,6 +40,10 @@ const N_SHOWN: usize = 5;
 pub(super) const POLL: Duration = Duration::from_millis(50);
 /// Between two looks at the processes while a load runs: rare, because it is part of what is measured.
 const TICK: Duration = Duration::from_millis(500);
+/// Looks in a row that must show rest.
+const N_QUIET_LOOKS: u32 = 2;
+/// Where some may find no room, at most one of so many.
+const N_PLACED_OF_UNPLACED: usize = 100;
 /// Nodes without agents stay ready for so long.
 const DETACHED_TTL: &str = "1h";
 
@@ -150,11 +155,16 @@ impl Cluster {
         let load_average = usage::load_average();
         let counted = Counters::read(&self.client).await?;
         let before = self.used()?;
+        let n_before = self.board.progress().n_bound;
         let started = self.board.now();
         let submitting = Arc::clone(&load).submit(self.client.clone(), way, self.board.started());
         let submitting = godel_kit::task::spawn("bench.load", submitting);
-        let progress = self.settle(submitting, n_replicas).await?;
-        let after = self.used()?;
+        let (progress, after) = self.settle(submitting, &load).await?;
+        // The others found no room: that there was none, the audit says.
+        let placements = progress.n_bound - n_before;
+        if (n_replicas - placements) * N_PLACED_OF_UNPLACED > n_replicas {
+            return Err(self.stalled(progress.n_bound, progress.n_ended).await);
+        }
         let counters = Counters::read(&self.client).await?;
         let last = if self.agents { progress.last_ended } else { progress.last_bound };
         let seconds = last.saturating_sub(started).as_secs_f64();
@@ -171,10 +181,11 @@ impl Cluster {
             partition: partition_name(self.layout.partition).to_owned(),
             agents: if self.agents { "attached" } else { "detached" }.to_owned(),
             units: load.len(),
-            placements: n_replicas,
+            placements,
+            unplaced: n_replicas - placements,
             seconds,
-            placements_per_s: count(n_replicas) / seconds.max(1e-6),
-            cpu_us_per_placement: cpu_s.values().sum::<f64>() * 1e6 / count(n_replicas),
+            placements_per_s: count(placements) / seconds.max(1e-6),
+            cpu_us_per_placement: cpu_s.values().sum::<f64>() * 1e6 / count(placements),
             cpu_s,
             conflicts: counters.conflicts.saturating_sub(counted.conflicts),
             cache_hits: counters.cache_hits.saturating_sub(counted.cache_hits),
@@ -223,42 +234,64 @@ impl Cluster {
         Ok(with_latency.collect())
     }
 
+    /// Waits until all of a load is where it ends up. What the processes had used by then is read at once.
     async fn settle(
         &mut self,
-        submitting: tokio::task::JoinHandle<Result<(), Failure>>,
-        n_replicas: usize,
-    ) -> Result<Progress, Failure> {
-        let bar = progress(n_replicas, "placed");
-        let n_before = self.n_replicas - n_replicas;
+        mut submitting: tokio::task::JoinHandle<Result<(), Failure>>,
+        load: &Load,
+    ) -> Result<(Progress, Used), Failure> {
+        let bar = progress(load.n_replicas(), "placed");
+        let n_before = self.n_replicas - load.n_replicas();
         let board = Arc::clone(&self.board);
-        let goal = board.reached(self.n_replicas, if self.agents { self.n_replicas } else { 0 });
-        let all = async {
-            submitting.await.map_err(|_| Failure::failed("the submission panicked"))??;
-            Ok::<_, Failure>(goal.await)
-        };
-        tokio::pin!(all);
-        let (mut last, mut moved_at) = ((0, 0), Instant::now());
+        let mut goal = pin!(board.reached(self.n_replicas, if self.agents { self.n_replicas } else { 0 }));
+        let tick = if load.may_wait { POLL } else { TICK };
+        let (mut is_submitted, mut last, mut moved_at, mut rest) = (false, (0, 0), Instant::now(), None);
         loop {
             tokio::select! {
-                reached = &mut all => {
-                    bar.finish_and_clear();
-                    return reached;
+                ended = &mut submitting, if !is_submitted => {
+                    ended.map_err(|_| Failure::failed("the submission panicked"))??;
+                    is_submitted = true;
                 }
-                () = tokio::time::sleep(TICK) => {
+                reached = &mut goal, if is_submitted => {
+                    let used = self.used()?;
+                    bar.finish_and_clear();
+                    return Ok((reached, used));
+                }
+                () = tokio::time::sleep(tick) => {
                     self.processes.check()?;
                     if let Some(failure) = self.board.failure() {
                         return Err(failure);
                     }
-                    let Progress { n_bound, n_ended, .. } = self.board.progress();
+                    let seen = self.board.progress();
+                    let Progress { n_bound, n_ended, .. } = seen;
                     show(&bar, n_bound - n_before, n_ended, self.agents);
                     if std::mem::replace(&mut last, (n_bound, n_ended)) != (n_bound, n_ended) {
-                        moved_at = Instant::now();
+                        (moved_at, rest) = (Instant::now(), None);
                     } else if moved_at.elapsed() > STALL_TIMEOUT {
                         return Err(self.stalled(n_bound, n_ended).await);
+                    } else if load.may_wait && is_submitted {
+                        // Looking costs CPU time that is not the load's.
+                        let (used, n_looks) = match rest.take() {
+                            Some(rest) => rest,
+                            None => (self.used()?, 0),
+                        };
+                        let n_looks = if self.rests(seen).await? { n_looks + 1 } else { 0 };
+                        if n_looks >= N_QUIET_LOOKS {
+                            bar.finish_and_clear();
+                            return Ok((seen, used));
+                        }
+                        rest = Some((used, n_looks));
                     }
                 }
             }
         }
+    }
+
+    /// Whether nothing is on its way any more, to a node or from one, although some found no place.
+    async fn rests(&self, seen: Progress) -> Result<bool, Failure> {
+        let quiet = Quiet::look(&self.client).await?;
+        let is_over = !self.agents || seen.n_ended == seen.n_bound;
+        Ok(is_over && quiet.busy().is_none() && quiet.parked > 0 && self.board.read_up_to() >= quiet.revision)
     }
 
     async fn stalled(&self, n_bound: usize, n_ended: usize) -> Failure {

@@ -42,6 +42,8 @@ pub(super) enum Way {
 pub(super) struct Load {
     units: Vec<Encoded>,
     n_replicas: usize,
+    /// Some of its running units may find no room.
+    pub(super) may_wait: bool,
     /// Microseconds on the board's clock at which each was handed over, or was due to be.
     sent: Vec<AtomicU64>,
 }

@@ -23,6 +23,9 @@ pub(super) struct Run {
     pub(super) units: usize,
     /// (unit, ordinal)s bound, each once.
     pub(super) placements: usize,
+    /// Running units for which no node had room, as the audit confirms; only of the mixed workload.
+    #[serde(default)]
+    pub(super) unplaced: usize,
     pub(super) seconds: f64,
     pub(super) placements_per_s: f64,
     /// Over all processes.
@@ -124,6 +127,12 @@ impl Report {
         text.push_str(&joined(cpu_s.iter().map(|(name, seconds)| format!("{name} {:.2}", each(*seconds)))));
         text.push_str("\npeak MiB     ");
         text.push_str(&joined(rss_mib.iter().map(|(name, mib)| format!("{name} {mib:.0}"))));
+        if self.median.unplaced > 0 {
+            text.push_str(&format!(
+                "\nunplaced     {}: no node has room, says the audit",
+                self.median.unplaced
+            ));
+        }
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,

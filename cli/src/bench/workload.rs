@@ -182,6 +182,7 @@ impl Wanted {
         // Whoever wants several GPUs of one node comes first: later, single ones may stand on every node.
         drawn.sort_by_key(|(task, _)| Reverse(task.num_gpu.max(1)));
         let mut load = Load::default();
+        load.may_wait = true;
         for (task, replicas) in drawn {
             load.push(&maker.application(task, replicas));
         }
@@ -239,8 +240,8 @@ fn applications(tasks: Vec<Task>) -> Vec<(Task, u32)> {
     by_shape.into_values().collect()
 }
 
-/// Three tenths of what the nodes have: well beyond, no node has eight free GPUs left for a task that was refused by
-/// the binder and comes late, although the sums say so.
+/// Half of what the nodes have. A task of eight GPUs that the binder refused and that comes late may find no node,
+/// although the sums say so.
 struct Room {
     cpu_milli: i64,
     memory_mib: i64,
@@ -249,11 +250,11 @@ struct Room {
 
 impl Room {
     fn of(nodes: &[&NodeDef]) -> Self {
-        let share = |amount: fn(&NodeDef) -> i64| nodes.iter().map(|node| amount(node)).sum::<i64>() / 10 * 3;
+        let half = |amount: fn(&NodeDef) -> i64| nodes.iter().map(|node| amount(node)).sum::<i64>() / 2;
         Self {
-            cpu_milli: share(|node| node.capacity.get(CPU)),
-            memory_mib: share(|node| node.capacity.get(MEMORY) >> 20),
-            gpu_milli: share(|node| i64::try_from(node.devices.len()).unwrap_or(0) * 1000),
+            cpu_milli: half(|node| node.capacity.get(CPU)),
+            memory_mib: half(|node| node.capacity.get(MEMORY) >> 20),
+            gpu_milli: half(|node| i64::try_from(node.devices.len()).unwrap_or(0) * 1000),
         }
     }
 
