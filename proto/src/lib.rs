@@ -3,6 +3,7 @@
 //! [`raw`] holds the messages that keep a part of theirs encoded, so that the bytes a writer sent are
 //! the bytes that are logged and watched.
 
+pub mod codec;
 pub mod raw;
 
 /// Messages, clients and servers of package `godel.v1`.

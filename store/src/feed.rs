@@ -19,6 +19,8 @@ use crate::{
 const BATCH_ITEMS_MAX: usize = 1024;
 /// An answer of a watcher ends once it is over this.
 const BATCH_BYTES_MAX: u64 = 1 << 20;
+/// A record value keeps its commit in memory, unless it is less than one in so many of its bytes.
+const COPIED_BELOW: usize = 2;
 
 /// A committed transaction, decoded once and shared by all who look at it.
 #[derive(Debug, PartialEq)]
@@ -43,13 +45,20 @@ pub(crate) struct PublishedError {
 }
 
 impl Published {
-    /// Decodes a commit; record values stay slices of `encoded`.
+    /// Decodes a commit. A record value is a slice of `encoded`, or a copy where that is much larger: a record may
+    /// live on for long, alone of all in its commit.
     pub(crate) fn decode(encoded: Bytes) -> Result<Self, PublishedError> {
         let malformed = |_| PublishedError { index: None, error: OpError::Malformed { message: "Commit" } };
         let commit = raw::Commit::decode(encoded.clone()).map_err(malformed)?;
         let mut changes = Vec::with_capacity(commit.ops.len());
         for (index, op) in commit.ops.iter().enumerate() {
-            changes.push(ops::parse(op).map_err(|error| PublishedError { index: Some(index), error })?);
+            let mut change = ops::parse(op).map_err(|error| PublishedError { index: Some(index), error })?;
+            if let ParsedOp::Put { value, .. } = &mut change
+                && value.len() < encoded.len() / COPIED_BELOW
+            {
+                *value = Bytes::copy_from_slice(value);
+            }
+            changes.push(change);
         }
         let kinds = changes.iter().fold(0, |kinds, change| kinds | change.kinds());
         Ok(Self { commit, encoded, changes, kinds })
@@ -290,5 +299,34 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.feed.ring.lock().n_watchers -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_proto::v1;
+
+    use super::*;
+
+    #[test]
+    fn a_record_does_not_keep_a_commit_much_larger_than_itself() {
+        let commit = |n_units: u64| {
+            let unit = |unit_id| v1::UnitSpec { unit_id, queue: "q".repeat(100), ..v1::UnitSpec::default() };
+            let ops = (1..=n_units).map(|id| raw::encode_op(v1::op::Op::PutUnitSpec(unit(id)))).collect();
+            let encoded = raw::Commit { revision: 7, ops, ..raw::Commit::default() }.encode_to_vec();
+            Published::decode(encoded.into()).unwrap()
+        };
+        let n_kept = |published: &Published| {
+            let kept = published.encoded.as_ptr_range();
+            let values = published.changes.iter().filter_map(|change| match change {
+                ParsedOp::Put { value, .. } => Some(value),
+                ParsedOp::Delete { .. } | ParsedOp::Rows { .. } => None,
+            });
+            values.filter(|value| kept.contains(&value.as_ptr())).count()
+        };
+        assert_eq!(n_kept(&commit(1)), 1);
+        assert_eq!(n_kept(&commit(50)), 0);
+        let ParsedOp::Put { value, .. } = &commit(50).changes[49] else { panic!("no record") };
+        assert_eq!(v1::UnitSpec::decode(value.clone()).unwrap().unit_id, 50);
     }
 }

@@ -11,6 +11,7 @@ pub mod detect;
 pub mod inventory;
 pub mod journal;
 pub mod life;
+mod outbound;
 pub mod process;
 mod service;
 mod session;

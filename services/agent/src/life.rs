@@ -32,6 +32,9 @@ const N_STATUSES_MAX: usize = 4096;
 /// Reports on their way; more wait.
 const N_REPORTS_MAX: usize = 64;
 
+/// Running units for which a node keeps room when they are gone: more room was a burst's.
+const N_ROOM_KEPT: usize = 16;
+
 /// A running unit, whatever its incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
@@ -353,8 +356,9 @@ impl NodeLife {
         if self.dirty.is_empty() || self.in_flight.len() >= N_REPORTS_MAX {
             return None;
         }
-        let n = self.dirty.len().min(N_STATUSES_MAX);
-        let statuses: Vec<Status> = self.dirty.drain(..n).collect();
+        // What a burst has made large is handed on with it: thousands of nodes may live in one process.
+        let rest = self.dirty.split_off(self.dirty.len().min(N_STATUSES_MAX));
+        let statuses = Vec::from(std::mem::replace(&mut self.dirty, rest));
         self.last_sequence += 1;
         self.in_flight.push_back((self.last_sequence, statuses.clone()));
         Some((self.last_sequence, statuses))
@@ -383,6 +387,10 @@ impl NodeLife {
                     out.push(Action::Forget(status));
                 }
             }
+        }
+        let (room, len) = (self.runs.capacity(), self.runs.len());
+        if room > N_ROOM_KEPT && len < room / 4 {
+            self.runs.shrink_to(2 * len);
         }
     }
 

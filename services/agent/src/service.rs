@@ -6,13 +6,11 @@ use godel_kit::{
     CancellationToken,
     client::{BadAddress, channel},
     clock::SharedClock,
-    message::RECEIVED_BYTES_MAX,
 };
-use godel_proto::v1::node_service_client::NodeServiceClient;
 use rand::SeedableRng as _;
 use tokio::sync::watch;
 
-use crate::{Config, NodeDef, journal, journal::Journal, shard::Shard};
+use crate::{Config, NodeDef, journal, journal::Journal, session::Client, shard::Shard};
 
 /// What runs on the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,8 +95,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     let stop = stop.child_token();
     let mut tasks = Vec::new();
     for (idx, nodes) in (0u64..).zip(shares) {
-        let client = NodeServiceClient::new(channel(&config.client.state, &config.client)?)
-            .max_decoding_message_size(RECEIVED_BYTES_MAX);
+        let client = Client::new(channel(&config.client.state, &config.client)?);
         let rng = rand::rngs::StdRng::seed_from_u64(seed.wrapping_add(idx));
         let mut shard = Shard::new(Arc::clone(&config), client, deps.mode, (deps.clock.clone(), rng));
         shard.report_to(deps.stats.clone(), config.registrations_in_flight.div_ceil(n_shards));

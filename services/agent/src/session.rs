@@ -4,15 +4,24 @@ use std::{collections::BTreeMap, future::Future, pin::Pin, time::Duration};
 
 use futures_util::Stream;
 use godel_core::{resources, unit::RestartPolicy};
-use godel_kit::{client::Channel, from_proto, message::parts};
-use godel_proto::v1::{self, node_service_client::NodeServiceClient};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Response, Status as RpcStatus, Streaming};
+use godel_kit::{
+    client::Channel,
+    from_proto,
+    message::{RECEIVED_BYTES_MAX, parts},
+};
+use godel_proto::{
+    codec::SmallCodec,
+    v1::{self, node_service_client::NodeServiceClient},
+};
+use tonic::{
+    GrpcMethod, IntoStreamingRequest as _, Response, Status as RpcStatus, Streaming,
+    codegen::http::uri::PathAndQuery,
+};
 
 use crate::{
     inventory::NodeDef,
     life::{self, Orders, Weight, Work},
+    outbound::{self, Messages, Outbound},
     process::Program,
 };
 
@@ -30,10 +39,36 @@ pub(crate) enum Progress {
 }
 
 pub(crate) type Step = Pin<Box<dyn Future<Output = Progress> + Send>>;
-pub(crate) type Client = NodeServiceClient<Channel>;
+
+/// Calls state on one connection.
+#[derive(Clone)]
+pub(crate) struct Client(Channel);
+
+impl Client {
+    pub(crate) fn new(channel: Channel) -> Self {
+        Self(channel)
+    }
+
+    fn nodes(self) -> NodeServiceClient<Channel> {
+        NodeServiceClient::new(self.0).max_decoding_message_size(RECEIVED_BYTES_MAX)
+    }
+
+    /// As the generated client does it, but for the codec: a process may have thousands of sessions.
+    async fn session(
+        self,
+        messages: Messages<v1::SessionRequest>,
+    ) -> Result<Response<Streaming<v1::SessionResponse>>, RpcStatus> {
+        let mut grpc = tonic::client::Grpc::new(self.0).max_decoding_message_size(RECEIVED_BYTES_MAX);
+        grpc.ready().await.map_err(|error| RpcStatus::unavailable(error.to_string()))?;
+        let mut request = messages.into_streaming_request();
+        request.extensions_mut().insert(GrpcMethod::new("godel.v1.NodeService", "Session"));
+        let path = PathAndQuery::from_static("/godel.v1.NodeService/Session");
+        grpc.streaming(request, path, SmallCodec::default()).await
+    }
+}
 
 /// Registers a node.
-pub(crate) fn register(mut client: Client, node: usize, def: &NodeDef) -> Step {
+pub(crate) fn register(client: Client, node: usize, def: &NodeDef) -> Step {
     let meta = v1::ObjectMeta { name: def.name.clone(), uid: def.uid.clone(), ..v1::ObjectMeta::default() };
     let report = v1::NodeReport {
         capacity: Some(godel_kit::to_proto::resources(&def.capacity)),
@@ -44,7 +79,7 @@ pub(crate) fn register(mut client: Client, node: usize, def: &NodeDef) -> Step {
     };
     let request = v1::RegisterNodeRequest { meta: Some(meta), report: Some(report), taints: Vec::new() };
     Box::pin(async move {
-        let result = in_time(client.register_node(request)).await.map(Response::into_inner);
+        let result = in_time(client.nodes().register_node(request)).await.map(Response::into_inner);
         Progress::Registered { node, result }
     })
 }
@@ -52,19 +87,19 @@ pub(crate) fn register(mut client: Client, node: usize, def: &NodeDef) -> Step {
 /// Opens a session; `open` is its first message, in as many parts as it needs. Returns where to send further
 /// ones, and the step to wait for.
 pub(crate) fn open(
-    mut client: Client,
+    client: Client,
     node: usize,
     generation: u64,
     open: v1::SessionOpen,
-) -> (mpsc::Sender<v1::SessionRequest>, Step) {
+) -> (Outbound<v1::SessionRequest>, Step) {
     let opens = opens(open);
-    let (tx, rx) = mpsc::channel(N_OUTBOUND_MAX.max(opens.len()));
+    let (tx, rx) = outbound::queue(N_OUTBOUND_MAX.max(opens.len()));
     for open in opens {
-        tx.try_send(message(v1::session_request::Message::Open(open)))
-            .expect("the channel is new and has room");
+        // It is empty and has room for all.
+        tx.send(message(v1::session_request::Message::Open(open)));
     }
     let step = Box::pin(async move {
-        let result = in_time(client.session(ReceiverStream::new(rx)))
+        let result = in_time(client.session(rx))
             .await
             .map(|response| Box::new(Inbound { node, generation, stream: Some(response.into_inner()) }));
         Progress::Opened { node, generation, result }
@@ -128,23 +163,30 @@ pub(crate) fn message(message: v1::session_request::Message) -> v1::SessionReque
     v1::SessionRequest { message: Some(message) }
 }
 
-/// What an assignment asks for. `runs_programs`: on this node a command is really run.
-pub(crate) fn orders(assignment: v1::Assignment, runs_programs: bool) -> Orders {
-    let amounts = assignment.demand.and_then(|demand| demand.requests).unwrap_or_default().amounts;
-    let amount = |name| amounts.get(name).copied().unwrap_or(0);
-    let run = assignment.run.unwrap_or_default();
-    let work = if runs_programs && !run.command.is_empty() {
-        let mut env: BTreeMap<String, String> = run.env.into_iter().collect();
+/// The replicas that an assignment is for.
+pub(crate) fn ordinals(assignment: &v1::Assignment) -> impl Iterator<Item = u32> {
+    std::iter::once(assignment.ordinal).chain(assignment.more_ordinals.iter().copied())
+}
+
+/// What an assignment asks for of one of its replicas. `runs_programs`: on this node a command is really run.
+pub(crate) fn orders(assignment: &v1::Assignment, ordinal: u32, runs_programs: bool) -> Orders {
+    let requests = assignment.demand.as_ref().and_then(|demand| demand.requests.as_ref());
+    let amount = |name| requests.and_then(|requests| requests.amounts.get(name).copied()).unwrap_or(0);
+    let program = assignment.run.as_ref().filter(|run| runs_programs && !run.command.is_empty());
+    let work = if let Some(run) = program {
+        let mut env: BTreeMap<String, String> = run.env.clone().into_iter().collect();
         let mask = assignment.device_mask;
         let devices: Vec<String> =
             (0..64).filter(|idx| mask >> idx & 1 == 1).map(|idx: u32| idx.to_string()).collect();
-        env.insert("GODEL_UNIT".to_owned(), assignment.unit_name);
-        env.insert("GODEL_ORDINAL".to_owned(), assignment.ordinal.to_string());
+        env.insert("GODEL_UNIT".to_owned(), assignment.unit_name.clone());
+        env.insert("GODEL_ORDINAL".to_owned(), ordinal.to_string());
         env.insert("GODEL_INCARNATION".to_owned(), assignment.incarnation.to_string());
         env.insert("GODEL_DEVICES".to_owned(), devices.join(","));
-        Work::Program(Box::new(Program { command: run.command, env }))
+        Work::Program(Box::new(Program { command: run.command.clone(), env }))
     } else {
-        Work::Simulated { duration_ms: run.simulated_duration_ms, exit_code: run.simulated_exit_code }
+        let run = assignment.run.as_ref();
+        let duration_ms = run.map_or(0, |run| run.simulated_duration_ms);
+        Work::Simulated { duration_ms, exit_code: run.map_or(0, |run| run.simulated_exit_code) }
     };
     Orders {
         weight: Weight { cpu_milli: amount(resources::CPU), memory: amount(resources::MEMORY) },

@@ -17,6 +17,7 @@ use crate::{
     Config, NodeDef,
     journal::{self, Entry, Journal},
     life::{Action, Backoff, Key, NodeLife, Status, Weight, Work},
+    outbound::Outbound,
     process::{Event, Processes},
     service::{Mode, Stats},
     session::{self, Arrival, Client, Inbound, Progress, Step},
@@ -41,7 +42,7 @@ struct Slot {
     name: Arc<str>,
     life: NodeLife,
     /// Set from the first message of a session to its loss.
-    outbound: Option<mpsc::Sender<v1::SessionRequest>>,
+    outbound: Option<Outbound<v1::SessionRequest>>,
     /// Of the present session; timers and messages of an earlier one mean nothing.
     generation: u64,
     welcomed: bool,
@@ -260,7 +261,7 @@ impl Shard {
         match message {
             Message::Welcome(welcome) => self.on_welcome(node, &welcome),
             Message::Assign(assignments) => {
-                for assignment in assignments.assignments {
+                for assignment in &assignments.assignments {
                     self.on_assignment(node, assignment);
                 }
             }
@@ -302,15 +303,16 @@ impl Shard {
         }
     }
 
-    fn on_assignment(&mut self, node: usize, assignment: v1::Assignment) {
-        let key = Key { unit: assignment.unit_id, ordinal: assignment.ordinal };
-        let incarnation = assignment.incarnation;
-        let orders = session::orders(assignment, self.processes.is_some());
-        if orders.stop_after_ms > 0 {
-            self.look_after(node, orders.stop_after_ms);
+    fn on_assignment(&mut self, node: usize, assignment: &v1::Assignment) {
+        if assignment.stop_after_disconnect_ms > 0 {
+            self.look_after(node, assignment.stop_after_disconnect_ms);
         }
         let mut actions = Vec::new();
-        self.slots[node].life.assign(key, incarnation, orders, &mut actions);
+        for ordinal in session::ordinals(assignment) {
+            let orders = session::orders(assignment, ordinal, self.processes.is_some());
+            let key = Key { unit: assignment.unit_id, ordinal };
+            self.slots[node].life.assign(key, assignment.incarnation, orders, &mut actions);
+        }
         self.act(node, actions);
     }
 
@@ -412,12 +414,9 @@ impl Shard {
         let Some(outbound) = slot.outbound.as_ref().filter(|_| slot.generation == generation) else { return };
         let usage =
             (self.mode == Mode::Simulated).then(|| usage(slot.life.weight(), self.config.usage_percent));
-        // A full channel carries messages that show life as well.
-        let _full =
-            outbound.try_send(session::message(v1::session_request::Message::Heartbeat(v1::Heartbeat {
-                usage,
-                echo,
-            })));
+        // A full queue carries messages that show life as well.
+        let heartbeat = v1::Heartbeat { usage, echo };
+        outbound.send(session::message(v1::session_request::Message::Heartbeat(heartbeat)));
         let early = self.rng.random_range(0..=slot.heartbeat_ms / HEARTBEAT_JITTER);
         let at = now.plus((slot.heartbeat_ms - early).max(1));
         self.timers.set(at, Timer::Heartbeat { node, generation });
@@ -452,13 +451,13 @@ impl Shard {
             let slot = &mut self.slots[node];
             slot.noted = false;
             let Some(outbound) = &slot.outbound else { continue };
-            while let Ok(permit) = outbound.try_reserve() {
+            while outbound.has_room() {
                 let Some((sequence, statuses)) = slot.life.next_report() else { break };
                 let statuses = statuses.iter().map(session::run_status).collect();
                 let report = v1::RunStatusReport { sequence, statuses };
-                permit.send(session::message(v1::session_request::Message::Status(report)));
+                outbound.send(session::message(v1::session_request::Message::Status(report)));
             }
-            if slot.life.is_dirty() && outbound.capacity() == 0 {
+            if slot.life.is_dirty() && !outbound.has_room() {
                 self.timers.set(self.clock.now().plus(FULL_RETRY_MS), Timer::Report(node));
             }
         }

@@ -7,35 +7,33 @@
 
 use std::{
     convert::Infallible,
-    marker::PhantomData,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
 use godel_kit::message::RECEIVED_BYTES_MAX;
-use godel_proto::v1::{
-    ListRecordsRequest, SessionRequest, SessionResponse,
-    node_service_server::{NodeService, NodeServiceServer},
-    state_service_server::StateServiceServer,
+use godel_proto::{
+    codec::SmallCodec,
+    v1::{
+        ListRecordsRequest, SessionRequest, SessionResponse,
+        node_service_server::{NodeService, NodeServiceServer},
+        state_service_server::StateServiceServer,
+    },
 };
 use tonic::{
     Request, Response, Status, Streaming,
     body::Body,
-    codec::{BufferSettings, Codec},
+    codec::Codec,
     server::{Grpc, NamedService, StreamingService, UnaryService},
 };
-use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
+use tonic_prost::ProstCodec;
 use tower::Service;
 
 use crate::state_service::{RawPage, StateRpc};
 
 const LIST_PATH: &str = "/godel.v1.StateService/ListRecords";
 const SESSION_PATH: &str = "/godel.v1.NodeService/Session";
-/// Holds a heartbeat with usage, or an assignment.
-const BUFFER_BYTES: usize = 512;
-/// Encoded messages are handed to the connection once so many bytes are together.
-const YIELD_BYTES: usize = 32 * 1024;
 
 /// The generated server, with `Session` on small buffers.
 #[derive(Debug)]
@@ -147,33 +145,5 @@ impl<T: NodeService> StreamingService<SessionRequest> for Open<T> {
     fn call(&mut self, request: Request<Streaming<SessionRequest>>) -> Self::Future {
         let service = Arc::clone(&self.0);
         Box::pin(async move { service.session(request).await })
-    }
-}
-
-/// [`ProstCodec`] with small buffers.
-struct SmallCodec<T, U>(PhantomData<(T, U)>);
-
-impl<T, U> Default for SmallCodec<T, U> {
-    fn default() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<T, U> Codec for SmallCodec<T, U>
-where
-    T: prost::Message + Send + 'static,
-    U: prost::Message + Default + Send + 'static,
-{
-    type Encode = T;
-    type Decode = U;
-    type Encoder = ProstEncoder<T>;
-    type Decoder = ProstDecoder<U>;
-
-    fn encoder(&mut self) -> Self::Encoder {
-        ProstCodec::<T, U>::raw_encoder(BufferSettings::new(BUFFER_BYTES, YIELD_BYTES))
-    }
-
-    fn decoder(&mut self) -> Self::Decoder {
-        ProstCodec::<T, U>::raw_decoder(BufferSettings::new(BUFFER_BYTES, YIELD_BYTES))
     }
 }

@@ -396,3 +396,22 @@ fn what_a_journal_kept_is_reported_first() {
     assert_eq!(life.open(), [ended]);
     assert_eq!(life.next_report(), Some((1, vec![ended])));
 }
+
+#[test]
+fn room_made_for_a_burst_goes_with_it() {
+    let mut life = NodeLife::default();
+    let mut out = Vec::new();
+    let keys: Vec<Key> = (0..1000).map(|ordinal| Key { unit: 7, ordinal }).collect();
+    for key in &keys {
+        life.assign(*key, 0, orders(), &mut out);
+        life.started(*key, 0, Millis(1));
+        life.ended(*key, 0, 0, Millis(2), &mut out);
+    }
+    assert!(life.runs.capacity() >= 1000 && life.dirty.capacity() >= 2000);
+    let (sequence, statuses) = life.next_report().unwrap();
+    assert_eq!((statuses.len(), life.dirty.capacity()), (2000, 0));
+    life.assign(A, 0, orders(), &mut out);
+    life.acknowledged(sequence, &mut out);
+    assert_eq!((life.runs.len(), life.work(A, 0).is_some()), (1, true));
+    assert!(life.runs.capacity() <= N_ROOM_KEPT);
+}

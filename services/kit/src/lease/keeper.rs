@@ -48,6 +48,7 @@ impl Keeper {
                 granted = self.acquire(ttl) => granted,
                 () = stop.cancelled() => return,
             };
+            let mut pause = jittered(ttl / 10);
             match granted {
                 Ok(grant) => {
                     let fence = Fence::expired(&self.spec.lease, Epoch(grant.epoch));
@@ -65,10 +66,13 @@ impl Keeper {
                         }
                     }
                 }
-                Err(failure) => self.stand_by(&failure),
+                Err(failure) => {
+                    self.stand_by(&failure);
+                    pause = remaining(&failure).map_or(pause, |remaining| remaining.min(pause));
+                }
             }
             tokio::select! {
-                () = sleep(jittered(ttl / 10)) => {}
+                () = sleep(pause) => {}
                 () = stop.cancelled() => return,
             }
         }
@@ -168,5 +172,39 @@ impl Keeper {
             }
             Err(_elapsed) => tracing::debug!(lease = self.spec.lease, "lease not given back in time"),
         }
+    }
+}
+
+/// How much longer a refused lease is held unless it is renewed: asked for then, it is free at once.
+fn remaining(failure: &Status) -> Option<Duration> {
+    let held = status::has_reason(failure, reason::LEASE_HELD);
+    let remaining_ms: u64 = status::metadata_of(failure, "remaining_ms").filter(|_| held)?.parse().ok()?;
+    // Whatever state says, it is not asked again without a pause.
+    Some(Duration::from_millis(remaining_ms.max(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+    use crate::status::with_info;
+
+    #[test]
+    fn a_refusal_says_when_to_ask_again() {
+        let refused = |reason, remaining: &str| {
+            let metadata = [("remaining_ms", remaining.to_owned())];
+            remaining_of(&with_info(Code::FailedPrecondition, reason, "held", metadata))
+        };
+        assert_eq!(refused(reason::LEASE_HELD, "170"), Some(170));
+        assert_eq!(refused(reason::LEASE_HELD, "0"), Some(1));
+        assert_eq!(refused(reason::LEASE_HELD, "soon"), None);
+        assert_eq!(refused(reason::OVERLOADED, "170"), None);
+        assert_eq!(remaining_of(&status::lease_held("binder", "h1", "http://x")), None);
+        assert_eq!(remaining_of(&Status::unavailable("no state")), None);
+    }
+
+    fn remaining_of(failure: &Status) -> Option<u128> {
+        remaining(failure).map(|remaining| remaining.as_millis())
     }
 }

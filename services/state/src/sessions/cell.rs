@@ -22,6 +22,8 @@ const N_OUTBOX_MAX: usize = 16_384;
 const N_UNBOUND_MAX: usize = 16_384;
 /// Statuses of one session that may wait for the committer; beyond it the session is not read.
 const N_UNACKED_MAX: usize = 16_384;
+/// Entries for which a cell keeps room when they are gone: more room was a burst's.
+const N_ROOM_KEPT: usize = 16;
 
 /// A running unit: ordered by unit, ordinal, incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -174,7 +176,7 @@ impl Cell {
             return None;
         }
         if !entry.report.phase.is_live() {
-            self.entries.remove(idx);
+            self.remove(idx);
             return None;
         }
         entry.bound = false;
@@ -258,7 +260,7 @@ impl Cell {
                     return if report.phase > Phase::Bound { Verdict::Record } else { Verdict::Ignore };
                 }
                 if report.phase.is_ended() {
-                    self.entries.remove(idx);
+                    self.remove(idx);
                     self.n_unbound -= 1;
                 }
                 Verdict::Ignore
@@ -394,6 +396,14 @@ impl Cell {
             // Bindings come in rising order nearly always.
             Some(last) if last.report.key < key => Err(self.entries.len()),
             _ => self.entries.binary_search_by_key(&key, |entry| entry.report.key),
+        }
+    }
+
+    fn remove(&mut self, idx: usize) {
+        self.entries.remove(idx);
+        let (room, len) = (self.entries.capacity(), self.entries.len());
+        if room > N_ROOM_KEPT && len < room / 4 {
+            self.entries.shrink_to(2 * len);
         }
     }
 

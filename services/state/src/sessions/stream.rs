@@ -112,7 +112,8 @@ impl SessionStream {
         for keys in assign.chunks(N_PER_MESSAGE) {
             let assignments = self.hub.templates.assignments(&self.hub.store, node, keys);
             for assignments in in_messages(assignments) {
-                self.hub.metrics.assignments.inc_by(assignments.len() as u64);
+                let n: usize = assignments.iter().map(|one| 1 + one.more_ordinals.len()).sum();
+                self.hub.metrics.assignments.inc_by(n as u64);
                 send(Down::Assign(v1::Assignments { assignments }));
             }
         }

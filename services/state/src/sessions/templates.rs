@@ -77,30 +77,13 @@ impl Templates {
         Self { stop_after_disconnect_ms, cache: Mutex::default() }
     }
 
-    /// Assignments of those of `keys` that are live on `node` and not told to leave.
+    /// Assignments of those of `keys` that are live on `node` and not told to leave: one for all that stand together
+    /// and differ by their ordinal alone.
     pub(crate) fn assignments(&self, store: &Store, node: NodeId, keys: &[Key]) -> Vec<v1::Assignment> {
         let (places, units) =
             self.places(store, keys, |row| row.node == node && row.phase.is_live() && row.eviction.is_none());
-        places
-            .into_iter()
-            .filter_map(|place| {
-                let template = &units[place.unit_idx];
-                let group = template.groups.get(place.group)?.as_ref()?;
-                Some(v1::Assignment {
-                    unit_id: place.key.unit,
-                    ordinal: place.key.ordinal,
-                    incarnation: place.key.incarnation,
-                    demand: Some(group.demand.clone()),
-                    device_mask: place.device_mask,
-                    run: Some(group.run.clone()),
-                    unit_name: template.unit_name.clone(),
-                    restart_policy: template.restart_policy,
-                    max_restarts: template.max_restarts,
-                    restarts: place.restarts,
-                    stop_after_disconnect_ms: template.stop_after_disconnect_ms,
-                })
-            })
-            .collect()
+        let alike = places.chunk_by(Place::is_like);
+        alike.filter_map(|places| units[places[0].unit_idx].assignment(places)).collect()
     }
 
     /// Stops of all `keys`, with the grace of their units; of an unknown unit at once.
@@ -182,6 +165,18 @@ impl Templates {
     }
 }
 
+impl Place {
+    /// The same but for the ordinal.
+    fn is_like(&self, other: &Self) -> bool {
+        let of = |place: &Self| {
+            let Self { key: Key { unit, ordinal: _, incarnation }, unit_idx, group, device_mask, restarts } =
+                *place;
+            (unit, incarnation, unit_idx, group, device_mask, restarts)
+        };
+        of(self) == of(other)
+    }
+}
+
 impl UnitTemplate {
     fn new(source: &Source, stop_after_disconnect_ms: u32) -> Self {
         // The dispatcher, the one writer, has validated it; a record that does not decode runs nothing.
@@ -202,6 +197,26 @@ impl UnitTemplate {
             max_restarts: spec.max_restarts,
             stop_after_disconnect_ms: if stops { stop_after_disconnect_ms } else { 0 },
         }
+    }
+
+    /// Of places that are alike.
+    fn assignment(&self, places: &[Place]) -> Option<v1::Assignment> {
+        let (place, more) = places.split_first()?;
+        let group = self.groups.get(place.group)?.as_ref()?;
+        Some(v1::Assignment {
+            unit_id: place.key.unit,
+            ordinal: place.key.ordinal,
+            incarnation: place.key.incarnation,
+            demand: Some(group.demand.clone()),
+            device_mask: place.device_mask,
+            run: Some(group.run.clone()),
+            unit_name: self.unit_name.clone(),
+            restart_policy: self.restart_policy,
+            max_restarts: self.max_restarts,
+            restarts: place.restarts,
+            stop_after_disconnect_ms: self.stop_after_disconnect_ms,
+            more_ordinals: more.iter().map(|place| place.key.ordinal).collect(),
+        })
     }
 
     /// Made of this record, and with every group that is bound since.

@@ -19,6 +19,12 @@ use tonic::{Status, Streaming, transport::Channel};
 /// Longest wait of any test for anything.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Every running unit that an assignment is for, as (unit, ordinal, incarnation).
+pub(crate) fn assigned(one: &v1::Assignment) -> impl Iterator<Item = (u64, u32, u32)> {
+    let ordinals = std::iter::once(one.ordinal).chain(one.more_ordinals.iter().copied());
+    ordinals.map(|ordinal| (one.unit_id, ordinal, one.incarnation))
+}
+
 pub(crate) struct State {
     pub(crate) channel: Channel,
     pub(crate) uri: String,
@@ -307,7 +313,7 @@ impl Agent {
     pub(crate) async fn assigned(&mut self) -> Vec<(u64, u32, u32)> {
         match self.next().await {
             v1::session_response::Message::Assign(assign) => {
-                assign.assignments.iter().map(|one| (one.unit_id, one.ordinal, one.incarnation)).collect()
+                assign.assignments.iter().flat_map(assigned).collect()
             }
             other => panic!("expected assignments, got {other:?}"),
         }

@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use godel_proto::v1::{self, RunPhase};
 
-use crate::harness::{Agent, State, bind, connect, put_unit, registration, says, uid, until};
+use crate::harness::{Agent, State, assigned, bind, connect, put_unit, registration, says, uid, until};
 
 const N_NODES: usize = 2_000;
 const N_CONNECTIONS: usize = 8;
@@ -105,7 +105,7 @@ impl Agent {
     async fn assigned_or_acks(&mut self) -> Vec<(u64, u32, u32)> {
         match self.next().await {
             v1::session_response::Message::Assign(assign) => {
-                assign.assignments.iter().map(|one| (one.unit_id, one.ordinal, one.incarnation)).collect()
+                assign.assignments.iter().flat_map(assigned).collect()
             }
             v1::session_response::Message::AckSequence(_) => Vec::new(),
             other => panic!("{other:?}"),

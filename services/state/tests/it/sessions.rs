@@ -40,9 +40,12 @@ async fn a_running_unit_is_assigned_reported_and_over() {
     binder.write([bind(1, &[0, 1, 2], registered.node_id)]).await.unwrap();
     match agent.next().await {
         v1::session_response::Message::Assign(assign) => {
-            let ordinals: Vec<u32> = assign.assignments.iter().map(|one| one.ordinal).collect();
-            assert_eq!(ordinals, [0, 1, 2]);
-            let first = &assign.assignments[0];
+            let [first] = &assign.assignments[..] else { panic!("{assign:?}") };
+            assert_eq!(
+                (first.ordinal, &first.more_ordinals[..]),
+                (0, &[1, 2][..]),
+                "one for all that is alike"
+            );
             assert_eq!(first.demand, Some(crate::harness::demand()));
             let run = first.run.as_ref().unwrap();
             assert_eq!((run.simulated_duration_ms, first.unit_name.as_str()), (1, "default/unit-1"));

@@ -188,3 +188,14 @@ fn a_restart_is_recorded_and_what_was_said_before_it_does_not_come_back() {
     assert_eq!(record, [again(Phase::Starting, 2)]);
     assert_eq!(cell.entries()[0].report, again(Phase::Starting, 2));
 }
+
+#[test]
+fn room_made_for_a_burst_goes_with_it() {
+    let mut cell = bound(1..=1000);
+    assert!(cell.entries.capacity() >= 1000);
+    for unit in 1..=998 {
+        cell.end(key(unit));
+        assert!(cell.entries.capacity() <= N_ROOM_KEPT.max(8 * cell.entries.len()), "{unit}");
+    }
+    assert_eq!(cell.entries().iter().map(|entry| entry.report.key.unit).collect::<Vec<_>>(), [999, 1000]);
+}
