@@ -507,7 +507,7 @@ impl Cluster {
         shape.unknown.is_none() && self.room.block_may_fit(block, &shape.asks, shape.least_devices)
     }
 
-    /// A whole block was looked at in vain: its bounds may be too high.
+    /// Nodes of a block were looked at in vain: its bounds may be too high.
     pub(crate) fn tighten(&mut self, block: usize) {
         let device_room = &self.device_room;
         self.room.tighten(block, |idx| device_room[idx]);

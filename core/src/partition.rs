@@ -1,8 +1,9 @@
 //! Which scheduler owns which node, in every mode but `global`.
 //!
-//! Even count: two schedulers' shares differ by one node at most. On join, leave or node change only the
-//! necessary nodes move. In `global` mode the record names the schedulers only, so that joining nodes cost no
-//! write.
+//! Even count: two schedulers' shares differ by one node at most. Even kind: nodes that joined together are mostly
+//! alike, and have neighbouring ids, so neighbours go to different schedulers; a scheduler that owns no node of a kind
+//! would have to place on others' nodes, and meet them there. On join, leave or node change only the necessary nodes
+//! move. In `global` mode the record names the schedulers only, so that joining nodes cost no write.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,22 +96,45 @@ fn assign(old: &Partition, names: &[String], nodes: &BTreeSet<NodeId>) -> Vec<(N
     for slot in &by_size[..odd] {
         quota[*slot] += 1;
     }
-    for slot in 0..n_slots {
-        if owned[slot].len() > quota[slot] {
-            homeless.extend(owned[slot].split_off(quota[slot]));
-        }
+    for (own, quota) in owned.iter_mut().zip(&quota) {
+        let surplus = own.len().saturating_sub(*quota);
+        homeless.extend(take_evenly(own, surplus));
     }
     homeless.sort_unstable();
-    let mut homeless = homeless.into_iter();
-    let mut slots = Vec::with_capacity(nodes.len());
-    for (slot, mut own) in owned.into_iter().enumerate() {
-        let missing = quota[slot] - own.len();
-        own.extend(homeless.by_ref().take(missing));
-        let slot = u32::try_from(slot).unwrap_or(u32::MAX);
+    let missing: Vec<usize> = quota.iter().zip(&owned).map(|(quota, own)| quota - own.len()).collect();
+    let mut slots: Vec<(NodeId, u32)> = homeless.iter().copied().zip(turns(&missing)).collect();
+    for (slot, own) in (0u32..).zip(owned) {
         slots.extend(own.into_iter().map(|node| (node, slot)));
     }
     slots.sort_unstable();
     slots
+}
+
+/// Takes so many nodes out, at equal distances.
+fn take_evenly(nodes: &mut Vec<NodeId>, n_taken: usize) -> Vec<NodeId> {
+    let len = nodes.len();
+    let mut idx = 0;
+    let is_taken = |_: &mut NodeId| {
+        idx += 1;
+        idx * n_taken / len > (idx - 1) * n_taken / len
+    };
+    nodes.extract_if(.., is_taken).collect()
+}
+
+/// Slots in turn, each as often as `counts` says and as evenly as that goes: next is the slot that lags most behind its
+/// share, the smaller one on ties.
+fn turns(counts: &[usize]) -> impl Iterator<Item = u32> {
+    let n_turns: usize = counts.iter().sum();
+    let counts: Vec<u64> = counts.iter().map(|count| *count as u64).collect();
+    let mut given = vec![0u64; counts.len()];
+    (1..=n_turns as u64).filter_map(move |turn| {
+        // What it should have by now less what it has, both times the number of turns.
+        let lag = |slot: &usize| (turn * counts[*slot]).saturating_sub(given[*slot] * n_turns as u64);
+        let open = (0..counts.len()).filter(|slot| given[*slot] < counts[*slot]);
+        let next = open.max_by_key(|slot| (lag(slot), std::cmp::Reverse(*slot)))?;
+        given[next] += 1;
+        u32::try_from(next).ok()
+    })
 }
 
 #[cfg(test)]

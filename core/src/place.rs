@@ -7,7 +7,7 @@
 //! can fit, so that a nearly full cluster costs little more than an empty one. Only a scan over every node that found
 //! none is a refusal.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::collections::BTreeMap;
 
 use crate::{
     change::{Partition, PartitionMode},
@@ -72,36 +72,58 @@ pub(crate) struct Spot {
 pub(crate) struct View {
     mode: PartitionMode,
     /// `None`: not in the partition (yet), all nodes are alike.
-    slot: Option<u32>,
-    n_slots: u32,
-    /// Slot by node index; `u32::MAX` for nodes not listed.
-    listed: Vec<u32>,
+    slot: Option<usize>,
+    n_slots: usize,
+    /// Own nodes of each block, a bit each.
+    own: Vec<Nodes>,
 }
+
+/// Some nodes of a block, a bit each.
+type Nodes = u64;
+const _: () = assert!(BLOCK == Nodes::BITS as usize, "a bit is a node of a block");
 
 impl View {
     pub(crate) fn new(partition: &Partition, name: &str) -> Self {
         let slot = partition.schedulers.iter().position(|scheduler| scheduler == name);
-        let mut listed = Vec::new();
-        let nodes = partition.slots.iter().map(|(node, _)| node.idx() + 1).max().unwrap_or(0);
-        listed.resize(nodes, u32::MAX);
-        for (node, slot) in &partition.slots {
-            listed[node.idx()] = *slot;
+        let mut view =
+            Self { mode: partition.mode, slot, n_slots: partition.schedulers.len(), own: Vec::new() };
+        let n_nodes = partition.slots.iter().map(|(node, _)| node.idx() + 1).max().unwrap_or(0);
+        let mut own: Vec<Nodes> = (0..n_nodes.div_ceil(BLOCK)).map(|block| view.unlisted(block)).collect();
+        for (node, owner) in &partition.slots {
+            let (block, bit) = (node.idx() / BLOCK, 1 << (node.idx() % BLOCK));
+            own[block] &= !bit;
+            own[block] |= if Some(*owner as usize) == slot { bit } else { 0 };
         }
-        Self {
-            mode: partition.mode,
-            slot: slot.and_then(|slot| u32::try_from(slot).ok()),
-            n_slots: u32::try_from(partition.schedulers.len()).unwrap_or(u32::MAX),
-            listed,
+        view.own = own;
+        view
+    }
+
+    /// Own nodes of a block of which none is listed.
+    fn unlisted(&self, block: usize) -> Nodes {
+        let Some(slot) = self.slot else { return Nodes::MAX };
+        let is_own = |at: &usize| (block * BLOCK + at) % self.n_slots == slot;
+        (0..BLOCK).filter(is_own).fold(0, |own, at| own | 1 << at)
+    }
+
+    /// Nodes of a block within a reach.
+    fn within(&self, reach: Reach, block: usize) -> Nodes {
+        let own = || self.own.get(block).copied().unwrap_or_else(|| self.unlisted(block));
+        match reach {
+            Reach::All => Nodes::MAX,
+            Reach::Own => own(),
+            Reach::Others => !own(),
         }
     }
 
     pub(crate) fn is_own(&self, idx: usize) -> bool {
-        let Some(own) = self.slot else { return true };
-        match (self.mode, self.listed.get(idx)) {
-            (PartitionMode::Global, _) => true,
-            (_, Some(slot)) if *slot != u32::MAX => *slot == own,
-            (_, _) => idx % self.n_slots.max(1) as usize == own as usize,
-        }
+        let is_shared = self.mode == PartitionMode::Global || self.slot.is_none();
+        is_shared || self.within(Reach::Own, idx / BLOCK) >> (idx % BLOCK) & 1 == 1
+    }
+
+    /// Where the scans of this scheduler begin: those of a cluster's schedulers are as far apart as that goes, so
+    /// that they rarely look at the same nodes at the same time.
+    fn origin(&self, n_nodes: usize) -> usize {
+        self.slot.map_or(0, |slot| n_nodes * slot / self.n_slots)
     }
 
     /// Which nodes to look at, one after the other.
@@ -136,6 +158,7 @@ pub(crate) struct Placer {
     surplus: usize,
     keeps: bool,
     limits: bool,
+    /// Where the next scan begins, from the view's origin.
     cursor: usize,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -163,15 +186,19 @@ impl Placer {
             surplus: surplus as usize,
             keeps: cache,
             limits: limit_scan,
-            // Schedulers start apart; the seed differs between them.
+            // Until they have slots; the seed differs between schedulers.
             cursor: usize::try_from(mix(seed) >> 40).unwrap_or(0),
             hits: 0,
             misses: 0,
         }
     }
 
-    /// Other nodes are its own now: lists of the old ones end.
+    /// Other nodes are its own now: lists of the old ones end. Whoever shares the nodes with others now begins anew,
+    /// as they do.
     pub(crate) fn set_view(&mut self, view: View) {
+        if (view.slot, view.n_slots) != (self.view.slot, self.view.n_slots) {
+            self.cursor = 0;
+        }
         self.view = view;
         self.templates.clear_candidates();
     }
@@ -252,31 +279,31 @@ impl Placer {
         let profile = self.profiles.get(entry.scoring);
         let limit = if self.limits { wanted.saturating_add(self.surplus) } else { usize::MAX };
         let mut found = entry.candidates.take_all();
-        let start = self.cursor % n_nodes;
+        let start = (self.view.origin(n_nodes) + self.cursor) % n_nodes;
         let mut looked = 0;
         let mut idx = start;
         // From the start to the end, then from the first node to the start: block by block.
         let mut left = n_nodes;
         while left > 0 && found.len() < limit {
             let block = idx / BLOCK;
-            let end = ((block + 1) * BLOCK).min(n_nodes).min(idx + left);
-            let n_looked = if cluster.block_may_fit(block, entry.ask.shape()) {
+            let first = block * BLOCK;
+            let end = (first + BLOCK).min(n_nodes).min(idx + left);
+            let nodes = self.view.within(reach, block) & between(idx - first, end - first);
+            let mut past = end;
+            looked += 1;
+            if nodes != 0 && cluster.block_may_fit(block, entry.ask.shape()) {
                 let rater = Rater { cluster, profile, typical: &self.typical, ties };
-                let (n_looked, has_room) = rater.scan(entry, idx..end, &self.view, reach, limit, &mut found);
-                let is_whole = idx == block * BLOCK && end == ((block + 1) * BLOCK).min(n_nodes);
-                if is_whole && !has_room {
+                let seen = rater.scan(entry, first, nodes, limit, &mut found);
+                looked += seen.n_nodes - 1;
+                past = seen.stopped_at.map_or(end, |at| first + at);
+                if !seen.has_room {
                     cluster.tighten(block);
                 }
-                looked += n_looked;
-                n_looked
-            } else {
-                looked += 1;
-                end - idx
-            };
-            left -= n_looked;
-            idx = if idx + n_looked == n_nodes { 0 } else { idx + n_looked };
+            }
+            left -= past - idx;
+            idx = if past == n_nodes { 0 } else { past };
         }
-        self.cursor = (start + ((n_nodes - left) / CURSOR_DIVISOR).max(1)) % n_nodes;
+        self.cursor = (self.cursor + ((n_nodes - left) / CURSOR_DIVISOR).max(1)) % n_nodes;
         entry.candidates.fill(found, wanted);
         // A scan that had to look at many nodes for few serves some more units.
         let dear = looked / limit.saturating_mul(4).max(1) * wanted;
@@ -323,16 +350,6 @@ impl Placer {
     }
 }
 
-impl View {
-    fn reaches_node(&self, reach: Reach, idx: usize) -> bool {
-        match reach {
-            Reach::All => true,
-            Reach::Own => self.is_own(idx),
-            Reach::Others => !self.is_own(idx),
-        }
-    }
-}
-
 /// Looks at nodes.
 struct Rater<'a> {
     cluster: &'a Cluster,
@@ -374,33 +391,47 @@ impl Rater<'_> {
         entry.candidates.fill(kept, wanted);
     }
 
-    /// Finds candidates up to `limit` among some nodes: how many it looked at, and whether any has room.
+    /// Finds candidates up to `limit` among some nodes of the block that begins at `first`.
     fn scan(
         &self,
         entry: &Entry,
-        nodes: Range<usize>,
-        view: &View,
-        reach: Reach,
+        first: usize,
+        nodes: Nodes,
         limit: usize,
         found: &mut Vec<Candidate>,
-    ) -> (usize, bool) {
+    ) -> Seen {
         let shape = entry.ask.shape();
-        let mut has_room = false;
-        let mut n_looked = 0;
-        for idx in nodes {
+        let mut seen = Seen { n_nodes: 0, has_room: false, stopped_at: None };
+        let mut rest = nodes;
+        while rest != 0 {
+            let at = rest.trailing_zeros() as usize;
             if found.len() >= limit {
+                seen.stopped_at = Some(at);
                 break;
             }
-            n_looked += 1;
-            if let Some(devices) = self.cluster.room_for(shape, idx) {
-                has_room = true;
-                if view.reaches_node(reach, idx) {
-                    found.extend(self.rate(entry, idx, devices));
-                }
+            rest &= rest - 1;
+            seen.n_nodes += 1;
+            if let Some(devices) = self.cluster.room_for(shape, first + at) {
+                seen.has_room = true;
+                found.extend(self.rate(entry, first + at, devices));
             }
         }
-        (n_looked, has_room)
+        seen
     }
+}
+
+/// What a look at nodes of a block saw.
+struct Seen {
+    n_nodes: usize,
+    has_room: bool,
+    /// The node that was not looked at any more, by its place in the block.
+    stopped_at: Option<usize>,
+}
+
+/// The nodes of a block from one place up to another.
+fn between(from: usize, to: usize) -> Nodes {
+    let below = |end: usize| if end >= BLOCK { Nodes::MAX } else { (1 << end) - 1 };
+    below(to) & !below(from)
 }
 
 /// Of seed and unit, for [`tie`].

@@ -508,7 +508,8 @@ impl UnitRows {
         }
     }
 
-    fn set_group(&mut self, bind: &Bind) {
+    /// The first binding of a group says what its running units take.
+    pub(crate) fn set_group(&mut self, bind: &Bind) {
         let idx = usize::from(bind.group);
         if self.groups.len() <= idx {
             self.groups.reserve_exact(idx + 1 - self.groups.len());

@@ -1,8 +1,9 @@
-//! Transactions and commits whose operations stay encoded, and assignments whose units do.
+//! Transactions and commits whose operations stay encoded, assignments whose units do, and bindings whose demands do.
 //!
-//! On the wire they are `godel.v1.TxnRequest`, `Commit` and `UnitAssignment`: messages and `bytes` have the same
-//! encoding. In memory each operation is one slice of the buffer it arrived in, which state logs and sends on
-//! without encoding it again, and the dispatcher hands a unit out as the bytes that it committed.
+//! On the wire they are `godel.v1.TxnRequest`, `Commit`, `UnitAssignment` and `Binding`: messages and `bytes` have the
+//! same encoding. In memory each operation is one slice of the buffer it arrived in, which state logs and sends on
+//! without encoding it again, and the dispatcher hands a unit out as the bytes that it committed. Millions of bindings
+//! carry a few demands: whoever has seen the bytes need not decode them again.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -61,6 +62,50 @@ pub struct UnitAssignment {
     /// Bound and not evicting.
     #[prost(uint32, tag = "5")]
     pub bound: u32,
+}
+
+/// `godel.v1.Binding` with an encoded demand.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Binding {
+    /// Whose.
+    #[prost(uint64, tag = "1")]
+    pub unit_id: u64,
+    /// Index into the unit's task groups.
+    #[prost(uint32, tag = "2")]
+    pub task_group: u32,
+    /// Encoded `godel.v1.Demand`; empty: nothing.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub demand: Bytes,
+    /// `godel.v1.Pool`.
+    #[prost(int32, tag = "4")]
+    pub pool: i32,
+    /// Which.
+    #[prost(uint32, repeated, tag = "5")]
+    pub ordinals: Vec<u32>,
+    /// Of each; empty: all 0.
+    #[prost(uint32, repeated, tag = "6")]
+    pub incarnations: Vec<u32>,
+    /// Where.
+    #[prost(uint32, repeated, tag = "7")]
+    pub node_ids: Vec<u32>,
+    /// Bit i: device i of the node. Empty: no devices.
+    #[prost(uint64, repeated, tag = "8")]
+    pub device_masks: Vec<u64>,
+}
+
+impl From<v1::Binding> for Binding {
+    fn from(binding: v1::Binding) -> Self {
+        Self {
+            unit_id: binding.unit_id,
+            task_group: binding.task_group,
+            demand: binding.demand.unwrap_or_default().encode_to_vec().into(),
+            pool: binding.pool,
+            ordinals: binding.ordinals,
+            incarnations: binding.incarnations,
+            node_ids: binding.node_ids,
+            device_masks: binding.device_masks,
+        }
+    }
 }
 
 impl prost::Name for UnitAssignment {
@@ -156,6 +201,26 @@ mod tests {
         assert_eq!(put_unit_id(&put(0)), None);
         assert_eq!(put_unit_id(&encode_op(v1::op::Op::PutNodeSpec(v1::NodeSpec::default()))), None);
         assert_eq!(put_unit_id(&Bytes::new()), None);
+    }
+
+    #[test]
+    fn a_binding_is_wire_compatible_with_a_typed_one() {
+        let amounts = [("cpu".to_owned(), 500)].into();
+        let demand = v1::Demand { requests: Some(v1::Resources { amounts }), devices: None };
+        let typed = v1::Binding {
+            unit_id: 7,
+            task_group: 1,
+            demand: Some(demand.clone()),
+            pool: v1::Pool::BestEffort.into(),
+            ordinals: vec![3, 4],
+            incarnations: vec![0, 1],
+            node_ids: vec![300, 2],
+            device_masks: vec![1, 1 << 63],
+        };
+        let binding = Binding::decode(Bytes::from(typed.encode_to_vec())).unwrap();
+        assert_eq!(v1::Demand::decode(binding.demand.clone()), Ok(demand));
+        assert_eq!(v1::Binding::decode(binding.encode_to_vec().as_slice()), Ok(typed.clone()));
+        assert_eq!(Binding::from(typed), binding);
     }
 
     #[test]

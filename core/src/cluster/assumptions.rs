@@ -1,7 +1,8 @@
 //! Room taken before it is committed, by unit and ordinal.
 //!
 //! A unit's ordinals are assumed in order and, mostly, end in order: they stand in a sorted column that is appended
-//! to and emptied from the front, and the place of the next one is guessed before it is searched.
+//! to and emptied from the front, and the place of the next one is guessed before it is searched. Thousands of one unit
+//! come in a row, so the column of the last one stays at hand.
 
 use rustc_hash::FxHashMap;
 
@@ -20,7 +21,10 @@ pub(crate) struct Assumed {
 /// Assumptions; few units at a time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Assumptions {
+    /// None is empty.
     units: FxHashMap<UnitId, Column>,
+    /// The unit asked for last, and its column, which may be empty; it is not among the others.
+    at_hand: (UnitId, Column),
 }
 
 /// By ordinal, ascending; those that ended leave a gap until the column is empty.
@@ -48,23 +52,24 @@ impl Column {
 impl Assumptions {
     /// In order of unit and ordinal.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (UnitId, u32, Assumed)> {
-        let mut units: Vec<_> = self.units.iter().collect();
-        units.sort_unstable_by_key(|(unit, _)| **unit);
+        let mut units: Vec<_> = self.units.iter().map(|(unit, column)| (*unit, column)).collect();
+        units.push((self.at_hand.0, &self.at_hand.1));
+        units.sort_unstable_by_key(|(unit, _)| *unit);
         units.into_iter().flat_map(|(unit, column)| {
             let live = column.slots.iter().filter_map(|(ordinal, assumed)| Some((*ordinal, (*assumed)?)));
-            live.map(|(ordinal, assumed)| (*unit, ordinal, assumed))
+            live.map(move |(ordinal, assumed)| (unit, ordinal, assumed))
         })
     }
 
     pub(crate) fn get(&self, unit: UnitId, ordinal: u32) -> Option<Assumed> {
-        let column = self.units.get(&unit)?;
+        let column = if self.at_hand.0 == unit { &self.at_hand.1 } else { self.units.get(&unit)? };
         let idx = column.slots.binary_search_by_key(&ordinal, |(at, _)| *at).ok()?;
         column.slots[idx].1
     }
 
     /// Sets an assumption; the one that it replaces.
     pub(crate) fn insert(&mut self, unit: UnitId, ordinal: u32, assumed: Assumed) -> Option<Assumed> {
-        let column = self.units.entry(unit).or_default();
+        let column = self.column(unit);
         let before = match column.find(ordinal) {
             Ok(idx) => column.slots[idx].1.replace(assumed),
             Err(idx) => {
@@ -78,21 +83,39 @@ impl Assumptions {
 
     /// Takes out an assumption of `incarnation` or an older one.
     pub(crate) fn take(&mut self, unit: UnitId, ordinal: u32, incarnation: u32) -> Option<Assumed> {
-        let column = self.units.get_mut(&unit)?;
+        if self.at_hand.0 != unit && !self.units.contains_key(&unit) {
+            return None;
+        }
+        let column = self.column(unit);
         let idx = column.find(ordinal).ok()?;
         let slot = &mut column.slots[idx].1;
         let assumed = slot.take_if(|assumed| assumed.incarnation <= incarnation)?;
         column.n_live -= 1;
         if column.n_live == 0 {
-            self.units.remove(&unit);
+            column.slots.clear();
         }
         Some(assumed)
     }
 
     /// Takes out everything of a unit, in order of ordinals.
     pub(crate) fn remove(&mut self, unit: UnitId) -> impl Iterator<Item = Assumed> + use<> {
-        let column = self.units.remove(&unit).unwrap_or_default();
+        let column = if self.at_hand.0 == unit {
+            std::mem::take(&mut self.at_hand.1)
+        } else {
+            self.units.remove(&unit).unwrap_or_default()
+        };
         column.slots.into_iter().filter_map(|(_, assumed)| assumed)
+    }
+
+    fn column(&mut self, unit: UnitId) -> &mut Column {
+        if self.at_hand.0 != unit {
+            let next = self.units.remove(&unit).unwrap_or_default();
+            let (last, column) = std::mem::replace(&mut self.at_hand, (unit, next));
+            if column.n_live > 0 {
+                self.units.insert(last, column);
+            }
+        }
+        &mut self.at_hand.1
     }
 }
 

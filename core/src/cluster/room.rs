@@ -39,6 +39,8 @@ pub(crate) struct Room {
     /// Per block and resource: at least the greatest `free` of its nodes.
     bound: Vec<i64>,
     device_bound: Vec<DeviceRoom>,
+    /// Blocks whose bounds may be too high: less is free on one of their nodes than when they were exact.
+    loose: Vec<bool>,
 }
 
 impl Room {
@@ -64,6 +66,7 @@ impl Room {
             let n_blocks = n_nodes.div_ceil(BLOCK);
             self.bound.resize(n_blocks * self.stride, 0);
             self.device_bound.resize(n_blocks, DeviceRoom::default());
+            self.loose.resize(n_blocks, false);
         }
     }
 
@@ -107,6 +110,8 @@ impl Room {
         }
         if sign < 0 {
             self.raise(idx);
+        } else {
+            self.loose[idx / BLOCK] = true;
         }
     }
 
@@ -155,6 +160,7 @@ impl Room {
                 self.allocatable[at].saturating_sub(self.taken[at]).saturating_sub(self.foreign[at]);
         }
         self.raise(idx);
+        self.loose[idx / BLOCK] = true;
     }
 
     fn raise(&mut self, idx: usize) {
@@ -183,6 +189,9 @@ impl Room {
 
     /// Makes the bounds of a block exact.
     pub(crate) fn tighten(&mut self, block: usize, devices: impl Fn(usize) -> DeviceRoom) {
+        if !std::mem::take(&mut self.loose[block]) {
+            return;
+        }
         let end = ((block + 1) * BLOCK).min(self.n_nodes);
         let base = block * self.stride;
         self.bound[base..base + self.stride].fill(i64::MIN);

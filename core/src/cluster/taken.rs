@@ -14,31 +14,27 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnitTaken {
     rows: UnitRows,
-    shapes: SmallVec<[Option<ShapeId>; 2]>,
+    shapes: GroupShapes,
 }
 
-/// A row before and after a change.
-struct Moved {
-    ordinal: u32,
-    before: Row,
-    after: Row,
-}
+/// By task group; `None` for a group never bound.
+type GroupShapes = SmallVec<[Option<ShapeId>; 2]>;
 
 impl Cluster {
     /// A committed change to rows.
     pub fn apply_rows(&mut self, unit: UnitId, change: &RowChange, revision: Revision, time_ms: i64) {
         let mut taken = self.units.remove(&unit).unwrap_or_default();
-        let mut moved = Vec::new();
-        taken.rows.apply(change, revision, time_ms, |ordinal, before, after| {
-            moved.push(Moved { ordinal, before: *before, after: *after });
-        });
-        self.intern_groups(&mut taken);
-        for Moved { ordinal, before, after } in &moved {
-            if !(before.phase.is_live() && after.phase.is_live()) {
-                self.release_row(&taken, before);
-                self.settle_row(unit, &taken, *ordinal, after);
-            }
+        if let RowChange::Bind(bind) = change {
+            taken.rows.set_group(bind);
         }
+        self.intern_groups(&mut taken);
+        let UnitTaken { rows, shapes } = &mut taken;
+        rows.apply(change, revision, time_ms, |ordinal, before, after| {
+            if !(before.phase.is_live() && after.phase.is_live()) {
+                self.release_row(shapes, before);
+                self.settle_row(unit, shapes, ordinal, after);
+            }
+        });
         self.units.insert(unit, taken);
     }
 
@@ -46,13 +42,13 @@ impl Cluster {
     pub fn load_rows(&mut self, unit: UnitId, rows: UnitRows) {
         if let Some(old) = self.units.remove(&unit) {
             for (_, row) in old.rows.live() {
-                self.release_row(&old, row);
+                self.release_row(&old.shapes, row);
             }
         }
         let mut taken = UnitTaken { rows, shapes: SmallVec::new() };
         self.intern_groups(&mut taken);
         for (ordinal, row) in (0u32..).zip(&taken.rows.rows) {
-            self.settle_row(unit, &taken, ordinal, row);
+            self.settle_row(unit, &taken.shapes, ordinal, row);
         }
         self.units.insert(unit, taken);
     }
@@ -61,7 +57,7 @@ impl Cluster {
     pub fn remove_unit(&mut self, unit: UnitId) {
         if let Some(old) = self.units.remove(&unit) {
             for (_, row) in old.rows.live() {
-                self.release_row(&old, row);
+                self.release_row(&old.shapes, row);
             }
         }
         for assumed in self.assumptions.remove(unit) {
@@ -117,14 +113,14 @@ impl Cluster {
     }
 
     /// A row as it is now: it takes room if it is live, and ends the assumption it grew from.
-    fn settle_row(&mut self, unit: UnitId, taken: &UnitTaken, ordinal: u32, row: &Row) {
+    fn settle_row(&mut self, unit: UnitId, shapes: &GroupShapes, ordinal: u32, row: &Row) {
         let assumed = match row.phase {
             Phase::Pending => {
                 row.incarnation.checked_sub(1).and_then(|past| self.assumptions.take(unit, ordinal, past))
             }
             _ => self.assumptions.take(unit, ordinal, row.incarnation),
         };
-        let shape = row.phase.is_live().then(|| taken.shape(row)).flatten();
+        let shape = row.phase.is_live().then(|| shape_of(shapes, row)).flatten();
         match (assumed, shape) {
             (Some(assumed), Some(shape))
                 if (assumed.shape, assumed.node, assumed.mask) == (shape, row.node, row.device_mask) => {}
@@ -142,9 +138,9 @@ impl Cluster {
         }
     }
 
-    fn release_row(&mut self, taken: &UnitTaken, row: &Row) {
+    fn release_row(&mut self, shapes: &GroupShapes, row: &Row) {
         if row.phase.is_live()
-            && let Some(shape) = taken.shape(row)
+            && let Some(shape) = shape_of(shapes, row)
         {
             self.release(shape, row.node, row.device_mask);
         }
@@ -199,10 +195,8 @@ impl Cluster {
     }
 }
 
-impl UnitTaken {
-    fn shape(&self, row: &Row) -> Option<ShapeId> {
-        self.shapes.get(usize::from(row.group)).copied().flatten()
-    }
+fn shape_of(shapes: &GroupShapes, row: &Row) -> Option<ShapeId> {
+    shapes.get(usize::from(row.group)).copied().flatten()
 }
 
 /// A running unit of this incarnation cannot become bound any more.

@@ -42,6 +42,35 @@ fn a_joiner_takes_a_leavers_slot_and_nodes() {
     assert_eq!(shares(&swapped, nodes.iter().copied()), [3, 3, 3]);
 }
 
+/// Whether each scheduler has its share of any `n` nodes in a row, give or take one.
+fn is_mixed(partition: &Partition, n: usize) -> bool {
+    let n_slots = partition.schedulers.len();
+    partition.slots.windows(n).all(|nodes| {
+        (0u32..).take(n_slots).all(|slot| {
+            let own = nodes.iter().filter(|(_, owner)| *owner == slot).count();
+            own.abs_diff(n / n_slots) <= 1
+        })
+    })
+}
+
+#[test]
+fn neighbours_have_different_owners() {
+    let nodes = ids(&(1..=120).collect());
+    let preferred = |old: &Partition, schedulers: &[u8], nodes: &BTreeSet<NodeId>| {
+        split(old, PartitionMode::Preferred, &names(&schedulers.iter().copied().collect()), nodes).unwrap()
+    };
+    let three = preferred(&Partition::default(), &[1, 2, 3], &nodes);
+    assert!(is_mixed(&three, 6), "at once: {:?}", three.slots);
+    let one = preferred(&Partition::default(), &[1], &nodes);
+    let two = preferred(&one, &[1, 2], &nodes);
+    assert!(is_mixed(&two, 4), "a scheduler joins: {:?}", two.slots);
+    let again = preferred(&two, &[2], &nodes);
+    let two = preferred(&again, &[2, 3], &nodes);
+    assert!(is_mixed(&two, 4), "another takes its place: {:?}", two.slots);
+    let more = preferred(&two, &[2, 3], &ids(&(1..=240).collect()));
+    assert!(is_mixed(&more, 4), "nodes join: {:?}", more.slots);
+}
+
 proptest! {
     /// Even shares; every node has one owner; exactly the fewest possible nodes change owner; planning again
     /// changes nothing.

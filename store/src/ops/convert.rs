@@ -2,14 +2,16 @@
 
 use std::{cell::RefCell, ops::Range, sync::Arc};
 
+use bytes::Bytes;
 use godel_core::{
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX, Pool},
     ids::{NodeId, Revision, UnitId},
     resources::{N_NAMES_MAX, Resources},
     rows::{Bind, Evict, EvictionReason, GroupDemand, Phase, Requeue, Row, Statuses, UnitRows},
 };
-use godel_proto::v1;
-use rustc_hash::FxHashSet;
+use godel_proto::{raw, v1};
+use prost::Message as _;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{N_ORDINALS_MAX, N_ROWS_PER_RECORD, N_TASK_GROUPS_MAX, OpError};
 
@@ -18,14 +20,21 @@ const N_RECENT_MAX: usize = 256;
 
 thread_local! {
     /// Demands seen last. Which of equal values is used makes no difference to anybody.
-    static RECENT: RefCell<FxHashSet<Arc<Demand>>> = RefCell::default();
+    static RECENT: RefCell<Recent> = RefCell::default();
+}
+
+#[derive(Default)]
+struct Recent {
+    demands: FxHashSet<Arc<Demand>>,
+    /// By their encodings in bindings.
+    encoded: FxHashMap<Bytes, Arc<Demand>>,
 }
 
 /// A binding and whose it is.
 ///
 /// # Errors
 /// The first field that can never be valid.
-pub fn bind_from_proto(binding: v1::Binding) -> Result<(UnitId, Bind), OpError> {
+pub fn bind_from_proto(binding: raw::Binding) -> Result<(UnitId, Bind), OpError> {
     let unit = unit_id(binding.unit_id)?;
     let pool = pool_from_proto(binding.pool)?;
     let len = binding.ordinals.len();
@@ -38,7 +47,7 @@ pub fn bind_from_proto(binding: v1::Binding) -> Result<(UnitId, Bind), OpError> 
     }
     let bind = Bind {
         group: group(binding.task_group)?,
-        demand: shared(demand_from_proto(binding.demand)?),
+        demand: encoded_demand(&binding.demand)?,
         pool,
         ordinals: binding.ordinals,
         incarnations: binding.incarnations,
@@ -120,17 +129,34 @@ pub fn demand_from_proto(demand: Option<v1::Demand>) -> Result<Demand, OpError> 
     Ok(Demand { requests, devices })
 }
 
+/// The demand of a binding, decoded unless the same bytes were seen of late.
+fn encoded_demand(encoded: &Bytes) -> Result<Arc<Demand>, OpError> {
+    if let Some(known) = RECENT.with_borrow(|recent| recent.encoded.get(encoded).cloned()) {
+        return Ok(known);
+    }
+    let demand = v1::Demand::decode(encoded.clone()).map_err(|_| OpError::Malformed { message: "Demand" })?;
+    let demand = shared(demand_from_proto(Some(demand))?);
+    RECENT.with_borrow_mut(|recent| {
+        if recent.encoded.len() >= N_RECENT_MAX {
+            recent.encoded.clear();
+        }
+        // A copy: a slice would keep the whole message.
+        recent.encoded.insert(Bytes::copy_from_slice(encoded), Arc::clone(&demand));
+    });
+    Ok(demand)
+}
+
 /// One value for all who take the same: millions of units have a few demands, of half a KiB each.
 fn shared(demand: Demand) -> Arc<Demand> {
-    RECENT.with_borrow_mut(|recent| {
-        if let Some(known) = recent.get(&demand) {
+    RECENT.with_borrow_mut(|Recent { demands, .. }| {
+        if let Some(known) = demands.get(&demand) {
             return Arc::clone(known);
         }
-        if recent.len() >= N_RECENT_MAX {
-            recent.clear();
+        if demands.len() >= N_RECENT_MAX {
+            demands.clear();
         }
         let demand = Arc::new(demand);
-        recent.insert(Arc::clone(&demand));
+        demands.insert(Arc::clone(&demand));
         demand
     })
 }

@@ -81,7 +81,7 @@ fn bad_columns_are_named() {
         node_ids: vec![1, 2],
         ..Default::default()
     };
-    assert!(bind_from_proto(binding.clone()).is_ok());
+    assert!(bind_from_proto(binding.clone().into()).is_ok());
     type Break = fn(&mut v1::Binding);
     let cases: [(&str, Break); 9] = [
         ("unit_id", |b| b.unit_id = 0),
@@ -107,7 +107,7 @@ fn bad_columns_are_named() {
     for (field, break_it) in cases {
         let mut bad = binding.clone();
         break_it(&mut bad);
-        let error = bind_from_proto(bad).unwrap_err();
+        let error = bind_from_proto(bad.into()).unwrap_err();
         assert!(matches!(&error, OpError::Field { field: at, .. } if *at == field), "{field}: {error}");
     }
     let pending = v1::RunStatuses { unit_id: 1, ordinals: vec![0], phases: vec![0], ..Default::default() };

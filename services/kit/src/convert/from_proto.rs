@@ -11,7 +11,7 @@ use godel_core::{
     resources::{N_NAMES_MAX, Resources},
     unit::{RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
 };
-use godel_proto::v1;
+use godel_proto::{raw, v1};
 use prost::Message as _;
 
 use super::BadField;
@@ -23,6 +23,9 @@ mod submission;
 pub use decision::{decision, outcome};
 pub use rows::{bind, evict, eviction_reason, phase, pool, requeue, statuses, unit_rows};
 pub use submission::submission;
+
+/// Field of `Op` that binds: most of what followers read.
+const BIND: u32 = 20;
 
 type Result<T> = std::result::Result<T, BadField>;
 
@@ -44,6 +47,10 @@ pub struct LoadedRecord {
 /// # Errors
 /// It is malformed, or a field of it is.
 pub fn op(encoded: &Bytes) -> Result<Change> {
+    if let Some((BIND, binding)) = raw::op_payload(encoded) {
+        let pb = raw::Binding::decode(binding).map_err(|error| BadField::new("op", error.to_string()))?;
+        return bind(pb).map(|(unit, change)| Change::Rows(unit, change));
+    }
     let op = v1::Op::decode(encoded.clone()).map_err(|error| BadField::new("op", error.to_string()))?.op;
     change(op.ok_or_else(|| BadField::new("op", "missing"))?)
 }
@@ -64,7 +71,7 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
         Op::PutLease(pb) => lease(pb).map(Change::Lease),
         Op::PutPartition(pb) => partition(pb).map(Change::Partition),
         Op::Delete(pb) => delete(pb),
-        Op::Bind(pb) => bind(pb).map(|(unit, change)| Change::Rows(unit, change)),
+        Op::Bind(pb) => bind(pb.into()).map(|(unit, change)| Change::Rows(unit, change)),
         Op::Evict(pb) => evict(pb).map(|(unit, change)| Change::Rows(unit, change)),
         Op::RunStatus(pb) => statuses(pb).map(|(unit, change)| Change::Rows(unit, change)),
         Op::Requeue(pb) => requeue(pb).map(|(unit, change)| Change::Rows(unit, change)),

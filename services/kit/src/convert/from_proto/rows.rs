@@ -5,7 +5,7 @@ use godel_core::{
     ids::UnitId,
     rows::{EvictionReason, Phase, RowChange, UnitRows},
 };
-use godel_proto::v1;
+use godel_proto::{raw, v1};
 use godel_store::ops::{self, OpError};
 
 use super::{BadField, Result};
@@ -14,7 +14,7 @@ use super::{BadField, Result};
 ///
 /// # Errors
 /// Columns differ in length, or a field is out of range.
-pub fn bind(pb: v1::Binding) -> Result<(UnitId, RowChange)> {
+pub fn bind(pb: raw::Binding) -> Result<(UnitId, RowChange)> {
     let (unit, bind) = ops::bind_from_proto(pb).map_err(bad_field)?;
     Ok((unit, RowChange::Bind(bind)))
 }
