@@ -26,10 +26,10 @@ pub struct E2e {
     /// Units; the default keeps the cluster at most half full.
     #[arg(long)]
     units: Option<usize>,
-    /// Replicas of each unit; 1,000 by default, 100 of a gang.
+    /// Replicas of each unit; 1,000 by default, 100 of a gang. Of the mix: of each service, 1 by default.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     replicas: Option<u32>,
-    /// Per cent of the running units of the mix that are single replicas.
+    /// Per cent of the running units of the mix that belong to services.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
     online_share: u32,
     /// Clients of the unary workload.

@@ -47,7 +47,7 @@ pub(super) struct Run {
     /// Every invariant holds, and what a restarted state lists is what the watch showed.
     pub(super) audit: bool,
     pub(super) audit_s: f64,
-    /// Per cent of the running units of a mix that are single replicas.
+    /// Per cent of the running units of a mix that belong to services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) online_share: Option<u32>,
     /// Hundredths of a core that each scheduler was held to.

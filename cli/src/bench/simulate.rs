@@ -69,7 +69,7 @@ pub struct Simulate {
     /// Replicas of each unit; by default those of `bench e2e`.
     #[arg(long, value_name = "N")]
     replicas: Option<u32>,
-    /// Single replicas among the running units of the `mix`, in percent.
+    /// Per cent of the running units of the mix that belong to services.
     #[arg(long, default_value_t = 50, value_name = "PERCENT")]
     online_share: u32,
     /// Draws the workload, starts the schedulers' scans and breaks ties.

@@ -46,7 +46,7 @@ pub(super) enum Workload {
     Unary,
     /// Gangs of `--replicas`, whole or not at all.
     Gang,
-    /// Single replicas and gangs of 10 to 200, by `--online-share`.
+    /// Services, of one replica unless `--replicas` says otherwise, and gangs of 10 to 200, by `--online-share`.
     Mix,
     /// Services into a cluster that is half full, then into one that is full afterwards.
     Full,
@@ -137,11 +137,11 @@ impl Wanted {
     }
 
     fn mix(&self, maker: &mut Maker, room: usize) -> Load {
-        let sizes = mix_sizes(self.online_share, self.placements(room), &mut maker.rng);
+        let online = (self.online_share, self.replicas.unwrap_or(1));
+        let units = mix_units(online, self.placements(room), &mut maker.rng);
         let mut load = Load::default();
-        for size in sizes.into_iter().take(self.units.unwrap_or(usize::MAX)) {
-            let class = if size == 1 { v1::WorkloadClass::Service } else { v1::WorkloadClass::Gang };
-            load.push(&maker.unit(class, size));
+        for (class, replicas) in units.into_iter().take(self.units.unwrap_or(usize::MAX)) {
+            load.push(&maker.unit(class, replicas));
         }
         load
     }
@@ -194,18 +194,23 @@ fn measured(load: Load) -> Step {
     Step { load, measured: true }
 }
 
-/// Singles and gangs, by turns. The share is one of running units, not of units.
-fn mix_sizes(online_share: u32, n_replicas: usize, rng: &mut StdRng) -> Vec<u32> {
+/// Services and gangs, by turns. `online`: the share of services, which is one of running units and not of units, and
+/// the replicas of each.
+fn mix_units(online: (u32, u32), n_replicas: usize, rng: &mut StdRng) -> Vec<(v1::WorkloadClass, u32)> {
+    let (online_share, online_replicas) = online;
     let (mut n_online, mut n_all) = (0, 0);
-    let mut sizes = Vec::new();
+    let mut units = Vec::new();
     while n_all < n_replicas {
         let is_online = online_share >= 100 || n_online * 100 < count(online_share) * n_all;
-        let size = if is_online { 1 } else { rng.random_range(GANG_SIZES) };
-        n_online += usize::from(is_online);
-        n_all += count(size);
-        sizes.push(size);
+        let (class, replicas) = match is_online {
+            true => (v1::WorkloadClass::Service, online_replicas),
+            false => (v1::WorkloadClass::Gang, rng.random_range(GANG_SIZES)),
+        };
+        n_online += if is_online { count(replicas) } else { 0 };
+        n_all += count(replicas);
+        units.push((class, replicas));
     }
-    sizes
+    units
 }
 
 /// Half full, a tenth more; then nearly full, and a tenth more up to 99 %.
@@ -412,10 +417,11 @@ mod tests {
 
     #[test]
     fn the_online_share_is_one_of_running_units() {
-        for share in [0, 25, 50, 100] {
-            let sizes = mix_sizes(share, 100_000, &mut StdRng::seed_from_u64(1));
-            let n_online = sizes.iter().filter(|size| **size == 1).count();
-            let n_all: usize = sizes.iter().map(|size| count(*size)).sum();
+        for (share, replicas) in [(0, 1), (25, 1), (50, 1), (100, 1), (25, 100), (75, 100)] {
+            let units = mix_units((share, replicas), 100_000, &mut StdRng::seed_from_u64(1));
+            let n_all: usize = units.iter().map(|(_, replicas)| count(*replicas)).sum();
+            let services = units.iter().filter(|(class, _)| *class == v1::WorkloadClass::Service);
+            let n_online: usize = services.map(|(_, replicas)| count(*replicas)).sum();
             assert!((n_online * 100 / n_all).abs_diff(count(share)) <= 1, "{share}: {n_online} of {n_all}");
         }
     }

@@ -13,7 +13,7 @@ fn e2e(flags: &[&str]) -> Value {
 }
 
 /// Runs a benchmark on 20 nodes with a directory of its own; what it reports.
-fn bench(verb: &str, flags: &[&str]) -> Value {
+pub(crate) fn bench(verb: &str, flags: &[&str]) -> Value {
     let dir = tempfile::tempdir().unwrap();
     let (json, data) = (dir.path().join("report.json"), dir.path().join("data"));
     let mut words = vec!["bench", verb, "--nodes", "20", "--json", json.to_str().unwrap()];

@@ -1,25 +1,6 @@
 //! `godel bench restart` and `godel bench agents` on real processes, small.
 
-use std::time::Duration;
-
-use serde_json::Value;
-
-use crate::godel::{exit_code, run_for};
-
-const LONG: Duration = Duration::from_secs(240);
-
-/// Runs a benchmark on 20 nodes with a directory of its own; what it reports.
-fn bench(verb: &str, flags: &[&str]) -> Value {
-    let dir = tempfile::tempdir().unwrap();
-    let (json, data) = (dir.path().join("report.json"), dir.path().join("data"));
-    let mut words = vec!["bench", verb, "--nodes", "20", "--json", json.to_str().unwrap()];
-    words.extend(["--data-dir", data.to_str().unwrap()]);
-    words.extend(flags);
-    let output = run_for(&words, &[], LONG);
-    assert_eq!(exit_code(&output), 0, "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(std::fs::read_dir(&data).unwrap().count(), 0, "a run that went well leaves nothing behind");
-    serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap()
-}
+use crate::bench::bench;
 
 #[test]
 fn a_restart_is_timed_phase_by_phase_and_loses_nothing() {

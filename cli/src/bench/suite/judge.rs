@@ -40,6 +40,7 @@ pub(super) enum Check {
     },
     /// The slowest is at most this share slower than the fastest.
     Within {
+        name: &'static str,
         runs: &'static [&'static str],
         share: f64,
     },
@@ -198,11 +199,11 @@ impl Check {
                     format!("{} ({name} {})", with_unit(reached, unit), with_unit(times * other, unit));
                 (text, reached <= ceiling.max(times * other))
             }
-            Self::Within { runs, share } => {
+            Self::Within { name, runs, share } => {
                 let rates = figures.rates(runs)?;
                 let slower = slower(lowest(&rates), highest(&rates));
                 let list = rates.iter().map(|rate| number(*rate)).collect::<Vec<_>>().join(", ");
-                (format!("{list}/s: within {}", percent(slower)), slower <= share)
+                (format!("{name} {list}/s: within {}", percent(slower)), slower <= share)
             }
             Self::AtMostSlower { of, than, share } => {
                 let (rate, other) = (figures.number(of)?, figures.number(than)?);
