@@ -26,7 +26,7 @@ pub use backoff::Backoff;
 
 /// Ended and acknowledged running units that are remembered, so that a late copy of an assignment does not
 /// start one again. The newest of one node; a copy later than so many others cannot come on an ordered stream.
-const N_REMEMBERED_MAX: usize = 64;
+const N_REMEMBERED_MAX: usize = 16;
 /// Statuses in one report.
 const N_STATUSES_MAX: usize = 4096;
 /// Reports on their way; more wait.

@@ -8,7 +8,7 @@ use futures_util::{
 };
 use godel_core::time::Millis;
 use godel_kit::{CancellationToken, clock::SharedClock};
-use godel_proto::v1;
+use godel_proto::v1::{self, session_response::Message};
 use rand::{RngExt as _, rngs::StdRng};
 use tokio::sync::{mpsc, watch};
 use tonic::{Code, Status as RpcStatus};
@@ -52,8 +52,10 @@ struct Slot {
     opened: Millis,
     /// The sending of the newest message that state has answered.
     contact: Millis,
-    /// When contact is looked at next.
+    /// When contact is looked at next; none while nothing has to stop without it.
     look_at: Option<Millis>,
+    /// Assignments and stops of the present session that wait for an answer of state.
+    held: Vec<Message>,
     /// It is in `Shard::to_report`.
     noted: bool,
 }
@@ -155,6 +157,7 @@ impl Shard {
             opened: Millis(0),
             contact: Millis(0),
             look_at: None,
+            held: Vec::new(),
             noted: false,
         });
     }
@@ -256,8 +259,13 @@ impl Shard {
         }
     }
 
-    fn on_message(&mut self, node: usize, message: v1::session_response::Message) {
-        use v1::session_response::Message;
+    fn on_message(&mut self, node: usize, message: Message) {
+        if !self.holds(node, &message) {
+            self.obey(node, message);
+        }
+    }
+
+    fn obey(&mut self, node: usize, message: Message) {
         match message {
             Message::Welcome(welcome) => self.on_welcome(node, &welcome),
             Message::Assign(assignments) => {
@@ -410,16 +418,24 @@ impl Shard {
 
     fn heartbeat(&mut self, node: usize, generation: u64, now: Millis) {
         let slot = &self.slots[node];
-        let echo = self.echo(node, now);
-        let Some(outbound) = slot.outbound.as_ref().filter(|_| slot.generation == generation) else { return };
-        let usage =
-            (self.mode == Mode::Simulated).then(|| usage(slot.life.weight(), self.config.usage_percent));
-        // A full queue carries messages that show life as well.
-        let heartbeat = v1::Heartbeat { usage, echo };
-        outbound.send(session::message(v1::session_request::Message::Heartbeat(heartbeat)));
+        if slot.outbound.is_none() || slot.generation != generation {
+            return;
+        }
+        self.send_heartbeat(node, now);
+        let slot = &self.slots[node];
         let early = self.rng.random_range(0..=slot.heartbeat_ms / HEARTBEAT_JITTER);
         let at = now.plus((slot.heartbeat_ms - early).max(1));
         self.timers.set(at, Timer::Heartbeat { node, generation });
+    }
+
+    fn send_heartbeat(&self, node: usize, now: Millis) {
+        let slot = &self.slots[node];
+        let Some(outbound) = &slot.outbound else { return };
+        let usage =
+            (self.mode == Mode::Simulated).then(|| usage(slot.life.weight(), self.config.usage_percent));
+        // A full queue carries messages that show life as well.
+        let heartbeat = v1::Heartbeat { usage, echo: self.echo(node, now) };
+        outbound.send(session::message(v1::session_request::Message::Heartbeat(heartbeat)));
     }
 
     /// Ends are on the disk before anybody hears of them.
@@ -468,6 +484,7 @@ impl Shard {
         let slot = &mut self.slots[node];
         slot.generation += 1;
         slot.outbound = None;
+        slot.held.clear();
         let was_welcomed = std::mem::take(&mut slot.welcomed);
         if was_welcomed {
             self.count(|stats| {

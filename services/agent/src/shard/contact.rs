@@ -8,6 +8,7 @@
 //! that are due come before anything else that a wake-up brings, hence also first after a pause of the process.
 
 use godel_core::time::Millis;
+use godel_proto::v1::{self, session_response::Message};
 
 use super::Shard;
 
@@ -21,19 +22,51 @@ impl Shard {
         }
     }
 
-    /// What the heartbeat of this moment asks state to send back; 0 while there is no need. Asked so often that
-    /// an open session's contact is never older than three quarters of the lease: nothing has to stop before a
-    /// whole one, not even what arrives this moment.
+    /// What the heartbeat of this moment asks state to send back; 0 while there is no need: nothing here stops
+    /// without contact, or contact is young.
     pub(super) fn echo(&self, node: usize, now: Millis) -> u64 {
         let slot = &self.slots[node];
-        let age_at_next = now.since(slot.contact) + slot.heartbeat_ms;
-        if age_at_next < slot.lease_ms / 4 * 3 { 0 } else { now.0 + 1 }
+        let asks = !slot.held.is_empty() || slot.look_at.is_some() && self.is_contact_old(node, now);
+        if asks { now.0 + 1 } else { 0 }
+    }
+
+    /// Whether contact would be older than three quarters of the lease at the next heartbeat. Where something may
+    /// have to stop it never is: nothing has to before a whole lease.
+    fn is_contact_old(&self, node: usize, now: Millis) -> bool {
+        let slot = &self.slots[node];
+        now.since(slot.contact) + slot.heartbeat_ms >= slot.lease_ms / 4 * 3
+    }
+
+    /// Whether an assignment or stop waits until contact is confirmed: a node on which nothing had to stop has not
+    /// asked for a while, and what comes now would seem to be without contact since then. What comes after it
+    /// waits too.
+    pub(super) fn holds(&mut self, node: usize, message: &Message) -> bool {
+        let now = self.clock.now();
+        let is_first = self.slots[node].held.is_empty();
+        let must_stop = |assignments: &v1::Assignments| {
+            assignments.assignments.iter().any(|assignment| assignment.stop_after_disconnect_ms > 0)
+        };
+        let holds = match message {
+            Message::Assign(assign) if is_first => must_stop(assign) && self.is_contact_old(node, now),
+            Message::Assign(_) | Message::Stop(_) => !is_first,
+            _ => false,
+        };
+        if holds {
+            self.slots[node].held.push(message.clone());
+            if is_first {
+                self.send_heartbeat(node, now);
+            }
+        }
+        holds
     }
 
     /// State sent back an echo.
     pub(super) fn on_echo(&mut self, node: usize, echo: u64) {
         if let Some(sent) = echo.checked_sub(1) {
             self.heard(node, Millis(sent));
+            for message in std::mem::take(&mut self.slots[node].held) {
+                self.obey(node, message);
+            }
         }
     }
 

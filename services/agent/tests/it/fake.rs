@@ -79,9 +79,9 @@ impl Fake {
         self.shared.world.lock().unwrap().registered.clone()
     }
 
-    /// Does not answer heartbeats any more; everything else goes on.
-    pub(crate) fn turn_deaf(&self) {
-        self.shared.world.lock().unwrap().deaf = true;
+    /// Whether heartbeats are left without answers; everything else goes on.
+    pub(crate) fn turn_deaf(&self, deaf: bool) {
+        self.shared.world.lock().unwrap().deaf = deaf;
     }
 
     pub(crate) fn refuse_registrations(&self, refuse: bool) {
@@ -128,6 +128,15 @@ impl Fake {
     pub(crate) async fn report_of(&mut self, node: u32) -> v1::RunStatusReport {
         self.find(|(of, message)| match message {
             session_request::Message::Status(report) if *of == node => Some(report.clone()),
+            _ => None,
+        })
+        .await
+    }
+
+    /// What the next heartbeat asks to be sent back.
+    pub(crate) async fn echo_of(&mut self, node: u32) -> u64 {
+        self.find(|(of, message)| match message {
+            session_request::Message::Heartbeat(v1::Heartbeat { echo, .. }) if *of == node => Some(*echo),
             _ => None,
         })
         .await

@@ -184,10 +184,38 @@ async fn an_open_stream_is_no_contact_but_answered_heartbeats_are() {
     while answered.elapsed() < Duration::from_secs(3) {
         assert!(!matches!(fake.next().await, (_, v1::session_request::Message::Status(_))), "all goes on");
     }
-    fake.turn_deaf();
+    fake.turn_deaf(true);
     // What state sends meanwhile does not count.
     fake.send(1, v1::session_response::Message::HeartbeatIntervalMs(40));
     assert_eq!(phases(&fake.report_of(1).await), [(1, RunPhase::Stopped, 143)]);
+    agents.end().await;
+}
+
+#[tokio::test]
+async fn a_node_asks_for_answers_only_while_something_has_to_stop_without_them() {
+    let mut fake = Fake::start(50).await;
+    let node = NodeDef::new("n", Resources::new([("cpu", 1000)]).unwrap());
+    let mut agents = Agents::start(&fake, vec![node], Mode::Simulated, |_| {});
+    agents.connected(1).await;
+    fake.turn_deaf(true);
+    fake.send(1, assignment(2, 0, 0));
+    assert_eq!(phases(&fake.report_of(1).await), [(2, RunPhase::Running, 0)]);
+    // Longer than the lease.
+    for _ in 0..5 {
+        assert_eq!(fake.echo_of(1).await, 0, "nothing here stops without contact");
+    }
+    fake.send(1, assign(v1::Assignment { stop_after_disconnect_ms: 2_000, ..simulated(1, 0, 0) }));
+    while fake.echo_of(1).await == 0 {}
+    fake.send(1, stop_request(2));
+    for _ in 0..5 {
+        assert_ne!(fake.echo_of(1).await, 0, "it waits for an answer, and asks for one");
+    }
+    fake.turn_deaf(false);
+    let mut said = Vec::new();
+    while said.len() < 2 {
+        said.extend(phases(&fake.report_of(1).await));
+    }
+    assert_eq!(said, [(1, RunPhase::Running, 0), (2, RunPhase::Stopped, 143)], "in the order of state");
     agents.end().await;
 }
 
