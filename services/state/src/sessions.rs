@@ -111,6 +111,14 @@ impl Hub {
         self.now().plus(u64::from(self.timing.lease_ttl_ms))
     }
 
+    /// The node of `cell` has just been heard of.
+    pub(crate) fn heard(&self, node: NodeId, cell: &mut Cell) {
+        cell.deadline = self.deadline();
+        if !cell.ready {
+            self.look_at(node);
+        }
+    }
+
     /// The slot of a node, if it is registered.
     pub(crate) fn slot(&self, node: NodeId) -> Option<Arc<Slot>> {
         self.slots.read().get(node.idx())?.clone()

@@ -2,13 +2,14 @@
 //! one commit. It waits until the feed has delivered each commit before it composes the next, so it always
 //! composes on what it has written.
 //!
-//! Readiness is level-triggered: a periodic scan, and a nudge when a session opens, compare each node's lease
-//! with its committed readiness. Nothing about it has to be remembered.
+//! Readiness is level-triggered: a scan compares each node's lease with its committed readiness, and so does a
+//! nudge when a node is heard of that is not ready. Nothing about it has to be remembered. A scan that found
+//! nothing to do need not come again before the first of the leases that it saw may be over.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use godel_core::ids::NodeId;
+use godel_core::{ids::NodeId, time::Millis};
 use godel_kit::status::{self, reason, with_info};
 use godel_proto::{raw, v1};
 use godel_store::{Key, Refusal, RefusalReason};
@@ -53,6 +54,7 @@ pub(crate) async fn run(
     scan.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut waiting = VecDeque::new();
     let mut looks = VecDeque::new();
+    let mut next_scan = Millis(0);
     loop {
         if waiting.is_empty() && looks.is_empty() {
             tokio::select! {
@@ -61,7 +63,13 @@ pub(crate) async fn run(
                     None => return,
                 },
                 () = hub.looked() => {}
-                () = due(&mut scan) => looks.extend(changed(&hub)),
+                () = due(&mut scan) => {
+                    if hub.now() >= next_scan {
+                        let found;
+                        (found, next_scan) = changed(&hub);
+                        looks.extend(found);
+                    }
+                }
                 () = stop.cancelled() => return,
             }
         }
@@ -69,6 +77,10 @@ pub(crate) async fn run(
             waiting.push_back(job);
         }
         looks.extend(hub.take_looks());
+        if !looks.is_empty() {
+            // What is written now may differ again by then, or be refused.
+            next_scan = Millis(0);
+        }
         let (round, changes) = compose(&hub, &mut waiting, &mut looks);
         tokio::select! {
             () = commit(&hub, round, changes, &mut waiting) => {}
@@ -81,17 +93,24 @@ async fn due(scan: &mut Interval) {
     scan.tick().await;
 }
 
-/// Nodes whose lease and readiness differ, or with an inventory that is not written.
-fn changed(hub: &Hub) -> Vec<NodeId> {
+/// Nodes whose lease and readiness differ, or with an inventory that is not written; and until when no further
+/// lease can be over.
+fn changed(hub: &Hub) -> (Vec<NodeId>, Millis) {
     let now = hub.now();
     let mut changed = Vec::new();
+    // Who is heard of from now on has a whole lease.
+    let mut first_end = hub.deadline();
     hub.for_each_slot(|slot| {
         let cell = slot.cell.lock();
-        if (now < cell.deadline) != cell.ready || cell.inventory.is_some() {
+        let alive = now < cell.deadline;
+        if alive != cell.ready || cell.inventory.is_some() {
             changed.push(slot.node);
         }
+        if alive {
+            first_end = first_end.min(cell.deadline);
+        }
     });
-    changed
+    (changed, first_end)
 }
 
 fn compose(hub: &Hub, waiting: &mut VecDeque<Job>, looks: &mut VecDeque<NodeId>) -> (Round, Changes) {

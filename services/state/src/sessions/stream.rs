@@ -135,7 +135,6 @@ impl SessionStream {
             };
             return self.opening(open);
         };
-        let deadline = self.hub.deadline();
         match message {
             Up::Open(_) => Err(BadField::new("open", "this session is open").into()),
             Up::Heartbeat(v1::Heartbeat { usage, echo }) => {
@@ -143,7 +142,7 @@ impl SessionStream {
                     validate::usage(usage).map_err(|bad| bad.under("heartbeat.usage"))?;
                 }
                 let mut cell = slot.cell.lock();
-                cell.deadline = deadline;
+                self.hub.heard(slot.node, &mut cell);
                 cell.usage = usage.or(cell.usage.take());
                 drop(cell);
                 if echo > 0 {
@@ -155,7 +154,7 @@ impl SessionStream {
             Up::Status(report) => {
                 let reports = reports("status.statuses", &report.statuses)?;
                 let mut cell = slot.cell.lock();
-                cell.deadline = deadline;
+                self.hub.heard(slot.node, &mut cell);
                 let reports: Vec<_> =
                     reports.into_iter().filter(|report| cell.report(*report) == Verdict::Record).collect();
                 cell.hand_over(*id, reports.len());
@@ -171,7 +170,7 @@ impl SessionStream {
                     return Err(status::invalid_argument(bad));
                 }
                 let mut cell = slot.cell.lock();
-                cell.deadline = deadline;
+                self.hub.heard(slot.node, &mut cell);
                 cell.inventory = Some(report);
                 drop(cell);
                 self.hub.look_at(slot.node);
@@ -224,8 +223,7 @@ impl SessionStream {
             with_info(Code::FailedPrecondition, reason::STALE_EPOCH, message, [("node", node.to_string())])
         })?;
         cell.hand_over(id, reports.len());
-        cell.deadline = self.hub.deadline();
-        let ready = cell.ready;
+        self.hub.heard(node, &mut cell);
         drop(cell);
         wake(replaced);
         let timing = self.hub.timing;
@@ -236,9 +234,6 @@ impl SessionStream {
         self.queued.push_back(v1::SessionResponse { message: Some(Down::Welcome(welcome)) });
         if !running.is_empty() || !reports.is_empty() {
             self.hub.queue.push(Reported { node, session: id, sequence: 0, reports });
-        }
-        if !ready {
-            self.hub.look_at(node);
         }
         self.hub.n_sessions.fetch_add(1, Ordering::Relaxed);
         self.hub.metrics.sessions.inc();
