@@ -12,6 +12,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use tonic::{
     GrpcMethod, Request, Status,
+    metadata::{Ascii, MetadataValue},
     service::{Interceptor, interceptor::InterceptedService},
     transport::Endpoint,
 };
@@ -56,7 +57,8 @@ impl Interceptor for Outgoing {
         if !request.metadata().contains_key(REQUEST_ID) {
             let id = current_request_id().unwrap_or_else(new_request_id);
             // An id that came in may hold what a header must not.
-            if let Ok(value) = id.parse() {
+            if let Ok(mut value) = id.parse::<MetadataValue<Ascii>>() {
+                value.set_sensitive(true);
                 request.metadata_mut().insert(REQUEST_ID, value);
             }
         }
@@ -94,7 +96,10 @@ pub(crate) const STREAM_WINDOW: u32 = 4 << 20;
 /// Bytes in flight on one connection.
 pub(crate) const CONNECTION_WINDOW: u32 = 8 << 20;
 
-/// A header value for a request id, if it can be one.
+/// A header value for a request id, if it can be one. Each is new, so it stays out of the tables in which HTTP/2
+/// keeps headers to refer to later.
 pub(crate) fn request_id_value(id: &str) -> Option<HeaderValue> {
-    HeaderValue::from_str(id).ok()
+    let mut value = HeaderValue::from_str(id).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }
