@@ -1,5 +1,7 @@
 //! The load generator: units encoded before the clock starts, submitted through the public API.
 
+mod unary;
+
 use std::{
     sync::{
         Arc,
@@ -9,10 +11,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_kit::client::{Channel, channel};
 use godel_proto::v1;
 use prost::Message as _;
-use tokio::task::JoinSet;
 use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::{GrpcMethod, Request, Status, client::Grpc, codegen::http::uri::PathAndQuery};
 use tonic_prost::ProstCodec;
@@ -127,7 +127,7 @@ impl Load {
                 let paced = pacing.await.map_err(|_| Status::internal("the pace was lost"));
                 submitted.and(paced)
             }
-            Way::Unary(n_clients) => unary(self, &client, n_clients, epoch).await,
+            Way::Unary(n_clients) => unary::submit(self, &client, n_clients, epoch).await,
         };
         submitted.map_err(|status| client.explain(status).during("the submission"))
     }
@@ -139,13 +139,6 @@ struct Item {
     #[prost(uint64, tag = "1")]
     index: u64,
     #[prost(bytes = "bytes", tag = "2")]
-    unit: Bytes,
-}
-
-/// `godel.v1.SubmitUnitRequest` with an encoded unit.
-#[derive(Clone, PartialEq, prost::Message)]
-struct One {
-    #[prost(bytes = "bytes", tag = "1")]
     unit: Bytes,
 }
 
@@ -174,35 +167,6 @@ async fn stream(
     Err(Status::unavailable("the stream ended"))
 }
 
-async fn unary(load: Arc<Load>, client: &Client, n_clients: usize, epoch: Instant) -> Result<(), Status> {
-    let leader = client.directory().leader("dispatcher").await?;
-    let mut clients: JoinSet<Result<(), Status>> = JoinSet::new();
-    for first in 0..n_clients {
-        let channel = channel(&leader.address, client.directory().config())?;
-        let load = Arc::clone(&load);
-        clients.spawn(async move {
-            for idx in (first..load.len()).step_by(n_clients) {
-                submit_one(&channel, load.hand_over(idx, epoch.elapsed())).await?;
-            }
-            Ok(())
-        });
-    }
-    while let Some(ended) = clients.join_next().await {
-        ended.map_err(|_| Status::internal("a client panicked"))??;
-    }
-    Ok(())
-}
-
-async fn submit_one(channel: &Channel, unit: Bytes) -> Result<(), Status> {
-    let mut grpc = Grpc::new(channel.clone());
-    grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
-    let codec = ProstCodec::<One, v1::SubmitUnitResponse>::default();
-    let path = PathAndQuery::from_static("/godel.v1.UnitService/SubmitUnit");
-    let mut request = Request::new(One { unit });
-    request.extensions_mut().insert(GrpcMethod::new(SERVICE, "SubmitUnit"));
-    grpc.unary(request, path, codec).await.map(drop)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,8 +184,6 @@ mod tests {
         let item = Item { index: 4, unit: load.hand_over(0, Duration::from_millis(2)) }.encode_to_vec();
         let expected = v1::SubmitUnitsRequest { index: 4, unit: Some(unit.clone()) };
         assert_eq!(v1::SubmitUnitsRequest::decode(item.as_slice()).unwrap(), expected);
-        let one = One { unit: load.hand_over(0, Duration::from_millis(3)) }.encode_to_vec();
-        assert_eq!(v1::SubmitUnitRequest::decode(one.as_slice()).unwrap().unit, Some(unit));
-        assert_eq!(load.sent().collect::<Vec<_>>(), [("", Duration::from_millis(3))]);
+        assert_eq!(load.sent().collect::<Vec<_>>(), [("", Duration::from_millis(2))]);
     }
 }
