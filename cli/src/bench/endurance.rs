@@ -5,6 +5,10 @@
 //! that the dispatcher remembers for ten minutes after a submission not to pass for a leak. Each replica runs for
 //! `--run-ms`, and its unit goes a second after its end; the limit on ended units stays as it is.
 //!
+//! `--warm-up` running units come first, unjudged, so that what is bounded is full: state's recent commits for
+//! watchers (64 MiB, after about 1.5 million), the ends that agents remember (16 a node), the uids of the last ten
+//! minutes in the dispatcher.
+//!
 //! The run is over when the last unit is deleted. Then: audit, SIGKILL for everything, restart of state; nothing may
 //! be left of what was deleted.
 
@@ -50,9 +54,13 @@ const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=
 /// `godel bench endurance`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Arguments {
-    /// Running units in all.
+    /// Running units that are judged.
     #[arg(long, default_value_t = 1_000_000, value_parser = at_least_one)]
     running_units: usize,
+    /// Running units before them, at the same rate, that fill what is bounded: state's recent commits, the ends that
+    /// agents remember.
+    #[arg(long, default_value_t = 2_000_000)]
+    warm_up: usize,
     /// Running units offered a second.
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: u32,
@@ -114,7 +122,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Run, Failure> {
         audit: true,
         audit_s,
         offered_per_s: Some(wanted.rate),
-        endurance: Some(Endurance::of(wanted.replicas, &samples, &latencies, bound)),
+        endurance: Some(Endurance::of(wanted.warm_up, wanted.replicas, &samples, &latencies, bound)),
         latency_ms: Latency::of(latencies),
         ..Run::default()
     })
@@ -124,7 +132,7 @@ impl Arguments {
     fn load(&self) -> Load {
         let mut maker = Maker::new(self.setup.seed, true);
         let mut load = Load::default();
-        while load.n_replicas() < self.running_units {
+        while load.n_replicas() < self.n_running() {
             let mut unit = maker.unit(v1::WorkloadClass::Batch, self.replicas);
             unit.ttl_after_finished_ms = TTL_MS;
             for template in unit.task_groups.iter_mut().filter_map(|group| group.template.as_mut()) {
@@ -136,6 +144,11 @@ impl Arguments {
         load
     }
 
+    /// Running units in all.
+    fn n_running(&self) -> usize {
+        self.warm_up.saturating_add(self.running_units)
+    }
+
     /// Between two units.
     fn interval(&self) -> Duration {
         Duration::from_secs(1) * self.replicas / self.rate
@@ -143,7 +156,7 @@ impl Arguments {
 
     /// Between two samples.
     fn pause(&self) -> Duration {
-        let n_units = u32::try_from(self.running_units).unwrap_or(u32::MAX) / self.replicas;
+        let n_units = u32::try_from(self.n_running()).unwrap_or(u32::MAX) / self.replicas;
         (self.interval().saturating_mul(n_units) / N_SAMPLES).clamp(*PAUSES.start(), *PAUSES.end())
     }
 }
@@ -233,7 +246,7 @@ mod tests {
 
     #[test]
     fn the_load_is_offered_at_the_rate() {
-        let line = ["", "--running-units", "1050", "--rate", "2000", "--run-ms", "7"];
+        let line = ["", "--running-units", "650", "--warm-up", "400", "--rate", "2000", "--run-ms", "7"];
         let wanted = Line::parse_from(line).arguments;
         let load = wanted.load();
         assert_eq!((load.len(), load.n_replicas()), (11, 1100));

@@ -78,15 +78,18 @@ fn more_than_fits_is_refused_before_anything_starts() {
 
 #[test]
 fn units_that_come_and_go_leave_nothing_behind() {
-    let flags = ["--running-units", "200", "--rate", "400", "--replicas", "10", "--run-ms", "50"];
+    let flags = ["--running-units", "200", "--warm-up", "50", "--rate", "400", "--replicas", "10"];
+    let flags = [&flags[..], &["--run-ms", "50"]].concat();
     let report = bench("endurance", &flags);
     assert_eq!((&report["workload"], &report["agents"]), (&"endurance".into(), &"attached".into()));
-    assert_eq!((&report["units"], &report["placements"]), (&20.into(), &200.into()));
+    assert_eq!((&report["units"], &report["placements"]), (&25.into(), &250.into()));
     assert_eq!((&report["audit"], &report["offered_per_s"]), (&true.into(), &400.into()));
     let growth = &report["endurance"];
+    assert_eq!(growth["warm_up"], 50);
     for process in ["state", "dispatcher", "binder", "s1", "agents", "load"] {
         assert!(growth["memory_slope_mib_per_million"][process].is_number(), "{process}: {growth}");
         assert!(growth["rss_start_mib"][process].as_f64().unwrap() > 0.0, "{process}: {growth}");
+        assert!(growth["memory_mib"][process].as_array().unwrap().len() > 1, "{process}: {growth}");
         assert!(growth["rss_end_mib"][process].as_f64().unwrap() > 0.0, "{process}: {growth}");
     }
     assert!(growth["memory_slope_max_mib_per_million"].is_number(), "{growth}");

@@ -62,10 +62,14 @@ impl Bound {
 pub(in crate::bench) struct Endurance {
     /// Of each unit.
     pub(in crate::bench) replicas: u32,
-    /// The steepest of the control plane's processes.
+    /// Running units before those that are judged.
+    pub(in crate::bench) warm_up: usize,
+    /// The steepest of all processes but the load generator.
     pub(in crate::bench) memory_slope_max_mib_per_million: f64,
-    /// By process: MiB more for a million running units; least squares over the second half of the run.
+    /// By process: MiB more for a million running units; least squares after the warm-up.
     pub(in crate::bench) memory_slope_mib_per_million: BTreeMap<String, f64>,
+    /// By process, in order of time, warm-up included: running units ended, in millions, and MiB held.
+    pub(in crate::bench) memory_mib: BTreeMap<String, Vec<(f64, f64)>>,
     /// By process, before the first unit and after the last.
     pub(in crate::bench) rss_start_mib: BTreeMap<String, f64>,
     pub(in crate::bench) rss_end_mib: BTreeMap<String, f64>,
@@ -73,7 +77,7 @@ pub(in crate::bench) struct Endurance {
     pub(in crate::bench) disk_mib: f64,
     pub(in crate::bench) disk_allowed_mib: f64,
     pub(in crate::bench) disk_within_contract: bool,
-    /// Of the first and of the last tenth of the units.
+    /// Of the first and of the last tenth of the judged units.
     pub(in crate::bench) latency_first_tenth_ms: Latency,
     pub(in crate::bench) latency_last_tenth_ms: Latency,
     /// The last tenth's p99 over the first's.
@@ -82,23 +86,31 @@ pub(in crate::bench) struct Endurance {
 
 impl Endurance {
     /// Of at least two samples. `latencies`: in order of submission.
-    pub(super) fn of(replicas: u32, samples: &[Sample], latencies: &[Duration], bound: Bound) -> Self {
+    pub(super) fn of(
+        warm_up: usize,
+        replicas: u32,
+        samples: &[Sample],
+        latencies: &[Duration],
+        bound: Bound,
+    ) -> Self {
         let mib = |sample: Option<&Sample>| -> BTreeMap<String, f64> {
             let rss = sample.into_iter().flat_map(|sample| &sample.rss);
             rss.map(|(name, bytes)| (name.clone(), wide(*bytes) / MIB)).collect()
         };
-        let n_half = samples.last().map_or(0, |sample| sample.n_ended) / 2;
-        let half: Vec<&Sample> = samples.iter().filter(|sample| sample.n_ended >= n_half).collect();
-        let names = samples.first().into_iter().flat_map(|sample| sample.rss.keys());
-        let slopes = names.map(|name| {
-            let points = half
-                .iter()
-                .filter_map(|sample| Some((count(sample.n_ended) / 1e6, wide(*sample.rss.get(name)?) / MIB)));
-            (name.clone(), slope(&points.collect::<Vec<_>>()))
-        });
+        let mut memory: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+        for sample in samples {
+            for (name, rss) in mib(Some(sample)) {
+                memory.entry(name).or_default().push((count(sample.n_ended) / 1e6, rss));
+            }
+        }
+        let is_judged = |point: &&(f64, f64)| point.0 * 1e6 >= count(warm_up);
+        let judged = |points: &[(f64, f64)]| points.iter().filter(is_judged).copied().collect::<Vec<_>>();
+        let slopes = memory.iter().map(|(name, points)| (name.clone(), slope(&judged(points))));
         let slopes: BTreeMap<String, f64> = slopes.collect();
-        let of_plane = slopes.iter().filter(|(name, _)| !matches!(name.as_str(), "load" | "agents"));
+        let of_plane = slopes.iter().filter(|(name, _)| *name != "load");
         let slope_max = of_plane.map(|(_, slope)| *slope).fold(f64::NEG_INFINITY, f64::max);
+        let n_warm_up = warm_up.div_ceil(usize::try_from(replicas).unwrap_or(usize::MAX).max(1));
+        let latencies = latencies.get(n_warm_up..).unwrap_or_default();
         // Nearest to its bound, or furthest beyond it.
         let fullest = samples.iter().map(|sample| (wide(sample.disk_bytes), bound.bytes(sample.live_bytes)));
         let (disk, allowed) = fullest.max_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1))).unwrap_or_default();
@@ -107,8 +119,10 @@ impl Endurance {
         let last = Latency::of(latencies.iter().rev().take(n_tenth).copied().collect());
         Self {
             replicas,
+            warm_up,
             memory_slope_max_mib_per_million: slope_max,
             memory_slope_mib_per_million: slopes,
+            memory_mib: memory,
             rss_start_mib: mib(samples.first()),
             rss_end_mib: mib(samples.last()),
             disk_mib: disk / MIB,
@@ -181,17 +195,30 @@ mod tests {
     }
 
     #[test]
-    fn the_slope_is_that_of_the_second_half() {
+    fn what_comes_before_the_end_of_the_warm_up_is_not_judged() {
         let warm = samples(&[10, 20, 30, 40, 50, 50, 50, 50, 50]);
-        let latencies = [10, 20, 20, 20, 20, 20, 20, 20, 20, 15].map(Duration::from_millis);
-        let growth = Endurance::of(7, &warm, &latencies, Bound::of(&[]));
-        assert_eq!(growth.memory_slope_mib_per_million["state"], 0.0);
+        let mut latencies = vec![Duration::from_millis(90); 4];
+        latencies.extend([10, 20, 20, 20, 20, 20, 20, 20, 20, 15].map(Duration::from_millis));
+        let growth = Endurance::of(400_000, 100_000, &warm, &latencies, Bound::of(&[]));
+        assert_eq!((growth.warm_up, growth.memory_slope_mib_per_million["state"]), (400_000, 0.0));
         assert_eq!((growth.rss_start_mib["state"], growth.rss_end_mib["state"]), (10.0, 50.0));
+        assert_eq!(growth.memory_mib["state"][..2], [(0.0, 10.0), (0.1, 20.0)]);
         assert_eq!((growth.p99_ratio, growth.disk_mib, growth.disk_within_contract), (1.5, 100.0, true));
         assert!(growth.text().contains("within the contract's"));
-        let leak = samples(&[10, 10, 10, 11, 12, 13]);
-        let growth = Endurance::of(7, &leak, &[], Bound::of(&[]));
-        assert!((growth.memory_slope_mib_per_million["state"] - 10.0).abs() < 1e-9);
+        let all = Endurance::of(0, 100_000, &warm, &latencies, Bound::of(&[]));
+        assert!(all.memory_slope_max_mib_per_million > 40.0 && all.p99_ratio < 1.0, "{all:?}");
+    }
+
+    #[test]
+    fn a_leak_of_any_process_but_the_load_generator_is_found() {
+        for (name, found) in [("state", 10.0), ("agents", 10.0), ("load", 0.0)] {
+            let mut leak = samples(&[10, 10, 10, 10, 10, 10]);
+            for (sample, mib) in leak.iter_mut().zip([10u64, 10, 10, 11, 12, 13]) {
+                sample.rss.insert(name.to_owned(), mib << 20);
+            }
+            let growth = Endurance::of(200_000, 7, &leak, &[], Bound::of(&[]));
+            assert!((growth.memory_slope_max_mib_per_million - found).abs() < 1e-9, "{name}: {growth:?}");
+        }
     }
 
     #[test]
@@ -200,7 +227,7 @@ mod tests {
         let bound = Bound::of(&set);
         assert_eq!(bound.bytes(100), 2.5 * (300.0 + 3000.0 + 500.0));
         assert_eq!(bound.bytes(1000), 2.5 * (3000.0 + 6000.0 + 500.0), "generations follow large snapshots");
-        let growth = Endurance::of(1, &samples(&[1, 1]), &[], bound);
+        let growth = Endurance::of(0, 1, &samples(&[1, 1]), &[], bound);
         assert!(!growth.disk_within_contract, "{growth:?}");
     }
 }
