@@ -452,3 +452,61 @@ pub(crate) fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Blocks and bits say what the partition says of each node.
+        #[test]
+        fn a_view_is_its_partition(
+            slots in prop::collection::btree_map(1..200u32, 0..4u32, 0..60),
+            n_slots in 1..5u32,
+            own in 0..6u32,
+            is_strict in any::<bool>(),
+        ) {
+            let mode = if is_strict { PartitionMode::Strict } else { PartitionMode::Preferred };
+            let schedulers = (0..n_slots).map(|slot| format!("s{slot}")).collect();
+            let listed = slots.iter().map(|(node, owner)| (NodeId(*node), *owner)).collect();
+            let view = View::new(&Partition { mode, generation: 1, schedulers, slots: listed }, &format!("s{own}"));
+            let naive = |idx: u32| own >= n_slots || slots.get(&idx).map_or(idx % n_slots, |owner| *owner) == own;
+            for idx in 0..300u32 {
+                let at = idx as usize;
+                prop_assert_eq!(view.is_own(at), naive(idx), "{}", idx);
+                let reached: Vec<Reach> = view
+                    .reaches()
+                    .iter()
+                    .copied()
+                    .filter(|reach| view.within(*reach, at / BLOCK) >> (at % BLOCK) & 1 == 1)
+                    .collect();
+                let expected = match (own >= n_slots, naive(idx)) {
+                    (true, _) => vec![Reach::All],
+                    (false, true) => vec![Reach::Own],
+                    (false, false) if is_strict => vec![],
+                    (false, false) => vec![Reach::Others],
+                };
+                prop_assert_eq!(reached, expected, "{}: once, if at all", idx);
+            }
+        }
+
+        /// The scans of all schedulers begin as far apart as that goes, and within the cluster.
+        #[test]
+        fn origins_are_apart(n_slots in 1..8usize, n_nodes in 1..500usize) {
+            let schedulers: Vec<String> = (0..n_slots).map(|slot| format!("s{slot}")).collect();
+            let partition = Partition { schedulers: schedulers.clone(), ..Partition::default() };
+            let origins: Vec<usize> =
+                schedulers.iter().map(|name| View::new(&partition, name).origin(n_nodes)).collect();
+            prop_assert!(origins.iter().all(|origin| *origin < n_nodes));
+            prop_assert!(origins.windows(2).all(|pair| pair[1] - pair[0] >= n_nodes / n_slots));
+        }
+
+        #[test]
+        fn between_is_every_place_from_one_up_to_another(from in 0..=BLOCK, to in 0..=BLOCK) {
+            let places = (0..BLOCK).filter(|at| between(from, to) >> at & 1 == 1);
+            prop_assert!(places.eq(from..to.max(from)));
+        }
+    }
+}

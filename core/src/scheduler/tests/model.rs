@@ -24,6 +24,8 @@ enum Op {
     /// A node is added: cpu, GPUs.
     Join(i64, usize),
     Revoke(usize),
+    /// Nodes are listed as other schedulers' than before.
+    Share(u32),
     /// One round: all schedulers step, the binder decides, everybody sees it.
     Round(usize),
 }
@@ -36,6 +38,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..6usize, any::<bool>()).prop_map(|(node, cordoned)| Op::Cordon(node, cordoned)),
         1 => (1..9i64, 0..3usize).prop_map(|(cpu, gpus)| Op::Join(cpu * 1000, gpus)),
         1 => (0..20usize).prop_map(Op::Revoke),
+        1 => (1..50u32).prop_map(Op::Share),
         4 => (1..5usize).prop_map(Op::Round),
     ]
 }
@@ -59,20 +62,17 @@ struct World {
     owner: Vec<Option<usize>>,
     now: Millis,
     log: Vec<Step>,
+    partition: Partition,
+    /// Between the ids of two nodes: with a large one few share a block, and most of its places are empty.
+    stride: u32,
 }
 
 impl World {
-    fn new(configs: &[Config], mode: PartitionMode) -> Self {
-        let mut schedulers: Vec<Scheduler> =
+    fn new(configs: &[Config], mode: PartitionMode, stride: u32) -> Self {
+        let schedulers: Vec<Scheduler> =
             (1u64..).zip(configs).map(|(seed, config)| Scheduler::new(config.clone(), seed)).collect();
         let names = configs.iter().map(|config| config.name.clone()).collect();
-        for scheduler in &mut schedulers {
-            scheduler.on_partition(&Partition {
-                mode,
-                schedulers: Vec::clone(&names),
-                ..Partition::default()
-            });
-        }
+        let partition = Partition { mode, schedulers: names, ..Partition::default() };
         let binder = NaiveBinder::default();
         let mut world = Self {
             binder,
@@ -81,11 +81,22 @@ impl World {
             owner: Vec::new(),
             now: Millis(0),
             log: Vec::new(),
+            partition,
+            stride,
         };
+        world.share(Vec::new());
         for cpu in [4000, 8000, 2000] {
             world.join(cpu, 2);
         }
         world
+    }
+
+    fn share(&mut self, slots: Vec<(NodeId, u32)>) {
+        self.partition =
+            Partition { slots, generation: self.partition.generation + 1, ..self.partition.clone() };
+        for scheduler in &mut self.schedulers {
+            scheduler.on_partition(&self.partition);
+        }
     }
 
     fn tell(&mut self, change: &Change) {
@@ -95,8 +106,9 @@ impl World {
     }
 
     fn join(&mut self, cpu: i64, n_gpus: usize) {
-        let id = u32::try_from(self.binder.nodes.len()).unwrap() + 1;
-        let model = if id.is_multiple_of(2) { "A" } else { "B" };
+        let n = u32::try_from(self.binder.nodes.len()).unwrap();
+        let id = n * self.stride + 1;
+        let model = if n.is_multiple_of(2) { "A" } else { "B" };
         self.binder.revision += 1;
         self.binder.nodes.insert(NodeId(id), NaiveNode::new(cpu, 100, n_gpus, model));
         self.tell(&Change::NodeReport(node_report(id, resources(cpu, 100), n_gpus, model)));
@@ -127,6 +139,11 @@ impl World {
                     self.schedulers[owner].on_revoke(self.specs[nth].id);
                     self.owner[nth] = None;
                 }
+            }
+            Op::Share(by) => {
+                let n = u32::try_from(self.schedulers.len()).unwrap();
+                let listed = self.binder.nodes.keys().filter(|id| id.0 % 5 != by % 5);
+                self.share(listed.map(|id| (*id, id.0 / by % n)).collect());
             }
             Op::Round(budget) => self.round(budget),
         }
@@ -212,8 +229,12 @@ fn surplus() -> impl Strategy<Value = u32> {
     prop_oneof![0..3u32, 8..40u32]
 }
 
-fn run(ops: &[Op], configs: &[Config], mode: PartitionMode) -> World {
-    let mut world = World::new(configs, mode);
+fn stride() -> impl Strategy<Value = u32> {
+    prop_oneof![Just(1u32), 10..40u32]
+}
+
+fn run(ops: &[Op], configs: &[Config], mode: PartitionMode, stride: u32) -> World {
+    let mut world = World::new(configs, mode, stride);
     for op in ops {
         world.apply(op);
     }
@@ -228,30 +249,30 @@ proptest! {
     /// Sound and complete alone: what it decides the binder takes, what it refuses fits nowhere, and parked
     /// units wake when room appears.
     #[test]
-    fn alone(ops in prop::collection::vec(op(), 1..50), cache in any::<bool>(), limit in any::<bool>(), surplus in surplus()) {
-        let world = run(&ops, &[config("a", cache, limit, surplus)], PartitionMode::Global);
+    fn alone(ops in prop::collection::vec(op(), 1..50), cache in any::<bool>(), limit in any::<bool>(), surplus in surplus(), stride in stride()) {
+        let world = run(&ops, &[config("a", cache, limit, surplus)], PartitionMode::Global, stride);
         prop_assert_eq!(world.schedulers[0].stats().conflicts, 0);
     }
 
     /// Several at a time come to an end in which nothing that fits is left over.
     #[test]
-    fn together(ops in prop::collection::vec(op(), 1..50), is_preferred in any::<bool>()) {
+    fn together(ops in prop::collection::vec(op(), 1..50), is_preferred in any::<bool>(), stride in stride()) {
         let mode = if is_preferred { PartitionMode::Preferred } else { PartitionMode::Global };
-        run(&ops, &[config("a", true, true, 1), config("b", true, true, 20), config("c", false, true, 0)], mode);
+        run(&ops, &[config("a", true, true, 1), config("b", true, true, 20), config("c", false, true, 0)], mode, stride);
     }
 
     /// I9.
     #[test]
     fn equal_events_and_seed_give_equal_decisions(ops in prop::collection::vec(op(), 1..40)) {
         let configs = [config("a", true, true, 1), config("b", true, true, 20)];
-        let logs = [(); 2].map(|()| run(&ops, &configs, PartitionMode::Global).log);
+        let logs = [(); 2].map(|()| run(&ops, &configs, PartitionMode::Global, 30).log);
         prop_assert_eq!(&logs[0], &logs[1]);
     }
 
     /// A new list in the middle changes nothing in the end.
     #[test]
     fn a_reset_in_the_middle(before in prop::collection::vec(op(), 1..25), after in prop::collection::vec(op(), 1..25)) {
-        let mut world = World::new(&[config("a", true, true, 20)], PartitionMode::Global);
+        let mut world = World::new(&[config("a", true, true, 20)], PartitionMode::Global, 30);
         for op in &before {
             world.apply(op);
         }

@@ -192,6 +192,23 @@ async fn an_open_stream_is_no_contact_but_answered_heartbeats_are() {
 }
 
 #[tokio::test]
+async fn one_assignment_may_bring_many_that_are_alike() {
+    let mut fake = Fake::start(10_000).await;
+    let node = NodeDef::new("n", Resources::new([("cpu", 1000)]).unwrap());
+    let mut agents = Agents::start(&fake, vec![node], Mode::Simulated, |_| {});
+    agents.connected(1).await;
+    fake.send(1, assign(v1::Assignment { ordinal: 3, more_ordinals: vec![5, 4], ..simulated(7, 1, 2) }));
+    let mut ends = BTreeSet::new();
+    while ends.len() < 3 {
+        let report = fake.report_of(1).await;
+        let ended = report.statuses.iter().filter(|status| status.phase() == RunPhase::Failed);
+        ends.extend(ended.map(|status| (status.unit_id, status.ordinal, status.exit_code)));
+    }
+    assert_eq!(ends.into_iter().collect::<Vec<_>>(), [(7, 3, 2), (7, 4, 2), (7, 5, 2)]);
+    agents.end().await;
+}
+
+#[tokio::test]
 async fn a_node_asks_for_answers_only_while_something_has_to_stop_without_them() {
     let mut fake = Fake::start(50).await;
     let node = NodeDef::new("n", Resources::new([("cpu", 1000)]).unwrap());
