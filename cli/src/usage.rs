@@ -28,7 +28,8 @@ pub fn reset_rss_max() {
     let _not_allowed = fs::write("/proc/self/clear_refs", "5");
 }
 
-/// Bytes that a process has sent to disks since its start.
+/// Bytes that a process has sent to disks since its start, as the kernel accounts for them: pages that it made dirty,
+/// the whole of a large folio of which it wrote a part, so possibly many times what reached the disk.
 pub fn bytes_written(pid: u32) -> Option<u64> {
     field(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?, "write_bytes:")
 }

@@ -7,8 +7,8 @@
 //! it, so an unclean stop is followed by a copy of all that was being written before sled may touch it.
 //!
 //! Once the snapshot of a generation is complete, those before it are history: they are sealed, which says
-//! durably that nothing is written there any more. Recovery neither copies nor opens sealed generations; their
-//! files are opened when a watcher reads them, and closed when others are read instead.
+//! durably that nothing is written there any more, and closed. Recovery neither copies nor opens sealed generations;
+//! their files are opened when a watcher reads them, and closed when others are read instead.
 //!
 //! ```text
 //! <dir>/lock                held while a process has the store
@@ -129,6 +129,15 @@ fn free_bytes(dir: &Path) -> Result<u64, LogError> {
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
+/// Closes files that are written no more, with sled's cache and tables of them. sled may take its time: commits need
+/// not wait.
+fn close_aside(db: Arc<Db>) {
+    let closing = std::thread::Builder::new().name("store-close".to_owned()).spawn(move || drop(db));
+    if let Err(error) = closing {
+        tracing::debug!(%error, "closed without a thread of its own");
+    }
+}
+
 impl Files {
     fn generation(&self, base: Revision) -> Result<Arc<SledGeneration>, LogError> {
         let generations = self.generations.read();
@@ -184,9 +193,7 @@ impl Log for SledLog {
                 self.files.generation(revision)?.complete(manifest)?;
                 let generations = self.files.generations.read().clone();
                 for older in generations.iter().filter(|older| older.base.revision < revision.0) {
-                    if let Some(db) = older.seal()? {
-                        self.files.keep_open(db);
-                    }
+                    older.seal()?.into_iter().for_each(close_aside);
                 }
                 Ok(())
             }

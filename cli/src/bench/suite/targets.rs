@@ -89,8 +89,8 @@ pub(super) const RUNS: &[Run] = &[
     run("schedulers-4", "e2e --workload single --partition preferred --schedulers 4"),
     run("schedulers-5", "e2e --workload single --partition preferred --schedulers 5"),
     run("schedulers-6", "e2e --workload single --partition preferred --schedulers 6"),
-    run("capped-1", "e2e --workload mixed --partition preferred --schedulers 1 --cap-cpu 10"),
-    run("capped-4", "e2e --workload mixed --partition preferred --schedulers 4 --cap-cpu 10"),
+    run("capped-1", "e2e --workload mixed --partition preferred --schedulers 1 --cap-cpu 10 --repeat 3"),
+    run("capped-4", "e2e --workload mixed --partition preferred --schedulers 4 --cap-cpu 10 --repeat 3"),
     run("simulate", "simulate"),
     quick("latency", "latency --rate 1000", "latency --rate 1000 --units 5000"),
     run("restart", "restart --nodes 20000 --running-units 1000000"),
@@ -102,7 +102,7 @@ pub(super) const RUNS: &[Run] = &[
     run("mixed-without-cache", "e2e --workload mixed --ablate cache"),
     run("mixed-without-scan", "e2e --workload mixed --ablate scan"),
     run("two", "e2e --workload two --repeat 3"),
-    run("endurance", "endurance --running-units 1000000 --rate 10000"),
+    run("endurance", "endurance --running-units 1000000 --rate 10000 --replicas 500"),
 ];
 
 const SCHEDULERS: &[&str] =
