@@ -143,7 +143,12 @@ impl Binder {
                 self.requeues.look_at_all(unit, &rows);
                 self.cluster.load_rows(unit, rows);
             }
-            Change::Lease(_) | Change::Partition(_) => {}
+            Change::Lease(_)
+            | Change::Partition(_)
+            | Change::Queue(_)
+            | Change::PriorityClass(_)
+            | Change::QueueDeleted(_)
+            | Change::PriorityClassDeleted(_) => {}
         }
     }
 

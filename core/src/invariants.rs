@@ -202,7 +202,7 @@ pub fn check_all(evidence: &Evidence) -> Vec<Report> {
         ledger::check(&evidence.listed, &evidence.history, evidence.ledger.as_deref()),
         agents::check(&evidence.listed, &evidence.agents, &replay),
         replay.first_bindings.report(Invariant::I4),
-        queues::check(&evidence.listed, &evidence.queue_maxima),
+        queues::check(evidence),
         history::check_evictions(&evidence.listed, &replay),
         history::check_watch(evidence, &replay),
         pending::check(&evidence.listed, evidence.busy.as_deref()),

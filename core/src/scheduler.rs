@@ -329,7 +329,12 @@ impl Scheduler {
                 self.on_revoke(*unit);
             }
             Change::Partition(partition) => self.on_partition(partition),
-            Change::UnitSpec(_) | Change::Lease(_) => {}
+            Change::UnitSpec(_)
+            | Change::Lease(_)
+            | Change::Queue(_)
+            | Change::PriorityClass(_)
+            | Change::QueueDeleted(_)
+            | Change::PriorityClassDeleted(_) => {}
         }
     }
 

@@ -158,6 +158,10 @@ fn note_records(
             Change::NodeSpec(_)
             | Change::Lease(_)
             | Change::Partition(_)
+            | Change::Queue(_)
+            | Change::PriorityClass(_)
+            | Change::QueueDeleted(_)
+            | Change::PriorityClassDeleted(_)
             | Change::Rows(..)
             | Change::RowsLoaded(..) => {}
         }

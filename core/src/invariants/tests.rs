@@ -56,6 +56,7 @@ fn spec(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitSpec {
         min_member,
         queue: "default".to_owned(),
         priority: 0,
+        priority_class: String::new(),
         pool: Pool::Guaranteed,
         restart_policy: RestartPolicy::Never,
         scoring: ScoringProfile::MostAllocated,
@@ -367,6 +368,11 @@ fn i5_names_a_queue_above_its_maximum_and_units_without_a_queue() {
     let mut evidence = Story::healthy().0.evidence();
     evidence.queue_maxima = vec![("default".to_owned(), Resources::new([(CPU, 3000)]).unwrap())];
     only(&evidence, Invariant::I5, "queue default: cpu 4000 of 3000");
+    let (story, gang) = Story::healthy();
+    let below = UnitSpec { queue: "prod.search".to_owned(), ..gang };
+    let mut evidence = story.then(vec![unit(&below)]).evidence();
+    evidence.queue_maxima = vec![("prod".to_owned(), Resources::new([(CPU, 3000)]).unwrap())];
+    only(&evidence, Invariant::I5, "queue prod: cpu 4000 of 3000");
     let (story, gang) = Story::healthy();
     let mut orphans = story.0;
     orphans[3] = vec![Change::Partition(crate::change::Partition::default())];

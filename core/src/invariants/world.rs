@@ -204,7 +204,12 @@ impl World {
             Change::UnitDeleted(unit) => {
                 self.units.remove(unit);
             }
-            Change::Rows(..) | Change::RowsLoaded(..) => {}
+            Change::Rows(..)
+            | Change::RowsLoaded(..)
+            | Change::Queue(_)
+            | Change::PriorityClass(_)
+            | Change::QueueDeleted(_)
+            | Change::PriorityClassDeleted(_) => {}
         }
     }
 

@@ -365,6 +365,11 @@ impl Loop<'_> {
             }
             // Allocatable in force is the schedulers' and the binder's business.
             StoreChange::NodeGrant(..) => {}
+            // Planned: not asked for yet.
+            StoreChange::Queue(_)
+            | StoreChange::PriorityClass(_)
+            | StoreChange::QueueDeleted(_)
+            | StoreChange::PriorityClassDeleted(_) => {}
         }
     }
 

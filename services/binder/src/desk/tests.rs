@@ -138,6 +138,7 @@ fn unit(id: u64) -> UnitSpec {
         min_member: 1,
         queue: "default".to_owned(),
         priority: 0,
+        priority_class: String::new(),
         pool: Pool::Guaranteed,
         restart_policy: RestartPolicy::Never,
         scoring: ScoringProfile::LeastAllocated,
