@@ -2,6 +2,7 @@
 
 mod model;
 mod properties;
+mod queues;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,6 +11,7 @@ use crate::{
     decision::{Decision, GroupPlacement, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect},
+    queue::spec::QueueSpec,
     resources::{CPU, Resources},
     rows::{EvictionReason, Phase, Requeue, Statuses, UnitRows},
     unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},

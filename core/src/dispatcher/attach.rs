@@ -158,6 +158,8 @@ impl Dispatcher {
                 entry.tried.push(u32::try_from(idx).unwrap_or(u32::MAX));
                 self.queue_again(report.unit, now);
             }
+            // It is not the scheduler's fault.
+            ReportState::QueueFull => self.queue_again(report.unit, now),
             ReportState::Done => {
                 scheduler.parked -= u32::from(held.parked);
                 (held.parked, held.done_at) = (false, Some(now));

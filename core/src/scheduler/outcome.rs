@@ -1,13 +1,16 @@
 //! What is left to place of a unit, as assignments, rows and outcomes come in.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::{
-    Scheduler,
+    ReportState, Scheduler,
     held::{GroupWork, Held, State, Wanted},
 };
 use crate::{
     decision::{Decision, Outcome, RejectionReason},
+    explain::{RefusalCount, Refusals},
     ids::UnitId,
     rows::{Phase, Row},
     time::Millis,
@@ -40,7 +43,21 @@ impl Scheduler {
             }
             self.notes.insert((end, fresh.node));
         }
+        let full = outcome.rejections.iter().find(|one| one.reason == RejectionReason::QueueFull);
         self.settle_decision(&decision, &refused, n_bound, now);
+        if let Some(full) = full {
+            self.return_full(decision.unit, &full.detail);
+        }
+    }
+
+    /// The binder says that a queue of the unit is full. Nothing seen here ends that, so the unit goes back to the
+    /// dispatcher, which knows what queues use; what else is decided of it stays under way.
+    fn return_full(&mut self, unit: UnitId, what: &str) {
+        let Some(held) = self.detach(unit) else { return };
+        let reason = RefusalCount { plugin: "queue", reason: format!("at its maximum: {what}"), nodes: 0 };
+        let refusals = Refusals { reasons: vec![reason], attempts: held.attempts, ..Refusals::default() };
+        self.report(&held, ReportState::QueueFull, Some(Arc::new(refusals)));
+        self.let_go(held);
     }
 
     fn settle_decision(&mut self, decision: &Decision, refused: &[Refused], n_bound: usize, now: Millis) {

@@ -161,6 +161,7 @@ pub(crate) fn report(report: v1::UnitReport) -> Option<UnitReport> {
         v1::UnitReportState::Parked => ReportState::Parked,
         v1::UnitReportState::Woken => ReportState::Woken,
         v1::UnitReportState::Returned => ReportState::Returned,
+        v1::UnitReportState::QueueFull => ReportState::QueueFull,
         v1::UnitReportState::Done => ReportState::Done,
     };
     let reason = |one: v1::RefusalCount| RefusalCount {
