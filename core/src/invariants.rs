@@ -18,12 +18,11 @@ use std::fmt;
 
 use crate::{
     ids::{NodeId, Revision, UnitId},
-    resources::Resources,
     rows::Phase,
 };
 
 pub use self::{
-    pending::{Misfit, Scan, Witness},
+    pending::{Misfit, Scan, Witness, held_up},
     room::Usage,
     world::{Commit, World},
 };
@@ -96,8 +95,6 @@ pub struct Evidence {
     pub ledger: Option<Vec<Acknowledged>>,
     /// What agents say.
     pub agents: Vec<AgentReport>,
-    /// Most that the running units of a queue may take, by queue.
-    pub queue_maxima: Vec<(String, Resources)>,
     /// Why pending units cannot be judged now; `None` when nothing is in flight.
     pub busy: Option<String>,
 }
