@@ -166,8 +166,8 @@ impl QueueTree {
         self.by_path.range::<str, _>(from).map(|(_, queue)| *queue).filter(|queue| self.exists(*queue))
     }
 
-    /// Paths directly below, those only named included, by [`Self::place`].
-    pub(super) fn named_below(&self, queue: QueueIdx) -> &[QueueIdx] {
+    /// Paths directly below, those only named included.
+    pub fn paths_below(&self, queue: QueueIdx) -> &[QueueIdx] {
         &self.nodes[queue.idx()].children
     }
 
