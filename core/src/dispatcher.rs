@@ -28,6 +28,7 @@ use crate::{
 
 mod attach;
 mod directory;
+pub mod edit;
 mod entry;
 mod nodes;
 pub mod policy;

@@ -59,7 +59,7 @@ pub enum Unwelcome {
     #[error(transparent)]
     Queue(#[from] NotAdmitted),
     /// There is no such priority class.
-    #[error("there is no priority class `{0}`")]
+    #[error("there is no priority class `{0}`: create it first, or name another one")]
     UnknownClass(String),
 }
 

@@ -5,7 +5,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
+use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, StatusExt as _};
 
 use crate::convert::BadField;
 
@@ -120,9 +120,22 @@ pub fn resource_exhausted(reason: &str, message: impl Into<String>, retry_after:
 
 /// FAILED_PRECONDITION with a `PreconditionFailure`: what (`subject`) forbids it and why.
 pub fn failed_precondition(kind: &str, subject: impl Into<String>, description: impl Into<String>) -> Status {
-    let description = description.into();
-    let details = ErrorDetails::with_precondition_failure_violation(kind, subject, description.clone());
-    Status::with_error_details(Code::FailedPrecondition, description, details)
+    failed_preconditions(kind, [BadField::new(subject, description)])
+}
+
+/// FAILED_PRECONDITION that names everything in the way at once, each by its path.
+pub fn failed_preconditions(kind: &str, violations: impl IntoIterator<Item = BadField>) -> Status {
+    let violations: Vec<PreconditionViolation> = violations
+        .into_iter()
+        .map(|bad| PreconditionViolation::new(kind, bad.path, bad.description))
+        .collect();
+    let message = match violations.as_slice() {
+        [] => "a precondition failed".to_owned(),
+        [one] => one.description.clone(),
+        [first, rest @ ..] => format!("{}: {} (and {} more)", first.subject, first.description, rest.len()),
+    };
+    let details = ErrorDetails::with_precondition_failure(violations);
+    Status::with_error_details(Code::FailedPrecondition, message, details)
 }
 
 /// Reason of the status's `ErrorInfo`, if it is one of ours.
