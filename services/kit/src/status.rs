@@ -174,6 +174,14 @@ pub fn violations_of(status: &Status) -> Vec<BadField> {
     bad.field_violations.into_iter().map(|one| BadField::new(one.field, one.description)).collect()
 }
 
+/// What is in the way of a FAILED_PRECONDITION, by its path.
+pub fn preconditions_of(status: &Status) -> Vec<BadField> {
+    let Some(failure) = status.get_details_precondition_failure() else {
+        return Vec::new();
+    };
+    failure.violations.into_iter().map(|one| BadField::new(one.subject, one.description)).collect()
+}
+
 /// Whether the same call may simply be made again: UNAVAILABLE, or RESOURCE_EXHAUSTED with a retry hint.
 ///
 /// DEADLINE_EXCEEDED, CANCELLED and UNKNOWN leave the outcome open; callers whose call is idempotent use
@@ -213,6 +221,13 @@ mod tests {
         assert!(is_retryable(&status));
         assert_eq!(leader_of(&status).as_deref(), Some("http://127.0.0.1:7701"));
         assert_eq!(leader_of(&over_the_wire(not_leader(None))), None);
+
+        let several = [BadField::new("queue", "gone"), BadField::new("priority_class", "gone, too")];
+        let status = over_the_wire(failed_preconditions("UNIT", several.clone()));
+        assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, "queue: gone (and 1 more)"));
+        assert_eq!(preconditions_of(&status), several);
+        let status = over_the_wire(failed_precondition("PHASE", "default/web", "the unit is over"));
+        assert_eq!(status.message(), "the unit is over");
 
         let status =
             over_the_wire(resource_exhausted(reason::OVERLOADED, "full", Duration::from_millis(250)));
