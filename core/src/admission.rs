@@ -10,6 +10,7 @@ use crate::{
     demand::Pool,
     ids::UnitId,
     node::TaintEffect,
+    queue::spec::SYSTEM_PRIORITY,
     unit::{RestartPolicy, RunSpec, ScoringProfile, TaskGroup, UnitSpec, WorkloadClass},
 };
 
@@ -443,10 +444,14 @@ fn priority(
         defaults.push(AppliedDefault::number("priority", i64::from(by_class.priority)));
         return by_class.priority;
     }
-    if !(-PRIORITY_MAX..=PRIORITY_MAX).contains(&given) {
+    if !(-PRIORITY_MAX..SYSTEM_PRIORITY).contains(&given) {
+        let most = SYSTEM_PRIORITY - 1;
         report.add(
             format_args!("priority"),
-            format_args!("{given} is not in {}..={PRIORITY_MAX}", -PRIORITY_MAX),
+            format_args!(
+                "{given} is not in {}..={most}; above that are priority classes only, as `system`",
+                -PRIORITY_MAX
+            ),
         );
     }
     given

@@ -17,15 +17,13 @@ mod quota;
 mod select;
 pub mod spec;
 mod tree;
-mod unit_queue;
 mod usage;
 
 pub use self::{
     classes::PriorityClasses,
-    order::{Account, Config, OwnerIdx, Queues},
+    order::{Account, Config, OwnerIdx, Queues, Waiting},
     quota::Quota,
     select::Hindrance,
     tree::{NotAdmitted, QueueIdx, QueueTree},
-    unit_queue::{PriorityThenAge, SortKey, SortPolicy, UnitQueue, Waiting},
     usage::{AskId, Headroom, Limit, Need, ResourceIdx, Turn, Usage},
 };

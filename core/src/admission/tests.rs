@@ -191,6 +191,7 @@ fn every_violation_names_its_field() {
         ("priority class", |s| s.priority_class = "Gold".into(), &["priority_class"]),
         ("long priority class", |s| s.priority_class = "c".repeat(64), &["priority_class"]),
         ("priority", |s| s.priority = i32::MAX, &["priority"]),
+        ("the band of the system by hand", |s| s.priority = 1_000_000_000, &["priority"]),
         ("pool", |s| s.pool = Given::Unknown(7), &["pool"]),
         ("best-effort", |s| s.pool = Given::Value(Pool::BestEffort), &["pool"]),
         ("restart", |s| s.restart_policy = Given::Unknown(7), &["restart_policy"]),

@@ -190,7 +190,7 @@ impl Dispatcher {
         }
         match std::mem::replace(&mut entry.place, Place::Held(held)) {
             Place::Queued(waiting) => {
-                self.queue.remove(&waiting);
+                self.queues.remove(&waiting);
             }
             Place::Unsettled => {
                 self.unsettled.remove(&unit);
@@ -229,9 +229,9 @@ impl Dispatcher {
         self.settle = Settle::Settled;
         for unit in std::mem::take(&mut self.unsettled) {
             if let Some(entry) = self.units.get_mut(&unit) {
-                let waiting = entry.waiting(unit, entry.was_placed());
+                let waiting = entry.waiting(entry.was_placed(), &self.classes);
                 entry.place = Place::Queued(waiting);
-                self.queue.push(waiting);
+                self.queues.push(waiting);
             }
         }
     }
@@ -242,7 +242,7 @@ impl Dispatcher {
         match std::mem::replace(&mut entry.place, Place::Idle) {
             Place::Held(held) => self.take_back(unit, held, Revocation::Tell),
             Place::Queued(waiting) => {
-                self.queue.remove(&waiting);
+                self.queues.remove(&waiting);
             }
             Place::Unsettled => {
                 self.unsettled.remove(&unit);

@@ -7,7 +7,7 @@ use crate::{
     change::Lease,
     explain::Refusals,
     ids::Epoch,
-    lifecycle::Phase,
+    lifecycle::{Counts, Phase},
     node::{NodeReport, NodeSpec},
     resources::Resources,
     rows::{Bind, Evict, Phase as RowPhase, Requeue, Statuses},

@@ -255,6 +255,15 @@ impl Queues {
         }
     }
 
+    /// So many of the running units charged for a group are bound, `before` and `after`: shown, not judged.
+    pub fn note_bound(&mut self, account: &Account, group: usize, before: u32, after: u32) {
+        let Some(ask) = account.ask(group) else { return };
+        let (n, sign) = if after > before { (after - before, 1) } else { (before - after, -1) };
+        if n > 0 {
+            self.quota.usage_mut().note_bound(account.queue, Need { ask, n }, sign);
+        }
+    }
+
     /// Adds a unit; replaces it if it waits at the same place. One whose priority, age or need is another now has to
     /// be taken out as it was first.
     pub fn push(&mut self, waiting: Waiting) {
@@ -501,6 +510,6 @@ impl Queues {
 /// Ties among siblings go by name.
 fn by_path(quota: &Quota, above: QueueIdx, a: u32, b: u32) -> Ordering {
     let tree = quota.tree();
-    let path = |place: u32| tree.path(tree.named_below(above)[place as usize]);
+    let path = |place: u32| tree.path(tree.paths_below(above)[place as usize]);
     path(a).cmp(path(b))
 }

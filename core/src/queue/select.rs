@@ -135,7 +135,7 @@ impl Queues {
                 return Some((queue, spot));
             }
             let place = branch.order[band.idx()].first()?;
-            queue = self.quota.tree().named_below(queue)[place as usize];
+            queue = self.quota.tree().paths_below(queue)[place as usize];
         }
     }
 

@@ -31,10 +31,10 @@ pub(super) type Amounts = BTreeMap<String, i64>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAdmitted {
     /// Neither `default` nor one with a record.
-    #[error("there is no queue `{0}`")]
+    #[error("there is no queue `{0}`: create it first, or name another one")]
     Unknown(String),
     /// Only leaves take units.
-    #[error("queue `{queue}` has queues below it, which take its units: {below}")]
+    #[error("queue `{queue}` has queues below it, which take its units: name one of them, as `{below}`")]
     NotALeaf {
         /// The queue.
         queue: String,
@@ -166,8 +166,8 @@ impl QueueTree {
         self.by_path.range::<str, _>(from).map(|(_, queue)| *queue).filter(|queue| self.exists(*queue))
     }
 
-    /// Paths directly below, those only named included, by [`Self::place`].
-    pub(super) fn named_below(&self, queue: QueueIdx) -> &[QueueIdx] {
+    /// Paths directly below, those only named included.
+    pub fn paths_below(&self, queue: QueueIdx) -> &[QueueIdx] {
         &self.nodes[queue.idx()].children
     }
 

@@ -102,10 +102,19 @@ pub struct Usage {
     /// Rows of as many columns as there are names. Wide enough for a hundred thousand running units of the largest
     /// demand, handed out before anybody looked whether they fit anywhere.
     used: Vec<i128>,
+    /// The part of it that is bound, where that is told apart.
+    bound: Vec<i128>,
     max: Vec<i64>,
     guaranteed: Vec<i64>,
     /// By column.
     scales: Vec<Scale>,
+}
+
+/// Which sums.
+#[derive(Clone, Copy, Debug)]
+enum Sums {
+    Used,
+    Bound,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -152,6 +161,7 @@ impl Default for Usage {
             asks: Interned::default(),
             queues: Vec::new(),
             used: Vec::new(),
+            bound: Vec::new(),
             max: Vec::new(),
             guaranteed: Vec::new(),
             scales: Vec::new(),
@@ -200,6 +210,7 @@ impl Usage {
         }
         let len = self.queues.len() * self.names.len();
         self.used.resize(len, 0);
+        self.bound.resize(len, 0);
         self.max.resize(len, UNLIMITED);
         self.guaranteed.resize(len, 0);
     }
@@ -244,17 +255,23 @@ impl Usage {
 
     /// Counts a need in a queue and all above it. `O(depth)`.
     pub fn add(&mut self, queue: QueueIdx, need: Need) {
-        self.count(queue, need, 1);
+        self.count(queue, need, 1, Sums::Used);
     }
 
     /// Ends an [`Self::add`]. `O(depth)`.
     pub fn sub(&mut self, queue: QueueIdx, need: Need) {
-        self.count(queue, need, -1);
+        self.count(queue, need, -1, Sums::Used);
+    }
+
+    /// Notes that so much of what is counted is bound (`sign` 1) or no more (-1): shown, not judged. `O(depth)`.
+    pub(super) fn note_bound(&mut self, queue: QueueIdx, need: Need, sign: i128) {
+        self.count(queue, need, sign, Sums::Bound);
     }
 
     /// Nothing is used.
     pub fn clear(&mut self) {
         self.used.fill(0);
+        self.bound.fill(0);
     }
 
     /// How often something fits under every maximum from a queue upwards. `O(depth)`.
@@ -291,6 +308,13 @@ impl Usage {
     pub fn iter_used(&self, queue: QueueIdx) -> impl Iterator<Item = (&str, i128)> {
         let used = self.row_of(queue, &self.used);
         self.names.iter().map(String::as_str).zip(used.iter().copied()).skip(1).filter(|(_, used)| *used > 0)
+    }
+
+    /// Of what is used, what is bound, where that is told apart: running units and, by name, amounts.
+    pub fn bound(&self, queue: QueueIdx) -> (i128, impl Iterator<Item = (&str, i128)>) {
+        let bound = self.row_of(queue, &self.bound);
+        let amounts = self.names.iter().map(String::as_str).zip(bound.iter().copied()).skip(1);
+        (bound[RUNNING_UNITS.idx()], amounts.filter(|(_, amount)| *amount > 0))
     }
 
     /// As shown: `cpu`, or `running units`.
@@ -418,14 +442,18 @@ impl Usage {
             .filter(|level| self.is_limited(*level))
     }
 
-    fn count(&mut self, queue: QueueIdx, need: Need, sign: i128) {
+    fn count(&mut self, queue: QueueIdx, need: Need, sign: i128, sums: Sums) {
         let Some(ask) = self.asks.get(need.ask.0) else { return };
+        let sums = match sums {
+            Sums::Used => &mut self.used,
+            Sums::Bound => &mut self.bound,
+        };
         let (n, width) = (i128::from(need.n) * sign, self.names.len());
         let mut level = queue;
         loop {
             let row = level.idx() * width;
             for &(resource, amount) in ask {
-                self.used[row + resource.idx()] += i128::from(amount) * n;
+                sums[row + resource.idx()] += i128::from(amount) * n;
             }
             if level == QueueIdx::ROOT {
                 return;
@@ -471,6 +499,7 @@ impl Usage {
         self.names.push(name.to_owned());
         self.scales.push(Scale::default());
         widen(&mut self.used, width, 0);
+        widen(&mut self.bound, width, 0);
         widen(&mut self.max, width, UNLIMITED);
         widen(&mut self.guaranteed, width, 0);
         ResourceIdx(u8::try_from(width).expect("names are fewer than 256"))

@@ -297,7 +297,7 @@ impl World {
                 Place::Idle => {}
                 Place::Unsettled => prop_assert!(core.unsettled.contains(unit)),
                 Place::Queued(waiting) => {
-                    prop_assert!(core.queue.contains(waiting), "unit {} is not in the queue", unit);
+                    prop_assert!(core.queues.contains(waiting), "unit {} is not in the queue", unit);
                     n_queued += 1;
                 }
                 Place::Held(held) => {
@@ -309,7 +309,7 @@ impl World {
                 }
             }
         }
-        prop_assert_eq!(core.queue.len(), n_queued);
+        prop_assert_eq!(core.queues.len(), n_queued);
         prop_assert_eq!(core.schedulers.all.iter().map(|one| one.held.len()).sum::<usize>(), n_held);
         prop_assert_eq!(core.schedulers.all.iter().map(|one| one.parked).sum::<u32>(), n_parked);
         for (scheduler, load) in core.schedulers.all.iter().zip(load) {
