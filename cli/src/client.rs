@@ -132,7 +132,19 @@ impl Client {
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn queues<T, F, Fut>(&self, mut op: F) -> Result<T, Failure>
+    pub async fn queues<T, F, Fut>(&self, op: F) -> Result<T, Failure>
+    where
+        F: FnMut(QueueServiceClient<Channel>) -> Fut,
+        Fut: Future<Output = Result<T, Status>>,
+    {
+        self.try_queues(op).await.map_err(|status| self.explain(status))
+    }
+
+    /// The same, for callers who look at the answer's details.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn try_queues<T, F, Fut>(&self, mut op: F) -> Result<T, Status>
     where
         F: FnMut(QueueServiceClient<Channel>) -> Fut,
         Fut: Future<Output = Result<T, Status>>,
@@ -142,7 +154,6 @@ impl Client {
                 op(QueueServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
             })
             .await
-            .map_err(|status| self.explain(status))
     }
 
     /// Says which server does not answer.

@@ -1,8 +1,10 @@
 //! `godel apply`: what files say is there afterwards. Queues and priority classes change together or not at all; then
 //! units are submitted one by one, and those that are there as given are left alone.
 
+use godel_kit::{convert::BadField, status as rpc};
 use godel_proto::v1;
 use serde::Serialize;
+use tonic::Status;
 
 use super::unit::{DOCS, read};
 use crate::{
@@ -89,12 +91,12 @@ async fn queues(client: &Client, loaded: &Loaded) -> Result<Vec<AppliedView>, Fa
         priority_classes: loaded.classes.iter().map(|(_, class)| class.clone()).collect(),
     };
     let answer = client
-        .queues(|mut queues| {
+        .try_queues(|mut queues| {
             let request = request.clone();
             async move { queues.apply_queues(request).await }
         })
         .await
-        .map_err(|failure| placed(failure, loaded))?
+        .map_err(|status| placed(client, status, loaded))?
         .into_inner();
     let revision = answer.revision;
     let queues = loaded.queues.iter().zip(&answer.queues).map(|((_, queue), &outcome)| AppliedView {
@@ -118,14 +120,26 @@ fn word(outcome: i32) -> &'static str {
 }
 
 /// Says of what is wrong with `queues[3]` where that stands.
-fn placed(mut failure: Failure, loaded: &Loaded) -> Failure {
+fn placed(client: &Client, status: Status, loaded: &Loaded) -> Failure {
+    let mut violations = rpc::violations_of(&status);
+    violations.extend(rpc::preconditions_of(&status));
     let queues = loaded.queues.iter().map(|(place, _)| place).enumerate();
     let classes = loaded.classes.iter().map(|(place, _)| place).enumerate();
-    let paths = queues
+    let places: Vec<(String, &String)> = queues
         .map(|(idx, place)| (format!("queues[{idx}]."), place))
-        .chain(classes.map(|(idx, place)| (format!("priority_classes[{idx}]."), place)));
-    for (path, place) in paths {
-        failure.message = failure.message.replace(&path, &format!("{place}: "));
+        .chain(classes.map(|(idx, place)| (format!("priority_classes[{idx}]."), place)))
+        .collect();
+    let line = |bad: &BadField| {
+        let found = places.iter().find_map(|(path, place)| Some((bad.path.strip_prefix(path)?, place)));
+        match found {
+            Some((field, place)) => format!("{place}: {field}: {}", bad.description),
+            None => format!("{} {}", bad.path, bad.description).trim().to_owned(),
+        }
+    };
+    let lines: Vec<String> = violations.iter().map(line).collect();
+    let mut failure = client.explain(status);
+    if !lines.is_empty() {
+        failure.message = lines.join("\n");
     }
     match failure.code {
         Code::Usage | Code::Failed => failure.hint("nothing was changed"),

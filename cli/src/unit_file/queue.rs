@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use godel_core::quantity::{self, BadQuantity};
+use godel_core::{
+    demand::MILLI_WHOLE,
+    quantity::{self, BadQuantity},
+};
 use godel_proto::v1;
 use serde::{Deserialize, Deserializer, de};
 
@@ -19,9 +22,16 @@ pub fn parse_amount(name: &str, text: &str) -> Result<i64, BadQuantity> {
     if name == GPU { quantity::parse_cpu_milli(text) } else { quantity::parse(name, text) }
 }
 
-/// The same back.
+/// The same back; parts of GPUs as `0.5`.
 pub fn show_amount(name: &str, amount: i64) -> String {
-    if name == GPU { quantity::show_cpu(amount) } else { quantity::show(name, amount) }
+    if name != GPU {
+        return quantity::show(name, amount);
+    }
+    let whole = amount / i64::from(MILLI_WHOLE);
+    match amount % i64::from(MILLI_WHOLE) {
+        0 => whole.to_string(),
+        part => format!("{whole}.{part:03}").trim_end_matches('0').to_owned(),
+    }
 }
 
 #[derive(Deserialize)]
@@ -148,7 +158,26 @@ impl PriorityClass {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::unit_file::{Document, parse_manifest};
+
+    #[test]
+    fn amounts_are_shown_as_they_are_written() {
+        for (name, text, amount) in [
+            ("gpu", "8", 8_000),
+            ("gpu", "0.5", 500),
+            ("gpu", "1.25", 1_250),
+            ("gpu", "0", 0),
+            ("cpu", "500m", 500),
+            ("memory", "8Gi", 8 << 30),
+            ("fpga", "3", 3),
+        ] {
+            assert_eq!(
+                (parse_amount(name, text).unwrap(), show_amount(name, amount).as_str()),
+                (amount, text)
+            );
+        }
+    }
 
     #[test]
     fn documents_say_what_they_are() {
@@ -182,7 +211,7 @@ max_running_units: 9
         assert_eq!((min["cpu"], min["memory"], min["gpu"]), (4_000, 8 << 30, 2_000));
         assert_eq!((max["cpu"], max["gpu"], max["fpga"]), (500, 500, 3));
         assert_eq!((queue.weight, queue.max_running_units), (3, 9));
-        assert_eq!(queue.policy(), godel_proto::v1::QueuePolicy::FairShare);
+        assert_eq!(queue.policy(), v1::QueuePolicy::FairShare);
         assert_eq!((class.value, class.preemptible), (-5, false));
         assert_eq!(unit.priority_class, "gold");
     }
