@@ -15,6 +15,7 @@ use crate::{
 };
 
 mod property;
+mod queues;
 
 const NOW: Millis = Millis(1_000);
 
