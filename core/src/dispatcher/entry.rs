@@ -138,11 +138,16 @@ impl Entry {
         }
         for (row, is_after) in [(before, false), (after, true)] {
             let change = |n: &mut u32| *n = if is_after { *n + 1 } else { n.saturating_sub(1) };
-            if row.phase.is_live() {
-                shares.get_mut(usize::from(row.group)).map(|share| change(&mut share.live));
-            } else if row.phase == RowPhase::Pending && !spec.cancelled {
-                let group = spec.group_of(ordinal).and_then(|group| shares.get_mut(group));
-                group.map(|share| change(&mut share.pending));
+            if row.phase.is_live()
+                && let Some(share) = shares.get_mut(usize::from(row.group))
+            {
+                change(&mut share.live);
+            }
+            if row.phase == RowPhase::Pending
+                && !spec.cancelled
+                && let Some(share) = spec.group_of(ordinal).and_then(|group| shares.get_mut(group))
+            {
+                change(&mut share.pending);
             }
         }
     }

@@ -75,7 +75,7 @@ pub(crate) struct Broken;
 enum Ticket {
     Units(Batch),
     Change { unit: UnitId, spec: Arc<godel_core::unit::UnitSpec>, reply: Reply<Result<Revision, Status>> },
-    Edit(SentEdit),
+    Edit(Box<SentEdit>),
     Deletes(Vec<UnitId>),
     Partition(godel_core::change::Partition, Option<Reply<Result<Revision, Status>>>),
 }
@@ -453,7 +453,7 @@ impl Loop<'_> {
                 let _ =
                     reply.send(result.map(|committed| committed.revision).map_err(|error| refused(&error)));
             }
-            Ticket::Edit(sent) => self.on_edit(sent, result),
+            Ticket::Edit(sent) => self.on_edit(*sent, result),
             Ticket::Deletes(units) => {
                 for unit in units {
                     match result {

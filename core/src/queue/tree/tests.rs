@@ -30,10 +30,13 @@ fn units_go_into_leaves_that_exist() {
     }
     assert!(tree.admit("prod.web", "a").is_ok());
     for (path, words) in [
-        ("prod", "queue `prod` has queues below it, which take its units: prod.search"),
-        ("lost.child", "there is no queue `lost.child`"),
-        ("lost", "there is no queue `lost`"),
-        ("", "there is no queue ``"),
+        (
+            "prod",
+            "queue `prod` has queues below it, which take its units: name one of them, as `prod.search`",
+        ),
+        ("lost.child", "there is no queue `lost.child`: create it first, or name another one"),
+        ("lost", "there is no queue `lost`: create it first, or name another one"),
+        ("", "there is no queue ``: create it first, or name another one"),
     ] {
         assert_eq!(tree.admit(path, "a").unwrap_err().to_string(), words);
     }

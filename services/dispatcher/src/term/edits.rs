@@ -181,7 +181,7 @@ impl Loop<'_> {
         let answer = match planned {
             Ok(plan) => match self.send_edit(&edit, plan) {
                 Ok(Some((pending, edited))) => {
-                    self.ticket(pending, Ticket::Edit(SentEdit { edited, reply }));
+                    self.ticket(pending, Ticket::Edit(Box::new(SentEdit { edited, reply })));
                     return Some(Stage::Sent);
                 }
                 // Answers make room.
