@@ -84,7 +84,7 @@ pub struct Rejection {
     pub ordinals: Vec<u32>,
     /// 0 when it is not about a node.
     pub node: NodeId,
-    /// Resource, label or taint concerned; `cpu of queue prod`.
+    /// Resource, label or taint concerned; of a full queue a sentence.
     pub detail: String,
 }
 

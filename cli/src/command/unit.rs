@@ -330,12 +330,11 @@ fn describe_text(view: &UnitView, format: Format, paint: Paint) -> String {
         ));
     }
     if let Some(refusals) = view.refusals.as_ref().filter(|_| view.pending > 0) {
-        let who = match refusals.nodes {
-            // No node was to blame: its queue is full.
-            0 => "no room in its queue".to_owned(),
-            n => format!("{n} nodes refused it"),
+        let heading = if refusals.reasons.iter().any(|reason| reason.plugin == "queue") {
+            "why it waits: no room in its queue".to_owned()
+        } else {
+            format!("why it waits: {} nodes refused it (tries: {})", refusals.nodes, refusals.attempts)
         };
-        let heading = format!("why it waits: {who} (tries: {})", refusals.attempts);
         text.push_str(&format!("\n{}\n", paint.bold(&heading)));
         let rows: Vec<Vec<String>> = refusals
             .reasons

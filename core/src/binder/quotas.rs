@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::{
     cluster::{Cluster, ShapeId},
     ids::Revision,
-    queue::{AskId, Limit, Need, QueueIdx, Quota, spec::QueueSpec},
+    queue::{AskId, Hindrance, Limit, Need, QueueIdx, Quota, spec::QueueSpec},
 };
 
 /// What a binding under way takes of its queue, by task group.
@@ -126,10 +126,10 @@ impl Quotas {
         }
     }
 
-    /// A maximum in words: `cpu of queue prod`.
+    /// A maximum that is reached, in words.
     pub(super) fn words(&self, limit: Limit) -> String {
         let (path, resource) = self.quota.limit(limit);
-        format!("{resource} of queue {path}")
+        Hindrance::Full { queue: path.to_owned(), resource: resource.to_owned() }.to_string()
     }
 
     pub(super) fn quota(&self) -> &Quota {

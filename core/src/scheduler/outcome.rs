@@ -54,7 +54,7 @@ impl Scheduler {
     /// dispatcher, which knows what queues use; what else is decided of it stays under way.
     fn return_full(&mut self, unit: UnitId, what: &str) {
         let Some(held) = self.detach(unit) else { return };
-        let reason = RefusalCount { plugin: "queue", reason: format!("at its maximum: {what}"), nodes: 0 };
+        let reason = RefusalCount { plugin: "queue", reason: what.to_owned(), nodes: 0 };
         let refusals = Refusals { reasons: vec![reason], attempts: held.attempts, ..Refusals::default() };
         self.report(&held, ReportState::QueueFull, Some(Arc::new(refusals)));
         self.let_go(held);

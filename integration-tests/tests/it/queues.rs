@@ -7,7 +7,7 @@ use godel_integration_tests::{
     trace::{resources, unit},
     wait::{LIMIT, wait_for},
 };
-use godel_proto::v1;
+use godel_proto::{raw, v1};
 
 use crate::kills::AWAY;
 
@@ -116,7 +116,10 @@ async fn what_a_full_queue_holds_up_waits_quietly_and_goes_on() {
     let unit = bound(2).await;
     assert_eq!(unit.counts.unwrap_or_default().pending, 48);
     let why = unit.refusals.unwrap_or_default();
-    assert!(why.reasons.iter().any(|one| one.plugin == "queue" && one.reason.contains("full")), "{why:?}");
+    assert!(
+        why.reasons.iter().any(|one| one.plugin == "queue" && one.reason.contains("queue full")),
+        "{why:?}"
+    );
     // It waits where room is noticed: nobody asks the binder again and again.
     let rejected =
         async || cluster.api.binder().await.unwrap().get_binder_status(v1::GetBinderStatusRequest {}).await;
@@ -132,4 +135,54 @@ async fn what_a_full_queue_holds_up_waits_quietly_and_goes_on() {
     judge(&cluster).await;
     cluster.audit(&[]);
     cluster.assert_quiet();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_finds_a_binding_above_a_maximum() {
+    let mut cluster = Cluster::start(Layout { n_nodes: 10, n_binders: 1, ..Layout::default() }).await;
+    cluster.announce(AWAY);
+    apply(&cluster, vec![queue("full", Some(1_000), 0), queue("full.below", None, 0)]).await;
+    let requests = resources(500, 16);
+    let spec = unit("array", "", 5, requests.clone(), None, 0);
+    cluster.api.submit(v1::UnitSpec { queue: "full.below".to_owned(), ..spec }).await.unwrap();
+    let unit = wait_for("the maximum to be used up", LIMIT, async || {
+        let unit = cluster.api.get_unit("array").await?;
+        let n_running = unit.unit.clone().unwrap_or_default().counts.unwrap_or_default().running;
+        ensure!(n_running == 2, "{n_running} run");
+        Ok(unit)
+    })
+    .await;
+    cluster.audit(&[]);
+
+    // A binder that does not look at queues.
+    cluster.stop("binder-1").await;
+    let lease = v1::AcquireLeaseRequest {
+        lease: "binder".to_owned(),
+        holder: "rogue".to_owned(),
+        address: "http://127.0.0.1:1".to_owned(),
+        ttl_ms: 30_000,
+    };
+    let epoch = cluster.api.members().acquire_lease(lease).await.unwrap().into_inner().epoch;
+    let taken: Vec<u32> =
+        unit.running_units.iter().filter(|one| !one.node.is_empty()).map(|one| one.ordinal).collect();
+    let ordinal = (0..5).find(|ordinal| !taken.contains(ordinal)).unwrap();
+    let bind = v1::Binding {
+        unit_id: unit.unit.unwrap_or_default().spec.unwrap_or_default().unit_id,
+        demand: Some(v1::Demand { requests: Some(requests), devices: None }),
+        pool: v1::Pool::Guaranteed.into(),
+        ordinals: vec![ordinal],
+        node_ids: vec![1],
+        ..v1::Binding::default()
+    };
+    let request = raw::TxnRequest {
+        writer: Some(v1::Writer { lease: "binder".to_owned(), epoch, sequence: 1 }),
+        ops: vec![raw::encode_op(v1::op::Op::Bind(bind))],
+        ..raw::TxnRequest::default()
+    };
+    let revision = cluster.api.state().txn(request).await.unwrap().into_inner().revision;
+    let audit = cluster.godel(&["audit"]);
+    let text = String::from_utf8_lossy(&audit.stdout).into_owned();
+    assert_eq!(audit.status.code(), Some(1), "{text}");
+    assert!(text.contains("I5 FAILED  1 violations"), "{text}");
+    assert!(text.contains(&format!("queue full: cpu 1500 of 1000 (revision {revision})")), "{text}");
 }

@@ -26,7 +26,7 @@ fn a_maximum_holds_for_all_that_is_below_it() {
     assert_eq!(accepted.binds[0].ordinals, [0]);
     let refused = &accepted.rejections[0];
     assert_eq!((refused.reason, &refused.ordinals[..]), (RejectionReason::QueueFull, &[1][..]));
-    assert_eq!((refused.detail.as_str(), refused.node), ("gpu of queue a", NodeId(0)));
+    assert_eq!((refused.detail.as_str(), refused.node), ("queue a is at its maximum of gpu", NodeId(0)));
     assert_eq!(world.binder.cluster().node_state(NodeId(4)).unwrap().0, Resources::default());
     world.commit(&first);
     world.commit(&accepted);
@@ -46,7 +46,7 @@ fn a_gang_that_its_queue_has_no_room_for_is_refused_whole() {
     let refused = world.binder.check(&place(1, revision, &[(0, 1), (1, 2), (2, 3)]));
     let Verdict::Reject(rejections) = refused else { panic!("{refused:?}") };
     assert_eq!(short(&rejections), [(RejectionReason::QueueFull, vec![2, 0, 1])]);
-    assert_eq!(rejections[0].detail, "running units of queue a");
+    assert_eq!(rejections[0].detail, "queue a is at its maximum of running units");
     let a = world.binder.quota().tree().find("a").unwrap();
     assert_eq!(world.binder.quota().usage().running_units(a), 0);
     assert_eq!(world.binder.cluster().node_state(NodeId(1)).unwrap().0, Resources::default());

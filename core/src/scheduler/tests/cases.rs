@@ -195,7 +195,7 @@ fn a_unit_whose_queue_is_full_goes_back_and_holds_nothing() {
     outcome.rejections[0] = Rejection {
         ordinals: vec![1, 2],
         node: NodeId(0),
-        detail: "cpu of queue prod".to_owned(),
+        detail: "queue prod is at its maximum of cpu".to_owned(),
         ..outcome.rejections[0].clone()
     };
     scheduler.on_outcome(&outcome, Millis(1));
@@ -203,7 +203,7 @@ fn a_unit_whose_queue_is_full_goes_back_and_holds_nothing() {
     assert_eq!(states(&step), [(1, ReportState::QueueFull)]);
     assert!(step.decisions.is_empty(), "it is not tried again");
     let reason =
-        RefusalCount { plugin: "queue", reason: "at its maximum: cpu of queue prod".to_owned(), nodes: 0 };
+        RefusalCount { plugin: "queue", reason: "queue prod is at its maximum of cpu".to_owned(), nodes: 0 };
     assert_eq!(step.reports[0].refusals.as_ref().unwrap().reasons, [reason]);
     assert!(scheduler.inventory().is_empty());
     assert_eq!(scheduler.credits(), Config::default().held_max);

@@ -252,7 +252,7 @@ fn a_maximum_lowered_meanwhile_is_kept() {
     assert!(outcome.revision > lowered);
     let refused = &outcome.rejections[0];
     assert_eq!((refused.reason(), &refused.ordinals[..]), (v1::RejectionReason::QueueFull, &[1][..]));
-    assert_eq!(refused.detail, "running units of queue default");
+    assert_eq!(refused.detail, "queue default is at its maximum of running units");
     assert_eq!(bench.desk.metrics.rejected_by_reason(), [("queue-full", 1)]);
 }
 

@@ -50,7 +50,7 @@ async fn a_full_queue_refuses_and_what_ends_makes_room() {
     assert!(partly.revision > 0);
     assert_eq!(reasons(&partly), [(RejectionReason::QueueFull, vec![2])]);
     let rejection = &partly.rejections[0];
-    assert_eq!((rejection.detail.as_str(), rejection.node_id), ("cpu of queue prod", 0));
+    assert_eq!((rejection.detail.as_str(), rejection.node_id), ("queue prod is at its maximum of cpu", 0));
     assert!(partly.nodes.is_empty(), "it is not about a node");
     // 100 are left: a gang of two of 100 each gets nothing.
     let whole = stream.decide(place(2, 2, gang, &[(0, n1), (1, n2)])).await;
