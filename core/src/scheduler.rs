@@ -264,6 +264,7 @@ impl Scheduler {
             woken_from: None,
             attempts: 0,
             failures: 0,
+            full: None,
         };
         if let Some(mut old) = old {
             held.attempts = old.attempts;

@@ -216,6 +216,26 @@ fn a_unit_whose_queue_is_full_goes_back_and_holds_nothing() {
 }
 
 #[test]
+fn a_unit_of_which_a_full_queue_lets_nothing_in_goes_back_after_a_pause() {
+    let mut scheduler = scheduler(&[(4000, 0)]);
+    let spec = unit(1, 2, 2, cpu(1000));
+    assign(&mut scheduler, &spec);
+    let decision = scheduler.step(Millis(0), 100).decisions.remove(0);
+    scheduler.on_outcome(&refused(&decision, RejectionReason::QueueFull), Millis(5));
+    assert_eq!(scheduler.step(Millis(104), 100), Step::default());
+    assert_eq!(scheduler.next_wake(), Some(Millis(105)));
+    let step = scheduler.step(Millis(105), 100);
+    assert_eq!(states(&step), [(1, ReportState::QueueFull)]);
+    assert!(step.decisions.is_empty() && scheduler.inventory().is_empty());
+    // Assigned anew meanwhile it is tried at once.
+    assign(&mut scheduler, &spec);
+    let decision = scheduler.step(Millis(106), 100).decisions.remove(0);
+    scheduler.on_outcome(&refused(&decision, RejectionReason::QueueFull), Millis(107));
+    scheduler.on_assign(&spec, Revision(2), &all(&spec), 0, Millis(108));
+    assert_eq!(scheduler.step(Millis(108), 100).decisions.len(), 1);
+}
+
+#[test]
 fn a_newer_assignment_replaces_what_is_pending() {
     let mut scheduler = scheduler(&[(2000, 0)]);
     let spec = unit(1, 4, 1, cpu(1000));
