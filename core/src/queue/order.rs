@@ -361,7 +361,9 @@ impl Queues {
     }
 
     fn grow(&mut self) {
-        self.branches.resize_with(self.quota.tree().len(), Branch::default);
+        if self.branches.len() < self.quota.tree().len() {
+            self.branches.resize_with(self.quota.tree().len(), Branch::default);
+        }
     }
 
     fn count_owner(&mut self, account: &Account, need: Need, sign: i128) {
