@@ -361,13 +361,7 @@ impl Dispatcher {
         now: Millis,
     ) {
         let Some(entry) = self.units.get_mut(&unit) else { return };
-        let Entry { spec, rows, counts, shares, .. } = &mut **entry;
-        let mut changed = false;
-        rows.apply(change, revision, time_ms, |ordinal, before, after| {
-            changed = true;
-            Entry::move_row((counts, shares), spec, ordinal, (before, after));
-        });
-        if !changed {
+        if !entry.apply(change, revision, time_ms) {
             return;
         }
         entry.rows_revision = revision;

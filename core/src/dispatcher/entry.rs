@@ -9,7 +9,7 @@ use crate::{
     ids::Revision,
     lifecycle::{self, Counts, Phase, Soft},
     queue::{Account, PriorityClasses, Queues, Waiting, spec::Band},
-    rows::{Phase as RowPhase, Row, UnitRows},
+    rows::{Phase as RowPhase, Row, RowChange, UnitRows},
     time::Millis,
     unit::UnitSpec,
 };
@@ -89,6 +89,7 @@ impl Entry {
     ) -> Self {
         let counts = Counts::of(&spec, &UnitRows::default());
         let phase = lifecycle::phase(&spec, &counts, Soft::Waiting);
+        let shares = SmallVec::from_elem(Share::default(), spec.task_groups.len());
         let mut entry = Self {
             spec,
             revision,
@@ -100,7 +101,7 @@ impl Entry {
             phase,
             place: Place::Idle,
             account,
-            shares: SmallVec::new(),
+            shares,
             is_wanting: false,
             tried: SmallVec::new(),
             refusals: None,
@@ -109,7 +110,7 @@ impl Entry {
             deleting: false,
             infeasible: false,
         };
-        entry.recount();
+        entry.count_groups();
         entry
     }
 
@@ -117,39 +118,26 @@ impl Entry {
     pub(super) fn recount(&mut self) {
         self.counts = Counts::of(&self.spec, &self.rows);
         self.shares.resize(self.spec.task_groups.len(), Share::default());
-        for (share, (live, pending)) in
-            self.shares.iter_mut().zip(by_group(&self.spec, &self.rows, &self.counts))
-        {
-            (share.live, share.pending) = (live, pending);
-        }
+        self.count_groups();
     }
 
-    /// Follows one row, as [`Counts::move_row`] does.
-    pub(super) fn move_row(
-        (counts, shares): (&mut Counts, &mut [Share]),
-        spec: &UnitSpec,
-        ordinal: u32,
-        (before, after): (&Row, &Row),
-    ) {
-        counts.move_row(spec, ordinal, before, after);
-        if let [one] = shares {
-            (one.live, one.pending) = (counts.live, counts.pending);
-            return;
+    /// What a change of rows makes of counts and shares.
+    pub(super) fn apply(&mut self, change: &RowChange, revision: Revision, time_ms: i64) -> bool {
+        let Self { spec, rows, counts, shares, .. } = self;
+        let mut is_changed = false;
+        if shares.len() == 1 {
+            rows.apply(change, revision, time_ms, |ordinal, before, after| {
+                is_changed = true;
+                counts.move_row(spec, ordinal, before, after);
+            });
+        } else {
+            rows.apply(change, revision, time_ms, |ordinal, before, after| {
+                is_changed = true;
+                counts.move_row(spec, ordinal, before, after);
+                Share::move_row(shares, spec, ordinal, (before, after));
+            });
         }
-        for (row, is_after) in [(before, false), (after, true)] {
-            let change = |n: &mut u32| *n = if is_after { *n + 1 } else { n.saturating_sub(1) };
-            if row.phase.is_live()
-                && let Some(share) = shares.get_mut(usize::from(row.group))
-            {
-                change(&mut share.live);
-            }
-            if row.phase == RowPhase::Pending
-                && !spec.cancelled
-                && let Some(share) = spec.group_of(ordinal).and_then(|group| shares.get_mut(group))
-            {
-                change(&mut share.pending);
-            }
-        }
+        is_changed
     }
 
     /// Whether counts and what the queue was told follow from record, rows and place.
@@ -167,6 +155,9 @@ impl Entry {
     /// Brings what the queue is told up to date.
     pub(super) fn charge(&mut self, queues: &mut Queues) {
         let is_handed = self.is_handed();
+        if let [one] = self.shares.as_mut_slice() {
+            (one.live, one.pending) = (self.counts.live, self.counts.pending);
+        }
         for (group, share) in self.shares.iter_mut().enumerate() {
             let charged = share.live + if is_handed { share.pending } else { 0 };
             share.set(queues, &self.account, group, (charged, share.live));
@@ -177,6 +168,17 @@ impl Entry {
     pub(super) fn discharge(&mut self, queues: &mut Queues) {
         for (group, share) in self.shares.iter_mut().enumerate() {
             share.set(queues, &self.account, group, (0, 0));
+        }
+    }
+
+    /// Of a unit with one group the counts are those of its group, and are looked at when it is charged.
+    fn count_groups(&mut self) {
+        if self.shares.len() > 1 {
+            for (share, (live, pending)) in
+                self.shares.iter_mut().zip(by_group(&self.spec, &self.rows, &self.counts))
+            {
+                (share.live, share.pending) = (live, pending);
+            }
         }
     }
 
@@ -221,6 +223,24 @@ impl Entry {
 }
 
 impl Share {
+    /// Follows one row, as [`Counts::move_row`] does.
+    fn move_row(shares: &mut [Self], spec: &UnitSpec, ordinal: u32, (before, after): (&Row, &Row)) {
+        for (row, is_after) in [(before, false), (after, true)] {
+            let change = |n: &mut u32| *n = if is_after { *n + 1 } else { n.saturating_sub(1) };
+            if row.phase.is_live()
+                && let Some(share) = shares.get_mut(usize::from(row.group))
+            {
+                change(&mut share.live);
+            }
+            if row.phase == RowPhase::Pending
+                && !spec.cancelled
+                && let Some(share) = spec.group_of(ordinal).and_then(|group| shares.get_mut(group))
+            {
+                change(&mut share.pending);
+            }
+        }
+    }
+
     fn set(&mut self, queues: &mut Queues, account: &Account, group: usize, (charged, bound): (u32, u32)) {
         if charged > self.charged {
             queues.charge(account, group, charged - self.charged);

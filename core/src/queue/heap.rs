@@ -30,6 +30,14 @@ impl<K: Copy + Ord> Heap<K> {
         self.items.first().map(|(_, id)| *id)
     }
 
+    /// The member of a heap that has no other.
+    pub(super) fn only(&self) -> Option<u32> {
+        match self.items.as_slice() {
+            [(_, id)] => Some(*id),
+            _ => None,
+        }
+    }
+
     pub(super) fn contains(&self, id: u32) -> bool {
         self.place(id).is_some()
     }

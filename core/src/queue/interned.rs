@@ -1,6 +1,6 @@
 //! Small integers for values that come and go with the units that have them.
 
-use std::hash::Hash;
+use std::{borrow::Borrow, hash::Hash};
 
 use rustc_hash::FxHashMap;
 
@@ -38,6 +38,21 @@ impl<T: Clone + Eq + Hash> Interned<T> {
         };
         self.ids.insert(value, id);
         id
+    }
+
+    /// The same for a value that is made only if it is not held yet.
+    pub(super) fn hold_like<Q: ?Sized>(&mut self, like: &Q, make: impl FnOnce() -> T) -> u32
+    where
+        T: Borrow<Q>,
+        Q: Eq + Hash,
+    {
+        match self.ids.get(like).copied() {
+            Some(id) => {
+                self.hold_again(id);
+                id
+            }
+            None => self.hold(make()),
+        }
     }
 
     /// Holds a held value once more.

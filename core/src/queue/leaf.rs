@@ -257,6 +257,10 @@ impl Leaf {
         let lane = self.lane(band, seat);
         let is_ready = lane.is_some_and(|lane| lane.first().is_some());
         let is_empty = lane.is_some_and(Lane::is_empty);
+        // It has no rank to follow, and stays when it is empty.
+        if seat == SHARED && is_ready == self.order[band.idx()].contains(seat) {
+            return;
+        }
         let rank = self.rank(seat, usage);
         let (order, seats) = (&mut self.order[band.idx()], &self.seats);
         if is_ready {

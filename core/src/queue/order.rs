@@ -113,6 +113,8 @@ pub struct Queues {
     pub(super) floor: Floor,
     n_units: usize,
     n_running_units: u64,
+    /// Queues with a maximum: without any everything fits.
+    pub(super) n_gates: usize,
     #[cfg(test)]
     pub(super) n_looks: usize,
 }
@@ -154,6 +156,7 @@ impl Queues {
             floor: Floor::default(),
             n_units: 0,
             n_running_units: 0,
+            n_gates: 0,
             #[cfg(test)]
             n_looks: 0,
         };
@@ -197,8 +200,15 @@ impl Queues {
         let queue = self.quota.queue(&spec.queue);
         self.grow();
         self.branches[queue.idx()].n_enrolled += 1;
-        let owner = OwnerIdx(self.owners.hold(Arc::from(spec.owner.as_str())));
+        let name = spec.owner.as_str();
+        let owner = OwnerIdx(self.owners.hold_like(name, || Arc::from(name)));
         let usage = self.quota.usage_mut();
+        if let [group] = spec.task_groups.as_slice() {
+            let ask = usage.hold(&group.template.demand);
+            usage.hold_again(ask);
+            let gang = Need { ask, n: group.replicas.min(spec.min_member.max(1)) };
+            return Account { queue, owner, groups: SmallVec::from_buf([ask]), gang };
+        }
         let groups: SmallVec<[AskId; 1]> =
             spec.task_groups.iter().map(|group| usage.hold(&group.template.demand)).collect();
         let mut left = spec.min_member.max(1);
@@ -249,6 +259,9 @@ impl Queues {
         self.quota.usage_mut().sub(account.queue, need);
         self.count_owner(account, need, -1);
         self.moved(account.queue);
+        if self.n_gates == 0 {
+            return;
+        }
         let limited: SmallVec<[QueueIdx; 8]> = self.quota.usage().limited_upwards(account.queue).collect();
         for level in limited {
             self.wake(level);
@@ -348,7 +361,9 @@ impl Queues {
     }
 
     fn grow(&mut self) {
-        self.branches.resize_with(self.quota.tree().len(), Branch::default);
+        if self.branches.len() < self.quota.tree().len() {
+            self.branches.resize_with(self.quota.tree().len(), Branch::default);
+        }
     }
 
     fn count_owner(&mut self, account: &Account, need: Need, sign: i128) {
@@ -366,6 +381,7 @@ impl Queues {
             let branch = &mut self.branches[queue.idx()];
             if is_limited && branch.gate.is_none() {
                 branch.gate = Some(Box::default());
+                self.n_gates += 1;
             }
             self.wake(queue);
             if !is_limited {
@@ -401,11 +417,16 @@ impl Queues {
         }
     }
 
+    /// A queue stands elsewhere among its siblings. Where it is alone nobody asks: it is looked at when it gets company.
     fn move_in_order(&mut self, queue: QueueIdx) {
         let tree = self.quota.tree();
         let (above, place) = (tree.parent(queue), tree.place(queue));
+        let orders = &mut self.branches[above.idx()].order;
+        if orders.iter().all(|order| order.only().is_some() || !order.contains(place)) {
+            return;
+        }
         let turn = self.quota.usage().turn(queue);
-        for order in &mut self.branches[above.idx()].order {
+        for order in orders {
             if order.contains(place) {
                 order.set(place, turn, &|a, b| by_path(&self.quota, above, a, b));
             }
@@ -414,6 +435,9 @@ impl Queues {
 
     /// A class of a queue may be served.
     pub(super) fn entered(&mut self, queue: QueueIdx, band: Band, need: Need) {
+        if self.n_gates == 0 {
+            return self.activate(queue, band);
+        }
         let usage = self.quota.usage();
         let row = usage.limited_upwards(queue).next().map(|_| usage.amounts(need));
         self.show(queue, band, row.unwrap_or_default());
@@ -455,6 +479,10 @@ impl Queues {
             let order = &mut self.branches[above.idx()].order[band.idx()];
             if order.contains(place) {
                 return;
+            }
+            if let Some(only) = order.only() {
+                let turn = self.quota.usage().turn(tree.paths_below(above)[only as usize]);
+                order.set(only, turn, &|a, b| by_path(&self.quota, above, a, b));
             }
             order.set(place, self.quota.usage().turn(level), &|a, b| by_path(&self.quota, above, a, b));
             if was_ready {

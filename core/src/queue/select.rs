@@ -146,6 +146,9 @@ impl Queues {
         {
             self.n_looks += 1;
         }
+        if self.n_gates == 0 {
+            return self.take(queue, spot);
+        }
         let (key, &waiting) = self.branches[queue.idx()].leaf.head(spot)?;
         if let Some((level, band, claimant)) = self.claim(&waiting, now) {
             return self.serve_claimant(level, waiting.band, (band, claimant));
@@ -325,6 +328,7 @@ impl Queues {
     /// A queue without a maximum keeps nobody waiting.
     pub(super) fn drop_gate(&mut self, queue: QueueIdx) {
         let Some(gate) = self.branches[queue.idx()].gate.take() else { return };
+        self.n_gates -= 1;
         for (band, (leaf, seat)) in gate.iter_stalled() {
             self.set_stall(leaf, Spot { band, seat, class: 0 }, None);
         }

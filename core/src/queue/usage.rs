@@ -203,6 +203,9 @@ impl Usage {
 
     /// Makes a row for every queue that has none.
     pub fn grow(&mut self, tree: &QueueTree) {
+        if self.queues.len() == tree.len() {
+            return;
+        }
         for idx in self.queues.len()..tree.len() {
             let queue = QueueIdx(u32::try_from(idx).expect("queues are numbered in 32 bits"));
             let (parent, weight) = (tree.parent(queue), tree.weight(queue));
@@ -264,7 +267,7 @@ impl Usage {
     }
 
     /// Notes that so much of what is counted is bound (`sign` 1) or no more (-1): shown, not judged. `O(depth)`.
-    pub(super) fn note_bound(&mut self, queue: QueueIdx, need: Need, sign: i128) {
+    pub(super) fn note_bound(&mut self, queue: QueueIdx, need: Need, sign: i64) {
         self.count(queue, need, sign, Sums::Bound);
     }
 
@@ -442,18 +445,18 @@ impl Usage {
             .filter(|level| self.is_limited(*level))
     }
 
-    fn count(&mut self, queue: QueueIdx, need: Need, sign: i128, sums: Sums) {
+    fn count(&mut self, queue: QueueIdx, need: Need, sign: i64, sums: Sums) {
         let Some(ask) = self.asks.get(need.ask.0) else { return };
         let sums = match sums {
             Sums::Used => &mut self.used,
             Sums::Bound => &mut self.bound,
         };
-        let (n, width) = (i128::from(need.n) * sign, self.names.len());
+        let (n, width) = (i64::from(need.n) * sign, self.names.len());
         let mut level = queue;
         loop {
-            let row = level.idx() * width;
+            let row = &mut sums[level.idx() * width..][..width];
             for &(resource, amount) in ask {
-                sums[row + resource.idx()] += i128::from(amount) * n;
+                row[resource.idx()] += i128::from(amount) * i128::from(n);
             }
             if level == QueueIdx::ROOT {
                 return;
@@ -508,6 +511,9 @@ impl Usage {
 
 /// Adds to the amount of a column; columns stay in order.
 fn add(ask: &mut Ask, resource: ResourceIdx, amount: i64) {
+    if ask.last().is_some_and(|(last, _)| *last < resource) {
+        return ask.push((resource, amount));
+    }
     match ask.binary_search_by_key(&resource, |(other, _)| *other) {
         Ok(at) => ask[at].1 = ask[at].1.saturating_add(amount),
         Err(at) => ask.insert(at, (resource, amount)),
