@@ -41,10 +41,10 @@ impl<T: Clone + Eq + Hash> Interned<T> {
     }
 
     /// The same for a value that is made only if it is not held yet.
-    pub(super) fn hold_like<Q: ?Sized>(&mut self, like: &Q, make: impl FnOnce() -> T) -> u32
+    pub(super) fn hold_like<Q>(&mut self, like: &Q, make: impl FnOnce() -> T) -> u32
     where
         T: Borrow<Q>,
-        Q: Eq + Hash,
+        Q: Eq + Hash + ?Sized,
     {
         match self.ids.get(like).copied() {
             Some(id) => {
@@ -100,5 +100,10 @@ mod tests {
         names.release(a);
         names.release(a);
         assert_eq!((names.get(a), names.get(b)), (None, Some(&"c")));
+        let mut texts: Interned<Box<str>> = Interned::default();
+        let first = texts.hold_like("a", || "a".into());
+        assert_eq!(texts.hold_like("a", || panic!("it is there")), first);
+        texts.release(first);
+        assert!(texts.get(first).is_some(), "held once more");
     }
 }
