@@ -1,5 +1,7 @@
 //! Verbs and flags.
 
+pub mod queue;
+
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -53,6 +55,14 @@ pub enum Verb {
     /// Scheduling units.
     #[command(subcommand)]
     Unit(Unit),
+    /// Queues: who may use how much, and who goes first.
+    #[command(subcommand)]
+    Queue(queue::Queue),
+    /// Priority classes.
+    #[command(subcommand)]
+    PriorityClass(queue::PriorityClass),
+    /// Create or change what files say: queues and priority classes together, then units.
+    Apply(queue::Apply),
     /// Schedulers.
     #[command(subcommand)]
     Scheduler(Scheduler),
@@ -406,6 +416,12 @@ pub struct Submit {
     /// Workload class.
     #[arg(long, requires = "name")]
     pub class: Option<String>,
+    /// Path of its queue, as `prod.search`.
+    #[arg(long, requires = "name", value_name = "PATH")]
+    pub queue: Option<String>,
+    /// Name of its priority class.
+    #[arg(long, requires = "name", value_name = "NAME")]
+    pub priority_class: Option<String>,
     /// Replicas.
     #[arg(long, default_value_t = 1, requires = "name")]
     pub replicas: u32,

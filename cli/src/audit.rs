@@ -10,6 +10,7 @@ use godel_core::{
     ids::{NodeId, Revision, UnitId},
     invariants::{
         Acknowledged, AgentReport, AgentRun, Commit, Evidence, History, Invariant, Report, World, check_all,
+        held_up,
     },
     rows::Phase,
 };
@@ -165,8 +166,8 @@ async fn gather(client: &Client, ledger: Option<Vec<Acknowledged>>) -> Result<Ev
     let history = watch(client, &status).await?;
     bring_up(&mut listed, &history);
     bring_up(&mut listed_again, &history);
-    let busy = busy(client).await?;
-    Ok(Evidence { listed, listed_again, history, ledger, agents, queue_maxima: Vec::new(), busy })
+    let busy = busy(client, &listed).await?;
+    Ok(Evidence { listed, listed_again, history, ledger, agents, busy })
 }
 
 /// Applies what was committed after a list.
@@ -207,13 +208,15 @@ pub(crate) async fn list(client: &Client) -> Result<World, Failure> {
     }
 }
 
-const KINDS: [v1::Kind; 7] = [
+const KINDS: [v1::Kind; 9] = [
     v1::Kind::NodeSpec,
     v1::Kind::NodeReport,
     v1::Kind::NodeGrant,
     v1::Kind::UnitSpec,
     v1::Kind::Lease,
     v1::Kind::Partition,
+    v1::Kind::Queue,
+    v1::Kind::PriorityClass,
     v1::Kind::Rows,
 ];
 
@@ -319,7 +322,7 @@ fn agent_report(answer: v1::ListAgentReportsResponse) -> AgentReport {
 }
 
 /// Why pending units cannot be judged now.
-async fn busy(client: &Client) -> Result<Option<String>, Failure> {
+async fn busy(client: &Client, world: &World) -> Result<Option<String>, Failure> {
     match client.dispatcher_status().await {
         Ok(_) => {}
         Err(failure) if failure.code == Code::Unreachable => {
@@ -327,7 +330,10 @@ async fn busy(client: &Client) -> Result<Option<String>, Failure> {
         }
         Err(failure) => return Err(failure),
     }
-    Ok(Quiet::look(client).await?.busy())
+    let mut quiet = Quiet::look(client).await?;
+    // What has no room under a maximum stays in the dispatcher's queues: nothing goes on with it.
+    quiet.queued = quiet.queued.saturating_sub(u64::try_from(held_up(world)).unwrap_or(u64::MAX));
+    Ok(quiet.busy())
 }
 
 /// Whether anything is on its way to a node.

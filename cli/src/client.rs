@@ -9,7 +9,8 @@ use godel_kit::{
 };
 use godel_proto::v1::{
     self, dispatch_service_client::DispatchServiceClient, node_service_client::NodeServiceClient,
-    state_service_client::StateServiceClient, unit_service_client::UnitServiceClient,
+    queue_service_client::QueueServiceClient, state_service_client::StateServiceClient,
+    unit_service_client::UnitServiceClient,
 };
 use tonic::Status;
 
@@ -127,6 +128,34 @@ impl Client {
             .map_err(|status| self.explain(status))
     }
 
+    /// A call of the queue service, at whoever leads.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn queues<T, F, Fut>(&self, op: F) -> Result<T, Failure>
+    where
+        F: FnMut(QueueServiceClient<Channel>) -> Fut,
+        Fut: Future<Output = Result<T, Status>>,
+    {
+        self.try_queues(op).await.map_err(|status| self.explain(status))
+    }
+
+    /// The same, for callers who look at the answer's details.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn try_queues<T, F, Fut>(&self, mut op: F) -> Result<T, Status>
+    where
+        F: FnMut(QueueServiceClient<Channel>) -> Fut,
+        Fut: Future<Output = Result<T, Status>>,
+    {
+        self.directory
+            .call_leader("dispatcher", |channel| {
+                op(QueueServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
+            })
+            .await
+    }
+
     /// Says which server does not answer.
     pub fn explain(&self, status: Status) -> Failure {
         let unreachable = status.code() == tonic::Code::Unavailable;
@@ -198,6 +227,55 @@ impl Client {
         }
         units.truncate(limit);
         Ok((units, total))
+    }
+
+    /// Every queue with its usage.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn list_queues(&self) -> Result<Vec<v1::QueueStatus>, Failure> {
+        let mut queues = Vec::new();
+        let mut request = v1::ListQueuesRequest { page_size: 1000, ..v1::ListQueuesRequest::default() };
+        for _ in 0..N_PAGES_MAX {
+            let page = self
+                .queues(|mut client| {
+                    let request = request.clone();
+                    async move { client.list_queues(request).await }
+                })
+                .await?
+                .into_inner();
+            queues.extend(page.queues);
+            request.page_token = page.next_page_token;
+            if request.page_token.is_empty() {
+                break;
+            }
+        }
+        Ok(queues)
+    }
+
+    /// Every priority class.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn list_priority_classes(&self) -> Result<Vec<v1::PriorityClassStatus>, Failure> {
+        let mut classes = Vec::new();
+        let page_size = 1000;
+        let mut request = v1::ListPriorityClassesRequest { page_size, page_token: String::new() };
+        for _ in 0..N_PAGES_MAX {
+            let page = self
+                .queues(|mut client| {
+                    let request = request.clone();
+                    async move { client.list_priority_classes(request).await }
+                })
+                .await?
+                .into_inner();
+            classes.extend(page.priority_classes);
+            request.page_token = page.next_page_token;
+            if request.page_token.is_empty() {
+                break;
+            }
+        }
+        Ok(classes)
     }
 
     /// One unit with its running units.

@@ -1,7 +1,9 @@
 //! What each verb does.
 
+mod apply;
 mod node;
 mod offline;
+mod queue;
 mod run;
 mod status;
 mod trace;
@@ -40,6 +42,9 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     match verb {
         Verb::Node(node) => node::run(&Client::new(&address)?, node, output).await,
         Verb::Unit(unit) => unit::run(&address, unit, output).await,
+        Verb::Queue(wanted) => queue::run(&Client::new(&address)?, wanted, output).await,
+        Verb::PriorityClass(class) => queue::run_class(&Client::new(&address)?, class, output).await,
+        Verb::Apply(files) => apply::run(&address, &files, output).await,
         Verb::Scheduler(Scheduler::List) => schedulers(&Client::new(&address)?, output).await,
         Verb::Partition(Partition::Set { mode }) => partition(&Client::new(&address)?, mode).await,
         Verb::Status => status::run(&Client::new(&address)?, output).await,

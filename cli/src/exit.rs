@@ -130,7 +130,14 @@ impl From<Status> for Failure {
             RpcCode::AlreadyExists => Self::new(Code::Conflict, message),
             RpcCode::Aborted => Self::new(Code::Conflict, message)
                 .hint("it has changed meanwhile: look at it again, then repeat"),
-            RpcCode::FailedPrecondition => Self::failed(message),
+            RpcCode::FailedPrecondition => match rpc::preconditions_of(&status).as_slice() {
+                [] | [_] => Self::failed(message),
+                several => {
+                    let lines: Vec<String> =
+                        several.iter().map(|one| format!("  {}: {}", one.path, one.description)).collect();
+                    Self::failed(format!("it cannot be done now\n{}", lines.join("\n")))
+                }
+            },
             RpcCode::Unavailable => Self::new(Code::Unreachable, unavailable(&status)).hint(START),
             RpcCode::DeadlineExceeded => Self::new(Code::Timeout, format!("no answer in time: {message}")),
             RpcCode::ResourceExhausted => {
@@ -181,6 +188,11 @@ mod tests {
             (Status::deadline_exceeded("slow"), Code::Timeout, "no answer in time"),
             (Status::resource_exhausted("queue"), Code::Busy, "try again"),
             (Status::failed_precondition("it runs"), Code::Failed, "it runs"),
+            (
+                rpc::failed_preconditions("UNIT", [BadField::new("a", "gone"), BadField::new("b", "full")]),
+                Code::Failed,
+                "  a: gone\n  b: full",
+            ),
             (Status::internal("bug"), Code::Failed, "bug"),
             (
                 rpc::invalid_argument([BadField::new("a", "is empty"), BadField::new("b[1]", "is bad")]),

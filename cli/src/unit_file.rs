@@ -1,15 +1,21 @@
-//! Unit files: YAML, several documents in one file, as `docs/unit-file.md` says.
+//! Unit files, and files of queues and priority classes: YAML, several documents in one file, as
+//! `docs/unit-file.md` and `docs/queues.md` say.
 //!
 //! Every mistake is told with its file, line and column; an unknown key with the known one that is nearest.
 
 mod check;
+mod manifest;
+mod queue;
+
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use godel_core::quantity;
 use godel_proto::v1;
 use serde::{Deserialize, Deserializer, de};
 
-pub use check::check;
+pub use check::{check, is_same};
+pub use manifest::{Document, parse_manifest};
+pub use queue::{parse_amount, show_amount};
 
 /// A mistake in a unit file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,18 +46,18 @@ pub struct Loaded {
     pub document: usize,
 }
 
-/// Reads every document of a file.
+/// Reads every unit of a file that has nothing else.
 ///
 /// # Errors
 /// The first mistake.
 pub fn parse(text: &str) -> Result<Vec<Loaded>, Mistake> {
     let mut units = Vec::new();
-    for (idx, document) in serde_yaml_ng::Deserializer::from_str(text).enumerate() {
-        let unit = Option::<Unit>::deserialize(document).map_err(|error| mistake(&error))?;
-        // A document of comments only is no unit.
-        if let Some(unit) = unit {
-            units.push(Loaded { spec: unit.into_spec(), document: idx + 1 });
-        }
+    for (document, what) in parse_manifest(text)? {
+        let Document::Unit(spec) = what else {
+            let message = format!("document {document} is no unit: `godel apply -f` takes it");
+            return Err(Mistake { line: 0, column: 0, message });
+        };
+        units.push(Loaded { spec: *spec, document });
     }
     if units.is_empty() {
         return Err(Mistake { line: 0, column: 0, message: "the file has no unit".to_owned() });
@@ -95,6 +101,8 @@ pub fn nearest<'a>(unknown: &str, known: &[&'a str]) -> Option<&'a str> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Unit {
+    #[serde(default, rename = "kind")]
+    _kind: manifest::Kind,
     name: String,
     #[serde(default)]
     namespace: String,
@@ -110,6 +118,8 @@ struct Unit {
     queue: String,
     #[serde(default)]
     priority: i32,
+    #[serde(default)]
+    priority_class: String,
     #[serde(default)]
     pool: Pool,
     #[serde(default)]
@@ -229,6 +239,8 @@ macro_rules! words {
         }
     };
 }
+
+use words;
 
 words!(Class:
     "service" => v1::WorkloadClass::Service,
@@ -386,6 +398,7 @@ impl Unit {
             min_member: self.min_member,
             queue: self.queue,
             priority: self.priority,
+            priority_class: self.priority_class,
             pool: self.pool.0,
             restart_policy: self.restart_policy.0,
             scoring_profile: self.scoring.0,

@@ -8,6 +8,10 @@ use serde::Serialize;
 
 use crate::output::View;
 
+mod queue;
+
+pub use queue::{PriorityClassView, QueueView, parse_policy};
+
 /// A node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeView {
@@ -182,6 +186,8 @@ pub struct UnitView {
     pub queue: String,
     /// Higher wins.
     pub priority: i32,
+    /// Says the priority where that is 0.
+    pub priority_class: String,
     /// Who submitted it.
     pub owner: String,
     /// The scheduler that has it now.
@@ -325,6 +331,7 @@ impl From<&v1::Unit> for UnitView {
             min_member: spec.min_member,
             queue: spec.queue,
             priority: spec.priority,
+            priority_class: spec.priority_class,
             owner: meta.owner,
             scheduler: unit.scheduler.clone(),
             create_time_ms: meta.create_time_ms,
@@ -389,7 +396,10 @@ impl View for UnitView {
             format!("{}/{}", self.running, self.replicas),
             self.pending.to_string(),
             self.queue.clone(),
-            self.priority.to_string(),
+            match (self.priority, self.priority_class.as_str()) {
+                (0, class) if !class.is_empty() => class.to_owned(),
+                (priority, _) => priority.to_string(),
+            },
         ]
     }
 

@@ -10,6 +10,7 @@ use crate::{
     demand::Pool,
     ids::UnitId,
     node::TaintEffect,
+    queue::spec::SYSTEM_PRIORITY,
     unit::{RestartPolicy, RunSpec, ScoringProfile, TaskGroup, UnitSpec, WorkloadClass},
 };
 
@@ -81,8 +82,10 @@ pub struct Submission {
     pub min_member: u32,
     /// Empty: `default`.
     pub queue: String,
-    /// 0: the default of the class.
+    /// 0: that of the priority class, or the default of the workload class.
     pub priority: i32,
+    /// Empty: none.
+    pub priority_class: String,
     /// Absent: the default of the class.
     pub pool: Given<Pool>,
     /// Absent: the default of the class.
@@ -209,7 +212,14 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<Violation>> {
         task_groups,
         min_member,
         queue,
-        priority: priority(submission.priority, by_class, &mut report, &mut defaults),
+        priority: priority(
+            submission.priority,
+            &submission.priority_class,
+            by_class,
+            &mut report,
+            &mut defaults,
+        ),
+        priority_class: submission.priority_class,
         pool: pool(submission.pool, by_class, &mut report, &mut defaults),
         restart_policy: report.choose(
             "restart_policy",
@@ -415,20 +425,33 @@ fn min_member(
     given
 }
 
+/// Of a unit that names a priority class and gives no priority it stays 0: what the class is worth, and whether
+/// there is one, is the dispatcher's to say.
 fn priority(
     given: i32,
+    priority_class: &str,
     by_class: &defaults::ClassDefaults,
     report: &mut Report,
     defaults: &mut Vec<AppliedDefault>,
 ) -> i32 {
+    if !priority_class.is_empty() {
+        report.named(format_args!("priority_class"), names::label(priority_class));
+        if given == 0 {
+            return 0;
+        }
+    }
     if given == 0 {
         defaults.push(AppliedDefault::number("priority", i64::from(by_class.priority)));
         return by_class.priority;
     }
-    if !(-PRIORITY_MAX..=PRIORITY_MAX).contains(&given) {
+    if !(-PRIORITY_MAX..SYSTEM_PRIORITY).contains(&given) {
+        let most = SYSTEM_PRIORITY - 1;
         report.add(
             format_args!("priority"),
-            format_args!("{given} is not in {}..={PRIORITY_MAX}", -PRIORITY_MAX),
+            format_args!(
+                "{given} is not in {}..={most}; above that are priority classes only, as `system`",
+                -PRIORITY_MAX
+            ),
         );
     }
     given

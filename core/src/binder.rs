@@ -2,13 +2,15 @@
 //!
 //! [`Binder`] owns a picture of the cluster that follows the committed records, and on top of it the bindings
 //! that are under way: accepted by [`Binder::check`], not yet known to be committed. Every check counts both,
-//! so bindings of several transactions in flight never take the same room. It also knows which running
+//! so bindings of several transactions in flight never take the same room, on a node or in a queue. It also knows which running
 //! units have to come back (evicted, ended, still wanted) and which of the evictions asked for still make
 //! sense. Writing transactions, and answering, is the caller's business.
 //!
 //! Nothing here survives a restart and nothing needs to: a new binder reads the records and goes on.
 
 mod check;
+mod classes;
+mod quotas;
 mod requeue;
 mod unit;
 
@@ -21,13 +23,18 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 pub use self::requeue::RequeueWork;
-use self::unit::Unit;
+use self::{
+    classes::Classes,
+    quotas::{Needs, Quotas, Turns},
+    unit::Unit,
+};
 use crate::{
     change::Change,
     cluster::Cluster,
     decision::{FreshNode, Rejection},
     ids::{NodeId, Revision, UnitId},
-    rows::{Bind, Evict, RowChange},
+    queue::{QueueIdx, Quota},
+    rows::{Bind, Evict, Phase, RowChange},
     unit::UnitSpec,
 };
 
@@ -70,6 +77,8 @@ pub struct Accepted {
     pub unit: UnitId,
     /// Revision of the unit's record: a precondition.
     pub unit_revision: Revision,
+    /// The unit's queue: [`Binder::queue_records`] of it are preconditions.
+    pub queue: QueueIdx,
     /// By task group, none empty.
     pub binds: Vec<Bind>,
     /// What was refused.
@@ -80,6 +89,8 @@ pub struct Accepted {
 #[derive(Debug, Default)]
 pub struct Binder {
     cluster: Cluster,
+    quotas: Quotas,
+    classes: Classes,
     units: FxHashMap<UnitId, Unit>,
     open: FxHashMap<Ticket, Open>,
     open_of: FxHashMap<UnitId, SmallVec<[Ticket; 2]>>,
@@ -96,6 +107,9 @@ struct Open {
     /// (ordinal, incarnation), ascending.
     members: Vec<(u32, u32)>,
     landed: Option<Revision>,
+    queue: QueueIdx,
+    /// What it takes of the queue, but for groups whose rows show it already.
+    needs: Needs,
 }
 
 impl Open {
@@ -115,6 +129,11 @@ impl Binder {
     /// A list follows: forgets the records, keeps what is under way.
     pub fn reset(&mut self) {
         self.cluster.reset();
+        self.classes.reset();
+        self.quotas.reset();
+        for open in self.open.values() {
+            self.quotas.add(open.queue, &open.needs);
+        }
         self.units.clear();
         self.requeues.clear();
         self.revision = Revision(0);
@@ -128,20 +147,36 @@ impl Binder {
             Change::NodeGrant(node, allocatable) => self.cluster.put_grant(node, allocatable, revision),
             Change::NodeDeleted(node) => self.cluster.remove_node(node),
             Change::UnitSpec(spec) => self.put_unit(&spec, revision),
+            Change::Queue(spec) => self.quotas.put(spec, revision),
+            Change::QueueDeleted(path) => self.quotas.remove(&path, revision),
+            Change::PriorityClass(class) => self.classes.put(class),
+            Change::PriorityClassDeleted(name) => self.classes.remove(&name),
             Change::UnitDeleted(unit) => {
+                self.count_rows(unit, -1);
                 self.units.remove(&unit);
                 self.requeues.remove_unit(unit);
                 self.cluster.remove_unit(unit);
             }
             Change::Rows(unit, change) => {
-                self.cluster.apply_rows(unit, &change, revision, time_ms);
+                let mut turns = Turns::default();
+                let on_turn = |shape, n| turns.add(shape, n);
+                self.cluster.apply_rows_seen(unit, &change, revision, time_ms, on_turn);
+                if let Some(known) = self.units.get(&unit) {
+                    self.quotas.turn(known.queue, &turns, 1, &self.cluster);
+                }
+                if let RowChange::Bind(bind) = &change {
+                    self.is_shown(unit, bind);
+                }
                 if let Some(rows) = self.cluster.rows(unit) {
                     self.requeues.look_at(unit, rows, touched(&change));
                 }
             }
             Change::RowsLoaded(unit, rows) => {
                 self.requeues.look_at_all(unit, &rows);
+                self.count_rows(unit, -1);
                 self.cluster.load_rows(unit, rows);
+                self.count_rows(unit, 1);
+                self.are_shown(unit);
             }
             Change::Lease(_) | Change::Partition(_) => {}
         }
@@ -168,9 +203,20 @@ impl Binder {
         &self.cluster
     }
 
-    /// Priority of a unit; 0 when it is unknown.
+    /// Queues, and what is taken of them, by bindings under way too.
+    pub fn quota(&self) -> &Quota {
+        self.quotas.quota()
+    }
+
+    /// A queue and those above it: path, and revision of the record that maxima were read from, 0 without one. A
+    /// binding rests on all of them: a maximum may be lowered, or set, while it is under way.
+    pub fn queue_records(&self, queue: QueueIdx) -> impl Iterator<Item = (QueueIdx, &str, Revision)> {
+        self.quotas.records(queue)
+    }
+
+    /// Priority of a unit, its own or that of its class; 0 when it is unknown.
     pub fn priority(&self, unit: UnitId) -> i32 {
-        self.units.get(&unit).map_or(0, |unit| unit.priority)
+        self.units.get(&unit).map_or(0, |unit| self.classes.value(unit.priority))
     }
 
     /// Decisions accepted whose transactions are under way, or committed and not read yet.
@@ -249,13 +295,72 @@ impl Binder {
     }
 
     fn put_unit(&mut self, spec: &UnitSpec, revision: Revision) {
-        if self.units.get(&spec.id).is_none_or(|known| known.revision < revision) {
-            self.units.insert(spec.id, Unit::new(spec, revision, &mut self.cluster));
+        let known = self.units.get(&spec.id);
+        if known.is_some_and(|known| known.revision >= revision) {
+            return;
+        }
+        let before = known.map(|known| known.queue);
+        let queue = self.quotas.queue(&spec.queue);
+        if before != Some(queue) {
+            self.count_rows(spec.id, -1);
+        }
+        let placed = (queue, self.classes.of(spec));
+        self.units.insert(spec.id, Unit::new(spec, revision, placed, &mut self.cluster));
+        if before != Some(queue) {
+            self.count_rows(spec.id, 1);
+        }
+    }
+
+    /// All that a unit's rows take counts (`sign` 1) in its queue, or does no longer (-1); in none while the unit is
+    /// not known.
+    fn count_rows(&mut self, unit: UnitId, sign: i64) {
+        if let Some(known) = self.units.get(&unit) {
+            let turns = Turns::of(self.cluster.live_shapes(unit));
+            self.quotas.turn(known.queue, &turns, sign, &self.cluster);
+        }
+    }
+
+    /// The rows show a binding: what was under way of it does not count a second time.
+    fn is_shown(&mut self, unit: UnitId, bind: &Bind) {
+        let Some(&first) = bind.ordinals.first() else { return };
+        let member = (first, bind.incarnations.first().copied().unwrap_or(0));
+        for ticket in self.open_of.get(&unit).into_iter().flatten() {
+            if let Some(open) = self.open.get_mut(ticket).filter(|open| open.contains(member)) {
+                let queue = open.queue;
+                open.needs.retain(|(group, need)| {
+                    let is_other = *group != bind.group;
+                    if !is_other {
+                        self.quotas.give_back(queue, *need);
+                    }
+                    is_other
+                });
+            }
+        }
+    }
+
+    /// The same after a list. A binding of which only some rows are there yet counts twice until the others come.
+    fn are_shown(&mut self, unit: UnitId) {
+        let Some(rows) = self.cluster.rows(unit) else { return };
+        for ticket in self.open_of.get(&unit).into_iter().flatten() {
+            let Some(open) = self.open.get_mut(ticket) else { continue };
+            let is_there = |(ordinal, incarnation): &(u32, u32)| {
+                let row = rows.row(*ordinal);
+                row.incarnation > *incarnation
+                    || (row.incarnation == *incarnation && row.phase != Phase::Pending)
+            };
+            if open.members.iter().all(is_there) {
+                for (_, need) in std::mem::take(&mut open.needs) {
+                    self.quotas.give_back(open.queue, need);
+                }
+            }
         }
     }
 
     fn close(&mut self, ticket: Ticket) -> Option<Open> {
-        let open = self.open.remove(&ticket)?;
+        let mut open = self.open.remove(&ticket)?;
+        for (_, need) in std::mem::take(&mut open.needs) {
+            self.quotas.give_back(open.queue, need);
+        }
         if let Some(tickets) = self.open_of.get_mut(&open.unit) {
             tickets.retain(|other| *other != ticket);
             if tickets.is_empty() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::{
     ids::{Epoch, NodeId, UnitId},
     node::{NodeReport, NodeSpec},
+    queue::spec::{PriorityClass, QueueSpec},
     resources::Resources,
     rows::{RowChange, UnitRows},
     unit::UnitSpec,
@@ -25,10 +26,18 @@ pub enum Change {
     Lease(Lease),
     /// Nodes were split anew.
     Partition(Partition),
+    /// A queue, whole.
+    Queue(Arc<QueueSpec>),
+    /// A priority class, whole.
+    PriorityClass(PriorityClass),
     /// A node's records are gone.
     NodeDeleted(NodeId),
     /// A unit's records and rows are gone.
     UnitDeleted(UnitId),
+    /// A queue's record is gone. Another one may come under its name.
+    QueueDeleted(String),
+    /// A priority class's record is gone. Another one may come under its name.
+    PriorityClassDeleted(String),
     /// Rows of a unit changed.
     Rows(UnitId, RowChange),
     /// Rows of a unit, whole though perhaps of several revisions (from a list only).

@@ -84,7 +84,7 @@ pub struct Rejection {
     pub ordinals: Vec<u32>,
     /// 0 when it is not about a node.
     pub node: NodeId,
-    /// Resource, label or taint concerned.
+    /// Resource, label or taint concerned; of a full queue a sentence.
     pub detail: String,
 }
 
@@ -113,11 +113,13 @@ pub enum RejectionReason {
     MinMember,
     /// The decision makes no sense.
     Invalid,
+    /// A queue is at a maximum, its own or one above it.
+    QueueFull,
 }
 
 impl RejectionReason {
     /// Every reason, in order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::InsufficientResources,
         Self::DeviceTaken,
         Self::NodeNotReady,
@@ -129,6 +131,7 @@ impl RejectionReason {
         Self::AlreadyBound,
         Self::MinMember,
         Self::Invalid,
+        Self::QueueFull,
     ];
 
     /// As metrics and status name it.
@@ -145,6 +148,7 @@ impl RejectionReason {
             Self::AlreadyBound => "already-bound",
             Self::MinMember => "min-member",
             Self::Invalid => "invalid",
+            Self::QueueFull => "queue-full",
         }
     }
 
@@ -159,7 +163,8 @@ impl RejectionReason {
             | Self::NodeGone
             | Self::UnitChanged
             | Self::AlreadyBound
-            | Self::Invalid => false,
+            | Self::Invalid
+            | Self::QueueFull => false,
         }
     }
 }

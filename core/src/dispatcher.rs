@@ -1,6 +1,6 @@
 //! The dispatcher's whole state machine: units in, assignments out.
 //!
-//! Owns the queue, what each scheduler holds, the split of nodes, and the follow-up of what was cancelled,
+//! Owns the queues, what each scheduler holds, the split of nodes, and the follow-up of what was cancelled,
 //! scaled in or has ended. Leaves placement to schedulers and rows to the binder: both are learnt from committed
 //! changes. Nothing survives a restart; a new leader reads the records, waits a moment for schedulers to come
 //! back with what they hold, and goes on.
@@ -19,8 +19,8 @@ use crate::{
     admission::feasibility::Capacities,
     change::{Partition, PartitionMode},
     ids::{NodeId, Revision, UnitId},
-    lifecycle::{self, Counts},
-    queue::{PriorityThenAge, UnitQueue},
+    lifecycle,
+    queue::{self, PriorityClasses, Queues, Waiting},
     rows::{EvictionReason, RowChange, UnitRows},
     time::Millis,
     unit::UnitSpec,
@@ -28,9 +28,11 @@ use crate::{
 
 mod attach;
 mod directory;
+pub mod edit;
 mod entry;
 mod nodes;
 pub mod policy;
+pub mod queues;
 pub mod read;
 mod reconcile;
 mod schedulers;
@@ -43,6 +45,7 @@ pub use schedulers::SessionId;
 use directory::Directory;
 use entry::{Entry, Held, Place};
 use policy::{DispatchPolicy, PolicyKind};
+use queues::Records;
 use schedulers::Schedulers;
 
 /// How the dispatcher works.
@@ -63,6 +66,8 @@ pub struct Config {
     pub done_grace_ms: u64,
     /// Ended units kept at most.
     pub n_ended_max: usize,
+    /// How queues are served.
+    pub queues: queue::Config,
 }
 
 impl Default for Config {
@@ -75,6 +80,7 @@ impl Default for Config {
             reconcile_ms: 2_000,
             done_grace_ms: 5_000,
             n_ended_max: 100_000,
+            queues: queue::Config::default(),
         }
     }
 }
@@ -148,10 +154,14 @@ pub struct Dispatcher {
     /// Of `units`, in order.
     unit_ids: BTreeSet<UnitId>,
     directory: Directory,
-    queue: UnitQueue,
+    queues: Queues,
+    classes: PriorityClasses,
+    records: Records,
     schedulers: Schedulers,
     node_names: BTreeMap<NodeId, Box<str>>,
     capacities: Capacities,
+    /// Shares follow what the cluster has in all.
+    is_total_stale: bool,
     infeasible: BTreeSet<UnitId>,
     evictions: BTreeMap<UnitId, Eviction>,
     ended: BTreeSet<(Millis, UnitId)>,
@@ -163,14 +173,24 @@ pub struct Dispatcher {
     mode: PartitionMode,
     unsettled: BTreeSet<UnitId>,
     settle: Settle,
-    /// Units seen since a list began; `None` when none is under way.
-    listed: Option<BTreeSet<UnitId>>,
+    /// What was seen since a list began; `None` when none is under way.
+    listed: Option<Listed>,
     resend: BTreeSet<UnitId>,
     outbox: Vec<Action>,
     reconcile_at: Millis,
     reconcile_next: UnitId,
     revision: Revision,
+    /// Time of the last step.
+    stepped_at: Millis,
     counters: Counters,
+}
+
+/// What a list has shown so far.
+#[derive(Debug, Default)]
+struct Listed {
+    units: BTreeSet<UnitId>,
+    queues: BTreeSet<String>,
+    classes: BTreeSet<String>,
 }
 
 /// Whether units read at the start may be dispatched.
@@ -196,14 +216,17 @@ impl Dispatcher {
     pub fn new(config: Config) -> Self {
         Self {
             policy: config.policy.build(),
+            queues: Queues::new(config.queues),
             config,
             units: FxHashMap::default(),
             unit_ids: BTreeSet::new(),
             directory: Directory::default(),
-            queue: UnitQueue::new(PriorityThenAge),
+            classes: PriorityClasses::default(),
+            records: Records::default(),
             schedulers: Schedulers::default(),
             node_names: BTreeMap::new(),
             capacities: Capacities::default(),
+            is_total_stale: false,
             infeasible: BTreeSet::new(),
             evictions: BTreeMap::new(),
             ended: BTreeSet::new(),
@@ -221,6 +244,7 @@ impl Dispatcher {
             reconcile_at: Millis(0),
             reconcile_next: UnitId(0),
             revision: Revision(0),
+            stepped_at: Millis(0),
             counters: Counters::default(),
         }
     }
@@ -240,9 +264,9 @@ impl Dispatcher {
         self.directory.release(spec);
     }
 
-    /// A list follows: what is not in it is gone. Units and what schedulers hold stay.
+    /// A list follows: what is not in it is gone. Units, queues and what schedulers hold stay until then.
     pub fn on_reset(&mut self) {
-        self.listed = Some(BTreeSet::new());
+        self.listed = Some(Listed::default());
         self.node_names.clear();
         self.capacities = Capacities::default();
     }
@@ -252,10 +276,12 @@ impl Dispatcher {
         self.revision = self.revision.max(revision);
         if let Some(listed) = self.listed.take() {
             let old = |unit: &UnitId| self.units.get(unit).is_some_and(|entry| entry.revision <= revision);
-            let gone: Vec<UnitId> = self.unit_ids.difference(&listed).copied().filter(old).collect();
+            let gone: Vec<UnitId> = self.unit_ids.difference(&listed.units).copied().filter(old).collect();
             for unit in gone {
                 self.on_unit_deleted(unit, now);
             }
+            self.forget_records(&listed);
+            self.is_total_stale = true;
         }
         if self.settle == Settle::Loading {
             self.settle = Settle::Until(now.plus(self.config.settle_ms));
@@ -285,19 +311,20 @@ impl Dispatcher {
     ) {
         let unit = spec.id;
         if let Some(listed) = &mut self.listed {
-            listed.insert(unit);
+            listed.units.insert(unit);
         }
         if let Some(entry) = self.units.get_mut(&unit) {
             if revision <= entry.revision {
                 return;
             }
-            entry.counts = Counts::of(&spec, &entry.rows);
-            entry.spec = spec;
             entry.revision = revision;
             entry.tried.clear();
+            self.enroll_again(unit, spec);
         } else {
             self.directory.insert(&spec);
-            let entry = Entry::new(spec, revision, created);
+            let account = self.queues.enroll(&spec);
+            self.records.note_unit(&spec, account.queue);
+            let entry = Entry::new(spec, revision, created, account);
             self.n_by_phase[entry.phase.idx()] += 1;
             self.units.insert(unit, Box::new(entry));
             self.unit_ids.insert(unit);
@@ -312,11 +339,11 @@ impl Dispatcher {
     /// All rows of a unit, from a list.
     pub fn on_rows_loaded(&mut self, unit: UnitId, rows: UnitRows, now: Millis) {
         let Some(entry) = self.units.get_mut(&unit) else { return };
-        entry.counts = Counts::of(&entry.spec, &rows);
         entry.rows_revision = rows.rows.iter().map(|row| row.revision).max().unwrap_or_default();
         let first = rows.rows.iter().map(|row| row.bound_time_ms).filter(|time| *time > 0).min();
         entry.bound_time_ms = first.unwrap_or(entry.bound_time_ms);
         entry.rows = rows;
+        entry.recount();
         if let Place::Held(held) = &mut entry.place {
             held.resend = true;
             self.resend.insert(unit);
@@ -334,13 +361,7 @@ impl Dispatcher {
         now: Millis,
     ) {
         let Some(entry) = self.units.get_mut(&unit) else { return };
-        let Entry { spec, rows, counts, .. } = &mut **entry;
-        let mut changed = false;
-        rows.apply(change, revision, time_ms, |ordinal, before, after| {
-            changed = true;
-            counts.move_row(spec, ordinal, before, after);
-        });
-        if !changed {
+        if !entry.apply(change, revision, time_ms) {
             return;
         }
         entry.rows_revision = revision;
@@ -359,7 +380,7 @@ impl Dispatcher {
 
     /// A unit's record and rows are gone.
     pub fn on_unit_deleted(&mut self, unit: UnitId, now: Millis) {
-        let Some(entry) = self.units.remove(&unit) else { return };
+        let Some(mut entry) = self.units.remove(&unit) else { return };
         self.unit_ids.remove(&unit);
         self.n_by_phase[entry.phase.idx()] -= 1;
         self.directory.remove(&entry.spec, entry.create_revision, now);
@@ -372,11 +393,14 @@ impl Dispatcher {
         }
         match entry.place {
             Place::Queued(waiting) => {
-                self.queue.remove(&waiting);
+                self.queues.remove(&waiting);
             }
             Place::Held(held) => self.take_back(unit, held, Revocation::Tell),
             Place::Idle | Place::Unsettled => {}
         }
+        self.records.forget_unit(&entry.spec, entry.account.queue, entry.is_wanting);
+        entry.discharge(&mut self.queues);
+        self.queues.leave(&entry.account);
     }
 
     /// The transaction that was to delete a unit failed.
@@ -406,9 +430,9 @@ impl Dispatcher {
                     entry.place = Place::Unsettled;
                     self.unsettled.insert(unit);
                 } else {
-                    let waiting = entry.waiting(unit, entry.was_placed());
+                    let waiting = entry.waiting(entry.was_placed(), &self.classes);
                     entry.place = Place::Queued(waiting);
-                    self.queue.push(waiting);
+                    self.queues.push(waiting);
                 }
             }
             Place::Idle => {}
@@ -419,11 +443,16 @@ impl Dispatcher {
                 }
             }
             Place::Queued(waiting) if wants => {
-                waiting.running_units = entry.counts.pending;
-                self.queue.push(*waiting);
+                let old = *waiting;
+                let new = entry.waiting(old.again, &self.classes);
+                if (Waiting { running_units: old.running_units, ..new }) != old {
+                    self.queues.remove(&old);
+                }
+                entry.place = Place::Queued(new);
+                self.queues.push(new);
             }
             Place::Queued(waiting) => {
-                self.queue.remove(waiting);
+                self.queues.remove(waiting);
                 entry.place = Place::Idle;
             }
             Place::Held(held) if wants => {
@@ -445,9 +474,15 @@ impl Dispatcher {
         self.refresh_ends(unit, now);
     }
 
-    /// Phase, evictions and retention.
+    /// What its queue is told, phase, evictions and retention.
     fn refresh_ends(&mut self, unit: UnitId, now: Millis) {
         let Some(entry) = self.units.get_mut(&unit) else { return };
+        entry.charge(&mut self.queues);
+        let is_wanting = entry.counts.pending > 0;
+        if is_wanting != entry.is_wanting {
+            entry.is_wanting = is_wanting;
+            self.records.note_wanting(entry.account.queue, is_wanting);
+        }
         let phase = lifecycle::phase(&entry.spec, &entry.counts, entry.soft());
         self.n_by_phase[entry.phase.idx()] -= 1;
         self.n_by_phase[phase.idx()] += 1;
@@ -498,9 +533,9 @@ impl Dispatcher {
     fn queue_again(&mut self, unit: UnitId, now: Millis) {
         let Some(entry) = self.units.get_mut(&unit) else { return };
         if let Place::Held(held) = entry.place {
-            let waiting = entry.waiting(unit, true);
+            let waiting = entry.waiting(true, &self.classes);
             entry.place = Place::Queued(waiting);
-            self.queue.push(waiting);
+            self.queues.push(waiting);
             self.counters.redispatched += 1;
             self.take_back(unit, held, Revocation::Silent);
             self.refresh_ends(unit, now);

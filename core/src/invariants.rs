@@ -18,12 +18,11 @@ use std::fmt;
 
 use crate::{
     ids::{NodeId, Revision, UnitId},
-    resources::Resources,
     rows::Phase,
 };
 
 pub use self::{
-    pending::{Misfit, Scan, Witness},
+    pending::{Misfit, Scan, Witness, held_up},
     room::Usage,
     world::{Commit, World},
 };
@@ -96,8 +95,6 @@ pub struct Evidence {
     pub ledger: Option<Vec<Acknowledged>>,
     /// What agents say.
     pub agents: Vec<AgentReport>,
-    /// Most that the running units of a queue may take, by queue.
-    pub queue_maxima: Vec<(String, Resources)>,
     /// Why pending units cannot be judged now; `None` when nothing is in flight.
     pub busy: Option<String>,
 }
@@ -202,7 +199,7 @@ pub fn check_all(evidence: &Evidence) -> Vec<Report> {
         ledger::check(&evidence.listed, &evidence.history, evidence.ledger.as_deref()),
         agents::check(&evidence.listed, &evidence.agents, &replay),
         replay.first_bindings.report(Invariant::I4),
-        queues::check(&evidence.listed, &evidence.queue_maxima),
+        queues::check(evidence),
         history::check_evictions(&evidence.listed, &replay),
         history::check_watch(evidence, &replay),
         pending::check(&evidence.listed, evidence.busy.as_deref()),

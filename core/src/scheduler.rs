@@ -26,6 +26,7 @@ use crate::{
     explain::Refusals,
     ids::{NodeId, Revision, UnitId},
     place::{Placer, Profiles, Settings, View, mix},
+    queue::PriorityClasses,
     rows::RowChange,
     time::Millis,
     unit::UnitSpec,
@@ -113,6 +114,8 @@ pub enum ReportState {
     Woken,
     /// Given back: another scheduler may try.
     Returned,
+    /// Given back: a queue is at a maximum. It is to wait where that is known to end.
+    QueueFull,
     /// Every ordinal handed out is bound; no longer held.
     Done,
 }
@@ -165,6 +168,7 @@ pub struct Scheduler {
     /// Every record up to here was read.
     revision: Revision,
     placer: Placer,
+    classes: PriorityClasses,
     units: FxHashMap<UnitId, Held>,
     /// Decisions without an outcome of units not held any more.
     orphans: FxHashMap<UnitId, DecisionIds>,
@@ -203,6 +207,7 @@ impl Scheduler {
         Self {
             cluster: Cluster::new(),
             placer: Placer::new(settings),
+            classes: PriorityClasses::default(),
             config,
             seed,
             revision: Revision(0),
@@ -247,7 +252,7 @@ impl Scheduler {
         self.last_turn = self.last_turn.max(turn);
         let mut held = Held {
             revision: spec_revision,
-            turn: (Reverse(spec.priority), turn, unit),
+            turn: (Reverse(self.classes.priority(spec)), turn, unit),
             min_member: spec.min_member,
             bound,
             groups,
@@ -259,6 +264,7 @@ impl Scheduler {
             woken_from: None,
             attempts: 0,
             failures: 0,
+            full: None,
         };
         if let Some(mut old) = old {
             held.attempts = old.attempts;
@@ -295,6 +301,7 @@ impl Scheduler {
     /// list is complete: half a picture shows room that is taken.
     pub fn on_reset(&mut self) {
         self.cluster.reset();
+        self.classes = PriorityClasses::default();
         self.revision = Revision(0);
         self.notes.clear();
         self.noted.clear();
@@ -305,7 +312,8 @@ impl Scheduler {
         self.revision = self.revision.max(revision);
     }
 
-    /// A committed change of a node, of rows or of the partition; other changes are ignored.
+    /// A committed change of a node, of rows, of the partition or of a priority class, which units that are held
+    /// already do not follow; other changes are ignored.
     pub fn on_change(&mut self, change: &Change, revision: Revision, time_ms: i64, _now: Millis) {
         match change {
             Change::NodeSpec(spec) => self.cluster.put_spec(spec.clone(), revision),
@@ -329,7 +337,9 @@ impl Scheduler {
                 self.on_revoke(*unit);
             }
             Change::Partition(partition) => self.on_partition(partition),
-            Change::UnitSpec(_) | Change::Lease(_) => {}
+            Change::PriorityClass(class) => self.classes.put(class.clone()),
+            Change::PriorityClassDeleted(name) => self.classes.remove(name),
+            Change::UnitSpec(_) | Change::Lease(_) | Change::Queue(_) | Change::QueueDeleted(_) => {}
         }
     }
 

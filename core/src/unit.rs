@@ -29,10 +29,12 @@ pub struct UnitSpec {
     pub task_groups: Vec<TaskGroup>,
     /// Its first binding commits at least so many, or none.
     pub min_member: u32,
-    /// Queue path.
+    /// Path of its queue.
     pub queue: String,
-    /// Higher wins.
+    /// Higher wins. 0 with a priority class: that of the class.
     pub priority: i32,
+    /// Name of a priority class; empty: none.
+    pub priority_class: String,
     /// Pays for it.
     pub pool: Pool,
     /// Of replicas that ended by themselves.

@@ -10,8 +10,8 @@ use tonic::transport::{Channel, Endpoint};
 use v1::{
     bind_service_client::BindServiceClient, dispatch_service_client::DispatchServiceClient,
     member_service_client::MemberServiceClient, node_service_client::NodeServiceClient,
-    scheduler_service_client::SchedulerServiceClient, state_service_client::StateServiceClient,
-    unit_service_client::UnitServiceClient,
+    queue_service_client::QueueServiceClient, scheduler_service_client::SchedulerServiceClient,
+    state_service_client::StateServiceClient, unit_service_client::UnitServiceClient,
 };
 
 /// Deadline of one call.
@@ -68,6 +68,11 @@ impl Api {
     /// Client of the leading dispatcher.
     pub async fn units(&self) -> Result<UnitServiceClient<Channel>> {
         Ok(UnitServiceClient::new(self.leader_channel("dispatcher").await?))
+    }
+
+    /// Client of the leading dispatcher.
+    pub async fn queues(&self) -> Result<QueueServiceClient<Channel>> {
+        Ok(QueueServiceClient::new(self.leader_channel("dispatcher").await?))
     }
 
     /// Client of the leading dispatcher.

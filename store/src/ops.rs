@@ -108,8 +108,8 @@ impl ParsedOp {
 
 /// Decodes an encoded `godel.v1.Op`; record values stay slices of it.
 ///
-/// Rows, leases and node records are decoded whole. A UnitSpec, the largest record, is only walked at its
-/// top level: the dispatcher, its one writer, has validated it.
+/// Every record is decoded whole but a UnitSpec, the largest, which is only walked at its top level: the
+/// dispatcher, its one writer, has validated it.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -144,7 +144,7 @@ pub fn parse(op: &Bytes) -> Result<ParsedOp, OpError> {
     }
 }
 
-/// The key of an encoded record of `kind`: its first field.
+/// The key of an encoded record of `kind`: its first field, or the name in it.
 ///
 /// # Errors
 /// It does not decode, or has no key.
@@ -156,6 +156,13 @@ pub fn record_key(kind: v1::Kind, value: &Bytes) -> Result<Key, OpError> {
         v1::Kind::UnitSpec => id_key("unit_id", decode::<IdKey>("UnitSpec", value.clone())?.id),
         v1::Kind::Lease => name_key("lease", decode::<v1::LeaseRecord>("LeaseRecord", value.clone())?.lease),
         v1::Kind::Partition => name_key("name", decode::<v1::Partition>("Partition", value.clone())?.name),
+        v1::Kind::Queue => {
+            let meta = decode::<v1::Queue>("Queue", value.clone())?.meta.unwrap_or_default();
+            name_key("meta.name", meta.name)
+        }
+        v1::Kind::PriorityClass => {
+            name_key("name", decode::<v1::PriorityClass>("PriorityClass", value.clone())?.name)
+        }
         v1::Kind::Unspecified | v1::Kind::Rows => Err(OpError::Unknown),
     }
 }
@@ -171,7 +178,9 @@ pub fn key_from_proto(kind: v1::Kind, key: Option<&v1::Key>) -> Result<Key, OpEr
             node_key(u32::try_from(key.id).map_err(|_| OpError::field("key.id", "is not a node id"))?)
         }
         v1::Kind::UnitSpec | v1::Kind::Rows => id_key("key.id", key.id),
-        v1::Kind::Lease | v1::Kind::Partition => name_key("key.name", key.name.clone()),
+        v1::Kind::Lease | v1::Kind::Partition | v1::Kind::Queue | v1::Kind::PriorityClass => {
+            name_key("key.name", key.name.clone())
+        }
         v1::Kind::Unspecified => Err(OpError::field("kind", "is required")),
     }
 }

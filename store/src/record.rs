@@ -82,6 +82,10 @@ pub(crate) struct RawRecord {
     lease: Option<Bytes>,
     #[prost(bytes = "bytes", optional, tag = "16")]
     partition: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "17")]
+    queue: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "18")]
+    priority_class: Option<Bytes>,
     #[prost(bytes = "bytes", optional, tag = "30")]
     rows: Option<Bytes>,
 }
@@ -96,6 +100,8 @@ impl RawRecord {
             (v1::Kind::UnitSpec, self.unit_spec),
             (v1::Kind::Lease, self.lease),
             (v1::Kind::Partition, self.partition),
+            (v1::Kind::Queue, self.queue),
+            (v1::Kind::PriorityClass, self.priority_class),
             (v1::Kind::Rows, self.rows),
         ]
         .into_iter()

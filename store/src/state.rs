@@ -38,13 +38,15 @@ use crate::{
 };
 
 /// Kinds that are kept as records, in the order in which they are listed and snapshot.
-pub const RECORD_KINDS: [v1::Kind; 6] = [
+pub const RECORD_KINDS: [v1::Kind; 8] = [
     v1::Kind::NodeSpec,
     v1::Kind::NodeReport,
     v1::Kind::NodeGrant,
     v1::Kind::UnitSpec,
     v1::Kind::Lease,
     v1::Kind::Partition,
+    v1::Kind::Queue,
+    v1::Kind::PriorityClass,
 ];
 
 /// Everything that is durable, in memory.

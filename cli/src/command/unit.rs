@@ -74,7 +74,7 @@ pub(super) async fn run(address: &str, unit: Unit, format: Format) -> Result<(),
 }
 
 /// A file's text; `-` is standard input.
-fn read(path: &Path) -> Result<String, Failure> {
+pub(super) fn read(path: &Path) -> Result<String, Failure> {
     let text = if path == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map(|_| text)
@@ -99,7 +99,7 @@ fn load(files: &[PathBuf]) -> Result<Vec<(String, v1::UnitSpec)>, Failure> {
     Ok(units)
 }
 
-const DOCS: &str = "unit files are described in docs/unit-file.md";
+pub(super) const DOCS: &str = "unit files are described in docs/unit-file.md";
 
 /// A checked unit as JSON.
 #[derive(Serialize)]
@@ -251,6 +251,8 @@ fn from_flags(name: &str, submit: &Submit) -> Result<v1::UnitSpec, Failure> {
     Ok(v1::UnitSpec {
         meta: Some(v1::ObjectMeta { name: name.to_owned(), ..v1::ObjectMeta::default() }),
         workload_class: class.into(),
+        queue: submit.queue.clone().unwrap_or_default(),
+        priority_class: submit.priority_class.clone().unwrap_or_default(),
         task_groups: vec![v1::TaskGroup {
             replicas: submit.replicas,
             template: Some(template),
@@ -328,13 +330,12 @@ fn describe_text(view: &UnitView, format: Format, paint: Paint) -> String {
         ));
     }
     if let Some(refusals) = view.refusals.as_ref().filter(|_| view.pending > 0) {
-        text.push_str(&format!(
-            "\n{}\n",
-            paint.bold(&format!(
-                "why it waits: {} nodes refused it (tries: {})",
-                refusals.nodes, refusals.attempts
-            ))
-        ));
+        let heading = if refusals.reasons.iter().any(|reason| reason.plugin == "queue") {
+            "why it waits: no room in its queue".to_owned()
+        } else {
+            format!("why it waits: {} nodes refused it (tries: {})", refusals.nodes, refusals.attempts)
+        };
+        text.push_str(&format!("\n{}\n", paint.bold(&heading)));
         let rows: Vec<Vec<String>> = refusals
             .reasons
             .iter()

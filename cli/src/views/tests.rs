@@ -73,6 +73,7 @@ fn field_names_of_json_are_stable() {
         "min_member",
         "queue",
         "priority",
+        "priority_class",
         "owner",
         "scheduler",
         "create_time_ms",

@@ -7,6 +7,7 @@ mod bench_restart;
 mod docs;
 mod godel;
 mod limits;
+mod queues;
 
 use std::time::Duration;
 

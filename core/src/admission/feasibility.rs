@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    demand::{Demand, DeviceRequest},
+    demand::{Demand, DeviceRequest, MILLI_WHOLE},
     ids::NodeId,
     node::{Device, NodeReport},
     resources::Resources,
@@ -85,6 +85,20 @@ impl Capacities {
     /// No node known.
     pub fn is_empty(&self) -> bool {
         self.n_nodes == 0
+    }
+
+    /// What all nodes have together, devices by their kind in thousandths.
+    pub fn total(&self) -> BTreeMap<String, i64> {
+        let mut total = BTreeMap::new();
+        for shape in self.live() {
+            let n_nodes = i64::try_from(shape.n_nodes).unwrap_or(i64::MAX);
+            let devices = shape.devices.iter().map(|device| (device.kind.as_str(), i64::from(MILLI_WHOLE)));
+            for (name, amount) in shape.capacity.iter().chain(devices) {
+                let sum: &mut i64 = total.entry(name.to_owned()).or_default();
+                *sum = sum.saturating_add(amount.saturating_mul(n_nodes));
+            }
+        }
+        total
     }
 
     /// Why no node could ever hold a replica of one of the unit's groups; `None` when each group has a node.

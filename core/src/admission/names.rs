@@ -1,6 +1,6 @@
 //! The alphabets of names.
 
-/// Longest namespace, task group or resource name.
+/// Longest namespace, task group, resource name or label of a path.
 pub const NAMESPACE_LEN_MAX: usize = 63;
 /// Longest name, label or owner.
 pub const NAME_LEN_MAX: usize = 253;
@@ -24,6 +24,9 @@ pub enum BadName {
     /// A character outside the alphabet of names.
     #[error("`{0}` is not allowed: lower-case letters, digits, `-` and `.` are")]
     Name(char),
+    /// A character outside the alphabet of the labels of a path.
+    #[error("`{0}` is not allowed: lower-case letters, digits and `-` are")]
+    Label(char),
     /// First or last character.
     #[error("must begin and end with a letter or digit")]
     Ends,
@@ -33,8 +36,8 @@ pub enum BadName {
     /// A control character.
     #[error("control characters are not allowed")]
     Control,
-    /// An empty segment or too deep.
-    #[error("a queue path has 1 to {QUEUE_DEPTH_MAX} names with `/` between them")]
+    /// An empty label or too deep.
+    #[error("a queue path has 1 to {QUEUE_DEPTH_MAX} labels with `.` between them")]
     Path,
 }
 
@@ -82,16 +85,29 @@ pub fn text(text: &str, max: usize) -> Result<(), BadName> {
     if text.chars().any(char::is_control) { Err(BadName::Control) } else { Ok(()) }
 }
 
-/// A queue path: names with `/` between them.
+/// A DNS-1123 label: lower-case letters, digits and `-`, at most 63 characters.
+///
+/// # Errors
+/// The first thing wrong.
+pub fn label(text: &str) -> Result<(), BadName> {
+    length(text, NAMESPACE_LEN_MAX)?;
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if let Some(bad) = text.chars().find(|c| !allowed(*c)) {
+        return Err(BadName::Label(bad));
+    }
+    if text.starts_with('-') || text.ends_with('-') { Err(BadName::Ends) } else { Ok(()) }
+}
+
+/// A queue path: [`label`]s with `.` between them.
 ///
 /// # Errors
 /// The first thing wrong.
 pub fn queue(path: &str) -> Result<(), BadName> {
     length(path, NAME_LEN_MAX)?;
-    if path.split('/').count() > QUEUE_DEPTH_MAX || path.split('/').any(str::is_empty) {
+    if path.split('.').count() > QUEUE_DEPTH_MAX || path.split('.').any(str::is_empty) {
         return Err(BadName::Path);
     }
-    path.split('/').try_for_each(|segment| name(segment, NAMESPACE_LEN_MAX))
+    path.split('.').try_for_each(label)
 }
 
 /// The number of a hyphenated UUID; `None` if it is none.
@@ -185,11 +201,29 @@ mod tests {
 
     #[test]
     fn queues() {
-        assert_eq!(queue("default"), Ok(()));
-        assert_eq!(queue("org/team-a/etl"), Ok(()));
-        for bad in ["", "/a", "a/", "a//b", "a/b/c/d/e/f/g/h/i", "A"] {
-            assert!(queue(bad).is_err(), "{bad}");
+        let longest = [&"a".repeat(63), &"b".repeat(63), &"c".repeat(63), "d".repeat(61).as_str()].join(".");
+        for good in ["default", "prod.search", "org.team-a.etl", "0.9", "a.b.c.d.e.f.g.h", &longest] {
+            assert_eq!(queue(good), Ok(()), "{good}");
         }
+        let (long_label, long) = (format!("a.{}", "b".repeat(64)), format!("{longest}d"));
+        for (bad, why) in [
+            ("", BadName::Empty),
+            (".a", BadName::Path),
+            ("a.", BadName::Path),
+            ("a..b", BadName::Path),
+            ("a.b.c.d.e.f.g.h.i", BadName::Path),
+            ("a/b", BadName::Label('/')),
+            ("a.B", BadName::Label('B')),
+            ("a.ä", BadName::Label('ä')),
+            ("a.-b", BadName::Ends),
+            ("a-.b", BadName::Ends),
+            (&long_label, BadName::Long { len: 64, max: 63 }),
+            (&long, BadName::Long { len: 254, max: 253 }),
+        ] {
+            assert_eq!(queue(bad), Err(why), "{bad}");
+        }
+        assert_eq!(label("best-effort"), Ok(()));
+        assert_eq!(label("a.b"), Err(BadName::Label('.')));
     }
 
     #[test]

@@ -185,8 +185,13 @@ fn every_violation_names_its_field() {
             },
             &["min_member"],
         ),
-        ("queue", |s| s.queue = "a//b".into(), &["queue"]),
+        ("queue", |s| s.queue = "a..b".into(), &["queue"]),
+        ("queue of another grammar", |s| s.queue = "org/ml".into(), &["queue"]),
+        ("deep queue", |s| s.queue = "a.b.c.d.e.f.g.h.i".into(), &["queue"]),
+        ("priority class", |s| s.priority_class = "Gold".into(), &["priority_class"]),
+        ("long priority class", |s| s.priority_class = "c".repeat(64), &["priority_class"]),
         ("priority", |s| s.priority = i32::MAX, &["priority"]),
+        ("the band of the system by hand", |s| s.priority = 1_000_000_000, &["priority"]),
         ("pool", |s| s.pool = Given::Unknown(7), &["pool"]),
         ("best-effort", |s| s.pool = Given::Value(Pool::BestEffort), &["pool"]),
         ("restart", |s| s.restart_policy = Given::Unknown(7), &["restart_policy"]),
@@ -263,7 +268,7 @@ fn what_is_given_stays_and_ordinals_follow_on() {
             GroupSubmission { name: "worker".into(), devices: devices(1, 0), ..group(5) },
         ],
         min_member: 4,
-        queue: "org/ml".into(),
+        queue: "org.ml".into(),
         priority: -7,
         uid: UID.to_uppercase(),
         ttl_after_finished_ms: 5,
@@ -273,12 +278,23 @@ fn what_is_given_stays_and_ordinals_follow_on() {
     let spec = admit(given).unwrap().spec;
     assert_eq!(
         (spec.min_member, spec.priority, spec.queue.as_str(), spec.uid.as_str()),
-        (4, -7, "org/ml", UID)
+        (4, -7, "org.ml", UID)
     );
     assert_eq!((spec.ttl_after_finished_ms, spec.max_restarts), (5, 1));
     let ordinals: Vec<_> = spec.task_groups.iter().map(|group| group.ordinals.clone()).collect();
     assert_eq!(ordinals, [vec![(0, 3)], vec![(3, 8)]]);
     assert_eq!(spec.task_groups[1].template.demand.devices.as_ref().unwrap().milli, 1000);
+}
+
+#[test]
+fn a_priority_class_leaves_the_priority_to_itself() {
+    let class = |priority| Submission { priority_class: "online".into(), priority, ..submission() };
+    let Admitted { spec, defaults } = admit(class(0)).unwrap();
+    assert_eq!((spec.priority_class.as_str(), spec.priority), ("online", 0));
+    assert!(defaults.iter().all(|default| default.field != "priority"), "{defaults:?}");
+    assert_eq!(admit(class(7)).unwrap().spec.priority, 7);
+    let service = Submission { class: Given::Value(WorkloadClass::Service), ..class(0) };
+    assert_eq!(admit(service).unwrap().spec.priority, 0);
 }
 
 fn bound_up_to(n_rows: u32) -> UnitRows {

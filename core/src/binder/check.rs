@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 
 use super::{
     Accepted, Binder, N_PLACEMENTS_MAX, Open, Ticket, Verdict, Wait,
+    quotas::{Needs, Quotas},
     requeue::Requeues,
     unit::{Group, Unit},
 };
@@ -13,6 +14,7 @@ use crate::{
     cluster::{Cluster, Refusal},
     decision::{Decision, Rejection, RejectionReason},
     ids::{NodeId, Revision},
+    queue::QueueIdx,
     rows::{Bind, Phase, UnitRows},
 };
 
@@ -34,12 +36,22 @@ struct Refused {
 
 impl Refused {
     fn add(&mut self, reason: RejectionReason, ordinal: u32, node: NodeId, detail: String) {
+        self.add_all(reason, [ordinal], node, detail);
+    }
+
+    fn add_all(
+        &mut self,
+        reason: RejectionReason,
+        ordinals: impl IntoIterator<Item = u32>,
+        node: NodeId,
+        detail: String,
+    ) {
         let idx = *self.by_key.entry((reason, node, detail)).or_insert_with_key(|(reason, node, detail)| {
             let (reason, node, detail) = (*reason, *node, detail.clone());
             self.rejections.push(Rejection { reason, ordinals: Vec::new(), node, detail });
             self.rejections.len() - 1
         });
-        self.rejections[idx].ordinals.push(ordinal);
+        self.rejections[idx].ordinals.extend(ordinals);
     }
 }
 
@@ -47,10 +59,11 @@ impl Binder {
     /// Checks a decision as of now and takes room for what can be bound.
     ///
     /// Resources and devices are always checked, against everything committed and under way. Labels and
-    /// taints are checked if the node has changed since the revision that the decision rests on. All or
-    /// nothing until the unit has `min_member`.
+    /// taints are checked if the node has changed since the revision that the decision rests on. Of what the nodes
+    /// have room for the maxima of its queue and those above it let the first ones through. All or nothing until the
+    /// unit has `min_member`.
     ///
-    /// O(running units placed); the number of nodes does not matter.
+    /// O(running units placed + task groups × depth of the queue); the number of nodes does not matter.
     pub fn check(&mut self, decision: &Decision) -> Verdict {
         if let Err(detail) = well_formed(decision) {
             return Verdict::Reject(whole(decision, RejectionReason::Invalid, detail));
@@ -82,19 +95,23 @@ impl Binder {
             Ok(members) => members,
             Err(wait) => return Verdict::Wait(wait),
         };
-        let accepted = take_room(unit, &mut self.cluster, decision, &members, &mut refused);
+        let mut accepted = take_room(unit, &mut self.cluster, decision, &members, &mut refused);
+        let (queue, min_member) = (unit.queue, unit.min_member as usize);
+        let taken =
+            take_quota(unit, (&mut self.quotas, &mut self.cluster), decision, &mut accepted, &mut refused);
         let binds = binds(unit, &self.cluster, decision, &accepted);
-        let min_member = unit.min_member as usize;
-        if let Some(verdict) = self.too_few(min_member, decision, &accepted, &mut refused) {
+        if let Some(verdict) = self.too_few(min_member, decision, &accepted, taken.full, &mut refused) {
+            taken.needs.iter().for_each(|(_, need)| self.quotas.give_back(queue, *need));
             return verdict;
         }
         if accepted.is_empty() {
             return Verdict::Reject(refused.rejections);
         }
         Verdict::Bind(Accepted {
-            ticket: self.open(decision, &accepted),
+            ticket: self.open(decision, &accepted, queue, taken.needs),
             unit: decision.unit,
             unit_revision: decision.spec_revision,
+            queue,
             binds,
             rejections: refused.rejections,
         })
@@ -137,6 +154,7 @@ impl Binder {
         min_member: usize,
         decision: &Decision,
         accepted: &[Member],
+        full: Option<String>,
         refused: &mut Refused,
     ) -> Option<Verdict> {
         if accepted.is_empty() || accepted.len() >= min_member {
@@ -158,15 +176,19 @@ impl Binder {
             let landed = self.open.get(&ticket).and_then(|open| open.landed);
             return Some(Verdict::Wait(landed.map_or(Wait::Ticket(ticket), Wait::Revision)));
         }
-        let detail = format!("{} of {min_member} would be bound", accepted.len() + existing);
-        for &Member { group, idx, .. } in accepted {
-            let ordinal = decision.groups[group].ordinals[idx];
-            refused.add(RejectionReason::MinMember, ordinal, NodeId(0), detail.clone());
-        }
+        let (reason, detail) = match full {
+            Some(full) => (RejectionReason::QueueFull, full),
+            None => {
+                let n_bound = accepted.len() + existing;
+                (RejectionReason::MinMember, format!("{n_bound} of {min_member} would be bound"))
+            }
+        };
+        let ordinals = accepted.iter().map(|member| decision.groups[member.group].ordinals[member.idx]);
+        refused.add_all(reason, ordinals, NodeId(0), detail);
         Some(Verdict::Reject(std::mem::take(&mut refused.rejections)))
     }
 
-    fn open(&mut self, decision: &Decision, accepted: &[Member]) -> Ticket {
+    fn open(&mut self, decision: &Decision, accepted: &[Member], queue: QueueIdx, needs: Needs) -> Ticket {
         self.last_ticket += 1;
         let ticket = Ticket(self.last_ticket);
         let mut members: Vec<(u32, u32)> = accepted
@@ -175,7 +197,7 @@ impl Binder {
             .map(|(placement, idx)| (placement.ordinals[idx], placement.incarnation(idx)))
             .collect();
         members.sort_unstable();
-        self.open.insert(ticket, Open { unit: decision.unit, members, landed: None });
+        self.open.insert(ticket, Open { unit: decision.unit, members, landed: None, queue, needs });
         self.open_of.entry(decision.unit).or_default().push(ticket);
         ticket
     }
@@ -245,6 +267,52 @@ fn take_room(
         }
     }
     accepted
+}
+
+/// What was taken of a queue.
+struct TakenQuota {
+    needs: Needs,
+    /// The first maximum that was too low, in words.
+    full: Option<String>,
+}
+
+/// Takes of the unit's queue what its maxima allow, group by group; those beyond, the last ones of their group, are
+/// refused and their room is given back.
+fn take_quota(
+    unit: &Unit,
+    (quotas, cluster): (&mut Quotas, &mut Cluster),
+    decision: &Decision,
+    accepted: &mut Vec<Member>,
+    refused: &mut Refused,
+) -> TakenQuota {
+    let mut taken = TakenQuota { needs: Needs::new(), full: None };
+    let (mut start, mut n_kept) = (0, 0);
+    while let Some(first) = accepted.get(start) {
+        let placement = &decision.groups[first.group];
+        let n = accepted[start..].iter().take_while(|member| member.group == first.group).count();
+        let shape = unit.groups[usize::from(placement.group)].shape;
+        let asked = u32::try_from(n).unwrap_or(u32::MAX);
+        let (need, limit) = quotas.take(unit.queue, shape, asked, cluster);
+        let n_fit = need.n as usize;
+        if need.n > 0 {
+            taken.needs.push((placement.group, need));
+        }
+        if let Some(limit) = limit {
+            let detail = quotas.words(limit);
+            let beyond = &accepted[start + n_fit..start + n];
+            for &Member { idx, .. } in beyond {
+                cluster.forget(decision.unit, placement.ordinals[idx], placement.incarnation(idx));
+            }
+            let ordinals = beyond.iter().map(|member| placement.ordinals[member.idx]);
+            refused.add_all(RejectionReason::QueueFull, ordinals, NodeId(0), detail.clone());
+            taken.full.get_or_insert(detail);
+        }
+        accepted.copy_within(start..start + n_fit, n_kept);
+        n_kept += n_fit;
+        start += n;
+    }
+    accepted.truncate(n_kept);
+    taken
 }
 
 /// Whether one running unit may go where the decision wants it, labels and taints included if the node has

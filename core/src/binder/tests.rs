@@ -2,6 +2,7 @@
 
 mod model;
 mod properties;
+mod queues;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,6 +11,7 @@ use crate::{
     decision::{Decision, GroupPlacement, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect},
+    queue::spec::QueueSpec,
     resources::{CPU, Resources},
     rows::{EvictionReason, Phase, Requeue, Statuses, UnitRows},
     unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
@@ -58,6 +60,7 @@ pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> U
         min_member,
         queue: "default".to_owned(),
         priority: 0,
+        priority_class: String::new(),
         pool: Pool::Guaranteed,
         restart_policy: RestartPolicy::Never,
         scoring: ScoringProfile::LeastAllocated,

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
+use super::classes::Priority;
 use crate::{
     cluster::{Cluster, ShapeId},
     demand::Pool,
     ids::Revision,
     node::Toleration,
+    queue::QueueIdx,
     unit::{RestartPolicy, UnitSpec},
 };
 
@@ -19,7 +21,8 @@ pub(super) struct Unit {
     /// Of its record.
     pub(super) revision: Revision,
     pub(super) groups: SmallVec<[Group; 1]>,
-    pub(super) priority: i32,
+    pub(super) queue: QueueIdx,
+    pub(super) priority: Priority,
     pub(super) min_member: u32,
     pub(super) pool: Pool,
     pub(super) restart_policy: RestartPolicy,
@@ -43,7 +46,12 @@ struct Constraint {
 }
 
 impl Unit {
-    pub(super) fn new(spec: &UnitSpec, revision: Revision, cluster: &mut Cluster) -> Self {
+    pub(super) fn new(
+        spec: &UnitSpec,
+        revision: Revision,
+        (queue, priority): (QueueIdx, Priority),
+        cluster: &mut Cluster,
+    ) -> Self {
         let groups = spec.task_groups.iter().map(|group| {
             let template = &group.template;
             let any = template.node_selector.is_empty() && template.tolerations.is_empty();
@@ -60,7 +68,8 @@ impl Unit {
         Self {
             revision,
             groups: groups.collect(),
-            priority: spec.priority,
+            queue,
+            priority,
             min_member: spec.min_member,
             pool: spec.pool,
             restart_policy: spec.restart_policy,

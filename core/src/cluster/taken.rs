@@ -23,6 +23,19 @@ type GroupShapes = SmallVec<[Option<ShapeId>; 2]>;
 impl Cluster {
     /// A committed change to rows.
     pub fn apply_rows(&mut self, unit: UnitId, change: &RowChange, revision: Revision, time_ms: i64) {
+        self.apply_rows_seen(unit, change, revision, time_ms, |_, _| {});
+    }
+
+    /// The same; `on_turn(shape, 1)` sees every row that takes room from now on, `on_turn(shape, -1)` every one that
+    /// does no longer.
+    pub(crate) fn apply_rows_seen(
+        &mut self,
+        unit: UnitId,
+        change: &RowChange,
+        revision: Revision,
+        time_ms: i64,
+        mut on_turn: impl FnMut(ShapeId, i64),
+    ) {
         let mut taken = self.units.remove(&unit).unwrap_or_default();
         if let RowChange::Bind(bind) = change {
             taken.rows.set_group(bind);
@@ -31,6 +44,9 @@ impl Cluster {
         let UnitTaken { rows, shapes } = &mut taken;
         rows.apply(change, revision, time_ms, |ordinal, before, after| {
             if !(before.phase.is_live() && after.phase.is_live()) {
+                for (row, n) in [(before, -1), (after, 1)] {
+                    live_shape(shapes, row).into_iter().for_each(|shape| on_turn(shape, n));
+                }
                 self.release_row(shapes, before);
                 self.settle_row(unit, shapes, ordinal, after);
             }
@@ -63,6 +79,12 @@ impl Cluster {
         for assumed in self.assumptions.remove(unit) {
             self.release(assumed.shape, assumed.node, assumed.mask);
         }
+    }
+
+    /// The shapes of a unit's rows that take room, one by one.
+    pub(crate) fn live_shapes(&self, unit: UnitId) -> impl Iterator<Item = ShapeId> {
+        let taken = self.units.get(&unit).into_iter();
+        taken.flat_map(|taken| taken.rows.live().filter_map(|(_, row)| shape_of(&taken.shapes, row)))
     }
 
     /// Rows of a unit; `None` when none was ever bound.
@@ -120,8 +142,7 @@ impl Cluster {
             }
             _ => self.assumptions.take(unit, ordinal, row.incarnation),
         };
-        let shape = row.phase.is_live().then(|| shape_of(shapes, row)).flatten();
-        match (assumed, shape) {
+        match (assumed, live_shape(shapes, row)) {
             (Some(assumed), Some(shape))
                 if (assumed.shape, assumed.node, assumed.mask) == (shape, row.node, row.device_mask) => {}
             (assumed, shape) => {
@@ -139,9 +160,7 @@ impl Cluster {
     }
 
     fn release_row(&mut self, shapes: &GroupShapes, row: &Row) {
-        if row.phase.is_live()
-            && let Some(shape) = shape_of(shapes, row)
-        {
+        if let Some(shape) = live_shape(shapes, row) {
             self.release(shape, row.node, row.device_mask);
         }
     }
@@ -197,6 +216,11 @@ impl Cluster {
 
 fn shape_of(shapes: &GroupShapes, row: &Row) -> Option<ShapeId> {
     shapes.get(usize::from(row.group)).copied().flatten()
+}
+
+/// The shape of a row that takes room.
+fn live_shape(shapes: &GroupShapes, row: &Row) -> Option<ShapeId> {
+    row.phase.is_live().then(|| shape_of(shapes, row)).flatten()
 }
 
 /// A running unit of this incarnation cannot become bound any more.

@@ -158,6 +158,8 @@ impl Dispatcher {
                 entry.tried.push(u32::try_from(idx).unwrap_or(u32::MAX));
                 self.queue_again(report.unit, now);
             }
+            // It is not the scheduler's fault.
+            ReportState::QueueFull => self.queue_again(report.unit, now),
             ReportState::Done => {
                 scheduler.parked -= u32::from(held.parked);
                 (held.parked, held.done_at) = (false, Some(now));
@@ -188,7 +190,7 @@ impl Dispatcher {
         }
         match std::mem::replace(&mut entry.place, Place::Held(held)) {
             Place::Queued(waiting) => {
-                self.queue.remove(&waiting);
+                self.queues.remove(&waiting);
             }
             Place::Unsettled => {
                 self.unsettled.remove(&unit);
@@ -227,9 +229,9 @@ impl Dispatcher {
         self.settle = Settle::Settled;
         for unit in std::mem::take(&mut self.unsettled) {
             if let Some(entry) = self.units.get_mut(&unit) {
-                let waiting = entry.waiting(unit, entry.was_placed());
+                let waiting = entry.waiting(entry.was_placed(), &self.classes);
                 entry.place = Place::Queued(waiting);
-                self.queue.push(waiting);
+                self.queues.push(waiting);
             }
         }
     }
@@ -240,7 +242,7 @@ impl Dispatcher {
         match std::mem::replace(&mut entry.place, Place::Idle) {
             Place::Held(held) => self.take_back(unit, held, Revocation::Tell),
             Place::Queued(waiting) => {
-                self.queue.remove(&waiting);
+                self.queues.remove(&waiting);
             }
             Place::Unsettled => {
                 self.unsettled.remove(&unit);

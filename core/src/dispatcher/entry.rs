@@ -6,10 +6,10 @@ use smallvec::SmallVec;
 
 use crate::{
     explain::Refusals,
-    ids::{Revision, UnitId},
+    ids::Revision,
     lifecycle::{self, Counts, Phase, Soft},
-    queue::Waiting,
-    rows::UnitRows,
+    queue::{Account, PriorityClasses, Queues, Waiting, spec::Band},
+    rows::{Phase as RowPhase, Row, RowChange, UnitRows},
     time::Millis,
     unit::UnitSpec,
 };
@@ -25,6 +25,11 @@ pub(super) struct Entry {
     pub(super) counts: Counts,
     pub(super) phase: Phase,
     pub(super) place: Place,
+    pub(super) account: Account,
+    /// By task group: what its queue is told.
+    pub(super) shares: SmallVec<[Share; 1]>,
+    /// Counted among the units of its queue that wait for bindings.
+    pub(super) is_wanting: bool,
     /// Schedulers that gave it back.
     pub(super) tried: SmallVec<[u32; 2]>,
     pub(super) refusals: Option<Arc<Refusals>>,
@@ -36,6 +41,19 @@ pub(super) struct Entry {
     pub(super) deleting: bool,
     /// No node known now could ever hold one of its replicas.
     pub(super) infeasible: bool,
+}
+
+/// Running units of one task group, as far as its queue is concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Share {
+    /// With a node and not ended.
+    live: u32,
+    /// Wanted, without a node.
+    pending: u32,
+    /// Charged in the queue: what is live, and what a scheduler has in hand.
+    charged: u32,
+    /// Noted as bound in the queue.
+    bound: u32,
 }
 
 /// Where the pending running units of a unit are. `Idle` exactly when there are none.
@@ -63,10 +81,16 @@ pub(super) struct Held {
 }
 
 impl Entry {
-    pub(super) fn new(spec: Arc<UnitSpec>, revision: Revision, created: (Revision, i64)) -> Self {
+    pub(super) fn new(
+        spec: Arc<UnitSpec>,
+        revision: Revision,
+        created: (Revision, i64),
+        account: Account,
+    ) -> Self {
         let counts = Counts::of(&spec, &UnitRows::default());
         let phase = lifecycle::phase(&spec, &counts, Soft::Waiting);
-        Self {
+        let shares = SmallVec::from_elem(Share::default(), spec.task_groups.len());
+        let mut entry = Self {
             spec,
             revision,
             rows_revision: Revision(0),
@@ -76,12 +100,93 @@ impl Entry {
             counts,
             phase,
             place: Place::Idle,
+            account,
+            shares,
+            is_wanting: false,
             tried: SmallVec::new(),
             refusals: None,
             bound_time_ms: 0,
             delete_at: None,
             deleting: false,
             infeasible: false,
+        };
+        entry.count_groups();
+        entry
+    }
+
+    /// Counts anew from record and rows; what the queue was told stays.
+    pub(super) fn recount(&mut self) {
+        self.counts = Counts::of(&self.spec, &self.rows);
+        self.shares.resize(self.spec.task_groups.len(), Share::default());
+        self.count_groups();
+    }
+
+    /// What a change of rows makes of counts and shares.
+    pub(super) fn apply(&mut self, change: &RowChange, revision: Revision, time_ms: i64) -> bool {
+        let Self { spec, rows, counts, shares, .. } = self;
+        let mut is_changed = false;
+        if shares.len() == 1 {
+            rows.apply(change, revision, time_ms, |ordinal, before, after| {
+                is_changed = true;
+                counts.move_row(spec, ordinal, before, after);
+            });
+        } else {
+            rows.apply(change, revision, time_ms, |ordinal, before, after| {
+                is_changed = true;
+                counts.move_row(spec, ordinal, before, after);
+                Share::move_row(shares, spec, ordinal, (before, after));
+            });
+        }
+        is_changed
+    }
+
+    /// Whether counts and what the queue was told follow from record, rows and place.
+    pub(super) fn is_sound(&self) -> bool {
+        let is_handed = self.is_handed();
+        self.counts == Counts::of(&self.spec, &self.rows)
+            && self.shares.iter().zip(by_group(&self.spec, &self.rows, &self.counts)).all(
+                |(share, (live, pending))| {
+                    let charged = live + if is_handed { pending } else { 0 };
+                    *share == Share { live, pending, charged, bound: live }
+                },
+            )
+    }
+
+    /// Brings what the queue is told up to date.
+    pub(super) fn charge(&mut self, queues: &mut Queues) {
+        let is_handed = self.is_handed();
+        if let [one] = self.shares.as_mut_slice() {
+            (one.live, one.pending) = (self.counts.live, self.counts.pending);
+        }
+        for (group, share) in self.shares.iter_mut().enumerate() {
+            let charged = share.live + if is_handed { share.pending } else { 0 };
+            share.set(queues, &self.account, group, (charged, share.live));
+        }
+    }
+
+    /// Takes back all that the queue was told, before the unit leaves it.
+    pub(super) fn discharge(&mut self, queues: &mut Queues) {
+        for (group, share) in self.shares.iter_mut().enumerate() {
+            share.set(queues, &self.account, group, (0, 0));
+        }
+    }
+
+    /// Of a unit with one group the counts are those of its group, and are looked at when it is charged.
+    fn count_groups(&mut self) {
+        if self.shares.len() > 1 {
+            for (share, (live, pending)) in
+                self.shares.iter_mut().zip(by_group(&self.spec, &self.rows, &self.counts))
+            {
+                (share.live, share.pending) = (live, pending);
+            }
+        }
+    }
+
+    /// A scheduler tries to place what is pending. What it parked uses nothing and would keep others out.
+    fn is_handed(&self) -> bool {
+        match self.place {
+            Place::Held(held) => !held.parked,
+            Place::Idle | Place::Unsettled | Place::Queued(_) => false,
         }
     }
 
@@ -94,12 +199,81 @@ impl Entry {
         }
     }
 
-    pub(super) fn waiting(&self, unit: UnitId, again: bool) -> Waiting {
-        Waiting { unit, priority: self.spec.priority, again, running_units: self.counts.pending }
+    /// As it waits in its queue. `again`: it was dispatched before.
+    pub(super) fn waiting(&self, again: bool, classes: &PriorityClasses) -> Waiting {
+        let priority = classes.priority(&self.spec);
+        let first = || self.shares.iter().position(|share| share.pending > 0).unwrap_or(0);
+        Waiting {
+            unit: self.spec.id,
+            queue: self.account.queue,
+            owner: self.account.owner,
+            band: Band::of(self.spec.pool, priority),
+            priority,
+            again,
+            created_ms: self.create_time_ms,
+            need: self.account.need(self.was_placed().then(first)),
+            running_units: self.counts.pending,
+        }
     }
 
     /// Whether something of it had a node before.
     pub(super) fn was_placed(&self) -> bool {
         !self.rows.rows.is_empty()
     }
+}
+
+impl Share {
+    /// Follows one row, as [`Counts::move_row`] does.
+    fn move_row(shares: &mut [Self], spec: &UnitSpec, ordinal: u32, (before, after): (&Row, &Row)) {
+        for (row, is_after) in [(before, false), (after, true)] {
+            let change = |n: &mut u32| *n = if is_after { *n + 1 } else { n.saturating_sub(1) };
+            if row.phase.is_live()
+                && let Some(share) = shares.get_mut(usize::from(row.group))
+            {
+                change(&mut share.live);
+            }
+            if row.phase == RowPhase::Pending
+                && !spec.cancelled
+                && let Some(share) = spec.group_of(ordinal).and_then(|group| shares.get_mut(group))
+            {
+                change(&mut share.pending);
+            }
+        }
+    }
+
+    fn set(&mut self, queues: &mut Queues, account: &Account, group: usize, (charged, bound): (u32, u32)) {
+        if charged > self.charged {
+            queues.charge(account, group, charged - self.charged);
+        } else if charged < self.charged {
+            queues.discharge(account, group, self.charged - charged);
+        }
+        if bound != self.bound {
+            queues.note_bound(account, group, self.bound, bound);
+        }
+        (self.charged, self.bound) = (charged, bound);
+    }
+}
+
+/// By task group, running units with a node and not ended, and those wanted without one.
+fn by_group(spec: &UnitSpec, rows: &UnitRows, counts: &Counts) -> SmallVec<[(u32, u32); 1]> {
+    if spec.task_groups.len() == 1 {
+        return SmallVec::from_buf([(counts.live, counts.pending)]);
+    }
+    let wanted = |replicas: u32| if spec.cancelled { 0 } else { replicas };
+    let mut groups: SmallVec<[(u32, u32); 1]> =
+        spec.task_groups.iter().map(|group| (0, wanted(group.replicas))).collect();
+    for (ordinal, row) in (0u32..).zip(&rows.rows) {
+        if row.phase.is_live()
+            && let Some((live, _)) = groups.get_mut(usize::from(row.group))
+        {
+            *live += 1;
+        }
+        if row.phase != RowPhase::Pending
+            && !spec.cancelled
+            && let Some((_, pending)) = spec.group_of(ordinal).and_then(|group| groups.get_mut(group))
+        {
+            *pending = pending.saturating_sub(1);
+        }
+    }
+    groups
 }

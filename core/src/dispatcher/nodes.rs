@@ -20,6 +20,7 @@ impl Dispatcher {
 
     /// An agent's record of a node.
     pub fn on_node_report(&mut self, report: &NodeReport, now: Millis) {
+        self.is_total_stale = true;
         if self.capacities.put(report) && self.settle != Settle::Loading && self.listed.is_none() {
             self.recheck_feasibility(now);
         }
@@ -28,6 +29,7 @@ impl Dispatcher {
     /// A node is gone.
     pub fn on_node_deleted(&mut self, node: NodeId, now: Millis) {
         self.capacities.remove(node);
+        self.is_total_stale = true;
         if self.node_names.remove(&node).is_some() && self.mode != PartitionMode::Global {
             self.touch_partition(now);
         }
@@ -86,6 +88,15 @@ impl Dispatcher {
         for unit in units {
             self.set_feasible(unit);
             self.refresh_ends(unit, now);
+        }
+    }
+
+    /// Shares of queues are parts of what the cluster has in all.
+    pub(super) fn follow_total(&mut self) {
+        if self.is_total_stale && self.listed.is_none() {
+            self.is_total_stale = false;
+            let total = self.capacities.total();
+            self.queues.set_total(total.iter().map(|(name, amount)| (name.as_str(), *amount)));
         }
     }
 

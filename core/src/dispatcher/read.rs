@@ -10,14 +10,16 @@ use crate::{
     ids::{Epoch, NodeId, Revision, UnitId},
     lifecycle::{Counts, Phase},
     partition,
+    queue::Hindrance,
     rows::UnitRows,
     unit::UnitSpec,
 };
 
 /// Names listed when a prefix matches several.
 const MATCHES_SHOWN: usize = 5;
-/// Name of the reason that is admission's, not a scheduler's.
+/// Names of the reasons that are admission's or a queue's, not a scheduler's.
 const FEASIBILITY: &str = "admission";
+const QUEUE: &str = "queue";
 
 /// A unit as shown.
 #[derive(Clone, Debug)]
@@ -40,7 +42,7 @@ pub struct UnitView<'a> {
     pub rows: &'a UnitRows,
     /// Soft: who has it.
     pub scheduler: Option<&'a str>,
-    /// Soft: of the last failed try, or why no node could ever hold it.
+    /// Soft: what its queue holds it up for, of the last failed try, or why no node could ever hold it.
     pub refusals: Option<Arc<Refusals>>,
     /// Commit time of the first binding, Unix milliseconds; 0 before.
     pub bound_time_ms: i64,
@@ -327,8 +329,8 @@ impl Dispatcher {
             |count: fn(&super::schedulers::Scheduler) -> u64| self.schedulers.all.iter().map(count).sum();
         Summary {
             units: self.units.len() as u64,
-            queued_units: (self.queue.len() + self.unsettled.len()) as u64,
-            queued_running_units: self.queue.running_units(),
+            queued_units: (self.queues.len() + self.unsettled.len()) as u64,
+            queued_running_units: self.queues.running_units(),
             dispatched_units: held(|one| one.held.len() as u64),
             parked_units: held(|one| u64::from(one.parked)),
             counters: self.counters,
@@ -341,6 +343,10 @@ impl Dispatcher {
     }
 
     fn refusals(&self, entry: &Entry) -> Option<Arc<Refusals>> {
+        if let Some(hindrance) = self.hindrance(entry) {
+            let reasons = vec![RefusalCount { plugin: QUEUE, reason: hindrance.to_string(), nodes: 0 }];
+            return Some(Arc::new(Refusals { reasons, ..Refusals::default() }));
+        }
         if entry.refusals.is_some() || !entry.infeasible || entry.phase != Phase::Unschedulable {
             return entry.refusals.clone();
         }
@@ -351,6 +357,15 @@ impl Dispatcher {
             nodes,
             ..Refusals::default()
         }))
+    }
+
+    /// Why a unit that waits for a scheduler is not handed out, as of the last step; `None` if it only waits for its
+    /// turn.
+    fn hindrance(&self, entry: &Entry) -> Option<Hindrance> {
+        match &entry.place {
+            Place::Queued(waiting) => self.queues.hindrance(waiting, self.stepped_at),
+            Place::Idle | Place::Unsettled | Place::Held(_) => None,
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! behind it.
 
 use super::{Dispatcher, Entry, Place};
-use crate::{ids::UnitId, lifecycle::Counts, time::Millis};
+use crate::{ids::UnitId, time::Millis};
 
 /// Units looked at in one pass.
 const UNITS_PER_PASS: usize = 5_000;
@@ -14,7 +14,7 @@ const ROWS_PER_PASS: usize = 100_000;
 /// What is wrong with a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// The counts do not follow from the rows.
+    /// The counts do not follow from the rows, or what its queue was told from both.
     Counts,
     /// It is not where its pending running units say.
     Place,
@@ -49,21 +49,21 @@ impl Dispatcher {
                     continue;
                 }
                 (Fault::NotDone | Fault::Place, _) => {}
-                (Fault::Counts, _) => entry.counts = Counts::of(&entry.spec, &entry.rows),
+                (Fault::Counts, _) => entry.recount(),
             }
             self.displace(unit, now);
         }
     }
 
     fn fault(&self, unit: UnitId, entry: &Entry, now: Millis) -> Option<Fault> {
-        if entry.counts != Counts::of(&entry.spec, &entry.rows) {
+        if !entry.is_sound() {
             return Some(Fault::Counts);
         }
         let wants = entry.counts.pending > 0;
         let sound = match &entry.place {
             Place::Idle => !wants,
             Place::Unsettled => wants && self.unsettled.contains(&unit),
-            Place::Queued(waiting) => wants && self.queue.contains(waiting),
+            Place::Queued(waiting) => wants && self.queues.contains(waiting),
             Place::Held(held) => {
                 let scheduler = &self.schedulers.all[held.scheduler];
                 let late = |at: Millis| now.since(at) >= self.config.done_grace_ms;

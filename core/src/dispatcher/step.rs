@@ -1,7 +1,7 @@
 //! One step: the outbox, assignments, evictions, deletions, the split of nodes.
 
 use super::{Action, Assignment, Dispatcher, EvictRequest, Held, Place, Settle, policy::Candidate};
-use crate::{ids::UnitId, lifecycle, partition, queue::Waiting, time::Millis};
+use crate::{lifecycle, partition, queue::Waiting, time::Millis};
 
 /// Units handed out in one step.
 const DISPATCH_MAX: usize = 4_096;
@@ -15,7 +15,9 @@ const FOLLOW_UP_MAX: usize = 1_000;
 impl Dispatcher {
     /// Decides what is to be done now. Call after events, and at [`Self::next_wake`].
     pub fn step(&mut self, now: Millis) -> Vec<Action> {
+        self.stepped_at = now;
         self.check_settled(now);
+        self.follow_total();
         if now >= self.reconcile_at && self.settle != Settle::Loading {
             self.reconcile(now);
             self.reconcile_at = now.plus(self.config.reconcile_ms);
@@ -24,7 +26,7 @@ impl Dispatcher {
         if self.settle == Settle::Loading {
             return actions;
         }
-        self.send_again(&mut actions);
+        self.send_again(now, &mut actions);
         self.dispatch(now, &mut actions);
         self.evict(now, &mut actions);
         self.delete_ended(now, &mut actions);
@@ -36,7 +38,7 @@ impl Dispatcher {
     pub fn next_wake(&self, now: Millis) -> Option<Millis> {
         let mut wake = self.reconcile_at;
         if !self.outbox.is_empty()
-            || (!self.queue.is_empty() && self.schedulers.candidates().next().is_some())
+            || (self.queues.is_ready() && self.schedulers.candidates().next().is_some())
         {
             wake = now;
         }
@@ -57,7 +59,7 @@ impl Dispatcher {
 
     /// Units whose schedulers have yet to hear of the newest record or rows; those without a stream hear of it
     /// when they are back.
-    fn send_again(&mut self, actions: &mut Vec<Action>) {
+    fn send_again(&mut self, now: Millis, actions: &mut Vec<Action>) {
         for unit in std::mem::take(&mut self.resend) {
             let Some(entry) = self.units.get_mut(&unit) else { continue };
             let Place::Held(held) = &mut entry.place else { continue };
@@ -77,6 +79,7 @@ impl Dispatcher {
                 incarnations,
                 bound: entry.counts.bound(),
             }));
+            self.refresh_ends(unit, now);
         }
     }
 
@@ -89,7 +92,7 @@ impl Dispatcher {
             if candidates.is_empty() || skipped.len() >= SKIPPED_MAX {
                 break;
             }
-            let Some(waiting) = self.queue.pop() else { break };
+            let Some(waiting) = self.queues.next(now) else { break };
             let Some(entry) = self.units.get_mut(&waiting.unit) else { continue };
             if !entry.tried.is_empty() {
                 // Not back to one that gave it back while another is untried.
@@ -107,14 +110,15 @@ impl Dispatcher {
             }
             let last = candidates.len() - 1;
             let chosen = candidates[self.policy.pick(waiting.unit, &candidates).min(last)].scheduler;
-            self.assign(waiting.unit, chosen, now, actions);
+            self.assign(&waiting, chosen, now, actions);
         }
         for waiting in skipped {
-            self.queue.push(waiting);
+            self.queues.push(waiting);
         }
     }
 
-    fn assign(&mut self, unit: UnitId, idx: usize, now: Millis, actions: &mut Vec<Action>) {
+    fn assign(&mut self, waiting: &Waiting, idx: usize, now: Millis, actions: &mut Vec<Action>) {
+        let unit = waiting.unit;
         let Some(entry) = self.units.get_mut(&unit) else { return };
         let scheduler = &mut self.schedulers.all[idx];
         let Some(session) = scheduler.session else { return };
@@ -142,6 +146,7 @@ impl Dispatcher {
             bound: entry.counts.bound(),
         }));
         self.refresh_ends(unit, now);
+        self.queues.served(waiting);
     }
 
     fn evict(&mut self, now: Millis, actions: &mut Vec<Action>) {

@@ -7,7 +7,7 @@ use crate::{
     change::Lease,
     explain::Refusals,
     ids::Epoch,
-    lifecycle::Phase,
+    lifecycle::{Counts, Phase},
     node::{NodeReport, NodeSpec},
     resources::Resources,
     rows::{Bind, Evict, Phase as RowPhase, Requeue, Statuses},
@@ -15,6 +15,7 @@ use crate::{
 };
 
 mod property;
+mod queues;
 
 const NOW: Millis = Millis(1_000);
 
@@ -99,12 +100,23 @@ impl Rig {
     }
 
     fn bind(&mut self, unit: u64, ordinals: &[u32]) {
+        self.bind_group(unit, 0, ordinals);
+    }
+
+    fn bind_group(&mut self, unit: u64, group: usize, ordinals: &[u32]) {
+        let group = u16::try_from(group).unwrap();
         let row = |ordinal: &u32| self.core.unit(UnitId(unit)).unwrap().rows.row(*ordinal).incarnation;
         let incarnations = ordinals.iter().map(row).collect();
         let nodes = vec![NodeId(1); ordinals.len()];
         self.rows(
             unit,
-            RowChange::Bind(Bind { ordinals: ordinals.to_vec(), incarnations, nodes, ..Bind::default() }),
+            RowChange::Bind(Bind {
+                group,
+                ordinals: ordinals.to_vec(),
+                incarnations,
+                nodes,
+                ..Bind::default()
+            }),
         );
     }
 

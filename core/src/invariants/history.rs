@@ -158,6 +158,10 @@ fn note_records(
             Change::NodeSpec(_)
             | Change::Lease(_)
             | Change::Partition(_)
+            | Change::Queue(_)
+            | Change::PriorityClass(_)
+            | Change::QueueDeleted(_)
+            | Change::PriorityClassDeleted(_)
             | Change::Rows(..)
             | Change::RowsLoaded(..) => {}
         }
@@ -352,14 +356,26 @@ fn differences(left: &World, right: &World, of_left: &str, of_right: &str, findi
     for id in left.units.keys().chain(right.units.keys().filter(|id| !left.units.contains_key(id))) {
         compare_units(*id, left.units.get(id), right.units.get(id), (of_left, of_right), findings);
     }
-    for name in left.leases.keys().chain(right.leases.keys().filter(|name| !left.leases.contains_key(*name)))
-    {
-        if left.leases.get(name) != right.leases.get(name) {
-            findings.add(|| format!("lease {name}: {of_left} and {of_right} differ"));
-        }
-    }
+    let of = (of_left, of_right);
+    compare_named("lease", &left.leases, &right.leases, of, findings);
+    compare_named("queue", &left.queues, &right.queues, of, findings);
+    compare_named("priority class", &left.priority_classes, &right.priority_classes, of, findings);
     if left.partition != right.partition {
         findings.add(|| format!("the partition: {of_left} and {of_right} differ"));
+    }
+}
+
+fn compare_named<T: PartialEq>(
+    kind: &str,
+    left: &BTreeMap<String, T>,
+    right: &BTreeMap<String, T>,
+    (of_left, of_right): (&str, &str),
+    findings: &mut Findings,
+) {
+    for name in left.keys().chain(right.keys().filter(|name| !left.contains_key(*name))) {
+        if left.get(name) != right.get(name) {
+            findings.add(|| format!("{kind} {name}: {of_left} and {of_right} differ"));
+        }
     }
 }
 
@@ -403,6 +419,21 @@ fn compare_units(
 
 /// A history that begins late knows the units created in it whole; older ones by their touched rows.
 fn compare_touched(listed: &World, replay: &Replay, findings: &mut Findings) {
+    let queues = replay.world.queues.iter().map(|(path, seen)| {
+        let has = listed.queues.get(path);
+        ("queue", path, has.is_some_and(|has| (has.revision, &has.value) == (seen.revision, &seen.value)))
+    });
+    let classes = replay.world.priority_classes.iter().map(|(name, seen)| {
+        let has = listed.priority_classes.get(name);
+        (
+            "priority class",
+            name,
+            has.is_some_and(|has| (has.revision, &has.value) == (seen.revision, &seen.value)),
+        )
+    });
+    for (kind, name, _) in queues.chain(classes).filter(|(_, _, is_same)| !is_same) {
+        findings.add(|| format!("{kind} {name}: its record differs between list and watch"));
+    }
     for id in &replay.touched_units {
         let Some(seen) = replay.world.units.get(id) else {
             if listed.units.contains_key(id) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     Findings, Invariant, Report,
+    queues::QueueRoom,
     room::{self, Usage},
     world::{World, WorldNode, WorldUnit},
 };
@@ -12,6 +13,7 @@ use crate::{
     ids::{NodeId, UnitId},
     node::TaintEffect,
     resources::Resources,
+    rows::Phase,
     unit::{Template, UnitSpec},
 };
 
@@ -40,6 +42,7 @@ pub enum Misfit {
 pub struct Scan<'a> {
     world: &'a World,
     free: BTreeMap<NodeId, Free>,
+    queues: QueueRoom<'a>,
 }
 
 #[derive(Clone, Debug)]
@@ -59,7 +62,7 @@ impl<'a> Scan<'a> {
             .iter()
             .map(|(id, node)| (*id, Free::new(node, taken.get(id).unwrap_or(&nothing))))
             .collect();
-        Self { world, free }
+        Self { world, free, queues: QueueRoom::new(world) }
     }
 
     /// One running unit of `template` on the node as it is now.
@@ -75,33 +78,33 @@ impl<'a> Scan<'a> {
     }
 
     /// Places for the pending running units of a unit that it needs to move on: one if it is bound already,
-    /// else as many as `min_member` lacks. `None` if this way of looking finds none. Sound: what it returns
-    /// fits. For gangs of one template also complete.
+    /// else as many as `min_member` lacks. `None` if this way of looking finds none, or its queue has no room for
+    /// those. Sound: what it returns fits. For gangs of one template also complete.
     pub fn place(&self, spec: &UnitSpec, unit: &WorldUnit) -> Option<Witness> {
-        let wanted: Vec<(u32, &Template)> = spec
-            .task_groups
-            .iter()
-            .flat_map(|group| group.iter_ordinals().map(move |ordinal| (ordinal, &group.template)))
-            .collect();
-        let pending: Vec<&Template> = wanted
-            .iter()
-            .filter(|(ordinal, _)| {
-                unit.rows.get(ordinal).is_none_or(|row| row.phase == crate::rows::Phase::Pending)
-            })
-            .map(|(_, template)| *template)
-            .collect();
-        let live = unit.rows.values().filter(|row| row.is_live() && row.eviction.is_none()).count();
-        let min_member = usize::try_from(spec.min_member).unwrap_or(usize::MAX);
-        let ever_bound = unit.rows.values().any(|row| row.phase != crate::rows::Phase::Pending);
-        let needed = if ever_bound { 1 } else { min_member.saturating_sub(live).max(1) };
+        let (pending, needed) = wants(spec, unit);
         if pending.len() < needed {
             return None;
         }
-        self.place_some(&pending, spec.pool, needed)
+        let (places, templates) = self.place_some(&pending, spec.pool, needed)?;
+        let demands = templates.iter().map(|template| &template.demand);
+        self.queues.holds(&spec.queue, demands).then_some(places)
     }
 
-    fn place_some(&self, pending: &[&Template], pool: Pool, needed: usize) -> Option<Witness> {
+    /// Whether the first of its running units that a unit needs to move on are too much for its queue.
+    fn is_held_up(&self, spec: &UnitSpec, unit: &WorldUnit) -> bool {
+        let (pending, needed) = wants(spec, unit);
+        let demands = pending.iter().take(needed).map(|template| &template.demand);
+        !self.queues.holds(&spec.queue, demands)
+    }
+
+    fn place_some<'t>(
+        &self,
+        pending: &[&'t Template],
+        pool: Pool,
+        needed: usize,
+    ) -> Option<(Witness, Vec<&'t Template>)> {
         let mut places = Witness::new();
+        let mut templates = Vec::new();
         let mut free = BTreeMap::new();
         let mut full: Option<&Template> = None;
         for template in pending {
@@ -122,11 +125,14 @@ impl<'a> Scan<'a> {
                     })
             });
             match found {
-                Some((id, _)) => places.push(*id),
+                Some((id, _)) => {
+                    places.push(*id);
+                    templates.push(*template);
+                }
                 None => full = Some(template),
             }
         }
-        (places.len() == needed).then_some(places)
+        (places.len() == needed).then_some((places, templates))
     }
 }
 
@@ -214,10 +220,10 @@ pub(super) fn check(world: &World, busy: Option<&str>) -> Report {
     }
     let scan = Scan::new(world);
     // Single replicas of one template never bound fit or do not fit together: try each template once.
-    let mut tried: Vec<(&Template, Pool)> = Vec::new();
+    let mut tried: Vec<(&Template, Pool, &str)> = Vec::new();
     for (id, spec, unit) in &waiting {
         let simple = unit.rows.is_empty() && spec.min_member <= 1 && spec.task_groups.len() == 1;
-        let key = simple.then(|| (&spec.task_groups[0].template, spec.pool));
+        let key = simple.then(|| (&spec.task_groups[0].template, spec.pool, spec.queue.as_str()));
         if key.is_some_and(|key| tried.contains(&key)) {
             continue;
         }
@@ -231,11 +237,37 @@ pub(super) fn check(world: &World, busy: Option<&str>) -> Report {
         }
     }
     findings.checked(format!(
-        "{} units wait, each tried on {} nodes: none fits",
+        "{} units wait, each tried on {} nodes: none fits{}",
         waiting.len(),
-        world.nodes.len()
+        world.nodes.len(),
+        match held_up(world) {
+            0 => String::new(),
+            n => format!("; {n} of them have no room in their queue"),
+        }
     ));
     findings.report(Invariant::I8)
+}
+
+/// Units that wait for room under a maximum of their queue or of one above it.
+pub fn held_up(world: &World) -> usize {
+    let scan = Scan::new(world);
+    waiting(world).iter().filter(|(_, spec, unit)| scan.is_held_up(spec, unit)).count()
+}
+
+/// What a unit wants placed, and how many of that it needs to move on.
+fn wants<'a>(spec: &'a UnitSpec, unit: &WorldUnit) -> (Vec<&'a Template>, usize) {
+    let wanted = spec
+        .task_groups
+        .iter()
+        .flat_map(|group| group.iter_ordinals().map(move |ordinal| (ordinal, &group.template)));
+    let is_pending = |ordinal: &u32| unit.rows.get(ordinal).is_none_or(|row| row.phase == Phase::Pending);
+    let pending: Vec<&Template> =
+        wanted.filter(|(ordinal, _)| is_pending(ordinal)).map(|(_, template)| template).collect();
+    let live = unit.rows.values().filter(|row| row.is_live() && row.eviction.is_none()).count();
+    let min_member = usize::try_from(spec.min_member).unwrap_or(usize::MAX);
+    let ever_bound = unit.rows.values().any(|row| row.phase != Phase::Pending);
+    let needed = if ever_bound { 1 } else { min_member.saturating_sub(live).max(1) };
+    (pending, needed)
 }
 
 /// Units with running units that should be placed and are not.
@@ -246,9 +278,11 @@ fn waiting(world: &World) -> Vec<(UnitId, &UnitSpec, &WorldUnit)> {
         .filter_map(|(id, unit)| Some((*id, unit.spec.as_ref()?.value.as_ref(), unit)))
         .filter(|(_, spec, unit)| {
             !spec.cancelled
-                && spec.task_groups.iter().flat_map(crate::unit::TaskGroup::iter_ordinals).any(|ordinal| {
-                    unit.rows.get(&ordinal).is_none_or(|row| row.phase == crate::rows::Phase::Pending)
-                })
+                && spec
+                    .task_groups
+                    .iter()
+                    .flat_map(crate::unit::TaskGroup::iter_ordinals)
+                    .any(|ordinal| unit.rows.get(&ordinal).is_none_or(|row| row.phase == Phase::Pending))
         })
         .collect()
 }

@@ -1,49 +1,369 @@
-//! I5: what each queue uses, summed anew.
+//! I5: what each queue uses, summed anew, and no binding that raises it above a maximum.
+//!
+//! A maximum may be set below what is used: that evicts nobody, so only a history tells a queue that was lowered from
+//! one that was raised. It is replayed with the records as they were.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Findings, Invariant, Report, room, world::World};
-use crate::resources::Resources;
+use super::{
+    Evidence, Findings, History, Invariant, Report, room,
+    world::{World, WorldRow},
+};
+use crate::{
+    change::Change,
+    demand::Demand,
+    ids::{Revision, UnitId},
+    queue::spec::QueueSpec,
+    resources::Resources,
+    rows::RowChange,
+};
 
-pub(super) fn check(world: &World, maxima: &[(String, Resources)]) -> Report {
+/// What a queue and those below it use. Devices count by their kind in thousandths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Used {
+    amounts: Resources,
+    running_units: i64,
+}
+
+impl Used {
+    fn add(&mut self, demand: &Demand, times: i64) {
+        self.amounts.add(&demand.requests, times);
+        if let Some(devices) = &demand.devices {
+            let milli = i64::from(devices.count) * i64::from(devices.milli);
+            self.amounts.add(&Resources::new([(devices.kind.as_str(), milli)]).unwrap_or_default(), times);
+        }
+        self.running_units += times;
+    }
+
+    fn of<'a>(demands: impl Iterator<Item = &'a Demand>) -> Self {
+        let mut used = Self::default();
+        demands.for_each(|demand| used.add(demand, 1));
+        used
+    }
+
+    /// Each maximum of a queue, its own 0 included: of what, used, most.
+    fn against<'a>(&'a self, spec: &'a QueueSpec) -> impl Iterator<Item = (&'a str, i64, i64)> {
+        let amounts = spec.max.iter().map(|(name, max)| (name.as_str(), self.amounts.get(name), *max));
+        let n_max = i64::from(spec.max_running_units);
+        amounts.chain((n_max > 0).then_some((RUNNING_UNITS, self.running_units, n_max)))
+    }
+
+    fn get(&self, name: &str) -> i64 {
+        if name == RUNNING_UNITS { self.running_units } else { self.amounts.get(name) }
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.amounts.iter().map(|(name, _)| name).chain([RUNNING_UNITS])
+    }
+}
+
+/// No resource has a blank in its name.
+const RUNNING_UNITS: &str = "running units";
+
+/// What the queues of a world use, and may.
+#[derive(Clone, Debug)]
+pub(super) struct QueueRoom<'a> {
+    world: &'a World,
+    used: BTreeMap<&'a str, Used>,
+    n_running_units: usize,
+}
+
+impl<'a> QueueRoom<'a> {
+    pub(super) fn new(world: &'a World) -> Self {
+        let mut room = Self { world, used: BTreeMap::new(), n_running_units: 0 };
+        for unit in world.units.values() {
+            let queue = unit.spec.as_ref().map(|spec| spec.value.queue.as_str());
+            for row in unit.rows.values().filter(|row| row.is_live()) {
+                room.n_running_units += 1;
+                if let (Some(queue), Some((demand, _))) = (queue, unit.demands.get(&row.group)) {
+                    levels(queue).for_each(|level| room.used.entry(level).or_default().add(demand, 1));
+                }
+            }
+        }
+        room
+    }
+
+    /// Whether the queue and those above it may use so much more.
+    pub(super) fn holds<'d>(&self, queue: &str, demands: impl Iterator<Item = &'d Demand>) -> bool {
+        let asked = Used::of(demands);
+        levels(queue).filter_map(|level| Some((level, self.world.queues.get(level)?))).all(
+            |(level, record)| {
+                let used = self.used.get(level).cloned().unwrap_or_default();
+                let mut maxima = used.against(&record.value);
+                maxima.all(|(name, used, max)| asked.get(name) == 0 || used + asked.get(name) <= max)
+            },
+        )
+    }
+}
+
+pub(super) fn check(evidence: &Evidence) -> Report {
     let mut findings = Findings::default();
-    let mut by_queue: BTreeMap<&str, Resources> = BTreeMap::new();
-    let mut n = 0usize;
-    for (id, unit) in &world.units {
-        let live = unit.rows.values().filter(|row| row.is_live());
-        for row in live {
-            n += 1;
-            let Some(spec) = &unit.spec else {
-                findings
-                    .add(|| format!("unit id {id} has running units but no record: no queue pays for them"));
-                break;
-            };
-            if let Some((demand, _)) = unit.demands.get(&row.group) {
-                // Every level of the tree pays: `a/b` counts in `a` and in `a/b`.
-                let path = spec.value.queue.as_str();
-                let ends = path.match_indices('/').map(|(idx, _)| idx).chain([path.len()]);
-                for end in ends {
-                    by_queue.entry(&path[..end]).or_default().add(&demand.requests, 1);
+    let (world, history) = (&evidence.listed, &evidence.history);
+    for (id, unit) in world.units.iter().filter(|(_, unit)| unit.spec.is_none()) {
+        if unit.rows.values().any(WorldRow::is_live) {
+            findings.add(|| format!("unit id {id} has running units but no record: no queue pays for them"));
+        }
+    }
+    let room = QueueRoom::new(world);
+    let on_nodes: usize = room::usage(world, |_| true).values().map(|usage| usage.n).sum();
+    if on_nodes != room.n_running_units {
+        let n = room.n_running_units;
+        findings.add(|| format!("queues pay for {n} running units, nodes hold {on_nodes}"));
+    }
+    let n_commits = history.commits.len();
+    let how = if history.is_complete() {
+        let n_maxima = replay(history, &mut findings);
+        format!("{n_maxima} with a maximum, kept by each of {n_commits} commits")
+    } else {
+        let n_maxima = judge_last_bindings(&room, history, &mut findings);
+        let floor = history.floor;
+        format!("{n_maxima} with a maximum, kept by the last bindings since revision {floor}")
+    };
+    let n_running_units = room.n_running_units;
+    findings.checked(format!("{} queues pay for {n_running_units} running units; {how}", room.used.len()));
+    findings.report(Invariant::I5)
+}
+
+/// Every level of the tree pays: `a.b` counts in `a` and in `a.b`.
+fn levels(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('.').map(|(idx, _)| idx).chain([path.len()]).map(|end| &path[..end])
+}
+
+/// Looks at each queue in which a commit bound something. Returns how many ever had a maximum.
+fn replay(history: &History, findings: &mut Findings) -> usize {
+    let mut world = World::default();
+    let mut used: BTreeMap<String, Used> = BTreeMap::new();
+    let mut limited: BTreeSet<String> = BTreeSet::new();
+    for commit in &history.commits {
+        for change in &commit.changes {
+            match change {
+                Change::Queue(spec) if has_maximum(spec) => {
+                    limited.insert(spec.name.clone());
+                }
+                Change::UnitDeleted(id) => {
+                    let Some(unit) = world.units.get(id) else { continue };
+                    for row in unit.rows.values().filter(|row| row.is_live()) {
+                        count(&mut used, &world, *id, row.group, -1);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut bound: BTreeMap<String, Used> = BTreeMap::new();
+        world.apply(commit, |world, step| {
+            let after = world.units.get(&step.unit).and_then(|unit| unit.rows.get(&step.ordinal));
+            let Some(after) = after.filter(|_| step.applied) else { return };
+            match (step.before.is_live(), after.is_live()) {
+                (false, true) => {
+                    count(&mut used, world, step.unit, after.group, 1);
+                    count(&mut bound, world, step.unit, after.group, 1);
+                }
+                (true, false) => count(&mut used, world, step.unit, step.before.group, -1),
+                (true, true) | (false, false) => {}
+            }
+        });
+        judge(&world, &used, &bound, commit.revision, findings);
+    }
+    limited.len()
+}
+
+fn has_maximum(spec: &QueueSpec) -> bool {
+    !spec.max.is_empty() || spec.max_running_units > 0
+}
+
+fn count(used: &mut BTreeMap<String, Used>, world: &World, id: UnitId, group: u16, times: i64) {
+    let Some(unit) = world.units.get(&id) else { return };
+    let (Some(spec), Some((demand, _))) = (&unit.spec, unit.demands.get(&group)) else { return };
+    for level in levels(&spec.value.queue) {
+        used.entry(level.to_owned()).or_default().add(demand, times);
+    }
+}
+
+/// What a commit bound may not raise above a maximum; what it did not ask for may be above one since before.
+fn judge(
+    world: &World,
+    used: &BTreeMap<String, Used>,
+    bound: &BTreeMap<String, Used>,
+    revision: Revision,
+    findings: &mut Findings,
+) {
+    for (queue, bound) in bound {
+        let (Some(record), Some(used)) = (world.queues.get(queue), used.get(queue)) else { continue };
+        let above = used.against(&record.value).filter(|(name, used, max)| used > max && bound.get(name) > 0);
+        for (name, used, max) in above {
+            findings.add(|| format!("queue {queue}: {name} {used} of {max} (revision {revision})"));
+        }
+    }
+}
+
+/// Without the whole history: what is live now was live at the last binding that asked for the same resource, so
+/// that binding was too much if it is above a maximum that was in force by then. Returns how many have a maximum.
+fn judge_last_bindings(room: &QueueRoom<'_>, history: &History, findings: &mut Findings) -> usize {
+    let mut last: BTreeMap<(&str, String), Revision> = BTreeMap::new();
+    for commit in &history.commits {
+        for change in &commit.changes {
+            let Change::Rows(unit, RowChange::Bind(bind)) = change else { continue };
+            let spec = room.world.units.get(unit).and_then(|unit| unit.spec.as_ref());
+            let asked = Used::of([bind.demand.as_ref()].into_iter());
+            for level in spec.iter().flat_map(|spec| levels(&spec.value.queue)) {
+                for name in asked.names() {
+                    last.insert((level, name.to_owned()), commit.revision);
                 }
             }
         }
     }
-    for (queue, maximum) in maxima {
-        let Some(used) = by_queue.get(queue.as_str()) else { continue };
-        for (name, most) in maximum.iter() {
-            if used.get(name) > most {
-                findings.add(|| format!("queue {queue}: {name} {} of {most}", used.get(name)));
+    let limited = room.world.queues.iter().filter(|(_, record)| has_maximum(&record.value));
+    for (queue, record) in limited.clone() {
+        let Some(used) = room.used.get(queue.as_str()) else { continue };
+        for (name, used, max) in used.against(&record.value).filter(|(_, used, max)| used > max) {
+            let bound_at = last.get(&(queue.as_str(), name.to_owned()));
+            if let Some(revision) = bound_at.filter(|revision| **revision > record.revision) {
+                findings.add(|| format!("queue {queue}: {name} {used} of {max} (revision {revision})"));
             }
         }
     }
-    let on_nodes: usize = room::usage(world, |_| true).values().map(|usage| usage.n).sum();
-    if on_nodes != n {
-        findings.add(|| format!("queues pay for {n} running units, nodes hold {on_nodes}"));
+    limited.count()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        demand::{DeviceRequest, Pool},
+        ids::NodeId,
+        invariants::Commit,
+        rows::{Bind, Phase, Statuses},
+        unit::{RestartPolicy, ScoringProfile, UnitSpec, WorkloadClass},
+    };
+
+    fn unit(id: u64, queue: &str) -> Change {
+        Change::UnitSpec(Arc::new(UnitSpec {
+            id: UnitId(id),
+            namespace: "default".to_owned(),
+            name: format!("unit-{id}"),
+            uid: String::new(),
+            labels: BTreeMap::new(),
+            owner: String::new(),
+            class: WorkloadClass::Batch,
+            task_groups: Vec::new(),
+            min_member: 1,
+            queue: queue.to_owned(),
+            priority: 0,
+            priority_class: String::new(),
+            pool: Pool::Guaranteed,
+            restart_policy: RestartPolicy::Never,
+            scoring: ScoringProfile::LeastAllocated,
+            ttl_after_finished_ms: 0,
+            cancelled: false,
+            max_restarts: 0,
+        }))
     }
-    findings.checked(format!(
-        "{} queues pay for {n} running units; {} maxima set",
-        by_queue.len(),
-        maxima.len()
-    ));
-    findings.report(Invariant::I5)
+
+    fn bind(id: u64, ordinals: std::ops::Range<u32>) -> Change {
+        let devices = DeviceRequest { kind: "gpu".to_owned(), count: 1, milli: 500, models: Vec::new() };
+        let requests = Resources::new([("cpu", 10)]).unwrap();
+        let bind = Bind {
+            demand: Arc::new(Demand { requests, devices: Some(devices) }),
+            nodes: vec![NodeId(1); ordinals.len()],
+            ordinals: ordinals.collect(),
+            ..Bind::default()
+        };
+        Change::Rows(UnitId(id), RowChange::Bind(bind))
+    }
+
+    fn bind_cpu(id: u64) -> Change {
+        let requests = Resources::new([("cpu", 10)]).unwrap();
+        let demand = Arc::new(Demand { requests, devices: None });
+        let bind = Bind { demand, nodes: vec![NodeId(1)], ordinals: vec![0], ..Bind::default() };
+        Change::Rows(UnitId(id), RowChange::Bind(bind))
+    }
+
+    fn ended(id: u64, ordinal: u32) -> Change {
+        let (ordinals, phases) = (vec![ordinal], vec![Phase::Succeeded]);
+        Change::Rows(UnitId(id), RowChange::Statuses(Statuses { ordinals, phases, ..Statuses::default() }))
+    }
+
+    fn queue(path: &str, max: &[(&str, i64)], max_running_units: u32) -> Change {
+        let max = max.iter().map(|(name, amount)| ((*name).to_owned(), *amount)).collect();
+        Change::Queue(Arc::new(QueueSpec { max, max_running_units, ..QueueSpec::new(path) }))
+    }
+
+    fn violations(changes: Vec<Change>) -> Vec<String> {
+        violations_since(1, changes)
+    }
+
+    /// With a history that begins at a revision.
+    fn violations_since(floor: u64, changes: Vec<Change>) -> Vec<String> {
+        let floor = Revision(floor);
+        let mut evidence =
+            Evidence { history: History { floor, ..History::default() }, ..Evidence::default() };
+        for (revision, change) in (1u64..).zip(changes) {
+            let commit = Commit { revision: Revision(revision), time_ms: 0, changes: vec![change] };
+            evidence.listed.apply(&commit, |_, _| {});
+            evidence.history.commits.extend((commit.revision >= floor).then_some(commit));
+        }
+        check(&evidence).violations
+    }
+
+    #[test]
+    fn every_level_keeps_its_maximum_at_every_commit() {
+        let before = |change: Change| vec![change, unit(1, "a.b"), bind(1, 0..3)];
+        let cases: [(Vec<Change>, &[&str]); 9] = [
+            (before(queue("a.b", &[("cpu", 30), ("gpu", 1_500)], 3)), &[]),
+            (before(queue("a.b", &[("cpu", 29)], 0)), &["queue a.b: cpu 30 of 29 (revision 3)"]),
+            (before(queue("a", &[("gpu", 1_499)], 0)), &["queue a: gpu 1500 of 1499 (revision 3)"]),
+            (before(queue("a", &[], 2)), &["queue a: running units 3 of 2 (revision 3)"]),
+            (before(queue("a", &[("gpu", 0), ("memory", 0)], 0)), &["queue a: gpu 1500 of 0 (revision 3)"]),
+            (before(Change::QueueDeleted("a".to_owned())), &[]),
+            // Above a maximum since before, of what the binding does not ask for.
+            (vec![unit(1, "a"), bind(1, 0..3), queue("a", &[("gpu", 0)], 0), unit(2, "a"), bind_cpu(2)], &[]),
+            // Lowered later: stands, but nothing more may come.
+            (vec![unit(1, "a"), bind(1, 0..3), queue("a", &[("cpu", 10)], 0), ended(1, 0)], &[]),
+            (
+                vec![
+                    unit(1, "a"),
+                    bind(1, 0..3),
+                    queue("a", &[("cpu", 20)], 0),
+                    ended(1, 0),
+                    ended(1, 1),
+                    bind(1, 3..5),
+                ],
+                &["queue a: cpu 30 of 20 (revision 6)"],
+            ),
+        ];
+        for (changes, expected) in cases {
+            assert_eq!(violations(changes.clone()), expected, "{changes:?}");
+        }
+    }
+
+    #[test]
+    fn what_ended_or_was_deleted_makes_room() {
+        let max = || queue("a", &[("cpu", 20)], 0);
+        assert_eq!(violations(vec![max(), unit(1, "a"), bind(1, 0..2), ended(1, 0), bind(1, 2..3)]), [""; 0]);
+        let deleted = vec![
+            max(),
+            unit(1, "a"),
+            bind(1, 0..2),
+            Change::UnitDeleted(UnitId(1)),
+            unit(2, "a"),
+            bind(2, 0..2),
+        ];
+        assert_eq!(violations(deleted), [""; 0]);
+    }
+
+    #[test]
+    fn a_history_that_begins_late_tells_a_maximum_broken_from_one_lowered() {
+        let max = |cpu| queue("a", &[("cpu", cpu)], 0);
+        let broken = vec![max(20), unit(1, "a.b"), bind(1, 0..2), bind(1, 2..3)];
+        assert_eq!(violations_since(4, broken.clone()), ["queue a: cpu 30 of 20 (revision 4)"]);
+        // The binding that broke it is not in the history any more.
+        assert_eq!(violations_since(5, broken), [""; 0]);
+        let lowered = vec![unit(1, "a.b"), bind(1, 0..2), bind(1, 2..3), max(20)];
+        assert_eq!(violations_since(3, lowered), [""; 0]);
+        let other =
+            vec![unit(1, "a"), bind(1, 0..3), queue("a", &[("gpu", 0)], 0), unit(2, "a"), bind_cpu(2)];
+        assert_eq!(violations_since(2, other), [""; 0]);
+    }
 }

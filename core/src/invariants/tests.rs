@@ -5,6 +5,8 @@ use crate::{
     change::{Change, Lease},
     demand::{Demand, DeviceRequest, Pool},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect},
+    queue::spec::QueueSpec,
+    resources::Resources,
     rows::{Bind, Evict, EvictionReason, Requeue, RowChange, Statuses},
     unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
 };
@@ -56,6 +58,7 @@ fn spec(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitSpec {
         min_member,
         queue: "default".to_owned(),
         priority: 0,
+        priority_class: String::new(),
         pool: Pool::Guaranteed,
         restart_policy: RestartPolicy::Never,
         scoring: ScoringProfile::MostAllocated,
@@ -364,14 +367,52 @@ fn i4_names_a_gang_bound_in_part() {
 
 #[test]
 fn i5_names_a_queue_above_its_maximum_and_units_without_a_queue() {
-    let mut evidence = Story::healthy().0.evidence();
-    evidence.queue_maxima = vec![("default".to_owned(), Resources::new([(CPU, 3000)]).unwrap())];
-    only(&evidence, Invariant::I5, "queue default: cpu 4000 of 3000");
+    let queue = |path: &str, max: &[(&str, i64)]| {
+        let max = max.iter().map(|(name, amount)| ((*name).to_owned(), *amount)).collect();
+        vec![Change::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new(path) }))]
+    };
+    // As revision 4, before anything is bound.
+    let before = |changes: Vec<Change>| {
+        let (mut story, gang) = Story::healthy();
+        story.0.insert(3, changes);
+        (story, gang)
+    };
+    let story = before(queue("default", &[(CPU, 3000)])).0;
+    only(&story.evidence(), Invariant::I5, "queue default: cpu 4000 of 3000 (revision 6)");
+    let story = before(queue("default", &[("gpu", 0)])).0;
+    only(&story.evidence(), Invariant::I5, "queue default: gpu 1000 of 0 (revision 6)");
+    let story = before(queue("default", &[(CPU, 4000), ("gpu", 1000)])).0;
+    assert!(check_all(&story.evidence()).iter().all(Report::holds));
+    // A list that shows another record than was committed.
+    let mut evidence = story.evidence();
+    let listed = evidence.listed.queues.get_mut("default").unwrap();
+    listed.value = Arc::new(QueueSpec::new("default"));
+    fails(&evidence, Invariant::I7, "queue default: the list and the replayed watch differ");
+    fails(&evidence, Invariant::I9, "queue default: one list and another differ");
+    evidence.history.floor = Revision(3);
+    evidence.history.commits.drain(..2);
+    fails(&evidence, Invariant::I7, "queue default: its record differs between list and watch");
     let (story, gang) = Story::healthy();
     let mut orphans = story.0;
     orphans[3] = vec![Change::Partition(crate::change::Partition::default())];
     let evidence = Story(orphans).evidence();
     fails(&evidence, Invariant::I5, &format!("unit id {} has running units but no record", gang.id));
+}
+
+#[test]
+fn i8_knows_who_has_no_room_in_its_queue() {
+    let single = spec(2, 2, 1, demand(500, None));
+    let max = |cpu| {
+        let max = [(CPU.to_owned(), cpu)].into();
+        vec![Change::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new("default") }))]
+    };
+    let story = |cpu| Story::healthy().0.then(max(cpu)).then(vec![unit(&single)]);
+    let full = story(4_499).evidence();
+    assert!(check_all(&full).iter().all(Report::holds));
+    assert_eq!(held_up(&full.listed), 1);
+    let wide = story(4_500).evidence();
+    assert_eq!(held_up(&wide.listed), 0);
+    only(&wide, Invariant::I8, "unit unit-2");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::{
     demand::{Demand, Pool},
     ids::{NodeId, Revision, UnitId},
     node::{NodeReport, NodeSpec},
+    queue::spec::{PriorityClass, QueueSpec},
     resources::Resources,
     rows::{EvictionReason, Phase, RowChange, UnitRows},
     unit::UnitSpec,
@@ -132,6 +133,10 @@ pub struct World {
     pub leases: BTreeMap<String, Versioned<Lease>>,
     /// The one there is.
     pub partition: Option<Versioned<Partition>>,
+    /// By path.
+    pub queues: BTreeMap<String, Versioned<Arc<QueueSpec>>>,
+    /// By name.
+    pub priority_classes: BTreeMap<String, Versioned<PriorityClass>>,
 }
 
 /// A row before and after one change of it.
@@ -191,11 +196,7 @@ impl World {
                 set(&mut self.units.entry(spec.id).or_default().spec, created, revision, spec);
             }
             Change::Lease(lease) => {
-                let mut slot = self.leases.remove(&lease.name);
-                set(&mut slot, created, revision, lease);
-                if let Some(record) = slot {
-                    self.leases.insert(lease.name.clone(), record);
-                }
+                set_named(&mut self.leases, &lease.name, created, revision, lease);
             }
             Change::Partition(partition) => set(&mut self.partition, created, revision, partition),
             Change::NodeDeleted(node) => {
@@ -203,6 +204,16 @@ impl World {
             }
             Change::UnitDeleted(unit) => {
                 self.units.remove(unit);
+            }
+            Change::Queue(queue) => set_named(&mut self.queues, &queue.name, created, revision, queue),
+            Change::PriorityClass(class) => {
+                set_named(&mut self.priority_classes, &class.name, created, revision, class);
+            }
+            Change::QueueDeleted(path) => {
+                self.queues.remove(path);
+            }
+            Change::PriorityClassDeleted(name) => {
+                self.priority_classes.remove(name);
             }
             Change::Rows(..) | Change::RowsLoaded(..) => {}
         }
@@ -313,6 +324,20 @@ fn set<T: Clone>(slot: &mut Option<Versioned<T>>, created: Revision, revision: R
             record.value = value.clone();
         }
         None => *slot = Some(Versioned { created, revision, value: value.clone() }),
+    }
+}
+
+fn set_named<T: Clone>(
+    records: &mut BTreeMap<String, Versioned<T>>,
+    name: &str,
+    created: Revision,
+    revision: Revision,
+    value: &T,
+) {
+    let mut slot = records.remove(name);
+    set(&mut slot, created, revision, value);
+    if let Some(record) = slot {
+        records.insert(name.to_owned(), record);
     }
 }
 

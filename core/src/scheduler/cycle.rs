@@ -59,7 +59,10 @@ impl Scheduler {
                 break;
             }
             match self.detach(unit) {
-                Some(held) => self.attach(held, State::Ready),
+                Some(mut held) => match held.full.take() {
+                    Some(refusals) => self.return_full(held, refusals),
+                    None => self.attach(held, State::Ready),
+                },
                 None => {
                     self.backoff.pop_first();
                 }

@@ -1,9 +1,12 @@
 //! A unit that the scheduler holds.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::park::{Need, Turn};
 use crate::{
+    explain::Refusals,
     ids::{Revision, UnitId},
     place::templates::TemplateId,
     time::Millis,
@@ -51,6 +54,8 @@ pub(crate) struct Held {
     pub(crate) attempts: u32,
     /// Rejected in a row.
     pub(crate) failures: u32,
+    /// A queue of it is full: it goes back at the end of its backoff.
+    pub(crate) full: Option<Arc<Refusals>>,
 }
 
 /// What is to be placed of one task group.

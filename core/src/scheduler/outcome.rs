@@ -1,18 +1,25 @@
 //! What is left to place of a unit, as assignments, rows and outcomes come in.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::{
-    Scheduler,
+    ReportState, Scheduler,
     held::{GroupWork, Held, State, Wanted},
 };
 use crate::{
     decision::{Decision, Outcome, RejectionReason},
+    explain::{RefusalCount, Refusals},
     ids::UnitId,
     rows::{Phase, Row},
     time::Millis,
     unit::UnitSpec,
 };
+
+/// A unit of which nothing was bound stays so long before it goes back, milliseconds: ten rounds a second are no load,
+/// and a tenth of a second is nothing to one that waits for others to end.
+const FULL_PAUSE_MS: u64 = 100;
 
 /// A running unit that the binder refused: its group in the decision, itself, why.
 type Refused = (u16, Wanted, RejectionReason);
@@ -40,7 +47,35 @@ impl Scheduler {
             }
             self.notes.insert((end, fresh.node));
         }
+        let full = outcome.rejections.iter().find(|one| one.reason == RejectionReason::QueueFull);
         self.settle_decision(&decision, &refused, n_bound, now);
+        if let Some(full) = full {
+            self.on_full(decision.unit, &full.detail, n_bound, now);
+        }
+    }
+
+    /// The binder says that a queue of the unit is full. Nothing seen here ends that, so the unit goes back to the
+    /// dispatcher, which knows what queues use; what else is decided of it stays under way.
+    ///
+    /// If nothing of a decision was bound the dispatcher counts otherwise than the binder, for a moment or because only
+    /// replicas find a node that the queue has no room for: then not at once, or the unit would go round and round.
+    fn on_full(&mut self, unit: UnitId, what: &str, n_bound: usize, now: Millis) {
+        let Some(mut held) = self.detach(unit) else { return };
+        let reason = RefusalCount { plugin: "queue", reason: what.to_owned(), nodes: 0 };
+        let refusals = Refusals { reasons: vec![reason], attempts: held.attempts, ..Refusals::default() };
+        let refusals = Arc::new(refusals);
+        if n_bound == 0 && held.pending() > 0 {
+            held.full = Some(refusals);
+            self.attach(held, State::Backoff(now.plus(FULL_PAUSE_MS)));
+        } else {
+            self.return_full(held, refusals);
+        }
+    }
+
+    /// Gives back a unit whose queue is full.
+    pub(super) fn return_full(&mut self, held: Held, refusals: Arc<Refusals>) {
+        self.report(&held, ReportState::QueueFull, Some(refusals));
+        self.let_go(held);
     }
 
     fn settle_decision(&mut self, decision: &Decision, refused: &[Refused], n_bound: usize, now: Millis) {
@@ -68,6 +103,7 @@ impl Scheduler {
         }
         let Some(mut held) = self.detach(unit) else { return };
         held.failures += 1;
+        held.full = None;
         for (group, wanted) in again {
             if let Some(group) = held.groups.get_mut(usize::from(group)) {
                 group.add(&[wanted]);

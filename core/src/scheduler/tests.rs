@@ -55,6 +55,7 @@ pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> U
         min_member,
         queue: "default".to_owned(),
         priority: 0,
+        priority_class: String::new(),
         pool: Pool::Guaranteed,
         restart_policy: RestartPolicy::Never,
         scoring: ScoringProfile::MostAllocated,

@@ -8,6 +8,7 @@ mod duplicates;
 mod fencing;
 mod kills;
 mod life;
+mod queues;
 mod reconnects;
 mod reflection;
 mod schedulers;

@@ -62,6 +62,7 @@ async fn every_service_lists_itself(cluster: &Cluster) -> Result<()> {
         ("state", "godel.v1.NodeService"),
         ("dispatcher-1", UNITS),
         ("dispatcher-2", "godel.v1.DispatchService"),
+        ("dispatcher-1", "godel.v1.QueueService"),
         ("binder-1", "godel.v1.BindService"),
         ("binder-3", "godel.v1.BindService"),
         ("scheduler-2", "godel.v1.SchedulerService"),

@@ -223,7 +223,13 @@ impl Desk {
             && let Some(queued) = self.queue.pop()
         {
             match self.binder.check(&queued.decision) {
-                Verdict::Bind(accepted) => batch.push(Item::Decision { queued, accepted }),
+                Verdict::Bind(accepted) => {
+                    let queue = accepted.queue;
+                    batch.push(Item::Decision { queued, accepted });
+                    if !batch.rests_on(queue) {
+                        batch.need_queues(queue, self.binder.queue_records(queue));
+                    }
+                }
                 Verdict::Wait(wait) => self.queue.park(queued, wait),
                 Verdict::Reject(rejections) => self.answer(&queued, Revision(0), rejections),
             }

@@ -95,7 +95,15 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     let spec = LeaseSpec::new(LEASE, config.server.advertised(local), config.lease.clone())
         .with_crash(crash.clone(), "binder.lease-renew");
     let election = Election::spawn(spec, state.clone(), lease_stop.clone());
-    let kinds = vec![Kind::NodeSpec, Kind::NodeReport, Kind::NodeGrant, Kind::UnitSpec, Kind::Rows];
+    let kinds = vec![
+        Kind::NodeSpec,
+        Kind::NodeReport,
+        Kind::NodeGrant,
+        Kind::UnitSpec,
+        Kind::Queue,
+        Kind::PriorityClass,
+        Kind::Rows,
+    ];
     let follower = Follower::spawn(state.clone(), kinds, FollowConfig::default(), stop.clone());
 
     let (inputs, inputs_rx) = mpsc::channel(N_INPUTS);

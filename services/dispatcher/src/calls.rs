@@ -4,13 +4,14 @@ use godel_core::{
     change::PartitionMode,
     dispatcher::{
         Attach, SessionId,
+        edit::{Edit, Outcome},
         read::{ListFilter, SchedulerView, Summary},
     },
     ids::{Epoch, Revision, UnitId},
     scheduler::UnitReport,
     unit::UnitSpec,
 };
-use godel_kit::CancellationToken;
+use godel_kit::{CancellationToken, convert::BadField};
 use godel_proto::v1;
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc, oneshot},
@@ -36,6 +37,17 @@ pub(crate) enum Call {
     Attach(AttachCall),
     FromScheduler(SessionId, SchedulerMessage),
     Detach(SessionId),
+    Edit(EditCall),
+    GetQueue {
+        name: String,
+        reply: Reply<Option<v1::QueueStatus>>,
+    },
+    ListQueues(PageCall<v1::QueueStatus>),
+    GetPriorityClass {
+        name: String,
+        reply: Reply<Option<v1::PriorityClassStatus>>,
+    },
+    ListPriorityClasses(PageCall<v1::PriorityClassStatus>),
     Schedulers(Reply<Schedulers>),
     SetMode {
         mode: PartitionMode,
@@ -103,6 +115,42 @@ pub(crate) struct Change {
 pub(crate) enum ChangeKind {
     Cancel,
     Scale { group: String, replicas: u32 },
+}
+
+/// A change of queues and priority classes, made together or not at all.
+pub(crate) struct EditCall {
+    pub(crate) edit: Edit,
+    /// Fields that could not be read.
+    pub(crate) unread: Vec<BadField>,
+    pub(crate) is_apply: bool,
+    pub(crate) reply: Reply<Result<Edited, Status>>,
+}
+
+/// A change that is made.
+#[derive(Debug)]
+pub(crate) struct Edited {
+    /// Of the transaction; of what was there as given, if nothing was to be written.
+    pub(crate) revision: Revision,
+    /// Of the only queue.
+    pub(crate) uid: String,
+    pub(crate) queues: Vec<Outcome>,
+    pub(crate) classes: Vec<Outcome>,
+}
+
+/// A page of a list of records, in order of name.
+pub(crate) struct PageCall<T> {
+    /// The last name of the page before.
+    pub(crate) after: String,
+    pub(crate) n_max: usize,
+    pub(crate) reply: Reply<Page<T>>,
+}
+
+pub(crate) struct Page<T> {
+    pub(crate) items: Vec<T>,
+    /// Name of the last item; empty on the last page.
+    pub(crate) next: String,
+    pub(crate) total: usize,
+    pub(crate) revision: Revision,
 }
 
 /// A bounded part of a list.

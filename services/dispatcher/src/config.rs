@@ -1,6 +1,9 @@
 //! Configuration of the dispatcher.
 
-use godel_core::dispatcher::{self, policy::PolicyKind};
+use godel_core::{
+    dispatcher::{self, policy::PolicyKind},
+    queue,
+};
 use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +48,12 @@ godel_kit::section! {
         pub txns_in_flight_max: usize = 4,
         /// Ended units kept at most; the oldest go first.
         pub ended_units_max: usize = 100_000,
+        /// Of the running units handed out at least so many per cent are those of each lower band that waits (`system`,
+        /// `online`, `batch`, `best-effort`), whatever waits above it. More than 50 counts as 50.
+        pub band_floor_percent: u8 = 5,
+        /// A unit that others pass for so long while it waits for room under a queue's maximum gets the room that
+        /// gets free there from then on.
+        pub head_wait: HumanDuration = HumanDuration::from_secs(60),
         /// After a change of leader, units read from the store wait so long at most for schedulers that may
         /// hold them.
         pub settle: HumanDuration = HumanDuration::from_secs(3),
@@ -87,6 +96,10 @@ impl Config {
             partition_debounce_ms: self.partition_debounce.ms(),
             reconcile_ms: self.reconcile_interval.ms().max(100),
             n_ended_max: self.ended_units_max,
+            queues: queue::Config {
+                floor_percent: self.band_floor_percent,
+                head_wait_ms: self.head_wait.ms(),
+            },
             ..dispatcher::Config::default()
         }
     }

@@ -1,5 +1,7 @@
 //! Wire ↔ domain of what only the dispatcher shows: units with their running units, reports of schedulers.
 
+pub(crate) mod queue;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -23,8 +25,17 @@ const RUNNING_UNITS_SHOWN: usize = 1_000;
 /// Reasons of a failed try that are kept.
 const REASONS_MAX: usize = 32;
 /// Names that plugins may have.
-const PLUGINS: [&str; 8] =
-    ["resources-fit", "device", "node-selector", "taints", "node-ready", "cordon", "min-member", "admission"];
+const PLUGINS: [&str; 9] = [
+    "resources-fit",
+    "device",
+    "node-selector",
+    "taints",
+    "node-ready",
+    "cordon",
+    "min-member",
+    "admission",
+    "queue",
+];
 
 pub(crate) fn bad_fields(violations: Vec<Violation>) -> Vec<BadField> {
     violations.into_iter().map(|one| BadField::new(one.field, one.description)).collect()
@@ -161,6 +172,7 @@ pub(crate) fn report(report: v1::UnitReport) -> Option<UnitReport> {
         v1::UnitReportState::Parked => ReportState::Parked,
         v1::UnitReportState::Woken => ReportState::Woken,
         v1::UnitReportState::Returned => ReportState::Returned,
+        v1::UnitReportState::QueueFull => ReportState::QueueFull,
         v1::UnitReportState::Done => ReportState::Done,
     };
     let reason = |one: v1::RefusalCount| RefusalCount {

@@ -1,7 +1,7 @@
 //! The dispatcher service: the entry point of work.
 //!
 //! One leader at a time. It validates and admits units, makes them durable in batches, queues them, hands them
-//! to schedulers within their credits, follows up on what was cancelled or scaled in, and keeps the split of
+//! to schedulers within their credits, keeps the records of queues and priority classes, follows up on what was cancelled or scaled in, and keeps the split of
 //! nodes. A standby answers NOT_LEADER. All decisions are `godel_core::dispatcher`'s; one task owns that state
 //! and everything else sends it messages. Nothing is kept here that a new leader cannot read from state.
 
@@ -25,7 +25,8 @@ use godel_kit::{
     server::{self, Server, ServerError},
 };
 use godel_proto::v1::{
-    dispatch_service_server::DispatchServiceServer, unit_service_server::UnitServiceServer,
+    dispatch_service_server::DispatchServiceServer, queue_service_server::QueueServiceServer,
+    unit_service_server::UnitServiceServer,
 };
 use tokio::sync::watch;
 
@@ -124,9 +125,11 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         })
     };
     let units = rpc::units::Units::new(front.clone(), metrics);
+    let queues = rpc::queues::Queues::new(front.clone());
     let dispatch = rpc::dispatch::Dispatch::new(front, directory, &config, stop.clone());
     let served = Server::new(&config.server, &registry)
         .add(UnitServiceServer::new(units).max_decoding_message_size(RECEIVED_BYTES_MAX))
+        .add(QueueServiceServer::new(queues).max_decoding_message_size(RECEIVED_BYTES_MAX))
         .add(DispatchServiceServer::new(dispatch).max_decoding_message_size(RECEIVED_BYTES_MAX))
         .serve(listener, stop.clone())
         .await;

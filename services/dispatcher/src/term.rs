@@ -7,6 +7,7 @@
 mod admit;
 mod attach;
 mod changes;
+mod edits;
 mod evict;
 mod outgoing;
 mod watch;
@@ -47,6 +48,7 @@ use crate::{
     metrics::DispatcherMetrics,
 };
 use admit::Batch;
+use edits::{Edits, SentEdit};
 use outgoing::{Encoded, Session};
 use watch::Watches;
 
@@ -73,6 +75,7 @@ pub(crate) struct Broken;
 enum Ticket {
     Units(Batch),
     Change { unit: UnitId, spec: Arc<godel_core::unit::UnitSpec>, reply: Reply<Result<Revision, Status>> },
+    Edit(Box<SentEdit>),
     Deletes(Vec<UnitId>),
     Partition(godel_core::change::Partition, Option<Reply<Result<Revision, Status>>>),
 }
@@ -104,6 +107,7 @@ struct Loop<'a> {
     /// Units with a change on its way.
     changing: FxHashSet<UnitId>,
     deferred: VecDeque<Change>,
+    edits: Edits,
     modes: VecDeque<(godel_core::change::PartitionMode, Reply<Result<Revision, Status>>)>,
     mode_writing: bool,
     sessions: BTreeMap<SessionId, Session>,
@@ -144,6 +148,8 @@ async fn lead(
         v1::Kind::NodeReport,
         v1::Kind::Lease,
         v1::Kind::Partition,
+        v1::Kind::Queue,
+        v1::Kind::PriorityClass,
         v1::Kind::UnitSpec,
         v1::Kind::Rows,
     ];
@@ -174,6 +180,7 @@ async fn lead(
         followers: FxHashMap::default(),
         changing: FxHashSet::default(),
         deferred: VecDeque::new(),
+        edits: Edits::default(),
         modes: VecDeque::new(),
         mode_writing: false,
         sessions: BTreeMap::new(),
@@ -275,6 +282,7 @@ impl Loop<'_> {
         if self.core.is_loaded() && self.pipeline.fence().is_valid() {
             self.retry_deferred();
             self.next_mode();
+            self.go_on_with_edits();
             self.flush_batch();
             let now = self.now();
             let actions = self.core.step(now);
@@ -353,6 +361,10 @@ impl Loop<'_> {
             }
             StoreChange::Lease(lease) => self.core.on_lease(&lease, now),
             StoreChange::Partition(partition) => self.core.on_partition(partition, revision),
+            StoreChange::Queue(queue) => self.core.on_queue(queue, revision, created),
+            StoreChange::QueueDeleted(path) => self.core.on_queue_deleted(&path),
+            StoreChange::PriorityClass(class) => self.core.on_priority_class(class, revision, created),
+            StoreChange::PriorityClassDeleted(name) => self.core.on_priority_class_deleted(&name),
             StoreChange::NodeDeleted(node) => self.core.on_node_deleted(node, now),
             StoreChange::UnitDeleted(unit) => self.forget(unit, now),
             StoreChange::Rows(unit, change) => {
@@ -391,6 +403,15 @@ impl Loop<'_> {
                 self.sessions.remove(&session);
                 self.core.on_detached(session);
             }
+            Call::Edit(call) => self.edit(call),
+            Call::GetQueue { name, reply } => {
+                let _ = reply.send(self.show_queue(&name));
+            }
+            Call::ListQueues(call) => self.list_queues(call),
+            Call::GetPriorityClass { name, reply } => {
+                let _ = reply.send(self.show_class(&name));
+            }
+            Call::ListPriorityClasses(call) => self.list_classes(call),
             Call::Schedulers(reply) => {
                 let answer = Schedulers { views: self.core.schedulers(), mode: self.core.mode() };
                 let _ = reply.send(answer);
@@ -432,6 +453,7 @@ impl Loop<'_> {
                 let _ =
                     reply.send(result.map(|committed| committed.revision).map_err(|error| refused(&error)));
             }
+            Ticket::Edit(sent) => self.on_edit(*sent, result),
             Ticket::Deletes(units) => {
                 for unit in units {
                     match result {
@@ -553,7 +575,7 @@ fn refused(error: &TxnError) -> Status {
             v1::TxnRefusalReason::Precondition => status::with_info(
                 tonic::Code::Aborted,
                 status::reason::REVISION_MISMATCH,
-                "the unit changed meanwhile",
+                "the record changed meanwhile",
                 [("revision", refusal.revision.to_string())],
             ),
             v1::TxnRefusalReason::Unspecified

@@ -5,7 +5,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
+use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, StatusExt as _};
 
 use crate::convert::BadField;
 
@@ -120,9 +120,22 @@ pub fn resource_exhausted(reason: &str, message: impl Into<String>, retry_after:
 
 /// FAILED_PRECONDITION with a `PreconditionFailure`: what (`subject`) forbids it and why.
 pub fn failed_precondition(kind: &str, subject: impl Into<String>, description: impl Into<String>) -> Status {
-    let description = description.into();
-    let details = ErrorDetails::with_precondition_failure_violation(kind, subject, description.clone());
-    Status::with_error_details(Code::FailedPrecondition, description, details)
+    failed_preconditions(kind, [BadField::new(subject, description)])
+}
+
+/// FAILED_PRECONDITION that names everything in the way at once, each by its path.
+pub fn failed_preconditions(kind: &str, violations: impl IntoIterator<Item = BadField>) -> Status {
+    let violations: Vec<PreconditionViolation> = violations
+        .into_iter()
+        .map(|bad| PreconditionViolation::new(kind, bad.path, bad.description))
+        .collect();
+    let message = match violations.as_slice() {
+        [] => "a precondition failed".to_owned(),
+        [one] => one.description.clone(),
+        [first, rest @ ..] => format!("{}: {} (and {} more)", first.subject, first.description, rest.len()),
+    };
+    let details = ErrorDetails::with_precondition_failure(violations);
+    Status::with_error_details(Code::FailedPrecondition, message, details)
 }
 
 /// Reason of the status's `ErrorInfo`, if it is one of ours.
@@ -159,6 +172,14 @@ pub fn violations_of(status: &Status) -> Vec<BadField> {
         return Vec::new();
     };
     bad.field_violations.into_iter().map(|one| BadField::new(one.field, one.description)).collect()
+}
+
+/// What is in the way of a FAILED_PRECONDITION, by its path.
+pub fn preconditions_of(status: &Status) -> Vec<BadField> {
+    let Some(failure) = status.get_details_precondition_failure() else {
+        return Vec::new();
+    };
+    failure.violations.into_iter().map(|one| BadField::new(one.subject, one.description)).collect()
 }
 
 /// Whether the same call may simply be made again: UNAVAILABLE, or RESOURCE_EXHAUSTED with a retry hint.
@@ -200,6 +221,13 @@ mod tests {
         assert!(is_retryable(&status));
         assert_eq!(leader_of(&status).as_deref(), Some("http://127.0.0.1:7701"));
         assert_eq!(leader_of(&over_the_wire(not_leader(None))), None);
+
+        let several = [BadField::new("queue", "gone"), BadField::new("priority_class", "gone, too")];
+        let status = over_the_wire(failed_preconditions("UNIT", several.clone()));
+        assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, "queue: gone (and 1 more)"));
+        assert_eq!(preconditions_of(&status), several);
+        let status = over_the_wire(failed_precondition("PHASE", "default/web", "the unit is over"));
+        assert_eq!(status.message(), "the unit is over");
 
         let status =
             over_the_wire(resource_exhausted(reason::OVERLOADED, "full", Duration::from_millis(250)));

@@ -46,6 +46,7 @@ pub(crate) fn report(report: &UnitReport) -> v1::UnitReport {
         ReportState::Parked => v1::UnitReportState::Parked,
         ReportState::Woken => v1::UnitReportState::Woken,
         ReportState::Returned => v1::UnitReportState::Returned,
+        ReportState::QueueFull => v1::UnitReportState::QueueFull,
         ReportState::Done => v1::UnitReportState::Done,
     };
     v1::UnitReport {

@@ -412,7 +412,7 @@ impl Engine {
                 ReportState::Parked => {
                     run.parked.insert(report.unit, report);
                 }
-                ReportState::Woken | ReportState::Returned | ReportState::Done => {
+                ReportState::Woken | ReportState::Returned | ReportState::QueueFull | ReportState::Done => {
                     run.parked.remove(&report.unit);
                 }
             }

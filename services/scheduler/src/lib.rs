@@ -109,7 +109,14 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     .with_counters(move || counters(&counted.borrow()))
     .with_crash(crash.clone(), "scheduler.lease-renew");
     let membership = Membership::spawn(spec, directory.state(), lease_stop.clone());
-    let kinds = vec![Kind::NodeSpec, Kind::NodeReport, Kind::NodeGrant, Kind::Partition, Kind::Rows];
+    let kinds = vec![
+        Kind::NodeSpec,
+        Kind::NodeReport,
+        Kind::NodeGrant,
+        Kind::Partition,
+        Kind::PriorityClass,
+        Kind::Rows,
+    ];
     let follower = Follower::spawn(directory.state(), kinds, FollowConfig::default(), stop.clone());
     let engine = Engine {
         core: Scheduler::new(config.core(), config.effective_seed()),

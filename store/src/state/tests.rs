@@ -42,6 +42,15 @@ fn put_partition(generation: u64) -> Bytes {
     op(v1::op::Op::PutPartition(v1::Partition { name: "default".into(), generation, ..Default::default() }))
 }
 
+fn put_queue(name: &str, weight: u32) -> Bytes {
+    let meta = Some(v1::ObjectMeta { name: name.into(), ..Default::default() });
+    op(v1::op::Op::PutQueue(v1::Queue { meta, weight, ..Default::default() }))
+}
+
+fn put_class(name: &str, value: i32) -> Bytes {
+    op(v1::op::Op::PutPriorityClass(v1::PriorityClass { name: name.into(), value, ..Default::default() }))
+}
+
 fn put_lease(lease: &str, holder: &str, epoch: u64) -> Bytes {
     op(v1::op::Op::PutLease(v1::LeaseRecord {
         lease: lease.into(),
@@ -53,6 +62,11 @@ fn put_lease(lease: &str, holder: &str, epoch: u64) -> Bytes {
 
 fn delete(kind: v1::Kind, id: u64) -> Bytes {
     let key = Some(v1::Key { id, name: String::new() });
+    op(v1::op::Op::Delete(v1::Delete { kind: kind.into(), key }))
+}
+
+fn delete_named(kind: v1::Kind, name: &str) -> Bytes {
+    let key = Some(v1::Key { id: 0, name: name.into() });
     op(v1::op::Op::Delete(v1::Delete { kind: kind.into(), key }))
 }
 
@@ -170,10 +184,23 @@ fn reason(result: Result<Committed, Refusal>) -> Option<RefusalReason> {
 #[test]
 fn each_record_has_one_writer() {
     type Ops = (&'static str, fn() -> Bytes);
-    let ops: [Ops; 13] = [
+    const DISPATCHERS: [&str; 7] = [
+        "unit",
+        "delete unit",
+        "partition",
+        "queue",
+        "delete queue",
+        "priority class",
+        "delete priority class",
+    ];
+    let ops: [Ops; 17] = [
         ("unit", || put_unit(3)),
         ("delete unit", || delete(v1::Kind::UnitSpec, 2)),
         ("partition", || put_partition(1)),
+        ("queue", || put_queue("prod", 1)),
+        ("delete queue", || delete_named(v1::Kind::Queue, "prod")),
+        ("priority class", || put_class("gold", 7)),
+        ("delete priority class", || delete_named(v1::Kind::PriorityClass, "gold")),
         ("grant", || put_grant(1)),
         ("bind", || bind(1, &[0], 0, 1)),
         ("evict", || evict(2, 7, 0)),
@@ -186,7 +213,7 @@ fn each_record_has_one_writer() {
         ("lease", || put_lease("scheduler/s", "s", 1)),
     ];
     let may: [(&str, &[&str]); 5] = [
-        ("dispatcher", &["unit", "delete unit", "partition"]),
+        ("dispatcher", &DISPATCHERS),
         ("binder", &["grant", "bind", "evict", "requeue"]),
         ("agent", &["report", "status", "new node"]),
         ("admin", &["new node", "old node", "delete node"]),
@@ -208,10 +235,7 @@ fn each_record_has_one_writer() {
     let mut pair = Pair::populated();
     pair.ok(Role::State, internal(vec![put_lease("scheduler/s", "s", 1)]));
     assert_eq!(reason(pair.by("scheduler/s", vec![put_unit(3)])), Some(RefusalReason::Forbidden));
-    let lease = op(v1::op::Op::Delete(v1::Delete {
-        kind: v1::Kind::Lease.into(),
-        key: Some(v1::Key { id: 0, name: "binder".into() }),
-    }));
+    let lease = delete_named(v1::Kind::Lease, "binder");
     assert_eq!(reason(pair.run(Role::State, internal(vec![lease]))), Some(RefusalReason::Forbidden));
 }
 
@@ -269,6 +293,7 @@ fn preconditions_compare_revisions() {
     let spec = pair.head.record(v1::Kind::UnitSpec, &Key::Id(1)).unwrap().revision.0;
     let bound = pair.by("binder", vec![bind(1, &[0], 0, 1)]).unwrap().revision.0;
     let node = pair.head.record(v1::Kind::NodeSpec, &Key::Id(1)).unwrap().revision.0;
+    let queue = pair.by("dispatcher", vec![put_queue("prod", 1)]).unwrap().revision.0;
     let id = |id| Some(v1::Key { id, name: String::new() });
     let name = |name: &str| Some(v1::Key { id: 0, name: name.into() });
     use RefusalReason::{Invalid, Precondition};
@@ -285,6 +310,11 @@ fn preconditions_compare_revisions() {
         (v1::Kind::Lease, name("binder"), 1, None),
         (v1::Kind::Partition, name("default"), 0, None),
         (v1::Kind::Partition, name(""), 0, Some(Invalid)),
+        (v1::Kind::Queue, name("prod"), queue, None),
+        (v1::Kind::Queue, name("prod"), 0, Some(Precondition)),
+        (v1::Kind::Queue, name("test"), 0, None),
+        (v1::Kind::Queue, id(1), 0, Some(Invalid)),
+        (v1::Kind::PriorityClass, name("prod"), 0, None),
         (v1::Kind::UnitSpec, id(0), 0, Some(Invalid)),
         (v1::Kind::UnitSpec, None, 0, Some(Invalid)),
         (v1::Kind::Unspecified, id(1), 0, Some(Invalid)),
@@ -366,9 +396,35 @@ fn deletion_takes_what_hangs_on_a_record_and_waits_for_live_rows() {
 }
 
 #[test]
+fn names_come_back_after_deletion_as_new_records() {
+    let mut pair = Pair::populated();
+    let read = |pair: &Pair, kind, name: &str| {
+        let record = pair.head.record(kind, &Key::Name(name.into()))?;
+        Some((record.create_revision, record.revision))
+    };
+    let both = |weight: u32| vec![put_queue("prod", weight), put_class("gold", 7)];
+    let created = pair.by("dispatcher", both(1)).unwrap().revision;
+    let changed = pair.by("dispatcher", both(2)).unwrap().revision;
+    let gone = || vec![delete_named(v1::Kind::Queue, "prod"), delete_named(v1::Kind::PriorityClass, "gold")];
+    for (kind, name) in [(v1::Kind::Queue, "prod"), (v1::Kind::PriorityClass, "gold")] {
+        assert_eq!(read(&pair, kind, name), Some((created, changed)));
+        assert_eq!(pair.head.count(kind), 1);
+    }
+    pair.by("dispatcher", gone()).unwrap();
+    assert_eq!(reason(pair.by("dispatcher", gone())), Some(RefusalReason::RowConflict));
+    assert_eq!(pair.head.count(v1::Kind::Queue) + pair.head.count(v1::Kind::PriorityClass), 0);
+    let again = pair.by("dispatcher", both(3)).unwrap().revision;
+    assert_eq!(read(&pair, v1::Kind::Queue, "prod"), Some((again, again)));
+    // A deletion that is refused behind it takes nothing away.
+    let refused = pair.by("dispatcher", vec![gone().remove(0), delete_named(v1::Kind::Queue, "none")]);
+    assert_eq!(reason(refused), Some(RefusalReason::RowConflict));
+    assert_eq!(read(&pair, v1::Kind::Queue, "prod"), Some((again, again)));
+}
+
+#[test]
 fn what_can_never_be_valid_is_named() {
     let unknown = Bytes::from_static(&[0xfa, 0x01, 0x00]);
-    let cases: [(&str, Vec<Bytes>); 9] = [
+    let cases: [(&str, Vec<Bytes>); 14] = [
         ("at least one", vec![]),
         ("ops[1]", vec![put_partition(1), unknown]),
         ("at most", vec![Bytes::from(vec![0; TXN_BYTES_MAX])]),
@@ -378,6 +434,11 @@ fn what_can_never_be_valid_is_named() {
         ("not an operation", vec![Bytes::from_static(b"x")]),
         ("UnitSpec does not decode", vec![Bytes::from_static(&[0x22, 0x02, 0x12, 0x50])]),
         ("rows go with their unit", vec![delete(v1::Kind::Rows, 1)]),
+        ("ops[0]: meta.name: is required", vec![op(v1::op::Op::PutQueue(v1::Queue::default()))]),
+        ("longer than 253 bytes", vec![put_queue(&"q".repeat(254), 1)]),
+        ("Queue does not decode", vec![Bytes::from_static(&[0x3a, 0x02, 0x0a, 0x50])]),
+        ("ops[0]: name: is required", vec![put_class("", 1)]),
+        ("key.name: is required", vec![delete(v1::Kind::Queue, 1)]),
     ];
     for (expected, ops) in cases {
         let refusal = Pair::populated().by("dispatcher", ops).unwrap_err();

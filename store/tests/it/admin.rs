@@ -6,11 +6,15 @@ use godel_store::{
     admin::{AdminError, check, export, restore},
 };
 
-use crate::support::{Dispatcher, internal, node, open_dir, partition, read_partition, unit};
+use crate::support::{
+    Dispatcher, internal, node, open_dir, partition, priority_class, queue, read_partition, unit,
+};
 
 async fn fill(store: &Store) {
     let dispatcher = Dispatcher::elect(store).await;
     store.submit(internal(vec![node(1), node(2)]), Role::Admin).await.unwrap();
+    dispatcher.submit(store, vec![queue("prod", 1), queue("prod.search", 2)]).await.unwrap();
+    dispatcher.submit(store, vec![priority_class("gold", 7)]).await.unwrap();
     for id in 1..=150 {
         let ops = vec![unit(id), partition(&format!("p{}", id % 9), id, 2_000)];
         dispatcher.submit(store, ops).await.unwrap();
@@ -32,7 +36,11 @@ async fn an_export_restores_to_the_same_state_elsewhere() {
     assert_eq!(restore(&file, &to).unwrap(), report);
     assert!(matches!(restore(&file, &to), Err(AdminError::NotEmpty { .. })));
     for dir in [&from, &to] {
-        assert!(check(dir).unwrap().is_ok());
+        let report = check(dir).unwrap();
+        assert!(report.is_ok());
+        for (kind, count) in [("KIND_UNIT_SPEC", 150), ("KIND_QUEUE", 2), ("KIND_PRIORITY_CLASS", 1)] {
+            assert!(report.records.contains(&(kind, count)), "{report}");
+        }
         let store = open_dir(dir).unwrap();
         assert!(store.read(|found| *found == state));
         store.close().await;

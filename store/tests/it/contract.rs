@@ -2,10 +2,12 @@
 
 use godel_core::ids::Revision;
 use godel_proto::v1;
-use godel_store::{Key, RefusalReason, Role, StoreConfig, WatchEnd, state::TXN_BYTES_MAX};
+use godel_store::{Key, RefusalReason, Role, Store, StoreConfig, WatchEnd, state::TXN_BYTES_MAX};
+use prost::Message as _;
 
 use crate::support::{
-    Dispatcher, Place, follow, internal, lease, leased, node, open, partition, read_partition, unit, until,
+    Dispatcher, Place, delete, follow, internal, lease, leased, node, open, partition, priority_class, queue,
+    read_partition, unit, until,
 };
 
 macro_rules! on_each_engine {
@@ -30,6 +32,7 @@ on_each_engine!(
     watchers_see_each_transaction_once_across_restarts,
     generations_change_while_transactions_go_on,
     history_ends_with_the_generation_before_the_last,
+    queues_and_priority_classes_are_kept_and_watched_under_their_names,
     an_unfinished_snapshot_is_taken_up_again,
     slow_watchers_are_cut_off_and_resume,
     pipelined_transactions_keep_their_order,
@@ -199,6 +202,48 @@ async fn history_ends_with_the_generation_before_the_last(place: Place) {
     assert_eq!(store.status().floor, floor);
     let mut watcher = store.watch(Revision(0)).unwrap();
     follow(&mut watcher, floor.0, revision.0).await;
+}
+
+async fn queues_and_priority_classes_are_kept_and_watched_under_their_names(place: Place) {
+    let store = open(StoreConfig { ring_bytes: 1, ..place.config() });
+    let dispatcher = Dispatcher::elect(&store).await;
+    let first = vec![queue("prod.search", 1), queue("prod", 1), priority_class("gold", 7)];
+    let created = dispatcher.submit(&store, first).await.unwrap().revision;
+    dispatcher.submit(&store, vec![delete(v1::Kind::Queue, "prod.search")]).await.unwrap();
+    let again = dispatcher.submit(&store, vec![queue("prod.search", 2)]).await.unwrap().revision;
+    let changed = dispatcher.submit(&store, vec![priority_class("gold", 8)]).await.unwrap().revision;
+    let mut watcher = store.watch(created).unwrap();
+    let seen = follow(&mut watcher, created.0, changed.0).await;
+    let kinds: Vec<u32> = seen.iter().map(|published| published.kinds).collect();
+    assert_eq!(kinds, [1 << 7 | 1 << 8, 1 << 7, 1 << 7, 1 << 8]);
+    let listed = |store: &Store| {
+        store.read(|state| {
+            let queues = state.records(v1::Kind::Queue, None).map(|(key, record)| {
+                let weight = v1::Queue::decode(record.value.clone()).unwrap().weight;
+                (key.to_string(), record.create_revision, record.revision, i64::from(weight))
+            });
+            let classes = state.records(v1::Kind::PriorityClass, None).map(|(key, record)| {
+                let value = v1::PriorityClass::decode(record.value.clone()).unwrap().value;
+                (key.to_string(), record.create_revision, record.revision, i64::from(value))
+            });
+            queues.chain(classes).collect::<Vec<_>>()
+        })
+    };
+    let expected = [
+        ("prod".to_owned(), created, created, 1),
+        ("prod.search".to_owned(), again, again, 2),
+        ("gold".to_owned(), created, changed, 8),
+    ];
+    assert_eq!(listed(&store), expected);
+    // Until only snapshots know them.
+    for generation in 1..400 {
+        dispatcher.submit(&store, vec![partition("default", generation, 2_000)]).await.unwrap();
+    }
+    until("generations are complete", || store.status().floor > changed).await;
+    assert!(store.watch(created).is_err());
+    assert_eq!(listed(&store), expected);
+    store.close().await;
+    assert_eq!(listed(&place.open()), expected);
 }
 
 async fn an_unfinished_snapshot_is_taken_up_again(place: Place) {

@@ -130,6 +130,21 @@ pub(crate) fn partition(name: &str, generation: u64, bytes: usize) -> Bytes {
     }))
 }
 
+pub(crate) fn queue(name: &str, weight: u32) -> Bytes {
+    let meta = Some(v1::ObjectMeta { name: name.into(), ..Default::default() });
+    raw::encode_op(v1::op::Op::PutQueue(v1::Queue { meta, weight, ..Default::default() }))
+}
+
+pub(crate) fn priority_class(name: &str, value: i32) -> Bytes {
+    let class = v1::PriorityClass { name: name.into(), value, ..Default::default() };
+    raw::encode_op(v1::op::Op::PutPriorityClass(class))
+}
+
+pub(crate) fn delete(kind: v1::Kind, name: &str) -> Bytes {
+    let key = Some(v1::Key { id: 0, name: name.into() });
+    raw::encode_op(v1::op::Op::Delete(v1::Delete { kind: kind.into(), key }))
+}
+
 /// Text that does not compress or repeat across seeds.
 pub(crate) fn content(seed: u64, bytes: usize) -> String {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

@@ -7,6 +7,7 @@ use crate::{
     demand::Demand,
     ids::{NodeId, Revision},
     node::{NodeReport, NodeSpec},
+    queue::spec::QueueSpec,
     resources::CPU,
     rows::{Phase, RowChange, UnitRows},
     unit::UnitSpec,
@@ -32,6 +33,15 @@ pub(super) struct Model {
     pub(super) units: BTreeMap<u64, (UnitSpec, u64)>,
     pub(super) rows: BTreeMap<u64, UnitRows>,
     pub(super) pending: Vec<Pending>,
+    pub(super) queues: BTreeMap<String, (QueueSpec, u64)>,
+}
+
+/// (milli-cores, thousandths of GPUs, running units) taken.
+pub(super) type Used = (i64, i64, i64);
+
+/// `a.b` is below `a`, and below itself.
+fn is_below(path: &str, above: &str) -> bool {
+    path == above || path.strip_prefix(above).is_some_and(|rest| rest.starts_with('.'))
 }
 
 impl Model {
@@ -74,6 +84,40 @@ impl Model {
             assert!(cpu <= report.capacity.get(CPU), "{node}: {cpu} of {}", report.capacity.get(CPU));
             assert!(milli.iter().all(|milli| *milli <= 1000), "{node}: {milli:?}");
         }
+    }
+
+    /// What a queue and those below it take, everything under way included.
+    pub(super) fn used(&self, queue: &str) -> Used {
+        let mut used = (0, 0, 0);
+        for (id, (spec, _)) in self.units.iter().filter(|(_, (spec, _))| is_below(&spec.queue, queue)) {
+            let n_live = self.rows.get(id).map_or(0, |rows| rows.live().count());
+            let n_pending = self.pending.iter().filter(|pending| pending.unit == *id).count();
+            let n = i64::try_from(n_live + n_pending).unwrap();
+            let demand = &spec.task_groups[0].template.demand;
+            let milli = demand.devices.as_ref().map_or(0, |devices| i64::from(devices.milli));
+            used = (used.0 + n * demand.requests.get(CPU), used.1 + n * milli, used.2 + n);
+        }
+        used
+    }
+
+    /// Whether a queue and those above it have no more taken than they may, of what a demand asks for.
+    pub(super) fn is_below_maxima(&self, queue: &str, demand: &Demand) -> bool {
+        self.queues.iter().filter(|(path, _)| is_below(queue, path)).all(|(path, (spec, _))| {
+            let (cpu, milli, n) = self.used(path);
+            let within = |name: &str, asks: bool, used: i64| {
+                !asks || spec.max.get(name).is_none_or(|max| used <= *max)
+            };
+            within(CPU, demand.requests.get(CPU) > 0, cpu)
+                && within("gpu", demand.devices.is_some(), milli)
+                && (spec.max_running_units == 0 || n <= i64::from(spec.max_running_units))
+        })
+    }
+
+    /// Revisions of the records of a queue and those above it; 0 where there is none.
+    pub(super) fn queue_revisions(&self, queue: &str) -> Vec<(String, u64)> {
+        let ends = queue.match_indices('.').map(|(end, _)| end).chain([queue.len()]);
+        let paths = ends.map(|end| queue[..end].to_owned());
+        paths.map(|path| (path.clone(), self.queues.get(&path).map_or(0, |queue| queue.1))).collect()
     }
 
     fn covered(&self, unit: u64, ordinal: u32, incarnation: u32) -> bool {
@@ -169,6 +213,21 @@ impl Model {
                 }
             }
         }
+        // Of those the first that fit under the maxima.
+        let mut full = false;
+        if let Some((spec, _)) = &unit {
+            let placed = self.pending.split_off(n_pending_before);
+            for pending in placed {
+                let ordinal = pending.ordinal;
+                self.pending.push(pending);
+                if full || !self.is_below_maxima(&spec.queue, &spec.task_groups[0].template.demand) {
+                    full = true;
+                    self.pending.pop();
+                    bound.remove(&ordinal);
+                    refused.insert(ordinal, RejectionReason::QueueFull);
+                }
+            }
+        }
         self.pending.truncate(n_pending_before);
         let min_member = unit.map_or(0, |(spec, _)| spec.min_member as usize);
         let existing =
@@ -177,9 +236,8 @@ impl Model {
             if bound.len() + existing + under_way >= min_member {
                 return None;
             }
-            refused.extend(
-                std::mem::take(&mut bound).into_keys().map(|ordinal| (ordinal, RejectionReason::MinMember)),
-            );
+            let reason = if full { RejectionReason::QueueFull } else { RejectionReason::MinMember };
+            refused.extend(std::mem::take(&mut bound).into_keys().map(|ordinal| (ordinal, reason)));
         }
         Some((bound, refused))
     }

@@ -19,8 +19,12 @@ enum Step {
     Decide { unit: u64, places: Vec<(u32, u32, u8)>, stale: bool, behind: u64 },
     /// Sends the last decision of a unit again.
     Repeat { unit: u64 },
-    /// The oldest transaction under way commits; `read` at once or later.
-    Commit { read: bool },
+    /// The oldest transaction under way commits; `read` at once or later, or even before it is answered.
+    Commit { read: bool, late: bool },
+    /// A queue's record is written, or deleted.
+    Queue { path: &'static str, max: Option<Maxima> },
+    /// The history is gone: everything is listed again.
+    List,
     /// Reads everything that has committed.
     Read,
     /// The oldest transaction under way is refused.
@@ -39,6 +43,20 @@ enum Step {
     Lose,
 }
 
+/// Of milli-cores, thousandths of GPUs, running units.
+type Maxima = (Option<i64>, Option<i64>, u32);
+
+/// Of records that a binding rests on.
+type QueueRevisions = Vec<(String, u64)>;
+
+const QUEUES: [&str; 4] = ["a", "a.b", "a.c", "default"];
+
+fn maxima() -> impl Strategy<Value = Option<Maxima>> {
+    let cpu = prop::option::of(prop_oneof![Just(0), 0i64..3_000]);
+    let milli = prop::option::weighted(0.3, 0i64..4_000);
+    prop::option::weighted(0.8, (cpu, milli, prop_oneof![Just(0), 0u32..12]))
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let unit = 1..=N_UNITS;
     let node = 1..=N_NODES;
@@ -49,7 +67,10 @@ fn step() -> impl Strategy<Value = Step> {
         12 => (unit.clone(), places, prop::bool::weighted(0.1), prop_oneof![Just(0), 0u64..20])
             .prop_map(|(unit, places, stale, behind)| Step::Decide { unit, places, stale, behind }),
         2 => unit.clone().prop_map(|unit| Step::Repeat { unit }),
-        6 => any::<bool>().prop_map(|read| Step::Commit { read }),
+        6 => (any::<bool>(), any::<bool>()).prop_map(|(read, late)| Step::Commit { read, late }),
+        2 => (prop::sample::select(QUEUES.to_vec()), maxima())
+            .prop_map(|(path, max)| Step::Queue { path, max }),
+        1 => Just(Step::List),
         2 => Just(Step::Read),
         2 => Just(Step::Refuse),
         1 => (node.clone(), prop::bool::weighted(0.2), any::<bool>(), prop::bool::weighted(0.2))
@@ -70,8 +91,8 @@ struct Run {
     model: Model,
     /// Revision of the last commit.
     revision: u64,
-    /// Sent with what the binder had read, not answered.
-    in_flight: VecDeque<(Accepted, Revision)>,
+    /// Sent with what the binder had read, and the queues that it rests on; not answered.
+    in_flight: VecDeque<(Accepted, Revision, QueueRevisions)>,
     /// Committed, not read by the binder yet. The model still counts them as pending.
     unread: VecDeque<(u64, Accepted)>,
     last: BTreeMap<u64, Decision>,
@@ -101,6 +122,7 @@ impl Run {
                 4 => unit(id, 8, 1, demand(100, 1000)),
                 _ => unit(id, 4, 2, demand(400, 0)),
             };
+            spec.queue = ["a.b", "a.b", "a.c", "a.c", "default"][id as usize - 1].to_owned();
             if id == 5 {
                 spec.task_groups[0].template.node_selector.insert("disk".to_owned(), "ssd".to_owned());
             }
@@ -138,26 +160,80 @@ impl Run {
         self.model.apply(unit, &change, self.revision);
     }
 
+    fn put_queue(&mut self, path: &str, max: Option<Maxima>) {
+        let Some((cpu, milli, n)) = max else {
+            self.commit_change(Change::QueueDeleted(path.to_owned()));
+            self.model.queues.remove(path);
+            return;
+        };
+        let amounts = [(CPU, cpu), ("gpu", milli)].into_iter();
+        let max = amounts.filter_map(|(name, amount)| Some((name.to_owned(), amount?))).collect();
+        let spec = QueueSpec { max, max_running_units: n, ..QueueSpec::new(path) };
+        self.commit_change(Change::Queue(Arc::new(spec.clone())));
+        self.model.queues.insert(path.to_owned(), (spec, self.revision));
+    }
+
+    /// The binder lists everything, what it has not read of the watch included.
+    fn list(&mut self) {
+        self.binder.reset();
+        for (revision, accepted) in std::mem::take(&mut self.unread) {
+            self.bound(&accepted, revision);
+        }
+        let change = |binder: &mut Binder, change, revision| binder.on_change(change, Revision(revision), 1);
+        // In another order than the records depend on each other.
+        for (unit, rows) in &self.model.rows {
+            change(&mut self.binder, Change::RowsLoaded(UnitId(*unit), rows.clone()), self.revision);
+        }
+        for (spec, revision) in self.model.units.values() {
+            change(&mut self.binder, Change::UnitSpec(Arc::new(spec.clone())), *revision);
+        }
+        for (spec, revision) in self.model.queues.values() {
+            change(&mut self.binder, Change::Queue(Arc::new(spec.clone())), *revision);
+        }
+        for (spec, revision) in self.model.specs.values() {
+            change(&mut self.binder, Change::NodeSpec(spec.clone()), *revision);
+        }
+        for (id, report) in &self.model.reports {
+            change(&mut self.binder, Change::NodeReport(report.clone()), self.model.changed[id]);
+        }
+        self.assert_same_usage();
+        self.binder.on_revision(Revision(self.revision));
+    }
+
+    /// The model sees a committed binding.
+    fn bound(&mut self, accepted: &Accepted, revision: u64) {
+        for bind in &accepted.binds {
+            self.model.apply(accepted.unit.0, &RowChange::Bind(bind.clone()), revision);
+            for ordinal in &bind.ordinals {
+                self.model.pending.retain(|p| (p.unit, p.ordinal) != (accepted.unit.0, *ordinal));
+            }
+        }
+    }
+
     /// The binder reads every commit that it has not read.
     fn read(&mut self) {
         while let Some((revision, accepted)) = self.unread.pop_front() {
             for bind in &accepted.binds {
                 let change = RowChange::Bind(bind.clone());
-                self.binder.on_change(Change::Rows(accepted.unit, change.clone()), Revision(revision), 1);
-                self.model.apply(accepted.unit.0, &change, revision);
-                for ordinal in &bind.ordinals {
-                    self.model.pending.retain(|p| (p.unit, p.ordinal) != (accepted.unit.0, *ordinal));
-                }
+                self.binder.on_change(Change::Rows(accepted.unit, change), Revision(revision), 1);
             }
+            self.bound(&accepted, revision);
+            self.assert_same_usage();
             self.binder.on_revision(Revision(revision));
         }
     }
 
     /// State's side of the preconditions.
-    fn preconditions_hold(&self, accepted: &Accepted, nodes_as_of: Revision) -> bool {
+    fn preconditions_hold(
+        &self,
+        accepted: &Accepted,
+        nodes_as_of: Revision,
+        queues: &[(String, u64)],
+    ) -> bool {
         let unit_holds = self.model.units[&accepted.unit.0].1 == accepted.unit_revision.0;
         let mut nodes = accepted.binds.iter().flat_map(|bind| &bind.nodes);
-        unit_holds && nodes.all(|node| self.model.specs[node].1 <= nodes_as_of.0)
+        let queues_hold = self.model.queue_revisions(&self.model.units[&accepted.unit.0].0.queue) == queues;
+        unit_holds && queues_hold && nodes.all(|node| self.model.specs[node].1 <= nodes_as_of.0)
     }
 
     fn refuse(&mut self, accepted: &Accepted) {
@@ -198,7 +274,16 @@ impl Run {
                         });
                     }
                 }
-                self.in_flight.push_back((accepted, self.binder.revision()));
+                let (spec, _) = &self.model.units[&accepted.unit.0];
+                let demand = &spec.task_groups[0].template.demand;
+                assert!(self.model.is_below_maxima(&spec.queue, demand), "over a maximum: {decision:?}");
+                let mut queues: QueueRevisions = self
+                    .binder
+                    .queue_records(accepted.queue)
+                    .map(|(_, path, revision)| (path.to_owned(), revision.0))
+                    .collect();
+                queues.reverse();
+                self.in_flight.push_back((accepted, self.binder.revision(), queues));
             }
         }
     }
@@ -234,12 +319,16 @@ impl Run {
                     self.decide(&decision);
                 }
             }
-            Step::Commit { read } => {
-                if let Some((accepted, nodes_as_of)) = self.in_flight.pop_front() {
-                    if self.preconditions_hold(&accepted, nodes_as_of) {
+            Step::Commit { read, late } => {
+                if let Some((accepted, nodes_as_of, queues)) = self.in_flight.pop_front() {
+                    if self.preconditions_hold(&accepted, nodes_as_of, &queues) {
+                        let ticket = accepted.ticket;
                         self.revision += 1;
-                        self.binder.commit(accepted.ticket, Revision(self.revision));
                         self.unread.push_back((self.revision, accepted));
+                        if late {
+                            self.read();
+                        }
+                        self.binder.commit(ticket, Revision(self.revision));
                     } else {
                         self.refuse(&accepted);
                     }
@@ -248,9 +337,11 @@ impl Run {
                     self.read();
                 }
             }
+            Step::Queue { path, max } => self.put_queue(path, max),
+            Step::List => self.list(),
             Step::Read => self.read(),
             Step::Refuse => {
-                if let Some((accepted, _)) = self.in_flight.pop_back() {
+                if let Some((accepted, ..)) = self.in_flight.pop_back() {
                     self.refuse(&accepted);
                 }
             }
@@ -301,10 +392,21 @@ impl Run {
             }
             Step::Lose => {
                 self.binder.take_back_all();
-                for (accepted, _) in std::mem::take(&mut self.in_flight) {
+                for (accepted, ..) in std::mem::take(&mut self.in_flight) {
                     self.refuse(&accepted);
                 }
             }
+        }
+    }
+
+    /// What queues use is what the model counts from scratch.
+    fn assert_same_usage(&self) {
+        let quota = self.binder.quota();
+        for path in QUEUES {
+            let Some(queue) = quota.tree().find(path) else { continue };
+            let used = |name| i64::try_from(quota.usage().used(queue, name)).unwrap();
+            let n = i64::try_from(quota.usage().running_units(queue)).unwrap();
+            assert_eq!((used(CPU), used("gpu"), n), self.model.used(path), "queue {path}");
         }
     }
 
@@ -317,6 +419,7 @@ impl Run {
             assert_eq!(allocated.get(CPU), cpu, "node {id}");
             assert_eq!(free, milli.iter().map(|milli| 1000 - milli).collect::<Vec<_>>(), "node {id}");
         }
+        self.assert_same_usage();
         assert_eq!(self.binder.n_open(), self.in_flight.len() + self.unread.len());
     }
 }

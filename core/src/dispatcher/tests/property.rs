@@ -1,9 +1,14 @@
-//! Random lives of units and schedulers: no unit is ever lost, none is ever at two schedulers.
+//! Random lives of units, schedulers and queues: no unit is ever lost, none is ever at two schedulers, and queues are
+//! charged what the records and those who hold units say.
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::admission::scale::scale;
+use crate::{admission::scale::scale, queue::QueueIdx};
+
+mod queues;
+
+use queues::{QUEUES, mixed};
 
 const SCHEDULERS: usize = 3;
 
@@ -18,6 +23,15 @@ enum Event {
     Evicted(usize),
     /// A live one ends well.
     Succeeded(usize),
+    /// A record goes, wherever its unit is.
+    Deleted(usize),
+    /// Another record of a queue: cpu at most, if at all, its policy, its weight.
+    Queue(usize, Option<u8>, usize, u32),
+    QueueGone(usize),
+    /// Another value of the priority class.
+    Class(i32),
+    /// A list begins; what it shows is what there was.
+    Listed,
     /// A stream opens; true: also with things that it should not have.
     Attach(usize, bool),
     Detach(usize),
@@ -39,6 +53,12 @@ fn event() -> impl Strategy<Value = Event> {
         8 => any::<usize>().prop_map(Event::Bind),
         2 => any::<usize>().prop_map(Event::Evicted),
         2 => any::<usize>().prop_map(Event::Succeeded),
+        1 => any::<usize>().prop_map(Event::Deleted),
+        2 => (0..QUEUES.len(), prop::option::weighted(0.7, 0..8u8), 0..4usize, 1..4u32)
+            .prop_map(|(queue, max, policy, weight)| Event::Queue(queue, max, policy, weight)),
+        1 => (0..QUEUES.len()).prop_map(Event::QueueGone),
+        1 => prop_oneof![Just(0), Just(7), Just(1_000_000)].prop_map(Event::Class),
+        1 => Just(Event::Listed),
         3 => (scheduler.clone(), any::<bool>()).prop_map(|(idx, odd)| Event::Attach(idx, odd)),
         1 => scheduler.clone().prop_map(Event::Detach),
         1 => (scheduler.clone(), any::<bool>()).prop_map(|(idx, dies)| Event::LeaseLost(idx, dies)),
@@ -79,12 +99,24 @@ impl World {
         (n_units > 0).then(|| *self.rig.core.unit_ids.iter().nth(choice % n_units).unwrap())
     }
 
-    fn apply(&mut self, event: &Event) {
+    fn apply(&mut self, event: &Event) -> Result<(), TestCaseError> {
         match event {
             Event::Submit => {
-                self.rig.put(spec(self.next_unit, 1 + u32::try_from(self.next_unit % 3).unwrap()));
+                self.rig.put(mixed(self.next_unit));
                 self.next_unit += 1;
             }
+            Event::Deleted(choice) => {
+                if let Some(unit) = self.pick(*choice) {
+                    self.rig.core.on_unit_deleted(unit, self.rig.now);
+                }
+            }
+            Event::Queue(queue, max, policy, weight) => self.put_queue(*queue, *max, *policy, *weight),
+            Event::QueueGone(queue) => {
+                self.rig.next();
+                self.rig.core.on_queue_deleted(QUEUES[*queue]);
+            }
+            Event::Class(value) => self.put_class(*value),
+            Event::Listed => self.list(),
             Event::Cancel(choice) => {
                 self.change(*choice, |entry| Some(UnitSpec { cancelled: true, ..(*entry.spec).clone() }))
             }
@@ -108,9 +140,10 @@ impl World {
             Event::Park(idx, choice) => self.report(*idx, *choice, ReportState::Parked),
             Event::Return(idx, choice) => self.report(*idx, *choice, ReportState::Returned),
             Event::Deliver(idx) => self.deliver(*idx),
-            Event::Step => self.step(),
+            Event::Step => self.step()?,
             Event::Later(ms) => self.rig.now = self.rig.now.plus(*ms),
         }
+        Ok(())
     }
 
     fn change(&mut self, choice: usize, change: impl Fn(&Entry) -> Option<UnitSpec>) {
@@ -151,7 +184,8 @@ impl World {
                 && !entry.spec.cancelled
         });
         if valid {
-            self.rig.bind(unit.0, &[ordinal]);
+            let group = entry.and_then(|entry| entry.spec.group_of(ordinal)).unwrap_or(0);
+            self.rig.bind_group(unit.0, group, &[ordinal]);
         }
         let (revision, rows) = self.fakes[idx].holds.get_mut(&unit).unwrap();
         let revision = *revision;
@@ -262,8 +296,11 @@ impl World {
         }
     }
 
-    fn step(&mut self) {
-        for action in self.rig.core.step(self.rig.now) {
+    fn step(&mut self) -> Result<(), TestCaseError> {
+        let before = self.waiting();
+        let actions = self.rig.core.step(self.rig.now);
+        self.check_handed_out(before, &actions)?;
+        for action in actions {
             let session = match &action {
                 Action::Assign(one) => one.session,
                 Action::Revoke(session, _) | Action::Close(session) => *session,
@@ -282,6 +319,7 @@ impl World {
                 fake.inbox.push(action);
             }
         }
+        Ok(())
     }
 
     /// What must hold after every event.
@@ -297,7 +335,7 @@ impl World {
                 Place::Idle => {}
                 Place::Unsettled => prop_assert!(core.unsettled.contains(unit)),
                 Place::Queued(waiting) => {
-                    prop_assert!(core.queue.contains(waiting), "unit {} is not in the queue", unit);
+                    prop_assert!(core.queues.contains(waiting), "unit {} is not in the queue", unit);
                     n_queued += 1;
                 }
                 Place::Held(held) => {
@@ -309,17 +347,18 @@ impl World {
                 }
             }
         }
-        prop_assert_eq!(core.queue.len(), n_queued);
+        prop_assert_eq!(core.queues.len(), n_queued);
         prop_assert_eq!(core.schedulers.all.iter().map(|one| one.held.len()).sum::<usize>(), n_held);
         prop_assert_eq!(core.schedulers.all.iter().map(|one| one.parked).sum::<u32>(), n_parked);
         for (scheduler, load) in core.schedulers.all.iter().zip(load) {
             prop_assert_eq!(scheduler.outstanding, load);
         }
         prop_assert_eq!(core.n_by_phase.iter().sum::<u64>(), core.units.len() as u64);
-        Ok(())
+        self.check_queues()
     }
 
-    /// Everybody is back and all messages arrive: each pending ordinal is at exactly one scheduler.
+    /// Everybody is back and all messages arrive: each pending ordinal is at exactly one scheduler, or waits in its
+    /// queue for a reason.
     fn settle(&mut self) -> Result<(), TestCaseError> {
         for idx in 0..SCHEDULERS {
             self.deliver(idx);
@@ -328,7 +367,7 @@ impl World {
             self.attach(idx, false);
         }
         for _ in 0..4 {
-            self.step();
+            self.step()?;
             for idx in 0..SCHEDULERS {
                 self.deliver(idx);
                 if let Some(session) = self.fakes[idx].session {
@@ -341,6 +380,12 @@ impl World {
             let (ordinals, incarnations) = lifecycle::pending(&entry.spec, &entry.rows);
             let holders: Vec<_> = self.fakes.iter().filter_map(|fake| fake.holds.get(unit)).collect();
             if ordinals.is_empty() {
+                continue;
+            }
+            if let Place::Queued(waiting) = &entry.place {
+                prop_assert!(holders.is_empty(), "unit {} is queued and held", unit);
+                let hindrance = self.rig.core.queues.hindrance(waiting, self.rig.now);
+                prop_assert!(hindrance.is_some(), "unit {} waits for nothing", unit);
                 continue;
             }
             prop_assert_eq!(holders.len(), 1, "unit {} {:?}", unit, entry.place);
@@ -361,7 +406,7 @@ proptest! {
         for event in &events {
             let before: BTreeMap<UnitId, Phase> =
                 world.rig.core.units.iter().map(|(unit, entry)| (*unit, entry.phase)).collect();
-            world.apply(event);
+            world.apply(event)?;
             world.check()?;
             for (unit, entry) in &world.rig.core.units {
                 let from = before.get(unit).copied().unwrap_or(entry.phase);
@@ -374,5 +419,11 @@ proptest! {
         }
         world.settle()?;
         prop_assert_eq!(world.rig.core.counters.repairs, 0);
+        while let Some(unit) = world.pick(0) {
+            world.rig.core.on_unit_deleted(unit, world.rig.now);
+            world.check()?;
+        }
+        prop_assert!(world.rig.core.queues.is_empty());
+        prop_assert_eq!(world.rig.core.quota().usage().running_units(QueueIdx::ROOT), 0);
     }
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     change::PartitionMode,
     node::{Taint, TaintEffect},
+    queue::spec::PriorityClass,
     rows::Statuses,
 };
 
@@ -135,6 +136,21 @@ fn higher_priority_goes_first_and_then_the_earlier_one() {
 }
 
 #[test]
+fn a_unit_without_a_priority_goes_by_its_class() {
+    let mut scheduler = scheduler(&[(4000, 0)]);
+    let (name, description) = ("gold".to_owned(), String::new());
+    let gold = Change::PriorityClass(PriorityClass { name, value: 7, preemptible: true, description });
+    scheduler.on_change(&gold, Revision(1), 0, Millis(0));
+    for (id, priority, class) in [(1, 5, ""), (2, 0, "gold"), (3, 0, "online"), (4, 0, "gone")] {
+        let priority_class = class.to_owned();
+        assign(&mut scheduler, &UnitSpec { priority, priority_class, ..unit(id, 1, 1, cpu(10)) });
+    }
+    let order: Vec<u64> =
+        scheduler.step(Millis(0), 100).decisions.iter().map(|decision| decision.unit.0).collect();
+    assert_eq!(order, [3, 2, 1, 4]);
+}
+
+#[test]
 fn rejections_are_tried_again_at_once_then_later_and_later() {
     let mut scheduler = scheduler(&[(1000, 0), (1000, 0)]);
     assign(&mut scheduler, &unit(1, 1, 1, cpu(600)));
@@ -166,6 +182,57 @@ fn rejections_are_tried_again_at_once_then_later_and_later() {
     assert!((5..=10).contains(&waits[0]) && (10..=20).contains(&waits[1]), "{waits:?}");
     assert!(waits.iter().all(|wait| *wait <= 10_000) && waits[13] >= 5_000, "{waits:?}");
     assert_eq!(scheduler.stats().conflicts, 1, "a node that is not ready is nobody's conflict");
+}
+
+#[test]
+fn a_unit_whose_queue_is_full_goes_back_and_holds_nothing() {
+    let mut scheduler = scheduler(&[(4000, 0)]);
+    let spec = unit(1, 3, 1, cpu(1000));
+    assign(&mut scheduler, &spec);
+    let decision = scheduler.step(Millis(0), 100).decisions.remove(0);
+    let mut outcome = refused(&decision, RejectionReason::QueueFull);
+    outcome.revision = Revision(7);
+    outcome.rejections[0] = Rejection {
+        ordinals: vec![1, 2],
+        node: NodeId(0),
+        detail: "queue prod is at its maximum of cpu".to_owned(),
+        ..outcome.rejections[0].clone()
+    };
+    scheduler.on_outcome(&outcome, Millis(1));
+    let step = scheduler.step(Millis(1), 100);
+    assert_eq!(states(&step), [(1, ReportState::QueueFull)]);
+    assert!(step.decisions.is_empty(), "it is not tried again");
+    let reason =
+        RefusalCount { plugin: "queue", reason: "queue prod is at its maximum of cpu".to_owned(), nodes: 0 };
+    assert_eq!(step.reports[0].refusals.as_ref().unwrap().reasons, [reason]);
+    assert!(scheduler.inventory().is_empty());
+    assert_eq!(scheduler.credits(), Config::default().held_max);
+    assert_eq!((scheduler.stats().placed, scheduler.stats().conflicts), (1, 0));
+    let (allocated, _) = scheduler.cluster.node_state(NodeId(1)).unwrap();
+    assert_eq!(allocated.get(CPU), 1000, "what was bound");
+    // Assigned again it is tried again.
+    scheduler.on_assign(&spec, Revision(2), &[(1, 0), (2, 0)], 1, Millis(2));
+    assert_eq!(scheduler.step(Millis(2), 100).decisions[0].groups[0].ordinals, [1, 2]);
+}
+
+#[test]
+fn a_unit_of_which_a_full_queue_lets_nothing_in_goes_back_after_a_pause() {
+    let mut scheduler = scheduler(&[(4000, 0)]);
+    let spec = unit(1, 2, 2, cpu(1000));
+    assign(&mut scheduler, &spec);
+    let decision = scheduler.step(Millis(0), 100).decisions.remove(0);
+    scheduler.on_outcome(&refused(&decision, RejectionReason::QueueFull), Millis(5));
+    assert_eq!(scheduler.step(Millis(104), 100), Step::default());
+    assert_eq!(scheduler.next_wake(), Some(Millis(105)));
+    let step = scheduler.step(Millis(105), 100);
+    assert_eq!(states(&step), [(1, ReportState::QueueFull)]);
+    assert!(step.decisions.is_empty() && scheduler.inventory().is_empty());
+    // Assigned anew meanwhile it is tried at once.
+    assign(&mut scheduler, &spec);
+    let decision = scheduler.step(Millis(106), 100).decisions.remove(0);
+    scheduler.on_outcome(&refused(&decision, RejectionReason::QueueFull), Millis(107));
+    scheduler.on_assign(&spec, Revision(2), &all(&spec), 0, Millis(108));
+    assert_eq!(scheduler.step(Millis(108), 100).decisions.len(), 1);
 }
 
 #[test]

@@ -4,12 +4,13 @@ use bytes::Bytes;
 use godel_core::{
     binder::{Accepted, RequeueWork},
     ids::{Revision, UnitId},
+    queue::QueueIdx,
     rows::{Evict, RowChange},
 };
 use godel_kit::to_proto;
 use godel_proto::v1;
 use prost::Message as _;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{jobs::JobId, queue::Queued};
 
@@ -41,15 +42,26 @@ pub(crate) struct Batch {
     pub(crate) items: Vec<Item>,
     pub(crate) ops: Vec<Bytes>,
     pub(crate) preconditions: Vec<v1::Precondition>,
-    /// The unit that each precondition is about: these stay when the preconditions are sent.
-    needed: Vec<UnitId>,
+    /// What each precondition is about: these stay when the preconditions are sent.
+    needed: Vec<Needed>,
     /// Index of the item, per operation.
     op_items: Vec<usize>,
     units: FxHashSet<UnitId>,
+    /// Of each queue with units in it the preconditions that it and those above it have.
+    queues: FxHashMap<QueueIdx, Vec<usize>>,
+    /// The precondition of each queue that has one.
+    levels: FxHashMap<QueueIdx, usize>,
     n_bytes: usize,
     n_placements: usize,
     /// What the desk had read when it was made: the nodes that it binds to were known as of then.
     pub(crate) read: Revision,
+}
+
+/// What a precondition is about.
+#[derive(Clone, Copy, Debug)]
+enum Needed {
+    Unit(UnitId),
+    Queue,
 }
 
 impl Batch {
@@ -97,13 +109,43 @@ impl Batch {
         self.items.push(item);
     }
 
+    /// The records of a queue and those above it are preconditions already.
+    pub(crate) fn rests_on(&self, queue: QueueIdx) -> bool {
+        self.queues.contains_key(&queue)
+    }
+
+    /// Makes the records of a queue and those above it preconditions: their maxima were read from them.
+    pub(crate) fn need_queues<'a>(
+        &mut self,
+        queue: QueueIdx,
+        records: impl Iterator<Item = (QueueIdx, &'a str, Revision)>,
+    ) {
+        let mut needed = Vec::new();
+        for (level, path, revision) in records {
+            let idx = match self.levels.get(&level) {
+                Some(&idx) => idx,
+                None => {
+                    let kind = v1::Kind::Queue;
+                    self.need(Needed::Queue, to_proto::precondition_named(kind, path, revision));
+                    self.levels.insert(level, self.needed.len() - 1);
+                    self.needed.len() - 1
+                }
+            };
+            needed.push(idx);
+        }
+        self.queues.insert(queue, needed);
+    }
+
     /// Positions of the items that a refusal at precondition `idx` is about.
     pub(crate) fn items_of_precondition(&self, idx: usize) -> Vec<usize> {
-        let Some(&unit) = self.needed.get(idx) else { return Vec::new() };
-        let about = |item: &Item| match item {
-            Item::Decision { accepted, .. } => accepted.unit == unit,
-            Item::Requeue(work) => work.unit == unit,
-            Item::Evict { .. } => false,
+        let Some(&needed) = self.needed.get(idx) else { return Vec::new() };
+        let about = |item: &Item| match (item, needed) {
+            (Item::Decision { accepted, .. }, Needed::Unit(unit)) => accepted.unit == unit,
+            (Item::Decision { accepted, .. }, Needed::Queue) => {
+                self.queues.get(&accepted.queue).is_some_and(|needed| needed.contains(&idx))
+            }
+            (Item::Requeue(work), Needed::Unit(unit)) => work.unit == unit,
+            (Item::Requeue(_), Needed::Queue) | (Item::Evict { .. }, _) => false,
         };
         self.items.iter().enumerate().filter(|(_, item)| about(item)).map(|(idx, _)| idx).collect()
     }
@@ -115,11 +157,16 @@ impl Batch {
 
     fn need_unit(&mut self, unit: UnitId, revision: Revision) {
         if self.units.insert(unit) {
-            let precondition = to_proto::precondition(v1::Kind::UnitSpec, unit.0, revision);
-            self.needed.push(unit);
-            self.n_bytes += precondition.encoded_len() + 2;
-            self.preconditions.push(precondition);
+            let kind = v1::Kind::UnitSpec;
+            self.need(Needed::Unit(unit), to_proto::precondition(kind, unit.0, revision));
         }
+    }
+
+    fn need(&mut self, needed: Needed, precondition: v1::Precondition) {
+        self.needed.push(needed);
+        // Tag and length: 2 bytes more for the longest path.
+        self.n_bytes += precondition.encoded_len() + 4;
+        self.preconditions.push(precondition);
     }
 
     fn op(&mut self, op: Bytes) {

@@ -7,6 +7,7 @@ use godel_core::{
     decision::GroupPlacement,
     demand::{Demand, Pool},
     node::{NodeReport, NodeSpec},
+    queue::spec::QueueSpec,
     resources::Resources,
     rows::{Evict, EvictionReason, Phase, RowChange, Statuses},
     unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
@@ -138,6 +139,7 @@ fn unit(id: u64) -> UnitSpec {
         min_member: 1,
         queue: "default".to_owned(),
         priority: 0,
+        priority_class: String::new(),
         pool: Pool::Guaranteed,
         restart_policy: RestartPolicy::Never,
         scoring: ScoringProfile::LeastAllocated,
@@ -172,7 +174,7 @@ fn many_decisions_go_into_one_transaction_by_priority() {
     }
     let batch = bench.batch();
     assert_eq!(units(&batch), [2, 1, 3]);
-    assert_eq!((batch.ops.len(), batch.preconditions.len()), (3, 3), "one for each unit");
+    assert_eq!((batch.ops.len(), batch.preconditions.len()), (3, 4), "one for each unit, and their queue");
     assert_eq!(batch.read.0, bench.revision);
     assert!(bench.outcomes().is_empty(), "nothing is answered before it is durable");
     let revision = bench.commit(batch);
@@ -206,6 +208,52 @@ fn the_offender_waits_for_what_it_collided_with_and_the_others_go_on() {
     assert!(bench.desk.next_batch().is_none());
     let outcome = bench.outcomes().remove(0);
     assert_eq!(outcome.rejections[0].reason(), v1::RejectionReason::UnitChanged);
+}
+
+fn queue(path: &str, max_running_units: u32) -> Change {
+    Change::Queue(Arc::new(QueueSpec { max_running_units, ..QueueSpec::new(path) }))
+}
+
+#[test]
+fn a_refusal_for_a_queue_finds_all_that_rest_on_it() {
+    let mut bench = Bench::new();
+    let b = bench.change(queue("a.b", 0));
+    for (id, path) in [(1, "a.b"), (2, "a.c"), (3, "a.b")] {
+        let spec = UnitSpec { queue: path.to_owned(), ..unit(id) };
+        let revision = bench.change(Change::UnitSpec(Arc::new(spec)));
+        bench.decide(id, revision, &[(0, 1)]);
+    }
+    let batch = bench.batch();
+    let keys: Vec<(&str, u64)> = batch
+        .preconditions
+        .iter()
+        .map(|one| (one.key.as_ref().unwrap().name.as_str(), one.revision))
+        .filter(|(name, _)| !name.is_empty())
+        .collect();
+    assert_eq!(keys, [("a.b", b), ("a", 0), ("a.c", 0)], "each once");
+    let items: Vec<Vec<usize>> = (0..7).map(|idx| batch.items_of_precondition(idx)).collect();
+    assert_eq!(items, [vec![0], vec![0, 2], vec![0, 1, 2], vec![1], vec![1], vec![2], vec![]]);
+}
+
+#[test]
+fn a_maximum_lowered_meanwhile_is_kept() {
+    let mut bench = Bench::new();
+    bench.change(queue("default", 2));
+    let one = bench.unit(1, 0);
+    bench.decide(1, one, &[(0, 1), (1, 1)]);
+    let batch = bench.batch();
+    let lowered = bench.revision + 1;
+    bench.desk.on_refused(batch, &refusal(TxnRefusalReason::Precondition, 1, lowered));
+    assert!(bench.desk.next_batch().is_none() && bench.outcomes().is_empty(), "it waits for the record");
+    bench.change(queue("default", 1));
+    let batch = bench.batch();
+    bench.commit(batch);
+    let outcome = bench.outcomes().remove(0);
+    assert!(outcome.revision > lowered);
+    let refused = &outcome.rejections[0];
+    assert_eq!((refused.reason(), &refused.ordinals[..]), (v1::RejectionReason::QueueFull, &[1][..]));
+    assert_eq!(refused.detail, "queue default is at its maximum of running units");
+    assert_eq!(bench.desk.metrics.rejected_by_reason(), [("queue-full", 1)]);
 }
 
 #[test]

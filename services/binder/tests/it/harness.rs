@@ -219,9 +219,14 @@ impl<'a> Units<'a> {
 
     /// Puts a unit; its revision.
     pub(crate) async fn put(&self, spec: &v1::UnitSpec) -> u64 {
+        self.write(v1::op::Op::PutUnitSpec(spec.clone())).await
+    }
+
+    /// Puts or deletes another record of the dispatcher's; its revision.
+    pub(crate) async fn write(&self, op: v1::op::Op) -> u64 {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
         let writer = v1::Writer { lease: "dispatcher".to_owned(), epoch: self.epoch, sequence };
-        self.state.txn(writer, vec![v1::op::Op::PutUnitSpec(spec.clone())]).await.unwrap()
+        self.state.txn(writer, vec![op]).await.unwrap()
     }
 }
 

@@ -5,6 +5,7 @@ mod decide;
 mod failover;
 #[allow(dead_code, reason = "shared by two test crates that use different parts")]
 mod harness;
+mod queues;
 
 use godel_kit::{
     CancellationToken,

@@ -18,7 +18,10 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tonic::{Code, Status};
 
 use super::{Loop, Ticket, overloaded, refused};
-use crate::calls::{Item, Refused, StreamItem, Submitted, Waiter};
+use crate::{
+    calls::{Item, Refused, StreamItem, Submitted, Waiter},
+    convert,
+};
 
 /// Units of one transaction, or waiting for one.
 #[derive(Default)]
@@ -36,16 +39,24 @@ struct PendingUnit {
 
 impl Loop<'_> {
     /// An admitted unit: known already, refused, or put into the next transaction.
-    pub(super) fn admit(&mut self, mut item: Item) {
+    pub(super) fn admit(&mut self, item: Item) {
         if self.core.n_units() >= self.context.config.units_max {
             self.context.metrics.overloaded.inc();
             refuse_full(item, overloaded("as many units are known as the dispatcher takes"));
             return;
         }
+        let Some(mut item) = self.edits.hold(item) else { return };
         let spec = &mut item.spec;
         match self.core.reserve(&spec.namespace, &spec.name, &spec.uid) {
             Reservation::New(unit) => {
                 spec.id = unit;
+                if let Err(wrong) = self.core.admit(spec) {
+                    self.core.release(spec);
+                    self.context.metrics.rejected.inc();
+                    let refused = Refused::Status(convert::queue::unwelcome(wrong));
+                    return answer(item.waiter, Err(refused), item.room);
+                }
+                self.edits.enter(spec);
                 let op = to_proto::put_unit_spec(spec);
                 let Item { spec, waiter, since, room } = item;
                 self.batch.units.push_back(PendingUnit { spec: Arc::new(spec), op, waiter, since, room });
@@ -145,6 +156,7 @@ impl Loop<'_> {
         for unit in batch.units {
             let PendingUnit { spec, waiter, since, room, .. } = unit;
             let (unit, revision) = (spec.id, committed.revision);
+            self.edits.leave(&spec);
             self.context.metrics.submit_seconds.observe((answered - since).as_secs_f64());
             self.core.on_unit(Arc::clone(&spec), revision, (revision, committed.time_ms), now);
             self.watches.touch(&self.core, unit);
@@ -165,6 +177,7 @@ impl Loop<'_> {
             let PendingUnit { spec, waiter, since, room, .. } = unit;
             self.encoded.forget(spec.id);
             self.core.release(&spec);
+            self.edits.leave(&spec);
             let followers = self.followers.remove(&spec.id).unwrap_or_default();
             for (waiter, room) in [(waiter, room)].into_iter().chain(followers) {
                 if full {

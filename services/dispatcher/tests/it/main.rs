@@ -5,5 +5,7 @@
 
 mod changes;
 mod dispatch;
+mod queue_records;
+mod queue_usage;
 mod submit;
 mod world;

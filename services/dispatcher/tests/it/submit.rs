@@ -142,27 +142,35 @@ async fn a_stream_makes_all_good_items_durable_and_names_the_bad_ones() {
     units[7].task_groups.clear();
     units[1_999].meta.as_mut().unwrap().name = "u0000".into();
     units[100] = units[99].clone();
+    units[200].queue = "none".into();
+    units[300].priority_class = "none".into();
     let (below, mut errors, end) = stream(&dispatcher, items(units.clone())).await;
     end.unwrap();
     assert_eq!(below, 2_000);
     errors.sort_by_key(|error| error.index);
     let shown: Vec<_> = errors.iter().map(|error| (error.index, Code::from(error.code))).collect();
-    assert_eq!(shown, [(7, Code::InvalidArgument), (1_999, Code::AlreadyExists)]);
+    let expect = [
+        (7, Code::InvalidArgument),
+        (200, Code::FailedPrecondition),
+        (300, Code::FailedPrecondition),
+        (1_999, Code::AlreadyExists),
+    ];
+    assert_eq!(shown, expect);
     assert_eq!(errors[0].violations[0].field, "task_groups");
-    assert_eq!(dispatcher.status().await.units, 1_997);
+    assert_eq!(dispatcher.status().await.units, 1_995);
     // The same again: nothing new.
     let (below, errors, end) = stream(&dispatcher, items(units)).await;
     end.unwrap();
-    assert_eq!((below, errors.len()), (2_000, 2));
+    assert_eq!((below, errors.len()), (2_000, 4));
     let status = dispatcher.status().await;
-    assert_eq!((status.units, status.queued_units, status.repairs), (1_997, 1_997, 0));
+    assert_eq!((status.units, status.queued_units, status.repairs), (1_995, 1_995, 0));
 
     let mut seen = BTreeSet::new();
     let mut page_token = String::new();
     loop {
         let request = v1::ListUnitsRequest { page_size: 300, page_token, ..Default::default() };
         let page = dispatcher.units().list_units(request).await.unwrap().into_inner();
-        assert_eq!(page.total, 1_997);
+        assert_eq!(page.total, 1_995);
         for unit in page.units {
             let name = unit.spec.unwrap().meta.unwrap().name;
             assert!(seen.last().is_none_or(|last| *last < name), "in order");
@@ -173,7 +181,7 @@ async fn a_stream_makes_all_good_items_durable_and_names_the_bad_ones() {
             break;
         }
     }
-    assert_eq!(seen.len(), 1_997);
+    assert_eq!(seen.len(), 1_995);
     let running = v1::ListUnitsRequest { phase: v1::UnitPhase::Running.into(), ..Default::default() };
     assert_eq!(dispatcher.units().list_units(running).await.unwrap().into_inner().total, 0);
     world.end([dispatcher]).await;

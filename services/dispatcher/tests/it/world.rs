@@ -23,6 +23,7 @@ use godel_proto::v1::{
     bind_service_server::{BindService, BindServiceServer},
     dispatch_service_client::DispatchServiceClient,
     node_service_client::NodeServiceClient,
+    queue_service_client::QueueServiceClient,
     unit_service_client::UnitServiceClient,
 };
 use tokio::{
@@ -148,6 +149,10 @@ impl World {
 impl Process {
     pub(crate) fn units(&self) -> UnitServiceClient<Channel> {
         UnitServiceClient::new(channel(&self.address, &ClientConfig::default()).unwrap())
+    }
+
+    pub(crate) fn queues(&self) -> QueueServiceClient<Channel> {
+        QueueServiceClient::new(channel(&self.address, &ClientConfig::default()).unwrap())
     }
 
     pub(crate) fn dispatch(&self) -> DispatchServiceClient<Channel> {

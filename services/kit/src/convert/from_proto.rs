@@ -17,10 +17,12 @@ use prost::Message as _;
 use super::BadField;
 
 mod decision;
+mod queue;
 mod rows;
 mod submission;
 
 pub use decision::{decision, outcome};
+pub use queue::{given_priority_class, given_queue, priority_class, queue, queue_policy};
 pub use rows::{bind, evict, eviction_reason, phase, pool, requeue, statuses, unit_rows};
 pub use submission::submission;
 
@@ -70,6 +72,8 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
         Op::PutUnitSpec(pb) => unit_spec(pb).map(|spec| Change::UnitSpec(Arc::new(spec))),
         Op::PutLease(pb) => lease(pb).map(Change::Lease),
         Op::PutPartition(pb) => partition(pb).map(Change::Partition),
+        Op::PutQueue(pb) => queue(pb).map(|spec| Change::Queue(Arc::new(spec))),
+        Op::PutPriorityClass(pb) => priority_class(pb).map(Change::PriorityClass),
         Op::Delete(pb) => delete(pb),
         Op::Bind(pb) => bind(pb.into()).map(|(unit, change)| Change::Rows(unit, change)),
         Op::Evict(pb) => evict(pb).map(|(unit, change)| Change::Rows(unit, change)),
@@ -93,6 +97,8 @@ pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
         Record::UnitSpec(pb) => unit_spec(pb).map(|spec| Change::UnitSpec(Arc::new(spec))),
         Record::Lease(pb) => lease(pb).map(Change::Lease),
         Record::Partition(pb) => partition(pb).map(Change::Partition),
+        Record::Queue(pb) => queue(pb).map(|spec| Change::Queue(Arc::new(spec))),
+        Record::PriorityClass(pb) => priority_class(pb).map(Change::PriorityClass),
         Record::Rows(pb) => unit_rows(pb).map(|(unit, rows)| Change::RowsLoaded(unit, rows)),
     }
     .map_err(|bad| bad.under("record"))?;
@@ -117,6 +123,8 @@ fn delete(pb: v1::Delete) -> Result<Change> {
         // Without a record nobody holds it and nothing is split.
         v1::Kind::Lease => Ok(Change::Lease(Lease { name: key.name, ..Lease::default() })),
         v1::Kind::Partition => Ok(Change::Partition(Partition::default())),
+        v1::Kind::Queue => name(key.name).map(Change::QueueDeleted),
+        v1::Kind::PriorityClass => name(key.name).map(Change::PriorityClassDeleted),
     }
 }
 
@@ -273,6 +281,7 @@ pub fn unit_spec(pb: v1::UnitSpec) -> Result<UnitSpec> {
         min_member: pb.min_member,
         queue: pb.queue,
         priority: pb.priority,
+        priority_class: pb.priority_class,
         pool: pool(pb.pool)?,
         restart_policy: restart_policy(pb.restart_policy)?.ok_or_else(|| missing("restart_policy"))?,
         scoring: scoring_profile(pb.scoring_profile)?.ok_or_else(|| missing("scoring_profile"))?,
@@ -436,6 +445,10 @@ pub fn node_id(id: u32, path: &str) -> Result<NodeId> {
 /// It is 0.
 pub fn unit_id(id: u64, path: &str) -> Result<UnitId> {
     if id == 0 { Err(BadField::new(path, "missing")) } else { Ok(UnitId(id)) }
+}
+
+fn name(name: String) -> Result<String> {
+    if name.is_empty() { Err(BadField::new("key.name", "missing")) } else { Ok(name) }
 }
 
 /// Converts each message of a list; an error names its index.

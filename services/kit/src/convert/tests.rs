@@ -7,6 +7,7 @@ use godel_core::{
     demand::{Demand, DeviceRequest, Pool},
     ids::{Epoch, NodeId, Revision, UnitId},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    queue::spec::{PriorityClass, QueuePolicy, QueueSpec},
     resources::Resources,
     rows::{Bind, Evict, EvictionReason, Phase, Requeue, RowChange, Statuses, UnitRows},
     unit::{RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
@@ -109,8 +110,9 @@ fn unit_spec() -> impl Strategy<Value = UnitSpec> {
         select(vec![ScoringProfile::LeastAllocated, ScoringProfile::MostAllocated]),
     );
     let numbers = (1u64..99, 1u32..9, any::<i32>(), any::<u64>(), any::<bool>(), any::<u32>());
-    ((text(), text(), text(), text(), text()), labels(), vec(group, 1..3), choices, numbers).prop_map(
-        |((namespace, name, uid, owner, queue), labels, task_groups, choices, numbers)| {
+    let texts = (text(), text(), text(), text(), text(), "[a-z]{0,6}");
+    (texts, labels(), vec(group, 1..3), choices, numbers).prop_map(
+        |((namespace, name, uid, owner, queue, priority_class), labels, task_groups, choices, numbers)| {
             let (class, pool, restart_policy, scoring) = choices;
             let (id, min_member, priority, ttl_after_finished_ms, cancelled, max_restarts) = numbers;
             UnitSpec {
@@ -125,6 +127,7 @@ fn unit_spec() -> impl Strategy<Value = UnitSpec> {
                 min_member,
                 queue,
                 priority,
+                priority_class,
                 pool,
                 restart_policy,
                 scoring,
@@ -134,6 +137,23 @@ fn unit_spec() -> impl Strategy<Value = UnitSpec> {
             }
         },
     )
+}
+
+fn queue() -> impl Strategy<Value = QueueSpec> {
+    let amounts = || proptest::collection::btree_map(text(), 0i64..9, 0..3);
+    let texts = (text(), text(), text(), vec(text(), 0..3));
+    let numbers = (1u32..=1_000_000, select(QueuePolicy::ALL.to_vec()), any::<u32>());
+    (texts, labels(), amounts(), amounts(), numbers).prop_map(|(texts, labels, min, max, numbers)| {
+        let (name, uid, owner, submit_owners) = texts;
+        let (weight, policy, max_running_units) = numbers;
+        QueueSpec { name, uid, labels, owner, min, max, weight, policy, submit_owners, max_running_units }
+    })
+}
+
+fn priority_class() -> impl Strategy<Value = PriorityClass> {
+    (text(), any::<i32>(), any::<bool>(), text()).prop_map(|(name, value, preemptible, description)| {
+        PriorityClass { name, value, preemptible, description }
+    })
 }
 
 fn row_change() -> impl Strategy<Value = RowChange> {
@@ -201,6 +221,18 @@ proptest! {
         prop_assert_eq!(v1::Op::decode(put.clone()).unwrap().op, Some(v1::op::Op::PutUnitSpec(message)));
         let change = from_proto::op(&put);
         prop_assert_eq!(change, Ok(Change::UnitSpec(Arc::new(spec))));
+    }
+
+    #[test]
+    fn queues_and_priority_classes_come_back(spec in queue(), class in priority_class()) {
+        prop_assert_eq!(from_proto::given_queue(to_proto::queue(&spec)), (spec.clone(), vec![]));
+        let op = to_proto::put_queue(&spec);
+        prop_assert_eq!(from_proto::op(&op), Ok(Change::Queue(Arc::new(spec.clone()))));
+        let record = Some(v1::record::Record::Queue(to_proto::queue(&spec)));
+        let loaded = from_proto::record(v1::Record { revision: 3, record, ..v1::Record::default() }).unwrap();
+        prop_assert_eq!(loaded.change, Change::Queue(Arc::new(spec)));
+        let op = to_proto::put_priority_class(&class);
+        prop_assert_eq!(from_proto::op(&op), Ok(Change::PriorityClass(class)));
     }
 
     #[test]
@@ -298,6 +330,34 @@ fn leases_partitions_and_deletions_come_back() {
     assert_eq!(gone, Ok(Change::UnitDeleted(UnitId(7))));
     let gone = from_proto::op(&to_proto::delete(v1::Kind::NodeSpec, 7));
     assert_eq!(gone, Ok(Change::NodeDeleted(NodeId(7))));
+    let gone = from_proto::op(&to_proto::delete_named(v1::Kind::Queue, "prod.search"));
+    assert_eq!(gone, Ok(Change::QueueDeleted("prod.search".to_owned())));
+    let gone = from_proto::op(&to_proto::delete_named(v1::Kind::PriorityClass, "gold"));
+    assert_eq!(gone, Ok(Change::PriorityClassDeleted("gold".to_owned())));
+}
+
+#[test]
+fn queues_are_read_with_their_defaults_and_everything_unreadable_is_named() {
+    let meta = v1::ObjectMeta { name: "prod".to_owned(), revision: 9, ..v1::ObjectMeta::default() };
+    let plain = v1::Queue { meta: Some(meta.clone()), ..v1::Queue::default() };
+    assert_eq!(from_proto::given_queue(plain.clone()), (QueueSpec::new("prod"), vec![]));
+    // A maximum of nothing is not the same as none.
+    let nothing = v1::Resources { amounts: [("cpu".to_owned(), 0)].into() };
+    let closed = from_proto::queue(v1::Queue { max: Some(nothing), ..plain.clone() }).unwrap();
+    assert_eq!(closed.max, [("cpu".to_owned(), 0)].into());
+
+    let meta = v1::ObjectMeta { namespace: "default".to_owned(), ..meta };
+    let bad = v1::Queue { meta: Some(meta), policy: 99, weight: 7, ..plain.clone() };
+    let (spec, fields) = from_proto::given_queue(bad.clone());
+    assert_eq!((spec.weight, spec.policy), (7, QueuePolicy::Priority));
+    let paths: Vec<&str> = fields.iter().map(|bad| bad.path.as_str()).collect();
+    assert_eq!(paths, ["meta.namespace", "policy"]);
+    assert_eq!(from_proto::queue(bad).unwrap_err().path, "meta.namespace");
+    let negative = v1::Resources { amounts: [("cpu".to_owned(), -1)].into() };
+    let negative = v1::Queue { min: Some(negative), ..plain };
+    assert_eq!(from_proto::queue(negative).unwrap_err().path, "min[\"cpu\"]");
+    assert_eq!(from_proto::queue(v1::Queue::default()).unwrap_err().path, "meta.name");
+    assert_eq!(from_proto::priority_class(v1::PriorityClass::default()).unwrap_err().path, "name");
 }
 
 #[test]
@@ -355,6 +415,9 @@ fn wrong_fields_are_named() {
     check(v1::op::Op::PutLease(v1::LeaseRecord::default()), "lease");
     let split = v1::Partition { node_ids: vec![1], slots: vec![0], ..v1::Partition::default() };
     check(v1::op::Op::PutPartition(split), "slots[0]");
+    check(v1::op::Op::PutQueue(v1::Queue::default()), "meta.name");
+    let nameless = v1::Delete { kind: v1::Kind::Queue.into(), key: Some(v1::Key::default()) };
+    check(v1::op::Op::Delete(nameless), "key.name");
     let taint = v1::Taint { key: "k".to_owned(), ..v1::Taint::default() };
     let node = v1::NodeSpec { node_id: 1, taints: vec![taint], ..v1::NodeSpec::default() };
     check(v1::op::Op::PutNodeSpec(node), "taints[0].effect");
@@ -380,6 +443,7 @@ fn a_unit() -> UnitSpec {
         min_member: 1,
         queue: "default".to_owned(),
         priority: 0,
+        priority_class: String::new(),
         pool: Pool::Guaranteed,
         restart_policy: RestartPolicy::Never,
         scoring: ScoringProfile::LeastAllocated,

@@ -15,9 +15,11 @@ use godel_proto::{raw, v1};
 
 mod decision;
 mod encode;
+mod queue;
 
 pub use decision::{decision, fresh_node, outcome, refusals, rejection_reason};
 pub use encode::{encoded_unit_spec, put_unit_spec};
+pub use queue::{priority_class, put_priority_class, put_queue, queue, queue_policy};
 // Columns are the store's own: see `from_proto`.
 pub use godel_store::ops::{
     demand_to_proto as demand, eviction_reason_to_proto as eviction_reason, phase_to_proto as phase,
@@ -50,9 +52,21 @@ pub fn delete(kind: v1::Kind, id: u64) -> Bytes {
     raw::encode_op(v1::op::Op::Delete(v1::Delete { kind: kind.into(), key: Some(key) }))
 }
 
+/// An operation that deletes a record with a name as its key, encoded for a transaction.
+pub fn delete_named(kind: v1::Kind, name: &str) -> Bytes {
+    let key = v1::Key { id: 0, name: name.to_owned() };
+    raw::encode_op(v1::op::Op::Delete(v1::Delete { kind: kind.into(), key: Some(key) }))
+}
+
 /// The condition that a record with a numeric key still has this revision; 0: that there is none.
 pub fn precondition(kind: v1::Kind, id: u64, revision: Revision) -> v1::Precondition {
     let key = v1::Key { id, name: String::new() };
+    v1::Precondition { kind: kind.into(), key: Some(key), revision: revision.0 }
+}
+
+/// The same of a record with a name as its key.
+pub fn precondition_named(kind: v1::Kind, name: &str, revision: Revision) -> v1::Precondition {
+    let key = v1::Key { id: 0, name: name.to_owned() };
     v1::Precondition { kind: kind.into(), key: Some(key), revision: revision.0 }
 }
 
@@ -139,6 +153,7 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         min_member,
         queue,
         priority,
+        priority_class,
         pool: pays,
         restart_policy: restart,
         scoring,
@@ -161,6 +176,7 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         min_member: *min_member,
         queue: queue.clone(),
         priority: *priority,
+        priority_class: priority_class.clone(),
         pool: pool(*pays).into(),
         restart_policy: restart_policy(*restart).into(),
         scoring_profile: scoring_profile(*scoring).into(),

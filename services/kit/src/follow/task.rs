@@ -286,6 +286,11 @@ fn key_of(change: &Change) -> Option<RecordKey> {
         Change::UnitSpec(spec) => RecordKey::Id(4, spec.id.0),
         Change::Lease(lease) => RecordKey::Name(5, lease.name.clone()),
         Change::Partition(_) => RecordKey::Name(6, String::new()),
+        // Names come back: a list may show a record that is newer than the deletion of the one before it.
+        Change::Queue(queue) => RecordKey::Name(7, queue.name.clone()),
+        Change::QueueDeleted(name) => RecordKey::Name(7, name.clone()),
+        Change::PriorityClass(class) => RecordKey::Name(8, class.name.clone()),
+        Change::PriorityClassDeleted(name) => RecordKey::Name(8, name.clone()),
         // Ids are never reused: what was deleted is not listed later. Rows compare revisions themselves.
         Change::NodeDeleted(_) | Change::UnitDeleted(_) | Change::Rows(..) | Change::RowsLoaded(..) => {
             return None;

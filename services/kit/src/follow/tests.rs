@@ -4,6 +4,7 @@ use bytes::Bytes;
 use godel_core::{
     change::Change,
     ids::{NodeId, Revision, UnitId},
+    queue::spec::QueueSpec,
     resources::Resources,
     rows::{Bind, Evict, EvictionReason, RowChange, UnitRows},
 };
@@ -148,6 +149,37 @@ async fn changes_that_the_list_had_already_are_left_out() {
     assert_eq!(next(&mut follower).await, changes(1, 1, 1));
     // Revision 2 put what the list showed.
     assert_eq!(next(&mut follower).await, changes(3, 2, 3));
+}
+
+#[tokio::test]
+async fn a_name_that_came_back_before_the_list_read_it_stays() {
+    let fake = Fake::new();
+    let spec = |weight| QueueSpec { weight, ..QueueSpec::new("prod") };
+    // The list began at revision 1; its last page was read after revision 3.
+    fake.commit(vec![to_proto::put_queue(&spec(1))]);
+    fake.commit(vec![to_proto::delete_named(v1::Kind::Queue, "prod")]);
+    fake.commit(vec![to_proto::put_queue(&spec(3))]);
+    fake.commit(vec![to_proto::delete_named(v1::Kind::PriorityClass, "prod")]);
+    fake.commit(vec![to_proto::delete_named(v1::Kind::Queue, "prod")]);
+    fake.with(|world| {
+        let record = Some(v1::record::Record::Queue(to_proto::queue(&spec(3))));
+        world.records = vec![v1::Record { revision: 3, record, ..v1::Record::default() }];
+        (world.list_revision, world.revision) = (1, 1);
+    });
+    let served = fake.serve().await;
+    let kinds = vec![v1::Kind::Queue, v1::Kind::PriorityClass];
+    let mut follower =
+        Follower::spawn(served.channel(), kinds, FollowConfig::default(), CancellationToken::new());
+    read_list(&mut follower, 1, 1).await;
+    fake.with(|world| world.revision = 5);
+    for (at, expected) in
+        [(4, Change::PriorityClassDeleted("prod".to_owned())), (5, Change::QueueDeleted("prod".to_owned()))]
+    {
+        let FollowEvent::Changes { revision, changes, .. } = next(&mut follower).await else {
+            panic!("the deletion of the one before is left out")
+        };
+        assert_eq!((revision, changes), (Revision(at), vec![expected]));
+    }
 }
 
 #[tokio::test]

@@ -164,7 +164,9 @@ impl Cursor {
                 Self::Rows(UnitId(unit.parse().ok()?), ordinal.parse().ok()?)
             }
             _ if text.is_empty() => Self::Records(None),
-            v1::Kind::Lease | v1::Kind::Partition => Self::Records(Some(Key::Name(text.to_owned()))),
+            v1::Kind::Lease | v1::Kind::Partition | v1::Kind::Queue | v1::Kind::PriorityClass => {
+                Self::Records(Some(Key::Name(text.to_owned())))
+            }
             v1::Kind::NodeSpec
             | v1::Kind::NodeReport
             | v1::Kind::NodeGrant
@@ -194,6 +196,8 @@ mod tests {
             (v1::Kind::UnitSpec, Cursor::Records(None)),
             (v1::Kind::UnitSpec, Cursor::Records(Some(Key::Id(7)))),
             (v1::Kind::Lease, Cursor::Records(Some(Key::Name("scheduler/s1".to_owned())))),
+            (v1::Kind::Queue, Cursor::Records(Some(Key::Name("prod.search".to_owned())))),
+            (v1::Kind::PriorityClass, Cursor::Records(Some(Key::Name("best-effort".to_owned())))),
             (v1::Kind::Rows, Cursor::start(v1::Kind::Rows)),
             (v1::Kind::Rows, Cursor::Rows(UnitId(7), 8_192)),
         ] {

@@ -90,6 +90,47 @@ async fn kinds_are_filtered_and_deletions_reach_what_hangs_on_the_record() {
     state.stop().await;
 }
 
+fn put_queue(name: &str) -> v1::op::Op {
+    let meta = v1::ObjectMeta { name: name.to_owned(), ..v1::ObjectMeta::default() };
+    v1::op::Op::PutQueue(v1::Queue { meta: Some(meta), ..v1::Queue::default() })
+}
+
+#[tokio::test]
+async fn queues_and_priority_classes_are_listed_and_watched_by_name() {
+    let state = State::start().await;
+    let mut dispatcher = state.writer("dispatcher").await;
+    let mut binder = state.writer("binder").await;
+    let class = v1::PriorityClass { name: "gold".to_owned(), value: 7, ..v1::PriorityClass::default() };
+    let put_class = v1::op::Op::PutPriorityClass(class.clone());
+    let names = ["prod.b", "prod", "prod.a"];
+    let start = dispatcher.write(names.map(put_queue).into_iter().chain([put_class])).await.unwrap();
+    let key = v1::Key { id: 0, name: "prod.b".to_owned() };
+    let delete = v1::Delete { kind: v1::Kind::Queue.into(), key: Some(key) };
+    let deleted = dispatcher.write([v1::op::Op::Delete(delete)]).await.unwrap();
+    let forbidden = binder.write([put_queue("prod.c")]).await.unwrap_err();
+    assert_eq!(forbidden.code(), Code::PermissionDenied);
+
+    let kinds = [v1::Kind::Queue, v1::Kind::PriorityClass];
+    let mut watched = watch(&state, start, &kinds).await.unwrap();
+    let ops = |commit: &raw::Commit| commit.ops.iter().filter_map(|op| raw::op_field(op)).collect();
+    let seen: Vec<Vec<u32>> = commits(&mut watched, deleted).await.iter().map(ops).collect();
+    assert_eq!(seen, [vec![7, 7, 7, 8], vec![16]]);
+    let mut classes = watch(&state, start, &[v1::Kind::PriorityClass]).await.unwrap();
+    let seen: Vec<Vec<u32>> = commits(&mut classes, deleted).await.iter().map(ops).collect();
+    assert_eq!(seen, [vec![8]]);
+
+    let state = state.restart().await;
+    let listed = state.list(&kinds).await;
+    assert!(listed.iter().all(|record| (record.create_revision, record.revision) == (start, start)));
+    let queue = |record: &v1::Record| match &record.record {
+        Some(v1::record::Record::Queue(queue)) => queue.meta.as_ref().map(|meta| meta.name.clone()),
+        _ => None,
+    };
+    assert_eq!(listed.iter().filter_map(queue).collect::<Vec<_>>(), ["prod", "prod.a"]);
+    assert_eq!(listed[2].record, Some(v1::record::Record::PriorityClass(class)));
+    state.stop().await;
+}
+
 #[tokio::test]
 async fn an_idle_watch_is_told_how_far_it_is() {
     let state = State::start().await;

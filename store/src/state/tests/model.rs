@@ -12,6 +12,8 @@ use super::*;
 pub(super) enum Step {
     PutUnit(u64),
     DeleteUnit(u64),
+    PutQueue(u32),
+    DeleteQueue(u32),
     PutNode(u32),
     PutReport(u32),
     DeleteNode(u32),
@@ -24,7 +26,7 @@ pub(super) enum Step {
 impl Step {
     pub(super) fn writer(&self) -> &'static str {
         match self {
-            Self::PutUnit(_) | Self::DeleteUnit(_) => "dispatcher",
+            Self::PutUnit(_) | Self::DeleteUnit(_) | Self::PutQueue(_) | Self::DeleteQueue(_) => "dispatcher",
             Self::DeleteNode(_) => "admin",
             Self::PutNode(_) | Self::PutReport(_) | Self::Status { .. } => "agent",
             Self::Bind { .. } | Self::Evict { .. } | Self::Requeue { .. } => "binder",
@@ -35,6 +37,8 @@ impl Step {
         match *self {
             Self::PutUnit(unit) => put_unit(unit),
             Self::DeleteUnit(unit) => delete(v1::Kind::UnitSpec, unit),
+            Self::PutQueue(queue) => put_queue(&format!("q{queue}"), 1),
+            Self::DeleteQueue(queue) => delete_named(v1::Kind::Queue, &format!("q{queue}")),
             Self::PutNode(node) => put_node(node),
             Self::PutReport(node) => put_report(node),
             Self::DeleteNode(node) => delete(v1::Kind::NodeSpec, node.into()),
@@ -52,7 +56,12 @@ impl Step {
 pub(super) fn txn() -> impl Strategy<Value = Vec<Step>> {
     let (unit, node, ordinal, incarnation) = (1..5u64, 1..5u32, 0..3u32, 0..3u32);
     let row = (unit.clone(), ordinal, incarnation);
-    let dispatcher = prop_oneof![unit.clone().prop_map(Step::PutUnit), unit.prop_map(Step::DeleteUnit)];
+    let dispatcher = prop_oneof![
+        unit.clone().prop_map(Step::PutUnit),
+        unit.prop_map(Step::DeleteUnit),
+        (1..3u32).prop_map(Step::PutQueue),
+        (1..3u32).prop_map(Step::DeleteQueue),
+    ];
     let phase = prop_oneof![
         Just(Phase::Starting),
         Just(Phase::Running),
@@ -74,7 +83,7 @@ pub(super) fn txn() -> impl Strategy<Value = Vec<Step>> {
         2 => row.prop_map(|(unit, ordinal, incarnation)| Step::Requeue { unit, ordinal, incarnation }),
     ];
     prop_oneof![
-        1 => proptest::collection::vec(dispatcher, 1..4),
+        2 => proptest::collection::vec(dispatcher, 1..4),
         3 => proptest::collection::vec(agent, 1..4),
         4 => proptest::collection::vec(binder, 1..5),
         1 => proptest::collection::vec(node.prop_map(Step::DeleteNode), 1..3),
@@ -85,6 +94,7 @@ pub(super) fn txn() -> impl Strategy<Value = Vec<Step>> {
 pub(super) struct Model {
     units: BTreeSet<u64>,
     last_unit: u64,
+    queues: BTreeSet<u32>,
     nodes: BTreeSet<u32>,
     next_node: u32,
     reports: BTreeSet<u32>,
@@ -97,6 +107,7 @@ impl Model {
         Self {
             units: [1, 2].into(),
             last_unit: 2,
+            queues: BTreeSet::new(),
             nodes: [1, 2].into(),
             next_node: 3,
             reports: [1, 2].into(),
@@ -122,6 +133,7 @@ impl Model {
         let model = Self {
             units: ids(v1::Kind::UnitSpec).collect(),
             last_unit: state.last_unit_id().0,
+            queues: state.records(v1::Kind::Queue, None).map(|(key, _)| queue(key)).collect(),
             nodes: nodes(v1::Kind::NodeSpec),
             next_node: state.next_node_id().0,
             reports: nodes(v1::Kind::NodeReport),
@@ -156,6 +168,11 @@ impl Model {
                 self.rows.retain(|(of, _), _| *of != unit);
                 self.units.remove(&unit) && !live
             }
+            Step::PutQueue(queue) => {
+                self.queues.insert(queue);
+                true
+            }
+            Step::DeleteQueue(queue) => self.queues.remove(&queue),
             Step::PutNode(node) => {
                 // An agent only registers new nodes.
                 let ok = node >= self.next_node;
@@ -202,5 +219,13 @@ impl Model {
                 _ => false,
             },
         }
+    }
+}
+
+/// The queue of a key as [`Step::op`] names it.
+fn queue(key: &Key) -> u32 {
+    match key {
+        Key::Name(name) => name[1..].parse().unwrap(),
+        Key::Id(id) => panic!("{id} is no name"),
     }
 }

@@ -81,5 +81,6 @@ fn rejection_reason(number: i32) -> Result<Option<RejectionReason>> {
         Pb::AlreadyBound => Some(RejectionReason::AlreadyBound),
         Pb::MinMember => Some(RejectionReason::MinMember),
         Pb::Invalid => Some(RejectionReason::Invalid),
+        Pb::QueueFull => Some(RejectionReason::QueueFull),
     })
 }

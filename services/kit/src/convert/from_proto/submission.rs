@@ -25,6 +25,7 @@ pub fn submission(unit: v1::UnitSpec) -> Submission {
         min_member: unit.min_member,
         queue: unit.queue,
         priority: unit.priority,
+        priority_class: unit.priority_class,
         pool: match unit.pool {
             0 => Given::Absent,
             number => given(number, |number| super::pool(number).map(Some)),

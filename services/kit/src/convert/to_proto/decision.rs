@@ -78,6 +78,7 @@ pub fn rejection_reason(reason: RejectionReason) -> v1::RejectionReason {
         RejectionReason::AlreadyBound => v1::RejectionReason::AlreadyBound,
         RejectionReason::MinMember => v1::RejectionReason::MinMember,
         RejectionReason::Invalid => v1::RejectionReason::Invalid,
+        RejectionReason::QueueFull => v1::RejectionReason::QueueFull,
     }
 }
 

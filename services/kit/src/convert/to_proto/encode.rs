@@ -43,6 +43,7 @@ fn unit(out: &mut Writer, spec: &UnitSpec) {
         min_member,
         queue,
         priority,
+        priority_class,
         pool,
         restart_policy,
         scoring,
@@ -71,6 +72,7 @@ fn unit(out: &mut Writer, spec: &UnitSpec) {
     out.number(11, *ttl_after_finished_ms);
     out.number(12, u64::from(*cancelled));
     out.number(13, u64::from(*max_restarts));
+    out.text(14, priority_class);
 }
 
 fn task_group(out: &mut Writer, group: &TaskGroup) {

@@ -1,0 +1,190 @@
+//! `godel apply`: what files say is there afterwards. Queues and priority classes change together or not at all; then
+//! units are submitted one by one, and those that are there as given are left alone.
+
+use godel_kit::{convert::BadField, status as rpc};
+use godel_proto::v1;
+use serde::Serialize;
+use tonic::Status;
+
+use super::unit::{DOCS, read};
+use crate::{
+    args::queue::Apply,
+    client::Client,
+    exit::{Code, Failure},
+    output::{self, Format},
+    unit_file::{self, Document},
+};
+
+/// A document applied, as JSON.
+#[derive(Serialize)]
+struct AppliedView {
+    kind: &'static str,
+    name: String,
+    /// `created`, `updated` or `unchanged`.
+    outcome: &'static str,
+    revision: u64,
+}
+
+/// Documents by kind, each with where it stands.
+#[derive(Default)]
+struct Loaded {
+    queues: Vec<(String, v1::Queue)>,
+    classes: Vec<(String, v1::PriorityClass)>,
+    units: Vec<(String, v1::UnitSpec)>,
+}
+
+pub(super) async fn run(address: &str, apply: &Apply, format: Format) -> Result<(), Failure> {
+    let loaded = load(apply)?;
+    let client = Client::new(address)?;
+    let mut views = queues(&client, &loaded).await?;
+    for (place, unit) in &loaded.units {
+        match submit(&client, place, unit).await {
+            Ok(view) => views.push(view),
+            Err(failure) => {
+                // What was done is told all the same.
+                print(format, &views)?;
+                return Err(failure);
+            }
+        }
+    }
+    print(format, &views)
+}
+
+fn load(apply: &Apply) -> Result<Loaded, Failure> {
+    let mut loaded = Loaded::default();
+    let mut n_documents = 0;
+    for path in &apply.files {
+        let shown = path.display();
+        let documents = unit_file::parse_manifest(&read(path)?).map_err(|mistake| {
+            Failure::usage(format!("{shown}:{mistake}")).hint(format!("{DOCS}, queues in docs/queues.md"))
+        })?;
+        n_documents += documents.len();
+        for (position, document) in documents {
+            let place = |kind: &str, name: &str| format!("{shown} document {position} ({kind} {name})");
+            match document {
+                Document::Queue(queue) => {
+                    let name = queue.meta.as_ref().map_or("", |meta| meta.name.as_str());
+                    loaded.queues.push((place("queue", name), *queue));
+                }
+                Document::PriorityClass(class) => {
+                    loaded.classes.push((place("priority class", &class.name), class));
+                }
+                Document::Unit(unit) => {
+                    let name = unit.meta.as_ref().map_or("", |meta| meta.name.as_str());
+                    loaded.units.push((place("unit", name), *unit));
+                }
+            }
+        }
+    }
+    if n_documents == 0 {
+        return Err(Failure::usage("the files have no documents"));
+    }
+    Ok(loaded)
+}
+
+async fn queues(client: &Client, loaded: &Loaded) -> Result<Vec<AppliedView>, Failure> {
+    if loaded.queues.is_empty() && loaded.classes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let request = v1::ApplyQueuesRequest {
+        queues: loaded.queues.iter().map(|(_, queue)| queue.clone()).collect(),
+        priority_classes: loaded.classes.iter().map(|(_, class)| class.clone()).collect(),
+    };
+    let answer = client
+        .try_queues(|mut queues| {
+            let request = request.clone();
+            async move { queues.apply_queues(request).await }
+        })
+        .await
+        .map_err(|status| placed(client, status, loaded))?
+        .into_inner();
+    let revision = answer.revision;
+    let queues = loaded.queues.iter().zip(&answer.queues).map(|((_, queue), &outcome)| AppliedView {
+        kind: "queue",
+        name: queue.meta.as_ref().map_or("", |meta| meta.name.as_str()).to_owned(),
+        outcome: word(outcome),
+        revision,
+    });
+    let classes = loaded.classes.iter().zip(&answer.priority_classes).map(|((_, class), &outcome)| {
+        AppliedView { kind: "priority-class", name: class.name.clone(), outcome: word(outcome), revision }
+    });
+    Ok(queues.chain(classes).collect())
+}
+
+fn word(outcome: i32) -> &'static str {
+    match v1::ApplyOutcome::try_from(outcome).unwrap_or_default() {
+        v1::ApplyOutcome::Created => "created",
+        v1::ApplyOutcome::Updated => "updated",
+        v1::ApplyOutcome::Unchanged | v1::ApplyOutcome::Unspecified => "unchanged",
+    }
+}
+
+/// Says of what is wrong with `queues[3]` where that stands.
+fn placed(client: &Client, status: Status, loaded: &Loaded) -> Failure {
+    let mut violations = rpc::violations_of(&status);
+    violations.extend(rpc::preconditions_of(&status));
+    let queues = loaded.queues.iter().map(|(place, _)| place).enumerate();
+    let classes = loaded.classes.iter().map(|(place, _)| place).enumerate();
+    let places: Vec<(String, &String)> = queues
+        .map(|(idx, place)| (format!("queues[{idx}]."), place))
+        .chain(classes.map(|(idx, place)| (format!("priority_classes[{idx}]."), place)))
+        .collect();
+    let line = |bad: &BadField| {
+        let found = places.iter().find_map(|(path, place)| Some((bad.path.strip_prefix(path)?, place)));
+        match found {
+            Some((field, place)) => format!("{place}: {field}: {}", bad.description),
+            None => format!("{} {}", bad.path, bad.description).trim().to_owned(),
+        }
+    };
+    let lines: Vec<String> = violations.iter().map(line).collect();
+    let mut failure = client.explain(status);
+    if !lines.is_empty() {
+        failure.message = lines.join("\n");
+    }
+    match failure.code {
+        Code::Usage | Code::Failed => failure.hint("nothing was changed"),
+        _ => failure,
+    }
+}
+
+async fn submit(client: &Client, place: &str, unit: &v1::UnitSpec) -> Result<AppliedView, Failure> {
+    let mut unit = unit.clone();
+    let meta = unit.meta.get_or_insert_default();
+    if meta.uid.is_empty() {
+        // Chosen here, so that a lost answer can be asked for again.
+        meta.uid = uuid::Uuid::now_v7().to_string();
+    }
+    let (namespace, name) = (meta.namespace.clone(), meta.name.clone());
+    let submitted = client
+        .units(|mut service| {
+            let request = v1::SubmitUnitRequest { unit: Some(unit.clone()) };
+            async move { service.submit_unit(request).await }
+        })
+        .await;
+    let (outcome, revision) = match submitted.map(tonic::Response::into_inner) {
+        Ok(answer) => (if answer.duplicate { "unchanged" } else { "created" }, answer.revision),
+        Err(failure) if failure.code == Code::Conflict => {
+            let namespace = if namespace.is_empty() { "default" } else { &namespace };
+            let known = client.get_unit(namespace, &name).await?.unit.unwrap_or_default();
+            if !unit_file::is_same(&unit, &known.spec.unwrap_or_default()) {
+                let hint = "`godel unit scale` changes its replicas; for anything else cancel it and take another name";
+                return Err(failure.during(place).hint(hint));
+            }
+            ("unchanged", known.revision)
+        }
+        Err(failure) => return Err(failure.during(place)),
+    };
+    Ok(AppliedView { kind: "unit", name, outcome, revision })
+}
+
+fn print(format: Format, views: &[AppliedView]) -> Result<(), Failure> {
+    match format {
+        Format::Json | Format::Yaml => output::print_value(format, &views),
+        Format::Table | Format::Wide => {
+            let line = |view: &AppliedView| {
+                format!("{} {} {} at revision {}\n", view.kind, view.name, view.outcome, view.revision)
+            };
+            output::print(&views.iter().map(line).collect::<String>())
+        }
+    }
+}

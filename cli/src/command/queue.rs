@@ -1,0 +1,359 @@
+//! `godel queue` and `godel priority-class`.
+
+use std::collections::HashMap;
+
+use godel_proto::v1;
+
+use crate::{
+    args::queue::{PriorityClass, Queue, Settings},
+    client::Client,
+    exit::{Code, Failure},
+    output::{self, Format, View},
+    unit_file::{nearest, parse_amount},
+    views::{PriorityClassView, QueueView, parse_policy},
+};
+
+pub(super) async fn run(client: &Client, queue: Queue, format: Format) -> Result<(), Failure> {
+    match queue {
+        Queue::Create { name, settings } => {
+            let meta = v1::ObjectMeta { name, ..v1::ObjectMeta::default() };
+            let mut queue = v1::Queue { meta: Some(meta), ..v1::Queue::default() };
+            settle(&mut queue, settings)?;
+            create(client, queue).await
+        }
+        Queue::List => {
+            let queues = client.list_queues().await?;
+            let views: Vec<QueueView> = queues.iter().map(QueueView::from).collect();
+            output::print_list(format, &views, "queues")
+        }
+        Queue::Describe { name } => describe(client, &name, format).await,
+        Queue::Set { name, settings, revision } => set(client, &name, settings, revision).await,
+        Queue::Delete { names, revision } => {
+            for name in names {
+                let request = v1::DeleteQueueRequest { name: name.clone(), expected_revision: revision };
+                let answer = client
+                    .queues(|mut queues| {
+                        let request = request.clone();
+                        async move { queues.delete_queue(request).await }
+                    })
+                    .await
+                    .map_err(|failure| delete_hint(queue_hint(failure)))?
+                    .into_inner();
+                output::say(format!("queue {name} deleted at revision {}", answer.revision));
+            }
+            Ok(())
+        }
+    }
+}
+
+pub(super) async fn run_class(client: &Client, class: PriorityClass, format: Format) -> Result<(), Failure> {
+    match class {
+        PriorityClass::Create { name, value, not_preemptible, description } => {
+            let class = v1::PriorityClass { name, value, preemptible: !not_preemptible, description };
+            create_class(client, class).await
+        }
+        PriorityClass::List => {
+            let classes = client.list_priority_classes().await?;
+            let views: Vec<PriorityClassView> = classes.iter().map(PriorityClassView::from).collect();
+            output::print_list(format, &views, "priority classes")
+        }
+        PriorityClass::Describe { name } => {
+            let view = PriorityClassView::from(&get_class(client, &name).await?);
+            match format {
+                Format::Json | Format::Yaml => output::print_value(format, &view),
+                Format::Table | Format::Wide => output::print(&titled(&view)),
+            }
+        }
+        PriorityClass::Set { name, value, preemptible, description, revision } => {
+            let status = get_class(client, &name).await?;
+            let mut class = status.priority_class.unwrap_or_default();
+            class.value = value.unwrap_or(class.value);
+            class.preemptible = preemptible.unwrap_or(class.preemptible);
+            class.description = description.unwrap_or(class.description);
+            // What was read is what is changed.
+            let expected_revision = if revision == 0 { status.revision } else { revision };
+            let request = v1::UpdatePriorityClassRequest { priority_class: Some(class), expected_revision };
+            let answer = client
+                .queues(|mut queues| {
+                    let request = request.clone();
+                    async move { queues.update_priority_class(request).await }
+                })
+                .await
+                .map_err(class_hint)?
+                .into_inner();
+            output::say(format!("priority class {name} updated at revision {}", answer.revision));
+            Ok(())
+        }
+        PriorityClass::Delete { names, revision } => {
+            for name in names {
+                let (expected_revision, request_name) = (revision, name.clone());
+                let request = v1::DeletePriorityClassRequest { name: request_name, expected_revision };
+                let answer = client
+                    .queues(|mut queues| {
+                        let request = request.clone();
+                        async move { queues.delete_priority_class(request).await }
+                    })
+                    .await
+                    .map_err(|failure| delete_hint(class_hint(failure)))?
+                    .into_inner();
+                output::say(format!("priority class {name} deleted at revision {}", answer.revision));
+            }
+            Ok(())
+        }
+    }
+}
+
+async fn create(client: &Client, queue: v1::Queue) -> Result<(), Failure> {
+    let name = queue.meta.as_ref().map_or("", |meta| meta.name.as_str()).to_owned();
+    let answer = client
+        .queues(|mut queues| {
+            let request = v1::CreateQueueRequest { queue: Some(queue.clone()) };
+            async move { queues.create_queue(request).await }
+        })
+        .await
+        .map_err(|failure| match failure.code {
+            Code::Conflict => failure.hint("`godel queue set` changes it, `godel apply -f` replaces it"),
+            _ => queue_hint(failure),
+        })?
+        .into_inner();
+    let how = if answer.duplicate { "had been created" } else { "created" };
+    output::say(format!("queue {name} {how} at revision {}", answer.revision));
+    Ok(())
+}
+
+async fn create_class(client: &Client, class: v1::PriorityClass) -> Result<(), Failure> {
+    let name = class.name.clone();
+    let answer = client
+        .queues(|mut queues| {
+            let request = v1::CreatePriorityClassRequest { priority_class: Some(class.clone()) };
+            async move { queues.create_priority_class(request).await }
+        })
+        .await
+        .map_err(|failure| match failure.code {
+            Code::Conflict => failure.hint("`godel priority-class set` changes it, unless it is built in"),
+            _ => failure,
+        })?
+        .into_inner();
+    let how = if answer.duplicate { "had been created" } else { "created" };
+    output::say(format!("priority class {name} {how} at revision {}", answer.revision));
+    Ok(())
+}
+
+async fn get(client: &Client, name: &str) -> Result<v1::QueueStatus, Failure> {
+    let answer = client
+        .queues(|mut queues| {
+            let request = v1::GetQueueRequest { name: name.to_owned() };
+            async move { queues.get_queue(request).await }
+        })
+        .await
+        .map_err(queue_hint)?;
+    Ok(answer.into_inner().queue.unwrap_or_default())
+}
+
+async fn get_class(client: &Client, name: &str) -> Result<v1::PriorityClassStatus, Failure> {
+    let answer = client
+        .queues(|mut queues| {
+            let request = v1::GetPriorityClassRequest { name: name.to_owned() };
+            async move { queues.get_priority_class(request).await }
+        })
+        .await
+        .map_err(class_hint)?;
+    Ok(answer.into_inner().priority_class.unwrap_or_default())
+}
+
+async fn set(client: &Client, name: &str, settings: Settings, revision: u64) -> Result<(), Failure> {
+    let mut queue = get(client, name).await?.queue.unwrap_or_default();
+    let known = queue.meta.as_ref().map_or(0, |meta| meta.revision);
+    settle(&mut queue, settings)?;
+    if known == 0 && revision == 0 {
+        // `default` before it has a record.
+        return create(client, queue).await;
+    }
+    // What was read is what is changed.
+    let expected_revision = if revision == 0 { known } else { revision };
+    let request = v1::UpdateQueueRequest { queue: Some(queue), expected_revision };
+    let answer = client
+        .queues(|mut queues| {
+            let request = request.clone();
+            async move { queues.update_queue(request).await }
+        })
+        .await
+        .map_err(queue_hint)?
+        .into_inner();
+    output::say(format!("queue {name} updated at revision {}", answer.revision));
+    Ok(())
+}
+
+async fn describe(client: &Client, name: &str, format: Format) -> Result<(), Failure> {
+    let view = QueueView::from(&get(client, name).await?);
+    match format {
+        Format::Json | Format::Yaml => output::print_value(format, &view),
+        Format::Table | Format::Wide => output::print(&describe_text(&view)),
+    }
+}
+
+fn describe_text(view: &QueueView) -> String {
+    let mut text = titled(view);
+    let show = |amounts: &std::collections::BTreeMap<String, i64>, name: &str| {
+        amounts.get(name).map_or_else(String::new, |amount| crate::unit_file::show_amount(name, *amount))
+    };
+    let rows: Vec<Vec<String>> = view
+        .resources()
+        .into_iter()
+        .map(|name| {
+            let amounts = [&view.used, &view.used_with_children, &view.guaranteed, &view.borrowed];
+            let mut row = vec![name.to_owned()];
+            row.extend(amounts.into_iter().chain([&view.max_in_force]).map(|of| show(of, name)));
+            row
+        })
+        .collect();
+    if !rows.is_empty() {
+        let titles = ["RESOURCE", "OWN-USE", "USED", "GUARANTEED", "BORROWED", "MAX"];
+        text.push_str(&format!("\n{}", output::columns(&titles, &rows)));
+    }
+    text
+}
+
+/// A line for each column.
+fn titled<V: View>(view: &V) -> String {
+    let titles = V::HEADERS.iter().chain(V::WIDE);
+    let lines = titles.zip(view.row().into_iter().chain(view.wide())).map(|(title, cell)| {
+        format!("{:<13} {}\n", title.to_lowercase(), if cell.is_empty() { "-" } else { &cell })
+    });
+    lines.collect()
+}
+
+fn queue_hint(failure: Failure) -> Failure {
+    match failure.code {
+        Code::NotFound => failure.hint("`godel queue list` shows what there is"),
+        _ => failure,
+    }
+}
+
+fn class_hint(failure: Failure) -> Failure {
+    match failure.code {
+        Code::NotFound => failure.hint("`godel priority-class list` shows what there is"),
+        _ => failure,
+    }
+}
+
+fn delete_hint(failure: Failure) -> Failure {
+    match failure.code {
+        Code::Failed => failure.hint("delete or cancel those first"),
+        _ => failure,
+    }
+}
+
+/// Changes what the flags name, and nothing else.
+fn settle(queue: &mut v1::Queue, settings: Settings) -> Result<(), Failure> {
+    let Settings { min, max, max_running_units, weight, policy, submit_owners, any_owner, owner, labels } =
+        settings;
+    for (flag, changes, amounts) in [("--min", min, &mut queue.min), ("--max", max, &mut queue.max)] {
+        change(&mut amounts.get_or_insert_default().amounts, &changes, |name, text| {
+            parse_amount(name, text).map_err(|error| Failure::usage(format!("{flag} {name}: {error}")))
+        })?;
+    }
+    queue.max_running_units = max_running_units.unwrap_or(queue.max_running_units);
+    queue.weight = weight.unwrap_or(queue.weight);
+    if let Some(word) = policy {
+        let policy = parse_policy(&word).ok_or_else(|| {
+            let known = ["fifo", "priority", "drf", "fair-share"];
+            let hint = nearest(&word, &known).map_or_else(
+                || format!("policies are {}", known.join(", ")),
+                |near| format!("did you mean `{near}`?"),
+            );
+            Failure::usage(format!("--policy: `{word}` is no policy")).hint(hint)
+        })?;
+        queue.policy = policy.into();
+    }
+    if any_owner || !submit_owners.is_empty() {
+        queue.submit_owners = submit_owners;
+    }
+    let meta = queue.meta.get_or_insert_default();
+    meta.owner = owner.unwrap_or(std::mem::take(&mut meta.owner));
+    change(&mut meta.labels, &labels, |_, text| Ok(text.to_owned()))
+}
+
+/// `key=value` sets, `key-` removes.
+fn change<V>(
+    values: &mut (impl Extend<(String, V)> + Removes),
+    changes: &[String],
+    read: impl Fn(&str, &str) -> Result<V, Failure>,
+) -> Result<(), Failure> {
+    for change in changes {
+        match (change.split_once('='), change.strip_suffix('-')) {
+            (Some((key, text)), _) if !key.is_empty() => {
+                let value = read(key, text)?;
+                values.extend([(key.to_owned(), value)]);
+            }
+            (None, Some(key)) if !key.is_empty() => values.forget(key),
+            _ => return Err(Failure::usage(format!("`{change}` is neither key=value nor key-"))),
+        }
+    }
+    Ok(())
+}
+
+/// The maps of messages, of either kind.
+trait Removes {
+    fn forget(&mut self, key: &str);
+}
+
+impl<V> Removes for HashMap<String, V> {
+    fn forget(&mut self, key: &str) {
+        self.remove(key);
+    }
+}
+
+impl<V> Removes for std::collections::BTreeMap<String, V> {
+    fn forget(&mut self, key: &str) {
+        self.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[test]
+    fn flags_change_what_they_name_and_nothing_else() {
+        let mut queue = v1::Queue {
+            min: Some(v1::Resources { amounts: [("cpu".to_owned(), 5), ("gpu".to_owned(), 9)].into() }),
+            weight: 4,
+            submit_owners: words(&["alice"]),
+            max_running_units: 7,
+            ..v1::Queue::default()
+        };
+        let settings = Settings {
+            min: words(&["cpu=2", "gpu-"]),
+            max: words(&["gpu=0", "memory=1Gi"]),
+            policy: Some("drf".to_owned()),
+            labels: words(&["team=a"]),
+            ..Settings::default()
+        };
+        settle(&mut queue, settings).unwrap();
+        let min = queue.min.as_ref().unwrap();
+        assert_eq!((min.amounts.len(), min.amounts["cpu"]), (1, 2_000));
+        let max = queue.max.as_ref().unwrap();
+        assert_eq!((max.amounts["gpu"], max.amounts["memory"]), (0, 1 << 30));
+        assert_eq!((queue.weight, queue.max_running_units), (4, 7));
+        assert_eq!((queue.submit_owners.len(), queue.policy()), (1, v1::QueuePolicy::Drf));
+        assert_eq!(queue.meta.as_ref().unwrap().labels["team"], "a");
+        settle(&mut queue, Settings { any_owner: true, ..Settings::default() }).unwrap();
+        assert!(queue.submit_owners.is_empty());
+    }
+
+    #[test]
+    fn wrong_flags_say_which() {
+        let settle = |settings| settle(&mut v1::Queue::default(), settings).unwrap_err().to_string();
+        let wrong = settle(Settings { max: words(&["cpu=many"]), ..Settings::default() });
+        assert!(wrong.starts_with("--max cpu: `many` is no CPU quantity"), "{wrong}");
+        let wrong = settle(Settings { min: words(&["cpu"]), ..Settings::default() });
+        assert_eq!(wrong, "`cpu` is neither key=value nor key-");
+        let wrong = settle(Settings { policy: Some("fair".to_owned()), ..Settings::default() });
+        assert!(wrong.contains("did you mean `fair-share`?"), "{wrong}");
+    }
+}

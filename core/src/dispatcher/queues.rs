@@ -1,0 +1,293 @@
+//! Queues and priority classes: their records, who names them, and what they are shown with.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use rustc_hash::FxHashMap;
+
+use super::{Dispatcher, Listed, Place};
+use crate::{
+    ids::{Revision, UnitId},
+    queue::{
+        NotAdmitted, PriorityClasses, QueueIdx, Quota,
+        check::{N_USERS_NAMED, Users},
+        spec::{PriorityClass, QueueSpec},
+    },
+    unit::UnitSpec,
+};
+
+/// When a record was written; all 0 without a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Versions {
+    /// Of the creating transaction.
+    pub create_revision: Revision,
+    /// Of the last change.
+    pub revision: Revision,
+    /// Of the creating transaction, Unix milliseconds.
+    pub create_time_ms: i64,
+}
+
+/// A queue as shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueView {
+    /// Its record, or what `default` is without one.
+    pub spec: Arc<QueueSpec>,
+    /// Of its record.
+    pub versions: Versions,
+    /// Requests of its own running units, bound and not ended.
+    pub used: BTreeMap<String, i64>,
+    /// The same of the queue and those below it.
+    pub used_with_children: BTreeMap<String, i64>,
+    /// Guarantee in force.
+    pub guaranteed: BTreeMap<String, i64>,
+    /// What `used_with_children` is above `guaranteed`.
+    pub borrowed: BTreeMap<String, i64>,
+    /// Maximum in force.
+    pub max: BTreeMap<String, i64>,
+    /// Units of the queue and those below it with running units to be bound.
+    pub pending_units: u64,
+    /// Running units of the queue and those below it, bound and not ended.
+    pub running_units: u64,
+}
+
+/// What is wrong with where a unit wants to go.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unwelcome {
+    /// Its queue does not take it.
+    #[error(transparent)]
+    Queue(#[from] NotAdmitted),
+    /// There is no such priority class.
+    #[error("there is no priority class `{0}`: create it first, or name another one")]
+    UnknownClass(String),
+}
+
+/// Records by name, and who names them.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    queues: BTreeMap<String, Versions>,
+    classes: BTreeMap<String, Versions>,
+    /// Units by queue. Not those of `default`: they are most units of a cluster without queues, and who names it
+    /// never matters.
+    by_queue: FxHashMap<QueueIdx, BTreeSet<UnitId>>,
+    by_class: BTreeMap<String, BTreeSet<UnitId>>,
+    /// By queue, units of its own with running units to be bound.
+    n_wanting: Vec<u64>,
+}
+
+impl Records {
+    pub(super) fn note_unit(&mut self, spec: &UnitSpec, queue: QueueIdx) {
+        if queue != QueueIdx::DEFAULT {
+            self.by_queue.entry(queue).or_default().insert(spec.id);
+        }
+        if !spec.priority_class.is_empty() {
+            self.by_class.entry(spec.priority_class.clone()).or_default().insert(spec.id);
+        }
+    }
+
+    pub(super) fn forget_unit(&mut self, spec: &UnitSpec, queue: QueueIdx, is_wanting: bool) {
+        if let Some(units) = self.by_queue.get_mut(&queue) {
+            units.remove(&spec.id);
+        }
+        if let Some(units) = self.by_class.get_mut(&spec.priority_class) {
+            units.remove(&spec.id);
+            if units.is_empty() {
+                self.by_class.remove(&spec.priority_class);
+            }
+        }
+        if is_wanting {
+            self.note_wanting(queue, false);
+        }
+    }
+
+    pub(super) fn note_wanting(&mut self, queue: QueueIdx, is_wanting: bool) {
+        if self.n_wanting.len() <= queue.idx() {
+            self.n_wanting.resize(queue.idx() + 1, 0);
+        }
+        let n = &mut self.n_wanting[queue.idx()];
+        *n = if is_wanting { *n + 1 } else { n.saturating_sub(1) };
+    }
+}
+
+fn note(known: &mut BTreeMap<String, Versions>, name: &str, revision: Revision, created: (Revision, i64)) {
+    let fresh = Versions { create_revision: created.0, revision, create_time_ms: created.1 };
+    known.entry(name.to_owned()).and_modify(|versions| versions.revision = revision).or_insert(fresh);
+}
+
+impl Dispatcher {
+    /// A queue's record as committed at `revision`, from the watch in its order. `created`: revision and commit time of
+    /// the transaction that created it, used when it is new.
+    pub fn on_queue(&mut self, spec: Arc<QueueSpec>, revision: Revision, created: (Revision, i64)) {
+        if let Some(listed) = &mut self.listed {
+            listed.queues.insert(spec.name.clone());
+        }
+        note(&mut self.records.queues, &spec.name, revision, created);
+        self.queues.put(spec);
+    }
+
+    /// A queue's record is gone.
+    pub fn on_queue_deleted(&mut self, path: &str) {
+        self.records.queues.remove(path);
+        self.queues.remove_record(path);
+    }
+
+    /// A priority class's record, as [`Self::on_queue`]. Units that name it and have no priority of their own follow.
+    pub fn on_priority_class(&mut self, class: PriorityClass, revision: Revision, created: (Revision, i64)) {
+        if let Some(listed) = &mut self.listed {
+            listed.classes.insert(class.name.clone());
+        }
+        let name = class.name.clone();
+        note(&mut self.records.classes, &name, revision, created);
+        self.classes.put(class);
+        self.follow_class(&name);
+    }
+
+    /// A priority class's record is gone.
+    pub fn on_priority_class_deleted(&mut self, name: &str) {
+        self.records.classes.remove(name);
+        self.classes.remove(name);
+        self.follow_class(name);
+    }
+
+    /// After a list: what it did not show is gone.
+    pub(super) fn forget_records(&mut self, listed: &Listed) {
+        let gone = |known: &BTreeMap<String, Versions>, listed: &BTreeSet<String>| -> Vec<String> {
+            known.keys().filter(|name| !listed.contains(*name)).cloned().collect()
+        };
+        for path in gone(&self.records.queues, &listed.queues) {
+            self.on_queue_deleted(&path);
+        }
+        for name in gone(&self.records.classes, &listed.classes) {
+            self.on_priority_class_deleted(&name);
+        }
+    }
+
+    /// Another record of a known unit: it may need something else at once now.
+    pub(super) fn enroll_again(&mut self, unit: UnitId, spec: Arc<UnitSpec>) {
+        let Some(entry) = self.units.get_mut(&unit) else { return };
+        if let Place::Queued(waiting) = &entry.place {
+            self.queues.remove(waiting);
+        }
+        entry.discharge(&mut self.queues);
+        self.queues.leave(&entry.account);
+        self.records.forget_unit(&entry.spec, entry.account.queue, entry.is_wanting);
+        entry.account = self.queues.enroll(&spec);
+        self.records.note_unit(&spec, entry.account.queue);
+        if entry.is_wanting {
+            self.records.note_wanting(entry.account.queue, true);
+        }
+        entry.spec = spec;
+        entry.recount();
+        entry.charge(&mut self.queues);
+        if let Place::Queued(old) = entry.place {
+            let new = entry.waiting(old.again, &self.classes);
+            entry.place = Place::Queued(new);
+            self.queues.push(new);
+        }
+    }
+
+    fn follow_class(&mut self, name: &str) {
+        for unit in self.records.by_class.get(name).into_iter().flatten() {
+            let Some(entry) = self.units.get_mut(unit) else { continue };
+            if let Place::Queued(old) = entry.place {
+                let new = entry.waiting(old.again, &self.classes);
+                self.queues.remove(&old);
+                entry.place = Place::Queued(new);
+                self.queues.push(new);
+            }
+        }
+    }
+
+    /// Whether a unit may be submitted where it wants to go.
+    ///
+    /// # Errors
+    /// Everything wrong.
+    pub fn admit(&self, spec: &UnitSpec) -> Result<(), Vec<Unwelcome>> {
+        let mut wrong = Vec::new();
+        wrong.extend(self.quota().tree().admit(&spec.queue, &spec.owner).err().map(Unwelcome::Queue));
+        let class = spec.priority_class.as_str();
+        if !class.is_empty() && self.classes.get(class).is_none() {
+            wrong.push(Unwelcome::UnknownClass(class.to_owned()));
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+    }
+
+    /// Queues and what they use, what was handed out included.
+    pub fn quota(&self) -> &Quota {
+        self.queues.quota()
+    }
+
+    /// Priority classes.
+    pub fn classes(&self) -> &PriorityClasses {
+        &self.classes
+    }
+
+    /// When a queue's record was written; `None` without one.
+    pub fn queue_versions(&self, path: &str) -> Option<Versions> {
+        self.records.queues.get(path).copied()
+    }
+
+    /// When a priority class's record was written; `None` without one.
+    pub fn class_versions(&self, name: &str) -> Option<Versions> {
+        self.records.classes.get(name).copied()
+    }
+
+    /// Units, not ended and expired, that name a queue. Those of `default` are not told.
+    pub fn queue_users(&self, path: &str) -> Users {
+        let queue = self.quota().tree().find(path);
+        self.users(queue.and_then(|queue| self.records.by_queue.get(&queue)))
+    }
+
+    /// Units, not ended and expired, that name a priority class.
+    pub fn class_users(&self, name: &str) -> Users {
+        self.users(self.records.by_class.get(name))
+    }
+
+    fn users(&self, units: Option<&BTreeSet<UnitId>>) -> Users {
+        let known = units.into_iter().flatten().take(N_USERS_NAMED).filter_map(|unit| self.units.get(unit));
+        let first = known.map(|entry| format!("{}/{}", entry.spec.namespace, entry.spec.name)).collect();
+        Users { n: units.map_or(0, BTreeSet::len), first }
+    }
+
+    /// A queue as shown; `None` if there is no such queue.
+    pub fn queue_view(&self, path: &str) -> Option<QueueView> {
+        let (tree, usage) = (self.quota().tree(), self.quota().usage());
+        let queue = tree.find(path).filter(|queue| tree.exists(*queue))?;
+        let with_children: BTreeMap<&str, i128> = usage.bound(queue).1.collect();
+        let mut own = with_children.clone();
+        for child in tree.paths_below(queue) {
+            for (name, amount) in usage.bound(*child).1 {
+                own.entry(name).and_modify(|own| *own -= amount);
+            }
+        }
+        let guaranteed = tree.guaranteed(queue).clone();
+        let above = |name: &str, amount: i128| {
+            (amount - i128::from(guaranteed.get(name).copied().unwrap_or(0))).max(0)
+        };
+        let borrowed = with_children.iter().map(|(name, amount)| (*name, above(name, *amount)));
+        Some(QueueView {
+            spec: tree.record(queue).cloned().unwrap_or_else(|| Arc::new(QueueSpec::new(path))),
+            versions: self.queue_versions(path).unwrap_or_default(),
+            borrowed: shown(borrowed),
+            used: shown(own),
+            used_with_children: shown(with_children),
+            guaranteed,
+            max: tree.max_in_force(queue),
+            pending_units: self.n_wanting(queue),
+            running_units: u64::try_from(usage.bound(queue).0).unwrap_or(0),
+        })
+    }
+
+    fn n_wanting(&self, queue: QueueIdx) -> u64 {
+        let own = self.records.n_wanting.get(queue.idx()).copied().unwrap_or(0);
+        let below = self.quota().tree().paths_below(queue);
+        own + below.iter().map(|child| self.n_wanting(*child)).sum::<u64>()
+    }
+}
+
+/// Amounts that are something.
+fn shown<'a>(amounts: impl IntoIterator<Item = (&'a str, i128)>) -> BTreeMap<String, i64> {
+    let some = amounts.into_iter().filter(|(_, amount)| *amount > 0);
+    some.map(|(name, amount)| (name.to_owned(), i64::try_from(amount).unwrap_or(i64::MAX))).collect()
+}

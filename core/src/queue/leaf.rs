@@ -1,0 +1,280 @@
+//! The units of one queue: one lane a band, or under a policy that lets owners take turns, one for each owner.
+//!
+//! What each owner uses is counted under every policy, so that a change of policy finds the sums there.
+
+use std::{cmp::Ordering, sync::Arc};
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::{
+    heap::Heap,
+    lane::{Key, Lane, Removed, merge},
+    order::{OwnerIdx, Waiting},
+    spec::{Band, QueuePolicy},
+    usage::{Need, Shortage, Usage},
+};
+
+/// The seat that all owners share while they do not take turns.
+const SHARED: u32 = 0;
+
+/// Units of one queue.
+#[derive(Debug)]
+pub(super) struct Leaf {
+    policy: QueuePolicy,
+    seats: Vec<Seat>,
+    free: Vec<u32>,
+    by_owner: FxHashMap<OwnerIdx, u32>,
+    /// By band, seats with a unit that may fit.
+    order: [Heap<u64>; Band::ALL.len()],
+    n_units: usize,
+    n_running_units: u64,
+}
+
+/// What one owner uses, and what waits in its name.
+#[derive(Debug, Default)]
+struct Seat {
+    owner: Option<OwnerIdx>,
+    /// Ties go by it.
+    name: Option<Arc<str>>,
+    used: SmallVec<[i128; 4]>,
+    lanes: [Option<Box<Lane>>; Band::ALL.len()],
+}
+
+/// A class in a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Spot {
+    pub(super) band: Band,
+    pub(super) seat: u32,
+    pub(super) class: u32,
+}
+
+impl Default for Leaf {
+    fn default() -> Self {
+        Self {
+            policy: QueuePolicy::default(),
+            seats: vec![Seat::default()],
+            free: Vec::new(),
+            by_owner: FxHashMap::default(),
+            order: Default::default(),
+            n_units: 0,
+            n_running_units: 0,
+        }
+    }
+}
+
+impl Leaf {
+    pub(super) fn policy(&self) -> QueuePolicy {
+        self.policy
+    }
+
+    /// Another order; nothing may wait.
+    pub(super) fn set_policy(&mut self, policy: QueuePolicy) {
+        debug_assert_eq!(self.n_units, 0, "units wait in the order of another policy");
+        self.policy = policy;
+    }
+
+    pub(super) fn n_units(&self) -> usize {
+        self.n_units
+    }
+
+    pub(super) fn n_running_units(&self) -> u64 {
+        self.n_running_units
+    }
+
+    /// Something that may fit.
+    pub(super) fn is_ready(&self, band: Band) -> bool {
+        !self.order[band.idx()].is_empty()
+    }
+
+    /// Adds a unit; replaces it if it stands at the same place. Says which was replaced, and whether it may fit.
+    pub(super) fn push(
+        &mut self,
+        waiting: Waiting,
+        name: &Arc<str>,
+        usage: &Usage,
+    ) -> (Option<Waiting>, bool) {
+        let seat = if self.policy.is_by_owner() { self.seat(waiting.owner, name) } else { SHARED };
+        let key = Key::new(self.policy, &waiting);
+        let lane = self.seats[seat as usize].lanes[waiting.band.idx()].get_or_insert_default();
+        let (old, may_fit) = lane.push(key, waiting);
+        self.n_units += usize::from(old.is_none());
+        self.n_running_units += u64::from(waiting.running_units);
+        self.n_running_units -= old.map_or(0, |old| u64::from(old.running_units));
+        self.settle(waiting.band, seat, usage);
+        (old, may_fit)
+    }
+
+    pub(super) fn contains(&self, waiting: &Waiting) -> bool {
+        let lane = self.seat_of(waiting.owner).and_then(|seat| self.lane(waiting.band, seat));
+        lane.is_some_and(|lane| lane.contains(Key::new(self.policy, waiting), waiting.need))
+    }
+
+    /// Takes a unit out, if it stands there; returns its seat with it.
+    pub(super) fn remove(&mut self, waiting: &Waiting, usage: &Usage) -> Option<(u32, Removed)> {
+        let seat = self.seat_of(waiting.owner)?;
+        let key = Key::new(self.policy, waiting);
+        let removed = self.lane_mut(waiting.band, seat)?.remove(key, waiting.need)?;
+        self.removed(seat, &removed, usage);
+        Some((seat, removed))
+    }
+
+    /// Takes the first unit of a class out.
+    pub(super) fn take(&mut self, spot: Spot, usage: &Usage) -> Option<Removed> {
+        let removed = self.lane_mut(spot.band, spot.seat)?.take(spot.class)?;
+        self.removed(spot.seat, &removed, usage);
+        Some(removed)
+    }
+
+    /// The class whose turn it is.
+    pub(super) fn first(&self, band: Band) -> Option<Spot> {
+        let seat = self.order[band.idx()].first()?;
+        let class = self.lane(band, seat)?.first()?;
+        Some(Spot { band, seat, class })
+    }
+
+    /// The first unit of a class.
+    pub(super) fn head(&self, spot: Spot) -> Option<(Key, &Waiting)> {
+        self.lane(spot.band, spot.seat)?.head(spot.class)
+    }
+
+    pub(super) fn lane(&self, band: Band, seat: u32) -> Option<&Lane> {
+        self.seats.get(seat as usize)?.lanes[band.idx()].as_deref()
+    }
+
+    pub(super) fn lane_mut(&mut self, band: Band, seat: u32) -> Option<&mut Lane> {
+        self.seats.get_mut(seat as usize)?.lanes[band.idx()].as_deref_mut()
+    }
+
+    /// A class does not fit under a maximum.
+    pub(super) fn park(&mut self, spot: Spot, Shortage { limit, is_hopeless }: Shortage, usage: &Usage) {
+        if let Some(lane) = self.lane_mut(spot.band, spot.seat) {
+            lane.park(spot.class, limit, is_hopeless);
+            self.settle(spot.band, spot.seat, usage);
+        }
+    }
+
+    /// A class may fit again.
+    pub(super) fn unpark(&mut self, spot: Spot, usage: &Usage) {
+        if let Some(lane) = self.lane_mut(spot.band, spot.seat) {
+            lane.unpark(spot.class);
+            self.settle(spot.band, spot.seat, usage);
+        }
+    }
+
+    /// Counts what an owner uses from now on (`sign` 1) or no more (-1).
+    pub(super) fn count(&mut self, owner: OwnerIdx, name: &Arc<str>, need: Need, sign: i128, usage: &Usage) {
+        let seat = self.seat(owner, name);
+        usage.add_to(&mut self.seats[seat as usize].used, need, sign);
+        if self.policy.is_by_owner() {
+            self.reorder(seat, usage);
+        }
+        if sign < 0 {
+            self.drop_if_idle(seat);
+        }
+    }
+
+    /// Shares are other ones now.
+    pub(super) fn reorder_all(&mut self, usage: &Usage) {
+        for seat in (0u32..).take(self.seats.len()) {
+            self.reorder(seat, usage);
+        }
+    }
+
+    /// Units by band, then in order of their keys; of owners who take turns that is who came first, not whose turn
+    /// it is.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Waiting> {
+        Band::ALL.into_iter().flat_map(|band| {
+            let lanes = self.seats.iter().filter_map(move |seat| seat.lanes[band.idx()].as_deref());
+            merge(lanes.flat_map(Lane::iter_classes).collect())
+        })
+    }
+
+    /// The seat of an owner's units.
+    pub(super) fn seat_of(&self, owner: OwnerIdx) -> Option<u32> {
+        if self.policy.is_by_owner() { self.by_owner.get(&owner).copied() } else { Some(SHARED) }
+    }
+
+    fn seat(&mut self, owner: OwnerIdx, name: &Arc<str>) -> u32 {
+        if let Some(seat) = self.by_owner.get(&owner) {
+            return *seat;
+        }
+        let fresh = Seat { owner: Some(owner), name: Some(Arc::clone(name)), ..Seat::default() };
+        let seat = match self.free.pop() {
+            Some(seat) => {
+                self.seats[seat as usize] = fresh;
+                seat
+            }
+            None => {
+                self.seats.push(fresh);
+                u32::try_from(self.seats.len() - 1).expect("memory ends before 2^32 owners")
+            }
+        };
+        self.by_owner.insert(owner, seat);
+        seat
+    }
+
+    fn removed(&mut self, seat: u32, removed: &Removed, usage: &Usage) {
+        self.n_units -= 1;
+        self.n_running_units -= u64::from(removed.waiting.running_units);
+        self.settle(removed.waiting.band, seat, usage);
+    }
+
+    /// Who uses nothing and waits for nothing needs no seat.
+    fn drop_if_idle(&mut self, seat: u32) {
+        let Seat { owner: Some(owner), used, lanes, .. } = &self.seats[seat as usize] else { return };
+        if used.iter().all(|amount| *amount == 0) && lanes.iter().all(Option::is_none) {
+            self.by_owner.remove(owner);
+            self.seats[seat as usize] = Seat::default();
+            self.free.push(seat);
+        }
+    }
+
+    /// Who comes first: the owner with the smallest dominant share (Ghodsi et al. 2011), or with the fewest running
+    /// units, which raises the least of them first and so ends max-min fair.
+    fn rank(&self, seat: u32, usage: &Usage) -> u64 {
+        let used = &self.seats[seat as usize].used;
+        match self.policy {
+            QueuePolicy::Fifo | QueuePolicy::Priority => 0,
+            QueuePolicy::Drf => usage.dominant_share(used),
+            QueuePolicy::FairShare => used.first().map_or(0, |n| u64::try_from(*n).unwrap_or(0)),
+        }
+    }
+
+    fn reorder(&mut self, seat: u32, usage: &Usage) {
+        if !self.order.iter().any(|order| order.contains(seat)) {
+            return;
+        }
+        let rank = self.rank(seat, usage);
+        let seats = &self.seats;
+        for order in self.order.iter_mut().filter(|order| order.contains(seat)) {
+            order.set(seat, rank, &|a, b| by_name(seats, a, b));
+        }
+    }
+
+    /// A seat stands in the order of a band while a unit of that band may fit; it has no lane without units.
+    fn settle(&mut self, band: Band, seat: u32, usage: &Usage) {
+        let lane = self.lane(band, seat);
+        let is_ready = lane.is_some_and(|lane| lane.first().is_some());
+        let is_empty = lane.is_some_and(Lane::is_empty);
+        // It has no rank to follow, and stays when it is empty.
+        if seat == SHARED && is_ready == self.order[band.idx()].contains(seat) {
+            return;
+        }
+        let rank = self.rank(seat, usage);
+        let (order, seats) = (&mut self.order[band.idx()], &self.seats);
+        if is_ready {
+            order.set(seat, rank, &|a, b| by_name(seats, a, b));
+        } else {
+            order.remove(seat, &|a, b| by_name(seats, a, b));
+        }
+        if is_empty && seat != SHARED {
+            self.seats[seat as usize].lanes[band.idx()] = None;
+            self.drop_if_idle(seat);
+        }
+    }
+}
+
+fn by_name(seats: &[Seat], a: u32, b: u32) -> Ordering {
+    seats[a as usize].name.cmp(&seats[b as usize].name).then(a.cmp(&b))
+}

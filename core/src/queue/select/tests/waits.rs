@@ -1,0 +1,227 @@
+//! What waits for room: who may pass, for how long, and what that costs.
+
+use super::*;
+
+const LONG: u64 = 60_000;
+
+fn world(path: &str, cpu: i64) -> World {
+    let mut world = World::new(Config::default());
+    world.put(path, &Quotas { max: &[("cpu", cpu)], ..Quotas::default() });
+    world
+}
+
+fn job(queue: &'static str, cpu: i64) -> Job {
+    Job { queue, cpu, ..JOB }
+}
+
+#[test]
+fn a_reason_is_shown() {
+    let mut world = world("prod", 10);
+    world.put("prod.search", &Quotas { max: &[("cpu", 8)], max_running_units: 2, ..Quotas::default() });
+    let whole = world.submit(job("prod.search", 8));
+    assert_eq!(world.why(whole, NOW), None);
+    world.hand_out_all(NOW);
+    let (small, big) = (world.submit(job("prod.search", 1)), world.submit(job("prod.search", 9)));
+    assert_eq!(world.why(small, NOW).unwrap(), "queue prod.search is at its maximum of cpu");
+    assert_eq!(world.why(big, NOW).unwrap(), "needs 9 of cpu, more than queue prod.search may ever use (8)");
+    let beside = world.submit(job("prod.web", 3));
+    assert_eq!(world.why(beside, NOW).unwrap(), "queue prod is at its maximum of cpu");
+    let crowd = world.submit(Job { replicas: 3, min_member: 3, ..job("prod.search", 0) });
+    assert_eq!(
+        world.why(crowd, NOW).unwrap(),
+        "needs 3 of running units, more than queue prod.search may ever use (2)"
+    );
+}
+
+#[test]
+fn smaller_units_pass_until_the_head_has_waited_long() {
+    let mut world = world("q", 10);
+    let running = world.submit(job("q", 8));
+    assert_eq!(world.hand_out(NOW), Some(running));
+    let head = world.submit(job("q", 6));
+    let early = world.submit(job("q", 1));
+    assert_eq!(world.hand_out_all(NOW), [early.0], "it passes");
+    let late = world.submit(job("q", 1));
+    assert_eq!(world.hand_out(NOW.plus(LONG)), None, "room is kept");
+    assert_eq!(world.why(late, NOW.plus(LONG)).unwrap(), format!("room in queue q is kept for unit {head}"));
+    assert_eq!(world.why(head, NOW.plus(LONG)).unwrap(), "queue q is at its maximum of cpu");
+    world.end(early);
+    assert_eq!(world.hand_out(NOW.plus(LONG)), None, "two are free, six are asked for");
+    world.end(running);
+    assert_eq!(world.hand_out_all(NOW.plus(LONG)), [head.0, late.0]);
+}
+
+#[test]
+fn who_comes_before_the_head_and_other_queues_are_not_held_up() {
+    let mut world = world("q", 11);
+    let running = world.submit(job("q", 8));
+    world.hand_out_all(NOW);
+    let head = world.submit(job("q", 6));
+    let early = world.submit(job("q", 1));
+    assert_eq!(world.hand_out_all(NOW), [early.0]);
+    let late = NOW.plus(LONG);
+    let beside = world.submit(job("default", 1));
+    let urgent = world.submit(Job { priority: 5, ..job("q", 1) });
+    let higher = world.submit(Job { priority: 1_000_000, ..job("q", 1) });
+    let behind = world.submit(job("q", 0));
+    assert_eq!(world.hand_out_all(late), [higher.0, beside.0, urgent.0]);
+    world.cancel(head);
+    assert_eq!(world.hand_out_all(late), [behind.0], "nobody is waited for any more");
+    world.end(running);
+    assert!(world.queues.is_empty());
+}
+
+#[test]
+fn time_runs_from_the_first_who_passes() {
+    let mut world = world("q", 10);
+    let running = world.submit(job("q", 9));
+    world.hand_out_all(NOW);
+    let head = world.submit(job("q", 5));
+    assert_eq!(world.hand_out(NOW), None, "nobody passes it");
+    let small: Vec<UnitId> = (0..2).map(|_| world.submit(job("q", 1))).collect();
+    assert_eq!(world.hand_out_all(NOW.plus(LONG)), [small[0].0]);
+    world.end(small[0]);
+    assert_eq!(world.hand_out_all(NOW.plus(2 * LONG - 1)), [small[1].0]);
+    world.end(small[1]);
+    let last = world.submit(job("q", 1));
+    assert_eq!(world.hand_out(NOW.plus(2 * LONG)), None);
+    world.end(running);
+    assert_eq!(world.hand_out_all(NOW.plus(2 * LONG)), [head.0, last.0]);
+}
+
+#[test]
+fn room_is_kept_over_all_queues_below_the_maximum() {
+    let mut world = world("org", 10);
+    let first = world.submit(job("org.a", 5));
+    let second = world.submit(job("org.b", 5));
+    assert_eq!(world.hand_out_all(NOW).len(), 2);
+    let big = world.submit(job("org.a", 9));
+    let small: Vec<UnitId> = (0..20).map(|_| world.submit(job("org.b", 1))).collect();
+    world.end(first);
+    // `org.a` uses less and comes first, but its unit does not fit: the small ones pass.
+    assert_eq!(world.hand_out_all(NOW).len(), 5);
+    world.end(small[0]);
+    assert_eq!(world.hand_out(NOW.plus(LONG)), None);
+    world.end(second);
+    for unit in &small[1..4] {
+        world.end(*unit);
+    }
+    assert_eq!(world.hand_out(NOW.plus(LONG)), Some(big));
+    assert_eq!(world.used("org", "cpu"), 10);
+}
+
+#[test]
+fn a_higher_band_waits_for_nobody_below_and_is_not_passed_for_ever() {
+    let mut world = world("q", 10);
+    let running: Vec<UnitId> = (0..10).map(|_| world.submit(job("q", 1))).collect();
+    world.hand_out_all(NOW);
+    let online = world.submit(Job { priority: 1_000_000, ..job("q", 5) });
+    let mut small: Vec<UnitId> = (0..50).map(|_| world.submit(job("q", 1))).collect();
+    // Batch units take what gets free one by one, for a while.
+    world.end(running[0]);
+    assert_eq!(world.hand_out_all(NOW).len(), 1);
+    for unit in &running[1..5] {
+        world.end(*unit);
+        assert_eq!(world.hand_out(NOW.plus(LONG)), None);
+    }
+    world.end(running[5]);
+    assert_eq!(world.hand_out(NOW.plus(LONG)), Some(online));
+    small.truncate(0);
+}
+
+#[test]
+fn what_never_fits_holds_up_nobody() {
+    let mut world = world("q", 10);
+    let never: Vec<UnitId> = (0..300).map(|_| world.submit(job("q", 11))).collect();
+    let small = world.submit(job("q", 10));
+    assert_eq!(world.hand_out_all(NOW), [small.0]);
+    let next = world.submit(job("q", 10));
+    world.end(small);
+    assert_eq!(world.hand_out_all(NOW.plus(10 * LONG)), [next.0]);
+    world.put("q", &Quotas { max: &[("cpu", 40)], ..Quotas::default() });
+    assert_eq!(world.hand_out_all(NOW.plus(10 * LONG)), [never[0].0, never[1].0]);
+}
+
+#[test]
+fn maxima_come_and_go() {
+    let mut world = World::new(Config::default());
+    for _ in 0..30 {
+        world.submit(job("q", 1));
+    }
+    world.put("q", &Quotas { max: &[("cpu", 10)], ..Quotas::default() });
+    assert_eq!(world.hand_out_all(NOW).len(), 10);
+    world.put("q", &Quotas { max: &[("cpu", 5)], ..Quotas::default() });
+    world.end(UnitId(1));
+    assert_eq!(world.hand_out_all(NOW), [], "lowering evicts nothing and admits nothing");
+    world.put("q", &Quotas { max: &[("cpu", 12)], ..Quotas::default() });
+    assert_eq!(world.hand_out_all(NOW).len(), 3);
+    world.put("q", &Quotas { max_running_units: 15, ..Quotas::default() });
+    assert_eq!(world.hand_out_all(NOW).len(), 3);
+    world.queues.remove_record("q");
+    assert_eq!(world.hand_out_all(NOW).len(), 14);
+    assert!(world.queues.is_empty());
+}
+
+#[test]
+fn units_of_a_queue_that_got_others_below_it_are_served() {
+    let mut world = World::new(Config::default());
+    world.submit(job("a", 1));
+    world.put("a", &Quotas { max: &[("cpu", 2)], ..Quotas::default() });
+    world.put("a.b", &Quotas::default());
+    world.submit(job("a.b", 1));
+    world.submit(job("a", 1));
+    assert_eq!(world.hand_out_all(NOW), [1, 3]);
+    world.end(UnitId(1));
+    assert_eq!(world.hand_out_all(NOW), [2]);
+}
+
+#[test]
+fn what_does_not_fit_is_not_looked_at_again() {
+    const N_QUEUES: usize = 500;
+    let paths: Vec<&'static str> =
+        (0..N_QUEUES).map(|n| &*Box::leak(format!("org.q{n}").into_boxed_str())).collect();
+    let mut world = world("org", 100);
+    for path in &paths {
+        for cpu in [4, 4, 8] {
+            world.submit(job(path, cpu));
+        }
+    }
+    let mut running: Vec<u64> = world.hand_out_all(NOW);
+    assert_eq!(running.len(), 25);
+    let before = world.queues.n_looks;
+    for _ in 0..200 {
+        assert_eq!(world.hand_out(NOW), None);
+        world.submit(job(paths[0], 4));
+    }
+    assert!(world.queues.n_looks - before <= 400, "{} looks", world.queues.n_looks - before);
+    let before = world.queues.n_looks;
+    for _ in 0..400 {
+        world.end(UnitId(running.remove(0)));
+        running.extend(world.hand_out_all(NOW));
+    }
+    // A look for each that is served and one that finds no more room; the large ones are looked at once.
+    let looks = world.queues.n_looks - before;
+    assert!(looks <= 3 * 400 + N_QUEUES, "{looks} looks");
+}
+
+#[test]
+fn a_thousand_shapes_of_one_queue_are_looked_at_once() {
+    let mut world = world("q", 1_000);
+    let first = world.submit(job("q", 1_000));
+    world.hand_out_all(NOW);
+    for cpu in 1..=1_000 {
+        world.submit(Job { priority: 1_000, ..job("q", cpu) });
+    }
+    assert_eq!(world.hand_out(NOW), None);
+    assert!(world.queues.n_looks <= 2, "the least that is asked for does not fit: {}", world.queues.n_looks);
+    world.end(first);
+    let running = world.hand_out_all(NOW);
+    assert_eq!(running.len(), 44, "in order of age: 1 + 2 + … + 44 are 990");
+    let once = world.queues.n_looks;
+    assert!(once <= 2 + 1_000, "{once}");
+    for unit in &running[..7] {
+        world.end(UnitId(*unit));
+        assert_eq!(world.hand_out(NOW), None);
+    }
+    assert_eq!(world.queues.n_looks, once, "10 + (1 + … + 7) are 38: too few for any");
+}

@@ -1,0 +1,63 @@
+//! Queues and priority classes.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use godel_core::queue::spec::{PriorityClass, QueuePolicy, QueueSpec};
+use godel_proto::{raw, v1};
+
+/// An operation that puts a queue, encoded for a transaction.
+pub fn put_queue(spec: &QueueSpec) -> Bytes {
+    raw::encode_op(v1::op::Op::PutQueue(queue(spec)))
+}
+
+/// An operation that puts a priority class, encoded for a transaction.
+pub fn put_priority_class(class: &PriorityClass) -> Bytes {
+    raw::encode_op(v1::op::Op::PutPriorityClass(priority_class(class)))
+}
+
+/// A queue. Revisions and times of its metadata are left 0: the store keeps them.
+pub fn queue(spec: &QueueSpec) -> v1::Queue {
+    let QueueSpec { name, uid, labels, owner, min, max, weight, policy, submit_owners, max_running_units } =
+        spec;
+    v1::Queue {
+        meta: Some(v1::ObjectMeta {
+            name: name.clone(),
+            uid: uid.clone(),
+            labels: super::map(labels),
+            owner: owner.clone(),
+            ..v1::ObjectMeta::default()
+        }),
+        min: amounts(min),
+        max: amounts(max),
+        weight: *weight,
+        policy: queue_policy(*policy).into(),
+        submit_owners: submit_owners.clone(),
+        max_running_units: *max_running_units,
+    }
+}
+
+/// Order of a queue's units.
+pub fn queue_policy(policy: QueuePolicy) -> v1::QueuePolicy {
+    match policy {
+        QueuePolicy::Fifo => v1::QueuePolicy::Fifo,
+        QueuePolicy::Priority => v1::QueuePolicy::Priority,
+        QueuePolicy::Drf => v1::QueuePolicy::Drf,
+        QueuePolicy::FairShare => v1::QueuePolicy::FairShare,
+    }
+}
+
+/// A priority class.
+pub fn priority_class(class: &PriorityClass) -> v1::PriorityClass {
+    let PriorityClass { name, value, preemptible, description } = class;
+    v1::PriorityClass {
+        name: name.clone(),
+        value: *value,
+        preemptible: *preemptible,
+        description: description.clone(),
+    }
+}
+
+fn amounts(amounts: &BTreeMap<String, i64>) -> Option<v1::Resources> {
+    (!amounts.is_empty()).then(|| v1::Resources { amounts: amounts.clone() })
+}
