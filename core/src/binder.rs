@@ -159,10 +159,10 @@ impl Binder {
             }
             Change::Rows(unit, change) => {
                 let mut turns = Turns::default();
-                let on_turn = |shape, n| turns.add(shape, n);
+                let on_turn = |group, n| turns.add(group, n);
                 self.cluster.apply_rows_seen(unit, &change, revision, time_ms, on_turn);
                 if let Some(known) = self.units.get(&unit) {
-                    self.quotas.turn(known.queue, &turns, 1, &self.cluster);
+                    self.quotas.turn((known.queue, unit), &turns, 1, &self.cluster);
                 }
                 if let RowChange::Bind(bind) = &change {
                     self.is_shown(unit, bind);
@@ -314,9 +314,8 @@ impl Binder {
     /// All that a unit's rows take counts (`sign` 1) in its queue, or does no longer (-1); in none while the unit is
     /// not known.
     fn count_rows(&mut self, unit: UnitId, sign: i64) {
-        if let Some(known) = self.units.get(&unit) {
-            let turns = Turns::of(self.cluster.live_shapes(unit));
-            self.quotas.turn(known.queue, &turns, sign, &self.cluster);
+        if let Some((known, rows)) = self.units.get(&unit).zip(self.cluster.rows(unit)) {
+            self.quotas.turn((known.queue, unit), &Turns::of(rows), sign, &self.cluster);
         }
     }
 

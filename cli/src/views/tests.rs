@@ -88,3 +88,62 @@ fn field_names_of_json_are_stable() {
     assert_eq!(keys, expected);
     assert_eq!(json["refusals"]["reasons"][0]["nodes"], 4);
 }
+
+#[test]
+fn a_queue_shows_what_it_uses_is_guaranteed_may_use_and_borrows() {
+    let amounts = |amounts: &[(&str, i64)]| {
+        let amounts = amounts.iter().map(|(name, amount)| ((*name).to_owned(), *amount)).collect();
+        Some(v1::Resources { amounts })
+    };
+    let status = v1::QueueStatus {
+        queue: Some(v1::Queue {
+            meta: Some(v1::ObjectMeta { name: "prod".to_owned(), revision: 12, ..v1::ObjectMeta::default() }),
+            max_running_units: 30,
+            policy: v1::QueuePolicy::FairShare.into(),
+            ..v1::Queue::default()
+        }),
+        usage: Some(v1::QueueUsage {
+            used_with_children: amounts(&[("cpu", 6_500), ("gpu", 1_500), ("fpga", 2)]),
+            guaranteed: amounts(&[("cpu", 4_000)]),
+            borrowed: amounts(&[("cpu", 2_500), ("gpu", 1_500)]),
+            max: amounts(&[("cpu", 8_000), ("gpu", 0)]),
+            pending_units: 4,
+            running_units: 7,
+            ..v1::QueueUsage::default()
+        }),
+    };
+    let view = QueueView::from(&status);
+    assert_eq!(
+        table(Format::Table, std::slice::from_ref(&view)),
+        "NAME  WEIGHT  POLICY      PENDING  RUNNING  CPU           MEMORY  GPU\n\
+         prod  1       fair-share  4        7/30     6.5/4/8 +2.5  0/0/-   1.5/0/0 +1.5\n"
+    );
+    assert!(table(Format::Wide, std::slice::from_ref(&view)).contains("fpga=2/0/-"));
+    let json = serde_json::to_value(&view).unwrap();
+    let mut keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    assert_eq!(
+        keys,
+        [
+            "borrowed",
+            "create_time_ms",
+            "guaranteed",
+            "labels",
+            "max",
+            "max_in_force",
+            "max_running_units",
+            "min",
+            "name",
+            "owner",
+            "pending_units",
+            "policy",
+            "revision",
+            "running_units",
+            "submit_owners",
+            "uid",
+            "used",
+            "used_with_children",
+            "weight"
+        ]
+    );
+}

@@ -31,9 +31,11 @@ fn a_service_is_placed_measured_and_audited() {
     assert_eq!((&report["workload"], &report["nodes"]), (&"service".into(), &20.into()));
     assert_eq!((&report["schedulers"], &report["placements"]), (&2.into(), &200.into()));
     assert_eq!((&report["audit"], &report["agents"]), (&true.into(), &"detached".into()));
-    for field in ["seconds", "placements_per_s", "cpu_us_per_placement"] {
+    for field in ["seconds", "placements_per_s"] {
         assert!(report[field].as_f64().unwrap() > 0.0, "{field}: {report}");
     }
+    // The system counts CPU time in hundredths of a second, which so little work may not reach.
+    assert!(report["cpu_us_per_placement"].is_number(), "{report}");
     let latency = |rank: &str| report["latency_ms"][rank].as_f64().unwrap();
     assert!(latency("p50") > 0.0 && latency("p50") <= latency("p90") && latency("p99") <= latency("max"));
     assert!(

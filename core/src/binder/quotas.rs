@@ -8,29 +8,30 @@ use smallvec::SmallVec;
 
 use crate::{
     cluster::{Cluster, ShapeId},
-    ids::Revision,
+    ids::{Revision, UnitId},
     queue::{AskId, Hindrance, Limit, Need, QueueIdx, Quota, spec::QueueSpec},
+    rows::UnitRows,
 };
 
 /// What a binding under way takes of its queue, by task group.
 pub(super) type Needs = SmallVec<[(u16, Need); 1]>;
 
-/// How many running units more (or fewer) of each shape take room.
+/// How many running units more (or fewer) of each task group take room.
 #[derive(Debug, Default)]
-pub(super) struct Turns(SmallVec<[(ShapeId, i64); 2]>);
+pub(super) struct Turns(SmallVec<[(u16, i64); 2]>);
 
 impl Turns {
-    pub(super) fn add(&mut self, shape: ShapeId, n: i64) {
-        match self.0.iter_mut().rev().find(|(known, _)| *known == shape) {
+    pub(super) fn add(&mut self, group: u16, n: i64) {
+        match self.0.iter_mut().rev().find(|(known, _)| *known == group) {
             Some((_, sum)) => *sum += n,
-            None => self.0.push((shape, n)),
+            None => self.0.push((group, n)),
         }
     }
 
     /// All that a unit's rows take.
-    pub(super) fn of(shapes: impl Iterator<Item = ShapeId>) -> Self {
+    pub(super) fn of(rows: &UnitRows) -> Self {
         let mut turns = Self::default();
-        shapes.for_each(|shape| turns.add(shape, 1));
+        rows.live().for_each(|(_, row)| turns.add(row.group, 1));
         turns
     }
 }
@@ -114,8 +115,15 @@ impl Quotas {
     }
 
     /// Rows of a unit of this queue began or ceased to take room; `sign` -1: the opposite.
-    pub(super) fn turn(&mut self, queue: QueueIdx, turns: &Turns, sign: i64, cluster: &Cluster) {
-        for &(shape, n) in &turns.0 {
+    pub(super) fn turn(
+        &mut self,
+        (queue, unit): (QueueIdx, UnitId),
+        turns: &Turns,
+        sign: i64,
+        cluster: &Cluster,
+    ) {
+        for &(group, n) in &turns.0 {
+            let Some(shape) = cluster.group_shape(unit, group) else { continue };
             let ask = self.ask(shape, cluster);
             let need = Need { ask, n: u32::try_from(n.unsigned_abs()).unwrap_or(u32::MAX) };
             match (n * sign).signum() {

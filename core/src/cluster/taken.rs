@@ -26,15 +26,15 @@ impl Cluster {
         self.apply_rows_seen(unit, change, revision, time_ms, |_, _| {});
     }
 
-    /// The same; `on_turn(shape, 1)` sees every row that takes room from now on, `on_turn(shape, -1)` every one that
-    /// does no longer.
+    /// The same; `on_turn(group, 1)` sees every row that takes room from now on by its task group, `on_turn(group, -1)`
+    /// every one that does no longer.
     pub(crate) fn apply_rows_seen(
         &mut self,
         unit: UnitId,
         change: &RowChange,
         revision: Revision,
         time_ms: i64,
-        mut on_turn: impl FnMut(ShapeId, i64),
+        mut on_turn: impl FnMut(u16, i64),
     ) {
         let mut taken = self.units.remove(&unit).unwrap_or_default();
         if let RowChange::Bind(bind) = change {
@@ -44,8 +44,10 @@ impl Cluster {
         let UnitTaken { rows, shapes } = &mut taken;
         rows.apply(change, revision, time_ms, |ordinal, before, after| {
             if !(before.phase.is_live() && after.phase.is_live()) {
-                for (row, n) in [(before, -1), (after, 1)] {
-                    live_shape(shapes, row).into_iter().for_each(|shape| on_turn(shape, n));
+                if after.phase.is_live() {
+                    on_turn(after.group, 1);
+                } else if before.phase.is_live() {
+                    on_turn(before.group, -1);
                 }
                 self.release_row(shapes, before);
                 self.settle_row(unit, shapes, ordinal, after);
@@ -81,10 +83,9 @@ impl Cluster {
         }
     }
 
-    /// The shapes of a unit's rows that take room, one by one.
-    pub(crate) fn live_shapes(&self, unit: UnitId) -> impl Iterator<Item = ShapeId> {
-        let taken = self.units.get(&unit).into_iter();
-        taken.flat_map(|taken| taken.rows.live().filter_map(|(_, row)| shape_of(&taken.shapes, row)))
+    /// What a running unit of a task group takes, once one was bound.
+    pub(crate) fn group_shape(&self, unit: UnitId, group: u16) -> Option<ShapeId> {
+        self.units.get(&unit)?.shapes.get(usize::from(group)).copied().flatten()
     }
 
     /// Rows of a unit; `None` when none was ever bound.
