@@ -102,7 +102,7 @@ pub(super) const RUNS: &[Run] = &[
     run("mixed-without-cache", "e2e --workload mixed --ablate cache"),
     run("mixed-without-scan", "e2e --workload mixed --ablate scan"),
     run("two", "e2e --workload two --repeat 3"),
-    run("endurance", "endurance --running-units 1000000 --rate 10000"),
+    run("endurance", "endurance --running-units 1000000 --rate 10000 --replicas 500"),
 ];
 
 const SCHEDULERS: &[&str] =
