@@ -268,7 +268,7 @@ impl Binder {
     }
 
     /// Of the evictions asked for those that make sense now: live, of the current incarnation, not leaving
-    /// yet. Empty when there is nothing (left) to do.
+    /// yet; for the loss of a node those on nodes that are not ready. Empty when there is nothing (left) to do.
     pub fn evictions(&self, asked: &[(UnitId, Evict)]) -> Vec<(UnitId, Evict)> {
         let mut evictions = Vec::new();
         for (unit, evict) in asked {
@@ -280,7 +280,12 @@ impl Binder {
                 .map(|(idx, ordinal)| (*ordinal, evict.incarnations.get(idx).copied().unwrap_or(0)))
                 .filter(|(ordinal, incarnation)| {
                     let row = rows.row(*ordinal);
-                    row.phase.is_live() && row.incarnation == *incarnation && row.eviction.is_none()
+                    let leaves = match evict.reason.is_end() {
+                        // A node that is back reports for itself.
+                        true => !self.cluster.report(row.node).is_some_and(|report| report.ready),
+                        false => row.eviction.is_none(),
+                    };
+                    row.phase.is_live() && row.incarnation == *incarnation && leaves
                 })
                 .collect();
             if !members.is_empty() {

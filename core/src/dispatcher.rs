@@ -20,6 +20,7 @@ use crate::{
     change::{Partition, PartitionMode},
     ids::{NodeId, Revision, UnitId},
     lifecycle,
+    losses::{self, BrakeChange, Losses},
     queue::{self, PriorityClasses, Queues, Waiting},
     rows::{EvictionReason, RowChange, UnitRows},
     time::Millis,
@@ -27,6 +28,7 @@ use crate::{
 };
 
 mod attach;
+mod departures;
 mod directory;
 pub mod edit;
 mod entry;
@@ -42,6 +44,7 @@ pub use attach::{Attach, AttachRefusal};
 pub use directory::Reservation;
 pub use schedulers::SessionId;
 
+use departures::Departures;
 use directory::Directory;
 use entry::{Entry, Held, Place};
 use policy::{DispatchPolicy, PolicyKind};
@@ -68,6 +71,8 @@ pub struct Config {
     pub n_ended_max: usize,
     /// How queues are served.
     pub queues: queue::Config,
+    /// When nodes count as lost.
+    pub losses: losses::Config,
 }
 
 impl Default for Config {
@@ -81,6 +86,7 @@ impl Default for Config {
             done_grace_ms: 5_000,
             n_ended_max: 100_000,
             queues: queue::Config::default(),
+            losses: losses::Config::default(),
         }
     }
 }
@@ -164,6 +170,9 @@ pub struct Dispatcher {
     is_total_stale: bool,
     infeasible: BTreeSet<UnitId>,
     evictions: BTreeMap<UnitId, Eviction>,
+    losses: Losses,
+    brake_changes: Vec<BrakeChange>,
+    departures: Departures,
     ended: BTreeSet<(Millis, UnitId)>,
     n_by_phase: [u64; lifecycle::Phase::ALL.len()],
     partition: Partition,
@@ -188,6 +197,7 @@ pub struct Dispatcher {
 /// What a list has shown so far.
 #[derive(Debug, Default)]
 struct Listed {
+    nodes: BTreeSet<NodeId>,
     units: BTreeSet<UnitId>,
     queues: BTreeSet<String>,
     classes: BTreeSet<String>,
@@ -217,7 +227,6 @@ impl Dispatcher {
         Self {
             policy: config.policy.build(),
             queues: Queues::new(config.queues),
-            config,
             units: FxHashMap::default(),
             unit_ids: BTreeSet::new(),
             directory: Directory::default(),
@@ -229,6 +238,9 @@ impl Dispatcher {
             is_total_stale: false,
             infeasible: BTreeSet::new(),
             evictions: BTreeMap::new(),
+            losses: Losses::new(config.losses),
+            brake_changes: Vec::new(),
+            departures: Departures::default(),
             ended: BTreeSet::new(),
             n_by_phase: [0; lifecycle::Phase::ALL.len()],
             partition: Partition::default(),
@@ -246,6 +258,7 @@ impl Dispatcher {
             revision: Revision(0),
             stepped_at: Millis(0),
             counters: Counters::default(),
+            config,
         }
     }
 
@@ -281,12 +294,14 @@ impl Dispatcher {
                 self.on_unit_deleted(unit, now);
             }
             self.forget_records(&listed);
+            self.losses.retain(&listed.nodes);
             self.is_total_stale = true;
         }
         if self.settle == Settle::Loading {
             self.settle = Settle::Until(now.plus(self.config.settle_ms));
             self.reconcile_at = now.plus(self.config.reconcile_ms);
             self.touch_partition(now);
+            self.start_losses();
             self.recheck_feasibility(now);
             self.check_settled(now);
         } else {
@@ -366,14 +381,20 @@ impl Dispatcher {
         }
         entry.rows_revision = revision;
         match change {
-            RowChange::Bind(_) if entry.bound_time_ms == 0 => entry.bound_time_ms = time_ms,
+            RowChange::Bind(bind) => {
+                if entry.bound_time_ms == 0 {
+                    entry.bound_time_ms = time_ms;
+                }
+                self.departures.on_bind(unit, bind);
+            }
+            RowChange::Evict(_) => self.departures.on_evicted(unit),
             RowChange::Requeue(_) => {
                 if let Place::Held(held) = &mut entry.place {
                     held.resend = true;
                     self.resend.insert(unit);
                 }
             }
-            RowChange::Bind(_) | RowChange::Evict(_) | RowChange::Statuses(_) => {}
+            RowChange::Statuses(_) => {}
         }
         self.refresh(unit, now);
     }
@@ -386,6 +407,7 @@ impl Dispatcher {
         self.directory.remove(&entry.spec, entry.create_revision, now);
         self.infeasible.remove(&unit);
         self.evictions.remove(&unit);
+        self.departures.remove_unit(unit);
         self.unsettled.remove(&unit);
         self.resend.remove(&unit);
         if let Some(at) = entry.delete_at {
@@ -413,9 +435,10 @@ impl Dispatcher {
         }
     }
 
-    /// The binder's answer to an [`EvictRequest`]: `done`, or it has to be asked again.
-    pub fn on_evict_answer(&mut self, unit: UnitId, done: bool) {
-        if let Some(eviction) = self.evictions.get_mut(&unit) {
+    /// The binder's answer to an [`EvictRequest`] for `reason`: `done`, or it has to be asked again.
+    pub fn on_evict_answer(&mut self, unit: UnitId, reason: EvictionReason, done: bool) {
+        let is_surplus = matches!(reason, EvictionReason::Cancelled | EvictionReason::ScaledIn);
+        if let Some(eviction) = self.evictions.get_mut(&unit).filter(|_| is_surplus) {
             eviction.answered = done;
         }
     }

@@ -16,6 +16,7 @@ pub mod ids;
 pub mod invariants;
 pub mod leases;
 pub mod lifecycle;
+pub mod losses;
 pub mod node;
 pub mod partition;
 pub mod place;

@@ -9,7 +9,8 @@
 //!                            ▲  restart   │
 //!                            └────────────┘ (restarts + 1)
 //! ```
-//! `evict` marks a live row; it keeps its room until it has ended. What agents report follows [`TRANSITIONS`].
+//! `evict` marks a live row; it keeps its room until it has ended. An eviction from a lost node is the end itself:
+//! Stopped, reported by nobody. What agents report follows [`TRANSITIONS`].
 
 use std::sync::Arc;
 
@@ -173,7 +174,7 @@ pub enum EvictionReason {
     ScaledIn,
     /// Something of higher rank needs the room.
     Preempted,
-    /// Its node was lost.
+    /// Its node was lost: it is over, and nobody is there to say so.
     NodeLost,
     /// Its node is drained.
     Drained,
@@ -181,6 +182,13 @@ pub enum EvictionReason {
     Squeezed,
     /// Moved by the rescheduler.
     Rescheduled,
+}
+
+impl EvictionReason {
+    /// The eviction is the end of what it evicts, and of what was leaving before.
+    pub fn is_end(self) -> bool {
+        self == Self::NodeLost
+    }
 }
 
 /// One running unit.
@@ -454,11 +462,13 @@ impl UnitRows {
             RowChange::Evict(evict) => {
                 for (idx, &ordinal) in evict.ordinals.iter().enumerate() {
                     update(&mut self.rows, ordinal, &|row| {
+                        let is_end = evict.reason.is_end();
                         let leaves = row.incarnation == at(&evict.incarnations, idx)
                             && row.phase.is_live()
-                            && row.eviction.is_none();
+                            && (is_end || row.eviction.is_none());
                         if leaves {
-                            row.eviction = Some(evict.reason);
+                            row.eviction = row.eviction.or(Some(evict.reason));
+                            row.phase = if is_end { Phase::Stopped } else { row.phase };
                         }
                         leaves
                     });

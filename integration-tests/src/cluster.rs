@@ -157,6 +157,14 @@ impl Cluster {
         self.add(name, service);
     }
 
+    /// Adds one more agent, as `agent-2`, with simulated nodes of a shape, and waits until they are ready.
+    pub async fn add_agent(&mut self, name: &str, shape: &str, n_nodes: usize) {
+        let to_state = self.route_to_state(name).await;
+        self.add(name, commands::agent_of(to_state, shape));
+        self.layout.n_nodes += n_nodes;
+        self.wait_ready().await;
+    }
+
     /// kill -9.
     pub fn kill(&mut self, name: &str) {
         self.process(name).kill();

@@ -4,7 +4,7 @@ use godel_proto::v1;
 use tonic::Response;
 
 use crate::{
-    args::{Node, Nodes},
+    args::node::{Node, Nodes},
     client::Client,
     exit::Failure,
     output::{self, Format, Paint, View as _},
@@ -23,6 +23,7 @@ pub(super) async fn run(client: &Client, node: Node, format: Format) -> Result<(
         Node::Uncordon(nodes) => cordon(client, nodes, false).await,
         Node::Label { name, changes } => update(client, label_request(name, &changes)?).await,
         Node::Taint { name, changes } => update(client, taint_request(name, &changes)?).await,
+        Node::ResumeEvictions => resume(client).await,
         Node::Delete { name } => {
             let request = v1::DeleteNodeRequest { name: name.clone() };
             let mut nodes = client.nodes();
@@ -31,6 +32,19 @@ pub(super) async fn run(client: &Client, node: Node, format: Format) -> Result<(
             Ok(())
         }
     }
+}
+
+async fn resume(client: &Client) -> Result<(), Failure> {
+    let call = client.dispatch(|mut dispatch| async move {
+        dispatch.resume_evictions(v1::ResumeEvictionsRequest {}).await
+    });
+    let v1::ResumeEvictionsResponse { resumed, nodes_not_ready } = call.await?.into_inner();
+    output::say(if resumed {
+        format!("evictions go on: {nodes_not_ready} nodes that are not ready count as lost")
+    } else {
+        "evictions were not paused".to_owned()
+    });
+    Ok(())
 }
 
 async fn get(client: &Client, name: &str) -> Result<v1::GetNodeResponse, Failure> {

@@ -63,6 +63,9 @@ struct DispatcherView {
     submitted: u64,
     redispatched: u64,
     repairs: u64,
+    nodes: u64,
+    nodes_not_ready: u64,
+    evictions_paused: bool,
     phases: BTreeMap<String, u64>,
 }
 
@@ -146,6 +149,9 @@ fn dispatcher_view(status: v1::GetDispatcherStatusResponse) -> DispatcherView {
         submitted: status.submitted,
         redispatched: status.redispatched,
         repairs: status.repairs,
+        nodes: status.nodes,
+        nodes_not_ready: status.nodes_not_ready,
+        evictions_paused: status.evictions_paused,
         phases: status.phases.into_iter().filter(|(_, n)| *n > 0).collect(),
     }
 }
@@ -196,6 +202,15 @@ fn text(view: &StatusView, paint: Paint) -> String {
     text.push_str(&format!("nodes       {} ({} connected)\n", store.nodes, store.sessions));
     text.push_str(&format!("units       {} ({} running units ever bound)\n", store.units, store.rows));
     if let Some(dispatcher) = &view.dispatcher {
+        if dispatcher.evictions_paused {
+            text.push_str(&format!(
+                "{} {} of {} nodes are not ready: so many were lost at once that nothing is evicted from them; \
+                 look why, then `godel node resume-evictions`\n",
+                paint.bad("ALERT      "),
+                dispatcher.nodes_not_ready,
+                dispatcher.nodes
+            ));
+        }
         let phases: Vec<String> = dispatcher.phases.iter().map(|(phase, n)| format!("{n} {phase}")).collect();
         text.push_str(&format!(
             "phases      {}\n",

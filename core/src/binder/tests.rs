@@ -501,3 +501,21 @@ fn a_new_list_keeps_what_is_under_way() {
     let (allocated, _) = world.binder.cluster().node_state(NodeId(1)).unwrap();
     assert_eq!(allocated.get(CPU), 600);
 }
+
+#[test]
+fn what_was_on_a_lost_node_is_over_and_comes_back_but_not_while_the_node_is_ready() {
+    let mut world = World::new(2);
+    let revision = world.unit(unit(1, 3, 1, demand(100, 0)));
+    let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1), (2, 2)]));
+    world.commit(&accepted);
+    world.evict(1, &[1], EvictionReason::Drained);
+    let asked = [(UnitId(1), eviction(&[0, 1, 2], EvictionReason::NodeLost))];
+    assert_eq!(world.binder.evictions(&asked), [], "both nodes are ready");
+    world.change(Change::NodeReport(NodeReport { ready: false, ..report(1, 1000, 1) }));
+    let left = world.binder.evictions(&asked);
+    assert_eq!(left[0].1.ordinals, [0, 1], "those that are leaving as well");
+    world.evict(1, &[0, 1], EvictionReason::NodeLost);
+    let requeue = Requeue { ordinals: vec![0, 1], incarnations: vec![1, 1] };
+    assert_eq!(world.binder.take_requeues(10)[0].requeue, requeue);
+    assert_eq!(world.binder.evictions(&asked), []);
+}

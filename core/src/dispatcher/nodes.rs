@@ -21,6 +21,10 @@ impl Dispatcher {
     /// An agent's record of a node.
     pub fn on_node_report(&mut self, report: &NodeReport, now: Millis) {
         self.is_total_stale = true;
+        self.losses.put(report.id, report.ready, now);
+        if let Some(listed) = &mut self.listed {
+            listed.nodes.insert(report.id);
+        }
         if self.capacities.put(report) && self.settle != Settle::Loading && self.listed.is_none() {
             self.recheck_feasibility(now);
         }
@@ -29,6 +33,7 @@ impl Dispatcher {
     /// A node is gone.
     pub fn on_node_deleted(&mut self, node: NodeId, now: Millis) {
         self.capacities.remove(node);
+        self.losses.remove(node);
         self.is_total_stale = true;
         if self.node_names.remove(&node).is_some() && self.mode != PartitionMode::Global {
             self.touch_partition(now);

@@ -129,6 +129,12 @@ pub struct Summary {
     pub evictions: usize,
     /// Ended units kept.
     pub ended: usize,
+    /// Nodes known.
+    pub nodes: usize,
+    /// Nodes that are not ready.
+    pub nodes_not_ready: usize,
+    /// So many nodes were lost at once that nothing is evicted from them.
+    pub evictions_paused: bool,
 }
 
 impl Dispatcher {
@@ -339,6 +345,9 @@ impl Dispatcher {
             n_in_flight: self.directory.n_in_flight(),
             evictions: self.evictions.len(),
             ended: self.ended.len(),
+            nodes: self.losses.n_nodes(),
+            nodes_not_ready: self.losses.absent().len(),
+            evictions_paused: self.losses.is_braked(),
         }
     }
 

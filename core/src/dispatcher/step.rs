@@ -8,7 +8,7 @@ const DISPATCH_MAX: usize = 4_096;
 /// Units passed over in one step because the schedulers that they may go to have no credit.
 const SKIPPED_MAX: usize = 128;
 /// Running units in one request to the binder.
-const EVICT_ORDINALS_MAX: usize = 4_096;
+pub(super) const EVICT_ORDINALS_MAX: usize = 4_096;
 /// Requests to the binder and deletions in one step.
 const FOLLOW_UP_MAX: usize = 1_000;
 
@@ -29,6 +29,7 @@ impl Dispatcher {
         self.send_again(now, &mut actions);
         self.dispatch(now, &mut actions);
         self.evict(now, &mut actions);
+        self.depart(now, &mut actions);
         self.delete_ended(now, &mut actions);
         self.split_nodes(now, &mut actions);
         actions
@@ -50,6 +51,9 @@ impl Dispatcher {
         }
         if let Some(due) = self.partition_due.filter(|_| !self.partition_writing) {
             wake = wake.min(due);
+        }
+        if let Some(at) = self.departures_due(now) {
+            wake = wake.min(at);
         }
         if let Some(at) = self.evictions.values().map(|eviction| eviction.next_at).min() {
             wake = wake.min(at);

@@ -266,7 +266,7 @@ fn cancel_revokes_and_evicts_until_nothing_is_left() {
     rig.put(UnitSpec { cancelled: true, ..spec(1, 2) });
     assert_eq!(rig.step(), ["revoke 1 from 1", "evict 1 Cancelled [0]"]);
     assert_eq!(rig.step(), [""; 0]);
-    rig.core.on_evict_answer(UnitId(1), false);
+    rig.core.on_evict_answer(UnitId(1), EvictionReason::Cancelled, false);
     rig.now = rig.now.plus(2_000);
     assert_eq!(rig.step(), ["evict 1 Cancelled [0]"], "not answered: asked again");
     let evict = Evict {
@@ -530,3 +530,5 @@ fn a_list_again_drops_what_is_gone() {
     assert!(rig.core.unit(UnitId(1)).is_none() && rig.core.unit(UnitId(2)).is_some());
     assert_eq!(rig.core.summary().queued_units, 1);
 }
+
+mod departures;

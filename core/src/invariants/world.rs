@@ -267,8 +267,16 @@ fn next_row(row: WorldRow, change: &RowChange, idx: usize, commit: &Commit) -> O
             ..row
         }),
         RowChange::Evict(evict) => {
-            (row.is_live() && row.eviction.is_none() && row.incarnation == column(&evict.incarnations, idx))
-                .then_some(WorldRow { eviction: Some(evict.reason), ..row })
+            let current = row.is_live() && row.incarnation == column(&evict.incarnations, idx);
+            match (evict.reason, row.eviction) {
+                (EvictionReason::NodeLost, eviction) => current.then_some(WorldRow {
+                    eviction: eviction.or(Some(EvictionReason::NodeLost)),
+                    phase: Phase::Stopped,
+                    ..row
+                }),
+                (_, Some(_)) => None,
+                (reason, None) => current.then_some(WorldRow { eviction: Some(reason), ..row }),
+            }
         }
         RowChange::Statuses(statuses) => {
             let phase = statuses.phases.get(idx).copied().unwrap_or_default();

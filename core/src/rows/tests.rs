@@ -134,3 +134,26 @@ fn an_evicted_one_keeps_its_room_until_it_ended_and_comes_back_as_the_next_incar
     apply(&mut rows, 4, &requeue);
     assert_eq!((rows.row(0).phase, rows.row(0).incarnation), (Phase::Pending, 1));
 }
+
+#[test]
+fn an_eviction_from_a_lost_node_is_the_end_of_what_runs_there_and_of_what_was_leaving() {
+    let evict = |reason| {
+        RowChange::Evict(Evict { ordinals: vec![0, 1], incarnations: vec![], reason, by: String::new() })
+    };
+    let mut rows = UnitRows::default();
+    apply(&mut rows, 1, &bind(&[0, 1], 0, 7));
+    let cancelled = RowChange::Evict(Evict {
+        ordinals: vec![1],
+        incarnations: vec![],
+        reason: EvictionReason::Cancelled,
+        by: String::new(),
+    });
+    apply(&mut rows, 2, &cancelled);
+    assert_eq!(apply(&mut rows, 3, &evict(EvictionReason::NodeLost)), 2);
+    for (ordinal, reason) in [(0, EvictionReason::NodeLost), (1, EvictionReason::Cancelled)] {
+        let row = rows.row(ordinal);
+        assert_eq!((row.phase, row.eviction), (Phase::Stopped, Some(reason)), "the first reason stays");
+    }
+    assert_eq!(apply(&mut rows, 4, &evict(EvictionReason::NodeLost)), 0);
+    assert_eq!(apply(&mut rows, 5, &status(0, 0, Phase::Succeeded)), 0, "what is heard later is too late");
+}

@@ -47,6 +47,16 @@ pub(super) fn agent(state: SocketAddr, nodes: &Path) -> CommandLine {
     }
 }
 
+/// The same for simulated nodes of a shape, as `2x cpu=8,memory=16Gi,name=edge`.
+pub(super) fn agent_of(state: SocketAddr, shape: &str) -> CommandLine {
+    let args = ["agent", "--simulate", shape, "--set=agent.reconnect_spread=300ms"];
+    CommandLine {
+        program: godel_bin(),
+        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        env: client_env(state),
+    }
+}
+
 /// A client verb.
 pub(super) fn client(state: SocketAddr, args: &[&str]) -> CommandLine {
     CommandLine {

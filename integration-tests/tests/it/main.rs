@@ -9,6 +9,7 @@ mod fencing;
 mod kills;
 mod life;
 mod queues;
+mod lost_nodes;
 mod reconnects;
 mod reflection;
 mod schedulers;

@@ -53,6 +53,8 @@ pub(crate) enum Call {
         mode: PartitionMode,
         reply: Reply<Result<Revision, Status>>,
     },
+    /// Whether evictions were paused.
+    ResumeEvictions(Reply<(bool, Summary)>),
     Status(Reply<(Summary, Epoch)>),
 }
 

@@ -2,7 +2,7 @@
 
 use godel_core::{
     dispatcher::{self, policy::PolicyKind},
-    queue,
+    losses, queue,
 };
 use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
 use serde::{Deserialize, Serialize};
@@ -59,6 +59,14 @@ godel_kit::section! {
         pub settle: HumanDuration = HumanDuration::from_secs(3),
         /// An eviction without effect is asked for again after this.
         pub evict_retry: HumanDuration = HumanDuration::from_secs(2),
+        /// When more than this share of all nodes is lost within `loss_window`, percent, and at least `loss_nodes_min`,
+        /// nothing is evicted from lost nodes until enough are back or `godel node resume-evictions` says so. 100:
+        /// never.
+        pub loss_percent_max: u32 = 10,
+        /// See `loss_percent_max`. At least 1.
+        pub loss_nodes_min: usize = 2,
+        /// See `loss_percent_max`.
+        pub loss_window: HumanDuration = HumanDuration::from_secs(60),
         /// Changes of schedulers and nodes are gathered so long before nodes are split anew.
         pub partition_debounce: HumanDuration = HumanDuration::from_millis(500),
         /// Between two passes of the reconciler.
@@ -87,8 +95,8 @@ godel_kit::section! {
 }
 
 impl Config {
-    /// The part that decisions need.
-    pub(crate) fn core(&self) -> dispatcher::Config {
+    /// The part that decisions need; `node_grace_ms` is state's.
+    pub(crate) fn core(&self, node_grace_ms: u64) -> dispatcher::Config {
         dispatcher::Config {
             policy: self.policy.into(),
             settle_ms: self.settle.ms(),
@@ -99,6 +107,12 @@ impl Config {
             queues: queue::Config {
                 floor_percent: self.band_floor_percent,
                 head_wait_ms: self.head_wait.ms(),
+            },
+            losses: losses::Config {
+                grace_ms: node_grace_ms,
+                brake_percent: self.loss_percent_max,
+                brake_nodes_min: self.loss_nodes_min,
+                brake_window_ms: self.loss_window.ms(),
             },
             ..dispatcher::Config::default()
         }

@@ -234,5 +234,8 @@ pub(crate) fn summary(summary: &Summary, epoch: u64) -> v1::GetDispatcherStatusR
         epoch,
         revision: summary.revision.0,
         phases: phases.map(|(phase, count)| (phase.name().to_owned(), count)).collect(),
+        nodes: summary.nodes as u64,
+        nodes_not_ready: summary.nodes_not_ready as u64,
+        evictions_paused: summary.evictions_paused,
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct DispatcherMetrics {
     parked: Gauge,
     ended: Gauge,
     pub(crate) watches: Gauge,
+    nodes_not_ready: Gauge,
+    evictions_paused: Gauge,
     revision: Gauge,
 }
 
@@ -54,6 +56,11 @@ impl DispatcherMetrics {
             parked: metrics.gauge("dispatcher_parked", "Units for which a scheduler found no place"),
             ended: metrics.gauge("dispatcher_ended", "Ended units kept"),
             watches: metrics.gauge("dispatcher_watches", "Watches of units open now"),
+            nodes_not_ready: metrics.gauge("dispatcher_nodes_not_ready", "Nodes that are not ready"),
+            evictions_paused: metrics.gauge(
+                "dispatcher_evictions_paused",
+                "1 while so many nodes were lost at once that nothing is evicted from them",
+            ),
             revision: metrics
                 .gauge("dispatcher_revision", "Store revision up to which the dispatcher has read"),
         }
@@ -70,6 +77,8 @@ impl DispatcherMetrics {
             (&self.dispatched, now.dispatched_units),
             (&self.parked, now.parked_units),
             (&self.ended, now.ended as u64),
+            (&self.nodes_not_ready, now.nodes_not_ready as u64),
+            (&self.evictions_paused, u64::from(now.evictions_paused)),
             (&self.revision, now.revision.0),
         ] {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));

@@ -22,6 +22,7 @@ use godel_core::{
     change::Change as StoreChange,
     dispatcher::{Dispatcher, SessionId, read::Summary},
     ids::{Epoch, Revision, UnitId},
+    losses::{self, BrakeChange},
     time::Millis,
 };
 use godel_kit::{
@@ -142,7 +143,7 @@ async fn lead(
     over: CancellationToken,
 ) -> Result<(), Broken> {
     let state = context.directory.state();
-    let last_unit_id = last_unit_id(context).await;
+    let (last_unit_id, node_grace_ms) = start_values(context).await;
     let kinds = vec![
         v1::Kind::NodeSpec,
         v1::Kind::NodeReport,
@@ -162,7 +163,7 @@ async fn lead(
     let (calls_sender, calls) = mpsc::channel(context.config.calls_queued_max.max(1));
     let room = usize::try_from(context.config.admission_queue_kib).unwrap_or(usize::MAX);
     let room = Arc::new(Semaphore::new(room.clamp(64, Semaphore::MAX_PERMITS)));
-    let mut core = Dispatcher::new(context.config.core());
+    let mut core = Dispatcher::new(context.config.core(node_grace_ms));
     core.set_last_unit_id(last_unit_id);
     let mut term = Loop {
         context,
@@ -192,8 +193,9 @@ async fn lead(
     term.run(Sources { follower, calls, acks, evicted }).await
 }
 
-/// Ids up to this one were used. Whoever led before can write no more, so the answer is final.
-async fn last_unit_id(context: &Context) -> UnitId {
+/// Ids up to this one were used: whoever led before can write no more, so the answer is final. And the grace of lost
+/// nodes, milliseconds.
+async fn start_values(context: &Context) -> (UnitId, u64) {
     let policy = context.directory.policy();
     loop {
         let answer = retry_idempotent(&policy, || async {
@@ -203,7 +205,15 @@ async fn last_unit_id(context: &Context) -> UnitId {
         })
         .await;
         match answer {
-            Ok(status) => return UnitId(status.into_inner().last_unit_id),
+            Ok(status) => {
+                let status = status.into_inner();
+                let grace_ms = match status.node_grace_ms {
+                    // A state that does not say.
+                    0 => losses::Config::default().grace_ms,
+                    grace_ms => grace_ms,
+                };
+                return (UnitId(status.last_unit_id), grace_ms);
+            }
             // The lease is lost soon if state stays away.
             Err(failure) => tracing::info!(code = ?failure.code(), "state does not answer, asking again"),
         }
@@ -286,6 +296,7 @@ impl Loop<'_> {
             self.flush_batch();
             let now = self.now();
             let actions = self.core.step(now);
+            self.log_brake();
             self.carry_out(actions);
         }
         self.watches.flush(&self.core, self.context.clock.now());
@@ -423,6 +434,10 @@ impl Loop<'_> {
                     let _ = reply.send(Err(overloaded("too many changes of the mode wait")));
                 }
             }
+            Call::ResumeEvictions(reply) => {
+                let resumed = self.core.resume_evictions();
+                let _ = reply.send((resumed, self.core.summary()));
+            }
             Call::Status(reply) => {
                 let _ = reply.send((self.core.summary(), self.epoch));
             }
@@ -476,9 +491,23 @@ impl Loop<'_> {
         }
     }
 
+    fn log_brake(&mut self) {
+        for change in self.core.take_brake_changes() {
+            match change {
+                BrakeChange::Engaged { lost, nodes } => tracing::error!(
+                    lost,
+                    nodes,
+                    "so many nodes were lost at once that nothing is evicted from them: look why, then \
+                     `godel node resume-evictions`, or wait until they are back"
+                ),
+                BrakeChange::Released => tracing::info!("evictions from lost nodes go on"),
+            }
+        }
+    }
+
     fn on_evicted(&mut self, answer: evict::Answer) {
-        for unit in answer.units {
-            self.core.on_evict_answer(unit, answer.done);
+        for (unit, reason) in answer.units {
+            self.core.on_evict_answer(unit, reason, answer.done);
         }
     }
 

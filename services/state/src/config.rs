@@ -40,8 +40,9 @@ godel_kit::section! {
         pub node_lease_ttl: HumanDuration = HumanDuration::from_secs(10),
         /// How often the nodes' leases are looked at.
         pub node_scan_interval: HumanDuration = HumanDuration::from_millis(250),
-        /// From the loss of a node's lease to the eviction of its running units (planned; today it only decides
-        /// `stop_after_disconnect`). More than 5 s above `node_lease_ttl`.
+        /// From the loss of a node's lease to the end of its running units, which then come back elsewhere. A new
+        /// leader of the dispatcher reads it and gives each lost node its grace anew. More than 5 s above
+        /// `node_lease_ttl`.
         pub node_grace: HumanDuration = HumanDuration::from_secs(60),
         /// Agents stop gangs and stateful groups after this long without contact; 0 never; none: `node_grace`
         /// less 5 s, which is also the longest. Holds for what is assigned from then on.

@@ -169,6 +169,11 @@ fn apply_rows(hub: &Hub, unit: UnitId, change: &RowChange, wakers: &mut Vec<Wake
         }
         RowChange::Evict(evict) => {
             let keys = keys(&evict.ordinals, &evict.incarnations, key);
+            if evict.reason.is_end() {
+                let ended = nodes(hub, keys, |row| row.phase.is_ended());
+                hub.visit(ended, |slot, key| wakers.extend(slot.cell.lock().end(key)));
+                return;
+            }
             let live = nodes(hub, keys, |row| row.phase.is_live());
             hub.visit(live, |slot, key| wakers.extend(slot.cell.lock().evict(key)));
         }

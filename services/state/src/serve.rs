@@ -185,6 +185,7 @@ fn timing(config: &Config) -> Timing {
         lease_ttl_ms: millis(*config.node_lease_ttl),
         stop_after_disconnect_ms: millis(config.stop_after_disconnect()),
         open_timeout_ms: millis(*config.session_open_timeout),
+        node_grace_ms: millis(*config.node_grace),
     }
 }
 

@@ -48,6 +48,8 @@ pub(crate) struct Timing {
     pub(crate) lease_ttl_ms: u32,
     pub(crate) stop_after_disconnect_ms: u32,
     pub(crate) open_timeout_ms: u32,
+    /// From the loss of a node to the end of what runs there; the dispatcher asks for it.
+    pub(crate) node_grace_ms: u32,
 }
 
 /// Everything that sessions, the feed and the RPCs share.

@@ -143,6 +143,7 @@ impl v1::state_service_server::StateService for StateRpc {
             watchers: status.watchers,
             history_bytes: status.history_bytes,
             history_age_ms: status.history_age_ms,
+            node_grace_ms: u64::from(self.hub.timing.node_grace_ms),
         }))
     }
 }

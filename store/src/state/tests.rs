@@ -514,3 +514,28 @@ proptest! {
         prop_assert_eq!(&model::Model::of(&loaded), &model::Model::of(&pair.head));
     }
 }
+
+#[test]
+fn nothing_is_lost_on_a_node_that_is_ready() {
+    let mut pair = Pair::populated();
+    let lost = || {
+        vec![op(v1::op::Op::Evict(v1::Eviction {
+            unit_id: 1,
+            ordinals: vec![0],
+            reason: v1::EvictionReason::NodeLost.into(),
+            ..Default::default()
+        }))]
+    };
+    let ready = |ready| {
+        let report = v1::NodeReport { node_id: 1, ready, ..Default::default() };
+        internal(vec![op(v1::op::Op::PutNodeReport(report))])
+    };
+    pair.ok(Role::Leased, leased("binder", 1, 900, vec![bind(1, &[0], 0, 1)]));
+    pair.ok(Role::Agent, ready(true));
+    let refusal = pair.run(Role::Leased, leased("binder", 1, 901, lost())).unwrap_err();
+    assert_eq!(refusal.reason, RefusalReason::RowConflict, "{refusal:?}");
+    assert!(refusal.message.contains("is ready"), "{refusal:?}");
+    pair.ok(Role::Agent, ready(false));
+    pair.ok(Role::Leased, leased("binder", 1, 902, lost()));
+    assert_eq!(pair.head.live_on_node(NodeId(1)), 0, "it was the end");
+}

@@ -327,7 +327,31 @@ impl State {
         }
         let empty = godel_core::rows::UnitRows::default();
         let rows = self.rows(unit).unwrap_or(&empty);
-        rows.check(change).map_err(|error| conflict(format!("unit {unit}: {error}")))
+        rows.check(change).map_err(|error| conflict(format!("unit {unit}: {error}")))?;
+        match change {
+            RowChange::Evict(evict) if evict.reason.is_end() => self.check_lost(rows, &evict.ordinals),
+            RowChange::Bind(_) | RowChange::Evict(_) | RowChange::Statuses(_) | RowChange::Requeue(_) => {
+                Ok(())
+            }
+        }
+    }
+
+    /// That running units said to be lost with their nodes are on nodes that are not ready: whoever asked may not
+    /// have read yet that one is back.
+    fn check_lost(&self, rows: &godel_core::rows::UnitRows, ordinals: &[u32]) -> Result<(), Refusal> {
+        let nodes: std::collections::BTreeSet<NodeId> =
+            ordinals.iter().map(|ordinal| rows.row(*ordinal).node).collect();
+        for node in nodes {
+            let Some(record) = self.record(v1::Kind::NodeReport, &Key::Id(u64::from(node.0))) else {
+                continue;
+            };
+            let report = v1::NodeReport::decode(record.value.clone())
+                .map_err(|_| invalid(format!("the report of node {node} does not decode")))?;
+            if report.ready {
+                return Err(conflict(format!("node {node} is ready, it is not lost")).about(record.revision));
+            }
+        }
+        Ok(())
     }
 }
 

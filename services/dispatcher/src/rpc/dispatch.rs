@@ -124,6 +124,15 @@ impl DispatchService for Dispatch {
         Ok(Response::new(v1::SetPartitionModeResponse { revision: revision.0 }))
     }
 
+    async fn resume_evictions(
+        &self,
+        _request: Request<v1::ResumeEvictionsRequest>,
+    ) -> Result<Response<v1::ResumeEvictionsResponse>, Status> {
+        let (resumed, summary) = self.front.ask(Call::ResumeEvictions).await?;
+        let nodes_not_ready = u32::try_from(summary.nodes_not_ready).unwrap_or(u32::MAX);
+        Ok(Response::new(v1::ResumeEvictionsResponse { resumed, nodes_not_ready }))
+    }
+
     async fn get_dispatcher_status(
         &self,
         _request: Request<v1::GetDispatcherStatusRequest>,

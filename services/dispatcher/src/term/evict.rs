@@ -1,6 +1,6 @@
 //! Requests to the binder: make running units leave that nobody wants any more.
 
-use godel_core::{dispatcher::EvictRequest, ids::UnitId};
+use godel_core::{dispatcher::EvictRequest, ids::UnitId, rows::EvictionReason};
 use godel_kit::{CancellationToken, client::Directory, message::RECEIVED_BYTES_MAX};
 use godel_proto::v1::{self, bind_service_client::BindServiceClient};
 use tokio::sync::mpsc;
@@ -13,7 +13,7 @@ const BINDER: &str = "binder";
 
 /// What became of a request.
 pub(super) struct Answer {
-    pub(super) units: Vec<UnitId>,
+    pub(super) units: Vec<(UnitId, EvictionReason)>,
     /// Durable; otherwise to be asked again.
     pub(super) done: bool,
 }
@@ -27,7 +27,7 @@ pub(super) fn spawn(
     let (sender, answers) = mpsc::channel(EVICT_QUEUE);
     godel_kit::task::spawn("evictions", async move {
         while let Some(requests) = waiting.recv().await {
-            let units: Vec<UnitId> = requests.iter().map(|request| request.unit).collect();
+            let units = requests.iter().map(|request| (request.unit, request.reason)).collect();
             let message = v1::EvictRunningUnitsRequest {
                 evictions: requests.into_iter().map(convert::eviction).collect(),
             };

@@ -219,6 +219,13 @@ impl DispatchService for Handler<v1::AttachRequest, v1::AttachResponse> {
         Err(Status::unimplemented("not played"))
     }
 
+    async fn resume_evictions(
+        &self,
+        _request: Request<v1::ResumeEvictionsRequest>,
+    ) -> Result<Response<v1::ResumeEvictionsResponse>, Status> {
+        Err(Status::unimplemented("not played"))
+    }
+
     async fn get_dispatcher_status(
         &self,
         _request: Request<v1::GetDispatcherStatusRequest>,
