@@ -1,6 +1,6 @@
 //! What commands show: small structs with stable field names, made from the messages of the API.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use godel_core::{quantity, resources::CPU, resources::MEMORY};
 use godel_proto::v1;
@@ -21,7 +21,7 @@ pub struct NodeView {
     pub node_id: u32,
     /// Of this installation.
     pub uid: String,
-    /// `Ready`, `NotReady`, with `,Cordoned`.
+    /// `Ready`, `NotReady`, with `,Cordoned`, and `,Draining` or `,Drained`.
     pub status: String,
     /// Running units bound here.
     pub running_units: u32,
@@ -37,6 +37,29 @@ pub struct NodeView {
     pub labels: BTreeMap<String, String>,
     /// `key=value:effect`.
     pub taints: Vec<String>,
+    /// Of a drained node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainView>,
+}
+
+/// How far the drain of a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct DrainView {
+    /// When it was asked for first, Unix milliseconds.
+    pub since_ms: i64,
+    /// From here on nothing is spared, Unix milliseconds; 0 never.
+    pub deadline_ms: i64,
+    /// Running units that were here when it was asked for.
+    pub running_units: u32,
+    /// Running units that are here now.
+    pub left: u32,
+}
+
+impl fmt::Display for DrainView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gone = self.running_units.saturating_sub(self.left);
+        write!(f, "{gone} of {} running units have left", self.running_units)
+    }
 }
 
 /// A device of a node.
@@ -67,6 +90,15 @@ impl From<&v1::Node> for NodeView {
         if spec.cordoned {
             status.push_str(",Cordoned");
         }
+        if spec.drain.is_some() {
+            status.push_str(if node.running_units > 0 { ",Draining" } else { ",Drained" });
+        }
+        let drain = spec.drain.map(|drain| DrainView {
+            since_ms: drain.since_ms,
+            deadline_ms: drain.deadline_ms,
+            running_units: drain.running_units,
+            left: node.running_units,
+        });
         let devices = report.devices.iter().enumerate().map(|(index, device)| DeviceView {
             index,
             kind: device.kind.clone(),
@@ -85,6 +117,7 @@ impl From<&v1::Node> for NodeView {
             connected: node.connected,
             labels,
             taints: spec.taints.iter().map(taint).collect(),
+            drain,
         }
     }
 }

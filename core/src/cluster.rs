@@ -258,7 +258,7 @@ impl Cluster {
         }
     }
 
-    /// Whether a node exists, is ready and not cordoned.
+    /// Whether a node exists, is ready and neither cordoned nor drained.
     ///
     /// # Errors
     /// The first of these that fails.
@@ -267,7 +267,7 @@ impl Cluster {
         if !self.report(node).is_some_and(|report| report.ready) {
             return Err(Refusal::NotReady);
         }
-        if spec.cordoned { Err(Refusal::Cordoned) } else { Ok(()) }
+        if spec.is_closed() { Err(Refusal::Cordoned) } else { Ok(()) }
     }
 
     /// Whether labels and taints of a node allow a template.
@@ -458,7 +458,7 @@ impl Cluster {
     fn settle_usable(&mut self, idx: usize) {
         let node = &self.nodes[idx];
         let ready = node.report.as_ref().is_some_and(|(report, _)| report.ready);
-        self.usable[idx] = ready && node.spec.as_ref().is_some_and(|(spec, _)| !spec.cordoned);
+        self.usable[idx] = ready && node.spec.as_ref().is_some_and(|(spec, _)| !spec.is_closed());
     }
 }
 

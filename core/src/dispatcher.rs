@@ -41,6 +41,7 @@ mod schedulers;
 mod step;
 
 pub use attach::{Attach, AttachRefusal};
+pub use departures::DrainView;
 pub use directory::Reservation;
 pub use schedulers::SessionId;
 
@@ -173,6 +174,7 @@ pub struct Dispatcher {
     losses: Losses,
     brake_changes: Vec<BrakeChange>,
     departures: Departures,
+    wall_ms: i64,
     ended: BTreeSet<(Millis, UnitId)>,
     n_by_phase: [u64; lifecycle::Phase::ALL.len()],
     partition: Partition,
@@ -241,6 +243,7 @@ impl Dispatcher {
             losses: Losses::new(config.losses),
             brake_changes: Vec::new(),
             departures: Departures::default(),
+            wall_ms: 0,
             ended: BTreeSet::new(),
             n_by_phase: [0; lifecycle::Phase::ALL.len()],
             partition: Partition::default(),
@@ -295,6 +298,7 @@ impl Dispatcher {
             }
             self.forget_records(&listed);
             self.losses.retain(&listed.nodes);
+            self.departures.retain_nodes(&listed.nodes);
             self.is_total_stale = true;
         }
         if self.settle == Settle::Loading {

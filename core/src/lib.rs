@@ -10,6 +10,7 @@ pub mod cluster;
 pub mod decision;
 pub mod demand;
 pub mod dispatcher;
+pub mod drain;
 pub mod explain;
 pub mod framework;
 pub mod ids;

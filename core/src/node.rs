@@ -19,6 +19,33 @@ pub struct NodeSpec {
     pub cordoned: bool,
     /// Refuse units that do not tolerate them.
     pub taints: Vec<Taint>,
+    /// Its running units are to leave, and none comes.
+    pub drain: Option<Drain>,
+}
+
+impl NodeSpec {
+    /// Takes no new placements.
+    pub fn is_closed(&self) -> bool {
+        self.cordoned || self.drain.is_some()
+    }
+}
+
+/// A node that its running units are to leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drain {
+    /// When it was asked for first, Unix milliseconds.
+    pub since_ms: i64,
+    /// From here on they go whatever their units lose by it, Unix milliseconds.
+    pub deadline_ms: Option<i64>,
+    /// Bound there when it was asked for first.
+    pub running_units: u32,
+}
+
+impl Drain {
+    /// Nothing is spared any more.
+    pub fn is_overdue(&self, wall_ms: i64) -> bool {
+        self.deadline_ms.is_some_and(|deadline| deadline <= wall_ms)
+    }
 }
 
 /// Written by the agent's session.

@@ -1,5 +1,7 @@
 //! `godel node`.
 
+use std::time::Duration;
+
 use clap::{Args as ClapArgs, Subcommand};
 
 use super::pair;
@@ -9,6 +11,38 @@ use super::pair;
 pub struct Nodes {
     /// Names, or unique prefixes of names or uids.
     pub names: Vec<String>,
+    /// Every node with these labels, as `zone=a,rack=r1`.
+    #[arg(long, short = 'l', value_delimiter = ',', value_parser = pair)]
+    pub selector: Vec<(String, String)>,
+}
+
+/// `godel node drain`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Drain {
+    /// Which nodes.
+    #[command(flatten)]
+    pub nodes: Nodes,
+    /// After this they all go, whatever their units lose by it.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    pub deadline: Option<Duration>,
+    /// They all go at once: a deadline of 0.
+    #[arg(long, conflicts_with = "deadline")]
+    pub force: bool,
+    /// Wait until the nodes are empty.
+    #[arg(long)]
+    pub wait: bool,
+    /// Give up waiting after this; the drain goes on.
+    #[arg(long, default_value = "15m", value_parser = humantime::parse_duration)]
+    pub timeout: Duration,
+}
+
+/// `godel node label` and `godel node taint`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Changes {
+    /// Names, or unique prefixes of names or uids; then the changes. A name that looks like a change (`a-`, `a=b`)
+    /// is none.
+    #[arg(required = true)]
+    pub words: Vec<String>,
     /// Every node with these labels, as `zone=a,rack=r1`.
     #[arg(long, short = 'l', value_delimiter = ',', value_parser = pair)]
     pub selector: Vec<(String, String)>,
@@ -32,22 +66,14 @@ pub enum Node {
     Cordon(Nodes),
     /// New placements again.
     Uncordon(Nodes),
+    /// Make running units leave as their units can spare them; no new placements.
+    Drain(Drain),
+    /// End a drain: what has not left yet stays, new placements come again unless the node is cordoned.
+    Undrain(Nodes),
     /// Set labels (`key=value`) or remove them (`key-`).
-    Label {
-        /// Name, or a unique prefix of name or uid.
-        name: String,
-        /// `key=value` or `key-`.
-        #[arg(required = true)]
-        changes: Vec<String>,
-    },
-    /// Set taints (`key[=value]:no-schedule`) or remove them (`key-`).
-    Taint {
-        /// Name, or a unique prefix of name or uid.
-        name: String,
-        /// `key[=value]:effect` or `key-`.
-        #[arg(required = true)]
-        changes: Vec<String>,
-    },
+    Label(Changes),
+    /// Set taints (`key[=value]:no-schedule` or `:prefer-no-schedule`) or remove them (`key-`).
+    Taint(Changes),
     /// Evict from lost nodes again, after so many were lost at once that evictions paused.
     ResumeEvictions,
     /// Delete the record of a node on which nothing runs.

@@ -1,10 +1,13 @@
 //! `godel node`.
 
+mod change;
+mod drain;
+
 use godel_proto::v1;
 use tonic::Response;
 
 use crate::{
-    args::node::{Node, Nodes},
+    args::node::Node,
     client::Client,
     exit::Failure,
     output::{self, Format, Paint, View as _},
@@ -19,10 +22,12 @@ pub(super) async fn run(client: &Client, node: Node, format: Format) -> Result<(
             output::print_list(format, &views, "nodes")
         }
         Node::Describe { name } => describe(client, &name, format).await,
-        Node::Cordon(nodes) => cordon(client, nodes, true).await,
-        Node::Uncordon(nodes) => cordon(client, nodes, false).await,
-        Node::Label { name, changes } => update(client, label_request(name, &changes)?).await,
-        Node::Taint { name, changes } => update(client, taint_request(name, &changes)?).await,
+        Node::Cordon(nodes) => change::cordon(client, nodes, true).await,
+        Node::Uncordon(nodes) => change::cordon(client, nodes, false).await,
+        Node::Drain(drain) => drain::run(client, drain).await,
+        Node::Undrain(nodes) => change::undrain(client, nodes).await,
+        Node::Label(changes) => change::label(client, changes).await,
+        Node::Taint(changes) => change::taint(client, changes).await,
         Node::ResumeEvictions => resume(client).await,
         Node::Delete { name } => {
             let request = v1::DeleteNodeRequest { name: name.clone() };
@@ -63,7 +68,11 @@ async fn describe(client: &Client, name: &str, format: Format) -> Result<(), Fai
     match format {
         Format::Json | Format::Yaml => output::print_value(format, &view),
         Format::Table | Format::Wide => {
-            output::print(&describe_text(&view, &answer.running_units, Paint::stdout()))
+            let mut text = describe_text(&view, &answer.running_units, Paint::stdout());
+            if let Some(drain) = view.drain {
+                text.push_str(&drain::describe(client, view.node_id, drain, Paint::stdout()).await);
+            }
+            output::print(&text)
         }
     }
 }
@@ -111,113 +120,4 @@ fn describe_text(view: &NodeView, running: &[v1::BoundRunningUnit], paint: Paint
         text.push_str(&output::columns(&["UNIT", "PHASE", "DEVICES"], &rows));
     }
     text
-}
-
-async fn cordon(client: &Client, nodes: Nodes, cordoned: bool) -> Result<(), Failure> {
-    let mut names = nodes.names;
-    if !nodes.selector.is_empty() {
-        let selected = client.list_nodes(&nodes.selector).await?;
-        names.extend(selected.iter().map(|node| NodeView::from(node).name));
-    }
-    if names.is_empty() {
-        return Err(Failure::usage("no node is named, and no label selects one"));
-    }
-    for name in names {
-        let request =
-            v1::UpdateNodeRequest { name, cordoned: Some(cordoned), ..v1::UpdateNodeRequest::default() };
-        update(client, request).await?;
-    }
-    Ok(())
-}
-
-async fn update(client: &Client, request: v1::UpdateNodeRequest) -> Result<(), Failure> {
-    let name = request.name.clone();
-    let answer = client
-        .read(|| {
-            // The same change made twice is the same.
-            let (mut nodes, request) = (client.nodes(), request.clone());
-            async move { nodes.update_node(request).await }
-        })
-        .await?
-        .into_inner();
-    let full = answer.spec.and_then(|spec| spec.meta).map_or(name, |meta| meta.name);
-    output::say(format!("node {full} updated at revision {}", answer.revision));
-    Ok(())
-}
-
-fn label_request(name: String, changes: &[String]) -> Result<v1::UpdateNodeRequest, Failure> {
-    let mut request = v1::UpdateNodeRequest { name, ..v1::UpdateNodeRequest::default() };
-    for change in changes {
-        match (change.split_once('='), change.strip_suffix('-')) {
-            (Some((key, value)), _) if !key.is_empty() => {
-                request.set_labels.insert(key.to_owned(), value.to_owned());
-            }
-            (None, Some(key)) if !key.is_empty() => request.remove_labels.push(key.to_owned()),
-            _ => return Err(Failure::usage(format!("`{change}` is neither key=value nor key-"))),
-        }
-    }
-    Ok(request)
-}
-
-fn taint_request(name: String, changes: &[String]) -> Result<v1::UpdateNodeRequest, Failure> {
-    let mut request = v1::UpdateNodeRequest { name, ..v1::UpdateNodeRequest::default() };
-    for change in changes {
-        if let Some(key) = change.strip_suffix('-').filter(|key| !key.is_empty() && !key.contains(':')) {
-            request.remove_taints.push(key.to_owned());
-            continue;
-        }
-        let bad = || {
-            Failure::usage(format!(
-                "`{change}` is neither key[=value]:no-schedule, key[=value]:prefer-no-schedule, nor key-"
-            ))
-        };
-        let (taint, effect) = change.rsplit_once(':').ok_or_else(bad)?;
-        let effect = match effect {
-            "no-schedule" | "NoSchedule" => v1::TaintEffect::NoSchedule,
-            "prefer-no-schedule" | "PreferNoSchedule" => v1::TaintEffect::PreferNoSchedule,
-            _ => return Err(bad()),
-        };
-        let (key, value) = taint.split_once('=').unwrap_or((taint, ""));
-        if key.is_empty() {
-            return Err(bad());
-        }
-        request.set_taints.push(v1::Taint {
-            key: key.to_owned(),
-            value: value.to_owned(),
-            effect: effect.into(),
-        });
-    }
-    Ok(request)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn words(words: &[&str]) -> Vec<String> {
-        words.iter().map(|word| (*word).to_owned()).collect()
-    }
-
-    #[test]
-    fn labels_are_set_and_removed() {
-        let request = label_request("n".to_owned(), &words(&["zone=a", "empty=", "old-"])).unwrap();
-        assert_eq!(request.set_labels["zone"], "a");
-        assert_eq!(request.set_labels["empty"], "");
-        assert_eq!(request.remove_labels, ["old"]);
-        for bad in ["zone", "=a", "-"] {
-            assert!(label_request("n".to_owned(), &words(&[bad])).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn taints_are_set_and_removed() {
-        let changes = words(&["gpu=only:no-schedule", "spot:prefer-no-schedule", "old-"]);
-        let request = taint_request("n".to_owned(), &changes).unwrap();
-        assert_eq!(request.set_taints[0].value, "only");
-        assert_eq!(request.set_taints[1].effect(), v1::TaintEffect::PreferNoSchedule);
-        assert_eq!(request.remove_taints, ["old"]);
-        for bad in ["gpu", "gpu=only:never", ":no-schedule", "-"] {
-            assert!(taint_request("n".to_owned(), &words(&[bad])).is_err(), "{bad}");
-        }
-    }
 }

@@ -10,6 +10,7 @@ fn a_node_shows_its_use() {
             meta: Some(v1::ObjectMeta { name: "n-3".to_owned(), ..v1::ObjectMeta::default() }),
             cordoned: true,
             taints: vec![v1::Taint { key: "gpu".to_owned(), value: "only".to_owned(), effect: 1 }],
+            drain: None,
         }),
         report: Some(v1::NodeReport {
             devices: vec![v1::Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0 }; 2],
@@ -28,6 +29,15 @@ fn a_node_shows_its_use() {
         "NAME  STATUS          UNITS  CPU     MEMORY  GPU\nn-3   Ready,Cordoned  2      1.5/32  0/0     1.46/2 A10\n"
     );
     assert!(table(Format::Wide, &[view]).contains("gpu=only:no-schedule"));
+    let drained = |running_units, ready| {
+        let drain = Some(v1::NodeDrain { since_ms: 1, deadline_ms: 0, running_units: 9 });
+        let report = Some(v1::NodeReport { ready, ..v1::NodeReport::default() });
+        let spec = Some(v1::NodeSpec { drain, ..v1::NodeSpec::default() });
+        NodeView::from(&v1::Node { spec, report, running_units, ..v1::Node::default() })
+    };
+    assert_eq!(drained(2, true).status, "Ready,Draining");
+    assert_eq!(drained(2, true).drain.unwrap().to_string(), "7 of 9 running units have left");
+    assert_eq!(drained(0, false).status, "NotReady,Drained");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Who has to leave which node: running units on lost nodes.
+//! Who has to leave which node: running units on lost nodes at once, on drained ones as their units can spare them.
 //!
 //! Rows are not kept by node: there may be a million units, and nodes are lost rarely. When a node has to be left, a
 //! sweep over the units finds those with rows there, a bounded slice at a time; bindings that come meanwhile are
@@ -6,11 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Action, Dispatcher, EvictRequest, Settle, step::EVICT_ORDINALS_MAX};
+use super::{Action, Dispatcher, Entry, EvictRequest, Settle, step::EVICT_ORDINALS_MAX};
 use crate::{
+    drain::{self, Block, Standing},
     ids::{NodeId, UnitId},
     losses::BrakeChange,
-    rows::{Bind, EvictionReason, UnitRows},
+    node::{Drain, NodeSpec},
+    rows::{Bind, EvictionReason, Phase, UnitRows},
     time::Millis,
 };
 
@@ -24,6 +26,8 @@ const UNITS_PER_PASS: usize = 1_000;
 /// Nodes to be left and the units there.
 #[derive(Debug, Default)]
 pub(super) struct Departures {
+    drains: BTreeMap<NodeId, Drain>,
+    /// Lost or drained.
     nodes: BTreeSet<NodeId>,
     /// Of `nodes`: not looked for yet.
     unswept: BTreeSet<NodeId>,
@@ -35,6 +39,31 @@ pub(super) struct Departures {
     pass_at: Millis,
     /// Where the next pass begins.
     next: UnitId,
+    /// Units whose running units on drained nodes stay for now.
+    blocked: BTreeMap<UnitId, Block>,
+    /// Drained nodes with running units, as of the last pass.
+    n_draining: usize,
+}
+
+/// What a unit has on nodes to be left: ordinals and incarnations.
+#[derive(Debug, Default)]
+struct Leaving {
+    nodes: BTreeSet<NodeId>,
+    /// On lost nodes.
+    lost: Vec<(u32, u32)>,
+    /// On drained nodes, not told to leave: past the deadline, or not running yet.
+    free: Vec<(u32, u32)>,
+    /// On drained nodes, running.
+    running: Vec<(u32, u32)>,
+}
+
+/// What a drained node waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DrainView {
+    /// Units with running units there.
+    pub n_units: usize,
+    /// Of those, the first whose running units stay for now, and why.
+    pub blocked: Vec<(UnitId, Block)>,
 }
 
 /// A look at all units for some nodes.
@@ -70,7 +99,28 @@ impl Departures {
 
     pub(super) fn remove_unit(&mut self, unit: UnitId) {
         self.units.remove(&unit);
+        self.blocked.remove(&unit);
         self.asked.remove(&unit);
+    }
+
+    pub(super) fn on_node_spec(&mut self, spec: &NodeSpec) {
+        match spec.drain {
+            Some(drain) => self.drains.insert(spec.id, drain),
+            None => self.drains.remove(&spec.id),
+        };
+    }
+
+    pub(super) fn remove_node(&mut self, node: NodeId) {
+        self.drains.remove(&node);
+    }
+
+    /// After a list: all other nodes are gone.
+    pub(super) fn retain_nodes(&mut self, listed: &BTreeSet<NodeId>) {
+        self.drains.retain(|node, _| listed.contains(node));
+    }
+
+    pub(super) fn n_draining(&self) -> usize {
+        self.n_draining
     }
 
     fn note_rows(&mut self, unit: UnitId, rows: &UnitRows, nodes: &BTreeSet<NodeId>) {
@@ -108,6 +158,24 @@ impl Dispatcher {
         std::mem::take(&mut self.brake_changes)
     }
 
+    /// Unix time, milliseconds: deadlines of drains are in it.
+    pub fn set_wall(&mut self, wall_ms: i64) {
+        self.wall_ms = wall_ms;
+    }
+
+    /// What a drained node waits for; at most `n_max` units that stay for now.
+    pub fn drain_view(&self, node: NodeId, n_max: usize) -> DrainView {
+        let there = self.departures.units.iter().filter(|(_, nodes)| nodes.contains(&node));
+        let mut view = DrainView::default();
+        for (unit, _) in there {
+            view.n_units += 1;
+            if let Some(block) = self.departures.blocked.get(unit).filter(|_| view.blocked.len() < n_max) {
+                view.blocked.push((*unit, *block));
+            }
+        }
+        view
+    }
+
     /// Looks for units on nodes that have to be left, and asks the binder for those that may go.
     pub(super) fn depart(&mut self, now: Millis, actions: &mut Vec<Action>) {
         if let Some(change) = self.losses.check(now) {
@@ -117,15 +185,18 @@ impl Dispatcher {
         if self.settle == Settle::Loading || self.listed.is_some() {
             return;
         }
-        let is_idle = self.losses.absent().len() == 0 && self.departures.nodes.is_empty();
+        let is_idle = self.losses.absent().len() == 0
+            && self.departures.nodes.is_empty()
+            && self.departures.drains.is_empty();
         if is_idle || (now < self.departures.pass_at && self.departures.sweep.is_none()) {
             return;
         }
-        let nodes: BTreeSet<NodeId> = self.losses.lost(now).collect();
-        self.departures.set_nodes(nodes);
+        let lost: BTreeSet<NodeId> = self.losses.lost(now).collect();
+        let drained = self.departures.drains.keys();
+        self.departures.set_nodes(lost.iter().chain(drained).copied().collect());
         self.sweep();
         self.departures.pass_at = now.plus(PASS_MS);
-        self.ask_to_leave(now, actions);
+        self.ask_to_leave(&lost, now, actions);
     }
 
     /// When the next look is due, `None` while nobody has to leave.
@@ -135,7 +206,8 @@ impl Dispatcher {
             return Some(now);
         }
         let lost = self.losses.next_at(|node| departures.nodes.contains(&node));
-        let waits = !departures.units.is_empty() || !departures.unswept.is_empty();
+        let are_new = departures.drains.keys().any(|node| !departures.nodes.contains(node));
+        let waits = !departures.units.is_empty() || !departures.unswept.is_empty() || are_new;
         let next = if waits { Some(departures.pass_at) } else { lost };
         next.map(|at| at.max(departures.pass_at))
     }
@@ -159,35 +231,78 @@ impl Dispatcher {
         }
     }
 
-    fn ask_to_leave(&mut self, now: Millis, actions: &mut Vec<Action>) {
-        let Departures { nodes, units, asked, next, .. } = &mut self.departures;
+    fn ask_to_leave(&mut self, lost: &BTreeSet<NodeId>, now: Millis, actions: &mut Vec<Action>) {
+        let Departures { drains, units, asked, next, blocked, n_draining, .. } = &mut self.departures;
         asked.retain(|_, again_at| *again_at > now);
         let turn: Vec<UnitId> =
             units.range(*next..).map(|(unit, _)| *unit).take(UNITS_PER_PASS + 1).collect();
         *next = turn.get(UNITS_PER_PASS).copied().unwrap_or(UnitId(0));
         for unit in turn.into_iter().take(UNITS_PER_PASS) {
-            let Some(entry) = self.units.get(&unit) else {
+            let found =
+                self.units.get(&unit).map(|entry| (entry, leaving(entry, lost, drains, self.wall_ms)));
+            let Some((entry, leaving)) = found.filter(|(_, leaving)| !leaving.nodes.is_empty()) else {
                 units.remove(&unit);
+                blocked.remove(&unit);
                 continue;
             };
-            let (mut there, mut lost) = (BTreeSet::new(), Vec::new());
-            for (ordinal, row) in entry.rows.live().filter(|(_, row)| nodes.contains(&row.node)) {
-                there.insert(row.node);
-                lost.push((ordinal, row.incarnation));
-            }
-            if there.is_empty() {
-                units.remove(&unit);
-                continue;
-            }
-            units.insert(unit, there);
+            let Leaving { nodes, lost, mut free, running } = leaving;
+            units.insert(unit, nodes);
             if asked.contains_key(&unit) {
                 continue;
             }
-            lost.truncate(EVICT_ORDINALS_MAX);
-            asked.insert(unit, now.plus(self.config.evict_retry_ms));
-            let (ordinals, incarnations) = lost.into_iter().unzip();
-            let (reason, by) = (EvictionReason::NodeLost, "node loss".to_owned());
-            actions.push(Action::Evict(EvictRequest { unit, reason, ordinals, incarnations, by }));
+            blocked.remove(&unit);
+            if !running.is_empty() {
+                let standing = Standing::of(&entry.spec, &entry.rows);
+                let n_running = u32::try_from(running.len()).unwrap_or(u32::MAX);
+                match drain::spare(&entry.spec, standing, n_running) {
+                    Ok(n) => free.extend(running.into_iter().take(n as usize)),
+                    Err(block) => {
+                        blocked.insert(unit, block);
+                    }
+                }
+            }
+            let reasons =
+                [(EvictionReason::NodeLost, "node loss", lost), (EvictionReason::Drained, "drain", free)];
+            for (reason, by, mut members) in reasons.into_iter().filter(|(_, _, members)| !members.is_empty())
+            {
+                members.truncate(EVICT_ORDINALS_MAX);
+                asked.insert(unit, now.plus(self.config.evict_retry_ms));
+                let (ordinals, incarnations) = members.into_iter().unzip();
+                let by = by.to_owned();
+                actions.push(Action::Evict(EvictRequest { unit, reason, ordinals, incarnations, by }));
+            }
         }
+        let taken: BTreeSet<NodeId> = match drains.is_empty() {
+            true => BTreeSet::new(),
+            false => units.values().flatten().filter(|node| drains.contains_key(node)).copied().collect(),
+        };
+        *n_draining = taken.len();
     }
+}
+
+/// Rows of a unit on nodes that are lost or drained. What its unit does not want is not a drain's business.
+fn leaving(
+    entry: &Entry,
+    lost: &BTreeSet<NodeId>,
+    drains: &BTreeMap<NodeId, Drain>,
+    wall_ms: i64,
+) -> Leaving {
+    let mut leaving = Leaving::default();
+    for (ordinal, row) in entry.rows.live() {
+        let member = (ordinal, row.incarnation);
+        let drain = drains.get(&row.node);
+        if lost.contains(&row.node) {
+            leaving.lost.push(member);
+        } else if let Some(drain) = drain {
+            let is_wanted = !entry.spec.cancelled && entry.spec.group_of(ordinal).is_some();
+            if is_wanted && row.eviction.is_none() {
+                let is_free = drain.is_overdue(wall_ms) || row.phase != Phase::Running;
+                if is_free { leaving.free.push(member) } else { leaving.running.push(member) }
+            }
+        } else {
+            continue;
+        }
+        leaving.nodes.insert(row.node);
+    }
+    leaving
 }

@@ -11,6 +11,7 @@ use crate::{
 impl Dispatcher {
     /// An administrator's record of a node.
     pub fn on_node_spec(&mut self, spec: &NodeSpec, now: Millis) {
+        self.departures.on_node_spec(spec);
         if self.node_names.insert(spec.id, spec.name.as_str().into()).is_none()
             && self.mode != PartitionMode::Global
         {
@@ -34,6 +35,7 @@ impl Dispatcher {
     pub fn on_node_deleted(&mut self, node: NodeId, now: Millis) {
         self.capacities.remove(node);
         self.losses.remove(node);
+        self.departures.remove_node(node);
         self.is_total_stale = true;
         if self.node_names.remove(&node).is_some() && self.mode != PartitionMode::Global {
             self.touch_partition(now);

@@ -135,6 +135,8 @@ pub struct Summary {
     pub nodes_not_ready: usize,
     /// So many nodes were lost at once that nothing is evicted from them.
     pub evictions_paused: bool,
+    /// Drained nodes that are not empty yet.
+    pub nodes_draining: usize,
 }
 
 impl Dispatcher {
@@ -348,6 +350,7 @@ impl Dispatcher {
             nodes: self.losses.n_nodes(),
             nodes_not_ready: self.losses.absent().len(),
             evictions_paused: self.losses.is_braked(),
+            nodes_draining: self.departures.n_draining(),
         }
     }
 

@@ -248,7 +248,8 @@ fn check_eviction(
 ) {
     let Some(of) = world.units.get(&unit) else { return };
     let spec = of.spec.as_ref().map(|spec| spec.value.as_ref());
-    if let Some(wrong) = illegal(spec, world.nodes.get(&row.node), ordinal, reason) {
+    let was_drained = world.drained.contains(&row.node);
+    if let Some(wrong) = illegal(spec, (world.nodes.get(&row.node), was_drained), ordinal, reason) {
         findings.add(|| format!("{}/{ordinal} on {}: {wrong}", of.name(), node_name(world, row.node)));
     }
 }
@@ -256,21 +257,20 @@ fn check_eviction(
 /// Why an eviction for `reason` has no ground.
 fn illegal(
     spec: Option<&UnitSpec>,
-    node: Option<&WorldNode>,
+    (node, was_drained): (Option<&WorldNode>, bool),
     ordinal: u32,
     reason: EvictionReason,
 ) -> Option<&'static str> {
     let wanted = spec.is_some_and(|spec| !spec.cancelled && spec.group_of(ordinal).is_some());
     let ready = node.and_then(|node| node.report.as_ref()).is_some_and(|report| report.value.ready);
-    let cordoned = node.and_then(|node| node.spec.as_ref()).is_some_and(|spec| spec.value.cordoned);
     match reason {
         EvictionReason::Cancelled if spec.is_some_and(|spec| !spec.cancelled) => {
             Some("evicted as cancelled, but its unit is not")
         }
         EvictionReason::ScaledIn if wanted => Some("evicted as scaled in, but its unit wants it"),
         EvictionReason::NodeLost if ready => Some("evicted for the loss of its node, which is ready"),
-        EvictionReason::Drained if node.is_some() && !cordoned => {
-            Some("evicted for a drain, but its node is not cordoned")
+        EvictionReason::Drained if node.is_some() && !was_drained => {
+            Some("evicted for a drain, but its node is not drained")
         }
         EvictionReason::Preempted | EvictionReason::Squeezed | EvictionReason::Rescheduled => {
             Some("evicted for a reason that nothing in this version may give")

@@ -194,7 +194,7 @@ fn admits(node: &WorldNode, template: &Template) -> Result<(), Misfit> {
     if !report.value.ready {
         return Err(Misfit::NotReady);
     }
-    if spec.value.cordoned {
+    if spec.value.is_closed() {
         return Err(Misfit::Cordoned);
     }
     for (key, value) in &template.node_selector {

@@ -421,7 +421,7 @@ fn i6_names_evictions_without_a_ground() {
         (EvictionReason::Cancelled, "unit-1/0 on n1: evicted as cancelled, but its unit is not"),
         (EvictionReason::ScaledIn, "evicted as scaled in, but its unit wants it"),
         (EvictionReason::NodeLost, "evicted for the loss of its node, which is ready"),
-        (EvictionReason::Drained, "evicted for a drain, but its node is not cordoned"),
+        (EvictionReason::Drained, "evicted for a drain, but its node is not drained"),
         (EvictionReason::Preempted, "evicted for a reason that nothing in this version may give"),
     ] {
         let (story, gang) = Story::healthy();

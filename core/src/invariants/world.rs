@@ -3,7 +3,10 @@
 //! Kept apart from `core::rows` on purpose: an auditor that applied changes through the audited code would
 //! repeat its mistakes.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::{
     change::{Change, Lease, Partition},
@@ -137,6 +140,8 @@ pub struct World {
     pub queues: BTreeMap<String, Versioned<Arc<QueueSpec>>>,
     /// By name.
     pub priority_classes: BTreeMap<String, Versioned<PriorityClass>>,
+    /// Nodes that were drained at some time: an eviction may be on its way when a drain ends.
+    pub drained: BTreeSet<NodeId>,
 }
 
 /// A row before and after one change of it.
@@ -184,6 +189,9 @@ impl World {
     fn put(&mut self, created: Revision, revision: Revision, change: &Change) {
         match change {
             Change::NodeSpec(spec) => {
+                if spec.drain.is_some() {
+                    self.drained.insert(spec.id);
+                }
                 set(&mut self.nodes.entry(spec.id).or_default().spec, created, revision, spec);
             }
             Change::NodeReport(report) => {

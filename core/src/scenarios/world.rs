@@ -67,6 +67,7 @@ fn node(id: u32, shape: &NodeShape) -> [Change; 2] {
         } else {
             vec![taint]
         },
+        drain: None,
     };
     let gpu = Device { kind: "gpu".to_owned(), model: shape.model.to_owned(), numa_zone: 0 };
     let report = NodeReport {

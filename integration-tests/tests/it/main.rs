@@ -4,6 +4,7 @@
 mod agents;
 mod bad_input;
 mod crashes;
+mod drains;
 mod duplicates;
 mod fencing;
 mod kills;

@@ -7,7 +7,7 @@ use godel_core::{
         edit::{Edit, Outcome},
         read::{ListFilter, SchedulerView, Summary},
     },
-    ids::{Epoch, Revision, UnitId},
+    ids::{Epoch, NodeId, Revision, UnitId},
     scheduler::UnitReport,
     unit::UnitSpec,
 };
@@ -53,6 +53,7 @@ pub(crate) enum Call {
         mode: PartitionMode,
         reply: Reply<Result<Revision, Status>>,
     },
+    Drain(NodeId, Reply<v1::GetDrainResponse>),
     /// Whether evictions were paused.
     ResumeEvictions(Reply<(bool, Summary)>),
     Status(Reply<(Summary, Epoch)>),

@@ -11,8 +11,9 @@ use godel_core::{
         Assignment, Dispatcher, EvictRequest,
         read::{Summary, UnitView},
     },
+    drain::Block,
     explain::{RefusalCount, Refusals},
-    ids::{Revision, UnitId},
+    ids::{NodeId, Revision, UnitId},
     lifecycle::{self, Counts, Phase},
     rows::{Phase as RowPhase, Row},
     scheduler::{ReportState, UnitReport},
@@ -22,6 +23,8 @@ use godel_proto::{raw, v1};
 
 /// Running units shown of one unit: of 700 bytes at most, mostly names.
 const RUNNING_UNITS_SHOWN: usize = 1_000;
+/// Units shown that hold up a drain: of 600 bytes at most.
+const DRAIN_BLOCKS_MAX: usize = 100;
 /// Reasons of a failed try that are kept.
 const REASONS_MAX: usize = 32;
 /// Names that plugins may have.
@@ -237,5 +240,20 @@ pub(crate) fn summary(summary: &Summary, epoch: u64) -> v1::GetDispatcherStatusR
         nodes: summary.nodes as u64,
         nodes_not_ready: summary.nodes_not_ready as u64,
         evictions_paused: summary.evictions_paused,
+        nodes_draining: summary.nodes_draining as u64,
+    }
+}
+
+/// What a drained node waits for.
+pub(crate) fn drain(core: &Dispatcher, node: NodeId) -> v1::GetDrainResponse {
+    let view = core.drain_view(node, DRAIN_BLOCKS_MAX);
+    let block = |(unit, block): &(UnitId, Block)| {
+        let spec = core.unit(*unit)?.spec;
+        let unit_name = format!("{}/{}", spec.namespace, spec.name);
+        Some(v1::DrainBlock { unit_name, reason: block.to_string() })
+    };
+    v1::GetDrainResponse {
+        units: u32::try_from(view.n_units).unwrap_or(u32::MAX),
+        blocked: view.blocked.iter().filter_map(block).collect(),
     }
 }

@@ -27,6 +27,7 @@ pub(crate) struct DispatcherMetrics {
     ended: Gauge,
     pub(crate) watches: Gauge,
     nodes_not_ready: Gauge,
+    nodes_draining: Gauge,
     evictions_paused: Gauge,
     revision: Gauge,
 }
@@ -57,6 +58,8 @@ impl DispatcherMetrics {
             ended: metrics.gauge("dispatcher_ended", "Ended units kept"),
             watches: metrics.gauge("dispatcher_watches", "Watches of units open now"),
             nodes_not_ready: metrics.gauge("dispatcher_nodes_not_ready", "Nodes that are not ready"),
+            nodes_draining: metrics
+                .gauge("dispatcher_nodes_draining", "Drained nodes that are not empty yet"),
             evictions_paused: metrics.gauge(
                 "dispatcher_evictions_paused",
                 "1 while so many nodes were lost at once that nothing is evicted from them",
@@ -78,6 +81,7 @@ impl DispatcherMetrics {
             (&self.parked, now.parked_units),
             (&self.ended, now.ended as u64),
             (&self.nodes_not_ready, now.nodes_not_ready as u64),
+            (&self.nodes_draining, now.nodes_draining as u64),
             (&self.evictions_paused, u64::from(now.evictions_paused)),
             (&self.revision, now.revision.0),
         ] {

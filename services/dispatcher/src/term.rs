@@ -295,6 +295,7 @@ impl Loop<'_> {
             self.go_on_with_edits();
             self.flush_batch();
             let now = self.now();
+            self.core.set_wall(self.context.clock.wall_ms());
             let actions = self.core.step(now);
             self.log_brake();
             self.carry_out(actions);
@@ -433,6 +434,9 @@ impl Loop<'_> {
                 } else {
                     let _ = reply.send(Err(overloaded("too many changes of the mode wait")));
                 }
+            }
+            Call::Drain(node, reply) => {
+                let _ = reply.send(convert::drain(&self.core, node));
             }
             Call::ResumeEvictions(reply) => {
                 let resumed = self.core.resume_evictions();

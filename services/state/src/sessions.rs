@@ -108,6 +108,10 @@ impl Hub {
         self.clock.now()
     }
 
+    pub(crate) fn wall_ms(&self) -> i64 {
+        self.clock.wall_ms()
+    }
+
     /// A node lost its lease unless it is heard of until then.
     pub(crate) fn deadline(&self) -> Millis {
         self.now().plus(u64::from(self.timing.lease_ttl_ms))

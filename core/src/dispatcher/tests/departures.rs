@@ -1,6 +1,7 @@
-//! Nodes that are lost.
+//! Nodes that are lost or drained.
 
 use super::*;
+use crate::{drain::Block, node::Drain, unit::WorkloadClass};
 
 fn report(node: u32, ready: bool) -> NodeReport {
     let capacity = Resources::new([("cpu", 10_000)]).unwrap();
@@ -149,4 +150,133 @@ fn a_sweep_over_many_units_is_cut_into_slices() {
         assert_eq!(rig.core.next_wake(rig.now), Some(rig.now), "it goes on at once");
     }
     assert_eq!(rig.step(), ["evict 44999 NodeLost [0]"]);
+}
+
+impl Rig {
+    fn drain(&mut self, node: u32, drain: Option<Drain>) {
+        let spec = NodeSpec { id: NodeId(node), name: format!("n{node}"), drain, ..NodeSpec::default() };
+        self.core.on_node_spec(&spec, self.now);
+    }
+
+    /// With running units at `places`, all running.
+    fn running(&mut self, spec: UnitSpec, places: &[(u32, u32)]) {
+        let unit = spec.id.0;
+        self.put(spec);
+        self.bind_on(unit, places);
+        let ordinals: Vec<u32> = places.iter().map(|(ordinal, _)| *ordinal).collect();
+        self.status(unit, &ordinals, RowPhase::Running);
+    }
+
+    /// They leave, and run elsewhere.
+    fn moved(&mut self, unit: u64, ordinals: &[u32], node: u32) {
+        self.evicted(unit, ordinals, EvictionReason::Drained);
+        self.status(unit, ordinals, RowPhase::Stopped);
+        let next = |ordinal: &u32| self.core.unit(UnitId(unit)).unwrap().rows.row(*ordinal).incarnation + 1;
+        let incarnations = ordinals.iter().map(next).collect();
+        self.rows(unit, RowChange::Requeue(Requeue { ordinals: ordinals.to_vec(), incarnations }));
+        let places: Vec<(u32, u32)> = ordinals.iter().map(|ordinal| (*ordinal, node)).collect();
+        self.bind_on(unit, &places);
+        self.status(unit, ordinals, RowPhase::Running);
+    }
+
+    fn blocks(&self, node: u32) -> Vec<String> {
+        let view = self.core.drain_view(NodeId(node), 10);
+        view.blocked.iter().map(|(unit, block)| format!("{unit}: {block}")).collect()
+    }
+}
+
+const DRAIN: Drain = Drain { since_ms: 1, deadline_ms: None, running_units: 9 };
+
+fn of_class(id: u64, replicas: u32, class: WorkloadClass, min_member: u32) -> UnitSpec {
+    UnitSpec { class, min_member, ..spec(id, replicas) }
+}
+
+#[test]
+fn a_service_leaves_a_drained_node_one_by_one_and_a_gang_as_a_whole() {
+    let mut rig = Rig::new();
+    rig.ready(1..=20, true);
+    rig.running(of_class(1, 3, WorkloadClass::Service, 1), &[(0, 7), (1, 7), (2, 8)]);
+    rig.running(of_class(2, 2, WorkloadClass::Gang, 2), &[(0, 7), (1, 8)]);
+    rig.running(of_class(3, 1, WorkloadClass::Service, 1), &[(0, 7)]);
+    rig.running(of_class(4, 3, WorkloadClass::Batch, 1), &[(0, 7), (1, 7), (2, 7)]);
+    rig.drain(7, Some(DRAIN));
+    let first =
+        ["evict 1 Drained [0]", "evict 2 Drained [0]", "evict 3 Drained [0]", "evict 4 Drained [0, 1]"];
+    assert_eq!(rig.run_for(300), first);
+    assert_eq!(rig.core.summary().nodes_draining, 1);
+    rig.evicted(1, &[0], EvictionReason::Drained);
+    assert_eq!(rig.run_for(300), [""; 0], "its successor has to run first");
+    assert_eq!(rig.blocks(7), ["1: 2 of 3 replicas are available, one may be missing at a time"]);
+    rig.status(1, &[0], RowPhase::Stopped);
+    rig.rows(1, RowChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] }));
+    rig.bind_on(1, &[(0, 8)]);
+    assert_eq!(rig.run_for(300), [""; 0], "bound is not running");
+    rig.status(1, &[0], RowPhase::Running);
+    assert_eq!(rig.run_for(300), ["evict 1 Drained [1]"]);
+    rig.moved(1, &[1], 8);
+    rig.moved(2, &[0], 8);
+    rig.moved(3, &[0], 8);
+    rig.moved(4, &[0, 1], 8);
+    assert_eq!(rig.run_for(300), ["evict 4 Drained [2]"]);
+    rig.moved(4, &[2], 8);
+    assert_eq!(rig.run_for(10_000), [""; 0]);
+    let summary = rig.core.summary();
+    assert_eq!((summary.nodes_draining, summary.counters.repairs), (0, 0));
+}
+
+#[test]
+fn after_its_deadline_a_drain_spares_nothing() {
+    let mut rig = Rig::new();
+    rig.ready(1..=20, true);
+    rig.running(of_class(1, 4, WorkloadClass::Batch, 3), &[(0, 7), (1, 7), (2, 7)]);
+    rig.core.set_wall(5_000);
+    rig.drain(7, Some(Drain { deadline_ms: Some(9_000), ..DRAIN }));
+    assert_eq!(rig.run_for(300), [""; 0]);
+    let standing = crate::drain::Standing { replicas: 4, available: 3 };
+    let block = Block::MinMember { standing, min_member: 3 };
+    assert_eq!(rig.core.drain_view(NodeId(7), 10).blocked, [(UnitId(1), block)]);
+    rig.core.set_wall(9_000);
+    assert_eq!(rig.run_for(300), ["evict 1 Drained [0, 1, 2]"]);
+}
+
+#[test]
+fn a_drain_that_ends_evicts_nobody_any_more() {
+    let mut rig = Rig::new();
+    rig.ready(1..=20, true);
+    rig.running(of_class(1, 3, WorkloadClass::Service, 1), &[(0, 7), (1, 7), (2, 7)]);
+    rig.drain(7, Some(DRAIN));
+    assert_eq!(rig.run_for(300), ["evict 1 Drained [0]"]);
+    rig.drain(7, Some(Drain { deadline_ms: Some(1), ..DRAIN }));
+    rig.evicted(1, &[0], EvictionReason::Drained);
+    rig.drain(7, None);
+    rig.moved(1, &[0], 8);
+    assert_eq!(rig.run_for(10_000), [""; 0]);
+    assert_eq!((rig.core.summary().nodes_draining, rig.core.drain_view(NodeId(7), 10).n_units), (0, 0));
+    // Drained again: found again.
+    rig.drain(7, Some(DRAIN));
+    assert_eq!(rig.run_for(300), ["evict 1 Drained [1]"]);
+}
+
+#[test]
+fn what_is_not_wanted_or_does_not_run_yet_is_not_spared() {
+    let mut rig = Rig::new();
+    rig.ready(1..=20, true);
+    rig.running(of_class(1, 3, WorkloadClass::Service, 1), &[(0, 8), (1, 8)]);
+    rig.bind_on(1, &[(2, 7)]);
+    rig.running(of_class(2, 2, WorkloadClass::Service, 1), &[(0, 7), (1, 7)]);
+    rig.put(UnitSpec { cancelled: true, ..of_class(2, 2, WorkloadClass::Service, 1) });
+    rig.drain(7, Some(DRAIN));
+    assert_eq!(rig.run_for(300), ["evict 2 Cancelled [1, 0]", "evict 1 Drained [2]"]);
+}
+
+#[test]
+fn a_drained_node_that_is_lost_is_lost() {
+    let mut rig = Rig::new();
+    rig.ready(1..=20, true);
+    rig.running(of_class(1, 3, WorkloadClass::Service, 1), &[(0, 7), (1, 7), (2, 8)]);
+    rig.drain(7, Some(DRAIN));
+    assert_eq!(rig.run_for(300), ["evict 1 Drained [0]"]);
+    rig.evicted(1, &[0], EvictionReason::Drained);
+    rig.ready([7], false);
+    assert_eq!(rig.run_for(60_300), ["evict 1 NodeLost [0, 1]"]);
 }

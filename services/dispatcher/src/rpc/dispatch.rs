@@ -9,7 +9,7 @@ use std::{
 use godel_core::{
     change::PartitionMode,
     dispatcher::{Attach, SessionId, read::SchedulerView},
-    ids::{Epoch, Revision, UnitId},
+    ids::{Epoch, NodeId, Revision, UnitId},
 };
 use godel_kit::{
     CancellationToken, client::Directory, convert::BadField, message::RECEIVED_BYTES_MAX, status,
@@ -122,6 +122,17 @@ impl DispatchService for Dispatch {
         };
         let revision = self.front.ask(|reply| Call::SetMode { mode, reply }).await??;
         Ok(Response::new(v1::SetPartitionModeResponse { revision: revision.0 }))
+    }
+
+    async fn get_drain(
+        &self,
+        request: Request<v1::GetDrainRequest>,
+    ) -> Result<Response<v1::GetDrainResponse>, Status> {
+        let node = request.into_inner().node_id;
+        if node == 0 {
+            return Err(status::invalid_argument([BadField::new("node_id", "missing")]));
+        }
+        self.front.ask(|reply| Call::Drain(NodeId(node), reply)).await.map(Response::new)
     }
 
     async fn resume_evictions(

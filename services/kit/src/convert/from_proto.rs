@@ -7,7 +7,7 @@ use godel_core::{
     change::{Change, Lease, Partition, PartitionMode},
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
     ids::{Epoch, NodeId, Revision, UnitId},
-    node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    node::{Device, Drain, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
     resources::{N_NAMES_MAX, Resources},
     unit::{RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
 };
@@ -141,7 +141,13 @@ pub fn node_spec(pb: v1::NodeSpec) -> Result<NodeSpec> {
         labels: meta.labels.into_iter().collect(),
         cordoned: pb.cordoned,
         taints: taints(pb.taints)?,
+        drain: pb.drain.map(node_drain),
     })
+}
+
+fn node_drain(pb: v1::NodeDrain) -> Drain {
+    let v1::NodeDrain { since_ms, deadline_ms, running_units } = pb;
+    Drain { since_ms, deadline_ms: (deadline_ms != 0).then_some(deadline_ms), running_units }
 }
 
 /// An agent's record of a node. The id may be 0: before registration there is none.

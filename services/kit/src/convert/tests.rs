@@ -47,14 +47,18 @@ fn effect() -> impl Strategy<Value = TaintEffect> {
 
 fn node_spec() -> impl Strategy<Value = NodeSpec> {
     let taint = (text(), text(), effect()).prop_map(|(key, value, effect)| Taint { key, value, effect });
-    (1u32..99, text(), text(), labels(), any::<bool>(), vec(taint, 0..3)).prop_map(
-        |(id, name, uid, labels, cordoned, taints)| NodeSpec {
+    let drain = (1i64..9, option::of(1i64..9), 0u32..9).prop_map(|(since_ms, deadline_ms, running_units)| {
+        godel_core::node::Drain { since_ms, deadline_ms, running_units }
+    });
+    (1u32..99, text(), text(), labels(), any::<bool>(), vec(taint, 0..3), option::of(drain)).prop_map(
+        |(id, name, uid, labels, cordoned, taints, drain)| NodeSpec {
             id: NodeId(id),
             name,
             uid,
             labels,
             cordoned,
             taints,
+            drain,
         },
     )
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use godel_core::{
     change::{Lease, Partition, PartitionMode},
     ids::{NodeId, Revision, UnitId},
-    node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    node::{Device, Drain, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
     resources::Resources,
     rows::{Bind, Evict, Requeue, RowChange, Statuses},
     unit::{RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
@@ -72,7 +72,7 @@ pub fn precondition_named(kind: v1::Kind, name: &str, revision: Revision) -> v1:
 
 /// An administrator's record of a node.
 pub fn node_spec(spec: &NodeSpec) -> v1::NodeSpec {
-    let NodeSpec { id, name, uid, labels, cordoned, taints } = spec;
+    let NodeSpec { id, name, uid, labels, cordoned, taints, drain } = spec;
     v1::NodeSpec {
         node_id: id.0,
         meta: Some(v1::ObjectMeta {
@@ -83,7 +83,13 @@ pub fn node_spec(spec: &NodeSpec) -> v1::NodeSpec {
         }),
         cordoned: *cordoned,
         taints: taints.iter().map(taint).collect(),
+        drain: drain.as_ref().map(node_drain),
     }
+}
+
+fn node_drain(drain: &Drain) -> v1::NodeDrain {
+    let Drain { since_ms, deadline_ms, running_units } = *drain;
+    v1::NodeDrain { since_ms, deadline_ms: deadline_ms.unwrap_or(0), running_units }
 }
 
 /// An agent's record of a node.

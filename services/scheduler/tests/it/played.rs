@@ -219,6 +219,13 @@ impl DispatchService for Handler<v1::AttachRequest, v1::AttachResponse> {
         Err(Status::unimplemented("not played"))
     }
 
+    async fn get_drain(
+        &self,
+        _request: Request<v1::GetDrainRequest>,
+    ) -> Result<Response<v1::GetDrainResponse>, Status> {
+        Err(Status::unimplemented("not played"))
+    }
+
     async fn resume_evictions(
         &self,
         _request: Request<v1::ResumeEvictionsRequest>,

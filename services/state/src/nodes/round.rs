@@ -38,6 +38,8 @@ pub(crate) struct Stored {
     pub(crate) revision: u64,
     pub(crate) spec: v1::NodeSpec,
     pub(crate) report: Option<v1::NodeReport>,
+    /// Running units that hold room there.
+    pub(crate) n_live: u32,
 }
 
 /// What a round needs to know of the nodes.
@@ -54,6 +56,8 @@ pub(crate) trait Nodes {
     fn is_alive(&self, node: NodeId) -> bool;
     /// The id that the next new node gets.
     fn next_id(&self) -> NodeId;
+    /// Unix milliseconds.
+    fn wall_ms(&self) -> i64;
 }
 
 /// Operations of one role and whom to answer.
@@ -194,7 +198,7 @@ impl Round {
         self.touched.insert(node);
         let namespace = "default".to_owned();
         let meta = v1::ObjectMeta { namespace, name, uid, labels, owner, ..v1::ObjectMeta::default() };
-        let spec = v1::NodeSpec { node_id: node.0, meta: Some(meta), cordoned: false, taints };
+        let spec = v1::NodeSpec { node_id: node.0, meta: Some(meta), taints, ..v1::NodeSpec::default() };
         self.push(Role::Agent, v1::op::Op::PutNodeSpec(spec));
         let report = v1::NodeReport { node_id: node.0, ready: false, ..report };
         self.push(Role::Agent, v1::op::Op::PutNodeReport(report));
@@ -221,7 +225,7 @@ impl Round {
         let Some(stored) = nodes.stored(node).filter(|_| !self.touched.contains(&node)) else {
             return Err(Job::Update(request, reply));
         };
-        match updated(&stored, &request) {
+        match updated(&stored, &request, nodes.wall_ms()) {
             Ok(spec) if spec == stored.spec => {
                 answer(reply, Ok(v1::UpdateNodeResponse { spec: Some(spec), revision: stored.revision }));
             }
@@ -274,7 +278,7 @@ pub(crate) fn answer<T>(reply: Reply<T>, result: Result<T, Status>) {
     drop(reply.send(result));
 }
 
-fn updated(stored: &Stored, request: &v1::UpdateNodeRequest) -> Result<v1::NodeSpec, Status> {
+fn updated(stored: &Stored, request: &v1::UpdateNodeRequest, wall_ms: i64) -> Result<v1::NodeSpec, Status> {
     if request.expected_revision != 0 && request.expected_revision != stored.revision {
         let message =
             format!("the node is at revision {}, not {}", stored.revision, request.expected_revision);
@@ -282,7 +286,9 @@ fn updated(stored: &Stored, request: &v1::UpdateNodeRequest) -> Result<v1::NodeS
         return Err(with_info(Code::Aborted, reason::REVISION_MISMATCH, message, metadata));
     }
     let mut spec = stored.spec.clone();
-    validate::apply_update(&mut spec, request).map_err(|bad: BadField| status::invalid_argument([bad]))?;
+    let now = validate::Moment { wall_ms, n_live: stored.n_live };
+    validate::apply_update(&mut spec, request, now)
+        .map_err(|bad: BadField| status::invalid_argument([bad]))?;
     Ok(spec)
 }
 

@@ -101,12 +101,36 @@ pub(crate) fn update(request: &v1::UpdateNodeRequest) -> Vec<BadField> {
             bad.push(BadField::new(format!("remove_labels[{idx}]"), "is set in the same request"));
         }
     }
+    if request.undrain && request.drain.is_some() {
+        bad.push(BadField::new("undrain", "a drain is asked for in the same request"));
+    }
     bad
 }
 
-/// Makes a checked change. Fails when the node would have too many labels or taints.
-pub(crate) fn apply_update(spec: &mut v1::NodeSpec, request: &v1::UpdateNodeRequest) -> Result<(), BadField> {
+/// What a change is made on beside the record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// Unix milliseconds.
+    pub(crate) wall_ms: i64,
+    /// Running units bound to the node.
+    pub(crate) n_live: u32,
+}
+
+/// Makes a checked change. Fails when the node would have too many labels or taints, or be drained and open.
+pub(crate) fn apply_update(
+    spec: &mut v1::NodeSpec,
+    request: &v1::UpdateNodeRequest,
+    now: Moment,
+) -> Result<(), BadField> {
+    if let Some(order) = &request.drain {
+        spec.drain = Some(drain(spec.drain, order, now));
+    } else if request.undrain {
+        spec.drain = None;
+    }
     if let Some(cordoned) = request.cordoned {
+        if !cordoned && spec.drain.is_some() {
+            return Err(BadField::new("cordoned", "the node is drained: end that with `godel node undrain`"));
+        }
         spec.cordoned = cordoned;
     }
     let labels = &mut spec.meta.get_or_insert_default().labels;
@@ -127,6 +151,14 @@ pub(crate) fn apply_update(spec: &mut v1::NodeSpec, request: &v1::UpdateNodeRequ
         return Err(BadField::new("set_taints", format!("the node would have more than {N_LABELS_MAX}")));
     }
     Ok(())
+}
+
+/// A drain as ordered; of one that is under way only the deadline changes.
+fn drain(before: Option<v1::NodeDrain>, order: &v1::DrainOrder, now: Moment) -> v1::NodeDrain {
+    let new = v1::NodeDrain { since_ms: now.wall_ms, deadline_ms: 0, running_units: now.n_live };
+    let before = before.unwrap_or(new);
+    let after = |ms: u64| now.wall_ms.saturating_add(i64::try_from(ms).unwrap_or(i64::MAX));
+    v1::NodeDrain { deadline_ms: order.deadline_in_ms.map_or(before.deadline_ms, after), ..before }
 }
 
 fn name(path: &str, name: &str, bad: &mut Vec<BadField>) {
@@ -184,6 +216,7 @@ fn taints(path: &str, taints: &[v1::Taint], bad: &mut Vec<BadField>) {
 mod tests {
     use super::*;
 
+    const NOW: Moment = Moment { wall_ms: 1_000, n_live: 7 };
     const UID: &str = "0190b0a4-0000-7000-8000-000000000001";
 
     fn request() -> v1::RegisterNodeRequest {
@@ -258,14 +291,39 @@ mod tests {
             ..v1::UpdateNodeRequest::default()
         };
         assert_eq!(update(&request), []);
-        apply_update(&mut spec, &request).unwrap();
+        apply_update(&mut spec, &request, NOW).unwrap();
         let values: Vec<&str> = spec.taints.iter().map(|taint| taint.value.as_str()).collect();
         assert_eq!((spec.cordoned, &values[..]), (true, &["2", "9"][..]));
         assert_eq!(spec.meta.as_ref().unwrap().labels["x"], "1");
         let before = spec.clone();
-        apply_update(&mut spec, &v1::UpdateNodeRequest::default()).unwrap();
+        apply_update(&mut spec, &v1::UpdateNodeRequest::default(), NOW).unwrap();
         assert_eq!(spec, before, "nothing asked, nothing changed");
         let both = v1::UpdateNodeRequest { remove_labels: vec!["x".to_owned()], ..request };
         assert_eq!(update(&both)[0].path, "remove_labels[0]");
+    }
+
+    #[test]
+    fn a_drain_begins_once_and_its_deadline_may_change() {
+        let mut spec = v1::NodeSpec::default();
+        let order = |deadline_in_ms| v1::UpdateNodeRequest {
+            name: "n".to_owned(),
+            drain: Some(v1::DrainOrder { deadline_in_ms }),
+            ..v1::UpdateNodeRequest::default()
+        };
+        let later = Moment { wall_ms: 5_000, n_live: 3 };
+        let mut drain = |request: &v1::UpdateNodeRequest, now| {
+            let done = apply_update(&mut spec, request, now).map_err(|bad| bad.path);
+            done.map(|()| spec.drain.map(|drain| (drain.since_ms, drain.deadline_ms, drain.running_units)))
+        };
+        assert_eq!(drain(&order(None), NOW), Ok(Some((1_000, 0, 7))));
+        assert_eq!(drain(&order(Some(600)), later), Ok(Some((1_000, 5_600, 7))));
+        assert_eq!(drain(&order(None), later), Ok(Some((1_000, 5_600, 7))), "as before");
+        assert_eq!(drain(&order(Some(0)), later), Ok(Some((1_000, 5_000, 7))), "at once");
+        assert_eq!(drain(&order(Some(u64::MAX)), later), Ok(Some((1_000, i64::MAX, 7))));
+        let open = v1::UpdateNodeRequest { cordoned: Some(false), ..v1::UpdateNodeRequest::default() };
+        assert_eq!(drain(&open, later), Err("cordoned".to_owned()));
+        let undrain = v1::UpdateNodeRequest { undrain: true, ..open };
+        assert_eq!(drain(&undrain, later), Ok(None));
+        assert_eq!(update(&v1::UpdateNodeRequest { undrain: true, ..order(None) })[0].path, "undrain");
     }
 }

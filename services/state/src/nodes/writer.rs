@@ -254,16 +254,18 @@ impl Nodes for Known<'_> {
 
     fn stored(&self, node: NodeId) -> Option<Stored> {
         let key = Key::Id(u64::from(node.0));
-        let (spec, report) = self.0.store.read(|state| {
+        let (spec, report, n_live) = self.0.store.read(|state| {
             let spec =
                 state.record(v1::Kind::NodeSpec, &key).map(|record| (record.revision, record.value.clone()));
-            (spec, state.record(v1::Kind::NodeReport, &key).map(|record| record.value.clone()))
+            let report = state.record(v1::Kind::NodeReport, &key).map(|record| record.value.clone());
+            (spec, report, state.live_on_node(node))
         });
         let (revision, spec) = spec?;
         Some(Stored {
             revision: revision.0,
             spec: v1::NodeSpec::decode(spec).ok()?,
             report: report.and_then(|report: Bytes| v1::NodeReport::decode(report).ok()),
+            n_live,
         })
     }
 
@@ -274,6 +276,10 @@ impl Nodes for Known<'_> {
 
     fn next_id(&self) -> NodeId {
         self.0.store.read(godel_store::State::next_node_id)
+    }
+
+    fn wall_ms(&self) -> i64 {
+        self.0.wall_ms()
     }
 }
 

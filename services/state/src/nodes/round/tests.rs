@@ -15,7 +15,7 @@ impl Fake {
         let meta = v1::ObjectMeta { name: name.to_owned(), uid: uid.to_owned(), ..v1::ObjectMeta::default() };
         let spec = v1::NodeSpec { node_id: id, meta: Some(meta), ..v1::NodeSpec::default() };
         let report = Some(v1::NodeReport { node_id: id, ready: true, ..v1::NodeReport::default() });
-        self.nodes.insert(id, Stored { revision: 7, spec, report });
+        self.nodes.insert(id, Stored { revision: 7, spec, report, n_live: 0 });
         self
     }
 
@@ -43,6 +43,9 @@ impl Nodes for Fake {
     }
     fn next_id(&self) -> NodeId {
         NodeId(self.nodes.keys().last().map_or(1, |last| last + 1))
+    }
+    fn wall_ms(&self) -> i64 {
+        1_000
     }
 }
 

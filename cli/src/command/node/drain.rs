@@ -1,0 +1,115 @@
+//! `godel node drain`.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use godel_proto::v1;
+use tokio::time::{Instant, sleep};
+
+use super::{change::update_all, get};
+use crate::{
+    args::node::Drain,
+    client::Client,
+    exit::{Code, Failure},
+    output::{self, Paint},
+    views::DrainView,
+};
+
+/// Between two looks at nodes that are waited for.
+const POLL: Duration = Duration::from_millis(500);
+/// Units that hold up a drain, in a message.
+const BLOCKS_SHOWN: usize = 5;
+
+pub(super) async fn run(client: &Client, drain: Drain) -> Result<(), Failure> {
+    let Drain { nodes, deadline, force, wait, timeout } = drain;
+    let deadline = if force { Some(Duration::ZERO) } else { deadline };
+    let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let order = v1::DrainOrder { deadline_in_ms: deadline.map(ms) };
+    let request = v1::UpdateNodeRequest { drain: Some(order), ..v1::UpdateNodeRequest::default() };
+    let names = update_all(client, nodes, &request, "is drained").await?;
+    if wait { until_empty(client, names, timeout).await } else { Ok(()) }
+}
+
+/// What of a drain is left, for `describe`.
+pub(super) async fn describe(client: &Client, node_id: u32, drain: DrainView, paint: Paint) -> String {
+    let mut text = format!("\n{}\n{drain}\n", paint.bold("drain"));
+    if drain.deadline_ms > 0 {
+        let at = std::time::UNIX_EPOCH + Duration::from_millis(drain.deadline_ms.unsigned_abs());
+        text.push_str(&format!("deadline {}\n", humantime::format_rfc3339_seconds(at)));
+    }
+    match blocks(client, node_id).await {
+        Ok(blocks) => blocks.iter().for_each(|block| {
+            text.push_str(&format!("waits for {}: {}\n", block.unit_name, block.reason));
+        }),
+        // The rest of the description stands.
+        Err(failure) => text.push_str(&format!("what it waits for is not known: {}\n", failure.message)),
+    }
+    text
+}
+
+async fn blocks(client: &Client, node_id: u32) -> Result<Vec<v1::DrainBlock>, Failure> {
+    let call = client.dispatch(move |mut dispatch| async move {
+        dispatch.get_drain(v1::GetDrainRequest { node_id }).await
+    });
+    Ok(call.await?.into_inner().blocked)
+}
+
+/// Waits until nothing runs on the nodes any more, or one of them is drained no longer.
+async fn until_empty(client: &Client, names: Vec<String>, timeout: Duration) -> Result<(), Failure> {
+    let deadline = Instant::now() + timeout;
+    let n_nodes = names.len();
+    // Running units left by node.
+    let mut left: BTreeMap<String, u32> = names.into_iter().map(|name| (name, u32::MAX)).collect();
+    let mut ids: BTreeMap<String, u32> = BTreeMap::new();
+    let mut n_first: BTreeMap<String, u32> = BTreeMap::new();
+    let bar = output::progress(0, "left");
+    loop {
+        for (name, n_left) in left.iter_mut().filter(|(_, n_left)| **n_left > 0) {
+            match get(client, name).await {
+                Ok(answer) => {
+                    let node = answer.node.unwrap_or_default();
+                    if node.spec.is_none_or(|spec| spec.drain.is_none()) {
+                        bar.finish_and_clear();
+                        return Err(Failure::failed(format!("node {name} is drained no longer")));
+                    }
+                    *n_left = node.running_units;
+                    n_first.entry(name.clone()).or_insert(node.running_units);
+                    ids.insert(name.clone(), node.node_id);
+                }
+                // Nothing runs on a node that is deleted.
+                Err(failure) if failure.code == Code::NotFound => *n_left = 0,
+                // A restart of the server is waited for as well.
+                Err(failure) if failure.code == Code::Unreachable && Instant::now() < deadline => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        let n_left: u64 =
+            left.values().map(|n_left| u64::from(*n_left)).filter(|n| *n < u64::from(u32::MAX)).sum();
+        let n_all: u64 = n_first.values().map(|n| u64::from(*n)).sum();
+        let n_empty = left.values().filter(|n_left| **n_left == 0).count();
+        bar.set_length(n_all);
+        bar.set_position(n_all.saturating_sub(n_left));
+        bar.set_message(format!("{n_empty} of {n_nodes} nodes are empty"));
+        if n_empty == n_nodes {
+            bar.finish_and_clear();
+            output::say(format!("{n_nodes} nodes are empty, {n_all} running units have left"));
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            bar.finish_and_clear();
+            let mut why = Vec::new();
+            for (_, id) in ids.iter().filter(|(name, _)| left.get(*name).is_some_and(|n_left| *n_left > 0)) {
+                why.extend(blocks(client, *id).await.unwrap_or_default());
+            }
+            let why: Vec<String> = why
+                .iter()
+                .take(BLOCKS_SHOWN)
+                .map(|block| format!("{}: {}", block.unit_name, block.reason))
+                .collect();
+            let shown = humantime::format_duration(timeout);
+            let said = format!("{} of {n_nodes} nodes are not empty within {shown}", n_nodes - n_empty);
+            let hint = if why.is_empty() { "the drain goes on".to_owned() } else { why.join("\n") };
+            return Err(Failure::new(Code::Timeout, said).hint(hint));
+        }
+        sleep(POLL).await;
+    }
+}
