@@ -133,6 +133,10 @@ struct Unit {
     #[serde(default)]
     max_restarts: u32,
     #[serde(default)]
+    on_eviction: OnEviction,
+    #[serde(default)]
+    on_below_min: OnBelowMin,
+    #[serde(default)]
     replicas: Option<u32>,
     #[serde(default)]
     template: Option<Template>,
@@ -260,6 +264,15 @@ words!(Restart:
     "never" => v1::RestartPolicy::Never,
     "on-failure" => v1::RestartPolicy::OnFailure,
     "always" => v1::RestartPolicy::Always,
+);
+words!(OnEviction:
+    "requeue" => v1::OnEviction::Requeue,
+    "fail" => v1::OnEviction::Fail,
+);
+words!(OnBelowMin:
+    "keep" => v1::OnBelowMin::Keep,
+    "restart" => v1::OnBelowMin::Restart,
+    "stop" => v1::OnBelowMin::Stop,
 );
 words!(Scoring:
     "least-allocated" => v1::ScoringProfile::LeastAllocated,
@@ -404,6 +417,8 @@ impl Unit {
             scoring_profile: self.scoring.0,
             ttl_after_finished_ms: self.ttl_after_finished.map_or(0, |time| time.ms(u64::MAX)),
             max_restarts: self.max_restarts,
+            on_eviction: self.on_eviction.0,
+            on_below_min: self.on_below_min.0,
             ..v1::UnitSpec::default()
         }
     }

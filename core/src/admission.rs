@@ -11,7 +11,9 @@ use crate::{
     ids::UnitId,
     node::TaintEffect,
     queue::spec::SYSTEM_PRIORITY,
-    unit::{RestartPolicy, RunSpec, ScoringProfile, TaskGroup, UnitSpec, WorkloadClass},
+    unit::{
+        OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, TaskGroup, UnitSpec, WorkloadClass,
+    },
 };
 
 pub mod defaults;
@@ -96,6 +98,10 @@ pub struct Submission {
     pub ttl_after_finished_ms: u64,
     /// 0: three.
     pub max_restarts: u32,
+    /// Absent: requeue.
+    pub on_eviction: Given<OnEviction>,
+    /// Absent: keep.
+    pub on_below_min: Given<OnBelowMin>,
 }
 
 /// A task group as a client wrote it.
@@ -247,6 +253,19 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<Violation>> {
             &mut defaults,
         ))
         .unwrap_or(RESTARTS_MAX),
+        on_eviction: report.choose(
+            "on_eviction",
+            submission.on_eviction,
+            (OnEviction::Requeue, defaults::on_eviction_name),
+            &mut defaults,
+        ),
+        on_below_min: report.choose(
+            "on_below_min",
+            submission.on_below_min,
+            (OnBelowMin::Keep, defaults::on_below_min_name),
+            &mut defaults,
+        ),
+        ended: None,
     };
     report.finish(Admitted { spec, defaults })
 }

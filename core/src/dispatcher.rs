@@ -103,6 +103,8 @@ pub enum Action {
     Close(SessionId),
     /// Ask the binder to make running units leave.
     Evict(EvictRequest),
+    /// Write a unit's record anew, which was at this revision: it ends.
+    End(Arc<UnitSpec>, Revision),
     /// Delete a unit's record.
     Delete(UnitId),
     /// Write how nodes are split.
@@ -171,6 +173,8 @@ pub struct Dispatcher {
     is_total_stale: bool,
     infeasible: BTreeSet<UnitId>,
     evictions: BTreeMap<UnitId, Eviction>,
+    /// Units that have to end, and when that is written, or written again.
+    ends: BTreeMap<UnitId, Millis>,
     losses: Losses,
     brake_changes: Vec<BrakeChange>,
     departures: Departures,
@@ -240,6 +244,7 @@ impl Dispatcher {
             is_total_stale: false,
             infeasible: BTreeSet::new(),
             evictions: BTreeMap::new(),
+            ends: BTreeMap::new(),
             losses: Losses::new(config.losses),
             brake_changes: Vec::new(),
             departures: Departures::default(),
@@ -411,6 +416,7 @@ impl Dispatcher {
         self.directory.remove(&entry.spec, entry.create_revision, now);
         self.infeasible.remove(&unit);
         self.evictions.remove(&unit);
+        self.ends.remove(&unit);
         self.departures.remove_unit(unit);
         self.unsettled.remove(&unit);
         self.resend.remove(&unit);
@@ -441,7 +447,8 @@ impl Dispatcher {
 
     /// The binder's answer to an [`EvictRequest`] for `reason`: `done`, or it has to be asked again.
     pub fn on_evict_answer(&mut self, unit: UnitId, reason: EvictionReason, done: bool) {
-        let is_surplus = matches!(reason, EvictionReason::Cancelled | EvictionReason::ScaledIn);
+        let is_surplus =
+            matches!(reason, EvictionReason::Cancelled | EvictionReason::ScaledIn | EvictionReason::BelowMin);
         if let Some(eviction) = self.evictions.get_mut(&unit).filter(|_| is_surplus) {
             eviction.answered = done;
         }
@@ -517,7 +524,7 @@ impl Dispatcher {
         if entry.counts.pending == 0 {
             entry.refusals = None;
         }
-        let surplus = entry.counts.surplus;
+        let surplus = lifecycle::n_leaving(&entry.spec, &entry.counts);
         if surplus == 0 {
             self.evictions.remove(&unit);
         } else {
@@ -526,6 +533,11 @@ impl Dispatcher {
             if eviction.surplus != surplus {
                 *eviction = fresh;
             }
+        }
+        if lifecycle::has_to_end(&entry.spec, &entry.counts, entry.was_placed()).is_none() {
+            self.ends.remove(&unit);
+        } else {
+            self.ends.entry(unit).or_insert(now);
         }
         let over = lifecycle::is_over(phase, &entry.counts);
         match entry.delete_at {

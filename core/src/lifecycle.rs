@@ -5,7 +5,7 @@
 
 use crate::{
     rows::{EvictionReason, Phase as RowPhase, Row, UnitRows},
-    unit::UnitSpec,
+    unit::{OnBelowMin, OnEviction, UnitEnd, UnitSpec},
 };
 
 /// Where a unit is in its life.
@@ -84,7 +84,7 @@ pub enum Soft {
 
 /// Running units of one unit by where they are.
 ///
-/// A wanted ordinal is one that the record names, while the unit is not cancelled.
+/// A wanted ordinal is one that the record names, while the unit is neither cancelled nor ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Wanted by the record, cancelled or not.
@@ -103,7 +103,7 @@ pub struct Counts {
     pub running: u32,
     /// Named by the record and ended with exit code 0.
     pub succeeded: u32,
-    /// Named by the record and ended with another exit code.
+    /// Named by the record and ended with another exit code, or evicted where that is a failure.
     pub failed: u32,
     /// Named by the record and ended because told to: comes back as its next incarnation.
     pub stopped: u32,
@@ -113,7 +113,7 @@ impl Counts {
     /// From scratch, in time of the rows.
     pub fn of(spec: &UnitSpec, rows: &UnitRows) -> Self {
         let replicas = spec.replicas();
-        let pending = if spec.cancelled { 0 } else { replicas };
+        let pending = if spec.is_wanted() { replicas } else { 0 };
         let mut counts = Self { replicas, pending, ..Self::default() };
         for (ordinal, row) in (0u32..).zip(&rows.rows) {
             counts.move_row(spec, ordinal, &Row::default(), row);
@@ -124,12 +124,13 @@ impl Counts {
     /// Follows one row from `before` to `after`; the record is unchanged.
     pub fn move_row(&mut self, spec: &UnitSpec, ordinal: u32, before: &Row, after: &Row) {
         let named = spec.group_of(ordinal).is_some();
-        let wanted = named && !spec.cancelled;
-        self.count(before, named, wanted, |count| *count = count.saturating_sub(1));
-        self.count(after, named, wanted, |count| *count += 1);
+        let wanted = named && spec.is_wanted();
+        let fails = |row: &Row| spec.on_eviction == OnEviction::Fail && row.was_evicted_by_others();
+        self.count(before, fails(before), (named, wanted), |count| *count = count.saturating_sub(1));
+        self.count(after, fails(after), (named, wanted), |count| *count += 1);
     }
 
-    fn count(&mut self, row: &Row, named: bool, wanted: bool, change: impl Fn(&mut u32)) {
+    fn count(&mut self, row: &Row, fails: bool, (named, wanted): (bool, bool), change: impl Fn(&mut u32)) {
         match row.phase {
             RowPhase::Pending => {
                 if wanted {
@@ -149,6 +150,7 @@ impl Counts {
             }
             RowPhase::Succeeded if named => change(&mut self.succeeded),
             RowPhase::Failed if named => change(&mut self.failed),
+            RowPhase::Stopped if named && fails => change(&mut self.failed),
             RowPhase::Stopped if named => change(&mut self.stopped),
             RowPhase::Succeeded | RowPhase::Failed | RowPhase::Stopped => {}
         }
@@ -165,6 +167,8 @@ pub fn phase(spec: &UnitSpec, counts: &Counts, soft: Soft) -> Phase {
     let ended = counts.succeeded + counts.failed;
     if spec.cancelled {
         Phase::Cancelled
+    } else if spec.ended.is_some() {
+        Phase::Failed
     } else if ended >= counts.replicas {
         if counts.failed == 0 { Phase::Completed } else { Phase::Failed }
     } else if counts.running > 0 && counts.running + ended >= spec.min_member {
@@ -188,7 +192,7 @@ pub fn is_over(phase: Phase, counts: &Counts) -> bool {
 /// Ordinals to place with their incarnations, ascending.
 pub fn pending(spec: &UnitSpec, rows: &UnitRows) -> (Vec<u32>, Vec<u32>) {
     let (mut ordinals, mut incarnations) = (Vec::new(), Vec::new());
-    if spec.cancelled {
+    if !spec.is_wanted() {
         return (ordinals, incarnations);
     }
     for ordinal in spec.task_groups.iter().flat_map(|group| group.iter_ordinals()) {
@@ -209,19 +213,76 @@ pub fn pending(spec: &UnitSpec, rows: &UnitRows) -> (Vec<u32>, Vec<u32>) {
 /// Running units that must leave because the record no longer wants them, highest ordinals first, at most
 /// `limit`: why, ordinals, incarnations.
 pub fn surplus(spec: &UnitSpec, rows: &UnitRows, limit: usize) -> (EvictionReason, Vec<u32>, Vec<u32>) {
-    let reason = if spec.cancelled { EvictionReason::Cancelled } else { EvictionReason::ScaledIn };
-    let unwanted = |ordinal: u32, row: &Row| {
-        row.phase.is_live() && row.eviction.is_none() && (spec.cancelled || spec.group_of(ordinal).is_none())
+    let reason = match spec.ended {
+        _ if spec.cancelled => EvictionReason::Cancelled,
+        Some(UnitEnd::BelowMin) => EvictionReason::BelowMin,
+        None => EvictionReason::ScaledIn,
     };
+    let unwanted = |ordinal: u32| !spec.is_wanted() || spec.group_of(ordinal).is_none();
+    let (ordinals, incarnations) = staying(rows, limit, unwanted);
+    (reason, ordinals, incarnations)
+}
+
+/// Fewer than `min_member` of a unit that had them are left.
+fn is_broken(spec: &UnitSpec, counts: &Counts) -> bool {
+    let is_over = counts.succeeded + counts.failed >= counts.replicas;
+    spec.is_wanted() && !is_over && counts.bound() < spec.min_member
+}
+
+/// Whether the unit has to end: it is broken and does not go on like that. `was_bound`: it had `min_member` once.
+pub fn has_to_end(spec: &UnitSpec, counts: &Counts, was_bound: bool) -> Option<UnitEnd> {
+    let ends = spec.on_below_min == OnBelowMin::Stop && was_bound && is_broken(spec, counts);
+    ends.then_some(UnitEnd::BelowMin)
+}
+
+/// Running units that have to leave by their own unit's will: surplus, or what is left of a broken unit that comes
+/// back as a whole.
+pub fn n_leaving(spec: &UnitSpec, counts: &Counts) -> u32 {
+    let restarts = spec.on_below_min == OnBelowMin::Restart && is_broken(spec, counts);
+    counts.surplus + if restarts { counts.placed } else { 0 }
+}
+
+/// Those of [`n_leaving`], surplus first: why, ordinals, incarnations.
+pub fn leaving(
+    spec: &UnitSpec,
+    counts: &Counts,
+    rows: &UnitRows,
+    limit: usize,
+) -> (EvictionReason, Vec<u32>, Vec<u32>) {
+    if counts.surplus > 0 || n_leaving(spec, counts) == 0 {
+        return surplus(spec, rows, limit);
+    }
+    let (ordinals, incarnations) = staying(rows, limit, |ordinal| spec.group_of(ordinal).is_some());
+    (EvictionReason::BelowMin, ordinals, incarnations)
+}
+
+/// Running units that count when a binding has to reach `min_member`. What comes back later goes one by one, so
+/// whoever had a node in some incarnation does; of a unit that restarts as a whole only what is there.
+pub fn counted(rows: &UnitRows, on_below_min: OnBelowMin) -> usize {
+    let had_node = |row: &&Row| row.phase != RowPhase::Pending || row.incarnation > 0;
+    let is_there = |row: &&Row| match row.phase {
+        RowPhase::Bound | RowPhase::Starting | RowPhase::Running => row.eviction.is_none(),
+        RowPhase::Succeeded | RowPhase::Failed => !row.was_sent_away(),
+        RowPhase::Pending | RowPhase::Stopped => false,
+    };
+    match on_below_min {
+        OnBelowMin::Keep | OnBelowMin::Stop => rows.rows.iter().filter(had_node).count(),
+        OnBelowMin::Restart => rows.rows.iter().filter(is_there).count(),
+    }
+}
+
+/// Live ones that nobody has told to leave, highest first: ordinals, incarnations.
+fn staying(rows: &UnitRows, limit: usize, wanted: impl Fn(u32) -> bool) -> (Vec<u32>, Vec<u32>) {
+    let is_staying =
+        |ordinal: u32, row: &Row| row.phase.is_live() && row.eviction.is_none() && wanted(ordinal);
     let n_rows = u32::try_from(rows.rows.len()).unwrap_or(u32::MAX);
-    let (ordinals, incarnations) = (0..n_rows)
+    (0..n_rows)
         .rev()
         .map(|ordinal| (ordinal, rows.row(ordinal)))
-        .filter(|(ordinal, row)| unwanted(*ordinal, row))
+        .filter(|(ordinal, row)| is_staying(*ordinal, row))
         .take(limit)
         .map(|(ordinal, row)| (ordinal, row.incarnation))
-        .unzip();
-    (reason, ordinals, incarnations)
+        .unzip()
 }
 
 /// One line of the transition table.
@@ -265,7 +326,7 @@ pub const TRANSITIONS: &[Transition] = &[
     Transition {
         from: &[Phase::Scheduled, Phase::Running],
         to: Phase::Queued,
-        when: "broken below min_member; the missing go to the head of the queue",
+        when: "broken below min_member; the missing go to the head of the queue, with on_below_min: restart all",
     },
     Transition {
         from: &[Phase::Scheduled, Phase::Running],
@@ -285,7 +346,12 @@ pub const TRANSITIONS: &[Transition] = &[
     Transition {
         from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled, Phase::Running],
         to: Phase::Failed,
-        when: "every replica ended, at least one with another exit code",
+        when: "every replica ended, at least one with another exit code or evicted with on_eviction: fail",
+    },
+    Transition {
+        from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled, Phase::Running],
+        to: Phase::Failed,
+        when: "broken below min_member with on_below_min: stop",
     },
     Transition {
         from: &[

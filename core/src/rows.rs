@@ -182,6 +182,8 @@ pub enum EvictionReason {
     Squeezed,
     /// Moved by the rescheduler.
     Rescheduled,
+    /// Too few of its unit were left, and the rest goes with them.
+    BelowMin,
 }
 
 impl EvictionReason {
@@ -220,6 +222,29 @@ impl Row {
     /// How far it is within its incarnation.
     pub fn progress(&self) -> Progress {
         Progress { phase: self.phase, restarts: self.restarts }
+    }
+
+    /// Over after an eviction that its unit did not ask for by wanting less, or stopped by its agent alone, without
+    /// contact for too long.
+    pub fn was_sent_away(&self) -> bool {
+        let is_sent = match self.eviction {
+            None => self.phase == Phase::Stopped,
+            Some(EvictionReason::Cancelled | EvictionReason::ScaledIn) => false,
+            Some(
+                EvictionReason::Preempted
+                | EvictionReason::NodeLost
+                | EvictionReason::Drained
+                | EvictionReason::Squeezed
+                | EvictionReason::Rescheduled
+                | EvictionReason::BelowMin,
+            ) => true,
+        };
+        is_sent && self.phase.is_ended()
+    }
+
+    /// Sent away for the sake of others, not of the rest of its own unit.
+    pub fn was_evicted_by_others(&self) -> bool {
+        self.was_sent_away() && self.eviction != Some(EvictionReason::BelowMin)
     }
 }
 

@@ -254,6 +254,7 @@ impl Scheduler {
             revision: spec_revision,
             turn: (Reverse(self.classes.priority(spec)), turn, unit),
             min_member: spec.min_member,
+            on_below_min: spec.on_below_min,
             bound,
             groups,
             state: State::Waiting,

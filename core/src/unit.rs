@@ -47,6 +47,12 @@ pub struct UnitSpec {
     pub cancelled: bool,
     /// In-place restarts.
     pub max_restarts: u32,
+    /// Of running units that have to leave for another reason than the unit's own wish.
+    pub on_eviction: OnEviction,
+    /// Of a unit that had `min_member` and has fewer left.
+    pub on_below_min: OnBelowMin,
+    /// The dispatcher ended it.
+    pub ended: Option<UnitEnd>,
 }
 
 /// Replicas of one template.
@@ -122,6 +128,35 @@ pub enum RestartPolicy {
     Always,
 }
 
+/// What becomes of an evicted running unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnEviction {
+    /// It comes back as its next incarnation.
+    #[default]
+    Requeue,
+    /// It has failed.
+    Fail,
+}
+
+/// What becomes of a unit of which fewer than `min_member` are placed or over by themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnBelowMin {
+    /// The rest goes on; the missing come back one by one.
+    #[default]
+    Keep,
+    /// The rest goes too, and `min_member` are bound together again.
+    Restart,
+    /// The unit ends.
+    Stop,
+}
+
+/// Why the dispatcher ended a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UnitEnd {
+    /// Fewer than `min_member` were left.
+    BelowMin,
+}
+
 /// How nodes are preferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ScoringProfile {
@@ -132,6 +167,11 @@ pub enum ScoringProfile {
 }
 
 impl UnitSpec {
+    /// Something of it is to run: nobody has cancelled or ended it.
+    pub fn is_wanted(&self) -> bool {
+        !self.cancelled && self.ended.is_none()
+    }
+
     /// Running units wanted, over all groups.
     pub fn replicas(&self) -> u32 {
         self.task_groups.iter().map(|group| group.replicas).sum()

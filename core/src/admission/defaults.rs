@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt};
 
 use crate::{
     demand::Pool,
-    unit::{RestartPolicy, ScoringProfile, WorkloadClass},
+    unit::{OnBelowMin, OnEviction, RestartPolicy, ScoringProfile, WorkloadClass},
 };
 
 /// Kept so long after its end by default: one hour.
@@ -256,6 +256,23 @@ pub fn restart_name(policy: RestartPolicy) -> &'static str {
         RestartPolicy::Never => "never",
         RestartPolicy::OnFailure => "on-failure",
         RestartPolicy::Always => "always",
+    }
+}
+
+/// As unit files write it.
+pub fn on_eviction_name(what: OnEviction) -> &'static str {
+    match what {
+        OnEviction::Requeue => "requeue",
+        OnEviction::Fail => "fail",
+    }
+}
+
+/// As unit files write it.
+pub fn on_below_min_name(what: OnBelowMin) -> &'static str {
+    match what {
+        OnBelowMin::Keep => "keep",
+        OnBelowMin::Restart => "restart",
+        OnBelowMin::Stop => "stop",
     }
 }
 

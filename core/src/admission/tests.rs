@@ -194,6 +194,8 @@ fn every_violation_names_its_field() {
         ("the band of the system by hand", |s| s.priority = 1_000_000_000, &["priority"]),
         ("pool", |s| s.pool = Given::Unknown(7), &["pool"]),
         ("best-effort", |s| s.pool = Given::Value(Pool::BestEffort), &["pool"]),
+        ("on_eviction", |s| s.on_eviction = Given::Unknown(7), &["on_eviction"]),
+        ("on_below_min", |s| s.on_below_min = Given::Unknown(7), &["on_below_min"]),
         ("restart", |s| s.restart_policy = Given::Unknown(7), &["restart_policy"]),
         ("scoring", |s| s.scoring = Given::Unknown(7), &["scoring_profile"]),
         ("ttl", |s| s.ttl_after_finished_ms = u64::MAX, &["ttl_after_finished_ms"]),
@@ -239,6 +241,8 @@ fn defaults_follow_the_class_and_are_listed() {
             "scoring_profile = most-allocated",
             "ttl_after_finished_ms = 3600000",
             "max_restarts = 3",
+            "on_eviction = requeue",
+            "on_below_min = keep",
         ]
     );
     let spec = admitted.spec;
@@ -273,6 +277,8 @@ fn what_is_given_stays_and_ordinals_follow_on() {
         uid: UID.to_uppercase(),
         ttl_after_finished_ms: 5,
         max_restarts: 1,
+        on_eviction: Given::Value(OnEviction::Fail),
+        on_below_min: Given::Value(OnBelowMin::Stop),
         ..submission()
     };
     let spec = admit(given).unwrap().spec;
@@ -281,6 +287,7 @@ fn what_is_given_stays_and_ordinals_follow_on() {
         (4, -7, "org.ml", UID)
     );
     assert_eq!((spec.ttl_after_finished_ms, spec.max_restarts), (5, 1));
+    assert_eq!((spec.on_eviction, spec.on_below_min), (OnEviction::Fail, OnBelowMin::Stop));
     let ordinals: Vec<_> = spec.task_groups.iter().map(|group| group.ordinals.clone()).collect();
     assert_eq!(ordinals, [vec![(0, 3)], vec![(3, 8)]]);
     assert_eq!(spec.task_groups[1].template.demand.devices.as_ref().unwrap().milli, 1000);

@@ -14,8 +14,10 @@ use crate::{
     cluster::{Cluster, Refusal},
     decision::{Decision, Rejection, RejectionReason},
     ids::{NodeId, Revision},
+    lifecycle,
     queue::QueueIdx,
-    rows::{Bind, Phase, UnitRows},
+    rows::{Bind, Phase},
+    unit::OnBelowMin,
 };
 
 /// One running unit of a decision: position of its group in the decision, position in the group's columns,
@@ -81,8 +83,13 @@ impl Binder {
         else {
             return Verdict::Reject(all_of(decision, &members, refused, "the unit's record is another one"));
         };
-        if unit.cancelled {
-            return Verdict::Reject(all_of(decision, &members, refused, "the unit is cancelled"));
+        if !unit.is_wanted {
+            return Verdict::Reject(all_of(
+                decision,
+                &members,
+                refused,
+                "the unit is cancelled or has ended",
+            ));
         }
         let members = match wanted(
             unit,
@@ -96,11 +103,11 @@ impl Binder {
             Err(wait) => return Verdict::Wait(wait),
         };
         let mut accepted = take_room(unit, &mut self.cluster, decision, &members, &mut refused);
-        let (queue, min_member) = (unit.queue, unit.min_member as usize);
+        let (queue, needs) = (unit.queue, (unit.min_member as usize, unit.on_below_min));
         let taken =
             take_quota(unit, (&mut self.quotas, &mut self.cluster), decision, &mut accepted, &mut refused);
         let binds = binds(unit, &self.cluster, decision, &accepted);
-        if let Some(verdict) = self.too_few(min_member, decision, &accepted, taken.full, &mut refused) {
+        if let Some(verdict) = self.too_few(needs, decision, &accepted, taken.full, &mut refused) {
             taken.needs.iter().for_each(|(_, need)| self.quotas.give_back(queue, *need));
             return verdict;
         }
@@ -151,7 +158,7 @@ impl Binder {
     /// the same unit that is under way.
     fn too_few(
         &mut self,
-        min_member: usize,
+        (min_member, on_below_min): (usize, OnBelowMin),
         decision: &Decision,
         accepted: &[Member],
         full: Option<String>,
@@ -160,7 +167,8 @@ impl Binder {
         if accepted.is_empty() || accepted.len() >= min_member {
             return None;
         }
-        let existing = self.cluster.rows(decision.unit).map_or(0, ever_bound);
+        let rows = self.cluster.rows(decision.unit);
+        let existing = rows.map_or(0, |rows| lifecycle::counted(rows, on_below_min));
         if accepted.len() + existing >= min_member {
             return None;
         }
@@ -331,12 +339,6 @@ fn may_go(
     }
     cluster.fits(group.shape, node)?;
     cluster.grant_devices(group.shape, node, mask)
-}
-
-/// Running units that had a place in some incarnation: `min_member` is about a unit's first binding, members
-/// that come back later go one by one.
-fn ever_bound(rows: &UnitRows) -> usize {
-    rows.rows.iter().filter(|row| row.phase != Phase::Pending || row.incarnation > 0).count()
 }
 
 fn binds(unit: &Unit, cluster: &Cluster, decision: &Decision, accepted: &[Member]) -> Vec<Bind> {

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Binder, unit::Unit};
 use crate::{
     ids::{Revision, UnitId},
-    rows::{EvictionReason, Phase, Requeue, Row, UnitRows},
-    unit::RestartPolicy,
+    rows::{Phase, Requeue, Row, UnitRows},
+    unit::{OnEviction, RestartPolicy},
 };
 
 /// Running units of one unit that become pending again.
@@ -65,7 +65,7 @@ impl Requeues {
             self.forget_under_way(unit, ordinal);
         }
         let under_way = asked.is_some_and(|asked| asked > row.incarnation);
-        if was_sent_away(row) && !under_way {
+        if row.was_sent_away() && !under_way {
             self.ready.entry(unit).or_default().insert(ordinal);
         } else if let Some(ready) = self.ready.get_mut(&unit) {
             ready.remove(&ordinal);
@@ -138,25 +138,10 @@ impl Binder {
     }
 }
 
-/// Ended after an eviction that was not its unit's own wish, or stopped by its agent alone: without contact for
-/// too long.
-fn was_sent_away(row: &Row) -> bool {
-    let by_others = match row.eviction {
-        None => row.phase == Phase::Stopped,
-        Some(EvictionReason::Cancelled | EvictionReason::ScaledIn) => false,
-        Some(
-            EvictionReason::Preempted
-            | EvictionReason::NodeLost
-            | EvictionReason::Drained
-            | EvictionReason::Squeezed
-            | EvictionReason::Rescheduled,
-        ) => true,
-    };
-    by_others && row.phase.is_ended()
-}
-
-/// Whether its unit still wants it. What succeeded before it had to go is done, unless it always restarts.
+/// Whether its unit still wants it. What succeeded before it had to go is done, unless it always restarts; what others
+/// sent away has failed where its unit says so.
 fn comes_back(unit: &Unit, ordinal: u32, row: &Row) -> bool {
     let done = row.phase == Phase::Succeeded && unit.restart_policy != RestartPolicy::Always;
-    was_sent_away(row) && !done && !unit.cancelled && unit.wants(ordinal)
+    let fails = unit.on_eviction == OnEviction::Fail && row.was_evicted_by_others();
+    row.was_sent_away() && !done && !fails && unit.is_wanted && unit.wants(ordinal)
 }

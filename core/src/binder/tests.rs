@@ -14,7 +14,10 @@ use crate::{
     queue::spec::QueueSpec,
     resources::{CPU, Resources},
     rows::{EvictionReason, Phase, Requeue, Statuses, UnitRows},
-    unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
+    unit::{
+        OnBelowMin, OnEviction, RestartPolicy, ScoringProfile, TaskGroup, Template, UnitEnd, UnitSpec,
+        WorkloadClass,
+    },
 };
 
 pub(super) fn node(id: u32) -> NodeSpec {
@@ -67,6 +70,9 @@ pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> U
         ttl_after_finished_ms: 0,
         cancelled: false,
         max_restarts: 0,
+        on_eviction: Default::default(),
+        on_below_min: Default::default(),
+        ended: None,
     }
 }
 
@@ -518,4 +524,48 @@ fn what_was_on_a_lost_node_is_over_and_comes_back_but_not_while_the_node_is_read
     let requeue = Requeue { ordinals: vec![0, 1], incarnations: vec![1, 1] };
     assert_eq!(world.binder.take_requeues(10)[0].requeue, requeue);
     assert_eq!(world.binder.evictions(&asked), []);
+}
+
+#[test]
+fn a_unit_that_restarts_as_a_whole_is_bound_as_a_whole_again() {
+    let mut world = World::new(1);
+    for (id, on_below_min) in [(1, OnBelowMin::Keep), (2, OnBelowMin::Restart)] {
+        let spec = UnitSpec { on_below_min, ..unit(id, 2, 2, demand(100, 0)) };
+        let revision = world.unit(spec);
+        let accepted = world.accept(&place(id, revision, &[(0, 1), (1, 1)]));
+        world.commit(&accepted);
+        world.evict(id, &[0, 1], EvictionReason::BelowMin);
+        world.statuses(id, &[0, 1], Phase::Stopped);
+        for work in world.binder.take_requeues(10) {
+            world.change(Change::Rows(UnitId(id), RowChange::Requeue(work.requeue)));
+        }
+        let again = |places: &[(u32, u32)]| {
+            let mut decision = place(id, revision, places);
+            decision.groups[0].incarnations = vec![1; places.len()];
+            decision
+        };
+        if on_below_min == OnBelowMin::Restart {
+            assert_eq!(world.refuse(&again(&[(0, 1)])), [(RejectionReason::MinMember, vec![0])]);
+            let accepted = world.accept(&again(&[(0, 1), (1, 1)]));
+            assert_eq!(accepted.binds[0].incarnations, [1, 1]);
+        } else {
+            assert_eq!(world.accept(&again(&[(0, 1)])).binds[0].ordinals, [0], "one by one");
+        }
+    }
+}
+
+#[test]
+fn what_fails_by_an_eviction_or_has_ended_does_not_come_back() {
+    let mut world = World::new(1);
+    let ended = Some(UnitEnd::BelowMin);
+    for (id, on_eviction, ended) in [(1, OnEviction::Fail, None), (2, OnEviction::Requeue, ended)] {
+        let spec = UnitSpec { on_eviction, ..unit(id, 1, 1, demand(100, 0)) };
+        let revision = world.unit(spec.clone());
+        let accepted = world.accept(&place(id, revision, &[(0, 1)]));
+        world.commit(&accepted);
+        world.evict(id, &[0], EvictionReason::Drained);
+        world.unit(UnitSpec { ended, ..spec });
+        world.statuses(id, &[0], Phase::Stopped);
+        assert_eq!(world.binder.take_requeues(10), [], "{id}");
+    }
 }

@@ -12,7 +12,7 @@ use crate::{
     ids::Revision,
     node::Toleration,
     queue::QueueIdx,
-    unit::{RestartPolicy, UnitSpec},
+    unit::{OnBelowMin, OnEviction, RestartPolicy, UnitSpec},
 };
 
 /// A unit.
@@ -26,7 +26,9 @@ pub(super) struct Unit {
     pub(super) min_member: u32,
     pub(super) pool: Pool,
     pub(super) restart_policy: RestartPolicy,
-    pub(super) cancelled: bool,
+    pub(super) on_eviction: OnEviction,
+    pub(super) on_below_min: OnBelowMin,
+    pub(super) is_wanted: bool,
 }
 
 /// A task group.
@@ -73,7 +75,9 @@ impl Unit {
             min_member: spec.min_member,
             pool: spec.pool,
             restart_policy: spec.restart_policy,
-            cancelled: spec.cancelled,
+            on_eviction: spec.on_eviction,
+            on_below_min: spec.on_below_min,
+            is_wanted: spec.is_wanted(),
         }
     }
 

@@ -294,7 +294,7 @@ fn leaving(
         if lost.contains(&row.node) {
             leaving.lost.push(member);
         } else if let Some(drain) = drain {
-            let is_wanted = !entry.spec.cancelled && entry.spec.group_of(ordinal).is_some();
+            let is_wanted = entry.spec.is_wanted() && entry.spec.group_of(ordinal).is_some();
             if is_wanted && row.eviction.is_none() {
                 let is_free = drain.is_overdue(wall_ms) || row.phase != Phase::Running;
                 if is_free { leaving.free.push(member) } else { leaving.running.push(member) }

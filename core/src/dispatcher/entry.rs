@@ -233,7 +233,7 @@ impl Share {
                 change(&mut share.live);
             }
             if row.phase == RowPhase::Pending
-                && !spec.cancelled
+                && spec.is_wanted()
                 && let Some(share) = spec.group_of(ordinal).and_then(|group| shares.get_mut(group))
             {
                 change(&mut share.pending);
@@ -259,7 +259,7 @@ fn by_group(spec: &UnitSpec, rows: &UnitRows, counts: &Counts) -> SmallVec<[(u32
     if spec.task_groups.len() == 1 {
         return SmallVec::from_buf([(counts.live, counts.pending)]);
     }
-    let wanted = |replicas: u32| if spec.cancelled { 0 } else { replicas };
+    let wanted = |replicas: u32| if spec.is_wanted() { replicas } else { 0 };
     let mut groups: SmallVec<[(u32, u32); 1]> =
         spec.task_groups.iter().map(|group| (0, wanted(group.replicas))).collect();
     for (ordinal, row) in (0u32..).zip(&rows.rows) {
@@ -269,7 +269,7 @@ fn by_group(spec: &UnitSpec, rows: &UnitRows, counts: &Counts) -> SmallVec<[(u32
             *live += 1;
         }
         if row.phase != RowPhase::Pending
-            && !spec.cancelled
+            && spec.is_wanted()
             && let Some((_, pending)) = spec.group_of(ordinal).and_then(|group| groups.get_mut(group))
         {
             *pending = pending.saturating_sub(1);

@@ -1,7 +1,9 @@
 //! One step: the outbox, assignments, evictions, deletions, the split of nodes.
 
+use std::sync::Arc;
+
 use super::{Action, Assignment, Dispatcher, EvictRequest, Held, Place, Settle, policy::Candidate};
-use crate::{lifecycle, partition, queue::Waiting, time::Millis};
+use crate::{lifecycle, partition, queue::Waiting, time::Millis, unit::UnitSpec};
 
 /// Units handed out in one step.
 const DISPATCH_MAX: usize = 4_096;
@@ -29,6 +31,7 @@ impl Dispatcher {
         self.send_again(now, &mut actions);
         self.dispatch(now, &mut actions);
         self.evict(now, &mut actions);
+        self.end(now, &mut actions);
         self.depart(now, &mut actions);
         self.delete_ended(now, &mut actions);
         self.split_nodes(now, &mut actions);
@@ -54,6 +57,9 @@ impl Dispatcher {
         }
         if let Some(at) = self.departures_due(now) {
             wake = wake.min(at);
+        }
+        if let Some(at) = self.ends.values().min() {
+            wake = wake.min(*at);
         }
         if let Some(at) = self.evictions.values().map(|eviction| eviction.next_at).min() {
             wake = wake.min(at);
@@ -164,9 +170,21 @@ impl Dispatcher {
             eviction.next_at = now.plus(self.config.evict_retry_ms);
             let Some(entry) = self.units.get(&unit) else { continue };
             let (reason, ordinals, incarnations) =
-                lifecycle::surplus(&entry.spec, &entry.rows, EVICT_ORDINALS_MAX);
+                lifecycle::leaving(&entry.spec, &entry.counts, &entry.rows, EVICT_ORDINALS_MAX);
             let by = format!("unit {}/{}", entry.spec.namespace, entry.spec.name);
             actions.push(Action::Evict(EvictRequest { unit, reason, ordinals, incarnations, by }));
+        }
+    }
+
+    /// Units that do not go on with fewer than `min_member`.
+    fn end(&mut self, now: Millis, actions: &mut Vec<Action>) {
+        let due = self.ends.iter_mut().filter(|(_, at)| **at <= now).take(FOLLOW_UP_MAX);
+        for (unit, at) in due {
+            *at = now.plus(self.config.evict_retry_ms);
+            let Some(entry) = self.units.get(unit) else { continue };
+            let ended = lifecycle::has_to_end(&entry.spec, &entry.counts, entry.was_placed());
+            let spec = Arc::new(UnitSpec { ended, ..(*entry.spec).clone() });
+            actions.push(Action::End(spec, entry.revision));
         }
     }
 

@@ -165,6 +165,7 @@ fn show(action: &Action) -> String {
         Action::Revoke(session, unit) => format!("revoke {unit} from {}", session.0),
         Action::Close(session) => format!("close {}", session.0),
         Action::Evict(one) => format!("evict {} {:?} {:?}", one.unit, one.reason, one.ordinals),
+        Action::End(spec, _) => format!("end {} {:?}", spec.id, spec.ended),
         Action::Delete(unit) => format!("delete {unit}"),
         Action::WritePartition(one) => {
             format!("partition {:?} {:?} {}", one.mode, one.schedulers, one.slots.len())

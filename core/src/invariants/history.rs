@@ -11,7 +11,7 @@ use crate::{
     change::Change,
     ids::{NodeId, Revision, UnitId},
     rows::{EvictionReason, Phase, RowChange},
-    unit::UnitSpec,
+    unit::{OnBelowMin, UnitSpec},
 };
 
 /// What a replay found.
@@ -261,7 +261,7 @@ fn illegal(
     ordinal: u32,
     reason: EvictionReason,
 ) -> Option<&'static str> {
-    let wanted = spec.is_some_and(|spec| !spec.cancelled && spec.group_of(ordinal).is_some());
+    let wanted = spec.is_some_and(|spec| spec.is_wanted() && spec.group_of(ordinal).is_some());
     let ready = node.and_then(|node| node.report.as_ref()).is_some_and(|report| report.value.ready);
     match reason {
         EvictionReason::Cancelled if spec.is_some_and(|spec| !spec.cancelled) => {
@@ -272,13 +272,17 @@ fn illegal(
         EvictionReason::Drained if node.is_some() && !was_drained => {
             Some("evicted for a drain, but its node is not drained")
         }
+        EvictionReason::BelowMin if spec.is_some_and(|spec| spec.on_below_min == OnBelowMin::Keep) => {
+            Some("evicted as too few were left, but its unit keeps what is left")
+        }
         EvictionReason::Preempted | EvictionReason::Squeezed | EvictionReason::Rescheduled => {
             Some("evicted for a reason that nothing in this version may give")
         }
         EvictionReason::Cancelled
         | EvictionReason::ScaledIn
         | EvictionReason::NodeLost
-        | EvictionReason::Drained => None,
+        | EvictionReason::Drained
+        | EvictionReason::BelowMin => None,
     }
 }
 

@@ -266,7 +266,8 @@ fn wants<'a>(spec: &'a UnitSpec, unit: &WorldUnit) -> (Vec<&'a Template>, usize)
     let live = unit.rows.values().filter(|row| row.is_live() && row.eviction.is_none()).count();
     let min_member = usize::try_from(spec.min_member).unwrap_or(usize::MAX);
     let ever_bound = unit.rows.values().any(|row| row.phase != Phase::Pending);
-    let needed = if ever_bound { 1 } else { min_member.saturating_sub(live).max(1) };
+    let is_whole = spec.on_below_min == crate::unit::OnBelowMin::Restart;
+    let needed = if ever_bound && !is_whole { 1 } else { min_member.saturating_sub(live).max(1) };
     (pending, needed)
 }
 
@@ -277,7 +278,7 @@ fn waiting(world: &World) -> Vec<(UnitId, &UnitSpec, &WorldUnit)> {
         .iter()
         .filter_map(|(id, unit)| Some((*id, unit.spec.as_ref()?.value.as_ref(), unit)))
         .filter(|(_, spec, unit)| {
-            !spec.cancelled
+            spec.is_wanted()
                 && spec
                     .task_groups
                     .iter()

@@ -258,6 +258,9 @@ mod tests {
             ttl_after_finished_ms: 0,
             cancelled: false,
             max_restarts: 0,
+            on_eviction: Default::default(),
+            on_below_min: Default::default(),
+            ended: None,
         }))
     }
 

@@ -65,6 +65,9 @@ fn spec(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitSpec {
         ttl_after_finished_ms: 0,
         cancelled: false,
         max_restarts: 0,
+        on_eviction: Default::default(),
+        on_below_min: Default::default(),
+        ended: None,
     }
 }
 

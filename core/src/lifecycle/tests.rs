@@ -88,6 +88,48 @@ fn scaled_in_and_cancelled_rows_are_surplus_highest_first() {
     assert_eq!(pending(&cancelled, &rows).0, [0u32; 0]);
 }
 
+fn rows_of(phases: &[(RowPhase, Option<EvictionReason>)]) -> UnitRows {
+    let rows =
+        phases.iter().map(|(phase, eviction)| Row { phase: *phase, eviction: *eviction, ..Row::default() });
+    UnitRows { rows: rows.collect(), ..UnitRows::default() }
+}
+
+#[test]
+fn an_evicted_one_has_failed_where_its_unit_says_so() {
+    let failing = UnitSpec { on_eviction: OnEviction::Fail, ..unit(3, 1) };
+    let gone = |reason| (RowPhase::Stopped, reason);
+    let rows =
+        rows_of(&[gone(Some(EvictionReason::Drained)), gone(None), gone(Some(EvictionReason::BelowMin))]);
+    let counts = Counts::of(&failing, &rows);
+    assert_eq!((counts.failed, counts.stopped), (2, 1), "the rest of a broken gang comes back");
+    assert_eq!(Counts::of(&unit(3, 1), &rows).stopped, 3);
+    let all = rows_of(&[gone(Some(EvictionReason::NodeLost)); 3]);
+    assert_eq!(phase(&failing, &Counts::of(&failing, &all), Soft::Waiting), Phase::Failed);
+}
+
+#[test]
+fn a_broken_gang_keeps_restarts_or_stops() {
+    let running = (RowPhase::Running, None);
+    let rows = rows_of(&[running, (RowPhase::Stopped, Some(EvictionReason::NodeLost)), running, running]);
+    let of = |on_below_min, min_member| UnitSpec { on_below_min, ..unit(4, min_member) };
+    let look = |spec: &UnitSpec| {
+        let counts = Counts::of(spec, &rows);
+        (leaving(spec, &counts, &rows, 10), has_to_end(spec, &counts, true))
+    };
+    let nobody = (EvictionReason::ScaledIn, vec![], vec![]);
+    assert_eq!(look(&of(OnBelowMin::Keep, 4)), (nobody.clone(), None));
+    let rest = (EvictionReason::BelowMin, vec![3, 2, 0], vec![0; 3]);
+    assert_eq!(look(&of(OnBelowMin::Restart, 4)), (rest.clone(), None));
+    assert_eq!(look(&of(OnBelowMin::Restart, 3)), (nobody.clone(), None), "enough are left");
+    assert_eq!(look(&of(OnBelowMin::Stop, 4)), (nobody, Some(UnitEnd::BelowMin)));
+    assert_eq!(has_to_end(&of(OnBelowMin::Stop, 4), &Counts::default(), false), None, "it never began");
+    let ended = UnitSpec { ended: Some(UnitEnd::BelowMin), ..of(OnBelowMin::Stop, 4) };
+    assert_eq!(look(&ended), (rest, None));
+    assert_eq!(phase(&ended, &Counts::of(&ended, &rows), Soft::Waiting), Phase::Failed);
+    assert_eq!(pending(&ended, &rows).0, [0u32; 0]);
+    assert_eq!((counted(&rows, OnBelowMin::Keep), counted(&rows, OnBelowMin::Restart)), (4, 3));
+}
+
 #[derive(Clone, Debug)]
 enum Event {
     Bind(u32),
@@ -155,8 +197,14 @@ fn change(rows: &UnitRows, event: &Event) -> Option<RowChange> {
 proptest! {
     /// Followed counts equal counts from scratch, and what they say equals a look at each ordinal.
     #[test]
-    fn counts_follow_the_rows(events in prop::collection::vec(event(), 0..60), min_member in 1..4u32) {
-        let (mut spec, mut rows) = (unit(4, min_member), UnitRows::default());
+    fn counts_follow_the_rows(
+        events in prop::collection::vec(event(), 0..60),
+        min_member in 1..4u32,
+        on_eviction in prop::sample::select(vec![OnEviction::Requeue, OnEviction::Fail]),
+        on_below_min in prop::sample::select(vec![OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop]),
+    ) {
+        let mut spec = UnitSpec { on_eviction, on_below_min, ..unit(4, min_member) };
+        let mut rows = UnitRows::default();
         let mut counts = Counts::of(&spec, &rows);
         for (revision, event) in (1u64..).zip(&events) {
             match event {
@@ -183,6 +231,11 @@ proptest! {
                 prop_assert_eq!(rows.row(*ordinal).incarnation, *incarnation);
             }
             prop_assert_eq!(surplus(&spec, &rows, 100).1.len(), counts.surplus as usize);
+            let (reason, leaving, _) = leaving(&spec, &counts, &rows, 100);
+            let n_leaving = n_leaving(&spec, &counts) as usize;
+            let are_two_kinds = counts.surplus > 0;
+            prop_assert_eq!(leaving.len(), if are_two_kinds { counts.surplus as usize } else { n_leaving });
+            prop_assert!(reason != EvictionReason::BelowMin || on_below_min == OnBelowMin::Restart);
             prop_assert_eq!(counts.live, counts.placed + counts.evicting + counts.surplus);
             let named = counts.succeeded + counts.failed + counts.stopped;
             prop_assert!(named + counts.pending + counts.placed <= counts.replicas);

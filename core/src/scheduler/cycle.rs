@@ -11,8 +11,8 @@ use crate::{
     decision::{Decision, GroupPlacement},
     explain::Refusals,
     ids::UnitId,
+    lifecycle,
     place::templates::TemplateId,
-    rows::Phase,
     time::Millis,
     unit::UnitSpec,
 };
@@ -125,10 +125,9 @@ impl Scheduler {
         if held.together() > 0
             && let Some(rows) = self.cluster.rows(held.unit())
         {
-            // As the binder counts: whoever had a place in some incarnation.
-            let ever =
-                rows.rows.iter().filter(|row| row.phase != Phase::Pending || row.incarnation > 0).count();
-            held.bound = held.bound.max(u32::try_from(ever).unwrap_or(u32::MAX));
+            // As the binder counts.
+            let counted = lifecycle::counted(rows, held.on_below_min);
+            held.bound = held.bound.max(u32::try_from(counted).unwrap_or(u32::MAX));
         }
         // Should too few be pending the binder has the last word.
         (held.together() as usize).min(held.pending())

@@ -10,6 +10,7 @@ use crate::{
     ids::{Revision, UnitId},
     place::templates::TemplateId,
     time::Millis,
+    unit::OnBelowMin,
 };
 
 /// A running unit to be placed: ordinal and incarnation.
@@ -37,6 +38,7 @@ pub(crate) struct Held {
     pub(crate) revision: Revision,
     pub(crate) turn: Turn,
     pub(crate) min_member: u32,
+    pub(crate) on_below_min: OnBelowMin,
     /// Running units bound as far as is known, for the first binding.
     pub(crate) bound: u32,
     pub(crate) groups: SmallVec<[GroupWork; 1]>,

@@ -59,8 +59,12 @@ async fn nodes_are_drained_by_label_and_a_service_never_misses_more_than_one_rep
     assert!(said.contains("0 nodes changed, 2 unchanged"), "idempotent: {said}");
     let said = run(&cluster, &["node", "list"]);
     assert_eq!(said.matches("Ready,Drained").count(), 2, "{said}");
-    let status = cluster.api.dispatcher_status().await.unwrap();
-    assert_eq!((status.nodes_draining, status.repairs), (0, 0));
+    wait_for("the end of the drains", LIMIT, async || {
+        let status = cluster.api.dispatcher_status().await?;
+        ensure!((status.nodes_draining, status.repairs) == (0, 0), "{status:?}");
+        Ok(())
+    })
+    .await;
 
     // Never two replicas of the service told to leave before the first one's successor was bound.
     let web = cluster.api.get_unit("web").await.unwrap().unit.unwrap().spec.unwrap().unit_id;
@@ -112,6 +116,59 @@ async fn a_drain_waits_for_what_cannot_be_spared_until_its_deadline_whoever_lead
     assert!(said.contains("1 nodes are empty"), "{said}");
     run(&cluster, &["node", "uncordon", "openb"]);
     wait_running(&cluster, "web", 2, &["openb"]).await;
+    cluster.audit(&[]);
+    cluster.assert_quiet();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_gangs_come_back_as_a_whole_or_end_and_what_may_not_be_evicted_fails() {
+    let mut cluster = Cluster::start(small()).await;
+    cluster.add_agent("agent-2", "2x cpu=2,memory=8Gi,name=pair", 2).await;
+    cluster.add_agent("agent-3", "1x cpu=2,memory=8Gi,name=other", 1).await;
+    run(&cluster, &["node", "cordon", "openb", "other"]);
+    let ring = v1::UnitSpec {
+        on_below_min: v1::OnBelowMin::Restart.into(),
+        ..of_class("ring", 4, v1::WorkloadClass::Gang)
+    };
+    cluster.api.submit(ring).await.unwrap();
+    assert_eq!(wait_running(&cluster, "ring", 4, &["pair"]).await, 0);
+    run(&cluster, &["node", "uncordon", "other"]);
+    let brittle = v1::UnitSpec {
+        on_below_min: v1::OnBelowMin::Stop.into(),
+        task_groups: unit("", "", 2, resources(500, 16), None, 0).task_groups,
+        ..of_class("brittle", 2, v1::WorkloadClass::Gang)
+    };
+    let single = v1::UnitSpec {
+        on_eviction: v1::OnEviction::Fail.into(),
+        ..of_class("single", 1, v1::WorkloadClass::Batch)
+    };
+    cluster.api.submit(brittle).await.unwrap();
+    cluster.api.submit(single).await.unwrap();
+    wait_running(&cluster, "brittle", 2, &["other"]).await;
+    wait_running(&cluster, "single", 1, &["other"]).await;
+
+    run(&cluster, &["node", "drain", "other", "--wait", "--force", "--timeout", "50s"]);
+    for (name, ended) in [("brittle", v1::UnitEnd::BelowMin), ("single", v1::UnitEnd::Unspecified)] {
+        wait_for(&format!("{name} to fail"), LIMIT, async || {
+            let shown = cluster.api.get_unit(name).await?.unit.unwrap_or_default();
+            let spec = shown.spec.clone().unwrap_or_default();
+            ensure!(shown.phase() == v1::UnitPhase::Failed && spec.ended() == ended, "{shown:?}");
+            Ok(())
+        })
+        .await;
+    }
+    run(&cluster, &["node", "uncordon", "openb"]);
+    let on = cluster.api.get_unit("ring").await.unwrap().running_units[0].node.clone();
+    run(&cluster, &["node", "drain", &on, "--wait", "--timeout", "50s"]);
+    wait_for("the whole ring to run again", LIMIT, async || {
+        let running = cluster.api.get_unit("ring").await?.running_units;
+        let is_so = |run: &v1::RunningUnit| run.phase() == v1::RunPhase::Running && run.incarnation == 1;
+        ensure!(running.len() == 4 && running.iter().all(is_so), "{running:?}");
+        Ok(())
+    })
+    .await;
+    let status = cluster.api.dispatcher_status().await.unwrap();
+    assert_eq!(status.repairs, 0);
     cluster.audit(&[]);
     cluster.assert_quiet();
 }

@@ -70,7 +70,7 @@ pub(crate) fn running_units(core: &Dispatcher, view: &UnitView<'_>) -> Vec<v1::R
     (0..wanted.unwrap_or(0).max(n_rows))
         .filter_map(|ordinal| {
             let (row, group) = (view.rows.row(ordinal), view.spec.group_of(ordinal));
-            let shown = row.phase != RowPhase::Pending || (group.is_some() && !view.spec.cancelled);
+            let shown = row.phase != RowPhase::Pending || (group.is_some() && view.spec.is_wanted());
             shown.then(|| running_unit(core, view, ordinal, &row, group))
         })
         .take(RUNNING_UNITS_SHOWN)
@@ -139,7 +139,7 @@ pub(crate) fn phase_filter(number: i32) -> Result<Option<Phase>, BadField> {
 fn counts(view: &UnitView<'_>) -> v1::UnitCounts {
     let counts: &Counts = view.counts;
     // What was told to leave and has ended is pending again in a moment, but for a unit that is over.
-    let returning = if view.spec.cancelled { 0 } else { counts.stopped };
+    let returning = if view.spec.is_wanted() { counts.stopped } else { 0 };
     v1::UnitCounts {
         replicas: counts.replicas,
         pending: counts.pending + returning,
@@ -219,6 +219,7 @@ pub(crate) fn eviction(request: EvictRequest) -> v1::Eviction {
         EvictionReason::Drained => v1::EvictionReason::Drained,
         EvictionReason::Squeezed => v1::EvictionReason::Squeezed,
         EvictionReason::Rescheduled => v1::EvictionReason::Rescheduled,
+        EvictionReason::BelowMin => v1::EvictionReason::BelowMin,
     };
     v1::Eviction { unit_id: unit.0, ordinals, incarnations, reason: reason.into(), by }
 }

@@ -75,7 +75,12 @@ pub(crate) struct Broken;
 /// What a transaction was for.
 enum Ticket {
     Units(Batch),
-    Change { unit: UnitId, spec: Arc<godel_core::unit::UnitSpec>, reply: Reply<Result<Revision, Status>> },
+    Change {
+        unit: UnitId,
+        spec: Arc<godel_core::unit::UnitSpec>,
+        /// `None`: the dispatcher's own.
+        reply: Option<Reply<Result<Revision, Status>>>,
+    },
     Edit(Box<SentEdit>),
     Deletes(Vec<UnitId>),
     Partition(godel_core::change::Partition, Option<Reply<Result<Revision, Status>>>),
@@ -469,8 +474,10 @@ impl Loop<'_> {
                     self.core.on_unit(spec, committed.revision, (committed.revision, committed.time_ms), now);
                     self.watches.touch(&self.core, unit);
                 }
-                let _ =
-                    reply.send(result.map(|committed| committed.revision).map_err(|error| refused(&error)));
+                if let Some(reply) = reply {
+                    let _ = reply
+                        .send(result.map(|committed| committed.revision).map_err(|error| refused(&error)));
+                }
             }
             Ticket::Edit(sent) => self.on_edit(*sent, result),
             Ticket::Deletes(units) => {

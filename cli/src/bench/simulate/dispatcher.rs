@@ -158,7 +158,11 @@ impl DispatcherPart {
                 }
                 Action::Revoke(session, unit) => turn.call(seat(session), Message::Revoke(unit)),
                 // Nobody comes, goes, is cancelled or ends here.
-                Action::Close(_) | Action::Evict(_) | Action::Delete(_) | Action::WritePartition(_) => {}
+                Action::Close(_)
+                | Action::Evict(_)
+                | Action::End(..)
+                | Action::Delete(_)
+                | Action::WritePartition(_) => {}
             }
         }
         for (session, lot) in lots {

@@ -1,7 +1,11 @@
 //! Nodes that are lost or drained.
 
 use super::*;
-use crate::{drain::Block, node::Drain, unit::WorkloadClass};
+use crate::{
+    drain::Block,
+    node::Drain,
+    unit::{OnBelowMin, WorkloadClass},
+};
 
 fn report(node: u32, ready: bool) -> NodeReport {
     let capacity = Resources::new([("cpu", 10_000)]).unwrap();
@@ -279,4 +283,29 @@ fn a_drained_node_that_is_lost_is_lost() {
     rig.evicted(1, &[0], EvictionReason::Drained);
     rig.ready([7], false);
     assert_eq!(rig.run_for(60_300), ["evict 1 NodeLost [0, 1]"]);
+}
+
+#[test]
+fn what_is_left_of_a_broken_gang_leaves_too_or_the_unit_ends() {
+    let mut rig = Rig::new();
+    rig.ready(1..=20, true);
+    let places = [(0, 7), (1, 8), (2, 8)];
+    let of = |id, on_below_min| UnitSpec { on_below_min, ..of_class(id, 3, WorkloadClass::Gang, 3) };
+    rig.running(of(1, OnBelowMin::Keep), &places);
+    rig.running(of(2, OnBelowMin::Restart), &places);
+    rig.running(of(3, OnBelowMin::Stop), &places);
+    assert_eq!(rig.run_for(1_000), [""; 0]);
+    for unit in 1..=3 {
+        rig.evicted(unit, &[0], EvictionReason::NodeLost);
+    }
+    assert_eq!(rig.step(), ["evict 2 BelowMin [2, 1]", "end 3 Some(BelowMin)"]);
+    // The store did not take it, or nobody answered.
+    assert_eq!(rig.run_for(2_000), ["evict 2 BelowMin [2, 1]", "end 3 Some(BelowMin)"]);
+    rig.put(UnitSpec { ended: Some(crate::unit::UnitEnd::BelowMin), ..of(3, OnBelowMin::Stop) });
+    assert_eq!((rig.phase(3), rig.step()), (Phase::Failed, vec!["evict 3 BelowMin [2, 1]".to_owned()]));
+    rig.evicted(2, &[1, 2], EvictionReason::BelowMin);
+    rig.evicted(3, &[1, 2], EvictionReason::BelowMin);
+    assert_eq!(rig.run_for(1_000), [""; 0]);
+    rig.status(3, &[1, 2], RowPhase::Stopped);
+    assert_eq!((rig.core.summary().ended, rig.core.summary().counters.repairs), (1, 0));
 }

@@ -86,6 +86,9 @@ impl Job {
             ttl_after_finished_ms: 0,
             cancelled: false,
             max_restarts: 0,
+            on_eviction: Default::default(),
+            on_below_min: Default::default(),
+            ended: None,
         }
     }
 }

@@ -59,7 +59,7 @@ impl Loop<'_> {
         match self.pipeline.try_submit(vec![to_proto::put_unit_spec(&spec)], precondition.into()) {
             Ok(Some(pending)) => {
                 self.changing.insert(unit);
-                self.ticket(pending, Ticket::Change { unit, spec, reply: change.reply });
+                self.ticket(pending, Ticket::Change { unit, spec, reply: Some(change.reply) });
             }
             Ok(None) if self.deferred.len() < DEFERRED_MAX => self.deferred.push_back(change),
             Ok(None) => {
@@ -68,6 +68,21 @@ impl Loop<'_> {
             Err(error) => {
                 let _ = change.reply.send(Err(refused(&error)));
             }
+        }
+    }
+
+    /// The dispatcher's own change of a unit. What cannot be written now is asked for again by the core.
+    pub(super) fn write_end(&mut self, spec: Arc<UnitSpec>, revision: Revision) {
+        let unit = spec.id;
+        if self.changing.contains(&unit) {
+            return;
+        }
+        let precondition = to_proto::precondition(v1::Kind::UnitSpec, unit.0, revision);
+        let sent = self.pipeline.try_submit(vec![to_proto::put_unit_spec(&spec)], precondition.into());
+        if let Ok(Some(pending)) = sent {
+            tracing::info!(unit = unit.0, name = spec.name, reason = ?spec.ended, "a unit is ended");
+            self.changing.insert(unit);
+            self.ticket(pending, Ticket::Change { unit, spec, reply: None });
         }
     }
 
@@ -185,6 +200,10 @@ fn name(view: &UnitView<'_>) -> String {
 
 impl Loop<'_> {
     /// Writes what the core decided on by itself; false when it must be tried again.
+    #[allow(
+        clippy::result_large_err,
+        reason = "the ticket comes back to its only owner, a few times a second"
+    )]
     pub(super) fn write(
         &mut self,
         ops: Vec<bytes::Bytes>,

@@ -134,6 +134,7 @@ impl Loop<'_> {
                     }
                 }
                 Action::Evict(request) => evictions.push(request),
+                Action::End(spec, revision) => self.write_end(spec, revision),
                 Action::Delete(unit) => deletes.push(unit),
                 Action::WritePartition(split) => {
                     let op = to_proto::put_partition(&split);

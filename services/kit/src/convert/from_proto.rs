@@ -9,7 +9,10 @@ use godel_core::{
     ids::{Epoch, NodeId, Revision, UnitId},
     node::{Device, Drain, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
     resources::{N_NAMES_MAX, Resources},
-    unit::{RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
+    unit::{
+        OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitEnd,
+        UnitSpec, WorkloadClass,
+    },
 };
 use godel_proto::{raw, v1};
 use prost::Message as _;
@@ -294,6 +297,9 @@ pub fn unit_spec(pb: v1::UnitSpec) -> Result<UnitSpec> {
         ttl_after_finished_ms: pb.ttl_after_finished_ms,
         cancelled: pb.cancelled,
         max_restarts: pb.max_restarts,
+        on_eviction: on_eviction(pb.on_eviction)?.unwrap_or_default(),
+        on_below_min: on_below_min(pb.on_below_min)?.unwrap_or_default(),
+        ended: unit_end(pb.ended)?,
     })
 }
 
@@ -371,6 +377,38 @@ pub fn restart_policy(number: i32) -> Result<Option<RestartPolicy>> {
         v1::RestartPolicy::Never => Some(RestartPolicy::Never),
         v1::RestartPolicy::OnFailure => Some(RestartPolicy::OnFailure),
         v1::RestartPolicy::Always => Some(RestartPolicy::Always),
+    })
+}
+
+/// What becomes of an evicted running unit; `None` when unspecified.
+///
+/// # Errors
+/// An unknown number.
+pub fn on_eviction(number: i32) -> Result<Option<OnEviction>> {
+    Ok(match v1::OnEviction::try_from(number).map_err(|_| unknown("on_eviction", number))? {
+        v1::OnEviction::Unspecified => None,
+        v1::OnEviction::Requeue => Some(OnEviction::Requeue),
+        v1::OnEviction::Fail => Some(OnEviction::Fail),
+    })
+}
+
+/// What becomes of a unit below `min_member`; `None` when unspecified.
+///
+/// # Errors
+/// An unknown number.
+pub fn on_below_min(number: i32) -> Result<Option<OnBelowMin>> {
+    Ok(match v1::OnBelowMin::try_from(number).map_err(|_| unknown("on_below_min", number))? {
+        v1::OnBelowMin::Unspecified => None,
+        v1::OnBelowMin::Keep => Some(OnBelowMin::Keep),
+        v1::OnBelowMin::Restart => Some(OnBelowMin::Restart),
+        v1::OnBelowMin::Stop => Some(OnBelowMin::Stop),
+    })
+}
+
+fn unit_end(number: i32) -> Result<Option<UnitEnd>> {
+    Ok(match v1::UnitEnd::try_from(number).map_err(|_| unknown("ended", number))? {
+        v1::UnitEnd::Unspecified => None,
+        v1::UnitEnd::BelowMin => Some(UnitEnd::BelowMin),
     })
 }
 

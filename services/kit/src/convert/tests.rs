@@ -10,7 +10,10 @@ use godel_core::{
     queue::spec::{PriorityClass, QueuePolicy, QueueSpec},
     resources::Resources,
     rows::{Bind, Evict, EvictionReason, Phase, Requeue, RowChange, Statuses, UnitRows},
-    unit::{RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
+    unit::{
+        OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitEnd,
+        UnitSpec, WorkloadClass,
+    },
 };
 use godel_proto::{raw, v1};
 use proptest::{collection::vec, option, prelude::*, sample::select};
@@ -112,12 +115,15 @@ fn unit_spec() -> impl Strategy<Value = UnitSpec> {
         select(vec![Pool::Guaranteed, Pool::BestEffort]),
         select(vec![RestartPolicy::Never, RestartPolicy::OnFailure, RestartPolicy::Always]),
         select(vec![ScoringProfile::LeastAllocated, ScoringProfile::MostAllocated]),
+        select(vec![OnEviction::Requeue, OnEviction::Fail]),
+        select(vec![OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop]),
+        option::of(proptest::strategy::Just(UnitEnd::BelowMin)),
     );
     let numbers = (1u64..99, 1u32..9, any::<i32>(), any::<u64>(), any::<bool>(), any::<u32>());
     let texts = (text(), text(), text(), text(), text(), "[a-z]{0,6}");
     (texts, labels(), vec(group, 1..3), choices, numbers).prop_map(
         |((namespace, name, uid, owner, queue, priority_class), labels, task_groups, choices, numbers)| {
-            let (class, pool, restart_policy, scoring) = choices;
+            let (class, pool, restart_policy, scoring, on_eviction, on_below_min, ended) = choices;
             let (id, min_member, priority, ttl_after_finished_ms, cancelled, max_restarts) = numbers;
             UnitSpec {
                 id: UnitId(id),
@@ -138,6 +144,9 @@ fn unit_spec() -> impl Strategy<Value = UnitSpec> {
                 ttl_after_finished_ms,
                 cancelled,
                 max_restarts,
+                on_eviction,
+                on_below_min,
+                ended,
             }
         },
     )
@@ -180,6 +189,7 @@ fn row_change() -> impl Strategy<Value = RowChange> {
         EvictionReason::Drained,
         EvictionReason::Squeezed,
         EvictionReason::Rescheduled,
+        EvictionReason::BelowMin,
     ]);
     let evict = (vec(0u32..9, 0..4), reason, text()).prop_map(|(ordinals, reason, by)| {
         RowChange::Evict(Evict { incarnations: vec![1; ordinals.len()], ordinals, reason, by })
@@ -454,5 +464,8 @@ fn a_unit() -> UnitSpec {
         ttl_after_finished_ms: 0,
         cancelled: false,
         max_restarts: 0,
+        on_eviction: Default::default(),
+        on_below_min: Default::default(),
+        ended: None,
     }
 }

@@ -9,7 +9,10 @@ use godel_core::{
     node::{Device, Drain, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
     resources::Resources,
     rows::{Bind, Evict, Requeue, RowChange, Statuses},
-    unit::{RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
+    unit::{
+        OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitEnd,
+        UnitSpec, WorkloadClass,
+    },
 };
 use godel_proto::{raw, v1};
 
@@ -166,6 +169,9 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         ttl_after_finished_ms,
         cancelled,
         max_restarts,
+        on_eviction: evicted,
+        on_below_min: below_min,
+        ended,
     } = spec;
     v1::UnitSpec {
         unit_id: id.0,
@@ -189,6 +195,9 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         ttl_after_finished_ms: *ttl_after_finished_ms,
         cancelled: *cancelled,
         max_restarts: *max_restarts,
+        on_eviction: on_eviction(*evicted).into(),
+        on_below_min: on_below_min(*below_min).into(),
+        ended: unit_end(*ended).into(),
     }
 }
 
@@ -246,6 +255,31 @@ pub fn restart_policy(policy: RestartPolicy) -> v1::RestartPolicy {
         RestartPolicy::Never => v1::RestartPolicy::Never,
         RestartPolicy::OnFailure => v1::RestartPolicy::OnFailure,
         RestartPolicy::Always => v1::RestartPolicy::Always,
+    }
+}
+
+/// What becomes of an evicted running unit.
+pub fn on_eviction(what: OnEviction) -> v1::OnEviction {
+    match what {
+        OnEviction::Requeue => v1::OnEviction::Requeue,
+        OnEviction::Fail => v1::OnEviction::Fail,
+    }
+}
+
+/// What becomes of a unit below `min_member`.
+pub fn on_below_min(what: OnBelowMin) -> v1::OnBelowMin {
+    match what {
+        OnBelowMin::Keep => v1::OnBelowMin::Keep,
+        OnBelowMin::Restart => v1::OnBelowMin::Restart,
+        OnBelowMin::Stop => v1::OnBelowMin::Stop,
+    }
+}
+
+/// Why the dispatcher ended a unit.
+pub fn unit_end(end: Option<UnitEnd>) -> v1::UnitEnd {
+    match end {
+        None => v1::UnitEnd::Unspecified,
+        Some(UnitEnd::BelowMin) => v1::UnitEnd::BelowMin,
     }
 }
 

@@ -34,6 +34,8 @@ pub fn submission(unit: v1::UnitSpec) -> Submission {
         scoring: given(unit.scoring_profile, super::scoring_profile),
         ttl_after_finished_ms: unit.ttl_after_finished_ms,
         max_restarts: unit.max_restarts,
+        on_eviction: given(unit.on_eviction, super::on_eviction),
+        on_below_min: given(unit.on_below_min, super::on_below_min),
     }
 }
 

@@ -50,6 +50,9 @@ fn unit(out: &mut Writer, spec: &UnitSpec) {
         ttl_after_finished_ms,
         cancelled,
         max_restarts,
+        on_eviction,
+        on_below_min,
+        ended,
     } = spec;
     out.number(1, id.0);
     out.message(2, |out| {
@@ -73,6 +76,9 @@ fn unit(out: &mut Writer, spec: &UnitSpec) {
     out.number(12, u64::from(*cancelled));
     out.number(13, u64::from(*max_restarts));
     out.text(14, priority_class);
+    out.signed(20, super::on_eviction(*on_eviction).into());
+    out.signed(21, super::on_below_min(*on_below_min).into());
+    out.signed(22, super::unit_end(*ended).into());
 }
 
 fn task_group(out: &mut Writer, group: &TaskGroup) {
@@ -145,9 +151,14 @@ impl Writer {
         self.0.push(value.to_le_bytes()[0]);
     }
 
+    /// Fields from 16 on take two bytes.
+    fn tag(&mut self, field: u8, wire_type: u8) {
+        self.varint(u64::from(field) << 3 | u64::from(wire_type));
+    }
+
     fn number(&mut self, field: u8, value: u64) {
         if value != 0 {
-            self.0.push(field << 3);
+            self.tag(field, 0);
             self.varint(value);
         }
     }
@@ -178,14 +189,14 @@ impl Writer {
     }
 
     fn bytes(&mut self, field: u8, bytes: &[u8]) {
-        self.0.push(field << 3 | 2);
+        self.tag(field, 2);
         self.varint(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
     }
 
     /// The length goes where it belongs once it is known: one byte is left for it, mostly enough.
     fn message(&mut self, field: u8, write: impl FnOnce(&mut Self)) {
-        self.0.push(field << 3 | 2);
+        self.tag(field, 2);
         let start = self.0.len();
         self.0.push(0);
         write(self);
