@@ -257,8 +257,9 @@ pub fn leaving(
 }
 
 /// Running units that count when a binding has to reach `min_member`. What comes back later goes one by one, so
-/// whoever had a node in some incarnation does; of a unit that restarts as a whole only what is there.
-pub fn counted(rows: &UnitRows, on_below_min: OnBelowMin) -> usize {
+/// whoever had a node in some incarnation does. Of a unit that restarts as a whole what is there counts while it is
+/// enough, and nothing of what is left once it is broken: the rest has to leave before any comes back.
+pub fn counted(rows: &UnitRows, on_below_min: OnBelowMin, min_member: u32) -> usize {
     let had_node = |row: &&Row| row.phase != RowPhase::Pending || row.incarnation > 0;
     let is_there = |row: &&Row| match row.phase {
         RowPhase::Bound | RowPhase::Starting | RowPhase::Running => row.eviction.is_none(),
@@ -267,7 +268,10 @@ pub fn counted(rows: &UnitRows, on_below_min: OnBelowMin) -> usize {
     };
     match on_below_min {
         OnBelowMin::Keep | OnBelowMin::Stop => rows.rows.iter().filter(had_node).count(),
-        OnBelowMin::Restart => rows.rows.iter().filter(is_there).count(),
+        OnBelowMin::Restart => {
+            let n_there = rows.rows.iter().filter(is_there).count();
+            if n_there >= min_member as usize { n_there } else { 0 }
+        }
     }
 }
 

@@ -103,7 +103,7 @@ impl Binder {
             Err(wait) => return Verdict::Wait(wait),
         };
         let mut accepted = take_room(unit, &mut self.cluster, decision, &members, &mut refused);
-        let (queue, needs) = (unit.queue, (unit.min_member as usize, unit.on_below_min));
+        let (queue, needs) = (unit.queue, (unit.min_member, unit.on_below_min));
         let taken =
             take_quota(unit, (&mut self.quotas, &mut self.cluster), decision, &mut accepted, &mut refused);
         let binds = binds(unit, &self.cluster, decision, &accepted);
@@ -158,17 +158,18 @@ impl Binder {
     /// the same unit that is under way.
     fn too_few(
         &mut self,
-        (min_member, on_below_min): (usize, OnBelowMin),
+        (n_needed, on_below_min): (u32, OnBelowMin),
         decision: &Decision,
         accepted: &[Member],
         full: Option<String>,
         refused: &mut Refused,
     ) -> Option<Verdict> {
+        let min_member = n_needed as usize;
         if accepted.is_empty() || accepted.len() >= min_member {
             return None;
         }
         let rows = self.cluster.rows(decision.unit);
-        let existing = rows.map_or(0, |rows| lifecycle::counted(rows, on_below_min));
+        let existing = rows.map_or(0, |rows| lifecycle::counted(rows, on_below_min, n_needed));
         if accepted.len() + existing >= min_member {
             return None;
         }

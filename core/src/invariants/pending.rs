@@ -267,7 +267,12 @@ fn wants<'a>(spec: &'a UnitSpec, unit: &WorldUnit) -> (Vec<&'a Template>, usize)
     let min_member = usize::try_from(spec.min_member).unwrap_or(usize::MAX);
     let ever_bound = unit.rows.values().any(|row| row.phase != Phase::Pending);
     let is_whole = spec.on_below_min == crate::unit::OnBelowMin::Restart;
-    let needed = if ever_bound && !is_whole { 1 } else { min_member.saturating_sub(live).max(1) };
+    let needed = match (is_whole, ever_bound) {
+        (true, _) if live >= min_member => 1,
+        (true, _) => min_member.max(1),
+        (false, true) => 1,
+        (false, false) => min_member.saturating_sub(live).max(1),
+    };
     (pending, needed)
 }
 

@@ -127,7 +127,9 @@ fn a_broken_gang_keeps_restarts_or_stops() {
     assert_eq!(look(&ended), (rest, None));
     assert_eq!(phase(&ended, &Counts::of(&ended, &rows), Soft::Waiting), Phase::Failed);
     assert_eq!(pending(&ended, &rows).0, [0u32; 0]);
-    assert_eq!((counted(&rows, OnBelowMin::Keep), counted(&rows, OnBelowMin::Restart)), (4, 3));
+    let counts = |on_below_min, min_member| counted(&rows, on_below_min, min_member);
+    assert_eq!((counts(OnBelowMin::Keep, 4), counts(OnBelowMin::Restart, 3)), (4, 3));
+    assert_eq!(counts(OnBelowMin::Restart, 4), 0, "the rest leaves first");
 }
 
 #[derive(Clone, Debug)]
