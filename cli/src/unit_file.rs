@@ -137,6 +137,10 @@ struct Unit {
     #[serde(default)]
     on_below_min: OnBelowMin,
     #[serde(default)]
+    preemptible: Option<bool>,
+    #[serde(default)]
+    min_run: Option<HumanTime>,
+    #[serde(default)]
     replicas: Option<u32>,
     #[serde(default)]
     template: Option<Template>,
@@ -419,6 +423,8 @@ impl Unit {
             max_restarts: self.max_restarts,
             on_eviction: self.on_eviction.0,
             on_below_min: self.on_below_min.0,
+            preemptible: self.preemptible,
+            min_run_ms: self.min_run.map_or(0, |time| time.ms(u64::MAX)),
             ..v1::UnitSpec::default()
         }
     }

@@ -221,6 +221,14 @@ pub struct UnitView {
     pub priority: i32,
     /// Says the priority where that is 0.
     pub priority_class: String,
+    /// May have to leave for units of higher priority.
+    pub preemptible: bool,
+    /// Not before it has run so long, milliseconds.
+    pub min_run_ms: u64,
+    /// Whose leaving it waits for.
+    pub waits_for: String,
+    /// Units that preempted some of it, the newest last.
+    pub preempted_by: Vec<String>,
     /// Who submitted it.
     pub owner: String,
     /// The scheduler that has it now.
@@ -365,6 +373,10 @@ impl From<&v1::Unit> for UnitView {
             queue: spec.queue,
             priority: spec.priority,
             priority_class: spec.priority_class,
+            preemptible: spec.preemptible.unwrap_or_default(),
+            min_run_ms: spec.min_run_ms,
+            waits_for: unit.waits_for.clone(),
+            preempted_by: unit.preempted_by.clone(),
             owner: meta.owner,
             scheduler: unit.scheduler.clone(),
             create_time_ms: meta.create_time_ms,

@@ -44,8 +44,10 @@ pub const TTL_MS_MAX: u64 = 365 * 24 * 3_600 * 1_000;
 pub const RESTARTS_MAX: u32 = 1_000;
 /// Longest polite end: one hour.
 pub const STOP_GRACE_MS_MAX: u32 = 3_600 * 1_000;
+/// Longest time that running units are left alone: 30 days.
+pub const MIN_RUN_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
 /// Fields filled in of most units.
-const N_DEFAULTS: usize = 12;
+const N_DEFAULTS: usize = 13;
 /// Violations named in one answer.
 pub const VIOLATIONS_MAX: usize = 100;
 
@@ -102,6 +104,10 @@ pub struct Submission {
     pub on_eviction: Given<OnEviction>,
     /// Absent: keep.
     pub on_below_min: Given<OnBelowMin>,
+    /// `None`: the default of the class.
+    pub preemptible: Option<bool>,
+    /// 0: they are not left alone at all.
+    pub min_run_ms: u64,
 }
 
 /// A task group as a client wrote it.
@@ -266,8 +272,28 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<Violation>> {
             &mut defaults,
         ),
         ended: None,
+        preemptible: preemptible(submission.preemptible, by_class, &mut defaults),
+        min_run_ms: min_run(submission.min_run_ms, &mut report),
     };
     report.finish(Admitted { spec, defaults })
+}
+
+fn min_run(ms: u64, report: &mut Report) -> u64 {
+    if ms > MIN_RUN_MS_MAX {
+        report.add(format_args!("min_run_ms"), format_args!("{ms} is above {MIN_RUN_MS_MAX}"));
+    }
+    ms
+}
+
+fn preemptible(
+    given: Option<bool>,
+    by_class: &defaults::ClassDefaults,
+    defaults: &mut Vec<AppliedDefault>,
+) -> bool {
+    given.unwrap_or_else(|| {
+        defaults.push(AppliedDefault::word("preemptible", by_class.preemptible_name()));
+        by_class.preemptible
+    })
 }
 
 /// Collects violations; formats nothing until there is one.

@@ -9,7 +9,9 @@
 //! Nothing here survives a restart and nothing needs to: a new binder reads the records and goes on.
 
 mod check;
+mod claims;
 mod classes;
+mod holds;
 mod quotas;
 mod requeue;
 mod unit;
@@ -17,22 +19,24 @@ mod unit;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-pub use self::requeue::RequeueWork;
 use self::{
     classes::Classes,
-    quotas::{Needs, Quotas, Turns},
+    holds::Holds,
+    quotas::{Needs, Quotas},
     unit::Unit,
 };
+pub use self::{holds::HoldWork, requeue::RequeueWork};
 use crate::{
     change::Change,
-    cluster::Cluster,
+    cluster::{Cluster, Turns},
     decision::{FreshNode, Rejection},
-    ids::{NodeId, Revision, UnitId},
+    hold::Hold,
+    ids::{Epoch, HoldId, NodeId, Revision, UnitId},
     queue::{QueueIdx, Quota},
     rows::{Bind, Evict, Phase, RowChange},
     unit::UnitSpec,
@@ -79,8 +83,14 @@ pub struct Accepted {
     pub unit_revision: Revision,
     /// The unit's queue: [`Binder::queue_records`] of it are preconditions.
     pub queue: QueueIdx,
-    /// By task group, none empty.
+    /// By task group, none empty; none at all where room is held instead.
     pub binds: Vec<Bind>,
+    /// Room to be held until its victims have left.
+    pub holds: Vec<Arc<Hold>>,
+    /// The victims.
+    pub evictions: Vec<(UnitId, Evict)>,
+    /// Holds that the binding takes the place of, with the revisions of their records.
+    pub ends: Vec<(HoldId, Revision)>,
     /// What was refused.
     pub rejections: Vec<Rejection>,
 }
@@ -98,6 +108,9 @@ pub struct Binder {
     landed: BTreeSet<(Revision, Ticket)>,
     last_ticket: u64,
     requeues: requeue::Requeues,
+    holds: Holds,
+    /// Time of day, Unix milliseconds.
+    now_ms: i64,
     revision: Revision,
 }
 
@@ -110,6 +123,10 @@ struct Open {
     queue: QueueIdx,
     /// What it takes of the queue, but for groups whose rows show it already.
     needs: Needs,
+    /// Holds that it makes.
+    holds: Vec<HoldId>,
+    /// Running units that have to leave for them.
+    victims: Vec<(UnitId, u32)>,
 }
 
 impl Open {
@@ -136,11 +153,14 @@ impl Binder {
         }
         self.units.clear();
         self.requeues.clear();
+        self.reset_holds();
         self.revision = Revision(0);
     }
 
     /// A committed change, in order of revision. Older ones than what is known are ignored.
     pub fn on_change(&mut self, change: Change, revision: Revision, time_ms: i64) {
+        self.on_wall(time_ms);
+        self.look_at_change(&change);
         match change {
             Change::NodeSpec(spec) => self.cluster.put_spec(spec, revision),
             Change::NodeReport(report) => self.cluster.put_report(report, revision),
@@ -158,9 +178,7 @@ impl Binder {
                 self.cluster.remove_unit(unit);
             }
             Change::Rows(unit, change) => {
-                let mut turns = Turns::default();
-                let on_turn = |group, n| turns.add(group, n);
-                self.cluster.apply_rows_seen(unit, &change, revision, time_ms, on_turn);
+                let turns = self.cluster.apply_rows(unit, &change, revision, time_ms);
                 if let Some(known) = self.units.get(&unit) {
                     self.quotas.turn((known.queue, unit), &turns, 1, &self.cluster);
                 }
@@ -178,8 +196,20 @@ impl Binder {
                 self.count_rows(unit, 1);
                 self.are_shown(unit);
             }
+            Change::Hold(hold) => self.put_hold(hold, revision),
+            Change::HoldDeleted(id) => self.drop_hold(id),
             Change::Lease(_) | Change::Partition(_) => {}
         }
+    }
+
+    /// The time of day, Unix milliseconds: how long victims have run, and when holds expire.
+    pub fn on_wall(&mut self, now_ms: i64) {
+        self.now_ms = self.now_ms.max(now_ms);
+    }
+
+    /// Leads with this epoch: holds get ids that no other binder gives.
+    pub fn lead(&mut self, epoch: Epoch, hold_ms: u64) {
+        self.holds.lead(epoch, hold_ms);
     }
 
     /// Everything up to `revision` has been read.
@@ -189,7 +219,7 @@ impl Binder {
             self.landed.first().copied().filter(|(landed, _)| *landed <= self.revision)
         {
             self.landed.remove(&(landed, ticket));
-            self.close(ticket);
+            self.close_read(ticket);
         }
     }
 
@@ -227,7 +257,7 @@ impl Binder {
     /// The transaction of a ticket committed at `revision`. Its room stays taken until the records show it.
     pub fn commit(&mut self, ticket: Ticket, revision: Revision) {
         if revision <= self.revision {
-            self.close(ticket);
+            self.close_read(ticket);
         } else if let Some(open) = self.open.get_mut(&ticket) {
             open.landed = Some(revision);
             self.landed.insert((revision, ticket));
@@ -237,6 +267,7 @@ impl Binder {
     /// The transaction of a ticket was refused: its room is free again.
     pub fn take_back(&mut self, ticket: Ticket) {
         if let Some(open) = self.close(ticket) {
+            self.take_back_holds(ticket, &open.holds);
             for (ordinal, incarnation) in open.members {
                 self.cluster.forget(open.unit, ordinal, incarnation);
             }
@@ -252,6 +283,7 @@ impl Binder {
             self.take_back(ticket);
         }
         self.requeues.give_up();
+        self.keep_all_holds();
     }
 
     /// Fresh state of the nodes that rejections name, ascending.
@@ -292,7 +324,13 @@ impl Binder {
                 let (ordinals, incarnations) = members.into_iter().unzip();
                 evictions.push((
                     *unit,
-                    Evict { ordinals, incarnations, reason: evict.reason, by: evict.by.clone() },
+                    Evict {
+                        ordinals,
+                        incarnations,
+                        reason: evict.reason,
+                        by: evict.by.clone(),
+                        preemptor: evict.preemptor,
+                    },
                 ));
             }
         }
@@ -309,10 +347,11 @@ impl Binder {
         if before != Some(queue) {
             self.count_rows(spec.id, -1);
         }
-        let placed = (queue, self.classes.of(spec));
+        let placed = (queue, self.classes.of(spec), self.classes.id(&spec.priority_class));
         self.units.insert(spec.id, Unit::new(spec, revision, placed, &mut self.cluster));
         if before != Some(queue) {
             self.count_rows(spec.id, 1);
+            self.move_holds(spec.id, queue);
         }
     }
 
@@ -360,8 +399,18 @@ impl Binder {
         }
     }
 
+    /// The records show what became of a ticket.
+    fn close_read(&mut self, ticket: Ticket) {
+        if let Some(open) = self.close(ticket) {
+            self.forget_made(&open.holds);
+        }
+        self.holds.converted(ticket);
+    }
+
     fn close(&mut self, ticket: Ticket) -> Option<Open> {
         let mut open = self.open.remove(&ticket)?;
+        self.holds.look();
+        self.holds.left(&open.victims);
         for (_, need) in std::mem::take(&mut open.needs) {
             self.quotas.give_back(open.queue, need);
         }

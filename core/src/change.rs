@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    ids::{Epoch, NodeId, UnitId},
+    hold::Hold,
+    ids::{Epoch, HoldId, NodeId, UnitId},
     node::{NodeReport, NodeSpec},
     queue::spec::{PriorityClass, QueueSpec},
     resources::Resources,
@@ -30,6 +31,10 @@ pub enum Change {
     Queue(Arc<QueueSpec>),
     /// A priority class, whole.
     PriorityClass(PriorityClass),
+    /// Room kept for someone, whole.
+    Hold(Arc<Hold>),
+    /// A hold is gone: bound, or given up.
+    HoldDeleted(HoldId),
     /// A node's records are gone.
     NodeDeleted(NodeId),
     /// A unit's records and rows are gone.

@@ -2,7 +2,8 @@
 //!
 //! Arrays by node index hold what a fit reads (free amounts, device summaries, usability); records and strings
 //! stay aside. Room is taken by committed rows, through [`UnitRows`](crate::rows::UnitRows), and by assumptions: decisions of the
-//! owner that are not committed yet. A committed bind takes the place of its assumption. Records may arrive in
+//! owner that are not committed yet. A committed bind takes the place of its assumption. A hold takes what its victims,
+//! as long as they are there, do not take for it. Records may arrive in
 //! any order: what is taken on a node not yet known is accounted for, and amounts may go negative while a node
 //! shrinks. Nothing here survives a restart: a list and a watch build it again.
 //!
@@ -15,12 +16,14 @@ use rustc_hash::FxHashMap;
 use self::{
     assumptions::Assumptions,
     devices::{DeviceClasses, NodeDevices},
+    holds::Holds,
     labels::Labels,
+    occupants::Occupants,
     room::{DeviceRoom, Room},
     shapes::{Names, Shape, Shapes},
-    taken::UnitTaken,
+    taken::{Ranks, UnitTaken},
 };
-pub use self::{refusal::Refusal, shapes::ShapeId};
+pub use self::{refusal::Refusal, shapes::ShapeId, taken::Turns};
 use crate::{
     demand::{Demand, Pool},
     ids::{NodeId, Revision, UnitId},
@@ -30,7 +33,9 @@ use crate::{
 
 mod assumptions;
 pub(crate) mod devices;
+mod holds;
 pub(crate) mod labels;
+pub(crate) mod occupants;
 mod refusal;
 pub(crate) mod room;
 pub(crate) mod shapes;
@@ -61,6 +66,10 @@ pub struct Cluster {
     by_name: FxHashMap<String, NodeId>,
     units: FxHashMap<UnitId, UnitTaken>,
     assumptions: Assumptions,
+    holds: Holds,
+    ranks: Ranks,
+    /// Who is on which node; there from the first search for victims on.
+    occupants: Option<Box<Occupants>>,
 }
 
 /// What is known of one node.
@@ -80,7 +89,7 @@ impl Cluster {
         Self::default()
     }
 
-    /// Forgets nodes and rows before a new list; assumptions and shapes stay.
+    /// Forgets nodes, rows and holds before a new list; assumptions and shapes stay.
     pub fn reset(&mut self) {
         let assumptions = std::mem::take(&mut self.assumptions);
         *self = Self {

@@ -1,6 +1,7 @@
 //! What schedulers decide and what the binder answers: the messages of the hot path in domain types.
 
 use crate::{
+    hold::Member,
     ids::{NodeId, Revision, UnitId},
     resources::Resources,
 };
@@ -19,6 +20,40 @@ pub struct Decision {
     pub nodes_as_of: Revision,
     /// By task group; no group stands twice.
     pub groups: Vec<GroupPlacement>,
+    /// Whoever has to leave first; `None`: there is room.
+    pub preemption: Option<Box<Preemption>>,
+}
+
+/// Running units that have to leave before what a decision places can be bound.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Preemption {
+    /// Whose room is kept, by task group and node of the decision; ascending, none twice and none empty.
+    pub claims: Vec<Claim>,
+    /// Those that go with them, as their units would be too few: their room is kept for nobody.
+    pub others: Vec<Member>,
+}
+
+/// Victims on one node, for the running units of one task group there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Claim {
+    /// Index of the task group.
+    pub group: u16,
+    /// Where.
+    pub node: NodeId,
+    /// Ascending.
+    pub victims: Vec<Member>,
+}
+
+impl Preemption {
+    /// Everyone that has to leave.
+    pub fn victims(&self) -> impl Iterator<Item = &Member> {
+        self.claims.iter().flat_map(|claim| &claim.victims).chain(&self.others)
+    }
+
+    /// How many have to leave.
+    pub fn n_victims(&self) -> usize {
+        self.claims.iter().map(|claim| claim.victims.len()).sum::<usize>() + self.others.len()
+    }
 }
 
 impl Decision {
@@ -69,6 +104,8 @@ pub struct Outcome {
     pub unit: UnitId,
     /// Transaction that bound everything not rejected; 0 when nothing was bound.
     pub revision: Revision,
+    /// Not bound but held: it is bound once its victims have left.
+    pub held: bool,
     /// What was refused.
     pub rejections: Vec<Rejection>,
     /// Fresh state of the nodes named in the rejections.
@@ -115,11 +152,15 @@ pub enum RejectionReason {
     Invalid,
     /// A queue is at a maximum, its own or one above it.
     QueueFull,
+    /// A victim is gone, leaves already, or may not be preempted for this unit.
+    VictimGone,
+    /// A victim's unit preempted this one before.
+    PreemptionLoop,
 }
 
 impl RejectionReason {
     /// Every reason, in order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::InsufficientResources,
         Self::DeviceTaken,
         Self::NodeNotReady,
@@ -132,6 +173,8 @@ impl RejectionReason {
         Self::MinMember,
         Self::Invalid,
         Self::QueueFull,
+        Self::VictimGone,
+        Self::PreemptionLoop,
     ];
 
     /// As metrics and status name it.
@@ -149,13 +192,15 @@ impl RejectionReason {
             Self::MinMember => "min-member",
             Self::Invalid => "invalid",
             Self::QueueFull => "queue-full",
+            Self::VictimGone => "victim-gone",
+            Self::PreemptionLoop => "preemption-loop",
         }
     }
 
     /// Another party was faster: what an optimistic scheduler counts as a conflict.
     pub fn is_conflict(self) -> bool {
         match self {
-            Self::InsufficientResources | Self::DeviceTaken | Self::MinMember => true,
+            Self::InsufficientResources | Self::DeviceTaken | Self::MinMember | Self::VictimGone => true,
             Self::NodeNotReady
             | Self::NodeCordoned
             | Self::NodeSelector
@@ -164,7 +209,8 @@ impl RejectionReason {
             | Self::UnitChanged
             | Self::AlreadyBound
             | Self::Invalid
-            | Self::QueueFull => false,
+            | Self::QueueFull
+            | Self::PreemptionLoop => false,
         }
     }
 }

@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     admission::feasibility::Capacities,
     change::{Partition, PartitionMode},
-    ids::{NodeId, Revision, UnitId},
+    ids::{HoldId, NodeId, Revision, UnitId},
     lifecycle,
     losses::{self, BrakeChange, Losses},
     queue::{self, PriorityClasses, Queues, Waiting},
@@ -32,6 +32,7 @@ mod departures;
 mod directory;
 pub mod edit;
 mod entry;
+mod holds;
 mod nodes;
 pub mod policy;
 pub mod queues;
@@ -179,6 +180,8 @@ pub struct Dispatcher {
     brake_changes: Vec<BrakeChange>,
     departures: Departures,
     wall_ms: i64,
+    /// For whom.
+    holds: BTreeMap<HoldId, UnitId>,
     ended: BTreeSet<(Millis, UnitId)>,
     n_by_phase: [u64; lifecycle::Phase::ALL.len()],
     partition: Partition,
@@ -207,6 +210,7 @@ struct Listed {
     units: BTreeSet<UnitId>,
     queues: BTreeSet<String>,
     classes: BTreeSet<String>,
+    holds: BTreeSet<HoldId>,
 }
 
 /// Whether units read at the start may be dispatched.
@@ -249,6 +253,7 @@ impl Dispatcher {
             brake_changes: Vec::new(),
             departures: Departures::default(),
             wall_ms: 0,
+            holds: BTreeMap::new(),
             ended: BTreeSet::new(),
             n_by_phase: [0; lifecycle::Phase::ALL.len()],
             partition: Partition::default(),
@@ -304,6 +309,7 @@ impl Dispatcher {
             self.forget_records(&listed);
             self.losses.retain(&listed.nodes);
             self.departures.retain_nodes(&listed.nodes);
+            self.forget_holds(&listed, now);
             self.is_total_stale = true;
         }
         if self.settle == Settle::Loading {
@@ -457,7 +463,8 @@ impl Dispatcher {
     /// Brings everything derived from a unit's record and rows up to date.
     fn refresh(&mut self, unit: UnitId, now: Millis) {
         let Some(entry) = self.units.get_mut(&unit) else { return };
-        let wants = entry.counts.pending > 0;
+        let n_to_place = entry.to_place();
+        let wants = n_to_place > 0;
         match &mut entry.place {
             Place::Idle if wants => {
                 if self.settle == Settle::Loading {
@@ -494,7 +501,7 @@ impl Dispatcher {
                     held.resend = true;
                     self.resend.insert(unit);
                 }
-                let load = if held.parked || held.done_at.is_some() { 0 } else { entry.counts.pending };
+                let load = if held.parked || held.done_at.is_some() { 0 } else { n_to_place };
                 self.schedulers.all[held.scheduler].reload(&mut held.load, load);
             }
             Place::Held(held) => {

@@ -146,7 +146,7 @@ mod tests {
             row(Phase::Pending, None),
             row(Phase::Running, None),
         ];
-        let standing = Standing::of(&spec, &UnitRows { rows, groups: Vec::new() });
+        let standing = Standing::of(&spec, &UnitRows { rows, ..UnitRows::default() });
         assert_eq!(standing, Standing { replicas: 6, available: 2 }, "ordinal 6 is not wanted");
         let said = spare(&spec, Standing { available: 1, ..standing }, 1).unwrap_err().to_string();
         assert_eq!(said, "1 of 6 replicas are available, min_member is 1");

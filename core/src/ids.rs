@@ -25,6 +25,10 @@ number!(
     UnitId(u64)
 );
 number!(
+    /// A hold, never reused.
+    HoldId(u64)
+);
+number!(
     /// The store-wide revision: one more with each transaction. 0 is before the first.
     Revision(u64)
 );

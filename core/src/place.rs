@@ -135,6 +135,11 @@ impl View {
         }
     }
 
+    /// Own nodes come before others.
+    pub(crate) fn is_preferred(&self) -> bool {
+        self.mode == PartitionMode::Preferred && self.slot.is_some()
+    }
+
     pub(crate) fn is_strict(&self) -> bool {
         self.mode == PartitionMode::Strict && self.slot.is_some()
     }
@@ -322,6 +327,26 @@ impl Placer {
                 &entry.ask,
                 node.idx(),
             )
+    }
+
+    /// Nodes that would take a replica of a template if they had room for it, ascending; its `own` ones, or all that may
+    /// be used.
+    pub(crate) fn with_room_aside(
+        &mut self,
+        cluster: &Cluster,
+        template: TemplateId,
+        own: bool,
+    ) -> Vec<usize> {
+        let entry = self.templates.get_mut(template);
+        entry.ask.prepare(cluster);
+        let gates = self.profiles.get(entry.scoring).gates(cluster, &entry.ask);
+        let own = own || self.view.is_strict();
+        let may = |idx: &usize| {
+            cluster.is_usable(*idx)
+                && (!own || self.view.is_own(*idx))
+                && gates.admit(cluster, &entry.ask, *idx)
+        };
+        (0..cluster.n_slots()).filter(may).collect()
     }
 
     /// What each node that may be used says of one more replica.

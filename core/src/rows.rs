@@ -16,8 +16,11 @@ use std::sync::Arc;
 
 use crate::{
     demand::{Demand, Pool},
-    ids::{NodeId, Revision},
+    ids::{NodeId, Revision, UnitId},
 };
+
+/// Preemptors that the rows of a unit remember, the newest ones.
+pub const N_PREEMPTORS_MAX: usize = 16;
 
 /// Where a running unit is in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -255,6 +258,22 @@ pub struct GroupDemand {
     pub demand: Arc<Demand>,
     /// Pool that pays.
     pub pool: Pool,
+    /// How they stand against others; `None`: they are not preempted.
+    pub standing: Option<Arc<Standing>>,
+}
+
+/// How bound running units stand against those that want their room. As of their group's first binding: a class that
+/// changes its priority afterwards changes nothing for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Standing {
+    /// Higher wins.
+    pub priority: i32,
+    /// May have to leave for one of higher rank.
+    pub preemptible: bool,
+    /// Left alone so long after its binding, milliseconds.
+    pub min_run_ms: u64,
+    /// With fewer than these the unit is worth nothing.
+    pub min_member: u32,
 }
 
 /// All rows of one unit.
@@ -264,6 +283,15 @@ pub struct UnitRows {
     pub groups: Vec<Option<GroupDemand>>,
     /// By ordinal.
     pub rows: Vec<Row>,
+    /// Units that preempted some of them; see [`Self::preemptors`].
+    pub lineage: Option<Box<Lineage>>,
+}
+
+/// Who preempted running units of a unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lineage {
+    /// The newest last, at most [`N_PREEMPTORS_MAX`].
+    pub preemptors: Vec<UnitId>,
 }
 
 /// A binding of running units of one task group. Columns of equal length.
@@ -283,6 +311,8 @@ pub struct Bind {
     pub nodes: Vec<NodeId>,
     /// Empty: none.
     pub device_masks: Vec<u64>,
+    /// How they stand against others.
+    pub standing: Option<Arc<Standing>>,
 }
 
 /// Running units that begin to leave.
@@ -296,6 +326,8 @@ pub struct Evict {
     pub reason: EvictionReason,
     /// Who asked.
     pub by: String,
+    /// The unit that they are preempted for; 0 for another reason.
+    pub preemptor: UnitId,
 }
 
 /// What agents reported. Columns of equal length, or empty for all 0.
@@ -360,6 +392,9 @@ pub enum RowConflict {
     /// It has no node.
     #[error("ordinal {0} is not bound")]
     NotBound(u32),
+    /// It leaves already: nobody else can have it preempted.
+    #[error("ordinal {0} leaves already")]
+    Leaving(u32),
 }
 
 /// `column[idx]`, or the default of an empty column.
@@ -382,6 +417,21 @@ impl UnitRows {
         (0u32..).zip(&self.rows).filter(|(_, row)| row.phase.is_live())
     }
 
+    /// Units that preempted some of its running units, the newest last: it may not preempt theirs.
+    pub fn preemptors(&self) -> &[UnitId] {
+        self.lineage.as_ref().map_or(&[], |lineage| &lineage.preemptors)
+    }
+
+    /// Sets [`Self::preemptors`], as loaded or taken back.
+    pub fn set_preemptors(&mut self, preemptors: Vec<UnitId>) {
+        self.lineage = (!preemptors.is_empty()).then(|| Box::new(Lineage { preemptors }));
+    }
+
+    /// How running units of a task group stand against others; `None` when they are not preempted.
+    pub fn standing(&self, group: u16) -> Option<&Arc<Standing>> {
+        self.groups.get(usize::from(group))?.as_ref()?.standing.as_ref()
+    }
+
     /// Whether `change` is allowed; changes nothing. Statuses always are: stale ones are ignored by `apply`.
     ///
     /// # Errors
@@ -391,8 +441,15 @@ impl UnitRows {
             RowChange::Bind(bind) => self.check_bind(bind),
             RowChange::Evict(evict) => {
                 columns(evict.ordinals.len(), &[evict.incarnations.len()])?;
+                let is_preempted = evict.reason == EvictionReason::Preempted;
                 self.check_each(&evict.ordinals, &evict.incarnations, |ordinal, row| {
-                    if row.phase.is_live() { Ok(()) } else { Err(RowConflict::NotBound(ordinal)) }
+                    if !row.phase.is_live() {
+                        Err(RowConflict::NotBound(ordinal))
+                    } else if is_preempted && row.eviction.is_some() {
+                        Err(RowConflict::Leaving(ordinal))
+                    } else {
+                        Ok(())
+                    }
                 })
             }
             RowChange::Statuses(statuses) => columns(
@@ -485,6 +542,9 @@ impl UnitRows {
                 }
             }
             RowChange::Evict(evict) => {
+                if evict.preemptor != UnitId(0) {
+                    note_preemptor(&mut self.lineage, evict.preemptor);
+                }
                 for (idx, &ordinal) in evict.ordinals.iter().enumerate() {
                     update(&mut self.rows, ordinal, &|row| {
                         let is_end = evict.reason.is_end();
@@ -551,9 +611,23 @@ impl UnitRows {
             self.groups.resize(idx + 1, None);
         }
         if self.groups[idx].is_none() {
-            self.groups[idx] = Some(GroupDemand { demand: Arc::clone(&bind.demand), pool: bind.pool });
+            self.groups[idx] = Some(GroupDemand {
+                demand: Arc::clone(&bind.demand),
+                pool: bind.pool,
+                standing: bind.standing.clone(),
+            });
         }
     }
+}
+
+/// Once each, the newest last, the oldest forgotten.
+fn note_preemptor(lineage: &mut Option<Box<Lineage>>, preemptor: UnitId) {
+    let known = &mut lineage.get_or_insert_default().preemptors;
+    known.retain(|other| *other != preemptor);
+    if known.len() >= N_PREEMPTORS_MAX {
+        known.remove(0);
+    }
+    known.push(preemptor);
 }
 
 fn columns(len: usize, others: &[usize]) -> Result<(), RowConflict> {

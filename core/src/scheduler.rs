@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 use self::{
     held::{DecisionIds, Held, State},
     park::{Need, Parked, Turn},
+    seek::Seeks,
     window::Window,
 };
 use crate::{
@@ -36,6 +37,7 @@ mod cycle;
 mod held;
 mod outcome;
 mod park;
+mod seek;
 mod window;
 
 #[cfg(test)]
@@ -62,6 +64,8 @@ pub struct Config {
     pub backoff_ms_max: u64,
     /// What a rejection said of a node is believed so long, milliseconds.
     pub foreign_ms: u64,
+    /// Units without a place look for running units of lower rank to have them leave.
+    pub preemption: bool,
     /// How nodes are preferred.
     pub profiles: Profiles,
 }
@@ -78,6 +82,7 @@ impl Default for Config {
             backoff_ms_min: 10,
             backoff_ms_max: 10_000,
             foreign_ms: 1_000,
+            preemption: true,
             profiles: Profiles::default(),
         }
     }
@@ -145,6 +150,12 @@ pub struct Stats {
     pub cache_hits: u64,
     /// Scans made.
     pub cache_misses: u64,
+    /// Searches for victims.
+    pub preemptions_tried: u64,
+    /// Running units that decisions of this scheduler have leave.
+    pub victims: u64,
+    /// Units spared because the one that searched had been preempted for them.
+    pub loops_refused: u64,
 }
 
 /// Where a unit would go.
@@ -188,6 +199,7 @@ pub struct Scheduler {
     noted: FxHashMap<NodeId, Millis>,
     reports: Vec<UnitReport>,
     gained: Vec<NodeId>,
+    seeks: Seeks,
     placed: u64,
     conflicts: u64,
 }
@@ -226,6 +238,7 @@ impl Scheduler {
             noted: FxHashMap::default(),
             reports: Vec::new(),
             gained: Vec::new(),
+            seeks: Seeks::default(),
             placed: 0,
             conflicts: 0,
         }
@@ -255,6 +268,7 @@ impl Scheduler {
             turn: (Reverse(self.classes.priority(spec)), turn, unit),
             min_member: spec.min_member,
             on_below_min: spec.on_below_min,
+            pool: spec.pool,
             bound,
             groups,
             state: State::Waiting,
@@ -311,11 +325,18 @@ impl Scheduler {
     /// Everything up to `revision` has been read.
     pub fn on_revision(&mut self, revision: Revision) {
         self.revision = self.revision.max(revision);
+        self.forget_held();
     }
 
-    /// A committed change of a node, of rows, of the partition or of a priority class, which units that are held
+    /// The time of day, Unix milliseconds: how long victims have run.
+    pub fn on_wall(&mut self, wall_ms: i64) {
+        self.seeks.wall_ms = self.seeks.wall_ms.max(wall_ms);
+    }
+
+    /// A committed change of a node, of rows, of holds, of the partition or of a priority class, which units that are held
     /// already do not follow; other changes are ignored.
     pub fn on_change(&mut self, change: &Change, revision: Revision, time_ms: i64, _now: Millis) {
+        self.on_wall(time_ms);
         match change {
             Change::NodeSpec(spec) => self.cluster.put_spec(spec.clone(), revision),
             Change::NodeReport(report) => self.cluster.put_report(report.clone(), revision),
@@ -337,6 +358,10 @@ impl Scheduler {
                 self.cluster.remove_unit(*unit);
                 self.on_revoke(*unit);
             }
+            Change::Hold(hold) => self.cluster.put_hold(Arc::clone(hold)),
+            Change::HoldDeleted(id) => {
+                self.cluster.remove_hold(*id);
+            }
             Change::Partition(partition) => self.on_partition(partition),
             Change::PriorityClass(class) => self.classes.put(class.clone()),
             Change::PriorityClassDeleted(name) => self.classes.remove(name),
@@ -354,7 +379,8 @@ impl Scheduler {
         }
         let backoff = self.backoff.first().map(|(end, _)| *end);
         let note = self.notes.first().map(|(end, _)| *end);
-        backoff.into_iter().chain(note).min()
+        let seek = self.seeks.again_at.filter(|_| !self.parked.is_empty());
+        backoff.into_iter().chain(note).chain(seek).min()
     }
 
     /// Every unit held, ascending, with the revision of its record.
@@ -390,6 +416,9 @@ impl Scheduler {
             conflicts: self.conflicts,
             cache_hits: self.placer.hits,
             cache_misses: self.placer.misses,
+            preemptions_tried: self.seeks.n_tried,
+            victims: self.seeks.n_victims,
+            loops_refused: self.seeks.n_loops,
         }
     }
 }

@@ -53,6 +53,10 @@ pub struct UnitSpec {
     pub on_below_min: OnBelowMin,
     /// The dispatcher ended it.
     pub ended: Option<UnitEnd>,
+    /// Its running units may have to leave for units of higher rank.
+    pub preemptible: bool,
+    /// Not before they have run so long, milliseconds.
+    pub min_run_ms: u64,
 }
 
 /// Replicas of one template.

@@ -233,7 +233,10 @@ mod tests {
         Records {
             units: BTreeMap::from([(1, spec)]),
             created: BTreeMap::from([(1, 5)]),
-            rows: BTreeMap::from([(1, v1::UnitRows { unit_id: 1, blocks: vec![block] })]),
+            rows: BTreeMap::from([(
+                1,
+                v1::UnitRows { unit_id: 1, blocks: vec![block], preemptor_ids: Vec::new() },
+            )]),
             nodes: BTreeMap::from([(1, report)]),
             revision: 9,
         }

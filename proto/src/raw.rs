@@ -91,6 +91,9 @@ pub struct Binding {
     /// Bit i: device i of the node. Empty: no devices.
     #[prost(uint64, repeated, tag = "8")]
     pub device_masks: Vec<u64>,
+    /// Encoded `godel.v1.Standing`.
+    #[prost(bytes = "bytes", optional, tag = "9")]
+    pub standing: Option<Bytes>,
 }
 
 impl From<v1::Binding> for Binding {
@@ -104,6 +107,7 @@ impl From<v1::Binding> for Binding {
             incarnations: binding.incarnations,
             node_ids: binding.node_ids,
             device_masks: binding.device_masks,
+            standing: binding.standing.map(|standing| standing.encode_to_vec().into()),
         }
     }
 }
@@ -216,6 +220,7 @@ mod tests {
             incarnations: vec![0, 1],
             node_ids: vec![300, 2],
             device_masks: vec![1, 1 << 63],
+            standing: Some(v1::Standing { priority: -7, min_member: 3, ..v1::Standing::default() }),
         };
         let binding = Binding::decode(Bytes::from(typed.encode_to_vec())).unwrap();
         assert_eq!(v1::Demand::decode(binding.demand.clone()), Ok(demand));

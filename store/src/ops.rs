@@ -13,7 +13,8 @@ use godel_proto::{raw, v1};
 pub use convert::{
     bind_from_proto, demand_from_proto, demand_to_proto, evict_from_proto, eviction_reason_from_proto,
     eviction_reason_to_proto, phase_from_proto, phase_to_proto, pool_from_proto, pool_to_proto,
-    requeue_from_proto, rows_from_proto, rows_part_to_proto, rows_to_proto, statuses_from_proto,
+    requeue_from_proto, rows_from_proto, rows_part_to_proto, rows_to_proto, standing_to_proto,
+    statuses_from_proto,
 };
 
 use crate::record::Key;
@@ -163,6 +164,7 @@ pub fn record_key(kind: v1::Kind, value: &Bytes) -> Result<Key, OpError> {
         v1::Kind::PriorityClass => {
             name_key("name", decode::<v1::PriorityClass>("PriorityClass", value.clone())?.name)
         }
+        v1::Kind::Hold => id_key("hold_id", decode::<v1::Hold>("Hold", value.clone())?.hold_id),
         v1::Kind::Unspecified | v1::Kind::Rows => Err(OpError::Unknown),
     }
 }
@@ -177,7 +179,7 @@ pub fn key_from_proto(kind: v1::Kind, key: Option<&v1::Key>) -> Result<Key, OpEr
         v1::Kind::NodeSpec | v1::Kind::NodeReport | v1::Kind::NodeGrant => {
             node_key(u32::try_from(key.id).map_err(|_| OpError::field("key.id", "is not a node id"))?)
         }
-        v1::Kind::UnitSpec | v1::Kind::Rows => id_key("key.id", key.id),
+        v1::Kind::UnitSpec | v1::Kind::Hold | v1::Kind::Rows => id_key("key.id", key.id),
         v1::Kind::Lease | v1::Kind::Partition | v1::Kind::Queue | v1::Kind::PriorityClass => {
             name_key("key.name", key.name.clone())
         }

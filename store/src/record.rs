@@ -8,7 +8,7 @@ use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 /// Key of a record within its kind: ids before names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
-    /// Of nodes and units.
+    /// Of nodes, units and holds.
     Id(u64),
     /// Of everything else.
     Name(String),
@@ -86,6 +86,8 @@ pub(crate) struct RawRecord {
     queue: Option<Bytes>,
     #[prost(bytes = "bytes", optional, tag = "18")]
     priority_class: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "19")]
+    hold: Option<Bytes>,
     #[prost(bytes = "bytes", optional, tag = "30")]
     rows: Option<Bytes>,
 }
@@ -102,6 +104,7 @@ impl RawRecord {
             (v1::Kind::Partition, self.partition),
             (v1::Kind::Queue, self.queue),
             (v1::Kind::PriorityClass, self.priority_class),
+            (v1::Kind::Hold, self.hold),
             (v1::Kind::Rows, self.rows),
         ]
         .into_iter()

@@ -23,7 +23,7 @@ pub enum Role {
 pub enum Writes {
     /// The dispatcher's records: units, queues, priority classes and the partition.
     Dispatcher,
-    /// The binder's: placements, evictions, requeues, grants.
+    /// The binder's: placements, evictions, requeues, grants, holds.
     Binder,
     /// An agent's: its node's report, run status, and its own first registration.
     Agent,
@@ -51,7 +51,7 @@ impl Writes {
                 Kind::UnitSpec | Kind::Partition | Kind::Queue | Kind::PriorityClass => {
                     self == Self::Dispatcher
                 }
-                Kind::NodeGrant => self == Self::Binder,
+                Kind::NodeGrant | Kind::Hold => self == Self::Binder,
                 Kind::NodeReport => self == Self::Agent,
                 Kind::NodeSpec => self == Self::Admin || (self == Self::Agent && !exists()),
                 Kind::Lease => self == Self::State,
@@ -61,7 +61,7 @@ impl Writes {
                 Kind::UnitSpec | Kind::Partition | Kind::Queue | Kind::PriorityClass => {
                     self == Self::Dispatcher
                 }
-                Kind::NodeGrant => self == Self::Binder,
+                Kind::NodeGrant | Kind::Hold => self == Self::Binder,
                 Kind::NodeSpec => self == Self::Admin,
                 // A report goes with its node; an epoch must never be forgotten, so no lease ever goes.
                 Kind::NodeReport | Kind::Lease | Kind::Unspecified | Kind::Rows => false,

@@ -329,7 +329,13 @@ fn describe_text(view: &UnitView, format: Format, paint: Paint) -> String {
             if cell.is_empty() { "-" } else { &cell }
         ));
     }
-    if let Some(refusals) = view.refusals.as_ref().filter(|_| view.pending > 0) {
+    if !view.preempted_by.is_empty() {
+        let by = view.preempted_by.join(", ");
+        text.push_str(&format!("{:<10} by {by}\n", "preempted"));
+    }
+    if !view.waits_for.is_empty() {
+        text.push_str(&format!("\n{}\n", paint.bold(&view.waits_for)));
+    } else if let Some(refusals) = view.refusals.as_ref().filter(|_| view.pending > 0) {
         let heading = if refusals.reasons.iter().any(|reason| reason.plugin == "queue") {
             "why it waits: no room in its queue".to_owned()
         } else {

@@ -49,6 +49,8 @@ pub struct ClassDefaults {
     pub scoring: ScoringProfile,
     /// Whether its agent stops it when contact is lost.
     pub without_contact: WithoutContact,
+    /// May have to leave for units of higher rank.
+    pub preemptible: bool,
     /// Why these.
     pub reason: &'static str,
 }
@@ -63,6 +65,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         restart_policy: RestartPolicy::Always,
         scoring: ScoringProfile::LeastAllocated,
         without_contact: WithoutContact::GoesOn,
+        preemptible: true,
         reason: "each replica serves by itself; spread keeps latency low and losses small",
     },
     ClassDefaults {
@@ -73,6 +76,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         restart_policy: RestartPolicy::Always,
         scoring: ScoringProfile::LeastAllocated,
         without_contact: WithoutContact::Stops,
+        preemptible: true,
         reason: "as a service; stable ordinals, each of them once",
     },
     ClassDefaults {
@@ -83,6 +87,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         restart_policy: RestartPolicy::OnFailure,
         scoring: ScoringProfile::MostAllocated,
         without_contact: WithoutContact::StopsAsGang,
+        preemptible: true,
         reason: "replicas are independent unless min_member says otherwise; packing leaves whole nodes for large work",
     },
     ClassDefaults {
@@ -93,6 +98,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         restart_policy: RestartPolicy::OnFailure,
         scoring: ScoringProfile::MostAllocated,
         without_contact: WithoutContact::Stops,
+        preemptible: true,
         reason: "all or nothing; packing keeps members close",
     },
     ClassDefaults {
@@ -103,6 +109,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         restart_policy: RestartPolicy::Always,
         scoring: ScoringProfile::LeastAllocated,
         without_contact: WithoutContact::GoesOn,
+        preemptible: true,
         reason: "a streaming job needs every operator, and runs for ever",
     },
     ClassDefaults {
@@ -113,6 +120,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         restart_policy: RestartPolicy::OnFailure,
         scoring: ScoringProfile::MostAllocated,
         without_contact: WithoutContact::Stops,
+        preemptible: true,
         reason: "synchronous steps need every worker; packing saves whole GPU nodes",
     },
     ClassDefaults {
@@ -123,6 +131,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         restart_policy: RestartPolicy::Never,
         scoring: ScoringProfile::MostAllocated,
         without_contact: WithoutContact::GoesOn,
+        preemptible: true,
         reason: "the application master restarts its containers itself; YARN fences older attempts",
     },
     ClassDefaults {
@@ -133,9 +142,17 @@ pub const TABLE: [ClassDefaults; 8] = [
         restart_policy: RestartPolicy::Always,
         scoring: ScoringProfile::LeastAllocated,
         without_contact: WithoutContact::GoesOn,
+        preemptible: false,
         reason: "nodes depend on it, hence first",
     },
 ];
+
+impl ClassDefaults {
+    /// As an applied default names it.
+    pub(super) fn preemptible_name(&self) -> &'static str {
+        if self.preemptible { "true" } else { "false" }
+    }
+}
 
 /// The line of a class.
 pub fn of(class: WorkloadClass) -> &'static ClassDefaults {
@@ -163,8 +180,8 @@ pub fn stops_without_contact(class: WorkloadClass, min_member: u32) -> bool {
 
 /// The table as Markdown, for the docs.
 pub fn render() -> String {
-    let mut out = "| class | min_member | pool | priority | restart policy | scoring profile | without contact | why |\n\
-                   |---|---|---|---|---|---|---|---|\n"
+    let mut out = "| class | min_member | pool | priority | restart policy | scoring profile | without contact | preemptible | why |\n\
+                   |---|---|---|---|---|---|---|---|---|\n"
         .to_owned();
     for line in &TABLE {
         let min_member = match line.min_member {
@@ -172,7 +189,7 @@ pub fn render() -> String {
             MinMember::Replicas => "replicas",
         };
         out += &format!(
-            "| {} | {min_member} | {} | {} | {} | {} | {} | {} |\n",
+            "| {} | {min_member} | {} | {} | {} | {} | {} | {} | {} |\n",
             class_name(line.class),
             pool_name(line.pool),
             line.priority,
@@ -183,6 +200,7 @@ pub fn render() -> String {
                 WithoutContact::StopsAsGang => "stops if min_member > 1",
                 WithoutContact::GoesOn => "goes on",
             },
+            if line.preemptible { "yes" } else { "no" },
             line.reason,
         );
     }

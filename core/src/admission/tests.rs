@@ -243,6 +243,7 @@ fn defaults_follow_the_class_and_are_listed() {
             "max_restarts = 3",
             "on_eviction = requeue",
             "on_below_min = keep",
+            "preemptible = true",
         ]
     );
     let spec = admitted.spec;

@@ -13,35 +13,35 @@ use super::{
 use crate::{
     cluster::{Cluster, Refusal},
     decision::{Decision, Rejection, RejectionReason},
-    ids::{NodeId, Revision},
+    ids::{NodeId, Revision, UnitId},
     lifecycle,
     queue::QueueIdx,
-    rows::{Bind, Phase},
+    rows::{Bind, Phase, Standing},
     unit::OnBelowMin,
 };
 
 /// One running unit of a decision: position of its group in the decision, position in the group's columns,
 /// and the devices it gets.
 #[derive(Clone, Copy)]
-struct Member {
-    group: usize,
-    idx: usize,
-    mask: u64,
+pub(super) struct Member {
+    pub(super) group: usize,
+    pub(super) idx: usize,
+    pub(super) mask: u64,
 }
 
 /// Rejections under construction, one per reason, node and detail, in order of first sight.
 #[derive(Default)]
-struct Refused {
-    rejections: Vec<Rejection>,
+pub(super) struct Refused {
+    pub(super) rejections: Vec<Rejection>,
     by_key: FxHashMap<(RejectionReason, NodeId, String), usize>,
 }
 
 impl Refused {
-    fn add(&mut self, reason: RejectionReason, ordinal: u32, node: NodeId, detail: String) {
+    pub(super) fn add(&mut self, reason: RejectionReason, ordinal: u32, node: NodeId, detail: String) {
         self.add_all(reason, [ordinal], node, detail);
     }
 
-    fn add_all(
+    pub(super) fn add_all(
         &mut self,
         reason: RejectionReason,
         ordinals: impl IntoIterator<Item = u32>,
@@ -91,6 +91,9 @@ impl Binder {
                 "the unit is cancelled or has ended",
             ));
         }
+        if decision.preemption.is_some() {
+            return self.check_claims(decision, members, refused);
+        }
         let members = match wanted(
             unit,
             &self.cluster,
@@ -106,7 +109,8 @@ impl Binder {
         let (queue, needs) = (unit.queue, (unit.min_member, unit.on_below_min));
         let taken =
             take_quota(unit, (&mut self.quotas, &mut self.cluster), decision, &mut accepted, &mut refused);
-        let binds = binds(unit, &self.cluster, decision, &accepted);
+        let standing = self.classes.standing(unit);
+        let binds = binds(unit, &self.cluster, decision, &accepted, &standing);
         if let Some(verdict) = self.too_few(needs, decision, &accepted, taken.full, &mut refused) {
             taken.needs.iter().for_each(|(_, need)| self.quotas.give_back(queue, *need));
             return verdict;
@@ -120,6 +124,9 @@ impl Binder {
             unit_revision: decision.spec_revision,
             queue,
             binds,
+            holds: Vec::new(),
+            evictions: Vec::new(),
+            ends: Vec::new(),
             rejections: refused.rejections,
         })
     }
@@ -147,6 +154,11 @@ impl Binder {
                     open.iter().find(|(_, open)| open.contains((ordinal, incarnation)))
                 {
                     return Err(open.landed.map_or(Wait::Ticket(*ticket), Wait::Revision));
+                }
+                if self.holds.has(decision.unit, (ordinal, incarnation)) {
+                    let detail = "room is held for it".to_owned();
+                    refused.add(RejectionReason::AlreadyBound, ordinal, NodeId(0), detail);
+                    continue;
                 }
                 members.push(Member { group, idx, mask: placement.device_mask(idx) });
             }
@@ -197,23 +209,40 @@ impl Binder {
         Some(Verdict::Reject(std::mem::take(&mut refused.rejections)))
     }
 
-    fn open(&mut self, decision: &Decision, accepted: &[Member], queue: QueueIdx, needs: Needs) -> Ticket {
-        self.last_ticket += 1;
-        let ticket = Ticket(self.last_ticket);
-        let mut members: Vec<(u32, u32)> = accepted
+    pub(super) fn open(
+        &mut self,
+        decision: &Decision,
+        accepted: &[Member],
+        queue: QueueIdx,
+        needs: Needs,
+    ) -> Ticket {
+        let members: Vec<(u32, u32)> = accepted
             .iter()
             .map(|member| (&decision.groups[member.group], member.idx))
             .map(|(placement, idx)| (placement.ordinals[idx], placement.incarnation(idx)))
             .collect();
+        self.open_members(decision.unit, members, queue, needs)
+    }
+
+    pub(super) fn open_members(
+        &mut self,
+        unit: UnitId,
+        mut members: Vec<(u32, u32)>,
+        queue: QueueIdx,
+        needs: Needs,
+    ) -> Ticket {
+        self.last_ticket += 1;
+        let ticket = Ticket(self.last_ticket);
         members.sort_unstable();
-        self.open.insert(ticket, Open { unit: decision.unit, members, landed: None, queue, needs });
-        self.open_of.entry(decision.unit).or_default().push(ticket);
+        let (holds, victims) = (Vec::new(), Vec::new());
+        self.open.insert(ticket, Open { unit, members, landed: None, queue, needs, holds, victims });
+        self.open_of.entry(unit).or_default().push(ticket);
         ticket
     }
 }
 
 /// Members that the unit wants, with the incarnation that is current.
-fn wanted(
+pub(super) fn wanted(
     unit: &Unit,
     cluster: &Cluster,
     (requeues, read): (&Requeues, Revision),
@@ -326,7 +355,7 @@ fn take_quota(
 
 /// Whether one running unit may go where the decision wants it, labels and taints included if the node has
 /// changed since; the devices that it gets there.
-fn may_go(
+pub(super) fn may_go(
     cluster: &Cluster,
     group: &Group,
     node: NodeId,
@@ -342,7 +371,13 @@ fn may_go(
     cluster.grant_devices(group.shape, node, mask)
 }
 
-fn binds(unit: &Unit, cluster: &Cluster, decision: &Decision, accepted: &[Member]) -> Vec<Bind> {
+fn binds(
+    unit: &Unit,
+    cluster: &Cluster,
+    decision: &Decision,
+    accepted: &[Member],
+    standing: &Arc<Standing>,
+) -> Vec<Bind> {
     let mut binds = Vec::with_capacity(decision.groups.len());
     for of_group in accepted.chunk_by(|a, b| a.group == b.group) {
         let placement = &decision.groups[of_group[0].group];
@@ -360,6 +395,7 @@ fn binds(unit: &Unit, cluster: &Cluster, decision: &Decision, accepted: &[Member
                 .collect(),
             nodes: column().map(|idx| placement.nodes[idx]).collect(),
             device_masks: of_group.iter().filter(|_| has_devices).map(|member| member.mask).collect(),
+            standing: Some(Arc::clone(standing)),
         });
     }
     binds
@@ -401,7 +437,7 @@ fn well_formed(decision: &Decision) -> Result<(), String> {
 }
 
 /// One rejection of everything.
-fn whole(decision: &Decision, reason: RejectionReason, detail: String) -> Vec<Rejection> {
+pub(super) fn whole(decision: &Decision, reason: RejectionReason, detail: String) -> Vec<Rejection> {
     let ordinals = decision.groups.iter().flat_map(|placement| placement.ordinals.iter().copied()).collect();
     vec![Rejection { reason, ordinals, node: NodeId(0), detail }]
 }
@@ -415,7 +451,7 @@ fn all_of(decision: &Decision, members: &[Member], mut refused: Refused, detail:
     refused.rejections
 }
 
-fn reason(refusal: Refusal) -> (RejectionReason, String) {
+pub(super) fn reason(refusal: Refusal) -> (RejectionReason, String) {
     match refusal {
         Refusal::Gone => (RejectionReason::NodeGone, String::new()),
         Refusal::NotReady => (RejectionReason::NodeNotReady, String::new()),

@@ -1,8 +1,19 @@
 //! Priorities of units by their class.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
-use crate::{queue::PriorityClasses, queue::spec::PriorityClass, unit::UnitSpec};
+use super::unit::Unit;
+use crate::{
+    queue::PriorityClasses,
+    queue::spec::{Band, PriorityClass},
+    rows::Standing,
+    unit::UnitSpec,
+};
+
+/// Standings shared; many more than there are of in practice.
+const N_STANDINGS_MAX: usize = 4_096;
 
 /// The priority of a unit: a number of its own, or the name of a class, interned. There may be a million units.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +28,9 @@ pub(super) struct Classes {
     known: PriorityClasses,
     names: Vec<Box<str>>,
     ids: FxHashMap<Box<str>, u32>,
+    /// One value for all who stand alike, and the one asked for last.
+    standings: FxHashMap<Standing, Arc<Standing>>,
+    last: Arc<Standing>,
 }
 
 impl Classes {
@@ -35,17 +49,48 @@ impl Classes {
 
     /// As [`PriorityClasses::priority`], which follows the class.
     pub(super) fn of(&mut self, spec: &UnitSpec) -> Priority {
-        if spec.priority != 0 || spec.priority_class.is_empty() {
-            return Priority::Own(spec.priority);
+        match self.id(&spec.priority_class) {
+            Some(id) if spec.priority == 0 => Priority::OfClass(id),
+            _ => Priority::Own(spec.priority),
         }
-        let name = spec.priority_class.as_str();
+    }
+
+    /// How running units of a unit stand once they are bound now.
+    pub(super) fn standing(&mut self, unit: &Unit) -> Arc<Standing> {
+        let priority = self.value(unit.priority);
+        let is_system = Band::of(unit.pool, priority) == Band::System;
+        let by_class = match unit.class {
+            Some(id) => self.names.get(id as usize).is_none_or(|name| self.known.may_be_preempted(name)),
+            None => true,
+        };
+        let standing = Standing {
+            priority,
+            preemptible: unit.preemptible && !is_system && by_class,
+            min_run_ms: unit.min_run_ms,
+            min_member: unit.min_member,
+        };
+        if *self.last != standing {
+            if self.standings.len() >= N_STANDINGS_MAX {
+                self.standings.clear();
+            }
+            let known = self.standings.entry(standing.clone()).or_insert_with(|| Arc::new(standing));
+            self.last = Arc::clone(known);
+        }
+        Arc::clone(&self.last)
+    }
+
+    /// A name as a small integer; `None` of none.
+    pub(super) fn id(&mut self, name: &str) -> Option<u32> {
+        if name.is_empty() {
+            return None;
+        }
         if let Some(&id) = self.ids.get(name) {
-            return Priority::OfClass(id);
+            return Some(id);
         }
         let id = u32::try_from(self.names.len()).expect("memory ends before 2^32 names");
         self.names.push(name.into());
         self.ids.insert(name.into(), id);
-        Priority::OfClass(id)
+        Some(id)
     }
 
     /// The number now.

@@ -7,34 +7,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::{
-    cluster::{Cluster, ShapeId},
+    cluster::{Cluster, ShapeId, Turns},
     ids::{Revision, UnitId},
     queue::{AskId, Hindrance, Limit, Need, QueueIdx, Quota, spec::QueueSpec},
-    rows::UnitRows,
 };
 
 /// What a binding under way takes of its queue, by task group.
 pub(super) type Needs = SmallVec<[(u16, Need); 1]>;
-
-/// How many running units more (or fewer) of each task group take room.
-#[derive(Debug, Default)]
-pub(super) struct Turns(SmallVec<[(u16, i64); 2]>);
-
-impl Turns {
-    pub(super) fn add(&mut self, group: u16, n: i64) {
-        match self.0.iter_mut().rev().find(|(known, _)| *known == group) {
-            Some((_, sum)) => *sum += n,
-            None => self.0.push((group, n)),
-        }
-    }
-
-    /// All that a unit's rows take.
-    pub(super) fn of(rows: &UnitRows) -> Self {
-        let mut turns = Self::default();
-        rows.live().for_each(|(_, row)| turns.add(row.group, 1));
-        turns
-    }
-}
 
 /// Queues, their records' revisions and their usage.
 #[derive(Debug, Default)]
@@ -109,6 +88,16 @@ impl Quotas {
         }
     }
 
+    /// What so many running units of a shape take, without taking it.
+    pub(super) fn need(&mut self, shape: ShapeId, n: u32, cluster: &Cluster) -> Need {
+        Need { ask: self.ask(shape, cluster), n }
+    }
+
+    /// Takes whatever the maxima say: it was taken before.
+    pub(super) fn add_need(&mut self, queue: QueueIdx, need: Need) {
+        self.quota.usage_mut().add(queue, need);
+    }
+
     /// Ends a [`Self::take`].
     pub(super) fn give_back(&mut self, queue: QueueIdx, need: Need) {
         self.quota.usage_mut().sub(queue, need);
@@ -122,7 +111,7 @@ impl Quotas {
         sign: i64,
         cluster: &Cluster,
     ) {
-        for &(group, n) in &turns.0 {
+        for (group, n) in turns.iter() {
             let Some(shape) = cluster.group_shape(unit, group) else { continue };
             let ask = self.ask(shape, cluster);
             let need = Need { ask, n: u32::try_from(n.unsigned_abs()).unwrap_or(u32::MAX) };

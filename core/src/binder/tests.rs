@@ -1,5 +1,6 @@
 //! Tables for each reason, and properties against a naive model ([`model`]).
 
+mod holds;
 mod model;
 mod properties;
 mod queues;
@@ -73,6 +74,8 @@ pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> U
         on_eviction: Default::default(),
         on_below_min: Default::default(),
         ended: None,
+        preemptible: true,
+        min_run_ms: 0,
     }
 }
 
@@ -89,6 +92,7 @@ pub(super) fn place(unit: u64, spec_revision: u64, places: &[(u32, u32)]) -> Dec
             nodes: places.iter().map(|place| NodeId(place.1)).collect(),
             ..GroupPlacement::default()
         }],
+        preemption: None,
     }
 }
 
@@ -161,7 +165,13 @@ impl World {
 }
 
 fn eviction(ordinals: &[u32], reason: EvictionReason) -> Evict {
-    Evict { ordinals: ordinals.to_vec(), incarnations: Vec::new(), reason, by: "test".to_owned() }
+    Evict {
+        ordinals: ordinals.to_vec(),
+        incarnations: Vec::new(),
+        reason,
+        by: "test".to_owned(),
+        preemptor: UnitId(0),
+    }
 }
 
 fn short(rejections: &[Rejection]) -> Vec<(RejectionReason, Vec<u32>)> {

@@ -29,6 +29,10 @@ pub(super) struct Unit {
     pub(super) on_eviction: OnEviction,
     pub(super) on_below_min: OnBelowMin,
     pub(super) is_wanted: bool,
+    pub(super) preemptible: bool,
+    pub(super) min_run_ms: u64,
+    /// Its priority class.
+    pub(super) class: Option<u32>,
 }
 
 /// A task group.
@@ -51,7 +55,7 @@ impl Unit {
     pub(super) fn new(
         spec: &UnitSpec,
         revision: Revision,
-        (queue, priority): (QueueIdx, Priority),
+        (queue, priority, class): (QueueIdx, Priority, Option<u32>),
         cluster: &mut Cluster,
     ) -> Self {
         let groups = spec.task_groups.iter().map(|group| {
@@ -78,6 +82,9 @@ impl Unit {
             on_eviction: spec.on_eviction,
             on_below_min: spec.on_below_min,
             is_wanted: spec.is_wanted(),
+            preemptible: spec.preemptible,
+            min_run_ms: spec.min_run_ms,
+            class,
         }
     }
 

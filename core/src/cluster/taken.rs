@@ -13,74 +13,153 @@ use crate::{
 /// Rows of a unit, and the shape of each of its groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnitTaken {
-    rows: UnitRows,
-    shapes: GroupShapes,
+    pub(super) rows: UnitRows,
+    pub(super) shapes: GroupShapes,
 }
 
 /// By task group; `None` for a group never bound.
 type GroupShapes = SmallVec<[Option<ShapeId>; 2]>;
 
-impl Cluster {
-    /// A committed change to rows.
-    pub fn apply_rows(&mut self, unit: UnitId, change: &RowChange, revision: Revision, time_ms: i64) {
-        self.apply_rows_seen(unit, change, revision, time_ms, |_, _| {});
+/// How many running units more (or fewer) of each task group take room.
+#[derive(Debug, Default)]
+pub struct Turns(SmallVec<[(u16, i64); 2]>);
+
+impl Turns {
+    fn add(&mut self, group: u16, n: i64) {
+        match self.0.iter_mut().rev().find(|(known, _)| *known == group) {
+            Some((_, sum)) => *sum += n,
+            None => self.0.push((group, n)),
+        }
     }
 
-    /// The same; `on_turn(group, 1)` sees every row that takes room from now on by its task group, `on_turn(group, -1)`
-    /// every one that does no longer.
-    pub(crate) fn apply_rows_seen(
+    /// All that a unit's rows take.
+    pub(crate) fn of(rows: &UnitRows) -> Self {
+        let mut turns = Self::default();
+        rows.live().for_each(|(_, row)| turns.add(row.group, 1));
+        turns
+    }
+
+    /// By task group.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, i64)> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+/// How many live running units may be preempted, by priority: there are few priorities.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ranks(SmallVec<[(i32, i64); 4]>);
+
+impl Ranks {
+    fn turn(&mut self, rows: &UnitRows, turns: &Turns, sign: i64) {
+        for (group, n) in turns.iter() {
+            let Some(standing) = rows.standing(group).filter(|standing| standing.preemptible) else {
+                continue;
+            };
+            match self.0.iter_mut().find(|(known, _)| *known == standing.priority) {
+                Some((_, count)) => *count += n * sign,
+                None => self.0.push((standing.priority, n * sign)),
+            }
+        }
+    }
+}
+
+impl Cluster {
+    /// A committed change to rows; says how many take room now that did not before.
+    pub fn apply_rows(
         &mut self,
         unit: UnitId,
         change: &RowChange,
         revision: Revision,
         time_ms: i64,
-        mut on_turn: impl FnMut(u16, i64),
-    ) {
+    ) -> Turns {
         let mut taken = self.units.remove(&unit).unwrap_or_default();
         if let RowChange::Bind(bind) = change {
             taken.rows.set_group(bind);
         }
         self.intern_groups(&mut taken);
         let UnitTaken { rows, shapes } = &mut taken;
+        let mut turns = Turns::default();
+        // Whoever turned live or no longer, where that matters.
+        let is_watched = self.is_watched();
+        let mut turned: Vec<(u32, NodeId)> = Vec::new();
         rows.apply(change, revision, time_ms, |ordinal, before, after| {
-            if !(before.phase.is_live() && after.phase.is_live()) {
-                if after.phase.is_live() {
-                    on_turn(after.group, 1);
-                } else if before.phase.is_live() {
-                    on_turn(before.group, -1);
-                }
-                self.release_row(shapes, before);
-                self.settle_row(unit, shapes, ordinal, after);
+            let (was_live, is_live) = (before.phase.is_live(), after.phase.is_live());
+            if was_live && is_live {
+                return;
             }
+            if is_live {
+                turns.add(after.group, 1);
+            } else if was_live {
+                turns.add(before.group, -1);
+            }
+            if is_watched {
+                turned.push((ordinal, if is_live { after.node } else { before.node }));
+            }
+            self.release_row(shapes, before);
+            self.settle_row(unit, shapes, ordinal, after);
         });
+        self.ranks.turn(rows, &turns, 1);
         self.units.insert(unit, taken);
+        if !turned.is_empty() {
+            self.follow_turned(unit, &turned);
+        }
+        turns
+    }
+
+    /// Somebody must hear of rows that turn live, or no longer.
+    fn is_watched(&self) -> bool {
+        !self.holds.is_empty() || self.occupants.is_some()
+    }
+
+    fn follow_turned(&mut self, unit: UnitId, turned: &[(u32, NodeId)]) {
+        self.follow_occupants(unit, turned);
+        for (ordinal, _) in turned {
+            self.follow_victim(unit, *ordinal);
+        }
     }
 
     /// Rows from a list: they replace what is known of the unit.
     pub fn load_rows(&mut self, unit: UnitId, rows: UnitRows) {
         if let Some(old) = self.units.remove(&unit) {
+            self.ranks.turn(&old.rows, &Turns::of(&old.rows), -1);
             for (_, row) in old.rows.live() {
                 self.release_row(&old.shapes, row);
             }
         }
         let mut taken = UnitTaken { rows, shapes: SmallVec::new() };
         self.intern_groups(&mut taken);
+        self.ranks.turn(&taken.rows, &Turns::of(&taken.rows), 1);
         for (ordinal, row) in (0u32..).zip(&taken.rows.rows) {
             self.settle_row(unit, &taken.shapes, ordinal, row);
         }
         self.units.insert(unit, taken);
+        self.forget_occupants();
+        self.follow_victims(unit);
     }
 
     /// A unit's rows and assumptions are gone.
     pub fn remove_unit(&mut self, unit: UnitId) {
         if let Some(old) = self.units.remove(&unit) {
+            self.ranks.turn(&old.rows, &Turns::of(&old.rows), -1);
             for (_, row) in old.rows.live() {
                 self.release_row(&old.shapes, row);
+                self.forget_occupants();
             }
         }
         for assumed in self.assumptions.remove(unit) {
             self.release(assumed.shape, assumed.node, assumed.mask);
         }
+        self.follow_victims(unit);
+    }
+
+    /// Whether some running unit of lower priority may be preempted, however it stands otherwise.
+    pub(crate) fn has_below(&self, priority: i32) -> bool {
+        self.ranks.0.iter().any(|(known, count)| *known < priority && *count > 0)
+    }
+
+    /// What a live row takes.
+    pub(crate) fn taken_shape(&self, unit: UnitId, row: &Row) -> Option<ShapeId> {
+        shape_of(&self.units.get(&unit)?.shapes, row)
     }
 
     /// What a running unit of a task group takes, once one was bound.

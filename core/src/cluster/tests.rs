@@ -203,6 +203,7 @@ fn row_change(event: &Event, unit: u64, ordinal: u32, incarnation: u32) -> RowCh
             incarnations,
             reason: EvictionReason::Drained,
             by: String::new(),
+            preemptor: UnitId(0),
         }),
         Event::Requeue(..) => RowChange::Requeue(Requeue { ordinals, incarnations: vec![incarnation + 1] }),
         _ => RowChange::Statuses(Statuses {

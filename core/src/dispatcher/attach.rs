@@ -135,6 +135,7 @@ impl Dispatcher {
     pub fn on_report(&mut self, session: SessionId, report: UnitReport, now: Millis) -> bool {
         let Some(idx) = self.schedulers.of_session(session) else { return false };
         let Some(entry) = self.units.get_mut(&report.unit) else { return false };
+        let n_to_place = entry.to_place();
         let Place::Held(held) = &mut entry.place else { return false };
         if held.scheduler != idx || report.spec_revision < held.revision {
             return false;
@@ -152,7 +153,7 @@ impl Dispatcher {
             ReportState::Woken => {
                 scheduler.parked -= u32::from(held.parked);
                 (held.parked, held.done_at) = (false, None);
-                scheduler.reload(&mut held.load, entry.counts.pending);
+                scheduler.reload(&mut held.load, n_to_place);
             }
             ReportState::Returned => {
                 entry.tried.push(u32::try_from(idx).unwrap_or(u32::MAX));

@@ -1,11 +1,12 @@
 //! What is kept of one unit.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use smallvec::SmallVec;
 
 use crate::{
     explain::Refusals,
+    hold::Hold,
     ids::Revision,
     lifecycle::{self, Counts, Phase, Soft},
     queue::{Account, PriorityClasses, Queues, Waiting, spec::Band},
@@ -41,6 +42,8 @@ pub(super) struct Entry {
     pub(super) deleting: bool,
     /// No node known now could ever hold one of its replicas.
     pub(super) infeasible: bool,
+    /// Room that the binder holds for it; most units have none.
+    pub(super) holds: Vec<Arc<Hold>>,
 }
 
 /// Running units of one task group, as far as its queue is concerned.
@@ -109,6 +112,7 @@ impl Entry {
             delete_at: None,
             deleting: false,
             infeasible: false,
+            holds: Vec::new(),
         };
         entry.count_groups();
         entry
@@ -144,9 +148,9 @@ impl Entry {
     pub(super) fn is_sound(&self) -> bool {
         let is_handed = self.is_handed();
         self.counts == Counts::of(&self.spec, &self.rows)
-            && self.shares.iter().zip(by_group(&self.spec, &self.rows, &self.counts)).all(
-                |(share, (live, pending))| {
-                    let charged = live + if is_handed { pending } else { 0 };
+            && self.shares.iter().zip(by_group(&self.spec, &self.rows, &self.counts)).enumerate().all(
+                |(group, (share, (live, pending)))| {
+                    let charged = live + if is_handed { pending } else { self.n_held(group).min(pending) };
                     *share == Share { live, pending, charged, bound: live }
                 },
             )
@@ -158,8 +162,10 @@ impl Entry {
         if let [one] = self.shares.as_mut_slice() {
             (one.live, one.pending) = (self.counts.live, self.counts.pending);
         }
-        for (group, share) in self.shares.iter_mut().enumerate() {
-            let charged = share.live + if is_handed { share.pending } else { 0 };
+        for group in 0..self.shares.len() {
+            let n_held = self.n_held(group);
+            let share = &mut self.shares[group];
+            let charged = share.live + if is_handed { share.pending } else { n_held.min(share.pending) };
             share.set(queues, &self.account, group, (charged, share.live));
         }
     }
@@ -195,6 +201,8 @@ impl Entry {
             Place::Held(held) if held.parked => Soft::Parked,
             _ if self.infeasible => Soft::Parked,
             Place::Held(_) => Soft::Held,
+            // A scheduler found it a place; whoever is there has yet to leave.
+            Place::Idle if !self.holds.is_empty() => Soft::Held,
             Place::Idle | Place::Unsettled | Place::Queued(_) => Soft::Waiting,
         }
     }
@@ -212,8 +220,41 @@ impl Entry {
             again,
             created_ms: self.create_time_ms,
             need: self.account.need(self.was_placed().then(first)),
-            running_units: self.counts.pending,
+            running_units: self.to_place(),
         }
+    }
+
+    /// Running units of a task group for which room is held.
+    fn n_held(&self, group: usize) -> u32 {
+        let of_group = self.holds().iter().filter(|hold| usize::from(hold.group) == group);
+        of_group.map(|hold| u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX)).sum()
+    }
+
+    /// Room that the binder holds for it.
+    pub(super) fn holds(&self) -> &[Arc<Hold>] {
+        &self.holds
+    }
+
+    /// Running units for which a place is to be found now: pending, and no room is held for them. Those beyond a first
+    /// binding wait until that is made.
+    pub(super) fn to_place(&self) -> u32 {
+        if self.holds.is_empty() {
+            return self.counts.pending;
+        }
+        if !self.was_placed() {
+            return 0;
+        }
+        u32::try_from(self.pending().0.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Ordinals and incarnations for which a place is to be found now.
+    pub(super) fn pending(&self) -> (Vec<u32>, Vec<u32>) {
+        let (ordinals, incarnations) = lifecycle::pending(&self.spec, &self.rows);
+        if self.holds.is_empty() {
+            return (ordinals, incarnations);
+        }
+        let held: BTreeSet<(u32, u32)> = self.holds().iter().flat_map(|hold| hold.members()).collect();
+        ordinals.into_iter().zip(incarnations).filter(|member| !held.contains(member)).unzip()
     }
 
     /// Whether something of it had a node before.

@@ -46,6 +46,10 @@ pub struct UnitView<'a> {
     pub refusals: Option<Arc<Refusals>>,
     /// Commit time of the first binding, Unix milliseconds; 0 before.
     pub bound_time_ms: i64,
+    /// Whose leaving it waits for, in words; empty: nobody's.
+    pub waits_for: String,
+    /// Units that preempted some of its running units, the newest last.
+    pub preempted_by: Vec<String>,
 }
 
 /// Why a name stands for no unit.
@@ -159,6 +163,8 @@ impl Dispatcher {
             scheduler,
             refusals: self.refusals(entry),
             bound_time_ms: entry.bound_time_ms,
+            waits_for: self.waits_for(entry.holds()),
+            preempted_by: self.preempted_by(entry.rows.preemptors()),
         })
     }
 

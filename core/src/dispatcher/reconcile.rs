@@ -59,7 +59,7 @@ impl Dispatcher {
         if !entry.is_sound() {
             return Some(Fault::Counts);
         }
-        let wants = entry.counts.pending > 0;
+        let wants = entry.to_place() > 0;
         let sound = match &entry.place {
             Place::Idle => !wants,
             Place::Unsettled => wants && self.unsettled.contains(&unit),

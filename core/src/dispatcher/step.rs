@@ -72,6 +72,7 @@ impl Dispatcher {
     fn send_again(&mut self, now: Millis, actions: &mut Vec<Action>) {
         for unit in std::mem::take(&mut self.resend) {
             let Some(entry) = self.units.get_mut(&unit) else { continue };
+            let (n_to_place, to_place) = (entry.to_place(), entry.pending());
             let Place::Held(held) = &mut entry.place else { continue };
             let scheduler = &mut self.schedulers.all[held.scheduler];
             let Some(session) = scheduler.session.filter(|_| held.resend) else { continue };
@@ -79,8 +80,8 @@ impl Dispatcher {
             scheduler.parked -= u32::from(held.parked);
             (held.parked, held.done_at, held.resend) = (false, None, false);
             held.revision = entry.revision;
-            scheduler.reload(&mut held.load, entry.counts.pending);
-            let (ordinals, incarnations) = lifecycle::pending(&entry.spec, &entry.rows);
+            let (ordinals, incarnations) = (to_place.0, to_place.1);
+            scheduler.reload(&mut held.load, n_to_place);
             actions.push(Action::Assign(Assignment {
                 session,
                 spec: entry.spec.clone(),
@@ -132,8 +133,8 @@ impl Dispatcher {
         let Some(entry) = self.units.get_mut(&unit) else { return };
         let scheduler = &mut self.schedulers.all[idx];
         let Some(session) = scheduler.session else { return };
-        let (ordinals, incarnations) = lifecycle::pending(&entry.spec, &entry.rows);
-        let n_pending = entry.counts.pending;
+        let (ordinals, incarnations) = entry.pending();
+        let n_pending = entry.to_place();
         let mut held = Held {
             scheduler: idx,
             parked: false,

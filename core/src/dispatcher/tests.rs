@@ -275,6 +275,7 @@ fn cancel_revokes_and_evicts_until_nothing_is_left() {
         incarnations: vec![0],
         reason: EvictionReason::Cancelled,
         by: String::new(),
+        preemptor: UnitId(0),
     };
     rig.rows(1, RowChange::Evict(evict));
     rig.now = rig.now.plus(60_000);

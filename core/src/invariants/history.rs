@@ -10,6 +10,7 @@ use super::{
 use crate::{
     change::Change,
     ids::{NodeId, Revision, UnitId},
+    queue::PriorityClasses,
     rows::{EvictionReason, Phase, RowChange},
     unit::{OnBelowMin, UnitSpec},
 };
@@ -31,6 +32,8 @@ pub(super) struct Replay {
     pub(super) evictions: Findings,
     /// Evictions seen.
     pub(super) n_evictions: usize,
+    /// Preemptions among them.
+    pub(super) n_preempted: usize,
     /// Revisions out of order.
     pub(super) order: Findings,
     /// Units whose rows or records the history touched.
@@ -70,6 +73,10 @@ pub(super) fn replay(history: &History, listed: &World) -> Replay {
                         &step.before,
                         evict.reason,
                     );
+                    if evict.reason == EvictionReason::Preempted {
+                        replay.n_preempted += 1;
+                        check_victim(&mut replay.evictions, world, &step, evict.preemptor, commit);
+                    }
                 }
                 _ => {}
             }
@@ -135,6 +142,9 @@ fn note_records(
             Change::NodeReport(report) => {
                 touched.entry(report.id).or_default();
             }
+            Change::Hold(hold) => {
+                touched.entry(hold.node).or_default();
+            }
             Change::NodeGrant(node, _) | Change::NodeDeleted(node) => {
                 touched.entry(*node).or_default();
             }
@@ -162,6 +172,7 @@ fn note_records(
             | Change::PriorityClass(_)
             | Change::QueueDeleted(_)
             | Change::PriorityClassDeleted(_)
+            | Change::HoldDeleted(_)
             | Change::Rows(..)
             | Change::RowsLoaded(..) => {}
         }
@@ -254,6 +265,51 @@ fn check_eviction(
     }
 }
 
+/// Whether a victim is of lower rank, preemptible, of the same pool, has run long enough, and is of no unit that
+/// preempted its preemptor before: as the records were.
+fn check_victim(
+    findings: &mut Findings,
+    world: &World,
+    step: &RowStep<'_>,
+    preemptor: UnitId,
+    commit: &Commit,
+) {
+    let Some(victim) = world.units.get(&step.unit) else { return };
+    let mut wrong = |what: String| {
+        let (name, ordinal, revision) = (victim.name(), step.ordinal, commit.revision);
+        findings.add(|| {
+            format!("{name}/{ordinal}: preempted for unit {preemptor}, but {what} (revision {revision})")
+        });
+    };
+    let of = world.units.get(&preemptor);
+    let Some(spec) = of.and_then(|unit| unit.spec.as_ref()).map(|spec| &spec.value) else {
+        return wrong("there is no such unit".to_owned());
+    };
+    if of.is_some_and(|unit| unit.preemptors.contains(&step.unit)) {
+        wrong("that was preempted for this one before".to_owned());
+    }
+    if spec.id == step.unit || spec.cancelled {
+        wrong("that is itself, or cancelled".to_owned());
+    }
+    if victim.demands.get(&step.before.group).is_some_and(|(_, pool)| *pool != spec.pool) {
+        wrong("the pools differ".to_owned());
+    }
+    let Some(standing) = victim.standings.get(&step.before.group).filter(|standing| standing.preemptible)
+    else {
+        return wrong("it is not preemptible".to_owned());
+    };
+    let mut classes = PriorityClasses::default();
+    world.priority_classes.values().for_each(|class| classes.put(class.value.clone()));
+    let priority = classes.priority(spec);
+    if standing.priority >= priority {
+        wrong(format!("its priority {} is not below {priority}", standing.priority));
+    }
+    let ran_ms = commit.time_ms.saturating_sub(step.before.bound_time_ms);
+    if u64::try_from(ran_ms).is_ok_and(|ran_ms| ran_ms < standing.min_run_ms) {
+        wrong(format!("it had run for {ran_ms} of {} ms", standing.min_run_ms));
+    }
+}
+
 /// Why an eviction for `reason` has no ground.
 fn illegal(
     spec: Option<&UnitSpec>,
@@ -275,10 +331,12 @@ fn illegal(
         EvictionReason::BelowMin if spec.is_some_and(|spec| spec.on_below_min == OnBelowMin::Keep) => {
             Some("evicted as too few were left, but its unit keeps what is left")
         }
-        EvictionReason::Preempted | EvictionReason::Squeezed | EvictionReason::Rescheduled => {
+        EvictionReason::Squeezed | EvictionReason::Rescheduled => {
             Some("evicted for a reason that nothing in this version may give")
         }
-        EvictionReason::Cancelled
+        // Judged with its preemptor, where that is known.
+        EvictionReason::Preempted
+        | EvictionReason::Cancelled
         | EvictionReason::ScaledIn
         | EvictionReason::NodeLost
         | EvictionReason::Drained
@@ -300,8 +358,8 @@ pub(super) fn check_evictions(world: &World, replay: &Replay) -> Report {
         }
     }
     findings.checked(format!(
-        "{} evictions in the history, {n_now} evicting or evicted now; no preemption in this version",
-        replay.n_evictions
+        "{} evictions in the history, {} of them preemptions, {n_now} evicting or evicted now",
+        replay.n_evictions, replay.n_preempted
     ));
     findings.report(Invariant::I6)
 }
@@ -364,6 +422,10 @@ fn differences(left: &World, right: &World, of_left: &str, of_right: &str, findi
     compare_named("lease", &left.leases, &right.leases, of, findings);
     compare_named("queue", &left.queues, &right.queues, of, findings);
     compare_named("priority class", &left.priority_classes, &right.priority_classes, of, findings);
+    let ids = |world: &World| -> BTreeMap<String, _> {
+        world.holds.iter().map(|(id, hold)| (id.to_string(), hold.clone())).collect()
+    };
+    compare_named("hold", &ids(left), &ids(right), of, findings);
     if left.partition != right.partition {
         findings.add(|| format!("the partition: {of_left} and {of_right} differ"));
     }

@@ -3,7 +3,10 @@
 //! A maximum may be set below what is used: that evicts nobody, so only a history tells a queue that was lowered from
 //! one that was raised. It is replayed with the records as they were.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{
     Evidence, Findings, History, Invariant, Report, room,
@@ -12,6 +15,7 @@ use super::{
 use crate::{
     change::Change,
     demand::Demand,
+    hold::Hold,
     ids::{Revision, UnitId},
     queue::spec::QueueSpec,
     resources::Resources,
@@ -79,6 +83,12 @@ impl<'a> QueueRoom<'a> {
                     levels(queue).for_each(|level| room.used.entry(level).or_default().add(demand, 1));
                 }
             }
+        }
+        for hold in world.holds.values() {
+            let unit = world.units.get(&hold.value.unit).and_then(|unit| unit.spec.as_ref());
+            let Some(queue) = unit.map(|spec| spec.value.queue.as_str()) else { continue };
+            let n = i64::try_from(hold.value.ordinals.len()).unwrap_or(i64::MAX);
+            levels(queue).for_each(|level| room.used.entry(level).or_default().add(&hold.value.demand, n));
         }
         room
     }
@@ -150,6 +160,20 @@ fn replay(history: &History, findings: &mut Findings) -> usize {
             }
         }
         let mut bound: BTreeMap<String, Used> = BTreeMap::new();
+        // Room held counts as bound, and what takes its place adds nothing.
+        let mut freed: Vec<Arc<Hold>> = Vec::new();
+        for change in &commit.changes {
+            match change {
+                Change::Hold(hold) if !world.holds.contains_key(&hold.id) => {
+                    count_hold(&mut used, &world, hold, 1);
+                    count_hold(&mut bound, &world, hold, 1);
+                }
+                Change::HoldDeleted(id) => {
+                    freed.extend(world.holds.get(id).map(|hold| Arc::clone(&hold.value)))
+                }
+                _ => {}
+            }
+        }
         world.apply(commit, |world, step| {
             let after = world.units.get(&step.unit).and_then(|unit| unit.rows.get(&step.ordinal));
             let Some(after) = after.filter(|_| step.applied) else { return };
@@ -162,6 +186,10 @@ fn replay(history: &History, findings: &mut Findings) -> usize {
                 (true, true) | (false, false) => {}
             }
         });
+        for hold in freed {
+            count_hold(&mut used, &world, &hold, -1);
+            count_hold(&mut bound, &world, &hold, -1);
+        }
         judge(&world, &used, &bound, commit.revision, findings);
     }
     limited.len()
@@ -176,6 +204,14 @@ fn count(used: &mut BTreeMap<String, Used>, world: &World, id: UnitId, group: u1
     let (Some(spec), Some((demand, _))) = (&unit.spec, unit.demands.get(&group)) else { return };
     for level in levels(&spec.value.queue) {
         used.entry(level.to_owned()).or_default().add(demand, times);
+    }
+}
+
+fn count_hold(used: &mut BTreeMap<String, Used>, world: &World, hold: &Hold, sign: i64) {
+    let Some(spec) = world.units.get(&hold.unit).and_then(|unit| unit.spec.as_ref()) else { return };
+    let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
+    for level in levels(&spec.value.queue) {
+        used.entry(level.to_owned()).or_default().add(&hold.demand, n.saturating_mul(sign));
     }
 }
 
@@ -261,6 +297,8 @@ mod tests {
             on_eviction: Default::default(),
             on_below_min: Default::default(),
             ended: None,
+            preemptible: true,
+            min_run_ms: 0,
         }))
     }
 

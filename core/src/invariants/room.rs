@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     demand::{Demand, MILLI_WHOLE, Pool},
+    hold::Hold,
     ids::{NodeId, Revision, UnitId},
     resources::Resources,
 };
@@ -40,6 +41,43 @@ impl Usage {
             self.devices[idx] = self.devices[idx].saturating_add(milli);
         }
         self.n += 1;
+    }
+}
+
+impl Usage {
+    /// What a hold takes beyond those that still take it for it.
+    fn add_hold(&mut self, world: &World, hold: &Hold, is_whole: bool) {
+        let mut beyond = Self::default();
+        for idx in 0..hold.ordinals.len() {
+            beyond.add(&hold.demand, hold.pool, hold.device_mask(idx));
+        }
+        let mut covered = Self::default();
+        for victim in hold.victims.iter().filter(|_| !is_whole) {
+            let Some(unit) = world.units.get(&victim.unit) else { continue };
+            let Some(row) = unit.rows.get(&victim.ordinal) else { continue };
+            if row.is_live()
+                && (row.incarnation, row.node) == (victim.incarnation, hold.node)
+                && let Some((demand, pool)) = unit.demands.get(&row.group)
+            {
+                covered.add(demand, *pool, row.device_mask);
+            }
+        }
+        for (sum, beyond, covered) in [
+            (&mut self.guaranteed, &beyond.guaranteed, &covered.guaranteed),
+            (&mut self.best_effort, &beyond.best_effort, &covered.best_effort),
+        ] {
+            for (name, amount) in beyond.iter() {
+                let rest = (amount - covered.get(name)).max(0);
+                sum.add(&Resources::new([(name, rest)]).unwrap_or_default(), 1);
+            }
+        }
+        for (idx, milli) in beyond.devices.iter().enumerate() {
+            if self.devices.len() <= idx {
+                self.devices.resize(idx + 1, 0);
+            }
+            let covered = covered.devices.get(idx).copied().unwrap_or(0);
+            self.devices[idx] = self.devices[idx].saturating_add(milli.saturating_sub(covered));
+        }
     }
 }
 
@@ -108,7 +146,10 @@ pub(super) fn wrong_devices(node: &WorldNode, demand: &Demand, mask: u64) -> Opt
 /// The state now, and every revision of the history where that begins at the beginning.
 pub(super) fn check(world: &World, history: &History, replay: &Replay) -> Report {
     let mut findings = Findings::default();
-    let staying = usage(world, |row| row.eviction.is_none());
+    let mut staying = usage(world, |row| row.eviction.is_none());
+    for hold in world.holds.values() {
+        staying.entry(hold.value.node).or_default().add_hold(world, &hold.value, true);
+    }
     let mut n_rows = 0;
     for (id, sums) in &staying {
         n_rows += sums.n;
@@ -128,7 +169,8 @@ pub(super) fn check(world: &World, history: &History, replay: &Replay) -> Report
     } else {
         format!("now only: the history begins at revision {}", history.floor)
     };
-    findings.checked(format!("{} nodes, {n_rows} running units, {how}", world.nodes.len()));
+    let n_holds = world.holds.len();
+    findings.checked(format!("{} nodes, {n_rows} running units, {n_holds} holds, {how}", world.nodes.len()));
     findings.report(Invariant::I1)
 }
 
@@ -163,7 +205,8 @@ impl Tenants {
         }
     }
 
-    /// I1 for one node after a commit: what stays fits; if something was bound in it, everything fits.
+    /// I1 for one node after a commit: what stays fits, and what is held; if something was bound in it, everything fits,
+    /// holds as far as their victims have left.
     pub(super) fn check(
         &self,
         world: &World,
@@ -172,7 +215,12 @@ impl Tenants {
         revision: Revision,
         findings: &mut Findings,
     ) {
-        let Some(tenants) = self.by_node.get(&id).filter(|tenants| !tenants.is_empty()) else { return };
+        let holds = || world.holds.values().filter(|hold| hold.value.node == id);
+        let none = BTreeSet::new();
+        let tenants = self.by_node.get(&id).unwrap_or(&none);
+        if tenants.is_empty() && holds().next().is_none() {
+            return;
+        }
         let Some(node) = world.nodes.get(&id) else {
             findings.add(|| format!("revision {revision}: running units on node {id}, which does not exist"));
             return;
@@ -187,6 +235,9 @@ impl Tenants {
             if let Some((demand, pool)) = unit.demands.get(&row.group) {
                 sums.add(demand, *pool, row.device_mask);
             }
+        }
+        for hold in holds() {
+            sums.add_hold(world, &hold.value, !bound_now);
         }
         for wrong in excess(node, &sums) {
             findings.add(|| format!("node {}: {wrong} (revision {revision})", node.name()));

@@ -68,6 +68,8 @@ fn spec(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitSpec {
         on_eviction: Default::default(),
         on_below_min: Default::default(),
         ended: None,
+        preemptible: true,
+        min_run_ms: 0,
     }
 }
 
@@ -80,6 +82,7 @@ fn bind(unit: &UnitSpec, places: &[(u32, u32, u64)], incarnation: u32) -> Change
         unit.id,
         RowChange::Bind(Bind {
             group: 0,
+            standing: None,
             demand: Arc::new(unit.task_groups[0].template.demand.clone()),
             pool: Pool::Guaranteed,
             ordinals: places.iter().map(|place| place.0).collect(),
@@ -105,7 +108,13 @@ fn status(unit: &UnitSpec, ordinal: u32, incarnation: u32, phase: Phase) -> Chan
 fn evict(unit: &UnitSpec, ordinal: u32, reason: EvictionReason) -> Change {
     Change::Rows(
         unit.id,
-        RowChange::Evict(Evict { ordinals: vec![ordinal], incarnations: vec![], reason, by: String::new() }),
+        RowChange::Evict(Evict {
+            ordinals: vec![ordinal],
+            incarnations: vec![],
+            reason,
+            by: String::new(),
+            preemptor: UnitId(0),
+        }),
     )
 }
 
@@ -425,7 +434,8 @@ fn i6_names_evictions_without_a_ground() {
         (EvictionReason::ScaledIn, "evicted as scaled in, but its unit wants it"),
         (EvictionReason::NodeLost, "evicted for the loss of its node, which is ready"),
         (EvictionReason::Drained, "evicted for a drain, but its node is not drained"),
-        (EvictionReason::Preempted, "evicted for a reason that nothing in this version may give"),
+        (EvictionReason::Preempted, "preempted for unit 0, but there is no such unit"),
+        (EvictionReason::Squeezed, "evicted for a reason that nothing in this version may give"),
     ] {
         let (story, gang) = Story::healthy();
         only(&story.then(vec![evict(&gang, 0, reason)]).evidence(), Invariant::I6, words);

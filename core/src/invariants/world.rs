@@ -11,11 +11,12 @@ use std::{
 use crate::{
     change::{Change, Lease, Partition},
     demand::{Demand, Pool},
-    ids::{NodeId, Revision, UnitId},
+    hold::Hold,
+    ids::{HoldId, NodeId, Revision, UnitId},
     node::{NodeReport, NodeSpec},
     queue::spec::{PriorityClass, QueueSpec},
     resources::Resources,
-    rows::{EvictionReason, Phase, RowChange, UnitRows},
+    rows::{EvictionReason, N_PREEMPTORS_MAX, Phase, RowChange, Standing, UnitRows},
     unit::UnitSpec,
 };
 
@@ -107,8 +108,12 @@ pub struct WorldUnit {
     pub spec: Option<Versioned<Arc<UnitSpec>>>,
     /// What a running unit of a group takes, as its first binding said.
     pub demands: BTreeMap<u16, (Arc<Demand>, Pool)>,
+    /// How running units of a group stand, as its first binding said.
+    pub standings: BTreeMap<u16, Arc<Standing>>,
     /// By ordinal.
     pub rows: BTreeMap<u32, WorldRow>,
+    /// Who preempted some of it, the newest last.
+    pub preemptors: Vec<UnitId>,
 }
 
 impl WorldUnit {
@@ -142,6 +147,8 @@ pub struct World {
     pub priority_classes: BTreeMap<String, Versioned<PriorityClass>>,
     /// Nodes that were drained at some time: an eviction may be on its way when a drain ends.
     pub drained: BTreeSet<NodeId>,
+    /// By id.
+    pub holds: BTreeMap<HoldId, Versioned<Arc<Hold>>>,
 }
 
 /// A row before and after one change of it.
@@ -217,6 +224,14 @@ impl World {
             Change::PriorityClass(class) => {
                 set_named(&mut self.priority_classes, &class.name, created, revision, class);
             }
+            Change::Hold(hold) => {
+                let mut slot = self.holds.remove(&hold.id);
+                set(&mut slot, created, revision, hold);
+                self.holds.extend(slot.map(|record| (hold.id, record)));
+            }
+            Change::HoldDeleted(id) => {
+                self.holds.remove(id);
+            }
             Change::QueueDeleted(path) => {
                 self.queues.remove(path);
             }
@@ -238,6 +253,10 @@ impl World {
         if let RowChange::Bind(bind) = change {
             let demands = &mut self.units.entry(unit).or_default().demands;
             demands.entry(bind.group).or_insert_with(|| (Arc::clone(&bind.demand), bind.pool));
+            if let Some(standing) = &bind.standing {
+                let standings = &mut self.units.entry(unit).or_default().standings;
+                standings.entry(bind.group).or_insert_with(|| Arc::clone(standing));
+            }
         }
         let ordinals = match change {
             RowChange::Bind(bind) => &bind.ordinals,
@@ -257,6 +276,15 @@ impl World {
                 entry.rows.insert(ordinal, WorldRow { revision: commit.revision, ..row });
             }
             on_row(self, RowStep { unit, ordinal, before, change, idx, applied: after.is_some() });
+        }
+        if let RowChange::Evict(evict) = change
+            && evict.preemptor != UnitId(0)
+        {
+            let known = &mut self.units.entry(unit).or_default().preemptors;
+            known.retain(|other| *other != evict.preemptor);
+            known.push(evict.preemptor);
+            let n_old = known.len().saturating_sub(N_PREEMPTORS_MAX);
+            known.drain(..n_old);
         }
     }
 }
@@ -359,9 +387,11 @@ fn set_named<T: Clone>(
 
 /// Listed rows add to what is there: a large unit comes in parts.
 fn load_rows(unit: &mut WorldUnit, rows: &UnitRows) {
+    unit.preemptors = rows.preemptors().to_vec();
     for (group, demand) in (0u16..).zip(&rows.groups) {
         if let Some(demand) = demand {
             unit.demands.insert(group, (Arc::clone(&demand.demand), demand.pool));
+            unit.standings.extend(demand.standing.iter().map(|standing| (group, Arc::clone(standing))));
         }
     }
     for (ordinal, row) in (0u32..).zip(&rows.rows) {

@@ -174,6 +174,7 @@ fn change(rows: &UnitRows, event: &Event) -> Option<RowChange> {
                 incarnations,
                 reason: EvictionReason::Drained,
                 by: String::new(),
+                preemptor: UnitId(0),
             })
         }
         Event::Status(ordinal, phase) => {

@@ -57,6 +57,11 @@ impl PriorityClasses {
         }
     }
 
+    /// Whether running units of a class may be preempted; those without one, or of one that is gone, may.
+    pub fn may_be_preempted(&self, class: &str) -> bool {
+        self.get(class).is_none_or(|class| class.preemptible)
+    }
+
     /// Priority of a unit: its own, or that of its class if it has none; 0 of a class that is gone.
     pub fn priority(&self, spec: &UnitSpec) -> i32 {
         if spec.priority != 0 || spec.priority_class.is_empty() {

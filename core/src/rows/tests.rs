@@ -124,6 +124,7 @@ fn an_evicted_one_keeps_its_room_until_it_ended_and_comes_back_as_the_next_incar
         incarnations: vec![0],
         reason: EvictionReason::Drained,
         by: String::new(),
+        preemptor: UnitId(0),
     });
     assert_eq!(apply(&mut rows, 2, &evict), 1);
     assert!(rows.row(0).phase.is_live());
@@ -138,7 +139,13 @@ fn an_evicted_one_keeps_its_room_until_it_ended_and_comes_back_as_the_next_incar
 #[test]
 fn an_eviction_from_a_lost_node_is_the_end_of_what_runs_there_and_of_what_was_leaving() {
     let evict = |reason| {
-        RowChange::Evict(Evict { ordinals: vec![0, 1], incarnations: vec![], reason, by: String::new() })
+        RowChange::Evict(Evict {
+            ordinals: vec![0, 1],
+            incarnations: vec![],
+            reason,
+            by: String::new(),
+            preemptor: UnitId(0),
+        })
     };
     let mut rows = UnitRows::default();
     apply(&mut rows, 1, &bind(&[0, 1], 0, 7));
@@ -147,6 +154,7 @@ fn an_eviction_from_a_lost_node_is_the_end_of_what_runs_there_and_of_what_was_le
         incarnations: vec![],
         reason: EvictionReason::Cancelled,
         by: String::new(),
+        preemptor: UnitId(0),
     });
     apply(&mut rows, 2, &cancelled);
     assert_eq!(apply(&mut rows, 3, &evict(EvictionReason::NodeLost)), 2);

@@ -59,7 +59,7 @@ impl Binding {
         // Records of units come after those of nodes, in order.
         let spec_revision = Revision(self.revision + id);
         let nodes_as_of = self.core.revision();
-        Decision { id, unit: UnitId(id), spec_revision, nodes_as_of, groups: vec![group] }
+        Decision { id, unit: UnitId(id), spec_revision, nodes_as_of, groups: vec![group], preemption: None }
     }
 
     fn watch(&mut self, change: Change) {

@@ -105,7 +105,11 @@ pub(super) fn fill(nodes: &[Change], free_pct: impl Fn(NodeId) -> i64) -> UnitRo
         let demand = Demand { requests, devices };
         let same = |group: &Option<GroupDemand>| group.as_ref().is_some_and(|group| *group.demand == demand);
         let group = rows.groups.iter().position(same).unwrap_or_else(|| {
-            rows.groups.push(Some(GroupDemand { demand: Arc::new(demand), pool: Pool::Guaranteed }));
+            rows.groups.push(Some(GroupDemand {
+                demand: Arc::new(demand),
+                pool: Pool::Guaranteed,
+                standing: None,
+            }));
             rows.groups.len() - 1
         });
         rows.rows.push(Row {

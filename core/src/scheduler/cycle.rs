@@ -8,8 +8,8 @@ use super::{
     park::{Counted, Need},
 };
 use crate::{
-    decision::{Decision, GroupPlacement},
-    explain::Refusals,
+    decision::{Decision, GroupPlacement, Preemption},
+    explain::{RefusalCount, Refusals},
     ids::UnitId,
     lifecycle,
     place::templates::TemplateId,
@@ -19,10 +19,14 @@ use crate::{
 
 /// What a try placed, and which templates fit nowhere (any more).
 #[derive(Default)]
-struct Try {
-    groups: Vec<GroupPlacement>,
-    n_placed: usize,
-    failed: Vec<TemplateId>,
+pub(super) struct Try {
+    pub(super) groups: Vec<GroupPlacement>,
+    pub(super) n_placed: usize,
+    pub(super) failed: Vec<TemplateId>,
+    /// Who has to leave for it.
+    pub(super) preemption: Option<Box<Preemption>>,
+    /// Units spared because they preempted this one before.
+    pub(super) n_loops: usize,
 }
 
 impl Scheduler {
@@ -32,6 +36,7 @@ impl Scheduler {
         self.end_notes(now);
         self.wake_backoff(now);
         self.wake_gained();
+        self.wake_seekers(now);
         let mut decisions = Vec::new();
         let mut left = budget;
         while left > 0 && self.window.is_open(self.in_flight) {
@@ -90,29 +95,42 @@ impl Scheduler {
         let Some(mut held) = self.detach(unit) else { return 0 };
         held.attempts += 1;
         let together = self.together(&mut held);
-        if let Some((need, refusals)) = self.settled(&held, together) {
+        if let Some((need, refusals)) = self.settled(&held, together)
+            && !self.may_seek(&held, &need, true, now)
+        {
             self.park(held, &need, refusals, now);
             return 1;
         }
-        let tried = self.place(&held, left.max(together));
+        let mut tried = self.place(&held, left.max(together));
+        if tried.n_placed < together || tried.n_placed == 0 {
+            let need = need_of(&held, together, &tried);
+            self.seek(&held, &need, together, left, &mut tried, now);
+        }
         let n_tried = tried.n_placed;
         if n_tried < together {
-            let need = if together > 1 { together_need(&held, together) } else { any_need(&tried.failed) };
+            let need = need_of(&held, together, &tried);
             let mut refusals = self.explain(&need, &tried.failed, now);
             if let (Counted::Now(refusals), 2..) = (&mut refusals, together) {
                 let nearest = std::mem::take(&mut refusals.nearest_miss);
                 refusals.nearest_miss = format!("room for {n_tried} of {together} together; {nearest}");
             }
+            note_loops(&mut refusals, tried.n_loops);
             self.undo(unit, &tried.groups);
             self.park(held, &need, refusals, now);
             return n_tried;
         }
-        let failed = tried.failed.clone();
+        let (failed, n_loops) = (tried.failed.clone(), tried.n_loops);
         self.decide(&mut held, tried, decisions);
         let mut pending = held.groups.iter().filter(|group| !group.pending().is_empty());
         if held.pending() > 0 && pending.all(|group| failed.contains(&group.template)) {
             let need = any_need(&failed);
-            let refusals = self.explain(&need, &failed, now);
+            if n_tried > 0 && self.may_seek(&held, &need, false, now) {
+                // Nothing is free: the next try looks for those who have to leave.
+                self.attach(held, State::Ready);
+                return n_tried;
+            }
+            let mut refusals = self.explain(&need, &failed, now);
+            note_loops(&mut refusals, n_loops);
             self.park(held, &need, refusals, now);
         } else {
             self.attach(held, State::Ready);
@@ -216,7 +234,7 @@ impl Scheduler {
         placement
     }
 
-    fn undo(&mut self, unit: UnitId, groups: &[GroupPlacement]) {
+    pub(super) fn undo(&mut self, unit: UnitId, groups: &[GroupPlacement]) {
         for group in groups {
             for (idx, ordinal) in group.ordinals.iter().enumerate() {
                 self.cluster.undo(unit, *ordinal, group.incarnation(idx));
@@ -238,6 +256,7 @@ impl Scheduler {
             spec_revision: held.revision,
             nodes_as_of: self.revision,
             groups: tried.groups.into_iter().filter(|group| !group.ordinals.is_empty()).collect(),
+            preemption: tried.preemption,
         };
         held.decisions.push(decision.id);
         held.in_flight += u32::try_from(tried.n_placed).unwrap_or(u32::MAX);
@@ -292,6 +311,21 @@ impl Scheduler {
         (self.placer.hits, self.placer.misses) = (hits, misses);
         report
     }
+}
+
+/// Says that some units were spared.
+fn note_loops(refusals: &mut Counted, n_loops: usize) {
+    let (Counted::Now(refusals) | Counted::Before(refusals)) = refusals;
+    refusals.reasons.retain(|reason| reason.plugin != "preemption");
+    if n_loops > 0 {
+        let reason = format!("{n_loops} units spared that preempted this one before");
+        refusals.reasons.push(RefusalCount { plugin: "preemption", reason, nodes: 0 });
+    }
+}
+
+/// What a unit lacks whose try has failed.
+fn need_of(held: &Held, together: usize, tried: &Try) -> Need {
+    if together > 1 { together_need(held, together) } else { any_need(&tried.failed) }
 }
 
 /// Any one replica of one of the templates would do.

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     decision::{Decision, Outcome, RejectionReason},
     explain::{RefusalCount, Refusals},
-    ids::UnitId,
+    ids::{Revision, UnitId},
     rows::{Phase, Row},
     time::Millis,
     unit::UnitSpec,
@@ -28,11 +28,14 @@ impl Scheduler {
     /// The binder's answer. One to a decision that is not known (any more) changes nothing.
     pub fn on_outcome(&mut self, outcome: &Outcome, now: Millis) {
         let Some(decision) = self.undecided.remove(&outcome.decision_id) else { return };
+        if let Some(preemption) = &decision.preemption {
+            self.unclaim(preemption);
+        }
         let n_decided = decision.len();
         let refused = refused(&decision, outcome);
         let n_bound = n_decided - refused.len();
         self.in_flight -= n_decided as u64;
-        self.placed += n_bound as u64;
+        self.placed += if outcome.held { 0 } else { n_bound as u64 };
         let n_conflicts = refused.iter().filter(|(_, _, reason)| reason.is_conflict()).count() as u64;
         self.conflicts += n_conflicts;
         self.window.on_answers(n_decided as u64, n_conflicts);
@@ -49,8 +52,24 @@ impl Scheduler {
         }
         let full = outcome.rejections.iter().find(|one| one.reason == RejectionReason::QueueFull);
         self.settle_decision(&decision, &refused, n_bound, now);
+        if outcome.held {
+            self.settle_held(decision, outcome.revision);
+            return;
+        }
         if let Some(full) = full {
             self.on_full(decision.unit, &full.detail, n_bound, now);
+        }
+    }
+
+    /// The binder holds room for a decision: none of it is tried again while the hold lasts. The rest of a unit that was
+    /// never bound has to wait for that first binding, at the dispatcher.
+    fn settle_held(&mut self, decision: Decision, revision: Revision) {
+        let unit = decision.unit;
+        self.keep_until(revision, decision);
+        let was_bound = self.cluster.rows(unit).is_some_and(|rows| !rows.rows.is_empty());
+        if !was_bound && let Some(held) = self.detach(unit) {
+            self.report(&held, ReportState::Done, None);
+            self.let_go(held);
         }
     }
 
@@ -125,6 +144,7 @@ impl Scheduler {
             let row = rows.map(|rows| rows.row(wanted.0)).unwrap_or_default();
             if let Some(group) = spec.group_of(wanted.0)
                 && !is_past(&row, wanted.1)
+                && !self.is_held(spec.id, *wanted)
             {
                 by_group[group].push(*wanted);
             }
@@ -137,6 +157,17 @@ impl Scheduler {
             work
         });
         groups.collect()
+    }
+
+    /// Whether room is held for a running unit.
+    fn is_held(&self, unit: UnitId, wanted: Wanted) -> bool {
+        self.cluster.has_holds()
+            && self
+                .cluster
+                .holds_of(unit)
+                .iter()
+                .filter_map(|id| self.cluster.hold(*id))
+                .any(|hold| hold.members().any(|member| member == wanted))
     }
 
     /// Takes out of a new assignment what decisions under way place already.

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use crate::{explain::Refusals, ids::UnitId, place::templates::TemplateId, time::Millis};
 
 /// What parked units lack.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Need {
     /// Running units that must be placed together; 0 when any one would do.
     pub(crate) together: u32,

@@ -15,6 +15,7 @@ use crate::{
 
 mod cases;
 mod model;
+mod preemption;
 mod trace;
 
 pub(super) fn resources(cpu: i64, memory: i64) -> Resources {
@@ -65,6 +66,8 @@ pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> U
         on_eviction: Default::default(),
         on_below_min: Default::default(),
         ended: None,
+        preemptible: true,
+        min_run_ms: 0,
     }
 }
 

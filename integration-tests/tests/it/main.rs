@@ -10,6 +10,7 @@ mod fencing;
 mod kills;
 mod life;
 mod lost_nodes;
+mod preemption;
 mod queues;
 mod reconnects;
 mod reflection;

@@ -17,6 +17,8 @@ godel_kit::section! {
         pub placements_open_max: usize = 1 << 20,
         /// A decision waits so long for a record that it rests on and that was not read yet.
         pub wait_max: HumanDuration = HumanDuration::from_secs(10),
+        /// Room is held so long at most for running units whose victims have yet to leave.
+        pub hold_max: HumanDuration = HumanDuration::from_secs(600),
         /// Answers that may wait on one stream; a scheduler that does not read them is cut off.
         pub outcomes_queued_max: usize = 1_024,
         /// For tests: `name[:n][,…]` makes the process die at the n-th hit of a point; empty arms nothing.

@@ -14,7 +14,7 @@ mod tests;
 use std::collections::VecDeque;
 
 use godel_core::{
-    binder::{Binder, Verdict, Wait},
+    binder::{Binder, HoldWork, Verdict, Wait},
     decision::{Decision, Outcome, Rejection, RejectionReason},
     ids::{Epoch, NodeId, Revision, UnitId},
     rows::Evict,
@@ -34,7 +34,10 @@ use self::{
     queue::{Queue, Queued},
     sessions::Sessions,
 };
-use crate::{config::Config, metrics::BinderMetrics};
+use crate::{
+    config::Config,
+    metrics::{BinderMetrics, WhyLabel},
+};
 
 /// Refused transactions in a row that one item may cause.
 const N_ATTEMPTS_MAX: u32 = 5;
@@ -63,6 +66,9 @@ pub(crate) struct Desk {
     evictions_waiting: Vec<(Revision, EvictPart)>,
     /// No requeues before this is read: one was refused for something not read yet.
     requeue_from: Revision,
+    /// What is to be done about holds, and not before this is read.
+    hold_work: VecDeque<HoldWork>,
+    holds_from: Revision,
     last_sequence: u64,
     /// Running units in decisions without an outcome.
     n_placements_open: usize,
@@ -81,6 +87,8 @@ impl Desk {
             evictions: VecDeque::new(),
             evictions_waiting: Vec::new(),
             requeue_from: Revision(0),
+            hold_work: VecDeque::new(),
+            holds_from: Revision(0),
             last_sequence: 0,
             n_placements_open: 0,
             synced: false,
@@ -134,6 +142,22 @@ impl Desk {
         self.count_rechecks(n_woken);
         let ready = self.evictions_waiting.extract_if(.., |(at, _)| *at <= revision);
         self.evictions.extend(ready.map(|(_, part)| part));
+    }
+
+    /// Leads with this epoch.
+    pub(crate) fn lead(&mut self, epoch: Epoch) {
+        let hold_ms = u64::try_from(self.config.hold_max.as_millis()).unwrap_or(u64::MAX);
+        self.binder.lead(epoch, hold_ms);
+    }
+
+    /// The time of day, Unix milliseconds.
+    pub(crate) fn on_wall(&mut self, wall_ms: i64) {
+        self.binder.on_wall(wall_ms);
+    }
+
+    /// Holds now.
+    pub(crate) fn n_holds(&self) -> usize {
+        self.binder.n_holds()
     }
 
     /// A scheduler opened a stream.
@@ -219,6 +243,17 @@ impl Desk {
                 batch.push(Item::Requeue(work));
             }
         }
+        if self.has_hold_work() {
+            self.hold_work.extend(self.binder.take_hold_work());
+            while !self.is_full(&batch)
+                && let Some(work) = self.hold_work.pop_front()
+            {
+                batch.push(match work {
+                    HoldWork::Bind(accepted) => Item::Convert(accepted),
+                    HoldWork::Drop { holds, why } => Item::Drop { holds, why },
+                });
+            }
+        }
         while !self.is_full(&batch)
             && let Some(queued) = self.queue.pop()
         {
@@ -240,7 +275,12 @@ impl Desk {
     /// Something could be written now.
     pub(crate) fn has_work(&self) -> bool {
         let requeues = self.binder.has_requeues() && self.binder.revision() >= self.requeue_from;
-        self.queue.has_ready() || !self.evictions.is_empty() || requeues
+        self.queue.has_ready() || !self.evictions.is_empty() || requeues || self.has_hold_work()
+    }
+
+    fn has_hold_work(&self) -> bool {
+        let any = !self.hold_work.is_empty() || self.binder.has_hold_work();
+        any && self.binder.revision() >= self.holds_from
     }
 
     fn is_full(&self, batch: &Batch) -> bool {
@@ -255,11 +295,29 @@ impl Desk {
             let count = u64::try_from(item.len()).unwrap_or(u64::MAX);
             match item {
                 Item::Decision { queued, accepted } => {
-                    self.metrics.bound.inc_by(count);
+                    if accepted.holds.is_empty() {
+                        self.metrics.bound.inc_by(count);
+                    } else {
+                        self.metrics.held.inc_by(count);
+                        let n =
+                            accepted.evictions.iter().map(|(_, evict)| evict.ordinals.len()).sum::<usize>();
+                        self.metrics.preempted.inc_by(u64::try_from(n).unwrap_or(u64::MAX));
+                    }
                     self.binder.commit(accepted.ticket, revision);
                     let n_woken = self.queue.on_ticket(accepted.ticket);
                     self.count_rechecks(n_woken);
-                    self.answer(&queued, revision, accepted.rejections);
+                    let held = !accepted.holds.is_empty();
+                    self.answer_held(&queued, revision, held, accepted.rejections);
+                }
+                Item::Convert(accepted) => {
+                    self.metrics.bound.inc_by(count);
+                    self.metrics.holds_bound.inc_by(u64::try_from(accepted.ends.len()).unwrap_or(u64::MAX));
+                    self.binder.commit(accepted.ticket, revision);
+                    let n_woken = self.queue.on_ticket(accepted.ticket);
+                    self.count_rechecks(n_woken);
+                }
+                Item::Drop { why, .. } => {
+                    self.metrics.holds_dropped.get_or_create(&WhyLabel { why }).inc_by(count);
                 }
                 Item::Requeue(_) => {
                     self.metrics.requeued.inc_by(count);
@@ -313,6 +371,20 @@ impl Desk {
                         self.queue.park(queued, Wait::Revision(at));
                     } else {
                         self.queue.push(queued);
+                    }
+                }
+                Item::Convert(accepted) => {
+                    self.binder.take_back(accepted.ticket);
+                    let n_woken = self.queue.on_ticket(accepted.ticket);
+                    self.count_rechecks(n_woken);
+                    if offends {
+                        self.holds_from = at;
+                    }
+                }
+                Item::Drop { holds, .. } => {
+                    self.binder.keep_holds(&holds);
+                    if offends {
+                        self.holds_from = at;
                     }
                 }
                 Item::Requeue(work) => {
@@ -369,6 +441,8 @@ impl Desk {
         self.evictions.clear();
         self.evictions_waiting.clear();
         self.requeue_from = Revision(0);
+        self.hold_work.clear();
+        self.holds_from = Revision(0);
     }
 
     /// Sends the outcomes that have gathered.
@@ -377,6 +451,10 @@ impl Desk {
     }
 
     fn answer(&mut self, queued: &Queued, revision: Revision, rejections: Vec<Rejection>) {
+        self.answer_held(queued, revision, false, rejections);
+    }
+
+    fn answer_held(&mut self, queued: &Queued, revision: Revision, held: bool, rejections: Vec<Rejection>) {
         self.n_placements_open -= queued.decision.len();
         for rejection in &rejections {
             self.metrics.reject(rejection.reason, rejection.ordinals.len());
@@ -385,6 +463,7 @@ impl Desk {
             decision_id: queued.decision.id,
             unit: queued.decision.unit,
             revision,
+            held,
             nodes: self.binder.fresh_nodes(&rejections),
             rejections,
         };
@@ -411,6 +490,7 @@ fn split(unit: UnitId, evict: Evict) -> Vec<(UnitId, Evict)> {
                 incarnations,
                 reason: evict.reason,
                 by: evict.by.clone(),
+                preemptor: evict.preemptor,
             };
             (unit, evict)
         })

@@ -125,6 +125,7 @@ impl Engine {
                     return;
                 }
                 self.step_down(run, None);
+                self.desk.lead(epoch);
                 tracing::info!(epoch = epoch.0, revision = since.0, "elected");
                 let pipeline = TxnPipeline::spawn(self.state.clone(), fence.clone(), &self.txn);
                 run.leading = Some(Leading { fence, since, pipeline });
@@ -209,7 +210,7 @@ impl Engine {
     }
 
     fn on_expiry(&mut self, run: &mut Run) {
-        let still = self.desk.expire(self.now());
+        let still = self.desk.expire(self.now()) || self.desk.n_holds() > 0;
         run.expire_at = still.then(|| Instant::now() + EXPIRY_INTERVAL);
     }
 
@@ -238,6 +239,7 @@ impl Engine {
 
     /// Keeps transactions under way.
     fn write(&mut self, run: &mut Run) {
+        self.desk.on_wall(self.clock.wall_ms());
         while let Some(leading) = &run.leading {
             let reads_enough = self.desk.read().is_some_and(|read| read >= leading.since);
             let has_place = run.in_flight.len() < self.txns_in_flight_max.max(1);
@@ -267,11 +269,12 @@ impl Engine {
     }
 
     fn show(&mut self, run: &mut Run) {
-        if run.expire_at.is_none() && self.desk.has_waits() {
+        if run.expire_at.is_none() && (self.desk.has_waits() || self.desk.n_holds() > 0) {
             run.expire_at = Some(Instant::now() + EXPIRY_INTERVAL);
         }
         let gauge = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         self.metrics.leader.set(i64::from(matches!(&*self.role.borrow(), Role::Leader { .. })));
+        self.metrics.holds.set(i64::try_from(self.desk.n_holds()).unwrap_or(i64::MAX));
         self.metrics.queued.set(i64::try_from(self.desk.n_queued()).unwrap_or(i64::MAX));
         self.metrics.revision.set(gauge(self.desk.read().map_or(0, |revision| revision.0)));
     }

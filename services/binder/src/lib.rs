@@ -102,6 +102,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         Kind::UnitSpec,
         Kind::Queue,
         Kind::PriorityClass,
+        Kind::Hold,
         Kind::Rows,
     ];
     let follower = Follower::spawn(state.clone(), kinds, FollowConfig::default(), stop.clone());

@@ -13,6 +13,12 @@ pub(crate) struct ReasonLabel {
     reason: &'static str,
 }
 
+/// Labels of holds that ended without a binding.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub(crate) struct WhyLabel {
+    pub(crate) why: &'static str,
+}
+
 /// Counters of the binder; clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct BinderMetrics {
@@ -23,6 +29,11 @@ pub(crate) struct BinderMetrics {
     pub(crate) txns_refused: Counter,
     pub(crate) evicted: Counter,
     pub(crate) requeued: Counter,
+    pub(crate) preempted: Counter,
+    pub(crate) held: Counter,
+    pub(crate) holds_bound: Counter,
+    pub(crate) holds_dropped: Family<WhyLabel, Counter>,
+    pub(crate) holds: Gauge,
     pub(crate) rechecked: Counter,
     pub(crate) streams_cut: Counter,
     pub(crate) queued: Gauge,
@@ -41,6 +52,15 @@ impl BinderMetrics {
             txns_refused: metrics.counter("binder_txns_refused", "Transactions refused by the store"),
             evicted: metrics.counter("binder_evicted", "Running units told to leave"),
             requeued: metrics.counter("binder_requeued", "Running units that came back after an eviction"),
+            preempted: metrics.counter("binder_preempted", "Running units told to leave for others"),
+            held: metrics.counter("binder_held", "Running units for which room was held"),
+            holds_bound: metrics.counter("binder_holds_bound", "Holds that turned into bindings"),
+            holds_dropped: metrics.register(
+                "binder_holds_dropped",
+                "Holds given up, by cause",
+                Family::default(),
+            ),
+            holds: metrics.gauge("binder_holds", "Holds now"),
             rechecked: metrics
                 .counter("binder_rechecked", "Decisions checked again after a wait or a refusal"),
             streams_cut: metrics

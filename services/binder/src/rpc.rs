@@ -233,6 +233,7 @@ mod tests {
             incarnations: incarnations.to_vec(),
             reason: v1::EvictionReason::Cancelled.into(),
             by: "test".to_owned(),
+            preemptor_id: 0,
         };
         let request = |evictions| v1::EvictRunningUnitsRequest { evictions };
         let good = evictions(request(vec![eviction(7, &[1, 2], &[])])).unwrap();

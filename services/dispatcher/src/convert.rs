@@ -28,7 +28,7 @@ const DRAIN_BLOCKS_MAX: usize = 100;
 /// Reasons of a failed try that are kept.
 const REASONS_MAX: usize = 32;
 /// Names that plugins may have.
-const PLUGINS: [&str; 9] = [
+const PLUGINS: [&str; 10] = [
     "resources-fit",
     "device",
     "node-selector",
@@ -38,6 +38,7 @@ const PLUGINS: [&str; 9] = [
     "min-member",
     "admission",
     "queue",
+    "preemption",
 ];
 
 pub(crate) fn bad_fields(violations: Vec<Violation>) -> Vec<BadField> {
@@ -60,6 +61,8 @@ pub(crate) fn unit(view: &UnitView<'_>) -> v1::Unit {
         refusals: view.refusals.as_deref().map(refusals),
         bound_time_ms: view.bound_time_ms,
         revision: view.revision.0,
+        waits_for: view.waits_for.clone(),
+        preempted_by: view.preempted_by.clone(),
     }
 }
 
@@ -221,7 +224,7 @@ pub(crate) fn eviction(request: EvictRequest) -> v1::Eviction {
         EvictionReason::Rescheduled => v1::EvictionReason::Rescheduled,
         EvictionReason::BelowMin => v1::EvictionReason::BelowMin,
     };
-    v1::Eviction { unit_id: unit.0, ordinals, incarnations, reason: reason.into(), by }
+    v1::Eviction { unit_id: unit.0, ordinals, incarnations, reason: reason.into(), by, preemptor_id: 0 }
 }
 
 pub(crate) fn summary(summary: &Summary, epoch: u64) -> v1::GetDispatcherStatusResponse {

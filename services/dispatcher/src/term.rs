@@ -157,6 +157,7 @@ async fn lead(
         v1::Kind::Queue,
         v1::Kind::PriorityClass,
         v1::Kind::UnitSpec,
+        v1::Kind::Hold,
         v1::Kind::Rows,
     ];
     let written = Written::default();
@@ -382,6 +383,15 @@ impl Loop<'_> {
             StoreChange::QueueDeleted(path) => self.core.on_queue_deleted(&path),
             StoreChange::PriorityClass(class) => self.core.on_priority_class(class, revision, created),
             StoreChange::PriorityClassDeleted(name) => self.core.on_priority_class_deleted(&name),
+            StoreChange::Hold(hold) => {
+                let unit = self.core.on_hold(hold, now);
+                self.watches.touch(&self.core, unit);
+            }
+            StoreChange::HoldDeleted(id) => {
+                if let Some(unit) = self.core.on_hold_deleted(id, now) {
+                    self.watches.touch(&self.core, unit);
+                }
+            }
             StoreChange::NodeDeleted(node) => self.core.on_node_deleted(node, now),
             StoreChange::UnitDeleted(unit) => self.forget(unit, now),
             StoreChange::Rows(unit, change) => {

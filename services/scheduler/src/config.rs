@@ -28,6 +28,8 @@ godel_kit::section! {
         pub foreign: HumanDuration = HumanDuration::from_secs(1),
         /// Running units decided before the decisions are sent and other events are looked at.
         pub step_budget: usize = 4_096,
+        /// Units without a place have running units of lower priority leave.
+        pub preemption: bool = true,
         /// Longest pause before a stream is opened again.
         pub reconnect_max: HumanDuration = HumanDuration::from_millis(500),
         /// For tests: `name[:n][,…]` makes the process die at the n-th hit of a point; empty arms nothing.
@@ -59,6 +61,7 @@ impl Config {
             backoff_ms_min: ms(self.backoff_min),
             backoff_ms_max: ms(self.backoff_max),
             foreign_ms: ms(self.foreign),
+            preemption: self.preemption,
             ..scheduler::Config::default()
         }
     }

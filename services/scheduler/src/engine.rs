@@ -392,6 +392,7 @@ impl Engine {
         if run.idle_until.is_some_and(|until| until > now) {
             return;
         }
+        self.core.on_wall(self.clock.wall_ms());
         let step = self.core.step(now, self.step_budget);
         if step.decisions.is_empty() && step.reports.is_empty() {
             run.idle_until = Some(now.plus(IDLE_MS));

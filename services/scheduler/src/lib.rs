@@ -115,6 +115,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         Kind::NodeGrant,
         Kind::Partition,
         Kind::PriorityClass,
+        Kind::Hold,
         Kind::Rows,
     ];
     let follower = Follower::spawn(directory.state(), kinds, FollowConfig::default(), stop.clone());

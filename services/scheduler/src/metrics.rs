@@ -12,6 +12,9 @@ pub(crate) struct SchedulerMetrics {
     conflicts: Counter,
     cache_hits: Counter,
     cache_misses: Counter,
+    preemptions_tried: Counter,
+    victims: Counter,
+    loops_refused: Counter,
     pub(crate) decisions: Counter,
     pub(crate) reconnects: Counter,
     units: Gauge,
@@ -31,6 +34,12 @@ impl SchedulerMetrics {
                 .counter("scheduler_conflicts", "Running units refused because another was faster"),
             cache_hits: metrics.counter("scheduler_cache_hits", "Replicas placed from a kept candidate list"),
             cache_misses: metrics.counter("scheduler_cache_misses", "Scans made"),
+            preemptions_tried: metrics.counter("scheduler_preemptions_tried", "Searches for victims"),
+            victims: metrics.counter("scheduler_victims", "Running units that its decisions have leave"),
+            loops_refused: metrics.counter(
+                "scheduler_preemption_loops_refused",
+                "Units spared because the one that searched had been preempted for them",
+            ),
             decisions: metrics.counter("scheduler_decisions", "Decisions sent, repetitions included"),
             reconnects: metrics.counter("scheduler_reconnects", "Streams opened"),
             units: metrics.gauge("scheduler_units", "Units held"),
@@ -48,6 +57,10 @@ impl SchedulerMetrics {
         self.conflicts.inc_by(stats.conflicts.saturating_sub(self.shown.conflicts));
         self.cache_hits.inc_by(stats.cache_hits.saturating_sub(self.shown.cache_hits));
         self.cache_misses.inc_by(stats.cache_misses.saturating_sub(self.shown.cache_misses));
+        let tried = stats.preemptions_tried.saturating_sub(self.shown.preemptions_tried);
+        self.preemptions_tried.inc_by(tried);
+        self.victims.inc_by(stats.victims.saturating_sub(self.shown.victims));
+        self.loops_refused.inc_by(stats.loops_refused.saturating_sub(self.shown.loops_refused));
         self.units.set(i64::from(stats.units));
         self.parked.set(i64::from(stats.parked_units));
         self.running_units.set(i64::from(stats.running_units));

@@ -7,7 +7,10 @@ use godel_core::{
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX, Pool},
     ids::{NodeId, Revision, UnitId},
     resources::{N_NAMES_MAX, Resources},
-    rows::{Bind, Evict, EvictionReason, GroupDemand, Phase, Requeue, Row, Statuses, UnitRows},
+    rows::{
+        Bind, Evict, EvictionReason, GroupDemand, N_PREEMPTORS_MAX, Phase, Requeue, Row, Standing, Statuses,
+        UnitRows,
+    },
 };
 use godel_proto::{raw, v1};
 use prost::Message as _;
@@ -28,6 +31,8 @@ struct Recent {
     demands: FxHashSet<Arc<Demand>>,
     /// By their encodings in bindings.
     encoded: FxHashMap<Bytes, Arc<Demand>>,
+    standings: FxHashSet<Arc<Standing>>,
+    encoded_standings: FxHashMap<Bytes, Arc<Standing>>,
 }
 
 /// A binding and whose it is.
@@ -53,6 +58,7 @@ pub fn bind_from_proto(binding: raw::Binding) -> Result<(UnitId, Bind), OpError>
         incarnations: binding.incarnations,
         nodes: binding.node_ids.into_iter().map(NodeId).collect(),
         device_masks: binding.device_masks,
+        standing: binding.standing.as_ref().map(encoded_standing).transpose()?,
     };
     Ok((unit, bind))
 }
@@ -69,7 +75,13 @@ pub fn evict_from_proto(eviction: v1::Eviction) -> Result<(UnitId, Evict), OpErr
         .ok_or_else(|| OpError::field("reason", "is required"))?;
     Ok((
         unit,
-        Evict { ordinals: eviction.ordinals, incarnations: eviction.incarnations, reason, by: eviction.by },
+        Evict {
+            ordinals: eviction.ordinals,
+            incarnations: eviction.incarnations,
+            reason,
+            by: eviction.by,
+            preemptor: UnitId(eviction.preemptor_id),
+        },
     ))
 }
 
@@ -144,6 +156,59 @@ fn encoded_demand(encoded: &Bytes) -> Result<Arc<Demand>, OpError> {
         recent.encoded.insert(Bytes::copy_from_slice(encoded), Arc::clone(&demand));
     });
     Ok(demand)
+}
+
+/// How running units of a binding stand, decoded unless the same bytes were seen of late.
+fn encoded_standing(encoded: &Bytes) -> Result<Arc<Standing>, OpError> {
+    if let Some(known) = RECENT.with_borrow(|recent| recent.encoded_standings.get(encoded).cloned()) {
+        return Ok(known);
+    }
+    let standing =
+        v1::Standing::decode(encoded.clone()).map_err(|_| OpError::Malformed { message: "Standing" })?;
+    let standing = shared_standing(standing_from_proto(&standing));
+    RECENT.with_borrow_mut(|recent| {
+        if recent.encoded_standings.len() >= N_RECENT_MAX {
+            recent.encoded_standings.clear();
+        }
+        recent.encoded_standings.insert(Bytes::copy_from_slice(encoded), Arc::clone(&standing));
+    });
+    Ok(standing)
+}
+
+/// As [`shared`], for standings.
+fn shared_standing(standing: Standing) -> Arc<Standing> {
+    RECENT.with_borrow_mut(|Recent { standings, .. }| {
+        if let Some(known) = standings.get(&standing) {
+            return Arc::clone(known);
+        }
+        if standings.len() >= N_RECENT_MAX {
+            standings.clear();
+        }
+        let standing = Arc::new(standing);
+        standings.insert(Arc::clone(&standing));
+        standing
+    })
+}
+
+fn standing_from_proto(standing: &v1::Standing) -> Standing {
+    let v1::Standing { priority, preemptible, min_run_ms, min_member } = standing;
+    Standing {
+        priority: *priority,
+        preemptible: *preemptible,
+        min_run_ms: *min_run_ms,
+        min_member: *min_member,
+    }
+}
+
+/// How running units stand against others.
+pub fn standing_to_proto(standing: &Standing) -> v1::Standing {
+    let Standing { priority, preemptible, min_run_ms, min_member } = standing;
+    v1::Standing {
+        priority: *priority,
+        preemptible: *preemptible,
+        min_run_ms: *min_run_ms,
+        min_member: *min_member,
+    }
 }
 
 /// One value for all who take the same: millions of units have a few demands, of half a KiB each.
@@ -292,7 +357,8 @@ fn blocks_to_proto(unit: UnitId, rows: &UnitRows, range: Range<usize>) -> v1::Un
         .map(|task_group| v1::RowBlock { task_group, ..v1::RowBlock::default() })
         .collect();
     for (block, group) in blocks.iter_mut().zip(&rows.groups) {
-        if let Some(GroupDemand { demand, pool }) = group {
+        if let Some(GroupDemand { demand, pool, standing }) = group {
+            block.standing = standing.as_deref().map(standing_to_proto);
             block.demand = Some(demand_to_proto(demand));
             block.pool = pool_to_proto(*pool).into();
         }
@@ -303,7 +369,8 @@ fn blocks_to_proto(unit: UnitId, rows: &UnitRows, range: Range<usize>) -> v1::Un
         }
     }
     blocks.retain(|block| block.demand.is_some() || !block.ordinals.is_empty());
-    v1::UnitRows { unit_id: unit.0, blocks }
+    let preemptor_ids = rows.preemptors().iter().map(|preemptor| preemptor.0).collect();
+    v1::UnitRows { unit_id: unit.0, blocks, preemptor_ids }
 }
 
 /// The inverse of [`rows_to_proto`]; of a part, the rows in it.
@@ -313,6 +380,8 @@ fn blocks_to_proto(unit: UnitId, rows: &UnitRows, range: Range<usize>) -> v1::Un
 pub fn rows_from_proto(proto: v1::UnitRows) -> Result<(UnitId, UnitRows), OpError> {
     let unit = unit_id(proto.unit_id)?;
     let mut rows = UnitRows::default();
+    let preemptors = proto.preemptor_ids.into_iter().map(UnitId);
+    rows.set_preemptors(preemptors.take(N_PREEMPTORS_MAX).collect());
     for block in proto.blocks {
         load_block(&mut rows, block)?;
     }
@@ -368,7 +437,8 @@ fn load_block(rows: &mut UnitRows, block: v1::RowBlock) -> Result<(), OpError> {
             rows.groups.resize(idx + 1, None);
         }
         let demand = shared(demand_from_proto(block.demand)?);
-        rows.groups[idx] = Some(GroupDemand { demand, pool: pool_from_proto(block.pool)? });
+        let standing = block.standing.as_ref().map(|standing| shared_standing(standing_from_proto(standing)));
+        rows.groups[idx] = Some(GroupDemand { demand, pool: pool_from_proto(block.pool)?, standing });
     }
     rows.grow(&block.ordinals);
     for (idx, ordinal) in block.ordinals.iter().enumerate() {

@@ -26,6 +26,7 @@ fn rows() -> UnitRows {
             incarnations: Vec::new(),
             nodes: vec![NodeId(7); ordinals.len()],
             device_masks: vec![5; ordinals.len()],
+            standing: Some(Arc::new(godel_core::rows::Standing { priority: -9, ..Default::default() })),
         })
     };
     let end = Statuses {
@@ -40,6 +41,7 @@ fn rows() -> UnitRows {
         incarnations: Vec::new(),
         reason: EvictionReason::NodeLost,
         by: String::new(),
+        preemptor: UnitId(0),
     };
     let requeue = Requeue { ordinals: vec![1], incarnations: vec![1] };
     let changes = [
@@ -175,6 +177,6 @@ fn parts_of_rows_are_bounded_and_lose_nothing() {
     // Behind the end there is nothing.
     assert_eq!(
         rows_part_to_proto(UnitId(1), &sparse, far + 1),
-        (v1::UnitRows { unit_id: 1, blocks: vec![] }, None)
+        (v1::UnitRows { unit_id: 1, blocks: vec![], preemptor_ids: vec![] }, None)
     );
 }

@@ -77,6 +77,7 @@ impl State {
             if let Some(group) = shape.new_group.and_then(|group| stored.rows.groups.get_mut(group)) {
                 *group = None;
             }
+            stored.rows.set_preemptors(shape.preemptors.clone());
             stored.revision = shape.revision;
         }
     }
@@ -98,6 +99,8 @@ pub(super) struct Shape {
     pub(super) n_groups: usize,
     /// Group whose demand the change sets.
     pub(super) new_group: Option<usize>,
+    /// Those that preempted some of it.
+    pub(super) preemptors: Vec<UnitId>,
     pub(super) revision: Revision,
 }
 
@@ -113,6 +116,7 @@ impl Shape {
             n_rows: stored.rows.rows.len(),
             n_groups: stored.rows.groups.len(),
             new_group,
+            preemptors: stored.rows.preemptors().to_vec(),
             revision: stored.revision,
         }
     }

@@ -87,6 +87,7 @@ fn evict(unit_id: u64, ordinal: u32, incarnation: u32) -> Bytes {
         incarnations: vec![incarnation],
         reason: v1::EvictionReason::Drained.into(),
         by: "test".into(),
+        preemptor_id: 0,
     }))
 }
 

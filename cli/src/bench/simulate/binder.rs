@@ -174,7 +174,7 @@ impl BinderPart {
             answers.conflicts += if rejection.reason.is_conflict() { n_refused } else { 0 };
         }
         let nodes = self.core.fresh_nodes(&rejections);
-        let outcome = Outcome { decision_id, unit, revision, rejections, nodes };
+        let outcome = Outcome { decision_id, unit, revision, held: false, rejections, nodes };
         self.outcomes.entry(scheduler).or_default().push(outcome);
     }
 }

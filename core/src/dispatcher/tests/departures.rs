@@ -29,7 +29,13 @@ impl Rig {
     fn evicted(&mut self, unit: u64, ordinals: &[u32], reason: EvictionReason) {
         let row = |ordinal: &u32| self.core.unit(UnitId(unit)).unwrap().rows.row(*ordinal).incarnation;
         let incarnations = ordinals.iter().map(row).collect();
-        let evict = Evict { ordinals: ordinals.to_vec(), incarnations, reason, by: String::new() };
+        let evict = Evict {
+            ordinals: ordinals.to_vec(),
+            incarnations,
+            reason,
+            by: String::new(),
+            preemptor: UnitId(0),
+        };
         self.rows(unit, RowChange::Evict(evict));
     }
 

@@ -89,6 +89,8 @@ impl Job {
             on_eviction: Default::default(),
             on_below_min: Default::default(),
             ended: None,
+            preemptible: true,
+            min_run_ms: 0,
         }
     }
 }

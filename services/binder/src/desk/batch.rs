@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use godel_core::{
     binder::{Accepted, RequeueWork},
-    ids::{Revision, UnitId},
+    ids::{HoldId, Revision, UnitId},
     queue::QueueIdx,
     rows::{Evict, RowChange},
 };
@@ -19,6 +19,10 @@ use super::{jobs::JobId, queue::Queued};
 pub(crate) enum Item {
     /// Binds what a decision asked for.
     Decision { queued: Queued, accepted: Accepted },
+    /// Binds what was held.
+    Convert(Accepted),
+    /// Gives holds up.
+    Drop { holds: Vec<(HoldId, Revision)>, why: &'static str },
     /// Running units come back.
     Requeue(RequeueWork),
     /// Running units begin to leave.
@@ -29,7 +33,11 @@ impl Item {
     /// Running units concerned.
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Decision { accepted, .. } => accepted.binds.iter().map(|bind| bind.ordinals.len()).sum(),
+            Self::Decision { accepted, .. } | Self::Convert(accepted) => {
+                let held = accepted.holds.iter().map(|hold| hold.ordinals.len());
+                accepted.binds.iter().map(|bind| bind.ordinals.len()).chain(held).sum()
+            }
+            Self::Drop { holds, .. } => holds.len(),
             Self::Requeue(work) => work.requeue.ordinals.len(),
             Self::Evict { evict, .. } => evict.ordinals.len(),
         }
@@ -88,7 +96,7 @@ impl Batch {
     pub(crate) fn push(&mut self, mut item: Item) {
         self.n_placements += item.len();
         match &mut item {
-            Item::Decision { accepted, .. } => {
+            Item::Decision { accepted, .. } | Item::Convert(accepted) => {
                 self.need_unit(accepted.unit, accepted.unit_revision);
                 for bind in std::mem::take(&mut accepted.binds) {
                     let change = RowChange::Bind(bind);
@@ -96,6 +104,20 @@ impl Batch {
                     if let RowChange::Bind(bind) = change {
                         accepted.binds.push(bind);
                     }
+                }
+                for (unit, evict) in &accepted.evictions {
+                    self.op(to_proto::row_op(*unit, &RowChange::Evict(evict.clone())));
+                }
+                for hold in &accepted.holds {
+                    self.op(to_proto::put_hold(hold));
+                }
+                for (hold, _) in &accepted.ends {
+                    self.op(to_proto::delete(v1::Kind::Hold, hold.0));
+                }
+            }
+            Item::Drop { holds, .. } => {
+                for (hold, _) in holds {
+                    self.op(to_proto::delete(v1::Kind::Hold, hold.0));
                 }
             }
             Item::Requeue(work) => {
@@ -140,12 +162,15 @@ impl Batch {
     pub(crate) fn items_of_precondition(&self, idx: usize) -> Vec<usize> {
         let Some(&needed) = self.needed.get(idx) else { return Vec::new() };
         let about = |item: &Item| match (item, needed) {
-            (Item::Decision { accepted, .. }, Needed::Unit(unit)) => accepted.unit == unit,
+            (Item::Decision { accepted, .. } | Item::Convert(accepted), Needed::Unit(unit)) => {
+                accepted.unit == unit
+            }
             (Item::Decision { accepted, .. }, Needed::Queue) => {
                 self.queues.get(&accepted.queue).is_some_and(|needed| needed.contains(&idx))
             }
             (Item::Requeue(work), Needed::Unit(unit)) => work.unit == unit,
-            (Item::Requeue(_), Needed::Queue) | (Item::Evict { .. }, _) => false,
+            (Item::Requeue(_) | Item::Convert(_), Needed::Queue)
+            | (Item::Evict { .. } | Item::Drop { .. }, _) => false,
         };
         self.items.iter().enumerate().filter(|(_, item)| about(item)).map(|(idx, _)| idx).collect()
     }
@@ -187,6 +212,7 @@ mod tests {
             incarnations: Vec::new(),
             reason: godel_core::rows::EvictionReason::Drained,
             by: String::new(),
+            preemptor: UnitId(0),
         };
         Item::Evict { job: JobId(1), unit: UnitId(unit), evict, attempts: 0 }
     }

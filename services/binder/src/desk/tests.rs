@@ -70,6 +70,7 @@ impl Bench {
             spec_revision: Revision(spec_revision),
             nodes_as_of: Revision(0),
             groups: vec![placement],
+            preemption: None,
         };
         self.desk.decide(STREAM, vec![decision], Millis(0));
     }
@@ -94,7 +95,8 @@ impl Bench {
         let mut changes = Vec::new();
         for item in &batch.items {
             match item {
-                Item::Decision { accepted, .. } => changes.extend(
+                Item::Drop { .. } => {}
+                Item::Decision { accepted, .. } | Item::Convert(accepted) => changes.extend(
                     accepted
                         .binds
                         .iter()
@@ -149,6 +151,8 @@ fn unit(id: u64) -> UnitSpec {
         on_eviction: Default::default(),
         on_below_min: Default::default(),
         ended: None,
+        preemptible: true,
+        min_run_ms: 0,
     }
 }
 
@@ -161,7 +165,8 @@ fn units(batch: &Batch) -> Vec<u64> {
         .items
         .iter()
         .map(|item| match item {
-            Item::Decision { accepted, .. } => accepted.unit.0,
+            Item::Decision { accepted, .. } | Item::Convert(accepted) => accepted.unit.0,
+            Item::Drop { .. } => 0,
             Item::Requeue(work) => work.unit.0,
             Item::Evict { unit, .. } => unit.0,
         })
@@ -344,7 +349,13 @@ fn evictions_go_first_and_what_was_drained_comes_back() {
     let batch = bench.batch();
     bench.commit(batch);
     let (reply, mut answer) = oneshot::channel();
-    let evict = |reason| Evict { ordinals: vec![0, 1], incarnations: Vec::new(), reason, by: String::new() };
+    let evict = |reason| Evict {
+        ordinals: vec![0, 1],
+        incarnations: Vec::new(),
+        reason,
+        by: String::new(),
+        preemptor: UnitId(0),
+    };
     bench.desk.evict(&[(UnitId(1), evict(EvictionReason::Drained))], reply);
     let two = bench.unit(2, 0);
     bench.decide(2, two, &[(0, 1)]);

@@ -5,6 +5,7 @@ mod decide;
 mod failover;
 #[allow(dead_code, reason = "shared by two test crates that use different parts")]
 mod harness;
+mod preempt;
 mod queues;
 
 use godel_kit::{
@@ -136,6 +137,7 @@ fn place(decision_id: u64, unit_id: u64, spec_revision: u64, places: &[(u32, u32
             node_ids: places.iter().map(|place| place.1).collect(),
             ..v1::GroupPlacement::default()
         }],
+        preemption: None,
     }
 }
 

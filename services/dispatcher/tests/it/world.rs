@@ -401,6 +401,7 @@ impl BindService for Binder {
                 incarnations: eviction.incarnations,
                 reason,
                 by: eviction.by,
+                preemptor: UnitId(0),
             };
             to_proto::row_op(UnitId(eviction.unit_id), &RowChange::Evict(evict))
         });

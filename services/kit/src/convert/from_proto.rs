@@ -6,7 +6,8 @@ use bytes::Bytes;
 use godel_core::{
     change::{Change, Lease, Partition, PartitionMode},
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
-    ids::{Epoch, NodeId, Revision, UnitId},
+    hold::{Hold, Member},
+    ids::{Epoch, HoldId, NodeId, Revision, UnitId},
     node::{Device, Drain, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
     resources::{N_NAMES_MAX, Resources},
     unit::{
@@ -77,6 +78,7 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
         Op::PutPartition(pb) => partition(pb).map(Change::Partition),
         Op::PutQueue(pb) => queue(pb).map(|spec| Change::Queue(Arc::new(spec))),
         Op::PutPriorityClass(pb) => priority_class(pb).map(Change::PriorityClass),
+        Op::PutHold(pb) => hold(pb).map(|hold| Change::Hold(Arc::new(hold))),
         Op::Delete(pb) => delete(pb),
         Op::Bind(pb) => bind(pb.into()).map(|(unit, change)| Change::Rows(unit, change)),
         Op::Evict(pb) => evict(pb).map(|(unit, change)| Change::Rows(unit, change)),
@@ -102,6 +104,7 @@ pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
         Record::Partition(pb) => partition(pb).map(Change::Partition),
         Record::Queue(pb) => queue(pb).map(|spec| Change::Queue(Arc::new(spec))),
         Record::PriorityClass(pb) => priority_class(pb).map(Change::PriorityClass),
+        Record::Hold(pb) => hold(pb).map(|hold| Change::Hold(Arc::new(hold))),
         Record::Rows(pb) => unit_rows(pb).map(|(unit, rows)| Change::RowsLoaded(unit, rows)),
     }
     .map_err(|bad| bad.under("record"))?;
@@ -128,6 +131,7 @@ fn delete(pb: v1::Delete) -> Result<Change> {
         v1::Kind::Partition => Ok(Change::Partition(Partition::default())),
         v1::Kind::Queue => name(key.name).map(Change::QueueDeleted),
         v1::Kind::PriorityClass => name(key.name).map(Change::PriorityClassDeleted),
+        v1::Kind::Hold => Ok(Change::HoldDeleted(HoldId(key.id))),
     }
 }
 
@@ -271,6 +275,42 @@ fn taint_effect(number: i32) -> Result<Option<TaintEffect>> {
     })
 }
 
+/// Room kept for someone.
+///
+/// # Errors
+/// An id is 0, or columns differ in length.
+pub fn hold(pb: v1::Hold) -> Result<Hold> {
+    let len = pb.ordinals.len();
+    for (field, column) in [("incarnations", pb.incarnations.len()), ("device_masks", pb.device_masks.len())]
+    {
+        if column != 0 && column != len {
+            return Err(BadField::new(field, "as long as ordinals, or empty"));
+        }
+    }
+    if pb.hold_id == 0 {
+        return Err(BadField::new("hold_id", "missing"));
+    }
+    Ok(Hold {
+        id: HoldId(pb.hold_id),
+        node: node_id(pb.node_id, "node_id")?,
+        unit: unit_id(pb.unit_id, "unit_id")?,
+        spec_revision: Revision(pb.spec_revision),
+        group: u16::try_from(pb.task_group).map_err(|_| BadField::new("task_group", "out of range"))?,
+        demand: Arc::new(demand(pb.demand.unwrap_or_default()).map_err(|bad| bad.under("demand"))?),
+        pool: pool(pb.pool)?,
+        ordinals: pb.ordinals,
+        incarnations: pb.incarnations,
+        device_masks: pb.device_masks,
+        victims: pb.victims.into_iter().map(member).collect(),
+        expires_ms: pb.expires_ms,
+    })
+}
+
+/// A running unit in one incarnation.
+pub fn member(pb: v1::Victim) -> Member {
+    Member { unit: UnitId(pb.unit_id), ordinal: pb.ordinal, incarnation: pb.incarnation }
+}
+
 /// A unit as stored: with its defaults filled in.
 ///
 /// # Errors
@@ -300,6 +340,9 @@ pub fn unit_spec(pb: v1::UnitSpec) -> Result<UnitSpec> {
         on_eviction: on_eviction(pb.on_eviction)?.unwrap_or_default(),
         on_below_min: on_below_min(pb.on_below_min)?.unwrap_or_default(),
         ended: unit_end(pb.ended)?,
+        // One committed before there was preemption is left alone.
+        preemptible: pb.preemptible.unwrap_or(false),
+        min_run_ms: pb.min_run_ms,
     })
 }
 

@@ -3,13 +3,14 @@ use std::{collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use godel_core::{
     change::{Change, Lease, Partition, PartitionMode},
-    decision::{Decision, FreshNode, GroupPlacement, Outcome, Rejection, RejectionReason},
+    decision::{Claim, Decision, FreshNode, GroupPlacement, Outcome, Preemption, Rejection, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
-    ids::{Epoch, NodeId, Revision, UnitId},
+    hold::{Hold, Member},
+    ids::{Epoch, HoldId, NodeId, Revision, UnitId},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
     queue::spec::{PriorityClass, QueuePolicy, QueueSpec},
     resources::Resources,
-    rows::{Bind, Evict, EvictionReason, Phase, Requeue, RowChange, Statuses, UnitRows},
+    rows::{Bind, Evict, EvictionReason, Phase, Requeue, RowChange, Standing, Statuses, UnitRows},
     unit::{
         OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitEnd,
         UnitSpec, WorkloadClass,
@@ -147,6 +148,8 @@ fn unit_spec() -> impl Strategy<Value = UnitSpec> {
                 on_eviction,
                 on_below_min,
                 ended,
+                preemptible: max_restarts % 2 == 0,
+                min_run_ms: ttl_after_finished_ms / 2,
             }
         },
     )
@@ -179,6 +182,11 @@ fn row_change() -> impl Strategy<Value = RowChange> {
             incarnations: vec![],
             nodes: places.iter().map(|(node, _)| NodeId(*node)).collect(),
             device_masks: places.iter().map(|(_, mask)| *mask).collect(),
+            standing: places.first().map(|(node, _)| {
+                let priority = -3;
+                let standing = Standing { priority, preemptible: true, min_run_ms: 7, min_member: *node };
+                Arc::new(standing)
+            }),
         })
     });
     let reason = select(vec![
@@ -192,7 +200,13 @@ fn row_change() -> impl Strategy<Value = RowChange> {
         EvictionReason::BelowMin,
     ]);
     let evict = (vec(0u32..9, 0..4), reason, text()).prop_map(|(ordinals, reason, by)| {
-        RowChange::Evict(Evict { incarnations: vec![1; ordinals.len()], ordinals, reason, by })
+        RowChange::Evict(Evict {
+            incarnations: vec![1; ordinals.len()],
+            ordinals,
+            reason,
+            by,
+            preemptor: UnitId(0),
+        })
     });
     let phase = select(vec![
         Phase::Bound,
@@ -278,6 +292,33 @@ proptest! {
     }
 }
 
+fn victim(unit: u64) -> Member {
+    Member { unit: UnitId(unit), ordinal: 3, incarnation: 1 }
+}
+
+#[test]
+fn holds_come_back() {
+    let hold = Hold {
+        id: HoldId(1 << 33),
+        node: NodeId(4),
+        unit: UnitId(7),
+        spec_revision: Revision(9),
+        group: 2,
+        demand: Arc::new(Demand::default()),
+        pool: Pool::BestEffort,
+        ordinals: vec![0, 4],
+        incarnations: vec![0, 2],
+        device_masks: vec![1, 2],
+        victims: vec![victim(5), victim(6)],
+        expires_ms: 77,
+    };
+    assert_eq!(from_proto::op(&to_proto::put_hold(&hold)), Ok(Change::Hold(Arc::new(hold))));
+    let gone = to_proto::delete(v1::Kind::Hold, 5);
+    assert_eq!(from_proto::op(&gone), Ok(Change::HoldDeleted(HoldId(5))));
+    let short = v1::Hold { hold_id: 1, node_id: 1, unit_id: 1, incarnations: vec![1], ..v1::Hold::default() };
+    assert_eq!(from_proto::hold(short).unwrap_err().path, "incarnations");
+}
+
 #[test]
 fn decisions_and_outcomes_come_back() {
     let decision = Decision {
@@ -292,6 +333,10 @@ fn decisions_and_outcomes_come_back() {
             nodes: vec![NodeId(1), NodeId(2)],
             device_masks: vec![1, 2],
         }],
+        preemption: Some(Box::new(Preemption {
+            claims: vec![Claim { group: 1, node: NodeId(2), victims: vec![victim(5), victim(6)] }],
+            others: vec![victim(7)],
+        })),
     };
     assert_eq!(from_proto::decision(to_proto::decision(&decision)), decision);
     for reason in RejectionReason::ALL {
@@ -299,6 +344,7 @@ fn decisions_and_outcomes_come_back() {
             decision_id: 3,
             unit: UnitId(7),
             revision: Revision(0),
+            held: reason == RejectionReason::Invalid,
             rejections: vec![Rejection {
                 reason,
                 ordinals: vec![4],
@@ -467,5 +513,7 @@ fn a_unit() -> UnitSpec {
         on_eviction: Default::default(),
         on_below_min: Default::default(),
         ended: None,
+        preemptible: true,
+        min_run_ms: 0,
     }
 }

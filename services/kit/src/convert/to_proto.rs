@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, hash::BuildHasher};
 use bytes::Bytes;
 use godel_core::{
     change::{Lease, Partition, PartitionMode},
+    hold::{Hold, Member},
     ids::{NodeId, Revision, UnitId},
     node::{Device, Drain, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
     resources::Resources,
@@ -172,6 +173,8 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         on_eviction: evicted,
         on_below_min: below_min,
         ended,
+        preemptible,
+        min_run_ms,
     } = spec;
     v1::UnitSpec {
         unit_id: id.0,
@@ -198,6 +201,8 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         on_eviction: on_eviction(*evicted).into(),
         on_below_min: on_below_min(*below_min).into(),
         ended: unit_end(*ended).into(),
+        preemptible: Some(*preemptible),
+        min_run_ms: *min_run_ms,
     }
 }
 
@@ -293,7 +298,8 @@ pub fn scoring_profile(profile: ScoringProfile) -> v1::ScoringProfile {
 
 /// Places for running units of one task group.
 pub fn bind(unit: UnitId, bind: &Bind) -> v1::Binding {
-    let Bind { group, demand: takes, pool: pays, ordinals, incarnations, nodes, device_masks } = bind;
+    let Bind { group, demand: takes, pool: pays, ordinals, incarnations, nodes, device_masks, standing } =
+        bind;
     v1::Binding {
         unit_id: unit.0,
         task_group: u32::from(*group),
@@ -303,19 +309,64 @@ pub fn bind(unit: UnitId, bind: &Bind) -> v1::Binding {
         incarnations: incarnations.clone(),
         node_ids: nodes.iter().map(|node| node.0).collect(),
         device_masks: device_masks.clone(),
+        standing: standing.as_deref().map(godel_store::ops::standing_to_proto),
     }
 }
 
 /// Running units that begin to leave.
 pub fn evict(unit: UnitId, evict: &Evict) -> v1::Eviction {
-    let Evict { ordinals, incarnations, reason, by } = evict;
+    let Evict { ordinals, incarnations, reason, by, preemptor } = evict;
     v1::Eviction {
         unit_id: unit.0,
         ordinals: ordinals.clone(),
         incarnations: incarnations.clone(),
         reason: eviction_reason(Some(*reason)).into(),
         by: by.clone(),
+        preemptor_id: preemptor.0,
     }
+}
+
+/// Room kept for someone, as an operation.
+pub fn put_hold(kept: &Hold) -> Bytes {
+    raw::encode_op(v1::op::Op::PutHold(hold(kept)))
+}
+
+/// Room kept for someone.
+pub fn hold(hold: &Hold) -> v1::Hold {
+    let Hold {
+        id,
+        node,
+        unit,
+        spec_revision,
+        group,
+        demand: takes,
+        pool: pays,
+        ordinals,
+        incarnations,
+        device_masks,
+        victims,
+        expires_ms,
+    } = hold;
+    v1::Hold {
+        hold_id: id.0,
+        node_id: node.0,
+        unit_id: unit.0,
+        spec_revision: spec_revision.0,
+        task_group: u32::from(*group),
+        demand: Some(demand(takes)),
+        pool: pool(*pays).into(),
+        ordinals: ordinals.clone(),
+        incarnations: incarnations.clone(),
+        device_masks: device_masks.clone(),
+        victims: victims.iter().map(member).collect(),
+        expires_ms: *expires_ms,
+    }
+}
+
+/// A running unit in one incarnation.
+pub fn member(member: &Member) -> v1::Victim {
+    let Member { unit, ordinal, incarnation } = member;
+    v1::Victim { unit_id: unit.0, ordinal: *ordinal, incarnation: *incarnation }
 }
 
 /// What agents reported.

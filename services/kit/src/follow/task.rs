@@ -291,10 +291,13 @@ fn key_of(change: &Change) -> Option<RecordKey> {
         Change::QueueDeleted(name) => RecordKey::Name(7, name.clone()),
         Change::PriorityClass(class) => RecordKey::Name(8, class.name.clone()),
         Change::PriorityClassDeleted(name) => RecordKey::Name(8, name.clone()),
+        Change::Hold(hold) => RecordKey::Id(9, hold.id.0),
         // Ids are never reused: what was deleted is not listed later. Rows compare revisions themselves.
-        Change::NodeDeleted(_) | Change::UnitDeleted(_) | Change::Rows(..) | Change::RowsLoaded(..) => {
-            return None;
-        }
+        Change::NodeDeleted(_)
+        | Change::UnitDeleted(_)
+        | Change::HoldDeleted(_)
+        | Change::Rows(..)
+        | Change::RowsLoaded(..) => return None,
     })
 }
 

@@ -241,7 +241,13 @@ async fn rows_that_change_between_two_parts_of_a_list_come_out_right() {
     };
     let evict = |ordinals: &[u32]| {
         let (reason, by) = (EvictionReason::Drained, String::new());
-        RowChange::Evict(Evict { ordinals: ordinals.to_vec(), incarnations: Vec::new(), reason, by })
+        RowChange::Evict(Evict {
+            ordinals: ordinals.to_vec(),
+            incarnations: Vec::new(),
+            reason,
+            by,
+            preemptor: UnitId(0),
+        })
     };
     let history = [
         bind(&[0, 1, 10, 11, 20, 21], 1),
@@ -313,7 +319,7 @@ proptest! {
                 ordinal += 1;
                 whole.push(ordinal);
                 let block = v1::RowBlock { ordinals: vec![ordinal], ..v1::RowBlock::default() };
-                let rows = v1::UnitRows { unit_id: unit, blocks: vec![block] };
+                let rows = v1::UnitRows { unit_id: unit, blocks: vec![block], preemptor_ids: Vec::new() };
                 let record = Some(v1::record::Record::Rows(rows));
                 records.push(v1::Record { revision: u64::from(ordinal), record, ..v1::Record::default() });
             }

@@ -23,6 +23,7 @@ fn outcome(decision: &v1::Decision, revision: u64, rejections: Vec<v1::Rejection
         revision,
         rejections,
         nodes: Vec::new(),
+        held: false,
     }
 }
 

@@ -2,12 +2,12 @@
 //! end a stream. What makes no sense is left to the binder's check, which says so in the outcome.
 
 use godel_core::{
-    decision::{Decision, FreshNode, GroupPlacement, Outcome, Rejection, RejectionReason},
+    decision::{Claim, Decision, FreshNode, GroupPlacement, Outcome, Preemption, Rejection, RejectionReason},
     ids::{NodeId, Revision, UnitId},
 };
 use godel_proto::v1;
 
-use super::{Result, node_id, resources, unknown};
+use super::{Result, member, node_id, resources, unknown};
 
 /// Places for one unit, as sent.
 pub fn decision(pb: v1::Decision) -> Decision {
@@ -17,6 +17,19 @@ pub fn decision(pb: v1::Decision) -> Decision {
         spec_revision: Revision(pb.spec_revision),
         nodes_as_of: Revision(pb.nodes_as_of),
         groups: pb.groups.into_iter().map(group_placement).collect(),
+        preemption: pb.preemption.map(|preemption| Box::new(self::preemption(preemption))),
+    }
+}
+
+fn preemption(pb: v1::Preemption) -> Preemption {
+    let claim = |claim: v1::Claim| Claim {
+        group: u16::try_from(claim.task_group).unwrap_or(u16::MAX),
+        node: NodeId(claim.node_id),
+        victims: claim.victims.into_iter().map(member).collect(),
+    };
+    Preemption {
+        claims: pb.claims.into_iter().map(claim).collect(),
+        others: pb.others.into_iter().map(member).collect(),
     }
 }
 
@@ -37,6 +50,7 @@ pub fn outcome(pb: v1::Outcome) -> Outcome {
         decision_id: pb.decision_id,
         unit: UnitId(pb.unit_id),
         revision: Revision(pb.revision),
+        held: pb.held,
         rejections: pb.rejections.into_iter().map(rejection).collect(),
         // A node whose amounts make no sense teaches nothing.
         nodes: pb.nodes.into_iter().filter_map(|node| fresh_node(node).ok()).collect(),
@@ -82,5 +96,7 @@ fn rejection_reason(number: i32) -> Result<Option<RejectionReason>> {
         Pb::MinMember => Some(RejectionReason::MinMember),
         Pb::Invalid => Some(RejectionReason::Invalid),
         Pb::QueueFull => Some(RejectionReason::QueueFull),
+        Pb::VictimGone => Some(RejectionReason::VictimGone),
+        Pb::PreemptionLoop => Some(RejectionReason::PreemptionLoop),
     })
 }

@@ -36,6 +36,8 @@ pub fn submission(unit: v1::UnitSpec) -> Submission {
         max_restarts: unit.max_restarts,
         on_eviction: given(unit.on_eviction, super::on_eviction),
         on_below_min: given(unit.on_below_min, super::on_below_min),
+        preemptible: unit.preemptible,
+        min_run_ms: unit.min_run_ms,
     }
 }
 

@@ -1,23 +1,34 @@
 //! The messages of the hot path between schedulers and the binder.
 
 use godel_core::{
-    decision::{Decision, FreshNode, GroupPlacement, Outcome, Rejection, RejectionReason},
+    decision::{Claim, Decision, FreshNode, GroupPlacement, Outcome, Preemption, Rejection, RejectionReason},
     explain::{RefusalCount, Refusals},
 };
 use godel_proto::v1;
 
-use super::resources;
+use super::{member, resources};
 
 /// Places for one unit.
 pub fn decision(decision: &Decision) -> v1::Decision {
-    let Decision { id, unit, spec_revision, nodes_as_of, groups } = decision;
+    let Decision { id, unit, spec_revision, nodes_as_of, groups, preemption } = decision;
     v1::Decision {
         decision_id: *id,
         unit_id: unit.0,
         spec_revision: spec_revision.0,
         nodes_as_of: nodes_as_of.0,
         groups: groups.iter().map(group_placement).collect(),
+        preemption: preemption.as_deref().map(self::preemption),
     }
+}
+
+fn preemption(preemption: &Preemption) -> v1::Preemption {
+    let Preemption { claims, others } = preemption;
+    let claim = |Claim { group, node, victims }: &Claim| v1::Claim {
+        task_group: u32::from(*group),
+        node_id: node.0,
+        victims: victims.iter().map(member).collect(),
+    };
+    v1::Preemption { claims: claims.iter().map(claim).collect(), others: others.iter().map(member).collect() }
 }
 
 fn group_placement(placement: &GroupPlacement) -> v1::GroupPlacement {
@@ -33,13 +44,14 @@ fn group_placement(placement: &GroupPlacement) -> v1::GroupPlacement {
 
 /// What became of a decision.
 pub fn outcome(outcome: &Outcome) -> v1::Outcome {
-    let Outcome { decision_id, unit, revision, rejections, nodes } = outcome;
+    let Outcome { decision_id, unit, revision, held, rejections, nodes } = outcome;
     v1::Outcome {
         decision_id: *decision_id,
         unit_id: unit.0,
         revision: revision.0,
         rejections: rejections.iter().map(rejection).collect(),
         nodes: nodes.iter().map(fresh_node).collect(),
+        held: *held,
     }
 }
 
@@ -79,6 +91,8 @@ pub fn rejection_reason(reason: RejectionReason) -> v1::RejectionReason {
         RejectionReason::MinMember => v1::RejectionReason::MinMember,
         RejectionReason::Invalid => v1::RejectionReason::Invalid,
         RejectionReason::QueueFull => v1::RejectionReason::QueueFull,
+        RejectionReason::VictimGone => v1::RejectionReason::VictimGone,
+        RejectionReason::PreemptionLoop => v1::RejectionReason::PreemptionLoop,
     }
 }
 

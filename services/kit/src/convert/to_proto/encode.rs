@@ -53,6 +53,8 @@ fn unit(out: &mut Writer, spec: &UnitSpec) {
         on_eviction,
         on_below_min,
         ended,
+        preemptible,
+        min_run_ms,
     } = spec;
     out.number(1, id.0);
     out.message(2, |out| {
@@ -76,6 +78,8 @@ fn unit(out: &mut Writer, spec: &UnitSpec) {
     out.number(12, u64::from(*cancelled));
     out.number(13, u64::from(*max_restarts));
     out.text(14, priority_class);
+    out.flag(15, *preemptible);
+    out.number(16, *min_run_ms);
     out.signed(20, super::on_eviction(*on_eviction).into());
     out.signed(21, super::on_below_min(*on_below_min).into());
     out.signed(22, super::unit_end(*ended).into());
@@ -139,7 +143,7 @@ fn run_spec(out: &mut Writer, run: &RunSpec) {
     out.number(5, u64::from(*stop_grace_ms));
 }
 
-/// Fields of the wire format; those with their default are left out. Field numbers are below 16.
+/// Fields of the wire format; those with their default are left out. Those of strings and messages are below 16.
 struct Writer(Vec<u8>);
 
 impl Writer {
@@ -161,6 +165,12 @@ impl Writer {
             self.tag(field, 0);
             self.varint(value);
         }
+    }
+
+    /// One that is there in any case.
+    fn flag(&mut self, field: u8, value: bool) {
+        self.varint(u64::from(field) << 3);
+        self.varint(u64::from(value));
     }
 
     fn signed(&mut self, field: u8, value: i32) {

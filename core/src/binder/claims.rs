@@ -1,0 +1,253 @@
+//! A decision for which others have to leave: all of it becomes holds, or nothing of it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use rustc_hash::FxHashSet;
+
+use super::{
+    Accepted, Binder, Verdict, Wait,
+    check::{Member, Refused, reason, wanted, whole},
+    holds::Holds,
+};
+use crate::{
+    cluster::Cluster,
+    decision::{Decision, Preemption, Rejection, RejectionReason},
+    hold::{self, Hold},
+    ids::{NodeId, UnitId},
+    lifecycle,
+    preempt::{N_VICTIMS_MAX, Seeker, Spared, min_member, staying},
+    rows::{Evict, EvictionReason},
+};
+
+impl Binder {
+    /// Checks a decision with victims: whether each of them may be preempted for this unit, whether their units are
+    /// left whole or not at all, and whether what they leave behind suffices. Takes the room as holds.
+    ///
+    /// O(running units placed + victims + running units of their units).
+    pub(super) fn check_claims(
+        &mut self,
+        decision: &Decision,
+        members: Vec<Member>,
+        mut refused: Refused,
+    ) -> Verdict {
+        let Some(preemption) = decision.preemption.as_deref() else {
+            return Verdict::Reject(refused.rejections);
+        };
+        if let Some(ticket) = self.open_of.get(&decision.unit).and_then(|tickets| tickets.last()) {
+            let landed = self.open.get(ticket).and_then(|open| open.landed);
+            return Verdict::Wait(landed.map_or(Wait::Ticket(*ticket), Wait::Revision));
+        }
+        let Some(unit) = self.units.get(&decision.unit) else {
+            return Verdict::Reject(refused.rejections);
+        };
+        let requeues = (&self.requeues, self.revision);
+        let members = match wanted(unit, &self.cluster, requeues, decision, members, &mut refused) {
+            Ok(members) => members,
+            Err(wait) => return Verdict::Wait(wait),
+        };
+        if members.len() < decision.len() {
+            // Those not refused are to be placed again, with others or without.
+            let rest = members.iter().map(|member| decision.groups[member.group].ordinals[member.idx]);
+            let detail = "others of the decision cannot be bound any more".to_owned();
+            refused.add_all(RejectionReason::MinMember, rest, NodeId(0), detail);
+            return Verdict::Reject(refused.rejections);
+        }
+        let min = unit.min_member as usize;
+        let counted = |rows| lifecycle::counted(rows, unit.on_below_min, unit.min_member);
+        let n_bound = members.len() + self.cluster.rows(decision.unit).map_or(0, counted);
+        if n_bound < min {
+            let detail = format!("{n_bound} of {min} would be held");
+            return Verdict::Reject(whole(decision, RejectionReason::MinMember, detail));
+        }
+        let seeker = Seeker {
+            unit: decision.unit,
+            priority: self.classes.value(unit.priority),
+            pool: unit.pool,
+            now_ms: self.now_ms,
+        };
+        if let Err((why, node, detail)) = may_leave((&self.cluster, &self.holds), &seeker, preemption) {
+            return Verdict::Reject(at_node(decision, why, node, detail));
+        }
+        self.hold(decision, &members, preemption)
+    }
+
+    fn hold(&mut self, decision: &Decision, members: &[Member], preemption: &Preemption) -> Verdict {
+        let unit = &self.units[&decision.unit];
+        let (queue, spec_revision) = (unit.queue, unit.revision);
+        let mut holds: Vec<Arc<Hold>> = Vec::new();
+        let mut refusal = None;
+        for hold in holds_of(decision, members, preemption) {
+            let group = &self.units[&decision.unit].groups[usize::from(hold.group)];
+            let hold = Hold {
+                id: self.holds.next(),
+                spec_revision,
+                demand: Arc::clone(self.cluster.demand(group.shape)),
+                pool: self.units[&decision.unit].pool,
+                expires_ms: self.now_ms.saturating_add(self.holds.hold_ms()),
+                ..hold
+            };
+            let shape = group.shape;
+            let (selector, tolerations) = group.constraint();
+            let mut may = self.cluster.usable(hold.node);
+            if may.is_ok() && self.cluster.changed_at(hold.node) > decision.nodes_as_of {
+                may = self.cluster.allows(selector, tolerations, hold.node);
+            }
+            let masks = (0..hold.ordinals.len()).map(|idx| hold.device_mask(idx));
+            let suits = masks.map(|mask| self.cluster.suits(shape, hold.node, mask)).find(Result::is_err);
+            let fits = may.and(suits.unwrap_or(Ok(()))).and_then(|()| self.cluster.fits_hold(shape, &hold));
+            if let Err(wrong) = fits {
+                let (why, detail) = reason(wrong);
+                refusal = Some(at_node(decision, why, hold.node, detail));
+                break;
+            }
+            let n = u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX);
+            let (need, limit) = self.quotas.take(queue, shape, n, &self.cluster);
+            if let Some(limit) = limit {
+                self.quotas.give_back(queue, need);
+                let detail = self.quotas.words(limit);
+                refusal = Some(whole(decision, RejectionReason::QueueFull, detail));
+                break;
+            }
+            let hold = Arc::new(hold);
+            self.cluster.put_hold(Arc::clone(&hold));
+            self.holds.begin(Arc::clone(&hold), queue, need);
+            holds.push(hold);
+        }
+        if let Some(rejections) = refusal {
+            for hold in holds {
+                self.give_up(hold.id);
+            }
+            return Verdict::Reject(rejections);
+        }
+        let ticket = self.open(decision, members, queue, super::Needs::new());
+        if let Some(open) = self.open.get_mut(&ticket) {
+            open.holds = holds.iter().map(|hold| hold.id).collect();
+            open.victims = preemption.victims().map(|victim| (victim.unit, victim.ordinal)).collect();
+            self.holds.leave(&open.victims);
+        }
+        Verdict::Bind(Accepted {
+            ticket,
+            unit: decision.unit,
+            unit_revision: decision.spec_revision,
+            queue,
+            binds: Vec::new(),
+            holds,
+            evictions: evictions(decision.unit, preemption),
+            ends: Vec::new(),
+            rejections: Vec::new(),
+        })
+    }
+}
+
+type Wrong = (RejectionReason, NodeId, String);
+
+/// Whether all victims may be preempted, each once, and their units stay whole enough or go whole.
+fn may_leave(
+    (cluster, holds): (&Cluster, &Holds),
+    seeker: &Seeker,
+    preemption: &Preemption,
+) -> Result<(), Wrong> {
+    if preemption.n_victims() > N_VICTIMS_MAX {
+        let detail = format!("{} victims, more than {N_VICTIMS_MAX}", preemption.n_victims());
+        return Err((RejectionReason::Invalid, NodeId(0), detail));
+    }
+    let own = cluster.rows(seeker.unit).map_or(&[][..], |rows| rows.preemptors());
+    let mut seen: FxHashSet<(UnitId, u32)> = FxHashSet::default();
+    let mut by_unit: BTreeMap<UnitId, usize> = BTreeMap::new();
+    let claimed =
+        preemption.claims.iter().flat_map(|claim| claim.victims.iter().map(|one| (one, Some(claim.node))));
+    for (victim, on) in claimed.chain(preemption.others.iter().map(|one| (one, None))) {
+        let hold::Member { unit, ordinal, incarnation } = *victim;
+        let name = || format!("unit {unit}, {ordinal}");
+        if !seen.insert((unit, ordinal)) {
+            return Err((RejectionReason::Invalid, NodeId(0), format!("{} stands twice", name())));
+        }
+        let gone = |node, why: &str| Err((RejectionReason::VictimGone, node, format!("{}: {why}", name())));
+        let Some(rows) = cluster.rows(unit) else { return gone(on.unwrap_or_default(), "is not there") };
+        let row = rows.row(ordinal);
+        let node = on.unwrap_or(row.node);
+        if row.incarnation != incarnation
+            || node != row.node
+            || cluster.backs(unit, ordinal).is_some()
+            || holds.is_leaving(unit, ordinal)
+        {
+            return gone(node, "is not there, or leaves for another");
+        }
+        match seeker.may_preempt(unit, rows, &row, own) {
+            Ok(()) => *by_unit.entry(unit).or_default() += 1,
+            Err(Spared::Gone) => return gone(node, "leaves already"),
+            Err(Spared::NotPreemptible) => return gone(node, "is not preemptible"),
+            Err(Spared::Rank) => return gone(node, "its rank is not lower"),
+            Err(Spared::Pool) => return gone(node, "is of another pool"),
+            Err(Spared::Until(_)) => return gone(node, "has not run long enough"),
+            Err(Spared::Loop) => {
+                let detail = format!("unit {unit} preempted this one before");
+                return Err((RejectionReason::PreemptionLoop, node, detail));
+            }
+        }
+    }
+    for (unit, n) in by_unit {
+        let Some(rows) = cluster.rows(unit) else { continue };
+        let n_staying = staying(rows).filter(|(ordinal, _)| !holds.is_leaving(unit, *ordinal)).count();
+        if n < n_staying && n_staying - n < min_member(rows) {
+            let detail = format!("unit {unit} would be left below its minimum and not leave whole");
+            return Err((RejectionReason::VictimGone, NodeId(0), detail));
+        }
+    }
+    Ok(())
+}
+
+/// By task group and node, without what only the binder knows.
+fn holds_of(decision: &Decision, members: &[Member], preemption: &Preemption) -> Vec<Hold> {
+    let mut holds: BTreeMap<(u16, NodeId), Hold> = BTreeMap::new();
+    for member in members {
+        let placement = &decision.groups[member.group];
+        let (group, node) = (placement.group, placement.nodes[member.idx]);
+        let hold = holds.entry((group, node)).or_insert_with(|| Hold {
+            node,
+            unit: decision.unit,
+            group,
+            ..Hold::default()
+        });
+        hold.ordinals.push(placement.ordinals[member.idx]);
+        hold.incarnations.push(placement.incarnation(member.idx));
+        hold.device_masks.push(member.mask);
+    }
+    for claim in &preemption.claims {
+        if let Some(hold) = holds.get_mut(&(claim.group, claim.node)) {
+            hold.victims.clone_from(&claim.victims);
+        }
+    }
+    let shorten = |mut hold: Hold| {
+        if hold.incarnations.iter().all(|incarnation| *incarnation == 0) {
+            hold.incarnations.clear();
+        }
+        if hold.device_masks.iter().all(|mask| *mask == 0) {
+            hold.device_masks.clear();
+        }
+        hold
+    };
+    holds.into_values().map(shorten).collect()
+}
+
+/// By unit.
+fn evictions(preemptor: UnitId, preemption: &Preemption) -> Vec<(UnitId, Evict)> {
+    let mut by_unit: BTreeMap<UnitId, Vec<(u32, u32)>> = BTreeMap::new();
+    for victim in preemption.victims() {
+        by_unit.entry(victim.unit).or_default().push((victim.ordinal, victim.incarnation));
+    }
+    let evict = |mut members: Vec<(u32, u32)>| {
+        members.sort_unstable();
+        let (ordinals, incarnations) = members.into_iter().unzip();
+        let by = format!("unit {preemptor}");
+        Evict { ordinals, incarnations, reason: EvictionReason::Preempted, by, preemptor }
+    };
+    by_unit.into_iter().map(|(unit, members)| (unit, evict(members))).collect()
+}
+
+/// One rejection of everything, about a node: its fresh state goes along.
+fn at_node(decision: &Decision, reason: RejectionReason, node: NodeId, detail: String) -> Vec<Rejection> {
+    let mut rejections = whole(decision, reason, detail);
+    rejections.iter_mut().for_each(|rejection| rejection.node = node);
+    rejections
+}

@@ -1,0 +1,510 @@
+//! Holds: room that is kept until its victims have left, and what becomes of it then.
+//!
+//! All of it is in the records: a new binder reads them and goes on. A hold turns into a binding in the transaction after
+//! the end of its last victim; it goes when its unit changes, its node is lost, or it expires. Of a unit that was never
+//! bound the holds go together, and turn into its first binding together.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{Accepted, Binder, Needs, Ticket};
+use crate::{
+    change::Change,
+    cluster::Refusal,
+    hold::Hold,
+    ids::{Epoch, HoldId, Revision, UnitId},
+    lifecycle,
+    queue::{Need, QueueIdx},
+    rows::{Bind, Phase},
+};
+
+/// A hold lasts so long by default, milliseconds.
+const HOLD_MS: u64 = 600_000;
+
+/// What is to be done about holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HoldWork {
+    /// Their victims have left: they are bound.
+    Bind(Accepted),
+    /// They go: each with the revision of its record, and why.
+    Drop {
+        /// Ascending.
+        holds: Vec<(HoldId, Revision)>,
+        /// As metrics name it.
+        why: &'static str,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    hold: Arc<Hold>,
+    queue: QueueIdx,
+    need: Need,
+    /// Of its record; `None` while that is under way.
+    revision: Option<Revision>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Held,
+    /// Its end is under way.
+    Ending,
+    /// Its binding is under way: it takes no room of its own.
+    Converting(Ticket),
+}
+
+/// Holds by id.
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    by_id: BTreeMap<HoldId, Kept>,
+    /// By unit and (ordinal, incarnation).
+    members: FxHashMap<UnitId, FxHashSet<(u32, u32)>>,
+    /// Victims whose evictions are under way.
+    leaving: FxHashSet<(UnitId, u32)>,
+    last: u64,
+    hold_ms: Option<u64>,
+    /// Something happened that may end one.
+    is_stale: bool,
+    /// Not after the time at which the first one expires; `None`: none does.
+    expiry_ms: Option<i64>,
+}
+
+impl Holds {
+    pub(super) fn lead(&mut self, epoch: Epoch, hold_ms: u64) {
+        self.last = self.last.max(epoch.0 << 32);
+        self.hold_ms = Some(hold_ms);
+    }
+
+    pub(super) fn next(&mut self) -> HoldId {
+        self.last += 1;
+        HoldId(self.last)
+    }
+
+    pub(super) fn hold_ms(&self) -> i64 {
+        i64::try_from(self.hold_ms.unwrap_or(HOLD_MS)).unwrap_or(i64::MAX)
+    }
+
+    /// The evictions of some running units are under way.
+    pub(super) fn leave(&mut self, victims: &[(UnitId, u32)]) {
+        self.leaving.extend(victims.iter().copied());
+    }
+
+    /// They are read, or were refused.
+    pub(super) fn left(&mut self, victims: &[(UnitId, u32)]) {
+        for victim in victims {
+            self.leaving.remove(victim);
+        }
+    }
+
+    /// The eviction of a running unit is under way.
+    pub(super) fn is_leaving(&self, unit: UnitId, ordinal: u32) -> bool {
+        self.leaving.contains(&(unit, ordinal))
+    }
+
+    /// Room is held for a running unit.
+    pub(super) fn has(&self, unit: UnitId, member: (u32, u32)) -> bool {
+        !self.by_id.is_empty() && self.members.get(&unit).is_some_and(|members| members.contains(&member))
+    }
+
+    /// Holds are to be looked at.
+    pub(super) fn look(&mut self) {
+        self.is_stale |= !self.by_id.is_empty();
+    }
+
+    pub(super) fn begin(&mut self, hold: Arc<Hold>, queue: QueueIdx, need: Need) {
+        self.insert(Kept { hold, queue, need, revision: None, state: State::Held });
+    }
+
+    fn insert(&mut self, kept: Kept) {
+        let hold = &kept.hold;
+        self.last = self.last.max(hold.id.0);
+        self.expiry_ms = Some(self.expiry_ms.map_or(hold.expires_ms, |first| first.min(hold.expires_ms)));
+        self.members.entry(hold.unit).or_default().extend(hold.members());
+        self.by_id.insert(hold.id, kept);
+        self.is_stale = true;
+    }
+
+    fn remove(&mut self, id: HoldId) -> Option<Kept> {
+        let kept = self.by_id.remove(&id)?;
+        if let Some(members) = self.members.get_mut(&kept.hold.unit) {
+            for member in kept.hold.members() {
+                members.remove(&member);
+            }
+            if members.is_empty() {
+                self.members.remove(&kept.hold.unit);
+            }
+        }
+        self.is_stale = true;
+        Some(kept)
+    }
+
+    /// The binding of a ticket is read, and with it that its holds are gone.
+    pub(super) fn converted(&mut self, ticket: Ticket) {
+        if self.by_id.is_empty() {
+            return;
+        }
+        let of_ticket = |kept: &&Kept| kept.state == State::Converting(ticket);
+        let ids: Vec<HoldId> = self.by_id.values().filter(of_ticket).map(|kept| kept.hold.id).collect();
+        for id in ids {
+            self.remove(id);
+        }
+    }
+}
+
+impl Binder {
+    /// Holds, those under way among them.
+    pub fn n_holds(&self) -> usize {
+        self.holds.by_id.len()
+    }
+
+    /// Some holds may have come to their end.
+    pub fn has_hold_work(&self) -> bool {
+        self.holds.is_stale || self.holds.expiry_ms.is_some_and(|at| at <= self.now_ms)
+    }
+
+    /// Whatever may end a hold makes it be looked at.
+    pub(super) fn look_at_change(&mut self, change: &Change) {
+        if self.holds.by_id.is_empty() {
+            return;
+        }
+        let may_matter = match change {
+            Change::Rows(unit, _) | Change::RowsLoaded(unit, _) => {
+                self.holds.members.contains_key(unit) || self.cluster.backs_any(*unit)
+            }
+            Change::UnitSpec(spec) => self.holds.members.contains_key(&spec.id),
+            Change::NodeSpec(_)
+            | Change::NodeReport(_)
+            | Change::NodeGrant(..)
+            | Change::NodeDeleted(_)
+            | Change::UnitDeleted(_) => true,
+            _ => false,
+        };
+        self.holds.is_stale |= may_matter;
+    }
+
+    /// A hold's record.
+    pub(super) fn put_hold(&mut self, hold: Arc<Hold>, revision: Revision) {
+        if let Some(known) = self.holds.by_id.get_mut(&hold.id) {
+            known.revision = Some(revision);
+            self.holds.is_stale = true;
+            return;
+        }
+        let queue = match self.units.get(&hold.unit) {
+            Some(unit) => unit.queue,
+            // Its unit is read later, or gone: then it goes without ever being bound.
+            None => QueueIdx::DEFAULT,
+        };
+        let shape = self.cluster.shape(&hold.demand, hold.pool);
+        let n = u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX);
+        let need = self.quotas.need(shape, n, &self.cluster);
+        self.quotas.add_need(queue, need);
+        self.cluster.put_hold(Arc::clone(&hold));
+        self.holds.insert(Kept { hold, queue, need, revision: Some(revision), state: State::Held });
+    }
+
+    /// A hold's record is gone.
+    pub(super) fn drop_hold(&mut self, id: HoldId) {
+        match self.holds.by_id.get(&id).map(|kept| kept.state) {
+            // What it took its binding takes, until that is shown.
+            Some(State::Converting(_)) => {
+                self.holds.remove(id);
+            }
+            Some(State::Held | State::Ending) => self.give_up(id),
+            None => {}
+        }
+    }
+
+    /// Forgets a hold, and gives back what it takes.
+    pub(super) fn give_up(&mut self, id: HoldId) {
+        if let Some(kept) = self.holds.remove(id) {
+            self.cluster.remove_hold(id);
+            self.quotas.give_back(kept.queue, kept.need);
+        }
+    }
+
+    /// A unit's queue is known (anew): its holds count there.
+    pub(super) fn move_holds(&mut self, unit: UnitId, queue: QueueIdx) {
+        if self.holds.by_id.is_empty() {
+            return;
+        }
+        for kept in self.holds.by_id.values_mut() {
+            if kept.hold.unit == unit && kept.queue != queue && !matches!(kept.state, State::Converting(_)) {
+                self.quotas.give_back(kept.queue, kept.need);
+                self.quotas.add_need(queue, kept.need);
+                kept.queue = queue;
+            }
+        }
+    }
+
+    /// A list follows: what is under way stays.
+    pub(super) fn reset_holds(&mut self) {
+        let known = std::mem::take(&mut self.holds.by_id);
+        self.holds.members.clear();
+        for (_, kept) in known {
+            match (kept.revision, kept.state) {
+                (None, _) => {
+                    self.cluster.put_hold(Arc::clone(&kept.hold));
+                    self.quotas.add_need(kept.queue, kept.need);
+                    self.holds.insert(kept);
+                }
+                (Some(_), State::Converting(_)) => self.holds.insert(kept),
+                (Some(_), State::Held | State::Ending) => {}
+            }
+        }
+    }
+
+    /// Holds that were made and that the records do not show are gone again.
+    pub(super) fn forget_made(&mut self, made: &[HoldId]) {
+        for id in made {
+            if self.holds.by_id.get(id).is_some_and(|kept| kept.revision.is_none()) {
+                self.give_up(*id);
+            }
+        }
+    }
+
+    /// The transaction of a ticket was refused: the holds that it made are gone, those that it was to bind are back.
+    pub(super) fn take_back_holds(&mut self, ticket: Ticket, made: &[HoldId]) {
+        self.forget_made(made);
+        if self.holds.by_id.is_empty() {
+            return;
+        }
+        for kept in self.holds.by_id.values_mut() {
+            if kept.state == State::Converting(ticket) {
+                kept.state = State::Held;
+                self.cluster.put_hold(Arc::clone(&kept.hold));
+                self.quotas.add_need(kept.queue, kept.need);
+            }
+        }
+        self.holds.is_stale = true;
+    }
+
+    /// The transaction that was to end some holds was refused.
+    pub fn keep_holds(&mut self, ids: &[(HoldId, Revision)]) {
+        for (id, _) in ids {
+            if let Some(kept) = self.holds.by_id.get_mut(id).filter(|kept| kept.state == State::Ending) {
+                kept.state = State::Held;
+                self.holds.is_stale = true;
+            }
+        }
+    }
+
+    /// Gives up ends under way, whose fate is unknown.
+    pub(super) fn keep_all_holds(&mut self) {
+        let ending = self.holds.by_id.values_mut().filter(|kept| kept.state == State::Ending);
+        ending.for_each(|kept| kept.state = State::Held);
+        self.holds.is_stale = !self.holds.by_id.is_empty();
+    }
+
+    /// What is to be done about holds now; each piece is given out once, until its transaction is refused.
+    pub fn take_hold_work(&mut self) -> Vec<HoldWork> {
+        self.holds.is_stale = false;
+        let later = self.holds.by_id.values().map(|kept| kept.hold.expires_ms);
+        self.holds.expiry_ms = later.filter(|at| *at > self.now_ms).min();
+        let mut by_unit: BTreeMap<UnitId, Vec<HoldId>> = BTreeMap::new();
+        for (id, kept) in &self.holds.by_id {
+            if kept.revision.is_some() && kept.state == State::Held {
+                by_unit.entry(kept.hold.unit).or_default().push(*id);
+            }
+        }
+        by_unit.into_iter().flat_map(|(unit, ids)| self.work_of(unit, &ids)).collect()
+    }
+
+    fn work_of(&mut self, unit: UnitId, ids: &[HoldId]) -> Vec<HoldWork> {
+        if self.open_of.contains_key(&unit) {
+            // Looked at again when it is known what becomes of that.
+            return Vec::new();
+        }
+        let mut dead: BTreeMap<&'static str, Vec<HoldId>> = BTreeMap::new();
+        let mut ready = Vec::new();
+        for &id in ids {
+            match self.judge(id) {
+                Fate::Waits => {}
+                Fate::Ready => ready.push(id),
+                Fate::Ends(why) => dead.entry(why).or_default().push(id),
+            }
+        }
+        let (min_member, on_below_min) =
+            self.units.get(&unit).map_or_else(Default::default, |unit| (unit.min_member, unit.on_below_min));
+        let counted = |rows| lifecycle::counted(rows, on_below_min, min_member);
+        let (n_bound, min_member) = (self.cluster.rows(unit).map_or(0, counted), min_member as usize);
+        if n_bound < min_member
+            && let Some(why) = dead.keys().next().copied()
+        {
+            // Fewer than a first binding are worth nothing.
+            return vec![self.end(ids, why)];
+        }
+        let mut work: Vec<HoldWork> = dead.into_iter().map(|(why, ids)| self.end(&ids, why)).collect();
+        let n_ready: usize = ready.iter().map(|id| self.holds.by_id[id].hold.ordinals.len()).sum();
+        if n_ready > 0 && n_bound + n_ready >= min_member {
+            work.push(self.convert(unit, &ready, n_bound < min_member));
+        }
+        work
+    }
+
+    fn judge(&self, id: HoldId) -> Fate {
+        let hold = &self.holds.by_id[&id].hold;
+        let Some(unit) = self.units.get(&hold.unit) else { return Fate::Ends("changed") };
+        let rows = self.cluster.rows(hold.unit);
+        let is_wanted = |(ordinal, incarnation): (u32, u32)| {
+            let row = rows.map(|rows| rows.row(ordinal)).unwrap_or_default();
+            row.phase == Phase::Pending && row.incarnation == incarnation
+        };
+        if !unit.is_wanted || unit.revision != hold.spec_revision || !hold.members().all(is_wanted) {
+            return Fate::Ends("changed");
+        }
+        if self.cluster.usable(hold.node).is_err() {
+            return Fate::Ends("node-lost");
+        }
+        if hold.expires_ms <= self.now_ms {
+            return Fate::Ends("expired");
+        }
+        if hold.victims.iter().any(|victim| self.cluster.remains(victim).is_some()) {
+            return Fate::Waits;
+        }
+        Fate::Ready
+    }
+
+    fn end(&mut self, ids: &[HoldId], why: &'static str) -> HoldWork {
+        let mut holds = Vec::with_capacity(ids.len());
+        for id in ids {
+            if let Some(kept) = self.holds.by_id.get_mut(id) {
+                kept.state = State::Ending;
+                holds.push((*id, kept.revision.unwrap_or_default()));
+            }
+        }
+        HoldWork::Drop { holds, why }
+    }
+
+    /// Holds become bindings; those whose node has shrunk or changed meanwhile end, and with them the others if all of
+    /// them are needed.
+    fn convert(&mut self, unit: UnitId, ids: &[HoldId], is_first: bool) -> HoldWork {
+        let queue = self.units[&unit].queue;
+        let standing = self.classes.standing(&self.units[&unit]);
+        let mut binds: BTreeMap<u16, Bind> = BTreeMap::new();
+        let mut members = Vec::new();
+        let mut bound = Vec::new();
+        let mut unfit = Vec::new();
+        for &id in ids {
+            let hold = Arc::clone(&self.holds.by_id[&id].hold);
+            self.cluster.remove_hold(id);
+            match self.assume_all(&hold) {
+                Ok(masks) => {
+                    let bind = binds.entry(hold.group).or_insert_with(|| Bind {
+                        group: hold.group,
+                        demand: Arc::clone(&hold.demand),
+                        pool: hold.pool,
+                        standing: Some(Arc::clone(&standing)),
+                        ..Bind::default()
+                    });
+                    for (idx, (ordinal, incarnation)) in hold.members().enumerate() {
+                        members.push((ordinal, incarnation));
+                        bind.ordinals.push(ordinal);
+                        bind.incarnations.push(incarnation);
+                        bind.nodes.push(hold.node);
+                        bind.device_masks.push(masks[idx]);
+                    }
+                    bound.push(id);
+                }
+                Err(_) => {
+                    self.cluster.put_hold(hold);
+                    unfit.push(id);
+                }
+            }
+        }
+        if !unfit.is_empty() {
+            for (ordinal, incarnation) in members {
+                self.cluster.forget(unit, ordinal, incarnation);
+            }
+            for id in bound {
+                let hold = Arc::clone(&self.holds.by_id[&id].hold);
+                self.cluster.put_hold(hold);
+            }
+            self.holds.is_stale = true;
+            return self.end(if is_first { ids } else { &unfit }, "no-room");
+        }
+        let mut needs = Needs::new();
+        let mut ends = Vec::with_capacity(ids.len());
+        for id in ids {
+            let kept = &self.holds.by_id[id];
+            ends.push((*id, kept.revision.unwrap_or_default()));
+            needs.push((kept.hold.group, kept.need));
+        }
+        let ticket = self.open_members(unit, members, queue, needs);
+        for id in ids {
+            if let Some(kept) = self.holds.by_id.get_mut(id) {
+                kept.state = State::Converting(ticket);
+            }
+        }
+        let unit_revision = self.units[&unit].revision;
+        let binds = binds.into_values().map(tidy).collect();
+        let (holds, evictions, rejections) = (Vec::new(), Vec::new(), Vec::new());
+        HoldWork::Bind(Accepted {
+            ticket,
+            unit,
+            unit_revision,
+            queue,
+            binds,
+            holds,
+            evictions,
+            ends,
+            rejections,
+        })
+    }
+
+    /// Room for all that a hold is for, without it; nothing is taken if one does not fit.
+    fn assume_all(&mut self, hold: &Hold) -> Result<Vec<u64>, Refusal> {
+        let shape = self.cluster.shape(&hold.demand, hold.pool);
+        let mut masks = Vec::with_capacity(hold.ordinals.len());
+        let mut refusal = None;
+        for (idx, (ordinal, incarnation)) in hold.members().enumerate() {
+            let fits = self
+                .cluster
+                .fits(shape, hold.node)
+                .and_then(|()| self.cluster.grant_devices(shape, hold.node, hold.device_mask(idx)));
+            match fits {
+                Ok(mask) => {
+                    self.cluster.assume(hold.unit, ordinal, incarnation, shape, hold.node, mask);
+                    masks.push(mask);
+                }
+                Err(wrong) => {
+                    refusal = Some(wrong);
+                    break;
+                }
+            }
+        }
+        let Some(refusal) = refusal else { return Ok(masks) };
+        for (ordinal, incarnation) in hold.members().take(masks.len()) {
+            self.cluster.forget(hold.unit, ordinal, incarnation);
+        }
+        Err(refusal)
+    }
+}
+
+/// What becomes of a hold now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// Its victims are still there.
+    Waits,
+    /// They have left.
+    Ready,
+    Ends(&'static str),
+}
+
+/// Columns in order of ordinals; those of nothing but 0 are empty.
+fn tidy(mut bind: Bind) -> Bind {
+    let mut order: Vec<usize> = (0..bind.ordinals.len()).collect();
+    order.sort_unstable_by_key(|idx| bind.ordinals[*idx]);
+    bind.ordinals = order.iter().map(|idx| bind.ordinals[*idx]).collect();
+    bind.incarnations = order.iter().map(|idx| bind.incarnations[*idx]).collect();
+    bind.nodes = order.iter().map(|idx| bind.nodes[*idx]).collect();
+    bind.device_masks = order.iter().map(|idx| bind.device_masks[*idx]).collect();
+    if bind.incarnations.iter().all(|incarnation| *incarnation == 0) {
+        bind.incarnations.clear();
+    }
+    if bind.device_masks.iter().all(|mask| *mask == 0) {
+        bind.device_masks.clear();
+    }
+    bind
+}

@@ -1,0 +1,242 @@
+//! Holds: what each takes beyond the room that its victims take for it as long as they are there.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::{Cluster, devices::bits, room::Asks, shapes::ShapeId};
+use crate::{
+    cluster::Refusal,
+    hold::{Hold, Member},
+    ids::{HoldId, NodeId, UnitId},
+    rows::Row,
+};
+
+/// Holds known, by committed records or under way.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Holds {
+    by_id: FxHashMap<HoldId, Kept>,
+    /// The hold of each victim.
+    backing: FxHashMap<(UnitId, u32), HoldId>,
+    of_unit: FxHashMap<UnitId, SmallVec<[HoldId; 2]>>,
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    hold: Arc<Hold>,
+    shape: ShapeId,
+    charge: Charge,
+}
+
+/// What a hold takes now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Charge {
+    asks: Asks,
+    /// Thousandths by device.
+    devices: SmallVec<[(u8, i32); 4]>,
+}
+
+impl Holds {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+}
+
+impl Cluster {
+    /// Keeps room; a hold known by its id is replaced.
+    pub fn put_hold(&mut self, hold: Arc<Hold>) {
+        self.remove_hold(hold.id);
+        if self.slot(hold.node).is_none() {
+            return;
+        }
+        let shape = self.shape(&hold.demand, hold.pool);
+        if self.shapes.get(shape).unknown.is_some() {
+            self.amounts(&hold.demand.requests);
+        }
+        for victim in &hold.victims {
+            self.holds.backing.insert((victim.unit, victim.ordinal), hold.id);
+        }
+        self.holds.of_unit.entry(hold.unit).or_default().push(hold.id);
+        let id = hold.id;
+        self.holds.by_id.insert(id, Kept { hold, shape, charge: Charge::default() });
+        self.recharge(id);
+    }
+
+    /// Gives a hold's room back.
+    pub fn remove_hold(&mut self, id: HoldId) -> Option<Arc<Hold>> {
+        let Kept { hold, charge, .. } = self.holds.by_id.remove(&id)?;
+        self.charge(hold.node, &charge, -1);
+        for victim in &hold.victims {
+            let key = (victim.unit, victim.ordinal);
+            if self.holds.backing.get(&key) == Some(&id) {
+                self.holds.backing.remove(&key);
+            }
+        }
+        if let Some(of_unit) = self.holds.of_unit.get_mut(&hold.unit) {
+            of_unit.retain(|other| *other != id);
+            if of_unit.is_empty() {
+                self.holds.of_unit.remove(&hold.unit);
+            }
+        }
+        Some(hold)
+    }
+
+    /// A hold by id.
+    pub fn hold(&self, id: HoldId) -> Option<&Arc<Hold>> {
+        self.holds.by_id.get(&id).map(|kept| &kept.hold)
+    }
+
+    /// Holds of a unit, in order of their ids.
+    pub fn holds_of(&self, unit: UnitId) -> SmallVec<[HoldId; 2]> {
+        let mut ids = self.holds.of_unit.get(&unit).cloned().unwrap_or_default();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Every hold, in order of ids.
+    pub fn holds(&self) -> Vec<&Arc<Hold>> {
+        let mut holds: Vec<_> = self.holds.by_id.values().map(|kept| &kept.hold).collect();
+        holds.sort_unstable_by_key(|hold| hold.id);
+        holds
+    }
+
+    /// Whether there is any.
+    pub fn has_holds(&self) -> bool {
+        !self.holds.is_empty()
+    }
+
+    /// The hold that a running unit backs.
+    pub fn backs(&self, unit: UnitId, ordinal: u32) -> Option<HoldId> {
+        self.holds.backing.get(&(unit, ordinal)).copied()
+    }
+
+    /// Whether some running unit of a unit backs a hold.
+    pub fn backs_any(&self, unit: UnitId) -> bool {
+        self.holds.backing.keys().any(|(other, _)| *other == unit)
+    }
+
+    /// The row of a victim that still takes room.
+    pub fn remains(&self, victim: &Member) -> Option<&Row> {
+        let row = self.units.get(&victim.unit)?.rows.rows.get(victim.ordinal as usize)?;
+        (row.phase.is_live() && row.incarnation == victim.incarnation).then_some(row)
+    }
+
+    /// Whether the free room of its node suffices for a hold beyond what its victims take.
+    ///
+    /// # Errors
+    /// What is short.
+    pub(crate) fn fits_hold(&self, shape: ShapeId, hold: &Hold) -> Result<(), Refusal> {
+        let idx = self.known(hold.node).ok_or(Refusal::Gone)?;
+        if let Some(name) = &self.shapes.get(shape).unknown {
+            return Err(Refusal::Resource { name: name.clone() });
+        }
+        let charge = self.charge_of(shape, hold);
+        if let Some(id) = self.room.shortage(idx, &charge.asks) {
+            return Err(Refusal::Resource { name: self.names.name(usize::from(id)).to_owned() });
+        }
+        let devices = &self.nodes[idx].devices;
+        for &(device, milli) in &charge.devices {
+            if usize::from(device) >= devices.len() || devices.free(usize::from(device)) < milli {
+                return Err(Refusal::Device {
+                    reason: format!("device {device}: too little left for a hold"),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether devices chosen for a running unit are what its shape asks for, taken or not.
+    pub(crate) fn suits(&self, shape: ShapeId, node: NodeId, mask: u64) -> Result<(), Refusal> {
+        let idx = self.known(node).ok_or(Refusal::Gone)?;
+        let Some(ask) = &self.shapes.get(shape).devices else {
+            let refusal = || Refusal::Device { reason: "devices chosen, none asked".to_owned() };
+            return if mask == 0 { Ok(()) } else { Err(refusal()) };
+        };
+        let classes = &self.nodes[idx].devices.classes;
+        let suits = |at: usize| classes.get(at).is_some_and(|class| ask.accepts(*class));
+        if mask.count_ones() == ask.count && bits(mask).all(suits) {
+            return Ok(());
+        }
+        Err(Refusal::Device { reason: "devices chosen are not those asked for".to_owned() })
+    }
+
+    /// A running unit's row is live no longer, or live again: what its hold takes follows.
+    pub(super) fn follow_victim(&mut self, unit: UnitId, ordinal: u32) {
+        if let Some(id) = self.backs(unit, ordinal) {
+            self.recharge(id);
+        }
+    }
+
+    /// The same for all running units of a unit.
+    pub(super) fn follow_victims(&mut self, unit: UnitId) {
+        if self.holds.is_empty() {
+            return;
+        }
+        let of_unit = self.holds.backing.iter().filter(|((other, _), _)| *other == unit);
+        let mut ids: Vec<HoldId> = of_unit.map(|(_, id)| *id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids.into_iter().for_each(|id| self.recharge(id));
+    }
+
+    fn recharge(&mut self, id: HoldId) {
+        let Some(kept) = self.holds.by_id.get(&id) else { return };
+        let (node, charge) = (kept.hold.node, self.charge_of(kept.shape, &kept.hold));
+        if charge == kept.charge {
+            return;
+        }
+        self.charge(node, &charge, 1);
+        if let Some(kept) = self.holds.by_id.get_mut(&id) {
+            let before = std::mem::replace(&mut kept.charge, charge);
+            self.charge(node, &before, -1);
+        }
+    }
+
+    /// What a hold takes beyond its victims, by resource and by device.
+    fn charge_of(&self, shape: ShapeId, hold: &Hold) -> Charge {
+        let shape = self.shapes.get(shape);
+        let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
+        let mut asks: Asks = shape.asks.iter().map(|(id, amount)| (*id, amount.saturating_mul(n))).collect();
+        let mut devices: SmallVec<[(u8, i32); 4]> = SmallVec::new();
+        for device in hold.device_masks.iter().flat_map(|mask| bits(*mask)) {
+            let Ok(device) = u8::try_from(device) else { continue };
+            match devices.iter_mut().find(|(known, _)| *known == device) {
+                Some((_, milli)) => *milli = milli.saturating_add(shape.device_milli()),
+                None => devices.push((device, shape.device_milli())),
+            }
+        }
+        for victim in &hold.victims {
+            let Some(row) = self.remains(victim).filter(|row| row.node == hold.node) else { continue };
+            let Some(takes) = self.taken_shape(victim.unit, row) else { continue };
+            let takes = self.shapes.get(takes);
+            for (id, amount) in &takes.asks {
+                if let Some((_, left)) = asks.iter_mut().find(|(known, _)| known == id) {
+                    *left = left.saturating_sub(*amount).max(0);
+                }
+            }
+            for device in bits(row.device_mask) {
+                if let Some((_, left)) = devices.iter_mut().find(|(known, _)| usize::from(*known) == device) {
+                    *left = left.saturating_sub(takes.device_milli()).max(0);
+                }
+            }
+        }
+        asks.retain(|(_, amount)| *amount > 0);
+        devices.retain(|(_, milli)| *milli > 0);
+        Charge { asks, devices }
+    }
+
+    fn charge(&mut self, node: NodeId, charge: &Charge, sign: i8) {
+        let Some(idx) = self.known(node) else { return };
+        if !charge.asks.is_empty() {
+            self.room.shift(idx, &charge.asks, i64::from(sign));
+        }
+        for &(device, milli) in &charge.devices {
+            self.nodes[idx].devices.shift(1 << device, milli, i32::from(sign));
+        }
+        if !charge.devices.is_empty() {
+            self.settle_devices(idx);
+        }
+        if sign < 0 { self.note_gain(idx) } else { self.touch(idx) }
+    }
+}

@@ -1,0 +1,95 @@
+//! Who is on which node. Needed only by the search for victims: kept from the first one on, so that a cluster in which
+//! nobody is preempted pays nothing.
+
+use super::{Cluster, shapes::ShapeId};
+use crate::{
+    demand::Pool,
+    ids::{NodeId, UnitId},
+    rows::{Row, UnitRows},
+};
+
+/// A running unit on a node, with all that a first look at it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Occupant {
+    pub(crate) unit: UnitId,
+    pub(crate) ordinal: u32,
+    pub(crate) shape: ShapeId,
+    pub(crate) pool: Pool,
+    /// `None`: it is never preempted.
+    pub(crate) priority: Option<i32>,
+}
+
+/// By node; in no order that may show.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Occupants(Vec<Vec<Occupant>>);
+
+impl Occupants {
+    pub(crate) fn on(&self, node: NodeId) -> &[Occupant] {
+        self.0.get(node.idx()).map_or(&[], Vec::as_slice)
+    }
+
+    fn add(&mut self, node: NodeId, occupant: Occupant) {
+        if self.0.len() <= node.idx() {
+            self.0.resize_with(node.idx() + 1, Vec::new);
+        }
+        self.0[node.idx()].push(occupant);
+    }
+
+    fn remove(&mut self, node: NodeId, unit: UnitId, ordinal: u32) {
+        let Some(all) = self.0.get_mut(node.idx()) else { return };
+        if let Some(at) = all.iter().position(|one| (one.unit, one.ordinal) == (unit, ordinal)) {
+            all.swap_remove(at);
+        }
+    }
+}
+
+impl Cluster {
+    /// Begins to keep them, if they are not kept yet. `O(running units)` the first time.
+    pub(crate) fn keep_occupants(&mut self) {
+        if self.occupants.is_some() {
+            return;
+        }
+        let mut occupants = Box::<Occupants>::default();
+        for (unit, taken) in &self.units {
+            for (ordinal, row) in taken.rows.live() {
+                if let Some(occupant) = self.occupant(*unit, ordinal, row, &taken.rows) {
+                    occupants.add(row.node, occupant);
+                }
+            }
+        }
+        self.occupants = Some(occupants);
+    }
+
+    /// Forgets them: nobody searches for victims now.
+    pub(crate) fn forget_occupants(&mut self) {
+        self.occupants = None;
+    }
+
+    /// Those of a node; none while they are not kept.
+    pub(crate) fn occupants(&self, node: NodeId) -> &[Occupant] {
+        self.occupants.as_ref().map_or(&[], |occupants| occupants.on(node))
+    }
+
+    /// Rows of a unit turned live, or did so no longer.
+    pub(super) fn follow_occupants(&mut self, unit: UnitId, turned: &[(u32, NodeId)]) {
+        let Some(mut occupants) = self.occupants.take() else { return };
+        for &(ordinal, node) in turned {
+            occupants.remove(node, unit, ordinal);
+            let Some(rows) = self.rows(unit) else { continue };
+            let row = rows.row(ordinal);
+            if row.phase.is_live()
+                && let Some(occupant) = self.occupant(unit, ordinal, &row, rows)
+            {
+                occupants.add(row.node, occupant);
+            }
+        }
+        self.occupants = Some(occupants);
+    }
+
+    fn occupant(&self, unit: UnitId, ordinal: u32, row: &Row, rows: &UnitRows) -> Option<Occupant> {
+        let shape = self.taken_shape(unit, row)?;
+        let pool = rows.groups.get(usize::from(row.group))?.as_ref()?.pool;
+        let standing = rows.standing(row.group).filter(|standing| standing.preemptible);
+        Some(Occupant { unit, ordinal, shape, pool, priority: standing.map(|standing| standing.priority) })
+    }
+}

@@ -1,0 +1,90 @@
+//! Room that the binder holds: whoever it is for is not handed out while it lasts.
+
+use std::sync::Arc;
+
+use super::{Dispatcher, Listed, Place};
+use crate::{
+    hold::Hold,
+    ids::{HoldId, NodeId, UnitId},
+    rows::Phase,
+    time::Millis,
+};
+
+impl Dispatcher {
+    /// A hold's record. Returns its unit.
+    pub fn on_hold(&mut self, hold: Arc<Hold>, now: Millis) -> UnitId {
+        let (id, unit) = (hold.id, hold.unit);
+        if let Some(listed) = &mut self.listed {
+            listed.holds.insert(id);
+        }
+        self.holds.insert(id, unit);
+        if let Some(entry) = self.units.get_mut(&unit) {
+            entry.holds.retain(|other| other.id != id);
+            entry.holds.push(hold);
+            self.refresh(unit, now);
+        }
+        unit
+    }
+
+    /// A hold's record is gone: whoever it was for is bound, or pending again. Returns its unit.
+    pub fn on_hold_deleted(&mut self, id: HoldId, now: Millis) -> Option<UnitId> {
+        let unit = self.holds.remove(&id)?;
+        let entry = self.units.get_mut(&unit)?;
+        let at = entry.holds.iter().position(|hold| hold.id == id)?;
+        let gone = entry.holds.remove(at);
+        let is_pending = |(ordinal, incarnation): (u32, u32)| {
+            let row = entry.rows.row(ordinal);
+            row.phase == Phase::Pending && row.incarnation == incarnation
+        };
+        let comes_back = gone.members().any(is_pending);
+        if comes_back && let Place::Held(held) = &mut entry.place {
+            held.resend = true;
+            self.resend.insert(unit);
+        }
+        self.refresh(unit, now);
+        Some(unit)
+    }
+
+    /// After a list: what it did not show is gone.
+    pub(super) fn forget_holds(&mut self, listed: &Listed, now: Millis) {
+        let gone: Vec<HoldId> = self.holds.keys().filter(|id| !listed.holds.contains(*id)).copied().collect();
+        for id in gone {
+            self.on_hold_deleted(id, now);
+        }
+    }
+
+    /// What a unit waits for, in words: `waits for 2 victims to leave node n1`; empty: nothing in particular.
+    pub(super) fn waits_for(&self, holds: &[Arc<Hold>]) -> String {
+        let remains = |hold: &&Arc<Hold>| self.n_remaining(hold) > 0;
+        let nodes: Vec<NodeId> = holds.iter().filter(remains).map(|hold| hold.node).collect();
+        let Some(first) = nodes.first() else {
+            return if holds.is_empty() { String::new() } else { "room is held for it".to_owned() };
+        };
+        let n: usize = holds.iter().map(|hold| self.n_remaining(hold)).sum();
+        let victims = if n == 1 { "1 victim".to_owned() } else { format!("{n} victims") };
+        let name = self.node_names.get(first).map_or_else(|| first.to_string(), |name| name.to_string());
+        match nodes.len() {
+            1 => format!("waits for {victims} to leave node {name}"),
+            more => format!("waits for {victims} to leave node {name} and {} more", more - 1),
+        }
+    }
+
+    fn n_remaining(&self, hold: &Hold) -> usize {
+        let remains = |victim: &&crate::hold::Member| {
+            self.units.get(&victim.unit).is_some_and(|entry| {
+                let row = entry.rows.row(victim.ordinal);
+                row.phase.is_live() && row.incarnation == victim.incarnation
+            })
+        };
+        hold.victims.iter().filter(remains).count()
+    }
+
+    /// Units that preempted some of a unit's running units, by name, the newest last.
+    pub(super) fn preempted_by(&self, preemptors: &[UnitId]) -> Vec<String> {
+        let name = |unit: &UnitId| match self.units.get(unit) {
+            Some(entry) => format!("{}/{}", entry.spec.namespace, entry.spec.name),
+            None => format!("unit {unit}, which is gone"),
+        };
+        preemptors.iter().map(name).collect()
+    }
+}

@@ -1,0 +1,234 @@
+//! Preemption: a unit without a place looks for running units of lower rank. What is decided takes effect once they have
+//! left; until then the binder holds the room.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{
+    Scheduler,
+    cycle::Try,
+    held::{Held, Wanted},
+    park::Need,
+};
+use crate::{
+    decision::{Claim, Decision, GroupPlacement, Preemption},
+    hold::Member,
+    ids::{Revision, UnitId},
+    preempt::{self, Found, N_VICTIMS_MAX, Seeker},
+    time::Millis,
+};
+
+/// Replicas for which one search looks, a first binding apart: the next ones follow at once.
+const N_SOUGHT_MAX: usize = 256;
+/// A search in vain is not repeated so soon, milliseconds.
+const SEEK_EVERY_MS: u64 = 1_000;
+/// Searches in vain that are remembered.
+const N_VAIN_MAX: usize = 4_096;
+/// Without a search for so long nobody keeps who is on which node, milliseconds.
+const IDLE_MS: u64 = 60_000;
+
+/// What is known of searches for victims.
+#[derive(Debug, Default)]
+pub(super) struct Seeks {
+    /// Time of day, Unix milliseconds.
+    pub(super) wall_ms: i64,
+    /// Parked units search again then.
+    pub(super) again_at: Option<Millis>,
+    /// Running units held since a revision that is not read yet: assumed until then.
+    pub(super) held_since: Vec<(Revision, Decision)>,
+    pub(super) n_tried: u64,
+    pub(super) n_victims: u64,
+    pub(super) n_loops: u64,
+    /// Victims of decisions without an outcome.
+    claimed: FxHashSet<(UnitId, u32)>,
+    /// By need: the highest priority that searched in vain, and until when that is believed.
+    vain: FxHashMap<Need, (i32, Millis)>,
+    last: Millis,
+}
+
+impl Scheduler {
+    /// Whether a search might find something: preemption is on, somebody of lower rank is there, and no search of this
+    /// need and rank was in vain just now; nor, while the need is settled, since it is.
+    pub(super) fn may_seek(&mut self, held: &Held, need: &Need, is_settled: bool, now: Millis) -> bool {
+        let priority = held.turn.0.0;
+        if !self.config.preemption || !self.cluster.has_below(priority) {
+            return false;
+        }
+        match self.seeks.vain.get(need).copied() {
+            Some((known, until)) if priority <= known && now < until => {
+                self.seek_again(until);
+                false
+            }
+            Some((known, _)) if priority <= known => !is_settled,
+            Some(_) | None => true,
+        }
+    }
+
+    fn seek_again(&mut self, at: Millis) {
+        self.seeks.again_at = Some(self.seeks.again_at.map_or(at, |other| other.min(at)));
+    }
+
+    /// Parked units search again whose time has come.
+    pub(super) fn wake_seekers(&mut self, now: Millis) {
+        if self.seeks.again_at.is_some_and(|at| at <= now) {
+            self.seeks.again_at = None;
+            for need in self.parked.met(|_| true) {
+                self.wake(&need);
+            }
+        }
+        if now.since(self.seeks.last) >= IDLE_MS && self.seeks.n_tried > 0 {
+            self.cluster.forget_occupants();
+            self.seeks.vain.clear();
+            self.seeks.last = now;
+        }
+    }
+
+    /// Places what is missing of a first binding, or else some of what is pending, where others have to leave.
+    pub(super) fn seek(
+        &mut self,
+        held: &Held,
+        need: &Need,
+        together: usize,
+        left: usize,
+        tried: &mut Try,
+        now: Millis,
+    ) {
+        if held.pending() == 0 || !self.may_seek(held, need, false, now) {
+            return;
+        }
+        self.seeks.n_tried += 1;
+        self.seeks.last = now;
+        let seeker = Seeker {
+            unit: held.unit(),
+            priority: held.turn.0.0,
+            pool: held.pool,
+            now_ms: self.seeks.wall_ms,
+        };
+        let missing = together.saturating_sub(tried.n_placed);
+        let wanted = if missing > 0 { missing } else { left.min(N_SOUGHT_MAX) };
+        let mut preemption = Preemption::default();
+        let mut retry_ms: Option<i64> = None;
+        let (mut n_found, mut n_loops) = (0, 0);
+        for (group, work) in (0u16..).zip(&held.groups) {
+            let at = tried.groups.iter().position(|placement| placement.group == group);
+            let n_placed = at.map_or(0, |at| tried.groups[at].ordinals.len());
+            let pending = &work.pending()[n_placed..];
+            let pending = &pending[..pending.len().min(wanted - n_found)];
+            if pending.is_empty() {
+                continue;
+            }
+            let found = self.search(&seeker, work.template, pending.len());
+            self.seeks.n_loops += found.n_loops as u64;
+            n_loops += found.n_loops;
+            retry_ms = retry_ms.into_iter().chain(found.retry_ms).min();
+            n_found += found.places.len();
+            let at = at.unwrap_or_else(|| {
+                tried.groups.push(GroupPlacement { group, ..GroupPlacement::default() });
+                tried.groups.len() - 1
+            });
+            self.take_found(held, (group, pending), found, &mut tried.groups[at], &mut preemption);
+        }
+        tried.n_loops = n_loops;
+        let is_vain = n_found < missing.max(1) || preemption.n_victims() > N_VICTIMS_MAX;
+        if is_vain {
+            self.unclaim(&preemption);
+            if missing == 0 && n_found > 0 {
+                self.undo(held.unit(), &std::mem::take(&mut tried.groups));
+            }
+            self.note_vain(need, seeker.priority, retry_ms, now);
+            // The caller takes back what was assumed, of a first binding too.
+            return;
+        }
+        tried.n_placed += n_found;
+        preemption.claims.sort_unstable();
+        preemption.others.sort_unstable();
+        self.seeks.n_victims += preemption.n_victims() as u64;
+        tried.preemption = (preemption.n_victims() > 0).then(|| Box::new(preemption));
+    }
+
+    /// Own nodes first, if that is how nodes are split, then all.
+    fn search(&mut self, seeker: &Seeker, template: crate::place::templates::TemplateId, n: usize) -> Found {
+        let shape = self.placer.templates.get(template).ask.shape();
+        if self.placer.view.is_preferred() {
+            let own = self.placer.with_room_aside(&self.cluster, template, true);
+            let found = preempt::search(&mut self.cluster, seeker, &self.seeks.claimed, shape, own, n);
+            if found.places.len() >= n {
+                return found;
+            }
+        }
+        let all = self.placer.with_room_aside(&self.cluster, template, false);
+        preempt::search(&mut self.cluster, seeker, &self.seeks.claimed, shape, all, n)
+    }
+
+    fn take_found(
+        &mut self,
+        held: &Held,
+        (group, pending): (u16, &[Wanted]),
+        found: Found,
+        placement: &mut GroupPlacement,
+        preemption: &mut Preemption,
+    ) {
+        let shape = self.placer.templates.get(held.groups[usize::from(group)].template).ask.shape();
+        let has_devices = self.cluster.demand(shape).devices.is_some();
+        let n_before = placement.ordinals.len();
+        for (&(ordinal, incarnation), &(node, mask)) in pending.iter().zip(&found.places) {
+            self.cluster.assume(held.unit(), ordinal, incarnation, shape, node, mask);
+            placement.ordinals.push(ordinal);
+            placement.nodes.push(node);
+            if incarnation > 0 && placement.incarnations.is_empty() {
+                placement.incarnations.resize(placement.ordinals.len() - 1, 0);
+            }
+            if incarnation > 0 || !placement.incarnations.is_empty() {
+                placement.incarnations.push(incarnation);
+            }
+            if has_devices {
+                placement.device_masks.resize(placement.device_masks.len().max(n_before), 0);
+                placement.device_masks.push(mask);
+            }
+        }
+        for (node, victims) in found.claims {
+            self.seeks.claimed.extend(victims.iter().map(|victim| (victim.unit, victim.ordinal)));
+            preemption.claims.push(Claim { group, node, victims });
+        }
+        self.seeks.claimed.extend(found.others.iter().map(|victim| (victim.unit, victim.ordinal)));
+        preemption.others.extend(found.others);
+    }
+
+    fn note_vain(&mut self, need: &Need, priority: i32, retry_ms: Option<i64>, now: Millis) {
+        if self.seeks.vain.len() >= N_VAIN_MAX {
+            self.seeks.vain.clear();
+        }
+        let vain = self.seeks.vain.entry(need.clone()).or_insert((priority, now));
+        let believed = if now < vain.1 { vain.0.max(priority) } else { priority };
+        *vain = (believed, now.plus(SEEK_EVERY_MS));
+        if let Some(retry_ms) = retry_ms {
+            let wait = u64::try_from(retry_ms.saturating_sub(self.seeks.wall_ms)).unwrap_or(0);
+            self.seek_again(now.plus(wait.max(SEEK_EVERY_MS)));
+        }
+    }
+
+    /// The victims of a decision are free for others: its outcome is known, or it was not made.
+    pub(super) fn unclaim(&mut self, preemption: &Preemption) {
+        for Member { unit, ordinal, .. } in preemption.victims() {
+            self.seeks.claimed.remove(&(*unit, *ordinal));
+        }
+    }
+
+    /// A decision is held since `revision`: its room stays assumed until the hold's record is read.
+    pub(super) fn keep_until(&mut self, revision: Revision, decision: Decision) {
+        self.seeks.held_since.push((revision, decision));
+        self.forget_held();
+    }
+
+    /// Ends assumptions that the records of holds have taken the place of.
+    pub(super) fn forget_held(&mut self) {
+        let read = self.revision;
+        while let Some(at) = self.seeks.held_since.iter().position(|(since, _)| *since <= read) {
+            let (_, decision) = self.seeks.held_since.swap_remove(at);
+            for group in &decision.groups {
+                for (idx, ordinal) in group.ordinals.iter().enumerate() {
+                    self.cluster.forget(decision.unit, *ordinal, group.incarnation(idx));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Units that find no place, with the real binder behind them.
+
+use super::*;
+use crate::{
+    binder::{Accepted, Binder, HoldWork, Verdict},
+    change::{Partition, PartitionMode},
+    ids::HoldId,
+    rows::{Requeue, Statuses},
+};
+
+/// A scheduler and a binder that follow the same commits.
+struct Pair {
+    scheduler: Scheduler,
+    binder: Binder,
+    revision: u64,
+    now: Millis,
+}
+
+fn cpu(cpu: i64) -> Demand {
+    Demand { requests: resources(cpu, 1), devices: None }
+}
+
+fn ranked(id: u64, priority: i32, replicas: u32, min_member: u32, demand: Demand) -> UnitSpec {
+    UnitSpec { priority, ..unit(id, replicas, min_member, demand) }
+}
+
+impl Pair {
+    fn new(n_nodes: u32) -> Self {
+        let scheduler = Scheduler::new(Config { name: "a".to_owned(), ..Config::default() }, 7);
+        let mut pair = Self { scheduler, binder: Binder::new(), revision: 0, now: Millis(0) };
+        for id in 1..=n_nodes {
+            pair.commit(vec![
+                Change::NodeSpec(node_spec(id)),
+                Change::NodeReport(node_report(id, resources(1000, 100), 0, "A10")),
+            ]);
+        }
+        pair
+    }
+
+    fn commit(&mut self, changes: Vec<Change>) -> Revision {
+        self.revision += 1;
+        let (revision, time_ms) = (Revision(self.revision), i64::try_from(self.revision * 100).unwrap());
+        for change in changes {
+            self.scheduler.on_change(&change, revision, time_ms, self.now);
+            self.binder.on_change(change, revision, time_ms);
+        }
+        self.scheduler.on_revision(revision);
+        self.binder.on_revision(revision);
+        revision
+    }
+
+    fn assign(&mut self, spec: &UnitSpec) {
+        let revision = self.commit(vec![Change::UnitSpec(Arc::new(spec.clone()))]);
+        self.scheduler.on_assign(spec, revision, &all(spec), 0, self.now);
+    }
+
+    fn write(&mut self, accepted: &Accepted) -> Revision {
+        let binds =
+            accepted.binds.iter().map(|bind| Change::Rows(accepted.unit, RowChange::Bind(bind.clone())));
+        let evicts = accepted
+            .evictions
+            .iter()
+            .map(|(unit, evict)| Change::Rows(*unit, RowChange::Evict(evict.clone())));
+        let holds = accepted.holds.iter().map(|hold| Change::Hold(Arc::clone(hold)));
+        let ends = accepted.ends.iter().map(|(id, _): &(HoldId, Revision)| Change::HoldDeleted(*id));
+        let changes = binds.chain(evicts).chain(holds).chain(ends).collect();
+        let revision = self.commit(changes);
+        self.binder.commit(accepted.ticket, revision);
+        revision
+    }
+
+    /// One step, and everything that it decides; reports by unit.
+    fn step(&mut self) -> Vec<(u64, ReportState)> {
+        let step = self.scheduler.step(self.now, 1_000);
+        for decision in &step.decisions {
+            let mut outcome = Outcome { decision_id: decision.id, unit: decision.unit, ..Outcome::default() };
+            match self.binder.check(decision) {
+                Verdict::Bind(accepted) => {
+                    outcome.held = !accepted.holds.is_empty();
+                    outcome.revision = self.write(&accepted);
+                    outcome.rejections = accepted.rejections;
+                }
+                Verdict::Reject(rejections) => {
+                    outcome.nodes = self.binder.fresh_nodes(&rejections);
+                    outcome.rejections = rejections;
+                }
+                Verdict::Wait(wait) => panic!("waits for {wait:?}"),
+            }
+            self.scheduler.on_outcome(&outcome, self.now);
+        }
+        step.reports.iter().map(|report| (report.unit.0, report.state)).collect()
+    }
+
+    fn steps(&mut self) -> Vec<(u64, ReportState)> {
+        (0..8).flat_map(|_| self.step()).collect()
+    }
+
+    /// Those told to leave have left; what was held is bound, what left is pending again.
+    fn leave(&mut self) {
+        for id in 1..=9 {
+            let Some(rows) = self.binder.cluster().rows(UnitId(id)) else { continue };
+            let leaving = rows.live().filter(|(_, row)| row.eviction.is_some());
+            let (ordinals, incarnations): (Vec<u32>, Vec<u32>) =
+                leaving.map(|(ordinal, row)| (ordinal, row.incarnation)).unzip();
+            let phases = vec![Phase::Stopped; ordinals.len()];
+            let statuses = Statuses { ordinals, incarnations, phases, ..Statuses::default() };
+            self.commit(vec![Change::Rows(UnitId(id), RowChange::Statuses(statuses))]);
+        }
+        for work in self.binder.take_hold_work() {
+            match work {
+                HoldWork::Bind(accepted) => {
+                    self.write(&accepted);
+                }
+                HoldWork::Drop { why, .. } => panic!("dropped: {why}"),
+            }
+        }
+        for work in self.binder.take_requeues(100) {
+            let requeue: Requeue = work.requeue;
+            self.commit(vec![Change::Rows(work.unit, RowChange::Requeue(requeue))]);
+        }
+    }
+
+    fn live(&self, unit: u64) -> Vec<u32> {
+        let rows = self.binder.cluster().rows(UnitId(unit)).cloned().unwrap_or_default();
+        rows.live().map(|(_, row)| row.node.0).collect()
+    }
+
+    /// Both see the same room.
+    fn assert_same(&self) {
+        for node in self.binder.cluster().nodes() {
+            assert_eq!(self.scheduler.cluster.node_state(node), self.binder.cluster().node_state(node));
+        }
+    }
+}
+
+#[test]
+fn a_unit_without_a_place_has_others_leave() {
+    let mut pair = Pair::new(2);
+    pair.assign(&ranked(1, 1, 2, 1, cpu(500)));
+    pair.assign(&ranked(2, 5, 2, 1, cpu(500)));
+    pair.steps();
+    assert_eq!((pair.live(1).len(), pair.live(2).len()), (2, 2));
+    pair.assign(&ranked(3, 9, 1, 1, cpu(400)));
+    assert!(pair.steps().contains(&(3, ReportState::Done)), "it has nothing left to do for it");
+    assert_eq!(pair.binder.n_holds(), 1);
+    pair.assert_same();
+    pair.leave();
+    pair.assert_same();
+    assert_eq!((pair.live(1).len(), pair.live(2).len(), pair.live(3).len()), (1, 2, 1));
+    let stats = pair.scheduler.stats();
+    assert_eq!((stats.preemptions_tried, stats.victims), (1, 1));
+    // Nobody of its rank or above leaves.
+    pair.assign(&ranked(4, 1, 1, 1, cpu(900)));
+    assert!(pair.steps().contains(&(4, ReportState::Parked)));
+    assert_eq!(pair.scheduler.stats().victims, 1);
+}
+
+#[test]
+fn a_gang_takes_what_is_free_and_preempts_the_rest() {
+    let mut pair = Pair::new(3);
+    pair.assign(&ranked(1, 1, 2, 1, cpu(1000)));
+    pair.steps();
+    pair.assign(&ranked(2, 9, 4, 3, cpu(1000)));
+    pair.steps();
+    assert_eq!(pair.binder.n_holds(), 3, "also of what is free");
+    assert_eq!(pair.live(2), [] as [u32; 0]);
+    pair.leave();
+    assert_eq!(pair.live(2).len(), 3);
+    pair.assert_same();
+    assert_eq!(pair.binder.n_holds(), 0);
+}
+
+#[test]
+fn missing_replicas_of_a_bound_unit_preempt_one_by_one() {
+    let mut pair = Pair::new(2);
+    pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
+    pair.steps();
+    pair.assign(&ranked(2, 9, 3, 1, cpu(1000)));
+    let reports = pair.steps();
+    assert_eq!(pair.live(2).len(), 1, "what is free at once");
+    assert_eq!(pair.binder.n_holds(), 1);
+    assert!(reports.contains(&(2, ReportState::Parked)), "the third finds nobody: {reports:?}");
+    pair.leave();
+    assert_eq!(pair.live(2).len(), 2);
+    pair.assert_same();
+}
+
+#[test]
+fn preemption_can_be_off() {
+    let mut pair = Pair::new(1);
+    pair.scheduler.config.preemption = false;
+    pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
+    pair.steps();
+    pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
+    assert!(pair.steps().contains(&(2, ReportState::Parked)));
+    assert_eq!(pair.scheduler.stats().preemptions_tried, 0);
+}
+
+#[test]
+fn a_settled_group_does_not_hide_a_higher_rank() {
+    let mut pair = Pair::new(1);
+    pair.assign(&ranked(1, 5, 1, 1, cpu(1000)));
+    pair.steps();
+    pair.assign(&ranked(2, 5, 1, 1, cpu(1000)));
+    assert!(pair.steps().contains(&(2, ReportState::Parked)));
+    pair.assign(&ranked(3, 9, 1, 1, cpu(1000)));
+    pair.steps();
+    pair.leave();
+    assert_eq!(pair.live(3), [1]);
+}
+
+#[test]
+fn who_has_not_run_long_enough_leaves_later() {
+    let mut pair = Pair::new(1);
+    pair.assign(&UnitSpec { min_run_ms: 5_000, ..ranked(1, 1, 1, 1, cpu(1000)) });
+    pair.steps();
+    pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
+    pair.steps();
+    assert_eq!(pair.binder.n_holds(), 0);
+    let wake = pair.scheduler.next_wake().expect("it tries again by itself");
+    assert!(wake >= Millis(4_000), "{wake:?}");
+    pair.now = wake;
+    pair.scheduler.on_wall(10_000);
+    pair.binder.on_wall(10_000);
+    pair.steps();
+    assert_eq!(pair.binder.n_holds(), 1);
+}
+
+#[test]
+fn own_nodes_come_first_and_strictly_only() {
+    for (mode, other) in [(PartitionMode::Preferred, 9), (PartitionMode::Strict, 1)] {
+        let mut pair = Pair::new(2);
+        pair.assign(&ranked(1, if mode == PartitionMode::Strict { 9 } else { 2 }, 1, 1, cpu(1000)));
+        pair.steps();
+        let on = pair.live(1)[0];
+        pair.assign(&ranked(2, 1, 1, 1, cpu(1000)));
+        pair.steps();
+        // The dearer node is ours, the cheaper one is not.
+        let slots = (1..=2).map(|id| (NodeId(id), u32::from(id != on))).collect();
+        let schedulers = vec!["a".to_owned(), "b".to_owned()];
+        pair.commit(vec![Change::Partition(Partition { mode, generation: 1, schedulers, slots })]);
+        pair.assign(&ranked(3, 9, 1, 1, cpu(1000)));
+        pair.steps();
+        let holds: Vec<u32> = pair.binder.cluster().holds().iter().map(|hold| hold.node.0).collect();
+        if other == 9 {
+            assert_eq!(holds, [on]);
+        } else {
+            assert_eq!(holds, [] as [u32; 0]);
+        }
+    }
+}
