@@ -511,23 +511,13 @@ impl UnitRows {
         time_ms: i64,
         mut on_row: impl FnMut(u32, &Row, &Row),
     ) {
-        let mut update = |rows: &mut Vec<Row>, ordinal: u32, change: &dyn Fn(&mut Row) -> bool| {
-            let idx = ordinal as usize;
-            if rows.len() <= idx {
-                rows.resize(idx + 1, Row::default());
-            }
-            let before = rows[idx];
-            if before.revision <= revision && change(&mut rows[idx]) {
-                rows[idx].revision = revision;
-                on_row(ordinal, &before, &rows[idx]);
-            }
-        };
+        let on_row = &mut on_row;
         match change {
             RowChange::Bind(bind) => {
                 self.set_group(bind);
                 self.grow(&bind.ordinals);
                 for (idx, &ordinal) in bind.ordinals.iter().enumerate() {
-                    update(&mut self.rows, ordinal, &|row| {
+                    update(&mut self.rows, ordinal, revision, on_row, |row| {
                         let fresh =
                             row.phase == Phase::Pending && row.incarnation == at(&bind.incarnations, idx);
                         if fresh {
@@ -546,7 +536,7 @@ impl UnitRows {
                     note_preemptor(&mut self.lineage, evict.preemptor);
                 }
                 for (idx, &ordinal) in evict.ordinals.iter().enumerate() {
-                    update(&mut self.rows, ordinal, &|row| {
+                    update(&mut self.rows, ordinal, revision, on_row, |row| {
                         let is_end = evict.reason.is_end();
                         let leaves = row.incarnation == at(&evict.incarnations, idx)
                             && row.phase.is_live()
@@ -563,7 +553,7 @@ impl UnitRows {
                 for (idx, &ordinal) in statuses.ordinals.iter().enumerate() {
                     let next =
                         Progress { phase: statuses.phases[idx], restarts: at(&statuses.restarts, idx) };
-                    update(&mut self.rows, ordinal, &|row| {
+                    update(&mut self.rows, ordinal, revision, on_row, |row| {
                         let progress = row.progress();
                         let changes =
                             row.incarnation == at(&statuses.incarnations, idx) && progress.may_become(next);
@@ -578,7 +568,7 @@ impl UnitRows {
             }
             RowChange::Requeue(requeue) => {
                 for (idx, &ordinal) in requeue.ordinals.iter().enumerate() {
-                    update(&mut self.rows, ordinal, &|row| {
+                    update(&mut self.rows, ordinal, revision, on_row, |row| {
                         let again = row.phase.is_ended() && requeue.incarnations[idx] == row.incarnation + 1;
                         if again {
                             *row =
@@ -617,6 +607,27 @@ impl UnitRows {
                 standing: bind.standing.clone(),
             });
         }
+    }
+}
+
+/// One step of a row, unless the row is newer than `revision`.
+#[inline]
+fn update(
+    rows: &mut Vec<Row>,
+    ordinal: u32,
+    revision: Revision,
+    on_row: &mut impl FnMut(u32, &Row, &Row),
+    change: impl FnOnce(&mut Row) -> bool,
+) {
+    let idx = ordinal as usize;
+    if rows.len() <= idx {
+        rows.resize(idx + 1, Row::default());
+    }
+    let row = &mut rows[idx];
+    let before = *row;
+    if before.revision <= revision && change(row) {
+        row.revision = revision;
+        on_row(ordinal, &before, row);
     }
 }
 

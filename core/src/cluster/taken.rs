@@ -22,14 +22,25 @@ type GroupShapes = SmallVec<[Option<ShapeId>; 2]>;
 
 /// How many running units more (or fewer) of each task group take room.
 #[derive(Debug, Default)]
-pub struct Turns(SmallVec<[(u16, i64); 2]>);
+pub struct Turns {
+    /// The group that turned last: mostly the only one.
+    last: (u16, i64),
+    others: SmallVec<[(u16, i64); 2]>,
+}
 
 impl Turns {
     fn add(&mut self, group: u16, n: i64) {
-        match self.0.iter_mut().rev().find(|(known, _)| *known == group) {
-            Some((_, sum)) => *sum += n,
-            None => self.0.push((group, n)),
+        if self.last.0 != group {
+            self.switch(group);
         }
+        self.last.1 += n;
+    }
+
+    #[cold]
+    fn switch(&mut self, group: u16) {
+        let known = self.others.iter().position(|(known, _)| *known == group);
+        let next = known.map_or((group, 0), |at| self.others.swap_remove(at));
+        self.others.push(std::mem::replace(&mut self.last, next));
     }
 
     /// All that a unit's rows take.
@@ -41,7 +52,7 @@ impl Turns {
 
     /// By task group.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, i64)> + '_ {
-        self.0.iter().copied()
+        self.others.iter().copied().chain([self.last]).filter(|(_, n)| *n != 0)
     }
 }
 
@@ -87,13 +98,10 @@ impl Cluster {
             if was_live && is_live {
                 return;
             }
-            if is_live {
-                turns.add(after.group, 1);
-            } else if was_live {
-                turns.add(before.group, -1);
-            }
+            let (row, n) = if is_live { (after, 1) } else { (before, -i64::from(was_live)) };
+            turns.add(row.group, n);
             if is_watched {
-                turned.push((ordinal, if is_live { after.node } else { before.node }));
+                turned.push((ordinal, row.node));
             }
             self.release_row(shapes, before);
             self.settle_row(unit, shapes, ordinal, after);
