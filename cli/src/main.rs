@@ -15,11 +15,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let args = Args::parse();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    if matches!(args.verb, Verb::Up(_) | Verb::Demo(_)) {
-        // Every part of the control plane is in this process: with a thread per core alone, a few schedulers at
-        // work would keep leases from being renewed in time.
-        let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
-        runtime.worker_threads(4 * n_cores);
+    if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
+        runtime.worker_threads(worker_threads(&args.verb));
     }
     let runtime = match runtime.enable_all().build() {
         Ok(runtime) => runtime,
@@ -39,5 +36,19 @@ fn main() -> ExitCode {
             output::say(format!("error: {failure}"));
             failure.code.into()
         }
+    }
+}
+
+/// Threads that run tasks.
+fn worker_threads(verb: &Verb) -> usize {
+    let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
+    match verb {
+        // Every part of the control plane is in this process: with a thread per core alone, a few schedulers at
+        // work would keep leases from being renewed in time.
+        Verb::Up(_) | Verb::Demo(_) => 4 * n_cores,
+        // Whatever comes alone, a heartbeat or a call, wakes one more worker to look for work: on few cores that
+        // costs more than it finds, and the log, the deciders and the other parts have threads of their own.
+        Verb::Serve(_) => (n_cores - 1).max(1),
+        _ => n_cores,
     }
 }

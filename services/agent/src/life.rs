@@ -452,6 +452,8 @@ impl NodeLife {
         if self.remembered.len() == N_REMEMBERED_MAX {
             self.remembered.pop_front();
         }
+        // All of it at once: what a node remembers is bounded, and so it is from its first end on.
+        self.remembered.reserve_exact(N_REMEMBERED_MAX - self.remembered.len());
         self.remembered.push_back(status);
     }
 

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// The truth is in our own memory; sled's cache serves recovery and old watch history.
-const CACHE_BYTES: u64 = 16 << 20;
+const CACHE_BYTES: u64 = 4 << 20;
 /// sled lets go of its file a moment after the last handle is dropped.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
