@@ -270,6 +270,20 @@ impl Which {
     }
 }
 
+/// Which units.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Named {
+    /// Names, uids, or unique prefixes; `namespace/name` works too.
+    #[arg(required = true)]
+    pub names: Vec<String>,
+    /// Namespace.
+    #[arg(long, short = 'n', default_value = "default")]
+    pub namespace: String,
+    /// Only if the unit has this revision.
+    #[arg(long, default_value_t = 0)]
+    pub revision: u64,
+}
+
 /// `godel unit`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Unit {
@@ -299,17 +313,11 @@ pub enum Unit {
     /// Show one unit, where it runs, or why nowhere.
     Describe(Which),
     /// Cancel units: what waits goes, what runs is stopped.
-    Cancel {
-        /// Names, uids, or unique prefixes.
-        #[arg(required = true)]
-        names: Vec<String>,
-        /// Namespace.
-        #[arg(long, short = 'n', default_value = "default")]
-        namespace: String,
-        /// Only if the unit has this revision.
-        #[arg(long, default_value_t = 0)]
-        revision: u64,
-    },
+    Cancel(Named),
+    /// Suspend units: what runs is stopped, the record stays, their queue has its quota back.
+    Suspend(Named),
+    /// Resume suspended units: they are queued again, with the ordinals that they had.
+    Resume(Named),
     /// Change the replicas of a task group.
     Scale {
         /// Which unit.

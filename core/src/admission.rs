@@ -252,6 +252,7 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<Violation>> {
             &mut defaults,
         ),
         cancelled: false,
+        suspended: false,
         max_restarts: u32::try_from(report.bounded(
             "max_restarts",
             u64::from(submission.max_restarts),

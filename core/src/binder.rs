@@ -343,6 +343,7 @@ impl Binder {
             return;
         }
         let before = known.map(|known| known.queue);
+        let is_resumed = known.is_some_and(|known| !known.is_wanted) && spec.is_wanted();
         let queue = self.quotas.queue(&spec.queue);
         if before != Some(queue) {
             self.count_rows(spec.id, -1);
@@ -352,6 +353,9 @@ impl Binder {
         if before != Some(queue) {
             self.count_rows(spec.id, 1);
             self.move_holds(spec.id, queue);
+        }
+        if is_resumed && let Some(rows) = self.cluster.rows(spec.id) {
+            self.requeues.look_at_all(spec.id, rows);
         }
     }
 

@@ -453,8 +453,13 @@ impl Dispatcher {
 
     /// The binder's answer to an [`EvictRequest`] for `reason`: `done`, or it has to be asked again.
     pub fn on_evict_answer(&mut self, unit: UnitId, reason: EvictionReason, done: bool) {
-        let is_surplus =
-            matches!(reason, EvictionReason::Cancelled | EvictionReason::ScaledIn | EvictionReason::BelowMin);
+        let is_surplus = matches!(
+            reason,
+            EvictionReason::Cancelled
+                | EvictionReason::ScaledIn
+                | EvictionReason::Suspended
+                | EvictionReason::BelowMin
+        );
         if let Some(eviction) = self.evictions.get_mut(&unit).filter(|_| is_surplus) {
             eviction.answered = done;
         }
@@ -541,7 +546,7 @@ impl Dispatcher {
                 *eviction = fresh;
             }
         }
-        if lifecycle::has_to_end(&entry.spec, &entry.counts, entry.was_placed()).is_none() {
+        if lifecycle::has_to_end(&entry.spec, &entry.counts, &entry.rows).is_none() {
             self.ends.remove(&unit);
         } else {
             self.ends.entry(unit).or_insert(now);

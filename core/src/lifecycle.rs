@@ -27,11 +27,13 @@ pub enum Phase {
     Failed,
     /// Cancelled.
     Cancelled,
+    /// Wants nothing to run until it is resumed.
+    Suspended,
 }
 
 impl Phase {
     /// Every phase, in order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Queued,
         Self::Scheduling,
         Self::Unschedulable,
@@ -40,6 +42,7 @@ impl Phase {
         Self::Completed,
         Self::Failed,
         Self::Cancelled,
+        Self::Suspended,
     ];
 
     /// As shown.
@@ -53,6 +56,7 @@ impl Phase {
             Self::Completed => "Completed",
             Self::Failed => "Failed",
             Self::Cancelled => "Cancelled",
+            Self::Suspended => "Suspended",
         }
     }
 
@@ -65,7 +69,12 @@ impl Phase {
     pub fn is_terminal(self) -> bool {
         match self {
             Self::Completed | Self::Failed | Self::Cancelled => true,
-            Self::Queued | Self::Scheduling | Self::Unschedulable | Self::Scheduled | Self::Running => false,
+            Self::Queued
+            | Self::Scheduling
+            | Self::Unschedulable
+            | Self::Scheduled
+            | Self::Running
+            | Self::Suspended => false,
         }
     }
 }
@@ -84,7 +93,7 @@ pub enum Soft {
 
 /// Running units of one unit by where they are.
 ///
-/// A wanted ordinal is one that the record names, while the unit is neither cancelled nor ended.
+/// A wanted ordinal is one that the record names, while the unit is neither cancelled nor ended nor suspended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Wanted by the record, cancelled or not.
@@ -171,6 +180,8 @@ pub fn phase(spec: &UnitSpec, counts: &Counts, soft: Soft) -> Phase {
         Phase::Failed
     } else if ended >= counts.replicas {
         if counts.failed == 0 { Phase::Completed } else { Phase::Failed }
+    } else if spec.suspended {
+        Phase::Suspended
     } else if counts.running > 0 && counts.running + ended >= spec.min_member {
         Phase::Running
     } else if counts.live > 0 && counts.live + ended >= spec.min_member {
@@ -216,6 +227,7 @@ pub fn surplus(spec: &UnitSpec, rows: &UnitRows, limit: usize) -> (EvictionReaso
     let reason = match spec.ended {
         _ if spec.cancelled => EvictionReason::Cancelled,
         Some(UnitEnd::BelowMin) => EvictionReason::BelowMin,
+        None if spec.suspended => EvictionReason::Suspended,
         None => EvictionReason::ScaledIn,
     };
     let unwanted = |ordinal: u32| !spec.is_wanted() || spec.group_of(ordinal).is_none();
@@ -229,9 +241,10 @@ fn is_broken(spec: &UnitSpec, counts: &Counts) -> bool {
     spec.is_wanted() && !is_over && counts.bound() < spec.min_member
 }
 
-/// Whether the unit has to end: it is broken and does not go on like that. `was_bound`: it had `min_member` once.
-pub fn has_to_end(spec: &UnitSpec, counts: &Counts, was_bound: bool) -> Option<UnitEnd> {
-    let ends = spec.on_below_min == OnBelowMin::Stop && was_bound && is_broken(spec, counts);
+/// Whether the unit has to end: it had `min_member`, is broken and does not go on like that.
+pub fn has_to_end(spec: &UnitSpec, counts: &Counts, rows: &UnitRows) -> Option<UnitEnd> {
+    let was_whole = || counted(rows, spec.on_below_min, spec.min_member) >= spec.min_member as usize;
+    let ends = spec.on_below_min == OnBelowMin::Stop && is_broken(spec, counts) && was_whole();
     ends.then_some(UnitEnd::BelowMin)
 }
 
@@ -257,17 +270,20 @@ pub fn leaving(
 }
 
 /// Running units that count when a binding has to reach `min_member`. What comes back later goes one by one, so
-/// whoever had a node in some incarnation does. Of a unit that restarts as a whole what is there counts while it is
-/// enough, and nothing of what is left once it is broken: the rest has to leave before any comes back.
+/// whoever had a node in some incarnation does; but while some are yet to come back after a suspension only who is
+/// there. Of a unit that restarts as a whole what is there counts while it is enough, and nothing of what is left once
+/// it is broken: the rest has to leave before any comes back.
 pub fn counted(rows: &UnitRows, on_below_min: OnBelowMin, min_member: u32) -> usize {
-    let had_node = |row: &&Row| row.phase != RowPhase::Pending || row.incarnation > 0;
     let is_there = |row: &&Row| match row.phase {
         RowPhase::Bound | RowPhase::Starting | RowPhase::Running => row.eviction.is_none(),
         RowPhase::Succeeded | RowPhase::Failed => !row.was_sent_away(),
         RowPhase::Pending | RowPhase::Stopped => false,
     };
     match on_below_min {
-        OnBelowMin::Keep | OnBelowMin::Stop => rows.rows.iter().filter(had_node).count(),
+        OnBelowMin::Keep | OnBelowMin::Stop if rows.rows.iter().any(Row::is_set_aside) => {
+            rows.rows.iter().filter(is_there).count()
+        }
+        OnBelowMin::Keep | OnBelowMin::Stop => rows.rows.iter().filter(|row| row.had_node()).count(),
         OnBelowMin::Restart => {
             let n_there = rows.rows.iter().filter(is_there).count();
             if n_there >= min_member as usize { n_there } else { 0 }
@@ -358,6 +374,41 @@ pub const TRANSITIONS: &[Transition] = &[
         when: "broken below min_member with on_below_min: stop",
     },
     Transition {
+        from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled, Phase::Running],
+        to: Phase::Suspended,
+        when: "suspended",
+    },
+    Transition {
+        from: &[Phase::Suspended],
+        to: Phase::Queued,
+        when: "resumed; its replicas come back as their next incarnations, min_member of them together",
+    },
+    Transition {
+        from: &[Phase::Suspended],
+        to: Phase::Unschedulable,
+        when: "resumed, and no node could ever hold it",
+    },
+    Transition {
+        from: &[Phase::Suspended],
+        to: Phase::Scheduled,
+        when: "resumed before min_member had left",
+    },
+    Transition {
+        from: &[Phase::Suspended],
+        to: Phase::Running,
+        when: "resumed before those that run had left",
+    },
+    Transition {
+        from: &[Phase::Suspended],
+        to: Phase::Completed,
+        when: "every replica had ended with exit code 0 before it was told to leave",
+    },
+    Transition {
+        from: &[Phase::Suspended],
+        to: Phase::Failed,
+        when: "every replica had ended, at least one with another exit code",
+    },
+    Transition {
         from: &[
             Phase::Queued,
             Phase::Scheduling,
@@ -366,6 +417,7 @@ pub const TRANSITIONS: &[Transition] = &[
             Phase::Running,
             Phase::Completed,
             Phase::Failed,
+            Phase::Suspended,
         ],
         to: Phase::Cancelled,
         when: "cancelled",

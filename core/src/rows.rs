@@ -185,6 +185,8 @@ pub enum EvictionReason {
     Squeezed,
     /// Moved by the rescheduler.
     Rescheduled,
+    /// Its unit is suspended.
+    Suspended,
     /// Too few of its unit were left, and the rest goes with them.
     BelowMin,
 }
@@ -207,7 +209,7 @@ pub struct Row {
     pub device_mask: u64,
     /// Life.
     pub phase: Phase,
-    /// Set when told to leave.
+    /// Set when told to leave. A pending one keeps [`EvictionReason::Suspended`] until it is bound again.
     pub eviction: Option<EvictionReason>,
     /// Index of its task group.
     pub group: u16,
@@ -239,15 +241,28 @@ impl Row {
                 | EvictionReason::Drained
                 | EvictionReason::Squeezed
                 | EvictionReason::Rescheduled
+                | EvictionReason::Suspended
                 | EvictionReason::BelowMin,
             ) => true,
         };
         is_sent && self.phase.is_ended()
     }
 
-    /// Sent away for the sake of others, not of the rest of its own unit.
+    /// Sent away for the sake of others, not of its own unit or the rest of it.
     pub fn was_evicted_by_others(&self) -> bool {
-        self.was_sent_away() && self.eviction != Some(EvictionReason::BelowMin)
+        let is_own = matches!(self.eviction, Some(EvictionReason::BelowMin | EvictionReason::Suspended));
+        self.was_sent_away() && !is_own
+    }
+
+    /// Left because its unit was suspended, and has had no node since.
+    pub fn is_set_aside(&self) -> bool {
+        self.eviction == Some(EvictionReason::Suspended)
+            && matches!(self.phase, Phase::Pending | Phase::Stopped)
+    }
+
+    /// Had a node, in this incarnation or an earlier one, since its unit was last suspended.
+    pub fn had_node(&self) -> bool {
+        (self.phase != Phase::Pending || self.incarnation > 0) && !self.is_set_aside()
     }
 }
 
@@ -417,6 +432,11 @@ impl UnitRows {
         (0u32..).zip(&self.rows).filter(|(_, row)| row.phase.is_live())
     }
 
+    /// Something of it had a node since it was last suspended: its first binding is made.
+    pub fn was_placed(&self) -> bool {
+        self.rows.iter().any(Row::had_node)
+    }
+
     /// Units that preempted some of its running units, the newest last: it may not preempt theirs.
     pub fn preemptors(&self) -> &[UnitId] {
         self.lineage.as_ref().map_or(&[], |lineage| &lineage.preemptors)
@@ -524,6 +544,7 @@ impl UnitRows {
                             row.node = bind.nodes[idx];
                             row.device_mask = at(&bind.device_masks, idx);
                             row.phase = Phase::Bound;
+                            row.eviction = None;
                             row.group = bind.group;
                             row.bound_time_ms = time_ms;
                         }
@@ -571,8 +592,9 @@ impl UnitRows {
                     update(&mut self.rows, ordinal, revision, on_row, |row| {
                         let again = row.phase.is_ended() && requeue.incarnations[idx] == row.incarnation + 1;
                         if again {
-                            *row =
-                                Row { incarnation: row.incarnation + 1, group: row.group, ..Row::default() };
+                            let eviction = row.eviction.filter(|_| row.is_set_aside());
+                            let incarnation = row.incarnation + 1;
+                            *row = Row { incarnation, eviction, group: row.group, ..Row::default() };
                         }
                         again
                     });

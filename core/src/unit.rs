@@ -53,6 +53,8 @@ pub struct UnitSpec {
     pub on_below_min: OnBelowMin,
     /// The dispatcher ended it.
     pub ended: Option<UnitEnd>,
+    /// Nothing of it is to run until it is resumed.
+    pub suspended: bool,
     /// Its running units may have to leave for units of higher rank.
     pub preemptible: bool,
     /// Not before they have run so long, milliseconds.
@@ -171,9 +173,9 @@ pub enum ScoringProfile {
 }
 
 impl UnitSpec {
-    /// Something of it is to run: nobody has cancelled or ended it.
+    /// Something of it is to run: nobody has cancelled, ended or suspended it.
     pub fn is_wanted(&self) -> bool {
-        !self.cancelled && self.ended.is_none()
+        !self.cancelled && !self.suspended && self.ended.is_none()
     }
 
     /// Running units wanted, over all groups.

@@ -7,14 +7,14 @@ use std::{
 };
 
 use godel_core::quantity;
-use godel_proto::v1;
+use godel_proto::v1::{self, unit_service_client::UnitServiceClient};
 use serde::Serialize;
 use tokio_stream::StreamExt as _;
 use tonic::Response;
 
 use super::wait;
 use crate::{
-    args::{Submit, Unit},
+    args::{Named, Submit, Unit},
     client::Client,
     exit::{Code, Failure},
     output::{self, Format, Paint, View as _},
@@ -38,13 +38,9 @@ pub(super) async fn run(address: &str, unit: Unit, format: Format) -> Result<(),
             let (namespace, name) = which.split();
             describe(&client, namespace, name, format).await
         }
-        Unit::Cancel { names, namespace, revision } => {
-            for name in names {
-                let (namespace, name) = name.split_once('/').unwrap_or((&namespace, &name));
-                cancel(&client, namespace, name, revision).await?;
-            }
-            Ok(())
-        }
+        Unit::Cancel(units) => change(&client, Change::Cancel, units).await,
+        Unit::Suspend(units) => change(&client, Change::Suspend, units).await,
+        Unit::Resume(units) => change(&client, Change::Resume, units).await,
         Unit::Scale { which, replicas, group, revision } => {
             let (namespace, name) = which.split();
             let request = v1::ScaleUnitRequest {
@@ -359,20 +355,49 @@ fn describe_text(view: &UnitView, format: Format, paint: Paint) -> String {
     text
 }
 
-async fn cancel(client: &Client, namespace: &str, name: &str, revision: u64) -> Result<(), Failure> {
-    let request = v1::CancelUnitRequest {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        expected_revision: revision,
-    };
-    let answer = client
-        .units(|mut units| {
-            let request = request.clone();
-            async move { units.cancel_unit(request).await }
-        })
-        .await
-        .map(Response::into_inner)?;
-    output::say(format!("unit {name} cancelled at revision {}", answer.revision));
+/// What units are told that takes nothing but their names.
+#[derive(Clone, Copy)]
+enum Change {
+    Cancel,
+    Suspend,
+    Resume,
+}
+
+/// One after the other, until the first failure.
+async fn change(client: &Client, change: Change, units: Named) -> Result<(), Failure> {
+    let Named { names, namespace, revision } = units;
+    for name in &names {
+        let (namespace, name) = name.split_once('/').unwrap_or((&namespace, name));
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        let expected_revision = revision;
+        let said = match change {
+            Change::Cancel => {
+                let request = v1::CancelUnitRequest { namespace, name: name.clone(), expected_revision };
+                let call = |mut units: UnitServiceClient<_>| {
+                    let request = request.clone();
+                    async move { units.cancel_unit(request).await }
+                };
+                ("cancelled", client.units(call).await?.into_inner().revision)
+            }
+            Change::Suspend => {
+                let request = v1::SuspendUnitRequest { namespace, name: name.clone(), expected_revision };
+                let call = |mut units: UnitServiceClient<_>| {
+                    let request = request.clone();
+                    async move { units.suspend_unit(request).await }
+                };
+                ("suspended", client.units(call).await?.into_inner().revision)
+            }
+            Change::Resume => {
+                let request = v1::ResumeUnitRequest { namespace, name: name.clone(), expected_revision };
+                let call = |mut units: UnitServiceClient<_>| {
+                    let request = request.clone();
+                    async move { units.resume_unit(request).await }
+                };
+                ("resumed", client.units(call).await?.into_inner().revision)
+            }
+        };
+        output::say(format!("unit {name} {} at revision {}", said.0, said.1));
+    }
     Ok(())
 }
 

@@ -58,9 +58,10 @@ impl Condition {
     fn holds(&self, unit: &v1::Unit) -> Result<bool, Failure> {
         let counts = unit.counts.unwrap_or_default();
         let over = matches!(unit.phase(), UnitPhase::Completed | UnitPhase::Failed | UnitPhase::Cancelled);
+        let is_empty = matches!(unit.phase(), UnitPhase::Cancelled | UnitPhase::Suspended);
         let holds = match self {
             Self::Phase(phases) => phases.contains(&unit.phase()),
-            Self::Bound => counts.pending == 0 && unit.phase() != UnitPhase::Cancelled && counts.replicas > 0,
+            Self::Bound => counts.pending == 0 && counts.replicas > 0 && !is_empty,
             Self::Finished => over && counts.bound == 0,
             Self::Deleted => false,
         };

@@ -22,8 +22,8 @@ pub fn check(spec: v1::UnitSpec) -> Result<Vec<String>, Vec<String>> {
     }
 }
 
-/// Whether a unit that is there is what a file says, defaults filled in. Not looked at are its uid and where its
-/// replicas came from.
+/// Whether a unit that is there is what a file says, defaults filled in. Not looked at are its uid, where its replicas
+/// came from, and whether it is suspended.
 pub fn is_same(spec: &v1::UnitSpec, stored: &v1::UnitSpec) -> bool {
     let mut submission = from_proto::submission(spec.clone());
     submission.uid = uuid::Uuid::nil().to_string();
@@ -36,6 +36,7 @@ fn comparable(mut spec: v1::UnitSpec) -> v1::UnitSpec {
     let v1::ObjectMeta { namespace, name, labels, owner, .. } = meta;
     spec.meta = Some(v1::ObjectMeta { namespace, name, labels, owner, ..v1::ObjectMeta::default() });
     spec.unit_id = 0;
+    spec.suspended = false;
     spec.task_groups.iter_mut().for_each(|group| group.ordinals.clear());
     spec
 }
@@ -72,6 +73,7 @@ mod tests {
         stored.unit_id = 7;
         stored.meta.as_mut().unwrap().create_time_ms = 9;
         stored.task_groups[0].ordinals = vec![v1::OrdinalRange { start: 3, end: 5 }];
+        stored.suspended = true;
         assert!(is_same(&unit(2), &stored));
         assert!(!is_same(&unit(3), &stored));
         stored.cancelled = true;

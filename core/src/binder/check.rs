@@ -88,7 +88,7 @@ impl Binder {
                 decision,
                 &members,
                 refused,
-                "the unit is cancelled or has ended",
+                "the unit is cancelled, suspended or has ended",
             ));
         }
         if decision.preemption.is_some() {

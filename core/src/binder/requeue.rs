@@ -46,6 +46,7 @@ impl Requeues {
         }
     }
 
+    /// Looks at all that a unit has, too: those that it did not want before it may want now.
     pub(super) fn look_at_all(&mut self, unit: UnitId, rows: &UnitRows) {
         for (ordinal, row) in (0u32..).zip(&rows.rows) {
             self.look_at_row(unit, ordinal, row);

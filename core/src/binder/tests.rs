@@ -4,6 +4,7 @@ mod holds;
 mod model;
 mod properties;
 mod queues;
+mod suspended;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -70,6 +71,7 @@ pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> U
         scoring: ScoringProfile::LeastAllocated,
         ttl_after_finished_ms: 0,
         cancelled: false,
+        suspended: false,
         max_restarts: 0,
         on_eviction: Default::default(),
         on_below_min: Default::default(),

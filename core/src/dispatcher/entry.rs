@@ -257,9 +257,9 @@ impl Entry {
         ordinals.into_iter().zip(incarnations).filter(|member| !held.contains(member)).unzip()
     }
 
-    /// Whether something of it had a node before.
+    /// Whether something of it had a node before, since it was last suspended.
     pub(super) fn was_placed(&self) -> bool {
-        !self.rows.rows.is_empty()
+        self.rows.was_placed()
     }
 }
 

@@ -183,7 +183,7 @@ impl Dispatcher {
         for (unit, at) in due {
             *at = now.plus(self.config.evict_retry_ms);
             let Some(entry) = self.units.get(unit) else { continue };
-            let ended = lifecycle::has_to_end(&entry.spec, &entry.counts, entry.was_placed());
+            let ended = lifecycle::has_to_end(&entry.spec, &entry.counts, &entry.rows);
             let spec = Arc::new(UnitSpec { ended, ..(*entry.spec).clone() });
             actions.push(Action::End(spec, entry.revision));
         }

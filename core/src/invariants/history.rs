@@ -260,7 +260,9 @@ fn check_eviction(
     let Some(of) = world.units.get(&unit) else { return };
     let spec = of.spec.as_ref().map(|spec| spec.value.as_ref());
     let was_drained = world.drained.contains(&row.node);
-    if let Some(wrong) = illegal(spec, (world.nodes.get(&row.node), was_drained), ordinal, reason) {
+    let was_suspended = world.suspended.contains(&unit);
+    let of_unit = (spec, was_suspended);
+    if let Some(wrong) = illegal(of_unit, (world.nodes.get(&row.node), was_drained), ordinal, reason) {
         findings.add(|| format!("{}/{ordinal} on {}: {wrong}", of.name(), node_name(world, row.node)));
     }
 }
@@ -312,7 +314,7 @@ fn check_victim(
 
 /// Why an eviction for `reason` has no ground.
 fn illegal(
-    spec: Option<&UnitSpec>,
+    (spec, was_suspended): (Option<&UnitSpec>, bool),
     (node, was_drained): (Option<&WorldNode>, bool),
     ordinal: u32,
     reason: EvictionReason,
@@ -328,6 +330,9 @@ fn illegal(
         EvictionReason::Drained if node.is_some() && !was_drained => {
             Some("evicted for a drain, but its node is not drained")
         }
+        EvictionReason::Suspended if spec.is_some() && !was_suspended => {
+            Some("evicted as suspended, but its unit was not")
+        }
         EvictionReason::BelowMin if spec.is_some_and(|spec| spec.on_below_min == OnBelowMin::Keep) => {
             Some("evicted as too few were left, but its unit keeps what is left")
         }
@@ -340,6 +345,7 @@ fn illegal(
         | EvictionReason::ScaledIn
         | EvictionReason::NodeLost
         | EvictionReason::Drained
+        | EvictionReason::Suspended
         | EvictionReason::BelowMin => None,
     }
 }
@@ -352,7 +358,11 @@ pub(super) fn check_evictions(world: &World, replay: &Replay) -> Report {
         for (ordinal, row) in &unit.rows {
             let Some(reason) = row.eviction else { continue };
             n_now += 1;
-            if !matches!(reason, EvictionReason::NodeLost | EvictionReason::Drained) {
+            let may_pass = matches!(
+                reason,
+                EvictionReason::NodeLost | EvictionReason::Drained | EvictionReason::Suspended
+            );
+            if !may_pass {
                 check_eviction(&mut findings, world, *id, *ordinal, row, reason);
             }
         }

@@ -266,8 +266,9 @@ fn wants<'a>(spec: &'a UnitSpec, unit: &WorldUnit) -> (Vec<&'a Template>, usize)
     let live = unit.rows.values().filter(|row| row.is_live() && row.eviction.is_none()).count();
     let min_member = usize::try_from(spec.min_member).unwrap_or(usize::MAX);
     let ever_bound = unit.rows.values().any(|row| row.phase != Phase::Pending);
+    let is_resumed = unit.rows.values().any(|row| row.phase == Phase::Pending && row.eviction.is_some());
     let is_whole = spec.on_below_min == crate::unit::OnBelowMin::Restart;
-    let needed = match (is_whole, ever_bound) {
+    let needed = match (is_whole, ever_bound && !is_resumed) {
         (true, _) if live >= min_member => 1,
         (true, _) => min_member.max(1),
         (false, true) => 1,

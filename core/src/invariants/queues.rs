@@ -293,6 +293,7 @@ mod tests {
             scoring: ScoringProfile::LeastAllocated,
             ttl_after_finished_ms: 0,
             cancelled: false,
+            suspended: false,
             max_restarts: 0,
             on_eviction: Default::default(),
             on_below_min: Default::default(),

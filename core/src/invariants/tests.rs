@@ -64,6 +64,7 @@ fn spec(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitSpec {
         scoring: ScoringProfile::MostAllocated,
         ttl_after_finished_ms: 0,
         cancelled: false,
+        suspended: false,
         max_restarts: 0,
         on_eviction: Default::default(),
         on_below_min: Default::default(),

@@ -147,6 +147,8 @@ pub struct World {
     pub priority_classes: BTreeMap<String, Versioned<PriorityClass>>,
     /// Nodes that were drained at some time: an eviction may be on its way when a drain ends.
     pub drained: BTreeSet<NodeId>,
+    /// Units that were suspended at some time: an eviction may be on its way when one is resumed.
+    pub suspended: BTreeSet<UnitId>,
     /// By id.
     pub holds: BTreeMap<HoldId, Versioned<Arc<Hold>>>,
 }
@@ -208,6 +210,9 @@ impl World {
                 set(&mut self.nodes.entry(*node).or_default().grant, created, revision, allocatable);
             }
             Change::UnitSpec(spec) => {
+                if spec.suspended {
+                    self.suspended.insert(spec.id);
+                }
                 set(&mut self.units.entry(spec.id).or_default().spec, created, revision, spec);
             }
             Change::Lease(lease) => {
@@ -219,6 +224,7 @@ impl World {
             }
             Change::UnitDeleted(unit) => {
                 self.units.remove(unit);
+                self.suspended.remove(unit);
             }
             Change::Queue(queue) => set_named(&mut self.queues, &queue.name, created, revision, queue),
             Change::PriorityClass(class) => {
@@ -298,6 +304,7 @@ fn next_row(row: WorldRow, change: &RowChange, idx: usize, commit: &Commit) -> O
             node: column(&bind.nodes, idx),
             device_mask: column(&bind.device_masks, idx),
             phase: Phase::Bound,
+            eviction: None,
             group: bind.group,
             bound_time_ms: commit.time_ms,
             ..row
@@ -333,8 +340,10 @@ fn next_row(row: WorldRow, change: &RowChange, idx: usize, commit: &Commit) -> O
         }
         RowChange::Requeue(requeue) => {
             let ended = row.phase != Phase::Pending && !row.is_live();
+            let set_aside = row.phase == Phase::Stopped && row.eviction == Some(EvictionReason::Suspended);
             (ended && column(&requeue.incarnations, idx) == row.incarnation + 1).then(|| WorldRow {
                 incarnation: row.incarnation + 1,
+                eviction: row.eviction.filter(|_| set_aside),
                 group: row.group,
                 ..WorldRow::default()
             })

@@ -114,7 +114,7 @@ fn a_broken_gang_keeps_restarts_or_stops() {
     let of = |on_below_min, min_member| UnitSpec { on_below_min, ..unit(4, min_member) };
     let look = |spec: &UnitSpec| {
         let counts = Counts::of(spec, &rows);
-        (leaving(spec, &counts, &rows, 10), has_to_end(spec, &counts, true))
+        (leaving(spec, &counts, &rows, 10), has_to_end(spec, &counts, &rows))
     };
     let nobody = (EvictionReason::ScaledIn, vec![], vec![]);
     assert_eq!(look(&of(OnBelowMin::Keep, 4)), (nobody.clone(), None));
@@ -122,7 +122,9 @@ fn a_broken_gang_keeps_restarts_or_stops() {
     assert_eq!(look(&of(OnBelowMin::Restart, 4)), (rest.clone(), None));
     assert_eq!(look(&of(OnBelowMin::Restart, 3)), (nobody.clone(), None), "enough are left");
     assert_eq!(look(&of(OnBelowMin::Stop, 4)), (nobody, Some(UnitEnd::BelowMin)));
-    assert_eq!(has_to_end(&of(OnBelowMin::Stop, 4), &Counts::default(), false), None, "it never began");
+    let never = UnitRows::default();
+    let brittle = of(OnBelowMin::Stop, 4);
+    assert_eq!(has_to_end(&brittle, &Counts::of(&brittle, &never), &never), None, "it never began");
     let ended = UnitSpec { ended: Some(UnitEnd::BelowMin), ..of(OnBelowMin::Stop, 4) };
     assert_eq!(look(&ended), (rest, None));
     assert_eq!(phase(&ended, &Counts::of(&ended, &rows), Soft::Waiting), Phase::Failed);
@@ -132,13 +134,63 @@ fn a_broken_gang_keeps_restarts_or_stops() {
     assert_eq!(counts(OnBelowMin::Restart, 4), 0, "the rest leaves first");
 }
 
+#[test]
+fn a_suspended_unit_comes_back_as_a_whole_as_its_next_incarnations() {
+    use EvictionReason::{NodeLost, Suspended};
+    let gang = |on_below_min| UnitSpec { on_below_min, ..unit(4, 4) };
+    let suspended = |on_below_min| UnitSpec { suspended: true, ..gang(on_below_min) };
+    let mut rows = UnitRows::default();
+    let bind = |ordinals: Vec<u32>, incarnation| {
+        let n = ordinals.len();
+        let (incarnations, nodes) = (vec![incarnation; n], vec![NodeId(1); n]);
+        RowChange::Bind(Bind { ordinals, incarnations, nodes, ..Bind::default() })
+    };
+    rows.apply(&bind(vec![0, 1, 2, 3], 0), Revision(1), 7, |_, _, _| {});
+    let spec = suspended(OnBelowMin::Keep);
+    let counts = Counts::of(&spec, &rows);
+    assert_eq!(phase(&spec, &counts, Soft::Waiting), Phase::Suspended);
+    assert_eq!((counts.pending, counts.surplus), (0, 4));
+    assert_eq!(leaving(&spec, &counts, &rows, 10), (Suspended, vec![3, 2, 1, 0], vec![0; 4]));
+    let cancelled = UnitSpec { cancelled: true, ..spec.clone() };
+    assert_eq!(phase(&cancelled, &counts, Soft::Waiting), Phase::Cancelled);
+
+    // One of them was on a lost node, which is nobody's suspension.
+    let evict = |ordinals: Vec<u32>, reason| {
+        let incarnations = vec![0; ordinals.len()];
+        let (by, preemptor) = (String::new(), UnitId(0));
+        RowChange::Evict(Evict { ordinals, incarnations, reason, by, preemptor })
+    };
+    rows.apply(&evict(vec![3], NodeLost), Revision(2), 7, |_, _, _| {});
+    rows.apply(&evict(vec![0, 1, 2], Suspended), Revision(3), 7, |_, _, _| {});
+    let phases = vec![RowPhase::Stopped; 3];
+    let stopped = Statuses { ordinals: vec![0, 1, 2], phases, ..Statuses::default() };
+    rows.apply(&RowChange::Statuses(stopped), Revision(4), 7, |_, _, _| {});
+    assert!(rows.rows.iter().all(Row::was_sent_away));
+    let failing = UnitSpec { on_eviction: OnEviction::Fail, ..spec.clone() };
+    assert_eq!(Counts::of(&failing, &rows).failed, 1, "the lost one");
+    let requeue = Requeue { ordinals: vec![0, 1, 2, 3], incarnations: vec![1; 4] };
+    rows.apply(&RowChange::Requeue(requeue), Revision(5), 7, |_, _, _| {});
+    assert_eq!(pending(&gang(OnBelowMin::Keep), &rows), (vec![0, 1, 2, 3], vec![1; 4]));
+    for on_below_min in [OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop] {
+        let gang = gang(on_below_min);
+        assert_eq!(counted(&rows, on_below_min, 4), 0, "{on_below_min:?}: all or nothing once more");
+        let counts = Counts::of(&gang, &rows);
+        assert_eq!(has_to_end(&gang, &counts, &rows), None, "{on_below_min:?}");
+        assert_eq!(phase(&gang, &counts, Soft::Waiting), Phase::Queued);
+    }
+    rows.apply(&bind(vec![0, 1, 2, 3], 1), Revision(6), 9, |_, _, _| {});
+    assert!(rows.rows.iter().all(|row| row.eviction.is_none() && row.had_node()));
+    assert_eq!(counted(&rows, OnBelowMin::Keep, 4), 4);
+}
+
 #[derive(Clone, Debug)]
 enum Event {
     Bind(u32),
-    Evict(u32),
+    Evict(u32, bool),
     Status(u32, RowPhase),
     Requeue(u32),
     Scale(u32),
+    Suspend(bool),
     Cancel,
 }
 
@@ -152,10 +204,11 @@ fn event() -> impl Strategy<Value = Event> {
     ]);
     prop_oneof![
         8 => (0..8u32).prop_map(Event::Bind),
-        2 => (0..8u32).prop_map(Event::Evict),
+        2 => (0..8u32, any::<bool>()).prop_map(|(ordinal, suspends)| Event::Evict(ordinal, suspends)),
         10 => (0..8u32, phases).prop_map(|(ordinal, phase)| Event::Status(ordinal, phase)),
         4 => (0..8u32).prop_map(Event::Requeue),
         2 => (1..6u32).prop_map(Event::Scale),
+        2 => any::<bool>().prop_map(Event::Suspend),
         1 => Just(Event::Cancel),
     ]
 }
@@ -167,12 +220,12 @@ fn change(rows: &UnitRows, event: &Event) -> Option<RowChange> {
             let (ordinals, incarnations) = one(*ordinal);
             RowChange::Bind(Bind { ordinals, incarnations, nodes: vec![NodeId(1)], ..Bind::default() })
         }
-        Event::Evict(ordinal) => {
+        Event::Evict(ordinal, suspends) => {
             let (ordinals, incarnations) = one(*ordinal);
             RowChange::Evict(Evict {
                 ordinals,
                 incarnations,
-                reason: EvictionReason::Drained,
+                reason: if *suspends { EvictionReason::Suspended } else { EvictionReason::Drained },
                 by: String::new(),
                 preemptor: UnitId(0),
             })
@@ -193,7 +246,7 @@ fn change(rows: &UnitRows, event: &Event) -> Option<RowChange> {
                 incarnations: incarnations.iter().map(|one| one + 1).collect(),
             })
         }
-        Event::Scale(_) | Event::Cancel => return None,
+        Event::Scale(_) | Event::Suspend(_) | Event::Cancel => return None,
     })
 }
 
@@ -216,6 +269,10 @@ proptest! {
                         spec = scaled;
                         counts = Counts::of(&spec, &rows);
                     }
+                }
+                Event::Suspend(suspended) => {
+                    spec.suspended = *suspended;
+                    counts = Counts::of(&spec, &rows);
                 }
                 Event::Cancel => {
                     spec.cancelled = true;

@@ -12,7 +12,7 @@ use crate::{
     decision::{Decision, Outcome, RejectionReason},
     explain::{RefusalCount, Refusals},
     ids::{Revision, UnitId},
-    rows::{Phase, Row},
+    rows::{Phase, Row, UnitRows},
     time::Millis,
     unit::UnitSpec,
 };
@@ -66,7 +66,7 @@ impl Scheduler {
     fn settle_held(&mut self, decision: Decision, revision: Revision) {
         let unit = decision.unit;
         self.keep_until(revision, decision);
-        let was_bound = self.cluster.rows(unit).is_some_and(|rows| !rows.rows.is_empty());
+        let was_bound = self.cluster.rows(unit).is_some_and(UnitRows::was_placed);
         if !was_bound && let Some(held) = self.detach(unit) {
             self.report(&held, ReportState::Done, None);
             self.let_go(held);

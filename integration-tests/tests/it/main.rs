@@ -15,5 +15,6 @@ mod queues;
 mod reconnects;
 mod reflection;
 mod schedulers;
+mod suspension;
 mod tidy;
 mod trace;

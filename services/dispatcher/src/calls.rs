@@ -117,6 +117,8 @@ pub(crate) struct Change {
 
 pub(crate) enum ChangeKind {
     Cancel,
+    Suspend,
+    Resume,
     Scale { group: String, replicas: u32 },
 }
 

@@ -125,6 +125,7 @@ pub(crate) fn phase(phase: Phase) -> v1::UnitPhase {
         Phase::Completed => v1::UnitPhase::Completed,
         Phase::Failed => v1::UnitPhase::Failed,
         Phase::Cancelled => v1::UnitPhase::Cancelled,
+        Phase::Suspended => v1::UnitPhase::Suspended,
     }
 }
 
@@ -136,7 +137,7 @@ pub(crate) fn phase_filter(number: i32) -> Result<Option<Phase>, BadField> {
         return Ok(None);
     }
     let found = Phase::ALL.into_iter().find(|one| phase(*one) == known);
-    found.map(Some).ok_or_else(|| BadField::new("phase", "suspending units is not served yet"))
+    found.map(Some).ok_or_else(|| BadField::new("phase", format!("{number} is not served")))
 }
 
 fn counts(view: &UnitView<'_>) -> v1::UnitCounts {
@@ -222,6 +223,7 @@ pub(crate) fn eviction(request: EvictRequest) -> v1::Eviction {
         EvictionReason::Drained => v1::EvictionReason::Drained,
         EvictionReason::Squeezed => v1::EvictionReason::Squeezed,
         EvictionReason::Rescheduled => v1::EvictionReason::Rescheduled,
+        EvictionReason::Suspended => v1::EvictionReason::Suspended,
         EvictionReason::BelowMin => v1::EvictionReason::BelowMin,
     };
     v1::Eviction { unit_id: unit.0, ordinals, incarnations, reason: reason.into(), by, preemptor_id: 0 }

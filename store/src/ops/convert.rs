@@ -305,6 +305,7 @@ pub fn eviction_reason_from_proto(reason: i32) -> Result<Option<EvictionReason>,
         Ok(v1::EvictionReason::Drained) => Some(EvictionReason::Drained),
         Ok(v1::EvictionReason::Squeezed) => Some(EvictionReason::Squeezed),
         Ok(v1::EvictionReason::Rescheduled) => Some(EvictionReason::Rescheduled),
+        Ok(v1::EvictionReason::Suspended) => Some(EvictionReason::Suspended),
         Ok(v1::EvictionReason::BelowMin) => Some(EvictionReason::BelowMin),
         Err(_) => return Err(OpError::field("reason", format!("{reason} is unknown"))),
     })
@@ -321,6 +322,7 @@ pub fn eviction_reason_to_proto(reason: Option<EvictionReason>) -> v1::EvictionR
         Some(EvictionReason::Drained) => v1::EvictionReason::Drained,
         Some(EvictionReason::Squeezed) => v1::EvictionReason::Squeezed,
         Some(EvictionReason::Rescheduled) => v1::EvictionReason::Rescheduled,
+        Some(EvictionReason::Suspended) => v1::EvictionReason::Suspended,
         Some(EvictionReason::BelowMin) => v1::EvictionReason::BelowMin,
     }
 }

@@ -273,6 +273,7 @@ enum Step {
         unit: u64,
         replicas: u32,
         cancelled: bool,
+        suspended: bool,
     },
     Ready {
         node: u32,
@@ -299,8 +300,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (unit.clone(), 0u32..6).prop_map(|(unit, ordinal)| Step::End { unit, ordinal }),
         8 => Just(Step::Holds),
         3 => Just(Step::Requeue),
-        1 => (unit, 1u32..6, prop::bool::weighted(0.3))
-            .prop_map(|(unit, replicas, cancelled)| Step::Unit { unit, replicas, cancelled }),
+        1 => (unit, 1u32..6, prop::bool::weighted(0.3), prop::bool::weighted(0.3))
+            .prop_map(|(unit, replicas, cancelled, suspended)| Step::Unit { unit, replicas, cancelled, suspended }),
         1 => (1u32..=3, prop::bool::weighted(0.6)).prop_map(|(node, ready)| Step::Ready { node, ready }),
         1 => prop_oneof![Just(10), Just(5_000)].prop_map(|ms| Step::Later { ms }),
         1 => prop::option::of(0i64..3_000).prop_map(|max| Step::Queue { max }),
@@ -395,7 +396,7 @@ impl Run {
 
     fn decide(&mut self, id: u64, n: usize) {
         let (spec, revision) = self.units[&id].clone();
-        if spec.cancelled {
+        if !spec.is_wanted() {
             return;
         }
         let known = self.binder.cluster().rows(UnitId(id)).cloned().unwrap_or_default();
@@ -551,9 +552,10 @@ impl Run {
                     }
                 }
             }
-            Step::Unit { unit, replicas, cancelled } => {
+            Step::Unit { unit, replicas, cancelled, suspended } => {
                 let mut spec = self.units[&unit].0.clone();
                 spec.cancelled |= cancelled;
+                spec.suspended = suspended;
                 spec.task_groups[0].replicas = replicas;
                 spec.task_groups[0].ordinals = vec![(0, replicas)];
                 self.put_unit(spec);

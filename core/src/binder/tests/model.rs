@@ -194,7 +194,7 @@ impl Model {
         for idx in rest {
             let (ordinal, incarnation) = (placement.ordinals[idx], placement.incarnation(idx));
             let wanted = unit.as_ref().filter(|(spec, _)| {
-                !spec.cancelled
+                spec.is_wanted()
                     && spec.task_groups[0].owns(ordinal)
                     && rows.row(ordinal).incarnation == incarnation
             });

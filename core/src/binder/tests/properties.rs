@@ -33,8 +33,8 @@ enum Step {
     Node { node: u32, cordoned: bool, ssd: bool, tainted: bool },
     /// A node's session is lost or found.
     Ready { node: u32, ready: bool },
-    /// A unit is scaled or cancelled.
-    Unit { unit: u64, replicas: u32, cancelled: bool },
+    /// A unit is scaled, cancelled, suspended or resumed.
+    Unit { unit: u64, replicas: u32, cancelled: bool, suspended: bool },
     /// A live running unit ends, evicted before or not.
     End { unit: u64, ordinal: u32, evicted: bool, phase: Phase },
     /// What has to come back does.
@@ -76,8 +76,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (node.clone(), prop::bool::weighted(0.2), any::<bool>(), prop::bool::weighted(0.2))
             .prop_map(|(node, cordoned, ssd, tainted)| Step::Node { node, cordoned, ssd, tainted }),
         1 => (node, prop::bool::weighted(0.7)).prop_map(|(node, ready)| Step::Ready { node, ready }),
-        1 => (unit.clone(), 1u32..8, prop::bool::weighted(0.1))
-            .prop_map(|(unit, replicas, cancelled)| Step::Unit { unit, replicas, cancelled }),
+        1 => (unit.clone(), 1u32..8, prop::bool::weighted(0.1), prop::bool::weighted(0.2))
+            .prop_map(|(unit, replicas, cancelled, suspended)| Step::Unit { unit, replicas, cancelled, suspended }),
         4 => (unit, 0u32..8, any::<bool>(), prop::sample::select(vec![Phase::Stopped, Phase::Succeeded]))
             .prop_map(|(unit, ordinal, evicted, phase)| Step::End { unit, ordinal, evicted, phase }),
         2 => Just(Step::Requeue),
@@ -356,11 +356,12 @@ impl Run {
                 self.put_node(spec);
             }
             Step::Ready { node, ready } => self.put_report(NodeReport { ready, ..report(node, 1000, 2) }),
-            Step::Unit { unit, replicas, cancelled } => {
+            Step::Unit { unit, replicas, cancelled, suspended } => {
                 let mut spec = self.model.units[&unit].0.clone();
                 spec.task_groups[0].replicas = replicas;
                 spec.task_groups[0].ordinals = vec![(0, replicas)];
                 spec.cancelled |= cancelled;
+                spec.suspended = suspended;
                 self.put_unit(spec);
             }
             Step::End { unit, ordinal, evicted, phase } => {
@@ -386,7 +387,7 @@ impl Run {
                     let (spec, revision) = &self.model.units[&work.unit.0];
                     assert_eq!(*revision, work.unit_revision.0);
                     assert!(
-                        !spec.cancelled && work.requeue.ordinals.iter().all(|o| spec.group_of(*o).is_some())
+                        spec.is_wanted() && work.requeue.ordinals.iter().all(|o| spec.group_of(*o).is_some())
                     );
                     self.row_change(work.unit.0, RowChange::Requeue(work.requeue));
                 }

@@ -16,6 +16,8 @@ const SCHEDULERS: usize = 3;
 enum Event {
     Submit,
     Cancel(usize),
+    /// Or resumed: what had ended is pending again.
+    Suspend(usize, bool),
     Scale(usize, u32),
     /// A pending ordinal is bound, wherever it is.
     Bind(usize),
@@ -49,6 +51,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         5 => Just(Event::Submit),
         1 => any::<usize>().prop_map(Event::Cancel),
+        2 => (any::<usize>(), any::<bool>()).prop_map(|(unit, suspended)| Event::Suspend(unit, suspended)),
         1 => (any::<usize>(), 1..5u32).prop_map(|(unit, replicas)| Event::Scale(unit, replicas)),
         8 => any::<usize>().prop_map(Event::Bind),
         2 => any::<usize>().prop_map(Event::Evicted),
@@ -120,6 +123,7 @@ impl World {
             Event::Cancel(choice) => {
                 self.change(*choice, |entry| Some(UnitSpec { cancelled: true, ..(*entry.spec).clone() }))
             }
+            Event::Suspend(choice, suspended) => self.suspend(*choice, *suspended),
             Event::Scale(choice, replicas) => {
                 self.change(*choice, |entry| scale(&entry.spec, &entry.rows, "", *replicas).ok().flatten());
             }
@@ -157,6 +161,26 @@ impl World {
         }
     }
 
+    fn suspend(&mut self, choice: usize, suspended: bool) {
+        let Some(unit) = self.pick(choice) else { return };
+        self.change(choice, |entry| Some(UnitSpec { suspended, ..(*entry.spec).clone() }));
+        let entry = &self.rig.core.units[&unit];
+        if !entry.spec.is_wanted() {
+            return;
+        }
+        let is_back = |(ordinal, row): &(u32, &crate::rows::Row)| {
+            row.phase == RowPhase::Stopped && entry.spec.group_of(*ordinal).is_some()
+        };
+        let (ordinals, incarnations): (Vec<u32>, Vec<u32>) = (0u32..)
+            .zip(&entry.rows.rows)
+            .filter(is_back)
+            .map(|(ordinal, row)| (ordinal, row.incarnation + 1))
+            .unzip();
+        if !ordinals.is_empty() {
+            self.rig.rows(unit.0, RowChange::Requeue(Requeue { ordinals, incarnations }));
+        }
+    }
+
     /// The binder places a pending ordinal that some scheduler decided on.
     fn bind(&mut self, choice: usize) {
         let held: Vec<(usize, UnitId, u32, u32)> = self
@@ -181,7 +205,7 @@ impl World {
                 && row.phase == RowPhase::Pending
                 && row.incarnation == incarnation
                 && entry.spec.group_of(ordinal).is_some()
-                && !entry.spec.cancelled
+                && entry.spec.is_wanted()
         });
         if valid {
             let group = entry.and_then(|entry| entry.spec.group_of(ordinal)).unwrap_or(0);
@@ -209,7 +233,7 @@ impl World {
         let Some((ordinal, row)) = entry.rows.live().next().map(|(ordinal, row)| (ordinal, *row)) else {
             return;
         };
-        let wanted = entry.spec.group_of(ordinal).is_some() && !entry.spec.cancelled;
+        let wanted = entry.spec.group_of(ordinal).is_some() && entry.spec.is_wanted();
         self.rig.status(unit.0, &[ordinal], phase);
         if phase == RowPhase::Stopped && wanted {
             let requeue = Requeue { ordinals: vec![ordinal], incarnations: vec![row.incarnation + 1] };

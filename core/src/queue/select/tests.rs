@@ -85,6 +85,7 @@ impl Job {
             scoring: ScoringProfile::LeastAllocated,
             ttl_after_finished_ms: 0,
             cancelled: false,
+            suspended: false,
             max_restarts: 0,
             on_eviction: Default::default(),
             on_below_min: Default::default(),

@@ -147,6 +147,7 @@ fn unit(id: u64) -> UnitSpec {
         scoring: ScoringProfile::LeastAllocated,
         ttl_after_finished_ms: 0,
         cancelled: false,
+        suspended: false,
         max_restarts: 0,
         on_eviction: Default::default(),
         on_below_min: Default::default(),

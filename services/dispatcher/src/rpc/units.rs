@@ -188,6 +188,24 @@ impl UnitService for Units {
         Ok(Response::new(v1::CancelUnitResponse { revision: revision.0 }))
     }
 
+    async fn suspend_unit(
+        &self,
+        request: Request<v1::SuspendUnitRequest>,
+    ) -> Result<Response<v1::SuspendUnitResponse>, Status> {
+        let v1::SuspendUnitRequest { namespace, name, expected_revision } = request.into_inner();
+        let revision = self.change((namespace, name), expected_revision, ChangeKind::Suspend).await?;
+        Ok(Response::new(v1::SuspendUnitResponse { revision: revision.0 }))
+    }
+
+    async fn resume_unit(
+        &self,
+        request: Request<v1::ResumeUnitRequest>,
+    ) -> Result<Response<v1::ResumeUnitResponse>, Status> {
+        let v1::ResumeUnitRequest { namespace, name, expected_revision } = request.into_inner();
+        let revision = self.change((namespace, name), expected_revision, ChangeKind::Resume).await?;
+        Ok(Response::new(v1::ResumeUnitResponse { revision: revision.0 }))
+    }
+
     async fn scale_unit(
         &self,
         request: Request<v1::ScaleUnitRequest>,

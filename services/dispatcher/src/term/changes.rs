@@ -1,4 +1,4 @@
-//! Changes of units' records: cancel and scale, one at a time for each unit.
+//! Changes of units' records: cancel, suspend, resume and scale, one at a time for each unit.
 
 use std::sync::Arc;
 
@@ -110,6 +110,8 @@ impl Loop<'_> {
         }
         match &change.kind {
             ChangeKind::Cancel => cancel(&view),
+            ChangeKind::Suspend => suspended(&view, true),
+            ChangeKind::Resume => suspended(&view, false),
             ChangeKind::Scale { group, replicas } => {
                 // New ordinals begin after every one ever bound: all rows up to the record must be known.
                 if self.core.revision() < view.spec_revision {
@@ -167,6 +169,18 @@ fn cancel(view: &UnitView<'_>) -> Outcome {
         return over(view);
     }
     let spec = UnitSpec { cancelled: true, ..(**view.spec).clone() };
+    Outcome::Write(Arc::new(spec), view.spec_revision)
+}
+
+/// Suspends a unit, or resumes it.
+fn suspended(view: &UnitView<'_>, suspended: bool) -> Outcome {
+    if view.phase.is_terminal() {
+        return over(view);
+    }
+    if view.spec.suspended == suspended {
+        return Outcome::Answer(Ok(view.spec_revision));
+    }
+    let spec = UnitSpec { suspended, ..(**view.spec).clone() };
     Outcome::Write(Arc::new(spec), view.spec_revision)
 }
 

@@ -340,6 +340,7 @@ pub fn unit_spec(pb: v1::UnitSpec) -> Result<UnitSpec> {
         on_eviction: on_eviction(pb.on_eviction)?.unwrap_or_default(),
         on_below_min: on_below_min(pb.on_below_min)?.unwrap_or_default(),
         ended: unit_end(pb.ended)?,
+        suspended: pb.suspended,
         // One committed before there was preemption is left alone.
         preemptible: pb.preemptible.unwrap_or(false),
         min_run_ms: pb.min_run_ms,

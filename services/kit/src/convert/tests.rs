@@ -144,6 +144,7 @@ fn unit_spec() -> impl Strategy<Value = UnitSpec> {
                 scoring,
                 ttl_after_finished_ms,
                 cancelled,
+                suspended: priority % 2 == 0,
                 max_restarts,
                 on_eviction,
                 on_below_min,
@@ -197,6 +198,7 @@ fn row_change() -> impl Strategy<Value = RowChange> {
         EvictionReason::Drained,
         EvictionReason::Squeezed,
         EvictionReason::Rescheduled,
+        EvictionReason::Suspended,
         EvictionReason::BelowMin,
     ]);
     let evict = (vec(0u32..9, 0..4), reason, text()).prop_map(|(ordinals, reason, by)| {
@@ -509,6 +511,7 @@ fn a_unit() -> UnitSpec {
         scoring: ScoringProfile::LeastAllocated,
         ttl_after_finished_ms: 0,
         cancelled: false,
+        suspended: false,
         max_restarts: 0,
         on_eviction: Default::default(),
         on_below_min: Default::default(),

@@ -173,6 +173,7 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         on_eviction: evicted,
         on_below_min: below_min,
         ended,
+        suspended,
         preemptible,
         min_run_ms,
     } = spec;
@@ -201,6 +202,7 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         on_eviction: on_eviction(*evicted).into(),
         on_below_min: on_below_min(*below_min).into(),
         ended: unit_end(*ended).into(),
+        suspended: *suspended,
         preemptible: Some(*preemptible),
         min_run_ms: *min_run_ms,
     }

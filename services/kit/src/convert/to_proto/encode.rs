@@ -53,6 +53,7 @@ fn unit(out: &mut Writer, spec: &UnitSpec) {
         on_eviction,
         on_below_min,
         ended,
+        suspended,
         preemptible,
         min_run_ms,
     } = spec;
@@ -83,6 +84,7 @@ fn unit(out: &mut Writer, spec: &UnitSpec) {
     out.signed(20, super::on_eviction(*on_eviction).into());
     out.signed(21, super::on_below_min(*on_below_min).into());
     out.signed(22, super::unit_end(*ended).into());
+    out.number(23, u64::from(*suspended));
 }
 
 fn task_group(out: &mut Writer, group: &TaskGroup) {
