@@ -318,6 +318,20 @@ pub enum Unit {
     Suspend(Named),
     /// Resume suspended units: they are queued again, with the ordinals that they had.
     Resume(Named),
+    /// Stop single running units for good: the unit has so many replicas less, their ordinals are never used again.
+    Stop {
+        /// Name, uid, or a unique prefix of one; `namespace/name` works too.
+        name: String,
+        /// Ordinals, or ranges of them as `3-5`.
+        #[arg(required = true, value_name = "ORDINAL", value_parser = ordinals)]
+        ordinals: Vec<std::ops::RangeInclusive<u32>>,
+        /// Namespace.
+        #[arg(long, short = 'n', default_value = "default")]
+        namespace: String,
+        /// Only if the unit has this revision.
+        #[arg(long, default_value_t = 0)]
+        revision: u64,
+    },
     /// Change the replicas of a task group.
     Scale {
         /// Which unit.
@@ -508,6 +522,17 @@ pub enum State {
 pub enum Config {
     /// Print every key with its default, environment variable and meaning, as Markdown.
     Reference,
+}
+
+/// `3`, or `3-5`.
+fn ordinals(text: &str) -> Result<std::ops::RangeInclusive<u32>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let number = |text: &str| text.parse::<u32>().map_err(|error| format!("`{text}`: {error}"));
+    let (first, last) = (number(first)?, number(last)?);
+    if first > last {
+        return Err(format!("{first} is above {last}"));
+    }
+    Ok(first..=last)
 }
 
 /// `key=value`.

@@ -20,6 +20,7 @@ pub mod defaults;
 pub mod feasibility;
 pub mod names;
 pub mod scale;
+pub mod stop;
 mod template;
 
 use defaults::{AppliedDefault, DefaultValue};

@@ -70,7 +70,8 @@ pub struct TaskGroup {
     pub replicas: u32,
     /// One replica.
     pub template: Template,
-    /// Half-open ranges `[start, end)`, ascending, disjoint over all groups of the unit.
+    /// Half-open ranges `[start, end)`, ascending, disjoint over all groups of the unit. An empty one at the end says
+    /// that new ordinals begin there or later.
     pub ordinals: Vec<(u32, u32)>,
 }
 

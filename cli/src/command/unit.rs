@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use godel_core::quantity;
+use godel_core::{admission::stop::ORDINALS_MAX, quantity};
 use godel_proto::v1::{self, unit_service_client::UnitServiceClient};
 use serde::Serialize;
 use tokio_stream::StreamExt as _;
@@ -41,6 +41,23 @@ pub(super) async fn run(address: &str, unit: Unit, format: Format) -> Result<(),
         Unit::Cancel(units) => change(&client, Change::Cancel, units).await,
         Unit::Suspend(units) => change(&client, Change::Suspend, units).await,
         Unit::Resume(units) => change(&client, Change::Resume, units).await,
+        Unit::Stop { name, ordinals, namespace, revision } => {
+            let (namespace, name) = name.split_once('/').unwrap_or((&namespace, &name));
+            let request = v1::StopRunningUnitsRequest {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                // One more than is allowed is refused, and the rest need not be sent.
+                ordinals: ordinals.into_iter().flatten().take(ORDINALS_MAX + 1).collect(),
+                expected_revision: revision,
+            };
+            let call = |mut units: UnitServiceClient<_>| {
+                let request = request.clone();
+                async move { units.stop_running_units(request).await }
+            };
+            let answer = client.units(call).await?.into_inner();
+            output::say(format!("running units of {name} stopped at revision {}", answer.revision));
+            Ok(())
+        }
         Unit::Scale { which, replicas, group, revision } => {
             let (namespace, name) = which.split();
             let request = v1::ScaleUnitRequest {

@@ -82,20 +82,25 @@ pub fn scale(
 
 fn extend(ranges: &mut Vec<(u32, u32)>, start: u32, end: u32) {
     match ranges.last_mut() {
-        Some(last) if last.1 == start => last.1 = end,
+        Some(last) if last.0 < last.1 && last.1 == start => last.1 = end,
         _ => ranges.push((start, end)),
     }
 }
 
 fn shrink(ranges: &mut Vec<(u32, u32)>, mut excess: u32) {
-    while excess > 0 {
-        let Some(last) = ranges.last_mut() else { return };
-        let len = last.1 - last.0;
-        if len > excess {
-            last.1 -= excess;
-            return;
+    // Where new ordinals begin, see `super::stop`.
+    let mut begin = None;
+    while excess > 0
+        && let Some((start, end)) = ranges.pop()
+    {
+        if start == end {
+            begin.get_or_insert((start, end));
+        } else if end - start > excess {
+            ranges.push((start, end - excess));
+            excess = 0;
+        } else {
+            excess -= end - start;
         }
-        excess -= len;
-        ranges.pop();
     }
+    ranges.extend(begin);
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use godel_integration_tests::{
-    cluster::{Cluster, Layout},
+    cluster::{Cluster, Layout, shown},
     trace::{resources, unit},
     wait::{LIMIT, wait_for},
 };
@@ -77,6 +77,44 @@ async fn a_unit_is_scaled_out_and_in_and_cancelled() {
     })
     .await;
     cancel(&cluster, "web").await;
+    cluster.audit(&[]);
+    cluster.assert_quiet();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn single_replicas_are_stopped_for_good() {
+    let cluster = Cluster::start(small()).await;
+    let gang = v1::UnitSpec {
+        workload_class: v1::WorkloadClass::Gang.into(),
+        ..unit("ring", "", 6, resources(100, 16), None, 0)
+    };
+    cluster.api.submit(gang).await.unwrap();
+    wait_running(&cluster, "ring", 6).await;
+    let stop = |words: &[&str]| {
+        let args: Vec<&str> = ["unit", "stop", "ring"].into_iter().chain(words.iter().copied()).collect();
+        cluster.godel(&args)
+    };
+    let output = stop(&["6"]);
+    assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
+    assert!(shown(&output).contains("ordinals[0]: the unit never had 6"), "{}", shown(&output));
+    let output = stop(&["0-5"]);
+    assert!(shown(&output).contains("cancel the unit instead"), "{}", shown(&output));
+    let output = stop(&["1", "--revision", "1"]);
+    assert_eq!(output.status.code(), Some(5), "{}", shown(&output));
+    for _ in 0..2 {
+        let output = stop(&["0", "3-4"]);
+        assert!(output.status.success(), "{}", shown(&output));
+        wait_running(&cluster, "ring", 3).await;
+    }
+    let spec = cluster.api.get_unit("ring").await.unwrap().unit.unwrap().spec.unwrap();
+    assert_eq!((spec.task_groups[0].replicas, spec.min_member), (3, 3));
+    scale(&cluster, "ring", 5).await;
+    wait_running(&cluster, "ring", 5).await;
+    let running = v1::RunPhase::Running;
+    let runs = cluster.api.get_unit("ring").await.unwrap().running_units;
+    let ordinals: Vec<(u32, u32)> =
+        runs.iter().filter(|run| run.phase() == running).map(|run| (run.ordinal, run.incarnation)).collect();
+    assert_eq!(ordinals, [(1, 0), (2, 0), (5, 0), (6, 0), (7, 0)]);
     cluster.audit(&[]);
     cluster.assert_quiet();
 }

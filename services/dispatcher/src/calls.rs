@@ -120,6 +120,7 @@ pub(crate) enum ChangeKind {
     Suspend,
     Resume,
     Scale { group: String, replicas: u32 },
+    Stop { ordinals: Vec<u32> },
 }
 
 /// A change of queues and priority classes, made together or not at all.

@@ -206,6 +206,17 @@ impl UnitService for Units {
         Ok(Response::new(v1::ResumeUnitResponse { revision: revision.0 }))
     }
 
+    async fn stop_running_units(
+        &self,
+        request: Request<v1::StopRunningUnitsRequest>,
+    ) -> Result<Response<v1::StopRunningUnitsResponse>, Status> {
+        let v1::StopRunningUnitsRequest { namespace, name, ordinals, expected_revision } =
+            request.into_inner();
+        let kind = ChangeKind::Stop { ordinals };
+        let revision = self.change((namespace, name), expected_revision, kind).await?;
+        Ok(Response::new(v1::StopRunningUnitsResponse { revision: revision.0 }))
+    }
+
     async fn scale_unit(
         &self,
         request: Request<v1::ScaleUnitRequest>,

@@ -1,9 +1,12 @@
-//! Changes of units' records: cancel, suspend, resume and scale, one at a time for each unit.
+//! Changes of units' records: cancel, suspend, resume, scale and stop, one at a time for each unit.
 
 use std::sync::Arc;
 
 use godel_core::{
-    admission::scale::{ScaleRefusal, scale},
+    admission::{
+        scale::{ScaleRefusal, scale},
+        stop::stop,
+    },
     dispatcher::read::UnitView,
     ids::Revision,
     unit::UnitSpec,
@@ -117,8 +120,10 @@ impl Loop<'_> {
                 if self.core.revision() < view.spec_revision {
                     return Outcome::Later;
                 }
-                scaled(&view, group, *replicas)
+                scaled(&view, scale(view.spec, view.rows, group, *replicas))
             }
+            ChangeKind::Stop { .. } if self.core.revision() < view.spec_revision => Outcome::Later,
+            ChangeKind::Stop { ordinals } => scaled(&view, stop(view.spec, view.rows, ordinals)),
         }
     }
 
@@ -184,11 +189,11 @@ fn suspended(view: &UnitView<'_>, suspended: bool) -> Outcome {
     Outcome::Write(Arc::new(spec), view.spec_revision)
 }
 
-fn scaled(view: &UnitView<'_>, group: &str, replicas: u32) -> Outcome {
+fn scaled(view: &UnitView<'_>, scaled: Result<Option<UnitSpec>, ScaleRefusal>) -> Outcome {
     if view.phase.is_terminal() && !view.spec.cancelled {
         return over(view);
     }
-    match scale(view.spec, view.rows, group, replicas) {
+    match scaled {
         Ok(Some(spec)) => Outcome::Write(Arc::new(spec), view.spec_revision),
         Ok(None) => Outcome::Answer(Ok(view.spec_revision)),
         Err(ScaleRefusal::Invalid(violations)) => {

@@ -350,13 +350,14 @@ pub fn unit_spec(pb: v1::UnitSpec) -> Result<UnitSpec> {
 /// Replicas of one template, with their ordinals as given.
 ///
 /// # Errors
-/// The template is wrong, or an ordinal range is empty or out of order.
+/// The template is wrong, or an ordinal range is out of order.
 pub fn task_group(pb: v1::TaskGroup) -> Result<TaskGroup> {
     let mut ordinals = Vec::with_capacity(pb.ordinals.len());
     let mut last_end = 0;
     for (idx, range) in pb.ordinals.iter().enumerate() {
-        if range.start >= range.end || range.start < last_end {
-            return Err(BadField::new(format!("ordinals[{idx}]"), "empty or out of order"));
+        // An empty one says where new ordinals begin.
+        if range.start > range.end || range.start < last_end {
+            return Err(BadField::new(format!("ordinals[{idx}]"), "out of order"));
         }
         last_end = range.end;
         ordinals.push((range.start, range.end));
