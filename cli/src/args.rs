@@ -6,6 +6,7 @@ pub mod queue;
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use godel_proto::v1;
 
 use crate::{exit::EXIT_CODES, output::Format};
 
@@ -409,6 +410,21 @@ pub struct Submit {
     /// How long a simulated run lasts; default until stopped.
     #[arg(long, requires = "name", value_parser = humantime::parse_duration)]
     pub duration: Option<Duration>,
+    /// What becomes of a replica that has to leave for others' sake; default requeue.
+    #[arg(long, requires = "name", value_enum)]
+    pub on_eviction: Option<OnEviction>,
+    /// What becomes of the unit once fewer than its min_member are left; default keep.
+    #[arg(long, requires = "name", value_enum)]
+    pub on_below_min: Option<OnBelowMin>,
+    /// Say that it finds no place after it has waited so long; default 5m. It is tried on.
+    #[arg(long, requires = "name", value_parser = humantime::parse_duration)]
+    pub scheduling_timeout: Option<Duration>,
+    /// It fails once it was active so long; default never.
+    #[arg(long, requires = "name", value_parser = humantime::parse_duration)]
+    pub active_deadline: Option<Duration>,
+    /// Kept so long after its end; default 1h.
+    #[arg(long, requires = "name", value_parser = humantime::parse_duration)]
+    pub ttl_after_finished: Option<Duration>,
     /// Wait until every replica is bound.
     #[arg(long)]
     pub wait: bool,
@@ -418,6 +434,57 @@ pub struct Submit {
     /// Program and arguments.
     #[arg(last = true, requires = "name")]
     pub command: Vec<String>,
+}
+
+/// What becomes of an evicted replica.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OnEviction {
+    /// As the server says.
+    #[default]
+    #[value(skip)]
+    Absent,
+    /// It comes back as its next incarnation.
+    Requeue,
+    /// It has failed.
+    Fail,
+}
+
+impl OnEviction {
+    /// As the API says it.
+    pub fn into_api(self) -> v1::OnEviction {
+        match self {
+            Self::Absent => v1::OnEviction::Unspecified,
+            Self::Requeue => v1::OnEviction::Requeue,
+            Self::Fail => v1::OnEviction::Fail,
+        }
+    }
+}
+
+/// What becomes of a unit of which too few are left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OnBelowMin {
+    /// As the server says.
+    #[default]
+    #[value(skip)]
+    Absent,
+    /// The rest goes on; the missing ones come back one by one.
+    Keep,
+    /// The rest is evicted too, and min_member are bound together again.
+    Restart,
+    /// It ends, and has failed.
+    Stop,
+}
+
+impl OnBelowMin {
+    /// As the API says it.
+    pub fn into_api(self) -> v1::OnBelowMin {
+        match self {
+            Self::Absent => v1::OnBelowMin::Unspecified,
+            Self::Keep => v1::OnBelowMin::Keep,
+            Self::Restart => v1::OnBelowMin::Restart,
+            Self::Stop => v1::OnBelowMin::Stop,
+        }
+    }
 }
 
 /// `godel scheduler`.

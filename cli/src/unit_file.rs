@@ -141,6 +141,10 @@ struct Unit {
     #[serde(default)]
     min_run: Option<HumanTime>,
     #[serde(default)]
+    scheduling_timeout: Option<HumanTime>,
+    #[serde(default)]
+    active_deadline: Option<HumanTime>,
+    #[serde(default)]
     replicas: Option<u32>,
     #[serde(default)]
     template: Option<Template>,
@@ -425,6 +429,8 @@ impl Unit {
             on_below_min: self.on_below_min.0,
             preemptible: self.preemptible,
             min_run_ms: self.min_run.map_or(0, |time| time.ms(u64::MAX)),
+            scheduling_timeout_ms: self.scheduling_timeout.map_or(0, |time| time.ms(u64::MAX)),
+            active_deadline_ms: self.active_deadline.map_or(0, |time| time.ms(u64::MAX)),
             ..v1::UnitSpec::default()
         }
     }

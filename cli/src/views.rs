@@ -225,6 +225,12 @@ pub struct UnitView {
     pub preemptible: bool,
     /// Not before it has run so long, milliseconds.
     pub min_run_ms: u64,
+    /// It may wait so long before it is said that it finds no place, milliseconds; 0: 5 min.
+    pub scheduling_timeout_ms: u64,
+    /// It fails once it was active so long, milliseconds; 0: never.
+    pub active_deadline_ms: u64,
+    /// Why the dispatcher ended it: `below-min` or `deadline`; empty if it did not.
+    pub ended: String,
     /// Whose leaving it waits for.
     pub waits_for: String,
     /// Units that preempted some of it, the newest last.
@@ -375,6 +381,9 @@ impl From<&v1::Unit> for UnitView {
             priority_class: spec.priority_class,
             preemptible: spec.preemptible.unwrap_or_default(),
             min_run_ms: spec.min_run_ms,
+            scheduling_timeout_ms: spec.scheduling_timeout_ms,
+            active_deadline_ms: spec.active_deadline_ms,
+            ended: ended(v1::UnitEnd::try_from(spec.ended).unwrap_or_default()),
             waits_for: unit.waits_for.clone(),
             preempted_by: unit.preempted_by.clone(),
             owner: meta.owner,
@@ -386,6 +395,13 @@ impl From<&v1::Unit> for UnitView {
             refusals: unit.refusals.as_ref().map(RefusalsView::from),
             running_units: Vec::new(),
         }
+    }
+}
+
+fn ended(end: v1::UnitEnd) -> String {
+    match end {
+        v1::UnitEnd::Unspecified => String::new(),
+        end => word(end.as_str_name(), "UNIT_END_").to_lowercase().replace('_', "-"),
     }
 }
 

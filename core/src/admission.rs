@@ -47,6 +47,10 @@ pub const RESTARTS_MAX: u32 = 1_000;
 pub const STOP_GRACE_MS_MAX: u32 = 3_600 * 1_000;
 /// Longest time that running units are left alone: 30 days.
 pub const MIN_RUN_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
+/// Longest wait before it is said that a unit finds no place: 30 days.
+pub const SCHEDULING_TIMEOUT_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
+/// Longest active deadline: one year.
+pub const ACTIVE_DEADLINE_MS_MAX: u64 = 365 * 24 * 3_600 * 1_000;
 /// Fields filled in of most units.
 const N_DEFAULTS: usize = 13;
 /// Violations named in one answer.
@@ -109,6 +113,10 @@ pub struct Submission {
     pub preemptible: Option<bool>,
     /// 0: they are not left alone at all.
     pub min_run_ms: u64,
+    /// 0: five minutes.
+    pub scheduling_timeout_ms: u64,
+    /// 0: none.
+    pub active_deadline_ms: u64,
 }
 
 /// A task group as a client wrote it.
@@ -182,18 +190,7 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<Violation>> {
     let mut report = Report::default();
     let mut defaults = Vec::with_capacity(N_DEFAULTS);
     check_meta(&submission, &mut report);
-    let class = match submission.class {
-        Given::Value(class) => class,
-        Given::Absent => {
-            let class = WorkloadClass::Batch;
-            defaults.push(AppliedDefault::word("workload_class", defaults::class_name(class)));
-            class
-        }
-        Given::Unknown(code) => {
-            report.add(format_args!("workload_class"), format_args!("{code} is no workload class"));
-            WorkloadClass::Batch
-        }
-    };
+    let class = class(submission.class, &mut report, &mut defaults);
     let by_class = defaults::of(class);
     let task_groups = groups(submission.task_groups, &mut report, &mut defaults);
     let replicas = task_groups.iter().map(|group| u64::from(group.replicas)).sum::<u64>();
@@ -275,16 +272,38 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<Violation>> {
         ),
         ended: None,
         preemptible: preemptible(submission.preemptible, by_class, &mut defaults),
-        min_run_ms: min_run(submission.min_run_ms, &mut report),
+        min_run_ms: report.at_most("min_run_ms", submission.min_run_ms, MIN_RUN_MS_MAX),
+        scheduling_timeout_ms: report.at_most(
+            "scheduling_timeout_ms",
+            submission.scheduling_timeout_ms,
+            SCHEDULING_TIMEOUT_MS_MAX,
+        ),
+        active_deadline_ms: report.at_most(
+            "active_deadline_ms",
+            submission.active_deadline_ms,
+            ACTIVE_DEADLINE_MS_MAX,
+        ),
     };
     report.finish(Admitted { spec, defaults })
 }
 
-fn min_run(ms: u64, report: &mut Report) -> u64 {
-    if ms > MIN_RUN_MS_MAX {
-        report.add(format_args!("min_run_ms"), format_args!("{ms} is above {MIN_RUN_MS_MAX}"));
+fn class(
+    given: Given<WorkloadClass>,
+    report: &mut Report,
+    defaults: &mut Vec<AppliedDefault>,
+) -> WorkloadClass {
+    match given {
+        Given::Value(class) => class,
+        Given::Absent => {
+            let class = WorkloadClass::Batch;
+            defaults.push(AppliedDefault::word("workload_class", defaults::class_name(class)));
+            class
+        }
+        Given::Unknown(code) => {
+            report.add(format_args!("workload_class"), format_args!("{code} is no workload class"));
+            WorkloadClass::Batch
+        }
     }
-    ms
 }
 
 fn preemptible(
@@ -338,6 +357,13 @@ impl Report {
         }
     }
 
+    fn at_most(&mut self, field: &'static str, given: u64, max: u64) -> u64 {
+        if given > max {
+            self.add(format_args!("{field}"), format_args!("{given} is above {max}"));
+        }
+        given
+    }
+
     fn bounded(
         &mut self,
         field: &'static str,
@@ -349,10 +375,7 @@ impl Report {
             defaults.push(AppliedDefault::number(field, i64::try_from(default).unwrap_or(i64::MAX)));
             return default;
         }
-        if given > max {
-            self.add(format_args!("{field}"), format_args!("{given} is above {max}"));
-        }
-        given
+        self.at_most(field, given, max)
     }
 
     fn finish<T>(self, value: T) -> Result<T, Vec<Violation>> {

@@ -33,6 +33,7 @@ mod directory;
 pub mod edit;
 mod entry;
 mod holds;
+mod limits;
 mod nodes;
 pub mod policy;
 pub mod queues;
@@ -49,6 +50,7 @@ pub use schedulers::SessionId;
 use departures::Departures;
 use directory::Directory;
 use entry::{Entry, Held, Place};
+use limits::Limits;
 use policy::{DispatchPolicy, PolicyKind};
 use queues::Records;
 use schedulers::Schedulers;
@@ -176,6 +178,7 @@ pub struct Dispatcher {
     evictions: BTreeMap<UnitId, Eviction>,
     /// Units that have to end, and when that is written, or written again.
     ends: BTreeMap<UnitId, Millis>,
+    limits: Limits,
     losses: Losses,
     brake_changes: Vec<BrakeChange>,
     departures: Departures,
@@ -249,6 +252,7 @@ impl Dispatcher {
             infeasible: BTreeSet::new(),
             evictions: BTreeMap::new(),
             ends: BTreeMap::new(),
+            limits: Limits::default(),
             losses: Losses::new(config.losses),
             brake_changes: Vec::new(),
             departures: Departures::default(),
@@ -423,6 +427,7 @@ impl Dispatcher {
         self.infeasible.remove(&unit);
         self.evictions.remove(&unit);
         self.ends.remove(&unit);
+        self.limits.remove(unit);
         self.departures.remove_unit(unit);
         self.unsettled.remove(&unit);
         self.resend.remove(&unit);
@@ -458,6 +463,7 @@ impl Dispatcher {
             EvictionReason::Cancelled
                 | EvictionReason::ScaledIn
                 | EvictionReason::Suspended
+                | EvictionReason::Deadline
                 | EvictionReason::BelowMin
         );
         if let Some(eviction) = self.evictions.get_mut(&unit).filter(|_| is_surplus) {
@@ -546,7 +552,8 @@ impl Dispatcher {
                 *eviction = fresh;
             }
         }
-        if lifecycle::has_to_end(&entry.spec, &entry.counts, &entry.rows).is_none() {
+        self.limits.follow(entry, now, self.wall_ms);
+        if lifecycle::has_to_end(&entry.spec, &entry.counts, &entry.rows, self.wall_ms).is_none() {
             self.ends.remove(&unit);
         } else {
             self.ends.entry(unit).or_insert(now);

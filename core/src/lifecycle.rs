@@ -65,6 +65,19 @@ impl Phase {
         self as usize
     }
 
+    /// It waits for the places that it needs.
+    pub fn waits(self) -> bool {
+        match self {
+            Self::Queued | Self::Scheduling | Self::Unschedulable => true,
+            Self::Scheduled
+            | Self::Running
+            | Self::Completed
+            | Self::Failed
+            | Self::Cancelled
+            | Self::Suspended => false,
+        }
+    }
+
     /// Nothing will be placed any more.
     pub fn is_terminal(self) -> bool {
         match self {
@@ -227,6 +240,7 @@ pub fn surplus(spec: &UnitSpec, rows: &UnitRows, limit: usize) -> (EvictionReaso
     let reason = match spec.ended {
         _ if spec.cancelled => EvictionReason::Cancelled,
         Some(UnitEnd::BelowMin) => EvictionReason::BelowMin,
+        Some(UnitEnd::Deadline) => EvictionReason::Deadline,
         None if spec.suspended => EvictionReason::Suspended,
         None => EvictionReason::ScaledIn,
     };
@@ -241,11 +255,27 @@ fn is_broken(spec: &UnitSpec, counts: &Counts) -> bool {
     spec.is_wanted() && !is_over && counts.bound() < spec.min_member
 }
 
-/// Whether the unit has to end: it had `min_member`, is broken and does not go on like that.
-pub fn has_to_end(spec: &UnitSpec, counts: &Counts, rows: &UnitRows) -> Option<UnitEnd> {
+/// Whether the unit has to end: it had `min_member`, is broken and does not go on like that, or it was active for as
+/// long as it may be.
+pub fn has_to_end(spec: &UnitSpec, counts: &Counts, rows: &UnitRows, now_ms: i64) -> Option<UnitEnd> {
     let was_whole = || counted(rows, spec.on_below_min, spec.min_member) >= spec.min_member as usize;
-    let ends = spec.on_below_min == OnBelowMin::Stop && is_broken(spec, counts) && was_whole();
-    ends.then_some(UnitEnd::BelowMin)
+    if spec.on_below_min == OnBelowMin::Stop && is_broken(spec, counts) && was_whole() {
+        return Some(UnitEnd::BelowMin);
+    }
+    deadline_ms(spec, counts, rows).filter(|at_ms| *at_ms <= now_ms).map(|_| UnitEnd::Deadline)
+}
+
+/// When a unit will have been active for as long as it may be, Unix milliseconds: counted from the earliest binding of
+/// what is there or has ended by itself. `None`: never, or it is not active.
+pub fn deadline_ms(spec: &UnitSpec, counts: &Counts, rows: &UnitRows) -> Option<i64> {
+    let is_over = counts.succeeded + counts.failed >= counts.replicas;
+    if spec.active_deadline_ms == 0 || !spec.is_wanted() || is_over {
+        return None;
+    }
+    let is_there =
+        |row: &&Row| row.phase.is_live() || matches!(row.phase, RowPhase::Succeeded | RowPhase::Failed);
+    let since_ms = rows.rows.iter().filter(is_there).map(|row| row.bound_time_ms).min()?;
+    Some(since_ms.saturating_add(i64::try_from(spec.active_deadline_ms).unwrap_or(i64::MAX)))
 }
 
 /// Running units that have to leave by their own unit's will: surplus, or what is left of a broken unit that comes
@@ -326,7 +356,7 @@ pub const TRANSITIONS: &[Transition] = &[
     Transition {
         from: &[Phase::Scheduling, Phase::Queued],
         to: Phase::Unschedulable,
-        when: "a try found no place, or no node could ever hold it",
+        when: "a try found no place, no node could ever hold it, or it has waited for scheduling_timeout; it is tried on",
     },
     Transition {
         from: &[Phase::Scheduling, Phase::Unschedulable],
@@ -372,6 +402,11 @@ pub const TRANSITIONS: &[Transition] = &[
         from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled, Phase::Running],
         to: Phase::Failed,
         when: "broken below min_member with on_below_min: stop",
+    },
+    Transition {
+        from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled, Phase::Running],
+        to: Phase::Failed,
+        when: "a replica that is there, or has ended, was bound active_deadline ago",
     },
     Transition {
         from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled, Phase::Running],

@@ -189,6 +189,8 @@ pub enum EvictionReason {
     Suspended,
     /// Too few of its unit were left, and the rest goes with them.
     BelowMin,
+    /// Its unit was active for as long as it may be.
+    Deadline,
 }
 
 impl EvictionReason {
@@ -234,7 +236,7 @@ impl Row {
     pub fn was_sent_away(&self) -> bool {
         let is_sent = match self.eviction {
             None => self.phase == Phase::Stopped,
-            Some(EvictionReason::Cancelled | EvictionReason::ScaledIn) => false,
+            Some(EvictionReason::Cancelled | EvictionReason::ScaledIn | EvictionReason::Deadline) => false,
             Some(
                 EvictionReason::Preempted
                 | EvictionReason::NodeLost

@@ -8,6 +8,9 @@ use crate::{
     node::Toleration,
 };
 
+/// So long a unit may wait by default before it is said that it finds no place, milliseconds.
+pub const SCHEDULING_TIMEOUT_MS: u64 = 5 * 60 * 1_000;
+
 /// A unit: task groups that are placed together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitSpec {
@@ -55,6 +58,10 @@ pub struct UnitSpec {
     pub ended: Option<UnitEnd>,
     /// Nothing of it is to run until it is resumed.
     pub suspended: bool,
+    /// So long it may wait before it is said that it finds no place, milliseconds; 0: [`SCHEDULING_TIMEOUT_MS`].
+    pub scheduling_timeout_ms: u64,
+    /// It fails once it was active so long, milliseconds; 0: never.
+    pub active_deadline_ms: u64,
     /// Its running units may have to leave for units of higher rank.
     pub preemptible: bool,
     /// Not before they have run so long, milliseconds.
@@ -162,6 +169,8 @@ pub enum OnBelowMin {
 pub enum UnitEnd {
     /// Fewer than `min_member` were left.
     BelowMin,
+    /// It was active for `active_deadline_ms`.
+    Deadline,
 }
 
 /// How nodes are preferred.
@@ -177,6 +186,11 @@ impl UnitSpec {
     /// Something of it is to run: nobody has cancelled, ended or suspended it.
     pub fn is_wanted(&self) -> bool {
         !self.cancelled && !self.suspended && self.ended.is_none()
+    }
+
+    /// So long it may wait before it is said that it finds no place, milliseconds.
+    pub fn scheduling_timeout_ms(&self) -> u64 {
+        if self.scheduling_timeout_ms == 0 { SCHEDULING_TIMEOUT_MS } else { self.scheduling_timeout_ms }
     }
 
     /// Running units wanted, over all groups.

@@ -254,9 +254,7 @@ fn from_flags(name: &str, submit: &Submit) -> Result<v1::UnitSpec, Failure> {
         }),
         run: Some(v1::RunSpec {
             command: submit.command.clone(),
-            simulated_duration_ms: submit
-                .duration
-                .map_or(0, |duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)),
+            simulated_duration_ms: submit.duration.map_or(0, ms),
             ..v1::RunSpec::default()
         }),
         ..v1::Template::default()
@@ -266,6 +264,11 @@ fn from_flags(name: &str, submit: &Submit) -> Result<v1::UnitSpec, Failure> {
         workload_class: class.into(),
         queue: submit.queue.clone().unwrap_or_default(),
         priority_class: submit.priority_class.clone().unwrap_or_default(),
+        on_eviction: submit.on_eviction.unwrap_or_default().into_api().into(),
+        on_below_min: submit.on_below_min.unwrap_or_default().into_api().into(),
+        scheduling_timeout_ms: submit.scheduling_timeout.map_or(0, ms),
+        active_deadline_ms: submit.active_deadline.map_or(0, ms),
+        ttl_after_finished_ms: submit.ttl_after_finished.map_or(0, ms),
         task_groups: vec![v1::TaskGroup {
             replicas: submit.replicas,
             template: Some(template),
@@ -273,6 +276,10 @@ fn from_flags(name: &str, submit: &Submit) -> Result<v1::UnitSpec, Failure> {
         }],
         ..v1::UnitSpec::default()
     })
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 const CLASSES: &str = "classes are service, stateful, batch, gang, stream, training, yarn and daemon";
@@ -341,6 +348,9 @@ fn describe_text(view: &UnitView, format: Format, paint: Paint) -> String {
             title.to_lowercase(),
             if cell.is_empty() { "-" } else { &cell }
         ));
+    }
+    if !view.ended.is_empty() {
+        text.push_str(&format!("{:<10} by the dispatcher: {}\n", "ended", view.ended));
     }
     if !view.preempted_by.is_empty() {
         let by = view.preempted_by.join(", ");

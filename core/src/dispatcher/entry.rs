@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use smallvec::SmallVec;
 
+use super::limits::NEVER;
 use crate::{
     explain::Refusals,
     hold::Hold,
@@ -42,6 +43,10 @@ pub(super) struct Entry {
     pub(super) deleting: bool,
     /// No node known now could ever hold one of its replicas.
     pub(super) infeasible: bool,
+    /// It has waited for longer than it should.
+    pub(super) is_overdue: bool,
+    /// When it will have; [`NEVER`] while it does not wait.
+    pub(super) wait_due: Millis,
     /// Room that the binder holds for it; most units have none.
     pub(super) holds: Vec<Arc<Hold>>,
 }
@@ -112,6 +117,8 @@ impl Entry {
             delete_at: None,
             deleting: false,
             infeasible: false,
+            is_overdue: false,
+            wait_due: NEVER,
             holds: Vec::new(),
         };
         entry.count_groups();
@@ -199,7 +206,7 @@ impl Entry {
     pub(super) fn soft(&self) -> Soft {
         match self.place {
             Place::Held(held) if held.parked => Soft::Parked,
-            _ if self.infeasible => Soft::Parked,
+            _ if self.infeasible || self.is_overdue => Soft::Parked,
             Place::Held(_) => Soft::Held,
             // A scheduler found it a place; whoever is there has yet to leave.
             Place::Idle if !self.holds.is_empty() => Soft::Held,

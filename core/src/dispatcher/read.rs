@@ -20,6 +20,7 @@ const MATCHES_SHOWN: usize = 5;
 /// Names of the reasons that are admission's or a queue's, not a scheduler's.
 const FEASIBILITY: &str = "admission";
 const QUEUE: &str = "queue";
+const TIMEOUT: &str = "scheduling-timeout";
 
 /// A unit as shown.
 #[derive(Clone, Debug)]
@@ -361,6 +362,18 @@ impl Dispatcher {
     }
 
     fn refusals(&self, entry: &Entry) -> Option<Arc<Refusals>> {
+        let found = self.found_refusals(entry);
+        if !entry.is_overdue {
+            return found;
+        }
+        let mut refusals = found.map_or_else(Refusals::default, |found| (*found).clone());
+        let seconds = entry.spec.scheduling_timeout_ms().div_ceil(1_000);
+        let reason = format!("no place within {seconds} s, and tried on");
+        refusals.reasons.insert(0, RefusalCount { plugin: TIMEOUT, reason, nodes: 0 });
+        Some(Arc::new(refusals))
+    }
+
+    fn found_refusals(&self, entry: &Entry) -> Option<Arc<Refusals>> {
         if let Some(hindrance) = self.hindrance(entry) {
             let reasons = vec![RefusalCount { plugin: QUEUE, reason: hindrance.to_string(), nodes: 0 }];
             return Some(Arc::new(Refusals { reasons, ..Refusals::default() }));

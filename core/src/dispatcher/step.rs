@@ -28,6 +28,7 @@ impl Dispatcher {
         if self.settle == Settle::Loading {
             return actions;
         }
+        self.limit(now);
         self.send_again(now, &mut actions);
         self.dispatch(now, &mut actions);
         self.evict(now, &mut actions);
@@ -54,6 +55,9 @@ impl Dispatcher {
         }
         if let Some(due) = self.partition_due.filter(|_| !self.partition_writing) {
             wake = wake.min(due);
+        }
+        if let Some(at) = self.limits.next_at() {
+            wake = wake.min(at);
         }
         if let Some(at) = self.departures_due(now) {
             wake = wake.min(at);
@@ -177,13 +181,13 @@ impl Dispatcher {
         }
     }
 
-    /// Units that do not go on with fewer than `min_member`.
+    /// Units that do not go on with fewer than `min_member`, or were active for as long as they may be.
     fn end(&mut self, now: Millis, actions: &mut Vec<Action>) {
         let due = self.ends.iter_mut().filter(|(_, at)| **at <= now).take(FOLLOW_UP_MAX);
         for (unit, at) in due {
             *at = now.plus(self.config.evict_retry_ms);
             let Some(entry) = self.units.get(unit) else { continue };
-            let ended = lifecycle::has_to_end(&entry.spec, &entry.counts, &entry.rows);
+            let ended = lifecycle::has_to_end(&entry.spec, &entry.counts, &entry.rows, self.wall_ms);
             let spec = Arc::new(UnitSpec { ended, ..(*entry.spec).clone() });
             actions.push(Action::End(spec, entry.revision));
         }

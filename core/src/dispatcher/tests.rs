@@ -14,6 +14,7 @@ use crate::{
     scheduler::{ReportState, UnitReport},
 };
 
+mod limits;
 mod property;
 mod queues;
 

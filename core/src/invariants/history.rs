@@ -333,6 +333,9 @@ fn illegal(
         EvictionReason::Suspended if spec.is_some() && !was_suspended => {
             Some("evicted as suspended, but its unit was not")
         }
+        EvictionReason::Deadline if spec.is_some_and(|spec| spec.ended.is_none()) => {
+            Some("evicted for its deadline, but its unit has not ended")
+        }
         EvictionReason::BelowMin if spec.is_some_and(|spec| spec.on_below_min == OnBelowMin::Keep) => {
             Some("evicted as too few were left, but its unit keeps what is left")
         }
@@ -346,6 +349,7 @@ fn illegal(
         | EvictionReason::NodeLost
         | EvictionReason::Drained
         | EvictionReason::Suspended
+        | EvictionReason::Deadline
         | EvictionReason::BelowMin => None,
     }
 }

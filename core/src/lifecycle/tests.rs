@@ -114,7 +114,7 @@ fn a_broken_gang_keeps_restarts_or_stops() {
     let of = |on_below_min, min_member| UnitSpec { on_below_min, ..unit(4, min_member) };
     let look = |spec: &UnitSpec| {
         let counts = Counts::of(spec, &rows);
-        (leaving(spec, &counts, &rows, 10), has_to_end(spec, &counts, &rows))
+        (leaving(spec, &counts, &rows, 10), has_to_end(spec, &counts, &rows, 0))
     };
     let nobody = (EvictionReason::ScaledIn, vec![], vec![]);
     assert_eq!(look(&of(OnBelowMin::Keep, 4)), (nobody.clone(), None));
@@ -124,7 +124,7 @@ fn a_broken_gang_keeps_restarts_or_stops() {
     assert_eq!(look(&of(OnBelowMin::Stop, 4)), (nobody, Some(UnitEnd::BelowMin)));
     let never = UnitRows::default();
     let brittle = of(OnBelowMin::Stop, 4);
-    assert_eq!(has_to_end(&brittle, &Counts::of(&brittle, &never), &never), None, "it never began");
+    assert_eq!(has_to_end(&brittle, &Counts::of(&brittle, &never), &never, 0), None, "it never began");
     let ended = UnitSpec { ended: Some(UnitEnd::BelowMin), ..of(OnBelowMin::Stop, 4) };
     assert_eq!(look(&ended), (rest, None));
     assert_eq!(phase(&ended, &Counts::of(&ended, &rows), Soft::Waiting), Phase::Failed);
@@ -175,12 +175,37 @@ fn a_suspended_unit_comes_back_as_a_whole_as_its_next_incarnations() {
         let gang = gang(on_below_min);
         assert_eq!(counted(&rows, on_below_min, 4), 0, "{on_below_min:?}: all or nothing once more");
         let counts = Counts::of(&gang, &rows);
-        assert_eq!(has_to_end(&gang, &counts, &rows), None, "{on_below_min:?}");
+        assert_eq!(has_to_end(&gang, &counts, &rows, 0), None, "{on_below_min:?}");
         assert_eq!(phase(&gang, &counts, Soft::Waiting), Phase::Queued);
     }
     rows.apply(&bind(vec![0, 1, 2, 3], 1), Revision(6), 9, |_, _, _| {});
     assert!(rows.rows.iter().all(|row| row.eviction.is_none() && row.had_node()));
     assert_eq!(counted(&rows, OnBelowMin::Keep, 4), 4);
+}
+
+#[test]
+fn a_unit_has_been_active_since_the_first_binding_of_what_is_there() {
+    let spec = UnitSpec { active_deadline_ms: 100, ..unit(3, 1) };
+    let row = |phase, bound_time_ms| Row { phase, bound_time_ms, ..Row::default() };
+    let look = |spec: &UnitSpec, rows: Vec<Row>, now_ms| {
+        let rows = UnitRows { rows, ..UnitRows::default() };
+        let counts = Counts::of(spec, &rows);
+        (deadline_ms(spec, &counts, &rows), has_to_end(spec, &counts, &rows, now_ms))
+    };
+    let rows = || vec![row(RowPhase::Pending, 0), row(RowPhase::Running, 40), row(RowPhase::Stopped, 10)];
+    assert_eq!(look(&spec, rows(), 139), (Some(140), None), "what was sent away does not count");
+    assert_eq!(look(&spec, rows(), 140), (Some(140), Some(UnitEnd::Deadline)));
+    let ended = || vec![row(RowPhase::Succeeded, 10), row(RowPhase::Running, 40)];
+    assert_eq!(look(&spec, ended(), 110), (Some(110), Some(UnitEnd::Deadline)));
+    assert_eq!(look(&spec, vec![row(RowPhase::Failed, 10); 3], 999), (None, None), "it is over");
+    assert_eq!(look(&spec, vec![], 999), (None, None), "it waits");
+    assert_eq!(look(&UnitSpec { suspended: true, ..spec.clone() }, rows(), 999), (None, None));
+    assert_eq!(look(&unit(3, 1), rows(), 999), (None, None), "without one");
+    let ended = UnitSpec { ended: Some(UnitEnd::Deadline), ..spec };
+    let rows = UnitRows { rows: rows(), ..UnitRows::default() };
+    assert_eq!(surplus(&ended, &rows, 9), (EvictionReason::Deadline, vec![1], vec![0]));
+    let gone = Row { phase: RowPhase::Stopped, eviction: Some(EvictionReason::Deadline), ..Row::default() };
+    assert!(!gone.was_sent_away());
 }
 
 #[derive(Clone, Debug)]

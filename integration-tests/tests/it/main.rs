@@ -9,6 +9,7 @@ mod duplicates;
 mod fencing;
 mod kills;
 mod life;
+mod limits;
 mod lost_nodes;
 mod preemption;
 mod queues;

@@ -224,6 +224,7 @@ pub(crate) fn eviction(request: EvictRequest) -> v1::Eviction {
         EvictionReason::Squeezed => v1::EvictionReason::Squeezed,
         EvictionReason::Rescheduled => v1::EvictionReason::Rescheduled,
         EvictionReason::Suspended => v1::EvictionReason::Suspended,
+        EvictionReason::Deadline => v1::EvictionReason::Deadline,
         EvictionReason::BelowMin => v1::EvictionReason::BelowMin,
     };
     v1::Eviction { unit_id: unit.0, ordinals, incarnations, reason: reason.into(), by, preemptor_id: 0 }

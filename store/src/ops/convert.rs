@@ -306,6 +306,7 @@ pub fn eviction_reason_from_proto(reason: i32) -> Result<Option<EvictionReason>,
         Ok(v1::EvictionReason::Squeezed) => Some(EvictionReason::Squeezed),
         Ok(v1::EvictionReason::Rescheduled) => Some(EvictionReason::Rescheduled),
         Ok(v1::EvictionReason::Suspended) => Some(EvictionReason::Suspended),
+        Ok(v1::EvictionReason::Deadline) => Some(EvictionReason::Deadline),
         Ok(v1::EvictionReason::BelowMin) => Some(EvictionReason::BelowMin),
         Err(_) => return Err(OpError::field("reason", format!("{reason} is unknown"))),
     })
@@ -323,6 +324,7 @@ pub fn eviction_reason_to_proto(reason: Option<EvictionReason>) -> v1::EvictionR
         Some(EvictionReason::Squeezed) => v1::EvictionReason::Squeezed,
         Some(EvictionReason::Rescheduled) => v1::EvictionReason::Rescheduled,
         Some(EvictionReason::Suspended) => v1::EvictionReason::Suspended,
+        Some(EvictionReason::Deadline) => v1::EvictionReason::Deadline,
         Some(EvictionReason::BelowMin) => v1::EvictionReason::BelowMin,
     }
 }

@@ -148,6 +148,8 @@ fn unit(id: u64) -> UnitSpec {
         ttl_after_finished_ms: 0,
         cancelled: false,
         suspended: false,
+        scheduling_timeout_ms: 0,
+        active_deadline_ms: 0,
         max_restarts: 0,
         on_eviction: Default::default(),
         on_below_min: Default::default(),

@@ -341,6 +341,8 @@ pub fn unit_spec(pb: v1::UnitSpec) -> Result<UnitSpec> {
         on_below_min: on_below_min(pb.on_below_min)?.unwrap_or_default(),
         ended: unit_end(pb.ended)?,
         suspended: pb.suspended,
+        scheduling_timeout_ms: pb.scheduling_timeout_ms,
+        active_deadline_ms: pb.active_deadline_ms,
         // One committed before there was preemption is left alone.
         preemptible: pb.preemptible.unwrap_or(false),
         min_run_ms: pb.min_run_ms,
@@ -454,6 +456,7 @@ fn unit_end(number: i32) -> Result<Option<UnitEnd>> {
     Ok(match v1::UnitEnd::try_from(number).map_err(|_| unknown("ended", number))? {
         v1::UnitEnd::Unspecified => None,
         v1::UnitEnd::BelowMin => Some(UnitEnd::BelowMin),
+        v1::UnitEnd::Deadline => Some(UnitEnd::Deadline),
     })
 }
 

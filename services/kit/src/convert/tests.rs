@@ -118,7 +118,7 @@ fn unit_spec() -> impl Strategy<Value = UnitSpec> {
         select(vec![ScoringProfile::LeastAllocated, ScoringProfile::MostAllocated]),
         select(vec![OnEviction::Requeue, OnEviction::Fail]),
         select(vec![OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop]),
-        option::of(proptest::strategy::Just(UnitEnd::BelowMin)),
+        option::of(select(vec![UnitEnd::BelowMin, UnitEnd::Deadline])),
     );
     let numbers = (1u64..99, 1u32..9, any::<i32>(), any::<u64>(), any::<bool>(), any::<u32>());
     let texts = (text(), text(), text(), text(), text(), "[a-z]{0,6}");
@@ -145,6 +145,8 @@ fn unit_spec() -> impl Strategy<Value = UnitSpec> {
                 ttl_after_finished_ms,
                 cancelled,
                 suspended: priority % 2 == 0,
+                scheduling_timeout_ms: ttl_after_finished_ms / 3,
+                active_deadline_ms: ttl_after_finished_ms / 5,
                 max_restarts,
                 on_eviction,
                 on_below_min,
@@ -199,6 +201,7 @@ fn row_change() -> impl Strategy<Value = RowChange> {
         EvictionReason::Squeezed,
         EvictionReason::Rescheduled,
         EvictionReason::Suspended,
+        EvictionReason::Deadline,
         EvictionReason::BelowMin,
     ]);
     let evict = (vec(0u32..9, 0..4), reason, text()).prop_map(|(ordinals, reason, by)| {
@@ -512,6 +515,8 @@ fn a_unit() -> UnitSpec {
         ttl_after_finished_ms: 0,
         cancelled: false,
         suspended: false,
+        scheduling_timeout_ms: 0,
+        active_deadline_ms: 0,
         max_restarts: 0,
         on_eviction: Default::default(),
         on_below_min: Default::default(),

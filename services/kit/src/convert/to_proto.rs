@@ -174,6 +174,8 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         on_below_min: below_min,
         ended,
         suspended,
+        scheduling_timeout_ms,
+        active_deadline_ms,
         preemptible,
         min_run_ms,
     } = spec;
@@ -203,6 +205,8 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         on_below_min: on_below_min(*below_min).into(),
         ended: unit_end(*ended).into(),
         suspended: *suspended,
+        scheduling_timeout_ms: *scheduling_timeout_ms,
+        active_deadline_ms: *active_deadline_ms,
         preemptible: Some(*preemptible),
         min_run_ms: *min_run_ms,
     }
@@ -287,6 +291,7 @@ pub fn unit_end(end: Option<UnitEnd>) -> v1::UnitEnd {
     match end {
         None => v1::UnitEnd::Unspecified,
         Some(UnitEnd::BelowMin) => v1::UnitEnd::BelowMin,
+        Some(UnitEnd::Deadline) => v1::UnitEnd::Deadline,
     }
 }
 

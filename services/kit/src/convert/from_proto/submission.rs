@@ -38,6 +38,8 @@ pub fn submission(unit: v1::UnitSpec) -> Submission {
         on_below_min: given(unit.on_below_min, super::on_below_min),
         preemptible: unit.preemptible,
         min_run_ms: unit.min_run_ms,
+        scheduling_timeout_ms: unit.scheduling_timeout_ms,
+        active_deadline_ms: unit.active_deadline_ms,
     }
 }
 

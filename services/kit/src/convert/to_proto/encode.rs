@@ -54,6 +54,8 @@ fn unit(out: &mut Writer, spec: &UnitSpec) {
         on_below_min,
         ended,
         suspended,
+        scheduling_timeout_ms,
+        active_deadline_ms,
         preemptible,
         min_run_ms,
     } = spec;
@@ -85,6 +87,8 @@ fn unit(out: &mut Writer, spec: &UnitSpec) {
     out.signed(21, super::on_below_min(*on_below_min).into());
     out.signed(22, super::unit_end(*ended).into());
     out.number(23, u64::from(*suspended));
+    out.number(24, *scheduling_timeout_ms);
+    out.number(25, *active_deadline_ms);
 }
 
 fn task_group(out: &mut Writer, group: &TaskGroup) {
