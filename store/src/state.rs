@@ -64,8 +64,8 @@ pub struct State {
     last_unit_id: UnitId,
     next_node_id: NodeId,
     nodes: NodeSlots,
-    /// The newest of all NodeSpecs, or newer.
-    node_specs_changed: Revision,
+    /// The newest of all NodeSpecs and NodeReports, or newer.
+    nodes_changed: Revision,
     value_bytes: u64,
     n_rows: u64,
 }
@@ -92,7 +92,7 @@ impl Default for State {
             last_unit_id: UnitId(0),
             next_node_id: NodeId(1),
             nodes: NodeSlots::default(),
-            node_specs_changed: Revision(0),
+            nodes_changed: Revision(0),
             value_bytes: 0,
             n_rows: 0,
         }
@@ -279,15 +279,20 @@ impl State {
         }
     }
 
+    fn note_node(&mut self, record: Option<&Record>) {
+        let revision = record.map_or(Revision(0), |record| record.revision);
+        self.nodes_changed = self.nodes_changed.max(revision);
+    }
+
     /// Replaces or removes a record with everything derived from it.
     fn set_record(&mut self, idx: usize, key: &Key, record: Option<Record>, undo: Option<&mut undo::Undo>) {
         match (RECORD_KINDS[idx], key) {
             (v1::Kind::Lease, Key::Name(name)) => self.set_lease(name, record.as_ref()),
             (v1::Kind::NodeSpec, Key::Id(id)) => {
                 self.nodes.slot(NodeId(u32::try_from(*id).unwrap_or(0))).registered = record.is_some();
-                let revision = record.as_ref().map_or(Revision(0), |record| record.revision);
-                self.node_specs_changed = self.node_specs_changed.max(revision);
+                self.note_node(record.as_ref());
             }
+            (v1::Kind::NodeReport, _) => self.note_node(record.as_ref()),
             _ => {}
         }
         let after = record.as_ref().map_or(0, |record| record.value.len() as u64);

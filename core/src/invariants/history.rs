@@ -107,7 +107,9 @@ pub(super) fn replay(history: &History, listed: &World) -> Replay {
         }
         if complete {
             for (node, bound_now) in touched {
-                tenants.check(&world, node, bound_now, commit.revision, &mut replay.room);
+                if tenants.check(&world, node, bound_now, commit.revision, &mut replay.room) {
+                    world.shrunk.remove(&node);
+                }
             }
         }
         replay.world = world;

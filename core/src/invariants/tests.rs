@@ -259,6 +259,21 @@ fn i1_counts_what_is_evicting_against_a_new_binding_only() {
 }
 
 #[test]
+fn i1_lets_a_shrunk_node_keep_what_it_has_and_get_nothing() {
+    let (story, gang) = Story::healthy();
+    let [_, less] = node(1, 1000, &[]);
+    let shrunk = story.then(vec![less]);
+    let all_hold = |story: &Story| check_all(&story.evidence()).iter().all(Report::holds);
+    assert!(all_hold(&shrunk));
+    let small = spec(2, 1, 1, demand(100, None));
+    let bound = Story(shrunk.0.clone()).then(vec![unit(&small)]).then(vec![bind(&small, &[(0, 1, 0)], 0)]);
+    only(&bound.evidence(), Invariant::I1, "node n1: guaranteed cpu 2100 of 1000 (revision 9)");
+    let ended = vec![status(&gang, 0, 0, Phase::Succeeded)];
+    let fits = shrunk.then(ended).then(vec![unit(&small)]).then(vec![bind(&small, &[(0, 1, 0)], 0)]);
+    assert!(all_hold(&fits));
+}
+
+#[test]
 fn i1_names_devices_shared_too_much_and_of_the_wrong_model() {
     let (story, _) = Story::healthy();
     let share = spec(2, 1, 1, demand(10, Some((1, 600, ""))));
@@ -437,6 +452,8 @@ fn i6_names_evictions_without_a_ground() {
         (EvictionReason::ScaledIn, "evicted as scaled in, but its unit wants it"),
         (EvictionReason::NodeLost, "evicted for the loss of its node, which is ready"),
         (EvictionReason::Drained, "evicted for a drain, but its node is not drained"),
+        (EvictionReason::Suspended, "evicted as suspended, but its unit was not"),
+        (EvictionReason::Deadline, "evicted for its deadline, but its unit has not ended"),
         (EvictionReason::Preempted, "preempted for unit 0, but there is no such unit"),
         (EvictionReason::Squeezed, "evicted for a reason that nothing in this version may give"),
     ] {

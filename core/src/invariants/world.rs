@@ -149,6 +149,8 @@ pub struct World {
     pub drained: BTreeSet<NodeId>,
     /// Units that were suspended at some time: an eviction may be on its way when one is resumed.
     pub suspended: BTreeSet<UnitId>,
+    /// Nodes that have come to have less than before, until what runs there fits again. Seen in a history only.
+    pub shrunk: BTreeSet<NodeId>,
     /// By id.
     pub holds: BTreeMap<HoldId, Versioned<Arc<Hold>>>,
 }
@@ -204,6 +206,10 @@ impl World {
                 set(&mut self.nodes.entry(spec.id).or_default().spec, created, revision, spec);
             }
             Change::NodeReport(report) => {
+                let old = self.nodes.get(&report.id).and_then(|node| node.report.as_ref());
+                if old.is_some_and(|old| is_less(report, &old.value)) {
+                    self.shrunk.insert(report.id);
+                }
                 set(&mut self.nodes.entry(report.id).or_default().report, created, revision, report);
             }
             Change::NodeGrant(node, allocatable) => {
@@ -221,6 +227,7 @@ impl World {
             Change::Partition(partition) => set(&mut self.partition, created, revision, partition),
             Change::NodeDeleted(node) => {
                 self.nodes.remove(node);
+                self.shrunk.remove(node);
             }
             Change::UnitDeleted(unit) => {
                 self.units.remove(unit);
@@ -349,6 +356,12 @@ fn next_row(row: WorldRow, change: &RowChange, idx: usize, commit: &Commit) -> O
             })
         }
     }
+}
+
+/// Whether a node has less of something than it had.
+fn is_less(new: &NodeReport, old: &NodeReport) -> bool {
+    let has_less = |(name, amount): (&str, i64)| new.capacity.get(name) < amount;
+    old.capacity.iter().any(has_less) || new.devices.len() < old.devices.len()
 }
 
 /// How far a phase is into a life.

@@ -16,6 +16,7 @@ mod queues;
 mod reconnects;
 mod reflection;
 mod schedulers;
+mod shrunk_nodes;
 mod suspension;
 mod tidy;
 mod trace;

@@ -347,6 +347,11 @@ fn a_binding_rests_on_nodes_as_of_a_revision() {
     assert_eq!(refusal.revision.0, changed);
     run(&mut pair, vec![bind(1, &[0], 0, 1)], known).unwrap();
     run(&mut pair, vec![bind(1, &[1], 0, 2)], changed).unwrap();
+    // What it has may be less now, or it is not ready any more.
+    let reported = pair.ok(Role::Agent, internal(vec![put_report(2)])).revision.0;
+    let refusal = run(&mut pair, vec![bind(1, &[3], 0, 2)], changed).unwrap_err();
+    assert_eq!((refusal.reason, refusal.revision.0), (RefusalReason::NodeChanged, reported), "{refusal}");
+    run(&mut pair, vec![bind(1, &[3], 0, 2)], reported).unwrap();
     run(&mut pair, vec![bind(1, &[2], 0, 2)], 0).unwrap();
 }
 

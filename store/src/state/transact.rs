@@ -239,12 +239,13 @@ impl State {
     fn check_nodes(&self, op: &ParsedOp, as_of: Revision) -> Result<(), Refusal> {
         let ParsedOp::Rows { change, .. } = op else { return Ok(()) };
         let RowChange::Bind(bind) = &**change else { return Ok(()) };
-        if as_of == Revision(0) || self.node_specs_changed <= as_of {
+        if as_of == Revision(0) || self.nodes_changed <= as_of {
             return Ok(());
         }
         for node in &bind.nodes {
-            let spec = self.record(v1::Kind::NodeSpec, &Key::Id(u64::from(node.0)));
-            if let Some(record) = spec.filter(|record| record.revision > as_of) {
+            let key = Key::Id(u64::from(node.0));
+            let records = [v1::Kind::NodeSpec, v1::Kind::NodeReport].map(|kind| self.record(kind, &key));
+            if let Some(record) = records.into_iter().flatten().find(|record| record.revision > as_of) {
                 let message =
                     format!("node {node} has changed at revision {}, after {as_of}", record.revision);
                 return Err(Refusal::new(RefusalReason::NodeChanged, 0, message).about(record.revision));
