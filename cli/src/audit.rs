@@ -208,7 +208,7 @@ pub(crate) async fn list(client: &Client) -> Result<World, Failure> {
     }
 }
 
-const KINDS: [v1::Kind; 10] = [
+const KINDS: [v1::Kind; 11] = [
     v1::Kind::NodeSpec,
     v1::Kind::NodeReport,
     v1::Kind::NodeGrant,
@@ -218,6 +218,7 @@ const KINDS: [v1::Kind; 10] = [
     v1::Kind::Queue,
     v1::Kind::PriorityClass,
     v1::Kind::Hold,
+    v1::Kind::Pause,
     v1::Kind::Rows,
 ];
 

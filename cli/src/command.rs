@@ -1,5 +1,6 @@
 //! What each verb does.
 
+mod admin;
 mod apply;
 mod node;
 mod offline;
@@ -47,6 +48,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::Apply(files) => apply::run(&address, &files, output).await,
         Verb::Scheduler(Scheduler::List) => schedulers(&Client::new(&address)?, output).await,
         Verb::Partition(Partition::Set { mode }) => partition(&Client::new(&address)?, mode).await,
+        Verb::Admin(verb) => admin::run(&Client::new(&address)?, verb).await,
         Verb::Status => status::run(&Client::new(&address)?, output).await,
         Verb::Audit(wanted) => {
             let mut ledger = Vec::new();

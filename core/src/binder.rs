@@ -198,7 +198,7 @@ impl Binder {
             }
             Change::Hold(hold) => self.put_hold(hold, revision),
             Change::HoldDeleted(id) => self.drop_hold(id),
-            Change::Lease(_) | Change::Partition(_) => {}
+            Change::Lease(_) | Change::Partition(_) | Change::Pause(_) | Change::PauseDeleted(_) => {}
         }
     }
 

@@ -6,6 +6,7 @@ use crate::{
     hold::Hold,
     ids::{Epoch, HoldId, NodeId, UnitId},
     node::{NodeReport, NodeSpec},
+    pause::{Pause, Scope},
     queue::spec::{PriorityClass, QueueSpec},
     resources::Resources,
     rows::{RowChange, UnitRows},
@@ -33,6 +34,10 @@ pub enum Change {
     PriorityClass(PriorityClass),
     /// Room kept for someone, whole.
     Hold(Arc<Hold>),
+    /// Something is paused.
+    Pause(Pause),
+    /// It is paused no more.
+    PauseDeleted(Scope),
     /// A hold is gone: bound, or given up.
     HoldDeleted(HoldId),
     /// A node's records are gone.

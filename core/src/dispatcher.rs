@@ -21,7 +21,8 @@ use crate::{
     ids::{HoldId, NodeId, Revision, UnitId},
     lifecycle,
     losses::{self, BrakeChange, Losses},
-    queue::{self, PriorityClasses, Queues, Waiting},
+    pause::{Pauses, Scope},
+    queue::{self, PriorityClasses, Queues},
     rows::{EvictionReason, RowChange, UnitRows},
     time::Millis,
     unit::UnitSpec,
@@ -32,9 +33,11 @@ mod departures;
 mod directory;
 pub mod edit;
 mod entry;
+mod follow;
 mod holds;
 mod limits;
 mod nodes;
+mod pauses;
 pub mod policy;
 pub mod queues;
 pub mod read;
@@ -179,6 +182,7 @@ pub struct Dispatcher {
     /// Units that have to end, and when that is written, or written again.
     ends: BTreeMap<UnitId, Millis>,
     limits: Limits,
+    pauses: Pauses,
     losses: Losses,
     brake_changes: Vec<BrakeChange>,
     departures: Departures,
@@ -214,6 +218,7 @@ struct Listed {
     queues: BTreeSet<String>,
     classes: BTreeSet<String>,
     holds: BTreeSet<HoldId>,
+    pauses: BTreeSet<Scope>,
 }
 
 /// Whether units read at the start may be dispatched.
@@ -253,6 +258,7 @@ impl Dispatcher {
             evictions: BTreeMap::new(),
             ends: BTreeMap::new(),
             limits: Limits::default(),
+            pauses: Pauses::default(),
             losses: Losses::new(config.losses),
             brake_changes: Vec::new(),
             departures: Departures::default(),
@@ -314,6 +320,7 @@ impl Dispatcher {
             self.losses.retain(&listed.nodes);
             self.departures.retain_nodes(&listed.nodes);
             self.forget_holds(&listed, now);
+            self.forget_pauses(&listed, now);
             self.is_total_stale = true;
         }
         if self.settle == Settle::Loading {
@@ -322,6 +329,9 @@ impl Dispatcher {
             self.touch_partition(now);
             self.start_losses();
             self.recheck_feasibility(now);
+            if self.pauses.iter().next().is_some() {
+                self.follow_pauses(now);
+            }
             self.check_settled(now);
         } else {
             self.recheck_feasibility(now);
@@ -439,7 +449,7 @@ impl Dispatcher {
                 self.queues.remove(&waiting);
             }
             Place::Held(held) => self.take_back(unit, held, Revocation::Tell),
-            Place::Idle | Place::Unsettled => {}
+            Place::Idle | Place::Unsettled | Place::Paused => {}
         }
         self.records.forget_unit(&entry.spec, entry.account.queue, entry.is_wanting);
         entry.discharge(&mut self.queues);
@@ -468,135 +478,6 @@ impl Dispatcher {
         );
         if let Some(eviction) = self.evictions.get_mut(&unit).filter(|_| is_surplus) {
             eviction.answered = done;
-        }
-    }
-
-    /// Brings everything derived from a unit's record and rows up to date.
-    fn refresh(&mut self, unit: UnitId, now: Millis) {
-        let Some(entry) = self.units.get_mut(&unit) else { return };
-        let n_to_place = entry.to_place();
-        let wants = n_to_place > 0;
-        match &mut entry.place {
-            Place::Idle if wants => {
-                if self.settle == Settle::Loading {
-                    entry.place = Place::Unsettled;
-                    self.unsettled.insert(unit);
-                } else {
-                    let waiting = entry.waiting(entry.was_placed(), &self.classes);
-                    entry.place = Place::Queued(waiting);
-                    self.queues.push(waiting);
-                }
-            }
-            Place::Idle => {}
-            Place::Unsettled => {
-                if !wants {
-                    entry.place = Place::Idle;
-                    self.unsettled.remove(&unit);
-                }
-            }
-            Place::Queued(waiting) if wants => {
-                let old = *waiting;
-                let new = entry.waiting(old.again, &self.classes);
-                if (Waiting { running_units: old.running_units, ..new }) != old {
-                    self.queues.remove(&old);
-                }
-                entry.place = Place::Queued(new);
-                self.queues.push(new);
-            }
-            Place::Queued(waiting) => {
-                self.queues.remove(waiting);
-                entry.place = Place::Idle;
-            }
-            Place::Held(held) if wants => {
-                if held.revision < entry.revision {
-                    held.resend = true;
-                    self.resend.insert(unit);
-                }
-                let load = if held.parked || held.done_at.is_some() { 0 } else { n_to_place };
-                self.schedulers.all[held.scheduler].reload(&mut held.load, load);
-            }
-            Place::Held(held) => {
-                let held = *held;
-                entry.place = Place::Idle;
-                // Who placed all of it knows; who works with an older record does not.
-                let tell = if held.revision < entry.revision { Revocation::Tell } else { Revocation::Silent };
-                self.take_back(unit, held, tell);
-            }
-        }
-        self.refresh_ends(unit, now);
-    }
-
-    /// What its queue is told, phase, evictions and retention.
-    fn refresh_ends(&mut self, unit: UnitId, now: Millis) {
-        let Some(entry) = self.units.get_mut(&unit) else { return };
-        entry.charge(&mut self.queues);
-        let is_wanting = entry.counts.pending > 0;
-        if is_wanting != entry.is_wanting {
-            entry.is_wanting = is_wanting;
-            self.records.note_wanting(entry.account.queue, is_wanting);
-        }
-        let phase = lifecycle::phase(&entry.spec, &entry.counts, entry.soft());
-        self.n_by_phase[entry.phase.idx()] -= 1;
-        self.n_by_phase[phase.idx()] += 1;
-        entry.phase = phase;
-        if entry.counts.pending == 0 {
-            entry.refusals = None;
-        }
-        let surplus = lifecycle::n_leaving(&entry.spec, &entry.counts);
-        if surplus == 0 {
-            self.evictions.remove(&unit);
-        } else {
-            let fresh = Eviction { next_at: now, surplus, answered: false };
-            let eviction = self.evictions.entry(unit).or_insert(fresh);
-            if eviction.surplus != surplus {
-                *eviction = fresh;
-            }
-        }
-        self.limits.follow(entry, now, self.wall_ms);
-        if lifecycle::has_to_end(&entry.spec, &entry.counts, &entry.rows, self.wall_ms).is_none() {
-            self.ends.remove(&unit);
-        } else {
-            self.ends.entry(unit).or_insert(now);
-        }
-        let over = lifecycle::is_over(phase, &entry.counts);
-        match entry.delete_at {
-            None if over && !entry.deleting => {
-                let at = now.plus(entry.spec.ttl_after_finished_ms);
-                entry.delete_at = Some(at);
-                self.ended.insert((at, unit));
-            }
-            Some(at) if !over => {
-                entry.delete_at = None;
-                self.ended.remove(&(at, unit));
-            }
-            None | Some(_) => {}
-        }
-    }
-
-    /// Frees a unit's place at its scheduler; the unit's own place is the caller's business.
-    fn take_back(&mut self, unit: UnitId, mut held: Held, tell: Revocation) {
-        let scheduler = &mut self.schedulers.all[held.scheduler];
-        scheduler.reload(&mut held.load, 0);
-        scheduler.held.remove(&unit);
-        if held.parked {
-            scheduler.parked -= 1;
-        }
-        self.resend.remove(&unit);
-        if let (Revocation::Tell, Some(session)) = (tell, scheduler.session) {
-            self.outbox.push(Action::Revoke(session, unit));
-        }
-    }
-
-    /// Puts a unit that a scheduler had back at the head of the queue.
-    fn queue_again(&mut self, unit: UnitId, now: Millis) {
-        let Some(entry) = self.units.get_mut(&unit) else { return };
-        if let Place::Held(held) = entry.place {
-            let waiting = entry.waiting(true, &self.classes);
-            entry.place = Place::Queued(waiting);
-            self.queues.push(waiting);
-            self.counters.redispatched += 1;
-            self.take_back(unit, held, Revocation::Silent);
-            self.refresh_ends(unit, now);
         }
     }
 }

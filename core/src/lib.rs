@@ -21,6 +21,7 @@ pub mod lifecycle;
 pub mod losses;
 pub mod node;
 pub mod partition;
+pub mod pause;
 pub mod place;
 pub mod plugins;
 pub mod preempt;

@@ -26,6 +26,7 @@ use crate::{
     decision::Decision,
     explain::Refusals,
     ids::{NodeId, Revision, UnitId},
+    pause::Scope,
     place::{Placer, Profiles, Settings, View, mix},
     queue::PriorityClasses,
     rows::RowChange,
@@ -317,6 +318,7 @@ impl Scheduler {
     pub fn on_reset(&mut self) {
         self.cluster.reset();
         self.classes = PriorityClasses::default();
+        self.pause_seeks(&Scope::Preemption, false);
         self.revision = Revision(0);
         self.notes.clear();
         self.noted.clear();
@@ -365,6 +367,8 @@ impl Scheduler {
             Change::Partition(partition) => self.on_partition(partition),
             Change::PriorityClass(class) => self.classes.put(class.clone()),
             Change::PriorityClassDeleted(name) => self.classes.remove(name),
+            Change::Pause(pause) => self.pause_seeks(&pause.scope, true),
+            Change::PauseDeleted(scope) => self.pause_seeks(scope, false),
             Change::UnitSpec(_) | Change::Lease(_) | Change::Queue(_) | Change::QueueDeleted(_) => {}
         }
     }

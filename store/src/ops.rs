@@ -164,6 +164,7 @@ pub fn record_key(kind: v1::Kind, value: &Bytes) -> Result<Key, OpError> {
         v1::Kind::PriorityClass => {
             name_key("name", decode::<v1::PriorityClass>("PriorityClass", value.clone())?.name)
         }
+        v1::Kind::Pause => name_key("scope", decode::<v1::Pause>("Pause", value.clone())?.scope),
         v1::Kind::Hold => id_key("hold_id", decode::<v1::Hold>("Hold", value.clone())?.hold_id),
         v1::Kind::Unspecified | v1::Kind::Rows => Err(OpError::Unknown),
     }
@@ -180,9 +181,11 @@ pub fn key_from_proto(kind: v1::Kind, key: Option<&v1::Key>) -> Result<Key, OpEr
             node_key(u32::try_from(key.id).map_err(|_| OpError::field("key.id", "is not a node id"))?)
         }
         v1::Kind::UnitSpec | v1::Kind::Hold | v1::Kind::Rows => id_key("key.id", key.id),
-        v1::Kind::Lease | v1::Kind::Partition | v1::Kind::Queue | v1::Kind::PriorityClass => {
-            name_key("key.name", key.name.clone())
-        }
+        v1::Kind::Lease
+        | v1::Kind::Partition
+        | v1::Kind::Queue
+        | v1::Kind::PriorityClass
+        | v1::Kind::Pause => name_key("key.name", key.name.clone()),
         v1::Kind::Unspecified => Err(OpError::field("kind", "is required")),
     }
 }

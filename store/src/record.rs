@@ -88,6 +88,8 @@ pub(crate) struct RawRecord {
     priority_class: Option<Bytes>,
     #[prost(bytes = "bytes", optional, tag = "19")]
     hold: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "20")]
+    pause: Option<Bytes>,
     #[prost(bytes = "bytes", optional, tag = "30")]
     rows: Option<Bytes>,
 }
@@ -105,6 +107,7 @@ impl RawRecord {
             (v1::Kind::Queue, self.queue),
             (v1::Kind::PriorityClass, self.priority_class),
             (v1::Kind::Hold, self.hold),
+            (v1::Kind::Pause, self.pause),
             (v1::Kind::Rows, self.rows),
         ]
         .into_iter()

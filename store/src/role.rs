@@ -21,7 +21,7 @@ pub enum Role {
 /// What a transaction writes as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Writes {
-    /// The dispatcher's records: units, queues, priority classes and the partition.
+    /// The dispatcher's records: units, queues, priority classes, pauses and the partition.
     Dispatcher,
     /// The binder's: placements, evictions, requeues, grants, holds.
     Binder,
@@ -48,7 +48,7 @@ impl Writes {
         use v1::Kind;
         match op {
             ParsedOp::Put { kind, .. } => match kind {
-                Kind::UnitSpec | Kind::Partition | Kind::Queue | Kind::PriorityClass => {
+                Kind::UnitSpec | Kind::Partition | Kind::Queue | Kind::PriorityClass | Kind::Pause => {
                     self == Self::Dispatcher
                 }
                 Kind::NodeGrant | Kind::Hold => self == Self::Binder,
@@ -58,7 +58,7 @@ impl Writes {
                 Kind::Unspecified | Kind::Rows => false,
             },
             ParsedOp::Delete { kind, .. } => match kind {
-                Kind::UnitSpec | Kind::Partition | Kind::Queue | Kind::PriorityClass => {
+                Kind::UnitSpec | Kind::Partition | Kind::Queue | Kind::PriorityClass | Kind::Pause => {
                     self == Self::Dispatcher
                 }
                 Kind::NodeGrant | Kind::Hold => self == Self::Binder,

@@ -38,7 +38,7 @@ use crate::{
 };
 
 /// Kinds that are kept as records, in the order in which they are listed and snapshot.
-pub const RECORD_KINDS: [v1::Kind; 9] = [
+pub const RECORD_KINDS: [v1::Kind; 10] = [
     v1::Kind::NodeSpec,
     v1::Kind::NodeReport,
     v1::Kind::NodeGrant,
@@ -48,6 +48,7 @@ pub const RECORD_KINDS: [v1::Kind; 9] = [
     v1::Kind::Queue,
     v1::Kind::PriorityClass,
     v1::Kind::Hold,
+    v1::Kind::Pause,
 ];
 
 /// Everything that is durable, in memory.

@@ -66,7 +66,15 @@ struct DispatcherView {
     nodes: u64,
     nodes_not_ready: u64,
     evictions_paused: bool,
+    pauses: Vec<PauseView>,
     phases: BTreeMap<String, u64>,
+}
+
+#[derive(Serialize)]
+struct PauseView {
+    scope: String,
+    since_ms: i64,
+    reason: String,
 }
 
 #[derive(Serialize)]
@@ -152,8 +160,14 @@ fn dispatcher_view(status: v1::GetDispatcherStatusResponse) -> DispatcherView {
         nodes: status.nodes,
         nodes_not_ready: status.nodes_not_ready,
         evictions_paused: status.evictions_paused,
+        pauses: status.pauses.into_iter().map(pause_view).collect(),
         phases: status.phases.into_iter().filter(|(_, n)| *n > 0).collect(),
     }
+}
+
+fn pause_view(pause: v1::Pause) -> PauseView {
+    let v1::Pause { scope, since_ms, reason } = pause;
+    PauseView { scope, since_ms, reason }
 }
 
 fn binder_view(status: v1::GetBinderStatusResponse) -> BinderView {
@@ -211,6 +225,14 @@ fn text(view: &StatusView, paint: Paint) -> String {
                 dispatcher.nodes
             ));
         }
+        for PauseView { scope, since_ms, reason } in &dispatcher.pauses {
+            let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+            text.push_str(&format!(
+                "{} {scope} since {}{why}; `godel admin resume {scope}` goes on\n",
+                paint.bad("PAUSED     "),
+                time(*since_ms)
+            ));
+        }
         let phases: Vec<String> = dispatcher.phases.iter().map(|(phase, n)| format!("{n} {phase}")).collect();
         text.push_str(&format!(
             "phases      {}\n",
@@ -232,6 +254,12 @@ fn text(view: &StatusView, paint: Paint) -> String {
         ));
     }
     text
+}
+
+/// In UTC.
+fn time(unix_ms: i64) -> String {
+    let since = std::time::Duration::from_millis(u64::try_from(unix_ms).unwrap_or(0));
+    humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + since).to_string()
 }
 
 fn bytes(n: u64) -> String {

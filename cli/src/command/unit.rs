@@ -361,6 +361,8 @@ fn describe_text(view: &UnitView, format: Format, paint: Paint) -> String {
     } else if let Some(refusals) = view.refusals.as_ref().filter(|_| view.pending > 0) {
         let heading = if refusals.reasons.iter().any(|reason| reason.plugin == "queue") {
             "why it waits: no room in its queue".to_owned()
+        } else if refusals.reasons.iter().any(|reason| reason.plugin == "pause") {
+            "why it waits: it is paused".to_owned()
         } else {
             format!("why it waits: {} nodes refused it (tries: {})", refusals.nodes, refusals.attempts)
         };

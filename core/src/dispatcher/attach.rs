@@ -175,7 +175,7 @@ impl Dispatcher {
     fn adopt(&mut self, idx: usize, unit: UnitId, revision: Revision, now: Millis) -> bool {
         let Some(entry) = self.units.get_mut(&unit) else { return false };
         let mut held = match entry.place {
-            Place::Idle => return false,
+            Place::Idle | Place::Paused => return false,
             Place::Held(held) if held.scheduler != idx => return false,
             Place::Held(held) => Held { revision, done_at: None, ..held },
             Place::Unsettled | Place::Queued(_) => {
@@ -196,7 +196,7 @@ impl Dispatcher {
             Place::Unsettled => {
                 self.unsettled.remove(&unit);
             }
-            Place::Idle | Place::Held(_) => {}
+            Place::Idle | Place::Paused | Place::Held(_) => {}
         }
         self.schedulers.all[idx].held.insert(unit);
         self.refresh(unit, now);
@@ -206,7 +206,7 @@ impl Dispatcher {
     fn held_mut(&mut self, unit: UnitId) -> Option<&mut Held> {
         match &mut self.units.get_mut(&unit)?.place {
             Place::Held(held) => Some(held),
-            Place::Idle | Place::Unsettled | Place::Queued(_) => None,
+            Place::Idle | Place::Unsettled | Place::Paused | Place::Queued(_) => None,
         }
     }
 
@@ -248,7 +248,7 @@ impl Dispatcher {
             Place::Unsettled => {
                 self.unsettled.remove(&unit);
             }
-            Place::Idle => {}
+            Place::Idle | Place::Paused => {}
         }
         self.refresh(unit, now);
     }

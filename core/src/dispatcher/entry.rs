@@ -70,6 +70,8 @@ pub(super) enum Place {
     Idle,
     /// Read at the start; waits for schedulers to come back and say what they hold.
     Unsettled,
+    /// Kept from being handed out by an administrator.
+    Paused,
     Queued(Waiting),
     Held(Held),
 }
@@ -199,7 +201,7 @@ impl Entry {
     fn is_handed(&self) -> bool {
         match self.place {
             Place::Held(held) => !held.parked,
-            Place::Idle | Place::Unsettled | Place::Queued(_) => false,
+            Place::Idle | Place::Unsettled | Place::Paused | Place::Queued(_) => false,
         }
     }
 
@@ -210,7 +212,7 @@ impl Entry {
             Place::Held(_) => Soft::Held,
             // A scheduler found it a place; whoever is there has yet to leave.
             Place::Idle if !self.holds.is_empty() => Soft::Held,
-            Place::Idle | Place::Unsettled | Place::Queued(_) => Soft::Waiting,
+            Place::Idle | Place::Unsettled | Place::Paused | Place::Queued(_) => Soft::Waiting,
         }
     }
 

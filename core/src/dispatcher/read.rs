@@ -150,7 +150,7 @@ impl Dispatcher {
         let entry = self.units.get(&unit)?;
         let scheduler = match &entry.place {
             Place::Held(held) => Some(self.schedulers.all[held.scheduler].name.as_str()),
-            Place::Idle | Place::Unsettled | Place::Queued(_) => None,
+            Place::Idle | Place::Unsettled | Place::Paused | Place::Queued(_) => None,
         };
         Some(UnitView {
             spec: &entry.spec,
@@ -362,7 +362,7 @@ impl Dispatcher {
     }
 
     fn refusals(&self, entry: &Entry) -> Option<Arc<Refusals>> {
-        let found = self.found_refusals(entry);
+        let found = self.paused(entry).or_else(|| self.found_refusals(entry));
         if !entry.is_overdue {
             return found;
         }
@@ -395,7 +395,7 @@ impl Dispatcher {
     fn hindrance(&self, entry: &Entry) -> Option<Hindrance> {
         match &entry.place {
             Place::Queued(waiting) => self.queues.hindrance(waiting, self.stepped_at),
-            Place::Idle | Place::Unsettled | Place::Held(_) => None,
+            Place::Idle | Place::Unsettled | Place::Paused | Place::Held(_) => None,
         }
     }
 }

@@ -62,6 +62,7 @@ impl Dispatcher {
         let wants = entry.to_place() > 0;
         let sound = match &entry.place {
             Place::Idle => !wants,
+            Place::Paused => wants && self.pauses.keeping(&entry.spec.queue).is_some(),
             Place::Unsettled => wants && self.unsettled.contains(&unit),
             Place::Queued(waiting) => wants && self.queues.contains(waiting),
             Place::Held(held) => {

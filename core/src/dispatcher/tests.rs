@@ -15,6 +15,7 @@ use crate::{
 };
 
 mod limits;
+mod pauses;
 mod property;
 mod queues;
 

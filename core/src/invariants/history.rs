@@ -175,6 +175,8 @@ fn note_records(
             | Change::QueueDeleted(_)
             | Change::PriorityClassDeleted(_)
             | Change::HoldDeleted(_)
+            | Change::Pause(_)
+            | Change::PauseDeleted(_)
             | Change::Rows(..)
             | Change::RowsLoaded(..) => {}
         }
@@ -438,6 +440,7 @@ fn differences(left: &World, right: &World, of_left: &str, of_right: &str, findi
     compare_named("lease", &left.leases, &right.leases, of, findings);
     compare_named("queue", &left.queues, &right.queues, of, findings);
     compare_named("priority class", &left.priority_classes, &right.priority_classes, of, findings);
+    compare_named("pause", &left.pauses, &right.pauses, of, findings);
     let ids = |world: &World| -> BTreeMap<String, _> {
         world.holds.iter().map(|(id, hold)| (id.to_string(), hold.clone())).collect()
     };

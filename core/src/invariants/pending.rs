@@ -277,6 +277,15 @@ fn wants<'a>(spec: &'a UnitSpec, unit: &WorldUnit) -> (Vec<&'a Template>, usize)
     (pending, needed)
 }
 
+/// Whether an administrator keeps what a queue has from being placed.
+fn is_paused(world: &World, queue: &str) -> bool {
+    let is_of = |scope: &String| match scope.strip_prefix("queue/") {
+        Some(path) => queue == path || queue.strip_prefix(path).is_some_and(|rest| rest.starts_with('.')),
+        None => scope == "all",
+    };
+    world.pauses.keys().any(is_of)
+}
+
 /// Units with running units that should be placed and are not.
 fn waiting(world: &World) -> Vec<(UnitId, &UnitSpec, &WorldUnit)> {
     world
@@ -285,6 +294,7 @@ fn waiting(world: &World) -> Vec<(UnitId, &UnitSpec, &WorldUnit)> {
         .filter_map(|(id, unit)| Some((*id, unit.spec.as_ref()?.value.as_ref(), unit)))
         .filter(|(_, spec, unit)| {
             spec.is_wanted()
+                && !is_paused(world, &spec.queue)
                 && spec
                     .task_groups
                     .iter()

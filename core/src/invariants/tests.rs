@@ -5,6 +5,7 @@ use crate::{
     change::{Change, Lease},
     demand::{Demand, DeviceRequest, Pool},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect},
+    pause::{Pause, Scope},
     queue::spec::QueueSpec,
     resources::Resources,
     rows::{Bind, Evict, EvictionReason, Requeue, RowChange, Statuses},
@@ -443,6 +444,22 @@ fn i8_knows_who_has_no_room_in_its_queue() {
     let wide = story(4_500).evidence();
     assert_eq!(held_up(&wide.listed), 0);
     only(&wide, Invariant::I8, "unit unit-2");
+}
+
+#[test]
+fn i8_lets_paused_units_wait() {
+    let (story, _) = Story::healthy();
+    let idle = spec(2, 1, 1, demand(100, None));
+    let story = story.then(vec![unit(&idle)]);
+    only(&story.evidence(), Invariant::I8, "unit unit-2");
+    let queue = |path: &str| Scope::Queue(path.to_owned());
+    for (scope, holds) in
+        [(Scope::All, true), (queue("default"), true), (queue("def"), false), (Scope::Preemption, false)]
+    {
+        let pause = Pause { scope, since_ms: 1, reason: String::new() };
+        let paused = Story(story.0.clone()).then(vec![Change::Pause(pause.clone())]);
+        assert_eq!(check_all(&paused.evidence()).iter().all(Report::holds), holds, "{pause:?}");
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::{
     hold::Hold,
     ids::{HoldId, NodeId, Revision, UnitId},
     node::{NodeReport, NodeSpec},
+    pause::Pause,
     queue::spec::{PriorityClass, QueueSpec},
     resources::Resources,
     rows::{EvictionReason, N_PREEMPTORS_MAX, Phase, RowChange, Standing, UnitRows},
@@ -145,6 +146,8 @@ pub struct World {
     pub queues: BTreeMap<String, Versioned<Arc<QueueSpec>>>,
     /// By name.
     pub priority_classes: BTreeMap<String, Versioned<PriorityClass>>,
+    /// By scope.
+    pub pauses: BTreeMap<String, Versioned<Pause>>,
     /// Nodes that were drained at some time: an eviction may be on its way when a drain ends.
     pub drained: BTreeSet<NodeId>,
     /// Units that were suspended at some time: an eviction may be on its way when one is resumed.
@@ -250,6 +253,12 @@ impl World {
             }
             Change::PriorityClassDeleted(name) => {
                 self.priority_classes.remove(name);
+            }
+            Change::Pause(pause) => {
+                set_named(&mut self.pauses, &pause.scope.to_string(), created, revision, pause);
+            }
+            Change::PauseDeleted(scope) => {
+                self.pauses.remove(&scope.to_string());
             }
             Change::Rows(..) | Change::RowsLoaded(..) => {}
         }

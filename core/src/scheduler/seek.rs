@@ -13,6 +13,7 @@ use crate::{
     decision::{Claim, Decision, GroupPlacement, Preemption},
     hold::Member,
     ids::{Revision, UnitId},
+    pause::Scope,
     preempt::{self, Found, N_VICTIMS_MAX, Seeker},
     time::Millis,
 };
@@ -43,6 +44,8 @@ pub(super) struct Seeks {
     /// By need: the highest priority that searched in vain, and until when that is believed.
     vain: FxHashMap<Need, (i32, Millis)>,
     last: Millis,
+    /// By an administrator.
+    is_paused: bool,
 }
 
 impl Scheduler {
@@ -50,7 +53,7 @@ impl Scheduler {
     /// need and rank was in vain just now; nor, while the need is settled, since it is.
     pub(super) fn may_seek(&mut self, held: &Held, need: &Need, is_settled: bool, now: Millis) -> bool {
         let priority = held.turn.0.0;
-        if !self.config.preemption || !self.cluster.has_below(priority) {
+        if !self.config.preemption || self.seeks.is_paused || !self.cluster.has_below(priority) {
             return false;
         }
         match self.seeks.vain.get(need).copied() {
@@ -60,6 +63,17 @@ impl Scheduler {
             }
             Some((known, _)) if priority <= known => !is_settled,
             Some(_) | None => true,
+        }
+    }
+
+    /// An administrator lets nobody leave for others, or does again.
+    pub(super) fn pause_seeks(&mut self, scope: &Scope, paused: bool) {
+        if *scope != Scope::Preemption || paused == self.seeks.is_paused {
+            return;
+        }
+        self.seeks.is_paused = paused;
+        if !paused {
+            self.seek_again(Millis(0));
         }
     }
 

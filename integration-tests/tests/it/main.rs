@@ -11,6 +11,7 @@ mod kills;
 mod life;
 mod limits;
 mod lost_nodes;
+mod pauses;
 mod preemption;
 mod queues;
 mod reconnects;

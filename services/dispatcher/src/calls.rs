@@ -8,6 +8,7 @@ use godel_core::{
         read::{ListFilter, SchedulerView, Summary},
     },
     ids::{Epoch, NodeId, Revision, UnitId},
+    pause::{Pause, Scope},
     scheduler::UnitReport,
     unit::UnitSpec,
 };
@@ -56,7 +57,8 @@ pub(crate) enum Call {
     Drain(NodeId, Reply<v1::GetDrainResponse>),
     /// Whether evictions were paused.
     ResumeEvictions(Reply<(bool, Summary)>),
-    Status(Reply<(Summary, Epoch)>),
+    SetPause(PauseCall),
+    Status(Reply<(Summary, Vec<Pause>, Epoch)>),
 }
 
 /// An admitted unit on its way to the store.
@@ -157,6 +159,15 @@ pub(crate) struct Page<T> {
     pub(crate) next: String,
     pub(crate) total: usize,
     pub(crate) revision: Revision,
+}
+
+/// Something to be paused, or its pause to be ended.
+pub(crate) struct PauseCall {
+    pub(crate) scope: Scope,
+    pub(crate) paused: bool,
+    pub(crate) reason: String,
+    /// `None`: it was so already.
+    pub(crate) reply: Reply<Result<Option<Revision>, Status>>,
 }
 
 /// A bounded part of a list.

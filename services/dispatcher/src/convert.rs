@@ -15,6 +15,7 @@ use godel_core::{
     explain::{RefusalCount, Refusals},
     ids::{NodeId, Revision, UnitId},
     lifecycle::{self, Counts, Phase},
+    pause::Pause,
     rows::{Phase as RowPhase, Row},
     scheduler::{ReportState, UnitReport},
 };
@@ -230,7 +231,7 @@ pub(crate) fn eviction(request: EvictRequest) -> v1::Eviction {
     v1::Eviction { unit_id: unit.0, ordinals, incarnations, reason: reason.into(), by, preemptor_id: 0 }
 }
 
-pub(crate) fn summary(summary: &Summary, epoch: u64) -> v1::GetDispatcherStatusResponse {
+pub(crate) fn summary(summary: &Summary, pauses: &[Pause], epoch: u64) -> v1::GetDispatcherStatusResponse {
     let phases = lifecycle::Phase::ALL.into_iter().zip(summary.n_by_phase);
     v1::GetDispatcherStatusResponse {
         units: summary.units,
@@ -248,6 +249,7 @@ pub(crate) fn summary(summary: &Summary, epoch: u64) -> v1::GetDispatcherStatusR
         nodes_not_ready: summary.nodes_not_ready as u64,
         evictions_paused: summary.evictions_paused,
         nodes_draining: summary.nodes_draining as u64,
+        pauses: pauses.iter().map(to_proto::pause).collect(),
     }
 }
 

@@ -10,6 +10,7 @@ mod changes;
 mod edits;
 mod evict;
 mod outgoing;
+mod pauses;
 mod watch;
 
 use std::{
@@ -82,6 +83,7 @@ enum Ticket {
         reply: Option<Reply<Result<Revision, Status>>>,
     },
     Edit(Box<SentEdit>),
+    Pause(Box<pauses::PauseChange>, Reply<Result<Option<Revision>, Status>>),
     Deletes(Vec<UnitId>),
     Partition(godel_core::change::Partition, Option<Reply<Result<Revision, Status>>>),
 }
@@ -158,6 +160,7 @@ async fn lead(
         v1::Kind::PriorityClass,
         v1::Kind::UnitSpec,
         v1::Kind::Hold,
+        v1::Kind::Pause,
         v1::Kind::Rows,
     ];
     let written = Written::default();
@@ -392,6 +395,8 @@ impl Loop<'_> {
                     self.watches.touch(&self.core, unit);
                 }
             }
+            StoreChange::Pause(pause) => self.core.on_pause(pause, now),
+            StoreChange::PauseDeleted(scope) => self.core.on_pause_deleted(&scope, now),
             StoreChange::NodeDeleted(node) => self.core.on_node_deleted(node, now),
             StoreChange::UnitDeleted(unit) => self.forget(unit, now),
             StoreChange::Rows(unit, change) => {
@@ -457,8 +462,10 @@ impl Loop<'_> {
                 let resumed = self.core.resume_evictions();
                 let _ = reply.send((resumed, self.core.summary()));
             }
+            Call::SetPause(call) => self.set_pause(call),
             Call::Status(reply) => {
-                let _ = reply.send((self.core.summary(), self.epoch));
+                let pauses = self.core.pauses().iter().cloned().collect();
+                let _ = reply.send((self.core.summary(), pauses, self.epoch));
             }
         }
     }
@@ -489,6 +496,7 @@ impl Loop<'_> {
                         .send(result.map(|committed| committed.revision).map_err(|error| refused(&error)));
                 }
             }
+            Ticket::Pause(change, reply) => self.on_pause_written(*change, reply, &result),
             Ticket::Edit(sent) => self.on_edit(*sent, result),
             Ticket::Deletes(units) => {
                 for unit in units {

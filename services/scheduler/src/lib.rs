@@ -116,6 +116,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         Kind::Partition,
         Kind::PriorityClass,
         Kind::Hold,
+        Kind::Pause,
         Kind::Rows,
     ];
     let follower = Follower::spawn(directory.state(), kinds, FollowConfig::default(), stop.clone());

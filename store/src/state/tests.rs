@@ -185,7 +185,7 @@ fn reason(result: Result<Committed, Refusal>) -> Option<RefusalReason> {
 #[test]
 fn each_record_has_one_writer() {
     type Ops = (&'static str, fn() -> Bytes);
-    const DISPATCHERS: [&str; 7] = [
+    const DISPATCHERS: [&str; 8] = [
         "unit",
         "delete unit",
         "partition",
@@ -193,8 +193,9 @@ fn each_record_has_one_writer() {
         "delete queue",
         "priority class",
         "delete priority class",
+        "pause",
     ];
-    let ops: [Ops; 17] = [
+    let ops: [Ops; 18] = [
         ("unit", || put_unit(3)),
         ("delete unit", || delete(v1::Kind::UnitSpec, 2)),
         ("partition", || put_partition(1)),
@@ -202,6 +203,7 @@ fn each_record_has_one_writer() {
         ("delete queue", || delete_named(v1::Kind::Queue, "prod")),
         ("priority class", || put_class("gold", 7)),
         ("delete priority class", || delete_named(v1::Kind::PriorityClass, "gold")),
+        ("pause", || op(v1::op::Op::PutPause(v1::Pause { scope: "all".into(), ..Default::default() }))),
         ("grant", || put_grant(1)),
         ("bind", || bind(1, &[0], 0, 1)),
         ("evict", || evict(2, 7, 0)),

@@ -356,7 +356,7 @@ impl World {
             let wants = entry.counts.pending > 0;
             prop_assert_eq!(wants, entry.place != Place::Idle, "unit {} {:?}", unit, entry.place);
             match &entry.place {
-                Place::Idle => {}
+                Place::Idle | Place::Paused => {}
                 Place::Unsettled => prop_assert!(core.unsettled.contains(unit)),
                 Place::Queued(waiting) => {
                     prop_assert!(core.queues.contains(waiting), "unit {} is not in the queue", unit);

@@ -12,7 +12,7 @@ use godel_core::{
     ids::{Epoch, NodeId, Revision, UnitId},
 };
 use godel_kit::{
-    CancellationToken, client::Directory, convert::BadField, message::RECEIVED_BYTES_MAX, status,
+    CancellationToken, client::Directory, convert::BadField, from_proto, message::RECEIVED_BYTES_MAX, status,
 };
 use godel_proto::v1::{
     self, attach_request::Message as Up, dispatch_service_server::DispatchService,
@@ -26,12 +26,14 @@ use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
-    calls::{AttachCall, Call, SchedulerMessage},
+    calls::{AttachCall, Call, PauseCall, SchedulerMessage},
     config::Config,
     convert,
     front::{Front, Term, term_over},
 };
 
+/// Characters of the reason of a pause.
+const REASON_LEN_MAX: usize = 253;
 /// Prefix of schedulers' leases.
 const LEASE_PREFIX: &str = "scheduler/";
 /// A stream must open within this, and bring the rest of its inventory within this again.
@@ -144,12 +146,30 @@ impl DispatchService for Dispatch {
         Ok(Response::new(v1::ResumeEvictionsResponse { resumed, nodes_not_ready }))
     }
 
+    async fn set_pause(
+        &self,
+        request: Request<v1::SetPauseRequest>,
+    ) -> Result<Response<v1::SetPauseResponse>, Status> {
+        let v1::SetPauseRequest { scope, paused, reason } = request.into_inner();
+        let scope = from_proto::pause_scope(&scope).map_err(|bad| status::invalid_argument([bad]))?;
+        if reason.chars().count() > REASON_LEN_MAX {
+            let bad = BadField::new("reason", format!("longer than {REASON_LEN_MAX} characters"));
+            return Err(status::invalid_argument([bad]));
+        }
+        let reason = if paused { reason } else { String::new() };
+        let call = |reply| Call::SetPause(PauseCall { scope, paused, reason, reply });
+        let revision = self.front.ask(call).await??;
+        let changed = revision.is_some();
+        let revision = revision.map_or(0, |revision| revision.0);
+        Ok(Response::new(v1::SetPauseResponse { revision, changed }))
+    }
+
     async fn get_dispatcher_status(
         &self,
         _request: Request<v1::GetDispatcherStatusRequest>,
     ) -> Result<Response<v1::GetDispatcherStatusResponse>, Status> {
-        let (summary, epoch) = self.front.ask(Call::Status).await?;
-        Ok(Response::new(convert::summary(&summary, epoch.0)))
+        let (summary, pauses, epoch) = self.front.ask(Call::Status).await?;
+        Ok(Response::new(convert::summary(&summary, &pauses, epoch.0)))
     }
 }
 

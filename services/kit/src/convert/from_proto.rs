@@ -9,6 +9,7 @@ use godel_core::{
     hold::{Hold, Member},
     ids::{Epoch, HoldId, NodeId, Revision, UnitId},
     node::{Device, Drain, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    pause::{Pause, Scope},
     resources::{N_NAMES_MAX, Resources},
     unit::{
         OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitEnd,
@@ -78,6 +79,7 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
         Op::PutPartition(pb) => partition(pb).map(Change::Partition),
         Op::PutQueue(pb) => queue(pb).map(|spec| Change::Queue(Arc::new(spec))),
         Op::PutPriorityClass(pb) => priority_class(pb).map(Change::PriorityClass),
+        Op::PutPause(pb) => pause(pb).map(Change::Pause),
         Op::PutHold(pb) => hold(pb).map(|hold| Change::Hold(Arc::new(hold))),
         Op::Delete(pb) => delete(pb),
         Op::Bind(pb) => bind(pb.into()).map(|(unit, change)| Change::Rows(unit, change)),
@@ -104,6 +106,7 @@ pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
         Record::Partition(pb) => partition(pb).map(Change::Partition),
         Record::Queue(pb) => queue(pb).map(|spec| Change::Queue(Arc::new(spec))),
         Record::PriorityClass(pb) => priority_class(pb).map(Change::PriorityClass),
+        Record::Pause(pb) => pause(pb).map(Change::Pause),
         Record::Hold(pb) => hold(pb).map(|hold| Change::Hold(Arc::new(hold))),
         Record::Rows(pb) => unit_rows(pb).map(|(unit, rows)| Change::RowsLoaded(unit, rows)),
     }
@@ -131,6 +134,7 @@ fn delete(pb: v1::Delete) -> Result<Change> {
         v1::Kind::Partition => Ok(Change::Partition(Partition::default())),
         v1::Kind::Queue => name(key.name).map(Change::QueueDeleted),
         v1::Kind::PriorityClass => name(key.name).map(Change::PriorityClassDeleted),
+        v1::Kind::Pause => pause_scope(&key.name).map(Change::PauseDeleted),
         v1::Kind::Hold => Ok(Change::HoldDeleted(HoldId(key.id))),
     }
 }
@@ -304,6 +308,27 @@ pub fn hold(pb: v1::Hold) -> Result<Hold> {
         victims: pb.victims.into_iter().map(member).collect(),
         expires_ms: pb.expires_ms,
     })
+}
+
+/// What an administrator has paused.
+///
+/// # Errors
+/// The scope is none of ours.
+pub fn pause(pb: v1::Pause) -> Result<Pause> {
+    let v1::Pause { scope, since_ms, reason } = pb;
+    Ok(Pause { scope: pause_scope(&scope)?, since_ms, reason })
+}
+
+/// What a pause is about.
+///
+/// # Errors
+/// It is none of ours.
+pub fn pause_scope(text: &str) -> Result<Scope> {
+    let wrong = || {
+        let hint = "pause `all`, `preemption`, or `queue/<path>`; there are no sub-clusters";
+        BadField::new("scope", format!("`{text}`: {hint}"))
+    };
+    Scope::parse(text).ok_or_else(wrong)
 }
 
 /// A running unit in one incarnation.

@@ -8,6 +8,7 @@ use godel_core::{
     hold::{Hold, Member},
     ids::{Epoch, HoldId, NodeId, Revision, UnitId},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    pause::{Pause, Scope},
     queue::spec::{PriorityClass, QueuePolicy, QueueSpec},
     resources::Resources,
     rows::{Bind, Evict, EvictionReason, Phase, Requeue, RowChange, Standing, Statuses, UnitRows},
@@ -390,6 +391,12 @@ fn leases_partitions_and_deletions_come_back() {
         };
         let change = from_proto::op(&to_proto::put_partition(&partition));
         assert_eq!(change, Ok(Change::Partition(partition)));
+    }
+    for scope in [Scope::All, Scope::Preemption, Scope::Queue("prod.search".to_owned())] {
+        let pause = Pause { scope: scope.clone(), since_ms: 5, reason: "why".to_owned() };
+        assert_eq!(from_proto::op(&to_proto::put_pause(&pause)), Ok(Change::Pause(pause)));
+        let gone = from_proto::op(&to_proto::delete_named(v1::Kind::Pause, &scope.to_string()));
+        assert_eq!(gone, Ok(Change::PauseDeleted(scope)));
     }
     let gone = from_proto::op(&to_proto::delete(v1::Kind::UnitSpec, 7));
     assert_eq!(gone, Ok(Change::UnitDeleted(UnitId(7))));

@@ -8,6 +8,7 @@ use godel_core::{
     hold::{Hold, Member},
     ids::{NodeId, Revision, UnitId},
     node::{Device, Drain, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    pause::Pause,
     resources::Resources,
     rows::{Bind, Evict, Requeue, RowChange, Statuses},
     unit::{
@@ -48,6 +49,17 @@ pub fn put_node_grant(node: NodeId, allocatable: &Resources) -> Bytes {
 /// An operation that puts the split of nodes, encoded for a transaction.
 pub fn put_partition(split: &Partition) -> Bytes {
     raw::encode_op(v1::op::Op::PutPartition(partition(split)))
+}
+
+/// An operation that puts a pause, encoded for a transaction.
+pub fn put_pause(one: &Pause) -> Bytes {
+    raw::encode_op(v1::op::Op::PutPause(pause(one)))
+}
+
+/// What an administrator has paused.
+pub fn pause(pause: &Pause) -> v1::Pause {
+    let Pause { scope, since_ms, reason } = pause;
+    v1::Pause { scope: scope.to_string(), since_ms: *since_ms, reason: reason.clone() }
 }
 
 /// An operation that deletes a record with a numeric key, encoded for a transaction.

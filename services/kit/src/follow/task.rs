@@ -292,6 +292,8 @@ fn key_of(change: &Change) -> Option<RecordKey> {
         Change::PriorityClass(class) => RecordKey::Name(8, class.name.clone()),
         Change::PriorityClassDeleted(name) => RecordKey::Name(8, name.clone()),
         Change::Hold(hold) => RecordKey::Id(9, hold.id.0),
+        Change::Pause(pause) => RecordKey::Name(10, pause.scope.to_string()),
+        Change::PauseDeleted(scope) => RecordKey::Name(10, scope.to_string()),
         // Ids are never reused: what was deleted is not listed later. Rows compare revisions themselves.
         Change::NodeDeleted(_)
         | Change::UnitDeleted(_)

@@ -233,6 +233,13 @@ impl DispatchService for Handler<v1::AttachRequest, v1::AttachResponse> {
         Err(Status::unimplemented("not played"))
     }
 
+    async fn set_pause(
+        &self,
+        _request: Request<v1::SetPauseRequest>,
+    ) -> Result<Response<v1::SetPauseResponse>, Status> {
+        Err(Status::unimplemented("not played"))
+    }
+
     async fn get_dispatcher_status(
         &self,
         _request: Request<v1::GetDispatcherStatusRequest>,

@@ -164,9 +164,11 @@ impl Cursor {
                 Self::Rows(UnitId(unit.parse().ok()?), ordinal.parse().ok()?)
             }
             _ if text.is_empty() => Self::Records(None),
-            v1::Kind::Lease | v1::Kind::Partition | v1::Kind::Queue | v1::Kind::PriorityClass => {
-                Self::Records(Some(Key::Name(text.to_owned())))
-            }
+            v1::Kind::Lease
+            | v1::Kind::Partition
+            | v1::Kind::Queue
+            | v1::Kind::PriorityClass
+            | v1::Kind::Pause => Self::Records(Some(Key::Name(text.to_owned()))),
             v1::Kind::NodeSpec
             | v1::Kind::NodeReport
             | v1::Kind::NodeGrant

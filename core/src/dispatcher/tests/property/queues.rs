@@ -59,7 +59,7 @@ impl World {
             match entry.place {
                 Place::Queued(_) => Some((*unit, (n, entry.counts.pending))),
                 Place::Held(held) if held.parked => Some((*unit, (0, entry.counts.pending))),
-                Place::Held(_) | Place::Idle | Place::Unsettled => None,
+                Place::Held(_) | Place::Idle | Place::Unsettled | Place::Paused => None,
             }
         });
         let (tree, usage) = (core.quota().tree(), core.quota().usage());

@@ -1,0 +1,252 @@
+//! `godel unit`: verbs and flags.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use godel_proto::v1;
+
+use super::pair;
+
+/// Which unit.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Which {
+    /// Name, uid, or a unique prefix of one; `namespace/name` works too.
+    pub name: String,
+    /// Namespace.
+    #[arg(long, short = 'n', default_value = "default")]
+    pub namespace: String,
+}
+
+impl Which {
+    /// Namespace and name.
+    pub fn split(&self) -> (&str, &str) {
+        self.name.split_once('/').unwrap_or((&self.namespace, &self.name))
+    }
+}
+
+/// Which units.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Named {
+    /// Names, uids, or unique prefixes; `namespace/name` works too.
+    #[arg(required = true)]
+    pub names: Vec<String>,
+    /// Namespace.
+    #[arg(long, short = 'n', default_value = "default")]
+    pub namespace: String,
+    /// Only if the unit has this revision.
+    #[arg(long, default_value_t = 0)]
+    pub revision: u64,
+}
+
+/// `godel unit`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Unit {
+    /// Submit units from files, or one from flags.
+    Submit(Submit),
+    /// Check unit files; needs no server.
+    Validate {
+        /// Unit files; `-` reads standard input.
+        #[arg(long = "file", short = 'f', required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// List units.
+    List {
+        /// Only this namespace.
+        #[arg(long, short = 'n')]
+        namespace: Option<String>,
+        /// Only units in this phase.
+        #[arg(long, value_name = "PHASE")]
+        phase: Option<String>,
+        /// Only those with these labels, as `app=web`.
+        #[arg(long, short = 'l', value_delimiter = ',', value_parser = pair)]
+        selector: Vec<(String, String)>,
+        /// At most so many.
+        #[arg(long, default_value_t = 10_000)]
+        limit: usize,
+    },
+    /// Show one unit, where it runs, or why nowhere.
+    Describe(Which),
+    /// Cancel units: what waits goes, what runs is stopped.
+    Cancel(Named),
+    /// Suspend units: what runs is stopped, the record stays, their queue has its quota back.
+    Suspend(Named),
+    /// Resume suspended units: they are queued again, with the ordinals that they had.
+    Resume(Named),
+    /// Stop single running units for good: the unit has so many replicas less, their ordinals are never used again.
+    Stop {
+        /// Name, uid, or a unique prefix of one; `namespace/name` works too.
+        name: String,
+        /// Ordinals, or ranges of them as `3-5`.
+        #[arg(required = true, value_name = "ORDINAL", value_parser = ordinals)]
+        ordinals: Vec<std::ops::RangeInclusive<u32>>,
+        /// Namespace.
+        #[arg(long, short = 'n', default_value = "default")]
+        namespace: String,
+        /// Only if the unit has this revision.
+        #[arg(long, default_value_t = 0)]
+        revision: u64,
+    },
+    /// Change the replicas of a task group.
+    Scale {
+        /// Which unit.
+        #[command(flatten)]
+        which: Which,
+        /// Wanted.
+        #[arg(long)]
+        replicas: u32,
+        /// Which task group; default the only one.
+        #[arg(long, default_value = "")]
+        group: String,
+        /// Only if the unit has this revision.
+        #[arg(long, default_value_t = 0)]
+        revision: u64,
+    },
+    /// Print each change as it commits, until interrupted.
+    Watch {
+        /// Name, or a unique prefix; all units without it.
+        #[arg(default_value = "")]
+        name: String,
+        /// Namespace.
+        #[arg(long, short = 'n', default_value = "")]
+        namespace: String,
+        /// Stop after so many lines.
+        #[arg(long)]
+        count: Option<usize>,
+    },
+    /// Wait for a condition.
+    Wait {
+        /// Which unit.
+        #[command(flatten)]
+        which: Which,
+        /// `phase=NAME[,NAME]`, `bound` (every replica), `finished`, or `deleted`.
+        #[arg(long = "for", value_name = "CONDITION")]
+        condition: String,
+        /// Give up after this.
+        #[arg(long, default_value = "60s", value_parser = humantime::parse_duration)]
+        timeout: Duration,
+    },
+}
+
+/// `godel unit submit`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Submit {
+    /// Unit files; `-` reads standard input.
+    #[arg(long = "file", short = 'f', value_name = "FILE", required_unless_present = "name")]
+    pub files: Vec<PathBuf>,
+    /// Name of a unit made from flags.
+    #[arg(long, conflicts_with = "files")]
+    pub name: Option<String>,
+    /// Namespace of a unit made from flags, or of those whose file names none.
+    #[arg(long, short = 'n', default_value = "")]
+    pub namespace: String,
+    /// Workload class.
+    #[arg(long, requires = "name")]
+    pub class: Option<String>,
+    /// Path of its queue, as `prod.search`.
+    #[arg(long, requires = "name", value_name = "PATH")]
+    pub queue: Option<String>,
+    /// Name of its priority class.
+    #[arg(long, requires = "name", value_name = "NAME")]
+    pub priority_class: Option<String>,
+    /// Replicas.
+    #[arg(long, default_value_t = 1, requires = "name")]
+    pub replicas: u32,
+    /// CPU of each, as `500m`.
+    #[arg(long, requires = "name")]
+    pub cpu: Option<String>,
+    /// Memory of each, as `1Gi`.
+    #[arg(long, requires = "name")]
+    pub memory: Option<String>,
+    /// GPUs of each: `2`, `2:A10`, or `0.5` for a share of one.
+    #[arg(long, requires = "name")]
+    pub gpu: Option<String>,
+    /// How long a simulated run lasts; default until stopped.
+    #[arg(long, requires = "name", value_parser = humantime::parse_duration)]
+    pub duration: Option<Duration>,
+    /// What becomes of a replica that has to leave for others' sake; default requeue.
+    #[arg(long, requires = "name", value_enum)]
+    pub on_eviction: Option<OnEviction>,
+    /// What becomes of the unit once fewer than its min_member are left; default keep.
+    #[arg(long, requires = "name", value_enum)]
+    pub on_below_min: Option<OnBelowMin>,
+    /// Say that it finds no place after it has waited so long; default 5m. It is tried on.
+    #[arg(long, requires = "name", value_parser = humantime::parse_duration)]
+    pub scheduling_timeout: Option<Duration>,
+    /// It fails once it was active so long; default never.
+    #[arg(long, requires = "name", value_parser = humantime::parse_duration)]
+    pub active_deadline: Option<Duration>,
+    /// Kept so long after its end; default 1h.
+    #[arg(long, requires = "name", value_parser = humantime::parse_duration)]
+    pub ttl_after_finished: Option<Duration>,
+    /// Wait until every replica is bound.
+    #[arg(long)]
+    pub wait: bool,
+    /// Give up waiting after this.
+    #[arg(long, default_value = "60s", value_parser = humantime::parse_duration)]
+    pub timeout: Duration,
+    /// Program and arguments.
+    #[arg(last = true, requires = "name")]
+    pub command: Vec<String>,
+}
+
+/// What becomes of an evicted replica.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OnEviction {
+    /// As the server says.
+    #[default]
+    #[value(skip)]
+    Absent,
+    /// It comes back as its next incarnation.
+    Requeue,
+    /// It has failed.
+    Fail,
+}
+
+impl OnEviction {
+    /// As the API says it.
+    pub fn into_api(self) -> v1::OnEviction {
+        match self {
+            Self::Absent => v1::OnEviction::Unspecified,
+            Self::Requeue => v1::OnEviction::Requeue,
+            Self::Fail => v1::OnEviction::Fail,
+        }
+    }
+}
+
+/// What becomes of a unit of which too few are left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OnBelowMin {
+    /// As the server says.
+    #[default]
+    #[value(skip)]
+    Absent,
+    /// The rest goes on; the missing ones come back one by one.
+    Keep,
+    /// The rest is evicted too, and min_member are bound together again.
+    Restart,
+    /// It ends, and has failed.
+    Stop,
+}
+
+impl OnBelowMin {
+    /// As the API says it.
+    pub fn into_api(self) -> v1::OnBelowMin {
+        match self {
+            Self::Absent => v1::OnBelowMin::Unspecified,
+            Self::Keep => v1::OnBelowMin::Keep,
+            Self::Restart => v1::OnBelowMin::Restart,
+            Self::Stop => v1::OnBelowMin::Stop,
+        }
+    }
+}
+
+/// `3`, or `3-5`.
+fn ordinals(text: &str) -> Result<std::ops::RangeInclusive<u32>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let number = |text: &str| text.parse::<u32>().map_err(|error| format!("`{text}`: {error}"));
+    let (first, last) = (number(first)?, number(last)?);
+    if first > last {
+        return Err(format!("{first} is above {last}"));
+    }
+    Ok(first..=last)
+}

@@ -1,0 +1,93 @@
+//! What administrators pause: records, made and ended one transaction each.
+
+use godel_core::{
+    ids::Revision,
+    pause::{Pause, Scope},
+    queue::spec::DEFAULT_QUEUE,
+};
+use godel_kit::{
+    status, to_proto,
+    txn::{Committed, Conditions, TxnError},
+};
+use godel_proto::v1;
+use tonic::{Code, Status};
+
+use super::{Loop, Ticket, overloaded, refused};
+use crate::calls::{PauseCall, Reply};
+
+/// A change on its way to the store.
+pub(super) enum PauseChange {
+    Begins(Pause),
+    Ends(Scope),
+}
+
+impl Loop<'_> {
+    pub(super) fn set_pause(&mut self, call: PauseCall) {
+        let PauseCall { scope, paused, reason, reply } = call;
+        if let Scope::Queue(path) = &scope
+            && paused
+            && path != DEFAULT_QUEUE
+            && self.core.queue_versions(path).is_none()
+        {
+            let message = format!("no queue `{path}`");
+            let info = [("queue", path.clone())];
+            let _ = reply.send(Err(status::with_info(
+                Code::NotFound,
+                status::reason::UNKNOWN_NAME,
+                message,
+                info,
+            )));
+            return;
+        }
+        let known = self.core.pauses().get(&scope);
+        if known.is_some() == paused && known.is_none_or(|known| known.reason == reason) {
+            let _ = reply.send(Ok(None));
+            return;
+        }
+        let since_ms = known.map_or_else(|| self.context.clock.wall_ms(), |known| known.since_ms);
+        let (change, op) = if paused {
+            let pause = Pause { scope, since_ms, reason };
+            let op = to_proto::put_pause(&pause);
+            (PauseChange::Begins(pause), op)
+        } else {
+            let op = to_proto::delete_named(v1::Kind::Pause, &scope.to_string());
+            (PauseChange::Ends(scope), op)
+        };
+        match self.pipeline.try_submit(vec![op], Conditions::default()) {
+            Ok(Some(pending)) => self.ticket(pending, Ticket::Pause(Box::new(change), reply)),
+            Ok(None) => {
+                let _ = reply.send(Err(overloaded("too many transactions are under way")));
+            }
+            Err(error) => {
+                let _ = reply.send(Err(refused(&error)));
+            }
+        }
+    }
+
+    /// In force here as soon as it is durable: whoever hears the answer finds it so.
+    pub(super) fn on_pause_written(
+        &mut self,
+        change: PauseChange,
+        reply: Reply<Result<Option<Revision>, Status>>,
+        result: &Result<Committed, TxnError>,
+    ) {
+        let now = self.now();
+        let answer = match result {
+            Ok(committed) => {
+                match change {
+                    PauseChange::Begins(pause) => {
+                        tracing::warn!(scope = %pause.scope, reason = pause.reason, "paused");
+                        self.core.on_pause(pause, now);
+                    }
+                    PauseChange::Ends(scope) => {
+                        tracing::info!(%scope, "goes on");
+                        self.core.on_pause_deleted(&scope, now);
+                    }
+                }
+                Ok(Some(committed.revision))
+            }
+            Err(error) => Err(refused(error)),
+        };
+        let _ = reply.send(answer);
+    }
+}
