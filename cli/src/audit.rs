@@ -208,10 +208,11 @@ pub(crate) async fn list(client: &Client) -> Result<World, Failure> {
     }
 }
 
-const KINDS: [v1::Kind; 11] = [
+const KINDS: [v1::Kind; 12] = [
     v1::Kind::NodeSpec,
     v1::Kind::NodeReport,
     v1::Kind::NodeGrant,
+    v1::Kind::NodeUsage,
     v1::Kind::UnitSpec,
     v1::Kind::Lease,
     v1::Kind::Partition,

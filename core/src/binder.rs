@@ -14,6 +14,7 @@ mod classes;
 mod holds;
 mod quotas;
 mod requeue;
+mod squeeze;
 mod unit;
 
 #[cfg(test)]
@@ -28,6 +29,7 @@ use self::{
     classes::Classes,
     holds::Holds,
     quotas::{Needs, Quotas},
+    squeeze::Squeezes,
     unit::Unit,
 };
 pub use self::{holds::HoldWork, requeue::RequeueWork};
@@ -109,6 +111,7 @@ pub struct Binder {
     last_ticket: u64,
     requeues: requeue::Requeues,
     holds: Holds,
+    squeezes: Squeezes,
     /// Time of day, Unix milliseconds.
     now_ms: i64,
     revision: Revision,
@@ -154,6 +157,7 @@ impl Binder {
         self.units.clear();
         self.requeues.clear();
         self.reset_holds();
+        self.squeezes.reset();
         self.revision = Revision(0);
     }
 
@@ -163,8 +167,20 @@ impl Binder {
         self.look_at_change(&change);
         match change {
             Change::NodeSpec(spec) => self.cluster.put_spec(spec, revision),
-            Change::NodeReport(report) => self.cluster.put_report(report, revision),
-            Change::NodeGrant(node, allocatable) => self.cluster.put_grant(node, allocatable, revision),
+            Change::NodeReport(report) => {
+                let node = report.id;
+                self.cluster.put_report(report, revision);
+                self.look_for_squeeze(node, || "node".to_owned());
+            }
+            Change::NodeGrant(node, allocatable) => {
+                self.cluster.put_grant(node, allocatable, revision);
+                self.look_for_squeeze(node, || "node".to_owned());
+            }
+            Change::NodeUsage(usage) => {
+                let node = usage.id;
+                self.cluster.put_usage(usage, revision);
+                self.look_for_squeeze(node, || "usage".to_owned());
+            }
             Change::NodeDeleted(node) => self.cluster.remove_node(node),
             Change::UnitSpec(spec) => self.put_unit(&spec, revision),
             Change::Queue(spec) => self.quotas.put(spec, revision),
@@ -183,6 +199,7 @@ impl Binder {
                     self.quotas.turn((known.queue, unit), &turns, 1, &self.cluster);
                 }
                 if let RowChange::Bind(bind) = &change {
+                    self.look_at_bind(unit, bind);
                     self.is_shown(unit, bind);
                 }
                 if let Some(rows) = self.cluster.rows(unit) {
@@ -196,7 +213,11 @@ impl Binder {
                 self.count_rows(unit, 1);
                 self.are_shown(unit);
             }
-            Change::Hold(hold) => self.put_hold(hold, revision),
+            Change::Hold(hold) => {
+                let (node, unit) = (hold.node, hold.unit);
+                self.put_hold(hold, revision);
+                self.look_for_squeeze(node, || format!("unit {unit}"));
+            }
             Change::HoldDeleted(id) => self.drop_hold(id),
             Change::Lease(_) | Change::Partition(_) | Change::Pause(_) | Change::PauseDeleted(_) => {}
         }
@@ -207,9 +228,11 @@ impl Binder {
         self.now_ms = self.now_ms.max(now_ms);
     }
 
-    /// Leads with this epoch: holds get ids that no other binder gives.
-    pub fn lead(&mut self, epoch: Epoch, hold_ms: u64) {
+    /// Leads with this epoch: holds get ids that no other binder gives, and last `hold_ms`; nodes may be above their
+    /// best-effort room for `squeeze_ms`.
+    pub fn lead(&mut self, epoch: Epoch, hold_ms: u64, squeeze_ms: u64) {
         self.holds.lead(epoch, hold_ms);
+        self.squeezes.lead(squeeze_ms);
     }
 
     /// Everything up to `revision` has been read.
@@ -284,17 +307,19 @@ impl Binder {
         }
         self.requeues.give_up();
         self.keep_all_holds();
+        self.squeezes.reset();
     }
 
-    /// Fresh state of the nodes that rejections name, ascending.
-    pub fn fresh_nodes(&self, rejections: &[Rejection]) -> Vec<FreshNode> {
+    /// Fresh state of the nodes that rejections of a unit name, ascending.
+    pub fn fresh_nodes(&self, unit: UnitId, rejections: &[Rejection]) -> Vec<FreshNode> {
+        let pool = self.units.get(&unit).map(|unit| unit.pool).unwrap_or_default();
         let nodes: BTreeSet<NodeId> =
             rejections.iter().map(|rejection| rejection.node).filter(|node| *node != NodeId(0)).collect();
         nodes
             .into_iter()
             .filter_map(|node| {
-                let (allocated, device_free_milli) = self.cluster.node_state(node)?;
-                Some(FreshNode { node, allocated, device_free_milli, revision: self.revision })
+                let (allocated, device_free_milli) = self.cluster.pool_state(node, pool)?;
+                Some(FreshNode { node, pool, allocated, device_free_milli, revision: self.revision })
             })
             .collect()
     }

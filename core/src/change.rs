@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     hold::Hold,
     ids::{Epoch, HoldId, NodeId, UnitId},
-    node::{NodeReport, NodeSpec},
+    node::{NodeReport, NodeSpec, NodeUsage},
     pause::{Pause, Scope},
     queue::spec::{PriorityClass, QueueSpec},
     resources::Resources,
@@ -22,6 +22,8 @@ pub enum Change {
     NodeReport(NodeReport),
     /// Allocatable in force.
     NodeGrant(NodeId, Resources),
+    /// What the use of a node's guaranteed running units leaves to best-effort ones.
+    NodeUsage(NodeUsage),
     /// A unit, whole.
     UnitSpec(Arc<UnitSpec>),
     /// A lease was granted, released or expired.

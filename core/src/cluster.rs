@@ -7,7 +7,8 @@
 //! any order: what is taken on a node not yet known is accounted for, and amounts may go negative while a node
 //! shrinks. Nothing here survives a restart: a list and a watch build it again.
 //!
-//! Until best-effort capacity exists (planned), both pools are charged to allocatable.
+//! Each pool has a room of its own: see `best_effort`. Devices are common to both: they are held by one running
+//! unit, or shared by some within their thousandths, whoever pays.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,6 +16,7 @@ use rustc_hash::FxHashMap;
 
 use self::{
     assumptions::Assumptions,
+    best_effort::BestEffort,
     devices::{DeviceClasses, NodeDevices},
     holds::Holds,
     labels::Labels,
@@ -27,11 +29,12 @@ pub use self::{refusal::Refusal, shapes::ShapeId, taken::Turns};
 use crate::{
     demand::{Demand, Pool},
     ids::{NodeId, Revision, UnitId},
-    node::{NodeReport, NodeSpec, Toleration},
+    node::{NodeReport, NodeSpec, NodeUsage, Toleration},
     resources::Resources,
 };
 
 mod assumptions;
+mod best_effort;
 pub(crate) mod devices;
 mod holds;
 pub(crate) mod labels;
@@ -55,7 +58,10 @@ pub struct Cluster {
     labels: Labels,
     shapes: Shapes,
     nodes: Vec<Node>,
+    /// Of the guaranteed pool.
     room: Room,
+    /// There from the first best-effort demand on.
+    best_effort: Option<Box<BestEffort>>,
     device_room: Vec<DeviceRoom>,
     usable: Vec<bool>,
     generations: Vec<u64>,
@@ -78,6 +84,7 @@ struct Node {
     spec: Option<(NodeSpec, Revision)>,
     report: Option<(NodeReport, Revision)>,
     grant: Option<(Resources, Revision)>,
+    usage: Option<(NodeUsage, Revision)>,
     labels: Box<[u32]>,
     taints: u32,
     devices: NodeDevices,
@@ -100,6 +107,9 @@ impl Cluster {
             generation: self.generation + 1,
             ..Self::default()
         };
+        if self.shapes.has_best_effort() {
+            self.keep_best_effort();
+        }
         for (unit, ordinal, assumed) in assumptions.iter() {
             self.assume(unit, ordinal, assumed.incarnation, assumed.shape, assumed.node, assumed.mask);
         }
@@ -171,16 +181,21 @@ impl Cluster {
         }
         old.report = None;
         old.grant = None;
+        let had_usage = old.usage.take().is_some();
         old.labels = Box::default();
         old.taints = 0;
         old.devices.classes.clear();
         self.settle_allocatable(idx);
         self.settle_usable(idx);
         self.touch(idx);
+        if had_usage {
+            self.forget_usage();
+        }
     }
 
     /// Interns a demand.
     pub fn shape(&mut self, demand: &Demand, pool: Pool) -> ShapeId {
+        self.keep_pool(pool);
         self.shapes.intern(demand, pool, &self.names, &self.classes)
     }
 
@@ -205,7 +220,7 @@ impl Cluster {
         if let Some(name) = &shape.unknown {
             return Err(Refusal::Resource { name: name.clone() });
         }
-        match self.room.shortage(idx, &shape.asks) {
+        match self.room_of(shape).shortage(idx, &shape.asks) {
             Some(id) => Err(Refusal::Resource { name: self.names.name(usize::from(id)).to_owned() }),
             None => Ok(()),
         }
@@ -221,7 +236,8 @@ impl Cluster {
 
     /// As [`Self::fits`], for the cycle: no words.
     pub(crate) fn has_resources(&self, shape: ShapeId, idx: usize) -> bool {
-        self.shapes.get(shape).fits(self.room.free(idx))
+        let shape = self.shapes.get(shape);
+        shape.fits(self.room_of(shape).free(idx))
     }
 
     pub(crate) fn has_devices(&self, shape: ShapeId, idx: usize) -> bool {
@@ -231,7 +247,7 @@ impl Cluster {
     /// The devices that one more of a shape would take, as [`Self::pick_devices`], if the node's free room holds it.
     pub(crate) fn room_for(&self, shape: ShapeId, idx: usize) -> Option<u64> {
         let shape = self.shapes.get(shape);
-        if shape.fits(self.room.free(idx)) { self.devices_for(shape, idx) } else { None }
+        if shape.fits(self.room_of(shape).free(idx)) { self.devices_for(shape, idx) } else { None }
     }
 
     fn devices_for(&self, shape: &Shape, idx: usize) -> Option<u64> {
@@ -299,12 +315,20 @@ impl Cluster {
         own.or_else(|| self.report(node)?.attributes.get(key)).map(String::as_str)
     }
 
-    /// Fresh state of a node from a rejection: what others have taken there and we have not seen is kept
+    /// Fresh state of a node from a rejection: what others have taken of a pool there and we have not seen is kept
     /// from new placements until their binds arrive, or until [`Self::clear_foreign`].
-    pub fn note_foreign(&mut self, node: NodeId, allocated: &Resources, device_free_milli: &[u32]) {
+    pub fn note_foreign(
+        &mut self,
+        node: NodeId,
+        pool: Pool,
+        allocated: &Resources,
+        device_free_milli: &[u32],
+    ) {
         let Some(idx) = self.known(node) else { return };
         let amounts = self.amounts(allocated);
-        self.room.set_foreign(idx, &amounts);
+        if let Some(room) = self.room_mut(pool) {
+            room.set_foreign(idx, &amounts);
+        }
         self.nodes[idx].devices.set_foreign(device_free_milli);
         self.settle_devices(idx);
         // It may say less than the note before.
@@ -314,20 +338,33 @@ impl Cluster {
     /// Ends a foreign note.
     pub fn clear_foreign(&mut self, node: NodeId) {
         let Some(idx) = self.known(node) else { return };
-        if self.room.has_foreign(idx) || self.nodes[idx].devices.has_foreign() {
+        if self.has_foreign(idx) {
             self.room.set_foreign(idx, &[]);
+            if let Some(room) = self.room_mut(Pool::BestEffort) {
+                room.set_foreign(idx, &[]);
+            }
             self.nodes[idx].devices.set_foreign(&[]);
             self.settle_devices(idx);
             self.note_gain(idx);
         }
     }
 
-    /// Taken on a node, assumptions included and foreign notes not, and the thousandths free per device.
+    /// Taken on a node of the guaranteed pool, assumptions included and foreign notes not, and the thousandths free per
+    /// device.
     pub fn node_state(&self, node: NodeId) -> Option<(Resources, Vec<u32>)> {
+        self.pool_state(node, Pool::Guaranteed)
+    }
+
+    /// The same of either pool. Of best-effort room what guaranteed running units use is taken too.
+    pub fn pool_state(&self, node: NodeId, pool: Pool) -> Option<(Resources, Vec<u32>)> {
         let idx = self.known(node)?;
         let devices = &self.nodes[idx].devices;
         let free = (0..devices.len()).map(|device| devices.free_seen(device)).collect();
-        Some((self.resources(self.room.taken(idx)), free))
+        let room = match (pool, &self.best_effort) {
+            (Pool::BestEffort, Some(best_effort)) => &best_effort.room,
+            (Pool::Guaranteed, _) | (Pool::BestEffort, None) => &self.room,
+        };
+        Some((self.resources(room.taken(idx)), free))
     }
 
     /// Allocatable in force; empty when the node has not reported.
@@ -393,6 +430,9 @@ impl Cluster {
         if self.names.len() > known {
             self.shapes.resolve_names(&self.names);
             self.room.grow(self.nodes.len(), self.names.len());
+            if let Some(best_effort) = &mut self.best_effort {
+                best_effort.grow(self.nodes.len(), self.names.len());
+            }
         }
         amounts
     }
@@ -416,6 +456,9 @@ impl Cluster {
             let len = idx + 1;
             self.nodes.resize_with(len, Node::default);
             self.room.grow(len, self.names.len());
+            if let Some(best_effort) = &mut self.best_effort {
+                best_effort.grow(len, self.names.len());
+            }
             self.device_room.resize(len, DeviceRoom::default());
             self.usable.resize(len, false);
             self.generations.resize(len, 0);
@@ -456,12 +499,19 @@ impl Cluster {
         let allocatable = reported.map(|capacity| granted.unwrap_or(capacity).clone()).unwrap_or_default();
         let amounts = self.amounts(&allocatable);
         self.room.set_allocatable(idx, &amounts);
+        if let Some(room) = self.room_mut(Pool::BestEffort) {
+            room.set_allocatable(idx, &amounts);
+        }
         self.settle_devices(idx);
     }
 
     fn settle_devices(&mut self, idx: usize) {
-        self.device_room[idx] = self.nodes[idx].devices.room();
-        self.room.raise_devices(idx, self.device_room[idx]);
+        let devices = self.nodes[idx].devices.room();
+        self.device_room[idx] = devices;
+        self.room.raise_devices(idx, devices);
+        if let Some(room) = self.room_mut(Pool::BestEffort) {
+            room.raise_devices(idx, devices);
+        }
     }
 
     fn settle_usable(&mut self, idx: usize) {
@@ -502,8 +552,16 @@ impl Cluster {
         &self.shapes
     }
 
-    pub(crate) fn room(&self) -> &Room {
-        &self.room
+    /// The room of a shape's pool.
+    pub(crate) fn room(&self, shape: ShapeId) -> &Room {
+        self.room_of(self.shapes.get(shape))
+    }
+
+    pub(crate) fn room_of(&self, shape: &Shape) -> &Room {
+        match (shape.pool, &self.best_effort) {
+            (Pool::BestEffort, Some(best_effort)) => &best_effort.room,
+            (Pool::Guaranteed, _) | (Pool::BestEffort, None) => &self.room,
+        }
     }
 
     pub(crate) fn resource_name(&self, id: u8) -> &str {
@@ -513,12 +571,16 @@ impl Cluster {
     /// False only if no node of the block has room for the shape.
     pub(crate) fn block_may_fit(&self, block: usize, shape: ShapeId) -> bool {
         let shape = self.shapes.get(shape);
-        shape.unknown.is_none() && self.room.block_may_fit(block, &shape.asks, shape.least_devices)
+        shape.unknown.is_none() && self.room_of(shape).block_may_fit(block, &shape.asks, shape.least_devices)
     }
 
-    /// Nodes of a block were looked at in vain: its bounds may be too high.
-    pub(crate) fn tighten(&mut self, block: usize) {
+    /// Nodes of a block were looked at in vain for a shape: its bounds may be too high.
+    pub(crate) fn tighten(&mut self, block: usize, shape: ShapeId) {
         let device_room = &self.device_room;
-        self.room.tighten(block, |idx| device_room[idx]);
+        let room = match (self.shapes.get(shape).pool, &mut self.best_effort) {
+            (Pool::BestEffort, Some(best_effort)) => &mut best_effort.room,
+            (Pool::Guaranteed, _) | (Pool::BestEffort, None) => &mut self.room,
+        };
+        room.tighten(block, |idx| device_room[idx]);
     }
 }

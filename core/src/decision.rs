@@ -1,6 +1,7 @@
 //! What schedulers decide and what the binder answers: the messages of the hot path in domain types.
 
 use crate::{
+    demand::Pool,
     hold::Member,
     ids::{NodeId, Revision, UnitId},
     resources::Resources,
@@ -220,7 +221,9 @@ impl RejectionReason {
 pub struct FreshNode {
     /// The node.
     pub node: NodeId,
-    /// Taken, by name.
+    /// The pool whose room this is.
+    pub pool: Pool,
+    /// Taken of it, by name.
     pub allocated: Resources,
     /// Thousandths free per device, by index.
     pub device_free_milli: Vec<u32>,

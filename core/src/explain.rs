@@ -74,7 +74,7 @@ fn lack(cluster: &Cluster, shape: &Shape, node: NodeId) -> Option<i64> {
     if shape.unknown.is_some() {
         return None;
     }
-    let free = cluster.room().free(node.idx());
+    let free = cluster.room_of(shape).free(node.idx());
     let mut lack = 0;
     for (id, amount) in &shape.asks {
         let missing = (amount - free[usize::from(*id)].max(0)).max(0);
@@ -103,7 +103,7 @@ fn device_lack(cluster: &Cluster, ask: &DeviceAsk, node: NodeId) -> Option<(i64,
 }
 
 fn words(cluster: &Cluster, shape: &Shape, node: NodeId) -> String {
-    let free = cluster.room().free(node.idx());
+    let free = cluster.room_of(shape).free(node.idx());
     let mut lacks = Vec::new();
     for (id, amount) in &shape.asks {
         let left = free[usize::from(*id)].max(0);

@@ -31,5 +31,7 @@ pub mod resources;
 pub mod rows;
 pub mod scenarios;
 pub mod scheduler;
+pub mod squeeze;
 pub mod time;
 pub mod unit;
+pub mod usage;

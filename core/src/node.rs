@@ -63,6 +63,17 @@ pub struct NodeReport {
     pub attributes: BTreeMap<String, String>,
 }
 
+/// What best-effort running units may not have of a node, for the use of guaranteed ones. Written by state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeUsage {
+    /// The node.
+    pub id: NodeId,
+    /// Smoothed use of guaranteed running units, and headroom: cpu and memory.
+    pub reserved: Resources,
+    /// Guaranteed running units bound after this count with their requests on top, commit time in Unix milliseconds.
+    pub as_of_ms: i64,
+}
+
 /// One device of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Device {

@@ -302,7 +302,7 @@ impl Placer {
                 looked += seen.n_nodes - 1;
                 past = seen.stopped_at.map_or(end, |at| first + at);
                 if !seen.has_room {
-                    cluster.tighten(block);
+                    cluster.tighten(block, entry.ask.shape());
                 }
             }
             left -= past - idx;

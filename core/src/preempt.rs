@@ -458,7 +458,7 @@ impl<'a> Plan<'a> {
     fn trial(&self, node: NodeId) -> Trial {
         let idx = node.idx();
         let mut trial = Trial {
-            free: SmallVec::from_slice(self.cluster.room().free(idx)),
+            free: SmallVec::from_slice(self.cluster.room(self.shape).free(idx)),
             devices: self.cluster.devices(idx).clone(),
         };
         let shapes = self.cluster.shapes();

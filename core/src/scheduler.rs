@@ -345,6 +345,7 @@ impl Scheduler {
             Change::NodeGrant(node, allocatable) => {
                 self.cluster.put_grant(*node, allocatable.clone(), revision)
             }
+            Change::NodeUsage(usage) => self.cluster.put_usage(usage.clone(), revision),
             Change::NodeDeleted(node) => self.cluster.remove_node(*node),
             Change::Rows(unit, rows) => {
                 self.cluster.apply_rows(*unit, rows, revision, time_ms);

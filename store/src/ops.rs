@@ -85,6 +85,10 @@ impl OpError {
     }
 }
 
+/// Kinds of records that go with a node.
+pub(crate) const WITH_NODE: [v1::Kind; 4] =
+    [v1::Kind::NodeSpec, v1::Kind::NodeReport, v1::Kind::NodeGrant, v1::Kind::NodeUsage];
+
 /// Bit of `kind` in a mask of kinds.
 pub fn kind_bit(kind: v1::Kind) -> u32 {
     1 << (kind as i32).unsigned_abs()
@@ -99,7 +103,7 @@ impl ParsedOp {
                 kind_bit(v1::Kind::UnitSpec) | kind_bit(v1::Kind::Rows)
             }
             Self::Delete { kind: v1::Kind::NodeSpec, .. } => {
-                kind_bit(v1::Kind::NodeSpec) | kind_bit(v1::Kind::NodeReport) | kind_bit(v1::Kind::NodeGrant)
+                WITH_NODE.iter().fold(0, |kinds, kind| kinds | kind_bit(*kind))
             }
             Self::Delete { kind, .. } => kind_bit(*kind),
             Self::Rows { .. } => kind_bit(v1::Kind::Rows),
@@ -154,6 +158,7 @@ pub fn record_key(kind: v1::Kind, value: &Bytes) -> Result<Key, OpError> {
         v1::Kind::NodeSpec => node_key(decode::<v1::NodeSpec>("NodeSpec", value.clone())?.node_id),
         v1::Kind::NodeReport => node_key(decode::<v1::NodeReport>("NodeReport", value.clone())?.node_id),
         v1::Kind::NodeGrant => node_key(decode::<v1::NodeGrant>("NodeGrant", value.clone())?.node_id),
+        v1::Kind::NodeUsage => node_key(decode::<v1::NodeUsage>("NodeUsage", value.clone())?.node_id),
         v1::Kind::UnitSpec => id_key("unit_id", decode::<IdKey>("UnitSpec", value.clone())?.id),
         v1::Kind::Lease => name_key("lease", decode::<v1::LeaseRecord>("LeaseRecord", value.clone())?.lease),
         v1::Kind::Partition => name_key("name", decode::<v1::Partition>("Partition", value.clone())?.name),
@@ -177,7 +182,7 @@ pub fn record_key(kind: v1::Kind, value: &Bytes) -> Result<Key, OpError> {
 pub fn key_from_proto(kind: v1::Kind, key: Option<&v1::Key>) -> Result<Key, OpError> {
     let key = key.ok_or_else(|| OpError::field("key", "is required"))?;
     match kind {
-        v1::Kind::NodeSpec | v1::Kind::NodeReport | v1::Kind::NodeGrant => {
+        v1::Kind::NodeSpec | v1::Kind::NodeReport | v1::Kind::NodeGrant | v1::Kind::NodeUsage => {
             node_key(u32::try_from(key.id).map_err(|_| OpError::field("key.id", "is not a node id"))?)
         }
         v1::Kind::UnitSpec | v1::Kind::Hold | v1::Kind::Rows => id_key("key.id", key.id),

@@ -90,6 +90,8 @@ pub(crate) struct RawRecord {
     hold: Option<Bytes>,
     #[prost(bytes = "bytes", optional, tag = "20")]
     pause: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "22")]
+    node_usage: Option<Bytes>,
     #[prost(bytes = "bytes", optional, tag = "30")]
     rows: Option<Bytes>,
 }
@@ -108,6 +110,7 @@ impl RawRecord {
             (v1::Kind::PriorityClass, self.priority_class),
             (v1::Kind::Hold, self.hold),
             (v1::Kind::Pause, self.pause),
+            (v1::Kind::NodeUsage, self.node_usage),
             (v1::Kind::Rows, self.rows),
         ]
         .into_iter()

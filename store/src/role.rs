@@ -25,7 +25,7 @@ pub enum Writes {
     Dispatcher,
     /// The binder's: placements, evictions, requeues, grants, holds.
     Binder,
-    /// An agent's: its node's report, run status, and its own first registration.
+    /// An agent's: its node's report and use, run status, and its own first registration.
     Agent,
     /// An administrator's: how nodes may be used.
     Admin,
@@ -52,7 +52,7 @@ impl Writes {
                     self == Self::Dispatcher
                 }
                 Kind::NodeGrant | Kind::Hold => self == Self::Binder,
-                Kind::NodeReport => self == Self::Agent,
+                Kind::NodeReport | Kind::NodeUsage => self == Self::Agent,
                 Kind::NodeSpec => self == Self::Admin || (self == Self::Agent && !exists()),
                 Kind::Lease => self == Self::State,
                 Kind::Unspecified | Kind::Rows => false,
@@ -64,7 +64,7 @@ impl Writes {
                 Kind::NodeGrant | Kind::Hold => self == Self::Binder,
                 Kind::NodeSpec => self == Self::Admin,
                 // A report goes with its node; an epoch must never be forgotten, so no lease ever goes.
-                Kind::NodeReport | Kind::Lease | Kind::Unspecified | Kind::Rows => false,
+                Kind::NodeReport | Kind::NodeUsage | Kind::Lease | Kind::Unspecified | Kind::Rows => false,
             },
             ParsedOp::Rows { change, .. } => match **change {
                 RowChange::Bind(_) | RowChange::Evict(_) | RowChange::Requeue(_) => self == Self::Binder,

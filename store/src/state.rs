@@ -33,12 +33,12 @@ use self::rows::NodeSlots;
 
 use crate::{
     feed::Published,
-    ops::ParsedOp,
+    ops::{self, ParsedOp},
     record::{Key, Record},
 };
 
 /// Kinds that are kept as records, in the order in which they are listed and snapshot.
-pub const RECORD_KINDS: [v1::Kind; 10] = [
+pub const RECORD_KINDS: [v1::Kind; 11] = [
     v1::Kind::NodeSpec,
     v1::Kind::NodeReport,
     v1::Kind::NodeGrant,
@@ -49,6 +49,7 @@ pub const RECORD_KINDS: [v1::Kind; 10] = [
     v1::Kind::PriorityClass,
     v1::Kind::Hold,
     v1::Kind::Pause,
+    v1::Kind::NodeUsage,
 ];
 
 /// Everything that is durable, in memory.
@@ -67,6 +68,8 @@ pub struct State {
     nodes: NodeSlots,
     /// The newest of all NodeSpecs and NodeReports, or newer.
     nodes_changed: Revision,
+    /// The newest of all NodeUsages, or newer.
+    node_usages_changed: Revision,
     value_bytes: u64,
     n_rows: u64,
 }
@@ -94,6 +97,7 @@ impl Default for State {
             next_node_id: NodeId(1),
             nodes: NodeSlots::default(),
             nodes_changed: Revision(0),
+            node_usages_changed: Revision(0),
             value_bytes: 0,
             n_rows: 0,
         }
@@ -268,8 +272,7 @@ impl State {
     }
 
     fn delete(&mut self, kind: v1::Kind, key: &Key, revision: Revision, mut undo: Option<&mut undo::Undo>) {
-        const WITH_NODE: [v1::Kind; 3] = [v1::Kind::NodeSpec, v1::Kind::NodeReport, v1::Kind::NodeGrant];
-        let kinds: &[v1::Kind] = if kind == v1::Kind::NodeSpec { &WITH_NODE } else { &[kind] };
+        let kinds: &[v1::Kind] = if kind == v1::Kind::NodeSpec { &ops::WITH_NODE } else { &[kind] };
         for idx in kinds.iter().filter_map(|kind| kind_idx(*kind)) {
             if self.records[idx].get(key).is_some_and(|record| record.revision <= revision) {
                 self.set_record(idx, key, None, undo.as_deref_mut());
@@ -294,6 +297,10 @@ impl State {
                 self.note_node(record.as_ref());
             }
             (v1::Kind::NodeReport, _) => self.note_node(record.as_ref()),
+            (v1::Kind::NodeUsage, _) => {
+                let revision = record.as_ref().map_or(Revision(0), |record| record.revision);
+                self.node_usages_changed = self.node_usages_changed.max(revision);
+            }
             _ => {}
         }
         let after = record.as_ref().map_or(0, |record| record.value.len() as u64);

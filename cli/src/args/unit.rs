@@ -42,7 +42,7 @@ pub struct Named {
 #[derive(Clone, Debug, Subcommand)]
 pub enum Unit {
     /// Submit units from files, or one from flags.
-    Submit(Submit),
+    Submit(Box<Submit>),
     /// Check unit files; needs no server.
     Validate {
         /// Unit files; `-` reads standard input.

@@ -29,7 +29,7 @@ pub(super) async fn run(address: &str, unit: Unit, format: Format) -> Result<(),
     }
     let client = Client::new(address)?;
     match unit {
-        Unit::Submit(submit) => run_submit(&client, submit, format).await,
+        Unit::Submit(submit) => run_submit(&client, *submit, format).await,
         Unit::Validate { .. } => Ok(()),
         Unit::List { namespace, phase, selector, limit } => {
             list(&client, (namespace, phase, selector), limit, format).await

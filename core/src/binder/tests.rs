@@ -4,6 +4,7 @@ mod holds;
 mod model;
 mod properties;
 mod queues;
+mod squeeze;
 mod suspended;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -104,12 +105,14 @@ pub(super) fn place(unit: u64, spec_revision: u64, places: &[(u32, u32)]) -> Dec
 struct World {
     binder: Binder,
     revision: u64,
+    /// Of commits.
+    time_ms: i64,
 }
 
 impl World {
     /// `n_nodes` nodes of 1,000 milli-cores and one GPU.
     fn new(n_nodes: u32) -> Self {
-        let mut world = Self { binder: Binder::new(), revision: 0 };
+        let mut world = Self { binder: Binder::new(), revision: 0, time_ms: 1 };
         for id in 1..=n_nodes {
             world.change(Change::NodeSpec(node(id)));
             world.change(Change::NodeReport(report(id, 1000, 1)));
@@ -119,7 +122,7 @@ impl World {
 
     fn change(&mut self, change: Change) -> u64 {
         self.revision += 1;
-        self.binder.on_change(change, Revision(self.revision), 1);
+        self.binder.on_change(change, Revision(self.revision), self.time_ms);
         self.binder.on_revision(Revision(self.revision));
         self.revision
     }
@@ -134,7 +137,7 @@ impl World {
         for bind in &accepted.binds {
             self.revision += 1;
             let change = Change::Rows(accepted.unit, RowChange::Bind(bind.clone()));
-            self.binder.on_change(change, Revision(self.revision), 1);
+            self.binder.on_change(change, Revision(self.revision), self.time_ms);
         }
         self.binder.on_revision(Revision(self.revision));
     }
@@ -231,7 +234,7 @@ fn a_repeated_decision_waits_and_is_then_bound_already() {
     let Verdict::Reject(rejections) = world.binder.check(&decision) else { panic!("bound twice") };
     assert!(rejections.iter().all(|rejection| rejection.reason == RejectionReason::AlreadyBound));
     assert_eq!(rejections.iter().map(|rejection| rejection.node).collect::<Vec<_>>(), [NodeId(1), NodeId(2)]);
-    assert_eq!(world.binder.fresh_nodes(&rejections).len(), 2);
+    assert_eq!(world.binder.fresh_nodes(UnitId(1), &rejections).len(), 2);
     // Also once the unit's record has changed: the placement stands.
     let mut grown = unit(1, 3, 1, demand(100, 0));
     grown.task_groups[0].ordinals = vec![(0, 3)];

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::{Cluster, devices::bits, room::Asks, shapes::ShapeId};
 use crate::{
     cluster::Refusal,
+    demand::Pool,
     hold::{Hold, Member},
     ids::{HoldId, NodeId, UnitId},
     rows::Row,
@@ -66,7 +67,7 @@ impl Cluster {
     /// Gives a hold's room back.
     pub fn remove_hold(&mut self, id: HoldId) -> Option<Arc<Hold>> {
         let Kept { hold, charge, .. } = self.holds.by_id.remove(&id)?;
-        self.charge(hold.node, &charge, -1);
+        self.charge((hold.node, hold.pool), &charge, -1);
         for victim in &hold.victims {
             let key = (victim.unit, victim.ordinal);
             if self.holds.backing.get(&key) == Some(&id) {
@@ -101,6 +102,11 @@ impl Cluster {
         holds
     }
 
+    /// What each takes now beyond its victims, by node.
+    pub(super) fn held(&self) -> impl Iterator<Item = (NodeId, &Asks)> {
+        self.holds.by_id.values().map(|kept| (kept.hold.node, &kept.charge.asks))
+    }
+
     /// Whether there is any.
     pub fn has_holds(&self) -> bool {
         !self.holds.is_empty()
@@ -132,7 +138,7 @@ impl Cluster {
             return Err(Refusal::Resource { name: name.clone() });
         }
         let charge = self.charge_of(shape, hold);
-        if let Some(id) = self.room.shortage(idx, &charge.asks) {
+        if let Some(id) = self.room(shape).shortage(idx, &charge.asks) {
             return Err(Refusal::Resource { name: self.names.name(usize::from(id)).to_owned() });
         }
         let devices = &self.nodes[idx].devices;
@@ -182,7 +188,7 @@ impl Cluster {
 
     fn recharge(&mut self, id: HoldId) {
         let Some(kept) = self.holds.by_id.get(&id) else { return };
-        let (node, charge) = (kept.hold.node, self.charge_of(kept.shape, &kept.hold));
+        let (node, charge) = ((kept.hold.node, kept.hold.pool), self.charge_of(kept.shape, &kept.hold));
         if charge == kept.charge {
             return;
         }
@@ -226,10 +232,15 @@ impl Cluster {
         Charge { asks, devices }
     }
 
-    fn charge(&mut self, node: NodeId, charge: &Charge, sign: i8) {
+    fn charge(&mut self, (node, pool): (NodeId, Pool), charge: &Charge, sign: i8) {
         let Some(idx) = self.known(node) else { return };
         if !charge.asks.is_empty() {
-            self.room.shift(idx, &charge.asks, i64::from(sign));
+            if pool == Pool::Guaranteed {
+                self.room.shift(idx, &charge.asks, i64::from(sign));
+            }
+            if let Some(best_effort) = &mut self.best_effort {
+                best_effort.room.shift(idx, &charge.asks, i64::from(sign));
+            }
         }
         for &(device, milli) in &charge.devices {
             self.nodes[idx].devices.shift(1 << device, milli, i32::from(sign));

@@ -177,6 +177,8 @@ impl Room {
         let bound = &mut self.device_bound[idx / BLOCK];
         bound.whole = bound.whole.max(devices.whole);
         bound.share = bound.share.max(devices.share);
+        // It may as well be less than before.
+        self.loose[idx / BLOCK] = true;
     }
 
     /// False only if no node of the block holds the asked amounts.
@@ -189,7 +191,7 @@ impl Room {
 
     /// Makes the bounds of a block exact.
     pub(crate) fn tighten(&mut self, block: usize, devices: impl Fn(usize) -> DeviceRoom) {
-        if !std::mem::take(&mut self.loose[block]) {
+        if !self.loose[block] {
             return;
         }
         let end = ((block + 1) * BLOCK).min(self.n_nodes);
@@ -200,6 +202,7 @@ impl Room {
             self.raise(idx);
             self.raise_devices(idx, devices(idx));
         }
+        self.loose[block] = false;
     }
 }
 

@@ -61,6 +61,7 @@ impl Names {
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) demand: Arc<Demand>,
+    pub(crate) pool: Pool,
     pub(crate) asks: Asks,
     /// Of `asks` cpu and memory, which nearly all demands name; `i64::MIN` for one that is not asked for. A row
     /// shows at once whether it has them: an amount of nothing fits even where more than everything is taken.
@@ -80,6 +81,11 @@ impl Shape {
             && self.first[1] <= free[1]
             && self.unknown.is_none()
             && self.others.iter().all(|(id, amount)| *amount <= free[usize::from(*id)])
+    }
+
+    /// Of `asks` what best-effort running units may have while it is not used: cpu and memory.
+    pub(crate) fn measured(&self) -> Asks {
+        self.asks.iter().filter(|(id, _)| *id < 2).copied().collect()
     }
 
     /// Thousandths taken of each device in the mask.
@@ -121,6 +127,7 @@ impl Shapes {
         let devices = demand.devices.as_ref().map(|request| DeviceAsk::new(request, classes));
         let mut shape = Shape {
             demand,
+            pool,
             asks: Asks::new(),
             first: [i64::MIN; 2],
             others: Asks::new(),
@@ -131,6 +138,11 @@ impl Shapes {
         resolve(&mut shape, names);
         self.shapes.push(shape);
         id
+    }
+
+    /// Whether anything of best-effort was ever asked for.
+    pub(crate) fn has_best_effort(&self) -> bool {
+        !self.best_effort.is_empty()
     }
 
     /// New resource names are known.

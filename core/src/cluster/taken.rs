@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::{Cluster, assumptions::Assumed, shapes::ShapeId};
 use crate::{
+    demand::Pool,
     ids::{NodeId, Revision, UnitId},
     rows::{Phase, Row, RowChange, UnitRows},
 };
@@ -83,6 +84,9 @@ impl Cluster {
         revision: Revision,
         time_ms: i64,
     ) -> Turns {
+        if let RowChange::Bind(bind) = change {
+            self.keep_pool(bind.pool);
+        }
         let mut taken = self.units.remove(&unit).unwrap_or_default();
         if let RowChange::Bind(bind) = change {
             taken.rows.set_group(bind);
@@ -128,6 +132,7 @@ impl Cluster {
 
     /// Rows from a list: they replace what is known of the unit.
     pub fn load_rows(&mut self, unit: UnitId, rows: UnitRows) {
+        rows.groups.iter().flatten().for_each(|group| self.keep_pool(group.pool));
         if let Some(old) = self.units.remove(&unit) {
             self.ranks.turn(&old.rows, &Turns::of(&old.rows), -1);
             for (_, row) in old.rows.live() {
@@ -232,13 +237,17 @@ impl Cluster {
         };
         match (assumed, live_shape(shapes, row)) {
             (Some(assumed), Some(shape))
-                if (assumed.shape, assumed.node, assumed.mask) == (shape, row.node, row.device_mask) => {}
+                if (assumed.shape, assumed.node, assumed.mask) == (shape, row.node, row.device_mask) =>
+            {
+                self.follow_row(shape, row, 1);
+            }
             (assumed, shape) => {
                 if let Some(shape) = shape {
                     if assumed.is_none() {
                         self.consume_foreign(shape, row.node, row.device_mask);
                     }
                     self.shift(shape, row.node, row.device_mask, 1);
+                    self.follow_row(shape, row, 1);
                 }
                 if let Some(assumed) = assumed {
                     self.release(assumed.shape, assumed.node, assumed.mask);
@@ -249,6 +258,7 @@ impl Cluster {
 
     fn release_row(&mut self, shapes: &GroupShapes, row: &Row) {
         if let Some(shape) = live_shape(shapes, row) {
+            self.follow_row(shape, row, -1);
             self.release(shape, row.node, row.device_mask);
         }
     }
@@ -268,7 +278,12 @@ impl Cluster {
             self.amounts(&demand.requests);
         }
         let resolved = self.shapes.get(shape);
-        self.room.shift(idx, &resolved.asks, i64::from(sign));
+        if resolved.pool == Pool::Guaranteed {
+            self.room.shift(idx, &resolved.asks, i64::from(sign));
+        }
+        if let Some(best_effort) = &mut self.best_effort {
+            best_effort.room.shift(idx, &resolved.asks, i64::from(sign));
+        }
         if mask != 0 {
             self.nodes[idx].devices.shift(mask, resolved.device_milli(), i32::from(sign));
             self.settle_devices(idx);
@@ -278,9 +293,14 @@ impl Cluster {
 
     fn consume_foreign(&mut self, shape: ShapeId, node: NodeId, mask: u64) {
         let Some(idx) = self.known(node) else { return };
-        if self.room.has_foreign(idx) || self.nodes[idx].devices.has_foreign() {
+        if self.has_foreign(idx) {
             let resolved = self.shapes.get(shape);
-            self.room.consume_foreign(idx, &resolved.asks);
+            if resolved.pool == Pool::Guaranteed {
+                self.room.consume_foreign(idx, &resolved.asks);
+            }
+            if let Some(best_effort) = &mut self.best_effort {
+                best_effort.room.consume_foreign(idx, &resolved.asks);
+            }
             self.nodes[idx].devices.consume_foreign(mask, resolved.device_milli());
         }
     }

@@ -34,6 +34,18 @@ fn unit_demand(unit: u64) -> Demand {
     }
 }
 
+fn unit_pool(unit: u64) -> Pool {
+    if unit % 2 == 0 { Pool::BestEffort } else { Pool::Guaranteed }
+}
+
+fn time_ms(revision: u64) -> i64 {
+    i64::try_from(revision).unwrap() * 10
+}
+
+fn usage(node: u32, cpu: i64, as_of_ms: i64) -> NodeUsage {
+    NodeUsage { id: NodeId(node), reserved: Resources::new([(CPU, cpu)]).unwrap(), as_of_ms }
+}
+
 #[derive(Clone, Debug)]
 enum Event {
     Spec(u32, bool),
@@ -50,6 +62,7 @@ enum Event {
     Foreign(u32, i64, u32),
     ClearForeign(u32),
     Reload(u64),
+    Usage(u32, i64, u64),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -75,6 +88,8 @@ fn event() -> impl Strategy<Value = Event> {
         (node(), 0..3000i64, 0..1001u32).prop_map(|(node, cpu, free)| Event::Foreign(node, cpu, free)),
         node().prop_map(Event::ClearForeign),
         unit().prop_map(Event::Reload),
+        // What is bound up to so many revisions ago is in it.
+        (node(), 0..1500i64, 0..40u64).prop_map(|(node, cpu, ago)| Event::Usage(node, cpu, ago)),
     ]
 }
 
@@ -86,13 +101,15 @@ struct Records {
     grants: BTreeMap<u32, Resources>,
     rows: BTreeMap<u64, UnitRows>,
     assumed: BTreeMap<(u64, u32), (u32, u32, u64)>,
+    usages: BTreeMap<u32, NodeUsage>,
 }
 
 impl Records {
     fn change(&mut self, cluster: &mut Cluster, unit: u64, change: &RowChange, revision: u64) {
         let rows = self.rows.entry(unit).or_default();
-        rows.apply(change, Revision(revision), 0, |_, _, _| {});
-        cluster.apply_rows(UnitId(unit), change, Revision(revision), 0);
+        let time_ms = time_ms(revision);
+        rows.apply(change, Revision(revision), time_ms, |_, _, _| {});
+        cluster.apply_rows(UnitId(unit), change, Revision(revision), time_ms);
         let is_past = |ordinal: u32, incarnation: u32| {
             let row = rows.row(ordinal);
             row.incarnation > incarnation || (row.incarnation == incarnation && row.phase != Phase::Pending)
@@ -125,11 +142,17 @@ impl Records {
                 self.specs.remove(&node);
                 self.reports.remove(&node);
                 self.grants.remove(&node);
+                self.usages.remove(&node);
                 cluster.remove_node(NodeId(node));
             }
             Event::Foreign(node, cpu, free) => {
                 let allocated = Resources::new([(CPU, cpu)]).unwrap();
-                cluster.note_foreign(NodeId(node), &allocated, &[free, 1000]);
+                cluster.note_foreign(NodeId(node), Pool::Guaranteed, &allocated, &[free, 1000]);
+            }
+            Event::Usage(node, cpu, ago) => {
+                let usage = usage(node, cpu, time_ms(revision.saturating_sub(ago)));
+                self.usages.insert(node, usage.clone());
+                cluster.put_usage(usage, Revision(revision));
             }
             Event::ClearForeign(node) => cluster.clear_foreign(NodeId(node)),
             Event::Assume(unit, ordinal, node, mask) => {
@@ -137,7 +160,7 @@ impl Records {
                 if incarnation.phase == Phase::Pending {
                     self.assumed.insert((unit, ordinal), (incarnation.incarnation, node, mask));
                 }
-                let shape = cluster.shape(&unit_demand(unit), Pool::Guaranteed);
+                let shape = cluster.shape(&unit_demand(unit), unit_pool(unit));
                 cluster.assume(UnitId(unit), ordinal, incarnation.incarnation, shape, NodeId(node), mask);
             }
             Event::Forget(unit, ordinal) => {
@@ -179,8 +202,11 @@ impl Records {
         for spec in self.specs.values() {
             cluster.put_spec(spec.clone(), Revision(1));
         }
+        for usage in self.usages.values() {
+            cluster.put_usage(usage.clone(), Revision(1));
+        }
         for ((unit, ordinal), (incarnation, node, mask)) in &self.assumed {
-            let shape = cluster.shape(&unit_demand(*unit), Pool::Guaranteed);
+            let shape = cluster.shape(&unit_demand(*unit), unit_pool(*unit));
             cluster.assume(UnitId(*unit), *ordinal, *incarnation, shape, NodeId(*node), *mask);
         }
         cluster
@@ -192,6 +218,7 @@ fn row_change(event: &Event, unit: u64, ordinal: u32, incarnation: u32) -> RowCh
     match *event {
         Event::Bind(_, _, node, mask) => RowChange::Bind(Bind {
             demand: Arc::new(unit_demand(unit)),
+            pool: unit_pool(unit),
             ordinals,
             incarnations,
             nodes: vec![NodeId(node)],
@@ -215,20 +242,48 @@ fn row_change(event: &Event, unit: u64, ordinal: u32, incarnation: u32) -> RowCh
     }
 }
 
+/// What is taken of best-effort room, summed the plainest way.
+fn best_effort_taken(records: &Records, node: u32) -> Resources {
+    let mut taken = records.usages.get(&node).map(|usage| usage.reserved.clone()).unwrap_or_default();
+    let as_of_ms = records.usages.get(&node).map(|usage| usage.as_of_ms);
+    for (unit, rows) in &records.rows {
+        for (_, row) in rows.live().filter(|(_, row)| row.node == NodeId(node)) {
+            let is_in_use = unit_pool(*unit) == Pool::Guaranteed
+                && as_of_ms.is_some_and(|as_of_ms| row.bound_time_ms <= as_of_ms);
+            for (name, amount) in unit_demand(*unit).requests.iter() {
+                if !is_in_use || (name != CPU && name != MEMORY) {
+                    taken.add(&Resources::new([(name, amount)]).unwrap(), 1);
+                }
+            }
+        }
+    }
+    for ((unit, _), _) in records.assumed.iter().filter(|(_, (_, on, _))| *on == node) {
+        taken.add(&unit_demand(*unit).requests, 1);
+    }
+    taken
+}
+
 /// Everything that a fit depends on.
 fn picture(cluster: &mut Cluster) -> Vec<String> {
     let demands =
         [demand(300, 0, 0, &[]), demand(0, 1, 300, &["A"]), demand(10, 2, 1000, &[]), unit_demand(4)];
-    let shapes = demands.map(|demand| cluster.shape(&demand, Pool::Guaranteed));
+    let pools = [Pool::Guaranteed, Pool::BestEffort];
+    let shapes: Vec<ShapeId> = demands
+        .iter()
+        .flat_map(|demand| pools.map(|pool| (demand, pool)))
+        .map(|(demand, pool)| cluster.shape(demand, pool))
+        .collect();
     let mut lines = Vec::new();
     for node in (1..=N_NODES).map(NodeId) {
-        let state = cluster.node_state(node).unwrap_or_default();
+        let state = pools.map(|pool| cluster.pool_state(node, pool).unwrap_or_default());
         let usable = cluster.usable(node);
         let allocatable = cluster.allocatable(node).unwrap_or_default();
-        let fits = shapes.map(|shape| cluster.fits(shape, node).is_ok());
-        let picks = shapes.map(|shape| cluster.pick_devices(shape, node).unwrap_or(0));
+        let fits: Vec<bool> = shapes.iter().map(|shape| cluster.fits(*shape, node).is_ok()).collect();
+        let picks: Vec<u64> =
+            shapes.iter().map(|shape| cluster.pick_devices(*shape, node).unwrap_or(0)).collect();
         lines.push(format!("{node}: {state:?} {allocatable:?} {usable:?} {fits:?} {picks:?}"));
-        for (shape, fits) in shapes.iter().zip(fits) {
+        for (shape, fits) in shapes.iter().zip(&fits) {
+            let fits = *fits;
             let idx = node.idx();
             if fits {
                 assert!(cluster.block_may_fit(idx / room::BLOCK, *shape), "the index hides {node}");
@@ -247,10 +302,12 @@ proptest! {
     fn accounting_equals_a_rebuild_from_scratch(events in prop::collection::vec(event(), 0..60), tighten in any::<bool>()) {
         let mut cluster = Cluster::new();
         let mut records = Records::default();
+        let shapes = [Pool::Guaranteed, Pool::BestEffort];
         for (revision, event) in (1u64..).zip(&events) {
             records.apply(&mut cluster, event, revision);
             if tighten && cluster.n_slots() > 0 {
-                cluster.tighten(0);
+                let shapes = shapes.map(|pool| cluster.shape(&unit_demand(3), pool));
+                shapes.into_iter().for_each(|shape| cluster.tighten(0, shape));
             }
         }
         for node in 1..=N_NODES {
@@ -258,6 +315,10 @@ proptest! {
         }
         let expected = picture(&mut records.rebuild());
         prop_assert_eq!(picture(&mut cluster), expected.clone());
+        for node in (1..=N_NODES).filter(|node| NodeId(*node).idx() < cluster.n_slots()) {
+            let (taken, _) = cluster.pool_state(NodeId(node), Pool::BestEffort).unwrap();
+            prop_assert_eq!(taken, best_effort_taken(&records, node), "node {}", node);
+        }
         // A new list over the same state, with assumptions kept.
         cluster.reset();
         for (unit, rows) in &records.rows {
@@ -271,6 +332,9 @@ proptest! {
         }
         for (node, grant) in &records.grants {
             cluster.put_grant(NodeId(*node), grant.clone(), Revision(1));
+        }
+        for usage in records.usages.values() {
+            cluster.put_usage(usage.clone(), Revision(1));
         }
         prop_assert_eq!(picture(&mut cluster), expected);
     }
@@ -346,7 +410,7 @@ fn refused_devices_are_named() {
 fn a_foreign_note_blocks_until_the_binds_of_others_arrive() {
     let mut cluster = one_node(&["A"]);
     let shape = cluster.shape(&demand(600, 1, 600, &[]), Pool::Guaranteed);
-    cluster.note_foreign(NodeId(1), &Resources::new([(CPU, 600)]).unwrap(), &[400]);
+    cluster.note_foreign(NodeId(1), Pool::Guaranteed, &Resources::new([(CPU, 600)]).unwrap(), &[400]);
     assert!(cluster.fits(shape, NodeId(1)).is_err());
     let bind = row_change(&Event::Bind(0, 0, 1, 1), 0, 0, 0);
     let RowChange::Bind(bind) = bind else { unreachable!() };
@@ -354,7 +418,7 @@ fn a_foreign_note_blocks_until_the_binds_of_others_arrive() {
     cluster.apply_rows(UnitId(9), &RowChange::Bind(bind), Revision(5), 0);
     let small = cluster.shape(&demand(400, 1, 400, &[]), Pool::Guaranteed);
     assert_eq!(cluster.fits(small, NodeId(1)), Ok(()), "counted once, not twice");
-    cluster.note_foreign(NodeId(1), &Resources::new([(CPU, 1000)]).unwrap(), &[0]);
+    cluster.note_foreign(NodeId(1), Pool::Guaranteed, &Resources::new([(CPU, 1000)]).unwrap(), &[0]);
     assert!(cluster.fits(small, NodeId(1)).is_err());
     cluster.clear_foreign(NodeId(1));
     assert_eq!(cluster.fits(small, NodeId(1)), Ok(()));

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Evidence, Findings, History, Invariant, Report,
-    room::{Tenants, wrong_devices},
+    room::{Bound, Tenants, wrong_devices},
     world::{Commit, RowStep, World, WorldNode, WorldRow, WorldUnit, column, shown},
 };
 use crate::{
     change::Change,
+    demand::Pool,
     ids::{NodeId, Revision, UnitId},
     queue::PriorityClasses,
     rows::{EvictionReason, Phase, RowChange},
@@ -55,7 +56,7 @@ pub(super) fn replay(history: &History, listed: &World) -> Replay {
         check_order(&mut replay.order, last, commit.revision);
         last = last.max(commit.revision);
         let mut world = std::mem::take(&mut replay.world);
-        let mut touched: BTreeMap<NodeId, bool> = BTreeMap::new();
+        let mut touched: BTreeMap<NodeId, Bound> = BTreeMap::new();
         note_records(&mut replay, &world, &mut tenants, commit, &mut touched);
         world.apply(commit, |world, step| {
             replay.touched_units.insert(step.unit);
@@ -84,7 +85,11 @@ pub(super) fn replay(history: &History, listed: &World) -> Replay {
                 let after = row_of(world, step.unit, step.ordinal);
                 let node = if after.node.0 == 0 { step.before.node } else { after.node };
                 tenants.set(step.unit, step.ordinal, node, after.is_live());
-                *touched.entry(node).or_default() |= matches!(step.change, RowChange::Bind(_));
+                let bound = touched.entry(node).or_default();
+                if let RowChange::Bind(bind) = step.change {
+                    bound.any = true;
+                    bound.best_effort |= bind.pool == Pool::BestEffort;
+                }
             }
         });
         for (unit, n) in bound_by(commit) {
@@ -106,8 +111,8 @@ pub(super) fn replay(history: &History, listed: &World) -> Replay {
             }
         }
         if complete {
-            for (node, bound_now) in touched {
-                if tenants.check(&world, node, bound_now, commit.revision, &mut replay.room) {
+            for (node, bound) in touched {
+                if tenants.check(&world, node, bound, commit.revision, &mut replay.room) {
                     world.shrunk.remove(&node);
                 }
             }
@@ -137,7 +142,7 @@ fn note_records(
     world: &World,
     tenants: &mut Tenants,
     commit: &Commit,
-    touched: &mut BTreeMap<NodeId, bool>,
+    touched: &mut BTreeMap<NodeId, Bound>,
 ) {
     for change in &commit.changes {
         match change {
@@ -168,6 +173,7 @@ fn note_records(
                 replay.touched_units.insert(spec.id);
             }
             Change::NodeSpec(_)
+            | Change::NodeUsage(_)
             | Change::Lease(_)
             | Change::Partition(_)
             | Change::Queue(_)
@@ -325,6 +331,7 @@ fn illegal(
 ) -> Option<&'static str> {
     let wanted = spec.is_some_and(|spec| spec.is_wanted() && spec.group_of(ordinal).is_some());
     let ready = node.and_then(|node| node.report.as_ref()).is_some_and(|report| report.value.ready);
+    let is_guaranteed = spec.is_some_and(|spec| spec.pool == Pool::Guaranteed);
     match reason {
         EvictionReason::Cancelled if spec.is_some_and(|spec| !spec.cancelled) => {
             Some("evicted as cancelled, but its unit is not")
@@ -343,11 +350,11 @@ fn illegal(
         EvictionReason::BelowMin if spec.is_some_and(|spec| spec.on_below_min == OnBelowMin::Keep) => {
             Some("evicted as too few were left, but its unit keeps what is left")
         }
-        EvictionReason::Squeezed | EvictionReason::Rescheduled => {
-            Some("evicted for a reason that nothing in this version may give")
-        }
+        EvictionReason::Squeezed if is_guaranteed => Some("squeezed, but its unit is guaranteed"),
+        EvictionReason::Rescheduled => Some("evicted for a reason that nothing in this version may give"),
         // Judged with its preemptor, where that is known.
         EvictionReason::Preempted
+        | EvictionReason::Squeezed
         | EvictionReason::Cancelled
         | EvictionReason::ScaledIn
         | EvictionReason::NodeLost

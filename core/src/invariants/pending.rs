@@ -147,7 +147,9 @@ impl Free {
         let devices = (0..n_devices)
             .map(|idx| MILLI_WHOLE.saturating_sub(taken.devices.get(idx).copied().unwrap_or(0)))
             .collect();
-        Self { guaranteed: left(&taken.guaranteed), best_effort: left(&taken.best_effort), devices }
+        let mut best_effort = node.best_effort_allocatable(&taken.kept);
+        best_effort.add(&taken.best_effort, -1);
+        Self { guaranteed: left(&taken.guaranteed), best_effort, devices }
     }
 
     /// Takes what one running unit needs, or changes nothing.

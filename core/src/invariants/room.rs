@@ -14,6 +14,10 @@ use crate::{
     resources::Resources,
 };
 
+/// Best-effort running units above the room of their node leave within this, milliseconds: the binder's grace, and time to
+/// read, to commit and to try again.
+const SQUEEZED_WITHIN_MS: i64 = 60_000;
+
 /// Sums of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -21,6 +25,8 @@ pub struct Usage {
     pub guaranteed: Resources,
     /// Of best-effort running units.
     pub best_effort: Resources,
+    /// What guaranteed ones keep from best-effort ones, beside what is reserved for their use.
+    pub kept: Resources,
     /// Milli taken per device, by index; as long as the highest index used.
     pub devices: Vec<u32>,
     /// Running units counted.
@@ -45,6 +51,13 @@ impl Usage {
 }
 
 impl Usage {
+    /// What a guaranteed row keeps from best-effort ones.
+    fn keep(&mut self, node: Option<&WorldNode>, demand: &Demand, pool: Pool, row: &WorldRow) {
+        if let (Some(node), Pool::Guaranteed) = (node, pool) {
+            self.kept.add(&node.kept(&demand.requests, row.bound_time_ms), 1);
+        }
+    }
+
     /// What a hold takes beyond those that still take it for it.
     fn add_hold(&mut self, world: &World, hold: &Hold, is_whole: bool) {
         let mut beyond = Self::default();
@@ -71,6 +84,11 @@ impl Usage {
                 sum.add(&Resources::new([(name, rest)]).unwrap_or_default(), 1);
             }
         }
+        if hold.pool == Pool::Guaranteed {
+            let rest = beyond.guaranteed.iter();
+            let rest = rest.map(|(name, amount)| (name, (amount - covered.guaranteed.get(name)).max(0)));
+            self.kept.add(&Resources::new(rest).unwrap_or_default(), 1);
+        }
         for (idx, milli) in beyond.devices.iter().enumerate() {
             if self.devices.len() <= idx {
                 self.devices.resize(idx + 1, 0);
@@ -92,7 +110,9 @@ pub(super) fn usage(world: &World, counts: impl Fn(&WorldRow) -> bool) -> BTreeM
     for unit in world.units.values() {
         for row in unit.rows.values().filter(|row| row.is_live() && counts(row)) {
             if let Some((demand, pool)) = unit.demands.get(&row.group) {
-                sums.entry(row.node).or_default().add(demand, *pool, row.device_mask);
+                let of_node = sums.entry(row.node).or_default();
+                of_node.add(demand, *pool, row.device_mask);
+                of_node.keep(world.nodes.get(&row.node), demand, *pool, row);
             }
         }
     }
@@ -103,11 +123,9 @@ pub(super) fn usage(world: &World, counts: impl Fn(&WorldRow) -> bool) -> BTreeM
 pub(super) fn excess(node: &WorldNode, usage: &Usage) -> Vec<String> {
     let allocatable = node.allocatable();
     let mut wrong = Vec::new();
-    for (pool, sums) in [("guaranteed", &usage.guaranteed), ("best-effort", &usage.best_effort)] {
-        for (name, sum) in sums.iter() {
-            if sum > allocatable.get(name) {
-                wrong.push(format!("{pool} {name} {sum} of {}", allocatable.get(name)));
-            }
+    for (name, sum) in usage.guaranteed.iter() {
+        if sum > allocatable.get(name) {
+            wrong.push(format!("guaranteed {name} {sum} of {}", allocatable.get(name)));
         }
     }
     let n_devices = node.report.as_ref().map_or(0, |report| report.value.devices.len());
@@ -119,6 +137,13 @@ pub(super) fn excess(node: &WorldNode, usage: &Usage) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// Best-effort resources of which more is taken than there is, in words.
+fn best_effort_excess(node: &WorldNode, usage: &Usage) -> Vec<String> {
+    let allocatable = node.best_effort_allocatable(&usage.kept);
+    let over = usage.best_effort.iter().filter(|(name, sum)| *sum > allocatable.get(name));
+    over.map(|(name, sum)| format!("best-effort {name} {sum} of {}", allocatable.get(name))).collect()
 }
 
 /// What is wrong with the devices of one placement, in words.
@@ -164,6 +189,7 @@ pub(super) fn check(world: &World, history: &History, replay: &Replay) -> Report
             }
         }
     }
+    check_squeezed(world, history, &mut findings);
     check_each_placement(world, &replay.world.shrunk, &mut findings);
     findings.extend(&replay.room);
     let how = if history.is_complete() {
@@ -174,6 +200,45 @@ pub(super) fn check(world: &World, history: &History, replay: &Replay) -> Report
     let n_holds = world.holds.len();
     findings.checked(format!("{} nodes, {n_rows} running units, {n_holds} holds, {how}", world.nodes.len()));
     findings.report(Invariant::I1)
+}
+
+/// Nodes whose best-effort running units should long have been squeezed.
+fn check_squeezed(world: &World, history: &History, findings: &mut Findings) {
+    let Some(now_ms) = history.commits.last().map(|commit| commit.time_ms) else { return };
+    let mut sums = usage(world, |_| true);
+    let mut staying = usage(world, |row| row.eviction.is_none());
+    let mut changed: BTreeMap<NodeId, Revision> = BTreeMap::new();
+    for row in world.units.values().flat_map(|unit| unit.rows.values()) {
+        let last = changed.entry(row.node).or_default();
+        *last = row.revision.max(*last);
+    }
+    for hold in world.holds.values() {
+        let node = hold.value.node;
+        sums.entry(node).or_default().add_hold(world, &hold.value, false);
+        staying.entry(node).or_default().add_hold(world, &hold.value, false);
+        let last = changed.entry(node).or_default();
+        *last = hold.revision.max(*last);
+    }
+    for (id, mut sums) in sums {
+        let Some(node) = world.nodes.get(&id) else { continue };
+        sums.best_effort = staying.remove(&id).unwrap_or_default().best_effort;
+        let wrong = best_effort_excess(node, &sums);
+        if wrong.is_empty() {
+            continue;
+        }
+        let of_node = [
+            changed.get(&id).copied(),
+            node.usage.as_ref().map(|record| record.revision),
+            node.report.as_ref().map(|record| record.revision),
+            node.grant.as_ref().map(|record| record.revision),
+        ];
+        let last = of_node.into_iter().flatten().max().unwrap_or_default();
+        let commit = history.commits.iter().rfind(|commit| commit.revision <= last);
+        let for_ms = now_ms.saturating_sub(commit.map_or(0, |commit| commit.time_ms));
+        if for_ms > SQUEEZED_WITHIN_MS {
+            findings.add(|| format!("node {}: {} for {for_ms} ms", node.name(), wrong.join(", ")));
+        }
+    }
 }
 
 fn check_each_placement(world: &World, shrunk: &BTreeSet<NodeId>, findings: &mut Findings) {
@@ -190,6 +255,15 @@ fn check_each_placement(world: &World, shrunk: &BTreeSet<NodeId>, findings: &mut
             }
         }
     }
+}
+
+/// What a commit has bound on a node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bound {
+    /// Something.
+    pub(super) any: bool,
+    /// Something of best-effort.
+    pub(super) best_effort: bool,
 }
 
 /// Live rows of each node, kept while a history is replayed.
@@ -215,10 +289,11 @@ impl Tenants {
         &self,
         world: &World,
         id: NodeId,
-        bound_now: bool,
+        bound: Bound,
         revision: Revision,
         findings: &mut Findings,
     ) -> bool {
+        let bound_now = bound.any;
         let holds = || world.holds.values().filter(|hold| hold.value.node == id);
         let none = BTreeSet::new();
         let tenants = self.by_node.get(&id).unwrap_or(&none);
@@ -238,13 +313,24 @@ impl Tenants {
             }
             if let Some((demand, pool)) = unit.demands.get(&row.group) {
                 sums.add(demand, *pool, row.device_mask);
+                // What was bound along with it may have been bound after it.
+                if row.revision < revision {
+                    sums.keep(Some(node), demand, *pool, row);
+                }
             }
         }
         for hold in holds() {
+            let kept = sums.kept.clone();
             sums.add_hold(world, &hold.value, !bound_now);
+            if hold.revision == revision {
+                sums.kept = kept;
+            }
         }
         let wrong = excess(node, &sums);
         for wrong in wrong.iter().filter(|_| bound_now || !world.shrunk.contains(&id)) {
+            findings.add(|| format!("node {}: {wrong} (revision {revision})", node.name()));
+        }
+        for wrong in best_effort_excess(node, &sums).iter().filter(|_| bound.best_effort) {
             findings.add(|| format!("node {}: {wrong} (revision {revision})", node.name()));
         }
         wrong.is_empty()

@@ -13,10 +13,10 @@ use crate::{
     demand::{Demand, Pool},
     hold::Hold,
     ids::{HoldId, NodeId, Revision, UnitId},
-    node::{NodeReport, NodeSpec},
+    node::{NodeReport, NodeSpec, NodeUsage},
     pause::Pause,
     queue::spec::{PriorityClass, QueueSpec},
-    resources::Resources,
+    resources::{CPU, MEMORY, Resources},
     rows::{EvictionReason, N_PREEMPTORS_MAX, Phase, RowChange, Standing, UnitRows},
     unit::UnitSpec,
 };
@@ -52,6 +52,8 @@ pub struct WorldNode {
     pub report: Option<Versioned<NodeReport>>,
     /// The binder's.
     pub grant: Option<Versioned<Resources>>,
+    /// State's.
+    pub usage: Option<Versioned<NodeUsage>>,
 }
 
 impl WorldNode {
@@ -62,6 +64,24 @@ impl WorldNode {
             (None, Some(report)) => report.value.capacity.clone(),
             (None, None) => Resources::default(),
         }
+    }
+
+    /// What best-effort running units may take, of the measured resources and all others, beside guaranteed ones that
+    /// keep `kept` from them.
+    pub fn best_effort_allocatable(&self, kept: &Resources) -> Resources {
+        let mut left = self.allocatable();
+        left.add(kept, -1);
+        if let Some(usage) = &self.usage {
+            left.add(&usage.value.reserved, -1);
+        }
+        left
+    }
+
+    /// What a guaranteed running unit bound at a time keeps from best-effort ones.
+    pub fn kept(&self, requests: &Resources, bound_time_ms: i64) -> Resources {
+        let is_reserved = self.usage.as_ref().is_some_and(|usage| bound_time_ms <= usage.value.as_of_ms);
+        let counts = |name: &str| !is_reserved || (name != CPU && name != MEMORY);
+        Resources::new(requests.iter().filter(|(name, _)| counts(name))).unwrap_or_default()
     }
 
     /// Name, or `?` without a spec.
@@ -217,6 +237,9 @@ impl World {
             }
             Change::NodeGrant(node, allocatable) => {
                 set(&mut self.nodes.entry(*node).or_default().grant, created, revision, allocatable);
+            }
+            Change::NodeUsage(usage) => {
+                set(&mut self.nodes.entry(usage.id).or_default().usage, created, revision, usage);
             }
             Change::UnitSpec(spec) => {
                 if spec.suspended {

@@ -41,7 +41,7 @@ impl Score for DeviceStranding {
             return SCORE_MAX;
         }
         let shape = place.cluster.shapes().get(place.ask.shape());
-        let before = place.cluster.room().free(place.idx);
+        let before = place.cluster.room_of(shape).free(place.idx);
         let mut after: SmallVec<[i64; 8]> = SmallVec::from_slice(before);
         for (id, amount) in &shape.asks {
             after[usize::from(*id)] -= amount;

@@ -22,9 +22,9 @@ impl Score for MostAllocated {
 /// Mean share of cpu, memory and (where there are any) devices that would be taken after the placement:
 /// 0..=[`SCORE_MAX`]. A resource that the node does not have counts as wholly taken.
 pub(crate) fn allocated(place: &Place<'_>) -> i64 {
-    let room = place.cluster.room();
-    let free = room.free(place.idx);
     let shape = place.cluster.shapes().get(place.ask.shape());
+    let room = place.cluster.room_of(shape);
+    let free = room.free(place.idx);
     // cpu and memory are the first two resources of every cluster.
     let left = |id: usize| room.share(place.idx, id, free[id] - shape.first[id].max(0));
     let mut sum = 2 * SCORE_MAX - left(0) - left(1);

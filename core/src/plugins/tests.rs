@@ -297,16 +297,18 @@ fn shares_are_those_of_a_division() {
         let capacity = move |_: &mut NodeSpec, report: &mut NodeReport| {
             report.capacity = Resources::new([(CPU, all), (MEMORY, all)]).unwrap();
         };
-        let cluster = cluster(0, capacity);
+        let mut cluster = cluster(0, capacity);
+        let any = cluster.shape(&Demand::default(), Pool::Guaranteed);
         let exact = (i128::from(all - taken) * i128::from(SCORE_MAX) / i128::from(all)) as i64;
         for id in [0, 1] {
-            let share = cluster.room().share(NODE.idx(), id, all - taken);
+            let share = cluster.room(any).share(NODE.idx(), id, all - taken);
             assert!((exact - 1..=exact).contains(&share), "{share} of {exact}");
-            assert_eq!(cluster.room().share(NODE.idx(), id, -1), 0);
+            assert_eq!(cluster.room(any).share(NODE.idx(), id, -1), 0);
         }
     }
-    let none = cluster(0, |_, report| report.capacity = Resources::default());
-    assert_eq!(none.room().share(NODE.idx(), 0, 5), 0, "a node without any has nothing left");
+    let mut none = cluster(0, |_, report| report.capacity = Resources::default());
+    let any = none.shape(&Demand::default(), Pool::Guaranteed);
+    assert_eq!(none.room(any).share(NODE.idx(), 0, 5), 0, "a node without any has nothing left");
 }
 
 #[test]

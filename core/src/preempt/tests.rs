@@ -181,7 +181,6 @@ fn some_are_spared() {
     for spared in [
         Running { priority: 50, ..running(1, 0, 8_000, &[1]) },
         Running { preemptible: false, ..running(1, 0, 8_000, &[1]) },
-        Running { pool: Pool::BestEffort, ..running(1, 0, 8_000, &[1]) },
         Running { evicting: vec![0], ..running(1, 0, 8_000, &[1]) },
         Running { id: 99, ..running(1, 0, 8_000, &[1]) },
         Running { min_run_ms: 10_000_000, ..running(1, 0, 8_000, &[1]) },
@@ -192,6 +191,11 @@ fn some_are_spared() {
         assert!(found.places.is_empty(), "{spared:?}");
         assert_eq!(found.retry_ms.is_some(), spared.min_run_ms > 0);
     }
+    let mut cluster_of_both = cluster(1);
+    run(&mut cluster_of_both, &Running { pool: Pool::BestEffort, ..running(1, 0, 8_000, &[1]) });
+    let found = seek(&mut cluster_of_both, &ask, 1);
+    assert_eq!(found.places.len(), 1, "the other pool takes no room of this one");
+    assert!(victims(&found).is_empty(), "and none of it has to leave");
     let mut cluster = cluster(1);
     run(&mut cluster, &running(1, 0, 8_000, &[1]));
     let claimed = [(UnitId(1), 0)].into_iter().collect();

@@ -43,7 +43,7 @@ impl Scheduler {
             self.cluster.forget(decision.unit, *ordinal, *incarnation);
         }
         for fresh in &outcome.nodes {
-            self.cluster.note_foreign(fresh.node, &fresh.allocated, &fresh.device_free_milli);
+            self.cluster.note_foreign(fresh.node, fresh.pool, &fresh.allocated, &fresh.device_free_milli);
             let end = now.plus(self.config.foreign_ms);
             if let Some(before) = self.noted.insert(fresh.node, end) {
                 self.notes.remove(&(before, fresh.node));

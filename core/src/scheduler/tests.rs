@@ -208,7 +208,7 @@ impl NaiveBinder {
         let taken = resources(naive.capacity[0] - naive.free[0], naive.capacity[1] - naive.free[1]);
         let free = naive.gpus.iter().map(|left| u32::try_from(*left).unwrap()).collect();
         let revision = Revision(self.revision);
-        Some(FreshNode { node, allocated: taken, device_free_milli: free, revision })
+        Some(FreshNode { node, pool: Pool::Guaranteed, allocated: taken, device_free_milli: free, revision })
     }
 
     /// How many of one demand the nodes would hold together.

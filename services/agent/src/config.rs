@@ -4,6 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use godel_kit::config::{ClientConfig, HumanDuration};
 
+use crate::use_model::UseModel;
+
 godel_kit::section! {
     /// How agents reach state and live their lives.
     pub struct Config {
@@ -17,8 +19,22 @@ godel_kit::section! {
         pub reconnect_spread: HumanDuration = HumanDuration::from_secs(5),
         /// Where terminal statuses wait until they are acknowledged; none: in memory only.
         pub state_dir: Option<PathBuf> = None,
-        /// Modelled use of a simulated node: per cent of what its running units ask for.
+        /// Modelled use of a simulated node: per cent of what its guaranteed running units ask for, in the mean.
         pub usage_percent: u32 = 50,
+        /// The same of best-effort running units, at all times.
+        pub usage_best_effort_percent: u32 = 90,
+        /// Over a day the use goes up and down by so many per cent of what is asked for; a process starts at the ebb.
+        pub usage_swing_percent: u32 = 0,
+        /// How long that day is, divided by `speed`.
+        pub usage_day: HumanDuration = HumanDuration::from_secs(24 * 3600),
+        /// Up and down at random, per cent of what is asked for; by `seed`.
+        pub usage_noise_percent: u32 = 0,
+        /// A burst of use begins so long after the start, divided by `speed`.
+        pub usage_burst_at: HumanDuration = HumanDuration::from_secs(0),
+        /// How long it lasts, divided by `speed`; 0: there is none.
+        pub usage_burst_for: HumanDuration = HumanDuration::from_secs(0),
+        /// By how many per cent of what is asked for it is higher.
+        pub usage_burst_percent: u32 = 0,
         /// Seed of the jitter; none: a new one for each process.
         pub seed: Option<u64> = None,
     }
@@ -42,10 +58,40 @@ impl Config {
                 wrong.push(format!("{key}: must be at least 1"));
             }
         }
-        if self.usage_percent > 100 {
-            wrong.push(format!("usage_percent: {} is more than 100", self.usage_percent));
+        for (key, percent) in [
+            ("usage_percent", self.usage_percent),
+            ("usage_best_effort_percent", self.usage_best_effort_percent),
+            ("usage_swing_percent", self.usage_swing_percent),
+            ("usage_noise_percent", self.usage_noise_percent),
+            ("usage_burst_percent", self.usage_burst_percent),
+        ] {
+            if percent > 100 {
+                wrong.push(format!("{key}: {percent} is more than 100"));
+            }
+        }
+        if self.usage_day.is_zero() {
+            wrong.push("usage_day: must be above 0".to_owned());
         }
         wrong
+    }
+
+    /// Modelled use, in the time of this process.
+    pub(crate) fn use_model(&self, seed: u64) -> UseModel {
+        let scaled = |duration: HumanDuration| match u64::try_from(duration.as_millis()).unwrap_or(u64::MAX) {
+            0 => 0,
+            ms => self.scaled_ms(ms),
+        };
+        UseModel {
+            mean_percent: self.usage_percent,
+            best_effort_percent: self.usage_best_effort_percent,
+            swing_percent: self.usage_swing_percent,
+            day_ms: scaled(self.usage_day),
+            noise_percent: self.usage_noise_percent,
+            burst_at_ms: scaled(self.usage_burst_at),
+            burst_ms: scaled(self.usage_burst_for),
+            burst_percent: self.usage_burst_percent,
+            seed,
+        }
     }
 
     /// A simulated duration in the time of this process.

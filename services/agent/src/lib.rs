@@ -17,6 +17,7 @@ mod service;
 mod session;
 mod shard;
 pub mod timers;
+pub mod use_model;
 
 pub use config::Config;
 pub use inventory::NodeDef;

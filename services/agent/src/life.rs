@@ -15,7 +15,7 @@
 
 use std::collections::VecDeque;
 
-use godel_core::{rows::Phase, time::Millis, unit::RestartPolicy};
+use godel_core::{demand::Pool, rows::Phase, time::Millis, unit::RestartPolicy};
 use rustc_hash::FxHashMap;
 
 use crate::process::Program;
@@ -78,6 +78,8 @@ pub enum Work {
 pub struct Orders {
     /// What it asks of the node.
     pub weight: Weight,
+    /// Whose use its use is.
+    pub pool: Pool,
     /// What it does, each time that it is started.
     pub work: Work,
     /// After which ends it is started again.
@@ -94,6 +96,7 @@ impl Default for Orders {
     fn default() -> Self {
         Self {
             weight: Weight::default(),
+            pool: Pool::Guaranteed,
             work: Work::Simulated { duration_ms: 0, exit_code: 0 },
             restart_policy: RestartPolicy::Never,
             max_restarts: 0,
@@ -191,6 +194,16 @@ pub struct Weight {
     pub memory: i64,
 }
 
+impl Weight {
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            cpu_milli: self.cpu_milli.saturating_add(other.cpu_milli),
+            memory: self.memory.saturating_add(other.memory),
+        }
+    }
+}
+
 /// All running units of one node.
 #[derive(Debug, Default)]
 pub struct NodeLife {
@@ -202,7 +215,8 @@ pub struct NodeLife {
     /// Reported, not acknowledged.
     in_flight: VecDeque<(u64, Vec<Status>)>,
     last_sequence: u64,
-    live: Weight,
+    /// What guaranteed and best-effort ones ask for.
+    live: (Weight, Weight),
     n_live: usize,
     backoff: Backoff,
 }
@@ -233,7 +247,7 @@ impl NodeLife {
             self.dirty.push_back(ended);
             return;
         }
-        self.count(orders.weight, 1);
+        self.count(&orders, 1);
         self.runs.insert(key, Run::new(incarnation, Phase::Starting, orders));
         out.push(Action::Start(key, incarnation));
     }
@@ -404,8 +418,8 @@ impl NodeLife {
         self.n_live
     }
 
-    /// What the live ones ask for.
-    pub fn weight(&self) -> Weight {
+    /// What the live ones ask for, guaranteed and best-effort ones.
+    pub fn weights(&self) -> (Weight, Weight) {
         self.live
     }
 
@@ -413,7 +427,7 @@ impl NodeLife {
     fn supersede(&mut self, key: Key, out: &mut Vec<Action>) {
         let Some(run) = self.runs.remove(&key) else { return };
         if run.phase.is_live() {
-            self.count(run.orders.weight, -1);
+            self.count(&run.orders, -1);
             out.push(Action::Stop { key, incarnation: run.incarnation, grace_ms: 0 });
         } else {
             out.push(Action::Forget(run.status(key)));
@@ -435,15 +449,23 @@ impl NodeLife {
         let Some(run) = self.runs.get_mut(&key) else { return };
         run.phase = phase;
         run.waiting = false;
-        let (weight, status) = (run.orders.weight, run.status(key));
-        self.count(weight, -1);
+        let (orders, status) = ((run.orders.weight, run.orders.pool), run.status(key));
+        self.count_of(orders, -1);
         self.dirty.push_back(status);
         out.push(Action::Keep(status));
     }
 
-    fn count(&mut self, weight: Weight, sign: i64) {
-        self.live.cpu_milli += sign * weight.cpu_milli;
-        self.live.memory += sign * weight.memory;
+    fn count(&mut self, orders: &Orders, sign: i64) {
+        self.count_of((orders.weight, orders.pool), sign);
+    }
+
+    fn count_of(&mut self, (weight, pool): (Weight, Pool), sign: i64) {
+        let live = match pool {
+            Pool::Guaranteed => &mut self.live.0,
+            Pool::BestEffort => &mut self.live.1,
+        };
+        live.cpu_milli += sign * weight.cpu_milli;
+        live.memory += sign * weight.memory;
         self.n_live = if sign > 0 { self.n_live + 1 } else { self.n_live.saturating_sub(1) };
     }
 

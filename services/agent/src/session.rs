@@ -190,6 +190,8 @@ pub(crate) fn orders(assignment: &v1::Assignment, ordinal: u32, runs_programs: b
     };
     Orders {
         weight: Weight { cpu_milli: amount(resources::CPU), memory: amount(resources::MEMORY) },
+        // A pool that this agent does not know is no less than guaranteed.
+        pool: from_proto::pool(assignment.pool).unwrap_or_default(),
         work,
         // State resolves it; a policy that this agent does not know restarts nothing.
         restart_policy: from_proto::restart_policy(assignment.restart_policy)

@@ -22,6 +22,7 @@ use crate::{
     service::{Mode, Stats},
     session::{self, Arrival, Client, Inbound, Progress, Step},
     timers::Timers,
+    use_model::UseModel,
 };
 
 mod contact;
@@ -78,6 +79,9 @@ enum Woken {
 
 /// See the module.
 pub(crate) struct Shard {
+    use_model: UseModel,
+    /// The modelled day begins here.
+    started: Millis,
     config: Arc<Config>,
     client: Client,
     mode: Mode,
@@ -107,10 +111,13 @@ impl Shard {
         config: Arc<Config>,
         client: Client,
         mode: Mode,
-        (clock, rng): (SharedClock, StdRng),
+        (clock, mut rng): (SharedClock, StdRng),
     ) -> Self {
         let backoff = Backoff::default().scaled(|ms| config.scaled_ms(ms));
+        let use_model = config.use_model(rng.random());
         Self {
+            use_model,
+            started: clock.now(),
             config,
             client,
             mode,
@@ -431,10 +438,12 @@ impl Shard {
     fn send_heartbeat(&self, node: usize, now: Millis) {
         let slot = &self.slots[node];
         let Some(outbound) = &slot.outbound else { return };
-        let usage =
-            (self.mode == Mode::Simulated).then(|| usage(slot.life.weight(), self.config.usage_percent));
+        let used = (self.mode == Mode::Simulated)
+            .then(|| self.use_model.used(node, slot.life.weights(), Millis(now.since(self.started))));
+        let usage = used.map(|(guaranteed, best_effort)| usage_of(guaranteed.plus(best_effort)));
+        let guaranteed_usage = used.map(|(guaranteed, _)| usage_of(guaranteed));
         // A full queue carries messages that show life as well.
-        let heartbeat = v1::Heartbeat { usage, echo: self.echo(node, now) };
+        let heartbeat = v1::Heartbeat { usage, echo: self.echo(node, now), guaranteed_usage };
         outbound.send(session::message(v1::session_request::Message::Heartbeat(heartbeat)));
     }
 
@@ -516,12 +525,11 @@ impl Shard {
     }
 }
 
-/// Modelled use: a share of what the running units ask for.
-fn usage(weight: Weight, percent: u32) -> v1::Resources {
-    let share = |amount: i64| amount / 100 * i64::from(percent);
+/// Use on the wire.
+fn usage_of(used: Weight) -> v1::Resources {
     let amounts = [
-        (godel_core::resources::CPU.to_owned(), share(weight.cpu_milli)),
-        (godel_core::resources::MEMORY.to_owned(), share(weight.memory)),
+        (godel_core::resources::CPU.to_owned(), used.cpu_milli),
+        (godel_core::resources::MEMORY.to_owned(), used.memory),
     ];
     v1::Resources { amounts: amounts.into_iter().collect() }
 }

@@ -147,7 +147,8 @@ impl Desk {
     /// Leads with this epoch.
     pub(crate) fn lead(&mut self, epoch: Epoch) {
         let hold_ms = u64::try_from(self.config.hold_max.as_millis()).unwrap_or(u64::MAX);
-        self.binder.lead(epoch, hold_ms);
+        let squeeze_ms = u64::try_from(self.config.squeeze_after.as_millis()).unwrap_or(u64::MAX);
+        self.binder.lead(epoch, hold_ms, squeeze_ms);
     }
 
     /// The time of day, Unix milliseconds.
@@ -226,6 +227,9 @@ impl Desk {
     /// The next transaction: evictions, running units that come back, then decisions by priority. `None`
     /// when there is nothing to write now. Decisions that bind nothing are answered on the way.
     pub(crate) fn next_batch(&mut self) -> Option<Batch> {
+        if self.binder.has_squeezes() {
+            self.squeeze();
+        }
         let mut batch = Batch::new(self.binder.revision());
         while !self.is_full(&batch)
             && let Some(part) = self.evictions.pop_front()
@@ -275,7 +279,27 @@ impl Desk {
     /// Something could be written now.
     pub(crate) fn has_work(&self) -> bool {
         let requeues = self.binder.has_requeues() && self.binder.revision() >= self.requeue_from;
-        self.queue.has_ready() || !self.evictions.is_empty() || requeues || self.has_hold_work()
+        let evicts = !self.evictions.is_empty() || self.binder.has_squeezes();
+        self.queue.has_ready() || evicts || requeues || self.has_hold_work()
+    }
+
+    /// Best-effort running units above the room of their nodes are to leave: nobody asked, so nobody is answered.
+    fn squeeze(&mut self) {
+        for (unit, evict) in self.binder.take_squeezes() {
+            self.metrics.squeezed.inc_by(evict.ordinals.len() as u64);
+            let parts = split(unit, evict).into_iter();
+            self.evictions.extend(parts.map(|(unit, evict)| EvictPart {
+                job: JobId::NONE,
+                unit,
+                evict,
+                attempts: 0,
+            }));
+        }
+    }
+
+    /// Nodes whose best-effort running units are above their room.
+    pub(crate) fn n_over(&self) -> usize {
+        self.binder.n_over()
     }
 
     fn has_hold_work(&self) -> bool {
@@ -464,7 +488,7 @@ impl Desk {
             unit: queued.decision.unit,
             revision,
             held,
-            nodes: self.binder.fresh_nodes(&rejections),
+            nodes: self.binder.fresh_nodes(queued.decision.unit, &rejections),
             rejections,
         };
         self.sessions.answer(&queued.scheduler, queued.epoch, to_proto::outcome(&outcome));

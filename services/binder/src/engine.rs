@@ -210,7 +210,7 @@ impl Engine {
     }
 
     fn on_expiry(&mut self, run: &mut Run) {
-        let still = self.desk.expire(self.now()) || self.desk.n_holds() > 0;
+        let still = self.desk.expire(self.now()) || self.desk.n_holds() > 0 || self.desk.n_over() > 0;
         run.expire_at = still.then(|| Instant::now() + EXPIRY_INTERVAL);
     }
 
@@ -269,7 +269,8 @@ impl Engine {
     }
 
     fn show(&mut self, run: &mut Run) {
-        if run.expire_at.is_none() && (self.desk.has_waits() || self.desk.n_holds() > 0) {
+        let waits = self.desk.has_waits() || self.desk.n_holds() > 0 || self.desk.n_over() > 0;
+        if run.expire_at.is_none() && waits {
             run.expire_at = Some(Instant::now() + EXPIRY_INTERVAL);
         }
         let gauge = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);

@@ -99,6 +99,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         Kind::NodeSpec,
         Kind::NodeReport,
         Kind::NodeGrant,
+        Kind::NodeUsage,
         Kind::UnitSpec,
         Kind::Queue,
         Kind::PriorityClass,

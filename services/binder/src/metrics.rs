@@ -28,6 +28,7 @@ pub(crate) struct BinderMetrics {
     pub(crate) txns: Counter,
     pub(crate) txns_refused: Counter,
     pub(crate) evicted: Counter,
+    pub(crate) squeezed: Counter,
     pub(crate) requeued: Counter,
     pub(crate) preempted: Counter,
     pub(crate) held: Counter,
@@ -51,6 +52,8 @@ impl BinderMetrics {
             txns: metrics.counter("binder_txns", "Transactions committed"),
             txns_refused: metrics.counter("binder_txns_refused", "Transactions refused by the store"),
             evicted: metrics.counter("binder_evicted", "Running units told to leave"),
+            squeezed: metrics
+                .counter("binder_squeezed", "Best-effort running units found above the room of their nodes"),
             requeued: metrics.counter("binder_requeued", "Running units that came back after an eviction"),
             preempted: metrics.counter("binder_preempted", "Running units told to leave for others"),
             held: metrics.counter("binder_held", "Running units for which room was held"),

@@ -408,7 +408,7 @@ impl Loop<'_> {
                 self.watches.touch(&self.core, unit);
             }
             // Allocatable in force is the schedulers' and the binder's business.
-            StoreChange::NodeGrant(..) => {}
+            StoreChange::NodeGrant(..) | StoreChange::NodeUsage(_) => {}
         }
     }
 

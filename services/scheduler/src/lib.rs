@@ -113,6 +113,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         Kind::NodeSpec,
         Kind::NodeReport,
         Kind::NodeGrant,
+        Kind::NodeUsage,
         Kind::Partition,
         Kind::PriorityClass,
         Kind::Hold,

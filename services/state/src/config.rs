@@ -47,6 +47,15 @@ godel_kit::section! {
         /// Agents stop gangs and stateful groups after this long without contact; 0 never; none: `node_grace`
         /// less 5 s, which is also the longest. Holds for what is assigned from then on.
         pub stop_after_disconnect: Option<HumanDuration> = None,
+        /// The use of guaranteed running units that is kept from best-effort ones is its 95th percentile over this time,
+        /// or its moving average if that is higher.
+        pub usage_window: HumanDuration = HumanDuration::from_secs(600),
+        /// Half-life of that moving average.
+        pub usage_half_life: HumanDuration = HumanDuration::from_secs(60),
+        /// Kept beyond it, per cent of it. At most 1,000.
+        pub usage_headroom_percent: u32 = 10,
+        /// It is written down when it has changed by more than so many per cent of the node. At most 100.
+        pub usage_step_percent: u32 = 2,
         /// Time for the first message of a session.
         pub session_open_timeout: HumanDuration = HumanDuration::from_secs(10),
         /// How often an idle watch says up to where it has delivered. At most one second.
@@ -112,6 +121,18 @@ impl Config {
         if self.node_scan_interval.is_zero() {
             return bad("node_scan_interval", "must be above 0");
         }
+        if self.usage_window.as_millis() < 60 {
+            return bad("usage_window", "must be at least 60 ms");
+        }
+        if self.usage_half_life.is_zero() {
+            return bad("usage_half_life", "must be above 0");
+        }
+        if self.usage_headroom_percent > 1_000 {
+            return bad("usage_headroom_percent", "must be at most 1,000");
+        }
+        if self.usage_step_percent > 100 {
+            return bad("usage_step_percent", "must be at most 100");
+        }
         if self.watch_bookmark_interval.is_zero() || self.watch_bookmark_interval.as_millis() > 1_000 {
             return bad("watch_bookmark_interval", "must be above 0 and at most 1 s");
         }
@@ -130,7 +151,11 @@ mod tests {
     fn impossible_settings_are_named() {
         assert_eq!(Config::default().validate(), Ok(()));
         type Change = fn(&mut Config);
-        let changes: [(&str, Change); 9] = [
+        let changes: [(&str, Change); 13] = [
+            ("usage_window", |config| config.usage_window = HumanDuration::from_millis(59)),
+            ("usage_half_life", |config| config.usage_half_life = HumanDuration::from_millis(0)),
+            ("usage_headroom_percent", |config| config.usage_headroom_percent = 1_001),
+            ("usage_step_percent", |config| config.usage_step_percent = 101),
             ("name", |config| config.name = "No Such".to_owned()),
             ("heartbeat_interval", |config| config.heartbeat_interval = HumanDuration::from_millis(1)),
             ("node_lease_ttl", |config| config.node_lease_ttl = HumanDuration::from_secs(5)),

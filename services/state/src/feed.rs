@@ -7,6 +7,7 @@
 use std::{sync::Arc, task::Waker};
 
 use godel_core::{
+    demand::Pool,
     ids::{NodeId, Revision, UnitId},
     rows::{Phase, Row, RowChange},
 };
@@ -26,8 +27,10 @@ struct Loaded {
     revision: Revision,
     specs: Vec<(NodeId, bytes::Bytes)>,
     reports: Vec<(NodeId, bytes::Bytes)>,
-    /// Live rows, by node and key; whether they are told to leave.
-    live: Vec<(NodeId, Key, bool)>,
+    usages: Vec<(NodeId, bytes::Bytes)>,
+    time_ms: i64,
+    /// Live rows, by node and key; whether they are told to leave, and when they were bound.
+    live: Vec<(NodeId, Key, bool, i64)>,
 }
 
 /// Fills the cells from the store at a start: nodes that were ready stay so for a full lease.
@@ -54,7 +57,7 @@ pub(crate) async fn run(hub: Arc<Hub>, mut watcher: Watcher, stop: CancellationT
             Ok(group) => {
                 apply(&hub, &group);
                 if let Some(last) = group.last() {
-                    hub.delivered(last.revision());
+                    hub.delivered(last.revision(), last.commit.commit_time_ms);
                 }
             }
             Err(WatchEnd::Lagged { .. } | WatchEnd::Compacted(_)) => {
@@ -91,20 +94,22 @@ impl Loaded {
         for (unit, _, rows) in state.units_with_rows(None) {
             for (ordinal, row) in rows.live() {
                 let key = Key { unit: unit.0, ordinal, incarnation: row.incarnation };
-                live.push((row.node, key, row.eviction.is_some()));
+                live.push((row.node, key, row.eviction.is_some(), row.bound_time_ms));
             }
         }
         Self {
             revision: state.revision(),
             specs: values(v1::Kind::NodeSpec),
             reports: values(v1::Kind::NodeReport),
+            usages: values(v1::Kind::NodeUsage),
+            time_ms: state.commit_time_ms(),
             live,
         }
     }
 }
 
 fn take_over(hub: &Hub, loaded: Loaded) {
-    let Loaded { revision, specs, reports, mut live } = loaded;
+    let Loaded { revision, specs, reports, usages, time_ms, mut live } = loaded;
     let mut gone: Vec<NodeId> = hub.slots().iter().map(|slot| slot.node).collect();
     gone.retain(|node| specs.binary_search_by_key(node, |(node, _)| *node).is_err());
     for node in gone {
@@ -117,32 +122,45 @@ fn take_over(hub: &Hub, loaded: Loaded) {
     for (node, value) in reports {
         put_report(hub, node, &value);
     }
-    live.sort_unstable_by_key(|(node, key, _)| (*node, *key));
+    live.sort_unstable_by_key(|(node, key, ..)| (*node, *key));
     let mut by_node = live.chunk_by(|a, b| a.0 == b.0).peekable();
     let mut rows = Vec::new();
     hub.for_each_slot(|slot| {
         rows.clear();
+        let mut last_ms = None;
         // Bindings are to registered nodes only, and both are in order of node.
         while let Some(chunk) = by_node.next_if(|chunk| chunk[0].0 <= slot.node) {
             if chunk[0].0 == slot.node {
-                rows.extend(chunk.iter().map(|(_, key, evicting)| (*key, *evicting)));
+                rows.extend(chunk.iter().map(|(_, key, evicting, _)| (*key, *evicting)));
+                last_ms = chunk.iter().map(|(.., bound_ms)| *bound_ms).max();
             }
         }
-        wake(slot.cell.lock().reload(&rows));
+        let mut cell = slot.cell.lock();
+        if let Some(last_ms) = last_ms {
+            cell.measure.bound_at(last_ms);
+        }
+        wake(cell.reload(&rows));
     });
-    hub.delivered(revision);
+    for (node, value) in usages {
+        put_usage(hub, node, &value);
+    }
+    hub.delivered(revision, time_ms);
 }
 
 fn apply(hub: &Hub, group: &[Arc<Published>]) {
     let mut wakers = Vec::new();
-    for op in group.iter().flat_map(|published| &published.changes) {
+    let ops = group
+        .iter()
+        .flat_map(|published| published.changes.iter().map(|op| (op, published.commit.commit_time_ms)));
+    for (op, time_ms) in ops {
         match op {
-            ParsedOp::Rows { unit, change } => apply_rows(hub, *unit, change, &mut wakers),
+            ParsedOp::Rows { unit, change } => apply_rows(hub, *unit, change, time_ms, &mut wakers),
             ParsedOp::Put { kind, key: RecordKey::Id(id), value } => {
                 let Ok(node) = u32::try_from(*id).map(NodeId) else { continue };
                 match kind {
                     v1::Kind::NodeSpec => put_spec(hub, node, value),
                     v1::Kind::NodeReport => put_report(hub, node, value),
+                    v1::Kind::NodeUsage => put_usage(hub, node, value),
                     _ => {}
                 }
             }
@@ -158,14 +176,21 @@ fn apply(hub: &Hub, group: &[Arc<Published>]) {
     wakers.into_iter().for_each(Waker::wake);
 }
 
-fn apply_rows(hub: &Hub, unit: UnitId, change: &RowChange, wakers: &mut Vec<Waker>) {
+fn apply_rows(hub: &Hub, unit: UnitId, change: &RowChange, time_ms: i64, wakers: &mut Vec<Waker>) {
     let key = |ordinal, incarnation| Key { unit: unit.0, ordinal, incarnation };
     match change {
         RowChange::Bind(bind) => {
             let places = bind.nodes.iter().enumerate().map(|(idx, node)| {
                 (*node, key(bind.ordinals[idx], bind.incarnations.get(idx).copied().unwrap_or(0)))
             });
-            hub.visit(places, |slot, key| wakers.extend(slot.cell.lock().bind(key)));
+            let is_guaranteed = bind.pool == Pool::Guaranteed;
+            hub.visit(places, |slot, key| {
+                let mut cell = slot.cell.lock();
+                if is_guaranteed {
+                    cell.measure.bound_at(time_ms);
+                }
+                wakers.extend(cell.bind(key));
+            });
         }
         RowChange::Evict(evict) => {
             let keys = keys(&evict.ordinals, &evict.incarnations, key);
@@ -224,13 +249,23 @@ fn put_spec(hub: &Hub, node: NodeId, value: &bytes::Bytes) {
 }
 
 fn put_report(hub: &Hub, node: NodeId, value: &bytes::Bytes) {
-    let ready = Ready::decode(value.clone()).unwrap_or_default().ready;
-    hub.slot_or_new(node).cell.lock().ready = ready;
+    let report = Report::decode(value.clone()).unwrap_or_default();
+    let slot = hub.slot_or_new(node);
+    let mut cell = slot.cell.lock();
+    cell.ready = report.ready;
+    cell.measure.set_capacity(&report.capacity.unwrap_or_default());
 }
 
-/// The one field of a NodeReport that cells need; decoding it walks the others.
+fn put_usage(hub: &Hub, node: NodeId, value: &bytes::Bytes) {
+    let usage = v1::NodeUsage::decode(value.clone()).unwrap_or_default();
+    hub.slot_or_new(node).cell.lock().measure.recorded(Some(&usage));
+}
+
+/// The fields of a NodeReport that cells need; decoding it walks the others.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Ready {
+struct Report {
+    #[prost(message, optional, tag = "2")]
+    capacity: Option<v1::Resources>,
     #[prost(bool, tag = "4")]
     ready: bool,
 }

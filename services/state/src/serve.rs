@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use godel_core::leases::Ask;
+use godel_core::{leases::Ask, usage::Smoothing};
 use godel_kit::{
     CancellationToken,
     clock::{SharedClock, SystemClock},
@@ -23,7 +23,7 @@ use crate::{
     metrics::StateMetrics,
     nodes,
     routes::{NodeServer, StateServer},
-    sessions::{Hub, Timing, cell::Close, committer},
+    sessions::{Hub, Timing, cell::Close, committer, measure::Measuring},
     state_service::StateRpc,
 };
 
@@ -107,8 +107,13 @@ async fn run(
         metrics.serve(config.server.metrics_listen, stop.clone()).await.map_err(Error::Metrics)?;
     }
     let counted = StateMetrics::new(&metrics);
-    let hub =
-        Arc::new(Hub::new(store.clone(), Arc::clone(&clock), timing(config), counted.clone(), crash.clone()));
+    let hub = Arc::new(Hub::new(
+        store.clone(),
+        Arc::clone(&clock),
+        (timing(config), measuring(config)),
+        counted.clone(),
+        crash.clone(),
+    ));
     let loading = Arc::clone(&hub);
     let load = tokio::task::spawn_blocking(move || feed::load(&loading));
     let watcher = load.await.map_err(|_| Error::Panicked)?;
@@ -176,6 +181,17 @@ async fn farewell(hub: Arc<Hub>, stop: CancellationToken, inner: CancellationTok
     tokio::select! {
         () = stop.cancelled() => hub.close_all(Close::Stopping),
         () = inner.cancelled() => {}
+    }
+}
+
+fn measuring(config: &Config) -> Measuring {
+    Measuring {
+        smoothing: Smoothing {
+            window_ms: u64::from(millis(*config.usage_window)),
+            half_life_ms: u64::from(millis(*config.usage_half_life)),
+        },
+        headroom_percent: config.usage_headroom_percent,
+        step_percent: config.usage_step_percent,
     }
 }
 

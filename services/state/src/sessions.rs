@@ -10,13 +10,14 @@
 
 pub(crate) mod cell;
 pub(crate) mod committer;
+pub(crate) mod measure;
 pub(crate) mod statuses;
 pub(crate) mod stream;
 pub(crate) mod templates;
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicI64, AtomicU64, Ordering},
 };
 
 use godel_core::{
@@ -32,6 +33,7 @@ use tokio::sync::{Notify, watch};
 use crate::{metrics::StateMetrics, nodes::names::Names};
 use cell::{Cell, Close, Key};
 use committer::Queue;
+use measure::Measuring;
 use templates::Templates;
 
 /// A node of this process.
@@ -57,6 +59,7 @@ pub(crate) struct Hub {
     pub(crate) store: Store,
     clock: SharedClock,
     pub(crate) timing: Timing,
+    pub(crate) measuring: Measuring,
     pub(crate) names: RwLock<Names>,
     pub(crate) templates: Templates,
     pub(crate) queue: Queue,
@@ -74,13 +77,17 @@ pub(crate) struct Hub {
     /// Nodes to be looked at now instead of at the next scan.
     looks: Mutex<Vec<NodeId>>,
     looked: Notify,
+    /// Commit time up to which the feed has delivered.
+    delivered_ms: AtomicI64,
+    /// Nodes whose use is to be recorded.
+    usages: Mutex<Vec<NodeId>>,
 }
 
 impl Hub {
     pub(crate) fn new(
         store: Store,
         clock: SharedClock,
-        timing: Timing,
+        (timing, measuring): (Timing, Measuring),
         metrics: StateMetrics,
         crash: godel_store::CrashPoints,
     ) -> Self {
@@ -88,6 +95,7 @@ impl Hub {
             store,
             clock,
             timing,
+            measuring,
             names: RwLock::default(),
             templates: Templates::new(timing.stop_after_disconnect_ms),
             queue: Queue::default(),
@@ -101,6 +109,8 @@ impl Hub {
             position: watch::Sender::new(0),
             looks: Mutex::default(),
             looked: Notify::new(),
+            delivered_ms: AtomicI64::new(0),
+            usages: Mutex::default(),
         }
     }
 
@@ -178,8 +188,9 @@ impl Hub {
         self.n_sessions.load(Ordering::Relaxed)
     }
 
-    /// The feed has delivered everything up to `revision`.
-    pub(crate) fn delivered(&self, revision: Revision) {
+    /// The feed has delivered everything up to `revision`, committed at `time_ms`.
+    pub(crate) fn delivered(&self, revision: Revision, time_ms: i64) {
+        self.delivered_ms.store(time_ms, Ordering::Release);
         self.position.send_replace(revision.0);
     }
 
@@ -193,6 +204,21 @@ impl Hub {
     pub(crate) fn look_at(&self, node: NodeId) {
         self.looks.lock().push(node);
         self.looked.notify_one();
+    }
+
+    /// Commit time up to which the feed has delivered.
+    pub(crate) fn delivered_ms(&self) -> i64 {
+        self.delivered_ms.load(Ordering::Acquire)
+    }
+
+    /// The use of a node is worth a record: the writer of node records takes it along when it looks at the leases.
+    pub(crate) fn record_usage(&self, node: NodeId) {
+        self.usages.lock().push(node);
+    }
+
+    /// Nodes whose use is to be recorded since the last call.
+    pub(crate) fn take_usages(&self) -> Vec<NodeId> {
+        std::mem::take(&mut *self.usages.lock())
     }
 
     /// Nodes to look at since the last call.

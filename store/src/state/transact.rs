@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use godel_core::{
+    demand::Pool,
     ids::{NodeId, Revision, UnitId},
     rows::RowChange,
 };
@@ -235,17 +236,30 @@ impl State {
         }
     }
 
-    /// That no node of a binding has a spec changed after `as_of`. One comparison unless some spec has.
+    /// That no node of a binding has a spec changed after `as_of`, or a use where best-effort room depends on it. One
+    /// comparison unless some node has.
     fn check_nodes(&self, op: &ParsedOp, as_of: Revision) -> Result<(), Refusal> {
         let ParsedOp::Rows { change, .. } = op else { return Ok(()) };
         let RowChange::Bind(bind) = &**change else { return Ok(()) };
-        if as_of == Revision(0) || self.nodes_changed <= as_of {
+        if as_of == Revision(0) {
             return Ok(());
         }
-        for node in &bind.nodes {
-            let key = Key::Id(u64::from(node.0));
-            let records = [v1::Kind::NodeSpec, v1::Kind::NodeReport].map(|kind| self.record(kind, &key));
-            if let Some(record) = records.into_iter().flatten().find(|record| record.revision > as_of) {
+        let rests_on_use = bind.pool == Pool::BestEffort && self.node_usages_changed > as_of;
+        let kinds = [
+            (v1::Kind::NodeSpec, self.nodes_changed > as_of),
+            (v1::Kind::NodeReport, self.nodes_changed > as_of),
+            (v1::Kind::NodeUsage, rests_on_use),
+        ];
+        for (kind, _) in kinds.into_iter().filter(|(_, may_differ)| *may_differ) {
+            self.check_unchanged(kind, &bind.nodes, as_of)?;
+        }
+        Ok(())
+    }
+
+    fn check_unchanged(&self, kind: v1::Kind, nodes: &[NodeId], as_of: Revision) -> Result<(), Refusal> {
+        for node in nodes {
+            let record = self.record(kind, &Key::Id(u64::from(node.0)));
+            if let Some(record) = record.filter(|record| record.revision > as_of) {
                 let message =
                     format!("node {node} has changed at revision {}, after {as_of}", record.revision);
                 return Err(Refusal::new(RefusalReason::NodeChanged, 0, message).about(record.revision));
@@ -272,10 +286,12 @@ impl State {
                 }
                 Err(invalid(format!("node id {id} was used before or is too high; the next is {next}")))
             }
-            (v1::Kind::NodeReport | v1::Kind::NodeGrant, key) => match self.record(v1::Kind::NodeSpec, key) {
-                Some(_) => Ok(()),
-                None => Err(conflict(format!("node {key} is not registered"))),
-            },
+            (v1::Kind::NodeReport | v1::Kind::NodeGrant | v1::Kind::NodeUsage, key) => {
+                match self.record(v1::Kind::NodeSpec, key) {
+                    Some(_) => Ok(()),
+                    None => Err(conflict(format!("node {key} is not registered"))),
+                }
+            }
             (v1::Kind::Lease, Key::Name(name)) => {
                 let lease =
                     v1::LeaseRecord::decode(value.clone()).map_err(|_| invalid("lease does not decode"))?;

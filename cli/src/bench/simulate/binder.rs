@@ -173,7 +173,7 @@ impl BinderPart {
             *answers.refused.entry(rejection.reason.name()).or_default() += n_refused;
             answers.conflicts += if rejection.reason.is_conflict() { n_refused } else { 0 };
         }
-        let nodes = self.core.fresh_nodes(&rejections);
+        let nodes = self.core.fresh_nodes(unit, &rejections);
         let outcome = Outcome { decision_id, unit, revision, held: false, rejections, nodes };
         self.outcomes.entry(scheduler).or_default().push(outcome);
     }

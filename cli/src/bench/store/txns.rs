@@ -25,7 +25,6 @@ pub(super) struct Txns {
     last_unit: u64,
     /// Units up to this one were taken.
     last_taken: u64,
-    nodes: Vec<Revision>,
 }
 
 /// A unit as written.
@@ -55,11 +54,6 @@ impl Txns {
             Made { txn: unleased(ops), role: Role::Agent, n_ops: u64::from(N_NODES_A_TXN) }
         });
         std::iter::once(leases).chain(nodes).collect()
-    }
-
-    /// The store's answer to one of them.
-    pub(super) fn on_set_up(&mut self, committed: Committed, n_ops: u64) {
-        self.nodes.extend(revisions(committed, n_ops));
     }
 
     /// So many units of so many replicas in one transaction.
@@ -101,7 +95,8 @@ impl Txns {
                 ..v1::Binding::default()
             })));
         }
-        let nodes_as_of = self.nodes.last().copied().unwrap_or_default().0;
+        // A binder has read at least the units that it binds.
+        let nodes_as_of = units.iter().map(|unit| unit.revision).max().unwrap_or_default().0;
         let n_ops = units.len() as u64 * u64::from(replicas);
         let txn = raw::TxnRequest { nodes_as_of, ..self.leased(BINDER, preconditions, ops) };
         Made { txn, role: Role::Leased, n_ops }

@@ -345,7 +345,7 @@ impl Run {
             now_ms: 1_000,
             epoch: 1,
         };
-        run.binder.lead(Epoch(1), HOLD_MS);
+        run.binder.lead(Epoch(1), HOLD_MS, 0);
         for id in 1..=3 {
             run.write(vec![Change::NodeSpec(node(id)), Change::NodeReport(report(id, 1000, 2))]);
         }
@@ -505,7 +505,7 @@ impl Run {
         self.unread.clear();
         self.binder = Binder::new();
         self.epoch += 1;
-        self.binder.lead(Epoch(self.epoch), HOLD_MS);
+        self.binder.lead(Epoch(self.epoch), HOLD_MS, 0);
         let revision = Revision(u64::try_from(self.commits.len()).unwrap());
         let world = &self.world;
         let mut put = |change, at| self.binder.on_change(change, at, 1);

@@ -159,7 +159,7 @@ fn rejections_are_tried_again_at_once_then_later_and_later() {
     let node = first.groups[0].nodes[0];
     let mut outcome = refused(&first, RejectionReason::InsufficientResources);
     let allocated = resources(600, 1);
-    outcome.nodes = vec![FreshNode { node, allocated, device_free_milli: Vec::new(), revision: Revision(3) }];
+    outcome.nodes = vec![FreshNode { node, allocated, revision: Revision(3), ..FreshNode::default() }];
     scheduler.on_outcome(&outcome, now);
     let second = scheduler.step(now, 10).decisions.remove(0);
     assert_ne!(second.groups[0].nodes[0], node, "it has learnt that the node is taken");

@@ -355,9 +355,9 @@ fn weights_follow_what_lives() {
     life.assign(A, 0, weighs(5, 7), &mut out);
     life.assign(B, 0, weighs(1, 1), &mut out);
     life.ended(B, 0, 0, Millis(0), &mut out);
-    assert_eq!((life.n_live(), life.weight()), (1, Weight { cpu_milli: 5, memory: 7 }));
+    assert_eq!((life.n_live(), life.weights().0), (1, Weight { cpu_milli: 5, memory: 7 }));
     life.assign(A, 1, weighs(2, 2), &mut out);
-    assert_eq!((life.n_live(), life.weight()), (1, Weight { cpu_milli: 2, memory: 2 }));
+    assert_eq!((life.n_live(), life.weights().0), (1, Weight { cpu_milli: 2, memory: 2 }));
 }
 
 #[test]

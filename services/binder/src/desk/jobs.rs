@@ -9,6 +9,11 @@ use tonic::Status;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct JobId(pub(crate) u64);
 
+impl JobId {
+    /// Nobody waits for an answer.
+    pub(crate) const NONE: Self = Self(0);
+}
+
 pub(crate) type Reply = oneshot::Sender<Result<Revision, Status>>;
 
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use godel_core::{
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
     hold::{Hold, Member},
     ids::{Epoch, HoldId, NodeId, Revision, UnitId},
-    node::{Device, Drain, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    node::{Device, Drain, NodeReport, NodeSpec, NodeUsage, Taint, TaintEffect, Toleration},
     pause::{Pause, Scope},
     resources::{N_NAMES_MAX, Resources},
     unit::{
@@ -74,6 +74,7 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
         Op::PutNodeGrant(pb) => {
             node_grant(pb).map(|(node, allocatable)| Change::NodeGrant(node, allocatable))
         }
+        Op::PutNodeUsage(pb) => node_usage(pb).map(Change::NodeUsage),
         Op::PutUnitSpec(pb) => unit_spec(pb).map(|spec| Change::UnitSpec(Arc::new(spec))),
         Op::PutLease(pb) => lease(pb).map(Change::Lease),
         Op::PutPartition(pb) => partition(pb).map(Change::Partition),
@@ -101,6 +102,7 @@ pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
         Record::NodeGrant(pb) => {
             node_grant(pb).map(|(node, allocatable)| Change::NodeGrant(node, allocatable))
         }
+        Record::NodeUsage(pb) => node_usage(pb).map(Change::NodeUsage),
         Record::UnitSpec(pb) => unit_spec(pb).map(|spec| Change::UnitSpec(Arc::new(spec))),
         Record::Lease(pb) => lease(pb).map(Change::Lease),
         Record::Partition(pb) => partition(pb).map(Change::Partition),
@@ -124,7 +126,7 @@ fn delete(pb: v1::Delete) -> Result<Change> {
     let key = pb.key.unwrap_or_default();
     match kind {
         v1::Kind::Unspecified => Err(BadField::new("kind", "missing")),
-        v1::Kind::NodeSpec | v1::Kind::NodeReport | v1::Kind::NodeGrant => {
+        v1::Kind::NodeSpec | v1::Kind::NodeReport | v1::Kind::NodeGrant | v1::Kind::NodeUsage => {
             let id = u32::try_from(key.id).map_err(|_| BadField::new("key.id", "not a node id"))?;
             node_id(id, "key.id").map(Change::NodeDeleted)
         }
@@ -194,6 +196,18 @@ pub fn node_grant(pb: v1::NodeGrant) -> Result<(NodeId, Resources)> {
     let allocatable =
         resources(pb.allocatable.unwrap_or_default()).map_err(|bad| bad.under("allocatable"))?;
     Ok((node_id(pb.node_id, "node_id")?, allocatable))
+}
+
+/// What the use of a node's guaranteed running units leaves to best-effort ones.
+///
+/// # Errors
+/// The id is 0 or an amount is negative.
+pub fn node_usage(pb: v1::NodeUsage) -> Result<NodeUsage> {
+    Ok(NodeUsage {
+        id: node_id(pb.node_id, "node_id")?,
+        reserved: resources(pb.reserved.unwrap_or_default()).map_err(|bad| bad.under("reserved"))?,
+        as_of_ms: pb.as_of_ms,
+    })
 }
 
 /// Amounts by name.

@@ -7,7 +7,7 @@ use godel_core::{
     demand::{Demand, DeviceRequest, Pool},
     hold::{Hold, Member},
     ids::{Epoch, HoldId, NodeId, Revision, UnitId},
-    node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    node::{Device, NodeReport, NodeSpec, NodeUsage, Taint, TaintEffect, Toleration},
     pause::{Pause, Scope},
     queue::spec::{PriorityClass, QueuePolicy, QueueSpec},
     resources::Resources,
@@ -243,7 +243,9 @@ proptest! {
         let (id, amounts) = (report.id, report.capacity.clone());
         prop_assert_eq!(from_proto::node_report(to_proto::node_report(&report)), Ok(report));
         let grant = from_proto::op(&to_proto::put_node_grant(id, &amounts));
-        prop_assert_eq!(grant, Ok(Change::NodeGrant(id, amounts)));
+        prop_assert_eq!(grant, Ok(Change::NodeGrant(id, amounts.clone())));
+        let usage = NodeUsage { id, reserved: amounts, as_of_ms: i64::from(id.0) - 7 };
+        prop_assert_eq!(from_proto::op(&to_proto::put_node_usage(&usage)), Ok(Change::NodeUsage(usage)));
     }
 
     #[test]
@@ -359,6 +361,7 @@ fn decisions_and_outcomes_come_back() {
             }],
             nodes: vec![FreshNode {
                 node: NodeId(2),
+                pool: Pool::BestEffort,
                 allocated: Resources::new([("cpu", 5)]).unwrap(),
                 device_free_milli: vec![1000, 0],
                 revision: Revision(8),

@@ -7,7 +7,7 @@ use godel_core::{
     change::{Lease, Partition, PartitionMode},
     hold::{Hold, Member},
     ids::{NodeId, Revision, UnitId},
-    node::{Device, Drain, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    node::{Device, Drain, NodeReport, NodeSpec, NodeUsage, Taint, TaintEffect, Toleration},
     pause::Pause,
     resources::Resources,
     rows::{Bind, Evict, Requeue, RowChange, Statuses},
@@ -44,6 +44,11 @@ pub fn row_op(unit: UnitId, change: &RowChange) -> Bytes {
 /// An operation that puts a node's allocatable, encoded for a transaction.
 pub fn put_node_grant(node: NodeId, allocatable: &Resources) -> Bytes {
     raw::encode_op(v1::op::Op::PutNodeGrant(node_grant(node, allocatable)))
+}
+
+/// An operation that puts what a node's use leaves to best-effort, encoded for a transaction.
+pub fn put_node_usage(usage: &NodeUsage) -> Bytes {
+    raw::encode_op(v1::op::Op::PutNodeUsage(node_usage(usage)))
 }
 
 /// An operation that puts the split of nodes, encoded for a transaction.
@@ -129,6 +134,12 @@ pub fn device(device: &Device) -> v1::Device {
 /// Allocatable in force on a node.
 pub fn node_grant(node: NodeId, allocatable: &Resources) -> v1::NodeGrant {
     v1::NodeGrant { node_id: node.0, allocatable: Some(resources(allocatable)) }
+}
+
+/// What the use of a node's guaranteed running units leaves to best-effort ones.
+pub fn node_usage(usage: &NodeUsage) -> v1::NodeUsage {
+    let NodeUsage { id, reserved, as_of_ms } = usage;
+    v1::NodeUsage { node_id: id.0, reserved: Some(resources(reserved)), as_of_ms: *as_of_ms }
 }
 
 /// Amounts by name.

@@ -1,7 +1,7 @@
 //! One commit of node records: pure composition of jobs into operations, and what each job gets as its answer.
 
 use bytes::Bytes;
-use godel_core::ids::NodeId;
+use godel_core::{ids::NodeId, node::NodeUsage};
 use godel_kit::{
     convert::BadField,
     status::{self, reason, with_info},
@@ -129,6 +129,17 @@ impl Round {
         if now != report {
             self.touched.insert(node);
             self.push(Role::Agent, v1::op::Op::PutNodeReport(now));
+        }
+        true
+    }
+
+    /// Takes a node's use into the round; `false` when it has to wait for the next.
+    pub(crate) fn put_usage(&mut self, usage: &NodeUsage, is_registered: impl FnOnce() -> bool) -> bool {
+        if self.bytes >= ROUND_BYTES || !self.is_for(Role::Agent) {
+            return false;
+        }
+        if is_registered() {
+            self.push(Role::Agent, v1::op::Op::PutNodeUsage(to_proto::node_usage(usage)));
         }
         true
     }

@@ -1,13 +1,11 @@
 //! Nodes as shown: records joined with what is bound and with what the session knows.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use godel_core::{
-    demand::{Demand, MILLI_WHOLE, N_DEVICES_MAX},
+    demand::{Demand, MILLI_WHOLE, N_DEVICES_MAX, Pool},
     ids::{NodeId, Revision, UnitId},
-    resources::Resources,
-    rows::Row,
+    resources::{CPU, MEMORY, Resources},
+    rows::{GroupDemand, Row},
 };
 use godel_kit::to_proto;
 use godel_proto::v1;
@@ -23,6 +21,9 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     amounts: Resources,
+    best_effort: Resources,
+    /// What guaranteed ones keep from best-effort ones beside what is reserved for their use.
+    kept: Resources,
     /// Milli by device.
     devices: Vec<u32>,
     n_running_units: u32,
@@ -33,13 +34,22 @@ struct Found {
     spec: Record,
     report: Option<Bytes>,
     grant: Option<Bytes>,
+    usage: Option<v1::NodeUsage>,
     taken: Taken,
 }
 
 impl Taken {
-    /// Adds one running unit.
-    pub(crate) fn add(&mut self, demand: &Demand, device_mask: u64) {
-        self.amounts.add(&demand.requests, 1);
+    /// Adds one running unit; `is_covered` says whether its use is known and reserved.
+    pub(crate) fn add(&mut self, demand: &Demand, pool: Pool, device_mask: u64, is_covered: bool) {
+        match pool {
+            Pool::BestEffort => self.best_effort.add(&demand.requests, 1),
+            Pool::Guaranteed => {
+                self.amounts.add(&demand.requests, 1);
+                let counts = |name: &str| !is_covered || (name != CPU && name != MEMORY);
+                let kept = demand.requests.iter().filter(|(name, _)| counts(name));
+                self.kept.add(&Resources::new(kept).unwrap_or_default(), 1);
+            }
+        }
         self.n_running_units += 1;
         let Some(request) = &demand.devices else { return };
         for device in (0..N_DEVICES_MAX).filter(|device| device_mask >> device & 1 == 1) {
@@ -60,19 +70,27 @@ impl Taken {
 /// A node, if it is registered.
 pub(crate) fn node(hub: &Hub, node: NodeId) -> Option<v1::Node> {
     let slot = hub.slot(node)?;
-    let (keys, connected, usage) = {
+    let (keys, connected, usage, guaranteed_usage) = {
         let cell = slot.cell.lock();
-        (bound_keys(&cell), cell.is_connected(), cell.usage.clone())
+        (bound_keys(&cell), cell.is_connected(), cell.usage.clone(), cell.guaranteed_usage.clone())
     };
     let found = hub.store.read(|state| find(state, node, &keys))?;
     // State wrote these records and checked them before.
     let report = found.report.map(|value| v1::NodeReport::decode(value).unwrap_or_default());
     let grant = found.grant.and_then(|value| v1::NodeGrant::decode(value).ok()?.allocatable);
     let n_devices = report.as_ref().map_or(0, |report| report.devices.len());
+    let allocatable = grant.or_else(|| report.as_ref()?.capacity.clone());
+    let reserved = found.usage.and_then(|usage| usage.reserved);
     Some(v1::Node {
         node_id: node.0,
         spec: Some(shown_spec(&found.spec)),
-        allocatable: grant.or_else(|| report.as_ref()?.capacity.clone()),
+        best_effort_allocatable: allocatable
+            .clone()
+            .map(|all| less(less(all, reserved.as_ref()), Some(&to_proto::resources(&found.taken.kept)))),
+        best_effort_allocated: Some(to_proto::resources(&found.taken.best_effort)),
+        guaranteed_usage,
+        reserved,
+        allocatable,
         allocated: Some(to_proto::resources(&found.taken.amounts)),
         device_free_milli: found.taken.device_free_milli(n_devices),
         running_units: found.taken.n_running_units,
@@ -80,6 +98,16 @@ pub(crate) fn node(hub: &Hub, node: NodeId) -> Option<v1::Node> {
         usage,
         report,
     })
+}
+
+/// What is left, never less than nothing.
+fn less(mut amounts: v1::Resources, taken: Option<&v1::Resources>) -> v1::Resources {
+    for (name, amount) in taken.into_iter().flat_map(|taken| &taken.amounts) {
+        if let Some(left) = amounts.amounts.get_mut(name) {
+            *left = left.saturating_sub(*amount).max(0);
+        }
+    }
+    amounts
 }
 
 /// What is bound to a node, by unit and ordinal, at most `limit`.
@@ -144,22 +172,25 @@ fn find(state: &State, node: NodeId, keys: &[Key]) -> Option<Found> {
     let key = RecordKey::Id(u64::from(node.0));
     let value = |kind| state.record(kind, &key).map(|record| record.value.clone());
     let mut taken = Taken::default();
+    let usage = value(v1::Kind::NodeUsage).and_then(|value| v1::NodeUsage::decode(value).ok());
     for (key, row) in live_on(state, node, keys) {
-        if let Some(demand) = demand_of(state, key, &row) {
-            taken.add(demand, row.device_mask);
+        if let Some(group) = demand_of(state, key, &row) {
+            let is_covered = usage.as_ref().is_some_and(|usage| row.bound_time_ms <= usage.as_of_ms);
+            taken.add(&group.demand, group.pool, row.device_mask, is_covered);
         }
     }
     Some(Found {
         spec: state.record(v1::Kind::NodeSpec, &key)?.clone(),
         report: value(v1::Kind::NodeReport),
         grant: value(v1::Kind::NodeGrant),
+        usage,
         taken,
     })
 }
 
-fn demand_of<'a>(state: &'a State, key: Key, row: &Row) -> Option<&'a Arc<Demand>> {
+fn demand_of<'a>(state: &'a State, key: Key, row: &Row) -> Option<&'a GroupDemand> {
     let group = state.rows(UnitId(key.unit))?.groups.get(usize::from(row.group))?;
-    group.as_ref().map(|group| &group.demand)
+    group.as_ref()
 }
 
 #[cfg(test)]
@@ -175,11 +206,12 @@ mod tests {
             devices: Some(DeviceRequest { kind: "gpu".to_owned(), count, milli, models: Vec::new() }),
         };
         let mut taken = Taken::default();
-        taken.add(&gpus(2, 1000), 0b110);
-        taken.add(&gpus(1, 300), 0b1);
-        taken.add(&gpus(1, 300), 0b1);
-        taken.add(&Demand { devices: None, ..gpus(1, 1) }, 0);
-        assert_eq!((taken.amounts.get("cpu"), taken.n_running_units), (2_000, 4));
+        taken.add(&gpus(2, 1000), Pool::Guaranteed, 0b110, false);
+        taken.add(&gpus(1, 300), Pool::Guaranteed, 0b1, true);
+        taken.add(&gpus(1, 300), Pool::BestEffort, 0b1, false);
+        taken.add(&Demand { devices: None, ..gpus(1, 1) }, Pool::BestEffort, 0, false);
+        assert_eq!((taken.amounts.get(CPU), taken.n_running_units), (1_000, 4));
+        assert_eq!((taken.best_effort.get(CPU), taken.kept.get(CPU)), (1_000, 500));
         assert_eq!(taken.device_free_milli(4), [400, 0, 0, 1000]);
     }
 }

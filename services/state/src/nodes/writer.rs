@@ -6,7 +6,11 @@
 //! nudge when a node is heard of that is not ready. Nothing about it has to be remembered. A scan that found
 //! nothing to do need not come again before the first of the leases that it saw may be over.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use godel_core::{ids::NodeId, time::Millis};
@@ -54,9 +58,10 @@ pub(crate) async fn run(
     scan.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut waiting = VecDeque::new();
     let mut looks = VecDeque::new();
+    let mut usages = BTreeSet::new();
     let mut next_scan = Millis(0);
     loop {
-        if waiting.is_empty() && looks.is_empty() {
+        if waiting.is_empty() && looks.is_empty() && usages.is_empty() {
             tokio::select! {
                 job = jobs.recv() => match job {
                     Some(job) => waiting.push_back(job),
@@ -64,6 +69,8 @@ pub(crate) async fn run(
                 },
                 () = hub.looked() => {}
                 () = due(&mut scan) => {
+                    // Many in one commit: nobody waits for them.
+                    usages.extend(hub.take_usages());
                     if hub.now() >= next_scan {
                         let found;
                         (found, next_scan) = changed(&hub);
@@ -81,7 +88,8 @@ pub(crate) async fn run(
             // What is written now may differ again by then, or be refused.
             next_scan = Millis(0);
         }
-        let (round, changes) = compose(&hub, &mut waiting, &mut looks);
+        let (mut round, changes) = compose(&hub, &mut waiting, &mut looks);
+        take_usages(&hub, &mut round, &mut usages);
         tokio::select! {
             () = commit(&hub, round, changes, &mut waiting) => {}
             () = stop.cancelled() => return,
@@ -151,6 +159,22 @@ fn compose(hub: &Hub, waiting: &mut VecDeque<Job>, looks: &mut VecDeque<NodeId>)
         }
     }
     (round, changes)
+}
+
+/// As many uses as the round takes. A node is looked at as it is now; one that is refused comes again with its next heartbeat.
+fn take_usages(hub: &Hub, round: &mut Round, usages: &mut BTreeSet<NodeId>) {
+    while let Some(node) = usages.pop_first() {
+        let due = hub.slot(node).and_then(|slot| slot.cell.lock().usage_due(node, hub.measuring));
+        let Some(usage) = due else { continue };
+        let is_registered = || {
+            let key = Key::Id(u64::from(node.0));
+            hub.store.read(|state| state.record(v1::Kind::NodeSpec, &key).is_some())
+        };
+        if !round.put_usage(&usage, is_registered) {
+            usages.insert(node);
+            return;
+        }
+    }
 }
 
 async fn commit(hub: &Hub, round: Round, changes: Changes, waiting: &mut VecDeque<Job>) {

@@ -75,6 +75,10 @@ pub(crate) struct Cell {
     pub(crate) ready: bool,
     /// Last reported use.
     pub(crate) usage: Option<v1::Resources>,
+    /// Last reported use of guaranteed running units.
+    pub(crate) guaranteed_usage: Option<v1::Resources>,
+    /// That use, smoothed.
+    pub(crate) measure: super::measure::Measure,
     /// A changed inventory that is not committed yet.
     pub(crate) inventory: Option<v1::NodeReport>,
 }

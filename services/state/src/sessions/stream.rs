@@ -25,6 +25,7 @@ use super::{
     Hub, Slot,
     cell::{Close, Outgoing, Taken, Verdict},
     committer::Reported,
+    measure::measured,
     statuses, wake,
 };
 use crate::nodes::validate;
@@ -137,13 +138,23 @@ impl SessionStream {
         };
         match message {
             Up::Open(_) => Err(BadField::new("open", "this session is open").into()),
-            Up::Heartbeat(v1::Heartbeat { usage, echo }) => {
+            Up::Heartbeat(v1::Heartbeat { usage, echo, guaranteed_usage }) => {
                 if let Some(usage) = &usage {
                     validate::usage(usage).map_err(|bad| bad.under("heartbeat.usage"))?;
+                }
+                if let Some(usage) = &guaranteed_usage {
+                    validate::usage(usage).map_err(|bad| bad.under("heartbeat.guaranteed_usage"))?;
                 }
                 let mut cell = slot.cell.lock();
                 self.hub.heard(slot.node, &mut cell);
                 cell.usage = usage.or(cell.usage.take());
+                if let Some(usage) = guaranteed_usage {
+                    let (used, now) = (measured(&usage), self.hub.now());
+                    if cell.measure.add(used, self.hub.delivered_ms(), now, self.hub.measuring) {
+                        self.hub.record_usage(slot.node);
+                    }
+                    cell.guaranteed_usage = Some(usage);
+                }
                 drop(cell);
                 if echo > 0 {
                     let answer = Down::HeartbeatEcho(echo);

@@ -30,6 +30,7 @@ pub(crate) struct UnitTemplate {
     /// `namespace/name`.
     pub(crate) unit_name: String,
     restart_policy: i32,
+    pool: i32,
     max_restarts: u32,
     stop_after_disconnect_ms: u32,
     groups: Vec<Option<GroupTemplate>>,
@@ -194,6 +195,7 @@ impl UnitTemplate {
             groups: groups.collect(),
             unit_name: format!("{}/{}", meta.namespace, meta.name),
             restart_policy: spec.restart_policy,
+            pool: spec.pool,
             max_restarts: spec.max_restarts,
             stop_after_disconnect_ms: if stops { stop_after_disconnect_ms } else { 0 },
         }
@@ -216,6 +218,7 @@ impl UnitTemplate {
             restarts: place.restarts,
             stop_after_disconnect_ms: self.stop_after_disconnect_ms,
             more_ordinals: more.iter().map(|place| place.key.ordinal).collect(),
+            pool: self.pool,
         })
     }
 

@@ -172,6 +172,7 @@ impl Cursor {
             v1::Kind::NodeSpec
             | v1::Kind::NodeReport
             | v1::Kind::NodeGrant
+            | v1::Kind::NodeUsage
             | v1::Kind::UnitSpec
             | v1::Kind::Hold
             | v1::Kind::Unspecified => Self::Records(Some(Key::Id(text.parse().ok()?))),

@@ -7,7 +7,7 @@ use godel_core::{
 };
 use godel_proto::v1;
 
-use super::{Result, member, node_id, resources, unknown};
+use super::{Result, member, node_id, pool, resources, unknown};
 
 /// Places for one unit, as sent.
 pub fn decision(pb: v1::Decision) -> Decision {
@@ -70,6 +70,7 @@ fn rejection(pb: v1::Rejection) -> Rejection {
 fn fresh_node(pb: v1::NodeState) -> Result<FreshNode> {
     Ok(FreshNode {
         node: node_id(pb.node_id, "node_id")?,
+        pool: pool(pb.pool)?,
         allocated: resources(pb.allocated.unwrap_or_default()).map_err(|bad| bad.under("allocated"))?,
         device_free_milli: pb.device_free_milli,
         revision: Revision(pb.revision),

@@ -6,7 +6,7 @@ use godel_core::{
 };
 use godel_proto::v1;
 
-use super::{member, resources};
+use super::{member, pool, resources};
 
 /// Places for one unit.
 pub fn decision(decision: &Decision) -> v1::Decision {
@@ -67,12 +67,13 @@ fn rejection(rejection: &Rejection) -> v1::Rejection {
 
 /// A node as the binder sees it.
 pub fn fresh_node(fresh: &FreshNode) -> v1::NodeState {
-    let FreshNode { node, allocated, device_free_milli, revision } = fresh;
+    let FreshNode { node, pool: of, allocated, device_free_milli, revision } = fresh;
     v1::NodeState {
         node_id: node.0,
         allocated: Some(resources(allocated)),
         device_free_milli: device_free_milli.clone(),
         revision: revision.0,
+        pool: pool(*of).into(),
     }
 }
 
