@@ -23,6 +23,7 @@ mod setup;
 mod simulate;
 mod store;
 mod suite;
+mod tide;
 mod wire;
 mod workload;
 
@@ -45,6 +46,8 @@ pub enum Bench {
     Restart(restart::Arguments),
     /// What idle agents cost state.
     Agents(agents::Arguments),
+    /// A day of online work in minutes, and best-effort work that fills what it leaves.
+    Tide(tide::Arguments),
     /// A chart of the suite, from the JSON of its runs.
     Chart(chart::Chart),
     /// Any number of schedulers in modelled time: conflicts, and where adding one stops paying.
@@ -74,6 +77,7 @@ pub async fn run(bench: Bench, format: Format) -> Result<(), Failure> {
         Bench::Explain(wanted) => explain::run(wanted, format).await,
         Bench::Restart(wanted) => restart::run(wanted, format).await,
         Bench::Agents(wanted) => agents::run(wanted, format).await,
+        Bench::Tide(wanted) => tide::run(wanted, format).await,
         Bench::Chart(wanted) => chart::run(&wanted),
         Bench::Simulate(wanted) => simulate::run(&wanted, format),
         Bench::Core(wanted) => core::run(wanted, format).await,

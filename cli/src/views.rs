@@ -27,8 +27,18 @@ pub struct NodeView {
     pub running_units: u32,
     /// In force, by resource.
     pub allocatable: BTreeMap<String, i64>,
-    /// Requested by what is bound.
+    /// Requested by what is bound of the guaranteed pool.
     pub allocated: BTreeMap<String, i64>,
+    /// What the best-effort pool may take in all.
+    pub best_effort_allocatable: BTreeMap<String, i64>,
+    /// Requested by what is bound of it.
+    pub best_effort_allocated: BTreeMap<String, i64>,
+    /// Measured last; empty when not measured.
+    pub usage: BTreeMap<String, i64>,
+    /// Of that what guaranteed running units use.
+    pub guaranteed_usage: BTreeMap<String, i64>,
+    /// Kept from best-effort for their smoothed use; empty: none is known.
+    pub reserved: BTreeMap<String, i64>,
     /// Devices.
     pub devices: Vec<DeviceView>,
     /// An agent's session is open.
@@ -75,7 +85,7 @@ pub struct DeviceView {
     pub free_milli: u32,
 }
 
-fn amounts(resources: Option<&v1::Resources>) -> BTreeMap<String, i64> {
+pub(crate) fn amounts(resources: Option<&v1::Resources>) -> BTreeMap<String, i64> {
     resources.map(|resources| resources.amounts.clone().into_iter().collect()).unwrap_or_default()
 }
 
@@ -113,6 +123,11 @@ impl From<&v1::Node> for NodeView {
             running_units: node.running_units,
             allocatable: amounts(node.allocatable.as_ref()),
             allocated: amounts(node.allocated.as_ref()),
+            best_effort_allocatable: amounts(node.best_effort_allocatable.as_ref()),
+            best_effort_allocated: amounts(node.best_effort_allocated.as_ref()),
+            usage: amounts(node.usage.as_ref()),
+            guaranteed_usage: amounts(node.guaranteed_usage.as_ref()),
+            reserved: amounts(node.reserved.as_ref()),
             devices: devices.collect(),
             connected: node.connected,
             labels,
@@ -136,9 +151,16 @@ fn taint(taint: &v1::Taint) -> String {
 
 impl NodeView {
     fn share(&self, name: &str) -> String {
-        let of = |amounts: &BTreeMap<String, i64>| amounts.get(name).copied().unwrap_or(0);
-        let (used, all) = (of(&self.allocated), of(&self.allocatable));
-        format!("{}/{}", quantity::show(name, used), quantity::show(name, all))
+        share(name, &self.allocated, &self.allocatable)
+    }
+
+    fn best_effort_share(&self, name: &str) -> String {
+        share(name, &self.best_effort_allocated, &self.best_effort_allocatable)
+    }
+
+    /// Measured use; empty when there is none.
+    fn used(&self, name: &str) -> String {
+        self.usage.get(name).map_or_else(String::new, |used| quantity::show(name, *used))
     }
 
     /// `used/all` GPUs, in whole ones with up to two decimals.
@@ -152,13 +174,19 @@ impl NodeView {
     }
 }
 
+fn share(name: &str, used: &BTreeMap<String, i64>, all: &BTreeMap<String, i64>) -> String {
+    let of = |amounts: &BTreeMap<String, i64>| amounts.get(name).copied().unwrap_or(0);
+    format!("{}/{}", quantity::show(name, of(used)), quantity::show(name, of(all)))
+}
+
 fn milli(milli: u64) -> String {
     quantity::show_cpu(i64::try_from(milli).unwrap_or(i64::MAX))
 }
 
 impl View for NodeView {
     const HEADERS: &'static [&'static str] = &["NAME", "STATUS", "UNITS", "CPU", "MEMORY", "GPU"];
-    const WIDE: &'static [&'static str] = &["AGENT", "ID", "UID", "TAINTS", "LABELS"];
+    const WIDE: &'static [&'static str] =
+        &["BE-CPU", "BE-MEMORY", "USE-CPU", "USE-MEM", "AGENT", "ID", "UID", "TAINTS", "LABELS"];
 
     fn row(&self) -> Vec<String> {
         vec![
@@ -173,6 +201,10 @@ impl View for NodeView {
 
     fn wide(&self) -> Vec<String> {
         vec![
+            self.best_effort_share(CPU),
+            self.best_effort_share(MEMORY),
+            self.used(CPU),
+            self.used(MEMORY),
             if self.connected { "connected" } else { "gone" }.to_owned(),
             self.node_id.to_string(),
             self.uid.clone(),

@@ -533,9 +533,6 @@ fn pool(
     report: &mut Report,
     defaults: &mut Vec<AppliedDefault>,
 ) -> Pool {
-    if given == Given::Value(Pool::BestEffort) {
-        report.add(format_args!("pool"), format_args!("the best-effort pool is not served yet"));
-    }
     report.choose("pool", given, (by_class.pool, defaults::pool_name), defaults)
 }
 

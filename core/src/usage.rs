@@ -234,7 +234,7 @@ mod tests {
         fn remainders_fall_and_compose(a in 0u64..400_000, b in 0u64..400_000) {
             let (of_a, of_sum) = (remainder(a, MINUTE), remainder(a + b, MINUTE));
             prop_assert!(of_sum <= of_a);
-            let composed = of_a * remainder(b, MINUTE) >> 16;
+            let composed = (of_a * remainder(b, MINUTE)) >> 16;
             prop_assert!(composed.abs_diff(of_sum) <= 32);
         }
     }

@@ -10,7 +10,7 @@ use std::{
 use clap::{Args as ClapArgs, ValueEnum};
 use serde::Deserialize;
 
-pub(super) use self::draw::{Bar, Line, by_schedulers};
+pub(super) use self::draw::{Bar, Line, by_hour, by_schedulers};
 use crate::exit::{Code, Failure};
 
 /// Pods per second by schedulers, as the paper and the articles about it give them: one shard on 20,000 nodes, three on

@@ -46,7 +46,8 @@ pub(super) enum Workload {
     Unary,
     /// Gangs of `--replicas`, whole or not at all.
     Gang,
-    /// Services, of one replica unless `--replicas` says otherwise, and gangs of 10 to 200, by `--online-share`.
+    /// Services, of one replica unless `--replicas` says otherwise, and best-effort gangs of 10 to 200, by
+    /// `--online-share`.
     Mix,
     /// Services into a cluster that is half full, then into one that is full afterwards.
     Full,
@@ -141,7 +142,12 @@ impl Wanted {
         let units = mix_units(online, self.placements(room), &mut maker.rng);
         let mut load = Load::default();
         for (class, replicas) in units.into_iter().take(self.units.unwrap_or(usize::MAX)) {
-            load.push(&maker.unit(class, replicas));
+            let mut unit = maker.unit(class, replicas);
+            // What is offline runs on what nobody asked for.
+            if class == v1::WorkloadClass::Gang {
+                unit.pool = v1::Pool::BestEffort.into();
+            }
+            load.push(&unit);
         }
         load
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use godel_core::resources::{CPU, MEMORY};
 use godel_kit::config::HumanDuration;
 use godel_proto::v1;
 use serde::Serialize;
@@ -10,6 +11,7 @@ use crate::{
     client::Client,
     exit::Failure,
     output::{self, Format, Paint},
+    views::amounts,
 };
 
 /// The control plane as JSON.
@@ -51,6 +53,10 @@ struct StoreView {
     watchers: u64,
     stale_epoch_refusals: u64,
     full: bool,
+    /// Measured by agents, over all nodes.
+    usage: BTreeMap<String, i64>,
+    guaranteed_usage: BTreeMap<String, i64>,
+    capacity: BTreeMap<String, i64>,
 }
 
 #[derive(Serialize)]
@@ -144,6 +150,9 @@ fn store_view(store: v1::GetStoreStatusResponse) -> StoreView {
         watchers: store.watchers,
         stale_epoch_refusals: store.stale_epoch_refusals,
         full: store.full,
+        usage: amounts(store.usage.as_ref()),
+        guaranteed_usage: amounts(store.guaranteed_usage.as_ref()),
+        capacity: amounts(store.capacity.as_ref()),
     }
 }
 
@@ -214,6 +223,9 @@ fn text(view: &StatusView, paint: Paint) -> String {
         HumanDuration::from_secs(store.history_age_ms / 1_000)
     ));
     text.push_str(&format!("nodes       {} ({} connected)\n", store.nodes, store.sessions));
+    if !store.usage.is_empty() {
+        text.push_str(&format!("use         {}, {}\n", use_of(store, CPU), use_of(store, MEMORY)));
+    }
     text.push_str(&format!("units       {} ({} running units ever bound)\n", store.units, store.rows));
     if let Some(dispatcher) = &view.dispatcher {
         if dispatcher.evictions_paused {
@@ -260,6 +272,19 @@ fn text(view: &StatusView, paint: Paint) -> String {
 fn time(unix_ms: i64) -> String {
     let since = std::time::Duration::from_millis(u64::try_from(unix_ms).unwrap_or(0));
     humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + since).to_string()
+}
+
+/// `cpu 41 % of 12,800 (guaranteed 30 %)`.
+fn use_of(store: &StoreView, name: &str) -> String {
+    let of = |amounts: &BTreeMap<String, i64>| amounts.get(name).copied().unwrap_or(0);
+    let all = of(&store.capacity);
+    let percent = |used: i64| used.saturating_mul(100) / all.max(1);
+    format!(
+        "{name} {} % of {} (guaranteed {} %)",
+        percent(of(&store.usage)),
+        godel_core::quantity::show(name, all),
+        percent(of(&store.guaranteed_usage))
+    )
 }
 
 fn bytes(n: u64) -> String {

@@ -21,6 +21,13 @@ fn a_node_shows_its_use() {
         allocated: Some(v1::Resources { amounts: [("cpu".to_owned(), 1_500)].into_iter().collect() }),
         device_free_milli: vec![0, 540],
         running_units: 2,
+        usage: Some(v1::Resources { amounts: [("cpu".to_owned(), 7_000)].into_iter().collect() }),
+        best_effort_allocatable: Some(v1::Resources {
+            amounts: [("cpu".to_owned(), 31_000)].into_iter().collect(),
+        }),
+        best_effort_allocated: Some(v1::Resources {
+            amounts: [("cpu".to_owned(), 20_500)].into_iter().collect(),
+        }),
         ..v1::Node::default()
     };
     let view = NodeView::from(&node);
@@ -28,7 +35,8 @@ fn a_node_shows_its_use() {
         table(Format::Table, std::slice::from_ref(&view)),
         "NAME  STATUS          UNITS  CPU     MEMORY  GPU\nn-3   Ready,Cordoned  2      1.5/32  0/0     1.46/2 A10\n"
     );
-    assert!(table(Format::Wide, &[view]).contains("gpu=only:no-schedule"));
+    let wide = table(Format::Wide, &[view]);
+    assert!(wide.contains("gpu=only:no-schedule") && wide.contains("20.5/31  0/0        7"), "{wide}");
     let drained = |running_units, ready| {
         let drain = Some(v1::NodeDrain { since_ms: 1, deadline_ms: 0, running_units: 9 });
         let report = Some(v1::NodeReport { ready, ..v1::NodeReport::default() });

@@ -193,7 +193,6 @@ fn every_violation_names_its_field() {
         ("priority", |s| s.priority = i32::MAX, &["priority"]),
         ("the band of the system by hand", |s| s.priority = 1_000_000_000, &["priority"]),
         ("pool", |s| s.pool = Given::Unknown(7), &["pool"]),
-        ("best-effort", |s| s.pool = Given::Value(Pool::BestEffort), &["pool"]),
         ("on_eviction", |s| s.on_eviction = Given::Unknown(7), &["on_eviction"]),
         ("on_below_min", |s| s.on_below_min = Given::Unknown(7), &["on_below_min"]),
         ("restart", |s| s.restart_policy = Given::Unknown(7), &["restart_policy"]),

@@ -35,7 +35,7 @@ fn unit_demand(unit: u64) -> Demand {
 }
 
 fn unit_pool(unit: u64) -> Pool {
-    if unit % 2 == 0 { Pool::BestEffort } else { Pool::Guaranteed }
+    if unit.is_multiple_of(2) { Pool::BestEffort } else { Pool::Guaranteed }
 }
 
 fn time_ms(revision: u64) -> i64 {

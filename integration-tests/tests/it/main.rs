@@ -3,6 +3,7 @@
 
 mod agents;
 mod bad_input;
+mod best_effort;
 mod crashes;
 mod drains;
 mod duplicates;

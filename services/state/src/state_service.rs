@@ -125,6 +125,7 @@ impl v1::state_service_server::StateService for StateRpc {
     ) -> Result<Response<v1::GetStoreStatusResponse>, Status> {
         let status = self.hub.store.status();
         self.hub.metrics.store(&status);
+        let usage = total_use(&self.hub);
         Ok(Response::new(v1::GetStoreStatusResponse {
             revision: status.revision.0,
             floor_revision: status.floor.0,
@@ -144,8 +145,40 @@ impl v1::state_service_server::StateService for StateRpc {
             history_bytes: status.history_bytes,
             history_age_ms: status.history_age_ms,
             node_grace_ms: u64::from(self.hub.timing.node_grace_ms),
+            usage: Some(usage.all),
+            guaranteed_usage: Some(usage.guaranteed),
+            capacity: Some(usage.capacity),
         }))
     }
+}
+
+/// Use as last measured, over all nodes.
+#[derive(Default)]
+struct TotalUse {
+    all: v1::Resources,
+    guaranteed: v1::Resources,
+    capacity: v1::Resources,
+}
+
+fn total_use(hub: &Hub) -> TotalUse {
+    let mut total = TotalUse::default();
+    let add = |sum: &mut v1::Resources, more: Option<&v1::Resources>| {
+        for (name, amount) in more.into_iter().flat_map(|more| &more.amounts) {
+            match sum.amounts.get_mut(name) {
+                Some(sum) => *sum = sum.saturating_add(*amount),
+                None => {
+                    sum.amounts.insert(name.clone(), *amount);
+                }
+            }
+        }
+    };
+    hub.for_each_slot(|slot| {
+        let cell = slot.cell.lock();
+        add(&mut total.all, cell.usage.as_ref());
+        add(&mut total.guaranteed, cell.guaranteed_usage.as_ref());
+        add(&mut total.capacity, Some(&cell.measure.capacity()));
+    });
+    total
 }
 
 /// What the agent of one node says, in one message or more.

@@ -358,6 +358,33 @@ fn a_binding_rests_on_nodes_as_of_a_revision() {
 }
 
 #[test]
+fn a_best_effort_binding_rests_on_the_use_of_its_nodes() {
+    let mut pair = Pair::populated();
+    let known = pair.head.revision().0;
+    let usage = || op(v1::op::Op::PutNodeUsage(v1::NodeUsage { node_id: 1, ..Default::default() }));
+    assert_eq!(reason(pair.by("binder", vec![usage()])), Some(RefusalReason::Forbidden));
+    let changed = pair.ok(Role::Agent, internal(vec![usage()])).revision.0;
+    let of = |pool: v1::Pool, ordinal| {
+        op(v1::op::Op::Bind(v1::Binding {
+            unit_id: 1,
+            pool: pool.into(),
+            ordinals: vec![ordinal],
+            node_ids: vec![1],
+            ..Default::default()
+        }))
+    };
+    let mut sequence = 100;
+    let mut run = |pair: &mut Pair, ops: Vec<Bytes>, nodes_as_of| {
+        sequence += 1;
+        pair.run(Role::Leased, raw::TxnRequest { nodes_as_of, ..leased("binder", 1, sequence, ops) })
+    };
+    let refusal = run(&mut pair, vec![of(v1::Pool::BestEffort, 0)], known).unwrap_err();
+    assert_eq!((refusal.reason, refusal.revision.0), (RefusalReason::NodeChanged, changed), "{refusal}");
+    run(&mut pair, vec![of(v1::Pool::Guaranteed, 0)], known).unwrap();
+    run(&mut pair, vec![of(v1::Pool::BestEffort, 1)], changed).unwrap();
+}
+
+#[test]
 fn ids_are_never_reused_also_after_deletion() {
     let mut pair = Pair::populated();
     pair.by("dispatcher", vec![put_unit(9)]).unwrap();
@@ -392,7 +419,7 @@ fn deletion_takes_what_hangs_on_a_record_and_waits_for_live_rows() {
     pair.ok(Role::Agent, internal(vec![end(0), end(1)]));
     assert_eq!(pair.head.live_on_node(NodeId(1)), 0);
     pair.ok(Role::Admin, delete_node());
-    for kind in [v1::Kind::NodeSpec, v1::Kind::NodeReport, v1::Kind::NodeGrant] {
+    for kind in crate::ops::WITH_NODE {
         assert_eq!(pair.head.record(kind, &Key::Id(1)), None, "{kind:?}");
     }
     pair.by("dispatcher", delete_unit()).unwrap();

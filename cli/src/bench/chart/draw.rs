@@ -123,6 +123,22 @@ pub(in crate::bench) fn by_schedulers(
     })
 }
 
+/// A day: shares of the nodes' CPU over its hours.
+pub(in crate::bench) fn by_hour(lines: &[Line]) -> Result<String, Error> {
+    draw(SIZE, |area| {
+        panel(
+            area,
+            &Panel {
+                title: "CPU over a day",
+                x: ("hour", Scale::Linear),
+                y: "% of the nodes' CPU",
+                lines,
+                right: None,
+            },
+        )
+    })
+}
+
 /// Throughput over the share of online work, in percent.
 pub(in crate::bench) fn by_online_share(lines: &[Line]) -> Result<String, Error> {
     draw(SIZE, |area| {

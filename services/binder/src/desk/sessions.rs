@@ -260,6 +260,7 @@ mod tests {
                 allocated: Some(v1::Resources { amounts }),
                 device_free_milli: vec![1_000; 8],
                 revision: 7,
+                pool: 2,
             };
             v1::Outcome {
                 decision_id: 5,

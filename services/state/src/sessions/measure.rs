@@ -90,6 +90,14 @@ impl Measure {
         self.uncovered_ms = Some((first.min(time_ms), last.max(time_ms)));
     }
 
+    /// What the node has of what is measured.
+    pub(crate) fn capacity(&self) -> v1::Resources {
+        let [cpu, memory] = self.capacity.map(i64::from);
+        v1::Resources {
+            amounts: [(CPU.to_owned(), cpu), (MEMORY.to_owned(), memory << 20)].into_iter().collect(),
+        }
+    }
+
     /// What the node has.
     pub(crate) fn set_capacity(&mut self, capacity: &v1::Resources) {
         self.capacity = measured(capacity);

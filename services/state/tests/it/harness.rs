@@ -289,7 +289,8 @@ impl Agent {
     }
 
     pub(crate) async fn heartbeat(&self, usage: Option<v1::Resources>) {
-        self.send(v1::session_request::Message::Heartbeat(v1::Heartbeat { usage, echo: 0 })).await;
+        self.send(v1::session_request::Message::Heartbeat(v1::Heartbeat { usage, ..Default::default() }))
+            .await;
     }
 
     /// Reports; returns the sequence.

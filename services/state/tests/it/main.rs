@@ -8,4 +8,5 @@ mod many;
 mod nodes;
 mod records;
 mod sessions;
+mod usage;
 mod watches;

@@ -352,7 +352,8 @@ async fn bad_messages_end_the_session_and_nothing_else() {
     let bad_report = v1::NodeReport { devices: vec![v1::Device::default(); 65], ..v1::NodeReport::default() };
     for message in [
         Up::Open(open),
-        Up::Heartbeat(v1::Heartbeat { usage: Some(negative), echo: 0 }),
+        Up::Heartbeat(v1::Heartbeat { usage: Some(negative.clone()), ..Default::default() }),
+        Up::Heartbeat(v1::Heartbeat { guaranteed_usage: Some(negative), ..Default::default() }),
         Up::Status(bad_status),
         Up::Report(bad_report),
     ] {
