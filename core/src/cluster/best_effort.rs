@@ -77,12 +77,14 @@ impl Cluster {
             return;
         }
         let Some(best_effort) = &mut self.best_effort else { return };
+        let mut gains = was.iter().flatten().zip(&now).any(|((_, was), (_, now))| now < was);
         best_effort.room.shift(idx, &now, 1);
         best_effort.room.shift(idx, &was.unwrap_or_default(), -1);
         for (_, shape) in best_effort.recent[idx].extract_if(.., |(bound_ms, _)| *bound_ms <= as_of_ms) {
             best_effort.room.shift(idx, &self.shapes.get(shape).measured(), -1);
+            gains = true;
         }
-        self.note_gain(idx);
+        if gains { self.note_gain(idx) } else { self.touch(idx) }
     }
 
     /// Whether some best-effort demand was ever seen.

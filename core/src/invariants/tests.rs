@@ -1,3 +1,5 @@
+mod pools;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::*;
@@ -88,7 +90,7 @@ fn bind(unit: &UnitSpec, places: &[(u32, u32, u64)], incarnation: u32) -> Change
             group: 0,
             standing: None,
             demand: Arc::new(unit.task_groups[0].template.demand.clone()),
-            pool: Pool::Guaranteed,
+            pool: unit.pool,
             ordinals: places.iter().map(|place| place.0).collect(),
             incarnations: vec![incarnation; places.len()],
             nodes: places.iter().map(|place| NodeId(place.1)).collect(),
