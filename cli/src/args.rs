@@ -292,8 +292,19 @@ pub enum Partition {
     Set {
         /// The mode.
         #[arg(value_enum)]
-        mode: Mode,
+        mode: PartitionChoice,
     },
+}
+
+/// What `godel partition set` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PartitionChoice {
+    /// Every scheduler sees all nodes alike.
+    Global,
+    /// Own nodes first, then the others.
+    Preferred,
+    /// Own nodes only; what no scheduler's nodes can hold is tried once on all nodes.
+    Strict,
 }
 
 /// How nodes are split.

@@ -15,7 +15,7 @@ use godel_kit::config::TelemetryConfig;
 use tonic::Response;
 
 use crate::{
-    args::{Args, Mode, Partition, Scheduler, Verb},
+    args::{Args, Partition, PartitionChoice, Scheduler, Verb},
     audit,
     client::Client,
     exit::{Code, Failure},
@@ -90,11 +90,12 @@ async fn schedulers(client: &Client, format: Format) -> Result<(), Failure> {
     output::print_list(format, &views, "schedulers")
 }
 
-async fn partition(client: &Client, mode: Mode) -> Result<(), Failure> {
+async fn partition(client: &Client, choice: PartitionChoice) -> Result<(), Failure> {
     use godel_proto::v1::{PartitionMode, SetPartitionModeRequest};
-    let mode = match mode {
-        Mode::Global => PartitionMode::Global,
-        Mode::Preferred => PartitionMode::Preferred,
+    let mode = match choice {
+        PartitionChoice::Global => PartitionMode::Global,
+        PartitionChoice::Preferred => PartitionMode::Preferred,
+        PartitionChoice::Strict => PartitionMode::Strict,
     };
     let request = SetPartitionModeRequest { mode: mode.into() };
     let answer = client

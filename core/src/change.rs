@@ -95,3 +95,13 @@ pub enum PartitionMode {
     /// Own nodes only.
     Strict,
 }
+
+/// Which nodes a scheduler may use for a unit in [`PartitionMode::Strict`]; in other modes it makes no difference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Its own.
+    #[default]
+    Partition,
+    /// All of them, its own first: no partition alone can hold the unit.
+    Global,
+}

@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     admission::feasibility::Capacities,
-    change::{Partition, PartitionMode},
+    change::{Partition, PartitionMode, Scope},
     ids::{HoldId, NodeId, Revision, UnitId},
     lifecycle,
     losses::{self, BrakeChange, Losses},
@@ -132,6 +132,8 @@ pub struct Assignment {
     pub incarnations: Vec<u32>,
     /// Counts towards `min_member` already.
     pub bound: u32,
+    /// Whose nodes may be used.
+    pub scope: Scope,
 }
 
 /// Running units that must leave.

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    change::{Partition, PartitionMode},
+    change::{Partition, PartitionMode, Scope},
     cluster::{Cluster, room::BLOCK},
     framework::{Place, Profile, Typical},
     ids::{NodeId, UnitId},
@@ -71,6 +71,8 @@ pub(crate) struct Spot {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
     mode: PartitionMode,
+    /// Of the unit that is tried now.
+    scope: Scope,
     /// `None`: not in the partition (yet), all nodes are alike.
     slot: Option<usize>,
     n_slots: usize,
@@ -85,8 +87,8 @@ const _: () = assert!(BLOCK == Nodes::BITS as usize, "a bit is a node of a block
 impl View {
     pub(crate) fn new(partition: &Partition, name: &str) -> Self {
         let slot = partition.schedulers.iter().position(|scheduler| scheduler == name);
-        let mut view =
-            Self { mode: partition.mode, slot, n_slots: partition.schedulers.len(), own: Vec::new() };
+        let n_slots = partition.schedulers.len();
+        let mut view = Self { mode: partition.mode, scope: Scope::default(), slot, n_slots, own: Vec::new() };
         let n_nodes = partition.slots.iter().map(|(node, _)| node.idx() + 1).max().unwrap_or(0);
         let mut own: Vec<Nodes> = (0..n_nodes.div_ceil(BLOCK)).map(|block| view.unlisted(block)).collect();
         for (node, owner) in &partition.slots {
@@ -131,16 +133,24 @@ impl View {
         match (self.mode, self.slot) {
             (PartitionMode::Global, _) | (_, None) => &[Reach::All],
             (PartitionMode::Preferred, _) => &[Reach::Own, Reach::Others],
-            (PartitionMode::Strict, _) => &[Reach::Own],
+            (PartitionMode::Strict, _) => match self.scope {
+                Scope::Partition => &[Reach::Own],
+                Scope::Global => &[Reach::Own, Reach::Others],
+            },
         }
     }
 
     /// Own nodes come before others.
     pub(crate) fn is_preferred(&self) -> bool {
-        self.mode == PartitionMode::Preferred && self.slot.is_some()
+        self.reaches().len() > 1
     }
 
-    pub(crate) fn is_strict(&self) -> bool {
+    /// Others' nodes may not be used now.
+    pub(crate) fn is_confined(&self) -> bool {
+        self.is_strict() && self.scope == Scope::Partition
+    }
+
+    fn is_strict(&self) -> bool {
         self.mode == PartitionMode::Strict && self.slot.is_some()
     }
 }
@@ -206,6 +216,16 @@ impl Placer {
         }
         self.view = view;
         self.templates.clear_candidates();
+    }
+
+    /// Whose nodes the next unit may use. Lists of candidates are of one scope: they end where that makes a difference.
+    pub(crate) fn set_scope(&mut self, scope: Scope) {
+        if scope != self.view.scope {
+            self.view.scope = scope;
+            if self.view.is_strict() {
+                self.templates.clear_candidates();
+            }
+        }
     }
 
     /// Before `wanted` replicas of one unit: a kept list is used on, or dropped.
@@ -340,7 +360,7 @@ impl Placer {
         let entry = self.templates.get_mut(template);
         entry.ask.prepare(cluster);
         let gates = self.profiles.get(entry.scoring).gates(cluster, &entry.ask);
-        let own = own || self.view.is_strict();
+        let own = own || self.view.is_confined();
         let may = |idx: &usize| {
             cluster.is_usable(*idx)
                 && (!own || self.view.is_own(*idx))
@@ -356,7 +376,7 @@ impl Placer {
         let profile = self.profiles.get(entry.scoring);
         let mut counts = BTreeMap::new();
         let mut nodes = 0;
-        for node in cluster.nodes().filter(|node| !self.view.is_strict() || self.view.is_own(node.idx())) {
+        for node in cluster.nodes().filter(|node| !self.view.is_confined() || self.view.is_own(node.idx())) {
             nodes += 1;
             if let Err(refused) = profile.check(cluster, &entry.ask, node) {
                 *counts.entry(refused).or_insert(0u32) += 1;
@@ -492,11 +512,13 @@ mod tests {
             n_slots in 1..5u32,
             own in 0..6u32,
             is_strict in any::<bool>(),
+            is_wide in any::<bool>(),
         ) {
             let mode = if is_strict { PartitionMode::Strict } else { PartitionMode::Preferred };
             let schedulers = (0..n_slots).map(|slot| format!("s{slot}")).collect();
             let listed = slots.iter().map(|(node, owner)| (NodeId(*node), *owner)).collect();
-            let view = View::new(&Partition { mode, generation: 1, schedulers, slots: listed }, &format!("s{own}"));
+            let mut view = View::new(&Partition { mode, generation: 1, schedulers, slots: listed }, &format!("s{own}"));
+            view.scope = if is_wide { Scope::Global } else { Scope::Partition };
             let naive = |idx: u32| own >= n_slots || slots.get(&idx).map_or(idx % n_slots, |owner| *owner) == own;
             for idx in 0..300u32 {
                 let at = idx as usize;
@@ -510,7 +532,7 @@ mod tests {
                 let expected = match (own >= n_slots, naive(idx)) {
                     (true, _) => vec![Reach::All],
                     (false, true) => vec![Reach::Own],
-                    (false, false) if is_strict => vec![],
+                    (false, false) if is_strict && !is_wide => vec![],
                     (false, false) => vec![Reach::Others],
                 };
                 prop_assert_eq!(reached, expected, "{}: once, if at all", idx);

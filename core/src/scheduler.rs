@@ -21,7 +21,7 @@ use self::{
     window::Window,
 };
 use crate::{
-    change::{Change, Partition},
+    change::{Change, Partition, Scope},
     cluster::Cluster,
     decision::Decision,
     explain::Refusals,
@@ -270,6 +270,7 @@ impl Scheduler {
             min_member: spec.min_member,
             on_below_min: spec.on_below_min,
             pool: spec.pool,
+            scope: Scope::default(),
             bound,
             groups,
             state: State::Waiting,
@@ -295,6 +296,13 @@ impl Scheduler {
             }
         }
         self.attach(held, State::Ready);
+    }
+
+    /// Whose nodes a unit that was just assigned may use; its own partition's until this says otherwise.
+    pub fn set_scope(&mut self, unit: UnitId, scope: Scope) {
+        if let Some(held) = self.units.get_mut(&unit) {
+            held.scope = scope;
+        }
     }
 
     /// The unit is no longer its business. Decisions under way stay until their outcome.

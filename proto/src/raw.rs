@@ -62,6 +62,9 @@ pub struct UnitAssignment {
     /// Bound and not evicting.
     #[prost(uint32, tag = "5")]
     pub bound: u32,
+    /// Whose nodes may be used.
+    #[prost(enumeration = "crate::v1::AssignmentScope", tag = "16")]
+    pub scope: i32,
 }
 
 /// `godel.v1.Binding` with an encoded demand.

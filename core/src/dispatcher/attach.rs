@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Action, Dispatcher, Held, Place, Revocation, SessionId, Settle};
 use crate::{
-    change::Lease,
+    change::{Lease, Scope},
     ids::{Epoch, Revision, UnitId},
     rows::Phase as RowPhase,
     scheduler::{ReportState, UnitReport},
@@ -179,7 +179,9 @@ impl Dispatcher {
             Place::Held(held) if held.scheduler != idx => return false,
             Place::Held(held) => Held { revision, done_at: None, ..held },
             Place::Unsettled | Place::Queued(_) => {
-                Held { scheduler: idx, parked: false, done_at: None, revision, load: 0, resend: false }
+                // One that it has for all nodes goes on there; should it be sent again, partitions are tried anew.
+                let scope = Scope::default();
+                Held { scheduler: idx, parked: false, done_at: None, revision, load: 0, resend: false, scope }
             }
         };
         // An inventory names no ordinals: what came back after an eviction it may not know.

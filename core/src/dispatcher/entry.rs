@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::limits::NEVER;
 use crate::{
+    change::Scope,
     explain::Refusals,
     hold::Hold,
     ids::Revision,
@@ -32,7 +33,7 @@ pub(super) struct Entry {
     pub(super) shares: SmallVec<[Share; 1]>,
     /// Counted among the units of its queue that wait for bindings.
     pub(super) is_wanting: bool,
-    /// Schedulers that gave it back.
+    /// Schedulers that gave it back since it was last tried on all nodes.
     pub(super) tried: SmallVec<[u32; 2]>,
     pub(super) refusals: Option<Arc<Refusals>>,
     /// Commit time of the first binding; 0 before.
@@ -88,6 +89,7 @@ pub(super) struct Held {
     pub(super) load: u32,
     /// The scheduler has yet to hear of the newest record or rows.
     pub(super) resend: bool,
+    pub(super) scope: Scope,
 }
 
 impl Entry {

@@ -57,6 +57,7 @@ impl Dispatcher {
             Place::Held(held) => {
                 let held = *held;
                 entry.place = Place::Idle;
+                entry.tried.clear();
                 // Who placed all of it knows; who works with an older record does not.
                 let tell = if held.revision < entry.revision { Revocation::Tell } else { Revocation::Silent };
                 self.take_back(unit, held, tell);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Action, Assignment, Dispatcher, EvictRequest, Held, Place, Settle, policy::Candidate};
-use crate::{lifecycle, partition, queue::Waiting, time::Millis, unit::UnitSpec};
+use crate::{change::Scope, lifecycle, partition, queue::Waiting, time::Millis, unit::UnitSpec};
 
 /// Units handed out in one step.
 const DISPATCH_MAX: usize = 4_096;
@@ -85,6 +85,7 @@ impl Dispatcher {
             (held.parked, held.done_at, held.resend) = (false, None, false);
             held.revision = entry.revision;
             let (ordinals, incarnations) = (to_place.0, to_place.1);
+            let scope = held.scope;
             scheduler.reload(&mut held.load, n_to_place);
             actions.push(Action::Assign(Assignment {
                 session,
@@ -93,6 +94,7 @@ impl Dispatcher {
                 ordinals,
                 incarnations,
                 bound: entry.counts.bound(),
+                scope,
             }));
             self.refresh_ends(unit, now);
         }
@@ -109,8 +111,9 @@ impl Dispatcher {
             }
             let Some(waiting) = self.queues.next(now) else { break };
             let Some(entry) = self.units.get_mut(&waiting.unit) else { continue };
+            let mut scope = Scope::Partition;
             if !entry.tried.is_empty() {
-                // Not back to one that gave it back while another is untried.
+                // Not back to one that gave it back while another is untried; then one tries all nodes.
                 let untried = |idx: usize| !entry.tried.iter().any(|tried| *tried as usize == idx);
                 let mut attached = self.schedulers.all.iter().enumerate();
                 if attached.any(|(idx, one)| one.session.is_some() && untried(idx)) {
@@ -120,19 +123,25 @@ impl Dispatcher {
                         continue;
                     }
                 } else {
-                    entry.tried.clear();
+                    scope = Scope::Global;
                 }
             }
             let last = candidates.len() - 1;
             let chosen = candidates[self.policy.pick(waiting.unit, &candidates).min(last)].scheduler;
-            self.assign(&waiting, chosen, now, actions);
+            self.assign(&waiting, (chosen, scope), now, actions);
         }
         for waiting in skipped {
             self.queues.push(waiting);
         }
     }
 
-    fn assign(&mut self, waiting: &Waiting, idx: usize, now: Millis, actions: &mut Vec<Action>) {
+    fn assign(
+        &mut self,
+        waiting: &Waiting,
+        (idx, scope): (usize, Scope),
+        now: Millis,
+        actions: &mut Vec<Action>,
+    ) {
         let unit = waiting.unit;
         let Some(entry) = self.units.get_mut(&unit) else { return };
         let scheduler = &mut self.schedulers.all[idx];
@@ -146,7 +155,13 @@ impl Dispatcher {
             revision: entry.revision,
             load: 0,
             resend: false,
+            scope,
         };
+        match scope {
+            Scope::Partition => {}
+            // Whatever comes back after that goes round anew.
+            Scope::Global => entry.tried.clear(),
+        }
         scheduler.reload(&mut held.load, n_pending);
         scheduler.held.insert(unit);
         scheduler.credits -= i64::from(n_pending);
@@ -159,6 +174,7 @@ impl Dispatcher {
             ordinals,
             incarnations,
             bound: entry.counts.bound(),
+            scope,
         }));
         self.refresh_ends(unit, now);
         self.queues.served(waiting);

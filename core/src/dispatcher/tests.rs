@@ -18,6 +18,7 @@ mod limits;
 mod pauses;
 mod property;
 mod queues;
+mod scopes;
 
 const NOW: Millis = Millis(1_000);
 
@@ -163,7 +164,10 @@ impl Rig {
 
 fn show(action: &Action) -> String {
     match action {
-        Action::Assign(one) => format!("assign {} to {}: {:?}", one.spec.id, one.session.0, one.ordinals),
+        Action::Assign(one) => {
+            let scope = if one.scope == Scope::Global { " on all nodes" } else { "" };
+            format!("assign {} to {}: {:?}{scope}", one.spec.id, one.session.0, one.ordinals)
+        }
         Action::Revoke(session, unit) => format!("revoke {unit} from {}", session.0),
         Action::Close(session) => format!("close {}", session.0),
         Action::Evict(one) => format!("evict {} {:?} {:?}", one.unit, one.reason, one.ordinals),
@@ -217,7 +221,7 @@ fn a_unit_given_back_goes_to_another_while_one_is_untried() {
     rig.core.on_credits(SessionId(2), 5);
     assert_eq!(rig.step(), ["assign 1 to 2: [0, 1]"]);
     rig.report(2, 1, ReportState::Returned);
-    assert_eq!(rig.step(), ["assign 1 to 1: [0, 1]"], "all tried: from the start");
+    assert_eq!(rig.step(), ["assign 1 to 1: [0, 1] on all nodes"], "all tried");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::{
     park::{Counted, Need},
 };
 use crate::{
+    change::Scope,
     decision::{Decision, GroupPlacement, Preemption},
     explain::{RefusalCount, Refusals},
     ids::UnitId,
@@ -94,6 +95,7 @@ impl Scheduler {
     fn try_unit(&mut self, unit: UnitId, left: usize, now: Millis, decisions: &mut Vec<Decision>) -> usize {
         let Some(mut held) = self.detach(unit) else { return 0 };
         held.attempts += 1;
+        self.placer.set_scope(held.scope);
         let together = self.together(&mut held);
         if let Some((need, refusals)) = self.settled(&held, together)
             && !self.may_seek(&held, &need, true, now)
@@ -173,9 +175,14 @@ impl Scheduler {
     fn park(&mut self, mut held: Held, need: &Need, refusals: Counted, now: Millis) {
         let (Counted::Now(known) | Counted::Before(known)) = &refusals;
         let shown = Some(Arc::new(Refusals { attempts: held.attempts, ..known.clone() }));
-        if self.placer.view.is_strict() {
-            self.report(&held, ReportState::Returned, shown);
-            self.let_go(held);
+        if self.placer.view.is_confined() {
+            if held.decisions.is_empty() {
+                self.report(&held, ReportState::Returned, shown);
+                self.let_go(held);
+            } else {
+                // Another scheduler would place the same again: it goes back once these are answered.
+                self.attach(held, State::Waiting);
+            }
             return;
         }
         self.report(&held, ReportState::Parked, shown);
@@ -277,6 +284,8 @@ impl Scheduler {
     /// Tries a unit on the live picture, every replica of it, without effect.
     pub fn plan(&mut self, spec: &UnitSpec) -> PlanReport {
         let mut report = PlanReport::default();
+        // In whichever partition: it would go from one to the next.
+        self.placer.set_scope(Scope::Global);
         let cursor = self.placer.cursor();
         let (hits, misses) = (self.placer.hits, self.placer.misses);
         // No unit has this id, so its assumptions meet no others.

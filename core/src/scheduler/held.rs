@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::park::{Need, Turn};
 use crate::{
+    change::Scope,
     demand::Pool,
     explain::Refusals,
     ids::{Revision, UnitId},
@@ -41,6 +42,7 @@ pub(crate) struct Held {
     pub(crate) min_member: u32,
     pub(crate) on_below_min: OnBelowMin,
     pub(crate) pool: Pool,
+    pub(crate) scope: Scope,
     /// Running units bound as far as is known, for the first binding.
     pub(crate) bound: u32,
     pub(crate) groups: SmallVec<[GroupWork; 1]>,

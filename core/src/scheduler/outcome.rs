@@ -113,10 +113,13 @@ impl Scheduler {
         let again = wanted_again(held, decision, refused);
         if again.is_empty() {
             held.failures = if n_bound > 0 { 0 } else { held.failures };
-            if held.is_done()
+            // Done, or it waited for this to go back.
+            if held.decisions.is_empty()
+                && held.state == State::Waiting
+                && !held.awaits
                 && let Some(held) = self.detach(unit)
             {
-                self.attach(held, State::Waiting);
+                self.attach(held, State::Ready);
             }
             return;
         }

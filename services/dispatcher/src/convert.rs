@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use godel_core::{
     admission::Violation,
+    change::Scope,
     dispatcher::{
         Assignment, Dispatcher, EvictRequest,
         read::{Summary, UnitView},
@@ -206,11 +207,16 @@ pub(crate) fn report(report: v1::UnitReport) -> Option<UnitReport> {
 
 /// What a scheduler gets, with the bytes of the unit's record.
 pub(crate) fn assignment(assignment: Assignment, spec: Bytes) -> raw::UnitAssignment {
-    let Assignment { session: _, spec: _, revision, ordinals, mut incarnations, bound } = assignment;
+    let Assignment { session: _, spec: _, revision, ordinals, mut incarnations, bound, scope } = assignment;
     if incarnations.iter().all(|incarnation| *incarnation == 0) {
         incarnations.clear();
     }
-    raw::UnitAssignment { spec, spec_revision: revision.0, ordinals, incarnations, bound }
+    let scope = match scope {
+        Scope::Partition => v1::AssignmentScope::Unspecified,
+        Scope::Global => v1::AssignmentScope::Global,
+    };
+    let spec_revision = revision.0;
+    raw::UnitAssignment { spec, spec_revision, ordinals, incarnations, bound, scope: scope.into() }
 }
 
 pub(crate) fn eviction(request: EvictRequest) -> v1::Eviction {

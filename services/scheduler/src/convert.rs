@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use godel_core::{
     admission::defaults,
+    change::Scope,
     ids::Revision,
     scheduler::{ReportState, UnitReport},
     unit::{UnitSpec, WorkloadClass},
@@ -21,6 +22,8 @@ pub(crate) struct Assignment {
     pub(crate) pending: Vec<(u32, u32)>,
     /// Bound and not evicting.
     pub(crate) bound: u32,
+    /// Whose nodes may be used.
+    pub(crate) scope: Scope,
 }
 
 /// An assignment as sent.
@@ -28,7 +31,7 @@ pub(crate) struct Assignment {
 /// # Errors
 /// The unit is wrong, or columns differ in length.
 pub(crate) fn assignment(pb: raw::UnitAssignment) -> Result<Assignment, BadField> {
-    let raw::UnitAssignment { spec, spec_revision, ordinals, incarnations, bound } = pb;
+    let raw::UnitAssignment { spec, spec_revision, ordinals, incarnations, bound, scope } = pb;
     if !incarnations.is_empty() && incarnations.len() != ordinals.len() {
         return Err(BadField::new("incarnations", "empty, or one per ordinal"));
     }
@@ -36,7 +39,12 @@ pub(crate) fn assignment(pb: raw::UnitAssignment) -> Result<Assignment, BadField
     let spec = from_proto::unit_spec(spec).map_err(|bad| bad.under("spec"))?;
     let incarnation = |idx: usize| incarnations.get(idx).copied().unwrap_or(0);
     let pending = ordinals.iter().enumerate().map(|(idx, ordinal)| (*ordinal, incarnation(idx))).collect();
-    Ok(Assignment { spec: Arc::new(spec), spec_revision: Revision(spec_revision), pending, bound })
+    // One that this version does not know is the narrower one.
+    let scope = match v1::AssignmentScope::try_from(scope) {
+        Ok(v1::AssignmentScope::Global) => Scope::Global,
+        Ok(v1::AssignmentScope::Unspecified) | Err(_) => Scope::Partition,
+    };
+    Ok(Assignment { spec: Arc::new(spec), spec_revision: Revision(spec_revision), pending, bound, scope })
 }
 
 /// What became of a try.

@@ -289,8 +289,9 @@ impl Engine {
                     session.granted = session.granted.saturating_sub(n_running_units);
                 }
                 run.parked.remove(&assignment.spec.id);
-                let convert::Assignment { spec, spec_revision, pending, bound } = assignment;
+                let convert::Assignment { spec, spec_revision, pending, bound, scope } = assignment;
                 self.core.on_assign(&spec, spec_revision, &pending, bound, self.clock.now());
+                self.core.set_scope(spec.id, scope);
             }
             Err(bad) => {
                 tracing::error!(

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    change::PartitionMode,
+    change::{PartitionMode, Scope},
     node::{Taint, TaintEffect},
     queue::spec::PriorityClass,
     rows::Statuses,
@@ -389,14 +389,64 @@ fn own_nodes_come_first_and_strict_gives_back() {
         assign(&mut scheduler, &unit(1, 3, 1, cpu(1000)));
         let step = scheduler.step(Millis(0), 10);
         let nodes: Vec<u32> = step.decisions[0].groups[0].nodes.iter().map(|node| node.0).collect();
-        (nodes, states(&step), scheduler.stats().nodes)
+        // Not before it is known what became of the first ones.
+        assert_eq!(states(&step), []);
+        scheduler.on_outcome(&taken(&step.decisions[0]), Millis(1));
+        (nodes, states(&scheduler.step(Millis(1), 10)), scheduler.stats().nodes)
     };
     let (nodes, states, n_own) = nodes_of(PartitionMode::Preferred);
     assert!(nodes[..2].iter().all(|node| *node >= 3) && nodes[2] <= 2, "{nodes:?}");
-    assert_eq!((states, n_own), (vec![], 2));
+    assert_eq!((states, n_own), (vec![(1, ReportState::Done)], 2));
     let (nodes, states, _) = nodes_of(PartitionMode::Strict);
     assert_eq!((nodes.len(), states), (2, vec![(1, ReportState::Returned)]));
     assert_eq!(nodes_of(PartitionMode::Global).2, 4);
+}
+
+#[test]
+fn what_no_partition_holds_is_tried_on_all_nodes_and_waits_there_for_room_on_any() {
+    let mut scheduler = scheduler(&[(1000, 0); 4]);
+    let slots = (1..=4).map(|node| (NodeId(node), u32::from(node <= 2))).collect();
+    let schedulers = vec!["a".to_owned(), "b".to_owned()];
+    let partition = Partition { mode: PartitionMode::Strict, generation: 1, schedulers, slots };
+    scheduler.on_change(&Change::Partition(partition), Revision(2), 0, Millis(0));
+    let gang = unit(1, 4, 4, cpu(1000));
+    assign(&mut scheduler, &gang);
+    let step = scheduler.step(Millis(0), 10);
+    assert_eq!((step.decisions.len(), states(&step)), (0, vec![(1, ReportState::Returned)]));
+    // Nobody is held any more, and the next one of the partition's size still goes there.
+    assert_eq!(scheduler.stats().units, 0);
+    assign(&mut scheduler, &gang);
+    scheduler.set_scope(UnitId(1), Scope::Global);
+    let step = scheduler.step(Millis(0), 10);
+    let mut nodes: Vec<u32> = step.decisions[0].groups[0].nodes.iter().map(|node| node.0).collect();
+    assert!(nodes[..2].iter().all(|node| *node >= 3), "own nodes first: {nodes:?}");
+    nodes.sort_unstable();
+    assert_eq!(nodes, [1, 2, 3, 4]);
+    scheduler.on_outcome(&taken(&step.decisions[0]), Millis(1));
+    scheduler.on_change(&bind(&step.decisions[0], &cpu(1000)), Revision(20), 0, Millis(1));
+    assert_eq!(states(&scheduler.step(Millis(1), 10)), [(1, ReportState::Done)]);
+    // Full: one with all nodes in view parks, and room on another's node wakes it; a confined one goes back.
+    assign(&mut scheduler, &unit(2, 1, 1, cpu(1000)));
+    scheduler.set_scope(UnitId(2), Scope::Global);
+    assign(&mut scheduler, &unit(3, 1, 1, cpu(1000)));
+    let step = scheduler.step(Millis(2), 10);
+    assert_eq!(states(&step), [(2, ReportState::Parked), (3, ReportState::Returned)]);
+    let on_first = step_ordinal_on(&scheduler, NodeId(1));
+    scheduler.on_change(&ended(1, on_first), Revision(21), 0, Millis(3));
+    let step = scheduler.step(Millis(3), 10);
+    assert_eq!(step.decisions[0].groups[0].nodes, [NodeId(1)]);
+    // What comes after that is confined again.
+    scheduler.on_outcome(&refused(&step.decisions[0], RejectionReason::InsufficientResources), Millis(4));
+    scheduler.on_revoke(UnitId(2));
+    assign(&mut scheduler, &unit(4, 1, 1, cpu(1000)));
+    let step = scheduler.step(Millis(5), 10);
+    assert_eq!((step.decisions.len(), states(&step).last()), (0, Some(&(4, ReportState::Returned))));
+}
+
+/// The running unit of unit 1 on a node.
+fn step_ordinal_on(scheduler: &Scheduler, node: NodeId) -> u32 {
+    let rows = &scheduler.cluster.rows(UnitId(1)).expect("it is bound").rows;
+    u32::try_from(rows.iter().position(|row| row.node == node).expect("on the node")).unwrap()
 }
 
 #[test]

@@ -6,7 +6,7 @@ use godel_integration_tests::{
     trace::{resources, unit},
 };
 use godel_proto::v1;
-use tonic::Code::{self, FailedPrecondition, InvalidArgument, NotFound, Unavailable, Unimplemented};
+use tonic::Code::{self, FailedPrecondition, InvalidArgument, NotFound, Unavailable};
 use v1::{
     attach_request::Message as Attach, bind_service_client::BindServiceClient,
     decide_request::Message as Decide, unit_service_client::UnitServiceClient,
@@ -38,15 +38,9 @@ async fn dispatch(cluster: &Cluster, cases: &mut Cases) {
         let result = first(dispatch.attach(tokio_stream::once(v1::AttachRequest { message })).await).await;
         cases.refused_by(&format!("Attach: {case}"), result, codes, "");
     }
-    for (case, mode, codes) in [
-        ("no mode", 0, &[InvalidArgument][..]),
-        ("an unknown mode", 99, &[InvalidArgument]),
-        (
-            "a planned mode",
-            v1::PartitionMode::Strict.into(),
-            &[InvalidArgument, Unimplemented, FailedPrecondition],
-        ),
-    ] {
+    for (case, mode, codes) in
+        [("no mode", 0, &[InvalidArgument][..]), ("an unknown mode", 99, &[InvalidArgument])]
+    {
         let result = dispatch.set_partition_mode(v1::SetPartitionModeRequest { mode }).await;
         cases.refused_by(&format!("SetPartitionMode: {case}"), result, codes, "");
     }

@@ -118,7 +118,7 @@ impl DispatchService for Dispatch {
         let mode = match v1::PartitionMode::try_from(number) {
             Ok(v1::PartitionMode::Global) => PartitionMode::Global,
             Ok(v1::PartitionMode::Preferred) => PartitionMode::Preferred,
-            Ok(v1::PartitionMode::Strict) => return Err(wrong("strict is not served yet".to_owned())),
+            Ok(v1::PartitionMode::Strict) => PartitionMode::Strict,
             Ok(v1::PartitionMode::Unspecified) => return Err(wrong("missing".to_owned())),
             Err(_) => return Err(wrong(format!("{number} is not a value of this enum"))),
         };

@@ -215,6 +215,7 @@ mod tests {
             ordinals: (0..n_ordinals).map(|ordinal| (1 << 20) - 1 - ordinal).collect(),
             incarnations: vec![u32::MAX; n_ordinals as usize],
             bound: u32::MAX,
+            scope: v1::AssignmentScope::Global.into(),
         }
     }
 
