@@ -93,11 +93,12 @@ async fn schedulers(client: &Client, format: Format) -> Result<(), Failure> {
 async fn partition(client: &Client, choice: PartitionChoice) -> Result<(), Failure> {
     use godel_proto::v1::{PartitionMode, SetPartitionModeRequest};
     let mode = match choice {
+        PartitionChoice::Auto => PartitionMode::Unspecified,
         PartitionChoice::Global => PartitionMode::Global,
         PartitionChoice::Preferred => PartitionMode::Preferred,
         PartitionChoice::Strict => PartitionMode::Strict,
     };
-    let request = SetPartitionModeRequest { mode: mode.into() };
+    let request = SetPartitionModeRequest { mode: mode.into(), automatic: choice == PartitionChoice::Auto };
     let answer = client
         .dispatch(|mut dispatch| async move { dispatch.set_partition_mode(request).await })
         .await

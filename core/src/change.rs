@@ -6,7 +6,7 @@ use crate::{
     hold::Hold,
     ids::{Epoch, HoldId, NodeId, UnitId},
     node::{NodeReport, NodeSpec, NodeUsage},
-    pause::{Pause, Scope},
+    pause::{self, Pause},
     queue::spec::{PriorityClass, QueueSpec},
     resources::Resources,
     rows::{RowChange, UnitRows},
@@ -39,7 +39,7 @@ pub enum Change {
     /// Something is paused.
     Pause(Pause),
     /// It is paused no more.
-    PauseDeleted(Scope),
+    PauseDeleted(pause::Scope),
     /// A hold is gone: bound, or given up.
     HoldDeleted(HoldId),
     /// A node's records are gone.
@@ -82,6 +82,12 @@ pub struct Partition {
     pub schedulers: Vec<String>,
     /// Slot per node; a node not listed is in slot `node_id % schedulers`.
     pub slots: Vec<(NodeId, u32)>,
+    /// The mode was set by hand and stays; otherwise it follows the load.
+    pub by_hand: bool,
+    /// Of the last change of the mode, in words.
+    pub reason: String,
+    /// When that was, Unix milliseconds.
+    pub changed_ms: i64,
 }
 
 /// Meaning of the split.
@@ -94,6 +100,17 @@ pub enum PartitionMode {
     Preferred,
     /// Own nodes only.
     Strict,
+}
+
+impl PartitionMode {
+    /// As shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Global => "global",
+            Self::Preferred => "preferred",
+            Self::Strict => "strict",
+        }
+    }
 }
 
 /// Which nodes a scheduler may use for a unit in [`PartitionMode::Strict`]; in other modes it makes no difference.

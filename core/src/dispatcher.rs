@@ -21,7 +21,7 @@ use crate::{
     ids::{HoldId, NodeId, Revision, UnitId},
     lifecycle,
     losses::{self, BrakeChange, Losses},
-    pause::{Pauses, Scope},
+    pause::{self, Pauses},
     queue::{self, PriorityClasses, Queues},
     rows::{EvictionReason, RowChange, UnitRows},
     time::Millis,
@@ -43,12 +43,14 @@ pub mod queues;
 pub mod read;
 mod reconcile;
 mod schedulers;
+mod shuffle;
 mod step;
 
 pub use attach::{Attach, AttachRefusal};
 pub use departures::DrainView;
 pub use directory::Reservation;
 pub use schedulers::SessionId;
+pub use shuffle::{Counted, ModeChoice};
 
 use departures::Departures;
 use directory::Directory;
@@ -57,6 +59,7 @@ use limits::Limits;
 use policy::{DispatchPolicy, PolicyKind};
 use queues::Records;
 use schedulers::Schedulers;
+use shuffle::Shuffler;
 
 /// How the dispatcher works.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +83,8 @@ pub struct Config {
     pub queues: queue::Config,
     /// When nodes count as lost.
     pub losses: losses::Config,
+    /// When the mode in which nodes are split changes by itself.
+    pub shuffle: crate::shuffle::Config,
 }
 
 impl Default for Config {
@@ -94,6 +99,7 @@ impl Default for Config {
             n_ended_max: 100_000,
             queues: queue::Config::default(),
             losses: losses::Config::default(),
+            shuffle: crate::shuffle::Config::default(),
         }
     }
 }
@@ -198,6 +204,7 @@ pub struct Dispatcher {
     partition_due: Option<Millis>,
     partition_writing: bool,
     mode: PartitionMode,
+    shuffler: Shuffler,
     unsettled: BTreeSet<UnitId>,
     settle: Settle,
     /// What was seen since a list began; `None` when none is under way.
@@ -220,7 +227,7 @@ struct Listed {
     queues: BTreeSet<String>,
     classes: BTreeSet<String>,
     holds: BTreeSet<HoldId>,
-    pauses: BTreeSet<Scope>,
+    pauses: BTreeSet<pause::Scope>,
 }
 
 /// Whether units read at the start may be dispatched.
@@ -273,6 +280,7 @@ impl Dispatcher {
             partition_due: None,
             partition_writing: false,
             mode: PartitionMode::Global,
+            shuffler: Shuffler::default(),
             unsettled: BTreeSet::new(),
             settle: Settle::Loading,
             listed: None,

@@ -31,6 +31,7 @@ pub mod resources;
 pub mod rows;
 pub mod scenarios;
 pub mod scheduler;
+pub mod shuffle;
 pub mod squeeze;
 pub mod time;
 pub mod unit;

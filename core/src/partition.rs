@@ -37,7 +37,15 @@ pub fn split(
         PartitionMode::Global => Vec::new(),
         PartitionMode::Preferred | PartitionMode::Strict => assign(old, &names, nodes),
     };
-    let new = Partition { mode, generation: old.generation + 1, schedulers: names, slots };
+    let new = Partition {
+        mode,
+        generation: old.generation + 1,
+        schedulers: names,
+        slots,
+        by_hand: old.by_hand,
+        reason: old.reason.clone(),
+        changed_ms: old.changed_ms,
+    };
     let same = new.mode == old.mode && new.schedulers == old.schedulers && new.slots == old.slots;
     (!same).then_some(new)
 }

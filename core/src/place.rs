@@ -517,7 +517,7 @@ mod tests {
             let mode = if is_strict { PartitionMode::Strict } else { PartitionMode::Preferred };
             let schedulers = (0..n_slots).map(|slot| format!("s{slot}")).collect();
             let listed = slots.iter().map(|(node, owner)| (NodeId(*node), *owner)).collect();
-            let mut view = View::new(&Partition { mode, generation: 1, schedulers, slots: listed }, &format!("s{own}"));
+            let mut view = View::new(&Partition { mode, generation: 1, schedulers, slots: listed, ..Partition::default() }, &format!("s{own}"));
             view.scope = if is_wide { Scope::Global } else { Scope::Partition };
             let naive = |idx: u32| own >= n_slots || slots.get(&idx).map_or(idx % n_slots, |owner| *owner) == own;
             for idx in 0..300u32 {

@@ -26,7 +26,7 @@ use crate::{
     decision::Decision,
     explain::Refusals,
     ids::{NodeId, Revision, UnitId},
-    pause::Scope,
+    pause,
     place::{Placer, Profiles, Settings, View, mix},
     queue::PriorityClasses,
     rows::RowChange,
@@ -326,7 +326,7 @@ impl Scheduler {
     pub fn on_reset(&mut self) {
         self.cluster.reset();
         self.classes = PriorityClasses::default();
-        self.pause_seeks(&Scope::Preemption, false);
+        self.pause_seeks(&pause::Scope::Preemption, false);
         self.revision = Revision(0);
         self.notes.clear();
         self.noted.clear();

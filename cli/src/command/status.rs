@@ -73,6 +73,10 @@ struct DispatcherView {
     nodes_not_ready: u64,
     evictions_paused: bool,
     pauses: Vec<PauseView>,
+    partition_mode: &'static str,
+    partition_by_hand: bool,
+    partition_reason: String,
+    partition_change_time_ms: i64,
     phases: BTreeMap<String, u64>,
 }
 
@@ -170,6 +174,10 @@ fn dispatcher_view(status: v1::GetDispatcherStatusResponse) -> DispatcherView {
         nodes_not_ready: status.nodes_not_ready,
         evictions_paused: status.evictions_paused,
         pauses: status.pauses.into_iter().map(pause_view).collect(),
+        partition_mode: mode_name(status.partition_mode()),
+        partition_by_hand: status.partition_by_hand,
+        partition_reason: status.partition_reason,
+        partition_change_time_ms: status.partition_change_time_ms,
         phases: status.phases.into_iter().filter(|(_, n)| *n > 0).collect(),
     }
 }
@@ -177,6 +185,14 @@ fn dispatcher_view(status: v1::GetDispatcherStatusResponse) -> DispatcherView {
 fn pause_view(pause: v1::Pause) -> PauseView {
     let v1::Pause { scope, since_ms, reason } = pause;
     PauseView { scope, since_ms, reason }
+}
+
+fn mode_name(mode: v1::PartitionMode) -> &'static str {
+    match mode {
+        v1::PartitionMode::Global | v1::PartitionMode::Unspecified => "global",
+        v1::PartitionMode::Preferred => "preferred",
+        v1::PartitionMode::Strict => "strict",
+    }
 }
 
 fn binder_view(status: v1::GetBinderStatusResponse) -> BinderView {
@@ -250,6 +266,12 @@ fn text(view: &StatusView, paint: Paint) -> String {
             "phases      {}\n",
             if phases.is_empty() { "-".to_owned() } else { phases.join(", ") }
         ));
+        let by = if dispatcher.partition_by_hand { "by hand" } else { "automatic" };
+        let why = match dispatcher.partition_reason.as_str() {
+            "" => "never changed",
+            why => why,
+        };
+        text.push_str(&format!("partition   {} ({by}): {why}\n", dispatcher.partition_mode));
         text.push_str(&format!(
             "dispatcher  {} queued, {} at schedulers, {} parked, {} repairs\n",
             dispatcher.queued_units, dispatcher.dispatched_units, dispatcher.parked_units, dispatcher.repairs

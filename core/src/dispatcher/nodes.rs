@@ -60,20 +60,10 @@ impl Dispatcher {
         self.partition_due = Some(now.plus(self.config.reconcile_ms));
     }
 
-    /// Another way to split nodes: the record to be written, or `None` when it is in force already.
-    pub fn set_mode(&mut self, mode: PartitionMode, now: Millis) -> Option<Partition> {
-        if mode == self.partition.mode && self.partition_revision > Revision(0) {
-            return None;
-        }
-        self.mode = mode;
-        self.partition_due = None;
-        self.partition_writing = true;
+    /// The nodes split anew, if that changes anything.
+    pub(super) fn split(&self, mode: PartitionMode) -> Option<Partition> {
         let nodes = self.node_names.keys().copied().collect();
-        let split = crate::partition::split(&self.partition, mode, &self.schedulers.live(), &nodes);
-        Some(split.unwrap_or_else(|| {
-            self.touch_partition(now);
-            Partition { mode, generation: self.partition.generation + 1, ..self.partition.clone() }
-        }))
+        crate::partition::split(&self.partition, mode, &self.schedulers.live(), &nodes)
     }
 
     pub(super) fn set_feasible(&mut self, unit: UnitId) {

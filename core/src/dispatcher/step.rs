@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Action, Assignment, Dispatcher, EvictRequest, Held, Place, Settle, policy::Candidate};
-use crate::{change::Scope, lifecycle, partition, queue::Waiting, time::Millis, unit::UnitSpec};
+use crate::{change::Scope, lifecycle, queue::Waiting, time::Millis, unit::UnitSpec};
 
 /// Units handed out in one step.
 const DISPATCH_MAX: usize = 4_096;
@@ -35,6 +35,7 @@ impl Dispatcher {
         self.end(now, &mut actions);
         self.depart(now, &mut actions);
         self.delete_ended(now, &mut actions);
+        self.shuffle(now, &mut actions);
         self.split_nodes(now, &mut actions);
         actions
     }
@@ -46,6 +47,9 @@ impl Dispatcher {
             || (self.queues.is_ready() && self.schedulers.candidates().next().is_some())
         {
             wake = now;
+        }
+        if let Some(end) = self.window_ends() {
+            wake = wake.min(end);
         }
         if let Settle::Until(until) = self.settle {
             wake = wake.min(until);
@@ -229,8 +233,7 @@ impl Dispatcher {
             return;
         }
         self.partition_due = None;
-        let nodes = self.node_names.keys().copied().collect();
-        if let Some(split) = partition::split(&self.partition, self.mode, &self.schedulers.live(), &nodes) {
+        if let Some(split) = self.split(self.mode) {
             self.partition_writing = true;
             actions.push(Action::WritePartition(split));
         }

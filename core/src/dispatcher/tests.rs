@@ -19,6 +19,7 @@ mod pauses;
 mod property;
 mod queues;
 mod scopes;
+mod shuffle;
 
 const NOW: Millis = Millis(1_000);
 
@@ -484,8 +485,8 @@ fn the_split_follows_leases_and_modes() {
     let Action::WritePartition(split) = actions[0].clone() else { panic!() };
     let revision = rig.next();
     rig.core.on_partition(split, revision);
-    assert_eq!(rig.core.set_mode(PartitionMode::Global, rig.now), None);
-    let preferred = rig.core.set_mode(PartitionMode::Preferred, rig.now).unwrap();
+    assert_eq!(rig.core.set_mode(ModeChoice::Automatic, rig.now), None);
+    let preferred = rig.core.set_mode(ModeChoice::Fixed(PartitionMode::Preferred), rig.now).unwrap();
     assert_eq!((preferred.generation, preferred.slots.len()), (2, 1));
     let revision = rig.next();
     rig.core.on_partition(preferred, revision);

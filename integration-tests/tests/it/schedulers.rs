@@ -35,7 +35,8 @@ async fn partitions_are_preferred_when_told_and_follow_the_schedulers() {
     let mut cluster = Cluster::start(Layout::default()).await;
     cluster.announce(AWAY);
     let mut dispatch = cluster.api.dispatch().await.unwrap();
-    let request = v1::SetPartitionModeRequest { mode: v1::PartitionMode::Preferred.into() };
+    let request =
+        v1::SetPartitionModeRequest { mode: v1::PartitionMode::Preferred.into(), ..Default::default() };
     dispatch.set_partition_mode(request).await.unwrap();
     let submission = cluster.submit_tasks(200, 5, 0);
     cluster.wait_acknowledged(&submission, 40).await;

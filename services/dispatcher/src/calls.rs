@@ -1,9 +1,9 @@
 //! What the RPC handlers ask of the loop that owns the dispatcher's state.
 
 use godel_core::{
-    change::PartitionMode,
+    change::{Partition, PartitionMode},
     dispatcher::{
-        Attach, SessionId,
+        Attach, Counted, ModeChoice, SessionId,
         edit::{Edit, Outcome},
         read::{ListFilter, SchedulerView, Summary},
     },
@@ -50,15 +50,26 @@ pub(crate) enum Call {
     },
     ListPriorityClasses(PageCall<v1::PriorityClassStatus>),
     Schedulers(Reply<Schedulers>),
+    /// What schedulers counted.
+    Counted(Vec<Counted>),
     SetMode {
-        mode: PartitionMode,
+        choice: ModeChoice,
         reply: Reply<Result<Revision, Status>>,
     },
     Drain(NodeId, Reply<v1::GetDrainResponse>),
     /// Whether evictions were paused.
     ResumeEvictions(Reply<(bool, Summary)>),
     SetPause(PauseCall),
-    Status(Reply<(Summary, Vec<Pause>, Epoch)>),
+    Status(Reply<StatusAnswer>),
+}
+
+/// What the dispatcher's status is made of.
+pub(crate) struct StatusAnswer {
+    pub(crate) summary: Summary,
+    pub(crate) pauses: Vec<Pause>,
+    pub(crate) epoch: Epoch,
+    /// As committed.
+    pub(crate) partition: Partition,
 }
 
 /// An admitted unit on its way to the store.

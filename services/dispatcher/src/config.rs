@@ -1,8 +1,9 @@
 //! Configuration of the dispatcher.
 
 use godel_core::{
+    change::PartitionMode,
     dispatcher::{self, policy::PolicyKind},
-    losses, queue,
+    losses, queue, shuffle,
 };
 use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,72 @@ impl From<DispatchPolicy> for PolicyKind {
             DispatchPolicy::LeastLoaded => Self::LeastLoaded,
             DispatchPolicy::Hash => Self::Hash,
             DispatchPolicy::RoundRobin => Self::RoundRobin,
+        }
+    }
+}
+
+/// How nodes are split when sharing them does not do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Split {
+    /// Own nodes first, then the others.
+    #[default]
+    Preferred,
+    /// Own nodes only.
+    Strict,
+}
+
+godel_kit::section! {
+    /// When the mode in which nodes are split changes by itself; see docs/schedulers.md.
+    pub struct ShuffleConfig {
+        /// Whether it ever does. A mode set by hand stays in any case, until `godel partition set auto`.
+        pub automatic: bool = true,
+        /// Mode to change to from `global`: `preferred` or `strict`.
+        pub split: Split = Split::Preferred,
+        /// Length of the windows in which load is counted.
+        pub window: HumanDuration = HumanDuration::from_secs(10),
+        /// Nodes are split after so many windows in a row with more conflicts than `conflicts_permille_above` and
+        /// either more allocated or more placed than the limits below. At least 1.
+        pub windows: u32 = 3,
+        /// Of the scarcest resource, per cent of what all nodes have.
+        pub allocated_percent_above: u32 = 90,
+        /// Running units bound per second, all schedulers together.
+        pub placed_per_s_above: u64 = 2_000,
+        /// Running units refused by the binder because another party was faster, of a thousand answers.
+        pub conflicts_permille_above: u32 = 10,
+        /// Nodes are shared again after windows of this length together in which all three are below the limits that
+        /// follow.
+        pub calm: HumanDuration = HumanDuration::from_secs(60),
+        /// See `calm`. More than `allocated_percent_above` counts as that.
+        pub allocated_percent_below: u32 = 80,
+        /// See `calm`. More than `placed_per_s_above` counts as that.
+        pub placed_per_s_below: u64 = 1_500,
+        /// See `calm`. More than `conflicts_permille_above` counts as that.
+        pub conflicts_permille_below: u32 = 5,
+    }
+}
+
+impl ShuffleConfig {
+    fn core(&self) -> shuffle::Config {
+        shuffle::Config {
+            is_on: self.automatic,
+            split: match self.split {
+                Split::Preferred => PartitionMode::Preferred,
+                Split::Strict => PartitionMode::Strict,
+            },
+            window_ms: self.window.ms().max(1),
+            high: shuffle::Limits {
+                allocated_percent: self.allocated_percent_above,
+                placed_per_s: self.placed_per_s_above,
+                conflicts_permille: self.conflicts_permille_above,
+            },
+            n_windows: self.windows,
+            low: shuffle::Limits {
+                allocated_percent: self.allocated_percent_below.min(self.allocated_percent_above),
+                placed_per_s: self.placed_per_s_below.min(self.placed_per_s_above),
+                conflicts_permille: self.conflicts_permille_below.min(self.conflicts_permille_above),
+            },
+            calm_ms: self.calm.ms(),
         }
     }
 }
@@ -81,6 +148,8 @@ godel_kit::section! {
         pub crash_points: String = String::new(),
     }
     sections {
+        /// When the mode in which nodes are split changes by itself.
+        pub shuffle: ShuffleConfig,
         /// Where it serves.
         pub server: ServerConfig = ServerConfig::on_port(7701),
         /// How it calls the state service and the binder.
@@ -114,6 +183,7 @@ impl Config {
                 brake_nodes_min: self.loss_nodes_min,
                 brake_window_ms: self.loss_window.ms(),
             },
+            shuffle: self.shuffle.core(),
             ..dispatcher::Config::default()
         }
     }

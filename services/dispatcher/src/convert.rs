@@ -8,10 +8,7 @@ use bytes::Bytes;
 use godel_core::{
     admission::Violation,
     change::Scope,
-    dispatcher::{
-        Assignment, Dispatcher, EvictRequest,
-        read::{Summary, UnitView},
-    },
+    dispatcher::{Assignment, Dispatcher, EvictRequest, read::UnitView},
     drain::Block,
     explain::{RefusalCount, Refusals},
     ids::{NodeId, Revision, UnitId},
@@ -22,6 +19,8 @@ use godel_core::{
 };
 use godel_kit::convert::{BadField, to_proto};
 use godel_proto::{raw, v1};
+
+use crate::calls::StatusAnswer;
 
 /// Running units shown of one unit: of 700 bytes at most, mostly names.
 const RUNNING_UNITS_SHOWN: usize = 1_000;
@@ -237,7 +236,8 @@ pub(crate) fn eviction(request: EvictRequest) -> v1::Eviction {
     v1::Eviction { unit_id: unit.0, ordinals, incarnations, reason: reason.into(), by, preemptor_id: 0 }
 }
 
-pub(crate) fn summary(summary: &Summary, pauses: &[Pause], epoch: u64) -> v1::GetDispatcherStatusResponse {
+pub(crate) fn status(answer: StatusAnswer) -> v1::GetDispatcherStatusResponse {
+    let StatusAnswer { summary, pauses, epoch, partition } = answer;
     let phases = lifecycle::Phase::ALL.into_iter().zip(summary.n_by_phase);
     v1::GetDispatcherStatusResponse {
         units: summary.units,
@@ -248,7 +248,7 @@ pub(crate) fn summary(summary: &Summary, pauses: &[Pause], epoch: u64) -> v1::Ge
         submitted: summary.counters.submitted,
         redispatched: summary.counters.redispatched,
         repairs: summary.counters.repairs,
-        epoch,
+        epoch: epoch.0,
         revision: summary.revision.0,
         phases: phases.map(|(phase, count)| (phase.name().to_owned(), count)).collect(),
         nodes: summary.nodes as u64,
@@ -256,6 +256,10 @@ pub(crate) fn summary(summary: &Summary, pauses: &[Pause], epoch: u64) -> v1::Ge
         evictions_paused: summary.evictions_paused,
         nodes_draining: summary.nodes_draining as u64,
         pauses: pauses.iter().map(to_proto::pause).collect(),
+        partition_mode: to_proto::partition_mode(partition.mode).into(),
+        partition_by_hand: partition.by_hand,
+        partition_reason: partition.reason,
+        partition_change_time_ms: partition.changed_ms,
     }
 }
 

@@ -30,7 +30,7 @@ use godel_proto::v1::{
 };
 use tokio::sync::watch;
 
-pub use config::{Config, DispatchPolicy};
+pub use config::{Config, DispatchPolicy, ShuffleConfig, Split};
 pub use godel_kit::Deps;
 
 use front::Front;

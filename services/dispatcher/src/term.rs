@@ -20,8 +20,8 @@ use std::{
 };
 
 use godel_core::{
-    change::Change as StoreChange,
-    dispatcher::{Dispatcher, SessionId, read::Summary},
+    change::{Change as StoreChange, Partition},
+    dispatcher::{Dispatcher, ModeChoice, SessionId, read::Summary},
     ids::{Epoch, Revision, UnitId},
     losses::{self, BrakeChange},
     time::Millis,
@@ -43,7 +43,7 @@ use tokio::sync::{Semaphore, mpsc, watch as watch_channel};
 use tonic::Status;
 
 use crate::{
-    calls::{Call, Change, ListCall, ListPart, Reply, Schedulers, Waiter},
+    calls::{Call, Change, ListCall, ListPart, Reply, Schedulers, StatusAnswer, Waiter},
     config::Config,
     convert,
     front::Term as Handle,
@@ -116,7 +116,7 @@ struct Loop<'a> {
     changing: FxHashSet<UnitId>,
     deferred: VecDeque<Change>,
     edits: Edits,
-    modes: VecDeque<(godel_core::change::PartitionMode, Reply<Result<Revision, Status>>)>,
+    modes: VecDeque<(ModeChoice, Reply<Result<Revision, Status>>)>,
     mode_writing: bool,
     sessions: BTreeMap<SessionId, Session>,
     last_session: u64,
@@ -381,7 +381,7 @@ impl Loop<'_> {
                 self.watches.touch(&self.core, unit);
             }
             StoreChange::Lease(lease) => self.core.on_lease(&lease, now),
-            StoreChange::Partition(partition) => self.core.on_partition(partition, revision),
+            StoreChange::Partition(partition) => self.on_partition(partition, revision),
             StoreChange::Queue(queue) => self.core.on_queue(queue, revision, created),
             StoreChange::QueueDeleted(path) => self.core.on_queue_deleted(&path),
             StoreChange::PriorityClass(class) => self.core.on_priority_class(class, revision, created),
@@ -448,9 +448,10 @@ impl Loop<'_> {
                 let answer = Schedulers { views: self.core.schedulers(), mode: self.core.mode() };
                 let _ = reply.send(answer);
             }
-            Call::SetMode { mode, reply } => {
+            Call::Counted(counted) => self.core.on_counted(counted),
+            Call::SetMode { choice, reply } => {
                 if self.modes.len() < DEFERRED_MAX {
-                    self.modes.push_back((mode, reply));
+                    self.modes.push_back((choice, reply));
                 } else {
                     let _ = reply.send(Err(overloaded("too many changes of the mode wait")));
                 }
@@ -464,8 +465,10 @@ impl Loop<'_> {
             }
             Call::SetPause(call) => self.set_pause(call),
             Call::Status(reply) => {
+                let partition = Partition { slots: Vec::new(), ..self.core.partition().0.clone() };
+                let summary = self.core.summary();
                 let pauses = self.core.pauses().iter().cloned().collect();
-                let _ = reply.send((self.core.summary(), pauses, self.epoch));
+                let _ = reply.send(StatusAnswer { summary, pauses, epoch: self.epoch, partition });
             }
         }
     }
@@ -508,7 +511,7 @@ impl Loop<'_> {
             }
             Ticket::Partition(partition, reply) => {
                 match &result {
-                    Ok(committed) => self.core.on_partition(partition, committed.revision),
+                    Ok(committed) => self.on_partition(partition, committed.revision),
                     Err(_) => self.core.on_partition_failed(now),
                 }
                 if let Some(reply) = reply {
@@ -518,6 +521,20 @@ impl Loop<'_> {
                 }
             }
         }
+    }
+
+    fn on_partition(&mut self, partition: Partition, revision: Revision) {
+        let before = self.core.partition().0;
+        let is_news = (before.mode, before.by_hand) != (partition.mode, partition.by_hand);
+        if is_news && revision > self.core.partition().1 {
+            tracing::info!(
+                mode = partition.mode.name(),
+                by_hand = partition.by_hand,
+                reason = partition.reason,
+                "the mode in which nodes are split changed"
+            );
+        }
+        self.core.on_partition(partition, revision);
     }
 
     fn log_brake(&mut self) {

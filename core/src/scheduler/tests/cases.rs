@@ -384,7 +384,7 @@ fn own_nodes_come_first_and_strict_gives_back() {
     let nodes_of = |mode: PartitionMode| {
         let mut scheduler = scheduler(&[(1000, 0); 4]);
         let partition =
-            Partition { mode, generation: 1, schedulers: schedulers.clone(), slots: slots.clone() };
+            Partition { mode, schedulers: schedulers.clone(), slots: slots.clone(), ..Partition::default() };
         scheduler.on_change(&Change::Partition(partition), Revision(2), 0, Millis(0));
         assign(&mut scheduler, &unit(1, 3, 1, cpu(1000)));
         let step = scheduler.step(Millis(0), 10);
@@ -407,7 +407,7 @@ fn what_no_partition_holds_is_tried_on_all_nodes_and_waits_there_for_room_on_any
     let mut scheduler = scheduler(&[(1000, 0); 4]);
     let slots = (1..=4).map(|node| (NodeId(node), u32::from(node <= 2))).collect();
     let schedulers = vec!["a".to_owned(), "b".to_owned()];
-    let partition = Partition { mode: PartitionMode::Strict, generation: 1, schedulers, slots };
+    let partition = Partition { mode: PartitionMode::Strict, schedulers, slots, ..Partition::default() };
     scheduler.on_change(&Change::Partition(partition), Revision(2), 0, Millis(0));
     let gang = unit(1, 4, 4, cpu(1000));
     assign(&mut scheduler, &gang);

@@ -238,7 +238,7 @@ fn own_nodes_come_first_and_strictly_only() {
         // The dearer node is ours, the cheaper one is not.
         let slots = (1..=2).map(|id| (NodeId(id), u32::from(id != on))).collect();
         let schedulers = vec!["a".to_owned(), "b".to_owned()];
-        pair.commit(vec![Change::Partition(Partition { mode, generation: 1, schedulers, slots })]);
+        pair.commit(vec![Change::Partition(Partition { mode, schedulers, slots, ..Partition::default() })]);
         pair.assign(&ranked(3, 9, 1, 1, cpu(1000)));
         pair.steps();
         let holds: Vec<u32> = pair.binder.cluster().holds().iter().map(|hold| hold.node.0).collect();

@@ -41,7 +41,8 @@ async fn dispatch(cluster: &Cluster, cases: &mut Cases) {
     for (case, mode, codes) in
         [("no mode", 0, &[InvalidArgument][..]), ("an unknown mode", 99, &[InvalidArgument])]
     {
-        let result = dispatch.set_partition_mode(v1::SetPartitionModeRequest { mode }).await;
+        let result =
+            dispatch.set_partition_mode(v1::SetPartitionModeRequest { mode, automatic: false }).await;
         cases.refused_by(&format!("SetPartitionMode: {case}"), result, codes, "");
     }
 }

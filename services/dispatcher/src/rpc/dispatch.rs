@@ -8,7 +8,7 @@ use std::{
 
 use godel_core::{
     change::PartitionMode,
-    dispatcher::{Attach, SessionId, read::SchedulerView},
+    dispatcher::{Attach, Counted, ModeChoice, SessionId, read::SchedulerView},
     ids::{Epoch, NodeId, Revision, UnitId},
 };
 use godel_kit::{
@@ -44,6 +44,8 @@ const N_INVENTORY_MAX: usize = 4 << 20;
 const RATE_WINDOW: Duration = Duration::from_secs(10);
 /// Between two looks at the counters.
 const SAMPLE_EVERY: Duration = Duration::from_secs(2);
+/// And at least, however short the windows are in which load is counted.
+const SAMPLE_EVERY_MIN: Duration = Duration::from_millis(20);
 /// An answer of state must come within this to be shown.
 const MEMBERS_WITHIN: Duration = Duration::from_secs(2);
 
@@ -56,15 +58,19 @@ pub(crate) struct Dispatch {
 impl Dispatch {
     pub(crate) fn new(front: Front, directory: Directory, config: &Config, stop: CancellationToken) -> Self {
         let rates = Arc::new(Rates { directory, samples: Mutex::new(VecDeque::new()) });
+        // Some times in each window that decides on the mode.
+        let every = SAMPLE_EVERY.min(*config.shuffle.window / 4).max(SAMPLE_EVERY_MIN);
         let (sampled, led) = (Arc::clone(&rates), front.clone());
         godel_kit::task::spawn("rates", async move {
             loop {
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    () = tokio::time::sleep(SAMPLE_EVERY) => {}
+                    () = tokio::time::sleep(every) => {}
                 }
-                if led.term().is_ok() {
-                    sampled.members().await;
+                if let Ok(term) = led.term() {
+                    let members = sampled.members().await;
+                    // The next ones say it all again.
+                    let _ = term.calls.try_send(Call::Counted(counted(&members)));
                 }
             }
         });
@@ -113,16 +119,18 @@ impl DispatchService for Dispatch {
         &self,
         request: Request<v1::SetPartitionModeRequest>,
     ) -> Result<Response<v1::SetPartitionModeResponse>, Status> {
-        let number = request.into_inner().mode;
+        let v1::SetPartitionModeRequest { mode: number, automatic } = request.into_inner();
         let wrong = |description: String| status::invalid_argument([BadField::new("mode", description)]);
-        let mode = match v1::PartitionMode::try_from(number) {
-            Ok(v1::PartitionMode::Global) => PartitionMode::Global,
-            Ok(v1::PartitionMode::Preferred) => PartitionMode::Preferred,
-            Ok(v1::PartitionMode::Strict) => PartitionMode::Strict,
+        let choice = match v1::PartitionMode::try_from(number) {
+            Ok(v1::PartitionMode::Unspecified) if automatic => ModeChoice::Automatic,
+            Ok(_) if automatic => return Err(wrong("leave it out with `automatic`".to_owned())),
+            Ok(v1::PartitionMode::Global) => ModeChoice::Fixed(PartitionMode::Global),
+            Ok(v1::PartitionMode::Preferred) => ModeChoice::Fixed(PartitionMode::Preferred),
+            Ok(v1::PartitionMode::Strict) => ModeChoice::Fixed(PartitionMode::Strict),
             Ok(v1::PartitionMode::Unspecified) => return Err(wrong("missing".to_owned())),
             Err(_) => return Err(wrong(format!("{number} is not a value of this enum"))),
         };
-        let revision = self.front.ask(|reply| Call::SetMode { mode, reply }).await??;
+        let revision = self.front.ask(|reply| Call::SetMode { choice, reply }).await??;
         Ok(Response::new(v1::SetPartitionModeResponse { revision: revision.0 }))
     }
 
@@ -168,8 +176,8 @@ impl DispatchService for Dispatch {
         &self,
         _request: Request<v1::GetDispatcherStatusRequest>,
     ) -> Result<Response<v1::GetDispatcherStatusResponse>, Status> {
-        let (summary, pauses, epoch) = self.front.ask(Call::Status).await?;
-        Ok(Response::new(convert::summary(&summary, &pauses, epoch.0)))
+        let answer = self.front.ask(Call::Status).await?;
+        Ok(Response::new(convert::status(answer)))
     }
 }
 
@@ -277,11 +285,24 @@ async fn read(
     }
 }
 
-fn scheduler(view: &SchedulerView, member: Option<&v1::Member>, placed_per_s: f64) -> v1::SchedulerStatus {
-    let counter = |name: &str| {
-        let counters = member.and_then(|member| member.status.as_ref()).map(|status| &status.counters);
-        counters.and_then(|counters| counters.get(name)).copied().unwrap_or(0)
+/// What a scheduler counted, by name; 0 if it does not say.
+fn counter(member: Option<&v1::Member>, name: &str) -> u64 {
+    let counters = member.and_then(|member| member.status.as_ref()).map(|status| &status.counters);
+    counters.and_then(|counters| counters.get(name)).copied().unwrap_or(0)
+}
+
+fn counted(members: &BTreeMap<String, v1::Member>) -> Vec<Counted> {
+    let of = |(name, member): (&String, &v1::Member)| Counted {
+        scheduler: name.clone(),
+        epoch: Epoch(member.epoch),
+        placed: counter(Some(member), "placed"),
+        conflicts: counter(Some(member), "conflicts"),
     };
+    members.iter().map(of).collect()
+}
+
+fn scheduler(view: &SchedulerView, member: Option<&v1::Member>, placed_per_s: f64) -> v1::SchedulerStatus {
+    let counter = |name: &str| counter(member, name);
     v1::SchedulerStatus {
         name: view.name.clone(),
         address: view.address.clone(),

@@ -136,9 +136,9 @@ impl Loop<'_> {
     /// The next change of the mode, if none is on its way.
     pub(super) fn next_mode(&mut self) {
         while !self.mode_writing && !self.core.is_partition_writing() {
-            let Some((mode, reply)) = self.modes.pop_front() else { return };
+            let Some((choice, reply)) = self.modes.pop_front() else { return };
             let now = self.now();
-            match self.core.set_mode(mode, now) {
+            match self.core.set_mode(choice, now) {
                 None => {
                     let _ = reply.send(Ok(self.core.partition().1));
                 }

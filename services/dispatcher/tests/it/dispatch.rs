@@ -1,7 +1,12 @@
 //! Schedulers: assignments within credits, what becomes of units whose scheduler dies, a change of leader, the
 //! split of nodes.
 
-use godel_kit::status;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use godel_kit::{config::HumanDuration, status};
 use godel_proto::{
     raw,
     v1::{self, attach_request::Message},
@@ -148,7 +153,8 @@ async fn nodes_are_split_when_the_mode_says_so() {
         })
     };
     shares(&[4, 4], v1::PartitionMode::Global).await;
-    let preferred = v1::SetPartitionModeRequest { mode: v1::PartitionMode::Preferred.into() };
+    let preferred =
+        v1::SetPartitionModeRequest { mode: v1::PartitionMode::Preferred.into(), ..Default::default() };
     let set = dispatcher.dispatch().set_partition_mode(preferred).await.unwrap().into_inner();
     assert!(set.revision > 0);
     shares(&[2, 2], v1::PartitionMode::Preferred).await;
@@ -156,6 +162,54 @@ async fn nodes_are_split_when_the_mode_says_so() {
     assert!(same.revision >= set.revision);
     two.leave().await;
     shares(&[4], v1::PartitionMode::Preferred).await;
+    world.end([dispatcher]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_mode_follows_the_load_unless_it_is_set_by_hand() {
+    let world = World::new().await;
+    let shuffle = godel_dispatcher::ShuffleConfig {
+        window: HumanDuration::from_millis(100),
+        windows: 1,
+        placed_per_s_above: 1,
+        // Longer than between two renewals, between which nobody says anything.
+        calm: HumanDuration::from_secs(2),
+        ..godel_dispatcher::ShuffleConfig::default()
+    };
+    let dispatcher = world.dispatcher_with(godel_dispatcher::Config { shuffle, ..world.config() }).await;
+    dispatcher.leads().await;
+    world.node("n1", 1_000).await;
+    let is_busy = Arc::new(AtomicBool::new(true));
+    let (busy, n_said) = (Arc::clone(&is_busy), AtomicU64::new(0));
+    let counters = move || {
+        let more = if busy.load(Ordering::SeqCst) { 1_000 } else { 0 };
+        let n = n_said.fetch_add(more, Ordering::SeqCst) + more;
+        vec![("placed", n), ("conflicts", n)]
+    };
+    let _one = Scheduler::counting(&world, &dispatcher, "s1", 1, counters).await;
+    let shown = async |mode: v1::PartitionMode, by_hand: bool, reason: &'static str| {
+        eventually(&format!("{mode:?}: {reason}"), || async {
+            let status = dispatcher.status().await;
+            let found = (status.partition_mode(), status.partition_by_hand) == (mode, by_hand);
+            (found && status.partition_reason.contains(reason)).then_some(status.partition_change_time_ms)
+        })
+        .await
+    };
+    let split_ms = shown(v1::PartitionMode::Preferred, false, "50.0 % conflicts").await;
+    is_busy.store(false, Ordering::SeqCst);
+    let shared_ms = shown(v1::PartitionMode::Global, false, "calm for").await;
+    assert!(split_ms > 0 && shared_ms > split_ms);
+    let set = async |mode: v1::PartitionMode, automatic: bool| {
+        let request = v1::SetPartitionModeRequest { mode: mode.into(), automatic };
+        dispatcher.dispatch().set_partition_mode(request).await
+    };
+    set(v1::PartitionMode::Strict, false).await.unwrap();
+    shown(v1::PartitionMode::Strict, true, "by hand").await;
+    let both = set(v1::PartitionMode::Strict, true).await.unwrap_err();
+    assert_eq!(both.code(), tonic::Code::InvalidArgument);
+    set(v1::PartitionMode::Unspecified, true).await.unwrap();
+    shown(v1::PartitionMode::Global, false, "calm for").await;
+    assert_eq!(dispatcher.status().await.repairs, 0);
     world.end([dispatcher]).await;
 }
 

@@ -90,7 +90,7 @@ async fn everything_wrong_is_named_at_once() {
         v1::ListUnitsRequest { page_size: 5_000, page_token: "x".into(), phase: 99, ..Default::default() };
     let refused = dispatcher.units().list_units(list).await.unwrap_err();
     assert_eq!(fields(&refused).1, ["page_size", "page_token", "phase"]);
-    let mode = v1::SetPartitionModeRequest { mode: 99 };
+    let mode = v1::SetPartitionModeRequest { mode: 99, automatic: false };
     let refused = dispatcher.dispatch().set_partition_mode(mode).await.unwrap_err();
     assert_eq!(fields(&refused), (Code::InvalidArgument, vec!["mode".to_owned()]));
     world.end([dispatcher]).await;

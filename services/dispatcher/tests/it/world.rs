@@ -235,9 +235,20 @@ pub(crate) struct Scheduler {
 impl Scheduler {
     /// Registers and attaches, without anything in hand.
     pub(crate) async fn new(world: &World, to: &Process, name: &str, credits: u32) -> Self {
+        Self::counting(world, to, name, credits, || vec![("placed", 7)]).await
+    }
+
+    /// The same, with what it says of itself at each renewal of its lease.
+    pub(crate) async fn counting(
+        world: &World,
+        to: &Process,
+        name: &str,
+        credits: u32,
+        counters: impl Fn() -> Vec<(&'static str, u64)> + Send + Sync + 'static,
+    ) -> Self {
         let stop = CancellationToken::new();
         let spec = LeaseSpec::new(format!("scheduler/{name}"), "http://127.0.0.1:1", world.lease.clone())
-            .with_counters(|| vec![("placed", 7)]);
+            .with_counters(counters);
         let election = Election::spawn(spec, world.state.clone(), stop.clone());
         let (epoch, ..) = leading(&mut election.watch()).await.unwrap();
         let mut scheduler = Self::attach(to, name, epoch.0, &[], credits).await.unwrap();

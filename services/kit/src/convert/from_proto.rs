@@ -546,6 +546,9 @@ pub fn partition(pb: v1::Partition) -> Result<Partition> {
         generation: pb.generation,
         schedulers: pb.schedulers,
         slots: pb.node_ids.into_iter().map(NodeId).zip(pb.slots).collect(),
+        by_hand: pb.by_hand,
+        reason: pb.reason,
+        changed_ms: pb.change_time_ms,
     })
 }
 

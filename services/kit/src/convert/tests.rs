@@ -391,6 +391,9 @@ fn leases_partitions_and_deletions_come_back() {
             generation: 2,
             schedulers: vec!["s1".to_owned(), "s2".to_owned()],
             slots: vec![(NodeId(1), 1), (NodeId(2), 0)],
+            by_hand: mode == PartitionMode::Strict,
+            reason: "why".to_owned(),
+            changed_ms: 5,
         };
         let change = from_proto::op(&to_proto::put_partition(&partition));
         assert_eq!(change, Ok(Change::Partition(partition)));

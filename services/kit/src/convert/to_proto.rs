@@ -435,7 +435,7 @@ pub const PARTITION_NAME: &str = "default";
 
 /// How nodes are split.
 pub fn partition(partition: &Partition) -> v1::Partition {
-    let Partition { mode, generation, schedulers, slots } = partition;
+    let Partition { mode, generation, schedulers, slots, by_hand, reason, changed_ms } = partition;
     v1::Partition {
         name: PARTITION_NAME.to_owned(),
         mode: partition_mode(*mode).into(),
@@ -443,6 +443,9 @@ pub fn partition(partition: &Partition) -> v1::Partition {
         schedulers: schedulers.clone(),
         node_ids: slots.iter().map(|(node, _)| node.0).collect(),
         slots: slots.iter().map(|(_, slot)| *slot).collect(),
+        by_hand: *by_hand,
+        reason: reason.clone(),
+        change_time_ms: *changed_ms,
     }
 }
 

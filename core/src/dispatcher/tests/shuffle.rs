@@ -1,0 +1,111 @@
+//! The mode follows the load, unless it was set by hand.
+
+use super::*;
+
+/// Two schedulers with streams, and the first split written.
+fn rig() -> Rig {
+    let mut rig = Rig::new();
+    for (name, epoch) in [("a", 1), ("b", 2)] {
+        rig.core.on_lease(&lease(name, epoch, "h"), rig.now);
+    }
+    rig.now = rig.now.plus(500);
+    written(&mut rig).expect("names of schedulers");
+    rig
+}
+
+/// What a step writes of the split; it is committed.
+fn written(rig: &mut Rig) -> Option<Partition> {
+    let split = rig.core.step(rig.now).into_iter().find_map(|action| {
+        let Action::WritePartition(split) = action else { return None };
+        Some(split)
+    })?;
+    commit(rig, split.clone());
+    Some(split)
+}
+
+fn commit(rig: &mut Rig, split: Partition) {
+    let revision = rig.next();
+    rig.core.on_partition(split, revision);
+}
+
+/// A window in which `a` has so many more placements and conflicts than before.
+fn window(rig: &mut Rig, said: &mut (u64, u64), more: (u64, u64)) -> Option<Partition> {
+    *said = (said.0 + more.0, said.1 + more.1);
+    let (placed, conflicts) = *said;
+    rig.core.on_counted(vec![Counted { scheduler: "a".into(), epoch: Epoch(1), placed, conflicts }]);
+    rig.now = rig.now.plus(10_000);
+    written(rig)
+}
+
+#[test]
+fn the_mode_follows_the_load_there_and_back() {
+    let mut rig = rig();
+    let mut said = (1_000_000, 500_000);
+    rig.core.set_wall(77);
+    assert_eq!(window(&mut rig, &mut said, (0, 0)), None, "what was counted before is not of this window");
+    let busy = (30_000, 600);
+    assert_eq!(window(&mut rig, &mut said, busy), None);
+    assert_eq!(window(&mut rig, &mut said, busy), None);
+    let split = window(&mut rig, &mut said, busy).expect("three in a row");
+    assert_eq!((split.mode, split.by_hand, split.changed_ms), (PartitionMode::Preferred, false, 77));
+    assert!(split.reason.ends_with("3000 placed per second, 1.9 % conflicts"), "{}", split.reason);
+    assert_eq!((rig.core.mode(), split.slots.len()), (PartitionMode::Preferred, 1));
+    // Calm for a minute.
+    let mut windows = 0;
+    let back = loop {
+        windows += 1;
+        assert!(windows <= 6, "six windows are a minute");
+        if let Some(back) = window(&mut rig, &mut said, (10, 0)) {
+            break back;
+        }
+    };
+    assert_eq!((windows, back.mode), (6, PartitionMode::Global));
+    assert_eq!(rig.core.summary().counters.repairs, 0);
+}
+
+#[test]
+fn a_mode_set_by_hand_stays_until_it_is_left_to_the_load() {
+    let mut rig = rig();
+    let (mut said, busy) = ((0, 0), (30_000, 600));
+    window(&mut rig, &mut said, (0, 0));
+    let fixed =
+        rig.core.set_mode(ModeChoice::Fixed(PartitionMode::Global), rig.now).expect("it is fixed now");
+    assert_eq!((fixed.by_hand, fixed.reason.as_str()), (true, "set by hand"));
+    commit(&mut rig, fixed);
+    assert_eq!(rig.core.set_mode(ModeChoice::Fixed(PartitionMode::Global), rig.now), None);
+    for _ in 0..9 {
+        assert_eq!(window(&mut rig, &mut said, busy), None);
+    }
+    let auto = rig.core.set_mode(ModeChoice::Automatic, rig.now).expect("left to the load");
+    assert!(!auto.by_hand && auto.mode == PartitionMode::Global);
+    commit(&mut rig, auto);
+    let windows: Vec<bool> = (0..3).map(|_| window(&mut rig, &mut said, busy).is_some()).collect();
+    assert_eq!(windows, [false, false, true], "what came before does not count");
+    // Who owns what follows the schedulers, and says nothing of the mode.
+    rig.core.on_lease(&lease("c", 3, "h"), rig.now);
+    rig.now = rig.now.plus(500);
+    let joined = written(&mut rig).expect("three now");
+    assert_eq!((joined.schedulers.len(), joined.mode), (3, PartitionMode::Preferred));
+    assert!(joined.reason.contains("above the limits"), "{}", joined.reason);
+}
+
+#[test]
+fn a_full_cluster_counts_what_is_bound_and_a_new_process_counts_from_nothing() {
+    let mut rig = rig();
+    // 95 of the 100 replicas that the only node holds.
+    rig.put(spec(1, 95));
+    rig.bind(1, &(0..95).collect::<Vec<_>>());
+    let count = |rig: &mut Rig, epoch, placed, conflicts| {
+        rig.core.on_counted(vec![Counted { scheduler: "b".into(), epoch: Epoch(epoch), placed, conflicts }]);
+        rig.now = rig.now.plus(10_000);
+        written(rig)
+    };
+    assert_eq!(count(&mut rig, 2, 900, 900), None);
+    assert_eq!(count(&mut rig, 2, 910, 901), None);
+    assert_eq!(count(&mut rig, 7, 10, 1), None, "another process");
+    assert_eq!(count(&mut rig, 2, 999, 999), None, "the old one says no more");
+    assert_eq!(count(&mut rig, 7, 20, 2), None);
+    assert_eq!(count(&mut rig, 7, 30, 3), None);
+    let split = count(&mut rig, 7, 40, 4).expect("95 per cent and conflicts");
+    assert!(split.reason.contains("95.0 % allocated"), "{}", split.reason);
+}
