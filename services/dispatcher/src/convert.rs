@@ -13,7 +13,6 @@ use godel_core::{
     explain::{RefusalCount, Refusals},
     ids::{NodeId, Revision, UnitId},
     lifecycle::{self, Counts, Phase},
-    pause::Pause,
     rows::{Phase as RowPhase, Row},
     scheduler::{ReportState, UnitReport},
 };
