@@ -6,7 +6,7 @@
 //! `--run-ms`, and its unit goes a second after its end; the limit on ended units stays as it is.
 //!
 //! `--warm-up` running units come first, unjudged, so that what is bounded is full: state's recent commits for
-//! watchers (64 MiB, after about 1.5 million), the ends that agents remember (16 a node), the uids of the last ten
+//! watchers (64 MiB, after about 2.3 million), the ends that agents remember (16 a node), the uids of the last ten
 //! minutes in the dispatcher.
 //!
 //! The run is over when the last unit is deleted. Then: audit, SIGKILL for everything, restart of state; nothing may
@@ -59,7 +59,7 @@ pub struct Arguments {
     running_units: usize,
     /// Running units before them, at the same rate, that fill what is bounded: state's recent commits, the ends that
     /// agents remember.
-    #[arg(long, default_value_t = 2_000_000)]
+    #[arg(long, default_value_t = 3_000_000)]
     warm_up: usize,
     /// Running units offered a second.
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

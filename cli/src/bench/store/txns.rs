@@ -25,6 +25,8 @@ pub(super) struct Txns {
     last_unit: u64,
     /// Units up to this one were taken.
     last_taken: u64,
+    /// What a binder has read up to: the last unit that was taken.
+    read: Revision,
 }
 
 /// A unit as written.
@@ -68,8 +70,10 @@ impl Txns {
     pub(super) fn take_units(&mut self, committed: &[(Committed, u64)]) -> Vec<Written> {
         let all = committed.iter().flat_map(|(committed, n_ops)| revisions(*committed, *n_ops));
         let written = (self.last_taken + 1..).zip(all);
-        let written = written.map(|(id, revision)| Written { unit: UnitId(id), revision }).collect();
+        let written: Vec<Written> =
+            written.map(|(id, revision)| Written { unit: UnitId(id), revision }).collect();
         self.last_taken = self.last_unit;
+        self.read = written.iter().map(|unit| unit.revision).max().unwrap_or(self.read);
         written
     }
 
@@ -95,8 +99,7 @@ impl Txns {
                 ..v1::Binding::default()
             })));
         }
-        // A binder has read at least the units that it binds.
-        let nodes_as_of = units.iter().map(|unit| unit.revision).max().unwrap_or_default().0;
+        let nodes_as_of = self.read.0;
         let n_ops = units.len() as u64 * u64::from(replicas);
         let txn = raw::TxnRequest { nodes_as_of, ..self.leased(BINDER, preconditions, ops) };
         Made { txn, role: Role::Leased, n_ops }
