@@ -45,7 +45,10 @@ fn who_waits_for_too_long_finds_no_place_and_is_tried_on() {
     assert_eq!(rig.reasons(2), [("scheduling-timeout", "no place within 10 s, and tried on".to_owned())]);
     assert_eq!((rig.reasons(1), rig.reasons(3)), (vec![], vec![]));
     rig.report(1, 2, ReportState::Returned);
-    assert_eq!((rig.phase(2), rig.step()), (Phase::Unschedulable, vec!["assign 2 to 1: [0, 1]".to_owned()]));
+    assert_eq!(
+        (rig.phase(2), rig.step()),
+        (Phase::Unschedulable, vec!["assign 2 to 1: [0, 1] on all nodes".to_owned()])
+    );
     rig.bind(2, &[0]);
     assert_eq!((rig.phase(2), rig.reasons(2)), (Phase::Scheduled, vec![]));
     // It begins to wait anew.
