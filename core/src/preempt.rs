@@ -3,7 +3,7 @@
 //! A victim is preemptible, of strictly lower rank and of the same pool, has run long enough, does not leave already, and
 //! is of no unit that the preemptor was preempted for itself. Of those on a node the search spares as many as it can, the
 //! highest rank first. Going below a unit's minimum means that the whole unit leaves, wherever it is, at its whole cost.
-//! The node with the least [`Cost`] is taken, again and again until all replicas have a place: one search serves a whole
+//! The node with the least `Cost` is taken, again and again until all replicas have a place: one search serves a whole
 //! template, and what leaves for one replica makes room for the next ones.
 //!
 //! Nodes on which too little could leave are dropped at a first look, without asking anything of their victims.

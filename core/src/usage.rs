@@ -51,7 +51,7 @@ struct Part {
     as_of_ms: i64,
 }
 
-/// Samples of one node. Bounded: [`N_PARTS`] parts.
+/// Samples of one node. Bounded: `N_PARTS` parts.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
     /// Oldest first.
@@ -67,7 +67,7 @@ impl Samples {
         Self { average: used.map(|amount| u64::from(amount) << 16), ..Self::default() }
     }
 
-    /// A measured use. What was bound up to `as_of_ms` was there while it was measured. `O(`[`N_PARTS`]`)`.
+    /// A measured use. What was bound up to `as_of_ms` was there while it was measured. `O(N_PARTS)`.
     pub fn add(&mut self, used: Measured, as_of_ms: i64, now: Millis, smoothing: Smoothing) -> Smoothed {
         let part_ms = (smoothing.window_ms / N_PARTS as u64).max(1);
         let number = now.0 / part_ms;
