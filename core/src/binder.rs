@@ -40,7 +40,7 @@ use crate::{
     hold::Hold,
     ids::{Epoch, HoldId, NodeId, Revision, UnitId},
     queue::{QueueIdx, Quota},
-    rows::{Bind, Evict, Phase, RowChange},
+    rows::{Bind, Evict, Phase, RowChange, UnitRows},
     unit::UnitSpec,
 };
 
@@ -128,6 +128,8 @@ struct Open {
     needs: Needs,
     /// Holds that it makes.
     holds: Vec<HoldId>,
+    /// Holds that it takes the place of.
+    converts: Vec<HoldId>,
     /// Running units that have to leave for them.
     victims: Vec<(UnitId, u32)>,
 }
@@ -198,9 +200,13 @@ impl Binder {
                 if let Some(known) = self.units.get(&unit) {
                     self.quotas.turn((known.queue, unit), &turns, 1, &self.cluster);
                 }
-                if let RowChange::Bind(bind) = &change {
-                    self.look_at_bind(unit, bind);
-                    self.is_shown(unit, bind);
+                match &change {
+                    RowChange::Bind(bind) => {
+                        self.look_at_bind(unit, bind);
+                        self.is_shown(unit, bind);
+                    }
+                    RowChange::Evict(evict) => self.are_told(unit, evict.ordinals.iter().copied()),
+                    RowChange::Statuses(_) | RowChange::Requeue(_) => {}
                 }
                 if let Some(rows) = self.cluster.rows(unit) {
                     self.requeues.look_at(unit, rows, touched(&change));
@@ -290,7 +296,7 @@ impl Binder {
     /// The transaction of a ticket was refused: its room is free again.
     pub fn take_back(&mut self, ticket: Ticket) {
         if let Some(open) = self.close(ticket) {
-            self.take_back_holds(ticket, &open.holds);
+            self.take_back_holds(ticket, &open.holds, &open.converts);
             for (ordinal, incarnation) in open.members {
                 self.cluster.forget(open.unit, ordinal, incarnation);
             }
@@ -412,6 +418,10 @@ impl Binder {
 
     /// The same after a list. A binding of which only some rows are there yet counts twice until the others come.
     fn are_shown(&mut self, unit: UnitId) {
+        let told = self.cluster.rows(unit).into_iter().flat_map(UnitRows::live);
+        let told = told.filter(|(_, row)| row.eviction.is_some()).map(|(ordinal, _)| ordinal);
+        let told: Vec<u32> = told.collect();
+        self.are_told(unit, told);
         let Some(rows) = self.cluster.rows(unit) else { return };
         for ticket in self.open_of.get(&unit).into_iter().flatten() {
             let Some(open) = self.open.get_mut(ticket) else { continue };
@@ -432,14 +442,14 @@ impl Binder {
     fn close_read(&mut self, ticket: Ticket) {
         if let Some(open) = self.close(ticket) {
             self.forget_made(&open.holds);
+            self.holds.converted(ticket, &open.converts);
         }
-        self.holds.converted(ticket);
     }
 
     fn close(&mut self, ticket: Ticket) -> Option<Open> {
         let mut open = self.open.remove(&ticket)?;
         self.holds.look();
-        self.holds.left(&open.victims);
+        self.left(&open.victims);
         for (_, need) in std::mem::take(&mut open.needs) {
             self.quotas.give_back(open.queue, need);
         }

@@ -46,6 +46,10 @@ pub struct Hold {
     pub victims: Vec<Member>,
     /// It goes if it has not turned into a binding by then, Unix milliseconds.
     pub expires_ms: i64,
+    /// Path of the queue that pays; `None`: `default`.
+    pub queue: Option<Arc<str>>,
+    /// What the binder had read when it judged who has to leave.
+    pub judged: Revision,
 }
 
 impl Hold {

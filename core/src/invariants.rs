@@ -8,6 +8,7 @@ mod agents;
 mod history;
 mod ledger;
 mod pending;
+mod preemptions;
 mod queues;
 mod room;
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! The search for victims: who has to leave so that running units of one template find room.
 //!
-//! A victim is preemptible, of strictly lower rank and of the same pool, has run long enough, does not leave already, and
+//! A victim is preemptible, of strictly lower [`Rank`] and of the same pool, has run long enough, does not leave already, and
 //! is of no unit that the preemptor was preempted for itself. Of those on a node the search spares as many as it can, the
 //! highest rank first. Going below a unit's minimum means that the whole unit leaves, wherever it is, at its whole cost.
 //! The node with the least `Cost` is taken, again and again until all replicas have a place: one search serves a whole
 //! template, and what leaves for one replica makes room for the next ones.
 //!
-//! Nodes on which too little could leave are dropped at a first look, without asking anything of their victims.
+//! Nodes on which too little could leave are dropped at a first look, without asking anything of their victims. It also says
+//! the least that a node can cost; only nodes whose turn comes are looked at closely.
 
 use std::{
     cmp::Reverse,
@@ -17,15 +18,20 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::{
-    cluster::{Cluster, ShapeId, devices::NodeDevices, occupants::Occupant, shapes::Shape},
+    cluster::{Cluster, ShapeId, devices::NodeDevices, shapes::Shape},
     demand::Pool,
     hold::Member,
     ids::{NodeId, UnitId},
+    queue::{Amounts, QueueIdx},
     rows::{Row, Standing, UnitRows},
 };
 
+mod rank;
 #[cfg(test)]
 mod tests;
+
+pub use self::rank::{Rank, Sides};
+pub(crate) use self::rank::{Rights, Tally};
 
 /// Most running units that have to leave for one decision.
 pub const N_VICTIMS_MAX: usize = 4_096;
@@ -61,8 +67,8 @@ pub enum Spared {
 }
 
 impl Seeker {
-    /// Whether a row of another unit may be preempted: the one rule that schedulers search by, the binder checks, and the
-    /// audit repeats.
+    /// Whether a row of another unit may be preempted, `sides` being how their queues stand: the one rule that
+    /// schedulers search by, the binder checks, and the audit repeats.
     ///
     /// # Errors
     /// Why not.
@@ -72,6 +78,7 @@ impl Seeker {
         rows: &UnitRows,
         row: &Row,
         own: &[UnitId],
+        sides: Sides,
     ) -> Result<(), Spared> {
         if unit == self.unit || !row.phase.is_live() || row.eviction.is_some() {
             return Err(Spared::Gone);
@@ -83,7 +90,7 @@ impl Seeker {
         let Some(standing) = rows.standing(row.group).filter(|standing| standing.preemptible) else {
             return Err(Spared::NotPreemptible);
         };
-        if standing.priority >= self.priority {
+        if !sides.outranked(self.priority, standing.priority) {
             return Err(Spared::Rank);
         }
         if own.contains(&unit) {
@@ -113,7 +120,7 @@ pub(crate) fn min_member(rows: &UnitRows) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cost {
     /// `None`: nobody (else) has to leave.
-    highest: Option<i32>,
+    highest: Option<Rank>,
     /// Each counted from 1 on, so that one more is never less.
     rank_sum: i64,
     n_victims: usize,
@@ -140,43 +147,77 @@ pub(crate) struct Found {
     pub(crate) retry_ms: Option<i64>,
 }
 
-/// Looks for places for `wanted` replicas of a shape on some nodes. `claimed` are victims of decisions under way.
+/// Looks for places for `wanted` replicas of a shape on some nodes. `claimed` are victims of decisions under way, `rights`
+/// what the seeker's queue may claim for all that it asks, `None` while no queue guarantees anything.
 ///
-/// `O(nodes + running units on them)`, and for each place as much again for the nodes that its victims' units are on.
+/// `O(nodes + running units on them)`, and for each place as much again for the nodes that its victims' units are on; for
+/// all nodes whenever a victim's queue borrows no more.
 pub(crate) fn search(
     cluster: &mut Cluster,
     seeker: &Seeker,
     claimed: &FxHashSet<(UnitId, u32)>,
+    rights: Option<&Rights<'_>>,
     shape: ShapeId,
     nodes: impl IntoIterator<Item = usize>,
     wanted: usize,
 ) -> Found {
     cluster.keep_occupants();
-    let mut plan = Plan::new(cluster, *seeker, claimed, shape);
+    let mut plan = Plan::new(cluster, *seeker, claimed, rights, shape);
     let mut order: BTreeSet<Cost> = BTreeSet::new();
-    let mut choices: FxHashMap<usize, Option<Choice>> = FxHashMap::default();
+    let mut looks: FxHashMap<usize, Option<Look>> = FxHashMap::default();
     for idx in nodes {
-        let choice = plan.choose(idx);
-        order.extend(choice.as_ref().map(|choice| choice.cost));
-        choices.insert(idx, choice);
+        let cost = plan.glance(idx);
+        order.extend(cost);
+        looks.insert(idx, cost.map(Look::Glance));
     }
     while plan.places.len() < wanted
         && let Some(cost) = order.pop_first()
     {
-        let Some(choice) = choices.get_mut(&cost.idx).and_then(Option::take) else { continue };
+        let choice = match looks.get_mut(&cost.idx).and_then(Option::take) {
+            Some(Look::Close(choice)) => choice,
+            Some(Look::Glance(_)) => {
+                let choice = plan.choose(cost.idx);
+                order.extend(choice.as_ref().map(|choice| choice.cost));
+                looks.insert(cost.idx, choice.map(Look::Close));
+                continue;
+            }
+            None => continue,
+        };
         if plan.gone.len() + choice.victims.len() > N_VICTIMS_MAX {
             continue;
         }
-        for idx in plan.take(cost.idx, &choice) {
-            let Some(known) = choices.get_mut(&idx) else { continue };
-            if let Some(old) = known.take() {
-                order.remove(&old.cost);
+        let mut concerned = plan.take(cost.idx, &choice);
+        if plan.is_turned() {
+            concerned.extend(looks.keys());
+        }
+        for idx in concerned {
+            let Some(look) = looks.get_mut(&idx) else { continue };
+            if let Some(old) = look.take() {
+                order.remove(&old.cost());
             }
-            *known = plan.choose(idx);
-            order.extend(known.as_ref().map(|choice| choice.cost));
+            let cost = plan.glance(idx);
+            order.extend(cost);
+            *look = cost.map(Look::Glance);
         }
     }
     plan.found()
+}
+
+/// What is known of a node.
+#[derive(Clone, Debug)]
+enum Look {
+    /// It costs no less.
+    Glance(Cost),
+    Close(Choice),
+}
+
+impl Look {
+    fn cost(&self) -> Cost {
+        match self {
+            Self::Glance(cost) => *cost,
+            Self::Close(choice) => choice.cost,
+        }
+    }
 }
 
 /// The best for one more replica on a node.
@@ -191,19 +232,30 @@ struct Choice {
 /// What is known of a unit with candidates.
 #[derive(Clone, Debug)]
 struct Known {
-    /// Live and not leaving: ordinal, incarnation, node, since.
-    members: Vec<(u32, u32, NodeId, i64)>,
+    /// Live and not leaving.
+    n_members: usize,
     min_member: usize,
-    /// All of them may leave.
-    whole: bool,
+    /// Looked at once it matters.
+    members: Option<Members>,
     /// How many leave by this plan.
     n_gone: usize,
 }
 
+/// All of a unit that is live and not leaving.
+#[derive(Clone, Debug)]
+struct Members {
+    /// Ordinal, node.
+    all: Vec<(u32, NodeId)>,
+    /// All of them may leave.
+    may_leave: bool,
+}
+
+static NOBODY: Members = Members { all: Vec::new(), may_leave: false };
+
 impl Known {
     /// How many more may leave before the unit is worth nothing.
     fn spare(&self) -> usize {
-        self.members.len().saturating_sub(self.n_gone).saturating_sub(self.min_member)
+        self.n_members.saturating_sub(self.n_gone).saturating_sub(self.min_member)
     }
 }
 
@@ -212,7 +264,7 @@ impl Known {
 struct Item {
     unit: UnitId,
     ordinal: u32,
-    priority: i32,
+    rank: Rank,
     shape: ShapeId,
     mask: u64,
     since: i64,
@@ -228,8 +280,14 @@ struct Plan<'a> {
     /// Units that the seeker was preempted for.
     lineage: &'a [UnitId],
     claimed: &'a FxHashSet<(UnitId, u32)>,
+    rights: Option<&'a Rights<'a>>,
+    tally: Tally,
+    /// Some queue borrows no more since ranks were looked at.
+    is_turned: bool,
     shape: ShapeId,
     units: FxHashMap<UnitId, Known>,
+    /// No node has more running units.
+    n_most: usize,
     gone: FxHashSet<(UnitId, u32)>,
     places: Vec<(NodeId, u64)>,
     loops: FxHashSet<UnitId>,
@@ -241,6 +299,7 @@ impl<'a> Plan<'a> {
         cluster: &'a Cluster,
         seeker: Seeker,
         claimed: &'a FxHashSet<(UnitId, u32)>,
+        rights: Option<&'a Rights<'a>>,
         shape: ShapeId,
     ) -> Self {
         Self {
@@ -248,8 +307,12 @@ impl<'a> Plan<'a> {
             seeker,
             lineage: cluster.rows(seeker.unit).map_or(&[], UnitRows::preemptors),
             claimed,
+            rights,
+            tally: Tally::default(),
+            is_turned: false,
             shape,
             units: FxHashMap::default(),
+            n_most: 0,
             gone: FxHashSet::default(),
             places: Vec::new(),
             loops: FxHashSet::default(),
@@ -261,21 +324,30 @@ impl<'a> Plan<'a> {
     fn choose(&mut self, idx: usize) -> Option<Choice> {
         let node = NodeId(u32::try_from(idx).ok()?);
         let shape = self.cluster.shapes().get(self.shape);
-        let mut trial = self.trial(node);
+        let trial = self.trial(node);
         if let Some(mask) = trial.pick(shape) {
             return Some(Choice { cost: self.cost(idx, &[], 0), victims: Vec::new(), mask });
         }
-        if !self.may_suffice(node, &trial, shape) {
-            return None;
+        let mut items = self.items(node);
+        loop {
+            let (leaving, forced, mask) = self.least(&items, trial.clone())?;
+            let Some((unit, ordinal)) = self.overdrawn(&leaving, &forced) else {
+                let victims = self.victims(&leaving, &forced);
+                return Some(Choice { cost: self.cost(idx, &victims, forced.len()), victims, mask });
+            };
+            items.retain(|item| item.unit != unit || ordinal.is_some_and(|ordinal| ordinal != item.ordinal));
         }
-        let items = self.items(node);
-        for item in &items {
-            trial.shift(self.cluster.shapes().get(item.shape), item.mask, 1);
+    }
+
+    /// Who of `items` has to leave, which units have to go whole, and the devices that are free then.
+    fn least(&self, items: &[Item], mut all_gone: Trial) -> Option<(Vec<Item>, BTreeSet<UnitId>, u64)> {
+        for item in items {
+            all_gone.shift(self.cluster.shapes().get(item.shape), item.mask, 1);
         }
-        trial.pick(shape)?;
+        all_gone.pick(self.cluster.shapes().get(self.shape))?;
         let mut forced: BTreeSet<UnitId> = BTreeSet::new();
         loop {
-            let (leaving, mask) = self.spare(&items, &forced, &trial)?;
+            let (leaving, mask) = self.spare(items, &forced, &all_gone)?;
             let mut broken = Vec::new();
             for of_unit in by_unit(&leaving) {
                 let known = &self.units[&of_unit[0].unit];
@@ -284,29 +356,62 @@ impl<'a> Plan<'a> {
                 }
             }
             if broken.is_empty() {
-                let victims = self.victims(&leaving, &forced);
-                return Some(Choice { cost: self.cost(idx, &victims, forced.len()), victims, mask });
+                return Some((leaving, forced, mask));
             }
             forced.extend(broken);
         }
     }
 
-    /// Whether the room of a node would do if everyone of lower rank left: the first look.
-    fn may_suffice(&self, node: NodeId, trial: &Trial, shape: &Shape) -> bool {
-        let lower = |one: &&Occupant| {
-            one.pool == self.seeker.pool
-                && one.priority.is_some_and(|priority| priority < self.seeker.priority)
+    /// The least that a node can cost, without asking anything of those on it: the first look. `None` if too little of
+    /// it would be free without everyone who might be of lower rank.
+    fn glance(&mut self, idx: usize) -> Option<Cost> {
+        let node = NodeId(u32::try_from(idx).ok()?);
+        let shape = self.cluster.shapes().get(self.shape);
+        let none = Cost {
+            highest: None,
+            rank_sum: 0,
+            n_victims: 0,
+            n_gangs: 0,
+            lost_ms: 0,
+            start_ms: Reverse(i64::MAX),
+            idx,
         };
-        let mut free = trial.free.clone();
-        let mut any = false;
-        for one in self.cluster.occupants(node).iter().filter(lower) {
-            any = true;
+        let mut free: SmallVec<[i64; 8]> = SmallVec::from_slice(self.cluster.room(self.shape).free(idx));
+        let has_room = if self.places.is_empty() {
+            let devices =
+                || shape.devices.as_ref().is_none_or(|ask| self.cluster.devices(idx).pick(ask).is_some());
+            shape.fits(&free) && devices()
+        } else {
+            let trial = self.trial(node);
+            let picked = trial.pick(shape);
+            free = trial.free;
+            picked.is_some()
+        };
+        if has_room {
+            return Some(none);
+        }
+        let is_guaranteed = self.rights.is_some_and(Rights::is_guaranteed);
+        let occupants = self.cluster.occupants(node);
+        self.n_most = self.n_most.max(occupants.len());
+        // The lowest priority, and since when those have run.
+        let (mut lowest, mut lost_ms, mut start_ms) = (None, i64::MAX, i64::MIN);
+        for one in occupants {
+            let Some(priority) = one.priority.filter(|_| one.pool == self.seeker.pool) else { continue };
+            let may_be_lower = priority < self.seeker.priority || is_guaranteed;
+            if !may_be_lower || (!self.gone.is_empty() && self.gone.contains(&(one.unit, one.ordinal))) {
+                continue;
+            }
+            lowest = Some(lowest.map_or(priority, |lowest: i32| lowest.min(priority)));
+            lost_ms = lost_ms.min(self.seeker.now_ms.saturating_sub(one.since_ms).max(0));
+            start_ms = start_ms.max(one.since_ms);
             for (id, amount) in &self.cluster.shapes().get(one.shape).asks {
                 let free = &mut free[usize::from(*id)];
                 *free = free.saturating_add(*amount);
             }
         }
-        any && shape.fits(&free)
+        let rank = Rank { guaranteed: false, priority: lowest.filter(|_| shape.fits(&free))? };
+        let start_ms = Reverse(start_ms);
+        Some(Cost { highest: Some(rank), rank_sum: weight(rank), n_victims: 1, lost_ms, start_ms, ..none })
     }
 
     /// Candidates of a node in the order in which they are spared.
@@ -333,14 +438,16 @@ impl<'a> Plan<'a> {
                 }
                 Err(_) => continue,
             }
-            if !self.units.contains_key(&one.unit) {
-                let known = self.known(one.unit, rows);
-                self.units.insert(one.unit, known);
-            }
+            self.units.entry(one.unit).or_insert_with(|| Known {
+                n_members: staying(rows).count(),
+                min_member: min_member(rows),
+                members: None,
+                n_gone: 0,
+            });
             items.push(Item {
                 unit: one.unit,
                 ordinal: one.ordinal,
-                priority,
+                rank: Rank { guaranteed: self.sides(rows, &row).other, priority },
                 shape: one.shape,
                 mask: row.device_mask,
                 since: row.bound_time_ms,
@@ -352,16 +459,17 @@ impl<'a> Plan<'a> {
         items.sort_unstable_by_key(|item| (item.unit, Reverse(item.since), item.ordinal));
         let mut kept: Vec<Item> = Vec::with_capacity(items.len());
         for of_unit in items.chunk_by(|a, b| a.unit == b.unit) {
-            let known = &self.units[&of_unit[0].unit];
+            let spare = self.units[&of_unit[0].unit].spare();
+            let may_go_whole = of_unit.len() > spare && self.members(of_unit[0].unit).may_leave;
             for (at, item) in of_unit.iter().enumerate() {
-                let breaks = at >= known.spare();
-                if !breaks || known.whole {
+                let breaks = at >= spare;
+                if !breaks || may_go_whole {
                     kept.push(Item { breaks, ..*item });
                 }
             }
         }
         kept.sort_unstable_by_key(|item| {
-            (Reverse(item.priority), !item.breaks, item.parts, item.since, item.unit, item.ordinal)
+            (Reverse(item.rank), !item.breaks, item.parts, item.since, item.unit, item.ordinal)
         });
         kept
     }
@@ -370,18 +478,30 @@ impl<'a> Plan<'a> {
         if self.claimed.contains(&(unit, ordinal)) {
             return Err(Spared::Gone);
         }
-        self.seeker.may_preempt(unit, rows, row, self.lineage)
+        self.seeker.may_preempt(unit, rows, row, self.lineage, self.sides(rows, row))
     }
 
-    fn known(&self, unit: UnitId, rows: &UnitRows) -> Known {
-        let mut whole = true;
-        let mut members = Vec::new();
-        for (ordinal, row) in staying(rows) {
-            whole &= self.may_leave(unit, rows, ordinal, row).is_ok();
-            members.push((ordinal, row.incarnation, row.node, row.bound_time_ms));
+    /// All of a unit with candidates.
+    fn members(&mut self, unit: UnitId) -> &Members {
+        if self.units.get(&unit).is_none_or(|known| known.members.is_none()) {
+            let members = self.look_at_members(unit);
+            if let Some(known) = self.units.get_mut(&unit) {
+                known.members = Some(members);
+            }
         }
-        whole &= members.len() <= N_VICTIMS_MAX;
-        Known { members, min_member: min_member(rows), whole, n_gone: 0 }
+        self.units.get(&unit).and_then(|known| known.members.as_ref()).unwrap_or(&NOBODY)
+    }
+
+    fn look_at_members(&self, unit: UnitId) -> Members {
+        let (mut all, mut may_leave) = (Vec::new(), true);
+        if let Some(rows) = self.cluster.rows(unit) {
+            for (ordinal, row) in staying(rows) {
+                may_leave &= self.may_leave(unit, rows, ordinal, row).is_ok();
+                all.push((ordinal, row.node));
+            }
+        }
+        may_leave &= all.len() <= N_VICTIMS_MAX;
+        Members { all, may_leave }
     }
 
     /// Spares whoever can stay; `all_gone` is the node without any of them. Those of `forced` units leave in any case.
@@ -403,10 +523,11 @@ impl<'a> Plan<'a> {
     }
 
     /// Those that leave a node, and of `forced` units everyone else.
-    fn victims(&self, leaving: &[Item], forced: &BTreeSet<UnitId>) -> Vec<(UnitId, u32)> {
+    fn victims(&mut self, leaving: &[Item], forced: &BTreeSet<UnitId>) -> Vec<(UnitId, u32)> {
         let mut victims: Vec<(UnitId, u32)> = leaving.iter().map(|item| (item.unit, item.ordinal)).collect();
         for unit in forced {
-            let members = self.units[unit].members.iter().map(|(ordinal, ..)| (*unit, *ordinal));
+            let members: Vec<u32> = self.members(*unit).all.iter().map(|(ordinal, _)| *ordinal).collect();
+            let members = members.into_iter().map(|ordinal| (*unit, ordinal));
             victims.extend(members.filter(|member| !self.gone.contains(member)));
         }
         victims.sort_unstable();
@@ -428,8 +549,9 @@ impl<'a> Plan<'a> {
             let Some(rows) = self.cluster.rows(*unit) else { continue };
             let row = rows.row(*ordinal);
             let priority = rows.standing(row.group).map_or(0, |standing| standing.priority);
-            cost.highest = cost.highest.max(Some(priority));
-            cost.rank_sum += i64::from(priority) - i64::from(i32::MIN) + 1;
+            let rank = Rank { guaranteed: self.sides(rows, &row).other, priority };
+            cost.highest = cost.highest.max(Some(rank));
+            cost.rank_sum += weight(rank);
             let lost = self.seeker.now_ms.saturating_sub(row.bound_time_ms).max(0);
             cost.lost_ms = cost.lost_ms.saturating_add(lost);
             cost.start_ms = cost.start_ms.max(Reverse(row.bound_time_ms));
@@ -446,12 +568,88 @@ impl<'a> Plan<'a> {
                 known.n_gone += 1;
             }
         }
+        self.tally(choice);
         for of_unit in choice.victims.chunk_by(|a, b| a.0 == b.0) {
-            let members = self.units.get(&of_unit[0].0).into_iter().flat_map(|known| &known.members);
-            concerned.extend(members.map(|(_, _, node, _)| node.idx()));
+            // Elsewhere it matters once some of it may be all that it can spare.
+            let unit = of_unit[0].0;
+            if self.units.get(&unit).is_none_or(|known| known.spare() < self.n_most) {
+                concerned.extend(self.members(unit).all.iter().map(|(_, node)| node.idx()));
+            }
         }
         self.places.push((NodeId(u32::try_from(idx).unwrap_or(0)), choice.mask));
         concerned
+    }
+
+    /// How the seeker's queue and a running unit's stand.
+    fn sides(&self, rows: &UnitRows, row: &Row) -> Sides {
+        let Some(rights) = self.rights else { return Sides::default() };
+        let (queue, takes) = claimed_of(rights, rows, row);
+        rights.against(queue, &takes, &self.tally)
+    }
+
+    /// The first of those that would leave together whose queue borrows no more without the others: one that must not
+    /// leave beside them, or a whole unit.
+    fn overdrawn(&mut self, leaving: &[Item], forced: &BTreeSet<UnitId>) -> Option<(UnitId, Option<u32>)> {
+        let rights = self.rights.filter(|_| leaving.len() > 1)?;
+        let mut tally = self.tally.clone();
+        for of_unit in by_unit(leaving) {
+            let unit = of_unit[0].unit;
+            let rows = self.cluster.rows(unit)?;
+            let is_whole = forced.contains(&unit) && self.units[&unit].min_member > 1;
+            for item in of_unit {
+                let row = rows.row(item.ordinal);
+                let (queue, takes) = claimed_of(rights, rows, &row);
+                let sides = rights.against(queue, &takes, &tally);
+                if !sides.outranked(self.seeker.priority, item.rank.priority) {
+                    return Some((unit, Some(item.ordinal).filter(|_| !is_whole)));
+                }
+                if is_whole {
+                    break;
+                }
+                rights.take(queue, &takes, &mut tally);
+            }
+            if is_whole {
+                let victims = self.victims(of_unit, &BTreeSet::from([unit]));
+                self.tally_whole(unit, &victims, rights, &mut tally);
+            }
+        }
+        None
+    }
+
+    /// Counts what is taken of queues.
+    fn tally(&mut self, choice: &Choice) {
+        let Some(rights) = self.rights else { return };
+        let mut tally = std::mem::take(&mut self.tally);
+        for of_unit in choice.victims.chunk_by(|a, b| a.0 == b.0) {
+            self.is_turned |= self.tally_whole(of_unit[0].0, of_unit, rights, &mut tally);
+        }
+        self.tally = tally;
+    }
+
+    /// What leaves of one unit at once. True if that ends some queue's borrowing.
+    fn tally_whole(
+        &self,
+        unit: UnitId,
+        victims: &[(UnitId, u32)],
+        rights: &Rights<'_>,
+        tally: &mut Tally,
+    ) -> bool {
+        let Some(rows) = self.cluster.rows(unit) else { return false };
+        let mut ends = false;
+        for (_, ordinal) in victims {
+            let (queue, takes) = claimed_of(rights, rows, &rows.row(*ordinal));
+            ends |= rights.take(queue, &takes, tally);
+        }
+        ends
+    }
+
+    /// Ranks are others since this was asked last: who may leave is looked at anew.
+    fn is_turned(&mut self) -> bool {
+        if !std::mem::take(&mut self.is_turned) {
+            return false;
+        }
+        self.units.values_mut().for_each(|known| known.members = None);
+        true
     }
 
     /// A node as it is once everyone who leaves by this plan has left, and who comes is there.
@@ -495,6 +693,20 @@ impl<'a> Plan<'a> {
         found.places = self.places;
         found
     }
+}
+
+/// The queue of a running unit, and what it takes of it.
+fn claimed_of(rights: &Rights<'_>, rows: &UnitRows, row: &Row) -> (QueueIdx, Amounts) {
+    let quota = rights.quota();
+    let path = rows.standing(row.group).and_then(|standing| standing.queue.as_deref());
+    let queue = path.map_or(QueueIdx::DEFAULT, |path| quota.tree().find(path).unwrap_or(QueueIdx::DEFAULT));
+    let group = rows.groups.get(usize::from(row.group)).and_then(Option::as_ref);
+    (queue, group.map(|group| quota.usage().amounts_of(&group.demand)).unwrap_or_default())
+}
+
+/// More for each victim of higher rank, and for each one more.
+fn weight(rank: Rank) -> i64 {
+    i64::from(rank.priority) - i64::from(i32::MIN) + 1 + (i64::from(rank.guaranteed) << 33)
 }
 
 /// Items of one unit each; they stand in order of units.

@@ -19,6 +19,7 @@ pub mod spec;
 mod tree;
 mod usage;
 
+pub(crate) use self::usage::{Amounts, at};
 pub use self::{
     classes::PriorityClasses,
     order::{Account, Config, OwnerIdx, Queues, Waiting},

@@ -291,6 +291,8 @@ pub struct Standing {
     pub min_run_ms: u64,
     /// With fewer than these the unit is worth nothing.
     pub min_member: u32,
+    /// Path of the queue that pays; `None`: `default`.
+    pub queue: Option<Arc<str>>,
 }
 
 /// All rows of one unit.

@@ -18,6 +18,7 @@ use self::{
     held::{DecisionIds, Held, State},
     park::{Need, Parked, Turn},
     seek::Seeks,
+    shares::Shares,
     window::Window,
 };
 use crate::{
@@ -39,6 +40,7 @@ mod held;
 mod outcome;
 mod park;
 mod seek;
+mod shares;
 mod window;
 
 #[cfg(test)]
@@ -201,6 +203,7 @@ pub struct Scheduler {
     reports: Vec<UnitReport>,
     gained: Vec<NodeId>,
     seeks: Seeks,
+    shares: Shares,
     placed: u64,
     conflicts: u64,
 }
@@ -240,6 +243,7 @@ impl Scheduler {
             reports: Vec::new(),
             gained: Vec::new(),
             seeks: Seeks::default(),
+            shares: Shares::default(),
             placed: 0,
             conflicts: 0,
         }
@@ -270,6 +274,7 @@ impl Scheduler {
             min_member: spec.min_member,
             on_below_min: spec.on_below_min,
             pool: spec.pool,
+            queue: self.shares.queue(&spec.queue),
             scope: Scope::default(),
             bound,
             groups,
@@ -315,7 +320,12 @@ impl Scheduler {
     /// Nodes were split anew (also by [`Self::on_change`]).
     pub fn on_partition(&mut self, partition: &Partition) {
         self.placer.set_view(View::new(partition, &self.config.name));
-        // More nodes may be its own now: whoever is parked tries again.
+        // More nodes may be its own now.
+        self.wake_all();
+    }
+
+    /// Whoever is parked tries again.
+    fn wake_all(&mut self) {
         for need in self.parked.met(|_| true) {
             self.wake(&need);
         }
@@ -325,6 +335,7 @@ impl Scheduler {
     /// list is complete: half a picture shows room that is taken.
     pub fn on_reset(&mut self) {
         self.cluster.reset();
+        self.reset_shares();
         self.classes = PriorityClasses::default();
         self.pause_seeks(&pause::Scope::Preemption, false);
         self.revision = Revision(0);
@@ -336,6 +347,7 @@ impl Scheduler {
     pub fn on_revision(&mut self, revision: Revision) {
         self.revision = self.revision.max(revision);
         self.forget_held();
+        self.end_flights();
     }
 
     /// The time of day, Unix milliseconds: how long victims have run.
@@ -343,9 +355,9 @@ impl Scheduler {
         self.seeks.wall_ms = self.seeks.wall_ms.max(wall_ms);
     }
 
-    /// A committed change of a node, of rows, of holds, of the partition or of a priority class, which units that are held
-    /// already do not follow; other changes are ignored.
-    pub fn on_change(&mut self, change: &Change, revision: Revision, time_ms: i64, _now: Millis) {
+    /// A committed change of a node, of rows, of holds, of the partition, of a queue, or of a priority class, which units
+    /// that are held already do not follow; other changes are ignored.
+    pub fn on_change(&mut self, change: &Change, revision: Revision, time_ms: i64, now: Millis) {
         self.on_wall(time_ms);
         match change {
             Change::NodeSpec(spec) => self.cluster.put_spec(spec.clone(), revision),
@@ -356,29 +368,48 @@ impl Scheduler {
             Change::NodeUsage(usage) => self.cluster.put_usage(usage.clone(), revision),
             Change::NodeDeleted(node) => self.cluster.remove_node(*node),
             Change::Rows(unit, rows) => {
-                self.cluster.apply_rows(*unit, rows, revision, time_ms);
+                let turns = self.cluster.apply_rows(*unit, rows, revision, time_ms);
+                self.count_turns(*unit, &turns);
+                self.seek_after(&turns, now);
                 if let RowChange::Bind(bind) = rows {
                     self.leave_out_bound(*unit, Some(&bind.ordinals));
                 }
             }
             Change::RowsLoaded(unit, rows) => {
+                self.count_unit(*unit, -1);
                 self.cluster.load_rows(*unit, rows.clone());
+                self.count_unit(*unit, 1);
                 self.leave_out_bound(*unit, None);
             }
             Change::UnitDeleted(unit) => {
+                self.count_unit(*unit, -1);
                 self.cluster.remove_unit(*unit);
                 self.on_revoke(*unit);
             }
-            Change::Hold(hold) => self.cluster.put_hold(Arc::clone(hold)),
+            Change::Hold(hold) => {
+                self.cluster.put_hold(Arc::clone(hold));
+                self.count_hold(hold);
+            }
             Change::HoldDeleted(id) => {
                 self.cluster.remove_hold(*id);
+                self.count_hold_out(*id);
             }
             Change::Partition(partition) => self.on_partition(partition),
             Change::PriorityClass(class) => self.classes.put(class.clone()),
             Change::PriorityClassDeleted(name) => self.classes.remove(name),
             Change::Pause(pause) => self.pause_seeks(&pause.scope, true),
             Change::PauseDeleted(scope) => self.pause_seeks(scope, false),
-            Change::UnitSpec(_) | Change::Lease(_) | Change::Queue(_) | Change::QueueDeleted(_) => {}
+            Change::Queue(record) => {
+                if self.put_queue(record) {
+                    self.wake_all();
+                }
+            }
+            Change::QueueDeleted(path) => {
+                if self.remove_queue(path) {
+                    self.wake_all();
+                }
+            }
+            Change::UnitSpec(_) | Change::Lease(_) => {}
         }
     }
 

@@ -109,7 +109,7 @@ impl Binder {
         let (queue, needs) = (unit.queue, (unit.min_member, unit.on_below_min));
         let taken =
             take_quota(unit, (&mut self.quotas, &mut self.cluster), decision, &mut accepted, &mut refused);
-        let standing = self.classes.standing(unit);
+        let standing = self.classes.standing(unit, self.quotas.path(unit.queue));
         let binds = binds(unit, &self.cluster, decision, &accepted, &standing);
         if let Some(verdict) = self.too_few(needs, decision, &accepted, taken.full, &mut refused) {
             taken.needs.iter().for_each(|(_, need)| self.quotas.give_back(queue, *need));
@@ -234,8 +234,9 @@ impl Binder {
         self.last_ticket += 1;
         let ticket = Ticket(self.last_ticket);
         members.sort_unstable();
-        let (holds, victims) = (Vec::new(), Vec::new());
-        self.open.insert(ticket, Open { unit, members, landed: None, queue, needs, holds, victims });
+        let (holds, converts, victims) = (Vec::new(), Vec::new(), Vec::new());
+        let open = Open { unit, members, landed: None, queue, needs, holds, converts, victims };
+        self.open.insert(ticket, open);
         self.open_of.entry(unit).or_default().push(ticket);
         ticket
     }

@@ -7,16 +7,15 @@ use rustc_hash::FxHashSet;
 use super::{
     Accepted, Binder, Verdict, Wait,
     check::{Member, Refused, reason, wanted, whole},
-    holds::Holds,
 };
 use crate::{
-    cluster::Cluster,
     decision::{Decision, Preemption, Rejection, RejectionReason},
     hold::{self, Hold},
     ids::{NodeId, UnitId},
     lifecycle,
-    preempt::{N_VICTIMS_MAX, Seeker, Spared, min_member, staying},
-    rows::{Evict, EvictionReason},
+    preempt::{N_VICTIMS_MAX, Rights, Seeker, Sides, Spared, Tally, min_member, staying},
+    queue::{Amounts, Need, QueueIdx},
+    rows::{Evict, EvictionReason, UnitRows},
 };
 
 impl Binder {
@@ -65,7 +64,9 @@ impl Binder {
             pool: unit.pool,
             now_ms: self.now_ms,
         };
-        if let Err((why, node, detail)) = may_leave((&self.cluster, &self.holds), &seeker, preemption) {
+        let (queue, needs) = (unit.queue, self.needs_of(decision, &members));
+        let rights = Rights::new(self.quotas.quota(), queue, &needs);
+        if let Err((why, node, detail)) = self.may_leave(&seeker, rights.as_ref(), preemption) {
             return Verdict::Reject(at_node(decision, why, node, detail));
         }
         self.hold(decision, &members, preemption)
@@ -74,6 +75,7 @@ impl Binder {
     fn hold(&mut self, decision: &Decision, members: &[Member], preemption: &Preemption) -> Verdict {
         let unit = &self.units[&decision.unit];
         let (queue, spec_revision) = (unit.queue, unit.revision);
+        let judged = self.revision;
         let mut holds: Vec<Arc<Hold>> = Vec::new();
         let mut refusal = None;
         for hold in holds_of(decision, members, preemption) {
@@ -84,6 +86,8 @@ impl Binder {
                 demand: Arc::clone(self.cluster.demand(group.shape)),
                 pool: self.units[&decision.unit].pool,
                 expires_ms: self.now_ms.saturating_add(self.holds.hold_ms()),
+                queue: self.quotas.path(queue).cloned(),
+                judged,
                 ..hold
             };
             let shape = group.shape;
@@ -123,7 +127,8 @@ impl Binder {
         if let Some(open) = self.open.get_mut(&ticket) {
             open.holds = holds.iter().map(|hold| hold.id).collect();
             open.victims = preemption.victims().map(|victim| (victim.unit, victim.ordinal)).collect();
-            self.holds.leave(&open.victims);
+            let victims = open.victims.clone();
+            self.leave(&victims);
         }
         Verdict::Bind(Accepted {
             ticket,
@@ -141,60 +146,162 @@ impl Binder {
 
 type Wrong = (RejectionReason, NodeId, String);
 
-/// Whether all victims may be preempted, each once, and their units stay whole enough or go whole.
-fn may_leave(
-    (cluster, holds): (&Cluster, &Holds),
-    seeker: &Seeker,
-    preemption: &Preemption,
-) -> Result<(), Wrong> {
-    if preemption.n_victims() > N_VICTIMS_MAX {
-        let detail = format!("{} victims, more than {N_VICTIMS_MAX}", preemption.n_victims());
-        return Err((RejectionReason::Invalid, NodeId(0), detail));
-    }
-    let own = cluster.rows(seeker.unit).map_or(&[][..], |rows| rows.preemptors());
-    let mut seen: FxHashSet<(UnitId, u32)> = FxHashSet::default();
-    let mut by_unit: BTreeMap<UnitId, usize> = BTreeMap::new();
-    let claimed =
-        preemption.claims.iter().flat_map(|claim| claim.victims.iter().map(|one| (one, Some(claim.node))));
-    for (victim, on) in claimed.chain(preemption.others.iter().map(|one| (one, None))) {
-        let hold::Member { unit, ordinal, incarnation } = *victim;
-        let name = || format!("unit {unit}, {ordinal}");
-        if !seen.insert((unit, ordinal)) {
-            return Err((RejectionReason::Invalid, NodeId(0), format!("{} stands twice", name())));
+/// Victims of one unit.
+struct OfUnit {
+    ordinals: Vec<u32>,
+    node: NodeId,
+}
+
+impl Binder {
+    /// What the unit's queue may claim for all that a decision adds to it.
+    fn needs_of(&mut self, decision: &Decision, members: &[Member]) -> Vec<Need> {
+        if !self.quotas.quota().usage().has_guarantees() {
+            return Vec::new();
         }
-        let gone = |node, why: &str| Err((RejectionReason::VictimGone, node, format!("{}: {why}", name())));
-        let Some(rows) = cluster.rows(unit) else { return gone(on.unwrap_or_default(), "is not there") };
+        let of_group = members.chunk_by(|a, b| a.group == b.group);
+        of_group
+            .filter_map(|members| {
+                let group = usize::from(decision.groups[members[0].group].group);
+                let shape = self.units.get(&decision.unit)?.groups.get(group)?.shape;
+                let n = u32::try_from(members.len()).unwrap_or(u32::MAX);
+                Some(self.quotas.need(shape, n, &self.cluster))
+            })
+            .collect()
+    }
+
+    /// Whether all victims may be preempted, each once, and their units stay whole enough or go whole.
+    fn may_leave(
+        &self,
+        seeker: &Seeker,
+        rights: Option<&Rights<'_>>,
+        preemption: &Preemption,
+    ) -> Result<(), Wrong> {
+        if preemption.n_victims() > N_VICTIMS_MAX {
+            let detail = format!("{} victims, more than {N_VICTIMS_MAX}", preemption.n_victims());
+            return Err((RejectionReason::Invalid, NodeId(0), detail));
+        }
+        let mut seen: FxHashSet<(UnitId, u32)> = FxHashSet::default();
+        let mut by_unit: BTreeMap<UnitId, OfUnit> = BTreeMap::new();
+        let claims = preemption.claims.iter();
+        let claimed = claims.flat_map(|claim| claim.victims.iter().map(|one| (one, Some(claim.node))));
+        for (victim, on) in claimed.chain(preemption.others.iter().map(|one| (one, None))) {
+            let (unit, ordinal) = (victim.unit, victim.ordinal);
+            if !seen.insert((unit, ordinal)) {
+                let detail = format!("unit {unit}, {ordinal} stands twice");
+                return Err((RejectionReason::Invalid, NodeId(0), detail));
+            }
+            let node = self.may_one_leave(seeker, rights, victim, on)?;
+            let of_unit = by_unit.entry(unit).or_insert_with(|| OfUnit { ordinals: Vec::new(), node });
+            of_unit.ordinals.push(ordinal);
+        }
+        let mut tally = Tally::default();
+        for (unit, of_unit) in &by_unit {
+            let Some(rows) = self.cluster.rows(*unit) else { continue };
+            let is_there = |ordinal| !self.holds.is_leaving(*unit, ordinal);
+            let n_staying = staying(rows).filter(|(ordinal, _)| is_there(*ordinal)).count();
+            let n_left = n_staying.saturating_sub(of_unit.ordinals.len());
+            if n_left > 0 && n_left < min_member(rows) {
+                let detail = format!("unit {unit} would be left below its minimum and not leave whole");
+                return Err((RejectionReason::VictimGone, NodeId(0), detail));
+            }
+            if let Some(rights) = rights {
+                let is_gang = n_left == 0 && min_member(rows) > 1;
+                self.tally(
+                    (rights, seeker.priority),
+                    (*unit, rows),
+                    (&of_unit.ordinals, is_gang),
+                    &mut tally,
+                );
+            }
+        }
+        if let Some(queue) = rights.and_then(|rights| rights.overdrawn(&tally)) {
+            let node = by_unit.values().next().map_or(NodeId(0), |of_unit| of_unit.node);
+            let path = self.quotas.quota().tree().path(queue);
+            let detail = format!("queue {path} borrows less than is claimed back");
+            return Err((RejectionReason::VictimGone, node, detail));
+        }
+        Ok(())
+    }
+
+    /// The node of a victim, if it may be preempted as things are.
+    fn may_one_leave(
+        &self,
+        seeker: &Seeker,
+        rights: Option<&Rights<'_>>,
+        victim: &hold::Member,
+        on: Option<NodeId>,
+    ) -> Result<NodeId, Wrong> {
+        let hold::Member { unit, ordinal, incarnation } = *victim;
+        let gone = |node, why: &str| {
+            Err((RejectionReason::VictimGone, node, format!("unit {unit}, {ordinal}: {why}")))
+        };
+        let Some(rows) = self.cluster.rows(unit) else { return gone(on.unwrap_or_default(), "is not there") };
         let row = rows.row(ordinal);
         let node = on.unwrap_or(row.node);
         if row.incarnation != incarnation
             || node != row.node
-            || cluster.backs(unit, ordinal).is_some()
-            || holds.is_leaving(unit, ordinal)
+            || self.cluster.backs(unit, ordinal).is_some()
+            || self.holds.is_leaving(unit, ordinal)
         {
             return gone(node, "is not there, or leaves for another");
         }
-        match seeker.may_preempt(unit, rows, &row, own) {
-            Ok(()) => *by_unit.entry(unit).or_default() += 1,
-            Err(Spared::Gone) => return gone(node, "leaves already"),
-            Err(Spared::NotPreemptible) => return gone(node, "is not preemptible"),
-            Err(Spared::Rank) => return gone(node, "its rank is not lower"),
-            Err(Spared::Pool) => return gone(node, "is of another pool"),
-            Err(Spared::Until(_)) => return gone(node, "has not run long enough"),
+        let own = self.cluster.rows(seeker.unit).map_or(&[][..], |rows| rows.preemptors());
+        let sides = rights.map_or_else(Sides::default, |rights| {
+            let (queue, takes) = self.pays(rights, unit, rows, row.group);
+            rights.against(queue, &takes, &Tally::default())
+        });
+        match seeker.may_preempt(unit, rows, &row, own, sides) {
+            Ok(()) => Ok(node),
+            Err(Spared::Gone) => gone(node, "leaves already"),
+            Err(Spared::NotPreemptible) => gone(node, "is not preemptible"),
+            Err(Spared::Rank) => gone(node, "its rank is not lower"),
+            Err(Spared::Pool) => gone(node, "is of another pool"),
+            Err(Spared::Until(_)) => gone(node, "has not run long enough"),
             Err(Spared::Loop) => {
                 let detail = format!("unit {unit} preempted this one before");
-                return Err((RejectionReason::PreemptionLoop, node, detail));
+                Err((RejectionReason::PreemptionLoop, node, detail))
             }
         }
     }
-    for (unit, n) in by_unit {
-        let Some(rows) = cluster.rows(unit) else { continue };
-        let n_staying = staying(rows).filter(|(ordinal, _)| !holds.is_leaving(unit, *ordinal)).count();
-        if n < n_staying && n_staying - n < min_member(rows) {
-            let detail = format!("unit {unit} would be left below its minimum and not leave whole");
-            return Err((RejectionReason::VictimGone, NodeId(0), detail));
+
+    /// The queue of a running unit, and what it takes of it.
+    fn pays(&self, rights: &Rights<'_>, unit: UnitId, rows: &UnitRows, group: u16) -> (QueueIdx, Amounts) {
+        let queue = self.units.get(&unit).map_or(QueueIdx::DEFAULT, |unit| unit.queue);
+        let group = rows.groups.get(usize::from(group)).and_then(Option::as_ref);
+        let usage = rights.quota().usage();
+        (queue, group.map(|group| usage.amounts_of(&group.demand)).unwrap_or_default())
+    }
+
+    /// Counts those victims of a unit that have to leave only because its queue borrows; a gang leaves at once.
+    fn tally(
+        &self,
+        (rights, priority): (&Rights<'_>, i32),
+        (unit, rows): (UnitId, &UnitRows),
+        (ordinals, is_gang): (&[u32], bool),
+        tally: &mut Tally,
+    ) {
+        let mut whole = Amounts::new();
+        let mut queue = QueueIdx::DEFAULT;
+        for &ordinal in ordinals {
+            let group = rows.row(ordinal).group;
+            let takes;
+            (queue, takes) = self.pays(rights, unit, rows, group);
+            let sides = rights.against(queue, &takes, &Tally::default());
+            let own = rows.standing(group).map_or(0, |standing| standing.priority);
+            if !sides.rests_on_borrowing(priority, own) {
+                continue;
+            }
+            if !is_gang {
+                rights.take(queue, &takes, tally);
+                continue;
+            }
+            whole.resize(whole.len().max(takes.len()), 0);
+            whole.iter_mut().zip(&takes).for_each(|(sum, amount)| *sum += amount);
+        }
+        if !whole.is_empty() {
+            rights.take(queue, &whole, tally);
         }
     }
-    Ok(())
 }
 
 /// By task group and node, without what only the binder knows.

@@ -56,7 +56,7 @@ impl Classes {
     }
 
     /// How running units of a unit stand once they are bound now.
-    pub(super) fn standing(&mut self, unit: &Unit) -> Arc<Standing> {
+    pub(super) fn standing(&mut self, unit: &Unit, queue: Option<&Arc<str>>) -> Arc<Standing> {
         let priority = self.value(unit.priority);
         let is_system = Band::of(unit.pool, priority) == Band::System;
         let by_class = match unit.class {
@@ -68,6 +68,7 @@ impl Classes {
             preemptible: unit.preemptible && !is_system && by_class,
             min_run_ms: unit.min_run_ms,
             min_member: unit.min_member,
+            queue: queue.cloned(),
         };
         if *self.last != standing {
             if self.standings.len() >= N_STANDINGS_MAX {

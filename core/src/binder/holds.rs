@@ -61,8 +61,8 @@ pub(super) struct Holds {
     by_id: BTreeMap<HoldId, Kept>,
     /// By unit and (ordinal, incarnation).
     members: FxHashMap<UnitId, FxHashSet<(u32, u32)>>,
-    /// Victims whose evictions are under way.
-    leaving: FxHashSet<(UnitId, u32)>,
+    /// Victims whose evictions are under way, with what their queues are promised to lose until the rows show it.
+    leaving: FxHashMap<(UnitId, u32), Option<(QueueIdx, Need)>>,
     last: u64,
     hold_ms: Option<u64>,
     /// Something happened that may end one.
@@ -86,21 +86,9 @@ impl Holds {
         i64::try_from(self.hold_ms.unwrap_or(HOLD_MS)).unwrap_or(i64::MAX)
     }
 
-    /// The evictions of some running units are under way.
-    pub(super) fn leave(&mut self, victims: &[(UnitId, u32)]) {
-        self.leaving.extend(victims.iter().copied());
-    }
-
-    /// They are read, or were refused.
-    pub(super) fn left(&mut self, victims: &[(UnitId, u32)]) {
-        for victim in victims {
-            self.leaving.remove(victim);
-        }
-    }
-
     /// The eviction of a running unit is under way.
     pub(super) fn is_leaving(&self, unit: UnitId, ordinal: u32) -> bool {
-        self.leaving.contains(&(unit, ordinal))
+        self.leaving.contains_key(&(unit, ordinal))
     }
 
     /// Room is held for a running unit.
@@ -141,14 +129,11 @@ impl Holds {
     }
 
     /// The binding of a ticket is read, and with it that its holds are gone.
-    pub(super) fn converted(&mut self, ticket: Ticket) {
-        if self.by_id.is_empty() {
-            return;
-        }
-        let of_ticket = |kept: &&Kept| kept.state == State::Converting(ticket);
-        let ids: Vec<HoldId> = self.by_id.values().filter(of_ticket).map(|kept| kept.hold.id).collect();
-        for id in ids {
-            self.remove(id);
+    pub(super) fn converted(&mut self, ticket: Ticket, holds: &[HoldId]) {
+        for id in holds {
+            if self.by_id.get(id).is_some_and(|kept| kept.state == State::Converting(ticket)) {
+                self.remove(*id);
+            }
         }
     }
 }
@@ -162,6 +147,46 @@ impl Binder {
     /// Some holds may have come to their end.
     pub fn has_hold_work(&self) -> bool {
         self.holds.is_stale || self.holds.expiry_ms.is_some_and(|at| at <= self.now_ms)
+    }
+
+    /// The evictions of some running units are under way.
+    pub(super) fn leave(&mut self, victims: &[(UnitId, u32)]) {
+        for &(unit, ordinal) in victims {
+            let queue = self.units.get(&unit).map(|unit| unit.queue);
+            let group = self.cluster.rows(unit).map(|rows| rows.row(ordinal).group);
+            let shape = group.and_then(|group| self.cluster.group_shape(unit, group));
+            let promised =
+                queue.zip(shape).map(|(queue, shape)| (queue, self.quotas.need(shape, 1, &self.cluster)));
+            promised.into_iter().for_each(|(queue, need)| self.quotas.promise(queue, need, 1));
+            self.holds.leaving.insert((unit, ordinal), promised);
+        }
+    }
+
+    /// They are read, or were refused.
+    pub(super) fn left(&mut self, victims: &[(UnitId, u32)]) {
+        for victim in victims {
+            if let Some(Some((queue, need))) = self.holds.leaving.remove(victim) {
+                self.quotas.promise(queue, need, -1);
+            }
+        }
+    }
+
+    /// The rows show evictions: they are promised no longer.
+    pub(super) fn are_told(&mut self, unit: UnitId, ordinals: impl IntoIterator<Item = u32>) {
+        if self.holds.leaving.is_empty() {
+            return;
+        }
+        for ordinal in ordinals {
+            let promised = self.holds.leaving.get_mut(&(unit, ordinal)).and_then(Option::take);
+            promised.into_iter().for_each(|(queue, need)| self.quotas.promise(queue, need, -1));
+        }
+    }
+
+    /// Usage was forgotten: what is promised counts again.
+    fn promise_again(&mut self) {
+        for (queue, need) in self.holds.leaving.values().flatten() {
+            self.quotas.promise(*queue, *need, 1);
+        }
     }
 
     /// Whatever may end a hold makes it be looked at.
@@ -240,6 +265,7 @@ impl Binder {
 
     /// A list follows: what is under way stays.
     pub(super) fn reset_holds(&mut self) {
+        self.promise_again();
         let known = std::mem::take(&mut self.holds.by_id);
         self.holds.members.clear();
         for (_, kept) in known {
@@ -265,19 +291,18 @@ impl Binder {
     }
 
     /// The transaction of a ticket was refused: the holds that it made are gone, those that it was to bind are back.
-    pub(super) fn take_back_holds(&mut self, ticket: Ticket, made: &[HoldId]) {
+    pub(super) fn take_back_holds(&mut self, ticket: Ticket, made: &[HoldId], converted: &[HoldId]) {
         self.forget_made(made);
-        if self.holds.by_id.is_empty() {
-            return;
-        }
-        for kept in self.holds.by_id.values_mut() {
-            if kept.state == State::Converting(ticket) {
+        for id in converted {
+            if let Some(kept) = self.holds.by_id.get_mut(id)
+                && kept.state == State::Converting(ticket)
+            {
                 kept.state = State::Held;
                 self.cluster.put_hold(Arc::clone(&kept.hold));
                 self.quotas.add_need(kept.queue, kept.need);
             }
         }
-        self.holds.is_stale = true;
+        self.holds.look();
     }
 
     /// The transaction that was to end some holds was refused.
@@ -381,7 +406,7 @@ impl Binder {
     /// them are needed.
     fn convert(&mut self, unit: UnitId, ids: &[HoldId], is_first: bool) -> HoldWork {
         let queue = self.units[&unit].queue;
-        let standing = self.classes.standing(&self.units[&unit]);
+        let standing = self.classes.standing(&self.units[&unit], self.quotas.path(queue));
         let mut binds: BTreeMap<u16, Bind> = BTreeMap::new();
         let mut members = Vec::new();
         let mut bound = Vec::new();
@@ -436,6 +461,9 @@ impl Binder {
             if let Some(kept) = self.holds.by_id.get_mut(id) {
                 kept.state = State::Converting(ticket);
             }
+        }
+        if let Some(open) = self.open.get_mut(&ticket) {
+            open.converts = ids.to_vec();
         }
         let unit_revision = self.units[&unit].revision;
         let binds = binds.into_values().map(tidy).collect();

@@ -57,6 +57,11 @@ impl Quotas {
         queue
     }
 
+    /// Path of a queue as records that units leave name it: none for `default`.
+    pub(super) fn path(&self, queue: QueueIdx) -> Option<&Arc<str>> {
+        (queue != QueueIdx::DEFAULT).then(|| self.quota.tree().shared_path(queue))
+    }
+
     /// The queue and those above it, each with its path and its record's revision.
     pub(super) fn records(&self, queue: QueueIdx) -> impl Iterator<Item = (QueueIdx, &str, Revision)> {
         let tree = self.quota.tree();
@@ -121,6 +126,16 @@ impl Quotas {
                 _ => {}
             }
         }
+        for (group, n) in turns.leaving() {
+            let Some(shape) = cluster.group_shape(unit, group) else { continue };
+            let need = Need { ask: self.ask(shape, cluster), n: 1 };
+            self.quota.usage_mut().note_leaving(queue, need, n * sign);
+        }
+    }
+
+    /// Counts what is about to be told to leave (`sign` 1), or is no more (-1).
+    pub(super) fn promise(&mut self, queue: QueueIdx, need: Need, sign: i64) {
+        self.quota.usage_mut().note_promised(queue, need, sign);
     }
 
     /// A maximum that is reached, in words.

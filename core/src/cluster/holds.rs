@@ -18,8 +18,8 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holds {
     by_id: FxHashMap<HoldId, Kept>,
-    /// The hold of each victim.
-    backing: FxHashMap<(UnitId, u32), HoldId>,
+    /// The hold of each victim, by its unit.
+    backing: FxHashMap<UnitId, FxHashMap<u32, HoldId>>,
     of_unit: FxHashMap<UnitId, SmallVec<[HoldId; 2]>>,
 }
 
@@ -56,7 +56,7 @@ impl Cluster {
             self.amounts(&hold.demand.requests);
         }
         for victim in &hold.victims {
-            self.holds.backing.insert((victim.unit, victim.ordinal), hold.id);
+            self.holds.backing.entry(victim.unit).or_default().insert(victim.ordinal, hold.id);
         }
         self.holds.of_unit.entry(hold.unit).or_default().push(hold.id);
         let id = hold.id;
@@ -69,9 +69,12 @@ impl Cluster {
         let Kept { hold, charge, .. } = self.holds.by_id.remove(&id)?;
         self.charge((hold.node, hold.pool), &charge, -1);
         for victim in &hold.victims {
-            let key = (victim.unit, victim.ordinal);
-            if self.holds.backing.get(&key) == Some(&id) {
-                self.holds.backing.remove(&key);
+            let Some(of_unit) = self.holds.backing.get_mut(&victim.unit) else { continue };
+            if of_unit.get(&victim.ordinal) == Some(&id) {
+                of_unit.remove(&victim.ordinal);
+            }
+            if of_unit.is_empty() {
+                self.holds.backing.remove(&victim.unit);
             }
         }
         if let Some(of_unit) = self.holds.of_unit.get_mut(&hold.unit) {
@@ -114,12 +117,12 @@ impl Cluster {
 
     /// The hold that a running unit backs.
     pub fn backs(&self, unit: UnitId, ordinal: u32) -> Option<HoldId> {
-        self.holds.backing.get(&(unit, ordinal)).copied()
+        self.holds.backing.get(&unit)?.get(&ordinal).copied()
     }
 
     /// Whether some running unit of a unit backs a hold.
     pub fn backs_any(&self, unit: UnitId) -> bool {
-        self.holds.backing.keys().any(|(other, _)| *other == unit)
+        self.holds.backing.contains_key(&unit)
     }
 
     /// The row of a victim that still takes room.
@@ -176,11 +179,8 @@ impl Cluster {
 
     /// The same for all running units of a unit.
     pub(super) fn follow_victims(&mut self, unit: UnitId) {
-        if self.holds.is_empty() {
-            return;
-        }
-        let of_unit = self.holds.backing.iter().filter(|((other, _), _)| *other == unit);
-        let mut ids: Vec<HoldId> = of_unit.map(|(_, id)| *id).collect();
+        let Some(of_unit) = self.holds.backing.get(&unit) else { return };
+        let mut ids: Vec<HoldId> = of_unit.values().copied().collect();
         ids.sort_unstable();
         ids.dedup();
         ids.into_iter().for_each(|id| self.recharge(id));

@@ -17,6 +17,8 @@ pub(crate) struct Occupant {
     pub(crate) pool: Pool,
     /// `None`: it is never preempted.
     pub(crate) priority: Option<i32>,
+    /// Commit time of its binding, Unix milliseconds.
+    pub(crate) since_ms: i64,
 }
 
 /// By node; in no order that may show.
@@ -90,6 +92,7 @@ impl Cluster {
         let shape = self.taken_shape(unit, row)?;
         let pool = rows.groups.get(usize::from(row.group))?.as_ref()?.pool;
         let standing = rows.standing(row.group).filter(|standing| standing.preemptible);
-        Some(Occupant { unit, ordinal, shape, pool, priority: standing.map(|standing| standing.priority) })
+        let priority = standing.map(|standing| standing.priority);
+        Some(Occupant { unit, ordinal, shape, pool, priority, since_ms: row.bound_time_ms })
     }
 }

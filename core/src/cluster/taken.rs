@@ -21,15 +21,21 @@ pub(crate) struct UnitTaken {
 /// By task group; `None` for a group never bound.
 type GroupShapes = SmallVec<[Option<ShapeId>; 2]>;
 
-/// How many running units more (or fewer) of each task group take room.
+/// How many running units more (or fewer) of each task group take room, and how many of these are told to leave.
 #[derive(Debug, Default)]
 pub struct Turns {
+    live: ByGroup,
+    leaving: ByGroup,
+}
+
+#[derive(Debug, Default)]
+struct ByGroup {
     /// The group that turned last: mostly the only one.
     last: (u16, i64),
     others: SmallVec<[(u16, i64); 2]>,
 }
 
-impl Turns {
+impl ByGroup {
     fn add(&mut self, group: u16, n: i64) {
         if self.last.0 != group {
             self.switch(group);
@@ -44,17 +50,51 @@ impl Turns {
         self.others.push(std::mem::replace(&mut self.last, next));
     }
 
+    fn iter(&self) -> impl Iterator<Item = (u16, i64)> + '_ {
+        self.others.iter().copied().chain([self.last]).filter(|(_, n)| *n != 0)
+    }
+}
+
+impl Turns {
     /// All that a unit's rows take.
     pub(crate) fn of(rows: &UnitRows) -> Self {
         let mut turns = Self::default();
-        rows.live().for_each(|(_, row)| turns.add(row.group, 1));
+        for (_, row) in rows.live() {
+            turns.live.add(row.group, 1);
+            if row.eviction.is_some() {
+                turns.leaving.add(row.group, 1);
+            }
+        }
         turns
     }
 
     /// By task group.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, i64)> + '_ {
-        self.others.iter().copied().chain([self.last]).filter(|(_, n)| *n != 0)
+        self.live.iter()
     }
+
+    /// By task group, those told to leave.
+    pub(crate) fn leaving(&self) -> impl Iterator<Item = (u16, i64)> + '_ {
+        self.leaving.iter()
+    }
+
+    fn note(&mut self, before: &Row, after: &Row) {
+        match (before.phase.is_live(), after.phase.is_live()) {
+            (false, true) => self.live.add(after.group, 1),
+            (true, false) => self.live.add(before.group, -1),
+            (true, true) | (false, false) => {}
+        }
+        match (is_leaving(before), is_leaving(after)) {
+            (false, true) => self.leaving.add(after.group, 1),
+            (true, false) => self.leaving.add(before.group, -1),
+            (true, true) | (false, false) => {}
+        }
+    }
+}
+
+/// It takes room and is told to leave.
+fn is_leaving(row: &Row) -> bool {
+    row.phase.is_live() && row.eviction.is_some()
 }
 
 /// How many live running units may be preempted, by priority: there are few priorities.
@@ -76,7 +116,8 @@ impl Ranks {
 }
 
 impl Cluster {
-    /// A committed change to rows; says how many take room now that did not before.
+    /// A committed change to rows; says how many take room now that did not before, and
+    /// how many are told to leave.
     pub fn apply_rows(
         &mut self,
         unit: UnitId,
@@ -99,11 +140,11 @@ impl Cluster {
         let mut turned: Vec<(u32, NodeId)> = Vec::new();
         rows.apply(change, revision, time_ms, |ordinal, before, after| {
             let (was_live, is_live) = (before.phase.is_live(), after.phase.is_live());
+            turns.note(before, after);
             if was_live && is_live {
                 return;
             }
-            let (row, n) = if is_live { (after, 1) } else { (before, -i64::from(was_live)) };
-            turns.add(row.group, n);
+            let row = if is_live { after } else { before };
             if is_watched {
                 turned.push((ordinal, row.node));
             }
@@ -168,6 +209,16 @@ impl Cluster {
     /// Whether some running unit of lower priority may be preempted, however it stands otherwise.
     pub(crate) fn has_below(&self, priority: i32) -> bool {
         self.ranks.0.iter().any(|(known, count)| *known < priority && *count > 0)
+    }
+
+    /// Whether some running unit may be preempted, whatever its priority.
+    pub(crate) fn has_preemptible(&self) -> bool {
+        self.ranks.0.iter().any(|(_, count)| *count > 0)
+    }
+
+    /// Rows of every unit that was ever bound; in no order that may show.
+    pub(crate) fn all_rows(&self) -> impl Iterator<Item = (UnitId, &UnitRows)> {
+        self.units.iter().map(|(unit, taken)| (*unit, &taken.rows))
     }
 
     /// What a live row takes.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Evidence, Findings, History, Invariant, Report,
+    preemptions::{self, Preemptions, Turn},
     room::{Bound, Tenants, wrong_devices},
     world::{Commit, RowStep, World, WorldNode, WorldRow, WorldUnit, column, shown},
 };
@@ -11,7 +12,6 @@ use crate::{
     change::Change,
     demand::Pool,
     ids::{NodeId, Revision, UnitId},
-    queue::PriorityClasses,
     rows::{EvictionReason, Phase, RowChange},
     unit::{OnBelowMin, UnitSpec},
 };
@@ -35,6 +35,8 @@ pub(super) struct Replay {
     pub(super) n_evictions: usize,
     /// Preemptions among them.
     pub(super) n_preempted: usize,
+    /// Their ranks.
+    pub(super) preemptions: Preemptions,
     /// Revisions out of order.
     pub(super) order: Findings,
     /// Units whose rows or records the history touched.
@@ -58,6 +60,8 @@ pub(super) fn replay(history: &History, listed: &World) -> Replay {
         let mut world = std::mem::take(&mut replay.world);
         let mut touched: BTreeMap<NodeId, Bound> = BTreeMap::new();
         note_records(&mut replay, &world, &mut tenants, commit, &mut touched);
+        let dropped = dropped_holds(&world, commit);
+        let mut turns: Vec<Turn<'_>> = Vec::new();
         world.apply(commit, |world, step| {
             replay.touched_units.insert(step.unit);
             match step.change {
@@ -84,6 +88,10 @@ pub(super) fn replay(history: &History, listed: &World) -> Replay {
             if step.applied {
                 let after = row_of(world, step.unit, step.ordinal);
                 let node = if after.node.0 == 0 { step.before.node } else { after.node };
+                if complete {
+                    let RowStep { unit, ordinal, before, change, .. } = step;
+                    turns.push(Turn { unit, ordinal, before, after, change });
+                }
                 tenants.set(step.unit, step.ordinal, node, after.is_live());
                 let bound = touched.entry(node).or_default();
                 if let RowChange::Bind(bind) = step.change {
@@ -111,6 +119,7 @@ pub(super) fn replay(history: &History, listed: &World) -> Replay {
             }
         }
         if complete {
+            replay.preemptions.on_commit(&world, commit, &turns, &dropped);
             for (node, bound) in touched {
                 if tenants.check(&world, node, bound, commit.revision, &mut replay.room) {
                     world.shrunk.remove(&node);
@@ -157,6 +166,7 @@ fn note_records(
             }
             Change::UnitDeleted(unit) => {
                 replay.touched_units.insert(*unit);
+                replay.preemptions.forget(world, *unit);
                 let Some(gone) = world.units.get(unit) else { continue };
                 for (ordinal, row) in gone.rows.iter().filter(|(_, row)| row.is_live()) {
                     tenants.set(*unit, *ordinal, row.node, false);
@@ -234,6 +244,20 @@ fn on_bind(
     }
 }
 
+/// What the holds that a commit ends kept, and for whom.
+fn dropped_holds(world: &World, commit: &Commit) -> BTreeMap<u64, (UnitId, BTreeMap<String, i64>)> {
+    let mut dropped = BTreeMap::new();
+    for change in &commit.changes {
+        if let Change::HoldDeleted(id) = change
+            && let Some(hold) = world.holds.get(id).map(|hold| &hold.value)
+        {
+            let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
+            dropped.insert(id.0, (hold.unit, preemptions::times(&preemptions::takes(&hold.demand), n)));
+        }
+    }
+    dropped
+}
+
 fn row_of(world: &World, unit: UnitId, ordinal: u32) -> WorldRow {
     world.units.get(&unit).and_then(|unit| unit.rows.get(&ordinal)).copied().unwrap_or_default()
 }
@@ -277,8 +301,8 @@ fn check_eviction(
     }
 }
 
-/// Whether a victim is of lower rank, preemptible, of the same pool, has run long enough, and is of no unit that
-/// preempted its preemptor before: as the records were.
+/// Whether a victim is preemptible, of the same pool, has run long enough, and is of no unit that preempted its preemptor
+/// before: as the records were. Its rank is judged by [`Preemptions`].
 fn check_victim(
     findings: &mut Findings,
     world: &World,
@@ -310,12 +334,6 @@ fn check_victim(
     else {
         return wrong("it is not preemptible".to_owned());
     };
-    let mut classes = PriorityClasses::default();
-    world.priority_classes.values().for_each(|class| classes.put(class.value.clone()));
-    let priority = classes.priority(spec);
-    if standing.priority >= priority {
-        wrong(format!("its priority {} is not below {priority}", standing.priority));
-    }
     let ran_ms = commit.time_ms.saturating_sub(step.before.bound_time_ms);
     if u64::try_from(ran_ms).is_ok_and(|ran_ms| ran_ms < standing.min_run_ms) {
         wrong(format!("it had run for {ran_ms} of {} ms", standing.min_run_ms));
@@ -368,6 +386,7 @@ fn illegal(
 /// I6, now and over the history. Of what is evicting now only grounds that cannot pass are judged again.
 pub(super) fn check_evictions(world: &World, replay: &Replay) -> Report {
     let mut findings = replay.evictions.clone();
+    findings.extend(&replay.preemptions.findings);
     let mut n_now = 0;
     for (id, unit) in &world.units {
         for (ordinal, row) in &unit.rows {
@@ -383,8 +402,8 @@ pub(super) fn check_evictions(world: &World, replay: &Replay) -> Report {
         }
     }
     findings.checked(format!(
-        "{} evictions in the history, {} of them preemptions, {n_now} evicting or evicted now",
-        replay.n_evictions, replay.n_preempted
+        "{} evictions in the history, {} of them preemptions, {} of these by guarantee, {n_now} evicting or evicted now",
+        replay.n_evictions, replay.n_preempted, replay.preemptions.n_reclaimed
     ));
     findings.report(Invariant::I6)
 }

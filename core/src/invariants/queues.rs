@@ -135,7 +135,7 @@ pub(super) fn check(evidence: &Evidence) -> Report {
 }
 
 /// Every level of the tree pays: `a.b` counts in `a` and in `a.b`.
-fn levels(path: &str) -> impl Iterator<Item = &str> {
+pub(super) fn levels(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('.').map(|(idx, _)| idx).chain([path.len()]).map(|end| &path[..end])
 }
 

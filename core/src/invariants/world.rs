@@ -208,7 +208,7 @@ impl World {
 
     /// Applies a commit; what the world already has as new or newer is left alone. `on_row` sees every row
     /// that a change names, allowed or not.
-    pub fn apply(&mut self, commit: &Commit, mut on_row: impl FnMut(&Self, RowStep<'_>)) {
+    pub fn apply<'a>(&mut self, commit: &'a Commit, mut on_row: impl FnMut(&Self, RowStep<'a>)) {
         // Rows that a list showed as of this revision or later are not touched again by this commit.
         let mut touched: BTreeMap<(UnitId, u32), bool> = BTreeMap::new();
         for change in &commit.changes {
@@ -287,13 +287,13 @@ impl World {
         }
     }
 
-    fn apply_rows(
+    fn apply_rows<'a>(
         &mut self,
         commit: &Commit,
         unit: UnitId,
-        change: &RowChange,
+        change: &'a RowChange,
         touched: &mut BTreeMap<(UnitId, u32), bool>,
-        on_row: &mut impl FnMut(&Self, RowStep<'_>),
+        on_row: &mut impl FnMut(&Self, RowStep<'a>),
     ) {
         if let RowChange::Bind(bind) = change {
             let demands = &mut self.units.entry(unit).or_default().demands;

@@ -7,6 +7,7 @@ use crate::{
     demand::{Demand, DeviceRequest},
     ids::Revision,
     node::{Device, NodeReport, NodeSpec},
+    queue::{Need, Quota, spec::QueueSpec},
     resources::{CPU, MEMORY, Resources},
     rows::{Bind, Evict, EvictionReason, RowChange},
 };
@@ -46,6 +47,7 @@ struct Running {
     min_member: u32,
     min_run_ms: u64,
     pool: Pool,
+    queue: &'static str,
     cpu: i64,
     milli: u32,
     since_ms: i64,
@@ -61,6 +63,7 @@ fn running(id: u64, priority: i32, cpu: i64, nodes: &[u32]) -> Running {
         min_member: 1,
         min_run_ms: 0,
         pool: Pool::Guaranteed,
+        queue: "default",
         cpu,
         milli: 0,
         since_ms: 1_000,
@@ -78,6 +81,7 @@ fn run(cluster: &mut Cluster, unit: &Running) {
         preemptible: unit.preemptible,
         min_run_ms: unit.min_run_ms,
         min_member: unit.min_member,
+        queue: Some(Arc::from(unit.queue)),
     };
     let (mut ordinals, mut nodes, mut device_masks) = (Vec::new(), Vec::new(), Vec::new());
     for (ordinal, node) in (0u32..).zip(&unit.nodes) {
@@ -119,9 +123,13 @@ fn run(cluster: &mut Cluster, unit: &Running) {
 const SEEKER: Seeker = Seeker { unit: UnitId(99), priority: 50, pool: Pool::Guaranteed, now_ms: NOW_MS };
 
 fn seek(cluster: &mut Cluster, ask: &Demand, wanted: usize) -> Found {
+    seek_with(cluster, None, ask, wanted)
+}
+
+fn seek_with(cluster: &mut Cluster, rights: Option<&Rights<'_>>, ask: &Demand, wanted: usize) -> Found {
     let shape = cluster.shape(ask, Pool::Guaranteed);
     let nodes = 1..cluster.n_slots();
-    search(cluster, &SEEKER, &FxHashSet::default(), shape, nodes, wanted)
+    search(cluster, &SEEKER, &FxHashSet::default(), rights, shape, nodes, wanted)
 }
 
 fn victims(found: &Found) -> Vec<(u64, u32)> {
@@ -200,7 +208,7 @@ fn some_are_spared() {
     run(&mut cluster, &running(1, 0, 8_000, &[1]));
     let claimed = [(UnitId(1), 0)].into_iter().collect();
     let shape = cluster.shape(&ask, Pool::Guaranteed);
-    assert!(search(&mut cluster, &SEEKER, &claimed, shape, [1], 1).places.is_empty());
+    assert!(search(&mut cluster, &SEEKER, &claimed, None, shape, [1], 1).places.is_empty());
 }
 
 #[test]
@@ -216,29 +224,193 @@ fn nobody_preempts_who_preempted_it() {
 
 fn any_running() -> impl Strategy<Value = Running> {
     let standing = (0i32..6, 0u32..8, 1u32..4, 0u64..4);
-    let takes = (1i64..5, 0u32..3, 0i64..5);
+    let takes = (1i64..5, 0u32..3, 0i64..5, proptest::sample::select(QUEUES.to_vec()));
     (standing, takes, proptest::collection::vec(1u32..5, 1..5), proptest::collection::vec(0u32..4, 0..2))
-        .prop_map(|((priority, odd, min_member, min_run), (cpu, milli, since), nodes, evicting)| Running {
-            id: 0,
-            priority: priority * 12,
-            preemptible: odd != 0,
-            min_member,
-            min_run_ms: if min_run == 0 { 997_500 } else { 0 },
-            pool: if odd == 1 { Pool::BestEffort } else { Pool::Guaranteed },
-            cpu: cpu * 1_000,
-            milli: milli * 500,
-            since_ms: since * 1_000,
-            evicting: evicting.into_iter().filter(|ordinal| (*ordinal as usize) < nodes.len()).collect(),
-            nodes,
+        .prop_map(|((priority, odd, min_member, min_run), (cpu, milli, since, queue), nodes, evicting)| {
+            Running {
+                queue,
+                id: 0,
+                priority: priority * 12,
+                preemptible: odd != 0,
+                min_member,
+                min_run_ms: if min_run == 0 { 997_500 } else { 0 },
+                pool: if odd == 1 { Pool::BestEffort } else { Pool::Guaranteed },
+                cpu: cpu * 1_000,
+                milli: milli * 500,
+                since_ms: since * 1_000,
+                evicting: evicting.into_iter().filter(|ordinal| (*ordinal as usize) < nodes.len()).collect(),
+                nodes,
+            }
         })
+}
+
+const QUEUES: [&str; 4] = ["default", "a.x", "a.y", "b"];
+
+/// Queues with these guarantees (path, cores, thousandths of a GPU), and all that runs counted.
+fn quota(cluster: &Cluster, mins: &[(&'static str, i64, i64)]) -> Quota {
+    let mut quota = Quota::default();
+    for (path, cores, milli) in mins {
+        let amounts = [(CPU, cores * 1_000), ("gpu", *milli)].into_iter().filter(|(_, amount)| *amount > 0);
+        let min = amounts.map(|(name, amount)| (name.to_owned(), amount)).collect();
+        quota.put(Arc::new(QueueSpec { min, ..QueueSpec::new(*path) }));
+    }
+    for (_, rows) in cluster.all_rows() {
+        for (_, row) in rows.live() {
+            let group = rows.groups[usize::from(row.group)].as_ref().unwrap();
+            let queue = quota.queue(group.standing.as_ref().unwrap().queue.as_deref().unwrap());
+            let need = Need { ask: quota.usage_mut().hold(&group.demand), n: 1 };
+            quota.usage_mut().add(queue, need);
+            if row.eviction.is_some() {
+                quota.usage_mut().note_leaving(queue, need, 1);
+            }
+        }
+    }
+    quota
+}
+
+#[test]
+fn a_queue_claims_back_what_it_is_guaranteed_whatever_the_priority() {
+    let mut cluster = cluster(2);
+    run(&mut cluster, &Running { queue: "b", ..running(1, 90, 4_000, &[1, 1, 2, 2]) });
+    let ask = demand(4_000, 1, 0);
+    let places = |cluster: &mut Cluster, mins: &[(&'static str, i64, i64)], queue: &str, n: u32| {
+        let mut quota = quota(cluster, mins);
+        let queue = quota.queue(queue);
+        let need = Need { ask: quota.usage_mut().hold(&ask), n };
+        let rights = Rights::new(&quota, queue, &[need]);
+        seek_with(cluster, rights.as_ref(), &ask, n as usize).places.len()
+    };
+    let mut placed = |mins: &[(&'static str, i64, i64)], queue, n| places(&mut cluster, mins, queue, n);
+    assert_eq!(placed(&[], "a.x", 1), 0, "its priority is lower");
+    assert_eq!(placed(&[("a.x", 4, 0)], "a.x", 1), 1);
+    assert_eq!(placed(&[("a.x", 4, 0)], "a.x", 2), 0, "together they are beyond it");
+    assert_eq!(placed(&[("a.x", 4, 0)], "a.y", 1), 1, "what a sibling is guaranteed is their parent's");
+    assert_eq!(placed(&[("a.x", 0, 1_000)], "a.x", 1), 0, "nobody promised CPU");
+    assert_eq!(placed(&[("a.x", 16, 0), ("b", 4, 0)], "a.x", 4), 3, "the last one has its guarantee");
+    assert_eq!(placed(&[("a.x", 16, 0), ("b", 7, 0)], "a.x", 4), 3, "whoever runs when it borrows");
+    assert_eq!(placed(&[("a.x", 16, 0), ("b", 16, 0)], "a.x", 4), 0);
+    assert_eq!(placed(&[("b", 16, 0)], "b", 1), 0, "among one's own the priority decides");
+}
+
+#[test]
+fn who_borrows_spares_who_does_not_and_siblings_owe_each_other() {
+    let mut cluster = cluster(2);
+    run(&mut cluster, &Running { queue: "a.y", ..running(1, 0, 8_000, &[1]) });
+    run(&mut cluster, &Running { queue: "b", ..running(2, 10, 8_000, &[2]) });
+    let ask = demand(8_000, 1, 0);
+    let victims_for = |cluster: &mut Cluster, mins: &[(&'static str, i64, i64)], queue: &str| {
+        let mut quota = quota(cluster, mins);
+        let queue = quota.queue(queue);
+        let need = Need { ask: quota.usage_mut().hold(&ask), n: 1 };
+        let rights = Rights::new(&quota, queue, &[need]);
+        victims(&seek_with(cluster, rights.as_ref(), &ask, 1))
+    };
+    assert_eq!(victims_for(&mut cluster, &[], "default"), [(1, 0)], "the lowest priority");
+    assert_eq!(
+        victims_for(&mut cluster, &[("a.y", 8, 0)], "default"),
+        [(2, 0)],
+        "but not who is guaranteed it"
+    );
+    // `a` as a whole has what it is guaranteed, `a.x` has nothing of it: `a.y` uses it.
+    assert_eq!(victims_for(&mut cluster, &[("a", 8, 0), ("a.x", 8, 0), ("b", 8, 0)], "a.x"), [(1, 0)]);
+    let gpu = Running { queue: "b", milli: 1_000, ..running(3, 90, 1, &[1]) };
+    let mut with_gpu = self::cluster(1);
+    run(&mut with_gpu, &gpu);
+    let mut quota = quota(&with_gpu, &[("a.x", 8, 0)]);
+    let queue = quota.queue("a.x");
+    let wants = demand(8_000, 1, 1_000);
+    let need = Need { ask: quota.usage_mut().hold(&wants), n: 1 };
+    let rights = Rights::new(&quota, queue, &[need]);
+    assert!(
+        seek_with(&mut with_gpu, rights.as_ref(), &wants, 1).places.is_empty(),
+        "CPU is no claim to devices"
+    );
 }
 
 /// Everything anew for each replica and node, without index, first look or memory.
 mod naive {
     use super::*;
 
+    /// Who looks, and what queues are guaranteed.
+    pub(super) struct Claim<'a> {
+        pub(super) quota: &'a Quota,
+        pub(super) queue: &'static str,
+        pub(super) ask: &'a Demand,
+        pub(super) wanted: usize,
+    }
+
+    fn levels(path: &str) -> Vec<&str> {
+        let ends = path.match_indices('.').map(|(idx, _)| idx).chain([path.len()]);
+        ends.map(|end| &path[..end]).collect()
+    }
+
+    fn amount(demand: &Demand, name: &str) -> i64 {
+        let devices = demand.devices.iter().filter(|devices| devices.kind == name);
+        demand.requests.get(name) + devices.map(|asked| i64::from(asked.milli)).sum::<i64>()
+    }
+
+    impl Claim<'_> {
+        fn min(&self, level: &str) -> BTreeMap<String, i64> {
+            self.quota
+                .tree()
+                .find(level)
+                .map(|queue| self.quota.tree().guaranteed(queue).clone())
+                .unwrap_or_default()
+        }
+
+        fn is_within(&self, level: &str, asked: &Demand, used: impl Fn(&str) -> i64) -> bool {
+            let min = self.min(level);
+            let covers = asked.devices.is_none() || min.contains_key("gpu");
+            let named = || min.iter().filter(|(name, _)| amount(asked, name) > 0);
+            covers && named().next().is_some() && named().all(|(name, min)| used(name) <= *min)
+        }
+
+        fn used(&self, cluster: &Cluster, level: &str, gone: &BTreeSet<(UnitId, u32)>, name: &str) -> i64 {
+            let mut used = 0;
+            for (unit, rows) in units(cluster) {
+                let path = rows.standing(0).unwrap().queue.clone().unwrap();
+                let staying = staying(rows).filter(|(ordinal, _)| !gone.contains(&(unit, *ordinal))).count();
+                if levels(&path).contains(&level) {
+                    let takes = amount(&rows.groups[0].as_ref().unwrap().demand, name);
+                    used += takes * i64::try_from(staying).unwrap();
+                }
+            }
+            used
+        }
+
+        pub(super) fn sides(
+            &self,
+            cluster: &Cluster,
+            rows: &UnitRows,
+            gone: &BTreeSet<(UnitId, u32)>,
+        ) -> Sides {
+            if self.quota.tree().iter().all(|queue| self.quota.tree().guaranteed(queue).is_empty()) {
+                return Sides::default();
+            }
+            let path = rows.standing(0).unwrap().queue.clone().unwrap();
+            let (own, other) = (levels(self.queue), levels(&path));
+            let takes = &rows.groups[0].as_ref().unwrap().demand;
+            let n = i64::try_from(self.wanted).unwrap();
+            let is_owed = |level: &&&str| {
+                self.is_within(level, self.ask, |name| {
+                    self.used(cluster, level, &BTreeSet::new(), name) + n * amount(self.ask, name)
+                })
+            };
+            let mine = own.iter().filter(|level| !other.contains(level));
+            let theirs: Vec<&&str> = other.iter().filter(|level| !own.contains(level)).collect();
+            if theirs.is_empty() || mine.clone().next().is_none() {
+                let owed = own.iter().any(|level| is_owed(&level));
+                return Sides { seeker: owed, other: owed };
+            }
+            let has_its_own =
+                |level: &&&str| self.is_within(level, takes, |name| self.used(cluster, level, gone, name));
+            Sides { seeker: mine.clone().any(|level| is_owed(&level)), other: theirs.iter().any(has_its_own) }
+        }
+    }
+
     pub(super) fn search(
         cluster: &Cluster,
+        claim: &Claim<'_>,
         shape: ShapeId,
         wanted: usize,
     ) -> Vec<(NodeId, Vec<(UnitId, u32)>)> {
@@ -247,7 +419,7 @@ mod naive {
         let mut steps = Vec::new();
         while placed.len() < wanted {
             let nodes = (1..cluster.n_slots()).map(|idx| NodeId(u32::try_from(idx).unwrap()));
-            let best = nodes.filter_map(|node| on_node(cluster, shape, node, &gone, &placed)).min();
+            let best = nodes.filter_map(|node| on_node((cluster, claim), shape, node, &gone, &placed)).min();
             let Some((_, node, victims, mask)) = best else { break };
             gone.extend(victims.iter().copied());
             placed.push((node, mask));
@@ -256,14 +428,14 @@ mod naive {
         steps
     }
 
-    type Key = (Option<i32>, i64, usize, usize, i64, Reverse<i64>);
+    type Key = (Option<Rank>, i64, usize, usize, i64, Reverse<i64>);
 
     fn units(cluster: &Cluster) -> impl Iterator<Item = (UnitId, &UnitRows)> {
         (1..=40).map(UnitId).filter_map(|unit| Some((unit, cluster.rows(unit)?)))
     }
 
-    fn may(unit: UnitId, rows: &UnitRows, row: &Row) -> bool {
-        SEEKER.may_preempt(unit, rows, row, &[]).is_ok()
+    fn may(unit: UnitId, rows: &UnitRows, row: &Row, sides: Sides) -> bool {
+        SEEKER.may_preempt(unit, rows, row, &[], sides).is_ok()
     }
 
     fn room(
@@ -291,9 +463,34 @@ mod naive {
         after.fits(shape, node).ok().and_then(|()| after.pick_devices(shape, node))
     }
 
+    /// Whoever's queue borrows no more without those before it stays: one, or a whole unit.
+    fn overdrawn(
+        (cluster, claim): (&Cluster, &Claim<'_>),
+        leaving: &[(UnitId, u32)],
+        forced: &BTreeSet<UnitId>,
+        gone: &BTreeSet<(UnitId, u32)>,
+    ) -> Option<(UnitId, Option<u32>)> {
+        let mut without = gone.clone();
+        for (unit, ordinal) in leaving {
+            let rows = cluster.rows(*unit).unwrap();
+            let is_whole = forced.contains(unit) && min_member(rows) > 1;
+            let is_counted = is_whole && leaving.iter().any(|one| one.0 == *unit && one.1 < *ordinal);
+            let sides = claim.sides(cluster, rows, &without);
+            let priority = rows.standing(0).unwrap().priority;
+            if !is_counted && !sides.outranked(SEEKER.priority, priority) {
+                return Some((*unit, Some(*ordinal).filter(|_| !is_whole)));
+            }
+            without.insert((*unit, *ordinal));
+            if is_whole {
+                without.extend(staying(rows).map(|(ordinal, _)| (*unit, ordinal)));
+            }
+        }
+        None
+    }
+
     #[allow(clippy::type_complexity, reason = "a test's own")]
     fn on_node(
-        cluster: &Cluster,
+        (cluster, claim): (&Cluster, &Claim<'_>),
         shape: ShapeId,
         node: NodeId,
         gone: &BTreeSet<(UnitId, u32)>,
@@ -310,11 +507,12 @@ mod naive {
         // Sort key, member.
         let mut items = Vec::new();
         for (unit, rows) in units(cluster) {
-            let whole = staying(rows).all(|(_, row)| may(unit, rows, row));
+            let sides = claim.sides(cluster, rows, gone);
+            let whole = staying(rows).all(|(_, row)| may(unit, rows, row, sides));
             let mut own: Vec<(u32, &Row)> = rows
                 .live()
                 .filter(|(ordinal, row)| {
-                    row.node == node && may(unit, rows, row) && !gone.contains(&(unit, *ordinal))
+                    row.node == node && may(unit, rows, row, sides) && !gone.contains(&(unit, *ordinal))
                 })
                 .collect();
             own.sort_by_key(|(ordinal, row)| (Reverse(row.bound_time_ms), *ordinal));
@@ -330,20 +528,21 @@ mod naive {
                         least = least.min(i64::from(milli) * 1_000 / i64::from(asked.milli));
                     }
                     let priority = rows.standing(row.group).unwrap().priority;
+                    let rank = Rank { guaranteed: sides.other, priority };
                     items.push((
-                        (Reverse(priority), !breaks, least, row.bound_time_ms, unit, ordinal),
+                        (Reverse(rank), !breaks, least, row.bound_time_ms, unit, ordinal),
                         (unit, ordinal),
                     ));
                 }
             }
         }
         items.sort_unstable();
-        let all: BTreeSet<(UnitId, u32)> =
-            gone.iter().copied().chain(items.iter().map(|(_, member)| *member)).collect();
-        fits(&all)?;
         let mut forced: BTreeSet<UnitId> = BTreeSet::new();
         loop {
-            let mut left = all.clone();
+            let all: BTreeSet<(UnitId, u32)> =
+                gone.iter().copied().chain(items.iter().map(|(_, member)| *member)).collect();
+            fits(&all)?;
+            let mut left = all;
             for (_, member) in &items {
                 if !forced.contains(&member.0) {
                     left.remove(member);
@@ -364,6 +563,12 @@ mod naive {
                 forced.extend(broken);
                 continue;
             }
+            let kept = overdrawn((cluster, claim), &leaving, &forced, gone);
+            if let Some((unit, ordinal)) = kept {
+                items.retain(|(_, one)| one.0 != unit || ordinal.is_some_and(|ordinal| ordinal != one.1));
+                forced.clear();
+                continue;
+            }
             let mut victims: BTreeSet<(UnitId, u32)> = leaving.into_iter().collect();
             for (unit, rows) in units(cluster).filter(|(unit, _)| forced.contains(unit)) {
                 victims.extend(
@@ -374,9 +579,17 @@ mod naive {
             let priorities = victims
                 .iter()
                 .map(|one| cluster.rows(one.0).unwrap().standing(rows(one).group).unwrap().priority);
+            let guaranteed =
+                |one: &(UnitId, u32)| claim.sides(cluster, cluster.rows(one.0).unwrap(), gone).other;
+            let ranks = victims.iter().zip(priorities);
+            let ranks: Vec<Rank> =
+                ranks.map(|(one, priority)| Rank { guaranteed: guaranteed(one), priority }).collect();
+            let weight = |rank: &Rank| {
+                i64::from(rank.priority) + (1 << 31) + 1 + if rank.guaranteed { 1 << 33 } else { 0 }
+            };
             let key = (
-                priorities.clone().max(),
-                priorities.map(|priority| i64::from(priority) + (1 << 31) + 1).sum(),
+                ranks.iter().max().copied(),
+                ranks.iter().map(weight).sum(),
                 victims.len(),
                 forced.len(),
                 victims.iter().map(|one| NOW_MS - rows(one).bound_time_ms).sum(),
@@ -388,7 +601,7 @@ mod naive {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn agrees_with_the_naive_search(
@@ -396,6 +609,12 @@ proptest! {
         cpu in 1i64..9,
         milli in 0u32..3,
         wanted in 1usize..5,
+        mins in prop_oneof![
+            Just(vec![]),
+            proptest::collection::vec(
+                (proptest::sample::select(vec!["a", "a.x", "a.y", "b", "default"]), 0i64..13, 0i64..3), 1..5),
+        ],
+        queue in proptest::sample::select(QUEUES.to_vec()),
     ) {
         let mut cluster = cluster(4);
         for (id, unit) in (1u64..).zip(&units) {
@@ -403,8 +622,14 @@ proptest! {
         }
         let ask = demand(cpu * 1_000, 1, milli * 500);
         let shape = cluster.shape(&ask, Pool::Guaranteed);
-        let expected = naive::search(&cluster, shape, wanted);
-        let found = seek(&mut cluster, &ask, wanted);
+        let mins: Vec<_> = mins.into_iter().map(|(path, cores, gpus)| (path, cores, gpus * 1_000)).collect();
+        let mut quota = quota(&cluster, &mins);
+        let idx = quota.queue(queue);
+        let need = Need { ask: quota.usage_mut().hold(&ask), n: u32::try_from(wanted).unwrap() };
+        let rights = Rights::new(&quota, idx, &[need]);
+        let claim = naive::Claim { quota: &quota, queue, ask: &ask, wanted };
+        let expected = naive::search(&cluster, &claim, shape, wanted);
+        let found = seek_with(&mut cluster, rights.as_ref(), &ask, wanted);
         let nodes: Vec<u32> = expected.iter().map(|(node, _)| node.0).collect();
         prop_assert_eq!(places(&found), nodes);
         let mut all: Vec<(u64, u32)> =

@@ -140,6 +140,11 @@ impl QueueTree {
         &self.nodes[queue.idx()].path
     }
 
+    /// The same, to be kept.
+    pub fn shared_path(&self, queue: QueueIdx) -> &Arc<str> {
+        &self.nodes[queue.idx()].path
+    }
+
     /// The queue above; the root is above itself.
     pub fn parent(&self, queue: QueueIdx) -> QueueIdx {
         self.nodes[queue.idx()].parent

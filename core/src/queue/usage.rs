@@ -17,6 +17,10 @@ use crate::{
     resources::{CPU, MEMORY, N_NAMES_MAX},
 };
 
+mod guarantee;
+
+pub(crate) use self::guarantee::{Amounts, at};
+
 /// Most resources told apart: what a cluster may have, and as many kinds of devices. One that comes later is not
 /// counted, and no queue may name it.
 const N_RESOURCES_MAX: usize = 2 * N_NAMES_MAX;
@@ -104,10 +108,15 @@ pub struct Usage {
     used: Vec<i128>,
     /// The part of it that is bound, where that is told apart.
     bound: Vec<i128>,
+    /// The part of it that is told to leave, and that which is about to be.
+    leaving: Vec<i128>,
+    promised: Vec<i128>,
     max: Vec<i64>,
     guaranteed: Vec<i64>,
     /// By column.
     scales: Vec<Scale>,
+    /// Queues that guarantee something.
+    n_guaranteed: usize,
 }
 
 /// Which sums.
@@ -115,6 +124,8 @@ pub struct Usage {
 enum Sums {
     Used,
     Bound,
+    Leaving,
+    Promised,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -162,9 +173,12 @@ impl Default for Usage {
             queues: Vec::new(),
             used: Vec::new(),
             bound: Vec::new(),
+            leaving: Vec::new(),
+            promised: Vec::new(),
             max: Vec::new(),
             guaranteed: Vec::new(),
             scales: Vec::new(),
+            n_guaranteed: 0,
         };
         for name in ["running units", CPU, MEMORY] {
             usage.column(name);
@@ -198,7 +212,9 @@ impl Usage {
         }
         let meta = &mut self.queues[queue.idx()];
         meta.weight = tree.weight(queue);
+        self.n_guaranteed -= usize::from(meta.is_guaranteed);
         (meta.is_limited, meta.is_guaranteed) = (!max.is_empty(), !guaranteed.is_empty());
+        self.n_guaranteed += usize::from(meta.is_guaranteed);
     }
 
     /// Makes a row for every queue that has none.
@@ -214,6 +230,8 @@ impl Usage {
         let len = self.queues.len() * self.names.len();
         self.used.resize(len, 0);
         self.bound.resize(len, 0);
+        self.leaving.resize(len, 0);
+        self.promised.resize(len, 0);
         self.max.resize(len, UNLIMITED);
         self.guaranteed.resize(len, 0);
     }
@@ -273,8 +291,9 @@ impl Usage {
 
     /// Nothing is used.
     pub fn clear(&mut self) {
-        self.used.fill(0);
-        self.bound.fill(0);
+        for sums in [&mut self.used, &mut self.bound, &mut self.leaving, &mut self.promised] {
+            sums.fill(0);
+        }
     }
 
     /// How often something fits under every maximum from a queue upwards. `O(depth)`.
@@ -450,6 +469,8 @@ impl Usage {
         let sums = match sums {
             Sums::Used => &mut self.used,
             Sums::Bound => &mut self.bound,
+            Sums::Leaving => &mut self.leaving,
+            Sums::Promised => &mut self.promised,
         };
         let (n, width) = (i64::from(need.n) * sign, self.names.len());
         let mut level = queue;
@@ -503,6 +524,8 @@ impl Usage {
         self.scales.push(Scale::default());
         widen(&mut self.used, width, 0);
         widen(&mut self.bound, width, 0);
+        widen(&mut self.leaving, width, 0);
+        widen(&mut self.promised, width, 0);
         widen(&mut self.max, width, UNLIMITED);
         widen(&mut self.guaranteed, width, 0);
         ResourceIdx(u8::try_from(width).expect("names are fewer than 256"))

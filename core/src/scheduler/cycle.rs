@@ -14,6 +14,7 @@ use crate::{
     ids::UnitId,
     lifecycle,
     place::templates::TemplateId,
+    queue::QueueIdx,
     time::Millis,
     unit::UnitSpec,
 };
@@ -105,12 +106,12 @@ impl Scheduler {
         }
         let mut tried = self.place(&held, left.max(together));
         if tried.n_placed < together || tried.n_placed == 0 {
-            let need = need_of(&held, together, &tried);
+            let need = self.need_of(&held, together, &tried);
             self.seek(&held, &need, together, left, &mut tried, now);
         }
         let n_tried = tried.n_placed;
         if n_tried < together {
-            let need = need_of(&held, together, &tried);
+            let need = self.need_of(&held, together, &tried);
             let mut refusals = self.explain(&need, &tried.failed, now);
             if let (Counted::Now(refusals), 2..) = (&mut refusals, together) {
                 let nearest = std::mem::take(&mut refusals.nearest_miss);
@@ -125,7 +126,7 @@ impl Scheduler {
         self.decide(&mut held, tried, decisions);
         let mut pending = held.groups.iter().filter(|group| !group.pending().is_empty());
         if held.pending() > 0 && pending.all(|group| failed.contains(&group.template)) {
-            let need = any_need(&failed);
+            let need = any_need(&failed, self.shares.told_apart(held.queue));
             if n_tried > 0 && self.may_seek(&held, &need, false, now) {
                 // Nothing is free: the next try looks for those who have to leave.
                 self.attach(held, State::Ready);
@@ -138,6 +139,12 @@ impl Scheduler {
             self.attach(held, State::Ready);
         }
         n_tried
+    }
+
+    /// What a unit lacks whose try has failed.
+    fn need_of(&self, held: &Held, together: usize, tried: &Try) -> Need {
+        let queue = self.shares.told_apart(held.queue);
+        if together > 1 { together_need(held, together, queue) } else { any_need(&tried.failed, queue) }
     }
 
     /// Running units that must be placed at once for the unit's first binding.
@@ -158,18 +165,19 @@ impl Scheduler {
         if self.parked.is_empty() {
             return None;
         }
+        let queue = self.shares.told_apart(held.queue);
         if together > 1 {
-            let need = together_need(held, together);
+            let need = together_need(held, together, queue);
             let refusals = self.parked.settled(&need)?.clone();
             return Some((need, Counted::Before(refusals)));
         }
         let mut none_fits = Vec::new();
         let mut refusals = None;
         for group in held.groups.iter().filter(|group| !group.pending().is_empty()) {
-            refusals = Some(self.parked.settled(&Need::one(group.template))?);
+            refusals = Some(self.parked.settled(&Need::one(group.template, queue))?);
             none_fits.push(group.template);
         }
-        Some((any_need(&none_fits), Counted::Before(refusals?.clone())))
+        Some((any_need(&none_fits, queue), Counted::Before(refusals?.clone())))
     }
 
     fn park(&mut self, mut held: Held, need: &Need, refusals: Counted, now: Millis) {
@@ -265,6 +273,7 @@ impl Scheduler {
             groups: tried.groups.into_iter().filter(|group| !group.ordinals.is_empty()).collect(),
             preemption: tried.preemption,
         };
+        self.count_decision(held, &decision);
         held.decisions.push(decision.id);
         held.in_flight += u32::try_from(tried.n_placed).unwrap_or(u32::MAX);
         self.in_flight += tried.n_placed as u64;
@@ -332,24 +341,19 @@ fn note_loops(refusals: &mut Counted, n_loops: usize) {
     }
 }
 
-/// What a unit lacks whose try has failed.
-fn need_of(held: &Held, together: usize, tried: &Try) -> Need {
-    if together > 1 { together_need(held, together) } else { any_need(&tried.failed) }
-}
-
 /// Any one replica of one of the templates would do.
-fn any_need(templates: &[TemplateId]) -> Need {
+fn any_need(templates: &[TemplateId], queue: Option<QueueIdx>) -> Need {
     let mut templates = templates.to_vec();
     templates.sort_unstable();
     templates.dedup();
-    Need { together: 0, templates: templates.into_iter().map(|template| (template, 0)).collect() }
+    Need { together: 0, templates: templates.into_iter().map(|template| (template, 0)).collect(), queue }
 }
 
 /// So many together, of everything pending.
-fn together_need(held: &Held, together: usize) -> Need {
+fn together_need(held: &Held, together: usize, queue: Option<QueueIdx>) -> Need {
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let pending = held.groups.iter().filter(|group| !group.pending().is_empty());
     let mut templates: Vec<_> = pending.map(|group| (group.template, count(group.pending().len()))).collect();
     templates.sort_unstable();
-    Need { together: count(together), templates: templates.into() }
+    Need { together: count(together), templates: templates.into(), queue }
 }

@@ -11,6 +11,7 @@ use crate::{
     explain::Refusals,
     ids::{Revision, UnitId},
     place::templates::TemplateId,
+    queue::QueueIdx,
     time::Millis,
     unit::OnBelowMin,
 };
@@ -42,6 +43,7 @@ pub(crate) struct Held {
     pub(crate) min_member: u32,
     pub(crate) on_below_min: OnBelowMin,
     pub(crate) pool: Pool,
+    pub(crate) queue: QueueIdx,
     pub(crate) scope: Scope,
     /// Running units bound as far as is known, for the first binding.
     pub(crate) bound: u32,

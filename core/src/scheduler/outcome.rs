@@ -34,6 +34,7 @@ impl Scheduler {
         let n_decided = decision.len();
         let refused = refused(&decision, outcome);
         let n_bound = n_decided - refused.len();
+        self.count_outcome(decision.id, outcome.revision, refused.is_empty());
         self.in_flight -= n_decided as u64;
         self.placed += if outcome.held { 0 } else { n_bound as u64 };
         let n_conflicts = refused.iter().filter(|(_, _, reason)| reason.is_conflict()).count() as u64;

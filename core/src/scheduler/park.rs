@@ -12,7 +12,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use crate::{explain::Refusals, ids::UnitId, place::templates::TemplateId, time::Millis};
+use crate::{explain::Refusals, ids::UnitId, place::templates::TemplateId, queue::QueueIdx, time::Millis};
 
 /// What parked units lack.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,12 +21,14 @@ pub(crate) struct Need {
     pub(crate) together: u32,
     /// Templates, ascending, with the running units pending of each; 0 where any one would do.
     pub(crate) templates: SmallVec<[(TemplateId, u32); 1]>,
+    /// The queue, where those of one may have to leave for those of another.
+    pub(crate) queue: Option<QueueIdx>,
 }
 
 impl Need {
     /// Any one replica of a template.
-    pub(crate) fn one(template: TemplateId) -> Self {
-        Self { together: 0, templates: smallvec::smallvec![(template, 0)] }
+    pub(crate) fn one(template: TemplateId, queue: Option<QueueIdx>) -> Self {
+        Self { together: 0, templates: smallvec::smallvec![(template, 0)], queue }
     }
 }
 

@@ -7,19 +7,23 @@ use super::{
     Scheduler,
     cycle::Try,
     held::{Held, Wanted},
-    park::Need,
+    park::Need as Lack,
+    shares::Needs,
 };
 use crate::{
+    cluster::Turns,
     decision::{Claim, Decision, GroupPlacement, Preemption},
     hold::Member,
     ids::{Revision, UnitId},
     pause::Scope,
+    place::templates::TemplateId,
     preempt::{self, Found, N_VICTIMS_MAX, Seeker},
+    queue::{Need, QueueIdx},
     time::Millis,
 };
 
 /// Replicas for which one search looks, a first binding apart: the next ones follow at once.
-const N_SOUGHT_MAX: usize = 256;
+const N_SOUGHT_MAX: usize = 1_024;
 /// A search in vain is not repeated so soon, milliseconds.
 const SEEK_EVERY_MS: u64 = 1_000;
 /// Searches in vain that are remembered.
@@ -42,7 +46,7 @@ pub(super) struct Seeks {
     /// Victims of decisions without an outcome.
     claimed: FxHashSet<(UnitId, u32)>,
     /// By need: the highest priority that searched in vain, and until when that is believed.
-    vain: FxHashMap<Need, (i32, Millis)>,
+    vain: FxHashMap<Lack, (i32, Millis)>,
     last: Millis,
     /// By an administrator.
     is_paused: bool,
@@ -51,9 +55,11 @@ pub(super) struct Seeks {
 impl Scheduler {
     /// Whether a search might find something: preemption is on, somebody of lower rank is there, and no search of this
     /// need and rank was in vain just now; nor, while the need is settled, since it is.
-    pub(super) fn may_seek(&mut self, held: &Held, need: &Need, is_settled: bool, now: Millis) -> bool {
+    pub(super) fn may_seek(&mut self, held: &Held, need: &Lack, is_settled: bool, now: Millis) -> bool {
         let priority = held.turn.0.0;
-        if !self.config.preemption || self.seeks.is_paused || !self.cluster.has_below(priority) {
+        let may_find = self.cluster.has_below(priority)
+            || (self.cluster.has_preemptible() && self.shares.may_claim(held.queue));
+        if !self.config.preemption || self.seeks.is_paused || !may_find {
             return false;
         }
         match self.seeks.vain.get(need).copied() {
@@ -81,13 +87,19 @@ impl Scheduler {
         self.seeks.again_at = Some(self.seeks.again_at.map_or(at, |other| other.min(at)));
     }
 
+    /// Running units came or went: where queues guarantee something, ranks are others now.
+    pub(super) fn seek_after(&mut self, turns: &Turns, now: Millis) {
+        let is_turned = turns.iter().chain(turns.leaving()).next().is_some();
+        if is_turned && !self.parked.is_empty() && self.shares.told_apart(QueueIdx::ROOT).is_some() {
+            self.seek_again(now.plus(SEEK_EVERY_MS));
+        }
+    }
+
     /// Parked units search again whose time has come.
     pub(super) fn wake_seekers(&mut self, now: Millis) {
         if self.seeks.again_at.is_some_and(|at| at <= now) {
             self.seeks.again_at = None;
-            for need in self.parked.met(|_| true) {
-                self.wake(&need);
-            }
+            self.wake_all();
         }
         if now.since(self.seeks.last) >= IDLE_MS && self.seeks.n_tried > 0 {
             self.cluster.forget_occupants();
@@ -100,7 +112,7 @@ impl Scheduler {
     pub(super) fn seek(
         &mut self,
         held: &Held,
-        need: &Need,
+        need: &Lack,
         together: usize,
         left: usize,
         tried: &mut Try,
@@ -119,9 +131,47 @@ impl Scheduler {
         };
         let missing = together.saturating_sub(tried.n_placed);
         let wanted = if missing > 0 { missing } else { left.min(N_SOUGHT_MAX) };
+        for wanted in self.portions(held, missing, wanted) {
+            let retry_ms = match self.seek_for(held, &seeker, (missing, wanted), tried) {
+                Ok(()) => return,
+                Err(retry_ms) => retry_ms,
+            };
+            self.note_vain(need, seeker.priority, retry_ms, now);
+            if missing > 0 {
+                // The caller takes back what was assumed.
+                return;
+            }
+        }
+    }
+
+    /// For how many to look, one after the other: those that are within a guarantee come before the others.
+    fn portions(&mut self, held: &Held, missing: usize, wanted: usize) -> Vec<usize> {
+        if missing > 0 || !self.shares.may_claim(held.queue) {
+            return vec![wanted];
+        }
+        let counts = (0u16..).zip(&held.groups).map(|(group, work)| (group, work.pending().len()));
+        let pending = self.needs(held, counts);
+        let mut portions = self.shares.portions(held.queue, &pending);
+        portions.iter_mut().for_each(|n| *n = wanted.min(*n));
+        portions.dedup();
+        if portions.is_empty() { vec![wanted] } else { portions }
+    }
+
+    /// One search, for `wanted` replicas of which `missing` have to be found.
+    ///
+    /// # Errors
+    /// Too few were found: when somebody will have run long enough, Unix milliseconds.
+    fn seek_for(
+        &mut self,
+        held: &Held,
+        seeker: &Seeker,
+        (missing, wanted): (usize, usize),
+        tried: &mut Try,
+    ) -> Result<(), Option<i64>> {
         let mut preemption = Preemption::default();
         let mut retry_ms: Option<i64> = None;
         let (mut n_found, mut n_loops) = (0, 0);
+        let mut reach = 0;
         for (group, work) in (0u16..).zip(&held.groups) {
             let at = tried.groups.iter().position(|placement| placement.group == group);
             let n_placed = at.map_or(0, |at| tried.groups[at].ordinals.len());
@@ -130,7 +180,9 @@ impl Scheduler {
             if pending.is_empty() {
                 continue;
             }
-            let found = self.search(&seeker, work.template, pending.len());
+            let needs = self.claimed_needs(held, tried, (group, pending.len()));
+            reach |= self.shares.rights(held.queue, &needs).map_or(0, |rights| rights.reach());
+            let found = self.search(seeker, (held.queue, &needs), work.template, pending.len());
             self.seeks.n_loops += found.n_loops as u64;
             n_loops += found.n_loops;
             retry_ms = retry_ms.into_iter().chain(found.retry_ms).min();
@@ -142,35 +194,62 @@ impl Scheduler {
             self.take_found(held, (group, pending), found, &mut tried.groups[at], &mut preemption);
         }
         tried.n_loops = n_loops;
-        let is_vain = n_found < missing.max(1) || preemption.n_victims() > N_VICTIMS_MAX;
-        if is_vain {
+        if n_found < missing.max(1)
+            || preemption.n_victims() > N_VICTIMS_MAX
+            || !self.still_reaches(held, tried, reach)
+        {
             self.unclaim(&preemption);
             if missing == 0 && n_found > 0 {
                 self.undo(held.unit(), &std::mem::take(&mut tried.groups));
             }
-            self.note_vain(need, seeker.priority, retry_ms, now);
-            // The caller takes back what was assumed, of a first binding too.
-            return;
+            return Err(retry_ms);
         }
         tried.n_placed += n_found;
         preemption.claims.sort_unstable();
         preemption.others.sort_unstable();
         self.seeks.n_victims += preemption.n_victims() as u64;
         tried.preemption = (preemption.n_victims() > 0).then(|| Box::new(preemption));
+        Ok(())
+    }
+
+    /// All that is asked of the queue at once: what is placed, and so many more of one group.
+    fn claimed_needs(&mut self, held: &Held, tried: &Try, (group, n): (u16, usize)) -> Needs {
+        if self.shares.told_apart(held.queue).is_none() {
+            return Needs::new();
+        }
+        let placed = tried.groups.iter().map(|placement| (placement.group, placement.ordinals.len()));
+        self.needs(held, placed.chain([(group, n)]))
+    }
+
+    /// Whether all that was found is within the guarantees that each part of it was looked for with.
+    fn still_reaches(&mut self, held: &Held, tried: &Try, reach: u64) -> bool {
+        if reach == 0 || held.groups.len() < 2 {
+            return true;
+        }
+        let needs = self.claimed_needs(held, tried, (0, 0));
+        self.shares.rights(held.queue, &needs).is_some_and(|rights| rights.reach() & reach == reach)
     }
 
     /// Own nodes first, if that is how nodes are split, then all.
-    fn search(&mut self, seeker: &Seeker, template: crate::place::templates::TemplateId, n: usize) -> Found {
-        let shape = self.placer.templates.get(template).ask.shape();
-        if self.placer.view.is_preferred() {
-            let own = self.placer.with_room_aside(&self.cluster, template, true);
-            let found = preempt::search(&mut self.cluster, seeker, &self.seeks.claimed, shape, own, n);
+    fn search(
+        &mut self,
+        seeker: &Seeker,
+        (queue, needs): (QueueIdx, &[Need]),
+        template: TemplateId,
+        n: usize,
+    ) -> Found {
+        let Self { placer, cluster, seeks, shares, .. } = self;
+        let shape = placer.templates.get(template).ask.shape();
+        let rights = shares.rights(queue, needs);
+        if placer.view.is_preferred() {
+            let own = placer.with_room_aside(cluster, template, true);
+            let found = preempt::search(cluster, seeker, &seeks.claimed, rights.as_ref(), shape, own, n);
             if found.places.len() >= n {
                 return found;
             }
         }
-        let all = self.placer.with_room_aside(&self.cluster, template, false);
-        preempt::search(&mut self.cluster, seeker, &self.seeks.claimed, shape, all, n)
+        let all = placer.with_room_aside(cluster, template, false);
+        preempt::search(cluster, seeker, &seeks.claimed, rights.as_ref(), shape, all, n)
     }
 
     fn take_found(
@@ -207,7 +286,7 @@ impl Scheduler {
         preemption.others.extend(found.others);
     }
 
-    fn note_vain(&mut self, need: &Need, priority: i32, retry_ms: Option<i64>, now: Millis) {
+    fn note_vain(&mut self, need: &Lack, priority: i32, retry_ms: Option<i64>, now: Millis) {
         if self.seeks.vain.len() >= N_VAIN_MAX {
             self.seeks.vain.clear();
         }

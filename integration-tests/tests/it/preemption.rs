@@ -241,3 +241,54 @@ async fn who_was_preempted_does_not_preempt_back() {
     assert!(shown(&cluster, "second").await.unwrap().preempted_by.is_empty());
     cluster.audit(&[]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_takes_back_what_others_borrowed_and_no_more() {
+    let cluster = Cluster::start(one_node()).await;
+    let quarter = cpu(&cluster).await / 4;
+    let half = format!("cpu={}m", quarter * 2);
+    for args in [&["queue", "create", "own", "--min", half.as_str()][..], &["queue", "create", "lab"]] {
+        let created = cluster.godel(args);
+        assert!(created.status.success(), "{created:?}");
+    }
+    let of = |queue: &str, spec: v1::UnitSpec| v1::UnitSpec { queue: queue.into(), ..spec };
+    submit(&cluster, of("lab", with_priority("lent", 9, 4, quarter))).await;
+    wait_running(&cluster, "lent", 4).await;
+    // Of lower priority, and one more than the guarantee has room for.
+    submit(&cluster, of("own", with_priority("owner", 1, 3, quarter))).await;
+    wait_running(&cluster, "owner", 2).await;
+    wait_running(&cluster, "lent", 2).await;
+    assert_eq!(shown(&cluster, "lent").await.unwrap().preempted_by, ["default/owner"]);
+    wait_for("both to be parked with what they lack", LIMIT, async || {
+        let status = cluster.api.dispatcher_status().await?;
+        ensure!(status.parked_units == 2, "{} parked", status.parked_units);
+        Ok(())
+    })
+    .await;
+    assert!(
+        shown(&cluster, "owner").await.unwrap().preempted_by.is_empty(),
+        "who borrows takes nothing back"
+    );
+    // What the guarantee is raised by is taken back too.
+    let more = format!("cpu={}m", quarter * 3);
+    let raised = cluster.godel(&["queue", "set", "own", "--min", more.as_str()]);
+    assert!(raised.status.success(), "{raised:?}");
+    wait_running(&cluster, "owner", 3).await;
+    wait_running(&cluster, "lent", 1).await;
+    cluster.audit(&[]);
+    cluster.assert_quiet();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_just_begun_is_left_alone_for_its_minimum_run() {
+    let cluster = Cluster::start(one_node()).await;
+    let all = cpu(&cluster).await;
+    let low = v1::UnitSpec { min_run_ms: 3_000, ..with_priority("low", 1, 1, all) };
+    submit(&cluster, low).await;
+    wait_running(&cluster, "low", 1).await;
+    submit(&cluster, with_priority("high", 9, 1, all)).await;
+    // That it ran for so long, the audit says.
+    wait_running(&cluster, "high", 1).await;
+    cluster.audit(&[]);
+    cluster.assert_quiet();
+}

@@ -28,7 +28,7 @@ godel_kit::section! {
         pub foreign: HumanDuration = HumanDuration::from_secs(1),
         /// Running units decided before the decisions are sent and other events are looked at.
         pub step_budget: usize = 4_096,
-        /// Units without a place have running units of lower priority leave.
+        /// Units without a place have running units of lower rank leave.
         pub preemption: bool = true,
         /// Longest pause before a stream is opened again.
         pub reconnect_max: HumanDuration = HumanDuration::from_millis(500),

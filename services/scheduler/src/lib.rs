@@ -115,6 +115,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         Kind::NodeGrant,
         Kind::NodeUsage,
         Kind::Partition,
+        Kind::Queue,
         Kind::PriorityClass,
         Kind::Hold,
         Kind::Pause,

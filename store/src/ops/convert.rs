@@ -191,23 +191,25 @@ fn shared_standing(standing: Standing) -> Arc<Standing> {
 }
 
 fn standing_from_proto(standing: &v1::Standing) -> Standing {
-    let v1::Standing { priority, preemptible, min_run_ms, min_member } = standing;
+    let v1::Standing { priority, preemptible, min_run_ms, min_member, queue } = standing;
     Standing {
         priority: *priority,
         preemptible: *preemptible,
         min_run_ms: *min_run_ms,
         min_member: *min_member,
+        queue: (!queue.is_empty()).then(|| Arc::from(queue.as_str())),
     }
 }
 
 /// How running units stand against others.
 pub fn standing_to_proto(standing: &Standing) -> v1::Standing {
-    let Standing { priority, preemptible, min_run_ms, min_member } = standing;
+    let Standing { priority, preemptible, min_run_ms, min_member, queue } = standing;
     v1::Standing {
         priority: *priority,
         preemptible: *preemptible,
         min_run_ms: *min_run_ms,
         min_member: *min_member,
+        queue: queue.as_deref().unwrap_or_default().to_owned(),
     }
 }
 

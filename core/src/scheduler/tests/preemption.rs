@@ -5,6 +5,7 @@ use crate::{
     binder::{Accepted, Binder, HoldWork, Verdict},
     change::{Partition, PartitionMode},
     ids::HoldId,
+    queue::spec::QueueSpec,
     rows::{Requeue, Statuses},
 };
 
@@ -248,4 +249,60 @@ fn own_nodes_come_first_and_strictly_only() {
             assert_eq!(holds, [] as [u32; 0]);
         }
     }
+}
+
+fn queue(path: &str, min_cpu: i64) -> Change {
+    let min = BTreeMap::from([(crate::resources::CPU.to_owned(), min_cpu)]);
+    Change::Queue(Arc::new(QueueSpec { min, ..QueueSpec::new(path) }))
+}
+
+fn of(queue: &str, spec: UnitSpec) -> UnitSpec {
+    UnitSpec { queue: queue.to_owned(), ..spec }
+}
+
+#[test]
+fn a_queue_takes_back_what_it_is_guaranteed_and_no_more() {
+    for is_late in [false, true] {
+        let mut pair = Pair::new(2);
+        let min = queue("own", 1_000);
+        if !is_late {
+            pair.commit(vec![min.clone()]);
+        }
+        let lab = of("lab", ranked(1, 9, 4, 1, cpu(500)));
+        pair.assign(&lab);
+        pair.steps();
+        if is_late {
+            // What runs already is counted then.
+            pair.commit(vec![min]);
+        }
+        pair.assign(&of("own", ranked(2, 0, 3, 1, cpu(500))));
+        assert!(pair.steps().contains(&(2, ReportState::Parked)), "the third one borrows");
+        pair.leave();
+        pair.assert_same();
+        assert_eq!((pair.live(1).len(), pair.live(2).len()), (2, 2));
+        // Who borrowed does not take it back, whatever its priority.
+        let revision = pair.revision;
+        pair.scheduler.on_assign(&lab, Revision(3 + u64::from(!is_late)), &[(0, 1), (1, 1)], 2, pair.now);
+        assert!(pair.steps().contains(&(1, ReportState::Parked)));
+        pair.now = Millis(5_000);
+        pair.steps();
+        assert_eq!((pair.revision, pair.scheduler.stats().victims), (revision, 2));
+        assert_eq!(pair.scheduler.stats().conflicts, 0, "the binder agreed with everything");
+    }
+}
+
+#[test]
+fn a_queue_that_guarantees_more_lets_parked_units_claim_it() {
+    let mut pair = Pair::new(1);
+    pair.commit(vec![queue("other", 1)]);
+    pair.assign(&of("lab", ranked(1, 9, 1, 1, cpu(1000))));
+    pair.assign(&of("lab", ranked(2, 9, 1, 1, cpu(1000))));
+    pair.assign(&of("own", ranked(3, 0, 1, 1, cpu(1000))));
+    let reports = pair.steps();
+    assert!(reports.contains(&(3, ReportState::Parked)), "{reports:?}");
+    pair.commit(vec![queue("own", 1_000)]);
+    pair.steps();
+    assert_eq!(pair.binder.n_holds(), 1, "though one of higher priority waits for the same");
+    pair.leave();
+    assert_eq!((pair.live(1).len(), pair.live(3).len()), (0, 1));
 }

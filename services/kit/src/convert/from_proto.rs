@@ -321,6 +321,8 @@ pub fn hold(pb: v1::Hold) -> Result<Hold> {
         device_masks: pb.device_masks,
         victims: pb.victims.into_iter().map(member).collect(),
         expires_ms: pb.expires_ms,
+        queue: (!pb.queue.is_empty()).then(|| Arc::from(pb.queue)),
+        judged: Revision(pb.judged_revision),
     })
 }
 

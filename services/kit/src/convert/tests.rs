@@ -188,7 +188,9 @@ fn row_change() -> impl Strategy<Value = RowChange> {
             device_masks: places.iter().map(|(_, mask)| *mask).collect(),
             standing: places.first().map(|(node, _)| {
                 let priority = -3;
-                let standing = Standing { priority, preemptible: true, min_run_ms: 7, min_member: *node };
+                let queue = (*node > 1).then(|| Arc::from(format!("a.q{node}")));
+                let standing =
+                    Standing { priority, preemptible: true, min_run_ms: 7, min_member: *node, queue };
                 Arc::new(standing)
             }),
         })
@@ -319,6 +321,8 @@ fn holds_come_back() {
         device_masks: vec![1, 2],
         victims: vec![victim(5), victim(6)],
         expires_ms: 77,
+        queue: Some(Arc::from("a.b")),
+        judged: Revision(8),
     };
     assert_eq!(from_proto::op(&to_proto::put_hold(&hold)), Ok(Change::Hold(Arc::new(hold))));
     let gone = to_proto::delete(v1::Kind::Hold, 5);

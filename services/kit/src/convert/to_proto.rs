@@ -376,6 +376,8 @@ pub fn hold(hold: &Hold) -> v1::Hold {
         device_masks,
         victims,
         expires_ms,
+        queue,
+        judged,
     } = hold;
     v1::Hold {
         hold_id: id.0,
@@ -390,6 +392,8 @@ pub fn hold(hold: &Hold) -> v1::Hold {
         device_masks: device_masks.clone(),
         victims: victims.iter().map(member).collect(),
         expires_ms: *expires_ms,
+        queue: queue.as_deref().unwrap_or_default().to_owned(),
+        judged_revision: judged.0,
     }
 }
 

@@ -5,6 +5,7 @@
 #[path = "../../../binder/tests/it/harness.rs"]
 mod harness;
 mod played;
+mod preempt;
 mod streams;
 mod whole;
 mod work;

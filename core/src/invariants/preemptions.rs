@@ -1,0 +1,398 @@
+//! I6 for preemptions: rank and whole units, with everything that a queue uses counted anew at every commit.
+//!
+//! The binder judges what it has read and what it has under way; a hold says up to which revision that was. What ended
+//! of itself between that and the commit counts as if it were still there.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{
+    Findings,
+    queues::levels,
+    world::{Commit, World, WorldRow},
+};
+use crate::{
+    change::Change,
+    demand::Demand,
+    ids::{Revision, UnitId},
+    queue::PriorityClasses,
+    resources::{CPU, MEMORY},
+    rows::{EvictionReason, RowChange},
+};
+
+/// Commits that are looked back on: a binder is never so far behind.
+const N_BACK_MAX: usize = 10_000;
+
+type Sums = BTreeMap<String, i64>;
+
+/// One change of one row.
+pub(super) struct Turn<'a> {
+    pub(super) unit: UnitId,
+    pub(super) ordinal: u32,
+    pub(super) before: WorldRow,
+    pub(super) after: WorldRow,
+    pub(super) change: &'a RowChange,
+}
+
+/// What is counted from commit to commit.
+#[derive(Default)]
+pub(super) struct Preemptions {
+    /// By queue: what it uses without those told to leave, with what is held for it.
+    staying: BTreeMap<String, Sums>,
+    /// Guarantees in force, by queue.
+    guarantees: BTreeMap<String, Sums>,
+    guaranteed_at: Revision,
+    /// By unit: running units that are not told to leave.
+    members: BTreeMap<UnitId, i64>,
+    /// By commit: what left queues of itself, and how members of units changed but for preemptions.
+    back: VecDeque<Back>,
+    pub(super) findings: Findings,
+    /// Preemptions that rest on a guarantee.
+    pub(super) n_reclaimed: usize,
+}
+
+#[derive(Default)]
+struct Back {
+    revision: Revision,
+    shifts: BTreeMap<String, Sums>,
+    members: BTreeMap<UnitId, i64>,
+}
+
+/// What one unit does in one commit.
+#[derive(Default)]
+struct Claim {
+    victims: Vec<(UnitId, u32, WorldRow)>,
+    asked: Sums,
+    judged: Option<Revision>,
+}
+
+impl Preemptions {
+    /// A unit's record and rows are about to go.
+    pub(super) fn forget(&mut self, world: &World, unit: UnitId) {
+        let Some(gone) = world.units.get(&unit) else { return };
+        for row in gone.rows.values().filter(|row| stays(row)) {
+            let takes = takes_of(world, unit, row.group);
+            shift_all(&mut self.staying, queue_of(world, unit), &takes, -1);
+        }
+        self.members.remove(&unit);
+    }
+
+    /// A commit that `world` has applied, and the holds that it has ended. What one unit claims stands together.
+    pub(super) fn on_commit(
+        &mut self,
+        world: &World,
+        commit: &Commit,
+        turns: &[Turn<'_>],
+        dropped: &BTreeMap<u64, (UnitId, Sums)>,
+    ) {
+        if commit.changes.iter().any(|change| matches!(change, Change::Queue(_) | Change::QueueDeleted(_))) {
+            (self.guaranteed_at, self.guarantees) = (commit.revision, guarantees(world));
+        }
+        self.back.push_back(Back { revision: commit.revision, ..Back::default() });
+        if self.back.len() > N_BACK_MAX {
+            self.back.pop_front();
+        }
+        let mut claim: Option<(UnitId, Claim)> = None;
+        let mut at = 0;
+        for change in &commit.changes {
+            let by = match change {
+                Change::Rows(_, RowChange::Evict(evict)) => Some(evict.preemptor),
+                Change::Hold(hold) => Some(hold.unit),
+                _ => None,
+            };
+            if let Some((preemptor, claim)) = claim.take_if(|(preemptor, _)| Some(*preemptor) != by) {
+                self.judge(world, preemptor, &claim, commit.revision);
+                self.settle(world, preemptor, &claim);
+            }
+            match change {
+                Change::Rows(_, rows) => {
+                    while let Some(turn) = turns.get(at).filter(|turn| std::ptr::eq(turn.change, rows)) {
+                        self.on_turn(world, turn, &mut claim);
+                        at += 1;
+                    }
+                }
+                Change::Hold(hold) => {
+                    let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
+                    let takes = times(&takes(&hold.demand), n);
+                    match &mut claim {
+                        Some((_, claim)) => {
+                            add(&mut claim.asked, &takes, 1);
+                            claim.judged = claim.judged.max(Some(hold.judged));
+                        }
+                        None => shift_all(&mut self.staying, queue_of(world, hold.unit), &takes, 1),
+                    }
+                }
+                Change::HoldDeleted(id) => {
+                    if let Some((unit, takes)) = dropped.get(&id.0) {
+                        self.shift(queue_of(world, *unit), takes, -1);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if let Some((preemptor, claim)) = claim {
+            self.judge(world, preemptor, &claim, commit.revision);
+            self.settle(world, preemptor, &claim);
+        }
+    }
+
+    fn on_turn(&mut self, world: &World, turn: &Turn<'_>, claim: &mut Option<(UnitId, Claim)>) {
+        let sign = i64::from(stays(&turn.after)) - i64::from(stays(&turn.before));
+        if sign == 0 {
+            return;
+        }
+        if let RowChange::Evict(evict) = turn.change
+            && evict.reason == EvictionReason::Preempted
+        {
+            let (_, claim) = claim.get_or_insert_with(|| (evict.preemptor, Claim::default()));
+            claim.victims.push((turn.unit, turn.ordinal, turn.before));
+            return;
+        }
+        let group = if sign > 0 { turn.after.group } else { turn.before.group };
+        self.shift(queue_of(world, turn.unit), &takes_of(world, turn.unit, group), sign);
+        *self.members.entry(turn.unit).or_default() += sign;
+        if let Some(back) = self.back.back_mut() {
+            *back.members.entry(turn.unit).or_default() += sign;
+        }
+    }
+
+    /// What a queue uses changes, but for a preemption.
+    fn shift(&mut self, queue: &str, takes: &Sums, sign: i64) {
+        shift_all(&mut self.staying, queue, takes, sign);
+        if let Some(back) = self.back.back_mut() {
+            shift_all(&mut back.shifts, queue, takes, sign);
+        }
+    }
+
+    /// What a claim does is counted.
+    fn settle(&mut self, world: &World, preemptor: UnitId, claim: &Claim) {
+        for (unit, _, row) in &claim.victims {
+            let takes = takes_of(world, *unit, row.group);
+            shift_all(&mut self.staying, queue_of(world, *unit), &takes, -1);
+            *self.members.entry(*unit).or_default() -= 1;
+        }
+        shift_all(&mut self.staying, queue_of(world, preemptor), &claim.asked, 1);
+    }
+
+    fn judge(&mut self, world: &World, preemptor: UnitId, claim: &Claim, revision: Revision) {
+        let judged = claim.judged.unwrap_or(Revision(revision.0.saturating_sub(1)));
+        if self.back.front().is_some_and(|back| back.revision.0 > judged.0 + 1) {
+            return;
+        }
+        let spec = world.units.get(&preemptor).and_then(|unit| unit.spec.as_ref());
+        // That there is one is judged elsewhere.
+        let Some(spec) = spec.map(|spec| &spec.value) else { return };
+        let mut classes = PriorityClasses::default();
+        world.priority_classes.values().for_each(|class| classes.put(class.value.clone()));
+        let seeker = (spec.queue.as_str(), classes.priority(spec));
+        let mut by_unit: BTreeMap<UnitId, Vec<(u32, WorldRow)>> = BTreeMap::new();
+        for (unit, ordinal, row) in &claim.victims {
+            by_unit.entry(*unit).or_default().push((*ordinal, *row));
+        }
+        // By queue that had to borrow: all that is taken of it at once, and the most of one.
+        let mut taken: BTreeMap<String, (Sums, Sums)> = BTreeMap::new();
+        for (unit, victims) in &by_unit {
+            let n_taken = i64::try_from(victims.len()).unwrap_or(i64::MAX);
+            let n_left = self.members_then(*unit, judged) - n_taken;
+            let Some(of) = world.units.get(unit) else { continue };
+            let min_member =
+                of.standings.values().map(|standing| i64::from(standing.min_member)).max().unwrap_or(0);
+            if n_left > 0 && n_left < min_member {
+                self.findings.add(|| {
+                    format!(
+                        "{}: {n_taken} preempted for unit {preemptor} leave {n_left} of at least {min_member} \
+                         (revision {revision})",
+                        of.name()
+                    )
+                });
+            }
+            let mut whole = Sums::new();
+            let queue = queue_of(world, *unit);
+            for (ordinal, row) in victims {
+                let priority = of.standings.get(&row.group).map_or(i32::MAX, |standing| standing.priority);
+                let takes = takes_of(world, *unit, row.group);
+                let Some(rests_on_borrowing) =
+                    self.outranks(seeker, (queue, priority), (&claim.asked, &takes), judged)
+                else {
+                    let name = of.name();
+                    self.findings.add(|| {
+                        format!("{name}/{ordinal}: preempted for unit {preemptor}, whose rank is not higher (revision {revision})")
+                    });
+                    continue;
+                };
+                self.n_reclaimed += usize::from(priority >= seeker.1);
+                if rests_on_borrowing && n_left <= 0 && min_member > 1 {
+                    add(&mut whole, &takes, 1);
+                } else if rests_on_borrowing {
+                    self.note(seeker.0, queue, &takes, &mut taken);
+                }
+            }
+            self.note(seeker.0, queue, &whole, &mut taken);
+        }
+        self.judge_taken(&taken, judged, (preemptor, revision));
+    }
+
+    fn judge_taken(
+        &mut self,
+        taken: &BTreeMap<String, (Sums, Sums)>,
+        judged: Revision,
+        (preemptor, revision): (UnitId, Revision),
+    ) {
+        for (queue, (sum, largest)) in taken {
+            let mut less = times(sum, -1);
+            add(&mut less, largest, 1);
+            if self.guaranteed_at <= judged && self.is_within(queue, sum, &self.then(queue, &less, judged)) {
+                self.findings.add(|| {
+                    format!("queue {queue}: more than it borrows is preempted for unit {preemptor} (revision {revision})")
+                });
+            }
+        }
+    }
+
+    /// Whether a unit outranks a running unit; if so, whether only because that one's queue borrows.
+    fn outranks(
+        &self,
+        (own, priority): (&str, i32),
+        (other, below): (&str, i32),
+        (asked, takes): (&Sums, &Sums),
+        judged: Revision,
+    ) -> Option<bool> {
+        let (mine, theirs) = apart(own, other);
+        if self.guaranteed_at > judged || mine.is_empty() || theirs.is_empty() {
+            // Guarantees were others then, or are of no matter.
+            return (self.guaranteed_at > judged || below < priority).then_some(false);
+        }
+        let owed = mine.iter().any(|level| {
+            let mut with = self.staying.get(*level).cloned().unwrap_or_default();
+            add(&mut with, asked, 1);
+            self.is_within(level, asked, &with)
+        });
+        let borrows =
+            !theirs.iter().any(|level| self.is_within(level, takes, &self.then(level, &Sums::new(), judged)));
+        match (owed, borrows) {
+            (true, true) => Some(below >= priority),
+            (false, true) => (below < priority).then_some(true),
+            (true, false) => (below < priority).then_some(false),
+            (false, false) => None,
+        }
+    }
+
+    /// Adds to what is taken of the queues that two do not share, where a guarantee is about it.
+    fn note(&self, own: &str, other: &str, takes: &Sums, taken: &mut BTreeMap<String, (Sums, Sums)>) {
+        for level in apart(own, other).1 {
+            if !takes.is_empty() && self.concerns(level, takes) {
+                let (sum, largest) = taken.entry(level.to_owned()).or_default();
+                add(sum, takes, 1);
+                for (name, amount) in takes {
+                    let most = largest.entry(name.clone()).or_default();
+                    *most = amount.max(most).to_owned();
+                }
+            }
+        }
+    }
+
+    fn concerns(&self, queue: &str, asked: &Sums) -> bool {
+        let Some(min) = self.guarantees.get(queue) else { return false };
+        let asked = || asked.iter().filter(|(_, amount)| **amount > 0).map(|(name, _)| name.as_str());
+        asked().any(|name| min.contains_key(name))
+            && asked().all(|name| min.contains_key(name) || name == CPU || name == MEMORY)
+    }
+
+    fn is_within(&self, queue: &str, asked: &Sums, used: &Sums) -> bool {
+        let min = self.guarantees.get(queue);
+        self.concerns(queue, asked)
+            && min.into_iter().flatten().all(|(name, min)| {
+                asked.get(name).is_none_or(|amount| *amount <= 0) || used.get(name).unwrap_or(&0) <= min
+            })
+    }
+
+    /// The most that a queue may have used in the eyes of who judged, with `more`.
+    fn then(&self, queue: &str, more: &Sums, judged: Revision) -> Sums {
+        let mut used = self.staying.get(queue).cloned().unwrap_or_default();
+        add(&mut used, more, 1);
+        for back in self.back.iter().rev().take_while(|back| back.revision > judged) {
+            for (name, amount) in back.shifts.get(queue).into_iter().flatten() {
+                *used.entry(name.clone()).or_default() -= (*amount).min(0);
+            }
+        }
+        used
+    }
+
+    /// Running units of a unit that were there, and are not preempted since.
+    fn members_then(&self, unit: UnitId, judged: Revision) -> i64 {
+        let since = self.back.iter().rev().take_while(|back| back.revision > judged);
+        let shifts: i64 = since.filter_map(|back| back.members.get(&unit)).sum();
+        self.members.get(&unit).copied().unwrap_or(0) - shifts
+    }
+}
+
+/// It takes room, and is not told to leave.
+fn stays(row: &WorldRow) -> bool {
+    row.is_live() && row.eviction.is_none()
+}
+
+fn queue_of(world: &World, unit: UnitId) -> &str {
+    let spec = world.units.get(&unit).and_then(|unit| unit.spec.as_ref());
+    spec.map_or("default", |spec| spec.value.queue.as_str())
+}
+
+fn takes_of(world: &World, unit: UnitId, group: u16) -> Sums {
+    let demand = world.units.get(&unit).and_then(|unit| unit.demands.get(&group));
+    demand.map(|(demand, _)| takes(demand)).unwrap_or_default()
+}
+
+pub(super) fn takes(demand: &Demand) -> Sums {
+    let mut sums: Sums = demand.requests.iter().map(|(name, amount)| (name.to_owned(), amount)).collect();
+    if let Some(devices) = &demand.devices {
+        *sums.entry(devices.kind.clone()).or_default() += i64::from(devices.count) * i64::from(devices.milli);
+    }
+    sums
+}
+
+pub(super) fn times(sums: &Sums, times: i64) -> Sums {
+    sums.iter().map(|(name, amount)| (name.clone(), amount.saturating_mul(times))).collect()
+}
+
+fn add(sums: &mut Sums, more: &Sums, sign: i64) {
+    for (name, amount) in more {
+        *sums.entry(name.clone()).or_default() += amount.saturating_mul(sign);
+    }
+}
+
+fn shift_all(by_queue: &mut BTreeMap<String, Sums>, queue: &str, takes: &Sums, sign: i64) {
+    for level in levels(queue) {
+        match by_queue.get_mut(level) {
+            Some(sums) => add(sums, takes, sign),
+            None => {
+                by_queue.insert(level.to_owned(), times(takes, sign));
+            }
+        }
+    }
+}
+
+/// The queues of either path that are not above or of the other.
+fn apart<'a>(own: &'a str, other: &'a str) -> (Vec<&'a str>, Vec<&'a str>) {
+    let (mine, theirs): (BTreeSet<&str>, BTreeSet<&str>) = (levels(own).collect(), levels(other).collect());
+    (mine.difference(&theirs).copied().collect(), theirs.difference(&mine).copied().collect())
+}
+
+/// Of each queue and resource the larger of what it says and what those below it say together.
+fn guarantees(world: &World) -> BTreeMap<String, Sums> {
+    let mut paths: BTreeSet<&str> = BTreeSet::new();
+    world.queues.keys().for_each(|path| paths.extend(levels(path)));
+    let mut guarantees: BTreeMap<String, Sums> = BTreeMap::new();
+    // A path sorts after what it begins with: from the last to the first, children come before their parents.
+    for path in paths.iter().rev() {
+        let mut sums = Sums::new();
+        let is_child = |other: &&&str| other.rsplit_once('.').is_some_and(|(parent, _)| parent == *path);
+        for child in paths.iter().filter(is_child) {
+            guarantees.get(*child).into_iter().for_each(|of_child| add(&mut sums, of_child, 1));
+        }
+        for (name, min) in world.queues.get(*path).into_iter().flat_map(|queue| &queue.value.min) {
+            let known = sums.entry(name.clone()).or_default();
+            *known = (*known).max(*min);
+        }
+        sums.retain(|_, min| *min > 0);
+        guarantees.insert((*path).to_owned(), sums);
+    }
+    guarantees
+}

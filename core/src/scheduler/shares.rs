@@ -1,0 +1,279 @@
+//! What queues use, for the rank of units: counted from rows, holds and own decisions as long as some queue guarantees
+//! something, and not at all otherwise.
+//!
+//! Holds and rows say which queue pays, so units need not be followed. The binder counts the same, and has the last
+//! word: it knows of what is under way from others.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::{Scheduler, held::Held};
+use crate::{
+    cluster::{Cluster, ShapeId, Turns},
+    decision::Decision,
+    hold::Hold,
+    ids::{HoldId, Revision, UnitId},
+    preempt::Rights,
+    queue::{Amounts, AskId, Need, QueueIdx, Quota, at, spec::QueueSpec},
+};
+
+/// What a decision takes of its queue.
+pub(super) type Needs = SmallVec<[Need; 1]>;
+
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    quota: Quota,
+    /// By shape.
+    asks: Vec<Option<AskId>>,
+    is_counted: bool,
+    holds: FxHashMap<HoldId, (QueueIdx, Need)>,
+    /// Decisions without an outcome, then those made since a revision that is not read yet.
+    deciding: FxHashMap<u64, Flight>,
+    decided: Vec<(Revision, Flight)>,
+    /// The path asked for last.
+    last: (String, QueueIdx),
+}
+
+/// What a decision changes.
+#[derive(Debug)]
+struct Flight {
+    queue: QueueIdx,
+    needs: Needs,
+    victims: Vec<(QueueIdx, Need)>,
+}
+
+impl Shares {
+    /// The queue of a unit.
+    pub(super) fn queue(&mut self, path: &str) -> QueueIdx {
+        if self.last.0 != path {
+            self.last = (path.to_owned(), self.quota.queue(path));
+        }
+        self.last.1
+    }
+
+    /// The queue, where it matters which one a unit is of.
+    pub(super) fn told_apart(&self, queue: QueueIdx) -> Option<QueueIdx> {
+        self.is_counted.then_some(queue)
+    }
+
+    /// Some queue from this one upwards may be owed something.
+    pub(super) fn may_claim(&self, queue: QueueIdx) -> bool {
+        self.is_counted
+            && self.quota.tree().upwards(queue).any(|level| !self.quota.tree().guaranteed(level).is_empty())
+    }
+
+    pub(super) fn rights(&self, queue: QueueIdx, needs: &[Need]) -> Option<Rights<'_>> {
+        if self.is_counted { Rights::new(&self.quota, queue, needs) } else { None }
+    }
+
+    /// So many running units of a shape; only while it counts.
+    pub(super) fn need(&mut self, shape: ShapeId, n: usize, cluster: &Cluster) -> Need {
+        if self.asks.len() <= shape.idx() {
+            self.asks.resize(shape.idx() + 1, None);
+        }
+        let usage = self.quota.usage_mut();
+        let ask = *self.asks[shape.idx()].get_or_insert_with(|| usage.hold(cluster.demand(shape)));
+        Need { ask, n: u32::try_from(n).unwrap_or(u32::MAX) }
+    }
+
+    /// How many of `pending`, in order, are within some guarantee from the queue upwards beside what is placed, the
+    /// most first: what is asked for together is judged together.
+    pub(super) fn portions(&self, queue: QueueIdx, pending: &[Need]) -> Vec<usize> {
+        let usage = self.quota.usage();
+        let mut portions: Vec<usize> = Vec::new();
+        for level in self.quota.tree().upwards(queue).filter(|_| self.is_counted) {
+            let mut before = Amounts::new();
+            let mut n_fit = 0;
+            for need in pending {
+                let ask = usage.sum(&[Need { n: 1, ..*need }]);
+                let n = usage.fits_within(level, &before, &ask).min(need.n);
+                before = (0..before.len().max(ask.len()))
+                    .map(|idx| at(&before, idx) + at(&ask, idx) * i128::from(n))
+                    .collect();
+                n_fit += n as usize;
+                if n < need.n {
+                    break;
+                }
+            }
+            portions.extend((n_fit > 0).then_some(n_fit));
+        }
+        portions.sort_unstable_by(|a, b| b.cmp(a));
+        portions.dedup();
+        portions
+    }
+
+    fn turn(&mut self, unit: UnitId, turns: &Turns, sign: i64, cluster: &Cluster) {
+        let both = turns.iter().map(|turn| (turn, false)).chain(turns.leaving().map(|turn| (turn, true)));
+        for ((group, n), is_leaving) in both {
+            let Some((shape, queue)) = self.pays(unit, group, cluster) else { continue };
+            let need = self.need(shape, 1, cluster);
+            let need = Need { n: u32::try_from(n.unsigned_abs()).unwrap_or(u32::MAX), ..need };
+            let usage = self.quota.usage_mut();
+            match ((n * sign).signum(), is_leaving) {
+                (0, _) => {}
+                (sign, true) => usage.note_leaving(queue, need, sign),
+                (1, false) => usage.add(queue, need),
+                (_, false) => usage.sub(queue, need),
+            }
+        }
+    }
+
+    /// What each running unit of a bound task group takes, and of which queue.
+    fn pays(&mut self, unit: UnitId, group: u16, cluster: &Cluster) -> Option<(ShapeId, QueueIdx)> {
+        let path = cluster.rows(unit)?.standing(group).and_then(|standing| standing.queue.as_deref());
+        let queue = path.map_or(QueueIdx::DEFAULT, |path| self.queue(path));
+        Some((cluster.group_shape(unit, group)?, queue))
+    }
+
+    fn fly(&mut self, flight: &Flight, sign: i64) {
+        let usage = self.quota.usage_mut();
+        for need in &flight.needs {
+            if sign > 0 { usage.add(flight.queue, *need) } else { usage.sub(flight.queue, *need) }
+        }
+        for (queue, need) in &flight.victims {
+            usage.note_promised(*queue, *need, sign);
+        }
+    }
+
+    fn put_hold(&mut self, hold: &Hold, cluster: &mut Cluster) {
+        self.drop_hold(hold.id);
+        let shape = cluster.shape(&hold.demand, hold.pool);
+        let need = self.need(shape, hold.ordinals.len(), cluster);
+        let queue = hold.queue.as_deref().map_or(QueueIdx::DEFAULT, |path| self.queue(path));
+        self.quota.usage_mut().add(queue, need);
+        self.holds.insert(hold.id, (queue, need));
+    }
+
+    fn drop_hold(&mut self, id: HoldId) {
+        if let Some((queue, need)) = self.holds.remove(&id) {
+            self.quota.usage_mut().sub(queue, need);
+        }
+    }
+}
+
+impl Scheduler {
+    /// Queues are others now. True if that may change who outranks whom.
+    fn follow_queues(&mut self) -> bool {
+        let shares = &mut self.shares;
+        let was_counted = shares.is_counted;
+        shares.is_counted = shares.quota.usage().has_guarantees();
+        if shares.is_counted && !was_counted {
+            self.count_all();
+        } else if was_counted && !shares.is_counted {
+            shares.quota.usage_mut().clear();
+            (shares.holds, shares.deciding, shares.decided) = Default::default();
+        }
+        was_counted || self.shares.is_counted
+    }
+
+    pub(super) fn put_queue(&mut self, record: &Arc<QueueSpec>) -> bool {
+        self.shares.quota.put(Arc::clone(record));
+        self.follow_queues()
+    }
+
+    pub(super) fn remove_queue(&mut self, path: &str) -> bool {
+        self.shares.quota.remove(path);
+        self.follow_queues()
+    }
+
+    /// A list follows: what is decided stays.
+    pub(super) fn reset_shares(&mut self) {
+        self.shares.quota.reset();
+        self.shares.is_counted = false;
+        self.shares.holds.clear();
+    }
+
+    /// `O(units that were ever bound)`: once, when the first queue guarantees something.
+    fn count_all(&mut self) {
+        let Self { shares, cluster, .. } = self;
+        for (unit, rows) in cluster.all_rows() {
+            shares.turn(unit, &Turns::of(rows), 1, cluster);
+        }
+        let holds: Vec<_> = cluster.holds().into_iter().cloned().collect();
+        holds.iter().for_each(|hold| shares.put_hold(hold, cluster));
+        let deciding = std::mem::take(&mut shares.deciding);
+        let decided = std::mem::take(&mut shares.decided);
+        for flight in deciding.values().chain(decided.iter().map(|(_, flight)| flight)) {
+            shares.fly(flight, 1);
+        }
+        (shares.deciding, shares.decided) = (deciding, decided);
+    }
+
+    /// Rows of a unit began or ceased to take room.
+    pub(super) fn count_turns(&mut self, unit: UnitId, turns: &Turns) {
+        if self.shares.is_counted {
+            self.shares.turn(unit, turns, 1, &self.cluster);
+        }
+    }
+
+    /// All that a unit takes counts, or does no longer.
+    pub(super) fn count_unit(&mut self, unit: UnitId, sign: i64) {
+        if self.shares.is_counted
+            && let Some(rows) = self.cluster.rows(unit)
+        {
+            self.shares.turn(unit, &Turns::of(rows), sign, &self.cluster);
+        }
+    }
+
+    pub(super) fn count_hold(&mut self, hold: &Hold) {
+        if self.shares.is_counted {
+            self.shares.put_hold(hold, &mut self.cluster);
+        }
+    }
+
+    pub(super) fn count_hold_out(&mut self, id: HoldId) {
+        self.shares.drop_hold(id);
+    }
+
+    /// What so many running units of each task group take.
+    pub(super) fn needs(&mut self, held: &Held, counts: impl IntoIterator<Item = (u16, usize)>) -> Needs {
+        let mut needs = Needs::new();
+        for (group, n) in counts.into_iter().filter(|(_, n)| *n > 0) {
+            let template = held.groups[usize::from(group)].template;
+            let shape = self.placer.templates.get(template).ask.shape();
+            needs.push(self.shares.need(shape, n, &self.cluster));
+        }
+        needs
+    }
+
+    /// A decision is made: what it takes counts, and whom it has leave does no longer.
+    pub(super) fn count_decision(&mut self, held: &Held, decision: &Decision) {
+        if !self.shares.is_counted {
+            return;
+        }
+        let counts = decision.groups.iter().map(|group| (group.group, group.ordinals.len()));
+        let needs = self.needs(held, counts);
+        let mut victims = Vec::new();
+        for victim in decision.preemption.iter().flat_map(|preemption| preemption.victims()) {
+            let Some(rows) = self.cluster.rows(victim.unit) else { continue };
+            let group = rows.row(victim.ordinal).group;
+            if let Some((shape, queue)) = self.shares.pays(victim.unit, group, &self.cluster) {
+                victims.push((queue, self.shares.need(shape, 1, &self.cluster)));
+            }
+        }
+        let flight = Flight { queue: held.queue, needs, victims };
+        self.shares.fly(&flight, 1);
+        self.shares.deciding.insert(decision.id, flight);
+    }
+
+    /// Its outcome is known: made at a revision, all of it or some, or not at all.
+    pub(super) fn count_outcome(&mut self, id: u64, revision: Revision, is_whole: bool) {
+        let Some(flight) = self.shares.deciding.remove(&id) else { return };
+        if is_whole && revision > self.revision {
+            self.shares.decided.push((revision, flight));
+        } else {
+            self.shares.fly(&flight, -1);
+        }
+    }
+
+    /// The records show what was decided up to here.
+    pub(super) fn end_flights(&mut self) {
+        let read = self.revision;
+        while let Some(at) = self.shares.decided.iter().position(|(revision, _)| *revision <= read) {
+            let (_, flight) = self.shares.decided.swap_remove(at);
+            self.shares.fly(&flight, -1);
+        }
+    }
+}

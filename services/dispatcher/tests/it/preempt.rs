@@ -1,0 +1,68 @@
+//! Holds and preemptions as the dispatcher follows and shows them.
+
+use std::sync::Arc;
+
+use godel_core::{
+    demand::Demand,
+    hold::{Hold, Member},
+    ids::{HoldId, NodeId, Revision, UnitId},
+    rows::{Evict, EvictionReason, RowChange},
+};
+use godel_kit::to_proto;
+use godel_proto::v1;
+
+use crate::world::{Binder, Scheduler, World, eventually, unit};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_held_waits_for_its_victims_and_comes_back_without_the_hold() {
+    let world = World::new().await;
+    let dispatcher = world.dispatcher().await;
+    dispatcher.leads().await;
+    let (node, binder) = (world.node("n1", 32_000).await, Binder::new(&world).await);
+    let mut scheduler = Scheduler::new(&world, &dispatcher, "s1", 100).await;
+    let low = dispatcher.submit(unit("low", 1)).await;
+    scheduler.units(1).await;
+    binder.bind(low.unit_id, &[0], node, 0).await;
+    let high = dispatcher.submit(unit("high", 1)).await;
+    let assigned = scheduler.units(1).await.remove(0);
+
+    let evict = Evict {
+        ordinals: vec![0],
+        incarnations: Vec::new(),
+        reason: EvictionReason::Preempted,
+        by: "unit 2".to_owned(),
+        preemptor: UnitId(high.unit_id),
+    };
+    let hold = Hold {
+        id: HoldId(1 << 32),
+        node: NodeId(node),
+        unit: UnitId(high.unit_id),
+        spec_revision: Revision(high.revision),
+        demand: Arc::new(Demand::default()),
+        ordinals: vec![0],
+        victims: vec![Member { unit: UnitId(low.unit_id), ordinal: 0, incarnation: 0 }],
+        expires_ms: i64::MAX,
+        ..Hold::default()
+    };
+    let evicted = to_proto::row_op(UnitId(low.unit_id), &RowChange::Evict(evict));
+    binder.commit(vec![evicted, to_proto::put_hold(&hold)]).await;
+    scheduler.report(&assigned, v1::UnitReportState::Done, "").await;
+    let shown = eventually("it waits for the other to leave", || async {
+        dispatcher.get("high").await.unit.filter(|unit| unit.waits_for.contains("to leave node n1"))
+    })
+    .await;
+    assert_eq!(shown.phase(), v1::UnitPhase::Scheduling, "{shown:?}");
+    let victim = dispatcher.get("low").await.unit.unwrap();
+    assert_eq!(victim.preempted_by, ["default/high"]);
+    assert_eq!(victim.counts.unwrap_or_default().evicting, 1);
+
+    // Whoever attaches anew is not given what is held; without the hold it is handed out again.
+    scheduler.again(&dispatcher, &[], 100).await;
+    let other = dispatcher.submit(unit("other", 1)).await;
+    let next = scheduler.units(1).await.remove(0);
+    assert_eq!(crate::world::spec_of(&next).unit_id, other.unit_id);
+    binder.commit(vec![to_proto::delete(v1::Kind::Hold, hold.id.0)]).await;
+    let again = scheduler.units(1).await.remove(0);
+    assert_eq!((crate::world::spec_of(&again).unit_id, again.ordinals.as_slice()), (high.unit_id, &[0][..]));
+    world.end([dispatcher]).await;
+}
