@@ -22,6 +22,7 @@ use crate::{client::Client, exit::Failure};
 /// Field numbers of row changes in `godel.v1.Op`.
 pub(super) const BIND: u32 = 20;
 pub(super) const RUN_STATUS: u32 = 22;
+const REQUEUE: u32 = 23;
 /// Ids of one run lie this close together; one further away is a fault.
 const N_UNITS_MAX: usize = 16 << 20;
 /// Differences that a failure names.
@@ -31,6 +32,8 @@ const N_WATCHES_MAX: u32 = 20;
 
 /// Not seen bound.
 const NOWHERE: u32 = u32::MAX;
+/// Pending again.
+const PENDING: u32 = 0;
 
 /// One running unit.
 #[derive(Clone, Copy)]
@@ -191,6 +194,7 @@ impl Board {
             match raw::op_payload(op) {
                 Some((BIND, payload)) => n_bound += self.on_bind(&mut inner, payload, now)?,
                 Some((RUN_STATUS, payload)) => n_ended += self.on_statuses(&mut inner, payload)?,
+                Some((REQUEUE, payload)) => self.on_requeue(&mut inner, payload)?,
                 _ => {}
             }
         }
@@ -242,6 +246,16 @@ impl Board {
             }
         }
         Ok(n_fresh)
+    }
+
+    /// Running units that wait for a node again.
+    fn on_requeue(&self, inner: &mut Inner, payload: Bytes) -> Result<(), Status> {
+        let requeue = v1::Requeue::decode(payload).map_err(unreadable)?;
+        let seen = self.seen(inner, requeue.unit_id)?;
+        for ordinal in &requeue.ordinals {
+            *seen.spot(*ordinal)? = Spot { node: PENDING, ended: false };
+        }
+        Ok(())
     }
 
     fn seen<'a>(&self, inner: &'a mut Inner, id: u64) -> Result<&'a mut Seen, Status> {
@@ -390,6 +404,12 @@ mod tests {
         assert_eq!(board.differences(&elsewhere).len(), 1);
         let not_ended = listed(vec![bind(11, &[0, 1], 7)]);
         assert_eq!(board.differences(&not_ended).len(), 1);
+        let requeue = v1::Requeue { unit_id: 11, ordinals: vec![1], incarnations: vec![1] };
+        let again = vec![bind(11, &[0, 1], 7), ended(11, 1), v1::op::Op::Requeue(requeue.clone())];
+        assert_eq!(board.differences(&listed(again.clone())).len(), 1);
+        let requeued = self::board();
+        take(&requeued, again.clone()).unwrap();
+        assert_eq!(requeued.differences(&listed(again)), Vec::<String>::new());
         let more = listed(vec![bind(11, &[0, 1, 2], 7), ended(11, 1)]);
         assert_eq!(board.differences(&more).len(), 1);
         assert_eq!(board.differences(&World::default()).len(), 3, "everything is lost");

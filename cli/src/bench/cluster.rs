@@ -166,7 +166,7 @@ impl Cluster {
             return Err(self.stalled(progress.n_bound, progress.n_ended).await);
         }
         let counters = Counters::read(&self.client).await?;
-        let last = if self.agents { progress.last_ended } else { progress.last_bound };
+        let last = if self.agents && !load.stays { progress.last_ended } else { progress.last_bound };
         let seconds = last.saturating_sub(started).as_secs_f64();
         let mut cpu_s = BTreeMap::new();
         for (name, cpu) in after.cpu {
@@ -243,7 +243,8 @@ impl Cluster {
         let bar = progress(load.n_replicas(), "placed");
         let n_before = self.n_replicas - load.n_replicas();
         let board = Arc::clone(&self.board);
-        let mut goal = pin!(board.reached(self.n_replicas, if self.agents { self.n_replicas } else { 0 }));
+        let n_ending = if self.agents && !load.stays { self.n_replicas } else { 0 };
+        let mut goal = pin!(board.reached(self.n_replicas, n_ending));
         let tick = if load.may_wait { POLL } else { TICK };
         let (mut is_submitted, mut last, mut moved_at, mut rest) = (false, (0, 0), Instant::now(), None);
         loop {

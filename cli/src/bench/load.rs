@@ -44,6 +44,8 @@ pub(super) struct Load {
     n_replicas: usize,
     /// Some of its running units may find no room.
     pub(super) may_wait: bool,
+    /// Nothing of it ends by itself, where agents run it either.
+    pub(super) stays: bool,
     /// Microseconds on the board's clock at which each was handed over, or was due to be.
     sent: Vec<AtomicU64>,
 }

@@ -29,6 +29,10 @@ const CONSTRAINED_OF: u32 = 10;
 const GANG_SIZES: std::ops::RangeInclusive<u32> = 10..=200;
 /// The two services: replicas for each node, at most so many, and what each takes: CPU in thousandths, memory in GiB.
 const TWO: [(u32, u32, i64, i64); 2] = [(2, 20_000, 4_000, 8), (1, 10_000, 1_000, 4)];
+/// Running units that a node holds where others preempt them, each 5 CPU: twice what arrives by default.
+const N_VICTIMS_OF_NODE: usize = 20;
+/// What each of them takes, and each of those that preempt them: CPU in thousandths, memory in GiB.
+const VICTIM: (i64, i64) = (5_000, 20);
 /// Milliseconds that a run lasts where agents run it.
 const RUN_MS: u64 = 10;
 
@@ -51,6 +55,8 @@ pub(super) enum Workload {
     Mix,
     /// Services into a cluster that is half full, then into one that is full afterwards.
     Full,
+    /// Services of high priority into a cluster full of others of low priority: each replica has one of those leave.
+    Preempt,
     /// A service of 20,000 large replicas beside one of 10,000 small ones; fewer on fewer than 10,000 nodes.
     Two,
 }
@@ -90,12 +96,15 @@ impl Wanted {
     /// # Errors
     /// More is asked for than the nodes have room for, or the trace cannot be read.
     pub(super) fn plan(&self) -> Result<Plan, Failure> {
-        let mut maker = Maker::new(self.seed, self.ends);
+        let mut maker = Maker::new(self.seed, self.ends && self.workload != Workload::Preempt);
         if self.workload == Workload::Mixed {
             return self.mixed(&mut maker);
         }
         let room = self.nodes * N_ROOM_OF_NODE;
         let shapes = vec![format!("{}x cpu=100,memory=400Gi", self.nodes)];
+        if self.workload == Workload::Preempt {
+            return Ok(Plan { shapes, steps: self.preempt(&mut maker)? });
+        }
         let steps = match self.workload {
             Workload::Full => full(&mut maker, room),
             Workload::Mix => vec![measured(self.mix(&mut maker, room))],
@@ -116,7 +125,7 @@ impl Wanted {
             Workload::Service if self.ends => 200_000,
             Workload::Service | Workload::Gang => 1_000_000,
             Workload::Mix => 200_000,
-            Workload::Single => 100_000,
+            Workload::Single | Workload::Preempt => 100_000,
             Workload::Unary | Workload::Mixed | Workload::Full | Workload::Two => 50_000,
         };
         usual.min(room / 2)
@@ -135,6 +144,35 @@ impl Wanted {
             load.push(&maker.unit(class, replicas));
         }
         load
+    }
+
+    /// Fills the cluster, then asks for room that only others have.
+    fn preempt(&self, maker: &mut Maker) -> Result<Vec<Step>, Failure> {
+        let room = self.nodes * N_VICTIMS_OF_NODE;
+        let replicas = self.replicas.unwrap_or(1000);
+        let n_units = self.units.unwrap_or_else(|| (self.placements(room) / count(replicas)).max(1));
+        if n_units * count(replicas) > room {
+            let text =
+                format!("{} running units do not fit: there is room for {room}", n_units * count(replicas));
+            return Err(Failure::new(Code::Usage, text).hint("ask for fewer units, or for more --nodes"));
+        }
+        let (cpu_milli, memory_gib) = VICTIM;
+        let mut service = |n: usize, priority: i32| {
+            let n = u32::try_from(n).unwrap_or(u32::MAX);
+            let spec = maker.sized(v1::WorkloadClass::Service, n, cpu_milli, memory_gib);
+            v1::UnitSpec { priority, preemptible: Some(true), ..spec }
+        };
+        let (mut full, mut arriving) = (Load::default(), Load::default());
+        for first in (0..room).step_by(N_FILL_REPLICAS) {
+            full.push(&service(N_FILL_REPLICAS.min(room - first), 1));
+        }
+        for _ in 0..n_units {
+            arriving.push(&service(count(replicas), 2));
+        }
+        for load in [&mut full, &mut arriving] {
+            load.stays = true;
+        }
+        Ok(vec![Step { load: full, measured: false }, measured(arriving)])
     }
 
     fn mix(&self, maker: &mut Maker, room: usize) -> Load {
