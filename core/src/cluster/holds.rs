@@ -34,6 +34,9 @@ struct Kept {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Charge {
     asks: Asks,
+    /// Of best-effort room. A guaranteed hold takes all that it asks for there: its victims may keep nothing of that room,
+    /// if what they use is known, and once they have left it is too late to refuse whoever came meanwhile.
+    best_effort: Asks,
     /// Thousandths by device.
     devices: SmallVec<[(u8, i32); 4]>,
 }
@@ -105,9 +108,9 @@ impl Cluster {
         holds
     }
 
-    /// What each takes now beyond its victims, by node.
+    /// What each takes now of best-effort room, by node.
     pub(super) fn held(&self) -> impl Iterator<Item = (NodeId, &Asks)> {
-        self.holds.by_id.values().map(|kept| (kept.hold.node, &kept.charge.asks))
+        self.holds.by_id.values().map(|kept| (kept.hold.node, &kept.charge.best_effort))
     }
 
     /// Whether there is any.
@@ -204,6 +207,7 @@ impl Cluster {
         let shape = self.shapes.get(shape);
         let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
         let mut asks: Asks = shape.asks.iter().map(|(id, amount)| (*id, amount.saturating_mul(n))).collect();
+        let whole = asks.clone();
         let mut devices: SmallVec<[(u8, i32); 4]> = SmallVec::new();
         for device in hold.device_masks.iter().flat_map(|mask| bits(*mask)) {
             let Ok(device) = u8::try_from(device) else { continue };
@@ -229,18 +233,17 @@ impl Cluster {
         }
         asks.retain(|(_, amount)| *amount > 0);
         devices.retain(|(_, milli)| *milli > 0);
-        Charge { asks, devices }
+        let best_effort = if hold.pool == Pool::Guaranteed { whole } else { asks.clone() };
+        Charge { asks, best_effort, devices }
     }
 
     fn charge(&mut self, (node, pool): (NodeId, Pool), charge: &Charge, sign: i8) {
         let Some(idx) = self.known(node) else { return };
-        if !charge.asks.is_empty() {
-            if pool == Pool::Guaranteed {
-                self.room.shift(idx, &charge.asks, i64::from(sign));
-            }
-            if let Some(best_effort) = &mut self.best_effort {
-                best_effort.room.shift(idx, &charge.asks, i64::from(sign));
-            }
+        if pool == Pool::Guaranteed && !charge.asks.is_empty() {
+            self.room.shift(idx, &charge.asks, i64::from(sign));
+        }
+        if let Some(best_effort) = &mut self.best_effort {
+            best_effort.room.shift(idx, &charge.best_effort, i64::from(sign));
         }
         for &(device, milli) in &charge.devices {
             self.nodes[idx].devices.shift(1 << device, milli, i32::from(sign));

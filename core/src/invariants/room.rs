@@ -65,6 +65,7 @@ impl Usage {
             beyond.add(&hold.demand, hold.pool, hold.device_mask(idx));
         }
         let mut covered = Self::default();
+        let node = world.nodes.get(&hold.node);
         for victim in hold.victims.iter().filter(|_| !is_whole) {
             let Some(unit) = world.units.get(&victim.unit) else { continue };
             let Some(row) = unit.rows.get(&victim.ordinal) else { continue };
@@ -73,6 +74,7 @@ impl Usage {
                 && let Some((demand, pool)) = unit.demands.get(&row.group)
             {
                 covered.add(demand, *pool, row.device_mask);
+                covered.keep(node, demand, *pool, row);
             }
         }
         for (sum, beyond, covered) in [
@@ -86,7 +88,7 @@ impl Usage {
         }
         if hold.pool == Pool::Guaranteed {
             let rest = beyond.guaranteed.iter();
-            let rest = rest.map(|(name, amount)| (name, (amount - covered.guaranteed.get(name)).max(0)));
+            let rest = rest.map(|(name, amount)| (name, (amount - covered.kept.get(name)).max(0)));
             self.kept.add(&Resources::new(rest).unwrap_or_default(), 1);
         }
         for (idx, milli) in beyond.devices.iter().enumerate() {
