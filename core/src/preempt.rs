@@ -174,8 +174,8 @@ pub(crate) fn search(
         && let Some(cost) = order.pop_first()
     {
         let choice = match looks.get_mut(&cost.idx).and_then(Option::take) {
-            Some(Look::Close(choice)) => choice,
-            Some(Look::Glance(_)) => {
+            Some(Look::Close(choice)) if !plan.is_stale(&choice) => choice,
+            Some(Look::Close(_) | Look::Glance(_)) => {
                 let choice = plan.choose(cost.idx);
                 order.extend(choice.as_ref().map(|choice| choice.cost));
                 looks.insert(cost.idx, choice.map(Look::Close));
@@ -227,6 +227,8 @@ struct Choice {
     /// Wherever they are.
     victims: Vec<(UnitId, u32)>,
     mask: u64,
+    /// Places that were taken by then.
+    n_places: usize,
 }
 
 /// What is known of a unit with candidates.
@@ -326,17 +328,27 @@ impl<'a> Plan<'a> {
         let shape = self.cluster.shapes().get(self.shape);
         let trial = self.trial(node);
         if let Some(mask) = trial.pick(shape) {
-            return Some(Choice { cost: self.cost(idx, &[], 0), victims: Vec::new(), mask });
+            return Some(self.choice(self.cost(idx, &[], 0), Vec::new(), mask));
         }
         let mut items = self.items(node);
         loop {
             let (leaving, forced, mask) = self.least(&items, trial.clone())?;
             let Some((unit, ordinal)) = self.overdrawn(&leaving, &forced) else {
                 let victims = self.victims(&leaving, &forced);
-                return Some(Choice { cost: self.cost(idx, &victims, forced.len()), victims, mask });
+                return Some(self.choice(self.cost(idx, &victims, forced.len()), victims, mask));
             };
             items.retain(|item| item.unit != unit || ordinal.is_some_and(|ordinal| ordinal != item.ordinal));
         }
+    }
+
+    fn choice(&self, cost: Cost, victims: Vec<(UnitId, u32)>, mask: u64) -> Choice {
+        Choice { cost, victims, mask, n_places: self.places.len() }
+    }
+
+    /// Whether it is to be looked at again, since others were taken: of several that leave together the last may have to
+    /// stay then, though its queue borrows still. It can only have become dearer.
+    fn is_stale(&self, choice: &Choice) -> bool {
+        self.rights.is_some() && choice.victims.len() > 1 && choice.n_places < self.places.len()
     }
 
     /// Who of `items` has to leave, which units have to go whole, and the devices that are free then.

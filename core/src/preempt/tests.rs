@@ -358,21 +358,30 @@ mod naive {
                 .unwrap_or_default()
         }
 
-        fn is_within(&self, level: &str, asked: &Demand, used: impl Fn(&str) -> i64) -> bool {
+        /// The guarantee is about what is asked.
+        fn concerns(&self, level: &str, asked: &Demand) -> bool {
             let min = self.min(level);
             let covers = asked.devices.is_none() || min.contains_key("gpu");
-            let named = || min.iter().filter(|(name, _)| amount(asked, name) > 0);
-            covers && named().next().is_some() && named().all(|(name, min)| used(name) <= *min)
+            covers && min.keys().any(|name| amount(asked, name) > 0)
         }
 
+        fn is_within(&self, level: &str, asked: &Demand, used: impl Fn(&str) -> i64) -> bool {
+            let min = self.min(level);
+            let mut named = min.iter().filter(|(name, _)| amount(asked, name) > 0);
+            self.concerns(level, asked) && named.all(|(name, min)| used(name) <= *min)
+        }
+
+        /// Without those that are gone; but whoever the guarantee is not about may as well go last.
         fn used(&self, cluster: &Cluster, level: &str, gone: &BTreeSet<(UnitId, u32)>, name: &str) -> i64 {
             let mut used = 0;
             for (unit, rows) in units(cluster) {
                 let path = rows.standing(0).unwrap().queue.clone().unwrap();
-                let staying = staying(rows).filter(|(ordinal, _)| !gone.contains(&(unit, *ordinal))).count();
+                let demand = &rows.groups[0].as_ref().unwrap().demand;
+                let goes_last = !self.concerns(level, demand);
+                let is_there = |ordinal: u32| goes_last || !gone.contains(&(unit, ordinal));
+                let staying = staying(rows).filter(|(ordinal, _)| is_there(*ordinal)).count();
                 if levels(&path).contains(&level) {
-                    let takes = amount(&rows.groups[0].as_ref().unwrap().demand, name);
-                    used += takes * i64::try_from(staying).unwrap();
+                    used += amount(demand, name) * i64::try_from(staying).unwrap();
                 }
             }
             used
