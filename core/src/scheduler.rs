@@ -326,6 +326,7 @@ impl Scheduler {
 
     /// Whoever is parked tries again.
     fn wake_all(&mut self) {
+        self.note_news();
         for need in self.parked.met(|_| true) {
             self.wake(&need);
         }
@@ -359,6 +360,9 @@ impl Scheduler {
     /// that are held already do not follow; other changes are ignored.
     pub fn on_change(&mut self, change: &Change, revision: Revision, time_ms: i64, now: Millis) {
         self.on_wall(time_ms);
+        if changes_nodes(change) {
+            self.seek_anew(now);
+        }
         match change {
             Change::NodeSpec(spec) => self.cluster.put_spec(spec.clone(), revision),
             Change::NodeReport(report) => self.cluster.put_report(report.clone(), revision),
@@ -370,7 +374,7 @@ impl Scheduler {
             Change::Rows(unit, rows) => {
                 let turns = self.cluster.apply_rows(*unit, rows, revision, time_ms);
                 self.count_turns(*unit, &turns);
-                self.seek_after(&turns, now);
+                self.seek_after(*unit, &turns, now);
                 if let RowChange::Bind(bind) = rows {
                     self.leave_out_bound(*unit, Some(&bind.ordinals));
                 }
@@ -423,7 +427,8 @@ impl Scheduler {
         }
         let backoff = self.backoff.first().map(|(end, _)| *end);
         let note = self.notes.first().map(|(end, _)| *end);
-        let seek = self.seeks.again_at.filter(|_| !self.parked.is_empty());
+        let below = self.seeks.newly_below.map(|(at, _)| at);
+        let seek = self.seeks.again_at.into_iter().chain(below).min().filter(|_| !self.parked.is_empty());
         backoff.into_iter().chain(note).chain(seek).min()
     }
 
@@ -465,6 +470,19 @@ impl Scheduler {
             loops_refused: self.seeks.n_loops,
         }
     }
+}
+
+/// Whether a change may let somebody have others leave without anybody coming or going.
+fn changes_nodes(change: &Change) -> bool {
+    matches!(
+        change,
+        Change::NodeSpec(_)
+            | Change::NodeReport(_)
+            | Change::NodeGrant(..)
+            | Change::NodeUsage(_)
+            | Change::HoldDeleted(_)
+            | Change::RowsLoaded(..)
+    )
 }
 
 impl Scheduler {

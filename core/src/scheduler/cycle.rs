@@ -57,6 +57,7 @@ impl Scheduler {
             self.notes.pop_first();
             self.noted.remove(&node);
             self.cluster.clear_foreign(node);
+            self.seek_anew(now);
         }
     }
 

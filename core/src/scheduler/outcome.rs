@@ -43,6 +43,10 @@ impl Scheduler {
         for (_, (ordinal, incarnation), _) in &refused {
             self.cluster.forget(decision.unit, *ordinal, *incarnation);
         }
+        if !refused.is_empty() {
+            // Others may have those that it claimed, or its room.
+            self.seek_anew(now);
+        }
         for fresh in &outcome.nodes {
             self.cluster.note_foreign(fresh.node, fresh.pool, &fresh.allocated, &fresh.device_free_milli);
             let end = now.plus(self.config.foreign_ms);

@@ -113,6 +113,13 @@ impl Parked {
         settled.map(|(need, _)| need).filter(|need| met(need)).cloned().collect()
     }
 
+    /// Settled needs whose first unit has a higher priority.
+    pub(crate) fn above(&self, priority: i32) -> Vec<Need> {
+        let settled = self.groups.iter().filter(|(_, group)| group.trying.is_none());
+        let is_above = |group: &Group| group.members.first().is_some_and(|turn| turn.0.0 > priority);
+        settled.filter(|(_, group)| is_above(group)).map(|(need, _)| need.clone()).collect()
+    }
+
     /// Takes the first unit of a group out, to be tried.
     pub(crate) fn wake(&mut self, need: &Need) -> Option<Turn> {
         let group = self.groups.get_mut(need)?;

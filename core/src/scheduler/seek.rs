@@ -38,6 +38,8 @@ pub(super) struct Seeks {
     pub(super) wall_ms: i64,
     /// Parked units search again then.
     pub(super) again_at: Option<Millis>,
+    /// Parked units above this priority search again then: somebody like that has got room that they did not see free.
+    pub(super) newly_below: Option<(Millis, i32)>,
     /// Running units held since a revision that is not read yet: assumed until then.
     pub(super) held_since: Vec<(Revision, Decision)>,
     pub(super) n_tried: u64,
@@ -45,11 +47,23 @@ pub(super) struct Seeks {
     pub(super) n_loops: u64,
     /// Victims of decisions without an outcome.
     claimed: FxHashSet<(UnitId, u32)>,
-    /// By need: the highest priority that searched in vain, and until when that is believed.
-    vain: FxHashMap<Lack, (i32, Millis)>,
+    vain: FxHashMap<Lack, Vain>,
+    /// Counts what might let a search find somebody.
+    n_news: u64,
     last: Millis,
     /// By an administrator.
     is_paused: bool,
+}
+
+/// A search that found nobody.
+#[derive(Clone, Copy, Debug)]
+struct Vain {
+    /// The highest that searched.
+    priority: i32,
+    /// It is not repeated before, whatever happens.
+    until: Millis,
+    /// What it knew.
+    n_news: u64,
 }
 
 impl Scheduler {
@@ -62,13 +76,15 @@ impl Scheduler {
         if !self.config.preemption || self.seeks.is_paused || !may_find {
             return false;
         }
-        match self.seeks.vain.get(need).copied() {
-            Some((known, until)) if priority <= known && now < until => {
-                self.seek_again(until);
+        match self.seeks.vain.get(need).copied().filter(|vain| priority <= vain.priority) {
+            None => true,
+            // What it rested on is as it was.
+            Some(vain) if vain.n_news == self.seeks.n_news => false,
+            Some(vain) if now < vain.until => {
+                self.seek_again(vain.until);
                 false
             }
-            Some((known, _)) if priority <= known => !is_settled,
-            Some(_) | None => true,
+            Some(_) => !is_settled,
         }
     }
 
@@ -83,15 +99,47 @@ impl Scheduler {
         }
     }
 
+    /// Something that a search in vain did not know.
+    pub(super) fn note_news(&mut self) {
+        self.seeks.n_news += 1;
+    }
+
+    /// Others might find somebody now, whoever they are above.
+    pub(super) fn seek_anew(&mut self, now: Millis) {
+        self.note_news();
+        self.seek_above(i32::MIN, now);
+    }
+
+    /// Parked units of higher priority search in a while.
+    fn seek_above(&mut self, priority: i32, now: Millis) {
+        if !self.parked.is_empty() {
+            let (at, lowest) = self.seeks.newly_below.unwrap_or((now.plus(SEEK_EVERY_MS), priority));
+            self.seeks.newly_below = Some((at, lowest.min(priority)));
+        }
+    }
+
     fn seek_again(&mut self, at: Millis) {
         self.seeks.again_at = Some(self.seeks.again_at.map_or(at, |other| other.min(at)));
     }
 
-    /// Running units came or went: where queues guarantee something, ranks are others now.
-    pub(super) fn seek_after(&mut self, turns: &Turns, now: Millis) {
-        let is_turned = turns.iter().chain(turns.leaving()).next().is_some();
-        if is_turned && !self.parked.is_empty() && self.shares.told_apart(QueueIdx::ROOT).is_some() {
-            self.seek_again(now.plus(SEEK_EVERY_MS));
+    /// Running units came or went: there may be new ones of lower rank, and where queues guarantee something, ranks
+    /// are others now.
+    pub(super) fn seek_after(&mut self, unit: UnitId, turns: &Turns, now: Millis) {
+        self.note_news();
+        if self.parked.is_empty() {
+            return;
+        }
+        if self.shares.told_apart(QueueIdx::ROOT).is_some() {
+            if turns.iter().chain(turns.leaving()).next().is_some() {
+                self.seek_again(now.plus(SEEK_EVERY_MS));
+            }
+            return;
+        }
+        let Some(rows) = self.cluster.rows(unit) else { return };
+        let came = turns.iter().filter(|(_, n)| *n > 0).filter_map(|(group, _)| rows.standing(group));
+        let lowest = came.filter(|standing| standing.preemptible).map(|standing| standing.priority).min();
+        if let Some(lowest) = lowest {
+            self.seek_above(lowest, now);
         }
     }
 
@@ -100,6 +148,11 @@ impl Scheduler {
         if self.seeks.again_at.is_some_and(|at| at <= now) {
             self.seeks.again_at = None;
             self.wake_all();
+        }
+        if let Some((_, lowest)) = self.seeks.newly_below.take_if(|(at, _)| *at <= now) {
+            for need in self.parked.above(lowest) {
+                self.wake(&need);
+            }
         }
         if now.since(self.seeks.last) >= IDLE_MS && self.seeks.n_tried > 0 {
             self.cluster.forget_occupants();
@@ -290,9 +343,10 @@ impl Scheduler {
         if self.seeks.vain.len() >= N_VAIN_MAX {
             self.seeks.vain.clear();
         }
-        let vain = self.seeks.vain.entry(need.clone()).or_insert((priority, now));
-        let believed = if now < vain.1 { vain.0.max(priority) } else { priority };
-        *vain = (believed, now.plus(SEEK_EVERY_MS));
+        let known = self.seeks.vain.get(need).filter(|vain| now < vain.until);
+        let priority = known.map_or(priority, |vain| vain.priority.max(priority));
+        let vain = Vain { priority, until: now.plus(SEEK_EVERY_MS), n_news: self.seeks.n_news };
+        self.seeks.vain.insert(need.clone(), vain);
         if let Some(retry_ms) = retry_ms {
             let wait = u64::try_from(retry_ms.saturating_sub(self.seeks.wall_ms)).unwrap_or(0);
             self.seek_again(now.plus(wait.max(SEEK_EVERY_MS)));
