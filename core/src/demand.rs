@@ -16,6 +16,16 @@ pub struct Demand {
     pub devices: Option<DeviceRequest>,
 }
 
+impl Demand {
+    /// All of it, devices by their kind in thousandths.
+    pub fn amounts(&self) -> impl Iterator<Item = (&str, i64)> {
+        let devices = self.devices.iter();
+        let devices =
+            devices.map(|asked| (asked.kind.as_str(), i64::from(asked.count) * i64::from(asked.milli)));
+        self.requests.iter().chain(devices)
+    }
+}
+
 /// Devices of one kind on one node: `count` whole ones, or a share of one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceRequest {

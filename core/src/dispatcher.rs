@@ -21,6 +21,7 @@ use crate::{
     ids::{HoldId, NodeId, Revision, UnitId},
     lifecycle,
     losses::{self, BrakeChange, Losses},
+    partition::StrategyKind,
     pause::{self, Pauses},
     queue::{self, PriorityClasses, Queues},
     rows::{EvictionReason, RowChange, UnitRows},
@@ -31,6 +32,7 @@ use crate::{
 mod attach;
 mod departures;
 mod directory;
+mod division;
 pub mod edit;
 mod entry;
 mod follow;
@@ -54,6 +56,7 @@ pub use shuffle::{Counted, ModeChoice};
 
 use departures::Departures;
 use directory::Directory;
+use division::Racks;
 use entry::{Entry, Held, Place};
 use limits::Limits;
 use policy::{DispatchPolicy, PolicyKind};
@@ -85,6 +88,10 @@ pub struct Config {
     pub losses: losses::Config,
     /// When the mode in which nodes are split changes by itself.
     pub shuffle: crate::shuffle::Config,
+    /// What is balanced when nodes are split.
+    pub strategy: StrategyKind,
+    /// Label or attribute of nodes whose value says what fails together.
+    pub topology_key: String,
 }
 
 impl Default for Config {
@@ -100,6 +107,8 @@ impl Default for Config {
             queues: queue::Config::default(),
             losses: losses::Config::default(),
             shuffle: crate::shuffle::Config::default(),
+            strategy: StrategyKind::default(),
+            topology_key: "rack".to_owned(),
         }
     }
 }
@@ -205,6 +214,7 @@ pub struct Dispatcher {
     partition_writing: bool,
     mode: PartitionMode,
     shuffler: Shuffler,
+    racks: Racks,
     unsettled: BTreeSet<UnitId>,
     settle: Settle,
     /// What was seen since a list began; `None` when none is under way.
@@ -281,6 +291,7 @@ impl Dispatcher {
             partition_writing: false,
             mode: PartitionMode::Global,
             shuffler: Shuffler::default(),
+            racks: Racks::new(&config),
             unsettled: BTreeSet::new(),
             settle: Settle::Loading,
             listed: None,
@@ -315,6 +326,7 @@ impl Dispatcher {
         self.listed = Some(Listed::default());
         self.node_names.clear();
         self.capacities = Capacities::default();
+        self.racks = Racks::new(&self.config);
     }
 
     /// The list is complete and everything up to `revision` is known.

@@ -1,16 +1,88 @@
 //! Which scheduler owns which node, in every mode but `global`.
 //!
-//! Even count: two schedulers' shares differ by one node at most. Even kind: nodes that joined together are mostly
-//! alike, and have neighbouring ids, so neighbours go to different schedulers; a scheduler that owns no node of a kind
-//! would have to place on others' nodes, and meet them there. On join, leave or node change only the necessary nodes
-//! move. In `global` mode the record names the schedulers only, so that joining nodes cost no write.
+//! A strategy says what is balanced: the number of nodes, what is free on them, or that of whole racks. On join, leave
+//! or node change only the necessary nodes move, a leaver's to where there is least. In `global` mode the record names
+//! the schedulers only, so that joining nodes cost no write.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
+
+use rustc_hash::FxHashMap;
 
 use crate::{
     change::{Partition, PartitionMode},
     ids::NodeId,
 };
+
+mod even;
+mod weighed;
+
+/// Nodes of one scheduler, ascending.
+pub type Owned = Vec<NodeId>;
+
+/// What a strategy may ask of nodes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Traits<'a> {
+    /// By node: how much it can take, see [`weight`].
+    pub weights: &'a [u64],
+    /// What fails together, a rack for example; a node that is not here is alone.
+    pub domains: Option<&'a FxHashMap<NodeId, Arc<str>>>,
+}
+
+/// A way to give nodes to schedulers.
+pub trait Strategy: fmt::Debug + Send + Sync {
+    /// Nodes of each scheduler, from what each has (there is at least one) and nodes that nobody has.
+    fn assign(&self, traits: &Traits<'_>, owned: Vec<Owned>, homeless: Owned) -> Vec<Owned>;
+}
+
+/// Names of the strategies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StrategyKind {
+    /// As many nodes for each.
+    EvenCount,
+    /// As much free room for each.
+    #[default]
+    FreeResources,
+    /// The same, but all nodes of a rack have one owner.
+    Topology,
+}
+
+impl StrategyKind {
+    /// The strategy.
+    pub fn strategy(self) -> &'static dyn Strategy {
+        match self {
+            Self::EvenCount => &even::EvenCount,
+            Self::FreeResources => &weighed::FreeResources,
+            Self::Topology => &weighed::Topology,
+        }
+    }
+
+    /// Whether it looks at [`Traits::weights`].
+    pub fn weighs(self) -> bool {
+        self != Self::EvenCount
+    }
+}
+
+/// All that all nodes have together, in the unit of [`share`] and [`weight`], for each resource.
+const WHOLE: i128 = 1 << 40;
+
+/// What part these amounts are of the `total`, all resources alike.
+pub fn share<'a>(amounts: impl Iterator<Item = (&'a str, i64)>, total: &BTreeMap<String, i64>) -> u64 {
+    let part = |(name, amount): (&str, i64)| {
+        let total = total.get(name).filter(|total| **total > 0)?;
+        Some(i128::from(amount.max(0)) * WHOLE / i128::from(*total))
+    };
+    u64::try_from(amounts.filter_map(part).sum::<i128>()).unwrap_or(u64::MAX)
+}
+
+/// How much a node can take: what is free now, and an eighth of all it has, since what runs there ends one day. Both
+/// by [`share`].
+pub fn weight(capacity: u64, used: u64) -> u64 {
+    capacity.saturating_sub(used) + capacity / 8 + 1
+}
 
 /// Slot of a node: as listed, else `node_id % schedulers`; `None` without schedulers.
 pub fn slot_of(partition: &Partition, node: NodeId) -> Option<u32> {
@@ -19,15 +91,16 @@ pub fn slot_of(partition: &Partition, node: NodeId) -> Option<u32> {
     Some(listed.map_or(node.0 % n_slots, |idx| partition.slots[idx].1))
 }
 
-/// The split of `nodes` over `schedulers` with the fewest moves from `old`; `None` when nothing changes, or
+/// The split of `nodes` over `schedulers` as the strategy has it, from `old`; `None` when nothing changes, or
 /// when there is no scheduler to give nodes to. Ties go to the smaller slot and the smaller node.
 ///
-/// O(nodes · log schedulers).
+/// O(nodes · schedulers).
 pub fn split(
     old: &Partition,
     mode: PartitionMode,
     schedulers: &BTreeSet<String>,
     nodes: &BTreeSet<NodeId>,
+    (strategy, traits): (&dyn Strategy, &Traits<'_>),
 ) -> Option<Partition> {
     if schedulers.is_empty() {
         return None;
@@ -35,7 +108,10 @@ pub fn split(
     let names = slots(&old.schedulers, schedulers);
     let slots = match mode {
         PartitionMode::Global => Vec::new(),
-        PartitionMode::Preferred | PartitionMode::Strict => assign(old, &names, nodes),
+        PartitionMode::Preferred | PartitionMode::Strict => {
+            let (owned, homeless) = owners(old, &names, nodes);
+            listed(strategy.assign(traits, owned, homeless))
+        }
     };
     let new = Partition {
         mode,
@@ -81,13 +157,12 @@ fn slots(old: &[String], schedulers: &BTreeSet<String>) -> Vec<String> {
     names
 }
 
-fn assign(old: &Partition, names: &[String], nodes: &BTreeSet<NodeId>) -> Vec<(NodeId, u32)> {
-    let n_slots = names.len();
+/// What each slot has now; a node whose owner left has none.
+fn owners(old: &Partition, names: &[String], nodes: &BTreeSet<NodeId>) -> (Vec<Owned>, Owned) {
     let new_slot: BTreeMap<&str, usize> =
         names.iter().enumerate().map(|(idx, name)| (name.as_str(), idx)).collect();
-    // What each slot has now; a node whose owner left has none.
-    let mut owned: Vec<Vec<NodeId>> = vec![Vec::new(); n_slots];
-    let mut homeless = Vec::new();
+    let mut owned = vec![Owned::new(); names.len()];
+    let mut homeless = Owned::new();
     let listed: BTreeMap<NodeId, u32> = old.slots.iter().copied().collect();
     for &node in nodes {
         let owner = listed.get(&node).and_then(|slot| old.schedulers.get(*slot as usize));
@@ -96,53 +171,14 @@ fn assign(old: &Partition, names: &[String], nodes: &BTreeSet<NodeId>) -> Vec<(N
             None => homeless.push(node),
         }
     }
-    // The largest shares keep the odd nodes: the fewest have to move.
-    let (share, odd) = (nodes.len() / n_slots, nodes.len() % n_slots);
-    let mut by_size: Vec<usize> = (0..n_slots).collect();
-    by_size.sort_by_key(|slot| (std::cmp::Reverse(owned[*slot].len()), *slot));
-    let mut quota = vec![share; n_slots];
-    for slot in &by_size[..odd] {
-        quota[*slot] += 1;
-    }
-    for (own, quota) in owned.iter_mut().zip(&quota) {
-        let surplus = own.len().saturating_sub(*quota);
-        homeless.extend(take_evenly(own, surplus));
-    }
-    homeless.sort_unstable();
-    let missing: Vec<usize> = quota.iter().zip(&owned).map(|(quota, own)| quota - own.len()).collect();
-    let mut slots: Vec<(NodeId, u32)> = homeless.iter().copied().zip(turns(&missing)).collect();
-    for (slot, own) in (0u32..).zip(owned) {
-        slots.extend(own.into_iter().map(|node| (node, slot)));
-    }
+    (owned, homeless)
+}
+
+fn listed(owned: Vec<Owned>) -> Vec<(NodeId, u32)> {
+    let of_slot = |(slot, own): (u32, Owned)| own.into_iter().map(move |node| (node, slot));
+    let mut slots: Vec<(NodeId, u32)> = (0u32..).zip(owned).flat_map(of_slot).collect();
     slots.sort_unstable();
     slots
-}
-
-/// Takes so many nodes out, at equal distances.
-fn take_evenly(nodes: &mut Vec<NodeId>, n_taken: usize) -> Vec<NodeId> {
-    let len = nodes.len();
-    let mut idx = 0;
-    let is_taken = |_: &mut NodeId| {
-        idx += 1;
-        idx * n_taken / len > (idx - 1) * n_taken / len
-    };
-    nodes.extract_if(.., is_taken).collect()
-}
-
-/// Slots in turn, each as often as `counts` says and as evenly as that goes: next is the slot that lags most behind its
-/// share, the smaller one on ties.
-fn turns(counts: &[usize]) -> impl Iterator<Item = u32> {
-    let n_turns: usize = counts.iter().sum();
-    let counts: Vec<u64> = counts.iter().map(|count| *count as u64).collect();
-    let mut given = vec![0u64; counts.len()];
-    (1..=n_turns as u64).filter_map(move |turn| {
-        // What it should have by now less what it has, both times the number of turns.
-        let lag = |slot: &usize| (turn * counts[*slot]).saturating_sub(given[*slot] * n_turns as u64);
-        let open = (0..counts.len()).filter(|slot| given[*slot] < counts[*slot]);
-        let next = open.max_by_key(|slot| (lag(slot), std::cmp::Reverse(*slot)))?;
-        given[next] += 1;
-        u32::try_from(next).ok()
-    })
 }
 
 #[cfg(test)]

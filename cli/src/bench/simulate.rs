@@ -24,7 +24,7 @@ use godel_core::{
     change::{Partition, PartitionMode},
     ids::{NodeId, UnitId},
     node::{NodeReport, NodeSpec},
-    partition,
+    partition::{self, StrategyKind, Traits},
     scheduler::Config,
     unit::UnitSpec,
 };
@@ -237,7 +237,8 @@ fn simulate(
         Split::Global => PartitionMode::Global,
         Split::Preferred => PartitionMode::Preferred,
     };
-    let partition = partition::split(&Partition::default(), mode, &names, &ids)
+    let strategy = (StrategyKind::EvenCount.strategy(), &Traits::default());
+    let partition = partition::split(&Partition::default(), mode, &names, &ids, strategy)
         .ok_or_else(|| Failure::usage("there must be a scheduler"))?;
     let scheduler_us = wanted.scheduler_us();
     let outcomes = world::run(&Setup {

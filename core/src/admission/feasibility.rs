@@ -92,13 +92,20 @@ impl Capacities {
         let mut total = BTreeMap::new();
         for shape in self.live() {
             let n_nodes = i64::try_from(shape.n_nodes).unwrap_or(i64::MAX);
-            let devices = shape.devices.iter().map(|device| (device.kind.as_str(), i64::from(MILLI_WHOLE)));
-            for (name, amount) in shape.capacity.iter().chain(devices) {
+            for (name, amount) in shape.amounts() {
                 let sum: &mut i64 = total.entry(name.to_owned()).or_default();
                 *sum = sum.saturating_add(amount.saturating_mul(n_nodes));
             }
         }
         total
+    }
+
+    /// Share of each node, by index, in what all have together ([`partition::share`](crate::partition::share)); 0 for
+    /// one that is not known.
+    pub fn shares(&self, total: &BTreeMap<String, i64>) -> Vec<u64> {
+        let of_shape: Vec<u64> =
+            self.shapes.iter().map(|shape| crate::partition::share(shape.amounts(), total)).collect();
+        self.nodes.iter().map(|shape| shape.map_or(0, |shape| of_shape[shape])).collect()
     }
 
     /// Why no node could ever hold a replica of one of the unit's groups; `None` when each group has a node.
@@ -145,6 +152,12 @@ impl Capacities {
 }
 
 impl Shape {
+    /// Devices by their kind in thousandths.
+    fn amounts(&self) -> impl Iterator<Item = (&str, i64)> {
+        let devices = self.devices.iter().map(|device| (device.kind.as_str(), i64::from(MILLI_WHOLE)));
+        self.capacity.iter().chain(devices)
+    }
+
     fn lacks<'a>(&self, demand: &'a Demand) -> Option<&'a str> {
         if let Some((name, _)) =
             demand.requests.iter().find(|(name, amount)| *amount > self.capacity.get(name))

@@ -12,9 +12,8 @@ impl Dispatcher {
     /// An administrator's record of a node.
     pub fn on_node_spec(&mut self, spec: &NodeSpec, now: Millis) {
         self.departures.on_node_spec(spec);
-        if self.node_names.insert(spec.id, spec.name.as_str().into()).is_none()
-            && self.mode != PartitionMode::Global
-        {
+        let is_new = self.node_names.insert(spec.id, spec.name.as_str().into()).is_none();
+        if (self.racks.on_node_spec(spec) || is_new) && self.mode != PartitionMode::Global {
             self.touch_partition(now);
         }
     }
@@ -23,6 +22,9 @@ impl Dispatcher {
     pub fn on_node_report(&mut self, report: &NodeReport, now: Millis) {
         self.is_total_stale = true;
         self.losses.put(report.id, report.ready, now);
+        if self.racks.on_node_report(report) && self.mode != PartitionMode::Global {
+            self.touch_partition(now);
+        }
         if let Some(listed) = &mut self.listed {
             listed.nodes.insert(report.id);
         }
@@ -36,6 +38,7 @@ impl Dispatcher {
         self.capacities.remove(node);
         self.losses.remove(node);
         self.departures.remove_node(node);
+        self.racks.remove_node(node);
         self.is_total_stale = true;
         if self.node_names.remove(&node).is_some() && self.mode != PartitionMode::Global {
             self.touch_partition(now);
@@ -58,12 +61,6 @@ impl Dispatcher {
         self.partition_writing = false;
         self.mode = self.partition.mode;
         self.partition_due = Some(now.plus(self.config.reconcile_ms));
-    }
-
-    /// The nodes split anew, if that changes anything.
-    pub(super) fn split(&self, mode: PartitionMode) -> Option<Partition> {
-        let nodes = self.node_names.keys().copied().collect();
-        crate::partition::split(&self.partition, mode, &self.schedulers.live(), &nodes)
     }
 
     pub(super) fn set_feasible(&mut self, unit: UnitId) {

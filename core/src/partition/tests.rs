@@ -2,12 +2,24 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod weighed;
+
 fn names(indices: &BTreeSet<u8>) -> BTreeSet<String> {
     indices.iter().map(|idx| format!("s{idx}")).collect()
 }
 
 fn ids(indices: &BTreeSet<u32>) -> BTreeSet<NodeId> {
     indices.iter().map(|idx| NodeId(*idx)).collect()
+}
+
+/// As many nodes for each.
+fn split(
+    old: &Partition,
+    mode: PartitionMode,
+    schedulers: &BTreeSet<String>,
+    nodes: &BTreeSet<NodeId>,
+) -> Option<Partition> {
+    super::split(old, mode, schedulers, nodes, (StrategyKind::EvenCount.strategy(), &Traits::default()))
 }
 
 /// Owner of each node by name.
@@ -22,8 +34,8 @@ fn global_names_schedulers_only() {
     let (schedulers, nodes) = (names(&BTreeSet::from([1, 2])), ids(&(1..10).collect()));
     let split = split(&old, PartitionMode::Global, &schedulers, &nodes).unwrap();
     assert_eq!((split.generation, split.schedulers.len(), split.slots.len()), (1, 2, 0));
-    assert_eq!(super::split(&split, PartitionMode::Global, &schedulers, &ids(&(1..99).collect())), None);
-    assert_eq!(super::split(&split, PartitionMode::Global, &BTreeSet::new(), &nodes), None);
+    assert_eq!(self::split(&split, PartitionMode::Global, &schedulers, &ids(&(1..99).collect())), None);
+    assert_eq!(self::split(&split, PartitionMode::Global, &BTreeSet::new(), &nodes), None);
     assert_eq!(shares(&split, nodes.iter().copied()), [9, 9]);
     assert_eq!(slot_of(&split, NodeId(3)), Some(1));
     assert_eq!(slot_of(&old, NodeId(3)), None);

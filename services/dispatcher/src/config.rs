@@ -3,7 +3,9 @@
 use godel_core::{
     change::PartitionMode,
     dispatcher::{self, policy::PolicyKind},
-    losses, queue, shuffle,
+    losses,
+    partition::StrategyKind,
+    queue, shuffle,
 };
 use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
 use serde::{Deserialize, Serialize};
@@ -19,6 +21,29 @@ pub enum DispatchPolicy {
     Hash,
     /// In turn.
     RoundRobin,
+}
+
+/// What schedulers have alike when nodes are split over them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SplitStrategy {
+    /// As many nodes.
+    EvenCount,
+    /// As much free room.
+    #[default]
+    FreeResources,
+    /// The same in whole racks.
+    Topology,
+}
+
+impl From<SplitStrategy> for StrategyKind {
+    fn from(strategy: SplitStrategy) -> Self {
+        match strategy {
+            SplitStrategy::EvenCount => Self::EvenCount,
+            SplitStrategy::FreeResources => Self::FreeResources,
+            SplitStrategy::Topology => Self::Topology,
+        }
+    }
 }
 
 impl From<DispatchPolicy> for PolicyKind {
@@ -49,6 +74,11 @@ godel_kit::section! {
         pub automatic: bool = true,
         /// Mode to change to from `global`: `preferred` or `strict`.
         pub split: Split = Split::Preferred,
+        /// What schedulers have alike when nodes are split over them: `even-count` (as many nodes), `free-resources` (as
+        /// much free room) or `topology` (the same, in whole racks).
+        pub strategy: SplitStrategy = SplitStrategy::FreeResources,
+        /// Label, or else attribute, of a node whose value names its rack, for `topology`.
+        pub topology_key: String = "rack".to_owned(),
         /// Length of the windows in which load is counted.
         pub window: HumanDuration = HumanDuration::from_secs(10),
         /// Nodes are split after so many windows in a row with more conflicts than `conflicts_permille_above` and
@@ -184,6 +214,8 @@ impl Config {
                 brake_window_ms: self.loss_window.ms(),
             },
             shuffle: self.shuffle.core(),
+            strategy: self.shuffle.strategy.into(),
+            topology_key: self.shuffle.topology_key.clone(),
             ..dispatcher::Config::default()
         }
     }

@@ -1,10 +1,15 @@
-//! The mode follows the load, unless it was set by hand.
+//! The mode follows the load, unless it was set by hand; who owns which node follows the strategy.
 
 use super::*;
+use crate::partition;
 
 /// Two schedulers with streams, and the first split written.
 fn rig() -> Rig {
-    let mut rig = Rig::new();
+    rig_with(Config::default())
+}
+
+fn rig_with(config: Config) -> Rig {
+    let mut rig = Rig::with(config);
     for (name, epoch) in [("a", 1), ("b", 2)] {
         rig.core.on_lease(&lease(name, epoch, "h"), rig.now);
     }
@@ -108,4 +113,46 @@ fn a_full_cluster_counts_what_is_bound_and_a_new_process_counts_from_nothing() {
     assert_eq!(count(&mut rig, 7, 30, 3), None);
     let split = count(&mut rig, 7, 40, 4).expect("95 per cent and conflicts");
     assert!(split.reason.contains("95.0 % allocated"), "{}", split.reason);
+}
+
+/// A second node like the first, of a rack each.
+fn two_nodes(rig: &mut Rig) {
+    for id in [1, 2] {
+        let labels = BTreeMap::from([("rack".to_owned(), format!("r{id}"))]);
+        let node = NodeSpec { id: NodeId(id), name: format!("n{id}"), labels, ..NodeSpec::default() };
+        rig.core.on_node_spec(&node, rig.now);
+        let capacity = Resources::new([("cpu", 10_000)]).unwrap();
+        let report = NodeReport { id: NodeId(id), capacity, ready: true, ..NodeReport::default() };
+        rig.core.on_node_report(&report, rig.now);
+    }
+}
+
+#[test]
+fn a_node_that_is_full_weighs_less() {
+    let mut rig = Rig::new();
+    two_nodes(&mut rig);
+    rig.put(spec(1, 90));
+    rig.bind(1, &(0..90).collect::<Vec<_>>());
+    let weights = rig.core.weights();
+    let whole = partition::share([("cpu", 10_000)].into_iter(), &rig.core.capacities.total());
+    let taken = 90 * partition::share([("cpu", 100)].into_iter(), &rig.core.capacities.total());
+    assert_eq!(weights[1..], [partition::weight(whole, taken), partition::weight(whole, 0)]);
+    assert!(weights[1] * 4 < weights[2], "{weights:?}");
+}
+
+#[test]
+fn another_rack_splits_nodes_anew() {
+    for strategy in [StrategyKind::EvenCount, StrategyKind::Topology] {
+        let mut rig = rig_with(Config { strategy, ..Config::default() });
+        two_nodes(&mut rig);
+        let split = rig.core.set_mode(ModeChoice::Fixed(PartitionMode::Strict), rig.now).expect("a change");
+        commit(&mut rig, split);
+        assert_eq!(rig.core.partition_due, None);
+        let labels = BTreeMap::from([("rack".to_owned(), "r2".to_owned())]);
+        let node = NodeSpec { id: NodeId(1), name: "n1".into(), labels, ..NodeSpec::default() };
+        rig.core.on_node_spec(&node, rig.now);
+        assert_eq!(rig.core.partition_due.is_some(), strategy == StrategyKind::Topology);
+        let split = rig.core.split(PartitionMode::Strict);
+        assert_eq!(split.is_some(), strategy == StrategyKind::Topology, "{split:?}");
+    }
 }

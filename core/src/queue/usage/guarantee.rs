@@ -42,10 +42,7 @@ impl Usage {
     pub(crate) fn amounts_of(&self, demand: &Demand) -> Amounts {
         let mut row = Amounts::from_elem(0, self.names.len());
         row[0] = 1;
-        let devices = demand.devices.iter();
-        let devices =
-            devices.map(|asked| (asked.kind.as_str(), i64::from(asked.count) * i64::from(asked.milli)));
-        for (name, amount) in demand.requests.iter().chain(devices) {
+        for (name, amount) in demand.amounts() {
             if let Some(resource) = self.find(name) {
                 row[resource.idx()] += i128::from(amount);
             }
