@@ -18,6 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     admission::feasibility::Capacities,
     change::{Partition, PartitionMode, Scope},
+    hold::Hold,
     ids::{HoldId, NodeId, Revision, UnitId},
     lifecycle,
     losses::{self, BrakeChange, Losses},
@@ -204,8 +205,7 @@ pub struct Dispatcher {
     brake_changes: Vec<BrakeChange>,
     departures: Departures,
     wall_ms: i64,
-    /// For whom.
-    holds: BTreeMap<HoldId, UnitId>,
+    holds: BTreeMap<HoldId, Arc<Hold>>,
     ended: BTreeSet<(Millis, UnitId)>,
     n_by_phase: [u64; lifecycle::Phase::ALL.len()],
     partition: Partition,
@@ -222,7 +222,7 @@ pub struct Dispatcher {
     resend: BTreeSet<UnitId>,
     outbox: Vec<Action>,
     reconcile_at: Millis,
-    reconcile_next: UnitId,
+    cursor: reconcile::Cursor,
     revision: Revision,
     /// Time of the last step.
     stepped_at: Millis,
@@ -298,7 +298,7 @@ impl Dispatcher {
             resend: BTreeSet::new(),
             outbox: Vec::new(),
             reconcile_at: Millis(0),
-            reconcile_next: UnitId(0),
+            cursor: reconcile::Cursor::default(),
             revision: Revision(0),
             stepped_at: Millis(0),
             counters: Counters::default(),

@@ -83,6 +83,11 @@ impl Losses {
         }
     }
 
+    /// Whether a node was ever heard of.
+    pub fn contains(&self, node: NodeId) -> bool {
+        self.nodes.contains(&node)
+    }
+
     /// A node is gone for good.
     pub fn remove(&mut self, node: NodeId) {
         self.nodes.remove(&node);

@@ -69,6 +69,11 @@ impl Capacities {
         }
     }
 
+    /// Whether a node is known.
+    pub fn contains(&self, node: NodeId) -> bool {
+        self.nodes.get(node.idx()).is_some_and(Option::is_some)
+    }
+
     /// Model of the first device in `mask` on a node; empty if there is none.
     pub fn model(&self, node: NodeId, mask: u64) -> &str {
         let shape = self.nodes.get(node.idx()).copied().flatten().map(|shape| &self.shapes[shape]);

@@ -17,7 +17,7 @@ impl Dispatcher {
         if let Some(listed) = &mut self.listed {
             listed.holds.insert(id);
         }
-        self.holds.insert(id, unit);
+        self.holds.insert(id, Arc::clone(&hold));
         if let Some(entry) = self.units.get_mut(&unit) {
             entry.holds.retain(|other| other.id != id);
             entry.holds.push(hold);
@@ -28,7 +28,7 @@ impl Dispatcher {
 
     /// A hold's record is gone: whoever it was for is bound, or pending again. Returns its unit.
     pub fn on_hold_deleted(&mut self, id: HoldId, now: Millis) -> Option<UnitId> {
-        let unit = self.holds.remove(&id)?;
+        let unit = self.holds.remove(&id)?.unit;
         let entry = self.units.get_mut(&unit)?;
         let at = entry.holds.iter().position(|hold| hold.id == id)?;
         let gone = entry.holds.remove(at);

@@ -18,6 +18,7 @@ mod limits;
 mod pauses;
 mod property;
 mod queues;
+mod reconcile;
 mod scopes;
 mod shuffle;
 
@@ -48,6 +49,13 @@ fn lease(name: &str, epoch: u64, holder: &str) -> Lease {
     }
 }
 
+/// The only node.
+fn list_node(core: &mut Dispatcher, now: Millis) {
+    core.on_node_spec(&NodeSpec { id: NodeId(1), name: "n1".into(), ..NodeSpec::default() }, now);
+    let capacity = Resources::new([("cpu", 10_000)]).unwrap();
+    core.on_node_report(&NodeReport { id: NodeId(1), capacity, ready: true, ..NodeReport::default() }, now);
+}
+
 /// A dispatcher with a clock of its own revision counter.
 struct Rig {
     core: Dispatcher,
@@ -70,13 +78,7 @@ impl Rig {
     fn loading(config: Config) -> Self {
         let mut core = Dispatcher::new(config);
         core.on_reset();
-        let node = NodeSpec { id: NodeId(1), name: "n1".into(), ..NodeSpec::default() };
-        core.on_node_spec(&node, NOW);
-        let capacity = Resources::new([("cpu", 10_000)]).unwrap();
-        core.on_node_report(
-            &NodeReport { id: NodeId(1), capacity, ready: true, ..NodeReport::default() },
-            NOW,
-        );
+        list_node(&mut core, NOW);
         Self { core, revision: 10, now: NOW }
     }
 

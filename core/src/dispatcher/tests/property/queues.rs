@@ -111,6 +111,7 @@ impl World {
             .collect();
         let classes: Vec<_> = core.classes().get("gold").cloned().into_iter().collect();
         core.on_reset();
+        list_node(core, self.rig.now);
         for (spec, revision, rows) in units {
             let unit = spec.id;
             core.on_unit(spec, revision, (revision, 5), self.rig.now);
