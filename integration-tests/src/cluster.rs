@@ -236,6 +236,17 @@ impl Cluster {
 
     /// Starts a submitter process; answers the path of its ledger.
     pub fn submit_tasks(&mut self, n_tasks: usize, interval_ms: u64, duration_ms: u64) -> Submission {
+        self.submit_ranked(n_tasks, (interval_ms, duration_ms), 0, "")
+    }
+
+    /// The same with a priority, in a queue.
+    pub fn submit_ranked(
+        &mut self,
+        n_tasks: usize,
+        (interval_ms, duration_ms): (u64, u64),
+        priority: i32,
+        queue: &str,
+    ) -> Submission {
         self.n_submitters += 1;
         let name = format!("submitter-{}", self.n_submitters);
         let plan = Plan {
@@ -246,6 +257,8 @@ impl Cluster {
             interval_ms,
             duration_ms,
             seed: settings::seed() + u64::try_from(self.n_submitters).expect("few submitters"),
+            priority,
+            queue: queue.to_owned(),
         };
         let program = submitter_bin();
         self.add(&name, CommandLine { program, args: plan.args(), env: Vec::new() });

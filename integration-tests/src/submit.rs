@@ -58,6 +58,12 @@ pub struct Plan {
     /// Of the uids.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Of every unit.
+    #[arg(long, default_value_t = 0)]
+    pub priority: i32,
+    /// Of every unit; empty: the default one.
+    #[arg(long, default_value = "")]
+    pub queue: String,
 }
 
 /// One acknowledged submission.
@@ -74,7 +80,7 @@ pub struct Acknowledged {
 impl Plan {
     /// As arguments of the submitter process.
     pub fn args(&self) -> Vec<String> {
-        let Self { state, ledger, tasks, prefix, interval_ms, duration_ms, seed } = self;
+        let Self { state, ledger, tasks, prefix, interval_ms, duration_ms, seed, priority, queue } = self;
         vec![
             format!("--state={state}"),
             format!("--ledger={}", ledger.display()),
@@ -83,6 +89,8 @@ impl Plan {
             format!("--interval-ms={interval_ms}"),
             format!("--duration-ms={duration_ms}"),
             format!("--seed={seed}"),
+            format!("--priority={priority}"),
+            format!("--queue={queue}"),
         ]
     }
 }
@@ -217,7 +225,11 @@ fn is_transient(code: Code) -> bool {
 
 fn numbered_unit(plan: &Plan, idx: usize, task: &Task, rng: &mut StdRng) -> v1::UnitSpec {
     let uid = uuid::Builder::from_random_bytes(rng.random()).into_uuid().to_string();
-    task.unit(&format!("{}-{idx:05}", plan.prefix), &uid, plan.duration_ms)
+    v1::UnitSpec {
+        priority: plan.priority,
+        queue: plan.queue.clone(),
+        ..task.unit(&format!("{}-{idx:05}", plan.prefix), &uid, plan.duration_ms)
+    }
 }
 
 fn parse_line(line: &str) -> Result<Acknowledged> {

@@ -137,7 +137,7 @@ async fn kills_at_random_moments_lose_nothing() {
 }
 
 /// Each part in turn, its leader where it has one, and all of them.
-async fn victims(cluster: &Cluster, moment: usize, rng: &mut StdRng) -> Vec<String> {
+pub(crate) async fn victims(cluster: &Cluster, moment: usize, rng: &mut StdRng) -> Vec<String> {
     match moment % 6 {
         0 => vec!["state".to_owned()],
         1 => vec![cluster.leader("dispatcher").await],

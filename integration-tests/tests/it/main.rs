@@ -4,6 +4,7 @@
 mod agents;
 mod bad_input;
 mod best_effort;
+mod contended;
 mod crashes;
 mod drains;
 mod duplicates;
