@@ -70,10 +70,10 @@ pub(super) const RUNS: &[Run] = &[
         "e2e --workload gang --replicas 100 --units 5000",
     ),
     run("online-0", "e2e --workload mix --online-share 0 --repeat 3"),
-    run("online-25", "e2e --workload mix --online-share 25 --repeat 3"),
-    run("online-50", "e2e --workload mix --online-share 50 --repeat 3"),
-    run("online-75", "e2e --workload mix --online-share 75 --repeat 3"),
-    run("online-100", "e2e --workload mix --online-share 100 --repeat 3"),
+    run("online-25", "e2e --workload mix --online-share 25"),
+    run("online-50", "e2e --workload mix --online-share 50"),
+    run("online-75", "e2e --workload mix --online-share 75"),
+    run("online-100", "e2e --workload mix --online-share 100"),
     run("services-25", "e2e --workload mix --online-share 25 --replicas 105 --repeat 3"),
     run("services-50", "e2e --workload mix --online-share 50 --replicas 105 --repeat 3"),
     run("services-75", "e2e --workload mix --online-share 75 --replicas 105 --repeat 3"),
@@ -93,7 +93,7 @@ pub(super) const RUNS: &[Run] = &[
     run("capped-1", "e2e --workload mixed --partition preferred --schedulers 1 --cap-cpu 10 --repeat 3"),
     run("capped-4", "e2e --workload mixed --partition preferred --schedulers 4 --cap-cpu 10 --repeat 3"),
     run("simulate", "simulate"),
-    quick("latency", "latency --rate 1000", "latency --rate 1000 --units 5000"),
+    quick("latency", "latency --rate 1000 --repeat 3", "latency --rate 1000 --units 5000"),
     run("restart", "restart --nodes 20000 --running-units 1000000"),
     run("explain", "explain --nodes 20000"),
     run("agents", "agents --nodes 20000"),
@@ -103,8 +103,8 @@ pub(super) const RUNS: &[Run] = &[
     run("mixed-without-cache", "e2e --workload mixed --ablate cache"),
     run("mixed-without-scan", "e2e --workload mixed --ablate scan"),
     run("two", "e2e --workload two --repeat 3"),
-    run("tide", "tide --nodes 200 --minutes 4"),
-    run("endurance", "endurance --running-units 1000000 --rate 10000 --replicas 500"),
+    run("tide", "tide --nodes 200 --minutes 2"),
+    run("endurance", "endurance --running-units 1000000 --rate 25000 --replicas 500"),
 ];
 
 const SCHEDULERS: &[&str] =
@@ -329,7 +329,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         id: "P17",
-        what: "tide: 24 simulated hours in 4 minutes (10 by itself) on 200 nodes, online demand × 3 by day with one burst",
+        what: "tide: 24 simulated hours in 2 minutes (10 by itself) on 200 nodes, online demand × 3 by day with one burst",
         goal: "online placed < 5 s at p99, offline back < 60 s after the burst, mean CPU use ≥ 60 % at peak, ≥ 40 % at trough",
         checks: &[
             at_most("tide", "/online_ms/p99", 5_000.0, "ms at p99 for online units"),
@@ -341,7 +341,7 @@ pub(super) const TARGETS: &[Target] = &[
     },
     Target {
         id: "P18",
-        what: "a million running units made and finished after a warm-up of three, 10,000/s",
+        what: "a million running units made and finished after a warm-up of three, 25,000/s",
         goal: "memory < 1 MiB more a million in each process, disk within its contract, p99 of the last tenth ≤ 1.2 × the first's, audit clean",
         checks: &[
             at_most("endurance", "/endurance/memory_slope_max_mib_per_million", 1.0, "MiB a million"),
