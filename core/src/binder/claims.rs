@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use rustc_hash::FxHashSet;
 
 use super::{
-    Accepted, Binder, Verdict, Wait,
+    Accepted, Binder, Open, Verdict, Wait,
     check::{Member, Refused, reason, wanted, whole},
 };
 use crate::{
@@ -194,6 +194,11 @@ impl Binder {
             let of_unit = by_unit.entry(unit).or_insert_with(|| OfUnit { ordinals: Vec::new(), node });
             of_unit.ordinals.push(ordinal);
         }
+        let own = self.preemptors_of(seeker.unit);
+        if let Some((unit, of_unit)) = by_unit.iter().find(|(unit, _)| own.contains(unit)) {
+            let detail = format!("unit {unit} preempted this one before");
+            return Err((RejectionReason::PreemptionLoop, of_unit.node, detail));
+        }
         let mut tally = Tally::default();
         for (unit, of_unit) in &by_unit {
             let Some(rows) = self.cluster.rows(*unit) else { continue };
@@ -221,6 +226,16 @@ impl Binder {
             return Err((RejectionReason::VictimGone, node, detail));
         }
         Ok(())
+    }
+
+    /// Units for which running units of a unit are about to leave: its rows do not say so yet.
+    fn preemptors_of(&self, unit: UnitId) -> Vec<UnitId> {
+        let mut staying = self.cluster.rows(unit).into_iter().flat_map(UnitRows::live);
+        if !staying.any(|(ordinal, _)| self.holds.is_leaving(unit, ordinal)) {
+            return Vec::new();
+        }
+        let has_it_leave = |open: &&Open| open.victims.iter().any(|(victim, _)| *victim == unit);
+        self.open.values().filter(has_it_leave).map(|open| open.unit).collect()
     }
 
     /// The node of a victim, if it may be preempted as things are.

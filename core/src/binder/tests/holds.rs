@@ -103,6 +103,34 @@ fn filled() -> (World, UnitSpec, u64) {
 }
 
 #[test]
+fn two_units_that_rose_since_do_not_have_each_other_leave_at_once() {
+    let mut world = World::new(2);
+    let mut risen = Vec::new();
+    for (id, node) in [(1, 1), (2, 2)] {
+        let revision = world.unit(unit(id, 1, 1, demand(1000, 0)));
+        let accepted = world.accept(&place(id, revision, &[(0, node)]));
+        world.commit(&accepted);
+        // What runs stands as it did when it was bound.
+        let spec = UnitSpec { priority: 9, ..unit(id, 2, 1, demand(1000, 0)) };
+        let revision = world.unit(spec.clone());
+        risen.push((spec, revision));
+    }
+    let claim = |world: &World, (spec, revision): &(UnitSpec, u64)| {
+        claims(&world.binder, spec, *revision, &[(1, 0)]).expect("there are victims")
+    };
+    let (first, second) = (claim(&world, &risen[0]), claim(&world, &risen[1]));
+    let accepted = world.accept(&first);
+    assert_eq!(accepted.evictions[0].0, UnitId(2));
+    assert_eq!(
+        world.refuse(&second),
+        [(RejectionReason::PreemptionLoop, vec![1])],
+        "its transaction is under way"
+    );
+    world.binder.take_back(accepted.ticket);
+    world.accept(&second);
+}
+
+#[test]
 fn a_hold_turns_into_a_binding_after_its_last_victim() {
     let (mut world, high, revision) = filled();
     let accepted = world.hold(&high, revision, 1);
