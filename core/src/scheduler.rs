@@ -264,7 +264,7 @@ impl Scheduler {
         if self.units.get(&unit).is_some_and(|held| held.revision > spec_revision) {
             return;
         }
-        let groups = self.group_work(spec, pending);
+        let groups = self.group_work(spec, spec_revision, pending);
         let old = self.detach(unit);
         let turn = old.as_ref().map_or(self.last_turn + 1, |old| old.turn.1);
         self.last_turn = self.last_turn.max(turn);

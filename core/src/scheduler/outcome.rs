@@ -145,14 +145,19 @@ impl Scheduler {
     }
 
     /// What is to be placed by task group, without what has a row already.
-    pub(super) fn group_work(&mut self, spec: &UnitSpec, pending: &[Wanted]) -> SmallVec<[GroupWork; 1]> {
+    pub(super) fn group_work(
+        &mut self,
+        spec: &UnitSpec,
+        revision: Revision,
+        pending: &[Wanted],
+    ) -> SmallVec<[GroupWork; 1]> {
         let mut by_group: Vec<Vec<Wanted>> = vec![Vec::new(); spec.task_groups.len()];
         let rows = self.cluster.rows(spec.id);
         for wanted in pending {
             let row = rows.map(|rows| rows.row(wanted.0)).unwrap_or_default();
             if let Some(group) = spec.group_of(wanted.0)
                 && !is_past(&row, wanted.1)
-                && !self.is_held(spec.id, *wanted)
+                && !self.is_held(spec.id, revision, *wanted)
             {
                 by_group[group].push(*wanted);
             }
@@ -167,14 +172,16 @@ impl Scheduler {
         groups.collect()
     }
 
-    /// Whether room is held for a running unit.
-    fn is_held(&self, unit: UnitId, wanted: Wanted) -> bool {
+    /// Whether room is held for a running unit of this record. What is held by an older one is given up, though that may
+    /// not be read yet.
+    fn is_held(&self, unit: UnitId, revision: Revision, wanted: Wanted) -> bool {
         self.cluster.has_holds()
             && self
                 .cluster
                 .holds_of(unit)
                 .iter()
                 .filter_map(|id| self.cluster.hold(*id))
+                .filter(|hold| hold.spec_revision >= revision)
                 .any(|hold| hold.members().any(|member| member == wanted))
     }
 

@@ -135,6 +135,21 @@ impl Pair {
 }
 
 #[test]
+fn what_is_held_by_an_older_record_is_to_be_placed_again() {
+    let mut pair = Pair::new(1);
+    pair.assign(&ranked(1, 0, 1, 1, cpu(1000)));
+    pair.step();
+    let high = ranked(2, 9, 1, 1, cpu(1000));
+    pair.assign(&high);
+    pair.steps();
+    assert_eq!((pair.binder.n_holds(), pair.scheduler.inventory().len()), (1, 0), "room is held for it");
+    // The binder gives it up as the unit is another one now; that is not read yet.
+    pair.assign(&UnitSpec { min_run_ms: 1, ..high });
+    assert!(!pair.step().contains(&(2, ReportState::Done)));
+    assert!(pair.scheduler.inventory().iter().any(|(unit, _)| *unit == UnitId(2)));
+}
+
+#[test]
 fn a_unit_without_a_place_has_others_leave() {
     let mut pair = Pair::new(2);
     pair.assign(&ranked(1, 1, 2, 1, cpu(500)));
