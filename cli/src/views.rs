@@ -230,7 +230,7 @@ impl From<&v1::Unit> for UnitView {
 fn ended(end: v1::UnitEnd) -> String {
     match end {
         v1::UnitEnd::Unspecified => String::new(),
-        end => word(end.as_str_name(), "UNIT_END_").to_lowercase().replace('_', "-"),
+        end => end.as_str_name().trim_start_matches("UNIT_END_").to_lowercase().replace('_', "-"),
     }
 }
 
