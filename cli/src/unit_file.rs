@@ -65,7 +65,8 @@ pub fn parse(text: &str) -> Result<Vec<Loaded>, Mistake> {
     Ok(units)
 }
 
-fn mistake(error: &serde_yaml_ng::Error) -> Mistake {
+/// What the YAML reader says, with its position told apart and unknown words explained.
+pub fn mistake(error: &serde_yaml_ng::Error) -> Mistake {
     let (line, column) = error.location().map_or((0, 0), |at| (at.line(), at.column()));
     let text = error.to_string();
     // The position is told apart from the text.
@@ -292,8 +293,8 @@ words!(Effect:
 );
 
 /// Text, also where YAML sees a number or a truth value (`version: 1.10` is a trap otherwise left to quotes).
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Text(String);
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Text(pub String);
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -302,7 +303,8 @@ impl<'de> Deserialize<'de> for Text {
 }
 
 /// `10s`, `5m`, `1h 30m`.
-struct HumanTime(Duration);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HumanTime(pub Duration);
 
 impl<'de> Deserialize<'de> for HumanTime {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -321,7 +323,7 @@ impl HumanTime {
 }
 
 /// A scalar as it was written, and what to make of it. Refused in here, it is told with its line and column.
-struct Scalar<F>(&'static str, F);
+pub struct Scalar<F>(pub &'static str, pub F);
 
 impl<T, F: Fn(&str) -> Result<T, String>> de::Visitor<'_> for Scalar<F> {
     type Value = T;

@@ -1,7 +1,8 @@
 //! A whole control plane of real processes, with simulated nodes.
 //!
 //! Each cluster has a loopback address of its own (127.128.0.0/9, chosen by process id): nobody else
-//! takes its ports, so that a killed state comes back at the same address. Everything a cluster started ends with it; when a test fails, the ends of all logs are printed.
+//! takes its ports, so that a killed state comes back at the same address. Everything a cluster started ends with it; when a test fails,
+//! the ends of all logs are printed and the directory stays.
 
 use std::{
     collections::BTreeMap,
@@ -41,7 +42,7 @@ const TAIL_LINES: usize = 30;
 /// What to start.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// Simulated nodes, taken from the trace's list.
+    /// Simulated nodes, taken from the trace's list; 0: none, and no agent.
     pub n_nodes: usize,
     /// One leads.
     pub n_dispatchers: usize,
@@ -53,6 +54,8 @@ pub struct Layout {
     pub is_proxied: bool,
     /// Environment of single processes, by name, for every start: small limits.
     pub env: Vec<(&'static str, &'static str, String)>,
+    /// Keys of the configuration and their values, for every service whose part is the first word of the key.
+    pub settings: Vec<(String, String)>,
 }
 
 impl Default for Layout {
@@ -64,6 +67,7 @@ impl Default for Layout {
             n_binders: 3,
             is_proxied: false,
             env: Vec::new(),
+            settings: Vec::new(),
         }
     }
 }
@@ -119,10 +123,12 @@ impl Cluster {
                 cluster.add_service(part, &format!("{part}-{number}")).await;
             }
         }
-        let nodes = cluster.path("nodes.csv");
-        trace::write_nodes(cluster.layout.n_nodes, &nodes).expect("the trace is in data/openb");
-        let to_state = cluster.route_to_state("agent").await;
-        cluster.add("agent", commands::agent(to_state, &nodes));
+        if cluster.layout.n_nodes > 0 {
+            let nodes = cluster.path("nodes.csv");
+            trace::write_nodes(cluster.layout.n_nodes, &nodes).expect("the trace is in data/openb");
+            let to_state = cluster.route_to_state("agent").await;
+            cluster.add("agent", commands::agent(to_state, &nodes));
+        }
         cluster.wait_ready().await;
         cluster
     }
@@ -130,6 +136,11 @@ impl Cluster {
     /// Says how far a test has come, on standard error: shown when it fails.
     pub fn note(&self, what: &str) {
         let _ = writeln!(std::io::stderr(), "{:>9.3} s  {what}", self.started.elapsed().as_secs_f64());
+    }
+
+    /// Where logs and data are.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
     }
 
     /// A file in the cluster's own directory.
@@ -159,10 +170,15 @@ impl Cluster {
 
     /// Adds one more agent, as `agent-2`, with simulated nodes of a shape, and waits until they are ready.
     pub async fn add_agent(&mut self, name: &str, shape: &str, n_nodes: usize) {
-        let to_state = self.route_to_state(name).await;
-        self.add(name, commands::agent_of(to_state, shape));
-        self.layout.n_nodes += n_nodes;
+        self.start_agent(name, &[shape.to_owned()], &[], n_nodes).await;
         self.wait_ready().await;
+    }
+
+    /// The same with nodes of several shapes and with settings `KEY=VALUE`, without waiting.
+    pub async fn start_agent(&mut self, name: &str, shapes: &[String], settings: &[String], n_nodes: usize) {
+        let to_state = self.route_to_state(name).await;
+        self.add(name, commands::agent_of(to_state, shapes, settings));
+        self.layout.n_nodes += n_nodes;
     }
 
     /// kill -9.
@@ -194,6 +210,16 @@ impl Cluster {
     /// SIGCONT.
     pub fn thaw(&mut self, name: &str) {
         self.process(name).thaw();
+    }
+
+    /// Names of all processes.
+    pub fn processes(&self) -> impl Iterator<Item = &str> {
+        self.processes.keys().map(String::as_str)
+    }
+
+    /// Where a service shows its metrics.
+    pub fn metrics_address(&self, name: &str) -> Option<SocketAddr> {
+        self.addresses.get(name).copied().map(commands::metrics_address)
     }
 
     /// Whether a process runs.
@@ -350,13 +376,19 @@ impl Cluster {
 
     /// No log line at ERROR or WARN, and no panic, that was not announced.
     pub fn assert_quiet(&self) {
+        let unexpected = self.complaints(&self.announced);
+        assert!(unexpected.is_empty(), "log lines that were not announced:\n{}", unexpected.join("\n"));
+    }
+
+    /// Log lines at ERROR or WARN, and panics, beside those that contain one of these.
+    pub fn complaints(&self, announced: &[impl AsRef<str>]) -> Vec<String> {
         let mut unexpected = Vec::new();
         for process in self.processes.values() {
             let lines = process.complaints().into_iter();
-            let lines = lines.filter(|line| !self.announced.iter().any(|pattern| line.contains(pattern)));
+            let lines = lines.filter(|line| !announced.iter().any(|pattern| line.contains(pattern.as_ref())));
             unexpected.extend(lines.map(|line| format!("{}: {line}", process.name())));
         }
-        assert!(unexpected.is_empty(), "log lines that were not announced:\n{}", unexpected.join("\n"));
+        unexpected
     }
 
     /// Waits until state answers.
@@ -411,7 +443,8 @@ impl Cluster {
         advertise: SocketAddr,
         state: SocketAddr,
     ) -> CommandLine {
-        commands::serve(Service { part, name, listen, advertise, state, dir: self.dir.path() })
+        let settings = &self.layout.settings;
+        commands::serve(Service { part, name, listen, advertise, state, settings, dir: self.dir.path() })
     }
 
     fn add(&mut self, name: &str, mut command: CommandLine) {
@@ -443,7 +476,9 @@ impl Drop for Cluster {
         if !std::thread::panicking() {
             return;
         }
+        self.dir.disable_cleanup(true);
         let mut out = std::io::stderr().lock();
+        let _ = writeln!(out, "logs and data are kept in {}", self.dir.path().display());
         for process in self.processes.values() {
             let _ = writeln!(out, "---- {} ----\n{}", process.name(), process.tail(TAIL_LINES));
         }

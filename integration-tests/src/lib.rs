@@ -1,7 +1,7 @@
 //! The harness of the whole-system tests: a cluster of real processes of the one binary on loopback
 //! addresses of its own, with faults on demand.
 //!
-//! The tests themselves are in `tests/it`. What this crate keeps apart on purpose: [`check`] and [`api`]
+//! The tests themselves are in `scenarios`, and in `tests/it` where only Rust can say them. What this crate keeps apart on purpose: [`check`] and [`api`]
 //! share no code with the services they judge.
 #![allow(
     clippy::missing_panics_doc,
@@ -14,6 +14,7 @@ pub mod cluster;
 pub mod process;
 pub mod proxy;
 pub mod reflect;
+pub mod scenario;
 pub mod settings;
 pub mod submit;
 pub mod trace;

@@ -4,6 +4,9 @@ use std::{net::SocketAddr, path::Path};
 
 use crate::{process::CommandLine, settings::godel_bin};
 
+/// Above all ports that processes of a cluster are given, below those of outgoing connections.
+const METRICS_PORT_OFFSET: u16 = 10_000;
+
 /// What a service process needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Service<'a> {
@@ -15,14 +18,21 @@ pub(super) struct Service<'a> {
     pub(super) advertise: SocketAddr,
     /// State, or a proxy before it. Unused by state itself.
     pub(super) state: SocketAddr,
+    /// Those of other parts are left out.
+    pub(super) settings: &'a [(String, String)],
     pub(super) dir: &'a Path,
+}
+
+/// The metrics of a service that listens there. Its address is the cluster's own, so no port of it is taken.
+pub(super) fn metrics_address(listen: SocketAddr) -> SocketAddr {
+    SocketAddr::new(listen.ip(), listen.port() + METRICS_PORT_OFFSET)
 }
 
 /// `godel serve …`.
 pub(super) fn serve(service: Service<'_>) -> CommandLine {
-    let Service { part, name, listen, advertise, state, dir } = service;
+    let Service { part, name, listen, advertise, state, settings, dir } = service;
     let mut args = vec!["serve".to_owned(), part.to_owned(), format!("--listen={listen}")];
-    args.push(format!("--metrics-listen={}:0", listen.ip()));
+    args.push(format!("--metrics-listen={}", metrics_address(listen)));
     let mut env = Vec::new();
     if part == "state" {
         args.push(format!("--data-dir={}", dir.join(name).display()));
@@ -34,6 +44,8 @@ pub(super) fn serve(service: Service<'_>) -> CommandLine {
     if part == "scheduler" {
         args.push(format!("--name={name}"));
     }
+    let own = settings.iter().filter(|(key, _)| key.split('.').next() == Some(part));
+    args.extend(own.map(|(key, value)| format!("--set={key}={value}")));
     CommandLine { program: godel_bin(), args, env }
 }
 
@@ -47,14 +59,12 @@ pub(super) fn agent(state: SocketAddr, nodes: &Path) -> CommandLine {
     }
 }
 
-/// The same for simulated nodes of a shape, as `2x cpu=8,memory=16Gi,name=edge`.
-pub(super) fn agent_of(state: SocketAddr, shape: &str) -> CommandLine {
-    let args = ["agent", "--simulate", shape, "--set=agent.reconnect_spread=300ms"];
-    CommandLine {
-        program: godel_bin(),
-        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-        env: client_env(state),
-    }
+/// The same for simulated nodes of shapes, as `2x cpu=8,memory=16Gi,name=edge`.
+pub(super) fn agent_of(state: SocketAddr, shapes: &[String], settings: &[String]) -> CommandLine {
+    let mut args = vec!["agent".to_owned(), "--set=agent.reconnect_spread=300ms".to_owned()];
+    args.extend(shapes.iter().map(|shape| format!("--simulate={shape}")));
+    args.extend(settings.iter().map(|setting| format!("--set={setting}")));
+    CommandLine { program: godel_bin(), args, env: client_env(state) }
 }
 
 /// A client verb.

@@ -1,0 +1,155 @@
+//! Scenarios: files that say which cluster there is, what happens to it, and what must be seen then. The format is in
+//! `docs/scenarios.md`; the files are in `integration-tests/scenarios`, one test each.
+//!
+//! A scenario runs against real processes and looks at what any user of the API sees. What it waits for it looks at
+//! again with each message of a watch; it never sleeps.
+
+mod act;
+mod expect;
+mod file;
+mod history;
+mod number;
+mod seen;
+
+use std::{fmt, path::Path};
+
+use crate::{cluster::Cluster, wait::LIMIT};
+use act::Actor;
+use expect::Mismatch;
+use file::{Scenario, Step};
+use history::Follower;
+
+pub use file::parse;
+
+/// Runs the scenario of a file to its end.
+///
+/// # Panics
+/// When it is not as the file says; with the step, what was expected, what was seen, and where the logs are.
+pub async fn run(path: &Path) {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("cannot read {shown}: {error}"));
+    let scenario = parse(&text).unwrap_or_else(|mistake| panic!("{shown}:{mistake}"));
+    let mut cluster = Cluster::start(scenario.layout()).await;
+    let follower = Follower::start(&cluster.api);
+    let mut stage = Stage { actor: Actor::default(), follower, forbidden: Vec::new() };
+    if let Err(failure) = stage.play(&mut cluster, &scenario).await {
+        panic!("{shown}: {failure}\nlogs      {}", cluster.dir().display());
+    }
+}
+
+/// A scenario as it runs.
+struct Stage {
+    actor: Actor,
+    follower: Follower,
+    /// What must not be in the history after a revision.
+    forbidden: Vec<(u64, file::Never)>,
+}
+
+/// Where a scenario went wrong.
+struct Failure {
+    place: String,
+    mismatches: Vec<Mismatch>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.place)?;
+        for Mismatch { what, expected, seen } in &self.mismatches {
+            write!(f, "\nof        {what}\nexpected  {expected}\nseen      {seen}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Stage {
+    async fn play(&mut self, cluster: &mut Cluster, scenario: &Scenario) -> Result<(), Failure> {
+        self.forbidden.extend(scenario.story.never.iter().map(|never| (0, never.clone())));
+        self.actor.open(cluster, scenario).await.map_err(|mismatch| Failure {
+            place: "before the first step".into(),
+            mismatches: vec![mismatch],
+        })?;
+        for (number, step) in (1..).zip(&scenario.story.steps) {
+            let failed = |mismatches| Failure { place: scenario.place(number), mismatches };
+            cluster.note(&format!("step {number}"));
+            self.actor.act(cluster, scenario, step).await.map_err(|mismatch| failed(vec![mismatch]))?;
+            self.wait(cluster, scenario, step).await.map_err(failed)?;
+            let revision = self.follower.history().revision;
+            self.forbidden.extend(step.never.iter().map(|never| (revision, never.clone())));
+        }
+        cluster.note("end");
+        self.end(cluster, scenario)
+            .await
+            .map_err(|mismatches| Failure { place: "at the end".into(), mismatches })
+    }
+
+    /// Looks with each message of the watch, until everything is as expected.
+    async fn wait(
+        &mut self,
+        cluster: &mut Cluster,
+        scenario: &Scenario,
+        step: &Step,
+    ) -> Result<(), Vec<Mismatch>> {
+        let Some(expected) = &step.expect else { return Ok(()) };
+        let limit = step.within.map_or(LIMIT, |within| within.0);
+        let deadline = tokio::time::Instant::now() + limit;
+        loop {
+            let look = expect::mismatches(expected, cluster, scenario, &self.follower);
+            let mut mismatches = match tokio::time::timeout_at(deadline, look).await {
+                Ok(mismatches) if mismatches.is_empty() => return Ok(()),
+                Ok(mismatches) => mismatches,
+                Err(_) => vec![Mismatch::new("everything", "an answer", "none")],
+            };
+            let news = tokio::time::timeout_at(deadline, self.follower.news()).await;
+            if news.is_err() || tokio::time::Instant::now() >= deadline {
+                mismatches.push(Mismatch::new("time", format!("within {limit:?}"), "that is over"));
+                return Err(mismatches);
+            }
+        }
+    }
+
+    /// What holds at the end of every scenario.
+    async fn end(&mut self, cluster: &mut Cluster, scenario: &Scenario) -> Result<(), Vec<Mismatch>> {
+        let audit = cluster.godel(&["audit"]);
+        if !audit.status.success() {
+            return Err(vec![Mismatch::new(
+                "godel audit",
+                "every invariant holds",
+                crate::cluster::shown(&audit),
+            )]);
+        }
+        let status = cluster.api.dispatcher_status().await;
+        let repairs = status.map_or_else(|error| format!("{error:#}"), |status| status.repairs.to_string());
+        if repairs != "0" {
+            return Err(vec![Mismatch::new("repairs of the reconciler", "0", repairs)]);
+        }
+        let revision = cluster.api.store_status().await.map_or(0, |status| status.revision);
+        while self.follower.history().revision < revision {
+            self.follower.news().await;
+        }
+        let history = self.follower.history();
+        let broken: Vec<Mismatch> = self
+            .forbidden
+            .iter()
+            .filter_map(|(from, never)| {
+                let seen = history.violation(*from, never)?;
+                Some(Mismatch::new(
+                    format!("the history after revision {from}"),
+                    format!("never {never}"),
+                    seen,
+                ))
+            })
+            .collect();
+        if !broken.is_empty() {
+            return Err(broken);
+        }
+        drop(history);
+        let complaints = cluster.complaints(&scenario.story.warns);
+        if complaints.is_empty() {
+            return Ok(());
+        }
+        Err(vec![Mismatch::new("logs", "no WARN or ERROR beside `warns`", complaints.join("\n"))])
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,606 @@
+//! The format of scenario files, read strictly. `docs/scenarios.md` explains every key.
+//!
+//! The first document of a file is the story. The others are what `godel apply -f` takes, read by the same code.
+
+use std::{collections::BTreeMap, fmt};
+
+use clap::Parser as _;
+use godel_cli::{
+    args::Args,
+    unit_file::{Document, HumanTime, Mistake, Scalar, Text, mistake, parse_manifest},
+};
+use godel_proto::v1;
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, value::MapAccessDeserializer},
+};
+
+use super::number::Number;
+use crate::cluster::Layout;
+
+/// A file.
+#[derive(Debug)]
+pub struct Scenario {
+    pub(super) story: Story,
+    pub(super) queues: Vec<v1::Queue>,
+    pub(super) classes: Vec<v1::PriorityClass>,
+    /// By name.
+    pub(super) units: BTreeMap<String, v1::UnitSpec>,
+    /// As they are written, for people.
+    steps: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Story {
+    #[serde(rename = "scenario")]
+    _title: String,
+    #[serde(default)]
+    cluster: ClusterSize,
+    /// By name: `agent-NAME` plays them.
+    pub(super) nodes: BTreeMap<String, Nodes>,
+    #[serde(default)]
+    pub(super) warns: Vec<String>,
+    #[serde(default)]
+    pub(super) never: Vec<Never>,
+    pub(super) steps: Vec<Step>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ClusterSize {
+    dispatchers: usize,
+    schedulers: usize,
+    binders: usize,
+    settings: BTreeMap<String, Text>,
+}
+
+impl Default for ClusterSize {
+    fn default() -> Self {
+        Self { dispatchers: 1, schedulers: 1, binders: 1, settings: BTreeMap::new() }
+    }
+}
+
+/// Simulated nodes of one agent process.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nodes {
+    #[serde(default = "one")]
+    pub(super) count: usize,
+    cpu: Text,
+    #[serde(default = "memory")]
+    memory: Text,
+    #[serde(default)]
+    gpu: Option<Text>,
+    #[serde(default)]
+    labels: BTreeMap<String, Text>,
+    #[serde(default)]
+    racks: usize,
+    #[serde(default)]
+    pub(super) name: Option<String>,
+    #[serde(default)]
+    pub(super) later: bool,
+    #[serde(default)]
+    settings: BTreeMap<String, Text>,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn memory() -> Text {
+    Text("64Gi".to_owned())
+}
+
+/// At most one action, and what must be seen after it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Step {
+    #[serde(default)]
+    pub(super) submit: Option<Submit>,
+    #[serde(default)]
+    pub(super) godel: Option<Words>,
+    #[serde(default)]
+    pub(super) exit: i32,
+    #[serde(default)]
+    pub(super) says: OneOrMore,
+    #[serde(default)]
+    pub(super) kill: Option<OneOrMore>,
+    #[serde(default)]
+    pub(super) stop: Option<OneOrMore>,
+    #[serde(default)]
+    pub(super) start: Option<OneOrMore>,
+    #[serde(default)]
+    pub(super) freeze: Option<OneOrMore>,
+    #[serde(default)]
+    pub(super) thaw: Option<OneOrMore>,
+    #[serde(default)]
+    pub(super) crash: Option<Crash>,
+    #[serde(default)]
+    pub(super) expect: Option<Expect>,
+    #[serde(default)]
+    pub(super) within: Option<HumanTime>,
+    #[serde(default)]
+    pub(super) never: Vec<Never>,
+}
+
+/// A process is to abort at a named point.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Crash {
+    pub(super) part: String,
+    pub(super) at: String,
+}
+
+/// What must be seen, all of it at once.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Expect {
+    pub(super) units: BTreeMap<String, UnitExpect>,
+    pub(super) queues: BTreeMap<String, QueueExpect>,
+    pub(super) nodes: BTreeMap<String, NodesExpect>,
+    pub(super) dispatcher: DispatcherExpect,
+    pub(super) partition: Option<Partition>,
+    pub(super) holds: Option<Number>,
+    pub(super) metrics: BTreeMap<String, Number>,
+    pub(super) events: Vec<EventExpect>,
+    pub(super) ended: OneOrMore,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct UnitFields {
+    pub(super) phase: Option<Phases>,
+    pub(super) pending: Option<Number>,
+    pub(super) bound: Option<Number>,
+    pub(super) running: Option<Number>,
+    pub(super) succeeded: Option<Number>,
+    pub(super) failed: Option<Number>,
+    pub(super) evicting: Option<Number>,
+    pub(super) why: OneOrMore,
+    pub(super) waits_for: Option<String>,
+    pub(super) preempted_by: Option<OneOrMore>,
+    pub(super) ordinals: Option<Text>,
+    pub(super) incarnation: Option<Number>,
+    pub(super) restarts: Option<Number>,
+    pub(super) exit_code: Option<Number>,
+    pub(super) on: BTreeMap<String, Number>,
+}
+
+impl UnitFields {
+    /// Whether replicas must be looked at one by one.
+    pub(super) fn has_replicas(&self) -> bool {
+        self.ordinals.is_some()
+            || self.incarnation.is_some()
+            || self.restarts.is_some()
+            || self.exit_code.is_some()
+            || !self.on.is_empty()
+    }
+}
+
+/// `running`, or `3`, or all of [`UnitFields`].
+#[derive(Debug, Default)]
+pub(super) struct UnitExpect(pub(super) UnitFields);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct QueueExpect {
+    pub(super) used: BTreeMap<String, Text>,
+    pub(super) borrowed: BTreeMap<String, Text>,
+    pub(super) pending: Option<Number>,
+    pub(super) running: Option<Number>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct NodesExpect {
+    pub(super) count: Option<Number>,
+    pub(super) ready: Option<Number>,
+    pub(super) running: Option<Number>,
+    pub(super) reported: Option<Number>,
+    pub(super) cpu: Option<Text>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct DispatcherExpect {
+    pub(super) queued_units: Option<Number>,
+    pub(super) dispatched_units: Option<Number>,
+    pub(super) parked_units: Option<Number>,
+    pub(super) redispatched: Option<Number>,
+    pub(super) nodes_not_ready: Option<Number>,
+    pub(super) nodes_draining: Option<Number>,
+    pub(super) evictions_paused: Option<bool>,
+}
+
+/// How many running units there are of a kind of event in the history.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EventExpect {
+    #[serde(default)]
+    pub(super) bound: Option<Glob>,
+    #[serde(default)]
+    pub(super) evicted: Option<Glob>,
+    #[serde(default)]
+    pub(super) reason: Option<Reason>,
+    #[serde(default)]
+    pub(super) by: Option<Glob>,
+    /// Only what was before the last binding of these.
+    #[serde(default)]
+    pub(super) before_last: Option<Glob>,
+    #[serde(default = "Number::some")]
+    pub(super) count: Number,
+}
+
+/// What must not be in the history.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Never {
+    #[serde(default)]
+    pub(super) bound: Option<Glob>,
+    #[serde(default)]
+    pub(super) evicted: Option<Glob>,
+    #[serde(default)]
+    pub(super) reason: Option<Reason>,
+    /// With `placed`: whose.
+    #[serde(default)]
+    pub(super) unit: Option<Glob>,
+    /// So many running units are bound and not told to leave.
+    #[serde(default)]
+    pub(super) placed: Option<Number>,
+}
+
+impl fmt::Display for Never {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bound, evicted, reason, unit, placed } = self;
+        let mut words = event_words(bound.as_ref(), evicted.as_ref(), *reason);
+        words.extend(unit.as_ref().zip(placed.as_ref()).map(|(unit, n)| format!("{n} of {} placed", unit.0)));
+        f.write_str(&words.join(" "))
+    }
+}
+
+impl fmt::Display for EventExpect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bound, evicted, reason, by, before_last, count: _ } = self;
+        let mut words = event_words(bound.as_ref(), evicted.as_ref(), *reason);
+        words.extend(by.as_ref().map(|by| format!("by {}", by.0)));
+        words.extend(before_last.as_ref().map(|last| format!("before the last of {}", last.0)));
+        f.write_str(&words.join(" "))
+    }
+}
+
+fn event_words(bound: Option<&Glob>, evicted: Option<&Glob>, reason: Option<Reason>) -> Vec<String> {
+    let mut words = Vec::new();
+    words.extend(bound.map(|unit| format!("{} bound", unit.0)));
+    words.extend(evicted.map(|unit| format!("{} evicted", unit.0)));
+    words.extend(reason.map(|reason| reason.0.as_str_name().to_owned()));
+    words
+}
+
+/// A name, or the beginning of names before a `*`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(super) struct Glob(pub(super) String);
+
+impl Glob {
+    pub(super) fn has(&self, name: &str) -> bool {
+        match self.0.strip_suffix('*') {
+            Some(start) => name.starts_with(start),
+            None => name == self.0,
+        }
+    }
+}
+
+/// Units and how many of each; `None`: one of that very name.
+#[derive(Debug, Default)]
+pub(super) struct Submit(pub(super) Vec<(String, Option<u32>)>);
+
+/// Arguments of `godel`.
+#[derive(Debug)]
+pub(super) struct Words(pub(super) Vec<String>);
+
+/// A text or a list of texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct OneOrMore(pub(super) Vec<String>);
+
+/// Any of these; absent units are in none.
+#[derive(Clone, Debug)]
+pub(super) struct Phases(pub(super) Vec<Option<v1::UnitPhase>>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reason(pub(super) v1::EvictionReason);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Partition(pub(super) v1::PartitionMode);
+
+/// Reads a scenario.
+///
+/// # Errors
+/// The first mistake, with its line and column.
+pub fn parse(text: &str) -> Result<Scenario, Mistake> {
+    let first =
+        || serde_yaml_ng::Deserializer::from_str(text).next().ok_or_else(|| other("the file is empty"));
+    let story = Story::deserialize(first()?).map_err(|error| mistake(&error))?;
+    let written = serde_yaml_ng::Value::deserialize(first()?).map_err(|error| mistake(&error))?;
+    let steps = written.get("steps").and_then(serde_yaml_ng::Value::as_sequence).into_iter().flatten();
+    let steps = steps.map(|step| serde_yaml_ng::to_string(step).unwrap_or_default()).collect();
+    let mut scenario =
+        Scenario { story, queues: Vec::new(), classes: Vec::new(), units: BTreeMap::new(), steps };
+    for (_, document) in parse_manifest(&without_story(text))? {
+        match document {
+            Document::Queue(queue) => scenario.queues.push(*queue),
+            Document::PriorityClass(class) => scenario.classes.push(class),
+            Document::Unit(unit) => {
+                let name = unit.meta.as_ref().map(|meta| meta.name.clone()).unwrap_or_default();
+                if scenario.units.insert(name.clone(), *unit).is_some() {
+                    return Err(other(format!("unit {name} stands twice")));
+                }
+            }
+        }
+    }
+    scenario.check()?;
+    Ok(scenario)
+}
+
+/// The text with the first document emptied, so that lines keep their numbers.
+fn without_story(text: &str) -> String {
+    let mut is_story = true;
+    let mut rest = String::new();
+    for line in text.lines() {
+        is_story &= line.trim_end() != "---";
+        rest.push_str(if is_story { "" } else { line });
+        rest.push('\n');
+    }
+    rest
+}
+
+fn other(message: impl Into<String>) -> Mistake {
+    Mistake { line: 0, column: 0, message: message.into() }
+}
+
+impl Scenario {
+    /// The cluster as it is started, without nodes.
+    pub(super) fn layout(&self) -> Layout {
+        let ClusterSize { dispatchers, schedulers, binders, settings } = &self.story.cluster;
+        // What is not in the store is looked at again with each bookmark.
+        let bookmarks = ("state.watch_bookmark_interval".to_owned(), "100ms".to_owned());
+        let settings = settings.iter().map(|(key, value)| (key.clone(), value.0.clone()));
+        Layout {
+            n_nodes: 0,
+            n_dispatchers: *dispatchers,
+            n_schedulers: *schedulers,
+            n_binders: *binders,
+            settings: [bookmarks].into_iter().chain(settings).collect(),
+            ..Layout::default()
+        }
+    }
+
+    /// A step as it is written, numbered from 1.
+    pub(super) fn place(&self, number: usize) -> String {
+        let text = self.steps.get(number - 1).map_or("", String::as_str);
+        format!("step {number}\n{}", text.trim_end())
+    }
+
+    fn check(&self) -> Result<(), Mistake> {
+        for (number, step) in (1..).zip(&self.story.steps) {
+            let bad = |what: String| Err(other(format!("step {number}: {what}")));
+            let parts = [&step.kill, &step.stop, &step.start, &step.freeze, &step.thaw];
+            let n_actions = parts.into_iter().flatten().count()
+                + usize::from(step.submit.is_some())
+                + usize::from(step.godel.is_some())
+                + usize::from(step.crash.is_some());
+            if n_actions > 1 {
+                return bad("more than one action".to_owned());
+            }
+            if step.godel.is_none() && (step.exit != 0 || !step.says.0.is_empty()) {
+                return bad("`exit` and `says` are of `godel`".to_owned());
+            }
+            let submitted = step.submit.iter().flat_map(|submit| &submit.0);
+            if let Some((name, _)) = submitted.into_iter().find(|(name, _)| !self.units.contains_key(name)) {
+                return bad(format!("no unit {name} behind the first `---`"));
+            }
+            let events = step.expect.iter().flat_map(|expect| &expect.events);
+            if events.into_iter().any(|event| event.bound.is_some() == event.evicted.is_some()) {
+                return bad("an event is either `bound` or `evicted`".to_owned());
+            }
+        }
+        let nevers = self.story.steps.iter().flat_map(|step| &step.never).chain(&self.story.never);
+        for never in nevers {
+            let n_kinds = [&never.bound, &never.evicted, &never.unit].into_iter().flatten().count();
+            if n_kinds != 1 || never.unit.is_some() != never.placed.is_some() {
+                return Err(other("`never` has one of `bound`, `evicted`, and `unit` with `placed`"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Nodes {
+    /// As `godel agent --simulate` takes them.
+    pub(super) fn shapes(&self, group: &str) -> Vec<String> {
+        let name = self.name.as_deref().unwrap_or(group);
+        let mut common = format!("cpu={},memory={}", self.cpu.0, self.memory.0);
+        self.gpu.iter().for_each(|gpu| common.push_str(&format!(",gpu={}", gpu.0)));
+        self.labels.iter().for_each(|(key, value)| common.push_str(&format!(",label.{key}={}", value.0)));
+        if self.racks == 0 {
+            return vec![format!("{}x {common},name={name}", self.count)];
+        }
+        let in_rack = |rack: usize| (self.count + self.racks - 1 - rack) / self.racks;
+        (0..self.racks)
+            .filter(|rack| in_rack(*rack) > 0)
+            .map(|rack| format!("{}x {common},name={name}-r{rack},label.rack=r{rack}", in_rack(rack)))
+            .collect()
+    }
+
+    /// Whether they are nodes of another group, as another agent plays them.
+    pub(super) fn is_again(&self) -> bool {
+        self.name.is_some()
+    }
+
+    /// As `--set` takes them.
+    pub(super) fn settings(&self) -> Vec<String> {
+        self.settings.iter().map(|(key, value)| format!("{key}={}", value.0)).collect()
+    }
+}
+
+/// Words of the API's enums as people write them: `NODE_LOST` is `node-lost`.
+fn number_name(prefix: &str, word: &str) -> String {
+    format!("{prefix}{}", word.to_uppercase().replace('-', "_"))
+}
+
+fn phase(word: &str) -> Result<Option<v1::UnitPhase>, String> {
+    if word == "gone" {
+        return Ok(None);
+    }
+    match v1::UnitPhase::from_str_name(&number_name("UNIT_PHASE_", word)) {
+        Some(phase) => Ok(Some(phase)),
+        None => Err(format!("`{word}` is no phase as `running`, and not `gone`")),
+    }
+}
+
+impl<'de> Deserialize<'de> for Reason {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Scalar("a reason of evictions", |word: &str| {
+            let reason = v1::EvictionReason::from_str_name(&number_name("EVICTION_REASON_", word));
+            reason.map(Self).ok_or_else(|| format!("`{word}` is no reason of evictions as `preempted`"))
+        }))
+    }
+}
+
+impl<'de> Deserialize<'de> for Partition {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Scalar("a mode", |word: &str| {
+            let mode = v1::PartitionMode::from_str_name(&number_name("PARTITION_MODE_", word));
+            mode.map(Self).ok_or_else(|| format!("`{word}` is no mode as `global`"))
+        }))
+    }
+}
+
+impl<'de> Deserialize<'de> for Phases {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let words = OneOrMore::deserialize(deserializer)?;
+        words.0.iter().map(|word| phase(word)).collect::<Result<_, _>>().map(Self).map_err(de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Line;
+        impl<'de> de::Visitor<'de> for Line {
+            type Value = Words;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("arguments of godel, as a line or a list of words")
+            }
+
+            fn visit_str<E: de::Error>(self, line: &str) -> Result<Words, E> {
+                words(line.split_whitespace().map(str::to_owned).collect()).map_err(E::custom)
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<Words, A::Error> {
+                let mut list = Vec::new();
+                while let Some(Text(word)) = seq.next_element()? {
+                    list.push(word);
+                }
+                words(list).map_err(de::Error::custom)
+            }
+        }
+        deserializer.deserialize_any(Line)
+    }
+}
+
+/// Refused here, a wrong verb is told before anything is started.
+fn words(list: Vec<String>) -> Result<Words, String> {
+    match Args::try_parse_from(["godel".to_owned()].iter().chain(&list)) {
+        Ok(_) => Ok(Words(list)),
+        Err(error) => Err(error.to_string().lines().next().unwrap_or_default().to_owned()),
+    }
+}
+
+impl<'de> Deserialize<'de> for OneOrMore {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List;
+        impl<'de> de::Visitor<'de> for List {
+            type Value = OneOrMore;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a list of texts")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<OneOrMore, E> {
+                Ok(OneOrMore(vec![text.to_owned()]))
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<OneOrMore, A::Error> {
+                let mut list = Vec::new();
+                while let Some(Text(text)) = seq.next_element()? {
+                    list.push(text);
+                }
+                Ok(OneOrMore(list))
+            }
+        }
+        deserializer.deserialize_any(List)
+    }
+}
+
+impl<'de> Deserialize<'de> for Submit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Cast;
+        impl<'de> de::Visitor<'de> for Cast {
+            type Value = Submit;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a unit, a list of units, or units with their number")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Submit, E> {
+                Ok(Submit(vec![(name.to_owned(), None)]))
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<Submit, A::Error> {
+                let mut list = Vec::new();
+                while let Some(Text(name)) = seq.next_element()? {
+                    list.push((name, None));
+                }
+                Ok(Submit(list))
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Submit, A::Error> {
+                let mut list = Vec::new();
+                while let Some((name, n)) = map.next_entry::<String, u32>()? {
+                    list.push((name, Some(n)));
+                }
+                Ok(Submit(list))
+            }
+        }
+        deserializer.deserialize_any(Cast)
+    }
+}
+
+impl<'de> Deserialize<'de> for UnitExpect {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Short;
+        impl<'de> de::Visitor<'de> for Short {
+            type Value = UnitExpect;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a phase, how many run, or a map")
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<UnitExpect, E> {
+                let phase = Some(Phases(vec![phase(word).map_err(E::custom)?]));
+                Ok(UnitExpect(UnitFields { phase, ..UnitFields::default() }))
+            }
+
+            fn visit_u64<E: de::Error>(self, n: u64) -> Result<UnitExpect, E> {
+                let running = Some(Number::exactly(i64::try_from(n).map_err(E::custom)?));
+                let evicting = Some(Number::exactly(0));
+                Ok(UnitExpect(UnitFields { running, evicting, ..UnitFields::default() }))
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<UnitExpect, A::Error> {
+                UnitFields::deserialize(MapAccessDeserializer::new(map)).map(UnitExpect)
+            }
+        }
+        deserializer.deserialize_any(Short)
+    }
+}
