@@ -168,13 +168,7 @@ impl Cluster {
         self.add(name, service);
     }
 
-    /// Adds one more agent, as `agent-2`, with simulated nodes of a shape, and waits until they are ready.
-    pub async fn add_agent(&mut self, name: &str, shape: &str, n_nodes: usize) {
-        self.start_agent(name, &[shape.to_owned()], &[], n_nodes).await;
-        self.wait_ready().await;
-    }
-
-    /// The same with nodes of several shapes and with settings `KEY=VALUE`, without waiting.
+    /// Adds one more agent, as `agent-2`, with simulated nodes of shapes and with settings `KEY=VALUE`.
     pub async fn start_agent(&mut self, name: &str, shapes: &[String], settings: &[String], n_nodes: usize) {
         let to_state = self.route_to_state(name).await;
         self.add(name, commands::agent_of(to_state, shapes, settings));

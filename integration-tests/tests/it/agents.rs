@@ -1,8 +1,8 @@
-//! What agents do by themselves: start again in place what failed, stop without contact what must not run twice.
+//! What agents do by themselves: stop without contact what must not run twice.
 
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use godel_integration_tests::{
     cluster::{Cluster, Layout},
     trace::{resources, unit},
@@ -23,23 +23,6 @@ fn tiny(env: &[(&'static str, &'static str, &str)]) -> Layout {
     }
 }
 
-/// One that always ends with exit code 1.
-fn failing(name: &str, policy: v1::RestartPolicy, max_restarts: u32) -> v1::UnitSpec {
-    let mut spec = unit(name, "", 1, resources(10, 1), None, 50);
-    spec.task_groups[0].template.as_mut().unwrap().run.as_mut().unwrap().simulated_exit_code = 1;
-    v1::UnitSpec { restart_policy: policy.into(), max_restarts, ..spec }
-}
-
-async fn wait_failed(cluster: &Cluster, name: &str) -> v1::RunningUnit {
-    wait_for(&format!("{name} to fail"), LIMIT, async || {
-        let answer = cluster.api.get_unit(name).await?;
-        let phase = answer.unit.unwrap_or_default().phase();
-        ensure!(phase == v1::UnitPhase::Failed, "{phase:?}");
-        answer.running_units.into_iter().next().context("no running unit")
-    })
-    .await
-}
-
 /// Waits until every replica of the unit runs as `incarnation`.
 async fn wait_running(cluster: &Cluster, name: &str, n_running: usize, incarnation: u32) {
     wait_for(&format!("{name} to run as incarnation {incarnation}"), LIMIT, async || {
@@ -50,20 +33,6 @@ async fn wait_running(cluster: &Cluster, name: &str, n_running: usize, incarnati
         Ok(())
     })
     .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_fails_starts_again_in_place_up_to_its_limit() {
-    let cluster = Cluster::start(tiny(&[("agent", "GODEL_AGENT__SPEED", "100")])).await;
-    cluster.api.submit(failing("twice", v1::RestartPolicy::OnFailure, 2)).await.unwrap();
-    cluster.api.submit(failing("never", v1::RestartPolicy::Never, 2)).await.unwrap();
-    for (name, restarts) in [("twice", 2), ("never", 0)] {
-        let run = wait_failed(&cluster, name).await;
-        assert_eq!(run.phase(), v1::RunPhase::Failed, "{name}");
-        assert_eq!((run.incarnation, run.restarts, run.exit_code), (0, restarts, 1), "{name}");
-    }
-    cluster.audit(&[]);
-    cluster.assert_quiet();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,23 +3,14 @@
 
 mod agents;
 mod bad_input;
-mod best_effort;
 mod contended;
 mod crashes;
-mod drains;
 mod duplicates;
 mod fencing;
 mod kills;
-mod life;
-mod limits;
-mod lost_nodes;
-mod pauses;
-mod preemption;
 mod queues;
 mod reconnects;
 mod reflection;
 mod schedulers;
-mod shrunk_nodes;
-mod suspension;
 mod tidy;
 mod trace;

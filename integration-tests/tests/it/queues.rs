@@ -96,48 +96,6 @@ async fn maxima_hold_while_they_change_and_leaders_die() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_full_queue_holds_up_waits_quietly_and_goes_on() {
-    let cluster = Cluster::start(Layout { n_nodes: 20, ..Layout::default() }).await;
-    apply(&cluster, vec![queue("full", Some(1_000), 0)]).await;
-    let spec = |name: &str, replicas| v1::UnitSpec {
-        queue: "full".to_owned(),
-        ..unit(name, "", replicas, resources(500, 16), None, 0)
-    };
-    cluster.api.submit(spec("array", 50)).await.unwrap();
-    let bound = async |n: u32| {
-        wait_for("the maximum to be used up", LIMIT, async || {
-            let unit = cluster.api.get_unit("array").await?.unit.unwrap_or_default();
-            let counts = unit.counts.unwrap_or_default();
-            ensure!(counts.running == n, "{counts:?}");
-            Ok(unit)
-        })
-        .await
-    };
-    let unit = bound(2).await;
-    assert_eq!(unit.counts.unwrap_or_default().pending, 48);
-    let why = unit.refusals.unwrap_or_default();
-    assert!(
-        why.reasons.iter().any(|one| one.plugin == "queue" && one.reason.contains("queue full")),
-        "{why:?}"
-    );
-    // It waits where room is noticed: nobody asks the binder again and again.
-    let rejected =
-        async || cluster.api.binder().await.unwrap().get_binder_status(v1::GetBinderStatusRequest {}).await;
-    let before = rejected().await.unwrap().into_inner().decisions;
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
-    let after = rejected().await.unwrap().into_inner().decisions;
-    assert!(after <= before + 2, "{} decisions in 2 s for a queue that is full", after - before);
-    cluster.audit(&[]);
-    apply(&cluster, vec![queue("full", Some(10_000), 0)]).await;
-    bound(20).await;
-    apply(&cluster, vec![queue("full", None, 0)]).await;
-    bound(50).await;
-    judge(&cluster).await;
-    cluster.audit(&[]);
-    cluster.assert_quiet();
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn the_audit_finds_a_binding_above_a_maximum() {
     let mut cluster = Cluster::start(Layout { n_nodes: 10, n_binders: 1, ..Layout::default() }).await;
     cluster.announce(AWAY);

@@ -8,7 +8,6 @@ use godel_integration_tests::{
     trace::{Tasks, write_nodes},
     wait::{LIMIT, wait_for},
 };
-use godel_proto::v1;
 
 const N_TASKS: usize = 300;
 
@@ -67,29 +66,6 @@ fn the_demo_places_the_trace_audits_and_writes_a_summary() {
     }
     assert!(summary["latency_ms"]["p99"].is_number(), "{summary}");
     assert_eq!(std::fs::read_to_string(dir.path().join("ledger")).unwrap().lines().count(), N_TASKS);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_unplaceable_unit_says_why_and_is_placed_when_there_is_room() {
-    let cluster = Cluster::start(Layout { n_nodes: 10, ..Layout::default() }).await;
-    let huge = godel_integration_tests::trace::resources(1_000_000, 1);
-    let unit = godel_integration_tests::trace::unit("huge", "", 1, huge, None, 0);
-    let answer = cluster.api.submit(unit).await.unwrap();
-    assert_ne!(answer.infeasible, "", "no node could ever meet it");
-    let refusals = wait_for("the refusals of a failed try", LIMIT, async || {
-        let unit = cluster.api.get_unit("huge").await?.unit.unwrap_or_default();
-        anyhow::ensure!(unit.phase() == v1::UnitPhase::Unschedulable, "{:?}", unit.phase());
-        // Until a scheduler has tried it, admission says that no node could ever hold it.
-        unit.refusals.filter(|refusals| refusals.attempts > 0).ok_or_else(|| anyhow::anyhow!("none yet"))
-    })
-    .await;
-    assert_eq!(refusals.nodes, 10, "{refusals:?}");
-    assert_eq!(refusals.reasons.iter().map(|reason| reason.nodes).sum::<u32>(), 10, "{refusals:?}");
-    assert_eq!(refusals.reasons[0].plugin, "resources-fit", "{refusals:?}");
-    let output = cluster.godel(&["unit", "describe", "huge"]);
-    let text = shown(&output);
-    assert!(output.status.success() && text.contains("10") && text.contains("cpu"), "{text}");
-    cluster.assert_quiet();
 }
 
 fn replay(cluster: &Cluster, tasks: &Path, ledger: &Path) {
