@@ -51,6 +51,12 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// A time of day in UTC, from Unix milliseconds.
+pub fn time(unix_ms: i64) -> String {
+    let since = std::time::Duration::from_millis(u64::try_from(unix_ms).unwrap_or(0));
+    humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + since).to_string()
+}
+
 /// Writes a line to standard error.
 pub fn say(text: impl AsRef<str>) {
     // There is nowhere left to say that this failed.

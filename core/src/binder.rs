@@ -11,6 +11,7 @@
 mod check;
 mod claims;
 mod classes;
+mod gangs;
 mod holds;
 mod quotas;
 mod requeue;
@@ -32,7 +33,7 @@ use self::{
     squeeze::Squeezes,
     unit::Unit,
 };
-pub use self::{holds::HoldWork, requeue::RequeueWork};
+pub use self::{gangs::Gathering, holds::HoldWork, requeue::RequeueWork};
 use crate::{
     change::Change,
     cluster::{Cluster, Turns},

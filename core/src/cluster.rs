@@ -36,6 +36,7 @@ use crate::{
 mod assumptions;
 mod best_effort;
 pub(crate) mod devices;
+mod gathering;
 mod holds;
 pub(crate) mod labels;
 pub(crate) mod occupants;
@@ -468,6 +469,9 @@ impl Cluster {
     }
 
     fn touch(&mut self, idx: usize) {
+        if self.is_gathering() {
+            self.settle_gathered(idx);
+        }
         self.generation += 1;
         self.generations[idx] = self.generation;
     }

@@ -32,6 +32,8 @@ pub struct Preemption {
     pub claims: Vec<Claim>,
     /// Those that go with them, as their units would be too few: their room is kept for nobody.
     pub others: Vec<Member>,
+    /// Nobody has to leave: a gang's room is gathered on these nodes as it becomes free.
+    pub gathers: bool,
 }
 
 /// Victims on one node, for the running units of one task group there.
@@ -157,11 +159,13 @@ pub enum RejectionReason {
     VictimGone,
     /// A victim's unit preempted this one before.
     PreemptionLoop,
+    /// Another gang of the pool gathers room.
+    GangTurn,
 }
 
 impl RejectionReason {
     /// Every reason, in order.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::InsufficientResources,
         Self::DeviceTaken,
         Self::NodeNotReady,
@@ -176,6 +180,7 @@ impl RejectionReason {
         Self::QueueFull,
         Self::VictimGone,
         Self::PreemptionLoop,
+        Self::GangTurn,
     ];
 
     /// As metrics and status name it.
@@ -195,6 +200,7 @@ impl RejectionReason {
             Self::QueueFull => "queue-full",
             Self::VictimGone => "victim-gone",
             Self::PreemptionLoop => "preemption-loop",
+            Self::GangTurn => "gang-turn",
         }
     }
 
@@ -211,7 +217,8 @@ impl RejectionReason {
             | Self::AlreadyBound
             | Self::Invalid
             | Self::QueueFull
-            | Self::PreemptionLoop => false,
+            | Self::PreemptionLoop
+            | Self::GangTurn => false,
         }
     }
 }

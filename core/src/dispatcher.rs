@@ -37,6 +37,7 @@ mod division;
 pub mod edit;
 mod entry;
 mod follow;
+mod gangs;
 mod holds;
 mod limits;
 mod nodes;
@@ -52,6 +53,7 @@ mod step;
 pub use attach::{Attach, AttachRefusal};
 pub use departures::DrainView;
 pub use directory::Reservation;
+pub use gangs::TurnView;
 pub use schedulers::SessionId;
 pub use shuffle::{Counted, ModeChoice};
 
@@ -59,6 +61,7 @@ use departures::Departures;
 use directory::Directory;
 use division::Racks;
 use entry::{Entry, Held, Place};
+use gangs::Gangs;
 use limits::Limits;
 use policy::{DispatchPolicy, PolicyKind};
 use queues::Records;
@@ -81,6 +84,8 @@ pub struct Config {
     pub reconcile_ms: u64,
     /// A unit reported as done whose rows still say otherwise after this is queued again, milliseconds.
     pub done_grace_ms: u64,
+    /// Gangs that found no place for so long gather room in turn, milliseconds; 0: never.
+    pub gang_hold_after_ms: u64,
     /// Ended units kept at most.
     pub n_ended_max: usize,
     /// How queues are served.
@@ -104,6 +109,7 @@ impl Default for Config {
             partition_debounce_ms: 500,
             reconcile_ms: 2_000,
             done_grace_ms: 5_000,
+            gang_hold_after_ms: 60_000,
             n_ended_max: 100_000,
             queues: queue::Config::default(),
             losses: losses::Config::default(),
@@ -150,6 +156,8 @@ pub struct Assignment {
     pub bound: u32,
     /// Whose nodes may be used.
     pub scope: Scope,
+    /// Should the unit find no place it is its turn to gather room.
+    pub turn: bool,
 }
 
 /// Running units that must leave.
@@ -201,6 +209,7 @@ pub struct Dispatcher {
     ends: BTreeMap<UnitId, Millis>,
     limits: Limits,
     pauses: Pauses,
+    gangs: Gangs,
     losses: Losses,
     brake_changes: Vec<BrakeChange>,
     departures: Departures,
@@ -278,6 +287,7 @@ impl Dispatcher {
             ends: BTreeMap::new(),
             limits: Limits::default(),
             pauses: Pauses::default(),
+            gangs: Gangs::new(config.gang_hold_after_ms),
             losses: Losses::new(config.losses),
             brake_changes: Vec::new(),
             departures: Departures::default(),
@@ -460,6 +470,7 @@ impl Dispatcher {
         self.evictions.remove(&unit);
         self.ends.remove(&unit);
         self.limits.remove(unit);
+        self.gangs.remove(unit);
         self.departures.remove_unit(unit);
         self.unsettled.remove(&unit);
         self.resend.remove(&unit);

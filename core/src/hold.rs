@@ -1,4 +1,5 @@
-//! Room on a node that is kept for someone: what a preemption claims until its victims have left.
+//! Room on a node that is kept for someone: what a preemption claims until its victims have left, or what a gang gathers as
+//! it becomes free.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ pub struct Member {
 }
 
 /// Room on one node for running units of one task group. It turns into their binding once those that back it have left,
-/// or goes.
+/// or goes. One with a turn takes what is free of its room, and more as it becomes free.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hold {
     /// Never reused.
@@ -50,6 +51,30 @@ pub struct Hold {
     pub queue: Option<Arc<str>>,
     /// What the binder had read when it judged who has to leave.
     pub judged: Revision,
+    /// Of a gang's hold, which has no victims.
+    pub turn: Option<Turn>,
+}
+
+/// A gang's turn: until its holds end it alone of its pool gathers room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// When it began, Unix milliseconds.
+    pub since_ms: i64,
+    /// Priority of the gang then.
+    pub priority: i32,
+}
+
+/// A unit that asks for room, for as much as a gang's hold wants to know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entrant {
+    /// Higher wins.
+    pub priority: i32,
+    /// Pool that pays for it.
+    pub pool: Pool,
+    /// It ends once it was active for so long, milliseconds; 0: who knows.
+    pub active_deadline_ms: u64,
+    /// Unix milliseconds.
+    pub now_ms: i64,
 }
 
 impl Hold {
@@ -63,8 +88,48 @@ impl Hold {
         self.device_masks.get(idx).copied().unwrap_or(0)
     }
 
+    /// Whether a unit may take room that is gathered: one of higher priority, and one that its active deadline ends before
+    /// half of the turn is over. The other half is left for what it took to come back. Room with victims is for nobody
+    /// else; best-effort running units need not ask for what a guaranteed gang gathers, as it is not kept from them.
+    pub fn admits(&self, entrant: &Entrant) -> bool {
+        let Some(turn) = self.turn.filter(|_| entrant.pool == self.pool) else { return false };
+        if entrant.priority > turn.priority {
+            return true;
+        }
+        let lasts_ms = i64::try_from(entrant.active_deadline_ms).unwrap_or(i64::MAX);
+        let half_ms = turn.since_ms.saturating_add(self.expires_ms.saturating_sub(turn.since_ms) / 2);
+        lasts_ms > 0 && entrant.now_ms.saturating_add(lasts_ms) <= half_ms
+    }
+
     /// For whom: (ordinal, incarnation).
     pub fn members(&self) -> impl Iterator<Item = (u32, u32)> {
         self.ordinals.iter().enumerate().map(|(idx, ordinal)| (*ordinal, self.incarnation(idx)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_admits_higher_priority_and_what_ends_within_its_first_half() {
+        let turn = Some(Turn { since_ms: 1_000, priority: 5 });
+        let hold = Hold { turn, expires_ms: 11_000, ..Hold::default() };
+        let cases: [(i32, u64, i64, bool); 8] = [
+            (6, 0, 10_000, true),
+            (5, 0, 1_000, false),
+            (0, 0, 1_000, false),
+            (0, 5_000, 1_000, true),
+            (0, 5_001, 1_000, false),
+            (0, 1_000, 5_000, true),
+            (0, 1_000, 5_001, false),
+            (0, u64::MAX, 1_000, false),
+        ];
+        for (priority, active_deadline_ms, now_ms, expected) in cases {
+            let entrant = Entrant { priority, active_deadline_ms, now_ms, pool: Pool::Guaranteed };
+            assert_eq!(hold.admits(&entrant), expected, "{entrant:?}");
+            assert!(!hold.admits(&Entrant { pool: Pool::BestEffort, ..entrant }));
+            assert!(!Hold { turn: None, ..hold.clone() }.admits(&entrant));
+        }
     }
 }

@@ -13,6 +13,7 @@ mod queues;
 mod room;
 #[cfg(test)]
 mod tests;
+mod turns;
 pub mod world;
 
 use std::fmt;

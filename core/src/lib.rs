@@ -13,6 +13,7 @@ pub mod dispatcher;
 pub mod drain;
 pub mod explain;
 pub mod framework;
+pub(crate) mod gang;
 pub mod hold;
 pub mod ids;
 pub mod invariants;

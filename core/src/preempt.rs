@@ -667,10 +667,7 @@ impl<'a> Plan<'a> {
     /// A node as it is once everyone who leaves by this plan has left, and who comes is there.
     fn trial(&self, node: NodeId) -> Trial {
         let idx = node.idx();
-        let mut trial = Trial {
-            free: SmallVec::from_slice(self.cluster.room(self.shape).free(idx)),
-            devices: self.cluster.devices(idx).clone(),
-        };
+        let mut trial = Trial::new(self.cluster, self.shape, idx);
         let shapes = self.cluster.shapes();
         if !self.gone.is_empty() {
             for one in self.cluster.occupants(node) {
@@ -740,24 +737,35 @@ fn parts(ask: &Shape, takes: &Shape, mask: u64) -> i64 {
 
 /// Free room of one node, to be tried out on.
 #[derive(Clone, Debug)]
-struct Trial {
+pub(crate) struct Trial {
     free: SmallVec<[i64; 8]>,
     devices: NodeDevices,
 }
 
 impl Trial {
+    /// The room of a shape's pool as it is.
+    pub(crate) fn new(cluster: &Cluster, shape: ShapeId, idx: usize) -> Self {
+        let free = SmallVec::from_slice(cluster.room(shape).free(idx));
+        Self { free, devices: cluster.devices(idx).clone() }
+    }
+
     /// Gives back (`sign` 1) or takes (-1).
-    fn shift(&mut self, shape: &Shape, mask: u64, sign: i64) {
+    pub(crate) fn shift(&mut self, shape: &Shape, mask: u64, sign: i64) {
         for (id, amount) in &shape.asks {
             let free = &mut self.free[usize::from(*id)];
             *free = free.saturating_add(amount.saturating_mul(sign));
         }
+        self.shift_devices(shape, mask, sign);
+    }
+
+    /// The same of devices only.
+    pub(crate) fn shift_devices(&mut self, shape: &Shape, mask: u64, sign: i64) {
         if mask != 0 {
             self.devices.shift(mask, shape.device_milli(), if sign > 0 { -1 } else { 1 });
         }
     }
 
-    fn pick(&self, shape: &Shape) -> Option<u64> {
+    pub(crate) fn pick(&self, shape: &Shape) -> Option<u64> {
         if !shape.fits(&self.free) {
             return None;
         }

@@ -36,6 +36,7 @@ use crate::{
 };
 
 mod cycle;
+mod gather;
 mod held;
 mod outcome;
 mod park;
@@ -276,6 +277,8 @@ impl Scheduler {
             pool: spec.pool,
             queue: self.shares.queue(&spec.queue),
             scope: Scope::default(),
+            has_turn: false,
+            active_deadline_ms: spec.active_deadline_ms,
             bound,
             groups,
             state: State::Waiting,

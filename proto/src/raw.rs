@@ -65,6 +65,9 @@ pub struct UnitAssignment {
     /// Whose nodes may be used.
     #[prost(enumeration = "crate::v1::AssignmentScope", tag = "16")]
     pub scope: i32,
+    /// Should the unit find no place it is its turn to gather room.
+    #[prost(bool, tag = "30")]
+    pub turn: bool,
 }
 
 /// `godel.v1.Binding` with an encoded demand.

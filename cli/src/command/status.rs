@@ -95,6 +95,18 @@ struct BinderView {
     rejected: BTreeMap<String, u64>,
     txns: u64,
     txns_refused: u64,
+    gathering: Vec<GatheringView>,
+}
+
+/// A gang that gathers room.
+#[derive(Serialize)]
+struct GatheringView {
+    unit_id: u64,
+    pool: &'static str,
+    since_ms: i64,
+    until_ms: i64,
+    held: u32,
+    wanted: u32,
 }
 
 pub(super) async fn run(client: &Client, format: Format) -> Result<(), Failure> {
@@ -203,7 +215,17 @@ fn binder_view(status: v1::GetBinderStatusResponse) -> BinderView {
         rejected: status.rejected.into_iter().filter(|(_, n)| *n > 0).collect(),
         txns: status.txns,
         txns_refused: status.txns_refused,
+        gathering: status.gathering.into_iter().map(gathering_view).collect(),
     }
+}
+
+fn gathering_view(gang: v1::Gathering) -> GatheringView {
+    let pool = match gang.pool() {
+        v1::Pool::BestEffort => "best-effort",
+        v1::Pool::Guaranteed | v1::Pool::Unspecified => "guaranteed",
+    };
+    let v1::Gathering { unit_id, pool: _, since_ms, until_ms, held, wanted } = gang;
+    GatheringView { unit_id, pool, since_ms, until_ms, held, wanted }
 }
 
 fn text(view: &StatusView, paint: Paint) -> String {
@@ -258,7 +280,7 @@ fn text(view: &StatusView, paint: Paint) -> String {
             text.push_str(&format!(
                 "{} {scope} since {}{why}; `godel admin resume {scope}` goes on\n",
                 paint.bad("PAUSED     "),
-                time(*since_ms)
+                output::time(*since_ms)
             ));
         }
         let phases: Vec<String> = dispatcher.phases.iter().map(|(phase, n)| format!("{n} {phase}")).collect();
@@ -286,14 +308,15 @@ fn text(view: &StatusView, paint: Paint) -> String {
             binder.txns,
             if rejected.is_empty() { "none".to_owned() } else { rejected.join(", ") }
         ));
+        for GatheringView { unit_id, pool, since_ms, until_ms, held, wanted } in &binder.gathering {
+            text.push_str(&format!(
+                "gathering   unit {unit_id} holds {held} of {wanted} places of pool {pool} since {}, until {}\n",
+                output::time(*since_ms),
+                output::time(*until_ms)
+            ));
+        }
     }
     text
-}
-
-/// In UTC.
-fn time(unix_ms: i64) -> String {
-    let since = std::time::Duration::from_millis(u64::try_from(unix_ms).unwrap_or(0));
-    humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + since).to_string()
 }
 
 /// `cpu 41 % of 12,800 (guaranteed 30 %)`.

@@ -332,11 +332,26 @@ async fn describe(client: &Client, namespace: &str, name: &str, format: Format) 
         Code::NotFound => failure.hint("`godel unit list` shows what there is"),
         _ => failure,
     })?;
-    let view = UnitView::described(&answer);
+    let mut view = UnitView::described(&answer);
+    if let Some(turn) = answer.unit.as_ref().and_then(|unit| unit.turn) {
+        // A binder that is away leaves the number open.
+        let gathering = client.binder_status().await.map(|status| status.gathering).unwrap_or_default();
+        let held = gathering.iter().find(|gang| gang.unit_id == view.unit_id).map(|gang| gang.held);
+        view.waits_for = turn_text(turn, held);
+    }
     match format {
         Format::Json | Format::Yaml => output::print_value(format, &view),
         Format::Table | Format::Wide => output::print(&describe_text(&view, format, Paint::stdout())),
     }
+}
+
+/// `holds 3 of 8 places on 4 nodes since … until …`.
+fn turn_text(turn: v1::UnitTurn, held: Option<u32>) -> String {
+    let v1::UnitTurn { places, nodes, since_ms, until_ms } = turn;
+    let held = held.map_or_else(|| "some".to_owned(), |held| held.to_string());
+    let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
+    let (since, until) = (output::time(since_ms), output::time(until_ms));
+    format!("holds {held} of {places} places on {nodes} until {until}, since {since}")
 }
 
 fn describe_text(view: &UnitView, format: Format, paint: Paint) -> String {

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     cluster::{Cluster, Refusal},
     decision::{Decision, Rejection, RejectionReason},
+    hold::Entrant,
     ids::{NodeId, Revision, UnitId},
     lifecycle,
     queue::QueueIdx,
@@ -105,7 +106,9 @@ impl Binder {
             Ok(members) => members,
             Err(wait) => return Verdict::Wait(wait),
         };
-        let mut accepted = take_room(unit, &mut self.cluster, decision, &members, &mut refused);
+        let entrant = self.entrant(decision.unit);
+        let mut accepted =
+            take_room(unit, (&mut self.cluster, entrant.as_ref()), decision, &members, &mut refused);
         let (queue, needs) = (unit.queue, (unit.min_member, unit.on_below_min));
         let taken =
             take_quota(unit, (&mut self.quotas, &mut self.cluster), decision, &mut accepted, &mut refused);
@@ -280,10 +283,10 @@ pub(super) fn wanted(
 
 /// Takes room for each member that its node has room for, in the decision's order. Devices that another took
 /// meanwhile are replaced by others of the node that serve the request as well: who packs chooses the same
-/// ones, and sending the decision back for that would only choose these.
+/// ones, and sending the decision back for that would only choose these. What a gang gathers is for whom it admits.
 fn take_room(
     unit: &Unit,
-    cluster: &mut Cluster,
+    (cluster, entrant): (&mut Cluster, Option<&Entrant>),
     decision: &Decision,
     members: &[Member],
     refused: &mut Refused,
@@ -293,7 +296,13 @@ fn take_room(
         let placement = &decision.groups[member.group];
         let (ordinal, node) = (placement.ordinals[member.idx], placement.nodes[member.idx]);
         let group = &unit.groups[usize::from(placement.group)];
-        match may_go(cluster, group, node, member.mask, decision.nodes_as_of) {
+        let mut may = may_go(cluster, group, node, member.mask, decision.nodes_as_of);
+        let enters =
+            may.is_err() && entrant.is_some_and(|entrant| cluster.lift_gathered(entrant, Some(node)));
+        if enters {
+            may = may_go(cluster, group, node, member.mask, decision.nodes_as_of);
+        }
+        match may {
             Ok(mask) => {
                 let incarnation = placement.incarnation(member.idx);
                 cluster.assume(decision.unit, ordinal, incarnation, group.shape, node, mask);
@@ -303,6 +312,9 @@ fn take_room(
                 let (reason, detail) = reason(refusal);
                 refused.add(reason, ordinal, node, detail);
             }
+        }
+        if enters {
+            cluster.settle_lifted();
         }
     }
     accepted

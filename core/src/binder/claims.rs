@@ -1,4 +1,4 @@
-//! A decision for which others have to leave: all of it becomes holds, or nothing of it.
+//! A decision for which others have to leave, or that gathers room: all of it becomes holds, or nothing of it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     decision::{Decision, Preemption, Rejection, RejectionReason},
-    hold::{self, Hold},
+    hold::{self, Hold, Turn},
     ids::{NodeId, UnitId},
     lifecycle,
     preempt::{N_VICTIMS_MAX, Rights, Seeker, Sides, Spared, Tally, min_member, staying},
@@ -58,6 +58,9 @@ impl Binder {
             let detail = format!("{n_bound} of {min} would be held");
             return Verdict::Reject(whole(decision, RejectionReason::MinMember, detail));
         }
+        if preemption.gathers {
+            return self.check_turn(decision, &members, preemption, n_bound - members.len());
+        }
         let seeker = Seeker {
             unit: decision.unit,
             priority: self.classes.value(unit.priority),
@@ -69,13 +72,21 @@ impl Binder {
         if let Err((why, node, detail)) = self.may_leave(&seeker, rights.as_ref(), preemption) {
             return Verdict::Reject(at_node(decision, why, node, detail));
         }
-        self.hold(decision, &members, preemption)
+        self.hold(decision, &members, preemption, None)
     }
 
-    fn hold(&mut self, decision: &Decision, members: &[Member], preemption: &Preemption) -> Verdict {
+    /// Takes room for all of a decision as holds, what its victims leave or what a gang's turn gathers.
+    pub(super) fn hold(
+        &mut self,
+        decision: &Decision,
+        members: &[Member],
+        preemption: &Preemption,
+        turn: Option<Turn>,
+    ) -> Verdict {
         let unit = &self.units[&decision.unit];
         let (queue, spec_revision) = (unit.queue, unit.revision);
         let judged = self.revision;
+        let lasts_ms = if turn.is_some() { self.holds.turn_ms() } else { self.holds.hold_ms() };
         let mut holds: Vec<Arc<Hold>> = Vec::new();
         let mut refusal = None;
         for hold in holds_of(decision, members, preemption) {
@@ -85,9 +96,10 @@ impl Binder {
                 spec_revision,
                 demand: Arc::clone(self.cluster.demand(group.shape)),
                 pool: self.units[&decision.unit].pool,
-                expires_ms: self.now_ms.saturating_add(self.holds.hold_ms()),
+                expires_ms: self.now_ms.saturating_add(lasts_ms),
                 queue: self.quotas.path(queue).cloned(),
                 judged,
+                turn,
                 ..hold
             };
             let shape = group.shape;
@@ -96,9 +108,14 @@ impl Binder {
             if may.is_ok() && self.cluster.changed_at(hold.node) > decision.nodes_as_of {
                 may = self.cluster.allows(selector, tolerations, hold.node);
             }
-            let masks = (0..hold.ordinals.len()).map(|idx| hold.device_mask(idx));
-            let suits = masks.map(|mask| self.cluster.suits(shape, hold.node, mask)).find(Result::is_err);
-            let fits = may.and(suits.unwrap_or(Ok(()))).and_then(|()| self.cluster.fits_hold(shape, &hold));
+            let fits = may.and_then(|()| match turn {
+                Some(_) => self.cluster.could_hold(shape, &hold),
+                None => {
+                    let mut masks = (0..hold.ordinals.len()).map(|idx| hold.device_mask(idx));
+                    masks.try_for_each(|mask| self.cluster.suits(shape, hold.node, mask))?;
+                    self.cluster.fits_hold(shape, &hold)
+                }
+            });
             if let Err(wrong) = fits {
                 let (why, detail) = reason(wrong);
                 refusal = Some(at_node(decision, why, hold.node, detail));

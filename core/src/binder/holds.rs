@@ -1,4 +1,4 @@
-//! Holds: room that is kept until its victims have left, and what becomes of it then.
+//! Holds: room that is kept until its victims have left, or gathered until all of it is free, and what becomes of it then.
 //!
 //! All of it is in the records: a new binder reads them and goes on. A hold turns into a binding in the transaction after
 //! the end of its last victim; it goes when its unit changes, its node is lost, or it expires. Of a unit that was never
@@ -12,6 +12,7 @@ use super::{Accepted, Binder, Needs, Ticket};
 use crate::{
     change::Change,
     cluster::Refusal,
+    demand::Pool,
     hold::Hold,
     ids::{Epoch, HoldId, Revision, UnitId},
     lifecycle,
@@ -21,6 +22,8 @@ use crate::{
 
 /// A hold lasts so long by default, milliseconds.
 const HOLD_MS: u64 = 600_000;
+/// A gang gathers room for so long by default, milliseconds.
+const TURN_MS: u64 = 300_000;
 
 /// What is to be done about holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +68,7 @@ pub(super) struct Holds {
     leaving: FxHashMap<(UnitId, u32), Option<(QueueIdx, Need)>>,
     last: u64,
     hold_ms: Option<u64>,
+    pub(super) turn_ms: Option<u64>,
     /// Something happened that may end one.
     is_stale: bool,
     /// Not after the time at which the first one expires; `None`: none does.
@@ -84,6 +88,20 @@ impl Holds {
 
     pub(super) fn hold_ms(&self) -> i64 {
         i64::try_from(self.hold_ms.unwrap_or(HOLD_MS)).unwrap_or(i64::MAX)
+    }
+
+    pub(super) fn turn_ms(&self) -> i64 {
+        i64::try_from(self.turn_ms.unwrap_or(TURN_MS)).unwrap_or(i64::MAX)
+    }
+
+    pub(super) fn hold(&self, id: HoldId) -> Option<&Hold> {
+        self.by_id.get(&id).map(|kept| &*kept.hold)
+    }
+
+    /// The unit of a pool that gathers room, with holds under way or that end. `O(holds)`.
+    pub(super) fn whose_turn(&self, pool: Pool) -> Option<UnitId> {
+        let mut holds = self.by_id.values().map(|kept| &kept.hold);
+        holds.find(|hold| hold.turn.is_some() && hold.pool == pool).map(|hold| hold.unit)
     }
 
     /// The eviction of a running unit is under way.
@@ -146,7 +164,9 @@ impl Binder {
 
     /// Some holds may have come to their end.
     pub fn has_hold_work(&self) -> bool {
-        self.holds.is_stale || self.holds.expiry_ms.is_some_and(|at| at <= self.now_ms)
+        self.holds.is_stale
+            || self.cluster.is_gathered()
+            || self.holds.expiry_ms.is_some_and(|at| at <= self.now_ms)
     }
 
     /// The evictions of some running units are under way.
@@ -325,6 +345,7 @@ impl Binder {
     /// What is to be done about holds now; each piece is given out once, until its transaction is refused.
     pub fn take_hold_work(&mut self) -> Vec<HoldWork> {
         self.holds.is_stale = false;
+        self.cluster.take_gathered();
         let later = self.holds.by_id.values().map(|kept| kept.hold.expires_ms);
         self.holds.expiry_ms = later.filter(|at| *at > self.now_ms).min();
         let mut by_unit: BTreeMap<UnitId, Vec<HoldId>> = BTreeMap::new();
@@ -386,6 +407,9 @@ impl Binder {
             return Fate::Ends("expired");
         }
         if hold.victims.iter().any(|victim| self.cluster.remains(victim).is_some()) {
+            return Fate::Waits;
+        }
+        if hold.turn.is_some() && !self.cluster.has_gathered(id) {
             return Fate::Waits;
         }
         Fate::Ready
@@ -487,10 +511,11 @@ impl Binder {
         let mut masks = Vec::with_capacity(hold.ordinals.len());
         let mut refusal = None;
         for (idx, (ordinal, incarnation)) in hold.members().enumerate() {
-            let fits = self
-                .cluster
-                .fits(shape, hold.node)
-                .and_then(|()| self.cluster.grant_devices(shape, hold.node, hold.device_mask(idx)));
+            let fits = self.cluster.fits(shape, hold.node).and_then(|()| match hold.turn {
+                // Which ones was open until they were free.
+                Some(_) => Ok(self.cluster.pick_devices(shape, hold.node).unwrap_or(0)),
+                None => self.cluster.grant_devices(shape, hold.node, hold.device_mask(idx)),
+            });
             match fits {
                 Ok(mask) => {
                     self.cluster.assume(hold.unit, ordinal, incarnation, shape, hold.node, mask);
@@ -513,9 +538,9 @@ impl Binder {
 /// What becomes of a hold now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// Its victims are still there.
+    /// Its victims are still there, or it gathers.
     Waits,
-    /// They have left.
+    /// They have left, or all is gathered.
     Ready,
     Ends(&'static str),
 }

@@ -31,6 +31,8 @@ pub(super) struct Unit {
     pub(super) is_wanted: bool,
     pub(super) preemptible: bool,
     pub(super) min_run_ms: u64,
+    /// Seconds, rounded up; 0: none.
+    pub(super) active_deadline_s: u32,
     /// Its priority class.
     pub(super) class: Option<u32>,
 }
@@ -84,6 +86,7 @@ impl Unit {
             is_wanted: spec.is_wanted(),
             preemptible: spec.preemptible,
             min_run_ms: spec.min_run_ms,
+            active_deadline_s: u32::try_from(spec.active_deadline_ms.div_ceil(1_000)).unwrap_or(u32::MAX),
             class,
         }
     }

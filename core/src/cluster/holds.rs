@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::{Cluster, devices::bits, room::Asks, shapes::ShapeId};
+use super::{Cluster, devices::bits, gathering::Gathering, room::Asks, shapes::ShapeId};
 use crate::{
     cluster::Refusal,
     demand::Pool,
@@ -20,30 +20,41 @@ pub(crate) struct Holds {
     by_id: FxHashMap<HoldId, Kept>,
     /// The hold of each victim, by its unit.
     backing: FxHashMap<UnitId, FxHashMap<u32, HoldId>>,
-    of_unit: FxHashMap<UnitId, SmallVec<[HoldId; 2]>>,
+    pub(super) of_unit: FxHashMap<UnitId, SmallVec<[HoldId; 2]>>,
+    pub(super) gathering: Gathering,
 }
 
 #[derive(Clone, Debug)]
-struct Kept {
-    hold: Arc<Hold>,
-    shape: ShapeId,
-    charge: Charge,
+pub(super) struct Kept {
+    pub(super) hold: Arc<Hold>,
+    pub(super) shape: ShapeId,
+    pub(super) charge: Charge,
+    /// It gathers, and has not all yet.
+    pub(super) lacks: bool,
 }
 
 /// What a hold takes now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Charge {
-    asks: Asks,
+pub(super) struct Charge {
+    pub(super) asks: Asks,
     /// Of best-effort room. A guaranteed hold takes all that it asks for there: its victims may keep nothing of that room,
     /// if what they use is known, and once they have left it is too late to refuse whoever came meanwhile.
     best_effort: Asks,
     /// Thousandths by device.
-    devices: SmallVec<[(u8, i32); 4]>,
+    pub(super) devices: SmallVec<[(u8, i32); 4]>,
 }
 
 impl Holds {
     pub(crate) fn is_empty(&self) -> bool {
         self.by_id.is_empty()
+    }
+
+    pub(super) fn kept(&self, id: HoldId) -> Option<&Kept> {
+        self.by_id.get(&id)
+    }
+
+    pub(super) fn kept_mut(&mut self, id: HoldId) -> Option<&mut Kept> {
+        self.by_id.get_mut(&id)
     }
 }
 
@@ -62,15 +73,23 @@ impl Cluster {
             self.holds.backing.entry(victim.unit).or_default().insert(victim.ordinal, hold.id);
         }
         self.holds.of_unit.entry(hold.unit).or_default().push(hold.id);
-        let id = hold.id;
-        self.holds.by_id.insert(id, Kept { hold, shape, charge: Charge::default() });
-        self.recharge(id);
+        let (id, unit, gathers) = (hold.id, hold.unit, hold.turn.map(|_| hold.node.idx()));
+        self.holds
+            .by_id
+            .insert(id, Kept { hold, shape, charge: Charge::default(), lacks: gathers.is_some() });
+        match gathers {
+            Some(idx) => self.begin_gathering(idx, id, unit),
+            None => self.recharge(id),
+        }
     }
 
     /// Gives a hold's room back.
     pub fn remove_hold(&mut self, id: HoldId) -> Option<Arc<Hold>> {
-        let Kept { hold, charge, .. } = self.holds.by_id.remove(&id)?;
-        self.charge((hold.node, hold.pool), &charge, -1);
+        let kept = self.holds.by_id.remove(&id)?;
+        let hold = Arc::clone(&kept.hold);
+        if hold.turn.is_none() {
+            self.charge((hold.node, hold.pool), &kept.charge, -1);
+        }
         for victim in &hold.victims {
             let Some(of_unit) = self.holds.backing.get_mut(&victim.unit) else { continue };
             if of_unit.get(&victim.ordinal) == Some(&id) {
@@ -85,6 +104,9 @@ impl Cluster {
             if of_unit.is_empty() {
                 self.holds.of_unit.remove(&hold.unit);
             }
+        }
+        if hold.turn.is_some() {
+            self.end_gathering(hold.node.idx(), id, &kept);
         }
         Some(hold)
     }
@@ -110,7 +132,14 @@ impl Cluster {
 
     /// What each takes now of best-effort room, by node.
     pub(super) fn held(&self) -> impl Iterator<Item = (NodeId, &Asks)> {
-        self.holds.by_id.values().map(|kept| (kept.hold.node, &kept.charge.best_effort))
+        self.holds.by_id.values().filter_map(|kept| {
+            let asks = match (kept.hold.turn, kept.hold.pool) {
+                (None, _) => &kept.charge.best_effort,
+                (Some(_), Pool::BestEffort) => &kept.charge.asks,
+                (Some(_), Pool::Guaranteed) => return None,
+            };
+            Some((kept.hold.node, asks))
+        })
     }
 
     /// Whether there is any.

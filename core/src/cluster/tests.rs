@@ -12,6 +12,8 @@ use crate::{
     rows::{Bind, Evict, EvictionReason, Phase, Requeue, RowChange, Statuses, UnitRows},
 };
 
+mod gathering;
+
 const N_NODES: u32 = 5;
 const N_UNITS: u64 = 4;
 

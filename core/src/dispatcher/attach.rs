@@ -149,6 +149,9 @@ impl Dispatcher {
                 scheduler.parked += u32::from(!held.parked);
                 (held.parked, held.done_at) = (true, None);
                 scheduler.reload(&mut held.load, 0);
+                if entry.spec.min_member > 1 {
+                    self.gangs.note(report.unit, now);
+                }
             }
             ReportState::Woken => {
                 scheduler.parked -= u32::from(held.parked);

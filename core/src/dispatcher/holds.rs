@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Dispatcher, Listed, Place};
+use super::{Dispatcher, Listed, Place, gangs};
 use crate::{
     hold::Hold,
     ids::{HoldId, NodeId, UnitId},
@@ -18,6 +18,7 @@ impl Dispatcher {
             listed.holds.insert(id);
         }
         self.holds.insert(id, Arc::clone(&hold));
+        self.on_gathering(&hold, now);
         if let Some(entry) = self.units.get_mut(&unit) {
             entry.holds.retain(|other| other.id != id);
             entry.holds.push(hold);
@@ -55,6 +56,11 @@ impl Dispatcher {
 
     /// What a unit waits for, in words: `waits for 2 victims to leave node n1`; empty: nothing in particular.
     pub(super) fn waits_for(&self, holds: &[Arc<Hold>]) -> String {
+        if let Some(turn) = gangs::turn_of(holds) {
+            let nodes =
+                if turn.n_nodes == 1 { "1 node".to_owned() } else { format!("{} nodes", turn.n_nodes) };
+            return format!("holds room for {} as it becomes free on {nodes}", turn.n_places);
+        }
         let remains = |hold: &&Arc<Hold>| self.n_remaining(hold) > 0;
         let nodes: Vec<NodeId> = holds.iter().filter(remains).map(|hold| hold.node).collect();
         let Some(first) = nodes.first() else {

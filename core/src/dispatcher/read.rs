@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
-use super::{Action, Counters, Dispatcher, Entry, Place, Settle, directory};
+use super::{Action, Counters, Dispatcher, Entry, Place, Settle, TurnView, directory, gangs};
 use crate::{
     admission::names,
     change::{Partition, PartitionMode},
@@ -49,6 +49,8 @@ pub struct UnitView<'a> {
     pub bound_time_ms: i64,
     /// Whose leaving it waits for, in words; empty: nobody's.
     pub waits_for: String,
+    /// Its turn to gather room, while that lasts.
+    pub turn: Option<TurnView>,
     /// Units that preempted some of its running units, the newest last.
     pub preempted_by: Vec<String>,
 }
@@ -142,6 +144,8 @@ pub struct Summary {
     pub evictions_paused: bool,
     /// Drained nodes that are not empty yet.
     pub nodes_draining: usize,
+    /// Gangs that have waited for room for so long that they gather it in turn.
+    pub gangs_waiting: usize,
 }
 
 impl Dispatcher {
@@ -165,6 +169,7 @@ impl Dispatcher {
             refusals: self.refusals(entry),
             bound_time_ms: entry.bound_time_ms,
             waits_for: self.waits_for(entry.holds()),
+            turn: gangs::turn_of(entry.holds()),
             preempted_by: self.preempted_by(entry.rows.preemptors()),
         })
     }
@@ -358,6 +363,7 @@ impl Dispatcher {
             nodes_not_ready: self.losses.absent().len(),
             evictions_paused: self.losses.is_braked(),
             nodes_draining: self.departures.n_draining(),
+            gangs_waiting: self.gangs.n_due(self.stepped_at),
         }
     }
 

@@ -3,7 +3,13 @@
 use std::sync::Arc;
 
 use super::{Action, Assignment, Dispatcher, EvictRequest, Held, Place, Settle, policy::Candidate};
-use crate::{change::Scope, lifecycle, queue::Waiting, time::Millis, unit::UnitSpec};
+use crate::{
+    change::{PartitionMode, Scope},
+    lifecycle,
+    queue::Waiting,
+    time::Millis,
+    unit::UnitSpec,
+};
 
 /// Units handed out in one step.
 const DISPATCH_MAX: usize = 4_096;
@@ -29,6 +35,7 @@ impl Dispatcher {
             return actions;
         }
         self.limit(now);
+        self.turn_gangs(now);
         self.send_again(now, &mut actions);
         self.dispatch(now, &mut actions);
         self.evict(now, &mut actions);
@@ -61,6 +68,9 @@ impl Dispatcher {
             wake = wake.min(due);
         }
         if let Some(at) = self.limits.next_at() {
+            wake = wake.min(at);
+        }
+        if let Some(at) = self.gangs.next_at() {
             wake = wake.min(at);
         }
         if let Some(at) = self.departures_due(now) {
@@ -99,6 +109,7 @@ impl Dispatcher {
                 incarnations,
                 bound: entry.counts.bound(),
                 scope,
+                turn: self.gangs.is_offered(unit),
             }));
             self.refresh_ends(unit, now);
         }
@@ -147,6 +158,9 @@ impl Dispatcher {
         actions: &mut Vec<Action>,
     ) {
         let unit = waiting.unit;
+        let turn = self.gangs.is_offered(unit);
+        // Room is gathered wherever there is some.
+        let scope = if turn && self.mode == PartitionMode::Strict { Scope::Global } else { scope };
         let Some(entry) = self.units.get_mut(&unit) else { return };
         let scheduler = &mut self.schedulers.all[idx];
         let Some(session) = scheduler.session else { return };
@@ -179,6 +193,7 @@ impl Dispatcher {
             incarnations,
             bound: entry.counts.bound(),
             scope,
+            turn,
         }));
         self.refresh_ends(unit, now);
         self.queues.served(waiting);

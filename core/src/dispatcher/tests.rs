@@ -14,6 +14,7 @@ use crate::{
     scheduler::{ReportState, UnitReport},
 };
 
+mod gangs;
 mod limits;
 mod pauses;
 mod property;

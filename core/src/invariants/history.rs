@@ -6,6 +6,7 @@ use super::{
     Evidence, Findings, History, Invariant, Report,
     preemptions::{self, Preemptions, Turn},
     room::{Bound, Tenants, wrong_devices},
+    turns,
     world::{Commit, RowStep, World, WorldNode, WorldRow, WorldUnit, column, shown},
 };
 use crate::{
@@ -61,6 +62,7 @@ pub(super) fn replay(history: &History, listed: &World) -> Replay {
         let mut touched: BTreeMap<NodeId, Bound> = BTreeMap::new();
         note_records(&mut replay, &world, &mut tenants, commit, &mut touched);
         let dropped = dropped_holds(&world, commit);
+        turns::check(&world, commit, &mut replay.first_bindings);
         let mut turns: Vec<Turn<'_>> = Vec::new();
         world.apply(commit, |world, step| {
             replay.touched_units.insert(step.unit);
@@ -127,6 +129,9 @@ pub(super) fn replay(history: &History, listed: &World) -> Replay {
             }
         }
         replay.world = world;
+    }
+    if let Some(last) = history.commits.last() {
+        turns::check_left(&replay.world, last.time_ms, &mut replay.first_bindings);
     }
     let rest = if n_unknown == 0 {
         String::new()

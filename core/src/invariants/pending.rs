@@ -55,7 +55,10 @@ struct Free {
 impl<'a> Scan<'a> {
     /// Sums what is bound, evicting included.
     pub fn new(world: &'a World) -> Self {
-        let taken = room::usage(world, |_| true);
+        let mut taken = room::usage(world, |_| true);
+        for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| hold.turn.is_some()) {
+            taken.entry(hold.node).or_default().add_gathered(hold);
+        }
         let nothing = Usage::default();
         let free = world
             .nodes

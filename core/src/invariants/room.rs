@@ -8,7 +8,7 @@ use super::{
     world::{World, WorldNode, WorldRow},
 };
 use crate::{
-    demand::{Demand, MILLI_WHOLE, Pool},
+    demand::{Demand, MILLI_WHOLE, N_DEVICES_MAX, Pool},
     hold::Hold,
     ids::{NodeId, Revision, UnitId},
     resources::Resources,
@@ -58,8 +58,19 @@ impl Usage {
         }
     }
 
-    /// What a hold takes beyond those that still take it for it.
+    /// All that a hold may gather, and every device where it wants some: as others see it.
+    pub(super) fn add_gathered(&mut self, hold: &Hold) {
+        hold.ordinals.iter().for_each(|_| self.add(&hold.demand, hold.pool, 0));
+        if hold.demand.devices.is_some() {
+            self.devices = vec![MILLI_WHOLE; N_DEVICES_MAX];
+        }
+    }
+
+    /// What a hold takes beyond those that still take it for it. One that gathers takes what is free, whatever that is.
     fn add_hold(&mut self, world: &World, hold: &Hold, is_whole: bool) {
+        if hold.turn.is_some() {
+            return;
+        }
         let mut beyond = Self::default();
         for idx in 0..hold.ordinals.len() {
             beyond.add(&hold.demand, hold.pool, hold.device_mask(idx));

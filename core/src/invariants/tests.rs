@@ -1,4 +1,5 @@
 mod pools;
+mod turns;
 
 use std::{collections::BTreeMap, sync::Arc};
 

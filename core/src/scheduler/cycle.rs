@@ -99,13 +99,19 @@ impl Scheduler {
         held.attempts += 1;
         self.placer.set_scope(held.scope);
         let together = self.together(&mut held);
+        let has_turn = std::mem::take(&mut held.has_turn) && together > 1;
         if let Some((need, refusals)) = self.settled(&held, together)
+            && !has_turn
             && !self.may_seek(&held, &need, true, now)
+            && !self.may_enter(&held)
         {
             self.park(held, &need, refusals, now);
             return 1;
         }
         let mut tried = self.place(&held, left.max(together));
+        if tried.n_placed < together || tried.n_placed == 0 {
+            self.enter(&held, left.max(together), &mut tried);
+        }
         if tried.n_placed < together || tried.n_placed == 0 {
             let need = self.need_of(&held, together, &tried);
             self.seek(&held, &need, together, left, &mut tried, now);
@@ -120,6 +126,11 @@ impl Scheduler {
             }
             note_loops(&mut refusals, tried.n_loops);
             self.undo(unit, &tried.groups);
+            if has_turn && let Some(gathers) = self.gather(&held, together) {
+                self.decide(&mut held, gathers, decisions);
+                self.attach(held, State::Ready);
+                return together;
+            }
             self.park(held, &need, refusals, now);
             return n_tried;
         }
@@ -203,7 +214,7 @@ impl Scheduler {
     }
 
     /// Places pending running units group by group, `quota` at most, and assumes them.
-    fn place(&mut self, held: &Held, quota: usize) -> Try {
+    pub(super) fn place(&mut self, held: &Held, quota: usize) -> Try {
         let mut tried = Try::default();
         for (group, work) in (0u16..).zip(&held.groups) {
             let wanted = work.pending();

@@ -45,6 +45,9 @@ pub(crate) struct Held {
     pub(crate) pool: Pool,
     pub(crate) queue: QueueIdx,
     pub(crate) scope: Scope,
+    /// Should it find no place its room is gathered.
+    pub(crate) has_turn: bool,
+    pub(crate) active_deadline_ms: u64,
     /// Running units bound as far as is known, for the first binding.
     pub(crate) bound: u32,
     pub(crate) groups: SmallVec<[GroupWork; 1]>,

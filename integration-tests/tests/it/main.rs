@@ -7,6 +7,7 @@ mod contended;
 mod crashes;
 mod duplicates;
 mod fencing;
+mod gangs;
 mod kills;
 mod queues;
 mod reconnects;

@@ -19,6 +19,8 @@ godel_kit::section! {
         pub wait_max: HumanDuration = HumanDuration::from_secs(10),
         /// Room is held so long at most for running units whose victims have yet to leave.
         pub hold_max: HumanDuration = HumanDuration::from_secs(600),
+        /// A gang gathers room so long at most; then it is the next one's turn.
+        pub gang_hold_max: HumanDuration = HumanDuration::from_secs(300),
         /// Best-effort running units leave when they are above what guaranteed ones leave of their node for so long.
         pub squeeze_after: HumanDuration = HumanDuration::from_secs(2),
         /// Answers that may wait on one stream; a scheduler that does not read them is cut off.

@@ -14,7 +14,7 @@ mod tests;
 use std::collections::VecDeque;
 
 use godel_core::{
-    binder::{Binder, HoldWork, Verdict, Wait},
+    binder::{Accepted, Binder, Gathering, HoldWork, Verdict, Wait},
     decision::{Decision, Outcome, Rejection, RejectionReason},
     ids::{Epoch, NodeId, Revision, UnitId},
     rows::Evict,
@@ -149,6 +149,7 @@ impl Desk {
         let hold_ms = u64::try_from(self.config.hold_max.as_millis()).unwrap_or(u64::MAX);
         let squeeze_ms = u64::try_from(self.config.squeeze_after.as_millis()).unwrap_or(u64::MAX);
         self.binder.lead(epoch, hold_ms, squeeze_ms);
+        self.binder.gather_for(u64::try_from(self.config.gang_hold_max.as_millis()).unwrap_or(u64::MAX));
     }
 
     /// The time of day, Unix milliseconds.
@@ -159,6 +160,11 @@ impl Desk {
     /// Holds now.
     pub(crate) fn n_holds(&self) -> usize {
         self.binder.n_holds()
+    }
+
+    /// Gangs that gather room now.
+    pub(crate) fn gathering(&self) -> Vec<Gathering> {
+        self.binder.gathering()
     }
 
     /// A scheduler opened a stream.
@@ -252,6 +258,12 @@ impl Desk {
             while !self.is_full(&batch)
                 && let Some(work) = self.hold_work.pop_front()
             {
+                let (holds, why) = match &work {
+                    HoldWork::Bind(accepted) => (&accepted.ends, "bound"),
+                    HoldWork::Drop { holds, why } => (holds, *why),
+                };
+                let turn = holds.first().and_then(|(id, _)| self.binder.turn_of(*id));
+                batch.turn_ends.extend(turn.map(|(unit, turn)| (unit, turn, why)));
                 batch.push(match work {
                     HoldWork::Bind(accepted) => Item::Convert(accepted),
                     HoldWork::Drop { holds, why } => Item::Drop { holds, why },
@@ -315,6 +327,10 @@ impl Desk {
     pub(crate) fn on_committed(&mut self, batch: Batch, committed: Committed) {
         self.metrics.txns.inc();
         let revision = committed.revision;
+        for (unit, turn, why) in batch.turn_ends {
+            self.metrics.gang_turns_ended.get_or_create(&WhyLabel { why }).inc();
+            tracing::info!(unit = unit.0, why, since_ms = turn.since_ms, "a gang gathers no longer");
+        }
         for item in batch.items {
             let count = u64::try_from(item.len()).unwrap_or(u64::MAX);
             match item {
@@ -327,6 +343,7 @@ impl Desk {
                             accepted.evictions.iter().map(|(_, evict)| evict.ordinals.len()).sum::<usize>();
                         self.metrics.preempted.inc_by(u64::try_from(n).unwrap_or(u64::MAX));
                     }
+                    self.begin_turn(&accepted);
                     self.binder.commit(accepted.ticket, revision);
                     let n_woken = self.queue.on_ticket(accepted.ticket);
                     self.count_rechecks(n_woken);
@@ -352,6 +369,17 @@ impl Desk {
                 }
             }
         }
+    }
+
+    /// A gang's turn is durable.
+    fn begin_turn(&self, accepted: &Accepted) {
+        let Some((hold, turn)) = accepted.holds.first().and_then(|hold| Some((hold, hold.turn?))) else {
+            return;
+        };
+        self.metrics.gang_turns.inc();
+        let places = accepted.holds.iter().map(|hold| hold.ordinals.len()).sum::<usize>();
+        let (unit, nodes, until_ms) = (hold.unit.0, accepted.holds.len(), hold.expires_ms);
+        tracing::info!(unit, places, nodes, pool = ?hold.pool, priority = turn.priority, until_ms, "a gang gathers room");
     }
 
     /// The store refused a transaction: its items are taken back. The one that it was refused for is checked

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use godel_core::{ids::Revision, time::Millis};
+use godel_core::{binder::Gathering, ids::Revision, time::Millis};
 use godel_kit::{
     client::Channel,
     clock::SharedClock,
@@ -56,6 +56,7 @@ pub(crate) struct Engine {
     pub(crate) evictions: mpsc::Receiver<EvictRequest>,
     pub(crate) leadership: watch::Receiver<Leadership>,
     pub(crate) role: watch::Sender<Role>,
+    pub(crate) gathering: watch::Sender<Vec<Gathering>>,
     pub(crate) state: Channel,
     pub(crate) txn: TxnConfig,
     pub(crate) txns_in_flight_max: usize,
@@ -212,6 +213,18 @@ impl Engine {
     fn on_expiry(&mut self, run: &mut Run) {
         let still = self.desk.expire(self.now()) || self.desk.n_holds() > 0 || self.desk.n_over() > 0;
         run.expire_at = still.then(|| Instant::now() + EXPIRY_INTERVAL);
+        self.show_gathering();
+    }
+
+    /// Once in a while: it looks at every hold.
+    fn show_gathering(&self) {
+        let gathering = self.desk.gathering();
+        let gauge = |of: fn(&Gathering) -> usize| {
+            i64::try_from(gathering.iter().map(of).sum::<usize>()).unwrap_or(i64::MAX)
+        };
+        self.metrics.gang_places.set(gauge(|gang| gang.n_wanted));
+        self.metrics.gang_places_held.set(gauge(|gang| gang.n_gathered));
+        self.gathering.send_if_modified(|known| std::mem::replace(known, gathering.clone()) != gathering);
     }
 
     /// Takes what else has come, so that it goes into the same transactions.

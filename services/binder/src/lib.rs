@@ -111,8 +111,10 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     let (inputs, inputs_rx) = mpsc::channel(N_INPUTS);
     let (evictions, evictions_rx) = mpsc::channel(N_INPUTS);
     let (role, role_rx) = watch::channel(Role::Standby { leader: None });
+    let (gathering, gathering_rx) = watch::channel(Vec::new());
     let rpc = rpc::Rpc {
         role: role_rx,
+        gathering: gathering_rx,
         inputs,
         evictions,
         metrics: binder_metrics.clone(),
@@ -128,6 +130,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         evictions: evictions_rx,
         leadership: election.watch(),
         role,
+        gathering,
         state,
         txn: config.txn.clone(),
         txns_in_flight_max: config.txns_in_flight_max.min(config.txn.max_in_flight),

@@ -35,6 +35,10 @@ pub(crate) struct BinderMetrics {
     pub(crate) holds_bound: Counter,
     pub(crate) holds_dropped: Family<WhyLabel, Counter>,
     pub(crate) holds: Gauge,
+    pub(crate) gang_turns: Counter,
+    pub(crate) gang_turns_ended: Family<WhyLabel, Counter>,
+    pub(crate) gang_places: Gauge,
+    pub(crate) gang_places_held: Gauge,
     pub(crate) rechecked: Counter,
     pub(crate) streams_cut: Counter,
     pub(crate) queued: Gauge,
@@ -64,6 +68,16 @@ impl BinderMetrics {
                 Family::default(),
             ),
             holds: metrics.gauge("binder_holds", "Holds now"),
+            gang_turns: metrics.counter("binder_gang_turns", "Gangs that began to gather room"),
+            gang_turns_ended: metrics.register(
+                "binder_gang_turns_ended",
+                "Gangs that gather no longer, by cause; bound: they found all of it",
+                Family::default(),
+            ),
+            gang_places: metrics
+                .gauge("binder_gang_places", "Running units of gangs for which room is gathered now"),
+            gang_places_held: metrics
+                .gauge("binder_gang_places_held", "Those of them for which all room is there"),
             rechecked: metrics
                 .counter("binder_rechecked", "Decisions checked again after a wait or a refusal"),
             streams_cut: metrics

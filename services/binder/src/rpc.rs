@@ -6,11 +6,12 @@ use std::sync::{
 };
 
 use godel_core::{
+    binder::Gathering,
     decision::Decision,
     ids::{Epoch, Revision, UnitId},
     rows::{Evict, RowChange},
 };
-use godel_kit::{client::Directory, convert::BadField, from_proto, status};
+use godel_kit::{client::Directory, convert::BadField, from_proto, status, to_proto};
 use godel_proto::v1::{self, bind_service_server::BindService, decide_request::Message};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -53,6 +54,8 @@ pub(crate) struct EvictRequest {
 #[derive(Clone, Debug)]
 pub(crate) struct Rpc {
     pub(crate) role: watch::Receiver<Role>,
+    /// As of the last second.
+    pub(crate) gathering: watch::Receiver<Vec<Gathering>>,
     pub(crate) inputs: mpsc::Sender<Input>,
     pub(crate) evictions: mpsc::Sender<EvictRequest>,
     pub(crate) metrics: BinderMetrics,
@@ -131,7 +134,19 @@ impl BindService for Rpc {
             txns: self.metrics.txns.get(),
             txns_refused: self.metrics.txns_refused.get(),
             revision: u64::try_from(self.metrics.revision.get()).unwrap_or(0),
+            gathering: self.gathering.borrow().iter().map(gathering).collect(),
         }))
+    }
+}
+
+fn gathering(gang: &Gathering) -> v1::Gathering {
+    v1::Gathering {
+        unit_id: gang.unit.0,
+        pool: to_proto::pool(gang.pool).into(),
+        since_ms: gang.since_ms,
+        until_ms: gang.expires_ms,
+        held: u32::try_from(gang.n_gathered).unwrap_or(u32::MAX),
+        wanted: u32::try_from(gang.n_wanted).unwrap_or(u32::MAX),
     }
 }
 

@@ -151,6 +151,9 @@ godel_kit::section! {
         /// A unit that others pass for so long while it waits for room under a queue's maximum gets the room that
         /// gets free there from then on.
         pub head_wait: HumanDuration = HumanDuration::from_secs(60),
+        /// A gang that found no place for so long gathers room: what becomes free on nodes chosen for it is held until all
+        /// of it fits, of one gang per pool at a time. 0: never.
+        pub gang_hold_after: HumanDuration = HumanDuration::from_secs(60),
         /// After a change of leader, units read from the store wait so long at most for schedulers that may
         /// hold them.
         pub settle: HumanDuration = HumanDuration::from_secs(3),
@@ -202,6 +205,7 @@ impl Config {
             evict_retry_ms: self.evict_retry.ms(),
             partition_debounce_ms: self.partition_debounce.ms(),
             reconcile_ms: self.reconcile_interval.ms().max(100),
+            gang_hold_after_ms: self.gang_hold_after.ms(),
             n_ended_max: self.ended_units_max,
             queues: queue::Config {
                 floor_percent: self.band_floor_percent,

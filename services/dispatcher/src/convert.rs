@@ -63,6 +63,12 @@ pub(crate) fn unit(view: &UnitView<'_>) -> v1::Unit {
         revision: view.revision.0,
         waits_for: view.waits_for.clone(),
         preempted_by: view.preempted_by.clone(),
+        turn: view.turn.map(|turn| v1::UnitTurn {
+            places: u32::try_from(turn.n_places).unwrap_or(u32::MAX),
+            nodes: u32::try_from(turn.n_nodes).unwrap_or(u32::MAX),
+            since_ms: turn.since_ms,
+            until_ms: turn.expires_ms,
+        }),
     }
 }
 
@@ -205,7 +211,8 @@ pub(crate) fn report(report: v1::UnitReport) -> Option<UnitReport> {
 
 /// What a scheduler gets, with the bytes of the unit's record.
 pub(crate) fn assignment(assignment: Assignment, spec: Bytes) -> raw::UnitAssignment {
-    let Assignment { session: _, spec: _, revision, ordinals, mut incarnations, bound, scope } = assignment;
+    let Assignment { session: _, spec: _, revision, ordinals, mut incarnations, bound, scope, turn } =
+        assignment;
     if incarnations.iter().all(|incarnation| *incarnation == 0) {
         incarnations.clear();
     }
@@ -214,7 +221,7 @@ pub(crate) fn assignment(assignment: Assignment, spec: Bytes) -> raw::UnitAssign
         Scope::Global => v1::AssignmentScope::Global,
     };
     let spec_revision = revision.0;
-    raw::UnitAssignment { spec, spec_revision, ordinals, incarnations, bound, scope: scope.into() }
+    raw::UnitAssignment { spec, spec_revision, ordinals, incarnations, bound, scope: scope.into(), turn }
 }
 
 pub(crate) fn eviction(request: EvictRequest) -> v1::Eviction {
@@ -259,6 +266,7 @@ pub(crate) fn status(answer: StatusAnswer) -> v1::GetDispatcherStatusResponse {
         partition_by_hand: partition.by_hand,
         partition_reason: partition.reason,
         partition_change_time_ms: partition.changed_ms,
+        gangs_waiting: summary.gangs_waiting as u64,
     }
 }
 

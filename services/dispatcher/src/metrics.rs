@@ -28,6 +28,7 @@ pub(crate) struct DispatcherMetrics {
     pub(crate) watches: Gauge,
     nodes_not_ready: Gauge,
     nodes_draining: Gauge,
+    gangs_waiting: Gauge,
     evictions_paused: Gauge,
     revision: Gauge,
 }
@@ -60,6 +61,10 @@ impl DispatcherMetrics {
             nodes_not_ready: metrics.gauge("dispatcher_nodes_not_ready", "Nodes that are not ready"),
             nodes_draining: metrics
                 .gauge("dispatcher_nodes_draining", "Drained nodes that are not empty yet"),
+            gangs_waiting: metrics.gauge(
+                "dispatcher_gangs_waiting",
+                "Gangs that have waited for room for so long that they gather it in turn",
+            ),
             evictions_paused: metrics.gauge(
                 "dispatcher_evictions_paused",
                 "1 while so many nodes were lost at once that nothing is evicted from them",
@@ -82,6 +87,7 @@ impl DispatcherMetrics {
             (&self.ended, now.ended as u64),
             (&self.nodes_not_ready, now.nodes_not_ready as u64),
             (&self.nodes_draining, now.nodes_draining as u64),
+            (&self.gangs_waiting, now.gangs_waiting as u64),
             (&self.evictions_paused, u64::from(now.evictions_paused)),
             (&self.revision, now.revision.0),
         ] {

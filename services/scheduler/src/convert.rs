@@ -24,6 +24,8 @@ pub(crate) struct Assignment {
     pub(crate) bound: u32,
     /// Whose nodes may be used.
     pub(crate) scope: Scope,
+    /// Should it find no place its room is gathered.
+    pub(crate) turn: bool,
 }
 
 /// An assignment as sent.
@@ -31,7 +33,7 @@ pub(crate) struct Assignment {
 /// # Errors
 /// The unit is wrong, or columns differ in length.
 pub(crate) fn assignment(pb: raw::UnitAssignment) -> Result<Assignment, BadField> {
-    let raw::UnitAssignment { spec, spec_revision, ordinals, incarnations, bound, scope } = pb;
+    let raw::UnitAssignment { spec, spec_revision, ordinals, incarnations, bound, scope, turn } = pb;
     if !incarnations.is_empty() && incarnations.len() != ordinals.len() {
         return Err(BadField::new("incarnations", "empty, or one per ordinal"));
     }
@@ -44,7 +46,8 @@ pub(crate) fn assignment(pb: raw::UnitAssignment) -> Result<Assignment, BadField
         Ok(v1::AssignmentScope::Global) => Scope::Global,
         Ok(v1::AssignmentScope::Unspecified) | Err(_) => Scope::Partition,
     };
-    Ok(Assignment { spec: Arc::new(spec), spec_revision: Revision(spec_revision), pending, bound, scope })
+    let (spec, spec_revision) = (Arc::new(spec), Revision(spec_revision));
+    Ok(Assignment { spec, spec_revision, pending, bound, scope, turn })
 }
 
 /// What became of a try.

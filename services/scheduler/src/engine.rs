@@ -289,9 +289,12 @@ impl Engine {
                     session.granted = session.granted.saturating_sub(n_running_units);
                 }
                 run.parked.remove(&assignment.spec.id);
-                let convert::Assignment { spec, spec_revision, pending, bound, scope } = assignment;
+                let convert::Assignment { spec, spec_revision, pending, bound, scope, turn } = assignment;
                 self.core.on_assign(&spec, spec_revision, &pending, bound, self.clock.now());
                 self.core.set_scope(spec.id, scope);
+                if turn {
+                    self.core.set_turn(spec.id);
+                }
             }
             Err(bad) => {
                 tracing::error!(

@@ -39,8 +39,11 @@ fn claims(binder: &Binder, spec: &UnitSpec, revision: u64, members: &[(u32, u32)
         device_masks: found.places.iter().filter(|_| has_devices).map(|place| place.1).collect(),
     };
     let claim = |(node, victims): (NodeId, Vec<Member>)| Claim { group: 0, node, victims };
-    let preemption =
-        Preemption { claims: found.claims.into_iter().map(claim).collect(), others: found.others };
+    let preemption = Preemption {
+        claims: found.claims.into_iter().map(claim).collect(),
+        others: found.others,
+        gathers: false,
+    };
     Some(Decision {
         id: 1,
         unit: spec.id,
@@ -60,7 +63,7 @@ impl World {
         accepted
     }
 
-    fn commit_hold(&mut self, accepted: &Accepted) {
+    pub(super) fn commit_hold(&mut self, accepted: &Accepted) {
         self.binder.commit(accepted.ticket, Revision(self.revision + 1));
         self.revision += 1;
         for (unit, evict) in &accepted.evictions {
@@ -249,7 +252,7 @@ fn who_was_preempted_does_not_preempt_back() {
     let claim = Claim { group: 0, node: NodeId(1), victims: vec![victim] };
     let mut decision = place(1, revision, &[(0, 1)]);
     decision.groups[0].incarnations = vec![1];
-    decision.preemption = Some(Box::new(Preemption { claims: vec![claim], others: Vec::new() }));
+    decision.preemption = Some(Box::new(Preemption { claims: vec![claim], ..Preemption::default() }));
     assert_eq!(world.refuse(&decision), [(RejectionReason::PreemptionLoop, vec![0])]);
 }
 
@@ -290,6 +293,11 @@ enum Step {
         unit: u64,
         n: usize,
     },
+    /// Nodes on which a gang's room is to be gathered, from one on.
+    Gather {
+        unit: u64,
+        from: u32,
+    },
     Commit,
     Refuse,
     Read,
@@ -329,6 +337,8 @@ fn step() -> impl Strategy<Value = Step> {
     let unit = 1u64..=5;
     prop_oneof![
         12 => (unit.clone(), 1usize..4).prop_map(|(unit, n)| Step::Decide { unit, n }),
+        3 => (prop::sample::select(vec![2u64, 4]), 0u32..3)
+            .prop_map(|(unit, from)| Step::Gather { unit, from }),
         10 => Just(Step::Commit),
         1 => Just(Step::Refuse),
         4 => Just(Step::Read),
@@ -387,6 +397,7 @@ impl Run {
             epoch: 1,
         };
         run.binder.lead(Epoch(1), HOLD_MS, 0);
+        run.binder.gather_for(HOLD_MS);
         for id in 1..=3 {
             run.write(vec![Change::NodeSpec(node(id)), Change::NodeReport(report(id, 1000, 2))]);
         }
@@ -465,6 +476,25 @@ impl Run {
             let queues = queues.map(|(_, path, revision)| (path.to_owned(), revision)).collect();
             self.in_flight.push_back(Work::Accepted(accepted, queues));
         }
+    }
+
+    fn gather(&mut self, id: u64, from: u32) {
+        let (spec, revision) = self.units[&id].clone();
+        let n = spec.min_member;
+        let nodes = (0..n).map(|ordinal| (ordinal, (from + ordinal) % 3 + 1)).collect::<Vec<_>>();
+        let preemption = Preemption { gathers: true, ..Preemption::default() };
+        let decision = Decision {
+            nodes_as_of: self.binder.revision(),
+            preemption: Some(Box::new(preemption)),
+            ..place(id, revision, &nodes)
+        };
+        if let Verdict::Bind(accepted) = self.binder.check(&decision) {
+            let queues = self.binder.queue_records(accepted.queue);
+            let queues = queues.map(|(_, path, revision)| (path.to_owned(), revision)).collect();
+            self.in_flight.push_back(Work::Accepted(accepted, queues));
+        }
+        let pools: Vec<Pool> = self.binder.gathering().iter().map(|gang| gang.pool).collect();
+        assert!(pools.is_sorted_by(|a, b| a < b), "one gang per pool: {pools:?}");
     }
 
     /// As the batch of a desk is written.
@@ -554,6 +584,7 @@ impl Run {
         self.binder = Binder::new();
         self.epoch += 1;
         self.binder.lead(Epoch(self.epoch), HOLD_MS, 0);
+        self.binder.gather_for(HOLD_MS);
         let revision = Revision(u64::try_from(self.commits.len()).unwrap());
         let world = &self.world;
         let mut put = |change, at| self.binder.on_change(change, at, 1);
@@ -582,6 +613,7 @@ impl Run {
     fn step(&mut self, step: &Step) {
         match *step {
             Step::Decide { unit, n } => self.decide(unit, n),
+            Step::Gather { unit, from } => self.gather(unit, from),
             Step::Commit => self.commit(false),
             Step::Refuse => self.commit(true),
             Step::Read => self.read(),

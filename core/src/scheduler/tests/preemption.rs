@@ -9,6 +9,8 @@ use crate::{
     rows::{Requeue, Standing, Statuses},
 };
 
+mod gather;
+
 /// A scheduler and a binder that follow the same commits.
 struct Pair {
     scheduler: Scheduler,

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use godel_core::{
     binder::{Accepted, RequeueWork},
+    hold::Turn,
     ids::{HoldId, Revision, UnitId},
     queue::QueueIdx,
     rows::{Evict, RowChange},
@@ -50,6 +51,8 @@ pub(crate) struct Batch {
     pub(crate) items: Vec<Item>,
     pub(crate) ops: Vec<Bytes>,
     pub(crate) preconditions: Vec<v1::Precondition>,
+    /// Turns of gangs that end with it, and why.
+    pub(crate) turn_ends: Vec<(UnitId, Turn, &'static str)>,
     /// What each precondition is about: these stay when the preconditions are sent.
     needed: Vec<Needed>,
     /// Index of the item, per operation.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use godel_core::{
     change::{Change, Lease, Partition, PartitionMode},
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
-    hold::{Hold, Member},
+    hold::{Hold, Member, Turn},
     ids::{Epoch, HoldId, NodeId, Revision, UnitId},
     node::{Device, Drain, NodeReport, NodeSpec, NodeUsage, Taint, TaintEffect, Toleration},
     pause::{Pause, Scope},
@@ -323,6 +323,7 @@ pub fn hold(pb: v1::Hold) -> Result<Hold> {
         expires_ms: pb.expires_ms,
         queue: (!pb.queue.is_empty()).then(|| Arc::from(pb.queue)),
         judged: Revision(pb.judged_revision),
+        turn: pb.turn.map(|turn| Turn { since_ms: turn.since_ms, priority: turn.priority }),
     })
 }
 

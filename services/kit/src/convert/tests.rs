@@ -5,7 +5,7 @@ use godel_core::{
     change::{Change, Lease, Partition, PartitionMode},
     decision::{Claim, Decision, FreshNode, GroupPlacement, Outcome, Preemption, Rejection, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
-    hold::{Hold, Member},
+    hold::{Hold, Member, Turn},
     ids::{Epoch, HoldId, NodeId, Revision, UnitId},
     node::{Device, NodeReport, NodeSpec, NodeUsage, Taint, TaintEffect, Toleration},
     pause::{Pause, Scope},
@@ -323,6 +323,7 @@ fn holds_come_back() {
         expires_ms: 77,
         queue: Some(Arc::from("a.b")),
         judged: Revision(8),
+        turn: Some(Turn { since_ms: 5, priority: -3 }),
     };
     assert_eq!(from_proto::op(&to_proto::put_hold(&hold)), Ok(Change::Hold(Arc::new(hold))));
     let gone = to_proto::delete(v1::Kind::Hold, 5);
@@ -348,6 +349,7 @@ fn decisions_and_outcomes_come_back() {
         preemption: Some(Box::new(Preemption {
             claims: vec![Claim { group: 1, node: NodeId(2), victims: vec![victim(5), victim(6)] }],
             others: vec![victim(7)],
+            gathers: true,
         })),
     };
     assert_eq!(from_proto::decision(to_proto::decision(&decision)), decision);

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, hash::BuildHasher};
 use bytes::Bytes;
 use godel_core::{
     change::{Lease, Partition, PartitionMode},
-    hold::{Hold, Member},
+    hold::{Hold, Member, Turn},
     ids::{NodeId, Revision, UnitId},
     node::{Device, Drain, NodeReport, NodeSpec, NodeUsage, Taint, TaintEffect, Toleration},
     pause::Pause,
@@ -378,6 +378,7 @@ pub fn hold(hold: &Hold) -> v1::Hold {
         expires_ms,
         queue,
         judged,
+        turn,
     } = hold;
     v1::Hold {
         hold_id: id.0,
@@ -394,6 +395,7 @@ pub fn hold(hold: &Hold) -> v1::Hold {
         expires_ms: *expires_ms,
         queue: queue.as_deref().unwrap_or_default().to_owned(),
         judged_revision: judged.0,
+        turn: turn.map(|Turn { since_ms, priority }| v1::GangTurn { since_ms, priority }),
     }
 }
 

@@ -30,6 +30,7 @@ fn preemption(pb: v1::Preemption) -> Preemption {
     Preemption {
         claims: pb.claims.into_iter().map(claim).collect(),
         others: pb.others.into_iter().map(member).collect(),
+        gathers: pb.gathers,
     }
 }
 
@@ -99,5 +100,6 @@ fn rejection_reason(number: i32) -> Result<Option<RejectionReason>> {
         Pb::QueueFull => Some(RejectionReason::QueueFull),
         Pb::VictimGone => Some(RejectionReason::VictimGone),
         Pb::PreemptionLoop => Some(RejectionReason::PreemptionLoop),
+        Pb::GangTurn => Some(RejectionReason::GangTurn),
     })
 }

@@ -22,13 +22,17 @@ pub fn decision(decision: &Decision) -> v1::Decision {
 }
 
 fn preemption(preemption: &Preemption) -> v1::Preemption {
-    let Preemption { claims, others } = preemption;
+    let Preemption { claims, others, gathers } = preemption;
     let claim = |Claim { group, node, victims }: &Claim| v1::Claim {
         task_group: u32::from(*group),
         node_id: node.0,
         victims: victims.iter().map(member).collect(),
     };
-    v1::Preemption { claims: claims.iter().map(claim).collect(), others: others.iter().map(member).collect() }
+    v1::Preemption {
+        claims: claims.iter().map(claim).collect(),
+        others: others.iter().map(member).collect(),
+        gathers: *gathers,
+    }
 }
 
 fn group_placement(placement: &GroupPlacement) -> v1::GroupPlacement {
@@ -94,6 +98,7 @@ pub fn rejection_reason(reason: RejectionReason) -> v1::RejectionReason {
         RejectionReason::QueueFull => v1::RejectionReason::QueueFull,
         RejectionReason::VictimGone => v1::RejectionReason::VictimGone,
         RejectionReason::PreemptionLoop => v1::RejectionReason::PreemptionLoop,
+        RejectionReason::GangTurn => v1::RejectionReason::GangTurn,
     }
 }
 

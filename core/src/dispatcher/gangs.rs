@@ -1,0 +1,269 @@
+//! Whose turn it is to gather room: of the gangs that wait for long, one per pool, each in turn.
+//!
+//! A gang waits from the first try that found no place for it: then it was at the head of its queue, and was handed out.
+//! After `gang_hold_after_ms` it is offered the next turn of its pool: its scheduler hears of it with the assignment,
+//! chooses nodes, and the binder holds what is free there, and what becomes free, for it alone. The turn is over when it is
+//! bound or its holds end, at their expiry at the latest; the next one is that of the gang whose last turn is longest ago.
+//! An offer that came to nothing counts as a turn: nobody waits for a gang that has no nodes to gather on.
+//!
+//! Nothing survives a restart: a new leader learns from the records who gathers, and counts waits anew.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{Dispatcher, Entry, Place, Settle};
+use crate::{
+    change::{PartitionMode, Scope},
+    demand::Pool,
+    hold::Hold,
+    ids::{NodeId, UnitId},
+    lifecycle,
+    time::Millis,
+};
+
+/// An offer without a hold after this is over, milliseconds: many times what a decision takes.
+const OFFER_MS: u64 = 5_000;
+/// Between two looks while gangs wait, milliseconds.
+const LOOK_MS: u64 = 500;
+
+/// Gangs that wait for room, and offers.
+#[derive(Debug, Default)]
+pub(super) struct Gangs {
+    after_ms: u64,
+    waiting: BTreeMap<UnitId, Wait>,
+    offers: BTreeMap<Pool, Offer>,
+    look_at: Millis,
+    n_turns: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    since: Millis,
+    /// Number of its last turn; 0: it had none.
+    last_turn: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Offer {
+    unit: UnitId,
+    until: Millis,
+}
+
+/// A gang that may have the next turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Candidate {
+    unit: UnitId,
+    pool: Pool,
+    priority: i32,
+    /// It gathers already.
+    gathers: bool,
+}
+
+impl Gangs {
+    pub(super) fn new(after_ms: u64) -> Self {
+        Self { after_ms, ..Self::default() }
+    }
+
+    /// A gang found no place.
+    pub(super) fn note(&mut self, unit: UnitId, now: Millis) {
+        if self.after_ms > 0 {
+            self.waiting.entry(unit).or_insert(Wait { since: now, last_turn: 0 });
+        }
+    }
+
+    pub(super) fn remove(&mut self, unit: UnitId) {
+        self.waiting.remove(&unit);
+    }
+
+    /// It is this unit's turn, and nothing is held for it yet.
+    pub(super) fn is_offered(&self, unit: UnitId) -> bool {
+        self.offers.values().any(|offer| offer.unit == unit)
+    }
+
+    /// Gangs that have waited for long enough to be offered a turn.
+    pub(super) fn n_due(&self, now: Millis) -> usize {
+        self.waiting.values().filter(|wait| self.is_due(wait, now)).count()
+    }
+
+    pub(super) fn next_at(&self) -> Option<Millis> {
+        (!self.waiting.is_empty()).then_some(self.look_at)
+    }
+
+    fn is_due(&self, wait: &Wait, now: Millis) -> bool {
+        now.since(wait.since) >= self.after_ms
+    }
+
+    /// A gang gathers: an older leader may have offered that turn.
+    fn begin(&mut self, unit: UnitId) {
+        self.offers.retain(|_, offer| offer.unit != unit);
+        if let Some(wait) = self.waiting.get_mut(&unit).filter(|wait| wait.last_turn == 0) {
+            self.n_turns += 1;
+            wait.last_turn = self.n_turns;
+        }
+    }
+
+    /// Offers a turn in each pool that has none, of candidates that all wait: to those whose last turn is longest ago, then
+    /// by priority, then to those that wait longest.
+    fn offer(&mut self, candidates: &[Candidate], now: Millis) -> Vec<UnitId> {
+        let mut offered = Vec::new();
+        for pool in [Pool::Guaranteed, Pool::BestEffort] {
+            let of_pool = || candidates.iter().filter(|one| one.pool == pool);
+            if of_pool().any(|one| one.gathers) {
+                self.offers.remove(&pool);
+                continue;
+            }
+            if self.offers.get(&pool).is_some_and(|offer| now < offer.until) {
+                continue;
+            }
+            let turn = |one: &&Candidate| {
+                let wait = self.waiting.get(&one.unit).filter(|wait| self.is_due(wait, now))?;
+                Some((wait.last_turn, Reverse(one.priority), wait.since, one.unit))
+            };
+            let next = of_pool().filter_map(|one| turn(&one)).min().map(|(.., unit)| unit);
+            let Some(unit) = next else {
+                self.offers.remove(&pool);
+                continue;
+            };
+            self.n_turns += 1;
+            if let Some(wait) = self.waiting.get_mut(&unit) {
+                wait.last_turn = self.n_turns;
+            }
+            self.offers.insert(pool, Offer { unit, until: now.plus(OFFER_MS) });
+            offered.push(unit);
+        }
+        offered
+    }
+}
+
+impl Dispatcher {
+    /// A hold of a gang's turn, from its record: whoever leads now has to know of it.
+    pub(super) fn on_gathering(&mut self, hold: &Hold, now: Millis) {
+        if hold.turn.is_some() {
+            self.gangs.note(hold.unit, now);
+            self.gangs.begin(hold.unit);
+            self.gangs.look_at = now;
+        }
+    }
+
+    /// Looks at the gangs that wait: offers the next turns.
+    pub(super) fn turn_gangs(&mut self, now: Millis) {
+        if self.gangs.waiting.is_empty() || now < self.gangs.look_at || self.settle != Settle::Settled {
+            return;
+        }
+        self.gangs.look_at = now.plus(LOOK_MS);
+        let units = &self.units;
+        self.gangs.waiting.retain(|unit, _| units.get(unit).is_some_and(|entry| waits(entry)));
+        let candidate = |unit: &UnitId| {
+            let entry = self.units.get(unit)?;
+            let spec = &entry.spec;
+            let priority = self.classes.priority(spec);
+            Some(Candidate { unit: *unit, pool: spec.pool, priority, gathers: gathers(entry) })
+        };
+        let candidates: Vec<Candidate> = self.gangs.waiting.keys().filter_map(candidate).collect();
+        for unit in self.gangs.offer(&candidates, now) {
+            let is_strict = self.mode == PartitionMode::Strict;
+            if let Some(Place::Held(held)) = self.units.get_mut(&unit).map(|entry| &mut entry.place) {
+                if is_strict {
+                    held.scope = Scope::Global;
+                }
+                held.resend = true;
+                self.resend.insert(unit);
+            }
+        }
+    }
+}
+
+/// It waits for a first binding of several, in the hands of schedulers or held.
+fn waits(entry: &Entry) -> bool {
+    let (spec, rows) = (&entry.spec, &entry.rows);
+    let counted = || lifecycle::counted(rows, spec.on_below_min, spec.min_member);
+    let is_out = match entry.place {
+        Place::Held(_) | Place::Queued(_) => true,
+        Place::Idle => gathers(entry),
+        Place::Unsettled | Place::Paused => false,
+    };
+    is_out && spec.is_wanted() && spec.min_member > 1 && counted() < spec.min_member as usize
+}
+
+fn gathers(entry: &Entry) -> bool {
+    entry.holds().iter().any(|hold| hold.turn.is_some())
+}
+
+/// A turn in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TurnView {
+    /// Running units for which room is gathered.
+    pub n_places: usize,
+    /// On so many nodes.
+    pub n_nodes: usize,
+    /// Unix milliseconds.
+    pub since_ms: i64,
+    /// Unix milliseconds.
+    pub expires_ms: i64,
+}
+
+/// The turn that holds are of.
+pub(super) fn turn_of(holds: &[Arc<Hold>]) -> Option<TurnView> {
+    let gathering = || holds.iter().filter(|hold| hold.turn.is_some());
+    let since_ms = gathering().filter_map(|hold| hold.turn).map(|turn| turn.since_ms).min()?;
+    let nodes: BTreeSet<NodeId> = gathering().map(|hold| hold.node).collect();
+    Some(TurnView {
+        n_places: gathering().map(|hold| hold.ordinals.len()).sum(),
+        n_nodes: nodes.len(),
+        since_ms,
+        expires_ms: gathering().map(|hold| hold.expires_ms).max()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(unit: u64, priority: i32) -> Candidate {
+        Candidate { unit: UnitId(unit), pool: Pool::Guaranteed, priority, gathers: false }
+    }
+
+    fn waiting(units: &[(u64, u64)]) -> Gangs {
+        let mut gangs = Gangs::new(1_000);
+        for (unit, since) in units {
+            gangs.note(UnitId(*unit), Millis(*since));
+        }
+        gangs
+    }
+
+    #[test]
+    fn the_first_turn_is_by_priority_and_wait_and_then_they_take_turns() {
+        let mut gangs = waiting(&[(1, 0), (2, 10), (3, 20)]);
+        let all = [candidate(1, 0), candidate(2, 5), candidate(3, 0)];
+        assert!(gangs.offer(&all, Millis(999)).is_empty(), "nobody has waited for long");
+        let mut turns = Vec::new();
+        for round in 0..6u64 {
+            let now = Millis(2_000 + round * OFFER_MS);
+            turns.extend(gangs.offer(&all, now));
+            assert!(gangs.offer(&all, now.plus(OFFER_MS - 1)).is_empty(), "one at a time");
+        }
+        assert_eq!(turns, [2, 1, 3, 2, 1, 3].map(UnitId));
+    }
+
+    #[test]
+    fn nobody_is_offered_a_turn_while_another_gathers_in_its_pool() {
+        let mut gangs = waiting(&[(1, 0), (2, 0), (3, 0)]);
+        let other_pool = Candidate { pool: Pool::BestEffort, ..candidate(3, 0) };
+        let gathers = Candidate { gathers: true, ..candidate(1, 0) };
+        let now = Millis(5_000);
+        assert_eq!(gangs.offer(&[gathers, candidate(2, 9), other_pool], now), [UnitId(3)]);
+        assert!(gangs.is_offered(UnitId(3)) && !gangs.is_offered(UnitId(2)));
+        assert_eq!(gangs.offer(&[candidate(1, 0), candidate(2, 9)], now), [UnitId(2)]);
+    }
+
+    #[test]
+    fn switched_off_nobody_waits() {
+        let mut gangs = Gangs::new(0);
+        gangs.note(UnitId(1), Millis(0));
+        assert!(gangs.offer(&[candidate(1, 0)], Millis(1_000_000)).is_empty());
+        assert_eq!(gangs.next_at(), None);
+    }
+}

@@ -1,0 +1,61 @@
+//! Turns of gangs: in each pool one gathers room at a time, and none for much longer than it may.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Findings,
+    world::{Commit, World},
+};
+use crate::{change::Change, demand::Pool, hold::Hold, ids::UnitId};
+
+/// A binder that is away, or a new one that reads first, ends a hold so much later at most, milliseconds.
+const LATE_MS: i64 = 60_000;
+
+/// What `commit` does to holds that gather; `world` is as before it.
+pub(super) fn check(world: &World, commit: &Commit, findings: &mut Findings) {
+    let gathers = |hold: &Hold| hold.turn.is_some();
+    let mut ended = Vec::new();
+    for change in &commit.changes {
+        if let Change::HoldDeleted(id) = change
+            && let Some(hold) = world.holds.get(id).map(|hold| &hold.value).filter(|hold| gathers(hold))
+        {
+            check_late(hold, commit.time_ms, findings);
+            ended.push(*id);
+        }
+    }
+    let new = || {
+        commit.changes.iter().filter_map(|change| match change {
+            Change::Hold(hold) if gathers(hold) => Some(hold),
+            _ => None,
+        })
+    };
+    if new().next().is_none() {
+        return;
+    }
+    let kept = world.holds.iter().filter(|(id, _)| !ended.contains(id)).map(|(_, hold)| &hold.value);
+    let mut whose: BTreeMap<Pool, UnitId> = BTreeMap::new();
+    for hold in kept.filter(|hold| gathers(hold)).chain(new()) {
+        let first = *whose.entry(hold.pool).or_insert(hold.unit);
+        if first != hold.unit {
+            let (second, revision) = (hold.unit, commit.revision);
+            findings
+                .add(|| format!("units {first} and {second} gather room of one pool (revision {revision})"));
+            return;
+        }
+    }
+}
+
+/// Holds that are still there at `now_ms`.
+pub(super) fn check_left(world: &World, now_ms: i64, findings: &mut Findings) {
+    for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| hold.turn.is_some()) {
+        check_late(hold, now_ms, findings);
+    }
+}
+
+fn check_late(hold: &Hold, at_ms: i64, findings: &mut Findings) {
+    let late_ms = at_ms.saturating_sub(hold.expires_ms);
+    if late_ms > LATE_MS {
+        findings
+            .add(|| format!("hold {} of unit {}: gathers {late_ms} ms after its expiry", hold.id, hold.unit));
+    }
+}

@@ -1,0 +1,105 @@
+//! Turns of gangs, with the real binder behind them.
+
+use super::*;
+
+/// Two nodes, each full of two running units of 500 that nobody preempts: of unit 1 the first, of unit 2 the second.
+fn full() -> Pair {
+    let mut pair = Pair::new(2);
+    pair.binder.gather_for(1_000_000);
+    for id in [1, 2] {
+        pair.assign(&UnitSpec { preemptible: false, ..unit(id, 2, 2, cpu(500)) });
+        pair.steps();
+        let rows = pair.binder.cluster().rows(UnitId(id)).unwrap();
+        let nodes: Vec<NodeId> = rows.live().map(|(_, row)| row.node).collect();
+        assert_eq!(nodes[0], nodes[1], "packed");
+    }
+    pair
+}
+
+impl Pair {
+    fn assign_turn(&mut self, spec: &UnitSpec) {
+        self.assign(spec);
+        self.scheduler.set_turn(spec.id);
+    }
+
+    fn end(&mut self, unit: u64, ordinals: &[u32]) {
+        let phases = vec![Phase::Succeeded; ordinals.len()];
+        let statuses = Statuses { ordinals: ordinals.to_vec(), phases, ..Statuses::default() };
+        self.commit(vec![Change::Rows(UnitId(unit), RowChange::Statuses(statuses))]);
+    }
+
+    fn n_bound(&self, unit: u64) -> usize {
+        self.binder.cluster().rows(UnitId(unit)).map_or(0, |rows| rows.live().count())
+    }
+}
+
+#[test]
+fn a_gang_whose_turn_it_is_gathers_room_and_others_do_not_take_it() {
+    let mut pair = full();
+    let gang = unit(3, 2, 2, cpu(800));
+    pair.assign(&gang);
+    assert_eq!(pair.steps(), [(3, ReportState::Parked)]);
+    assert_eq!(pair.binder.n_holds(), 0, "it is not its turn");
+    pair.assign_turn(&gang);
+    assert_eq!(pair.steps(), [(3, ReportState::Done)]);
+    let gathering = pair.binder.gathering();
+    assert_eq!((gathering[0].unit, gathering[0].n_wanted, pair.binder.n_holds()), (UnitId(3), 2, 2));
+    assert_eq!(pair.scheduler.cluster.occupants(NodeId(1)), &[], "nobody else asks for them");
+    pair.end(1, &[0]);
+    pair.assign(&unit(4, 1, 1, cpu(300)));
+    assert_eq!(pair.steps(), [(4, ReportState::Parked)], "what is free is gathered");
+    pair.end(1, &[1]);
+    pair.end(2, &[0, 1]);
+    pair.leave();
+    assert_eq!((pair.n_bound(3), pair.binder.n_holds()), (2, 0));
+    pair.steps();
+    assert_eq!(pair.n_bound(4), 0, "200 are left on each node");
+    pair.end(3, &[0]);
+    pair.steps();
+    assert_eq!(pair.n_bound(4), 1);
+}
+
+#[test]
+fn a_gang_that_fits_needs_no_turn_and_one_that_never_could_parks() {
+    let mut pair = full();
+    pair.assign_turn(&unit(3, 3, 3, cpu(800)));
+    assert_eq!(pair.steps(), [(3, ReportState::Parked)], "two nodes have no room for three");
+    pair.end(1, &[0, 1]);
+    pair.assign_turn(&unit(4, 2, 2, cpu(500)));
+    pair.steps();
+    assert_eq!((pair.n_bound(4), pair.binder.n_holds()), (2, 0));
+}
+
+#[test]
+fn who_is_admitted_takes_what_is_gathered() {
+    let mut pair = full();
+    pair.assign_turn(&UnitSpec { priority: 5, ..unit(3, 2, 2, cpu(800)) });
+    pair.steps();
+    pair.end(1, &[0, 1]);
+    let cases = [
+        (UnitSpec { preemptible: false, ..unit(4, 1, 1, cpu(300)) }, false),
+        (UnitSpec { active_deadline_ms: 900_000, ..unit(5, 1, 1, cpu(300)) }, false),
+        (UnitSpec { active_deadline_ms: 60_000, ..unit(6, 1, 1, cpu(300)) }, true),
+        (UnitSpec { priority: 6, ..unit(7, 1, 1, cpu(300)) }, true),
+        // Of the same need as one that is parked.
+        (UnitSpec { preemptible: false, ..unit(8, 1, 1, cpu(300)) }, false),
+        (UnitSpec { priority: 6, ..unit(9, 1, 1, cpu(300)) }, true),
+    ];
+    for (spec, enters) in cases {
+        pair.assign(&spec);
+        pair.steps();
+        assert_eq!(pair.n_bound(spec.id.0) == 1, enters, "unit {}", spec.id);
+    }
+}
+
+#[test]
+fn best_effort_units_use_what_is_gathered() {
+    let mut pair = full();
+    pair.assign_turn(&unit(3, 2, 2, cpu(800)));
+    pair.steps();
+    pair.end(1, &[0, 1]);
+    pair.assign(&UnitSpec { pool: Pool::BestEffort, ..unit(4, 1, 1, cpu(700)) });
+    pair.steps();
+    assert_eq!(pair.n_bound(4), 1);
+    assert_eq!(pair.binder.gathering()[0].n_gathered, 1);
+}
