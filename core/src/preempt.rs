@@ -389,7 +389,7 @@ impl<'a> Plan<'a> {
             idx,
         };
         let mut free: SmallVec<[i64; 8]> = SmallVec::from_slice(self.cluster.room(self.shape).free(idx));
-        let has_room = if self.places.is_empty() {
+        let has_room = if self.places.is_empty() && self.claimed.is_empty() {
             let devices =
                 || shape.devices.as_ref().is_none_or(|ask| self.cluster.devices(idx).pick(ask).is_some());
             shape.fits(&free) && devices()
@@ -410,7 +410,8 @@ impl<'a> Plan<'a> {
         for one in occupants {
             let Some(priority) = one.priority.filter(|_| one.pool == self.seeker.pool) else { continue };
             let may_be_lower = priority < self.seeker.priority || is_guaranteed;
-            if !may_be_lower || (!self.gone.is_empty() && self.gone.contains(&(one.unit, one.ordinal))) {
+            let leaves = |of: &FxHashSet<_>| !of.is_empty() && of.contains(&(one.unit, one.ordinal));
+            if !may_be_lower || leaves(&self.gone) || leaves(self.claimed) {
                 continue;
             }
             lowest = Some(lowest.map_or(priority, |lowest: i32| lowest.min(priority)));
@@ -664,10 +665,32 @@ impl<'a> Plan<'a> {
         true
     }
 
-    /// A node as it is once everyone who leaves by this plan has left, and who comes is there.
-    fn trial(&self, node: NodeId) -> Trial {
+    /// A node as it is. What decisions under way take there is covered by those who leave for them; what these give
+    /// back beyond that is nobody's before they have left.
+    fn now(&self, node: NodeId) -> Trial {
         let idx = node.idx();
         let mut trial = Trial::new(self.cluster, self.shape, idx);
+        if self.claimed.is_empty() {
+            return trial;
+        }
+        let before = trial.free.clone();
+        for one in self.cluster.occupants(node) {
+            if self.claimed.contains(&(one.unit, one.ordinal))
+                && let Some(rows) = self.cluster.rows(one.unit)
+            {
+                let mask = rows.row(one.ordinal).device_mask;
+                trial.shift(self.cluster.shapes().get(one.shape), mask, 1);
+            }
+        }
+        for (free, before) in trial.free.iter_mut().zip(before) {
+            *free = (*free).min(before.max(0));
+        }
+        trial
+    }
+
+    /// A node as it is once everyone who leaves by this plan has left, and who comes is there.
+    fn trial(&self, node: NodeId) -> Trial {
+        let mut trial = self.now(node);
         let shapes = self.cluster.shapes();
         if !self.gone.is_empty() {
             for one in self.cluster.occupants(node) {

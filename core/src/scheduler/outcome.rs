@@ -28,7 +28,7 @@ impl Scheduler {
     /// The binder's answer. One to a decision that is not known (any more) changes nothing.
     pub fn on_outcome(&mut self, outcome: &Outcome, now: Millis) {
         let Some(decision) = self.undecided.remove(&outcome.decision_id) else { return };
-        if let Some(preemption) = &decision.preemption {
+        if let Some(preemption) = decision.preemption.as_ref().filter(|_| !outcome.held) {
             self.unclaim(preemption);
         }
         let n_decided = decision.len();

@@ -45,7 +45,7 @@ pub(super) struct Seeks {
     pub(super) n_tried: u64,
     pub(super) n_victims: u64,
     pub(super) n_loops: u64,
-    /// Victims of decisions without an outcome.
+    /// Victims of decisions without an outcome, or whose holds are not read yet.
     claimed: FxHashSet<(UnitId, u32)>,
     vain: FxHashMap<Lack, Vain>,
     /// Counts what might let a search find somebody.
@@ -353,7 +353,7 @@ impl Scheduler {
         }
     }
 
-    /// The victims of a decision are free for others: its outcome is known, or it was not made.
+    /// The victims of a decision are free for others: it was not made or not accepted, or the records show that they leave.
     pub(super) fn unclaim(&mut self, preemption: &Preemption) {
         for Member { unit, ordinal, .. } in preemption.victims() {
             self.seeks.claimed.remove(&(*unit, *ordinal));
@@ -371,6 +371,9 @@ impl Scheduler {
         let read = self.revision;
         while let Some(at) = self.seeks.held_since.iter().position(|(since, _)| *since <= read) {
             let (_, decision) = self.seeks.held_since.swap_remove(at);
+            if let Some(preemption) = &decision.preemption {
+                self.unclaim(preemption);
+            }
             for group in &decision.groups {
                 for (idx, ordinal) in group.ordinals.iter().enumerate() {
                     self.cluster.forget(decision.unit, *ordinal, group.incarnation(idx));

@@ -320,6 +320,21 @@ fn two_that_search_in_vain_do_not_keep_each_other_awake() {
 }
 
 #[test]
+fn two_at_once_have_one_leave_each() {
+    let mut pair = Pair::new(1);
+    pair.assign(&ranked(1, 1, 4, 1, cpu(250)));
+    pair.steps();
+    pair.assign(&ranked(2, 9, 1, 1, cpu(250)));
+    pair.assign(&ranked(3, 9, 1, 1, cpu(250)));
+    pair.step();
+    pair.steps();
+    assert_eq!((pair.scheduler.stats().victims, pair.binder.n_holds()), (2, 2));
+    pair.leave();
+    assert_eq!((pair.live(1).len(), pair.live(2).len(), pair.live(3).len()), (2, 1, 1));
+    pair.assert_same();
+}
+
+#[test]
 fn own_nodes_come_first_and_strictly_only() {
     for (mode, other) in [(PartitionMode::Preferred, 9), (PartitionMode::Strict, 1)] {
         let mut pair = Pair::new(2);
