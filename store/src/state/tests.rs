@@ -385,6 +385,30 @@ fn a_best_effort_binding_rests_on_the_use_of_its_nodes() {
 }
 
 #[test]
+fn a_hold_rests_on_its_node_and_keeps_it() {
+    let mut pair = Pair::populated();
+    let known = pair.head.revision().0;
+    let hold = |id, node_id| {
+        op(v1::op::Op::PutHold(v1::Hold { hold_id: id, node_id, unit_id: 1, ..Default::default() }))
+    };
+    let changed = pair.ok(Role::Agent, internal(vec![put_report(2)])).revision.0;
+    let mut sequence = 100;
+    let mut run = |pair: &mut Pair, ops: Vec<Bytes>, nodes_as_of| {
+        sequence += 1;
+        pair.run(Role::Leased, raw::TxnRequest { nodes_as_of, ..leased("binder", 1, sequence, ops) })
+    };
+    let refusal = run(&mut pair, vec![hold(1, 2)], known).unwrap_err();
+    assert_eq!((refusal.reason, refusal.revision.0), (RefusalReason::NodeChanged, changed), "{refusal}");
+    run(&mut pair, vec![hold(1, 1)], known).unwrap();
+    run(&mut pair, vec![hold(2, 2)], changed).unwrap();
+    assert_eq!(reason(run(&mut pair, vec![hold(3, 77)], changed)), Some(RefusalReason::RowConflict));
+    let delete_node = || internal(vec![delete(v1::Kind::NodeSpec, 2)]);
+    assert_eq!(reason(pair.run(Role::Admin, delete_node())), Some(RefusalReason::RowConflict));
+    run(&mut pair, vec![delete(v1::Kind::Hold, 2)], changed).unwrap();
+    pair.ok(Role::Admin, delete_node());
+}
+
+#[test]
 fn ids_are_never_reused_also_after_deletion() {
     let mut pair = Pair::populated();
     pair.by("dispatcher", vec![put_unit(9)]).unwrap();

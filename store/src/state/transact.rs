@@ -236,22 +236,36 @@ impl State {
         }
     }
 
-    /// That no node of a binding has a spec changed after `as_of`, or a use where best-effort room depends on it. One
-    /// comparison unless some node has.
+    /// That no node of a binding or of a hold has a spec or a report changed after `as_of`, or a use where best-effort
+    /// room depends on it. One comparison unless some node has.
     fn check_nodes(&self, op: &ParsedOp, as_of: Revision) -> Result<(), Refusal> {
-        let ParsedOp::Rows { change, .. } = op else { return Ok(()) };
-        let RowChange::Bind(bind) = &**change else { return Ok(()) };
-        if as_of == Revision(0) {
+        if as_of == Revision(0) || self.nodes_changed.max(self.node_usages_changed) <= as_of {
             return Ok(());
         }
-        let rests_on_use = bind.pool == Pool::BestEffort && self.node_usages_changed > as_of;
+        match op {
+            ParsedOp::Rows { change, .. } => match &**change {
+                RowChange::Bind(bind) => self.check_nodes_of(&bind.nodes, bind.pool, as_of),
+                RowChange::Evict(_) | RowChange::Statuses(_) | RowChange::Requeue(_) => Ok(()),
+            },
+            ParsedOp::Put { kind: v1::Kind::Hold, value, .. } => {
+                let hold = hold(value)?;
+                let is_best_effort = hold.pool == i32::from(v1::Pool::BestEffort);
+                let pool = if is_best_effort { Pool::BestEffort } else { Pool::Guaranteed };
+                self.check_nodes_of(&[NodeId(hold.node_id)], pool, as_of)
+            }
+            ParsedOp::Put { .. } | ParsedOp::Delete { .. } => Ok(()),
+        }
+    }
+
+    fn check_nodes_of(&self, nodes: &[NodeId], pool: Pool, as_of: Revision) -> Result<(), Refusal> {
+        let rests_on_use = pool == Pool::BestEffort && self.node_usages_changed > as_of;
         let kinds = [
             (v1::Kind::NodeSpec, self.nodes_changed > as_of),
             (v1::Kind::NodeReport, self.nodes_changed > as_of),
             (v1::Kind::NodeUsage, rests_on_use),
         ];
         for (kind, _) in kinds.into_iter().filter(|(_, may_differ)| *may_differ) {
-            self.check_unchanged(kind, &bind.nodes, as_of)?;
+            self.check_unchanged(kind, nodes, as_of)?;
         }
         Ok(())
     }
@@ -292,6 +306,13 @@ impl State {
                     None => Err(conflict(format!("node {key} is not registered"))),
                 }
             }
+            (v1::Kind::Hold, _) => {
+                let node = NodeId(hold(value)?.node_id);
+                if self.nodes.get(node).registered {
+                    return Ok(());
+                }
+                Err(conflict(format!("node {node} is not registered")))
+            }
             (v1::Kind::Lease, Key::Name(name)) => {
                 let lease =
                     v1::LeaseRecord::decode(value.clone()).map_err(|_| invalid("lease does not decode"))?;
@@ -327,7 +348,21 @@ impl State {
         if live > 0 {
             return Err(conflict(format!("{} {key} has {live} running units bound", kind.as_str_name())));
         }
+        let n_holds = if kind == v1::Kind::NodeSpec { self.n_holds_on(key)? } else { 0 };
+        if n_holds > 0 {
+            return Err(conflict(format!("room is held on {} {key}, {n_holds} times", kind.as_str_name())));
+        }
         Ok(())
+    }
+
+    /// `O(holds)`: nodes are seldom deleted.
+    fn n_holds_on(&self, node: &Key) -> Result<usize, Refusal> {
+        let holds = kind_idx(v1::Kind::Hold).map(|idx| self.records[idx].values());
+        let mut n_holds = 0;
+        for record in holds.into_iter().flatten() {
+            n_holds += usize::from(Key::Id(u64::from(hold(&record.value)?.node_id)) == *node);
+        }
+        Ok(n_holds)
     }
 
     fn check_rows(&self, unit: UnitId, change: &RowChange) -> Result<(), Refusal> {
@@ -370,6 +405,10 @@ impl State {
         }
         Ok(())
     }
+}
+
+fn hold(value: &Bytes) -> Result<v1::Hold, Refusal> {
+    v1::Hold::decode(value.clone()).map_err(|_| invalid("hold does not decode"))
 }
 
 /// Encodes a commit once, and decodes its operations as slices of that encoding.
