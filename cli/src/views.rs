@@ -12,7 +12,7 @@ mod queue;
 
 pub(crate) use node::amounts;
 use node::pairs;
-pub use node::{DeviceView, DrainView, NodeView};
+pub use node::{DeviceView, DrainView, NodeView, QuarantineView};
 pub use queue::{PriorityClassView, QueueView, parse_policy};
 
 /// A unit.

@@ -21,13 +21,26 @@ pub struct NodeSpec {
     pub taints: Vec<Taint>,
     /// Its running units are to leave, and none comes.
     pub drain: Option<Drain>,
+    /// Its agent refused what it was assigned.
+    pub quarantine: Option<Quarantine>,
 }
 
 impl NodeSpec {
     /// Takes no new placements.
     pub fn is_closed(&self) -> bool {
-        self.cordoned || self.drain.is_some()
+        self.cordoned || self.drain.is_some() || self.quarantine.is_some()
     }
+}
+
+/// A node that gets nothing new for a while. What runs there goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quarantine {
+    /// Unix milliseconds.
+    pub since_ms: i64,
+    /// It ends by itself then, Unix milliseconds.
+    pub until_ms: i64,
+    /// In words.
+    pub reason: String,
 }
 
 /// A node that its running units are to leave.

@@ -11,7 +11,7 @@ use crate::{
     client::Client,
     exit::Failure,
     output::{self, Format, Paint, View as _},
-    views::NodeView,
+    views::{NodeView, QuarantineView},
 };
 
 pub(super) async fn run(client: &Client, node: Node, format: Format) -> Result<(), Failure> {
@@ -69,12 +69,22 @@ async fn describe(client: &Client, name: &str, format: Format) -> Result<(), Fai
         Format::Json | Format::Yaml => output::print_value(format, &view),
         Format::Table | Format::Wide => {
             let mut text = describe_text(&view, &answer.running_units, Paint::stdout());
+            if let Some(quarantine) = &view.quarantine {
+                text.push_str(&quarantine_text(quarantine, Paint::stdout()));
+            }
             if let Some(drain) = view.drain {
                 text.push_str(&drain::describe(client, view.node_id, drain, Paint::stdout()).await);
             }
             output::print(&text)
         }
     }
+}
+
+fn quarantine_text(quarantine: &QuarantineView, paint: Paint) -> String {
+    let QuarantineView { since_ms, until_ms, reason } = quarantine;
+    let (since, until) = (output::time(*since_ms), output::time(*until_ms));
+    let heading = paint.bad("quarantined");
+    format!("\n{heading}\n{reason}\nsince {since}, until {until} or `godel node uncordon`\n")
 }
 
 fn describe_text(view: &NodeView, running: &[v1::BoundRunningUnit], paint: Paint) -> String {

@@ -17,7 +17,7 @@ pub struct NodeView {
     pub node_id: u32,
     /// Of this installation.
     pub uid: String,
-    /// `Ready`, `NotReady`, with `,Cordoned`, and `,Draining` or `,Drained`.
+    /// `Ready`, `NotReady`, with `,Cordoned`, `,Quarantined`, and `,Draining` or `,Drained`.
     pub status: String,
     /// Running units bound here.
     pub running_units: u32,
@@ -46,6 +46,20 @@ pub struct NodeView {
     /// Of a drained node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainView>,
+    /// Of a quarantined node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quarantine: Option<QuarantineView>,
+}
+
+/// Why a node gets nothing new.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct QuarantineView {
+    /// When it began, Unix milliseconds.
+    pub since_ms: i64,
+    /// When it ends by itself, Unix milliseconds.
+    pub until_ms: i64,
+    /// In words.
+    pub reason: String,
 }
 
 /// How far the drain of a node is.
@@ -96,6 +110,9 @@ impl From<&v1::Node> for NodeView {
         if spec.cordoned {
             status.push_str(",Cordoned");
         }
+        if spec.quarantine.is_some() {
+            status.push_str(",Quarantined");
+        }
         if spec.drain.is_some() {
             status.push_str(if node.running_units > 0 { ",Draining" } else { ",Drained" });
         }
@@ -104,6 +121,10 @@ impl From<&v1::Node> for NodeView {
             deadline_ms: drain.deadline_ms,
             running_units: drain.running_units,
             left: node.running_units,
+        });
+        let quarantine = spec.quarantine.map(|quarantine| {
+            let v1::NodeQuarantine { since_ms, until_ms, reason } = quarantine;
+            QuarantineView { since_ms, until_ms, reason }
         });
         let devices = report.devices.iter().enumerate().map(|(index, device)| DeviceView {
             index,
@@ -129,6 +150,7 @@ impl From<&v1::Node> for NodeView {
             labels,
             taints: spec.taints.iter().map(taint).collect(),
             drain,
+            quarantine,
         }
     }
 }

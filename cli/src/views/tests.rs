@@ -11,6 +11,7 @@ fn a_node_shows_its_use() {
             cordoned: true,
             taints: vec![v1::Taint { key: "gpu".to_owned(), value: "only".to_owned(), effect: 1 }],
             drain: None,
+            quarantine: None,
         }),
         report: Some(v1::NodeReport {
             devices: vec![v1::Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0 }; 2],

@@ -68,6 +68,7 @@ fn node(id: u32, shape: &NodeShape) -> [Change; 2] {
             vec![taint]
         },
         drain: None,
+        quarantine: None,
     };
     let gpu = Device { kind: "gpu".to_owned(), model: shape.model.to_owned(), numa_zone: 0 };
     let report = NodeReport {

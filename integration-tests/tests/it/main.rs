@@ -10,6 +10,7 @@ mod fencing;
 mod gangs;
 mod kills;
 mod queues;
+mod quarantine;
 mod reconnects;
 mod reflection;
 mod schedulers;

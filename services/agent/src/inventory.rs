@@ -6,6 +6,7 @@ use godel_core::{
     demand::N_DEVICES_MAX,
     node::Device,
     quantity,
+    recheck::Has,
     resources::{CPU, MEMORY, Resources},
 };
 
@@ -35,6 +36,12 @@ impl NodeDef {
         let name = name.into();
         let uid = stable_uid(&name);
         Self { name, uid, capacity, ..Self::default() }
+    }
+
+    /// What assignments are checked against.
+    pub(crate) fn has(&self) -> Has {
+        let (cpu_milli, memory) = (self.capacity.get(CPU), self.capacity.get(MEMORY));
+        Has { cpu_milli, memory, n_devices: self.devices.len() }
     }
 
     /// Adds `n` GPUs of one model.

@@ -194,7 +194,8 @@ fn push_line(text: &mut String, entry: &Entry) {
         Entry::Ended(node, status) => ('E', node, status),
         Entry::Acknowledged(node, status) => ('A', node, status),
     };
-    let Status { key: Key { unit, ordinal }, incarnation, phase, exit_code, restarts } = status;
+    // Why it was not started was said, or need not be: it comes back elsewhere in any case.
+    let Status { key: Key { unit, ordinal }, incarnation, phase, exit_code, restarts, refused: _ } = status;
     let phase = match phase {
         Phase::Succeeded => 'S',
         Phase::Failed => 'F',
@@ -232,7 +233,7 @@ fn parse(line: &[u8]) -> Option<Entry> {
     let exit_code = words.next()?.parse().ok()?;
     // Lines written before restarts existed end here.
     let restarts = words.next().map_or(Some(0), |word| word.parse().ok())?;
-    let status = Status { key, incarnation, phase, exit_code, restarts };
+    let status = Status { key, incarnation, phase, exit_code, restarts, refused: None };
     match mark {
         "E" => Some(Entry::Ended(node, status)),
         "A" => Some(Entry::Acknowledged(node, status)),
@@ -246,7 +247,7 @@ mod tests {
 
     fn status(unit: u64, exit_code: i32) -> Status {
         let phase = if exit_code == 0 { Phase::Succeeded } else { Phase::Failed };
-        Status { key: Key { unit, ordinal: 3 }, incarnation: 1, phase, exit_code, restarts: 2 }
+        Status { key: Key { unit, ordinal: 3 }, incarnation: 1, phase, exit_code, restarts: 2, refused: None }
     }
 
     fn node() -> Arc<str> {

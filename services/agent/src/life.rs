@@ -15,7 +15,13 @@
 
 use std::collections::VecDeque;
 
-use godel_core::{demand::Pool, rows::Phase, time::Millis, unit::RestartPolicy};
+use godel_core::{
+    demand::Pool,
+    recheck::{self, Has, Refusal, Takes},
+    rows::Phase,
+    time::Millis,
+    unit::RestartPolicy,
+};
 use rustc_hash::FxHashMap;
 
 use crate::process::Program;
@@ -57,6 +63,8 @@ pub struct Status {
     pub exit_code: i32,
     /// Times that it was started again in place.
     pub restarts: u32,
+    /// It was not started here, and why.
+    pub refused: Option<Refusal>,
 }
 
 /// What a running unit does.
@@ -80,6 +88,10 @@ pub struct Orders {
     pub weight: Weight,
     /// Whose use its use is.
     pub pool: Pool,
+    /// Bit i: device i of the node.
+    pub device_mask: u64,
+    /// Thousandths of each of them.
+    pub device_milli: u32,
     /// What it does, each time that it is started.
     pub work: Work,
     /// After which ends it is started again.
@@ -92,11 +104,21 @@ pub struct Orders {
     pub stop_after_ms: u32,
 }
 
+impl Orders {
+    fn takes(&self) -> Takes {
+        let Weight { cpu_milli, memory } = self.weight;
+        let (device_mask, device_milli) = (self.device_mask, self.device_milli);
+        Takes { cpu_milli, memory, pool: self.pool, device_mask, device_milli }
+    }
+}
+
 impl Default for Orders {
     fn default() -> Self {
         Self {
             weight: Weight::default(),
             pool: Pool::Guaranteed,
+            device_mask: 0,
+            device_milli: 0,
             work: Work::Simulated { duration_ms: 0, exit_code: 0 },
             restart_policy: RestartPolicy::Never,
             max_restarts: 0,
@@ -171,7 +193,8 @@ impl Run {
 
     fn status(&self, key: Key) -> Status {
         let exit_code = if self.phase.is_ended() { self.exit_code } else { 0 };
-        Status { key, incarnation: self.incarnation, phase: self.phase, exit_code, restarts: self.restarts }
+        let Self { incarnation, phase, restarts, .. } = *self;
+        Status { key, incarnation, phase, exit_code, restarts, refused: None }
     }
 
     /// Whether an end by itself with `exit_code` is none.
@@ -229,10 +252,48 @@ impl NodeLife {
 
     /// Takes up what a journal kept: ended before, never acknowledged.
     pub fn restore(&mut self, status: Status) {
-        let Status { key, incarnation, phase, exit_code, restarts } = status;
+        let Status { key, incarnation, phase, exit_code, restarts, refused: _ } = status;
         let orders = Orders { restarts, ..Orders::default() };
         self.runs.insert(key, Run { exit_code, ..Run::new(incarnation, phase, orders) });
         self.dirty.push_back(status);
+    }
+
+    /// State wants it to run here, bound since it was told what the node has: checked before, and refused if `told` to.
+    ///
+    /// # Errors
+    /// It is not started, and why. That is reported.
+    pub fn offer(
+        &mut self,
+        key: Key,
+        incarnation: u32,
+        orders: Orders,
+        (has, told): (&Has, bool),
+        out: &mut Vec<Action>,
+    ) -> Result<(), Refusal> {
+        let of_run = self.runs.get(&key).map(|run| run.incarnation);
+        let known = of_run.max(self.remembered(key).map(|ended| ended.incarnation));
+        let is_new = known.is_none_or(|known| known < incarnation);
+        let checked = if told { Err(Refusal::Told) } else { self.recheck(key, &orders, has) };
+        if let (true, Err(refusal)) = (is_new, checked) {
+            self.supersede(key, out);
+            self.never_started(key, incarnation, Some(refusal), out);
+            return Err(refusal);
+        }
+        self.assign(key, incarnation, orders, out);
+        Ok(())
+    }
+
+    /// Most of the time the sums say that there is room.
+    fn recheck(&self, key: Key, orders: &Orders, has: &Has) -> Result<(), Refusal> {
+        let takes = orders.takes();
+        let sum = self.live.0.plus(orders.weight);
+        if takes.device_mask == 0 && sum.cpu_milli <= has.cpu_milli && sum.memory <= has.memory {
+            return Ok(());
+        }
+        // What is told to leave gives its room; what has another incarnation does.
+        let stays = |known: &Key, run: &Run| run.phase.is_live() && !run.stopping && *known != key;
+        let staying = self.runs.iter().filter(|(known, run)| stays(known, run));
+        recheck::check(has, staying.map(|(_, run)| run.orders.takes()), &takes)
     }
 
     /// State wants it to run here.
@@ -275,7 +336,11 @@ impl NodeLife {
             }
         }
         // Never started here. It is over, and a late assignment must not start it.
-        let status = Status { key, incarnation, phase: Phase::Stopped, exit_code: 0, restarts: 0 };
+        self.never_started(key, incarnation, None, out);
+    }
+
+    fn never_started(&mut self, key: Key, incarnation: u32, refused: Option<Refusal>, out: &mut Vec<Action>) {
+        let status = Status { key, incarnation, phase: Phase::Stopped, exit_code: 0, restarts: 0, refused };
         out.push(Action::Keep(status));
         self.restore(status);
     }

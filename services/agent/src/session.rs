@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, future::Future, pin::Pin, time::Duration};
 
 use futures_util::Stream;
-use godel_core::{resources, unit::RestartPolicy};
+use godel_core::{recheck::Refusal, resources, unit::RestartPolicy};
 use godel_kit::{
     client::Channel,
     from_proto,
@@ -171,17 +171,18 @@ pub(crate) fn ordinals(assignment: &v1::Assignment) -> impl Iterator<Item = u32>
 /// What an assignment asks for of one of its replicas. `runs_programs`: on this node a command is really run.
 pub(crate) fn orders(assignment: &v1::Assignment, ordinal: u32, runs_programs: bool) -> Orders {
     let requests = assignment.demand.as_ref().and_then(|demand| demand.requests.as_ref());
+    let devices = assignment.demand.as_ref().and_then(|demand| demand.devices.as_ref());
     let amount = |name| requests.and_then(|requests| requests.amounts.get(name).copied()).unwrap_or(0);
     let program = assignment.run.as_ref().filter(|run| runs_programs && !run.command.is_empty());
     let work = if let Some(run) = program {
         let mut env: BTreeMap<String, String> = run.env.clone().into_iter().collect();
         let mask = assignment.device_mask;
-        let devices: Vec<String> =
+        let indices: Vec<String> =
             (0..64).filter(|idx| mask >> idx & 1 == 1).map(|idx: u32| idx.to_string()).collect();
         env.insert("GODEL_UNIT".to_owned(), assignment.unit_name.clone());
         env.insert("GODEL_ORDINAL".to_owned(), ordinal.to_string());
         env.insert("GODEL_INCARNATION".to_owned(), assignment.incarnation.to_string());
-        env.insert("GODEL_DEVICES".to_owned(), devices.join(","));
+        env.insert("GODEL_DEVICES".to_owned(), indices.join(","));
         Work::Program(Box::new(Program { command: run.command.clone(), env }))
     } else {
         let run = assignment.run.as_ref();
@@ -192,6 +193,8 @@ pub(crate) fn orders(assignment: &v1::Assignment, ordinal: u32, runs_programs: b
         weight: Weight { cpu_milli: amount(resources::CPU), memory: amount(resources::MEMORY) },
         // A pool that this agent does not know is no less than guaranteed.
         pool: from_proto::pool(assignment.pool).unwrap_or_default(),
+        device_mask: assignment.device_mask,
+        device_milli: devices.map_or(0, |devices| devices.milli_per_device),
         work,
         // State resolves it; a policy that this agent does not know restarts nothing.
         restart_policy: from_proto::restart_policy(assignment.restart_policy)
@@ -213,6 +216,16 @@ pub(crate) fn run_status(status: &life::Status) -> v1::RunStatus {
         phase: godel_kit::to_proto::phase(status.phase).into(),
         exit_code: status.exit_code,
         restarts: status.restarts,
+        refused: refused(status.refused).into(),
+    }
+}
+
+fn refused(refusal: Option<Refusal>) -> v1::AssignmentRefusal {
+    match refusal {
+        None => v1::AssignmentRefusal::Unspecified,
+        Some(Refusal::Room) => v1::AssignmentRefusal::Room,
+        Some(Refusal::Devices) => v1::AssignmentRefusal::Devices,
+        Some(Refusal::Told) => v1::AssignmentRefusal::Told,
     }
 }
 
@@ -232,6 +245,7 @@ mod tests {
             phase: 6,
             exit_code: -1,
             restarts: u32::MAX,
+            refused: 3,
         };
         for (n_running, n_parts) in [(0, 1), (1, 1), (40_000, 4)] {
             let running = vec![status; n_running];

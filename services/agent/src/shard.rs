@@ -59,6 +59,8 @@ struct Slot {
     held: Vec<Message>,
     /// It is in `Shard::to_report`.
     noted: bool,
+    /// Assignments that it has yet to refuse, for a test.
+    n_to_refuse: u32,
 }
 
 enum Timer {
@@ -166,6 +168,7 @@ impl Shard {
             look_at: None,
             held: Vec::new(),
             noted: false,
+            n_to_refuse: self.config.refuse_first,
         });
     }
 
@@ -277,7 +280,7 @@ impl Shard {
             Message::Welcome(welcome) => self.on_welcome(node, &welcome),
             Message::Assign(assignments) => {
                 for assignment in &assignments.assignments {
-                    self.on_assignment(node, assignment);
+                    self.on_assignment(node, assignment, assignments.again);
                 }
             }
             Message::Stop(stops) => {
@@ -318,7 +321,7 @@ impl Shard {
         }
     }
 
-    fn on_assignment(&mut self, node: usize, assignment: &v1::Assignment) {
+    fn on_assignment(&mut self, node: usize, assignment: &v1::Assignment, again: bool) {
         if assignment.stop_after_disconnect_ms > 0 {
             self.look_after(node, assignment.stop_after_disconnect_ms);
         }
@@ -326,7 +329,19 @@ impl Shard {
         for ordinal in session::ordinals(assignment) {
             let orders = session::orders(assignment, ordinal, self.processes.is_some());
             let key = Key { unit: assignment.unit_id, ordinal };
-            self.slots[node].life.assign(key, assignment.incarnation, orders, &mut actions);
+            let slot = &mut self.slots[node];
+            if again {
+                slot.life.assign(key, assignment.incarnation, orders, &mut actions);
+                continue;
+            }
+            let told = slot.n_to_refuse > 0;
+            slot.n_to_refuse = slot.n_to_refuse.saturating_sub(1);
+            let has = slot.def.has();
+            if let Err(why) = slot.life.offer(key, assignment.incarnation, orders, (&has, told), &mut actions)
+            {
+                let (unit, why) = (assignment.unit_name.as_str(), why.name());
+                tracing::info!(node = %slot.name, unit, ordinal, why, "assignment refused");
+            }
         }
         self.act(node, actions);
     }

@@ -56,6 +56,12 @@ godel_kit::section! {
         pub usage_headroom_percent: u32 = 10,
         /// It is written down when it has changed by more than so many per cent of the node. At most 100.
         pub usage_step_percent: u32 = 2,
+        /// A node whose agent refuses so many assignments within `quarantine_window` gets nothing new. 0: never.
+        pub quarantine_refusals: usize = 3,
+        /// See `quarantine_refusals`.
+        pub quarantine_window: HumanDuration = HumanDuration::from_secs(60),
+        /// After so long it gets new ones again; `godel node uncordon` ends it earlier.
+        pub quarantine_for: HumanDuration = HumanDuration::from_secs(600),
         /// Time for the first message of a session.
         pub session_open_timeout: HumanDuration = HumanDuration::from_secs(10),
         /// How often an idle watch says up to where it has delivered. At most one second.

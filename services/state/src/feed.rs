@@ -237,7 +237,9 @@ fn nodes(hub: &Hub, keys: impl Iterator<Item = Key>, wanted: impl Fn(&Row) -> bo
 
 fn put_spec(hub: &Hub, node: NodeId, value: &bytes::Bytes) {
     // State has written it and the store has decoded it.
-    let meta = v1::NodeSpec::decode(value.clone()).unwrap_or_default().meta.unwrap_or_default();
+    let v1::NodeSpec { meta, quarantine, .. } = v1::NodeSpec::decode(value.clone()).unwrap_or_default();
+    hub.quarantine(node, quarantine.map(|quarantine| quarantine.until_ms));
+    let meta = meta.unwrap_or_default();
     let mut names = hub.names.write();
     let replaced = names.of(node).is_some_and(|(_, uid)| uid != meta.uid);
     names.put(node, meta.name, meta.uid);

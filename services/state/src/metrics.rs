@@ -21,6 +21,10 @@ pub(crate) struct StateMetrics {
     pub(crate) statuses: Counter,
     /// Assignments sent.
     pub(crate) assignments: Counter,
+    /// Assignments that agents did not start, by reason.
+    pub(crate) assignments_refused: Family<Vec<(&'static str, &'static str)>, Counter>,
+    /// Nodes quarantined now.
+    pub(crate) nodes_quarantined: Gauge,
     /// Sessions open now.
     pub(crate) sessions: Gauge,
     /// Watches open now.
@@ -42,6 +46,15 @@ impl StateMetrics {
             nodes_lost: metrics.counter("nodes_lost", "Nodes that became not ready"),
             statuses: metrics.counter("run_statuses", "Run statuses made durable"),
             assignments: metrics.counter("assignments", "Assignments sent to agents"),
+            assignments_refused: metrics.register(
+                "assignments_refused",
+                "Assignments that agents did not start, by reason; 0 in a healthy cluster",
+                Family::default(),
+            ),
+            nodes_quarantined: metrics.gauge(
+                "nodes_quarantined",
+                "Nodes that get nothing new because their agents refused too much",
+            ),
             sessions: metrics.gauge("sessions", "Agent sessions open now"),
             watchers: metrics.gauge("watchers", "Watches open now"),
             slow_watchers: metrics.counter("slow_watchers", "Watches cut off because they were too slow"),

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use godel_core::{leases::Ask, usage::Smoothing};
+use godel_core::{leases::Ask, quarantine, usage::Smoothing};
 use godel_kit::{
     CancellationToken,
     clock::{SharedClock, SystemClock},
@@ -110,7 +110,7 @@ async fn run(
     let hub = Arc::new(Hub::new(
         store.clone(),
         Arc::clone(&clock),
-        (timing(config), measuring(config)),
+        (timing(config), measuring(config), quarantine(config)),
         counted.clone(),
         crash.clone(),
     ));
@@ -192,6 +192,14 @@ fn measuring(config: &Config) -> Measuring {
         },
         headroom_percent: config.usage_headroom_percent,
         step_percent: config.usage_step_percent,
+    }
+}
+
+fn quarantine(config: &Config) -> quarantine::Config {
+    quarantine::Config {
+        n_refusals: config.quarantine_refusals,
+        window_ms: u64::from(millis(*config.quarantine_window)),
+        lasts_ms: u64::from(millis(*config.quarantine_for)),
     }
 }
 

@@ -15,13 +15,19 @@ pub(crate) mod statuses;
 pub(crate) mod stream;
 pub(crate) mod templates;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, AtomicU64, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
 };
 
 use godel_core::{
     ids::{NodeId, Revision, UnitId},
+    node::Quarantine,
+    quarantine,
+    recheck::Refusal,
     rows::Row,
     time::Millis,
 };
@@ -60,6 +66,7 @@ pub(crate) struct Hub {
     clock: SharedClock,
     pub(crate) timing: Timing,
     pub(crate) measuring: Measuring,
+    quarantine: quarantine::Config,
     pub(crate) names: RwLock<Names>,
     pub(crate) templates: Templates,
     pub(crate) queue: Queue,
@@ -81,13 +88,17 @@ pub(crate) struct Hub {
     delivered_ms: AtomicI64,
     /// Nodes whose use is to be recorded.
     usages: Mutex<Vec<NodeId>>,
+    /// Nodes to be quarantined.
+    offenders: Mutex<Vec<(NodeId, Quarantine)>>,
+    /// Until when nodes are quarantined, by their records, Unix milliseconds.
+    quarantined: Mutex<BTreeMap<NodeId, i64>>,
 }
 
 impl Hub {
     pub(crate) fn new(
         store: Store,
         clock: SharedClock,
-        (timing, measuring): (Timing, Measuring),
+        (timing, measuring, quarantine): (Timing, Measuring, quarantine::Config),
         metrics: StateMetrics,
         crash: godel_store::CrashPoints,
     ) -> Self {
@@ -96,6 +107,7 @@ impl Hub {
             clock,
             timing,
             measuring,
+            quarantine,
             names: RwLock::default(),
             templates: Templates::new(timing.stop_after_disconnect_ms),
             queue: Queue::default(),
@@ -111,6 +123,8 @@ impl Hub {
             looked: Notify::new(),
             delivered_ms: AtomicI64::new(0),
             usages: Mutex::default(),
+            offenders: Mutex::default(),
+            quarantined: Mutex::default(),
         }
     }
 
@@ -160,6 +174,7 @@ impl Hub {
 
     /// A node record is gone: its session ends.
     pub(crate) fn remove(&self, node: NodeId) {
+        self.quarantine(node, None);
         let slot = self.slots.write().get_mut(node.idx()).and_then(Option::take);
         if let Some(slot) = slot {
             wake(slot.cell.lock().close(Close::Deleted));
@@ -214,6 +229,41 @@ impl Hub {
     /// The use of a node is worth a record: the writer of node records takes it along when it looks at the leases.
     pub(crate) fn record_usage(&self, node: NodeId) {
         self.usages.lock().push(node);
+    }
+
+    /// The agent of a node did not start what it was assigned. After too many the writer of node records quarantines it.
+    pub(crate) fn refused(&self, node: NodeId, cell: &mut Cell, why: Refusal) {
+        self.metrics.assignments_refused.get_or_create(&vec![("why", why.name())]).inc();
+        let refusals = cell.refusals.get_or_insert_default();
+        if let Some(reason) = refusals.note(why, self.now(), &self.quarantine) {
+            let since_ms = self.wall_ms();
+            let lasts_ms = i64::try_from(self.quarantine.lasts_ms).unwrap_or(i64::MAX);
+            let quarantine = Quarantine { since_ms, until_ms: since_ms.saturating_add(lasts_ms), reason };
+            self.offenders.lock().push((node, quarantine));
+            self.looked.notify_one();
+        }
+    }
+
+    /// Nodes to be quarantined since the last call.
+    pub(crate) fn take_offenders(&self) -> Vec<(NodeId, Quarantine)> {
+        std::mem::take(&mut *self.offenders.lock())
+    }
+
+    /// A node's record says until when it is quarantined, Unix milliseconds; `None`: it is not.
+    pub(crate) fn quarantine(&self, node: NodeId, until_ms: Option<i64>) {
+        let mut quarantined = self.quarantined.lock();
+        match until_ms {
+            Some(until_ms) => quarantined.insert(node, until_ms),
+            None => quarantined.remove(&node),
+        };
+        self.metrics.nodes_quarantined.set(i64::try_from(quarantined.len()).unwrap_or(i64::MAX));
+    }
+
+    /// Nodes whose quarantine is over.
+    pub(crate) fn over_quarantined(&self) -> Vec<NodeId> {
+        let now_ms = self.wall_ms();
+        let quarantined = self.quarantined.lock();
+        quarantined.iter().filter(|(_, until_ms)| **until_ms <= now_ms).map(|(node, _)| *node).collect()
     }
 
     /// Nodes whose use is to be recorded since the last call.

@@ -194,6 +194,7 @@ fn agent_reports(hub: &Hub, slot: &Slot) -> Vec<v1::ListAgentReportsResponse> {
         phase: to_proto::phase(report.phase).into(),
         exit_code: report.exit_code,
         restarts: report.restarts,
+        refused: v1::AssignmentRefusal::Unspecified.into(),
     });
     let (node_id, connected) = (slot.node.0, cell.is_connected());
     let mut parts = message::parts(running);

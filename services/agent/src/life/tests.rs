@@ -391,7 +391,8 @@ fn reports_on_their_way_and_memories_are_bounded() {
 #[test]
 fn what_a_journal_kept_is_reported_first() {
     let mut life = NodeLife::default();
-    let ended = Status { key: A, incarnation: 3, phase: Phase::Failed, exit_code: 2, restarts: 4 };
+    let ended =
+        Status { key: A, incarnation: 3, phase: Phase::Failed, exit_code: 2, restarts: 4, refused: None };
     life.restore(ended);
     assert_eq!(life.open(), [ended]);
     assert_eq!(life.next_report(), Some((1, vec![ended])));
@@ -414,4 +415,42 @@ fn room_made_for_a_burst_goes_with_it() {
     life.acknowledged(sequence, &mut out);
     assert_eq!((life.runs.len(), life.work(A, 0).is_some()), (1, true));
     assert!(life.runs.capacity() <= N_ROOM_KEPT);
+}
+
+#[test]
+fn offers_are_checked_and_refusals_reported_until_they_are_durable() {
+    let mut life = NodeLife::new(Backoff { first_ms: 1, max_ms: 3, reset_ms: 600 });
+    let has = Has { cpu_milli: 10, memory: 100, n_devices: 1 };
+    let of = |cpu_milli| Orders { weight: Weight { cpu_milli, memory: 1 }, ..Orders::default() };
+    let mut out = Vec::new();
+    assert_eq!(life.offer(A, 0, of(6), (&has, false), &mut out), Ok(()));
+    assert_eq!(life.offer(B, 2, of(6), (&has, false), &mut out), Err(Refusal::Room));
+    // It comes late once more: said already.
+    assert_eq!(life.offer(B, 2, of(6), (&has, false), &mut out), Ok(()));
+    assert_eq!(out[0], Action::Start(A, 0));
+    assert!(matches!(out[1], Action::Keep(Status { refused: Some(Refusal::Room), .. })) && out.len() == 2);
+    let (sequence, statuses) = life.next_report().unwrap();
+    let said = |status: &Status| (status.key, status.incarnation, status.phase, status.refused);
+    assert_eq!(statuses.iter().map(said).collect::<Vec<_>>(), [(B, 2, Phase::Stopped, Some(Refusal::Room))]);
+    out.clear();
+    life.acknowledged(sequence, &mut out);
+    assert_eq!(out.len(), 1, "forgotten: {out:?}");
+    assert_eq!(life.n_live(), 1);
+    // Who is told to leave gives its room, whatever still runs of it.
+    life.started(A, 0, Millis(0));
+    life.stop(A, 0, 9, &mut out);
+    assert_eq!(life.offer(B, 3, of(10), (&has, false), &mut out), Ok(()));
+    // So does an older incarnation of the same one, which leaves in any case.
+    assert_eq!(life.offer(B, 4, of(10), (&has, false), &mut out), Ok(()));
+    out.clear();
+    assert_eq!(life.offer(B, 5, of(1), (&has, true), &mut out), Err(Refusal::Told));
+    assert_eq!(out[0], Action::Stop { key: B, incarnation: 4, grace_ms: 0 });
+    // What was bound before it is no matter of what there is.
+    let key = Key { unit: 9, ordinal: 0 };
+    life.assign(key, 0, of(1_000), &mut out);
+    assert_eq!(life.n_live(), 2);
+    let gpu = Orders { device_mask: 0b10, device_milli: 1_000, ..of(0) };
+    let other = Key { unit: 10, ordinal: 0 };
+    let has = Has { cpu_milli: 10_000, ..has };
+    assert_eq!(life.offer(other, 0, gpu, (&has, false), &mut out), Err(Refusal::Devices));
 }

@@ -175,7 +175,7 @@ fn of_run(unit_id: u64, run: v1::RunSpec) -> v1::Assignment {
 }
 
 pub(crate) fn assign(assignment: v1::Assignment) -> session_response::Message {
-    session_response::Message::Assign(v1::Assignments { assignments: vec![assignment] })
+    session_response::Message::Assign(v1::Assignments { assignments: vec![assignment], again: false })
 }
 
 pub(crate) fn stop_request(unit_id: u64) -> session_response::Message {

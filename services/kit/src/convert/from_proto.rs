@@ -8,7 +8,7 @@ use godel_core::{
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
     hold::{Hold, Member, Turn},
     ids::{Epoch, HoldId, NodeId, Revision, UnitId},
-    node::{Device, Drain, NodeReport, NodeSpec, NodeUsage, Taint, TaintEffect, Toleration},
+    node::{Device, Drain, NodeReport, NodeSpec, NodeUsage, Quarantine, Taint, TaintEffect, Toleration},
     pause::{Pause, Scope},
     resources::{N_NAMES_MAX, Resources},
     unit::{
@@ -160,7 +160,13 @@ pub fn node_spec(pb: v1::NodeSpec) -> Result<NodeSpec> {
 
 fn node_drain(pb: v1::NodeDrain) -> Drain {
     let v1::NodeDrain { since_ms, deadline_ms, running_units } = pb;
+        quarantine: pb.quarantine.map(node_quarantine),
     Drain { since_ms, deadline_ms: (deadline_ms != 0).then_some(deadline_ms), running_units }
+}
+
+fn node_quarantine(pb: v1::NodeQuarantine) -> Quarantine {
+    let v1::NodeQuarantine { since_ms, until_ms, reason } = pb;
+    Quarantine { since_ms, until_ms, reason }
 }
 
 /// An agent's record of a node. The id may be 0: before registration there is none.

@@ -55,8 +55,11 @@ fn node_spec() -> impl Strategy<Value = NodeSpec> {
     let drain = (1i64..9, option::of(1i64..9), 0u32..9).prop_map(|(since_ms, deadline_ms, running_units)| {
         godel_core::node::Drain { since_ms, deadline_ms, running_units }
     });
-    (1u32..99, text(), text(), labels(), any::<bool>(), vec(taint, 0..3), option::of(drain)).prop_map(
-        |(id, name, uid, labels, cordoned, taints, drain)| NodeSpec {
+    let quarantine = (1i64..9, 1i64..9, text())
+        .prop_map(|(since_ms, until_ms, reason)| godel_core::node::Quarantine { since_ms, until_ms, reason });
+    let closed = (any::<bool>(), option::of(drain), option::of(quarantine));
+    (1u32..99, text(), text(), labels(), vec(taint, 0..3), closed).prop_map(
+        |(id, name, uid, labels, taints, (cordoned, drain, quarantine))| NodeSpec {
             id: NodeId(id),
             name,
             uid,
@@ -64,6 +67,7 @@ fn node_spec() -> impl Strategy<Value = NodeSpec> {
             cordoned,
             taints,
             drain,
+            quarantine,
         },
     )
 }

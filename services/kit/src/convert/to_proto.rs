@@ -7,7 +7,7 @@ use godel_core::{
     change::{Lease, Partition, PartitionMode},
     hold::{Hold, Member, Turn},
     ids::{NodeId, Revision, UnitId},
-    node::{Device, Drain, NodeReport, NodeSpec, NodeUsage, Taint, TaintEffect, Toleration},
+    node::{Device, Drain, NodeReport, NodeSpec, NodeUsage, Quarantine, Taint, TaintEffect, Toleration},
     pause::Pause,
     resources::Resources,
     rows::{Bind, Evict, Requeue, RowChange, Statuses},
@@ -93,7 +93,7 @@ pub fn precondition_named(kind: v1::Kind, name: &str, revision: Revision) -> v1:
 
 /// An administrator's record of a node.
 pub fn node_spec(spec: &NodeSpec) -> v1::NodeSpec {
-    let NodeSpec { id, name, uid, labels, cordoned, taints, drain } = spec;
+    let NodeSpec { id, name, uid, labels, cordoned, taints, drain, quarantine } = spec;
     v1::NodeSpec {
         node_id: id.0,
         meta: Some(v1::ObjectMeta {
@@ -107,9 +107,16 @@ pub fn node_spec(spec: &NodeSpec) -> v1::NodeSpec {
         drain: drain.as_ref().map(node_drain),
     }
 }
+        quarantine: quarantine.as_ref().map(node_quarantine),
 
 fn node_drain(drain: &Drain) -> v1::NodeDrain {
     let Drain { since_ms, deadline_ms, running_units } = *drain;
+/// Why and how long a node gets nothing new.
+pub fn node_quarantine(quarantine: &Quarantine) -> v1::NodeQuarantine {
+    let Quarantine { since_ms, until_ms, reason } = quarantine;
+    v1::NodeQuarantine { since_ms: *since_ms, until_ms: *until_ms, reason: reason.clone() }
+}
+
     v1::NodeDrain { since_ms, deadline_ms: deadline_ms.unwrap_or(0), running_units }
 }
 

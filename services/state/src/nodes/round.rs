@@ -1,7 +1,10 @@
 //! One commit of node records: pure composition of jobs into operations, and what each job gets as its answer.
 
 use bytes::Bytes;
-use godel_core::{ids::NodeId, node::NodeUsage};
+use godel_core::{
+    ids::NodeId,
+    node::{NodeUsage, Quarantine},
+};
 use godel_kit::{
     convert::BadField,
     status::{self, reason, with_info},
@@ -30,6 +33,8 @@ pub(crate) enum Job {
     Update(Box<v1::UpdateNodeRequest>, Reply<v1::UpdateNodeResponse>),
     /// Remove the record.
     Delete(String, Reply<v1::DeleteNodeResponse>),
+    /// Begin a quarantine, or end one that is over.
+    Quarantine(NodeId, Option<Quarantine>),
 }
 
 /// A node record as stored.
@@ -91,6 +96,8 @@ impl Job {
             Self::Register(_, reply) => answer(reply, Err(status())),
             Self::Update(_, reply) => answer(reply, Err(status())),
             Self::Delete(_, reply) => answer(reply, Err(status())),
+            // It is found again.
+            Self::Quarantine(..) => {}
         }
     }
 }
@@ -110,6 +117,7 @@ impl Round {
             Job::Register(registration, reply) => self.register(registration, reply, nodes),
             Job::Update(request, reply) => self.update(request, reply, nodes),
             Job::Delete(name, reply) => self.delete(name, reply, nodes),
+            Job::Quarantine(node, quarantine) => self.quarantine(node, quarantine, nodes),
         }
     }
 
@@ -246,6 +254,31 @@ impl Round {
                 self.answers.push(Answer::Updated(Box::new(spec), reply));
             }
             Err(status) => answer(reply, Err(status)),
+        }
+        Ok(())
+    }
+
+    /// One that an administrator, or time, has ended meanwhile stays so; one that is quarantined stays so for as long as it
+    /// was to.
+    fn quarantine(
+        &mut self,
+        node: NodeId,
+        quarantine: Option<Quarantine>,
+        nodes: &impl Nodes,
+    ) -> Result<(), Job> {
+        if !self.is_for(Role::Admin) || self.touched.contains(&node) {
+            return Err(Job::Quarantine(node, quarantine));
+        }
+        let Some(stored) = nodes.stored(node) else { return Ok(()) };
+        let is_over = stored.spec.quarantine.as_ref().is_some_and(|known| known.until_ms <= nodes.wall_ms());
+        let is_due = match &quarantine {
+            Some(_) => stored.spec.quarantine.is_none() || is_over,
+            None => is_over,
+        };
+        if is_due {
+            self.touched.insert(node);
+            let quarantine = quarantine.as_ref().map(to_proto::node_quarantine);
+            self.push(Role::Admin, v1::op::Op::PutNodeSpec(v1::NodeSpec { quarantine, ..stored.spec }));
         }
         Ok(())
     }

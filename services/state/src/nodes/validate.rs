@@ -132,6 +132,9 @@ pub(crate) fn apply_update(
             return Err(BadField::new("cordoned", "the node is drained: end that with `godel node undrain`"));
         }
         spec.cordoned = cordoned;
+        if !cordoned {
+            spec.quarantine = None;
+        }
     }
     let labels = &mut spec.meta.get_or_insert_default().labels;
     for label in &request.remove_labels {

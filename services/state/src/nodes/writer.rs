@@ -71,6 +71,8 @@ pub(crate) async fn run(
                 () = due(&mut scan) => {
                     // Many in one commit: nobody waits for them.
                     usages.extend(hub.take_usages());
+                    let over = hub.over_quarantined();
+                    waiting.extend(over.into_iter().map(|node| Job::Quarantine(node, None)));
                     if hub.now() >= next_scan {
                         let found;
                         (found, next_scan) = changed(&hub);
@@ -82,6 +84,10 @@ pub(crate) async fn run(
         }
         while let Ok(job) = jobs.try_recv() {
             waiting.push_back(job);
+        }
+        for (node, quarantine) in hub.take_offenders() {
+            tracing::warn!(node_id = node.0, reason = quarantine.reason, "node quarantined");
+            waiting.push_back(Job::Quarantine(node, Some(quarantine)));
         }
         looks.extend(hub.take_looks());
         if !looks.is_empty() {

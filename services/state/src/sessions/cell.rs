@@ -11,6 +11,7 @@
 use std::task::Waker;
 
 use godel_core::{
+    quarantine::Refusals,
     rows::{Phase, Progress},
     time::Millis,
 };
@@ -81,6 +82,8 @@ pub(crate) struct Cell {
     pub(crate) measure: super::measure::Measure,
     /// A changed inventory that is not committed yet.
     pub(crate) inventory: Option<v1::NodeReport>,
+    /// Assignments that its agent refused of late; most agents never do.
+    pub(crate) refusals: Option<Box<Refusals>>,
 }
 
 /// What waits for a session's stream.
@@ -96,6 +99,8 @@ struct Outbox {
     n_unacked: usize,
     /// Something was left out: compare anew.
     dirty: bool,
+    /// Some of `assign` were bound before the session was open, or before something was left out.
+    again: bool,
     close: Option<Close>,
     waker: Option<Waker>,
 }
@@ -133,6 +138,8 @@ pub(crate) enum Verdict {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outgoing {
     pub(crate) assign: Vec<Key>,
+    /// Some of them were bound before: the agent is to start them in any case.
+    pub(crate) again: bool,
     pub(crate) stop: Vec<Key>,
     pub(crate) ack: Option<u64>,
 }
@@ -323,6 +330,7 @@ impl Cell {
             outbox.ack_due = false;
             return Taken::Send(Outgoing {
                 assign: std::mem::take(&mut outbox.assign),
+                again: std::mem::take(&mut outbox.again),
                 stop: std::mem::take(&mut outbox.stop),
                 ack: outbox.ack.take(),
             });
@@ -393,6 +401,7 @@ impl Cell {
                 (true | false, true | false, _) => {}
             }
         }
+        outbox.again = !outbox.assign.is_empty();
     }
 
     fn find(&self, key: Key) -> Result<usize, usize> {

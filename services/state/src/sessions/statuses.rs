@@ -5,7 +5,10 @@
 //! its reports are durable *and* the feed has delivered everything up to that commit: an assignment of a
 //! running unit therefore always leaves before the acknowledgement of its end.
 
-use godel_core::rows::{Phase, Progress, Row};
+use godel_core::{
+    recheck::Refusal,
+    rows::{Phase, Progress, Row},
+};
 use godel_proto::v1;
 
 use super::cell::{Key, Report};
@@ -108,6 +111,16 @@ pub(crate) fn report(status: &v1::RunStatus) -> Result<Report, &'static str> {
     }
     let key = Key { unit: status.unit_id, ordinal: status.ordinal, incarnation: status.incarnation };
     Ok(Report { key, phase, exit_code: status.exit_code, restarts: status.restarts })
+}
+
+/// Why an agent did not start it; one that this version does not know is for want of room.
+pub(crate) fn refused(status: &v1::RunStatus) -> Option<Refusal> {
+    match v1::AssignmentRefusal::try_from(status.refused) {
+        Ok(v1::AssignmentRefusal::Unspecified) => None,
+        Ok(v1::AssignmentRefusal::Room) | Err(_) => Some(Refusal::Room),
+        Ok(v1::AssignmentRefusal::Devices) => Some(Refusal::Devices),
+        Ok(v1::AssignmentRefusal::Told) => Some(Refusal::Told),
+    }
 }
 
 #[cfg(test)]

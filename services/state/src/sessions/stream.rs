@@ -108,18 +108,19 @@ impl SessionStream {
     }
 
     fn queue(&mut self, node: NodeId, outgoing: Outgoing) {
-        let Outgoing { assign, stop, ack } = outgoing;
+        let Outgoing { assign, again, stop, ack } = outgoing;
         let mut send = |message| self.queued.push_back(v1::SessionResponse { message: Some(message) });
+        // First of all who leaves: what comes has their room.
+        for keys in stop.chunks(N_PER_MESSAGE) {
+            send(Down::Stop(v1::StopRequests { stops: self.hub.templates.stops(&self.hub.store, keys) }));
+        }
         for keys in assign.chunks(N_PER_MESSAGE) {
             let assignments = self.hub.templates.assignments(&self.hub.store, node, keys);
             for assignments in in_messages(assignments) {
                 let n: usize = assignments.iter().map(|one| 1 + one.more_ordinals.len()).sum();
                 self.hub.metrics.assignments.inc_by(n as u64);
-                send(Down::Assign(v1::Assignments { assignments }));
+                send(Down::Assign(v1::Assignments { assignments, again }));
             }
-        }
-        for keys in stop.chunks(N_PER_MESSAGE) {
-            send(Down::Stop(v1::StopRequests { stops: self.hub.templates.stops(&self.hub.store, keys) }));
         }
         if let Some(sequence) = ack {
             send(Down::AckSequence(sequence));
@@ -164,10 +165,19 @@ impl SessionStream {
             }
             Up::Status(report) => {
                 let reports = reports("status.statuses", &report.statuses)?;
+                let refused = report.statuses.iter().map(statuses::refused);
                 let mut cell = slot.cell.lock();
                 self.hub.heard(slot.node, &mut cell);
-                let reports: Vec<_> =
-                    reports.into_iter().filter(|report| cell.report(*report) == Verdict::Record).collect();
+                let mut recorded = Vec::with_capacity(reports.len());
+                for (report, refused) in reports.into_iter().zip(refused) {
+                    if cell.report(report) == Verdict::Record {
+                        recorded.push(report);
+                        if let Some(why) = refused {
+                            self.hub.refused(slot.node, &mut cell, why);
+                        }
+                    }
+                }
+                let reports = recorded;
                 cell.hand_over(*id, reports.len());
                 drop(cell);
                 let (node, session) = (slot.node, *id);

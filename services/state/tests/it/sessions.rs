@@ -215,8 +215,8 @@ async fn an_agent_that_comes_back_is_compared_with_the_rows() {
     let running = [(1, 0), (1, 2), (9, 5)].map(|(unit, ordinal)| says(unit, ordinal, RunPhase::Running));
     let registered = state.register("n1").await;
     let mut agent = Agent::open(&state.channel, "n1", registered, running.to_vec()).await;
-    assert_eq!(agent.assigned().await, [(1, 1, 0)]);
     assert_eq!(agent.stopped().await, [(1, 2, 70), (1, 3, 70), (9, 5, 0)]);
+    assert_eq!(agent.assigned().await, [(1, 1, 0)]);
     agent.acked(0).await;
     assert_eq!(state.row_phases(1).await, [3, 1, 3, 6], "what was told to leave and is not there is over");
     state.stop().await;

@@ -160,3 +160,39 @@ fn updates_compare_the_revision() {
         assert_eq!(answered.and_then(Result::err).map(|status| status.code()), code);
     }
 }
+
+#[test]
+fn quarantines_begin_and_end_once_and_wait_for_a_round_of_their_role() {
+    let of = |until_ms| Quarantine { since_ms: 5, until_ms, reason: "why".to_owned() };
+    let quarantined = |until_ms| {
+        let mut fake = Fake::default().with(1, "a", "u");
+        if let Some(until_ms) = until_ms {
+            let stored = fake.nodes.get_mut(&1).unwrap();
+            stored.spec.quarantine = Some(to_proto::node_quarantine(&of(until_ms)));
+        }
+        fake
+    };
+    // As recorded, what is asked for, and whether that changes the record. It is 1,000 now.
+    let cases = [
+        (None, Some(of(2_000)), true),
+        (Some(3_000), Some(of(2_000)), false),
+        (Some(1_000), Some(of(2_000)), true),
+        (None, None, false),
+        (Some(1_001), None, false),
+        (Some(1_000), None, true),
+    ];
+    for (before, asked, changes) in cases {
+        let mut round = Round::default();
+        let fake = quarantined(before);
+        assert!(round.take(Job::Quarantine(NodeId(1), asked.clone()), &fake).is_ok());
+        assert_eq!(round.ops.len(), usize::from(changes), "{before:?} {asked:?}");
+        if changes {
+            assert_eq!(round.role, Some(Role::Admin));
+            assert!(round.take(Job::Quarantine(NodeId(1), None), &fake).is_err(), "one change per round");
+        }
+    }
+    let mut round = Round::default();
+    assert!(round.take(register("b", "2").0, &quarantined(None)).is_ok());
+    assert!(round.take(Job::Quarantine(NodeId(1), Some(of(2_000))), &quarantined(None)).is_err());
+    assert!(Round::default().take(Job::Quarantine(NodeId(7), Some(of(2_000))), &quarantined(None)).is_ok());
+}
