@@ -1,5 +1,6 @@
 //! Verbs and flags.
 
+pub mod budget;
 pub mod node;
 pub mod queue;
 pub mod unit;
@@ -64,7 +65,10 @@ pub enum Verb {
     /// Priority classes.
     #[command(subcommand)]
     PriorityClass(queue::PriorityClass),
-    /// Create or change what files say: queues and priority classes together, then units.
+    /// Disruption budgets: how many running units may be made to leave at a time.
+    #[command(subcommand)]
+    Budget(budget::Budget),
+    /// Create or change what files say: queues and priority classes together, then disruption budgets, then units.
     Apply(queue::Apply),
     /// Schedulers.
     #[command(subcommand)]

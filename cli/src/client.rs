@@ -8,9 +8,9 @@ use godel_kit::{
     message::RECEIVED_BYTES_MAX,
 };
 use godel_proto::v1::{
-    self, dispatch_service_client::DispatchServiceClient, node_service_client::NodeServiceClient,
-    queue_service_client::QueueServiceClient, state_service_client::StateServiceClient,
-    unit_service_client::UnitServiceClient,
+    self, budget_service_client::BudgetServiceClient, dispatch_service_client::DispatchServiceClient,
+    node_service_client::NodeServiceClient, queue_service_client::QueueServiceClient,
+    state_service_client::StateServiceClient, unit_service_client::UnitServiceClient,
 };
 use tonic::Status;
 
@@ -156,6 +156,23 @@ impl Client {
             .await
     }
 
+    /// A call of the budget service, at whoever leads.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn budgets<T, F, Fut>(&self, mut op: F) -> Result<T, Failure>
+    where
+        F: FnMut(BudgetServiceClient<Channel>) -> Fut,
+        Fut: Future<Output = Result<T, Status>>,
+    {
+        self.directory
+            .call_leader("dispatcher", |channel| {
+                op(BudgetServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
+            })
+            .await
+            .map_err(|status| self.explain(status))
+    }
+
     /// Says which server does not answer.
     pub fn explain(&self, status: Status) -> Failure {
         let unreachable = status.code() == tonic::Code::Unavailable;
@@ -276,6 +293,30 @@ impl Client {
             }
         }
         Ok(classes)
+    }
+
+    /// Every disruption budget with what it allows.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn list_budgets(&self) -> Result<Vec<v1::DisruptionBudgetStatus>, Failure> {
+        let mut budgets = Vec::new();
+        let mut request = v1::ListBudgetsRequest { page_size: 1000, page_token: String::new() };
+        for _ in 0..N_PAGES_MAX {
+            let page = self
+                .budgets(|mut client| {
+                    let request = request.clone();
+                    async move { client.list_budgets(request).await }
+                })
+                .await?
+                .into_inner();
+            budgets.extend(page.budgets);
+            request.page_token = page.next_page_token;
+            if request.page_token.is_empty() {
+                break;
+            }
+        }
+        Ok(budgets)
     }
 
     /// One unit with its running units.

@@ -2,6 +2,7 @@
 
 mod admin;
 mod apply;
+mod budget;
 mod node;
 mod offline;
 mod queue;
@@ -44,6 +45,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::Node(node) => node::run(&Client::new(&address)?, node, output).await,
         Verb::Unit(unit) => unit::run(&address, unit, output).await,
         Verb::Queue(wanted) => queue::run(&Client::new(&address)?, wanted, output).await,
+        Verb::Budget(wanted) => budget::run(&Client::new(&address)?, wanted, output).await,
         Verb::PriorityClass(class) => queue::run_class(&Client::new(&address)?, class, output).await,
         Verb::Apply(files) => apply::run(&address, &files, output).await,
         Verb::Scheduler(Scheduler::List) => schedulers(&Client::new(&address)?, output).await,

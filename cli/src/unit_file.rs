@@ -1,8 +1,9 @@
-//! Unit files, and files of queues and priority classes: YAML, several documents in one file, as
-//! `docs/unit-file.md` and `docs/queues.md` say.
+//! Unit files, and files of queues, priority classes and disruption budgets: YAML, several documents in one file, as
+//! `docs/unit-file.md`, `docs/queues.md` and `docs/budgets.md` say.
 //!
 //! Every mistake is told with its file, line and column; an unknown key with the known one that is nearest.
 
+mod budget;
 mod check;
 mod manifest;
 mod queue;

@@ -7,9 +7,11 @@ use serde::Serialize;
 
 use crate::output::View;
 
+mod budget;
 mod node;
 mod queue;
 
+pub use budget::{BudgetView, parse_limit};
 pub(crate) use node::amounts;
 use node::pairs;
 pub use node::{DeviceView, DrainView, NodeView, QuarantineView};

@@ -8,6 +8,7 @@
 //!
 //! Nothing here survives a restart and nothing needs to: a new binder reads the records and goes on.
 
+mod budgets;
 mod check;
 mod claims;
 mod classes;
@@ -23,9 +24,10 @@ mod tests;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
+pub use self::{budgets::Departure, gangs::Gathering, holds::HoldWork, requeue::RequeueWork};
 use self::{
     classes::Classes,
     holds::Holds,
@@ -33,7 +35,6 @@ use self::{
     squeeze::Squeezes,
     unit::Unit,
 };
-pub use self::{gangs::Gathering, holds::HoldWork, requeue::RequeueWork};
 use crate::{
     change::Change,
     cluster::{Cluster, Turns},
@@ -96,6 +97,8 @@ pub struct Accepted {
     pub ends: Vec<(HoldId, Revision)>,
     /// What was refused.
     pub rejections: Vec<Rejection>,
+    /// Disruption budgets that the victims rest on, with the revisions of their records: preconditions.
+    pub budgets: Vec<(String, Revision)>,
 }
 
 /// State of the conflict check.
@@ -113,6 +116,8 @@ pub struct Binder {
     requeues: requeue::Requeues,
     holds: Holds,
     squeezes: Squeezes,
+    /// Drained, and their evictions are under way.
+    departing: FxHashSet<(UnitId, u32)>,
     /// Time of day, Unix milliseconds.
     now_ms: i64,
     revision: Revision,
@@ -190,6 +195,8 @@ impl Binder {
             Change::QueueDeleted(path) => self.quotas.remove(&path, revision),
             Change::PriorityClass(class) => self.classes.put(class),
             Change::PriorityClassDeleted(name) => self.classes.remove(&name),
+            Change::Budget(spec) => self.put_budget(spec, revision),
+            Change::BudgetDeleted(name) => self.cluster.remove_budget(&name),
             Change::UnitDeleted(unit) => {
                 self.count_rows(unit, -1);
                 self.units.remove(&unit);
@@ -206,7 +213,10 @@ impl Binder {
                         self.look_at_bind(unit, bind);
                         self.is_shown(unit, bind);
                     }
-                    RowChange::Evict(evict) => self.are_told(unit, evict.ordinals.iter().copied()),
+                    RowChange::Evict(evict) => {
+                        self.are_told(unit, evict.ordinals.iter().copied());
+                        self.departures_shown(unit, &evict.ordinals);
+                    }
                     RowChange::Statuses(_) | RowChange::Requeue(_) => {}
                 }
                 if let Some(rows) = self.cluster.rows(unit) {
@@ -313,6 +323,7 @@ impl Binder {
             self.take_back(ticket);
         }
         self.requeues.give_up();
+        self.give_up_departures();
         self.keep_all_holds();
         self.squeezes.reset();
     }
@@ -382,6 +393,7 @@ impl Binder {
         }
         let placed = (queue, self.classes.of(spec), self.classes.id(&spec.priority_class));
         self.units.insert(spec.id, Unit::new(spec, revision, placed, &mut self.cluster));
+        self.offer(spec.id);
         if before != Some(queue) {
             self.count_rows(spec.id, 1);
             self.move_holds(spec.id, queue);
@@ -422,6 +434,7 @@ impl Binder {
         let told = self.cluster.rows(unit).into_iter().flat_map(UnitRows::live);
         let told = told.filter(|(_, row)| row.eviction.is_some()).map(|(ordinal, _)| ordinal);
         let told: Vec<u32> = told.collect();
+        self.departures_shown(unit, &told);
         self.are_told(unit, told);
         let Some(rows) = self.cluster.rows(unit) else { return };
         for ticket in self.open_of.get(&unit).into_iter().flatten() {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
+    budget::spec::BudgetSpec,
     hold::Hold,
     ids::{Epoch, HoldId, NodeId, UnitId},
     node::{NodeReport, NodeSpec, NodeUsage},
@@ -34,6 +35,8 @@ pub enum Change {
     Queue(Arc<QueueSpec>),
     /// A priority class, whole.
     PriorityClass(PriorityClass),
+    /// A disruption budget, whole.
+    Budget(Arc<BudgetSpec>),
     /// Room kept for someone, whole.
     Hold(Arc<Hold>),
     /// Something is paused.
@@ -50,6 +53,8 @@ pub enum Change {
     QueueDeleted(String),
     /// A priority class's record is gone. Another one may come under its name.
     PriorityClassDeleted(String),
+    /// A disruption budget's record is gone. Another one may come under its name.
+    BudgetDeleted(String),
     /// Rows of a unit changed.
     Rows(UnitId, RowChange),
     /// Rows of a unit, whole though perhaps of several revisions (from a list only).

@@ -27,6 +27,7 @@ use self::{
 };
 pub use self::{refusal::Refusal, shapes::ShapeId, taken::Turns};
 use crate::{
+    budget::Budgets,
     demand::{Demand, Pool},
     ids::{NodeId, Revision, UnitId},
     node::{NodeReport, NodeSpec, NodeUsage, Toleration},
@@ -35,6 +36,7 @@ use crate::{
 
 mod assumptions;
 mod best_effort;
+mod budgets;
 pub(crate) mod devices;
 mod gathering;
 mod holds;
@@ -75,6 +77,7 @@ pub struct Cluster {
     assumptions: Assumptions,
     holds: Holds,
     ranks: Ranks,
+    budgets: Budgets,
     /// Who is on which node; there from the first search for victims on.
     occupants: Option<Box<Occupants>>,
 }
@@ -105,6 +108,7 @@ impl Cluster {
             classes: std::mem::take(&mut self.classes),
             labels: std::mem::take(&mut self.labels),
             shapes: std::mem::take(&mut self.shapes),
+            budgets: std::mem::take(&mut self.budgets).reset(),
             generation: self.generation + 1,
             ..Self::default()
         };

@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     admission::feasibility::Capacities,
+    budget::Budgets,
     change::{Partition, PartitionMode, Scope},
     hold::Hold,
     ids::{HoldId, NodeId, Revision, UnitId},
@@ -31,6 +32,7 @@ use crate::{
 };
 
 mod attach;
+pub mod budgets;
 mod departures;
 mod directory;
 mod division;
@@ -198,6 +200,7 @@ pub struct Dispatcher {
     queues: Queues,
     classes: PriorityClasses,
     records: Records,
+    budgets: Budgets,
     schedulers: Schedulers,
     node_names: BTreeMap<NodeId, Box<str>>,
     capacities: Capacities,
@@ -245,6 +248,7 @@ struct Listed {
     units: BTreeSet<UnitId>,
     queues: BTreeSet<String>,
     classes: BTreeSet<String>,
+    budgets: BTreeSet<String>,
     holds: BTreeSet<HoldId>,
     pauses: BTreeSet<pause::Scope>,
 }
@@ -278,6 +282,7 @@ impl Dispatcher {
             directory: Directory::default(),
             classes: PriorityClasses::default(),
             records: Records::default(),
+            budgets: Budgets::default(),
             schedulers: Schedulers::default(),
             node_names: BTreeMap::new(),
             capacities: Capacities::default(),
@@ -409,6 +414,7 @@ impl Dispatcher {
             }
         }
         self.set_feasible(unit);
+        self.offer(unit);
         self.refresh(unit, now);
     }
 
@@ -420,6 +426,7 @@ impl Dispatcher {
         entry.bound_time_ms = first.unwrap_or(entry.bound_time_ms);
         entry.rows = rows;
         entry.recount();
+        self.budgets.recount(unit, Some(&entry.rows));
         if let Place::Held(held) = &mut entry.place {
             held.resend = true;
             self.resend.insert(unit);
@@ -441,6 +448,7 @@ impl Dispatcher {
             return;
         }
         entry.rows_revision = revision;
+        self.budgets.recount(unit, Some(&entry.rows));
         match change {
             RowChange::Bind(bind) => {
                 if entry.bound_time_ms == 0 {
@@ -448,7 +456,7 @@ impl Dispatcher {
                 }
                 self.departures.on_bind(unit, bind);
             }
-            RowChange::Evict(_) => self.departures.on_evicted(unit),
+            RowChange::Evict(_) => self.on_evicted(unit),
             RowChange::Requeue(_) => {
                 if let Place::Held(held) = &mut entry.place {
                     held.resend = true;
@@ -464,6 +472,8 @@ impl Dispatcher {
     pub fn on_unit_deleted(&mut self, unit: UnitId, now: Millis) {
         let Some(mut entry) = self.units.remove(&unit) else { return };
         self.unit_ids.remove(&unit);
+        self.on_evicted(unit);
+        self.budgets.forget(unit);
         self.n_by_phase[entry.phase.idx()] -= 1;
         self.directory.remove(&entry.spec, entry.create_revision, now);
         self.infeasible.remove(&unit);

@@ -3,9 +3,10 @@
 //! Until the deadline a drain takes no more of a unit than it can do without; what cannot be spared waits until
 //! those that went run elsewhere.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use crate::{
+    budget::{Budget, spec::BudgetSpec},
     rows::{Phase, UnitRows},
     unit::{UnitSpec, WorkloadClass},
 };
@@ -35,7 +36,7 @@ impl Standing {
 }
 
 /// Why running units stay for now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Block {
     /// Of a unit that serves, one replica at most is to be missing.
     Unavailable {
@@ -49,6 +50,23 @@ pub enum Block {
         /// What is needed.
         min_member: u32,
     },
+    /// A disruption budget allows none of them to leave, or not a whole gang.
+    Budget {
+        /// Its record.
+        budget: Arc<BudgetSpec>,
+        /// Running now, of all that it selects.
+        available: u64,
+        /// Of so many that are to run.
+        expected: u64,
+    },
+}
+
+impl Block {
+    /// By a budget as it stands.
+    pub(crate) fn by(budget: &Budget) -> Self {
+        let Budget { spec, used, .. } = budget;
+        Self::Budget { budget: Arc::clone(spec), available: used.available, expected: used.expected }
+    }
 }
 
 impl fmt::Display for Block {
@@ -60,6 +78,11 @@ impl fmt::Display for Block {
             Self::MinMember { standing: Standing { replicas, available }, min_member } => {
                 write!(f, "{available} of {replicas} replicas are available, min_member is {min_member}")
             }
+            Self::Budget { budget, available, expected } => write!(
+                f,
+                "disruption budget {}: {available} of {expected} are available, {}",
+                budget.name, budget.limit
+            ),
         }
     }
 }
@@ -73,11 +96,10 @@ impl fmt::Display for Block {
 /// # Errors
 /// None may go.
 pub fn spare(spec: &UnitSpec, standing: Standing, n_running: u32) -> Result<u32, Block> {
-    let serves = matches!(spec.class, WorkloadClass::Service | WorkloadClass::Stateful);
-    if standing.replicas <= 1 || (!serves && spec.min_member >= standing.replicas) {
+    if standing.replicas <= 1 || is_whole(spec) {
         return Ok(n_running);
     }
-    if serves {
+    if serves(spec) {
         return if standing.available >= standing.replicas {
             Ok(n_running.min(1))
         } else {
@@ -88,6 +110,15 @@ pub fn spare(spec: &UnitSpec, standing: Standing, n_running: u32) -> Result<u32,
         0 => Err(Block::MinMember { standing, min_member: spec.min_member }),
         n => Ok(n_running.min(n)),
     }
+}
+
+fn serves(spec: &UnitSpec) -> bool {
+    matches!(spec.class, WorkloadClass::Service | WorkloadClass::Stateful)
+}
+
+/// It needs every replica: what is on drained nodes leaves together.
+pub fn is_whole(spec: &UnitSpec) -> bool {
+    !serves(spec) && spec.min_member >= spec.replicas()
 }
 
 #[cfg(test)]

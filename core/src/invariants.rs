@@ -5,6 +5,7 @@
 //! live system, tests call them on what they recorded. Nothing here decides anything.
 
 mod agents;
+mod budgets;
 mod history;
 mod ledger;
 mod pending;

@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod binder;
+pub mod budget;
 pub mod change;
 pub mod cluster;
 pub mod decision;
@@ -27,12 +28,12 @@ pub mod place;
 pub mod plugins;
 pub mod preempt;
 pub mod quantity;
+pub mod quarantine;
 pub mod queue;
+pub mod recheck;
 pub mod resources;
 pub mod rows;
-pub mod quarantine;
 pub mod scenarios;
-pub mod recheck;
 pub mod scheduler;
 pub mod shuffle;
 pub mod squeeze;

@@ -3,6 +3,7 @@
 //! A victim is preemptible, of strictly lower [`Rank`] and of the same pool, has run long enough, does not leave already, and
 //! is of no unit that the preemptor was preempted for itself. Of those on a node the search spares as many as it can, the
 //! highest rank first. Going below a unit's minimum means that the whole unit leaves, wherever it is, at its whole cost.
+//! Nor do more running units of a disruption budget leave than it allows, over all that is found.
 //! The node with the least `Cost` is taken, again and again until all replicas have a place: one search serves a whole
 //! template, and what leaves for one replica makes room for the next ones.
 //!
@@ -18,6 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::{
+    budget::Spent,
     cluster::{Cluster, ShapeId, devices::NodeDevices, shapes::Shape},
     demand::Pool,
     hold::Member,
@@ -26,6 +28,7 @@ use crate::{
     rows::{Row, Standing, UnitRows},
 };
 
+mod budgets;
 mod rank;
 #[cfg(test)]
 mod tests;
@@ -145,6 +148,8 @@ pub(crate) struct Found {
     pub(crate) n_loops: usize,
     /// When somebody will have run long enough, Unix milliseconds.
     pub(crate) retry_ms: Option<i64>,
+    /// Somebody was spared because of a disruption budget.
+    pub(crate) is_kept: bool,
 }
 
 /// Looks for places for `wanted` replicas of a shape on some nodes. `claimed` are victims of decisions under way, `rights`
@@ -174,7 +179,7 @@ pub(crate) fn search(
         && let Some(cost) = order.pop_first()
     {
         let choice = match looks.get_mut(&cost.idx).and_then(Option::take) {
-            Some(Look::Close(choice)) if !plan.is_stale(&choice) => choice,
+            Some(Look::Close(choice)) if !plan.is_stale(&choice) && plan.affords(&choice.victims) => choice,
             Some(Look::Close(_) | Look::Glance(_)) => {
                 let choice = plan.choose(cost.idx);
                 order.extend(choice.as_ref().map(|choice| choice.cost));
@@ -294,6 +299,9 @@ struct Plan<'a> {
     places: Vec<(NodeId, u64)>,
     loops: FxHashSet<UnitId>,
     retry_ms: Option<i64>,
+    /// What leaves by this plan.
+    spent: Spent,
+    is_kept: bool,
 }
 
 impl<'a> Plan<'a> {
@@ -319,6 +327,8 @@ impl<'a> Plan<'a> {
             places: Vec::new(),
             loops: FxHashSet::default(),
             retry_ms: None,
+            spent: Spent::default(),
+            is_kept: false,
         }
     }
 
@@ -333,9 +343,15 @@ impl<'a> Plan<'a> {
         let mut items = self.items(node);
         loop {
             let (leaving, forced, mask) = self.least(&items, trial.clone())?;
-            let Some((unit, ordinal)) = self.overdrawn(&leaving, &forced) else {
-                let victims = self.victims(&leaving, &forced);
-                return Some(self.choice(self.cost(idx, &victims, forced.len()), victims, mask));
+            let (unit, ordinal) = match self.overdrawn(&leaving, &forced) {
+                Some(overdrawn) => overdrawn,
+                None => {
+                    let victims = self.victims(&leaving, &forced);
+                    let Some(kept) = self.kept(&items, &victims, &forced) else {
+                        return Some(self.choice(self.cost(idx, &victims, forced.len()), victims, mask));
+                    };
+                    kept
+                }
             };
             items.retain(|item| item.unit != unit || ordinal.is_some_and(|ordinal| ordinal != item.ordinal));
         }
@@ -450,6 +466,10 @@ impl<'a> Plan<'a> {
                     continue;
                 }
                 Err(_) => continue,
+            }
+            if self.cluster.budgets().forbids(one.unit, one.ordinal, &row, &self.spent).is_some() {
+                self.is_kept = true;
+                continue;
             }
             self.units.entry(one.unit).or_insert_with(|| Known {
                 n_members: staying(rows).count(),
@@ -581,6 +601,7 @@ impl<'a> Plan<'a> {
                 known.n_gone += 1;
             }
         }
+        self.spent = self.spent_with(&choice.victims);
         self.tally(choice);
         for of_unit in choice.victims.chunk_by(|a, b| a.0 == b.0) {
             // Elsewhere it matters once some of it may be all that it can spare.
@@ -708,7 +729,12 @@ impl<'a> Plan<'a> {
     }
 
     fn found(self) -> Found {
-        let mut found = Found { n_loops: self.loops.len(), retry_ms: self.retry_ms, ..Found::default() };
+        let mut found = Found {
+            n_loops: self.loops.len(),
+            retry_ms: self.retry_ms,
+            is_kept: self.is_kept,
+            ..Found::default()
+        };
         let mut gone: Vec<(UnitId, u32)> = self.gone.into_iter().collect();
         gone.sort_unstable();
         let nodes: FxHashSet<NodeId> = self.places.iter().map(|(node, _)| *node).collect();

@@ -22,6 +22,7 @@ use self::{
     window::Window,
 };
 use crate::{
+    budget::{Identity, Wanted},
     change::{Change, Partition, Scope},
     cluster::Cluster,
     decision::Decision,
@@ -359,13 +360,15 @@ impl Scheduler {
         self.seeks.wall_ms = self.seeks.wall_ms.max(wall_ms);
     }
 
-    /// A committed change of a node, of rows, of holds, of the partition, of a queue, or of a priority class, which units
-    /// that are held already do not follow; other changes are ignored.
+    /// A committed change of a node, of rows, of holds, of the partition, of a queue, of a disruption budget, of a unit as
+    /// far as budgets select it (see [`Self::selection`]), or of a priority class, which units that are held already do not
+    /// follow; other changes are ignored.
     pub fn on_change(&mut self, change: &Change, revision: Revision, time_ms: i64, now: Millis) {
         self.on_wall(time_ms);
         if changes_nodes(change) {
             self.seek_anew(now);
         }
+        let n_gains = self.cluster.budgets().n_gains();
         match change {
             Change::NodeSpec(spec) => self.cluster.put_spec(spec.clone(), revision),
             Change::NodeReport(report) => self.cluster.put_report(report.clone(), revision),
@@ -416,7 +419,15 @@ impl Scheduler {
                     self.wake_all();
                 }
             }
-            Change::UnitSpec(_) | Change::Lease(_) => {}
+            Change::Budget(spec) => self.put_budget(spec, revision),
+            Change::BudgetDeleted(name) => self.cluster.remove_budget(name),
+            Change::UnitSpec(spec) => {
+                self.cluster.offer(spec.id, &Identity::of(spec), || Wanted::of(spec));
+            }
+            Change::Lease(_) => {}
+        }
+        if self.cluster.budgets().n_gains() > n_gains {
+            self.seek_after_gain(now);
         }
     }
 

@@ -76,6 +76,12 @@ impl Api {
     }
 
     /// Client of the leading dispatcher.
+    pub async fn budgets(&self) -> Result<v1::budget_service_client::BudgetServiceClient<Channel>> {
+        let channel = self.leader_channel("dispatcher").await?;
+        Ok(v1::budget_service_client::BudgetServiceClient::new(channel))
+    }
+
+    /// Client of the leading dispatcher.
     pub async fn dispatch(&self) -> Result<DispatchServiceClient<Channel>> {
         Ok(DispatchServiceClient::new(self.leader_channel("dispatcher").await?))
     }

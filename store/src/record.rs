@@ -92,6 +92,8 @@ pub(crate) struct RawRecord {
     pause: Option<Bytes>,
     #[prost(bytes = "bytes", optional, tag = "22")]
     node_usage: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "23")]
+    disruption_budget: Option<Bytes>,
     #[prost(bytes = "bytes", optional, tag = "30")]
     rows: Option<Bytes>,
 }
@@ -111,6 +113,7 @@ impl RawRecord {
             (v1::Kind::Hold, self.hold),
             (v1::Kind::Pause, self.pause),
             (v1::Kind::NodeUsage, self.node_usage),
+            (v1::Kind::DisruptionBudget, self.disruption_budget),
             (v1::Kind::Rows, self.rows),
         ]
         .into_iter()

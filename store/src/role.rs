@@ -21,7 +21,7 @@ pub enum Role {
 /// What a transaction writes as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Writes {
-    /// The dispatcher's records: units, queues, priority classes, pauses and the partition.
+    /// The dispatcher's records: units, queues, priority classes, disruption budgets, pauses and the partition.
     Dispatcher,
     /// The binder's: placements, evictions, requeues, grants, holds.
     Binder,
@@ -48,9 +48,12 @@ impl Writes {
         use v1::Kind;
         match op {
             ParsedOp::Put { kind, .. } => match kind {
-                Kind::UnitSpec | Kind::Partition | Kind::Queue | Kind::PriorityClass | Kind::Pause => {
-                    self == Self::Dispatcher
-                }
+                Kind::UnitSpec
+                | Kind::Partition
+                | Kind::Queue
+                | Kind::PriorityClass
+                | Kind::DisruptionBudget
+                | Kind::Pause => self == Self::Dispatcher,
                 Kind::NodeGrant | Kind::Hold => self == Self::Binder,
                 Kind::NodeReport | Kind::NodeUsage => self == Self::Agent,
                 Kind::NodeSpec => self == Self::Admin || (self == Self::Agent && !exists()),
@@ -58,9 +61,12 @@ impl Writes {
                 Kind::Unspecified | Kind::Rows => false,
             },
             ParsedOp::Delete { kind, .. } => match kind {
-                Kind::UnitSpec | Kind::Partition | Kind::Queue | Kind::PriorityClass | Kind::Pause => {
-                    self == Self::Dispatcher
-                }
+                Kind::UnitSpec
+                | Kind::Partition
+                | Kind::Queue
+                | Kind::PriorityClass
+                | Kind::DisruptionBudget
+                | Kind::Pause => self == Self::Dispatcher,
                 Kind::NodeGrant | Kind::Hold => self == Self::Binder,
                 Kind::NodeSpec => self == Self::Admin,
                 // A report goes with its node; an epoch must never be forgotten, so no lease ever goes.

@@ -38,7 +38,7 @@ use crate::{
 };
 
 /// Kinds that are kept as records, in the order in which they are listed and snapshot.
-pub const RECORD_KINDS: [v1::Kind; 11] = [
+pub const RECORD_KINDS: [v1::Kind; 12] = [
     v1::Kind::NodeSpec,
     v1::Kind::NodeReport,
     v1::Kind::NodeGrant,
@@ -50,6 +50,7 @@ pub const RECORD_KINDS: [v1::Kind; 11] = [
     v1::Kind::Hold,
     v1::Kind::Pause,
     v1::Kind::NodeUsage,
+    v1::Kind::DisruptionBudget,
 ];
 
 /// Everything that is durable, in memory.

@@ -1,5 +1,5 @@
 //! `godel apply`: what files say is there afterwards. Queues and priority classes change together or not at all; then
-//! units are submitted one by one, and those that are there as given are left alone.
+//! disruption budgets are put and units submitted one by one, and what is there as given is left alone.
 
 use godel_kit::{convert::BadField, status as rpc};
 use godel_proto::v1;
@@ -30,6 +30,7 @@ struct AppliedView {
 struct Loaded {
     queues: Vec<(String, v1::Queue)>,
     classes: Vec<(String, v1::PriorityClass)>,
+    budgets: Vec<(String, v1::DisruptionBudget)>,
     units: Vec<(String, v1::UnitSpec)>,
 }
 
@@ -37,17 +38,22 @@ pub(super) async fn run(address: &str, apply: &Apply, format: Format) -> Result<
     let loaded = load(apply)?;
     let client = Client::new(address)?;
     let mut views = queues(&client, &loaded).await?;
-    for (place, unit) in &loaded.units {
-        match submit(&client, place, unit).await {
-            Ok(view) => views.push(view),
-            Err(failure) => {
-                // What was done is told all the same.
-                print(format, &views)?;
-                return Err(failure);
-            }
-        }
+    let applied = one_by_one(&client, &loaded, &mut views).await;
+    // What was done is told in any case.
+    print(format, &views)?;
+    applied
+}
+
+async fn one_by_one(client: &Client, loaded: &Loaded, views: &mut Vec<AppliedView>) -> Result<(), Failure> {
+    for (place, budget) in &loaded.budgets {
+        let applied = super::budget::apply(client, budget).await;
+        let (outcome, revision) = applied.map_err(|failure| failure.during(place))?;
+        views.push(AppliedView { kind: "disruption-budget", name: budget.name.clone(), outcome, revision });
     }
-    print(format, &views)
+    for (place, unit) in &loaded.units {
+        views.push(submit(client, place, unit).await?);
+    }
+    Ok(())
 }
 
 fn load(apply: &Apply) -> Result<Loaded, Failure> {
@@ -68,6 +74,9 @@ fn load(apply: &Apply) -> Result<Loaded, Failure> {
                 }
                 Document::PriorityClass(class) => {
                     loaded.classes.push((place("priority class", &class.name), class));
+                }
+                Document::Budget(budget) => {
+                    loaded.budgets.push((place("disruption budget", &budget.name), *budget));
                 }
                 Document::Unit(unit) => {
                     let name = unit.meta.as_ref().map_or("", |meta| meta.name.as_str());

@@ -215,7 +215,7 @@ fn describe_text(view: &QueueView) -> String {
 }
 
 /// A line for each column.
-fn titled<V: View>(view: &V) -> String {
+pub(super) fn titled<V: View>(view: &V) -> String {
     let titles = V::HEADERS.iter().chain(V::WIDE);
     let lines = titles.zip(view.row().into_iter().chain(view.wide())).map(|(title, cell)| {
         format!("{:<13} {}\n", title.to_lowercase(), if cell.is_empty() { "-" } else { &cell })

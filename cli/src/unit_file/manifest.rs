@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_yaml_ng::Deserializer;
 
-use super::{Mistake, Unit, mistake, queue};
+use super::{Mistake, Unit, budget, mistake, queue};
 use godel_proto::v1;
 
 /// What a document says.
@@ -15,6 +15,8 @@ pub enum Document {
     Queue(Box<v1::Queue>),
     /// A priority class.
     PriorityClass(v1::PriorityClass),
+    /// A disruption budget.
+    Budget(Box<v1::DisruptionBudget>),
 }
 
 /// The word behind `kind:`.
@@ -25,6 +27,7 @@ pub(super) enum Kind {
     Unit,
     Queue,
     PriorityClass,
+    DisruptionBudget,
 }
 
 /// Whatever else stands there is read once the kind is known.
@@ -54,6 +57,9 @@ pub fn parse_manifest(text: &str) -> Result<Vec<(usize, Document)>, Mistake> {
             }
             Kind::PriorityClass => queue::PriorityClass::deserialize(document)
                 .map(|class| Document::PriorityClass(class.into_api())),
+            Kind::DisruptionBudget => budget::Budget::deserialize(document)
+                .and_then(budget::Budget::into_api)
+                .map(|budget| Document::Budget(Box::new(budget))),
         };
         documents.push((position, document.map_err(|error| mistake(&error))?));
     }

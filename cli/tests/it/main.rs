@@ -4,6 +4,7 @@
 
 mod bench;
 mod bench_restart;
+mod budgets;
 mod docs;
 mod godel;
 mod limits;

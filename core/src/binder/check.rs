@@ -131,6 +131,7 @@ impl Binder {
             evictions: Vec::new(),
             ends: Vec::new(),
             rejections: refused.rejections,
+            budgets: Vec::new(),
         })
     }
 

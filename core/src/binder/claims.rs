@@ -11,7 +11,7 @@ use super::{
 use crate::{
     decision::{Decision, Preemption, Rejection, RejectionReason},
     hold::{self, Hold, Turn},
-    ids::{NodeId, UnitId},
+    ids::{NodeId, Revision, UnitId},
     lifecycle,
     preempt::{N_VICTIMS_MAX, Rights, Seeker, Sides, Spared, Tally, min_member, staying},
     queue::{Amounts, Need, QueueIdx},
@@ -69,19 +69,22 @@ impl Binder {
         };
         let (queue, needs) = (unit.queue, self.needs_of(decision, &members));
         let rights = Rights::new(self.quotas.quota(), queue, &needs);
-        if let Err((why, node, detail)) = self.may_leave(&seeker, rights.as_ref(), preemption) {
-            return Verdict::Reject(at_node(decision, why, node, detail));
+        let allowed = self.may_leave(&seeker, rights.as_ref(), preemption);
+        match allowed.and_then(|()| self.afford(preemption.victims())) {
+            Ok(budgets) => self.hold(decision, &members, preemption, None, budgets),
+            Err((why, node, detail)) => Verdict::Reject(at_node(decision, why, node, detail)),
         }
-        self.hold(decision, &members, preemption, None)
     }
 
-    /// Takes room for all of a decision as holds, what its victims leave or what a gang's turn gathers.
+    /// Takes room for all of a decision as holds, what its victims leave, by the leave of these budgets, or what a gang's
+    /// turn gathers.
     pub(super) fn hold(
         &mut self,
         decision: &Decision,
         members: &[Member],
         preemption: &Preemption,
         turn: Option<Turn>,
+        budgets: Vec<(String, Revision)>,
     ) -> Verdict {
         let unit = &self.units[&decision.unit];
         let (queue, spec_revision) = (unit.queue, unit.revision);
@@ -157,11 +160,12 @@ impl Binder {
             evictions: evictions(decision.unit, preemption),
             ends: Vec::new(),
             rejections: Vec::new(),
+            budgets,
         })
     }
 }
 
-type Wrong = (RejectionReason, NodeId, String);
+pub(super) type Wrong = (RejectionReason, NodeId, String);
 
 /// Victims of one unit.
 struct OfUnit {

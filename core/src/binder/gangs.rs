@@ -88,7 +88,7 @@ impl Binder {
             return Verdict::Reject(whole(decision, RejectionReason::GangTurn, detail));
         }
         let turn = Turn { since_ms: self.now_ms, priority: self.classes.value(unit.priority) };
-        self.hold(decision, members, preemption, Some(turn))
+        self.hold(decision, members, preemption, Some(turn), Vec::new())
     }
 
     /// A unit as what is gathered sees it; `None` while nothing is.

@@ -180,6 +180,7 @@ impl Binder {
             promised.into_iter().for_each(|(queue, need)| self.quotas.promise(queue, need, 1));
             self.holds.leaving.insert((unit, ordinal), promised);
         }
+        self.cluster.depart(victims.iter().copied());
     }
 
     /// They are read, or were refused.
@@ -189,6 +190,7 @@ impl Binder {
                 self.quotas.promise(queue, need, -1);
             }
         }
+        self.cluster.arrive(victims.iter().copied());
     }
 
     /// The rows show evictions: they are promised no longer.
@@ -502,6 +504,7 @@ impl Binder {
             evictions,
             ends,
             rejections,
+            budgets: Vec::new(),
         })
     }
 

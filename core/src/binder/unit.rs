@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::classes::Priority;
 use crate::{
+    budget::{Identity, Wanted},
     cluster::{Cluster, ShapeId},
     demand::Pool,
     ids::Revision,
@@ -35,6 +36,8 @@ pub(super) struct Unit {
     pub(super) active_deadline_s: u32,
     /// Its priority class.
     pub(super) class: Option<u32>,
+    /// What budgets know it by.
+    pub(super) identity: Identity,
 }
 
 /// A task group.
@@ -88,7 +91,20 @@ impl Unit {
             min_run_ms: spec.min_run_ms,
             active_deadline_s: u32::try_from(spec.active_deadline_ms.div_ceil(1_000)).unwrap_or(u32::MAX),
             class,
+            identity: Identity::of(spec),
         }
+    }
+
+    /// As budgets count it.
+    pub(super) fn wanted(&self) -> Wanted {
+        let ranges = self.groups.iter().flat_map(|group| group.ordinals.iter().copied());
+        Wanted::new(ranges.filter(|_| self.is_wanted), self.on_eviction)
+    }
+
+    /// It needs every replica: whatever leaves of it leaves as a whole.
+    pub(super) fn is_gang(&self) -> bool {
+        let lens = self.groups.iter().flat_map(|group| group.ordinals.iter().map(|(start, end)| end - start));
+        self.min_member > 1 && self.min_member >= lens.sum()
     }
 
     /// Whether some group wants this ordinal.

@@ -153,6 +153,7 @@ impl Cluster {
         });
         self.ranks.turn(rows, &turns, 1);
         self.units.insert(unit, taken);
+        self.recount_budgets(unit);
         if !turned.is_empty() {
             self.follow_turned(unit, &turned);
         }
@@ -187,12 +188,14 @@ impl Cluster {
             self.settle_row(unit, &taken.shapes, ordinal, row);
         }
         self.units.insert(unit, taken);
+        self.recount_budgets(unit);
         self.forget_occupants();
         self.follow_victims(unit);
     }
 
     /// A unit's rows and assumptions are gone.
     pub fn remove_unit(&mut self, unit: UnitId) {
+        self.budgets.forget(unit);
         if let Some(old) = self.units.remove(&unit) {
             self.ranks.turn(&old.rows, &Turns::of(&old.rows), -1);
             for (_, row) in old.rows.live() {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Action, Dispatcher, Entry, EvictRequest, Settle, step::EVICT_ORDINALS_MAX};
 use crate::{
+    budget::{Budgets, Spent},
     drain::{self, Block, Standing},
     ids::{NodeId, UnitId},
     losses::BrakeChange,
@@ -36,6 +37,8 @@ pub(super) struct Departures {
     units: BTreeMap<UnitId, BTreeSet<NodeId>>,
     /// Asked of the binder, and when again.
     asked: BTreeMap<UnitId, Millis>,
+    /// Of those asked what disruption budgets count as leaving.
+    told: BTreeMap<UnitId, Vec<(UnitId, u32)>>,
     pass_at: Millis,
     /// Where the next pass begins.
     next: UnitId,
@@ -92,15 +95,9 @@ impl Departures {
         }
     }
 
-    /// What was asked for shows.
-    pub(super) fn on_evicted(&mut self, unit: UnitId) {
-        self.asked.remove(&unit);
-    }
-
     pub(super) fn remove_unit(&mut self, unit: UnitId) {
         self.units.remove(&unit);
         self.blocked.remove(&unit);
-        self.asked.remove(&unit);
     }
 
     pub(super) fn on_node_spec(&mut self, spec: &NodeSpec) {
@@ -170,7 +167,7 @@ impl Dispatcher {
         for (unit, _) in there {
             view.n_units += 1;
             if let Some(block) = self.departures.blocked.get(unit).filter(|_| view.blocked.len() < n_max) {
-                view.blocked.push((*unit, *block));
+                view.blocked.push((*unit, block.clone()));
             }
         }
         view
@@ -231,9 +228,21 @@ impl Dispatcher {
         }
     }
 
+    /// What was asked for shows, or the unit is gone.
+    pub(super) fn on_evicted(&mut self, unit: UnitId) {
+        self.departures.asked.remove(&unit);
+        if let Some(members) = self.departures.told.remove(&unit) {
+            let rows = self.units.get(&unit).map(|entry| &entry.rows);
+            self.budgets.arrive(unit, &members, rows);
+        }
+    }
+
     fn ask_to_leave(&mut self, lost: &BTreeSet<NodeId>, now: Millis, actions: &mut Vec<Action>) {
-        let Departures { drains, units, asked, next, blocked, n_draining, .. } = &mut self.departures;
-        asked.retain(|_, again_at| *again_at > now);
+        let in_vain = self.departures.asked.iter().filter(|(_, again_at)| **again_at <= now);
+        for unit in in_vain.map(|(unit, _)| *unit).collect::<Vec<_>>() {
+            self.on_evicted(unit);
+        }
+        let Departures { drains, units, asked, told, next, blocked, n_draining, .. } = &mut self.departures;
         let turn: Vec<UnitId> =
             units.range(*next..).map(|(unit, _)| *unit).take(UNITS_PER_PASS + 1).collect();
         *next = turn.get(UNITS_PER_PASS).copied().unwrap_or(UnitId(0));
@@ -254,8 +263,10 @@ impl Dispatcher {
             if !running.is_empty() {
                 let standing = Standing::of(&entry.spec, &entry.rows);
                 let n_running = u32::try_from(running.len()).unwrap_or(u32::MAX);
-                match drain::spare(&entry.spec, standing, n_running) {
-                    Ok(n) => free.extend(running.into_iter().take(n as usize)),
+                let n = drain::spare(&entry.spec, standing, n_running);
+                let going = n.map(|n| running.into_iter().take(n as usize).collect::<Vec<_>>());
+                match going.and_then(|going| affordable(&self.budgets, entry, going)) {
+                    Ok(going) => free.extend(going),
                     Err(block) => {
                         blocked.insert(unit, block);
                     }
@@ -266,6 +277,11 @@ impl Dispatcher {
             for (reason, by, mut members) in reasons.into_iter().filter(|(_, _, members)| !members.is_empty())
             {
                 members.truncate(EVICT_ORDINALS_MAX);
+                if reason == EvictionReason::Drained && self.budgets.selects(unit) {
+                    let members: Vec<_> = members.iter().map(|(ordinal, _)| (unit, *ordinal)).collect();
+                    self.budgets.depart(unit, &members, Some(&entry.rows));
+                    told.insert(unit, members);
+                }
                 asked.insert(unit, now.plus(self.config.evict_retry_ms));
                 let (ordinals, incarnations) = members.into_iter().unzip();
                 let by = by.to_owned();
@@ -277,6 +293,29 @@ impl Dispatcher {
             false => units.values().flatten().filter(|node| drains.contains_key(node)).copied().collect(),
         };
         *n_draining = taken.len();
+    }
+}
+
+/// Those of a unit's running units that budgets let go beside what leaves already; of a gang all of them.
+fn affordable(budgets: &Budgets, entry: &Entry, going: Vec<(u32, u32)>) -> Result<Vec<(u32, u32)>, Block> {
+    let unit = entry.spec.id;
+    if !budgets.selects(unit) {
+        return Ok(going);
+    }
+    let (mut allowed, mut block, mut spent) = (Vec::new(), None, Spent::default());
+    for member in going {
+        let (ordinal, row) = (member.0, entry.rows.row(member.0));
+        match budgets.forbids(unit, ordinal, &row, &spent) {
+            None => {
+                budgets.spend(unit, ordinal, &row, &mut spent);
+                allowed.push(member);
+            }
+            Some(budget) => block = block.or(Some(budget)),
+        }
+    }
+    match block.and_then(|budget| budgets.at(budget)) {
+        Some(budget) if allowed.is_empty() || drain::is_whole(&entry.spec) => Err(Block::by(budget)),
+        Some(_) | None => Ok(allowed),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Changes of queues and priority classes, made together or not at all: what they come to.
+//! Changes of queues, priority classes and disruption budgets, made together or not at all: what they come to.
 //!
 //! Pure: the records that are there, who names them, and what is asked for give what is to be written, and under which
 //! conditions. The service makes one such change after the other and lets no submission in beside it that could spoil
@@ -12,6 +12,10 @@ use std::{
 use super::Dispatcher;
 use crate::{
     admission::names,
+    budget::{
+        check::{self as budget_check, BudgetChange},
+        spec::BudgetSpec,
+    },
     ids::Revision,
     queue::{
         PriorityClasses,
@@ -27,6 +31,8 @@ pub struct Edit {
     pub queues: Vec<QueueChange>,
     /// Of priority classes.
     pub classes: Vec<ClassChange>,
+    /// Of disruption budgets.
+    pub budgets: Vec<BudgetChange>,
     /// Revision that a replaced or deleted record must have; 0: whatever it is.
     pub expected_revision: Revision,
 }
@@ -38,6 +44,8 @@ pub enum RecordName {
     Queue(String),
     /// Name of a priority class.
     Class(String),
+    /// Name of a disruption budget.
+    Budget(String),
 }
 
 /// A record to be written.
@@ -47,6 +55,8 @@ pub enum Write {
     Queue(Arc<QueueSpec>),
     /// Put.
     Class(PriorityClass),
+    /// Put.
+    Budget(Arc<BudgetSpec>),
     /// Delete.
     Gone(RecordName),
 }
@@ -71,6 +81,8 @@ pub struct Plan {
     pub queues: Vec<Outcome>,
     /// Of each priority class asked for, by position.
     pub classes: Vec<Outcome>,
+    /// Of each disruption budget asked for, by position.
+    pub budgets: Vec<Outcome>,
     /// To be written in one transaction; nothing if everything is as asked for.
     pub writes: Vec<Write>,
     /// Revisions that these records must still have then; 0: there is none.
@@ -93,6 +105,8 @@ pub enum EditRefusal {
         queues: Vec<Violation>,
         /// Of priority classes.
         classes: Vec<Violation>,
+        /// Of disruption budgets.
+        budgets: Vec<Violation>,
     },
 }
 
@@ -128,6 +142,9 @@ impl Dispatcher {
         for change in &edit.classes {
             self.plan_class(change, edit.expected_revision, &mut plan)?;
         }
+        for change in &edit.budgets {
+            self.plan_budget(change, edit.expected_revision, &mut plan)?;
+        }
         // What is created as it is there already was created before.
         let repeated = |outcomes: &[Outcome], idx: usize| matches!(outcomes[idx], Outcome::Unchanged(_));
         let new_queues = edit.queues.iter().enumerate().filter(|(idx, change)| {
@@ -145,11 +162,46 @@ impl Dispatcher {
         let checked = check::classes(&self.classes, &class_changes, &|name| self.class_users(name));
         classes.extend(at(checked.err(), &class_at));
         queues.sort_by_key(|violation| violation.change);
-        if queues.is_empty() && classes.is_empty() {
+        let new_budgets = edit.budgets.iter().enumerate().filter(|(idx, change)| {
+            !matches!(change, RecordChange::Create(_)) || !repeated(&plan.budgets, *idx)
+        });
+        let (budget_at, budget_changes): (Vec<usize>, Vec<BudgetChange>) =
+            new_budgets.map(|(idx, change)| (idx, change.clone())).unzip();
+        let checked = budget_check::budgets(&self.budgets, &budget_changes);
+        let budgets: Vec<Violation> = at(checked.err(), &budget_at).collect();
+        if queues.is_empty() && classes.is_empty() && budgets.is_empty() {
             Ok(plan)
         } else {
-            Err(EditRefusal::Violations { queues, classes })
+            Err(EditRefusal::Violations { queues, classes, budgets })
         }
+    }
+
+    fn plan_budget(
+        &self,
+        change: &BudgetChange,
+        expected: Revision,
+        plan: &mut Plan,
+    ) -> Result<(), EditRefusal> {
+        let revision = |name: &str| self.budget_versions(name).unwrap_or_default().revision;
+        let spec = match change {
+            RecordChange::Create(spec) | RecordChange::Update(spec) | RecordChange::Put(spec) => spec,
+            RecordChange::Delete(name) => {
+                plan.expect(RecordName::Budget(name.clone()), revision(name), expected)?;
+                plan.budgets.push(Outcome::Deleted);
+                plan.writes.push(Write::Gone(RecordName::Budget(name.clone())));
+                return Ok(());
+            }
+        };
+        let known = self.budgets.get(&spec.name).map(|budget| &budget.spec);
+        let current = revision(&spec.name);
+        if known == Some(spec) {
+            plan.budgets.push(Outcome::Unchanged(current));
+            return Ok(());
+        }
+        plan.expect(RecordName::Budget(spec.name.clone()), current, expected)?;
+        plan.budgets.push(if known.is_some() { Outcome::Updated } else { Outcome::Created });
+        plan.writes.push(Write::Budget(Arc::clone(spec)));
+        Ok(())
     }
 
     fn plan_queue(
@@ -239,7 +291,7 @@ impl Plan {
     /// Notes the revision that a record to be written has, which must be the expected one if there is a record.
     fn expect(&mut self, name: RecordName, current: Revision, expected: Revision) -> Result<(), EditRefusal> {
         if expected > Revision(0) && current > Revision(0) && current != expected {
-            let (RecordName::Queue(name) | RecordName::Class(name)) = name;
+            let (RecordName::Queue(name) | RecordName::Class(name) | RecordName::Budget(name)) = name;
             return Err(EditRefusal::Revision { name, current });
         }
         self.conditions.insert(name, current);

@@ -68,6 +68,7 @@ pub enum Unwelcome {
 pub(super) struct Records {
     queues: BTreeMap<String, Versions>,
     classes: BTreeMap<String, Versions>,
+    budgets: BTreeMap<String, Versions>,
     /// Units by queue. Not those of `default`: they are most units of a cluster without queues, and who names it
     /// never matters.
     by_queue: FxHashMap<QueueIdx, BTreeSet<UnitId>>,
@@ -99,6 +100,14 @@ impl Records {
         if is_wanting {
             self.note_wanting(queue, false);
         }
+    }
+
+    pub(super) fn note_budget(&mut self, name: &str, revision: Revision, created: (Revision, i64)) {
+        note(&mut self.budgets, name, revision, created);
+    }
+
+    pub(super) fn forget_budget(&mut self, name: &str) {
+        self.budgets.remove(name);
     }
 
     pub(super) fn note_wanting(&mut self, queue: QueueIdx, is_wanting: bool) {
@@ -160,6 +169,9 @@ impl Dispatcher {
         }
         for name in gone(&self.records.classes, &listed.classes) {
             self.on_priority_class_deleted(&name);
+        }
+        for name in gone(&self.records.budgets, &listed.budgets) {
+            self.on_budget_deleted(&name);
         }
     }
 
@@ -231,6 +243,11 @@ impl Dispatcher {
     /// When a priority class's record was written; `None` without one.
     pub fn class_versions(&self, name: &str) -> Option<Versions> {
         self.records.classes.get(name).copied()
+    }
+
+    /// When a budget's record was written; `None` without one.
+    pub(super) fn budget_versions(&self, name: &str) -> Option<Versions> {
+        self.records.budgets.get(name).copied()
     }
 
     /// Units, not ended and expired, that name a queue. Those of `default` are not told.

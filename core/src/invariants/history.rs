@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Evidence, Findings, History, Invariant, Report,
+    budgets::Budgets,
     preemptions::{self, Preemptions, Turn},
     room::{Bound, Tenants, wrong_devices},
     turns,
@@ -38,6 +39,8 @@ pub(super) struct Replay {
     pub(super) n_preempted: usize,
     /// Their ranks.
     pub(super) preemptions: Preemptions,
+    /// What disruption budgets allowed.
+    pub(super) budgets: Budgets,
     /// Revisions out of order.
     pub(super) order: Findings,
     /// Units whose rows or records the history touched.
@@ -122,6 +125,7 @@ pub(super) fn replay(history: &History, listed: &World) -> Replay {
         }
         if complete {
             replay.preemptions.on_commit(&world, commit, &turns, &dropped);
+            replay.budgets.on_commit(&world, commit, &turns);
             for (node, bound) in touched {
                 if tenants.check(&world, node, bound, commit.revision, &mut replay.room) {
                     world.shrunk.remove(&node);
@@ -172,6 +176,7 @@ fn note_records(
             Change::UnitDeleted(unit) => {
                 replay.touched_units.insert(*unit);
                 replay.preemptions.forget(world, *unit);
+                replay.budgets.forget(*unit);
                 let Some(gone) = world.units.get(unit) else { continue };
                 for (ordinal, row) in gone.rows.iter().filter(|(_, row)| row.is_live()) {
                     tenants.set(*unit, *ordinal, row.node, false);
@@ -195,6 +200,8 @@ fn note_records(
             | Change::PriorityClass(_)
             | Change::QueueDeleted(_)
             | Change::PriorityClassDeleted(_)
+            | Change::Budget(_)
+            | Change::BudgetDeleted(_)
             | Change::HoldDeleted(_)
             | Change::Pause(_)
             | Change::PauseDeleted(_)
@@ -392,6 +399,7 @@ fn illegal(
 pub(super) fn check_evictions(world: &World, replay: &Replay) -> Report {
     let mut findings = replay.evictions.clone();
     findings.extend(&replay.preemptions.findings);
+    findings.extend(&replay.budgets.findings);
     let mut n_now = 0;
     for (id, unit) in &world.units {
         for (ordinal, row) in &unit.rows {
@@ -407,8 +415,8 @@ pub(super) fn check_evictions(world: &World, replay: &Replay) -> Report {
         }
     }
     findings.checked(format!(
-        "{} evictions in the history, {} of them preemptions, {} of these by guarantee, {n_now} evicting or evicted now",
-        replay.n_evictions, replay.n_preempted, replay.preemptions.n_reclaimed
+        "{} evictions in the history, {} of them preemptions, {} of these by guarantee, {} under a disruption budget, {n_now} evicting or evicted now",
+        replay.n_evictions, replay.n_preempted, replay.preemptions.n_reclaimed, replay.budgets.n_judged
     ));
     findings.report(Invariant::I6)
 }
@@ -471,6 +479,7 @@ fn differences(left: &World, right: &World, of_left: &str, of_right: &str, findi
     compare_named("lease", &left.leases, &right.leases, of, findings);
     compare_named("queue", &left.queues, &right.queues, of, findings);
     compare_named("priority class", &left.priority_classes, &right.priority_classes, of, findings);
+    compare_named("disruption budget", &left.budgets, &right.budgets, of, findings);
     compare_named("pause", &left.pauses, &right.pauses, of, findings);
     let ids = |world: &World| -> BTreeMap<String, _> {
         world.holds.iter().map(|(id, hold)| (id.to_string(), hold.clone())).collect()

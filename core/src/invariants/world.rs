@@ -9,6 +9,7 @@ use std::{
 };
 
 use crate::{
+    budget::spec::BudgetSpec,
     change::{Change, Lease, Partition},
     demand::{Demand, Pool},
     hold::Hold,
@@ -166,6 +167,8 @@ pub struct World {
     pub queues: BTreeMap<String, Versioned<Arc<QueueSpec>>>,
     /// By name.
     pub priority_classes: BTreeMap<String, Versioned<PriorityClass>>,
+    /// By name.
+    pub budgets: BTreeMap<String, Versioned<Arc<BudgetSpec>>>,
     /// By scope.
     pub pauses: BTreeMap<String, Versioned<Pause>>,
     /// Nodes that were drained at some time: an eviction may be on its way when a drain ends.
@@ -262,6 +265,12 @@ impl World {
             Change::Queue(queue) => set_named(&mut self.queues, &queue.name, created, revision, queue),
             Change::PriorityClass(class) => {
                 set_named(&mut self.priority_classes, &class.name, created, revision, class);
+            }
+            Change::Budget(budget) => {
+                set_named(&mut self.budgets, &budget.name, created, revision, budget);
+            }
+            Change::BudgetDeleted(name) => {
+                self.budgets.remove(name);
             }
             Change::Hold(hold) => {
                 let mut slot = self.holds.remove(&hold.id);

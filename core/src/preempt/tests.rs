@@ -1,3 +1,5 @@
+mod budgets;
+
 use std::sync::Arc;
 
 use proptest::prelude::*;

@@ -178,7 +178,13 @@ fn known(tree: &QueueTree, path: &str) -> bool {
     tree.find(path).is_some_and(|queue| tree.record(queue).is_some())
 }
 
-fn existence<T>(change: &RecordChange<T>, known: bool, name: &str, field: &'static str, report: &mut Report) {
+pub(crate) fn existence<T>(
+    change: &RecordChange<T>,
+    known: bool,
+    name: &str,
+    field: &'static str,
+    report: &mut Report,
+) {
     match (change, known) {
         (RecordChange::Create(_), true) => {
             report.add(Ground::AlreadyExists, field, format!("there is a `{name}`"));
@@ -394,25 +400,27 @@ fn list(first: &[String], n: usize) -> String {
     if n > first.len() { format!("{shown} and {} more", n - first.len()) } else { shown }
 }
 
+/// What is found wrong, change by change.
 #[derive(Default)]
-struct Report {
-    change: usize,
+pub(crate) struct Report {
+    /// The change that is looked at.
+    pub(crate) change: usize,
     violations: Vec<Violation>,
 }
 
 impl Report {
-    fn add(&mut self, ground: Ground, field: &str, description: String) {
+    pub(crate) fn add(&mut self, ground: Ground, field: &str, description: String) {
         let (change, field) = (self.change, field.to_owned());
         self.violations.push(Violation { change, ground, field, description });
     }
 
-    fn named(&mut self, field: &str, checked: Result<(), BadName>) {
+    pub(crate) fn named(&mut self, field: &str, checked: Result<(), BadName>) {
         if let Err(bad) = checked {
             self.add(Ground::Invalid, field, bad.to_string());
         }
     }
 
-    fn finish(self) -> Result<(), Vec<Violation>> {
+    pub(crate) fn finish(self) -> Result<(), Vec<Violation>> {
         if self.violations.is_empty() { Ok(()) } else { Err(self.violations) }
     }
 }

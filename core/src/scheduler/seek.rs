@@ -1,6 +1,8 @@
 //! Preemption: a unit without a place looks for running units of lower rank. What is decided takes effect once they have
 //! left; until then the binder holds the room.
 
+use std::sync::Arc;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
@@ -11,6 +13,7 @@ use super::{
     shares::Needs,
 };
 use crate::{
+    budget::spec::BudgetSpec,
     cluster::Turns,
     decision::{Claim, Decision, GroupPlacement, Preemption},
     hold::Member,
@@ -53,6 +56,10 @@ pub(super) struct Seeks {
     last: Millis,
     /// By an administrator.
     is_paused: bool,
+    /// A search in vain spared somebody because of a disruption budget.
+    is_kept: bool,
+    /// Rises when budgets select others than they did.
+    n_selections: u64,
 }
 
 /// A search that found nobody.
@@ -140,6 +147,25 @@ impl Scheduler {
         let lowest = came.filter(|standing| standing.preemptible).map(|standing| standing.priority).min();
         if let Some(lowest) = lowest {
             self.seek_above(lowest, now);
+        }
+    }
+
+    /// A budget's record.
+    pub(super) fn put_budget(&mut self, spec: &Arc<BudgetSpec>, revision: Revision) {
+        let selects_others = self.cluster.put_budget(Arc::clone(spec), revision);
+        self.seeks.n_selections += u64::from(selects_others);
+    }
+
+    /// Which units budgets select has to be found out, from the records of all units, whenever this is another number;
+    /// `None` while there is no budget, and no need to read them.
+    pub fn selection(&self) -> Option<u64> {
+        (!self.cluster.budgets().is_empty()).then_some(self.seeks.n_selections)
+    }
+
+    /// Some budget allows more than before.
+    pub(super) fn seek_after_gain(&mut self, now: Millis) {
+        if std::mem::take(&mut self.seeks.is_kept) && !self.parked.is_empty() {
+            self.seek_again(now.plus(SEEK_EVERY_MS));
         }
     }
 
@@ -237,6 +263,7 @@ impl Scheduler {
             reach |= self.shares.rights(held.queue, &needs).map_or(0, |rights| rights.reach());
             let found = self.search(seeker, (held.queue, &needs), work.template, pending.len());
             self.seeks.n_loops += found.n_loops as u64;
+            self.seeks.is_kept |= found.is_kept;
             n_loops += found.n_loops;
             retry_ms = retry_ms.into_iter().chain(found.retry_ms).min();
             n_found += found.places.len();
@@ -332,10 +359,10 @@ impl Scheduler {
             }
         }
         for (node, victims) in found.claims {
-            self.seeks.claimed.extend(victims.iter().map(|victim| (victim.unit, victim.ordinal)));
+            self.claim(&victims);
             preemption.claims.push(Claim { group, node, victims });
         }
-        self.seeks.claimed.extend(found.others.iter().map(|victim| (victim.unit, victim.ordinal)));
+        self.claim(&found.others);
         preemption.others.extend(found.others);
     }
 
@@ -353,11 +380,19 @@ impl Scheduler {
         }
     }
 
+    /// The victims of a decision are not for others.
+    fn claim(&mut self, victims: &[Member]) {
+        self.seeks.claimed.extend(victims.iter().map(|victim| (victim.unit, victim.ordinal)));
+        self.cluster.depart(victims.iter().map(|victim| (victim.unit, victim.ordinal)));
+    }
+
     /// The victims of a decision are free for others: it was not made or not accepted, or the records show that they leave.
     pub(super) fn unclaim(&mut self, preemption: &Preemption) {
-        for Member { unit, ordinal, .. } in preemption.victims() {
-            self.seeks.claimed.remove(&(*unit, *ordinal));
-        }
+        let members = || preemption.victims().map(|victim| (victim.unit, victim.ordinal));
+        members().for_each(|member| {
+            self.seeks.claimed.remove(&member);
+        });
+        self.cluster.arrive(members());
     }
 
     /// A decision is held since `revision`: its room stays assumed until the hold's record is read.

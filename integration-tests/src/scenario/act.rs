@@ -30,7 +30,7 @@ impl Actor {
             start_nodes(cluster, scenario, group).await;
         }
         cluster.wait_ready().await;
-        if scenario.queues.is_empty() && scenario.classes.is_empty() {
+        if scenario.queues.is_empty() && scenario.classes.is_empty() && scenario.budgets.is_empty() {
             return Ok(());
         }
         let request = v1::ApplyQueuesRequest {
@@ -39,10 +39,16 @@ impl Actor {
         };
         let applied: Result<()> = async {
             cluster.api.queues().await?.apply_queues(request).await?;
+            for budget in &scenario.budgets {
+                let request = v1::CreateBudgetRequest { budget: Some(budget.clone()) };
+                cluster.api.budgets().await?.create_budget(request).await?;
+            }
             Ok(())
         }
         .await;
-        applied.map_err(|error| Mismatch::new("queues and priority classes", "applied", format!("{error:#}")))
+        applied.map_err(|error| {
+            Mismatch::new("queues, priority classes and budgets", "applied", format!("{error:#}"))
+        })
     }
 
     pub(super) async fn act(

@@ -3,14 +3,15 @@
 
 mod agents;
 mod bad_input;
+mod budgets;
 mod contended;
 mod crashes;
 mod duplicates;
 mod fencing;
 mod gangs;
 mod kills;
-mod queues;
 mod quarantine;
+mod queues;
 mod reconnects;
 mod reflection;
 mod schedulers;

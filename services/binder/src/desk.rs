@@ -14,7 +14,7 @@ mod tests;
 use std::collections::VecDeque;
 
 use godel_core::{
-    binder::{Accepted, Binder, Gathering, HoldWork, Verdict, Wait},
+    binder::{Accepted, Binder, Departure, Gathering, HoldWork, Verdict, Wait},
     decision::{Decision, Outcome, Rejection, RejectionReason},
     ids::{Epoch, NodeId, Revision, UnitId},
     rows::Evict,
@@ -240,9 +240,9 @@ impl Desk {
         while !self.is_full(&batch)
             && let Some(part) = self.evictions.pop_front()
         {
-            match self.binder.evictions(&[(part.unit, part.evict)]).pop() {
-                Some((unit, evict)) => {
-                    batch.push(Item::Evict { job: part.job, unit, evict, attempts: part.attempts });
+            match self.binder.depart(part.unit, part.evict) {
+                Some(departure) => {
+                    batch.push(Item::Evict { job: part.job, departure, attempts: part.attempts });
                 }
                 None => self.jobs.part_done(part.job, self.binder.revision()),
             }
@@ -445,7 +445,8 @@ impl Desk {
                         self.requeue_from = at;
                     }
                 }
-                Item::Evict { job, unit, evict, attempts } => {
+                Item::Evict { job, departure: Departure { unit, evict, .. }, attempts } => {
+                    self.binder.departure_refused(unit, &evict);
                     let part = EvictPart { job, unit, evict, attempts: attempts + u32::from(offends) };
                     if part.attempts > N_ATTEMPTS_MAX || (offends && hopeless) {
                         self.jobs.fail(job, Status::aborted(refusal.message.clone()));

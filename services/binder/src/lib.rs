@@ -103,6 +103,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         Kind::UnitSpec,
         Kind::Queue,
         Kind::PriorityClass,
+        Kind::DisruptionBudget,
         Kind::Hold,
         Kind::Rows,
     ];

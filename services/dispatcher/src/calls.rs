@@ -49,6 +49,11 @@ pub(crate) enum Call {
         reply: Reply<Option<v1::PriorityClassStatus>>,
     },
     ListPriorityClasses(PageCall<v1::PriorityClassStatus>),
+    GetBudget {
+        name: String,
+        reply: Reply<Option<v1::DisruptionBudgetStatus>>,
+    },
+    ListBudgets(PageCall<v1::DisruptionBudgetStatus>),
     Schedulers(Reply<Schedulers>),
     /// What schedulers counted.
     Counted(Vec<Counted>),
@@ -154,6 +159,7 @@ pub(crate) struct Edited {
     pub(crate) uid: String,
     pub(crate) queues: Vec<Outcome>,
     pub(crate) classes: Vec<Outcome>,
+    pub(crate) budgets: Vec<Outcome>,
 }
 
 /// A page of a list of records, in order of name.

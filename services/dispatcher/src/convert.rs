@@ -1,5 +1,6 @@
 //! Wire ↔ domain of what only the dispatcher shows: units with their running units, reports of schedulers.
 
+pub(crate) mod budget;
 pub(crate) mod queue;
 
 use std::sync::Arc;

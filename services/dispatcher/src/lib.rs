@@ -25,8 +25,8 @@ use godel_kit::{
     server::{self, Server, ServerError},
 };
 use godel_proto::v1::{
-    dispatch_service_server::DispatchServiceServer, queue_service_server::QueueServiceServer,
-    unit_service_server::UnitServiceServer,
+    budget_service_server::BudgetServiceServer, dispatch_service_server::DispatchServiceServer,
+    queue_service_server::QueueServiceServer, unit_service_server::UnitServiceServer,
 };
 use tokio::sync::watch;
 
@@ -126,10 +126,12 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     };
     let units = rpc::units::Units::new(front.clone(), metrics);
     let queues = rpc::queues::Queues::new(front.clone());
+    let budgets = rpc::budgets::Budgets::new(front.clone());
     let dispatch = rpc::dispatch::Dispatch::new(front, directory, &config, stop.clone());
     let served = Server::new(&config.server, &registry)
         .add(UnitServiceServer::new(units).max_decoding_message_size(RECEIVED_BYTES_MAX))
         .add(QueueServiceServer::new(queues).max_decoding_message_size(RECEIVED_BYTES_MAX))
+        .add(BudgetServiceServer::new(budgets).max_decoding_message_size(RECEIVED_BYTES_MAX))
         .add(DispatchServiceServer::new(dispatch).max_decoding_message_size(RECEIVED_BYTES_MAX))
         .serve(listener, stop.clone())
         .await;

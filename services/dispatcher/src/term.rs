@@ -158,6 +158,7 @@ async fn lead(
         v1::Kind::Partition,
         v1::Kind::Queue,
         v1::Kind::PriorityClass,
+        v1::Kind::DisruptionBudget,
         v1::Kind::UnitSpec,
         v1::Kind::Hold,
         v1::Kind::Pause,
@@ -386,6 +387,8 @@ impl Loop<'_> {
             StoreChange::QueueDeleted(path) => self.core.on_queue_deleted(&path),
             StoreChange::PriorityClass(class) => self.core.on_priority_class(class, revision, created),
             StoreChange::PriorityClassDeleted(name) => self.core.on_priority_class_deleted(&name),
+            StoreChange::Budget(budget) => self.core.on_budget(budget, revision, created),
+            StoreChange::BudgetDeleted(name) => self.core.on_budget_deleted(&name),
             StoreChange::Hold(hold) => {
                 let unit = self.core.on_hold(hold, now);
                 self.watches.touch(&self.core, unit);
@@ -444,6 +447,10 @@ impl Loop<'_> {
                 let _ = reply.send(self.show_class(&name));
             }
             Call::ListPriorityClasses(call) => self.list_classes(call),
+            Call::GetBudget { name, reply } => {
+                let _ = reply.send(self.show_budget(&name));
+            }
+            Call::ListBudgets(call) => self.list_budgets(call),
             Call::Schedulers(reply) => {
                 let answer = Schedulers { views: self.core.schedulers(), mode: self.core.mode() };
                 let _ = reply.send(answer);

@@ -36,6 +36,7 @@ use crate::{
     messages,
     metrics::SchedulerMetrics,
     rpc::{PlanRequest, Shown},
+    specs::Specs,
 };
 
 /// Events of one source taken in one go before a step.
@@ -57,6 +58,7 @@ pub(crate) struct Engine {
     pub(crate) reconnect_max: Duration,
     pub(crate) directory: Directory,
     pub(crate) follower: Follower,
+    pub(crate) specs: Specs,
     pub(crate) membership: watch::Receiver<Leadership>,
     pub(crate) plans: mpsc::Receiver<PlanRequest>,
     pub(crate) shown: watch::Sender<Shown>,
@@ -99,6 +101,7 @@ enum Event {
     Decide(LinkEvent<Decide>),
     Attach(LinkEvent<Attach>),
     Follow(Option<FollowEvent>),
+    Spec(Option<FollowEvent>),
     Plan(PlanRequest),
     Writable,
     Timer,
@@ -127,12 +130,16 @@ impl Engine {
                 Event::Decide(event) => self.on_decide(&mut run, event),
                 Event::Attach(event) => self.on_attach(&mut run, event),
                 Event::Follow(Some(event)) => self.on_follow(&mut run, event),
+                Event::Spec(Some(event)) => self.on_spec(event),
+                Event::Spec(None) if stop.is_cancelled() => return Ok(()),
+                Event::Spec(None) => return Err(Error::Follower),
                 Event::Follow(None) if stop.is_cancelled() => return Ok(()),
                 Event::Follow(None) => return Err(Error::Follower),
                 Event::Plan(request) => self.on_plan(request),
                 Event::Writable | Event::Timer => {}
             }
             self.drain(&mut run);
+            self.specs.follow(self.core.selection().filter(|_| run.synced), &stop);
             self.step(&mut run);
             self.tell_credits(&mut run);
             self.show(&mut run);
@@ -169,6 +176,7 @@ impl Engine {
                 () = stop.cancelled() => Event::Stop,
                 changed = self.membership.changed() => Event::Membership(changed.is_ok()),
                 event = self.follower.next() => Event::Follow(event),
+                event = self.specs.next() => Event::Spec(event),
                 Some(request) = self.plans.recv() => Event::Plan(request),
                 () = timer => Event::Timer,
             };
@@ -182,6 +190,7 @@ impl Engine {
             event = next_of(&mut session.decide) => event.map_or(Event::Writable, Event::Decide),
             event = next_of(&mut session.attach) => event.map_or(Event::Writable, Event::Attach),
             event = self.follower.next() => Event::Follow(event),
+            event = self.specs.next() => Event::Spec(event),
             Some(request) = self.plans.recv() => Event::Plan(request),
             () = timer => Event::Timer,
         }
@@ -348,6 +357,25 @@ impl Engine {
         self.core.on_change(change, revision, time_ms, now);
     }
 
+    /// Records of units, for the budgets that select them. What was read so far is told by the other follower.
+    fn on_spec(&mut self, event: FollowEvent) {
+        let now = self.clock.now();
+        match event {
+            FollowEvent::Loaded(records) => {
+                for record in records {
+                    self.on_change(&record.change, record.revision, record.create_time_ms, now);
+                }
+            }
+            FollowEvent::Changes { revision, time_ms, changes } => {
+                for change in &changes {
+                    self.on_change(change, revision, time_ms, now);
+                }
+            }
+            // Whoever is selected stays so until its record says otherwise, or goes.
+            FollowEvent::Reset | FollowEvent::Synced { .. } => {}
+        }
+    }
+
     fn on_plan(&mut self, request: PlanRequest) {
         let plan = self.core.plan(&request.spec);
         let names = plan.nodes.iter().map(|node| {
@@ -379,6 +407,10 @@ impl Engine {
         for _ in 0..N_DRAIN {
             let Some(event) = self.follower.try_next() else { break };
             self.on_follow(run, event);
+        }
+        for _ in 0..N_DRAIN {
+            let Some(event) = self.specs.try_next() else { break };
+            self.on_spec(event);
         }
         if let Some(session) = &mut run.session {
             session.decide.pump();

@@ -12,6 +12,7 @@ mod link;
 mod messages;
 mod metrics;
 mod rpc;
+mod specs;
 
 use godel_core::{binder::N_PLACEMENTS_MAX, scheduler::Scheduler};
 use godel_kit::{
@@ -30,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 pub use godel_kit::Deps;
 
 pub use crate::config::Config;
-use crate::{engine::Engine, metrics::SchedulerMetrics, rpc::Shown};
+use crate::{engine::Engine, metrics::SchedulerMetrics, rpc::Shown, specs::Specs};
 
 /// Plans that wait for the engine.
 const N_PLANS: usize = 16;
@@ -117,6 +118,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         Kind::Partition,
         Kind::Queue,
         Kind::PriorityClass,
+        Kind::DisruptionBudget,
         Kind::Hold,
         Kind::Pause,
         Kind::Rows,
@@ -128,6 +130,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         held_max: config.held_max,
         step_budget: config.step_budget.clamp(1, N_PLACEMENTS_MAX),
         reconnect_max: *config.reconnect_max,
+        specs: Specs::new(directory.clone()),
         directory,
         follower,
         membership: membership.watch(),

@@ -7,15 +7,22 @@ use rustc_hash::FxHashSet;
 
 use super::*;
 use crate::{
+    budget::spec::{Amount, BudgetSpec, Limit},
     decision::{Claim, Preemption},
     hold::Member,
     invariants::{self, Commit, Evidence, History, Invariant, World as Audited},
+    node::Drain,
     preempt::{self, Rights, Seeker},
     queue::Need,
 };
 
 /// Decides on the place that the search finds, for the first ordinals of a unit.
-fn claims(binder: &Binder, spec: &UnitSpec, revision: u64, members: &[(u32, u32)]) -> Option<Decision> {
+pub(super) fn claims(
+    binder: &Binder,
+    spec: &UnitSpec,
+    revision: u64,
+    members: &[(u32, u32)],
+) -> Option<Decision> {
     let mut cluster = binder.cluster().clone();
     let demand = spec.task_groups[0].template.demand.clone();
     let shape = cluster.shape(&demand, spec.pool);
@@ -329,6 +336,16 @@ enum Step {
         min: Option<i64>,
         max: Option<i64>,
     },
+    /// Agents say that what is bound runs.
+    Run,
+    Budget {
+        name: &'static str,
+        limit: Option<Limit>,
+    },
+    Drain {
+        node: u32,
+        n: usize,
+    },
     /// Another binder begins from a list.
     Restart,
 }
@@ -356,8 +373,19 @@ fn step() -> impl Strategy<Value = Step> {
             prop::option::weighted(0.2, 0i64..3_000),
         )
             .prop_map(|(path, min, max)| Step::Queue { path, min, max }),
+        4 => Just(Step::Run),
+        1 => (prop::sample::select(vec!["low", "odd"]), prop::option::weighted(0.8, limit()))
+            .prop_map(|(name, limit)| Step::Budget { name, limit }),
+        3 => (1u32..=3, 0usize..4).prop_map(|(node, n)| Step::Drain { node, n }),
         1 => Just(Step::Restart),
     ]
+}
+
+fn limit() -> impl Strategy<Value = Limit> {
+    let amount = prop_oneof![(0u32..4).prop_map(Amount::Count), (0u32..=100).prop_map(Amount::Percent)];
+    (prop::bool::ANY, amount).prop_map(|(is_most, amount)| {
+        if is_most { Limit::MaxUnavailable(amount) } else { Limit::MinAvailable(amount) }
+    })
 }
 
 /// What a transaction under way does.
@@ -365,6 +393,7 @@ fn step() -> impl Strategy<Value = Step> {
 enum Work {
     /// With the queue records that it rests on.
     Accepted(Accepted, Vec<(String, Revision)>),
+    Evict(Departure),
     Drop(Vec<(HoldId, Revision)>),
 }
 
@@ -410,7 +439,8 @@ impl Run {
                 _ => UnitSpec { priority: 12, preemptible: false, ..unit(id, 2, 1, demand(300, 1000)) },
             };
             let queue = ["default", "a.x", "b", "a.y", "b"][usize::try_from(id).unwrap() - 1].to_owned();
-            run.put_unit(UnitSpec { queue, ..spec });
+            let labels = [("parity".to_owned(), if id % 2 == 1 { "odd" } else { "even" }.to_owned())].into();
+            run.put_unit(UnitSpec { queue, labels, ..spec });
         }
         run.read();
         run
@@ -500,6 +530,9 @@ impl Run {
     /// As the batch of a desk is written.
     fn changes(work: &Work) -> Vec<Change> {
         match work {
+            Work::Evict(Departure { unit, evict, .. }) => {
+                vec![Change::Rows(*unit, RowChange::Evict(evict.clone()))]
+            }
             Work::Drop(holds) => holds.iter().map(|(id, _)| Change::HoldDeleted(*id)).collect(),
             Work::Accepted(accepted, _) => {
                 let binds = accepted.binds.iter().map(|bind| RowChange::Bind(bind.clone()));
@@ -526,10 +559,16 @@ impl Run {
         let is_now = |(path, revision): &(String, Revision)| {
             self.world.queues.get(path).map_or(Revision(0), |queue| queue.revision) == *revision
         };
+        let allows = |(name, revision): &(String, Revision)| {
+            self.world.budgets.get(name).is_some_and(|budget| budget.revision == *revision)
+        };
         rows && match work {
             Work::Drop(_) => true,
+            Work::Evict(departure) => departure.budgets.iter().all(allows),
             Work::Accepted(work, queues) => {
-                self.units[&work.unit.0].1 == work.unit_revision.0 && queues.iter().all(is_now)
+                self.units[&work.unit.0].1 == work.unit_revision.0
+                    && queues.iter().all(is_now)
+                    && work.budgets.iter().all(allows)
             }
         }
     }
@@ -542,7 +581,8 @@ impl Run {
             (Work::Accepted(accepted, _), Some(revision)) => self.binder.commit(accepted.ticket, revision),
             (Work::Accepted(accepted, _), None) => self.binder.take_back(accepted.ticket),
             (Work::Drop(holds), None) => self.binder.keep_holds(&holds),
-            (Work::Drop(_), Some(_)) => {}
+            (Work::Evict(gone), None) => self.binder.departure_refused(gone.unit, &gone.evict),
+            (Work::Drop(_) | Work::Evict(_), Some(_)) => {}
         }
     }
 
@@ -600,6 +640,9 @@ impl Run {
         for queue in world.queues.values() {
             put(Change::Queue(Arc::clone(&queue.value)), queue.revision);
         }
+        for budget in world.budgets.values() {
+            put(Change::Budget(Arc::clone(&budget.value)), budget.revision);
+        }
         for hold in world.holds.values() {
             put(Change::Hold(Arc::clone(&hold.value)), hold.revision);
         }
@@ -653,7 +696,58 @@ impl Run {
                 let (min, max) = (of(min), of(max));
                 self.write(vec![Change::Queue(Arc::new(QueueSpec { min, max, ..QueueSpec::new(path) }))]);
             }
+            Step::Run => self.run_bound(),
+            Step::Budget { name, limit } => self.put_budget(name, limit),
+            Step::Drain { node, n } => self.drain(node, n),
             Step::Restart => self.restart(),
+        }
+    }
+
+    fn run_bound(&mut self) {
+        let bound = self.rows.iter().flat_map(|(unit, rows)| {
+            let bound = rows.live().filter(|(_, row)| row.phase == Phase::Bound);
+            bound.map(|(ordinal, row)| (*unit, ordinal, row.incarnation)).collect::<Vec<_>>()
+        });
+        for (unit, ordinal, incarnation) in bound.collect::<Vec<_>>() {
+            let statuses = Statuses {
+                ordinals: vec![ordinal],
+                incarnations: vec![incarnation],
+                phases: vec![Phase::Running],
+                ..Statuses::default()
+            };
+            self.write(vec![Change::Rows(unit, RowChange::Statuses(statuses))]);
+        }
+    }
+
+    fn put_budget(&mut self, name: &'static str, limit: Option<Limit>) {
+        let is_there = self.world.budgets.contains_key(name);
+        let Some(limit) = limit else {
+            if is_there {
+                self.write(vec![Change::BudgetDeleted(name.to_owned())]);
+            }
+            return;
+        };
+        let spec =
+            BudgetSpec { name: name.to_owned(), namespace: "default".to_owned(), ..BudgetSpec::default() };
+        let spec = match name {
+            "low" => BudgetSpec { unit: "unit1".to_owned(), limit, ..spec },
+            _ => BudgetSpec { selector: [("parity".to_owned(), "odd".to_owned())].into(), limit, ..spec },
+        };
+        self.write(vec![Change::Budget(Arc::new(spec))]);
+    }
+
+    /// Asks for so many of each unit on a node, as who knows nothing of budgets; with 0 the drain is over.
+    fn drain(&mut self, id: u32, n: usize) {
+        let drain = (n > 0).then_some(Drain { since_ms: 1, deadline_ms: None, running_units: 0 });
+        self.write(vec![Change::NodeSpec(NodeSpec { drain, ..node(id) })]);
+        for unit in (1..=5).map(UnitId) {
+            let Some(rows) = self.binder.cluster().rows(unit).cloned() else { continue };
+            let there = rows.live().filter(|(_, row)| row.eviction.is_none() && row.node == NodeId(id));
+            let (ordinals, incarnations) =
+                there.take(n).map(|(ordinal, row)| (ordinal, row.incarnation)).unzip();
+            let reason = EvictionReason::Drained;
+            let evict = Evict { ordinals, incarnations, reason, by: String::new(), preemptor: UnitId(0) };
+            self.in_flight.extend(self.binder.depart(unit, evict).map(Work::Evict));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{
+    budget::spec::{Amount, BudgetSpec, Limit},
     drain::Block,
     node::Drain,
     unit::{OnBelowMin, WorkloadClass},
@@ -314,4 +315,68 @@ fn what_is_left_of_a_broken_gang_leaves_too_or_the_unit_ends() {
     assert_eq!(rig.run_for(1_000), [""; 0]);
     rig.status(3, &[1, 2], RowPhase::Stopped);
     assert_eq!((rig.core.summary().ended, rig.core.summary().counters.repairs), (1, 0));
+}
+
+fn allowing(n: u32) -> Arc<BudgetSpec> {
+    Arc::new(BudgetSpec {
+        name: "web".to_owned(),
+        namespace: "default".to_owned(),
+        selector: [("app".to_owned(), "web".to_owned())].into(),
+        limit: Limit::MaxUnavailable(Amount::Count(n)),
+        ..BudgetSpec::default()
+    })
+}
+
+#[test]
+fn a_drain_waits_for_budgets_until_its_deadline() {
+    let mut rig = Rig::new();
+    rig.ready(1..=20, true);
+    rig.core.on_budget(allowing(2), Revision(1), (Revision(1), 1));
+    let labelled = |id, class, min_member| UnitSpec {
+        labels: [("app".to_owned(), "web".to_owned())].into(),
+        ..of_class(id, 3, class, min_member)
+    };
+    rig.running(labelled(1, WorkloadClass::Batch, 1), &[(0, 7), (1, 7), (2, 8)]);
+    rig.running(labelled(2, WorkloadClass::Gang, 3), &[(0, 7), (1, 7), (2, 8)]);
+    rig.running(of_class(3, 1, WorkloadClass::Batch, 1), &[(0, 7)]);
+    let shown = rig.core.budget_view("web").unwrap();
+    assert_eq!((shown.n_units, shown.used.expected, shown.used.available), (2, 6, 6));
+    assert_eq!((shown.floor, shown.allowed), (4, 2));
+    rig.drain(7, Some(DRAIN));
+    // The first unit uses it up, the gang can spare none of its own and would leave whole.
+    assert_eq!(rig.run_for(300), ["evict 1 Drained [0, 1]", "evict 3 Drained [0]"]);
+    // What the binder is asked for counts already.
+    let blocked = ["2: disruption budget web: 4 of 6 are available, max_unavailable 2"];
+    assert_eq!(rig.blocks(7), blocked);
+    rig.evicted(1, &[0, 1], EvictionReason::Drained);
+    rig.moved(3, &[0], 8);
+    assert_eq!(rig.run_for(300), [""; 0]);
+    assert_eq!(rig.blocks(7), blocked);
+    rig.status(1, &[0, 1], RowPhase::Stopped);
+    rig.rows(1, RowChange::Requeue(Requeue { ordinals: vec![0, 1], incarnations: vec![1, 1] }));
+    rig.bind_on(1, &[(0, 8), (1, 8)]);
+    assert_eq!(rig.run_for(300), [""; 0], "bound is not running");
+    rig.status(1, &[0, 1], RowPhase::Running);
+    assert_eq!(rig.run_for(300), ["evict 2 Drained [0, 1]"]);
+    // A stricter one, and then the deadline.
+    rig.core.on_budget(allowing(0), Revision(2), (Revision(1), 1));
+    assert_eq!(rig.run_for(5_000), [""; 0]);
+    assert_eq!(rig.blocks(7), ["2: disruption budget web: 6 of 6 are available, max_unavailable 0"]);
+    rig.core.set_wall(9_000);
+    rig.drain(7, Some(Drain { deadline_ms: Some(9_000), ..DRAIN }));
+    assert_eq!(rig.run_for(300), ["evict 2 Drained [0, 1]"]);
+    assert_eq!(rig.core.summary().counters.repairs, 0);
+}
+
+#[test]
+fn a_list_without_a_budget_ends_it() {
+    let mut rig = Rig::new();
+    rig.core.on_budget(allowing(0), Revision(1), (Revision(1), 1));
+    rig.core.on_reset();
+    rig.core.on_budget(allowing(1), Revision(2), (Revision(1), 1));
+    rig.core.on_synced(Revision(rig.revision), rig.now);
+    assert_eq!(rig.core.budget_view("web").unwrap().versions.revision, Revision(2));
+    rig.core.on_reset();
+    rig.core.on_synced(Revision(rig.revision), rig.now);
+    assert!(rig.core.budget_view("web").is_none());
 }

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use godel_core::{
-    binder::{Accepted, RequeueWork},
+    binder::{Accepted, Departure, RequeueWork},
     hold::Turn,
     ids::{HoldId, Revision, UnitId},
     queue::QueueIdx,
-    rows::{Evict, RowChange},
+    rows::RowChange,
 };
 use godel_kit::to_proto;
 use godel_proto::v1;
@@ -27,7 +27,7 @@ pub(crate) enum Item {
     /// Running units come back.
     Requeue(RequeueWork),
     /// Running units begin to leave.
-    Evict { job: JobId, unit: UnitId, evict: Evict, attempts: u32 },
+    Evict { job: JobId, departure: Departure, attempts: u32 },
 }
 
 impl Item {
@@ -40,7 +40,16 @@ impl Item {
             }
             Self::Drop { holds, .. } => holds.len(),
             Self::Requeue(work) => work.requeue.ordinals.len(),
-            Self::Evict { evict, .. } => evict.ordinals.len(),
+            Self::Evict { departure, .. } => departure.evict.ordinals.len(),
+        }
+    }
+
+    /// Disruption budgets that it rests on, with the revisions of their records.
+    fn budgets(&self) -> &[(String, Revision)] {
+        match self {
+            Self::Decision { accepted, .. } | Self::Convert(accepted) => &accepted.budgets,
+            Self::Evict { departure, .. } => &departure.budgets,
+            Self::Drop { .. } | Self::Requeue(_) => &[],
         }
     }
 }
@@ -62,6 +71,8 @@ pub(crate) struct Batch {
     queues: FxHashMap<QueueIdx, Vec<usize>>,
     /// The precondition of each queue that has one.
     levels: FxHashMap<QueueIdx, usize>,
+    /// The precondition of each disruption budget that has one.
+    budgets: FxHashMap<String, usize>,
     n_bytes: usize,
     n_placements: usize,
     /// What the desk had read when it was made: the nodes that it binds to were known as of then.
@@ -73,6 +84,7 @@ pub(crate) struct Batch {
 enum Needed {
     Unit(UnitId),
     Queue,
+    Budget,
 }
 
 impl Batch {
@@ -98,6 +110,7 @@ impl Batch {
     /// Adds an item with its operations and preconditions.
     pub(crate) fn push(&mut self, mut item: Item) {
         self.n_placements += item.len();
+        self.need_budgets(item.budgets());
         match &mut item {
             Item::Decision { accepted, .. } | Item::Convert(accepted) => {
                 self.need_unit(accepted.unit, accepted.unit_revision);
@@ -127,7 +140,7 @@ impl Batch {
                 self.need_unit(work.unit, work.unit_revision);
                 self.op(to_proto::row_op(work.unit, &RowChange::Requeue(work.requeue.clone())));
             }
-            Item::Evict { unit, evict, .. } => {
+            Item::Evict { departure: Departure { unit, evict, .. }, .. } => {
                 self.op(to_proto::row_op(*unit, &RowChange::Evict(evict.clone())));
             }
         }
@@ -172,8 +185,11 @@ impl Batch {
                 self.queues.get(&accepted.queue).is_some_and(|needed| needed.contains(&idx))
             }
             (Item::Requeue(work), Needed::Unit(unit)) => work.unit == unit,
+            (item, Needed::Budget) => {
+                item.budgets().iter().any(|(name, _)| self.budgets.get(name) == Some(&idx))
+            }
             (Item::Requeue(_) | Item::Convert(_), Needed::Queue)
-            | (Item::Evict { .. } | Item::Drop { .. }, _) => false,
+            | (Item::Evict { .. } | Item::Drop { .. }, Needed::Unit(_) | Needed::Queue) => false,
         };
         self.items.iter().enumerate().filter(|(_, item)| about(item)).map(|(idx, _)| idx).collect()
     }
@@ -181,6 +197,16 @@ impl Batch {
     /// Position of the item that operation `idx` belongs to.
     pub(crate) fn item_of_op(&self, idx: usize) -> Vec<usize> {
         self.op_items.get(idx).copied().into_iter().collect()
+    }
+
+    fn need_budgets(&mut self, budgets: &[(String, Revision)]) {
+        for (name, revision) in budgets {
+            if !self.budgets.contains_key(name) {
+                let kind = v1::Kind::DisruptionBudget;
+                self.need(Needed::Budget, to_proto::precondition_named(kind, name, *revision));
+                self.budgets.insert(name.clone(), self.needed.len() - 1);
+            }
+        }
     }
 
     fn need_unit(&mut self, unit: UnitId, revision: Revision) {
@@ -209,21 +235,26 @@ impl Batch {
 mod tests {
     use super::*;
 
-    fn evict(unit: u64) -> Item {
-        let evict = Evict {
+    fn evict(unit: u64, budgets: &[&str]) -> Item {
+        let evict = godel_core::rows::Evict {
             ordinals: vec![0, 1],
             incarnations: Vec::new(),
             reason: godel_core::rows::EvictionReason::Drained,
             by: String::new(),
             preemptor: UnitId(0),
         };
-        Item::Evict { job: JobId(1), unit: UnitId(unit), evict, attempts: 0 }
+        let budgets = budgets.iter().map(|name| ((*name).to_owned(), Revision(5))).collect();
+        Item::Evict {
+            job: JobId(1),
+            departure: Departure { unit: UnitId(unit), evict, budgets },
+            attempts: 0,
+        }
     }
 
     #[test]
     fn a_refusal_finds_its_item() {
         let mut batch = Batch::default();
-        batch.push(evict(1));
+        batch.push(evict(1, &[]));
         for unit in [7, 8, 7] {
             batch.push(Item::Requeue(RequeueWork {
                 unit: UnitId(unit),
@@ -238,5 +269,18 @@ mod tests {
         assert_eq!(batch.item_of_op(0), [0]);
         assert_eq!(batch.item_of_op(3), [3]);
         assert!(batch.item_of_op(4).is_empty());
+    }
+
+    #[test]
+    fn evictions_rest_on_their_budgets() {
+        let mut batch = Batch::default();
+        for (unit, budgets) in [(1, &["web", "all"][..]), (2, &["all"]), (3, &[])] {
+            batch.push(evict(unit, budgets));
+        }
+        let names = batch.preconditions.iter().map(|one| one.key.as_ref().map_or("", |key| &key.name));
+        assert_eq!(names.collect::<Vec<_>>(), ["web", "all"]);
+        assert!(batch.preconditions.iter().all(|one| one.revision == 5));
+        assert_eq!(batch.items_of_precondition(0), [0]);
+        assert_eq!(batch.items_of_precondition(1), [0, 1]);
     }
 }

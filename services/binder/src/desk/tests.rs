@@ -105,7 +105,7 @@ impl Bench {
                 Item::Requeue(work) => {
                     changes.push(Change::Rows(work.unit, RowChange::Requeue(work.requeue.clone())))
                 }
-                Item::Evict { unit, evict, .. } => {
+                Item::Evict { departure: Departure { unit, evict, .. }, .. } => {
                     changes.push(Change::Rows(*unit, RowChange::Evict(evict.clone())))
                 }
             }
@@ -171,7 +171,7 @@ fn units(batch: &Batch) -> Vec<u64> {
             Item::Decision { accepted, .. } | Item::Convert(accepted) => accepted.unit.0,
             Item::Drop { .. } => 0,
             Item::Requeue(work) => work.unit.0,
-            Item::Evict { unit, .. } => unit.0,
+            Item::Evict { departure, .. } => departure.unit.0,
         })
         .collect()
 }
@@ -373,7 +373,7 @@ fn evictions_go_first_and_what_was_drained_comes_back() {
     bench.desk.on_refused(batch, &refusal(TxnRefusalReason::RowConflict, 0, 0));
     bench.change(statuses(1, Phase::Succeeded));
     let batch = bench.batch();
-    assert!(matches!(&batch.items[0], Item::Evict { evict, .. } if evict.ordinals == [0]));
+    assert!(matches!(&batch.items[0], Item::Evict { departure, .. } if departure.evict.ordinals == [0]));
     let revision = bench.commit(batch);
     assert_eq!(answer.try_recv().unwrap().unwrap(), Revision(revision));
 

@@ -128,14 +128,14 @@ fn violations(
     unread: Vec<BadField>,
     prefix: impl Fn(&str, usize) -> String,
 ) -> Result<Vec<(Ground, BadField)>, Status> {
-    let (queues, classes) = match refusal {
+    let (queues, classes, budgets) = match refusal {
         EditRefusal::Revision { name, current } => {
             let current = current.to_string();
             let message = format!("`{name}` is at revision {current} now: read it again");
             let info = [("name", name), ("revision", current)];
             return Err(status::with_info(Code::Aborted, status::reason::REVISION_MISMATCH, message, info));
         }
-        EditRefusal::Violations { queues, classes } => (queues, classes),
+        EditRefusal::Violations { queues, classes, budgets } => (queues, classes, budgets),
     };
     let shown = |list: &'static str, violations: Vec<Violation>| {
         let prefix = &prefix;
@@ -146,6 +146,7 @@ fn violations(
     let mut all: Vec<(Ground, BadField)> = unread.into_iter().map(|bad| (Ground::Invalid, bad)).collect();
     all.extend(shown("queues", queues));
     all.extend(shown("priority_classes", classes));
+    all.extend(shown("budgets", budgets));
     Ok(all)
 }
 

@@ -224,25 +224,25 @@ impl QueueService for Queues {
     }
 }
 
-fn required(name: String) -> Result<String, Status> {
+pub(super) fn required(name: String) -> Result<String, Status> {
     if name.is_empty() { Err(status::invalid_argument([BadField::new("name", "empty")])) } else { Ok(name) }
 }
 
-fn unknown(what: &str, name: &str) -> Status {
+pub(super) fn unknown(what: &str, name: &str) -> Status {
     let message = format!("there is no {what} `{name}`");
     status::with_info(Code::NotFound, status::reason::UNKNOWN_NAME, message, [("name", name)])
 }
 
 /// Revision of the only record, and whether it was there as given.
-fn of_one(edited: &Edited) -> (u64, bool) {
-    match edited.queues.iter().chain(&edited.classes).next() {
+pub(super) fn of_one(edited: &Edited) -> (u64, bool) {
+    match edited.queues.iter().chain(&edited.classes).chain(&edited.budgets).next() {
         Some(Outcome::Unchanged(revision)) => (revision.0, true),
         Some(Outcome::Created | Outcome::Updated | Outcome::Deleted) | None => (edited.revision.0, false),
     }
 }
 
 /// What a page may hold, and where it begins.
-fn page_of(page_size: u32, page_token: &str) -> Result<(usize, PageToken), Status> {
+pub(super) fn page_of(page_size: u32, page_token: &str) -> Result<(usize, PageToken), Status> {
     let n_max = match usize::try_from(page_size).unwrap_or(usize::MAX) {
         0 => PAGE_DEFAULT,
         n_max => n_max,
@@ -263,10 +263,10 @@ fn page_of(page_size: u32, page_token: &str) -> Result<(usize, PageToken), Statu
 
 /// Where a list goes on: revision and total of the first page, and the last name of the page before.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct PageToken {
-    revision: u64,
-    total: u32,
-    after: String,
+pub(super) struct PageToken {
+    pub(super) revision: u64,
+    pub(super) total: u32,
+    pub(super) after: String,
 }
 
 impl PageToken {
@@ -283,14 +283,14 @@ impl PageToken {
     }
 
     /// After this page; empty `after` on the last one.
-    fn next(self, after: String, total: usize, revision: Revision) -> Self {
+    pub(super) fn next(self, after: String, total: usize, revision: Revision) -> Self {
         if self.revision > 0 {
             return Self { after, ..self };
         }
         Self { revision: revision.0, total: u32::try_from(total).unwrap_or(u32::MAX), after }
     }
 
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let Self { revision, total, after } = self;
         if after.is_empty() { String::new() } else { format!("{revision}:{total}:{after}") }
     }

@@ -1,4 +1,4 @@
-//! Changes of queues and priority classes: one at a time, and no submission beside one that could spoil what was
+//! Changes of queues, priority classes and disruption budgets: one at a time, and no submission beside one that could spoil what was
 //! checked.
 //!
 //! A change waits until the submissions on their way that name what it deletes, or what gets its first queue below it,
@@ -173,7 +173,8 @@ impl Loop<'_> {
         let planned = self.core.plan(&call.edit);
         let planned = match planned {
             Ok(_) if !call.unread.is_empty() => {
-                Err(EditRefusal::Violations { queues: Vec::new(), classes: Vec::new() })
+                let (queues, classes, budgets) = (Vec::new(), Vec::new(), Vec::new());
+                Err(EditRefusal::Violations { queues, classes, budgets })
             }
             planned => planned,
         };
@@ -204,8 +205,9 @@ impl Loop<'_> {
         edit: &Edit,
         plan: Plan,
     ) -> Result<Option<(godel_kit::txn::Pending, Edited)>, Result<Edited, Status>> {
-        let Plan { queues, classes, writes, conditions } = plan;
-        let mut edited = Edited { revision: self.core.revision(), uid: String::new(), queues, classes };
+        let Plan { queues, classes, budgets, writes, conditions } = plan;
+        let mut edited =
+            Edited { revision: self.core.revision(), uid: String::new(), queues, classes, budgets };
         if writes.is_empty() {
             edited.uid = self.uid_of(edit);
             return Err(Ok(edited));
@@ -219,9 +221,13 @@ impl Loop<'_> {
                     to_proto::put_queue(&spec)
                 }
                 Write::Class(class) => to_proto::put_priority_class(&class),
+                Write::Budget(spec) => to_proto::put_budget(&spec),
                 Write::Gone(RecordName::Queue(path)) => to_proto::delete_named(v1::Kind::Queue, &path),
                 Write::Gone(RecordName::Class(name)) => {
                     to_proto::delete_named(v1::Kind::PriorityClass, &name)
+                }
+                Write::Gone(RecordName::Budget(name)) => {
+                    to_proto::delete_named(v1::Kind::DisruptionBudget, &name)
                 }
             });
         }
@@ -231,6 +237,9 @@ impl Loop<'_> {
                 RecordName::Queue(path) => to_proto::precondition_named(v1::Kind::Queue, path, *revision),
                 RecordName::Class(name) => {
                     to_proto::precondition_named(v1::Kind::PriorityClass, name, *revision)
+                }
+                RecordName::Budget(name) => {
+                    to_proto::precondition_named(v1::Kind::DisruptionBudget, name, *revision)
                 }
             })
             .collect();
@@ -281,6 +290,17 @@ impl Loop<'_> {
         let after = call.after.clone();
         let names = classes.iter().map(|class| class.name.as_str()).filter(|name| **name > *after);
         self.page(call, classes.iter().count(), names, |name| self.show_class(name));
+    }
+
+    pub(super) fn show_budget(&self, name: &str) -> Option<v1::DisruptionBudgetStatus> {
+        self.core.budget_view(name).map(convert::budget::budget)
+    }
+
+    pub(super) fn list_budgets(&self, call: PageCall<v1::DisruptionBudgetStatus>) {
+        let budgets = self.core.budgets();
+        let after = call.after.clone();
+        let names = budgets.iter().map(|budget| budget.spec.name.as_str()).filter(|name| **name > *after);
+        self.page(call, budgets.len(), names, |name| self.show_budget(name));
     }
 
     fn page<'a, T: prost::Message>(

@@ -21,11 +21,13 @@ use prost::Message as _;
 
 use super::BadField;
 
+mod budget;
 mod decision;
 mod queue;
 mod rows;
 mod submission;
 
+pub use budget::{budget, given_budget};
 pub use decision::{decision, outcome};
 pub use queue::{given_priority_class, given_queue, priority_class, queue, queue_policy};
 pub use rows::{bind, evict, eviction_reason, phase, pool, requeue, statuses, unit_rows};
@@ -80,6 +82,7 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
         Op::PutPartition(pb) => partition(pb).map(Change::Partition),
         Op::PutQueue(pb) => queue(pb).map(|spec| Change::Queue(Arc::new(spec))),
         Op::PutPriorityClass(pb) => priority_class(pb).map(Change::PriorityClass),
+        Op::PutDisruptionBudget(pb) => budget(pb).map(|spec| Change::Budget(Arc::new(spec))),
         Op::PutPause(pb) => pause(pb).map(Change::Pause),
         Op::PutHold(pb) => hold(pb).map(|hold| Change::Hold(Arc::new(hold))),
         Op::Delete(pb) => delete(pb),
@@ -108,6 +111,7 @@ pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
         Record::Partition(pb) => partition(pb).map(Change::Partition),
         Record::Queue(pb) => queue(pb).map(|spec| Change::Queue(Arc::new(spec))),
         Record::PriorityClass(pb) => priority_class(pb).map(Change::PriorityClass),
+        Record::DisruptionBudget(pb) => budget(pb).map(|spec| Change::Budget(Arc::new(spec))),
         Record::Pause(pb) => pause(pb).map(Change::Pause),
         Record::Hold(pb) => hold(pb).map(|hold| Change::Hold(Arc::new(hold))),
         Record::Rows(pb) => unit_rows(pb).map(|(unit, rows)| Change::RowsLoaded(unit, rows)),
@@ -136,6 +140,7 @@ fn delete(pb: v1::Delete) -> Result<Change> {
         v1::Kind::Partition => Ok(Change::Partition(Partition::default())),
         v1::Kind::Queue => name(key.name).map(Change::QueueDeleted),
         v1::Kind::PriorityClass => name(key.name).map(Change::PriorityClassDeleted),
+        v1::Kind::DisruptionBudget => name(key.name).map(Change::BudgetDeleted),
         v1::Kind::Pause => pause_scope(&key.name).map(Change::PauseDeleted),
         v1::Kind::Hold => Ok(Change::HoldDeleted(HoldId(key.id))),
     }
@@ -155,18 +160,18 @@ pub fn node_spec(pb: v1::NodeSpec) -> Result<NodeSpec> {
         cordoned: pb.cordoned,
         taints: taints(pb.taints)?,
         drain: pb.drain.map(node_drain),
-    })
-}
-
-fn node_drain(pb: v1::NodeDrain) -> Drain {
-    let v1::NodeDrain { since_ms, deadline_ms, running_units } = pb;
         quarantine: pb.quarantine.map(node_quarantine),
-    Drain { since_ms, deadline_ms: (deadline_ms != 0).then_some(deadline_ms), running_units }
+    })
 }
 
 fn node_quarantine(pb: v1::NodeQuarantine) -> Quarantine {
     let v1::NodeQuarantine { since_ms, until_ms, reason } = pb;
     Quarantine { since_ms, until_ms, reason }
+}
+
+fn node_drain(pb: v1::NodeDrain) -> Drain {
+    let v1::NodeDrain { since_ms, deadline_ms, running_units } = pb;
+    Drain { since_ms, deadline_ms: (deadline_ms != 0).then_some(deadline_ms), running_units }
 }
 
 /// An agent's record of a node. The id may be 0: before registration there is none.

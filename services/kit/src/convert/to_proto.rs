@@ -18,10 +18,12 @@ use godel_core::{
 };
 use godel_proto::{raw, v1};
 
+mod budget;
 mod decision;
 mod encode;
 mod queue;
 
+pub use budget::{budget, budget_limit, put_budget};
 pub use decision::{decision, fresh_node, outcome, refusals, rejection_reason};
 pub use encode::{encoded_unit_spec, put_unit_spec};
 pub use queue::{priority_class, put_priority_class, put_queue, queue, queue_policy};
@@ -105,18 +107,18 @@ pub fn node_spec(spec: &NodeSpec) -> v1::NodeSpec {
         cordoned: *cordoned,
         taints: taints.iter().map(taint).collect(),
         drain: drain.as_ref().map(node_drain),
+        quarantine: quarantine.as_ref().map(node_quarantine),
     }
 }
-        quarantine: quarantine.as_ref().map(node_quarantine),
 
-fn node_drain(drain: &Drain) -> v1::NodeDrain {
-    let Drain { since_ms, deadline_ms, running_units } = *drain;
 /// Why and how long a node gets nothing new.
 pub fn node_quarantine(quarantine: &Quarantine) -> v1::NodeQuarantine {
     let Quarantine { since_ms, until_ms, reason } = quarantine;
     v1::NodeQuarantine { since_ms: *since_ms, until_ms: *until_ms, reason: reason.clone() }
 }
 
+fn node_drain(drain: &Drain) -> v1::NodeDrain {
+    let Drain { since_ms, deadline_ms, running_units } = *drain;
     v1::NodeDrain { since_ms, deadline_ms: deadline_ms.unwrap_or(0), running_units }
 }
 

@@ -1,0 +1,110 @@
+//! BudgetService.
+
+use std::sync::Arc;
+
+use godel_core::{
+    budget::{check::BudgetChange, spec::BudgetSpec},
+    dispatcher::edit::Edit,
+    ids::Revision,
+    queue::check::RecordChange,
+};
+use godel_kit::{convert::BadField, from_proto, status};
+use godel_proto::v1::{self, budget_service_server::BudgetService};
+use tonic::{Request, Response, Status};
+
+use super::queues::{of_one, page_of, required, unknown};
+use crate::{
+    calls::{Call, EditCall, Edited, PageCall},
+    front::Front,
+};
+
+pub(crate) struct Budgets {
+    front: Front,
+}
+
+impl Budgets {
+    pub(crate) fn new(front: Front) -> Self {
+        Self { front }
+    }
+
+    async fn edit(
+        &self,
+        change: BudgetChange,
+        expected_revision: u64,
+        unread: Vec<BadField>,
+    ) -> Result<Edited, Status> {
+        let expected_revision = Revision(expected_revision);
+        let edit = Edit { budgets: vec![change], expected_revision, ..Edit::default() };
+        self.front.ask(|reply| Call::Edit(EditCall { edit, unread, is_apply: false, reply })).await?
+    }
+
+    async fn put(
+        &self,
+        budget: Option<v1::DisruptionBudget>,
+        expected_revision: u64,
+        change: impl FnOnce(Arc<BudgetSpec>) -> BudgetChange,
+    ) -> Result<Edited, Status> {
+        let budget = budget.ok_or_else(|| status::invalid_argument([BadField::new("budget", "missing")]))?;
+        let (spec, unread) = from_proto::given_budget(budget);
+        self.edit(change(Arc::new(spec)), expected_revision, unread).await
+    }
+}
+
+#[tonic::async_trait]
+impl BudgetService for Budgets {
+    async fn create_budget(
+        &self,
+        request: Request<v1::CreateBudgetRequest>,
+    ) -> Result<Response<v1::CreateBudgetResponse>, Status> {
+        let v1::CreateBudgetRequest { budget } = request.into_inner();
+        let (revision, duplicate) = of_one(&self.put(budget, 0, RecordChange::Create).await?);
+        Ok(Response::new(v1::CreateBudgetResponse { revision, duplicate }))
+    }
+
+    async fn get_budget(
+        &self,
+        request: Request<v1::GetBudgetRequest>,
+    ) -> Result<Response<v1::GetBudgetResponse>, Status> {
+        let name = required(request.into_inner().name)?;
+        let asked = name.clone();
+        let budget = self.front.ask(|reply| Call::GetBudget { name: asked, reply }).await?;
+        let budget = budget.ok_or_else(|| unknown("disruption budget", &name))?;
+        Ok(Response::new(v1::GetBudgetResponse { budget: Some(budget) }))
+    }
+
+    async fn list_budgets(
+        &self,
+        request: Request<v1::ListBudgetsRequest>,
+    ) -> Result<Response<v1::ListBudgetsResponse>, Status> {
+        let v1::ListBudgetsRequest { page_size, page_token } = request.into_inner();
+        let (n_max, token) = page_of(page_size, &page_token)?;
+        let after = token.after.clone();
+        let page = self.front.ask(|reply| Call::ListBudgets(PageCall { after, n_max, reply })).await?;
+        let token = token.next(page.next, page.total, page.revision);
+        Ok(Response::new(v1::ListBudgetsResponse {
+            budgets: page.items,
+            next_page_token: token.text(),
+            revision: token.revision,
+            total: token.total,
+        }))
+    }
+
+    async fn update_budget(
+        &self,
+        request: Request<v1::UpdateBudgetRequest>,
+    ) -> Result<Response<v1::UpdateBudgetResponse>, Status> {
+        let v1::UpdateBudgetRequest { budget, expected_revision } = request.into_inner();
+        let (revision, _) = of_one(&self.put(budget, expected_revision, RecordChange::Update).await?);
+        Ok(Response::new(v1::UpdateBudgetResponse { revision }))
+    }
+
+    async fn delete_budget(
+        &self,
+        request: Request<v1::DeleteBudgetRequest>,
+    ) -> Result<Response<v1::DeleteBudgetResponse>, Status> {
+        let v1::DeleteBudgetRequest { name, expected_revision } = request.into_inner();
+        let change = RecordChange::Delete(required(name)?);
+        let (revision, _) = of_one(&self.edit(change, expected_revision, Vec::new()).await?);
+        Ok(Response::new(v1::DeleteBudgetResponse { revision }))
+    }
+}
