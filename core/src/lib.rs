@@ -21,6 +21,8 @@ pub mod invariants;
 pub mod leases;
 pub mod lifecycle;
 pub mod losses;
+#[cfg(test)]
+mod model;
 pub mod node;
 pub mod partition;
 pub mod pause;

@@ -1,0 +1,28 @@
+//! The whole control plane in one thread, against the invariants.
+//!
+//! The deciders are the real ones: a dispatcher, one to four schedulers, the binder, each with a picture of its own. What
+//! their services do around them is played plainly: a store with revisions, conditions and fences, a watch, streams,
+//! leases, agents. A case is drawn from a seed: a small cluster, a few queues and units that meet there, and steps that
+//! submit, cancel, scale, suspend, cordon, drain and shrink, and faults: messages are late or lost with their connection,
+//! parts die and come back knowing nothing, lose their leases, or list everything anew; nodes are lost and return.
+//!
+//! Whatever the parts wrote is judged twice: at each commit by plain sums ([`naive`]), at the end by `godel audit`'s own
+//! predicates over the whole history. When nothing happens any more nothing may be left that could go on ([`check`]).
+//!
+//! `GODEL_SEED=n` runs one case and tells what happened; `GODEL_TEST_LONG=1` runs a million.
+
+mod agents;
+mod binder;
+mod cases;
+mod check;
+mod dispatcher;
+mod lives;
+mod naive;
+mod net;
+mod numbers;
+mod reach;
+mod scheduler;
+mod steps;
+mod store;
+mod units;
+mod world;

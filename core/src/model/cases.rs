@@ -1,0 +1,166 @@
+//! The cases: so many seeds, those that once failed, and what they reach.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::{
+    check,
+    reach::{Mark, Table},
+    world::{Case, Ended},
+};
+
+/// Cases of one test; there are [`N_TESTS`].
+const N_CASES: u64 = 2_500;
+/// The same under `make test-long`: a million in all.
+const N_CASES_LONG: u64 = 250_000;
+/// Tests that share the cases, so that they run side by side.
+const N_TESTS: u64 = 4;
+/// Seeds of one test are below this from its first one.
+const SEEDS: u64 = 1 << 40;
+/// Failures after which a test ends.
+const N_FAILED_MAX: usize = 20;
+/// At least so many of a hundred cases contain each of these.
+const REACHED: [(Mark, u64); 3] = [(Mark::Rejection, 30), (Mark::Preemption, 30), (Mark::FullQueue, 30)];
+/// At most so many of a hundred cases contain each of these: nothing that is known to be missing may become more.
+const BOUNDED: [(Mark, u64); 2] = [(Mark::Stuck, 1), (Mark::Repaired, 1)];
+
+/// Seeds whose cases failed once, and why.
+const FOUND: &[(u64, &str)] = &[];
+
+fn var(name: &str) -> Option<String> {
+    #[allow(clippy::disallowed_methods, reason = "how much a test does, and which case")]
+    std::env::var(name).ok()
+}
+
+/// What was wrong, and what had happened before.
+type Failure = (String, Vec<String>);
+
+fn run(case: &Case, is_traced: bool) -> Result<Ended, Failure> {
+    match catch_unwind(AssertUnwindSafe(|| case.run(is_traced))) {
+        Ok(ended) => ended,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            Err((format!("panic: {}", text.unwrap_or_default()), Vec::new()))
+        }
+    }
+}
+
+/// The fewest steps that still fail.
+fn shrunk(case: &Case) -> Case {
+    let mut least = case.clone();
+    let mut n_left = least.steps.len();
+    while n_left > 0 {
+        n_left -= 1;
+        let mut less = least.clone();
+        let gone = less.steps.remove(n_left);
+        // What follows happens when it did.
+        if let Some(next) = less.steps.get_mut(n_left) {
+            next.after_ms += gone.after_ms;
+        }
+        if run(&less, false).is_err() {
+            least = less;
+        }
+    }
+    least
+}
+
+fn fail(case: &Case, (what, _): Failure) -> ! {
+    let least = shrunk(case);
+    let why = run(&least, true).err();
+    let (least_what, trace) = why.unwrap_or_default();
+    let steps: Vec<String> = least.steps.iter().map(|step| format!("{step:?}")).collect();
+    panic!(
+        "GODEL_SEED={}: {what}\n{} of {} steps still fail with: {least_what}\n{}\n\n{}",
+        case.seed,
+        least.steps.len(),
+        case.steps.len(),
+        steps.join("\n"),
+        trace.join("\n")
+    );
+}
+
+/// Runs the case of each seed. Some more that fail are named beside the first one: alike or not, they help to understand.
+fn check(seeds: impl Iterator<Item = u64>, table: &mut Table) {
+    let mut failed: Vec<(u64, Failure)> = Vec::new();
+    for seed in seeds {
+        match run(&Case::of(seed), false) {
+            Ok(ended) => table.add(&ended.reach, ended.model.store.commits.len()),
+            Err(failure) => failed.push((seed, failure)),
+        }
+        if failed.len() >= N_FAILED_MAX {
+            break;
+        }
+    }
+    if !failed.is_empty() {
+        println!("{table}");
+    }
+    for (seed, (what, _)) in &failed {
+        println!("GODEL_SEED={seed}: {what}");
+    }
+    if let Some((seed, failure)) = failed.into_iter().next() {
+        fail(&Case::of(seed), failure);
+    }
+}
+
+/// The cases of one of the tests.
+fn share(number: u64) {
+    let mut table = Table::default();
+    if let Some(seed) = var("GODEL_SEED").and_then(|seed| seed.parse().ok()) {
+        if number == 0 {
+            let case = Case::of(seed);
+            let ended = run(&case, true).unwrap_or_else(|failure| fail(&case, failure));
+            println!("{}", ended.model.net.trace.iter().flatten().cloned().collect::<Vec<_>>().join("\n"));
+            println!("{}", check::shown(&ended.model));
+        }
+        return;
+    }
+    let is_long = var("GODEL_TEST_LONG").is_some_and(|value| value == "1");
+    let n_cases = var("GODEL_CASES").and_then(|n| n.parse().ok());
+    let n_cases = n_cases.unwrap_or(if is_long { N_CASES_LONG } else { N_CASES });
+    check((0..n_cases).map(|seed| number * SEEDS + seed), &mut table);
+    println!("{table}");
+    for (mark, least) in REACHED {
+        assert!(table.percent(mark) >= least, "too few cases have a {mark:?}: {table}");
+    }
+    for (mark, most) in BOUNDED {
+        assert!(table.percent(mark) <= most, "too many cases have a {mark:?}: {table}");
+    }
+}
+
+#[test]
+fn invariants_hold_over_random_cases_1() {
+    share(0);
+}
+
+#[test]
+fn invariants_hold_over_random_cases_2() {
+    share(1);
+}
+
+#[test]
+fn invariants_hold_over_random_cases_3() {
+    share(2);
+}
+
+#[test]
+fn invariants_hold_over_random_cases_4() {
+    share(N_TESTS - 1);
+}
+
+#[test]
+fn what_was_found_once_stays_mended() {
+    let mut table = Table::default();
+    check(FOUND.iter().map(|(seed, _)| *seed), &mut table);
+}
+
+/// I9: equal events and an equal seed give equal histories.
+#[test]
+fn equal_seeds_give_equal_histories() {
+    for seed in 0..100 {
+        let history = || {
+            let case = Case::of(seed);
+            run(&case, false).unwrap_or_else(|failure| fail(&case, failure)).model.store.commits
+        };
+        assert!(history() == history(), "GODEL_SEED={seed}");
+    }
+}

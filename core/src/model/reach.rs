@@ -1,0 +1,131 @@
+//! What the cases reach: a test that never meets a conflict proves nothing about conflicts.
+
+use std::fmt;
+
+/// Something that a case may contain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Mark {
+    /// The binder refused running units of a decision.
+    Rejection,
+    /// Of those, as another scheduler was faster.
+    Conflict,
+    /// Running units had to leave for others of higher rank.
+    Preemption,
+    /// A maximum kept running units from being bound.
+    FullQueue,
+    /// More than one running unit in a first binding that needs them all.
+    Gang,
+    /// A hold turned into a binding.
+    HoldBound,
+    /// A hold was given up.
+    HoldDropped,
+    /// Best-effort running units were squeezed.
+    Squeeze,
+    /// Running units left a drained node.
+    Drain,
+    /// Running units were lost with their node.
+    NodeLost,
+    /// A node came to have less.
+    Shrink,
+    /// A unit was cancelled.
+    Cancel,
+    /// A unit was scaled, or some of it stopped.
+    Scale,
+    /// A unit was suspended.
+    Suspend,
+    /// Running units came back as their next incarnations.
+    Requeue,
+    /// A transaction was refused by the store.
+    Refused,
+    /// A part was killed.
+    Kill,
+    /// A lease was lost by a part that lives.
+    LeaseLost,
+    /// A connection was cut.
+    Cut,
+    /// A part read everything anew.
+    Relist,
+    /// Strict partitions.
+    Strict,
+    /// A part of what is waiting was left to wait at the end.
+    Waiting,
+    /// Something could have gone on at the end and did not: a gap that is known.
+    Stuck,
+    /// The reconciler repaired something though nothing had failed: a gap that is known.
+    Repaired,
+}
+
+impl Mark {
+    pub(super) const ALL: [Self; 24] = [
+        Self::Rejection,
+        Self::Conflict,
+        Self::Preemption,
+        Self::FullQueue,
+        Self::Gang,
+        Self::HoldBound,
+        Self::HoldDropped,
+        Self::Squeeze,
+        Self::Drain,
+        Self::NodeLost,
+        Self::Shrink,
+        Self::Cancel,
+        Self::Scale,
+        Self::Suspend,
+        Self::Requeue,
+        Self::Refused,
+        Self::Kill,
+        Self::LeaseLost,
+        Self::Cut,
+        Self::Relist,
+        Self::Strict,
+        Self::Waiting,
+        Self::Stuck,
+        Self::Repaired,
+    ];
+}
+
+/// How often each mark was met in one case.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reach([u32; Mark::ALL.len()]);
+
+impl Reach {
+    pub(super) fn mark(&mut self, mark: Mark) {
+        self.0[mark as usize] += 1;
+    }
+
+    pub(super) fn has(&self, mark: Mark) -> bool {
+        self.0[mark as usize] > 0
+    }
+}
+
+/// Over many cases.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Table {
+    n_cases: u64,
+    n_commits: u64,
+    n_with: [u64; Mark::ALL.len()],
+}
+
+impl Table {
+    pub(super) fn add(&mut self, reach: &Reach, n_commits: usize) {
+        self.n_cases += 1;
+        self.n_commits += n_commits as u64;
+        for mark in Mark::ALL {
+            self.n_with[mark as usize] += u64::from(reach.has(mark));
+        }
+    }
+
+    pub(super) fn percent(&self, mark: Mark) -> u64 {
+        self.n_with[mark as usize] * 100 / self.n_cases.max(1)
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} cases, {} commits; with", self.n_cases, self.n_commits)?;
+        for mark in Mark::ALL {
+            write!(f, "\n{:>4} %  {mark:?}", self.percent(mark))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+//! Units, nodes and queues of the cases: few and small, so that they meet.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::numbers::Numbers;
+use crate::{
+    demand::{Demand, DeviceRequest, Pool},
+    ids::{NodeId, UnitId},
+    node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    queue::spec::{PriorityClass, QueuePolicy, QueueSpec},
+    resources::{CPU, MEMORY, Resources},
+    unit::{
+        OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitSpec,
+        WorkloadClass,
+    },
+};
+
+/// Queues that units name; only the leaves among them.
+pub(super) const LEAVES: [&str; 4] = ["default", "a.x", "a.y", "b"];
+/// Queues that may have records.
+pub(super) const QUEUES: [&str; 5] = ["a", "a.x", "a.y", "b", "default"];
+/// The one priority class.
+pub(super) const CLASS: &str = "gold";
+const ZONE: &str = "zone";
+const TAINT: &str = "dedicated";
+
+fn resources(cpu: i64, memory: i64) -> Resources {
+    Resources::new([(CPU, cpu), (MEMORY, memory)]).expect("not negative")
+}
+
+/// An id that looks as a client would choose it.
+pub(super) fn uid(number: u64) -> String {
+    format!("0190163d-8694-739b-aea5-{number:012x}")
+}
+
+/// A unit as it is submitted.
+pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
+    let pool = if numbers.chance(20) { Pool::BestEffort } else { Pool::Guaranteed };
+    let class = numbers.pick(&[WorkloadClass::Service, WorkloadClass::Batch, WorkloadClass::Gang]);
+    let replicas = u32::try_from(numbers.draw(&[(4, 1u64), (3, 2), (3, 3), (1, 5)])).expect("small");
+    let mut task_groups = vec![group("g0", (0, replicas), numbers)];
+    if numbers.chance(15) {
+        let more = u32::try_from(1 + numbers.below(2)).expect("small");
+        // Like the first: a queue lets the groups of a unit pass in their order, and so does a scheduler.
+        let (name, ordinals) = ("g1".to_owned(), vec![(replicas, replicas + more)]);
+        task_groups.push(TaskGroup { name, ordinals, replicas: more, ..task_groups[0].clone() });
+    }
+    let all: u32 = task_groups.iter().map(|group| group.replicas).sum();
+    let min_member = match class {
+        WorkloadClass::Gang => all,
+        _ if numbers.chance(15) => u32::try_from(1 + numbers.below(u64::from(all))).expect("small"),
+        _ => 1,
+    };
+    let priority = numbers.draw(&[(5, 0), (3, 10), (2, 100), (1, 2_000_000), (1, 1_000_000_000)]);
+    let has_class = numbers.chance(15);
+    let millis = |numbers: &mut Numbers, percent: u64, of: u64| match numbers.chance(percent) {
+        true => 1 + numbers.below(of),
+        false => 0,
+    };
+    UnitSpec {
+        id: UnitId(0),
+        namespace: "default".to_owned(),
+        name: format!("u{number}"),
+        uid: uid(number),
+        labels: BTreeMap::new(),
+        owner: format!("o{}", number % 2),
+        class,
+        task_groups,
+        min_member,
+        queue: numbers.pick(&LEAVES).to_owned(),
+        priority: if has_class { 0 } else { priority },
+        priority_class: if has_class { CLASS.to_owned() } else { String::new() },
+        pool,
+        restart_policy: numbers.pick(&[RestartPolicy::Never, RestartPolicy::OnFailure]),
+        scoring: numbers.pick(&[ScoringProfile::LeastAllocated, ScoringProfile::MostAllocated]),
+        ttl_after_finished_ms: numbers.below(2_000),
+        cancelled: false,
+        max_restarts: 0,
+        on_eviction: if numbers.chance(10) { OnEviction::Fail } else { OnEviction::Requeue },
+        on_below_min: numbers.draw(&[(4, OnBelowMin::Keep), (2, OnBelowMin::Restart), (1, OnBelowMin::Stop)]),
+        ended: None,
+        suspended: false,
+        scheduling_timeout_ms: millis(numbers, 10, 500),
+        active_deadline_ms: millis(numbers, 5, 3_000),
+        preemptible: !numbers.chance(15),
+        min_run_ms: millis(numbers, 10, 800),
+    }
+}
+
+fn group(name: &str, (start, end): (u32, u32), numbers: &mut Numbers) -> TaskGroup {
+    let cpu = numbers.draw(&[(4, 1_000), (3, 2_000), (2, 500), (2, 3_000), (1, 4_000)]);
+    let devices = numbers.chance(20).then(|| {
+        let count = u32::try_from(1 + numbers.below(2)).expect("small");
+        let milli = if count > 1 { 1_000 } else { numbers.pick(&[300, 600, 1_000]) };
+        let models = if numbers.chance(30) { vec!["A".to_owned()] } else { Vec::new() };
+        DeviceRequest { kind: "gpu".to_owned(), count, milli, models }
+    });
+    let mut template = Template {
+        demand: Demand { requests: resources(cpu, numbers.pick(&[1, 1, 4])), devices },
+        run: RunSpec::default(),
+        ..Template::default()
+    };
+    if numbers.chance(15) {
+        template.node_selector.insert(ZONE.to_owned(), numbers.pick(&["z0", "z1"]).to_owned());
+    }
+    if numbers.chance(30) {
+        template.tolerations.push(Toleration { key: TAINT.to_owned(), value: None, effect: None });
+    }
+    TaskGroup { name: name.to_owned(), replicas: end - start, template, ordinals: vec![(start, end)] }
+}
+
+/// An administrator's record of a node.
+pub(super) fn node(id: u32) -> NodeSpec {
+    NodeSpec {
+        id: NodeId(id),
+        name: format!("n{id}"),
+        uid: format!("node-{id}"),
+        labels: [(ZONE.to_owned(), format!("z{}", id % 2))].into(),
+        ..NodeSpec::default()
+    }
+}
+
+/// The taint that some units accept.
+pub(super) fn taint() -> Taint {
+    Taint { key: TAINT.to_owned(), value: String::new(), effect: TaintEffect::NoSchedule }
+}
+
+/// What a node's agent finds.
+pub(super) fn report(id: u32, numbers: &mut Numbers) -> NodeReport {
+    let n_devices = numbers.below(3);
+    let model = if id.is_multiple_of(2) { "A" } else { "B" };
+    let device = Device { kind: "gpu".to_owned(), model: model.to_owned(), numa_zone: 0 };
+    NodeReport {
+        id: NodeId(id),
+        capacity: resources(numbers.pick(&[2_000, 4_000, 4_000, 6_000]), 10),
+        devices: (0..n_devices).map(|_| device.clone()).collect(),
+        ready: true,
+        ..NodeReport::default()
+    }
+}
+
+/// A queue's record.
+pub(super) fn queue(path: &str, numbers: &mut Numbers) -> Arc<QueueSpec> {
+    let mut spec = QueueSpec::new(path);
+    if numbers.chance(75) {
+        spec.max.insert(CPU.to_owned(), numbers.pick(&[0, 2_000, 3_000, 4_000, 6_000]));
+    }
+    if numbers.chance(15) {
+        spec.max.insert("gpu".to_owned(), numbers.pick(&[0, 600, 1_000, 2_000]));
+    }
+    if numbers.chance(15) {
+        spec.max_running_units = u32::try_from(1 + numbers.below(4)).expect("small");
+    }
+    if numbers.chance(25) {
+        spec.min.insert(CPU.to_owned(), numbers.pick(&[1_000, 2_000, 3_000]));
+    }
+    spec.weight = u32::try_from(1 + numbers.below(3)).expect("small");
+    spec.policy = numbers.pick(&QueuePolicy::ALL);
+    Arc::new(spec)
+}
+
+/// The priority class.
+pub(super) fn class(numbers: &mut Numbers) -> PriorityClass {
+    PriorityClass {
+        name: CLASS.to_owned(),
+        value: numbers.pick(&[-5, 7, 50, 1_000_001]),
+        preemptible: numbers.chance(70),
+        description: String::new(),
+    }
+}
