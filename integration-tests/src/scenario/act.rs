@@ -30,15 +30,15 @@ impl Actor {
             start_nodes(cluster, scenario, group).await;
         }
         cluster.wait_ready().await;
-        if scenario.queues.is_empty() && scenario.classes.is_empty() && scenario.budgets.is_empty() {
-            return Ok(());
-        }
+        let has_queues = !scenario.queues.is_empty() || !scenario.classes.is_empty();
         let request = v1::ApplyQueuesRequest {
             queues: scenario.queues.clone(),
             priority_classes: scenario.classes.clone(),
         };
         let applied: Result<()> = async {
-            cluster.api.queues().await?.apply_queues(request).await?;
+            if has_queues {
+                cluster.api.queues().await?.apply_queues(request).await?;
+            }
             for budget in &scenario.budgets {
                 let request = v1::CreateBudgetRequest { budget: Some(budget.clone()) };
                 cluster.api.budgets().await?.create_budget(request).await?;
