@@ -175,6 +175,8 @@ pub struct EvictRequest {
     pub incarnations: Vec<u32>,
     /// Who asks, for events.
     pub by: String,
+    /// What was read when it was asked: who has read less does not know yet whom it is about.
+    pub read: Revision,
 }
 
 /// Counters since the start.

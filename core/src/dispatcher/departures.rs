@@ -285,7 +285,8 @@ impl Dispatcher {
                 asked.insert(unit, now.plus(self.config.evict_retry_ms));
                 let (ordinals, incarnations) = members.into_iter().unzip();
                 let by = by.to_owned();
-                actions.push(Action::Evict(EvictRequest { unit, reason, ordinals, incarnations, by }));
+                let read = self.revision;
+                actions.push(Action::Evict(EvictRequest { unit, reason, ordinals, incarnations, by, read }));
             }
         }
         let taken: BTreeSet<NodeId> = match drains.is_empty() {

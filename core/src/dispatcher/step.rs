@@ -212,7 +212,8 @@ impl Dispatcher {
             let (reason, ordinals, incarnations) =
                 lifecycle::leaving(&entry.spec, &entry.counts, &entry.rows, EVICT_ORDINALS_MAX);
             let by = format!("unit {}/{}", entry.spec.namespace, entry.spec.name);
-            actions.push(Action::Evict(EvictRequest { unit, reason, ordinals, incarnations, by }));
+            let read = self.revision;
+            actions.push(Action::Evict(EvictRequest { unit, reason, ordinals, incarnations, by, read }));
         }
     }
 

@@ -273,16 +273,18 @@ impl BinderPart {
 
     /// The dispatcher asks to evict.
     pub(super) fn evict(&mut self, term: u64, requests: Vec<EvictRequest>, net: &mut Net) {
+        let read = requests.iter().map(|request| request.read).max().unwrap_or_default();
         let asked: Vec<_> = requests.iter().map(|request| (request.unit, request.reason)).collect();
         if !self.is_up() {
             return net.soon(Event::Evicted(term, asked, false));
         }
         let evict = |request: EvictRequest| {
-            let EvictRequest { unit, reason, ordinals, incarnations, by } = request;
+            let EvictRequest { unit, reason, ordinals, incarnations, by, read: _ } = request;
             (unit, Evict { ordinals, incarnations, reason, by, preemptor: UnitId(0) })
         };
         let wanted: Vec<(UnitId, Evict)> = requests.into_iter().map(evict).collect();
-        let parts = self.core.evictions(&wanted);
+        let waits = read > self.core.revision();
+        let parts = if waits { wanted } else { self.core.evictions(&wanted) };
         if parts.is_empty() {
             return net.soon(Event::Evicted(term, asked, true));
         }
@@ -290,7 +292,11 @@ impl BinderPart {
         let job = self.last;
         self.jobs.insert(job, Job { n_left: parts.len(), term, asked });
         let part = |(unit, evict)| Leaving { job, unit, evict, attempts: 0 };
-        self.evictions.extend(parts.into_iter().map(part));
+        if waits {
+            self.evictions_waiting.extend(parts.into_iter().map(part).map(|part| (read, part)));
+        } else {
+            self.evictions.extend(parts.into_iter().map(part));
+        }
     }
 
     fn part_done(&mut self, id: u64, is_done: bool, net: &mut Net) {

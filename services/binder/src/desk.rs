@@ -212,22 +212,25 @@ impl Desk {
         }
     }
 
-    /// A request to evict; answered once it is durable.
-    pub(crate) fn evict(&mut self, asked: &[(UnitId, Evict)], reply: Reply) {
+    /// A request to evict by somebody who had read so much; answered once it is durable. What it is about may not have
+    /// been read here, though it was bound here: it waits for that.
+    pub(crate) fn evict(&mut self, asked: &[(UnitId, Evict)], read: Revision, reply: Reply) {
+        let waits = read > self.binder.revision();
+        let asked = if waits { asked.to_vec() } else { self.binder.evictions(asked) };
         let parts: Vec<(UnitId, Evict)> =
-            self.binder.evictions(asked).into_iter().flat_map(|(unit, evict)| split(unit, evict)).collect();
+            asked.into_iter().flat_map(|(unit, evict)| split(unit, evict)).collect();
         if parts.is_empty() {
             // The caller may have gone.
             let _ = reply.send(Ok(self.binder.revision()));
             return;
         }
         let job = self.jobs.open(parts.len(), reply);
-        self.evictions.extend(parts.into_iter().map(|(unit, evict)| EvictPart {
-            job,
-            unit,
-            evict,
-            attempts: 0,
-        }));
+        let parts = parts.into_iter().map(|(unit, evict)| EvictPart { job, unit, evict, attempts: 0 });
+        if waits {
+            self.evictions_waiting.extend(parts.map(|part| (read, part)));
+        } else {
+            self.evictions.extend(parts);
+        }
     }
 
     /// The next transaction: evictions, running units that come back, then decisions by priority. `None`

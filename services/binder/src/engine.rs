@@ -185,7 +185,7 @@ impl Engine {
 
     fn on_evict(&mut self, run: &Run, request: EvictRequest) {
         if run.leading.is_some() {
-            self.desk.evict(&request.asked, request.reply);
+            self.desk.evict(&request.asked, request.read, request.reply);
         } else {
             // The caller may have gone.
             let _ = request.reply.send(Err(godel_kit::status::not_leader(None)));

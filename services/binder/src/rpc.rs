@@ -47,6 +47,8 @@ pub(crate) enum Input {
 #[derive(Debug)]
 pub(crate) struct EvictRequest {
     pub(crate) asked: Vec<(UnitId, Evict)>,
+    /// What the caller had read.
+    pub(crate) read: Revision,
     pub(crate) reply: Reply,
 }
 
@@ -109,9 +111,11 @@ impl BindService for Rpc {
         request: Request<v1::EvictRunningUnitsRequest>,
     ) -> Result<Response<v1::EvictRunningUnitsResponse>, Status> {
         self.leading()?;
-        let asked = evictions(request.into_inner()).map_err(status::invalid_argument)?;
+        let request = request.into_inner();
+        let read = Revision(request.read_revision);
+        let asked = evictions(request).map_err(status::invalid_argument)?;
         let (reply, answer) = oneshot::channel();
-        self.evictions.send(EvictRequest { asked, reply }).await.map_err(|_| status::stopping())?;
+        self.evictions.send(EvictRequest { asked, read, reply }).await.map_err(|_| status::stopping())?;
         let Revision(revision) = answer.await.map_err(|_| status::stopping())??;
         Ok(Response::new(v1::EvictRunningUnitsResponse { revision }))
     }
@@ -250,7 +254,7 @@ mod tests {
             by: "test".to_owned(),
             preemptor_id: 0,
         };
-        let request = |evictions| v1::EvictRunningUnitsRequest { evictions };
+        let request = |evictions| v1::EvictRunningUnitsRequest { evictions, read_revision: 0 };
         let good = evictions(request(vec![eviction(7, &[1, 2], &[])])).unwrap();
         assert_eq!((good[0].0, good[0].1.reason), (UnitId(7), EvictionReason::Cancelled));
         let bad = evictions(request(vec![

@@ -227,7 +227,7 @@ pub(crate) fn assignment(assignment: Assignment, spec: Bytes) -> raw::UnitAssign
 
 pub(crate) fn eviction(request: EvictRequest) -> v1::Eviction {
     use godel_core::rows::EvictionReason;
-    let EvictRequest { unit, reason, ordinals, incarnations, by } = request;
+    let EvictRequest { unit, reason, ordinals, incarnations, by, read: _ } = request;
     let reason = match reason {
         EvictionReason::Cancelled => v1::EvictionReason::Cancelled,
         EvictionReason::ScaledIn => v1::EvictionReason::ScaledIn,

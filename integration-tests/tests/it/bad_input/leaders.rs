@@ -147,7 +147,7 @@ async fn evict(cluster: &Cluster, cases: &mut Cases) {
         ),
         ("no unit", v1::Eviction { unit_id: 0, ..eviction }, &[InvalidArgument, NotFound]),
     ] {
-        let request = v1::EvictRunningUnitsRequest { evictions: vec![eviction] };
+        let request = v1::EvictRunningUnitsRequest { evictions: vec![eviction], read_revision: 0 };
         let result = binder.evict_running_units(request).await;
         cases.refused_by(&format!("EvictRunningUnits: {case}"), result, codes, "");
     }

@@ -325,7 +325,7 @@ fn a_lost_lease_answers_nothing() {
     bench.decide(1, one, &[(0, 1)]);
     let _lost = bench.batch();
     let (reply, mut answer) = oneshot::channel();
-    bench.desk.evict(&[], reply);
+    bench.desk.evict(&[], Revision(0), reply);
     assert!(answer.try_recv().unwrap().is_ok(), "nothing to do");
     bench.desk.step_down(Some("http://other"));
     let end = bench.outcomes.try_recv().unwrap().unwrap_err();
@@ -359,7 +359,7 @@ fn evictions_go_first_and_what_was_drained_comes_back() {
         by: String::new(),
         preemptor: UnitId(0),
     };
-    bench.desk.evict(&[(UnitId(1), evict(EvictionReason::Drained))], reply);
+    bench.desk.evict(&[(UnitId(1), evict(EvictionReason::Drained))], Revision(0), reply);
     let two = bench.unit(2, 0);
     bench.decide(2, two, &[(0, 1)]);
     let batch = bench.batch();
@@ -383,4 +383,28 @@ fn evictions_go_first_and_what_was_drained_comes_back() {
     assert!(matches!(&batch.items[0], Item::Requeue(work) if work.requeue.ordinals == [0]));
     bench.commit(batch);
     assert!(!bench.desk.has_work());
+}
+
+#[test]
+fn an_eviction_waits_for_what_its_caller_had_read() {
+    let mut bench = Bench::new();
+    let one = bench.unit(1, 0);
+    let (reply, mut answer) = oneshot::channel();
+    let evict = Evict {
+        ordinals: vec![0],
+        incarnations: Vec::new(),
+        reason: EvictionReason::Cancelled,
+        by: String::new(),
+        preemptor: UnitId(0),
+    };
+    bench.decide(1, one, &[(0, 1)]);
+    let batch = bench.batch();
+    // The caller has read this commit already.
+    bench.desk.evict(&[(UnitId(1), evict)], Revision(bench.revision + 1), reply);
+    assert!(bench.desk.next_batch().is_none());
+    assert!(answer.try_recv().is_err(), "nothing has left");
+    let bound = bench.commit(batch);
+    let batch = bench.batch();
+    assert!(matches!(&batch.items[..], [Item::Evict { departure, .. }] if departure.evict.ordinals == [0]));
+    assert_eq!((bench.commit(batch), answer.try_recv().unwrap().unwrap()), (bound + 1, Revision(bound + 1)));
 }

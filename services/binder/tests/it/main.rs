@@ -81,7 +81,7 @@ impl Binder {
     }
 
     async fn evict(&self, evictions: Vec<v1::Eviction>) -> Result<u64, Status> {
-        let request = v1::EvictRunningUnitsRequest { evictions };
+        let request = v1::EvictRunningUnitsRequest { evictions, read_revision: 0 };
         Ok(self.client.clone().evict_running_units(request).await?.into_inner().revision)
     }
 }

@@ -28,7 +28,9 @@ pub(super) fn spawn(
     godel_kit::task::spawn("evictions", async move {
         while let Some(requests) = waiting.recv().await {
             let units = requests.iter().map(|request| (request.unit, request.reason)).collect();
+            let read = requests.iter().map(|request| request.read).max().unwrap_or_default();
             let message = v1::EvictRunningUnitsRequest {
+                read_revision: read.0,
                 evictions: requests.into_iter().map(convert::eviction).collect(),
             };
             let call = directory.call_leader(BINDER, |channel| {
