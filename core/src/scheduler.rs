@@ -270,9 +270,11 @@ impl Scheduler {
         let old = self.detach(unit);
         let turn = old.as_ref().map_or(self.last_turn + 1, |old| old.turn.1);
         self.last_turn = self.last_turn.max(turn);
+        let class = PriorityClasses::deciding(spec).filter(|class| !PriorityClasses::is_built_in(class));
         let mut held = Held {
             revision: spec_revision,
             turn: (Reverse(self.classes.priority(spec)), turn, unit),
+            class: class.map(Box::from),
             min_member: spec.min_member,
             on_below_min: spec.on_below_min,
             pool: spec.pool,
@@ -361,8 +363,7 @@ impl Scheduler {
     }
 
     /// A committed change of a node, of rows, of holds, of the partition, of a queue, of a disruption budget, of a unit as
-    /// far as budgets select it (see [`Self::selection`]), or of a priority class, which units that are held already do not
-    /// follow; other changes are ignored.
+    /// far as budgets select it (see [`Self::selection`]), or of a priority class; other changes are ignored.
     pub fn on_change(&mut self, change: &Change, revision: Revision, time_ms: i64, now: Millis) {
         self.on_wall(time_ms);
         if changes_nodes(change) {
@@ -405,8 +406,14 @@ impl Scheduler {
                 self.count_hold_out(*id);
             }
             Change::Partition(partition) => self.on_partition(partition),
-            Change::PriorityClass(class) => self.classes.put(class.clone()),
-            Change::PriorityClassDeleted(name) => self.classes.remove(name),
+            Change::PriorityClass(class) => {
+                self.classes.put(class.clone());
+                self.follow_class(&class.name);
+            }
+            Change::PriorityClassDeleted(name) => {
+                self.classes.remove(name);
+                self.follow_class(name);
+            }
             Change::Pause(pause) => self.pause_seeks(&pause.scope, true),
             Change::PauseDeleted(scope) => self.pause_seeks(scope, false),
             Change::Queue(record) => {
@@ -524,6 +531,24 @@ impl Scheduler {
         }
         self.working += held.weight();
         self.units.insert(unit, held);
+    }
+
+    /// Units of a class stand where it says now, and those that are parked try again with that.
+    fn follow_class(&mut self, class: &str) {
+        let priority = Reverse(self.classes.value(class));
+        let moves = |held: &&Held| held.class.as_deref() == Some(class) && held.turn.0 != priority;
+        let mut moved: Vec<UnitId> = self.units.values().filter(moves).map(Held::unit).collect();
+        moved.sort_unstable();
+        for unit in moved {
+            let Some(mut held) = self.detach(unit) else { continue };
+            held.turn.0 = priority;
+            let mut state = std::mem::replace(&mut held.state, State::Waiting);
+            if matches!(state, State::Parked(_)) {
+                self.report(&held, ReportState::Woken, None);
+                state = State::Ready;
+            }
+            self.attach(held, state);
+        }
     }
 
     /// Takes a unit out of whatever state it is in, to be attached again or let go.

@@ -14,7 +14,7 @@ use crate::{
     change::Change,
     demand::Demand,
     ids::{Revision, UnitId},
-    queue::PriorityClasses,
+    queue::{PriorityClasses, spec::PriorityClass},
     resources::{CPU, MEMORY},
     rows::{EvictionReason, RowChange},
 };
@@ -41,6 +41,7 @@ pub(super) struct Preemptions {
     /// Guarantees in force, by queue.
     guarantees: BTreeMap<String, Sums>,
     guaranteed_at: Revision,
+    classes: PriorityClasses,
     /// By unit: running units that are not told to leave.
     members: BTreeMap<UnitId, i64>,
     /// By commit: what left queues of itself, and how members of units changed but for preemptions.
@@ -55,6 +56,8 @@ struct Back {
     revision: Revision,
     shifts: BTreeMap<String, Sums>,
     members: BTreeMap<UnitId, i64>,
+    /// Priority classes by name, as they were before.
+    classes: Vec<(String, Option<PriorityClass>)>,
 }
 
 /// What one unit does in one commit.
@@ -91,6 +94,7 @@ impl Preemptions {
         if self.back.len() > N_BACK_MAX {
             self.back.pop_front();
         }
+        self.follow_classes(commit);
         let mut claim: Option<(UnitId, Claim)> = None;
         let mut at = 0;
         for change in &commit.changes {
@@ -133,6 +137,30 @@ impl Preemptions {
             self.judge(world, preemptor, &claim, commit.revision);
             self.settle(world, preemptor, &claim);
         }
+    }
+
+    fn follow_classes(&mut self, commit: &Commit) {
+        for change in &commit.changes {
+            let (name, class) = match change {
+                Change::PriorityClass(class) => (&class.name, Some(class.clone())),
+                Change::PriorityClassDeleted(name) => (name, None),
+                _ => continue,
+            };
+            let before = (name.clone(), self.classes.get(name).cloned());
+            self.back.back_mut().into_iter().for_each(|back| back.classes.push(before.clone()));
+            put_class(&mut self.classes, name, class);
+        }
+    }
+
+    /// Priority classes in the eyes of who judged.
+    fn classes_then(&self, judged: Revision) -> PriorityClasses {
+        let mut classes = self.classes.clone();
+        for back in self.back.iter().rev().take_while(|back| back.revision > judged) {
+            for (name, before) in back.classes.iter().rev() {
+                put_class(&mut classes, name, before.clone());
+            }
+        }
+        classes
     }
 
     fn on_turn(&mut self, world: &World, turn: &Turn<'_>, claim: &mut Option<(UnitId, Claim)>) {
@@ -181,9 +209,7 @@ impl Preemptions {
         let spec = world.units.get(&preemptor).and_then(|unit| unit.spec.as_ref());
         // That there is one is judged elsewhere.
         let Some(spec) = spec.map(|spec| &spec.value) else { return };
-        let mut classes = PriorityClasses::default();
-        world.priority_classes.values().for_each(|class| classes.put(class.value.clone()));
-        let seeker = (spec.queue.as_str(), classes.priority(spec));
+        let seeker = (spec.queue.as_str(), self.classes_then(judged).priority(spec));
         let mut by_unit: BTreeMap<UnitId, Vec<(u32, WorldRow)>> = BTreeMap::new();
         for (unit, ordinal, row) in &claim.victims {
             by_unit.entry(*unit).or_default().push((*ordinal, *row));
@@ -322,6 +348,13 @@ impl Preemptions {
         let since = self.back.iter().rev().take_while(|back| back.revision > judged);
         let shifts: i64 = since.filter_map(|back| back.members.get(&unit)).sum();
         self.members.get(&unit).copied().unwrap_or(0) - shifts
+    }
+}
+
+fn put_class(classes: &mut PriorityClasses, name: &str, class: Option<PriorityClass>) {
+    match class {
+        Some(class) => classes.put(class),
+        None => classes.remove(name),
     }
 }
 

@@ -1,4 +1,5 @@
 mod pools;
+mod preemptions;
 mod turns;
 
 use std::{collections::BTreeMap, sync::Arc};

@@ -64,10 +64,17 @@ impl PriorityClasses {
 
     /// Priority of a unit: its own, or that of its class if it has none; 0 of a class that is gone.
     pub fn priority(&self, spec: &UnitSpec) -> i32 {
-        if spec.priority != 0 || spec.priority_class.is_empty() {
-            return spec.priority;
-        }
-        self.get(&spec.priority_class).map_or(0, |class| class.value)
+        Self::deciding(spec).map_or(spec.priority, |class| self.value(class))
+    }
+
+    /// Priority of units of a class; 0 of one that is gone.
+    pub fn value(&self, class: &str) -> i32 {
+        self.get(class).map_or(0, |class| class.value)
+    }
+
+    /// The class that says a unit's priority, unless the unit does.
+    pub fn deciding(spec: &UnitSpec) -> Option<&str> {
+        Some(spec.priority_class.as_str()).filter(|class| spec.priority == 0 && !class.is_empty())
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) enum State {
 pub(crate) struct Held {
     pub(crate) revision: Revision,
     pub(crate) turn: Turn,
+    /// The priority class whose value may change that.
+    pub(crate) class: Option<Box<str>>,
     pub(crate) min_member: u32,
     pub(crate) on_below_min: OnBelowMin,
     pub(crate) pool: Pool,

@@ -5,7 +5,7 @@ use crate::{
     binder::{Accepted, Binder, HoldWork, Verdict},
     change::{Partition, PartitionMode},
     ids::HoldId,
-    queue::spec::QueueSpec,
+    queue::spec::{PriorityClass, QueueSpec},
     rows::{Requeue, Standing, Statuses},
 };
 
@@ -412,4 +412,24 @@ fn a_queue_that_guarantees_more_lets_parked_units_claim_it() {
     assert_eq!(pair.binder.n_holds(), 1, "though one of higher priority waits for the same");
     pair.leave();
     assert_eq!((pair.live(1).len(), pair.live(3).len()), (0, 1));
+}
+
+#[test]
+fn who_is_held_follows_its_priority_class() {
+    let class = |value| {
+        let (name, description) = ("gold".to_owned(), String::new());
+        vec![Change::PriorityClass(PriorityClass { name, value, preemptible: true, description })]
+    };
+    let mut pair = Pair::new(1);
+    pair.commit(class(1));
+    pair.assign(&ranked(1, 5, 1, 1, cpu(1000)));
+    pair.steps();
+    let gold = UnitSpec { priority_class: "gold".to_owned(), ..ranked(2, 0, 1, 1, cpu(1000)) };
+    pair.assign(&gold);
+    assert!(pair.steps().contains(&(2, ReportState::Parked)));
+    pair.commit(class(9));
+    pair.steps();
+    assert_eq!((pair.scheduler.stats().preemptions_tried, pair.binder.n_holds()), (1, 1));
+    pair.leave();
+    assert_eq!(pair.live(2), [1]);
 }
