@@ -36,7 +36,7 @@ impl BestEffort {
         }
     }
 
-    /// A guaranteed row of which `measured` was taken (`sign` 1) or given back (-1) in full.
+    /// A guaranteed row of which `measured` was taken (`sign` 1) or given back (-1) in full. Whether room was gained.
     fn follow(
         &mut self,
         idx: usize,
@@ -44,11 +44,11 @@ impl BestEffort {
         bound_ms: i64,
         as_of_ms: i64,
         sign: i8,
-    ) {
+    ) -> bool {
         if bound_ms <= as_of_ms {
             // It is in the use that is reserved.
             self.room.shift(idx, measured, i64::from(-sign));
-            return;
+            return sign > 0;
         }
         let recent = &mut self.recent[idx];
         if sign > 0 {
@@ -56,6 +56,7 @@ impl BestEffort {
         } else if let Some(at) = recent.iter().rposition(|one| *one == (bound_ms, shape)) {
             recent.swap_remove(at);
         }
+        false
     }
 }
 
@@ -171,7 +172,9 @@ impl Cluster {
         if resolved.pool == Pool::Guaranteed {
             let as_of_ms = node.usage.as_ref().map_or(i64::MIN, |(usage, _)| usage.as_of_ms);
             let of = (shape, &resolved.measured());
-            best_effort.follow(row.node.idx(), of, row.bound_time_ms, as_of_ms, sign);
+            if best_effort.follow(row.node.idx(), of, row.bound_time_ms, as_of_ms, sign) {
+                self.note_gain(row.node.idx());
+            }
         }
     }
 
