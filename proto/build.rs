@@ -4,12 +4,13 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
 
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "godel/v1/common.proto",
     "godel/v1/node.proto",
     "godel/v1/unit.proto",
     "godel/v1/queue.proto",
     "godel/v1/budget.proto",
+    "godel/v1/reservation.proto",
     "godel/v1/state.proto",
     "godel/v1/member.proto",
     "godel/v1/dispatch.proto",

@@ -16,6 +16,7 @@ mod gangs;
 mod holds;
 mod quotas;
 mod requeue;
+mod reservations;
 mod squeeze;
 mod unit;
 
@@ -32,6 +33,7 @@ use self::{
     classes::Classes,
     holds::Holds,
     quotas::{Needs, Quotas},
+    reservations::Reservations,
     squeeze::Squeezes,
     unit::Unit,
 };
@@ -99,6 +101,8 @@ pub struct Accepted {
     pub rejections: Vec<Rejection>,
     /// Disruption budgets that the victims rest on, with the revisions of their records: preconditions.
     pub budgets: Vec<(String, Revision)>,
+    /// Slots of reservations that are taken, with who is in them now.
+    pub slots: Vec<Arc<Hold>>,
 }
 
 /// State of the conflict check.
@@ -115,6 +119,7 @@ pub struct Binder {
     last_ticket: u64,
     requeues: requeue::Requeues,
     holds: Holds,
+    reservations: Reservations,
     squeezes: Squeezes,
     /// Drained, and their evictions are under way.
     departing: FxHashSet<(UnitId, u32)>,
@@ -164,6 +169,7 @@ impl Binder {
         }
         self.units.clear();
         self.requeues.clear();
+        self.reservations.reset();
         self.reset_holds();
         self.squeezes.reset();
         self.revision = Revision(0);
@@ -197,6 +203,8 @@ impl Binder {
             Change::PriorityClassDeleted(name) => self.classes.remove(&name),
             Change::Budget(spec) => self.put_budget(spec, revision),
             Change::BudgetDeleted(name) => self.cluster.remove_budget(&name),
+            Change::Reservation(spec) => self.put_reservation(spec, revision),
+            Change::ReservationDeleted(name) => self.remove_reservation(&name),
             Change::UnitDeleted(unit) => {
                 self.count_rows(unit, -1);
                 self.units.remove(&unit);

@@ -73,6 +73,11 @@ impl Identity {
         std::iter::once(unit_key(namespace, name)).chain(by_label)
     }
 
+    /// Whether it is in a namespace and has all of some labels.
+    pub(crate) fn is_labelled(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
+        self.0.split(END).next() == Some(namespace) && labels.iter().all(|(key, value)| self.has(key, value))
+    }
+
     fn has(&self, key: &str, value: &str) -> bool {
         let mut parts = self.0.split(END).skip(2);
         std::iter::from_fn(|| Some((parts.next()?, parts.next()?))).any(|own| own == (key, value))

@@ -9,6 +9,7 @@ use crate::{
     node::{NodeReport, NodeSpec, NodeUsage},
     pause::{self, Pause},
     queue::spec::{PriorityClass, QueueSpec},
+    reservation::spec::ReservationSpec,
     resources::Resources,
     rows::{RowChange, UnitRows},
     unit::UnitSpec,
@@ -37,6 +38,8 @@ pub enum Change {
     PriorityClass(PriorityClass),
     /// A disruption budget, whole.
     Budget(Arc<BudgetSpec>),
+    /// A reservation, whole.
+    Reservation(Arc<ReservationSpec>),
     /// Room kept for someone, whole.
     Hold(Arc<Hold>),
     /// Something is paused.
@@ -55,6 +58,8 @@ pub enum Change {
     PriorityClassDeleted(String),
     /// A disruption budget's record is gone. Another one may come under its name.
     BudgetDeleted(String),
+    /// A reservation's record is gone. Another one may come under its name.
+    ReservationDeleted(String),
     /// Rows of a unit changed.
     Rows(UnitId, RowChange),
     /// Rows of a unit, whole though perhaps of several revisions (from a list only).

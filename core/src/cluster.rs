@@ -3,7 +3,7 @@
 //! Arrays by node index hold what a fit reads (free amounts, device summaries, usability); records and strings
 //! stay aside. Room is taken by committed rows, through [`UnitRows`](crate::rows::UnitRows), and by assumptions: decisions of the
 //! owner that are not committed yet. A committed bind takes the place of its assumption. A hold takes what its victims,
-//! as long as they are there, do not take for it. Records may arrive in
+//! as long as they are there, do not take for it, and a slot of a reservation what its occupant leaves. Records may arrive in
 //! any order: what is taken on a node not yet known is accounted for, and amounts may go negative while a node
 //! shrinks. Nothing here survives a restart: a list and a watch build it again.
 //!
@@ -45,6 +45,7 @@ pub(crate) mod occupants;
 mod refusal;
 pub(crate) mod room;
 pub(crate) mod shapes;
+mod slots;
 mod taken;
 #[cfg(test)]
 mod tests;

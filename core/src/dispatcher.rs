@@ -48,6 +48,7 @@ pub mod policy;
 pub mod queues;
 pub mod read;
 mod reconcile;
+pub mod reservations;
 mod schedulers;
 mod shuffle;
 mod step;
@@ -67,6 +68,7 @@ use gangs::Gangs;
 use limits::Limits;
 use policy::{DispatchPolicy, PolicyKind};
 use queues::Records;
+use reservations::Reservations;
 use schedulers::Schedulers;
 use shuffle::Shuffler;
 
@@ -203,6 +205,7 @@ pub struct Dispatcher {
     classes: PriorityClasses,
     records: Records,
     budgets: Budgets,
+    reservations: Reservations,
     schedulers: Schedulers,
     node_names: BTreeMap<NodeId, Box<str>>,
     capacities: Capacities,
@@ -251,6 +254,7 @@ struct Listed {
     queues: BTreeSet<String>,
     classes: BTreeSet<String>,
     budgets: BTreeSet<String>,
+    reservations: BTreeSet<String>,
     holds: BTreeSet<HoldId>,
     pauses: BTreeSet<pause::Scope>,
 }
@@ -285,6 +289,7 @@ impl Dispatcher {
             classes: PriorityClasses::default(),
             records: Records::default(),
             budgets: Budgets::default(),
+            reservations: Reservations::default(),
             schedulers: Schedulers::default(),
             node_names: BTreeMap::new(),
             capacities: Capacities::default(),

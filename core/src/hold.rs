@@ -1,5 +1,5 @@
-//! Room on a node that is kept for someone: what a preemption claims until its victims have left, or what a gang gathers as
-//! it becomes free.
+//! Room on a node that is kept for someone: what a preemption claims until its victims have left, what a gang gathers as it
+//! becomes free, or a slot of a reservation.
 
 use std::sync::Arc;
 
@@ -20,14 +20,15 @@ pub struct Member {
 }
 
 /// Room on one node for running units of one task group. It turns into their binding once those that back it have left,
-/// or goes. One with a turn takes what is free of its room, and more as it becomes free.
+/// or goes. One with a turn takes what is free of its room, and more as it becomes free. A slot of a reservation stays when
+/// it is taken, and is held again afterwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hold {
     /// Never reused.
     pub id: HoldId,
     /// Where.
     pub node: NodeId,
-    /// For whom.
+    /// For whom; 0: for those that own the reservation.
     pub unit: UnitId,
     /// Revision of the unit's record that it rests on: it goes when the unit changes.
     pub spec_revision: Revision,
@@ -37,7 +38,7 @@ pub struct Hold {
     pub demand: Arc<Demand>,
     /// Pool that pays.
     pub pool: Pool,
-    /// Which; ascending, not empty.
+    /// Which; ascending, not empty. Of a slot its number.
     pub ordinals: Vec<u32>,
     /// Empty: all 0.
     pub incarnations: Vec<u32>,
@@ -45,7 +46,7 @@ pub struct Hold {
     pub device_masks: Vec<u64>,
     /// Running units of the same node that have to leave first; they take the room until then.
     pub victims: Vec<Member>,
-    /// It goes if it has not turned into a binding by then, Unix milliseconds.
+    /// It goes if it has not turned into a binding by then, Unix milliseconds. Of a slot 0: its reservation says.
     pub expires_ms: i64,
     /// Path of the queue that pays; `None`: `default`.
     pub queue: Option<Arc<str>>,
@@ -53,6 +54,17 @@ pub struct Hold {
     pub judged: Revision,
     /// Of a gang's hold, which has no victims.
     pub turn: Option<Turn>,
+    /// Of a reservation, which has neither victims nor a turn.
+    pub slot: Option<Slot>,
+}
+
+/// A slot of a reservation: room for one running unit of whoever owns it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// Name.
+    pub reservation: Arc<str>,
+    /// Who took it last: as long as this one is there the slot takes only what this one leaves of it.
+    pub occupant: Option<Member>,
 }
 
 /// A gang's turn: until its holds end it alone of its pool gathers room.

@@ -33,6 +33,7 @@ pub mod quantity;
 pub mod quarantine;
 pub mod queue;
 pub mod recheck;
+pub mod reservation;
 pub mod resources;
 pub mod rows;
 pub mod scenarios;

@@ -349,6 +349,15 @@ impl Placer {
             )
     }
 
+    /// Whether a node would take a replica of a template if it had room for it.
+    pub(crate) fn admits(&mut self, cluster: &Cluster, template: TemplateId, node: NodeId) -> bool {
+        let entry = self.templates.get_mut(template);
+        entry.ask.prepare(cluster);
+        let gates = self.profiles.get(entry.scoring).gates(cluster, &entry.ask);
+        let idx = node.idx();
+        idx < cluster.n_slots() && cluster.is_usable(idx) && gates.admit(cluster, &entry.ask, idx)
+    }
+
     /// Nodes that would take a replica of a template if they had room for it, ascending; its `own` ones, or all that may
     /// be used.
     pub(crate) fn with_room_aside(

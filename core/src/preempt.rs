@@ -511,6 +511,12 @@ impl<'a> Plan<'a> {
         if self.claimed.contains(&(unit, ordinal)) {
             return Err(Spared::Gone);
         }
+        if self.cluster.has_slots()
+            && self.cluster.slot_of(&Member { unit, ordinal, incarnation: row.incarnation }).is_some()
+        {
+            // Its room would be its reservation's.
+            return Err(Spared::NotPreemptible);
+        }
         self.seeker.may_preempt(unit, rows, row, self.lineage, self.sides(rows, row))
     }
 

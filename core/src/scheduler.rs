@@ -31,6 +31,7 @@ use crate::{
     pause,
     place::{Placer, Profiles, Settings, View, mix},
     queue::PriorityClasses,
+    reservation::spec::marks,
     rows::RowChange,
     time::Millis,
     unit::UnitSpec,
@@ -43,6 +44,7 @@ mod outcome;
 mod park;
 mod seek;
 mod shares;
+mod slots;
 mod window;
 
 #[cfg(test)]
@@ -282,6 +284,7 @@ impl Scheduler {
             scope: Scope::default(),
             has_turn: false,
             active_deadline_ms: spec.active_deadline_ms,
+            marks: marks(&spec.namespace, &spec.labels).collect(),
             bound,
             groups,
             state: State::Waiting,
@@ -362,8 +365,9 @@ impl Scheduler {
         self.seeks.wall_ms = self.seeks.wall_ms.max(wall_ms);
     }
 
-    /// A committed change of a node, of rows, of holds, of the partition, of a queue, of a disruption budget, of a unit as
-    /// far as budgets select it (see [`Self::selection`]), or of a priority class; other changes are ignored.
+    /// A committed change of a node, of rows, of holds, of the partition, of a queue, of a reservation, of a disruption
+    /// budget, of a unit as far as budgets select it (see [`Self::selection`]), or of a priority class; other changes are
+    /// ignored.
     pub fn on_change(&mut self, change: &Change, revision: Revision, time_ms: i64, now: Millis) {
         self.on_wall(time_ms);
         if changes_nodes(change) {
@@ -428,6 +432,12 @@ impl Scheduler {
             }
             Change::Budget(spec) => self.put_budget(spec, revision),
             Change::BudgetDeleted(name) => self.cluster.remove_budget(name),
+            Change::Reservation(spec) => {
+                self.cluster.put_reservation(Arc::clone(spec));
+                // Others may own it now.
+                self.wake_all();
+            }
+            Change::ReservationDeleted(name) => self.cluster.remove_reservation(name),
             Change::UnitSpec(spec) => {
                 self.cluster.offer(spec.id, &Identity::of(spec), || Wanted::of(spec));
             }

@@ -172,6 +172,9 @@ pub fn record_key(kind: v1::Kind, value: &Bytes) -> Result<Key, OpError> {
         v1::Kind::DisruptionBudget => {
             name_key("name", decode::<v1::DisruptionBudget>("DisruptionBudget", value.clone())?.name)
         }
+        v1::Kind::Reservation => {
+            name_key("name", decode::<v1::Reservation>("Reservation", value.clone())?.name)
+        }
         v1::Kind::Pause => name_key("scope", decode::<v1::Pause>("Pause", value.clone())?.scope),
         v1::Kind::Hold => id_key("hold_id", decode::<v1::Hold>("Hold", value.clone())?.hold_id),
         v1::Kind::Unspecified | v1::Kind::Rows => Err(OpError::Unknown),
@@ -194,6 +197,7 @@ pub fn key_from_proto(kind: v1::Kind, key: Option<&v1::Key>) -> Result<Key, OpEr
         | v1::Kind::Queue
         | v1::Kind::PriorityClass
         | v1::Kind::DisruptionBudget
+        | v1::Kind::Reservation
         | v1::Kind::Pause => name_key("key.name", key.name.clone()),
         v1::Kind::Unspecified => Err(OpError::field("kind", "is required")),
     }

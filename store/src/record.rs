@@ -94,6 +94,8 @@ pub(crate) struct RawRecord {
     node_usage: Option<Bytes>,
     #[prost(bytes = "bytes", optional, tag = "23")]
     disruption_budget: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "24")]
+    reservation: Option<Bytes>,
     #[prost(bytes = "bytes", optional, tag = "30")]
     rows: Option<Bytes>,
 }
@@ -114,6 +116,7 @@ impl RawRecord {
             (v1::Kind::Pause, self.pause),
             (v1::Kind::NodeUsage, self.node_usage),
             (v1::Kind::DisruptionBudget, self.disruption_budget),
+            (v1::Kind::Reservation, self.reservation),
             (v1::Kind::Rows, self.rows),
         ]
         .into_iter()

@@ -21,7 +21,8 @@ pub enum Role {
 /// What a transaction writes as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Writes {
-    /// The dispatcher's records: units, queues, priority classes, disruption budgets, pauses and the partition.
+    /// The dispatcher's records: units, queues, priority classes, disruption budgets, reservations, pauses and the
+    /// partition.
     Dispatcher,
     /// The binder's: placements, evictions, requeues, grants, holds.
     Binder,
@@ -53,6 +54,7 @@ impl Writes {
                 | Kind::Queue
                 | Kind::PriorityClass
                 | Kind::DisruptionBudget
+                | Kind::Reservation
                 | Kind::Pause => self == Self::Dispatcher,
                 Kind::NodeGrant | Kind::Hold => self == Self::Binder,
                 Kind::NodeReport | Kind::NodeUsage => self == Self::Agent,
@@ -66,6 +68,7 @@ impl Writes {
                 | Kind::Queue
                 | Kind::PriorityClass
                 | Kind::DisruptionBudget
+                | Kind::Reservation
                 | Kind::Pause => self == Self::Dispatcher,
                 Kind::NodeGrant | Kind::Hold => self == Self::Binder,
                 Kind::NodeSpec => self == Self::Admin,

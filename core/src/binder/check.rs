@@ -13,10 +13,11 @@ use super::{
 use crate::{
     cluster::{Cluster, Refusal},
     decision::{Decision, Rejection, RejectionReason},
-    hold::Entrant,
+    hold::{self, Entrant},
     ids::{NodeId, Revision, UnitId},
     lifecycle,
     queue::QueueIdx,
+    reservation::Owned,
     rows::{Bind, Phase, Standing},
     unit::OnBelowMin,
 };
@@ -107,8 +108,9 @@ impl Binder {
             Err(wait) => return Verdict::Wait(wait),
         };
         let entrant = self.entrant(decision.unit);
+        let owned = self.owned(unit);
         let mut accepted =
-            take_room(unit, (&mut self.cluster, entrant.as_ref()), decision, &members, &mut refused);
+            take_room(unit, (&mut self.cluster, entrant.as_ref(), &owned), decision, &members, &mut refused);
         let (queue, needs) = (unit.queue, (unit.min_member, unit.on_below_min));
         let taken =
             take_quota(unit, (&mut self.quotas, &mut self.cluster), decision, &mut accepted, &mut refused);
@@ -132,6 +134,7 @@ impl Binder {
             ends: Vec::new(),
             rejections: refused.rejections,
             budgets: Vec::new(),
+            slots: self.slots_taken(decision, &accepted),
         })
     }
 
@@ -284,10 +287,11 @@ pub(super) fn wanted(
 
 /// Takes room for each member that its node has room for, in the decision's order. Devices that another took
 /// meanwhile are replaced by others of the node that serve the request as well: who packs chooses the same
-/// ones, and sending the decision back for that would only choose these. What a gang gathers is for whom it admits.
+/// ones, and sending the decision back for that would only choose these. What a gang gathers is for whom it admits, and a
+/// slot of a reservation for whoever owns that: an owner takes one where there is one.
 fn take_room(
     unit: &Unit,
-    (cluster, entrant): (&mut Cluster, Option<&Entrant>),
+    (cluster, entrant, owned): (&mut Cluster, Option<&Entrant>, &Owned),
     decision: &Decision,
     members: &[Member],
     refused: &mut Refused,
@@ -297,6 +301,16 @@ fn take_room(
         let placement = &decision.groups[member.group];
         let (ordinal, node) = (placement.ordinals[member.idx], placement.nodes[member.idx]);
         let group = &unit.groups[usize::from(placement.group)];
+        if !owned.is_empty()
+            && let Some((slot, mask)) = cluster.slot_on(owned, group.shape, node)
+            && may_stand(cluster, group, node, decision.nodes_as_of).is_ok()
+        {
+            let (unit, incarnation) = (decision.unit, placement.incarnation(member.idx));
+            cluster.assume(unit, ordinal, incarnation, group.shape, node, mask);
+            cluster.occupy(slot, hold::Member { unit, ordinal, incarnation });
+            accepted.push(Member { mask, ..member });
+            continue;
+        }
         let mut may = may_go(cluster, group, node, member.mask, decision.nodes_as_of);
         let enters =
             may.is_err() && entrant.is_some_and(|entrant| cluster.lift_gathered(entrant, Some(node)));
@@ -376,13 +390,19 @@ pub(super) fn may_go(
     mask: u64,
     nodes_as_of: Revision,
 ) -> Result<u64, Refusal> {
+    may_stand(cluster, group, node, nodes_as_of)?;
+    cluster.fits(group.shape, node)?;
+    cluster.grant_devices(group.shape, node, mask)
+}
+
+/// The same, room aside.
+fn may_stand(cluster: &Cluster, group: &Group, node: NodeId, nodes_as_of: Revision) -> Result<(), Refusal> {
     cluster.usable(node)?;
     if cluster.changed_at(node) > nodes_as_of {
         let (selector, tolerations) = group.constraint();
         cluster.allows(selector, tolerations, node)?;
     }
-    cluster.fits(group.shape, node)?;
-    cluster.grant_devices(group.shape, node, mask)
+    Ok(())
 }
 
 fn binds(

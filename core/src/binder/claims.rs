@@ -161,6 +161,7 @@ impl Binder {
             ends: Vec::new(),
             rejections: Vec::new(),
             budgets,
+            slots: Vec::new(),
         })
     }
 }
@@ -280,6 +281,9 @@ impl Binder {
             || self.holds.is_leaving(unit, ordinal)
         {
             return gone(node, "is not there, or leaves for another");
+        }
+        if self.cluster.has_slots() && self.cluster.slot_of(victim).is_some() {
+            return gone(node, "is in a slot of a reservation");
         }
         let own = self.cluster.rows(seeker.unit).map_or(&[][..], |rows| rows.preemptors());
         let sides = rights.map_or_else(Sides::default, |rights| {

@@ -30,6 +30,13 @@ const TURN_MS: u64 = 300_000;
 pub enum HoldWork {
     /// Their victims have left: they are bound.
     Bind(Accepted),
+    /// Slots of a reservation are held.
+    Reserve {
+        /// Name and revision of its record: a precondition.
+        reservation: (String, Revision),
+        /// Ascending.
+        holds: Vec<Arc<Hold>>,
+    },
     /// They go: each with the revision of its record, and why.
     Drop {
         /// Ascending.
@@ -119,6 +126,12 @@ impl Holds {
         self.is_stale |= !self.by_id.is_empty();
     }
 
+    /// Slots of reservations whose records are read and that nothing is under way of, in order of ids.
+    pub(super) fn slots(&self) -> impl Iterator<Item = &Arc<Hold>> {
+        let settled = |kept: &&Kept| kept.revision.is_some() && kept.state == State::Held;
+        self.by_id.values().filter(settled).map(|kept| &kept.hold).filter(|hold| hold.slot.is_some())
+    }
+
     pub(super) fn begin(&mut self, hold: Arc<Hold>, queue: QueueIdx, need: Need) {
         self.insert(Kept { hold, queue, need, revision: None, state: State::Held });
     }
@@ -166,6 +179,7 @@ impl Binder {
     pub fn has_hold_work(&self) -> bool {
         self.holds.is_stale
             || self.cluster.is_gathered()
+            || self.seeks_slots()
             || self.holds.expiry_ms.is_some_and(|at| at <= self.now_ms)
     }
 
@@ -218,7 +232,9 @@ impl Binder {
         }
         let may_matter = match change {
             Change::Rows(unit, _) | Change::RowsLoaded(unit, _) => {
-                self.holds.members.contains_key(unit) || self.cluster.backs_any(*unit)
+                self.holds.members.contains_key(unit)
+                    || self.cluster.backs_any(*unit)
+                    || self.cluster.is_in_slots(*unit)
             }
             Change::UnitSpec(spec) => self.holds.members.contains_key(&spec.id),
             Change::NodeSpec(_)
@@ -235,6 +251,12 @@ impl Binder {
     pub(super) fn put_hold(&mut self, hold: Arc<Hold>, revision: Revision) {
         if let Some(known) = self.holds.by_id.get_mut(&hold.id) {
             known.revision = Some(revision);
+            if hold.slot.is_some() {
+                known.hold = Arc::clone(&hold);
+                let is_ending = known.state == State::Ending;
+                self.cluster.put_hold(Arc::clone(&hold));
+                self.cluster.close_slot(hold.id, is_ending);
+            }
             self.holds.is_stale = true;
             return;
         }
@@ -244,7 +266,8 @@ impl Binder {
             None => QueueIdx::DEFAULT,
         };
         let shape = self.cluster.shape(&hold.demand, hold.pool);
-        let n = u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX);
+        // A slot counts in no queue: who takes it counts in its own.
+        let n = if hold.slot.is_some() { 0 } else { u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX) };
         let need = self.quotas.need(shape, n, &self.cluster);
         self.quotas.add_need(queue, need);
         self.cluster.put_hold(Arc::clone(&hold));
@@ -268,6 +291,9 @@ impl Binder {
         if let Some(kept) = self.holds.remove(id) {
             self.cluster.remove_hold(id);
             self.quotas.give_back(kept.queue, kept.need);
+            if kept.hold.slot.is_some() {
+                self.reservations.lose();
+            }
         }
     }
 
@@ -294,6 +320,7 @@ impl Binder {
             match (kept.revision, kept.state) {
                 (None, _) => {
                     self.cluster.put_hold(Arc::clone(&kept.hold));
+                    self.cluster.close_slot(kept.hold.id, true);
                     self.quotas.add_need(kept.queue, kept.need);
                     self.holds.insert(kept);
                 }
@@ -333,6 +360,7 @@ impl Binder {
             if let Some(kept) = self.holds.by_id.get_mut(id).filter(|kept| kept.state == State::Ending) {
                 kept.state = State::Held;
                 self.holds.is_stale = true;
+                self.cluster.close_slot(*id, false);
             }
         }
     }
@@ -340,7 +368,14 @@ impl Binder {
     /// Gives up ends under way, whose fate is unknown.
     pub(super) fn keep_all_holds(&mut self) {
         let ending = self.holds.by_id.values_mut().filter(|kept| kept.state == State::Ending);
-        ending.for_each(|kept| kept.state = State::Held);
+        for kept in ending {
+            kept.state = State::Held;
+            self.cluster.close_slot(kept.hold.id, false);
+        }
+        let made =
+            self.holds.by_id.values().filter(|kept| kept.hold.slot.is_some() && kept.revision.is_none());
+        let made: Vec<HoldId> = made.map(|kept| kept.hold.id).collect();
+        self.forget_made(&made);
         self.holds.is_stale = !self.holds.by_id.is_empty();
     }
 
@@ -349,14 +384,18 @@ impl Binder {
         self.holds.is_stale = false;
         self.cluster.take_gathered();
         let later = self.holds.by_id.values().map(|kept| kept.hold.expires_ms);
+        let later = later.chain(self.reservations.expiries());
         self.holds.expiry_ms = later.filter(|at| *at > self.now_ms).min();
         let mut by_unit: BTreeMap<UnitId, Vec<HoldId>> = BTreeMap::new();
         for (id, kept) in &self.holds.by_id {
-            if kept.revision.is_some() && kept.state == State::Held {
+            if kept.revision.is_some() && kept.state == State::Held && kept.hold.slot.is_none() {
                 by_unit.entry(kept.hold.unit).or_default().push(*id);
             }
         }
-        by_unit.into_iter().flat_map(|(unit, ids)| self.work_of(unit, &ids)).collect()
+        let mut work: Vec<HoldWork> =
+            by_unit.into_iter().flat_map(|(unit, ids)| self.work_of(unit, &ids)).collect();
+        self.reserve(&mut work);
+        work
     }
 
     fn work_of(&mut self, unit: UnitId, ids: &[HoldId]) -> Vec<HoldWork> {
@@ -417,7 +456,7 @@ impl Binder {
         Fate::Ready
     }
 
-    fn end(&mut self, ids: &[HoldId], why: &'static str) -> HoldWork {
+    pub(super) fn end(&mut self, ids: &[HoldId], why: &'static str) -> HoldWork {
         let mut holds = Vec::with_capacity(ids.len());
         for id in ids {
             if let Some(kept) = self.holds.by_id.get_mut(id) {
@@ -505,6 +544,7 @@ impl Binder {
             ends,
             rejections,
             budgets: Vec::new(),
+            slots: Vec::new(),
         })
     }
 

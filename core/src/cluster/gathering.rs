@@ -241,7 +241,7 @@ impl Cluster {
 }
 
 impl Charge {
-    fn add_devices(&mut self, mask: u64, more: i32) {
+    pub(super) fn add_devices(&mut self, mask: u64, more: i32) {
         for device in bits(mask) {
             let Ok(device) = u8::try_from(device) else { continue };
             match self.devices.iter_mut().find(|(known, _)| *known == device) {

@@ -5,7 +5,14 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::{Cluster, devices::bits, gathering::Gathering, room::Asks, shapes::ShapeId};
+use super::{
+    Cluster,
+    devices::bits,
+    gathering::Gathering,
+    room::Asks,
+    shapes::{Shape, ShapeId},
+    slots::Slots,
+};
 use crate::{
     cluster::Refusal,
     demand::Pool,
@@ -22,6 +29,7 @@ pub(crate) struct Holds {
     backing: FxHashMap<UnitId, FxHashMap<u32, HoldId>>,
     pub(super) of_unit: FxHashMap<UnitId, SmallVec<[HoldId; 2]>>,
     pub(super) gathering: Gathering,
+    pub(super) slots: Slots,
 }
 
 #[derive(Clone, Debug)]
@@ -31,6 +39,18 @@ pub(super) struct Kept {
     pub(super) charge: Charge,
     /// It gathers, and has not all yet.
     pub(super) lacks: bool,
+    /// Of a slot: who took it last, by its record or as decided here.
+    pub(super) occupant: Option<Occupant>,
+    /// Of a slot: nobody may take it.
+    pub(super) is_closed: bool,
+}
+
+/// Who is in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Occupant {
+    pub(super) member: Member,
+    /// As decided here: as long as its room is assumed. What is bound is in a slot by the slot's record only.
+    pub(super) is_assumed: bool,
 }
 
 /// What a hold takes now.
@@ -72,11 +92,21 @@ impl Cluster {
         for victim in &hold.victims {
             self.holds.backing.entry(victim.unit).or_default().insert(victim.ordinal, hold.id);
         }
-        self.holds.of_unit.entry(hold.unit).or_default().push(hold.id);
         let (id, unit, gathers) = (hold.id, hold.unit, hold.turn.map(|_| hold.node.idx()));
-        self.holds
-            .by_id
-            .insert(id, Kept { hold, shape, charge: Charge::default(), lacks: gathers.is_some() });
+        let kept = Kept {
+            hold: Arc::clone(&hold),
+            shape,
+            charge: Charge::default(),
+            lacks: gathers.is_some(),
+            occupant: None,
+            is_closed: false,
+        };
+        self.holds.by_id.insert(id, kept);
+        if hold.slot.is_some() {
+            self.begin_slot(id, &hold);
+            return;
+        }
+        self.holds.of_unit.entry(unit).or_default().push(id);
         match gathers {
             Some(idx) => self.begin_gathering(idx, id, unit),
             None => self.recharge(id),
@@ -87,6 +117,10 @@ impl Cluster {
     pub fn remove_hold(&mut self, id: HoldId) -> Option<Arc<Hold>> {
         let kept = self.holds.by_id.remove(&id)?;
         let hold = Arc::clone(&kept.hold);
+        if hold.slot.is_some() {
+            self.end_slot(id, &kept);
+            return Some(hold);
+        }
         if hold.turn.is_none() {
             self.charge((hold.node, hold.pool), &kept.charge, -1);
         }
@@ -207,10 +241,12 @@ impl Cluster {
         if let Some(id) = self.backs(unit, ordinal) {
             self.recharge(id);
         }
+        self.follow_slot(unit, ordinal);
     }
 
     /// The same for all running units of a unit.
     pub(super) fn follow_victims(&mut self, unit: UnitId) {
+        self.follow_slots(unit);
         let Some(of_unit) = self.holds.backing.get(&unit) else { return };
         let mut ids: Vec<HoldId> = of_unit.values().copied().collect();
         ids.sort_unstable();
@@ -233,41 +269,25 @@ impl Cluster {
 
     /// What a hold takes beyond its victims, by resource and by device.
     fn charge_of(&self, shape: ShapeId, hold: &Hold) -> Charge {
-        let shape = self.shapes.get(shape);
-        let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
-        let mut asks: Asks = shape.asks.iter().map(|(id, amount)| (*id, amount.saturating_mul(n))).collect();
-        let whole = asks.clone();
-        let mut devices: SmallVec<[(u8, i32); 4]> = SmallVec::new();
-        for device in hold.device_masks.iter().flat_map(|mask| bits(*mask)) {
-            let Ok(device) = u8::try_from(device) else { continue };
-            match devices.iter_mut().find(|(known, _)| *known == device) {
-                Some((_, milli)) => *milli = milli.saturating_add(shape.device_milli()),
-                None => devices.push((device, shape.device_milli())),
-            }
-        }
+        let mut charge = Charge::whole(self.shapes.get(shape), hold);
+        let whole = charge.asks.clone();
         for victim in &hold.victims {
             let Some(row) = self.remains(victim).filter(|row| row.node == hold.node) else { continue };
             let Some(takes) = self.taken_shape(victim.unit, row) else { continue };
-            let takes = self.shapes.get(takes);
-            for (id, amount) in &takes.asks {
-                if let Some((_, left)) = asks.iter_mut().find(|(known, _)| known == id) {
-                    *left = left.saturating_sub(*amount).max(0);
-                }
-            }
-            for device in bits(row.device_mask) {
-                if let Some((_, left)) = devices.iter_mut().find(|(known, _)| usize::from(*known) == device) {
-                    *left = left.saturating_sub(takes.device_milli()).max(0);
-                }
-            }
+            charge.cover(self.shapes.get(takes), row.device_mask);
         }
-        asks.retain(|(_, amount)| *amount > 0);
-        devices.retain(|(_, milli)| *milli > 0);
-        let best_effort = if hold.pool == Pool::Guaranteed { whole } else { asks.clone() };
-        Charge { asks, best_effort, devices }
+        let charge = charge.tidy();
+        let best_effort = if hold.pool == Pool::Guaranteed { whole } else { charge.asks.clone() };
+        Charge { best_effort, ..charge }
     }
 
     fn charge(&mut self, (node, pool): (NodeId, Pool), charge: &Charge, sign: i8) {
         let Some(idx) = self.known(node) else { return };
+        self.shift_charge(idx, pool, charge, sign);
+        if sign < 0 { self.note_gain(idx) } else { self.touch(idx) }
+    }
+
+    pub(super) fn shift_charge(&mut self, idx: usize, pool: Pool, charge: &Charge, sign: i8) {
         if pool == Pool::Guaranteed && !charge.asks.is_empty() {
             self.room.shift(idx, &charge.asks, i64::from(sign));
         }
@@ -280,6 +300,38 @@ impl Cluster {
         if !charge.devices.is_empty() {
             self.settle_devices(idx);
         }
-        if sign < 0 { self.note_gain(idx) } else { self.touch(idx) }
+    }
+}
+
+impl Charge {
+    /// All that a hold asks for, whoever covers it.
+    pub(super) fn whole(shape: &Shape, hold: &Hold) -> Self {
+        let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
+        let asks: Asks = shape.asks.iter().map(|(id, amount)| (*id, amount.saturating_mul(n))).collect();
+        let mut charge = Self { asks, ..Self::default() };
+        hold.device_masks.iter().for_each(|mask| charge.add_devices(*mask, shape.device_milli()));
+        charge
+    }
+
+    /// Somebody takes this much of it.
+    pub(super) fn cover(&mut self, takes: &Shape, mask: u64) {
+        for (id, amount) in &takes.asks {
+            if let Some((_, left)) = self.asks.iter_mut().find(|(known, _)| known == id) {
+                *left = left.saturating_sub(*amount).max(0);
+            }
+        }
+        for device in bits(mask) {
+            if let Some((_, left)) = self.devices.iter_mut().find(|(known, _)| usize::from(*known) == device)
+            {
+                *left = left.saturating_sub(takes.device_milli()).max(0);
+            }
+        }
+    }
+
+    /// Without what is nothing.
+    pub(super) fn tidy(mut self) -> Self {
+        self.asks.retain(|(_, amount)| *amount > 0);
+        self.devices.retain(|(_, milli)| *milli > 0);
+        self
     }
 }

@@ -266,6 +266,9 @@ impl Cluster {
     pub fn forget(&mut self, unit: UnitId, ordinal: u32, incarnation: u32) {
         if let Some(assumed) = self.assumptions.take(unit, ordinal, incarnation) {
             self.release(assumed.shape, assumed.node, assumed.mask);
+            if self.has_slots() {
+                self.leave_slot(unit, ordinal);
+            }
         }
     }
 
@@ -273,6 +276,9 @@ impl Cluster {
     pub(crate) fn undo(&mut self, unit: UnitId, ordinal: u32, incarnation: u32) {
         if let Some(assumed) = self.assumptions.take(unit, ordinal, incarnation) {
             self.shift(assumed.shape, assumed.node, assumed.mask, -1);
+            if self.has_slots() {
+                self.leave_slot(unit, ordinal);
+            }
         }
     }
 
@@ -305,6 +311,9 @@ impl Cluster {
                 }
                 if let Some(assumed) = assumed {
                     self.release(assumed.shape, assumed.node, assumed.mask);
+                    if self.has_slots() {
+                        self.follow_slot(unit, ordinal);
+                    }
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Changes of queues, priority classes and disruption budgets, made together or not at all: what they come to.
+//! Changes of queues, priority classes, disruption budgets and reservations, made together or not at all: what they come to.
 //!
 //! Pure: the records that are there, who names them, and what is asked for give what is to be written, and under which
 //! conditions. The service makes one such change after the other and lets no submission in beside it that could spoil
@@ -22,6 +22,10 @@ use crate::{
         check::{self, ClassChange, Ground, QueueChange, RecordChange, Violation},
         spec::{DEFAULT_QUEUE, PriorityClass, QueueSpec, parent},
     },
+    reservation::{
+        check::{self as reservation_check, ReservationChange},
+        spec::ReservationSpec,
+    },
 };
 
 /// What is asked for.
@@ -33,6 +37,8 @@ pub struct Edit {
     pub classes: Vec<ClassChange>,
     /// Of disruption budgets.
     pub budgets: Vec<BudgetChange>,
+    /// Of reservations.
+    pub reservations: Vec<ReservationChange>,
     /// Revision that a replaced or deleted record must have; 0: whatever it is.
     pub expected_revision: Revision,
 }
@@ -46,6 +52,8 @@ pub enum RecordName {
     Class(String),
     /// Name of a disruption budget.
     Budget(String),
+    /// Name of a reservation.
+    Reservation(String),
 }
 
 /// A record to be written.
@@ -57,6 +65,8 @@ pub enum Write {
     Class(PriorityClass),
     /// Put.
     Budget(Arc<BudgetSpec>),
+    /// Put.
+    Reservation(Arc<ReservationSpec>),
     /// Delete.
     Gone(RecordName),
 }
@@ -83,6 +93,8 @@ pub struct Plan {
     pub classes: Vec<Outcome>,
     /// Of each disruption budget asked for, by position.
     pub budgets: Vec<Outcome>,
+    /// Of each reservation asked for, by position.
+    pub reservations: Vec<Outcome>,
     /// To be written in one transaction; nothing if everything is as asked for.
     pub writes: Vec<Write>,
     /// Revisions that these records must still have then; 0: there is none.
@@ -107,6 +119,8 @@ pub enum EditRefusal {
         classes: Vec<Violation>,
         /// Of disruption budgets.
         budgets: Vec<Violation>,
+        /// Of reservations.
+        reservations: Vec<Violation>,
     },
 }
 
@@ -145,6 +159,9 @@ impl Dispatcher {
         for change in &edit.budgets {
             self.plan_budget(change, edit.expected_revision, &mut plan)?;
         }
+        for change in &edit.reservations {
+            self.plan_reservation(change, edit.expected_revision, &mut plan)?;
+        }
         // What is created as it is there already was created before.
         let repeated = |outcomes: &[Outcome], idx: usize| matches!(outcomes[idx], Outcome::Unchanged(_));
         let new_queues = edit.queues.iter().enumerate().filter(|(idx, change)| {
@@ -169,11 +186,47 @@ impl Dispatcher {
             new_budgets.map(|(idx, change)| (idx, change.clone())).unzip();
         let checked = budget_check::budgets(&self.budgets, &budget_changes);
         let budgets: Vec<Violation> = at(checked.err(), &budget_at).collect();
-        if queues.is_empty() && classes.is_empty() && budgets.is_empty() {
+        let new_reservations = edit.reservations.iter().enumerate().filter(|(idx, change)| {
+            !matches!(change, RecordChange::Create(_)) || !repeated(&plan.reservations, *idx)
+        });
+        let (reservation_at, reservation_changes): (Vec<usize>, Vec<ReservationChange>) =
+            new_reservations.map(|(idx, change)| (idx, change.clone())).unzip();
+        let users = |name: &str| self.reservation_users(name);
+        let checked = reservation_check::reservations(self.reservations(), &reservation_changes, &users);
+        let reservations: Vec<Violation> = at(checked.err(), &reservation_at).collect();
+        if [&queues, &classes, &budgets, &reservations].into_iter().all(Vec::is_empty) {
             Ok(plan)
         } else {
-            Err(EditRefusal::Violations { queues, classes, budgets })
+            Err(EditRefusal::Violations { queues, classes, budgets, reservations })
         }
+    }
+
+    fn plan_reservation(
+        &self,
+        change: &ReservationChange,
+        expected: Revision,
+        plan: &mut Plan,
+    ) -> Result<(), EditRefusal> {
+        let revision = |name: &str| self.reservation_versions(name).unwrap_or_default().revision;
+        let spec = match change {
+            RecordChange::Create(spec) | RecordChange::Update(spec) | RecordChange::Put(spec) => spec,
+            RecordChange::Delete(name) => {
+                plan.expect(RecordName::Reservation(name.clone()), revision(name), expected)?;
+                plan.reservations.push(Outcome::Deleted);
+                plan.writes.push(Write::Gone(RecordName::Reservation(name.clone())));
+                return Ok(());
+            }
+        };
+        let known = self.reservations().get(&spec.name);
+        let current = revision(&spec.name);
+        if known == Some(spec) {
+            plan.reservations.push(Outcome::Unchanged(current));
+            return Ok(());
+        }
+        plan.expect(RecordName::Reservation(spec.name.clone()), current, expected)?;
+        plan.reservations.push(if known.is_some() { Outcome::Updated } else { Outcome::Created });
+        plan.writes.push(Write::Reservation(Arc::clone(spec)));
+        Ok(())
     }
 
     fn plan_budget(
@@ -291,7 +344,10 @@ impl Plan {
     /// Notes the revision that a record to be written has, which must be the expected one if there is a record.
     fn expect(&mut self, name: RecordName, current: Revision, expected: Revision) -> Result<(), EditRefusal> {
         if expected > Revision(0) && current > Revision(0) && current != expected {
-            let (RecordName::Queue(name) | RecordName::Class(name) | RecordName::Budget(name)) = name;
+            let (RecordName::Queue(name)
+            | RecordName::Class(name)
+            | RecordName::Budget(name)
+            | RecordName::Reservation(name)) = name;
             return Err(EditRefusal::Revision { name, current });
         }
         self.conditions.insert(name, current);

@@ -18,6 +18,7 @@ impl Dispatcher {
             listed.holds.insert(id);
         }
         self.holds.insert(id, Arc::clone(&hold));
+        self.on_slot(&hold);
         self.on_gathering(&hold, now);
         if let Some(entry) = self.units.get_mut(&unit) {
             entry.holds.retain(|other| other.id != id);
@@ -29,7 +30,9 @@ impl Dispatcher {
 
     /// A hold's record is gone: whoever it was for is bound, or pending again. Returns its unit.
     pub fn on_hold_deleted(&mut self, id: HoldId, now: Millis) -> Option<UnitId> {
-        let unit = self.holds.remove(&id)?.unit;
+        let hold = self.holds.remove(&id)?;
+        self.on_slot_gone(&hold);
+        let unit = hold.unit;
         let entry = self.units.get_mut(&unit)?;
         let at = entry.holds.iter().position(|hold| hold.id == id)?;
         let gone = entry.holds.remove(at);

@@ -69,6 +69,7 @@ pub(super) struct Records {
     queues: BTreeMap<String, Versions>,
     classes: BTreeMap<String, Versions>,
     budgets: BTreeMap<String, Versions>,
+    reservations: BTreeMap<String, Versions>,
     /// Units by queue. Not those of `default`: they are most units of a cluster without queues, and who names it
     /// never matters.
     by_queue: FxHashMap<QueueIdx, BTreeSet<UnitId>>,
@@ -108,6 +109,14 @@ impl Records {
 
     pub(super) fn forget_budget(&mut self, name: &str) {
         self.budgets.remove(name);
+    }
+
+    pub(super) fn note_reservation(&mut self, name: &str, revision: Revision, created: (Revision, i64)) {
+        note(&mut self.reservations, name, revision, created);
+    }
+
+    pub(super) fn forget_reservation(&mut self, name: &str) {
+        self.reservations.remove(name);
     }
 
     pub(super) fn note_wanting(&mut self, queue: QueueIdx, is_wanting: bool) {
@@ -172,6 +181,9 @@ impl Dispatcher {
         }
         for name in gone(&self.records.budgets, &listed.budgets) {
             self.on_budget_deleted(&name);
+        }
+        for name in gone(&self.records.reservations, &listed.reservations) {
+            self.on_reservation_deleted(&name);
         }
     }
 
@@ -248,6 +260,11 @@ impl Dispatcher {
     /// When a budget's record was written; `None` without one.
     pub(super) fn budget_versions(&self, name: &str) -> Option<Versions> {
         self.records.budgets.get(name).copied()
+    }
+
+    /// When a reservation's record was written; `None` without one.
+    pub(super) fn reservation_versions(&self, name: &str) -> Option<Versions> {
+        self.records.reservations.get(name).copied()
     }
 
     /// Units, not ended and expired, that name a queue. Those of `default` are not told.

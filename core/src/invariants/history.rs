@@ -202,6 +202,8 @@ fn note_records(
             | Change::PriorityClassDeleted(_)
             | Change::Budget(_)
             | Change::BudgetDeleted(_)
+            | Change::Reservation(_)
+            | Change::ReservationDeleted(_)
             | Change::HoldDeleted(_)
             | Change::Pause(_)
             | Change::PauseDeleted(_)
@@ -261,7 +263,7 @@ fn dropped_holds(world: &World, commit: &Commit) -> BTreeMap<u64, (UnitId, BTree
     let mut dropped = BTreeMap::new();
     for change in &commit.changes {
         if let Change::HoldDeleted(id) = change
-            && let Some(hold) = world.holds.get(id).map(|hold| &hold.value)
+            && let Some(hold) = world.holds.get(id).map(|hold| &hold.value).filter(|hold| hold.slot.is_none())
         {
             let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
             dropped.insert(id.0, (hold.unit, preemptions::times(&preemptions::takes(&hold.demand), n)));

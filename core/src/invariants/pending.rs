@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     demand::{DeviceRequest, MILLI_WHOLE, Pool},
+    hold::Hold,
     ids::{NodeId, UnitId},
     node::TaintEffect,
     resources::Resources,
@@ -56,7 +57,8 @@ impl<'a> Scan<'a> {
     /// Sums what is bound, evicting included.
     pub fn new(world: &'a World) -> Self {
         let mut taken = room::usage(world, |_| true);
-        for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| hold.turn.is_some()) {
+        let kept = |hold: &Hold| hold.turn.is_some() || hold.slot.is_some();
+        for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| kept(hold)) {
             taken.entry(hold.node).or_default().add_gathered(hold);
         }
         let nothing = Usage::default();

@@ -114,7 +114,7 @@ impl Preemptions {
                         at += 1;
                     }
                 }
-                Change::Hold(hold) => {
+                Change::Hold(hold) if hold.slot.is_none() => {
                     let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
                     let takes = times(&takes(&hold.demand), n);
                     match &mut claim {

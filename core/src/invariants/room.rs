@@ -66,7 +66,8 @@ impl Usage {
         }
     }
 
-    /// What a hold takes beyond those that still take it for it. One that gathers takes what is free, whatever that is.
+    /// What a hold takes beyond those that still take it for it, or that are in it. One that gathers takes what is free,
+    /// whatever that is. A slot of a reservation keeps nothing from best-effort running units.
     fn add_hold(&mut self, world: &World, hold: &Hold, is_whole: bool) {
         if hold.turn.is_some() {
             return;
@@ -77,10 +78,14 @@ impl Usage {
         }
         let mut covered = Self::default();
         let node = world.nodes.get(&hold.node);
-        for victim in hold.victims.iter().filter(|_| !is_whole) {
+        let victims = hold.victims.iter().filter(|_| !is_whole);
+        let occupant = hold.slot.as_ref().and_then(|slot| slot.occupant.as_ref());
+        for victim in victims.chain(occupant) {
             let Some(unit) = world.units.get(&victim.unit) else { continue };
             let Some(row) = unit.rows.get(&victim.ordinal) else { continue };
+            // Who leaves is not counted then.
             if row.is_live()
+                && !(is_whole && row.eviction.is_some())
                 && (row.incarnation, row.node) == (victim.incarnation, hold.node)
                 && let Some((demand, pool)) = unit.demands.get(&row.group)
             {
@@ -97,7 +102,7 @@ impl Usage {
                 sum.add(&Resources::new([(name, rest)]).unwrap_or_default(), 1);
             }
         }
-        if hold.pool == Pool::Guaranteed {
+        if hold.pool == Pool::Guaranteed && hold.slot.is_none() {
             let rest = beyond.guaranteed.iter();
             let rest = rest.map(|(name, amount)| (name, (amount - covered.kept.get(name)).max(0)));
             self.kept.add(&Resources::new(rest).unwrap_or_default(), 1);
@@ -188,10 +193,12 @@ pub(super) fn check(world: &World, history: &History, replay: &Replay) -> Report
     for hold in world.holds.values() {
         staying.entry(hold.value.node).or_default().add_hold(world, &hold.value, true);
     }
+    check_slots(world, &mut findings);
     let mut n_rows = 0;
     for (id, sums) in &staying {
         n_rows += sums.n;
         match world.nodes.get(id) {
+            None if sums.n == 0 => {}
             None => findings.add(|| format!("{} running units on node {id}, which does not exist", sums.n)),
             // It keeps what runs and gets nothing new.
             Some(_) if replay.world.shrunk.contains(id) => {}
@@ -213,6 +220,32 @@ pub(super) fn check(world: &World, history: &History, replay: &Replay) -> Report
     let n_holds = world.holds.len();
     findings.checked(format!("{} nodes, {n_rows} running units, {n_holds} holds, {how}", world.nodes.len()));
     findings.report(Invariant::I1)
+}
+
+/// Each slot of a reservation is held once, and nobody is in two.
+fn check_slots(world: &World, findings: &mut Findings) {
+    let (mut slots, mut occupants) = (BTreeMap::new(), BTreeMap::new());
+    for hold in world.holds.values().map(|hold| &hold.value) {
+        let Some(slot) = &hold.slot else { continue };
+        let key = (&slot.reservation, &hold.ordinals);
+        if let Some(other) = slots.insert(key, hold.id) {
+            findings.add(|| {
+                let (name, id) = (&slot.reservation, hold.id);
+                format!("slot {:?} of reservation {name} is held twice, by {other} and {id}", hold.ordinals)
+            });
+        }
+        let Some(occupant) = slot.occupant else { continue };
+        let row = world.units.get(&occupant.unit).and_then(|unit| unit.rows.get(&occupant.ordinal));
+        let is_in = |row: &&WorldRow| {
+            row.is_live() && (row.incarnation, row.node) == (occupant.incarnation, hold.node)
+        };
+        if row.filter(is_in).is_some()
+            && let Some(other) = occupants.insert(occupant, hold.id)
+        {
+            let (unit, ordinal) = (occupant.unit, occupant.ordinal);
+            findings.add(|| format!("unit {unit}, {ordinal} is in two slots, {other} and {}", hold.id));
+        }
+    }
 }
 
 /// Nodes whose best-effort running units should long have been squeezed.
@@ -314,7 +347,11 @@ impl Tenants {
             return true;
         }
         let Some(node) = world.nodes.get(&id) else {
-            findings.add(|| format!("revision {revision}: running units on node {id}, which does not exist"));
+            // What is held there goes as soon as the binder hears of it.
+            if !tenants.is_empty() {
+                findings
+                    .add(|| format!("revision {revision}: running units on node {id}, which does not exist"));
+            }
             return true;
         };
         let mut sums = Usage::default();

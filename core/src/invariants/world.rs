@@ -17,6 +17,7 @@ use crate::{
     node::{NodeReport, NodeSpec, NodeUsage},
     pause::Pause,
     queue::spec::{PriorityClass, QueueSpec},
+    reservation::spec::ReservationSpec,
     resources::{CPU, MEMORY, Resources},
     rows::{EvictionReason, N_PREEMPTORS_MAX, Phase, RowChange, Standing, UnitRows},
     unit::UnitSpec,
@@ -169,6 +170,8 @@ pub struct World {
     pub priority_classes: BTreeMap<String, Versioned<PriorityClass>>,
     /// By name.
     pub budgets: BTreeMap<String, Versioned<Arc<BudgetSpec>>>,
+    /// By name.
+    pub reservations: BTreeMap<String, Versioned<Arc<ReservationSpec>>>,
     /// By scope.
     pub pauses: BTreeMap<String, Versioned<Pause>>,
     /// Nodes that were drained at some time: an eviction may be on its way when a drain ends.
@@ -271,6 +274,12 @@ impl World {
             }
             Change::BudgetDeleted(name) => {
                 self.budgets.remove(name);
+            }
+            Change::Reservation(spec) => {
+                set_named(&mut self.reservations, &spec.name, created, revision, spec);
+            }
+            Change::ReservationDeleted(name) => {
+                self.reservations.remove(name);
             }
             Change::Hold(hold) => {
                 let mut slot = self.holds.remove(&hold.id);

@@ -376,6 +376,7 @@ impl BinderPart {
             {
                 batch.push(match work {
                     HoldWork::Bind(accepted) => Item::Convert(accepted),
+                    HoldWork::Reserve { reservation, holds } => Item::Reserve(reservation, holds),
                     HoldWork::Drop { holds, .. } => Item::Drop(holds),
                 });
             }
@@ -459,12 +460,16 @@ impl BinderPart {
                 Item::Decision(queued, accepted) => {
                     self.close(&accepted, Some(revision));
                     let held = !accepted.holds.is_empty();
+                    if !accepted.slots.is_empty() {
+                        net.reach.mark(Mark::SlotTaken);
+                    }
                     self.answer(&queued, revision, held, accepted.rejections);
                 }
                 Item::Convert(accepted) => {
                     net.reach.mark(Mark::HoldBound);
                     self.close(&accepted, Some(revision));
                 }
+                Item::Reserve(..) => net.reach.mark(Mark::Reserved),
                 Item::Drop(_) => net.reach.mark(Mark::HoldDropped),
                 Item::Requeue(_) => net.reach.mark(Mark::Requeue),
                 Item::Evict { job, .. } => self.part_done(job, true, net),
@@ -507,6 +512,10 @@ impl BinderPart {
                 }
                 Item::Convert(accepted) => {
                     self.close(&accepted, None);
+                    self.holds_from = if offends { at } else { self.holds_from };
+                }
+                Item::Reserve(_, holds) => {
+                    self.core.unreserve(&holds);
                     self.holds_from = if offends { at } else { self.holds_from };
                 }
                 Item::Drop(holds) => {

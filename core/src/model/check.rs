@@ -8,10 +8,12 @@ use super::{
 use crate::{
     cluster::Cluster,
     demand::Pool,
+    hold::Hold,
     ids::{Revision, UnitId},
     invariants::{Evidence, History, Invariant, Report, Scan, World, check_all},
     lifecycle,
     queue::Usage,
+    reservation::spec::ReservationSpec,
     resources::{CPU, MEMORY},
     rows::Phase,
     unit::OnEviction,
@@ -91,7 +93,14 @@ fn no_leftovers(model: &Model) -> Result<(), String> {
             }
         }
     }
-    if let Some((id, hold)) = store.world.holds.iter().next() {
+    let stays = |hold: &Hold| {
+        let spec = hold.slot.as_ref().and_then(|slot| store.world.reservations.get(&*slot.reservation));
+        let is_wanted = |spec: &ReservationSpec| {
+            hold.ordinals.iter().all(|number| *number < spec.slots) && *hold.demand == spec.demand
+        };
+        spec.is_some_and(|spec| is_wanted(&spec.value) && !spec.value.is_expired(model.net.wall_ms()))
+    };
+    if let Some((id, hold)) = store.world.holds.iter().find(|(_, hold)| !stays(&hold.value)) {
         return Err(format!("held for ever: {id} {hold:?}"));
     }
     if !model.dispatcher.is_up() || !model.binder.is_up() {

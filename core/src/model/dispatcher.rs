@@ -203,6 +203,8 @@ impl DispatcherPart {
             Change::RowsLoaded(unit, rows) => self.core.on_rows_loaded(*unit, rows.clone(), now),
             Change::Budget(budget) => self.core.on_budget(Arc::clone(budget), revision, created),
             Change::BudgetDeleted(name) => self.core.on_budget_deleted(name),
+            Change::Reservation(spec) => self.core.on_reservation(Arc::clone(spec), revision, created),
+            Change::ReservationDeleted(name) => self.core.on_reservation_deleted(name),
             Change::NodeGrant(..) | Change::NodeUsage(_) => {}
         }
     }
@@ -405,12 +407,15 @@ impl DispatcherPart {
             Write::Gone(RecordName::Queue(path)) => Change::QueueDeleted(path),
             Write::Gone(RecordName::Class(name)) => Change::PriorityClassDeleted(name),
             Write::Budget(spec) => Change::Budget(spec),
+            Write::Reservation(spec) => Change::Reservation(spec),
             Write::Gone(RecordName::Budget(name)) => Change::BudgetDeleted(name),
+            Write::Gone(RecordName::Reservation(name)) => Change::ReservationDeleted(name),
         };
         let condition = |(name, revision): (RecordName, Revision)| match name {
             RecordName::Queue(path) => Condition::Queue(path, revision),
             RecordName::Class(name) => Condition::Class(name, revision),
             RecordName::Budget(name) => Condition::Budget(name, revision),
+            RecordName::Reservation(name) => Condition::Reservation(name, revision),
         };
         let ops: Vec<Change> = plan.writes.into_iter().map(op).collect();
         if !ops.is_empty() {

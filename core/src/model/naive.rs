@@ -51,7 +51,7 @@ impl Naive {
                         }
                     }
                 }
-                Change::Hold(hold) => {
+                Change::Hold(hold) if hold.slot.is_none() => {
                     bound.entry(hold.unit).or_default();
                 }
                 _ => {}
@@ -129,7 +129,8 @@ pub(super) fn queues(store: &Store) -> BTreeMap<String, Sums> {
     used
 }
 
-/// What running units of a pool take of a node, those that leave included, and of each device.
+/// What running units of a pool take of a node, those that leave included, and of each device, and what slots of
+/// reservations keep beyond that.
 pub(super) fn node(store: &Store, node: NodeId, pool: Pool) -> (Sums, Vec<u32>) {
     let (mut sums, mut devices) = (Sums::new(), vec![0; 64]);
     for rows in store.rows.values() {
@@ -142,6 +143,28 @@ pub(super) fn node(store: &Store, node: NodeId, pool: Pool) -> (Sums, Vec<u32>) 
             for (idx, taken) in devices.iter_mut().enumerate() {
                 *taken += if row.device_mask >> idx & 1 == 1 { milli } else { 0 };
             }
+        }
+    }
+    for hold in store.world.holds.values().map(|hold| &hold.value).filter(|hold| hold.node == node) {
+        let Some(slot) = &hold.slot else { continue };
+        let of = |demand: &Demand, mask: u64, idx: usize| {
+            let milli = demand.devices.as_ref().map_or(0, |devices| devices.milli);
+            if mask >> idx & 1 == 1 { milli } else { 0 }
+        };
+        let occupant = slot.occupant.and_then(|member| {
+            let rows = store.rows.get(&member.unit)?;
+            let row = rows.row(member.ordinal);
+            let is_in = row.phase.is_live() && (row.incarnation, row.node) == (member.incarnation, node);
+            let group = rows.groups.get(usize::from(row.group))?.as_ref()?;
+            is_in.then_some((&group.demand, row.device_mask))
+        });
+        for (name, amount) in hold.demand.requests.iter().filter(|_| pool == Pool::Guaranteed) {
+            let covered = occupant.map_or(0, |(demand, _)| demand.requests.get(name));
+            *sums.entry(name.to_owned()).or_default() += (amount - covered).max(0);
+        }
+        for (idx, taken) in devices.iter_mut().enumerate() {
+            let covered = occupant.map_or(0, |(demand, mask)| of(demand, mask, idx));
+            *taken += of(&hold.demand, hold.device_mask(0), idx).saturating_sub(covered);
         }
     }
     (sums, devices)

@@ -17,6 +17,10 @@ pub(super) enum Mark {
     Gang,
     /// A hold turned into a binding.
     HoldBound,
+    /// Slots of a reservation were held.
+    Reserved,
+    /// Somebody took a slot.
+    SlotTaken,
     /// A hold was given up.
     HoldDropped,
     /// Best-effort running units were squeezed.
@@ -56,13 +60,15 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 24] = [
+    pub(super) const ALL: [Self; 26] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
         Self::FullQueue,
         Self::Gang,
         Self::HoldBound,
+        Self::Reserved,
+        Self::SlotTaken,
         Self::HoldDropped,
         Self::Squeeze,
         Self::Drain,

@@ -34,6 +34,7 @@ pub(super) enum Kind {
     Queue,
     QueueGone,
     Class,
+    Reserve,
     Cordon,
     Drain,
     Open,
@@ -66,6 +67,7 @@ const QUIET: &[(u64, Kind)] = &[
     (5, Kind::Queue),
     (1, Kind::QueueGone),
     (1, Kind::Class),
+    (3, Kind::Reserve),
     (1, Kind::Cordon),
     (1, Kind::Drain),
     (3, Kind::Open),
@@ -100,6 +102,7 @@ pub(super) fn draw(n: u64, percent_faults: u64, gap_ms: u64, numbers: &mut Numbe
         let kind = match at {
             // Something has to be there first.
             0..4 => Kind::Submit,
+            4 if numbers.chance(30) => Kind::Reserve,
             _ if is_fault => numbers.draw(FAULTS),
             _ => numbers.draw(QUIET),
         };
@@ -145,6 +148,16 @@ impl Model {
             Kind::Class => {
                 let class = RecordChange::Put(units::class(&mut numbers));
                 let edit = Edit { classes: vec![class], ..Edit::default() };
+                self.dispatcher.edit(&edit, &mut self.net);
+            }
+            Kind::Reserve => {
+                let name = numbers.pick(&["r0", "r1"]);
+                let change = if numbers.chance(25) {
+                    RecordChange::Delete(name.to_owned())
+                } else {
+                    RecordChange::Put(units::reservation(name, self.net.wall_ms(), &mut numbers))
+                };
+                let edit = Edit { reservations: vec![change], ..Edit::default() };
                 self.dispatcher.edit(&edit, &mut self.net);
             }
             Kind::Pause | Kind::Unpause => {

@@ -24,6 +24,7 @@ pub(super) enum Condition {
     Queue(String, Revision),
     Class(String, Revision),
     Budget(String, Revision),
+    Reservation(String, Revision),
 }
 
 /// A transaction of a part that leads by a lease.
@@ -116,6 +117,10 @@ impl Store {
             Condition::Budget(name, revision) => {
                 (world.budgets.get(name).map_or(Revision(0), |budget| budget.revision), *revision)
             }
+            Condition::Reservation(name, revision) => {
+                let record = world.reservations.get(name);
+                (record.map_or(Revision(0), |record| record.revision), *revision)
+            }
         }
     }
 
@@ -202,6 +207,7 @@ impl Store {
             Change::UnitDeleted(unit) => self.spec(*unit).is_some() && !is_live(unit),
             Change::HoldDeleted(id) => world.holds.contains_key(id),
             Change::QueueDeleted(path) => world.queues.contains_key(path),
+            Change::ReservationDeleted(name) => world.reservations.contains_key(name),
             Change::NodeDeleted(node) => {
                 let mut rows = self.rows.values().flat_map(UnitRows::live);
                 let mut holds = world.holds.values();
@@ -266,6 +272,9 @@ impl Store {
         }
         for class in world.priority_classes.values() {
             add(class.created, class.revision, Change::PriorityClass(class.value.clone()));
+        }
+        for spec in world.reservations.values() {
+            add(spec.created, spec.revision, Change::Reservation(Arc::clone(&spec.value)));
         }
         for spec in world.units.values().filter_map(|unit| unit.spec.as_ref()) {
             add(spec.created, spec.revision, Change::UnitSpec(Arc::clone(&spec.value)));

@@ -8,6 +8,7 @@ use crate::{
     ids::{NodeId, UnitId},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
     queue::spec::{PriorityClass, QueuePolicy, QueueSpec},
+    reservation::spec::ReservationSpec,
     resources::{CPU, MEMORY, Resources},
     unit::{
         OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitSpec,
@@ -62,7 +63,7 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
         namespace: "default".to_owned(),
         name: format!("u{number}"),
         uid: uid(number),
-        labels: BTreeMap::new(),
+        labels: if number.is_multiple_of(2) { owner() } else { BTreeMap::new() },
         owner: format!("o{}", number % 2),
         class,
         task_groups,
@@ -157,6 +158,29 @@ pub(super) fn queue(path: &str, numbers: &mut Numbers) -> Arc<QueueSpec> {
     spec.weight = u32::try_from(1 + numbers.below(3)).expect("small");
     spec.policy = numbers.pick(&QueuePolicy::ALL);
     Arc::new(spec)
+}
+
+/// Labels of those who own the reservations.
+fn owner() -> BTreeMap<String, String> {
+    [("app".to_owned(), "kept".to_owned())].into()
+}
+
+/// A reservation's record.
+pub(super) fn reservation(name: &str, now_ms: i64, numbers: &mut Numbers) -> Arc<ReservationSpec> {
+    let gpu = DeviceRequest { kind: "gpu".to_owned(), count: 1, milli: 1_000, models: Vec::new() };
+    let cpu = numbers.pick(&[1_000, 2_000, 3_000]);
+    let devices = numbers.chance(15).then_some(gpu);
+    let zone = numbers.chance(20).then(|| (ZONE.to_owned(), numbers.pick(&["z0", "z1"]).to_owned()));
+    Arc::new(ReservationSpec {
+        name: name.to_owned(),
+        namespace: "default".to_owned(),
+        selector: owner(),
+        slots: u32::try_from(numbers.below(4)).expect("small"),
+        demand: Demand { requests: resources(cpu, 4), devices },
+        node_selector: zone.into_iter().collect(),
+        expires_ms: numbers.chance(30).then(|| now_ms + i64::try_from(numbers.below(2_000)).expect("small")),
+        description: String::new(),
+    })
 }
 
 /// The priority class.

@@ -90,7 +90,7 @@ pub struct Users {
 }
 
 impl Users {
-    fn named(&self) -> String {
+    pub(crate) fn named(&self) -> String {
         list(&self.first, self.n)
     }
 }

@@ -6,15 +6,18 @@ use super::{
     PlanReport, ReportState, Scheduler, Step,
     held::{Held, State, Wanted},
     park::{Counted, Need},
+    slots::may_serve,
 };
 use crate::{
     change::Scope,
     decision::{Decision, GroupPlacement, Preemption},
     explain::{RefusalCount, Refusals},
+    hold::Member,
     ids::UnitId,
     lifecycle,
     place::templates::TemplateId,
     queue::QueueIdx,
+    reservation::{Owned, spec::marks},
     time::Millis,
     unit::UnitSpec,
 };
@@ -84,8 +87,11 @@ impl Scheduler {
         self.cluster.take_gained(&mut gained);
         if !self.parked.is_empty() && !gained.is_empty() {
             let (placer, cluster) = (&mut self.placer, &self.cluster);
-            let met =
-                self.parked.met(|template| gained.iter().any(|node| placer.fits(cluster, template, *node)));
+            let met = self.parked.met(|template| {
+                gained.iter().any(|node| {
+                    placer.fits(cluster, template, *node) || may_serve(placer, cluster, template, *node)
+                })
+            });
             for need in met {
                 self.wake(&need);
             }
@@ -216,13 +222,14 @@ impl Scheduler {
     /// Places pending running units group by group, `quota` at most, and assumes them.
     pub(super) fn place(&mut self, held: &Held, quota: usize) -> Try {
         let mut tried = Try::default();
+        let owned = self.owned(held);
         for (group, work) in (0u16..).zip(&held.groups) {
             let wanted = work.pending();
             let wanted = &wanted[..wanted.len().min(quota - tried.n_placed)];
             if wanted.is_empty() {
                 continue;
             }
-            let placement = self.place_group(held.unit(), group, work.template, wanted);
+            let placement = self.place_group(held.unit(), (group, &owned), work.template, wanted);
             if placement.ordinals.len() < wanted.len() {
                 tried.failed.push(work.template);
             }
@@ -235,7 +242,7 @@ impl Scheduler {
     fn place_group(
         &mut self,
         unit: UnitId,
-        group: u16,
+        (group, owned): (u16, &Owned),
         template: TemplateId,
         wanted: &[Wanted],
     ) -> GroupPlacement {
@@ -243,12 +250,19 @@ impl Scheduler {
         let shape = self.placer.templates.get(template).ask.shape();
         let has_devices = self.cluster.demand(shape).devices.is_some();
         let has_incarnations = wanted.iter().any(|(_, incarnation)| *incarnation > 0);
+        let mut slots = self.slots(owned, template).into_iter();
         self.placer.begin(&self.cluster, template, unit, wanted.len());
         for (idx, &(ordinal, incarnation)) in wanted.iter().enumerate() {
-            let Some(spot) = self.placer.next(&mut self.cluster, template, unit, wanted.len() - idx) else {
-                break;
+            let member = Member { unit, ordinal, incarnation };
+            let spot = match slots.next().and_then(|node| self.enter_slot(owned, shape, node, member)) {
+                Some(spot) => spot,
+                None => {
+                    let left = wanted.len() - idx;
+                    let Some(spot) = self.placer.next(&mut self.cluster, template, unit, left) else { break };
+                    self.cluster.assume(unit, ordinal, incarnation, shape, spot.node, spot.mask);
+                    spot
+                }
             };
-            self.cluster.assume(unit, ordinal, incarnation, shape, spot.node, spot.mask);
             placement.ordinals.push(ordinal);
             placement.nodes.push(spot.node);
             if has_incarnations {
@@ -313,13 +327,14 @@ impl Scheduler {
         let unit = UnitId(u64::MAX);
         let mut failed = Vec::new();
         let mut tried = Vec::new();
+        let owned = self.owned_by(spec.pool, &marks(&spec.namespace, &spec.labels).collect::<Vec<u64>>());
         for (group, task) in (0u16..).zip(&spec.task_groups) {
             let template =
                 self.placer.templates.intern(&mut self.cluster, &task.template, spec.pool, spec.scoring);
             let kept = std::mem::take(&mut self.placer.templates.get_mut(template).candidates);
             let first = u32::from(group) << 24;
             let wanted: Vec<Wanted> = (0..task.replicas).map(|idx| (first + idx, 0)).collect();
-            let placement = self.place_group(unit, group, template, &wanted);
+            let placement = self.place_group(unit, (group, &owned), template, &wanted);
             let n_unplaced = wanted.len() - placement.ordinals.len();
             if n_unplaced > 0 {
                 failed.push(template);

@@ -60,9 +60,9 @@ impl Scheduler {
         })
     }
 
-    /// Whether a unit is admitted to what some gang gathers.
+    /// Whether a unit is admitted to what some gang gathers, or to a slot of a reservation.
     pub(super) fn may_enter(&self, held: &Held) -> bool {
-        self.cluster.is_gathering() && self.cluster.admits(&self.entrant(held))
+        (self.cluster.is_gathering() && self.cluster.admits(&self.entrant(held))) || self.has_slots(held)
     }
 
     /// Places a unit once more, with room that others gather.

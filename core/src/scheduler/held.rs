@@ -50,6 +50,8 @@ pub(crate) struct Held {
     /// Should it find no place its room is gathered.
     pub(crate) has_turn: bool,
     pub(crate) active_deadline_ms: u64,
+    /// Its labels, for reservations.
+    pub(crate) marks: SmallVec<[u64; 2]>,
     /// Running units bound as far as is known, for the first binding.
     pub(crate) bound: u32,
     pub(crate) groups: SmallVec<[GroupWork; 1]>,

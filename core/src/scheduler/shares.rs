@@ -218,7 +218,7 @@ impl Scheduler {
     }
 
     pub(super) fn count_hold(&mut self, hold: &Hold) {
-        if self.shares.is_counted {
+        if self.shares.is_counted && hold.slot.is_none() {
             self.shares.put_hold(hold, &mut self.cluster);
         }
     }

@@ -261,14 +261,16 @@ impl Desk {
             while !self.is_full(&batch)
                 && let Some(work) = self.hold_work.pop_front()
             {
-                let (holds, why) = match &work {
-                    HoldWork::Bind(accepted) => (&accepted.ends, "bound"),
-                    HoldWork::Drop { holds, why } => (holds, *why),
+                let (ends, why) = match &work {
+                    HoldWork::Bind(accepted) => (accepted.ends.as_slice(), "bound"),
+                    HoldWork::Drop { holds, why } => (holds.as_slice(), *why),
+                    HoldWork::Reserve { .. } => (&[][..], ""),
                 };
-                let turn = holds.first().and_then(|(id, _)| self.binder.turn_of(*id));
+                let turn = ends.first().and_then(|(id, _)| self.binder.turn_of(*id));
                 batch.turn_ends.extend(turn.map(|(unit, turn)| (unit, turn, why)));
                 batch.push(match work {
                     HoldWork::Bind(accepted) => Item::Convert(accepted),
+                    HoldWork::Reserve { reservation, holds } => Item::Reserve { reservation, holds },
                     HoldWork::Drop { holds, why } => Item::Drop { holds, why },
                 });
             }
@@ -360,6 +362,10 @@ impl Desk {
                     let n_woken = self.queue.on_ticket(accepted.ticket);
                     self.count_rechecks(n_woken);
                 }
+                Item::Reserve { reservation: (name, _), .. } => {
+                    self.metrics.slots_held.inc_by(count);
+                    tracing::info!(reservation = name, slots = count, "slots of a reservation are held");
+                }
                 Item::Drop { why, .. } => {
                     self.metrics.holds_dropped.get_or_create(&WhyLabel { why }).inc_by(count);
                 }
@@ -432,6 +438,12 @@ impl Desk {
                     self.binder.take_back(accepted.ticket);
                     let n_woken = self.queue.on_ticket(accepted.ticket);
                     self.count_rechecks(n_woken);
+                    if offends {
+                        self.holds_from = at;
+                    }
+                }
+                Item::Reserve { holds, .. } => {
+                    self.binder.unreserve(&holds);
                     if offends {
                         self.holds_from = at;
                     }

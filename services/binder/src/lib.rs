@@ -104,6 +104,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         Kind::Queue,
         Kind::PriorityClass,
         Kind::DisruptionBudget,
+        Kind::Reservation,
         Kind::Hold,
         Kind::Rows,
     ];

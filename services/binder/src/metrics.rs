@@ -33,6 +33,7 @@ pub(crate) struct BinderMetrics {
     pub(crate) preempted: Counter,
     pub(crate) held: Counter,
     pub(crate) holds_bound: Counter,
+    pub(crate) slots_held: Counter,
     pub(crate) holds_dropped: Family<WhyLabel, Counter>,
     pub(crate) holds: Gauge,
     pub(crate) gang_turns: Counter,
@@ -68,6 +69,7 @@ impl BinderMetrics {
                 Family::default(),
             ),
             holds: metrics.gauge("binder_holds", "Holds now"),
+            slots_held: metrics.counter("binder_slots_held", "Slots of reservations held, durable"),
             gang_turns: metrics.counter("binder_gang_turns", "Gangs that began to gather room"),
             gang_turns_ended: metrics.register(
                 "binder_gang_turns_ended",

@@ -54,6 +54,11 @@ pub(crate) enum Call {
         reply: Reply<Option<v1::DisruptionBudgetStatus>>,
     },
     ListBudgets(PageCall<v1::DisruptionBudgetStatus>),
+    GetReservation {
+        name: String,
+        reply: Reply<Option<v1::ReservationStatus>>,
+    },
+    ListReservations(PageCall<v1::ReservationStatus>),
     Schedulers(Reply<Schedulers>),
     /// What schedulers counted.
     Counted(Vec<Counted>),
@@ -160,6 +165,7 @@ pub(crate) struct Edited {
     pub(crate) queues: Vec<Outcome>,
     pub(crate) classes: Vec<Outcome>,
     pub(crate) budgets: Vec<Outcome>,
+    pub(crate) reservations: Vec<Outcome>,
 }
 
 /// A page of a list of records, in order of name.

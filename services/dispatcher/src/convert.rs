@@ -2,6 +2,7 @@
 
 pub(crate) mod budget;
 pub(crate) mod queue;
+pub(crate) mod reservation;
 
 use std::sync::Arc;
 

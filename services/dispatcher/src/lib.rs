@@ -26,7 +26,8 @@ use godel_kit::{
 };
 use godel_proto::v1::{
     budget_service_server::BudgetServiceServer, dispatch_service_server::DispatchServiceServer,
-    queue_service_server::QueueServiceServer, unit_service_server::UnitServiceServer,
+    queue_service_server::QueueServiceServer, reservation_service_server::ReservationServiceServer,
+    unit_service_server::UnitServiceServer,
 };
 use tokio::sync::watch;
 
@@ -127,11 +128,13 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     let units = rpc::units::Units::new(front.clone(), metrics);
     let queues = rpc::queues::Queues::new(front.clone());
     let budgets = rpc::budgets::Budgets::new(front.clone());
+    let reservations = rpc::reservations::Reservations::new(front.clone());
     let dispatch = rpc::dispatch::Dispatch::new(front, directory, &config, stop.clone());
     let served = Server::new(&config.server, &registry)
         .add(UnitServiceServer::new(units).max_decoding_message_size(RECEIVED_BYTES_MAX))
         .add(QueueServiceServer::new(queues).max_decoding_message_size(RECEIVED_BYTES_MAX))
         .add(BudgetServiceServer::new(budgets).max_decoding_message_size(RECEIVED_BYTES_MAX))
+        .add(ReservationServiceServer::new(reservations).max_decoding_message_size(RECEIVED_BYTES_MAX))
         .add(DispatchServiceServer::new(dispatch).max_decoding_message_size(RECEIVED_BYTES_MAX))
         .serve(listener, stop.clone())
         .await;

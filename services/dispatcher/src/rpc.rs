@@ -3,5 +3,6 @@
 pub(crate) mod budgets;
 pub(crate) mod dispatch;
 pub(crate) mod queues;
+pub(crate) mod reservations;
 mod submit;
 pub(crate) mod units;

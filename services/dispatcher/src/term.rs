@@ -159,6 +159,7 @@ async fn lead(
         v1::Kind::Queue,
         v1::Kind::PriorityClass,
         v1::Kind::DisruptionBudget,
+        v1::Kind::Reservation,
         v1::Kind::UnitSpec,
         v1::Kind::Hold,
         v1::Kind::Pause,
@@ -389,6 +390,8 @@ impl Loop<'_> {
             StoreChange::PriorityClassDeleted(name) => self.core.on_priority_class_deleted(&name),
             StoreChange::Budget(budget) => self.core.on_budget(budget, revision, created),
             StoreChange::BudgetDeleted(name) => self.core.on_budget_deleted(&name),
+            StoreChange::Reservation(spec) => self.core.on_reservation(spec, revision, created),
+            StoreChange::ReservationDeleted(name) => self.core.on_reservation_deleted(&name),
             StoreChange::Hold(hold) => {
                 let unit = self.core.on_hold(hold, now);
                 self.watches.touch(&self.core, unit);
@@ -451,6 +454,10 @@ impl Loop<'_> {
                 let _ = reply.send(self.show_budget(&name));
             }
             Call::ListBudgets(call) => self.list_budgets(call),
+            Call::GetReservation { name, reply } => {
+                let _ = reply.send(self.show_reservation(&name));
+            }
+            Call::ListReservations(call) => self.list_reservations(call),
             Call::Schedulers(reply) => {
                 let answer = Schedulers { views: self.core.schedulers(), mode: self.core.mode() };
                 let _ = reply.send(answer);

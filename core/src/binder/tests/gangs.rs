@@ -288,6 +288,7 @@ mod endless {
                         HoldWork::Drop { holds, .. } => holds.iter().for_each(|(id, _)| {
                             self.world.change(Change::HoldDeleted(*id));
                         }),
+                        HoldWork::Reserve { .. } => panic!("nobody reserves"),
                     }
                 }
             }

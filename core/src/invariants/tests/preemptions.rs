@@ -52,7 +52,7 @@ fn preempted(victim: UnitSpec, n_victims: u32, meanwhile: Vec<Change>, judged: u
         expires_ms: 1_000,
         queue: Some("a".into()),
         judged: Revision(judged),
-        turn: None,
+        ..Hold::default()
     };
     let leave = |ordinal| {
         let Change::Rows(unit, RowChange::Evict(evict)) = evict(&victim, ordinal, EvictionReason::Preempted)

@@ -1,10 +1,13 @@
 //! One transaction of the binder under construction, and who asked for what.
 
+use std::sync::Arc;
+
 use super::super::store::Condition;
 use crate::{
     binder::{Accepted, RequeueWork},
     change::Change,
     decision::Decision,
+    hold::Hold,
     ids::{Epoch, HoldId, Revision, UnitId},
     rows::{Evict, RowChange},
 };
@@ -24,6 +27,7 @@ pub(super) struct Queued {
 pub(super) enum Item {
     Decision(Queued, Accepted),
     Convert(Accepted),
+    Reserve((String, Revision), Vec<Arc<Hold>>),
     Drop(Vec<(HoldId, Revision)>),
     Requeue(RequeueWork),
     Evict { job: u64, unit: UnitId, evict: Evict, attempts: u32 },
@@ -55,8 +59,13 @@ impl Batch {
                     at,
                     evictions.map(|(unit, evict)| Change::Rows(*unit, RowChange::Evict(evict.clone()))),
                 );
-                self.ops(at, accepted.holds.iter().map(|hold| Change::Hold(hold.clone())));
+                let holds = accepted.holds.iter().chain(&accepted.slots);
+                self.ops(at, holds.map(|hold| Change::Hold(hold.clone())));
                 self.ops(at, accepted.ends.iter().map(|(id, _)| Change::HoldDeleted(*id)));
+            }
+            Item::Reserve((name, revision), holds) => {
+                self.need(Condition::Reservation(name.clone(), *revision), at);
+                self.ops(at, holds.iter().map(|hold| Change::Hold(hold.clone())));
             }
             Item::Drop(holds) => self.ops(at, holds.iter().map(|(id, _)| Change::HoldDeleted(*id))),
             Item::Requeue(work) => {

@@ -115,6 +115,7 @@ impl Pair {
                     self.write(&accepted);
                 }
                 HoldWork::Drop { why, .. } => panic!("dropped: {why}"),
+                HoldWork::Reserve { .. } => panic!("nobody reserves"),
             }
         }
         for work in self.binder.take_requeues(100) {

@@ -1,9 +1,11 @@
 //! One transaction under construction: operations, preconditions without repetitions, and who asked for what.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use godel_core::{
     binder::{Accepted, Departure, RequeueWork},
-    hold::Turn,
+    hold::{Hold, Turn},
     ids::{HoldId, Revision, UnitId},
     queue::QueueIdx,
     rows::RowChange,
@@ -22,6 +24,8 @@ pub(crate) enum Item {
     Decision { queued: Queued, accepted: Accepted },
     /// Binds what was held.
     Convert(Accepted),
+    /// Holds slots of a reservation, by the revision of its record.
+    Reserve { reservation: (String, Revision), holds: Vec<Arc<Hold>> },
     /// Gives holds up.
     Drop { holds: Vec<(HoldId, Revision)>, why: &'static str },
     /// Running units come back.
@@ -38,6 +42,7 @@ impl Item {
                 let held = accepted.holds.iter().map(|hold| hold.ordinals.len());
                 accepted.binds.iter().map(|bind| bind.ordinals.len()).chain(held).sum()
             }
+            Self::Reserve { holds, .. } => holds.len(),
             Self::Drop { holds, .. } => holds.len(),
             Self::Requeue(work) => work.requeue.ordinals.len(),
             Self::Evict { departure, .. } => departure.evict.ordinals.len(),
@@ -49,7 +54,7 @@ impl Item {
         match self {
             Self::Decision { accepted, .. } | Self::Convert(accepted) => &accepted.budgets,
             Self::Evict { departure, .. } => &departure.budgets,
-            Self::Drop { .. } | Self::Requeue(_) => &[],
+            Self::Reserve { .. } | Self::Drop { .. } | Self::Requeue(_) => &[],
         }
     }
 }
@@ -85,6 +90,8 @@ enum Needed {
     Unit(UnitId),
     Queue,
     Budget,
+    /// Of the item at this position.
+    Reservation(usize),
 }
 
 impl Batch {
@@ -124,11 +131,19 @@ impl Batch {
                 for (unit, evict) in &accepted.evictions {
                     self.op(to_proto::row_op(*unit, &RowChange::Evict(evict.clone())));
                 }
-                for hold in &accepted.holds {
+                for hold in accepted.holds.iter().chain(&accepted.slots) {
                     self.op(to_proto::put_hold(hold));
                 }
                 for (hold, _) in &accepted.ends {
                     self.op(to_proto::delete(v1::Kind::Hold, hold.0));
+                }
+            }
+            Item::Reserve { reservation: (name, revision), holds } => {
+                let needed = Needed::Reservation(self.items.len());
+                let kind = v1::Kind::Reservation;
+                self.need(needed, to_proto::precondition_named(kind, name, *revision));
+                for hold in holds {
+                    self.op(to_proto::put_hold(hold));
                 }
             }
             Item::Drop { holds, .. } => {
@@ -177,6 +192,9 @@ impl Batch {
     /// Positions of the items that a refusal at precondition `idx` is about.
     pub(crate) fn items_of_precondition(&self, idx: usize) -> Vec<usize> {
         let Some(&needed) = self.needed.get(idx) else { return Vec::new() };
+        if let Needed::Reservation(item) = needed {
+            return vec![item];
+        }
         let about = |item: &Item| match (item, needed) {
             (Item::Decision { accepted, .. } | Item::Convert(accepted), Needed::Unit(unit)) => {
                 accepted.unit == unit
@@ -188,8 +206,12 @@ impl Batch {
             (item, Needed::Budget) => {
                 item.budgets().iter().any(|(name, _)| self.budgets.get(name) == Some(&idx))
             }
-            (Item::Requeue(_) | Item::Convert(_), Needed::Queue)
-            | (Item::Evict { .. } | Item::Drop { .. }, Needed::Unit(_) | Needed::Queue) => false,
+            (_, Needed::Reservation(_))
+            | (Item::Requeue(_) | Item::Convert(_), Needed::Queue)
+            | (
+                Item::Evict { .. } | Item::Reserve { .. } | Item::Drop { .. },
+                Needed::Unit(_) | Needed::Queue,
+            ) => false,
         };
         self.items.iter().enumerate().filter(|(_, item)| about(item)).map(|(idx, _)| idx).collect()
     }

@@ -95,7 +95,7 @@ impl Bench {
         let mut changes = Vec::new();
         for item in &batch.items {
             match item {
-                Item::Drop { .. } => {}
+                Item::Drop { .. } | Item::Reserve { .. } => {}
                 Item::Decision { accepted, .. } | Item::Convert(accepted) => changes.extend(
                     accepted
                         .binds
@@ -169,7 +169,7 @@ fn units(batch: &Batch) -> Vec<u64> {
         .iter()
         .map(|item| match item {
             Item::Decision { accepted, .. } | Item::Convert(accepted) => accepted.unit.0,
-            Item::Drop { .. } => 0,
+            Item::Drop { .. } | Item::Reserve { .. } => 0,
             Item::Requeue(work) => work.unit.0,
             Item::Evict { departure, .. } => departure.unit.0,
         })

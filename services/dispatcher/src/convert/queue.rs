@@ -128,14 +128,16 @@ fn violations(
     unread: Vec<BadField>,
     prefix: impl Fn(&str, usize) -> String,
 ) -> Result<Vec<(Ground, BadField)>, Status> {
-    let (queues, classes, budgets) = match refusal {
+    let (queues, classes, budgets, reservations) = match refusal {
         EditRefusal::Revision { name, current } => {
             let current = current.to_string();
             let message = format!("`{name}` is at revision {current} now: read it again");
             let info = [("name", name), ("revision", current)];
             return Err(status::with_info(Code::Aborted, status::reason::REVISION_MISMATCH, message, info));
         }
-        EditRefusal::Violations { queues, classes, budgets } => (queues, classes, budgets),
+        EditRefusal::Violations { queues, classes, budgets, reservations } => {
+            (queues, classes, budgets, reservations)
+        }
     };
     let shown = |list: &'static str, violations: Vec<Violation>| {
         let prefix = &prefix;
@@ -147,6 +149,7 @@ fn violations(
     all.extend(shown("queues", queues));
     all.extend(shown("priority_classes", classes));
     all.extend(shown("budgets", budgets));
+    all.extend(shown("reservations", reservations));
     Ok(all)
 }
 

@@ -235,7 +235,8 @@ pub(super) fn unknown(what: &str, name: &str) -> Status {
 
 /// Revision of the only record, and whether it was there as given.
 pub(super) fn of_one(edited: &Edited) -> (u64, bool) {
-    match edited.queues.iter().chain(&edited.classes).chain(&edited.budgets).next() {
+    let records = edited.queues.iter().chain(&edited.classes).chain(&edited.budgets);
+    match records.chain(&edited.reservations).next() {
         Some(Outcome::Unchanged(revision)) => (revision.0, true),
         Some(Outcome::Created | Outcome::Updated | Outcome::Deleted) | None => (edited.revision.0, false),
     }

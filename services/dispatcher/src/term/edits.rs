@@ -1,5 +1,5 @@
-//! Changes of queues, priority classes and disruption budgets: one at a time, and no submission beside one that could spoil what was
-//! checked.
+//! Changes of queues, priority classes, disruption budgets and reservations: one at a time, and no submission beside one that
+//! could spoil what was checked.
 //!
 //! A change waits until the submissions on their way that name what it deletes, or what gets its first queue below it,
 //! are durable or refused; those that come meanwhile wait for it. Its answer leaves once the watch has shown it, so
@@ -24,7 +24,7 @@ use godel_core::{
 use godel_kit::{
     convert::BadField,
     status, to_proto,
-    txn::{Committed, Conditions, TXN_BYTES_MAX, TxnError},
+    txn::{Committed, Conditions, Pending, TXN_BYTES_MAX, TxnError},
 };
 use godel_proto::v1;
 use tonic::Status;
@@ -61,6 +61,15 @@ enum Stage {
     Sent,
     /// Durable; the watch has yet to show it.
     Durable(Edited, Reply<Result<Edited, Status>>),
+}
+
+/// What became of a change that was checked.
+enum Sending {
+    Sent(Pending, Edited),
+    /// There is no room for its transaction now.
+    Full,
+    /// There is no transaction.
+    Answered(Result<Edited, Status>),
 }
 
 /// What is told once a transaction is durable.
@@ -173,21 +182,22 @@ impl Loop<'_> {
         let planned = self.core.plan(&call.edit);
         let planned = match planned {
             Ok(_) if !call.unread.is_empty() => {
-                let (queues, classes, budgets) = (Vec::new(), Vec::new(), Vec::new());
-                Err(EditRefusal::Violations { queues, classes, budgets })
+                let (queues, classes) = (Vec::new(), Vec::new());
+                let (budgets, reservations) = (Vec::new(), Vec::new());
+                Err(EditRefusal::Violations { queues, classes, budgets, reservations })
             }
             planned => planned,
         };
         let EditCall { edit, unread, is_apply, reply } = call;
         let answer = match planned {
             Ok(plan) => match self.send_edit(&edit, plan) {
-                Ok(Some((pending, edited))) => {
+                Sending::Sent(pending, edited) => {
                     self.ticket(pending, Ticket::Edit(Box::new(SentEdit { edited, reply })));
                     return Some(Stage::Sent);
                 }
                 // Answers make room.
-                Ok(None) => return Some(Stage::Asked(EditCall { edit, unread, is_apply, reply })),
-                Err(answer) => answer,
+                Sending::Full => return Some(Stage::Asked(EditCall { edit, unread, is_apply, reply })),
+                Sending::Answered(answer) => answer,
             },
             Err(refusal) if is_apply => Err(convert::queue::refusal_of_all(refusal, unread)),
             Err(refusal) => Err(convert::queue::refusal_of_one(refusal, unread)),
@@ -196,21 +206,14 @@ impl Loop<'_> {
         None
     }
 
-    /// The transaction of a change; `Ok(None)` while there is no room for it.
-    ///
-    /// # Errors
-    /// There is no transaction: the answer.
-    fn send_edit(
-        &self,
-        edit: &Edit,
-        plan: Plan,
-    ) -> Result<Option<(godel_kit::txn::Pending, Edited)>, Result<Edited, Status>> {
-        let Plan { queues, classes, budgets, writes, conditions } = plan;
-        let mut edited =
-            Edited { revision: self.core.revision(), uid: String::new(), queues, classes, budgets };
+    /// Sends the transaction of a change.
+    fn send_edit(&self, edit: &Edit, plan: Plan) -> Sending {
+        let Plan { queues, classes, budgets, reservations, writes, conditions } = plan;
+        let (revision, uid) = (self.core.revision(), String::new());
+        let mut edited = Edited { revision, uid, queues, classes, budgets, reservations };
         if writes.is_empty() {
             edited.uid = self.uid_of(edit);
-            return Err(Ok(edited));
+            return Sending::Answered(Ok(edited));
         }
         let mut ops: Vec<Bytes> = Vec::with_capacity(writes.len());
         for write in writes {
@@ -222,12 +225,16 @@ impl Loop<'_> {
                 }
                 Write::Class(class) => to_proto::put_priority_class(&class),
                 Write::Budget(spec) => to_proto::put_budget(&spec),
+                Write::Reservation(spec) => to_proto::put_reservation(&spec),
                 Write::Gone(RecordName::Queue(path)) => to_proto::delete_named(v1::Kind::Queue, &path),
                 Write::Gone(RecordName::Class(name)) => {
                     to_proto::delete_named(v1::Kind::PriorityClass, &name)
                 }
                 Write::Gone(RecordName::Budget(name)) => {
                     to_proto::delete_named(v1::Kind::DisruptionBudget, &name)
+                }
+                Write::Gone(RecordName::Reservation(name)) => {
+                    to_proto::delete_named(v1::Kind::Reservation, &name)
                 }
             });
         }
@@ -241,6 +248,9 @@ impl Loop<'_> {
                 RecordName::Budget(name) => {
                     to_proto::precondition_named(v1::Kind::DisruptionBudget, name, *revision)
                 }
+                RecordName::Reservation(name) => {
+                    to_proto::precondition_named(v1::Kind::Reservation, name, *revision)
+                }
             })
             .collect();
         // As the store counts them.
@@ -250,11 +260,13 @@ impl Loop<'_> {
         if n_bytes > TXN_BYTES_MAX {
             let description =
                 format!("{n_bytes} bytes in one transaction; at most {TXN_BYTES_MAX}: apply fewer at once");
-            return Err(Err(status::invalid_argument([BadField::new("queues", description)])));
+            let bad = status::invalid_argument([BadField::new("queues", description)]);
+            return Sending::Answered(Err(bad));
         }
         match self.pipeline.try_submit(ops, Conditions { preconditions, nodes_as_of: Revision(0) }) {
-            Ok(pending) => Ok(pending.map(|pending| (pending, edited))),
-            Err(error) => Err(Err(refused(&error))),
+            Ok(Some(pending)) => Sending::Sent(pending, edited),
+            Ok(None) => Sending::Full,
+            Err(error) => Sending::Answered(Err(refused(&error))),
         }
     }
 
@@ -301,6 +313,21 @@ impl Loop<'_> {
         let after = call.after.clone();
         let names = budgets.iter().map(|budget| budget.spec.name.as_str()).filter(|name| **name > *after);
         self.page(call, budgets.len(), names, |name| self.show_budget(name));
+    }
+
+    pub(super) fn show_reservation(&self, name: &str) -> Option<v1::ReservationStatus> {
+        self.core.reservation_view(name).map(convert::reservation::reservation)
+    }
+
+    /// Without the slots one by one: who wants these asks for one reservation.
+    pub(super) fn list_reservations(&self, call: PageCall<v1::ReservationStatus>) {
+        let reservations = self.core.reservations();
+        let after = call.after.clone();
+        let names = reservations.keys().map(String::as_str).filter(|name| **name > *after);
+        self.page(call, reservations.len(), names, |name| {
+            let status = self.show_reservation(name)?;
+            Some(v1::ReservationStatus { places: Vec::new(), ..status })
+        });
     }
 
     fn page<'a, T: prost::Message>(

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use godel_core::{
     change::{Change, Lease, Partition, PartitionMode},
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
-    hold::{Hold, Member, Turn},
+    hold::{Hold, Member, Slot, Turn},
     ids::{Epoch, HoldId, NodeId, Revision, UnitId},
     node::{Device, Drain, NodeReport, NodeSpec, NodeUsage, Quarantine, Taint, TaintEffect, Toleration},
     pause::{Pause, Scope},
@@ -24,12 +24,14 @@ use super::BadField;
 mod budget;
 mod decision;
 mod queue;
+mod reservation;
 mod rows;
 mod submission;
 
 pub use budget::{budget, given_budget};
 pub use decision::{decision, outcome};
 pub use queue::{given_priority_class, given_queue, priority_class, queue, queue_policy};
+pub use reservation::{given_reservation, reservation};
 pub use rows::{bind, evict, eviction_reason, phase, pool, requeue, statuses, unit_rows};
 pub use submission::submission;
 
@@ -83,6 +85,7 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
         Op::PutQueue(pb) => queue(pb).map(|spec| Change::Queue(Arc::new(spec))),
         Op::PutPriorityClass(pb) => priority_class(pb).map(Change::PriorityClass),
         Op::PutDisruptionBudget(pb) => budget(pb).map(|spec| Change::Budget(Arc::new(spec))),
+        Op::PutReservation(pb) => reservation(pb).map(|spec| Change::Reservation(Arc::new(spec))),
         Op::PutPause(pb) => pause(pb).map(Change::Pause),
         Op::PutHold(pb) => hold(pb).map(|hold| Change::Hold(Arc::new(hold))),
         Op::Delete(pb) => delete(pb),
@@ -112,6 +115,7 @@ pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
         Record::Queue(pb) => queue(pb).map(|spec| Change::Queue(Arc::new(spec))),
         Record::PriorityClass(pb) => priority_class(pb).map(Change::PriorityClass),
         Record::DisruptionBudget(pb) => budget(pb).map(|spec| Change::Budget(Arc::new(spec))),
+        Record::Reservation(pb) => reservation(pb).map(|spec| Change::Reservation(Arc::new(spec))),
         Record::Pause(pb) => pause(pb).map(Change::Pause),
         Record::Hold(pb) => hold(pb).map(|hold| Change::Hold(Arc::new(hold))),
         Record::Rows(pb) => unit_rows(pb).map(|(unit, rows)| Change::RowsLoaded(unit, rows)),
@@ -141,6 +145,7 @@ fn delete(pb: v1::Delete) -> Result<Change> {
         v1::Kind::Queue => name(key.name).map(Change::QueueDeleted),
         v1::Kind::PriorityClass => name(key.name).map(Change::PriorityClassDeleted),
         v1::Kind::DisruptionBudget => name(key.name).map(Change::BudgetDeleted),
+        v1::Kind::Reservation => name(key.name).map(Change::ReservationDeleted),
         v1::Kind::Pause => pause_scope(&key.name).map(Change::PauseDeleted),
         v1::Kind::Hold => Ok(Change::HoldDeleted(HoldId(key.id))),
     }
@@ -322,7 +327,10 @@ pub fn hold(pb: v1::Hold) -> Result<Hold> {
     Ok(Hold {
         id: HoldId(pb.hold_id),
         node: node_id(pb.node_id, "node_id")?,
-        unit: unit_id(pb.unit_id, "unit_id")?,
+        unit: match pb.slot {
+            Some(_) => UnitId(0),
+            None => unit_id(pb.unit_id, "unit_id")?,
+        },
         spec_revision: Revision(pb.spec_revision),
         group: u16::try_from(pb.task_group).map_err(|_| BadField::new("task_group", "out of range"))?,
         demand: Arc::new(demand(pb.demand.unwrap_or_default()).map_err(|bad| bad.under("demand"))?),
@@ -335,7 +343,13 @@ pub fn hold(pb: v1::Hold) -> Result<Hold> {
         queue: (!pb.queue.is_empty()).then(|| Arc::from(pb.queue)),
         judged: Revision(pb.judged_revision),
         turn: pb.turn.map(|turn| Turn { since_ms: turn.since_ms, priority: turn.priority }),
+        slot: pb.slot.map(slot),
     })
+}
+
+fn slot(pb: v1::ReservationSlot) -> Slot {
+    let v1::ReservationSlot { reservation, occupant } = pb;
+    Slot { reservation: Arc::from(reservation), occupant: occupant.map(member) }
 }
 
 /// What an administrator has paused.

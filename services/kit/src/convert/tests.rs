@@ -5,11 +5,12 @@ use godel_core::{
     change::{Change, Lease, Partition, PartitionMode},
     decision::{Claim, Decision, FreshNode, GroupPlacement, Outcome, Preemption, Rejection, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
-    hold::{Hold, Member, Turn},
+    hold::{Hold, Member, Slot, Turn},
     ids::{Epoch, HoldId, NodeId, Revision, UnitId},
     node::{Device, NodeReport, NodeSpec, NodeUsage, Taint, TaintEffect, Toleration},
     pause::{Pause, Scope},
     queue::spec::{PriorityClass, QueuePolicy, QueueSpec},
+    reservation::spec::ReservationSpec,
     resources::Resources,
     rows::{Bind, Evict, EvictionReason, Phase, Requeue, RowChange, Standing, Statuses, UnitRows},
     unit::{
@@ -328,12 +329,36 @@ fn holds_come_back() {
         queue: Some(Arc::from("a.b")),
         judged: Revision(8),
         turn: Some(Turn { since_ms: 5, priority: -3 }),
+        slot: None,
     };
+    let slot = Some(Slot { reservation: Arc::from("kept"), occupant: Some(victim(5)) });
+    let slot = Hold { unit: UnitId(0), slot, ..hold.clone() };
+    assert_eq!(from_proto::op(&to_proto::put_hold(&slot)), Ok(Change::Hold(Arc::new(slot))));
     assert_eq!(from_proto::op(&to_proto::put_hold(&hold)), Ok(Change::Hold(Arc::new(hold))));
     let gone = to_proto::delete(v1::Kind::Hold, 5);
     assert_eq!(from_proto::op(&gone), Ok(Change::HoldDeleted(HoldId(5))));
     let short = v1::Hold { hold_id: 1, node_id: 1, unit_id: 1, incarnations: vec![1], ..v1::Hold::default() };
     assert_eq!(from_proto::hold(short).unwrap_err().path, "incarnations");
+}
+
+#[test]
+fn reservations_come_back() {
+    let spec = ReservationSpec {
+        name: "kept".to_owned(),
+        namespace: "prod".to_owned(),
+        selector: [("app".to_owned(), "web".to_owned())].into(),
+        slots: 3,
+        demand: Demand::default(),
+        node_selector: [("zone".to_owned(), "a".to_owned())].into(),
+        expires_ms: Some(9),
+        description: "spare".to_owned(),
+    };
+    let put = to_proto::put_reservation(&spec);
+    assert_eq!(from_proto::op(&put), Ok(Change::Reservation(Arc::new(spec))));
+    let devices = v1::DeviceRequest { count: 65, ..v1::DeviceRequest::default() };
+    let demand = Some(v1::Demand { requests: None, devices: Some(devices) });
+    let (_, bad) = from_proto::given_reservation(v1::Reservation { demand, ..v1::Reservation::default() });
+    assert_eq!(bad.iter().map(|bad| bad.path.as_str()).collect::<Vec<_>>(), ["demand.devices.count"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, hash::BuildHasher};
 use bytes::Bytes;
 use godel_core::{
     change::{Lease, Partition, PartitionMode},
-    hold::{Hold, Member, Turn},
+    hold::{Hold, Member, Slot, Turn},
     ids::{NodeId, Revision, UnitId},
     node::{Device, Drain, NodeReport, NodeSpec, NodeUsage, Quarantine, Taint, TaintEffect, Toleration},
     pause::Pause,
@@ -22,11 +22,13 @@ mod budget;
 mod decision;
 mod encode;
 mod queue;
+mod reservation;
 
 pub use budget::{budget, budget_limit, put_budget};
 pub use decision::{decision, fresh_node, outcome, refusals, rejection_reason};
 pub use encode::{encoded_unit_spec, put_unit_spec};
 pub use queue::{priority_class, put_priority_class, put_queue, queue, queue_policy};
+pub use reservation::{put_reservation, reservation};
 // Columns are the store's own: see `from_proto`.
 pub use godel_store::ops::{
     demand_to_proto as demand, eviction_reason_to_proto as eviction_reason, phase_to_proto as phase,
@@ -388,6 +390,7 @@ pub fn hold(hold: &Hold) -> v1::Hold {
         queue,
         judged,
         turn,
+        slot,
     } = hold;
     v1::Hold {
         hold_id: id.0,
@@ -405,6 +408,10 @@ pub fn hold(hold: &Hold) -> v1::Hold {
         queue: queue.as_deref().unwrap_or_default().to_owned(),
         judged_revision: judged.0,
         turn: turn.map(|Turn { since_ms, priority }| v1::GangTurn { since_ms, priority }),
+        slot: slot.as_ref().map(|Slot { reservation, occupant }| v1::ReservationSlot {
+            reservation: reservation.to_string(),
+            occupant: occupant.as_ref().map(member),
+        }),
     }
 }
 

@@ -296,6 +296,8 @@ fn key_of(change: &Change) -> Option<RecordKey> {
         Change::PauseDeleted(scope) => RecordKey::Name(10, scope.to_string()),
         Change::Budget(budget) => RecordKey::Name(13, budget.name.clone()),
         Change::BudgetDeleted(name) => RecordKey::Name(13, name.clone()),
+        Change::Reservation(spec) => RecordKey::Name(14, spec.name.clone()),
+        Change::ReservationDeleted(name) => RecordKey::Name(14, name.clone()),
         Change::NodeUsage(usage) => RecordKey::Id(12, u64::from(usage.id.0)),
         // Ids are never reused: what was deleted is not listed later. Rows compare revisions themselves.
         Change::NodeDeleted(_)

@@ -169,6 +169,7 @@ impl Cursor {
             | v1::Kind::Queue
             | v1::Kind::PriorityClass
             | v1::Kind::DisruptionBudget
+            | v1::Kind::Reservation
             | v1::Kind::Pause => Self::Records(Some(Key::Name(text.to_owned()))),
             v1::Kind::NodeSpec
             | v1::Kind::NodeReport

@@ -1,0 +1,195 @@
+//! Whether reservations may be changed as asked: pure, all that is wrong at once.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::spec::ReservationSpec;
+use crate::{
+    admission::{
+        AMOUNT_MAX, ENTRIES_MAX,
+        names::{self, BadName, NAME_LEN_MAX, NAMESPACE_LEN_MAX},
+    },
+    queue::check::{DESCRIPTION_LEN_MAX, Ground, RecordChange, Report, Users, Violation, existence},
+};
+
+/// Most reservations.
+pub const N_RESERVATIONS_MAX: usize = 1_024;
+
+/// Most slots of one.
+pub const N_SLOTS_MAX: u32 = 4_096;
+
+/// Most slots of all: a follower keeps each, and the binder looks at all of them when something happens that may end one.
+pub const N_SLOTS_ALL_MAX: u64 = 16_384;
+
+/// A change of a reservation.
+pub type ReservationChange = RecordChange<Arc<ReservationSpec>>;
+
+/// Checks changes of reservations, made together. `users` says which units have running units in slots of one.
+///
+/// # Errors
+/// Everything wrong, in order of the changes.
+pub fn reservations(
+    known: &BTreeMap<String, Arc<ReservationSpec>>,
+    changes: &[ReservationChange],
+    users: &dyn Fn(&str) -> Users,
+) -> Result<(), Vec<Violation>> {
+    let mut report = Report::default();
+    let mut seen = BTreeSet::new();
+    let mut n_known = known.len();
+    let mut n_slots: u64 = known.values().map(|spec| u64::from(spec.slots)).sum();
+    for (idx, change) in changes.iter().enumerate() {
+        report.change = idx;
+        let (name, spec) = match change {
+            RecordChange::Create(spec) | RecordChange::Update(spec) | RecordChange::Put(spec) => {
+                (spec.name.as_str(), Some(spec))
+            }
+            RecordChange::Delete(name) => (name.as_str(), None),
+        };
+        if !seen.insert(name) {
+            report.add(Ground::Invalid, "name", format!("`{name}` stands twice"));
+        }
+        let before = known.get(name);
+        existence(change, before.is_some(), name, "name", &mut report);
+        n_slots = n_slots.saturating_sub(before.map_or(0, |spec| u64::from(spec.slots)));
+        match spec {
+            Some(spec) => {
+                fields(spec, &mut report);
+                n_known += usize::from(before.is_none());
+                n_slots += u64::from(spec.slots);
+            }
+            None => {
+                let users = users(name);
+                if users.n > 0 {
+                    let named = users.named();
+                    let description = format!(
+                        "units run in it: {named}; with `slots: 0` they go on without it, then delete it"
+                    );
+                    report.add(Ground::State, "name", description);
+                }
+            }
+        }
+    }
+    if n_known > N_RESERVATIONS_MAX {
+        let description = format!("there are {N_RESERVATIONS_MAX} reservations; no more are kept");
+        report.add(Ground::State, "name", description);
+    }
+    if n_slots > N_SLOTS_ALL_MAX {
+        let description =
+            format!("{n_slots} slots over all reservations; at most {N_SLOTS_ALL_MAX} are kept");
+        report.add(Ground::State, "slots", description);
+    }
+    report.finish()
+}
+
+fn fields(spec: &ReservationSpec, report: &mut Report) {
+    report.named("name", names::label(&spec.name));
+    report.named("namespace", names::name(&spec.namespace, NAMESPACE_LEN_MAX));
+    if spec.selector.is_empty() {
+        let description = "no labels of units: say for whom the room is kept";
+        report.add(Ground::Invalid, "selector", description.to_owned());
+    }
+    labels("selector", &spec.selector, report);
+    labels("node_selector", &spec.node_selector, report);
+    if spec.slots > N_SLOTS_MAX {
+        report.add(Ground::Invalid, "slots", format!("{} is above {N_SLOTS_MAX}", spec.slots));
+    }
+    let demand = &spec.demand;
+    if demand.amounts().all(|(_, amount)| amount == 0) {
+        let description = "asks for nothing: say what a slot has room for";
+        report.add(Ground::Invalid, "demand", description.to_owned());
+    }
+    for (name, amount) in demand.requests.iter() {
+        report.named(&format!("demand.requests[{name:?}]"), names::resource(name));
+        if !(0..=AMOUNT_MAX).contains(&amount) {
+            let description = format!("{amount} is not in 0..={AMOUNT_MAX}");
+            report.add(Ground::Invalid, &format!("demand.requests[{name:?}]"), description);
+        }
+    }
+    if let Some(devices) = &demand.devices {
+        if devices.kind != "gpu" {
+            let description = format!("`{}` is not known; only `gpu` is", devices.kind);
+            report.add(Ground::Invalid, "demand.devices.kind", description);
+        }
+        if devices.models.len() > ENTRIES_MAX {
+            let description = format!("{} models; at most {ENTRIES_MAX}", devices.models.len());
+            report.add(Ground::Invalid, "demand.devices.models", description);
+        }
+    }
+    if let Some(at) = spec.expires_ms.filter(|at| *at <= 0) {
+        report.add(Ground::Invalid, "expires_ms", format!("{at} is no time"));
+    }
+    report.named("description", names::text(&spec.description, DESCRIPTION_LEN_MAX));
+}
+
+fn labels(field: &str, labels: &BTreeMap<String, String>, report: &mut Report) {
+    if labels.len() > ENTRIES_MAX {
+        report.add(Ground::Invalid, field, format!("{} entries; at most {ENTRIES_MAX}", labels.len()));
+    }
+    for (key, value) in labels {
+        let value: Result<(), BadName> = names::text(value, NAME_LEN_MAX);
+        for checked in [names::label_key(key), value] {
+            report.named(&format!("{field}[{key:?}]"), checked);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{demand::Demand, resources::Resources};
+
+    fn spec(name: &str) -> ReservationSpec {
+        ReservationSpec {
+            name: name.to_owned(),
+            namespace: "default".to_owned(),
+            selector: [("app".to_owned(), "web".to_owned())].into(),
+            slots: 4,
+            demand: Demand { requests: Resources::new([("cpu", 1_000)]).unwrap(), devices: None },
+            ..ReservationSpec::default()
+        }
+    }
+
+    fn wrong(change: ReservationChange) -> Vec<(Ground, String)> {
+        let there = |name: &str| (name.to_owned(), Arc::new(spec(name)));
+        let known = [there("there"), there("used")].into();
+        let users = |name: &str| match name {
+            "used" => Users { n: 1, first: vec!["default/web".to_owned()] },
+            _ => Users::default(),
+        };
+        let violations = reservations(&known, &[change], &users).err().unwrap_or_default();
+        violations.into_iter().map(|violation| (violation.ground, violation.field)).collect()
+    }
+
+    #[test]
+    fn everything_wrong_is_named() {
+        let create = |spec: ReservationSpec| wrong(RecordChange::Create(Arc::new(spec)));
+        assert_eq!(create(spec("new")), []);
+        let bad = ReservationSpec {
+            name: "No".to_owned(),
+            namespace: String::new(),
+            selector: BTreeMap::new(),
+            slots: N_SLOTS_MAX + 1,
+            demand: Demand::default(),
+            node_selector: [("a b".to_owned(), String::new())].into(),
+            expires_ms: Some(-1),
+            description: "\u{7}".to_owned(),
+        };
+        let fields: Vec<String> = create(bad).into_iter().map(|(_, field)| field).collect();
+        let expected =
+            ["name", "namespace", "selector", "node_selector[\"a b\"]", "slots", "demand", "expires_ms"];
+        assert_eq!(fields[..7], expected);
+    }
+
+    #[test]
+    fn one_in_use_is_not_deleted() {
+        let name = || "name".to_owned();
+        assert_eq!(wrong(RecordChange::Create(Arc::new(spec("there")))), [(Ground::AlreadyExists, name())]);
+        assert_eq!(wrong(RecordChange::Update(Arc::new(spec("new")))), [(Ground::NotFound, name())]);
+        assert_eq!(wrong(RecordChange::Delete("new".to_owned())), [(Ground::NotFound, name())]);
+        assert_eq!(wrong(RecordChange::Delete("used".to_owned())), [(Ground::State, name())]);
+        assert_eq!(wrong(RecordChange::Delete("there".to_owned())), []);
+        assert_eq!(wrong(RecordChange::Put(Arc::new(spec("used")))), []);
+    }
+}

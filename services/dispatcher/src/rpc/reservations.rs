@@ -1,0 +1,111 @@
+//! ReservationService.
+
+use std::sync::Arc;
+
+use godel_core::{
+    dispatcher::edit::Edit,
+    ids::Revision,
+    queue::check::RecordChange,
+    reservation::{check::ReservationChange, spec::ReservationSpec},
+};
+use godel_kit::{convert::BadField, from_proto, status};
+use godel_proto::v1::{self, reservation_service_server::ReservationService};
+use tonic::{Request, Response, Status};
+
+use super::queues::{of_one, page_of, required, unknown};
+use crate::{
+    calls::{Call, EditCall, Edited, PageCall},
+    front::Front,
+};
+
+pub(crate) struct Reservations {
+    front: Front,
+}
+
+impl Reservations {
+    pub(crate) fn new(front: Front) -> Self {
+        Self { front }
+    }
+
+    async fn edit(
+        &self,
+        change: ReservationChange,
+        expected_revision: u64,
+        unread: Vec<BadField>,
+    ) -> Result<Edited, Status> {
+        let expected_revision = Revision(expected_revision);
+        let edit = Edit { reservations: vec![change], expected_revision, ..Edit::default() };
+        self.front.ask(|reply| Call::Edit(EditCall { edit, unread, is_apply: false, reply })).await?
+    }
+
+    async fn put(
+        &self,
+        reservation: Option<v1::Reservation>,
+        expected_revision: u64,
+        change: impl FnOnce(Arc<ReservationSpec>) -> ReservationChange,
+    ) -> Result<Edited, Status> {
+        let reservation =
+            reservation.ok_or_else(|| status::invalid_argument([BadField::new("reservation", "missing")]))?;
+        let (spec, unread) = from_proto::given_reservation(reservation);
+        self.edit(change(Arc::new(spec)), expected_revision, unread).await
+    }
+}
+
+#[tonic::async_trait]
+impl ReservationService for Reservations {
+    async fn create_reservation(
+        &self,
+        request: Request<v1::CreateReservationRequest>,
+    ) -> Result<Response<v1::CreateReservationResponse>, Status> {
+        let v1::CreateReservationRequest { reservation } = request.into_inner();
+        let (revision, duplicate) = of_one(&self.put(reservation, 0, RecordChange::Create).await?);
+        Ok(Response::new(v1::CreateReservationResponse { revision, duplicate }))
+    }
+
+    async fn get_reservation(
+        &self,
+        request: Request<v1::GetReservationRequest>,
+    ) -> Result<Response<v1::GetReservationResponse>, Status> {
+        let name = required(request.into_inner().name)?;
+        let asked = name.clone();
+        let reservation = self.front.ask(|reply| Call::GetReservation { name: asked, reply }).await?;
+        let reservation = reservation.ok_or_else(|| unknown("reservation", &name))?;
+        Ok(Response::new(v1::GetReservationResponse { reservation: Some(reservation) }))
+    }
+
+    async fn list_reservations(
+        &self,
+        request: Request<v1::ListReservationsRequest>,
+    ) -> Result<Response<v1::ListReservationsResponse>, Status> {
+        let v1::ListReservationsRequest { page_size, page_token } = request.into_inner();
+        let (n_max, token) = page_of(page_size, &page_token)?;
+        let after = token.after.clone();
+        let page = self.front.ask(|reply| Call::ListReservations(PageCall { after, n_max, reply })).await?;
+        let token = token.next(page.next, page.total, page.revision);
+        Ok(Response::new(v1::ListReservationsResponse {
+            reservations: page.items,
+            next_page_token: token.text(),
+            revision: token.revision,
+            total: token.total,
+        }))
+    }
+
+    async fn update_reservation(
+        &self,
+        request: Request<v1::UpdateReservationRequest>,
+    ) -> Result<Response<v1::UpdateReservationResponse>, Status> {
+        let v1::UpdateReservationRequest { reservation, expected_revision } = request.into_inner();
+        let (revision, _) = of_one(&self.put(reservation, expected_revision, RecordChange::Update).await?);
+        Ok(Response::new(v1::UpdateReservationResponse { revision }))
+    }
+
+    async fn delete_reservation(
+        &self,
+        request: Request<v1::DeleteReservationRequest>,
+    ) -> Result<Response<v1::DeleteReservationResponse>, Status> {
+        let v1::DeleteReservationRequest { name, expected_revision } = request.into_inner();
+        let change = RecordChange::Delete(required(name)?);
+        let (revision, _) = of_one(&self.edit(change, expected_revision, Vec::new()).await?);
+        Ok(Response::new(v1::DeleteReservationResponse { revision }))
+    }
+}

@@ -1,0 +1,52 @@
+//! Reservations.
+
+use godel_core::{budget::spec::NAMESPACE_DEFAULT, demand::MILLI_WHOLE, reservation::spec::ReservationSpec};
+use godel_proto::v1;
+
+use super::{BadField, Result};
+
+/// A reservation as stored.
+///
+/// # Errors
+/// It has no name, or a demand that is none.
+pub fn reservation(pb: v1::Reservation) -> Result<ReservationSpec> {
+    let (spec, bad) = given_reservation(pb);
+    match bad.into_iter().next() {
+        Some(first) => Err(first),
+        None if spec.name.is_empty() => Err(BadField::new("name", "missing")),
+        None => Ok(spec),
+    }
+}
+
+/// A reservation as a client wrote it, and every field that cannot be read, which is left at its default. What can be read
+/// may be wrong all the same: that is for the checks of admission.
+pub fn given_reservation(pb: v1::Reservation) -> (ReservationSpec, Vec<BadField>) {
+    let v1::Reservation { name, namespace, selector, slots, demand, node_selector, expires_ms, description } =
+        pb;
+    let mut bad = Vec::new();
+    let mut demand = demand.unwrap_or_default();
+    if let Some(devices) = &mut demand.devices {
+        if devices.kind.is_empty() {
+            "gpu".clone_into(&mut devices.kind);
+        }
+        if devices.milli_per_device == 0 {
+            devices.milli_per_device = MILLI_WHOLE;
+        }
+    }
+    let demand = super::demand(demand).unwrap_or_else(|wrong| {
+        bad.push(wrong.under("demand"));
+        godel_core::demand::Demand::default()
+    });
+    let namespace = if namespace.is_empty() { NAMESPACE_DEFAULT.to_owned() } else { namespace };
+    let spec = ReservationSpec {
+        name,
+        namespace,
+        selector: selector.into_iter().collect(),
+        slots,
+        demand,
+        node_selector: node_selector.into_iter().collect(),
+        expires_ms: (expires_ms != 0).then_some(expires_ms),
+        description,
+    };
+    (spec, bad)
+}

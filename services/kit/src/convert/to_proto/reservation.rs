@@ -1,0 +1,26 @@
+//! Reservations.
+
+use bytes::Bytes;
+use godel_core::reservation::spec::ReservationSpec;
+use godel_proto::{raw, v1};
+
+/// An operation that puts a reservation, encoded for a transaction.
+pub fn put_reservation(spec: &ReservationSpec) -> Bytes {
+    raw::encode_op(v1::op::Op::PutReservation(reservation(spec)))
+}
+
+/// A reservation.
+pub fn reservation(spec: &ReservationSpec) -> v1::Reservation {
+    let ReservationSpec { name, namespace, selector, slots, demand, node_selector, expires_ms, description } =
+        spec;
+    v1::Reservation {
+        name: name.clone(),
+        namespace: namespace.clone(),
+        selector: super::map(selector),
+        slots: *slots,
+        demand: Some(super::demand(demand)),
+        node_selector: super::map(node_selector),
+        expires_ms: expires_ms.unwrap_or(0),
+        description: description.clone(),
+    }
+}
