@@ -3,6 +3,7 @@
 pub mod budget;
 pub mod node;
 pub mod queue;
+pub mod reservation;
 pub mod unit;
 
 use std::{path::PathBuf, time::Duration};
@@ -68,7 +69,11 @@ pub enum Verb {
     /// Disruption budgets: how many running units may be made to leave at a time.
     #[command(subcommand)]
     Budget(budget::Budget),
-    /// Create or change what files say: queues and priority classes together, then disruption budgets, then units.
+    /// Reservations: room that is kept for running units of some units.
+    #[command(subcommand)]
+    Reservation(reservation::Reservation),
+    /// Create or change what files say: queues and priority classes together, then disruption budgets and reservations, then
+    /// units.
     Apply(queue::Apply),
     /// Schedulers.
     #[command(subcommand)]

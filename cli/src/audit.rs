@@ -208,7 +208,7 @@ pub(crate) async fn list(client: &Client) -> Result<World, Failure> {
     }
 }
 
-const KINDS: [v1::Kind; 13] = [
+const KINDS: [v1::Kind; 14] = [
     v1::Kind::NodeSpec,
     v1::Kind::NodeReport,
     v1::Kind::NodeGrant,
@@ -219,6 +219,7 @@ const KINDS: [v1::Kind; 13] = [
     v1::Kind::Queue,
     v1::Kind::PriorityClass,
     v1::Kind::DisruptionBudget,
+    v1::Kind::Reservation,
     v1::Kind::Hold,
     v1::Kind::Pause,
     v1::Kind::Rows,

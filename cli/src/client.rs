@@ -10,7 +10,8 @@ use godel_kit::{
 use godel_proto::v1::{
     self, budget_service_client::BudgetServiceClient, dispatch_service_client::DispatchServiceClient,
     node_service_client::NodeServiceClient, queue_service_client::QueueServiceClient,
-    state_service_client::StateServiceClient, unit_service_client::UnitServiceClient,
+    reservation_service_client::ReservationServiceClient, state_service_client::StateServiceClient,
+    unit_service_client::UnitServiceClient,
 };
 use tonic::Status;
 
@@ -173,6 +174,23 @@ impl Client {
             .map_err(|status| self.explain(status))
     }
 
+    /// A call of the reservation service, at whoever leads.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn reservations<T, F, Fut>(&self, mut op: F) -> Result<T, Failure>
+    where
+        F: FnMut(ReservationServiceClient<Channel>) -> Fut,
+        Fut: Future<Output = Result<T, Status>>,
+    {
+        self.directory
+            .call_leader("dispatcher", |channel| {
+                op(ReservationServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
+            })
+            .await
+            .map_err(|status| self.explain(status))
+    }
+
     /// Says which server does not answer.
     pub fn explain(&self, status: Status) -> Failure {
         let unreachable = status.code() == tonic::Code::Unavailable;
@@ -317,6 +335,30 @@ impl Client {
             }
         }
         Ok(budgets)
+    }
+
+    /// Every reservation with what it holds.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn list_reservations(&self) -> Result<Vec<v1::ReservationStatus>, Failure> {
+        let mut reservations = Vec::new();
+        let mut request = v1::ListReservationsRequest { page_size: 1000, page_token: String::new() };
+        for _ in 0..N_PAGES_MAX {
+            let page = self
+                .reservations(|mut client| {
+                    let request = request.clone();
+                    async move { client.list_reservations(request).await }
+                })
+                .await?
+                .into_inner();
+            reservations.extend(page.reservations);
+            request.page_token = page.next_page_token;
+            if request.page_token.is_empty() {
+                break;
+            }
+        }
+        Ok(reservations)
     }
 
     /// One unit with its running units.

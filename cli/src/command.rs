@@ -6,6 +6,7 @@ mod budget;
 mod node;
 mod offline;
 mod queue;
+mod reservation;
 mod run;
 mod status;
 mod trace;
@@ -46,6 +47,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::Unit(unit) => unit::run(&address, unit, output).await,
         Verb::Queue(wanted) => queue::run(&Client::new(&address)?, wanted, output).await,
         Verb::Budget(wanted) => budget::run(&Client::new(&address)?, wanted, output).await,
+        Verb::Reservation(wanted) => reservation::run(&Client::new(&address)?, wanted, output).await,
         Verb::PriorityClass(class) => queue::run_class(&Client::new(&address)?, class, output).await,
         Verb::Apply(files) => apply::run(&address, &files, output).await,
         Verb::Scheduler(Scheduler::List) => schedulers(&Client::new(&address)?, output).await,

@@ -1,5 +1,5 @@
-//! Unit files, and files of queues, priority classes and disruption budgets: YAML, several documents in one file, as
-//! `docs/unit-file.md`, `docs/queues.md` and `docs/budgets.md` say.
+//! Unit files, and files of queues, priority classes, disruption budgets and reservations: YAML, several documents in one
+//! file, as `docs/unit-file.md`, `docs/queues.md`, `docs/budgets.md` and `docs/reservations.md` say.
 //!
 //! Every mistake is told with its file, line and column; an unknown key with the known one that is nearest.
 
@@ -7,6 +7,7 @@ mod budget;
 mod check;
 mod manifest;
 mod queue;
+mod reservation;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -452,12 +453,7 @@ impl Group {
 
 impl Template {
     fn into_api(self) -> v1::Template {
-        let devices = self.gpu.map(|gpu| v1::DeviceRequest {
-            kind: "gpu".to_owned(),
-            count: gpu.count,
-            milli_per_device: gpu.milli,
-            models: gpu.models,
-        });
+        let devices = self.gpu.map(Gpu::into_api);
         let requests = v1::Resources { amounts: self.requests.0.into_iter().collect() };
         let simulated = self.simulated.unwrap_or(Simulated { duration: None, exit_code: 0 });
         v1::Template {
@@ -472,6 +468,13 @@ impl Template {
                 stop_grace_ms: self.stop_grace.map_or(0, |time| time.ms(u32::MAX)),
             }),
         }
+    }
+}
+
+impl Gpu {
+    fn into_api(self) -> v1::DeviceRequest {
+        let Self { count, milli, models } = self;
+        v1::DeviceRequest { kind: "gpu".to_owned(), count, milli_per_device: milli, models }
     }
 }
 

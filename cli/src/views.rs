@@ -10,12 +10,14 @@ use crate::output::View;
 mod budget;
 mod node;
 mod queue;
+mod reservation;
 
 pub use budget::{BudgetView, parse_limit};
 pub(crate) use node::amounts;
 use node::pairs;
 pub use node::{DeviceView, DrainView, NodeView, QuarantineView};
 pub use queue::{PriorityClassView, QueueView, parse_policy};
+pub use reservation::{PlaceView, ReservationView};
 
 /// A unit.
 #[derive(Clone, Debug, PartialEq, Serialize)]

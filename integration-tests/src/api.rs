@@ -82,6 +82,14 @@ impl Api {
     }
 
     /// Client of the leading dispatcher.
+    pub async fn reservations(
+        &self,
+    ) -> Result<v1::reservation_service_client::ReservationServiceClient<Channel>> {
+        let channel = self.leader_channel("dispatcher").await?;
+        Ok(v1::reservation_service_client::ReservationServiceClient::new(channel))
+    }
+
+    /// Client of the leading dispatcher.
     pub async fn dispatch(&self) -> Result<DispatchServiceClient<Channel>> {
         Ok(DispatchServiceClient::new(self.leader_channel("dispatcher").await?))
     }

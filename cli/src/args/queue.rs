@@ -131,7 +131,7 @@ pub enum PriorityClass {
 /// `godel apply`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Apply {
-    /// Files of queues, priority classes, disruption budgets and units (`kind:` says which); `-` reads standard input.
+    /// Files of queues, priority classes, disruption budgets, reservations and units (`kind:` says which); `-` reads standard input.
     #[arg(long = "file", short = 'f', required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 }

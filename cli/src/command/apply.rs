@@ -1,5 +1,5 @@
 //! `godel apply`: what files say is there afterwards. Queues and priority classes change together or not at all; then
-//! disruption budgets are put and units submitted one by one, and what is there as given is left alone.
+//! disruption budgets and reservations are put and units submitted one by one, and what is there as given is left alone.
 
 use godel_kit::{convert::BadField, status as rpc};
 use godel_proto::v1;
@@ -31,6 +31,7 @@ struct Loaded {
     queues: Vec<(String, v1::Queue)>,
     classes: Vec<(String, v1::PriorityClass)>,
     budgets: Vec<(String, v1::DisruptionBudget)>,
+    reservations: Vec<(String, v1::Reservation)>,
     units: Vec<(String, v1::UnitSpec)>,
 }
 
@@ -49,6 +50,11 @@ async fn one_by_one(client: &Client, loaded: &Loaded, views: &mut Vec<AppliedVie
         let applied = super::budget::apply(client, budget).await;
         let (outcome, revision) = applied.map_err(|failure| failure.during(place))?;
         views.push(AppliedView { kind: "disruption-budget", name: budget.name.clone(), outcome, revision });
+    }
+    for (place, spec) in &loaded.reservations {
+        let applied = super::reservation::apply(client, spec).await;
+        let (outcome, revision) = applied.map_err(|failure| failure.during(place))?;
+        views.push(AppliedView { kind: "reservation", name: spec.name.clone(), outcome, revision });
     }
     for (place, unit) in &loaded.units {
         views.push(submit(client, place, unit).await?);
@@ -77,6 +83,9 @@ fn load(apply: &Apply) -> Result<Loaded, Failure> {
                 }
                 Document::Budget(budget) => {
                     loaded.budgets.push((place("disruption budget", &budget.name), *budget));
+                }
+                Document::Reservation(spec) => {
+                    loaded.reservations.push((place("reservation", &spec.name), *spec));
                 }
                 Document::Unit(unit) => {
                     let name = unit.meta.as_ref().map_or("", |meta| meta.name.as_str());

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_yaml_ng::Deserializer;
 
-use super::{Mistake, Unit, budget, mistake, queue};
+use super::{Mistake, Unit, budget, mistake, queue, reservation};
 use godel_proto::v1;
 
 /// What a document says.
@@ -17,6 +17,8 @@ pub enum Document {
     PriorityClass(v1::PriorityClass),
     /// A disruption budget.
     Budget(Box<v1::DisruptionBudget>),
+    /// A reservation.
+    Reservation(Box<v1::Reservation>),
 }
 
 /// The word behind `kind:`.
@@ -28,6 +30,7 @@ pub(super) enum Kind {
     Queue,
     PriorityClass,
     DisruptionBudget,
+    Reservation,
 }
 
 /// Whatever else stands there is read once the kind is known.
@@ -60,6 +63,8 @@ pub fn parse_manifest(text: &str) -> Result<Vec<(usize, Document)>, Mistake> {
             Kind::DisruptionBudget => budget::Budget::deserialize(document)
                 .and_then(budget::Budget::into_api)
                 .map(|budget| Document::Budget(Box::new(budget))),
+            Kind::Reservation => reservation::Reservation::deserialize(document)
+                .map(|spec| Document::Reservation(Box::new(spec.into_api()))),
         };
         documents.push((position, document.map_err(|error| mistake(&error))?));
     }

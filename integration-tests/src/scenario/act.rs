@@ -43,11 +43,19 @@ impl Actor {
                 let request = v1::CreateBudgetRequest { budget: Some(budget.clone()) };
                 cluster.api.budgets().await?.create_budget(request).await?;
             }
+            for spec in &scenario.reservations {
+                let request = v1::CreateReservationRequest { reservation: Some(spec.clone()) };
+                cluster.api.reservations().await?.create_reservation(request).await?;
+            }
             Ok(())
         }
         .await;
         applied.map_err(|error| {
-            Mismatch::new("queues, priority classes and budgets", "applied", format!("{error:#}"))
+            Mismatch::new(
+                "queues, priority classes, budgets and reservations",
+                "applied",
+                format!("{error:#}"),
+            )
         })
     }
 

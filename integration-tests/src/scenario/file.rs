@@ -25,6 +25,7 @@ pub struct Scenario {
     pub(super) queues: Vec<v1::Queue>,
     pub(super) classes: Vec<v1::PriorityClass>,
     pub(super) budgets: Vec<v1::DisruptionBudget>,
+    pub(super) reservations: Vec<v1::Reservation>,
     /// By name.
     pub(super) units: BTreeMap<String, v1::UnitSpec>,
     /// As they are written, for people.
@@ -324,13 +325,16 @@ pub fn parse(text: &str) -> Result<Scenario, Mistake> {
     let written = serde_yaml_ng::Value::deserialize(first()?).map_err(|error| mistake(&error))?;
     let steps = written.get("steps").and_then(serde_yaml_ng::Value::as_sequence).into_iter().flatten();
     let steps = steps.map(|step| serde_yaml_ng::to_string(step).unwrap_or_default()).collect();
+    let (queues, classes) = (vec![], vec![]);
+    let (budgets, reservations) = (vec![], vec![]);
     let mut scenario =
-        Scenario { story, queues: vec![], classes: vec![], budgets: vec![], units: BTreeMap::new(), steps };
+        Scenario { story, queues, classes, budgets, reservations, units: BTreeMap::new(), steps };
     for (_, document) in parse_manifest(&without_story(text))? {
         match document {
             Document::Queue(queue) => scenario.queues.push(*queue),
             Document::PriorityClass(class) => scenario.classes.push(class),
             Document::Budget(budget) => scenario.budgets.push(*budget),
+            Document::Reservation(spec) => scenario.reservations.push(*spec),
             Document::Unit(unit) => {
                 let name = unit.meta.as_ref().map(|meta| meta.name.clone()).unwrap_or_default();
                 if scenario.units.insert(name.clone(), *unit).is_some() {
