@@ -14,6 +14,7 @@ mod quarantine;
 mod queues;
 mod reconnects;
 mod reflection;
+mod reservations;
 mod schedulers;
 mod tidy;
 mod trace;
