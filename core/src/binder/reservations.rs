@@ -121,7 +121,8 @@ impl Binder {
         let looks_anew = std::mem::take(&mut self.reservations.looks_anew);
         let mut gained = Vec::new();
         self.cluster.take_gained(&mut gained);
-        if !looks_anew && !(self.reservations.is_short && !gained.is_empty()) {
+        let looks_again = self.reservations.is_short && !gained.is_empty();
+        if !looks_anew && !looks_again {
             return;
         }
         self.reservations.is_short = false;
