@@ -143,6 +143,8 @@ struct Open {
     converts: Vec<HoldId>,
     /// Running units that have to leave for them.
     victims: Vec<(UnitId, u32)>,
+    /// Records were listed anew since: they need not show what became of it.
+    is_listed: bool,
 }
 
 impl Open {
@@ -164,8 +166,9 @@ impl Binder {
         self.cluster.reset();
         self.classes.reset();
         self.quotas.reset();
-        for open in self.open.values() {
+        for open in self.open.values_mut() {
             self.quotas.add(open.queue, &open.needs);
+            open.is_listed = true;
         }
         self.units.clear();
         self.requeues.clear();
@@ -465,6 +468,12 @@ impl Binder {
         if let Some(open) = self.close(ticket) {
             self.forget_made(&open.holds);
             self.holds.converted(ticket, &open.converts);
+            if open.is_listed {
+                // Its unit may have ended, or have gone, before the list: nothing in that takes its place.
+                for (ordinal, incarnation) in open.members {
+                    self.cluster.forget(open.unit, ordinal, incarnation);
+                }
+            }
         }
     }
 

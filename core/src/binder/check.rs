@@ -242,7 +242,8 @@ impl Binder {
         let ticket = Ticket(self.last_ticket);
         members.sort_unstable();
         let (holds, converts, victims) = (Vec::new(), Vec::new(), Vec::new());
-        let open = Open { unit, members, landed: None, queue, needs, holds, converts, victims };
+        let open =
+            Open { unit, members, landed: None, queue, needs, holds, converts, victims, is_listed: false };
         self.open.insert(ticket, open);
         self.open_of.entry(unit).or_default().push(ticket);
         ticket

@@ -317,15 +317,16 @@ impl Binder {
         let known = std::mem::take(&mut self.holds.by_id);
         self.holds.members.clear();
         for (_, kept) in known {
-            match (kept.revision, kept.state) {
-                (None, _) => {
+            match (kept.state, kept.revision) {
+                // Whether its record is still there the list says.
+                (State::Converting(_), _) => self.holds.insert(Kept { revision: None, ..kept }),
+                (State::Held | State::Ending, None) => {
                     self.cluster.put_hold(Arc::clone(&kept.hold));
                     self.cluster.close_slot(kept.hold.id, true);
                     self.quotas.add_need(kept.queue, kept.need);
                     self.holds.insert(kept);
                 }
-                (Some(_), State::Converting(_)) => self.holds.insert(kept),
-                (Some(_), State::Held | State::Ending) => {}
+                (State::Held | State::Ending, Some(_)) => {}
             }
         }
     }
@@ -343,12 +344,17 @@ impl Binder {
     pub(super) fn take_back_holds(&mut self, ticket: Ticket, made: &[HoldId], converted: &[HoldId]) {
         self.forget_made(made);
         for id in converted {
-            if let Some(kept) = self.holds.by_id.get_mut(id)
-                && kept.state == State::Converting(ticket)
-            {
-                kept.state = State::Held;
-                self.cluster.put_hold(Arc::clone(&kept.hold));
-                self.quotas.add_need(kept.queue, kept.need);
+            match self.holds.by_id.get_mut(id).filter(|kept| kept.state == State::Converting(ticket)) {
+                Some(kept) if kept.revision.is_some() => {
+                    kept.state = State::Held;
+                    self.cluster.put_hold(Arc::clone(&kept.hold));
+                    self.quotas.add_need(kept.queue, kept.need);
+                }
+                // Not listed (yet): if it is there, the list brings it back.
+                Some(_) => {
+                    self.holds.remove(*id);
+                }
+                None => {}
             }
         }
         self.holds.look();
