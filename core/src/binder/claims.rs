@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
     Accepted, Binder, Open, Verdict, Wait,
@@ -69,6 +69,10 @@ impl Binder {
         };
         let (queue, needs) = (unit.queue, self.needs_of(decision, &members));
         let rights = Rights::new(self.quotas.quota(), queue, &needs);
+        let rights = rights.map(|rights| {
+            let unsure = self.unsure(&rights, preemption);
+            rights.unsure_of(unsure)
+        });
         let allowed = self.may_leave(&seeker, rights.as_ref(), preemption);
         match allowed.and_then(|()| self.afford(preemption.victims())) {
             Ok(budgets) => self.hold(decision, &members, preemption, None, budgets),
@@ -189,6 +193,34 @@ impl Binder {
                 Some(self.quotas.need(shape, n, &self.cluster))
             })
             .collect()
+    }
+
+    /// What queues use by what is under way, by level; nothing where no victim's queue guarantees what it takes.
+    ///
+    /// `O(decisions under way + holds)`.
+    fn unsure(&self, rights: &Rights<'_>, preemption: &Preemption) -> FxHashMap<QueueIdx, Amounts> {
+        let (usage, tree) = (rights.quota().usage(), rights.quota().tree());
+        let mut unsure: FxHashMap<QueueIdx, Amounts> = FxHashMap::default();
+        let is_concerned = |victim: &hold::Member| {
+            self.cluster.rows(victim.unit).is_some_and(|rows| {
+                let (queue, takes) = self.pays(rights, victim.unit, rows, rows.row(victim.ordinal).group);
+                tree.upwards(queue).any(|level| usage.concerns(level, &takes))
+            })
+        };
+        if !preemption.victims().any(is_concerned) {
+            return unsure;
+        }
+        let bindings =
+            self.open.values().flat_map(|open| open.needs.iter().map(|(_, need)| (open.queue, *need)));
+        for (queue, need) in bindings.chain(self.holds.made()) {
+            let amounts = usage.sum(&[need]);
+            for level in tree.upwards(queue) {
+                let sum = unsure.entry(level).or_default();
+                sum.resize(sum.len().max(amounts.len()), 0);
+                sum.iter_mut().zip(&amounts).for_each(|(sum, amount)| *sum += amount);
+            }
+        }
+        unsure
     }
 
     /// Whether all victims may be preempted, each once, and their units stay whole enough or go whole.

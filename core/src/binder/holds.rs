@@ -132,6 +132,12 @@ impl Holds {
         self.by_id.values().filter(settled).map(|kept| &kept.hold).filter(|hold| hold.slot.is_some())
     }
 
+    /// What holds take of queues whose records are under way.
+    pub(super) fn made(&self) -> impl Iterator<Item = (QueueIdx, Need)> {
+        let made = self.by_id.values().filter(|kept| kept.revision.is_none() && kept.state == State::Held);
+        made.map(|kept| (kept.queue, kept.need))
+    }
+
     pub(super) fn begin(&mut self, hold: Arc<Hold>, queue: QueueIdx, need: Need) {
         self.insert(Kept { hold, queue, need, revision: None, state: State::Held });
     }

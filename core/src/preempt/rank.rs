@@ -51,6 +51,8 @@ pub(crate) struct Rights<'a> {
     quota: &'a Quota,
     /// From its queue upwards, the root last: whether that one, or one before it, is within its guarantee.
     path: SmallVec<[(QueueIdx, bool); 5]>,
+    /// What others are counted to use that may come to nothing: who borrows no more without it does not borrow.
+    unsure: FxHashMap<QueueIdx, Amounts>,
 }
 
 /// What is taken from queues, by level.
@@ -79,7 +81,12 @@ impl<'a> Rights<'a> {
             path.push((level, guaranteed));
         }
         path.push((QueueIdx::ROOT, guaranteed));
-        Some(Self { quota, path })
+        Some(Self { quota, path, unsure: FxHashMap::default() })
+    }
+
+    /// The same where so much of what queues use, by level, may come to nothing.
+    pub(crate) fn unsure_of(self, unsure: FxHashMap<QueueIdx, Amounts>) -> Self {
+        Self { unsure, ..self }
     }
 
     /// Some queue of it is within its guarantee.
@@ -108,7 +115,8 @@ impl<'a> Rights<'a> {
         let usage = self.quota.usage();
         let other = below.iter().any(|level| {
             let taken = tally.0.get(level);
-            usage.stays_within(*level, takes, |idx| taken.map_or(0, |taken| at(&taken.sum, idx)))
+            let taken = |idx| taken.map_or(0, |taken| at(&taken.sum, idx));
+            usage.stays_within(*level, takes, |idx| self.unsure(*level, idx) + taken(idx))
         });
         Sides { seeker: self.path[common - 1].1, other }
     }
@@ -122,7 +130,8 @@ impl<'a> Rights<'a> {
                 continue;
             }
             let taken = tally.0.entry(level).or_default();
-            let before = usage.n_beyond(level, takes, |idx| at(&taken.sum, idx));
+            let unsure = |idx| self.unsure(level, idx);
+            let before = usage.n_beyond(level, takes, |idx| unsure(idx) + at(&taken.sum, idx));
             let n_columns = taken.sum.len().max(takes.len());
             taken.sum.resize(n_columns, 0);
             taken.largest.resize(n_columns, 0);
@@ -130,7 +139,7 @@ impl<'a> Rights<'a> {
                 taken.sum[idx] += amount;
                 taken.largest[idx] = taken.largest[idx].max(*amount);
             }
-            ends |= usage.n_beyond(level, takes, |idx| at(&taken.sum, idx)) < before;
+            ends |= usage.n_beyond(level, takes, |idx| unsure(idx) + at(&taken.sum, idx)) < before;
         }
         ends
     }
@@ -139,10 +148,14 @@ impl<'a> Rights<'a> {
     pub(crate) fn overdrawn(&self, tally: &Tally) -> Option<QueueIdx> {
         let usage = self.quota.usage();
         let is_within = |(level, taken): &(&QueueIdx, &Taken)| {
-            let without = |idx| at(&taken.sum, idx) - at(&taken.largest, idx);
+            let without = |idx| self.unsure(**level, idx) + at(&taken.sum, idx) - at(&taken.largest, idx);
             usage.stays_within(**level, &taken.sum, without)
         };
         tally.0.iter().filter(is_within).map(|(level, _)| *level).min()
+    }
+
+    fn unsure(&self, level: QueueIdx, idx: usize) -> i128 {
+        self.unsure.get(&level).map_or(0, |amounts| at(amounts, idx))
     }
 
     /// Position on its own path of the first queue above both, and the other's queues below that.

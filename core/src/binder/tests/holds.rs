@@ -140,6 +140,36 @@ fn two_units_that_rose_since_do_not_have_each_other_leave_at_once() {
 }
 
 #[test]
+fn a_queue_does_not_borrow_what_is_only_being_bound() {
+    let mut world = World::new(2);
+    let spec = QueueSpec { min: [(CPU.to_owned(), 1_000)].into(), ..QueueSpec::new("lender") };
+    world.change(Change::Queue(Arc::new(spec)));
+    let of_lender = |id, n| UnitSpec { queue: "lender".to_owned(), ..unit(id, n, 1, demand(1000, 0)) };
+    let low = world.unit(of_lender(1, 2));
+    let accepted = world.accept(&place(1, low, &[(0, 1)]));
+    world.commit(&accepted);
+    let high = UnitSpec { priority: 9, ..unit(2, 1, 1, demand(1000, 0)) };
+    let revision = world.unit(high);
+    let claim = Decision {
+        preemption: Some(Box::new(Preemption {
+            claims: vec![Claim {
+                group: 0,
+                node: NodeId(1),
+                victims: vec![Member { unit: UnitId(1), ordinal: 0, incarnation: 0 }],
+            }],
+            others: Vec::new(),
+            gathers: false,
+        })),
+        ..place(2, revision, &[(0, 1)])
+    };
+    assert_eq!(world.refuse(&claim), [(RejectionReason::VictimGone, vec![0])], "within its guarantee");
+    let more = world.accept(&place(1, low, &[(1, 2)]));
+    assert_eq!(world.refuse(&claim), [(RejectionReason::VictimGone, vec![0])], "that may be refused yet");
+    world.commit(&more);
+    assert_eq!(world.accept(&claim).evictions[0].0, UnitId(1));
+}
+
+#[test]
 fn a_hold_turns_into_a_binding_after_its_last_victim() {
     let (mut world, high, revision) = filled();
     let accepted = world.hold(&high, revision, 1);
