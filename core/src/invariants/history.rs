@@ -62,7 +62,7 @@ pub(super) fn replay(history: &History, listed: &World) -> Replay {
         check_order(&mut replay.order, last, commit.revision);
         last = last.max(commit.revision);
         let mut world = std::mem::take(&mut replay.world);
-        let mut touched: BTreeMap<NodeId, Bound> = BTreeMap::new();
+        let mut touched: BTreeMap<NodeId, Bound<'_>> = BTreeMap::new();
         note_records(&mut replay, &world, &mut tenants, commit, &mut touched);
         let dropped = dropped_holds(&world, commit);
         turns::check(&world, commit, &mut replay.first_bindings);
@@ -100,8 +100,7 @@ pub(super) fn replay(history: &History, listed: &World) -> Replay {
                 tenants.set(step.unit, step.ordinal, node, after.is_live());
                 let bound = touched.entry(node).or_default();
                 if let RowChange::Bind(bind) = step.change {
-                    bound.any = true;
-                    bound.best_effort |= bind.pool == Pool::BestEffort;
+                    bound.add(bind);
                 }
             }
         });
@@ -127,7 +126,7 @@ pub(super) fn replay(history: &History, listed: &World) -> Replay {
             replay.preemptions.on_commit(&world, commit, &turns, &dropped);
             replay.budgets.on_commit(&world, commit, &turns);
             for (node, bound) in touched {
-                if tenants.check(&world, node, bound, commit.revision, &mut replay.room) {
+                if tenants.check(&world, node, &bound, commit.revision, &mut replay.room) {
                     world.shrunk.remove(&node);
                 }
             }
@@ -160,7 +159,7 @@ fn note_records(
     world: &World,
     tenants: &mut Tenants,
     commit: &Commit,
-    touched: &mut BTreeMap<NodeId, Bound>,
+    touched: &mut BTreeMap<NodeId, Bound<'_>>,
 ) {
     for change in &commit.changes {
         match change {
@@ -258,15 +257,16 @@ fn on_bind(
     }
 }
 
-/// What the holds that a commit ends kept, and for whom.
-fn dropped_holds(world: &World, commit: &Commit) -> BTreeMap<u64, (UnitId, BTreeMap<String, i64>)> {
+/// What the holds that a commit ends kept, and for which queue.
+fn dropped_holds(world: &World, commit: &Commit) -> BTreeMap<u64, (String, BTreeMap<String, i64>)> {
     let mut dropped = BTreeMap::new();
     for change in &commit.changes {
         if let Change::HoldDeleted(id) = change
             && let Some(hold) = world.holds.get(id).map(|hold| &hold.value).filter(|hold| hold.slot.is_none())
         {
             let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
-            dropped.insert(id.0, (hold.unit, preemptions::times(&preemptions::takes(&hold.demand), n)));
+            let queue = preemptions::queue_of_hold(world, hold).to_owned();
+            dropped.insert(id.0, (queue, preemptions::times(&preemptions::takes(&hold.demand), n)));
         }
     }
     dropped

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     change::Change,
     demand::Demand,
+    hold::Hold,
     ids::{Revision, UnitId},
     queue::{PriorityClasses, spec::PriorityClass},
     resources::{CPU, MEMORY},
@@ -85,7 +86,7 @@ impl Preemptions {
         world: &World,
         commit: &Commit,
         turns: &[Turn<'_>],
-        dropped: &BTreeMap<u64, (UnitId, Sums)>,
+        dropped: &BTreeMap<u64, (String, Sums)>,
     ) {
         if commit.changes.iter().any(|change| matches!(change, Change::Queue(_) | Change::QueueDeleted(_))) {
             (self.guaranteed_at, self.guarantees) = (commit.revision, guarantees(world));
@@ -122,12 +123,12 @@ impl Preemptions {
                             add(&mut claim.asked, &takes, 1);
                             claim.judged = claim.judged.max(Some(hold.judged));
                         }
-                        None => shift_all(&mut self.staying, queue_of(world, hold.unit), &takes, 1),
+                        None => shift_all(&mut self.staying, queue_of_hold(world, hold), &takes, 1),
                     }
                 }
                 Change::HoldDeleted(id) => {
-                    if let Some((unit, takes)) = dropped.get(&id.0) {
-                        self.shift(queue_of(world, *unit), takes, -1);
+                    if let Some((queue, takes)) = dropped.get(&id.0) {
+                        self.shift(queue, takes, -1);
                     }
                 }
                 _ => {}
@@ -366,6 +367,12 @@ fn stays(row: &WorldRow) -> bool {
 fn queue_of(world: &World, unit: UnitId) -> &str {
     let spec = world.units.get(&unit).and_then(|unit| unit.spec.as_ref());
     spec.map_or("default", |spec| spec.value.queue.as_str())
+}
+
+/// The queue that a hold counts in; its unit may be gone already.
+pub(super) fn queue_of_hold<'a>(world: &'a World, hold: &'a Hold) -> &'a str {
+    let is_known = world.units.get(&hold.unit).is_some_and(|unit| unit.spec.is_some());
+    if is_known { queue_of(world, hold.unit) } else { hold.queue.as_deref().unwrap_or("default") }
 }
 
 fn takes_of(world: &World, unit: UnitId, group: u16) -> Sums {

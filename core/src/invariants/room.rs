@@ -12,6 +12,7 @@ use crate::{
     hold::Hold,
     ids::{NodeId, Revision, UnitId},
     resources::Resources,
+    rows::Bind,
 };
 
 /// Best-effort running units above the room of their node leave within this, milliseconds: the binder's grace, and time to
@@ -137,31 +138,48 @@ pub(super) fn usage(world: &World, counts: impl Fn(&WorldRow) -> bool) -> BTreeM
     sums
 }
 
-/// What is wrong with `usage` on `node`, in words.
-pub(super) fn excess(node: &WorldNode, usage: &Usage) -> Vec<String> {
-    let allocatable = node.allocatable();
-    let mut wrong = Vec::new();
-    for (name, sum) in usage.guaranteed.iter() {
-        if sum > allocatable.get(name) {
-            wrong.push(format!("guaranteed {name} {sum} of {}", allocatable.get(name)));
-        }
+/// More than there is.
+pub(super) struct Excess {
+    /// Of this resource; of devices without one.
+    resource: Option<String>,
+    words: String,
+}
+
+impl Excess {
+    /// What was bound in a commit takes of it: of these resources, or `devices`.
+    fn is_of(&self, asked: &BTreeSet<&str>, devices: bool) -> bool {
+        self.resource.as_ref().map_or(devices, |resource| asked.contains(resource.as_str()))
     }
+}
+
+/// What is wrong with `usage` on `node`.
+pub(super) fn excess(node: &WorldNode, usage: &Usage) -> Vec<Excess> {
+    let allocatable = node.allocatable();
+    let mut wrong = excess_of("guaranteed", &usage.guaranteed, &allocatable);
     let n_devices = node.report.as_ref().map_or(0, |report| report.value.devices.len());
     for (idx, milli) in usage.devices.iter().enumerate() {
         if *milli > 0 && idx >= n_devices {
-            wrong.push(format!("device {idx} of {n_devices}"));
+            wrong.push(Excess { resource: None, words: format!("device {idx} of {n_devices}") });
         } else if *milli > MILLI_WHOLE {
-            wrong.push(format!("device {idx} {milli} of {MILLI_WHOLE} milli"));
+            let words = format!("device {idx} {milli} of {MILLI_WHOLE} milli");
+            wrong.push(Excess { resource: None, words });
         }
     }
     wrong
 }
 
-/// Best-effort resources of which more is taken than there is, in words.
-fn best_effort_excess(node: &WorldNode, usage: &Usage) -> Vec<String> {
-    let allocatable = node.best_effort_allocatable(&usage.kept);
-    let over = usage.best_effort.iter().filter(|(name, sum)| *sum > allocatable.get(name));
-    over.map(|(name, sum)| format!("best-effort {name} {sum} of {}", allocatable.get(name))).collect()
+fn excess_of(pool: &str, taken: &Resources, allocatable: &Resources) -> Vec<Excess> {
+    let over = taken.iter().filter(|(name, sum)| *sum > allocatable.get(name));
+    let excess = |(name, sum): (&str, i64)| Excess {
+        resource: Some(name.to_owned()),
+        words: format!("{pool} {name} {sum} of {}", allocatable.get(name)),
+    };
+    over.map(excess).collect()
+}
+
+/// Best-effort resources of which more is taken than there is.
+fn best_effort_excess(node: &WorldNode, usage: &Usage) -> Vec<Excess> {
+    excess_of("best-effort", &usage.best_effort, &node.best_effort_allocatable(&usage.kept))
 }
 
 /// What is wrong with the devices of one placement, in words.
@@ -204,7 +222,9 @@ pub(super) fn check(world: &World, history: &History, replay: &Replay) -> Report
             Some(_) if replay.world.shrunk.contains(id) => {}
             Some(node) => {
                 for wrong in excess(node, sums) {
-                    findings.add(|| format!("node {}: {wrong} (revision {})", node.name(), world.revision));
+                    findings.add(|| {
+                        format!("node {}: {} (revision {})", node.name(), wrong.words, world.revision)
+                    });
                 }
             }
         }
@@ -282,7 +302,8 @@ fn check_squeezed(world: &World, history: &History, findings: &mut Findings) {
         let commit = history.commits.iter().rfind(|commit| commit.revision <= last);
         let for_ms = now_ms.saturating_sub(commit.map_or(0, |commit| commit.time_ms));
         if for_ms > SQUEEZED_WITHIN_MS {
-            findings.add(|| format!("node {}: {} for {for_ms} ms", node.name(), wrong.join(", ")));
+            let words: Vec<&str> = wrong.iter().map(|wrong| wrong.words.as_str()).collect();
+            findings.add(|| format!("node {}: {} for {for_ms} ms", node.name(), words.join(", ")));
         }
     }
 }
@@ -303,13 +324,26 @@ fn check_each_placement(world: &World, shrunk: &BTreeSet<NodeId>, findings: &mut
     }
 }
 
-/// What a commit has bound on a node.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Bound {
+/// What a commit has bound on a node: resources that it asks for, by pool.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bound<'a> {
     /// Something.
     pub(super) any: bool,
-    /// Something of best-effort.
-    pub(super) best_effort: bool,
+    guaranteed: BTreeSet<&'a str>,
+    best_effort: BTreeSet<&'a str>,
+    devices: bool,
+}
+
+impl<'a> Bound<'a> {
+    pub(super) fn add(&mut self, bind: &'a Bind) {
+        self.any = true;
+        let asked = match bind.pool {
+            Pool::Guaranteed => &mut self.guaranteed,
+            Pool::BestEffort => &mut self.best_effort,
+        };
+        asked.extend(bind.demand.requests.iter().map(|(name, _)| name));
+        self.devices |= bind.demand.devices.is_some();
+    }
 }
 
 /// Live rows of each node, kept while a history is replayed.
@@ -330,12 +364,12 @@ impl Tenants {
 
     /// I1 for one node after a commit: what stays fits, and what is held; if something was bound in it, everything fits,
     /// holds as far as their victims have left. A node that has come to have less keeps what it has, as long as nothing
-    /// is bound there. Whether everything fits.
+    /// is bound there that takes of what is short. Whether everything fits.
     pub(super) fn check(
         &self,
         world: &World,
         id: NodeId,
-        bound: Bound,
+        bound: &Bound<'_>,
         revision: Revision,
         findings: &mut Findings,
     ) -> bool {
@@ -377,11 +411,12 @@ impl Tenants {
             }
         }
         let wrong = excess(node, &sums);
-        for wrong in wrong.iter().filter(|_| bound_now || !world.shrunk.contains(&id)) {
-            findings.add(|| format!("node {}: {wrong} (revision {revision})", node.name()));
-        }
-        for wrong in best_effort_excess(node, &sums).iter().filter(|_| bound.best_effort) {
-            findings.add(|| format!("node {}: {wrong} (revision {revision})", node.name()));
+        let is_shrunk = world.shrunk.contains(&id);
+        let is_worse = |wrong: &&Excess| !is_shrunk || wrong.is_of(&bound.guaranteed, bound.devices);
+        let beyond = best_effort_excess(node, &sums);
+        let is_taken = |wrong: &&Excess| wrong.is_of(&bound.best_effort, bound.devices);
+        for wrong in wrong.iter().filter(is_worse).chain(beyond.iter().filter(is_taken)) {
+            findings.add(|| format!("node {}: {} (revision {revision})", node.name(), wrong.words));
         }
         wrong.is_empty()
     }

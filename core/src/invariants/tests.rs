@@ -264,7 +264,7 @@ fn i1_counts_what_is_evicting_against_a_new_binding_only() {
 }
 
 #[test]
-fn i1_lets_a_shrunk_node_keep_what_it_has_and_get_nothing() {
+fn i1_lets_a_shrunk_node_keep_what_it_has_and_get_no_more_of_what_is_short() {
     let (story, gang) = Story::healthy();
     let [_, less] = node(1, 1000, &[]);
     let shrunk = story.then(vec![less]);
@@ -274,6 +274,18 @@ fn i1_lets_a_shrunk_node_keep_what_it_has_and_get_nothing() {
     let bound = Story(shrunk.0.clone()).then(vec![unit(&small)]).then(vec![bind(&small, &[(0, 1, 0)], 0)]);
     only(&bound.evidence(), Invariant::I1, "node n1: guaranteed cpu 2100 of 1000 (revision 9)");
     let ended = vec![status(&gang, 0, 0, Phase::Succeeded)];
+    // What takes nothing of what is short may come, in whichever pool.
+    let other = Demand { requests: Resources::new([("memory", 0)]).unwrap(), devices: None };
+    let idle = UnitSpec { pool: Pool::BestEffort, ..spec(2, 1, 1, other.clone()) };
+    for harmless in [spec(2, 1, 1, other), idle] {
+        let bound =
+            Story(shrunk.0.clone()).then(vec![unit(&harmless)]).then(vec![bind(&harmless, &[(0, 1, 0)], 0)]);
+        assert!(all_hold(&bound));
+    }
+    let squeezed = UnitSpec { pool: Pool::BestEffort, ..small.clone() };
+    let bound =
+        Story(shrunk.0.clone()).then(vec![unit(&squeezed)]).then(vec![bind(&squeezed, &[(0, 1, 0)], 0)]);
+    only(&bound.evidence(), Invariant::I1, "node n1: best-effort cpu 100 of 0 (revision 9)");
     let fits = shrunk.then(ended).then(vec![unit(&small)]).then(vec![bind(&small, &[(0, 1, 0)], 0)]);
     assert!(all_hold(&fits));
 }

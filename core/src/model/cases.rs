@@ -24,8 +24,14 @@ const REACHED: [(Mark, u64); 3] = [(Mark::Rejection, 30), (Mark::Preemption, 30)
 const BOUNDED: [(Mark, u64); 2] = [(Mark::Stuck, 1), (Mark::Repaired, 1)];
 
 /// Seeds whose cases failed once, and why.
-const FOUND: &[(u64, &str)] =
-    &[(1_099_511_629_901, "a priority class changes between a claim and its commit")];
+const FOUND: &[(u64, &str)] = &[
+    (9_485, "a hold that is being bound when the binder lists anew and loses its lease"),
+    (14_284, "best-effort bound to a node that has come to have less"),
+    (1_099_511_629_901, "a priority class changes between a claim and its commit"),
+    (3_298_534_888_110, "a unit that is bound, ends and is deleted before the binder lists anew"),
+    (3_298_534_890_965, "a hold that ends after its unit was deleted"),
+    (3_298_534_899_230, "a queue that borrows only by a binding that is refused then"),
+];
 
 fn var(name: &str) -> Option<String> {
     #[allow(clippy::disallowed_methods, reason = "how much a test does, and which case")]
