@@ -23,9 +23,10 @@ use self::{
     occupants::Occupants,
     room::{DeviceRoom, Room},
     shapes::{Names, Shape, Shapes},
+    sub_clusters::SubClusters,
     taken::{Ranks, UnitTaken},
 };
-pub use self::{refusal::Refusal, shapes::ShapeId, taken::Turns};
+pub use self::{refusal::Refusal, shapes::ShapeId, sub_clusters::SubClusterId, taken::Turns};
 use crate::{
     budget::Budgets,
     demand::{Demand, Pool},
@@ -46,6 +47,7 @@ mod refusal;
 pub(crate) mod room;
 pub(crate) mod shapes;
 mod slots;
+mod sub_clusters;
 mod taken;
 #[cfg(test)]
 mod tests;
@@ -61,7 +63,10 @@ pub struct Cluster {
     classes: DeviceClasses,
     labels: Labels,
     shapes: Shapes,
+    sub_clusters: SubClusters,
     nodes: Vec<Node>,
+    /// Nodes that have a spec.
+    n_known: u32,
     /// Of the guaranteed pool.
     room: Room,
     /// There from the first best-effort demand on.
@@ -109,6 +114,7 @@ impl Cluster {
             classes: std::mem::take(&mut self.classes),
             labels: std::mem::take(&mut self.labels),
             shapes: std::mem::take(&mut self.shapes),
+            sub_clusters: std::mem::take(&mut self.sub_clusters).reset(),
             budgets: std::mem::take(&mut self.budgets).reset(),
             generation: self.generation + 1,
             ..Self::default()
@@ -135,7 +141,8 @@ impl Cluster {
         }
         self.by_name.insert(spec.name.clone(), spec.id);
         self.nodes[idx].taints = self.labels.taints(&spec.taints);
-        self.nodes[idx].spec = Some((spec, revision));
+        let old = self.nodes[idx].spec.replace((spec, revision));
+        self.n_known += u32::from(old.is_none());
         self.settle_labels(idx);
         self.settle_usable(idx);
         self.note_gain(idx);
@@ -180,17 +187,18 @@ impl Cluster {
     pub fn remove_node(&mut self, node: NodeId) {
         let Some(idx) = self.known(node) else { return };
         let old = &mut self.nodes[idx];
-        if let Some((spec, _)) = old.spec.take()
-            && self.by_name.get(&spec.name) == Some(&node)
-        {
-            self.by_name.remove(&spec.name);
+        if let Some((spec, _)) = old.spec.take() {
+            self.n_known -= 1;
+            if self.by_name.get(&spec.name) == Some(&node) {
+                self.by_name.remove(&spec.name);
+            }
         }
         old.report = None;
         old.grant = None;
         let had_usage = old.usage.take().is_some();
-        old.labels = Box::default();
         old.taints = 0;
         old.devices.classes.clear();
+        self.settle_labels(idx);
         self.settle_allocatable(idx);
         self.settle_usable(idx);
         self.touch(idx);
@@ -406,6 +414,11 @@ impl Cluster {
         self.nodes.iter().filter_map(|node| node.spec.as_ref()).map(|(spec, _)| spec.id)
     }
 
+    /// How many have a spec.
+    pub(crate) fn n_nodes(&self) -> u32 {
+        self.n_known
+    }
+
     /// Rises with each change of a node.
     pub fn generation(&self) -> u64 {
         self.generation
@@ -497,6 +510,7 @@ impl Cluster {
         let under = node.report.as_ref().map_or(&none, |(report, _)| &report.attributes);
         let over = node.spec.as_ref().map_or(&none, |(spec, _)| &spec.labels);
         let labels = self.labels.intern(under, over);
+        self.sub_clusters.settle(idx, under, over);
         self.nodes[idx].labels = labels;
     }
 

@@ -65,7 +65,12 @@ fn nearest_miss(cluster: &Cluster, ask: &Ask) -> String {
                 .all(|filter| filter.is_room() || filter.passes(cluster, ask, node.idx()))
     };
     let lack = |node: NodeId| Some((lack(cluster, shape, node)?, node));
-    let nearest = cluster.nodes().filter(open).filter_map(lack).filter(|(lack, _)| *lack > 0).min();
+    let nearest = cluster
+        .located_nodes(ask.sub_cluster())
+        .filter(open)
+        .filter_map(lack)
+        .filter(|(lack, _)| *lack > 0)
+        .min();
     nearest.map_or_else(String::new, |(_, node)| words(cluster, shape, node))
 }
 

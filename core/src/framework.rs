@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::{
     cluster::{
-        Cluster, Refusal, ShapeId,
+        Cluster, Refusal, ShapeId, SubClusterId,
         labels::{Constraint, TaintVerdict},
     },
     demand::Pool,
@@ -19,10 +19,14 @@ use crate::{
 /// Best score of one plugin: 100 points in thousandths.
 pub const SCORE_MAX: i64 = 100_000;
 
+/// Heaviest score of a profile: sums of all of them are far from overflowing.
+pub const WEIGHT_MAX: i64 = 1_000_000;
+
 /// What one replica asks for, resolved once per template.
 #[derive(Clone, Debug)]
 pub struct Ask {
     shape: ShapeId,
+    sub_cluster: Option<SubClusterId>,
     constraint: Constraint,
 }
 
@@ -30,11 +34,15 @@ impl Ask {
     /// Interns what a template asks for.
     pub fn new(cluster: &mut Cluster, template: &Template, pool: Pool) -> Self {
         let shape = cluster.shape(&template.demand, pool);
-        Self::of_shape(shape, &Constraint::new(&template.node_selector, &template.tolerations))
+        Self::of_shape(cluster, shape, template)
     }
 
-    pub(crate) fn of_shape(shape: ShapeId, constraint: &Constraint) -> Self {
-        Self { shape, constraint: constraint.clone() }
+    pub(crate) fn of_shape(cluster: &mut Cluster, shape: ShapeId, template: &Template) -> Self {
+        Self {
+            shape,
+            sub_cluster: cluster.demanded_sub_cluster(&template.node_selector),
+            constraint: Constraint::new(&template.node_selector, &template.tolerations),
+        }
     }
 
     /// Brings it up to the labels and taints that the cluster knows now; to be called before filters.
@@ -45,6 +53,11 @@ impl Ask {
     /// Its demand.
     pub fn shape(&self) -> ShapeId {
         self.shape
+    }
+
+    /// Whose nodes it may use; `None`: all.
+    pub(crate) fn sub_cluster(&self) -> Option<SubClusterId> {
+        self.sub_cluster
     }
 
     pub(crate) fn constraint(&self) -> &Constraint {
@@ -148,13 +161,20 @@ pub enum ProfileError {
     /// The binder checks it in any case: a profile without it would only collect rejections.
     #[error("filter {0:?} cannot be left out")]
     Missing(&'static str),
+    /// It would not tell one node from another, or overflow.
+    #[error("score {0:?} weighs {1}: not in 1..={WEIGHT_MAX}")]
+    Weight(String, i64),
+    /// All nodes would be alike.
+    #[error("there is no score in it")]
+    NoScore,
 }
 
 impl Profile {
     /// Selects filters by name and scores by name and weight; a name given twice counts once.
     ///
     /// # Errors
-    /// A name that the registry does not know, or a filter left out that the binder checks anyway.
+    /// A name that the registry does not know, a filter left out that the binder checks anyway, a weight out of range, or
+    /// no score at all.
     pub fn new(filters: &[&str], scores: &[(&str, i64)]) -> Result<Self, ProfileError> {
         for name in filters {
             if !FILTERS.iter().any(|filter| filter.name() == *name) {
@@ -168,11 +188,25 @@ impl Profile {
         for (name, weight) in scores {
             let score = SCORES.iter().find(|score| score.name() == *name);
             let score = *score.ok_or_else(|| ProfileError::Unknown((*name).to_owned()))?;
+            if !(1..=WEIGHT_MAX).contains(weight) {
+                return Err(ProfileError::Weight((*name).to_owned(), *weight));
+            }
             selected.retain(|(other, _)| other.name() != *name);
             selected.push((score, *weight));
         }
+        if selected.is_empty() {
+            return Err(ProfileError::NoScore);
+        }
         // In registry order, whatever the order of names: it decides whom a refused node is counted for.
         Ok(Self { filters: FILTERS.to_vec(), scores: selected })
+    }
+
+    /// All filters, and scores by name and weight, as [`Self::new`].
+    ///
+    /// # Errors
+    /// A name that the registry does not know, a weight out of range, or no score at all.
+    pub fn of_scores(scores: &[(&str, i64)]) -> Result<Self, ProfileError> {
+        Self::new(&FILTERS.map(|filter| filter.name()), scores)
     }
 
     /// The profile of a [`ScoringProfile`] with default weights.

@@ -40,6 +40,7 @@ pub mod scenarios;
 pub mod scheduler;
 pub mod shuffle;
 pub mod squeeze;
+pub mod sub_cluster;
 pub mod time;
 pub mod unit;
 pub mod usage;

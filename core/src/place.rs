@@ -10,8 +10,11 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    change::{Partition, PartitionMode, Scope},
-    cluster::{Cluster, room::BLOCK},
+    change::Scope,
+    cluster::{
+        Cluster, SubClusterId,
+        room::{BLOCK, Nodes},
+    },
     framework::{Place, Profile, Typical},
     ids::{NodeId, UnitId},
     unit::ScoringProfile,
@@ -19,9 +22,12 @@ use crate::{
 
 mod candidates;
 pub(crate) mod templates;
+mod view;
 
 use candidates::Candidate;
 use templates::{Entry, TemplateId, Templates};
+use view::Reach;
+pub(crate) use view::View;
 
 /// The next scan starts this part of the way further on that the last one went. Going all the way lets the
 /// windows of several schedulers sweep over each other within the time that a decision needs to be seen: on the
@@ -33,13 +39,15 @@ const CURSOR_DIVISOR: usize = 8;
 /// replicas of such templates left 212 tasks over instead of 172, and had twice the conflicts.
 const USES_DIVISOR: usize = 8;
 
-/// Profile of each [`ScoringProfile`].
+/// Profile of each [`ScoringProfile`], and those of sub-clusters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profiles {
     /// Spreads.
     pub least_allocated: Profile,
     /// Packs.
     pub most_allocated: Profile,
+    /// By name of the sub-cluster: for all that demands it, whatever it would have elsewhere.
+    pub sub_clusters: Vec<(String, Profile)>,
 }
 
 impl Default for Profiles {
@@ -47,12 +55,26 @@ impl Default for Profiles {
         Self {
             least_allocated: Profile::preset(ScoringProfile::LeastAllocated),
             most_allocated: Profile::preset(ScoringProfile::MostAllocated),
+            sub_clusters: Vec::new(),
         }
     }
 }
 
 impl Profiles {
-    pub(crate) fn get(&self, scoring: ScoringProfile) -> &Profile {
+    /// The first integers of sub-clusters are those of `sub_clusters`, in its order.
+    pub(crate) fn intern(&self, cluster: &mut Cluster) {
+        for (idx, (name, _)) in self.sub_clusters.iter().enumerate() {
+            let id = cluster.sub_cluster(name);
+            debug_assert_eq!(id.idx(), idx, "each name once, and before all others");
+        }
+    }
+
+    fn of(&self, entry: &Entry) -> &Profile {
+        let own = entry.ask.sub_cluster().and_then(|id| self.sub_clusters.get(id.idx()));
+        own.map_or_else(|| self.get(entry.scoring), |(_, profile)| profile)
+    }
+
+    fn get(&self, scoring: ScoringProfile) -> &Profile {
         match scoring {
             ScoringProfile::LeastAllocated => &self.least_allocated,
             ScoringProfile::MostAllocated => &self.most_allocated,
@@ -67,101 +89,6 @@ pub(crate) struct Spot {
     pub(crate) mask: u64,
 }
 
-/// Which nodes are whose.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct View {
-    mode: PartitionMode,
-    /// Of the unit that is tried now.
-    scope: Scope,
-    /// `None`: not in the partition (yet), all nodes are alike.
-    slot: Option<usize>,
-    n_slots: usize,
-    /// Own nodes of each block, a bit each.
-    own: Vec<Nodes>,
-}
-
-/// Some nodes of a block, a bit each.
-type Nodes = u64;
-const _: () = assert!(BLOCK == Nodes::BITS as usize, "a bit is a node of a block");
-
-impl View {
-    pub(crate) fn new(partition: &Partition, name: &str) -> Self {
-        let slot = partition.schedulers.iter().position(|scheduler| scheduler == name);
-        let n_slots = partition.schedulers.len();
-        let mut view = Self { mode: partition.mode, scope: Scope::default(), slot, n_slots, own: Vec::new() };
-        let n_nodes = partition.slots.iter().map(|(node, _)| node.idx() + 1).max().unwrap_or(0);
-        let mut own: Vec<Nodes> = (0..n_nodes.div_ceil(BLOCK)).map(|block| view.unlisted(block)).collect();
-        for (node, owner) in &partition.slots {
-            let (block, bit) = (node.idx() / BLOCK, 1 << (node.idx() % BLOCK));
-            own[block] &= !bit;
-            own[block] |= if Some(*owner as usize) == slot { bit } else { 0 };
-        }
-        view.own = own;
-        view
-    }
-
-    /// Own nodes of a block of which none is listed.
-    fn unlisted(&self, block: usize) -> Nodes {
-        let Some(slot) = self.slot else { return Nodes::MAX };
-        let is_own = |at: &usize| (block * BLOCK + at) % self.n_slots == slot;
-        (0..BLOCK).filter(is_own).fold(0, |own, at| own | 1 << at)
-    }
-
-    /// Nodes of a block within a reach.
-    fn within(&self, reach: Reach, block: usize) -> Nodes {
-        let own = || self.own.get(block).copied().unwrap_or_else(|| self.unlisted(block));
-        match reach {
-            Reach::All => Nodes::MAX,
-            Reach::Own => own(),
-            Reach::Others => !own(),
-        }
-    }
-
-    pub(crate) fn is_own(&self, idx: usize) -> bool {
-        let is_shared = self.mode == PartitionMode::Global || self.slot.is_none();
-        is_shared || self.within(Reach::Own, idx / BLOCK) >> (idx % BLOCK) & 1 == 1
-    }
-
-    /// Where the scans of this scheduler begin: those of a cluster's schedulers are as far apart as that goes, so
-    /// that they rarely look at the same nodes at the same time.
-    fn origin(&self, n_nodes: usize) -> usize {
-        self.slot.map_or(0, |slot| n_nodes * slot / self.n_slots)
-    }
-
-    /// Which nodes to look at, one after the other.
-    fn reaches(&self) -> &'static [Reach] {
-        match (self.mode, self.slot) {
-            (PartitionMode::Global, _) | (_, None) => &[Reach::All],
-            (PartitionMode::Preferred, _) => &[Reach::Own, Reach::Others],
-            (PartitionMode::Strict, _) => match self.scope {
-                Scope::Partition => &[Reach::Own],
-                Scope::Global => &[Reach::Own, Reach::Others],
-            },
-        }
-    }
-
-    /// Own nodes come before others.
-    pub(crate) fn is_preferred(&self) -> bool {
-        self.reaches().len() > 1
-    }
-
-    /// Others' nodes may not be used now.
-    pub(crate) fn is_confined(&self) -> bool {
-        self.is_strict() && self.scope == Scope::Partition
-    }
-
-    fn is_strict(&self) -> bool {
-        self.mode == PartitionMode::Strict && self.slot.is_some()
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
-    All,
-    Own,
-    Others,
-}
-
 /// Picks nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Placer {
@@ -173,10 +100,34 @@ pub(crate) struct Placer {
     surplus: usize,
     keeps: bool,
     limits: bool,
-    /// Where the next scan begins, from the view's origin.
-    cursor: usize,
+    cursors: Cursors,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
+    /// Blocks and nodes that scans looked at.
+    #[cfg(test)]
+    pub(crate) n_looked: usize,
+}
+
+/// Where the next scans begin, from the view's origin: of all nodes, and of those of each sub-cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Cursors {
+    first: usize,
+    all: usize,
+    of_sub_clusters: Vec<usize>,
+}
+
+impl Cursors {
+    fn new(first: usize) -> Self {
+        Self { first, all: first, of_sub_clusters: Vec::new() }
+    }
+
+    fn of(&mut self, sub_cluster: Option<SubClusterId>) -> &mut usize {
+        let Some(id) = sub_cluster else { return &mut self.all };
+        if self.of_sub_clusters.len() <= id.idx() {
+            self.of_sub_clusters.resize(id.idx() + 1, self.first);
+        }
+        &mut self.of_sub_clusters[id.idx()]
+    }
 }
 
 /// How a [`Placer`] works.
@@ -202,9 +153,11 @@ impl Placer {
             keeps: cache,
             limits: limit_scan,
             // Until they have slots; the seed differs between schedulers.
-            cursor: usize::try_from(mix(seed) >> 40).unwrap_or(0),
+            cursors: Cursors::new(usize::try_from(mix(seed) >> 40).unwrap_or(0)),
             hits: 0,
             misses: 0,
+            #[cfg(test)]
+            n_looked: 0,
         }
     }
 
@@ -212,7 +165,7 @@ impl Placer {
     /// as they do.
     pub(crate) fn set_view(&mut self, view: View) {
         if (view.slot, view.n_slots) != (self.view.slot, self.view.n_slots) {
-            self.cursor = 0;
+            self.cursors = Cursors::new(0);
         }
         self.view = view;
         self.templates.clear_candidates();
@@ -232,7 +185,7 @@ impl Placer {
     pub(crate) fn begin(&mut self, cluster: &Cluster, template: TemplateId, unit: UnitId, wanted: usize) {
         let entry = self.templates.get_mut(template);
         entry.ask.prepare(cluster);
-        entry.gates = self.profiles.get(entry.scoring).gates(cluster, &entry.ask);
+        entry.gates = self.profiles.of(entry).gates(cluster, &entry.ask);
         let candidates = &mut entry.candidates;
         if self.keeps && std::mem::replace(&mut candidates.unit, unit) == unit {
             return;
@@ -242,7 +195,7 @@ impl Placer {
             _ => candidates.clear(),
         }
         if cluster.demand(entry.ask.shape()).devices.is_some() {
-            let profile = self.profiles.get(entry.scoring);
+            let profile = self.profiles.of(entry);
             let ties = mix_unit(self.seed, unit);
             Rater { cluster, profile, typical: &self.typical, ties }.rate_changed(entry, wanted);
         }
@@ -278,8 +231,7 @@ impl Placer {
     /// The best candidate that still fits. It stays in the list: once its node has changed it is rated anew.
     fn best(&mut self, cluster: &Cluster, template: TemplateId, ties: u64) -> Option<Spot> {
         let entry = self.templates.get_mut(template);
-        let rater =
-            Rater { cluster, profile: self.profiles.get(entry.scoring), typical: &self.typical, ties };
+        let rater = Rater { cluster, profile: self.profiles.of(entry), typical: &self.typical, ties };
         while let Some(best) = entry.candidates.best() {
             let node = best.node();
             if best.generation() == cluster.node_generation(node)
@@ -294,31 +246,38 @@ impl Placer {
         None
     }
 
-    /// Fills an empty candidate list from the nodes within `reach`.
+    /// Fills an empty candidate list from the nodes within `reach`; of a template that demands a sub-cluster only blocks
+    /// with nodes of it are looked at.
     fn scan(&mut self, cluster: &mut Cluster, template: TemplateId, ties: u64, wanted: usize, reach: Reach) {
-        let n_nodes = cluster.n_slots();
+        let entry = self.templates.get_mut(template);
+        let sub_cluster = entry.ask.sub_cluster();
+        // From here on indices are those of its blocks put side by side.
+        let n_nodes = sub_cluster.map_or(cluster.n_slots(), |id| cluster.blocks_of(id).len() * BLOCK);
         if n_nodes == 0 {
             return;
         }
-        let entry = self.templates.get_mut(template);
-        let profile = self.profiles.get(entry.scoring);
+        let profile = self.profiles.of(entry);
         let limit = if self.limits { wanted.saturating_add(self.surplus) } else { usize::MAX };
         let mut found = entry.candidates.take_all();
-        let start = (self.view.origin(n_nodes) + self.cursor) % n_nodes;
+        let cursor = self.cursors.of(sub_cluster);
+        let start = (self.view.origin(n_nodes) + *cursor) % n_nodes;
         let mut looked = 0;
         let mut idx = start;
         // From the start to the end, then from the first node to the start: block by block.
         let mut left = n_nodes;
         while left > 0 && found.len() < limit {
-            let block = idx / BLOCK;
-            let first = block * BLOCK;
+            let first = idx / BLOCK * BLOCK;
             let end = (first + BLOCK).min(n_nodes).min(idx + left);
-            let nodes = self.view.within(reach, block) & between(idx - first, end - first);
+            let (block, located) = match sub_cluster {
+                None => (idx / BLOCK, Nodes::MAX),
+                Some(id) => cluster.blocks_of(id)[idx / BLOCK],
+            };
+            let nodes = self.view.within(reach, block) & located & between(idx - first, end - first);
             let mut past = end;
             looked += 1;
             if nodes != 0 && cluster.block_may_fit(block, entry.ask.shape()) {
                 let rater = Rater { cluster, profile, typical: &self.typical, ties };
-                let seen = rater.scan(entry, first, nodes, limit, &mut found);
+                let seen = rater.scan(entry, block * BLOCK, nodes, limit, &mut found);
                 looked += seen.n_nodes - 1;
                 past = seen.stopped_at.map_or(end, |at| first + at);
                 if !seen.has_room {
@@ -328,8 +287,12 @@ impl Placer {
             left -= past - idx;
             idx = if past == n_nodes { 0 } else { past };
         }
-        self.cursor = (self.cursor + ((n_nodes - left) / CURSOR_DIVISOR).max(1)) % n_nodes;
+        *cursor = (*cursor + ((n_nodes - left) / CURSOR_DIVISOR).max(1)) % n_nodes;
         entry.candidates.fill(found, wanted);
+        #[cfg(test)]
+        {
+            self.n_looked += looked;
+        }
         // A scan that had to look at many nodes for few serves some more units.
         let dear = looked / limit.saturating_mul(4).max(1) * wanted;
         let has_devices = cluster.demand(entry.ask.shape()).devices.is_some();
@@ -342,18 +305,14 @@ impl Placer {
         entry.ask.prepare(cluster);
         node.idx() < cluster.n_slots()
             && cluster.room_for(entry.ask.shape(), node.idx()).is_some()
-            && self.profiles.get(entry.scoring).gates(cluster, &entry.ask).admit(
-                cluster,
-                &entry.ask,
-                node.idx(),
-            )
+            && self.profiles.of(entry).gates(cluster, &entry.ask).admit(cluster, &entry.ask, node.idx())
     }
 
     /// Whether a node would take a replica of a template if it had room for it.
     pub(crate) fn admits(&mut self, cluster: &Cluster, template: TemplateId, node: NodeId) -> bool {
         let entry = self.templates.get_mut(template);
         entry.ask.prepare(cluster);
-        let gates = self.profiles.get(entry.scoring).gates(cluster, &entry.ask);
+        let gates = self.profiles.of(entry).gates(cluster, &entry.ask);
         let idx = node.idx();
         idx < cluster.n_slots() && cluster.is_usable(idx) && gates.admit(cluster, &entry.ask, idx)
     }
@@ -368,39 +327,47 @@ impl Placer {
     ) -> Vec<usize> {
         let entry = self.templates.get_mut(template);
         entry.ask.prepare(cluster);
-        let gates = self.profiles.get(entry.scoring).gates(cluster, &entry.ask);
+        let gates = self.profiles.of(entry).gates(cluster, &entry.ask);
         let own = own || self.view.is_confined();
         let may = |idx: &usize| {
             cluster.is_usable(*idx)
                 && (!own || self.view.is_own(*idx))
                 && gates.admit(cluster, &entry.ask, *idx)
         };
-        (0..cluster.n_slots()).filter(may).collect()
+        cluster.located(entry.ask.sub_cluster()).filter(may).collect()
     }
 
     /// What each node that may be used says of one more replica.
     pub(crate) fn explain(&mut self, cluster: &Cluster, template: TemplateId) -> crate::explain::Refusals {
         let entry = self.templates.get_mut(template);
         entry.ask.prepare(cluster);
-        let profile = self.profiles.get(entry.scoring);
+        let profile = self.profiles.of(entry);
+        let may = |node: &NodeId| !self.view.is_confined() || self.view.is_own(node.idx());
         let mut counts = BTreeMap::new();
         let mut nodes = 0;
-        for node in cluster.nodes().filter(|node| !self.view.is_confined() || self.view.is_own(node.idx())) {
+        for node in cluster.located_nodes(entry.ask.sub_cluster()).filter(may) {
             nodes += 1;
             if let Err(refused) = profile.check(cluster, &entry.ask, node) {
                 *counts.entry(refused).or_insert(0u32) += 1;
             }
         }
+        // Those of other sub-clusters are counted without being looked at.
+        if let Some(refused) = cluster.not_located(&entry.ask).filter(|_| !self.view.is_confined())
+            && nodes < cluster.n_nodes()
+        {
+            *counts.entry(refused).or_insert(0) += cluster.n_nodes() - nodes;
+            nodes = cluster.n_nodes();
+        }
         crate::explain::summary(cluster, &entry.ask, counts, nodes)
     }
 
     /// Without effect on what comes after: for trials.
-    pub(crate) fn set_cursor(&mut self, cursor: usize) {
-        self.cursor = cursor;
+    pub(crate) fn set_cursors(&mut self, cursors: Cursors) {
+        self.cursors = cursors;
     }
 
-    pub(crate) fn cursor(&self) -> usize {
-        self.cursor
+    pub(crate) fn cursors(&self) -> Cursors {
+        self.cursors.clone()
     }
 }
 
@@ -514,51 +481,6 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Blocks and bits say what the partition says of each node.
-        #[test]
-        fn a_view_is_its_partition(
-            slots in prop::collection::btree_map(1..200u32, 0..4u32, 0..60),
-            n_slots in 1..5u32,
-            own in 0..6u32,
-            is_strict in any::<bool>(),
-            is_wide in any::<bool>(),
-        ) {
-            let mode = if is_strict { PartitionMode::Strict } else { PartitionMode::Preferred };
-            let schedulers = (0..n_slots).map(|slot| format!("s{slot}")).collect();
-            let listed = slots.iter().map(|(node, owner)| (NodeId(*node), *owner)).collect();
-            let mut view = View::new(&Partition { mode, generation: 1, schedulers, slots: listed, ..Partition::default() }, &format!("s{own}"));
-            view.scope = if is_wide { Scope::Global } else { Scope::Partition };
-            let naive = |idx: u32| own >= n_slots || slots.get(&idx).map_or(idx % n_slots, |owner| *owner) == own;
-            for idx in 0..300u32 {
-                let at = idx as usize;
-                prop_assert_eq!(view.is_own(at), naive(idx), "{}", idx);
-                let reached: Vec<Reach> = view
-                    .reaches()
-                    .iter()
-                    .copied()
-                    .filter(|reach| view.within(*reach, at / BLOCK) >> (at % BLOCK) & 1 == 1)
-                    .collect();
-                let expected = match (own >= n_slots, naive(idx)) {
-                    (true, _) => vec![Reach::All],
-                    (false, true) => vec![Reach::Own],
-                    (false, false) if is_strict && !is_wide => vec![],
-                    (false, false) => vec![Reach::Others],
-                };
-                prop_assert_eq!(reached, expected, "{}: once, if at all", idx);
-            }
-        }
-
-        /// The scans of all schedulers begin as far apart as that goes, and within the cluster.
-        #[test]
-        fn origins_are_apart(n_slots in 1..8usize, n_nodes in 1..500usize) {
-            let schedulers: Vec<String> = (0..n_slots).map(|slot| format!("s{slot}")).collect();
-            let partition = Partition { schedulers: schedulers.clone(), ..Partition::default() };
-            let origins: Vec<usize> =
-                schedulers.iter().map(|name| View::new(&partition, name).origin(n_nodes)).collect();
-            prop_assert!(origins.iter().all(|origin| *origin < n_nodes));
-            prop_assert!(origins.windows(2).all(|pair| pair[1] - pair[0] >= n_nodes / n_slots));
-        }
-
         #[test]
         fn between_is_every_place_from_one_up_to_another(from in 0..=BLOCK, to in 0..=BLOCK) {
             let places = (0..BLOCK).filter(|at| between(from, to) >> at & 1 == 1);

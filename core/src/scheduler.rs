@@ -1,7 +1,7 @@
 //! The scheduler's whole state machine: units in, decisions out.
 //!
-//! A unit is *ready* (in the queue by priority and dispatch order), in *backoff* after rejections, *parked* when a
-//! full scan found no place, or *waiting* for the outcome of its decisions. Decisions are assumed at once in
+//! A unit is *ready* (in the queue of its workflow, by priority and dispatch order), in *backoff* after rejections, *parked*
+//! when a full scan found no place, or *waiting* for the outcome of its decisions. Decisions are assumed at once in
 //! the scheduler's own [`Cluster`]; an outcome or the watch settles them. Equal events and an equal seed give
 //! equal decisions: nothing depends on hash order or on time other than the `now` passed in. Nothing
 //! survives a restart: the dispatcher assigns again.
@@ -15,8 +15,9 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use self::{
+    flows::Flows,
     held::{DecisionIds, Held, State},
-    park::{Need, Parked, Turn},
+    park::Parked,
     seek::Seeks,
     shares::Shares,
     window::Window,
@@ -29,15 +30,18 @@ use crate::{
     explain::Refusals,
     ids::{NodeId, Revision, UnitId},
     pause,
-    place::{Placer, Profiles, Settings, View, mix},
+    place::{Placer, Profiles, Settings, View},
     queue::PriorityClasses,
     reservation::spec::marks,
     rows::RowChange,
+    sub_cluster,
     time::Millis,
     unit::UnitSpec,
 };
 
+mod attach;
 mod cycle;
+mod flows;
 mod gather;
 mod held;
 mod outcome;
@@ -75,6 +79,8 @@ pub struct Config {
     pub preemption: bool,
     /// How nodes are preferred.
     pub profiles: Profiles,
+    /// Label or attribute of nodes whose value is their sub-cluster; empty: there are none.
+    pub sub_cluster_key: String,
 }
 
 impl Default for Config {
@@ -91,6 +97,7 @@ impl Default for Config {
             foreign_ms: 1_000,
             preemption: true,
             profiles: Profiles::default(),
+            sub_cluster_key: sub_cluster::KEY.to_owned(),
         }
     }
 }
@@ -190,7 +197,7 @@ pub struct Scheduler {
     units: FxHashMap<UnitId, Held>,
     /// Decisions without an outcome of units not held any more.
     orphans: FxHashMap<UnitId, DecisionIds>,
-    ready: BTreeSet<Turn>,
+    ready: Flows,
     backoff: BTreeSet<(Millis, UnitId)>,
     parked: Parked,
     undecided: BTreeMap<u64, Decision>,
@@ -224,8 +231,11 @@ impl Scheduler {
             cache: config.cache,
             limit_scan: config.limit_scan,
         };
+        let mut cluster = Cluster::new();
+        cluster.set_sub_cluster_key(&config.sub_cluster_key);
+        config.profiles.intern(&mut cluster);
         Self {
-            cluster: Cluster::new(),
+            cluster,
             placer: Placer::new(settings),
             classes: PriorityClasses::default(),
             config,
@@ -233,7 +243,7 @@ impl Scheduler {
             revision: Revision(0),
             units: FxHashMap::default(),
             orphans: FxHashMap::default(),
-            ready: BTreeSet::new(),
+            ready: Flows::default(),
             backoff: BTreeSet::new(),
             parked: Parked::default(),
             undecided: BTreeMap::new(),
@@ -280,6 +290,7 @@ impl Scheduler {
             min_member: spec.min_member,
             on_below_min: spec.on_below_min,
             pool: spec.pool,
+            flow: self.flow_of(&groups, spec.pool),
             queue: self.shares.queue(&spec.queue),
             scope: Scope::default(),
             has_turn: false,
@@ -514,109 +525,4 @@ fn changes_nodes(change: &Change) -> bool {
             | Change::HoldDeleted(_)
             | Change::RowsLoaded(..)
     )
-}
-
-impl Scheduler {
-    /// Puts a unit into a state, or lets it go when nothing is left to do.
-    fn attach(&mut self, mut held: Held, state: State) {
-        let unit = held.unit();
-        if held.is_done() {
-            self.report(&held, ReportState::Done, None);
-            self.let_go(held);
-            return;
-        }
-        held.state = if held.pending() > 0 { state } else { State::Waiting };
-        match &held.state {
-            State::Ready => {
-                self.ready.insert(held.turn);
-            }
-            State::Backoff(end) => {
-                self.backoff.insert((*end, unit));
-            }
-            // The group has it already.
-            State::Parked(_) | State::Waiting => {}
-        }
-        if !matches!(held.state, State::Ready) {
-            self.finish_wake(&mut held);
-        }
-        self.working += held.weight();
-        self.units.insert(unit, held);
-    }
-
-    /// Units of a class stand where it says now, and those that are parked try again with that.
-    fn follow_class(&mut self, class: &str) {
-        let priority = Reverse(self.classes.value(class));
-        let moves = |held: &&Held| held.class.as_deref() == Some(class) && held.turn.0 != priority;
-        let mut moved: Vec<UnitId> = self.units.values().filter(moves).map(Held::unit).collect();
-        moved.sort_unstable();
-        for unit in moved {
-            let Some(mut held) = self.detach(unit) else { continue };
-            held.turn.0 = priority;
-            let mut state = std::mem::replace(&mut held.state, State::Waiting);
-            if matches!(state, State::Parked(_)) {
-                self.report(&held, ReportState::Woken, None);
-                state = State::Ready;
-            }
-            self.attach(held, state);
-        }
-    }
-
-    /// Takes a unit out of whatever state it is in, to be attached again or let go.
-    fn detach(&mut self, unit: UnitId) -> Option<Held> {
-        let held = self.units.remove(&unit)?;
-        self.working -= held.weight();
-        match &held.state {
-            State::Ready => {
-                self.ready.remove(&held.turn);
-            }
-            State::Backoff(end) => {
-                self.backoff.remove(&(*end, unit));
-            }
-            State::Parked(need) => self.parked.remove(need, &held.turn),
-            State::Waiting => {}
-        }
-        Some(held)
-    }
-
-    /// The end of a detached unit here.
-    fn let_go(&mut self, mut held: Held) {
-        self.finish_wake(&mut held);
-        for group in &held.groups {
-            self.placer.templates.release(group.template);
-        }
-        if !held.decisions.is_empty() {
-            self.orphans.insert(held.unit(), held.decisions);
-        }
-    }
-
-    fn report(&mut self, held: &Held, state: ReportState, refusals: Option<Arc<Refusals>>) {
-        self.reports.push(UnitReport { unit: held.unit(), spec_revision: held.revision, state, refusals });
-    }
-
-    /// The unit woken from a group came to an end: the next one's turn.
-    fn finish_wake(&mut self, held: &mut Held) {
-        if let Some(need) = held.woken_from.take()
-            && self.parked.finish(&need, held.unit())
-        {
-            self.wake(&need);
-        }
-    }
-
-    /// Tries the first unit of a group of parked ones.
-    fn wake(&mut self, need: &Need) {
-        let Some(turn) = self.parked.wake(need) else { return };
-        let Some(mut held) = self.units.remove(&turn.2) else { return };
-        self.report(&held, ReportState::Woken, None);
-        held.woken_from = Some(need.clone());
-        self.attach(held, State::Ready);
-    }
-
-    /// `min` doubled with each rejection in a row up to `max`, less up to half of it by seeded jitter.
-    fn delay_ms(&self, unit: UnitId, failures: u32) -> u64 {
-        let Config { backoff_ms_min, backoff_ms_max, .. } = self.config;
-        let doubled = backoff_ms_min.saturating_mul(1 << failures.saturating_sub(2).min(20));
-        let delay = doubled.min(backoff_ms_max);
-        let jitter = mix(self.seed ^ unit.0.rotate_left(16) ^ u64::from(failures)) % (delay / 2 + 1);
-        (delay - jitter).max(1)
-    }
 }

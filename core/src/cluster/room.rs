@@ -7,6 +7,10 @@ use smallvec::SmallVec;
 /// of one cache miss per line.
 pub(crate) const BLOCK: usize = 64;
 
+/// Some nodes of a block, a bit each.
+pub(crate) type Nodes = u64;
+const _: () = assert!(BLOCK == Nodes::BITS as usize, "a bit is a node of a block");
+
 /// Amounts asked for, by resource integer; none is 0.
 pub(crate) type Asks = SmallVec<[(u8, i64); 3]>;
 

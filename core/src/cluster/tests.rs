@@ -13,6 +13,7 @@ use crate::{
 };
 
 mod gathering;
+mod sub_clusters;
 
 const N_NODES: u32 = 5;
 const N_UNITS: u64 = 4;

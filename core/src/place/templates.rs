@@ -6,7 +6,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use super::candidates::Candidates;
 use crate::{
-    cluster::{Cluster, ShapeId, labels::Constraint},
+    cluster::{Cluster, ShapeId},
     demand::Pool,
     framework::{Ask, Gates},
     unit::{ScoringProfile, Template},
@@ -67,9 +67,8 @@ impl Templates {
             self.n_unused -= usize::from(self.get(id).n_uses == 1);
             return id;
         }
-        let constraint = Constraint::new(&template.node_selector, &template.tolerations);
         let entry = Entry {
-            ask: Ask::of_shape(shape, &constraint),
+            ask: Ask::of_shape(cluster, shape, template),
             scoring,
             gates: Gates::default(),
             candidates: Candidates::default(),

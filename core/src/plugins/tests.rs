@@ -376,4 +376,10 @@ fn profiles_know_their_plugins() {
     assert_eq!(Profile::new(&names, &[("best", 1)]), Err(ProfileError::Unknown("best".to_owned())));
     assert_eq!(Profile::new(&["luck"], &[]), Err(ProfileError::Unknown("luck".to_owned())));
     assert_eq!(Profile::new(&names[1..], &[]), Err(ProfileError::Missing("node-ready")));
+    assert_eq!(Profile::of_scores(&[("device-stranding", 1_000), ("most-allocated", 1)]), Ok(profile));
+    assert_eq!(Profile::of_scores(&[]), Err(ProfileError::NoScore));
+    for weight in [0, -1, crate::framework::WEIGHT_MAX + 1] {
+        let wrong = ProfileError::Weight("most-allocated".to_owned(), weight);
+        assert_eq!(Profile::of_scores(&[("device-stranding", 1), ("most-allocated", weight)]), Err(wrong));
+    }
 }

@@ -45,8 +45,10 @@ impl Scheduler {
         let mut decisions = Vec::new();
         let mut left = budget;
         while left > 0 && self.window.is_open(self.in_flight) {
-            let Some(&(_, _, unit)) = self.ready.first() else { break };
-            let n_tried = self.try_unit(unit, left, now, &mut decisions);
+            let Some(next) = self.ready.next() else { break };
+            let n_decisions = decisions.len();
+            let n_tried = self.try_unit(next.unit, left.min(next.limit), now, &mut decisions);
+            self.ready.tried(next, n_tried, decisions.len() > n_decisions);
             left = left.saturating_sub(n_tried.max(1));
         }
         Step { decisions, reports: std::mem::take(&mut self.reports) }
@@ -81,14 +83,19 @@ impl Scheduler {
         }
     }
 
-    /// Wakes groups of parked units for which a changed node has room now.
+    /// Wakes groups of parked units for which a changed node has room now. Those of a sub-cluster ask its nodes only.
     fn wake_gained(&mut self) {
         let mut gained = std::mem::take(&mut self.gained);
         self.cluster.take_gained(&mut gained);
         if !self.parked.is_empty() && !gained.is_empty() {
             let (placer, cluster) = (&mut self.placer, &self.cluster);
+            if cluster.has_sub_clusters() {
+                cluster.sort_by_sub_cluster(&mut gained);
+            }
             let met = self.parked.met(|template| {
-                gained.iter().any(|node| {
+                let of = placer.templates.get(template).ask.sub_cluster();
+                let near = of.map_or(&gained[..], |id| cluster.sorted_of(&gained, id));
+                near.iter().any(|node| {
                     placer.fits(cluster, template, *node) || may_serve(placer, cluster, template, *node)
                 })
             });
@@ -321,7 +328,7 @@ impl Scheduler {
         let mut report = PlanReport::default();
         // In whichever partition: it would go from one to the next.
         self.placer.set_scope(Scope::Global);
-        let cursor = self.placer.cursor();
+        let cursors = self.placer.cursors();
         let (hits, misses) = (self.placer.hits, self.placer.misses);
         // No unit has this id, so its assumptions meet no others.
         let unit = UnitId(u64::MAX);
@@ -352,7 +359,7 @@ impl Scheduler {
             self.placer.templates.get_mut(template).candidates = kept;
             self.placer.templates.release(template);
         }
-        self.placer.set_cursor(cursor);
+        self.placer.set_cursors(cursors);
         (self.placer.hits, self.placer.misses) = (hits, misses);
         report
     }

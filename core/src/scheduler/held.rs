@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::park::{Need, Turn};
+use super::{
+    flows::FlowIdx,
+    park::{Need, Turn},
+};
 use crate::{
     change::Scope,
     demand::Pool,
@@ -45,6 +48,7 @@ pub(crate) struct Held {
     pub(crate) min_member: u32,
     pub(crate) on_below_min: OnBelowMin,
     pub(crate) pool: Pool,
+    pub(crate) flow: FlowIdx,
     pub(crate) queue: QueueIdx,
     pub(crate) scope: Scope,
     /// Should it find no place its room is gathered.

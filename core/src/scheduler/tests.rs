@@ -16,6 +16,7 @@ use crate::{
 mod cases;
 mod model;
 mod preemption;
+mod sub_clusters;
 mod trace;
 
 pub(super) fn resources(cpu: i64, memory: i64) -> Resources {

@@ -1,6 +1,12 @@
 //! Configuration of a scheduler.
 
-use godel_core::scheduler;
+use std::collections::BTreeMap;
+
+use godel_core::{
+    framework::{Profile, ProfileError},
+    place::Profiles,
+    scheduler, sub_cluster,
+};
 use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig};
 
 godel_kit::section! {
@@ -30,6 +36,11 @@ godel_kit::section! {
         pub step_budget: usize = 4_096,
         /// Units without a place have running units of lower rank leave.
         pub preemption: bool = true,
+        /// Label, or else attribute, of a node whose value is its sub-cluster; as the dispatcher's.
+        pub sub_cluster_key: String = sub_cluster::KEY.to_owned(),
+        /// By sub-cluster the scores that its units are placed by, whatever their scoring profile, and what each weighs, as
+        /// `{gpu: {device-stranding: 1000, most-allocated: 1}}`; see docs/sub-clusters.md.
+        pub sub_cluster_scores: BTreeMap<String, BTreeMap<String, u32>> = BTreeMap::new(),
         /// Longest pause before a stream is opened again.
         pub reconnect_max: HumanDuration = HumanDuration::from_millis(500),
         /// For tests: `name[:n][,…]` makes the process die at the n-th hit of a point; empty arms nothing.
@@ -47,11 +58,22 @@ godel_kit::section! {
     }
 }
 
+/// A profile of a sub-cluster that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the scores of sub-cluster `{sub_cluster}` in `scheduler.sub_cluster_scores` make no profile")]
+pub struct BadProfile {
+    sub_cluster: String,
+    source: ProfileError,
+}
+
 impl Config {
     /// The part that decisions depend on.
-    pub(crate) fn core(&self) -> scheduler::Config {
+    ///
+    /// # Errors
+    /// The first profile that makes no sense.
+    pub(crate) fn core(&self) -> Result<scheduler::Config, BadProfile> {
         let ms = |duration: HumanDuration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        scheduler::Config {
+        Ok(scheduler::Config {
             name: self.name.clone(),
             surplus: self.surplus,
             cache: self.cache,
@@ -62,8 +84,20 @@ impl Config {
             backoff_ms_max: ms(self.backoff_max),
             foreign_ms: ms(self.foreign),
             preemption: self.preemption,
-            ..scheduler::Config::default()
-        }
+            profiles: Profiles { sub_clusters: self.profiles()?, ..Profiles::default() },
+            sub_cluster_key: self.sub_cluster_key.clone(),
+        })
+    }
+
+    fn profiles(&self) -> Result<Vec<(String, Profile)>, BadProfile> {
+        let profile = |(name, scores): (&String, &BTreeMap<String, u32>)| {
+            let scores: Vec<_> = scores.iter().map(|(name, weight)| (&**name, i64::from(*weight))).collect();
+            let profile = Profile::of_scores(&scores);
+            profile
+                .map(|profile| (name.clone(), profile))
+                .map_err(|source| BadProfile { sub_cluster: name.clone(), source })
+        };
+        self.sub_cluster_scores.iter().map(profile).collect()
     }
 
     /// The seed in force. FNV-1a: the same name gives the same seed on every machine and build.
@@ -86,6 +120,28 @@ mod tests {
         let named = |name: &str| Config { name: name.to_owned(), ..Config::default() };
         assert_ne!(named("s1").effective_seed(), named("s2").effective_seed());
         assert_eq!(Config { seed: 7, ..named("s1") }.effective_seed(), 7);
-        assert_eq!(named("s1").core().backoff_ms_max, 10_000);
+        assert_eq!(named("s1").core().unwrap().backoff_ms_max, 10_000);
+    }
+
+    #[test]
+    fn a_bad_profile_of_a_sub_cluster_is_refused_whole() {
+        let scored = |scores: &[(&str, u32)]| {
+            let own = |(name, weight): &(&str, u32)| ((*name).to_owned(), *weight);
+            let good = ("cpu".to_owned(), BTreeMap::from([own(&("least-allocated", 1))]));
+            let tested = ("gpu".to_owned(), scores.iter().map(own).collect());
+            Config { sub_cluster_scores: BTreeMap::from([good, tested]), ..Config::default() }
+        };
+        let profiles = scored(&[("most-allocated", 2)]).core().unwrap().profiles;
+        let named: Vec<&str> = profiles.sub_clusters.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(named, ["cpu", "gpu"]);
+        for (scores, said) in [
+            (&[("most-allocatd", 1)][..], "no plugin is named \"most-allocatd\""),
+            (&[("most-allocated", 0)], "weighs 0: not in 1..=1000000"),
+            (&[], "there is no score in it"),
+        ] {
+            let wrong = scored(scores).core().unwrap_err();
+            assert!(wrong.to_string().contains("sub-cluster `gpu`"), "{wrong}");
+            assert!(wrong.source.to_string().contains(said), "{wrong:?}");
+        }
     }
 }

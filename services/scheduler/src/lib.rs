@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use godel_kit::Deps;
 
-pub use crate::config::Config;
+pub use crate::config::{BadProfile, Config};
 use crate::{engine::Engine, metrics::SchedulerMetrics, rpc::Shown, specs::Specs};
 
 /// Plans that wait for the engine.
@@ -49,6 +49,9 @@ pub enum Error {
         /// As configured.
         name: String,
     },
+    /// A configured profile makes no sense.
+    #[error(transparent)]
+    Profile(#[from] BadProfile),
     /// The address of the state service is malformed.
     #[error(transparent)]
     Address(#[from] BadAddress),
@@ -78,6 +81,7 @@ pub enum Error {
 /// It cannot start, or something that it cannot live without is gone.
 pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Result<(), Error> {
     check_name(&config.name)?;
+    let decides = config.core()?;
     // What fails here must not stop others that share the caller's token: they get the error.
     let stop = stop.child_token();
     let crash = match config.crash_points.as_str() {
@@ -126,7 +130,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     ];
     let follower = Follower::spawn(directory.state(), kinds, FollowConfig::default(), stop.clone());
     let engine = Engine {
-        core: Scheduler::new(config.core(), config.effective_seed()),
+        core: Scheduler::new(decides, config.effective_seed()),
         name: config.name.clone(),
         held_max: config.held_max,
         step_budget: config.step_budget.clamp(1, N_PLACEMENTS_MAX),
