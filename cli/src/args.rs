@@ -272,7 +272,7 @@ pub struct Agent {
 pub enum Admin {
     /// Pause scheduling: what runs goes on, nothing new is handed out. It outlives restarts; `godel status` shows it.
     Pause {
-        /// `all`, `queue/PATH` (and the queues below it), or `preemption` alone.
+        /// `all`, `queue/PATH` (and the queues below it), `sub-cluster/NAME`, or `preemption` alone.
         #[arg(required = true, value_name = "SCOPE")]
         scopes: Vec<String>,
         /// Why: for those who see it.

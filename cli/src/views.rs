@@ -68,6 +68,8 @@ pub struct UnitView {
     pub waits_for: String,
     /// Units that preempted some of it, the newest last.
     pub preempted_by: Vec<String>,
+    /// What all its task groups demand; empty: no sub-cluster.
+    pub sub_cluster: String,
     /// Who submitted it.
     pub owner: String,
     /// The scheduler that has it now.
@@ -219,6 +221,7 @@ impl From<&v1::Unit> for UnitView {
             ended: ended(v1::UnitEnd::try_from(spec.ended).unwrap_or_default()),
             waits_for: unit.waits_for.clone(),
             preempted_by: unit.preempted_by.clone(),
+            sub_cluster: unit.sub_cluster.clone(),
             owner: meta.owner,
             scheduler: unit.scheduler.clone(),
             create_time_ms: meta.create_time_ms,

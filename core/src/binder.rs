@@ -125,6 +125,8 @@ pub struct Binder {
     departing: FxHashSet<(UnitId, u32)>,
     /// Time of day, Unix milliseconds.
     now_ms: i64,
+    /// Label of nodes that says their sub-cluster; empty: there are none.
+    sub_cluster_key: String,
     revision: Revision,
 }
 

@@ -27,6 +27,7 @@ use crate::{
     pause::{self, Pauses},
     queue::{self, PriorityClasses, Queues},
     rows::{EvictionReason, RowChange, UnitRows},
+    sub_cluster,
     time::Millis,
     unit::UnitSpec,
 };
@@ -102,6 +103,8 @@ pub struct Config {
     pub strategy: StrategyKind,
     /// Label or attribute of nodes whose value says what fails together.
     pub topology_key: String,
+    /// Label or attribute of nodes whose value is their sub-cluster; empty: there are none.
+    pub sub_cluster_key: String,
 }
 
 impl Default for Config {
@@ -120,6 +123,7 @@ impl Default for Config {
             shuffle: crate::shuffle::Config::default(),
             strategy: StrategyKind::default(),
             topology_key: "rack".to_owned(),
+            sub_cluster_key: sub_cluster::KEY.to_owned(),
         }
     }
 }

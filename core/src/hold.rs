@@ -67,13 +67,15 @@ pub struct Slot {
     pub occupant: Option<Member>,
 }
 
-/// A gang's turn: until its holds end it alone of its pool gathers room.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A gang's turn: until its holds end no other one of its pool gathers room that may want the same nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
     /// When it began, Unix milliseconds.
     pub since_ms: i64,
     /// Priority of the gang then.
     pub priority: i32,
+    /// Of the gang; `None`: it may want any node.
+    pub sub_cluster: Option<Arc<str>>,
 }
 
 /// A unit that asks for room, for as much as a gang's hold wants to know.
@@ -104,7 +106,7 @@ impl Hold {
     /// half of the turn is over. The other half is left for what it took to come back. Room with victims is for nobody
     /// else; best-effort running units need not ask for what a guaranteed gang gathers, as it is not kept from them.
     pub fn admits(&self, entrant: &Entrant) -> bool {
-        let Some(turn) = self.turn.filter(|_| entrant.pool == self.pool) else { return false };
+        let Some(turn) = self.turn.as_ref().filter(|_| entrant.pool == self.pool) else { return false };
         if entrant.priority > turn.priority {
             return true;
         }
@@ -125,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_turn_admits_higher_priority_and_what_ends_within_its_first_half() {
-        let turn = Some(Turn { since_ms: 1_000, priority: 5 });
+        let turn = Some(Turn { since_ms: 1_000, priority: 5, sub_cluster: None });
         let hold = Hold { turn, expires_ms: 11_000, ..Hold::default() };
         let cases: [(i32, u64, i64, bool); 8] = [
             (6, 0, 10_000, true),

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::queue::spec::parent;
+use crate::{admission::names, queue::spec::parent};
 
 /// What is paused.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,6 +13,8 @@ pub enum Scope {
     Preemption,
     /// Nothing is handed out of this queue and those below it: its path.
     Queue(String),
+    /// Nothing is handed out of what is of this sub-cluster: its name.
+    SubCluster(String),
 }
 
 /// A pause in force.
@@ -24,21 +26,29 @@ pub struct Pause {
     pub since_ms: i64,
     /// Why, in words; may be empty.
     pub reason: String,
+    /// Of a sub-cluster: the label that node selectors demand it by, so that everybody judges alike. Else empty.
+    pub sub_cluster_key: String,
 }
 
 /// Prefix of the scopes of queues.
 const QUEUE: &str = "queue/";
+/// Prefix of the scopes of sub-clusters.
+const SUB_CLUSTER: &str = "sub-cluster/";
 
 impl Scope {
-    /// From `all`, `preemption` or `queue/<path>`; `None` if it is none of them.
+    /// From `all`, `preemption`, `queue/<path>` or `sub-cluster/<name>`; `None` if it is none of them.
     pub fn parse(text: &str) -> Option<Self> {
+        let after = |prefix| text.strip_prefix(prefix).filter(|rest| !rest.is_empty());
         match text {
             "all" => Some(Self::All),
             "preemption" => Some(Self::Preemption),
-            other => other
-                .strip_prefix(QUEUE)
-                .filter(|path| !path.is_empty())
-                .map(|path| Self::Queue(path.to_owned())),
+            _ => match after(QUEUE) {
+                Some(path) => Some(Self::Queue(path.to_owned())),
+                // As long as the value of a label may be.
+                None => after(SUB_CLUSTER)
+                    .filter(|name| names::text(name, names::NAME_LEN_MAX).is_ok())
+                    .map(|name| Self::SubCluster(name.to_owned())),
+            },
         }
     }
 }
@@ -49,6 +59,7 @@ impl fmt::Display for Scope {
             Self::All => f.write_str("all"),
             Self::Preemption => f.write_str("preemption"),
             Self::Queue(path) => write!(f, "{QUEUE}{path}"),
+            Self::SubCluster(name) => write!(f, "{SUB_CLUSTER}{name}"),
         }
     }
 }
@@ -80,14 +91,24 @@ impl Pauses {
         self.by_scope.values()
     }
 
-    /// What keeps the units of a queue from being handed out: the widest scope.
-    pub fn keeping(&self, queue: &str) -> Option<&Pause> {
+    /// What keeps units of a queue and a sub-cluster from being handed out: everything's pause, then the sub-cluster's, then
+    /// that of the highest queue. `sub_cluster` says it by the label of nodes; it is asked only while one is paused.
+    pub fn keeping<'a>(&self, queue: &str, sub_cluster: impl Fn(&str) -> Option<&'a str>) -> Option<&Pause> {
         if self.by_scope.is_empty() {
             return None;
         }
+        if let Some(pause) = self.by_scope.get(&Scope::All) {
+            return Some(pause);
+        }
+        let of_sub_cluster = self.by_scope.values().find(|pause| match &pause.scope {
+            Scope::SubCluster(name) => sub_cluster(&pause.sub_cluster_key) == Some(name),
+            Scope::All | Scope::Preemption | Scope::Queue(_) => false,
+        });
+        if of_sub_cluster.is_some() {
+            return of_sub_cluster;
+        }
         let above = std::iter::successors(Some(queue), |path| parent(path));
-        let of_queue = above.filter_map(|path| self.by_scope.get(&Scope::Queue(path.to_owned())));
-        self.by_scope.get(&Scope::All).or_else(|| of_queue.last())
+        above.filter_map(|path| self.by_scope.get(&Scope::Queue(path.to_owned()))).last()
     }
 }
 
@@ -96,7 +117,7 @@ mod tests {
     use super::*;
 
     fn pause(scope: Scope) -> Pause {
-        Pause { scope, since_ms: 7, reason: String::new() }
+        Pause { scope, since_ms: 7, reason: String::new(), sub_cluster_key: String::new() }
     }
 
     #[test]
@@ -105,10 +126,12 @@ mod tests {
             ("all", Scope::All),
             ("preemption", Scope::Preemption),
             ("queue/prod.search", Scope::Queue("prod.search".to_owned())),
+            ("sub-cluster/gpu/a", Scope::SubCluster("gpu/a".to_owned())),
         ] {
             assert_eq!((Scope::parse(text), scope.to_string().as_str()), (Some(scope), text));
         }
-        for bad in ["", "everything", "queue/", "sub-cluster/a"] {
+        let long = format!("sub-cluster/{}", "x".repeat(254));
+        for bad in ["", "everything", "queue/", "sub-cluster/", "sub-cluster", "sub-cluster/a\n", &long] {
             assert_eq!(Scope::parse(bad), None, "{bad}");
         }
     }
@@ -116,8 +139,9 @@ mod tests {
     #[test]
     fn a_queue_is_kept_by_a_pause_of_all_of_itself_or_of_one_above() {
         let mut pauses = Pauses::default();
-        let keeping =
-            |pauses: &Pauses, queue: &str| pauses.keeping(queue).map(|pause| pause.scope.to_string());
+        let keeping = |pauses: &Pauses, queue: &str| {
+            pauses.keeping(queue, |_| None).map(|pause| pause.scope.to_string())
+        };
         assert!(pauses.put(pause(Scope::Preemption)) && !pauses.put(pause(Scope::Preemption)));
         assert_eq!(keeping(&pauses, "prod.search"), None);
         pauses.put(pause(Scope::Queue("prod".to_owned())));
@@ -131,5 +155,24 @@ mod tests {
         assert!(pauses.remove(&Scope::All) && !pauses.remove(&Scope::All));
         assert_eq!(keeping(&pauses, "production"), None);
         assert_eq!(pauses.iter().count(), 2);
+    }
+
+    #[test]
+    fn a_sub_cluster_is_kept_whatever_the_queue() {
+        let mut pauses = Pauses::default();
+        let of = |name: &str| Pause {
+            sub_cluster_key: "part".to_owned(),
+            ..pause(Scope::SubCluster(name.to_owned()))
+        };
+        pauses.put(of("a"));
+        pauses.put(pause(Scope::Queue("prod".to_owned())));
+        let keeping = |pauses: &Pauses, queue: &str, of: Option<&str>| {
+            let by = |key: &str| of.filter(|_| key == "part");
+            pauses.keeping(queue, by).map(|pause| pause.scope.to_string())
+        };
+        assert_eq!(keeping(&pauses, "default", Some("a")).as_deref(), Some("sub-cluster/a"));
+        assert_eq!(keeping(&pauses, "prod", Some("a")).as_deref(), Some("sub-cluster/a"));
+        assert_eq!(keeping(&pauses, "prod", Some("b")).as_deref(), Some("queue/prod"));
+        assert_eq!((keeping(&pauses, "default", Some("b")), keeping(&pauses, "default", None)), (None, None));
     }
 }

@@ -195,7 +195,7 @@ fn dispatcher_view(status: v1::GetDispatcherStatusResponse) -> DispatcherView {
 }
 
 fn pause_view(pause: v1::Pause) -> PauseView {
-    let v1::Pause { scope, since_ms, reason } = pause;
+    let v1::Pause { scope, since_ms, reason, sub_cluster_key: _ } = pause;
     PauseView { scope, since_ms, reason }
 }
 

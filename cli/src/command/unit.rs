@@ -364,6 +364,9 @@ fn describe_text(view: &UnitView, format: Format, paint: Paint) -> String {
             if cell.is_empty() { "-" } else { &cell }
         ));
     }
+    if !view.sub_cluster.is_empty() {
+        text.push_str(&format!("{:<10} {}\n", "sub-cluster", view.sub_cluster));
+    }
     if !view.ended.is_empty() {
         text.push_str(&format!("{:<10} by the dispatcher: {}\n", "ended", view.ended));
     }

@@ -100,6 +100,7 @@ fn field_names_of_json_are_stable() {
         "ended",
         "waits_for",
         "preempted_by",
+        "sub_cluster",
         "owner",
         "scheduler",
         "create_time_ms",

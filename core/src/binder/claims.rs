@@ -106,7 +106,7 @@ impl Binder {
                 expires_ms: self.now_ms.saturating_add(lasts_ms),
                 queue: self.quotas.path(queue).cloned(),
                 judged,
-                turn,
+                turn: turn.clone(),
                 ..hold
             };
             let shape = group.shape;

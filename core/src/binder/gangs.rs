@@ -1,8 +1,11 @@
-//! Turns of gangs: the room of a gang that waits for long is gathered as it becomes free, of one gang per pool at a time.
+//! Turns of gangs: the room of a gang that waits for long is gathered as it becomes free, of one gang per sub-cluster and pool
+//! at a time.
 //!
 //! The dispatcher says whose turn it is and a scheduler chooses the nodes; both may be late, or two of them. That no two
-//! gangs of a pool gather is decided here, where decisions are checked one after the other: a turn is refused while another
+//! gangs of a pool gather that may want the same nodes is decided here, where decisions are checked one after the other: a turn is refused while another
 //! lives, its end under way included. Turns end like any hold, at their expiry at the latest.
+
+use std::sync::Arc;
 
 use super::{
     Binder, Verdict,
@@ -38,11 +41,16 @@ impl Binder {
         self.holds.turn_ms = Some(turn_ms);
     }
 
+    /// The value of this label is a node's sub-cluster: gangs of different ones gather at the same time.
+    pub fn set_sub_cluster_key(&mut self, key: &str) {
+        key.clone_into(&mut self.sub_cluster_key);
+    }
+
     /// Gangs that gather now, by pool. `O(holds)`.
     pub fn gathering(&self) -> Vec<Gathering> {
         let mut gangs: Vec<Gathering> = Vec::new();
         for hold in self.cluster.holds() {
-            let Some(turn) = hold.turn else { continue };
+            let Some(turn) = &hold.turn else { continue };
             let (n_gathered, n_wanted) = (self.cluster.n_gathered(hold.id), hold.ordinals.len());
             match gangs.iter_mut().find(|gang| gang.unit == hold.unit) {
                 Some(gang) => {
@@ -66,7 +74,7 @@ impl Binder {
     /// The unit and turn that a hold is of, also while its end is under way.
     pub fn turn_of(&self, id: HoldId) -> Option<(UnitId, Turn)> {
         let hold = self.holds.hold(id)?;
-        Some((hold.unit, hold.turn?))
+        Some((hold.unit, hold.turn.clone()?))
     }
 
     /// Checks a turn: that it is of a gang's first binding, `n_bound` of it being there, and no other gang's.
@@ -83,11 +91,16 @@ impl Binder {
             let detail = "room is gathered for first bindings of gangs, and nobody leaves for it".to_owned();
             return Verdict::Reject(whole(decision, RejectionReason::Invalid, detail));
         }
-        if let Some(other) = self.holds.whose_turn(unit.pool) {
+        let sub_cluster = unit.sub_cluster(&self.sub_cluster_key);
+        if let Some(other) = self.holds.whose_turn(unit.pool, sub_cluster) {
             let detail = format!("unit {other} gathers room");
             return Verdict::Reject(whole(decision, RejectionReason::GangTurn, detail));
         }
-        let turn = Turn { since_ms: self.now_ms, priority: self.classes.value(unit.priority) };
+        let turn = Turn {
+            since_ms: self.now_ms,
+            priority: self.classes.value(unit.priority),
+            sub_cluster: sub_cluster.map(Arc::from),
+        };
         self.hold(decision, members, preemption, Some(turn), Vec::new())
     }
 

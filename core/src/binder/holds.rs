@@ -13,11 +13,12 @@ use crate::{
     change::Change,
     cluster::Refusal,
     demand::Pool,
-    hold::Hold,
+    hold::{Hold, Turn},
     ids::{Epoch, HoldId, Revision, UnitId},
     lifecycle,
     queue::{Need, QueueIdx},
     rows::{Bind, Phase},
+    sub_cluster::overlap,
 };
 
 /// A hold lasts so long by default, milliseconds.
@@ -105,10 +106,12 @@ impl Holds {
         self.by_id.get(&id).map(|kept| &*kept.hold)
     }
 
-    /// The unit of a pool that gathers room, with holds under way or that end. `O(holds)`.
-    pub(super) fn whose_turn(&self, pool: Pool) -> Option<UnitId> {
+    /// The unit of a pool that gathers room which one of `sub_cluster` may want, with holds under way or that end.
+    /// `O(holds)`.
+    pub(super) fn whose_turn(&self, pool: Pool, sub_cluster: Option<&str>) -> Option<UnitId> {
+        let meets = |turn: &Turn| overlap(turn.sub_cluster.as_deref(), sub_cluster);
         let mut holds = self.by_id.values().map(|kept| &kept.hold);
-        holds.find(|hold| hold.turn.is_some() && hold.pool == pool).map(|hold| hold.unit)
+        holds.find(|hold| hold.pool == pool && hold.turn.as_ref().is_some_and(meets)).map(|hold| hold.unit)
     }
 
     /// The eviction of a running unit is under way.

@@ -13,6 +13,7 @@ use crate::{
     ids::Revision,
     node::Toleration,
     queue::QueueIdx,
+    sub_cluster,
     unit::{OnBelowMin, OnEviction, RestartPolicy, UnitSpec},
 };
 
@@ -99,6 +100,11 @@ impl Unit {
     pub(super) fn wanted(&self) -> Wanted {
         let ranges = self.groups.iter().flat_map(|group| group.ordinals.iter().copied());
         Wanted::new(ranges.filter(|_| self.is_wanted), self.on_eviction)
+    }
+
+    /// Its sub-cluster, `key` being the label of nodes that says theirs.
+    pub(super) fn sub_cluster(&self, key: &str) -> Option<&str> {
+        sub_cluster::of_all(self.groups.iter().map(|group| group.constraint().0), key)
     }
 
     /// It needs every replica: whatever leaves of it leaves as a whole.

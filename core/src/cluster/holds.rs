@@ -92,7 +92,7 @@ impl Cluster {
         for victim in &hold.victims {
             self.holds.backing.entry(victim.unit).or_default().insert(victim.ordinal, hold.id);
         }
-        let (id, unit, gathers) = (hold.id, hold.unit, hold.turn.map(|_| hold.node.idx()));
+        let (id, unit, gathers) = (hold.id, hold.unit, hold.turn.as_ref().map(|_| hold.node.idx()));
         let kept = Kept {
             hold: Arc::clone(&hold),
             shape,
@@ -167,7 +167,7 @@ impl Cluster {
     /// What each takes now of best-effort room, by node.
     pub(super) fn held(&self) -> impl Iterator<Item = (NodeId, &Asks)> {
         self.holds.by_id.values().filter_map(|kept| {
-            let asks = match (kept.hold.turn, kept.hold.pool) {
+            let asks = match (&kept.hold.turn, kept.hold.pool) {
                 (None, _) => &kept.charge.best_effort,
                 (Some(_), Pool::BestEffort) => &kept.charge.asks,
                 (Some(_), Pool::Guaranteed) => return None,

@@ -1,7 +1,7 @@
 //! What follows from a unit's record, rows and place: where it waits, what its queue is told, its phase, its end.
 
 use super::{Action, Dispatcher, Eviction, Place, Revocation, Settle, entry::Held};
-use crate::{ids::UnitId, lifecycle, queue::Waiting, time::Millis};
+use crate::{ids::UnitId, lifecycle, queue::Waiting, sub_cluster, time::Millis};
 
 impl Dispatcher {
     /// Brings everything derived from a unit's record and rows up to date.
@@ -9,7 +9,8 @@ impl Dispatcher {
         let Some(entry) = self.units.get_mut(&unit) else { return };
         let n_to_place = entry.to_place();
         let wants = n_to_place > 0;
-        if wants && self.pauses.keeping(&entry.spec.queue).is_some() {
+        let spec = &entry.spec;
+        if wants && self.pauses.keeping(&spec.queue, |key| sub_cluster::of(spec, key)).is_some() {
             return self.set_aside(unit, now);
         }
         if entry.place == Place::Paused {

@@ -1,10 +1,13 @@
-//! Whose turn it is to gather room: of the gangs that wait for long, one per pool, each in turn.
+//! Whose turn it is to gather room: of the gangs that wait for long, one per sub-cluster and pool, each in turn.
 //!
 //! A gang waits from the first try that found no place for it: then it was at the head of its queue, and was handed out.
-//! After `gang_hold_after_ms` it is offered the next turn of its pool: its scheduler hears of it with the assignment,
+//! After `gang_hold_after_ms` it is offered the next turn: its scheduler hears of it with the assignment,
 //! chooses nodes, and the binder holds what is free there, and what becomes free, for it alone. The turn is over when it is
 //! bound or its holds end, at their expiry at the latest; the next one is that of the gang whose last turn is longest ago.
 //! An offer that came to nothing counts as a turn: nobody waits for a gang that has no nodes to gather on.
+//!
+//! A gang of no sub-cluster may want any node, so it has its turn while no other one of its pool has; those behind it that may
+//! want the same nodes do not pass it, or it would wait for ever.
 //!
 //! Nothing survives a restart: a new leader learns from the records who gathers, and counts waits anew.
 
@@ -20,7 +23,7 @@ use crate::{
     demand::Pool,
     hold::Hold,
     ids::{NodeId, UnitId},
-    lifecycle,
+    lifecycle, sub_cluster,
     time::Millis,
 };
 
@@ -34,7 +37,8 @@ const LOOK_MS: u64 = 500;
 pub(super) struct Gangs {
     after_ms: u64,
     waiting: BTreeMap<UnitId, Wait>,
-    offers: BTreeMap<Pool, Offer>,
+    /// Until when each is in force.
+    offers: BTreeMap<UnitId, Millis>,
     look_at: Millis,
     n_turns: u64,
 }
@@ -46,20 +50,39 @@ struct Wait {
     last_turn: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Offer {
-    unit: UnitId,
-    until: Millis,
-}
-
 /// A gang that may have the next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Candidate {
+struct Candidate<'a> {
     unit: UnitId,
     pool: Pool,
+    sub_cluster: Option<&'a str>,
     priority: i32,
     /// It gathers already.
     gathers: bool,
+}
+
+/// Sub-clusters of one pool that have a turn, or whose next one is somebody's.
+#[derive(Default)]
+struct Busy<'a> {
+    names: BTreeSet<&'a str>,
+    /// A gang of none has it.
+    everywhere: bool,
+}
+
+impl<'a> Busy<'a> {
+    /// As [`crate::sub_cluster::overlap`], with all of them.
+    fn meets(&self, sub_cluster: Option<&str>) -> bool {
+        self.everywhere || sub_cluster.map_or(!self.names.is_empty(), |name| self.names.contains(name))
+    }
+
+    fn add(&mut self, sub_cluster: Option<&'a str>) {
+        match sub_cluster {
+            Some(name) => {
+                self.names.insert(name);
+            }
+            None => self.everywhere = true,
+        }
+    }
 }
 
 impl Gangs {
@@ -80,7 +103,7 @@ impl Gangs {
 
     /// It is this unit's turn, and nothing is held for it yet.
     pub(super) fn is_offered(&self, unit: UnitId) -> bool {
-        self.offers.values().any(|offer| offer.unit == unit)
+        self.offers.contains_key(&unit)
     }
 
     /// Gangs that have waited for long enough to be offered a turn.
@@ -98,41 +121,53 @@ impl Gangs {
 
     /// A gang gathers: an older leader may have offered that turn.
     fn begin(&mut self, unit: UnitId) {
-        self.offers.retain(|_, offer| offer.unit != unit);
+        self.offers.remove(&unit);
         if let Some(wait) = self.waiting.get_mut(&unit).filter(|wait| wait.last_turn == 0) {
             self.n_turns += 1;
             wait.last_turn = self.n_turns;
         }
     }
 
-    /// Offers a turn in each pool that has none, of candidates that all wait: to those whose last turn is longest ago, then
-    /// by priority, then to those that wait longest.
-    fn offer(&mut self, candidates: &[Candidate], now: Millis) -> Vec<UnitId> {
+    /// Offers turns to candidates that all wait, one in each sub-cluster of a pool that has none: to those whose last turn is
+    /// longest ago, then by priority, then to those that wait longest.
+    fn offer(&mut self, candidates: &[Candidate<'_>], now: Millis) -> Vec<UnitId> {
+        let mut busy: BTreeMap<Pool, Busy<'_>> = BTreeMap::new();
+        for one in candidates.iter().filter(|one| one.gathers) {
+            busy.entry(one.pool).or_default().add(one.sub_cluster);
+        }
+        // An offer ends with its time, or once another gang gathers where it is for.
+        let known: BTreeMap<UnitId, &Candidate<'_>> = candidates.iter().map(|one| (one.unit, one)).collect();
+        self.offers.retain(|unit, until| {
+            now < *until
+                && known
+                    .get(unit)
+                    .is_some_and(|one| !busy.entry(one.pool).or_default().meets(one.sub_cluster))
+        });
+        for one in self.offers.keys().filter_map(|unit| known.get(unit)) {
+            busy.entry(one.pool).or_default().add(one.sub_cluster);
+        }
+        let turn = |one: &&Candidate<'_>| {
+            let wait = self.waiting.get(&one.unit).filter(|wait| self.is_due(wait, now))?;
+            Some((wait.last_turn, Reverse(one.priority), wait.since, one.unit))
+        };
+        let mut due: Vec<_> = candidates.iter().filter_map(|one| Some((turn(&one)?, one))).collect();
+        due.sort_unstable_by_key(|(turn, _)| *turn);
         let mut offered = Vec::new();
-        for pool in [Pool::Guaranteed, Pool::BestEffort] {
-            let of_pool = || candidates.iter().filter(|one| one.pool == pool);
-            if of_pool().any(|one| one.gathers) {
-                self.offers.remove(&pool);
+        for (_, one) in due {
+            let busy = busy.entry(one.pool).or_default();
+            if one.gathers || self.offers.contains_key(&one.unit) {
                 continue;
             }
-            if self.offers.get(&pool).is_some_and(|offer| now < offer.until) {
-                continue;
+            if !busy.meets(one.sub_cluster) {
+                self.n_turns += 1;
+                if let Some(wait) = self.waiting.get_mut(&one.unit) {
+                    wait.last_turn = self.n_turns;
+                }
+                self.offers.insert(one.unit, now.plus(OFFER_MS));
+                offered.push(one.unit);
             }
-            let turn = |one: &&Candidate| {
-                let wait = self.waiting.get(&one.unit).filter(|wait| self.is_due(wait, now))?;
-                Some((wait.last_turn, Reverse(one.priority), wait.since, one.unit))
-            };
-            let next = of_pool().filter_map(|one| turn(&one)).min().map(|(.., unit)| unit);
-            let Some(unit) = next else {
-                self.offers.remove(&pool);
-                continue;
-            };
-            self.n_turns += 1;
-            if let Some(wait) = self.waiting.get_mut(&unit) {
-                wait.last_turn = self.n_turns;
-            }
-            self.offers.insert(pool, Offer { unit, until: now.plus(OFFER_MS) });
-            offered.push(unit);
+            // If it has to wait, the next turn there is its own.
+            busy.add(one.sub_cluster);
         }
         offered
     }
@@ -157,12 +192,13 @@ impl Dispatcher {
         let units = &self.units;
         self.gangs.waiting.retain(|unit, _| units.get(unit).is_some_and(|entry| waits(entry)));
         let candidate = |unit: &UnitId| {
-            let entry = self.units.get(unit)?;
+            let entry = units.get(unit)?;
             let spec = &entry.spec;
             let priority = self.classes.priority(spec);
-            Some(Candidate { unit: *unit, pool: spec.pool, priority, gathers: gathers(entry) })
+            let sub_cluster = sub_cluster::of(spec, &self.config.sub_cluster_key);
+            Some(Candidate { unit: *unit, pool: spec.pool, sub_cluster, priority, gathers: gathers(entry) })
         };
-        let candidates: Vec<Candidate> = self.gangs.waiting.keys().filter_map(candidate).collect();
+        let candidates: Vec<Candidate<'_>> = self.gangs.waiting.keys().filter_map(candidate).collect();
         for unit in self.gangs.offer(&candidates, now) {
             let is_strict = self.mode == PartitionMode::Strict;
             if let Some(Place::Held(held)) = self.units.get_mut(&unit).map(|entry| &mut entry.place) {
@@ -208,7 +244,7 @@ pub struct TurnView {
 /// The turn that holds are of.
 pub(super) fn turn_of(holds: &[Arc<Hold>]) -> Option<TurnView> {
     let gathering = || holds.iter().filter(|hold| hold.turn.is_some());
-    let since_ms = gathering().filter_map(|hold| hold.turn).map(|turn| turn.since_ms).min()?;
+    let since_ms = gathering().filter_map(|hold| hold.turn.as_ref()).map(|turn| turn.since_ms).min()?;
     let nodes: BTreeSet<NodeId> = gathering().map(|hold| hold.node).collect();
     Some(TurnView {
         n_places: gathering().map(|hold| hold.ordinals.len()).sum(),
@@ -222,8 +258,8 @@ pub(super) fn turn_of(holds: &[Arc<Hold>]) -> Option<TurnView> {
 mod tests {
     use super::*;
 
-    fn candidate(unit: u64, priority: i32) -> Candidate {
-        Candidate { unit: UnitId(unit), pool: Pool::Guaranteed, priority, gathers: false }
+    fn candidate(unit: u64, priority: i32) -> Candidate<'static> {
+        Candidate { unit: UnitId(unit), pool: Pool::Guaranteed, sub_cluster: None, priority, gathers: false }
     }
 
     fn waiting(units: &[(u64, u64)]) -> Gangs {
@@ -257,6 +293,35 @@ mod tests {
         assert_eq!(gangs.offer(&[gathers, candidate(2, 9), other_pool], now), [UnitId(3)]);
         assert!(gangs.is_offered(UnitId(3)) && !gangs.is_offered(UnitId(2)));
         assert_eq!(gangs.offer(&[candidate(1, 0), candidate(2, 9)], now), [UnitId(2)]);
+    }
+
+    #[test]
+    fn one_in_each_sub_cluster_has_its_turn_at_the_same_time() {
+        let mut gangs = waiting(&[(1, 0), (2, 0), (3, 0), (4, 0)]);
+        let of = |sub_cluster, unit| Candidate { sub_cluster: Some(sub_cluster), ..candidate(unit, 0) };
+        let all = [of("a", 1), of("a", 2), of("b", 3), of("b", 4)];
+        let now = Millis(5_000);
+        assert_eq!(gangs.offer(&all, now), [UnitId(1), UnitId(3)]);
+        let gathers = Candidate { gathers: true, ..all[0] };
+        let later = now.plus(OFFER_MS);
+        assert_eq!(gangs.offer(&[gathers, all[1], all[2], all[3]], later), [UnitId(4)], "only in b");
+    }
+
+    #[test]
+    fn a_gang_of_no_sub_cluster_waits_for_all_of_them_and_is_not_passed() {
+        let mut gangs = waiting(&[(1, 0), (2, 1), (3, 2), (4, 3)]);
+        let of = |sub_cluster, unit| Candidate { sub_cluster: Some(sub_cluster), ..candidate(unit, 0) };
+        let mut all = [of("a", 1), candidate(2, 0), of("a", 3), of("b", 4)];
+        let mut now = Millis(5_000);
+        assert_eq!(gangs.offer(&all, now), [UnitId(1)], "4 would pass 2");
+        all[0].gathers = true;
+        now = now.plus(OFFER_MS);
+        assert!(gangs.offer(&all, now).is_empty());
+        assert_eq!(gangs.offer(&all[1..], now), [UnitId(2)]);
+        all[1].gathers = true;
+        now = now.plus(OFFER_MS);
+        assert!(gangs.offer(&all[1..], now).is_empty(), "it gathers wherever there is room");
+        assert_eq!(gangs.offer(&all[2..], now), [UnitId(3), UnitId(4)]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::{
     explain::{RefusalCount, Refusals},
     ids::UnitId,
     pause::{Pause, Pauses, Scope},
+    sub_cluster,
     time::Millis,
 };
 
@@ -70,10 +71,15 @@ impl Dispatcher {
 
     /// Why a unit that is set aside waits.
     pub(super) fn paused(&self, entry: &Entry) -> Option<Arc<Refusals>> {
-        let pause = self.pauses.keeping(&entry.spec.queue).filter(|_| entry.place == Place::Paused)?;
+        if entry.place != Place::Paused {
+            return None;
+        }
+        let spec = &entry.spec;
+        let pause = self.pauses.keeping(&spec.queue, |key| sub_cluster::of(spec, key))?;
         let what = match &pause.scope {
             Scope::All | Scope::Preemption => "everything is paused by an administrator".to_owned(),
             Scope::Queue(path) => format!("queue {path} is paused by an administrator"),
+            Scope::SubCluster(name) => format!("sub-cluster {name} is paused by an administrator"),
         };
         let reason = if pause.reason.is_empty() { what } else { format!("{what}: {}", pause.reason) };
         let reasons = vec![RefusalCount { plugin: "pause", reason, nodes: 0 }];

@@ -15,6 +15,7 @@ use crate::{
         check::{N_USERS_NAMED, Users},
         spec::{PriorityClass, QueueSpec},
     },
+    sub_cluster::{self, Disagreement},
     unit::UnitSpec,
 };
 
@@ -61,6 +62,9 @@ pub enum Unwelcome {
     /// There is no such priority class.
     #[error("there is no priority class `{0}`: create it first, or name another one")]
     UnknownClass(String),
+    /// It would be of two sub-clusters.
+    #[error(transparent)]
+    SubClusters(#[from] Disagreement),
 }
 
 /// Records by name, and who names them.
@@ -234,6 +238,8 @@ impl Dispatcher {
         if !class.is_empty() && self.classes.get(class).is_none() {
             wrong.push(Unwelcome::UnknownClass(class.to_owned()));
         }
+        wrong
+            .extend(sub_cluster::check(spec, &self.config.sub_cluster_key).err().map(Unwelcome::SubClusters));
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 

@@ -12,6 +12,7 @@ use crate::{
     partition,
     queue::Hindrance,
     rows::UnitRows,
+    sub_cluster,
     unit::UnitSpec,
 };
 
@@ -53,6 +54,8 @@ pub struct UnitView<'a> {
     pub turn: Option<TurnView>,
     /// Units that preempted some of its running units, the newest last.
     pub preempted_by: Vec<String>,
+    /// What all its task groups demand.
+    pub sub_cluster: Option<&'a str>,
 }
 
 /// Why a name stands for no unit.
@@ -171,6 +174,7 @@ impl Dispatcher {
             waits_for: self.waits_for(entry.holds()),
             turn: gangs::turn_of(entry.holds()),
             preempted_by: self.preempted_by(entry.rows.preemptors()),
+            sub_cluster: sub_cluster::of(&entry.spec, &self.config.sub_cluster_key),
         })
     }
 

@@ -13,6 +13,7 @@ use super::{Action, Dispatcher, Entry, Place};
 use crate::{
     hold::Hold,
     ids::{HoldId, NodeId, UnitId},
+    sub_cluster,
     time::Millis,
 };
 
@@ -156,7 +157,10 @@ impl Dispatcher {
         let wants = entry.to_place() > 0;
         let sound = match &entry.place {
             Place::Idle => !wants,
-            Place::Paused => wants && self.pauses.keeping(&entry.spec.queue).is_some(),
+            Place::Paused => {
+                let spec = &entry.spec;
+                wants && self.pauses.keeping(&spec.queue, |key| sub_cluster::of(spec, key)).is_some()
+            }
             Place::Unsettled => wants && self.unsettled.contains(&unit),
             Place::Queued(waiting) => wants && self.queues.contains(waiting),
             Place::Held(held) => {

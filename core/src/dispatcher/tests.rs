@@ -22,6 +22,7 @@ mod queues;
 mod reconcile;
 mod scopes;
 mod shuffle;
+mod sub_clusters;
 
 const NOW: Millis = Millis(1_000);
 

@@ -284,13 +284,19 @@ fn wants<'a>(spec: &'a UnitSpec, unit: &WorldUnit) -> (Vec<&'a Template>, usize)
     (pending, needed)
 }
 
-/// Whether an administrator keeps what a queue has from being placed.
-fn is_paused(world: &World, queue: &str) -> bool {
-    let is_of = |scope: &String| match scope.strip_prefix("queue/") {
-        Some(path) => queue == path || queue.strip_prefix(path).is_some_and(|rest| rest.starts_with('.')),
-        None => scope == "all",
-    };
-    world.pauses.keys().any(is_of)
+/// Whether an administrator keeps a unit from being placed.
+fn is_paused(world: &World, spec: &UnitSpec) -> bool {
+    let queue = spec.queue.as_str();
+    world.pauses.iter().any(|(scope, pause)| match scope.split_once('/') {
+        Some(("queue", path)) => {
+            queue == path || queue.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'))
+        }
+        Some(("sub-cluster", name)) => spec.task_groups.iter().all(|group| {
+            let demanded = group.template.node_selector.get(&pause.value.sub_cluster_key);
+            demanded.is_some_and(|demanded| demanded == name)
+        }),
+        Some(_) | None => scope == "all",
+    })
 }
 
 /// Units with running units that should be placed and are not.
@@ -301,7 +307,7 @@ fn waiting(world: &World) -> Vec<(UnitId, &UnitSpec, &WorldUnit)> {
         .filter_map(|(id, unit)| Some((*id, unit.spec.as_ref()?.value.as_ref(), unit)))
         .filter(|(_, spec, unit)| {
             spec.is_wanted()
-                && !is_paused(world, &spec.queue)
+                && !is_paused(world, spec)
                 && spec
                     .task_groups
                     .iter()

@@ -469,13 +469,27 @@ fn i8_lets_paused_units_wait() {
     let story = story.then(vec![unit(&idle)]);
     only(&story.evidence(), Invariant::I8, "unit unit-2");
     let queue = |path: &str| Scope::Queue(path.to_owned());
-    for (scope, holds) in
+    let holds = |story: &Story, scope, key: &str| {
+        let pause = Pause { scope, since_ms: 1, reason: String::new(), sub_cluster_key: key.to_owned() };
+        let paused = Story(story.0.clone()).then(vec![Change::Pause(pause)]);
+        check_all(&paused.evidence()).iter().all(Report::holds)
+    };
+    for (scope, expected) in
         [(Scope::All, true), (queue("default"), true), (queue("def"), false), (Scope::Preemption, false)]
     {
-        let pause = Pause { scope, since_ms: 1, reason: String::new() };
-        let paused = Story(story.0.clone()).then(vec![Change::Pause(pause.clone())]);
-        assert_eq!(check_all(&paused.evidence()).iter().all(Report::holds), holds, "{pause:?}");
+        assert_eq!(holds(&story, scope.clone(), ""), expected, "{scope:?}");
     }
+    let sub_cluster = |name: &str| Scope::SubCluster(name.to_owned());
+    assert!(!holds(&story, sub_cluster("z"), "zone"), "it is of none");
+    let mut located = idle;
+    located.task_groups[0].template.node_selector.insert("zone".to_owned(), "z".to_owned());
+    let labels = BTreeMap::from([("zone".to_owned(), "z".to_owned())]);
+    let [Change::NodeSpec(first), _] = node(1, 4000, &[]) else { panic!("a spec, then a report") };
+    let (story, _) = Story::healthy();
+    let story = story.then(vec![Change::NodeSpec(NodeSpec { labels, ..first })]).then(vec![unit(&located)]);
+    only(&story.evidence(), Invariant::I8, "unit unit-2");
+    assert!(holds(&story, sub_cluster("z"), "zone"));
+    assert!(!holds(&story, sub_cluster("y"), "zone") && !holds(&story, sub_cluster("z"), "rack"));
 }
 
 #[test]

@@ -1,12 +1,15 @@
-//! Turns of gangs: in each pool one gathers room at a time, and none for much longer than it may.
-
-use std::collections::BTreeMap;
+//! Turns of gangs: of those in a pool that may want the same nodes one gathers room at a time, and none for much longer than
+//! it may.
 
 use super::{
     Findings,
     world::{Commit, World},
 };
-use crate::{change::Change, demand::Pool, hold::Hold, ids::UnitId};
+use crate::{
+    change::Change,
+    hold::{Hold, Turn},
+    sub_cluster::overlap,
+};
 
 /// A binder that is away, or a new one that reads first, ends a hold so much later at most, milliseconds.
 const LATE_MS: i64 = 60_000;
@@ -33,15 +36,23 @@ pub(super) fn check(world: &World, commit: &Commit, findings: &mut Findings) {
         return;
     }
     let kept = world.holds.iter().filter(|(id, _)| !ended.contains(id)).map(|(_, hold)| &hold.value);
-    let mut whose: BTreeMap<Pool, UnitId> = BTreeMap::new();
-    for hold in kept.filter(|hold| gathers(hold)).chain(new()) {
-        let first = *whose.entry(hold.pool).or_insert(hold.unit);
-        if first != hold.unit {
-            let (second, revision) = (hold.unit, commit.revision);
-            findings
-                .add(|| format!("units {first} and {second} gather room of one pool (revision {revision})"));
+    let mut turns: Vec<(&Hold, &Turn)> = Vec::new();
+    let all = kept.chain(new()).filter_map(|hold| Some((&**hold, hold.turn.as_ref()?)));
+    for (hold, turn) in all {
+        if turns.iter().any(|(known, _)| known.unit == hold.unit) {
+            continue;
+        }
+        let meets = |(known, at): &&(&Hold, &Turn)| {
+            known.pool == hold.pool && overlap(at.sub_cluster.as_deref(), turn.sub_cluster.as_deref())
+        };
+        if let Some((first, _)) = turns.iter().find(meets) {
+            let (first, second, revision) = (first.unit, hold.unit, commit.revision);
+            findings.add(|| {
+                format!("units {first} and {second} gather room on the same nodes (revision {revision})")
+            });
             return;
         }
+        turns.push((hold, turn));
     }
 }
 

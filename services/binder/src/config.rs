@@ -1,5 +1,6 @@
 //! Configuration of the binder.
 
+use godel_core::sub_cluster;
 use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
 
 godel_kit::section! {
@@ -21,6 +22,9 @@ godel_kit::section! {
         pub hold_max: HumanDuration = HumanDuration::from_secs(600),
         /// A gang gathers room so long at most; then it is the next one's turn.
         pub gang_hold_max: HumanDuration = HumanDuration::from_secs(300),
+        /// Label, or else attribute, of a node whose value is its sub-cluster; as the dispatcher's. Gangs of different ones
+        /// gather room at the same time.
+        pub sub_cluster_key: String = sub_cluster::KEY.to_owned(),
         /// Best-effort running units leave when they are above what guaranteed ones leave of their node for so long.
         pub squeeze_after: HumanDuration = HumanDuration::from_secs(2),
         /// Answers that may wait on one stream; a scheduler that does not read them is cut off.

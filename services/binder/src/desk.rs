@@ -79,8 +79,10 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) fn new(config: Config, metrics: BinderMetrics) -> Self {
+        let mut binder = Binder::new();
+        binder.set_sub_cluster_key(&config.sub_cluster_key);
         Self {
-            binder: Binder::new(),
+            binder,
             queue: Queue::default(),
             sessions: Sessions::default(),
             jobs: Jobs::default(),
@@ -382,13 +384,16 @@ impl Desk {
 
     /// A gang's turn is durable.
     fn begin_turn(&self, accepted: &Accepted) {
-        let Some((hold, turn)) = accepted.holds.first().and_then(|hold| Some((hold, hold.turn?))) else {
+        let Some((hold, turn)) = accepted.holds.first().and_then(|hold| Some((hold, hold.turn.as_ref()?)))
+        else {
             return;
         };
         self.metrics.gang_turns.inc();
         let places = accepted.holds.iter().map(|hold| hold.ordinals.len()).sum::<usize>();
         let (unit, nodes, until_ms) = (hold.unit.0, accepted.holds.len(), hold.expires_ms);
-        tracing::info!(unit, places, nodes, pool = ?hold.pool, priority = turn.priority, until_ms, "a gang gathers room");
+        let sub_cluster = turn.sub_cluster.as_deref().unwrap_or_default();
+        let (pool, priority) = (hold.pool, turn.priority);
+        tracing::info!(unit, places, nodes, ?pool, sub_cluster, priority, until_ms, "a gang gathers room");
     }
 
     /// The store refused a transaction: its items are taken back. The one that it was refused for is checked

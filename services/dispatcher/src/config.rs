@@ -5,7 +5,7 @@ use godel_core::{
     dispatcher::{self, policy::PolicyKind},
     losses,
     partition::StrategyKind,
-    queue, shuffle,
+    queue, shuffle, sub_cluster,
 };
 use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
 use serde::{Deserialize, Serialize};
@@ -152,8 +152,11 @@ godel_kit::section! {
         /// gets free there from then on.
         pub head_wait: HumanDuration = HumanDuration::from_secs(60),
         /// A gang that found no place for so long gathers room: what becomes free on nodes chosen for it is held until all
-        /// of it fits, of one gang per pool at a time. 0: never.
+        /// of it fits, of one gang per sub-cluster and pool at a time. 0: never.
         pub gang_hold_after: HumanDuration = HumanDuration::from_secs(60),
+        /// Label, or else attribute, of a node whose value is its sub-cluster; the same for schedulers and binders. Empty: there
+        /// are none.
+        pub sub_cluster_key: String = sub_cluster::KEY.to_owned(),
         /// After a change of leader, units read from the store wait so long at most for schedulers that may
         /// hold them.
         pub settle: HumanDuration = HumanDuration::from_secs(3),
@@ -220,6 +223,7 @@ impl Config {
             shuffle: self.shuffle.core(),
             strategy: self.shuffle.strategy.into(),
             topology_key: self.shuffle.topology_key.clone(),
+            sub_cluster_key: self.sub_cluster_key.clone(),
             ..dispatcher::Config::default()
         }
     }

@@ -65,6 +65,7 @@ pub(crate) fn unit(view: &UnitView<'_>) -> v1::Unit {
         revision: view.revision.0,
         waits_for: view.waits_for.clone(),
         preempted_by: view.preempted_by.clone(),
+        sub_cluster: view.sub_cluster.unwrap_or_default().to_owned(),
         turn: view.turn.map(|turn| v1::UnitTurn {
             places: u32::try_from(turn.n_places).unwrap_or(u32::MAX),
             nodes: u32::try_from(turn.n_nodes).unwrap_or(u32::MAX),

@@ -98,6 +98,44 @@ fn of_each_pool_one_gang_gathers_at_a_time() {
 }
 
 #[test]
+fn of_each_sub_cluster_one_gang_gathers_and_one_of_none_alone() {
+    let key = crate::sub_cluster::KEY;
+    let located = |id, sub_cluster: &str| {
+        let mut gang = gang(id, 2, 400);
+        let selector = &mut gang.task_groups[0].template.node_selector;
+        selector.insert(key.to_owned(), sub_cluster.to_owned());
+        gang
+    };
+    let mut world = full();
+    world.binder.set_sub_cluster_key(key);
+    for (node, sub_cluster) in [(1, "a"), (2, "b")] {
+        let labels = [(key.to_owned(), sub_cluster.to_owned())].into();
+        let spec = NodeSpec { labels, ..world.binder.cluster().spec(NodeId(node)).unwrap().clone() };
+        world.change(Change::NodeSpec(spec));
+    }
+    let gather = |world: &World, unit, revision, places: [(u32, u32); 2]| Decision {
+        nodes_as_of: world.binder.revision(),
+        ..gather(unit, revision, &places)
+    };
+    let (in_a, in_b) = ([(0, 1), (1, 1)], [(0, 2), (1, 2)]);
+    let taken = [(RejectionReason::GangTurn, vec![0, 1])];
+    let [a, b] = [(2, "a"), (3, "b")].map(|(id, name)| world.unit(located(id, name)));
+    let (again, any) = (world.unit(located(4, "a")), world.unit(gang(5, 2, 400)));
+    let decision = gather(&world, 2, a, in_a);
+    begin(&mut world, &decision);
+    let decision = gather(&world, 3, b, in_b);
+    begin(&mut world, &decision);
+    assert_eq!(world.binder.gathering().len(), 2);
+    assert_eq!(world.refuse(&gather(&world, 4, again, in_a)), taken);
+    assert_eq!(world.refuse(&gather(&world, 5, any, in_b)), taken, "it may want any node");
+    let of_hold = |world: &World, unit| {
+        let hold = world.binder.cluster().holds().into_iter().find(|hold| hold.unit == UnitId(unit)).cloned();
+        hold.and_then(|hold| hold.turn.clone()?.sub_cluster)
+    };
+    assert_eq!(of_hold(&world, 3).as_deref(), Some("b"));
+}
+
+#[test]
 fn turns_are_for_first_bindings_of_gangs_where_they_are_possible() {
     let mut world = full();
     let single = world.unit(unit(2, 2, 1, demand(800, 0)));

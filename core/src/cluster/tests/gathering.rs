@@ -17,7 +17,7 @@ fn hold(id: u64, node: u32, n: u32, demand: Demand, pool: Pool) -> Arc<Hold> {
         pool,
         ordinals: (0..n).collect(),
         expires_ms: EXPIRES_MS,
-        turn: Some(Turn { since_ms: 0, priority: 5 }),
+        turn: Some(Turn { since_ms: 0, priority: 5, sub_cluster: None }),
         ..Hold::default()
     })
 }

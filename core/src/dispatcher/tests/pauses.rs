@@ -7,7 +7,8 @@ impl Rig {
     fn pause(&mut self, scope: Scope) {
         self.next();
         let reason = "maintenance".to_owned();
-        self.core.on_pause(Pause { scope, since_ms: 5, reason }, self.now);
+        let sub_cluster_key = crate::sub_cluster::KEY.to_owned();
+        self.core.on_pause(Pause { scope, since_ms: 5, reason, sub_cluster_key }, self.now);
     }
 
     fn go_on(&mut self, scope: &Scope) {

@@ -7,6 +7,10 @@ use crate::{
 };
 
 fn hold(id: u64, of: &UnitSpec, node: u32, expires_ms: i64) -> Change {
+    hold_in(None, id, of, node, expires_ms)
+}
+
+fn hold_in(sub_cluster: Option<&str>, id: u64, of: &UnitSpec, node: u32, expires_ms: i64) -> Change {
     Change::Hold(Arc::new(Hold {
         id: HoldId(id),
         node: NodeId(node),
@@ -15,7 +19,7 @@ fn hold(id: u64, of: &UnitSpec, node: u32, expires_ms: i64) -> Change {
         pool: of.pool,
         ordinals: vec![0, 1],
         expires_ms,
-        turn: Some(Turn { since_ms: 0, priority: 0 }),
+        turn: Some(Turn { since_ms: 0, priority: 0, sub_cluster: sub_cluster.map(Arc::from) }),
         ..Hold::default()
     }))
 }
@@ -47,16 +51,32 @@ fn one_after_the_other_and_more_than_there_is_are_right() {
 }
 
 #[test]
-fn two_of_one_pool_are_wrong() {
+fn two_of_one_pool_are_wrong_unless_they_are_of_two_sub_clusters() {
     let (story, first, second) = story();
     let at_once =
         Story(story.0.clone()).then(vec![hold(1, &first, 1, LATER_MS), hold(2, &second, 2, LATER_MS)]);
-    only(&at_once.evidence(), Invariant::I4, "units 2 and 3 gather room of one pool");
+    only(&at_once.evidence(), Invariant::I4, "units 2 and 3 gather room on the same nodes");
     let before_the_end = story
         .then(vec![hold(1, &first, 1, LATER_MS)])
         .then(vec![hold(2, &second, 2, LATER_MS)])
         .then(vec![gone(1)]);
-    only(&before_the_end.evidence(), Invariant::I4, "units 2 and 3 gather room of one pool");
+    only(&before_the_end.evidence(), Invariant::I4, "units 2 and 3 gather room on the same nodes");
+    for (of, is_right) in [("b", true), ("a", false)] {
+        let (story, first, second) = self::story();
+        let told = story.then(vec![hold_in(Some("a"), 1, &first, 1, LATER_MS)]).then(vec![hold_in(
+            Some(of),
+            2,
+            &second,
+            2,
+            LATER_MS,
+        )]);
+        assert_eq!(check_all(&told.evidence()).iter().all(Report::holds), is_right, "a and {of}");
+    }
+    let (story, first, second) = self::story();
+    let any = story
+        .then(vec![hold_in(Some("a"), 1, &first, 1, LATER_MS)])
+        .then(vec![hold(2, &second, 2, LATER_MS)]);
+    only(&any.evidence(), Invariant::I4, "units 2 and 3 gather room on the same nodes");
 }
 
 #[test]

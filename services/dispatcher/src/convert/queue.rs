@@ -173,6 +173,10 @@ fn bounded(violations: Vec<(Ground, BadField)>) -> Vec<BadField> {
 
 /// Why a unit may not be submitted where it wants to go.
 pub(crate) fn unwelcome(wrong: Vec<Unwelcome>) -> Status {
+    // Whatever changes about queues and classes, this stays wrong.
+    if let Some(bad) = wrong.iter().find(|one| matches!(one, Unwelcome::SubClusters(_))) {
+        return status::invalid_argument([BadField::new("task_groups", bad.to_string())]);
+    }
     for one in &wrong {
         if let Unwelcome::Queue(denied @ NotAdmitted::Denied { owner: _, queue, by }) = one {
             let (reason, info) = (status::reason::FORBIDDEN, [("queue", queue), ("by", by)]);
@@ -183,6 +187,7 @@ pub(crate) fn unwelcome(wrong: Vec<Unwelcome>) -> Status {
         let field = match &one {
             Unwelcome::Queue(_) => "queue",
             Unwelcome::UnknownClass(_) => "priority_class",
+            Unwelcome::SubClusters(_) => "task_groups",
         };
         BadField::new(field, one.to_string())
     });

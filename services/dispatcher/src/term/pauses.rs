@@ -39,14 +39,24 @@ impl Loop<'_> {
             )));
             return;
         }
+        let sub_cluster_key = match &scope {
+            Scope::SubCluster(_) => self.context.config.sub_cluster_key.clone(),
+            Scope::All | Scope::Preemption | Scope::Queue(_) => String::new(),
+        };
+        if matches!(scope, Scope::SubCluster(_)) && paused && sub_cluster_key.is_empty() {
+            let why = "there are no sub-clusters: `dispatcher.sub_cluster_key` is empty";
+            let _ = reply.send(Err(status::failed_precondition("PAUSE", scope.to_string(), why)));
+            return;
+        }
         let known = self.core.pauses().get(&scope);
-        if known.is_some() == paused && known.is_none_or(|known| known.reason == reason) {
+        let is_same = |known: &Pause| known.reason == reason && known.sub_cluster_key == sub_cluster_key;
+        if known.is_some() == paused && known.is_none_or(is_same) {
             let _ = reply.send(Ok(None));
             return;
         }
         let since_ms = known.map_or_else(|| self.context.clock.wall_ms(), |known| known.since_ms);
         let (change, op) = if paused {
-            let pause = Pause { scope, since_ms, reason };
+            let pause = Pause { scope, since_ms, reason, sub_cluster_key };
             let op = to_proto::put_pause(&pause);
             (PauseChange::Begins(pause), op)
         } else {

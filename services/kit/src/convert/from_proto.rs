@@ -342,7 +342,11 @@ pub fn hold(pb: v1::Hold) -> Result<Hold> {
         expires_ms: pb.expires_ms,
         queue: (!pb.queue.is_empty()).then(|| Arc::from(pb.queue)),
         judged: Revision(pb.judged_revision),
-        turn: pb.turn.map(|turn| Turn { since_ms: turn.since_ms, priority: turn.priority }),
+        turn: pb.turn.map(|turn| Turn {
+            since_ms: turn.since_ms,
+            priority: turn.priority,
+            sub_cluster: (!turn.sub_cluster.is_empty()).then(|| Arc::from(turn.sub_cluster)),
+        }),
         slot: pb.slot.map(slot),
     })
 }
@@ -357,8 +361,8 @@ fn slot(pb: v1::ReservationSlot) -> Slot {
 /// # Errors
 /// The scope is none of ours.
 pub fn pause(pb: v1::Pause) -> Result<Pause> {
-    let v1::Pause { scope, since_ms, reason } = pb;
-    Ok(Pause { scope: pause_scope(&scope)?, since_ms, reason })
+    let v1::Pause { scope, since_ms, reason, sub_cluster_key } = pb;
+    Ok(Pause { scope: pause_scope(&scope)?, since_ms, reason, sub_cluster_key })
 }
 
 /// What a pause is about.
@@ -367,7 +371,7 @@ pub fn pause(pb: v1::Pause) -> Result<Pause> {
 /// It is none of ours.
 pub fn pause_scope(text: &str) -> Result<Scope> {
     let wrong = || {
-        let hint = "pause `all`, `preemption`, or `queue/<path>`; there are no sub-clusters";
+        let hint = "pause `all`, `preemption`, `queue/<path>` or `sub-cluster/<name>`";
         BadField::new("scope", format!("`{text}`: {hint}"))
     };
     Scope::parse(text).ok_or_else(wrong)

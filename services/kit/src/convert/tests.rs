@@ -328,7 +328,7 @@ fn holds_come_back() {
         expires_ms: 77,
         queue: Some(Arc::from("a.b")),
         judged: Revision(8),
-        turn: Some(Turn { since_ms: 5, priority: -3 }),
+        turn: Some(Turn { since_ms: 5, priority: -3, sub_cluster: Some(Arc::from("gpu")) }),
         slot: None,
     };
     let slot = Some(Slot { reservation: Arc::from("kept"), occupant: Some(victim(5)) });
@@ -433,8 +433,10 @@ fn leases_partitions_and_deletions_come_back() {
         let change = from_proto::op(&to_proto::put_partition(&partition));
         assert_eq!(change, Ok(Change::Partition(partition)));
     }
-    for scope in [Scope::All, Scope::Preemption, Scope::Queue("prod.search".to_owned())] {
-        let pause = Pause { scope: scope.clone(), since_ms: 5, reason: "why".to_owned() };
+    let named = [Scope::Queue("prod.search".to_owned()), Scope::SubCluster("gpu".to_owned())];
+    for scope in [Scope::All, Scope::Preemption].into_iter().chain(named) {
+        let (reason, sub_cluster_key) = ("why".to_owned(), "part".to_owned());
+        let pause = Pause { scope: scope.clone(), since_ms: 5, reason, sub_cluster_key };
         assert_eq!(from_proto::op(&to_proto::put_pause(&pause)), Ok(Change::Pause(pause)));
         let gone = from_proto::op(&to_proto::delete_named(v1::Kind::Pause, &scope.to_string()));
         assert_eq!(gone, Ok(Change::PauseDeleted(scope)));

@@ -67,8 +67,13 @@ pub fn put_pause(one: &Pause) -> Bytes {
 
 /// What an administrator has paused.
 pub fn pause(pause: &Pause) -> v1::Pause {
-    let Pause { scope, since_ms, reason } = pause;
-    v1::Pause { scope: scope.to_string(), since_ms: *since_ms, reason: reason.clone() }
+    let Pause { scope, since_ms, reason, sub_cluster_key } = pause;
+    v1::Pause {
+        scope: scope.to_string(),
+        since_ms: *since_ms,
+        reason: reason.clone(),
+        sub_cluster_key: sub_cluster_key.clone(),
+    }
 }
 
 /// An operation that deletes a record with a numeric key, encoded for a transaction.
@@ -407,7 +412,11 @@ pub fn hold(hold: &Hold) -> v1::Hold {
         expires_ms: *expires_ms,
         queue: queue.as_deref().unwrap_or_default().to_owned(),
         judged_revision: judged.0,
-        turn: turn.map(|Turn { since_ms, priority }| v1::GangTurn { since_ms, priority }),
+        turn: turn.as_ref().map(|Turn { since_ms, priority, sub_cluster }| v1::GangTurn {
+            since_ms: *since_ms,
+            priority: *priority,
+            sub_cluster: sub_cluster.as_deref().unwrap_or_default().to_owned(),
+        }),
         slot: slot.as_ref().map(|Slot { reservation, occupant }| v1::ReservationSlot {
             reservation: reservation.to_string(),
             occupant: occupant.as_ref().map(member),
