@@ -72,6 +72,7 @@ pub(super) struct BinderPart {
     evictions: VecDeque<Leaving>,
     evictions_waiting: Vec<(Revision, Leaving)>,
     requeue_from: Revision,
+    sub_cluster_key: &'static str,
     hold_work: VecDeque<HoldWork>,
     holds_from: Revision,
     in_flight: BTreeMap<u64, Batch>,
@@ -84,9 +85,14 @@ pub(super) struct BinderPart {
 }
 
 impl BinderPart {
-    pub(super) fn new(batch_max: usize, (hold_ms, squeeze_ms): (u64, u64)) -> Self {
+    pub(super) fn new(
+        batch_max: usize,
+        (hold_ms, squeeze_ms): (u64, u64),
+        sub_cluster_key: &'static str,
+    ) -> Self {
         Self {
             core: Binder::new(),
+            sub_cluster_key,
             life: 0,
             term: 0,
             epoch: Epoch(0),
@@ -133,6 +139,7 @@ impl BinderPart {
     pub(super) fn begin(&mut self, net: &mut Net) {
         self.kill(net);
         self.core = Binder::new();
+        self.core.set_sub_cluster_key(self.sub_cluster_key);
         self.relist(net);
     }
 

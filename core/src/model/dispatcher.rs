@@ -9,6 +9,7 @@ use super::{
     net::{Event, Line, Message, Net, Part},
     reach::Mark,
     store::{Answer, Condition, Refusal, Store, Txn},
+    units,
 };
 use crate::{
     admission::{scale::scale, stop::stop},
@@ -424,13 +425,22 @@ impl DispatcherPart {
         }
     }
 
+    /// Zones are sub-clusters.
+    pub(super) fn has_zones(&self) -> bool {
+        self.config.sub_cluster_key == units::ZONE
+    }
+
     /// An administrator pauses something, or ends that.
     pub(super) fn pause(&mut self, scope: Scope, paused: bool, net: &mut Net) {
         if !self.is_up() || self.core.pauses().get(&scope).is_some() == paused {
             return;
         }
         let change = match paused {
-            true => Change::Pause(Pause { scope, since_ms: net.wall_ms(), reason: String::new() }),
+            true => {
+                let sub_cluster_key = self.config.sub_cluster_key.clone();
+                let (since_ms, reason) = (net.wall_ms(), String::new());
+                Change::Pause(Pause { scope, since_ms, reason, sub_cluster_key })
+            }
             false => Change::PauseDeleted(scope),
         };
         self.write(vec![change], Vec::new(), Ticket::Pause, net);

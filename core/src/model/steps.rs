@@ -163,7 +163,10 @@ impl Model {
             Kind::Pause | Kind::Unpause => {
                 let paused = step.kind == Kind::Pause;
                 let queue = Scope::Queue(numbers.pick(&["a", "b", "a.x"]).to_owned());
-                let scope = numbers.pick(&[Scope::All, Scope::Preemption, queue.clone(), queue]);
+                let mut scope = numbers.pick(&[Scope::All, Scope::Preemption, queue.clone(), queue]);
+                if self.dispatcher.has_zones() && numbers.chance(40) {
+                    scope = Scope::SubCluster(numbers.pick(&["z0", "z1"]).to_owned());
+                }
                 self.dispatcher.pause(scope, paused, &mut self.net);
             }
             Kind::Mode => self.set_mode(&mut numbers),

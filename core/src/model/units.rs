@@ -22,7 +22,8 @@ pub(super) const LEAVES: [&str; 4] = ["default", "a.x", "a.y", "b"];
 pub(super) const QUEUES: [&str; 5] = ["a", "a.x", "a.y", "b", "default"];
 /// The one priority class.
 pub(super) const CLASS: &str = "gold";
-const ZONE: &str = "zone";
+/// Label of nodes; some units ask for one of its values.
+pub(super) const ZONE: &str = "zone";
 const TAINT: &str = "dedicated";
 
 fn resources(cpu: i64, memory: i64) -> Resources {

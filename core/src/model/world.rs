@@ -12,6 +12,7 @@ use super::{
     scheduler::SchedulerPart,
     steps::{Step, draw},
     store::{Answer, Store},
+    units,
 };
 use crate::{
     change::PartitionMode,
@@ -20,7 +21,7 @@ use crate::{
     pause::Scope,
     queue,
     scheduler::Config,
-    shuffle,
+    shuffle, sub_cluster,
 };
 
 /// Without a commit for so long nothing will happen any more: longer than anything waits, milliseconds.
@@ -43,6 +44,8 @@ pub(super) struct Case {
     /// Units without a place look for others of lower rank.
     preempts: bool,
     mode: Option<PartitionMode>,
+    /// In every second case zones are sub-clusters.
+    sub_cluster_key: &'static str,
 }
 
 /// What became of it.
@@ -70,6 +73,7 @@ impl Case {
                 (2, Some(PartitionMode::Preferred)),
                 (2, Some(PartitionMode::Strict)),
             ]),
+            sub_cluster_key: if seed.is_multiple_of(2) { units::ZONE } else { sub_cluster::KEY },
             steps: draw(n_steps, if has_faults { 15 } else { 0 }, gap_ms, &mut numbers),
         }
     }
@@ -114,6 +118,7 @@ impl Model {
                 backoff_ms_max: 400,
                 foreign_ms: numbers.pick(&[20, 500]),
                 preemption: case.preempts,
+                sub_cluster_key: case.sub_cluster_key.to_owned(),
                 ..Config::default()
             };
             let budget = numbers.pick(&[1, 4, 64]);
@@ -140,12 +145,13 @@ impl Model {
                 high: shuffle::Limits { allocated_percent: 60, placed_per_s: 10, conflicts_permille: 1 },
                 ..shuffle::Config::default()
             },
+            sub_cluster_key: case.sub_cluster_key.to_owned(),
             ..DispatcherConfig::default()
         };
         let batch_max = numbers.pick(&[1, 3, 20]);
         Self {
             dispatcher: DispatcherPart::new(config),
-            binder: BinderPart::new(batch_max, (3_000, 100)),
+            binder: BinderPart::new(batch_max, (3_000, 100), case.sub_cluster_key),
             schedulers,
             agents: Agents::default(),
             store: Store::default(),
