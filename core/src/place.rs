@@ -345,12 +345,12 @@ impl Placer {
         let may = |node: &NodeId| !self.view.is_confined() || self.view.is_own(node.idx());
         let mut counts = BTreeMap::new();
         let mut nodes = 0;
-        for node in cluster.located_nodes(entry.ask.sub_cluster()).filter(may) {
+        cluster.located_nodes(entry.ask.sub_cluster()).filter(may).for_each(|node| {
             nodes += 1;
             if let Err(refused) = profile.check(cluster, &entry.ask, node) {
                 *counts.entry(refused).or_insert(0u32) += 1;
             }
-        }
+        });
         // Those of other sub-clusters are counted without being looked at.
         if let Some(refused) = cluster.not_located(&entry.ask).filter(|_| !self.view.is_confined())
             && nodes < cluster.n_nodes()
