@@ -90,6 +90,16 @@ async fn everything_wrong_is_named_at_once() {
         v1::ListUnitsRequest { page_size: 5_000, page_token: "x".into(), phase: 99, ..Default::default() };
     let refused = dispatcher.units().list_units(list).await.unwrap_err();
     assert_eq!(fields(&refused).1, ["page_size", "page_token", "phase"]);
+    let mut torn = unit("torn", 1);
+    let mut second = torn.task_groups[0].clone();
+    second.name = "second".into();
+    let selector = &mut second.template.as_mut().unwrap().node_selector;
+    selector.insert(godel_core::sub_cluster::KEY.into(), "gpu".into());
+    torn.task_groups.push(second);
+    let refused =
+        dispatcher.units().submit_unit(v1::SubmitUnitRequest { unit: Some(torn) }).await.unwrap_err();
+    assert_eq!(fields(&refused), (Code::InvalidArgument, vec!["task_groups".to_owned()]));
+    assert!(refused.message().contains("`second` sub-cluster `gpu`"), "{refused:?}");
     let mode = v1::SetPartitionModeRequest { mode: 99, automatic: false };
     let refused = dispatcher.dispatch().set_partition_mode(mode).await.unwrap_err();
     assert_eq!(fields(&refused), (Code::InvalidArgument, vec!["mode".to_owned()]));
