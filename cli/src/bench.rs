@@ -16,6 +16,7 @@ mod explain;
 mod latency;
 mod load;
 mod once;
+mod overload;
 mod processes;
 mod report;
 mod restart;
@@ -40,6 +41,8 @@ pub enum Bench {
     Latency(latency::Latency),
     /// What grows while running units come and go: memory, disk, latency.
     Endurance(endurance::Arguments),
+    /// What is admitted, and how fast it is bound, while many times more is offered than can be placed.
+    Overload(overload::Arguments),
     /// How long until one knows why a unit has no place.
     Explain(explain::Arguments),
     /// From SIGKILL for everything to the first new binding.
@@ -74,6 +77,7 @@ pub async fn run(bench: Bench, format: Format) -> Result<(), Failure> {
         Bench::E2e(wanted) => e2e::run(wanted, format).await,
         Bench::Latency(wanted) => latency::run(wanted, format).await,
         Bench::Endurance(wanted) => endurance::run(wanted, format).await,
+        Bench::Overload(wanted) => overload::run(wanted, format).await,
         Bench::Explain(wanted) => explain::run(wanted, format).await,
         Bench::Restart(wanted) => restart::run(wanted, format).await,
         Bench::Agents(wanted) => agents::run(wanted, format).await,

@@ -24,6 +24,7 @@ pub mod losses;
 #[cfg(test)]
 mod model;
 pub mod node;
+pub mod overload;
 pub mod partition;
 pub mod pause;
 pub mod place;

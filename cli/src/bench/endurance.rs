@@ -13,7 +13,7 @@
 //! be left of what was deleted.
 
 mod growth;
-mod ledger;
+pub(super) mod ledger;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -218,7 +218,7 @@ fn peaks(processes: &Processes) -> BTreeMap<String, f64> {
 }
 
 /// SIGKILL for everything; a restarted state lists no unit and no row.
-async fn nothing_is_left(processes: &mut Processes, layout: &Layout) -> Result<(), Failure> {
+pub(super) async fn nothing_is_left(processes: &mut Processes, layout: &Layout) -> Result<(), Failure> {
     processes.kill_all().await;
     let address = cluster::start_state(processes, layout, true).await?;
     let world = audit::list(&Client::patient(&address)?).await?;

@@ -1,6 +1,6 @@
 //! The load generator: units encoded before the clock starts, submitted through the public API.
 
-mod unary;
+pub(super) mod unary;
 
 use std::{
     sync::{

@@ -104,6 +104,24 @@ fn units_that_come_and_go_leave_nothing_behind() {
 }
 
 #[test]
+fn at_ten_times_capacity_nothing_admitted_is_lost() {
+    let flags = ["--seconds", "2", "--seconds-before", "2", "--unloaded-rate", "20", "--clients", "64"];
+    // Few in hand, so that some are refused whatever this machine can place.
+    let flags = [&flags[..], &["--set", "dispatcher.calls_in_hand_max=4"]].concat();
+    let report = bench("overload", &flags);
+    assert_eq!((&report["workload"], &report["seconds"]), (&"overload".into(), &2.into()));
+    let n = |field: &str| report[field].as_u64().unwrap();
+    assert!(n("unloaded_units") > 0 && n("admitted") > 0 && n("refused") > 0, "{report}");
+    assert_eq!(n("attempts"), n("admitted") + n("refused"), "each refusal had a hint: {report}");
+    assert_eq!((n("lost"), &report["audit"]), (0, &true.into()));
+    assert!(report["offered_per_s"].as_f64().unwrap() > 9.9 * report["capacity_per_s"].as_f64().unwrap());
+    for process in ["state", "dispatcher", "binder", "s1", "agents", "load"] {
+        assert!(report["rss_end_mib"][process].as_f64().unwrap() > 0.0, "{process}: {report}");
+    }
+    assert!(report["p99_ratio"].is_number() && report["admitted_ms"]["p99"].is_number(), "{report}");
+}
+
+#[test]
 fn a_full_cluster_says_why_nothing_fits() {
     let report = bench("explain", &["--calls", "5"]);
     assert_eq!((&report["workload"], &report["placements"]), (&"explain".into(), &400.into()));

@@ -371,6 +371,24 @@ impl Dispatcher {
         }
     }
 
+    /// Whether the next step for a unit is the control plane's: to hand it out, or to find its place. Otherwise it waits for
+    /// room, for a quota, for whoever has to leave first, for an administrator, or until there is any scheduler. One that is
+    /// not known is on its way to the store.
+    pub fn is_owed(&self, unit: UnitId) -> bool {
+        let Some(entry) = self.units.get(&unit) else { return true };
+        match &entry.place {
+            Place::Queued(_) => self.schedulers.is_any_attached() && self.hindrance(entry).is_none(),
+            Place::Held(held) => !held.parked && held.done_at.is_none(),
+            Place::Idle | Place::Unsettled | Place::Paused => false,
+        }
+    }
+
+    /// Units that wait although some of them could be handed out, if schedulers took more: what the control plane is behind
+    /// with.
+    pub fn backlog(&self) -> usize {
+        if self.queues.is_ready() && self.schedulers.is_any_attached() { self.queues.len() } else { 0 }
+    }
+
     fn refusals(&self, entry: &Entry) -> Option<Arc<Refusals>> {
         let found = self.paused(entry).or_else(|| self.found_refusals(entry));
         if !entry.is_overdue {

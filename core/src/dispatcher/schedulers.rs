@@ -91,6 +91,11 @@ impl Schedulers {
         })
     }
 
+    /// One has a stream.
+    pub(super) fn is_any_attached(&self) -> bool {
+        !self.by_session.is_empty()
+    }
+
     /// Names of those with a lease in force.
     pub(super) fn live(&self) -> BTreeSet<String> {
         self.all.iter().filter(|one| one.live).map(|one| one.name.clone()).collect()

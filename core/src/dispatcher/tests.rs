@@ -16,6 +16,7 @@ use crate::{
 
 mod gangs;
 mod limits;
+mod overload;
 mod pauses;
 mod property;
 mod queues;

@@ -10,6 +10,7 @@ mod duplicates;
 mod fencing;
 mod gangs;
 mod kills;
+mod overload;
 mod quarantine;
 mod queues;
 mod reconnects;

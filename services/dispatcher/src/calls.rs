@@ -20,6 +20,8 @@ use tokio::{
 };
 use tonic::Status;
 
+use crate::door::Pass;
+
 /// Where an answer goes.
 pub(crate) type Reply<T> = oneshot::Sender<T>;
 
@@ -91,6 +93,8 @@ pub(crate) struct Item {
     pub(crate) since: Instant,
     /// Its share of the admission queue, given back when its answer has been read.
     pub(crate) room: OwnedSemaphorePermit,
+    /// Of a call.
+    pub(crate) pass: Option<Pass>,
 }
 
 /// Who waits for a unit to become durable.

@@ -135,6 +135,13 @@ godel_kit::section! {
         /// Bytes of submissions that wait to become durable, in KiB; each one counts at least 1. When full,
         /// unary submitters get RESOURCE_EXHAUSTED with a retry hint and streams pause.
         pub admission_queue_kib: u32 = 16_384,
+        /// Units submitted by calls and neither bound nor known to have to wait (for room, a quota, a pause) at most; further
+        /// calls get RESOURCE_EXHAUSTED with a retry hint. Fewer: each is bound sooner, and fewer a second; see
+        /// docs/api.md. At least 1.
+        pub calls_in_hand_max: u32 = 256,
+        /// Streams of submissions are not read while so many units wait for schedulers that could place more if they were
+        /// faster.
+        pub streams_backlog_max: usize = 65_536,
         /// Units known at once, ended ones included; further ones are refused like at a full queue.
         pub units_max: usize = 2_000_000,
         /// Bytes of units in one transaction.

@@ -6,7 +6,10 @@ use godel_kit::{lease::Leadership, status};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tonic::Status;
 
-use crate::calls::{Call, Reply};
+use crate::{
+    calls::{Call, Reply},
+    door::Door,
+};
 
 /// The loop of a term.
 #[derive(Clone)]
@@ -14,6 +17,7 @@ pub(crate) struct Term {
     pub(crate) calls: mpsc::Sender<Call>,
     /// Room in the admission queue, in KiB.
     pub(crate) room: Arc<Semaphore>,
+    pub(crate) door: Arc<Door>,
 }
 
 /// Shared by all handlers.

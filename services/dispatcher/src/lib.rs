@@ -8,6 +8,7 @@
 mod calls;
 mod config;
 mod convert;
+mod door;
 mod front;
 mod metrics;
 mod rpc;

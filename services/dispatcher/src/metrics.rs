@@ -26,6 +26,8 @@ pub(crate) struct DispatcherMetrics {
     parked: Gauge,
     ended: Gauge,
     pub(crate) watches: Gauge,
+    pub(crate) in_hand: Gauge,
+    pub(crate) streams_paused: Gauge,
     nodes_not_ready: Gauge,
     nodes_draining: Gauge,
     gangs_waiting: Gauge,
@@ -38,7 +40,10 @@ impl DispatcherMetrics {
         Self {
             rejected: metrics.counter("dispatcher_rejected", "Submissions with wrong fields or a taken name"),
             duplicates: metrics.counter("dispatcher_duplicates", "Submissions of a known uid"),
-            overloaded: metrics.counter("dispatcher_overloaded", "Submissions refused at a full queue"),
+            overloaded: metrics.counter(
+                "dispatcher_overloaded",
+                "Submissions refused because the control plane is behind or a queue is full",
+            ),
             assigned: metrics.counter("dispatcher_assigned", "Units handed to schedulers, repeats included"),
             txns: metrics.counter("dispatcher_txns", "Transactions committed"),
             txns_refused: metrics.counter("dispatcher_txns_refused", "Transactions refused by the store"),
@@ -58,6 +63,14 @@ impl DispatcherMetrics {
             parked: metrics.gauge("dispatcher_parked", "Units for which a scheduler found no place"),
             ended: metrics.gauge("dispatcher_ended", "Ended units kept"),
             watches: metrics.gauge("dispatcher_watches", "Watches of units open now"),
+            in_hand: metrics.gauge(
+                "dispatcher_in_hand",
+                "Units submitted by calls, neither bound nor known to have to wait",
+            ),
+            streams_paused: metrics.gauge(
+                "dispatcher_streams_paused",
+                "1 while streams of submissions are not read because schedulers are behind",
+            ),
             nodes_not_ready: metrics.gauge("dispatcher_nodes_not_ready", "Nodes that are not ready"),
             nodes_draining: metrics
                 .gauge("dispatcher_nodes_draining", "Drained nodes that are not empty yet"),

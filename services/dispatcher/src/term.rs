@@ -9,7 +9,9 @@ mod attach;
 mod changes;
 mod edits;
 mod evict;
+mod follow;
 mod outgoing;
+mod overload;
 mod pauses;
 mod watch;
 
@@ -20,7 +22,7 @@ use std::{
 };
 
 use godel_core::{
-    change::{Change as StoreChange, Partition},
+    change::Partition,
     dispatcher::{Dispatcher, ModeChoice, SessionId, read::Summary},
     ids::{Epoch, Revision, UnitId},
     losses::{self, BrakeChange},
@@ -31,7 +33,7 @@ use godel_kit::{
     client::{Directory, retry_idempotent},
     clock::SharedClock,
     crash::CrashPoints,
-    follow::{FollowConfig, FollowEvent, Follower, Written},
+    follow::{FollowConfig, Follower, Written},
     lease::Fence,
     message::RECEIVED_BYTES_MAX,
     status,
@@ -52,6 +54,7 @@ use crate::{
 use admit::Batch;
 use edits::{Edits, SentEdit};
 use outgoing::{Encoded, Session};
+use overload::Overload;
 use watch::Watches;
 
 /// Events of one source taken in before the next decision.
@@ -109,6 +112,7 @@ struct Loop<'a> {
     /// Units on their way to the store, for the follower.
     written: Written,
     encoded: Encoded,
+    overload: Overload,
     batches_in_flight: usize,
     /// Further submissions of uids that are on their way.
     followers: FxHashMap<UnitId, Vec<(Waiter, tokio::sync::OwnedSemaphorePermit)>>,
@@ -174,6 +178,7 @@ async fn lead(
     let (calls_sender, calls) = mpsc::channel(context.config.calls_queued_max.max(1));
     let room = usize::try_from(context.config.admission_queue_kib).unwrap_or(usize::MAX);
     let room = Arc::new(Semaphore::new(room.clamp(64, Semaphore::MAX_PERMITS)));
+    let overload = Overload::new(&context.config);
     let mut core = Dispatcher::new(context.config.core(node_grace_ms));
     core.set_last_unit_id(last_unit_id);
     let mut term = Loop {
@@ -183,11 +188,12 @@ async fn lead(
         since,
         pipeline,
         tickets,
-        handle: Handle { calls: calls_sender, room },
+        handle: Handle { calls: calls_sender, room, door: Arc::clone(&overload.door) },
         publish,
         batch: Batch::default(),
         written,
         encoded: Encoded::default(),
+        overload,
         batches_in_flight: 0,
         followers: FxHashMap::default(),
         changing: FxHashSet::default(),
@@ -310,6 +316,7 @@ impl Loop<'_> {
             let actions = self.core.step(now);
             self.log_brake();
             self.carry_out(actions);
+            self.mind_the_door();
         }
         self.watches.flush(&self.core, self.context.clock.now());
         self.context.metrics.watches.set(i64::try_from(self.watches.len()).unwrap_or(i64::MAX));
@@ -327,101 +334,6 @@ impl Loop<'_> {
         let wakes = [self.core.next_wake(now), self.watches.next_wake(now)];
         let wake = wakes.into_iter().flatten().min().map_or(1_000, |at| at.since(now));
         Duration::from_millis(wake.min(1_000))
-    }
-
-    fn on_follow(&mut self, event: FollowEvent) {
-        let now = self.now();
-        match event {
-            FollowEvent::Reset => self.core.on_reset(),
-            FollowEvent::Loaded(records) => {
-                for record in records {
-                    let created = (record.create_revision, record.create_time_ms);
-                    self.on_change(record.change, record.revision, created, record.create_time_ms, now);
-                }
-            }
-            FollowEvent::Synced { revision } => self.on_read(revision, now),
-            FollowEvent::Changes { revision, time_ms, changes } => {
-                for change in changes {
-                    self.on_change(change, revision, (revision, time_ms), time_ms, now);
-                }
-                self.on_read(revision, now);
-            }
-        }
-    }
-
-    /// Everything up to `revision` has been read.
-    fn on_read(&mut self, revision: Revision, now: Millis) {
-        if revision < self.since {
-            return;
-        }
-        let first = !self.core.is_loaded();
-        if first || self.core.is_listing() {
-            self.core.on_synced(revision, now);
-        } else {
-            self.core.on_revision(revision);
-        }
-        if first {
-            tracing::info!(revision = revision.0, units = self.core.n_units(), "read, dispatching");
-            self.publish.send_replace(Some(self.handle.clone()));
-        }
-    }
-
-    fn on_change(
-        &mut self,
-        change: StoreChange,
-        revision: Revision,
-        created: (Revision, i64),
-        time_ms: i64,
-        now: Millis,
-    ) {
-        match change {
-            StoreChange::NodeSpec(spec) => self.core.on_node_spec(&spec, now),
-            StoreChange::NodeReport(report) => self.core.on_node_report(&report, now),
-            StoreChange::UnitSpec(spec) => {
-                let unit = spec.id;
-                self.core.on_unit(spec, revision, created, now);
-                self.watches.touch(&self.core, unit);
-            }
-            StoreChange::Lease(lease) => self.core.on_lease(&lease, now),
-            StoreChange::Partition(partition) => self.on_partition(partition, revision),
-            StoreChange::Queue(queue) => self.core.on_queue(queue, revision, created),
-            StoreChange::QueueDeleted(path) => self.core.on_queue_deleted(&path),
-            StoreChange::PriorityClass(class) => self.core.on_priority_class(class, revision, created),
-            StoreChange::PriorityClassDeleted(name) => self.core.on_priority_class_deleted(&name),
-            StoreChange::Budget(budget) => self.core.on_budget(budget, revision, created),
-            StoreChange::BudgetDeleted(name) => self.core.on_budget_deleted(&name),
-            StoreChange::Reservation(spec) => self.core.on_reservation(spec, revision, created),
-            StoreChange::ReservationDeleted(name) => self.core.on_reservation_deleted(&name),
-            StoreChange::Hold(hold) => {
-                let unit = self.core.on_hold(hold, now);
-                self.watches.touch(&self.core, unit);
-            }
-            StoreChange::HoldDeleted(id) => {
-                if let Some(unit) = self.core.on_hold_deleted(id, now) {
-                    self.watches.touch(&self.core, unit);
-                }
-            }
-            StoreChange::Pause(pause) => self.core.on_pause(pause, now),
-            StoreChange::PauseDeleted(scope) => self.core.on_pause_deleted(&scope, now),
-            StoreChange::NodeDeleted(node) => self.core.on_node_deleted(node, now),
-            StoreChange::UnitDeleted(unit) => self.forget(unit, now),
-            StoreChange::Rows(unit, change) => {
-                self.core.on_rows(unit, &change, revision, time_ms, now);
-                self.watches.touch(&self.core, unit);
-            }
-            StoreChange::RowsLoaded(unit, rows) => {
-                self.core.on_rows_loaded(unit, rows, now);
-                self.watches.touch(&self.core, unit);
-            }
-            // Allocatable in force is the schedulers' and the binder's business.
-            StoreChange::NodeGrant(..) | StoreChange::NodeUsage(_) => {}
-        }
-    }
-
-    fn forget(&mut self, unit: UnitId, now: Millis) {
-        self.core.on_unit_deleted(unit, now);
-        self.encoded.forget(unit);
-        self.watches.gone(unit);
     }
 
     fn on_call(&mut self, call: Call) {
@@ -535,20 +447,6 @@ impl Loop<'_> {
                 }
             }
         }
-    }
-
-    fn on_partition(&mut self, partition: Partition, revision: Revision) {
-        let before = self.core.partition().0;
-        let is_news = (before.mode, before.by_hand) != (partition.mode, partition.by_hand);
-        if is_news && revision > self.core.partition().1 {
-            tracing::info!(
-                mode = partition.mode.name(),
-                by_hand = partition.by_hand,
-                reason = partition.reason,
-                "the mode in which nodes are split changed"
-            );
-        }
-        self.core.on_partition(partition, revision);
     }
 
     fn log_brake(&mut self) {

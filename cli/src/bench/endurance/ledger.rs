@@ -25,17 +25,17 @@ const DELETE: u32 = 16;
 
 /// How far a run is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Progress {
+pub(in crate::bench) struct Progress {
     /// Running units seen bound, each once.
-    pub(super) n_bound: usize,
+    pub(in crate::bench) n_bound: usize,
     /// Running units seen ended, each once.
-    pub(super) n_ended: usize,
+    pub(in crate::bench) n_ended: usize,
     /// Units seen deleted, after all of their running units had ended.
-    pub(super) n_gone: usize,
+    pub(in crate::bench) n_gone: usize,
 }
 
 /// See the module.
-pub(super) struct Ledger {
+pub(in crate::bench) struct Ledger {
     started: Instant,
     replicas: u32,
     inner: Mutex<Inner>,
@@ -44,6 +44,7 @@ pub(super) struct Ledger {
 struct Inner {
     progress: Progress,
     read_up_to: u64,
+    n_units: usize,
     last_ended: Duration,
     live: HashMap<u64, Live>,
     /// By number of the unit: when its last binding was seen.
@@ -63,8 +64,8 @@ struct Live {
 }
 
 impl Ledger {
-    /// Watches from now on, until `stop`: so many units of so many replicas.
-    pub(super) async fn start(
+    /// Watches from now on, until `stop`: so many units of so many replicas at most.
+    pub(in crate::bench) async fn start(
         client: &Client,
         (n_units, replicas): (usize, u32),
         stop: CancellationToken,
@@ -89,41 +90,47 @@ impl Ledger {
         let inner = Inner {
             progress: Progress::default(),
             read_up_to,
+            n_units,
             last_ended: Duration::ZERO,
             live: HashMap::new(),
-            bound: vec![Duration::ZERO; n_units],
+            bound: Vec::new(),
             failure: None,
         };
         Self { started: Instant::now(), replicas, inner: Mutex::new(inner) }
     }
 
     /// The moment to which all times refer.
-    pub(super) fn started(&self) -> Instant {
+    pub(in crate::bench) fn started(&self) -> Instant {
         self.started
     }
 
     /// How far it is.
-    pub(super) fn progress(&self) -> Progress {
+    pub(in crate::bench) fn progress(&self) -> Progress {
         self.lock().progress
     }
 
     /// Units of the run.
-    pub(super) fn n_units(&self) -> usize {
-        self.lock().bound.len()
+    pub(in crate::bench) fn n_units(&self) -> usize {
+        self.lock().n_units
     }
 
     /// When the last running unit ended.
-    pub(super) fn last_ended(&self) -> Duration {
+    pub(in crate::bench) fn last_ended(&self) -> Duration {
         self.lock().last_ended
     }
 
     /// Why it does not watch any more.
-    pub(super) fn failure(&self) -> Option<Failure> {
+    pub(in crate::bench) fn failure(&self) -> Option<Failure> {
         self.lock().failure.clone()
     }
 
+    /// When the last binding of a unit was seen; units by number.
+    pub(in crate::bench) fn bound_at(&self, number: usize) -> Option<Duration> {
+        self.lock().bound.get(number).copied().filter(|at| !at.is_zero())
+    }
+
     /// From handing each unit over to its last binding, in order of submission.
-    pub(super) fn latencies(&self, sent: &[Duration]) -> Vec<Duration> {
+    pub(in crate::bench) fn latencies(&self, sent: &[Duration]) -> Vec<Duration> {
         self.lock().bound.iter().zip(sent).map(|(bound, sent)| bound.saturating_sub(*sent)).collect()
     }
 
@@ -158,7 +165,7 @@ impl Inner {
         let name = spec.meta.map(|meta| meta.name).unwrap_or_default();
         // Units are called `u-1`, `u-2` and so on.
         let number = name.strip_prefix("u-").and_then(|number| number.parse::<usize>().ok()?.checked_sub(1));
-        let number = number.filter(|number| *number < self.bound.len());
+        let number = number.filter(|number| *number < self.n_units);
         let number = number.ok_or_else(|| Status::data_loss(format!("unit {name} is none of this run")))?;
         let n = usize::try_from(replicas).unwrap_or(usize::MAX);
         self.live.entry(spec.unit_id).or_insert_with(|| Live {
@@ -177,6 +184,9 @@ impl Inner {
             let is_fresh = mark(&mut unit.is_bound, *ordinal)?;
             unit.n_bound += u32::from(is_fresh);
             self.progress.n_bound += usize::from(is_fresh);
+        }
+        if self.bound.len() <= unit.number {
+            self.bound.resize(unit.number + 1, Duration::ZERO);
         }
         self.bound[unit.number] = now;
         Ok(())
@@ -276,6 +286,7 @@ mod tests {
         assert_eq!(ledger.lock().live.len(), 0);
         let latencies = ledger.latencies(&[Duration::ZERO, Duration::ZERO]);
         assert!(latencies[0].is_zero() && !latencies[1].is_zero());
+        assert!(ledger.bound_at(0).is_none() && ledger.bound_at(1).is_some() && ledger.bound_at(2).is_none());
     }
 
     #[test]

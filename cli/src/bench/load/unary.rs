@@ -6,11 +6,12 @@
 use std::{sync::Arc, time::Instant};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use godel_kit::status;
 use h2::client::SendRequest;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use prost::Message as _;
 use tokio::{net::TcpStream, task::JoinSet};
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::Load;
 use crate::client::Client;
@@ -32,30 +33,24 @@ pub(super) async fn submit(
     n_clients: usize,
     epoch: Instant,
 ) -> Result<(), Status> {
-    let leader = client.directory().leader("dispatcher").await?;
-    let no_url = || Status::internal(format!("the leader's address `{}` is no URL", leader.address));
-    let address: Uri = leader.address.parse().map_err(|_| no_url())?;
-    let host = address.authority().ok_or_else(no_url)?.to_string();
-    let path: Uri = format!("http://{host}/godel.v1.UnitService/SubmitUnit").parse().map_err(|_| no_url())?;
+    let target = Target::leader(client).await?;
     let mut clients: JoinSet<Result<(), Status>> = JoinSet::new();
     for first in 0..n_clients {
-        let (load, path, host) = (Arc::clone(&load), path.clone(), host.clone());
+        let (load, target) = (Arc::clone(&load), target.clone());
         clients.spawn(async move {
-            let socket = TcpStream::connect(host).await?;
-            socket.set_nodelay(true)?;
-            let (mut calls, connection) = h2::client::handshake(socket).await.map_err(broken)?;
+            let (mut calls, connection) = target.connect().await?;
             let submitting = async {
                 for idx in (first..load.len()).step_by(n_clients) {
-                    call(&mut calls, &path, load.hand_over(idx, epoch.elapsed())).await?;
+                    while let Err(refused) = calls.submit(load.hand_over(idx, epoch.elapsed())).await {
+                        back_off(refused).await?;
+                    }
                 }
                 Ok(())
             };
             tokio::select! {
                 biased;
                 submitted = submitting => submitted,
-                ended = connection => {
-                    Err(ended.map_or_else(broken, |()| Status::unavailable("the connection ended")))
-                }
+                ended = connection => Err(ended),
             }
         });
     }
@@ -65,28 +60,83 @@ pub(super) async fn submit(
     Ok(())
 }
 
-async fn call(calls: &mut SendRequest<Bytes>, path: &Uri, unit: Bytes) -> Result<(), Status> {
-    std::future::poll_fn(|cx| calls.poll_ready(cx)).await.map_err(broken)?;
-    let request = Request::builder()
-        .method(Method::POST)
-        .uri(path.clone())
-        .header(header::TE, HeaderValue::from_static("trailers"))
-        .header(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"))
-        .header("grpc-timeout", TIMEOUT)
-        .body(())
-        .map_err(|error| Status::internal(error.to_string()))?;
-    let (answer, mut body) = calls.send_request(request, false).map_err(broken)?;
-    body.send_data(framed(&One { unit }), true).map_err(broken)?;
-    let mut answer = answer.await.map_err(broken)?;
-    ok(answer.headers(), false)?;
-    let had_status = answer.headers().contains_key(Status::GRPC_STATUS);
-    let body = answer.body_mut();
-    while let Some(data) = body.data().await {
-        let n_bytes = data.map_err(broken)?.len();
-        body.flow_control().release_capacity(n_bytes).map_err(broken)?;
+/// The dispatcher that calls go to.
+#[derive(Clone, Debug)]
+pub(in crate::bench) struct Target {
+    host: String,
+    path: Uri,
+}
+
+/// Calls on one connection; clones share it.
+#[derive(Clone)]
+pub(in crate::bench) struct Calls {
+    sender: SendRequest<Bytes>,
+    path: Uri,
+}
+
+impl Target {
+    /// The one that leads.
+    pub(in crate::bench) async fn leader(client: &Client) -> Result<Self, Status> {
+        let leader = client.directory().leader("dispatcher").await?;
+        let no_url = || Status::internal(format!("the leader's address `{}` is no URL", leader.address));
+        let address: Uri = leader.address.parse().map_err(|_| no_url())?;
+        let host = address.authority().ok_or_else(no_url)?.to_string();
+        let path = format!("http://{host}/godel.v1.UnitService/SubmitUnit").parse().map_err(|_| no_url())?;
+        Ok(Self { host, path })
     }
-    let trailers = body.trailers().await.map_err(broken)?;
-    ok(&trailers.unwrap_or_default(), !had_status)
+
+    /// A connection of its own, and what has to be polled for it to work: ends with it.
+    pub(in crate::bench) async fn connect(
+        &self,
+    ) -> Result<(Calls, impl Future<Output = Status> + Send + use<>), Status> {
+        let socket = TcpStream::connect(&self.host).await?;
+        socket.set_nodelay(true)?;
+        let (sender, connection) = h2::client::handshake(socket).await.map_err(broken)?;
+        let over =
+            async { connection.await.map_or_else(broken, |()| Status::unavailable("the connection ended")) };
+        Ok((Calls { sender, path: self.path.clone() }, over))
+    }
+}
+
+impl Calls {
+    /// Submits an encoded unit; durable when this is well.
+    pub(in crate::bench) async fn submit(&mut self, unit: Bytes) -> Result<(), Status> {
+        std::future::poll_fn(|cx| self.sender.poll_ready(cx)).await.map_err(broken)?;
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(self.path.clone())
+            .header(header::TE, HeaderValue::from_static("trailers"))
+            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"))
+            .header("grpc-timeout", TIMEOUT)
+            .body(())
+            .map_err(|error| Status::internal(error.to_string()))?;
+        let (answer, mut body) = self.sender.send_request(request, false).map_err(broken)?;
+        body.send_data(framed(&One { unit }), true).map_err(broken)?;
+        let mut answer = answer.await.map_err(broken)?;
+        ok(answer.headers(), false)?;
+        let had_status = answer.headers().contains_key(Status::GRPC_STATUS);
+        let body = answer.body_mut();
+        while let Some(data) = body.data().await {
+            let n_bytes = data.map_err(broken)?.len();
+            body.flow_control().release_capacity(n_bytes).map_err(broken)?;
+        }
+        let trailers = body.trailers().await.map_err(broken)?;
+        ok(&trailers.unwrap_or_default(), !had_status)
+    }
+}
+
+/// Waits for as long as a refusal asks for, and up to half of that more.
+///
+/// # Errors
+/// It is no refusal for now, or does not say when to come back.
+pub(in crate::bench) async fn back_off(refused: Status) -> Result<(), Status> {
+    match status::retry_after(&refused) {
+        Some(hint) if refused.code() == Code::ResourceExhausted => {
+            tokio::time::sleep(hint.mul_f64(1.0 + rand::random::<f64>() / 2.0)).await;
+            Ok(())
+        }
+        Some(_) | None => Err(refused),
+    }
 }
 
 /// As one gRPC message: not compressed, its length, itself.
@@ -118,6 +168,16 @@ mod tests {
     use godel_proto::v1;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_refusal_is_waited_for_as_long_as_it_says() {
+        let hint = std::time::Duration::from_millis(5);
+        let began = tokio::time::Instant::now();
+        back_off(status::resource_exhausted(status::reason::OVERLOADED, "full", hint)).await.unwrap();
+        assert!(began.elapsed() >= hint);
+        assert!(back_off(Status::resource_exhausted("no hint")).await.is_err());
+        assert!(back_off(Status::unavailable("gone")).await.is_err());
+    }
 
     #[test]
     fn a_call_is_what_the_api_reads() {

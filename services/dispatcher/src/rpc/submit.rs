@@ -1,8 +1,9 @@
 //! The stream of submissions: items in, the durable watermark and errors of single items out.
 //!
 //! Two tasks. One reads items, admits them and passes them on in batches, waiting for room: nothing is read
-//! while the admission queue is full. The other gathers what became of them. An item's room is given back only
-//! once its answer is on its way, so a client that does not read its answers holds up itself alone.
+//! while the admission queue is full, or while much is durable and waits for schedulers that are behind. The other gathers
+//! what became of them. An item's room is given back only once its answer is on its way, so a client that does not read
+//! its answers holds up itself alone.
 
 use std::{
     collections::VecDeque,
@@ -36,10 +37,8 @@ use crate::{
     metrics::DispatcherMetrics,
 };
 
-/// What a full queue tells unary callers to wait.
-pub(super) const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// How long a stream waits before it tries again what found no room.
-const RETRY_FULL: Duration = Duration::from_millis(100);
+/// How long a stream waits before it tries again what found no room, and a call at least.
+pub(super) const RETRY_FULL: Duration = Duration::from_millis(100);
 /// Items passed on at once.
 const BATCH: usize = 256;
 /// Answers gathered into one message.
@@ -113,6 +112,10 @@ impl Reader {
 
     async fn read(&mut self) -> Result<(), Status> {
         loop {
+            if !self.term.door.is_open() {
+                self.pass_on().await?;
+                self.term.door.opened().await;
+            }
             let next = if self.batch.is_empty() {
                 self.items.message().await?.map_or(Next::End, |item| Next::Item(Box::new(item)))
             } else {
@@ -163,7 +166,7 @@ impl Reader {
                     }
                 };
                 let waiter = Waiter::Stream { index, done: self.done.clone() };
-                self.batch.push(Item { spec, waiter, since: Instant::now(), room });
+                self.batch.push(Item { spec, waiter, since: Instant::now(), room, pass: None });
             }
             Err(wrong) => {
                 self.metrics.rejected.inc();

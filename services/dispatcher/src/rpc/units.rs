@@ -1,6 +1,6 @@
 //! UnitService.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use godel_core::{
     admission::{self, Admitted, names},
@@ -59,6 +59,11 @@ impl Units {
             .ask(|reply| Call::Change(Change { namespace, name, expected_revision, kind, reply }))
             .await?
     }
+
+    fn overloaded(&self, message: &str, retry_after: Duration) -> Status {
+        self.metrics.overloaded.inc();
+        status::resource_exhausted(status::reason::OVERLOADED, message, retry_after)
+    }
 }
 
 /// A submission that may become a record, and its share of the admission queue, in KiB.
@@ -86,7 +91,10 @@ impl UnitService for Units {
         &self,
         request: Request<v1::SubmitUnitRequest>,
     ) -> Result<Response<v1::SubmitUnitResponse>, Status> {
-        let term = self.front.term()?;
+        let (term, since) = (self.front.term()?, Instant::now());
+        // Before anything that costs more.
+        let pass =
+            term.door.enter().map_err(|hint| self.overloaded("more comes than can be placed", hint))?;
         let Some(unit) = request.into_inner().unit else {
             self.metrics.rejected.inc();
             return Err(status::invalid_argument([BadField::new("unit", "missing")]));
@@ -96,12 +104,11 @@ impl UnitService for Units {
             status::invalid_argument(wrong)
         })?;
         let Some(room) = room_now(&term.room, kib) else {
-            self.metrics.overloaded.inc();
-            let message = "the admission queue is full";
-            return Err(status::resource_exhausted(status::reason::OVERLOADED, message, submit::RETRY_AFTER));
+            let hint = term.door.refuse().max(submit::RETRY_FULL);
+            return Err(self.overloaded("the admission queue is full", hint));
         };
         let (reply, answer) = oneshot::channel();
-        let item = Item { spec, waiter: Waiter::Unary(reply), since: Instant::now(), room };
+        let item = Item { spec, waiter: Waiter::Unary(reply), since, room, pass: Some(pass) };
         term.calls.send(Call::Submit(vec![item])).await.map_err(|_| term_over())?;
         match answer.await.map_err(|_| term_over())? {
             Ok(done) => Ok(Response::new(v1::SubmitUnitResponse {

@@ -58,7 +58,8 @@ impl Loop<'_> {
                 }
                 self.edits.enter(spec);
                 let op = to_proto::put_unit_spec(spec);
-                let Item { spec, waiter, since, room } = item;
+                let Item { spec, waiter, since, room, pass } = item;
+                self.overload.take(unit, pass);
                 self.batch.units.push_back(PendingUnit { spec: Arc::new(spec), op, waiter, since, room });
             }
             Reservation::Duplicate(unit) => {
@@ -159,6 +160,7 @@ impl Loop<'_> {
             self.edits.leave(&spec);
             self.context.metrics.submit_seconds.observe((answered - since).as_secs_f64());
             self.core.on_unit(Arc::clone(&spec), revision, (revision, committed.time_ms), now);
+            self.check_owed(unit);
             self.watches.touch(&self.core, unit);
             let infeasible = self.infeasible(&waiter, &spec);
             let uid = uid(&waiter, &spec);
@@ -176,12 +178,13 @@ impl Loop<'_> {
         for unit in batch.units {
             let PendingUnit { spec, waiter, since, room, .. } = unit;
             self.encoded.forget(spec.id);
+            self.overload.release(spec.id);
             self.core.release(&spec);
             self.edits.leave(&spec);
             let followers = self.followers.remove(&spec.id).unwrap_or_default();
             for (waiter, room) in [(waiter, room)].into_iter().chain(followers) {
                 if full {
-                    let item = Item { spec: (*spec).clone(), waiter, since, room };
+                    let item = Item { spec: (*spec).clone(), waiter, since, room, pass: None };
                     refuse_full(item, refused(error));
                 } else {
                     answer(waiter, Err(Refused::Status(refused(error))), room);

@@ -40,7 +40,9 @@ impl Loop<'_> {
             SchedulerMessage::Reports(reports) => {
                 let now = self.now();
                 for report in reports {
+                    let unit = report.unit;
                     self.core.on_report(session, report, now);
+                    self.check_owed(unit);
                 }
             }
         }

@@ -5,6 +5,7 @@
 
 mod changes;
 mod dispatch;
+mod overload;
 mod preempt;
 mod queue_records;
 mod queue_usage;

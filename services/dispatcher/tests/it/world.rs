@@ -334,6 +334,14 @@ impl Scheduler {
         units
     }
 
+    /// Units of the next message.
+    pub(crate) async fn units_of_next(&mut self) -> Vec<godel_proto::raw::UnitAssignment> {
+        match self.next().await {
+            Some(v1::attach_response::Message::Assign(assign)) => assign.units,
+            other => panic!("not an assignment: {other:?}"),
+        }
+    }
+
     pub(crate) async fn revoked(&mut self) -> Vec<u64> {
         match self.next().await {
             Some(v1::attach_response::Message::Revoke(revoke)) => revoke.unit_ids,

@@ -1,0 +1,143 @@
+//! Where submissions come in: calls while few enough are in hand, streams while the backlog is short enough.
+//!
+//! Handlers ask here without a word to the loop, so that a refusal costs next to nothing. What is too much, the loop says
+//! (`term/overload.rs`).
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use godel_core::overload::{self, Counted};
+use tokio::sync::watch;
+
+/// See the module. Of one term.
+#[derive(Debug)]
+pub(crate) struct Door {
+    limit: u32,
+    in_hand: AtomicU32,
+    admitted: AtomicU32,
+    refused: AtomicU32,
+    hint_us: AtomicU64,
+    n_hints: AtomicU64,
+    is_open: watch::Sender<bool>,
+}
+
+/// A unit submitted by a call is in hand as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Pass(Arc<Door>);
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.0.in_hand.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Door {
+    pub(crate) fn new(limit: u32, hint: Duration) -> Arc<Self> {
+        let door = Self {
+            limit,
+            in_hand: AtomicU32::new(0),
+            admitted: AtomicU32::new(0),
+            refused: AtomicU32::new(0),
+            hint_us: AtomicU64::new(micros(hint)),
+            n_hints: AtomicU64::new(0),
+            is_open: watch::Sender::new(true),
+        };
+        Arc::new(door)
+    }
+
+    /// One more in hand, if that is not too many.
+    ///
+    /// # Errors
+    /// It is: when to come back.
+    pub(crate) fn enter(self: &Arc<Self>) -> Result<Pass, Duration> {
+        let more = |in_hand: u32| (in_hand < self.limit).then_some(in_hand + 1);
+        match self.in_hand.fetch_update(Relaxed, Relaxed, more) {
+            Ok(_) => {
+                self.admitted.fetch_add(1, Relaxed);
+                Ok(Pass(Arc::clone(self)))
+            }
+            Err(_) => Err(self.refuse()),
+        }
+    }
+
+    /// Counts a refusal. When to come back: another time for each.
+    pub(crate) fn refuse(&self) -> Duration {
+        self.refused.fetch_add(1, Relaxed);
+        let hint = Duration::from_micros(self.hint_us.load(Relaxed));
+        overload::spread(hint, self.n_hints.fetch_add(1, Relaxed))
+    }
+
+    /// Streams are read; waits while they are not.
+    pub(crate) async fn opened(&self) {
+        // The sender lives as long as this.
+        let _ = self.is_open.subscribe().wait_for(|is_open| *is_open).await;
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        *self.is_open.borrow()
+    }
+
+    pub(crate) fn set_open(&self, is_open: bool) {
+        // Only the loop changes it.
+        if self.is_open() != is_open {
+            self.is_open.send_replace(is_open);
+        }
+    }
+
+    pub(crate) fn set_hint(&self, hint: Duration) {
+        self.hint_us.store(micros(hint), Relaxed);
+    }
+
+    pub(crate) fn in_hand(&self) -> u32 {
+        self.in_hand.load(Relaxed)
+    }
+
+    /// What happened since the last call.
+    pub(crate) fn take_counted(&self) -> Counted {
+        Counted { admitted: self.admitted.swap(0, Relaxed), refused: self.refused.swap(0, Relaxed) }
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HINT: Duration = Duration::from_millis(100);
+
+    #[test]
+    fn as_many_are_in_hand_as_the_limit_says() {
+        let door = Door::new(2, HINT);
+        let first = door.enter().unwrap();
+        let _second = door.enter().unwrap();
+        let hints = [door.enter().unwrap_err(), door.enter().unwrap_err()];
+        assert!(hints[0] != hints[1] && hints.iter().all(|hint| *hint >= HINT / 2 && *hint <= 2 * HINT));
+        assert_eq!(door.take_counted(), Counted { admitted: 2, refused: 2 });
+        drop(first);
+        let _third = door.enter().unwrap();
+        assert_eq!((door.in_hand(), door.take_counted()), (2, Counted { admitted: 1, refused: 0 }));
+    }
+
+    #[tokio::test]
+    async fn a_closed_door_keeps_streams_waiting_until_it_opens() {
+        let door = Door::new(1, HINT);
+        door.opened().await;
+        door.set_open(false);
+        let waiting = tokio::spawn({
+            let door = Arc::clone(&door);
+            async move { door.opened().await }
+        });
+        tokio::task::yield_now().await;
+        assert!(!door.is_open() && !waiting.is_finished());
+        door.set_open(true);
+        waiting.await.unwrap();
+    }
+}

@@ -1,0 +1,72 @@
+//! What is in hand, and what the loop tells the door.
+
+use std::sync::Arc;
+
+use godel_core::{ids::UnitId, overload::Hint};
+use rustc_hash::FxHashMap;
+use tokio::time::Instant;
+
+use super::Loop;
+use crate::{
+    config::Config,
+    door::{Door, Pass},
+};
+
+/// Between two looks at all that is in hand: what is not owed any more for a reason that nobody reports, such as a pause.
+const SWEEP: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Units submitted by calls that the control plane owes an answer, and how many more it takes.
+pub(super) struct Overload {
+    pub(super) door: Arc<Door>,
+    hint: Hint,
+    started: Instant,
+    swept_at: Instant,
+    in_hand: FxHashMap<UnitId, Pass>,
+}
+
+impl Overload {
+    pub(super) fn new(config: &Config) -> Self {
+        let (hint, started) = (Hint::default(), Instant::now());
+        let door = Door::new(config.calls_in_hand_max.max(1), hint.pause());
+        Self { door, hint, started, swept_at: started, in_hand: FxHashMap::default() }
+    }
+
+    /// A unit is on its way to the store.
+    pub(super) fn take(&mut self, unit: UnitId, pass: Option<Pass>) {
+        if let Some(pass) = pass {
+            self.in_hand.insert(unit, pass);
+        }
+    }
+
+    /// Nothing is owed any more: some of it is bound, or it waits for something else.
+    pub(super) fn release(&mut self, unit: UnitId) {
+        self.in_hand.remove(&unit);
+    }
+}
+
+impl Loop<'_> {
+    /// A unit has been tried, or whatever else may mean that it waits for something now.
+    pub(super) fn check_owed(&mut self, unit: UnitId) {
+        if self.overload.in_hand.contains_key(&unit) && !self.core.is_owed(unit) {
+            self.overload.release(unit);
+        }
+    }
+
+    /// Sets the door as things are now.
+    pub(super) fn mind_the_door(&mut self) {
+        let Overload { door, hint, started, swept_at, in_hand } = &mut self.overload;
+        if swept_at.elapsed() >= SWEEP {
+            *swept_at = Instant::now();
+            in_hand.retain(|unit, _| self.core.is_owed(*unit));
+        }
+        if hint.step(door.take_counted(), started.elapsed()) {
+            door.set_hint(hint.pause());
+        }
+        // Closed at the maximum, open again at half of it: in between there is enough to do.
+        let (backlog, most) = (self.core.backlog(), self.context.config.streams_backlog_max.max(1));
+        door.set_open(if door.is_open() { backlog < most } else { backlog <= most / 2 });
+        let metrics = &self.context.metrics;
+        metrics.in_hand.set(door.in_hand().into());
+        metrics.streams_paused.set((!door.is_open()).into());
+    }
+}
