@@ -76,8 +76,20 @@ impl Binder {
         let allowed = self.may_leave(&seeker, rights.as_ref(), preemption);
         match allowed.and_then(|()| self.afford(preemption.victims())) {
             Ok(budgets) => self.hold(decision, &members, preemption, None, budgets),
-            Err((why, node, detail)) => Verdict::Reject(at_node(decision, why, node, detail)),
+            Err((why, node, detail)) => match preemption.victims().find_map(|victim| self.comes(victim)) {
+                Some(wait) => Verdict::Wait(wait),
+                None => Verdict::Reject(at_node(decision, why, node, detail)),
+            },
         }
+    }
+
+    /// What shows a victim whose binding is under way, or not read yet: its scheduler may have heard of it before.
+    fn comes(&self, victim: &hold::Member) -> Option<Wait> {
+        let member = (victim.ordinal, victim.incarnation);
+        self.open_of.get(&victim.unit)?.iter().find_map(|ticket| {
+            let open = self.open.get(ticket).filter(|open| open.contains(member))?;
+            Some(open.landed.map_or(Wait::Ticket(*ticket), Wait::Revision))
+        })
     }
 
     /// Takes room for all of a decision as holds, what its victims leave, by the leave of these budgets, or what a gang's

@@ -170,6 +170,27 @@ fn a_queue_does_not_borrow_what_is_only_being_bound() {
 }
 
 #[test]
+fn a_claim_waits_for_the_binding_of_its_victim() {
+    let mut world = World::new(1);
+    let low = world.unit(unit(1, 1, 1, demand(900, 0)));
+    let high = UnitSpec { priority: 9, ..unit(2, 1, 1, demand(600, 0)) };
+    let revision = world.unit(high.clone());
+    let accepted = world.accept(&place(1, low, &[(0, 1)]));
+    let mut seen = World::new(1);
+    seen.unit(unit(1, 1, 1, demand(900, 0)));
+    seen.unit(high.clone());
+    let elsewhere = seen.accept(&place(1, low, &[(0, 1)]));
+    seen.commit(&elsewhere);
+    let claim = claims(&seen.binder, &high, revision, &[(0, 0)]).expect("who read it finds a victim");
+    assert_eq!(world.binder.check(&claim), Verdict::Wait(Wait::Ticket(accepted.ticket)));
+    let next = Revision(world.revision + 1);
+    world.binder.commit(accepted.ticket, next);
+    assert_eq!(world.binder.check(&claim), Verdict::Wait(Wait::Revision(next)));
+    world.commit(&accepted);
+    assert_eq!(world.accept(&claim).evictions[0].0, UnitId(1));
+}
+
+#[test]
 fn a_hold_turns_into_a_binding_after_its_last_victim() {
     let (mut world, high, revision) = filled();
     let accepted = world.hold(&high, revision, 1);
