@@ -75,7 +75,10 @@ impl Binder {
         });
         let allowed = self.may_leave(&seeker, rights.as_ref(), preemption);
         match allowed.and_then(|()| self.afford(preemption.victims())) {
-            Ok(budgets) => self.hold(decision, &members, preemption, None, budgets),
+            Ok(budgets) => match self.rests_on(preemption) {
+                Some(wait) => Verdict::Wait(wait),
+                None => self.hold(decision, &members, preemption, None, budgets),
+            },
             Err((why, node, detail)) => match preemption.victims().find_map(|victim| self.comes(victim)) {
                 Some(wait) => Verdict::Wait(wait),
                 None => Verdict::Reject(at_node(decision, why, node, detail)),
@@ -90,6 +93,22 @@ impl Binder {
             let open = self.open.get(ticket).filter(|open| open.contains(member))?;
             Some(open.landed.map_or(Wait::Ticket(*ticket), Wait::Revision))
         })
+    }
+
+    /// What has the rest of a victim's unit leave, where its commit may still be refused: the unit would be left below its
+    /// minimum and not leave whole.
+    fn rests_on(&self, preemption: &Preemption) -> Option<Wait> {
+        let mut taken: BTreeMap<UnitId, usize> = BTreeMap::new();
+        preemption.victims().for_each(|victim| *taken.entry(victim.unit).or_default() += 1);
+        let broken = |(unit, n_taken): &(UnitId, usize)| {
+            let rows = self.cluster.rows(*unit)?;
+            let n_left = staying(rows).count().saturating_sub(*n_taken);
+            (n_left > 0 && n_left < min_member(rows)).then_some(*unit)
+        };
+        let unit = taken.into_iter().find_map(|of_unit| broken(&of_unit))?;
+        let has_it_leave = |open: &Open| open.victims.iter().any(|(victim, _)| *victim == unit);
+        let (ticket, open) = self.open.iter().find(|(_, open)| has_it_leave(open))?;
+        Some(open.landed.map_or(Wait::Ticket(*ticket), Wait::Revision))
     }
 
     /// Takes room for all of a decision as holds, what its victims leave, by the leave of these budgets, or what a gang's

@@ -191,6 +191,33 @@ fn a_claim_waits_for_the_binding_of_its_victim() {
 }
 
 #[test]
+fn a_claim_waits_for_another_that_has_the_rest_of_its_victims_unit_leave() {
+    let mut world = World::new(2);
+    let low = world.unit(unit(1, 3, 2, demand(500, 0)));
+    let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2), (2, 2)]));
+    world.commit(&accepted);
+    let mut of = |id, cpu| {
+        let spec = UnitSpec { priority: 9, ..unit(id, 1, 1, demand(cpu, 0)) };
+        let revision = world.unit(spec.clone());
+        (spec, revision)
+    };
+    let (one, (_, two)) = (of(2, 600), of(3, 1000));
+    let first = world.hold(&one.0, one.1, 1);
+    assert_eq!(first.evictions[0].1.ordinals, [0]);
+    let victims = [1, 2].map(|ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 }).to_vec();
+    let claims = vec![Claim { group: 0, node: NodeId(2), victims }];
+    let preemption = Preemption { claims, others: Vec::new(), gathers: false };
+    let second = Decision { preemption: Some(Box::new(preemption)), ..place(3, two, &[(0, 2)]) };
+    assert_eq!(world.binder.check(&second), Verdict::Wait(Wait::Ticket(first.ticket)));
+    // Refused, it would have left one of at least two.
+    world.binder.take_back(first.ticket);
+    assert_eq!(world.refuse(&second), [(RejectionReason::VictimGone, vec![0])]);
+    let first = world.hold(&one.0, one.1, 1);
+    world.commit_hold(&first);
+    assert_eq!(world.accept(&second).evictions[0].1.ordinals, [1, 2]);
+}
+
+#[test]
 fn a_hold_turns_into_a_binding_after_its_last_victim() {
     let (mut world, high, revision) = filled();
     let accepted = world.hold(&high, revision, 1);
