@@ -228,6 +228,8 @@ pub struct Dispatcher {
     wall_ms: i64,
     holds: BTreeMap<HoldId, Arc<Hold>>,
     ended: BTreeSet<(Millis, UnitId)>,
+    /// Ended units are deleted again from then on.
+    delete_from: Millis,
     n_by_phase: [u64; lifecycle::Phase::ALL.len()],
     partition: Partition,
     partition_revision: Revision,
@@ -310,6 +312,7 @@ impl Dispatcher {
             wall_ms: 0,
             holds: BTreeMap::new(),
             ended: BTreeSet::new(),
+            delete_from: Millis::default(),
             n_by_phase: [0; lifecycle::Phase::ALL.len()],
             partition: Partition::default(),
             partition_revision: Revision(0),

@@ -19,6 +19,8 @@ const SKIPPED_MAX: usize = 128;
 pub(super) const EVICT_ORDINALS_MAX: usize = 4_096;
 /// Requests to the binder and deletions in one step.
 const FOLLOW_UP_MAX: usize = 1_000;
+/// Between two passes over ended units that are to be deleted, milliseconds.
+const DELETE_PASS_MS: u64 = 50;
 
 impl Dispatcher {
     /// Decides what is to be done now. Call after events, and at [`Self::next_wake`].
@@ -62,7 +64,7 @@ impl Dispatcher {
             wake = wake.min(until);
         }
         if let Some((at, _)) = self.ended.first() {
-            wake = wake.min(*at);
+            wake = wake.min((*at).max(self.delete_from));
         }
         if let Some(due) = self.partition_due.filter(|_| !self.partition_writing) {
             wake = wake.min(due);
@@ -229,12 +231,19 @@ impl Dispatcher {
         }
     }
 
+    /// Deletes what ended long enough ago, in passes: each one costs a transaction, which everybody follows.
     fn delete_ended(&mut self, now: Millis, actions: &mut Vec<Action>) {
-        for _ in 0..FOLLOW_UP_MAX {
-            let Some((at, unit)) = self.ended.first().copied() else { return };
-            if at > now && self.ended.len() <= self.config.n_ended_max {
+        if now < self.delete_from {
+            return;
+        }
+        for n in 0..FOLLOW_UP_MAX {
+            let is_due = |at: Millis| at <= now || self.ended.len() > self.config.n_ended_max;
+            let Some((_, unit)) = self.ended.first().copied().filter(|(at, _)| is_due(*at)) else {
+                if n > 0 {
+                    self.delete_from = now.plus(DELETE_PASS_MS);
+                }
                 return;
-            }
+            };
             self.ended.pop_first();
             if let Some(entry) = self.units.get_mut(&unit) {
                 entry.deleting = true;

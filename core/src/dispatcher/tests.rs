@@ -531,6 +531,14 @@ fn only_so_many_ended_units_are_kept() {
     }
     assert_eq!(rig.phase(4), Phase::Completed);
     assert_eq!(rig.step(), ["delete 1", "delete 2"]);
+    [1, 2].into_iter().for_each(|unit| rig.core.on_unit_deleted(UnitId(unit), rig.now));
+    // The next ones gather for a moment.
+    rig.submit([5]);
+    rig.bind(5, &[0, 1]);
+    rig.status(5, &[0, 1], RowPhase::Succeeded);
+    assert_eq!(rig.step(), [""; 0]);
+    rig.now = rig.now.plus(50);
+    assert_eq!(rig.step(), ["delete 3"]);
 }
 
 #[test]

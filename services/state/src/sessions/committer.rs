@@ -19,6 +19,9 @@ use super::{
 const N_QUEUED_MAX: usize = 1 << 20;
 /// Pause before a transaction that the full disk refused is tried again.
 const FULL_PAUSE: Duration = Duration::from_millis(200);
+/// From the beginning of one batch to that of the next. A report that comes alone is committed at once; under load fewer
+/// and larger transactions leave the writer, and everybody who follows it, to what somebody waits for.
+const PACE: Duration = Duration::from_millis(5);
 /// Messages in one batch up to which each is acknowledged at once. In larger ones, under load, an
 /// acknowledgement waits for the session's next message, at most [`ACK_INTERVAL`]: one message less and one
 /// wake-up less for most reports.
@@ -92,9 +95,17 @@ impl Queue {
 pub(crate) async fn run(hub: Arc<Hub>, stop: CancellationToken) {
     let mut unsaid: Vec<(NodeId, u64)> = Vec::new();
     let mut flush_at = Instant::now();
+    let mut next_at = flush_at;
     loop {
+        let paced = async {
+            tokio::time::sleep_until(next_at).await;
+            hub.queue.take().await
+        };
         let reported = tokio::select! {
-            reported = hub.queue.take() => reported,
+            reported = paced => {
+                next_at = Instant::now() + PACE;
+                reported
+            }
             () = tokio::time::sleep_until(flush_at), if !unsaid.is_empty() => Vec::new(),
             () = stop.cancelled() => return,
         };
