@@ -66,6 +66,10 @@ impl Units {
     }
 }
 
+/// What a call is told that would be one too many in hand.
+const TOO_MUCH: &str =
+    "more comes than can be placed: try again after the retry delay, or submit in bulk by SubmitUnits";
+
 /// A submission that may become a record, and its share of the admission queue, in KiB.
 pub(crate) fn admit(unit: v1::UnitSpec) -> Result<(Admitted, u32), Vec<BadField>> {
     let mut submission = from_proto::submission(unit);
@@ -93,8 +97,7 @@ impl UnitService for Units {
     ) -> Result<Response<v1::SubmitUnitResponse>, Status> {
         let (term, since) = (self.front.term()?, Instant::now());
         // Before anything that costs more.
-        let pass =
-            term.door.enter().map_err(|hint| self.overloaded("more comes than can be placed", hint))?;
+        let pass = term.door.enter().map_err(|hint| self.overloaded(TOO_MUCH, hint))?;
         let Some(unit) = request.into_inner().unit else {
             self.metrics.rejected.inc();
             return Err(status::invalid_argument([BadField::new("unit", "missing")]));
