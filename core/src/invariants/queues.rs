@@ -9,7 +9,9 @@ use std::{
 };
 
 use super::{
-    Evidence, Findings, History, Invariant, Report, room,
+    Evidence, Findings, History, Invariant, Report,
+    preemptions::queue_of_hold,
+    room,
     world::{World, WorldRow},
 };
 use crate::{
@@ -85,8 +87,7 @@ impl<'a> QueueRoom<'a> {
             }
         }
         for hold in world.holds.values() {
-            let unit = world.units.get(&hold.value.unit).and_then(|unit| unit.spec.as_ref());
-            let Some(queue) = unit.map(|spec| spec.value.queue.as_str()) else { continue };
+            let Some(queue) = payer(world, &hold.value) else { continue };
             let n = i64::try_from(hold.value.ordinals.len()).unwrap_or(i64::MAX);
             levels(queue).for_each(|level| room.used.entry(level).or_default().add(&hold.value.demand, n));
         }
@@ -95,14 +96,22 @@ impl<'a> QueueRoom<'a> {
 
     /// Whether the queue and those above it may use so much more.
     pub(super) fn holds<'d>(&self, queue: &str, demands: impl Iterator<Item = &'d Demand>) -> bool {
+        self.short_of(queue, demands).next().is_none()
+    }
+
+    /// Of the queue and those above it the ones that may not use so much more.
+    pub(super) fn short_of<'q, 'd>(
+        &self,
+        queue: &'q str,
+        demands: impl Iterator<Item = &'d Demand>,
+    ) -> impl Iterator<Item = &'q str> {
         let asked = Used::of(demands);
-        levels(queue).filter_map(|level| Some((level, self.world.queues.get(level)?))).all(
-            |(level, record)| {
-                let used = self.used.get(level).cloned().unwrap_or_default();
-                let mut maxima = used.against(&record.value);
-                maxima.all(|(name, used, max)| asked.get(name) == 0 || used + asked.get(name) <= max)
-            },
-        )
+        levels(queue).filter(move |level| {
+            let Some(record) = self.world.queues.get(*level) else { return false };
+            let used = self.used.get(*level).cloned().unwrap_or_default();
+            let mut maxima = used.against(&record.value);
+            maxima.any(|(name, used, max)| asked.get(name) > 0 && used + asked.get(name) > max)
+        })
     }
 }
 
@@ -207,10 +216,15 @@ fn count(used: &mut BTreeMap<String, Used>, world: &World, id: UnitId, group: u1
     }
 }
 
+/// The queue in which a hold counts; nobody's slot of a reservation counts in any.
+fn payer<'a>(world: &'a World, hold: &'a Hold) -> Option<&'a str> {
+    hold.slot.is_none().then(|| queue_of_hold(world, hold))
+}
+
 fn count_hold(used: &mut BTreeMap<String, Used>, world: &World, hold: &Hold, sign: i64) {
-    let Some(spec) = world.units.get(&hold.unit).and_then(|unit| unit.spec.as_ref()) else { return };
+    let Some(queue) = payer(world, hold) else { return };
     let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
-    for level in levels(&spec.value.queue) {
+    for level in levels(queue) {
         used.entry(level.to_owned()).or_default().add(&hold.demand, n.saturating_mul(sign));
     }
 }
