@@ -1,10 +1,10 @@
 //! I8: pending units tried on every node in turn, the plainest way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Findings, Invariant, Report,
-    queues::QueueRoom,
+    queues::{QueueRoom, levels},
     room::{self, Usage},
     world::{World, WorldNode, WorldUnit},
 };
@@ -95,11 +95,11 @@ impl<'a> Scan<'a> {
         self.queues.holds(&spec.queue, demands).then_some(places)
     }
 
-    /// Whether the first of its running units that a unit needs to move on are too much for its queue.
-    fn is_held_up(&self, spec: &UnitSpec, unit: &WorldUnit) -> bool {
+    /// Queues for which the first of its running units that a unit needs to move on are too much.
+    fn held_up_at<'s>(&self, spec: &'s UnitSpec, unit: &WorldUnit) -> Vec<&'s str> {
         let (pending, needed) = wants(spec, unit);
         let demands = pending.iter().take(needed).map(|template| &template.demand);
-        !self.queues.holds(&spec.queue, demands)
+        self.queues.short_of(&spec.queue, demands).collect()
     }
 
     fn place_some<'t>(
@@ -226,6 +226,16 @@ pub(super) fn check(world: &World, busy: Option<&str>) -> Report {
         return findings.report(Invariant::I8);
     }
     let scan = Scan::new(world);
+    let mut held_up: BTreeMap<&str, Vec<UnitId>> = BTreeMap::new();
+    for (id, spec, unit) in &waiting {
+        scan.held_up_at(spec, unit).into_iter().for_each(|queue| held_up.entry(queue).or_default().push(*id));
+    }
+    // Room under a maximum may be kept for the one that has waited longest for it.
+    let yields = |id: UnitId, spec: &UnitSpec| {
+        let mut others = levels(&spec.queue).filter_map(|queue| held_up.get(queue)).flatten();
+        others.any(|other| *other != id)
+    };
+    let mut n_yielding = 0;
     // Single replicas of one template never bound fit or do not fit together: try each template once.
     let mut tried: Vec<(&Template, Pool, &str)> = Vec::new();
     for (id, spec, unit) in &waiting {
@@ -236,6 +246,7 @@ pub(super) fn check(world: &World, busy: Option<&str>) -> Report {
         }
         match scan.place(spec, unit) {
             None => tried.extend(key),
+            Some(_) if yields(*id, spec) => n_yielding += 1,
             Some(places) => findings.add(|| {
                 let nodes: Vec<String> =
                     places.iter().take(3).map(|node| super::history::node_name(world, *node)).collect();
@@ -244,21 +255,23 @@ pub(super) fn check(world: &World, busy: Option<&str>) -> Report {
         }
     }
     findings.checked(format!(
-        "{} units wait, each tried on {} nodes: none fits{}",
+        "{} units wait, each tried on {} nodes: none fits{}{}",
         waiting.len(),
         world.nodes.len(),
-        match held_up(world) {
-            0 => String::new(),
-            n => format!("; {n} of them have no room in their queue"),
-        }
+        of_them(held_up.values().flatten().collect::<BTreeSet<_>>().len(), "have no room in their queue"),
+        of_them(n_yielding, "fit, and may have to wait behind those")
     ));
     findings.report(Invariant::I8)
+}
+
+fn of_them(n: usize, what: &str) -> String {
+    if n == 0 { String::new() } else { format!("; {n} of them {what}") }
 }
 
 /// Units that wait for room under a maximum of their queue or of one above it.
 pub fn held_up(world: &World) -> usize {
     let scan = Scan::new(world);
-    waiting(world).iter().filter(|(_, spec, unit)| scan.is_held_up(spec, unit)).count()
+    waiting(world).iter().filter(|(_, spec, unit)| !scan.held_up_at(spec, unit).is_empty()).count()
 }
 
 /// What a unit wants placed, and how many of that it needs to move on.

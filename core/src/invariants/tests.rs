@@ -463,6 +463,27 @@ fn i8_knows_who_has_no_room_in_its_queue() {
 }
 
 #[test]
+fn i8_lets_units_wait_behind_one_that_waits_for_room_under_the_same_maximum() {
+    let queue = |path: &str, max: &[i64]| {
+        let max = max.iter().map(|cpu| (CPU.to_owned(), *cpu)).collect();
+        Change::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new(path) }))
+    };
+    let of =
+        |id, path: &str, cpu| unit(&UnitSpec { queue: path.to_owned(), ..spec(id, 1, 1, demand(cpu, None)) });
+    let story = |path: &str| {
+        let queues = vec![queue("a", &[300]), queue("a.x", &[]), queue("b", &[])];
+        let large = vec![of(2, "a.x", 400)];
+        Story::healthy().0.then(queues).then(large).then(vec![of(3, path, 200)]).evidence()
+    };
+    let kept = story("a");
+    assert!(check_all(&kept).iter().all(Report::holds));
+    let line = check_all(&kept).iter().map(ToString::to_string).find(|line| line.starts_with("I8")).unwrap();
+    let words = "1 of them have no room in their queue; 1 of them fit, and may have to wait behind those";
+    assert!(line.contains(words), "{line}");
+    only(&story("b"), Invariant::I8, "unit unit-3");
+}
+
+#[test]
 fn i8_lets_paused_units_wait() {
     let (story, _) = Story::healthy();
     let idle = spec(2, 1, 1, demand(100, None));
