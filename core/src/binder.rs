@@ -215,6 +215,7 @@ impl Binder {
                 self.units.remove(&unit);
                 self.requeues.remove_unit(unit);
                 self.cluster.remove_unit(unit);
+                self.convert_none(unit);
             }
             Change::Rows(unit, change) => {
                 let turns = self.cluster.apply_rows(unit, &change, revision, time_ms);

@@ -369,6 +369,14 @@ impl Binder {
         self.holds.look();
     }
 
+    /// A unit is gone: what its holds were to become will be refused, and they take their room as long as they are there.
+    pub(super) fn convert_none(&mut self, unit: UnitId) {
+        for ticket in self.open_of.get(&unit).cloned().unwrap_or_default() {
+            let converted = self.open.get(&ticket).map(|open| open.converts.clone()).unwrap_or_default();
+            self.take_back_holds(ticket, &[], &converted);
+        }
+    }
+
     /// The transaction that was to end some holds was refused.
     pub fn keep_holds(&mut self, ids: &[(HoldId, Revision)]) {
         for (id, _) in ids {
