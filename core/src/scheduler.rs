@@ -8,7 +8,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
@@ -201,6 +201,7 @@ pub struct Scheduler {
     backoff: BTreeSet<(Millis, UnitId)>,
     parked: Parked,
     undecided: BTreeMap<u64, Decision>,
+    unread: Unread,
     last_decision: u64,
     last_turn: u64,
     /// Running units in ready and backoff.
@@ -217,6 +218,17 @@ pub struct Scheduler {
     shares: Shares,
     placed: u64,
     conflicts: u64,
+}
+
+/// Bindings that were answered and not read yet: their room is assumed until then.
+#[derive(Debug, Default)]
+struct Unread {
+    /// As they were answered.
+    decisions: VecDeque<(Revision, Decision)>,
+    /// A list is under way.
+    lists: bool,
+    /// What the last one showed: what was bound before it and had gone by then was never read.
+    listed: Revision,
 }
 
 impl Scheduler {
@@ -247,6 +259,7 @@ impl Scheduler {
             backoff: BTreeSet::new(),
             parked: Parked::default(),
             undecided: BTreeMap::new(),
+            unread: Unread::default(),
             last_decision: 0,
             last_turn: 0,
             working: 0,
@@ -360,6 +373,7 @@ impl Scheduler {
         self.classes = PriorityClasses::default();
         self.pause_seeks(&pause::Scope::Preemption, false);
         self.revision = Revision(0);
+        self.unread.lists = true;
         self.notes.clear();
         self.noted.clear();
     }
@@ -367,6 +381,10 @@ impl Scheduler {
     /// Everything up to `revision` has been read.
     pub fn on_revision(&mut self, revision: Revision) {
         self.revision = self.revision.max(revision);
+        if std::mem::take(&mut self.unread.lists) {
+            self.unread.listed = self.revision;
+        }
+        self.forget_read();
         self.forget_held();
         self.end_flights();
     }

@@ -64,6 +64,22 @@ impl Scheduler {
         if let Some(full) = full {
             self.on_full(decision.unit, &full.detail, n_bound, now);
         }
+        if n_bound > 0 && (outcome.revision > self.revision || outcome.revision <= self.unread.listed) {
+            self.unread.decisions.push_back((outcome.revision, decision));
+            self.forget_read();
+        }
+    }
+
+    /// What is read is assumed no longer. Rows see to that, but for bindings that had gone when a list was made.
+    pub(super) fn forget_read(&mut self) {
+        while self.unread.decisions.front().is_some_and(|(at, _)| *at <= self.revision) {
+            let Some((at, decision)) = self.unread.decisions.pop_front() else { return };
+            for group in decision.groups.iter().filter(|_| at <= self.unread.listed) {
+                for (idx, ordinal) in group.ordinals.iter().enumerate() {
+                    self.cluster.forget(decision.unit, *ordinal, group.incarnation(idx));
+                }
+            }
+        }
     }
 
     /// The binder holds room for a decision: none of it is tried again while the hold lasts. The rest of a unit that was
@@ -114,6 +130,10 @@ impl Scheduler {
         let Some(held) = self.units.get_mut(&unit) else { return };
         held.decisions.retain(|id| *id != decision.id);
         held.in_flight = held.in_flight.saturating_sub(count(decision.len()));
+        if refused.iter().any(|(_, _, reason)| *reason == RejectionReason::MinMember) {
+            // Fewer count than was thought: what was bound has to come back whole.
+            held.bound = 0;
+        }
         held.bound = held.bound.saturating_add(count(n_bound));
         let again = wanted_again(held, decision, refused);
         if again.is_empty() {

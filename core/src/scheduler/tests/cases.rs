@@ -5,7 +5,8 @@ use crate::{
     change::{PartitionMode, Scope},
     node::{Taint, TaintEffect},
     queue::spec::PriorityClass,
-    rows::Statuses,
+    rows::{Requeue, Statuses},
+    unit::OnBelowMin,
 };
 
 fn config(name: &str) -> Config {
@@ -88,6 +89,56 @@ fn a_unit_is_decided_bound_and_let_go() {
     assert_eq!(scheduler.stats().placed, 3);
     let (allocated, free) = scheduler.cluster.node_state(NodeId(1)).unwrap();
     assert_eq!((allocated.get(CPU), free), (3000, vec![0, 500]), "counted once");
+}
+
+#[test]
+fn what_was_bound_and_gone_before_a_list_takes_no_room_after_it() {
+    // Answered before the reset, between it and the end of the list, and after that.
+    for answered in 0..3 {
+        let mut scheduler = scheduler(&[(4000, 0)]);
+        assign(&mut scheduler, &unit(1, 1, 1, cpu(1000)));
+        let decision = scheduler.step(Millis(0), 10).decisions[0].clone();
+        let answer = |scheduler: &mut Scheduler, at| {
+            if at == answered {
+                scheduler.on_outcome(&taken(&decision), Millis(1));
+            }
+        };
+        answer(&mut scheduler, 0);
+        scheduler.on_reset();
+        let report = node_report(1, resources(4000, 100), 0, "A10");
+        scheduler.on_change(&Change::NodeReport(report), Revision(1), 0, Millis(1));
+        answer(&mut scheduler, 1);
+        assert_eq!(scheduler.cluster.node_state(NodeId(1)).unwrap().0.get(CPU), 1000, "it may be listed yet");
+        scheduler.on_revision(Revision(20));
+        answer(&mut scheduler, 2);
+        assert_eq!(scheduler.cluster.node_state(NodeId(1)).unwrap().0.get(CPU), 0, "{answered}");
+    }
+}
+
+#[test]
+fn a_gang_that_has_to_come_back_whole_is_placed_whole_once_that_is_known() {
+    let mut scheduler = scheduler(&[(4000, 0)]);
+    let gang = UnitSpec { on_below_min: OnBelowMin::Restart, ..unit(1, 2, 2, cpu(1000)) };
+    // Not read yet: its first incarnations have gone.
+    let bind = Bind {
+        demand: Arc::new(cpu(1000)),
+        ordinals: vec![0, 1],
+        nodes: vec![NodeId(1), NodeId(1)],
+        ..Bind::default()
+    };
+    let bound = Change::Rows(UnitId(1), RowChange::Bind(bind));
+    scheduler.on_change(&bound, Revision(2), 0, Millis(0));
+    scheduler.on_assign(&gang, Revision(1), &[(0, 1), (1, 1)], 0, Millis(0));
+    let decision = scheduler.step(Millis(0), 1).decisions[0].clone();
+    assert_eq!(decision.len(), 1, "as one that is whole and gets what is left");
+    for ordinal in 0..2 {
+        scheduler.on_change(&ended(1, ordinal), Revision(3), 0, Millis(1));
+        let requeue = Requeue { ordinals: vec![ordinal], incarnations: vec![1] };
+        scheduler.on_change(&Change::Rows(UnitId(1), RowChange::Requeue(requeue)), Revision(4), 0, Millis(1));
+    }
+    scheduler.on_outcome(&refused(&decision, RejectionReason::MinMember), Millis(1));
+    let again = scheduler.step(Millis(1), 10).decisions;
+    assert_eq!(again.iter().map(Decision::len).collect::<Vec<_>>(), [2]);
 }
 
 #[test]
