@@ -183,6 +183,10 @@ impl BinderPart {
     }
 
     pub(super) fn on_list(&mut self, store: &Store) {
+        // Asked for twice, it comes once.
+        if self.is_synced {
+            return;
+        }
         for listed in store.list() {
             self.core.on_change(listed.change, listed.revision, listed.created.1);
         }

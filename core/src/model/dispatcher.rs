@@ -140,6 +140,10 @@ impl DispatcherPart {
     }
 
     pub(super) fn on_list(&mut self, store: &Store, net: &mut Net) {
+        // Asked for twice, it comes once.
+        if self.is_synced {
+            return;
+        }
         for listed in store.list() {
             self.on_change(&listed.change, listed.revision, listed.created, net);
         }

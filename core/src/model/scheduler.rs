@@ -122,6 +122,10 @@ impl SchedulerPart {
     }
 
     pub(super) fn on_list(&mut self, store: &Store, net: &mut Net) {
+        // Asked for twice, it comes once.
+        if self.is_synced {
+            return;
+        }
         for listed in store.list() {
             self.core.on_change(&listed.change, listed.revision, listed.created.1, net.millis());
         }
