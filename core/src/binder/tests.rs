@@ -194,6 +194,8 @@ fn two_schedulers_on_one_last_slot() {
     let revision = world.unit(unit(1, 2, 1, demand(600, 0)));
     let first = world.accept(&place(1, revision, &[(0, 1)]));
     assert_eq!(first.unit_revision, Revision(revision));
+    let bind = &first.binds[0];
+    assert!(bind.incarnations.is_empty() && bind.device_masks.is_empty(), "nothing but 0 is left out");
     // Under way, committed but not read, read: the room is taken all along.
     let second = place(1, revision, &[(1, 1)]);
     let short_of_cpu = vec![(RejectionReason::InsufficientResources, vec![1])];
@@ -291,6 +293,36 @@ fn a_late_member_waits_for_its_gangs_first_binding() {
     let first = world.accept(&place(1, revision, &[(0, 1), (1, 2)]));
     world.commit(&first);
     assert_eq!(world.accept(&late).binds[0].ordinals, [2]);
+}
+
+#[test]
+fn what_is_bound_counts_towards_a_minimum_that_rose() {
+    let mut world = World::new(1);
+    let revision = world.unit(unit(1, 1, 1, demand(300, 0)));
+    let first = world.accept(&place(1, revision, &[(0, 1)]));
+    world.commit(&first);
+    let revision = world.unit(unit(1, 4, 3, demand(300, 0)));
+    let Verdict::Reject(rejections) = world.binder.check(&place(1, revision, &[(1, 1)])) else {
+        panic!("two of three")
+    };
+    assert_eq!(short(&rejections), [(RejectionReason::MinMember, vec![1])]);
+    assert_eq!(rejections[0].detail, "2 of 3 would be bound");
+    let rest = world.accept(&place(1, revision, &[(1, 1), (2, 1)]));
+    assert_eq!(rest.binds[0].ordinals, [1, 2]);
+    assert_eq!(
+        world.refuse(&place(1, revision, &[(3, 1)])),
+        [(RejectionReason::InsufficientResources, vec![3])],
+        "their room is taken"
+    );
+}
+
+#[test]
+fn a_gang_has_several_and_needs_every_one() {
+    let mut world = World::new(1);
+    for (replicas, min_member, is_gang) in [(1, 1, false), (3, 1, false), (3, 2, false), (3, 3, true)] {
+        world.unit(unit(1, replicas, min_member, demand(100, 0)));
+        assert_eq!(world.binder.units[&UnitId(1)].is_gang(), is_gang, "{min_member} of {replicas}");
+    }
 }
 
 #[test]
@@ -436,6 +468,10 @@ fn evicted_and_ended_ones_come_back_if_still_wanted() {
     };
     assert_eq!(world.binder.take_requeues(10), vec![expected.clone()]);
     assert_eq!(world.binder.take_requeues(10), [], "given out once");
+    for _ in 0..2 {
+        world.statuses(1, &[0], Phase::Stopped);
+        assert_eq!(world.binder.take_requeues(10), [], "and not again for what is known");
+    }
     world.binder.requeue_refused(&expected);
     assert_eq!(world.binder.take_requeues(10), vec![expected.clone()]);
     world.binder.take_back_all();

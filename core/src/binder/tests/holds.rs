@@ -169,6 +169,72 @@ fn a_queue_does_not_borrow_what_is_only_being_bound() {
     assert_eq!(world.accept(&claim).evictions[0].0, UnitId(1));
 }
 
+/// A unit of queue `lender`, which guarantees so much.
+fn lender(world: &mut World, min: i64, spec: UnitSpec) -> u64 {
+    let queue = QueueSpec { min: [(CPU.to_owned(), min)].into(), ..QueueSpec::new("lender") };
+    world.change(Change::Queue(Arc::new(queue)));
+    world.unit(UnitSpec { queue: "lender".to_owned(), ..spec })
+}
+
+#[test]
+fn a_gang_that_borrows_in_part_leaves_at_once() {
+    for min_member in [1, 2] {
+        let mut world = World::new(2);
+        let low = lender(&mut world, 1_000, unit(1, 2, min_member, demand(1000, 0)));
+        let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
+        world.commit(&accepted);
+        let high = world.unit(UnitSpec { priority: 9, ..unit(2, 1, 1, demand(1000, 0)) });
+        let member = |ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 };
+        let claim = Claim { group: 0, node: NodeId(1), victims: vec![member(0)] };
+        let preemption = Preemption { claims: vec![claim], others: vec![member(1)], gathers: false };
+        let claim = Decision { preemption: Some(Box::new(preemption)), ..place(2, high, &[(0, 1)]) };
+        if min_member == 2 {
+            assert_eq!(world.accept(&claim).evictions[0].1.ordinals, [0, 1]);
+        } else {
+            assert_eq!(world.refuse(&claim), [(RejectionReason::VictimGone, vec![0])], "the last is owed");
+        }
+    }
+}
+
+#[test]
+fn who_leaves_is_promised_until_the_rows_say_it_and_counts_once() {
+    let mut world = World::new(1);
+    let low = lender(&mut world, 500, unit(1, 4, 1, demand(250, 0)));
+    let accepted = world.accept(&place(1, low, &[(0, 1), (1, 1), (2, 1), (3, 1)]));
+    world.commit(&accepted);
+    let high = UnitSpec { priority: 9, ..unit(2, 1, 1, demand(250, 0)) };
+    let revision = world.unit(high.clone());
+    let borrowed = |world: &World| {
+        let quota = world.binder.quota();
+        let (queue, usage) = (quota.tree().find("lender").unwrap(), quota.usage());
+        let asked = usage.amounts_of(&demand(250, 0));
+        (0..).find(|less| usage.n_beyond(queue, &asked, |_| *less) == 0).unwrap()
+    };
+    assert_eq!(borrowed(&world), 500);
+    let accepted = world.hold(&high, revision, 1);
+    assert_eq!(borrowed(&world), 250, "promised");
+    world.binder.take_back(accepted.ticket);
+    assert_eq!(borrowed(&world), 500, "refused");
+    let accepted = world.hold(&high, revision, 1);
+    world.commit_hold(&accepted);
+    assert_eq!(borrowed(&world), 250, "told");
+    world.statuses(1, &accepted.evictions[0].1.ordinals, Phase::Stopped);
+    assert_eq!(borrowed(&world), 250, "gone");
+}
+
+#[test]
+fn labels_count_where_a_node_has_changed_since_a_claim_was_made() {
+    let (mut world, _, _) = filled();
+    let mut picky = UnitSpec { priority: 9, ..unit(3, 1, 1, demand(600, 0)) };
+    picky.task_groups[0].template.node_selector.insert("disk".to_owned(), "ssd".to_owned());
+    let revision = world.unit(picky.clone());
+    let claim = claims(&world.binder, &picky, revision, &[(0, 0)]).expect("there are victims");
+    let accepted = world.accept(&claim);
+    world.binder.take_back(accepted.ticket);
+    world.change(Change::NodeSpec(NodeSpec { labels: [("disk".into(), "hdd".into())].into(), ..node(1) }));
+    assert_eq!(world.refuse(&claim), [(RejectionReason::NodeSelector, vec![0])]);
+}
+
 #[test]
 fn a_claim_waits_for_the_binding_of_its_victim() {
     let mut world = World::new(1);
@@ -255,6 +321,55 @@ fn a_hold_turns_into_a_binding_after_its_last_victim() {
     assert_eq!(taken.get(CPU), 600);
     let fourth = world.unit(unit(4, 1, 1, demand(400, 0)));
     assert_eq!(world.accept(&place(4, fourth, &[(0, 1)])).binds[0].ordinals, [0]);
+}
+
+#[test]
+fn a_hold_waits_for_another_binding_of_its_unit_and_no_longer() {
+    let (mut world, _, _) = filled();
+    let spec = UnitSpec { priority: 9, ..unit(2, 2, 1, demand(600, 0)) };
+    let revision = world.unit(spec.clone());
+    let held = world.hold(&spec, revision, 1);
+    world.commit_hold(&held);
+    world.change(Change::NodeSpec(node(2)));
+    world.change(Change::NodeReport(report(2, 1000, 0)));
+    let other = world.accept(&place(2, revision, &[(1, 2)]));
+    world.statuses(1, &[0, 1], Phase::Stopped);
+    assert!(world.binder.take_hold_work().is_empty(), "it is under way");
+    assert!(!world.binder.has_hold_work());
+    world.binder.take_back(other.ticket);
+    assert!(world.binder.has_hold_work());
+    let work = world.binder.take_hold_work();
+    assert!(matches!(work.as_slice(), [HoldWork::Bind(_)]), "{work:?}");
+}
+
+#[test]
+fn what_is_committed_stays_held_when_the_lease_is_lost() {
+    let (mut world, high, revision) = filled();
+    let accepted = world.hold(&high, revision, 1);
+    world.binder.commit(accepted.ticket, Revision(world.revision + 1));
+    world.binder.take_back_all();
+    assert_eq!(world.binder.n_holds(), 1, "its record is not read yet");
+    let (mut world, high, revision) = filled();
+    world.hold(&high, revision, 1);
+    world.binder.take_back_all();
+    assert_eq!(world.binder.n_holds(), 0, "nobody knows what becomes of it");
+}
+
+#[test]
+fn an_end_whose_fate_is_unknown_is_asked_for_again() {
+    let (mut world, high, revision) = filled();
+    let accepted = world.hold(&high, revision, 1);
+    world.commit_hold(&accepted);
+    world.unit(UnitSpec { cancelled: true, ..high });
+    let ended = world.binder.take_hold_work();
+    let [HoldWork::Drop { holds, .. }] = ended.as_slice() else { panic!("{ended:?}") };
+    assert_eq!(world.binder.take_hold_work(), [], "given out once");
+    world.binder.take_back_all();
+    assert!(world.binder.has_hold_work());
+    assert_eq!(world.binder.take_hold_work(), ended);
+    world.binder.keep_holds(holds);
+    assert!(world.binder.has_hold_work());
+    assert_eq!(world.binder.take_hold_work(), ended);
 }
 
 #[test]
