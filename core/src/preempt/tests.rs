@@ -159,6 +159,25 @@ fn the_lowest_rank_leaves_and_no_more_than_needed() {
 }
 
 #[test]
+fn of_equal_rank_who_gives_back_more_leaves() {
+    let mut cluster = cluster(1);
+    run(&mut cluster, &running(1, 5, 6_000, &[1]));
+    run(&mut cluster, &running(2, 5, 2_000, &[1]));
+    assert_eq!(victims(&seek(&mut cluster, &demand(2_000, 0, 0), 1)), [(1, 0)]);
+}
+
+#[test]
+fn no_more_leave_for_one_decision_than_it_may_name() {
+    let n = u32::try_from(N_VICTIMS_MAX).unwrap() / 16;
+    let mut cluster = cluster(n + 1);
+    for id in 1..=n + 1 {
+        run(&mut cluster, &running(u64::from(id), 0, 500, &[id; 16]));
+    }
+    let found = seek(&mut cluster, &demand(8_000, 1, 0), n as usize + 1);
+    assert_eq!((found.places.len(), victims(&found).len()), (n as usize, N_VICTIMS_MAX));
+}
+
+#[test]
 fn one_search_serves_all_replicas() {
     let mut cluster = cluster(3);
     run(&mut cluster, &running(1, 10, 8_000, &[1]));
@@ -327,6 +346,49 @@ fn who_borrows_spares_who_does_not_and_siblings_owe_each_other() {
         seek_with(&mut with_gpu, rights.as_ref(), &wants, 1).places.is_empty(),
         "CPU is no claim to devices"
     );
+}
+
+#[test]
+fn only_what_two_queues_do_not_share_is_a_claim() {
+    let mut quota = quota(&cluster(1), &[("a", 8, 0)]);
+    let (x, y, b) = (quota.queue("a.x"), quota.queue("a.y"), quota.queue("b"));
+    let ask = demand(4_000, 1, 0);
+    let need = Need { ask: quota.usage_mut().hold(&ask), n: 1 };
+    let rights = Rights::new(&quota, x, &[need]).unwrap();
+    let takes = quota.usage().amounts_of(&ask);
+    let against = |queue| rights.against(queue, &takes, &Tally::default());
+    assert_eq!(against(y), Sides { seeker: false, other: false }, "both are of `a`");
+    assert_eq!(against(b), Sides { seeker: true, other: false });
+    assert_eq!(against(x), Sides { seeker: true, other: true }, "one queue: the priority decides");
+    // Not `a.x`, but `a` and so the root.
+    assert_eq!(rights.reach(), 0b110);
+}
+
+#[test]
+fn what_is_taken_may_end_that_a_queue_borrows() {
+    let mut cluster = cluster(2);
+    run(&mut cluster, &Running { queue: "b", ..running(1, 0, 4_000, &[1, 1, 2]) });
+    let mut quota = quota(&cluster, &[("a.x", 8, 0), ("b", 4, 0)]);
+    let (x, b) = (quota.queue("a.x"), quota.queue("b"));
+    let ask = demand(4_000, 1, 0);
+    let need = Need { ask: quota.usage_mut().hold(&ask), n: 1 };
+    let rights = Rights::new(&quota, x, &[need]).unwrap();
+    let takes = quota.usage().amounts_of(&ask);
+    let mut tally = Tally::default();
+    assert!(!rights.take(b, &takes, &mut tally), "8 of 4 cores are left");
+    assert_eq!(rights.overdrawn(&tally), None);
+    assert!(rights.take(b, &takes, &mut tally));
+    assert_eq!(rights.overdrawn(&tally), None);
+    assert!(!rights.take(b, &takes, &mut tally), "it did not borrow");
+    assert_eq!(rights.overdrawn(&tally), Some(b));
+}
+
+#[test]
+fn one_more_victim_is_never_less() {
+    let rank = |guaranteed, priority| Rank { guaranteed, priority };
+    assert_eq!(weight(rank(false, i32::MIN)), 1);
+    assert_eq!(weight(rank(false, i32::MAX)), 1 << 32);
+    assert!(weight(rank(true, i32::MIN)) > weight(rank(false, i32::MAX)));
 }
 
 /// Everything anew for each replica and node, without index, first look or memory.
