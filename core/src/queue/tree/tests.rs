@@ -138,3 +138,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn pages_of_queues_go_on_after_a_path() {
+    let mut tree = QueueTree::default();
+    for path in ["b", "a", "a.c"] {
+        tree.put(Arc::new(QueueSpec::new(path)));
+    }
+    let after = |path: &str| tree.after(path).map(|queue| tree.path(queue)).collect::<Vec<_>>();
+    assert_eq!(after(""), ["a", "a.c", "b", "default"]);
+    assert_eq!(after("a"), ["a.c", "b", "default"]);
+    assert_eq!(after("a.d"), ["b", "default"], "there need not be one of that path");
+    assert_eq!(after("default"), [] as [&str; 0]);
+}

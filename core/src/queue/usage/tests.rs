@@ -48,6 +48,10 @@ fn headroom_names_the_maximum_that_ends_it() {
         let named = headroom.limit.map(|limit| quota.limit(limit));
         assert_eq!((headroom.n, named), (n, limit), "{ask:?} in {}", quota.tree().path(queue));
     }
+    quota.put(spec("a.e", &[("cpu", 100)], 0));
+    let e = quota.queue("a.e");
+    let named = quota.usage().headroom(e, thin).limit.map(|limit| quota.limit(limit));
+    assert_eq!(named, Some(("a.e", "cpu")), "of equal ones the lowest");
     quota.usage_mut().add(c, Need { ask: thin, n: 95 });
     let headroom = quota.usage().headroom(b, thin);
     assert_eq!((headroom.n, headroom.limit.map(|limit| quota.limit(limit))), (5, Some(("a", "cpu"))));
@@ -120,6 +124,51 @@ fn guarantees_come_first_then_the_weighted_dominant_share() {
     assert!(count("sure", 1, 0).borrows, "one of the guaranteed resources is used up");
     assert!(!quota.usage_mut().set_total([("cpu", 1_006), ("memory", 1 << 50)]), "hardly more than before");
     assert!(quota.usage_mut().set_total([("cpu", 1_007), ("memory", 1 << 50)]));
+}
+
+#[test]
+fn a_guarantee_has_room_for_what_it_names() {
+    let mut quota = Quota::default();
+    assert!(!quota.usage().has_guarantees());
+    let min = [("cpu".to_owned(), 100), ("memory".to_owned(), 10)].into();
+    quota.put(Arc::new(QueueSpec { min, ..QueueSpec::new("a") }));
+    assert!(quota.usage().has_guarantees());
+    let queue = quota.queue("a");
+    let used = Need { ask: quota.usage_mut().hold(&demand(40, 0, 0)), n: 1 };
+    let leaving = Need { ask: quota.usage_mut().hold(&demand(10, 0, 0)), n: 1 };
+    quota.usage_mut().add(queue, used);
+    // Devices are known.
+    quota.usage_mut().hold(&demand(0, 0, 500));
+    quota.usage_mut().note_leaving(queue, leaving, 1);
+    let cases = [
+        (demand(0, 0, 0), demand(10, 0, 0), 7),
+        (demand(20, 0, 0), demand(10, 0, 0), 5),
+        (demand(70, 0, 0), demand(10, 0, 0), 0),
+        // Of what is used up it takes nothing more.
+        (demand(70, 0, 0), demand(0, 1, 0), 10),
+        (demand(71, 0, 0), demand(0, 1, 0), 0),
+        (demand(0, 4, 0), demand(10, 3, 0), 2),
+        (demand(0, 0, 0), demand(10, 0, 500), 0),
+        (demand(0, 0, 0), demand(0, 0, 0), 0),
+    ];
+    for (before, ask, n) in cases {
+        let row = |demand: &Demand| quota.usage().amounts_of(demand);
+        assert_eq!(
+            quota.usage().fits_within(queue, &row(&before), &row(&ask)),
+            n,
+            "{ask:?} beside {before:?}"
+        );
+    }
+    // What is not asked for may be used up.
+    let beyond = Need { ask: quota.usage_mut().hold(&demand(0, 11, 0)), n: 1 };
+    quota.usage_mut().add(queue, beyond);
+    let (nothing, ask) = (Amounts::new(), quota.usage().amounts_of(&demand(10, 0, 0)));
+    assert_eq!(quota.usage().fits_within(queue, &nothing, &ask), 7);
+    let nothing = [("cpu".to_owned(), 0)].into();
+    quota.put(Arc::new(QueueSpec { min: nothing, ..QueueSpec::new("a") }));
+    assert!(!quota.usage().has_guarantees(), "of nothing");
+    quota.remove("a");
+    assert!(!quota.usage().has_guarantees());
 }
 
 #[test]

@@ -137,3 +137,8 @@ fn a_gang_needs_its_first_members_of_groups_in_order() {
     queues.leave(&account);
     assert_eq!(amount(&queues, gang, "cpu"), 0, "what nobody holds is forgotten");
 }
+
+#[test]
+fn policies_are_shown_by_name() {
+    assert_eq!(QueuePolicy::ALL.map(|policy| policy.to_string()), ["fifo", "priority", "drf", "fair-share"]);
+}

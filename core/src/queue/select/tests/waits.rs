@@ -225,3 +225,12 @@ fn a_thousand_shapes_of_one_queue_are_looked_at_once() {
     }
     assert_eq!(world.queues.n_looks, once, "10 + (1 + … + 7) are 38: too few for any");
 }
+
+#[test]
+fn gates_are_counted_while_queues_have_maxima() {
+    let mut queues = Queues::new(Config::default());
+    for max_running_units in [3, 4, 0, 5, 0] {
+        queues.put(Arc::new(QueueSpec { max_running_units, ..QueueSpec::new("q") }));
+        assert_eq!(queues.n_gates, usize::from(max_running_units > 0));
+    }
+}
