@@ -298,10 +298,14 @@ fn a_late_member_waits_for_its_gangs_first_binding() {
 #[test]
 fn what_is_bound_counts_towards_a_minimum_that_rose() {
     let mut world = World::new(1);
-    let revision = world.unit(unit(1, 1, 1, demand(300, 0)));
+    let revision = world.unit(unit(1, 2, 1, demand(300, 0)));
     let first = world.accept(&place(1, revision, &[(0, 1)]));
     world.commit(&first);
+    let under_way = world.accept(&place(1, revision, &[(1, 1)]));
     let revision = world.unit(unit(1, 4, 3, demand(300, 0)));
+    let third = place(1, revision, &[(2, 1)]);
+    assert_eq!(world.binder.check(&third), Verdict::Wait(Wait::Ticket(under_way.ticket)), "three of three");
+    world.binder.take_back(under_way.ticket);
     let Verdict::Reject(rejections) = world.binder.check(&place(1, revision, &[(1, 1)])) else {
         panic!("two of three")
     };
@@ -505,6 +509,19 @@ fn a_new_binder_finds_what_has_to_come_back_in_the_records() {
     cancelled.change(Change::RowsLoaded(UnitId(1), rows));
     cancelled.unit(UnitSpec { cancelled: true, ..unit(1, 1, 1, demand(100, 0)) });
     assert_eq!(cancelled.binder.take_requeues(10), []);
+}
+
+#[test]
+fn what_had_to_come_back_before_a_list_the_list_says_again() {
+    let mut world = World::new(1);
+    let revision = world.unit(unit(1, 1, 1, demand(100, 0)));
+    let accepted = world.accept(&place(1, revision, &[(0, 1)]));
+    world.commit(&accepted);
+    world.evict(1, &[0], EvictionReason::Drained);
+    world.statuses(1, &[0], Phase::Stopped);
+    assert!(world.binder.has_requeues());
+    world.binder.reset();
+    assert!(!world.binder.has_requeues());
 }
 
 #[test]

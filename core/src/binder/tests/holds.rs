@@ -197,6 +197,32 @@ fn a_gang_that_borrows_in_part_leaves_at_once() {
 }
 
 #[test]
+fn groups_are_held_for_apart_and_claim_together() {
+    let mut world = World::new(2);
+    let low = world.unit(UnitSpec { priority: 9, ..unit(1, 2, 1, demand(1000, 0)) });
+    let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
+    world.commit(&accepted);
+    let mut spec = unit(2, 1, 1, demand(700, 0));
+    let mut other = spec.task_groups[0].clone();
+    (other.name, other.ordinals) = ("other".to_owned(), vec![(1, 2)]);
+    other.template.demand = demand(300, 0);
+    spec.task_groups.push(other);
+    // Just what it asks for.
+    let revision = lender(&mut world, 1_000, spec);
+    let victim = |ordinal| vec![Member { unit: UnitId(1), ordinal, incarnation: 0 }];
+    let claims = vec![
+        Claim { group: 0, node: NodeId(1), victims: victim(0) },
+        Claim { group: 1, node: NodeId(2), victims: victim(1) },
+    ];
+    let preemption = Preemption { claims, others: Vec::new(), gathers: false };
+    let mut claim = Decision { preemption: Some(Box::new(preemption)), ..place(2, revision, &[(0, 1)]) };
+    claim.groups.push(GroupPlacement { group: 1, ..place(2, revision, &[(1, 2)]).groups[0].clone() });
+    let accepted = world.accept(&claim);
+    let held: Vec<_> = accepted.holds.iter().map(|hold| (hold.group, hold.node, &hold.victims)).collect();
+    assert_eq!(held, [(0, NodeId(1), &victim(0)), (1, NodeId(2), &victim(1))]);
+}
+
+#[test]
 fn who_leaves_is_promised_until_the_rows_say_it_and_counts_once() {
     let mut world = World::new(1);
     let low = lender(&mut world, 500, unit(1, 4, 1, demand(250, 0)));

@@ -11,6 +11,7 @@ fn check(policy: QueuePolicy, name: &str, units: &[Unit], expected: &[u64]) {
     for &(id, owner, priority, created_ms, again) in units {
         world.submit_as(Job { queue: "q", owner, priority, created_ms, again, ..JOB }, id);
     }
+    assert_eq!((world.queues.len(), world.queues.is_empty()), (units.len(), units.is_empty()));
     assert_eq!(world.hand_out_all(NOW), expected, "{policy}: {name}");
     assert!(world.queues.is_empty());
 }
