@@ -130,6 +130,22 @@ fn a_higher_band_waits_for_nobody_below_and_is_not_passed_for_ever() {
 }
 
 #[test]
+fn what_never_fits_takes_over_nobodys_wait() {
+    let mut world = world("q", 10);
+    let running = world.submit(job("q", 8));
+    world.hand_out_all(NOW);
+    let head = world.submit(job("q", 6));
+    let early = world.submit(job("q", 1));
+    assert_eq!(world.hand_out_all(NOW), [early.0]);
+    world.submit(Job { priority: 5, ..job("q", 11) });
+    assert_eq!(world.hand_out(NOW), None);
+    let late = world.submit(job("q", 1));
+    assert_eq!(world.hand_out(NOW.plus(LONG)), None, "room is kept");
+    world.end(running);
+    assert_eq!(world.hand_out_all(NOW.plus(LONG)), [head.0, late.0]);
+}
+
+#[test]
 fn what_never_fits_holds_up_nobody() {
     let mut world = world("q", 10);
     let never: Vec<UnitId> = (0..300).map(|_| world.submit(job("q", 11))).collect();
