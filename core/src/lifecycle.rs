@@ -301,14 +301,12 @@ pub fn leaving(
 
 /// Running units that count when a binding has to reach `min_member`. What comes back later goes one by one, so
 /// whoever had a node in some incarnation does; but while some are yet to come back after a suspension only who is
-/// there. Of a unit that restarts as a whole what is there counts while it is enough, and nothing of what is left once
-/// it is broken: the rest has to leave before any comes back.
+/// there. Of a unit that restarts as a whole what is there counts while it is enough; once it is broken only what has
+/// ended by itself does: the rest has to leave before any comes back.
 pub fn counted(rows: &UnitRows, on_below_min: OnBelowMin, min_member: u32) -> usize {
-    let is_there = |row: &&Row| match row.phase {
-        RowPhase::Bound | RowPhase::Starting | RowPhase::Running => row.eviction.is_none(),
-        RowPhase::Succeeded | RowPhase::Failed => !row.was_sent_away(),
-        RowPhase::Pending | RowPhase::Stopped => false,
-    };
+    let is_over =
+        |row: &&Row| matches!(row.phase, RowPhase::Succeeded | RowPhase::Failed) && !row.was_sent_away();
+    let is_there = |row: &&Row| is_over(row) || (row.phase.is_live() && row.eviction.is_none());
     match on_below_min {
         OnBelowMin::Keep | OnBelowMin::Stop if rows.rows.iter().any(Row::is_set_aside) => {
             rows.rows.iter().filter(is_there).count()
@@ -316,7 +314,7 @@ pub fn counted(rows: &UnitRows, on_below_min: OnBelowMin, min_member: u32) -> us
         OnBelowMin::Keep | OnBelowMin::Stop => rows.rows.iter().filter(|row| row.had_node()).count(),
         OnBelowMin::Restart => {
             let n_there = rows.rows.iter().filter(is_there).count();
-            if n_there >= min_member as usize { n_there } else { 0 }
+            if n_there >= min_member as usize { n_there } else { rows.rows.iter().filter(is_over).count() }
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{
     Findings, Invariant, Report,
     queues::{QueueRoom, levels},
     room::{self, Usage},
-    world::{World, WorldNode, WorldUnit},
+    world::{World, WorldNode, WorldRow, WorldUnit},
 };
 use crate::{
     demand::{DeviceRequest, MILLI_WHOLE, Pool},
@@ -284,7 +284,10 @@ fn wants<'a>(spec: &'a UnitSpec, unit: &WorldUnit) -> (Vec<&'a Template>, usize)
     let pending: Vec<&Template> =
         wanted.filter(|(ordinal, _)| is_pending(ordinal)).map(|(_, template)| template).collect();
     let live = unit.rows.values().filter(|row| row.is_live() && row.eviction.is_none()).count();
-    let min_member = usize::try_from(spec.min_member).unwrap_or(usize::MAX);
+    let is_over =
+        |row: &&WorldRow| matches!(row.phase, Phase::Succeeded | Phase::Failed) && row.eviction.is_none();
+    let over = unit.rows.values().filter(is_over).count();
+    let min_member = usize::try_from(spec.min_member).unwrap_or(usize::MAX).saturating_sub(over);
     let ever_bound = unit.rows.values().any(|row| row.phase != Phase::Pending);
     let is_resumed = unit.rows.values().any(|row| row.phase == Phase::Pending && row.eviction.is_some());
     let is_whole = spec.on_below_min == crate::unit::OnBelowMin::Restart;

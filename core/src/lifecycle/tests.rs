@@ -132,6 +132,10 @@ fn a_broken_gang_keeps_restarts_or_stops() {
     let counts = |on_below_min, min_member| counted(&rows, on_below_min, min_member);
     assert_eq!((counts(OnBelowMin::Keep, 4), counts(OnBelowMin::Restart, 3)), (4, 3));
     assert_eq!(counts(OnBelowMin::Restart, 4), 0, "the rest leaves first");
+    let rows =
+        rows_of(&[running, (RowPhase::Succeeded, None), (RowPhase::Pending, None), (RowPhase::Failed, None)]);
+    let counts = |min_member| counted(&rows, OnBelowMin::Restart, min_member);
+    assert_eq!((counts(4), counts(3)), (2, 3), "who has ended by itself does not come back");
 }
 
 #[test]

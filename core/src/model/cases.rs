@@ -35,6 +35,7 @@ const FOUND: &[(u64, &str)] = &[
     (2_199_023_258_759, "a gang that has to come back whole, by a scheduler that has not read so"),
     (1_099_511_629_901, "a priority class changes between a claim and its commit"),
     (2_199_023_389_042, "a hold that is being bound when its unit is deleted"),
+    (3_298_534_885_289, "a gang that has to come back whole after one of it has ended by itself"),
     (3_298_534_888_110, "a unit that is bound, ends and is deleted before the binder lists anew"),
     (3_298_534_890_965, "a hold that ends after its unit was deleted"),
     (3_298_534_914_853, "a gang that leaves whole only by another claim, which is refused then"),
