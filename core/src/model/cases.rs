@@ -168,6 +168,7 @@ fn invariants_hold_over_random_cases_4() {
 fn what_was_found_once_stays_mended() {
     let mut table = Table::default();
     check(FOUND.iter().map(|(seed, _)| *seed), &mut table);
+    assert_eq!(table.percent(Mark::Stuck), 0, "a unit waits that would fit: {table}");
 }
 
 /// I9: equal events and an equal seed give equal histories.
