@@ -1,6 +1,6 @@
 //! `godel bench overload`: what the control plane does while many times more is offered than it can place.
 //!
-//! First one unit after another, at a slow pace: the latency without load. Then as many as clients that wait for each
+//! First one unit after another, at a slow pace: the latency without load. Then as many as some clients that wait for each
 //! answer get in: the capacity. Then `--times` as many for `--seconds`, in an open loop. Latency is from the beginning of
 //! the call that was admitted until the last binding is seen; refused calls are counted. Each unit runs on agents for a
 //! moment, ends and is deleted. The run is over when everything that was admitted is gone that way; what is not, is lost,
@@ -45,6 +45,8 @@ use crate::{
 const N_UNITS_MAX: usize = 64 << 20;
 /// Ended units are kept for so long.
 const TTL_MS: u64 = 1_000;
+/// Clients that find the capacity at most: few enough for all to be in hand.
+const N_CAPACITY_CLIENTS: usize = 64;
 /// What comes in the first part of the overload is reported apart: the limit has yet to come down.
 const ONSET: Duration = Duration::from_secs(5);
 /// Between two looks at what is not gone yet.
@@ -131,9 +133,10 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Overload, Failure
         Bench { wanted, client, processes, ledger, target, numbers: Arc::default(), n_admitted: 0 };
 
     let before = Duration::from_secs(wanted.seconds_before);
-    let unloaded = bench.offer(Some(f64::from(wanted.unloaded_rate)), before).await?;
+    let all = wanted.clients;
+    let unloaded = bench.offer(Some(f64::from(wanted.unloaded_rate)), all, before).await?;
     let unloaded_ms = bench.latency(&unloaded.admitted)?;
-    let capacity = bench.offer(None, before).await?;
+    let capacity = bench.offer(None, all.min(N_CAPACITY_CLIENTS), before).await?;
     let capacity_per_s = per_second(capacity.admitted.len(), before);
     let capacity_ms = bench.latency(&capacity.admitted)?;
 
@@ -142,7 +145,8 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Overload, Failure
     let onset = ONSET.min(span / 4);
     let began = std::time::Instant::now();
     let pids = bench.processes.pids();
-    let (offered, rss) = tokio::join!(bench.offer(Some(offered_per_s), span), memory(&pids, onset, span));
+    let (offered, rss) =
+        tokio::join!(bench.offer(Some(offered_per_s), all, span), memory(&pids, onset, span));
     let offered = offered?;
     let (early, late): (Vec<Admitted>, Vec<Admitted>) =
         offered.admitted.iter().partition(|unit| unit.began < began + onset);
@@ -193,10 +197,15 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     /// Offers for so long, and waits until everything that was admitted is gone.
-    async fn offer(&mut self, rate: Option<f64>, span: Duration) -> Result<Offered, Failure> {
+    async fn offer(
+        &mut self,
+        rate: Option<f64>,
+        n_clients: usize,
+        span: Duration,
+    ) -> Result<Offered, Failure> {
         let unit = self.wanted.unit();
         let offer = Offer::new(unit, rate, span, Arc::clone(&self.numbers));
-        let offered = offer.run(&self.target, self.wanted.clients).await;
+        let offered = offer.run(&self.target, n_clients).await;
         let offered = offered.map_err(|status| self.client.explain(status).during("the offer"))?;
         self.n_admitted += offered.admitted.len();
         self.gone().await?;

@@ -19,11 +19,18 @@ struct Case {
     pipeline_us: u64,
     /// Calls under way or waiting for their hint at most; without a free client nothing is offered.
     clients: usize,
-    limit: u32,
+    limits: Limits,
     seed: u64,
 }
 
-const USUAL: Case = Case { capacity: 5_000, pipeline_us: 3_000, clients: 500, limit: 64, seed: 1 };
+const USUAL: Case =
+    Case { capacity: 5_000, pipeline_us: 3_000, clients: 500, limits: limits(64, 64), seed: 1 };
+/// Few in hand in an overload.
+const FEW: Case = Case { limits: limits(256, 4), ..USUAL };
+
+const fn limits(usual: u32, overloaded: u32) -> Limits {
+    Limits { usual, overloaded }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
@@ -41,7 +48,7 @@ enum Event {
 
 struct Sim {
     case: Case,
-    hint: Hint,
+    control: Overload,
     now: u64,
     n_drawn: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -58,13 +65,15 @@ struct Sim {
     refused: Vec<u64>,
     /// Clients that submit again a moment after a unit of theirs is bound, and how many were.
     again: BTreeMap<usize, u32>,
+    /// Clients above this one try no more.
+    n_stay: usize,
 }
 
 impl Sim {
     fn new(case: Case) -> Self {
         Self {
             case,
-            hint: Hint::default(),
+            control: Overload::new(case.limits),
             now: 0,
             n_drawn: case.seed << 32,
             events: BinaryHeap::new(),
@@ -77,6 +86,7 @@ impl Sim {
             bound: Vec::new(),
             refused: Vec::new(),
             again: BTreeMap::new(),
+            n_stay: usize::MAX,
         }
     }
 
@@ -89,6 +99,15 @@ impl Sim {
     fn push(&mut self, at: u64, event: Event) {
         self.n_drawn += 1;
         self.events.push(Reverse((at, self.n_drawn, event)));
+    }
+
+    /// Clients that submit one unit after another, from now on.
+    fn come(&mut self, clients: std::ops::RangeInclusive<usize>) {
+        for client in clients {
+            self.again.insert(client, 0);
+            self.n_waiting += 1;
+            self.push(self.now, Event::Call { client });
+        }
     }
 
     /// So many units per second are offered for so long.
@@ -104,7 +123,7 @@ impl Sim {
             let Some(Reverse((at, _, event))) = self.events.pop() else { return };
             self.now = at;
             self.on(event);
-            self.hint.step(std::mem::take(&mut self.counted), micros(at));
+            self.control.step(std::mem::take(&mut self.counted), self.in_hand, micros(at));
         }
         self.now = until;
     }
@@ -123,7 +142,9 @@ impl Sim {
             }
             Event::Call { client } => {
                 self.n_waiting -= 1;
-                self.call(client);
+                if client <= self.n_stay {
+                    self.call(client);
+                }
             }
             Event::Bound { client, began } => {
                 self.in_hand -= 1;
@@ -140,14 +161,14 @@ impl Sim {
 
     fn call(&mut self, client: usize) {
         let service = SECOND / self.case.capacity;
-        if self.in_hand >= self.case.limit {
+        if self.in_hand >= self.control.limit() {
             self.counted.refused += 1;
             self.refused.push(self.now);
             // Saying no costs something, too.
             self.free_at = self.free_at.max(self.now) + service / 10;
             self.n_waiting += 1;
             let draw = self.draw(u64::MAX);
-            let pause = spread(self.hint.pause(), draw);
+            let pause = spread(self.control.pause(), draw);
             self.push(self.now + u64::try_from(pause.as_micros()).unwrap(), Event::Call { client });
             return;
         }
@@ -189,7 +210,7 @@ fn what_is_admitted_takes_no_longer_than_all_in_hand() {
     sim.run(10 * USUAL.capacity, 12 * SECOND);
     let from = 2 * SECOND;
     // Its turn, and what nothing shortens; jitter and refusals beside that.
-    let most = u64::from(USUAL.limit) * SECOND / USUAL.capacity + USUAL.pipeline_us;
+    let most = u64::from(USUAL.limits.usual) * SECOND / USUAL.capacity + USUAL.pipeline_us;
     assert!(sim.p99(from) <= 2 * most, "{} of {most}", sim.p99(from));
     assert!(sim.n_bound(from) * 10 >= 10 * USUAL.capacity * 7, "{}", sim.n_bound(from));
 }
@@ -203,7 +224,7 @@ fn after_an_overload_everyone_is_admitted_again() {
     // The longest hint, and what came back with it.
     assert_eq!(sim.n_refused(sim.now - 5 * SECOND), 0);
     assert_eq!(sim.n_waiting, 0, "nobody who tried again was left out");
-    assert!(sim.hint.pause() <= Duration::from_millis(2));
+    assert!(sim.control.pause() <= Duration::from_millis(2));
 }
 
 #[test]
@@ -223,16 +244,65 @@ fn refusing_takes_no_more_than_admitting_however_many_try() {
 #[test]
 fn whoever_comes_back_gets_in() {
     let mut sim = Sim::new(USUAL);
-    for client in 1..=300 {
-        sim.again.insert(client, 0);
-        sim.n_waiting += 1;
-        sim.push(0, Event::Call { client });
-    }
+    sim.come(1..=300);
     sim.run(0, 10 * SECOND);
     let n_bound: u32 = sim.again.values().sum();
     assert!(u64::from(n_bound) * 10 >= 10 * USUAL.capacity * 6, "{n_bound}");
     let (least, mean) = (sim.again.values().min().unwrap(), n_bound / 300);
     assert!(*least >= mean / 3, "{least} of the unluckiest, {mean} on average");
+}
+
+#[test]
+fn in_an_overload_what_is_admitted_takes_hardly_longer_than_without() {
+    for seed in 1..=20 {
+        let mut sim = Sim::new(Case { seed, ..FEW });
+        sim.run(100, 10 * SECOND);
+        let alone = sim.p99(0);
+        assert!(!sim.control.is_on() && sim.n_refused(0) == 0);
+        sim.run(10 * FEW.capacity, 20 * SECOND);
+        let from = 15 * SECOND;
+        assert!(sim.p99(from) * 2 <= alone * 3, "seed {seed}: {} against {alone}", sim.p99(from));
+        let (refused, bound) = (sim.n_refused(from) as u64, sim.n_bound(from));
+        assert!(refused <= 3 * bound, "seed {seed}: {refused} refused, {bound} bound");
+    }
+}
+
+#[test]
+fn an_overload_lasts_until_all_who_call_can_be_in_hand() {
+    let mut sim = Sim::new(FEW);
+    sim.come(1..=250);
+    sim.run(0, 5 * SECOND);
+    assert_eq!((sim.control.limit(), sim.n_refused(0)), (256, 0));
+    let alone = sim.n_bound(0);
+    sim.come(251..=500);
+    sim.run(0, 10 * SECOND);
+    assert_eq!((sim.control.is_on(), sim.control.limit()), (true, 4));
+    // Those who are left would be too many for the low limit, but not for the high one.
+    let from = sim.now;
+    sim.n_stay = 250;
+    sim.run(0, 15 * SECOND);
+    assert_eq!((sim.control.limit(), sim.n_refused(from + 10 * SECOND)), (256, 0));
+    let again = sim.n_bound(from + 10 * SECOND);
+    assert!(again * 10 >= alone * 9, "{again} of {alone} in five seconds");
+}
+
+#[test]
+fn while_most_are_refused_an_overload_is_not_over_however_few_they_seem() {
+    let mut control = Overload::new(limits(256, 8));
+    for (tick, refused, is_on) in [(1, 100, true), (2, 100, true), (3, 21, true), (4, 20, false)] {
+        control.step(Counted { admitted: 10, refused }, 8, TICK * tick);
+        assert_eq!(control.is_on(), is_on, "{refused} refused, 10 admitted");
+    }
+}
+
+#[test]
+fn never_more_in_hand_in_an_overload_than_usually_and_always_one() {
+    for (limits, expected) in [(limits(4, 8), (4, 4)), (limits(4, 2), (4, 2)), (limits(0, 0), (1, 1))] {
+        let mut control = Overload::new(limits);
+        let usual = control.limit();
+        assert!(control.step(Counted { admitted: 1, refused: 1 }, usual, TICK));
+        assert_eq!((usual, control.limit()), expected, "{limits:?}");
+    }
 }
 
 #[test]

@@ -136,9 +136,12 @@ godel_kit::section! {
         /// unary submitters get RESOURCE_EXHAUSTED with a retry hint and streams pause.
         pub admission_queue_kib: u32 = 16_384,
         /// Units submitted by calls and neither bound nor known to have to wait (for room, a quota, a pause) at most; further
-        /// calls get RESOURCE_EXHAUSTED with a retry hint. Fewer: each is bound sooner, and fewer a second; see
-        /// docs/api.md. At least 1.
+        /// calls get RESOURCE_EXHAUSTED with a retry hint. At least 1.
         pub calls_in_hand_max: u32 = 256,
+        /// The same in an overload, which is from the first such refusal until all who call can be in hand again. Few: what
+        /// is admitted is bound nearly as soon as without load. As many as `calls_in_hand_max`: more are bound a second,
+        /// each later; see docs/api.md.
+        pub calls_in_hand_overloaded: u32 = 8,
         /// Streams of submissions are not read while so many units wait for schedulers that could place more if they were
         /// faster.
         pub streams_backlog_max: usize = 65_536,

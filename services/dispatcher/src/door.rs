@@ -17,7 +17,7 @@ use tokio::sync::watch;
 /// See the module. Of one term.
 #[derive(Debug)]
 pub(crate) struct Door {
-    limit: u32,
+    limit: AtomicU32,
     in_hand: AtomicU32,
     admitted: AtomicU32,
     refused: AtomicU32,
@@ -39,7 +39,7 @@ impl Drop for Pass {
 impl Door {
     pub(crate) fn new(limit: u32, hint: Duration) -> Arc<Self> {
         let door = Self {
-            limit,
+            limit: AtomicU32::new(limit),
             in_hand: AtomicU32::new(0),
             admitted: AtomicU32::new(0),
             refused: AtomicU32::new(0),
@@ -55,7 +55,8 @@ impl Door {
     /// # Errors
     /// It is: when to come back.
     pub(crate) fn enter(self: &Arc<Self>) -> Result<Pass, Duration> {
-        let more = |in_hand: u32| (in_hand < self.limit).then_some(in_hand + 1);
+        let limit = self.limit.load(Relaxed);
+        let more = |in_hand: u32| (in_hand < limit).then_some(in_hand + 1);
         match self.in_hand.fetch_update(Relaxed, Relaxed, more) {
             Ok(_) => {
                 self.admitted.fetch_add(1, Relaxed);
@@ -89,7 +90,9 @@ impl Door {
         }
     }
 
-    pub(crate) fn set_hint(&self, hint: Duration) {
+    /// What is in hand above a lower limit stays in hand.
+    pub(crate) fn set(&self, limit: u32, hint: Duration) {
+        self.limit.store(limit, Relaxed);
         self.hint_us.store(micros(hint), Relaxed);
     }
 
@@ -124,6 +127,9 @@ mod tests {
         drop(first);
         let _third = door.enter().unwrap();
         assert_eq!((door.in_hand(), door.take_counted()), (2, Counted { admitted: 1, refused: 0 }));
+        door.set(1, 2 * HINT);
+        assert_eq!(door.in_hand(), 2, "nothing is sent away");
+        drop(door.enter().unwrap_err());
     }
 
     #[tokio::test]

@@ -27,6 +27,7 @@ pub(crate) struct DispatcherMetrics {
     ended: Gauge,
     pub(crate) watches: Gauge,
     pub(crate) in_hand: Gauge,
+    pub(crate) in_hand_max: Gauge,
     pub(crate) streams_paused: Gauge,
     nodes_not_ready: Gauge,
     nodes_draining: Gauge,
@@ -67,6 +68,8 @@ impl DispatcherMetrics {
                 "dispatcher_in_hand",
                 "Units submitted by calls, neither bound nor known to have to wait",
             ),
+            in_hand_max: metrics
+                .gauge("dispatcher_in_hand_max", "How many of these there may be; lower in an overload"),
             streams_paused: metrics.gauge(
                 "dispatcher_streams_paused",
                 "1 while streams of submissions are not read because schedulers are behind",

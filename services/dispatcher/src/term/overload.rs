@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use godel_core::{ids::UnitId, overload::Hint};
+use godel_core::{
+    ids::UnitId,
+    overload::{self, Limits},
+};
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
@@ -18,7 +21,7 @@ const SWEEP: std::time::Duration = std::time::Duration::from_millis(100);
 /// Units submitted by calls that the control plane owes an answer, and how many more it takes.
 pub(super) struct Overload {
     pub(super) door: Arc<Door>,
-    hint: Hint,
+    control: overload::Overload,
     started: Instant,
     swept_at: Instant,
     in_hand: FxHashMap<UnitId, Pass>,
@@ -26,9 +29,10 @@ pub(super) struct Overload {
 
 impl Overload {
     pub(super) fn new(config: &Config) -> Self {
-        let (hint, started) = (Hint::default(), Instant::now());
-        let door = Door::new(config.calls_in_hand_max.max(1), hint.pause());
-        Self { door, hint, started, swept_at: started, in_hand: FxHashMap::default() }
+        let limits = Limits { usual: config.calls_in_hand_max, overloaded: config.calls_in_hand_overloaded };
+        let (control, started) = (overload::Overload::new(limits), Instant::now());
+        let door = Door::new(control.limit(), control.pause());
+        Self { door, control, started, swept_at: started, in_hand: FxHashMap::default() }
     }
 
     /// A unit is on its way to the store.
@@ -54,19 +58,20 @@ impl Loop<'_> {
 
     /// Sets the door as things are now.
     pub(super) fn mind_the_door(&mut self) {
-        let Overload { door, hint, started, swept_at, in_hand } = &mut self.overload;
+        let Overload { door, control, started, swept_at, in_hand } = &mut self.overload;
         if swept_at.elapsed() >= SWEEP {
             *swept_at = Instant::now();
             in_hand.retain(|unit, _| self.core.is_owed(*unit));
         }
-        if hint.step(door.take_counted(), started.elapsed()) {
-            door.set_hint(hint.pause());
+        if control.step(door.take_counted(), door.in_hand(), started.elapsed()) {
+            door.set(control.limit(), control.pause());
         }
         // Closed at the maximum, open again at half of it: in between there is enough to do.
         let (backlog, most) = (self.core.backlog(), self.context.config.streams_backlog_max.max(1));
         door.set_open(if door.is_open() { backlog < most } else { backlog <= most / 2 });
         let metrics = &self.context.metrics;
         metrics.in_hand.set(door.in_hand().into());
+        metrics.in_hand_max.set(control.limit().into());
         metrics.streams_paused.set((!door.is_open()).into());
     }
 }
