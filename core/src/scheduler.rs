@@ -291,7 +291,7 @@ impl Scheduler {
         if self.units.get(&unit).is_some_and(|held| held.revision > spec_revision) {
             return;
         }
-        let groups = self.group_work(spec, spec_revision, pending);
+        let (groups, held_elsewhere) = self.group_work(spec, spec_revision, pending);
         let old = self.detach(unit);
         let turn = old.as_ref().map_or(self.last_turn + 1, |old| old.turn.1);
         self.last_turn = self.last_turn.max(turn);
@@ -315,6 +315,7 @@ impl Scheduler {
             decisions: self.orphans.remove(&unit).unwrap_or_default(),
             in_flight: 0,
             wanted_again: Vec::new(),
+            held_elsewhere,
             awaits: false,
             woken_from: None,
             attempts: 0,
@@ -435,8 +436,11 @@ impl Scheduler {
                 self.count_hold(hold);
             }
             Change::HoldDeleted(id) => {
-                self.cluster.remove_hold(*id);
+                let hold = self.cluster.remove_hold(*id);
                 self.count_hold_out(*id);
+                if let Some(hold) = hold {
+                    self.take_on_held(&hold);
+                }
             }
             Change::Partition(partition) => self.on_partition(partition),
             Change::PriorityClass(class) => {

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     decision::{Decision, Outcome, RejectionReason},
     explain::{RefusalCount, Refusals},
+    hold::Hold,
     ids::{Revision, UnitId},
     rows::{Phase, Row, UnitRows},
     time::Millis,
@@ -164,21 +165,22 @@ impl Scheduler {
         self.attach(held, state);
     }
 
-    /// What is to be placed by task group, without what has a row already.
+    /// What is to be placed by task group, without what has a row already; and what is not because room is held for it.
     pub(super) fn group_work(
         &mut self,
         spec: &UnitSpec,
         revision: Revision,
         pending: &[Wanted],
-    ) -> SmallVec<[GroupWork; 1]> {
+    ) -> (SmallVec<[GroupWork; 1]>, Vec<(u16, Wanted)>) {
+        let mut held = Vec::new();
         let mut by_group: Vec<Vec<Wanted>> = vec![Vec::new(); spec.task_groups.len()];
         let rows = self.cluster.rows(spec.id);
         for wanted in pending {
             let row = rows.map(|rows| rows.row(wanted.0)).unwrap_or_default();
-            if let Some(group) = spec.group_of(wanted.0)
-                && !is_past(&row, wanted.1)
-                && !self.is_held(spec.id, revision, *wanted)
-            {
+            let Some(group) = spec.group_of(wanted.0).filter(|_| !is_past(&row, wanted.1)) else { continue };
+            if self.is_held(spec.id, revision, *wanted) {
+                held.extend(u16::try_from(group).map(|group| (group, *wanted)));
+            } else {
                 by_group[group].push(*wanted);
             }
         }
@@ -189,7 +191,27 @@ impl Scheduler {
             work.add(&wanted);
             work
         });
-        groups.collect()
+        (groups.collect(), held)
+    }
+
+    /// Room is held no more. If the dispatcher knew so before it assigned the unit nobody says so again; what is bound in
+    /// the same transaction is taken out right away.
+    pub(super) fn take_on_held(&mut self, hold: &Hold) {
+        let is_of = |(_, wanted): &(u16, Wanted)| hold.members().any(|member| member == *wanted);
+        if !self.units.get(&hold.unit).is_some_and(|held| held.held_elsewhere.iter().any(is_of)) {
+            return;
+        }
+        let Some(mut held) = self.detach(hold.unit) else { return };
+        let (free, kept) = std::mem::take(&mut held.held_elsewhere).into_iter().partition(is_of);
+        held.held_elsewhere = kept;
+        for (group, wanted) in free {
+            let row = self.cluster.rows(hold.unit).map(|rows| rows.row(wanted.0)).unwrap_or_default();
+            if let Some(group) = held.groups.get_mut(usize::from(group)).filter(|_| !is_past(&row, wanted.1))
+            {
+                group.add(&[wanted]);
+            }
+        }
+        self.attach(held, State::Ready);
     }
 
     /// Whether room is held for a running unit of this record. What is held by an older one is given up, though that may

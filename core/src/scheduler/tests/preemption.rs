@@ -153,6 +153,34 @@ fn what_is_held_by_an_older_record_is_to_be_placed_again() {
 }
 
 #[test]
+fn what_was_left_out_of_an_assignment_as_held_is_placed_once_the_hold_has_ended() {
+    let mut pair = Pair::new(3);
+    pair.assign(&ranked(1, 1, 2, 1, cpu(1000)));
+    pair.steps();
+    let gang = ranked(2, 9, 4, 3, cpu(1000));
+    pair.assign(&gang);
+    let revision = Revision(pair.revision);
+    pair.steps();
+    assert_eq!(pair.binder.n_holds(), 3);
+    // The dispatcher has read that they have ended, the scheduler has not.
+    pair.scheduler.on_assign(&gang, revision, &all(&gang), 0, pair.now);
+    pair.steps();
+    let stopped = Statuses {
+        ordinals: vec![0, 1],
+        incarnations: vec![0, 0],
+        phases: vec![Phase::Stopped; 2],
+        ..Statuses::default()
+    };
+    pair.commit(vec![Change::Rows(UnitId(1), RowChange::Statuses(stopped))]);
+    let holds: Vec<HoldId> = pair.binder.cluster().holds().iter().map(|hold| hold.id).collect();
+    pair.commit(holds.into_iter().map(Change::HoldDeleted).collect());
+    pair.now = pair.now.plus(10_000);
+    pair.steps();
+    assert_eq!((pair.live(2).len(), pair.binder.n_holds()), (3, 0));
+    pair.assert_same();
+}
+
+#[test]
 fn a_unit_without_a_place_has_others_leave() {
     let mut pair = Pair::new(2);
     pair.assign(&ranked(1, 1, 2, 1, cpu(500)));
