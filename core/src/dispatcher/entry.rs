@@ -218,6 +218,17 @@ impl Entry {
         }
     }
 
+    /// Tells the queue which groups it waits for. Call before [`Self::waiting`] when records or rows have changed.
+    pub(super) fn choose(&mut self, queues: &mut Queues) {
+        if self.shares.len() > 1 {
+            let was_placed = self.was_placed();
+            let groups = (0..self.shares.len())
+                .filter(|group| was_placed && self.shares[*group].pending > self.n_held(*group));
+            let groups: SmallVec<[usize; 4]> = groups.collect();
+            queues.choose(&mut self.account, groups);
+        }
+    }
+
     /// As it waits in its queue. `again`: it was dispatched before.
     pub(super) fn waiting(&self, again: bool, classes: &PriorityClasses) -> Waiting {
         let priority = classes.priority(&self.spec);

@@ -7,6 +7,7 @@ impl Dispatcher {
     /// Brings everything derived from a unit's record and rows up to date.
     pub(super) fn refresh(&mut self, unit: UnitId, now: Millis) {
         let Some(entry) = self.units.get_mut(&unit) else { return };
+        entry.choose(&mut self.queues);
         let n_to_place = entry.to_place();
         let wants = n_to_place > 0;
         let spec = &entry.spec;

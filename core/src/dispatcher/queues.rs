@@ -208,6 +208,7 @@ impl Dispatcher {
         entry.spec = spec;
         entry.recount();
         entry.charge(&mut self.queues);
+        entry.choose(&mut self.queues);
         if let Place::Queued(old) = entry.place {
             let new = entry.waiting(old.again, &self.classes);
             entry.place = Place::Queued(new);

@@ -29,7 +29,7 @@ pub(super) struct Gate {
     /// between are concerned. Follows what comes, and begins anew when there is none; between, it may be lower than
     /// true, which costs a look.
     least: [Row; N_BANDS],
-    /// Classes set aside, by what they ask for.
+    /// Classes set aside, by the room for which they are worth another look.
     parked: BTreeMap<ResourceIdx, BTreeSet<(i64, Place)>>,
     /// By band, lanes whose first unit nobody has passed yet.
     fresh: [BTreeSet<LaneOf>; N_BANDS],
@@ -48,7 +48,7 @@ impl Gate {
         }
     }
 
-    /// Classes for which there is room now, the smallest first; they are parked no more.
+    /// Classes that may have room now, the smallest first; they are parked no more.
     pub(super) fn take_fitting(&mut self, queue: QueueIdx, usage: &Usage) -> Vec<Place> {
         let mut fitting = Vec::new();
         for (&resource, parked) in &mut self.parked {

@@ -147,7 +147,7 @@ impl Leaf {
     }
 
     /// A class does not fit under a maximum.
-    pub(super) fn park(&mut self, spot: Spot, Shortage { limit, is_hopeless }: Shortage, usage: &Usage) {
+    pub(super) fn park(&mut self, spot: Spot, Shortage { limit, is_hopeless, .. }: Shortage, usage: &Usage) {
         if let Some(lane) = self.lane_mut(spot.band, spot.seat) {
             lane.park(spot.class, limit, is_hopeless);
             self.settle(spot.band, spot.seat, usage);

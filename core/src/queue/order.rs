@@ -86,14 +86,17 @@ pub struct Account {
     groups: SmallVec<[AskId; 1]>,
     /// Of its first binding.
     gang: Need,
+    /// Several groups wait, and it was placed before.
+    choice: Option<AskId>,
 }
 
 impl Account {
-    /// What has to fit under the maxima for a dispatch to make sense: the worth of `min_member`, of groups in their
-    /// order, or one replica of a group once the unit was placed.
+    /// What has to fit under the maxima for a dispatch to make sense: `min_member` of any of its groups (of each resource
+    /// what those take that take least of it), or one replica once the unit was placed: of any group that
+    /// [`Queues::choose`] was told, or else of this one.
     pub fn need(&self, placed: Option<usize>) -> Need {
-        let one = placed.and_then(|group| self.groups.get(group));
-        one.map_or(self.gang, |ask| Need { ask: *ask, n: 1 })
+        let one = placed.and_then(|group| self.choice.or(self.ask(group)));
+        one.map_or(self.gang, |ask| Need { ask, n: 1 })
     }
 
     /// What a running unit of a group takes.
@@ -207,25 +210,31 @@ impl Queues {
             let ask = usage.hold(&group.template.demand);
             usage.hold_again(ask);
             let gang = Need { ask, n: group.replicas.min(spec.min_member.max(1)) };
-            return Account { queue, owner, groups: SmallVec::from_buf([ask]), gang };
+            return Account { queue, owner, groups: SmallVec::from_buf([ask]), gang, choice: None };
         }
         let groups: SmallVec<[AskId; 1]> =
             spec.task_groups.iter().map(|group| usage.hold(&group.template.demand)).collect();
-        let mut left = spec.min_member.max(1);
-        let of_groups = spec.task_groups.iter().zip(&groups).map(|(group, ask)| {
-            let n = group.replicas.min(left);
-            left -= n;
-            Need { ask: *ask, n }
-        });
-        let first: SmallVec<[Need; 4]> = of_groups.filter(|need| need.n > 0).collect();
-        let gang = match first.as_slice() {
-            [one] => {
-                usage.hold_again(one.ask);
-                *one
-            }
-            several => Need { ask: usage.hold_sum(several), n: 1 },
+        let of_groups = spec.task_groups.iter().zip(&groups);
+        let some: SmallVec<[Need; 4]> = of_groups
+            .map(|(group, ask)| Need { ask: *ask, n: group.replicas })
+            .filter(|need| need.n > 0)
+            .collect();
+        let ask = match spec.min_member {
+            0 | 1 => usage.hold_any(some.iter().map(|need| need.ask)),
+            n => usage.hold_least(&some, n),
         };
-        Account { queue, owner, groups, gang }
+        let gang = Need { ask, n: 1 };
+        Account { queue, owner, groups, gang, choice: None }
+    }
+
+    /// Groups of a unit that was placed before and waits again. What is in the queue stays what it is.
+    pub fn choose(&mut self, account: &mut Account, groups: impl IntoIterator<Item = usize>) {
+        let asks: SmallVec<[AskId; 4]> = groups.into_iter().filter_map(|group| account.ask(group)).collect();
+        let usage = self.quota.usage_mut();
+        let choice = (asks.len() > 1).then(|| usage.hold_any(asks));
+        if let Some(old) = std::mem::replace(&mut account.choice, choice) {
+            usage.release(old);
+        }
     }
 
     /// A unit is gone. It must not wait, and nothing may be counted for it any more.
@@ -233,7 +242,7 @@ impl Queues {
         self.branches[account.queue.idx()].n_enrolled -= 1;
         self.owners.release(account.owner.0);
         let usage = self.quota.usage_mut();
-        for ask in account.groups.iter().chain([&account.gang.ask]) {
+        for ask in account.groups.iter().chain([&account.gang.ask]).chain(&account.choice) {
             usage.release(*ask);
         }
     }
@@ -283,6 +292,9 @@ impl Queues {
         let Some(name) = self.owners.get(waiting.owner.0) else { return };
         let leaf = &mut self.branches[waiting.queue.idx()].leaf;
         let (old, may_fit) = leaf.push(waiting, name, self.quota.usage());
+        if waiting.need.ask.is_choice() && old.is_none() {
+            self.quota.usage_mut().hold_again(waiting.need.ask);
+        }
         self.n_units += usize::from(old.is_none());
         self.n_running_units += u64::from(waiting.running_units);
         self.n_running_units -= old.map_or(0, |old| u64::from(old.running_units));
@@ -349,15 +361,18 @@ impl Queues {
         self.n_running_units -= u64::from(waiting.running_units);
         let spot = Spot { band: waiting.band, seat, class: removed.class };
         if let Some(limit) = removed.parked {
-            let amount = self.quota.usage().amount(waiting.need, limit.resource);
+            let worth = self.quota.usage().worth(waiting.need, limit.resource);
             if let Some(gate) = &mut self.branches[limit.queue.idx()].gate {
-                gate.unpark(limit.resource, amount, (waiting.queue, spot));
+                gate.unpark(limit.resource, worth, (waiting.queue, spot));
             }
         }
         if let Some(stall) = removed.stall {
             self.end_stall(waiting.queue, spot, stall);
         }
         self.deactivate(waiting.queue, waiting.band);
+        if waiting.need.ask.is_choice() {
+            self.quota.usage_mut().release(waiting.need.ask);
+        }
     }
 
     fn grow(&mut self) {
@@ -384,6 +399,9 @@ impl Queues {
                 self.n_gates += 1;
             }
             self.wake(queue);
+            // A choice waits at the highest of its maxima.
+            let above: SmallVec<[QueueIdx; 8]> = self.quota.usage().limited_upwards(queue).collect();
+            above.into_iter().filter(|level| *level != queue).for_each(|level| self.wake(level));
             if !is_limited {
                 self.drop_gate(queue);
             }

@@ -99,12 +99,11 @@ impl Queues {
     /// Why a unit that waits is not served, as of now; `None` if it only waits for its turn.
     pub fn hindrance(&self, waiting: &Waiting, now: Millis) -> Option<Hindrance> {
         let (tree, usage) = (self.quota.tree(), self.quota.usage());
-        if let Some(Shortage { limit, is_hopeless }) = usage.shortage(waiting.queue, waiting.need) {
+        if let Some(Shortage { limit, amount, is_hopeless }) = usage.shortage(waiting.queue, waiting.need) {
             let (queue, resource) = self.quota.limit(limit);
             let (queue, resource) = (queue.to_owned(), resource.to_owned());
             return Some(if is_hopeless {
-                let (asked, max) = (usage.amount(waiting.need, limit.resource), usage.max_of(limit));
-                Hindrance::Hopeless { queue, resource, asked, max }
+                Hindrance::Hopeless { queue, resource, asked: amount, max: usage.max_of(limit) }
             } else {
                 Hindrance::Full { queue, resource }
             });
@@ -241,11 +240,11 @@ impl Queues {
 
     /// The class does not fit: it waits at the queue whose maximum is in its way.
     fn set_aside(&mut self, queue: QueueIdx, spot: Spot, (key, waiting): (Key, Waiting), shortage: Shortage) {
-        let (usage, Shortage { limit, is_hopeless }) = (self.quota.usage(), shortage);
-        let amount = usage.amount(waiting.need, limit.resource);
+        let (usage, Shortage { limit, is_hopeless, .. }) = (self.quota.usage(), shortage);
+        let worth = usage.worth(waiting.need, limit.resource);
         self.branches[queue.idx()].leaf.park(spot, shortage, usage);
         let Some(gate) = &mut self.branches[limit.queue.idx()].gate else { return };
-        gate.park(limit.resource, amount, (queue, spot));
+        gate.park(limit.resource, worth, (queue, spot));
         let lane = self.branches[queue.idx()].leaf.lane(spot.band, spot.seat);
         let old = lane.and_then(|lane| lane.stall);
         let first = lane.zip(old).and_then(|(lane, old)| lane.head(old.class)).map(|(first, _)| first);

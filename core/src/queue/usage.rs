@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use smallvec::SmallVec;
 
 use super::{
+    gate::Row,
     interned::Interned,
     tree::{QueueIdx, QueueTree},
 };
@@ -17,6 +18,7 @@ use crate::{
     resources::{CPU, MEMORY, N_NAMES_MAX},
 };
 
+mod choice;
 mod guarantee;
 
 pub(crate) use self::guarantee::{Amounts, at};
@@ -46,7 +48,7 @@ impl ResourceIdx {
     }
 }
 
-/// What one running unit, or one of each of a whole group of them, takes; held by [`Usage::hold`].
+/// What a running unit takes, any one of several, or so many of several together; held by [`Usage::hold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AskId(u32);
 
@@ -84,6 +86,8 @@ pub struct Headroom {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shortage {
     pub(super) limit: Limit,
+    /// Asked for.
+    pub(super) amount: i64,
     /// Not even if nothing else were there.
     pub(super) is_hopeless: bool,
 }
@@ -102,6 +106,7 @@ pub struct Turn {
 pub struct Usage {
     names: Vec<String>,
     asks: Interned<Ask>,
+    choices: Interned<choice::Choice>,
     queues: Vec<Meta>,
     /// Rows of as many columns as there are names. Wide enough for a hundred thousand running units of the largest
     /// demand, handed out before anybody looked whether they fit anywhere.
@@ -170,6 +175,7 @@ impl Default for Usage {
         let mut usage = Self {
             names: Vec::new(),
             asks: Interned::default(),
+            choices: Interned::default(),
             queues: Vec::new(),
             used: Vec::new(),
             bound: Vec::new(),
@@ -251,27 +257,6 @@ impl Usage {
             add(&mut ask, resource, i64::from(devices.count) * i64::from(devices.milli));
         }
         AskId(self.asks.hold(ask))
-    }
-
-    /// Several needs as one thing; held until [`Self::release`].
-    pub fn hold_sum(&mut self, needs: &[Need]) -> AskId {
-        let mut sum = Ask::new();
-        for need in needs {
-            for &(resource, amount) in self.ask(need.ask) {
-                add(&mut sum, resource, amount.saturating_mul(i64::from(need.n)));
-            }
-        }
-        AskId(self.asks.hold(sum))
-    }
-
-    /// Holds once more.
-    pub fn hold_again(&mut self, ask: AskId) {
-        self.asks.hold_again(ask.0);
-    }
-
-    /// Ends one hold. What is counted must be held: its amounts are needed to end that.
-    pub fn release(&mut self, ask: AskId) {
-        self.asks.release(ask.0);
     }
 
     /// Counts a need in a queue and all above it. `O(depth)`.
@@ -388,26 +373,6 @@ impl Usage {
         row.iter().zip(&self.scales).map(|(used, scale)| scale.share(*used)).max().unwrap_or(0)
     }
 
-    /// The lowest maximum under which a need does not fit, or one under which it never will.
-    pub(super) fn shortage(&self, queue: QueueIdx, need: Need) -> Option<Shortage> {
-        let mut first = None;
-        let ask = self.ask(need.ask);
-        for level in self.limited_upwards(queue) {
-            for &(resource, amount) in ask {
-                let (max, amount) = (self.max(level, resource), times(amount, need.n));
-                if max == UNLIMITED || amount == 0 || amount <= self.room(level, resource) {
-                    continue;
-                }
-                let limit = Limit { queue: level, resource };
-                if amount > max {
-                    return Some(Shortage { limit, is_hopeless: true });
-                }
-                first = first.or(Some(Shortage { limit, is_hopeless: false }));
-            }
-        }
-        first
-    }
-
     /// Left under a maximum: less than nothing where more is used than allowed, without end where there is none.
     pub(super) fn room(&self, queue: QueueIdx, resource: ResourceIdx) -> i64 {
         let max = self.max(queue, resource);
@@ -441,15 +406,6 @@ impl Usage {
             }
             row[resource.idx()] += i128::from(amount) * i128::from(need.n) * sign;
         }
-    }
-
-    /// Of a need, all columns.
-    pub(super) fn amounts(&self, need: Need) -> SmallVec<[i64; 8]> {
-        let mut row = SmallVec::from_elem(0, self.names.len());
-        for &(resource, amount) in self.ask(need.ask) {
-            row[resource.idx()] = times(amount, need.n);
-        }
-        row
     }
 
     pub(super) fn max_of(&self, limit: Limit) -> i64 {

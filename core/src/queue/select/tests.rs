@@ -6,13 +6,14 @@ use super::*;
 use crate::{
     demand::{Demand, DeviceRequest, Pool},
     queue::{
-        Account, Config,
+        Account, Config, Need,
         spec::{QueuePolicy, QueueSpec},
     },
     resources::Resources,
     unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
 };
 
+mod choices;
 mod model;
 mod policies;
 mod shares;
@@ -140,6 +141,11 @@ impl World {
 
     fn submit_as(&mut self, job: Job, id: u64) -> UnitId {
         let account = self.queues.enroll(&job.spec(id));
+        let need = account.need(None);
+        self.wait(job, account, need, id)
+    }
+
+    fn wait(&mut self, job: Job, account: Account, need: Need, id: u64) -> UnitId {
         let waiting = Waiting {
             unit: UnitId(id),
             queue: account.queue,
@@ -148,7 +154,7 @@ impl World {
             priority: job.priority,
             again: job.again,
             created_ms: job.created_ms,
-            need: account.need(None),
+            need,
             running_units: job.replicas,
         };
         self.queues.push(waiting);
