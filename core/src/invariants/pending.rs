@@ -84,13 +84,17 @@ impl<'a> Scan<'a> {
 
     /// Places for the pending running units of a unit that it needs to move on: one if it is bound already,
     /// else as many as `min_member` lacks. `None` if this way of looking finds none, or its queue has no room for
-    /// those. Sound: what it returns fits. For gangs of one template also complete.
+    /// those. Sound: what it returns fits. For gangs of one template also complete; what is found for several together
+    /// counts only if nobody can miss it, for whether they fit at all is bin packing, and schedulers are greedy.
     pub fn place(&self, spec: &UnitSpec, unit: &WorldUnit) -> Option<Witness> {
         let (pending, needed) = wants(spec, unit);
         if pending.len() < needed {
             return None;
         }
         let (places, templates) = self.place_some(&pending, spec.pool, needed)?;
+        if !self.has_room_for_each(&templates, spec.pool) {
+            return None;
+        }
         let demands = templates.iter().map(|template| &template.demand);
         self.queues.holds(&spec.queue, demands).then_some(places)
     }
@@ -100,6 +104,22 @@ impl<'a> Scan<'a> {
         let (pending, needed) = wants(spec, unit);
         let demands = pending.iter().take(needed).map(|template| &template.demand);
         self.queues.short_of(&spec.queue, demands).collect()
+    }
+
+    /// Whether any order and any choice of nodes finds room for these together: each of them has a node with room for all
+    /// of them. Of one template it is enough that they were found.
+    fn has_room_for_each(&self, templates: &[&Template], pool: Pool) -> bool {
+        let Some((first, others)) = templates.split_first() else { return true };
+        if others.iter().all(|other| other == first) {
+            return true;
+        }
+        templates.iter().all(|template| {
+            self.world.nodes.iter().any(|(id, node)| {
+                let Some(mut free) = self.free.get(id).cloned() else { return false };
+                admits(node, template).is_ok()
+                    && templates.iter().all(|each| free.take(node, each, pool).is_ok())
+            })
+        })
     }
 
     fn place_some<'t>(

@@ -484,6 +484,25 @@ fn i8_lets_units_wait_behind_one_that_waits_for_room_under_the_same_maximum() {
 }
 
 #[test]
+fn i8_judges_gangs_of_several_templates_where_no_order_can_miss_their_room() {
+    // On two nodes with room for 2,000 each.
+    let story = |second: i64| {
+        let mut gang = spec(2, 1, 2, demand(1_500, None));
+        let first = &gang.task_groups[0];
+        let template = Template { demand: demand(second, None), ..first.template.clone() };
+        let group =
+            TaskGroup { name: "second".to_owned(), template, ordinals: vec![(1, 2)], ..first.clone() };
+        gang.task_groups.push(group);
+        Story::healthy().0.then(vec![unit(&gang)]).evidence()
+    };
+    only(&story(500), Invariant::I8, "unit unit-2");
+    assert!(
+        check_all(&story(1_900)).iter().all(Report::holds),
+        "whoever puts the first one elsewhere misses it"
+    );
+}
+
+#[test]
 fn i8_lets_paused_units_wait() {
     let (story, _) = Story::healthy();
     let idle = spec(2, 1, 1, demand(100, None));

@@ -53,8 +53,8 @@ pub(super) enum Mark {
     Strict,
     /// A part of what is waiting was left to wait at the end.
     Waiting,
-    /// Something could have gone on at the end and did not: a gap that is known.
-    Stuck,
+    /// Something was still tried again and again at the end: a gap that is known.
+    Restless,
     /// The reconciler repaired something though nothing had failed: a gap that is known.
     Repaired,
 }
@@ -85,7 +85,7 @@ impl Mark {
         Self::Relist,
         Self::Strict,
         Self::Waiting,
-        Self::Stuck,
+        Self::Restless,
         Self::Repaired,
     ];
 }

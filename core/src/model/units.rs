@@ -43,9 +43,16 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
     let mut task_groups = vec![group("g0", (0, replicas), numbers)];
     if numbers.chance(15) {
         let more = u32::try_from(1 + numbers.below(2)).expect("small");
-        // Like the first: a queue lets the groups of a unit pass in their order, and so does a scheduler.
+        // As if it had not been drawn: the rest is the same whether the groups are alike or not.
+        let mut apart = numbers.clone();
+        let mut template = task_groups[0].template.clone();
+        if apart.chance(50) {
+            // Of one sub-cluster at most.
+            let node_selector = std::mem::take(&mut template.node_selector);
+            template = Template { node_selector, ..group("g1", (0, 1), &mut apart).template };
+        }
         let (name, ordinals) = ("g1".to_owned(), vec![(replicas, replicas + more)]);
-        task_groups.push(TaskGroup { name, ordinals, replicas: more, ..task_groups[0].clone() });
+        task_groups.push(TaskGroup { name, replicas: more, template, ordinals });
     }
     let all: u32 = task_groups.iter().map(|group| group.replicas).sum();
     let min_member = match class {

@@ -184,7 +184,7 @@ impl Model {
         if self.rest(case)? {
             return check::at_rest(self, case.has_faults);
         }
-        self.net.reach.mark(Mark::Stuck);
+        self.net.reach.mark(Mark::Restless);
         check::judge(self)
     }
 
