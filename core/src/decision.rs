@@ -87,6 +87,11 @@ pub struct GroupPlacement {
 }
 
 impl GroupPlacement {
+    /// Ordinals and incarnations.
+    pub fn members(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.ordinals.iter().enumerate().map(|(idx, ordinal)| (*ordinal, self.incarnation(idx)))
+    }
+
     /// Incarnation of the running unit at `idx` of the columns.
     pub fn incarnation(&self, idx: usize) -> u32 {
         self.incarnations.get(idx).copied().unwrap_or(0)

@@ -9,7 +9,7 @@ use super::{
     held::{GroupWork, Held, State, Wanted},
 };
 use crate::{
-    decision::{Decision, Outcome, RejectionReason},
+    decision::{Decision, GroupPlacement, Outcome, RejectionReason},
     explain::{RefusalCount, Refusals},
     hold::Hold,
     ids::{Revision, UnitId},
@@ -136,7 +136,16 @@ impl Scheduler {
             held.bound = 0;
         }
         held.bound = held.bound.saturating_add(count(n_bound));
-        let again = wanted_again(held, decision, refused);
+        let undecided = &self.undecided;
+        let is_overtaken = |held: &Held, (ordinal, incarnation): Wanted| {
+            let is_later = |other: &Wanted| other.0 == ordinal && other.1 > incarnation;
+            let decisions = held.decisions.iter().filter_map(|id| undecided.get(id));
+            held.groups.iter().any(|group| group.pending().iter().any(is_later))
+                || decisions
+                    .flat_map(|decision| &decision.groups)
+                    .any(|group| group.members().any(|one| is_later(&one)))
+        };
+        let again = wanted_again(held, decision, refused, is_overtaken);
         if again.is_empty() {
             held.failures = if n_bound > 0 { 0 } else { held.failures };
             // Done, or it waited for this to go back.
@@ -231,10 +240,7 @@ impl Scheduler {
     pub(super) fn leave_out_decided(&self, held: &mut Held) {
         let decisions = held.decisions.iter().filter_map(|id| self.undecided.get(id));
         let mut decided: Vec<Wanted> = Vec::new();
-        for group in decisions.flat_map(|decision| &decision.groups) {
-            let each = group.ordinals.iter().enumerate();
-            decided.extend(each.map(|(idx, ordinal)| (*ordinal, group.incarnation(idx))));
-        }
+        decided.extend(decisions.flat_map(|decision| &decision.groups).flat_map(GroupPlacement::members));
         held.in_flight = u32::try_from(decided.len()).unwrap_or(u32::MAX);
         decided.sort_unstable();
         for (idx, group) in (0u16..).zip(&mut held.groups) {
@@ -293,15 +299,23 @@ fn refused(decision: &Decision, outcome: &Outcome) -> Vec<Refused> {
     refused
 }
 
-/// Which refused running units are to be placed again, and in which group.
-fn wanted_again(held: &mut Held, decision: &Decision, refused: &[Refused]) -> Vec<(u16, Wanted)> {
+/// Which refused running units are to be placed again, and in which group. `is_overtaken`: a later incarnation has been
+/// assigned since, so that the news that the binder speaks of is here already.
+fn wanted_again(
+    held: &mut Held,
+    decision: &Decision,
+    refused: &[Refused],
+    is_overtaken: impl Fn(&Held, Wanted) -> bool,
+) -> Vec<(u16, Wanted)> {
     let mut again = Vec::new();
     for &(group, wanted, reason) in refused {
         let newer = held.wanted_again.iter().position(|(_, other)| *other == wanted);
         match (reason, newer) {
             (RejectionReason::AlreadyBound, _) => {}
             (_, Some(at)) => again.push(held.wanted_again.swap_remove(at)),
-            (RejectionReason::UnitChanged, None) => held.awaits |= decision.spec_revision == held.revision,
+            (RejectionReason::UnitChanged, None) => {
+                held.awaits |= decision.spec_revision == held.revision && !is_overtaken(held, wanted);
+            }
             (_, None) if decision.spec_revision == held.revision => again.push((group, wanted)),
             (_, None) => {}
         }

@@ -287,6 +287,23 @@ fn a_unit_of_which_a_full_queue_lets_nothing_in_goes_back_after_a_pause() {
 }
 
 #[test]
+fn the_answer_to_a_decision_about_an_older_incarnation_holds_nobody_up() {
+    let mut scheduler = scheduler(&[(4000, 0)]);
+    let spec = unit(1, 1, 1, cpu(1000));
+    assign(&mut scheduler, &spec);
+    let old = scheduler.step(Millis(0), 100).decisions.remove(0);
+    // It was bound, the answer was lost; it has left, and is to be placed anew.
+    scheduler.on_assign(&spec, Revision(1), &[(0, 1)], 1, Millis(1));
+    scheduler.on_outcome(&refused(&old, RejectionReason::UnitChanged), Millis(2));
+    let new = scheduler.step(Millis(2), 100).decisions.remove(0);
+    assert_eq!(new.groups[0].incarnations, [1]);
+    // A change that is not known yet is waited for.
+    scheduler.on_outcome(&refused(&new, RejectionReason::UnitChanged), Millis(3));
+    assert!(scheduler.step(Millis(3), 100).decisions.is_empty());
+    assert_eq!(scheduler.inventory().len(), 1);
+}
+
+#[test]
 fn a_newer_assignment_replaces_what_is_pending() {
     let mut scheduler = scheduler(&[(2000, 0)]);
     let spec = unit(1, 4, 1, cpu(1000));
