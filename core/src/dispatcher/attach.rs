@@ -163,7 +163,12 @@ impl Dispatcher {
                 self.queue_again(report.unit, now);
             }
             // It is not the scheduler's fault.
-            ReportState::QueueFull => self.queue_again(report.unit, now),
+            ReportState::QueueFull => {
+                self.queue_again(report.unit, now);
+                if let Some(entry) = self.units.get_mut(&report.unit) {
+                    entry.gives_way = true;
+                }
+            }
             ReportState::Done => {
                 scheduler.parked -= u32::from(held.parked);
                 (held.parked, held.done_at) = (false, Some(now));

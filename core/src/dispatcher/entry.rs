@@ -35,6 +35,9 @@ pub(super) struct Entry {
     pub(super) is_wanting: bool,
     /// Schedulers that gave it back since it was last tried on all nodes.
     pub(super) tried: SmallVec<[u32; 2]>,
+    /// It came back because its queue was full: what else fits goes first, once. Handed out it uses room there, and as the
+    /// first of those that wait it would keep others from it for ever.
+    pub(super) gives_way: bool,
     pub(super) refusals: Option<Arc<Refusals>>,
     /// Commit time of the first binding; 0 before.
     pub(super) bound_time_ms: i64,
@@ -116,6 +119,7 @@ impl Entry {
             shares,
             is_wanting: false,
             tried: SmallVec::new(),
+            gives_way: false,
             refusals: None,
             bound_time_ms: 0,
             delete_at: None,

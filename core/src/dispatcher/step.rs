@@ -128,6 +128,10 @@ impl Dispatcher {
             }
             let Some(waiting) = self.queues.next(now) else { break };
             let Some(entry) = self.units.get_mut(&waiting.unit) else { continue };
+            if std::mem::take(&mut entry.gives_way) {
+                skipped.push(waiting);
+                continue;
+            }
             let mut scope = Scope::Partition;
             if !entry.tried.is_empty() {
                 // Not back to one that gave it back while another is untried; then one tries all nodes.

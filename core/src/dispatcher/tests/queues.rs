@@ -74,6 +74,19 @@ fn queues_share_by_weight() {
 }
 
 #[test]
+fn what_its_full_queue_sent_back_lets_others_pass_once() {
+    let mut rig = Rig::new();
+    rig.queue(queue("a", Some(100)));
+    rig.submit_to("a", [1, 2, 3]);
+    rig.attach("s", 1, 1, &[], 20);
+    assert_eq!(rig.handed(), [1]);
+    rig.report(1, 1, ReportState::QueueFull);
+    assert_eq!(rig.handed(), [2], "there is room for one");
+    rig.report(1, 2, ReportState::Returned);
+    assert_eq!(rig.handed(), [1], "once, and it came first");
+}
+
+#[test]
 fn a_maximum_is_kept_from_the_hand_out_to_the_end() {
     let mut rig = Rig::new();
     rig.queue(queue("top", Some(300)));
