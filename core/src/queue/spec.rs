@@ -187,6 +187,7 @@ mod tests {
         }
         assert!(Band::ALL.iter().enumerate().all(|(idx, band)| band.idx() == idx));
         assert!(Band::ALL.is_sorted());
+        assert_eq!(Band::ALL.map(Band::name), ["system", "online", "batch", "best-effort"]);
     }
 
     #[test]

@@ -78,6 +78,25 @@ fn every_field_is_checked_and_all_are_named_at_once() {
 }
 
 #[test]
+fn a_queue_has_only_so_many_labels_and_owners() {
+    let names = |n: usize| (0..n).map(|idx| format!("x{idx}"));
+    let with = |n_labels: usize, n_owners: usize| QueueSpec {
+        labels: names(n_labels).map(|name| (name, String::new())).collect(),
+        submit_owners: names(n_owners).collect(),
+        ..QueueSpec::new("prod")
+    };
+    for (n_labels, n_owners, fields) in [
+        (ENTRIES_MAX, N_OWNERS_MAX, vec![]),
+        (ENTRIES_MAX + 1, N_OWNERS_MAX, vec!["meta.labels"]),
+        (ENTRIES_MAX, N_OWNERS_MAX + 1, vec!["submit_owners"]),
+        (ENTRIES_MAX + 2, N_OWNERS_MAX + 2, vec!["meta.labels", "submit_owners"]),
+    ] {
+        let expected: Vec<_> = fields.into_iter().map(|field| (Ground::Invalid, field.to_owned())).collect();
+        assert_eq!(found(&tree(&[]), &[put(with(n_labels, n_owners))], &nobody), expected);
+    }
+}
+
+#[test]
 fn records_exist_or_do_not() {
     let tree = tree(&[queue("prod", &[], &[])]);
     let spec = |path: &str| Arc::new(QueueSpec::new(path));
@@ -166,6 +185,24 @@ fn guarantees_add_up() {
     let mut wrong = tree.clone();
     wrong.put(Arc::new(queue("a", &[("cpu", 1)], &[])));
     assert_eq!(queues(&wrong, &[put(queue("a.d", &[], &[("cpu", 1)]))], &nobody), Ok(()));
+    let as_it_was = queue("a.b.c", &[("cpu", 6), ("gpu", 4)], &[]);
+    assert_eq!(queues(&wrong, &[put(as_it_was)], &nobody), Ok(()));
+}
+
+#[test]
+fn only_so_many_queues_are_kept() {
+    let mut tree = QueueTree::default();
+    for idx in 1..N_QUEUES_MAX {
+        tree.put(Arc::new(QueueSpec::new(format!("q{idx}"))));
+    }
+    let [one, two, three] = ["a", "b", "c"].map(|path| put(QueueSpec::new(path)));
+    let too_many = [(Ground::State, "meta.name".to_owned())];
+    assert_eq!(found(&tree, std::slice::from_ref(&one), &nobody), [], "the last one");
+    assert_eq!(found(&tree, &[one.clone(), two.clone()], &nobody), too_many);
+    assert_eq!(found(&tree, &[one.clone(), two, three], &nobody), too_many);
+    tree.put(Arc::new(QueueSpec::new("z")));
+    assert_eq!(found(&tree, &[one], &nobody), too_many);
+    assert_eq!(found(&tree, &[put(QueueSpec::new("z"))], &nobody), [], "it is there");
 }
 
 #[test]

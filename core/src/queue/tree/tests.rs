@@ -18,6 +18,7 @@ fn default_exists_without_a_record() {
     tree.remove("default");
     assert_eq!((tree.weight(QueueIdx::DEFAULT), tree.n_records()), (1, 0));
     assert!(tree.exists(QueueIdx::DEFAULT));
+    assert_eq!((tree.len(), tree.is_empty()), (2, false), "the root is there too");
 }
 
 #[test]
@@ -29,6 +30,8 @@ fn units_go_into_leaves_that_exist() {
         tree.put(spec(path, &[]));
     }
     assert!(tree.admit("prod.web", "a").is_ok());
+    let is_leaf = |tree: &QueueTree, path: &str| tree.is_leaf(tree.find(path).unwrap());
+    assert_eq!(["prod", "prod.web", "lost"].map(|path| is_leaf(&tree, path)), [false, true, true]);
     for (path, words) in [
         (
             "prod",
@@ -43,7 +46,7 @@ fn units_go_into_leaves_that_exist() {
     for path in ["prod.web", "prod.search"] {
         tree.remove(path);
     }
-    assert!(tree.admit("prod", "a").is_ok());
+    assert!(tree.admit("prod", "a").is_ok() && is_leaf(&tree, "prod"));
     let paths: Vec<&str> = tree.iter().map(|queue| tree.path(queue)).collect();
     assert_eq!(paths, ["default", "prod"]);
     assert_eq!(tree.after("default").count(), 1);
