@@ -103,6 +103,34 @@ fn bands_come_before_everything_else() {
 }
 
 #[test]
+fn queues_take_turns_in_every_band() {
+    let mut world = World::new(Config { floor_percent: 0, ..Config::default() });
+    let bands = [(1_000_000_000, Pool::Guaranteed), (1_000_000, Pool::Guaranteed), (0, Pool::Guaranteed)];
+    for (priority, pool) in bands.into_iter().chain([(0, Pool::BestEffort)]) {
+        for queue in ["a", "a", "b", "b"] {
+            world.put(queue, &Quotas::default());
+            world.submit(Job { queue, priority, pool, ..JOB });
+        }
+    }
+    let served: Vec<u64> = world.hand_out_all(NOW);
+    assert_eq!(served, [1, 3, 2, 4, 5, 7, 6, 8, 9, 11, 10, 12, 13, 15, 14, 16]);
+}
+
+#[test]
+fn an_owner_who_comes_after_another_has_left_stands_under_its_own_name() {
+    let mut world = World::new(Config::default());
+    world.put("q", &Quotas { policy: QueuePolicy::Drf, ..Quotas::default() });
+    let of = |owner| Job { queue: "q", owner, ..JOB };
+    let first = world.submit(of("z"));
+    assert_eq!(world.hand_out(NOW), Some(first));
+    world.end(first);
+    for owner in ["a", "m"] {
+        world.submit(of(owner));
+    }
+    assert_eq!(world.hand_out_all(NOW), [2, 3]);
+}
+
+#[test]
 fn pushing_again_replaces_and_leaving_keeps_the_rest() {
     let mut world = World::new(Config::default());
     let unit = world.submit(Job { replicas: 10, ..JOB });
@@ -113,6 +141,7 @@ fn pushing_again_replaces_and_leaving_keeps_the_rest() {
     assert_eq!(world.queues.remove(&Waiting { again: true, ..fewer }), None);
     assert_eq!(world.queues.remove(&fewer), Some(fewer));
     assert_eq!((world.queues.len(), world.queues.running_units()), (0, 0));
+    assert_eq!(world.queues.waiting_in(QueueIdx::DEFAULT), (0, 0));
     assert!(!world.queues.is_ready() && world.queues.is_empty());
     assert_eq!(world.queues.n_enrolled(QueueIdx::DEFAULT), 1);
 }
