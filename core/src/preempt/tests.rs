@@ -397,6 +397,23 @@ fn what_is_taken_may_end_that_a_queue_borrows() {
 }
 
 #[test]
+fn who_would_leave_anyway_does_not_rest_on_borrowing() {
+    // Whether the seeker and the other are guaranteed; for a priority below, equal and above whether the other is
+    // outranked, and whether it has to leave only because it borrows.
+    let cases = [
+        ((false, false), [false, false, true], [true, true, true]),
+        ((false, true), [false, false, false], [false, false, false]),
+        ((true, false), [true, true, true], [true, true, false]),
+        ((true, true), [false, false, true], [false, false, false]),
+    ];
+    for ((seeker, other), outranked, rests) in cases {
+        let sides = Sides { seeker, other };
+        assert_eq!([4, 5, 6].map(|priority| sides.outranked(priority, 5)), outranked, "{sides:?}");
+        assert_eq!([4, 5, 6].map(|priority| sides.rests_on_borrowing(priority, 5)), rests, "{sides:?}");
+    }
+}
+
+#[test]
 fn one_more_victim_is_never_less() {
     let rank = |guaranteed, priority| Rank { guaranteed, priority };
     assert_eq!(weight(rank(false, i32::MIN)), 1);

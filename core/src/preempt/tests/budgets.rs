@@ -108,6 +108,25 @@ fn whom_a_budget_keeps_others_leave_for() {
 }
 
 #[test]
+fn of_a_unit_that_a_budget_keeps_in_part_the_rest_may_leave() {
+    let mut cluster = cluster(2);
+    put(&mut cluster, of_unit(1, most(1)));
+    let fixed = |id, cpu, node| Running { preemptible: false, ..running(id, 5, cpu, &[node]) };
+    let units = [
+        running(1, 5, 2_000, &[1, 1, 2]),
+        running(2, 20, 2_000, &[1]),
+        fixed(4, 2_000, 1),
+        fixed(6, 6_000, 2),
+    ];
+    for unit in &units {
+        run(&mut cluster, unit);
+        started(&mut cluster, unit);
+    }
+    let found = seek(&mut cluster, &demand(4_000, 1, 0), 1);
+    assert_eq!((victims(&found), found.is_kept), (vec![(1, 1), (2, 0)], true));
+}
+
+#[test]
 fn a_gang_counts_with_all_its_members() {
     let mut cluster = cluster(3);
     let gang = Running { min_member: 3, ..running(1, 5, 8_000, &[1, 2, 3]) };
