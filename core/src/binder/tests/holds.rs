@@ -7,11 +7,12 @@ use super::*;
 use crate::{
     decision::{Claim, Preemption},
     hold::Member,
-    preempt::{self, Rights, Seeker},
+    preempt::{self, N_VICTIMS_MAX, Rights, Seeker},
     queue::Need,
 };
 
 mod run;
+mod under_way;
 
 use run::{Run, Step, step};
 
@@ -220,6 +221,12 @@ fn groups_are_held_for_apart_and_claim_together() {
     let accepted = world.accept(&claim);
     let held: Vec<_> = accepted.holds.iter().map(|hold| (hold.group, hold.node, &hold.victims)).collect();
     assert_eq!(held, [(0, NodeId(1), &victim(0)), (1, NodeId(2), &victim(1))]);
+    world.commit_hold(&accepted);
+    world.statuses(1, &[0, 1], Phase::Stopped);
+    let work = world.binder.take_hold_work();
+    let [HoldWork::Bind(bound)] = work.as_slice() else { panic!("{work:?}") };
+    let of_groups: Vec<_> = bound.binds.iter().map(|bind| (bind.group, &bind.ordinals[..])).collect();
+    assert_eq!(of_groups, [(0, &[0][..]), (1, &[1][..])]);
 }
 
 #[test]
@@ -307,6 +314,30 @@ fn a_claim_waits_for_another_that_has_the_rest_of_its_victims_unit_leave() {
     let first = world.hold(&one.0, one.1, 1);
     world.commit_hold(&first);
     assert_eq!(world.accept(&second).evictions[0].1.ordinals, [1, 2]);
+}
+
+#[test]
+fn a_hold_says_what_it_is_for() {
+    let (mut world, high, _) = filled();
+    let high = UnitSpec { queue: "a".to_owned(), ..high };
+    let revision = world.unit(high.clone());
+    let judged = world.binder.revision();
+    let accepted = world.hold(&high, revision, 1);
+    let hold = &*accepted.holds[0];
+    let expected = Hold {
+        id: hold.id,
+        node: NodeId(1),
+        unit: UnitId(2),
+        spec_revision: Revision(revision),
+        demand: Arc::new(demand(600, 0)),
+        ordinals: vec![0],
+        victims: [0, 1].map(|ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 }).to_vec(),
+        expires_ms: world.time_ms + 600_000,
+        queue: Some(Arc::from("a")),
+        judged,
+        ..Hold::default()
+    };
+    assert_eq!((hold, hold.id == HoldId(0)), (&expected, false));
 }
 
 #[test]
@@ -429,6 +460,43 @@ fn a_hold_goes_with_its_ground() {
 }
 
 #[test]
+fn a_hold_that_ends_takes_the_others_along_until_enough_are_bound() {
+    for (n_bound, n_left) in [(0, 0), (1, 1)] {
+        let mut world = World::new(3);
+        let low = world.unit(unit(1, 2, 1, demand(1000, 0)));
+        let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
+        world.commit(&accepted);
+        let high = UnitSpec { priority: 9, ..unit(2, 3, 2 - n_bound, demand(1000, 0)) };
+        let revision = world.unit(high.clone());
+        if n_bound > 0 {
+            let accepted = world.accept(&place(2, revision, &[(2, 3)]));
+            world.commit(&accepted);
+        } else {
+            world.change(Change::NodeDeleted(NodeId(3)));
+        }
+        let accepted = world.hold(&high, revision, 2);
+        world.commit_hold(&accepted);
+        world.change(Change::NodeSpec(NodeSpec { cordoned: true, ..super::node(2) }));
+        assert_eq!(world.dropped(), ["node-lost"]);
+        assert_eq!(world.binder.n_holds(), n_left, "{n_bound} bound");
+    }
+}
+
+#[test]
+fn a_hold_that_is_read_before_its_unit_counts_in_its_queue() {
+    let (mut world, high, _) = filled();
+    let high = UnitSpec { queue: "a".to_owned(), ..high };
+    let revision = world.unit(high.clone());
+    let accepted = world.hold(&high, revision, 1);
+    let mut other = World::new(1);
+    other.change(Change::Hold(Arc::clone(&accepted.holds[0])));
+    other.unit(high);
+    let quota = other.binder.quota();
+    let used = |path: &str| quota.usage().used(quota.tree().find(path).unwrap(), CPU);
+    assert_eq!((used("a"), used("default")), (600, 0));
+}
+
+#[test]
 fn victims_are_checked() {
     let (mut world, high, revision) = filled();
     let decision = claims(&world.binder, &high, revision, &[(0, 0)]).unwrap();
@@ -442,6 +510,13 @@ fn victims_are_checked() {
     let other = twice.preemption.as_ref().unwrap().claims[0].victims[0];
     twice.preemption.as_mut().unwrap().others.push(other);
     assert_eq!(reasons(&mut world, &twice), [RejectionReason::Invalid]);
+    let mut many = decision.clone();
+    let others = &mut many.preemption.as_mut().unwrap().others;
+    let absent = |ordinal| Member { unit: UnitId(77), ordinal, incarnation: 0 };
+    others.extend((0..).map(absent).take(N_VICTIMS_MAX - decision.preemption.as_ref().unwrap().n_victims()));
+    assert_eq!(reasons(&mut world, &many), [RejectionReason::VictimGone], "just as many as may be");
+    many.preemption.as_mut().unwrap().others.push(Member { unit: UnitId(78), ordinal: 0, incarnation: 0 });
+    assert_eq!(reasons(&mut world, &many), [RejectionReason::Invalid]);
     let mut too_few = decision.clone();
     too_few.preemption.as_mut().unwrap().claims[0].victims.pop();
     assert_eq!(reasons(&mut world, &too_few), [RejectionReason::InsufficientResources]);

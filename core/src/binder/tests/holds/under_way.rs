@@ -1,0 +1,44 @@
+//! Claims beside others whose transactions are under way.
+
+use super::*;
+
+#[test]
+fn a_queue_does_not_borrow_what_is_only_being_held() {
+    let mut world = World::new(2);
+    let owed = lender(&mut world, 1_000, unit(1, 1, 1, demand(1000, 0)));
+    let other = world.unit(unit(4, 1, 1, demand(1000, 0)));
+    for (id, revision, node) in [(1, owed, 1), (4, other, 2)] {
+        let accepted = world.accept(&place(id, revision, &[(0, node)]));
+        world.commit(&accepted);
+    }
+    let high = |id| UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) };
+    let (more, seeker) = (lender(&mut world, 1_000, high(3)), world.unit(high(2)));
+    let claim = |id, revision, node, victim| {
+        let victims = vec![Member { unit: UnitId(victim), ordinal: 0, incarnation: 0 }];
+        let claims = vec![Claim { group: 0, node: NodeId(node), victims }];
+        let preemption = Preemption { claims, others: Vec::new(), gathers: false };
+        Decision { preemption: Some(Box::new(preemption)), ..place(id, revision, &[(0, node)]) }
+    };
+    let (of_owed, of_other) = (claim(2, seeker, 1, 1), claim(3, more, 2, 4));
+    assert_eq!(world.refuse(&of_owed), [(RejectionReason::VictimGone, vec![0])], "within its guarantee");
+    let held = world.accept(&of_other);
+    assert_eq!(world.refuse(&of_owed), [(RejectionReason::VictimGone, vec![0])], "that may be refused yet");
+    world.commit_hold(&held);
+    assert_eq!(world.accept(&of_owed).evictions[0].0, UnitId(1));
+}
+
+#[test]
+fn a_claim_for_the_rest_of_a_unit_does_not_wait_where_it_leaves_enough() {
+    let mut world = World::new(2);
+    let low = world.unit(unit(1, 4, 2, demand(500, 0)));
+    let accepted = world.accept(&place(1, low, &[(0, 1), (1, 1), (2, 2), (3, 2)]));
+    world.commit(&accepted);
+    for (id, node, ordinals) in [(2, 1, [0, 1]), (3, 2, [2, 3])] {
+        let revision = world.unit(UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) });
+        let victims = ordinals.map(|ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 }).to_vec();
+        let claims = vec![Claim { group: 0, node: NodeId(node), victims }];
+        let preemption = Preemption { claims, others: Vec::new(), gathers: false };
+        let claim = Decision { preemption: Some(Box::new(preemption)), ..place(id, revision, &[(0, node)]) };
+        assert_eq!(world.accept(&claim).evictions[0].1.ordinals, ordinals, "two stay, or none");
+    }
+}
