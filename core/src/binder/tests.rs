@@ -6,6 +6,7 @@ mod holds;
 mod model;
 mod properties;
 mod queues;
+mod requeues;
 mod reservations;
 mod squeeze;
 mod suspended;

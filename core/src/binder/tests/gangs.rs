@@ -81,6 +81,9 @@ fn of_each_pool_one_gang_gathers_at_a_time() {
     let revision = world.unit(other);
     begin(&mut world, &gather(4, revision, &places));
     assert_eq!(world.binder.gathering().len(), 2);
+    let id = accepted.holds[0].id;
+    let turn = world.binder.turn_of(id);
+    assert_eq!(turn.as_ref().map(|(unit, turn)| (*unit, turn.since_ms)), Some((UnitId(2), world.time_ms)));
     world.binder.on_wall(world.time_ms + 999);
     assert!(!world.binder.has_hold_work() || world.binder.take_hold_work().is_empty());
     world.binder.on_wall(world.time_ms + 1_000);
@@ -88,12 +91,14 @@ fn of_each_pool_one_gang_gathers_at_a_time() {
     let work = world.binder.take_hold_work();
     assert!(work.iter().all(|work| matches!(work, HoldWork::Drop { why: "expired", .. })), "{work:?}");
     assert_eq!(world.refuse(&gather(3, second, &places)), taken, "its end is under way");
+    assert_eq!(world.binder.turn_of(id), turn);
     for work in work {
         let HoldWork::Drop { holds, .. } = work else { continue };
         holds.into_iter().for_each(|(id, _)| {
             world.change(Change::HoldDeleted(id));
         });
     }
+    assert_eq!(world.binder.turn_of(id), None, "it is gone");
     begin(&mut world, &gather(3, second, &places));
 }
 
@@ -181,8 +186,11 @@ fn higher_priority_and_what_ends_soon_may_take_what_is_gathered() {
     let revision = world.unit(gang(2, 2, 800));
     begin(&mut world, &gather(2, revision, &[(0, 1), (1, 2)]));
     world.statuses(1, &[0], Phase::Succeeded);
-    let revision = world.unit(UnitSpec { active_deadline_ms: 60_000, ..small(5) });
-    world.accept(&place(5, revision, &[(0, 1)]));
+    for (id, active_deadline_ms, enters) in [(5, 400_000, false), (6, 60_000, true)] {
+        let revision = world.unit(UnitSpec { active_deadline_ms, ..small(id) });
+        let verdict = world.binder.check(&place(id, revision, &[(0, 1)]));
+        assert_eq!(matches!(verdict, Verdict::Bind(_)), enters, "{active_deadline_ms}: {verdict:?}");
+    }
 }
 
 #[test]

@@ -103,6 +103,18 @@ fn a_unit_that_moves_takes_its_usage_along() {
 }
 
 #[test]
+fn rows_that_are_listed_again_count_once() {
+    let mut world = World::new(1);
+    let revision = world.unit(in_queue("a", unit(1, 2, 1, demand(10, 0))));
+    let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1)]));
+    world.commit(&accepted);
+    let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
+    world.change(Change::RowsLoaded(UnitId(1), rows));
+    let quota = world.binder.quota();
+    assert_eq!(quota.usage().used(quota.tree().find("a").unwrap(), CPU), 20);
+}
+
+#[test]
 fn a_unit_without_a_priority_follows_its_class() {
     let mut world = World::new(1);
     let gold = |value| {
