@@ -5,7 +5,7 @@
 
 use crate::{
     rows::{EvictionReason, Phase as RowPhase, Row, UnitRows},
-    unit::{OnBelowMin, OnEviction, UnitEnd, UnitSpec},
+    unit::{OnBelowMin, OnEviction, RestartPolicy, UnitEnd, UnitSpec},
 };
 
 /// Where a unit is in its life.
@@ -258,7 +258,7 @@ fn is_broken(spec: &UnitSpec, counts: &Counts) -> bool {
 /// Whether the unit has to end: it had `min_member`, is broken and does not go on like that, or it was active for as
 /// long as it may be.
 pub fn has_to_end(spec: &UnitSpec, counts: &Counts, rows: &UnitRows, now_ms: i64) -> Option<UnitEnd> {
-    let was_whole = || counted(rows, spec.on_below_min, spec.min_member) >= spec.min_member as usize;
+    let was_whole = || counted(rows, Terms::of(spec)) >= spec.min_member as usize;
     if spec.on_below_min == OnBelowMin::Stop && is_broken(spec, counts) && was_whole() {
         return Some(UnitEnd::BelowMin);
     }
@@ -299,22 +299,56 @@ pub fn leaving(
     (EvictionReason::BelowMin, ordinals, incarnations)
 }
 
+/// What a unit says of those that are gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// So many have to be there.
+    pub min_member: u32,
+    /// What follows when they are not any more.
+    pub on_below_min: OnBelowMin,
+    /// What becomes of one that others sent away.
+    pub on_eviction: OnEviction,
+    /// What becomes of one that ended by itself.
+    pub restart_policy: RestartPolicy,
+}
+
+impl Terms {
+    /// Of a unit.
+    pub fn of(spec: &UnitSpec) -> Self {
+        let UnitSpec { min_member, on_below_min, on_eviction, restart_policy, .. } = *spec;
+        Self { min_member, on_below_min, on_eviction, restart_policy }
+    }
+
+    /// Whether one that was sent away is over all the same. What succeeded before it had to go is done, unless it always
+    /// restarts; what others sent away has failed where its unit says so.
+    pub fn is_over(&self, row: &Row) -> bool {
+        let is_done = row.phase == RowPhase::Succeeded && self.restart_policy != RestartPolicy::Always;
+        is_done || (self.on_eviction == OnEviction::Fail && row.was_evicted_by_others())
+    }
+}
+
 /// Running units that count when a binding has to reach `min_member`. What comes back later goes one by one, so
 /// whoever had a node in some incarnation does; but while some are yet to come back after a suspension only who is
-/// there. Of a unit that restarts as a whole what is there counts while it is enough; once it is broken only what has
-/// ended by itself does: the rest has to leave before any comes back.
-pub fn counted(rows: &UnitRows, on_below_min: OnBelowMin, min_member: u32) -> usize {
-    let is_over =
-        |row: &&Row| matches!(row.phase, RowPhase::Succeeded | RowPhase::Failed) && !row.was_sent_away();
+/// there. Of a unit that restarts as a whole what is there counts while it is enough; once it is broken only what is
+/// over for good does: the rest has to leave before any comes back.
+pub fn counted(rows: &UnitRows, terms: Terms) -> usize {
+    let is_over = |row: &&Row| match row.was_sent_away() {
+        true => terms.is_over(row),
+        false => matches!(row.phase, RowPhase::Succeeded | RowPhase::Failed),
+    };
     let is_there = |row: &&Row| is_over(row) || (row.phase.is_live() && row.eviction.is_none());
-    match on_below_min {
+    match terms.on_below_min {
         OnBelowMin::Keep | OnBelowMin::Stop if rows.rows.iter().any(Row::is_set_aside) => {
             rows.rows.iter().filter(is_there).count()
         }
         OnBelowMin::Keep | OnBelowMin::Stop => rows.rows.iter().filter(|row| row.had_node()).count(),
         OnBelowMin::Restart => {
             let n_there = rows.rows.iter().filter(is_there).count();
-            if n_there >= min_member as usize { n_there } else { rows.rows.iter().filter(is_over).count() }
+            if n_there >= terms.min_member as usize {
+                n_there
+            } else {
+                rows.rows.iter().filter(is_over).count()
+            }
         }
     }
 }

@@ -15,11 +15,10 @@ use crate::{
     decision::{Decision, Rejection, RejectionReason},
     hold::{self, Entrant},
     ids::{NodeId, Revision, UnitId},
-    lifecycle,
+    lifecycle::{self, Terms},
     queue::QueueIdx,
     reservation::Owned,
     rows::{Bind, Phase, Standing},
-    unit::OnBelowMin,
 };
 
 /// One running unit of a decision: position of its group in the decision, position in the group's columns,
@@ -111,12 +110,12 @@ impl Binder {
         let owned = self.owned(unit);
         let mut accepted =
             take_room(unit, (&mut self.cluster, entrant.as_ref(), &owned), decision, &members, &mut refused);
-        let (queue, needs) = (unit.queue, (unit.min_member, unit.on_below_min));
+        let (queue, terms) = (unit.queue, unit.terms);
         let taken =
             take_quota(unit, (&mut self.quotas, &mut self.cluster), decision, &mut accepted, &mut refused);
         let standing = self.classes.standing(unit, self.quotas.path(unit.queue));
         let binds = binds(unit, &self.cluster, decision, &accepted, &standing);
-        if let Some(verdict) = self.too_few(needs, decision, &accepted, taken.full, &mut refused) {
+        if let Some(verdict) = self.too_few(terms, decision, &accepted, taken.full, &mut refused) {
             taken.needs.iter().for_each(|(_, need)| self.quotas.give_back(queue, *need));
             return verdict;
         }
@@ -177,18 +176,18 @@ impl Binder {
     /// the same unit that is under way.
     fn too_few(
         &mut self,
-        (n_needed, on_below_min): (u32, OnBelowMin),
+        terms: Terms,
         decision: &Decision,
         accepted: &[Member],
         full: Option<String>,
         refused: &mut Refused,
     ) -> Option<Verdict> {
-        let min_member = n_needed as usize;
+        let min_member = terms.min_member as usize;
         if accepted.is_empty() || accepted.len() >= min_member {
             return None;
         }
         let rows = self.cluster.rows(decision.unit);
-        let existing = rows.map_or(0, |rows| lifecycle::counted(rows, on_below_min, n_needed));
+        let existing = rows.map_or(0, |rows| lifecycle::counted(rows, terms));
         if accepted.len() + existing >= min_member {
             return None;
         }

@@ -51,8 +51,8 @@ impl Binder {
             refused.add_all(RejectionReason::MinMember, rest, NodeId(0), detail);
             return Verdict::Reject(refused.rejections);
         }
-        let min = unit.min_member as usize;
-        let counted = |rows| lifecycle::counted(rows, unit.on_below_min, unit.min_member);
+        let min = unit.terms.min_member as usize;
+        let counted = |rows| lifecycle::counted(rows, unit.terms);
         let n_bound = members.len() + self.cluster.rows(decision.unit).map_or(0, counted);
         if n_bound < min {
             let detail = format!("{n_bound} of {min} would be held");

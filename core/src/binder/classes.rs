@@ -67,7 +67,7 @@ impl Classes {
             priority,
             preemptible: unit.preemptible && !is_system && by_class,
             min_run_ms: unit.min_run_ms,
-            min_member: unit.min_member,
+            min_member: unit.terms.min_member,
             queue: queue.cloned(),
         };
         if *self.last != standing {

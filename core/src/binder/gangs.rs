@@ -86,7 +86,7 @@ impl Binder {
         n_bound: usize,
     ) -> Verdict {
         let unit = &self.units[&decision.unit];
-        let is_first = unit.min_member > 1 && n_bound < unit.min_member as usize;
+        let is_first = unit.terms.min_member > 1 && n_bound < unit.terms.min_member as usize;
         if !is_first || preemption.n_victims() > 0 {
             let detail = "room is gathered for first bindings of gangs, and nobody leaves for it".to_owned();
             return Verdict::Reject(whole(decision, RejectionReason::Invalid, detail));

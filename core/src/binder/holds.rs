@@ -435,10 +435,10 @@ impl Binder {
                 Fate::Ends(why) => dead.entry(why).or_default().push(id),
             }
         }
-        let (min_member, on_below_min) =
-            self.units.get(&unit).map_or_else(Default::default, |unit| (unit.min_member, unit.on_below_min));
-        let counted = |rows| lifecycle::counted(rows, on_below_min, min_member);
-        let (n_bound, min_member) = (self.cluster.rows(unit).map_or(0, counted), min_member as usize);
+        let terms = self.units.get(&unit).map(|unit| unit.terms);
+        let n_bound =
+            terms.zip(self.cluster.rows(unit)).map_or(0, |(terms, rows)| lifecycle::counted(rows, terms));
+        let min_member = terms.map_or(0, |terms| terms.min_member as usize);
         if n_bound < min_member
             && let Some(why) = dead.keys().next().copied()
         {

@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Binder, unit::Unit};
 use crate::{
     ids::{Revision, UnitId},
-    rows::{Phase, Requeue, Row, UnitRows},
-    unit::{OnEviction, RestartPolicy},
+    rows::{Requeue, Row, UnitRows},
 };
 
 /// Running units of one unit that become pending again.
@@ -139,10 +138,7 @@ impl Binder {
     }
 }
 
-/// Whether its unit still wants it. What succeeded before it had to go is done, unless it always restarts; what others
-/// sent away has failed where its unit says so.
+/// Whether its unit still wants it.
 fn comes_back(unit: &Unit, ordinal: u32, row: &Row) -> bool {
-    let done = row.phase == Phase::Succeeded && unit.restart_policy != RestartPolicy::Always;
-    let fails = unit.on_eviction == OnEviction::Fail && row.was_evicted_by_others();
-    row.was_sent_away() && !done && !fails && unit.is_wanted && unit.wants(ordinal)
+    row.was_sent_away() && !unit.terms.is_over(row) && unit.is_wanted && unit.wants(ordinal)
 }

@@ -11,10 +11,11 @@ use crate::{
     cluster::{Cluster, ShapeId},
     demand::Pool,
     ids::Revision,
+    lifecycle::Terms,
     node::Toleration,
     queue::QueueIdx,
     sub_cluster,
-    unit::{OnBelowMin, OnEviction, RestartPolicy, UnitSpec},
+    unit::UnitSpec,
 };
 
 /// A unit.
@@ -25,11 +26,8 @@ pub(super) struct Unit {
     pub(super) groups: SmallVec<[Group; 1]>,
     pub(super) queue: QueueIdx,
     pub(super) priority: Priority,
-    pub(super) min_member: u32,
+    pub(super) terms: Terms,
     pub(super) pool: Pool,
-    pub(super) restart_policy: RestartPolicy,
-    pub(super) on_eviction: OnEviction,
-    pub(super) on_below_min: OnBelowMin,
     pub(super) is_wanted: bool,
     pub(super) preemptible: bool,
     pub(super) min_run_ms: u64,
@@ -82,11 +80,8 @@ impl Unit {
             groups: groups.collect(),
             queue,
             priority,
-            min_member: spec.min_member,
+            terms: Terms::of(spec),
             pool: spec.pool,
-            restart_policy: spec.restart_policy,
-            on_eviction: spec.on_eviction,
-            on_below_min: spec.on_below_min,
             is_wanted: spec.is_wanted(),
             preemptible: spec.preemptible,
             min_run_ms: spec.min_run_ms,
@@ -99,7 +94,7 @@ impl Unit {
     /// As budgets count it.
     pub(super) fn wanted(&self) -> Wanted {
         let ranges = self.groups.iter().flat_map(|group| group.ordinals.iter().copied());
-        Wanted::new(ranges.filter(|_| self.is_wanted), self.on_eviction)
+        Wanted::new(ranges.filter(|_| self.is_wanted), self.terms.on_eviction)
     }
 
     /// Its sub-cluster, `key` being the label of nodes that says theirs.
@@ -110,7 +105,7 @@ impl Unit {
     /// It needs every replica: whatever leaves of it leaves as a whole.
     pub(super) fn is_gang(&self) -> bool {
         let lens = self.groups.iter().flat_map(|group| group.ordinals.iter().map(|(start, end)| end - start));
-        self.min_member > 1 && self.min_member >= lens.sum()
+        self.terms.min_member > 1 && self.terms.min_member >= lens.sum()
     }
 
     /// Whether some group wants this ordinal.

@@ -129,13 +129,29 @@ fn a_broken_gang_keeps_restarts_or_stops() {
     assert_eq!(look(&ended), (rest, None));
     assert_eq!(phase(&ended, &Counts::of(&ended, &rows), Soft::Waiting), Phase::Failed);
     assert_eq!(pending(&ended, &rows).0, [0u32; 0]);
-    let counts = |on_below_min, min_member| counted(&rows, on_below_min, min_member);
+    let counts = |on_below_min, min_member| counted(&rows, Terms::of(&of(on_below_min, min_member)));
     assert_eq!((counts(OnBelowMin::Keep, 4), counts(OnBelowMin::Restart, 3)), (4, 3));
     assert_eq!(counts(OnBelowMin::Restart, 4), 0, "the rest leaves first");
     let rows =
         rows_of(&[running, (RowPhase::Succeeded, None), (RowPhase::Pending, None), (RowPhase::Failed, None)]);
-    let counts = |min_member| counted(&rows, OnBelowMin::Restart, min_member);
+    let counts = |min_member| counted(&rows, Terms::of(&of(OnBelowMin::Restart, min_member)));
     assert_eq!((counts(4), counts(3)), (2, 3), "who has ended by itself does not come back");
+    let lost = Some(EvictionReason::NodeLost);
+    let rows = rows_of(&[
+        (RowPhase::Stopped, lost),
+        (RowPhase::Succeeded, lost),
+        (RowPhase::Stopped, Some(EvictionReason::BelowMin)),
+        (RowPhase::Stopped, Some(EvictionReason::ScaledIn)),
+    ]);
+    for (on_eviction, restart_policy, n) in [
+        (OnEviction::Fail, RestartPolicy::Always, 2),
+        (OnEviction::Fail, RestartPolicy::Never, 2),
+        (OnEviction::Requeue, RestartPolicy::Never, 1),
+        (OnEviction::Requeue, RestartPolicy::Always, 0),
+    ] {
+        let spec = UnitSpec { on_eviction, restart_policy, ..of(OnBelowMin::Restart, 4) };
+        assert_eq!(counted(&rows, Terms::of(&spec)), n, "{on_eviction:?}, {restart_policy:?}: nor do these");
+    }
 }
 
 #[test]
@@ -177,14 +193,14 @@ fn a_suspended_unit_comes_back_as_a_whole_as_its_next_incarnations() {
     assert_eq!(pending(&gang(OnBelowMin::Keep), &rows), (vec![0, 1, 2, 3], vec![1; 4]));
     for on_below_min in [OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop] {
         let gang = gang(on_below_min);
-        assert_eq!(counted(&rows, on_below_min, 4), 0, "{on_below_min:?}: all or nothing once more");
+        assert_eq!(counted(&rows, Terms::of(&gang)), 0, "{on_below_min:?}: all or nothing once more");
         let counts = Counts::of(&gang, &rows);
         assert_eq!(has_to_end(&gang, &counts, &rows, 0), None, "{on_below_min:?}");
         assert_eq!(phase(&gang, &counts, Soft::Waiting), Phase::Queued);
     }
     rows.apply(&bind(vec![0, 1, 2, 3], 1), Revision(6), 9, |_, _, _| {});
     assert!(rows.rows.iter().all(|row| row.eviction.is_none() && row.had_node()));
-    assert_eq!(counted(&rows, OnBelowMin::Keep, 4), 4);
+    assert_eq!(counted(&rows, Terms::of(&gang(OnBelowMin::Keep))), 4);
 }
 
 #[test]

@@ -37,6 +37,7 @@ const FOUND: &[(u64, &str)] = &[
     (174_980, "a hold that ends after its unit was deleted, in a queue with a maximum"),
     (2_199_023_258_759, "a gang that has to come back whole, by a scheduler that has not read so"),
     (1_099_511_628_245, "a unit of whose groups the second one fits"),
+    (1_099_511_644_770, "a gang that comes back whole but for one that its eviction has ended"),
     (1_099_511_629_901, "a priority class changes between a claim and its commit"),
     (2_199_023_269_037, "the answer to an old decision after the assignment of a later incarnation"),
     (2_199_023_389_042, "a hold that is being bound when its unit is deleted"),

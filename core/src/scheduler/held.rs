@@ -13,10 +13,10 @@ use crate::{
     demand::Pool,
     explain::Refusals,
     ids::{Revision, UnitId},
+    lifecycle::Terms,
     place::templates::TemplateId,
     queue::QueueIdx,
     time::Millis,
-    unit::OnBelowMin,
 };
 
 /// A running unit to be placed: ordinal and incarnation.
@@ -45,8 +45,7 @@ pub(crate) struct Held {
     pub(crate) turn: Turn,
     /// The priority class whose value may change that.
     pub(crate) class: Option<Box<str>>,
-    pub(crate) min_member: u32,
-    pub(crate) on_below_min: OnBelowMin,
+    pub(crate) terms: Terms,
     pub(crate) pool: Pool,
     pub(crate) flow: FlowIdx,
     pub(crate) queue: QueueIdx,
@@ -160,6 +159,6 @@ impl Held {
 
     /// Running units that must be placed at once before any may be.
     pub(crate) fn together(&self) -> u32 {
-        self.min_member.saturating_sub(self.bound.saturating_add(self.in_flight))
+        self.terms.min_member.saturating_sub(self.bound.saturating_add(self.in_flight))
     }
 }
