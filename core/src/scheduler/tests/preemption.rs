@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     binder::{Accepted, Binder, HoldWork, Verdict},
     change::{Partition, PartitionMode},
+    hold::{Hold, Member, Slot},
     ids::HoldId,
     queue::spec::{PriorityClass, QueueSpec},
     rows::{Requeue, Standing, Statuses},
@@ -230,6 +231,28 @@ fn missing_replicas_of_a_bound_unit_preempt_one_by_one() {
     pair.leave();
     assert_eq!(pair.live(2).len(), 2);
     pair.assert_same();
+}
+
+#[test]
+fn who_is_in_the_slot_of_a_reservation_stays_and_others_leave() {
+    let mut pair = Pair::new(2);
+    pair.assign(&ranked(1, 1, 2, 1, cpu(1000)));
+    pair.steps();
+    let rows = pair.binder.cluster().rows(UnitId(1)).cloned().unwrap();
+    let occupant = Some(Member { unit: UnitId(1), ordinal: 1, incarnation: 0 });
+    pair.commit(vec![Change::Hold(Arc::new(Hold {
+        id: HoldId(1),
+        node: rows.row(1).node,
+        demand: Arc::new(cpu(1000)),
+        ordinals: vec![0],
+        slot: Some(Slot { reservation: Arc::from("r"), occupant }),
+        ..Hold::default()
+    }))]);
+    pair.assign(&ranked(2, 9, 2, 1, cpu(1000)));
+    pair.steps();
+    let leaving: Vec<u32> =
+        pair.binder.cluster().holds().iter().flat_map(|hold| &hold.victims).map(|one| one.ordinal).collect();
+    assert_eq!(leaving, [0]);
 }
 
 #[test]
