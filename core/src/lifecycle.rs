@@ -3,6 +3,8 @@
 //! Nothing here is ever stored. What a unit still wants placed ([`pending`]) and what it no longer wants running
 //! ([`surplus`]) follow from the same two records, so every part that asks gets the same answer.
 
+use smallvec::SmallVec;
+
 use crate::{
     rows::{EvictionReason, Phase as RowPhase, Row, UnitRows},
     unit::{OnBelowMin, OnEviction, RestartPolicy, UnitEnd, UnitSpec},
@@ -258,7 +260,7 @@ fn is_broken(spec: &UnitSpec, counts: &Counts) -> bool {
 /// Whether the unit has to end: it had `min_member`, is broken and does not go on like that, or it was active for as
 /// long as it may be.
 pub fn has_to_end(spec: &UnitSpec, counts: &Counts, rows: &UnitRows, now_ms: i64) -> Option<UnitEnd> {
-    let was_whole = || counted(rows, Terms::of(spec)) >= spec.min_member as usize;
+    let was_whole = || counted(rows, &Terms::of(spec)) >= spec.min_member as usize;
     if spec.on_below_min == OnBelowMin::Stop && is_broken(spec, counts) && was_whole() {
         return Some(UnitEnd::BelowMin);
     }
@@ -299,9 +301,11 @@ pub fn leaving(
     (EvictionReason::BelowMin, ordinals, incarnations)
 }
 
-/// What a unit says of those that are gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a unit says of who counts: whom it wants, and of those that are gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
+    /// Of all its groups, as few half-open ranges as that takes.
+    ordinals: SmallVec<[(u32, u32); 1]>,
     /// So many have to be there.
     pub min_member: u32,
     /// What follows when they are not any more.
@@ -316,7 +320,24 @@ impl Terms {
     /// Of a unit.
     pub fn of(spec: &UnitSpec) -> Self {
         let UnitSpec { min_member, on_below_min, on_eviction, restart_policy, .. } = *spec;
-        Self { min_member, on_below_min, on_eviction, restart_policy }
+        let mut ordinals: SmallVec<[(u32, u32); 1]> = SmallVec::new();
+        for &(start, end) in spec.task_groups.iter().flat_map(|group| &group.ordinals) {
+            match ordinals.last_mut() {
+                Some(last) if last.1 == start => last.1 = end,
+                _ => ordinals.push((start, end)),
+            }
+        }
+        Self { ordinals, min_member, on_below_min, on_eviction, restart_policy }
+    }
+
+    /// Of all its groups, half-open.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.ordinals.iter().copied()
+    }
+
+    /// Whether some group has this ordinal.
+    pub(crate) fn wants(&self, ordinal: u32) -> bool {
+        self.ordinals.iter().any(|(start, end)| (*start..*end).contains(&ordinal))
     }
 
     /// Whether one that was sent away is over all the same. What succeeded before it had to go is done, unless it always
@@ -327,28 +348,25 @@ impl Terms {
     }
 }
 
-/// Running units that count when a binding has to reach `min_member`. What comes back later goes one by one, so
+/// Running units that count when a binding has to reach `min_member`, of those that the unit wants. What comes back later goes one by one, so
 /// whoever had a node in some incarnation does; but while some are yet to come back after a suspension only who is
 /// there. Of a unit that restarts as a whole what is there counts while it is enough; once it is broken only what is
 /// over for good does: the rest has to leave before any comes back.
-pub fn counted(rows: &UnitRows, terms: Terms) -> usize {
+pub fn counted(rows: &UnitRows, terms: &Terms) -> usize {
+    let wanted = || (0u32..).zip(&rows.rows).filter(|(ordinal, _)| terms.wants(*ordinal)).map(|(_, row)| row);
     let is_over = |row: &&Row| match row.was_sent_away() {
         true => terms.is_over(row),
         false => matches!(row.phase, RowPhase::Succeeded | RowPhase::Failed),
     };
     let is_there = |row: &&Row| is_over(row) || (row.phase.is_live() && row.eviction.is_none());
     match terms.on_below_min {
-        OnBelowMin::Keep | OnBelowMin::Stop if rows.rows.iter().any(Row::is_set_aside) => {
-            rows.rows.iter().filter(is_there).count()
+        OnBelowMin::Keep | OnBelowMin::Stop if wanted().any(Row::is_set_aside) => {
+            wanted().filter(is_there).count()
         }
-        OnBelowMin::Keep | OnBelowMin::Stop => rows.rows.iter().filter(|row| row.had_node()).count(),
+        OnBelowMin::Keep | OnBelowMin::Stop => wanted().filter(|row| row.had_node()).count(),
         OnBelowMin::Restart => {
-            let n_there = rows.rows.iter().filter(is_there).count();
-            if n_there >= terms.min_member as usize {
-                n_there
-            } else {
-                rows.rows.iter().filter(is_over).count()
-            }
+            let n_there = wanted().filter(is_there).count();
+            if n_there >= terms.min_member as usize { n_there } else { wanted().filter(is_over).count() }
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     decision::{Decision, Rejection, RejectionReason},
     hold::{self, Entrant},
     ids::{NodeId, Revision, UnitId},
-    lifecycle::{self, Terms},
+    lifecycle,
     queue::QueueIdx,
     reservation::Owned,
     rows::{Bind, Phase, Standing},
@@ -110,12 +110,12 @@ impl Binder {
         let owned = self.owned(unit);
         let mut accepted =
             take_room(unit, (&mut self.cluster, entrant.as_ref(), &owned), decision, &members, &mut refused);
-        let (queue, terms) = (unit.queue, unit.terms);
+        let queue = unit.queue;
         let taken =
             take_quota(unit, (&mut self.quotas, &mut self.cluster), decision, &mut accepted, &mut refused);
         let standing = self.classes.standing(unit, self.quotas.path(unit.queue));
         let binds = binds(unit, &self.cluster, decision, &accepted, &standing);
-        if let Some(verdict) = self.too_few(terms, decision, &accepted, taken.full, &mut refused) {
+        if let Some(verdict) = self.too_few(decision, &accepted, taken.full, &mut refused) {
             taken.needs.iter().for_each(|(_, need)| self.quotas.give_back(queue, *need));
             return verdict;
         }
@@ -176,12 +176,12 @@ impl Binder {
     /// the same unit that is under way.
     fn too_few(
         &mut self,
-        terms: Terms,
         decision: &Decision,
         accepted: &[Member],
         full: Option<String>,
         refused: &mut Refused,
     ) -> Option<Verdict> {
+        let terms = &self.units.get(&decision.unit)?.terms;
         let min_member = terms.min_member as usize;
         if accepted.is_empty() || accepted.len() >= min_member {
             return None;

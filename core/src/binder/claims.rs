@@ -52,7 +52,7 @@ impl Binder {
             return Verdict::Reject(refused.rejections);
         }
         let min = unit.terms.min_member as usize;
-        let counted = |rows| lifecycle::counted(rows, unit.terms);
+        let counted = |rows| lifecycle::counted(rows, &unit.terms);
         let n_bound = members.len() + self.cluster.rows(decision.unit).map_or(0, counted);
         if n_bound < min {
             let detail = format!("{n_bound} of {min} would be held");

@@ -435,7 +435,7 @@ impl Binder {
                 Fate::Ends(why) => dead.entry(why).or_default().push(id),
             }
         }
-        let terms = self.units.get(&unit).map(|unit| unit.terms);
+        let terms = self.units.get(&unit).map(|unit| &unit.terms);
         let n_bound =
             terms.zip(self.cluster.rows(unit)).map_or(0, |(terms, rows)| lifecycle::counted(rows, terms));
         let min_member = terms.map_or(0, |terms| terms.min_member as usize);

@@ -140,5 +140,5 @@ impl Binder {
 
 /// Whether its unit still wants it.
 fn comes_back(unit: &Unit, ordinal: u32, row: &Row) -> bool {
-    row.was_sent_away() && !unit.terms.is_over(row) && unit.is_wanted && unit.wants(ordinal)
+    row.was_sent_away() && !unit.terms.is_over(row) && unit.is_wanted && unit.terms.wants(ordinal)
 }

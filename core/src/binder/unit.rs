@@ -93,8 +93,7 @@ impl Unit {
 
     /// As budgets count it.
     pub(super) fn wanted(&self) -> Wanted {
-        let ranges = self.groups.iter().flat_map(|group| group.ordinals.iter().copied());
-        Wanted::new(ranges.filter(|_| self.is_wanted), self.terms.on_eviction)
+        Wanted::new(self.terms.ranges().filter(|_| self.is_wanted), self.terms.on_eviction)
     }
 
     /// Its sub-cluster, `key` being the label of nodes that says theirs.
@@ -104,13 +103,8 @@ impl Unit {
 
     /// It needs every replica: whatever leaves of it leaves as a whole.
     pub(super) fn is_gang(&self) -> bool {
-        let lens = self.groups.iter().flat_map(|group| group.ordinals.iter().map(|(start, end)| end - start));
+        let lens = self.terms.ranges().map(|(start, end)| end - start);
         self.terms.min_member > 1 && self.terms.min_member >= lens.sum()
-    }
-
-    /// Whether some group wants this ordinal.
-    pub(super) fn wants(&self, ordinal: u32) -> bool {
-        self.groups.iter().any(|group| group.owns(ordinal))
     }
 }
 

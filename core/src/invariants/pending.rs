@@ -303,13 +303,16 @@ fn wants<'a>(spec: &'a UnitSpec, unit: &WorldUnit) -> (Vec<&'a Template>, usize)
     let is_pending = |ordinal: &u32| unit.rows.get(ordinal).is_none_or(|row| row.phase == Phase::Pending);
     let pending: Vec<&Template> =
         wanted.filter(|(ordinal, _)| is_pending(ordinal)).map(|(_, template)| template).collect();
-    let live = unit.rows.values().filter(|row| row.is_live() && row.eviction.is_none()).count();
+    // Those that it was scaled in by count no more.
+    let rows =
+        || unit.rows.iter().filter(|(ordinal, _)| spec.group_of(**ordinal).is_some()).map(|(_, row)| row);
+    let live = rows().filter(|row| row.is_live() && row.eviction.is_none()).count();
     let is_over =
         |row: &&WorldRow| matches!(row.phase, Phase::Succeeded | Phase::Failed) && row.eviction.is_none();
-    let over = unit.rows.values().filter(is_over).count();
+    let over = rows().filter(is_over).count();
     let min_member = usize::try_from(spec.min_member).unwrap_or(usize::MAX).saturating_sub(over);
-    let ever_bound = unit.rows.values().any(|row| row.phase != Phase::Pending);
-    let is_resumed = unit.rows.values().any(|row| row.phase == Phase::Pending && row.eviction.is_some());
+    let ever_bound = rows().any(|row| row.phase != Phase::Pending);
+    let is_resumed = rows().any(|row| row.phase == Phase::Pending && row.eviction.is_some());
     let is_whole = spec.on_below_min == crate::unit::OnBelowMin::Restart;
     let needed = match (is_whole, ever_bound && !is_resumed) {
         (true, _) if live >= min_member => 1,

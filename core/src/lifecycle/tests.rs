@@ -129,12 +129,12 @@ fn a_broken_gang_keeps_restarts_or_stops() {
     assert_eq!(look(&ended), (rest, None));
     assert_eq!(phase(&ended, &Counts::of(&ended, &rows), Soft::Waiting), Phase::Failed);
     assert_eq!(pending(&ended, &rows).0, [0u32; 0]);
-    let counts = |on_below_min, min_member| counted(&rows, Terms::of(&of(on_below_min, min_member)));
+    let counts = |on_below_min, min_member| counted(&rows, &Terms::of(&of(on_below_min, min_member)));
     assert_eq!((counts(OnBelowMin::Keep, 4), counts(OnBelowMin::Restart, 3)), (4, 3));
     assert_eq!(counts(OnBelowMin::Restart, 4), 0, "the rest leaves first");
     let rows =
         rows_of(&[running, (RowPhase::Succeeded, None), (RowPhase::Pending, None), (RowPhase::Failed, None)]);
-    let counts = |min_member| counted(&rows, Terms::of(&of(OnBelowMin::Restart, min_member)));
+    let counts = |min_member| counted(&rows, &Terms::of(&of(OnBelowMin::Restart, min_member)));
     assert_eq!((counts(4), counts(3)), (2, 3), "who has ended by itself does not come back");
     let lost = Some(EvictionReason::NodeLost);
     let rows = rows_of(&[
@@ -150,7 +150,23 @@ fn a_broken_gang_keeps_restarts_or_stops() {
         (OnEviction::Requeue, RestartPolicy::Always, 0),
     ] {
         let spec = UnitSpec { on_eviction, restart_policy, ..of(OnBelowMin::Restart, 4) };
-        assert_eq!(counted(&rows, Terms::of(&spec)), n, "{on_eviction:?}, {restart_policy:?}: nor do these");
+        assert_eq!(counted(&rows, &Terms::of(&spec)), n, "{on_eviction:?}, {restart_policy:?}: nor do these");
+    }
+}
+
+#[test]
+fn who_is_wanted_no_more_counts_no_more() {
+    let ended = [(RowPhase::Running, None), (RowPhase::Succeeded, None), (RowPhase::Succeeded, None)];
+    let rows = rows_of(&ended);
+    for on_below_min in [OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop] {
+        let gang = |n| UnitSpec { on_below_min, ..unit(n, n) };
+        assert_eq!(counted(&rows, &Terms::of(&gang(3))), 3);
+        assert_eq!(counted(&rows, &Terms::of(&gang(2))), 2, "{on_below_min:?}: scaled in");
+        let mut apart = gang(2);
+        apart.task_groups[0].ordinals = vec![(0, 1), (2, 3), (4, 4)];
+        assert_eq!(counted(&rows, &Terms::of(&apart)), 2);
+        apart.task_groups[0].ordinals = vec![(3, 5)];
+        assert_eq!(counted(&rows, &Terms::of(&apart)), 0, "{on_below_min:?}: others are wanted");
     }
 }
 
@@ -193,14 +209,14 @@ fn a_suspended_unit_comes_back_as_a_whole_as_its_next_incarnations() {
     assert_eq!(pending(&gang(OnBelowMin::Keep), &rows), (vec![0, 1, 2, 3], vec![1; 4]));
     for on_below_min in [OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop] {
         let gang = gang(on_below_min);
-        assert_eq!(counted(&rows, Terms::of(&gang)), 0, "{on_below_min:?}: all or nothing once more");
+        assert_eq!(counted(&rows, &Terms::of(&gang)), 0, "{on_below_min:?}: all or nothing once more");
         let counts = Counts::of(&gang, &rows);
         assert_eq!(has_to_end(&gang, &counts, &rows, 0), None, "{on_below_min:?}");
         assert_eq!(phase(&gang, &counts, Soft::Waiting), Phase::Queued);
     }
     rows.apply(&bind(vec![0, 1, 2, 3], 1), Revision(6), 9, |_, _, _| {});
     assert!(rows.rows.iter().all(|row| row.eviction.is_none() && row.had_node()));
-    assert_eq!(counted(&rows, Terms::of(&gang(OnBelowMin::Keep))), 4);
+    assert_eq!(counted(&rows, &Terms::of(&gang(OnBelowMin::Keep))), 4);
 }
 
 #[test]

@@ -178,7 +178,7 @@ impl Scheduler {
             && let Some(rows) = self.cluster.rows(held.unit())
         {
             // As the binder counts.
-            let counted = lifecycle::counted(rows, held.terms);
+            let counted = lifecycle::counted(rows, &held.terms);
             held.bound = held.bound.max(u32::try_from(counted).unwrap_or(u32::MAX));
         }
         // Should too few be pending the binder has the last word.
