@@ -113,6 +113,15 @@ pub(crate) fn staying(rows: &UnitRows) -> impl Iterator<Item = (u32, &Row)> {
     rows.live().filter(|(_, row)| row.eviction.is_none())
 }
 
+/// The same without those that decisions under way have leave: the binder counts them as gone, or waits for that.
+fn unclaimed<'a>(
+    unit: UnitId,
+    rows: &'a UnitRows,
+    claimed: &'a FxHashSet<(UnitId, u32)>,
+) -> impl Iterator<Item = (u32, &'a Row)> {
+    staying(rows).filter(move |(ordinal, _)| !claimed.contains(&(unit, *ordinal)))
+}
+
 /// With fewer running units than this the unit is worth nothing.
 pub(crate) fn min_member(rows: &UnitRows) -> usize {
     let standings = rows.groups.iter().flatten().filter_map(|group| group.standing.as_ref());
@@ -472,7 +481,7 @@ impl<'a> Plan<'a> {
                 continue;
             }
             self.units.entry(one.unit).or_insert_with(|| Known {
-                n_members: staying(rows).count(),
+                n_members: unclaimed(one.unit, rows, self.claimed).count(),
                 min_member: min_member(rows),
                 members: None,
                 n_gone: 0,
@@ -534,7 +543,7 @@ impl<'a> Plan<'a> {
     fn look_at_members(&self, unit: UnitId) -> Members {
         let (mut all, mut may_leave) = (Vec::new(), true);
         if let Some(rows) = self.cluster.rows(unit) {
-            for (ordinal, row) in staying(rows) {
+            for (ordinal, row) in unclaimed(unit, rows, self.claimed) {
                 may_leave &= self.may_leave(unit, rows, ordinal, row).is_ok();
                 all.push((ordinal, row.node));
             }

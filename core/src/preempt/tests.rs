@@ -205,19 +205,6 @@ fn a_gang_leaves_whole_at_its_whole_cost() {
 }
 
 #[test]
-fn a_gang_of_which_one_leaves_for_another_already_does_not_leave() {
-    let mut cluster = cluster(2);
-    run(&mut cluster, &Running { min_member: 2, ..running(1, 5, 8_000, &[1, 2]) });
-    let ask = demand(8_000, 1, 0);
-    let shape = cluster.shape(&ask, Pool::Guaranteed);
-    for (claimed, n) in [(None, 1), (Some((UnitId(1), 1)), 0)] {
-        let claimed = claimed.into_iter().collect();
-        let found = search(&mut cluster, &SEEKER, &claimed, None, shape, [1], 1);
-        assert_eq!(found.places.len(), n, "{claimed:?}");
-    }
-}
-
-#[test]
 fn some_are_spared() {
     let ask = demand(8_000, 1, 0);
     for spared in [
