@@ -162,7 +162,7 @@ pub enum RejectionReason {
     QueueFull,
     /// A victim is gone, leaves already, or may not be preempted for this unit.
     VictimGone,
-    /// A victim's unit preempted this one before.
+    /// A victim's unit preempted this one before, by itself or by way of others.
     PreemptionLoop,
     /// Another gang of the pool gathers room.
     GangTurn,

@@ -39,6 +39,9 @@ pub(crate) use self::rank::{Rights, Tally};
 /// Most running units that have to leave for one decision.
 pub const N_VICTIMS_MAX: usize = 4_096;
 
+/// Units of a round of evictions that are looked at.
+const N_ROUND_MAX: usize = 64;
+
 /// Who looks for room.
 #[derive(Clone, Copy, Debug)]
 pub struct Seeker {
@@ -65,7 +68,7 @@ pub enum Spared {
     Pool,
     /// It may be from then on, Unix milliseconds.
     Until(i64),
-    /// Its unit preempted the seeker's before.
+    /// The two would evict each other in turn, by themselves or by way of others.
     Loop,
 }
 
@@ -80,8 +83,8 @@ impl Seeker {
         unit: UnitId,
         rows: &UnitRows,
         row: &Row,
-        own: &[UnitId],
         sides: Sides,
+        is_loop: impl FnOnce() -> bool,
     ) -> Result<(), Spared> {
         if unit == self.unit || !row.phase.is_live() || row.eviction.is_some() {
             return Err(Spared::Gone);
@@ -96,12 +99,45 @@ impl Seeker {
         if !sides.outranked(self.priority, standing.priority) {
             return Err(Spared::Rank);
         }
-        if own.contains(&unit) {
+        if is_loop() {
             return Err(Spared::Loop);
         }
         let free_at = row.bound_time_ms.saturating_add(min_run(standing));
         if free_at > self.now_ms { Err(Spared::Until(free_at)) } else { Ok(()) }
     }
+}
+
+/// Whether a seeker, preempted for the units of `own` before, and a unit evict each other in turn: that preempted the
+/// seeker's before; or the seeker's preempted it before, and was evicted for it since by way of others. Ranks may go
+/// round, as queues come to borrow and borrow no more, so no potential falls with each eviction: each such round is
+/// made once.
+pub(crate) fn is_loop(
+    cluster: &Cluster,
+    (seeker, own): (UnitId, &[UnitId]),
+    unit: UnitId,
+    rows: &UnitRows,
+) -> bool {
+    if own.contains(&unit) {
+        return true;
+    }
+    if !rows.preemptors().contains(&seeker) {
+        return false;
+    }
+    let mut round: Vec<UnitId> = own.to_vec();
+    let mut at = 0;
+    while let Some(one) = round.get(at).filter(|_| at < N_ROUND_MAX) {
+        let preemptors = cluster.rows(*one).map_or(&[][..], UnitRows::preemptors);
+        if preemptors.contains(&unit) {
+            return true;
+        }
+        at += 1;
+        for other in preemptors {
+            if !round.contains(other) {
+                round.push(*other);
+            }
+        }
+    }
+    false
 }
 
 fn min_run(standing: &Standing) -> i64 {
@@ -526,7 +562,9 @@ impl<'a> Plan<'a> {
             // Its room would be its reservation's.
             return Err(Spared::NotPreemptible);
         }
-        self.seeker.may_preempt(unit, rows, row, self.lineage, self.sides(rows, row))
+        let own = (self.seeker.unit, self.lineage);
+        let is_loop = || is_loop(self.cluster, own, unit, rows);
+        self.seeker.may_preempt(unit, rows, row, self.sides(rows, row), is_loop)
     }
 
     /// All of a unit with candidates.

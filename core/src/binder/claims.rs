@@ -13,7 +13,7 @@ use crate::{
     hold::{self, Hold, Turn},
     ids::{NodeId, Revision, UnitId},
     lifecycle,
-    preempt::{N_VICTIMS_MAX, Rights, Seeker, Sides, Spared, Tally, min_member, staying},
+    preempt::{N_VICTIMS_MAX, Rights, Seeker, Sides, Spared, Tally, is_loop, min_member, staying},
     queue::{Amounts, Need, QueueIdx},
     rows::{Evict, EvictionReason, UnitRows},
 };
@@ -353,7 +353,8 @@ impl Binder {
             let (queue, takes) = self.pays(rights, unit, rows, row.group);
             rights.against(queue, &takes, &Tally::default())
         });
-        match seeker.may_preempt(unit, rows, &row, own, sides) {
+        let is_loop = || is_loop(&self.cluster, (seeker.unit, own), unit, rows);
+        match seeker.may_preempt(unit, rows, &row, sides, is_loop) {
             Ok(()) => Ok(node),
             Err(Spared::Gone) => gone(node, "leaves already"),
             Err(Spared::NotPreemptible) => gone(node, "is not preemptible"),
@@ -361,7 +362,7 @@ impl Binder {
             Err(Spared::Pool) => gone(node, "is of another pool"),
             Err(Spared::Until(_)) => gone(node, "has not run long enough"),
             Err(Spared::Loop) => {
-                let detail = format!("unit {unit} preempted this one before");
+                let detail = format!("unit {unit} preempted this one before, by itself or by way of others");
                 Err((RejectionReason::PreemptionLoop, node, detail))
             }
         }

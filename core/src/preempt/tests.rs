@@ -243,6 +243,42 @@ fn nobody_preempts_who_preempted_it() {
     assert_eq!((found.places.len(), found.n_loops), (0, 1));
 }
 
+#[test]
+fn what_decisions_under_way_claim_of_a_gang_is_gone() {
+    let mut cluster = cluster(2);
+    // Of four, two are needed; node 1 has three of them.
+    run(&mut cluster, &Running { min_member: 2, ..running(1, 0, 2_000, &[2, 1, 1, 1]) });
+    let shape = cluster.shape(&demand(6_000, 1, 0), Pool::Guaranteed);
+    let mut beside = |claimed: &[(UnitId, u32)]| {
+        let claimed = claimed.iter().copied().collect();
+        victims(&search(&mut cluster, &SEEKER, &claimed, None, shape, [1], 1))
+    };
+    assert_eq!(beside(&[]).len(), 2, "the gang goes on with two");
+    assert_eq!(beside(&[(UnitId(1), 0)]), [(1, 1), (1, 2), (1, 3)], "it would be left with one");
+}
+
+#[test]
+fn a_round_of_evictions_is_made_once() {
+    let (first, second, third) = (UnitId(1), UnitId(2), SEEKER.unit);
+    let found = |lineages: &[(UnitId, &[UnitId])]| {
+        let mut cluster = cluster(1);
+        run(&mut cluster, &running(1, 0, 8_000, &[1]));
+        for (unit, preemptors) in lineages {
+            let mut rows = cluster.rows(*unit).cloned().unwrap_or_default();
+            rows.set_preemptors(preemptors.to_vec());
+            cluster.load_rows(*unit, rows);
+        }
+        let found = seek(&mut cluster, &demand(8_000, 1, 0), 1);
+        (found.places.len(), found.n_loops)
+    };
+    let way_back = [(third, &[second][..]), (second, &[first])];
+    assert_eq!(found(&way_back), (1, 0), "the first time");
+    assert_eq!(found(&[way_back[0], way_back[1], (first, &[third])]), (0, 1), "round once");
+    assert_eq!(found(&[way_back[0], (first, &[third])]), (1, 0), "who evicts anew without a round");
+    let odd = [(third, &[second][..]), (second, &[third]), (first, &[third])];
+    assert_eq!(found(&odd), (1, 0), "a round of others");
+}
+
 fn any_running() -> impl Strategy<Value = Running> {
     let standing = (0i32..6, 0u32..8, 1u32..4, 0u64..4);
     let takes = (1i64..5, 0u32..3, 0i64..5, proptest::sample::select(QUEUES.to_vec()));
@@ -525,7 +561,7 @@ mod naive {
     }
 
     fn may(unit: UnitId, rows: &UnitRows, row: &Row, sides: Sides) -> bool {
-        SEEKER.may_preempt(unit, rows, row, &[], sides).is_ok()
+        SEEKER.may_preempt(unit, rows, row, sides, || false).is_ok()
     }
 
     fn room(
