@@ -121,7 +121,7 @@ pub struct Binder {
     holds: Holds,
     reservations: Reservations,
     squeezes: Squeezes,
-    /// Drained, and their evictions are under way.
+    /// Their evictions are under way.
     departing: FxHashSet<(UnitId, u32)>,
     /// Time of day, Unix milliseconds.
     now_ms: i64,

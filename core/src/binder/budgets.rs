@@ -85,11 +85,14 @@ impl Binder {
     /// rows show it, or [`Self::departure_refused`]. `None`: nothing of it is to be written.
     pub fn depart(&mut self, unit: UnitId, evict: Evict) -> Option<Departure> {
         let (unit, mut evict) = self.evictions(&[(unit, evict)]).pop()?;
-        // Under way they count for budgets too that are not known yet.
         let budgets = match evict.reason {
             EvictionReason::Drained => self.keep_some(unit, &mut evict),
             _ => Vec::new(),
         };
+        // Under way they count for budgets too that are not known yet, and nobody else has them leave.
+        let Self { departing, cluster, .. } = self;
+        let members = evict.ordinals.iter().map(|ordinal| (unit, *ordinal));
+        cluster.depart(members.filter(|member| departing.insert(*member)));
         (!evict.ordinals.is_empty()).then_some(Departure { unit, evict, budgets })
     }
 
@@ -125,9 +128,6 @@ impl Binder {
             leaving.iter().filter_map(|(idx, _)| evict.incarnations.get(*idx).copied()).collect();
         let ordinals: Vec<u32> = leaving.iter().map(|(idx, _)| evict.ordinals[*idx]).collect();
         let records = self.records(&spent);
-        let members = || ordinals.iter().map(|ordinal| (unit, *ordinal));
-        self.cluster.depart(members());
-        self.departing.extend(members());
         (evict.ordinals, evict.incarnations) = (ordinals, incarnations);
         records
     }

@@ -342,8 +342,9 @@ impl Binder {
             || node != row.node
             || self.cluster.backs(unit, ordinal).is_some()
             || self.holds.is_leaving(unit, ordinal)
+            || self.departing.contains(&(unit, ordinal))
         {
-            return gone(node, "is not there, or leaves for another");
+            return gone(node, "is not there, or leaves already");
         }
         if self.cluster.has_slots() && self.cluster.slot_of(victim).is_some() {
             return gone(node, "is in a slot of a reservation");

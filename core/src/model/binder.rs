@@ -14,7 +14,7 @@ use super::{
     store::{Answer, Condition, Refusal, Store, Txn},
 };
 use crate::{
-    binder::{Accepted, Binder, HoldWork, Ticket, Verdict, Wait},
+    binder::{Accepted, Binder, Departure, HoldWork, Ticket, Verdict, Wait},
     decision::{Decision, Outcome, Rejection, RejectionReason},
     dispatcher::EvictRequest,
     ids::{Epoch, NodeId, Revision, UnitId},
@@ -367,9 +367,9 @@ impl BinderPart {
         while batch.items.len() < self.batch_max
             && let Some(part) = self.evictions.pop_front()
         {
-            match self.core.evictions(&[(part.unit, part.evict)]).pop() {
-                Some((unit, evict)) => {
-                    batch.push(Item::Evict { job: part.job, unit, evict, attempts: part.attempts });
+            match self.core.depart(part.unit, part.evict) {
+                Some(departure) => {
+                    batch.push(Item::Evict { job: part.job, departure, attempts: part.attempts });
                 }
                 None => self.part_done(part.job, true, net),
             }
@@ -537,7 +537,8 @@ impl BinderPart {
                     self.core.requeue_refused(&work);
                     self.requeue_from = if offends { at } else { self.requeue_from };
                 }
-                Item::Evict { job, unit, evict, attempts } => {
+                Item::Evict { job, departure: Departure { unit, evict, .. }, attempts } => {
+                    self.core.departure_refused(unit, &evict);
                     let part = Leaving { job, unit, evict, attempts: attempts + u32::from(offends) };
                     if part.attempts > N_ATTEMPTS_MAX {
                         self.part_done(job, false, net);

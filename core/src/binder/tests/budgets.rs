@@ -70,8 +70,11 @@ fn two_claims_together_take_no_more_than_a_budget_allows() {
     let budget = world.binder.cluster().budgets().get("web").unwrap();
     assert_eq!(first.budgets, [("web".to_owned(), budget.revision)]);
     assert_eq!(world.refuse(&other), [(RejectionReason::VictimGone, vec![0])]);
-    // The transaction is refused: the other one may.
+    // The transaction is refused: the other one may, but for whom somebody else has leave at that moment.
     world.binder.take_back(first.ticket);
+    let departure = world.binder.depart(UnitId(2), eviction(&[1], EvictionReason::BelowMin)).unwrap();
+    assert_eq!(world.refuse(&other), [(RejectionReason::VictimGone, vec![0])]);
+    world.binder.departure_refused(departure.unit, &departure.evict);
     let second = world.accept(&other);
     assert_eq!(allowed(&world), 0);
     assert_eq!(world.refuse(&decisions[0]), [(RejectionReason::VictimGone, vec![0])]);
@@ -135,7 +138,8 @@ fn a_deadline_and_what_a_unit_wants_of_itself_are_not_held_back() {
     assert_eq!(drained(&mut world, 1, &[0]), None);
     for reason in [EvictionReason::ScaledIn, EvictionReason::Squeezed, EvictionReason::BelowMin] {
         let departure = world.binder.depart(UnitId(1), eviction(&[0], reason)).unwrap();
-        assert_eq!((departure.evict.ordinals, departure.budgets), (vec![0], vec![]), "{reason:?}");
+        assert_eq!((&departure.evict.ordinals[..], departure.budgets), (&[0][..], vec![]), "{reason:?}");
+        world.binder.departure_refused(departure.unit, &departure.evict);
     }
     let drain = Some(Drain { since_ms: 1, deadline_ms: Some(5_000), running_units: 1 });
     world.change(Change::NodeSpec(NodeSpec { drain, ..node(1) }));

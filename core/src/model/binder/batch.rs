@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::super::store::Condition;
 use crate::{
-    binder::{Accepted, RequeueWork},
+    binder::{Accepted, Departure, RequeueWork},
     change::Change,
     decision::Decision,
     hold::Hold,
-    ids::{Epoch, HoldId, Revision, UnitId},
-    rows::{Evict, RowChange},
+    ids::{Epoch, HoldId, Revision},
+    rows::RowChange,
 };
 
 /// A decision and whose it is.
@@ -30,7 +30,7 @@ pub(super) enum Item {
     Reserve((String, Revision), Vec<Arc<Hold>>),
     Drop(Vec<(HoldId, Revision)>),
     Requeue(RequeueWork),
-    Evict { job: u64, unit: UnitId, evict: Evict, attempts: u32 },
+    Evict { job: u64, departure: Departure, attempts: u32 },
 }
 
 /// A transaction and the items that it consists of.
@@ -72,7 +72,9 @@ impl Batch {
                 self.need(Condition::Unit(work.unit, work.unit_revision), at);
                 self.ops(at, [Change::Rows(work.unit, RowChange::Requeue(work.requeue.clone()))]);
             }
-            Item::Evict { unit, evict, .. } => {
+            Item::Evict { departure: Departure { unit, evict, budgets }, .. } => {
+                let budgets = budgets.iter().cloned();
+                budgets.for_each(|(name, revision)| self.need(Condition::Budget(name, revision), at));
                 self.ops(at, [Change::Rows(*unit, RowChange::Evict(evict.clone()))]);
             }
         }
