@@ -166,11 +166,16 @@ pub enum RejectionReason {
     PreemptionLoop,
     /// Another gang of the pool gathers room.
     GangTurn,
+    /// Nothing is known to be wrong with it, but the store refused it again and again, or a record that it rests on was
+    /// not read in time.
+    Stale,
+    /// Room is held for it.
+    AlreadyHeld,
 }
 
 impl RejectionReason {
     /// Every reason, in order.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::InsufficientResources,
         Self::DeviceTaken,
         Self::NodeNotReady,
@@ -186,6 +191,8 @@ impl RejectionReason {
         Self::VictimGone,
         Self::PreemptionLoop,
         Self::GangTurn,
+        Self::Stale,
+        Self::AlreadyHeld,
     ];
 
     /// As metrics and status name it.
@@ -206,6 +213,8 @@ impl RejectionReason {
             Self::VictimGone => "victim-gone",
             Self::PreemptionLoop => "preemption-loop",
             Self::GangTurn => "gang-turn",
+            Self::Stale => "stale",
+            Self::AlreadyHeld => "already-held",
         }
     }
 
@@ -223,7 +232,9 @@ impl RejectionReason {
             | Self::Invalid
             | Self::QueueFull
             | Self::PreemptionLoop
-            | Self::GangTurn => false,
+            | Self::GangTurn
+            | Self::Stale
+            | Self::AlreadyHeld => false,
         }
     }
 }

@@ -384,6 +384,7 @@ impl Scheduler {
         self.revision = self.revision.max(revision);
         if std::mem::take(&mut self.unread.lists) {
             self.unread.listed = self.revision;
+            self.take_on_all_unheld();
         }
         self.forget_read();
         self.forget_held();

@@ -162,8 +162,11 @@ impl Binder {
                     return Err(open.landed.map_or(Wait::Ticket(*ticket), Wait::Revision));
                 }
                 if self.holds.has(decision.unit, (ordinal, incarnation)) {
-                    let detail = "room is held for it".to_owned();
-                    refused.add(RejectionReason::AlreadyBound, ordinal, NodeId(0), detail);
+                    if decision.nodes_as_of > self.revision {
+                        // Its scheduler may have read that the hold has ended.
+                        return Err(Wait::Revision(decision.nodes_as_of));
+                    }
+                    refused.add(RejectionReason::AlreadyHeld, ordinal, NodeId(0), String::new());
                     continue;
                 }
                 members.push(Member { group, idx, mask: placement.device_mask(idx) });

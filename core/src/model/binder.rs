@@ -438,7 +438,7 @@ impl BinderPart {
             self.waiting.extract_if(.., |(wait, queued)| for_revision(wait) && is_old(queued)).collect();
         for (_, mut queued) in old {
             if queued.decision.spec_revision > self.core.revision() {
-                let rejections = vec![everything(&queued.decision, RejectionReason::UnitChanged)];
+                let rejections = vec![everything(&queued.decision, RejectionReason::Stale)];
                 self.answer(&queued, Revision(0), false, rejections);
             } else {
                 queued.arrived = net.now;
@@ -512,7 +512,7 @@ impl BinderPart {
                     queued.attempts += u32::from(offends);
                     let is_worn = queued.attempts > N_ATTEMPTS_MAX;
                     if offends && is_worn && !by_record {
-                        let rejections = vec![everything(&queued.decision, RejectionReason::UnitChanged)];
+                        let rejections = vec![everything(&queued.decision, RejectionReason::Stale)];
                         self.answer(&queued, Revision(0), false, rejections);
                     } else if offends && (is_worn || at > self.core.revision()) {
                         let at = if is_worn { at.max(Revision(self.core.revision().0 + 1)) } else { at };

@@ -65,7 +65,7 @@ pub(crate) struct Held {
     pub(crate) in_flight: u32,
     /// In decisions older than the assignment, with their task group now: wanted again should those fail.
     pub(crate) wanted_again: Vec<(u16, Wanted)>,
-    /// Left out of the assignment because room is held for them: wanted when that ends otherwise than in a binding.
+    /// Room is held for them: wanted when that ends otherwise than in a binding.
     pub(crate) held_elsewhere: Vec<(u16, Wanted)>,
     /// The unit has changed: a newer assignment or a revocation is due.
     pub(crate) awaits: bool,

@@ -87,7 +87,15 @@ impl Scheduler {
     /// never bound has to wait for that first binding, at the dispatcher.
     fn settle_held(&mut self, decision: Decision, revision: Revision) {
         let unit = decision.unit;
+        if let Some(held) = self.units.get_mut(&unit).filter(|held| held.revision == decision.spec_revision) {
+            let of_group = |group: &GroupPlacement| group.members().map(|one| (group.group, one)).collect();
+            held.held_elsewhere.extend(decision.groups.iter().flat_map::<Vec<(u16, Wanted)>, _>(of_group));
+        }
         self.keep_until(revision, decision);
+        if revision <= self.revision {
+            // It may have ended already.
+            self.take_on_unheld(unit);
+        }
         let was_bound = self.cluster.rows(unit).is_some_and(UnitRows::was_placed);
         if !was_bound && let Some(held) = self.detach(unit) {
             self.report(&held, ReportState::Done, None);
@@ -128,6 +136,10 @@ impl Scheduler {
                 self.orphans.remove(&unit);
             }
         }
+        let is_held = |(_, wanted, reason): &&Refused| {
+            *reason == RejectionReason::AlreadyHeld && self.is_held(unit, decision.spec_revision, *wanted)
+        };
+        let held_now: Vec<Wanted> = refused.iter().filter(is_held).map(|(_, wanted, _)| *wanted).collect();
         let Some(held) = self.units.get_mut(&unit) else { return };
         held.decisions.retain(|id| *id != decision.id);
         held.in_flight = held.in_flight.saturating_sub(count(decision.len()));
@@ -145,7 +157,7 @@ impl Scheduler {
                     .flat_map(|decision| &decision.groups)
                     .any(|group| group.members().any(|one| is_later(&one)))
         };
-        let again = wanted_again(held, decision, refused, is_overtaken);
+        let again = wanted_again(held, decision, refused, is_overtaken, |one| held_now.contains(&one));
         if again.is_empty() {
             held.failures = if n_bound > 0 { 0 } else { held.failures };
             // Done, or it waited for this to go back.
@@ -203,18 +215,39 @@ impl Scheduler {
         (groups.collect(), held)
     }
 
-    /// Room is held no more. If the dispatcher knew so before it assigned the unit nobody says so again; what is bound in
-    /// the same transaction is taken out right away.
+    /// Room is held no more. If the dispatcher knew so before it assigned the unit, or another one leads since, nobody
+    /// says so again; what is bound in the same transaction is taken out right away.
     pub(super) fn take_on_held(&mut self, hold: &Hold) {
-        let is_of = |(_, wanted): &(u16, Wanted)| hold.members().any(|member| member == *wanted);
-        if !self.units.get(&hold.unit).is_some_and(|held| held.held_elsewhere.iter().any(is_of)) {
+        self.take_on(hold.unit, |(_, wanted)| hold.members().any(|member| member == *wanted));
+    }
+
+    /// The same where the end of holds may have gone unseen: whatever no hold that is read is for.
+    pub(super) fn take_on_unheld(&mut self, unit: UnitId) {
+        let Some(held) = self.units.get(&unit) else { return };
+        let is_free = |(_, wanted): &&(u16, Wanted)| {
+            !self.is_held(unit, held.revision, *wanted) && !self.awaits_hold(unit, *wanted)
+        };
+        let free: Vec<(u16, Wanted)> = held.held_elsewhere.iter().filter(is_free).copied().collect();
+        self.take_on(unit, |one| free.contains(one));
+    }
+
+    /// After a list.
+    pub(super) fn take_on_all_unheld(&mut self) {
+        let waiting = self.units.values().filter(|held| !held.held_elsewhere.is_empty());
+        let mut units: Vec<UnitId> = waiting.map(Held::unit).collect();
+        units.sort_unstable();
+        units.into_iter().for_each(|unit| self.take_on_unheld(unit));
+    }
+
+    fn take_on(&mut self, unit: UnitId, is_free: impl Fn(&(u16, Wanted)) -> bool) {
+        if !self.units.get(&unit).is_some_and(|held| held.held_elsewhere.iter().any(&is_free)) {
             return;
         }
-        let Some(mut held) = self.detach(hold.unit) else { return };
-        let (free, kept) = std::mem::take(&mut held.held_elsewhere).into_iter().partition(is_of);
+        let Some(mut held) = self.detach(unit) else { return };
+        let (free, kept) = std::mem::take(&mut held.held_elsewhere).into_iter().partition(is_free);
         held.held_elsewhere = kept;
         for (group, wanted) in free {
-            let row = self.cluster.rows(hold.unit).map(|rows| rows.row(wanted.0)).unwrap_or_default();
+            let row = self.cluster.rows(unit).map(|rows| rows.row(wanted.0)).unwrap_or_default();
             if let Some(group) = held.groups.get_mut(usize::from(group)).filter(|_| !is_past(&row, wanted.1))
             {
                 group.add(&[wanted]);
@@ -300,18 +333,26 @@ fn refused(decision: &Decision, outcome: &Outcome) -> Vec<Refused> {
 }
 
 /// Which refused running units are to be placed again, and in which group. `is_overtaken`: a later incarnation has been
-/// assigned since, so that the news that the binder speaks of is here already.
+/// assigned since, so that the news that the binder speaks of is here already. `is_held`: the hold that the binder speaks
+/// of is known.
 fn wanted_again(
     held: &mut Held,
     decision: &Decision,
     refused: &[Refused],
     is_overtaken: impl Fn(&Held, Wanted) -> bool,
+    is_held: impl Fn(Wanted) -> bool,
 ) -> Vec<(u16, Wanted)> {
     let mut again = Vec::new();
     for &(group, wanted, reason) in refused {
         let newer = held.wanted_again.iter().position(|(_, other)| *other == wanted);
         match (reason, newer) {
             (RejectionReason::AlreadyBound, _) => {}
+            // Else that hold has ended, or is about to be read.
+            (RejectionReason::AlreadyHeld, None)
+                if decision.spec_revision == held.revision && is_held(wanted) =>
+            {
+                held.held_elsewhere.push((group, wanted));
+            }
             (_, Some(at)) => again.push(held.wanted_again.swap_remove(at)),
             (RejectionReason::UnitChanged, None) => {
                 held.awaits |= decision.spec_revision == held.revision && !is_overtaken(held, wanted);

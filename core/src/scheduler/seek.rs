@@ -401,6 +401,15 @@ impl Scheduler {
         self.forget_held();
     }
 
+    /// Whether a hold for a running unit was answered and is not read yet.
+    pub(super) fn awaits_hold(&self, unit: UnitId, wanted: Wanted) -> bool {
+        let mut unread = self.seeks.held_since.iter().filter(|(since, _)| *since > self.revision);
+        unread.any(|(_, decision)| {
+            decision.unit == unit
+                && decision.groups.iter().any(|group| group.members().any(|one| one == wanted))
+        })
+    }
+
     /// Ends assumptions that the records of holds have taken the place of.
     pub(super) fn forget_held(&mut self) {
         let read = self.revision;

@@ -427,8 +427,7 @@ impl Desk {
                     queued.attempts += u32::from(offends);
                     let is_worn = queued.attempts > N_ATTEMPTS_MAX;
                     if offends && (hopeless || (is_worn && !by_record)) {
-                        let reason =
-                            if hopeless { RejectionReason::Invalid } else { RejectionReason::UnitChanged };
+                        let reason = if hopeless { RejectionReason::Invalid } else { RejectionReason::Stale };
                         let rejections = vec![everything(&queued.decision, reason, refusal.message.clone())];
                         self.answer(&queued, Revision(0), rejections);
                     } else if offends && (is_worn || at > self.binder.revision()) {
@@ -487,7 +486,7 @@ impl Desk {
         for mut queued in self.queue.expire(Millis(now.0.saturating_sub(wait_max))) {
             if queued.decision.spec_revision > self.binder.revision() {
                 let detail = "a record that it rests on was not read in time".to_owned();
-                let rejections = vec![everything(&queued.decision, RejectionReason::UnitChanged, detail)];
+                let rejections = vec![everything(&queued.decision, RejectionReason::Stale, detail)];
                 self.answer(&queued, Revision(0), rejections);
             } else {
                 queued.arrived = now;

@@ -51,7 +51,7 @@ fn room_is_gathered_as_it_becomes_free_and_a_gang_is_bound_whole() {
     assert_eq!(world.accept(&place(3, small, &[(0, 1)])).binds.len(), 1, "200 are left beside it");
     // Decided again it is not bound twice.
     let again = place(2, revision, &[(0, 1), (1, 2)]);
-    assert_eq!(world.refuse(&again), [(RejectionReason::AlreadyBound, vec![0, 1])]);
+    assert_eq!(world.refuse(&again), [(RejectionReason::AlreadyHeld, vec![0, 1])]);
     world.statuses(1, &[2], Phase::Succeeded);
     world.statuses(1, &[3], Phase::Succeeded);
     assert!(world.binder.has_hold_work());

@@ -351,7 +351,13 @@ fn a_hold_turns_into_a_binding_after_its_last_victim() {
     assert!(world.binder.take_hold_work().is_empty());
     // Decided again it is not bound twice.
     let again = place(2, revision, &[(0, 1)]);
-    assert_eq!(world.refuse(&again), [(RejectionReason::AlreadyBound, vec![0])]);
+    assert_eq!(world.refuse(&again), [(RejectionReason::AlreadyHeld, vec![0])]);
+    let ahead = Revision(world.binder.revision().0 + 1);
+    let later = Decision { nodes_as_of: ahead, ..again };
+    let Verdict::Wait(Wait::Revision(at)) = world.binder.check(&later) else {
+        panic!("the hold may have ended")
+    };
+    assert_eq!(at, ahead);
     world.statuses(1, &[0], Phase::Stopped);
     assert!(world.binder.has_hold_work());
     assert!(world.binder.take_hold_work().is_empty(), "one is still there");

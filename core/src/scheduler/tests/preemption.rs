@@ -125,6 +125,32 @@ impl Pair {
         }
     }
 
+    /// The victim of a hold has left, and the hold is dropped; the scheduler reads that, or a list that shows it.
+    fn leave_nobody(&mut self, hold: HoldId, lists: bool) {
+        let stopped = Statuses {
+            ordinals: vec![0],
+            incarnations: vec![0],
+            phases: vec![Phase::Stopped],
+            ..Statuses::default()
+        };
+        let changes = vec![Change::Rows(UnitId(1), RowChange::Statuses(stopped)), Change::HoldDeleted(hold)];
+        if !lists {
+            self.commit(changes);
+            return;
+        }
+        self.revision += 1;
+        let revision = Revision(self.revision);
+        let time_ms = i64::try_from(self.revision * 100).unwrap();
+        changes.into_iter().for_each(|change| self.binder.on_change(change, revision, time_ms));
+        self.binder.on_revision(revision);
+        let (spec, report) = (node_spec(1), node_report(1, resources(1000, 100), 0, "A10"));
+        let mut listed = vec![Change::NodeSpec(spec), Change::NodeReport(report)];
+        let rows = |id| Some(Change::RowsLoaded(UnitId(id), self.binder.cluster().rows(UnitId(id))?.clone()));
+        listed.extend([1, 2].into_iter().filter_map(rows));
+        listed.iter().for_each(|change| self.scheduler.on_change(change, revision, time_ms, self.now));
+        self.scheduler.on_revision(revision);
+    }
+
     fn live(&self, unit: u64) -> Vec<u32> {
         let rows = self.binder.cluster().rows(UnitId(unit)).cloned().unwrap_or_default();
         rows.live().map(|(_, row)| row.node.0).collect()
@@ -179,6 +205,29 @@ fn what_was_left_out_of_an_assignment_as_held_is_placed_once_the_hold_has_ended(
     pair.steps();
     assert_eq!((pair.live(2).len(), pair.binder.n_holds()), (3, 0));
     pair.assert_same();
+}
+
+#[test]
+fn what_was_held_is_placed_again_though_nobody_dispatches() {
+    // The scheduler reads the end of the hold, or a list made after it.
+    for lists in [false, true] {
+        let mut pair = Pair::new(1);
+        pair.assign(&ranked(1, 1, 1, 1, cpu(600)));
+        pair.steps();
+        // It needs two rooms, and waits for the second one.
+        let spec = ranked(2, 9, 3, 1, cpu(400));
+        pair.assign(&spec);
+        pair.steps();
+        assert_eq!((pair.live(2).len(), pair.binder.n_holds()), (1, 1));
+        let gone = pair.binder.cluster().holds().iter().map(|hold| hold.id).next().unwrap();
+        if lists {
+            pair.scheduler.on_reset();
+        }
+        pair.leave_nobody(gone, lists);
+        pair.now = pair.now.plus(10_000);
+        pair.steps();
+        assert_eq!((pair.live(2).len(), pair.binder.n_holds()), (2, 0), "lists: {lists}");
+    }
 }
 
 #[test]

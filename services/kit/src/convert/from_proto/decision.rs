@@ -101,5 +101,7 @@ fn rejection_reason(number: i32) -> Result<Option<RejectionReason>> {
         Pb::VictimGone => Some(RejectionReason::VictimGone),
         Pb::PreemptionLoop => Some(RejectionReason::PreemptionLoop),
         Pb::GangTurn => Some(RejectionReason::GangTurn),
+        Pb::Stale => Some(RejectionReason::Stale),
+        Pb::AlreadyHeld => Some(RejectionReason::AlreadyHeld),
     })
 }

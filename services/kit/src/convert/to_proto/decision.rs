@@ -99,6 +99,8 @@ pub fn rejection_reason(reason: RejectionReason) -> v1::RejectionReason {
         RejectionReason::VictimGone => v1::RejectionReason::VictimGone,
         RejectionReason::PreemptionLoop => v1::RejectionReason::PreemptionLoop,
         RejectionReason::GangTurn => v1::RejectionReason::GangTurn,
+        RejectionReason::Stale => v1::RejectionReason::Stale,
+        RejectionReason::AlreadyHeld => v1::RejectionReason::AlreadyHeld,
     }
 }
 
