@@ -73,7 +73,8 @@ pub(super) struct BinderPart {
     evictions_waiting: Vec<(Revision, Leaving)>,
     requeue_from: Revision,
     sub_cluster_key: &'static str,
-    hold_work: VecDeque<HoldWork>,
+    /// With what was read when it was checked.
+    hold_work: VecDeque<(Revision, HoldWork)>,
     holds_from: Revision,
     in_flight: BTreeMap<u64, Batch>,
     last: u64,
@@ -381,10 +382,12 @@ impl BinderPart {
         }
         let has_hold_work = !self.hold_work.is_empty() || self.core.has_hold_work();
         if has_hold_work && self.core.revision() >= self.holds_from {
-            self.hold_work.extend(self.core.take_hold_work());
+            let read = self.core.revision();
+            self.hold_work.extend(self.core.take_hold_work().into_iter().map(|work| (read, work)));
             while batch.items.len() < self.batch_max
-                && let Some(work) = self.hold_work.pop_front()
+                && let Some((read, work)) = self.hold_work.pop_front()
             {
+                batch.read = batch.read.min(read);
                 batch.push(match work {
                     HoldWork::Bind(accepted) => Item::Convert(accepted),
                     HoldWork::Reserve { reservation, holds } => Item::Reserve(reservation, holds),

@@ -67,7 +67,8 @@ pub(crate) struct Desk {
     /// No requeues before this is read: one was refused for something not read yet.
     requeue_from: Revision,
     /// What is to be done about holds, and not before this is read.
-    hold_work: VecDeque<HoldWork>,
+    /// With what was read when it was checked.
+    hold_work: VecDeque<(Revision, HoldWork)>,
     holds_from: Revision,
     last_sequence: u64,
     /// Running units in decisions without an outcome.
@@ -259,10 +260,12 @@ impl Desk {
             }
         }
         if self.has_hold_work() {
-            self.hold_work.extend(self.binder.take_hold_work());
+            let read = self.binder.revision();
+            self.hold_work.extend(self.binder.take_hold_work().into_iter().map(|work| (read, work)));
             while !self.is_full(&batch)
-                && let Some(work) = self.hold_work.pop_front()
+                && let Some((read, work)) = self.hold_work.pop_front()
             {
+                batch.read = batch.read.min(read);
                 let (ends, why) = match &work {
                     HoldWork::Bind(accepted) => (accepted.ends.as_slice(), "bound"),
                     HoldWork::Drop { holds, why } => (holds.as_slice(), *why),

@@ -347,6 +347,16 @@ fn a_decision_on_a_record_that_never_comes_is_rejected_in_time() {
 }
 
 #[test]
+fn what_was_checked_earlier_is_written_as_of_then() {
+    let mut bench = Bench::new();
+    let checked = Revision(bench.revision);
+    bench.desk.hold_work.push_back((checked, HoldWork::Drop { holds: Vec::new(), why: "test" }));
+    bench.unit(1, 0);
+    assert!(bench.desk.read() > Some(checked));
+    assert_eq!(bench.batch().read, checked, "a node may have changed since");
+}
+
+#[test]
 fn evictions_go_first_and_what_was_drained_comes_back() {
     let mut bench = Bench::new();
     let one = bench.unit(1, 0);
