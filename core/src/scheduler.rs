@@ -66,7 +66,8 @@ pub struct Config {
     pub cache: bool,
     /// A scan stops early at all; false looks at every node.
     pub limit_scan: bool,
-    /// Most running units held in ready, backoff and in flight together.
+    /// Most running units held in ready, backoff and in flight together, but for those that back off after many
+    /// rejections.
     pub held_max: u32,
     /// Most running units decided and not yet answered; fewer while there are conflicts.
     pub in_flight_max: u32,
@@ -320,6 +321,8 @@ impl Scheduler {
             woken_from: None,
             attempts: 0,
             failures: 0,
+            rests: false,
+            one_by_one: false,
             full: None,
         };
         if let Some(mut old) = old {

@@ -9,6 +9,9 @@ use super::{
 };
 use crate::{explain::Refusals, ids::UnitId, place::mix};
 
+/// Rejections in a row after which a unit in backoff holds no credits: by then it waits a tenth of a second and more.
+const N_FAILURES_CREDITED: u32 = 6;
+
 impl Scheduler {
     /// Puts a unit into a state, or lets it go when nothing is left to do.
     pub(super) fn attach(&mut self, mut held: Held, state: State) {
@@ -21,9 +24,11 @@ impl Scheduler {
         held.state = if held.pending() > 0 { state } else { State::Waiting };
         match &held.state {
             State::Ready => {
+                held.full = None;
                 self.ready.insert(held.flow, held.turn);
             }
             State::Backoff(end) => {
+                held.rests = held.failures > N_FAILURES_CREDITED;
                 self.backoff.insert((*end, unit));
             }
             // The group has it already.

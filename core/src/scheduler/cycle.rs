@@ -228,15 +228,20 @@ impl Scheduler {
 
     /// Places pending running units group by group, `quota` at most, and assumes them.
     pub(super) fn place(&mut self, held: &Held, quota: usize) -> Try {
-        let mut tried = Try::default();
         let owned = self.owned(held);
+        self.place_in(held, &owned, quota)
+    }
+
+    /// The same with the slots of these reservations.
+    pub(super) fn place_in(&mut self, held: &Held, owned: &Owned, quota: usize) -> Try {
+        let mut tried = Try::default();
         for (group, work) in (0u16..).zip(&held.groups) {
             let wanted = work.pending();
             let wanted = &wanted[..wanted.len().min(quota - tried.n_placed)];
             if wanted.is_empty() {
                 continue;
             }
-            let placement = self.place_group(held.unit(), (group, &owned), work.template, wanted);
+            let placement = self.place_group(held.unit(), (group, owned), work.template, wanted);
             if placement.ordinals.len() < wanted.len() {
                 tried.failed.push(work.template);
             }

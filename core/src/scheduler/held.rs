@@ -74,6 +74,10 @@ pub(crate) struct Held {
     pub(crate) attempts: u32,
     /// Rejected in a row.
     pub(crate) failures: u32,
+    /// In backoff after so many of them that it holds no credits meanwhile.
+    pub(crate) rests: bool,
+    /// It has others leave for one of its running units at a time.
+    pub(crate) one_by_one: bool,
     /// A queue of it is full: it goes back at the end of its backoff.
     pub(crate) full: Option<Arc<Refusals>>,
 }
@@ -149,9 +153,11 @@ impl Held {
         self.decisions.is_empty() && !self.awaits && self.pending() == 0
     }
 
-    /// Running units for which it holds credits, decisions in flight apart.
+    /// Running units for which it holds credits, decisions in flight apart. One that is rejected again and again holds
+    /// none while it backs off, or it would keep others from being tried.
     pub(crate) fn weight(&self) -> u64 {
         match self.state {
+            State::Backoff(_) if self.rests => 0,
             State::Ready | State::Backoff(_) => self.pending() as u64,
             State::Parked(_) | State::Waiting => 0,
         }

@@ -63,7 +63,7 @@ impl Scheduler {
             return;
         }
         if let Some(full) = full {
-            self.on_full(decision.unit, &full.detail, n_bound, now);
+            self.on_full(&decision, &full.detail, n_bound, now);
         }
         if n_bound > 0 && (outcome.revision > self.revision || outcome.revision <= self.unread.listed) {
             self.unread.decisions.push_back((outcome.revision, decision));
@@ -108,8 +108,14 @@ impl Scheduler {
     ///
     /// If nothing of a decision was bound the dispatcher counts otherwise than the binder, for a moment or because only
     /// replicas find a node that the queue has no room for: then not at once, or the unit would go round and round.
-    fn on_full(&mut self, unit: UnitId, what: &str, n_bound: usize, now: Millis) {
-        let Some(mut held) = self.detach(unit) else { return };
+    /// Claims for several are refused together, though the queue may have room for some.
+    fn on_full(&mut self, decision: &Decision, what: &str, n_bound: usize, now: Millis) {
+        let Some(mut held) = self.detach(decision.unit) else { return };
+        if decision.preemption.is_some() && decision.len() > 1 && held.together() == 0 && !held.one_by_one {
+            held.one_by_one = true;
+            self.attach(held, State::Ready);
+            return;
+        }
         let reason = RefusalCount { plugin: "queue", reason: what.to_owned(), nodes: 0 };
         let refusals = Refusals { reasons: vec![reason], attempts: held.attempts, ..Refusals::default() };
         let refusals = Arc::new(refusals);
@@ -172,13 +178,15 @@ impl Scheduler {
         }
         let Some(mut held) = self.detach(unit) else { return };
         held.failures += 1;
-        held.full = None;
         for (group, wanted) in again {
             if let Some(group) = held.groups.get_mut(usize::from(group)) {
                 group.add(&[wanted]);
             }
         }
-        let state = if held.failures > 1 {
+        let state = if held.full.is_some() {
+            // It goes back whatever becomes of its other decisions.
+            State::Backoff(now.plus(FULL_PAUSE_MS))
+        } else if held.failures > 1 {
             State::Backoff(now.plus(self.delay_ms(unit, held.failures)))
         } else {
             State::Ready

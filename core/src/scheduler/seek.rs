@@ -22,6 +22,7 @@ use crate::{
     place::templates::TemplateId,
     preempt::{self, Found, N_VICTIMS_MAX, Seeker},
     queue::{Need, QueueIdx},
+    reservation::Owned,
     time::Millis,
 };
 
@@ -200,6 +201,14 @@ impl Scheduler {
         if held.pending() == 0 || !self.may_seek(held, need, false, now) {
             return;
         }
+        if tried.n_placed > 0 && !self.owned(held).is_empty() {
+            // A decision for which others leave enters no slots.
+            self.undo(held.unit(), &tried.groups);
+            *tried = self.place_in(held, &Owned::new(), left.max(together));
+            if tried.n_placed >= together.max(1) {
+                return;
+            }
+        }
         self.seeks.n_tried += 1;
         self.seeks.last = now;
         let seeker = Seeker {
@@ -209,7 +218,11 @@ impl Scheduler {
             now_ms: self.seeks.wall_ms,
         };
         let missing = together.saturating_sub(tried.n_placed);
-        let wanted = if missing > 0 { missing } else { left.min(N_SOUGHT_MAX) };
+        let wanted = match missing {
+            0 if held.one_by_one => 1,
+            0 => left.min(N_SOUGHT_MAX),
+            _ => missing,
+        };
         for wanted in self.portions(held, missing, wanted) {
             let retry_ms = match self.seek_for(held, &seeker, (missing, wanted), tried) {
                 Ok(()) => return,

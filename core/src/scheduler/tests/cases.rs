@@ -219,6 +219,14 @@ fn rejections_are_tried_again_at_once_then_later_and_later() {
     for _ in 0..14 {
         scheduler.on_outcome(&refused(&decision, RejectionReason::NodeNotReady), now);
         assert_eq!(scheduler.stats().backoff_units, 1);
+        // Again and again it keeps nobody else from being tried.
+        let n_credited = if waits.len() < 5 { 1 } else { 0 };
+        assert_eq!(
+            scheduler.credits(),
+            Config::default().held_max - n_credited,
+            "after {} waits",
+            waits.len()
+        );
         while scheduler.stats().ready_units == 0 && scheduler.stats().backoff_units == 1 {
             let wake = scheduler.next_wake().unwrap();
             assert!(wake > now);
@@ -278,6 +286,15 @@ fn a_unit_of_which_a_full_queue_lets_nothing_in_goes_back_after_a_pause() {
     let step = scheduler.step(Millis(105), 100);
     assert_eq!(states(&step), [(1, ReportState::QueueFull)]);
     assert!(step.decisions.is_empty() && scheduler.inventory().is_empty());
+    // Whatever becomes of its other decisions.
+    let spec_of_three = unit(2, 3, 2, cpu(1000));
+    assign(&mut scheduler, &spec_of_three);
+    let decisions = [2, 1].map(|n| scheduler.step(Millis(105), n).decisions.remove(0));
+    assert_eq!(decisions.each_ref().map(Decision::len), [2, 1]);
+    scheduler.on_outcome(&refused(&decisions[0], RejectionReason::QueueFull), Millis(106));
+    scheduler.on_outcome(&refused(&decisions[1], RejectionReason::MinMember), Millis(107));
+    assert_eq!(scheduler.step(Millis(205), 100), Step::default());
+    assert_eq!(states(&scheduler.step(Millis(207), 100)), [(2, ReportState::QueueFull)]);
     // Assigned anew meanwhile it is tried at once.
     assign(&mut scheduler, &spec);
     let decision = scheduler.step(Millis(106), 100).decisions.remove(0);
