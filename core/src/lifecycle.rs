@@ -348,10 +348,10 @@ impl Terms {
     }
 }
 
-/// Running units that count when a binding has to reach `min_member`, of those that the unit wants. What comes back later goes one by one, so
-/// whoever had a node in some incarnation does; but while some are yet to come back after a suspension only who is
-/// there. Of a unit that restarts as a whole what is there counts while it is enough; once it is broken only what is
-/// over for good does: the rest has to leave before any comes back.
+/// Running units that count when a binding has to reach `min_member`, of those that the unit wants. What comes back later
+/// goes one by one, so whoever had a node in some incarnation does; but while some are yet to come back after a suspension
+/// only who is there. Of a unit that restarts as a whole what is there counts while it is enough; once it is broken only
+/// what is over for good does: the rest has to leave before any comes back.
 pub fn counted(rows: &UnitRows, terms: &Terms) -> usize {
     let wanted = || (0u32..).zip(&rows.rows).filter(|(ordinal, _)| terms.wants(*ordinal)).map(|(_, row)| row);
     let is_over = |row: &&Row| match row.was_sent_away() {

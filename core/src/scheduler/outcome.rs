@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 use super::{
@@ -142,10 +143,10 @@ impl Scheduler {
                 self.orphans.remove(&unit);
             }
         }
-        let is_held = |(_, wanted, reason): &&Refused| {
-            *reason == RejectionReason::AlreadyHeld && self.is_held(unit, decision.spec_revision, *wanted)
+        let held_now = match refused.iter().any(|(_, _, reason)| *reason == RejectionReason::AlreadyHeld) {
+            true => self.held_of(unit, decision.spec_revision),
+            false => FxHashSet::default(),
         };
-        let held_now: Vec<Wanted> = refused.iter().filter(is_held).map(|(_, wanted, _)| *wanted).collect();
         let Some(held) = self.units.get_mut(&unit) else { return };
         held.decisions.retain(|id| *id != decision.id);
         held.in_flight = held.in_flight.saturating_sub(count(decision.len()));
@@ -163,7 +164,7 @@ impl Scheduler {
                     .flat_map(|decision| &decision.groups)
                     .any(|group| group.members().any(|one| is_later(&one)))
         };
-        let again = wanted_again(held, decision, refused, is_overtaken, |one| held_now.contains(&one));
+        let again = wanted_again(held, decision, refused, is_overtaken, &held_now);
         if again.is_empty() {
             held.failures = if n_bound > 0 { 0 } else { held.failures };
             // Done, or it waited for this to go back.
@@ -204,10 +205,11 @@ impl Scheduler {
         let mut held = Vec::new();
         let mut by_group: Vec<Vec<Wanted>> = vec![Vec::new(); spec.task_groups.len()];
         let rows = self.cluster.rows(spec.id);
+        let held_now = self.held_of(spec.id, revision);
         for wanted in pending {
             let row = rows.map(|rows| rows.row(wanted.0)).unwrap_or_default();
             let Some(group) = spec.group_of(wanted.0).filter(|_| !is_past(&row, wanted.1)) else { continue };
-            if self.is_held(spec.id, revision, *wanted) {
+            if held_now.contains(wanted) {
                 held.extend(u16::try_from(group).map(|group| (group, *wanted)));
             } else {
                 by_group[group].push(*wanted);
@@ -232,11 +234,9 @@ impl Scheduler {
     /// The same where the end of holds may have gone unseen: whatever no hold that is read is for.
     pub(super) fn take_on_unheld(&mut self, unit: UnitId) {
         let Some(held) = self.units.get(&unit) else { return };
-        let is_free = |(_, wanted): &&(u16, Wanted)| {
-            !self.is_held(unit, held.revision, *wanted) && !self.awaits_hold(unit, *wanted)
-        };
-        let free: Vec<(u16, Wanted)> = held.held_elsewhere.iter().filter(is_free).copied().collect();
-        self.take_on(unit, |one| free.contains(one));
+        let mut held_now = self.held_of(unit, held.revision);
+        held_now.extend(self.unread_holds_of(unit));
+        self.take_on(unit, |(_, wanted)| !held_now.contains(wanted));
     }
 
     /// After a list.
@@ -264,17 +264,15 @@ impl Scheduler {
         self.attach(held, State::Ready);
     }
 
-    /// Whether room is held for a running unit of this record. What is held by an older one is given up, though that may
-    /// not be read yet.
-    fn is_held(&self, unit: UnitId, revision: Revision, wanted: Wanted) -> bool {
-        self.cluster.has_holds()
-            && self
-                .cluster
-                .holds_of(unit)
-                .iter()
-                .filter_map(|id| self.cluster.hold(*id))
-                .filter(|hold| hold.spec_revision >= revision)
-                .any(|hold| hold.members().any(|member| member == wanted))
+    /// Running units of this record for which room is held. What is held by an older one is given up, though that may not
+    /// be read yet.
+    fn held_of(&self, unit: UnitId, revision: Revision) -> FxHashSet<Wanted> {
+        if !self.cluster.has_holds() {
+            return FxHashSet::default();
+        }
+        let ids = self.cluster.holds_of(unit);
+        let holds = ids.iter().filter_map(|id| self.cluster.hold(*id));
+        holds.filter(|hold| hold.spec_revision >= revision).flat_map(|hold| hold.members()).collect()
     }
 
     /// Takes out of a new assignment what decisions under way place already.
@@ -341,14 +339,14 @@ fn refused(decision: &Decision, outcome: &Outcome) -> Vec<Refused> {
 }
 
 /// Which refused running units are to be placed again, and in which group. `is_overtaken`: a later incarnation has been
-/// assigned since, so that the news that the binder speaks of is here already. `is_held`: the hold that the binder speaks
+/// assigned since, so that the news that the binder speaks of is here already. `held_now`: the hold that the binder speaks
 /// of is known.
 fn wanted_again(
     held: &mut Held,
     decision: &Decision,
     refused: &[Refused],
     is_overtaken: impl Fn(&Held, Wanted) -> bool,
-    is_held: impl Fn(Wanted) -> bool,
+    held_now: &FxHashSet<Wanted>,
 ) -> Vec<(u16, Wanted)> {
     let mut again = Vec::new();
     for &(group, wanted, reason) in refused {
@@ -357,7 +355,7 @@ fn wanted_again(
             (RejectionReason::AlreadyBound, _) => {}
             // Else that hold has ended, or is about to be read.
             (RejectionReason::AlreadyHeld, None)
-                if decision.spec_revision == held.revision && is_held(wanted) =>
+                if decision.spec_revision == held.revision && held_now.contains(&wanted) =>
             {
                 held.held_elsewhere.push((group, wanted));
             }

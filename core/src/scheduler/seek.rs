@@ -414,13 +414,12 @@ impl Scheduler {
         self.forget_held();
     }
 
-    /// Whether a hold for a running unit was answered and is not read yet.
-    pub(super) fn awaits_hold(&self, unit: UnitId, wanted: Wanted) -> bool {
-        let mut unread = self.seeks.held_since.iter().filter(|(since, _)| *since > self.revision);
-        unread.any(|(_, decision)| {
-            decision.unit == unit
-                && decision.groups.iter().any(|group| group.members().any(|one| one == wanted))
-        })
+    /// Running units of a unit whose holds were answered and are not read yet.
+    pub(super) fn unread_holds_of(&self, unit: UnitId) -> impl Iterator<Item = Wanted> + '_ {
+        let is_unread =
+            move |(since, decision): &&(Revision, Decision)| *since > self.revision && decision.unit == unit;
+        let decisions = self.seeks.held_since.iter().filter(is_unread).map(|(_, decision)| decision);
+        decisions.flat_map(|decision| &decision.groups).flat_map(GroupPlacement::members)
     }
 
     /// Ends assumptions that the records of holds have taken the place of.

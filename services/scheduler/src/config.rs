@@ -22,7 +22,7 @@ godel_kit::section! {
         pub cache: bool = true,
         /// A scan stops early at all; false looks at every node.
         pub limit_scan: bool = true,
-        /// Running units held in ready, backoff and in flight together.
+        /// Running units held in ready, backoff and in flight together; those that back off after many rejections apart.
         pub held_max: u32 = 200_000,
         /// Running units decided and not yet answered.
         pub in_flight_max: u32 = 100_000,
