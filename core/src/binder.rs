@@ -318,6 +318,12 @@ impl Binder {
         }
     }
 
+    /// What shows what became of something under way.
+    fn outcome_of(&self, ticket: Ticket) -> Wait {
+        let landed = self.open.get(&ticket).and_then(|open| open.landed);
+        landed.map_or(Wait::Ticket(ticket), Wait::Revision)
+    }
+
     /// The transaction of a ticket was refused: its room is free again.
     pub fn take_back(&mut self, ticket: Ticket) {
         if let Some(open) = self.close(ticket) {

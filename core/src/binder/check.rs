@@ -156,10 +156,9 @@ impl Binder {
                     refused.add(RejectionReason::AlreadyBound, ordinal, row.node, String::new());
                     continue;
                 }
-                if let Some((ticket, open)) =
-                    open.iter().find(|(_, open)| open.contains((ordinal, incarnation)))
+                if let Some((ticket, _)) = open.iter().find(|(_, open)| open.contains((ordinal, incarnation)))
                 {
-                    return Err(open.landed.map_or(Wait::Ticket(*ticket), Wait::Revision));
+                    return Err(self.outcome_of(*ticket));
                 }
                 if self.holds.has(decision.unit, (ordinal, incarnation)) {
                     if decision.nodes_as_of > self.revision {
@@ -203,8 +202,7 @@ impl Binder {
             tickets.clone().filter_map(|ticket| Some(self.open.get(ticket)?.members.len())).sum();
         if accepted.len() + existing + under_way >= min_member {
             let ticket = *tickets.last()?;
-            let landed = self.open.get(&ticket).and_then(|open| open.landed);
-            return Some(Verdict::Wait(landed.map_or(Wait::Ticket(ticket), Wait::Revision)));
+            return Some(Verdict::Wait(self.outcome_of(ticket)));
         }
         let (reason, detail) = match full {
             Some(full) => (RejectionReason::QueueFull, full),

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
-    Accepted, Binder, Open, Verdict, Wait,
+    Accepted, Binder, Open, Ticket, Verdict, Wait,
     check::{Member, Refused, reason, wanted, whole},
 };
 use crate::{
@@ -33,8 +33,7 @@ impl Binder {
             return Verdict::Reject(refused.rejections);
         };
         if let Some(ticket) = self.open_of.get(&decision.unit).and_then(|tickets| tickets.last()) {
-            let landed = self.open.get(ticket).and_then(|open| open.landed);
-            return Verdict::Wait(landed.map_or(Wait::Ticket(*ticket), Wait::Revision));
+            return Verdict::Wait(self.outcome_of(*ticket));
         }
         let Some(unit) = self.units.get(&decision.unit) else {
             return Verdict::Reject(refused.rejections);
@@ -89,10 +88,8 @@ impl Binder {
     /// What shows a victim whose binding is under way, or not read yet: its scheduler may have heard of it before.
     fn comes(&self, victim: &hold::Member) -> Option<Wait> {
         let member = (victim.ordinal, victim.incarnation);
-        self.open_of.get(&victim.unit)?.iter().find_map(|ticket| {
-            let open = self.open.get(ticket).filter(|open| open.contains(member))?;
-            Some(open.landed.map_or(Wait::Ticket(*ticket), Wait::Revision))
-        })
+        let binds = |ticket: &&Ticket| self.open.get(*ticket).is_some_and(|open| open.contains(member));
+        self.open_of.get(&victim.unit)?.iter().find(binds).map(|ticket| self.outcome_of(*ticket))
     }
 
     /// What has the rest of a victim's unit leave, where its commit may still be refused: the unit would be left below its
@@ -107,8 +104,7 @@ impl Binder {
         };
         let unit = taken.into_iter().find_map(|of_unit| broken(&of_unit))?;
         let has_it_leave = |open: &Open| open.victims.iter().any(|(victim, _)| *victim == unit);
-        let (ticket, open) = self.open.iter().find(|(_, open)| has_it_leave(open))?;
-        Some(open.landed.map_or(Wait::Ticket(*ticket), Wait::Revision))
+        self.open.iter().find(|(_, open)| has_it_leave(open)).map(|(ticket, _)| self.outcome_of(*ticket))
     }
 
     /// Takes room for all of a decision as holds, what its victims leave, by the leave of these budgets, or what a gang's
