@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 /// Instructions may differ by so many thousandths.
 const TOLERANCE_PER_MILLE: u64 = 30;
+/// Or by so many for each operation: of one of a few dozen that is what is inlined beside it.
+const TOLERANCE_EACH: u64 = 3;
 /// What a file of figures begins with.
 const HEAD: &str = "\
 # Instructions of the scenarios in core/src/scenarios.rs at their small size. `make bench-guard` compares with
@@ -137,6 +139,7 @@ fn change(before: Option<Figure>, now: Option<Figure>) -> Change {
         (_, None) => return Change::Gone,
     };
     let limit = before.instructions.saturating_mul(TOLERANCE_PER_MILLE) / 1000;
+    let limit = limit.max(before.n_ops.saturating_mul(TOLERANCE_EACH));
     if (before.n_ops, before.checksum) != (now.n_ops, now.checksum) {
         Change::DecidesOtherwise
     } else if now.instructions > before.instructions.saturating_add(limit) {
@@ -181,7 +184,7 @@ impl fmt::Display for Comparison {
         if !self.same_compiler() {
             writeln!(f, "not compared: the committed figures are of {before}, these of {now}")
         } else if self.passes() {
-            writeln!(f, "all within {TOLERANCE_PER_MILLE} thousandths")
+            writeln!(f, "all within {TOLERANCE_PER_MILLE} thousandths, or {TOLERANCE_EACH} an operation")
         } else {
             writeln!(f, "if this is meant: GODEL_BLESS=1 make bench-guard, and commit core/benches/guard.txt")
         }
