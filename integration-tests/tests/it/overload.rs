@@ -72,9 +72,7 @@ async fn at_ten_times_what_is_taken_in_hand_the_others_are_told_to_come_back_and
     let calls: Vec<_> = (0..N_CLIENTS)
         .map(|number| clients.spawn_local(submit(leader.clone(), number, Arc::clone(&refused))))
         .collect();
-    clients.run_until(all_but_those_in_hand_are_refused(&refused)).await;
-    let status = cluster.api.dispatcher_status().await.unwrap();
-    assert_eq!(status.units, IN_HAND_MAX as u64, "{status:?}");
+    clients.run_until(all_but_those_in_hand_are_refused(&cluster, &refused)).await;
     cluster.thaw("binder-1");
     clients.await;
     for call in calls {
@@ -87,11 +85,15 @@ async fn at_ten_times_what_is_taken_in_hand_the_others_are_told_to_come_back_and
     cluster.audit(&[]);
 }
 
-async fn all_but_those_in_hand_are_refused(refused: &AtomicUsize) {
-    wait_for("all the others to be refused", LIMIT, async || {
+/// A call is in hand before its unit is admitted, so the last ones may be admitted after the others were refused.
+async fn all_but_those_in_hand_are_refused(cluster: &Cluster, refused: &AtomicUsize) {
+    let n_units = wait_for("all the others to be refused", LIMIT, async || {
         let n_refused = refused.load(SeqCst);
-        ensure!(n_refused >= N_CLIENTS - IN_HAND_MAX, "{n_refused}");
-        anyhow::Ok(())
+        ensure!(n_refused >= N_CLIENTS - IN_HAND_MAX, "refused: {n_refused}");
+        let status = cluster.api.dispatcher_status().await?;
+        ensure!(status.units >= IN_HAND_MAX as u64, "{status:?}");
+        anyhow::Ok(status.units)
     })
     .await;
+    assert_eq!(n_units, IN_HAND_MAX as u64, "no more are admitted than are taken in hand");
 }
