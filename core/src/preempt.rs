@@ -29,10 +29,12 @@ use crate::{
 };
 
 mod budgets;
+mod looks;
 mod rank;
 #[cfg(test)]
 mod tests;
 
+use self::looks::{Look, Looks};
 pub use self::rank::{Rank, Sides};
 pub(crate) use self::rank::{Rights, Tally};
 
@@ -146,7 +148,11 @@ fn min_run(standing: &Standing) -> i64 {
 
 /// Live running units of a unit that do not leave.
 pub(crate) fn staying(rows: &UnitRows) -> impl Iterator<Item = (u32, &Row)> {
-    rows.live().filter(|(_, row)| row.eviction.is_none())
+    rows.live().filter(|(_, row)| is_staying(row))
+}
+
+fn is_staying(row: &Row) -> bool {
+    row.phase.is_live() && row.eviction.is_none()
 }
 
 /// The same without those that decisions under way have leave: the binder counts them as gone, or waits for that.
@@ -213,61 +219,31 @@ pub(crate) fn search(
 ) -> Found {
     cluster.keep_occupants();
     let mut plan = Plan::new(cluster, *seeker, claimed, rights, shape);
-    let mut order: BTreeSet<Cost> = BTreeSet::new();
-    let mut looks: FxHashMap<usize, Option<Look>> = FxHashMap::default();
-    for idx in nodes {
-        let cost = plan.glance(idx);
-        order.extend(cost);
-        looks.insert(idx, cost.map(Look::Glance));
-    }
+    let mut looks = Looks::new(nodes, |idx| plan.glance(idx));
     while plan.places.len() < wanted
-        && let Some(cost) = order.pop_first()
+        && let Some((idx, look)) = looks.cheapest()
     {
-        let choice = match looks.get_mut(&cost.idx).and_then(Option::take) {
-            Some(Look::Close(choice)) if !plan.is_stale(&choice) && plan.affords(&choice.victims) => choice,
-            Some(Look::Close(_) | Look::Glance(_)) => {
-                let choice = plan.choose(cost.idx);
-                order.extend(choice.as_ref().map(|choice| choice.cost));
-                looks.insert(cost.idx, choice.map(Look::Close));
+        let choice = match look {
+            Look::Close(choice) if !plan.is_stale(&choice) && plan.affords(&choice.victims) => choice,
+            Look::Close(_) | Look::Glance(_) => {
+                looks.set(idx, plan.choose(idx).map(Look::Close));
                 continue;
             }
-            None => continue,
         };
         if plan.gone.len() + choice.victims.len() > N_VICTIMS_MAX {
             continue;
         }
-        let mut concerned = plan.take(cost.idx, &choice);
+        let mut concerned = plan.take(idx, &choice);
         if plan.is_turned() {
-            concerned.extend(looks.keys());
+            concerned.extend(looks.all());
         }
         for idx in concerned {
-            let Some(look) = looks.get_mut(&idx) else { continue };
-            if let Some(old) = look.take() {
-                order.remove(&old.cost());
+            if looks.has(idx) {
+                looks.set(idx, plan.glance(idx).map(Look::Glance));
             }
-            let cost = plan.glance(idx);
-            order.extend(cost);
-            *look = cost.map(Look::Glance);
         }
     }
     plan.found()
-}
-
-/// What is known of a node.
-#[derive(Clone, Debug)]
-enum Look {
-    /// It costs no less.
-    Glance(Cost),
-    Close(Choice),
-}
-
-impl Look {
-    fn cost(&self) -> Cost {
-        match self {
-            Self::Glance(cost) => *cost,
-            Self::Close(choice) => choice.cost,
-        }
-    }
 }
 
 /// The best for one more replica on a node.
@@ -340,8 +316,15 @@ struct Plan<'a> {
     units: FxHashMap<UnitId, Known>,
     /// No node has more running units.
     n_most: usize,
+    /// Where somebody leaves for a decision under way, and how many that stay otherwise of each unit do.
+    claimed_on: FxHashSet<NodeId>,
+    n_claimed: FxHashMap<UnitId, usize>,
     gone: FxHashSet<(UnitId, u32)>,
+    /// Where they are.
+    gone_from: FxHashSet<NodeId>,
     places: Vec<(NodeId, u64)>,
+    /// The same by node.
+    placed: FxHashMap<NodeId, SmallVec<[u64; 2]>>,
     loops: FxHashSet<UnitId>,
     retry_ms: Option<i64>,
     /// What leaves by this plan.
@@ -357,6 +340,13 @@ impl<'a> Plan<'a> {
         rights: Option<&'a Rights<'a>>,
         shape: ShapeId,
     ) -> Self {
+        let (mut claimed_on, mut n_claimed) = (FxHashSet::default(), FxHashMap::default());
+        for (unit, ordinal) in claimed {
+            let Some(rows) = cluster.rows(*unit) else { continue };
+            let row = rows.row(*ordinal);
+            claimed_on.insert(row.node);
+            *n_claimed.entry(*unit).or_default() += usize::from(is_staying(&row));
+        }
         Self {
             cluster,
             seeker,
@@ -368,8 +358,12 @@ impl<'a> Plan<'a> {
             shape,
             units: FxHashMap::default(),
             n_most: 0,
+            claimed_on,
+            n_claimed,
             gone: FxHashSet::default(),
+            gone_from: FxHashSet::default(),
             places: Vec::new(),
+            placed: FxHashMap::default(),
             loops: FxHashSet::default(),
             retry_ms: None,
             spent: Spent::default(),
@@ -450,7 +444,8 @@ impl<'a> Plan<'a> {
             idx,
         };
         let mut free: SmallVec<[i64; 8]> = SmallVec::from_slice(self.cluster.room(self.shape).free(idx));
-        let has_room = if self.places.is_empty() && self.claimed.is_empty() {
+        let (has_gone, has_claimed) = (self.gone_from.contains(&node), self.claimed_on.contains(&node));
+        let has_room = if !has_gone && !has_claimed && !self.placed.contains_key(&node) {
             let devices =
                 || shape.devices.as_ref().is_none_or(|ask| self.cluster.devices(idx).pick(ask).is_some());
             shape.fits(&free) && devices()
@@ -471,8 +466,8 @@ impl<'a> Plan<'a> {
         for one in occupants {
             let Some(priority) = one.priority.filter(|_| one.pool == self.seeker.pool) else { continue };
             let may_be_lower = priority < self.seeker.priority || is_guaranteed;
-            let leaves = |of: &FxHashSet<_>| !of.is_empty() && of.contains(&(one.unit, one.ordinal));
-            if !may_be_lower || leaves(&self.gone) || leaves(self.claimed) {
+            let leaves = |of: &FxHashSet<_>| of.contains(&(one.unit, one.ordinal));
+            if !may_be_lower || has_gone && leaves(&self.gone) || has_claimed && leaves(self.claimed) {
                 continue;
             }
             lowest = Some(lowest.map_or(priority, |lowest: i32| lowest.min(priority)));
@@ -516,8 +511,9 @@ impl<'a> Plan<'a> {
                 self.is_kept = true;
                 continue;
             }
+            let n_claimed = self.n_claimed.get(&one.unit).copied().unwrap_or_default();
             self.units.entry(one.unit).or_insert_with(|| Known {
-                n_members: unclaimed(one.unit, rows, self.claimed).count(),
+                n_members: staying(rows).count().saturating_sub(n_claimed),
                 min_member: min_member(rows),
                 members: None,
                 n_gone: 0,
@@ -650,6 +646,7 @@ impl<'a> Plan<'a> {
         let mut concerned = BTreeSet::from([idx]);
         for victim in &choice.victims {
             self.gone.insert(*victim);
+            self.gone_from.extend(self.cluster.rows(victim.0).map(|rows| rows.row(victim.1).node));
             if let Some(known) = self.units.get_mut(&victim.0) {
                 known.n_gone += 1;
             }
@@ -663,7 +660,9 @@ impl<'a> Plan<'a> {
                 concerned.extend(self.members(unit).all.iter().map(|(_, node)| node.idx()));
             }
         }
-        self.places.push((NodeId(u32::try_from(idx).unwrap_or(0)), choice.mask));
+        let node = NodeId(u32::try_from(idx).unwrap_or(0));
+        self.places.push((node, choice.mask));
+        self.placed.entry(node).or_default().push(choice.mask);
         concerned
     }
 
@@ -744,7 +743,7 @@ impl<'a> Plan<'a> {
     fn now(&self, node: NodeId) -> Trial {
         let idx = node.idx();
         let mut trial = Trial::new(self.cluster, self.shape, idx);
-        if self.claimed.is_empty() {
+        if !self.claimed_on.contains(&node) {
             return trial;
         }
         let before = trial.free.clone();
@@ -766,7 +765,7 @@ impl<'a> Plan<'a> {
     fn trial(&self, node: NodeId) -> Trial {
         let mut trial = self.now(node);
         let shapes = self.cluster.shapes();
-        if !self.gone.is_empty() {
+        if self.gone_from.contains(&node) {
             for one in self.cluster.occupants(node) {
                 if self.gone.contains(&(one.unit, one.ordinal))
                     && let Some(rows) = self.cluster.rows(one.unit)
@@ -775,7 +774,7 @@ impl<'a> Plan<'a> {
                 }
             }
         }
-        for (_, mask) in self.places.iter().filter(|(other, _)| *other == node) {
+        for mask in self.placed.get(&node).into_iter().flatten() {
             trial.shift(shapes.get(self.shape), *mask, -1);
         }
         trial
@@ -790,12 +789,11 @@ impl<'a> Plan<'a> {
         };
         let mut gone: Vec<(UnitId, u32)> = self.gone.into_iter().collect();
         gone.sort_unstable();
-        let nodes: FxHashSet<NodeId> = self.places.iter().map(|(node, _)| *node).collect();
         for (unit, ordinal) in gone {
             let Some(rows) = self.cluster.rows(unit) else { continue };
             let row = rows.row(ordinal);
             let member = Member { unit, ordinal, incarnation: row.incarnation };
-            if nodes.contains(&row.node) {
+            if self.placed.contains_key(&row.node) {
                 found.claims.entry(row.node).or_default().push(member);
             } else {
                 found.others.push(member);

@@ -120,6 +120,7 @@ pub const ALL: &[Scenario] = &[
         scheduler::full_service,
     ),
     scenario("scheduler-full-single", "placement", "units of 1 from 99 % full on", scheduler::full_single),
+    scenario("scheduler-preempt", "placement", "units of 1,000, one victim a placement", scheduler::preempt),
     scenario("scheduler-follow", "placement", "other schedulers' binds and their ends", scheduler::follow),
     scenario("binder-service", "placement", "decisions of 1,000, committed", binder::service),
     scenario("binder-single", "placement", "decisions of 1, committed", binder::single),

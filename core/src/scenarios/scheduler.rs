@@ -1,17 +1,19 @@
 //! A scheduler at work, with a binder that binds everything at once.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Done, Size, Work,
     world::{Numbers, equal_nodes, fill, mixed_replicas, placements, plain, trace_nodes, trace_task, unit},
 };
 use crate::{
+    admission::GroupSubmission,
     change::Change,
-    decision::{Decision, Outcome},
+    decision::{Decision, Outcome, Preemption},
     demand::Demand,
     ids::{Revision, UnitId},
-    rows::{Bind, Phase, RowChange, Statuses},
+    resources::CPU,
+    rows::{Bind, Evict, EvictionReason, Phase, RowChange, Standing, Statuses},
     scheduler::{Config, Scheduler},
     time::Millis,
     unit::{TaskGroup, UnitSpec, WorkloadClass},
@@ -23,7 +25,7 @@ const AHEAD: usize = 8_192;
 const BUDGET: usize = 4_096;
 const SEED: u64 = 7;
 const NOW: Millis = Millis(1_000);
-/// Takes up room; no unit of a scenario has this id.
+/// Takes up room; no unit of a scenario has this id, nor one of the next ones.
 const FILLER: UnitId = UnitId(1 << 40);
 
 struct Assigned {
@@ -54,12 +56,15 @@ impl Scheduling {
         self.core.on_change(change, Revision(self.revision), 1, NOW);
     }
 
-    /// All of a decision is bound; the outcome arrives before the watch.
+    /// All of a decision is bound, and all that had to leave has; the outcome arrives before the watch.
     fn bind(&mut self, decision: Decision) {
         let unit = decision.unit;
         let revision = Revision(self.revision + 1);
         let outcome = Outcome { decision_id: decision.id, unit, revision, ..Outcome::default() };
         self.core.on_outcome(&outcome, NOW);
+        if let Some(preemption) = &decision.preemption {
+            self.leave(unit, preemption);
+        }
         for group in decision.groups {
             let of_unit = &self.units[usize::try_from(unit.0 - 1).expect("ids count from 1")];
             let bind = Bind {
@@ -72,6 +77,26 @@ impl Scheduling {
                 ..Bind::default()
             };
             self.watch(&Change::Rows(unit, RowChange::Bind(bind)));
+        }
+    }
+}
+
+impl Scheduling {
+    fn leave(&mut self, preemptor: UnitId, preemption: &Preemption) {
+        let mut by_unit: BTreeMap<UnitId, Vec<u32>> = BTreeMap::new();
+        for victim in preemption.victims() {
+            by_unit.entry(victim.unit).or_default().push(victim.ordinal);
+        }
+        for (unit, mut ordinals) in by_unit {
+            ordinals.sort_unstable();
+            let (reason, by) = (EvictionReason::Preempted, String::new());
+            let evict = Evict { ordinals: ordinals.clone(), incarnations: Vec::new(), reason, by, preemptor };
+            let phases = vec![Phase::Stopped; ordinals.len()];
+            self.watch(&Change::Rows(unit, RowChange::Evict(evict)));
+            self.watch(&Change::Rows(
+                unit,
+                RowChange::Statuses(Statuses { ordinals, phases, ..Statuses::default() }),
+            ));
         }
     }
 }
@@ -199,6 +224,27 @@ fn full(n_nodes: u32, n_units: u32, replicas: u32) -> Scheduling {
     let rows = fill(&equal_nodes(n_nodes), |node| if node.0.is_multiple_of(10) { 10 } else { 0 });
     scheduling.watch(&Change::RowsLoaded(FILLER, rows));
     scheduling
+}
+
+/// Full of units of lower priority, with one running unit on each node: for each that comes one has to leave.
+pub(super) fn preempt(size: Size) -> Box<dyn Work> {
+    let (n_nodes, n_units, n_fillers) = (size.pick(10_000, 1_000), size.pick(50, 5), 20u32);
+    let twentieth =
+        || GroupSubmission { requests: vec![(CPU.to_owned(), 5_000)], ..GroupSubmission::default() };
+    let arriving = |id| UnitSpec { priority: 2, ..unit(id, WorkloadClass::Service, 1_000, twentieth()) };
+    let mut scheduling = Scheduling::new(
+        Config::default(),
+        equal_nodes(n_nodes),
+        (1..=u64::from(n_units)).map(arriving).collect(),
+    );
+    let standing = Standing { priority: 1, preemptible: true, min_run_ms: 0, min_member: 1, queue: None };
+    let standing = Arc::new(standing);
+    for filler in 0..n_fillers {
+        let mut rows = fill(&equal_nodes(n_nodes), |_| 100 - 100 / i64::from(n_fillers));
+        rows.groups.iter_mut().flatten().for_each(|group| group.standing = Some(Arc::clone(&standing)));
+        scheduling.watch(&Change::RowsLoaded(UnitId(FILLER.0 + u64::from(filler)), rows));
+    }
+    Box::new(scheduling)
 }
 
 /// The watch of a scheduler that decides nothing itself.

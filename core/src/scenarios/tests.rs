@@ -17,6 +17,7 @@ fn each_scenario_does_all_its_work_and_the_same_twice() {
             "scheduler-single-no-cache" | "scheduler-full-service" => 1_000,
             "scheduler-single-no-scan-limit" => 100,
             "scheduler-full-single" => 1_500,
+            "scheduler-preempt" => 5_000,
             "dispatcher-service" => 50_000,
             "rows-life" => 80_000,
             "explain" => 10,
