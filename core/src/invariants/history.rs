@@ -98,9 +98,13 @@ pub(super) fn replay(history: &History, listed: &World) -> Replay {
                     turns.push(Turn { unit, ordinal, before, after, change });
                 }
                 tenants.set(step.unit, step.ordinal, node, after.is_live());
-                let bound = touched.entry(node).or_default();
-                if let RowChange::Bind(bind) = step.change {
-                    bound.add(bind);
+                let reported = matches!(step.change, RowChange::Statuses(_));
+                // Who only goes on, or ends, takes nothing; but a node that has shrunk may fit again.
+                if !reported || !step.before.is_live() && after.is_live() || world.shrunk.contains(&node) {
+                    let bound = touched.entry(node).or_default();
+                    if let RowChange::Bind(bind) = step.change {
+                        bound.add(bind);
+                    }
                 }
             }
         });
@@ -125,8 +129,13 @@ pub(super) fn replay(history: &History, listed: &World) -> Replay {
         if complete {
             replay.preemptions.on_commit(&world, commit, &turns, &dropped);
             replay.budgets.on_commit(&world, commit, &turns);
+            let mut holds: BTreeMap<NodeId, Vec<_>> = BTreeMap::new();
+            for hold in world.holds.values().filter(|hold| touched.contains_key(&hold.value.node)) {
+                holds.entry(hold.value.node).or_default().push(hold);
+            }
             for (node, bound) in touched {
-                if tenants.check(&world, node, &bound, commit.revision, &mut replay.room) {
+                let holds = holds.remove(&node).unwrap_or_default();
+                if tenants.check(&world, node, (&bound, &holds), commit.revision, &mut replay.room) {
                     world.shrunk.remove(&node);
                 }
             }

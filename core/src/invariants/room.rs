@@ -1,11 +1,14 @@
 //! I1: what is bound to a node fits it, by plain sums over its rows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{
     Findings, History, Invariant, Report,
     history::Replay,
-    world::{World, WorldNode, WorldRow},
+    world::{Versioned, World, WorldNode, WorldRow},
 };
 use crate::{
     demand::{Demand, MILLI_WHOLE, N_DEVICES_MAX, Pool},
@@ -364,20 +367,19 @@ impl Tenants {
 
     /// I1 for one node after a commit: what stays fits, and what is held; if something was bound in it, everything fits,
     /// holds as far as their victims have left. A node that has come to have less keeps what it has, as long as nothing
-    /// is bound there that takes of what is short. Whether everything fits.
+    /// is bound there that takes of what is short. `holds` are those of the node. Whether everything fits.
     pub(super) fn check(
         &self,
         world: &World,
         id: NodeId,
-        bound: &Bound<'_>,
+        (bound, holds): (&Bound<'_>, &[&Versioned<Arc<Hold>>]),
         revision: Revision,
         findings: &mut Findings,
     ) -> bool {
         let bound_now = bound.any;
-        let holds = || world.holds.values().filter(|hold| hold.value.node == id);
         let none = BTreeSet::new();
         let tenants = self.by_node.get(&id).unwrap_or(&none);
-        if tenants.is_empty() && holds().next().is_none() {
+        if tenants.is_empty() && holds.is_empty() {
             return true;
         }
         let Some(node) = world.nodes.get(&id) else {
@@ -403,7 +405,7 @@ impl Tenants {
                 }
             }
         }
-        for hold in holds() {
+        for hold in holds {
             let kept = sums.kept.clone();
             sums.add_hold(world, &hold.value, !bound_now);
             if hold.revision == revision {
