@@ -63,13 +63,22 @@ impl Resources {
 
     /// Adds `times` × `other`, saturating.
     pub fn add(&mut self, other: &Self, times: i64) {
-        for (name, amount) in other.iter() {
-            let sum = self.get(name).saturating_add(amount.saturating_mul(times)).max(0);
-            if sum == 0 {
-                self.0.remove(name);
-            } else {
-                self.0.insert(name.to_owned(), sum);
+        other.iter().for_each(|(name, amount)| self.add_amount(name, amount.saturating_mul(times)));
+    }
+
+    /// Adds to one amount, or takes from it, saturating.
+    pub fn add_amount(&mut self, name: &str, amount: i64) {
+        match self.0.get_mut(name) {
+            Some(sum) => {
+                *sum = sum.saturating_add(amount);
+                if *sum <= 0 {
+                    self.0.remove(name);
+                }
             }
+            None if amount > 0 => {
+                self.0.insert(name.to_owned(), amount);
+            }
+            None => {}
         }
     }
 }

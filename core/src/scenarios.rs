@@ -5,6 +5,7 @@
 //! checksum, so that a change of behaviour shows and nothing is optimised away. Preparing and summing up are not
 //! part of the work; what surrounds a decision in a service (decoding, sending, the store) is nowhere in it.
 
+mod audit;
 mod binder;
 mod dispatcher;
 mod explain;
@@ -127,6 +128,8 @@ pub const ALL: &[Scenario] = &[
     scenario("dispatcher-service", "placement", "units of 1,000 in and out", dispatcher::service),
     scenario("dispatcher-single", "placement", "units of 1 in and out", dispatcher::single),
     scenario("admission", "unit", "submissions checked and completed", dispatcher::admission),
+    scenario("audit-service", "placement", "histories of units of 1,000 that end", audit::service),
+    scenario("audit-preempt", "placement", "histories of one victim a placement, or none", audit::preempt),
     scenario("rows-life", "change", "rows checked, bound, started, ended", rows::life),
     scenario("explain", "explanation", "why nothing fits on 20,000 full nodes", explain::full),
 ];

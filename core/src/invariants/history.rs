@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rustc_hash::FxHashMap;
+
 use super::{
     Evidence, Findings, History, Invariant, Report,
     budgets::Budgets,
@@ -53,7 +55,7 @@ pub(super) struct Replay {
 pub(super) fn replay(history: &History, listed: &World) -> Replay {
     let mut replay = Replay::default();
     let mut tenants = Tenants::default();
-    let mut placed: BTreeMap<(UnitId, u32, u32), NodeId> = BTreeMap::new();
+    let mut placed: FxHashMap<(UnitId, u32, u32), NodeId> = FxHashMap::default();
     let mut first_bound: BTreeSet<UnitId> = BTreeSet::new();
     let (mut n_first, mut n_unknown) = (0usize, 0usize);
     let complete = history.is_complete();
@@ -68,12 +70,11 @@ pub(super) fn replay(history: &History, listed: &World) -> Replay {
         turns::check(&world, commit, &mut replay.first_bindings);
         let mut turns: Vec<Turn<'_>> = Vec::new();
         world.apply(commit, |world, step| {
-            replay.touched_units.insert(step.unit);
             match step.change {
                 RowChange::Bind(_) => {
                     on_bind(&mut replay, &mut placed, world, &step, (commit.revision, complete))
                 }
-                RowChange::Evict(evict) if step.applied && complete => {
+                RowChange::Evict(evict) if step.after.is_some() && complete => {
                     replay.n_evictions += 1;
                     check_eviction(
                         &mut replay.evictions,
@@ -90,8 +91,7 @@ pub(super) fn replay(history: &History, listed: &World) -> Replay {
                 }
                 _ => {}
             }
-            if step.applied {
-                let after = row_of(world, step.unit, step.ordinal);
+            if let Some(after) = step.after {
                 let node = if after.node.0 == 0 { step.before.node } else { after.node };
                 if complete {
                     let RowStep { unit, ordinal, before, change, .. } = step;
@@ -200,6 +200,9 @@ fn note_records(
             Change::UnitSpec(spec) => {
                 replay.touched_units.insert(spec.id);
             }
+            Change::Rows(unit, _) => {
+                replay.touched_units.insert(*unit);
+            }
             Change::NodeSpec(_)
             | Change::NodeUsage(_)
             | Change::Lease(_)
@@ -215,7 +218,6 @@ fn note_records(
             | Change::HoldDeleted(_)
             | Change::Pause(_)
             | Change::PauseDeleted(_)
-            | Change::Rows(..)
             | Change::RowsLoaded(..) => {}
         }
     }
@@ -223,7 +225,7 @@ fn note_records(
 
 fn on_bind(
     replay: &mut Replay,
-    placed: &mut BTreeMap<(UnitId, u32, u32), NodeId>,
+    placed: &mut FxHashMap<(UnitId, u32, u32), NodeId>,
     world: &World,
     step: &RowStep<'_>,
     (revision, complete): (Revision, bool),
@@ -243,7 +245,7 @@ fn on_bind(
                 node_name(world, earlier),
             )
         });
-    } else if step.applied {
+    } else if step.after.is_some() {
         let unit = world.units.get(&step.unit);
         let demand = unit.and_then(|unit| unit.demands.get(&bind.group));
         if let (true, Some((demand, _)), Some(on)) = (complete, demand, world.nodes.get(&node))
@@ -279,10 +281,6 @@ fn dropped_holds(world: &World, commit: &Commit) -> BTreeMap<u64, (String, BTree
         }
     }
     dropped
-}
-
-fn row_of(world: &World, unit: UnitId, ordinal: u32) -> WorldRow {
-    world.units.get(&unit).and_then(|unit| unit.rows.get(&ordinal)).copied().unwrap_or_default()
 }
 
 pub(super) fn node_name(world: &World, id: NodeId) -> String {

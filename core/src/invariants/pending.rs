@@ -164,7 +164,7 @@ impl<'a> Scan<'a> {
 impl Free {
     fn new(node: &WorldNode, taken: &Usage) -> Self {
         let left = |sums: &Resources| {
-            let mut free = node.allocatable();
+            let mut free = node.allocatable().into_owned();
             free.add(sums, -1);
             free
         };

@@ -64,7 +64,8 @@ struct Back {
 /// What one unit does in one commit.
 #[derive(Default)]
 struct Claim {
-    victims: Vec<(UnitId, u32, WorldRow)>,
+    /// By unit and task group: ordinals.
+    victims: BTreeMap<UnitId, BTreeMap<u16, Vec<u32>>>,
     asked: Sums,
     judged: Option<Revision>,
 }
@@ -109,11 +110,11 @@ impl Preemptions {
                 self.settle(world, preemptor, &claim);
             }
             match change {
-                Change::Rows(_, rows) => {
-                    while let Some(turn) = turns.get(at).filter(|turn| std::ptr::eq(turn.change, rows)) {
-                        self.on_turn(world, turn, &mut claim);
-                        at += 1;
-                    }
+                Change::Rows(unit, rows) => {
+                    let rest = turns.get(at..).unwrap_or_default();
+                    let n = rest.iter().take_while(|turn| std::ptr::eq(turn.change, rows)).count();
+                    at += n;
+                    self.on_rows(world, (*unit, rows), &rest[..n], &mut claim);
                 }
                 Change::Hold(hold) if hold.slot.is_none() => {
                     let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
@@ -164,23 +165,37 @@ impl Preemptions {
         classes
     }
 
-    fn on_turn(&mut self, world: &World, turn: &Turn<'_>, claim: &mut Option<(UnitId, Claim)>) {
-        let sign = i64::from(stays(&turn.after)) - i64::from(stays(&turn.before));
-        if sign == 0 {
-            return;
-        }
-        if let RowChange::Evict(evict) = turn.change
+    fn on_rows(
+        &mut self,
+        world: &World,
+        (unit, change): (UnitId, &RowChange),
+        turns: &[Turn<'_>],
+        claim: &mut Option<(UnitId, Claim)>,
+    ) {
+        if let RowChange::Evict(evict) = change
             && evict.reason == EvictionReason::Preempted
         {
-            let (_, claim) = claim.get_or_insert_with(|| (evict.preemptor, Claim::default()));
-            claim.victims.push((turn.unit, turn.ordinal, turn.before));
+            for turn in turns.iter().filter(|turn| stays(&turn.before) && !stays(&turn.after)) {
+                let (_, claim) = claim.get_or_insert_with(|| (evict.preemptor, Claim::default()));
+                let by_group = claim.victims.entry(unit).or_default();
+                by_group.entry(turn.before.group).or_default().push(turn.ordinal);
+            }
             return;
         }
-        let group = if sign > 0 { turn.after.group } else { turn.before.group };
-        self.shift(queue_of(world, turn.unit), &takes_of(world, turn.unit, group), sign);
-        *self.members.entry(turn.unit).or_default() += sign;
-        if let Some(back) = self.back.back_mut() {
-            *back.members.entry(turn.unit).or_default() += sign;
+        let mut by_group: BTreeMap<u16, i64> = BTreeMap::new();
+        for Turn { before, after, .. } in turns {
+            let sign = i64::from(stays(after)) - i64::from(stays(before));
+            if sign != 0 {
+                let group = if sign > 0 { after.group } else { before.group };
+                *by_group.entry(group).or_default() += sign;
+            }
+        }
+        for (group, n) in by_group.into_iter().filter(|(_, n)| *n != 0) {
+            self.shift(queue_of(world, unit), &times(&takes_of(world, unit, group), n.abs()), n.signum());
+            *self.members.entry(unit).or_default() += n;
+            if let Some(back) = self.back.back_mut() {
+                *back.members.entry(unit).or_default() += n;
+            }
         }
     }
 
@@ -194,10 +209,12 @@ impl Preemptions {
 
     /// What a claim does is counted.
     fn settle(&mut self, world: &World, preemptor: UnitId, claim: &Claim) {
-        for (unit, _, row) in &claim.victims {
-            let takes = takes_of(world, *unit, row.group);
-            shift_all(&mut self.staying, queue_of(world, *unit), &takes, -1);
-            *self.members.entry(*unit).or_default() -= 1;
+        for (unit, by_group) in &claim.victims {
+            for (group, victims) in by_group {
+                let takes = times(&takes_of(world, *unit, *group), count(victims));
+                shift_all(&mut self.staying, queue_of(world, *unit), &takes, -1);
+                *self.members.entry(*unit).or_default() -= count(victims);
+            }
         }
         shift_all(&mut self.staying, queue_of(world, preemptor), &claim.asked, 1);
     }
@@ -211,14 +228,10 @@ impl Preemptions {
         // That there is one is judged elsewhere.
         let Some(spec) = spec.map(|spec| &spec.value) else { return };
         let seeker = (spec.queue.as_str(), self.classes_then(judged).priority(spec));
-        let mut by_unit: BTreeMap<UnitId, Vec<(u32, WorldRow)>> = BTreeMap::new();
-        for (unit, ordinal, row) in &claim.victims {
-            by_unit.entry(*unit).or_default().push((*ordinal, *row));
-        }
         // By queue that had to borrow: all that is taken of it at once, and the most of one.
         let mut taken: BTreeMap<String, (Sums, Sums)> = BTreeMap::new();
-        for (unit, victims) in &by_unit {
-            let n_taken = i64::try_from(victims.len()).unwrap_or(i64::MAX);
+        for (unit, by_group) in &claim.victims {
+            let n_taken: i64 = by_group.values().map(|victims| count(victims)).sum();
             let n_left = self.members_then(*unit, judged) - n_taken;
             let Some(of) = world.units.get(unit) else { continue };
             let min_member =
@@ -234,26 +247,28 @@ impl Preemptions {
             }
             let mut whole = Sums::new();
             let queue = queue_of(world, *unit);
-            for (ordinal, row) in victims {
-                let priority = of.standings.get(&row.group).map_or(i32::MAX, |standing| standing.priority);
-                let takes = takes_of(world, *unit, row.group);
+            for (group, victims) in by_group {
+                let priority = of.standings.get(group).map_or(i32::MAX, |standing| standing.priority);
+                let takes = takes_of(world, *unit, *group);
                 let Some(rests_on_borrowing) =
                     self.outranks(seeker, (queue, priority), (&claim.asked, &takes), judged)
                 else {
                     let name = of.name();
-                    self.findings.add(|| {
-                        format!("{name}/{ordinal}: preempted for unit {preemptor}, whose rank is not higher (revision {revision})")
-                    });
+                    for ordinal in victims {
+                        self.findings.add(|| {
+                            format!("{name}/{ordinal}: preempted for unit {preemptor}, whose rank is not higher (revision {revision})")
+                        });
+                    }
                     continue;
                 };
-                self.n_reclaimed += usize::from(priority >= seeker.1);
+                self.n_reclaimed += if priority >= seeker.1 { victims.len() } else { 0 };
                 if rests_on_borrowing && n_left <= 0 && min_member > 1 {
-                    add(&mut whole, &takes, 1);
+                    add(&mut whole, &takes, count(victims));
                 } else if rests_on_borrowing {
-                    self.note(seeker.0, queue, &takes, &mut taken);
+                    self.note(seeker.0, queue, (&takes, count(victims)), &mut taken);
                 }
             }
-            self.note(seeker.0, queue, &whole, &mut taken);
+            self.note(seeker.0, queue, (&whole, 1), &mut taken);
         }
         self.judge_taken(&taken, judged, (preemptor, revision));
     }
@@ -303,12 +318,18 @@ impl Preemptions {
         }
     }
 
-    /// Adds to what is taken of the queues that two do not share, where a guarantee is about it.
-    fn note(&self, own: &str, other: &str, takes: &Sums, taken: &mut BTreeMap<String, (Sums, Sums)>) {
+    /// Adds to what is taken of the queues that two do not share, where a guarantee is about it: `n` times as much.
+    fn note(
+        &self,
+        own: &str,
+        other: &str,
+        (takes, n): (&Sums, i64),
+        taken: &mut BTreeMap<String, (Sums, Sums)>,
+    ) {
         for level in apart(own, other).1 {
             if !takes.is_empty() && self.concerns(level, takes) {
                 let (sum, largest) = taken.entry(level.to_owned()).or_default();
-                add(sum, takes, 1);
+                add(sum, takes, n);
                 for (name, amount) in takes {
                     let most = largest.entry(name.clone()).or_default();
                     *most = amount.max(most).to_owned();
@@ -357,6 +378,10 @@ fn put_class(classes: &mut PriorityClasses, name: &str, class: Option<PriorityCl
         Some(class) => classes.put(class),
         None => classes.remove(name),
     }
+}
+
+fn count(victims: &[u32]) -> i64 {
+    i64::try_from(victims.len()).unwrap_or(i64::MAX)
 }
 
 /// It takes room, and is not told to leave.

@@ -183,18 +183,20 @@ fn replay(history: &History, findings: &mut Findings) -> usize {
                 _ => {}
             }
         }
-        world.apply(commit, |world, step| {
-            let after = world.units.get(&step.unit).and_then(|unit| unit.rows.get(&step.ordinal));
-            let Some(after) = after.filter(|_| step.applied) else { return };
+        // How many of a group became live in it, and how many ended.
+        let mut turned: BTreeMap<(UnitId, u16), (i64, i64)> = BTreeMap::new();
+        world.apply(commit, |_, step| {
+            let Some(after) = step.after else { return };
             match (step.before.is_live(), after.is_live()) {
-                (false, true) => {
-                    count(&mut used, world, step.unit, after.group, 1);
-                    count(&mut bound, world, step.unit, after.group, 1);
-                }
-                (true, false) => count(&mut used, world, step.unit, step.before.group, -1),
+                (false, true) => turned.entry((step.unit, after.group)).or_default().0 += 1,
+                (true, false) => turned.entry((step.unit, step.before.group)).or_default().1 += 1,
                 (true, true) | (false, false) => {}
             }
         });
+        for ((unit, group), (n_bound, n_ended)) in turned {
+            count(&mut used, &world, unit, group, n_bound - n_ended);
+            count(&mut bound, &world, unit, group, n_bound);
+        }
         for hold in freed {
             count_hold(&mut used, &world, &hold, -1);
             count_hold(&mut bound, &world, &hold, -1);
@@ -209,10 +211,21 @@ fn has_maximum(spec: &QueueSpec) -> bool {
 }
 
 fn count(used: &mut BTreeMap<String, Used>, world: &World, id: UnitId, group: u16, times: i64) {
+    if times == 0 {
+        return;
+    }
     let Some(unit) = world.units.get(&id) else { return };
     let (Some(spec), Some((demand, _))) = (&unit.spec, unit.demands.get(&group)) else { return };
-    for level in levels(&spec.value.queue) {
-        used.entry(level.to_owned()).or_default().add(demand, times);
+    count_at(used, &spec.value.queue, demand, times);
+}
+
+/// Every level of a path pays.
+fn count_at(used: &mut BTreeMap<String, Used>, queue: &str, demand: &Demand, times: i64) {
+    for level in levels(queue) {
+        match used.get_mut(level) {
+            Some(used) => used.add(demand, times),
+            None => used.entry(level.to_owned()).or_default().add(demand, times),
+        }
     }
 }
 
@@ -224,9 +237,7 @@ fn payer<'a>(world: &'a World, hold: &'a Hold) -> Option<&'a str> {
 fn count_hold(used: &mut BTreeMap<String, Used>, world: &World, hold: &Hold, sign: i64) {
     let Some(queue) = payer(world, hold) else { return };
     let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
-    for level in levels(queue) {
-        used.entry(level.to_owned()).or_default().add(&hold.demand, n.saturating_mul(sign));
-    }
+    count_at(used, queue, &hold.demand, n.saturating_mul(sign));
 }
 
 /// What a commit bound may not raise above a maximum; what it did not ask for may be above one since before.

@@ -5,6 +5,8 @@ use std::{
     sync::Arc,
 };
 
+use smallvec::SmallVec;
+
 use super::{
     Findings, History, Invariant, Report,
     history::Replay,
@@ -58,7 +60,8 @@ impl Usage {
     /// What a guaranteed row keeps from best-effort ones.
     fn keep(&mut self, node: Option<&WorldNode>, demand: &Demand, pool: Pool, row: &WorldRow) {
         if let (Some(node), Pool::Guaranteed) = (node, pool) {
-            self.kept.add(&node.kept(&demand.requests, row.bound_time_ms), 1);
+            let kept = node.kept(&demand.requests, row.bound_time_ms);
+            kept.for_each(|(name, amount)| self.kept.add_amount(name, amount));
         }
     }
 
@@ -71,45 +74,25 @@ impl Usage {
     }
 
     /// What a hold takes beyond those that still take it for it, or that are in it. One that gathers takes what is free,
-    /// whatever that is. A slot of a reservation keeps nothing from best-effort running units.
+    /// whatever that is.
     fn add_hold(&mut self, world: &World, hold: &Hold, is_whole: bool) {
         if hold.turn.is_some() {
             return;
         }
-        let mut beyond = Self::default();
+        let (mut beyond, mut covered) = (Self::default(), Self::default());
         for idx in 0..hold.ordinals.len() {
             beyond.add(&hold.demand, hold.pool, hold.device_mask(idx));
         }
-        let mut covered = Self::default();
-        let node = world.nodes.get(&hold.node);
-        let victims = hold.victims.iter().filter(|_| !is_whole);
-        let occupant = hold.slot.as_ref().and_then(|slot| slot.occupant.as_ref());
-        for victim in victims.chain(occupant) {
-            let Some(unit) = world.units.get(&victim.unit) else { continue };
-            let Some(row) = unit.rows.get(&victim.ordinal) else { continue };
-            // Who leaves is not counted then.
-            if row.is_live()
-                && !(is_whole && row.eviction.is_some())
-                && (row.incarnation, row.node) == (victim.incarnation, hold.node)
-                && let Some((demand, pool)) = unit.demands.get(&row.group)
-            {
-                covered.add(demand, *pool, row.device_mask);
-                covered.keep(node, demand, *pool, row);
-            }
+        for (demand, pool, row) in covering(world, hold, is_whole) {
+            covered.add(demand, pool, row.device_mask);
         }
         for (sum, beyond, covered) in [
             (&mut self.guaranteed, &beyond.guaranteed, &covered.guaranteed),
             (&mut self.best_effort, &beyond.best_effort, &covered.best_effort),
         ] {
-            for (name, amount) in beyond.iter() {
-                let rest = (amount - covered.get(name)).max(0);
-                sum.add(&Resources::new([(name, rest)]).unwrap_or_default(), 1);
-            }
-        }
-        if hold.pool == Pool::Guaranteed && hold.slot.is_none() {
-            let rest = beyond.guaranteed.iter();
-            let rest = rest.map(|(name, amount)| (name, (amount - covered.kept.get(name)).max(0)));
-            self.kept.add(&Resources::new(rest).unwrap_or_default(), 1);
+            beyond
+                .iter()
+                .for_each(|(name, amount)| sum.add_amount(name, (amount - covered.get(name)).max(0)));
         }
         for (idx, milli) in beyond.devices.iter().enumerate() {
             if self.devices.len() <= idx {
@@ -119,6 +102,42 @@ impl Usage {
             self.devices[idx] = self.devices[idx].saturating_add(milli.saturating_sub(covered));
         }
     }
+
+    /// What a hold keeps from best-effort running units, beyond the same. A slot of a reservation keeps nothing.
+    fn keep_hold(&mut self, world: &World, hold: &Hold, is_whole: bool) {
+        if hold.turn.is_some() || hold.pool != Pool::Guaranteed || hold.slot.is_some() {
+            return;
+        }
+        let mut covered = Self::default();
+        let node = world.nodes.get(&hold.node);
+        for (demand, pool, row) in covering(world, hold, is_whole) {
+            covered.keep(node, demand, pool, row);
+        }
+        let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
+        for (name, amount) in hold.demand.requests.iter() {
+            self.kept.add_amount(name, (amount.saturating_mul(n) - covered.kept.get(name)).max(0));
+        }
+    }
+}
+
+/// Those that take the room of a hold: its victims, unless it `is_whole`, and who is in its slot.
+fn covering<'a>(
+    world: &'a World,
+    hold: &'a Hold,
+    is_whole: bool,
+) -> impl Iterator<Item = (&'a Demand, Pool, &'a WorldRow)> {
+    let victims = hold.victims.iter().filter(move |_| !is_whole);
+    let occupant = hold.slot.as_ref().and_then(|slot| slot.occupant.as_ref());
+    victims.chain(occupant).filter_map(move |victim| {
+        let unit = world.units.get(&victim.unit)?;
+        let row = unit.rows.get(&victim.ordinal)?;
+        // Who leaves is not counted then.
+        let covers = row.is_live()
+            && !(is_whole && row.eviction.is_some())
+            && (row.incarnation, row.node) == (victim.incarnation, hold.node);
+        let (demand, pool) = unit.demands.get(&row.group).filter(|_| covers)?;
+        Some((demand.as_ref(), *pool, row))
+    })
 }
 
 /// Indices of the bits that are set.
@@ -146,13 +165,6 @@ pub(super) struct Excess {
     /// Of this resource; of devices without one.
     resource: Option<String>,
     words: String,
-}
-
-impl Excess {
-    /// What was bound in a commit takes of it: of these resources, or `devices`.
-    fn is_of(&self, asked: &BTreeSet<&str>, devices: bool) -> bool {
-        self.resource.as_ref().map_or(devices, |resource| asked.contains(resource.as_str()))
-    }
 }
 
 /// What is wrong with `usage` on `node`.
@@ -283,7 +295,9 @@ fn check_squeezed(world: &World, history: &History, findings: &mut Findings) {
     }
     for hold in world.holds.values() {
         let node = hold.value.node;
-        sums.entry(node).or_default().add_hold(world, &hold.value, false);
+        let all = sums.entry(node).or_default();
+        all.add_hold(world, &hold.value, false);
+        all.keep_hold(world, &hold.value, false);
         staying.entry(node).or_default().add_hold(world, &hold.value, false);
         let last = changed.entry(node).or_default();
         *last = hold.revision.max(*last);
@@ -327,25 +341,28 @@ fn check_each_placement(world: &World, shrunk: &BTreeSet<NodeId>, findings: &mut
     }
 }
 
-/// What a commit has bound on a node: resources that it asks for, by pool.
+/// What a commit has bound on a node.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bound<'a> {
-    /// Something.
-    pub(super) any: bool,
-    guaranteed: BTreeSet<&'a str>,
-    best_effort: BTreeSet<&'a str>,
-    devices: bool,
-}
+pub(super) struct Bound<'a>(SmallVec<[&'a Bind; 2]>);
 
 impl<'a> Bound<'a> {
     pub(super) fn add(&mut self, bind: &'a Bind) {
-        self.any = true;
-        let asked = match bind.pool {
-            Pool::Guaranteed => &mut self.guaranteed,
-            Pool::BestEffort => &mut self.best_effort,
-        };
-        asked.extend(bind.demand.requests.iter().map(|(name, _)| name));
-        self.devices |= bind.demand.devices.is_some();
+        if self.0.last().is_none_or(|last| !std::ptr::eq(*last, bind)) {
+            self.0.push(bind);
+        }
+    }
+
+    /// Whether some of a pool was.
+    fn has(&self, pool: Pool) -> bool {
+        self.0.iter().any(|bind| bind.pool == pool)
+    }
+
+    /// Whether what was bound of a pool takes of what is short; devices are of both.
+    fn takes(&self, pool: Pool, of: &Excess) -> bool {
+        self.0.iter().any(|bind| match &of.resource {
+            Some(resource) => bind.pool == pool && bind.demand.requests.get(resource) > 0,
+            None => bind.demand.devices.is_some(),
+        })
     }
 }
 
@@ -376,7 +393,8 @@ impl Tenants {
         revision: Revision,
         findings: &mut Findings,
     ) -> bool {
-        let bound_now = bound.any;
+        let bound_now = !bound.0.is_empty();
+        let bound_best_effort = bound.has(Pool::BestEffort);
         let none = BTreeSet::new();
         let tenants = self.by_node.get(&id).unwrap_or(&none);
         if tenants.is_empty() && holds.is_empty() {
@@ -400,24 +418,23 @@ impl Tenants {
             if let Some((demand, pool)) = unit.demands.get(&row.group) {
                 sums.add(demand, *pool, row.device_mask);
                 // What was bound along with it may have been bound after it.
-                if row.revision < revision {
+                if bound_best_effort && row.revision < revision {
                     sums.keep(Some(node), demand, *pool, row);
                 }
             }
         }
         for hold in holds {
-            let kept = sums.kept.clone();
             sums.add_hold(world, &hold.value, !bound_now);
-            if hold.revision == revision {
-                sums.kept = kept;
+            if bound_best_effort && hold.revision < revision {
+                sums.keep_hold(world, &hold.value, !bound_now);
             }
         }
         let wrong = excess(node, &sums);
         let is_shrunk = world.shrunk.contains(&id);
-        let is_worse = |wrong: &&Excess| !is_shrunk || wrong.is_of(&bound.guaranteed, bound.devices);
-        let beyond = best_effort_excess(node, &sums);
-        let is_taken = |wrong: &&Excess| wrong.is_of(&bound.best_effort, bound.devices);
-        for wrong in wrong.iter().filter(is_worse).chain(beyond.iter().filter(is_taken)) {
+        let worse = wrong.iter().filter(|wrong| !is_shrunk || bound.takes(Pool::Guaranteed, wrong));
+        let beyond = if bound_best_effort { best_effort_excess(node, &sums) } else { Vec::new() };
+        let taken = beyond.iter().filter(|wrong| bound.takes(Pool::BestEffort, wrong));
+        for wrong in worse.chain(taken) {
             findings.add(|| format!("node {}: {} (revision {revision})", node.name(), wrong.words));
         }
         wrong.is_empty()

@@ -4,9 +4,12 @@
 //! repeat its mistakes.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
+
+use rustc_hash::FxHashSet;
 
 use crate::{
     budget::spec::BudgetSpec,
@@ -60,18 +63,18 @@ pub struct WorldNode {
 
 impl WorldNode {
     /// Allocatable in force.
-    pub fn allocatable(&self) -> Resources {
+    pub fn allocatable(&self) -> Cow<'_, Resources> {
         match (&self.grant, &self.report) {
-            (Some(grant), _) => grant.value.clone(),
-            (None, Some(report)) => report.value.capacity.clone(),
-            (None, None) => Resources::default(),
+            (Some(grant), _) => Cow::Borrowed(&grant.value),
+            (None, Some(report)) => Cow::Borrowed(&report.value.capacity),
+            (None, None) => Cow::default(),
         }
     }
 
     /// What best-effort running units may take, of the measured resources and all others, beside guaranteed ones that
     /// keep `kept` from them.
     pub fn best_effort_allocatable(&self, kept: &Resources) -> Resources {
-        let mut left = self.allocatable();
+        let mut left = self.allocatable().into_owned();
         left.add(kept, -1);
         if let Some(usage) = &self.usage {
             left.add(&usage.value.reserved, -1);
@@ -80,10 +83,13 @@ impl WorldNode {
     }
 
     /// What a guaranteed running unit bound at a time keeps from best-effort ones.
-    pub fn kept(&self, requests: &Resources, bound_time_ms: i64) -> Resources {
+    pub fn kept<'a>(
+        &self,
+        requests: &'a Resources,
+        bound_time_ms: i64,
+    ) -> impl Iterator<Item = (&'a str, i64)> {
         let is_reserved = self.usage.as_ref().is_some_and(|usage| bound_time_ms <= usage.value.as_of_ms);
-        let counts = |name: &str| !is_reserved || (name != CPU && name != MEMORY);
-        Resources::new(requests.iter().filter(|(name, _)| counts(name))).unwrap_or_default()
+        requests.iter().filter(move |(name, _)| !is_reserved || (*name != CPU && *name != MEMORY))
     }
 
     /// Name, or `?` without a spec.
@@ -193,12 +199,12 @@ pub struct RowStep<'a> {
     pub ordinal: u32,
     /// As it was; default for one never bound.
     pub before: WorldRow,
+    /// As it is now; `None`: the rules do not allow the change.
+    pub after: Option<WorldRow>,
     /// As the change asks for, whether the rules allow it or not.
     pub change: &'a RowChange,
     /// Position in the change's columns.
     pub idx: usize,
-    /// The rules allowed it.
-    pub applied: bool,
 }
 
 impl World {
@@ -215,8 +221,7 @@ impl World {
     /// Applies a commit; what the world already has as new or newer is left alone. `on_row` sees every row
     /// that a change names, allowed or not.
     pub fn apply<'a>(&mut self, commit: &'a Commit, mut on_row: impl FnMut(&Self, RowStep<'a>)) {
-        // Rows that a list showed as of this revision or later are not touched again by this commit.
-        let mut touched: BTreeMap<(UnitId, u32), bool> = BTreeMap::new();
+        let mut touched = FxHashSet::default();
         for change in &commit.changes {
             match change {
                 Change::Rows(unit, rows) => self.apply_rows(commit, *unit, rows, &mut touched, &mut on_row),
@@ -310,7 +315,7 @@ impl World {
         commit: &Commit,
         unit: UnitId,
         change: &'a RowChange,
-        touched: &mut BTreeMap<(UnitId, u32), bool>,
+        touched: &mut FxHashSet<(UnitId, u32)>,
         on_row: &mut impl FnMut(&Self, RowStep<'a>),
     ) {
         if let RowChange::Bind(bind) = change {
@@ -328,17 +333,19 @@ impl World {
             RowChange::Requeue(requeue) => &requeue.ordinals,
         };
         for (idx, &ordinal) in ordinals.iter().enumerate() {
-            let entry = self.units.entry(unit).or_default();
-            let before = entry.rows.get(&ordinal).copied().unwrap_or_default();
-            let fresh = *touched.entry((unit, ordinal)).or_insert_with(|| before.revision < commit.revision);
-            if !fresh {
+            let rows = &mut self.units.entry(unit).or_default().rows;
+            let before = rows.get(&ordinal).copied().unwrap_or_default();
+            // Rows that a list showed as of this revision or later are not touched again by this commit.
+            if before.revision >= commit.revision && !touched.contains(&(unit, ordinal)) {
                 continue;
             }
             let after = next_row(before, change, idx, commit);
+            let after = after.map(|row| WorldRow { revision: commit.revision, ..row });
             if let Some(row) = after {
-                entry.rows.insert(ordinal, WorldRow { revision: commit.revision, ..row });
+                rows.insert(ordinal, row);
+                touched.insert((unit, ordinal));
             }
-            on_row(self, RowStep { unit, ordinal, before, change, idx, applied: after.is_some() });
+            on_row(self, RowStep { unit, ordinal, before, after, change, idx });
         }
         if let RowChange::Evict(evict) = change
             && evict.preemptor != UnitId(0)

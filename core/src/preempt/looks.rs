@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use rustc_hash::FxHashMap;
 
-use super::{Choice, Cost};
+use super::{Cost, plan::Choice};
 
 /// What is known of a node.
 #[derive(Clone, Debug)]

@@ -23,6 +23,13 @@ pub struct Rank {
     pub priority: i32,
 }
 
+impl Rank {
+    /// More for a higher one, and for each one more.
+    pub(super) fn weight(self) -> i64 {
+        i64::from(self.priority) - i64::from(i32::MIN) + 1 + (i64::from(self.guaranteed) << 33)
+    }
+}
+
 /// Which of two units is guaranteed against the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sides {

@@ -1,17 +1,17 @@
 mod budgets;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    demand::{Demand, DeviceRequest},
+    demand::{Demand, DeviceRequest, Pool},
     ids::Revision,
     node::{Device, NodeReport, NodeSpec},
     queue::{Need, Quota, spec::QueueSpec},
     resources::{CPU, MEMORY, Resources},
-    rows::{Bind, Evict, EvictionReason, RowChange},
+    rows::{Bind, Evict, EvictionReason, Row, RowChange, Standing, UnitRows},
 };
 
 const NOW_MS: i64 = 1_000_000;
@@ -439,9 +439,9 @@ fn who_would_leave_anyway_does_not_rest_on_borrowing() {
 #[test]
 fn one_more_victim_is_never_less() {
     let rank = |guaranteed, priority| Rank { guaranteed, priority };
-    assert_eq!(weight(rank(false, i32::MIN)), 1);
-    assert_eq!(weight(rank(false, i32::MAX)), 1 << 32);
-    assert!(weight(rank(true, i32::MIN)) > weight(rank(false, i32::MAX)));
+    assert_eq!(rank(false, i32::MIN).weight(), 1);
+    assert_eq!(rank(false, i32::MAX).weight(), 1 << 32);
+    assert!(rank(true, i32::MIN).weight() > rank(false, i32::MAX).weight());
 }
 
 /// Everything anew for each replica and node, without index, first look or memory.

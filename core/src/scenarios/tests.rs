@@ -11,6 +11,7 @@ fn each_scenario_does_all_its_work_and_the_same_twice() {
         assert_eq!(first, second, "{}", scenario.name);
         let n_ops = match scenario.name {
             "scheduler-service" | "scheduler-service-20k" | "binder-service" | "scheduler-follow" => 20_000,
+            "audit-service" | "audit-preempt" => 20_000,
             "scheduler-single" | "scheduler-single-20k" => 2_000,
             "binder-single" | "dispatcher-single" | "admission" => 5_000,
             "scheduler-gang-10" | "scheduler-gang-100" => 10_000,

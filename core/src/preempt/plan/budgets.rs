@@ -20,7 +20,7 @@ impl Plan<'_> {
     }
 
     /// Budgets allow these beside what leaves already.
-    pub(super) fn affords(&self, victims: &[(UnitId, u32)]) -> bool {
+    pub(in crate::preempt) fn affords(&self, victims: &[(UnitId, u32)]) -> bool {
         self.cluster.budgets().exceeded(&self.spent_with(victims)).is_none()
     }
 

@@ -1,0 +1,43 @@
+//! Free room of one node, to be tried out on.
+
+use smallvec::SmallVec;
+
+use crate::cluster::{Cluster, ShapeId, devices::NodeDevices, shapes::Shape};
+
+/// Free room of one node, to be tried out on.
+#[derive(Clone, Debug)]
+pub(crate) struct Trial {
+    pub(super) free: SmallVec<[i64; 8]>,
+    devices: NodeDevices,
+}
+
+impl Trial {
+    /// The room of a shape's pool as it is.
+    pub(crate) fn new(cluster: &Cluster, shape: ShapeId, idx: usize) -> Self {
+        let free = SmallVec::from_slice(cluster.room(shape).free(idx));
+        Self { free, devices: cluster.devices(idx).clone() }
+    }
+
+    /// Gives back (`sign` 1) or takes (-1).
+    pub(crate) fn shift(&mut self, shape: &Shape, mask: u64, sign: i64) {
+        for (id, amount) in &shape.asks {
+            let free = &mut self.free[usize::from(*id)];
+            *free = free.saturating_add(amount.saturating_mul(sign));
+        }
+        self.shift_devices(shape, mask, sign);
+    }
+
+    /// The same of devices only.
+    pub(crate) fn shift_devices(&mut self, shape: &Shape, mask: u64, sign: i64) {
+        if mask != 0 {
+            self.devices.shift(mask, shape.device_milli(), if sign > 0 { -1 } else { 1 });
+        }
+    }
+
+    pub(crate) fn pick(&self, shape: &Shape) -> Option<u64> {
+        if !shape.fits(&self.free) {
+            return None;
+        }
+        shape.devices.as_ref().map_or(Some(0), |ask| self.devices.pick(ask))
+    }
+}
