@@ -12,6 +12,7 @@ mod pending;
 mod preemptions;
 mod queues;
 mod room;
+mod same;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -204,9 +205,9 @@ pub fn check_all(evidence: &Evidence) -> Vec<Report> {
         replay.first_bindings.report(Invariant::I4),
         queues::check(evidence),
         history::check_evictions(&evidence.listed, &replay),
-        history::check_watch(evidence, &replay),
+        same::check_watch(evidence, &replay),
         pending::check(&evidence.listed, evidence.busy.as_deref()),
-        history::check_same_state(&evidence.listed, &evidence.listed_again),
+        same::check_same_state(&evidence.listed, &evidence.listed_again),
     ]
 }
 

@@ -5,12 +5,13 @@ use std::{
     sync::Arc,
 };
 
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{
     Findings, History, Invariant, Report,
     history::Replay,
-    world::{Versioned, World, WorldNode, WorldRow},
+    world::{Versioned, World, WorldNode, WorldRow, WorldUnit},
 };
 use crate::{
     demand::{Demand, MILLI_WHOLE, N_DEVICES_MAX, Pool},
@@ -41,10 +42,7 @@ pub struct Usage {
 
 impl Usage {
     pub(super) fn add(&mut self, demand: &Demand, pool: Pool, mask: u64) {
-        match pool {
-            Pool::Guaranteed => self.guaranteed.add(&demand.requests, 1),
-            Pool::BestEffort => self.best_effort.add(&demand.requests, 1),
-        }
+        self.add_requests(demand, pool, 1);
         let milli = demand.devices.as_ref().map_or(MILLI_WHOLE, |devices| devices.milli);
         for idx in bits(mask) {
             if self.devices.len() <= idx {
@@ -53,6 +51,34 @@ impl Usage {
             self.devices[idx] = self.devices[idx].saturating_add(milli);
         }
         self.n += 1;
+    }
+
+    fn remove(&mut self, demand: &Demand, pool: Pool, mask: u64) {
+        self.add_requests(demand, pool, -1);
+        let milli = demand.devices.as_ref().map_or(MILLI_WHOLE, |devices| devices.milli);
+        for idx in bits(mask) {
+            if let Some(sum) = self.devices.get_mut(idx) {
+                *sum = sum.saturating_sub(milli);
+            }
+        }
+        self.n = self.n.saturating_sub(1);
+    }
+
+    fn subtract(&mut self, other: &Self) {
+        self.guaranteed.add(&other.guaranteed, -1);
+        self.best_effort.add(&other.best_effort, -1);
+        for (sum, milli) in self.devices.iter_mut().zip(&other.devices) {
+            *sum = sum.saturating_sub(*milli);
+        }
+        self.n = self.n.saturating_sub(other.n);
+    }
+
+    fn add_requests(&mut self, demand: &Demand, pool: Pool, times: i64) {
+        let sum = match pool {
+            Pool::Guaranteed => &mut self.guaranteed,
+            Pool::BestEffort => &mut self.best_effort,
+        };
+        sum.add(&demand.requests, times);
     }
 }
 
@@ -341,44 +367,109 @@ fn check_each_placement(world: &World, shrunk: &BTreeSet<NodeId>, findings: &mut
     }
 }
 
-/// What a commit has bound on a node.
+/// What a commit has bound on a node, and how many of each.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bound<'a>(SmallVec<[&'a Bind; 2]>);
+pub(super) struct Bound<'a>(SmallVec<[(&'a Bind, i64); 2]>);
 
 impl<'a> Bound<'a> {
     pub(super) fn add(&mut self, bind: &'a Bind) {
-        if self.0.last().is_none_or(|last| !std::ptr::eq(*last, bind)) {
-            self.0.push(bind);
+        match self.0.last_mut() {
+            Some((last, n)) if std::ptr::eq(*last, bind) => *n += 1,
+            _ => self.0.push((bind, 1)),
         }
     }
 
     /// Whether some of a pool was.
     fn has(&self, pool: Pool) -> bool {
-        self.0.iter().any(|bind| bind.pool == pool)
+        self.0.iter().any(|(bind, _)| bind.pool == pool)
     }
 
     /// Whether what was bound of a pool takes of what is short; devices are of both.
     fn takes(&self, pool: Pool, of: &Excess) -> bool {
-        self.0.iter().any(|bind| match &of.resource {
+        self.0.iter().any(|(bind, _)| match &of.resource {
             Some(resource) => bind.pool == pool && bind.demand.requests.get(resource) > 0,
             None => bind.demand.devices.is_some(),
         })
     }
 }
 
-/// Live rows of each node, kept while a history is replayed.
+/// What takes room on each node, kept while a history is replayed.
 #[derive(Default)]
 pub(super) struct Tenants {
-    by_node: BTreeMap<NodeId, BTreeSet<(UnitId, u32)>>,
+    by_node: FxHashMap<NodeId, OfNode>,
+}
+
+#[derive(Default)]
+struct OfNode {
+    all: Usage,
+    /// Those of them that are told to leave.
+    leaving: Usage,
+    /// How many guaranteed ones there are, by when they were bound, unit and task group.
+    guaranteed: BTreeMap<(i64, UnitId, u16), usize>,
+}
+
+impl OfNode {
+    fn staying(&self) -> Usage {
+        let mut staying = self.all.clone();
+        staying.subtract(&self.leaving);
+        staying
+    }
+
+    /// What guaranteed running units keep from best-effort ones.
+    fn kept(&self, world: &World, node: &WorldNode) -> Resources {
+        let Some(as_of_ms) = node.usage.as_ref().map(|usage| usage.value.as_of_ms) else {
+            return self.all.guaranteed.clone();
+        };
+        let mut kept = Resources::default();
+        let mut keep = |requests: &Resources, bound_time_ms| {
+            node.kept(requests, bound_time_ms).for_each(|(name, amount)| kept.add_amount(name, amount));
+        };
+        // Those bound by then keep no more of what is measured, so one sum does for them.
+        let mut old = self.all.guaranteed.clone();
+        let since = (as_of_ms.saturating_add(1), UnitId(0), 0);
+        for ((bound_time_ms, unit, group), n) in self.guaranteed.range(since..) {
+            let Some((demand, _)) = world.units.get(unit).and_then(|unit| unit.demands.get(group)) else {
+                continue;
+            };
+            let mut requests = Resources::default();
+            requests.add(&demand.requests, i64::try_from(*n).unwrap_or(i64::MAX));
+            old.add(&requests, -1);
+            keep(&requests, *bound_time_ms);
+        }
+        keep(&old, as_of_ms);
+        kept
+    }
 }
 
 impl Tenants {
-    pub(super) fn set(&mut self, unit: UnitId, ordinal: u32, node: NodeId, live: bool) {
-        let tenants = self.by_node.entry(node).or_default();
-        if live {
-            tenants.insert((unit, ordinal));
-        } else {
-            tenants.remove(&(unit, ordinal));
+    /// A row of a unit changes.
+    pub(super) fn turn(&mut self, (id, unit): (UnitId, &WorldUnit), before: &WorldRow, after: &WorldRow) {
+        let takes =
+            |row: &WorldRow| row.is_live().then_some((row.node, row.device_mask, row.eviction.is_some()));
+        if takes(before) == takes(after) {
+            return;
+        }
+        for (row, is_new) in [(before, false), (after, true)] {
+            let Some((demand, pool)) = unit.demands.get(&row.group).filter(|_| row.is_live()) else {
+                continue;
+            };
+            let of_node = self.by_node.entry(row.node).or_default();
+            let leaving = Some(&mut of_node.leaving).filter(|_| row.eviction.is_some());
+            for usage in leaving.into_iter().chain([&mut of_node.all]) {
+                if is_new {
+                    usage.add(demand, *pool, row.device_mask);
+                } else {
+                    usage.remove(demand, *pool, row.device_mask);
+                }
+            }
+            if *pool == Pool::Guaranteed {
+                let key = (row.bound_time_ms, id, row.group);
+                let n = of_node.guaranteed.entry(key).or_default();
+                *n = if is_new { *n + 1 } else { n.saturating_sub(1) };
+                if *n == 0 {
+                    of_node.guaranteed.remove(&key);
+                }
+            }
         }
     }
 
@@ -389,38 +480,32 @@ impl Tenants {
         &self,
         world: &World,
         id: NodeId,
-        (bound, holds): (&Bound<'_>, &[&Versioned<Arc<Hold>>]),
-        revision: Revision,
+        (bound, holds): (&Bound<'_>, &[Versioned<Arc<Hold>>]),
+        (revision, time_ms): (Revision, i64),
         findings: &mut Findings,
     ) -> bool {
         let bound_now = !bound.0.is_empty();
         let bound_best_effort = bound.has(Pool::BestEffort);
-        let none = BTreeSet::new();
-        let tenants = self.by_node.get(&id).unwrap_or(&none);
-        if tenants.is_empty() && holds.is_empty() {
+        let of_node = self.by_node.get(&id).filter(|of_node| of_node.all.n > 0);
+        if of_node.is_none() && holds.is_empty() {
             return true;
         }
         let Some(node) = world.nodes.get(&id) else {
             // What is held there goes as soon as the binder hears of it.
-            if !tenants.is_empty() {
+            if of_node.is_some() {
                 findings
                     .add(|| format!("revision {revision}: running units on node {id}, which does not exist"));
             }
             return true;
         };
-        let mut sums = Usage::default();
-        for (unit, ordinal) in tenants {
-            let Some(unit) = world.units.get(unit) else { continue };
-            let Some(row) = unit.rows.get(ordinal) else { continue };
-            if !bound_now && row.eviction.is_some() {
-                continue;
-            }
-            if let Some((demand, pool)) = unit.demands.get(&row.group) {
-                sums.add(demand, *pool, row.device_mask);
-                // What was bound along with it may have been bound after it.
-                if bound_best_effort && row.revision < revision {
-                    sums.keep(Some(node), demand, *pool, row);
-                }
+        let tenants = of_node.map(|of_node| if bound_now { of_node.all.clone() } else { of_node.staying() });
+        let mut sums = tenants.unwrap_or_default();
+        if bound_best_effort {
+            sums.kept = of_node.map(|of_node| of_node.kept(world, node)).unwrap_or_default();
+            // What was bound along with it may have been bound after it.
+            for (bind, n) in bound.0.iter().filter(|(bind, _)| bind.pool == Pool::Guaranteed) {
+                let kept = node.kept(&bind.demand.requests, time_ms);
+                kept.for_each(|(name, amount)| sums.kept.add_amount(name, amount.saturating_mul(-n)));
             }
         }
         for hold in holds {

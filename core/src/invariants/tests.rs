@@ -291,6 +291,23 @@ fn i1_lets_a_shrunk_node_keep_what_it_has_and_get_no_more_of_what_is_short() {
 }
 
 #[test]
+fn i1_no_longer_spares_a_shrunk_node_once_what_is_left_there_fits() {
+    let (story, gang) = Story::healthy();
+    let small = spec(2, 1, 1, demand(100, None));
+    let [_, less] = node(1, 1000, &["A10", "A10"]);
+    let shrunk = story.then(vec![unit(&small)]).then(vec![bind(&small, &[(0, 1, 0)], 0)]).then(vec![less]);
+    let granted = |cpu| vec![Change::NodeGrant(NodeId(1), Resources::new([(CPU, cpu)]).unwrap())];
+    let still = Story(shrunk.0.clone()).then(granted(50));
+    assert!(check_all(&still.evidence()).iter().all(Report::holds));
+    let fits = shrunk.then(vec![status(&gang, 0, 0, Phase::Succeeded)]);
+    only(
+        &fits.then(granted(50)).evidence(),
+        Invariant::I1,
+        "node n1: guaranteed cpu 100 of 50 (revision 11)",
+    );
+}
+
+#[test]
 fn i1_names_devices_shared_too_much_and_of_the_wrong_model() {
     let (story, _) = Story::healthy();
     let share = spec(2, 1, 1, demand(10, Some((1, 600, ""))));
