@@ -101,12 +101,12 @@ pub struct StoreConfig {
 }
 
 impl StoreConfig {
-    /// The default settings: generations of 8 MiB, a reserve of 64 MiB, history of 256 MiB or 10 minutes, 64 MiB
+    /// The default settings: generations of 32 MiB, a reserve of 64 MiB, history of 256 MiB or 10 minutes, 64 MiB
     /// of it in memory.
     pub fn new(engine: Engine) -> Self {
         Self {
             engine,
-            generation_bytes_min: 8 << 20,
+            generation_bytes_min: 32 << 20,
             reserve_bytes: 64 << 20,
             snapshot_piece_bytes: PIECE_BYTES,
             history_bytes_min: 256 << 20,

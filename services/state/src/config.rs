@@ -67,7 +67,7 @@ godel_kit::section! {
         /// How often an idle watch says up to where it has delivered. At most one second.
         pub watch_bookmark_interval: HumanDuration = HumanDuration::from_millis(500),
         /// A generation of the log ends at this many bytes, or at twice its snapshot if that is more.
-        pub generation_bytes_min: u64 = 8 << 20,
+        pub generation_bytes_min: u64 = 32 << 20,
         /// Watch history that stays on the disk: this many bytes of log, or as much as reaches back
         /// `history_age_min` if that is less; never less than the log since the previous generation.
         pub history_bytes_min: u64 = 256 << 20,
