@@ -1,6 +1,6 @@
 //! The invariants I1–I9 as predicates over plain lists.
 //!
-//! They share no arithmetic with the parts that they judge: rooms are summed anew from the rows, histories are
+//! They share no arithmetic with the parts that they judge: rooms are summed from the rows alone, histories are
 //! replayed by the few lines of [`world`], a unit is tried on every node in turn. `godel audit` calls them on a
 //! live system, tests call them on what they recorded. Nothing here decides anything.
 

@@ -1,4 +1,5 @@
-//! I1: what is bound to a node fits it, by plain sums over its rows.
+//! I1: what is bound to a node fits it, by plain sums over its rows: now from all of them, in a history from what each
+//! commit does to them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
