@@ -253,8 +253,7 @@ pub fn surplus(spec: &UnitSpec, rows: &UnitRows, limit: usize) -> (EvictionReaso
 
 /// Fewer than `min_member` of a unit that had them are left.
 fn is_broken(spec: &UnitSpec, counts: &Counts) -> bool {
-    let is_over = counts.succeeded + counts.failed >= counts.replicas;
-    spec.is_wanted() && !is_over && counts.bound() < spec.min_member
+    spec.is_wanted() && counts.bound() < spec.min_member
 }
 
 /// Whether the unit has to end: it had `min_member`, is broken and does not go on like that, or it was active for as
