@@ -111,6 +111,18 @@ mod tests {
     }
 
     #[test]
+    fn there_are_so_many_at_most() {
+        let mut known = Budgets::default();
+        for number in 1..N_BUDGETS_MAX {
+            known.put(Arc::new(budget(&format!("b{number}"))), Revision(1));
+        }
+        let create = |name: &str| RecordChange::Create(Arc::new(budget(name)));
+        assert!(budgets(&known, &[create("last")]).is_ok());
+        let violations = budgets(&known, &[create("last"), create("more")]).unwrap_err();
+        assert_eq!(violations[0].ground, Ground::State);
+    }
+
+    #[test]
     fn everything_wrong_is_named() {
         let create = |spec: BudgetSpec| wrong(RecordChange::Create(Arc::new(spec)));
         assert_eq!(create(budget("new")), []);

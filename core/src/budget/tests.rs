@@ -89,6 +89,22 @@ fn its_use_follows_from_records_and_rows() {
 }
 
 #[test]
+fn one_that_starts_and_one_that_is_over_let_others_leave() {
+    let mut budgets = Budgets::default();
+    budgets.put(budget("b", &[("app", "web")], Limit::MinAvailable(Amount::Count(1))), Revision(1));
+    offer(&mut budgets, 1, &[("app", "web")], 2, &rows(&[Phase::Starting, Phase::Running]));
+    let mut gains = |phases: &[Phase]| {
+        let before = budgets.n_gains();
+        budgets.recount(UnitId(1), Some(&rows(phases)));
+        budgets.n_gains() - before
+    };
+    assert_eq!(gains(&[Phase::Running, Phase::Running]), 1, "more are available");
+    assert_eq!(gains(&[Phase::Running, Phase::Starting]), 0);
+    assert_eq!(gains(&[Phase::Running, Phase::Starting]), 0, "nothing is new");
+    assert_eq!(gains(&[Phase::Running, Phase::Succeeded]), 1, "fewer are expected");
+}
+
+#[test]
 fn only_another_selection_asks_for_all_units() {
     let mut budgets = Budgets::default();
     let labels = [("app", "web")];

@@ -420,6 +420,25 @@ fn what_is_taken_may_end_that_a_queue_borrows() {
 }
 
 #[test]
+fn who_was_looked_at_while_its_queue_borrowed_is_looked_at_again() {
+    let mut cluster = cluster(2);
+    run(&mut cluster, &Running { queue: "b", ..running(1, 60, 4_000, &[1]) });
+    // The first look at node 2 sees the small one, the second that the large one has to leave: dearer than node 1.
+    run(&mut cluster, &Running { queue: "b", ..running(2, 55, 1_000, &[2]) });
+    run(&mut cluster, &Running { queue: "b", ..running(3, 61, 4_000, &[2]) });
+    let ask = demand(6_000, 1, 0);
+    let found = |cluster: &mut Cluster, min: i64| {
+        let mut quota = quota(cluster, &[("a.x", 16, 0), ("b", min, 0)]);
+        let queue = quota.queue("a.x");
+        let need = Need { ask: quota.usage_mut().hold(&ask), n: 2 };
+        let rights = Rights::new(&quota, queue, &[need]);
+        victims(&seek_with(cluster, rights.as_ref(), &ask, 2))
+    };
+    assert_eq!(found(&mut cluster, 4), [(1, 0), (3, 0)], "5 of 4 cores are left");
+    assert_eq!(found(&mut cluster, 5), [(1, 0)]);
+}
+
+#[test]
 fn who_would_leave_anyway_does_not_rest_on_borrowing() {
     // Whether the seeker and the other are guaranteed; for a priority below, equal and above whether the other is
     // outranked, and whether it has to leave only because it borrows.

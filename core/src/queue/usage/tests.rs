@@ -96,6 +96,20 @@ fn devices_count_by_kind_in_thousandths() {
 }
 
 #[test]
+fn a_choice_is_known_as_long_as_it_is_held() {
+    let mut quota = Quota::default();
+    let usage = quota.usage_mut();
+    let [a, b, c] = [1, 2, 3].map(|cpu| usage.hold(&demand(cpu, 0, 0)));
+    let first = usage.hold_any([a, b]);
+    assert!(first.is_choice());
+    usage.hold_again(first);
+    usage.release(first);
+    assert_ne!(usage.hold_any([b, c]), first, "it is held still");
+    usage.release(first);
+    assert_eq!(usage.hold_any([a, c]), first, "its number is given again");
+}
+
+#[test]
 fn guarantees_come_first_then_the_weighted_dominant_share() {
     let mut quota = Quota::default();
     let queue = |path: &str, weight, min: &[(&str, i64)]| {

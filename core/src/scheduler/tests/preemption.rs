@@ -6,6 +6,7 @@ use crate::{
     change::{Partition, PartitionMode},
     hold::{Hold, Member, Slot},
     ids::HoldId,
+    pause::{Pause, Scope},
     queue::spec::{PriorityClass, QueueSpec},
     rows::{Requeue, Standing, Statuses},
 };
@@ -313,6 +314,24 @@ fn preemption_can_be_off() {
     pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
     assert!(pair.steps().contains(&(2, ReportState::Parked)));
     assert_eq!(pair.scheduler.stats().preemptions_tried, 0);
+}
+
+#[test]
+fn nobody_searches_while_preemption_is_paused() {
+    let mut pair = Pair::new(1);
+    pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
+    pair.steps();
+    let scope = Scope::Preemption;
+    let pause =
+        Pause { scope: scope.clone(), since_ms: 1, reason: String::new(), sub_cluster_key: String::new() };
+    pair.commit(vec![Change::Pause(pause)]);
+    pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
+    assert!(pair.steps().contains(&(2, ReportState::Parked)));
+    assert_eq!(pair.scheduler.stats().preemptions_tried, 0);
+    pair.commit(vec![Change::PauseDeleted(scope)]);
+    pair.steps();
+    pair.leave();
+    assert_eq!(pair.live(2), [1]);
 }
 
 #[test]

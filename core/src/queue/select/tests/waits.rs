@@ -196,6 +196,30 @@ fn what_never_fits_holds_up_nobody() {
 }
 
 #[test]
+fn room_is_kept_for_the_next_once_a_lower_maximum_is_hopeless_for_the_first() {
+    let mut world = world("q", 10);
+    let running = world.submit(job("q", 7));
+    world.hand_out_all(NOW);
+    world.submit(job("q", 9));
+    let next = world.submit(job("q", 5));
+    assert_eq!(world.hand_out(NOW), None);
+    world.put("q", &Quotas { max: &[("cpu", 8)], ..Quotas::default() });
+    let mut pass = |now| {
+        let small = world.submit(job("q", 1));
+        assert_eq!(world.hand_out_all(now), [small.0]);
+        world.end(small);
+    };
+    pass(NOW);
+    // The first has waited long, and gives up: from now on the next one is passed.
+    pass(NOW.plus(LONG));
+    let (late, now) = (world.submit(job("q", 1)), NOW.plus(2 * LONG));
+    assert_eq!(world.hand_out(now), None);
+    assert_eq!(world.why(late, now).unwrap(), format!("room in queue q is kept for unit {next}"));
+    world.end(running);
+    assert_eq!(world.hand_out_all(now), [next.0, late.0]);
+}
+
+#[test]
 fn maxima_come_and_go() {
     let mut world = World::new(Config::default());
     for _ in 0..30 {
