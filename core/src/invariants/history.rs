@@ -135,6 +135,7 @@ pub(super) fn replay(history: &History, listed: &World) -> Replay {
         }
         replay.world = world;
     }
+    debug_assert!(!complete || tenants.agree_with(&replay.world), "sums that were kept from row to row");
     if let Some(last) = history.commits.last() {
         turns::check_left(&replay.world, last.time_ms, &mut replay.first_bindings);
     }

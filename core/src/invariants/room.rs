@@ -74,6 +74,17 @@ impl Usage {
         self.n = self.n.saturating_sub(other.n);
     }
 
+    /// Whether the same is taken, whatever is kept beside it.
+    fn takes_as(&self, other: &Self) -> bool {
+        let n_used =
+            |usage: &Self| usage.devices.iter().rposition(|milli| *milli > 0).map_or(0, |last| last + 1);
+        let devices = |usage: &Self| usage.devices[..n_used(usage)].to_vec();
+        self.n == other.n
+            && non_zero(&self.guaranteed).eq(non_zero(&other.guaranteed))
+            && non_zero(&self.best_effort).eq(non_zero(&other.best_effort))
+            && devices(self) == devices(other)
+    }
+
     fn add_requests(&mut self, demand: &Demand, pool: Pool, times: i64) {
         let sum = match pool {
             Pool::Guaranteed => &mut self.guaranteed,
@@ -185,6 +196,10 @@ pub(super) fn usage(world: &World, counts: impl Fn(&WorldRow) -> bool) -> BTreeM
         }
     }
     sums
+}
+
+fn non_zero(resources: &Resources) -> impl Iterator<Item = (&str, i64)> {
+    resources.iter().filter(|(_, amount)| *amount != 0)
 }
 
 /// More than there is.
@@ -472,6 +487,22 @@ impl Tenants {
                 }
             }
         }
+    }
+
+    /// Whether these are the sums over the rows as they are now.
+    pub(super) fn agree_with(&self, world: &World) -> bool {
+        let (all, leaving) = (usage(world, |_| true), usage(world, |row| row.eviction.is_some()));
+        let none = Usage::default();
+        let nodes: BTreeSet<NodeId> = self.by_node.keys().chain(all.keys()).copied().collect();
+        nodes.into_iter().all(|id| {
+            let no_tenant = OfNode::default();
+            let of_node = self.by_node.get(&id).unwrap_or(&no_tenant);
+            let all = all.get(&id).unwrap_or(&none);
+            let kept = world.nodes.get(&id).map(|node| of_node.kept(world, node));
+            of_node.all.takes_as(all)
+                && of_node.leaving.takes_as(leaving.get(&id).unwrap_or(&none))
+                && kept.is_none_or(|kept| non_zero(&kept).eq(non_zero(&all.kept)))
+        })
     }
 
     /// I1 for one node after a commit: what stays fits, and what is held; if something was bound in it, everything fits,
