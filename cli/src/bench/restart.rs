@@ -68,7 +68,8 @@ struct Restart {
     first_binding_s: f64,
     /// State answers: the store is open and recovered.
     state_s: f64,
-    /// The first look at which a lease was granted anew.
+    /// The first look at which a lease was granted anew. Nothing is bound without them: where no look came before the
+    /// first binding, that.
     leases_s: BTreeMap<String, f64>,
     /// The first look at which a process had read everything that was stored.
     lists_s: BTreeMap<String, f64>,
@@ -115,6 +116,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Restart, Failure>
     let board = Board::start(&client, stop.clone()).await?;
     let state_s = started.elapsed().as_secs_f64();
     let looks = Looks { started, seen: Arc::default(), stop };
+    let leases: Vec<String> = epochs.keys().cloned().collect();
     looks.start(&client, epochs, parts).await?;
     submit(&client, unit).await?;
     let submitted_s = started.elapsed().as_secs_f64();
@@ -124,7 +126,10 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Restart, Failure>
     let (rss, then) = (memory(&processes, usage::rss_bytes_max), memory(&processes, usage::rss_bytes));
     let cpu = processes.pids().into_iter().filter(|(name, _)| name != "load");
     let cpu_s = cpu.filter_map(|(name, pid)| Some((name, usage::cpu_time(pid)?.as_secs_f64()))).collect();
-    let Seen { leases_s, lists_s } = looks.end();
+    let Seen { mut leases_s, lists_s } = looks.end();
+    for lease in leases {
+        leases_s.entry(lease).or_insert(first_binding_s);
+    }
 
     let audit_s = cluster::audited(&client).await?;
     nothing_is_lost(&mut processes, &layout, &filled, &board).await?;
