@@ -1,8 +1,8 @@
 //! Decisions that wait: for their turn, for a revision, for another transaction.
 
 use std::{
-    cmp::Ordering,
-    collections::{BTreeMap, BinaryHeap},
+    cmp::Reverse,
+    collections::{BTreeMap, VecDeque, btree_map::Entry},
     sync::Arc,
 };
 
@@ -30,35 +30,47 @@ pub(crate) struct Queued {
     pub(crate) arrived: Millis,
 }
 
-/// Order of service: priority, then arrival.
-#[derive(Debug)]
-struct Turn(Box<Queued>);
-
-impl Ord for Turn {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let (this, that) = (&self.0, &other.0);
-        this.priority.cmp(&that.priority).then(that.sequence.cmp(&this.sequence))
-    }
+/// Decisions of one scheduler that may be checked, in the order in which it made them: each rests on those before it, so
+/// that one which overtook them would take their room.
+#[derive(Debug, Default)]
+struct Line {
+    decisions: VecDeque<Box<Queued>>,
+    /// How many there are of each priority.
+    priorities: BTreeMap<i32, usize>,
 }
 
-impl PartialOrd for Turn {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
+impl Line {
+    fn push(&mut self, queued: Queued) {
+        *self.priorities.entry(queued.priority).or_default() += 1;
+        let at = self.decisions.partition_point(|other| other.sequence < queued.sequence);
+        self.decisions.insert(at, Box::new(queued));
+    }
+
+    fn pop(&mut self) -> Option<Queued> {
+        let queued = self.decisions.pop_front()?;
+        if let Entry::Occupied(mut n) = self.priorities.entry(queued.priority) {
+            *n.get_mut() -= 1;
+            if *n.get() == 0 {
+                n.remove();
+            }
+        }
+        Some(*queued)
+    }
+
+    /// Order of service: the highest priority in the line, so that it waits for no lower one of another scheduler; then
+    /// arrival.
+    fn turn(&self) -> Option<(i32, Reverse<u64>)> {
+        let (priority, _) = self.priorities.last_key_value()?;
+        Some((*priority, Reverse(self.decisions.front()?.sequence)))
     }
 }
-
-impl PartialEq for Turn {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Turn {}
 
 /// All decisions that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    ready: BinaryHeap<Turn>,
+    /// By scheduler; none is empty.
+    ready: BTreeMap<Arc<str>, Line>,
+    n_ready: usize,
     for_revision: BTreeMap<(Revision, u64), Queued>,
     for_ticket: FxHashMap<Ticket, Vec<Queued>>,
     n_for_ticket: usize,
@@ -66,7 +78,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) fn len(&self) -> usize {
-        self.ready.len() + self.for_revision.len() + self.n_for_ticket
+        self.n_ready + self.for_revision.len() + self.n_for_ticket
     }
 
     pub(crate) fn has_ready(&self) -> bool {
@@ -74,11 +86,18 @@ impl Queue {
     }
 
     pub(crate) fn push(&mut self, queued: Queued) {
-        self.ready.push(Turn(Box::new(queued)));
+        self.n_ready += 1;
+        self.ready.entry(Arc::clone(&queued.scheduler)).or_default().push(queued);
     }
 
     pub(crate) fn pop(&mut self) -> Option<Queued> {
-        self.ready.pop().map(|turn| *turn.0)
+        let (_, line) = self.ready.iter_mut().max_by_key(|(_, line)| line.turn())?;
+        let queued = line.pop()?;
+        self.n_ready -= 1;
+        if line.decisions.is_empty() {
+            self.ready.remove(&queued.scheduler);
+        }
+        Some(queued)
     }
 
     pub(crate) fn park(&mut self, queued: Queued, wait: Wait) {
@@ -101,7 +120,7 @@ impl Queue {
         let later = self.for_revision.split_off(&(Revision(revision.0 + 1), 0));
         let woken = std::mem::replace(&mut self.for_revision, later);
         let n_woken = woken.len();
-        self.ready.extend(woken.into_values().map(|queued| Turn(Box::new(queued))));
+        woken.into_values().for_each(|queued| self.push(queued));
         n_woken
     }
 
@@ -110,7 +129,7 @@ impl Queue {
         let woken = self.for_ticket.remove(&ticket).unwrap_or_default();
         self.n_for_ticket -= woken.len();
         let n_woken = woken.len();
-        self.ready.extend(woken.into_iter().map(|queued| Turn(Box::new(queued))));
+        woken.into_iter().for_each(|queued| self.push(queued));
         n_woken
     }
 
@@ -139,9 +158,9 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn queued(priority: i32, sequence: u64) -> Queued {
+    fn queued(scheduler: &str, priority: i32, sequence: u64) -> Queued {
         Queued {
-            scheduler: "s1".into(),
+            scheduler: scheduler.into(),
             epoch: Epoch(1),
             decision: Decision::default(),
             priority,
@@ -151,21 +170,38 @@ mod tests {
         }
     }
 
+    fn popped(queue: &mut Queue) -> Vec<u64> {
+        std::iter::from_fn(|| queue.pop()).map(|queued| queued.sequence).collect()
+    }
+
     #[test]
-    fn higher_priority_first_then_arrival() {
+    fn of_several_schedulers_the_highest_priority_comes_first_then_arrival() {
         let mut queue = Queue::default();
-        for (priority, sequence) in [(0, 1), (5, 2), (0, 3), (5, 4)] {
-            queue.push(queued(priority, sequence));
+        for (scheduler, priority, sequence) in [("a", 0, 1), ("b", 5, 2), ("c", 5, 3), ("a", 0, 4)] {
+            queue.push(queued(scheduler, priority, sequence));
         }
-        let order: Vec<u64> = std::iter::from_fn(|| queue.pop()).map(|queued| queued.sequence).collect();
-        assert_eq!(order, [2, 4, 1, 3]);
+        assert_eq!(popped(&mut queue), [2, 3, 1, 4]);
+        assert_eq!((queue.len(), queue.has_ready()), (0, false));
+    }
+
+    #[test]
+    fn those_of_one_scheduler_keep_their_order_and_go_as_soon_as_the_highest_may() {
+        let mut queue = Queue::default();
+        for (scheduler, priority, sequence) in [("a", 0, 1), ("a", 9, 2), ("a", 0, 3), ("b", 5, 4)] {
+            queue.push(queued(scheduler, priority, sequence));
+        }
+        let first = queue.pop().unwrap();
+        assert_eq!(first.sequence, 1, "nothing overtakes what it may rest on");
+        // It was in a transaction that is tried again.
+        queue.push(first);
+        assert_eq!(popped(&mut queue), [1, 2, 4, 3]);
     }
 
     #[test]
     fn those_that_wait_come_back() {
         let mut queue = Queue::default();
         for (sequence, revision) in [(1, 10), (2, 11), (3, 10)] {
-            queue.park(queued(0, sequence), Wait::Revision(Revision(revision)));
+            queue.park(queued("s1", 0, sequence), Wait::Revision(Revision(revision)));
         }
         assert_eq!((queue.len(), queue.has_ready()), (3, false));
         assert_eq!(queue.on_revision(Revision(9)), 0);

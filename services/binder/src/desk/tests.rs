@@ -177,14 +177,14 @@ fn units(batch: &Batch) -> Vec<u64> {
 }
 
 #[test]
-fn many_decisions_go_into_one_transaction_by_priority() {
+fn many_decisions_of_a_scheduler_go_into_one_transaction_in_its_order() {
     let mut bench = Bench::new();
     for (id, priority) in [(1, 0), (2, 9), (3, 0)] {
         let revision = bench.unit(id, priority);
         bench.decide(id, revision, &[(0, 1), (1, 2)]);
     }
     let batch = bench.batch();
-    assert_eq!(units(&batch), [2, 1, 3]);
+    assert_eq!(units(&batch), [1, 2, 3], "whatever their priority");
     assert_eq!((batch.ops.len(), batch.preconditions.len()), (3, 4), "one for each unit, and their queue");
     assert_eq!(batch.read.0, bench.revision);
     assert!(bench.outcomes().is_empty(), "nothing is answered before it is durable");
