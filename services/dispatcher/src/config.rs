@@ -141,7 +141,7 @@ godel_kit::section! {
         /// The same in an overload, which is from the first such refusal until all who call can be in hand again. Few: what
         /// is admitted is bound nearly as soon as without load. As many as `calls_in_hand_max`: more are bound a second,
         /// each later; see docs/api.md.
-        pub calls_in_hand_overloaded: u32 = 4,
+        pub calls_in_hand_overloaded: u32 = 2,
         /// Streams of submissions are not read while so many units wait for schedulers that could place more if they were
         /// faster.
         pub streams_backlog_max: usize = 65_536,

@@ -31,7 +31,7 @@ async fn admitted(to: &Process, name: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_are_refused_while_as_many_as_may_be_are_in_hand() {
     let world = World::new().await;
-    let config = Config { calls_in_hand_max: 4, ..world.config() };
+    let config = Config { calls_in_hand_max: 4, calls_in_hand_overloaded: 4, ..world.config() };
     let dispatcher = world.dispatcher_with(config).await;
     dispatcher.leads().await;
     let (node, binder) = (world.node("n1", 32_000).await, Binder::new(&world).await);
