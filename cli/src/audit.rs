@@ -2,15 +2,15 @@
 //!
 //! Two lists and a watch from its floor are brought to one revision, so that what changes meanwhile does not
 //! count as a fault. What agents say and what waits is a moment's picture: where that seems wrong, it is looked
-//! at again before it is called a fault.
+//! at again, and what has moved since the first look is no fault: only what lasts is.
 
 use std::{path::Path, time::Duration};
 
 use godel_core::{
     ids::{NodeId, Revision, UnitId},
     invariants::{
-        Acknowledged, AgentReport, AgentRun, Commit, Evidence, History, Invariant, Report, World, check_all,
-        held_up,
+        Acknowledged, AgentReport, AgentRun, Before, Commit, Evidence, History, Invariant, Report, World,
+        check_all, held_up,
     },
     rows::Phase,
 };
@@ -114,18 +114,20 @@ pub struct InvariantView {
 /// # Errors
 /// It cannot be read.
 pub async fn run(client: &Client, ledger: Option<Vec<Acknowledged>>) -> Result<Findings, Failure> {
-    let mut look = 0;
+    let mut evidence = Evidence { ledger, ..Evidence::default() };
+    let mut n_looks = 0;
     loop {
-        look += 1;
-        let evidence = gather(client, ledger.clone()).await?;
+        look(client, &mut evidence).await?;
+        n_looks += 1;
         let reports = check_all(&evidence);
         let momentary = |report: &&Report| matches!(report.invariant, Invariant::I3 | Invariant::I8);
         let settled = reports.iter().filter(momentary).all(Report::holds) && evidence.busy.is_none();
         let broken_for_good =
             reports.iter().filter(|report| !momentary(report)).any(|report| !report.holds());
-        if settled || broken_for_good || look >= N_LOOKS {
+        if settled || broken_for_good || n_looks >= N_LOOKS {
             return Ok(Findings { revision: evidence.listed.revision.0, reports, world: evidence.listed });
         }
+        evidence.before = Some(Before::of(&evidence));
         tokio::time::sleep(PAUSE).await;
     }
 }
@@ -159,15 +161,21 @@ fn parse_ledger(text: &str) -> Result<Vec<Acknowledged>, String> {
     Ok(ledger)
 }
 
-async fn gather(client: &Client, ledger: Option<Vec<Acknowledged>>) -> Result<Evidence, Failure> {
-    let (mut listed, mut listed_again) = (list(client).await?, list(client).await?);
-    let agents = agent_reports(client).await?;
+/// Reads on to this moment: at first everything, and again where the history begins after what was read.
+async fn look(client: &Client, evidence: &mut Evidence) -> Result<(), Failure> {
+    let floor = client.store_status().await?.floor_revision;
+    let read_up_to = evidence.history.up_to.0;
+    if read_up_to == 0 || floor > read_up_to + 1 {
+        (evidence.listed, evidence.listed_again) = (list(client).await?, list(client).await?);
+        evidence.history = History::default();
+    }
+    evidence.agents = agent_reports(client).await?;
     let status = client.store_status().await?;
-    let history = watch(client, &status).await?;
-    bring_up(&mut listed, &history);
-    bring_up(&mut listed_again, &history);
-    let busy = busy(client, &listed).await?;
-    Ok(Evidence { listed, listed_again, history, ledger, agents, busy })
+    watch(client, &status, &mut evidence.history).await?;
+    bring_up(&mut evidence.listed, &evidence.history);
+    bring_up(&mut evidence.listed_again, &evidence.history);
+    evidence.busy = busy(client, &evidence.listed).await?;
+    Ok(())
 }
 
 /// Applies what was committed after a list.
@@ -225,33 +233,35 @@ const KINDS: [v1::Kind; 14] = [
     v1::Kind::Rows,
 ];
 
-/// The watch from its floor to the revision of `status`. A watch that is cut off goes on where it was.
-async fn watch(client: &Client, status: &v1::GetStoreStatusResponse) -> Result<History, Failure> {
-    let mut history = History { floor: Revision(status.floor_revision), ..History::default() };
-    let end = status.revision;
-    let mut from = 0;
+/// The watch to the revision of `status`, from its floor or from where `history` ends. One that is cut off goes on where it
+/// was.
+async fn watch(
+    client: &Client,
+    status: &v1::GetStoreStatusResponse,
+    history: &mut History,
+) -> Result<(), Failure> {
+    if history.up_to.0 == 0 {
+        history.floor = Revision(status.floor_revision);
+    }
     let mut n_failures = 0;
-    loop {
-        match watch_on(client, from, end, &mut history).await {
-            Ok(()) => return Ok(history),
-            Err(status) => {
-                n_failures += 1;
-                let retryable = godel_kit::status::is_retryable_idempotent(&status)
-                    || godel_kit::status::has_reason(&status, godel_kit::status::reason::SLOW_WATCHER);
-                if !retryable || n_failures > 20 {
-                    return Err(client.explain(status).during("the watch"));
-                }
-                from = history.up_to.0.max(history.floor.0.max(1) - 1) + 1;
-            }
+    while history.up_to.0 < status.revision {
+        let Err(status) = watch_on(client, status.revision, history).await else { break };
+        n_failures += 1;
+        let retryable = godel_kit::status::is_retryable_idempotent(&status)
+            || godel_kit::status::has_reason(&status, godel_kit::status::reason::SLOW_WATCHER);
+        if !retryable || n_failures > 20 {
+            return Err(client.explain(status).during("the watch"));
         }
     }
+    Ok(())
 }
 
-async fn watch_on(client: &Client, from: u64, end: u64, history: &mut History) -> Result<(), Status> {
+async fn watch_on(client: &Client, end: u64, history: &mut History) -> Result<(), Status> {
     if end < history.floor.0 {
         history.up_to = Revision(end);
         return Ok(());
     }
+    let from = history.up_to.0.max(history.floor.0.max(1) - 1) + 1;
     let request = v1::WatchRequest { from_revision: from, kinds: Vec::new() };
     let mut stream = client.state().watch(request).await?.into_inner();
     loop {

@@ -26,7 +26,7 @@ use crate::{
 };
 
 pub use self::{
-    pending::{Misfit, Scan, Witness, held_up},
+    pending::{Before, Misfit, Scan, Witness, held_up},
     room::Usage,
     world::{Commit, World},
 };
@@ -93,6 +93,8 @@ pub struct Evidence {
     pub listed: World,
     /// A second, independent list, brought to the same revision.
     pub listed_again: World,
+    /// Earlier looks. What has moved since is no fault of I3 or I8; `None` judges the moment.
+    pub before: Option<Before>,
     /// The watch from its floor to the same revision.
     pub history: History,
     /// Acknowledgements that a submitter wrote down; `None` when there is no ledger.
@@ -201,12 +203,12 @@ pub fn check_all(evidence: &Evidence) -> Vec<Report> {
     vec![
         room::check(&evidence.listed, &evidence.history, &replay),
         ledger::check(&evidence.listed, &evidence.history, evidence.ledger.as_deref()),
-        agents::check(&evidence.listed, &evidence.agents, &replay),
+        agents::check(evidence, &replay),
         replay.first_bindings.report(Invariant::I4),
         queues::check(evidence),
         history::check_evictions(&evidence.listed, &replay),
         same::check_watch(evidence, &replay),
-        pending::check(&evidence.listed, evidence.busy.as_deref()),
+        pending::check(evidence),
         same::check_same_state(&evidence.listed, &evidence.listed_again),
     ]
 }

@@ -3,16 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    AgentReport, Invariant, Report,
+    Evidence, Invariant, Report,
     history::{Replay, node_name},
-    world::World,
+    world::WorldRow,
 };
 use crate::{
     ids::{NodeId, UnitId},
     rows::Phase,
 };
 
-pub(super) fn check(world: &World, agents: &[AgentReport], replay: &Replay) -> Report {
+pub(super) fn check(evidence: &Evidence, replay: &Replay) -> Report {
+    let Evidence { listed: world, before, agents, .. } = evidence;
+    let moved = |row: &WorldRow| before.as_ref().is_some_and(|before| row.revision > before.since);
     let mut findings = replay.placements.clone();
     let mut running: BTreeMap<(UnitId, u32), &str> = BTreeMap::new();
     let mut n_running = 0;
@@ -24,11 +26,14 @@ pub(super) fn check(world: &World, agents: &[AgentReport], replay: &Replay) -> R
         for run in agent.running.iter().filter(|run| run.phase.is_live()) {
             n_running += 1;
             let unit = world.units.get(&run.unit);
+            let row = unit.and_then(|unit| unit.rows.get(&run.ordinal));
+            if row.is_some_and(moved) {
+                continue;
+            }
             let name = unit.map_or_else(|| format!("unit id {}", run.unit), super::world::WorldUnit::name);
             if let Some(other) = running.insert((run.unit, run.ordinal), &agent.name) {
                 findings.add(|| format!("{name}/{} runs on {other} and on {}", run.ordinal, agent.name));
             }
-            let row = unit.and_then(|unit| unit.rows.get(&run.ordinal));
             let what = match row {
                 None => Some("was never placed".to_owned()),
                 Some(row) if row.incarnation != run.incarnation => {
@@ -55,7 +60,7 @@ pub(super) fn check(world: &World, agents: &[AgentReport], replay: &Replay) -> R
             unit.rows.iter().filter(|(_, row)| matches!(row.phase, Phase::Starting | Phase::Running));
         for (ordinal, row) in started {
             let Some(agent) = connected.get(&row.node) else { continue };
-            if !reported.contains(&(*id, *ordinal, row.incarnation, row.node)) {
+            if !reported.contains(&(*id, *ordinal, row.incarnation, row.node)) && !moved(row) {
                 findings.add(|| {
                     format!(
                         "{}/{ordinal} is {:?} on {}, but its agent does not have it",

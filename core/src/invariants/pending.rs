@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Findings, Invariant, Report,
+    Evidence, Findings, Invariant, Report,
     queues::{QueueRoom, levels},
     room::{self, Usage},
     world::{World, WorldNode, WorldRow, WorldUnit},
@@ -11,7 +11,7 @@ use super::{
 use crate::{
     demand::{DeviceRequest, MILLI_WHOLE, Pool},
     hold::Hold,
-    ids::{NodeId, UnitId},
+    ids::{NodeId, Revision, UnitId},
     node::TaintEffect,
     resources::Resources,
     rows::Phase,
@@ -46,6 +46,33 @@ pub struct Scan<'a> {
     queues: QueueRoom<'a>,
 }
 
+/// What all looks until now have in common.
+#[derive(Clone, Debug)]
+pub struct Before {
+    /// Revision of the first look.
+    pub since: Revision,
+    /// Units that waited each time.
+    waiting: BTreeSet<UnitId>,
+    /// The least that each node had left.
+    free: BTreeMap<NodeId, Free>,
+}
+
+impl Before {
+    /// The look that `evidence` was, and those before it.
+    pub fn of(evidence: &Evidence) -> Self {
+        let world = &evidence.listed;
+        let mut scan = Scan::new(world);
+        let mut waiting: BTreeSet<UnitId> = waiting(world).iter().map(|(id, ..)| *id).collect();
+        let mut since = world.revision;
+        if let Some(before) = &evidence.before {
+            scan.keep_least(&before.free);
+            waiting.retain(|id| before.waiting.contains(id));
+            since = before.since;
+        }
+        Self { since, waiting, free: scan.free }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Free {
     guaranteed: Resources,
@@ -68,6 +95,17 @@ impl<'a> Scan<'a> {
             .map(|(id, node)| (*id, Free::new(node, taken.get(id).unwrap_or(&nothing))))
             .collect();
         Self { world, free, queues: QueueRoom::new(world) }
+    }
+
+    /// Counts only room that was also there before.
+    fn keep_least(&mut self, before: &BTreeMap<NodeId, Free>) {
+        self.free.retain(|node, free| {
+            let other = before.get(node);
+            if let Some(other) = other {
+                free.keep_least(other);
+            }
+            other.is_some()
+        });
     }
 
     /// One running unit of `template` on the node as it is now.
@@ -177,6 +215,14 @@ impl Free {
         Self { guaranteed: left(&taken.guaranteed), best_effort, devices }
     }
 
+    fn keep_least(&mut self, other: &Self) {
+        keep_least(&mut self.guaranteed, &other.guaranteed);
+        keep_least(&mut self.best_effort, &other.best_effort);
+        for (idx, left) in self.devices.iter_mut().enumerate() {
+            *left = other.devices.get(idx).map_or(0, |other| *other.min(left));
+        }
+    }
+
     /// Takes what one running unit needs, or changes nothing.
     fn take(&mut self, node: &WorldNode, template: &Template, pool: Pool) -> Result<(), Misfit> {
         let free = match pool {
@@ -196,6 +242,12 @@ impl Free {
         }
         free.add(&template.demand.requests, -1);
         Ok(())
+    }
+}
+
+fn keep_least(sums: &mut Resources, others: &Resources) {
+    for (name, amount) in sums.clone().iter() {
+        sums.add_amount(name, others.get(name).saturating_sub(amount).min(0));
     }
 }
 
@@ -237,15 +289,21 @@ fn admits(node: &WorldNode, template: &Template) -> Result<(), Misfit> {
     refusing.map_or(Ok(()), |taint| Err(Misfit::Taint(taint.key.clone())))
 }
 
-/// Units that wait although a plain look finds room for them, each tried alone against the state.
-pub(super) fn check(world: &World, busy: Option<&str>) -> Report {
+/// Units that wait although a plain look finds room for them, each tried alone against the state; after earlier looks
+/// those that waited each time, against the room that was there each time.
+pub(super) fn check(evidence: &Evidence) -> Report {
+    let Evidence { listed: world, before, busy, .. } = evidence;
     let mut findings = Findings::default();
     let waiting = waiting(world);
     if let Some(why) = busy {
         findings.checked(format!("{} units wait; not judged while {why}", waiting.len()));
         return findings.report(Invariant::I8);
     }
-    let scan = Scan::new(world);
+    let is_new = |id: &UnitId| before.as_ref().is_some_and(|before| !before.waiting.contains(id));
+    let mut scan = Scan::new(world);
+    if let Some(before) = before {
+        scan.keep_least(&before.free);
+    }
     let mut held_up: BTreeMap<&str, Vec<UnitId>> = BTreeMap::new();
     for (id, spec, unit) in &waiting {
         scan.held_up_at(spec, unit).into_iter().for_each(|queue| held_up.entry(queue).or_default().push(*id));
@@ -258,7 +316,7 @@ pub(super) fn check(world: &World, busy: Option<&str>) -> Report {
     let mut n_yielding = 0;
     // Single replicas of one template never bound fit or do not fit together: try each template once.
     let mut tried: Vec<(&Template, Pool, &str)> = Vec::new();
-    for (id, spec, unit) in &waiting {
+    for (id, spec, unit) in waiting.iter().filter(|(id, ..)| !is_new(id)) {
         let simple = unit.rows.is_empty() && spec.min_member <= 1 && spec.task_groups.len() == 1;
         let key = simple.then(|| (&spec.task_groups[0].template, spec.pool, spec.queue.as_str()));
         if key.is_some_and(|key| tried.contains(&key)) {

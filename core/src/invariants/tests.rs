@@ -419,6 +419,21 @@ fn i3_names_what_agents_run_and_should_not() {
 }
 
 #[test]
+fn i3_leaves_out_what_has_moved_since_an_earlier_look() {
+    let (story, _) = Story::healthy();
+    let silent = |story: &Story, before: &Story| {
+        let mut evidence = story.evidence();
+        evidence.before = Some(Before::of(&before.evidence()));
+        evidence.agents.iter_mut().for_each(|agent| agent.running.clear());
+        evidence
+    };
+    only(&silent(&story, &story), Invariant::I3, "but its agent does not have it");
+    let (mut earlier, _) = Story::healthy();
+    earlier.0.pop();
+    assert!(check_all(&silent(&story, &earlier)).iter().all(Report::holds));
+}
+
+#[test]
 fn i4_names_a_gang_bound_in_part() {
     let (story, _) = Story::healthy();
     let gang = spec(2, 3, 3, demand(10, None));
@@ -517,6 +532,32 @@ fn i8_judges_gangs_of_several_templates_where_no_order_can_miss_their_room() {
         check_all(&story(1_900)).iter().all(Report::holds),
         "whoever puts the first one elsewhere misses it"
     );
+}
+
+#[test]
+fn i8_counts_the_room_that_an_earlier_look_saw_too() {
+    // Two nodes with room for 2,000 each, filled, until one on the first ends.
+    let fillers = [spec(2, 1, 1, demand(1_500, None)), spec(3, 1, 1, demand(1_500, None))];
+    let large = spec(4, 1, 1, demand(1_800, None));
+    let full = || {
+        let story = Story::healthy().0.then(fillers.iter().chain([&large]).map(unit).collect());
+        story.then(vec![bind(&fillers[0], &[(0, 1, 0)], 0)]).then(vec![bind(&fillers[1], &[(0, 2, 0)], 0)])
+    };
+    let free = || full().then(vec![status(&fillers[0], 0, 0, Phase::Succeeded)]);
+    let since =
+        |before: Story| Evidence { before: Some(Before::of(&before.evidence())), ..free().evidence() };
+    only(&since(free()), Invariant::I8, "unit unit-4 (id 4) waits, but fits on n1");
+    assert!(check_all(&since(full())).iter().all(Report::holds), "the room is new");
+    assert!(check_all(&since(Story::healthy().0)).iter().all(Report::holds), "the unit is new");
+    // What was there once and is there again was not there all the while.
+    let looks = |stories: [Story; 2]| {
+        stories.iter().fold(None, |before, story| Some(Before::of(&Evidence { before, ..story.evidence() })))
+    };
+    let last = |before: [Story; 2]| Evidence { before: looks(before), ..free().evidence() };
+    only(&last([free(), free()]), Invariant::I8, "unit unit-4 (id 4) waits, but fits on n1");
+    assert!(check_all(&last([full(), free()])).iter().all(Report::holds));
+    assert!(check_all(&last([free(), full()])).iter().all(Report::holds));
+    assert!(check_all(&last([Story::healthy().0, free()])).iter().all(Report::holds));
 }
 
 #[test]

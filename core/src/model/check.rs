@@ -55,6 +55,7 @@ fn audit(model: &Model) -> Vec<Report> {
     let evidence = Evidence {
         listed: model.store.world.clone(),
         listed_again,
+        before: None,
         history,
         ledger: Some(model.dispatcher.ledger.clone()),
         agents: model.agents.reports(),
