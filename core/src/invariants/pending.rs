@@ -314,16 +314,17 @@ pub(super) fn check(evidence: &Evidence) -> Report {
         others.any(|other| *other != id)
     };
     let mut n_yielding = 0;
-    // Single replicas of one template never bound fit or do not fit together: try each template once.
-    let mut tried: Vec<(&Template, Pool, &str)> = Vec::new();
+    // Where so many of one template found no place, as many or more find none.
+    let mut tried: Vec<((&Template, Pool, &str), usize)> = Vec::new();
     for (id, spec, unit) in waiting.iter().filter(|(id, ..)| !is_new(id)) {
-        let simple = unit.rows.is_empty() && spec.min_member <= 1 && spec.task_groups.len() == 1;
-        let key = simple.then(|| (&spec.task_groups[0].template, spec.pool, spec.queue.as_str()));
-        if key.is_some_and(|key| tried.contains(&key)) {
+        let (pending, needed) = wants(spec, unit);
+        let is_one = spec.task_groups.len() == 1 && pending.len() >= needed;
+        let key = is_one.then(|| (&spec.task_groups[0].template, spec.pool, spec.queue.as_str()));
+        if key.is_some_and(|key| tried.iter().any(|(other, n)| *other == key && *n <= needed)) {
             continue;
         }
         match scan.place(spec, unit) {
-            None => tried.extend(key),
+            None => tried.extend(key.map(|key| (key, needed))),
             Some(_) if yields(*id, spec) => n_yielding += 1,
             Some(places) => findings.add(|| {
                 let nodes: Vec<String> =

@@ -561,6 +561,15 @@ fn i8_counts_the_room_that_an_earlier_look_saw_too() {
 }
 
 #[test]
+fn i8_tries_fewer_where_more_found_no_place() {
+    let waiting = [spec(2, 3, 3, demand(1_500, None)), spec(3, 1, 1, demand(1_500, None))];
+    let story = |units: &[&UnitSpec]| Story::healthy().0.then(units.iter().map(|spec| unit(spec)).collect());
+    let [gang, single] = &waiting;
+    assert!(check_all(&story(&[gang]).evidence()).iter().all(Report::holds));
+    only(&story(&[gang, single]).evidence(), Invariant::I8, "unit unit-3");
+}
+
+#[test]
 fn i8_lets_paused_units_wait() {
     let (story, _) = Story::healthy();
     let idle = spec(2, 1, 1, demand(100, None));
