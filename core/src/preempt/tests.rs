@@ -271,9 +271,12 @@ fn a_round_of_evictions_is_made_once() {
         let found = seek(&mut cluster, &demand(8_000, 1, 0), 1);
         (found.places.len(), found.n_loops)
     };
+    let fourth = UnitId(3);
     let way_back = [(third, &[second][..]), (second, &[first])];
     assert_eq!(found(&way_back), (1, 0), "the first time");
     assert_eq!(found(&[way_back[0], way_back[1], (first, &[third])]), (0, 1), "round once");
+    let by_way_of_two = [way_back[0], (second, &[fourth]), (fourth, &[first]), (first, &[third])];
+    assert_eq!(found(&by_way_of_two), (0, 1), "a longer one");
     assert_eq!(found(&[way_back[0], (first, &[third])]), (1, 0), "who evicts anew without a round");
     let odd = [(third, &[second][..]), (second, &[third]), (first, &[third])];
     assert_eq!(found(&odd), (1, 0), "a round of others");

@@ -67,6 +67,16 @@ fn room_is_gathered_as_it_becomes_free_and_a_gang_is_bound_whole() {
 }
 
 #[test]
+fn room_is_gathered_for_first_bindings_only() {
+    let mut world = World::new(2);
+    let revision = world.unit(unit(1, 6, 3, demand(300, 0)));
+    let first = world.accept(&place(1, revision, &[(0, 1), (1, 1), (2, 1)]));
+    world.commit(&first);
+    let rest = gather(1, revision, &[(3, 2), (4, 2), (5, 2)]);
+    assert_eq!(world.refuse(&rest), [(RejectionReason::Invalid, vec![3, 4, 5])]);
+}
+
+#[test]
 fn of_each_pool_one_gang_gathers_at_a_time() {
     let mut world = full();
     let (first, second) = (world.unit(gang(2, 2, 800)), world.unit(gang(3, 2, 800)));

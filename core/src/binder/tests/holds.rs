@@ -170,6 +170,37 @@ fn a_queue_does_not_borrow_what_is_only_being_bound() {
     assert_eq!(world.accept(&claim).evictions[0].0, UnitId(1));
 }
 
+#[test]
+fn a_hold_without_room_takes_no_other_of_a_bound_gang_with_it() {
+    let mut world = World::new(3);
+    let low = world.unit(unit(1, 2, 1, demand(1000, 0)));
+    let accepted = world.accept(&place(1, low, &[(0, 2), (1, 3)]));
+    world.commit(&accepted);
+    let high = UnitSpec { priority: 9, ..unit(2, 3, 1, demand(600, 0)) };
+    let revision = world.unit(high.clone());
+    let accepted = world.accept(&place(2, revision, &[(0, 1)]));
+    world.commit(&accepted);
+    let decision = claims(&world.binder, &high, revision, &[(1, 0), (2, 0)]).expect("there are victims");
+    let accepted = world.accept(&decision);
+    world.commit_hold(&accepted);
+    let on = |world: &World, node| {
+        let members = decision.groups[0].ordinals.iter().zip(&decision.groups[0].nodes);
+        assert_eq!(world.binder.n_holds(), 2);
+        members.into_iter().find(|(_, on)| **on == NodeId(node)).map(|(ordinal, _)| *ordinal).unwrap()
+    };
+    let stays = on(&world, 3);
+    // Both are ready when one node comes to have too little.
+    world.statuses(1, &[0, 1], Phase::Stopped);
+    world.change(Change::NodeReport(report(2, 500, 1)));
+    let work = world.binder.take_hold_work();
+    let [HoldWork::Drop { holds, why: "no-room", .. }] = work.as_slice() else { panic!("{work:?}") };
+    assert_eq!(holds.len(), 1);
+    world.change(Change::HoldDeleted(holds[0].0));
+    let work = world.binder.take_hold_work();
+    let [HoldWork::Bind(bound)] = work.as_slice() else { panic!("{work:?}") };
+    assert_eq!((&bound.binds[0].ordinals[..], &bound.binds[0].nodes[..]), (&[stays][..], &[NodeId(3)][..]));
+}
+
 /// A unit of queue `lender`, which guarantees so much.
 fn lender(world: &mut World, min: i64, spec: UnitSpec) -> u64 {
     let queue = QueueSpec { min: [(CPU.to_owned(), min)].into(), ..QueueSpec::new("lender") };

@@ -202,6 +202,7 @@ fn resources_are_told_apart_up_to_a_number() {
     assert_eq!(quota.check(&[change("r7")], &nobody), Ok(()));
     let refused = quota.check(&[change("r99")], &nobody).unwrap_err();
     assert_eq!(refused[0].field, "max[\"r99\"]");
+    assert_eq!(Quota::default().check(&[change("r99")], &nobody), Ok(()), "there is place for it");
 }
 
 const PATHS: [&str; 6] = ["a", "a.b", "a.b.c", "a.d", "e", "default"];

@@ -42,3 +42,25 @@ fn a_claim_for_the_rest_of_a_unit_does_not_wait_where_it_leaves_enough() {
         assert_eq!(world.accept(&claim).evictions[0].1.ordinals, ordinals, "two stay, or none");
     }
 }
+
+#[test]
+fn nobody_leaves_twice_for_decisions_under_way() {
+    let mut world = World::new(2);
+    let low = world.unit(unit(1, 2, 2, demand(1000, 0)));
+    let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
+    world.commit(&accepted);
+    let member = |ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 };
+    let mut claim = |id, node, victim, others| {
+        let revision = world.unit(UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) });
+        let claims = vec![Claim { group: 0, node: NodeId(node), victims: vec![member(victim)] }];
+        let preemption = Preemption { claims, others, gathers: false };
+        Decision { preemption: Some(Box::new(preemption)), ..place(id, revision, &[(0, node)]) }
+    };
+    let whole = claim(2, 1, 0, vec![member(1)]);
+    let (of_victim, of_other) = (claim(3, 1, 0, vec![member(1)]), claim(4, 2, 1, Vec::new()));
+    let gone = [(RejectionReason::VictimGone, vec![0])];
+    let held = world.accept(&whole);
+    assert_eq!((world.refuse(&of_victim), world.refuse(&of_other)), (gone.to_vec(), gone.to_vec()));
+    world.commit_hold(&held);
+    assert_eq!((world.refuse(&of_victim), world.refuse(&of_other)), (gone.to_vec(), gone.to_vec()));
+}
