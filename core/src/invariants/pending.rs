@@ -334,9 +334,14 @@ pub(super) fn check(evidence: &Evidence) -> Report {
         }
     }
     findings.checked(format!(
-        "{} units wait, each tried on {} nodes: none fits{}{}",
+        "{} units wait, each tried on {} nodes: none fits{}{}{}{}",
         waiting.len(),
         world.nodes.len(),
+        if before.is_some() { " where room was left at every look" } else { "" },
+        of_them(
+            waiting.iter().filter(|(id, ..)| is_new(id)).count(),
+            "are not tried: they did not wait at every look"
+        ),
         of_them(held_up.values().flatten().collect::<BTreeSet<_>>().len(), "have no room in their queue"),
         of_them(n_yielding, "fit, and may have to wait behind those")
     ));
