@@ -106,4 +106,14 @@ mod tests {
         assert_eq!(classes.iter().count(), BUILT_IN.len());
         assert!(!classes.get("system").unwrap().preemptible);
     }
+
+    #[test]
+    fn running_units_may_be_preempted_unless_their_class_says_otherwise() {
+        let classes = PriorityClasses::default();
+        for (class, may_be) in
+            [("system", false), ("online", true), ("best-effort", true), ("gone", true), ("", true)]
+        {
+            assert_eq!(classes.may_be_preempted(class), may_be, "{class}");
+        }
+    }
 }

@@ -18,16 +18,30 @@ fn submit(world: &mut World, shapes: [(i64, i64); 2]) -> UnitId {
     world.last_id += 1;
     let id = world.last_id;
     let [first, second] = shapes.map(|(cpu, memory)| Job { cpu, memory, ..JOB_Q });
+    let mut account = world.queues.enroll(&spec_of(id, &first, &second));
+    world.queues.choose(&mut account, [0, 1]);
+    let need = account.need(Some(0));
+    world.wait(first, account, need, id)
+}
+
+/// A unit of two groups, which says for the rest what the first one does.
+fn spec_of(id: u64, first: &Job, second: &Job) -> UnitSpec {
     let mut spec = first.spec(id);
     let group = TaskGroup {
         name: "second".to_owned(),
-        ordinals: vec![(1, 2)],
+        ordinals: vec![(first.replicas, first.replicas + second.replicas)],
         ..second.spec(id).task_groups.remove(0)
     };
     spec.task_groups.push(group);
-    let mut account = world.queues.enroll(&spec);
-    world.queues.choose(&mut account, [0, 1]);
-    let need = account.need(Some(0));
+    spec
+}
+
+/// Such a unit, not placed before.
+fn submit_fresh(world: &mut World, first: Job, second: &Job) -> UnitId {
+    world.last_id += 1;
+    let id = world.last_id;
+    let account = world.queues.enroll(&spec_of(id, &first, second));
+    let need = account.need(None);
     world.wait(first, account, need, id)
 }
 
@@ -108,4 +122,28 @@ fn what_it_waits_for_may_change_while_it_waits() {
     assert_eq!(world.hand_out(NOW), None);
     world.end(full);
     assert_eq!(world.hand_out_all(NOW), [unit.0]);
+}
+
+#[test]
+fn a_group_scaled_to_nothing_makes_no_unit_fit() {
+    for min_member in [0, 1] {
+        let mut world = world();
+        let full = run(&mut world, "p.q", 8, 0);
+        let empty = Job { replicas: 0, ..JOB_Q };
+        let unit = submit_fresh(&mut world, Job { cpu: 4, min_member, ..JOB_Q }, &empty);
+        assert_eq!(world.hand_out(NOW), None);
+        assert_eq!(world.why(unit, NOW).unwrap(), "queue p.q is at its maximum of cpu");
+        world.end(full);
+        assert_eq!(world.hand_out_all(NOW), [unit.0]);
+    }
+}
+
+#[test]
+fn a_gang_that_can_do_without_a_resource_fits_where_too_much_of_it_is_used() {
+    let mut world = world();
+    run(&mut world, "p.r", 0, 10);
+    world.put("p", &Quotas { max: &[("memory", 5)], ..Quotas::default() });
+    let plain = Job { replicas: 2, min_member: 2, ..JOB_Q };
+    let unit = submit_fresh(&mut world, plain, &Job { memory: 4, ..JOB_Q });
+    assert_eq!((world.why(unit, NOW), world.hand_out_all(NOW)), (None, vec![unit.0]));
 }

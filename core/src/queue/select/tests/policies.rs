@@ -1,6 +1,7 @@
 //! What each policy serves first.
 
 use super::*;
+use crate::queue::{PriorityClasses, spec::PriorityClass};
 
 type Unit = (u64, &'static str, i32, i64, bool);
 
@@ -171,4 +172,62 @@ fn a_gang_needs_its_first_members_of_groups_in_order() {
 #[test]
 fn policies_are_shown_by_name() {
     assert_eq!(QueuePolicy::ALL.map(|policy| policy.to_string()), ["fifo", "priority", "drf", "fair-share"]);
+}
+
+#[test]
+fn a_class_says_the_priority_of_units_that_give_none() {
+    let class = |value| PriorityClass {
+        name: "gold".to_owned(),
+        value,
+        preemptible: true,
+        description: String::new(),
+    };
+    let mut classes = PriorityClasses::default();
+    classes.put(class(7));
+    for (priority, priority_class, expected, deciding) in [
+        (0, "gold", 7, Some("gold")),
+        (5, "gold", 5, None),
+        (5, "", 5, None),
+        (0, "", 0, None),
+        (0, "gone", 0, Some("gone")),
+    ] {
+        let spec = UnitSpec { priority, priority_class: priority_class.to_owned(), ..JOB.spec(1) };
+        let found = (classes.priority(&spec), PriorityClasses::deciding(&spec));
+        assert_eq!(found, (expected, deciding), "{priority} of `{priority_class}`");
+    }
+}
+
+#[test]
+fn who_waited_in_vain_and_left_leaves_its_name_to_nobody() {
+    let mut world = World::new(Config::default());
+    world.put("q", &Quotas { max: &[("cpu", 10)], policy: QueuePolicy::Drf, ..Quotas::default() });
+    let of = |owner| Job { queue: "q", owner, ..JOB };
+    let never = world.submit(Job { cpu: 11, ..of("z") });
+    assert_eq!(world.hand_out(NOW), None);
+    world.cancel(never);
+    for owner in ["a", "m"] {
+        world.submit(of(owner));
+    }
+    assert_eq!(world.hand_out_all(NOW), [2, 3]);
+}
+
+#[test]
+fn owners_change_places_when_the_cluster_becomes_another_one() {
+    for (cpu, expected) in [(100, [3, 4]), (20, [4, 3])] {
+        let mut world = World::new(Config::default());
+        world.put("q", &Quotas { policy: QueuePolicy::Drf, ..Quotas::default() });
+        world.queues.set_total([("cpu", 100), ("memory", 100)]);
+        // `a` has a tenth of the CPU, `b` a fifth of the memory.
+        let a = Job { queue: "q", owner: "a", cpu: 10, ..JOB };
+        let b = Job { queue: "q", owner: "b", cpu: 0, memory: 20, ..JOB };
+        for job in [&a, &b] {
+            world.submit(job.clone());
+        }
+        assert_eq!(world.hand_out_all(NOW), [1, 2]);
+        for job in [&a, &b] {
+            world.submit(job.clone());
+        }
+        world.queues.set_total([("cpu", cpu), ("memory", 100)]);
+        assert_eq!(world.hand_out_all(NOW), expected, "{cpu}");
+    }
 }

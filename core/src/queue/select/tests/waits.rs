@@ -311,3 +311,85 @@ fn gates_are_counted_while_queues_have_maxima() {
         assert_eq!(queues.n_gates, usize::from(max_running_units > 0));
     }
 }
+
+#[test]
+fn what_fits_is_served_where_others_wait_for_more_room() {
+    let mut world = world("org", 10);
+    world.submit(job("org.a", 8));
+    world.hand_out_all(NOW);
+    for queue in ["org.a", "org.b"] {
+        world.submit(job(queue, 5));
+    }
+    assert_eq!(world.hand_out(NOW), None);
+    let small = world.submit(job("org.a", 1));
+    assert_eq!(world.hand_out_all(NOW), [small.0]);
+}
+
+#[test]
+fn nothing_is_ready_where_nothing_that_waits_fits() {
+    let mut world = world("q", 10);
+    world.submit(job("q", 8));
+    world.hand_out_all(NOW);
+    for cpu in [5, 6] {
+        world.submit(job("q", cpu));
+    }
+    assert_eq!((world.hand_out(NOW), world.queues.is_ready()), (None, false));
+    world.submit(job("q", 4));
+    assert!(!world.queues.is_ready(), "it does not fit either");
+    world.submit(job("q", 2));
+    assert!(world.queues.is_ready());
+}
+
+#[test]
+fn only_in_its_own_lane_an_earlier_unit_passes_whom_room_is_kept_for() {
+    // Another queue, then another owner.
+    for (waiting, policy) in [("org.b", QueuePolicy::Priority), ("org.a", QueuePolicy::Drf)] {
+        let mut world = world("org", 10);
+        world.put("org.a", &Quotas { policy, ..Quotas::default() });
+        let urgent = Job { owner: "a", priority: 5, ..job("org.a", 1) };
+        world.submit(Job { cpu: 8, ..urgent.clone() });
+        world.hand_out_all(NOW);
+        let head = world.submit(Job { owner: "b", ..job(waiting, 5) });
+        let early = world.submit(urgent.clone());
+        assert_eq!(world.hand_out_all(NOW), [early.0]);
+        let late = world.submit(urgent);
+        assert_eq!(world.hand_out(NOW.plus(LONG)), None, "{policy}");
+        let why = world.why(late, NOW.plus(LONG)).unwrap();
+        assert_eq!(why, format!("room in queue org is kept for unit {head}"));
+    }
+}
+
+#[test]
+fn whoever_comes_before_the_one_that_waits_takes_over_its_wait() {
+    let mut world = world("q", 10);
+    let [large, small] = [5, 3].map(|cpu| world.submit(job("q", cpu)));
+    world.hand_out_all(NOW);
+    let head = world.submit(job("q", 6));
+    let early = world.submit(job("q", 1));
+    assert_eq!(world.hand_out_all(NOW), [early.0]);
+    let urgent = world.submit(Job { priority: 5, ..job("q", 7) });
+    assert_eq!(world.hand_out(NOW), None);
+    world.end(large);
+    let late = NOW.plus(LONG);
+    assert_eq!(world.hand_out(late), None, "six are free, enough for the one that waited first");
+    assert_eq!(world.why(head, late).unwrap(), format!("room in queue q is kept for unit {urgent}"));
+    world.end(small);
+    assert_eq!(world.hand_out_all(late), [urgent.0]);
+}
+
+#[test]
+fn room_that_goes_to_another_before_its_turn_ends_no_wait() {
+    let mut world = world("q", 10);
+    let running = world.submit(job("q", 8));
+    world.hand_out_all(NOW);
+    let head = world.submit(job("q", 5));
+    let early = world.submit(job("q", 1));
+    assert_eq!(world.hand_out_all(NOW), [early.0]);
+    world.end(running);
+    let urgent = world.submit(Job { priority: 5, ..job("q", 7) });
+    assert_eq!(world.hand_out_all(NOW), [urgent.0]);
+    let late = world.submit(job("q", 1));
+    assert_eq!(world.hand_out(NOW.plus(LONG)), None);
+    let why = world.why(late, NOW.plus(LONG)).unwrap();
+    assert_eq!(why, format!("room in queue q is kept for unit {head}"), "it waits since it was passed first");
+}
