@@ -226,6 +226,46 @@ fn a_new_binder_goes_on_with_a_turn() {
     assert!(matches!(other.binder.take_hold_work().as_slice(), [HoldWork::Bind(_)]));
 }
 
+#[test]
+fn a_turn_that_was_bound_before_a_list_is_over() {
+    let mut world = full();
+    let (spec, other) = (gang(2, 2, 800), gang(3, 2, 800));
+    let (first, second) = (world.unit(spec.clone()), world.unit(other.clone()));
+    begin(&mut world, &gather(2, first, &[(0, 1), (1, 2)]));
+    world.statuses(1, &[0, 1, 2, 3], Phase::Succeeded);
+    let work = world.binder.take_hold_work();
+    let [HoldWork::Bind(bound)] = work.as_slice() else { panic!("{work:?}") };
+    // It commits, and instead of reading that the binder lists what there is: no hold.
+    world.revision += 1;
+    let landed = Revision(world.revision);
+    world.binder.commit(bound.ticket, landed);
+    world.binder.reset();
+    let mut put = |change, at| world.binder.on_change(change, at, 1);
+    for id in 1..=2 {
+        put(Change::NodeSpec(node(id)), landed);
+        put(Change::NodeReport(report(id, 1000, 1)), landed);
+    }
+    put(Change::UnitSpec(Arc::new(spec)), Revision(first));
+    put(Change::UnitSpec(Arc::new(other)), Revision(second));
+    let mut rows = UnitRows::default();
+    rows.apply(&RowChange::Bind(bound.binds[0].clone()), landed, 1, |_, _, _| {});
+    put(Change::RowsLoaded(UnitId(2), rows), landed);
+    world.binder.on_revision(landed);
+    assert_eq!(world.binder.n_holds(), 0);
+    begin(&mut world, &gather(3, second, &[(0, 1), (1, 2)]));
+}
+
+#[test]
+fn a_gang_is_one_wherever_its_ordinals_begin() {
+    let mut world = World::new(1);
+    for (min_member, is_gang) in [(2, false), (3, true)] {
+        let mut spec = unit(1, 3, min_member, demand(100, 0));
+        spec.task_groups[0].ordinals = vec![(2, 4), (7, 8)];
+        world.unit(spec);
+        assert_eq!(world.binder.units[&UnitId(1)].is_gang(), is_gang, "{min_member} of 3");
+    }
+}
+
 mod endless {
     //! Nodes that are never empty: small units fill at once whatever is free, and each lasts for a while.
 

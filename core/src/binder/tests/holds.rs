@@ -11,6 +11,7 @@ use crate::{
     queue::Need,
 };
 
+mod life;
 mod run;
 mod under_way;
 
@@ -280,6 +281,9 @@ fn who_leaves_is_promised_until_the_rows_say_it_and_counts_once() {
     world.binder.take_back(accepted.ticket);
     assert_eq!(borrowed(&world), 500, "refused");
     let accepted = world.hold(&high, revision, 1);
+    let (victim, evict) = accepted.evictions[0].clone();
+    world.change(Change::Rows(victim, RowChange::Evict(evict)));
+    assert_eq!(borrowed(&world), 250, "told, before the answer says so");
     world.commit_hold(&accepted);
     assert_eq!(borrowed(&world), 250, "told");
     world.statuses(1, &accepted.evictions[0].1.ordinals, Phase::Stopped);

@@ -150,3 +150,20 @@ fn a_new_leader_finds_who_is_over() {
     assert_eq!(world.squeezed(1_000), vec![], "its grace begins anew");
     assert_eq!(world.squeezed(1_100), [(2, vec![0], "usage".to_owned())]);
 }
+
+#[test]
+fn a_new_leader_that_is_asked_before_it_has_read_who_runs_finds_who_is_over_all_the_same() {
+    let world = overcommitted();
+    let mut other = World::new(1);
+    other.usage(500, 1);
+    other.binder.take_back_all();
+    other.binder.lead(Epoch(2), 60_000, 100);
+    assert_eq!(other.squeezed(1_000), vec![], "nobody runs");
+    for id in [1, 2] {
+        let rows = world.binder.cluster().rows(UnitId(id)).unwrap().clone();
+        other.change(Change::RowsLoaded(UnitId(id), rows));
+    }
+    assert!(other.binder.has_squeezes());
+    assert_eq!(other.squeezed(1_000), vec![], "its grace begins then");
+    assert_eq!(other.squeezed(1_100), [(2, vec![0], "usage".to_owned())]);
+}

@@ -44,6 +44,26 @@ fn a_claim_for_the_rest_of_a_unit_does_not_wait_where_it_leaves_enough() {
 }
 
 #[test]
+fn a_claim_for_all_that_is_left_of_a_unit_waits_for_no_other() {
+    let mut world = World::new(2);
+    let low = world.unit(unit(1, 4, 2, demand(500, 0)));
+    let accepted = world.accept(&place(1, low, &[(0, 1), (1, 1), (2, 2), (3, 2)]));
+    world.commit(&accepted);
+    let mut claim = |id, node, ordinals: [u32; 2]| {
+        let revision = world.unit(UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) });
+        let victims = ordinals.map(|ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 }).to_vec();
+        let claims = vec![Claim { group: 0, node: NodeId(node), victims }];
+        let preemption = Preemption { claims, others: Vec::new(), gathers: false };
+        Decision { preemption: Some(Box::new(preemption)), ..place(id, revision, &[(0, node)]) }
+    };
+    let (first, second) = (claim(2, 1, [0, 1]), claim(3, 2, [2, 3]));
+    let _ = world.accept(&first);
+    // They end by themselves: whatever becomes of the first, nobody is left of the unit.
+    world.statuses(1, &[0, 1], Phase::Succeeded);
+    assert_eq!(world.accept(&second).evictions[0].1.ordinals, [2, 3]);
+}
+
+#[test]
 fn nobody_leaves_twice_for_decisions_under_way() {
     let mut world = World::new(2);
     let low = world.unit(unit(1, 2, 2, demand(1000, 0)));

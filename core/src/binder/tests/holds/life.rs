@@ -1,0 +1,62 @@
+//! Whose holds are, how long they last, and whether a claim still wants all that it claims.
+
+use super::*;
+
+#[test]
+fn holds_of_two_leaders_have_other_ids_and_last_as_long_as_each_says() {
+    let mut ids = Vec::new();
+    for (epoch, hold_ms) in [(1, 5_000), (2, 7_000)] {
+        let (mut world, high, revision) = filled();
+        world.binder.lead(Epoch(epoch), hold_ms, 0);
+        let accepted = world.hold(&high, revision, 1);
+        let hold = &accepted.holds[0];
+        assert_eq!(hold.expires_ms, world.time_ms + i64::try_from(hold_ms).unwrap());
+        ids.push(hold.id);
+    }
+    assert_ne!(ids[0], ids[1], "who reads a hold of the one does not take it for one of the other");
+}
+
+#[test]
+fn a_claim_of_which_some_are_bound_meanwhile_has_nobody_leave() {
+    let mut world = World::new(2);
+    let low = world.unit(unit(1, 2, 1, demand(1000, 0)));
+    let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
+    world.commit(&accepted);
+    let high = UnitSpec { priority: 9, ..unit(2, 2, 1, demand(600, 0)) };
+    let revision = world.unit(high.clone());
+    let claim = claims(&world.binder, &high, revision, &[(0, 0), (1, 0)]).expect("there are victims");
+    world.change(Change::NodeSpec(node(3)));
+    world.change(Change::NodeReport(report(3, 1000, 0)));
+    let accepted = world.accept(&place(2, revision, &[(0, 3)]));
+    world.commit(&accepted);
+    assert_eq!(
+        world.refuse(&claim),
+        [(RejectionReason::AlreadyBound, vec![0]), (RejectionReason::MinMember, vec![1])]
+    );
+    assert_eq!(world.binder.n_holds(), 0);
+}
+
+#[test]
+fn a_hold_goes_once_its_running_unit_is_bound_or_comes_back_in_another_incarnation() {
+    for comes_back in [false, true] {
+        let (mut world, high, revision) = filled();
+        let accepted = world.hold(&high, revision, 1);
+        world.commit_hold(&accepted);
+        world.change(Change::NodeSpec(node(2)));
+        world.change(Change::NodeReport(report(2, 1000, 0)));
+        // Written by a leader that had not read of the hold.
+        let mut other = World::new(2);
+        let same = other.unit(high.clone());
+        let elsewhere = other.accept(&place(2, same, &[(0, 2)]));
+        world.change(Change::Rows(UnitId(2), RowChange::Bind(elsewhere.binds[0].clone())));
+        if comes_back {
+            world.evict(2, &[0], EvictionReason::Drained);
+            world.statuses(2, &[0], Phase::Stopped);
+            let requeue = Requeue { ordinals: vec![0], incarnations: vec![1] };
+            world.change(Change::Rows(UnitId(2), RowChange::Requeue(requeue)));
+        }
+        assert!(world.binder.has_hold_work());
+        assert_eq!(world.dropped(), ["changed"], "comes back: {comes_back}");
+        assert_eq!(world.binder.n_holds(), 0);
+    }
+}
