@@ -361,7 +361,10 @@ fn malformed_decisions_are_invalid() {
             "{case:?}: {reasons:?}"
         );
     }
-    let _ = world.accept(&fine);
+    let accepted = world.accept(&fine);
+    world.binder.take_back(accepted.ticket);
+    let most = world.accept(&place(1, revision, &huge[1..]));
+    assert_eq!(most.binds[0].ordinals, [1, 2, 3], "just as many as may be");
 }
 
 #[test]
