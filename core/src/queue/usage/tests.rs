@@ -97,13 +97,16 @@ fn devices_count_by_kind_in_thousandths() {
 
 #[test]
 fn devices_add_to_what_is_asked_for_under_their_name() {
-    let mut quota = Quota::default();
-    quota.put(spec("a", &[("gpu", 6_000)], 0));
-    let queue = quota.queue("a");
-    let requests = Resources::new([("gpu", 2_000)]).unwrap();
-    let ask = quota.usage_mut().hold(&Demand { requests, ..demand(0, 0, 1_000) });
-    assert_eq!(quota.usage().headroom(queue, ask).n, 2);
-    assert!(quota.usage().shortage(queue, Need { ask, n: 3 }).is_some_and(|short| short.amount == 9_000));
+    // Alone, and beside another resource that comes before it by name and was known later.
+    for disk in [0, 1] {
+        let mut quota = Quota::default();
+        quota.put(spec("a", &[("gpu", 6_000)], 0));
+        let queue = quota.queue("a");
+        let requests = Resources::new([("disk", disk), ("gpu", 2_000)]).unwrap();
+        let ask = quota.usage_mut().hold(&Demand { requests, ..demand(0, 0, 1_000) });
+        assert_eq!(quota.usage().headroom(queue, ask).n, 2);
+        assert!(quota.usage().shortage(queue, Need { ask, n: 3 }).is_some_and(|short| short.amount == 9_000));
+    }
 }
 
 #[test]

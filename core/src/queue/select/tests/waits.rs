@@ -393,3 +393,23 @@ fn room_that_goes_to_another_before_its_turn_ends_no_wait() {
     let why = world.why(late, NOW.plus(LONG)).unwrap();
     assert_eq!(why, format!("room in queue q is kept for unit {head}"), "it waits since it was passed first");
 }
+
+#[test]
+fn a_wait_goes_on_at_the_maximum_that_is_in_the_way_by_now() {
+    let mut world = world("org", 10);
+    world.put("org.b", &Quotas { max: &[("cpu", 5)], ..Quotas::default() });
+    let running = world.submit(job("org.b", 4));
+    world.submit(job("org.a", 4));
+    world.hand_out_all(NOW);
+    let head = world.submit(job("org.b", 3));
+    let early = world.submit(job("org.b", 1));
+    assert_eq!(world.hand_out_all(NOW), [early.0], "it passes under the maximum of their own queue");
+    world.end(running);
+    let online = world.submit(Job { priority: 1_000_000, ..job("org.a", 4) });
+    assert_eq!(world.hand_out_all(NOW), [online.0]);
+    assert_eq!(world.why(head, NOW).unwrap(), "queue org is at its maximum of cpu");
+    let late = world.submit(job("org.a", 1));
+    assert_eq!(world.hand_out(NOW.plus(LONG)), None);
+    let why = world.why(late, NOW.plus(LONG)).unwrap();
+    assert_eq!(why, format!("room in queue org is kept for unit {head}"));
+}
