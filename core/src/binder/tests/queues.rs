@@ -135,4 +135,11 @@ fn a_unit_without_a_priority_follows_its_class() {
     assert_eq!(priorities(&world), [7, 3, 1_000_000, 0]);
     world.change(Change::PriorityClassDeleted("gold".to_owned()));
     assert_eq!(priorities(&world), [0, 3, 1_000_000, 0]);
+    // A list without it says the same.
+    world.change(gold(7));
+    world.binder.reset();
+    for spec in [of(1, 0, "gold"), of(2, 3, "gold"), of(3, 0, "online"), of(4, 0, "")] {
+        world.unit(spec);
+    }
+    assert_eq!(priorities(&world), [0, 3, 1_000_000, 0]);
 }

@@ -167,3 +167,23 @@ fn a_new_leader_that_is_asked_before_it_has_read_who_runs_finds_who_is_over_all_
     assert_eq!(other.squeezed(1_000), vec![], "its grace begins then");
     assert_eq!(other.squeezed(1_100), [(2, vec![0], "usage".to_owned())]);
 }
+
+#[test]
+fn not_all_leave_in_one_go_and_the_rest_follows() {
+    let mut world = World::new(2);
+    world.binder.lead(Epoch(1), 60_000, 0);
+    for (id, node, n) in [(1, 1, 4_096), (2, 2, 1)] {
+        world.change(Change::NodeReport(report(node, 5_000, 0)));
+        let spec = UnitSpec { pool: Pool::BestEffort, ..unit(id, n, 1, demand(1, 0)) };
+        let revision = world.unit(spec);
+        let places: Vec<(u32, u32)> = (0..n).map(|ordinal| (ordinal, node)).collect();
+        let accepted = world.accept(&place(id, revision, &places));
+        world.commit(&accepted);
+    }
+    for node in [1, 2] {
+        world.change(Change::NodeReport(report(node, 0, 0)));
+    }
+    assert_eq!(world.squeezed(1), [(1, (0..4_096).collect(), "node".to_owned())]);
+    assert!(world.binder.has_squeezes());
+    assert_eq!(world.squeezed(1), [(2, vec![0], "node".to_owned())]);
+}
