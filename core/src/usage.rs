@@ -208,6 +208,29 @@ mod tests {
         assert_eq!(covered, [false, false, false, false, true, true]);
     }
 
+    #[test]
+    fn of_samples_close_together_the_highest_counts() {
+        let mut samples = Samples::default();
+        let mut last = Smoothed::default();
+        for at in 0..1_200 {
+            let used = if at == 1_180 { 2_000 } else { 1_000 };
+            last = samples.add([used, 0], 0, Millis(at * 50), Smoothing::default());
+        }
+        // A minute of them are six parts: none is above the percentile.
+        assert_eq!((last.used[0], samples.parts.len()), (2_000, 6));
+    }
+
+    #[test]
+    fn the_average_begins_where_the_first_sample_is() {
+        let slow = Smoothing { half_life_ms: 60 * MINUTE, ..Smoothing::default() };
+        let mut samples = Samples::default();
+        samples.add([4_000, 0], 0, Millis(0), slow);
+        let add = |at: u64| samples.add([0, 0], 0, Millis(at * 10_000), slow).used[0];
+        // From twenty parts on the percentile leaves the peak out; the average has lost a tenth of a half-life by then.
+        let used = (1..36).map(add).last().expect("some");
+        assert!((3_700..3_800).contains(&used), "{used}");
+    }
+
     proptest! {
         /// Between the least and the highest sample of the window; and at least what all of the newest parts show.
         #[test]

@@ -147,6 +147,24 @@ mod tests {
     }
 
     #[test]
+    fn limits_may_be_reached_and_not_passed() {
+        let create = |spec: BudgetSpec| wrong(RecordChange::Create(Arc::new(spec)));
+        let invalid = |field: &str| vec![(Ground::Invalid, field.to_owned())];
+        let selecting = |n: usize| BudgetSpec {
+            unit: String::new(),
+            selector: (0..n).map(|number| (format!("key{number}"), String::new())).collect(),
+            ..budget("new")
+        };
+        assert_eq!(create(selecting(ENTRIES_MAX)), []);
+        for n in [ENTRIES_MAX + 1, ENTRIES_MAX + 2] {
+            assert_eq!(create(selecting(n)), invalid("selector"), "{n} entries");
+        }
+        let percent = |n| BudgetSpec { limit: Limit::MaxUnavailable(Amount::Percent(n)), ..budget("new") };
+        assert_eq!(create(percent(100)), []);
+        assert_eq!(create(percent(101)), invalid("max_unavailable"));
+    }
+
+    #[test]
     fn names_are_there_or_not() {
         let spec = |name| Arc::new(budget(name));
         let name = || "name".to_owned();

@@ -105,6 +105,23 @@ fn one_that_starts_and_one_that_is_over_let_others_leave() {
 }
 
 #[test]
+fn a_unit_and_a_budget_that_go_let_others_leave() {
+    let mut budgets = Budgets::default();
+    let labels = [("app", "web")];
+    budgets.put(budget("b", &labels, Limit::MaxUnavailable(Amount::Count(1))), Revision(1));
+    offer(&mut budgets, 1, &labels, 1, &rows(&[Phase::Running]));
+    offer(&mut budgets, 2, &labels, 1, &rows(&[Phase::Starting]));
+    assert_eq!(shown(&budgets, "b").3, 0);
+    let before = budgets.n_gains();
+    budgets.forget(UnitId(2));
+    assert_eq!(shown(&budgets, "b").3, 1);
+    assert!(budgets.n_gains() > before);
+    let before = budgets.n_gains();
+    budgets.remove("b");
+    assert!(budgets.n_gains() > before);
+}
+
+#[test]
 fn only_another_selection_asks_for_all_units() {
     let mut budgets = Budgets::default();
     let labels = [("app", "web")];

@@ -71,6 +71,21 @@ fn the_transition_table_is_rendered() {
     assert_eq!(text.lines().count(), 2 + TRANSITIONS.len());
     assert!(text.contains("| Scheduling, Unschedulable | Queued | its scheduler was lost or gave it back |"));
     assert!(!may_become(Phase::Cancelled, Phase::Queued) && may_become(Phase::Running, Phase::Cancelled));
+    assert!(!may_become(Phase::Completed, Phase::Queued), "it may be cancelled, and nothing else");
+}
+
+#[test]
+fn what_is_pending_ascends_though_task_groups_take_turns() {
+    let mut spec = unit(2, 1);
+    let mut other = spec.task_groups[0].clone();
+    spec.task_groups[0].ordinals = vec![(0, 1), (3, 4)];
+    other.ordinals = vec![(1, 3)];
+    spec.task_groups.push(other);
+    let mut rows = rows_of(&[(RowPhase::Pending, None); 4]);
+    for (row, incarnation) in rows.rows.iter_mut().zip([4, 5, 6, 7]) {
+        row.incarnation = incarnation;
+    }
+    assert_eq!(pending(&spec, &rows), (vec![0, 1, 2, 3], vec![4, 5, 6, 7]));
 }
 
 #[test]
