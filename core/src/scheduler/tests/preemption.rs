@@ -11,7 +11,9 @@ use crate::{
     rows::{Requeue, Standing, Statuses},
 };
 
+mod again;
 mod gather;
+mod parts;
 
 /// A scheduler and a binder that follow the same commits.
 struct Pair {
