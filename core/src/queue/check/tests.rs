@@ -97,6 +97,21 @@ fn a_queue_has_only_so_many_labels_and_owners() {
 }
 
 #[test]
+fn a_guarantee_and_a_maximum_name_only_so_many_resources() {
+    let named = |n: usize| (0..n).map(|idx| (format!("r{idx}"), 1)).collect();
+    for (n_min, n_max, fields) in [
+        (N_NAMES_MAX, N_NAMES_MAX, vec![]),
+        (N_NAMES_MAX + 1, N_NAMES_MAX, vec!["min"]),
+        (N_NAMES_MAX, N_NAMES_MAX + 1, vec!["max"]),
+        (N_NAMES_MAX + 2, N_NAMES_MAX + 2, vec!["min", "max"]),
+    ] {
+        let spec = QueueSpec { min: named(n_min), max: named(n_max), ..QueueSpec::new("prod") };
+        let expected: Vec<_> = fields.into_iter().map(|field| (Ground::Invalid, field.to_owned())).collect();
+        assert_eq!(found(&tree(&[]), &[put(spec)], &nobody), expected);
+    }
+}
+
+#[test]
 fn records_exist_or_do_not() {
     let tree = tree(&[queue("prod", &[], &[])]);
     let spec = |path: &str| Arc::new(QueueSpec::new(path));

@@ -183,6 +183,23 @@ fn what_never_fits_takes_over_nobodys_wait() {
 }
 
 #[test]
+fn what_never_fits_does_not_wait_in_place_of_the_next() {
+    let mut world = world("q", 10);
+    let running = world.submit(job("q", 8));
+    world.hand_out_all(NOW);
+    world.submit(job("q", 11));
+    let head = world.submit(job("q", 6));
+    let early = world.submit(job("q", 1));
+    assert_eq!(world.hand_out_all(NOW), [early.0], "it passes");
+    let late = world.submit(job("q", 1));
+    assert_eq!(world.hand_out(NOW.plus(LONG)), None);
+    let why = world.why(late, NOW.plus(LONG)).unwrap();
+    assert_eq!(why, format!("room in queue q is kept for unit {head}"));
+    world.end(running);
+    assert_eq!(world.hand_out_all(NOW.plus(LONG)), [head.0, late.0]);
+}
+
+#[test]
 fn what_never_fits_holds_up_nobody() {
     let mut world = world("q", 10);
     let never: Vec<UnitId> = (0..300).map(|_| world.submit(job("q", 11))).collect();
