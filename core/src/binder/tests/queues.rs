@@ -115,6 +115,33 @@ fn rows_that_are_listed_again_count_once() {
 }
 
 #[test]
+fn a_binding_that_came_and_went_before_a_list_counts_no_longer() {
+    let mut world = World::new(1);
+    let spec = in_queue("a", unit(1, 1, 1, demand(10, 0)));
+    let revision = world.unit(spec.clone());
+    let accepted = world.accept(&place(1, revision, &[(0, 1)]));
+    let stopped = Statuses { ordinals: vec![0], phases: vec![Phase::Stopped], ..Statuses::default() };
+    let changes = [
+        RowChange::Bind(accepted.binds[0].clone()),
+        RowChange::Evict(eviction(&[0], EvictionReason::Drained)),
+        RowChange::Statuses(stopped),
+        RowChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] }),
+    ];
+    let mut rows = UnitRows::default();
+    for change in &changes {
+        world.revision += 1;
+        rows.apply(change, Revision(world.revision), 1, |_, _, _| {});
+    }
+    // The answer to its transaction is still to come.
+    world.binder.reset();
+    world.binder.on_change(Change::UnitSpec(Arc::new(spec)), Revision(revision), 1);
+    world.binder.on_change(Change::RowsLoaded(UnitId(1), rows), Revision(world.revision), 1);
+    world.binder.on_revision(Revision(world.revision));
+    let quota = world.binder.quota();
+    assert_eq!(quota.usage().used(quota.tree().find("a").unwrap(), CPU), 0);
+}
+
+#[test]
 fn a_unit_without_a_priority_follows_its_class() {
     let mut world = World::new(1);
     let gold = |value| {

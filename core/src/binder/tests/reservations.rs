@@ -185,6 +185,39 @@ fn nobody_has_those_in_slots_leave() {
 }
 
 #[test]
+fn a_slot_says_what_it_is_for() {
+    let mut world = World::new(1);
+    world.change(Change::Reservation(Arc::new(reservation(1, demand(400, 500)))));
+    let judged = world.binder.revision();
+    let work = world.binder.take_hold_work();
+    let [HoldWork::Reserve { holds, .. }] = work.as_slice() else { panic!("{work:?}") };
+    let expected = Hold {
+        id: holds[0].id,
+        node: NodeId(1),
+        demand: Arc::new(demand(400, 500)),
+        ordinals: vec![0],
+        device_masks: vec![1],
+        judged,
+        slot: Some(hold::Slot { reservation: Arc::from("kept"), occupant: None }),
+        ..Hold::default()
+    };
+    assert_eq!(*holds[0], expected);
+}
+
+#[test]
+fn slots_of_a_reservation_that_a_list_does_not_show_are_given_up() {
+    let mut world = World::new(1);
+    world.reserve(reservation(1, demand(400, 0)));
+    let slot = Arc::clone(world.binder.cluster().holds()[0]);
+    world.binder.reset();
+    world.change(Change::NodeSpec(node(1)));
+    world.change(Change::NodeReport(report(1, 1000, 1)));
+    world.change(Change::Hold(slot));
+    assert_eq!(world.work(), ["changed"]);
+    assert_eq!((world.slots(), world.taken(1)), (vec![], 0));
+}
+
+#[test]
 fn a_refused_transaction_holds_nothing() {
     let mut world = World::new(1);
     world.change(Change::Reservation(Arc::new(reservation(1, demand(400, 0)))));
