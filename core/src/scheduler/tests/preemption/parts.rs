@@ -129,6 +129,7 @@ fn who_finds_nobody_but_those_that_preempted_it_says_so() {
     assert_eq!((step.decisions.len(), report.state), (0, ReportState::Parked));
     let refusals = report.refusals.expect("it says why");
     assert!(refusals.reasons.iter().any(|reason| reason.plugin == "preemption"), "{refusals:?}");
+    assert_eq!(pair.scheduler.stats().loops_refused, 1);
 }
 
 #[test]
