@@ -147,3 +147,22 @@ fn a_gang_that_can_do_without_a_resource_fits_where_too_much_of_it_is_used() {
     let unit = submit_fresh(&mut world, plain, &Job { memory: 4, ..JOB_Q });
     assert_eq!((world.why(unit, NOW), world.hand_out_all(NOW)), (None, vec![unit.0]));
 }
+
+#[test]
+fn what_a_unit_waited_for_is_forgotten_once_it_is_gone() {
+    for is_choice in [false, true] {
+        let mut world = world();
+        let unit = if is_choice {
+            submit(&mut world, [(4, 1), (1, 4)])
+        } else {
+            world.submit(Job { cpu: 4, ..JOB_Q })
+        };
+        let waiting = world.jobs[&unit].2;
+        assert_eq!(waiting.need.ask.is_choice(), is_choice);
+        world.queues.push(waiting);
+        let cpu = |world: &World| world.queues.quota().usage().amounts(waiting.need).get(1).copied();
+        assert!(cpu(&world).is_some_and(|cpu| cpu > 0));
+        world.cancel(unit);
+        assert_eq!(cpu(&world).unwrap_or(0), 0, "{is_choice}");
+    }
+}
