@@ -209,6 +209,14 @@ fn lender(world: &mut World, min: i64, spec: UnitSpec) -> u64 {
     world.unit(UnitSpec { queue: "lender".to_owned(), ..spec })
 }
 
+/// How much the queue `lender` has beyond its guarantee.
+fn borrowed(world: &World) -> i128 {
+    let quota = world.binder.quota();
+    let (queue, usage) = (quota.tree().find("lender").unwrap(), quota.usage());
+    let asked = usage.amounts_of(&demand(250, 0));
+    (0..).find(|less| usage.n_beyond(queue, &asked, |_| *less) == 0).unwrap()
+}
+
 #[test]
 fn a_gang_that_borrows_in_part_leaves_at_once() {
     for min_member in [1, 2] {
@@ -269,12 +277,6 @@ fn who_leaves_is_promised_until_the_rows_say_it_and_counts_once() {
     world.commit(&accepted);
     let high = UnitSpec { priority: 9, ..unit(2, 1, 1, demand(250, 0)) };
     let revision = world.unit(high.clone());
-    let borrowed = |world: &World| {
-        let quota = world.binder.quota();
-        let (queue, usage) = (quota.tree().find("lender").unwrap(), quota.usage());
-        let asked = usage.amounts_of(&demand(250, 0));
-        (0..).find(|less| usage.n_beyond(queue, &asked, |_| *less) == 0).unwrap()
-    };
     assert_eq!(borrowed(&world), 500);
     let accepted = world.hold(&high, revision, 1);
     assert_eq!(borrowed(&world), 250, "promised");

@@ -58,3 +58,16 @@ fn as_many_come_back_at_a_time_as_are_asked_for() {
     assert_eq!(taken(1), [(2, vec![1])]);
     assert_eq!(taken(1), []);
 }
+
+#[test]
+fn nothing_comes_back_of_a_unit_that_is_gone() {
+    let mut world = World::new(1);
+    let revision = world.unit(unit(1, 1, 1, demand(100, 0)));
+    let accepted = world.accept(&place(1, revision, &[(0, 1)]));
+    world.commit(&accepted);
+    world.evict(1, &[0], EvictionReason::Drained);
+    world.statuses(1, &[0], Phase::Stopped);
+    assert!(world.binder.has_requeues());
+    world.change(Change::UnitDeleted(UnitId(1)));
+    assert!(!world.binder.has_requeues());
+}

@@ -1,4 +1,4 @@
-//! Whose holds are, how long they last, and whether a claim still wants all that it claims.
+//! Holds across leaders and lists, and what makes a hold, or a claim for one, groundless.
 
 use super::*;
 
@@ -59,4 +59,24 @@ fn a_hold_goes_once_its_running_unit_is_bound_or_comes_back_in_another_incarnati
         assert_eq!(world.dropped(), ["changed"], "comes back: {comes_back}");
         assert_eq!(world.binder.n_holds(), 0);
     }
+}
+
+#[test]
+fn who_leaves_is_promised_across_a_list() {
+    let mut world = World::new(1);
+    let low = unit(1, 4, 1, demand(250, 0));
+    let revision = lender(&mut world, 500, low.clone());
+    let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1), (2, 1), (3, 1)]));
+    world.commit(&accepted);
+    let high = UnitSpec { priority: 9, ..unit(2, 1, 1, demand(250, 0)) };
+    let revision = world.unit(high.clone());
+    let accepted = world.hold(&high, revision, 1);
+    assert_eq!(borrowed(&world), 250);
+    let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
+    world.binder.reset();
+    lender(&mut world, 500, low);
+    world.change(Change::RowsLoaded(UnitId(1), rows));
+    assert_eq!(borrowed(&world), 250, "its transaction is still under way");
+    world.binder.take_back(accepted.ticket);
+    assert_eq!(borrowed(&world), 500, "refused");
 }
