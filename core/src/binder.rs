@@ -363,7 +363,8 @@ impl Binder {
     }
 
     /// Of the evictions asked for those that make sense now: live, of the current incarnation, not leaving
-    /// yet; for the loss of a node those on nodes that are not ready. Empty when there is nothing (left) to do.
+    /// yet and not being told to; for the loss of a node those on nodes that are not ready. Empty when there is nothing
+    /// (left) to do.
     pub fn evictions(&self, asked: &[(UnitId, Evict)]) -> Vec<(UnitId, Evict)> {
         let mut evictions = Vec::new();
         for (unit, evict) in asked {
@@ -378,7 +379,7 @@ impl Binder {
                     let leaves = match evict.reason.is_end() {
                         // A node that is back reports for itself.
                         true => !self.cluster.report(row.node).is_some_and(|report| report.ready),
-                        false => row.eviction.is_none(),
+                        false => row.eviction.is_none() && !self.departing.contains(&(*unit, *ordinal)),
                     };
                     row.phase.is_live() && row.incarnation == *incarnation && leaves
                 })

@@ -83,6 +83,17 @@ fn two_claims_together_take_no_more_than_a_budget_allows() {
 }
 
 #[test]
+fn who_is_being_told_to_leave_is_not_told_twice() {
+    let (mut world, seekers) = filled(1);
+    let first = drained(&mut world, 2, &[0]).unwrap();
+    // A second one would stay under way should the first be refused, and no budget would count it.
+    assert!(drained(&mut world, 2, &[0]).is_none());
+    assert!(decide(&world, &seekers[0]).is_none(), "the budget allows no more");
+    world.binder.departure_refused(first.unit, &first.evict);
+    assert_eq!(drained(&mut world, 2, &[0]).unwrap().evict.ordinals, [0]);
+}
+
+#[test]
 fn a_budget_is_free_again_once_a_successor_runs() {
     let (mut world, seekers) = filled(1);
     let departure = drained(&mut world, 2, &[0, 1]).unwrap();
