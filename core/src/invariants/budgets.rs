@@ -126,7 +126,8 @@ impl Budgets {
             }
         }
         let judged = commit.changes.iter().filter_map(|change| match change {
-            Change::Hold(hold) => Some(hold.judged),
+            // A slot that somebody enters is no judgement of now.
+            Change::Hold(hold) if hold.slot.is_none() => Some(hold.judged),
             _ => None,
         });
         let judged = judged.max();
