@@ -1,4 +1,6 @@
 mod budgets;
+mod looks;
+mod queues;
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -399,6 +401,12 @@ fn only_what_two_queues_do_not_share_is_a_claim() {
     assert_eq!(against(y), Sides { seeker: false, other: false }, "both are of `a`");
     assert_eq!(against(b), Sides { seeker: true, other: false });
     assert_eq!(against(x), Sides { seeker: true, other: true }, "one queue: the priority decides");
+    // Nothing runs in a queue with others below it, but a queue may be known before its units are gone.
+    let a = quota.tree().find("a").unwrap();
+    assert_eq!(against(a), Sides { seeker: true, other: true }, "of one line: it is all of `a`");
+    let of_all = Rights::new(&quota, a, &[need]).unwrap();
+    let below = of_all.against(x, &takes, &Tally::default());
+    assert_eq!(below, Sides { seeker: true, other: true }, "and the other way round");
     // Not `a.x`, but `a` and so the root.
     assert_eq!(rights.reach(), 0b110);
 }
