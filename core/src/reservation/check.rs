@@ -138,7 +138,10 @@ fn labels(field: &str, labels: &BTreeMap<String, String>, report: &mut Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{demand::Demand, resources::Resources};
+    use crate::{
+        demand::{Demand, DeviceRequest},
+        resources::Resources,
+    };
 
     fn spec(name: &str) -> ReservationSpec {
         ReservationSpec {
@@ -191,5 +194,45 @@ mod tests {
         assert_eq!(wrong(RecordChange::Delete("used".to_owned())), [(Ground::State, name())]);
         assert_eq!(wrong(RecordChange::Delete("there".to_owned())), []);
         assert_eq!(wrong(RecordChange::Put(Arc::new(spec("used")))), []);
+    }
+
+    #[test]
+    fn as_many_are_kept_as_may_be_and_no_more() {
+        let of = |name: &str, slots| Arc::new(ReservationSpec { slots, ..spec(name) });
+        let known = |n: usize, slots| -> BTreeMap<String, Arc<ReservationSpec>> {
+            (0..n).map(|idx| format!("r{idx}")).map(|name| (name.clone(), of(&name, slots))).collect()
+        };
+        let wrong = |known: &BTreeMap<String, Arc<ReservationSpec>>, puts: &[(&str, u32)]| {
+            let changes: Vec<_> =
+                puts.iter().map(|(name, slots)| RecordChange::Put(of(name, *slots))).collect();
+            let violations = reservations(known, &changes, &|_| Users::default()).err().unwrap_or_default();
+            violations.into_iter().map(|one| (one.ground, one.field)).collect::<Vec<_>>()
+        };
+        let one_less = known(N_RESERVATIONS_MAX - 1, 0);
+        assert_eq!(wrong(&one_less, &[("new", 0), ("r0", 0)]), []);
+        assert_eq!(wrong(&one_less, &[("new", 0), ("newer", 0)]), [(Ground::State, "name".to_owned())]);
+        let three = known(3, N_SLOTS_MAX);
+        assert_eq!(u64::from(N_SLOTS_MAX) * 4, N_SLOTS_ALL_MAX);
+        assert_eq!(wrong(&three, &[("new", N_SLOTS_MAX), ("r0", N_SLOTS_MAX)]), []);
+        let one_more = [("new", N_SLOTS_MAX), ("newer", 1)];
+        assert_eq!(wrong(&three, &one_more), [(Ground::State, "slots".to_owned())]);
+    }
+
+    #[test]
+    fn labels_and_models_are_bounded() {
+        let wrong = |n: usize| {
+            let models = vec!["A10".to_owned(); n];
+            let devices = Some(DeviceRequest { kind: "gpu".to_owned(), count: 1, milli: 1_000, models });
+            let demand = Demand { devices, ..spec("new").demand };
+            let node_selector = (0..n).map(|idx| (format!("k{idx}"), String::new())).collect();
+            let spec = ReservationSpec { demand, node_selector, ..spec("new") };
+            wrong(RecordChange::Create(Arc::new(spec)))
+                .into_iter()
+                .map(|(_, field)| field)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(wrong(1), [""; 0]);
+        assert_eq!(wrong(ENTRIES_MAX), [""; 0]);
+        assert_eq!(wrong(ENTRIES_MAX + 1), ["node_selector", "demand.devices.models"]);
     }
 }
