@@ -98,7 +98,7 @@ mod tests {
         let of = |cpu_milli| takes(cpu_milli, Pool::Guaranteed, 0, 0);
         let gpu = |mask, milli| takes(0, Pool::Guaranteed, mask, milli);
         let best_effort = takes(900, Pool::BestEffort, 0, 0);
-        let cases: [(&[Takes], Takes, Result<(), Refusal>); 12] = [
+        let cases: [(&[Takes], Takes, Result<(), Refusal>); 13] = [
             (&[], of(1_000), Ok(())),
             (&[], of(1_001), Err(Refusal::Room)),
             (&[of(500)], of(500), Ok(())),
@@ -109,6 +109,7 @@ mod tests {
             (&[], takes(1_001, Pool::BestEffort, 0, 0), Err(Refusal::Room)),
             (&[gpu(0b01, 1_000)], gpu(0b10, 1_000), Ok(())),
             (&[gpu(0b01, 1_000)], gpu(0b01, 1), Err(Refusal::Devices)),
+            (&[gpu(0b10, 1_000)], gpu(0b11, 1), Err(Refusal::Devices)),
             (&[gpu(0b01, 400), gpu(0b01, 400)], gpu(0b01, 200), Ok(())),
             (&[], gpu(0b100, 1), Err(Refusal::Devices)),
         ];
