@@ -98,11 +98,12 @@ mod tests {
         let of = |cpu_milli| takes(cpu_milli, Pool::Guaranteed, 0, 0);
         let gpu = |mask, milli| takes(0, Pool::Guaranteed, mask, milli);
         let best_effort = takes(900, Pool::BestEffort, 0, 0);
-        let cases: [(&[Takes], Takes, Result<(), Refusal>); 13] = [
+        let cases: [(&[Takes], Takes, Result<(), Refusal>); 14] = [
             (&[], of(1_000), Ok(())),
             (&[], of(1_001), Err(Refusal::Room)),
             (&[of(500)], of(500), Ok(())),
             (&[of(500)], of(501), Err(Refusal::Room)),
+            (&[], Takes { memory: 10, ..of(1) }, Ok(())),
             (&[], Takes { memory: 11, ..of(1) }, Err(Refusal::Room)),
             (&[best_effort], of(1_000), Ok(())),
             (&[of(1_000)], best_effort, Ok(())),
