@@ -407,6 +407,10 @@ fn only_what_two_queues_do_not_share_is_a_claim() {
     let of_all = Rights::new(&quota, a, &[need]).unwrap();
     let below = of_all.against(x, &takes, &Tally::default());
     assert_eq!(below, Sides { seeker: true, other: true }, "and the other way round");
+    let too_much = Rights::new(&quota, x, &[Need { n: 3, ..need }]).unwrap();
+    for queue in [x, y, b] {
+        assert_eq!(too_much.against(queue, &takes, &Tally::default()), Sides::default());
+    }
     // Not `a.x`, but `a` and so the root.
     assert_eq!(rights.reach(), 0b110);
 }

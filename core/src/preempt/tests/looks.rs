@@ -87,8 +87,10 @@ fn of_equal_rank_who_gives_back_more_of_the_resource_that_it_has_least_of_leaves
         requests: Resources::new([(CPU, cpu)]).unwrap(),
         devices: Some(DeviceRequest { kind: "gpu".to_owned(), count, milli: 1_000, models: Vec::new() }),
     };
-    // Cores and GPUs of each of two; for one of both either has to leave.
-    for (first, second, expected) in [((3_000, 2), (1_500, 3), 1), ((3_000, 1), (2_000, 2), 2)] {
+    // Cores and GPUs of each of two; for so many GPUs either has to leave.
+    let cases =
+        [(1, (3_000, 2), (1_500, 3), 1), (1, (3_000, 1), (2_000, 2), 2), (2, (3_000, 2), (1_500, 3), 2)];
+    for (n_gpus, first, second, expected) in cases {
         let mut cluster = cluster(1);
         let gpu = Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0 };
         let report = NodeReport {
@@ -102,7 +104,20 @@ fn of_equal_rank_who_gives_back_more_of_the_resource_that_it_has_least_of_leaves
         for (unit, (cpu, count)) in [(1, first), (2, second)] {
             bind(&mut cluster, (unit, 0), 1, &takes(cpu, count), &standing(1, 0), 1_000);
         }
-        let found = seek(&mut cluster, &takes(1_000, 1), 1);
-        assert_eq!(victims(&found), [(expected, 0)], "{first:?} {second:?}");
+        let found = seek(&mut cluster, &takes(1_000, n_gpus), 1);
+        assert_eq!(victims(&found), [(expected, 0)], "{n_gpus} {first:?} {second:?}");
     }
+}
+
+#[test]
+fn a_gang_is_not_broken_from_a_node_that_had_room_at_first() {
+    let mut cluster = cluster(3);
+    // Two of four are needed; nodes 1 and 2 have room for one each before anybody leaves.
+    run(&mut cluster, &Running { min_member: 2, ..running(1, 5, 2_000, &[1, 1, 2, 3]) });
+    let shape = cluster.shape(&demand(4_000, 1, 0), Pool::Guaranteed);
+    let mut found = |n| search(&mut cluster, &SEEKER, &FxHashSet::default(), None, shape, [1, 2], n);
+    assert_eq!((places(&found(2)), victims(&found(2))), (vec![1, 2], vec![]));
+    assert_eq!((places(&found(3)), victims(&found(3))), (vec![1, 2, 2], vec![(1, 2)]));
+    let found = found(4);
+    assert_eq!((places(&found), victims(&found).len()), (vec![1, 2, 2, 1], 4), "the gang leaves whole");
 }
