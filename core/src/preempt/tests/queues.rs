@@ -23,7 +23,7 @@ fn of_b(id: u64, priority: i32, cpu: i64, nodes: &[u32]) -> Running {
 #[test]
 fn a_gang_leaves_at_once_though_without_some_of_it_its_queue_borrows_no_more() {
     let gang = Running { min_member: 2, ..of_b(1, 60, 4_000, &[1, 1]) };
-    assert_eq!(claimed_back(&[gang.clone()], 4, 8_000, 1), (1, vec![(1, 0), (1, 1)]));
+    assert_eq!(claimed_back(std::slice::from_ref(&gang), 4, 8_000, 1), (1, vec![(1, 0), (1, 1)]));
     assert_eq!(claimed_back(&[gang], 8, 8_000, 1), (0, vec![]), "it borrows nothing");
     let no_gang = of_b(1, 60, 4_000, &[1, 1]);
     assert_eq!(claimed_back(&[no_gang], 4, 8_000, 1), (0, vec![]), "the last one has its guarantee");
