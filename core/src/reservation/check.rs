@@ -60,6 +60,7 @@ pub fn reservations(
                 n_slots += u64::from(spec.slots);
             }
             None => {
+                n_known = n_known.saturating_sub(usize::from(before.is_some()));
                 let users = users(name);
                 if users.n > 0 {
                     let named = users.named();
@@ -154,6 +155,10 @@ mod tests {
         }
     }
 
+    fn none(name: &str) -> Arc<ReservationSpec> {
+        Arc::new(ReservationSpec { slots: 0, ..spec(name) })
+    }
+
     fn wrong(change: ReservationChange) -> Vec<(Ground, String)> {
         let there = |name: &str| (name.to_owned(), Arc::new(spec(name)));
         let known = [there("there"), there("used")].into();
@@ -216,6 +221,26 @@ mod tests {
         assert_eq!(wrong(&three, &[("new", N_SLOTS_MAX), ("r0", N_SLOTS_MAX)]), []);
         let one_more = [("new", N_SLOTS_MAX), ("newer", 1)];
         assert_eq!(wrong(&three, &one_more), [(Ground::State, "slots".to_owned())]);
+    }
+
+    #[test]
+    fn one_that_goes_makes_room_for_another() {
+        let known: BTreeMap<String, Arc<ReservationSpec>> = (0..N_RESERVATIONS_MAX)
+            .map(|idx| format!("r{idx}"))
+            .map(|name| (name.clone(), none(&name)))
+            .collect();
+        let fields = |changes: &[ReservationChange]| {
+            let violations = reservations(&known, changes, &|_| Users::default()).err().unwrap_or_default();
+            violations.into_iter().map(|one| (one.ground, one.field)).collect::<Vec<_>>()
+        };
+        let delete = |name: &str| RecordChange::Delete(name.to_owned());
+        let create = |name: &str| RecordChange::Create(none(name));
+        let name = |ground| (ground, "name".to_owned());
+        assert_eq!(fields(&[delete("r0"), create("new")]), []);
+        assert_eq!(fields(&[create("new"), delete("r0")]), []);
+        assert_eq!(fields(&[delete("r0"), create("new"), create("newer")]), [name(Ground::State)]);
+        let unknown = [delete("gone"), create("new")];
+        assert_eq!(fields(&unknown), [name(Ground::NotFound), name(Ground::State)], "nothing goes");
     }
 
     #[test]
