@@ -153,6 +153,14 @@ impl NodeDevices {
         }
     }
 
+    /// Leaves nothing free of a device that was not free before.
+    pub(crate) fn cap(&mut self, before: &Self) {
+        for idx in 0..self.len() {
+            let excess = self.free(idx).saturating_sub(before.free(idx).max(0));
+            self.shift(1 << idx, excess.max(0), 1);
+        }
+    }
+
     pub(crate) fn set_foreign(&mut self, free_milli: &[u32]) {
         self.foreign.clear();
         for (idx, free) in free_milli.iter().take(N_DEVICES_MAX).enumerate() {

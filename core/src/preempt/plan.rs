@@ -457,7 +457,7 @@ impl<'a> Plan<'a> {
         if !self.claimed_on.contains(&node) {
             return trial;
         }
-        let before = trial.free.clone();
+        let before = trial.clone();
         for one in self.cluster.occupants(node) {
             if self.claimed.contains(&(one.unit, one.ordinal))
                 && let Some(rows) = self.cluster.rows(one.unit)
@@ -466,9 +466,7 @@ impl<'a> Plan<'a> {
                 trial.shift(self.cluster.shapes().get(one.shape), mask, 1);
             }
         }
-        for (free, before) in trial.free.iter_mut().zip(before) {
-            *free = (*free).min(before.max(0));
-        }
+        trial.cap(&before);
         trial
     }
 

@@ -34,6 +34,14 @@ impl Trial {
         }
     }
 
+    /// Leaves nothing free that was not free before.
+    pub(super) fn cap(&mut self, before: &Self) {
+        for (free, before) in self.free.iter_mut().zip(&before.free) {
+            *free = (*free).min((*before).max(0));
+        }
+        self.devices.cap(&before.devices);
+    }
+
     pub(crate) fn pick(&self, shape: &Shape) -> Option<u64> {
         if !shape.fits(&self.free) {
             return None;

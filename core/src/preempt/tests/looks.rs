@@ -43,6 +43,29 @@ fn beside_a_decision_under_way_others_of_its_node_may_leave() {
 }
 
 #[test]
+fn devices_that_leave_for_a_decision_under_way_are_nobodys_beyond_it() {
+    let gpus = |count| Demand {
+        devices: Some(DeviceRequest { kind: "gpu".to_owned(), count, milli: 1_000, models: Vec::new() }),
+        ..demand(1_000, 1, 0)
+    };
+    let claimed = [(UnitId(1), 0)].into_iter().collect();
+    let beside = |n_first, n_second| {
+        let mut cluster = cluster(1);
+        bind(&mut cluster, (1, 0), 1, &gpus(n_first), &standing(1, 0), 1_000);
+        if n_second > 0 {
+            bind(&mut cluster, (2, 0), 1, &gpus(n_second), &standing(1, 0), 1_000);
+        }
+        let shape = cluster.shape(&gpus(1), Pool::Guaranteed);
+        // The decision takes one of the devices of unit 1, which has not left yet.
+        cluster.assume(UnitId(7), 0, 0, shape, NodeId(1), 1);
+        let found = search(&mut cluster, &SEEKER, &claimed, None, shape, [1], 2);
+        (found.places.clone(), victims(&found))
+    };
+    assert_eq!(beside(2, 0), (vec![], vec![]), "the other one is in use as long as unit 1 is there");
+    assert_eq!(beside(1, 1), (vec![(NodeId(1), 0b10)], vec![(2, 0)]), "that of unit 2 is not promised yet");
+}
+
+#[test]
 fn nobody_is_waited_for_on_a_node_that_has_too_little() {
     let retry_ms = |priority_of_other| {
         let mut cluster = cluster(1);

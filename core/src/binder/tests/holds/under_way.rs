@@ -84,3 +84,46 @@ fn nobody_leaves_twice_for_decisions_under_way() {
     world.commit_hold(&held);
     assert_eq!((world.refuse(&of_victim), world.refuse(&of_other)), (gone.to_vec(), gone.to_vec()));
 }
+
+#[test]
+fn a_device_is_in_use_until_who_leaves_for_another_decision_has_left() {
+    let mut world = World::new(1);
+    world.change(Change::NodeReport(report(1, 1000, 2)));
+    let mut both = demand(100, 1_000);
+    both.devices.as_mut().unwrap().count = 2;
+    let low = world.unit(unit(1, 1, 1, both));
+    let bind = |id, revision, mask| {
+        let mut decision = place(id, revision, &[(0, 1)]);
+        decision.groups[0].device_masks = vec![mask];
+        decision
+    };
+    let accepted = world.accept(&bind(1, low, 0b11));
+    world.commit(&accepted);
+    let high = |id| UnitSpec { priority: 9, ..unit(id, 1, 1, demand(100, 1_000)) };
+    let (first, other) = (world.unit(high(2)), world.unit(high(3)));
+    let held = world.hold(&high(2), first, 1);
+    let nobody = Preemption {
+        claims: vec![Claim { group: 0, node: NodeId(1), victims: Vec::new() }],
+        others: Vec::new(),
+        gathers: false,
+    };
+    let claim = Decision { preemption: Some(Box::new(nobody)), ..bind(3, other, 0b10) };
+    let in_use = [(RejectionReason::DeviceTaken, vec![0])];
+    assert_eq!(
+        (world.refuse(&bind(3, other, 0b10)), world.refuse(&claim)),
+        (in_use.to_vec(), in_use.to_vec())
+    );
+    // A search beside the decision for unit 2 says no better.
+    let mut cluster = world.binder.cluster().clone();
+    let shape = cluster.shape(&demand(100, 1_000), Pool::Guaranteed);
+    let seeker = Seeker { unit: UnitId(3), priority: 9, pool: Pool::Guaranteed, now_ms: 1 };
+    let claimed = [(UnitId(1), 0)].into_iter().collect();
+    assert!(preempt::search(&mut cluster, &seeker, &claimed, None, shape, [1], 1).places.is_empty());
+    world.commit_hold(&held);
+    assert_eq!(
+        (world.refuse(&bind(3, other, 0b10)), world.refuse(&claim)),
+        (in_use.to_vec(), in_use.to_vec())
+    );
+    world.statuses(1, &[0], Phase::Stopped);
+    world.accept(&bind(3, other, 0b10));
+}
