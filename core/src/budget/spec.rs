@@ -89,6 +89,20 @@ impl fmt::Display for Limit {
 }
 
 #[cfg(test)]
+impl BudgetSpec {
+    /// Units labelled `app: web` may have so many of them unavailable.
+    pub(crate) fn web(max_unavailable: u32) -> Self {
+        Self {
+            name: "web".to_owned(),
+            namespace: "default".to_owned(),
+            selector: [("app".to_owned(), "web".to_owned())].into(),
+            limit: Limit::MaxUnavailable(Amount::Count(max_unavailable)),
+            ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

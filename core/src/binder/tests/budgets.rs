@@ -1,20 +1,7 @@
 //! Disruption budgets: claims and drains of several parties under one of them.
 
 use super::{holds::claims, *};
-use crate::{
-    budget::spec::{Amount, BudgetSpec, Limit},
-    node::Drain,
-};
-
-fn most(n: u32) -> BudgetSpec {
-    BudgetSpec {
-        name: "web".to_owned(),
-        namespace: "default".to_owned(),
-        selector: [("app".to_owned(), "web".to_owned())].into(),
-        limit: Limit::MaxUnavailable(Amount::Count(n)),
-        ..BudgetSpec::default()
-    }
-}
+use crate::{budget::spec::BudgetSpec, node::Drain};
 
 fn web(id: u64, replicas: u32) -> UnitSpec {
     let labels = [("app".to_owned(), "web".to_owned()), ("id".to_owned(), id.to_string())].into();
@@ -24,7 +11,7 @@ fn web(id: u64, replicas: u32) -> UnitSpec {
 /// Two units of two replicas each under one budget, on a node each, all running; and who wants their room.
 fn filled(allowed: u32) -> (World, Vec<(UnitSpec, u64)>) {
     let mut world = World::new(4);
-    world.change(Change::Budget(Arc::new(most(allowed))));
+    world.change(Change::Budget(Arc::new(BudgetSpec::web(allowed))));
     for (id, nodes) in [(1, [(0, 1), (1, 2)]), (2, [(0, 3), (1, 4)])] {
         let revision = world.unit(web(id, 2));
         let accepted = world.accept(&place(id, revision, &nodes));
@@ -170,7 +157,7 @@ fn a_gang_is_drained_whole_or_not_at_all() {
         world.commit(&accepted);
         world.statuses(1, &[0, 1, 2], Phase::Running);
         // A budget that comes last finds its units.
-        world.change(Change::Budget(Arc::new(most(allowed))));
+        world.change(Change::Budget(Arc::new(BudgetSpec::web(allowed))));
         let departure = drained(&mut world, 1, &[0, 1]);
         assert_eq!(departure.map(|departure| departure.evict.ordinals), expected);
     }
@@ -180,9 +167,9 @@ fn a_gang_is_drained_whole_or_not_at_all() {
 fn changed_budgets_count_at_once() {
     let (mut world, seekers) = filled(0);
     assert_eq!(decide(&world, &seekers[0]), None);
-    world.change(Change::Budget(Arc::new(most(2))));
+    world.change(Change::Budget(Arc::new(BudgetSpec::web(2))));
     assert_eq!(allowed(&world), 2);
-    let other = BudgetSpec { selector: [("id".to_owned(), "2".to_owned())].into(), ..most(0) };
+    let other = BudgetSpec { selector: [("id".to_owned(), "2".to_owned())].into(), ..BudgetSpec::web(0) };
     world.change(Change::Budget(Arc::new(other)));
     let budget = world.binder.cluster().budgets().get("web").unwrap();
     assert_eq!((budget.n_units, budget.used.expected, budget.allowed()), (1, 2, 0));

@@ -1,18 +1,7 @@
 //! When searches for victims are repeated, with the real binder behind them.
 
 use super::*;
-use crate::budget::spec::{Amount, BudgetSpec, Limit};
-
-/// Units labelled `app: web` may have so many of them unavailable.
-fn most(n: u32) -> BudgetSpec {
-    BudgetSpec {
-        name: "web".to_owned(),
-        namespace: "default".to_owned(),
-        selector: [("app".to_owned(), "web".to_owned())].into(),
-        limit: Limit::MaxUnavailable(Amount::Count(n)),
-        ..BudgetSpec::default()
-    }
-}
+use crate::budget::spec::BudgetSpec;
 
 fn put(budget: BudgetSpec) -> Change {
     Change::Budget(Arc::new(budget))
@@ -31,9 +20,9 @@ impl Pair {
 
 #[test]
 fn who_is_kept_by_a_budget_leaves_once_it_allows_that_or_is_gone() {
-    for gain in [put(most(1)), Change::BudgetDeleted("web".to_owned())] {
+    for gain in [put(BudgetSpec::web(1)), Change::BudgetDeleted("web".to_owned())] {
         let mut pair = Pair::new(1);
-        pair.commit(vec![put(most(0))]);
+        pair.commit(vec![put(BudgetSpec::web(0))]);
         let labels = [("app".to_owned(), "web".to_owned())].into();
         pair.assign(&UnitSpec { labels, ..ranked(1, 1, 1, 1, cpu(1000)) });
         pair.steps();
@@ -57,7 +46,7 @@ fn a_budget_that_kept_nobody_lets_nobody_search_again() {
     pair.steps();
     pair.assign(&ranked(2, 1, 1, 1, cpu(1000)));
     assert!(pair.steps().contains(&(2, ReportState::Parked)));
-    pair.commit(vec![put(most(1))]);
+    pair.commit(vec![put(BudgetSpec::web(1))]);
     assert_eq!(pair.scheduler.next_wake(), None);
 }
 
@@ -65,12 +54,16 @@ fn a_budget_that_kept_nobody_lets_nobody_search_again() {
 fn units_are_to_be_offered_whenever_budgets_select_others() {
     let mut pair = Pair::new(1);
     assert_eq!(pair.scheduler.selection(), None, "nobody selects any");
-    pair.commit(vec![put(most(0))]);
+    pair.commit(vec![put(BudgetSpec::web(0))]);
     let first = pair.scheduler.selection();
     assert!(first.is_some());
-    pair.commit(vec![put(most(1))]);
+    pair.commit(vec![put(BudgetSpec::web(1))]);
     assert_eq!(pair.scheduler.selection(), first, "the same units");
-    pair.commit(vec![put(BudgetSpec { selector: BTreeMap::new(), unit: "u1".to_owned(), ..most(1) })]);
+    pair.commit(vec![put(BudgetSpec {
+        selector: BTreeMap::new(),
+        unit: "u1".to_owned(),
+        ..BudgetSpec::web(1)
+    })]);
     assert!(pair.scheduler.selection() > first);
     pair.commit(vec![Change::BudgetDeleted("web".to_owned())]);
     assert_eq!(pair.scheduler.selection(), None);
