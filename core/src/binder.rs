@@ -25,7 +25,7 @@ mod tests;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 pub use self::{budgets::Departure, gangs::Gathering, holds::HoldWork, requeue::RequeueWork};
@@ -121,8 +121,8 @@ pub struct Binder {
     holds: Holds,
     reservations: Reservations,
     squeezes: Squeezes,
-    /// Their evictions are under way.
-    departing: FxHashSet<(UnitId, u32)>,
+    /// Their evictions are under way: the incarnation of each.
+    departing: FxHashMap<(UnitId, u32), u32>,
     /// Time of day, Unix milliseconds.
     now_ms: i64,
     /// Label of nodes that says their sub-cluster; empty: there are none.
@@ -229,7 +229,7 @@ impl Binder {
                     }
                     RowChange::Evict(evict) => {
                         self.are_told(unit, evict.ordinals.iter().copied());
-                        self.departures_shown(unit, &evict.ordinals);
+                        self.departures_shown(unit, evict.members());
                     }
                     RowChange::Statuses(_) | RowChange::Requeue(_) => {}
                 }
@@ -370,16 +370,17 @@ impl Binder {
         for (unit, evict) in asked {
             let Some(rows) = self.cluster.rows(*unit) else { continue };
             let members: BTreeSet<(u32, u32)> = evict
-                .ordinals
-                .iter()
-                .enumerate()
-                .map(|(idx, ordinal)| (*ordinal, evict.incarnations.get(idx).copied().unwrap_or(0)))
+                .members()
                 .filter(|(ordinal, incarnation)| {
                     let row = rows.row(*ordinal);
                     let leaves = match evict.reason.is_end() {
                         // A node that is back reports for itself.
                         true => !self.cluster.report(row.node).is_some_and(|report| report.ready),
-                        false => row.eviction.is_none() && !self.departing.contains(&(*unit, *ordinal)),
+                        false => {
+                            row.eviction.is_none()
+                                && !self.departs(*unit, *ordinal, *incarnation)
+                                && !self.holds.is_leaving(*unit, *ordinal)
+                        }
                     };
                     row.phase.is_live() && row.incarnation == *incarnation && leaves
                 })
@@ -455,8 +456,8 @@ impl Binder {
         let told = self.cluster.rows(unit).into_iter().flat_map(UnitRows::live);
         let told = told.filter(|(_, row)| row.eviction.is_some()).map(|(ordinal, _)| ordinal);
         let told: Vec<u32> = told.collect();
-        self.departures_shown(unit, &told);
         self.are_told(unit, told);
+        self.settle_departures(unit);
         let Some(rows) = self.cluster.rows(unit) else { return };
         for ticket in self.open_of.get(&unit).into_iter().flatten() {
             let Some(open) = self.open.get_mut(ticket) else { continue };

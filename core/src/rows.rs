@@ -349,6 +349,14 @@ pub struct Evict {
     pub preemptor: UnitId,
 }
 
+impl Evict {
+    /// (ordinal, incarnation) of each.
+    pub fn members(&self) -> impl Iterator<Item = (u32, u32)> {
+        let incarnation = |idx: usize| self.incarnations.get(idx).copied().unwrap_or(0);
+        self.ordinals.iter().enumerate().map(move |(idx, ordinal)| (*ordinal, incarnation(idx)))
+    }
+}
+
 /// What agents reported. Columns of equal length, or empty for all 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statuses {

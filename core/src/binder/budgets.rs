@@ -91,8 +91,10 @@ impl Binder {
         };
         // Under way they count for budgets too that are not known yet, and nobody else has them leave.
         let Self { departing, cluster, .. } = self;
-        let members = evict.ordinals.iter().map(|ordinal| (unit, *ordinal));
-        cluster.depart(members.filter(|member| departing.insert(*member)));
+        let members = evict.members().map(|(ordinal, incarnation)| ((unit, ordinal), incarnation));
+        let departs =
+            |(member, incarnation)| departing.insert(member, incarnation).is_none().then_some(member);
+        cluster.depart(members.filter_map(departs));
         (!evict.ordinals.is_empty()).then_some(Departure { unit, evict, budgets })
     }
 
@@ -134,21 +136,57 @@ impl Binder {
 
     /// The transaction of an eviction was refused.
     pub fn departure_refused(&mut self, unit: UnitId, evict: &Evict) {
-        self.departures_shown(unit, &evict.ordinals);
+        self.departures_shown(unit, evict.members());
     }
 
-    /// The rows show evictions, or they are not made.
-    pub(super) fn departures_shown(&mut self, unit: UnitId, ordinals: &[u32]) {
+    /// Whether an eviction of this incarnation is under way.
+    pub(super) fn departs(&self, unit: UnitId, ordinal: u32, incarnation: u32) -> bool {
+        self.departing.get(&(unit, ordinal)) == Some(&incarnation)
+    }
+
+    /// The rows show evictions of these incarnations or of later ones, or they are not made.
+    pub(super) fn departures_shown(&mut self, unit: UnitId, members: impl Iterator<Item = (u32, u32)>) {
         if self.departing.is_empty() {
             return;
         }
-        let Self { departing, cluster, .. } = self;
-        let members = ordinals.iter().map(|ordinal| (unit, *ordinal));
-        cluster.arrive(members.filter(|member| departing.remove(member)));
+        let is_known = |(ordinal, incarnation): &(u32, u32)| {
+            self.departing.get(&(unit, *ordinal)).is_some_and(|departing| *departing <= *incarnation)
+        };
+        let shown: Vec<(UnitId, u32)> =
+            members.filter(is_known).map(|(ordinal, _)| (unit, ordinal)).collect();
+        for member in &shown {
+            self.departing.remove(member);
+        }
+        self.stay(shown);
+    }
+
+    /// The same after a list: who leaves by now, has left, or is there again.
+    pub(super) fn settle_departures(&mut self, unit: UnitId) {
+        if self.departing.is_empty() {
+            return;
+        }
+        let Some(rows) = self.cluster.rows(unit) else { return };
+        let shown = (0u32..).zip(&rows.rows).filter_map(|(ordinal, row)| {
+            let is_past = row.eviction.is_some() || !row.phase.is_live();
+            let past = if is_past { Some(row.incarnation) } else { row.incarnation.checked_sub(1) };
+            Some((ordinal, past?))
+        });
+        let shown: Vec<(u32, u32)> = shown.collect();
+        self.departures_shown(unit, shown.into_iter());
     }
 
     /// The fate of what is under way is unknown: what was committed is read as records.
     pub(super) fn give_up_departures(&mut self) {
-        self.cluster.arrive(self.departing.drain());
+        let gone: Vec<(UnitId, u32)> = self.departing.drain().map(|(member, _)| member).collect();
+        self.stay(gone);
+    }
+
+    /// One eviction of these is under way no longer; of some there may be another.
+    pub(super) fn stay(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
+        let Self { departing, holds, cluster, .. } = self;
+        let stays = |(unit, ordinal): &(UnitId, u32)| {
+            !departing.contains_key(&(*unit, *ordinal)) && !holds.is_leaving(*unit, *ordinal)
+        };
+        cluster.arrive(members.into_iter().filter(stays));
     }
 }

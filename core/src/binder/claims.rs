@@ -338,7 +338,7 @@ impl Binder {
             || node != row.node
             || self.cluster.backs(unit, ordinal).is_some()
             || self.holds.is_leaving(unit, ordinal)
-            || self.departing.contains(&(unit, ordinal))
+            || self.departs(unit, ordinal, incarnation)
         {
             return gone(node, "is not there, or leaves already");
         }

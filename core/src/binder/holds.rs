@@ -213,7 +213,7 @@ impl Binder {
                 self.quotas.promise(queue, need, -1);
             }
         }
-        self.cluster.arrive(victims.iter().copied());
+        self.stay(victims.iter().copied());
     }
 
     /// The rows show evictions: they are promised no longer.

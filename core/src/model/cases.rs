@@ -40,6 +40,7 @@ const FOUND: &[(u64, &str)] = &[
     (1_099_511_628_245, "a unit of whose groups the second one fits"),
     (1_099_511_629_901, "a priority class changes between a claim and its commit"),
     (1_099_511_644_770, "a gang that comes back whole but for one that its eviction has ended"),
+    (1_099_511_661_710, "an eviction whose end the binder reads in a list, by a later incarnation"),
     (1_099_511_709_588, "three units that preempt each other round and round, two of one queue's guarantee"),
     (1_099_511_829_302, "a hold that is checked before its node has less and written after that was read"),
     (2_199_023_258_759, "a gang that has to come back whole, by a scheduler that has not read so"),

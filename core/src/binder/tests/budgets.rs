@@ -82,6 +82,59 @@ fn who_is_being_told_to_leave_is_not_told_twice() {
 }
 
 #[test]
+fn who_is_claimed_is_not_told_to_leave_but_by_the_loss_of_its_node() {
+    for claim_is_first in [true, false] {
+        let (mut world, seekers) = filled(1);
+        let decision = decide(&world, &seekers[0]).unwrap();
+        let claim = &decision.preemption.as_ref().unwrap().claims[0];
+        let (unit, ordinal) = (claim.victims[0].unit, claim.victims[0].ordinal);
+        let accepted = world.accept(&decision);
+        assert!(drained(&mut world, unit.0, &[ordinal]).is_none());
+        world.change(Change::NodeReport(NodeReport { ready: false, ..report(claim.node.0, 1000, 2) }));
+        let lost = world.binder.depart(unit, eviction(&[ordinal], EvictionReason::NodeLost)).unwrap();
+        // Neither is the other's end.
+        for claim_ends in [claim_is_first, !claim_is_first] {
+            assert_eq!(allowed(&world), 0);
+            match claim_ends {
+                true => world.binder.take_back(accepted.ticket),
+                false => world.binder.departure_refused(lost.unit, &lost.evict),
+            }
+        }
+        assert_eq!(allowed(&world), 1);
+    }
+}
+
+#[test]
+fn a_list_shows_who_has_left_though_it_is_back() {
+    let phase = |incarnation, phase| {
+        let (ordinals, incarnations, phases) = (vec![0], vec![incarnation], vec![phase]);
+        RowChange::Statuses(Statuses { ordinals, incarnations, phases, ..Statuses::default() })
+    };
+    let bind = Bind { ordinals: vec![0], incarnations: vec![1], nodes: vec![NodeId(3)], ..Bind::default() };
+    for n_read in 0..=5 {
+        let (mut world, _) = filled(1);
+        let departure = drained(&mut world, 2, &[0]).unwrap();
+        let mut rows = world.binder.cluster().rows(UnitId(2)).unwrap().clone();
+        let life = [
+            RowChange::Evict(departure.evict),
+            phase(0, Phase::Stopped),
+            RowChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] }),
+            RowChange::Bind(bind.clone()),
+            phase(1, Phase::Running),
+        ];
+        for change in &life[..n_read] {
+            rows.apply(change, Revision(world.revision), 1, |_, _, _| {});
+        }
+        world.binder.reset();
+        world.unit(web(2, 2));
+        world.change(Change::RowsLoaded(UnitId(2), rows));
+        assert_eq!(world.binder.departing.len(), usize::from(n_read == 0), "after {n_read}");
+        let again = Evict { incarnations: vec![1], ..eviction(&[0], EvictionReason::Deadline) };
+        assert_eq!(world.binder.depart(UnitId(2), again).is_some(), n_read > 3, "after {n_read}");
+    }
+}
+
+#[test]
 fn a_budget_is_free_again_once_a_successor_runs() {
     let (mut world, seekers) = filled(1);
     let departure = drained(&mut world, 2, &[0, 1]).unwrap();
