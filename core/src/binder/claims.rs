@@ -336,7 +336,6 @@ impl Binder {
         let node = on.unwrap_or(row.node);
         if row.incarnation != incarnation
             || node != row.node
-            || self.cluster.backs(unit, ordinal).is_some()
             || self.holds.is_leaving(unit, ordinal)
             || self.departs(unit, ordinal, incarnation)
         {

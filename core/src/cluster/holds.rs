@@ -182,7 +182,7 @@ impl Cluster {
     }
 
     /// The hold that a running unit backs.
-    pub fn backs(&self, unit: UnitId, ordinal: u32) -> Option<HoldId> {
+    pub(super) fn backs(&self, unit: UnitId, ordinal: u32) -> Option<HoldId> {
         self.holds.backing.get(&unit)?.get(&ordinal).copied()
     }
 
