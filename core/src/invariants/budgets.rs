@@ -1,8 +1,8 @@
 //! I6 for disruption budgets: preemptions and drains took no more than each allowed, counted anew at every commit.
 //!
 //! The binder judges what it has read and what it has under way; a hold says up to which revision that was, a drain's
-//! eviction does not: some revision of the last ones must do. What agents and the dispatcher wrote between that and the
-//! commit is taken away again; other evictions by the binder are not.
+//! eviction does not: some revision of the last ones must do. What was written between that and the commit is taken away
+//! again, but for what the binder itself had leave of those that counted then.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -35,15 +35,48 @@ impl Counts {
     }
 }
 
+/// A unit that some budget selects.
+#[derive(Default)]
+struct Selected {
+    names: BTreeSet<String>,
+    counts: Counts,
+    /// Which ordinals it wanted, half-open ranges, from which revision on.
+    wanted: Vec<(Revision, Vec<(u32, u32)>)>,
+}
+
+impl Selected {
+    fn wanted_at(&self, ordinal: u32, at: Revision) -> bool {
+        let then = self.wanted.iter().rfind(|(since, _)| *since <= at);
+        then.is_some_and(|(_, ranges)| ranges.iter().any(|(start, end)| (*start..*end).contains(&ordinal)))
+    }
+}
+
+/// A running unit that a commit makes leave and budgets may count.
+#[derive(Clone, Copy)]
+struct Victim {
+    unit: UnitId,
+    ordinal: u32,
+    running_since: Revision,
+}
+
+/// By name of a budget.
+type Victims = BTreeMap<String, Vec<Victim>>;
+
+/// What a commit did.
+struct Step {
+    revision: Revision,
+    shifts: BTreeMap<String, Counts>,
+    victims: Victims,
+}
+
 /// What is counted from commit to commit.
 #[derive(Default)]
 pub(super) struct Budgets {
     by_name: BTreeMap<String, Counts>,
     /// When the record of a budget changed last.
     since: BTreeMap<String, Revision>,
-    units: BTreeMap<UnitId, (BTreeSet<String>, Counts)>,
-    /// By commit: how counts changed but for evictions that are judged.
-    back: VecDeque<(Revision, BTreeMap<String, Counts>)>,
+    units: BTreeMap<UnitId, Selected>,
+    back: VecDeque<Step>,
     pub(super) findings: Findings,
     /// Evictions that some budget counted.
     pub(super) n_judged: usize,
@@ -52,11 +85,11 @@ pub(super) struct Budgets {
 impl Budgets {
     /// A unit's record and rows are about to go.
     pub(super) fn forget(&mut self, unit: UnitId) {
-        let Some((names, counts)) = self.units.remove(&unit) else { return };
+        let Some(Selected { names, counts, .. }) = self.units.remove(&unit) else { return };
         for name in names {
             self.by_name.entry(name.clone()).or_default().add(counts, -1);
-            if let Some((_, shifts)) = self.back.back_mut() {
-                shifts.entry(name).or_default().add(counts, -1);
+            if let Some(step) = self.back.back_mut() {
+                step.shifts.entry(name).or_default().add(counts, -1);
             }
         }
     }
@@ -72,8 +105,8 @@ impl Budgets {
                 }
                 Change::BudgetDeleted(name) => {
                     self.by_name.remove(name);
-                    self.units.values_mut().for_each(|(names, _)| {
-                        names.remove(name);
+                    self.units.values_mut().for_each(|selected| {
+                        selected.names.remove(name);
                     });
                 }
                 Change::UnitSpec(spec) => {
@@ -87,77 +120,76 @@ impl Budgets {
             return;
         }
         touched.extend(turns.iter().map(|turn| turn.unit));
-        let victims = victims(world, commit, turns);
-        self.judge(world, commit, &victims);
+        let mut by_name = Victims::new();
+        for victim in victims(world, commit, turns) {
+            for name in self.units.get(&victim.unit).into_iter().flat_map(|selected| &selected.names) {
+                by_name.entry(name.clone()).or_default().push(victim);
+            }
+        }
+        self.judge(world, commit, &by_name);
         let mut shifts: BTreeMap<String, Counts> = BTreeMap::new();
         for unit in touched {
             let Some(known) = world.units.get(&unit) else { continue };
             let names = selecting(world, known);
             let after = counts(known);
-            let (old_names, before) = self.units.remove(&unit).unwrap_or_default();
-            let n_gone = victims.iter().filter(|(other, ..)| *other == unit).count();
-            let n_gone = i64::try_from(n_gone).unwrap_or(i64::MAX);
-            for (name, sign, counts) in old_names
-                .iter()
-                .map(|name| (name, -1, before))
-                .chain(names.iter().map(|name| (name, 1, after)))
-            {
+            let mut selected = self.units.remove(&unit).unwrap_or_default();
+            let old = selected.names.iter().map(|name| (name, -1, selected.counts));
+            for (name, sign, counts) in old.chain(names.iter().map(|name| (name, 1, after))) {
                 self.by_name.entry(name.clone()).or_default().add(counts, sign);
                 shifts.entry(name.clone()).or_default().add(counts, sign);
             }
-            for name in &names {
-                shifts.entry(name.clone()).or_default().add(Counts(0, n_gone), 1);
-            }
             if !names.is_empty() {
-                self.units.insert(unit, (names, after));
+                let ranges = wanted(known);
+                if selected.wanted.last().is_none_or(|(_, before)| *before != ranges) {
+                    let since = known.spec.as_ref().map_or(commit.revision, |spec| spec.revision);
+                    selected.wanted.push((since, ranges));
+                }
+                self.units.insert(unit, Selected { names, counts: after, wanted: selected.wanted });
             }
         }
-        self.back.push_back((commit.revision, shifts));
+        self.back.push_back(Step { revision: commit.revision, shifts, victims: by_name });
         if self.back.len() > N_BACK_MAX {
             self.back.pop_front();
         }
     }
 
-    fn judge(&mut self, world: &World, commit: &Commit, victims: &[(UnitId, u32, Revision)]) {
-        let mut by_name: BTreeMap<&str, Vec<Revision>> = BTreeMap::new();
-        for (unit, _, running_since) in victims {
-            for name in self.units.get(unit).map(|(names, _)| names).into_iter().flatten() {
-                by_name.entry(name.as_str()).or_default().push(*running_since);
-            }
-        }
+    fn judge(&mut self, world: &World, commit: &Commit, by_name: &Victims) {
         let judged = commit.changes.iter().filter_map(|change| match change {
             // A slot that somebody enters is no judgement of now.
             Change::Hold(hold) if hold.slot.is_none() => Some(hold.judged),
             _ => None,
         });
         let judged = judged.max();
-        for (name, since) in &by_name {
-            self.n_judged += since.len();
-            let Some(record) = world.budgets.get(*name) else { continue };
-            let asked = |at: Revision, then: Counts| {
-                let n = i64::try_from(since.iter().filter(|since| **since <= at).count()).unwrap_or(i64::MAX);
-                (n, (then.1 - least(&record.value, then.0)).max(0))
-            };
-            let mut then = self.by_name.get(*name).copied().unwrap_or_default();
+        for (name, victims) in by_name {
+            self.n_judged += victims.len();
+            let Some(record) = world.budgets.get(name) else { continue };
+            let mut then = self.by_name.get(name).copied().unwrap_or_default();
             let mut at = Revision(commit.revision.0.saturating_sub(1));
-            let (n, allowed) = asked(at, then);
+            let mut under_way: Vec<Victim> = Vec::new();
             let mut back = self.back.iter().rev();
+            // As far as the binder may have read at the most.
+            let mut latest = None;
             let is_fine = loop {
-                let is_asked = judged.is_none_or(|judged| at <= judged);
-                let (n, allowed) = asked(at, then);
-                let was_other = self.since.get(*name).is_some_and(|since| *since > at);
-                if is_asked && (n <= allowed || was_other) {
-                    break true;
-                }
-                if judged.is_some_and(|judged| at <= judged) {
-                    break false;
+                if judged.is_none_or(|judged| at <= judged) {
+                    let n = self.n_counted(victims, at);
+                    let available = then.1 - self.n_counted(&under_way, at);
+                    let allowed = (available - least(&record.value, then.0)).max(0);
+                    let was_other = self.since.get(name).is_some_and(|since| *since > at);
+                    if n <= allowed || was_other {
+                        break true;
+                    }
+                    latest.get_or_insert((n, allowed));
+                    if judged.is_some() {
+                        break false;
+                    }
                 }
                 // Of a revision older than what is kept nothing is said.
-                let Some((revision, shifts)) = back.next() else { break judged.is_some() };
-                then.add(shifts.get(*name).copied().unwrap_or_default(), -1);
-                at = Revision(revision.0.saturating_sub(1));
+                let Some(step) = back.next() else { break judged.is_some() };
+                then.add(step.shifts.get(name).copied().unwrap_or_default(), -1);
+                under_way.extend(step.victims.get(name).into_iter().flatten());
+                at = Revision(step.revision.0.saturating_sub(1));
             };
-            if !is_fine {
+            if let Some((n, allowed)) = latest.filter(|_| !is_fine) {
                 let revision = commit.revision;
                 self.findings.add(|| {
                     format!("disruption budget {name}: {n} were made to leave, {allowed} might (revision {revision})")
@@ -165,10 +197,18 @@ impl Budgets {
             }
         }
     }
+
+    /// Who of those that have left since ran at a revision, and was wanted.
+    fn n_counted(&self, victims: &[Victim], at: Revision) -> i64 {
+        let counts = |victim: &&Victim| {
+            let unit = self.units.get(&victim.unit);
+            victim.running_since <= at && unit.is_none_or(|unit| unit.wanted_at(victim.ordinal, at))
+        };
+        i64::try_from(victims.iter().filter(counts).count()).unwrap_or(i64::MAX)
+    }
 }
 
-/// Running units that a commit makes leave and budgets may count: unit, ordinal, and since when each ran.
-fn victims(world: &World, commit: &Commit, turns: &[Turn<'_>]) -> Vec<(UnitId, u32, Revision)> {
+fn victims(world: &World, commit: &Commit, turns: &[Turn<'_>]) -> Vec<Victim> {
     let is_held_back = |turn: &&Turn<'_>| match turn.change {
         RowChange::Evict(evict) => match evict.reason {
             EvictionReason::Preempted => true,
@@ -186,7 +226,12 @@ fn victims(world: &World, commit: &Commit, turns: &[Turn<'_>]) -> Vec<(UnitId, u
         runs(&turn.before) && !runs(&turn.after) && unit.is_some_and(|unit| wants(unit, turn.ordinal))
     };
     let victims = turns.iter().filter(is_held_back).filter(counts);
-    victims.map(|turn| (turn.unit, turn.ordinal, turn.before.revision)).collect()
+    let victim = |turn: &Turn<'_>| Victim {
+        unit: turn.unit,
+        ordinal: turn.ordinal,
+        running_since: turn.before.revision,
+    };
+    victims.map(victim).collect()
 }
 
 fn runs(row: &WorldRow) -> bool {
@@ -196,6 +241,12 @@ fn runs(row: &WorldRow) -> bool {
 fn wants(unit: &WorldUnit, ordinal: u32) -> bool {
     let spec = unit.spec.as_ref().map(|spec| &spec.value);
     spec.is_some_and(|spec| spec.is_wanted() && spec.group_of(ordinal).is_some())
+}
+
+/// Ordinals that a unit wants.
+fn wanted(unit: &WorldUnit) -> Vec<(u32, u32)> {
+    let spec = unit.spec.as_ref().map(|spec| &spec.value).filter(|spec| spec.is_wanted());
+    spec.into_iter().flat_map(|spec| &spec.task_groups).flat_map(|group| &group.ordinals).copied().collect()
 }
 
 /// What a unit wants and has not done with, and what of it runs.

@@ -1,3 +1,4 @@
+mod budgets;
 mod pools;
 mod preemptions;
 mod turns;

@@ -20,7 +20,7 @@ fn queue(name: &str, min: i64) -> Change {
 
 /// A unit of priority 5 fills a node of 4 CPUs; another one of class `gold` has so many of its running units leave, which
 /// was judged at revision `judged`. What `meanwhile` says is committed as revision 8 in between.
-fn preempted(victim: UnitSpec, n_victims: u32, meanwhile: Vec<Change>, judged: u64) -> Evidence {
+pub(super) fn preemption(victim: UnitSpec, n_victims: u32, meanwhile: Vec<Change>, judged: u64) -> Story {
     let seeker = UnitSpec {
         priority_class: "gold".to_owned(),
         queue: "a".to_owned(),
@@ -74,15 +74,18 @@ fn preempted(victim: UnitSpec, n_victims: u32, meanwhile: Vec<Change>, judged: u
         meanwhile,
         claim,
     ])
-    .evidence()
 }
 
-fn lone(replicas: u32, min_member: u32) -> UnitSpec {
+pub(super) fn preempted(victim: UnitSpec, n_victims: u32, meanwhile: Vec<Change>, judged: u64) -> Evidence {
+    preemption(victim, n_victims, meanwhile, judged).evidence()
+}
+
+pub(super) fn lone(replicas: u32, min_member: u32) -> UnitSpec {
     spec(1, replicas, min_member, demand(4000 / i64::from(replicas), None))
 }
 
 #[track_caller]
-fn holds(evidence: &Evidence) {
+pub(super) fn holds(evidence: &Evidence) {
     let reports = check_all(evidence);
     let report = reports.iter().find(|report| report.invariant == Invariant::I6).unwrap();
     assert!(report.holds(), "{report}");
