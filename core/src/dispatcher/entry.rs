@@ -225,10 +225,8 @@ impl Entry {
     /// Tells the queue which groups it waits for. Call before [`Self::waiting`] when records or rows have changed.
     pub(super) fn choose(&mut self, queues: &mut Queues) {
         if self.shares.len() > 1 {
-            let was_placed = self.was_placed();
-            let groups = (0..self.shares.len())
-                .filter(|group| was_placed && self.shares[*group].pending > self.n_held(*group));
-            let groups: SmallVec<[usize; 4]> = groups.collect();
+            let groups: SmallVec<[usize; 4]> =
+                if self.was_placed() { self.groups_to_place().collect() } else { SmallVec::new() };
             queues.choose(&mut self.account, groups);
         }
     }
@@ -236,7 +234,7 @@ impl Entry {
     /// As it waits in its queue. `again`: it was dispatched before.
     pub(super) fn waiting(&self, again: bool, classes: &PriorityClasses) -> Waiting {
         let priority = classes.priority(&self.spec);
-        let first = || self.shares.iter().position(|share| share.pending > 0).unwrap_or(0);
+        let first = || self.groups_to_place().next().unwrap_or(0);
         Waiting {
             unit: self.spec.id,
             queue: self.account.queue,
@@ -248,6 +246,11 @@ impl Entry {
             need: self.account.need(self.was_placed().then(first)),
             running_units: self.to_place(),
         }
+    }
+
+    /// Task groups of which some are pending without room held for them.
+    fn groups_to_place(&self) -> impl Iterator<Item = usize> {
+        (0..self.shares.len()).filter(|group| self.shares[*group].pending > self.n_held(*group))
     }
 
     /// Running units of a task group for which room is held.

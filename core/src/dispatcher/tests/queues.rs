@@ -3,6 +3,8 @@
 use super::*;
 use crate::{
     dispatcher::edit::{Edit, EditRefusal, Outcome, RecordName, Write},
+    hold::Hold,
+    ids::HoldId,
     queue::{
         QueueIdx,
         check::{Ground, RecordChange},
@@ -192,6 +194,30 @@ fn a_scaled_unit_needs_something_else() {
     rig.put(UnitSpec { cancelled: true, ..smaller });
     let usage = rig.core.quota().usage();
     assert_eq!(usage.running_units(QueueIdx::ROOT), 0);
+}
+
+#[test]
+fn a_group_whose_room_is_held_is_not_what_a_unit_needs() {
+    let mut rig = Rig::new();
+    rig.queue(queue("a", Some(1_200)));
+    rig.attach("s", 1, 1, &[], 100);
+    let mut unit = UnitSpec { queue: "a".into(), ..spec(1, 2) };
+    let mut small = unit.task_groups[0].clone();
+    (small.name, small.replicas, small.ordinals) = ("small".into(), 1, vec![(2, 3)]);
+    unit.task_groups[0].template.demand.requests = Resources::new([("cpu", 500)]).unwrap();
+    unit.task_groups.push(small);
+    rig.put(unit.clone());
+    assert_eq!(rig.handed(), [1]);
+    rig.bind_group(1, 0, &[0]);
+    rig.bind_group(1, 1, &[2]);
+    let hold = Hold { id: HoldId(7), unit: UnitId(1), ordinals: vec![1], ..Hold::default() };
+    rig.core.on_hold(Arc::new(hold), rig.now);
+    rig.report(1, 1, ReportState::Done);
+    assert_eq!(rig.handed(), [0u64; 0]);
+    // Room for 100 is left in the queue.
+    (unit.task_groups[1].replicas, unit.task_groups[1].ordinals) = (2, vec![(2, 4)]);
+    rig.put(unit);
+    assert_eq!(rig.handed(), [1]);
 }
 
 #[test]
