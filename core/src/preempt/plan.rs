@@ -83,6 +83,7 @@ pub(super) struct Plan<'a> {
     lineage: &'a [UnitId],
     claimed: &'a FxHashSet<(UnitId, u32)>,
     rights: Option<&'a Rights<'a>>,
+    /// What leaves of queues, for decisions under way and by this plan.
     tally: Tally,
     /// Some queue borrows no more since ranks were looked at.
     is_turned: bool,
@@ -115,11 +116,17 @@ impl<'a> Plan<'a> {
         shape: ShapeId,
     ) -> Self {
         let (mut claimed_on, mut n_claimed) = (FxHashSet::default(), FxHashMap::default());
+        let mut tally = Tally::default();
         for (unit, ordinal) in claimed {
             let Some(rows) = cluster.rows(*unit) else { continue };
             let row = rows.row(*ordinal);
             claimed_on.insert(row.node);
-            *n_claimed.entry(*unit).or_default() += usize::from(is_staying(&row));
+            if is_staying(&row) {
+                *n_claimed.entry(*unit).or_default() += 1;
+                if let Some(rights) = rights {
+                    queues::take(rights, rows, &row, &mut tally);
+                }
+            }
         }
         Self {
             cluster,
@@ -127,7 +134,7 @@ impl<'a> Plan<'a> {
             lineage: cluster.rows(seeker.unit).map_or(&[], UnitRows::preemptors),
             claimed,
             rights,
-            tally: Tally::default(),
+            tally,
             is_turned: false,
             shape,
             units: FxHashMap::default(),

@@ -72,8 +72,7 @@ impl Plan<'_> {
         let Some(rows) = self.cluster.rows(unit) else { return false };
         let mut ends = false;
         for (_, ordinal) in victims {
-            let (queue, takes) = claimed_of(rights, rows, &rows.row(*ordinal));
-            ends |= rights.take(queue, &takes, tally);
+            ends |= take(rights, rows, &rows.row(*ordinal), tally);
         }
         ends
     }
@@ -86,6 +85,12 @@ impl Plan<'_> {
         self.units.values_mut().for_each(|known| known.members = None);
         true
     }
+}
+
+/// Counts what a running unit takes of its queue. True if that ends some queue's borrowing.
+pub(super) fn take(rights: &Rights<'_>, rows: &UnitRows, row: &Row, tally: &mut Tally) -> bool {
+    let (queue, takes) = claimed_of(rights, rows, row);
+    rights.take(queue, &takes, tally)
 }
 
 /// The queue of a running unit, and what it takes of it.

@@ -68,7 +68,7 @@ impl Pair {
             .evictions
             .iter()
             .map(|(unit, evict)| Change::Rows(*unit, RowChange::Evict(evict.clone())));
-        let holds = accepted.holds.iter().map(|hold| Change::Hold(Arc::clone(hold)));
+        let holds = accepted.holds.iter().chain(&accepted.slots).map(|hold| Change::Hold(Arc::clone(hold)));
         let ends = accepted.ends.iter().map(|(id, _): &(HoldId, Revision)| Change::HoldDeleted(*id));
         let changes = binds.chain(evicts).chain(holds).chain(ends).collect();
         let revision = self.commit(changes);
@@ -76,23 +76,29 @@ impl Pair {
         revision
     }
 
+    /// What the binder makes of a decision.
+    fn decide(&mut self, decision: &Decision) -> Outcome {
+        let mut outcome = Outcome { decision_id: decision.id, unit: decision.unit, ..Outcome::default() };
+        match self.binder.check(decision) {
+            Verdict::Bind(accepted) => {
+                outcome.held = !accepted.holds.is_empty();
+                outcome.revision = self.write(&accepted);
+                outcome.rejections = accepted.rejections;
+            }
+            Verdict::Reject(rejections) => {
+                outcome.nodes = self.binder.fresh_nodes(decision.unit, &rejections);
+                outcome.rejections = rejections;
+            }
+            Verdict::Wait(wait) => panic!("waits for {wait:?}"),
+        }
+        outcome
+    }
+
     /// One step, and everything that it decides; reports by unit.
     fn step(&mut self) -> Vec<(u64, ReportState)> {
         let step = self.scheduler.step(self.now, 1_000);
         for decision in &step.decisions {
-            let mut outcome = Outcome { decision_id: decision.id, unit: decision.unit, ..Outcome::default() };
-            match self.binder.check(decision) {
-                Verdict::Bind(accepted) => {
-                    outcome.held = !accepted.holds.is_empty();
-                    outcome.revision = self.write(&accepted);
-                    outcome.rejections = accepted.rejections;
-                }
-                Verdict::Reject(rejections) => {
-                    outcome.nodes = self.binder.fresh_nodes(decision.unit, &rejections);
-                    outcome.rejections = rejections;
-                }
-                Verdict::Wait(wait) => panic!("waits for {wait:?}"),
-            }
+            let outcome = self.decide(decision);
             self.scheduler.on_outcome(&outcome, self.now);
         }
         step.reports.iter().map(|report| (report.unit.0, report.state)).collect()
@@ -157,6 +163,16 @@ impl Pair {
     fn live(&self, unit: u64) -> Vec<u32> {
         let rows = self.binder.cluster().rows(UnitId(unit)).cloned().unwrap_or_default();
         rows.live().map(|(_, row)| row.node.0).collect()
+    }
+
+    /// Units and nodes of those who are to leave.
+    fn leaving(&self) -> Vec<(u64, u32)> {
+        let mut leaving: Vec<(u64, u32)> = Vec::new();
+        for hold in self.binder.cluster().holds() {
+            leaving.extend(hold.victims.iter().map(|one| (one.unit.0, hold.node.0)));
+        }
+        leaving.sort_unstable();
+        leaving
     }
 
     /// Both see the same room.

@@ -25,16 +25,6 @@ impl Pair {
         let revision = self.commit(vec![Change::UnitSpec(Arc::new(spec.clone()))]);
         self.scheduler.on_assign(spec, revision, rest, 1, self.now);
     }
-
-    /// Units and nodes of those who are to leave.
-    fn leaving(&self) -> Vec<(u64, u32)> {
-        let mut leaving: Vec<(u64, u32)> = Vec::new();
-        for hold in self.binder.cluster().holds() {
-            leaving.extend(hold.victims.iter().map(|one| (one.unit.0, hold.node.0)));
-        }
-        leaving.sort_unstable();
-        leaving
-    }
 }
 
 #[test]
@@ -104,6 +94,20 @@ fn a_claim_within_a_guarantee_does_not_stand_beside_one_that_goes_beyond_it() {
         let victims: Vec<u64> = victims.flat_map(Preemption::victims).map(|victim| victim.unit.0).collect();
         assert_eq!(victims, [1], "{has_first}");
     }
+}
+
+#[test]
+fn two_task_groups_claim_no_more_of_a_queue_than_it_borrows() {
+    let mut pair = Pair::new(3);
+    pair.commit(vec![queue("own", 1_000), queue("other", 1_000)]);
+    pair.assign(&of("own", UnitSpec { preemptible: false, ..ranked(1, 0, 2, 1, cpu(200)) }));
+    pair.steps();
+    pair.assign(&of("own", ranked(2, 0, 3, 1, cpu(400))));
+    pair.steps();
+    pair.assign(&of("other", with_another(ranked(3, 1, 2, 1, cpu(800)), cpu(400))));
+    pair.steps();
+    // It borrows 600, and ends with the second of them.
+    assert_eq!((pair.leaving().len(), pair.scheduler.stats().conflicts), (2, 0), "{:?}", pair.leaving());
 }
 
 #[test]
