@@ -62,7 +62,12 @@ impl Scheduler {
 
     /// Whether a unit is admitted to what some gang gathers, or to a slot of a reservation.
     pub(super) fn may_enter(&self, held: &Held) -> bool {
-        (self.cluster.is_gathering() && self.cluster.admits(&self.entrant(held))) || self.has_slots(held)
+        self.is_admitted(held) || self.has_slots(held)
+    }
+
+    /// Whether a unit is admitted to what some gang gathers.
+    pub(super) fn is_admitted(&self, held: &Held) -> bool {
+        self.cluster.is_gathering() && self.cluster.admits(&self.entrant(held))
     }
 
     /// Places a unit once more, with room that others gather.

@@ -201,8 +201,8 @@ impl Scheduler {
         if held.pending() == 0 || !self.may_seek(held, need, false, now) {
             return;
         }
-        if tried.n_placed > 0 && !self.owned(held).is_empty() {
-            // A decision for which others leave enters no slots.
+        if tried.n_placed > 0 && (self.is_admitted(held) || !self.owned(held).is_empty()) {
+            // A decision for which others leave enters neither slots nor what others gather.
             self.undo(held.unit(), &tried.groups);
             *tried = self.place_in(held, &Owned::new(), left.max(together));
             if tried.n_placed >= together.max(1) {

@@ -93,6 +93,25 @@ fn who_is_admitted_takes_what_is_gathered() {
 }
 
 #[test]
+fn who_has_others_leave_takes_nothing_that_is_gathered() {
+    let mut pair = full();
+    pair.assign_turn(&UnitSpec { priority: 5, ..unit(3, 2, 2, cpu(800)) });
+    pair.steps();
+    pair.end(1, &[0]);
+    pair.commit(vec![
+        Change::NodeSpec(node_spec(3)),
+        Change::NodeReport(node_report(3, resources(1000, 100), 0, "A10")),
+    ]);
+    pair.assign(&ranked(4, 6, 2, 1, cpu(500)));
+    pair.steps();
+    assert_eq!((pair.live(4), pair.binder.gathering()[0].unit), (vec![3, 3], UnitId(3)));
+    // One would find room where some is gathered.
+    pair.assign(&ranked(5, 9, 2, 2, cpu(500)));
+    pair.steps();
+    assert_eq!((pair.leaving(), pair.scheduler.stats().conflicts), (vec![(4, 3), (4, 3)], 0));
+}
+
+#[test]
 fn best_effort_units_use_what_is_gathered() {
     let mut pair = full();
     pair.assign_turn(&unit(3, 2, 2, cpu(800)));
