@@ -12,6 +12,7 @@ use crate::{
 };
 
 mod again;
+mod alone;
 mod gather;
 mod parts;
 
