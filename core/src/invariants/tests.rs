@@ -1,4 +1,5 @@
 mod budgets;
+mod pending;
 mod pools;
 mod preemptions;
 mod turns;
@@ -480,130 +481,6 @@ fn i5_names_a_queue_above_its_maximum_and_units_without_a_queue() {
 }
 
 #[test]
-fn i8_knows_who_has_no_room_in_its_queue() {
-    let single = spec(2, 2, 1, demand(500, None));
-    let max = |cpu| {
-        let max = [(CPU.to_owned(), cpu)].into();
-        vec![Change::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new("default") }))]
-    };
-    let story = |cpu| Story::healthy().0.then(max(cpu)).then(vec![unit(&single)]);
-    let full = story(4_499).evidence();
-    assert!(check_all(&full).iter().all(Report::holds));
-    assert_eq!(held_up(&full.listed), 1);
-    let wide = story(4_500).evidence();
-    assert_eq!(held_up(&wide.listed), 0);
-    only(&wide, Invariant::I8, "unit unit-2");
-}
-
-#[test]
-fn i8_lets_units_wait_behind_one_that_waits_for_room_under_the_same_maximum() {
-    let queue = |path: &str, max: &[i64]| {
-        let max = max.iter().map(|cpu| (CPU.to_owned(), *cpu)).collect();
-        Change::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new(path) }))
-    };
-    let of =
-        |id, path: &str, cpu| unit(&UnitSpec { queue: path.to_owned(), ..spec(id, 1, 1, demand(cpu, None)) });
-    let story = |path: &str| {
-        let queues = vec![queue("a", &[300]), queue("a.x", &[]), queue("b", &[])];
-        let large = vec![of(2, "a.x", 400)];
-        Story::healthy().0.then(queues).then(large).then(vec![of(3, path, 200)]).evidence()
-    };
-    let kept = story("a");
-    assert!(check_all(&kept).iter().all(Report::holds));
-    let line = check_all(&kept).iter().map(ToString::to_string).find(|line| line.starts_with("I8")).unwrap();
-    let words = "1 of them have no room in their queue; 1 of them fit, and may have to wait behind those";
-    assert!(line.contains(words), "{line}");
-    only(&story("b"), Invariant::I8, "unit unit-3");
-}
-
-#[test]
-fn i8_judges_gangs_of_several_templates_where_no_order_can_miss_their_room() {
-    // On two nodes with room for 2,000 each.
-    let story = |second: i64| {
-        let mut gang = spec(2, 1, 2, demand(1_500, None));
-        let first = &gang.task_groups[0];
-        let template = Template { demand: demand(second, None), ..first.template.clone() };
-        let group =
-            TaskGroup { name: "second".to_owned(), template, ordinals: vec![(1, 2)], ..first.clone() };
-        gang.task_groups.push(group);
-        Story::healthy().0.then(vec![unit(&gang)]).evidence()
-    };
-    only(&story(500), Invariant::I8, "unit unit-2");
-    assert!(
-        check_all(&story(1_900)).iter().all(Report::holds),
-        "whoever puts the first one elsewhere misses it"
-    );
-}
-
-#[test]
-fn i8_counts_the_room_that_an_earlier_look_saw_too() {
-    // Two nodes with room for 2,000 each, filled, until one on the first ends.
-    let fillers = [spec(2, 1, 1, demand(1_500, None)), spec(3, 1, 1, demand(1_500, None))];
-    let large = spec(4, 1, 1, demand(1_800, None));
-    let full = || {
-        let story = Story::healthy().0.then(fillers.iter().chain([&large]).map(unit).collect());
-        story.then(vec![bind(&fillers[0], &[(0, 1, 0)], 0)]).then(vec![bind(&fillers[1], &[(0, 2, 0)], 0)])
-    };
-    let free = || full().then(vec![status(&fillers[0], 0, 0, Phase::Succeeded)]);
-    let since =
-        |before: Story| Evidence { before: Some(Before::of(&before.evidence())), ..free().evidence() };
-    only(&since(free()), Invariant::I8, "unit unit-4 (id 4) waits, but fits on n1");
-    assert!(check_all(&since(full())).iter().all(Report::holds), "the room is new");
-    let new = check_all(&since(Story::healthy().0));
-    assert!(new.iter().all(Report::holds), "the unit is new");
-    let line = new.iter().map(ToString::to_string).find(|line| line.starts_with("I8")).unwrap();
-    assert!(line.contains("1 units wait") && line.contains("1 of them are not tried"), "{line}");
-    // What was there once and is there again was not there all the while.
-    let looks = |stories: [Story; 2]| {
-        stories.iter().fold(None, |before, story| Some(Before::of(&Evidence { before, ..story.evidence() })))
-    };
-    let last = |before: [Story; 2]| Evidence { before: looks(before), ..free().evidence() };
-    only(&last([free(), free()]), Invariant::I8, "unit unit-4 (id 4) waits, but fits on n1");
-    assert!(check_all(&last([full(), free()])).iter().all(Report::holds));
-    assert!(check_all(&last([free(), full()])).iter().all(Report::holds));
-    assert!(check_all(&last([Story::healthy().0, free()])).iter().all(Report::holds));
-}
-
-#[test]
-fn i8_tries_fewer_where_more_found_no_place() {
-    let waiting = [spec(2, 3, 3, demand(1_500, None)), spec(3, 1, 1, demand(1_500, None))];
-    let story = |units: &[&UnitSpec]| Story::healthy().0.then(units.iter().map(|spec| unit(spec)).collect());
-    let [gang, single] = &waiting;
-    assert!(check_all(&story(&[gang]).evidence()).iter().all(Report::holds));
-    only(&story(&[gang, single]).evidence(), Invariant::I8, "unit unit-3");
-}
-
-#[test]
-fn i8_lets_paused_units_wait() {
-    let (story, _) = Story::healthy();
-    let idle = spec(2, 1, 1, demand(100, None));
-    let story = story.then(vec![unit(&idle)]);
-    only(&story.evidence(), Invariant::I8, "unit unit-2");
-    let queue = |path: &str| Scope::Queue(path.to_owned());
-    let holds = |story: &Story, scope, key: &str| {
-        let pause = Pause { scope, since_ms: 1, reason: String::new(), sub_cluster_key: key.to_owned() };
-        let paused = Story(story.0.clone()).then(vec![Change::Pause(pause)]);
-        check_all(&paused.evidence()).iter().all(Report::holds)
-    };
-    for (scope, expected) in
-        [(Scope::All, true), (queue("default"), true), (queue("def"), false), (Scope::Preemption, false)]
-    {
-        assert_eq!(holds(&story, scope.clone(), ""), expected, "{scope:?}");
-    }
-    let sub_cluster = |name: &str| Scope::SubCluster(name.to_owned());
-    assert!(!holds(&story, sub_cluster("z"), "zone"), "it is of none");
-    let mut located = idle;
-    located.task_groups[0].template.node_selector.insert("zone".to_owned(), "z".to_owned());
-    let labels = BTreeMap::from([("zone".to_owned(), "z".to_owned())]);
-    let [Change::NodeSpec(first), _] = node(1, 4000, &[]) else { panic!("a spec, then a report") };
-    let (story, _) = Story::healthy();
-    let story = story.then(vec![Change::NodeSpec(NodeSpec { labels, ..first })]).then(vec![unit(&located)]);
-    only(&story.evidence(), Invariant::I8, "unit unit-2");
-    assert!(holds(&story, sub_cluster("z"), "zone"));
-    assert!(!holds(&story, sub_cluster("y"), "zone") && !holds(&story, sub_cluster("z"), "rack"));
-}
-
-#[test]
 fn i6_names_evictions_without_a_ground() {
     for (reason, words) in [
         (EvictionReason::Cancelled, "unit-1/0 on n1: evicted as cancelled, but its unit is not"),
@@ -666,43 +543,6 @@ fn i7_of_a_late_history_compares_what_it_touched() {
     evidence.listed.units.get_mut(&UnitId(1)).unwrap().rows.get_mut(&0).unwrap().revision = Revision(5);
     evidence.listed_again = evidence.listed.clone();
     only(&evidence, Invariant::I7, "unit-1/0: the watch changed it at revision 6, the list is older");
-}
-
-#[test]
-fn i8_names_a_waiting_unit_that_fits_and_where() {
-    let (story, _) = Story::healthy();
-    let fits = spec(2, 1, 1, demand(2000, Some((1, 500, "A10"))));
-    let story = story.then(vec![unit(&fits)]);
-    let mut evidence = story.evidence();
-    only(&evidence, Invariant::I8, "unit unit-2 (id 2) waits, but fits on n1");
-    evidence.busy = Some("1 unit is queued".to_owned());
-    assert!(check_all(&evidence).iter().all(Report::holds));
-}
-
-#[test]
-fn i8_accepts_what_really_does_not_fit() {
-    for waiting in [
-        spec(2, 1, 1, demand(2001, None)),
-        spec(2, 1, 1, demand(10, Some((2, 1000, "A10")))),
-        spec(2, 1, 1, demand(10, Some((1, 600, "V100")))),
-        spec(2, 5, 5, demand(1000, None)),
-        spec(2, 4, 4, demand(10, Some((1, 1000, "A10")))),
-    ] {
-        let (story, _) = Story::healthy();
-        let reports = check_all(&story.then(vec![unit(&waiting)]).evidence());
-        assert!(reports.iter().all(Report::holds), "{waiting:?}");
-    }
-    let (mut story, _) = Story::healthy();
-    for changes in &mut story.0 {
-        for change in changes {
-            if let Change::NodeSpec(spec) = change {
-                let effect = TaintEffect::NoSchedule;
-                spec.taints.push(Taint { key: "k".to_owned(), value: String::new(), effect });
-            }
-        }
-    }
-    let reports = check_all(&story.then(vec![unit(&spec(2, 1, 1, demand(1, None)))]).evidence());
-    assert!(reports.iter().all(Report::holds));
 }
 
 #[test]
