@@ -12,7 +12,11 @@ use godel_cli::{
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Set: memory may come in huge pages, as the system's setting says.
+const HUGE_PAGES: &str = "GODEL_HUGE_PAGES";
+
 fn main() -> ExitCode {
+    choose_pages();
     let args = Args::parse();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
@@ -37,6 +41,14 @@ fn main() -> ExitCode {
             failure.code.into()
         }
     }
+}
+
+/// Asks for no huge pages (docs/performance.md): where they are scarce, as in a virtual machine whose host takes back
+/// free memory, each costs more than it saves. Processes that this one starts inherit it.
+fn choose_pages() {
+    let without = std::env::var_os(HUGE_PAGES).is_none();
+    // A kernel without the switch goes on as it is set.
+    let _ = rustix::thread::disable_transparent_huge_pages(without);
 }
 
 /// Threads that run tasks.
