@@ -42,7 +42,7 @@ use crate::{
     cluster::{Cluster, Turns},
     decision::{FreshNode, Rejection},
     hold::Hold,
-    ids::{Epoch, HoldId, NodeId, Revision, UnitId},
+    ids::{Epoch, HoldId, IdMap, NodeId, Revision, UnitId},
     queue::{QueueIdx, Quota},
     rows::{Bind, Evict, Phase, RowChange, UnitRows},
     unit::UnitSpec,
@@ -62,7 +62,7 @@ pub struct Ticket(u64);
 #[must_use]
 pub enum Verdict {
     /// Write it; the room is taken until [`Binder::commit`] or [`Binder::take_back`].
-    Bind(Accepted),
+    Bind(Box<Accepted>),
     /// Check again later; nothing was taken.
     Wait(Wait),
     /// Nothing of it can be bound; nothing was taken.
@@ -111,9 +111,9 @@ pub struct Binder {
     cluster: Cluster,
     quotas: Quotas,
     classes: Classes,
-    units: FxHashMap<UnitId, Unit>,
-    open: FxHashMap<Ticket, Open>,
-    open_of: FxHashMap<UnitId, SmallVec<[Ticket; 2]>>,
+    units: IdMap<UnitId, Box<Unit>>,
+    open: IdMap<Ticket, Open>,
+    open_of: IdMap<UnitId, SmallVec<[Ticket; 2]>>,
     /// Committed, but our reading is not there yet.
     landed: BTreeSet<(Revision, Ticket)>,
     last_ticket: u64,
@@ -134,22 +134,34 @@ pub struct Binder {
 struct Open {
     unit: UnitId,
     /// (ordinal, incarnation), ascending.
-    members: Vec<(u32, u32)>,
+    members: SmallVec<[(u32, u32); 1]>,
     landed: Option<Revision>,
     queue: QueueIdx,
     /// What it takes of the queue, but for groups whose rows show it already.
     needs: Needs,
-    /// Holds that it makes.
-    holds: Vec<HoldId>,
-    /// Holds that it takes the place of.
-    converts: Vec<HoldId>,
-    /// Running units that have to leave for them.
-    victims: Vec<(UnitId, u32)>,
+    /// Most have to do with none.
+    holds: Option<Box<OpenHolds>>,
     /// Records were listed anew since: they need not show what became of it.
     is_listed: bool,
 }
 
+/// Holds that a decision under way has to do with.
+#[derive(Debug, Default)]
+struct OpenHolds {
+    /// It makes them.
+    made: Vec<HoldId>,
+    /// It takes their place.
+    converted: Vec<HoldId>,
+    /// Running units that have to leave for those made.
+    victims: Vec<(UnitId, u32)>,
+}
+
 impl Open {
+    fn holds(&self) -> &OpenHolds {
+        const NONE: &OpenHolds = &OpenHolds { made: Vec::new(), converted: Vec::new(), victims: Vec::new() };
+        self.holds.as_deref().unwrap_or(NONE)
+    }
+
     fn contains(&self, member: (u32, u32)) -> bool {
         self.members.first().is_some_and(|first| *first <= member)
             && self.members.last().is_some_and(|last| member <= *last)
@@ -327,7 +339,7 @@ impl Binder {
     /// The transaction of a ticket was refused: its room is free again.
     pub fn take_back(&mut self, ticket: Ticket) {
         if let Some(open) = self.close(ticket) {
-            self.take_back_holds(ticket, &open.holds, &open.converts);
+            self.take_back_holds(ticket, &open.holds().made, &open.holds().converted);
             for (ordinal, incarnation) in open.members {
                 self.cluster.forget(open.unit, ordinal, incarnation);
             }
@@ -350,6 +362,9 @@ impl Binder {
 
     /// Fresh state of the nodes that rejections of a unit name, ascending.
     pub fn fresh_nodes(&self, unit: UnitId, rejections: &[Rejection]) -> Vec<FreshNode> {
+        if rejections.is_empty() {
+            return Vec::new();
+        }
         let pool = self.units.get(&unit).map(|unit| unit.pool).unwrap_or_default();
         let nodes: BTreeSet<NodeId> =
             rejections.iter().map(|rejection| rejection.node).filter(|node| *node != NodeId(0)).collect();
@@ -410,11 +425,11 @@ impl Binder {
         let before = known.map(|known| known.queue);
         let is_resumed = known.is_some_and(|known| !known.is_wanted) && spec.is_wanted();
         let queue = self.quotas.queue(&spec.queue);
-        if before != Some(queue) {
+        if before.is_some_and(|before| before != queue) {
             self.count_rows(spec.id, -1);
         }
         let placed = (queue, self.classes.of(spec), self.classes.id(&spec.priority_class));
-        self.units.insert(spec.id, Unit::new(spec, revision, placed, &mut self.cluster));
+        self.units.insert(spec.id, Box::new(Unit::new(spec, revision, placed, &mut self.cluster)));
         self.offer(spec.id);
         if before != Some(queue) {
             self.count_rows(spec.id, 1);
@@ -477,8 +492,8 @@ impl Binder {
     /// The records show what became of a ticket.
     fn close_read(&mut self, ticket: Ticket) {
         if let Some(open) = self.close(ticket) {
-            self.forget_made(&open.holds);
-            self.holds.converted(ticket, &open.converts);
+            self.forget_made(&open.holds().made);
+            self.holds.converted(ticket, &open.holds().converted);
             if open.is_listed {
                 // Its unit may have ended, or have gone, before the list: nothing in that takes its place.
                 for (ordinal, incarnation) in open.members {
@@ -491,7 +506,7 @@ impl Binder {
     fn close(&mut self, ticket: Ticket) -> Option<Open> {
         let mut open = self.open.remove(&ticket)?;
         self.holds.look();
-        self.left(&open.victims);
+        self.left(&open.holds().victims);
         for (_, need) in std::mem::take(&mut open.needs) {
             self.quotas.give_back(open.queue, need);
         }

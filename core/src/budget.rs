@@ -15,7 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::{
-    ids::{Revision, UnitId},
+    ids::{IdMap, Revision, UnitId},
     rows::{Phase, Row, UnitRows},
     unit::{OnEviction, TaskGroup, UnitSpec},
 };
@@ -206,7 +206,7 @@ pub struct Budgets {
     all: Vec<Option<Budget>>,
     by_name: BTreeMap<String, BudgetIdx>,
     by_key: FxHashMap<String, SmallVec<[BudgetIdx; 1]>>,
-    units: FxHashMap<UnitId, Selected>,
+    units: IdMap<UnitId, Selected>,
     /// Told to leave, and not read yet.
     leaving: FxHashSet<(UnitId, u32)>,
     /// Rises whenever somebody may leave who might not before.

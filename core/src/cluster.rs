@@ -30,7 +30,7 @@ pub use self::{refusal::Refusal, shapes::ShapeId, sub_clusters::SubClusterId, ta
 use crate::{
     budget::Budgets,
     demand::{Demand, Pool},
-    ids::{NodeId, Revision, UnitId},
+    ids::{IdMap, NodeId, Revision, UnitId},
     node::{NodeReport, NodeSpec, NodeUsage, Toleration},
     resources::Resources,
 };
@@ -79,7 +79,7 @@ pub struct Cluster {
     gained: Vec<NodeId>,
     is_gained: Vec<bool>,
     by_name: FxHashMap<String, NodeId>,
-    units: FxHashMap<UnitId, UnitTaken>,
+    units: IdMap<UnitId, UnitTaken>,
     assumptions: Assumptions,
     holds: Holds,
     ranks: Ranks,

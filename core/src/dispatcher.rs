@@ -13,14 +13,12 @@ use std::{
     sync::Arc,
 };
 
-use rustc_hash::FxHashMap;
-
 use crate::{
     admission::feasibility::Capacities,
     budget::Budgets,
     change::{Partition, PartitionMode, Scope},
     hold::Hold,
-    ids::{HoldId, NodeId, Revision, UnitId},
+    ids::{HoldId, IdMap, NodeId, Revision, UnitId},
     lifecycle,
     losses::{self, BrakeChange, Losses},
     partition::StrategyKind,
@@ -201,7 +199,7 @@ pub struct Counters {
 pub struct Dispatcher {
     config: Config,
     policy: Box<dyn DispatchPolicy>,
-    units: FxHashMap<UnitId, Box<Entry>>,
+    units: IdMap<UnitId, Box<Entry>>,
     /// Of `units`, in order.
     unit_ids: BTreeSet<UnitId>,
     directory: Directory,
@@ -289,7 +287,7 @@ impl Dispatcher {
         Self {
             policy: config.policy.build(),
             queues: Queues::new(config.queues),
-            units: FxHashMap::default(),
+            units: IdMap::default(),
             unit_ids: BTreeSet::new(),
             directory: Directory::default(),
             classes: PriorityClasses::default(),

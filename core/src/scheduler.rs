@@ -28,7 +28,7 @@ use crate::{
     cluster::Cluster,
     decision::Decision,
     explain::Refusals,
-    ids::{NodeId, Revision, UnitId},
+    ids::{IdMap, NodeId, Revision, UnitId},
     lifecycle::Terms,
     pause,
     place::{Placer, Profiles, Settings, View},
@@ -196,9 +196,9 @@ pub struct Scheduler {
     revision: Revision,
     placer: Placer,
     classes: PriorityClasses,
-    units: FxHashMap<UnitId, Held>,
+    units: IdMap<UnitId, Box<Held>>,
     /// Decisions without an outcome of units not held any more.
-    orphans: FxHashMap<UnitId, DecisionIds>,
+    orphans: IdMap<UnitId, DecisionIds>,
     ready: Flows,
     backoff: BTreeSet<(Millis, UnitId)>,
     parked: Parked,
@@ -255,8 +255,8 @@ impl Scheduler {
             config,
             seed,
             revision: Revision(0),
-            units: FxHashMap::default(),
-            orphans: FxHashMap::default(),
+            units: IdMap::default(),
+            orphans: IdMap::default(),
             ready: Flows::default(),
             backoff: BTreeSet::new(),
             parked: Parked::default(),
@@ -298,7 +298,7 @@ impl Scheduler {
         let turn = old.as_ref().map_or(self.last_turn + 1, |old| old.turn.1);
         self.last_turn = self.last_turn.max(turn);
         let class = PriorityClasses::deciding(spec).filter(|class| !PriorityClasses::is_built_in(class));
-        let mut held = Held {
+        let mut held = Box::new(Held {
             revision: spec_revision,
             turn: (Reverse(self.classes.priority(spec)), turn, unit),
             class: class.map(Box::from),
@@ -324,7 +324,7 @@ impl Scheduler {
             rests: false,
             one_by_one: false,
             full: None,
-        };
+        });
         if let Some(mut old) = old {
             held.attempts = old.attempts;
             held.decisions = std::mem::take(&mut old.decisions);

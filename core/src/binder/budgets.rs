@@ -122,7 +122,7 @@ impl Binder {
                 is_kept = true;
             }
         }
-        if is_kept && self.units.get(&unit).is_some_and(super::Unit::is_gang) {
+        if is_kept && self.units.get(&unit).is_some_and(|unit| unit.is_gang()) {
             leaving.retain(|(_, counts)| !counts);
             spent = Spent::default();
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::{
     Accepted, Binder, N_PLACEMENTS_MAX, Open, Ticket, Verdict, Wait,
@@ -29,6 +30,9 @@ pub(super) struct Member {
     pub(super) idx: usize,
     pub(super) mask: u64,
 }
+
+/// Most decisions that come in great numbers place one.
+pub(super) type Members = SmallVec<[Member; 1]>;
 
 /// Rejections under construction, one per reason, node and detail, in order of first sight.
 #[derive(Default)]
@@ -122,7 +126,7 @@ impl Binder {
         if accepted.is_empty() {
             return Verdict::Reject(refused.rejections);
         }
-        Verdict::Bind(Accepted {
+        Verdict::Bind(Box::new(Accepted {
             ticket: self.open(decision, &accepted, queue, taken.needs),
             unit: decision.unit,
             unit_revision: decision.spec_revision,
@@ -134,11 +138,11 @@ impl Binder {
             rejections: refused.rejections,
             budgets: Vec::new(),
             slots: self.slots_taken(decision, &accepted),
-        })
+        }))
     }
 
     /// Members that no committed binding and none under way covers.
-    fn not_bound(&self, decision: &Decision, refused: &mut Refused) -> Result<Vec<Member>, Wait> {
+    fn not_bound(&self, decision: &Decision, refused: &mut Refused) -> Result<Members, Wait> {
         let rows = self.cluster.rows(decision.unit);
         let open: Vec<(Ticket, &Open)> = self
             .open_of
@@ -147,7 +151,7 @@ impl Binder {
             .flatten()
             .filter_map(|ticket| Some((*ticket, self.open.get(ticket)?)))
             .collect();
-        let mut members = Vec::with_capacity(decision.len());
+        let mut members = Members::with_capacity(decision.len());
         for (group, placement) in decision.groups.iter().enumerate() {
             for (idx, &ordinal) in placement.ordinals.iter().enumerate() {
                 let incarnation = placement.incarnation(idx);
@@ -223,7 +227,7 @@ impl Binder {
         queue: QueueIdx,
         needs: Needs,
     ) -> Ticket {
-        let members: Vec<(u32, u32)> = accepted
+        let members: SmallVec<_> = accepted
             .iter()
             .map(|member| (&decision.groups[member.group], member.idx))
             .map(|(placement, idx)| (placement.ordinals[idx], placement.incarnation(idx)))
@@ -234,16 +238,14 @@ impl Binder {
     pub(super) fn open_members(
         &mut self,
         unit: UnitId,
-        mut members: Vec<(u32, u32)>,
+        mut members: SmallVec<[(u32, u32); 1]>,
         queue: QueueIdx,
         needs: Needs,
     ) -> Ticket {
         self.last_ticket += 1;
         let ticket = Ticket(self.last_ticket);
         members.sort_unstable();
-        let (holds, converts, victims) = (Vec::new(), Vec::new(), Vec::new());
-        let open =
-            Open { unit, members, landed: None, queue, needs, holds, converts, victims, is_listed: false };
+        let open = Open { unit, members, landed: None, queue, needs, holds: None, is_listed: false };
         self.open.insert(ticket, open);
         self.open_of.entry(unit).or_default().push(ticket);
         ticket
@@ -256,11 +258,11 @@ pub(super) fn wanted(
     cluster: &Cluster,
     (requeues, read): (&Requeues, Revision),
     decision: &Decision,
-    members: Vec<Member>,
+    members: Members,
     refused: &mut Refused,
-) -> Result<Vec<Member>, Wait> {
+) -> Result<Members, Wait> {
     let rows = cluster.rows(decision.unit);
-    let mut wanted = Vec::with_capacity(members.len());
+    let mut wanted = Members::with_capacity(members.len());
     for member in members {
         let placement = &decision.groups[member.group];
         let (ordinal, incarnation) = (placement.ordinals[member.idx], placement.incarnation(member.idx));
@@ -296,8 +298,8 @@ fn take_room(
     decision: &Decision,
     members: &[Member],
     refused: &mut Refused,
-) -> Vec<Member> {
-    let mut accepted = Vec::with_capacity(members.len());
+) -> Members {
+    let mut accepted = Members::with_capacity(members.len());
     for &member in members {
         let placement = &decision.groups[member.group];
         let (ordinal, node) = (placement.ordinals[member.idx], placement.nodes[member.idx]);
@@ -349,7 +351,7 @@ fn take_quota(
     unit: &Unit,
     (quotas, cluster): (&mut Quotas, &mut Cluster),
     decision: &Decision,
-    accepted: &mut Vec<Member>,
+    accepted: &mut Members,
     refused: &mut Refused,
 ) -> TakenQuota {
     let mut taken = TakenQuota { needs: Needs::new(), full: None };
@@ -452,15 +454,15 @@ fn well_formed(decision: &Decision) -> Result<(), String> {
             return Err(format!("columns of group {} differ in length", placement.group));
         }
     }
-    let mut groups: Vec<u16> = decision.groups.iter().map(|placement| placement.group).collect();
-    groups.sort_unstable();
-    if groups.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err("a task group stands twice".to_owned());
-    }
     if let [one] = decision.groups.as_slice()
         && one.ordinals.is_sorted_by(|a, b| a < b)
     {
         return Ok(());
+    }
+    let mut groups: Vec<u16> = decision.groups.iter().map(|placement| placement.group).collect();
+    groups.sort_unstable();
+    if groups.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err("a task group stands twice".to_owned());
     }
     let mut ordinals: Vec<u32> =
         decision.groups.iter().flat_map(|placement| placement.ordinals.iter().copied()).collect();

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
-    Accepted, Binder, Open, Ticket, Verdict, Wait,
-    check::{Member, Refused, reason, wanted, whole},
+    Accepted, Binder, Open, OpenHolds, Ticket, Verdict, Wait,
+    check::{Member, Members, Refused, reason, wanted, whole},
 };
 use crate::{
     decision::{Decision, Preemption, Rejection, RejectionReason},
@@ -26,7 +26,7 @@ impl Binder {
     pub(super) fn check_claims(
         &mut self,
         decision: &Decision,
-        members: Vec<Member>,
+        members: Members,
         mut refused: Refused,
     ) -> Verdict {
         let Some(preemption) = decision.preemption.as_deref() else {
@@ -103,7 +103,7 @@ impl Binder {
             (n_left > 0 && n_left < min_member(rows)).then_some(*unit)
         };
         let unit = taken.into_iter().find_map(|of_unit| broken(&of_unit))?;
-        let has_it_leave = |open: &Open| open.victims.iter().any(|(victim, _)| *victim == unit);
+        let has_it_leave = |open: &Open| open.holds().victims.iter().any(|(victim, _)| *victim == unit);
         self.open.iter().find(|(_, open)| has_it_leave(open)).map(|(ticket, _)| self.outcome_of(*ticket))
     }
 
@@ -176,12 +176,12 @@ impl Binder {
         }
         let ticket = self.open(decision, members, queue, super::Needs::new());
         if let Some(open) = self.open.get_mut(&ticket) {
-            open.holds = holds.iter().map(|hold| hold.id).collect();
-            open.victims = preemption.victims().map(|victim| (victim.unit, victim.ordinal)).collect();
-            let victims = open.victims.clone();
+            let victims: Vec<_> = preemption.victims().map(|victim| (victim.unit, victim.ordinal)).collect();
+            let made = holds.iter().map(|hold| hold.id).collect();
+            open.holds = Some(Box::new(OpenHolds { made, victims: victims.clone(), ..OpenHolds::default() }));
             self.leave(&victims);
         }
-        Verdict::Bind(Accepted {
+        Verdict::Bind(Box::new(Accepted {
             ticket,
             unit: decision.unit,
             unit_revision: decision.spec_revision,
@@ -193,7 +193,7 @@ impl Binder {
             rejections: Vec::new(),
             budgets,
             slots: Vec::new(),
-        })
+        }))
     }
 }
 
@@ -315,7 +315,7 @@ impl Binder {
         if !staying.any(|(ordinal, _)| self.holds.is_leaving(unit, ordinal)) {
             return Vec::new();
         }
-        let has_it_leave = |open: &&Open| open.victims.iter().any(|(victim, _)| *victim == unit);
+        let has_it_leave = |open: &&Open| open.holds().victims.iter().any(|(victim, _)| *victim == unit);
         self.open.values().filter(has_it_leave).map(|open| open.unit).collect()
     }
 

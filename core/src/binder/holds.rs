@@ -7,14 +7,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
-use super::{Accepted, Binder, Needs, Ticket};
+use super::{Accepted, Binder, Needs, OpenHolds, Ticket};
 use crate::{
     change::Change,
     cluster::Refusal,
     demand::Pool,
     hold::{Hold, Turn},
-    ids::{Epoch, HoldId, Revision, UnitId},
+    ids::{Epoch, HoldId, IdMap, Revision, UnitId},
     lifecycle,
     queue::{Need, QueueIdx},
     rows::{Bind, Phase},
@@ -30,7 +31,7 @@ const TURN_MS: u64 = 300_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HoldWork {
     /// Their victims have left: they are bound.
-    Bind(Accepted),
+    Bind(Box<Accepted>),
     /// Slots of a reservation are held.
     Reserve {
         /// Name and revision of its record: a precondition.
@@ -71,7 +72,7 @@ enum State {
 pub(super) struct Holds {
     by_id: BTreeMap<HoldId, Kept>,
     /// By unit and (ordinal, incarnation).
-    members: FxHashMap<UnitId, FxHashSet<(u32, u32)>>,
+    members: IdMap<UnitId, FxHashSet<(u32, u32)>>,
     /// Victims whose evictions are under way, with what their queues are promised to lose until the rows show it.
     leaving: FxHashMap<(UnitId, u32), Option<(QueueIdx, Need)>>,
     last: u64,
@@ -372,7 +373,8 @@ impl Binder {
     /// A unit is gone: what its holds were to become will be refused, and they take their room as long as they are there.
     pub(super) fn convert_none(&mut self, unit: UnitId) {
         for ticket in self.open_of.get(&unit).cloned().unwrap_or_default() {
-            let converted = self.open.get(&ticket).map(|open| open.converts.clone()).unwrap_or_default();
+            let converted =
+                self.open.get(&ticket).map(|open| open.holds().converted.clone()).unwrap_or_default();
             self.take_back_holds(ticket, &[], &converted);
         }
     }
@@ -496,7 +498,7 @@ impl Binder {
         let queue = self.units[&unit].queue;
         let standing = self.classes.standing(&self.units[&unit], self.quotas.path(queue));
         let mut binds: BTreeMap<u16, Bind> = BTreeMap::new();
-        let mut members = Vec::new();
+        let mut members = SmallVec::new();
         let mut bound = Vec::new();
         let mut unfit = Vec::new();
         for &id in ids {
@@ -551,12 +553,12 @@ impl Binder {
             }
         }
         if let Some(open) = self.open.get_mut(&ticket) {
-            open.converts = ids.to_vec();
+            open.holds = Some(Box::new(OpenHolds { converted: ids.to_vec(), ..OpenHolds::default() }));
         }
         let unit_revision = self.units[&unit].revision;
         let binds = binds.into_values().map(tidy).collect();
         let (holds, evictions, rejections) = (Vec::new(), Vec::new(), Vec::new());
-        HoldWork::Bind(Accepted {
+        HoldWork::Bind(Box::new(Accepted {
             ticket,
             unit,
             unit_revision,
@@ -568,7 +570,7 @@ impl Binder {
             rejections,
             budgets: Vec::new(),
             slots: Vec::new(),
-        })
+        }))
     }
 
     /// Room for all that a hold is for, without it; nothing is taken if one does not fit.

@@ -148,7 +148,7 @@ impl World {
 
     fn accept(&mut self, decision: &Decision) -> Accepted {
         match self.binder.check(decision) {
-            Verdict::Bind(accepted) => accepted,
+            Verdict::Bind(accepted) => *accepted,
             other => panic!("not accepted: {other:?}"),
         }
     }

@@ -4,10 +4,8 @@
 //! to and emptied from the front, and the place of the next one is guessed before it is searched. Thousands of one unit
 //! come in a row, so the column of the last one stays at hand.
 
-use rustc_hash::FxHashMap;
-
 use super::shapes::ShapeId;
-use crate::ids::{NodeId, UnitId};
+use crate::ids::{IdMap, NodeId, UnitId};
 
 /// One running unit's room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +20,7 @@ pub(crate) struct Assumed {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Assumptions {
     /// None is empty.
-    units: FxHashMap<UnitId, Column>,
+    units: IdMap<UnitId, Column>,
     /// The unit asked for last, and its column, which may be empty; it is not among the others.
     at_hand: (UnitId, Column),
 }

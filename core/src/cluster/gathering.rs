@@ -17,7 +17,7 @@ use super::{
 use crate::{
     demand::Pool,
     hold::{Entrant, Hold},
-    ids::{HoldId, NodeId, UnitId},
+    ids::{HoldId, IdMap, NodeId, UnitId},
 };
 
 /// What is known of holds that gather.
@@ -26,7 +26,7 @@ pub(super) struct Gathering {
     /// By node index; ascending.
     at: FxHashMap<usize, SmallVec<[HoldId; 1]>>,
     /// By unit: holds that lack something.
-    n_lacking: FxHashMap<UnitId, usize>,
+    n_lacking: IdMap<UnitId, usize>,
     /// Nothing is settled while some are lifted.
     is_lifted: bool,
     /// All of some unit's have what they need, since this was asked last.

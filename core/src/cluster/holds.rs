@@ -17,17 +17,17 @@ use crate::{
     cluster::Refusal,
     demand::Pool,
     hold::{Hold, Member},
-    ids::{HoldId, NodeId, UnitId},
+    ids::{HoldId, IdMap, NodeId, UnitId},
     rows::Row,
 };
 
 /// Holds known, by committed records or under way.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holds {
-    by_id: FxHashMap<HoldId, Kept>,
+    by_id: IdMap<HoldId, Kept>,
     /// The hold of each victim, by its unit.
-    backing: FxHashMap<UnitId, FxHashMap<u32, HoldId>>,
-    pub(super) of_unit: FxHashMap<UnitId, SmallVec<[HoldId; 2]>>,
+    backing: IdMap<UnitId, FxHashMap<u32, HoldId>>,
+    pub(super) of_unit: IdMap<UnitId, SmallVec<[HoldId; 2]>>,
     pub(super) gathering: Gathering,
     pub(super) slots: Slots,
 }

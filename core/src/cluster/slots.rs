@@ -22,7 +22,7 @@ use super::{
 use crate::{
     demand::Pool,
     hold::{Hold, Member},
-    ids::{HoldId, NodeId, UnitId},
+    ids::{HoldId, IdMap, NodeId, UnitId},
     reservation::{Owned, covers, spec::ReservationSpec},
 };
 
@@ -36,7 +36,7 @@ pub(super) struct Slots {
     /// By reservation, those that nobody is in.
     free: BTreeMap<Arc<str>, BTreeSet<HoldId>>,
     /// The slot that somebody took last.
-    taken: FxHashMap<UnitId, FxHashMap<u32, HoldId>>,
+    taken: IdMap<UnitId, FxHashMap<u32, HoldId>>,
 }
 
 impl Cluster {

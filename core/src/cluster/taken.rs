@@ -128,7 +128,7 @@ impl Cluster {
         if let RowChange::Bind(bind) = change {
             self.keep_pool(bind.pool);
         }
-        let mut taken = self.units.remove(&unit).unwrap_or_default();
+        let mut taken = std::mem::take(self.units.entry(unit).or_default());
         if let RowChange::Bind(bind) = change {
             taken.rows.set_group(bind);
         }
@@ -152,7 +152,7 @@ impl Cluster {
             self.settle_row(unit, shapes, ordinal, after);
         });
         self.ranks.turn(rows, &turns, 1);
-        self.units.insert(unit, taken);
+        *self.units.entry(unit).or_default() = taken;
         self.recount_budgets(unit);
         if !turned.is_empty() {
             self.follow_turned(unit, &turned);

@@ -5,11 +5,11 @@ use std::{
     ops::Bound,
 };
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::{
     admission::names,
-    ids::{Revision, UnitId},
+    ids::{IdSet, Revision, UnitId},
     time::Millis,
     unit::UnitSpec,
 };
@@ -39,7 +39,7 @@ pub(super) struct Directory {
     last_id: u64,
     names: BTreeMap<Box<str>, UnitId>,
     uids: BTreeMap<u128, UnitId>,
-    in_flight: FxHashSet<UnitId>,
+    in_flight: IdSet<UnitId>,
     gone: FxHashMap<u128, (UnitId, Revision)>,
     gone_until: VecDeque<(Millis, u128)>,
 }

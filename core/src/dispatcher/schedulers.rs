@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rustc_hash::FxHashSet;
-
 use super::policy::{Candidate, hash_name};
-use crate::ids::{Epoch, UnitId};
+use crate::ids::{Epoch, IdSet, UnitId};
 
 /// A stream of a scheduler, numbered by the caller, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,7 +27,7 @@ pub(super) struct Scheduler {
     pub(super) session: Option<SessionId>,
     /// Below 0 after a unit larger than what was left.
     pub(super) credits: i64,
-    pub(super) held: FxHashSet<UnitId>,
+    pub(super) held: IdSet<UnitId>,
     pub(super) parked: u32,
     pub(super) outstanding: u64,
     pub(super) dispatched: u64,
@@ -53,7 +51,7 @@ impl Schedulers {
             live: false,
             session: None,
             credits: 0,
-            held: FxHashSet::default(),
+            held: IdSet::default(),
             parked: 0,
             outstanding: 0,
             dispatched: 0,

@@ -13,7 +13,7 @@ use crate::{
     budget::Spent,
     cluster::{Cluster, ShapeId, shapes::Shape},
     hold::Member,
-    ids::{NodeId, UnitId},
+    ids::{IdMap, IdSet, NodeId, UnitId},
     rows::{Row, UnitRows},
 };
 
@@ -88,19 +88,19 @@ pub(super) struct Plan<'a> {
     /// Some queue borrows no more since ranks were looked at.
     is_turned: bool,
     shape: ShapeId,
-    units: FxHashMap<UnitId, Known>,
+    units: IdMap<UnitId, Known>,
     /// No node has more running units.
     n_most: usize,
     /// Where somebody leaves for a decision under way, and how many that stay otherwise of each unit do.
     claimed_on: FxHashSet<NodeId>,
-    n_claimed: FxHashMap<UnitId, usize>,
+    n_claimed: IdMap<UnitId, usize>,
     gone: FxHashSet<(UnitId, u32)>,
     /// Where they are.
     gone_from: FxHashSet<NodeId>,
     places: Vec<(NodeId, u64)>,
     /// The same by node.
     placed: FxHashMap<NodeId, SmallVec<[u64; 2]>>,
-    loops: FxHashSet<UnitId>,
+    loops: IdSet<UnitId>,
     retry_ms: Option<i64>,
     /// What leaves by this plan.
     spent: Spent,
@@ -115,7 +115,7 @@ impl<'a> Plan<'a> {
         rights: Option<&'a Rights<'a>>,
         shape: ShapeId,
     ) -> Self {
-        let (mut claimed_on, mut n_claimed) = (FxHashSet::default(), FxHashMap::default());
+        let (mut claimed_on, mut n_claimed) = (FxHashSet::default(), IdMap::default());
         let mut tally = Tally::default();
         for (unit, ordinal) in claimed {
             let Some(rows) = cluster.rows(*unit) else { continue };
@@ -137,7 +137,7 @@ impl<'a> Plan<'a> {
             tally,
             is_turned: false,
             shape,
-            units: FxHashMap::default(),
+            units: IdMap::default(),
             n_most: 0,
             claimed_on,
             n_claimed,
@@ -145,7 +145,7 @@ impl<'a> Plan<'a> {
             gone_from: FxHashSet::default(),
             places: Vec::new(),
             placed: FxHashMap::default(),
-            loops: FxHashSet::default(),
+            loops: IdSet::default(),
             retry_ms: None,
             spent: Spent::default(),
             is_kept: false,

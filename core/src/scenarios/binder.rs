@@ -87,7 +87,7 @@ impl Work for Binding {
         }
         let decisions = std::mem::take(&mut self.decisions);
         for some in decisions.chunks(N_UNDER_WAY) {
-            let accepted: Vec<Accepted> = some
+            let accepted: Vec<Box<Accepted>> = some
                 .iter()
                 .filter_map(|decision| match self.core.check(decision) {
                     Verdict::Bind(accepted) => Some(accepted),
@@ -95,7 +95,7 @@ impl Work for Binding {
                 })
                 .collect();
             for accepted in accepted {
-                self.commit(accepted);
+                self.commit(*accepted);
             }
         }
         self.decisions = decisions;

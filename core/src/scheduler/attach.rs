@@ -14,7 +14,7 @@ const N_FAILURES_CREDITED: u32 = 6;
 
 impl Scheduler {
     /// Puts a unit into a state, or lets it go when nothing is left to do.
-    pub(super) fn attach(&mut self, mut held: Held, state: State) {
+    pub(super) fn attach(&mut self, mut held: Box<Held>, state: State) {
         let unit = held.unit();
         if held.is_done() {
             self.report(&held, ReportState::Done, None);
@@ -44,8 +44,9 @@ impl Scheduler {
     /// Units of a class stand where it says now, and those that are parked try again with that.
     pub(super) fn follow_class(&mut self, class: &str) {
         let priority = Reverse(self.classes.value(class));
-        let moves = |held: &&Held| held.class.as_deref() == Some(class) && held.turn.0 != priority;
-        let mut moved: Vec<UnitId> = self.units.values().filter(moves).map(Held::unit).collect();
+        let moves = |held: &Held| held.class.as_deref() == Some(class) && held.turn.0 != priority;
+        let of_class = self.units.values().filter(|held| moves(held));
+        let mut moved: Vec<UnitId> = of_class.map(|held| held.unit()).collect();
         moved.sort_unstable();
         for unit in moved {
             let Some(mut held) = self.detach(unit) else { continue };
@@ -60,7 +61,7 @@ impl Scheduler {
     }
 
     /// Takes a unit out of whatever state it is in, to be attached again or let go.
-    pub(super) fn detach(&mut self, unit: UnitId) -> Option<Held> {
+    pub(super) fn detach(&mut self, unit: UnitId) -> Option<Box<Held>> {
         let held = self.units.remove(&unit)?;
         self.working -= held.weight();
         match &held.state {
@@ -77,7 +78,7 @@ impl Scheduler {
     }
 
     /// The end of a detached unit here.
-    pub(super) fn let_go(&mut self, mut held: Held) {
+    pub(super) fn let_go(&mut self, mut held: Box<Held>) {
         self.finish_wake(&mut held);
         for group in &held.groups {
             self.placer.templates.release(group.template);

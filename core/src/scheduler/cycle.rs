@@ -205,7 +205,7 @@ impl Scheduler {
         Some((any_need(&none_fits, queue), Counted::Before(refusals?.clone())))
     }
 
-    fn park(&mut self, mut held: Held, need: &Need, refusals: Counted, now: Millis) {
+    fn park(&mut self, mut held: Box<Held>, need: &Need, refusals: Counted, now: Millis) {
         let (Counted::Now(known) | Counted::Before(known)) = &refusals;
         let shown = Some(Arc::new(Refusals { attempts: held.attempts, ..known.clone() }));
         if self.placer.view.is_confined() {

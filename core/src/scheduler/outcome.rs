@@ -129,7 +129,7 @@ impl Scheduler {
     }
 
     /// Gives back a unit whose queue is full.
-    pub(super) fn return_full(&mut self, held: Held, refusals: Arc<Refusals>) {
+    pub(super) fn return_full(&mut self, held: Box<Held>, refusals: Arc<Refusals>) {
         self.report(&held, ReportState::QueueFull, Some(refusals));
         self.let_go(held);
     }
@@ -242,7 +242,7 @@ impl Scheduler {
     /// After a list.
     pub(super) fn take_on_all_unheld(&mut self) {
         let waiting = self.units.values().filter(|held| !held.held_elsewhere.is_empty());
-        let mut units: Vec<UnitId> = waiting.map(Held::unit).collect();
+        let mut units: Vec<UnitId> = waiting.map(|held| held.unit()).collect();
         units.sort_unstable();
         units.into_iter().for_each(|unit| self.take_on_unheld(unit));
     }

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{Scheduler, held::Held};
@@ -14,7 +13,7 @@ use crate::{
     cluster::{Cluster, ShapeId, Turns},
     decision::Decision,
     hold::Hold,
-    ids::{HoldId, Revision, UnitId},
+    ids::{HoldId, IdMap, Revision, UnitId},
     preempt::Rights,
     queue::{Amounts, AskId, Need, QueueIdx, Quota, at, spec::QueueSpec},
 };
@@ -28,9 +27,9 @@ pub(super) struct Shares {
     /// By shape.
     asks: Vec<Option<AskId>>,
     is_counted: bool,
-    holds: FxHashMap<HoldId, (QueueIdx, Need)>,
+    holds: IdMap<HoldId, (QueueIdx, Need)>,
     /// Decisions without an outcome, then those made since a revision that is not read yet.
-    deciding: FxHashMap<u64, Flight>,
+    deciding: IdMap<u64, Flight>,
     decided: Vec<(Revision, Flight)>,
     /// The path asked for last.
     last: (String, QueueIdx),

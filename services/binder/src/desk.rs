@@ -203,7 +203,7 @@ impl Desk {
             self.metrics.decisions.inc();
             self.last_sequence += 1;
             self.n_placements_open += decision.len();
-            self.queue.push(Queued {
+            self.queue.push(Box::new(Queued {
                 scheduler: scheduler.clone(),
                 epoch,
                 priority: self.binder.priority(decision.unit),
@@ -211,7 +211,7 @@ impl Desk {
                 sequence: self.last_sequence,
                 attempts: 0,
                 arrived: now,
-            });
+            }));
         }
     }
 
@@ -248,6 +248,7 @@ impl Desk {
         {
             match self.binder.depart(part.unit, part.evict) {
                 Some(departure) => {
+                    let departure = Box::new(departure);
                     batch.push(Item::Evict { job: part.job, departure, attempts: part.attempts });
                 }
                 None => self.jobs.part_done(part.job, self.binder.revision()),
@@ -467,7 +468,8 @@ impl Desk {
                         self.requeue_from = at;
                     }
                 }
-                Item::Evict { job, departure: Departure { unit, evict, .. }, attempts } => {
+                Item::Evict { job, departure, attempts } => {
+                    let Departure { unit, evict, .. } = *departure;
                     self.binder.departure_refused(unit, &evict);
                     let part = EvictPart { job, unit, evict, attempts: attempts + u32::from(offends) };
                     if part.attempts > N_ATTEMPTS_MAX || (offends && hopeless) {

@@ -24,7 +24,7 @@ use std::{
 use godel_core::{
     change::Partition,
     dispatcher::{Dispatcher, ModeChoice, SessionId, read::Summary},
-    ids::{Epoch, Revision, UnitId},
+    ids::{Epoch, IdMap, IdSet, Revision, UnitId},
     losses::{self, BrakeChange},
     time::Millis,
 };
@@ -40,7 +40,6 @@ use godel_kit::{
     txn::{Committed, Pending, TxnError, TxnPipeline},
 };
 use godel_proto::v1::{self, state_service_client::StateServiceClient};
-use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::{Semaphore, mpsc, watch as watch_channel};
 use tonic::Status;
 
@@ -115,9 +114,9 @@ struct Loop<'a> {
     overload: Overload,
     batches_in_flight: usize,
     /// Further submissions of uids that are on their way.
-    followers: FxHashMap<UnitId, Vec<(Waiter, tokio::sync::OwnedSemaphorePermit)>>,
+    followers: IdMap<UnitId, Vec<(Waiter, tokio::sync::OwnedSemaphorePermit)>>,
     /// Units with a change on its way.
-    changing: FxHashSet<UnitId>,
+    changing: IdSet<UnitId>,
     deferred: VecDeque<Change>,
     edits: Edits,
     modes: VecDeque<(ModeChoice, Reply<Result<Revision, Status>>)>,
@@ -195,8 +194,8 @@ async fn lead(
         encoded: Encoded::default(),
         overload,
         batches_in_flight: 0,
-        followers: FxHashMap::default(),
-        changing: FxHashSet::default(),
+        followers: IdMap::default(),
+        changing: IdSet::default(),
         deferred: VecDeque::new(),
         edits: Edits::default(),
         modes: VecDeque::new(),

@@ -31,7 +31,7 @@ struct Queued {
 struct Item {
     scheduler: usize,
     decision_id: u64,
-    accepted: Accepted,
+    accepted: Box<Accepted>,
 }
 
 pub(super) struct BinderPart {

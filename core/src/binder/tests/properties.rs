@@ -92,9 +92,9 @@ struct Run {
     /// Revision of the last commit.
     revision: u64,
     /// Sent with what the binder had read, and the queues that it rests on; not answered.
-    in_flight: VecDeque<(Accepted, Revision, QueueRevisions)>,
+    in_flight: VecDeque<(Box<Accepted>, Revision, QueueRevisions)>,
     /// Committed, not read by the binder yet. The model still counts them as pending.
-    unread: VecDeque<(u64, Accepted)>,
+    unread: VecDeque<(u64, Box<Accepted>)>,
     last: BTreeMap<u64, Decision>,
 }
 

@@ -25,8 +25,8 @@ pub(super) struct Queued {
 
 /// Something that a transaction does.
 pub(super) enum Item {
-    Decision(Queued, Accepted),
-    Convert(Accepted),
+    Decision(Queued, Box<Accepted>),
+    Convert(Box<Accepted>),
     Reserve((String, Revision), Vec<Arc<Hold>>),
     Drop(Vec<(HoldId, Revision)>),
     Requeue(RequeueWork),

@@ -6,14 +6,14 @@ use bytes::Bytes;
 use godel_core::{
     binder::{Accepted, Departure, RequeueWork},
     hold::{Hold, Turn},
-    ids::{HoldId, Revision, UnitId},
+    ids::{HoldId, IdSet, Revision, UnitId},
     queue::QueueIdx,
     rows::RowChange,
 };
 use godel_kit::to_proto;
 use godel_proto::v1;
 use prost::Message as _;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::{jobs::JobId, queue::Queued};
 
@@ -21,9 +21,9 @@ use super::{jobs::JobId, queue::Queued};
 #[derive(Debug)]
 pub(crate) enum Item {
     /// Binds what a decision asked for.
-    Decision { queued: Queued, accepted: Accepted },
+    Decision { queued: Box<Queued>, accepted: Box<Accepted> },
     /// Binds what was held.
-    Convert(Accepted),
+    Convert(Box<Accepted>),
     /// Holds slots of a reservation, by the revision of its record.
     Reserve { reservation: (String, Revision), holds: Vec<Arc<Hold>> },
     /// Gives holds up.
@@ -31,7 +31,7 @@ pub(crate) enum Item {
     /// Running units come back.
     Requeue(RequeueWork),
     /// Running units begin to leave.
-    Evict { job: JobId, departure: Departure, attempts: u32 },
+    Evict { job: JobId, departure: Box<Departure>, attempts: u32 },
 }
 
 impl Item {
@@ -71,7 +71,7 @@ pub(crate) struct Batch {
     needed: Vec<Needed>,
     /// Index of the item, per operation.
     op_items: Vec<usize>,
-    units: FxHashSet<UnitId>,
+    units: IdSet<UnitId>,
     /// Of each queue with units in it the preconditions that it and those above it have.
     queues: FxHashMap<QueueIdx, Vec<usize>>,
     /// The precondition of each queue that has one.
@@ -155,7 +155,8 @@ impl Batch {
                 self.need_unit(work.unit, work.unit_revision);
                 self.op(to_proto::row_op(work.unit, &RowChange::Requeue(work.requeue.clone())));
             }
-            Item::Evict { departure: Departure { unit, evict, .. }, .. } => {
+            Item::Evict { departure, .. } => {
+                let Departure { unit, evict, .. } = departure.as_ref();
                 self.op(to_proto::row_op(*unit, &RowChange::Evict(evict.clone())));
             }
         }
@@ -268,7 +269,7 @@ mod tests {
         let budgets = budgets.iter().map(|name| ((*name).to_owned(), Revision(5))).collect();
         Item::Evict {
             job: JobId(1),
-            departure: Departure { unit: UnitId(unit), evict, budgets },
+            departure: Box::new(Departure { unit: UnitId(unit), evict, budgets }),
             attempts: 0,
         }
     }

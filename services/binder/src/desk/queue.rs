@@ -9,10 +9,9 @@ use std::{
 use godel_core::{
     binder::{Ticket, Wait},
     decision::Decision,
-    ids::{Epoch, Revision},
+    ids::{Epoch, IdMap, Revision},
     time::Millis,
 };
-use rustc_hash::FxHashMap;
 
 /// A decision and whose it is.
 #[derive(Clone, Debug)]
@@ -40,13 +39,17 @@ struct Line {
 }
 
 impl Line {
-    fn push(&mut self, queued: Queued) {
+    fn push(&mut self, queued: Box<Queued>) {
         *self.priorities.entry(queued.priority).or_default() += 1;
-        let at = self.decisions.partition_point(|other| other.sequence < queued.sequence);
-        self.decisions.insert(at, Box::new(queued));
+        if self.decisions.back().is_none_or(|last| last.sequence < queued.sequence) {
+            self.decisions.push_back(queued);
+        } else {
+            let at = self.decisions.partition_point(|other| other.sequence < queued.sequence);
+            self.decisions.insert(at, queued);
+        }
     }
 
-    fn pop(&mut self) -> Option<Queued> {
+    fn pop(&mut self) -> Option<Box<Queued>> {
         let queued = self.decisions.pop_front()?;
         if let Entry::Occupied(mut n) = self.priorities.entry(queued.priority) {
             *n.get_mut() -= 1;
@@ -54,7 +57,7 @@ impl Line {
                 n.remove();
             }
         }
-        Some(*queued)
+        Some(queued)
     }
 
     /// Order of service: the highest priority in the line, so that it waits for no lower one of another scheduler; then
@@ -71,8 +74,9 @@ pub(crate) struct Queue {
     /// By scheduler; none is empty.
     ready: BTreeMap<Arc<str>, Line>,
     n_ready: usize,
-    for_revision: BTreeMap<(Revision, u64), Queued>,
-    for_ticket: FxHashMap<Ticket, Vec<Queued>>,
+    for_revision: BTreeMap<(Revision, u64), Box<Queued>>,
+    #[expect(clippy::vec_box, reason = "each goes on to another queue in its box")]
+    for_ticket: IdMap<Ticket, Vec<Box<Queued>>>,
     n_for_ticket: usize,
 }
 
@@ -85,12 +89,12 @@ impl Queue {
         !self.ready.is_empty()
     }
 
-    pub(crate) fn push(&mut self, queued: Queued) {
+    pub(crate) fn push(&mut self, queued: Box<Queued>) {
         self.n_ready += 1;
         self.ready.entry(Arc::clone(&queued.scheduler)).or_default().push(queued);
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Queued> {
+    pub(crate) fn pop(&mut self) -> Option<Box<Queued>> {
         let (_, line) = self.ready.iter_mut().max_by_key(|(_, line)| line.turn())?;
         let queued = line.pop()?;
         self.n_ready -= 1;
@@ -100,7 +104,7 @@ impl Queue {
         Some(queued)
     }
 
-    pub(crate) fn park(&mut self, queued: Queued, wait: Wait) {
+    pub(crate) fn park(&mut self, queued: Box<Queued>, wait: Wait) {
         match wait {
             Wait::Revision(revision) => {
                 self.for_revision.insert((revision, queued.sequence), queued);
@@ -134,7 +138,8 @@ impl Queue {
     }
 
     /// Takes out the decisions that came before `since` and still wait for a revision.
-    pub(crate) fn expire(&mut self, since: Millis) -> Vec<Queued> {
+    #[expect(clippy::vec_box, reason = "each goes on to another queue in its box")]
+    pub(crate) fn expire(&mut self, since: Millis) -> Vec<Box<Queued>> {
         let old: Vec<(Revision, u64)> = self
             .for_revision
             .iter()
@@ -158,8 +163,8 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn queued(scheduler: &str, priority: i32, sequence: u64) -> Queued {
-        Queued {
+    fn queued(scheduler: &str, priority: i32, sequence: u64) -> Box<Queued> {
+        Box::new(Queued {
             scheduler: scheduler.into(),
             epoch: Epoch(1),
             decision: Decision::default(),
@@ -167,7 +172,7 @@ mod tests {
             sequence,
             attempts: 0,
             arrived: Millis(sequence),
-        }
+        })
     }
 
     fn popped(queue: &mut Queue) -> Vec<u64> {

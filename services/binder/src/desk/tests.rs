@@ -105,8 +105,8 @@ impl Bench {
                 Item::Requeue(work) => {
                     changes.push(Change::Rows(work.unit, RowChange::Requeue(work.requeue.clone())))
                 }
-                Item::Evict { departure: Departure { unit, evict, .. }, .. } => {
-                    changes.push(Change::Rows(*unit, RowChange::Evict(evict.clone())))
+                Item::Evict { departure, .. } => {
+                    changes.push(Change::Rows(departure.unit, RowChange::Evict(departure.evict.clone())))
                 }
             }
         }

@@ -5,13 +5,12 @@ use std::{collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use godel_core::{
     dispatcher::{Action, Assignment, EvictRequest, SessionId},
-    ids::UnitId,
+    ids::{IdMap, UnitId},
     unit::UnitSpec,
 };
 use godel_kit::{CancellationToken, message::field_len, to_proto};
 use godel_proto::{raw, v1};
 use prost::Message as _;
-use rustc_hash::FxHashMap;
 use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 use tonic::Status;
@@ -38,7 +37,7 @@ pub(super) struct Session {
 /// Records of units that no scheduler has had yet, as they were committed.
 #[derive(Default)]
 pub(super) struct Encoded {
-    units: FxHashMap<UnitId, (Arc<UnitSpec>, Bytes)>,
+    units: IdMap<UnitId, (Arc<UnitSpec>, Bytes)>,
 }
 
 impl Encoded {

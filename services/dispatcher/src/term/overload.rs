@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use godel_core::{
-    ids::UnitId,
+    ids::{IdMap, UnitId},
     overload::{self, Limits},
 };
-use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
 use super::Loop;
@@ -24,7 +23,7 @@ pub(super) struct Overload {
     control: overload::Overload,
     started: Instant,
     swept_at: Instant,
-    in_hand: FxHashMap<UnitId, Pass>,
+    in_hand: IdMap<UnitId, Pass>,
 }
 
 impl Overload {
@@ -32,7 +31,7 @@ impl Overload {
         let limits = Limits { usual: config.calls_in_hand_max, overloaded: config.calls_in_hand_overloaded };
         let (control, started) = (overload::Overload::new(limits), Instant::now());
         let door = Door::new(control.limit(), control.pause());
-        Self { door, control, started, swept_at: started, in_hand: FxHashMap::default() }
+        Self { door, control, started, swept_at: started, in_hand: IdMap::default() }
     }
 
     /// A unit is on its way to the store.

@@ -123,7 +123,7 @@ fn limit() -> impl Strategy<Value = Limit> {
 #[derive(Debug)]
 enum Work {
     /// With the queue records that it rests on.
-    Accepted(Accepted, Vec<(String, Revision)>),
+    Accepted(Box<Accepted>, Vec<(String, Revision)>),
     Evict(Departure),
     Drop(Vec<(HoldId, Revision)>),
     Reserve((String, Revision), Vec<Arc<Hold>>),
