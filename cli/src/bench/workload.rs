@@ -55,7 +55,8 @@ pub(super) enum Workload {
     Mix,
     /// Services into a cluster that is half full, then into one that is full afterwards.
     Full,
-    /// Services of high priority into a cluster full of others of low priority: each replica has one of those leave.
+    /// Services of high priority into a cluster full of others of low priority: each replica has one of those leave;
+    /// takes `--agents`.
     Preempt,
     /// A service of 20,000 large replicas beside one of 10,000 small ones; fewer on fewer than 10,000 nodes.
     Two,
@@ -94,7 +95,7 @@ impl Wanted {
     /// What to do.
     ///
     /// # Errors
-    /// More is asked for than the nodes have room for, or the trace cannot be read.
+    /// More is asked for than the nodes have room for, the trace cannot be read, or no agent could stop a victim.
     pub(super) fn plan(&self) -> Result<Plan, Failure> {
         let mut maker = Maker::new(self.seed, self.ends && self.workload != Workload::Preempt);
         if self.workload == Workload::Mixed {
@@ -148,6 +149,10 @@ impl Wanted {
 
     /// Fills the cluster, then asks for room that only others have.
     fn preempt(&self, maker: &mut Maker) -> Result<Vec<Step>, Failure> {
+        if !self.ends {
+            let text = "nothing would leave: a victim's place is free once its agent has reported its end";
+            return Err(Failure::new(Code::Usage, text).hint("add --agents"));
+        }
         let room = self.nodes * N_VICTIMS_OF_NODE;
         let replicas = self.replicas.unwrap_or(1000);
         let n_units = self.units.unwrap_or_else(|| (self.placements(room) / count(replicas)).max(1));
@@ -432,7 +437,8 @@ mod tests {
     #[test]
     fn every_workload_fits_by_itself() {
         for workload in Workload::value_variants() {
-            let plan = wanted(*workload).plan().unwrap();
+            let ends = *workload == Workload::Preempt;
+            let plan = Wanted { ends, ..wanted(*workload) }.plan().unwrap();
             assert!(
                 plan.steps.iter().any(|step| step.measured && step.load.n_replicas() > 0),
                 "{workload:?}"
@@ -450,6 +456,12 @@ mod tests {
     fn too_much_is_refused() {
         let wanted = Wanted { units: Some(21), ..wanted(Workload::Service) };
         assert!(wanted.plan().err().unwrap().message.contains("there is room for 20000"));
+    }
+
+    #[test]
+    fn preemption_without_agents_is_refused() {
+        let failure = wanted(Workload::Preempt).plan().err().unwrap();
+        assert_eq!((failure.code, failure.hint.as_deref()), (Code::Usage, Some("add --agents")));
     }
 
     #[test]
