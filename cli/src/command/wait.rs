@@ -76,6 +76,16 @@ impl Condition {
     }
 }
 
+/// Where a unit stands, for who waited in vain.
+fn standing(unit: &v1::Unit) -> String {
+    let counts = unit.counts.unwrap_or_default();
+    let pending = match counts.pending {
+        0 => String::new(),
+        n => format!(", {n} of {} replicas wait for a node", counts.replicas),
+    };
+    format!("it is {}{pending}", views::phase(unit.phase()))
+}
+
 /// Waits until a condition holds.
 pub(super) async fn until(
     client: &Client,
@@ -85,7 +95,7 @@ pub(super) async fn until(
     timeout: Duration,
 ) -> Result<(), Failure> {
     let deadline = Instant::now() + timeout;
-    let mut last = String::new();
+    let mut last = "no answer came".to_owned();
     let waiting = async {
         let mut changes = None;
         loop {
@@ -95,7 +105,7 @@ pub(super) async fn until(
                     if condition.holds(&unit).map_err(|failure| failure.during(name))? {
                         return Ok(());
                     }
-                    last = views::phase(unit.phase());
+                    last = standing(&unit);
                 }
                 Err(failure) if failure.code == Code::NotFound && *condition == Condition::Deleted => {
                     return Ok(());
@@ -136,8 +146,7 @@ pub(super) async fn until(
         Ok(ended) => ended,
         Err(_) => {
             let shown = humantime::format_duration(timeout);
-            let now = if last.is_empty() { "no answer came".to_owned() } else { format!("it is {last}") };
-            Err(Failure::new(Code::Timeout, format!("{name}: not within {shown}: {now}"))
+            Err(Failure::new(Code::Timeout, format!("{name}: not within {shown}: {last}"))
                 .hint(format!("see why with `godel unit describe {name}`")))
         }
     }
@@ -175,6 +184,15 @@ mod tests {
         ] {
             assert_eq!(holds(text, unit), expected, "{text} {:?}", unit.phase());
         }
+    }
+
+    #[test]
+    fn it_is_told_what_still_waits() {
+        assert_eq!(
+            standing(&unit(UnitPhase::Running, 1, 1)),
+            "it is Running, 1 of 2 replicas wait for a node"
+        );
+        assert_eq!(standing(&unit(UnitPhase::Running, 0, 2)), "it is Running");
     }
 
     #[test]
