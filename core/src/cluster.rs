@@ -23,6 +23,7 @@ use self::{
     occupants::Occupants,
     room::{DeviceRoom, Room},
     shapes::{Names, Shape, Shapes},
+    shrunk::Holders,
     sub_clusters::SubClusters,
     taken::{Ranks, UnitTaken},
 };
@@ -46,6 +47,7 @@ pub(crate) mod occupants;
 mod refusal;
 pub(crate) mod room;
 pub(crate) mod shapes;
+pub(crate) mod shrunk;
 mod slots;
 mod sub_clusters;
 mod taken;
@@ -98,6 +100,7 @@ struct Node {
     labels: Box<[u32]>,
     taints: u32,
     devices: NodeDevices,
+    holders: Holders,
 }
 
 impl Cluster {
@@ -165,6 +168,7 @@ impl Cluster {
         if is_new {
             self.shapes.resolve_devices(&self.classes);
         }
+        self.settle_frozen(idx);
         self.nodes[idx].report = Some((report, revision));
         self.settle_labels(idx);
         self.settle_allocatable(idx);
@@ -198,6 +202,7 @@ impl Cluster {
         let had_usage = old.usage.take().is_some();
         old.taints = 0;
         old.devices.classes.clear();
+        old.devices.freeze(0);
         self.settle_labels(idx);
         self.settle_allocatable(idx);
         self.settle_usable(idx);

@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use crate::{
-    cluster::{Cluster, Refusal, devices::DeviceAsk, shapes::Shape},
+    cluster::{Cluster, Refusal, devices::DeviceAsk, shapes::Shape, shrunk::frozen_words},
     framework::Ask,
     ids::NodeId,
     plugins,
@@ -121,7 +121,11 @@ fn words(cluster: &Cluster, shape: &Shape, node: NodeId) -> String {
         && left < asked
     {
         let unit = if ask.is_whole() { "" } else { " milli" };
-        lacks.push(format!("{} ({left}{unit} free of {asked}{unit} asked)", request.kind));
+        lacks.push(if cluster.devices(node.idx()).is_frozen(ask) {
+            frozen_words(&request.kind)
+        } else {
+            format!("{} ({left}{unit} free of {asked}{unit} asked)", request.kind)
+        });
     }
     let name = cluster.spec(node).map_or_else(|| node.to_string(), |spec| spec.name.clone());
     format!("{name} lacks {}", lacks.join(" and "))

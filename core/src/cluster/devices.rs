@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::{refusal::Refusal, room::DeviceRoom};
+use super::{refusal::Refusal, room::DeviceRoom, shrunk::frozen_words};
 use crate::{
     demand::{DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
     node::Device,
@@ -34,7 +34,7 @@ impl DeviceClasses {
         (id, true)
     }
 
-    fn is_kind(&self, id: u16, kind: &str) -> bool {
+    pub(crate) fn is_kind(&self, id: u16, kind: &str) -> bool {
         self.classes.get(usize::from(id)).is_some_and(|class| class.0 == kind)
     }
 }
@@ -97,6 +97,8 @@ pub(crate) struct NodeDevices {
     /// May be longer than `classes` while the report is missing.
     taken: SmallVec<[i32; 8]>,
     foreign: SmallVec<[i32; 8]>,
+    /// Bit i: nothing of device i is free, whatever is left of it. See [`super::shrunk::Holders::frozen`].
+    frozen: u64,
 }
 
 /// Indices of the bits set in a mask.
@@ -115,11 +117,23 @@ impl NodeDevices {
         self.classes.len()
     }
 
-    /// Thousandths left; may be negative.
+    /// Thousandths that may be given away; may be negative.
     pub(crate) fn free(&self, idx: usize) -> i32 {
         let taken = self.taken.get(idx).copied().unwrap_or(0);
         let foreign = self.foreign.get(idx).copied().unwrap_or(0);
-        WHOLE.saturating_sub(taken).saturating_sub(foreign)
+        let left = WHOLE.saturating_sub(taken).saturating_sub(foreign);
+        if self.frozen >> idx & 1 == 1 { left.min(0) } else { left }
+    }
+
+    /// Replaces what [`super::shrunk::Holders::frozen`] says.
+    pub(crate) fn freeze(&mut self, frozen: u64) {
+        self.frozen = frozen;
+    }
+
+    /// Whether devices of a model that is accepted are frozen.
+    pub(crate) fn is_frozen(&self, ask: &DeviceAsk) -> bool {
+        self.frozen != 0
+            && bits(self.frozen).any(|idx| self.classes.get(idx).is_some_and(|class| ask.accepts(*class)))
     }
 
     /// Thousandths left by what was seen, foreign notes aside.
@@ -235,6 +249,8 @@ impl NodeDevices {
             format!("no {kind}")
         } else if accepted == 0 {
             format!("no {kind} of model {}", request.models.join("|"))
+        } else if self.is_frozen(ask) {
+            frozen_words(kind)
         } else if ask.is_whole() {
             format!("{kind}: {free} free of {} asked", ask.count)
         } else {
@@ -255,6 +271,9 @@ impl NodeDevices {
         let refuse = |reason: String| Err(Refusal::Device { reason });
         if wanted.count_ones() != ask.count {
             return refuse(format!("{kind}: {} chosen of {} asked", wanted.count_ones(), ask.count));
+        }
+        if self.is_frozen(ask) {
+            return refuse(frozen_words(kind));
         }
         let mut taken = None;
         for idx in bits(wanted) {

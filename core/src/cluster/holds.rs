@@ -122,7 +122,7 @@ impl Cluster {
             return Some(hold);
         }
         if hold.turn.is_none() {
-            self.charge((hold.node, hold.pool), &kept.charge, -1);
+            self.charge((hold.node, kept.shape), &kept.charge, -1);
         }
         for victim in &hold.victims {
             let Some(of_unit) = self.holds.backing.get_mut(&victim.unit) else { continue };
@@ -206,6 +206,9 @@ impl Cluster {
         if let Some(name) = &self.shapes.get(shape).unknown {
             return Err(Refusal::Resource { name: name.clone() });
         }
+        if let Some(refusal) = self.shrunk_of(shape, idx) {
+            return Err(refusal);
+        }
         let charge = self.charge_of(shape, hold);
         if let Some(id) = self.room(shape).shortage(idx, &charge.asks) {
             return Err(Refusal::Resource { name: self.names.name(usize::from(id)).to_owned() });
@@ -256,7 +259,7 @@ impl Cluster {
 
     fn recharge(&mut self, id: HoldId) {
         let Some(kept) = self.holds.by_id.get(&id) else { return };
-        let (node, charge) = ((kept.hold.node, kept.hold.pool), self.charge_of(kept.shape, &kept.hold));
+        let (node, charge) = ((kept.hold.node, kept.shape), self.charge_of(kept.shape, &kept.hold));
         if charge == kept.charge {
             return;
         }
@@ -281,13 +284,14 @@ impl Cluster {
         Charge { best_effort, ..charge }
     }
 
-    fn charge(&mut self, (node, pool): (NodeId, Pool), charge: &Charge, sign: i8) {
+    fn charge(&mut self, (node, shape): (NodeId, ShapeId), charge: &Charge, sign: i8) {
         let Some(idx) = self.known(node) else { return };
-        self.shift_charge(idx, pool, charge, sign);
+        self.shift_charge(idx, shape, charge, sign);
         if sign < 0 { self.note_gain(idx) } else { self.touch(idx) }
     }
 
-    pub(super) fn shift_charge(&mut self, idx: usize, pool: Pool, charge: &Charge, sign: i8) {
+    pub(super) fn shift_charge(&mut self, idx: usize, shape: ShapeId, charge: &Charge, sign: i8) {
+        let pool = self.shapes.get(shape).pool;
         if pool == Pool::Guaranteed && !charge.asks.is_empty() {
             self.room.shift(idx, &charge.asks, i64::from(sign));
         }
@@ -296,6 +300,7 @@ impl Cluster {
         }
         for &(device, milli) in &charge.devices {
             self.nodes[idx].devices.shift(1 << device, milli, i32::from(sign));
+            self.shift_holders(idx, shape, 1 << device, i32::from(sign));
         }
         if !charge.devices.is_empty() {
             self.settle_devices(idx);

@@ -130,12 +130,14 @@ impl Cluster {
     pub(crate) fn is_sound(&self, id: HoldId) -> bool {
         let Some(kept) = self.holds.kept(id) else { return false };
         let (node, mask) = (kept.hold.node, kept.hold.device_mask(0));
-        !self.is_overfull(node) && self.suits(kept.shape, node, mask).is_ok()
+        !self.is_overfull(node, kept.shape) && self.suits(kept.shape, node, mask).is_ok()
     }
 
-    /// Less is there of some resource than is taken of it.
-    fn is_overfull(&self, node: NodeId) -> bool {
-        self.known(node).is_some_and(|idx| self.room.free(idx).iter().any(|free| *free < 0))
+    /// Less is there of some resource than is taken of it, or of devices that a shape asks for than are held.
+    fn is_overfull(&self, node: NodeId, shape: ShapeId) -> bool {
+        self.known(node).is_some_and(|idx| {
+            self.room.free(idx).iter().any(|free| *free < 0) || self.shrunk_of(shape, idx).is_some()
+        })
     }
 
     /// A slot that was just kept.
@@ -168,7 +170,7 @@ impl Cluster {
             }
         }
         self.forget_taken(kept.occupant, id);
-        self.shift_charge(idx, kept.hold.pool, &kept.charge, -1);
+        self.shift_charge(idx, kept.shape, &kept.charge, -1);
         self.note_gain(idx);
     }
 
@@ -231,17 +233,17 @@ impl Cluster {
     /// What a slot takes now. Nobody gains by it: it takes no less than before but for what its occupant takes.
     fn settle_slot(&mut self, id: HoldId) {
         let Some(kept) = self.holds.kept(id) else { return };
-        let (idx, pool, charge) = (kept.hold.node.idx(), kept.hold.pool, self.slot_charge(kept));
+        let (idx, shape, charge) = (kept.hold.node.idx(), kept.shape, self.slot_charge(kept));
         let is_free = !self.is_taken(kept);
         if let Some(slot) = &kept.hold.slot {
             let reservation = Arc::clone(&slot.reservation);
             let free = self.holds.slots.free.entry(reservation).or_default();
             let _ = if is_free { free.insert(id) } else { free.remove(&id) };
         }
-        self.shift_charge(idx, pool, &charge, 1);
+        self.shift_charge(idx, shape, &charge, 1);
         if let Some(kept) = self.holds.kept_mut(id) {
             let before = std::mem::replace(&mut kept.charge, charge);
-            self.shift_charge(idx, pool, &before, -1);
+            self.shift_charge(idx, shape, &before, -1);
         }
         self.touch(idx);
     }
@@ -266,7 +268,7 @@ impl Cluster {
             && !kept.is_closed
             && covers(&kept.hold.demand, &asks.demand)
             && self.usable(node).is_ok()
-            && !self.is_overfull(node)
+            && !self.is_overfull(node, kept.shape)
     }
 
     /// What the occupant of a slot takes, if it is there.

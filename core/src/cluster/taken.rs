@@ -349,6 +349,7 @@ impl Cluster {
         }
         if mask != 0 {
             self.nodes[idx].devices.shift(mask, resolved.device_milli(), i32::from(sign));
+            self.shift_holders(idx, shape, mask, i32::from(sign));
             self.settle_devices(idx);
         }
         self.touch(idx);

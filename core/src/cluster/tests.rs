@@ -13,6 +13,7 @@ use crate::{
 };
 
 mod gathering;
+mod shrunk;
 mod sub_clusters;
 
 const N_NODES: u32 = 5;

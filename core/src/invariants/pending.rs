@@ -12,7 +12,7 @@ use crate::{
     demand::{DeviceRequest, MILLI_WHOLE, Pool},
     hold::Hold,
     ids::{NodeId, Revision, UnitId},
-    node::TaintEffect,
+    node::{Device, TaintEffect},
     resources::Resources,
     rows::Phase,
     unit::{Template, UnitSpec},
@@ -89,11 +89,12 @@ impl<'a> Scan<'a> {
             taken.entry(hold.node).or_default().add_gathered(hold);
         }
         let nothing = Usage::default();
-        let free = world
-            .nodes
-            .iter()
-            .map(|(id, node)| (*id, Free::new(node, taken.get(id).unwrap_or(&nothing))))
-            .collect();
+        let (short, none) = (room::short_kinds(world), BTreeSet::new());
+        let free = |(id, node): (&NodeId, &WorldNode)| {
+            let (taken, short) = (taken.get(id).unwrap_or(&nothing), short.get(id).unwrap_or(&none));
+            (*id, Free::new(node, taken, short))
+        };
+        let free = world.nodes.iter().map(free).collect();
         Self { world, free, queues: QueueRoom::new(world) }
     }
 
@@ -200,16 +201,19 @@ impl<'a> Scan<'a> {
 }
 
 impl Free {
-    fn new(node: &WorldNode, taken: &Usage) -> Self {
+    /// Of kinds of which a node is short nothing is free.
+    fn new(node: &WorldNode, taken: &Usage, short: &BTreeSet<&str>) -> Self {
         let left = |sums: &Resources| {
             let mut free = node.allocatable().into_owned();
             free.add(sums, -1);
             free
         };
-        let n_devices = node.report.as_ref().map_or(0, |report| report.value.devices.len());
-        let devices = (0..n_devices)
-            .map(|idx| MILLI_WHOLE.saturating_sub(taken.devices.get(idx).copied().unwrap_or(0)))
-            .collect();
+        let devices = node.report.as_ref().map_or(&[][..], |report| &report.value.devices);
+        let of_device = |(idx, device): (usize, &Device)| {
+            let taken = taken.devices.get(idx).copied().unwrap_or(0);
+            if short.contains(device.kind.as_str()) { 0 } else { MILLI_WHOLE.saturating_sub(taken) }
+        };
+        let devices = devices.iter().enumerate().map(of_device).collect();
         let mut best_effort = node.best_effort_allocatable(&taken.kept);
         best_effort.add(&taken.best_effort, -1);
         Self { guaranteed: left(&taken.guaranteed), best_effort, devices }
@@ -256,10 +260,7 @@ fn choose(node: &WorldNode, free: &[u32], request: &DeviceRequest) -> Option<Vec
     let devices = node.report.as_ref().map_or(&[][..], |report| &report.value.devices);
     let mut fitting: Vec<usize> = (0..devices.len())
         .filter(|idx| {
-            let device = &devices[*idx];
-            device.kind == request.kind
-                && (request.models.is_empty() || request.models.contains(&device.model))
-                && free.get(*idx).copied().unwrap_or(0) >= request.milli
+            room::is_of(&devices[*idx], request) && free.get(*idx).copied().unwrap_or(0) >= request.milli
         })
         .collect();
     fitting.sort_by_key(|idx| (free[*idx], *idx));

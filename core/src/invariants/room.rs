@@ -15,9 +15,10 @@ use super::{
     world::{Versioned, World, WorldNode, WorldRow, WorldUnit},
 };
 use crate::{
-    demand::{Demand, MILLI_WHOLE, N_DEVICES_MAX, Pool},
+    demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX, Pool},
     hold::Hold,
     ids::{NodeId, Revision, UnitId},
+    node::Device,
     resources::Resources,
     rows::Bind,
 };
@@ -117,13 +118,7 @@ impl Usage {
         if hold.turn.is_some() {
             return;
         }
-        let (mut beyond, mut covered) = (Self::default(), Self::default());
-        for idx in 0..hold.ordinals.len() {
-            beyond.add(&hold.demand, hold.pool, hold.device_mask(idx));
-        }
-        for (demand, pool, row) in covering(world, hold, is_whole) {
-            covered.add(demand, pool, row.device_mask);
-        }
+        let (beyond, covered) = beyond(world, hold, is_whole);
         for (sum, beyond, covered) in [
             (&mut self.guaranteed, &beyond.guaranteed, &covered.guaranteed),
             (&mut self.best_effort, &beyond.best_effort, &covered.best_effort),
@@ -156,6 +151,18 @@ impl Usage {
             self.kept.add_amount(name, (amount.saturating_mul(n) - covered.kept.get(name)).max(0));
         }
     }
+}
+
+/// All that a hold is for, and what is still taken of that for it.
+fn beyond(world: &World, hold: &Hold, is_whole: bool) -> (Usage, Usage) {
+    let (mut beyond, mut covered) = (Usage::default(), Usage::default());
+    for idx in 0..hold.ordinals.len() {
+        beyond.add(&hold.demand, hold.pool, hold.device_mask(idx));
+    }
+    for (demand, pool, row) in covering(world, hold, is_whole) {
+        covered.add(demand, pool, row.device_mask);
+    }
+    (beyond, covered)
 }
 
 /// Those that take the room of a hold: its victims, unless it `is_whole`, and who is in its slot.
@@ -204,9 +211,19 @@ fn non_zero(resources: &Resources) -> impl Iterator<Item = (&str, i64)> {
 
 /// More than there is.
 pub(super) struct Excess {
-    /// Of this resource; of devices without one.
-    resource: Option<String>,
+    of: Of,
     words: String,
+}
+
+/// What there is too little of.
+enum Of {
+    Resource(String),
+    /// A device of which more is taken than one.
+    Device,
+    /// A device that is not there.
+    Gone,
+    /// Devices of a kind, of which some that are held are not there, or are others.
+    Kind(String),
 }
 
 /// What is wrong with `usage` on `node`.
@@ -216,10 +233,10 @@ pub(super) fn excess(node: &WorldNode, usage: &Usage) -> Vec<Excess> {
     let n_devices = node.report.as_ref().map_or(0, |report| report.value.devices.len());
     for (idx, milli) in usage.devices.iter().enumerate() {
         if *milli > 0 && idx >= n_devices {
-            wrong.push(Excess { resource: None, words: format!("device {idx} of {n_devices}") });
+            wrong.push(Excess { of: Of::Gone, words: format!("device {idx} of {n_devices}") });
         } else if *milli > MILLI_WHOLE {
             let words = format!("device {idx} {milli} of {MILLI_WHOLE} milli");
-            wrong.push(Excess { resource: None, words });
+            wrong.push(Excess { of: Of::Device, words });
         }
     }
     wrong
@@ -228,7 +245,7 @@ pub(super) fn excess(node: &WorldNode, usage: &Usage) -> Vec<Excess> {
 fn excess_of(pool: &str, taken: &Resources, allocatable: &Resources) -> Vec<Excess> {
     let over = taken.iter().filter(|(name, sum)| *sum > allocatable.get(name));
     let excess = |(name, sum): (&str, i64)| Excess {
-        resource: Some(name.to_owned()),
+        of: Of::Resource(name.to_owned()),
         words: format!("{pool} {name} {sum} of {}", allocatable.get(name)),
     };
     over.map(excess).collect()
@@ -237,6 +254,34 @@ fn excess_of(pool: &str, taken: &Resources, allocatable: &Resources) -> Vec<Exce
 /// Best-effort resources of which more is taken than there is.
 fn best_effort_excess(node: &WorldNode, usage: &Usage) -> Vec<Excess> {
     excess_of("best-effort", &usage.best_effort, &node.best_effort_allocatable(&usage.kept))
+}
+
+/// Whether some of the devices held on a node are not there, or not of those asked for.
+fn is_astray(node: &WorldNode, request: &DeviceRequest, mask: u64) -> bool {
+    let devices = node.report.as_ref().map_or(&[][..], |report| &report.value.devices);
+    bits(mask).any(|idx| devices.get(idx).is_none_or(|device| !is_of(device, request)))
+}
+
+/// Whether a device is one of those asked for.
+pub(super) fn is_of(device: &Device, request: &DeviceRequest) -> bool {
+    device.kind == request.kind && (request.models.is_empty() || request.models.contains(&device.model))
+}
+
+/// By node, kinds of devices of which a running unit holds one that its node no longer has.
+pub(super) fn short_kinds(world: &World) -> BTreeMap<NodeId, BTreeSet<&str>> {
+    let mut short: BTreeMap<NodeId, BTreeSet<&str>> = BTreeMap::new();
+    for unit in world.units.values() {
+        for row in unit.rows.values().filter(|row| row.is_live() && row.device_mask != 0) {
+            let demand = unit.demands.get(&row.group);
+            if let Some(request) = demand.and_then(|(demand, _)| demand.devices.as_ref())
+                && let Some(node) = world.nodes.get(&row.node)
+                && is_astray(node, request, row.device_mask)
+            {
+                short.entry(row.node).or_default().insert(&request.kind);
+            }
+        }
+    }
+    short
 }
 
 /// What is wrong with the devices of one placement, in words.
@@ -402,9 +447,12 @@ impl<'a> Bound<'a> {
 
     /// Whether what was bound of a pool takes of what is short; devices are of both.
     fn takes(&self, pool: Pool, of: &Excess) -> bool {
-        self.0.iter().any(|(bind, _)| match &of.resource {
-            Some(resource) => bind.pool == pool && bind.demand.requests.get(resource) > 0,
-            None => bind.demand.devices.is_some(),
+        self.0.iter().any(|(bind, _)| match &of.of {
+            Of::Resource(resource) => bind.pool == pool && bind.demand.requests.get(resource) > 0,
+            Of::Device => bind.demand.devices.is_some(),
+            // Whoever holds it is of a kind that is short.
+            Of::Gone => false,
+            Of::Kind(kind) => bind.demand.devices.as_ref().is_some_and(|request| request.kind == *kind),
         })
     }
 }
@@ -422,9 +470,36 @@ struct OfNode {
     leaving: Usage,
     /// How many guaranteed ones there are, by when they were bound, unit and task group.
     guaranteed: BTreeMap<(i64, UnitId, u16), usize>,
+    /// How many hold the same devices, by unit, task group and mask.
+    devices: BTreeMap<(UnitId, u16, u64), usize>,
 }
 
 impl OfNode {
+    /// Kinds of devices of which some that are held are not there, or are others; what `holds` keep beyond their victims
+    /// is held too.
+    fn short_kinds<'a>(
+        &self,
+        world: &'a World,
+        node: &WorldNode,
+        holds: &'a [Versioned<Arc<Hold>>],
+    ) -> BTreeSet<&'a str> {
+        let demand = |(unit, group, mask): &(UnitId, u16, u64)| {
+            let (demand, _) = world.units.get(unit)?.demands.get(group)?;
+            Some((demand.devices.as_ref()?, *mask))
+        };
+        let held =
+            holds.iter().map(|hold| &*hold.value).filter(|hold| hold.turn.is_none()).filter_map(|hold| {
+                let (beyond, covered) = beyond(world, hold, false);
+                let covers = |idx: usize| covered.devices.get(idx).copied().unwrap_or(0);
+                let own = beyond.devices.iter().enumerate().filter(|(idx, milli)| **milli > covers(*idx));
+                Some((hold.demand.devices.as_ref()?, own.fold(0, |mask, (idx, _)| mask | 1 << idx)))
+            });
+        let all = self.devices.keys().filter_map(demand).chain(held);
+        all.filter(|(request, mask)| is_astray(node, request, *mask))
+            .map(|(request, _)| request.kind.as_str())
+            .collect()
+    }
+
     fn staying(&self) -> Usage {
         let mut staying = self.all.clone();
         staying.subtract(&self.leaving);
@@ -457,6 +532,15 @@ impl OfNode {
     }
 }
 
+/// One more, or one less.
+fn count<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K, is_new: bool) {
+    let n = counts.get(&key).copied().unwrap_or(0);
+    match if is_new { n + 1 } else { n.saturating_sub(1) } {
+        0 => counts.remove(&key),
+        n => counts.insert(key, n),
+    };
+}
+
 impl Tenants {
     /// A row of a unit changes.
     pub(super) fn turn(&mut self, (id, unit): (UnitId, &WorldUnit), before: &WorldRow, after: &WorldRow) {
@@ -479,12 +563,10 @@ impl Tenants {
                 }
             }
             if *pool == Pool::Guaranteed {
-                let key = (row.bound_time_ms, id, row.group);
-                let n = of_node.guaranteed.entry(key).or_default();
-                *n = if is_new { *n + 1 } else { n.saturating_sub(1) };
-                if *n == 0 {
-                    of_node.guaranteed.remove(&key);
-                }
+                count(&mut of_node.guaranteed, (row.bound_time_ms, id, row.group), is_new);
+            }
+            if row.device_mask != 0 {
+                count(&mut of_node.devices, (id, row.group, row.device_mask), is_new);
             }
         }
     }
@@ -546,14 +628,22 @@ impl Tenants {
                 sums.keep_hold(world, &hold.value, !bound_now);
             }
         }
-        let wrong = excess(node, &sums);
         let is_shrunk = world.shrunk.contains(&id);
+        let none = OfNode::default();
+        let of_node = of_node.unwrap_or(&none);
+        let short = if is_shrunk { of_node.short_kinds(world, node, holds) } else { BTreeSet::new() };
+        let mut wrong = excess(node, &sums);
+        wrong.extend(short.into_iter().map(|kind| Excess {
+            of: Of::Kind(kind.to_owned()),
+            words: format!("{kind} held that it no longer has"),
+        }));
         let worse = wrong.iter().filter(|wrong| !is_shrunk || bound.takes(Pool::Guaranteed, wrong));
         let beyond = if bound_best_effort { best_effort_excess(node, &sums) } else { Vec::new() };
         let taken = beyond.iter().filter(|wrong| bound.takes(Pool::BestEffort, wrong));
         for wrong in worse.chain(taken) {
             findings.add(|| format!("node {}: {} (revision {revision})", node.name(), wrong.words));
         }
-        wrong.is_empty()
+        // Those that leave are there until they have left.
+        wrong.is_empty() && (!is_shrunk || excess(node, &of_node.all).is_empty())
     }
 }

@@ -310,6 +310,92 @@ fn i1_no_longer_spares_a_shrunk_node_once_what_is_left_there_fits() {
 }
 
 #[test]
+fn i1_lets_a_node_with_fewer_or_other_devices_keep_those_it_has_and_give_no_more_of_that_kind() {
+    let all_hold = |story: &Story| {
+        check_all(&story.evidence())
+            .iter()
+            .filter(|report| !report.holds())
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    let device =
+        |kind: &str, model: &str| Device { kind: kind.to_owned(), model: model.to_owned(), numa_zone: 0 };
+    let report = |devices: Vec<Device>| {
+        let [_, report] = node(1, 4000, &[]);
+        let Change::NodeReport(report) = report else { unreachable!() };
+        vec![Change::NodeReport(NodeReport { devices, ..report })]
+    };
+    let (gpu, npu) = (|| device("gpu", "A10"), || device("npu", "X"));
+    let held = spec(1, 1, 1, demand(10, Some((1, 1000, "A10"))));
+    let story = || {
+        let [spec, _] = node(1, 0, &[]);
+        let with = [vec![spec], report(vec![npu(), gpu(), gpu()])].concat();
+        Story(vec![with, vec![unit(&held)], vec![bind(&held, &[(0, 1, 0b100)], 0)]])
+    };
+    // As they were, gone, of another kind, of another model.
+    for (devices, is_short) in [
+        (vec![npu(), gpu(), gpu()], false),
+        (vec![npu(), gpu()], true),
+        (vec![npu(), gpu(), npu()], true),
+        (vec![npu(), gpu(), device("gpu", "T4")], true),
+    ] {
+        let shrunk = || story().then(report(devices.clone()));
+        assert_eq!(all_hold(&shrunk()), [""; 0], "{devices:?}");
+        let taking = |kind: &str, mask: u64| {
+            let mut wanted = demand(10, Some((1, 1000, "")));
+            kind.clone_into(&mut wanted.devices.as_mut().unwrap().kind);
+            let wanted = spec(2, 1, 1, wanted);
+            shrunk().then(vec![unit(&wanted)]).then(vec![bind(&wanted, &[(0, 1, mask)], 0)])
+        };
+        if is_short {
+            only(
+                &taking("gpu", 0b010).evidence(),
+                Invariant::I1,
+                "node n1: gpu held that it no longer has (revision 6)",
+            );
+        } else {
+            assert_eq!(all_hold(&taking("gpu", 0b010)), [""; 0]);
+        }
+        assert_eq!(all_hold(&taking("npu", 0b001)), [""; 0], "{devices:?}");
+        let plain = spec(2, 1, 1, demand(10, None));
+        // Who leaves is there until it has left: what takes none of it may come meanwhile.
+        let leaving = shrunk()
+            .then(vec![evict(&held, 0, EvictionReason::Drained)])
+            .then(vec![unit(&plain)])
+            .then(vec![bind(&plain, &[(0, 1, 0)], 0)]);
+        let i1 = check_all(&leaving.evidence())
+            .into_iter()
+            .find(|report| report.invariant == Invariant::I1)
+            .unwrap();
+        assert!(i1.holds(), "{i1}");
+        // Once it has ended all is as ever.
+        let wanted = spec(2, 1, 1, demand(10, Some((1, 1000, ""))));
+        let fits = shrunk()
+            .then(vec![status(&held, 0, 0, Phase::Succeeded)])
+            .then(vec![unit(&wanted)])
+            .then(vec![bind(&wanted, &[(0, 1, 0b010)], 0)]);
+        assert_eq!(all_hold(&fits), [""; 0], "{devices:?}");
+    }
+}
+
+#[test]
+fn i8_knows_that_a_node_short_of_a_kind_of_devices_gives_none_away() {
+    let held = spec(1, 1, 1, demand(10, Some((1, 1000, ""))));
+    let waits = spec(2, 1, 1, demand(10, Some((1, 1000, ""))));
+    let story = || {
+        Story(vec![
+            node(1, 4000, &["A10", "A10"]).into(),
+            vec![unit(&held)],
+            vec![bind(&held, &[(0, 1, 0b10)], 0)],
+        ])
+    };
+    let [_, less] = node(1, 4000, &["A10"]);
+    let shrunk = story().then(vec![less]).then(vec![unit(&waits)]);
+    assert!(check_all(&shrunk.evidence()).iter().all(Report::holds));
+    only(&story().then(vec![unit(&waits)]).evidence(), Invariant::I8, "unit-2 (id 2) waits, but fits on n1");
+}
+
+#[test]
 fn i1_names_devices_shared_too_much_and_of_the_wrong_model() {
     let (story, _) = Story::healthy();
     let share = spec(2, 1, 1, demand(10, Some((1, 600, ""))));

@@ -17,7 +17,7 @@ use crate::{
     demand::{Demand, Pool},
     hold::Hold,
     ids::{HoldId, NodeId, Revision, UnitId},
-    node::{NodeReport, NodeSpec, NodeUsage},
+    node::{Device, NodeReport, NodeSpec, NodeUsage},
     pause::Pause,
     queue::spec::{PriorityClass, QueueSpec},
     reservation::spec::ReservationSpec,
@@ -415,10 +415,13 @@ fn next_row(row: WorldRow, change: &RowChange, idx: usize, commit: &Commit) -> O
     }
 }
 
-/// Whether a node has less of something than it had.
+/// Whether a node has less of something than it had, or another device in the place of one.
 fn is_less(new: &NodeReport, old: &NodeReport) -> bool {
     let has_less = |(name, amount): (&str, i64)| new.capacity.get(name) < amount;
-    old.capacity.iter().any(has_less) || new.devices.len() < old.devices.len()
+    let is_other = |(idx, old): (usize, &Device)| {
+        new.devices.get(idx).is_none_or(|new| (&new.kind, &new.model) != (&old.kind, &old.model))
+    };
+    old.capacity.iter().any(has_less) || old.devices.iter().enumerate().any(is_other)
 }
 
 /// How far a phase is into a life.

@@ -31,6 +31,8 @@ pub(super) enum Mark {
     NodeLost,
     /// A node came to have less.
     Shrink,
+    /// A node came to have fewer devices, or others.
+    FewerDevices,
     /// A unit was cancelled.
     Cancel,
     /// A unit was scaled, or some of it stopped.
@@ -60,7 +62,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 26] = [
+    pub(super) const ALL: [Self; 27] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
@@ -74,6 +76,7 @@ impl Mark {
         Self::Drain,
         Self::NodeLost,
         Self::Shrink,
+        Self::FewerDevices,
         Self::Cancel,
         Self::Scale,
         Self::Suspend,

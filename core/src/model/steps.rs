@@ -300,7 +300,12 @@ impl Model {
         }
         let others = report.capacity.iter().filter(|(name, _)| *name != CPU);
         let capacity = Resources::new(others.chain([(CPU, cpu)])).expect("not negative");
-        self.write(vec![Change::NodeReport(NodeReport { capacity, ..report })]);
+        let devices = units::devices(report.id.0, numbers);
+        let kept = devices.iter().zip(&report.devices).take_while(|(new, old)| new == old).count();
+        if kept < report.devices.len() {
+            self.net.reach.mark(Mark::FewerDevices);
+        }
+        self.write(vec![Change::NodeReport(NodeReport { capacity, devices, ..report })]);
     }
 
     /// What guaranteed running units of a node use swings.

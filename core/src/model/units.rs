@@ -134,15 +134,21 @@ pub(super) fn taint() -> Taint {
     Taint { key: TAINT.to_owned(), value: String::new(), effect: TaintEffect::NoSchedule }
 }
 
-/// What a node's agent finds.
-pub(super) fn report(id: u32, numbers: &mut Numbers) -> NodeReport {
+/// Devices that a node's agent finds.
+pub(super) fn devices(id: u32, numbers: &mut Numbers) -> Vec<Device> {
     let n_devices = numbers.below(3);
     let model = if id.is_multiple_of(2) { "A" } else { "B" };
     let device = Device { kind: "gpu".to_owned(), model: model.to_owned(), numa_zone: 0 };
+    (0..n_devices).map(|_| device.clone()).collect()
+}
+
+/// What a node's agent finds.
+pub(super) fn report(id: u32, numbers: &mut Numbers) -> NodeReport {
+    let devices = devices(id, numbers);
     NodeReport {
         id: NodeId(id),
         capacity: resources(numbers.pick(&[2_000, 4_000, 4_000, 6_000]), 10),
-        devices: (0..n_devices).map(|_| device.clone()).collect(),
+        devices,
         ready: true,
         ..NodeReport::default()
     }

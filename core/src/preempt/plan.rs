@@ -165,6 +165,9 @@ impl<'a> Plan<'a> {
     pub(super) fn choose(&mut self, idx: usize) -> Option<Choice> {
         let node = NodeId(u32::try_from(idx).ok()?);
         let shape = self.cluster.shapes().get(self.shape);
+        if self.cluster.is_shrunk_of(shape, idx) {
+            return None;
+        }
         let trial = self.trial(node);
         if let Some(mask) = trial.pick(shape) {
             return Some(self.choice(self.cost(idx, &[], 0), Vec::new(), mask));
@@ -224,6 +227,9 @@ impl<'a> Plan<'a> {
     pub(super) fn glance(&mut self, idx: usize) -> Option<Cost> {
         let node = NodeId(u32::try_from(idx).ok()?);
         let shape = self.cluster.shapes().get(self.shape);
+        if self.cluster.is_shrunk_of(shape, idx) {
+            return None;
+        }
         let none = Cost {
             highest: None,
             rank_sum: 0,

@@ -558,3 +558,28 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_node_that_has_too_little_for_what_runs_there_is_not_looked_at() {
+    // Two of 3,000 milli-cores each, with a device, on a node of 8,000 and two of them.
+    let small = |milli| Running { milli, ..running(1, 0, 3_000, &[1, 1]) };
+    let ask = demand(3_000, 1, 0);
+    let with_device = demand(10, 1, 1_000);
+    let shrunk = |cpu: i64, n_devices: usize, unit: &Running| {
+        let mut cluster = cluster(1);
+        run(&mut cluster, unit);
+        let report = cluster.report(NodeId(1)).unwrap().clone();
+        let capacity = Resources::new([(CPU, cpu), (MEMORY, 16)]).unwrap();
+        let devices = report.devices[..n_devices].to_vec();
+        cluster.put_report(NodeReport { capacity, devices, ..report }, Revision(5));
+        cluster
+    };
+    let found = |cluster: &mut Cluster, ask: &Demand| victims(&seek(cluster, ask, 1));
+    assert_eq!(found(&mut shrunk(6_000, 2, &small(0)), &ask), [(1, 0)], "all of it is in use, and fits");
+    assert_eq!(found(&mut shrunk(5_999, 2, &small(0)), &ask), []);
+    // Of what is not short victims are sought as before.
+    assert_eq!(found(&mut shrunk(5_999, 2, &small(1_000)), &with_device), []);
+    assert_eq!(found(&mut shrunk(8_000, 2, &small(1_000)), &with_device), [(1, 0)]);
+    assert_eq!(found(&mut shrunk(8_000, 1, &small(1_000)), &with_device), []);
+    assert_eq!(found(&mut shrunk(6_000, 1, &small(1_000)), &ask), [(1, 0)]);
+}
