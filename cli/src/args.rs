@@ -132,6 +132,13 @@ pub struct Simulated {
     pub speed: Option<f64>,
 }
 
+impl Simulated {
+    /// Whether simulated nodes are asked for, however many are found.
+    pub fn is_asked_for(&self) -> bool {
+        self.nodes.is_some() || !self.simulate.is_empty()
+    }
+}
+
 /// `godel up`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Up {

@@ -181,6 +181,8 @@ impl Local {
             mode: godel_agent::Mode::Simulated,
             clock: SystemClock::shared(),
             stats: stats_tx,
+            // State ends along with them.
+            says_goodbye: false,
         };
         let stop = self.stop.clone();
         self.agents.spawn(async move {

@@ -276,26 +276,31 @@ pub(super) async fn agent(wanted: Agent, log: Option<String>, address: &str) -> 
     ];
     let root = config::load(&wanted.layers, &flags)?;
     let _guard = telemetry(root.telemetry, log)?;
-    let simulated = local::nodes(&wanted.nodes)?;
-    let (nodes, mode) = if simulated.is_empty() {
-        let node = godel_agent::detect::this_machine(wanted.name.as_deref())
-            .map_err(|error| Failure::chain(Code::Failed, &error))?;
-        (vec![node], Mode::Processes)
+    // What was asked for decides, not what was found: who names a list must never get this machine instead.
+    let (nodes, mode) = if wanted.nodes.is_asked_for() {
+        (local::nodes(&wanted.nodes)?, Mode::Simulated)
     } else {
-        (simulated, Mode::Simulated)
+        let node = godel_agent::detect::this_machine(wanted.name.as_deref())
+            .map_err(|error| Failure::chain(Code::Usage, &error))?;
+        (vec![node], Mode::Processes)
     };
     let n_nodes = nodes.len();
     let (stats, connected) = watch::channel(Stats::default());
     godel_kit::task::spawn("agent.greeting", greet(connected, n_nodes));
-    let deps = godel_agent::Deps { nodes, mode, clock: SystemClock::shared(), stats };
+    let deps = godel_agent::Deps { nodes, mode, clock: SystemClock::shared(), stats, says_goodbye: true };
     over("agent", godel_agent::serve(root.agent, deps, signals()?).await)
 }
 
-/// Says once that every node is connected.
+/// Says once that every node is connected, or refused.
 async fn greet(mut stats: watch::Receiver<Stats>, n_nodes: usize) {
-    if stats.wait_for(|stats| stats.connected >= n_nodes).await.is_ok() {
+    if let Ok(stats) = stats.wait_for(|stats| stats.connected + stats.refused >= n_nodes).await {
         // Nobody may be reading; the agent goes on.
-        let _unread = output::print(&format!("{n_nodes} nodes are connected\n"));
+        let _unread = match (stats.connected, stats.refused) {
+            (connected, 0) => output::print(&format!("{connected} nodes are connected\n")),
+            (connected, refused) => {
+                output::print(&format!("{connected} nodes are connected, {refused} are refused\n"))
+            }
+        };
     }
 }
 

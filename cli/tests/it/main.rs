@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod agents;
 mod bench;
 mod bench_restart;
 mod budgets;

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, io};
 
 use godel_core::{
+    admission::names::{self, BadName, NAME_LEN_MAX},
     demand::N_DEVICES_MAX,
     node::Device,
     quantity,
@@ -12,6 +13,8 @@ use godel_core::{
 
 /// Nodes that one process hosts at most.
 pub const N_NODES_MAX: usize = 200_000;
+/// Longest number behind the prefix of a node's name, with its hyphen.
+const NUMBER_LEN_MAX: usize = 7;
 /// Attribute under which a node's GPU model is found.
 pub const GPU_MODEL: &str = "gpu-model";
 
@@ -54,6 +57,11 @@ impl NodeDef {
         }
         self
     }
+}
+
+/// The first node whose name state would refuse, and why.
+pub(crate) fn wrong_name(nodes: &[NodeDef]) -> Option<(String, BadName)> {
+    nodes.iter().find_map(|node| Some((node.name.clone(), names::name(&node.name, NAME_LEN_MAX).err()?)))
 }
 
 /// Why nodes could not be read.
@@ -100,13 +108,24 @@ struct Line {
     model: String,
 }
 
-/// Reads a node list: CSV with the header `sn,cpu_milli,memory_mib,gpu,model`.
+/// Columns of a node list, in any order.
+const COLUMNS: [&str; 5] = ["sn", "cpu_milli", "memory_mib", "gpu", "model"];
+
+/// Reads a node list: CSV with the header `sn,cpu_milli,memory_mib,gpu,model`. Never without nodes: who asks for simulated
+/// ones must not get a real one.
 ///
 /// # Errors
-/// The first line that is wrong, by number.
+/// The first line that is wrong, by number: also one that is no header.
 pub fn read_csv(input: impl io::Read) -> Result<Vec<NodeDef>, Error> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
     let headers = reader.headers()?.clone();
+    let missing = COLUMNS.into_iter().find(|column| !headers.iter().any(|header| header == *column));
+    if let Some(missing) = missing {
+        let found = headers.iter().collect::<Vec<_>>().join(",");
+        let what =
+            format!("expected the header `{}`, found `{found}`: {missing} is missing", COLUMNS.join(","));
+        return Err(Error::Line { line: 1, what });
+    }
     let mut nodes = Vec::new();
     let mut names = BTreeMap::new();
     for record in reader.records() {
@@ -124,6 +143,8 @@ pub fn read_csv(input: impl io::Read) -> Result<Vec<NodeDef>, Error> {
         if row.sn.is_empty() {
             return Err(bad("sn is empty".to_owned()));
         }
+        names::name(&row.sn, NAME_LEN_MAX)
+            .map_err(|wrong| bad(format!("sn: `{}` cannot be a node's name: {wrong}", row.sn)))?;
         if let Some(first) = names.insert(row.sn.clone(), line) {
             return Err(bad(format!("{} stands on line {first} already", row.sn)));
         }
@@ -131,6 +152,9 @@ pub fn read_csv(input: impl io::Read) -> Result<Vec<NodeDef>, Error> {
         if nodes.len() > N_NODES_MAX {
             return Err(bad(format!("more than {N_NODES_MAX} nodes")));
         }
+    }
+    if nodes.is_empty() {
+        return Err(Error::Line { line: 2, what: "there are no nodes behind the header".to_owned() });
     }
     Ok(nodes)
 }
@@ -191,6 +215,7 @@ pub fn parse_shape(text: &str) -> Result<Vec<NodeDef>, Error> {
     if capacity.get(CPU) == 0 {
         return Err(bad("cpu is missing".to_owned()));
     }
+    names::name(&prefix, NAME_LEN_MAX - NUMBER_LEN_MAX).map_err(|wrong| bad(format!("name: {wrong}")))?;
     let width = (count - 1).to_string().len().max(4);
     Ok((0..count)
         .map(|idx| {
@@ -228,14 +253,30 @@ mod tests {
             ("n-0,5,-1,0,\n", "line 2: memory_mib: -1 is out of range"),
             ("n-0,5,1,65,A10\n", "line 2: gpu: 65 is more than 64"),
             (",5,1,0,\n", "line 2: sn is empty"),
+            (
+                "Rack_1,5,1,0,\n",
+                "line 2: sn: `Rack_1` cannot be a node's name: `R` is not allowed: lower-case letters, digits, `-` and `.` are",
+            ),
+            ("", "line 2: there are no nodes behind the header"),
             ("n,5,1,0,\nn,5,1,0,\n", "line 3: n stands on line 2 already"),
         ] {
             let error = read_csv(format!("{HEADER}{rows}").as_bytes()).unwrap_err();
             assert_eq!(error.to_string(), expected);
         }
         assert!(matches!(read_csv(format!("{HEADER}n,5\n").as_bytes()), Err(Error::Csv(_))));
-        let error = read_csv("name,cpu\nn,5\n".as_bytes()).unwrap_err();
-        assert_eq!(error.to_string(), "line 2: missing field `sn`");
+        // What is no header is never taken for one, whatever follows.
+        for (text, found, missing) in [
+            ("name,cpu\nn,5\n", "name,cpu", "sn"),
+            ("n-0,32000,262144,0,\n", "n-0,32000,262144,0,", "sn"),
+            ("n-0,32000,262144,0,\nn-1,32000,262144,0,\n", "n-0,32000,262144,0,", "sn"),
+            ("sn,cpu_milli,memory_mib,gpu\nn,1,1,0\n", "sn,cpu_milli,memory_mib,gpu", "model"),
+            ("", "", "sn"),
+            ("\n\n", "", "sn"),
+        ] {
+            let error = read_csv(text.as_bytes()).unwrap_err().to_string();
+            let header = "expected the header `sn,cpu_milli,memory_mib,gpu,model`";
+            assert_eq!(error, format!("line 1: {header}, found `{found}`: {missing} is missing"));
+        }
     }
 
     #[test]
@@ -254,6 +295,9 @@ mod tests {
             ("1x cpu=1,memory=1GB", "memory: `1GB` is no memory quantity"),
             ("1x cpu", "`cpu` is not of the form key=value"),
             ("1x cpu=1,gpu=99:A10", "gpu: 99 is more than 64"),
+            ("1x cpu=1,name=Rack_1", "name: `R` is not allowed: lower-case letters, digits"),
+            ("1x cpu=1,name=", "name: empty"),
+            ("", "expected COUNT x SHAPE"),
         ] {
             let error = parse_shape(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_core::admission::names::BadName;
 use godel_kit::{
     CancellationToken,
     client::{BadAddress, channel},
@@ -10,7 +11,12 @@ use godel_kit::{
 use rand::SeedableRng as _;
 use tokio::sync::watch;
 
-use crate::{Config, NodeDef, journal, journal::Journal, session::Client, shard::Shard};
+use crate::{
+    Config, NodeDef, inventory, journal,
+    journal::Journal,
+    session::Client,
+    shard::{Ended, Shard},
+};
 
 /// What runs on the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +37,9 @@ pub struct Deps {
     pub clock: SharedClock,
     /// Where it says how it is doing.
     pub stats: watch::Sender<Stats>,
+    /// Says goodbye at the end: its nodes are not ready from then on, instead of once their leases are over. Not where
+    /// state ends along with it.
+    pub says_goodbye: bool,
 }
 
 /// How an agent process is doing.
@@ -40,6 +49,8 @@ pub struct Stats {
     pub connected: usize,
     /// Sessions lost since the start.
     pub lost: u64,
+    /// Nodes that state will never let in: they are given up.
+    pub refused: usize,
 }
 
 /// Why an agent process ends.
@@ -51,18 +62,30 @@ pub enum Error {
     /// Two nodes have the same name.
     #[error("two nodes are called {0}")]
     SameName(String),
+    /// A node cannot be called so.
+    #[error("`{0}` cannot be a node's name: {1}")]
+    WrongName(String, BadName),
     /// The address of state is malformed.
     #[error(transparent)]
     Address(#[from] BadAddress),
     /// Terminal statuses cannot be kept.
     #[error(transparent)]
     Journal(#[from] journal::Error),
+    /// State will never let any of the nodes in.
+    #[error("node {node} is refused by state for good: {message}")]
+    Refused {
+        /// The first one.
+        node: String,
+        /// In state's words.
+        message: String,
+    },
     /// A task of the agent panicked.
     #[error("a task of the agent panicked")]
     Panicked,
 }
 
-/// Speaks for `deps.nodes` until `stop`. Reconnects for ever; ends early only when it cannot keep its promises.
+/// Speaks for `deps.nodes` until `stop`. Reconnects for ever; ends early only when it cannot keep its promises, or when
+/// state will never let any of its nodes in.
 ///
 /// # Errors
 /// See [`Error`].
@@ -76,6 +99,9 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         if !names.insert(node.name.as_str()) {
             return Err(Error::SameName(node.name.clone()));
         }
+    }
+    if let Some((name, wrong)) = inventory::wrong_name(&deps.nodes) {
+        return Err(Error::WrongName(name, wrong));
     }
     let (journal, mut kept) = match &config.state_dir {
         Some(dir) => {
@@ -99,6 +125,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         let rng = rand::rngs::StdRng::seed_from_u64(seed.wrapping_add(idx));
         let mut shard = Shard::new(Arc::clone(&config), client, deps.mode, (deps.clock.clone(), rng));
         shard.report_to(deps.stats.clone(), config.registrations_in_flight.div_ceil(n_shards));
+        shard.says_goodbye(deps.says_goodbye);
         for def in nodes {
             let ended = kept.remove(def.name.as_str()).unwrap_or_default();
             shard.add(def, ended);
@@ -106,13 +133,22 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         let journal = journal.clone();
         tasks.push(godel_kit::task::spawn_service("agent.shard", &stop, shard.run(journal, stop.clone())));
     }
-    let mut outcome = Ok(());
+    let (mut outcome, mut refused, mut is_stopped) = (Ok(()), None, false);
     for task in tasks {
-        let ended = task.await.map_err(|_| Error::Panicked).and_then(|ended| ended.map_err(Error::Journal));
-        if ended.is_err() {
-            stop.cancel();
+        match task.await {
+            Ok(Ok(Ended::Stopped)) => is_stopped = true,
+            Ok(Ok(Ended::Refused(node, message))) => refused = refused.or(Some((node, message))),
+            ended => {
+                stop.cancel();
+                let ended =
+                    ended.map_err(|_| Error::Panicked).and_then(|ended| ended.map_err(Error::Journal));
+                outcome = outcome.and(ended.map(|_| ()));
+            }
         }
-        outcome = outcome.and(ended);
     }
-    outcome
+    // As long as some node is let in, those that are not are the log's business.
+    match refused.filter(|_| !is_stopped) {
+        Some((node, message)) => outcome.and(Err(Error::Refused { node, message })),
+        None => outcome,
+    }
 }

@@ -35,6 +35,8 @@ const FULL_RETRY_MS: u64 = 50;
 const STOPPED: i32 = 143;
 /// Events of child processes that wait.
 const N_EVENTS_MAX: usize = 1024;
+/// State hears a goodbye in this time, or finds out when the lease is over.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Jitter of heartbeats: up to a tenth of the interval, taken off.
 const HEARTBEAT_JITTER: u64 = 10;
 
@@ -47,6 +49,8 @@ struct Slot {
     /// Of the present session; timers and messages of an earlier one mean nothing.
     generation: u64,
     welcomed: bool,
+    /// Some session was, at some time.
+    was_welcomed: bool,
     heartbeat_ms: u64,
     lease_ms: u64,
     /// The sending of the present session's open.
@@ -106,6 +110,19 @@ pub(crate) struct Shard {
     processes: Option<Processes>,
     /// Sessions that could not be opened: only the first is worth a line.
     n_failures: u64,
+    /// See [`crate::Deps::says_goodbye`].
+    says_goodbye: bool,
+    /// Nodes that are given up, and the first of them with state's words.
+    n_refused: usize,
+    refused: Option<(String, String)>,
+}
+
+/// How a shard ends.
+pub(crate) enum Ended {
+    /// It was told to.
+    Stopped,
+    /// State will never let any of its nodes in: the first of them, and why.
+    Refused(String, String),
 }
 
 impl Shard {
@@ -139,7 +156,14 @@ impl Shard {
             forget: Vec::new(),
             processes: None,
             n_failures: 0,
+            says_goodbye: false,
+            n_refused: 0,
+            refused: None,
         }
+    }
+
+    pub(crate) fn says_goodbye(&mut self, says_goodbye: bool) {
+        self.says_goodbye = says_goodbye;
     }
 
     pub(crate) fn report_to(&mut self, stats: watch::Sender<Stats>, n_connecting_max: usize) {
@@ -161,6 +185,7 @@ impl Shard {
             outbound: None,
             generation: 0,
             welcomed: false,
+            was_welcomed: false,
             heartbeat_ms: 0,
             lease_ms: 0,
             opened: Millis(0),
@@ -176,13 +201,16 @@ impl Shard {
         mut self,
         journal: Option<Journal>,
         stop: CancellationToken,
-    ) -> Result<(), journal::Error> {
+    ) -> Result<Ended, journal::Error> {
         let (events_tx, mut events) = mpsc::channel(N_EVENTS_MAX);
         if self.mode == Mode::Processes {
             let log_dir = self.config.state_dir.as_ref().map(|dir| dir.join("logs"));
             self.processes = Some(Processes::new(events_tx, log_dir));
         }
         loop {
+            if let Some((node, message)) = self.refused.take_if(|_| self.n_refused == self.slots.len()) {
+                return Ok(Ended::Refused(node, message));
+            }
             self.start_connecting();
             let now = self.clock.now();
             let next_at = self.timers.next_at().into_iter().chain(self.looks.next_at()).min();
@@ -190,7 +218,10 @@ impl Shard {
             let timer = tokio::time::sleep(pause.unwrap_or(Duration::from_secs(3600)));
             let woken = tokio::select! {
                 biased;
-                () = stop.cancelled() => return Ok(()),
+                () = stop.cancelled() => {
+                    self.leave().await;
+                    return Ok(Ended::Stopped);
+                }
                 Some(arrival) = self.inbound.next(), if !self.inbound.is_empty() => Woken::Arrival(arrival),
                 Some(progress) = self.connecting.next(), if !self.connecting.is_empty() => {
                     Woken::Progress(progress)
@@ -208,6 +239,25 @@ impl Shard {
             self.on_timers();
             self.write_down(journal.as_ref()).await?;
             self.send_reports();
+        }
+    }
+
+    /// Says goodbye for every node, and waits until state has heard it.
+    async fn leave(&mut self) {
+        if !self.says_goodbye {
+            return;
+        }
+        for slot in &mut self.slots {
+            // The stream ends behind what waits in it.
+            if let Some(outbound) = slot.outbound.take() {
+                outbound.send(session::message(v1::session_request::Message::Leave(v1::SessionLeave {})));
+            }
+        }
+        let over = async { while self.inbound.next().await.is_some() {} };
+        if tokio::time::timeout(LEAVE_TIMEOUT, over).await.is_err() {
+            tracing::info!(
+                "state has not answered a goodbye in time: nodes are ready until their leases are over"
+            );
         }
     }
 
@@ -237,7 +287,7 @@ impl Shard {
                 self.note(node);
             }
             Progress::Opened { result: Ok(inbound), .. } => self.inbound.push(*inbound),
-            Progress::Registered { node, result: Err(status) } => self.retry(node, &status),
+            Progress::Registered { node, result: Err(status) } => self.retry_or_give_up(node, &status),
             Progress::Opened { node, generation, result: Err(status) } => {
                 if self.slots[node].generation == generation {
                     self.lose(node, &status);
@@ -313,6 +363,7 @@ impl Shard {
         let slot = &mut self.slots[node];
         if !slot.welcomed {
             slot.welcomed = true;
+            slot.was_welcomed = true;
             let (generation, heartbeat_ms) = (slot.generation, slot.heartbeat_ms);
             // Spread over the interval, so that thousands of nodes do not speak at once.
             let first = self.rng.random_range(0..=heartbeat_ms);
@@ -517,6 +568,27 @@ impl Shard {
             });
         }
         self.retry(node, status);
+    }
+
+    /// A registration was refused. What state will never take from a node that was never let in is not asked for again;
+    /// one that was let in before may have been refused by a state of another version for a while.
+    fn retry_or_give_up(&mut self, node: usize, status: &RpcStatus) {
+        let is_for_good =
+            matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied | Code::Unimplemented);
+        let slot = &self.slots[node];
+        if !is_for_good || slot.was_welcomed {
+            self.retry(node, status);
+            return;
+        }
+        let message = godel_kit::status::violations_of(status)
+            .into_iter()
+            .map(|bad| format!("{}: {}", bad.path, bad.description));
+        let message = message.collect::<Vec<_>>().join("; ");
+        let message = if message.is_empty() { status.message().to_owned() } else { message };
+        tracing::error!(node = %slot.name, code = ?status.code(), message, "state refuses this node for good: it is given up");
+        self.n_refused += 1;
+        self.refused.get_or_insert((slot.name.to_string(), message));
+        self.count(|stats| stats.refused += 1);
     }
 
     fn retry(&mut self, node: usize, status: &RpcStatus) {

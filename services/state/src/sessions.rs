@@ -144,9 +144,17 @@ impl Hub {
     /// The node of `cell` has just been heard of.
     pub(crate) fn heard(&self, node: NodeId, cell: &mut Cell) {
         cell.deadline = self.deadline();
+        cell.left = false;
         if !cell.ready {
             self.look_at(node);
         }
+    }
+
+    /// The agent of `cell` has said goodbye: its lease is over.
+    pub(crate) fn left(&self, node: NodeId, cell: &mut Cell) {
+        cell.deadline = self.now();
+        cell.left = true;
+        self.look_at(node);
     }
 
     /// The slot of a node, if it is registered.

@@ -1,13 +1,14 @@
 //! A double of the node service.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     pin::Pin,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
+use godel_kit::convert::BadField;
 use godel_proto::v1::{
     self,
     node_service_server::{NodeService, NodeServiceServer},
@@ -48,7 +49,9 @@ struct World {
     sessions: BTreeMap<u32, Down>,
     /// Heartbeats are not answered.
     deaf: bool,
-    refuse: bool,
+    refuse: Option<Status>,
+    /// Names that are refused.
+    refused: BTreeSet<String>,
 }
 
 impl Fake {
@@ -85,7 +88,17 @@ impl Fake {
     }
 
     pub(crate) fn refuse_registrations(&self, refuse: bool) {
-        self.shared.world.lock().unwrap().refuse = refuse;
+        self.shared.world.lock().unwrap().refuse = refuse.then(|| Status::unavailable("not now"));
+    }
+
+    /// Registrations are refused with this, for good.
+    pub(crate) fn refuse_with(&self, status: Status) {
+        self.shared.world.lock().unwrap().refuse = Some(status);
+    }
+
+    /// Registrations of these names are refused as state refuses what it can never take.
+    pub(crate) fn refuse_names(&self, names: &[&str]) {
+        self.shared.world.lock().unwrap().refused = names.iter().map(|name| (*name).to_owned()).collect();
     }
 
     pub(crate) async fn next_register(&mut self) {
@@ -204,11 +217,15 @@ impl NodeService for Service {
     ) -> Result<Response<v1::RegisterNodeResponse>, Status> {
         self.0.tries.send_modify(|n| *n += 1);
         let mut world = self.0.world.lock().unwrap();
-        if world.refuse {
-            return Err(Status::unavailable("not now"));
+        if let Some(status) = &world.refuse {
+            return Err(status.clone());
         }
         let request = request.into_inner();
         let name = request.meta.clone().unwrap_or_default().name;
+        if world.refused.contains(&name) {
+            let bad = BadField::new("report.devices[0]", "kind is missing");
+            return Err(godel_kit::status::invalid_argument([bad]));
+        }
         let next = u32::try_from(world.ids.len()).unwrap() + 1;
         let node_id = *world.ids.entry(name).or_insert(next);
         world.registered.push(request);
@@ -243,6 +260,10 @@ impl NodeService for Service {
         godel_kit::task::spawn("fake.session", async move {
             while let Some(Ok(request)) = up.next().await {
                 if let Some(message) = request.message {
+                    if matches!(message, session_request::Message::Leave(_)) {
+                        // State ends the session then.
+                        shared.world.lock().unwrap().sessions.remove(&node);
+                    }
                     shared.answer(&answers, &message);
                     let _over = shared.said.send((node, message));
                 }

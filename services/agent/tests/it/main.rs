@@ -32,7 +32,7 @@ impl Agents {
         config.client.state = fake.address();
         change(&mut config);
         let (stats_tx, stats) = watch::channel(Stats::default());
-        let deps = Deps { nodes, mode, clock: SystemClock::shared(), stats: stats_tx };
+        let deps = Deps { nodes, mode, clock: SystemClock::shared(), stats: stats_tx, says_goodbye: true };
         let stop = CancellationToken::new();
         let task = godel_kit::task::spawn("agents", godel_agent::serve(config, deps, stop.clone()));
         Self { stop, stats, task }
@@ -302,11 +302,80 @@ async fn a_real_node_runs_commands() {
 }
 
 #[tokio::test]
+async fn a_graceful_end_says_goodbye_for_every_node_behind_all_else() {
+    let mut fake = Fake::start(10_000).await;
+    let nodes = inventory::parse_shape("3x cpu=4").unwrap();
+    let mut agents = Agents::start(&fake, nodes, Mode::Simulated, |_| {});
+    agents.connected(3).await;
+    fake.send(2, assignment(1, 0, 0));
+    fake.report_of(2).await;
+    agents.end().await;
+    let mut left = BTreeSet::new();
+    while left.len() < 3 {
+        let (node, message) = fake.next().await;
+        assert!(!left.contains(&node), "nothing follows a goodbye: {message:?}");
+        if matches!(message, v1::session_request::Message::Leave(_)) {
+            left.insert(node);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_state_will_never_take_is_given_up_and_the_others_go_on() {
+    let fake = Fake::start(10_000).await;
+    fake.refuse_names(&["node-0001"]);
+    let nodes = inventory::parse_shape("3x cpu=4").unwrap();
+    let mut agents = Agents::start(&fake, nodes, Mode::Simulated, |_| {});
+    agents.connected(2).await;
+    let refused = agents.stats.wait_for(|stats| stats.refused == 1);
+    tokio::time::timeout(LONG, refused).await.unwrap().unwrap();
+    agents.end().await;
+}
+
+#[tokio::test]
+async fn an_agent_none_of_whose_nodes_are_ever_taken_ends_with_the_reason() {
+    let fake = Fake::start(10_000).await;
+    let one = || vec![NodeDef::new("n", Resources::new([("cpu", 1000)]).unwrap())];
+    let ended = async |agents: Agents| {
+        let ended = tokio::time::timeout(LONG, agents.task).await.unwrap().unwrap();
+        ended.unwrap_err().to_string()
+    };
+    fake.refuse_names(&["n"]);
+    let refused = Agents::start(&fake, one(), Mode::Simulated, |_| {});
+    let words = "node n is refused by state for good: report.devices[0]: kind is missing";
+    assert_eq!(ended(refused).await, words);
+    fake.refuse_with(tonic::Status::unimplemented("no such service"));
+    let elsewhere = Agents::start(&fake, one(), Mode::Simulated, |_| {});
+    assert_eq!(ended(elsewhere).await, "node n is refused by state for good: no such service");
+}
+
+#[tokio::test]
+async fn a_node_that_was_let_in_once_is_not_given_up() {
+    let mut fake = Fake::start(10_000).await;
+    let node = NodeDef::new("n", Resources::new([("cpu", 1000)]).unwrap());
+    let mut agents = Agents::start(&fake, vec![node], Mode::Simulated, |_| {});
+    agents.connected(1).await;
+    fake.next_register().await;
+    fake.refuse_with(tonic::Status::unimplemented("an older state, for a while"));
+    fake.drop_session(1);
+    fake.next_register().await;
+    fake.next_register().await;
+    fake.refuse_registrations(false);
+    fake.open_of(1).await;
+    agents.connected(1).await;
+    agents.end().await;
+}
+
+#[tokio::test]
 async fn wrong_configurations_and_names_are_refused() {
     let fake = Fake::start(10_000).await;
     let node = || NodeDef::new("n", Resources::default());
     let twice = Agents::start(&fake, vec![node(), node()], Mode::Simulated, |_| {});
     assert!(matches!(twice.task.await.unwrap(), Err(godel_agent::Error::SameName(name)) if name == "n"));
+    let named =
+        Agents::start(&fake, vec![NodeDef::new("N_1", Resources::default())], Mode::Simulated, |_| {});
+    let wrong = named.task.await.unwrap().unwrap_err().to_string();
+    assert!(wrong.starts_with("`N_1` cannot be a node's name: `N` is not allowed"), "{wrong}");
     let slow = Agents::start(&fake, vec![node()], Mode::Simulated, |config| config.speed = 0.0);
     assert!(matches!(slow.task.await.unwrap(), Err(godel_agent::Error::Config(_))));
 }

@@ -21,6 +21,9 @@ use super::validate::{self, Registration};
 /// Operations of one commit end once they have so many bytes.
 const ROUND_BYTES: usize = 256 * 1024;
 
+/// The node's agent is there.
+const NODE_CONNECTED: &str = "NODE_CONNECTED";
+
 /// Where an answer goes.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Status>>;
 
@@ -294,6 +297,8 @@ impl Round {
             return Err(Job::Delete(name, reply));
         }
         match nodes.resolve(&name) {
+            // It would be back at once: its agent registers again.
+            Ok(node) if nodes.is_alive(node) => answer(reply, Err(connected(&name, node))),
             Ok(node) => {
                 self.role = Some(Role::Admin);
                 self.ops.push(to_proto::delete(v1::Kind::NodeSpec, u64::from(node.0)));
@@ -334,6 +339,13 @@ fn updated(stored: &Stored, request: &v1::UpdateNodeRequest, wall_ms: i64) -> Re
     validate::apply_update(&mut spec, request, now)
         .map_err(|bad: BadField| status::invalid_argument([bad]))?;
     Ok(spec)
+}
+
+fn connected(name: &str, node: NodeId) -> Status {
+    let what = "is connected: stop its agent first, `godel node drain` before that if something runs there; \
+                an agent that died without a goodbye counts as connected until its lease is over";
+    let message = format!("node {name} (id {node}) {what}");
+    status::failed_precondition(NODE_CONNECTED, format!("node/{name}"), message)
 }
 
 fn duplicate(field: &str, value: &str, node: NodeId) -> Status {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use godel_core::resources::N_NAMES_MAX;
+use godel_core::{admission::names, resources::N_NAMES_MAX};
 use godel_kit::{convert::BadField, from_proto};
 use godel_proto::v1;
 
@@ -165,12 +165,10 @@ fn drain(before: Option<v1::NodeDrain>, order: &v1::DrainOrder, now: Moment) -> 
 }
 
 fn name(path: &str, name: &str, bad: &mut Vec<BadField>) {
-    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
     if name.is_empty() {
         bad.push(BadField::new(path, "is required"));
-    } else if name.len() > TEXT_LEN_MAX || !name.bytes().all(allowed) {
-        let rule = format!("must be lower-case letters, digits, - and ., at most {TEXT_LEN_MAX}");
-        bad.push(BadField::new(path, rule));
+    } else if let Err(wrong) = names::name(name, TEXT_LEN_MAX) {
+        bad.push(BadField::new(path, format!("`{name}` cannot be a node's name: {wrong}")));
     }
 }
 

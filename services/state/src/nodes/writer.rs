@@ -43,7 +43,8 @@ struct Known<'a>(&'a Hub);
 /// Readiness and inventories under way in a round.
 #[derive(Default)]
 struct Changes {
-    lost: Vec<NodeId>,
+    /// Whether their agents said goodbye.
+    lost: Vec<(NodeId, bool)>,
     inventories: Vec<(NodeId, v1::NodeReport)>,
 }
 
@@ -134,6 +135,7 @@ fn compose(hub: &Hub, waiting: &mut VecDeque<Job>, looks: &mut VecDeque<NodeId>)
         let Some(slot) = hub.slot(node) else { continue };
         let mut cell = slot.cell.lock();
         let (ready, was_ready, inventory) = (hub.now() < cell.deadline, cell.ready, cell.inventory.take());
+        let left = cell.left;
         drop(cell);
         if ready == was_ready && inventory.is_none() {
             continue;
@@ -141,7 +143,7 @@ fn compose(hub: &Hub, waiting: &mut VecDeque<Job>, looks: &mut VecDeque<NodeId>)
         let taken = round.change_report(node, inventory.as_ref(), ready, &Known(hub));
         if taken {
             if was_ready && !ready {
-                changes.lost.push(node);
+                changes.lost.push((node, left));
             }
             changes.inventories.extend(inventory.map(|inventory| (node, inventory)));
             continue;
@@ -204,10 +206,14 @@ async fn commit(hub: &Hub, round: Round, changes: Changes, waiting: &mut VecDequ
             }
         }
     };
-    for node in &changes.lost {
-        tracing::info!(node_id = node.0, "node lost: its session's lease is over");
+    for (node, left) in &changes.lost {
+        if *left {
+            tracing::info!(node_id = node.0, "node not ready: its agent has said goodbye");
+        } else {
+            hub.metrics.nodes_lost.inc();
+            tracing::info!(node_id = node.0, "node lost: its session's lease is over");
+        }
     }
-    hub.metrics.nodes_lost.inc_by(changes.lost.len() as u64);
     hub.crash.hit("state.before-answer");
     let at = revision.map_or(0, |committed| committed.revision.0);
     for one in answers {
@@ -251,11 +257,7 @@ fn refused(hub: &Hub, refusal: &Refusal, answers: Vec<Answer>, changes: Changes)
             Answer::Registered(_, reply) => answer(reply, Err(status())),
             Answer::Updated(_, reply) => answer(reply, Err(status())),
             Answer::Deleted(name, reply) if refusal.reason == RefusalReason::RowConflict => {
-                let subject = format!("node/{name}");
-                answer(
-                    reply,
-                    Err(status::failed_precondition("NODE_IN_USE", subject, refusal.message.clone())),
-                );
+                answer(reply, Err(in_use(hub, &name)));
             }
             Answer::Deleted(_, reply) => answer(reply, Err(status())),
             Answer::Again(job) => job.fail(status),
@@ -311,6 +313,21 @@ impl Nodes for Known<'_> {
     fn wall_ms(&self) -> i64 {
         self.0.wall_ms()
     }
+}
+
+/// Something is bound to a node, or held there.
+fn in_use(hub: &Hub, name: &str) -> Status {
+    let node = hub.names.read().resolve(name).ok();
+    let n_live = node.map_or(0, |node| hub.store.read(|state| state.live_on_node(node)));
+    let what = match n_live {
+        0 => "room is held there".to_owned(),
+        1 => "1 running unit is bound there".to_owned(),
+        n => format!("{n} running units are bound there"),
+    };
+    let message = format!(
+        "node {name} is in use: {what}; drain it (`godel node drain {name}`) before its agent stops, or wait for the grace of a lost node"
+    );
+    status::failed_precondition("NODE_IN_USE", format!("node/{name}"), message)
 }
 
 /// The node that `asked` names.

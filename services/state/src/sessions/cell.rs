@@ -72,6 +72,8 @@ pub(crate) struct Cell {
     epoch: u64,
     /// The node is lost from here on.
     pub(crate) deadline: Millis,
+    /// Its agent has said goodbye, and nothing since.
+    pub(crate) left: bool,
     /// As committed.
     pub(crate) ready: bool,
     /// Last reported use.

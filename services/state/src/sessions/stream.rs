@@ -197,6 +197,16 @@ impl SessionStream {
                 self.hub.look_at(slot.node);
                 Ok(())
             }
+            Up::Leave(v1::SessionLeave {}) => {
+                let mut cell = slot.cell.lock();
+                // A newer session of the node is none of this one's business.
+                if cell.may_read(*id) {
+                    self.hub.left(slot.node, &mut cell);
+                }
+                drop(cell);
+                self.end();
+                Ok(())
+            }
         }
     }
 

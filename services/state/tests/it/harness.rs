@@ -288,6 +288,11 @@ impl Agent {
         self.up.send(v1::SessionRequest { message: Some(message) }).await.unwrap();
     }
 
+    /// Sends to a session that may be over.
+    pub(crate) async fn send_late(&self, message: v1::session_request::Message) {
+        drop(self.up.send(v1::SessionRequest { message: Some(message) }).await);
+    }
+
     pub(crate) async fn heartbeat(&self, usage: Option<v1::Resources>) {
         self.send(v1::session_request::Message::Heartbeat(v1::Heartbeat { usage, ..Default::default() }))
             .await;

@@ -162,16 +162,71 @@ async fn a_node_shows_what_is_bound_there() {
     let bound: Vec<_> = shown.running_units.iter().map(|one| (one.ordinal, one.unit_name.as_str())).collect();
     assert_eq!(bound, [(1, "default/unit-1"), (2, "default/unit-1"), (3, "default/unit-1")]);
 
-    let delete = v1::DeleteNodeRequest { name: "n1".to_owned() };
-    let refused = state.nodes().delete_node(delete.clone()).await.unwrap_err();
-    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
-    let ends = (1..4).map(|ordinal| says(1, ordinal, v1::RunPhase::Failed)).collect();
-    let sequence = agent.report(ends).await;
+    state.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_is_deleted_only_once_its_agent_has_left_and_nothing_runs_there() {
+    let state = State::start().await;
+    let registered = state.register("n1").await;
+    let mut dispatcher = state.writer("dispatcher").await;
+    let mut binder = state.writer("binder").await;
+    let mut agent = Agent::open(&state.channel, "n1", registered, Vec::new()).await;
+    until("ready", async || state.node("n1").await.report.unwrap().ready.then_some(())).await;
+    dispatcher.write([put_unit(1)]).await.unwrap();
+    binder.write([bind(1, &[0], registered.node_id)]).await.unwrap();
+    assert_eq!(agent.assigned().await.len(), 1);
+    let refused = async |words: &str| {
+        let delete = v1::DeleteNodeRequest { name: "n1".to_owned() };
+        let status = state.nodes().delete_node(delete).await.unwrap_err();
+        assert!(status.code() == Code::FailedPrecondition && status.message().contains(words), "{status}");
+    };
+    refused("is connected: stop its agent").await;
+    leave(&state, agent).await;
+    refused("1 running unit is bound there").await;
+    let registered = state.register("n1").await;
+    let mut agent = Agent::open(&state.channel, "n1", registered, Vec::new()).await;
+    assert_eq!(agent.assigned().await.len(), 1);
+    let sequence = agent.report(vec![says(1, 0, v1::RunPhase::Failed)]).await;
     agent.acked(sequence).await;
+    refused("is connected: stop its agent").await;
+    leave(&state, agent).await;
+    let delete = v1::DeleteNodeRequest { name: "n1".to_owned() };
     state.nodes().delete_node(delete).await.unwrap();
-    let ended = agent.try_next().await.unwrap_err();
-    assert!(has_reason(&ended, "NODE_REPLACED"), "{ended}");
     assert!(list(&state, v1::ListNodesRequest::default()).await.nodes.is_empty());
+    state.stop().await;
+}
+
+/// Says goodbye; the node is not ready then, though its lease would last on.
+async fn leave(state: &State, mut agent: Agent) {
+    agent.send(v1::session_request::Message::Leave(v1::SessionLeave {})).await;
+    assert_eq!(agent.try_next().await.unwrap_err().code(), Code::Cancelled, "the session ends");
+    until("not ready", async || (!state.node("n1").await.report.unwrap().ready).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_goodbye_counts_for_its_own_session_only_and_a_new_session_is_ready_again() {
+    let state = State::start_with(|config| {
+        // Nobody waits for that.
+        config.node_lease_ttl = std::time::Duration::from_secs(300).into();
+        config.node_grace = std::time::Duration::from_secs(600).into();
+    })
+    .await;
+    let registered = state.register("n1").await;
+    let agent = Agent::open(&state.channel, "n1", registered, Vec::new()).await;
+    let ready = async || state.node("n1").await.report.unwrap().ready;
+    until("ready", async || ready().await.then_some(())).await;
+    leave(&state, agent).await;
+    let registered = state.register("n1").await;
+    let old = Agent::open(&state.channel, "n1", registered, Vec::new()).await;
+    until("ready again", async || ready().await.then_some(())).await;
+    // A newer session has taken over: the goodbye of the old one says nothing of the node.
+    let registered = state.register("n1").await;
+    let agent = Agent::open(&state.channel, "n1", registered, Vec::new()).await;
+    old.send_late(v1::session_request::Message::Leave(v1::SessionLeave {})).await;
+    agent.heartbeat(None).await;
+    assert!(ready().await);
+    leave(&state, agent).await;
     state.stop().await;
 }
 

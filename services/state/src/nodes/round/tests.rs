@@ -101,6 +101,24 @@ fn a_known_node_writes_only_what_changed() {
 }
 
 #[test]
+fn a_node_is_deleted_only_while_its_lease_is_over() {
+    let mut fake = Fake::default().with(1, "a", "1");
+    fake.alive = vec![1];
+    let delete = |fake: &Fake| {
+        let (reply, mut answer) = oneshot::channel();
+        let mut round = Round::default();
+        assert!(round.take(Job::Delete("a".to_owned(), reply), fake).is_ok());
+        (round.ops.len(), answer.try_recv().map(|answer| answer.unwrap_err()))
+    };
+    let (n_ops, answer) = delete(&fake);
+    let status = answer.unwrap();
+    assert_eq!((n_ops, status.code()), (0, Code::FailedPrecondition));
+    assert!(status.message().contains("node a (id 1) is connected: stop its agent"), "{status}");
+    fake.alive.clear();
+    assert_eq!(delete(&fake).0, 1);
+}
+
+#[test]
 fn another_uid_is_refused_while_the_lease_lives_and_takes_over_afterwards() {
     let mut fake = Fake::default().with(1, "a", "1").with(2, "b", "2");
     fake.alive = vec![1];

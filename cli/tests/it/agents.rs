@@ -1,0 +1,51 @@
+//! What `godel agent` refuses before it speaks to anybody: above all what must not make a real node of this machine.
+
+use crate::godel::{exit_code, run};
+
+/// Nobody listens there: an agent that went on would not end.
+const NOWHERE: &str = "http://127.0.0.1:1";
+
+fn agent(words: &[&str]) -> (i32, String) {
+    let output = run(&[&["--address", NOWHERE, "agent"], words].concat(), &[]);
+    (exit_code(&output), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_list_of_simulated_nodes_never_makes_a_real_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let header = "sn,cpu_milli,memory_mib,gpu,model\n";
+    for (text, expected) in [
+        ("", "line 1: expected the header"),
+        ("n-0,32000,262144,0,\n", "line 1: expected the header"),
+        ("n-0,32000,262144,0,\nn-1,32000,262144,0,\n", "line 1: expected the header"),
+        (header, "line 2: there are no nodes behind the header"),
+        ("sn,cpu_milli,memory_mib,gpu\nn-0,1,1,0\n", "line 1: expected the header"),
+        ("sn,cpu_milli,memory_mib,gpu,model\nn-0,x,1,0,\n", "line 2: "),
+        ("sn,cpu_milli,memory_mib,gpu,model\nN_0,1,1,0,\n", "line 2: sn: `N_0` cannot be a node's name"),
+    ] {
+        let file = dir.path().join("nodes.csv");
+        std::fs::write(&file, text).unwrap();
+        let (code, stderr) = agent(&["--nodes", file.to_str().unwrap()]);
+        assert_eq!(code, 2, "{text:?}: {stderr}");
+        assert!(stderr.contains(expected) && stderr.contains("nodes.csv"), "{text:?}: {stderr}");
+    }
+    for words in
+        [["--nodes", "/nowhere.csv"], ["--nodes", ""], ["--simulate", ""], ["--simulate", "0x cpu=1"]]
+    {
+        let (code, stderr) = agent(&words);
+        assert_eq!(code, 2, "{words:?}: {stderr}");
+    }
+}
+
+#[test]
+fn a_node_that_cannot_be_called_so_is_refused_at_once() {
+    let (code, stderr) = agent(&["--name", "GPU-Node_01"]);
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("`GPU-Node_01` cannot be a node's name: `G` is not allowed"), "{stderr}");
+    let (code, stderr) = agent(&["--simulate", "2x cpu=1,name=GPU"]);
+    assert_eq!(code, 2, "{stderr}");
+    assert!(
+        stderr.contains("name: `G` is not allowed: lower-case letters, digits, `-` and `.` are"),
+        "{stderr}"
+    );
+}
