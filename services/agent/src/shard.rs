@@ -584,7 +584,13 @@ impl Shard {
             .into_iter()
             .map(|bad| format!("{}: {}", bad.path, bad.description));
         let message = message.collect::<Vec<_>>().join("; ");
-        let message = if message.is_empty() { status.message().to_owned() } else { message };
+        let message = match (message.is_empty(), status.message()) {
+            (false, _) => message,
+            (true, "") => {
+                format!("{:?}: is {} the address of state?", status.code(), self.config.client.state)
+            }
+            (true, words) => words.to_owned(),
+        };
         tracing::error!(node = %slot.name, code = ?status.code(), message, "state refuses this node for good: it is given up");
         self.n_refused += 1;
         self.refused.get_or_insert((slot.name.to_string(), message));
