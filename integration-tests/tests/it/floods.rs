@@ -21,7 +21,17 @@ const MEMORY_MAX_KIB: u64 = 100 * 1024;
 
 /// A cluster with a thousand simulated nodes.
 async fn cluster() -> Cluster {
-    let layout = Layout { n_nodes: 0, n_dispatchers: 1, n_schedulers: 1, n_binders: 1, ..Layout::default() };
+    // All come from one address here; what is looked at is what happens when descriptors run short.
+    let settings = ["state", "dispatcher"]
+        .map(|part| (format!("{part}.server.idle_connections_per_address_max"), "100000".to_owned()));
+    let layout = Layout {
+        n_nodes: 0,
+        n_dispatchers: 1,
+        n_schedulers: 1,
+        n_binders: 1,
+        settings: settings.into(),
+        ..Layout::default()
+    };
     let mut cluster = Cluster::start(layout).await;
     let shapes = [format!("{N_NODES}x cpu=8,memory=16Gi,name=n")];
     cluster.start_agent("agent-2", &shapes, &[], N_NODES).await;
@@ -127,7 +137,10 @@ async fn nobody_notices(cluster: &mut Cluster, kind: Kind, seconds: u64, at_once
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_that_are_reset_at_once_unseat_nobody() {
     let mut cluster = cluster().await;
+    cluster.announce(&["ended a connection that reset its calls"]);
     nobody_notices(&mut cluster, Kind::Reset, 3, 1).await;
+    let n_ended = cluster.metric("state", "godel_connections_ended_total").await.unwrap();
+    assert!(n_ended > 0, "the flood did not get through");
     cluster.assert_quiet();
 }
 
@@ -147,7 +160,6 @@ async fn idle_connections_take_nobodys_place() {
     }
     nobody_notices(&mut cluster, Kind::Idle, 10, 2_000).await;
     let n_closed = cluster.metric("state", "godel_connections_closed_short_total").await.unwrap();
-    let n_idle = cluster.metric("state", "godel_connections_closed_idle_total").await.unwrap();
-    assert!(n_closed + n_idle > 0, "some had to go");
+    assert!(n_closed > 0, "some had to go");
     cluster.assert_quiet();
 }

@@ -45,6 +45,7 @@ pub(crate) struct ConnectionMetrics {
     pub(crate) closed_short: Counter,
     pub(crate) refused: Counter,
     pub(crate) slowed: Counter,
+    pub(crate) ended: Counter,
     pub(crate) accept_errors: Counter,
 }
 
@@ -60,6 +61,8 @@ impl ConnectionMetrics {
         registry.register("connections_refused", help, self.refused.clone());
         let help = "Connections read more slowly because they sent too many calls or frames";
         registry.register("connections_slowed", help, self.slowed.clone());
+        let help = "Connections ended because of what they sent: calls reset at once, floods of frames";
+        registry.register("connections_ended", help, self.ended.clone());
         registry.register(
             "accept_errors",
             "Connections that could not be accepted",

@@ -35,6 +35,7 @@ use crate::{
     address::{self, BadAddress},
     config::ServerConfig,
     metrics::Metrics,
+    quiet::Quiet,
 };
 use accept::Serving;
 use connections::Connections;
@@ -161,6 +162,7 @@ impl Server {
             metrics: metrics.connections().clone(),
             stop: stop.clone(),
             cut: cut.clone(),
+            ended: Quiet::default(),
         };
         if let Some(local) = local {
             tracing::info!(address = %local, "serving");

@@ -48,7 +48,11 @@ impl Drop for Guard {
 /// # Errors
 /// The filter is wrong, or logs are set up already.
 pub fn init(config: &TelemetryConfig) -> Result<Guard, TelemetryError> {
-    let filter = EnvFilter::builder().parse(&config.filter)?;
+    let mut filter = EnvFilter::builder().parse(&config.filter)?;
+    if !config.filter.contains("h2") {
+        // It warns of each connection that does what it must not; the server counts those and says so once in a while.
+        filter = filter.add_directive("h2=error".parse()?);
+    }
     tracing_subscriber::registry()
         .with(lines(config, io::stderr).with_filter(filter))
         .try_init()

@@ -1,6 +1,9 @@
 //! The accept loop, and the life of each connection.
 
-use std::{convert::Infallible, io, net::SocketAddr, os::fd::AsRawFd as _, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible, error::Error as _, io, net::SocketAddr, os::fd::AsRawFd as _, sync::Arc,
+    time::Duration,
+};
 
 use http::{Request, Response};
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
@@ -45,6 +48,8 @@ pub(super) struct Serving<S> {
     pub(super) stop: CancellationToken,
     /// Connections end at once.
     pub(super) cut: CancellationToken,
+    /// A line that a flood must not multiply.
+    pub(super) ended: Quiet,
 }
 
 impl<S> Serving<S>
@@ -108,7 +113,7 @@ where
         tasks.spawn(async move {
             let cut = this.cut.clone();
             // However far it is, a cut drops it.
-            let _served = cut.run_until_cancelled(this.serve(stream, place)).await;
+            let _served = cut.run_until_cancelled(this.serve(stream, address, place)).await;
         });
     }
 
@@ -124,7 +129,20 @@ where
         tokio::time::sleep(FAILED_PAUSE).await;
     }
 
-    async fn serve(&self, stream: TcpStream, place: Place) {
+    /// Says of a connection that sent what it must not that it did, once in a while.
+    fn ended(&self, error: &hyper::Error, address: SocketAddr) {
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+        if cause.and_then(h2::Error::reason) != Some(h2::Reason::ENHANCE_YOUR_CALM) {
+            tracing::debug!(%error, "a connection failed");
+            return;
+        }
+        self.metrics.ended.inc();
+        if self.ended.may_speak() {
+            tracing::warn!(%address, "ended a connection that reset its calls at once, or flooded");
+        }
+    }
+
+    async fn serve(&self, stream: TcpStream, address: SocketAddr, place: Place) {
         let connection = &place.connection;
         // Until the first byte a connection costs its socket and nothing else.
         let speaks = tokio::select! {
@@ -148,7 +166,7 @@ where
             let in_a_hurry = tokio::select! {
                 ended = &mut http => {
                     if let Err(error) = ended {
-                        tracing::debug!(%error, "a connection failed");
+                        self.ended(&error, address);
                     }
                     return;
                 }

@@ -109,19 +109,26 @@ impl LimitLayer {
         let path = request.uri().path();
         let shape = shape(path);
         let kind = kind(path, shape);
-        let connection = request.extensions().get::<Arc<Connection>>();
-        let shares = connection.map(|connection| connection.shares.clone()).unwrap_or_default();
+        let connection = request.extensions().get::<Arc<Connection>>().cloned();
+        let unknown;
+        let shares = match &connection {
+            Some(connection) => &connection.shares,
+            None => {
+                unknown = Shares::default();
+                &unknown
+            }
+        };
         let (request, slot) = match shape {
             Shape::ClientStream => {
-                let slot = self.at_work(kind, &shares)?;
-                let waiting = self.waiting(&shares)?;
+                let slot = self.at_work(kind, shares)?;
+                let waiting = self.waiting(shares)?;
                 let wait = OPENED_BY_A_MESSAGE.contains(&path).then_some(self.message_timeout);
                 (request.map(|body| Body::new(message::Opening::new(body, waiting, wait))), slot)
             }
             Shape::Unary | Shape::ServerStream => {
                 let (parts, body) = request.into_parts();
-                let body = message::of_call(body, self.message_timeout, &|| self.waiting(&shares)).await?;
-                (Request::from_parts(parts, body), self.at_work(kind, &shares)?)
+                let body = message::of_call(body, self.message_timeout, &|| self.waiting(shares)).await?;
+                (Request::from_parts(parts, body), self.at_work(kind, shares)?)
             }
         };
         let Ok(response) = inner.call(request).await;

@@ -152,7 +152,12 @@ impl HttpBody for Begun {
 pub(super) struct Opening {
     inner: Body,
     /// Until the first message.
-    waiting: Option<(Slot, Option<(Duration, Pin<Box<Sleep>>)>)>,
+    waiting: Option<Waiting>,
+}
+
+struct Waiting {
+    _slot: Slot,
+    until: Option<(Duration, Pin<Box<Sleep>>)>,
 }
 
 impl Opening {
@@ -160,7 +165,7 @@ impl Opening {
     /// bound.
     pub(super) fn new(inner: Body, slot: Slot, wait: Option<Duration>) -> Self {
         let until = wait.map(|wait| (wait, Box::pin(tokio::time::sleep_until(Instant::now() + wait))));
-        Self { inner, waiting: Some((slot, until)) }
+        Self { inner, waiting: Some(Waiting { _slot: slot, until }) }
     }
 }
 
@@ -185,7 +190,7 @@ impl HttpBody for Opening {
             }
             return frame;
         }
-        if let Some((_, Some((wait, until)))) = &mut this.waiting
+        if let Some(Waiting { until: Some((wait, until)), .. }) = &mut this.waiting
             && pin!(until).poll(cx).is_ready()
         {
             let late = too_late(*wait);

@@ -128,7 +128,7 @@ async fn is_answered(served: &Served) {
 #[tokio::test]
 async fn streams_that_are_reset_at_once_end_their_connection() {
     let fake = Fake::new();
-    let (served, _) = served(&fake, ServerConfig::default()).await;
+    let (served, metrics) = served(&fake, ServerConfig::default()).await;
     let mut raw = Raw::connect(served.address).await;
     let head = head("/godel.v1.StateService/GetStoreStatus");
     let mut bytes = Vec::new();
@@ -140,6 +140,7 @@ async fn streams_that_are_reset_at_once_end_their_connection() {
     raw.send(&bytes).await;
     let content = soon("the end of the connection", raw.until(GO_AWAY)).await.unwrap();
     assert_eq!(content[4..8], ENHANCE_YOUR_CALM.to_be_bytes());
+    shows(&metrics, "connections_ended_total", |n| n == 1).await;
     is_answered(&served).await;
 }
 
