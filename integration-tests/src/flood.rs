@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::Result;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// What to do to a server.
 #[derive(Clone, Debug, clap::Parser)]
@@ -75,6 +76,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub fn run(flood: &Flood) -> Result<u64> {
     // A refusal does no harm: it only makes the flood stronger.
     let _ = rustix::process::nice(19);
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let until = Instant::now() + Duration::from_secs(flood.seconds);
     drop(TcpStream::connect(flood.address)?);
     let mut n = 0;

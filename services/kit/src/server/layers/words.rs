@@ -38,17 +38,17 @@ impl WordsLayer {
         F: Future<Output = Result<Response<Body>, Infallible>> + Send + 'static,
     {
         // Known services answer by themselves, but for their unknown methods.
-        let path = request.uri().path().to_owned();
+        let path = request.uri().path_and_query().cloned();
         let answer = call(request);
         Box::pin(async move {
             let response = answer.await?;
             let is_wordless = code_in(response.headers()) == Some(Code::Unimplemented)
                 && response.headers().get(Status::GRPC_MESSAGE).is_none_or(|text| text.is_empty());
-            Ok(if is_wordless {
-                Status::unimplemented(words(&path, &self.served)).into_http()
-            } else {
-                response
-            })
+            if !is_wordless {
+                return Ok(response);
+            }
+            let path = path.as_ref().map_or("", |path| path.path());
+            Ok(Status::unimplemented(words(path, &self.served)).into_http())
         })
     }
 }
