@@ -1,6 +1,6 @@
 //! Servers: one stack of tower layers for all of them, health and reflection included.
 //!
-//! From the outside in: request id and span, metrics, words, deadline, the wait for the request message, the limit
+//! From the outside in: request id and span, metrics, deadline, the wait for the request message, the limit
 //! with shedding. Handlers of streams must answer at once and read the stream afterwards: until the answer they hold
 //! a slot.
 //!
@@ -139,8 +139,7 @@ impl Server {
         served.extend(OWN_SERVICES);
         let stack = ServiceBuilder::new()
             .layer(layers::SpanLayer)
-            .layer(layers::MetricsLayer::new(metrics.rpc().clone()))
-            .layer(layers::WordsLayer::new(&served))
+            .layer(layers::MetricsLayer::new(metrics.rpc().clone(), served.into()))
             .layer(layers::DeadlineLayer::new(&config))
             .layer(layers::LimitLayer::new(&config, metrics.rpc().clone()))
             .service(routes.routes().prepare());

@@ -1,4 +1,4 @@
-//! The layers of the stack, outermost first: span, metrics, words, deadline, limit.
+//! The layers of the stack, outermost first: span, metrics, deadline, limit.
 //!
 //! They answer with gRPC statuses themselves, so that nothing but a status ever reaches a caller.
 
@@ -21,7 +21,7 @@ mod limit;
 mod message;
 mod words;
 
-pub(super) use self::{limit::LimitLayer, words::WordsLayer};
+pub(super) use self::{limit::LimitLayer, words::Served};
 
 use self::body::{Counted, code_in};
 use super::connections::Connection;
@@ -38,10 +38,11 @@ type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SpanLayer;
 
-/// Counts RPCs by method and code and times them.
+/// Counts RPCs by method and code and times them; says in answers what is not served here.
 #[derive(Clone)]
 pub(super) struct MetricsLayer {
     metrics: RpcMetrics,
+    served: Served,
 }
 
 /// Ends RPCs that are not streams at the caller's deadline, within the longest there is, or at the default one.
@@ -59,8 +60,8 @@ pub(super) struct Layered<L, S> {
 }
 
 impl MetricsLayer {
-    pub(super) fn new(metrics: RpcMetrics) -> Self {
-        Self { metrics }
+    pub(super) fn new(metrics: RpcMetrics, served: Served) -> Self {
+        Self { metrics, served }
     }
 }
 
@@ -102,7 +103,6 @@ macro_rules! layer {
 
 layer!(SpanLayer);
 layer!(MetricsLayer);
-layer!(WordsLayer);
 layer!(DeadlineLayer);
 
 impl SpanLayer {
@@ -142,15 +142,15 @@ impl MetricsLayer {
     where
         F: Future<Output = Result<Response<Body>, Infallible>> + Send + 'static,
     {
-        let Self { metrics } = self;
+        let Self { metrics, served } = self;
         let start = Instant::now();
         let method = request.uri().path().to_owned();
         let open_call = request.extensions().get::<Arc<Connection>>().map(Connection::call);
         let answer = call(request);
         let open = body::Open::new(metrics.clone(), method, open_call);
         Box::pin(async move {
-            let response = answer.await?;
             let mut open = open;
+            let response = words::spoken(answer.await?, open.method(), &served);
             open.opened(start.elapsed(), code_in(response.headers()));
             Ok(response.map(|inner| Body::new(Counted::new(inner, open))))
         })

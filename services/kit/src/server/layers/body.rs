@@ -30,6 +30,11 @@ impl Open {
         Self { metrics, method, code: None, _call: call }
     }
 
+    /// Path of the method.
+    pub(super) fn method(&self) -> &str {
+        &self.method
+    }
+
     /// The answer (or the opening of a stream) took so long.
     pub(super) fn opened(&mut self, took: Duration, code: Option<Code>) {
         // Nobody's made-up path becomes a time series.

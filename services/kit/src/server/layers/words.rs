@@ -1,11 +1,11 @@
 //! What tonic answers without words gets some: which method it was, and who serves it.
 
-use std::{convert::Infallible, sync::Arc};
+use std::sync::Arc;
 
-use http::{Request, Response};
+use http::Response;
 use tonic::{Code, Status, body::Body};
 
-use super::{Answer, code_in};
+use super::code_in;
 
 /// Services and the parts that serve them.
 const PARTS: [(&str, &str); 10] = [
@@ -21,36 +21,15 @@ const PARTS: [(&str, &str); 10] = [
     ("godel.v1.SchedulerService", "a scheduler"),
 ];
 
-/// Says in UNIMPLEMENTED answers what is not there.
-#[derive(Clone)]
-pub(in super::super) struct WordsLayer {
-    served: Arc<[&'static str]>,
-}
+/// The services of a server.
+pub(in super::super) type Served = Arc<[&'static str]>;
 
-impl WordsLayer {
-    /// For a server of these services.
-    pub(in super::super) fn new(served: &[&'static str]) -> Self {
-        Self { served: served.into() }
-    }
-
-    pub(super) fn around<F>(self, request: Request<Body>, call: impl FnOnce(Request<Body>) -> F) -> Answer
-    where
-        F: Future<Output = Result<Response<Body>, Infallible>> + Send + 'static,
-    {
-        // Known services answer by themselves, but for their unknown methods.
-        let path = request.uri().path_and_query().cloned();
-        let answer = call(request);
-        Box::pin(async move {
-            let response = answer.await?;
-            let is_wordless = code_in(response.headers()) == Some(Code::Unimplemented)
-                && response.headers().get(Status::GRPC_MESSAGE).is_none_or(|text| text.is_empty());
-            if !is_wordless {
-                return Ok(response);
-            }
-            let path = path.as_ref().map_or("", |path| path.path());
-            Ok(Status::unimplemented(words(path, &self.served)).into_http())
-        })
-    }
+/// The answer to a call of `path`, with words if it is an UNIMPLEMENTED without any.
+pub(super) fn spoken(response: Response<Body>, path: &str, served: &Served) -> Response<Body> {
+    // Known services answer by themselves, but for their unknown methods.
+    let is_wordless = code_in(response.headers()) == Some(Code::Unimplemented)
+        && response.headers().get(Status::GRPC_MESSAGE).is_none_or(|text| text.is_empty());
+    if is_wordless { Status::unimplemented(words(path, served)).into_http() } else { response }
 }
 
 /// Why nobody serves `path` here.
