@@ -145,8 +145,9 @@ where
     async fn serve(&self, stream: TcpStream, address: SocketAddr, place: Place) {
         let connection = &place.connection;
         // Until the first byte a connection costs its socket and nothing else.
+        let mut first = [0];
         let speaks = tokio::select! {
-            ready = tokio::time::timeout(SILENT_MAX, stream.readable()) => matches!(ready, Ok(Ok(()))),
+            peeked = tokio::time::timeout(SILENT_MAX, stream.peek(&mut first)) => matches!(peeked, Ok(Ok(1))),
             _ = connection.asked_to_leave() => false,
             () = self.stop.cancelled() => false,
         };
