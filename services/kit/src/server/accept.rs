@@ -190,6 +190,7 @@ where
                 let _ended = http.await;
                 return;
             }
+            connection.stays();
         }
     }
 

@@ -32,6 +32,8 @@ pub(super) struct Connection {
     idle_since_ms: AtomicU64,
     /// Asks the connection's task to close it.
     leave: Notify,
+    /// Asked already: others are next.
+    is_leaving: AtomicBool,
     /// Whether its descriptor is needed at once.
     in_a_hurry: AtomicBool,
     was_slowed: AtomicBool,
@@ -61,6 +63,7 @@ impl Connection {
             has_called: AtomicBool::new(false),
             idle_since_ms: AtomicU64::new(0),
             leave: Notify::new(),
+            is_leaving: AtomicBool::new(false),
             in_a_hurry: AtomicBool::new(false),
             was_slowed: AtomicBool::new(false),
             metrics,
@@ -92,7 +95,13 @@ impl Connection {
         self.in_a_hurry.load(Ordering::Acquire)
     }
 
+    /// It was asked, and a call has come meanwhile.
+    pub(super) fn stays(&self) {
+        self.is_leaving.store(false, Ordering::Release);
+    }
+
     fn ask_to_leave(&self, in_a_hurry: bool) {
+        self.is_leaving.store(true, Ordering::Release);
         self.in_a_hurry.store(in_a_hurry, Ordering::Release);
         self.leave.notify_one();
     }
@@ -101,7 +110,7 @@ impl Connection {
         let since = Duration::from_millis(self.idle_since_ms.load(Ordering::Acquire));
         let idleness =
             Idleness { has_called: self.has_called.load(Ordering::Relaxed), since: self.opened + since };
-        self.is_idle().then_some(idleness)
+        (self.is_idle() && !self.is_leaving.load(Ordering::Acquire)).then_some(idleness)
     }
 }
 
