@@ -33,6 +33,7 @@ use crate::{
 const FAILED_PAUSE: Duration = Duration::from_millis(100);
 /// Time for connections that were asked to leave to do so, before the next one is accepted.
 const RELIEF_PAUSE: Duration = Duration::from_millis(1);
+const RELIEF_PAUSES_MAX: usize = 20;
 /// Time for a connection without calls to end in good order.
 const LEAVE_TIME: Duration = Duration::from_secs(1);
 /// A connection that has not sent a byte by then is no client.
@@ -88,6 +89,7 @@ where
     ) {
         let supply = supply(stream.as_raw_fd());
         if supply != Supply::Enough {
+            let open_before = self.metrics.open.get();
             let n_closed = relieve();
             if warnings.short.may_speak() {
                 tracing::warn!(
@@ -101,9 +103,20 @@ where
             } else {
                 self.spawn(stream, address, tasks);
             }
-            tokio::time::sleep(RELIEF_PAUSE).await;
+            self.until_gone(open_before, n_closed).await;
         } else {
             self.spawn(stream, address, tasks);
+        }
+    }
+
+    /// Waits a little until most of those that were asked to leave have: the next connection needs their room.
+    async fn until_gone(&self, open_before: i64, n_closed: usize) {
+        let enough = open_before - i64::try_from(n_closed / 2).unwrap_or(i64::MAX);
+        for _ in 0..RELIEF_PAUSES_MAX {
+            tokio::time::sleep(RELIEF_PAUSE).await;
+            if self.metrics.open.get() <= enough {
+                return;
+            }
         }
     }
 
