@@ -62,12 +62,12 @@ async fn others(cluster: &Cluster, prefix: &str, mut on: impl FnMut() -> bool) -
     let mut number = 0;
     while on() {
         let began = Instant::now();
-        answered("GetStoreStatus", cluster.api.store_status()).await;
-        answered("ListMembers", cluster.api.list_members("")).await;
-        answered("GetDispatcherStatus", cluster.api.dispatcher_status()).await;
+        answered("GetStoreStatus", async || cluster.api.store_status().await).await;
+        answered("ListMembers", async || cluster.api.list_members("").await).await;
+        answered("GetDispatcherStatus", async || cluster.api.dispatcher_status().await).await;
         let uid = uuid::Uuid::now_v7().to_string();
         let unit = unit(&format!("{prefix}-{number:05}"), &uid, 1, resources(100, 16), None, 0);
-        answered("SubmitUnit", cluster.api.submit(unit)).await;
+        answered("SubmitUnit", async || cluster.api.submit(unit.clone()).await).await;
         number += 1;
         times.push(began.elapsed());
     }
@@ -76,12 +76,9 @@ async fn others(cluster: &Cluster, prefix: &str, mut on: impl FnMut() -> bool) -
     (p99, number)
 }
 
-async fn answered<T>(what: &str, call: impl Future<Output = Result<T>>) -> T {
-    match tokio::time::timeout(DEADLINE, call).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => panic!("{what}: {error:#}"),
-        Err(_) => panic!("{what}: no answer within {DEADLINE:?}"),
-    }
+/// As every client calls: a refusal for now is tried again, within the deadline.
+async fn answered<T>(what: &str, call: impl AsyncFnMut() -> Result<T>) -> T {
+    wait_for(what, DEADLINE, call).await
 }
 
 /// A field of `/proc/PID/status`, in KiB.

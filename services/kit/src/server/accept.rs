@@ -167,6 +167,7 @@ where
         if !speaks || stream.set_nodelay(true).is_err() {
             return;
         }
+        connection.speaks();
         let ServerConfig { calls_per_second, frames_per_second, .. } = self.config;
         let budget = Budget::new(calls_per_second, frames_per_second, Instant::now());
         let io = TokioIo::new(Paced::new(stream, Arc::clone(connection), budget));

@@ -6,7 +6,7 @@ use std::{
     net::IpAddr,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -26,8 +26,8 @@ pub(super) struct Connection {
     opened: Instant,
     /// Calls and streams open now.
     open: AtomicUsize,
-    /// Whether it ever made a call.
-    has_called: AtomicBool,
+    /// What it has done so far: a [`Merit`].
+    merit: AtomicU8,
     /// When its last call ended, in ms since `opened`.
     idle_since_ms: AtomicU64,
     /// Asks the connection's task to close it.
@@ -60,7 +60,7 @@ impl Connection {
         Self {
             opened: Instant::now(),
             open: AtomicUsize::new(0),
-            has_called: AtomicBool::new(false),
+            merit: AtomicU8::new(Merit::Silent as u8),
             idle_since_ms: AtomicU64::new(0),
             leave: Notify::new(),
             is_leaving: AtomicBool::new(false),
@@ -73,9 +73,14 @@ impl Connection {
 
     /// A call or stream begins.
     pub(super) fn call(self: &Arc<Self>) -> OpenCall {
-        self.has_called.store(true, Ordering::Relaxed);
+        self.merit.store(Merit::Called as u8, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::AcqRel);
         OpenCall(Arc::clone(self))
+    }
+
+    /// Its first byte has come.
+    pub(super) fn speaks(&self) {
+        self.merit.fetch_max(Merit::Spoke as u8, Ordering::Relaxed);
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -108,8 +113,7 @@ impl Connection {
 
     fn idleness(&self) -> Option<Idleness> {
         let since = Duration::from_millis(self.idle_since_ms.load(Ordering::Acquire));
-        let idleness =
-            Idleness { has_called: self.has_called.load(Ordering::Relaxed), since: self.opened + since };
+        let idleness = Idleness { merit: self.merit.load(Ordering::Relaxed), since: self.opened + since };
         (self.is_idle() && !self.is_leaving.load(Ordering::Acquire)).then_some(idleness)
     }
 }
@@ -122,10 +126,21 @@ impl Drop for OpenCall {
     }
 }
 
+/// What a connection has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Merit {
+    /// Nothing.
+    Silent,
+    /// It has sent something.
+    Spoke,
+    /// It has made a call.
+    Called,
+}
+
 /// Who goes first: the order of the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Idleness {
-    has_called: bool,
+    merit: u8,
     since: Instant,
 }
 
@@ -275,13 +290,14 @@ mod tests {
     #[test]
     fn who_never_called_goes_first_and_then_who_is_idle_longest() {
         let start = Instant::now();
-        let idle = |has_called, s| Idleness { has_called, since: start + Duration::from_secs(s) };
+        let idle = |merit: Merit, s| Idleness { merit: merit as u8, since: start + Duration::from_secs(s) };
         let all = || {
             vec![
-                (idle(true, 1), "called, old"),
-                (idle(false, 9), "new"),
-                (idle(true, 5), "called"),
-                (idle(false, 3), "silent"),
+                (idle(Merit::Called, 1), "called, old"),
+                (idle(Merit::Silent, 9), "silent, new"),
+                (idle(Merit::Called, 5), "called"),
+                (idle(Merit::Spoke, 2), "spoke"),
+                (idle(Merit::Silent, 3), "silent"),
             ]
         };
         let first = |n| {
@@ -291,9 +307,10 @@ mod tests {
         };
         assert!(first(0).is_empty());
         assert_eq!(first(1), ["silent"]);
-        assert_eq!(first(2), ["new", "silent"]);
-        assert_eq!(first(3), ["called, old", "new", "silent"]);
-        assert_eq!(first(9).len(), 4);
+        assert_eq!(first(2), ["silent", "silent, new"]);
+        assert_eq!(first(3), ["silent", "silent, new", "spoke"]);
+        assert_eq!(first(4), ["called, old", "silent", "silent, new", "spoke"]);
+        assert_eq!(first(9).len(), 5);
     }
 
     fn metrics() -> ConnectionMetrics {
