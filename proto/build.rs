@@ -25,6 +25,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("godel_v1.bin"), descriptors.encode_to_vec())?;
     tonic_prost_build::configure()
+        // Says whose fault a message is that cannot be decoded.
+        .codec_path("crate::codec::GodelCodec")
         // Transactions and commits keep their operations as encoded bytes, assignments their units: see src/raw.rs.
         .extern_path(".godel.v1.TxnRequest", "crate::raw::TxnRequest")
         .extern_path(".godel.v1.Commit", "crate::raw::Commit")

@@ -4,6 +4,7 @@ use std::{
     fs::File,
     net::{Ipv4Addr, SocketAddr},
     path::Path,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -17,6 +18,9 @@ use crate::{
     config::Root,
     exit::{Code, Failure},
 };
+
+/// Port of state unless flags say otherwise; the other parts follow.
+const DEFAULT_PORT: u16 = 7700;
 
 /// A part that is not up by then has a problem.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -41,6 +45,8 @@ pub struct Local {
     /// Address of state.
     pub address: String,
     stop: CancellationToken,
+    /// What failed first: the rest only follows from it.
+    cause: Arc<Mutex<Option<Failure>>>,
     services: JoinSet<(String, Result<(), Failure>)>,
     agents: JoinSet<Result<(), Failure>>,
 }
@@ -55,6 +61,7 @@ impl Local {
             parts: Vec::new(),
             address: String::new(),
             stop,
+            cause: Arc::default(),
             services: JoinSet::new(),
             agents: JoinSet::new(),
         };
@@ -70,9 +77,11 @@ impl Local {
         match ready {
             Ok(()) => Ok(local),
             Err(failure) => {
-                // What failed first is what counts.
-                let _also = local.stop().await;
-                Err(failure)
+                let cause = Arc::clone(&local.cause);
+                // Only when all have ended has the one that failed first said so.
+                let stopped = local.stop().await;
+                let cause = cause.lock().unwrap_or_else(PoisonError::into_inner).take();
+                Err(cause.or(stopped.err()).unwrap_or(failure))
             }
         }
     }
@@ -121,11 +130,11 @@ impl Local {
         (base, offset, idx): (u16, u16, u16),
     ) -> Result<(ServerConfig, TcpListener), Failure> {
         let port = if base == 0 || idx > 0 { 0 } else { base.saturating_add(offset) };
+        let default = ServerConfig::on_port(DEFAULT_PORT.saturating_add(offset)).metrics_listen.port();
+        let is_set = server.metrics_listen.port() != default;
         let mut server = ServerConfig { listen: SocketAddr::new(server.listen.ip(), port), ..server.clone() };
-        if port == 0 {
-            server.metrics_listen.set_port(0);
-        } else {
-            server.metrics_listen.set_port(port.saturating_add(100));
+        if idx > 0 || !is_set {
+            server.metrics_listen.set_port(if port == 0 { 0 } else { port.saturating_add(100) });
         }
         let listener = server::bind(server.listen).await.map_err(|error| {
             Failure::chain(Code::Failed, &error)
@@ -133,7 +142,9 @@ impl Local {
                 .hint("is another `godel up` running? --port 0 takes free ports")
         })?;
         let local = listener.local_addr().unwrap_or_else(|_| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-        self.parts.push((name.to_owned(), server.advertised(local)));
+        let address = server::advertised(&server, local)
+            .map_err(|error| Failure::chain(Code::Usage, &error).during(name))?;
+        self.parts.push((name.to_owned(), address));
         Ok((server, listener))
     }
 
@@ -142,7 +153,7 @@ impl Local {
         name: String,
         service: impl Future<Output = Result<(), E>> + Send + 'static,
     ) {
-        let stop = self.stop.clone();
+        let (stop, cause) = (self.stop.clone(), Arc::clone(&self.cause));
         self.services.spawn(async move {
             let running = task::spawn("service", service);
             let ended = match running.await {
@@ -150,7 +161,8 @@ impl Local {
                 Ok(Err(error)) => Err(Failure::chain(Code::Failed, &error).during(&name)),
                 Err(_) => Err(Failure::failed(format!("{name} panicked"))),
             };
-            if ended.is_err() {
+            if let Err(failure) = &ended {
+                cause.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| failure.clone());
                 stop.cancel();
             }
             (name, ended)
@@ -184,12 +196,14 @@ impl Local {
             // State ends along with them.
             says_goodbye: false,
         };
-        let stop = self.stop.clone();
+        let (stop, cause) = (self.stop.clone(), Arc::clone(&self.cause));
         self.agents.spawn(async move {
             let ended = godel_agent::serve(config, deps, stop.clone()).await;
             ended.map_err(|error| {
+                let failure = Failure::chain(Code::Failed, &error).during("agents");
+                cause.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| failure.clone());
                 stop.cancel();
-                Failure::chain(Code::Failed, &error).during("agents")
+                failure
             })
         });
         let bar = crate::output::progress(n_nodes, "nodes");
@@ -217,6 +231,12 @@ impl Local {
     /// # Errors
     /// Why it ended.
     pub async fn ended(&mut self) -> Result<(), Failure> {
+        let ended = self.first_end().await;
+        // A part that ends because another failed is not what counts.
+        self.cause.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(ended, Err)
+    }
+
+    async fn first_end(&mut self) -> Result<(), Failure> {
         tokio::select! {
             Some(ended) = self.services.join_next() => {
                 let (name, ended) = ended.map_err(|_| Failure::failed("a part panicked"))?;

@@ -19,7 +19,6 @@ use crate::{
     change::{Partition, PartitionMode, Scope},
     hold::Hold,
     ids::{HoldId, IdMap, NodeId, Revision, UnitId},
-    lifecycle,
     losses::{self, BrakeChange, Losses},
     partition::StrategyKind,
     pause::{self, Pauses},
@@ -39,6 +38,7 @@ pub mod edit;
 mod entry;
 mod follow;
 mod gangs;
+pub mod gauges;
 mod holds;
 mod limits;
 mod nodes;
@@ -228,7 +228,8 @@ pub struct Dispatcher {
     ended: BTreeSet<(Millis, UnitId)>,
     /// Ended units are deleted again from then on.
     delete_from: Millis,
-    n_by_phase: [u64; lifecycle::Phase::ALL.len()],
+    tally: gauges::Tally,
+    waits: gauges::Waits,
     partition: Partition,
     partition_revision: Revision,
     partition_due: Option<Millis>,
@@ -311,7 +312,8 @@ impl Dispatcher {
             holds: BTreeMap::new(),
             ended: BTreeSet::new(),
             delete_from: Millis::default(),
-            n_by_phase: [0; lifecycle::Phase::ALL.len()],
+            tally: gauges::Tally::default(),
+            waits: gauges::Waits::default(),
             partition: Partition::default(),
             partition_revision: Revision(0),
             partition_due: None,
@@ -418,7 +420,7 @@ impl Dispatcher {
             let account = self.queues.enroll(&spec);
             self.records.note_unit(&spec, account.queue);
             let entry = Entry::new(spec, revision, created, account);
-            self.n_by_phase[entry.phase.idx()] += 1;
+            self.tally.enter(entry.account.queue, entry.phase);
             self.units.insert(unit, Box::new(entry));
             self.unit_ids.insert(unit);
             if self.settle != Settle::Loading {
@@ -465,6 +467,7 @@ impl Dispatcher {
             RowChange::Bind(bind) => {
                 if entry.bound_time_ms == 0 {
                     entry.bound_time_ms = time_ms;
+                    self.waits.bound(entry.spec.class, entry.create_time_ms, time_ms);
                 }
                 self.departures.on_bind(unit, bind);
             }
@@ -486,7 +489,7 @@ impl Dispatcher {
         self.unit_ids.remove(&unit);
         self.on_evicted(unit);
         self.budgets.forget(unit);
-        self.n_by_phase[entry.phase.idx()] -= 1;
+        self.tally.leave(entry.account.queue, entry.phase);
         self.directory.remove(&entry.spec, entry.create_revision, now);
         self.infeasible.remove(&unit);
         self.evictions.remove(&unit);

@@ -17,10 +17,15 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use godel_proto::v1;
 use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 use crate::{
     api::{Api, Records},
     check,
+    flood::Flood,
     process::{CommandLine, Process},
     proxy::Proxy,
     settings,
@@ -216,6 +221,56 @@ impl Cluster {
         self.addresses.get(name).copied().map(commands::metrics_address)
     }
 
+    /// What a service shows on `/metrics`.
+    pub async fn metrics(&self, name: &str) -> Result<String> {
+        let address = self.metrics_address(name).with_context(|| format!("{name} has no metrics"))?;
+        Self::metrics_at(address).await
+    }
+
+    /// What somebody shows on `/metrics` at an address.
+    pub async fn metrics_at(address: SocketAddr) -> Result<String> {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await?;
+        Ok(text)
+    }
+
+    /// The value of a metric, over all its labels.
+    pub async fn metric(&self, process: &str, name: &str) -> Result<u64> {
+        let text = self.metrics(process).await?;
+        let value = |line: &str| {
+            let rest = line.strip_prefix(name)?;
+            rest.starts_with(['{', ' ']).then_some(())?;
+            rest.rsplit(' ').next()?.parse::<u64>().ok()
+        };
+        let values: Vec<u64> = text.lines().filter_map(value).collect();
+        ensure!(!values.is_empty(), "{process} shows no {name}");
+        Ok(values.into_iter().sum())
+    }
+
+    /// Process id of a running process.
+    pub fn pid(&self, name: &str) -> u32 {
+        self.processes[name].id()
+    }
+
+    /// What a process has written so far.
+    pub fn log(&self, name: &str) -> String {
+        self.processes[name].text()
+    }
+
+    /// As `ulimit -n`, for a running process.
+    pub fn limit_descriptors(&mut self, name: &str, n: u64) {
+        self.process(name).limit_descriptors(n);
+    }
+
+    /// Starts a flooder process, called `name`.
+    pub fn start_flood(&mut self, name: &str, flood: &Flood) {
+        let program = test_bin("godel-test-flooder");
+        self.processes.remove(name);
+        self.add(name, CommandLine { program, args: flood.args(), env: Vec::new() });
+    }
+
     /// Whether a process runs.
     pub fn is_running(&mut self, name: &str) -> bool {
         self.process(name).is_running()
@@ -280,7 +335,7 @@ impl Cluster {
             priority,
             queue: queue.to_owned(),
         };
-        let program = submitter_bin();
+        let program = test_bin("godel-test-submitter");
         self.add(&name, CommandLine { program, args: plan.args(), env: Vec::new() });
         Submission { process: name, ledger: plan.ledger, n_tasks }
     }
@@ -521,8 +576,8 @@ fn free_address(ip: IpAddr) -> SocketAddr {
 }
 
 /// The submitter is a binary of this package, next to the test executables.
-fn submitter_bin() -> PathBuf {
-    let bin = settings::next_to_tests("godel-test-submitter");
-    assert!(bin.is_file(), "no submitter at {}: it is built with the tests", bin.display());
+fn test_bin(name: &str) -> PathBuf {
+    let bin = settings::next_to_tests(name);
+    assert!(bin.is_file(), "no {}: it is built with the tests", bin.display());
     bin
 }

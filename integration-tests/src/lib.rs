@@ -11,11 +11,13 @@
 pub mod api;
 pub mod check;
 pub mod cluster;
+pub mod flood;
 pub mod process;
 pub mod proxy;
 pub mod reflect;
 pub mod scenario;
 pub mod settings;
+pub mod strict;
 pub mod submit;
 pub mod trace;
 pub mod wait;

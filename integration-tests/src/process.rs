@@ -6,7 +6,7 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 /// How a process is started, and started again.
 #[derive(Clone, Debug)]
@@ -85,6 +85,24 @@ impl Process {
         }
     }
 
+    /// Its process id.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn id(&self) -> u32 {
+        self.child.as_ref().unwrap_or_else(|| panic!("{} does not run", self.name)).id()
+    }
+
+    /// Lets it have so many file descriptors, from now on, as `ulimit -n` does.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn limit_descriptors(&self, n: u64) {
+        let limit = Rlimit { current: Some(n), maximum: Some(n) };
+        prlimit(Some(self.pid()), Resource::Nofile, limit)
+            .unwrap_or_else(|error| panic!("the limit of {}: {error}", self.name));
+    }
+
     /// SIGTERM: asks for a graceful stop.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
@@ -112,10 +130,18 @@ impl Process {
         read_log(&self.log).lines().filter(|line| is_complaint(line)).map(str::to_owned).collect()
     }
 
+    fn pid(&self) -> Pid {
+        i32::try_from(self.id()).ok().and_then(Pid::from_raw).expect("a child has a valid pid")
+    }
+
+    /// The whole log.
+    pub fn text(&self) -> String {
+        read_log(&self.log)
+    }
+
     fn signal(&self, signal: Signal) {
-        let child = self.child.as_ref().unwrap_or_else(|| panic!("{} does not run", self.name));
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a child has a valid pid");
-        kill_process(pid, signal).unwrap_or_else(|error| panic!("{signal:?} to {}: {error}", self.name));
+        kill_process(self.pid(), signal)
+            .unwrap_or_else(|error| panic!("{signal:?} to {}: {error}", self.name));
     }
 }
 

@@ -47,6 +47,8 @@ pub(super) struct Entry {
     pub(super) deleting: bool,
     /// No node known now could ever hold one of its replicas.
     pub(super) infeasible: bool,
+    /// A scheduler has had it.
+    pub(super) was_handed_out: bool,
     /// It has waited for longer than it should.
     pub(super) is_overdue: bool,
     /// When it will have; [`NEVER`] while it does not wait.
@@ -122,6 +124,7 @@ impl Entry {
             gives_way: false,
             refusals: None,
             bound_time_ms: 0,
+            was_handed_out: false,
             delete_at: None,
             deleting: false,
             infeasible: false,

@@ -78,9 +78,11 @@ impl Dispatcher {
             self.records.note_wanting(entry.account.queue, is_wanting);
         }
         let phase = lifecycle::phase(&entry.spec, &entry.counts, entry.soft());
-        self.n_by_phase[entry.phase.idx()] -= 1;
-        self.n_by_phase[phase.idx()] += 1;
-        entry.phase = phase;
+        if phase != entry.phase {
+            self.tally.leave(entry.account.queue, entry.phase);
+            self.tally.enter(entry.account.queue, phase);
+            entry.phase = phase;
+        }
         if entry.counts.pending == 0 {
             entry.refusals = None;
         }

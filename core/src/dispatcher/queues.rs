@@ -200,7 +200,9 @@ impl Dispatcher {
         entry.discharge(&mut self.queues);
         self.queues.leave(&entry.account);
         self.records.forget_unit(&entry.spec, entry.account.queue, entry.is_wanting);
+        self.tally.leave(entry.account.queue, entry.phase);
         entry.account = self.queues.enroll(&spec);
+        self.tally.enter(entry.account.queue, entry.phase);
         self.records.note_unit(&spec, entry.account.queue);
         if entry.is_wanting {
             self.records.note_wanting(entry.account.queue, true);

@@ -267,7 +267,7 @@ impl Dispatcher {
         if !filter.namespace.is_empty() || !filter.labels.is_empty() {
             return None;
         }
-        Some(filter.phase.map_or(self.units.len() as u64, |phase| self.n_by_phase[phase.idx()]))
+        Some(filter.phase.map_or(self.units.len() as u64, |phase| self.tally.all()[phase.idx()]))
     }
 
     /// Everything up to this revision is known.
@@ -359,7 +359,7 @@ impl Dispatcher {
             parked_units: held(|one| u64::from(one.parked)),
             counters: self.counters,
             revision: self.revision,
-            n_by_phase: self.n_by_phase,
+            n_by_phase: *self.tally.all(),
             n_in_flight: self.directory.n_in_flight(),
             evictions: self.evictions.len(),
             ended: self.ended.len(),

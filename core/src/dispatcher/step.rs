@@ -170,6 +170,10 @@ impl Dispatcher {
         let Some(entry) = self.units.get_mut(&unit) else { return };
         let scheduler = &mut self.schedulers.all[idx];
         let Some(session) = scheduler.session else { return };
+        // Whoever was bound before has waited for something else since.
+        if !std::mem::replace(&mut entry.was_handed_out, true) && entry.bound_time_ms == 0 {
+            self.waits.handed_out(entry.spec.class, entry.create_time_ms, self.wall_ms);
+        }
         let (ordinals, incarnations) = entry.pending();
         let n_pending = entry.to_place();
         let mut held = Held {

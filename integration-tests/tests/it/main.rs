@@ -1,6 +1,7 @@
 //! Whole-system tests: real processes of the binary `godel`, real sled, real gRPC, real signals.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
+mod addresses;
 mod agents;
 mod bad_input;
 mod budgets;
@@ -8,6 +9,7 @@ mod contended;
 mod crashes;
 mod duplicates;
 mod fencing;
+mod floods;
 mod gangs;
 mod kills;
 mod overload;
@@ -17,5 +19,6 @@ mod reconnects;
 mod reflection;
 mod reservations;
 mod schedulers;
+mod telemetry;
 mod tidy;
 mod trace;

@@ -1,6 +1,6 @@
 //! Configuration of an agent process.
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use godel_kit::config::{ClientConfig, HumanDuration};
 
@@ -19,6 +19,8 @@ godel_kit::section! {
         pub reconnect_spread: HumanDuration = HumanDuration::from_secs(5),
         /// Where terminal statuses wait until they are acknowledged; none: in memory only.
         pub state_dir: Option<PathBuf> = None,
+        /// Address of the HTTP server for `/metrics` and `/healthz`; none: there is none.
+        pub metrics_listen: Option<SocketAddr> = None,
         /// Modelled use of a simulated node: per cent of what its guaranteed running units ask for, in the mean.
         pub usage_percent: u32 = 50,
         /// The same of best-effort running units, at all times.

@@ -7,6 +7,11 @@ use godel_kit::{
     CancellationToken,
     client::{BadAddress, channel},
     clock::SharedClock,
+    metrics::{
+        Metrics,
+        prometheus_client::metrics::{counter::Counter, gauge::Gauge},
+    },
+    server::ServerError,
 };
 use rand::SeedableRng as _;
 use tokio::sync::watch;
@@ -79,9 +84,45 @@ pub enum Error {
         /// In state's words.
         message: String,
     },
+    /// Its metrics cannot be served.
+    #[error(transparent)]
+    Metrics(#[from] ServerError),
     /// A task of the agent panicked.
     #[error("a task of the agent panicked")]
     Panicked,
+}
+
+/// What `/metrics` says of an agent process.
+struct Shown {
+    connected: Gauge,
+    lost: Counter,
+}
+
+impl Shown {
+    fn new(metrics: &Metrics, n_nodes: usize) -> Self {
+        let nodes = metrics.gauge("agent_nodes", "Nodes that this process speaks for");
+        nodes.set(as_gauge(n_nodes));
+        Self {
+            connected: metrics.gauge("agent_sessions", "Sessions that state has welcomed"),
+            lost: metrics.counter("agent_sessions_lost", "Sessions lost since the start"),
+        }
+    }
+
+    async fn follow(self, mut stats: watch::Receiver<Stats>, stop: CancellationToken) {
+        loop {
+            let Stats { connected, lost } = *stats.borrow_and_update();
+            self.connected.set(as_gauge(connected));
+            self.lost.inc_by(lost.saturating_sub(self.lost.get()));
+            tokio::select! {
+                changed = stats.changed() => if changed.is_err() { return },
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+}
+
+fn as_gauge(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
 }
 
 /// Speaks for `deps.nodes` until `stop`. Reconnects for ever; ends early only when it cannot keep its promises, or when
@@ -112,13 +153,22 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     };
     tracing::info!(n_nodes = deps.nodes.len(), state = config.client.state, "agents start");
     let config = Arc::new(config);
-    let n_shards = config.connections.min(deps.nodes.len()).max(1);
+    let n_nodes = deps.nodes.len();
+    let n_shards = config.connections.min(n_nodes).max(1);
     let mut shares: Vec<Vec<NodeDef>> = vec![Vec::new(); n_shards];
     for (idx, node) in deps.nodes.into_iter().enumerate() {
         shares[idx % n_shards].push(node);
     }
     let seed = config.seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
     let stop = stop.child_token();
+    let _guard = stop.clone().drop_guard();
+    if let Some(address) = config.metrics_listen {
+        let metrics = Metrics::new("agent");
+        let shown = Shown::new(&metrics, n_nodes);
+        let local = metrics.serve(address, stop.clone()).await?;
+        tracing::info!(address = %local, "metrics");
+        godel_kit::task::spawn("agent.metrics", shown.follow(deps.stats.subscribe(), stop.clone()));
+    }
     let mut tasks = Vec::new();
     for (idx, nodes) in (0u64..).zip(shares) {
         let client = Client::new(channel(&config.client.state, &config.client)?);

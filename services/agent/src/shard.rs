@@ -603,7 +603,7 @@ impl Shard {
             Code::AlreadyExists | Code::InvalidArgument | Code::PermissionDenied | Code::Unimplemented
         );
         if waits_for_an_admin || self.n_failures == 0 {
-            tracing::info!(node = %self.slots[node].name, code = ?status.code(), message = status.message(), "no session, trying again");
+            tracing::info!(node = %self.slots[node].name, code = ?status.code(), why = status.message(), "no session, trying again");
         }
         self.n_failures += 1;
         let spread = u64::try_from(self.config.reconnect_spread.as_millis()).unwrap_or(u64::MAX).max(1);

@@ -409,7 +409,7 @@ impl Desk {
             TxnRefusalReason::Precondition => (batch.items_of_precondition(idx), false),
             TxnRefusalReason::RowConflict | TxnRefusalReason::NodeChanged => (batch.item_of_op(idx), false),
             TxnRefusalReason::Invalid | TxnRefusalReason::Forbidden | TxnRefusalReason::Unspecified => {
-                tracing::error!(reason = ?refusal.reason(), message = refusal.message, "the store refused a transaction");
+                tracing::error!(reason = ?refusal.reason(), why = refusal.message, "the store refused a transaction");
                 (batch.item_of_op(idx), true)
             }
             // Nobody's fault.

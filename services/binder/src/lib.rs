@@ -22,7 +22,7 @@ use godel_kit::{
     lease::{Election, LeaseSpec},
     message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
-    server::{Server, ServerError, bind},
+    server::{Server, ServerError, advertised, bind},
 };
 use godel_proto::v1::{Kind, bind_service_server::BindServiceServer};
 use tokio::sync::{mpsc, watch};
@@ -51,9 +51,6 @@ pub enum Error {
     /// It cannot serve.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// The address for metrics cannot be bound.
-    #[error("cannot serve metrics")]
-    Metrics(#[source] std::io::Error),
     /// The store sent what cannot be understood.
     #[error("the store cannot be followed any more")]
     Follower,
@@ -83,17 +80,18 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     let local = listener
         .local_addr()
         .map_err(|source| ServerError::Bind { address: config.server.listen, source })?;
+    let address = advertised(&config.server, local)?;
     let metrics = Metrics::new("binder");
     if config.server.metrics {
-        metrics.serve(config.server.metrics_listen, stop.clone()).await.map_err(Error::Metrics)?;
+        metrics.serve(config.server.metrics_listen, stop.clone()).await?;
     }
     let binder_metrics = BinderMetrics::new(&metrics);
     let state = channel(&config.client.state, &config.client)?;
 
     // The engine steps down before the lease is given back.
     let lease_stop = CancellationToken::new();
-    let spec = LeaseSpec::new(LEASE, config.server.advertised(local), config.lease.clone())
-        .with_crash(crash.clone(), "binder.lease-renew");
+    let spec =
+        LeaseSpec::new(LEASE, address, config.lease.clone()).with_crash(crash.clone(), "binder.lease-renew");
     let election = Election::spawn(spec, state.clone(), lease_stop.clone());
     let kinds = vec![
         Kind::NodeSpec,

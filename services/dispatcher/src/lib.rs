@@ -48,7 +48,7 @@ pub enum Error {
     #[error(transparent)]
     Server(#[from] ServerError),
     /// The address of state is malformed.
-    #[error("the address of the state service is malformed")]
+    #[error("the address of the state service")]
     State(#[source] BadAddress),
     /// The configured crash points make no sense.
     #[error(transparent)]
@@ -74,7 +74,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         Some(listener) => listener,
         None => server::bind(config.server.listen).await?,
     };
-    let address = config.server.advertised(listener.local_addr()?);
+    let address = server::advertised(&config.server, listener.local_addr()?)?;
     let registry = Metrics::new("dispatcher");
     let metrics = DispatcherMetrics::new(&registry);
     // However this ends, its tasks end with it.

@@ -1,8 +1,38 @@
 //! Counters of the dispatcher.
 
-use godel_core::dispatcher::read::Summary;
-use godel_kit::metrics::Metrics;
-use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::Histogram};
+use godel_core::{
+    dispatcher::{
+        gauges::{ByPhase, Waits},
+        read::Summary,
+    },
+    lifecycle::Phase,
+    unit::WorkloadClass,
+};
+use godel_kit::metrics::{Metrics, wait_histogram};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+};
+
+/// Labels of waits.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ClassLabel {
+    class: &'static str,
+}
+
+/// Labels of units.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct UnitsLabel {
+    queue: String,
+    phase: &'static str,
+}
+
+type WaitsByClass = Family<ClassLabel, Histogram, fn() -> Histogram>;
+
+/// Queues that have time series of their own.
+pub(crate) const N_QUEUES_SHOWN: usize = 100;
+/// The series of all others.
+const OTHER_QUEUES: &str = "(others)";
 
 /// Counters of the dispatcher; clones share them.
 #[derive(Clone, Debug)]
@@ -16,6 +46,9 @@ pub(crate) struct DispatcherMetrics {
     pub(crate) evictions_asked: Counter,
     pub(crate) streams_cut: Counter,
     pub(crate) submit_seconds: Histogram,
+    queue_wait: WaitsByClass,
+    scheduling: WaitsByClass,
+    units_by_queue: Family<UnitsLabel, Gauge>,
     submitted: Counter,
     redispatched: Counter,
     repairs: Counter,
@@ -53,6 +86,21 @@ impl DispatcherMetrics {
                 .counter("dispatcher_streams_cut", "Scheduler streams cut because nobody read them"),
             submit_seconds: metrics
                 .durations("dispatcher_submit_seconds", "From the admission of a unit to its durability"),
+            queue_wait: metrics.register(
+                "dispatcher_queue_wait_seconds",
+                "From the submission of a unit until a scheduler had it, by workload class",
+                Family::new_with_constructor(wait_histogram as fn() -> Histogram),
+            ),
+            scheduling: metrics.register(
+                "dispatcher_scheduling_seconds",
+                "From the submission of a unit to its first binding, by workload class",
+                Family::new_with_constructor(wait_histogram as fn() -> Histogram),
+            ),
+            units_by_queue: metrics.register(
+                "dispatcher_units_by_queue",
+                "Units by queue and phase; the 100 queues with most units, the rest together",
+                Family::default(),
+            ),
             submitted: metrics.counter("dispatcher_submitted", "Units that became durable"),
             redispatched: metrics
                 .counter("dispatcher_redispatched", "Units queued again after a scheduler had them"),
@@ -90,6 +138,32 @@ impl DispatcherMetrics {
         }
     }
 
+    /// Takes over how long units waited.
+    pub(crate) fn waited(&self, waits: &Waits) {
+        let into = |family: &WaitsByClass, waits: &[(WorkloadClass, u64)]| {
+            for (class, ms) in waits {
+                let label = ClassLabel { class: class_name(*class) };
+                let seconds = std::time::Duration::from_millis(*ms).as_secs_f64();
+                family.get_or_create(&label).observe(seconds);
+            }
+        };
+        into(&self.queue_wait, &waits.to_scheduler);
+        into(&self.scheduling, &waits.to_binding);
+    }
+
+    /// Shows units by queue and phase; queues without units disappear.
+    pub(crate) fn show_queues(&self, (queues, others): (Vec<(&str, ByPhase)>, ByPhase)) {
+        self.units_by_queue.clear();
+        for (queue, by_phase) in queues.into_iter().chain([(OTHER_QUEUES, others)]) {
+            for (phase, n) in Phase::ALL.into_iter().zip(by_phase) {
+                if n > 0 {
+                    let label = UnitsLabel { queue: queue.to_owned(), phase: phase.name() };
+                    self.units_by_queue.get_or_create(&label).set(i64::try_from(n).unwrap_or(i64::MAX));
+                }
+            }
+        }
+    }
+
     /// Follows the core's lengths and counters; `before` is what the last call saw in this term.
     pub(crate) fn follow(&self, before: &Summary, now: &Summary) {
         self.submitted.inc_by(now.counters.submitted - before.counters.submitted);
@@ -109,5 +183,47 @@ impl DispatcherMetrics {
         ] {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         }
+    }
+}
+
+fn class_name(class: WorkloadClass) -> &'static str {
+    match class {
+        WorkloadClass::Service => "service",
+        WorkloadClass::Stateful => "stateful",
+        WorkloadClass::Batch => "batch",
+        WorkloadClass::Gang => "gang",
+        WorkloadClass::Stream => "stream",
+        WorkloadClass::Training => "training",
+        WorkloadClass::Yarn => "yarn",
+        WorkloadClass::Daemon => "daemon",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_and_queues_are_shown_with_few_labels() {
+        let registry = Metrics::new("dispatcher");
+        let metrics = DispatcherMetrics::new(&registry);
+        let waits = Waits {
+            to_scheduler: vec![(WorkloadClass::Gang, 3)],
+            to_binding: vec![(WorkloadClass::Gang, 250), (WorkloadClass::Gang, 90_000)],
+        };
+        metrics.waited(&waits);
+        let mut phases = ByPhase::default();
+        phases[Phase::Queued.idx()] = 7;
+        metrics.show_queues((vec![("prod", phases), ("dev", phases)], phases));
+        metrics.show_queues((vec![("prod", phases)], ByPhase::default()));
+        let text = registry.encode();
+        for line in [
+            "godel_dispatcher_scheduling_seconds_count{service=\"dispatcher\",class=\"gang\"} 2",
+            "godel_dispatcher_queue_wait_seconds_count{service=\"dispatcher\",class=\"gang\"} 1",
+            "godel_dispatcher_units_by_queue{service=\"dispatcher\",queue=\"prod\",phase=\"Queued\"} 7",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        assert!(!text.contains("queue=\"dev\""), "a queue without units is not shown");
     }
 }

@@ -48,7 +48,7 @@ use crate::{
     config::Config,
     convert,
     front::Term as Handle,
-    metrics::DispatcherMetrics,
+    metrics::{DispatcherMetrics, N_QUEUES_SHOWN},
 };
 use admit::Batch;
 use edits::{Edits, SentEdit};
@@ -58,6 +58,8 @@ use watch::Watches;
 
 /// Events of one source taken in before the next decision.
 const EVENTS_PER_TURN: usize = 256;
+/// Units are counted by queue no more often.
+const QUEUES_SHOWN_EVERY_MS: u64 = 1_000;
 /// Changes of units that wait for the watch or for another change at most.
 const DEFERRED_MAX: usize = 1_024;
 /// Evictions and their answers on their way at most.
@@ -126,6 +128,7 @@ struct Loop<'a> {
     watches: Watches,
     evictions: mpsc::Sender<Vec<godel_core::dispatcher::EvictRequest>>,
     shown: Summary,
+    queues_shown_at: Option<Millis>,
 }
 
 /// Leads until the fence is lost or `stop`.
@@ -205,6 +208,7 @@ async fn lead(
         watches: Watches::new(context.config.watches_max),
         evictions,
         shown: Summary::default(),
+        queues_shown_at: None,
     };
     term.run(Sources { follower, calls, acks, evicted }).await
 }
@@ -322,6 +326,12 @@ impl Loop<'_> {
         let shown = self.core.summary();
         self.context.metrics.follow(&self.shown, &shown);
         self.shown = shown;
+        self.context.metrics.waited(&self.core.take_waits());
+        let now = self.now();
+        if self.queues_shown_at.is_none_or(|at| now.since(at) >= QUEUES_SHOWN_EVERY_MS) {
+            self.queues_shown_at = Some(now);
+            self.context.metrics.show_queues(self.core.units_by_queue(N_QUEUES_SHOWN));
+        }
     }
 
     fn now(&self) -> Millis {
@@ -569,7 +579,7 @@ fn refused(error: &TxnError) -> Status {
             | v1::TxnRefusalReason::Invalid
             | v1::TxnRefusalReason::RowConflict
             | v1::TxnRefusalReason::NodeChanged => {
-                tracing::error!(reason = ?refusal.reason(), message = refusal.message, "the store refused a transaction");
+                tracing::error!(reason = ?refusal.reason(), why = refusal.message, "the store refused a transaction");
                 Status::internal("the store refused the transaction")
             }
         },

@@ -19,32 +19,19 @@ use tonic::{
 
 pub(crate) use directory::jittered;
 pub use directory::{Directory, Leader};
-pub(crate) use methods::is_stream_path;
+pub(crate) use methods::{Shape, is_stream_path, shape};
 pub use retry::{Backoff, RetryPolicy, retry, retry_idempotent};
 
+pub use crate::address::BadAddress;
+
 use crate::{
+    address::url,
     config::ClientConfig,
     telemetry::{REQUEST_ID, current_request_id, new_request_id},
 };
 
 /// A connection that opens itself, with request ids and deadlines. Cheap to clone.
 pub type Channel = InterceptedService<tonic::transport::Channel, Outgoing>;
-
-/// An address that is not a URL.
-#[derive(Debug, thiserror::Error)]
-#[error("`{address}` is not an address such as http://127.0.0.1:7700")]
-pub struct BadAddress {
-    /// What was given.
-    pub address: String,
-    #[source]
-    source: tonic::transport::Error,
-}
-
-impl From<BadAddress> for Status {
-    fn from(bad: BadAddress) -> Self {
-        Self::internal(bad.to_string())
-    }
-}
 
 /// Puts the request id into every call, and a deadline into calls that are not streams and have none.
 #[derive(Clone, Debug)]
@@ -76,11 +63,9 @@ impl Interceptor for Outgoing {
 /// A channel to `address` (`http://host:port`, or `host:port`). Nothing is opened before the first call.
 ///
 /// # Errors
-/// The address is malformed.
+/// The address is malformed, or asks for TLS.
 pub fn channel(address: &str, config: &ClientConfig) -> Result<Channel, BadAddress> {
-    let url = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
-    let endpoint = Endpoint::from_shared(url)
-        .map_err(|source| BadAddress { address: address.to_owned(), source })?
+    let endpoint = Endpoint::from(url(address)?)
         .connect_timeout(*config.connect_timeout)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(*config.keepalive_interval)

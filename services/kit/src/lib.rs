@@ -7,6 +7,7 @@
 // The section! macro names this crate by its outer name, also in here.
 extern crate self as godel_kit;
 
+pub mod address;
 pub mod client;
 pub mod clock;
 pub mod config;
@@ -19,6 +20,7 @@ pub mod follow;
 pub mod lease;
 pub mod message;
 pub mod metrics;
+pub mod quiet;
 pub mod server;
 pub mod shutdown;
 pub mod status;

@@ -1,28 +1,74 @@
 //! Prometheus metrics: one registry per service, shown on `/metrics`, with `/healthz` beside it.
 
-use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
+mod listen;
+mod process;
+
+use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, extract::State, http::header::CONTENT_TYPE, response::IntoResponse, routing::get};
 use parking_lot::Mutex;
 pub use prometheus_client;
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
+    encoding::{
+        EncodeLabelSet,
+        text::{encode_eof, encode_registry},
+    },
     metrics::{
         counter::Counter,
         family::{Family, MetricConstructor},
         gauge::Gauge,
         histogram::Histogram,
+        info::Info,
     },
     registry::{Metric, Registry},
 };
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::server::ServerError;
+
 /// The metrics of one service. Clones share them.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
+    /// What is not called `godel_…`.
+    common: Arc<Registry>,
     rpc: RpcMetrics,
+    connections: ConnectionMetrics,
+}
+
+/// Counters of the connections of a server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConnectionMetrics {
+    pub(crate) open: Gauge,
+    pub(crate) closed_idle: Counter,
+    pub(crate) closed_short: Counter,
+    pub(crate) refused: Counter,
+    pub(crate) slowed: Counter,
+    pub(crate) ended: Counter,
+    pub(crate) accept_errors: Counter,
+}
+
+impl ConnectionMetrics {
+    fn register(&self, registry: &mut Registry) {
+        registry.register("connections", "Connections open now", self.open.clone());
+        let help =
+            "Connections closed because they were without a call for too long, or too many of one address";
+        registry.register("connections_closed_idle", help, self.closed_idle.clone());
+        let help = "Connections without a call closed because file descriptors ran short";
+        registry.register("connections_closed_short", help, self.closed_short.clone());
+        let help = "Connections refused because no file descriptor could be spared";
+        registry.register("connections_refused", help, self.refused.clone());
+        let help = "Connections read more slowly because they sent too many calls or frames";
+        registry.register("connections_slowed", help, self.slowed.clone());
+        let help = "Connections ended because of what they sent: calls reset at once, floods of frames";
+        registry.register("connections_ended", help, self.ended.clone());
+        registry.register(
+            "accept_errors",
+            "Connections that could not be accepted",
+            self.accept_errors.clone(),
+        );
+    }
 }
 
 /// Labels of finished RPCs.
@@ -72,8 +118,14 @@ pub fn duration_histogram() -> Histogram {
     Histogram::new((0..18).map(|power| 1e-4 * f64::from(1u32 << power)))
 }
 
+/// A histogram of seconds from 1 ms to 4.5 hours, for what waits.
+pub fn wait_histogram() -> Histogram {
+    Histogram::new((0..25).map(|power| 1e-3 * f64::from(1u32 << power)))
+}
+
 impl Metrics {
-    /// An empty registry; every metric is called `godel_…` and has the label `service`.
+    /// A registry with the metrics that every service has. Every metric is called `godel_…`, those of the process
+    /// `process_…`, and has the label `service`.
     pub fn new(service: &str) -> Self {
         Self::with_labels(service, [])
     }
@@ -81,8 +133,12 @@ impl Metrics {
     /// Like [`Metrics::new`] with further labels, as the name of a scheduler.
     pub fn with_labels<'a>(service: &'a str, labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let labels = [("service", service)].into_iter().chain(labels);
-        let labels = labels.map(|(key, value)| (key.to_owned().into(), value.to_owned().into()));
-        let mut registry = Registry::with_prefix_and_labels("godel", labels);
+        let labels: Vec<_> =
+            labels.map(|(key, value)| (key.to_owned().into(), value.to_owned().into())).collect();
+        let mut common = Registry::with_labels(labels.clone().into_iter());
+        process::register(&mut common);
+        let mut registry = Registry::with_prefix_and_labels("godel", labels.into_iter());
+        registry.register("build", "Version of godel", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
         let rpc = RpcMetrics {
             finished: Family::default(),
             seconds: Family::new_with_constructor(Seconds),
@@ -94,7 +150,9 @@ impl Metrics {
         registry.register("rpc_duration_seconds", help, rpc.seconds.clone());
         registry.register("rpc_in_flight", "RPCs and streams open now", rpc.in_flight.clone());
         registry.register("rpc_shed", "RPCs refused at the concurrency limit", rpc.shed.clone());
-        Self { registry: Arc::new(Mutex::new(registry)), rpc }
+        let connections = ConnectionMetrics::default();
+        connections.register(&mut registry);
+        Self { registry: Arc::new(Mutex::new(registry)), common: Arc::new(common), rpc, connections }
     }
 
     /// Adds a metric and returns it.
@@ -122,7 +180,9 @@ impl Metrics {
     pub fn encode(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.
-        let _ = encode(&mut text, &self.registry.lock());
+        let _ = encode_registry(&mut text, &self.registry.lock())
+            .and_then(|()| encode_registry(&mut text, &self.common))
+            .and_then(|()| encode_eof(&mut text));
         text
     }
 
@@ -130,19 +190,29 @@ impl Metrics {
         &self.rpc
     }
 
+    pub(crate) fn connections(&self) -> &ConnectionMetrics {
+        &self.connections
+    }
+
     /// Serves `/metrics` and `/healthz` on `address` until `stop`; returns the bound address at once.
     ///
     /// # Errors
     /// The address cannot be bound.
-    pub async fn serve(&self, address: SocketAddr, stop: CancellationToken) -> io::Result<SocketAddr> {
-        let listener = TcpListener::bind(address).await?;
-        let local = listener.local_addr()?;
+    pub async fn serve(
+        &self,
+        address: SocketAddr,
+        stop: CancellationToken,
+    ) -> Result<SocketAddr, ServerError> {
+        let failed = |source| ServerError::Metrics { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let local = listener.local_addr().map_err(failed)?;
         let routes = Router::new()
             .route("/metrics", get(show))
             .route("/healthz", get(|| async { "ok\n" }))
             .with_state(self.clone());
         crate::task::spawn("metrics", async move {
-            let served = axum::serve(listener, routes).with_graceful_shutdown(stop.clone().cancelled_owned());
+            let served = axum::serve(listen::Few::new(listener), routes)
+                .with_graceful_shutdown(stop.clone().cancelled_owned());
             tokio::select! {
                 result = served.into_future() => {
                     if let Err(error) = result {

@@ -1,10 +1,19 @@
 //! Servers: one stack of tower layers for all of them, health and reflection included.
 //!
-//! From the outside in: request id and span, metrics, concurrency limit with shedding, deadline. Handlers of
-//! streams must answer at once and read the stream afterwards: until the answer they hold a slot.
+//! From the outside in: request id and span, metrics, deadline, the wait for the request message, the limit
+//! with shedding. Handlers of streams must answer at once and read the stream afterwards: until the answer they hold
+//! a slot.
+//!
+//! What one client may take is bounded, as `docs/api.md` says: calls and frames a second ([`frames`]), slots
+//! ([`slots`]), and connections without a call ([`connections`]).
 
+mod accept;
+mod connections;
+mod descriptors;
+mod frames;
 mod io;
 mod layers;
+mod slots;
 
 #[cfg(test)]
 mod tests;
@@ -23,10 +32,15 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use tower::{Service, ServiceBuilder};
 
 use crate::{
-    client::{CONNECTION_WINDOW, STREAM_WINDOW},
+    address::{self, BadAddress},
     config::ServerConfig,
     metrics::Metrics,
+    quiet::Quiet,
 };
+use accept::Serving;
+use connections::Connections;
+pub(crate) use connections::relieve;
+pub(crate) use descriptors::is_short as is_short_of_descriptors;
 
 /// Why a server cannot serve.
 #[derive(Debug, thiserror::Error)]
@@ -43,9 +57,18 @@ pub enum ServerError {
     /// The descriptors do not make a reflection service.
     #[error("cannot set up reflection")]
     Reflection(#[from] tonic_reflection::server::Error),
-    /// The server failed while serving.
-    #[error("the server failed")]
-    Serve(#[source] tonic::transport::Error),
+    /// Others could not reach it at the address that it would tell them.
+    #[error(transparent)]
+    Address(#[from] BadAddress),
+    /// The address for metrics cannot be bound.
+    #[error("metrics: {address}")]
+    Metrics {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
 }
 
 /// Binds a listener; port 0 takes a free one.
@@ -54,6 +77,14 @@ pub enum ServerError {
 /// The address cannot be bound.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, ServerError> {
     TcpListener::bind(address).await.map_err(|source| ServerError::Bind { address, source })
+}
+
+/// The URL that a server which listens on `local` tells others.
+///
+/// # Errors
+/// Others could not reach it there; the error names the setting.
+pub fn advertised(config: &ServerConfig, local: SocketAddr) -> Result<String, ServerError> {
+    Ok(address::advertised(config, local)?)
 }
 
 /// Builds a server: add services, then serve.
@@ -102,49 +133,61 @@ impl Server {
     /// Reflection cannot be set up, or the listener fails.
     pub async fn serve(mut self, listener: TcpListener, stop: CancellationToken) -> Result<(), ServerError> {
         self.add_own_services().await?;
+        descriptors::raise();
         let Self { config, metrics, routes, names, health } = self;
+        let mut served = names.clone();
+        served.extend(OWN_SERVICES);
         let stack = ServiceBuilder::new()
             .layer(layers::SpanLayer)
-            .layer(layers::MetricsLayer::new(metrics.rpc().clone()))
+            .layer(layers::MetricsLayer::new(metrics.rpc().clone(), served.into()))
+            .layer(layers::DeadlineLayer::new(&config))
             .layer(layers::LimitLayer::new(&config, metrics.rpc().clone()))
-            .layer(layers::DeadlineLayer::new(*config.request_deadline))
-            .into_inner();
-        let mut builder = tonic::transport::Server::builder()
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .max_concurrent_streams(config.max_concurrent_streams)
-            // A process that hosts thousands of sessions may drop them all at once without being taken for an
-            // attacker.
-            .http2_max_pending_accept_reset_streams(usize::try_from(config.max_concurrent_streams).ok())
-            .http2_keepalive_interval(Some(*config.keepalive_interval))
-            .http2_keepalive_timeout(Some(*config.keepalive_timeout))
-            .layer(stack);
+            .service(routes.routes().prepare());
         let cut = CancellationToken::new();
         // However this ends (also when it is dropped), no connection outlives it.
         let _guard = cut.clone().drop_guard();
         let local = listener.local_addr().ok();
-        let incoming = io::incoming(listener, cut.clone());
-        let stopped = stop.clone();
-        let routes = routes.routes();
-        let serving = builder.add_routes(routes).serve_with_incoming_shutdown(incoming, async move {
-            stopped.cancelled().await;
+        let connections = Connections::new(
+            *config.idle_timeout,
+            config.idle_connections_per_address_max,
+            metrics.connections().clone(),
+        );
+        let sweep_interval = (*config.idle_timeout / 4).clamp(SWEEP_MIN, SWEEP_MAX);
+        let grace = *config.stop_grace;
+        let serving = Serving {
+            service: stack,
+            config,
+            connections: connections.clone(),
+            metrics: metrics.connections().clone(),
+            stop: stop.clone(),
+            cut: cut.clone(),
+            ended: Quiet::default(),
+        };
+        if let Some(local) = local {
+            tracing::info!(address = %local, "serving");
+        }
+        let sweeper = async {
+            loop {
+                tokio::time::sleep(sweep_interval).await;
+                connections.sweep(tokio::time::Instant::now());
+            }
+        };
+        let cutter = async {
+            stop.cancelled().await;
             for name in names.into_iter().chain([""]) {
                 health.set_service_status(name, ServingStatus::NotServing).await;
             }
-        });
-        tracing::info!(address = ?local, "serving");
-        let grace = *config.stop_grace;
-        let cutter = async {
-            stop.cancelled().await;
             tokio::time::sleep(grace).await;
             cut.cancel();
             // Cut connections end as soon as they are polled.
             tokio::time::sleep(CUT_TIME).await;
         };
         tokio::select! {
-            result = serving => result.map_err(ServerError::Serve),
-            () = cutter => Ok(()),
+            () = serving.run(listener) => {}
+            () = cutter => {}
+            () = sweeper => {}
         }
+        Ok(())
     }
 
     async fn add_own_services(&mut self) -> Result<(), ServerError> {
@@ -158,16 +201,13 @@ impl Server {
         let reflection = || {
             let mut builder = tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(godel_proto::FILE_DESCRIPTOR_SET)
+                // The details of errors, so that a client that knows reflection only can read them.
+                .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
                 .register_encoded_file_descriptor_set(tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET)
                 .register_encoded_file_descriptor_set(tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET)
                 .include_reflection_service(false);
-            let own = [
-                "grpc.health.v1.Health",
-                "grpc.reflection.v1.ServerReflection",
-                "grpc.reflection.v1alpha.ServerReflection",
-            ];
-            for name in names.iter().copied().chain(own) {
+            for name in names.iter().copied().chain(OWN_SERVICES) {
                 builder = builder.with_service_name(name);
             }
             builder
@@ -179,6 +219,15 @@ impl Server {
     }
 }
 
+/// Services that every server has.
+const OWN_SERVICES: [&str; 3] = [
+    "grpc.health.v1.Health",
+    "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
+];
+/// How often connections are looked at, at least and at most.
+const SWEEP_MIN: Duration = Duration::from_millis(10);
+const SWEEP_MAX: Duration = Duration::from_secs(1);
 /// Time for cut connections to close before the server is left anyway.
 const CUT_TIME: Duration = Duration::from_millis(200);
 

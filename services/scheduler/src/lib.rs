@@ -22,7 +22,7 @@ use godel_kit::{
     lease::{LeaseSpec, Membership},
     message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
-    server::{Server, ServerError, bind},
+    server::{Server, ServerError, advertised, bind},
 };
 use godel_proto::v1::{Kind, scheduler_service_server::SchedulerServiceServer};
 use tokio::sync::{mpsc, watch};
@@ -61,9 +61,6 @@ pub enum Error {
     /// It cannot serve.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// The address for metrics cannot be bound.
-    #[error("cannot serve metrics")]
-    Metrics(#[source] std::io::Error),
     /// The store sent what cannot be understood.
     #[error("the store cannot be followed any more")]
     Follower,
@@ -95,9 +92,10 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     let local = listener
         .local_addr()
         .map_err(|source| ServerError::Bind { address: config.server.listen, source })?;
+    let address = advertised(&config.server, local)?;
     let metrics = Metrics::with_labels("scheduler", [("scheduler", config.name.as_str())]);
     if config.server.metrics {
-        metrics.serve(config.server.metrics_listen, stop.clone()).await.map_err(Error::Metrics)?;
+        metrics.serve(config.server.metrics_listen, stop.clone()).await?;
     }
     let directory = Directory::new(&config.client)?;
     let (shown, shown_rx) = watch::channel(Shown::default());
@@ -106,13 +104,9 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     // The engine ends before the registration is given back.
     let lease_stop = CancellationToken::new();
     let counted = shown_rx.clone();
-    let spec = LeaseSpec::new(
-        format!("scheduler/{}", config.name),
-        config.server.advertised(local),
-        config.lease.clone(),
-    )
-    .with_counters(move || counters(&counted.borrow()))
-    .with_crash(crash.clone(), "scheduler.lease-renew");
+    let spec = LeaseSpec::new(format!("scheduler/{}", config.name), address, config.lease.clone())
+        .with_counters(move || counters(&counted.borrow()))
+        .with_crash(crash.clone(), "scheduler.lease-renew");
     let membership = Membership::spawn(spec, directory.state(), lease_stop.clone());
     let kinds = vec![
         Kind::NodeSpec,

@@ -220,13 +220,13 @@ impl<P: Protocol> Task<P> {
                         lease = P::LEASE,
                         address = leader.address,
                         code = ?end.code(),
-                        message = end.message(),
+                        why = end.message(),
                         "stream ended"
                     );
                     self.directory.failed(P::LEASE, &leader, &end);
                 }
                 Err(failure) => {
-                    tracing::debug!(lease = P::LEASE, message = failure.message(), "no leader known");
+                    tracing::debug!(lease = P::LEASE, why = failure.message(), "no leader known");
                 }
             }
             let pause = self.backoff.pause();

@@ -36,9 +36,6 @@ pub enum Error {
     /// The server failed.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// The metrics address cannot be bound.
-    #[error("metrics cannot be served")]
-    Metrics(#[source] std::io::Error),
     /// A part of the service has panicked; the log says which.
     #[error("a part of the service has panicked")]
     Panicked,

@@ -14,7 +14,7 @@ use std::{
 
 use godel_kit::message::RECEIVED_BYTES_MAX;
 use godel_proto::{
-    codec::SmallCodec,
+    codec::{GodelCodec, SmallCodec},
     v1::{
         ListRecordsRequest, SessionRequest, SessionResponse,
         node_service_server::{NodeService, NodeServiceServer},
@@ -27,7 +27,6 @@ use tonic::{
     codec::Codec,
     server::{Grpc, NamedService, StreamingService, UnaryService},
 };
-use tonic_prost::ProstCodec;
 use tower::Service;
 
 use crate::state_service::{RawPage, StateRpc};
@@ -115,7 +114,7 @@ impl Service<http::Request<Body>> for StateServer {
             return self.rest.call(request);
         }
         let list = List(Arc::clone(&self.service));
-        Box::pin(async move { Ok(limited(ProstCodec::default()).unary(list, request).await) })
+        Box::pin(async move { Ok(limited(GodelCodec::default()).unary(list, request).await) })
     }
 }
 

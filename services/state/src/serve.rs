@@ -103,8 +103,9 @@ async fn run(
         None => server::bind(config.server.listen).await?,
     };
     let local = listener.local_addr().unwrap_or(config.server.listen);
+    let address = server::advertised(&config.server, local)?;
     if config.server.metrics {
-        metrics.serve(config.server.metrics_listen, stop.clone()).await.map_err(Error::Metrics)?;
+        metrics.serve(config.server.metrics_listen, stop.clone()).await?;
     }
     let counted = StateMetrics::new(&metrics);
     let hub = Arc::new(Hub::new(
@@ -121,7 +122,7 @@ async fn run(
     let own = Ask {
         name: format!("member/state/{}", config.name),
         holder: uuid::Uuid::now_v7().to_string(),
-        address: config.server.advertised(local),
+        address,
         ttl_ms: millis(*config.lease.ttl),
     };
     let (members, lease_writer) = Members::new(store.clone(), clock, crash, counted, own);

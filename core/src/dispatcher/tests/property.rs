@@ -377,7 +377,7 @@ impl World {
         for (scheduler, load) in core.schedulers.all.iter().zip(load) {
             prop_assert_eq!(scheduler.outstanding, load);
         }
-        prop_assert_eq!(core.n_by_phase.iter().sum::<u64>(), core.units.len() as u64);
+        prop_assert_eq!(core.tally.all().iter().sum::<u64>(), core.units.len() as u64);
         self.check_queues()
     }
 

@@ -83,7 +83,12 @@ impl Loop<'_> {
         let precondition = to_proto::precondition(v1::Kind::UnitSpec, unit.0, revision);
         let sent = self.pipeline.try_submit(vec![to_proto::put_unit_spec(&spec)], precondition.into());
         if let Ok(Some(pending)) = sent {
-            tracing::info!(unit = unit.0, name = spec.name, reason = ?spec.ended, "a unit is ended");
+            tracing::info!(
+                unit = unit.0,
+                name = spec.name,
+                reason = spec.ended.map(tracing::field::debug),
+                "a unit is ended"
+            );
             self.changing.insert(unit);
             self.ticket(pending, Ticket::Change { unit, spec, reply: None });
         }

@@ -46,7 +46,7 @@ pub(super) fn spawn(
             if let Err(failure) = &answer {
                 tracing::info!(
                     code = ?failure.code(),
-                    message = failure.message(),
+                    why = failure.message(),
                     "the binder did not take evictions, asking again later"
                 );
             }

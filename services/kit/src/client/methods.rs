@@ -1,12 +1,13 @@
 //! Which RPCs are streams, read from the descriptors: deadlines treat them differently.
 
-use std::{collections::HashSet, sync::LazyLock};
+use std::{collections::HashMap, sync::LazyLock};
 
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 
-static STREAMS: LazyLock<HashSet<String>> = LazyLock::new(|| {
-    let mut streams = HashSet::new();
+/// Streams by path, and whether the client streams.
+static STREAMS: LazyLock<HashMap<String, bool>> = LazyLock::new(|| {
+    let mut streams = HashMap::new();
     for encoded in [
         godel_proto::FILE_DESCRIPTOR_SET,
         tonic_health::pb::FILE_DESCRIPTOR_SET,
@@ -18,7 +19,8 @@ static STREAMS: LazyLock<HashSet<String>> = LazyLock::new(|| {
             for service in &file.service {
                 for method in &service.method {
                     if method.client_streaming() || method.server_streaming() {
-                        streams.insert(format!("/{}.{}/{}", file.package(), service.name(), method.name()));
+                        let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
+                        streams.insert(path, method.client_streaming());
                     }
                 }
             }
@@ -34,7 +36,27 @@ pub(crate) fn is_stream(service: &str, method: &str) -> bool {
 
 /// The same by the path of the request.
 pub(crate) fn is_stream_path(path: &str) -> bool {
-    STREAMS.contains(path)
+    STREAMS.contains_key(path)
+}
+
+/// Who sends more than one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Nobody, or nobody knows the method.
+    Unary,
+    /// The server alone.
+    ServerStream,
+    /// The client, and perhaps the server.
+    ClientStream,
+}
+
+/// Shape of the method at `path`.
+pub(crate) fn shape(path: &str) -> Shape {
+    match STREAMS.get(path) {
+        None => Shape::Unary,
+        Some(false) => Shape::ServerStream,
+        Some(true) => Shape::ClientStream,
+    }
 }
 
 #[cfg(test)]
@@ -49,5 +71,8 @@ mod tests {
         assert!(is_stream("grpc.reflection.v1alpha.ServerReflection", "ServerReflectionInfo"));
         assert!(!is_stream("godel.v1.UnitService", "SubmitUnit"));
         assert!(!is_stream("grpc.health.v1.Health", "Check"));
+        assert_eq!(shape("/godel.v1.StateService/Watch"), Shape::ServerStream);
+        assert_eq!(shape("/godel.v1.NodeService/Session"), Shape::ClientStream);
+        assert_eq!(shape("/godel.v1.UnitService/SubmitUnit"), Shape::Unary);
     }
 }

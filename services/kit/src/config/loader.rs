@@ -125,6 +125,9 @@ impl Loader {
     }
 }
 
+/// How alike two keys must be, from 0 to 1, for one to be suggested for the other.
+const NEAR: f64 = 0.6;
+
 type Builder = config::ConfigBuilder<config::builder::DefaultState>;
 
 fn finish<T: Section>(builder: Builder, origin: &str) -> Result<T, ConfigError> {
@@ -197,13 +200,16 @@ impl Known {
     }
 
     fn nearest(&self, key: &str) -> Option<String> {
-        let score = |leaf: &String| {
-            // The last part alone counts too: people forget sections.
-            let tail = leaf.rsplit('.').next().unwrap_or(leaf);
-            strsim::jaro_winkler(key, leaf).max(strsim::normalized_damerau_levenshtein(key, tail))
-        };
-        let best = self.leaves.iter().max_by(|a, b| score(a).total_cmp(&score(b)))?;
-        (score(best) > 0.7).then(|| best.clone())
+        // The last part alone says what was meant: a section in common is no likeness, and people forget sections.
+        let tail = |key: &str| key.rsplit('.').next().unwrap_or_default().replace('-', "_");
+        let meant = tail(key);
+        let likeness = |leaf: &str| strsim::normalized_damerau_levenshtein(&meant, &tail(leaf));
+        let score = |leaf: &str| (likeness(leaf), strsim::jaro_winkler(key, leaf));
+        let best = self.leaves.iter().max_by(|a, b| {
+            let ((a, a_whole), (b, b_whole)) = (score(a), score(b));
+            a.total_cmp(&b).then(a_whole.total_cmp(&b_whole))
+        })?;
+        (likeness(best) > NEAR).then(|| best.clone())
     }
 
     /// Text of an environment variable or flag as a value of the key's type: lists are split at commas.

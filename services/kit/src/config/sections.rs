@@ -34,19 +34,28 @@ crate::section! {
     pub struct ServerConfig {
         /// Address of the gRPC server; port 0 takes a free one.
         pub listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        /// Address that others reach this server at, as `http://10.0.0.7:7700`; empty: derived from `listen`.
+        /// Address that others reach this server at, as `http://10.0.0.7:7700`; empty: that of `listen`. Required where
+        /// `listen` is `0.0.0.0` or `[::]`.
         pub advertise: String = String::new(),
         /// Address of the HTTP server for `/metrics` and `/healthz`; port 0 takes a free one.
         pub metrics_listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         /// Whether metrics are served.
         pub metrics: bool = true,
-        /// RPCs at work at once (streams count until they are open); further ones are refused with
-        /// RESOURCE_EXHAUSTED and a retry hint.
-        pub concurrency_limit: usize = 1024,
+        /// Calls at work at once, counted from when their request message is there; further ones are refused with
+        /// RESOURCE_EXHAUSTED and a retry hint. Streams that open and leases have as many each of their own. One
+        /// connection may hold as many as are free, so never more than half of them.
+        pub concurrency_limit: usize = 2048,
+        /// Calls and streams whose first message has not come, over all connections; one connection may hold as many
+        /// as are free, so never more than half of them.
+        pub messages_waiting_max: usize = 8192,
+        /// Time for the request message of a call, or the opening message of a session, after the headers.
+        pub message_timeout: HumanDuration = HumanDuration::from_secs(10),
         /// What the retry hint of a refused RPC says.
         pub retry_after: HumanDuration = HumanDuration::from_millis(100),
         /// Deadline of an RPC that is not a stream, where the caller gives none.
         pub request_deadline: HumanDuration = HumanDuration::from_secs(10),
+        /// The longest deadline that a caller may give an RPC that is not a stream.
+        pub request_deadline_max: HumanDuration = HumanDuration::from_secs(300),
         /// Time for open RPCs and streams to end at a graceful stop; then they are cut.
         pub stop_grace: HumanDuration = HumanDuration::from_secs(2),
         /// Pings on idle connections.
@@ -55,6 +64,14 @@ crate::section! {
         pub keepalive_timeout: HumanDuration = HumanDuration::from_secs(10),
         /// Streams on one connection.
         pub max_concurrent_streams: u32 = 65_536,
+        /// New calls a second on one connection; a connection that makes more is read more slowly.
+        pub calls_per_second: u32 = 20_000,
+        /// HTTP/2 frames a second on one connection, but for data of 256 bytes and more; the same.
+        pub frames_per_second: u32 = 100_000,
+        /// A connection without an open call is closed after that.
+        pub idle_timeout: HumanDuration = HumanDuration::from_secs(300),
+        /// Connections from one address without an open call; of more the longest idle are closed.
+        pub idle_connections_per_address_max: usize = 512,
     }
 }
 
@@ -66,11 +83,6 @@ impl ServerConfig {
             metrics_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port.saturating_add(100))),
             ..Self::default()
         }
-    }
-
-    /// The URL to register for a server that listens on `local`.
-    pub fn advertised(&self, local: SocketAddr) -> String {
-        if self.advertise.is_empty() { format!("http://{local}") } else { self.advertise.clone() }
     }
 }
 

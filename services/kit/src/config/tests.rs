@@ -89,6 +89,21 @@ fn unknown_keys_are_refused_with_a_suggestion() {
     let env = Loader::new().env_vars([var("GODEL_SERVER__LISTEN_ON", "x")]);
     check(env, "server.listen_on", "GODEL_SERVER__LISTEN_ON", Some("server.listen"));
     check(Loader::new().set("zzz.qqq", 1), "zzz.qqq", "flags", None);
+    // A section in common is no likeness.
+    check(Loader::new().set("server.foo", 1), "server.foo", "flags", None);
+    check(Loader::new().set("client.foo", 1), "client.foo", "flags", None);
+    check(
+        Loader::new().set("server.metrics-listen", 1),
+        "server.metrics-listen",
+        "flags",
+        Some("server.metrics_listen"),
+    );
+    check(
+        Loader::new().set("keepalive_timeout", 1),
+        "keepalive_timeout",
+        "flags",
+        Some("server.keepalive_timeout"),
+    );
 }
 
 #[test]

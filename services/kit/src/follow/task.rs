@@ -100,7 +100,7 @@ impl Task {
                     Stop::Reconnect(failure) => {
                         tracing::debug!(
                             code = ?failure.code(),
-                            message = failure.message(),
+                            why = failure.message(),
                             revision = self.revision.0,
                             "watch ended"
                         );
@@ -169,7 +169,7 @@ impl Task {
                     return Err(Stop::ListAgain);
                 }
                 Err(failure) => {
-                    tracing::debug!(code = ?failure.code(), message = failure.message(), "list is tried again");
+                    tracing::debug!(code = ?failure.code(), why = failure.message(), "list is tried again");
                     self.pause().await;
                 }
             }

@@ -95,7 +95,7 @@ impl Keeper {
     fn stand_by(&self, failure: &Status) {
         let held = status::has_reason(failure, reason::LEASE_HELD);
         if !held {
-            tracing::debug!(lease = self.spec.lease, code = ?failure.code(), message = failure.message(), "lease not granted");
+            tracing::debug!(lease = self.spec.lease, code = ?failure.code(), why = failure.message(), "lease not granted");
         }
         let leader = status::metadata_of(failure, "address").filter(|address| held && !address.is_empty());
         self.leadership.send_if_modified(|known| match known {

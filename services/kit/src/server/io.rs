@@ -1,75 +1,66 @@
-//! Connections that can be cut: long streams never end by themselves.
+//! The socket of a connection, read no faster than the connection's budget allows.
 
 use std::{
     io,
     pin::Pin,
-    task::{Context, Poll},
+    sync::Arc,
+    task::{Context, Poll, ready},
 };
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
+    time::{Instant, Sleep},
 };
-use tokio_stream::{Stream, StreamExt as _, wrappers::TcpListenerStream};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use tonic::transport::server::{Connected, TcpConnectInfo};
 
-/// Accepted connections, all of which end when `cut` is cancelled.
-pub(super) fn incoming(
-    listener: TcpListener,
-    cut: CancellationToken,
-) -> impl Stream<Item = Result<Connection, io::Error>> {
-    TcpListenerStream::new(listener).map(move |accepted| {
-        let stream = accepted?;
-        stream.set_nodelay(true)?;
-        Ok(Connection { stream, cut: Box::pin(cut.clone().cancelled_owned()), is_cut: false })
-    })
-}
+use super::{
+    connections::Connection,
+    frames::{Budget, Frames},
+};
 
-/// A TCP connection that fails once it is cut.
-pub(super) struct Connection {
+/// A TCP connection within its [`Budget`].
+pub(super) struct Paced {
     stream: TcpStream,
-    cut: Pin<Box<WaitForCancellationFutureOwned>>,
-    is_cut: bool,
+    connection: Arc<Connection>,
+    frames: Frames,
+    budget: Budget,
+    /// Nothing is read until then.
+    pause: Option<Pin<Box<Sleep>>>,
 }
 
-impl Connection {
-    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if !self.is_cut && self.cut.as_mut().poll(cx).is_ready() {
-            self.is_cut = true;
-        }
-        if self.is_cut {
-            Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server stopped"))
-        } else {
-            Ok(())
-        }
+impl Paced {
+    pub(super) fn new(stream: TcpStream, connection: Arc<Connection>, budget: Budget) -> Self {
+        Self { stream, connection, frames: Frames::default(), budget, pause: None }
     }
 }
 
-impl Connected for Connection {
-    type ConnectInfo = TcpConnectInfo;
-
-    fn connect_info(&self) -> Self::ConnectInfo {
-        self.stream.connect_info()
-    }
-}
-
-impl AsyncRead for Connection {
+impl AsyncRead for Paced {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.check(cx)?;
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let this = &mut *self;
+        if let Some(pause) = &mut this.pause {
+            ready!(pause.as_mut().poll(cx));
+            this.pause = None;
+        }
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
+        let counted = this.frames.count(&buf.filled()[before..]);
+        if counted.frames > 0 {
+            let now = Instant::now();
+            if let Some(wait) = this.budget.pay(counted, now) {
+                this.connection.slowed();
+                this.pause = Some(Box::pin(tokio::time::sleep_until(now + wait)));
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for Paced {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if self.is_cut {
-            self.check(cx)?;
-        }
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
@@ -86,9 +77,6 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if self.is_cut {
-            self.check(cx)?;
-        }
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 

@@ -1,4 +1,4 @@
-//! The layers of the stack, outermost first: span, metrics, limit, deadline.
+//! The layers of the stack, outermost first: span, metrics, deadline, limit.
 //!
 //! They answer with gRPC statuses themselves, so that nothing but a status ever reaches a caller.
 
@@ -11,19 +11,24 @@ use std::{
 };
 
 use http::{Request, Response};
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::time::Instant;
 use tonic::{Code, Status, body::Body};
 use tower::{Layer, Service};
 use tracing::{Instrument as _, field};
 
 mod body;
+mod limit;
+mod message;
+mod words;
+
+pub(super) use self::{limit::LimitLayer, words::Served};
 
 use self::body::{Counted, code_in};
+use super::connections::Connection;
 use crate::{
     client::{is_stream_path, request_id_value},
     config::ServerConfig,
     metrics::RpcMetrics,
-    status::{self, reason},
     telemetry::{CURRENT_REQUEST_ID, REQUEST_ID, new_request_id},
 };
 
@@ -33,24 +38,18 @@ type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SpanLayer;
 
-/// Counts RPCs by method and code and times them.
+/// Counts RPCs by method and code and times them; says in answers what is not served here.
 #[derive(Clone)]
 pub(super) struct MetricsLayer {
     metrics: RpcMetrics,
+    served: Served,
 }
 
-/// Refuses RPCs beyond the limit at once.
-#[derive(Clone)]
-pub(super) struct LimitLayer {
-    slots: Arc<Semaphore>,
-    retry_after: Duration,
-    metrics: RpcMetrics,
-}
-
-/// Ends RPCs that are not streams at the caller's deadline or the default one.
+/// Ends RPCs that are not streams at the caller's deadline, within the longest there is, or at the default one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeadlineLayer {
     default: Duration,
+    longest: Duration,
 }
 
 /// A service under one of the layers.
@@ -61,21 +60,14 @@ pub(super) struct Layered<L, S> {
 }
 
 impl MetricsLayer {
-    pub(super) fn new(metrics: RpcMetrics) -> Self {
-        Self { metrics }
-    }
-}
-
-impl LimitLayer {
-    pub(super) fn new(config: &ServerConfig, metrics: RpcMetrics) -> Self {
-        let slots = Arc::new(Semaphore::new(config.concurrency_limit.clamp(1, Semaphore::MAX_PERMITS)));
-        Self { slots, retry_after: *config.retry_after, metrics }
+    pub(super) fn new(metrics: RpcMetrics, served: Served) -> Self {
+        Self { metrics, served }
     }
 }
 
 impl DeadlineLayer {
-    pub(super) fn new(default: Duration) -> Self {
-        Self { default }
+    pub(super) fn new(config: &ServerConfig) -> Self {
+        Self { default: *config.request_deadline, longest: *config.request_deadline_max }
     }
 }
 
@@ -111,7 +103,6 @@ macro_rules! layer {
 
 layer!(SpanLayer);
 layer!(MetricsLayer);
-layer!(LimitLayer);
 layer!(DeadlineLayer);
 
 impl SpanLayer {
@@ -151,36 +142,17 @@ impl MetricsLayer {
     where
         F: Future<Output = Result<Response<Body>, Infallible>> + Send + 'static,
     {
-        let Self { metrics } = self;
+        let Self { metrics, served } = self;
         let start = Instant::now();
         let method = request.uri().path().to_owned();
+        let open_call = request.extensions().get::<Arc<Connection>>().map(Connection::call);
         let answer = call(request);
-        let open = body::Open::new(metrics.clone(), method);
+        let open = body::Open::new(metrics.clone(), method, open_call);
         Box::pin(async move {
-            let response = answer.await?;
             let mut open = open;
+            let response = words::spoken(answer.await?, open.method(), &served);
             open.opened(start.elapsed(), code_in(response.headers()));
             Ok(response.map(|inner| Body::new(Counted::new(inner, open))))
-        })
-    }
-}
-
-impl LimitLayer {
-    fn around<F>(self, request: Request<Body>, call: impl FnOnce(Request<Body>) -> F) -> Answer
-    where
-        F: Future<Output = Result<Response<Body>, Infallible>> + Send + 'static,
-    {
-        let Ok(slot) = self.slots.try_acquire_owned() else {
-            self.metrics.shed.inc();
-            let refusal =
-                status::resource_exhausted(reason::OVERLOADED, "too many requests at once", self.retry_after);
-            return Box::pin(async move { Ok(refusal.into_http()) });
-        };
-        let answer = call(request);
-        Box::pin(async move {
-            let response = answer.await;
-            drop(slot);
-            response
         })
     }
 }
@@ -194,8 +166,8 @@ impl DeadlineLayer {
         // A little earlier than the caller gives up, so that it gets an answer that says why.
         let given = given.and_then(grpc_timeout).map(|limit| limit - (limit / 16).min(ANSWER_TIME));
         let limit = match given {
-            Some(given) => Some(given),
-            None if is_stream_path(request.uri().path()) => None,
+            given if is_stream_path(request.uri().path()) => given,
+            Some(given) => Some(given.min(self.longest)),
             None => Some(self.default),
         };
         let answer = call(request);

@@ -1,3 +1,5 @@
+mod floods;
+
 use std::{net::SocketAddr, time::Duration};
 
 use godel_proto::v1::{self, state_service_client::StateServiceClient};
@@ -131,6 +133,8 @@ async fn health_and_both_reflections_answer() {
             let asked = tokio_stream::iter([
                 ask(MessageRequest::ListServices(String::new())),
                 ask(MessageRequest::FileContainingSymbol("godel.v1.StateService".to_owned())),
+                // What the details of an error are made of.
+                ask(MessageRequest::FileContainingSymbol("google.rpc.BadRequest".to_owned())),
             ]);
             let mut client = ServerReflectionClient::new(served.channel());
             let mut answers = client.server_reflection_info(asked).await.unwrap().into_inner();
@@ -139,6 +143,8 @@ async fn health_and_both_reflections_answer() {
             let second = answers.next().await.unwrap().unwrap().message_response.unwrap();
             let MessageResponse::FileDescriptorResponse(file) = second else { panic!("{second:?}") };
             assert!(!file.file_descriptor_proto.is_empty());
+            let third = answers.next().await.unwrap().unwrap().message_response.unwrap();
+            assert!(matches!(third, MessageResponse::FileDescriptorResponse(_)), "{third:?}");
             let mut names: Vec<String> = list.service.into_iter().map(|service| service.name).collect();
             names.sort();
             names

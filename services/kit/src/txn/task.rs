@@ -81,7 +81,7 @@ pub(super) async fn run(
                 break;
             }
             End::Reconnect(failure) => {
-                tracing::debug!(code = ?failure.code(), message = failure.message(), n_pending = task.pending.len(), "transaction stream ended");
+                tracing::debug!(code = ?failure.code(), why = failure.message(), n_pending = task.pending.len(), "transaction stream ended");
                 if task.answered() > answered {
                     backoff.reset();
                 }

@@ -11,7 +11,7 @@ use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tonic::{Code, Status, body::Body};
 
-use super::code_name;
+use super::{super::connections::OpenCall, code_name};
 use crate::metrics::RpcMetrics;
 
 /// An RPC that has not ended; counts it once, whatever happens to it.
@@ -20,12 +20,19 @@ pub(super) struct Open {
     method: String,
     /// Found in headers or trailers.
     code: Option<Code>,
+    /// Keeps the connection from being taken for idle.
+    _call: Option<OpenCall>,
 }
 
 impl Open {
-    pub(super) fn new(metrics: RpcMetrics, method: String) -> Self {
+    pub(super) fn new(metrics: RpcMetrics, method: String, call: Option<OpenCall>) -> Self {
         metrics.in_flight.inc();
-        Self { metrics, method, code: None }
+        Self { metrics, method, code: None, _call: call }
+    }
+
+    /// Path of the method.
+    pub(super) fn method(&self) -> &str {
+        &self.method
     }
 
     /// The answer (or the opening of a stream) took so long.

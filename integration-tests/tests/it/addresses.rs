@@ -1,0 +1,97 @@
+//! Addresses that are taken, that nobody can reach, or that ask for what is not spoken: each is named.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    process::{Command, Output},
+};
+
+use godel_integration_tests::{cluster::shown, settings::godel_bin};
+
+/// An address of this test process alone, so that its ports are free.
+fn own_ip(number: u32) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::from(0x7f00_0000 | 0x40_0000 | (std::process::id() & 0x3_ffff) << 4 | number))
+}
+
+fn godel(args: &[String]) -> Output {
+    Command::new(godel_bin()).args(args).output().unwrap()
+}
+
+/// `godel up` on ports of its own, in memory.
+fn up(ip: IpAddr, settings: &[String]) -> Output {
+    let mut args: Vec<String> = ["up", "--memory", "--port", "12000"].map(str::to_owned).into();
+    for part in ["state", "dispatcher", "binder", "scheduler"] {
+        args.push(format!("--set={part}.server.listen={ip}:0"));
+    }
+    for (part, port) in [("state", 7800), ("dispatcher", 7801), ("binder", 7802), ("scheduler", 7803)] {
+        args.push(format!("--set={part}.server.metrics_listen={ip}:{port}"));
+    }
+    args.extend(settings.iter().map(|setting| format!("--set={setting}")));
+    godel(&args)
+}
+
+#[test]
+fn a_port_in_use_is_named_whatever_fails_with_it() {
+    for (number, part) in (0u16..).zip(["state", "dispatcher", "binder", "scheduler s1"]) {
+        let ip = own_ip(u32::from(number));
+        for port in [12_000 + number, 12_100 + number] {
+            let _taken = TcpListener::bind(SocketAddr::new(ip, port)).unwrap();
+            let output = up(ip, &[]);
+            let text = shown(&output);
+            assert_eq!(output.status.code(), Some(1), "{text}");
+            assert!(text.contains(&format!("{part}: ")) && text.contains(&format!("{ip}:{port}")), "{text}");
+            assert!(text.contains("in use"), "{text}");
+            assert_eq!(text.contains("metrics: "), port > 12_050, "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_file_says_where_metrics_are_shown() {
+    let ip = own_ip(9);
+    // Where they would be without the setting, and where they are to be.
+    let _taken = TcpListener::bind(SocketAddr::new(ip, 12_100)).unwrap();
+    let _wanted = TcpListener::bind(SocketAddr::new(ip, 12_310)).unwrap();
+    let output = up(ip, &[format!("state.server.metrics_listen={ip}:12310")]);
+    let text = shown(&output);
+    assert!(text.contains(&format!("state: metrics: {ip}:12310")), "{text}");
+}
+
+#[test]
+fn an_address_of_every_interface_is_not_told_to_others() {
+    let args = [
+        "serve",
+        "state",
+        "--listen",
+        "0.0.0.0:0",
+        "--metrics-listen",
+        "127.0.0.1:0",
+        "--set",
+        "state.engine=memory",
+    ];
+    let output = godel(&args.map(str::to_owned));
+    let text = shown(&output);
+    assert!(!output.status.success() && text.contains("advertise"), "{text}");
+}
+
+#[test]
+fn https_is_refused_wherever_an_address_is_read() {
+    let refused = |args: &[&str]| {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let output = godel(&args);
+        let text = shown(&output);
+        assert!(!output.status.success() && text.contains("write http://127.0.0.1:1"), "{args:?}: {text}");
+    };
+    refused(&["--address", "https://127.0.0.1:1", "status"]);
+    refused(&["agent", "--simulate", "1x cpu=1,memory=1Gi", "--set=agent.client.state=https://127.0.0.1:1"]);
+    for part in ["dispatcher", "binder", "scheduler"] {
+        let state = format!("--set={part}.client.state=https://127.0.0.1:1");
+        let mut args =
+            vec!["serve", part, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", &state];
+        if part == "scheduler" {
+            args.push("--name=s1");
+        }
+        refused(&args);
+    }
+    let advertise = "--set=state.server.advertise=https://127.0.0.1:1";
+    refused(&["serve", "state", "--listen", "127.0.0.1:0", "--set=state.engine=memory", advertise]);
+}

@@ -1,0 +1,152 @@
+//! What a running system says of itself: metrics under the names that the documents give, and logs that machines read.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use anyhow::Context as _;
+use godel_integration_tests::{
+    cluster::{Cluster, Layout},
+    strict,
+    trace::{resources, unit},
+};
+
+/// Metrics that everybody has.
+const COMMON: [&str; 8] = [
+    "godel_build_info",
+    "godel_connections",
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+    "process_virtual_memory_bytes",
+    "process_open_fds",
+    "process_max_fds",
+    "process_start_time_seconds",
+];
+/// Metrics that somebody has.
+const SOMEBODYS: [&str; 4] = [
+    "godel_dispatcher_scheduling_seconds",
+    "godel_dispatcher_queue_wait_seconds",
+    "godel_dispatcher_units_by_queue",
+    "godel_agent_sessions",
+];
+
+/// Names as the documents and queries write them: those of counters end in `_total`.
+fn names(metrics: &str) -> BTreeSet<String> {
+    let types = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    types
+        .filter_map(|line| {
+            let (name, kind) = line.split_once(' ')?;
+            Some(match kind {
+                "counter" => format!("{name}_total"),
+                "info" => format!("{name}_info"),
+                _ => name.to_owned(),
+            })
+        })
+        .collect()
+}
+
+/// Words in back quotes in the documents.
+fn quoted() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = Vec::new();
+    let documents = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    for path in documents.chain([root.join("README.md"), root.join("ARCHITECTURE.md")]) {
+        if path.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let words = text.split('`').skip(1).step_by(2);
+        found.extend(words.map(|word| (name.clone(), word.split('{').next().unwrap_or_default().to_owned())));
+    }
+    found
+}
+
+fn layout() -> Layout {
+    let json = |process| (process, "GODEL_TELEMETRY__FORMAT", "json".to_owned());
+    let debug = |process| (process, "GODEL_TELEMETRY__FILTER", "info,godel_kit=debug".to_owned());
+    let processes = ["state", "dispatcher-1", "binder-1", "scheduler-1", "agent"];
+    Layout {
+        n_nodes: 5,
+        n_dispatchers: 1,
+        n_schedulers: 1,
+        n_binders: 1,
+        env: processes.iter().flat_map(|process| [json(*process), debug(*process)]).collect(),
+        ..Layout::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_called_as_documented_and_json_lines_say_everything_once() {
+    let mut cluster = Cluster::start(layout()).await;
+    let shapes = ["1x cpu=8,memory=16Gi,name=edge".to_owned()];
+    let metrics = "agent.metrics_listen=127.0.0.1:0".to_owned();
+    cluster.start_agent("agent-2", &shapes, &[metrics], 1).await;
+    cluster.wait_ready().await;
+    for number in 0..3 {
+        let uid = uuid::Uuid::now_v7().to_string();
+        let unit = unit(&format!("u{number}"), &uid, 1, resources(100, 16), None, 0);
+        cluster.api.submit(unit).await.unwrap();
+    }
+    cluster.wait_all_bound(3).await;
+    // Streams break, leases are renewed late: everybody has something to say.
+    cluster.kill("state");
+    cluster.restart("state");
+    cluster.wait_ready().await;
+
+    let mut known = BTreeSet::new();
+    for process in ["state", "dispatcher-1", "binder-1", "scheduler-1"] {
+        let shown = names(&cluster.metrics(process).await.unwrap());
+        for name in COMMON {
+            assert!(shown.contains(name), "{process} shows no {name}");
+        }
+        known.extend(shown);
+    }
+    known.extend(names(&agent_metrics(&cluster).await.unwrap()));
+    for name in SOMEBODYS {
+        assert!(known.contains(name), "nobody shows {name}");
+    }
+    let bare: BTreeSet<&str> = known
+        .iter()
+        .filter_map(|name| name.strip_prefix("godel_"))
+        .flat_map(|name| [name, name.trim_end_matches("_total")])
+        .filter(|name| name.contains('_'))
+        .collect();
+    for (document, word) in quoted() {
+        let is_metric = word.starts_with("godel_") || word.starts_with("process_");
+        assert!(
+            !is_metric || is_crate(&word) || known.contains(&word),
+            "{document} names {word}, which nobody shows"
+        );
+        // The table of a scenario's keys names them as scenarios do.
+        if document != "scenarios.md" {
+            assert!(
+                !bare.contains(word.as_str()),
+                "{document}: write `{word}` with `godel_` before it, as it is shown"
+            );
+        }
+    }
+
+    let mut n_lines = 0;
+    for process in ["state", "dispatcher-1", "binder-1", "scheduler-1", "agent"] {
+        for line in cluster.log(process).lines().filter(|line| line.starts_with('{')) {
+            strict::check(line).unwrap_or_else(|error| panic!("{process}: {error}: {line}"));
+            assert!(!line.contains("Some(") && !line.contains("\"None\""), "{process}: {line}");
+            n_lines += 1;
+        }
+    }
+    assert!(n_lines > 20, "{n_lines} lines");
+}
+
+/// The agent took a free port, and its log says which.
+async fn agent_metrics(cluster: &Cluster) -> anyhow::Result<String> {
+    let log = cluster.log("agent-2");
+    let line = log.lines().find(|line| line.contains("metrics address=")).context("no address in the log")?;
+    let address = line.rsplit("address=").next().context("no address")?;
+    Cluster::metrics_at(address.trim().parse()?).await
+}
+
+/// Names of crates look like names of metrics.
+fn is_crate(word: &str) -> bool {
+    ["godel_kit", "godel_state", "godel_core", "godel_store", "godel_proto"]
+        .iter()
+        .any(|name| word.starts_with(name))
+}
