@@ -23,7 +23,7 @@ use std::{
 
 use godel_core::{
     change::Partition,
-    dispatcher::{Dispatcher, ModeChoice, SessionId, read::Summary},
+    dispatcher::{Dispatcher, ModeChoice, SessionId, Unresolved, read::Summary},
     ids::{Epoch, IdMap, IdSet, Revision, UnitId},
     losses::{self, BrakeChange},
     time::Millis,
@@ -84,6 +84,8 @@ enum Ticket {
         /// `None`: the dispatcher's own.
         reply: Option<Reply<Result<Revision, Status>>>,
     },
+    /// The deletion of a unit's record that somebody asked for.
+    Delete(UnitId, Reply<Result<Revision, Status>>),
     Edit(Box<SentEdit>),
     Pause(Box<pauses::PauseChange>, Reply<Result<Option<Revision>, Status>>),
     Deletes(Vec<UnitId>),
@@ -393,7 +395,8 @@ impl Loop<'_> {
                 let partition = Partition { slots: Vec::new(), ..self.core.partition().0.clone() };
                 let summary = self.core.summary();
                 let pauses = self.core.pauses().iter().cloned().collect();
-                let _ = reply.send(StatusAnswer { summary, pauses, epoch: self.epoch, partition });
+                let (epoch, allocated) = (self.epoch, self.core.allocated());
+                let _ = reply.send(StatusAnswer { summary, pauses, epoch, partition, allocated });
             }
         }
     }
@@ -423,6 +426,15 @@ impl Loop<'_> {
                     let _ = reply
                         .send(result.map(|committed| committed.revision).map_err(|error| refused(&error)));
                 }
+            }
+            Ticket::Delete(unit, reply) => {
+                self.changing.remove(&unit);
+                match &result {
+                    Ok(_) => self.forget(unit, now),
+                    Err(_) => self.core.on_delete_failed(unit, now),
+                }
+                let _ =
+                    reply.send(result.map(|committed| committed.revision).map_err(|error| refused(&error)));
             }
             Ticket::Pause(change, reply) => self.on_pause_written(*change, reply, &result),
             Ticket::Edit(sent) => self.on_edit(*sent, result),
@@ -468,8 +480,14 @@ impl Loop<'_> {
         }
     }
 
+    /// For whoever reads: prefixes do.
     fn resolve(&self, namespace: &str, name: &str) -> Result<UnitId, Status> {
         self.core.resolve(namespace, name).map_err(|why| unresolved(namespace, name, &why))
+    }
+
+    /// For whoever changes something: nothing but a whole name or uid.
+    fn find(&self, namespace: &str, name: &str) -> Result<UnitId, Status> {
+        self.core.find(namespace, name).map_err(|why| unresolved(namespace, name, &why))
     }
 
     fn show(&self, unit: UnitId) -> v1::GetUnitResponse {
@@ -524,21 +542,30 @@ impl Drop for Loop<'_> {
     }
 }
 
-fn unresolved(namespace: &str, name: &str, why: &godel_core::dispatcher::read::Unresolved) -> Status {
-    use godel_core::dispatcher::read::Unresolved;
+fn unresolved(namespace: &str, name: &str, why: &Unresolved) -> Status {
     let namespace = if namespace.is_empty() { "default" } else { namespace };
+    let info = |some: &[String]| {
+        [("namespace", namespace.to_owned()), ("name", name.to_owned()), ("some", some.join(","))]
+    };
     match why {
-        Unresolved::NotFound => status::with_info(
-            tonic::Code::NotFound,
-            status::reason::UNKNOWN_NAME,
-            format!("no unit `{name}` in namespace `{namespace}`"),
-            [("namespace", namespace), ("name", name)],
-        ),
+        Unresolved::NotFound(near) => {
+            let near_names: Vec<String> = near.iter().map(|name| format!("`{name}`")).collect();
+            let hint = match near.len() {
+                0 => String::new(),
+                _ => format!("; did you mean {}?", near_names.join(", ")),
+            };
+            status::with_info(
+                tonic::Code::NotFound,
+                status::reason::UNKNOWN_NAME,
+                format!("no unit `{name}` in namespace `{namespace}`{hint}"),
+                info(near),
+            )
+        }
         Unresolved::Ambiguous(names) => status::with_info(
             tonic::Code::InvalidArgument,
             status::reason::AMBIGUOUS_NAME,
-            format!("`{name}` is a prefix of several units: {}, …", names.join(", ")),
-            [("namespace", namespace), ("name", name)],
+            format!("`{name}` may be any of several units: {}", names.join(", ")),
+            info(names),
         ),
     }
 }

@@ -53,8 +53,8 @@ pub(crate) trait Nodes {
     fn by_name(&self, name: &str) -> Option<NodeId>;
     /// Node of exactly this uid.
     fn by_uid(&self, uid: &str) -> Option<NodeId>;
-    /// Node of this name, uid or unique prefix.
-    fn resolve(&self, asked: &str) -> Result<NodeId, Status>;
+    /// Node of this whole name or uid.
+    fn find(&self, asked: &str) -> Result<NodeId, Status>;
     /// Its records.
     fn stored(&self, node: NodeId) -> Option<Stored>;
     /// Its session's lease is in force.
@@ -234,7 +234,7 @@ impl Round {
         if !self.is_for(Role::Admin) {
             return Err(Job::Update(request, reply));
         }
-        let node = match nodes.resolve(&request.name) {
+        let node = match nodes.find(&request.name) {
             Ok(node) => node,
             Err(status) => {
                 answer(reply, Err(status));
@@ -246,7 +246,14 @@ impl Round {
         };
         match updated(&stored, &request, nodes.wall_ms()) {
             Ok(spec) if spec == stored.spec => {
-                answer(reply, Ok(v1::UpdateNodeResponse { spec: Some(spec), revision: stored.revision }));
+                answer(
+                    reply,
+                    Ok(v1::UpdateNodeResponse {
+                        spec: Some(spec),
+                        revision: stored.revision,
+                        changed: false,
+                    }),
+                );
             }
             Ok(spec) => {
                 self.touched.insert(node);
@@ -293,7 +300,7 @@ impl Round {
         if !self.is_empty() {
             return Err(Job::Delete(name, reply));
         }
-        match nodes.resolve(&name) {
+        match nodes.find(&name) {
             Ok(node) => {
                 self.role = Some(Role::Admin);
                 self.ops.push(to_proto::delete(v1::Kind::NodeSpec, u64::from(node.0)));

@@ -219,7 +219,7 @@ async fn commit(hub: &Hub, round: Round, changes: Changes, waiting: &mut VecDequ
             Answer::Updated(spec, reply) => {
                 let node = NodeId(spec.node_id);
                 let spec = view::spec(hub, node).or(Some(*spec));
-                answer(reply, Ok(v1::UpdateNodeResponse { spec, revision: at }));
+                answer(reply, Ok(v1::UpdateNodeResponse { spec, revision: at, changed: true }));
             }
             Answer::Deleted(name, reply) => {
                 tracing::info!(node = name, "node deleted");
@@ -278,8 +278,8 @@ impl Nodes for Known<'_> {
         self.0.names.read().by_uid(uid)
     }
 
-    fn resolve(&self, asked: &str) -> Result<NodeId, Status> {
-        resolve(self.0, asked)
+    fn find(&self, asked: &str) -> Result<NodeId, Status> {
+        self.0.names.read().find(asked).map_err(not_found)
     }
 
     fn stored(&self, node: NodeId) -> Option<Stored> {
@@ -313,15 +313,17 @@ impl Nodes for Known<'_> {
     }
 }
 
-/// The node that `asked` names.
+/// The node that `asked` stands for, for whoever reads.
 pub(crate) fn resolve(hub: &Hub, asked: &str) -> Result<NodeId, Status> {
-    hub.names.read().resolve(asked).map_err(|error| match &error {
-        NotFound::Unknown(_) => {
-            with_info(Code::NotFound, reason::UNKNOWN_NAME, error.to_string(), [("name", asked)])
-        }
-        NotFound::Ambiguous { some, .. } => {
-            let metadata = [("name", asked.to_owned()), ("some", some.join(","))];
-            with_info(Code::InvalidArgument, reason::AMBIGUOUS_NAME, error.to_string(), metadata)
-        }
-    })
+    hub.names.read().resolve(asked).map_err(not_found)
+}
+
+fn not_found(error: NotFound) -> Status {
+    let (code, why) = match &error {
+        NotFound::Unknown { .. } => (Code::NotFound, reason::UNKNOWN_NAME),
+        NotFound::Ambiguous { .. } => (Code::InvalidArgument, reason::AMBIGUOUS_NAME),
+    };
+    let message = error.to_string();
+    let (NotFound::Unknown { asked, near: some } | NotFound::Ambiguous { asked, some }) = error;
+    with_info(code, why, message, [("name", asked), ("some", some.join(","))])
 }
