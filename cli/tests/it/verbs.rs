@@ -169,10 +169,10 @@ fn the_record_of_an_ended_unit_is_deleted_and_its_name_free() {
 fn what_went_in_and_what_did_not_is_told() {
     let up = Up::start(&["--memory", "--simulate", "2x cpu=4,memory=8Gi"]);
     let godel = up.client();
-    let one = |name: &str, replicas: u32| {
-        format!("---\n{{name: {name}, replicas: {replicas}, template: {{requests: {{cpu: 1m}}}}}}\n")
+    let one = |name: &str, min_member: u32| {
+        format!("---\n{{name: {name}, min_member: {min_member}, template: {{requests: {{cpu: 1m}}}}}}\n")
     };
-    let few = file(&up, "few.yaml", &[one("x", 1), one("y", 0), one("z", 1)].concat());
+    let few = file(&up, "few.yaml", &[one("x", 1), one("y", 9), one("z", 1)].concat());
     says(
         &godel,
         &["unit", "submit", "-f", &few],
@@ -186,7 +186,7 @@ fn what_went_in_and_what_did_not_is_told() {
     );
     // So many go on one stream.
     let mut many: String = (0..400).map(|n| one(&format!("u{n}"), 1)).collect();
-    many.push_str(&one("bad", 0));
+    many.push_str(&one("bad", 9));
     many.push_str(&one("x", 1));
     let many = file(&up, "many.yaml", &many);
     let (code, told) = array(&godel, &["unit", "submit", "-f", &many]);
@@ -297,7 +297,7 @@ fn exit_codes_are_those_of_the_help() {
     let said = String::from_utf8_lossy(&other.stderr).into_owned();
     assert_eq!(exit_code(&other), 3, "{said}");
     assert!(said.contains("is that the address of godel's state service?"), "{said}");
-    let wrong = file(&up, "w.yaml", "{name: a, replicas: 0, template: {}}\n");
+    let wrong = file(&up, "w.yaml", "{name: a, min_member: 2, template: {}}\n");
     says(&godel, &["unit", "validate", "-f", &wrong], 2, &["1 unit is invalid"]);
     up.stop();
 }
