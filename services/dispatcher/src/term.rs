@@ -10,6 +10,7 @@ mod changes;
 mod edits;
 mod evict;
 mod follow;
+mod named;
 mod outgoing;
 mod overload;
 mod pauses;
@@ -23,7 +24,7 @@ use std::{
 
 use godel_core::{
     change::Partition,
-    dispatcher::{Dispatcher, ModeChoice, SessionId, Unresolved, read::Summary},
+    dispatcher::{Dispatcher, ModeChoice, SessionId, read::Summary},
     ids::{Epoch, IdMap, IdSet, Revision, UnitId},
     losses::{self, BrakeChange},
     time::Millis,
@@ -480,16 +481,6 @@ impl Loop<'_> {
         }
     }
 
-    /// For whoever reads: prefixes do.
-    fn resolve(&self, namespace: &str, name: &str) -> Result<UnitId, Status> {
-        self.core.resolve(namespace, name).map_err(|why| unresolved(namespace, name, &why))
-    }
-
-    /// For whoever changes something: nothing but a whole name or uid.
-    fn find(&self, namespace: &str, name: &str) -> Result<UnitId, Status> {
-        self.core.find(namespace, name).map_err(|why| unresolved(namespace, name, &why))
-    }
-
     fn show(&self, unit: UnitId) -> v1::GetUnitResponse {
         let Some(view) = self.core.unit(unit) else { return v1::GetUnitResponse::default() };
         v1::GetUnitResponse {
@@ -539,34 +530,6 @@ impl Drop for Loop<'_> {
         for session in self.sessions.values() {
             session.close(crate::front::term_over());
         }
-    }
-}
-
-fn unresolved(namespace: &str, name: &str, why: &Unresolved) -> Status {
-    let namespace = if namespace.is_empty() { "default" } else { namespace };
-    let info = |some: &[String]| {
-        [("namespace", namespace.to_owned()), ("name", name.to_owned()), ("some", some.join(","))]
-    };
-    match why {
-        Unresolved::NotFound(near) => {
-            let near_names: Vec<String> = near.iter().map(|name| format!("`{name}`")).collect();
-            let hint = match near.len() {
-                0 => String::new(),
-                _ => format!("; did you mean {}?", near_names.join(", ")),
-            };
-            status::with_info(
-                tonic::Code::NotFound,
-                status::reason::UNKNOWN_NAME,
-                format!("no unit `{name}` in namespace `{namespace}`{hint}"),
-                info(near),
-            )
-        }
-        Unresolved::Ambiguous(names) => status::with_info(
-            tonic::Code::InvalidArgument,
-            status::reason::AMBIGUOUS_NAME,
-            format!("`{name}` may be any of several units: {}", names.join(", ")),
-            info(names),
-        ),
     }
 }
 
