@@ -11,7 +11,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use crate::{exit::EXIT_CODES, output::Format};
-pub use unit::{Named, OnBelowMin, OnEviction, Submit, Unit, Which};
+pub use unit::{Delete, Named, OnBelowMin, OnEviction, Scale, Stop, Submit, Unit, Which, split};
 
 const EXAMPLES: &str = "Try:
   godel up --simulate '100x cpu=32,memory=128Gi,gpu=8:A10'   a whole control plane with 100 simulated nodes
@@ -440,7 +440,7 @@ mod tests {
     fn units_are_named_in_three_ways() {
         let split = |words: &[&str]| match Args::try_parse_from(words).unwrap().verb {
             Verb::Unit(Unit::Describe(which)) => {
-                let (namespace, name) = which.split();
+                let (namespace, name) = split(&which.namespace, &which.names[0]);
                 (namespace.to_owned(), name.to_owned())
             }
             other => panic!("{other:?}"),

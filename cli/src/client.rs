@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use godel_kit::{
-    client::{Channel, Directory, retry_idempotent},
+    client::{Channel, Directory, FailedCall, retry_idempotent},
     config::{ClientConfig, HumanDuration},
     message::RECEIVED_BYTES_MAX,
 };
@@ -15,7 +15,10 @@ use godel_proto::v1::{
 };
 use tonic::Status;
 
-use crate::exit::{Code, Failure};
+use crate::{
+    exit::{Code, Failure},
+    output::shown,
+};
 
 /// Pages read of one list; beyond lies a server that never ends.
 const N_PAGES_MAX: usize = 1_000_000;
@@ -104,12 +107,29 @@ impl Client {
         F: FnMut(UnitServiceClient<Channel>) -> Fut,
         Fut: Future<Output = Result<T, Status>>,
     {
-        self.directory
-            .call_leader("dispatcher", |channel| {
-                op(UnitServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
-            })
-            .await
-            .map_err(|status| self.explain(status))
+        self.leader("dispatcher", |channel| {
+            op(UnitServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
+        })
+        .await
+    }
+
+    /// One call of the unit service, at whoever leads now: streams, which their callers open again.
+    ///
+    /// # Errors
+    /// Who failed, and how.
+    pub async fn leading_units<T>(
+        &self,
+        op: impl AsyncFnOnce(UnitServiceClient<Channel>) -> Result<T, Status>,
+    ) -> Result<T, FailedCall> {
+        let leader = self.directory.leader("dispatcher").await;
+        let leader = leader.map_err(|status| FailedCall { leader: None, status })?;
+        let failed = |status| FailedCall { leader: Some(leader.address.clone()), status };
+        let channel = self.directory.channel(&leader.address).map_err(|bad| failed(bad.into()))?;
+        let units = UnitServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX);
+        op(units).await.map_err(|status| {
+            self.directory.failed("dispatcher", &leader, &status);
+            failed(status)
+        })
     }
 
     /// A call of the dispatch service, at whoever leads.
@@ -121,12 +141,10 @@ impl Client {
         F: FnMut(DispatchServiceClient<Channel>) -> Fut,
         Fut: Future<Output = Result<T, Status>>,
     {
-        self.directory
-            .call_leader("dispatcher", |channel| {
-                op(DispatchServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
-            })
-            .await
-            .map_err(|status| self.explain(status))
+        self.leader("dispatcher", |channel| {
+            op(DispatchServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
+        })
+        .await
     }
 
     /// A call of the queue service, at whoever leads.
@@ -138,20 +156,20 @@ impl Client {
         F: FnMut(QueueServiceClient<Channel>) -> Fut,
         Fut: Future<Output = Result<T, Status>>,
     {
-        self.try_queues(op).await.map_err(|status| self.explain(status))
+        self.try_queues(op).await.map_err(|failed| self.explain_leader("dispatcher", failed))
     }
 
     /// The same, for callers who look at the answer's details.
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn try_queues<T, F, Fut>(&self, mut op: F) -> Result<T, Status>
+    pub async fn try_queues<T, F, Fut>(&self, mut op: F) -> Result<T, FailedCall>
     where
         F: FnMut(QueueServiceClient<Channel>) -> Fut,
         Fut: Future<Output = Result<T, Status>>,
     {
         self.directory
-            .call_leader("dispatcher", |channel| {
+            .call_leader_named("dispatcher", |channel| {
                 op(QueueServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
             })
             .await
@@ -166,12 +184,10 @@ impl Client {
         F: FnMut(BudgetServiceClient<Channel>) -> Fut,
         Fut: Future<Output = Result<T, Status>>,
     {
-        self.directory
-            .call_leader("dispatcher", |channel| {
-                op(BudgetServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
-            })
-            .await
-            .map_err(|status| self.explain(status))
+        self.leader("dispatcher", |channel| {
+            op(BudgetServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
+        })
+        .await
     }
 
     /// A call of the reservation service, at whoever leads.
@@ -183,25 +199,39 @@ impl Client {
         F: FnMut(ReservationServiceClient<Channel>) -> Fut,
         Fut: Future<Output = Result<T, Status>>,
     {
-        self.directory
-            .call_leader("dispatcher", |channel| {
-                op(ReservationServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
-            })
-            .await
-            .map_err(|status| self.explain(status))
+        self.leader("dispatcher", |channel| {
+            op(ReservationServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
+        })
+        .await
     }
 
-    /// Says which server does not answer.
+    /// A call of whoever holds a lease.
+    async fn leader<T, F, Fut>(&self, lease: &str, op: F) -> Result<T, Failure>
+    where
+        F: FnMut(Channel) -> Fut,
+        Fut: Future<Output = Result<T, Status>>,
+    {
+        let called = self.directory.call_leader_named(lease, op).await;
+        called.map_err(|failed| self.explain_leader(lease, failed))
+    }
+
+    /// What state answered, or that it does not.
     pub fn explain(&self, status: Status) -> Failure {
-        let unreachable = status.code() == tonic::Code::Unavailable;
-        let failure = Failure::from(status);
-        if !unreachable {
-            return failure;
+        answer_of("state", &self.address, status)
+    }
+
+    /// What the holder of a lease answered; that it does not; or that nobody leads.
+    pub fn explain_leader(&self, lease: &str, failed: FailedCall) -> Failure {
+        let FailedCall { leader, status } = failed;
+        match leader {
+            Some(address) => answer_of(lease, &address, status),
+            None if status.message().starts_with("nobody holds lease") => {
+                let said = format!("no {lease} leads; state at {} answers", shown(&self.address));
+                Failure::new(Code::Unreachable, said)
+                    .hint(format!("start one with `godel serve {lease}`, or everything with `godel up`"))
+            }
+            None => self.explain(status),
         }
-        if failure.message.starts_with("nobody holds lease") {
-            return failure.during(format!("state at {} answers, but", self.address));
-        }
-        failure.during(format!("no server at {}", self.address))
     }
 
     /// Every node.
@@ -418,7 +448,23 @@ impl Client {
         let mut client = v1::scheduler_service_client::SchedulerServiceClient::new(channel)
             .max_decoding_message_size(RECEIVED_BYTES_MAX);
         let answer = client.get_scheduler_status(v1::GetSchedulerStatusRequest {}).await;
-        Ok(answer.map_err(|status| self.explain(status))?.into_inner())
+        Ok(answer.map_err(|status| answer_of("scheduler", address, status))?.into_inner())
+    }
+
+    /// What a scheduler would do with a unit.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub async fn plan(&self, address: &str, unit: v1::UnitSpec) -> Result<v1::PlanResponse, Failure> {
+        let channel = self.directory.channel(address).map_err(|bad| Failure::chain(Code::Failed, &bad))?;
+        let policy = self.directory.policy();
+        let answer = retry_idempotent(&policy, || {
+            let request = v1::PlanRequest { unit: Some(unit.clone()) };
+            let mut client = v1::scheduler_service_client::SchedulerServiceClient::new(channel.clone())
+                .max_decoding_message_size(RECEIVED_BYTES_MAX);
+            async move { client.plan(request).await }
+        });
+        Ok(answer.await.map_err(|status| answer_of("scheduler", address, status))?.into_inner())
     }
 
     /// Counters of the leading binder.
@@ -426,15 +472,13 @@ impl Client {
     /// # Errors
     /// What the server answered.
     pub async fn binder_status(&self) -> Result<v1::GetBinderStatusResponse, Failure> {
-        self.directory
-            .call_leader("binder", |channel| async move {
-                let mut client = v1::bind_service_client::BindServiceClient::new(channel)
-                    .max_decoding_message_size(RECEIVED_BYTES_MAX);
-                client.get_binder_status(v1::GetBinderStatusRequest {}).await
-            })
-            .await
-            .map(tonic::Response::into_inner)
-            .map_err(|status| self.explain(status))
+        self.leader("binder", |channel| async move {
+            let mut client = v1::bind_service_client::BindServiceClient::new(channel)
+                .max_decoding_message_size(RECEIVED_BYTES_MAX);
+            client.get_binder_status(v1::GetBinderStatusRequest {}).await
+        })
+        .await
+        .map(tonic::Response::into_inner)
     }
 
     /// Waits until state, a dispatcher and a binder answer.
@@ -454,5 +498,54 @@ impl Client {
         tokio::time::timeout(timeout, ready).await.map_err(|_| {
             Failure::new(Code::Timeout, format!("the services at {} are not ready", self.address))
         })
+    }
+}
+
+/// What a server answered, with its name and address where they help: where it does not answer, or not as it should.
+pub(crate) fn answer_of(service: &str, address: &str, status: Status) -> Failure {
+    use tonic::Code as Rpc;
+    let (code, address) = (status.code(), shown(address).into_owned());
+    let failure = Failure::from(status);
+    match code {
+        Rpc::Unavailable => failure.during(format!("{service} at {address} does not answer")),
+        Rpc::DeadlineExceeded | Rpc::Cancelled | Rpc::Unimplemented | Rpc::DataLoss => {
+            failure.during(format!("{service} at {address}"))
+        }
+        Rpc::Unknown | Rpc::Internal => failure.during(format!("{service} at {address}")),
+        _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_who_does_not_answer() {
+        let client = Client::new("http://127.0.0.1:7700").unwrap();
+        let failed = |leader: Option<&str>, status: Status| {
+            let failed = FailedCall { leader: leader.map(str::to_owned), status };
+            let failure = client.explain_leader("binder", failed);
+            (failure.code, failure.to_string())
+        };
+        let (code, said) = failed(Some("http://10.0.0.7:7702"), Status::unavailable("connection refused"));
+        assert_eq!(code, Code::Unreachable);
+        assert!(
+            said.starts_with("binder at http://10.0.0.7:7702 does not answer: connection refused"),
+            "{said}"
+        );
+        assert!(!said.contains("127.0.0.1:7700\n"), "{said}");
+        let (code, said) = failed(None, Status::unavailable("nobody holds lease binder"));
+        assert_eq!(code, Code::Unreachable);
+        assert!(said.starts_with("no binder leads; state at http://127.0.0.1:7700 answers"), "{said}");
+        let (_, said) = failed(None, Status::unavailable("connection refused"));
+        assert!(
+            said.starts_with("state at http://127.0.0.1:7700 does not answer: connection refused"),
+            "{said}"
+        );
+        let (code, said) = failed(Some("http://b"), Status::not_found("no unit `x`"));
+        assert_eq!((code, said.as_str()), (Code::NotFound, "no unit `x`"));
+        let (code, said) = failed(Some("http://b"), Status::deadline_exceeded("slow"));
+        assert_eq!((code, said.as_str()), (Code::Timeout, "binder at http://b: no answer in time: slow"));
     }
 }

@@ -3,6 +3,7 @@
 mod admin;
 mod apply;
 mod budget;
+mod each;
 mod node;
 mod offline;
 mod queue;
@@ -52,7 +53,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::Apply(files) => apply::run(&address, &files, output).await,
         Verb::Scheduler(Scheduler::List) => schedulers(&Client::new(&address)?, output).await,
         Verb::Partition(Partition::Set { mode }) => partition(&Client::new(&address)?, mode).await,
-        Verb::Admin(verb) => admin::run(&Client::new(&address)?, verb).await,
+        Verb::Admin(verb) => admin::run(&Client::new(&address)?, verb, output).await,
         Verb::Status => status::run(&Client::new(&address)?, output).await,
         Verb::Audit(wanted) => {
             let mut ledger = Vec::new();
@@ -86,6 +87,60 @@ fn telemetry(
 ) -> Result<godel_kit::telemetry::Guard, Failure> {
     let config = TelemetryConfig { filter: filter.unwrap_or_else(|| config.filter.clone()), ..config };
     godel_kit::telemetry::init(&config).map_err(|error| Failure::chain(Code::Usage, &error))
+}
+
+/// What `describe` found of each thing that was named, in order.
+type Described<V> = Vec<(String, Result<V, Failure>)>;
+
+/// Looks at each thing that is named, whatever became of the others.
+async fn describe_each<V>(
+    names: &[String],
+    mut look: impl AsyncFnMut(String) -> Result<V, Failure>,
+) -> Described<V> {
+    let mut described = Vec::with_capacity(names.len());
+    for name in names {
+        described.push((name.clone(), look(name.clone()).await));
+    }
+    described
+}
+
+/// Prints what was found: one thing as it is, several below each other, or as JSON in an array; fails in the end if one
+/// was not found.
+fn print_described<V: serde::Serialize>(
+    format: Format,
+    kind: &str,
+    described: Described<V>,
+    text: impl Fn(&V) -> String,
+) -> Result<(), Failure> {
+    let n_named = described.len();
+    let (mut views, mut failures) = (Vec::new(), Vec::new());
+    for (name, found) in described {
+        match found {
+            Ok(view) => views.push(view),
+            Err(failure) if n_named == 1 => return Err(failure),
+            Err(failure) => {
+                output::say(format!("{kind} {}: {}", output::shown(&name), failure.message));
+                failures.push(failure);
+            }
+        }
+    }
+    match format {
+        Format::Json | Format::Yaml => match views.as_slice() {
+            [view] if n_named == 1 => output::print_value(format, view)?,
+            several => output::print_value(format, &several)?,
+        },
+        Format::Table | Format::Wide => {
+            let texts: Vec<String> = views.iter().map(text).collect();
+            output::print(&texts.join("\n"))?;
+        }
+    }
+    match Code::worst(failures.iter().map(|failure| failure.code)) {
+        None => Ok(()),
+        Some(code) => {
+            let said = format!("{} of {} failed", failures.len(), output::count(n_named, kind));
+            Err(each::several(code, said, &failures))
+        }
+    }
 }
 
 async fn schedulers(client: &Client, format: Format) -> Result<(), Failure> {

@@ -2,19 +2,24 @@
 
 use std::{fmt, process::ExitCode};
 
-use godel_kit::status as rpc;
+use godel_kit::{convert::BadField, status as rpc};
 use tonic::{Code as RpcCode, Status};
+
+use crate::output::shown;
 
 /// Text for `--help`.
 pub const EXIT_CODES: &str = "Exit codes:
   0  done, or the condition holds
-  1  failed, or the condition does not hold (audit, wait on a unit that ended otherwise)
+  1  failed, or the condition does not hold (audit, wait for a unit that failed or was cancelled)
   2  wrong usage or invalid input
-  3  the server cannot be reached
-  4  not found
+  3  the server cannot be reached, or is another one than was meant
+  4  not found: what is named, or a queue or priority class that it names
   5  conflict: it exists already, or has changed meanwhile
   6  not in time
-  7  the server is full: try again later";
+  7  the server is full: try again later
+  8  not permitted
+Where several things are named, each is tried and has a line of its own; the exit code is the worst of theirs:
+3, then 1, 2, 8, 6, 7, 5, 4.";
 
 /// Exit codes of the binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,19 +38,49 @@ pub enum Code {
     Timeout = 6,
     /// The server refuses for lack of room.
     Busy = 7,
+    /// The caller may not do it.
+    Denied = 8,
+}
+
+impl Code {
+    /// The number.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Unreachable => 3,
+            Self::NotFound => 4,
+            Self::Conflict => 5,
+            Self::Timeout => 6,
+            Self::Busy => 7,
+            Self::Denied => 8,
+        }
+    }
+
+    /// How bad it is among others: the higher, the worse.
+    fn weight(self) -> usize {
+        let from_least = [
+            Self::NotFound,
+            Self::Conflict,
+            Self::Busy,
+            Self::Timeout,
+            Self::Denied,
+            Self::Usage,
+            Self::Failed,
+            Self::Unreachable,
+        ];
+        from_least.into_iter().position(|code| code == self).unwrap_or_default()
+    }
+
+    /// The worst of several; `None` if there is none.
+    pub fn worst(codes: impl IntoIterator<Item = Self>) -> Option<Self> {
+        codes.into_iter().max_by_key(|code| code.weight())
+    }
 }
 
 impl From<Code> for ExitCode {
     fn from(code: Code) -> Self {
-        match code {
-            Code::Failed => Self::from(1),
-            Code::Usage => Self::from(2),
-            Code::Unreachable => Self::from(3),
-            Code::NotFound => Self::from(4),
-            Code::Conflict => Self::from(5),
-            Code::Timeout => Self::from(6),
-            Code::Busy => Self::from(7),
-        }
+        Self::from(code.number())
     }
 }
 
@@ -115,29 +150,40 @@ impl Failure {
 
 impl From<Status> for Failure {
     fn from(status: Status) -> Self {
-        let message = status.message();
+        // Whatever the answer quotes is shown as it is.
+        let message = shown(status.message()).into_owned();
+        let message = message.as_str();
         match status.code() {
             RpcCode::InvalidArgument => {
                 let violations = rpc::violations_of(&status);
                 if violations.is_empty() {
                     return Self::usage(message);
                 }
-                let lines: Vec<String> =
-                    violations.iter().map(|bad| format!("  {}: {}", bad.path, bad.description)).collect();
-                Self::usage(format!("invalid input\n{}", lines.join("\n")))
+                Self::usage(format!("invalid input\n{}", lines(&violations)))
             }
             RpcCode::NotFound => Self::new(Code::NotFound, message),
             RpcCode::AlreadyExists => Self::new(Code::Conflict, message),
             RpcCode::Aborted => Self::new(Code::Conflict, message)
                 .hint("it has changed meanwhile: look at it again, then repeat"),
-            RpcCode::FailedPrecondition => match rpc::preconditions_of(&status).as_slice() {
-                [] | [_] => Self::failed(message),
-                several => {
-                    let lines: Vec<String> =
-                        several.iter().map(|one| format!("  {}: {}", one.path, one.description)).collect();
-                    Self::failed(format!("it cannot be done now\n{}", lines.join("\n")))
+            RpcCode::FailedPrecondition => {
+                let grounds = rpc::preconditions_of(&status);
+                // Something else that it names is not there.
+                let is_absent = rpc::precondition_kinds(&status).iter().any(|kind| kind == rpc::ABSENT);
+                let code = if is_absent { Code::NotFound } else { Code::Failed };
+                match grounds.as_slice() {
+                    [] | [_] => Self::new(code, message),
+                    several => Self::new(code, format!("it cannot be done now\n{}", lines(several))),
                 }
-            },
+            }
+            RpcCode::PermissionDenied | RpcCode::Unauthenticated => Self::new(Code::Denied, message),
+            RpcCode::Unimplemented => {
+                let message = if message.is_empty() { "it does not know this call" } else { message };
+                Self::new(Code::Unreachable, message).hint(OTHER_SERVER)
+            }
+            // The transport met something that does not speak gRPC.
+            RpcCode::Unknown | RpcCode::Internal if std::error::Error::source(&status).is_some() => {
+                Self::new(Code::Unreachable, unavailable(&status)).hint(OTHER_SERVER)
+            }
             RpcCode::Unavailable => Self::new(Code::Unreachable, unavailable(&status)).hint(START),
             RpcCode::DeadlineExceeded => Self::new(Code::Timeout, format!("no answer in time: {message}")),
             RpcCode::ResourceExhausted => {
@@ -150,17 +196,23 @@ impl From<Status> for Failure {
             | RpcCode::Ok
             | RpcCode::Cancelled
             | RpcCode::Unknown
-            | RpcCode::PermissionDenied
-            | RpcCode::Unimplemented
             | RpcCode::Internal
-            | RpcCode::DataLoss
-            | RpcCode::Unauthenticated => Self::failed(format!("{}: {message}", status.code())),
+            | RpcCode::DataLoss => Self::failed(format!("{}: {message}", status.code())),
         }
     }
 }
 
 const START: &str = "start everything on this machine with `godel up`, or say where it runs: \
                      GODEL_ADDR=http://HOST:7700 or --address";
+
+const OTHER_SERVER: &str =
+    "is that the address of godel's state service? GODEL_ADDR or --address says where it is";
+
+/// A line for each thing that is wrong.
+fn lines(wrong: &[BadField]) -> String {
+    let line = |bad: &BadField| format!("  {}: {}", shown(&bad.path), shown(&bad.description));
+    wrong.iter().map(line).collect::<Vec<_>>().join("\n")
+}
 
 fn unavailable(status: &Status) -> String {
     let mut text = status.message().to_owned();
@@ -170,13 +222,12 @@ fn unavailable(status: &Status) -> String {
         text = cause.to_string();
         source = cause.source();
     }
-    text
+    shown(&text).into_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use godel_kit::convert::BadField;
 
     #[test]
     fn every_answer_has_its_exit_code_and_says_what_to_do() {
@@ -194,6 +245,14 @@ mod tests {
                 "  a: gone\n  b: full",
             ),
             (Status::internal("bug"), Code::Failed, "bug"),
+            (Status::permission_denied("of queue `a`"), Code::Denied, "of queue `a`"),
+            (Status::unimplemented(""), Code::Unreachable, "GODEL_ADDR"),
+            (
+                rpc::failed_preconditions(rpc::ABSENT, [BadField::new("queue", "no queue `a`")]),
+                Code::NotFound,
+                "no queue `a`",
+            ),
+            (Status::not_found("no `\u{1b}[2J\n`"), Code::NotFound, "no `\\u{1b}[2J\\u{a}`"),
             (
                 rpc::invalid_argument([BadField::new("a", "is empty"), BadField::new("b[1]", "is bad")]),
                 Code::Usage,
@@ -204,6 +263,15 @@ mod tests {
             assert_eq!(failure.code, code, "{failure}");
             assert!(failure.to_string().contains(words), "{failure}");
         }
+    }
+
+    #[test]
+    fn the_worst_of_several_counts() {
+        let worst = |codes: &[Code]| Code::worst(codes.iter().copied());
+        assert_eq!(worst(&[]), None);
+        assert_eq!(worst(&[Code::NotFound, Code::Failed, Code::Conflict]), Some(Code::Failed));
+        assert_eq!(worst(&[Code::Unreachable, Code::Failed]), Some(Code::Unreachable));
+        assert_eq!(worst(&[Code::NotFound, Code::Conflict]), Some(Code::Conflict));
     }
 
     #[test]

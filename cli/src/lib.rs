@@ -7,6 +7,7 @@
 pub mod args;
 pub mod audit;
 pub mod bench;
+mod bulk;
 pub mod client;
 pub mod command;
 pub mod config;

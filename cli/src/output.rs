@@ -1,10 +1,16 @@
 //! What people and machines read: tables, JSON and YAML on standard output, talk on standard error.
+//!
+//! Names, labels, reasons and whatever else came from somebody is shown by [`shown`], so that it stays on its line and
+//! does nothing to the terminal. All that people read goes through [`print`] and [`say`], which let no control character
+//! pass but line breaks and the colours of [`Paint`], should a text have been forgotten.
 
 use std::{
+    borrow::Cow,
     io::{self, IsTerminal as _, Write as _},
     path::Path,
 };
 
+pub use godel_core::words::{are, count, one_or, plural};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
@@ -36,11 +42,72 @@ pub trait View: Serialize {
     fn wide(&self) -> Vec<String>;
 }
 
-/// Writes to standard output. A reader that went away (`| head`) is no failure.
+/// Text from elsewhere as people see it, on one line: control characters, line breaks, and characters that nobody sees or
+/// that turn the direction of what follows are written as escapes, as `\u{1b}`.
+pub fn shown(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().fold(String::with_capacity(text.len() + 8), |mut safe, c| {
+        if is_hidden(c) {
+            safe.extend(c.escape_unicode());
+        } else {
+            safe.push(c);
+        }
+        safe
+    }))
+}
+
+/// Controls (C0, DEL, C1), line and paragraph separators, marks of direction, and what has no width.
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+/// Text of several lines as it may reach a terminal: as [`shown`], but for line breaks and the colours of [`Paint`].
+fn settled(text: &str) -> Cow<'_, str> {
+    if !text.contains(|c| is_hidden(c) && c != '\n') {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 8);
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let paint = Paint::CODES.into_iter().find(|code| rest.starts_with(code));
+        let len = paint.map_or(c.len_utf8(), str::len);
+        match paint {
+            Some(code) => safe.push_str(code),
+            None if is_hidden(c) && c != '\n' => safe.extend(c.escape_unicode()),
+            None => safe.push(c),
+        }
+        rest = &rest[len..];
+    }
+    Cow::Owned(safe)
+}
+
+/// Writes what people read to standard output. A reader that went away (`| head`) is no failure.
 ///
 /// # Errors
 /// The output cannot be written.
 pub fn print(text: &str) -> Result<(), Failure> {
+    print_raw(&settled(text))
+}
+
+/// Writes what machines read to standard output, as it is.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn print_raw(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     match written {
@@ -49,6 +116,32 @@ pub fn print(text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// JSON that a terminal may show: what it leaves raw within strings and nobody would see is escaped there.
+fn json_shown(json: String) -> String {
+    if !json.contains(|c| is_hidden(c) && c != '\n') {
+        return json;
+    }
+    let mut safe = String::with_capacity(json.len() + 8);
+    let mut units = [0u16; 2];
+    for c in json.chars() {
+        if is_hidden(c) && c != '\n' {
+            c.encode_utf16(&mut units).iter().for_each(|unit| safe.push_str(&format!("\\u{unit:04x}")));
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}
+
+/// A value as JSON on one line.
+///
+/// # Errors
+/// It cannot be written as JSON.
+pub fn json_line<T: Serialize>(value: &T) -> Result<String, Failure> {
+    let json = serde_json::to_string(value).map_err(|error| Failure::failed(error.to_string()))?;
+    Ok(json_shown(json) + "\n")
 }
 
 /// A time of day in UTC, from Unix milliseconds.
@@ -60,7 +153,7 @@ pub fn time(unix_ms: i64) -> String {
 /// Writes a line to standard error.
 pub fn say(text: impl AsRef<str>) {
     // There is nowhere left to say that this failed.
-    let _unheard = writeln!(io::stderr(), "{}", text.as_ref());
+    let _unheard = writeln!(io::stderr(), "{}", settled(text.as_ref()));
 }
 
 /// Prints a list in a format. An empty table says so on standard error.
@@ -85,13 +178,14 @@ pub fn print_list<V: View>(format: Format, views: &[V], what: &str) -> Result<()
 pub fn print_value<T: Serialize>(format: Format, value: &T) -> Result<(), Failure> {
     let text = match format {
         Format::Json => {
-            serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(|error| error.to_string())
+            let json = serde_json::to_string_pretty(value).map_err(|error| error.to_string());
+            json.map(|json| json_shown(json) + "\n")
         }
         Format::Table | Format::Wide | Format::Yaml => {
             serde_yaml_ng::to_string(value).map_err(|error| error.to_string())
         }
     };
-    print(&text.map_err(|error| Failure::new(Code::Failed, error))?)
+    print_raw(&text.map_err(|error| Failure::new(Code::Failed, error))?)
 }
 
 /// Writes a value to a file as JSON, whole or not at all.
@@ -126,22 +220,39 @@ pub fn table<V: View>(format: Format, views: &[V]) -> String {
     columns(&headers, &rows)
 }
 
-/// Columns as wide as their widest cell, two spaces between; an empty cell is shown as `-`.
+/// Columns as wide as their widest cell, two spaces between; an empty cell is shown as `-`. Cells are shown on one line,
+/// whatever is in them.
 pub fn columns(headers: &[&str], rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<Cow<'_, str>>> =
+        rows.iter().map(|row| row.iter().map(|text| cell(text)).collect()).collect();
     let mut widths: Vec<usize> = headers.iter().map(|header| header.chars().count()).collect();
-    for row in rows {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
     let mut text = line(headers.iter().copied(), &widths);
-    for row in rows {
-        text.push_str(&line(
-            row.iter().map(|cell| if cell.is_empty() { "-" } else { cell.as_str() }),
-            &widths,
-        ));
+    for row in &rows {
+        text.push_str(&line(row.iter().map(Cow::as_ref), &widths));
     }
     text
+}
+
+/// What a cell shows: `-` when it is empty.
+fn cell(text: &str) -> Cow<'_, str> {
+    if text.is_empty() { Cow::Borrowed("-") } else { shown(text) }
+}
+
+/// A line for one thing that is told of something: its title, and what [`columns`] would show.
+pub fn field(width: usize, title: &str, text: &str) -> String {
+    format!("{title:<width$} {}\n", cell(text))
+}
+
+/// A line for each column of a view.
+pub fn fields<V: View>(width: usize, view: &V) -> String {
+    let titles = V::HEADERS.iter().chain(V::WIDE);
+    let cells = view.row().into_iter().chain(view.wide());
+    titles.zip(cells).map(|(title, text)| field(width, &title.to_lowercase(), &text)).collect()
 }
 
 fn line<'a>(cells: impl Iterator<Item = &'a str>, widths: &[usize]) -> String {
@@ -154,6 +265,9 @@ fn line<'a>(cells: impl Iterator<Item = &'a str>, widths: &[usize]) -> String {
 pub struct Paint(bool);
 
 impl Paint {
+    /// All that it writes beside the text.
+    const CODES: [&'static str; 4] = ["\x1b[32m", "\x1b[31m", "\x1b[1m", "\x1b[0m"];
+
     /// For standard output.
     pub fn stdout() -> Self {
         Self(io::stdout().is_terminal() && godel_kit::config::env("NO_COLOR").is_none())
@@ -196,6 +310,18 @@ pub fn progress(len: usize, what: &'static str) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())).with_prefix(what)
 }
 
+/// Whatever somebody may put into a name: an escape, line breaks, a C1 control, marks that turn or hide text.
+#[cfg(test)]
+pub(crate) const NASTY: &str = "a\u{1b}[31mb\r\n\u{9b}c\u{202e}d\u{200b}\u{7f}";
+
+/// Nothing that nobody sees is in a text but line breaks, and of [`NASTY`] all is seen, on one line.
+#[cfg(test)]
+pub(crate) fn assert_shown(text: &str) {
+    let hidden = text.chars().find(|c| is_hidden(*c) && *c != '\n');
+    assert_eq!(hidden, None, "{text:?}");
+    assert!(text.contains(&*shown(NASTY)), "{text}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,6 +348,33 @@ mod tests {
         let teas = [Tea { name: "assam", cups: 2 }, Tea { name: "", cups: 30 }];
         assert_eq!(table(Format::Table, &teas), "NAME\nassam\n-\n");
         assert_eq!(table(Format::Wide, &teas), "NAME   CUPS\nassam  2\n-      30\n");
+    }
+
+    #[test]
+    fn what_came_from_elsewhere_stays_on_its_line_and_is_seen() {
+        let safe = "a\\u{1b}[31mb\\u{d}\\u{a}\\u{9b}c\\u{202e}d\\u{200b}\\u{7f}";
+        assert_eq!(shown(NASTY), safe);
+        assert_eq!(shown("Grüße, 世界 🦀"), "Grüße, 世界 🦀");
+        let row = vec![NASTY.to_owned(), "x".to_owned()];
+        assert_eq!(columns(&["A", "B"], &[row]).lines().nth(1).unwrap(), format!("{safe}  x"));
+        assert_eq!(field(4, "name", NASTY), format!("name {safe}\n"));
+        // The last door lets line breaks and colours through, and nothing else.
+        let text = format!("{}\n{}", Paint(true).bad("lost"), NASTY.replace('\n', ""));
+        let expect =
+            format!("\x1b[31mlost\x1b[0m\n{}", safe.replace("\\u{a}", "").replace("\\u{1b}[31m", "\x1b[31m"));
+        assert_eq!(settled(&text), expect);
+    }
+
+    #[test]
+    fn json_stays_json_and_shows_what_it_holds() {
+        let json = json_line(&NASTY).unwrap();
+        assert!(!json.trim_end_matches('\n').contains(is_hidden), "{json}");
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), NASTY);
+        let far = json_line(&"\u{e0041}").unwrap();
+        assert_eq!(
+            (far.as_str(), serde_json::from_str::<String>(&far).unwrap().as_str()),
+            ("\"\\udb40\\udc41\"\n", "\u{e0041}")
+        );
     }
 
     #[test]

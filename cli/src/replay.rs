@@ -21,7 +21,7 @@ use crate::{
     audit::{self, Quiet},
     client::Client,
     exit::{Code, Failure},
-    output::progress,
+    output::{self, progress},
     trace::{self, Task},
 };
 
@@ -101,7 +101,12 @@ async fn run_untimed(
     let refused = join(submitting, &board, &bar).await?;
     if !refused.is_empty() {
         let lines: Vec<String> = refused.iter().take(10).map(|refusal| format!("  {refusal}")).collect();
-        return Err(Failure::usage(format!("{} tasks were refused\n{}", refused.len(), lines.join("\n"))));
+        return Err(Failure::usage(format!(
+            "{} {} refused\n{}",
+            output::count(refused.len(), "task"),
+            output::one_or(refused.len(), "was", "were"),
+            lines.join("\n")
+        )));
     }
     settle(client, &board, &bar, &options).await?;
     bar.finish_and_clear();

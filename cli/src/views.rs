@@ -15,7 +15,7 @@ mod reservation;
 pub use budget::{BudgetView, parse_limit};
 pub(crate) use node::amounts;
 use node::pairs;
-pub use node::{DeviceView, DrainView, NodeView, QuarantineView};
+pub use node::{DeviceView, DrainView, NodeView, QuarantineView, SlotsView};
 pub use queue::{PriorityClassView, QueueView, parse_policy};
 pub use reservation::{PlaceView, ReservationView};
 

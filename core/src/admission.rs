@@ -22,6 +22,7 @@ pub mod names;
 pub mod scale;
 pub mod stop;
 mod template;
+pub mod welcome;
 
 use defaults::{AppliedDefault, DefaultValue};
 

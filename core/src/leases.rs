@@ -19,6 +19,8 @@ pub const TTL_MS_MAX: u32 = 60_000;
 pub const N_LEASES_MAX: usize = 8_192;
 /// Most counters that a member may report.
 pub const N_COUNTERS_MAX: usize = 64;
+/// Most of those who stand by for one lease that are remembered.
+pub const N_STANDBYS_MAX: usize = 64;
 
 /// All leases by name.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +34,8 @@ struct Entry {
     /// `None`: nobody holds it.
     deadline: Option<Millis>,
     counters: BTreeMap<String, u64>,
+    /// By holder: who asked in vain, where it serves, and when it did last.
+    standbys: BTreeMap<String, (String, Millis)>,
 }
 
 /// Who asks for which lease.
@@ -82,6 +86,19 @@ pub struct Shown<'a> {
     pub remaining_ms: u64,
     /// Soft facts of the last renewal.
     pub counters: &'a BTreeMap<String, u64>,
+    /// Who asked for it in vain, by holder: where it serves, and when it asked last.
+    standbys: &'a BTreeMap<String, (String, Millis)>,
+    now: Millis,
+}
+
+impl<'a> Shown<'a> {
+    /// Who stands by for it, as holder and address: those who asked within its TTL.
+    pub fn standbys(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let (now, ttl_ms) = (self.now, u64::from(self.lease.ttl_ms));
+        let lately = move |at: Millis| now.since(at) <= ttl_ms;
+        let standbys = self.standbys.iter().filter(move |(_, (_, at))| lately(*at));
+        standbys.map(|(holder, (address, _))| (holder.as_str(), address.as_str()))
+    }
 }
 
 impl Leases {
@@ -163,8 +180,21 @@ impl Leases {
     /// Takes over a durable record: a held lease runs from `now`.
     pub fn apply(&mut self, record: Lease, now: Millis) {
         let deadline = (!record.holder.is_empty()).then(|| now.plus(u64::from(record.ttl_ms)));
-        let entry = Entry { deadline, counters: BTreeMap::new(), lease: record };
+        let known = self.by_name.remove(&record.name);
+        let mut standbys = known.map(|entry| entry.standbys).unwrap_or_default();
+        standbys.remove(&record.holder);
+        let entry = Entry { deadline, counters: BTreeMap::new(), standbys, lease: record };
         self.by_name.insert(entry.lease.name.clone(), entry);
+    }
+
+    /// Somebody asked for a lease that another one holds. Soft: it is forgotten unless it asks again.
+    pub fn note_standby(&mut self, ask: &Ask, now: Millis) {
+        let Some(entry) = self.by_name.get_mut(&ask.name) else { return };
+        let ttl_ms = u64::from(entry.lease.ttl_ms);
+        entry.standbys.retain(|_, (_, at)| now.since(*at) <= ttl_ms);
+        if entry.standbys.len() < N_STANDBYS_MAX || entry.standbys.contains_key(&ask.holder) {
+            entry.standbys.insert(ask.holder.clone(), (ask.address.clone(), now));
+        }
     }
 
     /// Leases whose name starts with `prefix`, by name; one whose time is over has no holder.
@@ -174,6 +204,8 @@ impl Leases {
                 lease: &entry.lease,
                 remaining_ms: entry.remaining_ms(now),
                 counters: &entry.counters,
+                standbys: &entry.standbys,
+                now,
             },
         )
     }
@@ -313,5 +345,27 @@ mod tests {
             assert_eq!(is_lease_name(name), ok, "{name}");
         }
         assert!(!is_lease_name(&format!("scheduler/{}", "a".repeat(64))));
+    }
+
+    #[test]
+    fn who_stands_by_is_shown_as_long_as_it_asks() {
+        let mut leases = Leases::default();
+        leases.apply(leases.grant_anyway(&ask("a")), Millis(0));
+        let ttl = u64::from(ask("a").ttl_ms);
+        let shown = |leases: &Leases, now| {
+            let lease = leases.list("binder", Millis(now)).next().unwrap();
+            lease.standbys().map(|(holder, address)| format!("{holder} {address}")).collect::<Vec<_>>()
+        };
+        leases.note_standby(&Ask { address: "http://b".to_owned(), ..ask("b") }, Millis(10));
+        leases.note_standby(&Ask { address: "http://c".to_owned(), ..ask("c") }, Millis(20));
+        assert_eq!(shown(&leases, 20), ["b http://b", "c http://c"]);
+        assert_eq!(shown(&leases, 11 + ttl), ["c http://c"], "b has not asked for a TTL");
+        // Whoever gets the lease stands by no more; the others do.
+        leases.apply(leases.grant_anyway(&ask("c")), Millis(15));
+        assert_eq!(shown(&leases, 20), ["b http://b"]);
+        for n in 0..2 * N_STANDBYS_MAX {
+            leases.note_standby(&ask(&format!("h{n}")), Millis(20));
+        }
+        assert_eq!(shown(&leases, 20).len(), N_STANDBYS_MAX);
     }
 }

@@ -45,3 +45,4 @@ pub mod sub_cluster;
 pub mod time;
 pub mod unit;
 pub mod usage;
+pub mod words;

@@ -30,7 +30,7 @@ use crate::{
     explain::Refusals,
     ids::{IdMap, NodeId, Revision, UnitId},
     lifecycle::Terms,
-    pause,
+    pause::{self, Pauses},
     place::{Placer, Profiles, Settings, View},
     queue::PriorityClasses,
     reservation::spec::marks,
@@ -47,6 +47,7 @@ mod gather;
 mod held;
 mod outcome;
 mod park;
+mod plan;
 mod seek;
 mod shares;
 mod slots;
@@ -54,6 +55,8 @@ mod window;
 
 #[cfg(test)]
 mod tests;
+
+pub use plan::{PlanOutcome, PlanReport};
 
 /// How a scheduler works.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,17 +177,6 @@ pub struct Stats {
     pub loops_refused: u64,
 }
 
-/// Where a unit would go.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PlanReport {
-    /// One per replica that fits, in order of group and ordinal.
-    pub nodes: Vec<NodeId>,
-    /// Replicas that fit nowhere.
-    pub unplaced: u32,
-    /// Of the replicas that fit nowhere.
-    pub refusals: Option<Arc<Refusals>>,
-}
-
 /// A scheduler.
 #[derive(Debug)]
 pub struct Scheduler {
@@ -218,6 +210,7 @@ pub struct Scheduler {
     gained: Vec<NodeId>,
     seeks: Seeks,
     shares: Shares,
+    pauses: Pauses,
     placed: u64,
     conflicts: u64,
 }
@@ -273,6 +266,7 @@ impl Scheduler {
             gained: Vec::new(),
             seeks: Seeks::default(),
             shares: Shares::default(),
+            pauses: Pauses::default(),
             placed: 0,
             conflicts: 0,
         }
@@ -375,6 +369,7 @@ impl Scheduler {
         self.cluster.reset();
         self.reset_shares();
         self.classes = PriorityClasses::default();
+        self.pauses = Pauses::default();
         self.pause_seeks(&pause::Scope::Preemption, false);
         self.revision = Revision(0);
         self.unread.lists = true;
@@ -455,8 +450,14 @@ impl Scheduler {
                 self.classes.remove(name);
                 self.follow_class(name);
             }
-            Change::Pause(pause) => self.pause_seeks(&pause.scope, true),
-            Change::PauseDeleted(scope) => self.pause_seeks(scope, false),
+            Change::Pause(pause) => {
+                self.pauses.put(pause.clone());
+                self.pause_seeks(&pause.scope, true);
+            }
+            Change::PauseDeleted(scope) => {
+                self.pauses.remove(scope);
+                self.pause_seeks(scope, false);
+            }
             Change::Queue(record) => {
                 if self.put_queue(record) {
                     self.wake_all();

@@ -418,6 +418,14 @@ impl Cluster {
             .unwrap_or_else(|error| panic!("cannot run {}: {error}", program.display()))
     }
 
+    /// Starts a client verb and does not wait for its end; what it prints goes to its log.
+    pub fn start_godel(&self, name: &str, args: &[&str]) -> Process {
+        let mut process =
+            Process::new(name, commands::client(self.addresses["state"], args), self.dir.path());
+        process.start(&[]);
+        process
+    }
+
     /// Log lines at ERROR or WARN that contain `pattern` are expected in this test.
     pub fn announce(&mut self, patterns: &[&'static str]) {
         self.announced.extend_from_slice(patterns);

@@ -7,8 +7,9 @@ use clap::{Args as ClapArgs, Subcommand};
 pub enum Budget {
     /// Create a disruption budget.
     Create {
-        /// A label, as `web`.
-        name: String,
+        /// A label, as `web`. Each of several gets the same.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
         /// What it has.
         #[command(flatten)]
         settings: BudgetSettings,
@@ -17,13 +18,15 @@ pub enum Budget {
     List,
     /// Show one disruption budget.
     Describe {
-        /// Its name.
-        name: String,
+        /// Whole names. Each is tried.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
     },
     /// Change a disruption budget: what is not named stays as it is.
     Set {
-        /// Its name.
-        name: String,
+        /// Whole names. Each is tried.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
         /// What changes.
         #[command(flatten)]
         settings: BudgetSettings,
@@ -33,8 +36,8 @@ pub enum Budget {
     },
     /// Delete disruption budgets: nothing is held back by them any more.
     Delete {
-        /// Names.
-        #[arg(required = true)]
+        /// Whole names. Each is tried.
+        #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
         /// Only if the budget has this revision.
         #[arg(long, default_value_t = 0)]

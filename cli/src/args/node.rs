@@ -9,7 +9,7 @@ use super::pair;
 /// Nodes by name or by label.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Nodes {
-    /// Names, or unique prefixes of names or uids.
+    /// Whole names or uids. Each is tried.
     pub names: Vec<String>,
     /// Every node with these labels, as `zone=a,rack=r1`.
     #[arg(long, short = 'l', value_delimiter = ',', value_parser = pair)]
@@ -39,7 +39,7 @@ pub struct Drain {
 /// `godel node label` and `godel node taint`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Changes {
-    /// Names, or unique prefixes of names or uids; then the changes. A name that looks like a change (`a-`, `a=b`)
+    /// Whole names or uids; then the changes. A name that looks like a change (`a-`, `a=b`)
     /// is none.
     #[arg(required = true)]
     pub words: Vec<String>,
@@ -57,10 +57,11 @@ pub enum Node {
         #[arg(long, short = 'l', value_delimiter = ',', value_parser = pair)]
         selector: Vec<(String, String)>,
     },
-    /// Show one node and what runs there.
+    /// Show nodes and what runs there. With `-o json` one node is an object, several are an array.
     Describe {
-        /// Name, or a unique prefix of name or uid.
-        name: String,
+        /// Names, or unique prefixes of names or uids.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
     },
     /// No new placements.
     Cordon(Nodes),
@@ -76,9 +77,10 @@ pub enum Node {
     Taint(Changes),
     /// Evict from lost nodes again, after so many were lost at once that evictions paused.
     ResumeEvictions,
-    /// Delete the record of a node on which nothing runs.
+    /// Delete the records of nodes on which nothing runs.
     Delete {
-        /// Its full name.
-        name: String,
+        /// Whole names or uids. Each is tried.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
     },
 }

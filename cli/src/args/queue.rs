@@ -9,8 +9,9 @@ use clap::{Args as ClapArgs, Subcommand};
 pub enum Queue {
     /// Create a queue below one that exists, or at the top.
     Create {
-        /// Path: labels with `.` between them, as `prod.search`.
-        name: String,
+        /// Path: labels with `.` between them, as `prod.search`. Each of several gets the same.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
         /// What it has.
         #[command(flatten)]
         settings: Settings,
@@ -19,13 +20,15 @@ pub enum Queue {
     List,
     /// Show one queue.
     Describe {
-        /// Path, whole.
-        name: String,
+        /// Paths, whole. Each is tried.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
     },
     /// Change a queue: what is not named stays as it is.
     Set {
-        /// Path, whole.
-        name: String,
+        /// Paths, whole. Each is tried.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
         /// What changes.
         #[command(flatten)]
         settings: Settings,
@@ -35,8 +38,8 @@ pub enum Queue {
     },
     /// Delete queues that no unit names and nothing is below.
     Delete {
-        /// Paths, whole.
-        #[arg(required = true)]
+        /// Paths, whole. Each is tried.
+        #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
         /// Only if the queue has this revision.
         #[arg(long, default_value_t = 0)]
@@ -81,8 +84,9 @@ pub struct Settings {
 pub enum PriorityClass {
     /// Create a priority class.
     Create {
-        /// A label, as `gold`.
-        name: String,
+        /// A label, as `gold`. Each of several gets the same.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
         /// Priority of units that have none of their own; higher wins.
         #[arg(long, allow_negative_numbers = true)]
         value: i32,
@@ -97,13 +101,15 @@ pub enum PriorityClass {
     List,
     /// Show one priority class.
     Describe {
-        /// Its name.
-        name: String,
+        /// Whole names. Each is tried.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
     },
     /// Change a priority class: what is not named stays as it is.
     Set {
-        /// Its name.
-        name: String,
+        /// Whole names. Each is tried.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
         /// Priority of units that have none of their own.
         #[arg(long, allow_negative_numbers = true)]
         value: Option<i32>,
@@ -119,8 +125,8 @@ pub enum PriorityClass {
     },
     /// Delete priority classes that no unit names.
     Delete {
-        /// Names.
-        #[arg(required = true)]
+        /// Whole names. Each is tried.
+        #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
         /// Only if the class has this revision.
         #[arg(long, default_value_t = 0)]

@@ -9,8 +9,9 @@ use clap::{Args as ClapArgs, Subcommand};
 pub enum Reservation {
     /// Create a reservation.
     Create {
-        /// A label, as `web`.
-        name: String,
+        /// A label, as `web`. Each of several gets the same.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
         /// What it has.
         #[command(flatten)]
         settings: ReservationSettings,
@@ -19,13 +20,15 @@ pub enum Reservation {
     List,
     /// Show one reservation, and where its slots are.
     Describe {
-        /// Its name.
-        name: String,
+        /// Whole names. Each is tried.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
     },
     /// Change a reservation: what is not named stays as it is.
     Set {
-        /// Its name.
-        name: String,
+        /// Whole names. Each is tried.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
         /// What changes.
         #[command(flatten)]
         settings: ReservationSettings,
@@ -35,8 +38,8 @@ pub enum Reservation {
     },
     /// Delete reservations that no running unit is in: their slots are free for all.
     Delete {
-        /// Names.
-        #[arg(required = true)]
+        /// Whole names. Each is tried.
+        #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
         /// Only if the reservation has this revision.
         #[arg(long, default_value_t = 0)]

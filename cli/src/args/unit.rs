@@ -7,28 +7,27 @@ use godel_proto::v1;
 
 use super::pair;
 
-/// Which unit.
+/// Which units, to look at.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Which {
-    /// Name, uid, or a unique prefix of one; `namespace/name` works too.
-    pub name: String,
+    /// Names, uids, or unique prefixes; `namespace/name` works too.
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
     /// Namespace.
     #[arg(long, short = 'n', default_value = "default")]
     pub namespace: String,
 }
 
-impl Which {
-    /// Namespace and name.
-    pub fn split(&self) -> (&str, &str) {
-        self.name.split_once('/').unwrap_or((&self.namespace, &self.name))
-    }
+/// Namespace and name.
+pub fn split<'a>(namespace: &'a str, name: &'a str) -> (&'a str, &'a str) {
+    name.split_once('/').unwrap_or((namespace, name))
 }
 
-/// Which units.
+/// Which units, to be changed.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Named {
-    /// Names, uids, or unique prefixes; `namespace/name` works too.
-    #[arg(required = true)]
+    /// Whole names or uids; `namespace/name` works too. Each is tried.
+    #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
     /// Namespace.
     #[arg(long, short = 'n', default_value = "default")]
@@ -36,6 +35,52 @@ pub struct Named {
     /// Only if the unit has this revision.
     #[arg(long, default_value_t = 0)]
     pub revision: u64,
+}
+
+/// `godel unit stop`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Stop {
+    /// Whole names or uids, then ordinals or ranges of them, as `web 0 3-5`. A second name that looks like an ordinal is
+    /// none; `namespace/name` works too.
+    #[arg(required = true, value_name = "NAME|ORDINAL")]
+    pub words: Vec<String>,
+    /// Namespace.
+    #[arg(long, short = 'n', default_value = "default")]
+    pub namespace: String,
+    /// Only if the unit has this revision.
+    #[arg(long, default_value_t = 0)]
+    pub revision: u64,
+}
+
+/// `godel unit scale`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Scale {
+    /// Which units.
+    #[command(flatten)]
+    pub units: Named,
+    /// Wanted.
+    #[arg(long)]
+    pub replicas: u32,
+    /// Which task group; default the only one.
+    #[arg(long, default_value = "")]
+    pub group: String,
+}
+
+/// `godel unit delete`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Delete {
+    /// Which units.
+    #[command(flatten)]
+    pub units: Named,
+    /// Cancel those that have not ended, and wait until they have.
+    #[arg(long)]
+    pub cancel: bool,
+    /// Wait until those that have not ended have.
+    #[arg(long)]
+    pub wait: bool,
+    /// Give up waiting for one after this.
+    #[arg(long, default_value = "60s", value_parser = humantime::parse_duration)]
+    pub timeout: Duration,
 }
 
 /// `godel unit`.
@@ -64,8 +109,10 @@ pub enum Unit {
         #[arg(long, default_value_t = 10_000)]
         limit: usize,
     },
-    /// Show one unit, where it runs, or why nowhere.
+    /// Show units, where they run, or why nowhere. With `-o json` one unit is an object, several are an array.
     Describe(Which),
+    /// Say what would become of units if they were submitted now; nothing is changed.
+    Plan(Box<Submit>),
     /// Cancel units: what waits goes, what runs is stopped.
     Cancel(Named),
     /// Suspend units: what runs is stopped, the record stays, their queue has its quota back.
@@ -73,39 +120,15 @@ pub enum Unit {
     /// Resume suspended units: they are queued again, with the ordinals that they had.
     Resume(Named),
     /// Stop single running units for good: the unit has so many replicas less, their ordinals are never used again.
-    Stop {
-        /// Name, uid, or a unique prefix of one; `namespace/name` works too.
-        name: String,
-        /// Ordinals, or ranges of them as `3-5`.
-        #[arg(required = true, value_name = "ORDINAL", value_parser = ordinals)]
-        ordinals: Vec<std::ops::RangeInclusive<u32>>,
-        /// Namespace.
-        #[arg(long, short = 'n', default_value = "default")]
-        namespace: String,
-        /// Only if the unit has this revision.
-        #[arg(long, default_value_t = 0)]
-        revision: u64,
-    },
+    Stop(Stop),
     /// Change the replicas of a task group.
-    Scale {
-        /// Which unit.
-        #[command(flatten)]
-        which: Which,
-        /// Wanted.
-        #[arg(long)]
-        replicas: u32,
-        /// Which task group; default the only one.
-        #[arg(long, default_value = "")]
-        group: String,
-        /// Only if the unit has this revision.
-        #[arg(long, default_value_t = 0)]
-        revision: u64,
-    },
-    /// Print each change as it commits, until interrupted.
+    Scale(Scale),
+    /// Delete the records of units that have ended: their names are free at once.
+    Delete(Delete),
+    /// Print each change as it commits, until interrupted. It goes on after a change of leader.
     Watch {
-        /// Name, or a unique prefix; all units without it.
-        #[arg(default_value = "")]
-        name: String,
+        /// Names, or unique prefixes; all units without any.
+        names: Vec<String>,
         /// Namespace.
         #[arg(long, short = 'n', default_value = "")]
         namespace: String,
@@ -113,12 +136,16 @@ pub enum Unit {
         #[arg(long)]
         count: Option<usize>,
     },
-    /// Wait for a condition.
+    /// Wait for a condition of each unit, and say how it came. Exit code 1: it can no more come, or, of `finished`, the
+    /// unit failed or was cancelled; 4: there is no such unit (any more); 6: not in time.
     Wait {
-        /// Which unit.
-        #[command(flatten)]
-        which: Which,
-        /// `phase=NAME[,NAME]`, `bound` (every replica), `finished`, or `deleted`.
+        /// Whole names or uids; `namespace/name` works too.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        /// Namespace.
+        #[arg(long, short = 'n', default_value = "default")]
+        namespace: String,
+        /// `phase=NAME[,NAME]`, `bound` (every replica), `finished` (completed; fails if it ends otherwise), or `deleted`.
         #[arg(long = "for", value_name = "CONDITION")]
         condition: String,
         /// Give up after this.
@@ -238,15 +265,4 @@ impl OnBelowMin {
             Self::Stop => v1::OnBelowMin::Stop,
         }
     }
-}
-
-/// `3`, or `3-5`.
-fn ordinals(text: &str) -> Result<std::ops::RangeInclusive<u32>, String> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let number = |text: &str| text.parse::<u32>().map_err(|error| format!("`{text}`: {error}"));
-    let (first, last) = (number(first)?, number(last)?);
-    if first > last {
-        return Err(format!("{first} is above {last}"));
-    }
-    Ok(first..=last)
 }

@@ -1,17 +1,19 @@
 //! `godel apply`: what files say is there afterwards. Queues and priority classes change together or not at all; then
 //! disruption budgets and reservations are put and units submitted one by one, and what is there as given is left alone.
 
-use godel_kit::{convert::BadField, status as rpc};
+use godel_kit::{client::FailedCall, convert::BadField, status as rpc};
 use godel_proto::v1;
 use serde::Serialize;
-use tonic::Status;
 
-use super::unit::{DOCS, read};
+use super::{
+    each::several,
+    unit::{DOCS, read},
+};
 use crate::{
     args::queue::Apply,
     client::Client,
     exit::{Code, Failure},
-    output::{self, Format},
+    output::{self, Format, count, shown},
     unit_file::{self, Document},
 };
 
@@ -20,10 +22,15 @@ use crate::{
 struct AppliedView {
     kind: &'static str,
     name: String,
-    /// `created`, `updated` or `unchanged`.
+    /// `created`, `updated`, `unchanged`, `ended` (a unit that is there as given and has ended) or `failed`.
     outcome: &'static str,
     revision: u64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    error: String,
 }
+
+const FAILED: &str = "failed";
+const ENDED: &str = "ended";
 
 /// Documents by kind, each with where it stands.
 #[derive(Default)]
@@ -39,27 +46,55 @@ pub(super) async fn run(address: &str, apply: &Apply, format: Format) -> Result<
     let loaded = load(apply)?;
     let client = Client::new(address)?;
     let mut views = queues(&client, &loaded).await?;
-    let applied = one_by_one(&client, &loaded, &mut views).await;
+    let failures = one_by_one(&client, &loaded, &mut views).await;
     // What was done is told in any case.
     print(format, &views)?;
-    applied
+    ended(views.len(), failures)
 }
 
-async fn one_by_one(client: &Client, loaded: &Loaded, views: &mut Vec<AppliedView>) -> Result<(), Failure> {
+/// Every document is tried, whatever became of the others; what failed.
+async fn one_by_one(client: &Client, loaded: &Loaded, views: &mut Vec<AppliedView>) -> Vec<Failure> {
+    let mut failures = Vec::new();
+    let mut note =
+        |kind, name: &str, place: &str, applied: Result<(&'static str, u64), Failure>| match applied {
+            Ok((outcome, revision)) => {
+                views.push(AppliedView {
+                    kind,
+                    name: name.to_owned(),
+                    outcome,
+                    revision,
+                    error: String::new(),
+                });
+            }
+            Err(failure) => {
+                let (name, error) = (name.to_owned(), failure.message.clone());
+                views.push(AppliedView { kind, name, outcome: FAILED, revision: 0, error });
+                failures.push(failure.during(shown(place)));
+            }
+        };
     for (place, budget) in &loaded.budgets {
-        let applied = super::budget::apply(client, budget).await;
-        let (outcome, revision) = applied.map_err(|failure| failure.during(place))?;
-        views.push(AppliedView { kind: "disruption-budget", name: budget.name.clone(), outcome, revision });
+        note("disruption-budget", &budget.name, place, super::budget::apply(client, budget).await);
     }
     for (place, spec) in &loaded.reservations {
-        let applied = super::reservation::apply(client, spec).await;
-        let (outcome, revision) = applied.map_err(|failure| failure.during(place))?;
-        views.push(AppliedView { kind: "reservation", name: spec.name.clone(), outcome, revision });
+        note("reservation", &spec.name, place, super::reservation::apply(client, spec).await);
     }
     for (place, unit) in &loaded.units {
-        views.push(submit(client, place, unit).await?);
+        let name = unit.meta.as_ref().map_or("", |meta| meta.name.as_str());
+        note("unit", name, place, submit(client, unit).await);
     }
-    Ok(())
+    failures
+}
+
+/// How the command ends. Every failure says where its document stands.
+fn ended(n_tried: usize, mut failures: Vec<Failure>) -> Result<(), Failure> {
+    let Some(code) = Code::worst(failures.iter().map(|failure| failure.code)) else { return Ok(()) };
+    if failures.len() == 1 {
+        return Err(failures.remove(0));
+    }
+    for failure in &failures {
+        output::say(&failure.message);
+    }
+    Err(several(code, format!("{} of {} failed", failures.len(), count(n_tried, "document")), &failures))
 }
 
 fn load(apply: &Apply) -> Result<Loaded, Failure> {
@@ -114,7 +149,7 @@ async fn queues(client: &Client, loaded: &Loaded) -> Result<Vec<AppliedView>, Fa
             async move { queues.apply_queues(request).await }
         })
         .await
-        .map_err(|status| placed(client, status, loaded))?
+        .map_err(|failed| placed(client, failed, loaded))?
         .into_inner();
     let revision = answer.revision;
     let queues = loaded.queues.iter().zip(&answer.queues).map(|((_, queue), &outcome)| AppliedView {
@@ -122,9 +157,11 @@ async fn queues(client: &Client, loaded: &Loaded) -> Result<Vec<AppliedView>, Fa
         name: queue.meta.as_ref().map_or("", |meta| meta.name.as_str()).to_owned(),
         outcome: word(outcome),
         revision,
+        error: String::new(),
     });
     let classes = loaded.classes.iter().zip(&answer.priority_classes).map(|((_, class), &outcome)| {
-        AppliedView { kind: "priority-class", name: class.name.clone(), outcome: word(outcome), revision }
+        let (name, outcome, error) = (class.name.clone(), word(outcome), String::new());
+        AppliedView { kind: "priority-class", name, outcome, revision, error }
     });
     Ok(queues.chain(classes).collect())
 }
@@ -138,9 +175,9 @@ fn word(outcome: i32) -> &'static str {
 }
 
 /// Says of what is wrong with `queues[3]` where that stands.
-fn placed(client: &Client, status: Status, loaded: &Loaded) -> Failure {
-    let mut violations = rpc::violations_of(&status);
-    violations.extend(rpc::preconditions_of(&status));
+fn placed(client: &Client, failed: FailedCall, loaded: &Loaded) -> Failure {
+    let mut violations = rpc::violations_of(&failed.status);
+    violations.extend(rpc::preconditions_of(&failed.status));
     let queues = loaded.queues.iter().map(|(place, _)| place).enumerate();
     let classes = loaded.classes.iter().map(|(place, _)| place).enumerate();
     let places: Vec<(String, &String)> = queues
@@ -150,12 +187,12 @@ fn placed(client: &Client, status: Status, loaded: &Loaded) -> Failure {
     let line = |bad: &BadField| {
         let found = places.iter().find_map(|(path, place)| Some((bad.path.strip_prefix(path)?, place)));
         match found {
-            Some((field, place)) => format!("{place}: {field}: {}", bad.description),
-            None => format!("{} {}", bad.path, bad.description).trim().to_owned(),
+            Some((field, place)) => format!("{place}: {field}: {}", shown(&bad.description)),
+            None => shown(format!("{} {}", bad.path, bad.description).trim()).into_owned(),
         }
     };
     let lines: Vec<String> = violations.iter().map(line).collect();
-    let mut failure = client.explain(status);
+    let mut failure = client.explain_leader("dispatcher", failed);
     if !lines.is_empty() {
         failure.message = lines.join("\n");
     }
@@ -165,7 +202,7 @@ fn placed(client: &Client, status: Status, loaded: &Loaded) -> Failure {
     }
 }
 
-async fn submit(client: &Client, place: &str, unit: &v1::UnitSpec) -> Result<AppliedView, Failure> {
+async fn submit(client: &Client, unit: &v1::UnitSpec) -> Result<(&'static str, u64), Failure> {
     let mut unit = unit.clone();
     let meta = unit.meta.get_or_insert_default();
     if meta.uid.is_empty() {
@@ -179,30 +216,44 @@ async fn submit(client: &Client, place: &str, unit: &v1::UnitSpec) -> Result<App
             async move { service.submit_unit(request).await }
         })
         .await;
-    let (outcome, revision) = match submitted.map(tonic::Response::into_inner) {
-        Ok(answer) => (if answer.duplicate { "unchanged" } else { "created" }, answer.revision),
-        Err(failure) if failure.code == Code::Conflict => {
-            let namespace = if namespace.is_empty() { "default" } else { &namespace };
-            let known = client.get_unit(namespace, &name).await?.unit.unwrap_or_default();
-            if !unit_file::is_same(&unit, &known.spec.unwrap_or_default()) {
-                let hint = "`godel unit scale` changes its replicas; for anything else cancel it and take another name";
-                return Err(failure.during(place).hint(hint));
-            }
-            ("unchanged", known.revision)
-        }
-        Err(failure) => return Err(failure.during(place)),
+    let taken = match submitted.map(tonic::Response::into_inner) {
+        Ok(answer) => return Ok((if answer.duplicate { "unchanged" } else { "created" }, answer.revision)),
+        Err(failure) if failure.code == Code::Conflict => failure,
+        Err(failure) => return Err(failure),
     };
-    Ok(AppliedView { kind: "unit", name, outcome, revision })
+    let namespace = if namespace.is_empty() { "default" } else { &namespace };
+    let known = client.get_unit(namespace, &name).await?.unit.unwrap_or_default();
+    let has_ended =
+        matches!(known.phase(), v1::UnitPhase::Completed | v1::UnitPhase::Failed | v1::UnitPhase::Cancelled);
+    let is_same = unit_file::is_same(&unit, &known.spec.unwrap_or_default());
+    match (is_same, has_ended) {
+        (true, false) => Ok(("unchanged", known.revision)),
+        (true, true) => Ok((ENDED, known.revision)),
+        // What the dispatcher says of it names the way out.
+        (false, true) => Err(taken),
+        (false, false) => {
+            let hint =
+                "`godel unit scale` changes its replicas; for anything else cancel it and take another name";
+            Err(taken.hint(hint))
+        }
+    }
 }
 
 fn print(format: Format, views: &[AppliedView]) -> Result<(), Failure> {
     match format {
         Format::Json | Format::Yaml => output::print_value(format, &views),
-        Format::Table | Format::Wide => {
-            let line = |view: &AppliedView| {
-                format!("{} {} {} at revision {}\n", view.kind, view.name, view.outcome, view.revision)
-            };
-            output::print(&views.iter().map(line).collect::<String>())
-        }
+        Format::Table | Format::Wide => output::print(&views.iter().map(line).collect::<String>()),
+    }
+}
+
+fn line(view: &AppliedView) -> String {
+    let AppliedView { kind, name, outcome, revision, error: _ } = view;
+    let name = shown(name);
+    match *outcome {
+        FAILED => format!("{kind} {name} failed\n"),
+        ENDED => format!(
+            "{kind} {name} unchanged at revision {revision}: it has ended; `godel unit delete {name}` frees its name\n"
+        ),
+        outcome => format!("{kind} {name} {outcome} at revision {revision}\n"),
     }
 }

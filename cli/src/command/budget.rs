@@ -3,7 +3,12 @@
 use godel_core::budget::spec::Limit;
 use godel_proto::v1;
 
-use super::queue::titled;
+use super::{
+    describe_each,
+    each::{Done, each},
+    print_described,
+    queue::{created, titled},
+};
 use crate::{
     args::budget::{Budget, BudgetSettings},
     client::Client,
@@ -12,52 +17,49 @@ use crate::{
     views::{BudgetView, parse_limit},
 };
 
+const BUDGET: &str = "disruption budget";
+
 pub(super) async fn run(client: &Client, budget: Budget, format: Format) -> Result<(), Failure> {
     match budget {
-        Budget::Create { name, settings } => {
-            let mut budget = v1::DisruptionBudget { name, ..v1::DisruptionBudget::default() };
-            settle(&mut budget, settings)?;
-            let (name, answer) = (budget.name.clone(), create(client, budget).await?);
-            let how = if answer.duplicate { "had been created" } else { "created" };
-            output::say(format!("disruption budget {name} {how} at revision {}", answer.revision));
-            Ok(())
+        Budget::Create { names, settings } => {
+            let create = each(format, BUDGET, &names, async |name| {
+                let mut budget = v1::DisruptionBudget { name, ..v1::DisruptionBudget::default() };
+                settle(&mut budget, settings.clone())?;
+                let answer = create(client, budget).await?;
+                Ok(created(answer.duplicate, answer.revision))
+            });
+            create.await.map(drop)
         }
         Budget::List => {
             let budgets = client.list_budgets().await?;
             let views: Vec<BudgetView> = budgets.iter().map(BudgetView::from).collect();
             output::print_list(format, &views, "disruption budgets")
         }
-        Budget::Describe { name } => {
-            let view = BudgetView::from(&get(client, &name).await?);
-            match format {
-                Format::Json | Format::Yaml => output::print_value(format, &view),
-                Format::Table | Format::Wide => output::print(&titled(&view)),
-            }
+        Budget::Describe { names } => {
+            let look = async |name: String| Ok::<_, Failure>(BudgetView::from(&get(client, &name).await?));
+            print_described(format, BUDGET, describe_each(&names, look).await, titled)
         }
-        Budget::Set { name, settings, revision } => {
-            let status = get(client, &name).await?;
-            let mut budget = status.budget.unwrap_or_default();
-            settle(&mut budget, settings)?;
-            // What was read is what is changed.
-            let expected_revision = if revision == 0 { status.revision } else { revision };
-            let revision = update(client, budget, expected_revision).await?;
-            output::say(format!("disruption budget {name} updated at revision {revision}"));
-            Ok(())
+        Budget::Set { names, settings, revision } => {
+            let set = each(format, BUDGET, &names, async |name| {
+                let status = get(client, &name).await?;
+                let mut budget = status.budget.unwrap_or_default();
+                settle(&mut budget, settings.clone())?;
+                // What was read is what is changed.
+                let expected_revision = if revision == 0 { status.revision } else { revision };
+                Ok(Done::at("updated", update(client, budget, expected_revision).await?))
+            });
+            set.await.map(drop)
         }
         Budget::Delete { names, revision } => {
-            for name in names {
-                let request = v1::DeleteBudgetRequest { name: name.clone(), expected_revision: revision };
-                let answer = client
-                    .budgets(|mut budgets| {
-                        let request = request.clone();
-                        async move { budgets.delete_budget(request).await }
-                    })
-                    .await
-                    .map_err(hint)?
-                    .into_inner();
-                output::say(format!("disruption budget {name} deleted at revision {}", answer.revision));
-            }
-            Ok(())
+            let deleted = each(format, BUDGET, &names, async |name| {
+                let request = v1::DeleteBudgetRequest { name, expected_revision: revision };
+                let call = client.budgets(|mut budgets| {
+                    let request = request.clone();
+                    async move { budgets.delete_budget(request).await }
+                });
+                Ok(Done::at("deleted", call.await.map_err(hint)?.into_inner().revision))
+            });
+            deleted.await.map(drop)
         }
     }
 }

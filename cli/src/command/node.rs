@@ -4,13 +4,14 @@ mod change;
 mod drain;
 
 use godel_proto::v1;
+use serde::Serialize;
 use tonic::Response;
 
 use crate::{
     args::node::Node,
     client::Client,
     exit::Failure,
-    output::{self, Format, Paint, View as _},
+    output::{self, Format, Paint, are, count, fields, shown},
     views::{NodeView, QuarantineView},
 };
 
@@ -21,21 +22,15 @@ pub(super) async fn run(client: &Client, node: Node, format: Format) -> Result<(
             let views: Vec<NodeView> = nodes.iter().map(NodeView::from).collect();
             output::print_list(format, &views, "nodes")
         }
-        Node::Describe { name } => describe(client, &name, format).await,
-        Node::Cordon(nodes) => change::cordon(client, nodes, true).await,
-        Node::Uncordon(nodes) => change::cordon(client, nodes, false).await,
-        Node::Drain(drain) => drain::run(client, drain).await,
-        Node::Undrain(nodes) => change::undrain(client, nodes).await,
-        Node::Label(changes) => change::label(client, changes).await,
-        Node::Taint(changes) => change::taint(client, changes).await,
+        Node::Describe { names } => describe(client, &names, format).await,
+        Node::Cordon(nodes) => change::cordon(client, nodes, true, format).await,
+        Node::Uncordon(nodes) => change::cordon(client, nodes, false, format).await,
+        Node::Drain(drain) => drain::run(client, drain, format).await,
+        Node::Undrain(nodes) => change::undrain(client, nodes, format).await,
+        Node::Label(changes) => change::label(client, changes, format).await,
+        Node::Taint(changes) => change::taint(client, changes, format).await,
         Node::ResumeEvictions => resume(client).await,
-        Node::Delete { name } => {
-            let request = v1::DeleteNodeRequest { name: name.clone() };
-            let mut nodes = client.nodes();
-            let answer = nodes.delete_node(request).await.map_err(|status| client.explain(status))?;
-            output::say(format!("node {name} deleted at revision {}", answer.into_inner().revision));
-            Ok(())
-        }
+        Node::Delete { names } => change::delete(client, &names, format).await,
     }
 }
 
@@ -45,7 +40,13 @@ async fn resume(client: &Client) -> Result<(), Failure> {
     });
     let v1::ResumeEvictionsResponse { resumed, nodes_not_ready } = call.await?.into_inner();
     output::say(if resumed {
-        format!("evictions go on: {nodes_not_ready} nodes that are not ready count as lost")
+        let n_nodes = nodes_not_ready;
+        let counts = output::one_or(n_nodes, "counts", "count");
+        format!(
+            "evictions go on: {} that {} not ready {counts} as lost",
+            count(n_nodes, "node"),
+            are(n_nodes)
+        )
     } else {
         "evictions were not paused".to_owned()
     });
@@ -62,42 +63,49 @@ async fn get(client: &Client, name: &str) -> Result<v1::GetNodeResponse, Failure
         .map(Response::into_inner)
 }
 
-async fn describe(client: &Client, name: &str, format: Format) -> Result<(), Failure> {
-    let answer = get(client, name).await?;
-    let view = NodeView::from(&answer.node.unwrap_or_default());
-    match format {
-        Format::Json | Format::Yaml => output::print_value(format, &view),
-        Format::Table | Format::Wide => {
-            let mut text = describe_text(&view, &answer.running_units, Paint::stdout());
-            if let Some(quarantine) = &view.quarantine {
-                text.push_str(&quarantine_text(quarantine, Paint::stdout()));
+/// A node, and what it says beside its view.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Described {
+    view: NodeView,
+    #[serde(skip)]
+    running: Vec<v1::BoundRunningUnit>,
+    #[serde(skip)]
+    drain: String,
+}
+
+async fn describe(client: &Client, names: &[String], format: Format) -> Result<(), Failure> {
+    let described = super::describe_each(names, async |name| {
+        let answer = get(client, &name).await?;
+        let view = NodeView::from(&answer.node.unwrap_or_default());
+        let drain = match view.drain {
+            Some(drain) if matches!(format, Format::Table | Format::Wide) => {
+                drain::describe(client, view.node_id, drain, Paint::stdout()).await
             }
-            if let Some(drain) = view.drain {
-                text.push_str(&drain::describe(client, view.node_id, drain, Paint::stdout()).await);
-            }
-            output::print(&text)
+            _ => String::new(),
+        };
+        Ok(Described { view, running: answer.running_units, drain })
+    });
+    super::print_described(format, "node", described.await, |Described { view, running, drain }| {
+        let mut text = describe_text(view, running, Paint::stdout());
+        if let Some(quarantine) = &view.quarantine {
+            text.push_str(&quarantine_text(quarantine, Paint::stdout()));
         }
-    }
+        text.push_str(drain);
+        text
+    })
 }
 
 fn quarantine_text(quarantine: &QuarantineView, paint: Paint) -> String {
     let QuarantineView { since_ms, until_ms, reason } = quarantine;
     let (since, until) = (output::time(*since_ms), output::time(*until_ms));
     let heading = paint.bad("quarantined");
+    let reason = shown(reason);
     format!("\n{heading}\n{reason}\nsince {since}, until {until} or `godel node uncordon`\n")
 }
 
 fn describe_text(view: &NodeView, running: &[v1::BoundRunningUnit], paint: Paint) -> String {
-    let titles = NodeView::HEADERS.iter().chain(NodeView::WIDE);
-    let cells = view.row().into_iter().chain(view.wide());
-    let mut text = String::new();
-    for (title, cell) in titles.zip(cells) {
-        text.push_str(&format!(
-            "{:<9} {}\n",
-            title.to_lowercase(),
-            if cell.is_empty() { "-" } else { &cell }
-        ));
-    }
+    let mut text = fields(9, view);
     if !view.devices.is_empty() {
         let rows: Vec<Vec<String>> = view
             .devices
@@ -113,6 +121,11 @@ fn describe_text(view: &NodeView, running: &[v1::BoundRunningUnit], paint: Paint
             .collect();
         text.push_str(&format!("\n{}\n", paint.bold("devices")));
         text.push_str(&output::columns(&["INDEX", "KIND", "MODEL", "FREE"], &rows));
+    }
+    let held = view.held_lines();
+    if !held.is_empty() {
+        text.push_str(&format!("\n{}\n", paint.bold("held")));
+        held.iter().for_each(|line| text.push_str(&format!("{}\n", shown(line))));
     }
     if !running.is_empty() {
         let rows: Vec<Vec<String>> = running
@@ -130,4 +143,31 @@ fn describe_text(view: &NodeView, running: &[v1::BoundRunningUnit], paint: Paint
         text.push_str(&output::columns(&["UNIT", "PHASE", "DEVICES"], &rows));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_shows_what_came_from_elsewhere_as_it_is() {
+        let nasty = || output::NASTY.to_owned();
+        let node = v1::Node {
+            report: Some(v1::NodeReport {
+                devices: vec![v1::Device { kind: nasty(), model: nasty(), numa_zone: 0 }],
+                ..v1::NodeReport::default()
+            }),
+            held_running_units: 1,
+            held: Some(v1::Resources { amounts: [(nasty(), 1)].into_iter().collect() }),
+            slots: vec![v1::NodeSlots { reservation: nasty(), slots: 1, used: 0 }],
+            ..v1::Node::default()
+        };
+        let running = [v1::BoundRunningUnit { unit_name: nasty(), ..v1::BoundRunningUnit::default() }];
+        let text = describe_text(&NodeView::from(&node), &running, Paint::plain());
+        output::assert_shown(&text);
+        let quarantine = QuarantineView { since_ms: 1, until_ms: 2, reason: nasty() };
+        let text = quarantine_text(&quarantine, Paint::plain());
+        output::assert_shown(&text);
+        assert_eq!(text.lines().count(), 4, "{text}");
+    }
 }

@@ -4,6 +4,11 @@ use std::collections::HashMap;
 
 use godel_proto::v1;
 
+use super::{
+    describe_each,
+    each::{Done, each},
+    print_described,
+};
 use crate::{
     args::queue::{PriorityClass, Queue, Settings},
     client::Client,
@@ -13,98 +18,108 @@ use crate::{
     views::{PriorityClassView, QueueView, parse_policy},
 };
 
+const QUEUE: &str = "queue";
+const CLASS: &str = "priority class";
+
 pub(super) async fn run(client: &Client, queue: Queue, format: Format) -> Result<(), Failure> {
     match queue {
-        Queue::Create { name, settings } => {
-            let meta = v1::ObjectMeta { name, ..v1::ObjectMeta::default() };
-            let mut queue = v1::Queue { meta: Some(meta), ..v1::Queue::default() };
-            settle(&mut queue, settings)?;
-            create(client, queue).await
+        Queue::Create { names, settings } => {
+            let created = each(format, QUEUE, &names, async |name| {
+                let meta = v1::ObjectMeta { name, ..v1::ObjectMeta::default() };
+                let mut queue = v1::Queue { meta: Some(meta), ..v1::Queue::default() };
+                settle(&mut queue, settings.clone())?;
+                create(client, queue).await
+            });
+            created.await.map(drop)
         }
         Queue::List => {
             let queues = client.list_queues().await?;
             let views: Vec<QueueView> = queues.iter().map(QueueView::from).collect();
             output::print_list(format, &views, "queues")
         }
-        Queue::Describe { name } => describe(client, &name, format).await,
-        Queue::Set { name, settings, revision } => set(client, &name, settings, revision).await,
+        Queue::Describe { names } => {
+            let found =
+                describe_each(&names, async |name| Ok(QueueView::from(&get(client, &name).await?))).await;
+            print_described(format, QUEUE, found, describe_text)
+        }
+        Queue::Set { names, settings, revision } => {
+            let set = each(format, QUEUE, &names, async |name| {
+                set(client, &name, settings.clone(), revision).await
+            });
+            set.await.map(drop)
+        }
         Queue::Delete { names, revision } => {
-            for name in names {
-                let request = v1::DeleteQueueRequest { name: name.clone(), expected_revision: revision };
-                let answer = client
-                    .queues(|mut queues| {
-                        let request = request.clone();
-                        async move { queues.delete_queue(request).await }
-                    })
-                    .await
-                    .map_err(|failure| delete_hint(queue_hint(failure)))?
-                    .into_inner();
-                output::say(format!("queue {name} deleted at revision {}", answer.revision));
-            }
-            Ok(())
+            let deleted = each(format, QUEUE, &names, async |name| {
+                let request = v1::DeleteQueueRequest { name, expected_revision: revision };
+                let call = client.queues(|mut queues| {
+                    let request = request.clone();
+                    async move { queues.delete_queue(request).await }
+                });
+                let answer = call.await.map_err(|failure| delete_hint(queue_hint(failure)))?;
+                Ok(Done::at("deleted", answer.into_inner().revision))
+            });
+            deleted.await.map(drop)
         }
     }
 }
 
 pub(super) async fn run_class(client: &Client, class: PriorityClass, format: Format) -> Result<(), Failure> {
     match class {
-        PriorityClass::Create { name, value, not_preemptible, description } => {
-            let class = v1::PriorityClass { name, value, preemptible: !not_preemptible, description };
-            create_class(client, class).await
+        PriorityClass::Create { names, value, not_preemptible, description } => {
+            let created = each(format, CLASS, &names, async |name| {
+                let description = description.clone();
+                let class = v1::PriorityClass { name, value, preemptible: !not_preemptible, description };
+                create_class(client, class).await
+            });
+            created.await.map(drop)
         }
         PriorityClass::List => {
             let classes = client.list_priority_classes().await?;
             let views: Vec<PriorityClassView> = classes.iter().map(PriorityClassView::from).collect();
             output::print_list(format, &views, "priority classes")
         }
-        PriorityClass::Describe { name } => {
-            let view = PriorityClassView::from(&get_class(client, &name).await?);
-            match format {
-                Format::Json | Format::Yaml => output::print_value(format, &view),
-                Format::Table | Format::Wide => output::print(&titled(&view)),
-            }
+        PriorityClass::Describe { names } => {
+            let look = async |name: String| {
+                Ok::<_, Failure>(PriorityClassView::from(&get_class(client, &name).await?))
+            };
+            print_described(format, CLASS, describe_each(&names, look).await, titled)
         }
-        PriorityClass::Set { name, value, preemptible, description, revision } => {
-            let status = get_class(client, &name).await?;
-            let mut class = status.priority_class.unwrap_or_default();
-            class.value = value.unwrap_or(class.value);
-            class.preemptible = preemptible.unwrap_or(class.preemptible);
-            class.description = description.unwrap_or(class.description);
-            // What was read is what is changed.
-            let expected_revision = if revision == 0 { status.revision } else { revision };
-            let request = v1::UpdatePriorityClassRequest { priority_class: Some(class), expected_revision };
-            let answer = client
-                .queues(|mut queues| {
+        PriorityClass::Set { names, value, preemptible, description, revision } => {
+            let set = each(format, CLASS, &names, async |name| {
+                let status = get_class(client, &name).await?;
+                let mut class = status.priority_class.unwrap_or_default();
+                class.value = value.unwrap_or(class.value);
+                class.preemptible = preemptible.unwrap_or(class.preemptible);
+                class.description = description.clone().unwrap_or(class.description);
+                // What was read is what is changed.
+                let expected_revision = if revision == 0 { status.revision } else { revision };
+                let request =
+                    v1::UpdatePriorityClassRequest { priority_class: Some(class), expected_revision };
+                let call = client.queues(|mut queues| {
                     let request = request.clone();
                     async move { queues.update_priority_class(request).await }
-                })
-                .await
-                .map_err(class_hint)?
-                .into_inner();
-            output::say(format!("priority class {name} updated at revision {}", answer.revision));
-            Ok(())
+                });
+                let answer = call.await.map_err(class_hint)?;
+                Ok(Done::at("updated", answer.into_inner().revision))
+            });
+            set.await.map(drop)
         }
         PriorityClass::Delete { names, revision } => {
-            for name in names {
-                let (expected_revision, request_name) = (revision, name.clone());
-                let request = v1::DeletePriorityClassRequest { name: request_name, expected_revision };
-                let answer = client
-                    .queues(|mut queues| {
-                        let request = request.clone();
-                        async move { queues.delete_priority_class(request).await }
-                    })
-                    .await
-                    .map_err(|failure| delete_hint(class_hint(failure)))?
-                    .into_inner();
-                output::say(format!("priority class {name} deleted at revision {}", answer.revision));
-            }
-            Ok(())
+            let deleted = each(format, CLASS, &names, async |name| {
+                let request = v1::DeletePriorityClassRequest { name, expected_revision: revision };
+                let call = client.queues(|mut queues| {
+                    let request = request.clone();
+                    async move { queues.delete_priority_class(request).await }
+                });
+                let answer = call.await.map_err(|failure| delete_hint(class_hint(failure)))?;
+                Ok(Done::at("deleted", answer.into_inner().revision))
+            });
+            deleted.await.map(drop)
         }
     }
 }
 
-async fn create(client: &Client, queue: v1::Queue) -> Result<(), Failure> {
-    let name = queue.meta.as_ref().map_or("", |meta| meta.name.as_str()).to_owned();
+async fn create(client: &Client, queue: v1::Queue) -> Result<Done, Failure> {
     let answer = client
         .queues(|mut queues| {
             let request = v1::CreateQueueRequest { queue: Some(queue.clone()) };
@@ -116,13 +131,10 @@ async fn create(client: &Client, queue: v1::Queue) -> Result<(), Failure> {
             _ => queue_hint(failure),
         })?
         .into_inner();
-    let how = if answer.duplicate { "had been created" } else { "created" };
-    output::say(format!("queue {name} {how} at revision {}", answer.revision));
-    Ok(())
+    Ok(created(answer.duplicate, answer.revision))
 }
 
-async fn create_class(client: &Client, class: v1::PriorityClass) -> Result<(), Failure> {
-    let name = class.name.clone();
+async fn create_class(client: &Client, class: v1::PriorityClass) -> Result<Done, Failure> {
     let answer = client
         .queues(|mut queues| {
             let request = v1::CreatePriorityClassRequest { priority_class: Some(class.clone()) };
@@ -134,9 +146,12 @@ async fn create_class(client: &Client, class: v1::PriorityClass) -> Result<(), F
             _ => failure,
         })?
         .into_inner();
-    let how = if answer.duplicate { "had been created" } else { "created" };
-    output::say(format!("priority class {name} {how} at revision {}", answer.revision));
-    Ok(())
+    Ok(created(answer.duplicate, answer.revision))
+}
+
+/// What is created, or was before.
+pub(super) fn created(duplicate: bool, revision: u64) -> Done {
+    Done::at(if duplicate { "had been created" } else { "created" }, revision)
 }
 
 async fn get(client: &Client, name: &str) -> Result<v1::QueueStatus, Failure> {
@@ -161,7 +176,7 @@ async fn get_class(client: &Client, name: &str) -> Result<v1::PriorityClassStatu
     Ok(answer.into_inner().priority_class.unwrap_or_default())
 }
 
-async fn set(client: &Client, name: &str, settings: Settings, revision: u64) -> Result<(), Failure> {
+async fn set(client: &Client, name: &str, settings: Settings, revision: u64) -> Result<Done, Failure> {
     let mut queue = get(client, name).await?.queue.unwrap_or_default();
     let known = queue.meta.as_ref().map_or(0, |meta| meta.revision);
     settle(&mut queue, settings)?;
@@ -180,16 +195,7 @@ async fn set(client: &Client, name: &str, settings: Settings, revision: u64) -> 
         .await
         .map_err(queue_hint)?
         .into_inner();
-    output::say(format!("queue {name} updated at revision {}", answer.revision));
-    Ok(())
-}
-
-async fn describe(client: &Client, name: &str, format: Format) -> Result<(), Failure> {
-    let view = QueueView::from(&get(client, name).await?);
-    match format {
-        Format::Json | Format::Yaml => output::print_value(format, &view),
-        Format::Table | Format::Wide => output::print(&describe_text(&view)),
-    }
+    Ok(Done::at("updated", answer.revision))
 }
 
 fn describe_text(view: &QueueView) -> String {
@@ -216,11 +222,7 @@ fn describe_text(view: &QueueView) -> String {
 
 /// A line for each column.
 pub(super) fn titled<V: View>(view: &V) -> String {
-    let titles = V::HEADERS.iter().chain(V::WIDE);
-    let lines = titles.zip(view.row().into_iter().chain(view.wide())).map(|(title, cell)| {
-        format!("{:<13} {}\n", title.to_lowercase(), if cell.is_empty() { "-" } else { &cell })
-    });
-    lines.collect()
+    output::fields(13, view)
 }
 
 fn queue_hint(failure: Failure) -> Failure {

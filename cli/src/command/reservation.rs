@@ -6,7 +6,12 @@ use godel_core::{demand::MILLI_WHOLE, quantity};
 use godel_kit::clock::{Clock as _, SystemClock};
 use godel_proto::v1;
 
-use super::queue::titled;
+use super::{
+    describe_each,
+    each::{Done, each},
+    print_described,
+    queue::{created, titled},
+};
 use crate::{
     args::reservation::{Reservation, ReservationSettings},
     client::Client,
@@ -15,53 +20,52 @@ use crate::{
     views::ReservationView,
 };
 
+const RESERVATION: &str = "reservation";
+
 pub(super) async fn run(client: &Client, reservation: Reservation, format: Format) -> Result<(), Failure> {
     match reservation {
-        Reservation::Create { name, settings } => {
-            let mut reservation = v1::Reservation { name, slots: 1, ..v1::Reservation::default() };
-            settle(&mut reservation, settings)?;
-            let (name, answer) = (reservation.name.clone(), create(client, reservation).await?);
-            let how = if answer.duplicate { "had been created" } else { "created" };
-            output::say(format!("reservation {name} {how} at revision {}", answer.revision));
-            Ok(())
+        Reservation::Create { names, settings } => {
+            let create = each(format, RESERVATION, &names, async |name| {
+                let mut reservation = v1::Reservation { name, slots: 1, ..v1::Reservation::default() };
+                settle(&mut reservation, settings.clone())?;
+                let answer = create(client, reservation).await?;
+                Ok(created(answer.duplicate, answer.revision))
+            });
+            create.await.map(drop)
         }
         Reservation::List => {
             let reservations = client.list_reservations().await?;
             let views: Vec<ReservationView> = reservations.iter().map(ReservationView::from).collect();
             output::print_list(format, &views, "reservations")
         }
-        Reservation::Describe { name } => {
-            let view = ReservationView::from(&get(client, &name).await?);
-            match format {
-                Format::Json | Format::Yaml => output::print_value(format, &view),
-                Format::Table | Format::Wide => output::print(&format!("{}{}", titled(&view), view.places())),
-            }
+        Reservation::Describe { names } => {
+            let look =
+                async |name: String| Ok::<_, Failure>(ReservationView::from(&get(client, &name).await?));
+            print_described(format, RESERVATION, describe_each(&names, look).await, |view| {
+                format!("{}{}", titled(view), view.places())
+            })
         }
-        Reservation::Set { name, settings, revision } => {
-            let status = get(client, &name).await?;
-            let mut reservation = status.reservation.unwrap_or_default();
-            settle(&mut reservation, settings)?;
-            // What was read is what is changed.
-            let expected_revision = if revision == 0 { status.revision } else { revision };
-            let revision = update(client, reservation, expected_revision).await?;
-            output::say(format!("reservation {name} updated at revision {revision}"));
-            Ok(())
+        Reservation::Set { names, settings, revision } => {
+            let set = each(format, RESERVATION, &names, async |name| {
+                let status = get(client, &name).await?;
+                let mut reservation = status.reservation.unwrap_or_default();
+                settle(&mut reservation, settings.clone())?;
+                // What was read is what is changed.
+                let expected_revision = if revision == 0 { status.revision } else { revision };
+                Ok(Done::at("updated", update(client, reservation, expected_revision).await?))
+            });
+            set.await.map(drop)
         }
         Reservation::Delete { names, revision } => {
-            for name in names {
-                let request =
-                    v1::DeleteReservationRequest { name: name.clone(), expected_revision: revision };
-                let answer = client
-                    .reservations(|mut reservations| {
-                        let request = request.clone();
-                        async move { reservations.delete_reservation(request).await }
-                    })
-                    .await
-                    .map_err(hint)?
-                    .into_inner();
-                output::say(format!("reservation {name} deleted at revision {}", answer.revision));
-            }
-            Ok(())
+            let deleted = each(format, RESERVATION, &names, async |name| {
+                let request = v1::DeleteReservationRequest { name, expected_revision: revision };
+                let call = client.reservations(|mut reservations| {
+                    let request = request.clone();
+                    async move { reservations.delete_reservation(request).await }
+                });
+                Ok(Done::at("deleted", call.await.map_err(hint)?.into_inner().revision))
+            });
+            deleted.await.map(drop)
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     config::{self, Root},
     exit::{Code, Failure},
     local::{self, Layout, Local},
-    output::{self, Format, Paint},
+    output::{self, Format, Paint, are, count},
     replay::{self, Options},
 };
 
@@ -94,7 +94,13 @@ async fn show(
     let (n_nodes, n_tasks) = (nodes.len(), tasks.len());
     output::print(&greeting(local, &demo.data_dir.display().to_string(), 0))?;
     local.simulate(agent, nodes).await?;
-    output::print(&format!("{n_nodes} simulated nodes are connected; {n_tasks} tasks are submitted\n\n"))?;
+    output::print(&format!(
+        "{} {} connected; {} {} submitted\n\n",
+        count(n_nodes, "simulated node"),
+        are(n_nodes),
+        count(n_tasks, "task"),
+        are(n_tasks)
+    ))?;
     let options = Options {
         tasks,
         namespace: "default".to_owned(),
@@ -129,7 +135,7 @@ fn greeting(local: &Local, store: &str, n_nodes: usize) -> String {
     }
     text.push_str(&format!("{:<14} {store}\n", "store"));
     if n_nodes > 0 {
-        text.push_str(&format!("{n_nodes} simulated nodes are connected\n"));
+        text.push_str(&format!("{} {} connected\n", count(n_nodes, "simulated node"), are(n_nodes)));
     } else {
         text.push('\n');
         return text;
@@ -295,12 +301,12 @@ pub(super) async fn agent(wanted: Agent, log: Option<String>, address: &str) -> 
 async fn greet(mut stats: watch::Receiver<Stats>, n_nodes: usize) {
     if let Ok(stats) = stats.wait_for(|stats| stats.connected + stats.refused >= n_nodes).await {
         // Nobody may be reading; the agent goes on.
-        let _unread = match (stats.connected, stats.refused) {
-            (connected, 0) => output::print(&format!("{connected} nodes are connected\n")),
-            (connected, refused) => {
-                output::print(&format!("{connected} nodes are connected, {refused} are refused\n"))
-            }
-        };
+        let connected = stats.connected;
+        let mut says = format!("{} {} connected", count(connected, "node"), are(connected));
+        if stats.refused > 0 {
+            says += &format!(", {} {} refused", stats.refused, are(stats.refused));
+        }
+        let _unread = output::print(&(says + "\n"));
     }
 }
 

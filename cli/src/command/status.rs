@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::{
     client::Client,
     exit::Failure,
-    output::{self, Format, Paint},
+    output::{self, Format, Paint, shown},
     views::amounts,
 };
 
@@ -33,6 +33,14 @@ struct MemberView {
     holder: String,
     epoch: u64,
     remaining_ms: u32,
+    /// Who would hold it if its holder did not.
+    standbys: Vec<StandbyView>,
+}
+
+#[derive(Serialize)]
+struct StandbyView {
+    address: String,
+    holder: String,
 }
 
 #[derive(Serialize)]
@@ -78,6 +86,9 @@ struct DispatcherView {
     partition_reason: String,
     partition_change_time_ms: i64,
     phases: BTreeMap<String, u64>,
+    /// What running units that are bound ask for, and what all nodes have; devices by their kind, in thousandths.
+    allocated: BTreeMap<String, i64>,
+    capacity: BTreeMap<String, i64>,
 }
 
 #[derive(Serialize)]
@@ -145,7 +156,13 @@ fn member(member: v1::Member) -> MemberView {
         holder: member.holder,
         epoch: member.epoch,
         remaining_ms: member.remaining_ms,
+        standbys: member.standbys.into_iter().map(standby).collect(),
     }
+}
+
+fn standby(standby: v1::Standby) -> StandbyView {
+    let v1::Standby { holder, address } = standby;
+    StandbyView { address, holder }
 }
 
 fn store_view(store: v1::GetStoreStatusResponse) -> StoreView {
@@ -190,6 +207,8 @@ fn dispatcher_view(status: v1::GetDispatcherStatusResponse) -> DispatcherView {
         partition_by_hand: status.partition_by_hand,
         partition_reason: status.partition_reason,
         partition_change_time_ms: status.partition_change_time_ms,
+        allocated: amounts(status.allocated.as_ref()),
+        capacity: amounts(status.capacity.as_ref()),
         phases: status.phases.into_iter().filter(|(_, n)| *n > 0).collect(),
     }
 }
@@ -228,23 +247,44 @@ fn gathering_view(gang: v1::Gathering) -> GatheringView {
     GatheringView { unit_id, pool, since_ms, until_ms, held, wanted }
 }
 
+/// Every lease with its holder, and below it who stands by.
+fn members_text(members: &[MemberView], paint: Paint) -> String {
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for member in members {
+        let state = if member.holder.is_empty() { LOST } else { "alive" };
+        rows.push(vec![
+            member.lease.clone(),
+            member.address.clone(),
+            member.epoch.to_string(),
+            format!("{}ms", member.remaining_ms),
+            state.to_owned(),
+        ]);
+        // A leader's place is wanted by others; the name of a scheduler is not to be.
+        let is_elected = matches!(member.lease.as_str(), "dispatcher" | "binder");
+        let state = if is_elected { "stands by" } else { TAKEN };
+        rows.extend(member.standbys.iter().map(|standby| {
+            let (lease, address, none) = (member.lease.clone(), standby.address.clone(), String::new());
+            vec![lease, address, none.clone(), none, state.to_owned()]
+        }));
+    }
+    let table = output::columns(&["MEMBER", "ADDRESS", "EPOCH", "LEASE", "STATE"], &rows);
+    let painted = table.lines().map(|line| {
+        // The last column, so that its colour does not count as width.
+        for (state, is_bad) in [(LOST, true), (TAKEN, true), ("alive", false)] {
+            if let Some(rest) = line.strip_suffix(state) {
+                return rest.to_owned() + &if is_bad { paint.bad(state) } else { paint.good(state) };
+            }
+        }
+        line.to_owned()
+    });
+    painted.map(|line| line + "\n").collect()
+}
+
+const LOST: &str = "lost";
+const TAKEN: &str = "idle: another process has this name";
+
 fn text(view: &StatusView, paint: Paint) -> String {
-    let rows: Vec<Vec<String>> = view
-        .members
-        .iter()
-        .map(|member| {
-            let held = !member.holder.is_empty();
-            let state = if held { paint.good("alive") } else { paint.bad("lost") };
-            vec![
-                member.lease.clone(),
-                member.address.clone(),
-                member.epoch.to_string(),
-                format!("{}ms", member.remaining_ms),
-                state,
-            ]
-        })
-        .collect();
-    let mut text = output::columns(&["MEMBER", "ADDRESS", "EPOCH", "LEASE", "STATE"], &rows);
+    let mut text = members_text(&view.members, paint);
     let store = &view.store;
     text.push_str(&format!(
         "\nstore       {} at revision {}; {} on disk, {} live{}\n",
@@ -261,14 +301,18 @@ fn text(view: &StatusView, paint: Paint) -> String {
         HumanDuration::from_secs(store.history_age_ms / 1_000)
     ));
     text.push_str(&format!("nodes       {} ({} connected)\n", store.nodes, store.sessions));
-    if !store.usage.is_empty() {
-        text.push_str(&format!("use         {}, {}\n", use_of(store, CPU), use_of(store, MEMORY)));
+    if let Some(dispatcher) = view.dispatcher.as_ref().filter(|dispatcher| !dispatcher.capacity.is_empty()) {
+        text.push_str(&format!("allocated   {}\n", allocated(dispatcher)));
     }
-    text.push_str(&format!("units       {} ({} running units ever bound)\n", store.units, store.rows));
+    if !store.usage.is_empty() {
+        text.push_str(&format!("measured    {}, {}\n", use_of(store, CPU), use_of(store, MEMORY)));
+    }
+    let ever = output::count(store.rows, "running unit");
+    text.push_str(&format!("units       {} ({ever} ever bound)\n", store.units));
     if let Some(dispatcher) = &view.dispatcher {
         if dispatcher.evictions_paused {
             text.push_str(&format!(
-                "{} {} of {} nodes are not ready: so many were lost at once that nothing is evicted from them; \
+                "{} {} of {} nodes not ready: so many were lost at once that nothing is evicted from them; \
                  look why, then `godel node resume-evictions`\n",
                 paint.bad("ALERT      "),
                 dispatcher.nodes_not_ready,
@@ -276,6 +320,7 @@ fn text(view: &StatusView, paint: Paint) -> String {
             ));
         }
         for PauseView { scope, since_ms, reason } in &dispatcher.pauses {
+            let (scope, reason) = (shown(scope), shown(reason));
             let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
             text.push_str(&format!(
                 "{} {scope} since {}{why}; `godel admin resume {scope}` goes on\n",
@@ -293,7 +338,7 @@ fn text(view: &StatusView, paint: Paint) -> String {
             "" => "never changed",
             why => why,
         };
-        text.push_str(&format!("partition   {} ({by}): {why}\n", dispatcher.partition_mode));
+        text.push_str(&format!("partition   {} ({by}): {}\n", dispatcher.partition_mode, shown(why)));
         text.push_str(&format!(
             "dispatcher  {} queued, {} at schedulers, {} parked, {} repairs\n",
             dispatcher.queued_units, dispatcher.dispatched_units, dispatcher.parked_units, dispatcher.repairs
@@ -319,6 +364,19 @@ fn text(view: &StatusView, paint: Paint) -> String {
     text
 }
 
+/// `cpu 66 % (21.5 of 32), memory 25 % (16Gi of 64Gi), gpu 50 % (4 of 8)`: cpu and memory first.
+fn allocated(dispatcher: &DispatcherView) -> String {
+    let of = |amounts: &BTreeMap<String, i64>, name: &str| amounts.get(name).copied().unwrap_or(0);
+    let one = |name: &str| {
+        let (used, all) = (of(&dispatcher.allocated, name), of(&dispatcher.capacity, name));
+        let percent = i128::from(used) * 100 / i128::from(all.max(1));
+        let show = |amount| crate::unit_file::show_amount(name, amount);
+        format!("{} {percent} % ({} of {})", shown(name), show(used), show(all))
+    };
+    let others = dispatcher.capacity.keys().map(String::as_str).filter(|name| ![CPU, MEMORY].contains(name));
+    [CPU, MEMORY].into_iter().chain(others).map(one).collect::<Vec<_>>().join(", ")
+}
+
 /// `cpu 41 % of 12,800 (guaranteed 30 %)`.
 fn use_of(store: &StoreView, name: &str) -> String {
     let of = |amounts: &BTreeMap<String, i64>| amounts.get(name).copied().unwrap_or(0);
@@ -334,4 +392,64 @@ fn use_of(store: &StoreView, name: &str) -> String {
 
 fn bytes(n: u64) -> String {
     godel_core::quantity::show_bytes(i64::try_from(n).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_shown_with_those_who_stand_by() {
+        let member = |lease: &str, holder: &str, standbys: &[&str]| MemberView {
+            lease: lease.to_owned(),
+            address: "http://a".to_owned(),
+            holder: holder.to_owned(),
+            epoch: 3,
+            remaining_ms: 2_000,
+            standbys: standbys
+                .iter()
+                .map(|address| StandbyView { address: (*address).to_owned(), holder: "h".to_owned() })
+                .collect(),
+        };
+        let members = [
+            member("binder", "h1", &["http://b", "http://c\u{1b}"]),
+            member("dispatcher", "", &[]),
+            member("scheduler/s1", "h2", &["http://d"]),
+        ];
+        let text = members_text(&members, Paint::plain());
+        let lines: Vec<String> =
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        assert_eq!(
+            lines,
+            [
+                "MEMBER ADDRESS EPOCH LEASE STATE",
+                "binder http://a 3 2000ms alive",
+                "binder http://b - - stands by",
+                "binder http://c\\u{1b} - - stands by",
+                "dispatcher http://a 3 2000ms lost",
+                "scheduler/s1 http://a 3 2000ms alive",
+                "scheduler/s1 http://d - - idle: another process has this name",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_allocated_comes_with_every_resource() {
+        let status = v1::GetDispatcherStatusResponse {
+            allocated: Some(v1::Resources {
+                amounts: [("cpu".to_owned(), 21_000), ("gpu".to_owned(), 1_500)].into_iter().collect(),
+            }),
+            capacity: Some(v1::Resources {
+                amounts: [("cpu", 32_000), ("gpu", 8_000), ("memory", 64 << 30)]
+                    .into_iter()
+                    .map(|(name, amount)| (name.to_owned(), amount))
+                    .collect(),
+            }),
+            ..v1::GetDispatcherStatusResponse::default()
+        };
+        assert_eq!(
+            allocated(&dispatcher_view(status)),
+            "cpu 65 % (21 of 32), memory 0 % (0 of 64Gi), gpu 18 % (1.5 of 8)"
+        );
+    }
 }

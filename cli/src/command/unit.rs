@@ -1,23 +1,27 @@
 //! `godel unit`.
 
+mod change;
+mod plan;
+mod submit;
+mod watch;
+
 use std::{
     io::Read as _,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use godel_core::{admission::stop::ORDINALS_MAX, quantity};
-use godel_proto::v1::{self, unit_service_client::UnitServiceClient};
+use godel_core::quantity;
+use godel_proto::v1;
 use serde::Serialize;
-use tokio_stream::StreamExt as _;
-use tonic::Response;
 
+use self::change::Change;
 use super::wait;
 use crate::{
-    args::{Named, Submit, Unit},
+    args::{Submit, Unit, Which, split},
     client::Client,
     exit::{Code, Failure},
-    output::{self, Format, Paint, View as _},
+    output::{self, Format, Paint, are, count, field, fields, shown},
     unit_file,
     views::{RunningUnitView, UnitView},
 };
@@ -29,59 +33,25 @@ pub(super) async fn run(address: &str, unit: Unit, format: Format) -> Result<(),
     }
     let client = Client::new(address)?;
     match unit {
-        Unit::Submit(submit) => run_submit(&client, *submit, format).await,
+        Unit::Submit(submit) => submit::run(&client, *submit, format).await,
+        Unit::Plan(submit) => plan::run(&client, &submit, format).await,
         Unit::Validate { .. } => Ok(()),
         Unit::List { namespace, phase, selector, limit } => {
             list(&client, (namespace, phase, selector), limit, format).await
         }
-        Unit::Describe(which) => {
-            let (namespace, name) = which.split();
-            describe(&client, namespace, name, format).await
+        Unit::Describe(which) => describe(&client, &which, format).await,
+        Unit::Cancel(units) => change::change(&client, Change::Cancel, &units, format).await,
+        Unit::Suspend(units) => change::change(&client, Change::Suspend, &units, format).await,
+        Unit::Resume(units) => change::change(&client, Change::Resume, &units, format).await,
+        Unit::Stop(stop) => change::stop(&client, &stop, format).await,
+        Unit::Scale(scale) => change::scale(&client, &scale, format).await,
+        Unit::Delete(delete) => change::delete(&client, &delete, format).await,
+        Unit::Watch { names, namespace, count } => {
+            watch::watch(&client, &namespace, &names, count, format).await
         }
-        Unit::Cancel(units) => change(&client, Change::Cancel, units).await,
-        Unit::Suspend(units) => change(&client, Change::Suspend, units).await,
-        Unit::Resume(units) => change(&client, Change::Resume, units).await,
-        Unit::Stop { name, ordinals, namespace, revision } => {
-            let (namespace, name) = name.split_once('/').unwrap_or((&namespace, &name));
-            let request = v1::StopRunningUnitsRequest {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-                // One more than is allowed is refused, and the rest need not be sent.
-                ordinals: ordinals.into_iter().flatten().take(ORDINALS_MAX + 1).collect(),
-                expected_revision: revision,
-            };
-            let call = |mut units: UnitServiceClient<_>| {
-                let request = request.clone();
-                async move { units.stop_running_units(request).await }
-            };
-            let answer = client.units(call).await?.into_inner();
-            output::say(format!("running units of {name} stopped at revision {}", answer.revision));
-            Ok(())
-        }
-        Unit::Scale { which, replicas, group, revision } => {
-            let (namespace, name) = which.split();
-            let request = v1::ScaleUnitRequest {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-                task_group: group,
-                replicas,
-                expected_revision: revision,
-            };
-            let answer = client
-                .units(|mut units| {
-                    let request = request.clone();
-                    async move { units.scale_unit(request).await }
-                })
-                .await
-                .map(Response::into_inner)?;
-            output::say(format!("unit {name} scaled to {replicas} at revision {}", answer.revision));
-            Ok(())
-        }
-        Unit::Watch { name, namespace, count } => watch(&client, namespace, name, count, format).await,
-        Unit::Wait { which, condition, timeout } => {
+        Unit::Wait { names, namespace, condition, timeout } => {
             let condition = wait::Condition::parse(&condition)?;
-            let (namespace, name) = which.split();
-            wait::until(&client, namespace, name, &condition, timeout).await
+            wait::run(&client, (&namespace, &names), &condition, timeout, format).await
         }
     }
 }
@@ -137,98 +107,21 @@ fn validate(files: &[PathBuf], format: Format) -> Result<(), Failure> {
         Format::Table | Format::Wide => {
             let mut text = String::new();
             for unit in &checked {
-                text.push_str(&format!("{}: {}\n", unit.place, if unit.ok { "valid" } else { "invalid" }));
+                let word = if unit.ok { "valid" } else { "invalid" };
+                text.push_str(&format!("{}: {word}\n", shown(&unit.place)));
                 let lines = if format == Format::Wide && unit.ok { &unit.defaults } else { &unit.violations };
                 for line in lines {
-                    text.push_str(&format!("  {line}\n"));
+                    text.push_str(&format!("  {}\n", shown(line)));
                 }
             }
             output::print(&text)?;
         }
     }
-    if n_wrong == 0 { Ok(()) } else { Err(Failure::usage(format!("{n_wrong} units are invalid")).hint(DOCS)) }
-}
-
-/// A submitted unit as JSON.
-#[derive(Serialize)]
-struct SubmittedView {
-    name: String,
-    unit_id: u64,
-    uid: String,
-    revision: u64,
-    duplicate: bool,
-    defaults: Vec<String>,
-    infeasible: String,
-}
-
-async fn run_submit(client: &Client, submit: Submit, format: Format) -> Result<(), Failure> {
-    let mut units: Vec<v1::UnitSpec> = match &submit.name {
-        Some(name) => vec![from_flags(name, &submit)?],
-        None => load(&submit.files)?.into_iter().map(|(_, spec)| spec).collect(),
-    };
-    for unit in &mut units {
-        let meta = unit.meta.get_or_insert_default();
-        if meta.namespace.is_empty() {
-            meta.namespace.clone_from(&submit.namespace);
-        }
-        if meta.uid.is_empty() {
-            // Chosen here, so that a lost answer can be asked for again.
-            meta.uid = uuid::Uuid::now_v7().to_string();
-        }
+    if n_wrong == 0 {
+        return Ok(());
     }
-    let mut views = Vec::new();
-    for unit in &units {
-        let name = unit.meta.as_ref().map_or("", |meta| meta.name.as_str()).to_owned();
-        let answer = client
-            .units(|mut service| {
-                let request = v1::SubmitUnitRequest { unit: Some(unit.clone()) };
-                async move { service.submit_unit(request).await }
-            })
-            .await
-            .map_err(|failure| failure.during(format!("unit {name}")))?
-            .into_inner();
-        views.push(SubmittedView {
-            name,
-            unit_id: answer.unit_id,
-            uid: answer.uid,
-            revision: answer.revision,
-            duplicate: answer.duplicate,
-            defaults: answer.defaults,
-            infeasible: answer.infeasible,
-        });
-    }
-    match format {
-        Format::Json | Format::Yaml => output::print_value(format, &views)?,
-        Format::Table | Format::Wide => output::print(&submitted_text(&views, format))?,
-    }
-    if submit.wait {
-        for (unit, view) in units.iter().zip(&views) {
-            let namespace = unit.meta.as_ref().map_or("", |meta| meta.namespace.as_str());
-            let namespace = if namespace.is_empty() { "default" } else { namespace };
-            wait::until(client, namespace, &view.uid, &wait::Condition::Bound, submit.timeout).await?;
-        }
-    }
-    Ok(())
-}
-
-fn submitted_text(views: &[SubmittedView], format: Format) -> String {
-    let mut text = String::new();
-    for view in views {
-        let how = if view.duplicate { "had been submitted" } else { "submitted" };
-        text.push_str(&format!(
-            "unit {} {how} (id {}, revision {})\n",
-            view.name, view.unit_id, view.revision
-        ));
-        if !view.infeasible.is_empty() {
-            text.push_str(&format!("  no node could ever hold it: {}\n", view.infeasible));
-        }
-        if format == Format::Wide {
-            for line in &view.defaults {
-                text.push_str(&format!("  {line}\n"));
-            }
-        }
-    }
-    text
+    let said = format!("{} {} invalid", count(n_wrong, "unit"), are(n_wrong));
+    Err(Failure::usage(said).hint(DOCS))
 }
 
 fn from_flags(name: &str, submit: &Submit) -> Result<v1::UnitSpec, Failure> {
@@ -322,12 +215,19 @@ async fn list(
     let views: Vec<UnitView> = units.iter().map(UnitView::from).collect();
     output::print_list(format, &views, "units")?;
     if views.len() < total {
-        output::say(format!("{} of {total} units; --limit shows more", views.len()));
+        output::say(format!("{} of {}; --limit shows more", views.len(), count(total, "unit")));
     }
     Ok(())
 }
 
-async fn describe(client: &Client, namespace: &str, name: &str, format: Format) -> Result<(), Failure> {
+async fn describe(client: &Client, which: &Which, format: Format) -> Result<(), Failure> {
+    let views = super::describe_each(&which.names, async |name| {
+        view_of(client, split(&which.namespace, &name)).await
+    });
+    super::print_described(format, "unit", views.await, |view| describe_text(view, format, Paint::stdout()))
+}
+
+async fn view_of(client: &Client, (namespace, name): (&str, &str)) -> Result<UnitView, Failure> {
     let answer = client.get_unit(namespace, name).await.map_err(|failure| match failure.code {
         Code::NotFound => failure.hint("`godel unit list` shows what there is"),
         _ => failure,
@@ -339,50 +239,39 @@ async fn describe(client: &Client, namespace: &str, name: &str, format: Format) 
         let held = gathering.iter().find(|gang| gang.unit_id == view.unit_id).map(|gang| gang.held);
         view.waits_for = turn_text(turn, held);
     }
-    match format {
-        Format::Json | Format::Yaml => output::print_value(format, &view),
-        Format::Table | Format::Wide => output::print(&describe_text(&view, format, Paint::stdout())),
-    }
+    Ok(view)
 }
 
 /// `holds 3 of 8 places on 4 nodes since … until …`.
 fn turn_text(turn: v1::UnitTurn, held: Option<u32>) -> String {
     let v1::UnitTurn { places, nodes, since_ms, until_ms } = turn;
     let held = held.map_or_else(|| "some".to_owned(), |held| held.to_string());
-    let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
+    let nodes = count(nodes, "node");
     let (since, until) = (output::time(since_ms), output::time(until_ms));
     format!("holds {held} of {places} places on {nodes} until {until}, since {since}")
 }
 
 fn describe_text(view: &UnitView, format: Format, paint: Paint) -> String {
-    let mut text = String::new();
-    let titles = UnitView::HEADERS.iter().chain(UnitView::WIDE);
-    for (title, cell) in titles.zip(view.row().into_iter().chain(view.wide())) {
-        text.push_str(&format!(
-            "{:<10} {}\n",
-            title.to_lowercase(),
-            if cell.is_empty() { "-" } else { &cell }
-        ));
-    }
+    let mut text = fields(10, view);
     if !view.sub_cluster.is_empty() {
-        text.push_str(&format!("{:<10} {}\n", "sub-cluster", view.sub_cluster));
+        text.push_str(&field(10, "sub-cluster", &view.sub_cluster));
     }
     if !view.ended.is_empty() {
-        text.push_str(&format!("{:<10} by the dispatcher: {}\n", "ended", view.ended));
+        text.push_str(&field(10, "ended", &format!("by the dispatcher: {}", view.ended)));
     }
     if !view.preempted_by.is_empty() {
-        let by = view.preempted_by.join(", ");
-        text.push_str(&format!("{:<10} by {by}\n", "preempted"));
+        text.push_str(&field(10, "preempted", &format!("by {}", view.preempted_by.join(", "))));
     }
     if !view.waits_for.is_empty() {
-        text.push_str(&format!("\n{}\n", paint.bold(&view.waits_for)));
+        text.push_str(&format!("\n{}\n", paint.bold(&shown(&view.waits_for))));
     } else if let Some(refusals) = view.refusals.as_ref().filter(|_| view.pending > 0) {
         let heading = if refusals.reasons.iter().any(|reason| reason.plugin == "queue") {
             "why it waits: no room in its queue".to_owned()
         } else if refusals.reasons.iter().any(|reason| reason.plugin == "pause") {
             "why it waits: it is paused".to_owned()
         } else {
-            format!("why it waits: {} nodes refused it (tries: {})", refusals.nodes, refusals.attempts)
+            let nodes = count(refusals.nodes, "node");
+            format!("why it waits: {nodes} refused it (tries: {})", refusals.attempts)
         };
         text.push_str(&format!("\n{}\n", paint.bold(&heading)));
         let rows: Vec<Vec<String>> = refusals
@@ -392,7 +281,7 @@ fn describe_text(view: &UnitView, format: Format, paint: Paint) -> String {
             .collect();
         text.push_str(&output::columns(&["NODES", "PLUGIN", "REASON"], &rows));
         if !refusals.nearest_miss.is_empty() {
-            text.push_str(&format!("nearest miss: {}\n", refusals.nearest_miss));
+            text.push_str(&format!("nearest miss: {}\n", shown(&refusals.nearest_miss)));
         }
     }
     if !view.running_units.is_empty() {
@@ -400,127 +289,6 @@ fn describe_text(view: &UnitView, format: Format, paint: Paint) -> String {
         text.push_str(&output::table::<RunningUnitView>(format, &view.running_units));
     }
     text
-}
-
-/// What units are told that takes nothing but their names.
-#[derive(Clone, Copy)]
-enum Change {
-    Cancel,
-    Suspend,
-    Resume,
-}
-
-/// One after the other, until the first failure.
-async fn change(client: &Client, change: Change, units: Named) -> Result<(), Failure> {
-    let Named { names, namespace, revision } = units;
-    for name in &names {
-        let (namespace, name) = name.split_once('/').unwrap_or((&namespace, name));
-        let (namespace, name) = (namespace.to_owned(), name.to_owned());
-        let expected_revision = revision;
-        let said = match change {
-            Change::Cancel => {
-                let request = v1::CancelUnitRequest { namespace, name: name.clone(), expected_revision };
-                let call = |mut units: UnitServiceClient<_>| {
-                    let request = request.clone();
-                    async move { units.cancel_unit(request).await }
-                };
-                ("cancelled", client.units(call).await?.into_inner().revision)
-            }
-            Change::Suspend => {
-                let request = v1::SuspendUnitRequest { namespace, name: name.clone(), expected_revision };
-                let call = |mut units: UnitServiceClient<_>| {
-                    let request = request.clone();
-                    async move { units.suspend_unit(request).await }
-                };
-                ("suspended", client.units(call).await?.into_inner().revision)
-            }
-            Change::Resume => {
-                let request = v1::ResumeUnitRequest { namespace, name: name.clone(), expected_revision };
-                let call = |mut units: UnitServiceClient<_>| {
-                    let request = request.clone();
-                    async move { units.resume_unit(request).await }
-                };
-                ("resumed", client.units(call).await?.into_inner().revision)
-            }
-        };
-        output::say(format!("unit {name} {} at revision {}", said.0, said.1));
-    }
-    Ok(())
-}
-
-/// Prints each change until interrupted; a lost connection goes on where it was.
-async fn watch(
-    client: &Client,
-    namespace: String,
-    name: String,
-    count: Option<usize>,
-    format: Format,
-) -> Result<(), Failure> {
-    let mut left = count.unwrap_or(usize::MAX);
-    let mut from_revision = 0;
-    let mut n_failures = 0;
-    let titles = ["REVISION", "NAME", "PHASE", "READY", "PENDING", "SUCCEEDED", "FAILED"];
-    if matches!(format, Format::Table | Format::Wide) {
-        output::print(&watch_line(&titles.map(str::to_owned)))?;
-    }
-    while left > 0 {
-        let request =
-            v1::WatchUnitsRequest { namespace: namespace.clone(), name: name.clone(), from_revision };
-        let opened = client
-            .units(|mut units| {
-                let request = request.clone();
-                async move { units.watch_units(request).await }
-            })
-            .await;
-        let mut stream = opened?.into_inner();
-        let status = loop {
-            match stream.next().await {
-                None => break tonic::Status::unavailable("the watch ended"),
-                Some(Err(status)) => break status,
-                Some(Ok(answer)) => {
-                    n_failures = 0;
-                    for unit in &answer.units {
-                        show_change(&UnitView::from(unit), format)?;
-                        left -= 1;
-                        if left == 0 {
-                            return Ok(());
-                        }
-                    }
-                    from_revision = answer.revision + 1;
-                }
-            }
-        };
-        n_failures += 1;
-        if n_failures > 10 || !godel_kit::status::is_retryable_idempotent(&status) {
-            return Err(client.explain(status));
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    Ok(())
-}
-
-fn show_change(view: &UnitView, format: Format) -> Result<(), Failure> {
-    match format {
-        Format::Json => {
-            let line = serde_json::to_string(view).map_err(|error| Failure::failed(error.to_string()))?;
-            output::print(&(line + "\n"))
-        }
-        Format::Yaml => output::print("---\n").and_then(|()| output::print_value(format, view)),
-        Format::Table | Format::Wide => output::print(&watch_line(&[
-            view.revision.to_string(),
-            view.shown(),
-            view.phase.clone(),
-            format!("{}/{}", view.running, view.replicas),
-            view.pending.to_string(),
-            view.succeeded.to_string(),
-            view.failed.to_string(),
-        ])),
-    }
-}
-
-fn watch_line(cells: &[String; 7]) -> String {
-    let [revision, name, phase, ready, pending, succeeded, failed] = cells;
-    format!("{revision:<9} {name:<30} {phase:<14} {ready:<10} {pending:<8} {succeeded:<10} {failed}\n")
 }
 
 #[cfg(test)]
@@ -572,6 +340,34 @@ mod tests {
             "nearest miss: node-7 lacks 460 milli of a gpu",
         ] {
             assert!(text.contains(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_description_shows_what_came_from_elsewhere_as_it_is() {
+        let nasty = || output::NASTY.to_owned();
+        let view = |waits_for: String| {
+            let refusals = v1::Refusals {
+                reasons: vec![v1::RefusalCount { plugin: nasty(), reason: nasty(), nodes: 1 }],
+                nearest_miss: nasty(),
+                nodes: 1,
+                attempts: 1,
+            };
+            let unit = v1::Unit {
+                counts: Some(v1::UnitCounts { replicas: 1, pending: 1, ..v1::UnitCounts::default() }),
+                refusals: Some(refusals),
+                waits_for,
+                preempted_by: vec![nasty()],
+                sub_cluster: nasty(),
+                ..v1::Unit::default()
+            };
+            let running_units = vec![v1::RunningUnit { node: nasty(), ..v1::RunningUnit::default() }];
+            UnitView::described(&v1::GetUnitResponse { unit: Some(unit), running_units })
+        };
+        for view in [view(String::new()), view(nasty())] {
+            let text = describe_text(&view, Format::Wide, Paint::plain());
+            output::assert_shown(&text);
+            assert!(!text.lines().any(|line| line.trim_start().starts_with("\\u{9b}c")), "{text}");
         }
     }
 

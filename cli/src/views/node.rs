@@ -37,6 +37,12 @@ pub struct NodeView {
     pub reserved: BTreeMap<String, i64>,
     /// Devices.
     pub devices: Vec<DeviceView>,
+    /// Running units for which room is held here until others have left.
+    pub held_running_units: u32,
+    /// What they will take, by resource.
+    pub held: BTreeMap<String, i64>,
+    /// Slots of reservations.
+    pub slots: Vec<SlotsView>,
     /// An agent's session is open.
     pub connected: bool,
     /// The agent's attributes, overlaid by the administrator's labels.
@@ -78,8 +84,20 @@ pub struct DrainView {
 impl fmt::Display for DrainView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gone = self.running_units.saturating_sub(self.left);
-        write!(f, "{gone} of {} running units have left", self.running_units)
+        let have = crate::output::one_or(gone, "has", "have");
+        write!(f, "{gone} of {} {have} left", crate::output::count(self.running_units, "running unit"))
     }
+}
+
+/// The slots of one reservation on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SlotsView {
+    /// Its name.
+    pub reservation: String,
+    /// How many there are.
+    pub slots: u32,
+    /// How many somebody is in.
+    pub used: u32,
 }
 
 /// A device of a node.
@@ -146,6 +164,9 @@ impl From<&v1::Node> for NodeView {
             guaranteed_usage: amounts(node.guaranteed_usage.as_ref()),
             reserved: amounts(node.reserved.as_ref()),
             devices: devices.collect(),
+            held_running_units: node.held_running_units,
+            held: amounts(node.held.as_ref()),
+            slots: node.slots.iter().map(slots).collect(),
             connected: node.connected,
             labels,
             taints: spec.taints.iter().map(taint).collect(),
@@ -153,6 +174,11 @@ impl From<&v1::Node> for NodeView {
             quarantine,
         }
     }
+}
+
+fn slots(slots: &v1::NodeSlots) -> SlotsView {
+    let v1::NodeSlots { reservation, slots, used } = slots.clone();
+    SlotsView { reservation, slots, used }
 }
 
 fn taint(taint: &v1::Taint) -> String {
@@ -174,6 +200,41 @@ impl NodeView {
 
     fn best_effort_share(&self, name: &str) -> String {
         share(name, &self.best_effort_allocated, &self.best_effort_allocatable)
+    }
+
+    /// Room held for so many running units; empty when there is none.
+    fn held_text(&self) -> String {
+        if self.held_running_units == 0 { String::new() } else { self.held_running_units.to_string() }
+    }
+
+    /// `used/all` slots of reservations; empty when there are none.
+    fn slots_text(&self) -> String {
+        let sum = |of: fn(&SlotsView) -> u32| self.slots.iter().map(|one| u64::from(of(one))).sum::<u64>();
+        if self.slots.is_empty() {
+            return String::new();
+        }
+        format!("{}/{}", sum(|one| one.used), sum(|one| one.slots))
+    }
+
+    /// What is held, and for which reservations: for who looks at one node.
+    pub fn held_lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.held_running_units > 0 {
+            let amounts: Vec<String> = self
+                .held
+                .iter()
+                .map(|(name, amount)| format!("{name}={}", quantity::show(name, *amount)))
+                .collect();
+            let takes = if amounts.is_empty() { String::new() } else { format!(": {}", amounts.join(",")) };
+            lines.push(format!(
+                "for {}{takes}",
+                crate::output::count(self.held_running_units, "running unit")
+            ));
+        }
+        lines.extend(self.slots.iter().map(|SlotsView { reservation, slots, used }| {
+            format!("{} of reservation {reservation}, {used} used", crate::output::count(*slots, "slot"))
+        }));
+        lines
     }
 
     /// Measured use; empty when there is none.
@@ -202,7 +263,8 @@ fn milli(milli: u64) -> String {
 }
 
 impl View for NodeView {
-    const HEADERS: &'static [&'static str] = &["NAME", "STATUS", "UNITS", "CPU", "MEMORY", "GPU"];
+    const HEADERS: &'static [&'static str] =
+        &["NAME", "STATUS", "UNITS", "HELD", "SLOTS", "CPU", "MEMORY", "GPU"];
     const WIDE: &'static [&'static str] =
         &["BE-CPU", "BE-MEMORY", "USE-CPU", "USE-MEM", "AGENT", "ID", "UID", "TAINTS", "LABELS"];
 
@@ -211,6 +273,8 @@ impl View for NodeView {
             self.name.clone(),
             self.status.clone(),
             self.running_units.to_string(),
+            self.held_text(),
+            self.slots_text(),
             self.share(CPU),
             self.share(MEMORY),
             self.gpus(),

@@ -7,7 +7,7 @@ use godel_proto::v1;
 use serde::Serialize;
 
 use super::{amounts, node::pairs};
-use crate::output::{self, View};
+use crate::output::{self, View, shown};
 
 /// A reservation and what it holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -95,7 +95,9 @@ impl ReservationView {
             "" => "held".to_owned(),
             unit => format!("{unit} {}", place.ordinal),
         };
-        let line = |place: &PlaceView| format!("slot {:<8} {}  {}\n", place.slot, place.node, who(place));
+        let line = |place: &PlaceView| {
+            format!("slot {:<8} {}  {}\n", place.slot, shown(&place.node), shown(&who(place)))
+        };
         self.places.iter().map(line).collect()
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::output::{Format, table};
+use crate::output::{Format, NASTY, assert_shown, fields, table};
 
 #[test]
 fn a_node_shows_its_use() {
@@ -29,13 +29,18 @@ fn a_node_shows_its_use() {
         best_effort_allocated: Some(v1::Resources {
             amounts: [("cpu".to_owned(), 20_500)].into_iter().collect(),
         }),
+        held_running_units: 3,
+        held: Some(v1::Resources { amounts: [("cpu".to_owned(), 6_000)].into_iter().collect() }),
+        slots: vec![v1::NodeSlots { reservation: "web".to_owned(), slots: 2, used: 1 }],
         ..v1::Node::default()
     };
     let view = NodeView::from(&node);
     assert_eq!(
         table(Format::Table, std::slice::from_ref(&view)),
-        "NAME  STATUS          UNITS  CPU     MEMORY  GPU\nn-3   Ready,Cordoned  2      1.5/32  0/0     1.46/2 A10\n"
+        "NAME  STATUS          UNITS  HELD  SLOTS  CPU     MEMORY  GPU\n\
+         n-3   Ready,Cordoned  2      3     1/2    1.5/32  0/0     1.46/2 A10\n"
     );
+    assert_eq!(view.held_lines(), ["for 3 running units: cpu=6", "2 slots of reservation web, 1 used"]);
     let wide = table(Format::Wide, &[view]);
     assert!(wide.contains("gpu=only:no-schedule") && wide.contains("20.5/31  0/0        7"), "{wide}");
     let drained = |running_units, ready| {
@@ -173,4 +178,106 @@ fn a_queue_shows_what_it_uses_is_guaranteed_may_use_and_borrows() {
             "weight"
         ]
     );
+}
+
+/// Every text of a view is [`NASTY`]: what people see of it.
+fn check_shown<V: View>(view: &V) {
+    let of_one = fields(10, view);
+    assert_shown(&of_one);
+    assert_eq!(of_one.lines().count(), V::HEADERS.len() + V::WIDE.len(), "{of_one}");
+    let rows = table(Format::Wide, std::slice::from_ref(view));
+    assert_shown(&rows);
+    assert_eq!(rows.lines().count(), 2, "{rows}");
+}
+
+#[test]
+fn whatever_names_labels_and_reasons_hold_is_seen_and_does_nothing() {
+    let nasty = || NASTY.to_owned();
+    let labels = || [(nasty(), nasty())].into_iter().collect();
+    let meta = || v1::ObjectMeta {
+        namespace: nasty(),
+        name: nasty(),
+        uid: nasty(),
+        labels: labels(),
+        owner: nasty(),
+        ..v1::ObjectMeta::default()
+    };
+    let amounts = || Some(v1::Resources { amounts: [(nasty(), 1)].into_iter().collect() });
+    let unit = v1::Unit {
+        spec: Some(v1::UnitSpec {
+            meta: Some(meta()),
+            queue: nasty(),
+            priority_class: nasty(),
+            ..v1::UnitSpec::default()
+        }),
+        scheduler: nasty(),
+        ..v1::Unit::default()
+    };
+    check_shown(&UnitView::from(&unit));
+    let run = v1::RunningUnit {
+        task_group: nasty(),
+        node: nasty(),
+        devices: vec![0],
+        device_model: nasty(),
+        ..v1::RunningUnit::default()
+    };
+    check_shown(&RunningUnitView::from(&run));
+    let node = v1::Node {
+        spec: Some(v1::NodeSpec {
+            meta: Some(meta()),
+            taints: vec![v1::Taint { key: nasty(), value: nasty(), effect: 1 }],
+            ..v1::NodeSpec::default()
+        }),
+        report: Some(v1::NodeReport {
+            devices: vec![v1::Device { kind: nasty(), model: nasty(), numa_zone: 0 }],
+            attributes: labels(),
+            ..v1::NodeReport::default()
+        }),
+        ..v1::Node::default()
+    };
+    check_shown(&NodeView::from(&node));
+    let queue = v1::QueueStatus {
+        queue: Some(v1::Queue { meta: Some(meta()), submit_owners: vec![nasty()], ..v1::Queue::default() }),
+        usage: Some(v1::QueueUsage { used_with_children: amounts(), ..v1::QueueUsage::default() }),
+    };
+    check_shown(&QueueView::from(&queue));
+    let class = v1::PriorityClassStatus {
+        priority_class: Some(v1::PriorityClass {
+            name: nasty(),
+            description: nasty(),
+            ..v1::PriorityClass::default()
+        }),
+        ..v1::PriorityClassStatus::default()
+    };
+    check_shown(&PriorityClassView::from(&class));
+    let budget = v1::DisruptionBudgetStatus {
+        budget: Some(v1::DisruptionBudget {
+            name: nasty(),
+            namespace: nasty(),
+            unit: nasty(),
+            selector: labels(),
+            description: nasty(),
+            ..v1::DisruptionBudget::default()
+        }),
+        ..v1::DisruptionBudgetStatus::default()
+    };
+    check_shown(&BudgetView::from(&budget));
+    let reservation = v1::ReservationStatus {
+        reservation: Some(v1::Reservation {
+            name: nasty(),
+            namespace: nasty(),
+            selector: labels(),
+            node_selector: labels(),
+            description: nasty(),
+            ..v1::Reservation::default()
+        }),
+        places: vec![v1::ReservedPlace { node: nasty(), unit: nasty(), ..v1::ReservedPlace::default() }],
+        ..v1::ReservationStatus::default()
+    };
+    let view = ReservationView::from(&reservation);
+    check_shown(&view);
+    assert_shown(&view.places());
+    assert_eq!(view.places().lines().count(), 1);
+    let scheduler = v1::SchedulerStatus { name: nasty(), address: nasty(), ..v1::SchedulerStatus::default() };
+    check_shown(&SchedulerView::from(&scheduler));
 }

@@ -68,7 +68,7 @@ pub(crate) fn exit_code(output: &Output) -> i32 {
 }
 
 /// A child that does not outlive a test that fails.
-struct Killed(Child);
+pub(crate) struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
@@ -119,6 +119,18 @@ impl Up {
 
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// A further part beside it; killed when this is dropped.
+    pub(crate) fn serve(&self, words: &[&str]) -> Killed {
+        let words = [&["serve"], words].concat();
+        let mut command = command(&words);
+        command
+            .env("GODEL_ADDR", &self.address)
+            .env("GODEL_LOG", "error")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Killed(command.spawn().unwrap())
     }
 
     pub(crate) fn client(&self) -> Godel {

@@ -10,6 +10,7 @@ mod docs;
 mod godel;
 mod limits;
 mod queues;
+mod verbs;
 
 use std::time::Duration;
 
@@ -55,7 +56,7 @@ fn a_unit_lives_its_life_from_the_command_line() {
     let change: Value = serde_json::from_str(changes.lines().next().unwrap()).unwrap();
     assert_eq!(change["name"], "web");
     godel.ok(&["unit", "cancel", "web"]);
-    godel.ok(&["unit", "wait", "web", "--for", "finished", "--timeout", "20s"]);
+    assert_eq!(exit_code(&godel.run(&["unit", "wait", "web", "--for", "finished", "--timeout", "20s"])), 1);
     assert_eq!(godel.json(&["unit", "describe", "web"])["phase"], "Cancelled");
     assert_eq!(exit_code(&godel.run(&["unit", "wait", "web", "--for", "phase=running"])), 1);
     godel.audit();
@@ -190,7 +191,10 @@ fn verbs_without_a_server_work_and_others_say_how_to_start_one() {
     let away = run(&["status"], &[("GODEL_ADDR", "http://127.0.0.1:1")]);
     assert_eq!(exit_code(&away), 3);
     let said = String::from_utf8_lossy(&away.stderr).into_owned();
-    assert!(said.contains("no server at http://127.0.0.1:1") && said.contains("godel up"), "{said}");
+    assert!(
+        said.contains("state at http://127.0.0.1:1 does not answer") && said.contains("godel up"),
+        "{said}"
+    );
     assert_eq!(exit_code(&run(&["status"], &[("GODEL_ADDR", "not an address")])), 2);
     assert_eq!(exit_code(&run(&["no-such-verb"], &[])), 2);
 

@@ -107,8 +107,8 @@ fn priority_classes_are_created_changed_and_deleted() {
     godel.ok(&["unit", "submit", "--name", "one", "--cpu", "1", "--priority-class", "gold", "--wait"]);
     assert_eq!(godel.json(&["unit", "describe", "one"])["priority_class"], "gold");
     assert!(godel.ok(&["unit", "list"]).lines().nth(1).unwrap().ends_with("gold"));
-    fails(&godel, &["unit", "submit", "--name", "two", "--priority-class", "lead"], 1, &["lead"]);
-    fails(&godel, &["unit", "submit", "--name", "two", "--queue", "nowhere"], 1, &["nowhere"]);
+    fails(&godel, &["unit", "submit", "--name", "two", "--priority-class", "lead"], 4, &["lead"]);
+    fails(&godel, &["unit", "submit", "--name", "two", "--queue", "nowhere"], 4, &["nowhere"]);
     fails(&godel, &["priority-class", "delete", "gold"], 1, &["default/one", "delete or cancel those first"]);
     godel.audit();
     up.stop();

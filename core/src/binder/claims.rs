@@ -258,7 +258,10 @@ impl Binder {
         preemption: &Preemption,
     ) -> Result<(), Wrong> {
         if preemption.n_victims() > N_VICTIMS_MAX {
-            let detail = format!("{} victims, more than {N_VICTIMS_MAX}", preemption.n_victims());
+            let detail = format!(
+                "{}, more than {N_VICTIMS_MAX}",
+                crate::words::count(preemption.n_victims(), "victim")
+            );
             return Err((RejectionReason::Invalid, NodeId(0), detail));
         }
         let mut seen: FxHashSet<(UnitId, u32)> = FxHashSet::default();

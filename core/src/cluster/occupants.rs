@@ -62,6 +62,11 @@ impl Cluster {
         self.occupants = Some(occupants);
     }
 
+    /// Whether they are kept.
+    pub(crate) fn has_occupants(&self) -> bool {
+        self.occupants.is_some()
+    }
+
     /// Forgets them: nobody searches for victims now.
     pub(crate) fn forget_occupants(&mut self) {
         self.occupants = None;

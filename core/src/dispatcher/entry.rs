@@ -43,6 +43,8 @@ pub(super) struct Entry {
     pub(super) bound_time_ms: i64,
     /// Set once it is over: when its record goes.
     pub(super) delete_at: Option<Millis>,
+    /// When it was over; `None` before, or if it was when this dispatcher began.
+    pub(super) ended_at: Option<Millis>,
     /// A transaction that deletes it is on its way.
     pub(super) deleting: bool,
     /// No node known now could ever hold one of its replicas.
@@ -126,6 +128,7 @@ impl Entry {
             bound_time_ms: 0,
             was_handed_out: false,
             delete_at: None,
+            ended_at: None,
             deleting: false,
             infeasible: false,
             is_overdue: false,

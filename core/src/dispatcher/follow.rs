@@ -107,10 +107,12 @@ impl Dispatcher {
             None if over && !entry.deleting => {
                 let at = now.plus(entry.spec.ttl_after_finished_ms);
                 entry.delete_at = Some(at);
+                entry.ended_at = (self.settle != Settle::Loading).then_some(now);
                 self.ended.insert((at, unit));
             }
             Some(at) if !over => {
                 entry.delete_at = None;
+                entry.ended_at = None;
                 self.ended.remove(&(at, unit));
             }
             None | Some(_) => {}

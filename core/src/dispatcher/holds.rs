@@ -60,8 +60,7 @@ impl Dispatcher {
     /// What a unit waits for, in words: `waits for 2 victims to leave node n1`; empty: nothing in particular.
     pub(super) fn waits_for(&self, holds: &[Arc<Hold>]) -> String {
         if let Some(turn) = gangs::turn_of(holds) {
-            let nodes =
-                if turn.n_nodes == 1 { "1 node".to_owned() } else { format!("{} nodes", turn.n_nodes) };
+            let nodes = crate::words::count(turn.n_nodes, "node");
             return format!("holds room for {} as it becomes free on {nodes}", turn.n_places);
         }
         let remains = |hold: &&Arc<Hold>| self.n_remaining(hold) > 0;
@@ -70,7 +69,7 @@ impl Dispatcher {
             return if holds.is_empty() { String::new() } else { "room is held for it".to_owned() };
         };
         let n: usize = holds.iter().map(|hold| self.n_remaining(hold)).sum();
-        let victims = if n == 1 { "1 victim".to_owned() } else { format!("{n} victims") };
+        let victims = crate::words::count(n, "victim");
         let name = self.node_names.get(first).map_or_else(|| first.to_string(), |name| name.to_string());
         match nodes.len() {
             1 => format!("waits for {victims} to leave node {name}"),

@@ -8,14 +8,15 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use super::{Dispatcher, Listed, Place};
+pub use crate::admission::welcome::Unwelcome;
 use crate::{
+    admission::welcome,
     ids::{Revision, UnitId},
     queue::{
-        NotAdmitted, PriorityClasses, QueueIdx, Quota,
+        PriorityClasses, QueueIdx, Quota,
         check::{N_USERS_NAMED, Users},
         spec::{PriorityClass, QueueSpec},
     },
-    sub_cluster::{self, Disagreement},
     unit::UnitSpec,
 };
 
@@ -51,20 +52,6 @@ pub struct QueueView {
     pub pending_units: u64,
     /// Running units of the queue and those below it, bound and not ended.
     pub running_units: u64,
-}
-
-/// What is wrong with where a unit wants to go.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unwelcome {
-    /// Its queue does not take it.
-    #[error(transparent)]
-    Queue(#[from] NotAdmitted),
-    /// There is no such priority class.
-    #[error("there is no priority class `{0}`: create it first, or name another one")]
-    UnknownClass(String),
-    /// It would be of two sub-clusters.
-    #[error(transparent)]
-    SubClusters(#[from] Disagreement),
 }
 
 /// Records by name, and who names them.
@@ -235,15 +222,7 @@ impl Dispatcher {
     /// # Errors
     /// Everything wrong.
     pub fn admit(&self, spec: &UnitSpec) -> Result<(), Vec<Unwelcome>> {
-        let mut wrong = Vec::new();
-        wrong.extend(self.quota().tree().admit(&spec.queue, &spec.owner).err().map(Unwelcome::Queue));
-        let class = spec.priority_class.as_str();
-        if !class.is_empty() && self.classes.get(class).is_none() {
-            wrong.push(Unwelcome::UnknownClass(class.to_owned()));
-        }
-        wrong
-            .extend(sub_cluster::check(spec, &self.config.sub_cluster_key).err().map(Unwelcome::SubClusters));
-        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+        welcome::check(spec, self.quota().tree(), &self.classes, &self.config.sub_cluster_key)
     }
 
     /// Queues and what they use, what was handed out included.
@@ -291,6 +270,12 @@ impl Dispatcher {
         let known = units.into_iter().flatten().take(N_USERS_NAMED).filter_map(|unit| self.units.get(unit));
         let first = known.map(|entry| format!("{}/{}", entry.spec.namespace, entry.spec.name)).collect();
         Users { n: units.map_or(0, BTreeSet::len), first }
+    }
+
+    /// What running units that are bound and have not ended ask for, of both pools, and what all nodes have, by resource.
+    /// Devices count by their kind, in thousandths.
+    pub fn allocated(&self) -> (BTreeMap<String, i64>, BTreeMap<String, i64>) {
+        (shown(self.quota().usage().bound(QueueIdx::ROOT).1), self.capacities.total())
     }
 
     /// A queue as shown; `None` if there is no such queue.

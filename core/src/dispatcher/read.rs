@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use super::{Action, Counters, Dispatcher, Entry, Place, Settle, TurnView, directory, gangs};
 use crate::{
-    admission::names,
     change::{Partition, PartitionMode},
     explain::{RefusalCount, Refusals},
     ids::{Epoch, NodeId, Revision, UnitId},
@@ -16,8 +15,6 @@ use crate::{
     unit::UnitSpec,
 };
 
-/// Names listed when a prefix matches several.
-const MATCHES_SHOWN: usize = 5;
 /// Names of the reasons that are admission's or a queue's, not a scheduler's.
 const FEASIBILITY: &str = "admission";
 const QUEUE: &str = "queue";
@@ -56,15 +53,6 @@ pub struct UnitView<'a> {
     pub preempted_by: Vec<String>,
     /// What all its task groups demand.
     pub sub_cluster: Option<&'a str>,
-}
-
-/// Why a name stands for no unit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unresolved {
-    /// There is none.
-    NotFound,
-    /// A prefix of several; the first of them.
-    Ambiguous(Vec<String>),
 }
 
 /// Which units to list.
@@ -191,46 +179,6 @@ impl Dispatcher {
     /// Units known, in flight ones included.
     pub fn n_units(&self) -> usize {
         self.units.len() + self.directory.n_in_flight()
-    }
-
-    /// The unit that `text` stands for: a name in `namespace`, a uid, or a unique prefix of one.
-    ///
-    /// # Errors
-    /// None or several.
-    pub fn resolve(&self, namespace: &str, text: &str) -> Result<UnitId, Unresolved> {
-        let namespace = if namespace.is_empty() { "default" } else { namespace };
-        let known = |unit: &UnitId| self.units.contains_key(unit);
-        if let Some(unit) = self.directory.by_name(namespace, text).filter(known) {
-            return Ok(unit);
-        }
-        let text = text.to_ascii_lowercase();
-        if let Some(unit) = names::uuid(&text).and_then(|uid| self.directory.by_uid(uid)).filter(known) {
-            return Ok(unit);
-        }
-        if text.is_empty() {
-            return Err(Unresolved::NotFound);
-        }
-        let by_name = self.directory.by_name_prefix(namespace, &text);
-        let mut found: Vec<UnitId> = Vec::new();
-        for unit in by_name.chain(self.directory.by_uid_prefix(&text)).filter(known) {
-            if !found.contains(&unit) {
-                found.push(unit);
-            }
-            if found.len() >= MATCHES_SHOWN {
-                break;
-            }
-        }
-        match found.as_slice() {
-            [] => Err(Unresolved::NotFound),
-            [unit] => Ok(*unit),
-            several => {
-                let name = |unit: &UnitId| {
-                    let spec = self.units.get(unit).map(|entry| &entry.spec);
-                    spec.map_or_else(String::new, |spec| format!("{}/{}", spec.namespace, spec.name))
-                };
-                Err(Unresolved::Ambiguous(several.iter().map(name).collect()))
-            }
-        }
     }
 
     /// Looks at `n_scan` names at most after `after` (from the start when empty; else [`ListChunk::next`] of

@@ -1,5 +1,5 @@
 use super::{
-    read::{ListChunk, ListFilter, Unresolved},
+    read::{ListChunk, ListFilter},
     *,
 };
 use crate::{
@@ -16,6 +16,7 @@ use crate::{
 
 mod gangs;
 mod limits;
+mod named;
 mod overload;
 mod pauses;
 mod property;
@@ -425,31 +426,6 @@ fn duplicates_are_found_on_their_way_and_after() {
         Reservation::New(UnitId(44)),
         "ids are never used again"
     );
-}
-
-#[test]
-fn names_resolve_by_unique_prefix() {
-    let mut rig = Rig::new();
-    for (id, name) in [(1, "web"), (2, "web-2"), (3, "etl")] {
-        rig.put(UnitSpec { name: name.into(), ..spec(id, 1) });
-    }
-    rig.put(UnitSpec { namespace: "prod".into(), name: "db".into(), ..spec(4, 1) });
-    let resolve = |namespace: &str, text: &str| rig.core.resolve(namespace, text);
-    for (namespace, text, unit) in [
-        ("", "web", 1),
-        ("default", "web-", 2),
-        ("", "e", 3),
-        ("prod", "d", 4),
-        ("", &*uid(4).to_uppercase(), 4),
-    ] {
-        assert_eq!(resolve(namespace, text), Ok(UnitId(unit)), "{text}");
-    }
-    let several = Unresolved::Ambiguous(vec!["default/web".into(), "default/web-2".into()]);
-    assert_eq!(resolve("", "we"), Err(several));
-    assert!(matches!(resolve("", "0190163d-8694"), Err(Unresolved::Ambiguous(_))));
-    for text in ["", "x", "db"] {
-        assert_eq!(resolve("", text), Err(Unresolved::NotFound), "{text}");
-    }
 }
 
 #[test]

@@ -301,6 +301,17 @@ impl Usage {
         headroom
     }
 
+    /// The first maximum from a queue upwards under which all of this does not fit together.
+    pub fn lacking(&self, queue: QueueIdx, needs: &[Need]) -> Option<Limit> {
+        self.limited_upwards(queue).find_map(|level| {
+            let lacks = |resource: &ResourceIdx| {
+                let asked: i128 = needs.iter().map(|need| i128::from(self.amount(*need, *resource))).sum();
+                asked > 0 && asked > i128::from(self.room(level, *resource))
+            };
+            self.limits(level).find(lacks).map(|resource| Limit { queue: level, resource })
+        })
+    }
+
     /// Used of a resource, 0 of one that nobody ever named.
     pub fn used(&self, queue: QueueIdx, name: &str) -> i128 {
         self.find(name).map_or(0, |resource| self.used_of(queue, resource))

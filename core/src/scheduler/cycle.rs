@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use super::{
-    PlanReport, ReportState, Scheduler, Step,
+    ReportState, Scheduler, Step,
     held::{Held, State, Wanted},
     park::{Counted, Need},
     slots::may_serve,
 };
 use crate::{
-    change::Scope,
     decision::{Decision, GroupPlacement, Preemption},
     explain::{RefusalCount, Refusals},
     hold::Member,
@@ -17,9 +16,8 @@ use crate::{
     lifecycle,
     place::templates::TemplateId,
     queue::QueueIdx,
-    reservation::{Owned, spec::marks},
+    reservation::Owned,
     time::Millis,
-    unit::UnitSpec,
 };
 
 /// What a try placed, and which templates fit nowhere (any more).
@@ -327,47 +325,6 @@ impl Scheduler {
             (None, None) => Counted::Now(Refusals::default()),
         }
     }
-
-    /// Tries a unit on the live picture, every replica of it, without effect.
-    pub fn plan(&mut self, spec: &UnitSpec) -> PlanReport {
-        let mut report = PlanReport::default();
-        // In whichever partition: it would go from one to the next.
-        self.placer.set_scope(Scope::Global);
-        let cursors = self.placer.cursors();
-        let (hits, misses) = (self.placer.hits, self.placer.misses);
-        // No unit has this id, so its assumptions meet no others.
-        let unit = UnitId(u64::MAX);
-        let mut failed = Vec::new();
-        let mut tried = Vec::new();
-        let owned = self.owned_by(spec.pool, &marks(&spec.namespace, &spec.labels).collect::<Vec<u64>>());
-        for (group, task) in (0u16..).zip(&spec.task_groups) {
-            let template =
-                self.placer.templates.intern(&mut self.cluster, &task.template, spec.pool, spec.scoring);
-            let kept = std::mem::take(&mut self.placer.templates.get_mut(template).candidates);
-            let first = u32::from(group) << 24;
-            let wanted: Vec<Wanted> = (0..task.replicas).map(|idx| (first + idx, 0)).collect();
-            let placement = self.place_group(unit, (group, &owned), template, &wanted);
-            let n_unplaced = wanted.len() - placement.ordinals.len();
-            if n_unplaced > 0 {
-                failed.push(template);
-            }
-            report.unplaced += u32::try_from(n_unplaced).unwrap_or(u32::MAX);
-            report.nodes.extend(&placement.nodes);
-            tried.push((template, kept, placement));
-        }
-        if let Some(template) = failed.first() {
-            let refusals = self.placer.explain(&self.cluster, *template);
-            report.refusals = Some(Arc::new(Refusals { attempts: 1, ..refusals }));
-        }
-        for (template, kept, placement) in tried {
-            self.undo(unit, &[placement]);
-            self.placer.templates.get_mut(template).candidates = kept;
-            self.placer.templates.release(template);
-        }
-        self.placer.set_cursors(cursors);
-        (self.placer.hits, self.placer.misses) = (hits, misses);
-        report
-    }
 }
 
 /// Says that some units were spared.
@@ -375,7 +332,8 @@ fn note_loops(refusals: &mut Counted, n_loops: usize) {
     let (Counted::Now(refusals) | Counted::Before(refusals)) = refusals;
     refusals.reasons.retain(|reason| reason.plugin != "preemption");
     if n_loops > 0 {
-        let reason = format!("{n_loops} units spared that preempted this one before");
+        let reason =
+            format!("{} spared that preempted this one before", crate::words::count(n_loops, "unit"));
         refusals.reasons.push(RefusalCount { plugin: "preemption", reason, nodes: 0 });
     }
 }

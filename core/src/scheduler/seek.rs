@@ -74,6 +74,17 @@ struct Vain {
     n_news: u64,
 }
 
+impl Seeks {
+    /// What a plan must not change.
+    pub(super) fn marks(&self) -> (u64, u64, bool) {
+        (self.n_victims, self.n_loops, self.is_kept)
+    }
+
+    pub(super) fn restore(&mut self, marks: (u64, u64, bool)) {
+        (self.n_victims, self.n_loops, self.is_kept) = marks;
+    }
+}
+
 impl Scheduler {
     /// Whether a search might find something: preemption is on, somebody of lower rank is there, and no search of this
     /// need and rank was in vain just now; nor, while the need is settled, since it is.
@@ -232,6 +243,35 @@ impl Scheduler {
             if missing > 0 {
                 // The caller takes back what was assumed.
                 return;
+            }
+        }
+    }
+
+    /// The search of a plan: for all that are not placed yet, of which so many are needed `together`. Nothing is remembered
+    /// of it.
+    pub(super) fn plan_seek(&mut self, held: &Held, together: usize, quota: usize, tried: &mut Try) {
+        let priority = held.turn.0.0;
+        let may_find = self.cluster.has_below(priority)
+            || (self.cluster.has_preemptible() && self.shares.may_claim(held.queue));
+        if !self.config.preemption || self.seeks.is_paused || !may_find {
+            return;
+        }
+        if tried.n_placed > 0 && !self.owned(held).is_empty() {
+            // A decision for which others leave enters no slots.
+            self.undo(held.unit(), &tried.groups);
+            *tried = self.place_in(held, &Owned::new(), quota);
+        }
+        let seeker = Seeker { unit: held.unit(), priority, pool: held.pool, now_ms: self.seeks.wall_ms };
+        let missing = together.saturating_sub(tried.n_placed);
+        let wanted = quota.saturating_sub(tried.n_placed).min(N_SOUGHT_MAX).max(missing);
+        let had_some = tried.n_placed > 0;
+        for wanted in self.portions(held, missing, wanted) {
+            if self.seek_for(held, &seeker, (missing, wanted), tried).is_ok() || missing > 0 {
+                return;
+            }
+            if had_some && tried.groups.is_empty() {
+                // What was placed without anybody leaving went with what was found in vain.
+                *tried = self.place(held, quota);
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::{
     hold::Hold,
     ids::{HoldId, IdMap, Revision, UnitId},
     preempt::Rights,
-    queue::{Amounts, AskId, Need, QueueIdx, Quota, at, spec::QueueSpec},
+    queue::{Amounts, AskId, Need, QueueIdx, QueueTree, Quota, at, spec::QueueSpec},
 };
 
 /// What a decision takes of its queue.
@@ -50,6 +50,25 @@ impl Shares {
             self.last = (path.to_owned(), self.quota.queue(path));
         }
         self.last.1
+    }
+
+    /// The queues.
+    pub(super) fn tree(&self) -> &QueueTree {
+        self.quota.tree()
+    }
+
+    /// Neither a queue nor one above it has a maximum.
+    pub(super) fn is_unlimited(&self, queue: QueueIdx) -> bool {
+        let tree = self.quota.tree();
+        let mut records = tree.upwards(queue).filter_map(|level| tree.record(level));
+        records.all(|record| record.max.is_empty() && record.max_running_units == 0)
+    }
+
+    /// What keeps all of this from fitting under the maxima from a queue upwards, in words.
+    pub(super) fn lacking(&self, queue: QueueIdx, needs: &[Need]) -> Option<String> {
+        let limit = self.quota.usage().lacking(queue, needs)?;
+        let (path, resource) = self.quota.limit(limit);
+        Some(format!("no room in queue `{path}`: it is at its maximum of {resource}"))
     }
 
     /// The queue, where it matters which one a unit is of.
@@ -198,6 +217,22 @@ impl Scheduler {
             shares.fly(flight, 1);
         }
         (shares.deciding, shares.decided) = (deciding, decided);
+    }
+
+    /// What queues use now, counted for this once where it is not anyway. `O(units that were ever bound)` then.
+    pub(super) fn shares_now(&mut self) -> Shares {
+        let Self { shares, cluster, .. } = self;
+        let mut now = Shares { quota: shares.quota.clone(), asks: shares.asks.clone(), ..Shares::default() };
+        if shares.is_counted {
+            return now;
+        }
+        now.quota.usage_mut().clear();
+        for (unit, rows) in cluster.all_rows() {
+            now.turn(unit, &Turns::of(rows), 1, cluster);
+        }
+        let holds: Vec<_> = cluster.holds().into_iter().filter(|hold| hold.slot.is_none()).cloned().collect();
+        holds.iter().for_each(|hold| now.put_hold(hold, cluster));
+        now
     }
 
     /// Rows of a unit began or ceased to take room.

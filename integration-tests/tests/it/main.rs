@@ -22,3 +22,4 @@ mod schedulers;
 mod telemetry;
 mod tidy;
 mod trace;
+mod verbs;

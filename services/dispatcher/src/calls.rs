@@ -1,5 +1,7 @@
 //! What the RPC handlers ask of the loop that owns the dispatcher's state.
 
+use std::collections::BTreeMap;
+
 use godel_core::{
     change::{Partition, PartitionMode},
     dispatcher::{
@@ -82,6 +84,8 @@ pub(crate) struct StatusAnswer {
     pub(crate) epoch: Epoch,
     /// As committed.
     pub(crate) partition: Partition,
+    /// What is bound asks for, and what all nodes have.
+    pub(crate) allocated: (BTreeMap<String, i64>, BTreeMap<String, i64>),
 }
 
 /// An admitted unit on its way to the store.
@@ -146,8 +150,15 @@ pub(crate) enum ChangeKind {
     Cancel,
     Suspend,
     Resume,
-    Scale { group: String, replicas: u32 },
-    Stop { ordinals: Vec<u32> },
+    Scale {
+        group: String,
+        replicas: u32,
+    },
+    Stop {
+        ordinals: Vec<u32>,
+    },
+    /// The record of a unit that has ended goes.
+    Delete,
 }
 
 /// A change of queues and priority classes, made together or not at all.

@@ -4,7 +4,7 @@ pub(crate) mod budget;
 pub(crate) mod queue;
 pub(crate) mod reservation;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use godel_core::{
@@ -246,7 +246,9 @@ pub(crate) fn eviction(request: EvictRequest) -> v1::Eviction {
 }
 
 pub(crate) fn status(answer: StatusAnswer) -> v1::GetDispatcherStatusResponse {
-    let StatusAnswer { summary, pauses, epoch, partition } = answer;
+    let StatusAnswer { summary, pauses, epoch, partition, allocated: (allocated, capacity) } = answer;
+    let resources =
+        |amounts: BTreeMap<String, i64>| Some(v1::Resources { amounts: amounts.into_iter().collect() });
     let phases = lifecycle::Phase::ALL.into_iter().zip(summary.n_by_phase);
     v1::GetDispatcherStatusResponse {
         units: summary.units,
@@ -270,6 +272,8 @@ pub(crate) fn status(answer: StatusAnswer) -> v1::GetDispatcherStatusResponse {
         partition_reason: partition.reason,
         partition_change_time_ms: partition.changed_ms,
         gangs_waiting: summary.gangs_waiting as u64,
+        allocated: resources(allocated),
+        capacity: resources(capacity),
     }
 }
 

@@ -10,6 +10,7 @@ mod changes;
 mod edits;
 mod evict;
 mod follow;
+mod named;
 mod outgoing;
 mod overload;
 mod pauses;
@@ -86,6 +87,8 @@ enum Ticket {
         /// `None`: the dispatcher's own.
         reply: Option<Reply<Result<Revision, Status>>>,
     },
+    /// The deletion of a unit's record that somebody asked for.
+    Delete(UnitId, Reply<Result<Revision, Status>>),
     Edit(Box<SentEdit>),
     Pause(Box<pauses::PauseChange>, Reply<Result<Option<Revision>, Status>>),
     Deletes(Vec<UnitId>),
@@ -403,7 +406,8 @@ impl Loop<'_> {
                 let partition = Partition { slots: Vec::new(), ..self.core.partition().0.clone() };
                 let summary = self.core.summary();
                 let pauses = self.core.pauses().iter().cloned().collect();
-                let _ = reply.send(StatusAnswer { summary, pauses, epoch: self.epoch, partition });
+                let (epoch, allocated) = (self.epoch, self.core.allocated());
+                let _ = reply.send(StatusAnswer { summary, pauses, epoch, partition, allocated });
             }
         }
     }
@@ -433,6 +437,15 @@ impl Loop<'_> {
                     let _ = reply
                         .send(result.map(|committed| committed.revision).map_err(|error| refused(&error)));
                 }
+            }
+            Ticket::Delete(unit, reply) => {
+                self.changing.remove(&unit);
+                match &result {
+                    Ok(_) => self.forget(unit, now),
+                    Err(_) => self.core.on_delete_failed(unit, now),
+                }
+                let _ =
+                    reply.send(result.map(|committed| committed.revision).map_err(|error| refused(&error)));
             }
             Ticket::Pause(change, reply) => self.on_pause_written(*change, reply, &result),
             Ticket::Edit(sent) => self.on_edit(*sent, result),
@@ -476,10 +489,6 @@ impl Loop<'_> {
         for (unit, reason) in answer.units {
             self.core.on_evict_answer(unit, reason, answer.done);
         }
-    }
-
-    fn resolve(&self, namespace: &str, name: &str) -> Result<UnitId, Status> {
-        self.core.resolve(namespace, name).map_err(|why| unresolved(namespace, name, &why))
     }
 
     fn show(&self, unit: UnitId) -> v1::GetUnitResponse {
@@ -531,25 +540,6 @@ impl Drop for Loop<'_> {
         for session in self.sessions.values() {
             session.close(crate::front::term_over());
         }
-    }
-}
-
-fn unresolved(namespace: &str, name: &str, why: &godel_core::dispatcher::read::Unresolved) -> Status {
-    use godel_core::dispatcher::read::Unresolved;
-    let namespace = if namespace.is_empty() { "default" } else { namespace };
-    match why {
-        Unresolved::NotFound => status::with_info(
-            tonic::Code::NotFound,
-            status::reason::UNKNOWN_NAME,
-            format!("no unit `{name}` in namespace `{namespace}`"),
-            [("namespace", namespace), ("name", name)],
-        ),
-        Unresolved::Ambiguous(names) => status::with_info(
-            tonic::Code::InvalidArgument,
-            status::reason::AMBIGUOUS_NAME,
-            format!("`{name}` is a prefix of several units: {}, …", names.join(", ")),
-            [("namespace", namespace), ("name", name)],
-        ),
     }
 }
 

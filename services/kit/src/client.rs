@@ -18,7 +18,7 @@ use tonic::{
 };
 
 pub(crate) use directory::jittered;
-pub use directory::{Directory, Leader};
+pub use directory::{Directory, FailedCall, Leader};
 pub(crate) use methods::{Shape, is_stream_path, shape};
 pub use retry::{Backoff, RetryPolicy, retry, retry_idempotent};
 

@@ -424,6 +424,7 @@ impl MemberService for Fake {
                 epoch: grant.epoch,
                 remaining_ms: 1,
                 status: Some(grant.status.clone()),
+                standbys: Vec::new(),
             };
             leases.map(member).collect()
         });

@@ -115,7 +115,7 @@ impl Election {
     /// Stands for election until `stop`, then gives the lease back: cancel it after the last transaction has
     /// been answered.
     pub fn spawn(spec: LeaseSpec, state: Channel, stop: CancellationToken) -> Self {
-        Self(Held::spawn("election", spec, state, stop))
+        Self(Held::spawn("election", spec, state, stop, false))
     }
 
     /// The present leadership and its changes.
@@ -132,7 +132,7 @@ impl Election {
 impl Membership {
     /// Keeps the registration until `stop`, then gives it back.
     pub fn spawn(spec: LeaseSpec, state: Channel, stop: CancellationToken) -> Self {
-        Self(Held::spawn("membership", spec, state, stop))
+        Self(Held::spawn("membership", spec, state, stop, true))
     }
 
     /// The present registration and its changes: `Leader` while registered.
@@ -147,9 +147,15 @@ impl Membership {
 }
 
 impl Held {
-    fn spawn(name: &'static str, spec: LeaseSpec, state: Channel, stop: CancellationToken) -> Self {
+    fn spawn(
+        name: &'static str,
+        spec: LeaseSpec,
+        state: Channel,
+        stop: CancellationToken,
+        is_alone: bool,
+    ) -> Self {
         let (sender, leadership) = watch::channel(Leadership::Standby { leader: None });
-        let keeper = keeper::Keeper::new(spec, state, sender);
+        let keeper = keeper::Keeper::new(spec, state, sender, is_alone);
         let task = crate::task::spawn_service(name, &stop.clone(), keeper.run(stop));
         Self { leadership, task }
     }

@@ -4,6 +4,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use godel_core::{admission::welcome::Unwelcome, queue::NotAdmitted};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, StatusExt as _};
 
@@ -125,10 +126,11 @@ pub fn failed_precondition(kind: &str, subject: impl Into<String>, description: 
 
 /// FAILED_PRECONDITION that names everything in the way at once, each by its path.
 pub fn failed_preconditions(kind: &str, violations: impl IntoIterator<Item = BadField>) -> Status {
-    let violations: Vec<PreconditionViolation> = violations
-        .into_iter()
-        .map(|bad| PreconditionViolation::new(kind, bad.path, bad.description))
-        .collect();
+    let violations = violations.into_iter();
+    failed(violations.map(|bad| PreconditionViolation::new(kind, bad.path, bad.description)).collect())
+}
+
+fn failed(violations: Vec<PreconditionViolation>) -> Status {
     let message = match violations.as_slice() {
         [] => "a precondition failed".to_owned(),
         [one] => one.description.clone(),
@@ -180,6 +182,47 @@ pub fn preconditions_of(status: &Status) -> Vec<BadField> {
         return Vec::new();
     };
     failure.violations.into_iter().map(|one| BadField::new(one.subject, one.description)).collect()
+}
+
+/// Kind of what is in the way where something that is named is not there.
+pub const ABSENT: &str = "ABSENT";
+
+/// The kinds of what is in the way of a FAILED_PRECONDITION.
+pub fn precondition_kinds(status: &Status) -> Vec<String> {
+    let failure = status.get_details_precondition_failure();
+    failure.map(|failure| failure.violations.into_iter().map(|one| one.r#type).collect()).unwrap_or_default()
+}
+
+/// FAILED_PRECONDITION that names everything in the way at once: its kind, and where and what.
+pub fn failed_by_kind(violations: impl IntoIterator<Item = (&'static str, BadField)>) -> Status {
+    let violations: Vec<PreconditionViolation> = violations
+        .into_iter()
+        .map(|(kind, bad)| PreconditionViolation::new(kind, bad.path, bad.description))
+        .collect();
+    failed(violations)
+}
+
+/// Why a unit may not be submitted where it wants to go.
+pub fn unwelcome(wrong: Vec<Unwelcome>) -> Status {
+    // Whatever changes about queues and classes, this stays wrong.
+    if let Some(bad) = wrong.iter().find(|one| matches!(one, Unwelcome::SubClusters(_))) {
+        return invalid_argument([BadField::new("task_groups", bad.to_string())]);
+    }
+    for one in &wrong {
+        if let Unwelcome::Queue(denied @ NotAdmitted::Denied { owner: _, queue, by }) = one {
+            let info = [("queue", queue), ("by", by)];
+            return with_info(Code::PermissionDenied, reason::FORBIDDEN, denied.to_string(), info);
+        }
+    }
+    failed_by_kind(wrong.into_iter().map(|one| {
+        let (field, kind) = match &one {
+            Unwelcome::Queue(NotAdmitted::Unknown(_)) => ("queue", ABSENT),
+            Unwelcome::Queue(_) => ("queue", "UNIT"),
+            Unwelcome::UnknownClass(_) => ("priority_class", ABSENT),
+            Unwelcome::SubClusters(_) => ("task_groups", "UNIT"),
+        };
+        (kind, BadField::new(field, one.to_string()))
+    }))
 }
 
 /// Whether the same call may simply be made again: UNAVAILABLE, or RESOURCE_EXHAUSTED with a retry hint.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use godel_core::{
-    admission::defaults,
+    admission,
     change::Scope,
     ids::Revision,
-    scheduler::{ReportState, UnitReport},
-    unit::{UnitSpec, WorkloadClass},
+    scheduler::{PlanOutcome, PlanReport, ReportState, UnitReport},
+    unit::UnitSpec,
 };
 use godel_kit::{convert::BadField, from_proto, to_proto};
 use godel_proto::{raw, v1};
@@ -71,48 +71,50 @@ pub(crate) fn report(report: &UnitReport) -> v1::UnitReport {
 /// Most replicas that a plan places: one message has room for so many node names.
 const N_PLAN_REPLICAS_MAX: u32 = 10_000;
 
-/// A unit to plan: what the dispatcher would fill in may be missing.
+/// In place of the uid that a submission would get.
+const NO_UID: &str = "00000000-0000-0000-0000-000000000000";
+
+/// A unit to plan, as the dispatcher would admit it.
 ///
 /// # Errors
-/// It names no template, or a field is wrong.
-pub(crate) fn planned_unit(pb: Option<v1::UnitSpec>) -> Result<UnitSpec, BadField> {
-    let mut pb = pb.ok_or_else(|| BadField::new("unit", "missing"))?;
-    let class = from_proto::workload_class(pb.workload_class)?.unwrap_or(WorkloadClass::Batch);
-    let defaults = defaults::of(class);
-    pb.workload_class = to_proto::workload_class(class).into();
-    pb.unit_id = pb.unit_id.max(1);
-    if pb.task_groups.is_empty() {
-        return Err(BadField::new("unit.task_groups", "empty"));
+/// It is not there, what the dispatcher would refuse, or too many replicas.
+pub(crate) fn planned_unit(pb: Option<v1::UnitSpec>) -> Result<UnitSpec, Vec<BadField>> {
+    let pb = pb.ok_or_else(|| vec![BadField::new("unit", "missing")])?;
+    let mut submission = from_proto::submission(pb);
+    if submission.uid.is_empty() {
+        // Whichever it would get.
+        submission.uid = NO_UID.to_owned();
     }
-    if pb.restart_policy == 0 {
-        pb.restart_policy = to_proto::restart_policy(defaults.restart_policy).into();
+    let admitted = admission::admit(submission).map_err(|wrong| {
+        wrong.into_iter().map(|one| BadField::new(one.field, one.description)).collect::<Vec<_>>()
+    })?;
+    let n_replicas: u64 = admitted.spec.task_groups.iter().map(|group| u64::from(group.replicas)).sum();
+    if n_replicas > u64::from(N_PLAN_REPLICAS_MAX) {
+        let description = format!("a plan is for at most {N_PLAN_REPLICAS_MAX} replicas");
+        return Err(vec![BadField::new("task_groups", description)]);
     }
-    if pb.scoring_profile == 0 {
-        pb.scoring_profile = to_proto::scoring_profile(defaults.scoring).into();
+    Ok(admitted.spec)
+}
+
+/// What would become of a unit, with the names of the nodes.
+pub(crate) fn plan(plan: PlanReport, nodes: Vec<String>) -> v1::PlanResponse {
+    let PlanReport { outcome, nodes: _, unplaced, refusals, victims, why } = plan;
+    let outcome = match outcome {
+        PlanOutcome::Fits => v1::PlanOutcome::Fits,
+        PlanOutcome::Partly => v1::PlanOutcome::Partly,
+        PlanOutcome::Preempts => v1::PlanOutcome::Preempts,
+        PlanOutcome::Waits => v1::PlanOutcome::Waits,
+        PlanOutcome::Never => v1::PlanOutcome::Never,
+    };
+    let victims = victims.into_iter();
+    v1::PlanResponse {
+        nodes,
+        unplaced,
+        refusals: refusals.as_deref().map(to_proto::refusals),
+        outcome: outcome.into(),
+        victims: victims.map(|(unit, n)| v1::PlanVictims { unit_id: unit.0, running_units: n }).collect(),
+        why,
     }
-    if pb.pool == 0 {
-        pb.pool = to_proto::pool(defaults.pool).into();
-    }
-    let mut start = 0u32;
-    for (idx, group) in pb.task_groups.iter_mut().enumerate() {
-        let path = || format!("unit.task_groups[{idx}].replicas");
-        if group.replicas == 0 {
-            return Err(BadField::new(path(), "at least 1"));
-        }
-        let end =
-            start.checked_add(group.replicas).filter(|end| *end <= N_PLAN_REPLICAS_MAX).ok_or_else(|| {
-                BadField::new(path(), format!("a plan is for at most {N_PLAN_REPLICAS_MAX} replicas"))
-            })?;
-        group.ordinals = vec![v1::OrdinalRange { start, end }];
-        start = end;
-    }
-    if pb.min_member == 0 {
-        pb.min_member = match defaults.min_member {
-            defaults::MinMember::One => 1,
-            defaults::MinMember::Replicas => start,
-        };
-    }
-    from_proto::unit_spec(pb).map_err(|bad| bad.under("unit"))
 }
 
 #[cfg(test)]
@@ -124,16 +126,50 @@ mod tests {
         let short = raw::UnitAssignment { ordinals: vec![0, 1], incarnations: vec![1], ..Default::default() };
         assert_eq!(assignment(short).unwrap_err().path, "incarnations");
         assert_eq!(assignment(raw::UnitAssignment::default()).unwrap_err().path, "spec.unit_id");
-        assert_eq!(planned_unit(None).unwrap_err().path, "unit");
-        let group = |replicas| v1::TaskGroup { replicas, ..Default::default() };
+        let wrong = |unit| planned_unit(unit).unwrap_err()[0].path.clone();
+        assert_eq!(wrong(None), "unit");
+        let group = |replicas| v1::TaskGroup {
+            name: format!("g{replicas}"),
+            replicas,
+            template: Some(v1::Template::default()),
+            ..Default::default()
+        };
         let unit = |replicas: &[u32]| {
             let task_groups = replicas.iter().map(|replicas| group(*replicas)).collect();
-            Some(v1::UnitSpec { task_groups, ..Default::default() })
+            let meta = Some(v1::ObjectMeta { name: "u".to_owned(), ..Default::default() });
+            Some(v1::UnitSpec { meta, task_groups, ..Default::default() })
         };
-        assert_eq!(planned_unit(unit(&[])).unwrap_err().path, "unit.task_groups");
-        assert_eq!(planned_unit(unit(&[1, 0])).unwrap_err().path, "unit.task_groups[1].replicas");
-        assert_eq!(planned_unit(unit(&[1, u32::MAX])).unwrap_err().path, "unit.task_groups[1].replicas");
+        assert_eq!(wrong(unit(&[])), "task_groups");
+        assert_eq!(wrong(unit(&[1, 0])), "task_groups[1].replicas");
+        assert_eq!(wrong(unit(&[6_000, 6_001])), "task_groups");
         let spec = planned_unit(unit(&[2, 3])).unwrap();
         assert_eq!((spec.task_groups[1].ordinals[0], spec.min_member), ((2, 5), 1));
+    }
+
+    #[test]
+    fn what_submission_refuses_a_plan_refuses_with_the_same_words() {
+        let meta = |name: &str| Some(v1::ObjectMeta { name: name.to_owned(), ..Default::default() });
+        let group =
+            v1::TaskGroup { replicas: 2, template: Some(v1::Template::default()), ..Default::default() };
+        let fine = v1::UnitSpec { meta: meta("u"), task_groups: vec![group], ..Default::default() };
+        assert!(planned_unit(Some(fine.clone())).is_ok());
+        for unit in [
+            v1::UnitSpec { meta: meta("No"), ..fine.clone() },
+            v1::UnitSpec { meta: None, ..fine.clone() },
+            v1::UnitSpec { min_member: 3, ..fine.clone() },
+            v1::UnitSpec { priority: i32::MAX, ..fine.clone() },
+            v1::UnitSpec { min_run_ms: u64::MAX, ..fine.clone() },
+            v1::UnitSpec { workload_class: 99, ..fine.clone() },
+            v1::UnitSpec { queue: "a..b".to_owned(), ..fine },
+        ] {
+            let mut submission = from_proto::submission(unit.clone());
+            submission.uid = NO_UID.to_owned();
+            let submitted = admission::admit(submission).unwrap_err();
+            let planned = planned_unit(Some(unit)).unwrap_err();
+            let words: Vec<_> = submitted.into_iter().map(|one| (one.field, one.description)).collect();
+            let same: Vec<_> = planned.into_iter().map(|bad| (bad.path, bad.description)).collect();
+            assert!(!words.is_empty());
+            assert_eq!(words, same);
+        }
     }
 }

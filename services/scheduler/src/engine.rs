@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, future::pending, time::Duration};
 
 use godel_core::{
     change::Change,
-    ids::{Epoch, Revision, UnitId},
+    ids::{Epoch, NodeId, Revision, UnitId},
     scheduler::{ReportState, Scheduler, UnitReport},
     time::Millis,
 };
@@ -18,7 +18,7 @@ use godel_kit::{
     follow::{FollowEvent, Follower},
     from_proto,
     lease::{Fence, Leadership},
-    to_proto,
+    status, to_proto,
 };
 use godel_proto::{
     raw,
@@ -377,17 +377,19 @@ impl Engine {
     }
 
     fn on_plan(&mut self, request: PlanRequest) {
-        let plan = self.core.plan(&request.spec);
-        let names = plan.nodes.iter().map(|node| {
-            self.core.cluster.spec(*node).map_or_else(|| node.to_string(), |spec| spec.name.clone())
-        });
-        let response = v1::PlanResponse {
-            nodes: names.collect(),
-            unplaced: plan.unplaced,
-            refusals: plan.refusals.as_deref().map(to_proto::refusals),
+        let answer = match self.core.welcome(&request.spec) {
+            Err(wrong) => Err(status::unwelcome(wrong)),
+            Ok(()) => {
+                let plan = self.core.plan(&request.spec);
+                let name = |node: &NodeId| {
+                    self.core.cluster.spec(*node).map_or_else(|| node.to_string(), |spec| spec.name.clone())
+                };
+                let nodes = plan.nodes.iter().map(name).collect();
+                Ok(convert::plan(plan, nodes))
+            }
         };
         // The caller may have gone.
-        let _ = request.reply.send(response);
+        let _ = request.reply.send(answer);
     }
 
     /// Takes what else has come, so that the next step knows it.

@@ -27,7 +27,7 @@ pub(crate) struct Shown {
 #[derive(Debug)]
 pub(crate) struct PlanRequest {
     pub(crate) spec: Box<UnitSpec>,
-    pub(crate) reply: oneshot::Sender<v1::PlanResponse>,
+    pub(crate) reply: oneshot::Sender<Result<v1::PlanResponse, Status>>,
 }
 
 /// The service; clones share it.
@@ -62,10 +62,10 @@ impl SchedulerService for Rpc {
     }
 
     async fn plan(&self, request: Request<v1::PlanRequest>) -> Result<Response<v1::PlanResponse>, Status> {
-        let spec = convert::planned_unit(request.into_inner().unit).map_err(Status::from)?;
+        let spec = convert::planned_unit(request.into_inner().unit).map_err(status::invalid_argument)?;
         let (reply, answer) = oneshot::channel();
         self.plans.send(PlanRequest { spec: Box::new(spec), reply }).await.map_err(|_| status::stopping())?;
-        let answer = answer.await.map_err(|_| status::stopping())?;
+        let answer = answer.await.map_err(|_| status::stopping())??;
         if answer.encoded_len() > MESSAGE_BYTES_MAX {
             let problem = "the names of the nodes do not fit into one message; plan fewer replicas";
             return Err(BadField::new("unit.task_groups", problem).into());

@@ -274,8 +274,12 @@ impl v1::member_service_server::MemberService for Members {
         let ask = ask(request.into_inner()).map_err(status::invalid_argument)?;
         // A lease that is plainly held costs no commit and no turn of the writer.
         let now = self.inner.clock.now();
-        if let Err(refusal) = self.inner.leases.lock().grant(&ask, now) {
-            return Err(refused(&refusal));
+        {
+            let mut leases = self.inner.leases.lock();
+            if let Err(refusal) = leases.grant(&ask, now) {
+                leases.note_standby(&ask, now);
+                return Err(refused(&refusal));
+            }
         }
         let (reply, answer) = oneshot::channel();
         self.inner.jobs.try_send(Job::Acquire { ask, reply }).map_err(error::queue)?;
@@ -335,6 +339,13 @@ impl v1::member_service_server::MemberService for Members {
             status: Some(v1::MemberStatus {
                 counters: shown.counters.iter().map(|(name, count)| (name.clone(), *count)).collect(),
             }),
+            standbys: shown
+                .standbys()
+                .map(|(holder, address)| v1::Standby {
+                    holder: holder.to_owned(),
+                    address: address.to_owned(),
+                })
+                .collect(),
         });
         Ok(Response::new(v1::ListMembersResponse { members: members.collect() }))
     }

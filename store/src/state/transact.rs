@@ -346,7 +346,11 @@ impl State {
             _ => 0,
         };
         if live > 0 {
-            return Err(conflict(format!("{} {key} has {live} running units bound", kind.as_str_name())));
+            return Err(conflict(format!(
+                "{} {key} has {} bound",
+                kind.as_str_name(),
+                godel_core::words::count(live, "running unit")
+            )));
         }
         let n_holds = if kind == v1::Kind::NodeSpec { self.n_holds_on(key)? } else { 0 };
         if n_holds > 0 {

@@ -2,105 +2,85 @@
 
 use godel_proto::v1;
 
-use super::get;
 use crate::{
     args::node::{Changes, Nodes},
     client::Client,
-    exit::Failure,
-    output,
+    command::each::{Done, each},
+    exit::{Code, Failure},
+    output::Format,
 };
 
-pub(super) async fn cordon(client: &Client, nodes: Nodes, cordoned: bool) -> Result<(), Failure> {
+pub(super) async fn cordon(
+    client: &Client,
+    nodes: Nodes,
+    cordoned: bool,
+    format: Format,
+) -> Result<(), Failure> {
     let request = v1::UpdateNodeRequest { cordoned: Some(cordoned), ..v1::UpdateNodeRequest::default() };
     let what = if cordoned { "cordoned" } else { "uncordoned" };
-    update_all(client, nodes, &request, what).await.map(drop)
+    update_all(client, nodes, &request, what, format).await.map(drop)
 }
 
-pub(super) async fn undrain(client: &Client, nodes: Nodes) -> Result<(), Failure> {
+pub(super) async fn undrain(client: &Client, nodes: Nodes, format: Format) -> Result<(), Failure> {
     let request = v1::UpdateNodeRequest { undrain: true, ..v1::UpdateNodeRequest::default() };
-    update_all(client, nodes, &request, "drained no longer").await.map(drop)
+    update_all(client, nodes, &request, "drained no longer", format).await.map(drop)
 }
 
-pub(super) async fn label(client: &Client, changes: Changes) -> Result<(), Failure> {
+pub(super) async fn label(client: &Client, changes: Changes, format: Format) -> Result<(), Failure> {
     let (names, words) = split_words(&changes.words);
     let request = label_request(&words)?;
-    update_all(client, Nodes { names, selector: changes.selector }, &request, "labelled").await.map(drop)
+    let nodes = Nodes { names, selector: changes.selector };
+    update_all(client, nodes, &request, "labelled", format).await.map(drop)
 }
 
-pub(super) async fn taint(client: &Client, changes: Changes) -> Result<(), Failure> {
+pub(super) async fn taint(client: &Client, changes: Changes, format: Format) -> Result<(), Failure> {
     let (names, words) = split_words(&changes.words);
     let request = taint_request(&words)?;
-    update_all(client, Nodes { names, selector: changes.selector }, &request, "tainted").await.map(drop)
+    let nodes = Nodes { names, selector: changes.selector };
+    update_all(client, nodes, &request, "tainted", format).await.map(drop)
 }
 
-/// A node to be changed.
-struct Target {
-    name: String,
-    /// Of its record, before.
-    revision: u64,
+/// Deletes records of nodes on which nothing runs.
+pub(super) async fn delete(client: &Client, names: &[String], format: Format) -> Result<(), Failure> {
+    let deleted = each(format, "node", names, async |name| {
+        let request = v1::DeleteNodeRequest { name };
+        let mut nodes = client.nodes();
+        let answer = nodes.delete_node(request).await.map_err(|status| not_found(client.explain(status)))?;
+        Ok(Done::at("deleted", answer.into_inner().revision))
+    });
+    deleted.await.map(drop)
 }
 
-impl Target {
-    fn of(node: Option<v1::Node>) -> Self {
-        let meta = node.and_then(|node| node.spec).and_then(|spec| spec.meta).unwrap_or_default();
-        Self { name: meta.name, revision: meta.revision }
-    }
-}
-
-/// Makes the same change of every node that is named or selected, and says what changed. One that fails does not keep
-/// the others from it. Their names.
+/// Makes the same change of every node that is named, whole, or selected, and says what changed. Their names.
 pub(super) async fn update_all(
     client: &Client,
     nodes: Nodes,
     request: &v1::UpdateNodeRequest,
-    what: &str,
+    what: &'static str,
+    format: Format,
 ) -> Result<Vec<String>, Failure> {
-    if nodes.names.is_empty() && nodes.selector.is_empty() {
+    let Nodes { mut names, selector } = nodes;
+    if names.is_empty() && selector.is_empty() {
         return Err(Failure::usage("no node is named, and no label selects one"));
     }
-    let mut targets = Vec::new();
-    for name in &nodes.names {
-        targets.push(Target::of(get(client, name).await?.node));
-    }
-    if !nodes.selector.is_empty() {
-        let selected = client.list_nodes(&nodes.selector).await?;
-        if selected.is_empty() && targets.is_empty() {
-            return Err(Failure::new(crate::exit::Code::NotFound, "no node has these labels"));
+    if !selector.is_empty() {
+        let selected = client.list_nodes(&selector).await?;
+        if selected.is_empty() && names.is_empty() {
+            return Err(Failure::new(Code::NotFound, "no node has these labels"));
         }
-        targets.extend(selected.into_iter().map(|node| Target::of(Some(node))));
+        names.extend(selected.into_iter().filter_map(|node| Some(node.spec?.meta?.name)));
     }
-    let (n_targets, mut n_changed, mut failures) = (targets.len(), 0, Vec::new());
-    let mut names = Vec::new();
-    for Target { name, revision } in targets {
-        match update(client, v1::UpdateNodeRequest { name: name.clone(), ..request.clone() }).await {
-            Ok(at) if at > revision => {
-                n_changed += 1;
-                output::say(format!("node {name} {what} at revision {at}"));
-                names.push(name);
-            }
-            Ok(_) => {
-                output::say(format!("node {name} unchanged"));
-                names.push(name);
-            }
-            Err(failure) => {
-                output::say(format!("node {name}: {failure}"));
-                failures.push(failure);
-            }
-        }
-    }
-    if n_targets > 1 {
-        let n_unchanged = names.len() - n_changed;
-        output::say(format!("{n_changed} nodes changed, {n_unchanged} unchanged, {} failed", failures.len()));
-    }
-    let n_failed = failures.len();
-    match failures.into_iter().next() {
-        None => Ok(names),
-        Some(first) if n_targets == 1 => Err(first),
-        Some(first) => Err(Failure::new(first.code, format!("{n_failed} of {n_targets} nodes failed"))),
-    }
+    each(format, "node", &names, async |name| {
+        let asked = v1::UpdateNodeRequest { name, ..request.clone() };
+        let answer = update(client, asked).await.map_err(not_found)?;
+        let name = answer.spec.and_then(|spec| spec.meta).map(|meta| meta.name);
+        let done = if answer.changed { Done::at(what, answer.revision) } else { Done::unchanged() };
+        Ok(Done { name, ..done })
+    })
+    .await
 }
 
-async fn update(client: &Client, request: v1::UpdateNodeRequest) -> Result<u64, Failure> {
+async fn update(client: &Client, request: v1::UpdateNodeRequest) -> Result<v1::UpdateNodeResponse, Failure> {
     let answer = client
         .read(|| {
             // The same change made twice is the same.
@@ -108,7 +88,14 @@ async fn update(client: &Client, request: v1::UpdateNodeRequest) -> Result<u64, 
             async move { nodes.update_node(request).await }
         })
         .await?;
-    Ok(answer.into_inner().revision)
+    Ok(answer.into_inner())
+}
+
+fn not_found(failure: Failure) -> Failure {
+    match failure.code {
+        Code::NotFound => failure.hint("`godel node list` shows what there is"),
+        _ => failure,
+    }
 }
 
 /// Names, up to the first word that is a change, and the rest.

@@ -10,7 +10,7 @@ use crate::{
     args::node::Drain,
     client::Client,
     exit::{Code, Failure},
-    output::{self, Paint},
+    output::{self, Format, Paint, are, count, one_or, shown},
     views::DrainView,
 };
 
@@ -19,14 +19,17 @@ const POLL: Duration = Duration::from_millis(500);
 /// Units that hold up a drain, in a message.
 const BLOCKS_SHOWN: usize = 5;
 
-pub(super) async fn run(client: &Client, drain: Drain) -> Result<(), Failure> {
+pub(super) async fn run(client: &Client, drain: Drain, format: Format) -> Result<(), Failure> {
     let Drain { nodes, deadline, force, wait, timeout } = drain;
     let deadline = if force { Some(Duration::ZERO) } else { deadline };
     let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let order = v1::DrainOrder { deadline_in_ms: deadline.map(ms) };
     let request = v1::UpdateNodeRequest { drain: Some(order), ..v1::UpdateNodeRequest::default() };
-    let names = update_all(client, nodes, &request, "is drained").await?;
-    if wait { until_empty(client, names, timeout).await } else { Ok(()) }
+    let drained = update_all(client, nodes, &request, "is drained", format).await;
+    match drained {
+        Ok(names) if wait => until_empty(client, names, timeout).await,
+        drained => drained.map(drop),
+    }
 }
 
 /// What of a drain is left, for `describe`.
@@ -38,7 +41,7 @@ pub(super) async fn describe(client: &Client, node_id: u32, drain: DrainView, pa
     }
     match blocks(client, node_id).await {
         Ok(blocks) => blocks.iter().for_each(|block| {
-            text.push_str(&format!("waits for {}: {}\n", block.unit_name, block.reason));
+            text.push_str(&format!("waits for {}: {}\n", shown(&block.unit_name), shown(&block.reason)));
         }),
         // The rest of the description stands.
         Err(failure) => text.push_str(&format!("what it waits for is not known: {}\n", failure.message)),
@@ -69,7 +72,7 @@ async fn until_empty(client: &Client, names: Vec<String>, timeout: Duration) -> 
                     let node = answer.node.unwrap_or_default();
                     if node.spec.is_none_or(|spec| spec.drain.is_none()) {
                         bar.finish_and_clear();
-                        return Err(Failure::failed(format!("node {name} is drained no longer")));
+                        return Err(Failure::failed(format!("node {} is drained no longer", shown(name))));
                     }
                     *n_left = node.running_units;
                     n_first.entry(name.clone()).or_insert(node.running_units);
@@ -88,10 +91,11 @@ async fn until_empty(client: &Client, names: Vec<String>, timeout: Duration) -> 
         let n_empty = left.values().filter(|n_left| **n_left == 0).count();
         bar.set_length(n_all);
         bar.set_position(n_all.saturating_sub(n_left));
-        bar.set_message(format!("{n_empty} of {n_nodes} nodes are empty"));
+        bar.set_message(format!("{n_empty} of {} {} empty", count(n_nodes, "node"), are(n_nodes)));
         if n_empty == n_nodes {
             bar.finish_and_clear();
-            output::say(format!("{n_nodes} nodes are empty, {n_all} running units have left"));
+            let left = format!("{} {} left", count(n_all, "running unit"), one_or(n_all, "has", "have"));
+            output::say(format!("{} {} empty, {left}", count(n_nodes, "node"), are(n_nodes)));
             return Ok(());
         }
         if Instant::now() >= deadline {
@@ -103,10 +107,12 @@ async fn until_empty(client: &Client, names: Vec<String>, timeout: Duration) -> 
             let why: Vec<String> = why
                 .iter()
                 .take(BLOCKS_SHOWN)
-                .map(|block| format!("{}: {}", block.unit_name, block.reason))
+                .map(|block| format!("{}: {}", shown(&block.unit_name), shown(&block.reason)))
                 .collect();
-            let shown = humantime::format_duration(timeout);
-            let said = format!("{} of {n_nodes} nodes are not empty within {shown}", n_nodes - n_empty);
+            let within = humantime::format_duration(timeout);
+            let nodes = count(n_nodes, "node");
+            let n_full = n_nodes - n_empty;
+            let said = format!("{n_full} of {nodes} {} not empty within {within}", are(n_full));
             let hint = if why.is_empty() { "the drain goes on".to_owned() } else { why.join("\n") };
             return Err(Failure::new(Code::Timeout, said).hint(hint));
         }

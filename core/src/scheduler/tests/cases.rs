@@ -555,11 +555,17 @@ fn lists_of_nodes_that_went_to_another_end_at_once() {
 fn a_plan_has_no_effect() {
     let mut planned = scheduler(&[(4000, 2), (3000, 0)]);
     let mut plain = scheduler(&[(4000, 2), (3000, 0)]);
+    let report = planned.plan(&unit(9, 8, 1, cpu(1000)));
+    assert_eq!((report.outcome, report.nodes.len(), report.unplaced), (PlanOutcome::Partly, 7, 1));
+    assert_eq!(report.refusals.unwrap().reasons[0].reason, "insufficient cpu");
+    // Of a gang that does not fit together nothing is placed.
     let report = planned.plan(&unit(9, 8, 8, cpu(1000)));
-    assert_eq!((report.nodes.len(), report.unplaced), (7, 1));
+    assert_eq!((report.outcome, report.nodes.len(), report.unplaced), (PlanOutcome::Waits, 0, 8));
     let refusals = report.refusals.unwrap();
     assert_eq!(refusals.reasons[0].reason, "insufficient cpu");
-    assert_eq!(planned.plan(&unit(9, 1, 1, cpu(1000))).refusals, None);
+    assert!(refusals.nearest_miss.starts_with("room for 7 of 8 together; "), "{}", refusals.nearest_miss);
+    let report = planned.plan(&unit(9, 1, 1, cpu(1000)));
+    assert_eq!((report.outcome, report.refusals, report.why.as_str()), (PlanOutcome::Fits, None, ""));
     for scheduler in [&mut planned, &mut plain] {
         for id in 1..=6 {
             assign(scheduler, &unit(id, 1, 1, cpu(1000)));

@@ -15,6 +15,7 @@ mod again;
 mod alone;
 mod gather;
 mod parts;
+mod plan;
 
 /// A scheduler and a binder that follow the same commits.
 struct Pair {

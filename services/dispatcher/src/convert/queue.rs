@@ -7,10 +7,10 @@ use godel_core::{
     dispatcher::{
         Dispatcher,
         edit::{EditRefusal, Outcome},
-        queues::{QueueView, Unwelcome},
+        queues::QueueView,
     },
     queue::{
-        NotAdmitted, PriorityClasses,
+        PriorityClasses,
         check::{Ground, Violation},
         spec::PriorityClass,
     },
@@ -169,27 +169,4 @@ fn bounded(violations: Vec<(Ground, BadField)>) -> Vec<BadField> {
         shown.push(BadField::new("", more));
     }
     shown
-}
-
-/// Why a unit may not be submitted where it wants to go.
-pub(crate) fn unwelcome(wrong: Vec<Unwelcome>) -> Status {
-    // Whatever changes about queues and classes, this stays wrong.
-    if let Some(bad) = wrong.iter().find(|one| matches!(one, Unwelcome::SubClusters(_))) {
-        return status::invalid_argument([BadField::new("task_groups", bad.to_string())]);
-    }
-    for one in &wrong {
-        if let Unwelcome::Queue(denied @ NotAdmitted::Denied { owner: _, queue, by }) = one {
-            let (reason, info) = (status::reason::FORBIDDEN, [("queue", queue), ("by", by)]);
-            return status::with_info(Code::PermissionDenied, reason, denied.to_string(), info);
-        }
-    }
-    let violations = wrong.into_iter().map(|one| {
-        let field = match &one {
-            Unwelcome::Queue(_) => "queue",
-            Unwelcome::UnknownClass(_) => "priority_class",
-            Unwelcome::SubClusters(_) => "task_groups",
-        };
-        BadField::new(field, one.to_string())
-    });
-    status::failed_preconditions("UNIT", violations)
 }

@@ -237,6 +237,15 @@ impl UnitService for Units {
         let revision = self.change((namespace, name), expected_revision, kind).await?;
         Ok(Response::new(v1::ScaleUnitResponse { revision: revision.0 }))
     }
+
+    async fn delete_unit(
+        &self,
+        request: Request<v1::DeleteUnitRequest>,
+    ) -> Result<Response<v1::DeleteUnitResponse>, Status> {
+        let v1::DeleteUnitRequest { namespace, name, expected_revision } = request.into_inner();
+        let revision = self.change((namespace, name), expected_revision, ChangeKind::Delete).await?;
+        Ok(Response::new(v1::DeleteUnitResponse { revision: revision.0 }))
+    }
 }
 
 impl Units {

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 use godel_core::{
-    dispatcher::Reservation,
+    dispatcher::{EndedView, Reservation},
     ids::{Revision, UnitId},
     time::Millis,
     unit::UnitSpec,
@@ -18,10 +18,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tonic::{Code, Status};
 
 use super::{Loop, Ticket, overloaded, refused};
-use crate::{
-    calls::{Item, Refused, StreamItem, Submitted, Waiter},
-    convert,
-};
+use crate::calls::{Item, Refused, StreamItem, Submitted, Waiter};
 
 /// Units of one transaction, or waiting for one.
 #[derive(Default)]
@@ -53,7 +50,7 @@ impl Loop<'_> {
                 if let Err(wrong) = self.core.admit(spec) {
                     self.core.release(spec);
                     self.context.metrics.rejected.inc();
-                    let refused = Refused::Status(convert::queue::unwelcome(wrong));
+                    let refused = Refused::Status(status::unwelcome(wrong));
                     return answer(item.waiter, Err(refused), item.room);
                 }
                 self.edits.enter(spec);
@@ -72,18 +69,44 @@ impl Loop<'_> {
             Reservation::InFlight(unit) => {
                 self.followers.entry(unit).or_default().push((item.waiter, item.room));
             }
-            Reservation::NameTaken(_) => {
+            Reservation::NameTaken(unit) => {
                 self.context.metrics.rejected.inc();
-                let (namespace, name) = (item.spec.namespace.as_str(), item.spec.name.as_str());
-                let status = status::with_info(
-                    Code::AlreadyExists,
-                    status::reason::DUPLICATE_NAME,
-                    format!("unit {namespace}/{name} exists with another uid"),
-                    [("namespace", namespace), ("name", name)],
-                );
+                let status = self.name_taken(unit, &item.spec);
                 answer(item.waiter, Err(Refused::Status(status)), item.room);
             }
         }
+    }
+
+    /// Another unit has the name: what can be done about it.
+    fn name_taken(&self, unit: UnitId, spec: &UnitSpec) -> Status {
+        let (namespace, name) = (spec.namespace.as_str(), spec.name.as_str());
+        let shown = if namespace == "default" { name.to_owned() } else { format!("{namespace}/{name}") };
+        let message = match (self.core.ended(unit, self.now()), self.core.unit(unit)) {
+            (Some(ended), _) => {
+                let EndedView { phase, ago_ms, left_ms } = ended;
+                let ago =
+                    ago_ms.map_or_else(|| "has ended".to_owned(), |ms| format!("ended {} ago", about(ms)));
+                let phase = phase.name().to_lowercase();
+                format!(
+                    "unit {shown} {ago} ({phase}); its name is free again in {}, or now: godel unit delete {shown}",
+                    about(left_ms)
+                )
+            }
+            (None, Some(view)) if view.phase.is_terminal() => {
+                let phase = view.phase.name().to_lowercase();
+                format!(
+                    "unit {shown} has ended ({phase}) and has yet to leave its nodes; then its name is free: \
+                     godel unit delete --wait {shown}"
+                )
+            }
+            (None, Some(view)) => {
+                let phase = view.phase.name().to_lowercase();
+                format!("unit {shown} exists with another uid ({phase}): cancel it, or take another name")
+            }
+            (None, None) => format!("unit {shown} exists with another uid: it is being submitted"),
+        };
+        let info = [("namespace", namespace), ("name", name)];
+        status::with_info(Code::AlreadyExists, status::reason::DUPLICATE_NAME, message, info)
     }
 
     fn duplicate(
@@ -191,6 +214,16 @@ impl Loop<'_> {
                 }
             }
         }
+    }
+}
+
+/// A span of time as people say it: `3 min`, `2 h`.
+fn about(ms: u64) -> String {
+    match ms / 1_000 {
+        s @ ..60 => format!("{s} s"),
+        s @ 60..3_600 => format!("{} min", s / 60),
+        s @ 3_600..172_800 => format!("{} h", s / 3_600),
+        s => format!("{} days", s / 86_400),
     }
 }
 

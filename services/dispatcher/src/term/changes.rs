@@ -1,4 +1,4 @@
-//! Changes of units' records: cancel, suspend, resume, scale and stop, one at a time for each unit.
+//! Changes of units' records: cancel, suspend, resume, scale, stop and delete, one at a time for each unit.
 
 use std::sync::Arc;
 
@@ -7,9 +7,10 @@ use godel_core::{
         scale::{ScaleRefusal, scale},
         stop::stop,
     },
-    dispatcher::read::UnitView,
-    ids::Revision,
+    dispatcher::{DeleteRefusal, read::UnitView},
+    ids::{Revision, UnitId},
     unit::UnitSpec,
+    words::{count, one_or},
 };
 use godel_kit::{
     status, to_proto,
@@ -31,6 +32,8 @@ enum Outcome {
     /// Another change of the unit is on its way, or the watch has yet to show its last one.
     Later,
     Write(Arc<UnitSpec>, Revision),
+    /// The record goes, if it has this revision.
+    Delete(UnitId, Revision),
 }
 
 impl Loop<'_> {
@@ -44,6 +47,7 @@ impl Loop<'_> {
                 let _ = change.reply.send(Err(overloaded("too many changes of units wait")));
             }
             Outcome::Write(spec, revision) => self.write_change(change, spec, revision),
+            Outcome::Delete(unit, revision) => self.write_delete(change, unit, revision),
         }
     }
 
@@ -74,6 +78,30 @@ impl Loop<'_> {
         }
     }
 
+    /// Deletes the record of a unit that has ended, as retention would in the end.
+    fn write_delete(&mut self, change: Change, unit: UnitId, revision: Revision) {
+        let now = self.now();
+        let op = to_proto::delete(v1::Kind::UnitSpec, unit.0);
+        let precondition = to_proto::precondition(v1::Kind::UnitSpec, unit.0, revision);
+        match self.pipeline.try_submit(vec![op], precondition.into()) {
+            Ok(Some(pending)) => {
+                self.changing.insert(unit);
+                self.ticket(pending, Ticket::Delete(unit, change.reply));
+            }
+            Ok(None) => {
+                self.core.on_delete_failed(unit, now);
+                if self.deferred.len() < DEFERRED_MAX {
+                    return self.deferred.push_back(change);
+                }
+                let _ = change.reply.send(Err(overloaded("too many transactions are under way")));
+            }
+            Err(error) => {
+                self.core.on_delete_failed(unit, now);
+                let _ = change.reply.send(Err(refused(&error)));
+            }
+        }
+    }
+
     /// The dispatcher's own change of a unit. What cannot be written now is asked for again by the core.
     pub(super) fn write_end(&mut self, spec: Arc<UnitSpec>, revision: Revision) {
         let unit = spec.id;
@@ -94,8 +122,8 @@ impl Loop<'_> {
         }
     }
 
-    fn decide(&self, change: &Change) -> Outcome {
-        let unit = match self.resolve(&change.namespace, &change.name) {
+    fn decide(&mut self, change: &Change) -> Outcome {
+        let unit = match self.find(&change.namespace, &change.name) {
             Ok(unit) => unit,
             Err(status) => return Outcome::Answer(Err(status)),
         };
@@ -126,6 +154,15 @@ impl Loop<'_> {
                     return Outcome::Later;
                 }
                 scaled(&view, scale(view.spec, view.rows, group, *replicas))
+            }
+            ChangeKind::Delete => {
+                let (revision, name) = (view.spec_revision, name(&view));
+                match self.core.delete(unit) {
+                    Ok(true) => Outcome::Delete(unit, revision),
+                    // The watch shows that it is gone.
+                    Ok(false) => Outcome::Later,
+                    Err(refusal) => Outcome::Answer(Err(not_deleted(name, refusal))),
+                }
             }
             ChangeKind::Stop { .. } if self.core.revision() < view.spec_revision => Outcome::Later,
             ChangeKind::Stop { ordinals } => scaled(&view, stop(view.spec, view.rows, ordinals)),
@@ -211,6 +248,20 @@ fn scaled(view: &UnitView<'_>, scaled: Result<Option<UnitSpec>, ScaleRefusal>) -
             "so many ordinals were used up that the unit must be submitted anew",
         ))),
     }
+}
+
+fn not_deleted(name: String, refusal: DeleteRefusal) -> Status {
+    let description = match refusal {
+        DeleteRefusal::Unknown => return Status::not_found("the unit is gone"),
+        DeleteRefusal::Phase(phase) => {
+            format!("unit {name} is {}: cancel it first, or wait until it has ended", phase.name())
+        }
+        DeleteRefusal::Leaving(n) => {
+            let (running, have) = (count(n, "running unit"), one_or(n, "has", "have"));
+            format!("unit {name} has ended, and {running} {have} yet to leave: wait for that")
+        }
+    };
+    status::failed_precondition("PHASE", name, description)
 }
 
 fn over(view: &UnitView<'_>) -> Outcome {

@@ -213,3 +213,106 @@ async fn statuses_come_from_agents_only() {
     assert_eq!(state.txn(request).await.unwrap_err().code(), Code::PermissionDenied);
     world.end([dispatcher]).await;
 }
+
+/// What changes a unit by its name, one call after the other.
+async fn every_change(dispatcher: &crate::world::Process, name: &str) -> Vec<(&'static str, tonic::Status)> {
+    let (namespace, name) = (String::new(), name.to_owned());
+    let mut units = dispatcher.units();
+    let mut refused = Vec::new();
+    let mut note = |what, answer: Option<tonic::Status>| refused.extend(answer.map(|status| (what, status)));
+    note("cancel", units.cancel_unit(cancel(&name, 0)).await.err());
+    let request =
+        v1::SuspendUnitRequest { namespace: namespace.clone(), name: name.clone(), expected_revision: 0 };
+    note("suspend", units.suspend_unit(request).await.err());
+    let request =
+        v1::ResumeUnitRequest { namespace: namespace.clone(), name: name.clone(), expected_revision: 0 };
+    note("resume", units.resume_unit(request).await.err());
+    note("scale", units.scale_unit(scale(&name, 1)).await.err());
+    let request = v1::StopRunningUnitsRequest {
+        namespace: namespace.clone(),
+        name: name.clone(),
+        ordinals: vec![0],
+        expected_revision: 0,
+    };
+    note("stop", units.stop_running_units(request).await.err());
+    note(
+        "delete",
+        units.delete_unit(v1::DeleteUnitRequest { namespace, name, expected_revision: 0 }).await.err(),
+    );
+    refused
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_change_takes_less_than_a_whole_name_or_uid() {
+    let world = World::new().await;
+    let dispatcher = world.dispatcher().await;
+    dispatcher.leads().await;
+    let submitted = dispatcher.submit(unit("web-prod", 3)).await;
+    let before = dispatcher.get("web-prod").await.unit.unwrap();
+    for name in ["web", "w", &submitted.uid[..35]] {
+        // Whoever reads may say so.
+        assert_eq!(dispatcher.get(name).await.unit.unwrap().spec.unwrap().unit_id, submitted.unit_id);
+        let refused = every_change(&dispatcher, name).await;
+        let calls: Vec<&str> = refused.iter().map(|(what, _)| *what).collect();
+        assert_eq!(calls, ["cancel", "suspend", "resume", "scale", "stop", "delete"], "{name}");
+        for (what, status) in refused {
+            assert_eq!(status.code(), Code::NotFound, "{what} {name}");
+            let said = status.message();
+            assert!(
+                said.contains("no unit `") && said.contains("did you mean `web-prod`?"),
+                "{what}: {said}"
+            );
+        }
+    }
+    assert_eq!(dispatcher.get("web-prod").await.unit.unwrap().revision, before.revision, "nothing changed");
+    // A whole uid is enough, in whatever namespace.
+    let by_uid = v1::CancelUnitRequest {
+        namespace: "elsewhere".into(),
+        name: submitted.uid.to_uppercase(),
+        expected_revision: 0,
+    };
+    dispatcher.units().cancel_unit(by_uid).await.unwrap();
+    dispatcher.phase("web-prod", v1::UnitPhase::Cancelled).await;
+    world.end([dispatcher]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_name_of_an_ended_unit_is_taken_until_its_record_is_deleted() {
+    let world = World::new().await;
+    let dispatcher = world.dispatcher().await;
+    dispatcher.leads().await;
+    let delete = |name: &str, expected_revision| v1::DeleteUnitRequest {
+        namespace: String::new(),
+        name: name.into(),
+        expected_revision,
+    };
+    let first = dispatcher.submit(unit("job", 1)).await;
+    let early = dispatcher.units().delete_unit(delete("job", 0)).await.unwrap_err();
+    assert_eq!(early.code(), Code::FailedPrecondition);
+    assert!(early.message().contains("is Queued: cancel it first"), "{}", early.message());
+    let again = v1::SubmitUnitRequest { unit: Some(unit("job", 1)) };
+    let taken = dispatcher.units().submit_unit(again.clone()).await.unwrap_err();
+    assert_eq!(taken.code(), Code::AlreadyExists);
+    assert!(taken.message().contains("exists with another uid (queued): cancel it"), "{}", taken.message());
+
+    dispatcher.units().cancel_unit(cancel("job", 0)).await.unwrap();
+    let ended = dispatcher.phase("job", v1::UnitPhase::Cancelled).await;
+    let taken = dispatcher.units().submit_unit(again.clone()).await.unwrap_err();
+    assert_eq!(taken.code(), Code::AlreadyExists);
+    let said = taken.message();
+    assert!(
+        said.starts_with("unit job ended ") && said.contains("(cancelled); its name is free again in "),
+        "{said}"
+    );
+    assert!(said.ends_with("or now: godel unit delete job"), "{said}");
+    let stale = dispatcher.units().delete_unit(delete("job", ended.revision + 1_000)).await.unwrap_err();
+    assert_eq!(stale.code(), Code::Aborted);
+    let deleted = dispatcher.units().delete_unit(delete("job", 0)).await.unwrap().into_inner();
+    assert!(deleted.revision > ended.revision);
+    let gone = dispatcher.units().delete_unit(delete("job", 0)).await.unwrap_err();
+    assert_eq!(gone.code(), Code::NotFound);
+    let second = dispatcher.submit(unit("job", 1)).await;
+    assert!(second.unit_id > first.unit_id && !second.duplicate);
+    assert_eq!(dispatcher.status().await.repairs, 0);
+    world.end([dispatcher]).await;
+}

@@ -20,6 +20,15 @@ pub struct Leader {
     pub epoch: Epoch,
 }
 
+/// A call of a leader that failed.
+#[derive(Debug)]
+pub struct FailedCall {
+    /// Whose answer it is, or who did not answer; `None`: state could not say who leads, or nobody does.
+    pub leader: Option<String>,
+    /// How.
+    pub status: Status,
+}
+
 /// Finds leaders by their lease names. Cheap to clone.
 #[derive(Clone)]
 pub struct Directory {
@@ -162,10 +171,26 @@ impl Directory {
         F: FnMut(Channel) -> Fut,
         Fut: Future<Output = Result<T, Status>>,
     {
+        self.call_leader_named(lease, op).await.map_err(|failed| failed.status)
+    }
+
+    /// The same, and says who it was that failed.
+    ///
+    /// # Errors
+    /// A status that is not retryable, or the last one.
+    pub async fn call_leader_named<T, F, Fut>(&self, lease: &str, op: F) -> Result<T, FailedCall>
+    where
+        F: FnMut(Channel) -> Fut,
+        Fut: Future<Output = Result<T, Status>>,
+    {
         // `retry` cannot lend `op` to several tries at once, so each try takes it from here.
         let op = Mutex::new(op);
-        retry(&self.policy(), || async {
+        // Who was called last; `None`: state was, to find out whom to call.
+        let called = Mutex::new(None);
+        let answer = retry(&self.policy(), || async {
+            *called.lock() = None;
             let leader = self.leader(lease).await?;
+            *called.lock() = Some(leader.address.clone());
             let call = (op.lock())(self.channel(&leader.address)?);
             let answer = call.await;
             if let Err(status) = &answer {
@@ -173,7 +198,8 @@ impl Directory {
             }
             answer
         })
-        .await
+        .await;
+        answer.map_err(|status| FailedCall { leader: called.into_inner(), status })
     }
 
     /// The holder of `lease` as it changes, looked up every `directory_interval`; ends when nobody listens.

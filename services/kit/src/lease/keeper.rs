@@ -24,6 +24,32 @@ pub(super) struct Keeper {
     holder: String,
     client: MemberServiceClient<Channel>,
     leadership: watch::Sender<Leadership>,
+    /// Of a registration that is to be this process's alone: who has it instead.
+    rival: Option<Rival>,
+}
+
+/// Another process holds what is to be this one's alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Rival {
+    holder: String,
+    /// When it was met first, and when its lease was to end then.
+    met: Option<(Instant, Instant)>,
+    is_told: bool,
+}
+
+impl Rival {
+    /// It holds the lease for `remaining` from now on. True, once, when it is certain that it lives: it has renewed its lease,
+    /// and goes on to for longer than a predecessor takes to stop.
+    fn meet(&mut self, holder: &str, remaining: Duration, ttl: Duration, now: Instant) -> bool {
+        if self.holder != holder {
+            *self = Self { holder: holder.to_owned(), met: Some((now, now + remaining)), is_told: false };
+        }
+        let Some((met_at, end)) = self.met else { return false };
+        let has_renewed = now + remaining > end + ttl / 2;
+        let tell = !self.is_told && has_renewed && now >= met_at + ttl * 2;
+        self.is_told |= tell;
+        tell
+    }
 }
 
 /// How a grant ended.
@@ -33,10 +59,17 @@ enum End {
 }
 
 impl Keeper {
-    pub(super) fn new(spec: LeaseSpec, state: Channel, leadership: watch::Sender<Leadership>) -> Self {
+    /// `is_alone`: nobody else is to have the lease, so that somebody who has is worth a warning.
+    pub(super) fn new(
+        spec: LeaseSpec,
+        state: Channel,
+        leadership: watch::Sender<Leadership>,
+        is_alone: bool,
+    ) -> Self {
         let holder = uuid::Uuid::now_v7().to_string();
         let client = MemberServiceClient::new(state).max_decoding_message_size(RECEIVED_BYTES_MAX);
-        Self { spec, holder, client, leadership }
+        let rival = is_alone.then(Rival::default);
+        Self { spec, holder, client, leadership, rival }
     }
 
     /// Runs until `stop`.
@@ -68,6 +101,7 @@ impl Keeper {
                 }
                 Err(failure) => {
                     self.stand_by(&failure);
+                    self.mind_rival(&failure, ttl);
                     pause = remaining(&failure).map_or(pause, |remaining| remaining.min(pause));
                 }
             }
@@ -89,6 +123,21 @@ impl Keeper {
         match timeout(ttl / 3, self.client.acquire_lease(request)).await {
             Ok(answer) => answer.map(tonic::Response::into_inner),
             Err(_elapsed) => Err(Status::deadline_exceeded("no answer to AcquireLease")),
+        }
+    }
+
+    /// Says that somebody else has the name.
+    fn mind_rival(&mut self, failure: &Status, ttl: Duration) {
+        let (Some(rival), Some(remaining)) = (&mut self.rival, remaining(failure)) else { return };
+        let holder = status::metadata_of(failure, "holder").unwrap_or_default();
+        if rival.meet(&holder, remaining, ttl, Instant::now()) {
+            let address = status::metadata_of(failure, "address").unwrap_or_default();
+            tracing::warn!(
+                lease = self.spec.lease,
+                holder,
+                address,
+                "another process has this name: this one does nothing until that one ends; give each a name of its own"
+            );
         }
     }
 
@@ -189,6 +238,23 @@ mod tests {
 
     use super::*;
     use crate::status::with_info;
+
+    #[test]
+    fn a_rival_that_lives_is_told_of_once_and_one_that_stops_is_not() {
+        let (start, ttl) = (Instant::now(), Duration::from_secs(3));
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let left = Duration::from_millis;
+        let mut rival = Rival::default();
+        // A predecessor that was killed: its lease runs out.
+        assert!(!rival.meet("old", left(2_900), ttl, at(0)));
+        assert!(!rival.meet("old", left(100), ttl, at(2_800)));
+        // One that renews, and goes on to.
+        assert!(!rival.meet("other", left(2_900), ttl, at(3_000)));
+        assert!(!rival.meet("other", left(2_800), ttl, at(5_000)), "it may be stopping");
+        assert!(rival.meet("other", left(2_700), ttl, at(9_000)));
+        assert!(!rival.meet("other", left(2_700), ttl, at(12_000)), "once");
+        assert!(!rival.meet("third", left(2_900), ttl, at(13_000)));
+    }
 
     #[test]
     fn a_refusal_says_when_to_ask_again() {

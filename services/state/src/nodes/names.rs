@@ -20,16 +20,26 @@ pub(crate) struct Names {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotFound {
     /// Nothing has it.
-    #[error("no node has the name, uid or prefix {0:?}")]
-    Unknown(String),
+    #[error("no node `{asked}`{}", did_you_mean(.near))]
+    Unknown {
+        /// What was asked for.
+        asked: String,
+        /// Up to three whose names or uids begin with it, where a whole one has to be given.
+        near: Vec<String>,
+    },
     /// Several do.
-    #[error("{asked:?} is a prefix of several nodes: {some:?}")]
+    #[error("`{asked}` may be any of several nodes: {}", .some.join(", "))]
     Ambiguous {
-        /// The prefix.
+        /// The prefix, or the name of one and the uid of another.
         asked: String,
         /// Up to three of them.
         some: Vec<String>,
     },
+}
+
+fn did_you_mean(near: &[String]) -> String {
+    let near: Vec<String> = near.iter().map(|name| format!("`{name}`")).collect();
+    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
 }
 
 impl Names {
@@ -71,17 +81,41 @@ impl Names {
         self.of.len()
     }
 
-    /// The node that `asked` names: its name, its uid, or a prefix of one that no other node shares. A whole
-    /// name wins over a uid, and both over prefixes.
+    /// The node that `asked` names: its whole name, or its whole uid. Whatever changes a node takes nothing less.
+    pub(crate) fn find(&self, asked: &str) -> Result<NodeId, NotFound> {
+        self.whole(asked)?.ok_or_else(|| {
+            let near = self.shown(&self.begin_with(asked));
+            NotFound::Unknown { asked: asked.to_owned(), near }
+        })
+    }
+
+    /// The node that `asked` stands for when it is only looked at: as [`Self::find`] says, or a prefix of name or uid
+    /// that no other node shares.
     pub(crate) fn resolve(&self, asked: &str) -> Result<NodeId, NotFound> {
-        if asked.is_empty() {
-            return Err(NotFound::Unknown(String::new()));
-        }
-        if let Some(node) = self.by_name(asked).or_else(|| self.by_uid(asked)) {
+        if let Some(node) = self.whole(asked)? {
             return Ok(node);
         }
+        let asked = asked.to_owned();
+        match self.begin_with(&asked)[..] {
+            [] => Err(NotFound::Unknown { asked, near: Vec::new() }),
+            [node] => Ok(node),
+            ref several => Err(NotFound::Ambiguous { asked, some: self.shown(several) }),
+        }
+    }
+
+    fn whole(&self, asked: &str) -> Result<Option<NodeId>, NotFound> {
+        match (self.by_name(asked), self.by_uid(asked)) {
+            (Some(one), Some(other)) if one != other => {
+                Err(NotFound::Ambiguous { asked: asked.to_owned(), some: self.shown(&[one, other]) })
+            }
+            (one, other) => Ok(one.or(other)),
+        }
+    }
+
+    /// The first nodes whose names or uids begin with `asked`.
+    fn begin_with(&self, asked: &str) -> Vec<NodeId> {
         let mut found = Vec::new();
-        for index in [&self.by_name, &self.by_uid] {
+        for index in [&self.by_name, &self.by_uid].into_iter().filter(|_| !asked.is_empty()) {
             let from = index.range::<str, _>((std::ops::Bound::Included(asked), Unbounded));
             for (_, node) in from.take_while(|(name, _)| name.starts_with(asked)).take(4) {
                 if !found.contains(node) {
@@ -89,17 +123,11 @@ impl Names {
                 }
             }
         }
-        match found[..] {
-            [] => Err(NotFound::Unknown(asked.to_owned())),
-            [node] => Ok(node),
-            _ => {
-                let some = found.iter().take(3).filter_map(|node| self.of(*node));
-                Err(NotFound::Ambiguous {
-                    asked: asked.to_owned(),
-                    some: some.map(|(name, _)| name.to_owned()).collect(),
-                })
-            }
-        }
+        found
+    }
+
+    fn shown(&self, nodes: &[NodeId]) -> Vec<String> {
+        nodes.iter().take(3).filter_map(|node| self.of(*node)).map(|(name, _)| name.to_owned()).collect()
     }
 
     /// Nodes in order of name, those after `last` only.
@@ -122,9 +150,9 @@ mod tests {
     }
 
     #[test]
-    fn whole_names_win_and_prefixes_must_be_unique() {
+    fn who_reads_may_say_a_unique_prefix() {
         let names = names();
-        let unknown = |asked: &str| Err(NotFound::Unknown(asked.to_owned()));
+        let unknown = |asked: &str| Err(NotFound::Unknown { asked: asked.to_owned(), near: Vec::new() });
         for (asked, expect) in [
             ("n1", Ok(NodeId(1))),
             ("n10", Ok(NodeId(2))),
@@ -141,6 +169,30 @@ mod tests {
         }
         let some = vec!["n1".to_owned(), "n10".to_owned(), "web".to_owned()];
         assert_eq!(names.resolve("n"), Err(NotFound::Ambiguous { asked: "n".to_owned(), some }));
+    }
+
+    #[test]
+    fn who_changes_something_says_a_whole_name_or_uid() {
+        let mut names = names();
+        for (asked, node) in [("n1", 1), ("n10", 2), ("n1x", 3), ("aa", 4), ("cc", 4), ("ab-2", 2)] {
+            assert_eq!(names.find(asked), Ok(NodeId(node)), "{asked}");
+        }
+        for (asked, near, said) in [
+            ("", &[][..], "no node ``"),
+            ("x", &[], "no node `x`"),
+            ("w", &["web"], "no node `w`; did you mean `web`?"),
+            ("n", &["n1", "n10", "web"], "no node `n`; did you mean `n1`, `n10`, `web`?"),
+        ] {
+            let near = near.iter().map(|name| (*name).to_owned()).collect();
+            let refusal = NotFound::Unknown { asked: asked.to_owned(), near };
+            assert_eq!(refusal.to_string(), said);
+            assert_eq!(names.find(asked), Err(refusal), "{asked}");
+        }
+        names.put(NodeId(5), "ab-2".to_owned(), "zz".to_owned());
+        let both =
+            NotFound::Ambiguous { asked: "ab-2".to_owned(), some: vec!["ab-2".to_owned(), "n10".to_owned()] };
+        assert_eq!(names.find("ab-2"), Err(both.clone()));
+        assert_eq!(names.resolve("ab-2"), Err(both));
     }
 
     #[test]

@@ -56,8 +56,8 @@ pub(crate) trait Nodes {
     fn by_name(&self, name: &str) -> Option<NodeId>;
     /// Node of exactly this uid.
     fn by_uid(&self, uid: &str) -> Option<NodeId>;
-    /// Node of this name, uid or unique prefix.
-    fn resolve(&self, asked: &str) -> Result<NodeId, Status>;
+    /// Node of this whole name or uid.
+    fn find(&self, asked: &str) -> Result<NodeId, Status>;
     /// Its records.
     fn stored(&self, node: NodeId) -> Option<Stored>;
     /// Its session's lease is in force.
@@ -237,7 +237,7 @@ impl Round {
         if !self.is_for(Role::Admin) {
             return Err(Job::Update(request, reply));
         }
-        let node = match nodes.resolve(&request.name) {
+        let node = match nodes.find(&request.name) {
             Ok(node) => node,
             Err(status) => {
                 answer(reply, Err(status));
@@ -249,7 +249,14 @@ impl Round {
         };
         match updated(&stored, &request, nodes.wall_ms()) {
             Ok(spec) if spec == stored.spec => {
-                answer(reply, Ok(v1::UpdateNodeResponse { spec: Some(spec), revision: stored.revision }));
+                answer(
+                    reply,
+                    Ok(v1::UpdateNodeResponse {
+                        spec: Some(spec),
+                        revision: stored.revision,
+                        changed: false,
+                    }),
+                );
             }
             Ok(spec) => {
                 self.touched.insert(node);
@@ -296,7 +303,7 @@ impl Round {
         if !self.is_empty() {
             return Err(Job::Delete(name, reply));
         }
-        match nodes.resolve(&name) {
+        match nodes.find(&name) {
             // It would be back at once: its agent registers again.
             Ok(node) if nodes.is_alive(node) => answer(reply, Err(connected(&name, node))),
             Ok(node) => {

@@ -69,8 +69,8 @@ impl v1::node_service_server::NodeService for Nodes {
             return Err(BadField::new("name", "is required").into());
         }
         let id = resolve(&self.hub, &name)?;
-        let node =
-            view::node(&self.hub, id).ok_or_else(|| Status::not_found(format!("node {name} is gone")))?;
+        let node = view::node(&self.hub, id, &view::HeldRoom::of(&self.hub))
+            .ok_or_else(|| Status::not_found(format!("node {name} is gone")))?;
         let running_units = view::bound(&self.hub, id, N_BOUND_MAX);
         Ok(Response::new(v1::GetNodeResponse { node: Some(node), running_units }))
     }
@@ -105,13 +105,14 @@ impl v1::node_service_server::NodeService for Nodes {
             total: u32::try_from(total).unwrap_or(u32::MAX),
             ..Default::default()
         };
+        let held = view::HeldRoom::of(hub);
         let mut bytes = 0;
         let mut last_name = last;
         for (name, node) in names {
             if !label_selector.is_empty() && !matches(node) {
                 continue;
             }
-            let node = view::node(hub, node);
+            let node = view::node(hub, node, &held);
             bytes += node.as_ref().map_or(0, |node| field_len(prost::Message::encoded_len(node)));
             if page.nodes.len() >= size || (bytes > PAGE_BYTES && !page.nodes.is_empty()) {
                 page.next_page_token = Token { revision, kind: 0, last: last_name }.to_string();

@@ -1,5 +1,7 @@
 //! Nodes as shown: records joined with what is bound and with what the session knows.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use godel_core::{
     demand::{Demand, MILLI_WHOLE, N_DEVICES_MAX, Pool},
@@ -67,8 +69,63 @@ impl Taken {
     }
 }
 
+/// Room that is held, by node: for units that wait, and in slots of reservations.
+#[derive(Debug, Default)]
+pub(crate) struct HeldRoom(BTreeMap<u32, Held>);
+
+#[derive(Clone, Debug, Default)]
+struct Held {
+    n_running_units: u32,
+    amounts: Resources,
+    /// Slots and those of them that somebody is in, by reservation.
+    slots: BTreeMap<String, (u32, u32)>,
+}
+
+impl HeldRoom {
+    /// As the records of holds say now. `O(holds)`.
+    pub(crate) fn of(hub: &Hub) -> Self {
+        let values: Vec<Bytes> = hub.store.read(|state| {
+            state.records(v1::Kind::Hold, None).map(|(_, record)| record.value.clone()).collect()
+        });
+        let holds: Vec<v1::Hold> =
+            values.into_iter().filter_map(|value| v1::Hold::decode(value).ok()).collect();
+        let entered: Vec<bool> =
+            hub.store.read(|state| holds.iter().map(|hold| is_entered(state, hold)).collect());
+        let mut room = Self::default();
+        for (hold, is_entered) in holds.into_iter().zip(entered) {
+            room.add(hold, is_entered);
+        }
+        room
+    }
+
+    fn add(&mut self, hold: v1::Hold, is_entered: bool) {
+        let held = self.0.entry(hold.node_id).or_default();
+        let n = u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX);
+        if let Some(slot) = hold.slot {
+            let (slots, used) = held.slots.entry(slot.reservation).or_default();
+            *slots = slots.saturating_add(n);
+            *used = used.saturating_add(if is_entered { n } else { 0 });
+            return;
+        }
+        held.n_running_units = held.n_running_units.saturating_add(n);
+        // What cannot be read counts nothing here: this is only shown.
+        if let Some(Ok(demand)) = hold.demand.map(godel_kit::from_proto::demand) {
+            held.amounts.add(&demand.requests, i64::from(n));
+        }
+    }
+}
+
+/// Whether somebody is in the slot of a reservation.
+fn is_entered(state: &State, hold: &v1::Hold) -> bool {
+    let occupant = hold.slot.as_ref().and_then(|slot| slot.occupant.as_ref());
+    occupant.is_some_and(|occupant| {
+        let row = state.rows(UnitId(occupant.unit_id)).map(|rows| rows.row(occupant.ordinal));
+        row.is_some_and(|row| row.phase.is_live() && row.incarnation == occupant.incarnation)
+    })
+}
+
 /// A node, if it is registered.
-pub(crate) fn node(hub: &Hub, node: NodeId) -> Option<v1::Node> {
+pub(crate) fn node(hub: &Hub, node: NodeId, held: &HeldRoom) -> Option<v1::Node> {
     let slot = hub.slot(node)?;
     let (keys, connected, usage, guaranteed_usage) = {
         let cell = slot.cell.lock();
@@ -81,7 +138,12 @@ pub(crate) fn node(hub: &Hub, node: NodeId) -> Option<v1::Node> {
     let n_devices = report.as_ref().map_or(0, |report| report.devices.len());
     let allocatable = grant.or_else(|| report.as_ref()?.capacity.clone());
     let reserved = found.usage.and_then(|usage| usage.reserved);
+    let held = held.0.get(&node.0).cloned().unwrap_or_default();
+    let slots = held.slots.into_iter();
     Some(v1::Node {
+        held_running_units: held.n_running_units,
+        held: (held.n_running_units > 0).then(|| to_proto::resources(&held.amounts)),
+        slots: slots.map(|(reservation, (slots, used))| v1::NodeSlots { reservation, slots, used }).collect(),
         node_id: node.0,
         spec: Some(shown_spec(&found.spec)),
         best_effort_allocatable: allocatable
@@ -213,5 +275,30 @@ mod tests {
         assert_eq!((taken.amounts.get(CPU), taken.n_running_units), (1_000, 4));
         assert_eq!((taken.best_effort.get(CPU), taken.kept.get(CPU)), (1_000, 500));
         assert_eq!(taken.device_free_milli(4), [400, 0, 0, 1000]);
+    }
+
+    #[test]
+    fn held_room_and_slots_are_told_by_node() {
+        let demand = |cpu: i64| {
+            let requests = v1::Resources { amounts: [(CPU.to_owned(), cpu)].into_iter().collect() };
+            Some(v1::Demand { requests: Some(requests), devices: None })
+        };
+        let hold = |node_id: u32, ordinals: &[u32], cpu: i64, reservation: &str| v1::Hold {
+            node_id,
+            ordinals: ordinals.to_vec(),
+            demand: demand(cpu),
+            slot: (!reservation.is_empty())
+                .then(|| v1::ReservationSlot { reservation: reservation.to_owned(), occupant: None }),
+            ..v1::Hold::default()
+        };
+        let mut room = HeldRoom::default();
+        room.add(hold(1, &[0, 1], 500, ""), false);
+        room.add(hold(1, &[4], 2_000, ""), false);
+        room.add(hold(1, &[0], 700, "web"), false);
+        room.add(hold(1, &[1], 700, "web"), true);
+        room.add(hold(2, &[2], 700, "web"), false);
+        let one = &room.0[&1];
+        assert_eq!((one.n_running_units, one.amounts.get(CPU), &one.slots["web"]), (3, 3_000, &(2, 1)));
+        assert_eq!((room.0[&2].n_running_units, &room.0[&2].slots["web"]), (0, &(1, 0)));
     }
 }

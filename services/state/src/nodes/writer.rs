@@ -225,7 +225,7 @@ async fn commit(hub: &Hub, round: Round, changes: Changes, waiting: &mut VecDequ
             Answer::Updated(spec, reply) => {
                 let node = NodeId(spec.node_id);
                 let spec = view::spec(hub, node).or(Some(*spec));
-                answer(reply, Ok(v1::UpdateNodeResponse { spec, revision: at }));
+                answer(reply, Ok(v1::UpdateNodeResponse { spec, revision: at, changed: true }));
             }
             Answer::Deleted(name, reply) => {
                 tracing::info!(node = name, "node deleted");
@@ -280,8 +280,8 @@ impl Nodes for Known<'_> {
         self.0.names.read().by_uid(uid)
     }
 
-    fn resolve(&self, asked: &str) -> Result<NodeId, Status> {
-        resolve(self.0, asked)
+    fn find(&self, asked: &str) -> Result<NodeId, Status> {
+        self.0.names.read().find(asked).map_err(not_found)
     }
 
     fn stored(&self, node: NodeId) -> Option<Stored> {
@@ -317,7 +317,7 @@ impl Nodes for Known<'_> {
 
 /// Something is bound to a node, or held there.
 fn in_use(hub: &Hub, name: &str) -> Status {
-    let node = hub.names.read().resolve(name).ok();
+    let node = hub.names.read().find(name).ok();
     let n_live = node.map_or(0, |node| hub.store.read(|state| state.live_on_node(node)));
     let what = match n_live {
         0 => "room is held there".to_owned(),
@@ -330,15 +330,17 @@ fn in_use(hub: &Hub, name: &str) -> Status {
     status::failed_precondition("NODE_IN_USE", format!("node/{name}"), message)
 }
 
-/// The node that `asked` names.
+/// The node that `asked` stands for, for whoever reads.
 pub(crate) fn resolve(hub: &Hub, asked: &str) -> Result<NodeId, Status> {
-    hub.names.read().resolve(asked).map_err(|error| match &error {
-        NotFound::Unknown(_) => {
-            with_info(Code::NotFound, reason::UNKNOWN_NAME, error.to_string(), [("name", asked)])
-        }
-        NotFound::Ambiguous { some, .. } => {
-            let metadata = [("name", asked.to_owned()), ("some", some.join(","))];
-            with_info(Code::InvalidArgument, reason::AMBIGUOUS_NAME, error.to_string(), metadata)
-        }
-    })
+    hub.names.read().resolve(asked).map_err(not_found)
+}
+
+fn not_found(error: NotFound) -> Status {
+    let (code, why) = match &error {
+        NotFound::Unknown { .. } => (Code::NotFound, reason::UNKNOWN_NAME),
+        NotFound::Ambiguous { .. } => (Code::InvalidArgument, reason::AMBIGUOUS_NAME),
+    };
+    let message = error.to_string();
+    let (NotFound::Unknown { asked, near: some } | NotFound::Ambiguous { asked, some }) = error;
+    with_info(code, why, message, [("name", asked), ("some", some.join(","))])
 }

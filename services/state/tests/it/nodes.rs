@@ -126,6 +126,37 @@ async fn nodes_are_found_by_name_uid_and_unique_prefix() {
 }
 
 #[tokio::test]
+async fn nodes_are_changed_by_whole_names_and_uids_only() {
+    let state = State::start().await;
+    for name in ["web-1", "web-10", "db"] {
+        state.register(name).await;
+    }
+    let cordon = |name: &str| v1::UpdateNodeRequest {
+        name: name.to_owned(),
+        cordoned: Some(true),
+        ..v1::UpdateNodeRequest::default()
+    };
+    let short = &uid("db")[..34];
+    for (asked, near) in [("d", "`db`"), ("web", "`web-1`, `web-10`"), (short, "`db`")] {
+        let updated = state.nodes().update_node(cordon(asked)).await.map(drop);
+        let deleted =
+            state.nodes().delete_node(v1::DeleteNodeRequest { name: asked.to_owned() }).await.map(drop);
+        for refused in [updated, deleted] {
+            let status = refused.unwrap_err();
+            assert!(status.code() == Code::NotFound && has_reason(&status, reason::UNKNOWN_NAME), "{status}");
+            assert_eq!(status.message(), format!("no node `{asked}`; did you mean {near}?"));
+        }
+    }
+    let nodes = state.nodes().list_nodes(v1::ListNodesRequest::default()).await.unwrap().into_inner().nodes;
+    assert!(nodes.len() == 3 && nodes.iter().all(|node| !node.spec.as_ref().unwrap().cordoned));
+    let changed = state.nodes().update_node(cordon(&uid("db"))).await.unwrap().into_inner();
+    assert!(changed.changed && changed.spec.unwrap().meta.unwrap().name == "db");
+    assert!(!state.nodes().update_node(cordon("db")).await.unwrap().into_inner().changed, "it is so already");
+    state.nodes().delete_node(v1::DeleteNodeRequest { name: "web-1".to_owned() }).await.unwrap();
+    state.stop().await;
+}
+
+#[tokio::test]
 async fn a_node_shows_what_is_bound_there() {
     let state = State::start().await;
     let registered = state.register("n1").await;

@@ -32,7 +32,7 @@ impl Nodes for Fake {
     fn by_uid(&self, uid: &str) -> Option<NodeId> {
         self.find(|meta| meta.uid == uid)
     }
-    fn resolve(&self, asked: &str) -> Result<NodeId, Status> {
+    fn find(&self, asked: &str) -> Result<NodeId, Status> {
         self.by_name(asked).ok_or_else(|| Status::not_found(asked.to_owned()))
     }
     fn stored(&self, node: NodeId) -> Option<Stored> {

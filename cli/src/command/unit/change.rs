@@ -1,0 +1,213 @@
+//! Changes of units: cancel, suspend, resume, scale, stop, delete. Whatever is named is tried.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use godel_core::admission::stop::ORDINALS_MAX;
+use godel_proto::v1::{self, unit_service_client::UnitServiceClient};
+
+use crate::{
+    args::{Delete, Named, Scale, Stop, split},
+    client::Client,
+    command::{
+        each::{Done, each},
+        wait,
+    },
+    exit::{Code, Failure},
+    output::Format,
+};
+
+/// What units are told that takes nothing but their names.
+#[derive(Clone, Copy)]
+pub(super) enum Change {
+    Cancel,
+    Suspend,
+    Resume,
+}
+
+pub(super) async fn change(
+    client: &Client,
+    change: Change,
+    units: &Named,
+    format: Format,
+) -> Result<(), Failure> {
+    let Named { names, namespace, revision } = units;
+    each(format, "unit", names, async |name| one(client, change, split(namespace, &name), *revision).await)
+        .await
+        .map(drop)
+}
+
+async fn one(
+    client: &Client,
+    change: Change,
+    (namespace, name): (&str, &str),
+    expected_revision: u64,
+) -> Result<Done, Failure> {
+    let (namespace, name) = (namespace.to_owned(), name.to_owned());
+    match change {
+        Change::Cancel => {
+            let request = v1::CancelUnitRequest { namespace, name, expected_revision };
+            let call = |mut units: UnitServiceClient<_>| {
+                let request = request.clone();
+                async move { units.cancel_unit(request).await }
+            };
+            Ok(Done::at("cancelled", client.units(call).await?.into_inner().revision))
+        }
+        Change::Suspend => {
+            let request = v1::SuspendUnitRequest { namespace, name, expected_revision };
+            let call = |mut units: UnitServiceClient<_>| {
+                let request = request.clone();
+                async move { units.suspend_unit(request).await }
+            };
+            Ok(Done::at("suspended", client.units(call).await?.into_inner().revision))
+        }
+        Change::Resume => {
+            let request = v1::ResumeUnitRequest { namespace, name, expected_revision };
+            let call = |mut units: UnitServiceClient<_>| {
+                let request = request.clone();
+                async move { units.resume_unit(request).await }
+            };
+            Ok(Done::at("resumed", client.units(call).await?.into_inner().revision))
+        }
+    }
+}
+
+pub(super) async fn scale(client: &Client, scale: &Scale, format: Format) -> Result<(), Failure> {
+    let Scale { units: Named { names, namespace, revision }, replicas, group } = scale;
+    let scaled = each(format, "unit", names, async |name| {
+        let (namespace, name) = split(namespace, &name);
+        let request = v1::ScaleUnitRequest {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            task_group: group.clone(),
+            replicas: *replicas,
+            expected_revision: *revision,
+        };
+        let call = |mut units: UnitServiceClient<_>| {
+            let request = request.clone();
+            async move { units.scale_unit(request).await }
+        };
+        Ok(Done::at("scaled", client.units(call).await?.into_inner().revision))
+    });
+    scaled.await.map(drop)
+}
+
+pub(super) async fn stop(client: &Client, stop: &Stop, format: Format) -> Result<(), Failure> {
+    let Stop { words, namespace, revision } = stop;
+    let (names, ordinals) = names_and_ordinals(words)?;
+    // One more than is allowed is refused, and the rest need not be sent.
+    let ordinals: Vec<u32> = ordinals.into_iter().flatten().take(ORDINALS_MAX + 1).collect();
+    let stopped = each(format, "unit", &names, async |name| {
+        let (namespace, name) = split(namespace, &name);
+        let request = v1::StopRunningUnitsRequest {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            ordinals: ordinals.clone(),
+            expected_revision: *revision,
+        };
+        let call = |mut units: UnitServiceClient<_>| {
+            let request = request.clone();
+            async move { units.stop_running_units(request).await }
+        };
+        let revision = client.units(call).await?.into_inner().revision;
+        Ok(Done::at("has these replicas stopped", revision))
+    });
+    stopped.await.map(drop)
+}
+
+/// Names, the first word in any case, up to the first other word that is an ordinal or a range of them; then ordinals.
+fn names_and_ordinals(words: &[String]) -> Result<(Vec<String>, Vec<RangeInclusive<u32>>), Failure> {
+    let is_ordinal = |word: &String| word.starts_with(|c: char| c.is_ascii_digit()) && ordinals(word).is_ok();
+    let n_names = words.iter().skip(1).position(is_ordinal).map_or(words.len(), |at| at + 1);
+    let (names, rest) = words.split_at(n_names);
+    if rest.is_empty() {
+        return Err(Failure::usage("no ordinal is given, as 3 or 3-5"));
+    }
+    let rest = rest.iter().map(|word| ordinals(word).map_err(Failure::usage)).collect::<Result<_, _>>()?;
+    Ok((names.to_vec(), rest))
+}
+
+/// `3`, or `3-5`.
+fn ordinals(text: &str) -> Result<RangeInclusive<u32>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let number = |text: &str| text.parse::<u32>().map_err(|_| format!("`{text}` is no ordinal"));
+    let (first, last) = (number(first)?, number(last)?);
+    if first > last {
+        return Err(format!("{first} is above {last}"));
+    }
+    Ok(first..=last)
+}
+
+/// Deletes records of units that have ended; with `--wait` of those that end in time, with `--cancel` of those that do
+/// once they are cancelled.
+pub(super) async fn delete(client: &Client, delete: &Delete, format: Format) -> Result<(), Failure> {
+    let Delete { units: Named { names, namespace, revision }, cancel, wait, timeout } = delete;
+    let deleted = each(format, "unit", names, async |name| {
+        let unit = split(namespace, &name);
+        match delete_one(client, unit, *revision).await {
+            Err(failure) if failure.code == Code::Failed && (*cancel || *wait) => {}
+            Err(failure) if failure.code == Code::Failed => {
+                return Err(
+                    failure.hint("`godel unit delete --cancel` cancels it first, `--wait` waits for its end")
+                );
+            }
+            Err(failure) => return Err(failure),
+            Ok(revision) => return Ok(Done::at("deleted", revision)),
+        }
+        if *cancel {
+            match one(client, Change::Cancel, unit, *revision).await {
+                // It has ended by itself meanwhile.
+                Err(failure) if failure.code != Code::Failed => return Err(failure),
+                Err(_) | Ok(_) => {}
+            }
+        }
+        until_over(client, unit, *timeout).await?;
+        Ok(Done::at("deleted", delete_one(client, unit, 0).await?))
+    });
+    deleted.await.map(drop)
+}
+
+async fn delete_one(
+    client: &Client,
+    (namespace, name): (&str, &str),
+    expected_revision: u64,
+) -> Result<u64, Failure> {
+    let (namespace, name) = (namespace.to_owned(), name.to_owned());
+    let request = v1::DeleteUnitRequest { namespace, name, expected_revision };
+    let call = |mut units: UnitServiceClient<_>| {
+        let request = request.clone();
+        async move { units.delete_unit(request).await }
+    };
+    Ok(client.units(call).await?.into_inner().revision)
+}
+
+/// However it ends.
+async fn until_over(
+    client: &Client,
+    (namespace, name): (&str, &str),
+    timeout: Duration,
+) -> Result<(), Failure> {
+    let condition = wait::Condition::Over;
+    wait::until(client, namespace, name, &condition, timeout).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_before_ordinals() {
+        let split = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            names_and_ordinals(&words)
+                .map(|(names, ordinals)| (names.join(" "), ordinals))
+                .map_err(|e| e.message)
+        };
+        assert_eq!(split(&["web", "3", "5-6"]), Ok(("web".to_owned(), vec![3..=3, 5..=6])));
+        assert_eq!(split(&["web", "db", "0"]), Ok(("web db".to_owned(), vec![0..=0])));
+        assert_eq!(split(&["7", "0"]), Ok(("7".to_owned(), vec![0..=0])), "a unit may be called 7");
+        assert_eq!(split(&["web", "db-2", "0"]), Ok(("web db-2".to_owned(), vec![0..=0])));
+        assert!(split(&["web"]).is_err() && split(&["web", "db"]).is_err());
+        assert_eq!(split(&["web", "1", "x"]), Err("`x` is no ordinal".to_owned()));
+        assert_eq!(split(&["web", "1", "5-3"]), Err("5 is above 3".to_owned()));
+    }
+}

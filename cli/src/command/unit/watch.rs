@@ -1,0 +1,194 @@
+//! `godel unit watch`: goes on after a lost connection or a change of leader from where it was.
+
+use std::time::Duration;
+
+use godel_kit::{client::Backoff, status};
+use godel_proto::v1;
+use tokio::{sync::mpsc, time::Instant};
+use tokio_stream::StreamExt as _;
+use tonic::{Code as Rpc, Status};
+
+use crate::{
+    args::split,
+    client::Client,
+    exit::{Code, Failure},
+    output::{self, Format, shown},
+    views::UnitView,
+};
+
+/// A watch that nobody serves for so long is over.
+const AWAY_MAX: Duration = Duration::from_secs(60);
+/// Pauses between tries, at random up to these.
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Changes of several watches that wait to be shown.
+const N_AHEAD: usize = 64;
+
+/// What a watch has to say.
+enum Said {
+    Unit(Box<UnitView>),
+    /// The record of the only unit is gone.
+    Gone(String),
+    Failed(Failure),
+}
+
+/// Prints each change until interrupted.
+pub(super) async fn watch(
+    client: &Client,
+    namespace: &str,
+    names: &[String],
+    count: Option<usize>,
+    format: Format,
+) -> Result<(), Failure> {
+    let titles = ["REVISION", "NAME", "PHASE", "READY", "PENDING", "SUCCEEDED", "FAILED"];
+    if matches!(format, Format::Table | Format::Wide) {
+        output::print(&line(&titles.map(str::to_owned)))?;
+    }
+    let (tx, mut said) = mpsc::channel(N_AHEAD);
+    let all = [String::new()];
+    for name in if names.is_empty() { &all[..] } else { names } {
+        let (namespace, name) = split(namespace, name);
+        let follow = follow(client.clone(), namespace.to_owned(), name.to_owned(), tx.clone());
+        godel_kit::task::spawn("unit.watch", follow);
+    }
+    drop(tx);
+    let mut left = count.unwrap_or(usize::MAX);
+    while left > 0
+        && let Some(said) = said.recv().await
+    {
+        match said {
+            Said::Unit(view) => {
+                show(&view, format)?;
+                left -= 1;
+            }
+            Said::Gone(name) => output::say(format!("unit {}: its record is gone", shown(&name))),
+            Said::Failed(failure) => return Err(failure),
+        }
+    }
+    Ok(())
+}
+
+/// What comes next after a stream has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// From where it was.
+    Resume,
+    /// The history is gone, or is another one: the present state first.
+    Anew,
+    Gone,
+    Fail,
+}
+
+fn next(status: &Status, was_shown: bool) -> Next {
+    match status.code() {
+        Rpc::OutOfRange => Next::Anew,
+        Rpc::NotFound if was_shown => Next::Gone,
+        _ if status::is_retryable_idempotent(status)
+            || status::has_reason(status, status::reason::SLOW_WATCHER) =>
+        {
+            Next::Resume
+        }
+        _ => Next::Fail,
+    }
+}
+
+async fn follow(client: Client, namespace: String, name: String, said: mpsc::Sender<Said>) {
+    let mut from_revision = 0;
+    let mut was_shown = false;
+    let mut backoff = Backoff::new(PAUSE, PAUSE_MAX);
+    let mut heard = Instant::now();
+    // Whoever listened may have had enough.
+    while !said.is_closed() {
+        let request =
+            v1::WatchUnitsRequest { namespace: namespace.clone(), name: name.clone(), from_revision };
+        let ended = client.leading_units(async |mut units| {
+            let mut stream = units.watch_units(request.clone()).await?.into_inner();
+            while let Some(answer) = stream.next().await {
+                let answer = answer?;
+                backoff.reset();
+                heard = Instant::now();
+                for unit in &answer.units {
+                    was_shown = true;
+                    if said.send(Said::Unit(Box::new(UnitView::from(unit)))).await.is_err() {
+                        return Ok(());
+                    }
+                }
+                from_revision = answer.revision + 1;
+            }
+            Err::<(), _>(Status::unavailable("the watch ended"))
+        });
+        let Err(failed) = ended.await else { return };
+        let answer = match next(&failed.status, was_shown) {
+            Next::Resume if heard.elapsed() < AWAY_MAX => {
+                tokio::time::sleep(backoff.pause()).await;
+                continue;
+            }
+            Next::Anew if heard.elapsed() < AWAY_MAX => {
+                from_revision = 0;
+                tokio::time::sleep(backoff.pause()).await;
+                continue;
+            }
+            Next::Gone => Said::Gone(name),
+            Next::Resume | Next::Anew | Next::Fail => {
+                let failure = client.explain_leader("dispatcher", failed);
+                Said::Failed(match failure.code {
+                    Code::NotFound => failure.hint("`godel unit list` shows what there is"),
+                    _ => failure,
+                })
+            }
+        };
+        // Whoever listened may have had enough.
+        let _ = said.send(answer).await;
+        return;
+    }
+}
+
+fn show(view: &UnitView, format: Format) -> Result<(), Failure> {
+    match format {
+        Format::Json => output::print_raw(&output::json_line(view)?),
+        Format::Yaml => output::print_raw("---\n").and_then(|()| output::print_value(format, view)),
+        Format::Table | Format::Wide => output::print(&line(&[
+            view.revision.to_string(),
+            view.shown(),
+            view.phase.clone(),
+            format!("{}/{}", view.running, view.replicas),
+            view.pending.to_string(),
+            view.succeeded.to_string(),
+            view.failed.to_string(),
+        ])),
+    }
+}
+
+fn line(cells: &[String; 7]) -> String {
+    let [revision, name, phase, ready, pending, succeeded, failed] = cells;
+    let name = shown(name);
+    format!("{revision:<9} {name:<30} {phase:<14} {ready:<10} {pending:<8} {succeeded:<10} {failed}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_goes_on_unless_it_cannot() {
+        for (status, was_shown, expect) in [
+            (status::not_leader(Some("http://b")), true, Next::Resume),
+            (Status::unavailable("refused"), false, Next::Resume),
+            (status::slow_watcher(), true, Next::Resume),
+            (Status::unknown("broken pipe"), true, Next::Resume),
+            (status::compacted(7), true, Next::Anew),
+            (Status::out_of_range("the future"), true, Next::Anew),
+            (Status::not_found("gone"), true, Next::Gone),
+            (Status::not_found("no unit"), false, Next::Fail),
+            (Status::permission_denied("no"), true, Next::Fail),
+        ] {
+            assert_eq!(next(&status, was_shown), expect, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_line_stays_one() {
+        let cells = ["1", "a\n\u{1b}b", "Running", "1/1", "0", "0", "0"].map(str::to_owned);
+        assert!(line(&cells).starts_with("1         a\\u{a}\\u{1b}b "), "{}", line(&cells));
+    }
+}

@@ -1,0 +1,95 @@
+//! What names stand for, and records that are deleted.
+
+use super::*;
+
+fn rig() -> Rig {
+    let mut rig = Rig::new();
+    for (id, name) in [(1, "web"), (2, "web-2"), (3, "etl")] {
+        rig.put(UnitSpec { name: name.into(), ..spec(id, 1) });
+    }
+    rig.put(UnitSpec { namespace: "prod".into(), name: "db".into(), ..spec(4, 1) });
+    rig
+}
+
+#[test]
+fn who_reads_may_say_a_unique_prefix() {
+    let rig = rig();
+    let resolve = |namespace: &str, text: &str| rig.core.resolve(namespace, text);
+    for (namespace, text, unit) in [
+        ("", "web", 1),
+        ("default", "web-", 2),
+        ("", "e", 3),
+        ("prod", "d", 4),
+        ("", &*uid(4).to_uppercase(), 4),
+        ("prod", &uid(4)[..35], 4),
+    ] {
+        assert_eq!(resolve(namespace, text), Ok(UnitId(unit)), "{text}");
+    }
+    let several = Unresolved::Ambiguous(vec!["default/web".into(), "default/web-2".into()]);
+    assert_eq!(resolve("", "we"), Err(several));
+    assert!(matches!(resolve("", "0190163d-8694"), Err(Unresolved::Ambiguous(names)) if names.len() == 3));
+    // Prefixes of uids reach no other namespace.
+    for (namespace, text) in [("", ""), ("", "x"), ("", "db"), ("other", &uid(4)[..35])] {
+        assert_eq!(resolve(namespace, text), Err(Unresolved::NotFound(vec![])), "{text}");
+    }
+}
+
+#[test]
+fn who_changes_something_says_a_whole_name_or_uid() {
+    let mut rig = rig();
+    let find = |namespace: &str, text: &str| rig.core.find(namespace, text);
+    for (namespace, text, unit) in
+        [("", "web", 1), ("default", "web-2", 2), ("prod", "db", 4), ("", &*uid(4), 4)]
+    {
+        assert_eq!(find(namespace, text), Ok(UnitId(unit)), "{text}");
+    }
+    let none =
+        |names: &[&str]| Err(Unresolved::NotFound(names.iter().map(|name| (*name).to_owned()).collect()));
+    for (namespace, text, near) in [
+        ("", "we", &["web", "web-2"][..]),
+        ("", "web-", &["web-2"]),
+        ("prod", "d", &["db"]),
+        ("", "d", &[]),
+        ("", "", &[]),
+        ("", &uid(1)[..35], &["etl", "web", "web-2"]),
+    ] {
+        let mut found = find(namespace, text);
+        if let Err(Unresolved::NotFound(names)) = &mut found {
+            names.sort();
+        }
+        assert_eq!(found, none(near), "{text}");
+    }
+    // A unit that is called as another one's uid takes nothing from it.
+    rig.put(UnitSpec { name: uid(1), ..spec(9, 1) });
+    let both = Unresolved::Ambiguous(vec![format!("default/{}", uid(1)), "default/web".into()]);
+    assert_eq!(rig.core.find("", &uid(1)), Err(both.clone()));
+    assert_eq!(rig.core.resolve("", &uid(1)), Err(both));
+    assert_eq!(rig.core.find("prod", &uid(1)), Ok(UnitId(1)));
+}
+
+#[test]
+fn the_record_of_a_unit_that_has_ended_may_be_deleted_at_once() {
+    let mut rig = Rig::new();
+    rig.attach("a", 1, 1, &[], 100);
+    rig.put(UnitSpec { ttl_after_finished_ms: 60_000, ..spec(1, 2) });
+    rig.step();
+    assert_eq!(rig.core.delete(UnitId(1)), Err(DeleteRefusal::Phase(Phase::Scheduling)));
+    assert_eq!(rig.core.delete(UnitId(2)), Err(DeleteRefusal::Unknown));
+    rig.bind(1, &[0, 1]);
+    rig.put(UnitSpec { ttl_after_finished_ms: 60_000, cancelled: true, ..spec(1, 2) });
+    assert_eq!(rig.core.delete(UnitId(1)), Err(DeleteRefusal::Leaving(2)));
+    assert_eq!(rig.core.ended(UnitId(1), rig.now), None);
+    rig.status(1, &[0, 1], RowPhase::Stopped);
+    rig.now = rig.now.plus(20_000);
+    let ended = EndedView { phase: Phase::Cancelled, ago_ms: Some(20_000), left_ms: 40_000 };
+    assert_eq!(rig.core.ended(UnitId(1), rig.now), Some(ended));
+    assert_eq!(rig.core.delete(UnitId(1)), Ok(true));
+    assert_eq!(rig.core.delete(UnitId(1)), Ok(false));
+    // Nobody else deletes it now; if that fails, retention does in the end.
+    rig.now = rig.now.plus(100_000);
+    assert!(!rig.step().iter().any(|action| action.starts_with("delete")));
+    rig.core.on_delete_failed(UnitId(1), rig.now);
+    assert_eq!(rig.core.delete(UnitId(1)), Ok(true));
+    rig.core.on_unit_deleted(UnitId(1), rig.now);
+    assert_eq!((rig.core.summary().ended, rig.core.find("", "u1")), (0, Err(Unresolved::NotFound(vec![]))));
+}
