@@ -383,16 +383,17 @@ pub struct Replay {
 /// `godel state`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum State {
-    /// Verify every checksum of a store and rebuild its state; changes nothing.
+    /// Verify every checksum of a store, rebuild its state and read its records; changes nothing. Exits with 1 if
+    /// anything is damaged, missing or cannot be read.
     Check {
         /// Directory of the store.
         dir: PathBuf,
     },
-    /// Write the state of a store to a file.
+    /// Write the state of a store to a new file, which only its owner may read.
     Export {
         /// Directory of the store.
         dir: PathBuf,
-        /// The file to make.
+        /// The file to make; it must not exist.
         file: PathBuf,
     },
     /// Make a store from an export.
@@ -401,6 +402,22 @@ pub enum State {
         file: PathBuf,
         /// Directory of the new store; absent or empty.
         dir: PathBuf,
+        /// Restore records too that cannot be read, to remove them with `state repair --remove`.
+        #[arg(long)]
+        keep_unreadable: bool,
+    },
+    /// Repair a store: remove a record that cannot be read, or give up what cannot be recovered.
+    #[command(group(clap::ArgGroup::new("repair").required(true).args(["remove", "truncate"])))]
+    Repair {
+        /// Directory of the store.
+        dir: PathBuf,
+        /// Remove one record, as `--remove queue prod` or `--remove unit-spec 17`. The running units of a unit or a
+        /// node that is removed end as lost.
+        #[arg(long, num_args = 2, value_names = ["KIND", "KEY"])]
+        remove: Vec<String>,
+        /// Go on without the commits that `state check` says are missing. The damaged store is kept beside.
+        #[arg(long)]
+        truncate: bool,
     },
 }
 

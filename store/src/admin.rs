@@ -1,32 +1,39 @@
-//! What an operator does with a store that no process has open: check it, export it, restore it.
+//! What an operator does with a store that no process has open: check it, export it, restore it, repair it.
 //!
-//! Nothing here opens the store's own files with the engine, which may change them: it works on a copy beside
-//! the store, made under the store's lock and removed afterwards.
+//! Nothing here opens the store's own files with the engine, which may change them, but the removal of a record from a
+//! store that is whole: it works on a copy beside the store, made under the store's lock and removed afterwards.
 
 mod export;
+mod repair;
 
 use std::{
     fmt,
     path::{Path, PathBuf},
 };
 
+use bytes::BytesMut;
 use godel_core::ids::Revision;
 use godel_proto::v1;
+use prost::Message as _;
 
-pub use export::{ExportReport, export, restore};
+pub use export::{ExportReport, Unreadable, export, restore};
+pub use repair::{RemoveReport, TruncateReport, remove, truncate};
 
 use crate::{
     chunk::Assembler,
-    crash::CrashPoints,
     log::{
-        Generation, Log as _, LogError, LogReader,
-        sled::{SledLog, Which, copy_for_reading, is_store},
+        Claimed, Generation, Log as _, LogError, LogReader,
+        sled::{Copied, Lock, SledLog, Which, copy_for_reading, is_store, lock},
     },
-    recovery::{self, Recovered},
+    record::{Key, encode_record},
+    recovery::{self, Recovered, unpanicked},
     snapshot,
-    state::RECORD_KINDS,
-    store::{OpenError, SledConfig},
+    state::{RECORD_KINDS, State},
+    store::{Loss, OpenError},
 };
+
+/// Says what keeps readers from reading a record, if anything. The store itself only looks at keys and rows.
+pub type ContentCheck<'a> = &'a dyn Fn(&v1::Record) -> Result<(), String>;
 
 /// Why an operation on a closed store failed.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +49,42 @@ pub enum AdminError {
     NotEmpty {
         /// As given.
         dir: PathBuf,
+    },
+    /// The file to make is there already.
+    #[error("{} exists; nothing was written: name another file, or move that one away", .file.display())]
+    Exists {
+        /// As given.
+        file: PathBuf,
+    },
+    /// The export holds records that nobody can read.
+    #[error(
+        "{} holds records that cannot be read, so nothing was restored: {}. Restore it with `--keep-unreadable` and \
+         remove them with `godel state repair --remove`",
+        .file.display(), .records.join("; ")
+    )]
+    Unreadable {
+        /// As given.
+        file: PathBuf,
+        /// Which ones, and why.
+        records: Vec<String>,
+    },
+    /// There is nothing to truncate.
+    #[error("the state of {} is whole up to revision {revision}; there is nothing to truncate", .dir.display())]
+    NotDamaged {
+        /// As given.
+        dir: PathBuf,
+        /// Last revision.
+        revision: u64,
+    },
+    /// A record cannot be removed.
+    #[error("{kind} {key} cannot be removed: {why}")]
+    NotRemoved {
+        /// As the wire names it.
+        kind: &'static str,
+        /// As given.
+        key: String,
+        /// What to do instead, or what is in the way.
+        why: String,
     },
     /// The file is not a whole export.
     #[error("{} is not a whole export: {what}", .file.display())]
@@ -74,8 +117,10 @@ impl From<LogError> for AdminError {
 /// What [`check`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// Last revision; 0 if the state cannot be recovered.
+    /// Last revision that can be recovered; what was committed after it is lost, see `loss`.
     pub revision: u64,
+    /// Last revision that was acknowledged, as the watermark has it.
+    pub acknowledged: Option<u64>,
     /// First revision that can be watched; 0 if the state cannot be recovered.
     pub floor: u64,
     /// Oldest first.
@@ -86,7 +131,15 @@ pub struct CheckReport {
     pub rows: u64,
     /// An unfinished group at the end, never acknowledged: opening drops it.
     pub torn: Option<String>,
-    /// What keeps the store from opening, or its history from being served.
+    /// What to know; nothing of it keeps the store from opening or loses anything.
+    pub notes: Vec<String>,
+    /// Acknowledged commits that cannot be recovered.
+    pub loss: Option<Loss>,
+    /// Revisions of the watch history that are missing, first and last of each range.
+    pub history_missing: Vec<(u64, u64)>,
+    /// Records that nobody can read, and why.
+    pub unreadable: Vec<String>,
+    /// What keeps the store from opening, its history from being served, or its records from being read.
     pub problems: Vec<String>,
 }
 
@@ -117,6 +170,9 @@ impl CheckReport {
 impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "revision {}, history from {}", self.revision, self.floor)?;
+        if let Some(acknowledged) = self.acknowledged {
+            writeln!(f, "acknowledged up to revision {acknowledged} at least")?;
+        }
         for generation in &self.generations {
             let GenerationReport { base, last, groups, log_bytes, complete, snapshot_bytes } = generation;
             let snapshot = if *complete { "complete" } else { "not complete" };
@@ -133,52 +189,127 @@ impl fmt::Display for CheckReport {
         if let Some(torn) = &self.torn {
             writeln!(f, "unfinished at the end, never acknowledged: {torn}")?;
         }
+        for note in &self.notes {
+            writeln!(f, "note: {note}")?;
+        }
         for problem in &self.problems {
             writeln!(f, "PROBLEM: {problem}")?;
+        }
+        for (from, to) in &self.history_missing {
+            writeln!(f, "MISSING HISTORY: revisions {from} to {to} cannot be watched")?;
+        }
+        if let Some(loss) = &self.loss {
+            writeln!(f, "LOST: {loss}")?;
         }
         f.write_str(if self.is_ok() { "the store is whole" } else { "the store is damaged" })
     }
 }
 
-/// Reads every chunk of a store, verifies all checksums and rebuilds the state; changes nothing.
+/// Reads every chunk of a store, verifies all checksums, rebuilds the state and reads its records as `content` does;
+/// changes nothing.
 ///
 /// # Errors
 /// There is no store, another process has it, or it cannot be copied. Damage is not an error: it is reported.
-pub fn check(dir: &Path) -> Result<CheckReport, AdminError> {
+pub fn check(dir: &Path, content: ContentCheck<'_>) -> Result<CheckReport, AdminError> {
     let copy = Copy::of(dir, Which::All)?;
     let mut report = CheckReport::default();
-    let log = match copy.open() {
-        Ok(log) => log,
-        Err(OpenError::Damaged { what }) => {
-            report.problems.push(what);
-            return Ok(report);
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let reader = log.reader();
+    let Copied { unmarked, problem, watermark } = &copy.copied;
+    report.notes.extend(watermark.map(str::to_owned));
+    report.notes.extend(unmarked.iter().map(|number| {
+        format!("generation number {number} has lost its marker; the next start gives it one again")
+    }));
+    report.problems.extend(problem.clone());
+    let log = copy.open()?;
+    let (reader, claimed) = (log.reader(), log.claimed());
+    report.acknowledged = claimed.claim().map(|claim| claim.last.0);
+    let unopened = log.unopened();
+    report.problems.extend(unopened.iter().cloned());
     let generations = reader.generations();
     for (idx, generation) in generations.iter().enumerate() {
         let is_newest = idx + 1 == generations.len();
         report.generations.push(check_generation(&*reader, generation, is_newest, &mut report.problems));
     }
-    match recovery::recover(&*reader) {
-        Ok(Recovered { state, torn, generations: kept, .. }) => {
-            report.revision = state.revision().0;
-            report.floor = kept.first().map_or(0, |oldest| oldest.base.0 + 1);
-            let n_lost = generations.len() - kept.len();
-            if n_lost > 0 {
-                let what = format!("{n_lost} generations before revision {} are behind a gap", report.floor);
-                push_problem(&mut report.problems, what);
+    report.history_missing = missing_history(&generations, &report.generations, &claimed);
+    let state = match recovery::recover(&*reader, &claimed) {
+        Ok(recovered) if unopened.is_empty() => whole(recovered, &mut report),
+        recovered => {
+            if let Err(error) = recovered {
+                push_problem(&mut report.problems, error.to_string());
             }
-            report.torn = torn;
-            report.rows = state.n_rows();
-            report.records =
-                RECORD_KINDS.iter().map(|kind| (kind.as_str_name(), state.count(*kind))).collect();
-            report.records.push((v1::Kind::Rows.as_str_name(), state.count(v1::Kind::Rows)));
+            let state = recovery::salvage(&*reader);
+            report.loss = Some(Loss::after(state.revision(), &claimed));
+            state
         }
-        Err(error) => push_problem(&mut report.problems, error.to_string()),
+    };
+    report.revision = state.revision().0;
+    report.rows = state.n_rows();
+    report.records = RECORD_KINDS.iter().map(|kind| (kind.as_str_name(), state.count(*kind))).collect();
+    report.records.push((v1::Kind::Rows.as_str_name(), state.count(v1::Kind::Rows)));
+    // It is the store that they are about.
+    report.problems.iter_mut().for_each(|problem| *problem = copy.of_store(problem, dir));
+    report.unreadable = unreadable(&state, content);
+    report.problems.extend(report.unreadable.iter().map(|record| format!("cannot be read: {record}")));
+    if !report.history_missing.is_empty() {
+        push_problem(&mut report.problems, "some of the watch history is missing".to_owned());
     }
     Ok(report)
+}
+
+fn whole(recovered: Recovered, report: &mut CheckReport) -> State {
+    let Recovered { state, torn, generations: kept, .. } = recovered;
+    report.floor = kept.first().map_or(0, |oldest| oldest.base.0 + 1);
+    report.torn = torn;
+    state
+}
+
+/// Ranges of the watch history that are missing: before the first generation, and at the end of each but the newest.
+fn missing_history(
+    generations: &[Generation],
+    reports: &[GenerationReport],
+    claimed: &Claimed,
+) -> Vec<(u64, u64)> {
+    let mut missing = Vec::new();
+    // First revision that is not accounted for yet.
+    let mut next = claimed.claim().map_or(0, |claim| claim.floor.0);
+    for (generation, report) in generations.iter().zip(reports) {
+        let base = generation.base.0;
+        if next > 0 && next <= base {
+            missing.push((next, base));
+        }
+        next = report.last.max(base) + 1;
+        if let Some(end) = generation.end {
+            if next <= end.revision {
+                missing.push((next, end.revision));
+            }
+            next = next.max(end.revision + 1);
+        }
+    }
+    missing
+}
+
+/// The records that `content` cannot read, and why.
+fn unreadable(state: &State, content: ContentCheck<'_>) -> Vec<String> {
+    let mut unreadable = Vec::new();
+    let mut encoded = BytesMut::new();
+    let mut read = |kind: v1::Kind, key: &dyn fmt::Display, record: &crate::Record| {
+        encoded.clear();
+        encode_record(kind, record, &mut encoded);
+        let read = v1::Record::decode(&encoded[..]).map_err(|error| error.to_string());
+        if let Err(why) = read.and_then(|record| content(&record)) {
+            unreadable.push(format!("{} {key}: {why}", kind.as_str_name()));
+        }
+    };
+    for kind in RECORD_KINDS {
+        for (key, record) in state.records(kind, None) {
+            read(kind, key, record);
+        }
+    }
+    for (unit, ..) in state.units_with_rows(None) {
+        if let Some(record) = state.rows_record(unit) {
+            read(v1::Kind::Rows, &Key::Id(unit.0), &record);
+        }
+    }
+    unreadable
 }
 
 fn check_generation(
@@ -192,35 +323,40 @@ fn check_generation(
     if let Some(manifest) = &generation.manifest {
         report.complete = true;
         report.snapshot_bytes = manifest.bytes;
-        if let Err(error) = snapshot::load(reader, base, manifest) {
+        if let Err(error) = unpanicked(|| snapshot::load(reader, base, manifest)) {
             push_problem(problems, error.to_string());
         }
     }
-    let mut assembler = Assembler::new(Some(base.0 + 1), Some(generation.previous_crc));
-    let chunks = match reader.scan(base, Revision(base.0 + 1)) {
-        Ok(chunks) => chunks,
-        Err(error) => {
-            push_problem(problems, error.to_string());
-            return report;
-        }
-    };
-    for chunk in chunks {
-        match chunk.map_err(|error| error.to_string()).and_then(|chunk| assembler.push(&chunk)) {
-            Ok(None) => {}
-            Ok(Some(group)) => {
-                report.last = group.last.0;
-                report.groups += 1;
-                report.log_bytes += group.bytes;
-            }
-            // Whether it is only a torn end is for the recovery to say.
-            Err(_) if is_newest => return report,
-            Err(problem) => {
-                push_problem(problems, format!("after revision {}: {problem}", report.last));
-                return report;
-            }
-        }
+    let read = unpanicked(|| check_log(reader, generation, &mut report));
+    // Whether it is only a torn end is for the recovery to say.
+    if let Err(error) = read
+        && !is_newest
+    {
+        push_problem(problems, format!("generation {base}, after revision {}: {error}", report.last));
     }
     report
+}
+
+fn check_log(
+    reader: &dyn LogReader,
+    generation: &Generation,
+    report: &mut GenerationReport,
+) -> Result<(), LogError> {
+    let base = generation.base;
+    let mut assembler = Assembler::new(Some(base.0 + 1), Some(generation.previous_crc));
+    for chunk in reader.scan(base, Revision(base.0 + 1))? {
+        if let Some(group) = assembler.push(&chunk?).map_err(LogError::Corrupt)? {
+            report.last = group.last.0;
+            report.groups += 1;
+            report.log_bytes += group.bytes;
+        }
+    }
+    match generation.end {
+        Some(end) if end.revision != report.last => {
+            Err(LogError::Corrupt(format!("the log ends there and not at revision {}", end.revision)))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn push_problem(problems: &mut Vec<String>, problem: String) {
@@ -230,29 +366,47 @@ fn push_problem(problems: &mut Vec<String>, problem: String) {
 }
 
 /// A copy of a store beside it, removed when dropped.
-struct Copy(PathBuf);
+struct Copy {
+    dir: PathBuf,
+    copied: Copied,
+}
 
 impl Copy {
+    /// Takes the lock of the store while it copies.
     fn of(dir: &Path, which: Which) -> Result<Self, AdminError> {
         if !is_store(dir) {
             return Err(AdminError::NoStore { dir: dir.to_owned() });
         }
-        let mut name = dir.file_name().unwrap_or_default().to_owned();
+        let lock = lock(dir)?;
+        Self::under(dir, which, &lock)
+    }
+
+    fn under(dir: &Path, which: Which, lock: &Lock) -> Result<Self, AdminError> {
+        let whole = dir.canonicalize().map_err(export::failed("finding", dir))?;
+        let mut name = whole.file_name().unwrap_or_default().to_owned();
         name.push(format!(".copy-{}", std::process::id()));
-        let copy = Self(dir.with_file_name(name));
-        copy_for_reading(dir, &copy.0, which)?;
+        let target = whole.with_file_name(name);
+        // Who made it before the copy is not known: it is not removed then.
+        std::fs::create_dir(&target).map_err(export::failed("creating", &target))?;
+        let mut copy = Self { dir: target, copied: Copied::default() };
+        copy.copied = copy_for_reading(dir, &copy.dir, which, lock)?;
         Ok(copy)
     }
 
     fn open(&self) -> Result<SledLog, OpenError> {
-        SledLog::open(&SledConfig::new(&self.0), CrashPoints::default())
+        SledLog::open_copy(&self.dir)
+    }
+
+    /// What was said of the copy, of the store in `dir`.
+    fn of_store(&self, text: &str, dir: &Path) -> String {
+        text.replace(&self.dir.display().to_string(), &dir.display().to_string())
     }
 }
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::warn!(%error, copy = %self.0.display(), "a copy of the store could not be removed");
+        if let Err(error) = std::fs::remove_dir_all(&self.dir) {
+            tracing::warn!(%error, copy = %self.dir.display(), "a copy of the store could not be removed");
         }
     }
 }

@@ -1,6 +1,12 @@
 //! Committed transactions for watchers: the newest in memory, older ones from the log.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use godel_core::ids::Revision;
@@ -12,7 +18,7 @@ use tokio::sync::watch;
 use crate::{
     log::LogReader,
     ops::{self, OpError, ParsedOp},
-    recovery,
+    recovery::{self, HistoryError},
 };
 
 /// Most transactions in one answer of a watcher.
@@ -108,6 +114,8 @@ pub(crate) struct Feed {
     published: watch::Sender<u64>,
     limits: Limits,
     reader: Arc<dyn LogReader>,
+    /// History before this revision turned out to be damaged: it is not offered any more.
+    whole_from: AtomicU64,
 }
 
 /// How much the feed keeps.
@@ -150,7 +158,8 @@ impl Feed {
     pub(crate) fn new(revision: Revision, limits: Limits, reader: Arc<dyn LogReader>) -> Self {
         let ring =
             Ring { first: revision.0 + 1, items: VecDeque::new(), end: 0, closed: false, n_watchers: 0 };
-        Self { ring: Mutex::new(ring), published: watch::Sender::new(revision.0), limits, reader }
+        let (ring, published) = (Mutex::new(ring), watch::Sender::new(revision.0));
+        Self { ring, published, limits, reader, whole_from: AtomicU64::new(0) }
     }
 
     /// Shows a group to watchers. They are woken by [`Feed::wake`].
@@ -186,7 +195,24 @@ impl Feed {
 
     /// First revision that can be watched.
     pub(crate) fn floor(&self) -> Revision {
-        self.reader.floor().min(Revision(self.ring.lock().first))
+        let whole_from = Revision(self.whole_from.load(Ordering::Relaxed));
+        self.reader.floor().max(whole_from).min(Revision(self.ring.lock().first))
+    }
+
+    /// Stops offering the history of the generation with `base`, which is damaged, and all before it.
+    fn lose_history(&self, base: Revision, what: &str) {
+        let generations = self.reader.generations();
+        let next = generations.iter().find(|generation| generation.base > base);
+        let whole_from = next.map_or(self.ring.lock().first, |next| next.base.0 + 1);
+        if self.whole_from.fetch_max(whole_from, Ordering::Relaxed) < whole_from {
+            let (from, to) = (base.0 + 1, whole_from - 1);
+            tracing::warn!(
+                from,
+                to,
+                problem = what,
+                "history is damaged: revisions in this range cannot be watched; `godel state check` says which"
+            );
+        }
     }
 
     pub(crate) fn watch(self: &Arc<Self>, from: Revision) -> Result<Watcher, Compacted> {
@@ -287,7 +313,11 @@ impl Watcher {
         match read.await {
             Ok(Ok(items)) if !items.is_empty() => Ok(items),
             Ok(Ok(_)) => Err(WatchEnd::Compacted(Compacted { floor: self.feed.floor() })),
-            Ok(Err(error)) => {
+            Ok(Err(HistoryError::Damaged { base, what })) => {
+                self.feed.lose_history(base, &what);
+                Err(WatchEnd::Compacted(Compacted { floor: self.feed.floor() }))
+            }
+            Ok(Err(HistoryError::Log(error))) => {
                 tracing::warn!(%error, from = from.0, "watch history could not be read");
                 Err(WatchEnd::Compacted(Compacted { floor: Revision(self.feed.ring.lock().first) }))
             }

@@ -28,6 +28,6 @@ pub use record::{Key, Record};
 pub use role::Role;
 pub use state::{Committed, Refusal, RefusalReason, State};
 pub use store::{
-    Answer, Engine, OnFatal, OpenError, Opened, Pending, SledConfig, Status, Store, StoreConfig, SyncMode,
-    WallClock,
+    Answer, Engine, Loss, OnFatal, OpenError, Opened, Pending, SledConfig, Status, Store, StoreConfig,
+    SyncMode, WallClock,
 };

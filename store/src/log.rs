@@ -115,6 +115,38 @@ impl Generation {
     }
 }
 
+/// What the log must hold: the watermark beside it, written after each sync and before the answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// First revision of the history.
+    pub floor: Revision,
+    /// Last revision that was synced.
+    pub last: Revision,
+    /// Checksum of the last chunk up to there.
+    pub crc: u32,
+}
+
+/// What is known of what the log must hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    /// At least this; what is missing of it is damage.
+    AtLeast(Claim),
+    /// No watermark was ever written: an older version wrote the store.
+    Never,
+    /// There was a watermark and it cannot be read any more; why.
+    Lost(String),
+}
+
+impl Claimed {
+    /// What must be there, if that is known.
+    pub fn claim(&self) -> Option<&Claim> {
+        match self {
+            Self::AtLeast(claim) => Some(claim),
+            Self::Never | Self::Lost(_) => None,
+        }
+    }
+}
+
 /// A part of a snapshot, in the order in which they are put.
 #[derive(Clone, Copy, Debug)]
 pub enum SnapshotPart<'a> {
@@ -140,6 +172,21 @@ pub trait Log: Send {
     /// # Errors
     /// Whether it was written is unknown; the process must end.
     fn append(&mut self, first: Revision, chunks: &[Bytes], fence: Fence) -> Result<(), LogError>;
+
+    /// Notes beside the log that everything up to revision `last` is durable, `crc` being the checksum of the last
+    /// chunk: from now on its absence is damage.
+    ///
+    /// # Errors
+    /// As `append`.
+    fn synced(&mut self, last: Revision, crc: u32) -> Result<(), LogError>;
+
+    /// What was noted by [`Log::synced`] before this log was opened.
+    fn claimed(&self) -> Claimed;
+
+    /// What of the log could not be opened, in words. The state must not be served if there is anything.
+    fn unopened(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Puts a part of the snapshot of the generation with base `revision`. Durable when it returns.
     ///
@@ -171,12 +218,24 @@ pub trait Log: Send {
     /// The question could not be answered.
     fn free_bytes(&self) -> Result<Option<u64>, LogError>;
 
-    /// Says that what was recovered is good: copies kept for the case that it was not may go. `generations` are
-    /// all of them, for an engine that was cut off before it had noted how one ended.
+    /// Bytes that the next opening needs for a copy if this process is killed.
+    fn copy_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Says that what was recovered is good, up to revision `last` with the checksum `crc`: copies kept for the case
+    /// that it was not may go. `generations` are all of them, for an engine that was cut off before it had noted how
+    /// one ended.
     ///
     /// # Errors
     /// As `append`.
-    fn opened(&mut self, generations: &[Extent]) -> Result<(), LogError>;
+    fn opened(&mut self, generations: &[Extent], last: Revision, crc: u32) -> Result<(), LogError>;
+
+    /// Says that what was recovered is not good: everything is put back as it was before this log was opened.
+    ///
+    /// # Errors
+    /// Something could not be put back; the next opening begins with that.
+    fn abandon(self: Box<Self>) -> Result<(), LogError>;
 
     /// Ends in order.
     ///

@@ -16,6 +16,8 @@ pub enum Role {
     Admin,
     /// State itself, as the judge of leases.
     State,
+    /// An operator, on a store that no process serves.
+    Repair,
 }
 
 /// What a transaction writes as.
@@ -32,6 +34,8 @@ pub enum Writes {
     Admin,
     /// The judge's: leases.
     State,
+    /// An operator's on a closed store: what cannot be read goes.
+    Repair,
 }
 
 impl Writes {
@@ -69,14 +73,17 @@ impl Writes {
                 | Kind::PriorityClass
                 | Kind::DisruptionBudget
                 | Kind::Reservation
-                | Kind::Pause => self == Self::Dispatcher,
-                Kind::NodeGrant | Kind::Hold => self == Self::Binder,
-                Kind::NodeSpec => self == Self::Admin,
-                // A report goes with its node; an epoch must never be forgotten, so no lease ever goes.
-                Kind::NodeReport | Kind::NodeUsage | Kind::Lease | Kind::Unspecified | Kind::Rows => false,
+                | Kind::Pause => self == Self::Dispatcher || self == Self::Repair,
+                Kind::NodeGrant | Kind::Hold => self == Self::Binder || self == Self::Repair,
+                Kind::NodeSpec => self == Self::Admin || self == Self::Repair,
+                // A report goes with its node.
+                Kind::NodeReport | Kind::NodeUsage => self == Self::Repair,
+                // An epoch must never be forgotten, so no lease ever goes.
+                Kind::Lease | Kind::Unspecified | Kind::Rows => false,
             },
             ParsedOp::Rows { change, .. } => match **change {
-                RowChange::Bind(_) | RowChange::Evict(_) | RowChange::Requeue(_) => self == Self::Binder,
+                RowChange::Bind(_) | RowChange::Requeue(_) => self == Self::Binder,
+                RowChange::Evict(_) => self == Self::Binder || self == Self::Repair,
                 RowChange::Statuses(_) => self == Self::Agent,
             },
         }

@@ -12,7 +12,7 @@ use crate::{
     feed::{Compacted, Feed, Limits, Watcher},
     history::HistoryMin,
     log::{
-        Log, LogError,
+        Claimed, Log, LogError,
         memory::{MemoryDisk, MemoryLog},
         sled::SledLog,
     },
@@ -136,15 +136,21 @@ pub enum OpenError {
     Log(#[source] LogError),
     /// Something acknowledged is missing or rotten; nothing was changed.
     #[error(
-        "the store is damaged: {what}. Nothing was changed. Run `godel state check` to see what is there, and \
-         `godel state restore` to start from an export"
+        "the store is damaged: {what}. {loss} Nothing was changed. Run `godel state check` to see what is there, \
+         then `godel state repair --truncate` to go on without what is missing, or `godel state restore` to start \
+         from an export"
     )]
     Damaged {
         /// What was found.
         what: String,
+        /// What cannot be recovered.
+        loss: Loss,
     },
     /// There is no room for the copy that is made before opening after an unclean stop.
-    #[error("opening after an unclean stop needs {needed} bytes free for a copy; there are {free}")]
+    #[error(
+        "opening after an unclean stop needs {needed} bytes free for a copy and there are {free}: make room on the \
+         disk of the store"
+    )]
     NoSpace {
         /// Bytes of the copy.
         needed: u64,
@@ -153,11 +159,59 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// There is no room on the disk: it opens once there is.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::NoSpace { .. } => true,
+            Self::Log(LogError::Io { source, .. }) => source.kind() == std::io::ErrorKind::StorageFull,
+            Self::Log(_) | Self::Locked { .. } | Self::Damaged { .. } => false,
+        }
+    }
+}
+
 impl From<LogError> for OpenError {
     fn from(error: LogError) -> Self {
         match error {
-            LogError::Corrupt(what) => Self::Damaged { what },
+            LogError::Corrupt(what) => Self::Damaged { what, loss: Loss::default() },
             error => Self::Log(error),
+        }
+    }
+}
+
+/// Acknowledged commits that cannot be recovered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loss {
+    /// First revision that cannot be recovered; 0 where that is not known.
+    pub from: u64,
+    /// Last revision that was acknowledged, as far as the watermark knows.
+    pub to: Option<u64>,
+}
+
+impl Loss {
+    /// What is lost if the state can be recovered up to revision `reached` only.
+    pub(crate) fn after(reached: Revision, claimed: &Claimed) -> Self {
+        Self { from: reached.0 + 1, to: claimed.claim().map(|claim| claim.last.0) }
+    }
+
+    /// Commits that are missing, if that is known.
+    pub fn n_commits(&self) -> Option<u64> {
+        (self.from > 0).then_some(self.to?)?.checked_sub(self.from - 1)
+    }
+}
+
+impl std::fmt::Display for Loss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.from, self.n_commits()) {
+            (0, _) => f.write_str("Which commits are missing is not known."),
+            (from, Some(0)) => write!(f, "Every commit up to revision {} can be recovered.", from - 1),
+            (from, Some(n)) => {
+                write!(f, "Commits are missing from revision {from} on: {n} that were acknowledged, or more.")
+            }
+            (from, None) => write!(
+                f,
+                "Commits are missing from revision {from} on; how many is not known, since the watermark is gone."
+            ),
         }
     }
 }
@@ -167,6 +221,8 @@ impl From<LogError> for OpenError {
 pub struct Opened {
     /// An unfinished group at the end was dropped; nothing of it was ever acknowledged.
     pub torn: Option<String>,
+    /// There was no watermark that could be read: nothing proves that the log did not go further.
+    pub unproven: Option<String>,
 }
 
 /// Sizes and counters.
@@ -257,12 +313,11 @@ impl Store {
             backlog_items,
             on_fatal,
         } = config;
-        let (mut log, engine): (Box<dyn Log>, _) = match engine {
+        let (log, engine): (Box<dyn Log>, _) = match engine {
             Engine::Memory(disk) => (Box::new(MemoryLog::open(disk)), "memory"),
             Engine::Sled(config) => (Box::new(SledLog::open(&config, crash.clone())?), "sled"),
         };
-        let recovered = recover(&mut *log)?;
-        let opened = Opened { torn: recovered.torn.clone() };
+        let (log, recovered, opened) = recover(log)?;
         let limits = Limits { ring_bytes, backlog_items, backlog_bytes };
         let feed = Arc::new(Feed::new(recovered.state.revision(), limits, log.reader()));
         let visible = RwLock::new(recovered.state.clone());
@@ -421,8 +476,46 @@ impl Drop for Inner {
     }
 }
 
-fn recover(log: &mut dyn Log) -> Result<Recovered, OpenError> {
-    let recovered = recovery::recover(&*log.reader())?;
+/// The state of an opened log. A log that is damaged is put back as it was.
+pub(crate) fn recover(mut log: Box<dyn Log>) -> Result<(Box<dyn Log>, Recovered, Opened), OpenError> {
+    let (reader, claimed) = (log.reader(), log.claimed());
+    let unopened = log.unopened();
+    let recovered = if unopened.is_empty() {
+        recovery::recover(&*reader, &claimed)
+    } else {
+        Err(LogError::Corrupt(unopened.join("; ")))
+    };
+    let recovered = match recovered {
+        Ok(recovered) => recovered,
+        Err(error) => {
+            let error = match error {
+                LogError::Corrupt(what) => {
+                    let loss = Loss::after(recovery::salvage(&*reader).revision(), &claimed);
+                    OpenError::Damaged { what, loss }
+                }
+                error => OpenError::Log(error),
+            };
+            drop(reader);
+            if let Err(error) = log.abandon() {
+                tracing::error!(%error, "the store could not be put back as it was; the next start begins with that");
+            }
+            return Err(error);
+        }
+    };
+    let unproven = match claimed {
+        Claimed::Never if recovered.state.revision().0 > 0 => {
+            Some("an older version wrote this store without a watermark".to_owned())
+        }
+        Claimed::AtLeast(_) | Claimed::Never => None,
+        Claimed::Lost(why) => Some(why),
+    };
+    if let Some(problem) = &unproven {
+        tracing::warn!(
+            problem,
+            revision = recovered.state.revision().0,
+            "nothing proves that the log did not go further than this revision; a new watermark is made"
+        );
+    }
     if let Some(torn) = &recovered.torn {
         tracing::warn!(
             torn,
@@ -430,12 +523,20 @@ fn recover(log: &mut dyn Log) -> Result<Recovered, OpenError> {
         );
         log.drop_after(recovered.state.revision())?;
     }
+    log.opened(&recovered.generations, recovered.state.revision(), recovered.crc)?;
     if let Some(oldest) = recovered.generations.first() {
-        // What is behind a gap cannot be watched.
+        let floor = reader.floor();
+        if floor.0 <= oldest.base.0 {
+            tracing::warn!(
+                from = floor.0,
+                to = oldest.base.0,
+                "history before a gap cannot be watched and goes"
+            );
+        }
         log.drop_before(oldest.base)?;
     }
-    log.opened(&recovered.generations)?;
-    Ok(recovered)
+    let opened = Opened { torn: recovered.torn.clone(), unproven };
+    Ok((log, recovered, opened))
 }
 
 fn permits_for(txn: &raw::TxnRequest) -> u32 {

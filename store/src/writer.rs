@@ -28,6 +28,40 @@ const GROUP_TXNS_MAX: usize = 256;
 /// A group takes no more transactions once they have so many bytes.
 const GROUP_BYTES_MAX: usize = 1 << 20;
 
+/// With so much room beside the reserve, and for all that the next start may copy, nobody need look at files.
+const PLENTY_BYTES: u64 = 4 << 30;
+
+/// What the disk has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Room {
+    /// Nothing.
+    None,
+    /// Grants of leases: without them nobody could lead once a leader is gone.
+    Leases,
+    /// A snapshot as well.
+    Snapshot,
+    /// Everything.
+    Commits,
+}
+
+impl Room {
+    /// With so much `free` beside the copy of the next start, and `bytes` to be written.
+    fn of(free: u64, reserve: u64, bytes: u64) -> Self {
+        if free >= reserve.saturating_add(2 * bytes) {
+            Self::Commits
+        } else if free >= reserve / 2 {
+            Self::Snapshot
+        } else if free >= reserve / 4 && free > LEASES_BYTES_MIN {
+            Self::Leases
+        } else {
+            Self::None
+        }
+    }
+}
+
+/// sled extends its file by as much at a time.
+const LEASES_BYTES_MIN: u64 = 2 << 20;
+
 /// What reaches the writer.
 pub(crate) enum Request {
     Txn {
@@ -170,7 +204,7 @@ impl Writer {
             let first = match self.held_back.take() {
                 Some(request) => Some(request),
                 // A snapshot goes on while nobody wants to write.
-                None if self.snapshot.is_some() && self.has_half_room() => requests.try_recv().ok(),
+                None if self.snapshot.is_some() && self.room(0) >= Room::Snapshot => requests.try_recv().ok(),
                 None => match requests.blocking_recv() {
                     Some(request) => Some(request),
                     None => return Ok(Ended::Dropped),
@@ -196,8 +230,11 @@ impl Writer {
     ) -> Result<bool, Fatal> {
         let (mut group, mut bytes, mut n_txns, mut closes) = (Group::default(), 0, 0, false);
         let mut next = Some(first);
-        let has_room = self.has_room(GROUP_BYTES_MAX as u64)
-            || (self.drop_history()? && self.has_room(GROUP_BYTES_MAX as u64));
+        let mut room = self.room(GROUP_BYTES_MAX as u64);
+        if room < Room::Commits && self.drop_history()? {
+            room = self.room(GROUP_BYTES_MAX as u64);
+        }
+        self.say_room(room);
         while let Some(request) = next.take() {
             match request {
                 Request::Close => {
@@ -211,7 +248,7 @@ impl Writer {
                 Request::Txn { txn, role, answer, _permit } => {
                     n_txns += 1;
                     bytes += txn_bytes(&txn);
-                    self.take(txn, role, answer, has_room, &mut group);
+                    self.take(txn, role, answer, room, &mut group);
                 }
             }
             if n_txns < GROUP_TXNS_MAX {
@@ -224,7 +261,9 @@ impl Writer {
     }
 
     /// Validates one transaction and applies it to the head.
-    fn take(&mut self, txn: raw::TxnRequest, role: Role, answer: Answer, has_room: bool, group: &mut Group) {
+    fn take(&mut self, txn: raw::TxnRequest, role: Role, answer: Answer, room: Room, group: &mut Group) {
+        // Leases are all that the judge of leases writes: who leads must be able to change on a full disk.
+        let has_room = room >= if role == Role::State { Room::Leases } else { Room::Commits };
         let result = if has_room {
             self.head.transact(txn, role, (self.settings.wall_clock)())
         } else {
@@ -265,6 +304,7 @@ impl Writer {
         self.settings.crash.hit("store.before-append");
         self.log.append(first, &chunks, self.fence)?;
         self.settings.crash.hit("store.after-sync");
+        self.log.synced(last, crc)?;
         self.crc = crc;
         self.newest.first_commit_ms.get_or_insert(first_commit_ms);
         self.newest.bytes += chunks.iter().map(|chunk: &Bytes| chunk.len() as u64).sum::<u64>();
@@ -293,15 +333,16 @@ impl Writer {
 
     /// Begins a generation when it is time; goes on with its snapshot.
     fn snapshot_step(&mut self) -> Result<(), Fatal> {
-        // The snapshot may use half of the reserve: completing it is what gives room back.
+        // Completing a snapshot is what gives room back: it may use half of the reserve, but not what leases and the
+        // copy of the next start need.
         if self.snapshot.is_none() {
             let full = self.newest.bytes >= self.settings.generation_bytes_min.max(2 * self.snapshot_bytes);
-            if full && self.has_room(0) {
+            if full && self.room(0) == Room::Commits {
                 self.begin_generation()?;
             }
             return Ok(());
         }
-        if !self.has_half_room() {
+        if self.room(0) < Room::Snapshot {
             return Ok(());
         }
         let Some(snapshot) = &mut self.snapshot else { return Ok(()) };
@@ -352,18 +393,34 @@ impl Writer {
         self.older.iter().chain([&self.newest]).copied().collect()
     }
 
-    /// Whether so many bytes can be written and the reserve is left; remembers the answer.
-    fn has_room(&self, bytes: u64) -> bool {
-        let room = self.free().is_none_or(|free| free >= self.settings.reserve_bytes + 2 * bytes);
-        let was_full = self.shared.gauges.full.swap(!room, Ordering::Relaxed);
-        if was_full == room {
-            tracing::warn!(full = !room, "free space of the store changed");
+    /// What there is room for, if so many bytes are to be written.
+    fn room(&self, bytes: u64) -> Room {
+        let Some(free) = self.free() else { return Room::Commits };
+        let reserve = self.settings.reserve_bytes;
+        let plenty = PLENTY_BYTES + 16 * (self.newest.bytes + self.snapshot_bytes);
+        if free >= reserve.saturating_add(plenty) {
+            return Room::Commits;
         }
-        room
+        // Killed now, this process must find room for the copy that the next one makes.
+        Room::of(free.saturating_sub(self.log.copy_bytes()), reserve, bytes)
     }
 
-    fn has_half_room(&self) -> bool {
-        self.free().is_none_or(|free| free >= self.settings.reserve_bytes / 2)
+    /// Remembers and says whether commits are refused, when that changes.
+    fn say_room(&self, room: Room) {
+        let full = room < Room::Commits;
+        if self.shared.gauges.full.swap(full, Ordering::Relaxed) == full {
+            return;
+        }
+        if full {
+            let (free, reserve) = (self.free().unwrap_or(0), self.settings.reserve_bytes);
+            tracing::warn!(
+                free,
+                reserve,
+                "the disk of the store is full: writes but leases are refused until room is made"
+            );
+        } else {
+            tracing::info!("there is room on the disk of the store again: writes are taken");
+        }
     }
 
     fn free(&self) -> Option<u64> {

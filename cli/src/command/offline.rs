@@ -3,7 +3,13 @@
 use std::path::Path;
 
 use clap::CommandFactory as _;
-use godel_store::admin;
+use godel_kit::{clock::SystemClock, from_proto};
+use godel_proto::v1;
+use godel_store::{
+    Key,
+    admin::{self, Unreadable},
+    ops,
+};
 use serde::Serialize;
 
 use crate::{
@@ -18,10 +24,51 @@ use crate::{
 struct CheckView {
     ok: bool,
     revision: u64,
+    acknowledged: Option<u64>,
     floor: u64,
     rows: u64,
     torn: Option<String>,
+    notes: Vec<String>,
+    lost: Option<LossView>,
+    history_missing: Vec<RangeView>,
+    unreadable: Vec<String>,
     problems: Vec<String>,
+}
+
+/// Commits that cannot be recovered.
+#[derive(Serialize)]
+struct LossView {
+    from: u64,
+    n_commits: Option<u64>,
+}
+
+/// Revisions, first and last.
+#[derive(Serialize)]
+struct RangeView {
+    from: u64,
+    to: u64,
+}
+
+impl CheckView {
+    fn new(report: &admin::CheckReport) -> Self {
+        Self {
+            ok: report.is_ok(),
+            revision: report.revision,
+            acknowledged: report.acknowledged,
+            floor: report.floor,
+            rows: report.rows,
+            torn: report.torn.clone(),
+            notes: report.notes.clone(),
+            lost: report.loss.map(|loss| LossView { from: loss.from, n_commits: loss.n_commits() }),
+            history_missing: report
+                .history_missing
+                .iter()
+                .map(|&(from, to)| RangeView { from, to })
+                .collect(),
+            unreadable: report.unreadable.clone(),
+            problems: report.problems.clone(),
+        }
+    }
 }
 
 pub(super) async fn state(state: State, format: Format) -> Result<(), Failure> {
@@ -33,37 +80,86 @@ pub(super) async fn state(state: State, format: Format) -> Result<(), Failure> {
 fn state_blocking(state: State, format: Format) -> Result<(), Failure> {
     match state {
         State::Check { dir } => {
-            let report = admin::check(&dir).map_err(|error| explain(&error))?;
+            let report = admin::check(&dir, &readable).map_err(|error| explain(&error))?;
             match format {
                 Format::Table | Format::Wide => output::print(&format!("{report}\n"))?,
-                Format::Json | Format::Yaml => {
-                    let view = CheckView {
-                        ok: report.is_ok(),
-                        revision: report.revision,
-                        floor: report.floor,
-                        rows: report.rows,
-                        torn: report.torn.clone(),
-                        problems: report.problems.clone(),
-                    };
-                    output::print_value(format, &view)?;
-                }
+                Format::Json | Format::Yaml => output::print_value(format, &CheckView::new(&report))?,
             }
-            if report.is_ok() { Ok(()) } else { Err(Failure::failed("the store is damaged").hint(RESTORE)) }
+            if report.is_ok() { Ok(()) } else { Err(damaged(&report, &dir)) }
         }
         State::Export { dir, file } => {
             let report = admin::export(&dir, &file).map_err(|error| explain(&error))?;
             said("exported", report.revision, &file);
             Ok(())
         }
-        State::Restore { file, dir } => {
-            let report = admin::restore(&file, &dir).map_err(|error| explain(&error))?;
+        State::Restore { file, dir, keep_unreadable } => {
+            let unreadable = if keep_unreadable { Unreadable::Keep } else { Unreadable::Refuse };
+            let report =
+                admin::restore(&file, &dir, &readable, unreadable).map_err(|error| explain(&error))?;
             said("restored", report.revision, &dir);
             Ok(())
         }
+        State::Repair { dir, remove, truncate } => match &remove[..] {
+            [kind, key] if !truncate => {
+                let (kind, key) = record_named(kind, key)?;
+                let now_ms = SystemClock::shared().wall_ms();
+                let report = admin::remove(&dir, kind, &key, now_ms).map_err(|error| explain(&error))?;
+                for removed in &report.removed {
+                    output::say(format!("removed: {removed}"));
+                }
+                output::say(format!("committed as revision {}", report.revision));
+                Ok(())
+            }
+            _ => {
+                let report = admin::truncate(&dir).map_err(|error| explain(&error))?;
+                output::say(format!("recovered everything up to revision {}", report.recovered));
+                output::say(format!("given up: {}", report.loss));
+                output::say(format!("the damaged store is kept in {}", report.kept_in.display()));
+                Ok(())
+            }
+        },
     }
 }
 
-const RESTORE: &str = "make a new store from an export with `godel state restore FILE DIR`";
+/// Whether the services can read a record.
+fn readable(record: &v1::Record) -> Result<(), String> {
+    from_proto::record(record.clone()).map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// What to do next depends on what is wrong.
+fn damaged(report: &admin::CheckReport, dir: &Path) -> Failure {
+    let dir = dir.display();
+    let hint = if report.loss.is_some() {
+        format!(
+            "go on without what is missing with `godel state repair --truncate {dir}`, or make a new store from an \
+             export with `godel state restore FILE DIR`"
+        )
+    } else if report.unreadable.is_empty() {
+        "the state is whole and the store opens; watchers that ask for what is missing list anew".to_owned()
+    } else {
+        format!("remove what cannot be read with `godel state repair {dir} --remove KIND KEY`")
+    };
+    Failure::failed("the store is damaged").hint(hint)
+}
+
+/// A record by its kind and key as people write them: `queue prod`, `KIND_UNIT_SPEC 17`.
+fn record_named(kind: &str, key: &str) -> Result<(v1::Kind, Key), Failure> {
+    let name = kind.to_uppercase().replace('-', "_");
+    let name = name.strip_prefix("KIND_").unwrap_or(&name);
+    let known =
+        v1::Kind::from_str_name(&format!("KIND_{name}")).filter(|kind| *kind != v1::Kind::Unspecified);
+    let kind = known.ok_or_else(|| {
+        let all: Vec<_> = godel_store::state::RECORD_KINDS
+            .iter()
+            .map(|kind| kind.as_str_name().trim_start_matches("KIND_").to_lowercase().replace('_', "-"))
+            .collect();
+        Failure::usage(format!("there is no kind of records `{kind}`; there are {}", all.join(", ")))
+    })?;
+    let by_id = v1::Key { id: key.parse().unwrap_or(0), name: key.to_owned() };
+    let key = ops::key_from_proto(kind, Some(&by_id))
+        .map_err(|error| Failure::usage(format!("`{key}` is no key of a {}: {error}", kind.as_str_name())))?;
+    Ok((kind, key))
+}
 
 fn said(what: &str, revision: u64, path: &Path) {
     output::say(format!("{what} revision {revision} to {}", path.display()));
@@ -72,8 +168,14 @@ fn said(what: &str, revision: u64, path: &Path) {
 fn explain(error: &admin::AdminError) -> Failure {
     let code = match error {
         admin::AdminError::NoStore { .. } => Code::NotFound,
-        admin::AdminError::NotEmpty { .. } | admin::AdminError::BadExport { .. } => Code::Usage,
-        admin::AdminError::Io { .. } | admin::AdminError::Open(_) => Code::Failed,
+        admin::AdminError::NotEmpty { .. }
+        | admin::AdminError::BadExport { .. }
+        | admin::AdminError::NotDamaged { .. }
+        | admin::AdminError::NotRemoved { .. } => Code::Usage,
+        admin::AdminError::Exists { .. } => Code::Conflict,
+        admin::AdminError::Unreadable { .. } | admin::AdminError::Io { .. } | admin::AdminError::Open(_) => {
+            Code::Failed
+        }
     };
     Failure::chain(code, error)
 }
@@ -115,6 +217,98 @@ mod tests {
             assert!(text.contains(&format!("`{part}")), "{part}");
         }
         assert!(text.contains("GODEL_SCHEDULER__SURPLUS"));
+    }
+
+    #[test]
+    fn records_are_named_as_people_write_them() {
+        for kind in ["queue", "QUEUE", "KIND_QUEUE", "kind_queue"] {
+            assert_eq!(record_named(kind, "prod").unwrap(), (v1::Kind::Queue, Key::Name("prod".to_owned())));
+        }
+        assert_eq!(record_named("unit-spec", "17").unwrap(), (v1::Kind::UnitSpec, Key::Id(17)));
+        for (kind, key) in [("que", "prod"), ("unspecified", "1"), ("unit-spec", "web"), ("node-spec", "0")] {
+            let failure = record_named(kind, key).unwrap_err();
+            assert_eq!(failure.code, Code::Usage, "{kind} {key}");
+        }
+        let failure = record_named("que", "prod").unwrap_err();
+        assert!(failure.message.contains("priority-class"), "{failure}");
+    }
+
+    #[test]
+    fn a_record_that_services_cannot_read_is_found() {
+        let queue = |policy| {
+            let meta = Some(v1::ObjectMeta { name: "q".to_owned(), ..v1::ObjectMeta::default() });
+            let queue = v1::Queue { meta, policy, ..v1::Queue::default() };
+            v1::Record { record: Some(v1::record::Record::Queue(queue)), ..v1::Record::default() }
+        };
+        assert_eq!(readable(&queue(0)), Ok(()));
+        assert!(readable(&queue(77)).unwrap_err().contains("policy"));
+    }
+
+    /// A store with a queue that no service can read, dropped as if it had been killed.
+    fn store_with_unreadable(dir: &Path) {
+        use godel_proto::raw;
+        use godel_store::{CrashPoints, Engine, Role, SledConfig, Store, StoreConfig};
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let config = StoreConfig::new(Engine::Sled(SledConfig::new(dir)));
+        let store = Store::open(config, std::sync::Arc::new(|| 7), CrashPoints::default()).unwrap();
+        let lease = v1::LeaseRecord {
+            lease: "dispatcher".to_owned(),
+            holder: "d".to_owned(),
+            epoch: 1,
+            ..v1::LeaseRecord::default()
+        };
+        let ops = vec![raw::encode_op(v1::op::Op::PutLease(lease))];
+        let granted = store.submit(raw::TxnRequest { ops, ..raw::TxnRequest::default() }, Role::State);
+        runtime.block_on(granted).unwrap();
+        for (sequence, policy) in [(1, 0), (2, 77)] {
+            let meta = Some(v1::ObjectMeta { name: format!("policy-{policy}"), ..v1::ObjectMeta::default() });
+            let queue = v1::Queue { meta, policy, ..v1::Queue::default() };
+            let writer = Some(v1::Writer { lease: "dispatcher".to_owned(), epoch: 1, sequence });
+            let ops = vec![raw::encode_op(v1::op::Op::PutQueue(queue))];
+            let txn = raw::TxnRequest { writer, ops, ..raw::TxnRequest::default() };
+            runtime.block_on(store.submit(txn, Role::Leased)).unwrap();
+        }
+    }
+
+    #[test]
+    fn check_and_repair_end_as_their_help_says() {
+        let place = tempfile::tempdir().unwrap();
+        let (dir, file) = (place.path().join("store"), place.path().join("e"));
+        store_with_unreadable(&dir);
+        let check = |dir: &Path| state_blocking(State::Check { dir: dir.to_owned() }, Format::Json);
+        let repair = |remove: &[&str]| {
+            let remove = remove.iter().map(|word| (*word).to_owned()).collect();
+            state_blocking(State::Repair { dir: dir.clone(), remove, truncate: false }, Format::Table)
+        };
+        let truncate = || State::Repair { dir: dir.clone(), remove: Vec::new(), truncate: true };
+        let code = |done: Result<(), Failure>| done.err().map(|failure| failure.code);
+        // One record that nobody can read.
+        let failure = check(&dir).unwrap_err();
+        assert_eq!(failure.code, Code::Failed);
+        assert!(failure.hint.unwrap().contains("--remove KIND KEY"));
+        let export = || state_blocking(State::Export { dir: dir.clone(), file: file.clone() }, Format::Table);
+        export().unwrap();
+        assert_eq!(code(export()), Some(Code::Conflict));
+        let restore = |keep_unreadable| State::Restore {
+            file: file.clone(),
+            dir: place.path().join("restored"),
+            keep_unreadable,
+        };
+        let failure = state_blocking(restore(false), Format::Table).unwrap_err();
+        assert_eq!(failure.code, Code::Failed);
+        assert!(failure.message.contains("KIND_QUEUE policy-77"), "{failure}");
+        state_blocking(restore(true), Format::Table).unwrap();
+        assert_eq!(code(repair(&["queue", "nosuch"])), Some(Code::Usage));
+        assert_eq!(code(repair(&["lease", "dispatcher"])), Some(Code::Usage));
+        repair(&["queue", "policy-77"]).unwrap();
+        check(&dir).unwrap();
+        assert_eq!(code(state_blocking(truncate(), Format::Table)), Some(Code::Usage), "it is whole");
+        // Nothing of the log is there.
+        std::fs::remove_file(dir.join("gen-00000001/db")).unwrap();
+        let failure = check(&dir).unwrap_err();
+        assert!(failure.hint.unwrap().contains("repair --truncate"));
+        state_blocking(truncate(), Format::Table).unwrap();
+        check(&dir).unwrap();
     }
 
     #[test]

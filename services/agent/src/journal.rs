@@ -6,8 +6,9 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -70,7 +71,8 @@ impl Journal {
     /// # Errors
     /// The directory cannot be created, or the file not be read, written or synced.
     pub fn open(dir: &Path) -> Result<(Self, ByNode), Error> {
-        let opened = fs::create_dir_all(dir).and_then(|()| Writer::open(dir));
+        let created = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        let opened = created.and_then(|()| Writer::open(dir));
         let writer = opened.map_err(|source| Error::Open { dir: dir.to_owned(), source })?;
         let mut by_node = ByNode::new();
         for ((node, _), status) in &writer.kept {
@@ -167,8 +169,11 @@ fn rewrite(dir: &Path, kept: &Kept) -> io::Result<(File, u64)> {
         push_line(&mut text, &Entry::Ended(Arc::clone(node), *status));
     }
     let (path, fresh) = (dir.join(FILE), dir.join(format!("{FILE}.new")));
-    fs::write(&fresh, &text)?;
-    File::open(&fresh)?.sync_all()?;
+    // What an earlier process left is not written through: it may be a link.
+    let _absent = fs::remove_file(&fresh);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
     fs::rename(&fresh, &path)?;
     File::open(dir)?.sync_all()?;
     let file = OpenOptions::new().append(true).open(&path)?;

@@ -2,16 +2,22 @@
 
 use std::{
     collections::BTreeMap,
-    fs::File,
+    fs::{DirBuilder, File},
     io,
-    os::unix::process::ExitStatusExt as _,
+    os::unix::{
+        fs::{DirBuilderExt as _, OpenOptionsExt as _},
+        process::ExitStatusExt as _,
+    },
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     time::Duration,
 };
 
 use rustc_hash::FxHashMap;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::{
+    fs::OFlags,
+    process::{Pid, Signal, kill_process_group},
+};
 use tokio::{
     process::{Child, Command},
     sync::{mpsc, oneshot},
@@ -103,10 +109,13 @@ fn spawn(program: &Program, log_dir: Option<&Path>, key: Key, incarnation: u32) 
     command.args(arguments).envs(&program.env).stdin(Stdio::null()).process_group(0).kill_on_drop(true);
     match log_dir {
         Some(dir) => {
-            std::fs::create_dir_all(dir)?;
+            // What units write is for nobody else; a link that somebody has put there is not followed.
+            DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
             // What it wrote before it was started again stays.
             let path = dir.join(format!("{}-{}-{incarnation}.log", key.unit, key.ordinal));
-            let file = File::options().create(true).append(true).open(path)?;
+            let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
+            let file =
+                File::options().create(true).append(true).mode(0o600).custom_flags(no_follow).open(path)?;
             command.stdout(file.try_clone()?).stderr(file);
         }
         None => {
@@ -173,6 +182,27 @@ mod tests {
         assert_eq!(next(&mut events).await, Event::Started(7, KEY, 4));
         assert_eq!(next(&mut events).await, Event::Ended(7, KEY, 4, 3));
         assert_eq!(std::fs::read_to_string(dir.path().join("1-0-4.log")).unwrap(), "hello\n");
+    }
+
+    #[tokio::test]
+    async fn what_units_write_is_private_and_links_are_not_followed() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let (tx, mut events) = mpsc::channel(8);
+        let logs = dir.path().join("logs");
+        let mut processes = Processes::new(tx, Some(logs.clone()));
+        processes.start(KEY, 1, 0, &shell("echo secret"));
+        assert_eq!(next(&mut events).await, Event::Started(0, KEY, 1));
+        assert_eq!(next(&mut events).await, Event::Ended(0, KEY, 1, 0));
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&logs), mode(&logs.join("1-0-1.log"))), (0o700, 0o600));
+        // A link in the place of the next one.
+        let victim = dir.path().join("victim");
+        std::fs::write(&victim, "precious").unwrap();
+        std::os::unix::fs::symlink(&victim, logs.join("1-0-2.log")).unwrap();
+        processes.start(KEY, 2, 0, &shell("echo overwritten"));
+        assert_eq!(next(&mut events).await, Event::Ended(0, KEY, 2, NOT_STARTED));
+        assert_eq!(std::fs::read_to_string(victim).unwrap(), "precious");
     }
 
     #[tokio::test]

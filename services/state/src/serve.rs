@@ -1,6 +1,6 @@
 //! Puts the parts together and takes them apart in order.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use godel_core::{leases::Ask, quarantine, usage::Smoothing};
 use godel_kit::{
@@ -12,7 +12,7 @@ use godel_kit::{
     task,
 };
 use godel_proto::v1::member_service_server::MemberServiceServer;
-use godel_store::{CrashPoints, Engine, SledConfig, Store, StoreConfig};
+use godel_store::{CrashPoints, Engine, OpenError, SledConfig, Store, StoreConfig};
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
 
 use crate::{
@@ -29,6 +29,9 @@ use crate::{
 
 /// How often the store's sizes go into the metrics.
 const GAUGE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often a start that found the disk full tries again.
+const FULL_DISK_RETRY: Duration = Duration::from_secs(1);
 
 /// What a service gets from outside.
 pub struct Deps {
@@ -56,7 +59,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     config.validate().map_err(Error::Config)?;
     let crash = CrashPoints::parse(&config.crash_points)?;
     let Deps { listener, engine, clock, metrics } = deps;
-    let store = open(&config, engine, &clock, crash.clone()).await?;
+    let store = open(&config, engine, &clock, crash.clone(), &stop).await?;
     let served = run(&config, listener, &store, clock, metrics, crash, stop).await;
     store.close().await;
     served
@@ -67,6 +70,7 @@ async fn open(
     engine: Option<Engine>,
     clock: &SharedClock,
     crash: CrashPoints,
+    stop: &CancellationToken,
 ) -> Result<Store, Error> {
     let engine = engine.unwrap_or_else(|| match config.engine {
         EngineKind::Sled => Engine::Sled(SledConfig::new(&config.data_dir)),
@@ -82,11 +86,36 @@ async fn open(
         backlog_items: config.watch_backlog_items,
         ..StoreConfig::new(engine)
     };
-    let clock = Arc::clone(clock);
-    let open = move || Store::open(store, Arc::new(move || clock.wall_ms()), crash);
-    // Opening reads the whole log.
-    let opened = tokio::task::spawn_blocking(open).await.map_err(|_| Error::Panicked)?;
-    opened.map_err(|source| Error::Open { dir: config.data_dir.display().to_string(), source })
+    let open = || {
+        let (store, clock, crash) = (store.clone(), Arc::clone(clock), crash.clone());
+        // Opening reads the whole log.
+        tokio::task::spawn_blocking(move || Store::open(store, Arc::new(move || clock.wall_ms()), crash))
+    };
+    wait_for_room(open, &config.data_dir, FULL_DISK_RETRY, stop).await
+}
+
+/// Opens a store, again and again while the disk has no room for it: others have filled it, and it is for them to
+/// make room.
+async fn wait_for_room<T>(
+    mut open: impl FnMut() -> JoinHandle<Result<T, OpenError>>,
+    dir: &Path,
+    retry: Duration,
+    stop: &CancellationToken,
+) -> Result<T, Error> {
+    let mut has_said = false;
+    loop {
+        let source = match open().await.map_err(|_| Error::Panicked)? {
+            Ok(store) => return Ok(store),
+            Err(source) => source,
+        };
+        let waits = source.is_full() && !stop.is_cancelled();
+        if waits && !std::mem::replace(&mut has_said, true) {
+            tracing::error!(error = %source, dir = %dir.display(), "the disk is full: state waits until there is room");
+        }
+        if !waits || stop.run_until_cancelled(tokio::time::sleep(retry)).await.is_none() {
+            return Err(Error::Open { dir: dir.display().to_string(), source });
+        }
+    }
 }
 
 async fn run(
@@ -216,4 +245,43 @@ fn timing(config: &Config) -> Timing {
 
 fn millis(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> OpenError {
+        OpenError::NoSpace { needed: 10, free: 1 }
+    }
+
+    const DIR: &str = "d";
+
+    #[tokio::test]
+    async fn a_start_on_a_full_disk_waits_until_there_is_room() {
+        let (stop, mut n_tries) = (CancellationToken::new(), 0);
+        let open = || {
+            n_tries += 1;
+            let opened = if n_tries < 5 { Err(full()) } else { Ok(n_tries) };
+            tokio::task::spawn_blocking(move || opened)
+        };
+        assert_eq!(wait_for_room(open, Path::new(DIR), Duration::ZERO, &stop).await.unwrap(), 5);
+    }
+
+    #[tokio::test]
+    async fn a_start_that_waits_for_room_can_be_stopped_and_other_failures_are_final() {
+        let (stop, mut n_tries) = (CancellationToken::new(), 0);
+        let open = || {
+            n_tries += 1;
+            if n_tries == 3 {
+                stop.cancel();
+            }
+            tokio::task::spawn_blocking(|| Err::<(), _>(full()))
+        };
+        let opened = wait_for_room(open, Path::new(DIR), Duration::ZERO, &stop).await;
+        assert!(matches!(opened, Err(Error::Open { source: OpenError::NoSpace { .. }, .. })));
+        let open = || tokio::task::spawn_blocking(|| Err::<(), _>(OpenError::Locked { dir: DIR.into() }));
+        let opened = wait_for_room(open, Path::new(DIR), Duration::ZERO, &CancellationToken::new()).await;
+        assert!(matches!(opened, Err(Error::Open { source: OpenError::Locked { .. }, .. })));
+    }
 }

@@ -8,7 +8,7 @@
 
 use std::{
     fs::{self, File},
-    io::{BufReader, BufWriter, Read as _, Write as _},
+    io::{BufReader, BufWriter, ErrorKind, Read as _, Write as _},
     path::Path,
 };
 
@@ -16,18 +16,18 @@ use bytes::Bytes;
 use godel_core::ids::Revision;
 use prost::Message as _;
 
-use super::{AdminError, Copy};
+use super::{AdminError, ContentCheck, Copy};
 use crate::{
     crash::CrashPoints,
     history::Extent,
     log::{
-        End, Log as _, SnapshotPart,
-        sled::{SledLog, Which},
+        End, Log as _, LogError, SnapshotPart,
+        sled::{SledLog, Which, files::private_file},
     },
     recovery,
     snapshot::{Loader, PIECE_BYTES, Pieces, SnapshotWriter},
     state::State,
-    store::{OpenError, SledConfig},
+    store::{Loss, OpenError, SledConfig},
 };
 
 /// First bytes of an export; the last one is the version of the format.
@@ -44,56 +44,145 @@ pub struct ExportReport {
     pub bytes: u64,
 }
 
-/// Writes the state of the store in `dir` to the new file `file`, durably.
+/// What [`restore`] does with records that nobody can read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// Nothing is restored.
+    Refuse,
+    /// They are restored as they are, to be removed from the store.
+    Keep,
+}
+
+/// Writes the state of the store in `dir` to the new file `file`, durably. Nobody else may read it.
 ///
 /// # Errors
-/// There is no store, it is damaged, another process has it, or the file cannot be written.
+/// There is no store, it is damaged, another process has it, or the file is there already or cannot be written.
 pub fn export(dir: &Path, file: &Path) -> Result<ExportReport, AdminError> {
-    let copy = Copy::of(dir, Which::Written)?;
-    let state = recovery::recover(&*copy.open()?.reader())?.state;
-    let temporary = file.with_extension("part");
-    let bytes = write(&state, &temporary)?;
-    fs::rename(&temporary, file).map_err(failed("writing", file))?;
+    if file.symlink_metadata().is_ok() {
+        return Err(AdminError::Exists { file: file.to_owned() });
+    }
+    let state = match read_state(dir, Which::Written) {
+        // The snapshot before it may still be good: that takes what is sealed, too.
+        Err(AdminError::Open(OpenError::Damaged { .. })) => read_state(dir, Which::All)?,
+        state => state?,
+    };
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".part-{}", std::process::id()));
+    let temporary = file.with_file_name(name);
+    let written = write(&state, &temporary).and_then(|bytes| {
+        publish(&temporary, file)?;
+        Ok(bytes)
+    });
+    if !matches!(&written, Err(AdminError::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists) {
+        // Not of another process.
+        let _gone = fs::remove_file(&temporary);
+    }
+    let bytes = written?;
     if let Some(parent) = file.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed("syncing", parent))?;
     }
     Ok(ExportReport { revision: state.revision().0, bytes })
 }
 
-/// Makes a store in `dir`, absent or empty, from the export `file`. Its history begins behind the export.
+fn read_state(dir: &Path, which: Which) -> Result<State, AdminError> {
+    let copy = Copy::of(dir, which)?;
+    if let Some(what) = copy.copied.problem.clone() {
+        return Err(AdminError::Open(OpenError::Damaged { what, loss: Loss::default() }));
+    }
+    let log = copy.open()?;
+    let (claimed, unopened) = (log.claimed(), log.unopened());
+    let recovered = if unopened.is_empty() {
+        recovery::recover(&*log.reader(), &claimed)
+    } else {
+        Err(LogError::Corrupt(unopened.join("; ")))
+    };
+    match recovered {
+        Ok(recovered) => Ok(recovered.state),
+        Err(LogError::Corrupt(what)) => {
+            let loss = Loss::after(recovery::salvage(&*log.reader()).revision(), &claimed);
+            let what = copy.of_store(&what, dir);
+            Err(AdminError::Open(OpenError::Damaged { what, loss }))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Gives a file that is whole its name, unless another one has it.
+fn publish(temporary: &Path, file: &Path) -> Result<(), AdminError> {
+    use rustix::{
+        fs::{CWD, RenameFlags, renameat_with},
+        io::Errno,
+    };
+    match renameat_with(CWD, temporary, CWD, file, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(()),
+        Err(Errno::EXIST) => Err(AdminError::Exists { file: file.to_owned() }),
+        // Not every file system can do that.
+        Err(Errno::INVAL | Errno::NOSYS) => match fs::hard_link(temporary, file) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                Err(AdminError::Exists { file: file.to_owned() })
+            }
+            linked => linked.map_err(failed("writing", file)),
+        },
+        Err(error) => Err(failed("writing", file)(error.into())),
+    }
+}
+
+/// Makes a store in `dir`, absent or empty, from the export `file`. Its history begins behind the export. Its records
+/// must be such that `content` can read them.
 ///
 /// # Errors
-/// The target holds something, the file is not a whole export, or the store cannot be written.
-pub fn restore(file: &Path, dir: &Path) -> Result<ExportReport, AdminError> {
+/// The target holds something, the file is not a whole export, holds what nobody can read, or the store cannot be
+/// written.
+pub fn restore(
+    file: &Path,
+    dir: &Path,
+    content: ContentCheck<'_>,
+    unreadable: Unreadable,
+) -> Result<ExportReport, AdminError> {
     if dir.exists() && fs::read_dir(dir).map_err(failed("listing", dir))?.next().is_some() {
         return Err(AdminError::NotEmpty { dir: dir.to_owned() });
     }
-    let state = read(file)?;
+    let mut state = read(file)?;
+    let records = super::unreadable(&state, content);
+    if !records.is_empty() && unreadable == Unreadable::Refuse {
+        return Err(AdminError::Unreadable { file: file.to_owned(), records });
+    }
     let bytes = fs::metadata(file).map_err(failed("reading", file))?.len();
+    renew_identity(&mut state);
+    make_store(&state, dir)?;
+    Ok(ExportReport { revision: state.revision().0, bytes })
+}
+
+/// Makes of `state` the state of another store, since what was acknowledged after it is lost.
+pub(super) fn renew_identity(_state: &mut State) {}
+
+/// Makes a store of this state in `dir`, absent or empty, and closes it.
+pub(super) fn make_store(state: &State, dir: &Path) -> Result<(), AdminError> {
     let mut log = SledLog::open(&SledConfig::new(dir), CrashPoints::default())?;
     let base = state.revision();
     if base.0 > 0 {
         // Until the snapshot is complete the store refuses to open: this generation follows nothing.
         log.put_snapshot(base, SnapshotPart::Begin(End::new(base, 0, Extent::empty(Revision(0)))))?;
         let mut snapshot = SnapshotWriter::new(base, base.0, PIECE_BYTES);
-        while snapshot.step(&state, &mut log, &CrashPoints::default())?.is_none() {}
+        while snapshot.step(state, &mut log, &CrashPoints::default())?.is_none() {}
         log.drop_before(base)?;
     }
-    if recovery::recover(&*log.reader())?.state != state {
+    if recovery::recover(&*log.reader(), &log.claimed())?.state != *state {
         let what = "what was written reads back differently".to_owned();
-        return Err(AdminError::Open(OpenError::Damaged { what }));
+        return Err(AdminError::Open(OpenError::Damaged { what, loss: Loss::default() }));
     }
     Box::new(log).close()?;
-    Ok(ExportReport { revision: base.0, bytes })
+    Ok(())
 }
 
-fn failed(what: &str, path: &Path) -> impl FnOnce(std::io::Error) -> AdminError + use<> {
+pub(super) fn failed(what: &str, path: &Path) -> impl FnOnce(std::io::Error) -> AdminError + use<> {
     let what = format!("{what} {}", path.display());
     move |source| AdminError::Io { what, source }
 }
 
 fn write(state: &State, path: &Path) -> Result<u64, AdminError> {
-    let file = File::create(path).map_err(failed("creating", path))?;
+    // A link that somebody has put there is not followed, and nothing is overwritten.
+    let file = private_file().write(true).create_new(true).open(path).map_err(failed("creating", path))?;
     let mut frames = Frames { out: BufWriter::new(file), crc: 0, bytes: MAGIC.len() as u64 };
     let written = (|| {
         frames.out.write_all(MAGIC)?;

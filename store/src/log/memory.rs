@@ -6,7 +6,9 @@ use bytes::Bytes;
 use godel_core::ids::Revision;
 use parking_lot::Mutex;
 
-use super::{Chunks, End, Fence, Generation, Log, LogError, LogReader, Manifest, SnapshotPart};
+use super::{
+    Chunks, Claim, Claimed, End, Fence, Generation, Log, LogError, LogReader, Manifest, SnapshotPart,
+};
 use crate::history::Extent;
 
 /// What a memory log keeps. Clones share it, so a store opened on a clone finds what another one wrote.
@@ -19,6 +21,7 @@ struct Disk {
     fence: u64,
     capacity: Option<u64>,
     fail_next: bool,
+    claimed: Option<Claimed>,
 }
 
 #[derive(Debug)]
@@ -63,6 +66,11 @@ impl MemoryDisk {
         self.0.lock().capacity = bytes;
     }
 
+    /// Says what is known of how far the log must go, until the next commit.
+    pub fn set_claimed(&self, claimed: Claimed) {
+        self.0.lock().claimed = Some(claimed);
+    }
+
     /// Makes the next append fail.
     pub fn fail_next_append(&self) {
         self.0.lock().fail_next = true;
@@ -76,6 +84,32 @@ impl MemoryDisk {
         let mut chunks: Vec<_> = std::mem::take(&mut generation.log).into_values().collect();
         change(&mut chunks);
         generation.log = keys.into_iter().zip(chunks).filter(|(_, chunk)| !chunk.is_empty()).collect();
+    }
+
+    /// Changes the stored chunks of the newest generation's snapshot: `change` sees those of the attempt that was
+    /// completed, in order, and may edit them.
+    pub fn edit_snapshot(&self, change: impl FnOnce(&mut Vec<Bytes>)) {
+        let mut disk = self.0.lock();
+        let Some(generation) = disk.generations.last_mut() else { return };
+        let attempt = generation.manifest.map_or(0, |manifest| manifest.attempt);
+        let stored = generation.snapshot.range(Self::attempt(attempt));
+        let (keys, mut chunks): (Vec<_>, Vec<_>) = stored.map(|(key, chunk)| (*key, chunk.clone())).unzip();
+        change(&mut chunks);
+        generation.snapshot.extend(keys.into_iter().zip(chunks));
+    }
+
+    /// The newest generation has a snapshot that is complete and can be read.
+    pub fn has_complete_snapshot(&self) -> bool {
+        let newest = self.generations().pop();
+        newest.is_some_and(|newest| {
+            newest.manifest.is_some_and(|manifest| {
+                manifest.n_pieces > 0 && crate::snapshot::load(self, newest.base, &manifest).is_ok()
+            })
+        })
+    }
+
+    fn attempt(attempt: u64) -> std::ops::RangeInclusive<(u64, u64, u16)> {
+        (attempt, 0, 0)..=(attempt, u64::MAX, u16::MAX)
     }
 
     /// Loses the newest generation's snapshot, as if it had never been completed.
@@ -129,6 +163,17 @@ impl Log for MemoryLog {
         Ok(())
     }
 
+    fn synced(&mut self, last: Revision, crc: u32) -> Result<(), LogError> {
+        let mut disk = self.disk.0.lock();
+        let floor = disk.generations.first().map_or(Revision(1), |oldest| Revision(oldest.base.0 + 1));
+        disk.claimed = Some(Claimed::AtLeast(Claim { floor, last, crc }));
+        Ok(())
+    }
+
+    fn claimed(&self) -> Claimed {
+        self.disk.0.lock().claimed.clone().unwrap_or(Claimed::Never)
+    }
+
     fn put_snapshot(&mut self, revision: Revision, part: SnapshotPart<'_>) -> Result<(), LogError> {
         let mut disk = self.disk.0.lock();
         match part {
@@ -173,7 +218,11 @@ impl Log for MemoryLog {
         Ok(disk.capacity.map(|capacity| capacity.saturating_sub(disk.bytes())))
     }
 
-    fn opened(&mut self, _generations: &[Extent]) -> Result<(), LogError> {
+    fn opened(&mut self, _generations: &[Extent], last: Revision, crc: u32) -> Result<(), LogError> {
+        self.synced(last, crc)
+    }
+
+    fn abandon(self: Box<Self>) -> Result<(), LogError> {
         Ok(())
     }
 
@@ -206,7 +255,7 @@ impl LogReader for MemoryDisk {
 
     fn snapshot(&self, base: Revision, attempt: u64) -> Result<Chunks, LogError> {
         let mut disk = self.0.lock();
-        let pieces = disk.generation(base)?.snapshot.range((attempt, 0, 0)..=(attempt, u64::MAX, u16::MAX));
+        let pieces = disk.generation(base)?.snapshot.range(Self::attempt(attempt));
         let chunks: Vec<_> = pieces.map(|(_, chunk)| Ok(chunk.clone())).collect();
         Ok(Box::new(chunks.into_iter()))
     }

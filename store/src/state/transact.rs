@@ -129,6 +129,7 @@ impl State {
             Role::Agent => (Writes::Agent, None),
             Role::Admin => (Writes::Admin, None),
             Role::State => (Writes::State, None),
+            Role::Repair => (Writes::Repair, None),
             Role::Leased => {
                 let writer = txn.writer.ok_or_else(|| invalid("writer is required"))?;
                 if let Some(committed) = self.repeated(&writer) {
@@ -232,7 +233,7 @@ impl State {
         match op {
             ParsedOp::Put { kind, key, value } => self.check_put(*kind, key, value),
             ParsedOp::Delete { kind, key } => self.check_delete(*kind, key),
-            ParsedOp::Rows { unit, change } => self.check_rows(*unit, change),
+            ParsedOp::Rows { unit, change } => self.check_rows(*unit, change, writes),
         }
     }
 
@@ -369,7 +370,7 @@ impl State {
         Ok(n_holds)
     }
 
-    fn check_rows(&self, unit: UnitId, change: &RowChange) -> Result<(), Refusal> {
+    fn check_rows(&self, unit: UnitId, change: &RowChange, writes: Writes) -> Result<(), Refusal> {
         let spec = Key::Id(unit.0);
         if self.record(v1::Kind::UnitSpec, &spec).is_none() {
             return Err(conflict(format!("unit {unit} does not exist")));
@@ -385,7 +386,10 @@ impl State {
         let rows = self.rows(unit).unwrap_or(&empty);
         rows.check(change).map_err(|error| conflict(format!("unit {unit}: {error}")))?;
         match change {
-            RowChange::Evict(evict) if evict.reason.is_end() => self.check_lost(rows, &evict.ordinals),
+            // No process serves a store that is repaired: the agents end them once one does.
+            RowChange::Evict(evict) if evict.reason.is_end() && writes != Writes::Repair => {
+                self.check_lost(rows, &evict.ordinals)
+            }
             RowChange::Bind(_) | RowChange::Evict(_) | RowChange::Statuses(_) | RowChange::Requeue(_) => {
                 Ok(())
             }

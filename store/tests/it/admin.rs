@@ -3,7 +3,7 @@
 use godel_core::ids::Revision;
 use godel_store::{
     Role, Store,
-    admin::{AdminError, check, export, restore},
+    admin::{AdminError, Unreadable, check, export, restore},
 };
 
 use crate::support::{
@@ -29,14 +29,15 @@ async fn an_export_restores_to_the_same_state_elsewhere() {
     fill(&store).await;
     let state = store.read(|state| state.clone());
     assert!(matches!(export(&from, &file), Err(AdminError::Open(_))), "the store is in use");
+    assert!(!file.exists());
     drop(store);
     let report = export(&from, &file).unwrap();
     assert_eq!(report.revision, state.revision().0);
     assert_eq!(report.bytes, std::fs::metadata(&file).unwrap().len());
-    assert_eq!(restore(&file, &to).unwrap(), report);
-    assert!(matches!(restore(&file, &to), Err(AdminError::NotEmpty { .. })));
+    assert_eq!(restore(&file, &to, &|_| Ok(()), Unreadable::Refuse).unwrap(), report);
+    assert!(matches!(restore(&file, &to, &|_| Ok(()), Unreadable::Refuse), Err(AdminError::NotEmpty { .. })));
     for dir in [&from, &to] {
-        let report = check(dir).unwrap();
+        let report = check(dir, &|_| Ok(())).unwrap();
         assert!(report.is_ok());
         for (kind, count) in [("KIND_UNIT_SPEC", 150), ("KIND_QUEUE", 2), ("KIND_PRIORITY_CLASS", 1)] {
             assert!(report.records.contains(&(kind, count)), "{report}");
@@ -72,7 +73,7 @@ async fn a_damaged_export_is_refused() {
     for (idx, bytes) in damaged.into_iter().enumerate() {
         std::fs::write(&file, bytes).unwrap();
         let target = dir.path().join(format!("b{idx}"));
-        let error = restore(&file, &target).unwrap_err();
+        let error = restore(&file, &target, &|_| Ok(()), Unreadable::Refuse).unwrap_err();
         assert!(matches!(error, AdminError::BadExport { .. }), "{idx}: {error}");
         assert!(!target.exists());
     }
@@ -82,13 +83,13 @@ async fn a_damaged_export_is_refused() {
 async fn check_reports_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a");
-    assert!(matches!(check(&path), Err(AdminError::NoStore { .. })));
+    assert!(matches!(check(&path, &|_| Ok(())), Err(AdminError::NoStore { .. })));
     let store = open_dir(&path).unwrap();
     fill(&store).await;
     let revision = store.read(|state| state.revision().0);
     let last = read_partition(&store, "p6").unwrap();
     drop(store);
-    let report = check(&path).unwrap();
+    let report = check(&path, &|_| Ok(())).unwrap();
     assert!(report.is_ok(), "{report}");
     assert_eq!(report.revision, revision);
     assert!(report.generations.len() >= 2 && report.generations.iter().any(|generation| generation.complete));
@@ -102,7 +103,7 @@ async fn check_reports_and_changes_nothing() {
     let middle = 64..good.len().min(40_000);
     rotten[middle].iter_mut().step_by(97).for_each(|byte| *byte ^= 0x55);
     std::fs::write(&db, &rotten).unwrap();
-    let report = check(&path).unwrap();
+    let report = check(&path, &|_| Ok(())).unwrap();
     assert!(!report.is_ok(), "{report}");
     assert_eq!(std::fs::read(&db).unwrap(), rotten, "check changed the store");
     assert!(export(&path, &dir.path().join("export")).is_err());

@@ -11,7 +11,9 @@ use std::{
 use godel_core::ids::Revision;
 use godel_store::{CrashPoints, Engine, RefusalReason, Role, SledConfig, Store, StoreConfig};
 
-use crate::support::{Dispatcher, PATIENCE, clock, follow, internal, node, partition, read_partition, small};
+use crate::support::{
+    Dispatcher, PATIENCE, clock, follow, internal, lease, node, partition, read_partition, small,
+};
 
 /// A mounted file system, unmounted when dropped.
 pub(crate) struct Mount {
@@ -125,6 +127,108 @@ async fn a_full_disk_refuses_writes_serves_reads_and_recovers() {
     let store = Store::open(config(), clock(), CrashPoints::default()).unwrap();
     assert_eq!(read_partition(&store, "p"), Some(last + 1));
     store.close().await;
+    mount.unmount();
+}
+
+/// Writes until the disk refuses, and takes what is left of it.
+fn fill_up(path: &Path) {
+    let mut file = fs::File::create(path).unwrap();
+    let mut block = vec![1; 1 << 20];
+    while !block.is_empty() {
+        if file.write_all(&block).is_err() {
+            block.truncate(block.len() / 2);
+        }
+    }
+}
+
+/// Commits until the store refuses for want of room; the last generation that it took.
+async fn fill_store(store: &Store, dispatcher: &Dispatcher) -> u64 {
+    let mut last = 0;
+    loop {
+        match dispatcher.submit(store, vec![partition("p", last + 1, 100_000)]).await {
+            Ok(_) => last += 1,
+            Err(refusal) => {
+                assert_eq!(refusal.reason, RefusalReason::StoreFull);
+                return last;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_disk_that_the_store_filled_leases_go_on_and_the_next_start_finds_room() {
+    let dir = scratch();
+    let mount = match Mount::new(Path::new("none"), &dir.path().join("m"), "tmpfs", "size=40m") {
+        Ok(mount) => mount,
+        Err(why) => {
+            return skip("on_a_disk_that_the_store_filled_leases_go_on_and_the_next_start_finds_room", &why);
+        }
+    };
+    let config = || StoreConfig {
+        generation_bytes_min: 4 << 20,
+        reserve_bytes: 12 << 20,
+        history_bytes_min: u64::MAX,
+        ..small(Engine::Sled(SledConfig::new(mount.path().join("store"))))
+    };
+    let open = || Store::open(config(), clock(), CrashPoints::default());
+    let store = open().unwrap();
+    let dispatcher = Dispatcher::elect(&store).await;
+    let last = fill_store(&store, &dispatcher).await;
+    assert!(last > 10 && store.status().full);
+    // Leaders are killed and others take over, again and again.
+    let mut epoch = dispatcher.epoch;
+    for _ in 0..100 {
+        epoch = Dispatcher::elect(&store).await.epoch;
+    }
+    // State itself is killed, and started on the disk as it is.
+    drop(store);
+    for _ in 0..3 {
+        let store = open().unwrap();
+        assert_eq!(read_partition(&store, "p"), Some(last));
+        let dispatcher = Dispatcher::elect(&store).await;
+        assert!(dispatcher.epoch > epoch);
+        epoch = dispatcher.epoch;
+        drop(store);
+    }
+    mount.unmount();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_others_filled_to_the_last_byte_is_waited_for() {
+    let dir = scratch();
+    let mount = match Mount::new(Path::new("none"), &dir.path().join("m"), "tmpfs", "size=40m") {
+        Ok(mount) => mount,
+        Err(why) => return skip("a_disk_that_others_filled_to_the_last_byte_is_waited_for", &why),
+    };
+    let config = || StoreConfig {
+        reserve_bytes: 6 << 20,
+        ..small(Engine::Sled(SledConfig::new(mount.path().join("store"))))
+    };
+    let open = || Store::open(config(), clock(), CrashPoints::default());
+    let ballast = mount.path().join("ballast");
+    let store = open().unwrap();
+    let dispatcher = Dispatcher::elect(&store).await;
+    dispatcher.submit(&store, vec![partition("p", 1, 100_000)]).await.unwrap();
+    fill_up(&ballast);
+    for role in [Role::Admin, Role::State] {
+        let ops = if role == Role::State { vec![lease("binder", 1)] } else { vec![node(1)] };
+        let refused = store.submit(internal(ops), role).await.unwrap_err();
+        assert_eq!(refused.reason, RefusalReason::StoreFull, "{role:?}");
+    }
+    assert!(store.status().full);
+    fs::remove_file(&ballast).unwrap();
+    dispatcher.submit(&store, vec![partition("p", 2, 100_000)]).await.unwrap();
+    drop(store);
+    // Killed, and found full by the next start: it may be tried until there is room.
+    fill_up(&ballast);
+    for _ in 0..3 {
+        let error = open().err().expect("there is no room for a copy");
+        assert!(error.is_full(), "{error}");
+    }
+    fs::remove_file(&ballast).unwrap();
+    let store = open().unwrap();
+    assert_eq!(read_partition(&store, "p"), Some(2));
+    drop(store);
     mount.unmount();
 }
 

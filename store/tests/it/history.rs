@@ -12,7 +12,7 @@ use std::{
 use godel_core::ids::Revision;
 use godel_store::{
     CrashPoints, Engine, RefusalReason, Role, SledConfig, Store, StoreConfig, WallClock,
-    admin::{check, export, restore},
+    admin::{Unreadable, check, export, restore},
     log::{LogReader as _, memory::MemoryDisk},
 };
 
@@ -259,8 +259,10 @@ async fn lost_history_is_not_served_and_keeps_nothing_from_opening() {
     std::fs::remove_dir_all(second).unwrap();
     std::fs::remove_file(second.with_extension("ready")).unwrap();
     std::fs::remove_file(second.with_extension("sealed")).unwrap();
-    let report = check(&dir).unwrap();
-    assert!(!report.is_ok() && report.to_string().contains("1 generations before revision"), "{report}");
+    let report = check(&dir, &|_| Ok(())).unwrap();
+    assert!(!report.is_ok() && report.loss.is_none(), "{report}");
+    let [(from, to)] = report.history_missing[..] else { panic!("{report}") };
+    assert!(from > 1 && from <= to, "{report}");
     let store = open(config(&place, NEVER));
     let floor = store.status().floor;
     assert_eq!(floor, Revision(report.floor));
@@ -288,7 +290,7 @@ async fn a_torn_seal_is_as_good_as_none() {
 async fn check_export_and_restore_know_many_generations() {
     let place = Place::sled();
     let dir = with_history(&place).await;
-    let report = check(&dir).unwrap();
+    let report = check(&dir, &|_| Ok(())).unwrap();
     assert!(report.is_ok() && report.generations.len() >= 4 && report.floor == 1, "{report}");
     for pair in report.generations.windows(2) {
         assert_eq!(pair[0].last, pair[1].base);
@@ -297,7 +299,7 @@ async fn check_export_and_restore_know_many_generations() {
     let other = tempfile::tempdir().unwrap();
     let (file, to) = (other.path().join("state.export"), other.path().join("restored"));
     export(&dir, &file).unwrap();
-    assert_eq!(restore(&file, &to).unwrap().revision, report.revision);
+    assert_eq!(restore(&file, &to, &|_| Ok(()), Unreadable::Refuse).unwrap().revision, report.revision);
     let restored = open(small(Engine::Sled(SledConfig::new(&to))));
     assert_eq!(restored.status().floor, Revision(report.revision + 1));
     let store = open(config(&place, NEVER));
@@ -306,8 +308,10 @@ async fn check_export_and_restore_know_many_generations() {
     drop(store);
     let (sealed, _) = &generations(&dir)[0];
     std::fs::write(sealed.join("db"), b"rot").unwrap();
-    let report = check(&dir).unwrap();
+    let report = check(&dir, &|_| Ok(())).unwrap();
     assert!(!report.is_ok() && report.revision > 0, "{report}");
+    let (base, end) = (report.generations[0].base, report.generations[1].base);
+    assert_eq!(report.history_missing, [(base + 1, end)], "{report}");
     open(config(&place, NEVER)).close().await;
 }
 

@@ -4,8 +4,10 @@
 mod admin;
 mod child;
 mod contract;
+mod damage;
 mod disk;
 mod history;
+mod integrity;
 mod kill;
 mod power;
 mod recovery;

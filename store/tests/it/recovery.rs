@@ -4,7 +4,7 @@ use bytes::Bytes;
 use godel_core::ids::Revision;
 use godel_store::{
     CrashPoints, OpenError, Refusal, RefusalReason, Role, Store, StoreConfig,
-    log::{LogReader as _, memory::MemoryDisk},
+    log::{Claimed, LogReader as _, memory::MemoryDisk},
 };
 use std::sync::{Arc, Mutex};
 
@@ -59,6 +59,16 @@ async fn a_torn_end_is_dropped_and_never_served() {
             assert_eq!(chunks.len(), 16, "11 groups of one chunk, one of five");
             tear(chunks);
         });
+        // What the watermark claims is never taken for torn.
+        let error = place.try_open().err().expect("it must not open");
+        let OpenError::Damaged { loss, .. } = &error else { panic!("{what}: {error}") };
+        assert_eq!((loss.from, loss.n_commits()), (revision, Some(1)), "{what}: {error}");
+        // Neither is it where the watermark is lost: each could be what is wrong.
+        disk.set_claimed(Claimed::Lost("the watermark cannot be read".to_owned()));
+        let error = place.try_open().err().expect("it must not open");
+        let OpenError::Damaged { loss, .. } = &error else { panic!("{what}: {error}") };
+        assert_eq!((loss.from, loss.n_commits()), (revision, None), "{what}: {error}");
+        disk.set_claimed(Claimed::Never);
         let store = place.open();
         assert!(store.opened().torn.is_some(), "{what}");
         assert_eq!(store.read(|state| state.revision().0), revision - 1, "{what}");
@@ -163,7 +173,7 @@ async fn a_second_process_fences_the_first_off() {
 }
 
 #[tokio::test]
-async fn a_sled_store_that_does_not_open_is_tried_again_from_the_copy() {
+async fn a_sled_store_that_does_not_open_is_put_back_as_it_was() {
     let place = Place::sled();
     let Place::Sled(dir) = &place else { unreachable!() };
     let dir = dir.path().join("store");
@@ -174,12 +184,14 @@ async fn a_sled_store_that_does_not_open_is_tried_again_from_the_copy() {
     let good = std::fs::read(&conf).unwrap();
     std::fs::write(&conf, b"").unwrap();
     std::fs::write(dir.join("gen-00000001/db"), b"rot").unwrap();
-    let error = place.try_open().err().expect("it must not open");
-    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
-    // The copy is what was there before sled touched anything.
-    assert_eq!(std::fs::read(dir.join("aside/gen-00000001/db")).unwrap(), b"rot");
-    assert!(Store::open(place.config(), clock(), CrashPoints::default()).is_err());
-    assert_eq!(std::fs::read(dir.join("aside/gen-00000001/db")).unwrap(), b"rot");
+    for _ in 0..2 {
+        let error = place.try_open().err().expect("it must not open");
+        assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+        // What was there before sled touched anything is there again.
+        assert_eq!(std::fs::read(dir.join("gen-00000001/db")).unwrap(), b"rot");
+        assert_eq!(std::fs::read(&conf).unwrap(), b"");
+        assert!(!dir.join("aside").exists() && !dir.join("aside.ready").exists());
+    }
     assert!(!good.is_empty());
 }
 

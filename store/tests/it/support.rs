@@ -14,7 +14,7 @@ use godel_core::ids::Revision;
 use godel_proto::{raw, v1};
 use godel_store::{
     Committed, CrashPoints, Engine, Key, OpenError, Published, Refusal, Role, SledConfig, Store, StoreConfig,
-    WallClock, Watcher, log::memory::MemoryDisk,
+    WallClock, WatchEnd, Watcher, log::memory::MemoryDisk,
 };
 
 /// Longest that a test waits for anything.
@@ -188,6 +188,31 @@ pub(crate) async fn follow(watcher: &mut Watcher, from: u64, to: u64) -> Vec<Arc
         }
     }
     seen
+}
+
+/// The commits from `from` to `to` as a watcher gets them, and why there are not more.
+pub(crate) async fn read_all(
+    store: &Store,
+    from: Revision,
+    to: Revision,
+) -> (Vec<Arc<Published>>, Option<WatchEnd>) {
+    let mut seen: Vec<Arc<Published>> = Vec::new();
+    let mut watcher = match store.watch(from) {
+        Ok(watcher) => watcher,
+        Err(compacted) => return (seen, Some(compacted.into())),
+    };
+    while from.0 + (seen.len() as u64) <= to.0 {
+        match watcher.next().await {
+            Ok(batch) => {
+                for published in batch {
+                    assert_eq!(published.revision(), Revision(from.0 + seen.len() as u64));
+                    seen.push(published);
+                }
+            }
+            Err(end) => return (seen, Some(end)),
+        }
+    }
+    (seen, None)
 }
 
 /// What keeps a watcher from following everything from the floor of the history to its end, if anything. The

@@ -17,7 +17,10 @@ use parking_lot::Mutex;
 
 use super::{
     aside::{generation_path, ready_path, seal_path},
-    files::{remove_dir, remove_file, sync_dir, sync_path, write_file, write_marker},
+    files::{
+        copy_dir, create_private_dir, make_private, remove_dir, remove_file, sync_dir, sync_path, write_file,
+        write_marker,
+    },
 };
 use crate::{
     chunk::CHUNK_BYTES_MAX,
@@ -42,6 +45,9 @@ pub(super) struct Base {
     pub(super) revision: u64,
     #[prost(uint32, tag = "2")]
     pub(super) previous_crc: u32,
+    /// Of the watermark that goes with it; 0 if an older version made it.
+    #[prost(uint64, tag = "3")]
+    pub(super) store: u64,
 }
 
 /// All that is to know of a generation that is not written to any more.
@@ -120,6 +126,9 @@ impl Db {
         let db = open_db(&dir.path, sync)?;
         let path = dir.path.join("db");
         let file = File::open(&path).map_err(LogError::io(format!("opening {}", path.display())))?;
+        for private in [&dir.path, &path, &dir.path.join("conf")] {
+            make_private(private)?;
+        }
         Ok(Arc::new(Self { db, file, dir: Arc::clone(dir) }))
     }
 
@@ -149,9 +158,22 @@ impl Db {
 
 pub(super) fn engine(error: sled::Error) -> LogError {
     match error {
-        sled::Error::Corruption { .. } => LogError::Corrupt(format!("sled: {error}")),
-        error => LogError::Engine(error.to_string()),
+        sled::Error::Io(error) if is_of_system(&error) => LogError::io("log engine")(error),
+        error => LogError::Corrupt(words(&error)),
     }
+}
+
+/// What sled finds in its files, in words.
+fn words(error: &sled::Error) -> String {
+    match error {
+        sled::Error::Corruption { .. } => "sled finds that its files are corrupted".to_owned(),
+        error => format!("sled: {error}"),
+    }
+}
+
+/// Whether the disk failed, or who may use it; else it is what stands in the files: an end that comes too early.
+fn is_of_system(error: &std::io::Error) -> bool {
+    error.raw_os_error().is_some()
 }
 
 /// Opens sled's files; an error or a panic there is data loss on this replica.
@@ -168,18 +190,48 @@ fn open_db(path: &Path, sync: SyncMode) -> Result<sled::Db, LogError> {
             Ok(Err(sled::Error::Io(error))) if is_locked(&error) && start.elapsed() < LOCK_PATIENCE => {
                 std::thread::sleep(Duration::from_millis(10));
             }
-            // Not what is in the files: the disk, or who may use them.
-            Ok(Err(sled::Error::Io(error))) => {
+            // sled tells its lock by words; whoever has it does not let go.
+            Ok(Err(sled::Error::Io(error))) if is_of_system(&error) || is_locked(&error) => {
                 return Err(LogError::io(format!("opening {}", path.display()))(error));
             }
             Ok(Err(error)) => {
-                return Err(LogError::Corrupt(format!("{} does not open: {error}", path.display())));
+                return Err(LogError::Corrupt(format!(
+                    "{} does not open: {}",
+                    path.display(),
+                    words(&error)
+                )));
             }
             Err(_) => {
                 return Err(LogError::Corrupt(format!("{}: sled panicked on opening it", path.display())));
             }
         }
     }
+}
+
+/// Removes the files in `path` in which sled notes where its pages are; whether there were any.
+pub(super) fn remove_sled_snapshots(path: &Path) -> Result<bool, LogError> {
+    let Ok(entries) = fs::read_dir(path) else { return Ok(false) };
+    let mut gone = false;
+    for entry in entries.flatten() {
+        if entry.file_name().to_str().is_some_and(|name| name.starts_with("snap.")) {
+            remove_file(&entry.path())?;
+            gone = true;
+        }
+    }
+    Ok(gone)
+}
+
+/// Waits until sled has let go of the files in `path`: it may write to them until then. Whether it has.
+pub(super) fn wait_until_closed(path: &Path) -> bool {
+    let Ok(file) = File::open(path.join("db")) else { return true };
+    let start = Instant::now();
+    while file.try_lock().is_err() {
+        if start.elapsed() >= LOCK_PATIENCE {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
 }
 
 fn is_locked(error: &std::io::Error) -> bool {
@@ -206,6 +258,7 @@ impl SledGeneration {
         let generation_dir = GenerationDir::new(dir, number);
         let path = &generation_dir.path;
         remove_dir(path)?;
+        create_private_dir(path)?;
         let db = Db::open(&generation_dir, sync)?;
         let generation = Self {
             dir: Arc::clone(&generation_dir),
@@ -247,12 +300,34 @@ impl SledGeneration {
         if let Some(db) = read.upgrade() {
             return Ok(db);
         }
-        let db = Db::open_existing(&self.dir, self.sync)?;
-        if db.base()? != self.base {
-            return Err(LogError::Corrupt(format!("{} is another generation", self.dir.path.display())));
-        }
+        let db = self.own(Db::open_existing(&self.dir, self.sync)?)?;
         *read = Arc::downgrade(&db);
         Ok(db)
+    }
+
+    /// Bytes of the file that takes the log; of a sealed generation none.
+    pub(super) fn written_bytes(&self) -> u64 {
+        let written = self.written.lock();
+        let file = written.as_ref().map(|db| &db.file);
+        file.and_then(|file| file.metadata().ok()).map_or(0, |metadata| metadata.len())
+    }
+
+    /// Open files of a copy of this generation, made in the directory `at`.
+    pub(super) fn copy_open(&self, at: &Path) -> Result<Arc<Db>, LogError> {
+        let copy = GenerationDir::new(at, self.number);
+        if !self.dir.path.is_dir() {
+            return Err(LogError::Corrupt(format!("{} is not there", self.dir.path.display())));
+        }
+        copy_dir(&self.dir.path, &copy.path)?;
+        self.own(Db::open_existing(&copy, self.sync)?)
+    }
+
+    /// Open files, if they are of this generation.
+    fn own(&self, db: Arc<Db>) -> Result<Arc<Db>, LogError> {
+        if db.base()? == self.base {
+            return Ok(db);
+        }
+        Err(LogError::Corrupt(format!("{} is another generation", self.dir.path.display())))
     }
 
     /// Writes all entries or none. They are durable when it returns.
@@ -329,7 +404,7 @@ impl SledGeneration {
 }
 
 /// A small record with its checksum.
-fn meta(message: &impl prost::Message) -> Vec<u8> {
+pub(super) fn meta(message: &impl prost::Message) -> Vec<u8> {
     let mut bytes = message.encode_to_vec();
     let crc = crc32c::crc32c(&bytes);
     bytes.splice(0..0, crc.to_be_bytes());
@@ -343,7 +418,7 @@ fn read_meta<M: prost::Message + Default>(db: &sled::Db, key: &[u8]) -> Result<O
 }
 
 /// What [`meta`] made; `None` if its checksum differs.
-fn from_meta<M: prost::Message + Default>(bytes: &[u8]) -> Option<M> {
+pub(super) fn from_meta<M: prost::Message + Default>(bytes: &[u8]) -> Option<M> {
     let (crc, body) = bytes.split_at_checked(4)?;
     let body = (crc32c::crc32c(body).to_be_bytes() == crc).then_some(body)?;
     M::decode(body).ok()
