@@ -74,6 +74,8 @@ impl From<LogError> for AdminError {
 /// What [`check`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
+    /// Which store it is; 0 if the state cannot be recovered, or is of an older version that gave none.
+    pub store_id: u64,
     /// Last revision; 0 if the state cannot be recovered.
     pub revision: u64,
     /// First revision that can be watched; 0 if the state cannot be recovered.
@@ -116,7 +118,7 @@ impl CheckReport {
 
 impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "revision {}, history from {}", self.revision, self.floor)?;
+        writeln!(f, "store {}, revision {}, history from {}", self.store_id, self.revision, self.floor)?;
         for generation in &self.generations {
             let GenerationReport { base, last, groups, log_bytes, complete, snapshot_bytes } = generation;
             let snapshot = if *complete { "complete" } else { "not complete" };
@@ -163,6 +165,7 @@ pub fn check(dir: &Path) -> Result<CheckReport, AdminError> {
     }
     match recovery::recover(&*reader) {
         Ok(Recovered { state, torn, generations: kept, .. }) => {
+            report.store_id = state.store_id().0;
             report.revision = state.revision().0;
             report.floor = kept.first().map_or(0, |oldest| oldest.base.0 + 1);
             let n_lost = generations.len() - kept.len();

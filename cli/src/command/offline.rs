@@ -1,7 +1,5 @@
 //! Verbs that need no server.
 
-use std::path::Path;
-
 use clap::CommandFactory as _;
 use godel_store::admin;
 use serde::Serialize;
@@ -17,6 +15,7 @@ use crate::{
 #[derive(Serialize)]
 struct CheckView {
     ok: bool,
+    store_id: u64,
     revision: u64,
     floor: u64,
     rows: u64,
@@ -39,6 +38,7 @@ fn state_blocking(state: State, format: Format) -> Result<(), Failure> {
                 Format::Json | Format::Yaml => {
                     let view = CheckView {
                         ok: report.is_ok(),
+                        store_id: report.store_id,
                         revision: report.revision,
                         floor: report.floor,
                         rows: report.rows,
@@ -52,22 +52,23 @@ fn state_blocking(state: State, format: Format) -> Result<(), Failure> {
         }
         State::Export { dir, file } => {
             let report = admin::export(&dir, &file).map_err(|error| explain(&error))?;
-            said("exported", report.revision, &file);
+            let (revision, store) = (report.revision, report.store_id);
+            output::say(format!("exported revision {revision} of store {store} to {}", file.display()));
             Ok(())
         }
         State::Restore { file, dir } => {
             let report = admin::restore(&file, &dir).map_err(|error| explain(&error))?;
-            said("restored", report.revision, &dir);
+            let (revision, store) = (report.revision, report.store_id);
+            output::say(format!(
+                "restored to {}, as store {store}; its revisions go on from {revision}",
+                dir.display()
+            ));
             Ok(())
         }
     }
 }
 
 const RESTORE: &str = "make a new store from an export with `godel state restore FILE DIR`";
-
-fn said(what: &str, revision: u64, path: &Path) {
-    output::say(format!("{what} revision {revision} to {}", path.display()));
-}
 
 fn explain(error: &admin::AdminError) -> Failure {
     let code = match error {

@@ -37,6 +37,7 @@ struct MemberView {
 
 #[derive(Serialize)]
 struct StoreView {
+    store_id: u64,
     engine: String,
     revision: u64,
     floor_revision: u64,
@@ -150,6 +151,7 @@ fn member(member: v1::Member) -> MemberView {
 
 fn store_view(store: v1::GetStoreStatusResponse) -> StoreView {
     StoreView {
+        store_id: store.store_id,
         engine: store.engine,
         revision: store.revision,
         floor_revision: store.floor_revision,
@@ -247,11 +249,12 @@ fn text(view: &StatusView, paint: Paint) -> String {
     let mut text = output::columns(&["MEMBER", "ADDRESS", "EPOCH", "LEASE", "STATE"], &rows);
     let store = &view.store;
     text.push_str(&format!(
-        "\nstore       {} at revision {}; {} on disk, {} live{}\n",
+        "\nstore       {} at revision {}; {} on disk, {} live; id {}{}\n",
         store.engine,
         store.revision,
         bytes(store.disk_bytes),
         bytes(store.live_bytes),
+        store.store_id,
         if store.full { "; FULL: writes are refused" } else { "" },
     ));
     text.push_str(&format!(

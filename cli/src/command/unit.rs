@@ -457,15 +457,19 @@ async fn watch(
     format: Format,
 ) -> Result<(), Failure> {
     let mut left = count.unwrap_or(usize::MAX);
-    let mut from_revision = 0;
+    let (mut from_revision, mut store_id) = (0, 0);
     let mut n_failures = 0;
     let titles = ["REVISION", "NAME", "PHASE", "READY", "PENDING", "SUCCEEDED", "FAILED"];
     if matches!(format, Format::Table | Format::Wide) {
         output::print(&watch_line(&titles.map(str::to_owned)))?;
     }
     while left > 0 {
-        let request =
-            v1::WatchUnitsRequest { namespace: namespace.clone(), name: name.clone(), from_revision };
+        let request = v1::WatchUnitsRequest {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            from_revision,
+            store_id,
+        };
         let opened = client
             .units(|mut units| {
                 let request = request.clone();
@@ -479,6 +483,13 @@ async fn watch(
                 Some(Err(status)) => break status,
                 Some(Ok(answer)) => {
                     n_failures = 0;
+                    for unit in &answer.deleted {
+                        show_deletion(unit, format)?;
+                        left -= 1;
+                        if left == 0 {
+                            return Ok(());
+                        }
+                    }
                     for unit in &answer.units {
                         show_change(&UnitView::from(unit), format)?;
                         left -= 1;
@@ -486,11 +497,16 @@ async fn watch(
                             return Ok(());
                         }
                     }
-                    from_revision = answer.revision + 1;
+                    (from_revision, store_id) = (answer.revision + 1, answer.store_id);
                 }
             }
         };
         n_failures += 1;
+        if n_failures <= 10 && status.code() == tonic::Code::OutOfRange {
+            // The history is gone, or the store is another one: the present state first.
+            (from_revision, store_id) = (0, 0);
+            continue;
+        }
         if n_failures > 10 || !godel_kit::status::is_retryable_idempotent(&status) {
             return Err(client.explain(status));
         }
@@ -516,6 +532,44 @@ fn show_change(view: &UnitView, format: Format) -> Result<(), Failure> {
             view.failed.to_string(),
         ])),
     }
+}
+
+fn show_deletion(unit: &v1::DeletedUnit, format: Format) -> Result<(), Failure> {
+    let view = DeletedView {
+        unit_id: unit.unit_id,
+        uid: unit.uid.clone(),
+        namespace: unit.namespace.clone(),
+        name: unit.name.clone(),
+        revision: unit.revision,
+        deleted: true,
+    };
+    match format {
+        Format::Json => {
+            let line = serde_json::to_string(&view).map_err(|error| Failure::failed(error.to_string()))?;
+            output::print(&(line + "\n"))
+        }
+        Format::Yaml => output::print("---\n").and_then(|()| output::print_value(format, &view)),
+        Format::Table | Format::Wide => {
+            let name = match unit.namespace.as_str() {
+                "default" => unit.name.clone(),
+                namespace => format!("{namespace}/{}", unit.name),
+            };
+            let mut cells = [const { String::new() }; 7];
+            (cells[0], cells[1], cells[2]) = (unit.revision.to_string(), name, "Deleted".to_owned());
+            output::print(&watch_line(&cells))
+        }
+    }
+}
+
+/// A unit whose record is gone, as a watch shows it.
+#[derive(serde::Serialize)]
+struct DeletedView {
+    unit_id: u64,
+    uid: String,
+    namespace: String,
+    name: String,
+    revision: u64,
+    deleted: bool,
 }
 
 fn watch_line(cells: &[String; 7]) -> String {

@@ -119,7 +119,7 @@ pub(super) async fn until(
                     let request = v1::WatchUnitsRequest {
                         namespace: namespace.to_owned(),
                         name: name.to_owned(),
-                        from_revision: 0,
+                        ..v1::WatchUnitsRequest::default()
                     };
                     async move { units.watch_units(request).await }
                 });

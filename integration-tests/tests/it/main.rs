@@ -16,6 +16,7 @@ mod queues;
 mod reconnects;
 mod reflection;
 mod reservations;
+mod restores;
 mod schedulers;
 mod tidy;
 mod trace;

@@ -20,6 +20,7 @@ use super::{AdminError, Copy};
 use crate::{
     crash::CrashPoints,
     history::Extent,
+    identity,
     log::{
         End, Log as _, SnapshotPart,
         sled::{SledLog, Which},
@@ -38,6 +39,8 @@ const FRAME_BYTES_MAX: u32 = 256 << 20;
 /// What was exported or restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExportReport {
+    /// Which store it is of.
+    pub store_id: u64,
     /// Revision of the state.
     pub revision: u64,
     /// Bytes of the file.
@@ -57,10 +60,11 @@ pub fn export(dir: &Path, file: &Path) -> Result<ExportReport, AdminError> {
     if let Some(parent) = file.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed("syncing", parent))?;
     }
-    Ok(ExportReport { revision: state.revision().0, bytes })
+    Ok(ExportReport { store_id: state.store_id().0, revision: state.revision().0, bytes })
 }
 
-/// Makes a store in `dir`, absent or empty, from the export `file`. Its history begins behind the export.
+/// Makes a store in `dir`, absent or empty, from the export `file`: another one than that which was exported, see
+/// [`identity`]. Its history begins with its first commit.
 ///
 /// # Errors
 /// The target holds something, the file is not a whole export, or the store cannot be written.
@@ -68,23 +72,22 @@ pub fn restore(file: &Path, dir: &Path) -> Result<ExportReport, AdminError> {
     if dir.exists() && fs::read_dir(dir).map_err(failed("listing", dir))?.next().is_some() {
         return Err(AdminError::NotEmpty { dir: dir.to_owned() });
     }
-    let state = read(file)?;
+    let mut state = read(file)?;
+    identity::renew(&mut state);
     let bytes = fs::metadata(file).map_err(failed("reading", file))?.len();
     let mut log = SledLog::open(&SledConfig::new(dir), CrashPoints::default())?;
     let base = state.revision();
-    if base.0 > 0 {
-        // Until the snapshot is complete the store refuses to open: this generation follows nothing.
-        log.put_snapshot(base, SnapshotPart::Begin(End::new(base, 0, Extent::empty(Revision(0)))))?;
-        let mut snapshot = SnapshotWriter::new(base, base.0, PIECE_BYTES);
-        while snapshot.step(&state, &mut log, &CrashPoints::default())?.is_none() {}
-        log.drop_before(base)?;
-    }
+    // Until the snapshot is complete the store refuses to open: this generation follows nothing.
+    log.put_snapshot(base, SnapshotPart::Begin(End::new(base, 0, Extent::empty(Revision(0)))))?;
+    let mut snapshot = SnapshotWriter::new(base, base.0, PIECE_BYTES);
+    while snapshot.step(&state, &mut log, &CrashPoints::default())?.is_none() {}
+    log.drop_before(base)?;
     if recovery::recover(&*log.reader())?.state != state {
         let what = "what was written reads back differently".to_owned();
         return Err(AdminError::Open(OpenError::Damaged { what }));
     }
     Box::new(log).close()?;
-    Ok(ExportReport { revision: base.0, bytes })
+    Ok(ExportReport { store_id: state.store_id().0, revision: base.0, bytes })
 }
 
 fn failed(what: &str, path: &Path) -> impl FnOnce(std::io::Error) -> AdminError + use<> {
