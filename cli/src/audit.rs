@@ -262,7 +262,7 @@ async fn watch_on(client: &Client, end: u64, history: &mut History) -> Result<()
         return Ok(());
     }
     let from = history.up_to.0.max(history.floor.0.max(1) - 1) + 1;
-    let request = v1::WatchRequest { from_revision: from, kinds: Vec::new() };
+    let request = v1::WatchRequest { from_revision: from, kinds: Vec::new(), ..v1::WatchRequest::default() };
     let mut stream = client.state().watch(request).await?.into_inner();
     loop {
         let next = tokio::time::timeout(WATCH_SILENCE_MAX, stream.next()).await;

@@ -397,7 +397,11 @@ impl Client {
     /// What the server answered.
     pub async fn get_unit(&self, namespace: &str, name: &str) -> Result<v1::GetUnitResponse, Failure> {
         self.units(|mut client| {
-            let request = v1::GetUnitRequest { namespace: namespace.to_owned(), name: name.to_owned() };
+            let request = v1::GetUnitRequest {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                ..v1::GetUnitRequest::default()
+            };
             async move { client.get_unit(request).await }
         })
         .await

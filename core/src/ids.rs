@@ -41,6 +41,18 @@ number!(
     Epoch(u64)
 );
 
+number!(
+    /// A store, chosen at random when it is made and anew at each restore or truncation. 0: not known.
+    StoreId(u64)
+);
+
+impl StoreId {
+    /// Whether both may be the same: who does not say which one it means is not contradicted.
+    pub fn may_be(self, other: Self) -> bool {
+        self.0 == 0 || other.0 == 0 || self == other
+    }
+}
+
 impl NodeId {
     /// As an index into dense arrays.
     pub fn idx(self) -> usize {

@@ -26,6 +26,8 @@ pub const N_STANDBYS_MAX: usize = 64;
 #[derive(Clone, Debug, Default)]
 pub struct Leases {
     by_name: BTreeMap<String, Entry>,
+    /// Epochs up to this one may have been given before a restore: none is in force, and the next one is above it.
+    floor: Epoch,
 }
 
 #[derive(Clone, Debug)]
@@ -102,9 +104,10 @@ impl<'a> Shown<'a> {
 }
 
 impl Leases {
-    /// From the records, after a start: every held lease has its full TTL from `now`.
-    pub fn load(records: impl IntoIterator<Item = Lease>, now: Millis) -> Self {
-        let mut leases = Self::default();
+    /// From the records, after a start: every held lease has its full TTL from `now`, but those with an epoch up to
+    /// `floor` are over.
+    pub fn load(records: impl IntoIterator<Item = Lease>, floor: Epoch, now: Millis) -> Self {
+        let mut leases = Self { floor, ..Self::default() };
         for record in records {
             leases.apply(record, now);
         }
@@ -128,7 +131,7 @@ impl Leases {
 
     /// What granting `ask` writes whoever holds it now: for the one member that needs no election.
     pub fn grant_anyway(&self, ask: &Ask) -> Lease {
-        let last = self.by_name.get(&ask.name).map_or(0, |entry| entry.lease.epoch.0);
+        let last = self.by_name.get(&ask.name).map_or(0, |entry| entry.lease.epoch.0).max(self.floor.0);
         Lease {
             name: ask.name.clone(),
             holder: ask.holder.clone(),
@@ -179,7 +182,8 @@ impl Leases {
 
     /// Takes over a durable record: a held lease runs from `now`.
     pub fn apply(&mut self, record: Lease, now: Millis) {
-        let deadline = (!record.holder.is_empty()).then(|| now.plus(u64::from(record.ttl_ms)));
+        let ttl_ms = if record.epoch > self.floor { record.ttl_ms } else { 0 };
+        let deadline = (!record.holder.is_empty()).then(|| now.plus(u64::from(ttl_ms)));
         let known = self.by_name.remove(&record.name);
         let mut standbys = known.map(|entry| entry.standbys).unwrap_or_default();
         standbys.remove(&record.holder);
@@ -317,13 +321,39 @@ mod tests {
             ttl_ms: 1_000,
             ..Lease::default()
         });
-        let mut leases = Leases::load(records, Millis(50_000));
+        let mut leases = Leases::load(records, Epoch(0), Millis(50_000));
         let shown: Vec<_> = leases.list("scheduler/", Millis(50_400)).map(|s| s.remaining_ms).collect();
         assert_eq!(shown, [0, 600]);
         assert_eq!(leases.renew("scheduler/7", Epoch(7), None, Millis(50_999)), Ok(1_000));
         assert_eq!(leases.expired(Millis(51_500)), []);
         let free = Ask { name: "scheduler/3".to_owned(), ..ask("b") };
         assert_eq!(leases.grant(&free, Millis(50_001)).map(|lease| lease.epoch), Ok(Epoch(4)));
+    }
+
+    #[test]
+    fn after_a_restore_no_lease_of_before_is_held_and_no_epoch_comes_again() {
+        let held = Lease {
+            name: "binder".to_owned(),
+            holder: "a".to_owned(),
+            epoch: Epoch(7),
+            ttl_ms: 1_000,
+            ..Lease::default()
+        };
+        let mut leases = Leases::load([held], Epoch(100), Millis(0));
+        assert_eq!(
+            leases.renew("binder", Epoch(7), None, Millis(0)),
+            Err(Stale { asked: Epoch(7), current: Epoch(7) })
+        );
+        let over = leases.expired(Millis(0));
+        assert_eq!((over.len(), over[0].holder.as_str(), over[0].epoch), (1, "", Epoch(7)));
+        assert_eq!(
+            granted(&mut leases, "b", 0),
+            Some(101),
+            "nobody waits for the end of a lease that is over"
+        );
+        assert_eq!(granted(&mut leases, "a", 999), None);
+        let unknown = Ask { name: "scheduler/s9".to_owned(), ..ask("c") };
+        assert_eq!(leases.grant(&unknown, Millis(0)).map(|lease| lease.epoch), Ok(Epoch(101)));
     }
 
     #[test]

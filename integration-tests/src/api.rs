@@ -135,7 +135,7 @@ impl Api {
 
     /// One unit with its running units.
     pub async fn get_unit(&self, name: &str) -> Result<v1::GetUnitResponse> {
-        let request = v1::GetUnitRequest { namespace: String::new(), name: name.into() };
+        let request = v1::GetUnitRequest { name: name.into(), ..Default::default() };
         Ok(self.units().await?.get_unit(request).await?.into_inner())
     }
 
@@ -190,8 +190,11 @@ impl Api {
         kinds: &[v1::Kind],
         mut accept: impl FnMut(&raw::Commit) -> bool,
     ) -> Result<raw::Commit> {
-        let request =
-            v1::WatchRequest { from_revision, kinds: kinds.iter().map(|kind| (*kind).into()).collect() };
+        let request = v1::WatchRequest {
+            from_revision,
+            kinds: kinds.iter().map(|kind| (*kind).into()).collect(),
+            ..v1::WatchRequest::default()
+        };
         let mut stream = self.state().watch(request).await?.into_inner();
         while let Some(response) = stream.message().await? {
             if let Some(commit) = response.commits.into_iter().find(|commit| accept(commit)) {

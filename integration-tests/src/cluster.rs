@@ -180,6 +180,14 @@ impl Cluster {
         self.layout.n_nodes += n_nodes;
     }
 
+    /// Adds the agent of this machine, which runs commands; its node has the name of the process.
+    pub async fn start_agent_of_this_machine(&mut self, name: &str) {
+        let to_state = self.route_to_state(name).await;
+        let state_dir = self.path(&format!("{name}.state"));
+        self.add(name, commands::agent_of_this_machine(to_state, name, &state_dir));
+        self.layout.n_nodes += 1;
+    }
+
     /// kill -9.
     pub fn kill(&mut self, name: &str) {
         self.process(name).kill();

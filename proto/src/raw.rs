@@ -25,6 +25,9 @@ pub struct TxnRequest {
     /// No node that an operation binds to may have a NodeSpec changed after this revision; 0: not looked at.
     #[prost(uint64, tag = "4")]
     pub nodes_as_of: u64,
+    /// Store in which the writer's lease was granted; 0: not said.
+    #[prost(uint64, tag = "5")]
+    pub store_id: u64,
 }
 
 /// `godel.v1.Commit` with encoded operations.
@@ -42,6 +45,9 @@ pub struct Commit {
     /// Encoded `godel.v1.Op`s.
     #[prost(bytes = "bytes", repeated, tag = "4")]
     pub ops: Vec<Bytes>,
+    /// Of the first commit of a store its id; else 0.
+    #[prost(uint64, tag = "5")]
+    pub store_id: u64,
 }
 
 /// `godel.v1.UnitAssignment` with an encoded unit.

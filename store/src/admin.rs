@@ -117,6 +117,8 @@ impl From<LogError> for AdminError {
 /// What [`check`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
+    /// Which store it is; 0 if the state cannot be recovered, or is of an older version that gave none.
+    pub store_id: u64,
     /// Last revision that can be recovered; what was committed after it is lost, see `loss`.
     pub revision: u64,
     /// Last revision that was acknowledged, as the watermark has it.
@@ -169,7 +171,7 @@ impl CheckReport {
 
 impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "revision {}, history from {}", self.revision, self.floor)?;
+        writeln!(f, "store {}, revision {}, history from {}", self.store_id, self.revision, self.floor)?;
         if let Some(acknowledged) = self.acknowledged {
             writeln!(f, "acknowledged up to revision {acknowledged} at least")?;
         }
@@ -241,6 +243,7 @@ pub fn check(dir: &Path, content: ContentCheck<'_>) -> Result<CheckReport, Admin
             state
         }
     };
+    report.store_id = state.store_id().0;
     report.revision = state.revision().0;
     report.rows = state.n_rows();
     report.records = RECORD_KINDS.iter().map(|kind| (kind.as_str_name(), state.count(*kind))).collect();

@@ -89,6 +89,20 @@ pub struct Compacted {
     pub floor: Revision,
 }
 
+/// Why nothing can be watched from a revision: list again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WatchRefused {
+    /// History does not go back so far.
+    #[error(transparent)]
+    Compacted(#[from] Compacted),
+    /// It is beyond the next revision: what was read is not this store.
+    #[error("the last revision is {last}")]
+    Future {
+        /// Of the store.
+        last: Revision,
+    },
+}
+
 /// Why a watcher ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WatchEnd {

@@ -9,6 +9,7 @@ pub mod admin;
 pub mod chunk;
 pub mod crash;
 pub mod history;
+pub mod identity;
 pub mod log;
 pub mod ops;
 pub mod record;
@@ -22,7 +23,7 @@ mod store;
 mod writer;
 
 pub use crash::CrashPoints;
-pub use feed::{Compacted, Published, WatchEnd, Watcher};
+pub use feed::{Compacted, Published, WatchEnd, WatchRefused, Watcher};
 pub use ops::ParsedOp;
 pub use record::{Key, Record};
 pub use role::Role;

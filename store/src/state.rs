@@ -17,7 +17,7 @@ use std::{
 
 use bytes::Bytes;
 use godel_core::{
-    ids::{NodeId, Revision, UnitId},
+    ids::{NodeId, Revision, StoreId, UnitId},
     rows::UnitRows,
 };
 use godel_proto::v1;
@@ -57,15 +57,22 @@ pub const RECORD_KINDS: [v1::Kind; 13] = [
 /// Everything that is durable, in memory.
 #[derive(Clone, Debug)]
 pub struct State {
-    revision: Revision,
-    commit_time_ms: i64,
+    pub(crate) store_id: StoreId,
+    /// Goes into the next commit, while the store has no id.
+    given_id: StoreId,
+    /// What was committed up to here, Unix milliseconds, was in the store before the last restore or truncation.
+    pub(crate) renewed_ms: i64,
+    /// Epochs up to this one may have been given in a store before this one: none of them is in force.
+    pub(crate) epoch_floor: u64,
+    pub(crate) revision: Revision,
+    pub(crate) commit_time_ms: i64,
     /// By position of the kind in [`RECORD_KINDS`].
     records: [BTreeMap<Key, Record>; RECORD_KINDS.len()],
     rows: BTreeMap<UnitId, StoredRows>,
     /// The lease records, decoded.
-    leases: BTreeMap<String, v1::LeaseRecord>,
+    pub(crate) leases: BTreeMap<String, v1::LeaseRecord>,
     windows: FxHashMap<String, Window>,
-    last_unit_id: UnitId,
+    pub(crate) last_unit_id: UnitId,
     next_node_id: NodeId,
     nodes: NodeSlots,
     /// The newest of all NodeSpecs and NodeReports, or newer.
@@ -89,6 +96,10 @@ pub(crate) struct StoredRows {
 impl Default for State {
     fn default() -> Self {
         Self {
+            store_id: StoreId(0),
+            given_id: StoreId(0),
+            renewed_ms: i64::MIN,
+            epoch_floor: 0,
             revision: Revision(0),
             commit_time_ms: 0,
             records: Default::default(),
@@ -111,6 +122,28 @@ fn kind_idx(kind: v1::Kind) -> Option<usize> {
 }
 
 impl State {
+    /// Which store this is; 0 before the first transaction.
+    pub fn store_id(&self) -> StoreId {
+        self.store_id
+    }
+
+    /// The id that the store gets with its next transaction, if it has none.
+    pub(crate) fn give_id(&mut self, id: StoreId) {
+        self.given_id = id;
+    }
+
+    /// What was committed up to here, Unix milliseconds, was in the store before the last restore or truncation;
+    /// [`i64::MIN`] if there was none.
+    pub fn renewed_ms(&self) -> i64 {
+        self.renewed_ms
+    }
+
+    /// Epochs of leases up to this one may have been given in a store before this one: none of them is in force, and
+    /// the next one is above it.
+    pub fn epoch_floor(&self) -> u64 {
+        self.epoch_floor
+    }
+
     /// Of the last transaction; 0 before the first.
     pub fn revision(&self) -> Revision {
         self.revision
@@ -217,6 +250,7 @@ impl State {
     pub fn replay(&mut self, published: &Published) {
         let commit = &published.commit;
         let revision = Revision(commit.revision);
+        self.take_id(commit.store_id);
         for op in &published.changes {
             self.apply(op, revision, commit.commit_time_ms, None);
         }
@@ -225,6 +259,12 @@ impl State {
         }
         self.revision = self.revision.max(revision);
         self.commit_time_ms = self.commit_time_ms.max(commit.commit_time_ms);
+    }
+
+    fn take_id(&mut self, id: u64) {
+        if id != 0 {
+            self.store_id = StoreId(id);
+        }
     }
 
     fn remember(&mut self, writer: &v1::Writer, committed: Committed) {
@@ -336,7 +376,9 @@ fn behind<K>(after: Option<&K>) -> Bound<&K> {
 impl PartialEq for State {
     /// Equal in everything that a transaction or a reader can tell; rows that never changed count as absent.
     fn eq(&self, other: &Self) -> bool {
-        self.revision == other.revision
+        let identity = |state: &Self| (state.store_id, state.renewed_ms, state.epoch_floor);
+        identity(self) == identity(other)
+            && self.revision == other.revision
             && self.commit_time_ms == other.commit_time_ms
             && self.records == other.records
             && self.leases == other.leases

@@ -9,8 +9,9 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::{
     crash::CrashPoints,
-    feed::{Compacted, Feed, Limits, Watcher},
+    feed::{Feed, Limits, WatchRefused, Watcher},
     history::HistoryMin,
+    identity,
     log::{
         Claimed, Log, LogError,
         memory::{MemoryDisk, MemoryLog},
@@ -228,6 +229,8 @@ pub struct Opened {
 /// Sizes and counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
+    /// Which store it is.
+    pub store_id: u64,
     /// Last visible revision.
     pub revision: Revision,
     /// First revision that can be watched.
@@ -317,7 +320,10 @@ impl Store {
             Engine::Memory(disk) => (Box::new(MemoryLog::open(disk)), "memory"),
             Engine::Sled(config) => (Box::new(SledLog::open(&config, crash.clone())?), "sled"),
         };
-        let (log, recovered, opened) = recover(log)?;
+        let (log, mut recovered, opened) = recover(log)?;
+        if recovered.state.store_id().0 == 0 {
+            recovered.state.give_id(identity::new_id());
+        }
         let limits = Limits { ring_bytes, backlog_items, backlog_bytes };
         let feed = Arc::new(Feed::new(recovered.state.revision(), limits, log.reader()));
         let visible = RwLock::new(recovered.state.clone());
@@ -397,9 +403,14 @@ impl Store {
     /// Every transaction from revision `from` on; from the floor of the history if `from` is 0.
     ///
     /// # Errors
-    /// History does not go back so far.
-    pub fn watch(&self, from: Revision) -> Result<Watcher, Compacted> {
-        self.0.shared.feed.watch(from)
+    /// History does not go back so far, or `from` is beyond the next revision.
+    pub fn watch(&self, from: Revision) -> Result<Watcher, WatchRefused> {
+        // Lists show what is visible, a moment before watchers hear of it.
+        let last = self.read(State::revision);
+        if from.0 > last.0 + 1 {
+            return Err(WatchRefused::Future { last });
+        }
+        Ok(self.0.shared.feed.watch(from)?)
     }
 
     /// Sizes and counters now.
@@ -428,6 +439,7 @@ impl Store {
             ..Status::default()
         };
         self.read(|state| Status {
+            store_id: state.store_id().0,
             revision: state.revision(),
             live_bytes: state.live_bytes(),
             units: state.count(v1::Kind::UnitSpec) as u64,

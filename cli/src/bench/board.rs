@@ -299,6 +299,7 @@ pub(super) async fn watch(
         let request = v1::WatchRequest {
             from_revision: read_up_to() + 1,
             kinds: kinds.iter().map(|kind| i32::from(*kind)).collect(),
+            ..v1::WatchRequest::default()
         };
         let status = follow(client, request, &take).await;
         if n_watches > N_WATCHES_MAX || !may_go_on(&status) {

@@ -164,7 +164,7 @@ impl Bench {
         F: Future<Output = Result<(), Status>> + Send,
     {
         let eviction = v1::Eviction { unit_id: 1_000_000, by: "x".repeat(138), ..v1::Eviction::default() };
-        let request = v1::EvictRunningUnitsRequest { evictions: vec![eviction], read_revision: 0 };
+        let request = v1::EvictRunningUnitsRequest { evictions: vec![eviction], ..Default::default() };
         let item_bytes = request.encoded_len();
         // The connection is opened before time counts.
         call(request.clone()).await?;

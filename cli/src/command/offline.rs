@@ -1,7 +1,5 @@
 //! Verbs that need no server.
 
-use std::path::Path;
-
 use clap::CommandFactory as _;
 use godel_kit::{clock::SystemClock, from_proto};
 use godel_proto::v1;
@@ -23,6 +21,7 @@ use crate::{
 #[derive(Serialize)]
 struct CheckView {
     ok: bool,
+    store_id: u64,
     revision: u64,
     acknowledged: Option<u64>,
     floor: u64,
@@ -53,6 +52,7 @@ impl CheckView {
     fn new(report: &admin::CheckReport) -> Self {
         Self {
             ok: report.is_ok(),
+            store_id: report.store_id,
             revision: report.revision,
             acknowledged: report.acknowledged,
             floor: report.floor,
@@ -89,14 +89,19 @@ fn state_blocking(state: State, format: Format) -> Result<(), Failure> {
         }
         State::Export { dir, file } => {
             let report = admin::export(&dir, &file).map_err(|error| explain(&error))?;
-            said("exported", report.revision, &file);
+            let (revision, store) = (report.revision, report.store_id);
+            output::say(format!("exported revision {revision} of store {store} to {}", file.display()));
             Ok(())
         }
         State::Restore { file, dir, keep_unreadable } => {
             let unreadable = if keep_unreadable { Unreadable::Keep } else { Unreadable::Refuse };
             let report =
                 admin::restore(&file, &dir, &readable, unreadable).map_err(|error| explain(&error))?;
-            said("restored", report.revision, &dir);
+            let (revision, store) = (report.revision, report.store_id);
+            output::say(format!(
+                "restored to {}, as store {store}; its revisions go on from {revision}",
+                dir.display()
+            ));
             Ok(())
         }
         State::Repair { dir, remove, truncate } => match &remove[..] {
@@ -159,10 +164,6 @@ fn record_named(kind: &str, key: &str) -> Result<(v1::Kind, Key), Failure> {
     let key = ops::key_from_proto(kind, Some(&by_id))
         .map_err(|error| Failure::usage(format!("`{key}` is no key of a {}: {error}", kind.as_str_name())))?;
     Ok((kind, key))
-}
-
-fn said(what: &str, revision: u64, path: &Path) {
-    output::say(format!("{what} revision {revision} to {}", path.display()));
 }
 
 fn explain(error: &admin::AdminError) -> Failure {

@@ -45,6 +45,7 @@ struct StandbyView {
 
 #[derive(Serialize)]
 struct StoreView {
+    store_id: u64,
     engine: String,
     revision: u64,
     floor_revision: u64,
@@ -167,6 +168,7 @@ fn standby(standby: v1::Standby) -> StandbyView {
 
 fn store_view(store: v1::GetStoreStatusResponse) -> StoreView {
     StoreView {
+        store_id: store.store_id,
         engine: store.engine,
         revision: store.revision,
         floor_revision: store.floor_revision,
@@ -287,11 +289,12 @@ fn text(view: &StatusView, paint: Paint) -> String {
     let mut text = members_text(&view.members, paint);
     let store = &view.store;
     text.push_str(&format!(
-        "\nstore       {} at revision {}; {} on disk, {} live{}\n",
+        "\nstore       {} at revision {}; {} on disk, {} live; id {}{}\n",
         store.engine,
         store.revision,
         bytes(store.disk_bytes),
         bytes(store.live_bytes),
+        store.store_id,
         if store.full { "; FULL: writes are refused" } else { "" },
     ));
     text.push_str(&format!(

@@ -268,7 +268,7 @@ pub(super) async fn until(
                 let request = v1::WatchUnitsRequest {
                     namespace: namespace.to_owned(),
                     name: known.clone().unwrap_or_else(|| name.to_owned()),
-                    from_revision: 0,
+                    ..v1::WatchUnitsRequest::default()
                 };
                 let opened = client.leading_units(async |mut units| units.watch_units(request).await);
                 changes = opened.await.ok().map(tonic::Response::into_inner);

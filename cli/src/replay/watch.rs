@@ -172,6 +172,7 @@ impl Board {
         let request = v1::WatchRequest {
             from_revision: self.read_up_to() + 1,
             kinds: vec![v1::Kind::UnitSpec.into(), v1::Kind::Rows.into()],
+            ..v1::WatchRequest::default()
         };
         let mut stream = match client.state().watch(request).await {
             Ok(answer) => answer.into_inner(),

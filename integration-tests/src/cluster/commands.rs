@@ -67,6 +67,17 @@ pub(super) fn agent_of(state: SocketAddr, shapes: &[String], settings: &[String]
     CommandLine { program: godel_bin(), args, env: client_env(state) }
 }
 
+/// The agent of this machine, which runs commands, as node `name`.
+pub(super) fn agent_of_this_machine(state: SocketAddr, name: &str, state_dir: &Path) -> CommandLine {
+    let args = vec![
+        "agent".to_owned(),
+        "--set=agent.reconnect_spread=300ms".to_owned(),
+        format!("--name={name}"),
+        format!("--state-dir={}", state_dir.display()),
+    ];
+    CommandLine { program: godel_bin(), args, env: client_env(state) }
+}
+
 /// A client verb.
 pub(super) fn client(state: SocketAddr, args: &[&str]) -> CommandLine {
     CommandLine {

@@ -53,7 +53,7 @@ async fn follow(api: Api, history: Arc<Mutex<History>>, wake: watch::Sender<()>)
     loop {
         tries.tick().await;
         let from_revision = history.lock().revision + 1;
-        let request = v1::WatchRequest { from_revision, kinds: Vec::new() };
+        let request = v1::WatchRequest { from_revision, kinds: Vec::new(), ..v1::WatchRequest::default() };
         if let Ok(opened) = api.state().watch(request).await {
             let mut stream = opened.into_inner();
             // A bookmark wakes too.

@@ -18,6 +18,7 @@ mod queues;
 mod reconnects;
 mod reflection;
 mod reservations;
+mod restores;
 mod schedulers;
 mod telemetry;
 mod tidy;

@@ -34,12 +34,23 @@ pub enum Entry {
     Ended(Arc<str>, Status),
     /// State knows.
     Acknowledged(Arc<str>, Status),
+    /// What is kept of this node is of this store.
+    Store(Arc<str>, u64),
 }
 
 /// Terminal statuses by name of the node.
 pub type ByNode = BTreeMap<Arc<str>, Vec<Status>>;
 
-type Kept = BTreeMap<(Arc<str>, Key), Status>;
+/// Stores by name of the node.
+pub type Stores = BTreeMap<Arc<str>, u64>;
+
+/// What a journal keeps.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Kept {
+    ended: BTreeMap<(Arc<str>, Key), Status>,
+    stores: Stores,
+}
+
 type Batch = (Vec<Entry>, Option<oneshot::Sender<()>>);
 
 /// Why the journal cannot be used.
@@ -66,23 +77,24 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens or creates the journal in `dir` and returns what it keeps, by name of the node.
+    /// Opens or creates the journal in `dir` and returns what it keeps, by name of the node, and of which store it is.
     ///
     /// # Errors
     /// The directory cannot be created, or the file not be read, written or synced.
-    pub fn open(dir: &Path) -> Result<(Self, ByNode), Error> {
+    pub fn open(dir: &Path) -> Result<(Self, ByNode, Stores), Error> {
         let created = DirBuilder::new().recursive(true).mode(0o700).create(dir);
         let opened = created.and_then(|()| Writer::open(dir));
         let writer = opened.map_err(|source| Error::Open { dir: dir.to_owned(), source })?;
         let mut by_node = ByNode::new();
-        for ((node, _), status) in &writer.kept {
+        for ((node, _), status) in &writer.kept.ended {
             by_node.entry(Arc::clone(node)).or_default().push(*status);
         }
+        let stores = writer.kept.stores.clone();
         let (tx, rx) = mpsc::channel(N_WAITING_MAX);
         let thread = std::thread::Builder::new().name("agent-journal".to_owned());
         let spawned = thread.spawn(move || writer.run(rx));
         spawned.map_err(|source| Error::Open { dir: dir.to_owned(), source })?;
-        Ok((Self { tx }, by_node))
+        Ok((Self { tx }, by_node, stores))
     }
 
     /// Writes entries and waits until they are on the disk.
@@ -154,7 +166,8 @@ impl Writer {
             self.file.sync_data()?;
         }
         // About 60 bytes a line.
-        let kept_bytes = u64::try_from(self.kept.len()).unwrap_or(0) * 60;
+        let n_kept = self.kept.ended.len() + self.kept.stores.len();
+        let kept_bytes = u64::try_from(n_kept).unwrap_or(0) * 60;
         if self.bytes > COMPACT_BYTES_MIN && self.bytes > COMPACT_RATIO * kept_bytes {
             (self.file, self.bytes) = rewrite(&self.dir, &self.kept)?;
         }
@@ -165,8 +178,11 @@ impl Writer {
 /// Writes what is kept into a new file that then takes the place of the old one.
 fn rewrite(dir: &Path, kept: &Kept) -> io::Result<(File, u64)> {
     let mut text = String::new();
-    for ((node, _), status) in kept {
+    for ((node, _), status) in &kept.ended {
         push_line(&mut text, &Entry::Ended(Arc::clone(node), *status));
+    }
+    for (node, store) in &kept.stores {
+        push_line(&mut text, &Entry::Store(Arc::clone(node), *store));
     }
     let (path, fresh) = (dir.join(FILE), dir.join(format!("{FILE}.new")));
     // What an earlier process left is not written through: it may be a link.
@@ -183,13 +199,16 @@ fn rewrite(dir: &Path, kept: &Kept) -> io::Result<(File, u64)> {
 fn apply(kept: &mut Kept, entry: &Entry) {
     match entry {
         Entry::Ended(node, status) => {
-            kept.insert((Arc::clone(node), status.key), *status);
+            kept.ended.insert((Arc::clone(node), status.key), *status);
         }
         Entry::Acknowledged(node, status) => {
             let key = (Arc::clone(node), status.key);
-            if kept.get(&key).is_some_and(|known| known.incarnation <= status.incarnation) {
-                kept.remove(&key);
+            if kept.ended.get(&key).is_some_and(|known| known.incarnation <= status.incarnation) {
+                kept.ended.remove(&key);
             }
+        }
+        Entry::Store(node, store) => {
+            kept.stores.insert(Arc::clone(node), *store);
         }
     }
 }
@@ -198,6 +217,7 @@ fn push_line(text: &mut String, entry: &Entry) {
     let (mark, node, status) = match entry {
         Entry::Ended(node, status) => ('E', node, status),
         Entry::Acknowledged(node, status) => ('A', node, status),
+        Entry::Store(node, store) => return push_checked(text, &format!("S {node} {store}")),
     };
     // Why it was not started was said, or need not be: it comes back elsewhere in any case.
     let Status { key: Key { unit, ordinal }, incarnation, phase, exit_code, restarts, refused: _ } = status;
@@ -206,13 +226,19 @@ fn push_line(text: &mut String, entry: &Entry) {
         Phase::Failed => 'F',
         Phase::Stopped | Phase::Pending | Phase::Bound | Phase::Starting | Phase::Running => 'T',
     };
-    let line = format!("{mark} {node} {unit} {ordinal} {incarnation} {phase} {exit_code} {restarts}");
+    push_checked(
+        text,
+        &format!("{mark} {node} {unit} {ordinal} {incarnation} {phase} {exit_code} {restarts}"),
+    );
+}
+
+fn push_checked(text: &mut String, line: &str) {
     text.push_str(&format!("{line} {:08x}\n", crc32c::crc32c(line.as_bytes())));
 }
 
 /// What a file keeps: every line that is whole, up to the first that is not.
 fn read(bytes: &[u8]) -> Kept {
-    let mut kept = Kept::new();
+    let mut kept = Kept::default();
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
         let Some(entry) = parse(line) else { break };
         apply(&mut kept, &entry);
@@ -228,6 +254,9 @@ fn parse(line: &[u8]) -> Option<Entry> {
     }
     let mut words = content.split(' ');
     let (mark, node) = (words.next()?, Arc::from(words.next()?));
+    if mark == "S" {
+        return Some(Entry::Store(node, words.next()?.parse().ok()?));
+    }
     let key = Key { unit: words.next()?.parse().ok()?, ordinal: words.next()?.parse().ok()? };
     let incarnation = words.next()?.parse().ok()?;
     let phase = match words.next()? {
@@ -262,14 +291,19 @@ mod tests {
     #[tokio::test]
     async fn what_is_not_acknowledged_is_there_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
-        let (journal, kept) = Journal::open(dir.path()).unwrap();
-        assert!(kept.is_empty());
+        let (journal, kept, stores) = Journal::open(dir.path()).unwrap();
+        assert!(kept.is_empty() && stores.is_empty());
         let entries = vec![Entry::Ended(node(), status(1, 0)), Entry::Ended(node(), status(2, -7))];
         journal.write(entries).await.unwrap();
-        journal.write_soon(vec![Entry::Acknowledged(node(), status(1, 0))]).await.unwrap();
+        let acknowledged = Entry::Acknowledged(node(), status(1, 0));
+        journal.write_soon(vec![Entry::Store(node(), 7), acknowledged]).await.unwrap();
         journal.write(Vec::new()).await.unwrap();
-        let (_, kept) = Journal::open(dir.path()).unwrap();
-        assert_eq!(kept.into_iter().collect::<Vec<_>>(), [(node(), vec![status(2, -7)])]);
+        // Twice: opening writes the file anew.
+        for _ in 0..2 {
+            let (_, kept, stores) = Journal::open(dir.path()).unwrap();
+            assert_eq!(kept.into_iter().collect::<Vec<_>>(), [(node(), vec![status(2, -7)])]);
+            assert_eq!(stores.into_iter().collect::<Vec<_>>(), [(node(), 7)]);
+        }
     }
 
     #[test]
@@ -279,11 +313,11 @@ mod tests {
         let whole = text.len();
         push_line(&mut text, &Entry::Ended(node(), status(2, 0)));
         for len in whole..text.len() {
-            assert_eq!(read(&text.as_bytes()[..len]).len(), 1, "{len}");
+            assert_eq!(read(&text.as_bytes()[..len]).ended.len(), 1, "{len}");
         }
         let mut bytes = text.into_bytes();
         bytes[whole + 8] ^= 1;
-        assert_eq!(read(&bytes).len(), 1);
+        assert_eq!(read(&bytes).ended.len(), 1);
     }
 
     #[test]

@@ -12,6 +12,9 @@
 //! ```
 //! What ended by itself and may start again (its policy, and fewer restarts in a row than its limit) is no end:
 //! it is Starting once more, with one restart more, and waits for its [`Backoff`].
+//!
+//! When the store behind state is another one, by a restore or a truncation, what it does not know here is left over:
+//! it is stopped and never spoken of again, and nothing starts on the node before the last of it has ended.
 
 use std::collections::VecDeque;
 
@@ -102,6 +105,8 @@ pub struct Orders {
     pub restarts: u32,
     /// It stops after so long without contact; 0 never.
     pub stop_after_ms: u32,
+    /// Between its polite and its forced end, where who stops it does not know its unit.
+    pub stop_grace_ms: u32,
 }
 
 impl Orders {
@@ -124,6 +129,7 @@ impl Default for Orders {
             max_restarts: 0,
             restarts: 0,
             stop_after_ms: 0,
+            stop_grace_ms: 0,
         }
     }
 }
@@ -242,6 +248,10 @@ pub struct NodeLife {
     live: (Weight, Weight),
     n_live: usize,
     backoff: Backoff,
+    /// Of another store, told to stop, not ended yet.
+    left_over: FxHashMap<Key, Run>,
+    /// Not started before they have ended.
+    held: Vec<(Key, u32)>,
 }
 
 impl NodeLife {
@@ -309,8 +319,58 @@ impl NodeLife {
             return;
         }
         self.count(&orders, 1);
-        self.runs.insert(key, Run::new(incarnation, Phase::Starting, orders));
-        out.push(Action::Start(key, incarnation));
+        let mut run = Run::new(incarnation, Phase::Starting, orders);
+        if self.left_over.is_empty() {
+            out.push(Action::Start(key, incarnation));
+        } else {
+            run.waiting = true;
+            self.held.push((key, incarnation));
+        }
+        self.runs.insert(key, run);
+    }
+
+    /// Another store does not know it here, perhaps not even its unit: it ends, and nobody wants to hear of it.
+    pub fn leave_over(&mut self, key: Key, incarnation: u32, grace_ms: u32, out: &mut Vec<Action>) {
+        let Some(run) = self.runs.remove(&key) else { return };
+        if run.incarnation != incarnation {
+            self.runs.insert(key, run);
+            return;
+        }
+        if !run.phase.is_live() {
+            out.push(Action::Forget(run.status(key)));
+            return;
+        }
+        if run.waiting {
+            self.count(&run.orders, -1);
+            return;
+        }
+        if !run.stopping {
+            let grace_ms = grace_ms.max(run.orders.stop_grace_ms);
+            out.push(Action::Stop { key, incarnation, grace_ms });
+        }
+        self.left_over.insert(key, run);
+    }
+
+    /// What is here now is another store's, with everything that is left over taken out of it: what was to be said
+    /// about that is not said, and what was remembered of ends was true in the other store only.
+    pub fn change_store(&mut self) {
+        self.remembered.clear();
+        let runs = &self.runs;
+        let is_here =
+            |status: &Status| runs.get(&status.key).is_some_and(|run| run.incarnation == status.incarnation);
+        self.dirty.retain(is_here);
+        self.in_flight.iter_mut().for_each(|(_, statuses)| statuses.retain(is_here));
+    }
+
+    /// Something of another store still runs here.
+    pub fn has_left_over(&self) -> bool {
+        !self.left_over.is_empty()
+    }
+
+    /// Since when it runs, if it does.
+    pub fn running_since(&self, key: Key, incarnation: u32) -> Option<Millis> {
+        let run = self.runs.get(&key).filter(|run| run.incarnation == incarnation)?;
+        (run.phase == Phase::Running).then_some(run.running_since)
     }
 
     /// What it does, if it lives here.
@@ -357,6 +417,9 @@ impl NodeLife {
 
     /// It is over, or has to be started again.
     pub fn ended(&mut self, key: Key, incarnation: u32, exit_code: i32, now: Millis, out: &mut Vec<Action>) {
+        if self.ended_left_over(key, incarnation, out) {
+            return;
+        }
         let Some(run) = self.runs.get_mut(&key) else { return };
         if run.incarnation != incarnation || !run.phase.is_live() || run.waiting {
             return;
@@ -383,8 +446,31 @@ impl NodeLife {
         self.finish(key, phase, out);
     }
 
+    /// Whether it was left over; with the last of these, what is held is started.
+    fn ended_left_over(&mut self, key: Key, incarnation: u32, out: &mut Vec<Action>) -> bool {
+        if self.left_over.get(&key).is_none_or(|run| run.incarnation != incarnation) {
+            return false;
+        }
+        if let Some(run) = self.left_over.remove(&key) {
+            self.count(&run.orders, -1);
+        }
+        if self.left_over.is_empty() {
+            for (key, incarnation) in std::mem::take(&mut self.held) {
+                let run = self.runs.get_mut(&key).filter(|run| run.incarnation == incarnation);
+                if let Some(run) = run.filter(|run| run.phase == Phase::Starting && run.waiting) {
+                    run.waiting = false;
+                    out.push(Action::Start(key, incarnation));
+                }
+            }
+        }
+        true
+    }
+
     /// It has waited long enough for its start number `restarts`.
     pub fn restart(&mut self, key: Key, incarnation: u32, restarts: u32, out: &mut Vec<Action>) {
+        if self.held.contains(&(key, incarnation)) {
+            return;
+        }
         let Some(run) = self.runs.get_mut(&key) else { return };
         if run.incarnation == incarnation && run.restarts == restarts && run.waiting {
             run.waiting = false;

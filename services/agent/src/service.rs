@@ -144,12 +144,12 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     if let Some((name, wrong)) = inventory::wrong_name(&deps.nodes) {
         return Err(Error::WrongName(name, wrong));
     }
-    let (journal, mut kept) = match &config.state_dir {
+    let (journal, mut kept, stores) = match &config.state_dir {
         Some(dir) => {
-            let (journal, kept) = Journal::open(dir)?;
-            (Some(journal), kept)
+            let (journal, kept, stores) = Journal::open(dir)?;
+            (Some(journal), kept, stores)
         }
-        None => (None, BTreeMap::new()),
+        None => (None, BTreeMap::new(), BTreeMap::new()),
     };
     tracing::info!(n_nodes = deps.nodes.len(), state = config.client.state, "agents start");
     let config = Arc::new(config);
@@ -178,7 +178,8 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         shard.says_goodbye(deps.says_goodbye);
         for def in nodes {
             let ended = kept.remove(def.name.as_str()).unwrap_or_default();
-            shard.add(def, ended);
+            let store = stores.get(def.name.as_str()).copied().unwrap_or_default();
+            shard.add(def, ended, store);
         }
         let journal = journal.clone();
         tasks.push(godel_kit::task::spawn_service("agent.shard", &stop, shard.run(journal, stop.clone())));

@@ -109,8 +109,8 @@ pub(crate) fn open(
 
 /// The opening message in parts of bounded size; all but the last say that more follow.
 fn opens(open: v1::SessionOpen) -> Vec<v1::SessionOpen> {
-    let v1::SessionOpen { node_id, ref uid, epoch, .. } = open;
-    let part = |running| v1::SessionOpen { node_id, uid: uid.clone(), epoch, running, more: true };
+    let v1::SessionOpen { node_id, ref uid, epoch, store_id, .. } = open;
+    let part = |running| v1::SessionOpen { node_id, uid: uid.clone(), epoch, running, more: true, store_id };
     let mut opens: Vec<_> = parts(open.running).into_iter().map(part).collect();
     if opens.is_empty() {
         opens.push(part(Vec::new()));
@@ -204,6 +204,7 @@ pub(crate) fn orders(assignment: &v1::Assignment, ordinal: u32, runs_programs: b
         max_restarts: assignment.max_restarts,
         restarts: assignment.restarts,
         stop_after_ms: assignment.stop_after_disconnect_ms,
+        stop_grace_ms: assignment.run.as_ref().map_or(0, |run| run.stop_grace_ms),
     }
 }
 

@@ -6,7 +6,7 @@ use futures_util::{
     FutureExt as _, StreamExt as _,
     stream::{FuturesUnordered, SelectAll},
 };
-use godel_core::time::Millis;
+use godel_core::{ids::StoreId, time::Millis};
 use godel_kit::{CancellationToken, clock::SharedClock};
 use godel_proto::v1::{self, session_response::Message};
 use rand::{RngExt as _, rngs::StdRng};
@@ -63,6 +63,11 @@ struct Slot {
     held: Vec<Message>,
     /// It is in `Shard::to_report`.
     noted: bool,
+    /// The store that this node's last welcomed session was of; 0: none, or not known.
+    store: u64,
+    /// The present session is of another one, and not welcomed yet: what is here may mean nothing there, so nothing is
+    /// said of it.
+    is_other_store: bool,
     /// Assignments that it has yet to refuse, for a test.
     n_to_refuse: u32,
 }
@@ -72,7 +77,7 @@ enum Timer {
     Heartbeat { node: usize, generation: u64 },
     Report(usize),
     Restart { node: usize, key: Key, incarnation: u32, restarts: u32 },
-    Finish { node: usize, key: Key, incarnation: u32, exit_code: i32 },
+    Finish { node: usize, key: Key, incarnation: u32, exit_code: i32, since: Millis },
 }
 
 /// What wakes a shard.
@@ -171,7 +176,8 @@ impl Shard {
         self.n_connecting_max = n_connecting_max;
     }
 
-    pub(crate) fn add(&mut self, def: NodeDef, ended: Vec<Status>) {
+    /// Speaks for one node more, of which a journal kept `ended`, in `store`.
+    pub(crate) fn add(&mut self, def: NodeDef, ended: Vec<Status>, store: u64) {
         let mut life = NodeLife::new(self.backoff);
         for status in ended {
             life.restore(status);
@@ -193,6 +199,8 @@ impl Shard {
             look_at: None,
             held: Vec::new(),
             noted: false,
+            store,
+            is_other_store: false,
             n_to_refuse: self.config.refuse_first,
         });
     }
@@ -274,12 +282,14 @@ impl Shard {
                 let slot = &mut self.slots[node];
                 slot.generation += 1;
                 slot.opened = self.clock.now();
+                slot.is_other_store = !StoreId(slot.store).may_be(StoreId(registered.store_id));
                 let open = v1::SessionOpen {
                     node_id: registered.node_id,
                     uid: slot.def.uid.clone(),
                     epoch: registered.epoch,
                     running: slot.life.open().iter().map(session::run_status).collect(),
                     more: false,
+                    store_id: slot.store,
                 };
                 let (tx, step) = session::open(self.client.clone(), node, slot.generation, open);
                 slot.outbound = Some(tx);
@@ -335,9 +345,14 @@ impl Shard {
             }
             Message::Stop(stops) => {
                 let mut actions = Vec::new();
-                for stop in stops.stops {
-                    let key = Key { unit: stop.unit_id, ordinal: stop.ordinal };
-                    self.slots[node].life.stop(key, stop.incarnation, stop.grace_ms, &mut actions);
+                let life = &mut self.slots[node].life;
+                for v1::StopRequest { unit_id, ordinal, incarnation, grace_ms } in stops.stops {
+                    let key = Key { unit: unit_id, ordinal };
+                    if stops.left_over {
+                        life.leave_over(key, incarnation, grace_ms, &mut actions);
+                    } else {
+                        life.stop(key, incarnation, grace_ms, &mut actions);
+                    }
                 }
                 self.act(node, actions);
             }
@@ -360,6 +375,7 @@ impl Shard {
         slot.lease_ms = u64::from(welcome.lease_ttl_ms);
         let opened = slot.opened;
         self.heard(node, opened);
+        self.settle_store(node, welcome.store_id);
         let slot = &mut self.slots[node];
         if !slot.welcomed {
             slot.welcomed = true;
@@ -370,6 +386,28 @@ impl Shard {
             self.timers.set(self.clock.now().plus(first), Timer::Heartbeat { node, generation });
             self.count(|stats| stats.connected += 1);
         }
+    }
+
+    /// The session that begins is of `store`.
+    fn settle_store(&mut self, node: usize, store: u64) {
+        let slot = &mut self.slots[node];
+        slot.is_other_store = false;
+        if store == 0 || store == slot.store {
+            return;
+        }
+        if slot.store != 0 {
+            slot.life.change_store();
+            let (before, left_over) = (slot.store, slot.life.has_left_over());
+            // Thousands of nodes may live in one process: worth a line is what has to end.
+            if left_over {
+                tracing::info!(node = %slot.name, before, store, "what is left over of another store ends");
+            } else {
+                tracing::debug!(node = %slot.name, before, store, "the store is another one");
+            }
+        }
+        slot.store = store;
+        // Behind the entries of what is left over, which are forgotten: until then they are of the store before.
+        self.forget.push(Entry::Store(slot.name.clone(), store));
     }
 
     fn on_assignment(&mut self, node: usize, assignment: &v1::Assignment, again: bool) {
@@ -441,7 +479,7 @@ impl Shard {
                 life.started(key, incarnation, now);
                 if duration_ms > 0 {
                     let at = now.plus(self.config.scaled_ms(duration_ms));
-                    self.timers.set(at, Timer::Finish { node, key, incarnation, exit_code });
+                    self.timers.set(at, Timer::Finish { node, key, incarnation, exit_code, since: now });
                 }
             }
         }
@@ -479,7 +517,11 @@ impl Shard {
                     self.act(node, actions);
                     self.note(node);
                 }
-                Timer::Finish { node, key, incarnation, exit_code } => {
+                Timer::Finish { node, key, incarnation, exit_code, since } => {
+                    // Of what had its name in another store it is none.
+                    if self.slots[node].life.running_since(key, incarnation) != Some(since) {
+                        continue;
+                    }
                     let mut actions = Vec::new();
                     self.slots[node].life.ended(key, incarnation, exit_code, now, &mut actions);
                     self.act(node, actions);
@@ -531,7 +573,7 @@ impl Shard {
 
     fn note(&mut self, node: usize) {
         let slot = &mut self.slots[node];
-        if !slot.noted && slot.life.is_dirty() && slot.outbound.is_some() {
+        if !slot.noted && slot.life.is_dirty() && slot.outbound.is_some() && !slot.is_other_store {
             slot.noted = true;
             self.to_report.push(node);
         }
@@ -541,7 +583,7 @@ impl Shard {
         for node in std::mem::take(&mut self.to_report) {
             let slot = &mut self.slots[node];
             slot.noted = false;
-            let Some(outbound) = &slot.outbound else { continue };
+            let Some(outbound) = slot.outbound.as_ref().filter(|_| !slot.is_other_store) else { continue };
             while outbound.has_room() {
                 let Some((sequence, statuses)) = slot.life.next_report() else { break };
                 let statuses = statuses.iter().map(session::run_status).collect();

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use godel_core::{
     binder::{Accepted, Binder, Departure, Gathering, HoldWork, Verdict, Wait},
     decision::{Decision, Outcome, Rejection, RejectionReason},
-    ids::{Epoch, NodeId, Revision, UnitId},
+    ids::{Epoch, NodeId, Revision, StoreId, UnitId},
     rows::Evict,
     time::Millis,
 };
@@ -74,6 +74,8 @@ pub(crate) struct Desk {
     /// Running units in decisions without an outcome.
     n_placements_open: usize,
     synced: bool,
+    /// What is read.
+    store: StoreId,
     config: Config,
     metrics: BinderMetrics,
 }
@@ -95,6 +97,7 @@ impl Desk {
             last_sequence: 0,
             n_placements_open: 0,
             synced: false,
+            store: StoreId(0),
             config,
             metrics,
         }
@@ -103,6 +106,26 @@ impl Desk {
     /// Everything up to here has been read; `None` while a list is being read.
     pub(crate) fn read(&self) -> Option<Revision> {
         self.synced.then(|| self.binder.revision())
+    }
+
+    /// The store that is read; 0 before the first list.
+    pub(crate) fn store(&self) -> StoreId {
+        self.store
+    }
+
+    /// Another store is read from here on: streams, decisions and requests are of the one before. Epochs of leases may
+    /// begin anew there.
+    pub(crate) fn change_store(&mut self, store: StoreId) {
+        if self.store != StoreId(0) {
+            tracing::warn!(
+                before = self.store.0,
+                store = store.0,
+                "the store is another one, everything is read anew"
+            );
+            self.step_down(None);
+            self.sessions = Sessions::default();
+        }
+        self.store = store;
     }
 
     /// More decisions may come.
@@ -117,7 +140,7 @@ impl Desk {
 
     pub(crate) fn on_follow(&mut self, event: FollowEvent) {
         match event {
-            FollowEvent::Reset => {
+            FollowEvent::Reset { .. } => {
                 self.binder.reset();
                 self.synced = false;
             }
@@ -406,14 +429,18 @@ impl Desk {
         self.metrics.txns_refused.inc();
         let idx = usize::try_from(refusal.index).unwrap_or(usize::MAX);
         let (offenders, hopeless) = match refusal.reason() {
-            TxnRefusalReason::Precondition => (batch.items_of_precondition(idx), false),
+            TxnRefusalReason::Precondition | TxnRefusalReason::FutureRevision => {
+                (batch.items_of_precondition(idx), false)
+            }
             TxnRefusalReason::RowConflict | TxnRefusalReason::NodeChanged => (batch.item_of_op(idx), false),
             TxnRefusalReason::Invalid | TxnRefusalReason::Forbidden | TxnRefusalReason::Unspecified => {
                 tracing::error!(reason = ?refusal.reason(), why = refusal.message, "the store refused a transaction");
                 (batch.item_of_op(idx), true)
             }
             // Nobody's fault.
-            TxnRefusalReason::StoreFull | TxnRefusalReason::StaleEpoch => (Vec::new(), false),
+            TxnRefusalReason::StoreFull | TxnRefusalReason::StaleEpoch | TxnRefusalReason::StoreChanged => {
+                (Vec::new(), false)
+            }
         };
         let by_record =
             matches!(refusal.reason(), TxnRefusalReason::Precondition | TxnRefusalReason::NodeChanged);

@@ -15,7 +15,7 @@ use godel_kit::{
     clock::SharedClock,
     config::TxnConfig,
     crash::CrashPoints,
-    follow::Follower,
+    follow::{FollowEvent, Follower},
     lease::{Fence, Leadership},
     txn::{Committed, Conditions, Pending, TxnError, TxnPipeline},
 };
@@ -94,7 +94,7 @@ impl Engine {
                 () = lost(run.leading.as_ref()) => self.step_down(&mut run, None),
                 answer = front(&mut run.in_flight) => self.on_answer(&mut run, answer),
                 event = self.follower.next() => match event {
-                    Some(event) => self.desk.on_follow(event),
+                    Some(event) => self.on_follow(&mut run, event),
                     None if stop.is_cancelled() => break,
                     None => return Err(Error::Follower),
                 },
@@ -122,7 +122,7 @@ impl Engine {
         let leadership = self.leadership.borrow_and_update().clone();
         match leadership {
             Leadership::Leader { epoch, since, fence } => {
-                if run.leading.as_ref().is_some_and(|leading| leading.fence.epoch() == epoch) {
+                if run.leading.as_ref().is_some_and(|leading| leading.fence.is_grant(&fence)) {
                     return;
                 }
                 self.step_down(run, None);
@@ -155,16 +155,36 @@ impl Engine {
     /// Leads once everything up to the grant has been read: an older leader's last binding is in there.
     fn announce(&self, run: &Run) {
         let Some(leading) = &run.leading else { return };
-        if self.desk.read().is_none_or(|read| read < leading.since) {
+        if !self.reads_enough(leading) {
             return;
         }
-        let role = Role::Leader { epoch: leading.fence.epoch() };
+        let role = Role::Leader { epoch: leading.fence.epoch(), store: leading.fence.store() };
         self.role.send_if_modified(|known| {
             *known != role && {
                 *known = role.clone();
                 true
             }
         });
+    }
+
+    /// Whether everything up to the grant has been read, of the store in which it was granted.
+    fn reads_enough(&self, leading: &Leading) -> bool {
+        let is_same = self.desk.store().may_be(leading.fence.store());
+        is_same && self.desk.read().is_some_and(|read| read >= leading.since)
+    }
+
+    /// What follows from another store is as after a change of leaders: nothing that was read, decided or asked for
+    /// before means anything there.
+    fn on_follow(&mut self, run: &mut Run, event: FollowEvent) {
+        if let FollowEvent::Reset { store } = &event
+            && *store != self.desk.store()
+        {
+            if run.leading.as_ref().is_some_and(|leading| !leading.fence.store().may_be(*store)) {
+                self.step_down(run, None);
+            }
+            self.desk.change_store(*store);
+        }
+        self.desk.on_follow(event);
     }
 
     fn on_input(&mut self, run: &Run, input: Input) {
@@ -235,7 +255,7 @@ impl Engine {
         }
         for _ in 0..N_DRAIN {
             let Some(event) = self.follower.try_next() else { break };
-            self.desk.on_follow(event);
+            self.on_follow(run, event);
         }
         for _ in 0..N_DRAIN {
             let Ok(request) = self.evictions.try_recv() else { break };
@@ -254,7 +274,7 @@ impl Engine {
     fn write(&mut self, run: &mut Run) {
         self.desk.on_wall(self.clock.wall_ms());
         while let Some(leading) = &run.leading {
-            let reads_enough = self.desk.read().is_some_and(|read| read >= leading.since);
+            let reads_enough = self.reads_enough(leading);
             let has_place = run.in_flight.len() < self.txns_in_flight_max.max(1);
             if !reads_enough || !has_place || run.paused_until.is_some() || !self.desk.has_work() {
                 return;

@@ -8,11 +8,19 @@ use std::sync::{
 use godel_core::{
     binder::Gathering,
     decision::Decision,
-    ids::{Epoch, Revision, UnitId},
+    ids::{Epoch, Revision, StoreId, UnitId},
     rows::{Evict, RowChange},
 };
-use godel_kit::{client::Directory, convert::BadField, from_proto, status, to_proto};
-use godel_proto::v1::{self, bind_service_server::BindService, decide_request::Message};
+use godel_kit::{
+    client::{Directory, retry_idempotent},
+    convert::BadField,
+    from_proto,
+    message::RECEIVED_BYTES_MAX,
+    status, to_proto,
+};
+use godel_proto::v1::{
+    self, bind_service_server::BindService, decide_request::Message, state_service_client::StateServiceClient,
+};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -31,8 +39,14 @@ const N_EVICTIONS_MAX: usize = 100_000;
 /// Whether this binder leads, as its engine says: not before it has read everything up to its grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    Standby { leader: Option<String> },
-    Leader { epoch: Epoch },
+    Standby {
+        leader: Option<String>,
+    },
+    /// Under a lease that was granted in `store`.
+    Leader {
+        epoch: Epoch,
+        store: StoreId,
+    },
 }
 
 /// From the streams to the engine.
@@ -68,14 +82,30 @@ pub(crate) struct Rpc {
 }
 
 impl Rpc {
-    fn leading(&self) -> Result<Epoch, Status> {
+    /// The store that is led in.
+    fn leading(&self) -> Result<StoreId, Status> {
         if self.stop.is_cancelled() {
             return Err(status::stopping());
         }
         match &*self.role.borrow() {
-            Role::Leader { epoch } => Ok(*epoch),
+            Role::Leader { store, .. } => Ok(*store),
             Role::Standby { leader } => Err(status::not_leader(leader.as_deref())),
         }
+    }
+
+    /// That the store has come to the revision that a caller says to have read. Mostly it was read here already.
+    async fn check_read(&self, read: Revision) -> Result<(), Status> {
+        if read.0 <= u64::try_from(self.metrics.revision.get()).unwrap_or(0) {
+            return Ok(());
+        }
+        let policy = self.directory.policy();
+        let answer = retry_idempotent(&policy, || async {
+            let mut client =
+                StateServiceClient::new(self.directory.state()).max_decoding_message_size(RECEIVED_BYTES_MAX);
+            client.get_store_status(v1::GetStoreStatusRequest {}).await
+        });
+        let last = Revision(answer.await?.into_inner().revision);
+        if read > last { Err(status::future_revision(read, last)) } else { Ok(()) }
     }
 }
 
@@ -87,11 +117,12 @@ impl BindService for Rpc {
         &self,
         request: Request<Streaming<v1::DecideRequest>>,
     ) -> Result<Response<Self::DecideStream>, Status> {
-        self.leading()?;
+        let store = self.leading()?;
         let id = StreamId(self.last_stream.fetch_add(1, Ordering::Relaxed) + 1);
         let (outcomes, responses) = mpsc::channel(self.outcomes_queued_max.max(1));
         let (inputs, stop) = (self.inputs.clone(), self.stop.clone());
-        let reader = read(id, request.into_inner(), inputs, outcomes.clone(), self.directory.clone());
+        let directory = self.directory.clone();
+        let reader = read((id, store), request.into_inner(), inputs, outcomes.clone(), directory);
         godel_kit::task::spawn("decide-stream", async move {
             let end = tokio::select! {
                 end = reader => end,
@@ -110,10 +141,15 @@ impl BindService for Rpc {
         &self,
         request: Request<v1::EvictRunningUnitsRequest>,
     ) -> Result<Response<v1::EvictRunningUnitsResponse>, Status> {
-        self.leading()?;
+        let store = self.leading()?;
         let request = request.into_inner();
+        let asked_of = StoreId(request.store_id);
+        if !store.may_be(asked_of) {
+            return Err(status::store_changed(asked_of, store));
+        }
         let read = Revision(request.read_revision);
         let asked = evictions(request).map_err(status::invalid_argument)?;
+        self.check_read(read).await?;
         let (reply, answer) = oneshot::channel();
         self.evictions.send(EvictRequest { asked, read, reply }).await.map_err(|_| status::stopping())?;
         let Revision(revision) = answer.await.map_err(|_| status::stopping())??;
@@ -125,7 +161,7 @@ impl BindService for Rpc {
         _request: Request<v1::GetBinderStatusRequest>,
     ) -> Result<Response<v1::GetBinderStatusResponse>, Status> {
         let epoch = match &*self.role.borrow() {
-            Role::Leader { epoch } => Some(*epoch),
+            Role::Leader { epoch, .. } => Some(*epoch),
             Role::Standby { .. } => None,
         };
         let rejected = self.metrics.rejected_by_reason();
@@ -156,7 +192,7 @@ fn gathering(gang: &Gathering) -> v1::Gathering {
 
 /// Reads a stream to its end. A full engine is waited for: the scheduler feels it as a full stream.
 async fn read(
-    id: StreamId,
+    (id, store): (StreamId, StoreId),
     mut requests: Streaming<v1::DecideRequest>,
     inputs: mpsc::Sender<Input>,
     outcomes: OutcomeSender,
@@ -169,8 +205,12 @@ async fn read(
     if open.scheduler.is_empty() || open.epoch == 0 {
         return Err(status::invalid_argument([BadField::new("open", "scheduler and epoch are required")]));
     }
+    let lease = format!("{SCHEDULER_LEASE_PREFIX}{}", open.scheduler);
+    if !store.may_be(StoreId(open.store_id)) {
+        return Err(status::lease_of_other_store(&lease, StoreId(open.store_id), store));
+    }
     // A made-up epoch would push the real scheduler's stream aside.
-    directory.check_lease(&format!("{SCHEDULER_LEASE_PREFIX}{}", open.scheduler), Epoch(open.epoch)).await?;
+    directory.check_lease(&lease, Epoch(open.epoch)).await?;
     let _guard = CloseGuard { id, inputs: inputs.clone() };
     let opened = Input::Open { id, scheduler: open.scheduler, epoch: Epoch(open.epoch), outcomes };
     inputs.send(opened).await.map_err(|_| status::stopping())?;
@@ -254,7 +294,7 @@ mod tests {
             by: "test".to_owned(),
             preemptor_id: 0,
         };
-        let request = |evictions| v1::EvictRunningUnitsRequest { evictions, read_revision: 0 };
+        let request = |evictions| v1::EvictRunningUnitsRequest { evictions, ..Default::default() };
         let good = evictions(request(vec![eviction(7, &[1, 2], &[])])).unwrap();
         assert_eq!((good[0].0, good[0].1.reason), (UnitId(7), EvictionReason::Cancelled));
         let bad = evictions(request(vec![

@@ -14,7 +14,7 @@ use godel_core::{
     scheduler::UnitReport,
     unit::UnitSpec,
 };
-use godel_kit::{CancellationToken, convert::BadField};
+use godel_kit::{CancellationToken, convert::BadField, status};
 use godel_proto::v1;
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc, oneshot},
@@ -35,6 +35,7 @@ pub(crate) enum Call {
     Get {
         namespace: String,
         name: String,
+        page: RowsPage,
         reply: Reply<Result<v1::GetUnitResponse, Status>>,
     },
     List(ListCall),
@@ -206,6 +207,40 @@ pub(crate) struct PauseCall {
     pub(crate) reason: String,
     /// `None`: it was so already.
     pub(crate) reply: Reply<Result<Option<Revision>, Status>>,
+}
+
+/// A page of a unit's running units.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct RowsPage {
+    /// At most so many.
+    pub(crate) n_max: usize,
+    /// The unit of the page before, and the ordinal to go on at; `None`: the first page.
+    pub(crate) after: Option<(UnitId, u32)>,
+}
+
+impl RowsPage {
+    /// The token of the page that begins at an ordinal.
+    pub(crate) fn token(unit: UnitId, ordinal: u32) -> String {
+        format!("{unit}.{ordinal}")
+    }
+
+    /// What [`RowsPage::token`] made; `None` if it did not.
+    pub(crate) fn parse(token: &str) -> Option<(UnitId, u32)> {
+        let (unit, ordinal) = token.split_once('.')?;
+        Some((UnitId(unit.parse().ok()?), ordinal.parse().ok()?))
+    }
+
+    /// The ordinal that the page begins at.
+    pub(crate) fn from(&self, unit: UnitId) -> Result<u32, Status> {
+        match self.after {
+            None => Ok(0),
+            Some((of, ordinal)) if of == unit => Ok(ordinal),
+            Some(_) => {
+                let description = "a token of another unit that had this name: begin anew";
+                Err(status::invalid_argument([BadField::new("page_token", description)]))
+            }
+        }
+    }
 }
 
 /// A bounded part of a list.

@@ -23,8 +23,6 @@ use godel_proto::{raw, v1};
 
 use crate::calls::StatusAnswer;
 
-/// Running units shown of one unit: of 700 bytes at most, mostly names.
-const RUNNING_UNITS_SHOWN: usize = 1_000;
 /// Units shown that hold up a drain: of 600 bytes at most.
 const DRAIN_BLOCKS_MAX: usize = 100;
 /// Reasons of a failed try that are kept.
@@ -75,18 +73,26 @@ pub(crate) fn unit(view: &UnitView<'_>) -> v1::Unit {
     }
 }
 
-/// The first running units of a unit by ordinal, pending ones included.
-pub(crate) fn running_units(core: &Dispatcher, view: &UnitView<'_>) -> Vec<v1::RunningUnit> {
+/// Running units of a unit by ordinal, pending ones included: `n_max` at most from ordinal `from` on, and where the next
+/// ones begin.
+pub(crate) fn running_units(
+    core: &Dispatcher,
+    view: &UnitView<'_>,
+    from: u32,
+    n_max: usize,
+) -> (Vec<v1::RunningUnit>, Option<u32>) {
     let n_rows = u32::try_from(view.rows.rows.len()).unwrap_or(u32::MAX);
     let wanted = view.spec.task_groups.iter().flat_map(|group| &group.ordinals).map(|range| range.1).max();
-    (0..wanted.unwrap_or(0).max(n_rows))
-        .filter_map(|ordinal| {
-            let (row, group) = (view.rows.row(ordinal), view.spec.group_of(ordinal));
-            let shown = row.phase != RowPhase::Pending || (group.is_some() && view.spec.is_wanted());
-            shown.then(|| running_unit(core, view, ordinal, &row, group))
-        })
-        .take(RUNNING_UNITS_SHOWN)
-        .collect()
+    let mut shown = (from..wanted.unwrap_or(0).max(n_rows)).filter_map(|ordinal| {
+        let (row, group) = (view.rows.row(ordinal), view.spec.group_of(ordinal));
+        let is_shown = row.phase != RowPhase::Pending || (group.is_some() && view.spec.is_wanted());
+        is_shown.then_some((ordinal, row, group))
+    });
+    let page: Vec<_> = shown.by_ref().take(n_max).collect();
+    let next = shown.next().map(|(ordinal, ..)| ordinal);
+    let running_unit =
+        |(ordinal, row, group): &(u32, Row, _)| running_unit(core, view, *ordinal, row, *group);
+    (page.iter().map(running_unit).collect(), next)
 }
 
 fn running_unit(

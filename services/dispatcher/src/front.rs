@@ -1,7 +1,8 @@
 //! What the RPC handlers know: who leads, and how to reach the loop while it is this process.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU64};
 
+use godel_core::ids::StoreId;
 use godel_kit::{lease::Leadership, status};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tonic::Status;
@@ -18,6 +19,10 @@ pub(crate) struct Term {
     /// Room in the admission queue, in KiB.
     pub(crate) room: Arc<Semaphore>,
     pub(crate) door: Arc<Door>,
+    /// In which its lease was granted.
+    pub(crate) store: StoreId,
+    /// The revision up to which the loop has read.
+    pub(crate) read: Arc<AtomicU64>,
 }
 
 /// Shared by all handlers.

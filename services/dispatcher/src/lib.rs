@@ -126,7 +126,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
             }
         })
     };
-    let units = rpc::units::Units::new(front.clone(), metrics);
+    let units = rpc::units::Units::new(front.clone(), directory.clone(), metrics);
     let queues = rpc::queues::Queues::new(front.clone());
     let budgets = rpc::budgets::Budgets::new(front.clone());
     let reservations = rpc::reservations::Reservations::new(front.clone());

@@ -45,7 +45,7 @@ use tokio::sync::{Semaphore, mpsc, watch as watch_channel};
 use tonic::Status;
 
 use crate::{
-    calls::{Call, Change, ListCall, ListPart, Reply, Schedulers, StatusAnswer, Waiter},
+    calls::{Call, Change, ListCall, ListPart, Reply, RowsPage, Schedulers, StatusAnswer, Waiter},
     config::Config,
     convert,
     front::Term as Handle,
@@ -177,9 +177,10 @@ async fn lead(
     let written = Written::default();
     let follower =
         Follower::spawn_writer(state.clone(), kinds, FollowConfig::default(), written.clone(), over.clone());
+    let store = fence.store();
     let pipeline = TxnPipeline::spawn(state, fence, &context.config.txn);
     let (tickets, acks) = answers();
-    let (evictions, evicted) = evict::spawn(context.directory.clone(), over.clone());
+    let (evictions, evicted) = evict::spawn(context.directory.clone(), store, over.clone());
     let (calls_sender, calls) = mpsc::channel(context.config.calls_queued_max.max(1));
     let room = usize::try_from(context.config.admission_queue_kib).unwrap_or(usize::MAX);
     let room = Arc::new(Semaphore::new(room.clamp(64, Semaphore::MAX_PERMITS)));
@@ -193,7 +194,13 @@ async fn lead(
         since,
         pipeline,
         tickets,
-        handle: Handle { calls: calls_sender, room, door: Arc::clone(&overload.door) },
+        handle: Handle {
+            calls: calls_sender,
+            room,
+            door: Arc::clone(&overload.door),
+            store,
+            read: Arc::default(),
+        },
         publish,
         batch: Batch::default(),
         written,
@@ -208,7 +215,7 @@ async fn lead(
         mode_writing: false,
         sessions: BTreeMap::new(),
         last_session: 0,
-        watches: Watches::new(context.config.watches_max),
+        watches: Watches::new(context.config.watches_max, store),
         evictions,
         shown: Summary::default(),
         queues_shown_at: None,
@@ -352,8 +359,8 @@ impl Loop<'_> {
         match call {
             Call::Submit(items) => items.into_iter().for_each(|item| self.admit(item)),
             Call::Change(change) => self.change(change),
-            Call::Get { namespace, name, reply } => {
-                let answer = self.resolve(&namespace, &name).map(|unit| self.show(unit));
+            Call::Get { namespace, name, page, reply } => {
+                let answer = self.resolve(&namespace, &name).and_then(|unit| self.show(unit, &page));
                 // Whoever asked may be gone.
                 let _ = reply.send(answer);
             }
@@ -452,7 +459,7 @@ impl Loop<'_> {
             Ticket::Deletes(units) => {
                 for unit in units {
                     match result {
-                        Ok(_) => self.forget(unit, now),
+                        Ok(committed) => self.forget(unit, committed.revision, now),
                         Err(_) => self.core.on_delete_failed(unit, now),
                     }
                 }
@@ -491,12 +498,15 @@ impl Loop<'_> {
         }
     }
 
-    fn show(&self, unit: UnitId) -> v1::GetUnitResponse {
-        let Some(view) = self.core.unit(unit) else { return v1::GetUnitResponse::default() };
-        v1::GetUnitResponse {
+    fn show(&self, unit: UnitId, page: &RowsPage) -> Result<v1::GetUnitResponse, Status> {
+        let Some(view) = self.core.unit(unit) else { return Ok(v1::GetUnitResponse::default()) };
+        let from = page.from(unit)?;
+        let (running_units, next) = convert::running_units(&self.core, &view, from, page.n_max);
+        Ok(v1::GetUnitResponse {
             unit: Some(convert::unit(&view)),
-            running_units: convert::running_units(&self.core, &view),
-        }
+            running_units,
+            next_page_token: next.map(|next| RowsPage::token(unit, next)).unwrap_or_default(),
+        })
     }
 
     fn list(&self, call: ListCall) {
@@ -557,8 +567,10 @@ fn refused(error: &TxnError) -> Status {
                 "the store's disk is full",
                 Duration::from_secs(1),
             ),
-            v1::TxnRefusalReason::StaleEpoch => crate::front::term_over(),
-            v1::TxnRefusalReason::Precondition => status::with_info(
+            v1::TxnRefusalReason::StaleEpoch | v1::TxnRefusalReason::StoreChanged => {
+                crate::front::term_over()
+            }
+            v1::TxnRefusalReason::Precondition | v1::TxnRefusalReason::FutureRevision => status::with_info(
                 tonic::Code::Aborted,
                 status::reason::REVISION_MISMATCH,
                 "the record changed meanwhile",

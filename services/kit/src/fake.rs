@@ -10,6 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use godel_core::ids::{Revision, StoreId};
 use godel_proto::{
     raw,
     v1::{
@@ -44,6 +45,8 @@ pub(crate) struct Fake {
 
 #[derive(Default)]
 pub(crate) struct World {
+    /// Which store it is.
+    pub(crate) store_id: u64,
     pub(crate) revision: u64,
     pub(crate) commits: Vec<raw::Commit>,
     /// First revision that a watch can deliver.
@@ -195,8 +198,13 @@ impl World {
     pub(crate) fn commit(&mut self, ops: Vec<Bytes>) -> u64 {
         self.revision += 1;
         let commit_time_ms = i64::try_from(self.revision).unwrap() * 10;
-        self.commits.push(raw::Commit { revision: self.revision, commit_time_ms, writer: None, ops });
+        let commit = raw::Commit { revision: self.revision, commit_time_ms, ops, ..raw::Commit::default() };
+        self.commits.push(commit);
         self.revision
+    }
+
+    fn is_other_store(&self, asked: u64) -> bool {
+        !StoreId(self.store_id).may_be(StoreId(asked))
     }
 
     /// The answer to a transaction; a repeated sequence gets the first one.
@@ -208,6 +216,9 @@ impl World {
             sequence: writer.sequence,
             ..v1::TxnResponse::default()
         };
+        if self.is_other_store(request.store_id) {
+            return refusal(v1::TxnRefusalReason::StoreChanged);
+        }
         if self.stale {
             return refusal(v1::TxnRefusalReason::StaleEpoch);
         }
@@ -274,6 +285,7 @@ impl StateService for Fake {
                 records: world.records[start..end].to_vec(),
                 next_page_token: if more { end.to_string() } else { String::new() },
                 revision: if world.list_revision == 0 { world.revision } else { world.list_revision },
+                store_id: world.store_id,
             }
         })))
     }
@@ -281,11 +293,17 @@ impl StateService for Fake {
     type WatchStream = Answers<v1::WatchResponse>;
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let from = request.into_inner().from_revision;
-        let (floor, breaks) = self.with(|world| {
+        let v1::WatchRequest { from_revision: from, store_id, .. } = request.into_inner();
+        let (floor, breaks, id, last) = self.with(|world| {
             world.watches += 1;
-            (world.floor, world.break_watch_after)
+            (world.floor, world.break_watch_after, StoreId(world.store_id), world.revision)
         });
+        if !id.may_be(StoreId(store_id)) {
+            return Err(status::store_changed(StoreId(store_id), id));
+        }
+        if from > last + 1 {
+            return Err(status::future_revision(Revision(from), Revision(last)));
+        }
         if from < floor {
             return Err(status::compacted(floor));
         }
@@ -371,7 +389,12 @@ impl MemberService for Fake {
                 deadline: Some(Instant::now() + Duration::from_millis(u64::from(request.ttl_ms))),
                 status: v1::MemberStatus::default(),
             };
-            let answer = v1::AcquireLeaseResponse { epoch: grant.epoch, ttl_ms: request.ttl_ms, revision: 1 };
+            let answer = v1::AcquireLeaseResponse {
+                epoch: grant.epoch,
+                ttl_ms: request.ttl_ms,
+                revision: 1,
+                store_id: world.store_id,
+            };
             world.leases.insert(request.lease, grant);
             Ok(Response::new(answer))
         })
@@ -383,6 +406,10 @@ impl MemberService for Fake {
     ) -> Result<Response<v1::RenewLeaseResponse>, Status> {
         let request = request.into_inner();
         self.with(|world| {
+            if world.is_other_store(request.store_id) {
+                let (asked, id) = (StoreId(request.store_id), StoreId(world.store_id));
+                return Err(status::lease_of_other_store(&request.lease, asked, id));
+            }
             let refused = std::mem::take(&mut world.refuse_renewal);
             let grant =
                 world.leases.get_mut(&request.lease).filter(|grant| grant.epoch == request.epoch && !refused);

@@ -1,7 +1,7 @@
 //! A follower of the store: lists some kinds of records, then watches them, for ever.
 //!
-//! Every change arrives once and in order. When the watched history is gone the follower says
-//! [`FollowEvent::Reset`] and lists again.
+//! Every change arrives once and in order. When the watched history is gone, or the store has become another one by a
+//! restore or a truncation, the follower says [`FollowEvent::Reset`] and lists again.
 
 mod task;
 mod written;
@@ -11,7 +11,10 @@ mod tests;
 
 use std::time::Duration;
 
-use godel_core::{change::Change, ids::Revision};
+use godel_core::{
+    change::Change,
+    ids::{Revision, StoreId},
+};
 use godel_proto::v1;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +28,11 @@ pub use written::Written;
 #[derive(Clone, Debug, PartialEq)]
 pub enum FollowEvent {
     /// Forget everything: a list follows. Also the first event of all.
-    Reset,
+    Reset {
+        /// The store that the list is of. If it is another one than before, nothing of what was read, decided or sent
+        /// before means anything there, see `docs/adr/0014-store-identity.md`. 0: it does not say.
+        store: StoreId,
+    },
     /// A page of the list. A record may be newer than the list's revision. The rows of a unit come whole, though
     /// perhaps of several revisions: each row says its own.
     Loaded(Vec<LoadedRecord>),

@@ -4,7 +4,11 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use godel_core::{admission::welcome::Unwelcome, queue::NotAdmitted};
+use godel_core::{
+    admission::welcome::Unwelcome,
+    ids::{Revision, StoreId},
+    queue::NotAdmitted,
+};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, StatusExt as _};
 
@@ -19,6 +23,10 @@ pub mod reason {
     pub const NOT_LEADER: &str = "NOT_LEADER";
     /// The writer's lease is not in force any more.
     pub const STALE_EPOCH: &str = "STALE_EPOCH";
+    /// What the caller has read, or the lease that it holds, is of another store: this one was restored or truncated.
+    pub const STORE_CHANGED: &str = "STORE_CHANGED";
+    /// A revision was named that there is not yet.
+    pub const FUTURE_REVISION: &str = "FUTURE_REVISION";
     /// The watched history no longer reaches so far back.
     pub const COMPACTED: &str = "COMPACTED";
     /// The watcher did not keep up; resume from the last revision seen.
@@ -99,6 +107,33 @@ pub fn lease_held(lease: &str, holder: &str, address: &str) -> Status {
 pub fn compacted(floor: u64) -> Status {
     let message = format!("the history begins at revision {floor}: list again");
     with_info(Code::OutOfRange, reason::COMPACTED, message, [("floor", floor.to_string())])
+}
+
+/// OUT_OF_RANGE: what the caller has read is of store `asked`, and this is store `id`.
+pub fn store_changed(asked: StoreId, id: StoreId) -> Status {
+    let message = format!("this is store {id}, not {asked}: it was restored or truncated, list again");
+    with_info(Code::OutOfRange, reason::STORE_CHANGED, message, [("store_id", id.to_string())])
+}
+
+/// FAILED_PRECONDITION: the lease was granted in store `asked`, and this is store `id`.
+pub fn lease_of_other_store(lease: &str, asked: StoreId, id: StoreId) -> Status {
+    let message =
+        format!("lease {lease} was granted in store {asked}, and this is store {id}: take the lease again");
+    let metadata = [("lease", lease.to_owned()), ("store_id", id.to_string())];
+    with_info(Code::FailedPrecondition, reason::STORE_CHANGED, message, metadata)
+}
+
+/// OUT_OF_RANGE: `asked` is beyond the last revision.
+pub fn future_revision(asked: Revision, last: Revision) -> Status {
+    let message = format!("revision {asked} does not exist yet, the last one is {last}: list again");
+    with_info(Code::OutOfRange, reason::FUTURE_REVISION, message, [("revision", last.to_string())])
+}
+
+/// Whether a lease is lost: it is over, or was granted in another store.
+pub fn is_lease_lost(status: &Status) -> bool {
+    status.code() == Code::FailedPrecondition
+        && reason_of(status)
+            .is_some_and(|reason| reason == reason::STALE_EPOCH || reason == reason::STORE_CHANGED)
 }
 
 /// ABORTED: the watcher did not keep up.

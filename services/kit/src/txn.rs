@@ -183,7 +183,7 @@ impl Future for Pending {
 
 /// Whether a refusal means that the writer is over.
 fn is_stale(refusal: &v1::TxnRefusal) -> bool {
-    refusal.reason() == v1::TxnRefusalReason::StaleEpoch
+    matches!(refusal.reason(), v1::TxnRefusalReason::StaleEpoch | v1::TxnRefusalReason::StoreChanged)
 }
 
 fn checked_size(ops: &[Bytes]) -> Result<usize, TxnError> {

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, future::pending, time::Duration};
 
 use godel_core::{
     change::Change,
-    ids::{Epoch, NodeId, Revision, UnitId},
+    ids::{Epoch, NodeId, Revision, StoreId, UnitId},
     scheduler::{ReportState, Scheduler, UnitReport},
     time::Millis,
 };
@@ -52,6 +52,9 @@ const SHOW_MS: u64 = 100;
 /// See the module.
 pub(crate) struct Engine {
     pub(crate) core: Scheduler,
+    /// What `core` was made with.
+    pub(crate) decides: godel_core::scheduler::Config,
+    pub(crate) seed: u64,
     pub(crate) name: String,
     pub(crate) held_max: u32,
     pub(crate) step_budget: usize,
@@ -84,6 +87,8 @@ struct Run {
     session: Option<Session>,
     /// Reports of units that are parked, to be told to the next dispatcher too.
     parked: BTreeMap<UnitId, UnitReport>,
+    /// The store that is read; 0 before the first list.
+    store: StoreId,
     revision: Revision,
     synced: bool,
     /// No step before this without an event.
@@ -200,7 +205,12 @@ impl Engine {
         let membership = self.membership.borrow_and_update().clone();
         match membership {
             Leadership::Leader { epoch, fence, .. } => {
-                if run.session.as_ref().is_some_and(|session| session.fence.epoch() == epoch) {
+                if run.session.as_ref().is_some_and(|session| session.fence.is_grant(&fence)) {
+                    return;
+                }
+                if !run.store.may_be(fence.store()) {
+                    // What is held and decided here is of another store: no stream before this one is read.
+                    self.leave(run);
                     return;
                 }
                 tracing::info!(name = self.name, epoch = epoch.0, "registered");
@@ -225,13 +235,33 @@ impl Engine {
         }
     }
 
+    /// The records that follow are of `store`. Units, decisions and reports of another one mean nothing there: this is a
+    /// new scheduler.
+    fn change_store(&mut self, run: &mut Run, store: StoreId) {
+        if run.store != StoreId(0) {
+            let (name, before) = (self.name.as_str(), run.store.0);
+            tracing::warn!(
+                name,
+                before,
+                store = store.0,
+                "the store is another one, everything is forgotten"
+            );
+            self.leave(run);
+            run.parked.clear();
+            self.core = Scheduler::new(self.decides.clone(), self.seed);
+            self.specs = Specs::new(self.directory.clone());
+        }
+        run.store = store;
+        self.on_membership(run);
+    }
+
     fn on_decide(&mut self, run: &mut Run, event: LinkEvent<Decide>) {
         let Some(session) = &mut run.session else { return };
         match event {
             LinkEvent::Opening(line) => {
                 self.metrics.reconnects.inc();
-                let epoch = session.fence.epoch().0;
-                let open = v1::DecideOpen { scheduler: self.name.clone(), epoch };
+                let (epoch, store_id) = (session.fence.epoch().0, session.fence.store().0);
+                let open = v1::DecideOpen { scheduler: self.name.clone(), epoch, store_id };
                 let open = v1::DecideRequest { message: Some(decide_request::Message::Open(open)) };
                 let undecided = self.core.undecided();
                 self.metrics.decisions.inc_by(undecided.len() as u64);
@@ -261,9 +291,10 @@ impl Engine {
         match event {
             LinkEvent::Opening(line) => {
                 self.metrics.reconnects.inc();
-                let (epoch, credits) = (session.fence.epoch().0, self.core.credits());
+                let grant = (session.fence.epoch().0, session.fence.store().0);
+                let credits = self.core.credits();
                 session.granted = credits;
-                let open = messages::open(&self.name, epoch, credits, self.core.inventory());
+                let open = messages::open(&self.name, grant, credits, self.core.inventory());
                 let parked = messages::reports(run.parked.values().map(convert::report));
                 session.attach.open(line, open.into_iter().chain(parked));
             }
@@ -328,10 +359,13 @@ impl Engine {
     fn on_follow(&mut self, run: &mut Run, event: FollowEvent) {
         let now = self.clock.now();
         match event {
-            FollowEvent::Reset => {
+            FollowEvent::Reset { store } => {
                 run.synced = false;
                 run.revision = Revision(0);
                 self.core.on_reset();
+                if store != run.store {
+                    self.change_store(run, store);
+                }
             }
             FollowEvent::Loaded(records) => {
                 for record in records {
@@ -372,7 +406,7 @@ impl Engine {
                 }
             }
             // Whoever is selected stays so until its record says otherwise, or goes.
-            FollowEvent::Reset | FollowEvent::Synced { .. } => {}
+            FollowEvent::Reset { .. } | FollowEvent::Synced { .. } => {}
         }
     }
 

@@ -124,7 +124,9 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     ];
     let follower = Follower::spawn(directory.state(), kinds, FollowConfig::default(), stop.clone());
     let engine = Engine {
-        core: Scheduler::new(decides, config.effective_seed()),
+        core: Scheduler::new(decides.clone(), config.effective_seed()),
+        decides,
+        seed: config.effective_seed(),
         name: config.name.clone(),
         held_max: config.held_max,
         step_budget: config.step_budget.clamp(1, N_PLACEMENTS_MAX),

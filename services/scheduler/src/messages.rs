@@ -19,7 +19,7 @@ pub(crate) fn reports(reports: impl IntoIterator<Item = v1::UnitReport>) -> Vec<
 /// The opening message with what is held, and what of it needs further messages.
 pub(crate) fn open(
     name: &str,
-    epoch: u64,
+    (epoch, store_id): (u64, u64),
     credits: u32,
     held: Vec<(UnitId, Revision)>,
 ) -> Vec<v1::AttachRequest> {
@@ -28,7 +28,7 @@ pub(crate) fn open(
     let mut rest = parts(held).into_iter().peekable();
     let inventory = rest.next().unwrap_or_default();
     let more = rest.peek().is_some();
-    let open = v1::AttachOpen { name: name.to_owned(), epoch, inventory, credits, more };
+    let open = v1::AttachOpen { name: name.to_owned(), epoch, inventory, credits, more, store_id };
     let mut messages = vec![attach_request::Message::Open(open)];
     while let Some(units) = rest.next() {
         let more = rest.peek().is_some();
@@ -50,7 +50,7 @@ mod tests {
         let name = "s".repeat(253);
         for (n_held, n_messages) in [(0, 1), (1, 1), (20_000, 1), (100_000, 5), (1_000_000, 46)] {
             let held: Vec<_> = (0..n_held).map(|low| (UnitId(u64::MAX - low), Revision(u64::MAX))).collect();
-            let messages = open(&name, 7, 9, held.clone());
+            let messages = open(&name, (7, u64::MAX), 9, held.clone());
             assert_eq!(messages.len(), n_messages, "{n_held}");
             let (mut found, mut more) = (Vec::new(), true);
             for (idx, message) in messages.into_iter().enumerate() {

@@ -67,6 +67,12 @@ pub(crate) fn status(refusal: &Refusal, writer: Option<&v1::Writer>) -> Status {
         RefusalReason::StaleEpoch => {
             with_info(Code::FailedPrecondition, reason::STALE_EPOCH, message, metadata())
         }
+        RefusalReason::StoreChanged => {
+            with_info(Code::FailedPrecondition, reason::STORE_CHANGED, message, metadata())
+        }
+        RefusalReason::FutureRevision => {
+            with_info(Code::OutOfRange, reason::FUTURE_REVISION, message, metadata())
+        }
         RefusalReason::Forbidden => with_info(Code::PermissionDenied, reason::FORBIDDEN, message, metadata()),
         RefusalReason::Invalid => {
             let path = message.split_once(": ").map_or("txn", |(path, _)| path).to_owned();
@@ -85,6 +91,8 @@ pub(crate) fn refusal(refusal: &Refusal) -> Option<v1::TxnRefusal> {
     let reason = match refusal.reason {
         RefusalReason::Precondition => v1::TxnRefusalReason::Precondition,
         RefusalReason::StaleEpoch => v1::TxnRefusalReason::StaleEpoch,
+        RefusalReason::StoreChanged => v1::TxnRefusalReason::StoreChanged,
+        RefusalReason::FutureRevision => v1::TxnRefusalReason::FutureRevision,
         RefusalReason::Forbidden => v1::TxnRefusalReason::Forbidden,
         RefusalReason::Invalid => v1::TxnRefusalReason::Invalid,
         RefusalReason::StoreFull => v1::TxnRefusalReason::StoreFull,
@@ -105,6 +113,8 @@ pub(crate) fn reason_name(reason: RefusalReason) -> &'static str {
     match reason {
         RefusalReason::Precondition => reason::REVISION_MISMATCH,
         RefusalReason::StaleEpoch => reason::STALE_EPOCH,
+        RefusalReason::StoreChanged => reason::STORE_CHANGED,
+        RefusalReason::FutureRevision => reason::FUTURE_REVISION,
         RefusalReason::Forbidden => reason::FORBIDDEN,
         RefusalReason::Invalid => "INVALID",
         RefusalReason::StoreFull => reason::STORE_FULL,

@@ -12,7 +12,7 @@ use std::{
 
 use godel_core::{
     change::Lease,
-    ids::{Epoch, Revision},
+    ids::{Epoch, Revision, StoreId},
     leases::{self, Ask, Leases, Refusal},
 };
 use godel_kit::{
@@ -23,7 +23,7 @@ use godel_kit::{
     to_proto,
 };
 use godel_proto::{raw, v1};
-use godel_store::{CrashPoints, Role, Store};
+use godel_store::{CrashPoints, Role, State, Store};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -96,7 +96,8 @@ impl Members {
         let records: Vec<v1::LeaseRecord> = store.read(|state| state.leases().cloned().collect());
         // What the store has taken has a name.
         let records = records.into_iter().filter_map(|record| from_proto::lease(record).ok());
-        let leases = Mutex::new(Leases::load(records, clock.now()));
+        let floor = Epoch(store.read(State::epoch_floor));
+        let leases = Mutex::new(Leases::load(records, floor, clock.now()));
         let (sender, jobs) = mpsc::channel(N_WAITING_MAX);
         let inner = Arc::new(Inner { store, clock, crash, metrics, leases, jobs: sender });
         (Self { inner: Arc::clone(&inner) }, LeaseWriter { inner, jobs, own })
@@ -254,6 +255,20 @@ impl LeaseWriter {
 }
 
 impl Inner {
+    fn store_id(&self) -> StoreId {
+        self.store.read(State::store_id)
+    }
+
+    /// That a lease was granted in this store, as far as its holder says.
+    fn check_store(&self, lease: &str, store_id: u64) -> Result<(), Status> {
+        let (asked, id) = (StoreId(store_id), self.store_id());
+        if id.may_be(asked) {
+            return Ok(());
+        }
+        self.metrics.refused(reason::STORE_CHANGED);
+        Err(status::lease_of_other_store(lease, asked, id))
+    }
+
     async fn write<'a>(
         &self,
         records: impl IntoIterator<Item = &'a Lease>,
@@ -288,6 +303,7 @@ impl v1::member_service_server::MemberService for Members {
             epoch: granted.lease.epoch.0,
             ttl_ms: granted.lease.ttl_ms,
             revision: granted.revision.0,
+            store_id: self.inner.store_id().0,
         }))
     }
 
@@ -296,12 +312,13 @@ impl v1::member_service_server::MemberService for Members {
         request: Request<v1::RenewLeaseRequest>,
     ) -> Result<Response<v1::RenewLeaseResponse>, Status> {
         self.inner.crash.hit("state.lease-renew");
-        let v1::RenewLeaseRequest { lease, epoch, status: facts } = request.into_inner();
+        let v1::RenewLeaseRequest { lease, epoch, status: facts, store_id } = request.into_inner();
         let counters = facts.map(|facts| facts.counters.into_iter().collect::<BTreeMap<_, _>>());
         if counters.as_ref().is_some_and(|counters| counters.len() > leases::N_COUNTERS_MAX) {
             let description = format!("at most {} counters", leases::N_COUNTERS_MAX);
             return Err(BadField::new("status.counters", description).into());
         }
+        self.inner.check_store(&lease, store_id)?;
         let now = self.inner.clock.now();
         let renewed = self.inner.leases.lock().renew(&lease, Epoch(epoch), counters, now);
         let ttl_ms = renewed.map_err(|_| {
@@ -315,7 +332,11 @@ impl v1::member_service_server::MemberService for Members {
         &self,
         request: Request<v1::ReleaseLeaseRequest>,
     ) -> Result<Response<v1::ReleaseLeaseResponse>, Status> {
-        let v1::ReleaseLeaseRequest { lease: name, epoch } = request.into_inner();
+        let v1::ReleaseLeaseRequest { lease: name, epoch, store_id } = request.into_inner();
+        if !self.inner.store_id().may_be(StoreId(store_id)) {
+            // A lease of another store is not held here: given back it is.
+            return Ok(Response::new(v1::ReleaseLeaseResponse {}));
+        }
         let (reply, answer) = oneshot::channel();
         let job = Job::Release { name, epoch: Epoch(epoch), reply };
         self.inner.jobs.try_send(job).map_err(error::queue)?;

@@ -1,14 +1,19 @@
 //! Page tokens: opaque to clients, checked like any other input.
 //!
-//! A token is `<revision>.<kind>.<key>`: the store revision of the first page, the kind of records the next
-//! page begins with (0 where there is only one), and where in it: the last key delivered, or what a list says
-//! instead. That comes last because names may contain dots.
+//! A token is `<store>.<revision>.<kind>.<key>`: the store and the revision of the first page, the kind of records the
+//! next page begins with (0 where there is only one), and where in it: the last key delivered, or what a list says
+//! instead. That comes last because names may contain dots. In another store the pages before mean nothing, and the
+//! token is refused.
 
-use godel_kit::convert::BadField;
+use godel_core::ids::StoreId;
+use godel_kit::{convert::BadField, status};
+use tonic::Status;
 
 /// Where the next page begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
+    /// Of the first page.
+    pub(crate) store: StoreId,
     /// Store revision of the first page.
     pub(crate) revision: u64,
     /// Field number of the kind.
@@ -31,11 +36,11 @@ impl Token {
         if text.is_empty() {
             return Ok(None);
         }
-        let mut parts = text.splitn(3, '.');
-        let (Some(revision), Some(kind), Some(last)) = (parts.next(), parts.next(), parts.next()) else {
-            return Err(BadToken);
-        };
+        let mut parts = text.splitn(4, '.');
+        let (Some(store), Some(revision)) = (parts.next(), parts.next()) else { return Err(BadToken) };
+        let (Some(kind), Some(last)) = (parts.next(), parts.next()) else { return Err(BadToken) };
         Ok(Some(Self {
+            store: StoreId(store.parse().map_err(|_| BadToken)?),
             revision: revision.parse().map_err(|_| BadToken)?,
             kind: kind.parse().map_err(|_| BadToken)?,
             last: last.to_owned(),
@@ -45,8 +50,19 @@ impl Token {
 
 impl std::fmt::Display for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { revision, kind, last } = self;
-        write!(f, "{revision}.{kind}.{last}")
+        let Self { store, revision, kind, last } = self;
+        write!(f, "{store}.{revision}.{kind}.{last}")
+    }
+}
+
+/// The store `id` of a list whose page has this `token`.
+///
+/// # Errors
+/// The list began in another store.
+pub(crate) fn of_this_store(token: Option<&Token>, id: StoreId) -> Result<StoreId, Status> {
+    match token {
+        Some(token) if token.store != id => Err(status::store_changed(token.store, id)),
+        Some(_) | None => Ok(id),
     }
 }
 
@@ -69,11 +85,11 @@ mod tests {
     #[test]
     fn tokens_come_back_as_they_were() {
         for last in ["", "7", "node.with.dots", "scheduler/s1"] {
-            let token = Token { revision: u64::MAX, kind: 20, last: last.to_owned() };
+            let token = Token { store: StoreId(7), revision: u64::MAX, kind: 20, last: last.to_owned() };
             assert_eq!(Token::parse(&token.to_string()), Ok(Some(token)));
         }
         assert_eq!(Token::parse(""), Ok(None));
-        for bad in ["x", "1.2", "1.x.3", "-1.2.3", ".."] {
+        for bad in ["x", "1.2", "1.2.3", "7.1.x.3", "7.-1.2.3", "x.1.2.3", "..."] {
             assert_eq!(Token::parse(bad), Err(BadToken), "{bad}");
         }
     }

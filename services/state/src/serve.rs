@@ -158,7 +158,7 @@ async fn run(
     let epoch = lease_writer.register().await.map_err(Error::Register)?;
     hub.set_epoch_base(epoch.0);
     let (jobs, job_queue) = mpsc::channel(nodes::writer::N_JOBS_MAX);
-    tracing::info!(address = %local, revision = store.status().revision.0, nodes = store.status().nodes, "state is up");
+    tracing::info!(address = %local, store = hub.store_id().0, revision = store.status().revision.0, nodes = store.status().nodes, "state is up");
 
     // What the RPCs rest on outlives them.
     let inner = CancellationToken::new();

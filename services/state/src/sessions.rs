@@ -24,7 +24,7 @@ use std::{
 };
 
 use godel_core::{
-    ids::{NodeId, Revision, UnitId},
+    ids::{NodeId, Revision, StoreId, UnitId},
     node::Quarantine,
     quarantine,
     recheck::Refusal,
@@ -37,7 +37,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
 use crate::{metrics::StateMetrics, nodes::names::Names};
-use cell::{Cell, Close, Key};
+use cell::{Cell, Close, Key, Report};
 use committer::Queue;
 use measure::Measuring;
 use templates::Templates;
@@ -128,6 +128,11 @@ impl Hub {
         }
     }
 
+    /// The store that is served.
+    pub(crate) fn store_id(&self) -> StoreId {
+        self.store.read(State::store_id)
+    }
+
     pub(crate) fn now(&self) -> Millis {
         self.clock.now()
     }
@@ -205,6 +210,11 @@ impl Hub {
     pub(crate) fn set_epoch_base(&self, start: u64) {
         // 2^32 registrations per start, 2^31 starts.
         self.epoch_base.store(start << 32, Ordering::Release);
+    }
+
+    /// Whether a session epoch was given since this start.
+    pub(crate) fn has_given(&self, epoch: u64) -> bool {
+        epoch > self.epoch_base.load(Ordering::Acquire)
     }
 
     pub(crate) fn n_sessions(&self) -> u64 {
@@ -306,6 +316,25 @@ impl Hub {
                 visit(slot, key);
             }
         }
+    }
+
+    /// Of what an agent has of store `asked`: what is this store's too, and what is left over. In another store only
+    /// what is bound here since before the last restore or truncation is the same as it was: what is bound later is new,
+    /// whatever its name.
+    pub(crate) fn of_this_store(
+        &self,
+        node: NodeId,
+        asked: StoreId,
+        running: Vec<Report>,
+    ) -> (Vec<Report>, Vec<Key>) {
+        if self.store_id().may_be(asked) {
+            return (running, Vec::new());
+        }
+        let (ours, left_over): (Vec<_>, Vec<_>) = self.store.read(|state| {
+            let is_ours = |row: Row| row.node == node && row.bound_time_ms <= state.renewed_ms();
+            running.into_iter().partition(|report| live_row(state, report.key).is_some_and(is_ours))
+        });
+        (ours, left_over.into_iter().map(|report| report.key).collect())
     }
 
     /// Those of `keys` whose rows are over or elsewhere, sorted. They will never be live here again.

@@ -6,7 +6,10 @@ mod watch;
 
 use std::{sync::Arc, time::Duration};
 
-use godel_core::{ids::Revision, rows::Phase};
+use godel_core::{
+    ids::{Revision, StoreId},
+    rows::Phase,
+};
 use godel_kit::{
     convert::BadField,
     message,
@@ -14,7 +17,7 @@ use godel_kit::{
     to_proto,
 };
 use godel_proto::{raw, v1};
-use godel_store::{RefusalReason, Role};
+use godel_store::{RefusalReason, Role, WatchRefused};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
@@ -43,7 +46,7 @@ impl StateRpc {
 
     /// A page of records, encoded.
     pub(crate) fn raw_page(&self, request: &v1::ListRecordsRequest) -> Result<RawPage, Status> {
-        list::page(&self.hub.store, request)
+        list::page(&self.hub, request)
     }
 }
 
@@ -70,7 +73,7 @@ impl v1::state_service_server::StateService for StateRpc {
             }
             Err(refusal) => {
                 self.hub.metrics.refused(error::reason_name(refusal.reason));
-                if refusal.reason == RefusalReason::StaleEpoch {
+                if matches!(refusal.reason, RefusalReason::StaleEpoch | RefusalReason::StoreChanged) {
                     tracing::info!(%refusal, "a transaction of a lost lease was refused");
                 }
                 Err(error::status(&refusal, writer.as_ref()))
@@ -97,11 +100,23 @@ impl v1::state_service_server::StateService for StateRpc {
     }
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let v1::WatchRequest { from_revision, .. } = *request.get_ref();
+        let v1::WatchRequest { from_revision, store_id, .. } = *request.get_ref();
         let kinds = watch::mask(&request.get_ref().kinds)?;
-        let watcher = self.hub.store.watch(Revision(from_revision)).map_err(|compacted| {
-            self.hub.metrics.refused(reason::COMPACTED);
-            status::compacted(compacted.floor.0)
+        let id = self.hub.store_id();
+        if !id.may_be(StoreId(store_id)) {
+            self.hub.metrics.refused(reason::STORE_CHANGED);
+            return Err(status::store_changed(StoreId(store_id), id));
+        }
+        let from = Revision(from_revision);
+        let watcher = self.hub.store.watch(from).map_err(|refused| match refused {
+            WatchRefused::Compacted(compacted) => {
+                self.hub.metrics.refused(reason::COMPACTED);
+                status::compacted(compacted.floor.0)
+            }
+            WatchRefused::Future { last } => {
+                self.hub.metrics.refused(reason::FUTURE_REVISION);
+                status::future_revision(from, last)
+            }
         })?;
         let watch =
             watch::Watch { hub: Arc::clone(&self.hub), kinds, bookmark_interval: self.bookmark_interval };
@@ -148,6 +163,7 @@ impl v1::state_service_server::StateService for StateRpc {
             usage: Some(usage.all),
             guaranteed_usage: Some(usage.guaranteed),
             capacity: Some(usage.capacity),
+            store_id: status.store_id,
         }))
     }
 }

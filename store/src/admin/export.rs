@@ -20,6 +20,7 @@ use super::{AdminError, ContentCheck, Copy};
 use crate::{
     crash::CrashPoints,
     history::Extent,
+    identity,
     log::{
         End, Log as _, LogError, SnapshotPart,
         sled::{SledLog, Which, files::private_file},
@@ -38,6 +39,8 @@ const FRAME_BYTES_MAX: u32 = 256 << 20;
 /// What was exported or restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExportReport {
+    /// Which store it is of.
+    pub store_id: u64,
     /// Revision of the state.
     pub revision: u64,
     /// Bytes of the file.
@@ -81,7 +84,7 @@ pub fn export(dir: &Path, file: &Path) -> Result<ExportReport, AdminError> {
     if let Some(parent) = file.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed("syncing", parent))?;
     }
-    Ok(ExportReport { revision: state.revision().0, bytes })
+    Ok(ExportReport { store_id: state.store_id().0, revision: state.revision().0, bytes })
 }
 
 fn read_state(dir: &Path, which: Which) -> Result<State, AdminError> {
@@ -127,8 +130,8 @@ fn publish(temporary: &Path, file: &Path) -> Result<(), AdminError> {
     }
 }
 
-/// Makes a store in `dir`, absent or empty, from the export `file`. Its history begins behind the export. Its records
-/// must be such that `content` can read them.
+/// Makes a store in `dir`, absent or empty, from the export `file`: another one than that which was exported, see
+/// [`identity`]. Its history begins with its first commit. Its records must be such that `content` can read them.
 ///
 /// # Errors
 /// The target holds something, the file is not a whole export, holds what nobody can read, or the store cannot be
@@ -148,25 +151,20 @@ pub fn restore(
         return Err(AdminError::Unreadable { file: file.to_owned(), records });
     }
     let bytes = fs::metadata(file).map_err(failed("reading", file))?.len();
-    renew_identity(&mut state);
+    identity::renew(&mut state);
     make_store(&state, dir)?;
-    Ok(ExportReport { revision: state.revision().0, bytes })
+    Ok(ExportReport { store_id: state.store_id().0, revision: state.revision().0, bytes })
 }
-
-/// Makes of `state` the state of another store, since what was acknowledged after it is lost.
-pub(super) fn renew_identity(_state: &mut State) {}
 
 /// Makes a store of this state in `dir`, absent or empty, and closes it.
 pub(super) fn make_store(state: &State, dir: &Path) -> Result<(), AdminError> {
     let mut log = SledLog::open(&SledConfig::new(dir), CrashPoints::default())?;
     let base = state.revision();
-    if base.0 > 0 {
-        // Until the snapshot is complete the store refuses to open: this generation follows nothing.
-        log.put_snapshot(base, SnapshotPart::Begin(End::new(base, 0, Extent::empty(Revision(0)))))?;
-        let mut snapshot = SnapshotWriter::new(base, base.0, PIECE_BYTES);
-        while snapshot.step(state, &mut log, &CrashPoints::default())?.is_none() {}
-        log.drop_before(base)?;
-    }
+    // Until the snapshot is complete the store refuses to open: this generation follows nothing.
+    log.put_snapshot(base, SnapshotPart::Begin(End::new(base, 0, Extent::empty(Revision(0)))))?;
+    let mut snapshot = SnapshotWriter::new(base, base.0, PIECE_BYTES);
+    while snapshot.step(state, &mut log, &CrashPoints::default())?.is_none() {}
+    log.drop_before(base)?;
     if recovery::recover(&*log.reader(), &log.claimed())?.state != *state {
         let what = "what was written reads back differently".to_owned();
         return Err(AdminError::Open(OpenError::Damaged { what, loss: Loss::default() }));

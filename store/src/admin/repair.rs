@@ -7,13 +7,11 @@ use godel_core::ids::{NodeId, UnitId};
 use godel_proto::{raw, v1};
 use prost::Message as _;
 
-use super::{
-    AdminError, Copy, Loss,
-    export::{make_store, renew_identity},
-};
+use super::{AdminError, Copy, Loss, export::make_store};
 use crate::{
     chunk,
     crash::CrashPoints,
+    identity,
     log::{
         Log, LogError,
         sled::{SledLog, Which, is_store, lock, repair},
@@ -69,7 +67,7 @@ pub fn truncate(dir: &Path) -> Result<TruncateReport, AdminError> {
     }
     let mut state = recovery::salvage(&*reader);
     let recovered = state.revision();
-    renew_identity(&mut state);
+    identity::renew(&mut state);
     repair::clear(dir)?;
     make_store(&state, &repair::workshop(dir))?;
     let kept_in = repair::replace(dir)?;

@@ -1,7 +1,7 @@
 //! The state from and to a snapshot: records, rows, and the counters beside them.
 
 use bytes::Bytes;
-use godel_core::ids::{NodeId, Revision, UnitId};
+use godel_core::ids::{NodeId, Revision, StoreId, UnitId};
 use godel_proto::v1;
 use prost::Message as _;
 
@@ -24,6 +24,13 @@ pub(crate) struct Counters {
     pub(crate) next_node_id: u32,
     #[prost(message, repeated, tag = "5")]
     pub(crate) windows: Vec<WindowColumns>,
+    #[prost(uint64, tag = "6")]
+    pub(crate) store_id: u64,
+    #[prost(uint64, tag = "7")]
+    pub(crate) epoch_floor: u64,
+    /// Absent: never restored nor truncated.
+    #[prost(int64, optional, tag = "8")]
+    pub(crate) renewed_ms: Option<i64>,
 }
 
 /// The sequence window of one lease, oldest first. Columns of equal length.
@@ -64,6 +71,9 @@ impl State {
             last_unit_id: self.last_unit_id.0,
             next_node_id: self.next_node_id.0,
             windows,
+            store_id: self.store_id.0,
+            epoch_floor: self.epoch_floor,
+            renewed_ms: (self.renewed_ms != i64::MIN).then_some(self.renewed_ms),
         }
     }
 
@@ -73,6 +83,9 @@ impl State {
         self.commit_time_ms = counters.commit_time_ms;
         self.last_unit_id = UnitId(counters.last_unit_id);
         self.next_node_id = NodeId(counters.next_node_id);
+        self.store_id = StoreId(counters.store_id);
+        self.epoch_floor = counters.epoch_floor;
+        self.renewed_ms = counters.renewed_ms.unwrap_or(i64::MIN);
         for columns in counters.windows {
             let mut window = Window::default();
             let entries = columns.epochs.iter().zip(&columns.sequences);

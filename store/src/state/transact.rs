@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use godel_core::{
     demand::Pool,
-    ids::{NodeId, Revision, UnitId},
+    ids::{NodeId, Revision, StoreId, UnitId},
     rows::RowChange,
 };
 use godel_proto::{raw, v1};
@@ -54,6 +54,10 @@ pub enum RefusalReason {
     Precondition,
     /// The lease is lost: stop acting.
     StaleEpoch,
+    /// The lease was granted in another store: stop acting.
+    StoreChanged,
+    /// A condition rests on a revision that there is not yet: what the writer has read is not this store.
+    FutureRevision,
     /// The role may not write that.
     Forbidden,
     /// Can never be valid.
@@ -132,6 +136,7 @@ impl State {
             Role::Repair => (Writes::Repair, None),
             Role::Leased => {
                 let writer = txn.writer.ok_or_else(|| invalid("writer is required"))?;
+                self.check_store(StoreId(txn.store_id))?;
                 if let Some(committed) = self.repeated(&writer) {
                     return Ok(Outcome::Repeated(committed));
                 }
@@ -140,14 +145,34 @@ impl State {
         };
         self.check_preconditions(&txn.preconditions)?;
         let nodes_as_of = Revision(txn.nodes_as_of);
+        self.check_known(nodes_as_of, 0, "nodes_as_of")?;
+        let store_id = if self.store_id.0 == 0 { self.given_id.0 } else { 0 };
         let published = encode(raw::Commit {
             revision: self.revision.0 + 1,
             commit_time_ms: wall_ms.max(self.commit_time_ms + 1),
             writer,
             ops: txn.ops,
+            store_id,
         })?;
         self.apply_all(&published, writes, nodes_as_of)?;
         Ok(Outcome::Applied(published))
+    }
+
+    /// Before anything else: also a repeated sequence is another one in another store.
+    fn check_store(&self, asked: StoreId) -> Result<(), Refusal> {
+        if self.store_id.may_be(asked) {
+            return Ok(());
+        }
+        let message = format!("the lease was granted in store {asked}, and this is store {}", self.store_id);
+        Err(Refusal::new(RefusalReason::StoreChanged, 0, message))
+    }
+
+    fn check_known(&self, revision: Revision, index: usize, what: &str) -> Result<(), Refusal> {
+        if revision <= self.revision {
+            return Ok(());
+        }
+        let message = format!("{what} is revision {revision}, and the last one is {}", self.revision);
+        Err(Refusal::new(RefusalReason::FutureRevision, index, message).about(self.revision))
     }
 
     fn repeated(&self, writer: &v1::Writer) -> Option<Committed> {
@@ -160,7 +185,11 @@ impl State {
             Refusal::new(RefusalReason::Forbidden, 0, format!("lease `{lease}` may not write anything"))
         })?;
         match self.leases.get(lease) {
-            Some(record) if record.epoch == *epoch && !record.holder.is_empty() => Ok(writes),
+            Some(record)
+                if record.epoch == *epoch && *epoch > self.epoch_floor && !record.holder.is_empty() =>
+            {
+                Ok(writes)
+            }
             record => {
                 let current = record.map_or(0, |record| record.epoch);
                 let message =
@@ -176,6 +205,7 @@ impl State {
             let key = ops::key_from_proto(kind, precondition.key.as_ref()).map_err(|error| {
                 Refusal::new(RefusalReason::Invalid, index, format!("preconditions[{index}]: {error}"))
             })?;
+            self.check_known(Revision(precondition.revision), index, &format!("preconditions[{index}]"))?;
             let revision = match (kind, &key) {
                 (v1::Kind::Rows, Key::Id(id)) => self.rows_revision(UnitId(*id)),
                 _ => self.record(kind, &key).map_or(Revision(0), |record| record.revision),
@@ -214,6 +244,7 @@ impl State {
         if let Some(writer) = &published.commit.writer {
             self.remember(writer, Committed { revision, commit_time_ms: time_ms });
         }
+        self.take_id(published.commit.store_id);
         self.revision = revision;
         self.commit_time_ms = time_ms;
         Ok(())
@@ -325,14 +356,19 @@ impl State {
 
     /// Epochs rise with each grant and are never reissued; within one, a holder can only leave.
     fn check_lease(&self, name: &str, lease: &v1::LeaseRecord) -> Result<(), Refusal> {
-        let Some(current) = self.leases.get(name) else {
-            return if lease.epoch > 0 { Ok(()) } else { Err(invalid("an epoch is above 0")) };
+        let current = self.leases.get(name);
+        let last = current.map_or(0, |current| current.epoch).max(self.epoch_floor);
+        let stays = |current: &v1::LeaseRecord| {
+            let is_in_force = current.epoch > self.epoch_floor && current.holder == lease.holder;
+            current.epoch == lease.epoch && (is_in_force || lease.holder.is_empty())
         };
-        let leaves = lease.holder.is_empty() || lease.holder == current.holder;
-        if lease.epoch > current.epoch || (lease.epoch == current.epoch && leaves) {
+        if lease.epoch > last || current.is_some_and(stays) {
             return Ok(());
         }
-        Err(invalid(format!("epoch {} of lease `{name}` was granted before", current.epoch)))
+        Err(invalid(format!(
+            "epoch {} of lease `{name}` may have been granted before: it is not above {last}",
+            lease.epoch
+        )))
     }
 
     fn check_delete(&self, kind: v1::Kind, key: &Key) -> Result<(), Refusal> {

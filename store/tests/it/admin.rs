@@ -1,9 +1,10 @@
 //! Check, export and restore of closed stores.
 
-use godel_core::ids::Revision;
+use godel_core::ids::{Revision, StoreId};
 use godel_store::{
-    Role, Store,
+    RefusalReason, Role, Store,
     admin::{AdminError, Unreadable, check, export, restore},
+    identity,
 };
 
 use crate::support::{
@@ -34,22 +35,29 @@ async fn an_export_restores_to_the_same_state_elsewhere() {
     let report = export(&from, &file).unwrap();
     assert_eq!(report.revision, state.revision().0);
     assert_eq!(report.bytes, std::fs::metadata(&file).unwrap().len());
-    assert_eq!(restore(&file, &to, &|_| Ok(()), Unreadable::Refuse).unwrap(), report);
+    let restored = restore(&file, &to, &|_| Ok(()), Unreadable::Refuse).unwrap();
+    assert_eq!(restored.bytes, report.bytes);
+    assert!(restored.revision > report.revision && restored.store_id != report.store_id);
+    let mut renewed = state.clone();
+    identity::renew_as(&mut renewed, StoreId(restored.store_id));
     assert!(matches!(restore(&file, &to, &|_| Ok(()), Unreadable::Refuse), Err(AdminError::NotEmpty { .. })));
-    for dir in [&from, &to] {
+    for (dir, state) in [(&from, &state), (&to, &renewed)] {
         let report = check(dir, &|_| Ok(())).unwrap();
         assert!(report.is_ok());
         for (kind, count) in [("KIND_UNIT_SPEC", 150), ("KIND_QUEUE", 2), ("KIND_PRIORITY_CLASS", 1)] {
             assert!(report.records.contains(&(kind, count)), "{report}");
         }
         let store = open_dir(dir).unwrap();
-        assert!(store.read(|found| *found == state));
+        assert!(store.read(|found| found == state));
+        assert_eq!(report.store_id, store.status().store_id);
         store.close().await;
     }
     let store = open_dir(&to).unwrap();
-    assert_eq!(store.status().floor, Revision(state.revision().0 + 1));
+    assert_eq!(store.status().floor, Revision(restored.revision + 1));
     let dispatcher = Dispatcher::elect(&store).await;
-    dispatcher.submit(&store, vec![unit(151)]).await.unwrap();
+    let refused = dispatcher.submit(&store, vec![unit(151)]).await.unwrap_err();
+    assert_eq!(refused.reason, RefusalReason::Invalid, "it may have been given in what is lost");
+    dispatcher.submit(&store, vec![unit(renewed.last_unit_id().0 + 1)]).await.unwrap();
     let left: Vec<_> =
         std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 3, "{left:?}");

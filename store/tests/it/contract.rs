@@ -2,7 +2,10 @@
 
 use godel_core::ids::Revision;
 use godel_proto::v1;
-use godel_store::{Key, RefusalReason, Role, Store, StoreConfig, WatchEnd, state::TXN_BYTES_MAX};
+use godel_store::{
+    Compacted, Key, RefusalReason, Role, State, Store, StoreConfig, WatchEnd, WatchRefused,
+    state::TXN_BYTES_MAX,
+};
 use prost::Message as _;
 
 use crate::support::{
@@ -192,7 +195,12 @@ async fn history_ends_with_the_generation_before_the_last(place: Place) {
     until("generations are complete", || store.status().floor > Revision(1)).await;
     let status = store.status();
     let (floor, revision) = (status.floor, status.revision);
-    assert_eq!(store.watch(Revision(floor.0 - 1)).unwrap_err().floor, floor);
+    let compacted = WatchRefused::Compacted(Compacted { floor });
+    assert_eq!(store.watch(Revision(floor.0 - 1)).unwrap_err(), compacted);
+    let last = store.read(State::revision);
+    let future = store.watch(Revision(last.0 + 2)).unwrap_err();
+    assert_eq!(future, WatchRefused::Future { last });
+    assert!(store.watch(Revision(last.0 + 1)).is_ok());
     assert!(store.watch(Revision(1)).is_err());
     let mut watcher = store.watch(floor).unwrap();
     follow(&mut watcher, floor.0, revision.0).await;

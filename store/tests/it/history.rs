@@ -11,7 +11,8 @@ use std::{
 
 use godel_core::ids::Revision;
 use godel_store::{
-    CrashPoints, Engine, RefusalReason, Role, SledConfig, Store, StoreConfig, WallClock,
+    Compacted, CrashPoints, Engine, RefusalReason, Role, SledConfig, State, Store, StoreConfig, WallClock,
+    WatchRefused,
     admin::{Unreadable, check, export, restore},
     log::{LogReader as _, memory::MemoryDisk},
 };
@@ -158,7 +159,12 @@ async fn a_watcher_resumes_from_the_floor_over_many_generations(place: Place) {
         let times: Vec<_> = seen.iter().map(|published| published.commit.commit_time_ms).collect();
         assert!(times.is_sorted());
     }
-    assert_eq!(store.watch(Revision(floor.0 - 1)).unwrap_err().floor, floor);
+    let compacted = WatchRefused::Compacted(Compacted { floor });
+    assert_eq!(store.watch(Revision(floor.0 - 1)).unwrap_err(), compacted);
+    let last = store.read(State::revision);
+    let future = store.watch(Revision(last.0 + 2)).unwrap_err();
+    assert_eq!(future, WatchRefused::Future { last });
+    assert!(store.watch(Revision(last.0 + 1)).is_ok());
     assert_eq!(store.watch(Revision(0)).unwrap().position(), floor);
 }
 
@@ -299,11 +305,13 @@ async fn check_export_and_restore_know_many_generations() {
     let other = tempfile::tempdir().unwrap();
     let (file, to) = (other.path().join("state.export"), other.path().join("restored"));
     export(&dir, &file).unwrap();
-    assert_eq!(restore(&file, &to, &|_| Ok(()), Unreadable::Refuse).unwrap().revision, report.revision);
+    let renewed = restore(&file, &to, &|_| Ok(()), Unreadable::Refuse).unwrap();
     let restored = open(small(Engine::Sled(SledConfig::new(&to))));
-    assert_eq!(restored.status().floor, Revision(report.revision + 1));
+    assert_eq!(restored.status().floor, Revision(renewed.revision + 1));
     let store = open(config(&place, NEVER));
-    assert!(store.read(|state| restored.read(|restored| *state == *restored)));
+    let mut expected = store.read(|state| state.clone());
+    godel_store::identity::renew_as(&mut expected, godel_core::ids::StoreId(renewed.store_id));
+    assert!(restored.read(|restored| *restored == expected));
     // Rot in sealed history is reported, and keeps nothing from opening.
     drop(store);
     let (sealed, _) = &generations(&dir)[0];

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use godel_core::ids::Revision;
 use godel_proto::{raw, v1};
 use godel_store::{
-    Committed, CrashPoints, Engine, Key, OpenError, Published, Refusal, Role, SledConfig, Store, StoreConfig,
-    WallClock, WatchEnd, Watcher, log::memory::MemoryDisk,
+    Committed, CrashPoints, Engine, Key, OpenError, Published, Refusal, Role, SledConfig, State, Store,
+    StoreConfig, WallClock, WatchEnd, Watcher, log::memory::MemoryDisk,
 };
 
 /// Longest that a test waits for anything.
@@ -88,7 +88,9 @@ pub(crate) struct Dispatcher {
 impl Dispatcher {
     /// Takes the lease under the next epoch.
     pub(crate) async fn elect(store: &Store) -> Self {
-        let epoch = store.read(|state| state.lease("dispatcher").map_or(0, |lease| lease.epoch)) + 1;
+        let last =
+            |state: &State| state.lease("dispatcher").map_or(0, |lease| lease.epoch).max(state.epoch_floor());
+        let epoch = store.read(last) + 1;
         store.submit(internal(vec![lease("dispatcher", epoch)]), Role::State).await.unwrap();
         Self { epoch, sequence: AtomicU64::new(1) }
     }

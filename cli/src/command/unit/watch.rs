@@ -27,6 +27,8 @@ const N_AHEAD: usize = 64;
 /// What a watch has to say.
 enum Said {
     Unit(Box<UnitView>),
+    /// The record of one of all units is gone.
+    Deleted(v1::DeletedUnit),
     /// The record of the only unit is gone.
     Gone(String),
     Failed(Failure),
@@ -61,6 +63,10 @@ pub(super) async fn watch(
                 show(&view, format)?;
                 left -= 1;
             }
+            Said::Deleted(unit) => {
+                show_deletion(unit, format)?;
+                left -= 1;
+            }
             Said::Gone(name) => output::say(format!("unit {}: its record is gone", shown(&name))),
             Said::Failed(failure) => return Err(failure),
         }
@@ -93,27 +99,36 @@ fn next(status: &Status, was_shown: bool) -> Next {
 }
 
 async fn follow(client: Client, namespace: String, name: String, said: mpsc::Sender<Said>) {
-    let mut from_revision = 0;
+    let (mut from_revision, mut store_id) = (0, 0);
     let mut was_shown = false;
     let mut backoff = Backoff::new(PAUSE, PAUSE_MAX);
     let mut heard = Instant::now();
     // Whoever listened may have had enough.
     while !said.is_closed() {
-        let request =
-            v1::WatchUnitsRequest { namespace: namespace.clone(), name: name.clone(), from_revision };
+        let request = v1::WatchUnitsRequest {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            from_revision,
+            store_id,
+        };
         let ended = client.leading_units(async |mut units| {
             let mut stream = units.watch_units(request.clone()).await?.into_inner();
             while let Some(answer) = stream.next().await {
                 let answer = answer?;
                 backoff.reset();
                 heard = Instant::now();
+                for unit in answer.deleted {
+                    if said.send(Said::Deleted(unit)).await.is_err() {
+                        return Ok(());
+                    }
+                }
                 for unit in &answer.units {
                     was_shown = true;
                     if said.send(Said::Unit(Box::new(UnitView::from(unit)))).await.is_err() {
                         return Ok(());
                     }
                 }
-                from_revision = answer.revision + 1;
+                (from_revision, store_id) = (answer.revision + 1, answer.store_id);
             }
             Err::<(), _>(Status::unavailable("the watch ended"))
         });
@@ -124,7 +139,7 @@ async fn follow(client: Client, namespace: String, name: String, said: mpsc::Sen
                 continue;
             }
             Next::Anew if heard.elapsed() < AWAY_MAX => {
-                from_revision = 0;
+                (from_revision, store_id) = (0, 0);
                 tokio::time::sleep(backoff.pause()).await;
                 continue;
             }
@@ -156,6 +171,35 @@ fn show(view: &UnitView, format: Format) -> Result<(), Failure> {
             view.succeeded.to_string(),
             view.failed.to_string(),
         ])),
+    }
+}
+
+/// A unit whose record is gone, as a watch shows it.
+#[derive(serde::Serialize)]
+struct DeletedView {
+    unit_id: u64,
+    uid: String,
+    namespace: String,
+    name: String,
+    revision: u64,
+    deleted: bool,
+}
+
+fn show_deletion(unit: v1::DeletedUnit, format: Format) -> Result<(), Failure> {
+    let v1::DeletedUnit { unit_id, uid, namespace, name, revision } = unit;
+    let view = DeletedView { unit_id, uid, namespace, name, revision, deleted: true };
+    match format {
+        Format::Json => output::print_raw(&output::json_line(&view)?),
+        Format::Yaml => output::print_raw("---\n").and_then(|()| output::print_value(format, &view)),
+        Format::Table | Format::Wide => {
+            let name = match view.namespace.as_str() {
+                "default" => view.name,
+                namespace => format!("{namespace}/{}", view.name),
+            };
+            let mut cells = [const { String::new() }; 7];
+            (cells[0], cells[1], cells[2]) = (revision.to_string(), name, "Deleted".to_owned());
+            output::print(&line(&cells))
+        }
     }
 }
 

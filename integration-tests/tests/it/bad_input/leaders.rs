@@ -49,7 +49,9 @@ async fn dispatch(cluster: &Cluster, cases: &mut Cases) {
 
 async fn decide_stream(cluster: &Cluster, cases: &mut Cases) {
     let mut binder = cluster.api.binder().await.unwrap();
-    let open = |scheduler: &str, epoch| Decide::Open(v1::DecideOpen { scheduler: scheduler.into(), epoch });
+    let open = |scheduler: &str, epoch| {
+        Decide::Open(v1::DecideOpen { scheduler: scheduler.into(), epoch, store_id: 0 })
+    };
     for (case, message, codes) in [
         ("an empty first message", None, &[InvalidArgument][..]),
         ("decisions first", Some(Decide::Decisions(v1::Decisions::default())), &[InvalidArgument]),
@@ -98,7 +100,7 @@ async fn decisions(cluster: &Cluster, cases: &mut Cases) {
         v1::Decision { groups: Vec::new(), ..decision(5, unit_id, one) },
     ];
     let messages = [
-        Decide::Open(v1::DecideOpen { scheduler: "raw".into(), epoch: lease.epoch }),
+        Decide::Open(v1::DecideOpen { scheduler: "raw".into(), epoch: lease.epoch, store_id: 0 }),
         Decide::Decisions(v1::Decisions { decisions }),
     ];
     // The stream stays open while outcomes come.
@@ -124,7 +126,7 @@ async fn decisions(cluster: &Cluster, cases: &mut Cases) {
     let bound_before = outcomes.iter().find(|outcome| outcome.decision_id == 2);
     let reason = bound_before.and_then(|outcome| outcome.rejections.first()).map(v1::Rejection::reason);
     cases.holds("Decide: bound before", reason == Some(v1::RejectionReason::AlreadyBound), &bound_before);
-    let release = v1::ReleaseLeaseRequest { lease: "scheduler/raw".into(), epoch: lease.epoch };
+    let release = v1::ReleaseLeaseRequest { lease: "scheduler/raw".into(), epoch: lease.epoch, store_id: 0 };
     cluster.api.members().release_lease(release).await.unwrap();
 }
 
@@ -147,7 +149,7 @@ async fn evict(cluster: &Cluster, cases: &mut Cases) {
         ),
         ("no unit", v1::Eviction { unit_id: 0, ..eviction }, &[InvalidArgument, NotFound]),
     ] {
-        let request = v1::EvictRunningUnitsRequest { evictions: vec![eviction], read_revision: 0 };
+        let request = v1::EvictRunningUnitsRequest { evictions: vec![eviction], ..Default::default() };
         let result = binder.evict_running_units(request).await;
         cases.refused_by(&format!("EvictRunningUnits: {case}"), result, codes, "");
     }

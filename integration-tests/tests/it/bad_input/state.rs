@@ -101,7 +101,7 @@ async fn reads(cluster: &Cluster, cases: &mut Cases) {
         let result = state.list_records(request).await;
         cases.refused(&format!("ListRecords: {case}"), result, InvalidArgument, field);
     }
-    let watch = v1::WatchRequest { from_revision: 0, kinds: vec![99] };
+    let watch = v1::WatchRequest { from_revision: 0, kinds: vec![99], ..v1::WatchRequest::default() };
     let result = first(state.watch(watch).await).await;
     cases.refused("Watch: an unknown kind", result, InvalidArgument, "kinds");
 }
@@ -131,7 +131,8 @@ async fn leases(cluster: &Cluster, cases: &mut Cases) {
     }
     let result = members.acquire_lease(acquire("binder", UID, 0)).await;
     cases.refused_for("AcquireLease: held by another", result, FailedPrecondition, "LEASE_HELD");
-    let renew = |lease: &str, epoch| v1::RenewLeaseRequest { lease: lease.into(), epoch, status: None };
+    let renew =
+        |lease: &str, epoch| v1::RenewLeaseRequest { lease: lease.into(), epoch, ..Default::default() };
     let result = members.renew_lease(renew("binder", 1_000_000)).await;
     cases.refused_for("RenewLease: another epoch", result, FailedPrecondition, "STALE_EPOCH");
     let result = members.renew_lease(renew("scheduler/nobody", 1)).await;
@@ -139,7 +140,7 @@ async fn leases(cluster: &Cluster, cases: &mut Cases) {
     let result = members.renew_lease(renew("", 1)).await;
     cases.refused_by("RenewLease: no lease", result, &[InvalidArgument, FailedPrecondition], "");
     let held = cluster.api.holder("binder").await.unwrap();
-    let release = v1::ReleaseLeaseRequest { lease: "binder".into(), epoch: held.epoch + 1 };
+    let release = v1::ReleaseLeaseRequest { lease: "binder".into(), epoch: held.epoch + 1, store_id: 0 };
     let result = members.release_lease(release).await;
     let still = cluster.api.holder("binder").await.map(|member| member.epoch).ok();
     cases.holds("ReleaseLease: another epoch releases nothing", still == Some(held.epoch), &(result, still));

@@ -20,11 +20,18 @@ enum Input {
     Ended(Key, u32, i32),
     Ack(u64),
     Reopen,
+    /// It is left over of another store.
+    LeftOver(Key, u32),
+    /// What is here now is another store's.
+    OtherStore,
     /// Without contact for so long.
     Alone(u64),
 }
 
-use Input::{Ack, Again, Alone, Assign, AssignAgain, AssignTied, At, Ended, Reopen, Started, Stop};
+use Input::{
+    Ack, Again, Alone, Assign, AssignAgain, AssignTied, At, Ended, LeftOver, OtherStore, Reopen, Started,
+    Stop,
+};
 use RestartPolicy::{Always, Never, OnFailure};
 
 fn name(key: Key, incarnation: u32) -> String {
@@ -65,6 +72,8 @@ fn run(inputs: &[Input]) -> Vec<String> {
                 let all: Vec<String> = life.open().iter().map(say).collect();
                 said.push(format!("open[{}]", all.join(" ")));
             }
+            LeftOver(key, incarnation) => life.leave_over(key, incarnation, 5, &mut out),
+            OtherStore => life.change_store(),
             Alone(alone_ms) => {
                 if let Some(next) = life.alone(alone_ms, &mut out) {
                     said.push(format!("next {next}"));
@@ -170,6 +179,123 @@ fn check(cases: &[(&str, &[Input], &[&str])]) {
     for (what, inputs, expected) in cases {
         assert_eq!(run(inputs), *expected, "{what}");
     }
+}
+
+#[test]
+fn another_store() {
+    check(&[
+        (
+            "what is left over ends unheard, and nothing starts before it has",
+            &[Assign(A, 0), Started(A, 0), LeftOver(A, 0), OtherStore, Assign(B, 0), Ended(A, 0, 143)],
+            &["start a0", "#1 a0:Running", "stop a0 5", "start b0"],
+        ),
+        (
+            "what comes under the name of one that is left over is another",
+            &[
+                Assign(A, 0),
+                Started(A, 0),
+                LeftOver(A, 0),
+                OtherStore,
+                Assign(A, 0),
+                Started(A, 0),
+                Ended(A, 0, 1),
+                Started(A, 0),
+                Ended(A, 0, 0),
+            ],
+            &[
+                "start a0",
+                "#1 a0:Running",
+                "stop a0 5",
+                "start a0",
+                "#2 a0:Running",
+                "keep a0",
+                "#3 a0:Succeeded",
+            ],
+        ),
+        (
+            "an end of another store is forgotten, acknowledged or not",
+            &[
+                Assign(A, 0),
+                Ended(A, 0, 0),
+                Assign(B, 0),
+                Ended(B, 0, 0),
+                Ack(1),
+                LeftOver(B, 0),
+                OtherStore,
+                Assign(A, 0),
+                Assign(B, 0),
+            ],
+            &[
+                "start a0",
+                "keep a0",
+                "#1 a0:Succeeded",
+                "start b0",
+                "keep b0",
+                "#2 b0:Succeeded",
+                "forget a0",
+                "forget b0",
+                "start a0",
+                "start b0",
+            ],
+        ),
+        (
+            "what waits for the end of what is left over may be stopped, and then it never starts",
+            &[Assign(A, 0), LeftOver(A, 0), OtherStore, Assign(B, 0), Stop(B, 0), Ended(A, 0, 0)],
+            &["start a0", "stop a0 5", "keep b0", "#1 b0:Stopped"],
+        ),
+        (
+            "what the other store knows too goes on, and what is left over is not said to run",
+            &[
+                Assign(A, 0),
+                Started(A, 0),
+                Assign(B, 0),
+                Started(B, 0),
+                LeftOver(B, 0),
+                OtherStore,
+                Reopen,
+                Ended(A, 0, 0),
+            ],
+            &[
+                "start a0",
+                "#1 a0:Running",
+                "start b0",
+                "#2 b0:Running",
+                "stop b0 5",
+                "open[a0:Running]",
+                "#1 a0:Running",
+                "keep a0",
+                "#2 a0:Succeeded",
+            ],
+        ),
+        (
+            "what waits to be started again is gone at once",
+            &[
+                AssignAgain(A, Always, 3, 0),
+                Started(A, 0),
+                Ended(A, 0, 0),
+                LeftOver(A, 0),
+                OtherStore,
+                Assign(B, 0),
+                Again(A, 1),
+            ],
+            &["start a0", "#1 a0:Running", "wait a0+1 1", "#2 a0:Starting+1", "start b0"],
+        ),
+    ]);
+}
+
+#[test]
+fn what_is_left_over_counts_until_it_has_ended() {
+    let mut life = NodeLife::new(Backoff::default());
+    let mut out = Vec::new();
+    life.assign(A, 0, orders(), &mut out);
+    life.assign(B, 0, orders(), &mut out);
+    life.leave_over(A, 0, 0, &mut out);
+    life.change_store();
+    assert_eq!((life.n_live(), life.weights().0), (2, Weight { cpu_milli: 2, memory: 4 }));
+    assert!(life.has_left_over());
+    life.ended(A, 0, 0, Millis(1), &mut out);
+    assert_eq!((life.n_live(), life.weights().0), (1, Weight { cpu_milli: 1, memory: 2 }));
+    assert!(!life.has_left_over());
 }
 
 #[test]

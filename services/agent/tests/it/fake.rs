@@ -47,6 +47,10 @@ struct World {
     ids: BTreeMap<String, u32>,
     epochs: BTreeMap<u32, u64>,
     sessions: BTreeMap<u32, Down>,
+    /// The store that it stands for.
+    store_id: u64,
+    /// Units of which it says that they are left over, to who comes from another store.
+    left_over: Vec<u64>,
     /// Heartbeats are not answered.
     deaf: bool,
     refuse: Option<Status>,
@@ -85,6 +89,12 @@ impl Fake {
     /// Whether heartbeats are left without answers; everything else goes on.
     pub(crate) fn turn_deaf(&self, deaf: bool) {
         self.shared.world.lock().unwrap().deaf = deaf;
+    }
+
+    /// From here on it stands for another store, which does not know these units.
+    pub(crate) fn change_store(&self, store_id: u64, left_over: &[u64]) {
+        let mut world = self.shared.world.lock().unwrap();
+        (world.store_id, world.left_over) = (store_id, left_over.to_vec());
     }
 
     pub(crate) fn refuse_registrations(&self, refuse: bool) {
@@ -193,7 +203,7 @@ pub(crate) fn assign(assignment: v1::Assignment) -> session_response::Message {
 
 pub(crate) fn stop_request(unit_id: u64) -> session_response::Message {
     let stop = v1::StopRequest { unit_id, grace_ms: 10_000, ..v1::StopRequest::default() };
-    session_response::Message::Stop(v1::StopRequests { stops: vec![stop] })
+    session_response::Message::Stop(v1::StopRequests { stops: vec![stop], left_over: false })
 }
 
 impl Shared {
@@ -231,7 +241,8 @@ impl NodeService for Service {
         world.registered.push(request);
         let epoch = world.epochs.entry(node_id).or_default();
         *epoch += 1;
-        Ok(Response::new(v1::RegisterNodeResponse { node_id, epoch: *epoch }))
+        let epoch = *epoch;
+        Ok(Response::new(v1::RegisterNodeResponse { node_id, epoch, store_id: world.store_id }))
     }
 
     type SessionStream = Pin<Box<dyn Stream<Item = Result<v1::SessionResponse, Status>> + Send>>;
@@ -248,7 +259,18 @@ impl NodeService for Service {
         let node = open.node_id;
         let (tx, rx) = mpsc::channel(64);
         let heartbeat_interval_ms = self.0.heartbeat_ms;
-        let welcome = v1::SessionWelcome { heartbeat_interval_ms, lease_ttl_ms: 3 * heartbeat_interval_ms };
+        let (store_id, left_over) = {
+            let world = self.0.world.lock().unwrap();
+            (world.store_id, world.left_over.clone())
+        };
+        if ![0, store_id].contains(&open.store_id) {
+            let stop = |unit_id| v1::StopRequest { unit_id, grace_ms: 10_000, ..v1::StopRequest::default() };
+            let stops = left_over.into_iter().map(stop).collect();
+            let stop = session_response::Message::Stop(v1::StopRequests { stops, left_over: true });
+            tx.try_send(Ok(v1::SessionResponse { message: Some(stop) })).unwrap();
+        }
+        let lease_ttl_ms = 3 * heartbeat_interval_ms;
+        let welcome = v1::SessionWelcome { heartbeat_interval_ms, lease_ttl_ms, store_id };
         tx.try_send(Ok(v1::SessionResponse { message: Some(session_response::Message::Welcome(welcome)) }))
             .unwrap();
         self.0.world.lock().unwrap().sessions.insert(node, tx.clone());

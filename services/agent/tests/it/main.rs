@@ -140,6 +140,54 @@ async fn an_end_not_acknowledged_survives_the_agent() {
     agents.end().await;
 }
 
+#[tokio::test]
+async fn what_another_store_does_not_know_ends_unheard_before_anything_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("order");
+    let mut fake = Fake::start(10_000).await;
+    fake.change_store(7, &[]);
+    let node = || vec![NodeDef::new("n", Resources::new([("cpu", 1000)]).unwrap())];
+    let keep = |config: &mut Config| config.state_dir = Some(dir.path().to_owned());
+    let mut agents = Agents::start(&fake, node(), Mode::Processes, keep);
+    agents.connected(1).await;
+    // It takes its time to end.
+    let say = |what: &str| format!("echo {what} >> {}", file.display());
+    let trap = format!("sleep 0.2; {}; exit 0", say("ended"));
+    let old = format!("trap '{trap}' TERM; {}; while :; do sleep 0.01; done", say("runs"));
+    fake.send(1, assign(fake::command(1, &["sh", "-c", &old])));
+    fake.send(1, assignment(2, 0, 0));
+    fake.send(1, assignment(3, 1, 0));
+    let mut said = Vec::new();
+    while said.len() < 4 || !file.exists() {
+        said.extend(phases(&fake.report_of(1).await));
+    }
+    assert!(said.contains(&(3, RunPhase::Succeeded, 0)), "{said:?}");
+
+    fake.change_store(8, &[1, 3]);
+    fake.drop_session(1);
+    let open = fake.open_of(1).await;
+    let running: Vec<(u64, RunPhase)> = open.running.iter().map(|run| (run.unit_id, run.phase())).collect();
+    let expected = [(1, RunPhase::Running), (2, RunPhase::Running), (3, RunPhase::Succeeded)];
+    assert_eq!((open.store_id, &running[..]), (7, &expected[..]));
+    // Another one with the same name, and nothing but that one is spoken of.
+    fake.send(1, assign(fake::command(1, &["sh", "-c", &say("new")])));
+    let mut said = Vec::new();
+    while said.len() < 2 {
+        said.extend(phases(&fake.report_of(1).await));
+    }
+    assert_eq!(said, [(1, RunPhase::Running, 0), (1, RunPhase::Succeeded, 0)]);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "runs\nended\nnew\n");
+    agents.end().await;
+
+    // A later start of the agent knows it too.
+    let mut agents = Agents::start(&fake, node(), Mode::Processes, keep);
+    agents.connected(1).await;
+    let open = fake.open_of(1).await;
+    let running: Vec<(u64, RunPhase)> = open.running.iter().map(|run| (run.unit_id, run.phase())).collect();
+    assert_eq!((open.store_id, &running[..]), (8, &[(1, RunPhase::Succeeded)][..]));
+    agents.end().await;
+}
+
 /// 1 asks to stop without contact for two seconds, 2 does not.
 async fn two_that_differ(fake: &mut Fake) {
     fake.send(1, assign(v1::Assignment { stop_after_disconnect_ms: 2_000, ..simulated(1, 0, 0) }));

@@ -31,7 +31,7 @@ impl Bench {
         let metrics = BinderMetrics::new(&Metrics::new("test"));
         let (sender, outcomes) = mpsc::channel(64);
         let mut bench = Self { desk: Desk::new(Config::default(), metrics), revision: 0, outcomes };
-        bench.desk.on_follow(FollowEvent::Reset);
+        bench.desk.on_follow(FollowEvent::Reset { store: StoreId(0) });
         bench.desk.on_follow(FollowEvent::Synced { revision: Revision(0) });
         for id in [1, 2] {
             bench.change(Change::NodeSpec(node(id)));
@@ -419,4 +419,44 @@ fn an_eviction_waits_for_what_its_caller_had_read() {
     let batch = bench.batch();
     assert!(matches!(&batch.items[..], [Item::Evict { departure, .. }] if departure.evict.ordinals == [0]));
     assert_eq!((bench.commit(batch), answer.try_recv().unwrap().unwrap()), (bound + 1, Revision(bound + 1)));
+}
+
+#[test]
+fn of_another_store_nothing_is_kept() {
+    let mut bench = Bench::new();
+    let spec_revision = bench.unit(1, 0);
+    bench.decide(1, spec_revision, &[(0, 1)]);
+    let (reply, mut answer) = oneshot::channel();
+    let evict = Evict {
+        ordinals: vec![0],
+        incarnations: vec![0],
+        reason: EvictionReason::Drained,
+        by: String::new(),
+        preemptor: UnitId(0),
+    };
+    // It waits for what was read by who asked.
+    bench.desk.evict(&[(UnitId(1), evict)], Revision(900), reply);
+    assert!(bench.desk.has_work());
+    let (sender, mut later) = mpsc::channel(4);
+    bench.desk.open(StreamId(2), "s2", Epoch(9), Epoch(7), sender);
+    assert!(later.try_recv().unwrap().is_ok());
+
+    bench.desk.change_store(StoreId(7));
+    bench.desk.on_follow(FollowEvent::Reset { store: StoreId(7) });
+    assert_eq!((bench.desk.store(), bench.desk.read()), (StoreId(7), None));
+    bench.desk.on_follow(FollowEvent::Synced { revision: Revision(3) });
+    assert_eq!(bench.desk.store(), StoreId(7));
+
+    // From one store to another.
+    bench.desk.change_store(StoreId(8));
+    bench.desk.on_follow(FollowEvent::Reset { store: StoreId(8) });
+    bench.desk.on_follow(FollowEvent::Synced { revision: Revision(1_000) });
+    assert!(!bench.desk.has_work() && !bench.desk.has_waits() && bench.desk.n_queued() == 0);
+    assert!(bench.desk.next_batch().is_none());
+    assert!(answer.try_recv().unwrap().is_err(), "whoever asked is told");
+    assert!(later.try_recv().unwrap().is_err(), "streams end");
+    // Epochs may begin anew there.
+    let (sender, mut anew) = mpsc::channel(4);
+    bench.desk.open(StreamId(3), "s2", Epoch(1), Epoch(1), sender);
+    assert!(anew.try_recv().unwrap().is_ok());
 }

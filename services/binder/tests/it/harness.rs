@@ -83,12 +83,24 @@ pub(crate) fn lease_config() -> LeaseConfig {
 pub(crate) struct State {
     pub(crate) url: String,
     pub(crate) channel: Channel,
-    _stop: tokio_util::sync::DropGuard,
+    stop: tokio_util::sync::DropGuard,
+    serving: tokio::task::JoinHandle<()>,
 }
 
 impl State {
     pub(crate) async fn start() -> Self {
-        let listener = listener().await;
+        Self::start_on(listener().await).await
+    }
+
+    /// Stops it and starts another one at its address, with a store of its own in which there is nothing.
+    pub(crate) async fn replace(self) -> Self {
+        drop(self.stop);
+        soon("state stops", self.serving).await.unwrap();
+        let address = self.url.strip_prefix("http://").unwrap();
+        Self::start_on(TcpListener::bind(address).await.unwrap()).await
+    }
+
+    async fn start_on(listener: TcpListener) -> Self {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let config = godel_state::Config {
             engine: godel_state::EngineKind::Memory,
@@ -99,9 +111,9 @@ impl State {
         let deps = godel_state::Deps { listener: Some(listener), ..godel_state::Deps::default() };
         let stop = CancellationToken::new();
         let serving = godel_state::serve(config, deps, stop.clone());
-        godel_kit::task::spawn("state", async move { serving.await.unwrap() });
+        let serving = godel_kit::task::spawn("state", async move { serving.await.unwrap() });
         let channel = channel(&url, &client_config(&url)).unwrap();
-        let state = Self { url, channel, _stop: stop.drop_guard() };
+        let state = Self { url, channel, stop: stop.drop_guard(), serving };
         eventually("state answers", || async { state.try_status().await }).await;
         state
     }
@@ -164,7 +176,11 @@ impl State {
     /// Every binding ever committed of an ordinal, by replaying the watch: it must be one per incarnation.
     pub(crate) async fn assert_bound_once(&self) {
         let end = self.status().await.revision;
-        let request = v1::WatchRequest { from_revision: 0, kinds: vec![v1::Kind::Rows.into()] };
+        let request = v1::WatchRequest {
+            from_revision: 0,
+            kinds: vec![v1::Kind::Rows.into()],
+            ..v1::WatchRequest::default()
+        };
         let mut watch =
             StateServiceClient::new(self.channel.clone()).watch(request).await.unwrap().into_inner();
         let mut seen = std::collections::BTreeSet::new();

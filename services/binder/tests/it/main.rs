@@ -69,7 +69,7 @@ impl Binder {
 
     async fn try_connect(&self, scheduler: &str, epoch: u64) -> Result<Stream, Status> {
         let (requests, outgoing) = mpsc::channel(16);
-        let open = v1::DecideOpen { scheduler: scheduler.to_owned(), epoch };
+        let open = v1::DecideOpen { scheduler: scheduler.to_owned(), epoch, store_id: 0 };
         let open = v1::DecideRequest { message: Some(decide_request::Message::Open(open)) };
         requests.send(open).await.unwrap();
         let responses = self.client.clone().decide(ReceiverStream::new(outgoing)).await?.into_inner();
@@ -81,7 +81,7 @@ impl Binder {
     }
 
     async fn evict(&self, evictions: Vec<v1::Eviction>) -> Result<u64, Status> {
-        let request = v1::EvictRunningUnitsRequest { evictions, read_revision: 0 };
+        let request = v1::EvictRunningUnitsRequest { evictions, ..Default::default() };
         Ok(self.client.clone().evict_running_units(request).await?.into_inner().revision)
     }
 }
@@ -167,7 +167,7 @@ async fn bad_input_is_named() {
 
     let first = |message| v1::DecideRequest { message };
     let open = |scheduler: &str, epoch| {
-        decide_request::Message::Open(v1::DecideOpen { scheduler: scheduler.to_owned(), epoch })
+        decide_request::Message::Open(v1::DecideOpen { scheduler: scheduler.to_owned(), epoch, store_id: 0 })
     };
     let cases = [
         first(None),
@@ -194,6 +194,52 @@ async fn bad_input_is_named() {
     assert_eq!(state.acquire("scheduler/s1", "test", "http://127.0.0.1:1").await, 2);
     let failure = binder.try_connect("s1", 1).await.err().unwrap();
     assert!(status::has_reason(&failure, status::reason::STALE_EPOCH), "{failure:?}");
+    binder.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_of_another_store_or_of_a_revision_to_come_is_refused_at_once() {
+    let (state, _agents) = world(1).await;
+    let binder = Binder::start(&state.url).await;
+    binder.leads().await;
+    let store = state.status().await;
+    let evict = async |store_id, read_revision| {
+        let eviction = v1::Eviction {
+            unit_id: 1,
+            ordinals: vec![0],
+            reason: v1::EvictionReason::Drained.into(),
+            ..Default::default()
+        };
+        let request = v1::EvictRunningUnitsRequest { evictions: vec![eviction], read_revision, store_id };
+        soon("an answer", binder.client.clone().evict_running_units(request)).await
+    };
+    assert!(evict(store.store_id, store.revision).await.is_ok(), "nothing of it is there any more");
+    for (store_id, read_revision, expected) in [
+        (store.store_id + 1, 0, status::reason::STORE_CHANGED),
+        (store.store_id, store.revision + 1_000, status::reason::FUTURE_REVISION),
+        (0, store.revision + 1_000, status::reason::FUTURE_REVISION),
+    ] {
+        let refused = evict(store_id, read_revision).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::OutOfRange, "{refused}");
+        assert!(status::has_reason(&refused, expected), "{refused}");
+    }
+    for (store_id, is_taken) in [(store.store_id, true), (0, true), (store.store_id + 1, false)] {
+        let (requests, outgoing) = mpsc::channel(1);
+        let open = v1::DecideOpen { scheduler: "s1".to_owned(), epoch: 1, store_id };
+        let open = v1::DecideRequest { message: Some(decide_request::Message::Open(open)) };
+        requests.send(open).await.unwrap();
+        let answer = binder.client.clone().decide(ReceiverStream::new(outgoing)).await.unwrap();
+        let first = soon("an answer", answer.into_inner().message()).await;
+        match first {
+            Ok(_) => assert!(is_taken),
+            Err(refused) => {
+                assert!(
+                    !is_taken && status::has_reason(&refused, status::reason::STORE_CHANGED),
+                    "{refused}"
+                );
+            }
+        }
+    }
     binder.stop().await;
 }
 

@@ -126,7 +126,7 @@ async fn a_maximum_that_changes_while_a_binding_is_under_way_is_kept() {
 /// Replays all that was committed: no binding raises a queue above a maximum in force.
 async fn never_above(state: &State) {
     let end = state.status().await.revision;
-    let request = v1::WatchRequest { from_revision: 0, kinds: Vec::new() };
+    let request = v1::WatchRequest { from_revision: 0, kinds: Vec::new(), ..v1::WatchRequest::default() };
     let mut watch = StateServiceClient::new(state.channel.clone()).watch(request).await.unwrap().into_inner();
     let (mut queue_of, mut cpu_of) = (BTreeMap::new(), BTreeMap::new());
     let mut records = BTreeMap::new();

@@ -9,7 +9,7 @@ use std::{
 use godel_core::{
     change::PartitionMode,
     dispatcher::{Attach, Counted, ModeChoice, SessionId, read::SchedulerView},
-    ids::{Epoch, NodeId, Revision, UnitId},
+    ids::{Epoch, NodeId, Revision, StoreId, UnitId},
 };
 use godel_kit::{
     CancellationToken, client::Directory, convert::BadField, from_proto, message::RECEIVED_BYTES_MAX, status,
@@ -198,8 +198,12 @@ async fn serve_scheduler(
         let field = if open.name.is_empty() { "open.name" } else { "open.epoch" };
         return Err(status::invalid_argument([BadField::new(field, "missing")]));
     }
+    let lease = format!("{LEASE_PREFIX}{}", open.name);
+    if !term.store.may_be(StoreId(open.store_id)) {
+        return Err(status::lease_of_other_store(&lease, StoreId(open.store_id), term.store));
+    }
     // The loop believes an epoch that its watch has yet to show: it must be a real one.
-    directory.check_lease(&format!("{LEASE_PREFIX}{}", open.name), Epoch(open.epoch)).await?;
+    directory.check_lease(&lease, Epoch(open.epoch)).await?;
     let late = |_| Status::deadline_exceeded("the inventory did not end");
     let inventory =
         timeout(OPEN_WITHIN, inventory(open.inventory, open.more, &mut stream)).await.map_err(late)??;

@@ -1,14 +1,23 @@
 //! UnitService.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use godel_core::{
     admission::{self, Admitted, names},
     dispatcher::read::ListFilter,
-    ids::Revision,
+    ids::{Revision, StoreId},
 };
-use godel_kit::{convert::BadField, from_proto, status};
-use godel_proto::v1::{self, unit_service_server::UnitService};
+use godel_kit::{
+    client::{Directory, retry_idempotent},
+    convert::BadField,
+    from_proto,
+    message::RECEIVED_BYTES_MAX,
+    status,
+};
+use godel_proto::v1::{self, state_service_client::StateServiceClient, unit_service_server::UnitService};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
     time::Instant,
@@ -18,12 +27,14 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::submit;
 use crate::{
-    calls::{Call, Change, ChangeKind, Item, ListCall, Refused, Waiter, WatchCall},
+    calls::{Call, Change, ChangeKind, Item, ListCall, Refused, RowsPage, Waiter, WatchCall},
     convert,
-    front::{Front, term_over},
+    front::{Front, Term, term_over},
     metrics::DispatcherMetrics,
 };
 
+/// Running units on a page of a unit's: of 700 bytes at most, mostly names.
+const RUNNING_UNITS_MAX: usize = 1_000;
 /// Units on a page unless asked otherwise, and at most.
 const PAGE_DEFAULT: usize = 500;
 const PAGE_MAX: usize = 1_000;
@@ -37,12 +48,32 @@ const WATCH_QUEUE: usize = 4;
 
 pub(crate) struct Units {
     front: Front,
+    directory: Directory,
     metrics: DispatcherMetrics,
 }
 
 impl Units {
-    pub(crate) fn new(front: Front, metrics: DispatcherMetrics) -> Self {
-        Self { front, metrics }
+    pub(crate) fn new(front: Front, directory: Directory, metrics: DispatcherMetrics) -> Self {
+        Self { front, directory, metrics }
+    }
+
+    /// That a watch may begin at a revision, which is of store `asked`. What the loop has read may be behind what the
+    /// client has: it is state that knows the last revision.
+    async fn check_begin(&self, term: &Term, from: Revision, asked: StoreId) -> Result<(), Status> {
+        if !term.store.may_be(asked) {
+            return Err(status::store_changed(asked, term.store));
+        }
+        if from.0 <= term.read.load(Ordering::Relaxed) + 1 {
+            return Ok(());
+        }
+        let policy = self.directory.policy();
+        let answer = retry_idempotent(&policy, || async {
+            let mut client =
+                StateServiceClient::new(self.directory.state()).max_decoding_message_size(RECEIVED_BYTES_MAX);
+            client.get_store_status(v1::GetStoreStatusRequest {}).await
+        });
+        let last = Revision(answer.await?.into_inner().revision);
+        if from.0 > last.0 + 1 { Err(status::future_revision(from, last)) } else { Ok(()) }
     }
 
     async fn change(
@@ -140,11 +171,27 @@ impl UnitService for Units {
         &self,
         request: Request<v1::GetUnitRequest>,
     ) -> Result<Response<v1::GetUnitResponse>, Status> {
-        let v1::GetUnitRequest { namespace, name } = request.into_inner();
+        let v1::GetUnitRequest { namespace, name, page_size, page_token } = request.into_inner();
+        let mut wrong = Vec::new();
         if name.is_empty() {
-            return Err(status::invalid_argument([BadField::new("name", "empty")]));
+            wrong.push(BadField::new("name", "empty"));
         }
-        let answer = self.front.ask(|reply| Call::Get { namespace, name, reply }).await??;
+        let n_max = match usize::try_from(page_size).unwrap_or(usize::MAX) {
+            0 => RUNNING_UNITS_MAX,
+            n_max => n_max,
+        };
+        if n_max > RUNNING_UNITS_MAX {
+            wrong.push(BadField::new("page_size", format!("{n_max} is not in 1..={RUNNING_UNITS_MAX}")));
+        }
+        let after = RowsPage::parse(&page_token);
+        if after.is_none() && !page_token.is_empty() {
+            wrong.push(BadField::new("page_token", "not a token of an earlier page"));
+        }
+        if !wrong.is_empty() {
+            return Err(status::invalid_argument(wrong));
+        }
+        let page = RowsPage { n_max, after };
+        let answer = self.front.ask(|reply| Call::Get { namespace, name, page, reply }).await??;
         Ok(Response::new(answer))
     }
 
@@ -172,6 +219,11 @@ impl UnitService for Units {
         };
         let labels = request.label_selector.into_iter().collect();
         let filter = ListFilter { namespace: request.namespace, phase, labels };
+        let store = self.front.term()?.store;
+        if token.revision > 0 && token.store != store {
+            return Err(status::store_changed(token.store, store));
+        }
+        let token = PageToken { store, ..token };
         self.page(filter, token, n_units).await.map(Response::new)
     }
 
@@ -182,7 +234,8 @@ impl UnitService for Units {
         request: Request<v1::WatchUnitsRequest>,
     ) -> Result<Response<Self::WatchUnitsStream>, Status> {
         let term = self.front.term()?;
-        let v1::WatchUnitsRequest { namespace, name, from_revision } = request.into_inner();
+        let v1::WatchUnitsRequest { namespace, name, from_revision, store_id } = request.into_inner();
+        self.check_begin(&term, Revision(from_revision), StoreId(store_id)).await?;
         let (messages, stream) = mpsc::channel(WATCH_QUEUE);
         let call = WatchCall { namespace, name, from: Revision(from_revision), messages };
         term.calls.send(Call::Watch(call)).await.map_err(|_| term_over())?;
@@ -256,7 +309,8 @@ impl Units {
         token: PageToken,
         n_units: usize,
     ) -> Result<v1::ListUnitsResponse, Status> {
-        let mut page = v1::ListUnitsResponse { revision: token.revision, ..v1::ListUnitsResponse::default() };
+        let (revision, store_id) = (token.revision, token.store.0);
+        let mut page = v1::ListUnitsResponse { revision, store_id, ..v1::ListUnitsResponse::default() };
         let (mut total, mut after) = (token.total, token.after);
         let (mut n_matched, mut bytes, mut filled) = (0u64, 0, false);
         loop {
@@ -297,15 +351,17 @@ impl Units {
         let last = page.units.last().and_then(|unit| unit.spec.as_ref()?.meta.as_ref());
         if let Some(last) = last.filter(|_| filled) {
             let after = format!("{}\0{}", last.namespace, last.name);
-            page.next_page_token = PageToken { revision: page.revision, total: Some(total), after }.text();
+            let (store, revision) = (token.store, page.revision);
+            page.next_page_token = PageToken { store, revision, total: Some(total), after }.text();
         }
         Ok(page)
     }
 }
 
-/// Where a list goes on: revision and total of the first page, and the last name of the page before.
+/// Where a list goes on: store, revision and total of the first page, and the last name of the page before.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct PageToken {
+    store: StoreId,
     revision: u64,
     total: Option<u64>,
     after: String,
@@ -317,17 +373,19 @@ impl PageToken {
         if text.is_empty() {
             return Some(Self::default());
         }
-        let mut parts = text.splitn(4, ':');
+        let mut parts = text.splitn(5, ':');
+        let store = StoreId(parts.next()?.parse().ok()?);
         let (revision, total) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         let (namespace, name) = (parts.next()?, parts.next()?);
         names::name(namespace, names::NAMESPACE_LEN_MAX).ok()?;
         names::name(name, names::NAME_LEN_MAX).ok()?;
-        (revision > 0).then(|| Self { revision, total: Some(total), after: format!("{namespace}\0{name}") })
+        let after = format!("{namespace}\0{name}");
+        (revision > 0).then_some(Self { store, revision, total: Some(total), after })
     }
 
     fn text(&self) -> String {
-        let Self { revision, total, after } = self;
-        format!("{revision}:{}:{}", total.unwrap_or(0), after.replace('\0', ":"))
+        let Self { store, revision, total, after } = self;
+        format!("{store}:{revision}:{}:{}", total.unwrap_or(0), after.replace('\0', ":"))
     }
 }
 
@@ -337,13 +395,21 @@ mod tests {
 
     #[test]
     fn page_tokens_come_back_as_they_were() {
-        let token = PageToken { revision: 7, total: Some(3), after: "default\0web".into() };
-        assert_eq!(token.text(), "7:3:default:web");
+        let after = "default\0web".into();
+        let token = PageToken { store: StoreId(5), revision: 7, total: Some(3), after };
+        assert_eq!(token.text(), "5:7:3:default:web");
         assert_eq!(PageToken::parse(&token.text()), Some(token));
         assert_eq!(PageToken::parse(""), Some(PageToken::default()));
-        for bad in
-            ["7", "7:3:default", "0:3:default:web", "x:3:default:web", "7:3:Default:web", "7:3:default:a:b"]
-        {
+        for bad in [
+            "7",
+            "7:3:default:web",
+            "5:7:3:default",
+            "5:0:3:default:web",
+            "5:x:3:default:web",
+            "x:7:3:default:web",
+            "5:7:3:Default:web",
+            "5:7:3:default:a:b",
+        ] {
             assert_eq!(PageToken::parse(bad), None, "{bad}");
         }
     }

@@ -1,6 +1,10 @@
 //! Requests to the binder: make running units leave that nobody wants any more.
 
-use godel_core::{dispatcher::EvictRequest, ids::UnitId, rows::EvictionReason};
+use godel_core::{
+    dispatcher::EvictRequest,
+    ids::{StoreId, UnitId},
+    rows::EvictionReason,
+};
 use godel_kit::{CancellationToken, client::Directory, message::RECEIVED_BYTES_MAX};
 use godel_proto::v1::{self, bind_service_client::BindServiceClient};
 use tokio::sync::mpsc;
@@ -21,6 +25,7 @@ pub(super) struct Answer {
 /// Starts the task that asks, one request after the other, within the retry bounds.
 pub(super) fn spawn(
     directory: Directory,
+    store: StoreId,
     over: CancellationToken,
 ) -> (mpsc::Sender<Vec<EvictRequest>>, mpsc::Receiver<Answer>) {
     let (requests, mut waiting) = mpsc::channel::<Vec<EvictRequest>>(EVICT_QUEUE);
@@ -32,6 +37,7 @@ pub(super) fn spawn(
             let message = v1::EvictRunningUnitsRequest {
                 read_revision: read.0,
                 evictions: requests.into_iter().map(convert::eviction).collect(),
+                store_id: store.0,
             };
             let call = directory.call_leader(BINDER, |channel| {
                 let message = message.clone();

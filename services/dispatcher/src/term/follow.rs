@@ -1,5 +1,7 @@
 //! What the store says has changed.
 
+use std::sync::atomic::Ordering;
+
 use godel_core::{
     change::{Change as StoreChange, Partition},
     ids::{Revision, UnitId},
@@ -14,7 +16,18 @@ impl Loop<'_> {
     pub(super) fn on_follow(&mut self, event: FollowEvent) {
         let now = self.now();
         match event {
-            FollowEvent::Reset => self.core.on_reset(),
+            FollowEvent::Reset { store } => {
+                if !self.handle.store.may_be(store) {
+                    // The lease of this term is over too: the next one begins with nothing.
+                    tracing::warn!(
+                        before = self.handle.store.0,
+                        store = store.0,
+                        "the store is another one, the term ends"
+                    );
+                    self.pipeline.fence().revoke();
+                }
+                self.core.on_reset();
+            }
             FollowEvent::Loaded(records) => {
                 for record in records {
                     let created = (record.create_revision, record.create_time_ms);
@@ -37,8 +50,10 @@ impl Loop<'_> {
             return;
         }
         let first = !self.core.is_loaded();
+        self.handle.read.store(revision.0, Ordering::Relaxed);
         if first || self.core.is_listing() {
             self.core.on_synced(revision, now);
+            self.watches.begin(revision);
         } else {
             self.core.on_revision(revision);
         }
@@ -86,7 +101,7 @@ impl Loop<'_> {
             StoreChange::Pause(pause) => self.core.on_pause(pause, now),
             StoreChange::PauseDeleted(scope) => self.core.on_pause_deleted(&scope, now),
             StoreChange::NodeDeleted(node) => self.core.on_node_deleted(node, now),
-            StoreChange::UnitDeleted(unit) => self.forget(unit, now),
+            StoreChange::UnitDeleted(unit) => self.forget(unit, revision, now),
             StoreChange::Rows(unit, change) => {
                 self.core.on_rows(unit, &change, revision, time_ms, now);
                 if matches!(change, RowChange::Bind(_)) {
@@ -103,11 +118,11 @@ impl Loop<'_> {
         }
     }
 
-    pub(super) fn forget(&mut self, unit: UnitId, now: Millis) {
+    pub(super) fn forget(&mut self, unit: UnitId, revision: Revision, now: Millis) {
+        self.watches.gone(&self.core, unit, revision);
         self.core.on_unit_deleted(unit, now);
         self.overload.release(unit);
         self.encoded.forget(unit);
-        self.watches.gone(unit);
     }
 
     pub(super) fn on_partition(&mut self, partition: Partition, revision: Revision) {

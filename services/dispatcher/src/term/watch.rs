@@ -1,10 +1,14 @@
 //! Watches of units: the present state, then each change, merged per unit where the reader is slow.
+//!
+//! Of deletions the newest are kept, for watches that begin at a revision and for slow readers. What was deleted before
+//! this term has read the records nobody here knows: a watch of all units from before that is refused, and its client
+//! lists again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use godel_core::{
     dispatcher::Dispatcher,
-    ids::{Revision, UnitId},
+    ids::{Revision, StoreId, UnitId},
     time::Millis,
 };
 use godel_kit::status;
@@ -24,10 +28,58 @@ const BYTES_PER_MESSAGE: usize = 512 << 10;
 const GATHER_MS: u64 = 5;
 /// Between two bookmarks, milliseconds.
 const BOOKMARK_MS: u64 = 1_000;
+/// Deletions that are kept, about 200 bytes each.
+const GONE_KEPT_MAX: usize = 32_768;
+/// Deletions in one message, about 400 bytes each.
+const GONE_PER_MESSAGE: usize = 512;
 
 pub(super) struct Watches {
     open: Vec<Watch>,
     n_max: usize,
+    gone: Gone,
+    /// Sent with each message.
+    store: StoreId,
+}
+
+/// The newest deletions, oldest first.
+#[derive(Default)]
+struct Gone {
+    units: VecDeque<v1::DeletedUnit>,
+    /// Those that are not kept any more.
+    n_dropped: u64,
+    /// Every deletion from here on is kept.
+    floor: Revision,
+}
+
+impl Gone {
+    fn push(&mut self, unit: v1::DeletedUnit) {
+        if self.units.len() >= GONE_KEPT_MAX
+            && let Some(oldest) = self.units.pop_front()
+        {
+            self.n_dropped += 1;
+            self.floor = self.floor.max(Revision(oldest.revision + 1));
+        }
+        self.units.push_back(unit);
+    }
+
+    /// The number of the next one.
+    fn end(&self) -> u64 {
+        self.n_dropped + self.units.len() as u64
+    }
+
+    /// Some of a namespace, or of all, from number `next` on, which then is the number of the first that was not looked
+    /// at; `None` if they are not all kept.
+    fn take(&self, next: &mut u64, namespace: &str) -> Option<Vec<v1::DeletedUnit>> {
+        let skip = usize::try_from(next.checked_sub(self.n_dropped)?).ok()?;
+        let mut taken = Vec::new();
+        for unit in self.units.iter().skip(skip).take(GONE_PER_MESSAGE) {
+            *next += 1;
+            if namespace.is_empty() || unit.namespace == namespace {
+                taken.push(unit.clone());
+            }
+        }
+        Some(taken)
+    }
 }
 
 struct Watch {
@@ -37,6 +89,8 @@ struct Watch {
     messages: mpsc::Sender<Result<v1::WatchUnitsResponse, Status>>,
     /// Units that changed since they were sent.
     dirty: BTreeSet<UnitId>,
+    /// The number of the next deletion to look at.
+    next_gone: u64,
     /// Everything up to here has been sent.
     sent: Revision,
     started: bool,
@@ -45,8 +99,21 @@ struct Watch {
 }
 
 impl Watches {
-    pub(super) fn new(n_max: usize) -> Self {
-        Self { open: Vec::new(), n_max }
+    pub(super) fn new(n_max: usize, store: StoreId) -> Self {
+        Self { open: Vec::new(), n_max, gone: Gone::default(), store }
+    }
+
+    /// All records have been read up to `revision`, for the first time or anew: deletions before were missed.
+    pub(super) fn begin(&mut self, revision: Revision) {
+        let floor = Revision(revision.0 + 1);
+        self.gone = Gone { n_dropped: self.gone.end(), floor, ..Gone::default() };
+        self.open.retain(|watch| {
+            let stays = watch.only.is_some();
+            if !stays {
+                let _ = watch.messages.try_send(Err(status::compacted(floor.0)));
+            }
+            stays
+        });
     }
 
     pub(super) fn len(&self) -> usize {
@@ -58,11 +125,19 @@ impl Watches {
             let _ = call.messages.try_send(Err(overloaded("too many watches are open")));
             return;
         }
+        let present = call.from == Revision(0);
+        if !present && only.is_none() && call.from < self.gone.floor {
+            let _ = call.messages.try_send(Err(status::compacted(self.gone.floor.0)));
+            return;
+        }
+        let is_new = |gone: &v1::DeletedUnit| !present && gone.revision >= call.from.0;
+        let n_known = self.gone.units.iter().position(is_new).unwrap_or(self.gone.units.len());
         let mut watch = Watch {
             namespace: call.namespace,
             only,
             messages: call.messages,
             dirty: BTreeSet::new(),
+            next_gone: self.gone.n_dropped + n_known as u64,
             sent: Revision(0),
             started: false,
             next_at: now,
@@ -88,8 +163,17 @@ impl Watches {
         }
     }
 
-    /// A unit's record is gone: who watched it alone is told, for others it simply changes no more.
-    pub(super) fn gone(&mut self, unit: UnitId) {
+    /// A unit's record is gone, by the transaction of `revision`. Who watched it alone has nothing more to watch.
+    pub(super) fn gone(&mut self, core: &Dispatcher, unit: UnitId, revision: Revision) {
+        if let Some(view) = core.unit(unit) {
+            self.gone.push(v1::DeletedUnit {
+                unit_id: unit.0,
+                namespace: view.spec.namespace.clone(),
+                name: view.spec.name.clone(),
+                uid: view.spec.uid.clone(),
+                revision: revision.0,
+            });
+        }
         self.open.retain_mut(|watch| {
             watch.dirty.remove(&unit);
             if watch.only != Some(unit) {
@@ -115,14 +199,16 @@ impl Watches {
 
     /// Sends what has gathered to whoever takes it.
     pub(super) fn flush(&mut self, core: &Dispatcher, now: Millis) {
-        self.open.retain_mut(|watch| watch.flush(core, now));
+        let (gone, store) = (&self.gone, self.store);
+        self.open.retain_mut(|watch| watch.flush(core, (gone, store), now));
     }
 
     /// When to flush again.
     pub(super) fn next_wake(&self, now: Millis) -> Option<Millis> {
         let wake = |watch: &Watch| {
-            let full = !watch.dirty.is_empty() && watch.messages.capacity() == 0;
-            match watch.dirty.is_empty() {
+            let idle = watch.is_idle(&self.gone);
+            let full = !idle && watch.messages.capacity() == 0;
+            match idle {
                 true => watch.bookmark_at,
                 false if full => now.plus(4 * GATHER_MS),
                 false => watch.next_at,
@@ -143,8 +229,13 @@ impl Watch {
         }
     }
 
-    /// False when nobody listens any more.
-    fn flush(&mut self, core: &Dispatcher, now: Millis) -> bool {
+    /// Nothing waits to be sent.
+    fn is_idle(&self, gone: &Gone) -> bool {
+        self.dirty.is_empty() && (self.only.is_some() || self.next_gone >= gone.end())
+    }
+
+    /// False when nobody listens any more, or the reader was too slow.
+    fn flush(&mut self, core: &Dispatcher, (gone, store): (&Gone, StoreId), now: Millis) -> bool {
         if self.messages.is_closed() {
             return false;
         }
@@ -152,13 +243,21 @@ impl Watch {
         if now >= self.bookmark_at && !bookmark {
             self.bookmark_at = now.plus(BOOKMARK_MS);
         }
-        if (self.dirty.is_empty() && !bookmark) || now < self.next_at {
+        if (self.is_idle(gone) && !bookmark) || now < self.next_at {
             return true;
         }
         loop {
             let permit = match self.messages.try_reserve() {
                 Ok(permit) => permit,
                 Err(error) => return error == mpsc::error::TrySendError::Full(()),
+            };
+            let deleted = match self.only {
+                Some(_) => Some(Vec::new()),
+                None => gone.take(&mut self.next_gone, &self.namespace),
+            };
+            let Some(deleted) = deleted else {
+                permit.send(Err(status::compacted(gone.floor.0)));
+                return false;
             };
             let (mut units, mut bytes) = (Vec::new(), 0);
             while units.len() < UNITS_PER_MESSAGE && bytes < BYTES_PER_MESSAGE {
@@ -167,12 +266,13 @@ impl Watch {
                 bytes += unit.encoded_len();
                 units.push(unit);
             }
-            let complete = self.dirty.is_empty();
+            let complete = self.is_idle(gone);
             if complete {
                 self.sent = core.revision();
                 self.started = true;
             }
-            permit.send(Ok(v1::WatchUnitsResponse { units, revision: self.sent.0 }));
+            let (revision, store_id) = (self.sent.0, store.0);
+            permit.send(Ok(v1::WatchUnitsResponse { units, revision, deleted, store_id }));
             if complete {
                 self.next_at = now.plus(GATHER_MS);
                 self.bookmark_at = now.plus(BOOKMARK_MS);

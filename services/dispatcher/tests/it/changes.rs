@@ -4,7 +4,10 @@ use godel_core::{
     ids::UnitId,
     rows::{Phase, RowChange, Statuses},
 };
-use godel_kit::to_proto;
+use godel_kit::{
+    status::{has_reason, reason},
+    to_proto,
+};
 use godel_proto::v1::{self, node_service_client::NodeServiceClient, session_request};
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -184,11 +187,102 @@ async fn a_watch_shows_the_present_then_each_change() {
         dispatcher.units().watch_units(watch("", bound.revision.0 + 1)).await.unwrap().into_inner();
     let message = timeout(LONG, later.message()).await.unwrap().unwrap().unwrap();
     assert!(message.units.is_empty() && message.revision >= bound.revision.0);
-    let gone = dispatcher
-        .units()
-        .get_unit(v1::GetUnitRequest { namespace: String::new(), name: "web".into() })
-        .await;
+    let is_web = |gone: &v1::DeletedUnit| {
+        (gone.unit_id, gone.name.as_str(), &gone.uid) == (web.unit_id, "web", &web.uid)
+            && gone.namespace == "default"
+            && gone.revision > bound.revision.0
+    };
+    assert!(matches!(&message.deleted[..], [gone] if is_web(gone)), "{message:?}");
+    // Who watched all units since before is told as well.
+    let mut deleted = Vec::new();
+    while deleted.is_empty() {
+        deleted = timeout(LONG, all.message()).await.unwrap().unwrap().unwrap().deleted;
+    }
+    assert!(matches!(&deleted[..], [gone] if is_web(gone)), "{deleted:?}");
+    // And who begins with the present state knows nothing of it.
+    let mut anew = dispatcher.units().watch_units(watch("", 0)).await.unwrap().into_inner();
+    let message = timeout(LONG, anew.message()).await.unwrap().unwrap().unwrap();
+    assert!(message.deleted.is_empty() && message.units.len() == 1);
+    let gone =
+        dispatcher.units().get_unit(v1::GetUnitRequest { name: "web".into(), ..Default::default() }).await;
     assert_eq!(gone.unwrap_err().code(), Code::NotFound);
+    world.end([dispatcher]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_begins_at_a_revision_of_this_store_that_exists_and_is_known() {
+    let world = World::new().await;
+    let dispatcher = world.dispatcher().await;
+    dispatcher.leads().await;
+    let submitted = dispatcher.submit(unit("web", 1)).await;
+    let watch = async |from_revision, store_id| {
+        let request = v1::WatchUnitsRequest { from_revision, store_id, ..Default::default() };
+        match dispatcher.units().watch_units(request).await {
+            Err(status) => Err(status),
+            Ok(stream) => timeout(LONG, stream.into_inner().message()).await.unwrap(),
+        }
+    };
+    let first = watch(0, 0).await.unwrap().unwrap();
+    let page = dispatcher.units().list_units(v1::ListUnitsRequest::default()).await.unwrap().into_inner();
+    assert!(first.store_id != 0 && page.store_id == first.store_id);
+    let next = page.revision + 1;
+    assert!(watch(next, first.store_id).await.is_ok());
+    assert!(watch(submitted.revision + 1, first.store_id).await.is_ok());
+    for (from, store_id, expected) in [
+        (next, first.store_id + 1, reason::STORE_CHANGED),
+        (0, first.store_id + 1, reason::STORE_CHANGED),
+        (next + 1_000, first.store_id, reason::FUTURE_REVISION),
+        (next + 1_000, 0, reason::FUTURE_REVISION),
+        // Deletions from before the dispatcher has read the records.
+        (1, first.store_id, reason::COMPACTED),
+    ] {
+        let refused = watch(from, store_id).await.unwrap_err();
+        assert_eq!(refused.code(), Code::OutOfRange, "{from} {store_id}: {refused}");
+        assert!(has_reason(&refused, expected), "{from} {store_id}: {refused}");
+    }
+    let token = format!("{}:{}:1:default:web", first.store_id + 1, page.revision);
+    let request = v1::ListUnitsRequest { page_token: token, ..Default::default() };
+    let refused = dispatcher.units().list_units(request).await.unwrap_err();
+    assert!(has_reason(&refused, reason::STORE_CHANGED), "{refused}");
+    world.end([dispatcher]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_running_units_of_a_large_unit_are_shown_page_by_page() {
+    let world = World::new().await;
+    let dispatcher = world.dispatcher().await;
+    dispatcher.leads().await;
+    dispatcher.submit(unit("large", 2_345)).await;
+    dispatcher.submit(unit("other", 1)).await;
+    let page = async |name: &str, page_size, page_token: &str| {
+        let (name, page_token) = (name.to_owned(), page_token.to_owned());
+        let request = v1::GetUnitRequest { name, page_size, page_token, ..Default::default() };
+        dispatcher.units().get_unit(request).await.map(tonic::Response::into_inner)
+    };
+    for (page_size, expected) in
+        [(0, vec![1_000, 1_000, 345]), (1_000, vec![1_000, 1_000, 345]), (469, vec![469; 5])]
+    {
+        let (mut sizes, mut ordinals, mut token) = (Vec::new(), Vec::new(), String::new());
+        loop {
+            let answer = page("large", page_size, &token).await.unwrap();
+            assert_eq!(answer.unit.unwrap().counts.unwrap().replicas, 2_345);
+            sizes.push(answer.running_units.len());
+            ordinals.extend(answer.running_units.iter().map(|run| run.ordinal));
+            token = answer.next_page_token;
+            if token.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(sizes, expected, "{page_size}");
+        assert!(ordinals.into_iter().eq(0..2_345));
+    }
+    let token = page("large", 1, "").await.unwrap().next_page_token;
+    for (name, page_size, token) in
+        [("large", 1_001, ""), ("large", 1, "x"), ("large", 1, "1"), ("other", 1, token.as_str())]
+    {
+        let refused = page(name, page_size, token).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{name} {page_size} {token}: {refused}");
+    }
     world.end([dispatcher]).await;
 }
 

@@ -60,7 +60,7 @@ async fn a_submission_is_durable_listed_and_found_again() {
         assert_eq!(shown.running_units.len(), 2);
         assert_eq!(shown.unit.unwrap().counts.unwrap().pending, 2);
     }
-    let get = |name: &str| v1::GetUnitRequest { namespace: String::new(), name: name.to_owned() };
+    let get = |name: &str| v1::GetUnitRequest { name: name.to_owned(), ..Default::default() };
     let missing = dispatcher.units().get_unit(get("nope")).await.unwrap_err();
     assert_eq!(missing.code(), Code::NotFound);
     assert_eq!(dispatcher.units().get_unit(get("")).await.unwrap_err().code(), Code::InvalidArgument);

@@ -173,14 +173,14 @@ impl Process {
     }
 
     pub(crate) async fn get(&self, name: &str) -> v1::GetUnitResponse {
-        let request = v1::GetUnitRequest { namespace: String::new(), name: name.to_owned() };
+        let request = v1::GetUnitRequest { name: name.to_owned(), ..Default::default() };
         self.units().get_unit(request).await.unwrap().into_inner()
     }
 
     /// Waits until the unit is in `phase`.
     pub(crate) async fn phase(&self, name: &str, phase: v1::UnitPhase) -> v1::Unit {
         eventually(&format!("{name} is {phase:?}"), || async {
-            let request = v1::GetUnitRequest { namespace: String::new(), name: name.to_owned() };
+            let request = v1::GetUnitRequest { name: name.to_owned(), ..Default::default() };
             let unit = self.units().get_unit(request).await.ok()?.into_inner().unit?;
             (unit.phase() == phase).then_some(unit)
         })
@@ -271,7 +271,7 @@ impl Scheduler {
         let mut parts = inventory.chunks(30_000).map(|part| part.iter().map(held).collect()).peekable();
         let inventory = parts.next().unwrap_or_default();
         let more = parts.peek().is_some();
-        let open = v1::AttachOpen { name: name.into(), epoch, inventory, credits, more };
+        let open = v1::AttachOpen { name: name.into(), epoch, inventory, credits, more, store_id: 0 };
         up.send(v1::AttachRequest { message: Some(v1::attach_request::Message::Open(open)) }).await.unwrap();
         while let Some(units) = parts.next() {
             let part = v1::Inventory { units, more: parts.peek().is_some() };

@@ -3,7 +3,10 @@
 use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
-use godel_core::{change::Change, ids::Revision};
+use godel_core::{
+    change::Change,
+    ids::{Revision, StoreId},
+};
 use godel_proto::{
     raw,
     v1::{self, state_service_client::StateServiceClient},
@@ -25,7 +28,7 @@ const RECONNECT_BASE: Duration = Duration::from_millis(20);
 
 /// Why reading stopped.
 enum Stop {
-    /// The history is gone, or a page token was not understood.
+    /// The history is gone, the store is another one, or a page token was not understood.
     ListAgain,
     /// Try again from the last revision.
     Reconnect(Status),
@@ -40,6 +43,8 @@ struct Task {
     written: Written,
     events: mpsc::Sender<FollowEvent>,
     backoff: Backoff,
+    /// The store that was listed.
+    store: StoreId,
     /// Everything up to here has been delivered.
     revision: Revision,
     /// Whole records that the list had newer than its own revision.
@@ -68,6 +73,7 @@ pub(super) async fn run(
         written,
         events,
         backoff: Backoff::new(RECONNECT_BASE, config.reconnect_max.max(RECONNECT_BASE)),
+        store: StoreId(0),
         revision: Revision(0),
         newer: HashMap::new(),
     };
@@ -94,7 +100,8 @@ impl Task {
                 match self.watch().await {
                     Stop::Over => return,
                     Stop::ListAgain => {
-                        tracing::info!(revision = self.revision.0, "watched history is gone, listing again");
+                        let (revision, store) = (self.revision.0, self.store.0);
+                        tracing::info!(revision, store, "what was watched is gone, listing again");
                         break;
                     }
                     Stop::Reconnect(failure) => {
@@ -121,7 +128,6 @@ impl Task {
 
     /// Lists every page; on success everything up to `self.revision` has been delivered.
     async fn list(&mut self) -> Result<(), Stop> {
-        self.emit(FollowEvent::Reset).await?;
         self.newer.clear();
         self.written.clear();
         let mut first_revision = None;
@@ -129,6 +135,10 @@ impl Task {
         let mut open_rows = None;
         loop {
             let page = self.page(&page_token).await?;
+            if first_revision.is_none() {
+                self.store = StoreId(page.store_id);
+                self.emit(FollowEvent::Reset { store: self.store }).await?;
+            }
             let revision = *first_revision.get_or_insert(Revision(page.revision));
             let is_last = page.next_page_token.is_empty();
             let mut records = Vec::with_capacity(page.records.len());
@@ -165,7 +175,10 @@ impl Task {
                     self.backoff.reset();
                     return Ok(page.into_inner());
                 }
-                Err(failure) if failure.code() == Code::InvalidArgument && !page_token.is_empty() => {
+                Err(failure)
+                    if matches!(failure.code(), Code::InvalidArgument | Code::OutOfRange)
+                        && !page_token.is_empty() =>
+                {
                     return Err(Stop::ListAgain);
                 }
                 Err(failure) => {
@@ -178,7 +191,11 @@ impl Task {
 
     /// Watches from the revision after the last one delivered until the stream ends.
     async fn watch(&mut self) -> Stop {
-        let request = v1::WatchRequest { from_revision: self.revision.0 + 1, kinds: self.kinds.clone() };
+        let request = v1::WatchRequest {
+            from_revision: self.revision.0 + 1,
+            kinds: self.kinds.clone(),
+            store_id: self.store.0,
+        };
         let mut stream = match self.client.watch(request).await {
             Ok(stream) => stream.into_inner(),
             Err(failure) => return stop_of(failure),
@@ -322,5 +339,9 @@ fn understood<T>(converted: Result<T, BadField>) -> Result<T, Stop> {
 }
 
 fn stop_of(failure: Status) -> Stop {
-    if status::has_reason(&failure, reason::COMPACTED) { Stop::ListAgain } else { Stop::Reconnect(failure) }
+    let ours = |reason| status::has_reason(&failure, reason);
+    if ours(reason::COMPACTED) || ours(reason::STORE_CHANGED) || ours(reason::FUTURE_REVISION) {
+        return Stop::ListAgain;
+    }
+    Stop::Reconnect(failure)
 }

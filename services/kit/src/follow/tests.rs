@@ -3,7 +3,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use godel_core::{
     change::Change,
-    ids::{NodeId, Revision, UnitId},
+    ids::{NodeId, Revision, StoreId, UnitId},
     queue::spec::QueueSpec,
     resources::Resources,
     rows::{Bind, Evict, EvictionReason, RowChange, UnitRows},
@@ -56,13 +56,20 @@ fn synced(revision: u64) -> FollowEvent {
 
 /// Reads a list of `n_records` records.
 async fn read_list(follower: &mut Follower, n_records: usize, revision: u64) {
-    assert_eq!(next(follower).await, FollowEvent::Reset);
+    let store = read_list_of(follower, n_records, revision).await;
+    assert_eq!(store, StoreId(0));
+}
+
+/// The same, and of which store it is.
+async fn read_list_of(follower: &mut Follower, n_records: usize, revision: u64) -> StoreId {
+    let FollowEvent::Reset { store } = next(follower).await else { panic!("a list begins") };
     let mut n_loaded = 0;
     while n_loaded < n_records {
         let FollowEvent::Loaded(records) = next(follower).await else { panic!("the list goes on") };
         n_loaded += records.len();
     }
     assert_eq!(next(follower).await, synced(revision));
+    store
 }
 
 #[tokio::test]
@@ -128,6 +135,31 @@ async fn a_compacted_history_is_listed_again() {
     read_list(&mut follower, 3, 9).await;
     fake.commit(grant(3, 4));
     assert_eq!(next(&mut follower).await, changes(10, 3, 4));
+}
+
+#[tokio::test]
+async fn another_store_is_listed_anew_whatever_its_revision() {
+    // (its id, its revision): an older export, one that is further by now, and the same store put back by a copy of
+    // its disk, which shows in the revision alone.
+    for (store_id, revision) in [(8, 1), (8, 90), (7, 1)] {
+        let fake = Fake::new();
+        fake.with(|world| (world.store_id, world.revision) = (7, 9));
+        let served = fake.serve().await;
+        let mut follower = follow(&served);
+        assert_eq!(read_list_of(&mut follower, 0, 9).await, StoreId(7));
+        fake.commit(grant(1, 1));
+        assert_eq!(next(&mut follower).await, changes(10, 1, 1));
+        let address = served.kill().await;
+        fake.with(|world| {
+            (world.store_id, world.revision) = (store_id, revision);
+            world.records = vec![record(2, 2, 1)];
+            world.commits.clear();
+        });
+        let _served = fake.serve_with(address, &ServerConfig::default()).await;
+        assert_eq!(read_list_of(&mut follower, 1, revision).await, StoreId(store_id));
+        let next_revision = fake.commit(grant(2, 3));
+        assert_eq!(next(&mut follower).await, changes(next_revision, 2, 3));
+    }
 }
 
 #[tokio::test]
@@ -279,7 +311,7 @@ async fn rows_that_change_between_two_parts_of_a_list_come_out_right() {
     let config = FollowConfig::default();
     let mut follower =
         Follower::spawn(served.channel(), vec![v1::Kind::Rows], config, CancellationToken::new());
-    assert_eq!(next(&mut follower).await, FollowEvent::Reset);
+    assert_eq!(next(&mut follower).await, FollowEvent::Reset { store: StoreId(0) });
     let FollowEvent::Loaded(loaded) = next(&mut follower).await else { panic!("the list goes on") };
     let [of_unit, _grant] = &loaded[..] else { panic!("{loaded:?}") };
     let Change::RowsLoaded(UnitId(9), rows) = &of_unit.change else { panic!("{of_unit:?}") };

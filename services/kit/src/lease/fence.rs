@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use godel_core::ids::Epoch;
+use godel_core::ids::{Epoch, StoreId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +22,7 @@ pub struct Fence {
 struct Inner {
     lease: String,
     epoch: Epoch,
+    store: StoreId,
     start: Instant,
     /// Nanoseconds after `start` until which it is valid.
     valid_ns: AtomicU64,
@@ -31,17 +32,23 @@ struct Inner {
 impl Fence {
     /// A fence that is valid until it is revoked: for tests and for writers whose lease never ends.
     pub fn unlimited(lease: impl Into<String>, epoch: Epoch) -> Self {
-        let fence = Self::expired(lease, epoch);
+        Self::of_store(lease, epoch, StoreId(0))
+    }
+
+    /// The same, granted in `store`.
+    pub fn of_store(lease: impl Into<String>, epoch: Epoch, store: StoreId) -> Self {
+        let fence = Self::expired(lease, epoch, store);
         fence.inner.valid_ns.store(u64::MAX, Ordering::SeqCst);
         fence
     }
 
     /// A fence whose validity is still to be set.
-    pub(super) fn expired(lease: impl Into<String>, epoch: Epoch) -> Self {
+    pub(super) fn expired(lease: impl Into<String>, epoch: Epoch, store: StoreId) -> Self {
         Self {
             inner: Arc::new(Inner {
                 lease: lease.into(),
                 epoch,
+                store,
                 start: Instant::now(),
                 valid_ns: AtomicU64::new(0),
                 lost: CancellationToken::new(),
@@ -57,6 +64,16 @@ impl Fence {
     /// Epoch of the grant.
     pub fn epoch(&self) -> Epoch {
         self.inner.epoch
+    }
+
+    /// The store in which it was granted; 0 if that is not known. What was read in another one is not to be acted on.
+    pub fn store(&self) -> StoreId {
+        self.inner.store
+    }
+
+    /// Whether both are of one grant.
+    pub fn is_grant(&self, other: &Self) -> bool {
+        (self.epoch(), self.store()) == (other.epoch(), other.store())
     }
 
     /// Whether the holder may act at this moment. Also right after the process was stopped for a while,

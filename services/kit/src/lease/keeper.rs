@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use godel_core::ids::{Epoch, Revision};
+use godel_core::ids::{Epoch, Revision, StoreId};
 use godel_proto::v1::{self, member_service_client::MemberServiceClient};
 use tokio::{
     sync::watch,
@@ -84,17 +84,17 @@ impl Keeper {
             let mut pause = jittered(ttl / 10);
             match granted {
                 Ok(grant) => {
-                    let fence = Fence::expired(&self.spec.lease, Epoch(grant.epoch));
+                    let fence = Fence::expired(&self.spec.lease, Epoch(grant.epoch), StoreId(grant.store_id));
                     let ttl = Duration::from_millis(u64::from(grant.ttl_ms));
                     fence.extend(sent + ttl * 2 / 3);
                     let end = self.hold(&fence, Revision(grant.revision), ttl, &stop).await;
                     fence.revoke();
                     self.leadership.send_replace(Leadership::Standby { leader: None });
                     match end {
-                        End::Stopped => return self.release(Epoch(grant.epoch), ttl).await,
+                        End::Stopped => return self.release(&fence, ttl).await,
                         End::Lost => {
                             // The store hears of a holder that slept through its lease, and counts it.
-                            let _ = timeout(ttl / 4, self.renew(Epoch(grant.epoch))).await;
+                            let _ = timeout(ttl / 4, self.renew(&fence)).await;
                             tracing::warn!(lease = self.spec.lease, epoch = grant.epoch, "lease lost");
                         }
                     }
@@ -182,7 +182,7 @@ impl Keeper {
             // A quarter of the TTL leaves time for another try before the validity ends.
             let limit = fence.deadline().min(sent + ttl / 4);
             let renewed = tokio::select! {
-                renewed = timeout_at(limit, self.renew(epoch)) => renewed,
+                renewed = timeout_at(limit, self.renew(fence)) => renewed,
                 () = fence.lost() => return End::Lost,
                 () = stop.cancelled() => return End::Stopped,
             };
@@ -192,7 +192,7 @@ impl Keeper {
                     fence.extend(sent + ttl * 2 / 3);
                     renew_at = sent + ttl / 4;
                 }
-                Ok(Err(failure)) if status::has_reason(&failure, reason::STALE_EPOCH) => return End::Lost,
+                Ok(Err(failure)) if status::is_lease_lost(&failure) => return End::Lost,
                 Ok(Err(failure)) => {
                     tracing::debug!(lease = self.spec.lease, code = ?failure.code(), "lease not renewed");
                     renew_at = Instant::now() + jittered(ttl / 20);
@@ -202,18 +202,21 @@ impl Keeper {
         }
     }
 
-    async fn renew(&mut self, epoch: Epoch) -> Result<v1::RenewLeaseResponse, Status> {
+    async fn renew(&mut self, fence: &Fence) -> Result<v1::RenewLeaseResponse, Status> {
         let request = v1::RenewLeaseRequest {
             lease: self.spec.lease.clone(),
-            epoch: epoch.0,
+            epoch: fence.epoch().0,
             status: Some((self.spec.status)()),
+            store_id: fence.store().0,
         };
         self.client.renew_lease(request).await.map(tonic::Response::into_inner)
     }
 
     /// Gives the lease back, so that others need not wait for its end. Best effort.
-    async fn release(&mut self, epoch: Epoch, ttl: Duration) {
-        let request = v1::ReleaseLeaseRequest { lease: self.spec.lease.clone(), epoch: epoch.0 };
+    async fn release(&mut self, fence: &Fence, ttl: Duration) {
+        let epoch = fence.epoch();
+        let (lease, store_id) = (self.spec.lease.clone(), fence.store().0);
+        let request = v1::ReleaseLeaseRequest { lease, epoch: epoch.0, store_id };
         match timeout(ttl / 3, self.client.release_lease(request)).await {
             Ok(Ok(_)) => tracing::info!(lease = self.spec.lease, epoch = epoch.0, "lease given back"),
             Ok(Err(failure)) => {

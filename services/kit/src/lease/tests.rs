@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use godel_core::ids::Epoch;
+use godel_core::ids::{Epoch, StoreId};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -65,6 +65,26 @@ async fn a_lost_registration_comes_back_with_a_new_epoch() {
 }
 
 #[tokio::test]
+async fn a_lease_of_another_store_is_lost_and_taken_anew() {
+    let fake = Fake::new();
+    fake.with(|world| world.store_id = 7);
+    let served = fake.serve().await;
+    let stop = CancellationToken::new();
+    let election = Election::spawn(spec("binder", "http://a"), served.channel(), stop.clone());
+    let mut watch = election.watch();
+    let (epoch, _, first) = soon("leads", leading(&mut watch)).await.unwrap();
+    assert_eq!((epoch, first.store()), (Epoch(1), StoreId(7)));
+    // An older export of the same store, in which the lease is held under the same epoch.
+    fake.with(|world| world.store_id = 8);
+    soon("lost", first.lost()).await;
+    let (epoch, _, second) = soon("leads again", leading(&mut watch)).await.unwrap();
+    assert_eq!((epoch, second.store()), (Epoch(2), StoreId(8)));
+    assert!(second.is_valid() && !first.is_valid());
+    stop.cancel();
+    election.released().await;
+}
+
+#[tokio::test]
 async fn without_answers_a_holder_stops_before_its_lease_ends_and_tries_again() {
     let fake = Fake::new();
     let served = fake.serve().await;
@@ -86,14 +106,14 @@ async fn without_answers_a_holder_stops_before_its_lease_ends_and_tries_again() 
 
 #[tokio::test]
 async fn a_fence_expires_by_the_clock_alone() {
-    let fence = Fence::expired("binder", Epoch(1));
+    let fence = Fence::expired("binder", Epoch(1), StoreId(7));
     assert!(!fence.is_valid());
     fence.extend(Instant::now() + Duration::from_secs(60));
     assert!(fence.clone().is_valid());
     // A validity is never taken back, except by the clock.
     fence.extend(Instant::now());
     assert!(fence.is_valid());
-    let short = Fence::expired("binder", Epoch(1));
+    let short = Fence::expired("binder", Epoch(1), StoreId(7));
     short.extend(Instant::now() + Duration::from_millis(3));
     eventually("it ends without anybody doing anything", || (!short.is_valid()).then_some(())).await;
     let unlimited = Fence::unlimited("binder", Epoch(2));

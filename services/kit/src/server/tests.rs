@@ -30,7 +30,7 @@ fn get_status() -> Request<v1::GetStoreStatusRequest> {
 }
 
 fn watch(from_revision: u64) -> v1::WatchRequest {
-    v1::WatchRequest { from_revision, kinds: vec![] }
+    v1::WatchRequest { from_revision, kinds: vec![], ..v1::WatchRequest::default() }
 }
 
 #[tokio::test]
@@ -198,7 +198,7 @@ async fn calls_are_counted_by_method_and_code() {
     let address = metrics.serve(any_port(), stop.clone()).await.unwrap();
     let mut client = StateServiceClient::new(served.channel());
     client.get_store_status(get_status()).await.unwrap();
-    fake.with(|world| world.floor = 9);
+    fake.with(|world| (world.floor, world.revision) = (9, 8));
     client.watch(watch(1)).await.unwrap_err();
     client.list_agent_reports(v1::ListAgentReportsRequest {}).await.unwrap_err();
     let open = client.watch(watch(9)).await.unwrap();

@@ -12,14 +12,14 @@ use tokio::{
     time::sleep,
 };
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::{Code, Status, Streaming};
+use tonic::{Status, Streaming};
 
 use super::{Committed, Conditions, Room, Submission, TxnError, is_stale};
 use crate::{
     client::{Backoff, Channel},
     lease::Fence,
     message::RECEIVED_BYTES_MAX,
-    status::{self, reason},
+    status,
 };
 
 /// First pause before the stream is opened again.
@@ -127,8 +127,13 @@ impl Task {
         self.next_sequence += 1;
         let writer =
             v1::Writer { lease: self.fence.lease().to_owned(), epoch: self.fence.epoch().0, sequence };
-        let request =
-            raw::TxnRequest { writer: Some(writer), preconditions, ops, nodes_as_of: nodes_as_of.0 };
+        let request = raw::TxnRequest {
+            writer: Some(writer),
+            preconditions,
+            ops,
+            nodes_as_of: nodes_as_of.0,
+            store_id: self.fence.store().0,
+        };
         self.pending.push_back(Entry { request, sequence, reply, _room: room });
         self.pending.back().expect("just pushed")
     }
@@ -214,9 +219,5 @@ async fn next(answers: &mut Streaming<v1::TxnResponse>) -> Result<v1::TxnRespons
 }
 
 fn end_of(failure: Status) -> End {
-    if failure.code() == Code::FailedPrecondition && status::has_reason(&failure, reason::STALE_EPOCH) {
-        End::LeaseLost
-    } else {
-        End::Reconnect(failure)
-    }
+    if status::is_lease_lost(&failure) { End::LeaseLost } else { End::Reconnect(failure) }
 }

@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use godel_core::ids::{Epoch, NodeId, Revision};
+use godel_core::ids::{Epoch, NodeId, Revision, StoreId};
 use godel_proto::v1;
 
 use super::{Committed, Conditions, TXN_BYTES_MAX, TxnError, TxnPipeline};
@@ -121,6 +121,23 @@ async fn a_stale_epoch_ends_everything() {
     }
     assert!(!fence.is_valid(), "the owner of the lease learns it too");
     assert_eq!(pipeline.submit(op(4), Conditions::default()).await.unwrap_err(), TxnError::LeaseLost);
+}
+
+#[tokio::test]
+async fn another_store_ends_everything() {
+    let fake = Fake::new();
+    fake.with(|world| (world.hold_transact, world.store_id) = (true, 7));
+    let served = fake.serve().await;
+    let fence = Fence::of_store("binder", Epoch(1), StoreId(7));
+    let pipeline = TxnPipeline::spawn(served.channel(), fence.clone(), &TxnConfig::default());
+    let first = pipeline.submit(op(1), Conditions::default()).await.unwrap();
+    fake.with(|world| world.hold_transact = false);
+    soon("committed", first).await.unwrap();
+    fake.with(|world| world.store_id = 8);
+    let second = pipeline.submit(op(2), Conditions::default()).await.unwrap();
+    assert_eq!(soon("failed", second).await, Err(TxnError::LeaseLost));
+    assert!(!fence.is_valid());
+    assert_eq!(applied(&fake), expected(1));
 }
 
 #[tokio::test]

@@ -146,3 +146,52 @@ async fn a_lost_registration_starts_anew_with_another_epoch() {
     assert_eq!(decide.decisions().await, sent);
     scheduler.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_another_store_a_scheduler_begins_anew() {
+    let (state, agents) = world(2).await;
+    let dispatcher = Dispatcher::new().await;
+    let binder = played_binder(&state).await;
+    let scheduler = Scheduler::start(&state.url, "s1").await;
+    let old = state.status().await.store_id;
+    {
+        let units = Units::new(&state, &dispatcher.url).await;
+        let (attach, open) = dispatcher.attached().await;
+        assert_eq!((open.store_id, open.inventory.len()), (old, 0));
+        let (mut decide, open) = binder.connected().await;
+        assert_eq!(open.store_id, old);
+        let spec = unit(7, 2, 2, 10);
+        attach.assign(vec![assignment(&spec, units.put(&spec).await)]).await;
+        assert_eq!(decide.decisions().await[0].unit_id, 7);
+    }
+    drop(agents);
+    let state = state.replace().await;
+    let new = state.status().await.store_id;
+    assert_ne!(new, old);
+    state.acquire("binder", "test", &binder.url).await;
+    let units = Units::new(&state, &dispatcher.url).await;
+    let _agent = crate::harness::Agent::start(&state, "n9", 1_000).await;
+    // Streams that were opened before it knew are ended by its own lease's end.
+    let (attach, open) = loop {
+        let (attach, open) = dispatcher.attached().await;
+        if open.store_id == new {
+            break (attach, open);
+        }
+    };
+    assert!(open.inventory.is_empty(), "what it held is of the other store: {open:?}");
+    let mut decide = loop {
+        let (decide, open) = binder.connected().await;
+        if open.store_id == new {
+            break decide;
+        }
+    };
+    // The same id, of another unit.
+    let spec = unit(7, 1, 1, 10);
+    attach.assign(vec![assignment(&spec, units.put(&spec).await)]).await;
+    let decisions = decide.decisions().await;
+    let [decision] = &decisions[..] else {
+        panic!("what was undecided is of the other store: {decisions:?}")
+    };
+    assert_eq!((decision.unit_id, decision.groups[0].ordinals.len()), (7, 1));
+    scheduler.stop().await;
+}

@@ -82,6 +82,7 @@ impl v1::node_service_server::NodeService for Nodes {
         let v1::ListNodesRequest { page_size, page_token, label_selector } = request.into_inner();
         let token = Token::parse(&page_token).map_err(|bad| BadField::new("page_token", bad.to_string()))?;
         let hub = &self.hub;
+        let store_id = paging::of_this_store(token.as_ref(), hub.store_id())?;
         let revision =
             token.as_ref().map_or_else(|| hub.store.read(|state| state.revision().0), |token| token.revision);
         let size = paging::size(page_size, 500, 1_000)?;
@@ -103,6 +104,7 @@ impl v1::node_service_server::NodeService for Nodes {
         let mut page = v1::ListNodesResponse {
             revision,
             total: u32::try_from(total).unwrap_or(u32::MAX),
+            store_id: store_id.0,
             ..Default::default()
         };
         let held = view::HeldRoom::of(hub);
@@ -115,7 +117,8 @@ impl v1::node_service_server::NodeService for Nodes {
             let node = view::node(hub, node, &held);
             bytes += node.as_ref().map_or(0, |node| field_len(prost::Message::encoded_len(node)));
             if page.nodes.len() >= size || (bytes > PAGE_BYTES && !page.nodes.is_empty()) {
-                page.next_page_token = Token { revision, kind: 0, last: last_name }.to_string();
+                page.next_page_token =
+                    Token { store: store_id, revision, kind: 0, last: last_name }.to_string();
                 break;
             }
             page.nodes.extend(node);

@@ -220,7 +220,8 @@ async fn commit(hub: &Hub, round: Round, changes: Changes, waiting: &mut VecDequ
         match one {
             Answer::Registered(node, reply) => {
                 hub.metrics.registrations.inc();
-                answer(reply, Ok(v1::RegisterNodeResponse { node_id: node.0, epoch: hub.new_epoch() }));
+                let (epoch, store_id) = (hub.new_epoch(), hub.store_id().0);
+                answer(reply, Ok(v1::RegisterNodeResponse { node_id: node.0, epoch, store_id }));
             }
             Answer::Updated(spec, reply) => {
                 let node = NodeId(spec.node_id);
@@ -244,7 +245,9 @@ fn refused(hub: &Hub, refusal: &Refusal, answers: Vec<Answer>, changes: Changes)
         | RefusalReason::Forbidden
         | RefusalReason::Precondition
         | RefusalReason::NodeChanged
-        | RefusalReason::StaleEpoch => {
+        | RefusalReason::StaleEpoch
+        | RefusalReason::StoreChanged
+        | RefusalReason::FutureRevision => {
             tracing::error!(%refusal, "node records were refused");
             Status::internal("the store refused the node records")
         }

@@ -188,6 +188,8 @@ async fn commit_txn(hub: &Hub, txn: Vec<v1::RunStatuses>) -> Option<Revision> {
                 | RefusalReason::Precondition
                 | RefusalReason::NodeChanged
                 | RefusalReason::StaleEpoch
+                | RefusalReason::StoreChanged
+                | RefusalReason::FutureRevision
                 | RefusalReason::Forbidden
                 | RefusalReason::Invalid => {
                     tracing::error!(%refusal, "run status was refused");

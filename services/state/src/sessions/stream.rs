@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use godel_core::ids::NodeId;
+use godel_core::ids::{NodeId, StoreId};
 use godel_kit::{
     convert::BadField,
     from_proto,
@@ -23,7 +23,7 @@ use tonic::{Code, Status, Streaming};
 
 use super::{
     Hub, Slot,
-    cell::{Close, Outgoing, Taken, Verdict},
+    cell::{Close, Key, Outgoing, Taken, Verdict},
     committer::Reported,
     measure::measured,
     statuses, wake,
@@ -112,7 +112,8 @@ impl SessionStream {
         let mut send = |message| self.queued.push_back(v1::SessionResponse { message: Some(message) });
         // First of all who leaves: what comes has their room.
         for keys in stop.chunks(N_PER_MESSAGE) {
-            send(Down::Stop(v1::StopRequests { stops: self.hub.templates.stops(&self.hub.store, keys) }));
+            let stops = self.hub.templates.stops(&self.hub.store, keys);
+            send(Down::Stop(v1::StopRequests { stops, left_over: false }));
         }
         for keys in assign.chunks(N_PER_MESSAGE) {
             let assignments = self.hub.templates.assignments(&self.hub.store, node, keys);
@@ -215,7 +216,7 @@ impl SessionStream {
         let Life::New(_, before) = &mut self.life else { return Ok(()) };
         let open = match before.take() {
             None => part,
-            Some(before) if (before.node_id, before.epoch) == (part.node_id, part.epoch) => {
+            Some(before) if whose(&before) == whose(&part) => {
                 let running = [before.running, part.running].concat();
                 v1::SessionOpen { running, ..part }
             }
@@ -237,12 +238,18 @@ impl SessionStream {
         if open.epoch == 0 {
             return Err(BadField::new("open.epoch", "is required: it comes with the registration").into());
         }
+        let (asked, store) = (StoreId(open.store_id), self.hub.store_id());
+        if !store.may_be(asked) && !self.hub.has_given(open.epoch) {
+            // It registered in the other store: it does not know yet that this is another one.
+            return Err(status::store_changed(asked, store));
+        }
         let slot = self.hub.slot(node).ok_or_else(|| unknown(node))?;
         match self.hub.names.read().of(node) {
             None => return Err(unknown(node)),
             Some((_, uid)) if uid != open.uid => return Err(closed(Close::Deleted)),
             Some(_) => {}
         }
+        let (running, left_over) = self.hub.of_this_store(node, asked, running);
         let keys: Vec<_> = slot.cell.lock().entries().iter().map(|entry| entry.report.key).collect();
         let over = self.hub.over(node, &keys);
         let id = self.hub.next_session.fetch_add(1, Ordering::Relaxed);
@@ -257,10 +264,12 @@ impl SessionStream {
         self.hub.heard(node, &mut cell);
         drop(cell);
         wake(replaced);
+        self.tell_left_over(node, &left_over);
         let timing = self.hub.timing;
         let welcome = v1::SessionWelcome {
             heartbeat_interval_ms: timing.heartbeat_interval_ms,
             lease_ttl_ms: timing.lease_ttl_ms,
+            store_id: store.0,
         };
         self.queued.push_back(v1::SessionResponse { message: Some(Down::Welcome(welcome)) });
         if !running.is_empty() || !reports.is_empty() {
@@ -270,6 +279,19 @@ impl SessionStream {
         self.hub.metrics.sessions.inc();
         self.life = Life::Open { slot, id };
         Ok(())
+    }
+
+    /// Tells the agent to end what it has of another store, before anything of this one.
+    fn tell_left_over(&mut self, node: NodeId, left_over: &[Key]) {
+        if left_over.is_empty() {
+            return;
+        }
+        tracing::info!(%node, n = left_over.len(), "running units of another store are to end first");
+        for keys in left_over.chunks(N_PER_MESSAGE) {
+            let stops = self.hub.templates.stops(&self.hub.store, keys);
+            let message = Down::Stop(v1::StopRequests { stops, left_over: true });
+            self.queued.push_back(v1::SessionResponse { message: Some(message) });
+        }
     }
 
     fn end(&mut self) {
@@ -321,6 +343,11 @@ impl Drop for SessionStream {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Whose opening message it is a part of.
+fn whose(open: &v1::SessionOpen) -> (u32, u64, u64) {
+    (open.node_id, open.epoch, open.store_id)
 }
 
 fn in_messages(mut assignments: Vec<v1::Assignment>) -> Vec<Vec<v1::Assignment>> {

@@ -12,12 +12,15 @@ use godel_kit::{
     message::{MESSAGE_BYTES_MAX, field_len},
 };
 use godel_proto::v1;
-use godel_store::{Key, Record, State, Store, ops::rows_part_to_proto, record::encode_record};
+use godel_store::{Key, Record, State, ops::rows_part_to_proto, record::encode_record};
 use prost::Message as _;
 use tonic::Status;
 
 use super::kinds;
-use crate::paging::{self, Token};
+use crate::{
+    paging::{self, Token},
+    sessions::Hub,
+};
 
 /// Records of a page have this together at most; the rest of a message is for the page's token and revision.
 /// A single record is smaller: a transaction has written it, and rows go in parts.
@@ -38,6 +41,8 @@ pub(crate) struct RawPage {
     next_page_token: String,
     #[prost(uint64, tag = "3")]
     revision: u64,
+    #[prost(uint64, tag = "4")]
+    store_id: u64,
 }
 
 /// Where a kind goes on.
@@ -56,7 +61,8 @@ enum Listed {
 }
 
 /// The page that `request` asks for.
-pub(super) fn page(store: &Store, request: &v1::ListRecordsRequest) -> Result<RawPage, Status> {
+pub(super) fn page(hub: &Hub, request: &v1::ListRecordsRequest) -> Result<RawPage, Status> {
+    let store = &hub.store;
     let wanted = kinds(&request.kinds)?;
     if wanted.is_empty() {
         return Err(BadField::new("kinds", "at least one is required").into());
@@ -64,20 +70,21 @@ pub(super) fn page(store: &Store, request: &v1::ListRecordsRequest) -> Result<Ra
     let bad = || BadField::new("page_token", "is not a token of an earlier page of this list");
     let size = paging::size(request.page_size, 1_000, 10_000)?;
     let token = Token::parse(&request.page_token).map_err(|_| bad())?;
+    let store_id = paging::of_this_store(token.as_ref(), hub.store_id())?;
     let (mut kind_idx, mut cursor, revision) = match token {
         None => (0, Cursor::start(wanted[0]), store.read(State::revision).0),
-        Some(Token { revision, kind, last }) => {
+        Some(Token { revision, kind, last, .. }) => {
             let kind_idx = wanted.iter().position(|wanted| *wanted as i32 == kind).ok_or_else(bad)?;
             (kind_idx, Cursor::parse(wanted[kind_idx], &last).ok_or_else(bad)?, revision)
         }
     };
-    let mut page = RawPage { revision, ..RawPage::default() };
+    let mut page = RawPage { revision, store_id: store_id.0, ..RawPage::default() };
     let (mut bytes, mut full) = (0, false);
     while let Some(&kind) = wanted.get(kind_idx) {
         full = full || page.records.len() >= size;
         if full {
             page.next_page_token =
-                Token { revision, kind: kind as i32, last: cursor.to_string() }.to_string();
+                Token { store: store_id, revision, kind: kind as i32, last: cursor.to_string() }.to_string();
             break;
         }
         let limit = (size - page.records.len()).min(SLICE_RECORDS);

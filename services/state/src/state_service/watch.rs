@@ -54,13 +54,14 @@ fn filtered(published: &Published, kinds: u32) -> Option<raw::Commit> {
     if published.kinds & !kinds == 0 {
         return Some(published.commit.clone());
     }
-    let raw::Commit { revision, commit_time_ms, writer, ops } = &published.commit;
+    let raw::Commit { revision, commit_time_ms, writer, ops, store_id } = &published.commit;
     let wanted = ops.iter().zip(&published.changes).filter(|(_, change)| change.kinds() & kinds != 0);
     Some(raw::Commit {
         revision: *revision,
         commit_time_ms: *commit_time_ms,
         writer: writer.clone(),
         ops: wanted.map(|(op, _)| op.clone()).collect(),
+        store_id: *store_id,
     })
 }
 

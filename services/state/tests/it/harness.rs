@@ -273,9 +273,20 @@ impl Agent {
         registered: v1::RegisterNodeResponse,
         running: Vec<v1::RunStatus>,
     ) -> Self {
-        let v1::RegisterNodeResponse { node_id, epoch } = registered;
+        Self::try_open_from(0, channel, name, registered, running).await
+    }
+
+    /// The same with what it has of a store.
+    pub(crate) async fn try_open_from(
+        store_id: u64,
+        channel: &Channel,
+        name: &str,
+        registered: v1::RegisterNodeResponse,
+        running: Vec<v1::RunStatus>,
+    ) -> Self {
+        let v1::RegisterNodeResponse { node_id, epoch, .. } = registered;
         let (up, requests) = mpsc::channel(1_024);
-        let open = v1::SessionOpen { node_id, uid: uid(name), epoch, running, more: false };
+        let open = v1::SessionOpen { node_id, uid: uid(name), epoch, running, more: false, store_id };
         up.send(v1::SessionRequest { message: Some(v1::session_request::Message::Open(open)) })
             .await
             .unwrap();

@@ -83,7 +83,7 @@ async fn list(state: &State) -> Read {
 
 /// Every commit from `from` to `to`.
 async fn commits(state: &State, from: u64, to: u64) -> Vec<raw::Commit> {
-    let request = v1::WatchRequest { from_revision: from, kinds: Vec::new() };
+    let request = v1::WatchRequest { from_revision: from, kinds: Vec::new(), ..v1::WatchRequest::default() };
     let mut stream = state.state().watch(request).await.unwrap().into_inner();
     let mut commits = Vec::new();
     while let Some(message) = stream.next().await {
@@ -187,7 +187,7 @@ async fn a_unit_of_100_000_replicas_is_listed_in_bounded_pages_and_followed_whol
                     assert!(revision.0 >= last);
                     break;
                 }
-                FollowEvent::Reset => {}
+                FollowEvent::Reset { .. } => {}
                 event @ FollowEvent::Changes { .. } => panic!("{event:?}"),
             }
         }

@@ -5,7 +5,7 @@ use tonic::{Code, Status};
 use crate::harness::{State, acquire, put_unit, until};
 
 async fn renew(state: &State, lease: &str, epoch: u64) -> Result<u32, Status> {
-    let request = v1::RenewLeaseRequest { lease: lease.to_owned(), epoch, status: None };
+    let request = v1::RenewLeaseRequest { lease: lease.to_owned(), epoch, ..Default::default() };
     Ok(state.members().renew_lease(request).await?.into_inner().ttl_ms)
 }
 
@@ -79,6 +79,7 @@ async fn renewals_keep_a_lease_and_carry_counters() {
             lease: "scheduler/s1".to_owned(),
             epoch: granted.epoch,
             status: Some(v1::MemberStatus { counters: std::collections::HashMap::clone(&counters) }),
+            ..Default::default()
         };
         assert_eq!(state.members().renew_lease(request).await.unwrap().into_inner().ttl_ms, 1_500);
         let shown = &members(&state, "scheduler/").await[0];
@@ -93,7 +94,7 @@ async fn a_release_is_idempotent_and_frees_at_once() {
     let state = State::start().await;
     acquire(&state.channel, "binder", "a", 60_000).await.unwrap();
     for epoch in [9, 1, 1] {
-        let request = v1::ReleaseLeaseRequest { lease: "binder".to_owned(), epoch };
+        let request = v1::ReleaseLeaseRequest { lease: "binder".to_owned(), epoch, store_id: 0 };
         state.members().release_lease(request).await.unwrap();
     }
     assert_eq!(acquire(&state.channel, "binder", "b", 0).await.unwrap().epoch, 2);

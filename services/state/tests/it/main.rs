@@ -7,6 +7,7 @@ mod leases;
 mod many;
 mod nodes;
 mod records;
+mod restores;
 mod sessions;
 mod usage;
 mod watches;

@@ -287,8 +287,8 @@ async fn sessions_that_may_not_be_are_refused() {
     let first = state.register("n1").await;
     let newer = state.register("n1").await;
     let _agent = Agent::open(&state.channel, "n1", newer, Vec::new()).await;
-    let unknown = v1::RegisterNodeResponse { node_id: 99, epoch: 1 };
-    let zero = v1::RegisterNodeResponse { node_id: 0, epoch: 1 };
+    let unknown = v1::RegisterNodeResponse { node_id: 99, epoch: 1, ..Default::default() };
+    let zero = v1::RegisterNodeResponse { node_id: 0, epoch: 1, ..Default::default() };
     let no_epoch = v1::RegisterNodeResponse { epoch: 0, ..newer };
     let nothing = vec![v1::RunStatus::default()];
     for (name, registered, running, code, why) in [
@@ -310,10 +310,10 @@ async fn sessions_that_may_not_be_are_refused() {
 #[tokio::test]
 async fn a_session_opens_with_the_last_part_of_its_opening() {
     let state = State::start_with(quick).await;
-    let v1::RegisterNodeResponse { node_id, epoch } = state.register("n1").await;
+    let v1::RegisterNodeResponse { node_id, epoch, .. } = state.register("n1").await;
     let part = |unit: u64, epoch: u64, more: bool| {
         let running = vec![says(unit, 0, RunPhase::Running)];
-        let open = v1::SessionOpen { node_id, uid: uid("n1"), epoch, running, more };
+        let open = v1::SessionOpen { node_id, uid: uid("n1"), epoch, running, more, store_id: 0 };
         v1::SessionRequest { message: Some(Up::Open(open)) }
     };
     let session = async |parts: Vec<v1::SessionRequest>| {

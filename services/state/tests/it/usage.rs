@@ -36,7 +36,7 @@ async fn use_is_recorded_by_steps_and_survives() {
     assert_eq!(shown.best_effort_allocatable.unwrap().amounts["cpu"], 4_500);
     let mut watch = state
         .state()
-        .watch(v1::WatchRequest { from_revision: 0, kinds: vec![12] })
+        .watch(v1::WatchRequest { from_revision: 0, kinds: vec![12], ..v1::WatchRequest::default() })
         .await
         .unwrap()
         .into_inner();

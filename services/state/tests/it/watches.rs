@@ -13,7 +13,11 @@ async fn watch(
     kinds: &[v1::Kind],
 ) -> Result<Streaming<v1::WatchResponse>, Status> {
     let kinds = kinds.iter().map(|kind| *kind as i32).collect();
-    Ok(state.state().watch(v1::WatchRequest { from_revision, kinds }).await?.into_inner())
+    Ok(state
+        .state()
+        .watch(v1::WatchRequest { from_revision, kinds, ..v1::WatchRequest::default() })
+        .await?
+        .into_inner())
 }
 
 /// Commits up to `revision`.

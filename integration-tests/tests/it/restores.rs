@@ -1,0 +1,189 @@
+//! An older export restored while everything but state goes on running.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use anyhow::{Context as _, ensure};
+use godel_integration_tests::{
+    cluster::{Cluster, Layout, shown},
+    trace::{resources, unit},
+    wait::{LIMIT, wait_for},
+};
+use godel_proto::v1;
+use tonic::{Code, Status, Streaming};
+use tonic_types::StatusExt as _;
+
+/// A cluster whose only node is this machine.
+async fn start() -> Cluster {
+    let layout = Layout { n_nodes: 0, n_dispatchers: 1, n_schedulers: 2, n_binders: 2, ..Layout::default() };
+    let mut cluster = Cluster::start(layout).await;
+    cluster.start_agent_of_this_machine("machine").await;
+    cluster.wait_ready().await;
+    cluster
+}
+
+/// A unit of one running unit that says in a file when it starts and when it ends, until it is stopped. It takes a
+/// moment to end.
+fn service(cluster: &Cluster, name: &str) -> v1::UnitSpec {
+    let file = order(cluster);
+    let say = |what: &str| format!("echo {name} {what} >> {}", file.display());
+    let script = format!(
+        "trap 'sleep 0.3; {}; exit 0' TERM; {}; while :; do sleep 0.02; done",
+        say("ended"),
+        say("started")
+    );
+    let mut unit = unit(name, "", 1, resources(10, 1), None, 0);
+    unit.workload_class = v1::WorkloadClass::Service.into();
+    let run = v1::RunSpec {
+        command: ["sh", "-c", &script].map(str::to_owned).to_vec(),
+        stop_grace_ms: 20_000,
+        ..v1::RunSpec::default()
+    };
+    unit.task_groups[0].template.as_mut().unwrap().run = Some(run);
+    unit
+}
+
+fn order(cluster: &Cluster) -> PathBuf {
+    cluster.path("order")
+}
+
+/// What the running units have said so far.
+fn said(cluster: &Cluster) -> Vec<String> {
+    let text = fs::read_to_string(order(cluster)).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Submits as soon as somebody takes it.
+async fn submit(cluster: &Cluster, name: &str) {
+    let mut unit = service(cluster, name);
+    // The same one at each try.
+    unit.meta.as_mut().unwrap().uid = uuid::Uuid::now_v7().to_string();
+    wait_for(&format!("{name} to be taken"), LIMIT, async || {
+        cluster.api.submit(unit.clone()).await.map(drop)
+    })
+    .await;
+}
+
+/// Units by name, with their phases, as the dispatcher lists them.
+async fn units(cluster: &Cluster) -> anyhow::Result<BTreeMap<String, v1::UnitPhase>> {
+    let answer = cluster.api.units().await?.list_units(v1::ListUnitsRequest::default()).await?;
+    let name = |unit: &v1::Unit| {
+        unit.spec
+            .as_ref()
+            .and_then(|spec| spec.meta.as_ref())
+            .map(|meta| meta.name.clone())
+            .unwrap_or_default()
+    };
+    Ok(answer.into_inner().units.iter().map(|unit| (name(unit), unit.phase())).collect())
+}
+
+async fn wait_running(cluster: &Cluster, names: &[&str]) {
+    wait_for(&format!("{names:?} and nothing else to run"), LIMIT, async || {
+        let units = units(cluster).await?;
+        ensure!(units.keys().map(String::as_str).eq(names.iter().copied()), "{units:?}");
+        ensure!(units.values().all(|phase| *phase == v1::UnitPhase::Running), "{units:?}");
+        let said = said(cluster);
+        for name in names {
+            ensure!(said.contains(&format!("{name} started")), "{said:?}");
+        }
+        Ok(())
+    })
+    .await;
+}
+
+/// What the agent says runs, by name of its unit.
+async fn reported(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
+    let records = cluster.api.records().await?;
+    let request = v1::ListAgentReportsRequest {};
+    let mut reports = cluster.api.state().list_agent_reports(request).await?.into_inner();
+    let mut names = Vec::new();
+    while let Some(report) = reports.message().await? {
+        for run in report.running {
+            let spec = records.units.get(&run.unit_id).context("it runs what is unknown")?;
+            names.push(spec.meta.clone().unwrap_or_default().name);
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+async fn watch(
+    cluster: &Cluster,
+    from_revision: u64,
+    store_id: u64,
+) -> anyhow::Result<Streaming<v1::WatchUnitsResponse>> {
+    let request = v1::WatchUnitsRequest { from_revision, store_id, ..v1::WatchUnitsRequest::default() };
+    Ok(cluster.api.units().await?.watch_units(request).await?.into_inner())
+}
+
+fn reason(status: &Status) -> String {
+    status.get_details_error_info().map(|info| info.reason).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_export_restored_under_running_parts_is_all_there_is() {
+    let mut cluster = start().await;
+    cluster.announce(&["lease lost", "registration lost", "the store is another one"]);
+    submit(&cluster, "a").await;
+    wait_running(&cluster, &["a"]).await;
+    let (data, lost, export) = (cluster.path("state"), cluster.path("lost"), cluster.path("export"));
+    let export = export.to_str().unwrap();
+    let admin = |cluster: &Cluster, args: &[&str]| {
+        let output = cluster.godel(args);
+        assert!(output.status.success(), "{args:?}: {}", shown(&output));
+    };
+    cluster.stop("state").await;
+    admin(&cluster, &["state", "export", data.to_str().unwrap(), export]);
+    cluster.restart("state");
+    cluster.wait_ready().await;
+
+    // The future that is lost: further units, and another leader of the binder.
+    for name in ["b", "c", "d"] {
+        submit(&cluster, name).await;
+    }
+    wait_running(&cluster, &["a", "b", "c", "d"]).await;
+    let before = cluster.api.store_status().await.unwrap();
+    let mut changes = watch(&cluster, before.revision + 1, before.store_id).await.unwrap();
+    cluster.stop("state").await;
+    fs::rename(&data, &lost).unwrap();
+    admin(&cluster, &["state", "restore", export, data.to_str().unwrap()]);
+    cluster.restart("state");
+    cluster.note("restored");
+    submit(&cluster, "x").await;
+    wait_running(&cluster, &["a", "x"]).await;
+    let after = cluster.api.store_status().await.unwrap();
+    assert_ne!(after.store_id, before.store_id);
+    wait_for("the agent to run what there is", LIMIT, async || {
+        let reported = reported(&cluster).await?;
+        ensure!(reported == ["a", "x"], "{reported:?}");
+        Ok(())
+    })
+    .await;
+
+    // What is unknown has ended before anything new has started; what was there before goes on.
+    let said = said(&cluster);
+    let at =
+        |line: &str| said.iter().position(|said| said == line).unwrap_or_else(|| panic!("{line}: {said:?}"));
+    for name in ["b", "c", "d"] {
+        assert!(at(&format!("{name} ended")) < at("x started"), "{said:?}");
+    }
+    assert_eq!(said.iter().filter(|line| line.starts_with("a ")).collect::<Vec<_>>(), ["a started"]);
+
+    // Who watched is told, and so is who comes back with a revision of before.
+    let ended = loop {
+        match changes.message().await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("a watch says why it ends"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(ended.code(), Code::Unavailable, "{ended}");
+    for (store_id, expected) in [(before.store_id, "STORE_CHANGED"), (0, "COMPACTED")] {
+        let refused = match watch(&cluster, before.revision + 1, store_id).await {
+            Ok(mut changes) => changes.message().await.unwrap_err(),
+            Err(error) => error.downcast::<Status>().unwrap(),
+        };
+        assert!(refused.code() == Code::OutOfRange && reason(&refused) == expected, "{refused}");
+    }
+    cluster.audit(&[]);
+    cluster.assert_quiet();
+}
