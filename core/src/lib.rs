@@ -44,4 +44,5 @@ pub mod squeeze;
 pub mod sub_cluster;
 pub mod time;
 pub mod unit;
+pub mod unreadable;
 pub mod usage;

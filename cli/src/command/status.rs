@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use godel_core::resources::{CPU, MEMORY};
-use godel_kit::config::HumanDuration;
+use godel_kit::{config::HumanDuration, follow::UNREAD_COUNTER};
 use godel_proto::v1;
 use serde::Serialize;
 
@@ -33,6 +33,8 @@ struct MemberView {
     holder: String,
     epoch: u64,
     remaining_ms: u32,
+    /// Records that its version cannot read.
+    unreadable_records: u64,
 }
 
 #[derive(Serialize)]
@@ -139,7 +141,9 @@ pub(super) async fn run(client: &Client, format: Format) -> Result<(), Failure> 
 }
 
 fn member(member: v1::Member) -> MemberView {
+    let counters = member.status.unwrap_or_default().counters;
     MemberView {
+        unreadable_records: counters.get(UNREAD_COUNTER).copied().unwrap_or(0),
         lease: member.lease,
         address: member.address,
         holder: member.holder,
@@ -245,9 +249,11 @@ fn text(view: &StatusView, paint: Paint) -> String {
         })
         .collect();
     let mut text = output::columns(&["MEMBER", "ADDRESS", "EPOCH", "LEASE", "STATE"], &rows);
+    text.push('\n');
+    view.members.iter().for_each(|member| text.push_str(&unreadable(member, paint)));
     let store = &view.store;
     text.push_str(&format!(
-        "\nstore       {} at revision {}; {} on disk, {} live{}\n",
+        "store       {} at revision {}; {} on disk, {} live{}\n",
         store.engine,
         store.revision,
         bytes(store.disk_bytes),
@@ -317,6 +323,20 @@ fn text(view: &StatusView, paint: Paint) -> String {
         }
     }
     text
+}
+
+/// A line where a member has met records that it cannot read.
+fn unreadable(member: &MemberView, paint: Paint) -> String {
+    if member.unreadable_records == 0 {
+        return String::new();
+    }
+    format!(
+        "{} {} cannot read {} records, and what they are about is frozen: its log names them; replace an older version, \
+         or see `godel audit` and `godel state repair`\n",
+        paint.bad("UNREADABLE "),
+        member.lease,
+        member.unreadable_records
+    )
 }
 
 /// `cpu 41 % of 12,800 (guaranteed 30 %)`.

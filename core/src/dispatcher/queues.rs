@@ -17,6 +17,7 @@ use crate::{
     },
     sub_cluster::{self, Disagreement},
     unit::UnitSpec,
+    unreadable::Unreadable,
 };
 
 /// When a record was written; all 0 without a record.
@@ -65,6 +66,9 @@ pub enum Unwelcome {
     /// It would be of two sub-clusters.
     #[error(transparent)]
     SubClusters(#[from] Disagreement),
+    /// Its queue, one above it or its priority class cannot be read.
+    #[error("{0}: a newer version wrote it, or it is damaged; the log of the dispatcher says more")]
+    Unreadable(Box<Unreadable>),
 }
 
 /// Records by name, and who names them.
@@ -233,6 +237,9 @@ impl Dispatcher {
     /// # Errors
     /// Everything wrong.
     pub fn admit(&self, spec: &UnitSpec) -> Result<(), Vec<Unwelcome>> {
+        if let Some(why) = self.frozen_target(spec) {
+            return Err(vec![Unwelcome::Unreadable(Box::new(why.clone()))]);
+        }
         let mut wrong = Vec::new();
         wrong.extend(self.quota().tree().admit(&spec.queue, &spec.owner).err().map(Unwelcome::Queue));
         let class = spec.priority_class.as_str();

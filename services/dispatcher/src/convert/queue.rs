@@ -14,6 +14,7 @@ use godel_core::{
         check::{Ground, Violation},
         spec::PriorityClass,
     },
+    unreadable::Subject,
 };
 use godel_kit::{
     convert::{BadField, to_proto},
@@ -188,6 +189,10 @@ pub(crate) fn unwelcome(wrong: Vec<Unwelcome>) -> Status {
             Unwelcome::Queue(_) => "queue",
             Unwelcome::UnknownClass(_) => "priority_class",
             Unwelcome::SubClusters(_) => "task_groups",
+            Unwelcome::Unreadable(why) => match why.subject {
+                Subject::PriorityClass(_) => "priority_class",
+                _ => "queue",
+            },
         };
         BadField::new(field, one.to_string())
     });
