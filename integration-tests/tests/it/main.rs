@@ -19,3 +19,4 @@ mod reservations;
 mod schedulers;
 mod tidy;
 mod trace;
+mod unreadable;
