@@ -12,6 +12,7 @@ mod budgets;
 mod check;
 mod claims;
 mod classes;
+mod frozen;
 mod gangs;
 mod holds;
 mod quotas;
@@ -195,6 +196,9 @@ impl Binder {
     /// A committed change, in order of revision. Older ones than what is known are ignored.
     pub fn on_change(&mut self, change: Change, revision: Revision, time_ms: i64) {
         self.on_wall(time_ms);
+        if !self.note_unreadable(&change) {
+            return;
+        }
         self.look_at_change(&change);
         match change {
             Change::NodeSpec(spec) => self.cluster.put_spec(spec, revision),
@@ -254,6 +258,7 @@ impl Binder {
                 self.count_rows(unit, -1);
                 self.cluster.load_rows(unit, rows);
                 self.count_rows(unit, 1);
+                self.place_unread(unit);
                 self.are_shown(unit);
             }
             Change::Hold(hold) => {
@@ -262,7 +267,12 @@ impl Binder {
                 self.look_for_squeeze(node, || format!("unit {unit}"));
             }
             Change::HoldDeleted(id) => self.drop_hold(id),
-            Change::Lease(_) | Change::Partition(_) | Change::Pause(_) | Change::PauseDeleted(_) => {}
+            Change::Unreadable(unreadable) => self.freeze(&unreadable.subject),
+            Change::Lease(_)
+            | Change::Partition(_)
+            | Change::Pause(_)
+            | Change::PauseDeleted(_)
+            | Change::UnreadableGone(_) => {}
         }
     }
 
@@ -388,6 +398,9 @@ impl Binder {
                 .members()
                 .filter(|(ordinal, incarnation)| {
                     let row = rows.row(*ordinal);
+                    if self.is_kept_there(*unit, row.node, evict.reason) {
+                        return false;
+                    }
                     let leaves = match evict.reason.is_end() {
                         // A node that is back reports for itself.
                         true => !self.cluster.report(row.node).is_some_and(|report| report.ready),
@@ -423,7 +436,8 @@ impl Binder {
             return;
         }
         let before = known.map(|known| known.queue);
-        let is_resumed = known.is_some_and(|known| !known.is_wanted) && spec.is_wanted();
+        // One that could not be read was not wanted, as far as anybody knew.
+        let is_resumed = known.is_some_and(|known| !known.is_wanted || known.is_unread) && spec.is_wanted();
         let queue = self.quotas.queue(&spec.queue);
         if before.is_some_and(|before| before != queue) {
             self.count_rows(spec.id, -1);

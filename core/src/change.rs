@@ -13,6 +13,7 @@ use crate::{
     resources::Resources,
     rows::{RowChange, UnitRows},
     unit::UnitSpec,
+    unreadable::{Subject, Unreadable},
 };
 
 /// A record or some rows changed.
@@ -64,6 +65,10 @@ pub enum Change {
     Rows(UnitId, RowChange),
     /// Rows of a unit, whole though perhaps of several revisions (from a list only).
     RowsLoaded(UnitId, UnitRows),
+    /// A record was written, or rows changed, in a way that this version cannot read.
+    Unreadable(Box<Unreadable>),
+    /// A record is gone whose key this version cannot read.
+    UnreadableGone(Subject),
 }
 
 /// A lease as granted.

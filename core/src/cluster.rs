@@ -30,10 +30,12 @@ use self::{
 pub use self::{refusal::Refusal, shapes::ShapeId, sub_clusters::SubClusterId, taken::Turns};
 use crate::{
     budget::Budgets,
+    change::Change,
     demand::{Demand, Pool},
     ids::{IdMap, NodeId, Revision, UnitId},
     node::{NodeReport, NodeSpec, NodeUsage, Toleration},
     resources::Resources,
+    unreadable::{Frozen, Noted},
 };
 
 mod assumptions;
@@ -86,6 +88,7 @@ pub struct Cluster {
     holds: Holds,
     ranks: Ranks,
     budgets: Budgets,
+    frozen: Frozen,
     /// Who is on which node; there from the first search for victims on.
     occupants: Option<Box<Occupants>>,
 }
@@ -302,11 +305,14 @@ impl Cluster {
         }
     }
 
-    /// Whether a node exists, is ready and neither cordoned nor drained.
+    /// Whether a node exists, is ready and neither cordoned nor drained, and all of its records can be read.
     ///
     /// # Errors
     /// The first of these that fails.
     pub fn usable(&self, node: NodeId) -> Result<(), Refusal> {
+        if self.frozen.has_node(node) {
+            return Err(Refusal::Unreadable);
+        }
         let spec = self.spec(node).ok_or(Refusal::Gone)?;
         if !self.report(node).is_some_and(|report| report.ready) {
             return Err(Refusal::NotReady);
@@ -545,7 +551,32 @@ impl Cluster {
     fn settle_usable(&mut self, idx: usize) {
         let node = &self.nodes[idx];
         let ready = node.report.as_ref().is_some_and(|(report, _)| report.ready);
-        self.usable[idx] = ready && node.spec.as_ref().is_some_and(|(spec, _)| !spec.is_closed());
+        let is_open = ready && node.spec.as_ref().is_some_and(|(spec, _)| !spec.is_closed());
+        self.usable[idx] =
+            is_open && !u32::try_from(idx).is_ok_and(|node| self.frozen.has_node(NodeId(node)));
+    }
+
+    /// Follows what of a change cannot be read, before it is applied; it is not to be applied where it builds on that.
+    pub fn note_unreadable(&mut self, change: &Change) -> Noted {
+        let noted = self.frozen.note(change);
+        if noted.any_node {
+            for idx in 0..self.nodes.len() {
+                self.settle_usable(idx);
+                self.note_gain(idx);
+            }
+        }
+        for node in &noted.nodes {
+            if let Some(idx) = self.known(*node) {
+                self.settle_usable(idx);
+                self.note_gain(idx);
+            }
+        }
+        noted
+    }
+
+    /// What cannot be read.
+    pub fn frozen(&self) -> &Frozen {
+        &self.frozen
     }
 }
 

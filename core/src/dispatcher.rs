@@ -27,6 +27,7 @@ use crate::{
     sub_cluster,
     time::Millis,
     unit::UnitSpec,
+    unreadable::{Frozen, Subject},
 };
 
 mod attach;
@@ -38,6 +39,7 @@ pub mod edit;
 mod ended;
 mod entry;
 mod follow;
+mod frozen;
 mod gangs;
 pub mod gauges;
 mod holds;
@@ -223,6 +225,7 @@ pub struct Dispatcher {
     ends: BTreeMap<UnitId, Millis>,
     limits: Limits,
     pauses: Pauses,
+    frozen: Frozen,
     gangs: Gangs,
     losses: Losses,
     brake_changes: Vec<BrakeChange>,
@@ -266,6 +269,7 @@ struct Listed {
     reservations: BTreeSet<String>,
     holds: BTreeSet<HoldId>,
     pauses: BTreeSet<pause::Scope>,
+    unreadable: BTreeSet<Subject>,
 }
 
 /// Whether units read at the start may be dispatched.
@@ -308,6 +312,7 @@ impl Dispatcher {
             ends: BTreeMap::new(),
             limits: Limits::default(),
             pauses: Pauses::default(),
+            frozen: Frozen::default(),
             gangs: Gangs::new(config.gang_hold_after_ms),
             losses: Losses::new(config.losses),
             brake_changes: Vec::new(),
@@ -346,6 +351,9 @@ impl Dispatcher {
 
     /// Takes uid and name of a submission, or says what they are already. `uid` must be a UUID.
     pub fn reserve(&mut self, namespace: &str, name: &str, uid: &str) -> Reservation {
+        if let Some(unit) = self.frozen.has_name(namespace, name) {
+            return Reservation::NameTaken(unit);
+        }
         self.directory.reserve(namespace, name, uid)
     }
 
@@ -376,6 +384,7 @@ impl Dispatcher {
             self.departures.retain_nodes(&listed.nodes);
             self.forget_holds(&listed, now);
             self.forget_pauses(&listed, now);
+            self.forget_unreadable(&listed, now);
             self.is_total_stale = true;
         }
         if self.settle == Settle::Loading {
@@ -384,7 +393,7 @@ impl Dispatcher {
             self.touch_partition(now);
             self.start_losses();
             self.recheck_feasibility(now);
-            if self.pauses.iter().next().is_some() {
+            if self.pauses.iter().next().is_some() || !self.frozen.is_empty() {
                 self.follow_pauses(now);
             }
             self.check_settled(now);

@@ -59,6 +59,8 @@ pub enum Block {
         /// Of so many that are to run.
         expected: u64,
     },
+    /// What says whether they may leave cannot be read.
+    Unreadable,
 }
 
 impl Block {
@@ -77,6 +79,9 @@ impl fmt::Display for Block {
             }
             Self::MinMember { standing: Standing { replicas, available }, min_member } => {
                 write!(f, "{available} of {replicas} replicas are available, min_member is {min_member}")
+            }
+            Self::Unreadable => {
+                f.write_str("a disruption budget, or a unit that it may select, cannot be read")
             }
             Self::Budget { budget, available, expected } => write!(
                 f,

@@ -44,5 +44,6 @@ pub mod squeeze;
 pub mod sub_cluster;
 pub mod time;
 pub mod unit;
+pub mod unreadable;
 pub mod usage;
 pub mod words;

@@ -316,6 +316,17 @@ pub struct Terms {
 }
 
 impl Terms {
+    /// Of a unit of which nothing is known: it wants nobody.
+    pub(crate) fn unknown() -> Self {
+        Self {
+            ordinals: SmallVec::new(),
+            min_member: 0,
+            on_below_min: OnBelowMin::default(),
+            on_eviction: OnEviction::default(),
+            restart_policy: RestartPolicy::Never,
+        }
+    }
+
     /// Of a unit.
     pub fn of(spec: &UnitSpec) -> Self {
         let UnitSpec { min_member, on_below_min, on_eviction, restart_policy, .. } = *spec;

@@ -38,6 +38,7 @@ use crate::{
     sub_cluster,
     time::Millis,
     unit::UnitSpec,
+    unreadable::Subject,
 };
 
 mod attach;
@@ -399,6 +400,9 @@ impl Scheduler {
     /// ignored.
     pub fn on_change(&mut self, change: &Change, revision: Revision, time_ms: i64, now: Millis) {
         self.on_wall(time_ms);
+        if !self.note_unreadable(change) {
+            return;
+        }
         if changes_nodes(change) {
             self.seek_anew(now);
         }
@@ -479,11 +483,34 @@ impl Scheduler {
             Change::UnitSpec(spec) => {
                 self.cluster.offer(spec.id, &Identity::of(spec), || Wanted::of(spec));
             }
-            Change::Lease(_) => {}
+            Change::Unreadable(unreadable) => match &unreadable.subject {
+                Subject::Reservation(name) => self.cluster.remove_reservation(name),
+                // As without a record.
+                Subject::Partition => self.on_partition(&Partition::default()),
+                _ => {}
+            },
+            Change::Lease(_) | Change::UnreadableGone(_) => {}
         }
         if self.cluster.budgets().n_gains() > n_gains {
             self.seek_after_gain(now);
         }
+    }
+
+    /// Follows what cannot be read. Whether the change is to be applied. Units that cannot be read are the dispatcher's and
+    /// the binder's business: their records are followed here now and then only.
+    fn note_unreadable(&mut self, change: &Change) -> bool {
+        if let Change::Unreadable(unreadable) = change
+            && matches!(unreadable.subject, Subject::Unit(_))
+        {
+            return false;
+        }
+        let noted = self.cluster.note_unreadable(change);
+        if noted.is_news {
+            // What was not looked for, or in vain, may be found now.
+            self.wake_all();
+            self.seek_again(Millis(0));
+        }
+        !noted.is_void
     }
 
     /// When to step again without an event: at 0 if there is something to do now, else at the end of the

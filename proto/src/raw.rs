@@ -151,6 +151,31 @@ pub fn op_field(op: &[u8]) -> Option<u32> {
     u32::try_from(tag >> 3).ok()
 }
 
+/// The field of `Op` with a number.
+pub fn op_name(field: u32) -> Option<&'static str> {
+    Some(match field {
+        1 => "put_node_spec",
+        2 => "put_node_report",
+        3 => "put_node_grant",
+        4 => "put_unit_spec",
+        5 => "put_lease",
+        6 => "put_partition",
+        7 => "put_queue",
+        8 => "put_priority_class",
+        9 => "put_hold",
+        10 => "put_pause",
+        12 => "put_node_usage",
+        13 => "put_disruption_budget",
+        14 => "put_reservation",
+        16 => "delete",
+        20 => "bind",
+        21 => "evict",
+        22 => "run_status",
+        23 => "requeue",
+        _ => return None,
+    })
+}
+
 /// The encoded message inside an encoded operation, and its field number.
 pub fn op_payload(op: &Bytes) -> Option<(u32, Bytes)> {
     let (tag, tag_len) = varint(op)?;
@@ -181,6 +206,19 @@ pub fn unit_id(unit: &[u8]) -> Option<u64> {
     Some(id)
 }
 
+/// An encoded `godel.v1.UnitSpec` in parts: its id, its encoded `meta`, and what comes after that. `None` where it does not
+/// begin with these two.
+pub fn unit_parts(unit: &Bytes) -> Option<(u64, Bytes, Bytes)> {
+    const UNIT_ID: u8 = 1 << 3;
+    const META: u8 = 2 << 3 | 2;
+    let (id, id_len) = varint(unit.strip_prefix(&[UNIT_ID])?)?;
+    let at = 1 + id_len;
+    let (len, len_len) = varint(unit.get(at..)?.strip_prefix(&[META])?)?;
+    let start = at + 1 + len_len;
+    let end = start.checked_add(usize::try_from(len).ok()?)?;
+    (end <= unit.len()).then(|| (id, unit.slice(start..end), unit.slice(end..)))
+}
+
 fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0u64;
     for (idx, byte) in bytes.iter().take(10).enumerate() {
@@ -202,6 +240,7 @@ mod tests {
             v1::Delete { kind: v1::Kind::UnitSpec.into(), key: Some(v1::Key { id: 7, name: String::new() }) };
         let op = encode_op(v1::op::Op::Delete(key.clone()));
         assert_eq!(op_field(&op), Some(16));
+        assert_eq!((op_name(16), op_name(7), op_name(15)), (Some("delete"), Some("put_queue"), None));
         let (field, payload) = op_payload(&op).unwrap();
         assert_eq!((field, v1::Delete::decode(payload).unwrap()), (16, key));
     }
@@ -217,6 +256,25 @@ mod tests {
         assert_eq!(put_unit_id(&put(0)), None);
         assert_eq!(put_unit_id(&encode_op(v1::op::Op::PutNodeSpec(v1::NodeSpec::default()))), None);
         assert_eq!(put_unit_id(&Bytes::new()), None);
+    }
+
+    #[test]
+    fn a_unit_comes_apart_behind_its_meta() {
+        let meta = v1::ObjectMeta { name: "web".to_owned(), ..v1::ObjectMeta::default() };
+        let unit = v1::UnitSpec {
+            unit_id: 300,
+            meta: Some(meta.clone()),
+            queue: "q".to_owned(),
+            ..Default::default()
+        };
+        let encoded = Bytes::from(unit.encode_to_vec());
+        let (id, of_meta, rest) = unit_parts(&encoded).unwrap();
+        assert_eq!((id, v1::ObjectMeta::decode(of_meta)), (300, Ok(meta)));
+        assert_eq!(v1::UnitSpec::decode(rest).unwrap().queue, "q");
+        let bare = v1::UnitSpec { unit_id: 3, queue: "q".to_owned(), ..Default::default() };
+        assert_eq!(unit_parts(&bare.encode_to_vec().into()), None);
+        assert_eq!(unit_parts(&encoded.slice(..6)), None);
+        assert_eq!(unit_parts(&Bytes::new()), None);
     }
 
     #[test]

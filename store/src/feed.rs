@@ -50,6 +50,13 @@ pub(crate) struct PublishedError {
     error: OpError,
 }
 
+impl PublishedError {
+    /// It says which field is at fault.
+    pub(crate) fn is_of_field(&self) -> bool {
+        matches!(self.error, OpError::Field { .. })
+    }
+}
+
 impl Published {
     /// Decodes a commit. A record value is a slice of `encoded`, or a copy where that is much larger: a record may
     /// live on for long, alone of all in its commit.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use godel_core::resources::{CPU, MEMORY};
-use godel_kit::config::HumanDuration;
+use godel_kit::{config::HumanDuration, follow::UNREAD_COUNTER};
 use godel_proto::v1;
 use serde::Serialize;
 
@@ -41,6 +41,8 @@ struct MemberView {
 struct StandbyView {
     address: String,
     holder: String,
+    /// Records that its version cannot read.
+    unreadable_records: u64,
 }
 
 #[derive(Serialize)]
@@ -151,7 +153,9 @@ pub(super) async fn run(client: &Client, format: Format) -> Result<(), Failure> 
 }
 
 fn member(member: v1::Member) -> MemberView {
+    let counters = member.status.unwrap_or_default().counters;
     MemberView {
+        unreadable_records: counters.get(UNREAD_COUNTER).copied().unwrap_or(0),
         lease: member.lease,
         address: member.address,
         holder: member.holder,
@@ -287,9 +291,11 @@ const TAKEN: &str = "idle: another process has this name";
 
 fn text(view: &StatusView, paint: Paint) -> String {
     let mut text = members_text(&view.members, paint);
+    text.push('\n');
+    view.members.iter().for_each(|member| text.push_str(&unreadable(member, paint)));
     let store = &view.store;
     text.push_str(&format!(
-        "\nstore       {} at revision {}; {} on disk, {} live; id {}{}\n",
+        "store       {} at revision {}; {} on disk, {} live; id {}{}\n",
         store.engine,
         store.revision,
         bytes(store.disk_bytes),
@@ -378,6 +384,20 @@ fn allocated(dispatcher: &DispatcherView) -> String {
     };
     let others = dispatcher.capacity.keys().map(String::as_str).filter(|name| ![CPU, MEMORY].contains(name));
     [CPU, MEMORY].into_iter().chain(others).map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// A line where a member has met records that it cannot read.
+fn unreadable(member: &MemberView, paint: Paint) -> String {
+    if member.unreadable_records == 0 {
+        return String::new();
+    }
+    format!(
+        "{} {} cannot read {} records, and what they are about is frozen: its log names them; replace an older version, \
+         or see `godel audit` and `godel state repair`\n",
+        paint.bad("UNREADABLE "),
+        member.lease,
+        member.unreadable_records
+    )
 }
 
 /// `cpu 41 % of 12,800 (guaranteed 30 %)`.

@@ -5,6 +5,7 @@ use crate::{
     queue::{NotAdmitted, PriorityClasses, QueueTree},
     sub_cluster::{self, Disagreement},
     unit::UnitSpec,
+    unreadable::Unreadable,
 };
 
 /// What is wrong with where a unit wants to go.
@@ -19,6 +20,9 @@ pub enum Unwelcome {
     /// It would be of two sub-clusters.
     #[error(transparent)]
     SubClusters(#[from] Disagreement),
+    /// Its queue, one above it or its priority class cannot be read.
+    #[error("{0}: a newer version wrote it, or it is damaged; the log of the dispatcher says more")]
+    Unreadable(Box<Unreadable>),
 }
 
 /// Whether a unit may be submitted where it wants to go, by the queues, the priority classes and the label that names

@@ -113,7 +113,9 @@ impl Binder {
         let mut is_kept = false;
         for (idx, &ordinal) in evict.ordinals.iter().enumerate() {
             let row = rows.row(ordinal);
-            if is_forced(row.node) || budgets.counting(unit, ordinal, &row).is_empty() {
+            if !is_forced(row.node) && self.cluster.frozen().keeps_budgets() {
+                is_kept = true;
+            } else if is_forced(row.node) || budgets.counting(unit, ordinal, &row).is_empty() {
                 leaving.push((idx, false));
             } else if budgets.forbids(unit, ordinal, &row, &spent).is_none() {
                 budgets.spend(unit, ordinal, &row, &mut spent);

@@ -78,6 +78,9 @@ impl Binder {
         if decision.spec_revision > self.revision {
             return Verdict::Wait(Wait::Revision(decision.spec_revision));
         }
+        if let Some((reason, detail)) = self.frozen_for(decision) {
+            return Verdict::Reject(whole(decision, reason, detail));
+        }
         let mut refused = Refused::default();
         let members = match self.not_bound(decision, &mut refused) {
             Ok(members) => members,
@@ -493,6 +496,7 @@ pub(super) fn reason(refusal: Refusal) -> (RejectionReason, String) {
         Refusal::Gone => (RejectionReason::NodeGone, String::new()),
         Refusal::NotReady => (RejectionReason::NodeNotReady, String::new()),
         Refusal::Cordoned => (RejectionReason::NodeCordoned, String::new()),
+        Refusal::Unreadable => (RejectionReason::NodeNotReady, refusal.to_string()),
         Refusal::Selector { key, value } => (RejectionReason::NodeSelector, format!("{key}={value}")),
         Refusal::Taint { taint } => (RejectionReason::Taint, taint),
         Refusal::Resource { name } => (RejectionReason::InsufficientResources, name),

@@ -57,6 +57,11 @@ impl Binder {
             let detail = format!("{n_bound} of {min} would be held");
             return Verdict::Reject(whole(decision, RejectionReason::MinMember, detail));
         }
+        if let Some(kept) = self.keeps_all(preemption.gathers) {
+            let reason =
+                if preemption.gathers { RejectionReason::GangTurn } else { RejectionReason::VictimGone };
+            return Verdict::Reject(whole(decision, reason, kept));
+        }
         if preemption.gathers {
             return self.check_turn(decision, &members, preemption, n_bound - members.len());
         }

@@ -94,6 +94,11 @@ impl Classes {
         Some(id)
     }
 
+    /// The name of a small integer.
+    pub(super) fn name(&self, id: u32) -> Option<&str> {
+        self.names.get(id as usize).map(|name| &**name)
+    }
+
     /// The number now.
     pub(super) fn value(&self, priority: Priority) -> i32 {
         match priority {

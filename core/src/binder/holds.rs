@@ -251,7 +251,9 @@ impl Binder {
             | Change::NodeReport(_)
             | Change::NodeGrant(..)
             | Change::NodeDeleted(_)
-            | Change::UnitDeleted(_) => true,
+            | Change::UnitDeleted(_)
+            | Change::Unreadable(_)
+            | Change::UnreadableGone(_) => true,
             _ => false,
         };
         self.holds.is_stale |= may_matter;
@@ -426,6 +428,10 @@ impl Binder {
     fn work_of(&mut self, unit: UnitId, ids: &[HoldId]) -> Vec<HoldWork> {
         if self.open_of.contains_key(&unit) {
             // Looked at again when it is known what becomes of that.
+            return Vec::new();
+        }
+        if ids.iter().any(|id| self.is_hold_frozen(&self.holds.by_id[id].hold)) {
+            // Looked at again when something has come that can be read.
             return Vec::new();
         }
         let mut dead: BTreeMap<&'static str, Vec<HoldId>> = BTreeMap::new();

@@ -26,6 +26,8 @@ pub(super) struct Requeues {
     ready: BTreeMap<UnitId, BTreeSet<u32>>,
     /// With the incarnation asked for.
     under_way: BTreeMap<UnitId, BTreeMap<u32, u32>>,
+    /// Units to be looked at again when something has come that can be read.
+    frozen: BTreeSet<UnitId>,
 }
 
 impl Requeues {
@@ -37,6 +39,12 @@ impl Requeues {
     pub(super) fn remove_unit(&mut self, unit: UnitId) {
         self.ready.remove(&unit);
         self.under_way.remove(&unit);
+        self.frozen.remove(&unit);
+    }
+
+    /// Units whose running units could not come back because of what could not be read.
+    pub(super) fn take_frozen(&mut self) -> BTreeSet<UnitId> {
+        std::mem::take(&mut self.frozen)
     }
 
     pub(super) fn look_at(&mut self, unit: UnitId, rows: &UnitRows, ordinals: &[u32]) {
@@ -104,6 +112,10 @@ impl Binder {
             let (Some(known), Some(rows)) = (self.units.get(&unit), self.cluster.rows(unit)) else {
                 continue;
             };
+            if self.cluster.frozen().unit(unit).is_some() {
+                self.requeues.frozen.insert(unit);
+                continue;
+            }
             let members: BTreeMap<u32, u32> = ordinals
                 .into_iter()
                 .map(|ordinal| (ordinal, rows.row(ordinal)))

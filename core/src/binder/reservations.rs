@@ -56,6 +56,11 @@ impl Binder {
         self.reservations.looks_anew = true;
     }
 
+    /// Slots that stay as they are may be given up, or held, now.
+    pub(super) fn look_for_slots(&mut self) {
+        self.reservations.looks_anew = true;
+    }
+
     pub(super) fn remove_reservation(&mut self, name: &str) {
         self.cluster.remove_reservation(name);
         self.reservations.known.remove(name);
@@ -109,6 +114,7 @@ impl Binder {
         for hold in self.holds.slots() {
             let name = hold.slot.as_ref().map(|slot| &*slot.reservation);
             let why = if seen.insert((name, &hold.ordinals)) { self.why_not(hold) } else { Some("changed") };
+            let why = why.filter(|_| !self.is_slot_frozen(hold));
             if let Some(why) = why {
                 ended.entry(why).or_default().push(hold.id);
             }
@@ -154,6 +160,9 @@ impl Binder {
     /// Why a slot has to go, if it has to.
     fn why_not(&self, hold: &Hold) -> Option<&'static str> {
         let slot = hold.slot.as_ref()?;
+        if self.is_slot_frozen(hold) {
+            return None;
+        }
         let occupant = self.cluster.occupant_of(hold.id);
         if let Some(hold::Member { unit, ordinal, .. }) = occupant
             && self.cluster.assumed(unit, ordinal).is_some()

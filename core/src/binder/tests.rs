@@ -1,6 +1,7 @@
 //! Tables for each reason, and properties against a naive model ([`model`]).
 
 mod budgets;
+mod frozen;
 mod gangs;
 mod holds;
 mod model;

@@ -37,6 +37,8 @@ pub(super) struct Unit {
     pub(super) class: Option<u32>,
     /// What budgets know it by.
     pub(super) identity: Identity,
+    /// Its record cannot be read: of what stands here only the queue counts.
+    pub(super) is_unread: bool,
 }
 
 /// A task group.
@@ -88,6 +90,26 @@ impl Unit {
             active_deadline_s: u32::try_from(spec.active_deadline_ms.div_ceil(1_000)).unwrap_or(u32::MAX),
             class,
             identity: Identity::of(spec),
+            is_unread: false,
+        }
+    }
+
+    /// One whose record was never read.
+    pub(super) fn unread() -> Self {
+        Self {
+            revision: Revision(0),
+            groups: SmallVec::new(),
+            queue: QueueIdx::DEFAULT,
+            priority: Priority::Own(0),
+            terms: Terms::unknown(),
+            pool: Pool::default(),
+            is_wanted: false,
+            preemptible: false,
+            min_run_ms: 0,
+            active_deadline_s: 0,
+            class: None,
+            identity: Identity::default(),
+            is_unread: true,
         }
     }
 

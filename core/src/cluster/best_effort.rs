@@ -95,7 +95,8 @@ impl Cluster {
 
     /// More is taken of a node's best-effort room than there is, those that leave included.
     pub(crate) fn is_over(&self, node: NodeId) -> bool {
-        self.best_effort_free(node).iter().any(|left| *left < 0)
+        // What a node has is not known while its records cannot be read.
+        !self.frozen.has_node(node) && self.best_effort_free(node).iter().any(|left| *left < 0)
     }
 
     /// Free best-effort room of a node by resource integer, those that leave still taking theirs; empty while nothing of

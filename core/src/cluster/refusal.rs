@@ -12,6 +12,9 @@ pub enum Refusal {
     /// An administrator wants nothing new on it.
     #[error("node is cordoned")]
     Cordoned,
+    /// A record of it cannot be read, or who is on it.
+    #[error("a record of the node cannot be read")]
+    Unreadable,
     /// It lacks a label that is asked for.
     #[error("no label {key}={value}")]
     Selector {
@@ -44,7 +47,7 @@ impl Refusal {
     /// The filter plugin whose business it is.
     pub fn plugin(&self) -> &'static str {
         match self {
-            Self::Gone | Self::NotReady | Self::Cordoned => "node-ready",
+            Self::Gone | Self::NotReady | Self::Cordoned | Self::Unreadable => "node-ready",
             Self::Selector { .. } => "node-selector",
             Self::Taint { .. } => "taints",
             Self::Resource { .. } => "resources-fit",

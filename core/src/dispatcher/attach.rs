@@ -67,6 +67,14 @@ impl Dispatcher {
         self.check_settled(now);
     }
 
+    /// Who holds a lease cannot be told: nobody does, until it is granted anew.
+    pub(super) fn forget_lease(&mut self, lease: &str, now: Millis) {
+        let Some(name) = lease.strip_prefix(LEASE_PREFIX) else { return };
+        let idx = self.schedulers.intern(name);
+        let epoch = self.schedulers.all[idx].epoch;
+        self.on_lease(&Lease { name: lease.to_owned(), epoch, ..Lease::default() }, now);
+    }
+
     /// A scheduler opens its stream: what it holds rightly is adopted, the rest revoked, what it should hold
     /// and does not is sent again. An older stream of the same scheduler is closed.
     ///

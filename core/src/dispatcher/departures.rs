@@ -254,17 +254,25 @@ impl Dispatcher {
                 blocked.remove(&unit);
                 continue;
             };
-            let Leaving { nodes, lost, mut free, running } = leaving;
+            let Leaving { nodes, lost, mut free, mut running } = leaving;
             units.insert(unit, nodes);
             if asked.contains_key(&unit) {
                 continue;
             }
             blocked.remove(&unit);
+            if self.frozen.unit(unit).is_some() {
+                // Lost ones have ended whatever its record says; of the others it is not known who may leave.
+                blocked.insert(unit, Block::Unreadable);
+                free.clear();
+                running.clear();
+            }
             if !running.is_empty() {
                 let standing = Standing::of(&entry.spec, &entry.rows);
                 let n_running = u32::try_from(running.len()).unwrap_or(u32::MAX);
                 let n = drain::spare(&entry.spec, standing, n_running);
                 let going = n.map(|n| running.into_iter().take(n as usize).collect::<Vec<_>>());
+                let is_kept = self.frozen.keeps_budgets();
+                let going = going.and_then(|going| if is_kept { Err(Block::Unreadable) } else { Ok(going) });
                 match going.and_then(|going| affordable(&self.budgets, entry, going)) {
                     Ok(going) => free.extend(going),
                     Err(block) => {

@@ -6,12 +6,14 @@ use crate::{ids::UnitId, lifecycle, queue::Waiting, sub_cluster, time::Millis};
 impl Dispatcher {
     /// Brings everything derived from a unit's record and rows up to date.
     pub(super) fn refresh(&mut self, unit: UnitId, now: Millis) {
+        let is_frozen = !self.frozen.is_empty() && self.frozen_for(unit).is_some();
         let Some(entry) = self.units.get_mut(&unit) else { return };
         entry.choose(&mut self.queues);
         let n_to_place = entry.to_place();
         let wants = n_to_place > 0;
         let spec = &entry.spec;
-        if wants && self.pauses.keeping(&spec.queue, |key| sub_cluster::of(spec, key)).is_some() {
+        let is_paused = || self.pauses.keeping(&spec.queue, |key| sub_cluster::of(spec, key)).is_some();
+        if wants && (is_frozen || is_paused()) {
             return self.set_aside(unit, now);
         }
         if entry.place == Place::Paused {
@@ -85,6 +87,15 @@ impl Dispatcher {
         }
         if entry.counts.pending == 0 {
             entry.refusals = None;
+        }
+        if self.frozen.unit(unit).is_some() {
+            // What its record says of its end is not known, nor what its rows do.
+            self.evictions.remove(&unit);
+            self.ends.remove(&unit);
+            if let Some(at) = entry.delete_at.take() {
+                self.ended.remove(&(at, unit));
+            }
+            return;
         }
         let surplus = lifecycle::n_leaving(&entry.spec, &entry.counts);
         if surplus == 0 {

@@ -75,6 +75,10 @@ impl Dispatcher {
             return None;
         }
         let spec = &entry.spec;
+        if let Some(why) = self.frozen_for(spec.id) {
+            let reasons = vec![RefusalCount { plugin: "unreadable", reason: why.to_string(), nodes: 0 }];
+            return Some(Arc::new(Refusals { reasons, ..Refusals::default() }));
+        }
         let pause = self.pauses.keeping(&spec.queue, |key| sub_cluster::of(spec, key))?;
         let what = match &pause.scope {
             Scope::All | Scope::Preemption => "everything is paused by an administrator".to_owned(),

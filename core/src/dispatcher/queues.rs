@@ -222,6 +222,9 @@ impl Dispatcher {
     /// # Errors
     /// Everything wrong.
     pub fn admit(&self, spec: &UnitSpec) -> Result<(), Vec<Unwelcome>> {
+        if let Some(why) = self.frozen_target(spec) {
+            return Err(vec![Unwelcome::Unreadable(Box::new(why.clone()))]);
+        }
         welcome::check(spec, self.quota().tree(), &self.classes, &self.config.sub_cluster_key)
     }
 

@@ -159,7 +159,9 @@ impl Dispatcher {
             Place::Idle => !wants,
             Place::Paused => {
                 let spec = &entry.spec;
-                wants && self.pauses.keeping(&spec.queue, |key| sub_cluster::of(spec, key)).is_some()
+                let is_paused =
+                    || self.pauses.keeping(&spec.queue, |key| sub_cluster::of(spec, key)).is_some();
+                wants && (self.frozen_for(unit).is_some() || is_paused())
             }
             Place::Unsettled => wants && self.unsettled.contains(&unit),
             Place::Queued(waiting) => wants && self.queues.contains(waiting),

@@ -36,6 +36,10 @@ impl Dispatcher {
         if self.settle == Settle::Loading {
             return actions;
         }
+        if self.frozen.is_all() {
+            // It may be any record: nothing is decided before all are listed again.
+            return actions;
+        }
         self.limit(now);
         self.turn_gangs(now);
         self.send_again(now, &mut actions);
@@ -52,6 +56,9 @@ impl Dispatcher {
     /// When to step again without an event; `None`: only after one.
     pub fn next_wake(&self, now: Millis) -> Option<Millis> {
         let mut wake = self.reconcile_at;
+        if self.frozen.is_all() {
+            return (self.settle != Settle::Loading).then_some(wake);
+        }
         if !self.outbox.is_empty()
             || (self.queues.is_ready() && self.schedulers.candidates().next().is_some())
         {

@@ -14,6 +14,7 @@ use crate::{
     scheduler::{ReportState, UnitReport},
 };
 
+mod frozen;
 mod gangs;
 mod limits;
 mod named;

@@ -212,7 +212,9 @@ fn note_records(
             | Change::HoldDeleted(_)
             | Change::Pause(_)
             | Change::PauseDeleted(_)
-            | Change::RowsLoaded(..) => {}
+            | Change::RowsLoaded(..)
+            | Change::Unreadable(_)
+            | Change::UnreadableGone(_) => {}
         }
     }
 }

@@ -306,7 +306,9 @@ impl World {
             Change::PauseDeleted(scope) => {
                 self.pauses.remove(&scope.to_string());
             }
-            Change::Rows(..) | Change::RowsLoaded(..) => {}
+            // What cannot be read is the auditor's business: see `Evidence`.
+            Change::Rows(..) | Change::RowsLoaded(..) | Change::Unreadable(_) | Change::UnreadableGone(_) => {
+            }
         }
     }
 

@@ -184,6 +184,9 @@ impl DispatcherPart {
 
     fn on_change(&mut self, change: &Change, revision: Revision, created: (Revision, i64), net: &Net) {
         let now = net.millis();
+        if !self.core.note_unreadable(change, revision, now) {
+            return;
+        }
         match change {
             Change::NodeSpec(spec) => self.core.on_node_spec(spec, now),
             Change::NodeReport(report) => self.core.on_node_report(report, now),
@@ -210,7 +213,10 @@ impl DispatcherPart {
             Change::BudgetDeleted(name) => self.core.on_budget_deleted(name),
             Change::Reservation(spec) => self.core.on_reservation(Arc::clone(spec), revision, created),
             Change::ReservationDeleted(name) => self.core.on_reservation_deleted(name),
-            Change::NodeGrant(..) | Change::NodeUsage(_) => {}
+            Change::NodeGrant(..)
+            | Change::NodeUsage(_)
+            | Change::Unreadable(_)
+            | Change::UnreadableGone(_) => {}
         }
     }
 

@@ -92,7 +92,7 @@ impl Scheduler {
         let priority = held.turn.0.0;
         let may_find = self.cluster.has_below(priority)
             || (self.cluster.has_preemptible() && self.shares.may_claim(held.queue));
-        if !self.config.preemption || self.seeks.is_paused || !may_find {
+        if !self.config.preemption || self.seeks.is_paused || self.cluster.frozen().keeps_all() || !may_find {
             return false;
         }
         match self.seeks.vain.get(need).copied().filter(|vain| priority <= vain.priority) {
@@ -137,7 +137,7 @@ impl Scheduler {
         }
     }
 
-    fn seek_again(&mut self, at: Millis) {
+    pub(super) fn seek_again(&mut self, at: Millis) {
         self.seeks.again_at = Some(self.seeks.again_at.map_or(at, |other| other.min(at)));
     }
 

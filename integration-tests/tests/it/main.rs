@@ -23,4 +23,5 @@ mod schedulers;
 mod telemetry;
 mod tidy;
 mod trace;
+mod unreadable;
 mod verbs;

@@ -18,7 +18,7 @@ use std::sync::{Arc, atomic::AtomicU64};
 use godel_kit::{
     client::{BadAddress, Directory, channel},
     crash::{CrashPoints, CrashPointsError},
-    follow::{FollowConfig, Follower},
+    follow::{FollowConfig, Follower, Shared, UNREAD_COUNTER, UnreadCount},
     lease::{Election, LeaseSpec},
     message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
@@ -51,7 +51,7 @@ pub enum Error {
     /// It cannot serve.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// The store sent what cannot be understood.
+    /// The task that follows the store is gone.
     #[error("the store cannot be followed any more")]
     Follower,
     /// The task that stands for election is gone.
@@ -90,8 +90,11 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
 
     // The engine steps down before the lease is given back.
     let lease_stop = CancellationToken::new();
-    let spec =
-        LeaseSpec::new(LEASE, address, config.lease.clone()).with_crash(crash.clone(), "binder.lease-renew");
+    let unread = UnreadCount::register(&metrics);
+    let counted = unread.clone();
+    let spec = LeaseSpec::new(LEASE, address, config.lease.clone())
+        .with_counters(move || vec![(UNREAD_COUNTER, counted.get())])
+        .with_crash(crash.clone(), "binder.lease-renew");
     let election = Election::spawn(spec, state.clone(), lease_stop.clone());
     let kinds = vec![
         Kind::NodeSpec,
@@ -106,7 +109,8 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         Kind::Hold,
         Kind::Rows,
     ];
-    let follower = Follower::spawn(state.clone(), kinds, FollowConfig::default(), stop.clone());
+    let shared = Shared { unread, ..Shared::default() };
+    let follower = Follower::spawn_with(state.clone(), kinds, FollowConfig::default(), shared, stop.clone());
 
     let (inputs, inputs_rx) = mpsc::channel(N_INPUTS);
     let (evictions, evictions_rx) = mpsc::channel(N_INPUTS);

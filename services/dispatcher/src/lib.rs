@@ -20,6 +20,7 @@ use godel_kit::{
     CancellationToken,
     client::{BadAddress, Directory},
     crash::{CrashPoints, CrashPointsError},
+    follow::{UNREAD_COUNTER, UnreadCount},
     lease::{Election, LeaseSpec, leading},
     message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
@@ -64,7 +65,7 @@ pub enum Error {
 /// Runs a dispatcher until `stop`: serves, stands for election, and dispatches while it leads.
 ///
 /// # Errors
-/// It cannot serve, or the store sent what cannot be understood.
+/// It cannot serve, or one of its tasks is gone.
 pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Result<(), Error> {
     let crash = match config.crash_points.as_str() {
         "" => deps.crash,
@@ -85,10 +86,16 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     }
     let directory = Directory::new(&config.client).map_err(Error::State)?;
     let counted = metrics.clone();
+    let unread = UnreadCount::register(&registry);
+    let unread_counted = unread.clone();
     let spec = LeaseSpec::new(LEASE, address, config.lease.clone())
         .with_counters(move || {
             let gauge = |value: i64| u64::try_from(value).unwrap_or(0);
-            vec![("queued", gauge(counted.queued.get())), ("units", gauge(counted.units.get()))]
+            vec![
+                ("queued", gauge(counted.queued.get())),
+                ("units", gauge(counted.units.get())),
+                (UNREAD_COUNTER, unread_counted.get()),
+            ]
         })
         .with_crash(crash.clone(), "dispatcher.lease-renew");
     let election = Election::spawn(spec, directory.state(), stop.clone());
@@ -102,6 +109,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
             metrics: metrics.clone(),
             clock: deps.clock,
             crash,
+            unread,
         };
         let (mut leadership, stop) = (election.watch(), stop.clone());
         godel_kit::task::spawn_service("dispatcher", &stop.clone(), async move {

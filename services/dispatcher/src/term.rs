@@ -34,7 +34,7 @@ use godel_kit::{
     client::{Directory, retry_idempotent},
     clock::SharedClock,
     crash::CrashPoints,
-    follow::{FollowConfig, Follower, Written},
+    follow::{FollowConfig, Follower, Shared, UnreadCount, Written},
     lease::Fence,
     message::RECEIVED_BYTES_MAX,
     status,
@@ -73,6 +73,7 @@ pub(crate) struct Context {
     pub(crate) metrics: DispatcherMetrics,
     pub(crate) clock: SharedClock,
     pub(crate) crash: CrashPoints,
+    pub(crate) unread: UnreadCount,
 }
 
 /// The store can no longer be followed.
@@ -175,8 +176,8 @@ async fn lead(
         v1::Kind::Rows,
     ];
     let written = Written::default();
-    let follower =
-        Follower::spawn_writer(state.clone(), kinds, FollowConfig::default(), written.clone(), over.clone());
+    let shared = Shared { written: written.clone(), unread: context.unread.clone() };
+    let follower = Follower::spawn_with(state.clone(), kinds, FollowConfig::default(), shared, over.clone());
     let store = fence.store();
     let pipeline = TxnPipeline::spawn(state, fence, &context.config.txn);
     let (tickets, acks) = answers();

@@ -2,8 +2,14 @@
 //!
 //! Every change arrives once and in order. When the watched history is gone, or the store has become another one by a
 //! restore or a truncation, the follower says [`FollowEvent::Reset`] and lists again.
+//!
+//! A record or an operation that this version cannot read, as one that a newer version wrote, ends nothing: it is
+//! delivered as [`Change::Unreadable`], said once in the log, and counted in [`UnreadCount`]. Whoever follows freezes what it
+//! is about: see `docs/adr/0013-unreadable-records.md`.
 
+mod list;
 mod task;
+mod unread;
 mod written;
 
 #[cfg(test)]
@@ -21,6 +27,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::Channel;
 pub use crate::convert::from_proto::LoadedRecord;
+pub use list::{Page, page as list_page};
+pub use task::read_page;
+pub use unread::{UNREAD_COUNTER, UnreadCount};
 pub use written::Written;
 
 /// What a follower sees, in this order: `Reset`, `Loaded`…, `Synced`, then `Changes` and `Synced` for ever, or
@@ -73,6 +82,15 @@ impl Default for FollowConfig {
     }
 }
 
+/// What a follower shares with its owner.
+#[derive(Clone, Debug, Default)]
+pub struct Shared {
+    /// Of who writes units too: these are not decoded again.
+    pub written: Written,
+    /// Where it counts what it cannot read.
+    pub unread: UnreadCount,
+}
+
 /// Follows the store until it is dropped, or `stop`.
 #[derive(Debug)]
 pub struct Follower {
@@ -87,25 +105,24 @@ impl Follower {
         config: FollowConfig,
         stop: CancellationToken,
     ) -> Self {
-        Self::spawn_writer(state, kinds, config, Written::default(), stop)
+        Self::spawn_with(state, kinds, config, Shared::default(), stop)
     }
 
-    /// The same for who writes units too: what is in `written` is not decoded again.
-    pub fn spawn_writer(
+    /// The same with what its owner shares with it.
+    pub fn spawn_with(
         state: Channel,
         kinds: Vec<v1::Kind>,
         config: FollowConfig,
-        written: Written,
+        shared: Shared,
         stop: CancellationToken,
     ) -> Self {
         let (sender, events) = mpsc::channel(config.queue.max(1));
-        let task = task::run(state, kinds, config, written, sender, stop.clone());
+        let task = task::run(state, kinds, config, shared, sender, stop.clone());
         crate::task::spawn_service("follower", &stop, task);
         Self { events }
     }
 
-    /// The next event; `None` after a stop, or when the store sent what cannot be understood (logged).
-    /// Cancel-safe.
+    /// The next event; `None` after a stop. Cancel-safe.
     pub async fn next(&mut self) -> Option<FollowEvent> {
         self.events.recv().await
     }

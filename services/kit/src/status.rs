@@ -8,6 +8,7 @@ use godel_core::{
     admission::welcome::Unwelcome,
     ids::{Revision, StoreId},
     queue::NotAdmitted,
+    unreadable::Subject,
 };
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, StatusExt as _};
@@ -255,6 +256,10 @@ pub fn unwelcome(wrong: Vec<Unwelcome>) -> Status {
             Unwelcome::Queue(_) => ("queue", "UNIT"),
             Unwelcome::UnknownClass(_) => ("priority_class", ABSENT),
             Unwelcome::SubClusters(_) => ("task_groups", "UNIT"),
+            Unwelcome::Unreadable(why) => match why.subject {
+                Subject::PriorityClass(_) => ("priority_class", "UNIT"),
+                _ => ("queue", "UNIT"),
+            },
         };
         (kind, BadField::new(field, one.to_string()))
     }))

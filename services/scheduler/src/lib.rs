@@ -18,7 +18,7 @@ use godel_core::{binder::N_PLACEMENTS_MAX, scheduler::Scheduler};
 use godel_kit::{
     client::{BadAddress, Directory},
     crash::{CrashPoints, CrashPointsError},
-    follow::{FollowConfig, Follower},
+    follow::{FollowConfig, Follower, Shared, UNREAD_COUNTER, UnreadCount},
     lease::{LeaseSpec, Membership},
     message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
@@ -61,7 +61,7 @@ pub enum Error {
     /// It cannot serve.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// The store sent what cannot be understood.
+    /// The task that follows the store is gone.
     #[error("the store cannot be followed any more")]
     Follower,
     /// The task that keeps the registration is gone.
@@ -104,8 +104,14 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     // The engine ends before the registration is given back.
     let lease_stop = CancellationToken::new();
     let counted = shown_rx.clone();
+    let unread = UnreadCount::register(&metrics);
+    let unread_counted = unread.clone();
     let spec = LeaseSpec::new(format!("scheduler/{}", config.name), address, config.lease.clone())
-        .with_counters(move || counters(&counted.borrow()))
+        .with_counters(move || {
+            let mut counters = counters(&counted.borrow());
+            counters.push((UNREAD_COUNTER, unread_counted.get()));
+            counters
+        })
         .with_crash(crash.clone(), "scheduler.lease-renew");
     let membership = Membership::spawn(spec, directory.state(), lease_stop.clone());
     let kinds = vec![
@@ -122,7 +128,9 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         Kind::Pause,
         Kind::Rows,
     ];
-    let follower = Follower::spawn(directory.state(), kinds, FollowConfig::default(), stop.clone());
+    let shared = Shared { unread, ..Shared::default() };
+    let follower =
+        Follower::spawn_with(directory.state(), kinds, FollowConfig::default(), shared, stop.clone());
     let engine = Engine {
         core: Scheduler::new(decides.clone(), config.effective_seed()),
         decides,

@@ -5,6 +5,7 @@
 //! them, measured use. Each kind of record that state itself writes has one writer task that puts whatever
 //! waits into one commit: leases (`members`), node records (`nodes`), run status (`sessions`).
 
+mod check;
 mod config;
 mod error;
 mod feed;

@@ -11,6 +11,7 @@ use std::{
 };
 
 use godel_core::{
+    admission::names,
     change::Lease,
     ids::{Epoch, Revision, StoreId},
     leases::{self, Ask, Leases, Refusal},
@@ -29,7 +30,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status};
 
-use crate::{error, metrics::StateMetrics};
+use crate::{check, error, metrics::StateMetrics};
 
 /// Changes of leases that may wait.
 const N_WAITING_MAX: usize = 1_024;
@@ -276,6 +277,7 @@ impl Inner {
         let ops =
             records.into_iter().map(|lease| raw::encode_op(v1::op::Op::PutLease(to_proto::lease(lease))));
         let txn = raw::TxnRequest { ops: ops.collect(), ..raw::TxnRequest::default() };
+        debug_assert_eq!(check::readable(&txn), Ok(()));
         self.store.submit(txn, Role::State).await
     }
 }
@@ -397,8 +399,9 @@ fn ask(request: v1::AcquireLeaseRequest) -> Result<Ask, Vec<BadField>> {
         bad.push(BadField::new("lease", rule));
     }
     for (path, text) in [("holder", &holder), ("address", &address)] {
-        if text.is_empty() || text.len() > TEXT_LEN_MAX {
-            bad.push(BadField::new(path, format!("must have 1 to {TEXT_LEN_MAX} bytes")));
+        if text.is_empty() || text.len() > TEXT_LEN_MAX || names::text(text, TEXT_LEN_MAX).is_err() {
+            let rule = format!("must have 1 to {TEXT_LEN_MAX} bytes, none of them a control character");
+            bad.push(BadField::new(path, rule));
         }
     }
     if bad.is_empty() && !is_url(&address) {

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
-    error,
+    check, error,
     sessions::{Hub, Slot},
 };
 pub(crate) use list::RawPage;
@@ -59,7 +59,10 @@ impl v1::state_service_server::StateService for StateRpc {
     async fn txn(&self, request: Request<raw::TxnRequest>) -> Result<Response<v1::TxnResponse>, Status> {
         let txn = request.into_inner();
         let writer = txn.writer.clone();
-        let submitted = self.hub.store.submit(txn, Role::Leased).await;
+        let submitted = match check::readable(&txn) {
+            Ok(()) => self.hub.store.submit(txn, Role::Leased).await,
+            Err(refusal) => Err(refusal),
+        };
         self.hub.crash.hit("state.before-answer");
         match submitted {
             Ok(committed) => {

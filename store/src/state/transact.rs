@@ -460,6 +460,13 @@ fn encode(commit: raw::Commit) -> Result<Published, Refusal> {
     let encoded = Bytes::from(commit.encode_to_vec());
     Published::decode(encoded).map_err(|error| {
         let index = error.index.unwrap_or(0);
-        Refusal::new(RefusalReason::Invalid, index, format!("ops[{index}]: {error}"))
+        let name = commit.ops.get(index).and_then(|op| raw::op_name(raw::op_field(op)?));
+        // The path of the field, where it is about one.
+        let message = match (name, error.is_of_field()) {
+            (Some(name), true) => format!("ops[{index}].{name}.{error}"),
+            (Some(name), false) => format!("ops[{index}].{name}: {error}"),
+            (None, _) => format!("ops[{index}]: {error}"),
+        };
+        Refusal::new(RefusalReason::Invalid, index, message)
     })
 }

@@ -9,7 +9,7 @@ fn web(id: u64, replicas: u32) -> UnitSpec {
 }
 
 /// Two units of two replicas each under one budget, on a node each, all running; and who wants their room.
-fn filled(allowed: u32) -> (World, Vec<(UnitSpec, u64)>) {
+pub(super) fn filled(allowed: u32) -> (World, Vec<(UnitSpec, u64)>) {
     let mut world = World::new(4);
     world.change(Change::Budget(Arc::new(BudgetSpec::web(allowed))));
     for (id, nodes) in [(1, [(0, 1), (1, 2)]), (2, [(0, 3), (1, 4)])] {
@@ -30,11 +30,11 @@ fn allowed(world: &World) -> u64 {
     world.binder.cluster().budgets().get("web").unwrap().allowed()
 }
 
-fn decide(world: &World, (spec, revision): &(UnitSpec, u64)) -> Option<Decision> {
+pub(super) fn decide(world: &World, (spec, revision): &(UnitSpec, u64)) -> Option<Decision> {
     claims(&world.binder, spec, *revision, &[(0, 0)])
 }
 
-fn drained(world: &mut World, unit: u64, ordinals: &[u32]) -> Option<Departure> {
+pub(super) fn drained(world: &mut World, unit: u64, ordinals: &[u32]) -> Option<Departure> {
     world.binder.depart(UnitId(unit), eviction(ordinals, EvictionReason::Drained))
 }
 

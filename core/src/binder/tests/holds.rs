@@ -63,7 +63,7 @@ pub(super) fn claims(
 }
 
 impl World {
-    fn hold(&mut self, spec: &UnitSpec, revision: u64, n: u32) -> Accepted {
+    pub(super) fn hold(&mut self, spec: &UnitSpec, revision: u64, n: u32) -> Accepted {
         let members: Vec<(u32, u32)> = (0..n).map(|ordinal| (ordinal, 0)).collect();
         let decision = claims(&self.binder, spec, revision, &members).expect("there are victims");
         let accepted = self.accept(&decision);
@@ -84,7 +84,7 @@ impl World {
         self.binder.on_revision(Revision(self.revision));
     }
 
-    fn dropped(&mut self) -> Vec<&'static str> {
+    pub(super) fn dropped(&mut self) -> Vec<&'static str> {
         let work = self.binder.take_hold_work();
         let why = work.iter().map(|work| match work {
             HoldWork::Drop { why, .. } => *why,
@@ -103,7 +103,7 @@ impl World {
 }
 
 /// One node, filled by unit 1 of priority 0, and unit 2 of priority 9 that wants 600.
-fn filled() -> (World, UnitSpec, u64) {
+pub(super) fn filled() -> (World, UnitSpec, u64) {
     let mut world = World::new(1);
     let low = world.unit(unit(1, 2, 1, demand(500, 0)));
     let accepted = world.accept(&place(1, low, &[(0, 1), (1, 1)]));

@@ -3,12 +3,12 @@
 use super::*;
 use crate::queue::spec::PriorityClass;
 
-fn queue(path: &str, max: &[(&str, i64)], max_running_units: u32) -> Change {
+pub(super) fn queue(path: &str, max: &[(&str, i64)], max_running_units: u32) -> Change {
     let max = max.iter().map(|(name, amount)| ((*name).to_owned(), *amount)).collect();
     Change::Queue(Arc::new(QueueSpec { max, max_running_units, ..QueueSpec::new(path) }))
 }
 
-fn in_queue(path: &str, spec: UnitSpec) -> UnitSpec {
+pub(super) fn in_queue(path: &str, spec: UnitSpec) -> UnitSpec {
     UnitSpec { queue: path.to_owned(), ..spec }
 }
 

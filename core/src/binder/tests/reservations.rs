@@ -3,7 +3,7 @@
 use super::*;
 use crate::{hold, reservation::spec::ReservationSpec};
 
-fn reservation(slots: u32, demand: Demand) -> ReservationSpec {
+pub(super) fn reservation(slots: u32, demand: Demand) -> ReservationSpec {
     ReservationSpec {
         name: "kept".to_owned(),
         namespace: "default".to_owned(),
@@ -14,18 +14,18 @@ fn reservation(slots: u32, demand: Demand) -> ReservationSpec {
     }
 }
 
-fn owner(id: u64, replicas: u32, demand: Demand) -> UnitSpec {
+pub(super) fn owner(id: u64, replicas: u32, demand: Demand) -> UnitSpec {
     UnitSpec { labels: [("app".to_owned(), "web".to_owned())].into(), ..unit(id, replicas, 1, demand) }
 }
 
 impl World {
-    fn reserve(&mut self, spec: ReservationSpec) {
+    pub(super) fn reserve(&mut self, spec: ReservationSpec) {
         self.change(Change::Reservation(Arc::new(spec)));
         self.work();
     }
 
     /// What is to be done about holds is done, until nothing is. Why holds were given up.
-    fn work(&mut self) -> Vec<&'static str> {
+    pub(super) fn work(&mut self) -> Vec<&'static str> {
         let mut given_up = Vec::new();
         while self.binder.has_hold_work() {
             for work in self.binder.take_hold_work() {
@@ -56,7 +56,7 @@ impl World {
     }
 
     /// Node and occupant of each slot.
-    fn slots(&self) -> Vec<(u32, Option<u64>)> {
+    pub(super) fn slots(&self) -> Vec<(u32, Option<u64>)> {
         let holds = self.binder.cluster().holds();
         holds
             .iter()

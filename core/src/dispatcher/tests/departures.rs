@@ -14,13 +14,13 @@ fn report(node: u32, ready: bool) -> NodeReport {
 }
 
 impl Rig {
-    fn ready(&mut self, nodes: impl IntoIterator<Item = u32>, ready: bool) {
+    pub(super) fn ready(&mut self, nodes: impl IntoIterator<Item = u32>, ready: bool) {
         for node in nodes {
             self.core.on_node_report(&report(node, ready), self.now);
         }
     }
 
-    fn bind_on(&mut self, unit: u64, places: &[(u32, u32)]) {
+    pub(super) fn bind_on(&mut self, unit: u64, places: &[(u32, u32)]) {
         let row = |ordinal: u32| self.core.unit(UnitId(unit)).unwrap().rows.row(ordinal).incarnation;
         let incarnations = places.iter().map(|(ordinal, _)| row(*ordinal)).collect();
         let (ordinals, nodes) = places.iter().map(|(ordinal, node)| (*ordinal, NodeId(*node))).unzip();
@@ -41,7 +41,7 @@ impl Rig {
     }
 
     /// Every wake-up of a span of time.
-    fn run_for(&mut self, ms: u64) -> Vec<String> {
+    pub(super) fn run_for(&mut self, ms: u64) -> Vec<String> {
         let until = self.now.plus(ms);
         let mut seen = self.step();
         while let Some(at) = self.core.next_wake(self.now).filter(|at| *at <= until) {

@@ -9,6 +9,7 @@ use crate::{
     pause::{Pause, Scope},
     queue::spec::{PriorityClass, QueueSpec},
     rows::{Requeue, Standing, Statuses},
+    unreadable::{Nodes, Subject, Unreadable},
 };
 
 mod again;
@@ -352,6 +353,41 @@ fn nobody_searches_while_preemption_is_paused() {
     pair.steps();
     pair.leave();
     assert_eq!(pair.live(2), [1]);
+}
+
+#[test]
+fn nobody_searches_while_what_ranks_rest_on_cannot_be_read() {
+    for subject in
+        [Subject::Queue("a".to_owned()), Subject::Budget("b".to_owned()), Subject::Rows(UnitId(99))]
+    {
+        let mut pair = Pair::new(1);
+        pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
+        pair.steps();
+        let nodes = Nodes::default();
+        let unreadable = Unreadable { nodes, ..Unreadable::new(subject.clone(), "field", "problem") };
+        pair.commit(vec![Change::Unreadable(Box::new(unreadable))]);
+        pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
+        assert!(pair.steps().contains(&(2, ReportState::Parked)), "{subject}");
+        assert_eq!(pair.scheduler.stats().preemptions_tried, 0);
+        pair.commit(vec![Change::UnreadableGone(subject)]);
+        pair.steps();
+        pair.leave();
+        assert_eq!(pair.live(2), [1]);
+    }
+}
+
+#[test]
+fn a_node_with_an_unreadable_record_gets_nothing_new_until_it_can_be_read() {
+    let mut pair = Pair::new(2);
+    let unreadable = Unreadable::new(Subject::NodeGrant(NodeId(1)), "field", "problem");
+    pair.commit(vec![Change::Unreadable(Box::new(unreadable))]);
+    pair.assign(&ranked(1, 1, 2, 1, cpu(1000)));
+    pair.steps();
+    let rows = pair.binder.cluster().rows(UnitId(1)).unwrap();
+    assert_eq!(rows.live().map(|(_, row)| row.node).collect::<Vec<_>>(), [NodeId(2)]);
+    pair.commit(vec![Change::UnreadableGone(Subject::NodeGrant(NodeId(1)))]);
+    pair.steps();
+    assert_eq!(pair.live(1).len(), 2);
 }
 
 #[test]

@@ -24,9 +24,23 @@ fn writer(lease: &str, epoch: u64) -> Option<v1::Writer> {
 }
 
 fn unit_op(unit_id: u64, filler_bytes: usize) -> bytes::Bytes {
-    let owner = "x".repeat(filler_bytes);
-    let meta = v1::ObjectMeta { owner, ..meta("intruder", UID) };
-    encode_op(v1::op::Op::PutUnitSpec(v1::UnitSpec { unit_id, meta: Some(meta), ..Default::default() }))
+    let run = v1::RunSpec { command: vec!["x".repeat(filler_bytes)], ..Default::default() };
+    let template = v1::Template { run: Some(run), ..Default::default() };
+    let group = v1::TaskGroup { template: Some(template), ..Default::default() };
+    encode_op(v1::op::Op::PutUnitSpec(v1::UnitSpec {
+        unit_id,
+        meta: Some(meta("intruder", UID)),
+        task_groups: vec![group],
+        workload_class: v1::WorkloadClass::Batch.into(),
+        restart_policy: v1::RestartPolicy::Never.into(),
+        scoring_profile: v1::ScoringProfile::MostAllocated.into(),
+        ..Default::default()
+    }))
+}
+
+fn queue_op(policy: i32) -> bytes::Bytes {
+    let meta = Some(v1::ObjectMeta { name: "evil".to_owned(), ..Default::default() });
+    encode_op(v1::op::Op::PutQueue(v1::Queue { meta, policy, ..Default::default() }))
 }
 
 fn node_op() -> bytes::Bytes {
@@ -48,6 +62,7 @@ async fn txn(cluster: &Cluster, cases: &mut Cases) {
         ("no operation", request(leader(), vec![]), &[InvalidArgument]),
         ("an empty operation", request(leader(), vec![bytes::Bytes::new()]), &[InvalidArgument]),
         ("garbage as operation", request(leader(), vec![garbage]), &[InvalidArgument]),
+        ("a queue with a policy that nobody knows", request(leader(), vec![queue_op(7)]), &[InvalidArgument]),
         ("a record of another role", request(leader(), vec![node_op()]), &[PermissionDenied]),
         (
             "a unit id used before",

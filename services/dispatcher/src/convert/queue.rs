@@ -14,6 +14,7 @@ use godel_core::{
         check::{Ground, Violation},
         spec::PriorityClass,
     },
+    unreadable::Subject,
 };
 use godel_kit::{
     convert::{BadField, to_proto},

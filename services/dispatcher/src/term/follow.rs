@@ -7,6 +7,7 @@ use godel_core::{
     ids::{Revision, UnitId},
     rows::RowChange,
     time::Millis,
+    unreadable::Subject,
 };
 use godel_kit::follow::FollowEvent;
 
@@ -71,6 +72,9 @@ impl Loop<'_> {
         time_ms: i64,
         now: Millis,
     ) {
+        if !self.core.note_unreadable(&change, revision, now) {
+            return;
+        }
         match change {
             StoreChange::NodeSpec(spec) => self.core.on_node_spec(&spec, now),
             StoreChange::NodeReport(report) => self.core.on_node_report(&report, now),
@@ -113,8 +117,13 @@ impl Loop<'_> {
                 self.core.on_rows_loaded(unit, rows, now);
                 self.watches.touch(&self.core, unit);
             }
-            // Allocatable in force is the schedulers' and the binder's business.
-            StoreChange::NodeGrant(..) | StoreChange::NodeUsage(_) => {}
+            // Allocatable in force is the schedulers' and the binder's business. What cannot be read was noted above.
+            StoreChange::NodeGrant(..) | StoreChange::NodeUsage(_) | StoreChange::UnreadableGone(_) => {}
+            StoreChange::Unreadable(unreadable) => {
+                if let Subject::Unit(unit) | Subject::Rows(unit) = unreadable.subject {
+                    self.watches.touch(&self.core, unit);
+                }
+            }
         }
     }
 

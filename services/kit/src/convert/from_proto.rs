@@ -15,6 +15,7 @@ use godel_core::{
         OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitEnd,
         UnitSpec, WorkloadClass,
     },
+    unreadable::Subject,
 };
 use godel_proto::{raw, v1};
 use prost::Message as _;
@@ -22,15 +23,20 @@ use prost::Message as _;
 use super::BadField;
 
 mod budget;
+mod check;
 mod decision;
 mod queue;
+mod read;
 mod reservation;
 mod rows;
 mod submission;
 
 pub use budget::{budget, given_budget};
+pub use check::{changes_rows, check_op, check_record, check_value};
 pub use decision::{decision, outcome};
 pub use queue::{given_priority_class, given_queue, priority_class, queue, queue_policy};
+pub(crate) use read::{read_encoded, read_rows};
+pub use read::{read_op, read_record};
 pub use reservation::{given_reservation, reservation};
 pub use rows::{bind, evict, eviction_reason, phase, pool, requeue, statuses, unit_rows};
 pub use submission::submission;
@@ -146,7 +152,9 @@ fn delete(pb: v1::Delete) -> Result<Change> {
         v1::Kind::PriorityClass => name(key.name).map(Change::PriorityClassDeleted),
         v1::Kind::DisruptionBudget => name(key.name).map(Change::BudgetDeleted),
         v1::Kind::Reservation => name(key.name).map(Change::ReservationDeleted),
-        v1::Kind::Pause => pause_scope(&key.name).map(Change::PauseDeleted),
+        // One that cannot be read can go all the same.
+        v1::Kind::Pause => Ok(pause_scope(&key.name)
+            .map_or_else(|_| Change::UnreadableGone(Subject::Pause(key.name)), Change::PauseDeleted)),
         v1::Kind::Hold => Ok(Change::HoldDeleted(HoldId(key.id))),
     }
 }

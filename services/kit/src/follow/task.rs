@@ -6,6 +6,7 @@ use bytes::Bytes;
 use godel_core::{
     change::Change,
     ids::{Revision, StoreId},
+    unreadable::Subject,
 };
 use godel_proto::{
     raw,
@@ -15,14 +16,17 @@ use tokio::{sync::mpsc, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
-use super::{FollowConfig, FollowEvent, Written};
+use super::{FollowConfig, FollowEvent, Shared, Written, list, unread::Unread};
 use crate::{
     client::{Backoff, Channel},
-    convert::{BadField, from_proto},
+    convert::from_proto::{self, LoadedRecord},
     message::RECEIVED_BYTES_MAX,
     status::{self, reason},
 };
 
+/// Lists made because of operations of which nobody can tell what they are about: a list shows what became of them. With more
+/// of them than that, what they may be about is frozen until the history is gone or the process is replaced.
+const N_RELISTS_MAX: u32 = 3;
 /// First pause after a failure.
 const RECONNECT_BASE: Duration = Duration::from_millis(20);
 
@@ -32,19 +36,23 @@ enum Stop {
     ListAgain,
     /// Try again from the last revision.
     Reconnect(Status),
-    /// Nobody listens, or the store sent nonsense.
+    /// Nobody listens.
     Over,
 }
 
 struct Task {
+    state: Channel,
     client: StateServiceClient<Channel>,
     kinds: Vec<i32>,
     page_size: u32,
     written: Written,
+    unread: Unread,
     events: mpsc::Sender<FollowEvent>,
     backoff: Backoff,
     /// The store that was listed.
     store: StoreId,
+    /// Lists that may still be made because of operations of which nobody can tell what they are about.
+    n_relists: u32,
     /// Everything up to here has been delivered.
     revision: Revision,
     /// Whole records that the list had newer than its own revision.
@@ -62,16 +70,19 @@ pub(super) async fn run(
     state: Channel,
     kinds: Vec<v1::Kind>,
     config: FollowConfig,
-    written: Written,
+    shared: Shared,
     events: mpsc::Sender<FollowEvent>,
     stop: CancellationToken,
 ) {
     let mut task = Task {
-        client: StateServiceClient::new(state).max_decoding_message_size(RECEIVED_BYTES_MAX),
+        state: state.clone(),
+        client: StateServiceClient::new(state.clone()).max_decoding_message_size(RECEIVED_BYTES_MAX),
         kinds: kinds.into_iter().map(i32::from).collect(),
         page_size: config.page_size,
-        written,
+        written: shared.written,
+        unread: Unread::new(shared.unread),
         events,
+        n_relists: N_RELISTS_MAX,
         backoff: Backoff::new(RECONNECT_BASE, config.reconnect_max.max(RECONNECT_BASE)),
         store: StoreId(0),
         revision: Revision(0),
@@ -129,6 +140,7 @@ impl Task {
     /// Lists every page; on success everything up to `self.revision` has been delivered.
     async fn list(&mut self) -> Result<(), Stop> {
         self.newer.clear();
+        self.unread.reset();
         self.written.clear();
         let mut first_revision = None;
         let mut page_token = String::new();
@@ -142,8 +154,8 @@ impl Task {
             let revision = *first_revision.get_or_insert(Revision(page.revision));
             let is_last = page.next_page_token.is_empty();
             let mut records = Vec::with_capacity(page.records.len());
-            for record in join_rows(&mut open_rows, page.records, is_last) {
-                let record = understood(from_proto::record(record))?;
+            for record in read_page(&mut open_rows, &page.records, is_last) {
+                self.unread.note(&record.change, record.revision);
                 if record.revision > revision
                     && let Some(key) = key_of(&record.change)
                 {
@@ -156,6 +168,7 @@ impl Task {
             }
             if is_last {
                 self.revision = revision;
+                self.unread.listed();
                 return self.emit(FollowEvent::Synced { revision }).await;
             }
             page_token = page.next_page_token;
@@ -163,17 +176,17 @@ impl Task {
     }
 
     /// One page, tried until the store answers: page tokens outlive connections.
-    async fn page(&mut self, page_token: &str) -> Result<v1::ListRecordsResponse, Stop> {
+    async fn page(&mut self, page_token: &str) -> Result<list::Page, Stop> {
         loop {
             let request = v1::ListRecordsRequest {
                 kinds: self.kinds.clone(),
                 page_size: self.page_size,
                 page_token: page_token.to_owned(),
             };
-            match self.client.list_records(request).await {
+            match list::page(self.state.clone(), request).await {
                 Ok(page) => {
                     self.backoff.reset();
-                    return Ok(page.into_inner());
+                    return Ok(page);
                 }
                 Err(failure)
                     if matches!(failure.code(), Code::InvalidArgument | Code::OutOfRange)
@@ -221,7 +234,7 @@ impl Task {
                 continue;
             }
             let raw::Commit { commit_time_ms: time_ms, ops, .. } = commit;
-            let changes = understood(self.changes(revision, &ops))?;
+            let changes = self.changes(revision, &ops)?;
             self.revision = revision;
             if !changes.is_empty() {
                 self.emit(FollowEvent::Changes { revision, time_ms, changes }).await?;
@@ -236,13 +249,25 @@ impl Task {
     }
 
     /// The operations of a commit, without those that the list had newer already.
-    fn changes(&mut self, revision: Revision, ops: &[Bytes]) -> Result<Vec<Change>, BadField> {
+    ///
+    /// # Errors
+    /// Nobody can tell what one of them is about: the list shows what became of it.
+    fn changes(&mut self, revision: Revision, ops: &[Bytes]) -> Result<Vec<Change>, Stop> {
         let mut changes = Vec::with_capacity(ops.len());
         for op in ops {
-            let change = self.written.take(op).map_or_else(|| from_proto::op(op), Ok)?;
+            let change = self.written.take(op).unwrap_or_else(|| from_proto::read_op(op));
+            if let Change::Unreadable(unreadable) = &change
+                && unreadable.subject == Subject::Unknown
+                && let Some(left) = self.n_relists.checked_sub(1)
+            {
+                self.n_relists = left;
+                tracing::warn!(%unreadable, revision = revision.0, "listing again to see what it is about");
+                return Err(Stop::ListAgain);
+            }
             if !self.newer.is_empty() && self.is_old(&change, revision) {
                 continue;
             }
+            self.unread.note(&change, revision);
             changes.push(change);
         }
         if self.newer.values().all(|newest| *newest <= revision) {
@@ -254,6 +279,27 @@ impl Task {
     fn is_old(&self, change: &Change, revision: Revision) -> bool {
         key_of(change).and_then(|key| self.newer.get(&key)).is_some_and(|newest| revision <= *newest)
     }
+}
+
+/// The records of a page in domain types, with the rows of each unit in one; what cannot be read is
+/// [`Change::Unreadable`]. `open` is `None` for the first page, and is handed on from page to page.
+pub fn read_page(open: &mut Option<v1::Record>, page: &[Bytes], is_last: bool) -> Vec<LoadedRecord> {
+    let mut read = Vec::with_capacity(page.len() + 1);
+    for encoded in page {
+        match from_proto::read_encoded(encoded) {
+            Ok(record) => {
+                read.extend(open.take().map(from_proto::read_rows));
+                read.push(record);
+            }
+            Err(rows) => {
+                read.extend(join_rows(open, vec![rows], false).into_iter().map(from_proto::read_rows));
+            }
+        }
+    }
+    if is_last {
+        read.extend(open.take().map(from_proto::read_rows));
+    }
+    read
 }
 
 /// Joins the parts of a unit's rows to one record: a part may go on in the next one, also on the next page, so the
@@ -294,6 +340,26 @@ fn append(open: &mut v1::Record, next: v1::Record) -> Option<v1::Record> {
     }
 }
 
+/// The same of a record that cannot be read.
+fn key_of_subject(subject: &Subject) -> Option<RecordKey> {
+    Some(match subject {
+        Subject::NodeSpec(node) => RecordKey::Id(1, u64::from(node.0)),
+        Subject::NodeReport(node) => RecordKey::Id(2, u64::from(node.0)),
+        Subject::NodeGrant(node) => RecordKey::Id(3, u64::from(node.0)),
+        Subject::Unit(unit) => RecordKey::Id(4, unit.0),
+        Subject::Lease(name) => RecordKey::Name(5, name.clone()),
+        Subject::Partition => RecordKey::Name(6, String::new()),
+        Subject::Queue(path) => RecordKey::Name(7, path.clone()),
+        Subject::PriorityClass(name) => RecordKey::Name(8, name.clone()),
+        Subject::Hold(hold) => RecordKey::Id(9, hold.0),
+        Subject::Pause(scope) => RecordKey::Name(10, scope.clone()),
+        Subject::NodeUsage(node) => RecordKey::Id(12, u64::from(node.0)),
+        Subject::Budget(name) => RecordKey::Name(13, name.clone()),
+        Subject::Reservation(name) => RecordKey::Name(14, name.clone()),
+        Subject::Rows(_) | Subject::Unknown => return None,
+    })
+}
+
 /// The whole record that a change replaces.
 fn key_of(change: &Change) -> Option<RecordKey> {
     Some(match change {
@@ -316,25 +382,14 @@ fn key_of(change: &Change) -> Option<RecordKey> {
         Change::Reservation(spec) => RecordKey::Name(14, spec.name.clone()),
         Change::ReservationDeleted(name) => RecordKey::Name(14, name.clone()),
         Change::NodeUsage(usage) => RecordKey::Id(12, u64::from(usage.id.0)),
+        Change::Unreadable(unreadable) => return key_of_subject(&unreadable.subject),
+        Change::UnreadableGone(subject) => return key_of_subject(subject),
         // Ids are never reused: what was deleted is not listed later. Rows compare revisions themselves.
         Change::NodeDeleted(_)
         | Change::UnitDeleted(_)
         | Change::HoldDeleted(_)
         | Change::Rows(..)
         | Change::RowsLoaded(..) => return None,
-    })
-}
-
-/// The store checked what it committed, so nonsense is a bug on one of the two sides: better to stop than to
-/// go on without a change.
-fn understood<T>(converted: Result<T, BadField>) -> Result<T, Stop> {
-    converted.map_err(|bad| {
-        tracing::error!(
-            field = bad.path,
-            problem = bad.description,
-            "the store sent what cannot be understood"
-        );
-        Stop::Over
     })
 }
 

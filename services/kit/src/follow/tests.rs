@@ -7,12 +7,17 @@ use godel_core::{
     queue::spec::QueueSpec,
     resources::Resources,
     rows::{Bind, Evict, EvictionReason, RowChange, UnitRows},
+    unreadable::{Subject, Unreadable},
 };
-use godel_proto::v1;
+use godel_proto::{raw, v1};
 use proptest::prelude::*;
+use prost::Message as _;
 use tokio_util::sync::CancellationToken;
 
-use super::{FollowConfig, FollowEvent, Follower, task::join_rows};
+use super::{
+    FollowConfig, FollowEvent, Follower, Shared,
+    task::{join_rows, read_page},
+};
 use crate::{
     config::ServerConfig,
     fake::{Fake, Served, soon},
@@ -226,7 +231,7 @@ async fn bookmarks_tell_how_far_it_has_read() {
 }
 
 #[tokio::test]
-async fn a_stop_or_nonsense_ends_it() {
+async fn a_stop_ends_it() {
     let fake = Fake::new();
     let served = fake.serve().await;
     let stop = CancellationToken::new();
@@ -235,11 +240,101 @@ async fn a_stop_or_nonsense_ends_it() {
     read_list(&mut follower, 0, 0).await;
     stop.cancel();
     assert_eq!(soon("the end", follower.next()).await, None);
+}
 
+fn bad_grant(node: u32) -> v1::NodeGrant {
+    let amounts = [("cpu".to_owned(), -1)].into();
+    v1::NodeGrant { node_id: node, allocatable: Some(v1::Resources { amounts }) }
+}
+
+fn unreadable(change: &Change) -> &Unreadable {
+    let Change::Unreadable(unreadable) = change else { panic!("{change:?} was read") };
+    unreadable
+}
+
+/// Grants of two nodes in a list, one of them negative, then changes of both, and another that is negative.
+#[tokio::test]
+async fn what_cannot_be_read_is_left_out_said_and_counted_and_the_rest_is_delivered() {
+    let fake = Fake::new();
+    fake.with(|world| {
+        let bad = Some(v1::record::Record::NodeGrant(bad_grant(1)));
+        world.records =
+            vec![v1::Record { revision: 1, record: bad, ..v1::Record::default() }, record(2, 1, 1)];
+        world.revision = 1;
+    });
+    let served = fake.serve().await;
+    let shared = Shared::default();
+    let unread = shared.unread.clone();
+    let (kinds, stop) = (vec![v1::Kind::NodeGrant], CancellationToken::new());
+    let mut follower =
+        Follower::spawn_with(served.channel(), kinds, FollowConfig::default(), shared, stop.clone());
+    assert_eq!(next(&mut follower).await, FollowEvent::Reset);
+    let FollowEvent::Loaded(records) = next(&mut follower).await else { panic!("a list comes") };
+    let [bad, good] = &records[..] else { panic!("{records:?}") };
+    assert_eq!(unreadable(&bad.change).subject, Subject::NodeGrant(NodeId(1)));
+    assert_eq!(good.change, Change::NodeGrant(NodeId(2), resources(1)));
+    assert_eq!(next(&mut follower).await, synced(1));
+    assert_eq!(unread.get(), 1);
+
+    fake.commit(grant(2, 7));
+    assert_eq!(next(&mut follower).await, changes(2, 2, 7));
+    fake.commit(vec![raw::encode_op(v1::op::Op::PutNodeGrant(bad_grant(2)))]);
+    let FollowEvent::Changes { changes: found, .. } = next(&mut follower).await else { panic!("it comes") };
+    let found = unreadable(&found[0]);
+    assert_eq!(
+        (&found.subject, found.field.as_str()),
+        (&Subject::NodeGrant(NodeId(2)), "allocatable.amounts[cpu]")
+    );
+    assert_eq!(unread.get(), 2);
+    fake.commit(grant(1, 4));
+    assert_eq!(next(&mut follower).await, changes(4, 1, 4));
+    assert_eq!(unread.get(), 1, "the first one can be read again");
+    stop.cancel();
+}
+
+/// Operations that no version of this one knows: whatever they did, the list shows it.
+#[tokio::test]
+async fn after_an_operation_of_which_nobody_can_tell_what_it_is_about_it_lists_again() {
+    let fake = Fake::new();
+    let served = fake.serve().await;
     let mut follower = follow(&served);
     read_list(&mut follower, 0, 0).await;
+    for lists in 2..=4 {
+        fake.commit(vec![Bytes::from_static(&[0xff, 0xff])]);
+        let revision = fake.with(|world| world.revision);
+        read_list(&mut follower, 0, revision).await;
+        assert_eq!(fake.with(|world| world.lists), lists);
+    }
     fake.commit(vec![Bytes::from_static(&[0xff, 0xff])]);
-    assert_eq!(soon("the end", follower.next()).await, None);
+    let FollowEvent::Changes { changes, .. } = next(&mut follower).await else { panic!("not for ever") };
+    assert_eq!(unreadable(&changes[0]).subject, Subject::Unknown);
+    fake.commit(grant(1, 1));
+    assert_eq!(next(&mut follower).await, self::changes(5, 1, 1));
+}
+
+#[test]
+fn a_record_that_does_not_decode_costs_no_other_and_is_known_by_its_key() {
+    let good = record(2, 1, 1).encode_to_vec();
+    let unit = [
+        v1::UnitSpec { unit_id: 9, ..v1::UnitSpec::default() }.encode_to_vec(),
+        vec![0x12, 3, 0x0a, 1, 0xff],
+    ]
+    .concat();
+    // Revision 3; field 14, which holds a unit whose namespace is no text.
+    let bad = [vec![0x10, 3, 0x72, u8::try_from(unit.len()).unwrap()], unit].concat();
+    let rows = v1::UnitRows { unit_id: 8, ..v1::UnitRows::default() };
+    let rows = v1::Record { record: Some(v1::record::Record::Rows(rows)), ..v1::Record::default() };
+    let page = [rows.encode_to_vec(), bad, vec![0xff], good].map(Bytes::from);
+    let read = read_page(&mut None, &page, true);
+    assert_eq!(read.len(), 4);
+    assert_eq!(read[0].change, Change::RowsLoaded(UnitId(8), UnitRows::default()));
+    // The store files it by its first field, and by nothing else.
+    assert_eq!(
+        (&unreadable(&read[1].change).subject, read[1].revision),
+        (&Subject::Unit(UnitId(9)), Revision(3))
+    );
+    assert_eq!(unreadable(&read[2].change).subject, Subject::Unknown);
+    assert_eq!(read[3].change, Change::NodeGrant(NodeId(2), resources(1)));
 }
 
 fn rows_record(unit: UnitId, rows: &UnitRows, ordinals: std::ops::Range<u32>, revision: u64) -> v1::Record {

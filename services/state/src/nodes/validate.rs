@@ -32,8 +32,8 @@ pub(crate) fn registration(request: v1::RegisterNodeRequest) -> Result<Registrat
     if !meta.namespace.is_empty() && meta.namespace != "default" {
         bad.push(BadField::new("meta.namespace", "nodes are in namespace default"));
     }
-    if meta.owner.len() > TEXT_LEN_MAX {
-        bad.push(BadField::new("meta.owner", format!("is longer than {TEXT_LEN_MAX} bytes")));
+    if let Err(wrong) = names::text(&meta.owner, TEXT_LEN_MAX) {
+        bad.push(BadField::new("meta.owner", wrong.to_string()));
     }
     labels("meta.labels", &meta.labels, &mut bad);
     match &request.report {
@@ -62,10 +62,10 @@ pub(crate) fn report(pb: &v1::NodeReport, path: &str, bad: &mut Vec<BadField>) {
         bad.push(wrong.under(&format!("{path}.capacity")));
     }
     for (idx, device) in pb.devices.iter().enumerate() {
-        if device.kind.is_empty() || device.kind.len().max(device.model.len()) > TEXT_LEN_MAX {
+        if device.kind.is_empty() || !is_text(&device.kind) || !is_text(&device.model) {
             bad.push(BadField::new(
                 format!("{path}.devices[{idx}]"),
-                "kind is missing, or a text is too long",
+                "kind is missing, or a text is too long or has control characters",
             ));
         }
     }
@@ -74,15 +74,14 @@ pub(crate) fn report(pb: &v1::NodeReport, path: &str, bad: &mut Vec<BadField>) {
 
 /// Amounts as an agent measures them, checked without a copy: heartbeats are frequent.
 pub(crate) fn usage(pb: &v1::Resources) -> Result<(), BadField> {
-    let wrong =
-        |(name, amount): &(&String, &i64)| name.is_empty() || name.len() > TEXT_LEN_MAX || **amount < 0;
+    let wrong = |(name, amount): &(&String, &i64)| name.is_empty() || !is_text(name) || **amount < 0;
     if pb.amounts.len() > N_NAMES_MAX {
         return Err(BadField::new("amounts", format!("{} names, at most {N_NAMES_MAX}", pb.amounts.len())));
     }
     match pb.amounts.iter().find(wrong) {
         Some((name, _)) => Err(BadField::new(
             format!("amounts[{name}]"),
-            "has a negative amount, or a name of a wrong length",
+            "has a negative amount, or a name that is too long or has control characters",
         )),
         None => Ok(()),
     }
@@ -164,6 +163,11 @@ fn drain(before: Option<v1::NodeDrain>, order: &v1::DrainOrder, now: Moment) -> 
     v1::NodeDrain { deadline_ms: order.deadline_in_ms.map_or(before.deadline_ms, after), ..before }
 }
 
+/// What readers of records take for a text.
+fn is_text(text: &str) -> bool {
+    names::text(text, TEXT_LEN_MAX).is_ok()
+}
+
 fn name(path: &str, name: &str, bad: &mut Vec<BadField>) {
     if name.is_empty() {
         bad.push(BadField::new(path, "is required"));
@@ -184,13 +188,11 @@ fn labels(path: &str, labels: &HashMap<String, String>, bad: &mut Vec<BadField>)
     if labels.len() > N_LABELS_MAX {
         bad.push(BadField::new(path, format!("{} pairs, at most {N_LABELS_MAX}", labels.len())));
     }
-    let wrong = |(key, value): &(&String, &String)| {
-        key.is_empty() || key.len() > TEXT_LEN_MAX || value.len() > TEXT_LEN_MAX
-    };
+    let wrong = |(key, value): &(&String, &String)| key.is_empty() || !is_text(key) || !is_text(value);
     if let Some((key, _)) = labels.iter().filter(wrong).min() {
         bad.push(BadField::new(
             format!("{path}[{key}]"),
-            format!("is empty or longer than {TEXT_LEN_MAX} bytes"),
+            format!("is empty, longer than {TEXT_LEN_MAX} bytes, or has control characters"),
         ));
     }
 }
@@ -201,8 +203,9 @@ fn taints(path: &str, taints: &[v1::Taint], bad: &mut Vec<BadField>) {
     }
     for (idx, taint) in taints.iter().enumerate() {
         let at = format!("{path}[{idx}]");
-        if taint.key.len().max(taint.value.len()) > TEXT_LEN_MAX {
-            bad.push(BadField::new(&at, format!("is longer than {TEXT_LEN_MAX} bytes")));
+        if !is_text(&taint.key) || !is_text(&taint.value) {
+            let rule = format!("is longer than {TEXT_LEN_MAX} bytes, or has control characters");
+            bad.push(BadField::new(&at, rule));
         }
         if let Err(wrong) = from_proto::taint(taint.clone()) {
             bad.push(wrong.under(&at));
@@ -256,6 +259,16 @@ mod tests {
             meta.labels.insert(String::new(), String::new());
         };
         assert_eq!(wrong_fields(empty), ["meta.labels[]"]);
+        let control = |request: &mut v1::RegisterNodeRequest, meta: &mut v1::ObjectMeta| {
+            meta.labels.insert("zone".to_owned(), "a\n".to_owned());
+            meta.owner = "o\u{7f}".to_owned();
+            let amounts = [("c\tpu".to_owned(), 1)].into();
+            request.report.as_mut().unwrap().capacity = Some(v1::Resources { amounts });
+        };
+        assert_eq!(
+            wrong_fields(control),
+            ["meta.owner", "meta.labels[zone]", "report.capacity.amounts[c\tpu]"]
+        );
         let devices = |request: &mut v1::RegisterNodeRequest, _: &mut v1::ObjectMeta| {
             request.report.as_mut().unwrap().devices = vec![v1::Device::default(); 65];
         };

@@ -17,7 +17,7 @@ use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
-use crate::{error, sessions::Hub};
+use crate::{check, error, sessions::Hub};
 
 /// Transactions of one stream under way; their bytes are bounded by the store's queue.
 const N_UNDER_WAY_MAX: usize = 256;
@@ -65,7 +65,10 @@ async fn enqueue(
             Ok(None) | Err(_) => return,
         };
         let sequence = txn.writer.as_ref().map_or(0, |writer| writer.sequence);
-        let pending = hub.store.enqueue(txn, Role::Leased).await;
+        let pending = match check::readable(&txn) {
+            Ok(()) => hub.store.enqueue(txn, Role::Leased).await,
+            Err(refusal) => Err(refusal),
+        };
         place.send(Ok(UnderWay { sequence, pending }));
     }
 }

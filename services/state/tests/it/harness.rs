@@ -184,8 +184,19 @@ pub(crate) fn put_unit(unit_id: u64) -> v1::op::Op {
         unit_id,
         meta: Some(meta),
         task_groups: vec![group],
+        workload_class: v1::WorkloadClass::Batch.into(),
+        restart_policy: v1::RestartPolicy::Never.into(),
+        scoring_profile: v1::ScoringProfile::MostAllocated.into(),
         ..v1::UnitSpec::default()
     })
+}
+
+/// The same with so many bytes more.
+pub(crate) fn put_large_unit(unit_id: u64, n_bytes: usize) -> v1::op::Op {
+    let v1::op::Op::PutUnitSpec(mut spec) = put_unit(unit_id) else { unreachable!() };
+    let run = spec.task_groups[0].template.as_mut().and_then(|template| template.run.as_mut());
+    run.unwrap().command = vec!["x".repeat(n_bytes)];
+    v1::op::Op::PutUnitSpec(spec)
 }
 
 pub(crate) fn demand() -> v1::Demand {

@@ -3,7 +3,7 @@ use godel_proto::{raw, v1};
 use tokio_stream::StreamExt as _;
 use tonic::Code;
 
-use crate::harness::{State, bind, evict, put_unit};
+use crate::harness::{State, bind, evict, put_large_unit, put_unit, resources};
 
 fn precondition(kind: v1::Kind, id: u64, revision: u64) -> v1::Precondition {
     v1::Precondition { kind: kind.into(), key: Some(v1::Key { id, name: String::new() }), revision }
@@ -58,6 +58,63 @@ async fn refusals_have_their_codes_and_reasons() {
     let mut garbage = dispatcher.txn([]);
     garbage.ops = vec![bytes::Bytes::from_static(b"\xff\xff")];
     assert_eq!(state.state().txn(garbage).await.unwrap_err().code(), Code::InvalidArgument);
+    state.stop().await;
+}
+
+/// One operation each that its readers cannot read, and the path of the field.
+fn unreadable() -> Vec<(v1::op::Op, &'static str)> {
+    use v1::op::Op;
+    let meta = |name: &str| Some(v1::ObjectMeta { name: name.to_owned(), ..v1::ObjectMeta::default() });
+    let demand = || Some(v1::Demand { requests: Some(resources(&[("", 1)])), devices: None });
+    let Op::PutUnitSpec(unit) = put_unit(7) else { unreachable!() };
+    let mut nameless = unit.clone();
+    nameless.task_groups[0].template.as_mut().unwrap().demand = demand();
+    let partition =
+        v1::Partition { name: "default".to_owned(), node_ids: vec![1], ..v1::Partition::default() };
+    let Op::Bind(binding) = bind(7, &[0, 1], 1) else { unreachable!() };
+    vec![
+        (
+            Op::PutQueue(v1::Queue { meta: meta("evil"), policy: 7, ..v1::Queue::default() }),
+            "put_queue.policy",
+        ),
+        (Op::PutQueue(v1::Queue { meta: meta("e\nvil"), ..v1::Queue::default() }), "put_queue.meta.name"),
+        (
+            Op::PutReservation(v1::Reservation {
+                name: "r".to_owned(),
+                demand: demand(),
+                ..v1::Reservation::default()
+            }),
+            "put_reservation.demand.requests.amounts",
+        ),
+        (Op::PutUnitSpec(v1::UnitSpec { workload_class: 99, ..unit }), "put_unit_spec.workload_class"),
+        (Op::PutUnitSpec(nameless), "put_unit_spec.task_groups[0].template.demand.requests.amounts"),
+        (Op::PutPartition(partition), "put_partition.slots"),
+        (Op::PutPause(v1::Pause { scope: "some".to_owned(), ..v1::Pause::default() }), "put_pause.scope"),
+        (Op::Bind(v1::Binding { pool: 9, ..binding.clone() }), "bind.pool"),
+        (Op::Bind(v1::Binding { node_ids: vec![1], ..binding }), "bind.node_ids"),
+    ]
+}
+
+#[tokio::test]
+async fn what_readers_cannot_read_is_refused_by_the_path_of_its_field() {
+    let state = State::start().await;
+    let mut dispatcher = state.writer("dispatcher").await;
+    for (op, path) in unreadable() {
+        let status = dispatcher.write([put_unit(1), op]).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{path}: {status}");
+        let details = tonic_types::StatusExt::get_details_bad_request(&status).unwrap();
+        assert_eq!(details.field_violations[0].field, format!("ops[1].{path}"), "{status}");
+    }
+    let txns: Vec<raw::TxnRequest> =
+        unreadable().into_iter().map(|(op, _)| dispatcher.txn([put_unit(1), op])).collect();
+    let mut answers = state.state().transact(tokio_stream::iter(txns)).await.unwrap().into_inner();
+    for (_, path) in unreadable() {
+        let refusal = answers.next().await.unwrap().unwrap().refusal.unwrap();
+        let found =
+            (refusal.reason(), refusal.index, refusal.message.starts_with(&format!("ops[1].{path}: ")));
+        assert_eq!(found, (v1::TxnRefusalReason::Invalid, 1, true), "{path}: {}", refusal.message);
+    }
+    assert!(state.list(&[v1::Kind::UnitSpec, v1::Kind::Queue]).await.is_empty(), "nothing of it is there");
     state.stop().await;
 }
 
@@ -151,9 +208,7 @@ async fn a_page_holds_a_mebibyte_at_most() {
     let state = State::start().await;
     let mut dispatcher = state.writer("dispatcher").await;
     for unit in 1..=40 {
-        let v1::op::Op::PutUnitSpec(mut spec) = put_unit(unit) else { unreachable!() };
-        spec.queue = "q".repeat(60_000);
-        dispatcher.write([v1::op::Op::PutUnitSpec(spec)]).await.unwrap();
+        dispatcher.write([put_large_unit(unit, 60_000)]).await.unwrap();
     }
     let mut request = v1::ListRecordsRequest { kinds: vec![4], page_size: 10_000, page_token: String::new() };
     let mut sizes = Vec::new();

@@ -135,7 +135,7 @@ async fn assignments_say_what_applies_without_contact_and_after_an_end() {
         (v1::WorkloadClass::Batch, 1, 0),
         (v1::WorkloadClass::Batch, 2, 55_000),
         (v1::WorkloadClass::Gang, 1, 55_000),
-        (v1::WorkloadClass::Unspecified, 2, 0),
+        (v1::WorkloadClass::Stream, 2, 0),
     ];
     for (unit_id, (class, min_member, _)) in (1..).zip(classes) {
         let v1::op::Op::PutUnitSpec(spec) = put_unit(unit_id) else { unreachable!() };

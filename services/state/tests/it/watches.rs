@@ -5,7 +5,7 @@ use godel_proto::{raw, v1};
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Status, Streaming};
 
-use crate::harness::{PATIENCE, State, bind, evict, put_unit};
+use crate::harness::{PATIENCE, State, bind, evict, put_large_unit, put_unit};
 
 async fn watch(
     state: &State,
@@ -164,10 +164,7 @@ async fn history_that_is_gone_is_compacted() {
     let floor = crate::harness::until("the history is cut", async || {
         for _ in 0..20 {
             unit += 1;
-            let v1::op::Op::PutUnitSpec(mut spec) = put_unit(1 + unit % 3) else { unreachable!() };
-            spec.queue = format!("{unit}").repeat(4_000);
-            spec.unit_id = unit;
-            dispatcher.write([v1::op::Op::PutUnitSpec(spec)]).await.unwrap();
+            dispatcher.write([put_large_unit(unit, 8_000)]).await.unwrap();
         }
         let status = state.state().get_store_status(v1::GetStoreStatusRequest {}).await.unwrap().into_inner();
         (status.floor_revision > 3).then_some(status.floor_revision)
@@ -196,9 +193,7 @@ async fn a_slow_watcher_is_cut_off_and_resumes() {
     // Not read from here on, while more is written than all buffers on the way hold.
     let mut last = start;
     for unit in 2..=800 {
-        let v1::op::Op::PutUnitSpec(mut spec) = put_unit(unit) else { unreachable!() };
-        spec.queue = "q".repeat(50_000);
-        last = dispatcher.write([v1::op::Op::PutUnitSpec(spec)]).await.unwrap();
+        last = dispatcher.write([put_large_unit(unit, 50_000)]).await.unwrap();
     }
     let mut seen = start;
     let cut = loop {

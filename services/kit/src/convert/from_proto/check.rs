@@ -1,0 +1,259 @@
+//! Whether readers can read what is about to be written.
+//!
+//! The same functions that followers read with judge here, so nothing is taken that they would have to leave out. On top of
+//! that names are checked that are only shown: whoever writes a record says them once, and everybody reads them for ever.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use godel_core::{
+    admission::names::{self, NAME_LEN_MAX},
+    change::Change,
+    demand::Demand,
+    ids::{NodeId, UnitId},
+    resources::Resources,
+};
+use godel_proto::{raw, v1};
+use prost::Message as _;
+
+use super::{BadField, Result};
+
+mod known;
+
+/// Field of `Op` that puts a unit: one for each submission.
+const PUT_UNIT_SPEC: u32 = 4;
+/// First field of `Op` that changes rows.
+const FIRST_OF_ROWS: u32 = 20;
+
+/// Whether an encoded operation changes rows. The store checks the columns of these as it parses them, with the functions
+/// that readers use.
+pub fn changes_rows(encoded: &Bytes) -> bool {
+    raw::op_field(encoded).is_some_and(|field| field >= FIRST_OF_ROWS)
+}
+
+/// Checks an encoded operation, whole.
+///
+/// # Errors
+/// The field that readers cannot read, as `put_queue.policy`.
+pub fn check_op(encoded: &Bytes) -> Result<()> {
+    let name = raw::op_field(encoded).and_then(raw::op_name);
+    let Some(name) = name else {
+        return Err(BadField::new("op", "not an operation that this version knows"));
+    };
+    let unit = raw::op_payload(encoded).filter(|(field, _)| *field == PUT_UNIT_SPEC).map(|(_, unit)| unit);
+    if unit.as_ref().is_some_and(known::is_fine) {
+        return Ok(());
+    }
+    let change = super::op(encoded).map_err(|bad| match bad.path.as_str() {
+        // It does not decode.
+        "op" => BadField::new(name, bad.description),
+        _ => bad.under(name),
+    })?;
+    check_change(&change).map_err(|bad| bad.under(name))?;
+    unit.iter().for_each(known::remember);
+    Ok(())
+}
+
+/// Checks a listed record.
+///
+/// # Errors
+/// The field that readers cannot read, as `queue.policy`.
+pub fn check_record(record: &v1::Record) -> Result<()> {
+    let Some(inner) = &record.record else { return Err(BadField::new("record", "missing")) };
+    let name = kind_name(kind_of(inner));
+    let renamed = |bad: BadField| match bad.path.strip_prefix("record.") {
+        Some(path) => BadField::new(format!("{name}.{path}"), bad.description),
+        None => bad.under(name),
+    };
+    let loaded = super::record(record.clone()).map_err(renamed)?;
+    check_change(&loaded.change).map_err(|bad| bad.under(name))
+}
+
+/// Checks a record as the store keeps it: its kind and its encoding.
+///
+/// # Errors
+/// As [`check_record`].
+pub fn check_value(kind: v1::Kind, value: &Bytes) -> Result<()> {
+    use v1::record::Record;
+    let name = kind_name(kind);
+    let wrong = |error: prost::DecodeError| BadField::new(name, error.to_string());
+    let value = value.clone();
+    let record = match kind {
+        v1::Kind::Unspecified => return Err(BadField::new("kind", "missing")),
+        v1::Kind::NodeSpec => Record::NodeSpec(v1::NodeSpec::decode(value).map_err(wrong)?),
+        v1::Kind::NodeReport => Record::NodeReport(v1::NodeReport::decode(value).map_err(wrong)?),
+        v1::Kind::NodeGrant => Record::NodeGrant(v1::NodeGrant::decode(value).map_err(wrong)?),
+        v1::Kind::NodeUsage => Record::NodeUsage(v1::NodeUsage::decode(value).map_err(wrong)?),
+        v1::Kind::UnitSpec => Record::UnitSpec(v1::UnitSpec::decode(value).map_err(wrong)?),
+        v1::Kind::Lease => Record::Lease(v1::LeaseRecord::decode(value).map_err(wrong)?),
+        v1::Kind::Partition => Record::Partition(v1::Partition::decode(value).map_err(wrong)?),
+        v1::Kind::Queue => Record::Queue(v1::Queue::decode(value).map_err(wrong)?),
+        v1::Kind::PriorityClass => Record::PriorityClass(v1::PriorityClass::decode(value).map_err(wrong)?),
+        v1::Kind::DisruptionBudget => {
+            Record::DisruptionBudget(v1::DisruptionBudget::decode(value).map_err(wrong)?)
+        }
+        v1::Kind::Reservation => Record::Reservation(v1::Reservation::decode(value).map_err(wrong)?),
+        v1::Kind::Hold => Record::Hold(v1::Hold::decode(value).map_err(wrong)?),
+        v1::Kind::Pause => Record::Pause(v1::Pause::decode(value).map_err(wrong)?),
+        v1::Kind::Rows => Record::Rows(v1::UnitRows::decode(value).map_err(wrong)?),
+    };
+    check_record(&v1::Record { record: Some(record), ..v1::Record::default() })
+}
+
+fn kind_of(record: &v1::record::Record) -> v1::Kind {
+    use v1::record::Record;
+    match record {
+        Record::NodeSpec(_) => v1::Kind::NodeSpec,
+        Record::NodeReport(_) => v1::Kind::NodeReport,
+        Record::NodeGrant(_) => v1::Kind::NodeGrant,
+        Record::NodeUsage(_) => v1::Kind::NodeUsage,
+        Record::UnitSpec(_) => v1::Kind::UnitSpec,
+        Record::Lease(_) => v1::Kind::Lease,
+        Record::Partition(_) => v1::Kind::Partition,
+        Record::Queue(_) => v1::Kind::Queue,
+        Record::PriorityClass(_) => v1::Kind::PriorityClass,
+        Record::DisruptionBudget(_) => v1::Kind::DisruptionBudget,
+        Record::Reservation(_) => v1::Kind::Reservation,
+        Record::Hold(_) => v1::Kind::Hold,
+        Record::Pause(_) => v1::Kind::Pause,
+        Record::Rows(_) => v1::Kind::Rows,
+    }
+}
+
+/// The field of `Record` that a kind has.
+fn kind_name(kind: v1::Kind) -> &'static str {
+    match kind {
+        v1::Kind::Unspecified => "record",
+        v1::Kind::NodeSpec => "node_spec",
+        v1::Kind::NodeReport => "node_report",
+        v1::Kind::NodeGrant => "node_grant",
+        v1::Kind::NodeUsage => "node_usage",
+        v1::Kind::UnitSpec => "unit_spec",
+        v1::Kind::Lease => "lease",
+        v1::Kind::Partition => "partition",
+        v1::Kind::Queue => "queue",
+        v1::Kind::PriorityClass => "priority_class",
+        v1::Kind::DisruptionBudget => "disruption_budget",
+        v1::Kind::Reservation => "reservation",
+        v1::Kind::Hold => "hold",
+        v1::Kind::Pause => "pause",
+        v1::Kind::Rows => "rows",
+    }
+}
+
+/// Names of what a change writes. What is deleted may be called anything: it has to go.
+fn check_change(change: &Change) -> Result<()> {
+    match change {
+        Change::NodeSpec(spec) => {
+            each([("meta.name", &*spec.name), ("meta.uid", &spec.uid)])?;
+            pairs("meta.labels", &spec.labels)?;
+            spec.taints.iter().try_for_each(|taint| each([("taints", &*taint.key), ("taints", &taint.value)]))
+        }
+        Change::NodeReport(report) => {
+            amounts("capacity.amounts", &report.capacity)?;
+            let texts = report.devices.iter().flat_map(|device| [&device.kind, &device.model]);
+            texts.into_iter().try_for_each(|one| text("devices", one))?;
+            pairs("attributes", &report.attributes)
+        }
+        Change::NodeGrant(NodeId(_), allocatable) => amounts("allocatable.amounts", allocatable),
+        Change::NodeUsage(usage) => amounts("reserved.amounts", &usage.reserved),
+        Change::UnitSpec(spec) => unit(spec),
+        Change::Lease(lease) => {
+            each([("lease", &*lease.name), ("holder", &lease.holder), ("address", &lease.address)])
+        }
+        Change::Partition(partition) => {
+            partition.schedulers.iter().try_for_each(|name| text("schedulers", name))
+        }
+        Change::Queue(spec) => {
+            each([("meta.name", &*spec.name), ("meta.uid", &spec.uid), ("meta.owner", &spec.owner)])?;
+            pairs("meta.labels", &spec.labels)?;
+            spec.min.keys().try_for_each(|name| text("min.amounts", name))?;
+            spec.max.keys().try_for_each(|name| text("max.amounts", name))?;
+            spec.submit_owners.iter().try_for_each(|owner| text("submit_owners", owner))
+        }
+        Change::PriorityClass(class) => text("name", &class.name),
+        Change::Budget(spec) => {
+            each([("name", &*spec.name), ("namespace", &spec.namespace), ("unit", &spec.unit)])?;
+            pairs("selector", &spec.selector)
+        }
+        Change::Reservation(spec) => {
+            each([("name", &*spec.name), ("namespace", &spec.namespace)])?;
+            pairs("selector", &spec.selector)?;
+            pairs("node_selector", &spec.node_selector)?;
+            demand(&spec.demand)
+        }
+        Change::Hold(hold) => {
+            text("queue", hold.queue.as_deref().unwrap_or_default())?;
+            let slot = hold.slot.as_ref().map(|slot| &*slot.reservation);
+            text("slot.reservation", slot.unwrap_or_default())?;
+            let turn = hold.turn.as_ref().and_then(|turn| turn.sub_cluster.as_deref());
+            text("turn.sub_cluster", turn.unwrap_or_default())?;
+            demand(&hold.demand)
+        }
+        Change::Pause(pause) => {
+            text("scope", &pause.scope.to_string())?;
+            text("sub_cluster_key", &pause.sub_cluster_key)
+        }
+        Change::PauseDeleted(_)
+        | Change::HoldDeleted(_)
+        | Change::NodeDeleted(_)
+        | Change::UnitDeleted(UnitId(_))
+        | Change::QueueDeleted(_)
+        | Change::PriorityClassDeleted(_)
+        | Change::BudgetDeleted(_)
+        | Change::ReservationDeleted(_)
+        | Change::Rows(..)
+        | Change::RowsLoaded(..)
+        | Change::Unreadable(_)
+        | Change::UnreadableGone(_) => Ok(()),
+    }
+}
+
+fn unit(spec: &godel_core::unit::UnitSpec) -> Result<()> {
+    each([
+        ("meta.namespace", &*spec.namespace),
+        ("meta.name", &spec.name),
+        ("meta.uid", &spec.uid),
+        ("meta.owner", &spec.owner),
+        ("queue", &spec.queue),
+        ("priority_class", &spec.priority_class),
+    ])?;
+    pairs("meta.labels", &spec.labels)?;
+    for (idx, group) in spec.task_groups.iter().enumerate() {
+        let template = &group.template;
+        text("name", &group.name)
+            .and_then(|()| demand(&template.demand).map_err(|bad| bad.under("template")))
+            .and_then(|()| pairs("template.node_selector", &template.node_selector))
+            .map_err(|bad| bad.under(&format!("task_groups[{idx}]")))?;
+    }
+    Ok(())
+}
+
+fn demand(demand: &Demand) -> Result<()> {
+    amounts("demand.requests.amounts", &demand.requests)?;
+    let Some(devices) = &demand.devices else { return Ok(()) };
+    text("demand.devices.kind", &devices.kind)?;
+    devices.models.iter().try_for_each(|model| text("demand.devices.models", model))
+}
+
+fn amounts(path: &str, amounts: &Resources) -> Result<()> {
+    amounts.iter().try_for_each(|(name, _)| text(path, name))
+}
+
+fn pairs(path: &str, pairs: &BTreeMap<String, String>) -> Result<()> {
+    pairs.iter().try_for_each(|(key, value)| text(path, key).and_then(|()| text(path, value)))
+}
+
+fn each<'a, const N: usize>(texts: [(&str, &'a str); N]) -> Result<()> {
+    texts.into_iter().try_for_each(|(path, one)| text(path, one))
+}
+
+/// As [`text`].
+fn is_text(text: &str) -> bool {
+    names::text(text, NAME_LEN_MAX).is_ok()
+}
+
+/// No control characters, and not longer than names may be. Whether there has to be one its reader says.
+fn text(path: &str, text: &str) -> Result<()> {
+    names::text(text, NAME_LEN_MAX).map_err(|bad| BadField::new(path, bad.to_string()))
+}

@@ -1,0 +1,31 @@
+//! What is refused because those who read it could not: before the store's writer sees it.
+//!
+//! Every record that a transaction puts is read once here, by the functions that followers read with. Operations on rows
+//! are left to the store: it parses their columns anyway, with the same functions, so they are looked at once.
+
+use godel_core::ids::Revision;
+use godel_kit::from_proto;
+use godel_proto::raw;
+use godel_store::{Refusal, RefusalReason};
+
+/// Whether readers can read all that a transaction writes.
+///
+/// # Errors
+/// `INVALID`, with the index of the operation and the path of the field, as `ops[0].put_queue.policy`.
+pub(crate) fn readable(txn: &raw::TxnRequest) -> Result<(), Refusal> {
+    for (index, op) in txn.ops.iter().enumerate().filter(|(_, op)| !from_proto::changes_rows(op)) {
+        from_proto::check_op(op).map_err(|bad| {
+            let bad = bad.under(&format!("ops[{index}]"));
+            Refusal {
+                reason: RefusalReason::Invalid,
+                index: u32::try_from(index).unwrap_or(u32::MAX),
+                revision: Revision(0),
+                message: bad.to_string(),
+            }
+        })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,423 @@
+//! Every operation × every field × values that somebody may send, made from the descriptors: a new field is covered by itself.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use godel_core::{
+    ids::Revision,
+    rows::{RowChange, UnitRows},
+};
+use godel_proto::v1;
+use godel_store::ops;
+use prost::Message as _;
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage as _,
+    Value,
+};
+
+use super::*;
+
+/// Longer than anything that fits into a transaction with something else.
+const MIB: usize = 1 << 20;
+/// Messages in messages that are looked into.
+const DEPTH_MAX: usize = 8;
+
+fn txn(ops: impl IntoIterator<Item = v1::op::Op>) -> raw::TxnRequest {
+    raw::TxnRequest { ops: ops.into_iter().map(raw::encode_op).collect(), ..raw::TxnRequest::default() }
+}
+
+fn queue(policy: i32) -> v1::op::Op {
+    v1::op::Op::PutQueue(v1::Queue { meta: Some(meta("", "evil")), policy, ..v1::Queue::default() })
+}
+
+#[test]
+fn what_readers_cannot_read_is_refused_by_the_path_of_its_field() {
+    assert_eq!(readable(&txn([queue(1), queue(2)])), Ok(()));
+    let refusal = readable(&txn([queue(1), queue(7)])).unwrap_err();
+    assert_eq!((refusal.reason, refusal.index), (RefusalReason::Invalid, 1));
+    assert!(refusal.message.starts_with("ops[1].put_queue.policy: 7 is"), "{}", refusal.message);
+    let torn = vec![Bytes::from_static(&[0x3a, 0x02, 0x0a, 0x05])];
+    let refusal = readable(&raw::TxnRequest { ops: torn, ..raw::TxnRequest::default() }).unwrap_err();
+    assert!(refusal.message.starts_with("ops[0].put_queue: "), "{}", refusal.message);
+}
+
+fn meta(namespace: &str, name: &str) -> v1::ObjectMeta {
+    v1::ObjectMeta {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        uid: "0190b0a4-0000-7000-8000-000000000001".to_owned(),
+        labels: [("k".to_owned(), "v".to_owned())].into(),
+        owner: "o".to_owned(),
+        ..v1::ObjectMeta::default()
+    }
+}
+
+fn resources() -> v1::Resources {
+    v1::Resources { amounts: [("cpu".to_owned(), 5)].into() }
+}
+
+fn demand() -> v1::Demand {
+    let devices = v1::DeviceRequest {
+        kind: "gpu".to_owned(),
+        count: 1,
+        milli_per_device: 500,
+        models: vec!["A".to_owned()],
+    };
+    v1::Demand { requests: Some(resources()), devices: Some(devices) }
+}
+
+fn standing() -> v1::Standing {
+    v1::Standing { priority: -1, preemptible: true, min_run_ms: 5, min_member: 1, queue: "q".to_owned() }
+}
+
+fn unit() -> v1::UnitSpec {
+    let template = v1::Template {
+        demand: Some(demand()),
+        node_selector: [("zone".to_owned(), "a".to_owned())].into(),
+        tolerations: vec![v1::Toleration { key: "k".to_owned(), effect: 1, ..v1::Toleration::default() }],
+        run: Some(v1::RunSpec { command: vec!["true".to_owned()], ..v1::RunSpec::default() }),
+    };
+    let group = v1::TaskGroup {
+        name: "main".to_owned(),
+        replicas: 2,
+        template: Some(template),
+        ordinals: vec![v1::OrdinalRange { start: 0, end: 1 }, v1::OrdinalRange { start: 3, end: 4 }],
+    };
+    v1::UnitSpec {
+        unit_id: 7,
+        meta: Some(meta("default", "u")),
+        workload_class: 3,
+        task_groups: vec![group],
+        queue: "q".to_owned(),
+        pool: 1,
+        restart_policy: 1,
+        scoring_profile: 1,
+        priority_class: "gold".to_owned(),
+        on_eviction: 1,
+        on_below_min: 1,
+        ended: 1,
+        preemptible: Some(true),
+        ..v1::UnitSpec::default()
+    }
+}
+
+fn hold() -> v1::Hold {
+    v1::Hold {
+        hold_id: 5,
+        node_id: 1,
+        unit_id: 7,
+        demand: Some(demand()),
+        pool: 1,
+        ordinals: vec![0, 1],
+        incarnations: vec![0, 1],
+        device_masks: vec![1, 2],
+        victims: vec![v1::Victim { unit_id: 8, ordinal: 1, incarnation: 0 }],
+        queue: "q".to_owned(),
+        turn: Some(v1::GangTurn { sub_cluster: "a".to_owned(), ..v1::GangTurn::default() }),
+        ..v1::Hold::default()
+    }
+}
+
+/// An operation of each kind that is as it should be.
+fn samples() -> Vec<v1::op::Op> {
+    use v1::op::Op;
+    let amount = v1::BudgetAmount { amount: Some(v1::budget_amount::Amount::Count(1)) };
+    let taint = v1::Taint { key: "k".to_owned(), value: "v".to_owned(), effect: 1 };
+    let name = || "n".to_owned();
+    vec![
+        Op::PutNodeSpec(v1::NodeSpec {
+            node_id: 1,
+            meta: Some(meta("default", "n1")),
+            taints: vec![taint],
+            drain: Some(v1::NodeDrain::default()),
+            quarantine: Some(v1::NodeQuarantine::default()),
+            ..v1::NodeSpec::default()
+        }),
+        Op::PutNodeReport(v1::NodeReport {
+            node_id: 1,
+            capacity: Some(resources()),
+            devices: vec![v1::Device { kind: "gpu".to_owned(), model: "A".to_owned(), numa_zone: 0 }],
+            ready: true,
+            attributes: [("zone".to_owned(), "a".to_owned())].into(),
+        }),
+        Op::PutNodeGrant(v1::NodeGrant { node_id: 1, allocatable: Some(resources()) }),
+        Op::PutNodeUsage(v1::NodeUsage { node_id: 1, reserved: Some(resources()), as_of_ms: 1 }),
+        Op::PutUnitSpec(unit()),
+        Op::PutLease(v1::LeaseRecord {
+            lease: "scheduler/s1".to_owned(),
+            holder: "h".to_owned(),
+            address: "http://a".to_owned(),
+            epoch: 1,
+            ttl_ms: 3_000,
+        }),
+        Op::PutPartition(v1::Partition {
+            name: "default".to_owned(),
+            mode: 1,
+            schedulers: vec!["s1".to_owned()],
+            node_ids: vec![1, 2],
+            slots: vec![0, 0],
+            ..v1::Partition::default()
+        }),
+        Op::PutQueue(v1::Queue {
+            meta: Some(meta("", "prod")),
+            min: Some(resources()),
+            max: Some(resources()),
+            weight: 1,
+            policy: 1,
+            submit_owners: vec![name()],
+            max_running_units: 3,
+        }),
+        Op::PutPriorityClass(v1::PriorityClass { name: name(), value: 1, ..v1::PriorityClass::default() }),
+        Op::PutDisruptionBudget(v1::DisruptionBudget {
+            name: name(),
+            namespace: "default".to_owned(),
+            selector: [("app".to_owned(), "web".to_owned())].into(),
+            limit: Some(v1::disruption_budget::Limit::MaxUnavailable(amount)),
+            ..v1::DisruptionBudget::default()
+        }),
+        Op::PutReservation(v1::Reservation {
+            name: name(),
+            namespace: "default".to_owned(),
+            selector: [("app".to_owned(), "web".to_owned())].into(),
+            slots: 2,
+            demand: Some(demand()),
+            node_selector: [("zone".to_owned(), "a".to_owned())].into(),
+            ..v1::Reservation::default()
+        }),
+        Op::PutHold(hold()),
+        Op::PutPause(v1::Pause { scope: "queue/prod".to_owned(), since_ms: 1, ..v1::Pause::default() }),
+        Op::Delete(v1::Delete { kind: v1::Kind::Queue.into(), key: Some(v1::Key { id: 3, name: name() }) }),
+        Op::Bind(v1::Binding {
+            unit_id: 7,
+            demand: Some(demand()),
+            pool: 1,
+            ordinals: vec![0, 1],
+            incarnations: vec![0, 0],
+            node_ids: vec![1, 2],
+            device_masks: vec![1, 1],
+            standing: Some(standing()),
+            ..v1::Binding::default()
+        }),
+        Op::Evict(v1::Eviction {
+            unit_id: 7,
+            ordinals: vec![0, 1],
+            incarnations: vec![0, 0],
+            reason: 1,
+            by: "u".to_owned(),
+            preemptor_id: 0,
+        }),
+        Op::RunStatus(v1::RunStatuses {
+            unit_id: 7,
+            ordinals: vec![0, 1],
+            incarnations: vec![0, 0],
+            phases: vec![2, 3],
+            exit_codes: vec![0, 0],
+            restarts: vec![0, 0],
+        }),
+        Op::Requeue(v1::Requeue { unit_id: 7, ordinals: vec![0, 1], incarnations: vec![1, 1] }),
+    ]
+}
+
+/// Values of one kind that somebody may send.
+fn values(kind: &Kind) -> Vec<Value> {
+    match kind {
+        Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => [0, -1, i32::MAX, i32::MIN].map(Value::I32).to_vec(),
+        Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => [0, -1, i64::MAX, i64::MIN].map(Value::I64).to_vec(),
+        Kind::Uint32 | Kind::Fixed32 => [0, 1, u32::MAX].map(Value::U32).to_vec(),
+        Kind::Uint64 | Kind::Fixed64 => [0, 1, u64::MAX].map(Value::U64).to_vec(),
+        Kind::Bool => [false, true].map(Value::Bool).to_vec(),
+        Kind::Float | Kind::Double => vec![Value::F64(-1.0), Value::F64(f64::NAN)],
+        Kind::Enum(_) => [0, 1, -1, 99, i32::MAX].map(Value::EnumNumber).to_vec(),
+        Kind::String => ["", "a\u{1}b", "\u{7f}", "\u{85}"]
+            .map(|text| Value::String(text.to_owned()))
+            .into_iter()
+            .chain([Value::String("x".repeat(MIB))])
+            .collect(),
+        Kind::Bytes => vec![Value::Bytes(Bytes::new()), Value::Bytes(vec![0; MIB].into())],
+        Kind::Message(message) => vec![Value::Message(DynamicMessage::new(message.clone()))],
+    }
+}
+
+fn map_keys(kind: &Kind) -> Vec<MapKey> {
+    match kind {
+        Kind::String => ["", "k", "a\u{1}b"]
+            .map(|text| MapKey::String(text.to_owned()))
+            .into_iter()
+            .chain([MapKey::String("x".repeat(MIB))])
+            .collect(),
+        other => panic!("no map has keys of {other:?} yet: say here which of them are to be tried"),
+    }
+}
+
+/// A message with one field changed in one way, and where.
+type Mutant = (String, DynamicMessage);
+
+fn mutants(message: &DynamicMessage, path: &str, depth: usize) -> Vec<Mutant> {
+    let mut mutants = Vec::new();
+    for field in message.descriptor().fields() {
+        let path = format!("{path}.{}", field.name());
+        let mut with = |value: Value| {
+            let mut mutant = message.clone();
+            mutant.set_field(&field, value);
+            mutants.push((path.clone(), mutant));
+        };
+        if field.is_map() {
+            map_values(&field).into_iter().for_each(&mut with);
+        } else if field.is_list() {
+            list_values(message, &field).into_iter().for_each(&mut with);
+        } else {
+            values(&field.kind()).into_iter().for_each(&mut with);
+        }
+        let mut unset = message.clone();
+        unset.clear_field(&field);
+        mutants.push((path.clone(), unset));
+        if depth < DEPTH_MAX
+            && let Kind::Message(inner) = field.kind()
+            && !field.is_map()
+        {
+            mutants.extend(nested(message, &field, &inner, &path, depth));
+        }
+    }
+    mutants
+}
+
+fn map_values(field: &FieldDescriptor) -> Vec<Value> {
+    let Kind::Message(entry) = field.kind() else { panic!("a map is of entries") };
+    let (keys, of) =
+        (map_keys(&entry.map_entry_key_field().kind()), values(&entry.map_entry_value_field().kind()));
+    let mut maps = vec![Value::Map(HashMap::new())];
+    for key in &keys {
+        maps.extend(of.iter().map(|value| Value::Map([(key.clone(), value.clone())].into())));
+    }
+    let many = (0..100).map(|n| (MapKey::String(format!("k{n}")), of[0].clone()));
+    maps.push(Value::Map(many.collect()));
+    maps
+}
+
+/// Another length than its sisters have, nothing, and each value as its first.
+fn list_values(message: &DynamicMessage, field: &FieldDescriptor) -> Vec<Value> {
+    let now = message.get_field(field).as_list().unwrap_or_default().to_vec();
+    let of = values(&field.kind());
+    let mut lists = vec![Vec::new(), now.iter().take(1).cloned().collect()];
+    lists.push(now.iter().cloned().chain(of.first().cloned()).collect());
+    lists.push(vec![of[0].clone(); 70]);
+    for value in of {
+        let mut list = now.clone();
+        match list.first_mut() {
+            Some(first) => *first = value,
+            None => list.push(value),
+        }
+        lists.push(list);
+    }
+    lists.into_iter().map(Value::List).collect()
+}
+
+/// Mutants of the message, or of the first one of a list, in a field.
+fn nested(
+    message: &DynamicMessage,
+    field: &FieldDescriptor,
+    inner: &MessageDescriptor,
+    path: &str,
+    depth: usize,
+) -> Vec<Mutant> {
+    let now = message.get_field(field).into_owned();
+    let (first, rest) = match &now {
+        Value::List(list) => match list.split_first() {
+            Some((Value::Message(first), rest)) => (first.clone(), rest.to_vec()),
+            Some(_) | None => (DynamicMessage::new(inner.clone()), Vec::new()),
+        },
+        Value::Message(one) => (one.clone(), Vec::new()),
+        _ => return Vec::new(),
+    };
+    mutants(&first, path, depth + 1)
+        .into_iter()
+        .map(|(path, changed)| {
+            let mut mutant = message.clone();
+            let changed = Value::Message(changed);
+            mutant.set_field(
+                field,
+                match field.is_list() {
+                    true => Value::List(std::iter::once(changed).chain(rest.iter().cloned()).collect()),
+                    false => changed,
+                },
+            );
+            (path, mutant)
+        })
+        .collect()
+}
+
+/// As state judges: before the writer, and by the parse of the writer.
+fn taken(op: &Bytes) -> Result<(), String> {
+    let txn = raw::TxnRequest { ops: vec![op.clone()], ..raw::TxnRequest::default() };
+    readable(&txn).map_err(|refusal| refusal.message)?;
+    ops::parse(op).map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// As everybody reads what was taken: on the watch, and on a list.
+fn read(op: &Bytes) -> Result<(), String> {
+    let change = from_proto::op(op).map_err(|bad| bad.to_string())?;
+    if let godel_core::change::Change::Rows(unit, rows) = &change {
+        let mut listed = UnitRows::default();
+        if let RowChange::Bind(_) = rows
+            && listed.check(rows).is_ok()
+        {
+            listed.apply(rows, Revision(1), 1, |_, _, _| {});
+        }
+        let rows = v1::record::Record::Rows(ops::rows_to_proto(*unit, &listed));
+        let record = v1::Record { record: Some(rows), ..v1::Record::default() };
+        from_proto::check_record(&record).map_err(|bad| bad.to_string())?;
+        return from_proto::record(record).map(|_| ()).map_err(|bad| bad.to_string());
+    }
+    let (field, payload) = raw::op_payload(op).ok_or("no payload")?;
+    match i32::try_from(field).ok().and_then(|field| v1::Kind::try_from(field).ok()) {
+        Some(kind) => from_proto::check_value(kind, &payload).map_err(|bad| bad.to_string()),
+        // A deletion.
+        None => Ok(()),
+    }
+}
+
+#[test]
+fn state_refuses_what_readers_refuse_and_readers_read_what_state_takes() {
+    let pool = DescriptorPool::decode(godel_proto::FILE_DESCRIPTOR_SET).unwrap();
+    let descriptor = pool.get_message_by_name("godel.v1.Op").unwrap();
+    let mut seen = Vec::new();
+    for sample in samples() {
+        let valid = raw::encode_op(sample);
+        assert_eq!((taken(&valid), read(&valid)), (Ok(()), Ok(())));
+        let message = DynamicMessage::decode(descriptor.clone(), valid.clone()).unwrap();
+        let (field, inner) = message.fields().next().map(|(field, value)| (field, value.clone())).unwrap();
+        let Value::Message(inner) = inner else { panic!("an operation is a message") };
+        let (mut n, mut n_refused) = (0, 0);
+        for (path, mutant) in mutants(&inner, field.name(), 0) {
+            let mut op = DynamicMessage::new(descriptor.clone());
+            op.set_field(&field, Value::Message(mutant));
+            let op = Bytes::from(op.encode_to_vec());
+            n += 1;
+            match (taken(&op), read(&op)) {
+                (Ok(()), Err(why)) => panic!("{path}: state takes what its readers refuse: {why}"),
+                (Ok(()), Ok(())) => {}
+                (Err(_), _) => n_refused += 1,
+            }
+            // And nobody stops at it, whatever it is.
+            let _ = from_proto::read_op(&op);
+        }
+        assert!(n_refused > 0, "nothing of {} is refused", field.name());
+        println!("{:>22}: {n_refused:>4} of {n:>4} refused", field.name());
+        seen.push(field.number());
+    }
+    let missing: Vec<String> = descriptor
+        .fields()
+        .filter(|field| !seen.contains(&field.number()))
+        .map(|field| field.name().to_owned())
+        .collect();
+    assert_eq!(missing, [""; 0], "operations without a sample");
+}
+
+/// The field of `Op` says the name of each in messages.
+#[test]
+fn every_operation_has_the_name_of_its_field() {
+    let pool = DescriptorPool::decode(godel_proto::FILE_DESCRIPTOR_SET).unwrap();
+    for field in pool.get_message_by_name("godel.v1.Op").unwrap().fields() {
+        assert_eq!(raw::op_name(field.number()), Some(field.name()));
+    }
+}
