@@ -14,7 +14,8 @@ pub const EXIT_CODES: &str = "Exit codes:
   4  not found
   5  conflict: it exists already, or has changed meanwhile
   6  not in time
-  7  the server is full: try again later";
+  7  the server is full: try again later
+  9  nothing failed, and not everything could be judged (audit)";
 
 /// Exit codes of the binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub enum Code {
     Timeout = 6,
     /// The server refuses for lack of room.
     Busy = 7,
+    /// An audit could not judge everything, and what it could holds.
+    NotJudged = 9,
 }
 
 impl From<Code> for ExitCode {
@@ -45,6 +48,7 @@ impl From<Code> for ExitCode {
             Code::Conflict => Self::from(5),
             Code::Timeout => Self::from(6),
             Code::Busy => Self::from(7),
+            Code::NotJudged => Self::from(9),
         }
     }
 }

@@ -10,7 +10,8 @@ use prost::Message as _;
 use tokio::sync::watch;
 
 use crate::{
-    log::LogReader,
+    floor::FloorReader,
+    log::{LogError, LogReader},
     ops::{self, OpError, ParsedOp},
     recovery,
 };
@@ -187,6 +188,11 @@ impl Feed {
     /// First revision that can be watched.
     pub(crate) fn floor(&self) -> Revision {
         self.reader.floor().min(Revision(self.ring.lock().first))
+    }
+
+    /// The records on which the log rests.
+    pub(crate) fn rests_on(&self) -> Result<FloorReader, LogError> {
+        FloorReader::open(&*self.reader)
     }
 
     pub(crate) fn watch(self: &Arc<Self>, from: Revision) -> Result<Watcher, Compacted> {

@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use crate::{
     crash::CrashPoints,
     feed::{Compacted, Feed, Limits, Watcher},
+    floor::FloorReader,
     history::HistoryMin,
     log::{
         Log, LogError,
@@ -345,6 +346,14 @@ impl Store {
     /// History does not go back so far.
     pub fn watch(&self, from: Revision) -> Result<Watcher, Compacted> {
         self.0.shared.feed.watch(from)
+    }
+
+    /// The records on which the kept history rests. Reads from disk.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn floor(&self) -> Result<FloorReader, LogError> {
+        self.0.shared.feed.rests_on()
     }
 
     /// Sizes and counters now.

@@ -1,12 +1,18 @@
 mod budgets;
+mod clauses;
+mod late;
 mod pending;
 mod pools;
 mod preemptions;
 mod turns;
+mod unreadable;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::*;
+use super::{
+    verdict::{Findings, N_NAMED_MAX},
+    *,
+};
 use crate::{
     change::{Change, Lease},
     demand::{Demand, DeviceRequest, Pool},
@@ -181,7 +187,12 @@ impl Story {
         Evidence {
             listed: world.clone(),
             listed_again: world,
-            history: History { floor: Revision(1), up_to: commits.last().unwrap().revision, commits },
+            history: History {
+                floor: Revision(1),
+                up_to: commits.last().unwrap().revision,
+                commits,
+                ..History::default()
+            },
             agents,
             ..Evidence::default()
         }
