@@ -212,7 +212,7 @@ pub struct AgentRun {
 pub fn check_all(evidence: &Evidence) -> Vec<Report> {
     let left = unreadable::left_out(evidence);
     let evidence = &*left.evidence;
-    let replay = history::replay(&evidence.history, &evidence.listed);
+    let replay = history::replay(&evidence.history, &evidence.listed, &left.nodes);
     let findings = [
         room::check(&evidence.listed, &evidence.history, &replay, &left),
         ledger::check(evidence),

@@ -70,17 +70,19 @@ struct Follower {
     n_first: usize,
     /// Of which it is not known whether they were bound before.
     n_unknown: usize,
+    /// Nodes that are not judged, for something of them cannot be read.
+    left_out: BTreeSet<NodeId>,
 }
 
 /// Replays a history, checking each commit on the way from where the state is known.
 ///
 /// `listed` says which units were created within a history whose beginning is not.
-pub(super) fn replay(history: &History, listed: &World) -> Replay {
+pub(super) fn replay(history: &History, listed: &World, left_out: &BTreeSet<NodeId>) -> Replay {
     let mut replay = Replay::default();
     if let Start::Kept(world) = &history.start {
         replay.world = (**world).clone();
     }
-    let mut follower = Follower::default();
+    let mut follower = Follower { left_out: left_out.clone(), ..Follower::default() };
     let mut last = Revision(history.floor.0.max(1) - 1);
     let mut is_begun = false;
     for commit in &history.commits {
@@ -140,7 +142,7 @@ fn begin(replay: &mut Replay, follower: &mut Follower, time_ms: i64) {
 
 /// One commit.
 fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete: bool) {
-    let Follower { tenants, placed, .. } = follower;
+    let Follower { tenants, placed, left_out, .. } = follower;
     let mut world = std::mem::take(&mut replay.world);
     let mut touched: BTreeMap<NodeId, Bound<'_>> = BTreeMap::new();
     note_records(replay, &world, tenants, commit, &mut touched);
@@ -187,6 +189,7 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
     if complete {
         replay.preemptions.on_commit(&world, commit, &turns, &dropped);
         replay.budgets.on_commit(&world, commit, &turns);
+        touched.retain(|node, _| !left_out.contains(node));
         check_room(&mut replay.room, &mut world, tenants, commit, touched);
     }
     replay.world = world;

@@ -19,10 +19,13 @@ pub(super) fn cut_wide(evidence: &Evidence, floor: u64, complete: u64) -> Eviden
     };
     let (early, late) = (at(floor - 1), at(complete));
     // What a history alone shows is not in a record.
+    let drains = |node: &world::WorldNode| node.spec.as_ref().is_some_and(|spec| spec.value.drain.is_some());
+    let is_suspended = |unit: &world::WorldUnit| unit.spec.as_ref().is_some_and(|spec| spec.value.suspended);
     let world = World {
         revision: Revision(complete),
+        drained: early.nodes.iter().filter(|(_, node)| drains(node)).map(|(id, _)| *id).collect(),
+        suspended: late.units.iter().filter(|(_, unit)| is_suspended(unit)).map(|(id, _)| *id).collect(),
         nodes: early.nodes,
-        drained: early.drained,
         shrunk: Default::default(),
         ..late
     };

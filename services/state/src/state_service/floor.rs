@@ -55,8 +55,8 @@ impl Floor {
                 () = messages.closed() => None,
             };
             if let Some(status) = end {
-                // There may be no room, or nobody to read it.
-                let _ = messages.try_send(Err(status));
+                // The end of a stream says that it is whole, so a reader has to hear of this; it may have left.
+                let _ = messages.send(Err(status)).await;
             }
         });
         Ok(ReceiverStream::new(receiver))
@@ -135,4 +135,35 @@ fn decoded(kind: v1::Kind, record: &Record) -> Result<v1::Record, Status> {
 
 fn lost(error: impl std::fmt::Display) -> Status {
     Status::data_loss(format!("the state on which the history rests cannot be read: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_store::{CrashPoints, Engine, StoreConfig, log::memory::MemoryDisk};
+    use tokio_stream::StreamExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn more_readers_than_are_served_are_told_to_come_back() {
+        let config = StoreConfig::new(Engine::Memory(MemoryDisk::default()));
+        let store = Store::open(config, Arc::new(|| 0), CrashPoints::default()).unwrap();
+        let floor = Floor::default();
+        let served: Vec<_> =
+            (0..N_STREAMS_MAX).map(|_| Arc::clone(&floor.0).try_acquire_owned().unwrap()).collect();
+        let refused = floor.start(store.clone(), CancellationToken::new()).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        assert_eq!(status::retry_after(&refused), Some(RETRY_AFTER));
+        drop(served);
+        let answers = floor.start(store.clone(), CancellationToken::new()).unwrap();
+        let answers: Vec<_> = answers.map(Result::unwrap).collect().await;
+        // A new store rests on nothing.
+        assert_eq!(answers, [v1::ReadFloorResponse::default()]);
+        // Who has read it all makes room for others.
+        for _ in 0..2 * N_STREAMS_MAX {
+            let mut answers = floor.start(store.clone(), CancellationToken::new()).unwrap();
+            while answers.next().await.is_some() {}
+        }
+        store.close().await;
+    }
 }
