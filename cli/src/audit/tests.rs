@@ -118,6 +118,7 @@ fn unit(unit_id: u64, cpu: i64) -> Op {
         name: "main".to_owned(),
         replicas: 1,
         template: Some(template),
+        ordinals: vec![v1::OrdinalRange { start: 0, end: 1 }],
         ..v1::TaskGroup::default()
     };
     let meta = v1::ObjectMeta {
@@ -132,6 +133,10 @@ fn unit(unit_id: u64, cpu: i64) -> Op {
         task_groups: vec![group],
         min_member: 1,
         queue: "q".to_owned(),
+        workload_class: v1::WorkloadClass::Service.into(),
+        pool: v1::Pool::Guaranteed.into(),
+        restart_policy: v1::RestartPolicy::Never.into(),
+        scoring_profile: v1::ScoringProfile::LeastAllocated.into(),
         ..v1::UnitSpec::default()
     })
 }
