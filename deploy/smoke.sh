@@ -17,5 +17,5 @@ for service in dispatcher-1 binder-1 binder-2; do compose kill -s KILL "$service
 compose up -d
 godel unit submit --name after --class service --replicas 50 --cpu 500m --memory 1Gi
 godel unit wait after --for phase=running --timeout 60s
-godel audit
+godel audit --strict --patience 60s
 echo "smoke: ok"

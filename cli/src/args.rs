@@ -177,7 +177,7 @@ pub struct Demo {
     /// Tasks: CSV as `godel trace replay` reads it.
     #[arg(long, default_value = "data/openb/openb_pod_list_default.csv", value_name = "FILE")]
     pub tasks: PathBuf,
-    /// Stop afterwards; exit 0 only if the audit holds.
+    /// Stop afterwards; exit 0 only if the audit judges everything, and it holds.
     #[arg(long)]
     pub once: bool,
     /// Write the summary here as JSON.
@@ -340,6 +340,12 @@ pub struct Audit {
     /// Acknowledgements that a submitter wrote down (`uid,name,revision`); may be repeated.
     #[arg(long, value_name = "FILE")]
     pub ledger: Vec<PathBuf>,
+    /// Fail (exit code 1, not 9) if something could not be judged.
+    #[arg(long)]
+    pub strict: bool,
+    /// Wait so long for what cannot be judged yet, as units under way and agents that connect again.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    pub patience: Duration,
 }
 
 /// `godel trace`.

@@ -14,6 +14,7 @@ mod trace;
 mod unit;
 mod wait;
 
+use godel_core::invariants::Verdict;
 use godel_kit::config::TelemetryConfig;
 use tonic::Response;
 
@@ -61,12 +62,13 @@ pub async fn run(args: Args) -> Result<(), Failure> {
                 ledger.extend(audit::read_ledger(path)?);
             }
             let ledger = (!wanted.ledger.is_empty()).then_some(ledger);
-            let findings = audit::run(&Client::new(&address)?, ledger).await?;
+            let patience = wanted.patience;
+            let findings = audit::run(&Client::new(&address)?, audit::Wanted { ledger, patience }).await?;
             match output {
                 Format::Table | Format::Wide => output::print(&findings.text(Paint::stdout()))?,
                 Format::Json | Format::Yaml => output::print_value(output, &findings.view())?,
             }
-            if findings.hold() { Ok(()) } else { Err(Failure::failed("the audit failed")) }
+            audit_ended(&findings, wanted.strict)
         }
         Verb::Bench(bench) => crate::bench::run(bench, output).await,
         Verb::Trace(crate::args::Trace::Replay(replay)) => trace::replay(&address, replay, output).await,
@@ -77,6 +79,18 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         | Verb::State(_)
         | Verb::Config(_)
         | Verb::Completion { .. } => Ok(()),
+    }
+}
+
+/// How a process ends that has audited.
+fn audit_ended(findings: &audit::Findings, is_strict: bool) -> Result<(), Failure> {
+    match findings.verdict() {
+        Verdict::Ok => Ok(()),
+        Verdict::Failed => Err(Failure::failed("the audit failed")),
+        Verdict::NotJudged(which) => {
+            let code = if is_strict { Code::Failed } else { Code::NotJudged };
+            Err(Failure::new(code, format!("the audit could not judge all of {which}")))
+        }
     }
 }
 
@@ -164,4 +178,37 @@ async fn partition(client: &Client, choice: PartitionChoice) -> Result<(), Failu
         .map(Response::into_inner)?;
     output::say(format!("partition mode set at revision {}", answer.revision));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_core::invariants::{Invariant, Report, World};
+
+    use super::*;
+
+    #[test]
+    fn an_audit_ends_as_its_verdict_says() {
+        let report = |n_violations, not_judged: &[&str]| Report {
+            invariant: Invariant::I8,
+            checked: String::new(),
+            violations: Vec::new(),
+            n_violations,
+            not_judged: not_judged.iter().map(|why| (*why).to_owned()).collect(),
+        };
+        let ended = |report, is_strict| {
+            let findings = audit::Findings {
+                revision: 1,
+                reports: vec![report],
+                unreadable: Vec::new(),
+                world: World::default(),
+            };
+            audit_ended(&findings, is_strict).map_err(|failure| failure.code)
+        };
+        for is_strict in [false, true] {
+            assert_eq!(ended(report(0, &[]), is_strict), Ok(()));
+            assert_eq!(ended(report(1, &["why"]), is_strict), Err(Code::Failed));
+        }
+        assert_eq!(ended(report(0, &["why"]), false), Err(Code::NotJudged));
+        assert_eq!(ended(report(0, &["why"]), true), Err(Code::Failed));
+    }
 }

@@ -18,6 +18,7 @@ pub const EXIT_CODES: &str = "Exit codes:
   6  not in time
   7  the server is full: try again later
   8  not permitted
+  9  nothing failed, and not everything could be judged (audit)
 Where several things are named, each is tried and has a line of its own; the exit code is the worst of theirs:
 3, then 1, 2, 8, 6, 7, 5, 4.";
 
@@ -40,6 +41,8 @@ pub enum Code {
     Busy = 7,
     /// The caller may not do it.
     Denied = 8,
+    /// An audit could not judge everything, and what it could holds.
+    NotJudged = 9,
 }
 
 impl Code {
@@ -54,12 +57,14 @@ impl Code {
             Self::Timeout => 6,
             Self::Busy => 7,
             Self::Denied => 8,
+            Self::NotJudged => 9,
         }
     }
 
     /// How bad it is among others: the higher, the worse.
     fn weight(self) -> usize {
         let from_least = [
+            Self::NotJudged,
             Self::NotFound,
             Self::Conflict,
             Self::Busy,

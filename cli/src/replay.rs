@@ -30,6 +30,9 @@ const QUIET_POLL: Duration = Duration::from_millis(25);
 /// Looks in a row that must agree.
 const N_QUIET_LOOKS: u32 = 2;
 
+/// So long the audit at the end waits until it can judge everything.
+const AUDIT_PATIENCE: Duration = Duration::from_mins(1);
+
 /// What to replay and how.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -113,7 +116,7 @@ async fn run_untimed(
     let mut summary = baseline.summary(client, &board, &options).await?;
     let findings = if options.audit {
         let ledger = options.ledger.as_deref().map(audit::read_ledger).transpose()?;
-        let findings = audit::run(client, ledger).await?;
+        let findings = audit::run(client, audit::Wanted { ledger, patience: AUDIT_PATIENCE }).await?;
         summary.set_audit(&findings);
         Some(findings)
     } else {

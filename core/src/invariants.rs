@@ -16,6 +16,8 @@ mod same;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod unreadable;
+mod verdict;
 pub mod world;
 
 use std::fmt;
@@ -28,11 +30,10 @@ use crate::{
 pub use self::{
     pending::{Before, Misfit, Scan, Witness, held_up},
     room::Usage,
+    unreadable::{Kind, Unreadable},
+    verdict::{Report, Verdict},
     world::{Commit, World},
 };
-
-/// Most violations that one report names; the rest is counted.
-const N_NAMED_MAX: usize = 20;
 
 /// An invariant of the architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,23 +104,70 @@ pub struct Evidence {
     pub agents: Vec<AgentReport>,
     /// Why pending units cannot be judged now; `None` when nothing is in flight.
     pub busy: Option<String>,
+    /// Records and operations that could not be read, and are in none of the above.
+    pub unreadable: Vec<Unreadable>,
 }
 
-/// What a watch delivered.
+/// What a watch delivered, and the state on which it rests.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// First revision that could be asked for.
     pub floor: Revision,
+    /// What was there before it.
+    pub start: Start,
     /// Commits as they came.
     pub commits: Vec<Commit>,
     /// The watch said that everything up to here was delivered.
     pub up_to: Revision,
 }
 
+/// The state on which a history rests.
+#[derive(Clone, Debug, Default)]
+pub enum Start {
+    /// No records: the store began with revision 1.
+    #[default]
+    Empty,
+    /// Records as they were at some revisions from `floor - 1` on. With the commits up to the world's revision they are the
+    /// state at that revision.
+    Kept(Box<World>),
+    /// It could not be read: why.
+    Unknown(String),
+}
+
 impl History {
-    /// Whether nothing happened before the first commit of this history.
-    pub fn is_complete(&self) -> bool {
-        self.floor.0 <= 1
+    /// Whether the state on which it rests is known, so that each commit can be judged.
+    pub fn has_start(&self) -> bool {
+        match self.start {
+            Start::Empty => self.floor.0 <= 1,
+            Start::Kept(_) => true,
+            Start::Unknown(_) => false,
+        }
+    }
+
+    /// Commits up to here make the state from which on each commit is judged.
+    pub(crate) fn judged_after(&self) -> Revision {
+        match &self.start {
+            Start::Kept(world) => world.revision,
+            Start::Empty | Start::Unknown(_) => Revision(self.floor.0.max(1) - 1),
+        }
+    }
+
+    /// From when on commits were judged, in words; nothing where that is from the first one on.
+    pub(crate) fn since(&self) -> String {
+        match self.judged_after() {
+            Revision(0) => String::new(),
+            after => format!(" from revision {} on, where the kept history begins", after.0 + 1),
+        }
+    }
+
+    /// Why commits could not be judged one by one; `None` if they were.
+    pub(crate) fn gap(&self) -> Option<String> {
+        let why = match &self.start {
+            _ if self.has_start() => return None,
+            Start::Unknown(why) => why,
+            Start::Empty | Start::Kept(_) => "it was not asked for",
+        };
+        Some(format!("the state at revision {}, where the history begins, is not known: {why}", self.floor))
     }
 }
 
@@ -160,92 +208,22 @@ pub struct AgentRun {
     pub phase: Phase,
 }
 
-/// What became of checking one invariant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// Which.
-    pub invariant: Invariant,
-    /// What was looked at, and what could not be.
-    pub checked: String,
-    /// Violations by name, the first ones only.
-    pub violations: Vec<String>,
-    /// All violations, those not named included.
-    pub n_violations: usize,
-}
-
-impl Report {
-    /// It holds.
-    pub fn holds(&self) -> bool {
-        self.n_violations == 0
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { invariant, checked, violations, n_violations } = self;
-        if self.holds() {
-            return write!(f, "{invariant} ok  {checked}");
-        }
-        write!(f, "{invariant} FAILED  {n_violations} violations ({})", invariant.sentence())?;
-        for violation in violations {
-            write!(f, "\n   {violation}")?;
-        }
-        if *n_violations > violations.len() {
-            write!(f, "\n   and {} more", n_violations - violations.len())?;
-        }
-        Ok(())
-    }
-}
-
 /// Checks every invariant. Pure; linear in the rows and commits, I8 linear in shapes × nodes.
 pub fn check_all(evidence: &Evidence) -> Vec<Report> {
-    let replay = history::replay(&evidence.history, &evidence.listed);
-    vec![
-        room::check(&evidence.listed, &evidence.history, &replay),
-        ledger::check(&evidence.listed, &evidence.history, evidence.ledger.as_deref()),
-        agents::check(evidence, &replay),
-        replay.first_bindings.report(Invariant::I4),
+    let left = unreadable::left_out(evidence);
+    let evidence = &*left.evidence;
+    let replay = history::replay(&evidence.history, &evidence.listed, &left.nodes);
+    let findings = [
+        room::check(&evidence.listed, &evidence.history, &replay, &left),
+        ledger::check(evidence),
+        agents::check(evidence, &replay, &left),
+        history::check_first_bindings(&evidence.history, &replay),
         queues::check(evidence),
-        history::check_evictions(&evidence.listed, &replay),
+        history::check_evictions(&evidence.listed, &evidence.history, &replay),
         same::check_watch(evidence, &replay),
         pending::check(evidence),
         same::check_same_state(&evidence.listed, &evidence.listed_again),
-    ]
-}
-
-/// Collects violations of one invariant, bounded.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Findings {
-    checked: String,
-    named: Vec<String>,
-    n: usize,
-}
-
-impl Findings {
-    pub(crate) fn add(&mut self, violation: impl FnOnce() -> String) {
-        if self.named.len() < N_NAMED_MAX {
-            self.named.push(violation());
-        }
-        self.n += 1;
-    }
-
-    pub(crate) fn extend(&mut self, other: &Self) {
-        for violation in &other.named {
-            self.add(|| violation.clone());
-        }
-        self.n += other.n - other.named.len();
-    }
-
-    pub(crate) fn checked(&mut self, text: String) {
-        self.checked = text;
-    }
-
-    pub(crate) fn report(&self, invariant: Invariant) -> Report {
-        Report {
-            invariant,
-            checked: self.checked.clone(),
-            violations: self.named.clone(),
-            n_violations: self.n,
-        }
-    }
+    ];
+    let reports = Invariant::ALL.into_iter().zip(findings);
+    reports.map(|(invariant, findings)| left.report(invariant, findings)).collect()
 }

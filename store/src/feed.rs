@@ -16,7 +16,8 @@ use prost::Message as _;
 use tokio::sync::watch;
 
 use crate::{
-    log::LogReader,
+    floor::FloorReader,
+    log::{LogError, LogReader},
     ops::{self, OpError, ParsedOp},
     recovery::{self, HistoryError},
 };
@@ -234,6 +235,11 @@ impl Feed {
                 "history is damaged: revisions in this range cannot be watched; `godel state check` says which"
             );
         }
+    }
+
+    /// The records on which the log rests.
+    pub(crate) fn rests_on(&self) -> Result<FloorReader, LogError> {
+        FloorReader::open(&*self.reader)
     }
 
     pub(crate) fn watch(self: &Arc<Self>, from: Revision) -> Result<Watcher, Compacted> {

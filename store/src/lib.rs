@@ -17,6 +17,7 @@ pub mod role;
 pub mod state;
 
 mod feed;
+mod floor;
 mod recovery;
 mod snapshot;
 mod store;
@@ -24,6 +25,7 @@ mod writer;
 
 pub use crash::CrashPoints;
 pub use feed::{Compacted, Published, WatchEnd, WatchRefused, Watcher};
+pub use floor::FloorReader;
 pub use ops::ParsedOp;
 pub use record::{Key, Record};
 pub use role::Role;

@@ -13,7 +13,7 @@ use crate::{
     chunk::{self, Assembler},
     crash::CrashPoints,
     log::{Log, LogError, LogReader, Manifest, SnapshotPart},
-    record::{Key, RawRecord, encode_delimited, split_delimited},
+    record::{Key, RawRecord, Record, encode_delimited, split_delimited},
     state::{Counters, RECORD_KINDS, State},
 };
 
@@ -168,6 +168,26 @@ pub(crate) fn load(reader: &dyn LogReader, base: Revision, manifest: &Manifest) 
     Ok(loader.state)
 }
 
+/// The records that end in this piece; what goes on in the next one is the rest.
+pub(crate) fn split_records(rest: &mut Bytes, payload: Bytes) -> Result<Vec<(v1::Kind, Record)>, String> {
+    let mut buffer = if rest.is_empty() {
+        payload
+    } else {
+        let mut joined = BytesMut::from(std::mem::take(rest));
+        joined.extend_from_slice(&payload);
+        joined.freeze()
+    };
+    let mut records = Vec::new();
+    while let Some(message) = split_delimited(&mut buffer) {
+        // A copy of its own: a record that lives on must not keep the whole piece.
+        let record =
+            RawRecord::decode(Bytes::copy_from_slice(&message)).ok().and_then(RawRecord::into_record);
+        records.push(record.ok_or("a record does not decode")?);
+    }
+    *rest = buffer;
+    Ok(records)
+}
+
 /// Puts a state together from the pieces of its snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct Loader {
@@ -187,22 +207,9 @@ impl Loader {
             self.has_counters = true;
             return Ok(());
         }
-        let mut buffer = if self.rest.is_empty() {
-            payload
-        } else {
-            let mut joined = BytesMut::from(std::mem::take(&mut self.rest));
-            joined.extend_from_slice(&payload);
-            joined.freeze()
-        };
-        while let Some(message) = split_delimited(&mut buffer) {
-            // A copy of its own: a record that lives on must not keep the whole piece.
-            let record = RawRecord::decode(Bytes::copy_from_slice(&message))
-                .ok()
-                .and_then(RawRecord::into_record)
-                .ok_or("a record does not decode")?;
-            self.state.load_record(record.0, record.1).map_err(|error| error.to_string())?;
+        for (kind, record) in split_records(&mut self.rest, payload)? {
+            self.state.load_record(kind, record).map_err(|error| error.to_string())?;
         }
-        self.rest = buffer;
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use crate::{
     crash::CrashPoints,
     feed::{Feed, Limits, WatchRefused, Watcher},
+    floor::FloorReader,
     history::HistoryMin,
     identity,
     log::{
@@ -411,6 +412,14 @@ impl Store {
             return Err(WatchRefused::Future { last });
         }
         Ok(self.0.shared.feed.watch(from)?)
+    }
+
+    /// The records on which the kept history rests. Reads from disk.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn floor(&self) -> Result<FloorReader, LogError> {
+        self.0.shared.feed.rests_on()
     }
 
     /// Sizes and counters now.

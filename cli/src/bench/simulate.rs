@@ -251,7 +251,7 @@ fn simulate(
         scheduler_us,
         scheduler_share: wanted.scheduler_share,
     });
-    if let Some(broken) = outcomes.audit.iter().find(|report| !report.holds()) {
+    if let Some(broken) = outcomes.audit.iter().find(|report| report.has_failed()) {
         return Err(Failure::failed(format!("{n_schedulers} schedulers: {broken}")));
     }
     let submitted = units.iter().map(|unit| u64::from(unit.replicas())).sum();

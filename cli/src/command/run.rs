@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::telemetry;
 use crate::{
     args::{Agent, Demo, Layers, Part, Serve, Simulated, Up},
+    audit,
     client::Client,
     config::{self, Root},
     exit::{Code, Failure},
@@ -69,8 +70,8 @@ pub(super) async fn demo(demo: Demo, log: Option<String>) -> Result<(), Failure>
     let stop = signals()?;
     let mut local = Local::start(root, &layout, stop.clone()).await?;
     let shown = show(&mut local, &demo, (tasks, nodes, agent)).await;
-    let holds = match shown {
-        Ok(holds) => holds,
+    let audited = match shown {
+        Ok(audited) => audited,
         Err(failure) => {
             // What failed first is what counts.
             let _also = local.stop().await;
@@ -82,15 +83,15 @@ pub(super) async fn demo(demo: Demo, log: Option<String>) -> Result<(), Failure>
         local.ended().await?;
     }
     local.stop().await?;
-    if holds { Ok(()) } else { Err(Failure::failed("the audit failed")) }
+    audited.map_or(Ok(()), |findings| super::audit_ended(&findings, true))
 }
 
-/// Brings up the nodes, replays the tasks and prints what happened; whether the audit holds.
+/// Brings up the nodes, replays the tasks and prints what happened; what the audit found.
 async fn show(
     local: &mut Local,
     demo: &Demo,
     (tasks, nodes, agent): (Vec<crate::trace::Task>, Vec<godel_agent::NodeDef>, godel_agent::Config),
-) -> Result<bool, Failure> {
+) -> Result<Option<audit::Findings>, Failure> {
     let (n_nodes, n_tasks) = (nodes.len(), tasks.len());
     output::print(&greeting(local, &demo.data_dir.display().to_string(), 0))?;
     local.simulate(agent, nodes).await?;
@@ -120,12 +121,12 @@ async fn show(
         }
     };
     output::print(&summary.text())?;
-    let Some(findings) = findings else { return Ok(true) };
+    let Some(findings) = findings else { return Ok(None) };
     output::print(&format!("\naudit at revision {}\n{}", findings.revision, findings.text(Paint::stdout())))?;
     if let Some(path) = &demo.json {
         output::write_json(path, &summary)?;
     }
-    Ok(findings.hold())
+    Ok(Some(findings))
 }
 
 fn greeting(local: &Local, store: &str, n_nodes: usize) -> String {

@@ -35,8 +35,5 @@ pub(super) async fn replay(address: &str, wanted: Replay, format: Format) -> Res
     if let Some(path) = &wanted.json {
         output::write_json(path, &summary)?;
     }
-    match findings {
-        Some(findings) if !findings.hold() => Err(Failure::failed("the audit failed")),
-        _ => Ok(()),
-    }
+    findings.map_or(Ok(()), |findings| super::audit_ended(&findings, false))
 }

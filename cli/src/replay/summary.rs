@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
-use godel_core::resources::{CPU, MEMORY};
+use godel_core::{
+    invariants::Verdict,
+    resources::{CPU, MEMORY},
+};
 use godel_proto::v1;
 use serde::{Deserialize, Serialize};
 
@@ -196,8 +199,12 @@ impl Summary {
             .reports
             .iter()
             .map(|report| {
-                let first = report.violations.first().cloned();
-                (report.invariant.to_string(), first.unwrap_or_else(|| "ok".to_owned()))
+                let said = match report.verdict() {
+                    Verdict::Ok => "ok".to_owned(),
+                    Verdict::NotJudged(why) => format!("not judged: {why}"),
+                    Verdict::Failed => report.violations.first().cloned().unwrap_or_default(),
+                };
+                (report.invariant.to_string(), said)
             })
             .collect();
     }

@@ -3,17 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Evidence, Invariant, Report,
+    AgentReport, Evidence,
     history::{Replay, node_name},
-    world::WorldRow,
+    unreadable::LeftOut,
+    verdict::Findings,
+    world::{World, WorldRow},
 };
 use crate::{
     ids::{NodeId, UnitId},
     rows::Phase,
 };
 
-pub(super) fn check(evidence: &Evidence, replay: &Replay) -> Report {
-    let Evidence { listed: world, before, agents, .. } = evidence;
+/// Most nodes that a reason names.
+const N_NAMED_MAX: usize = 5;
+
+pub(super) fn check(evidence: &Evidence, replay: &Replay, left: &LeftOut<'_>) -> Findings {
+    let Evidence { listed: world, before, agents, history, .. } = evidence;
     let moved = |row: &WorldRow| before.as_ref().is_some_and(|before| row.revision > before.since);
     let mut findings = replay.placements.clone();
     let mut running: BTreeMap<(UnitId, u32), &str> = BTreeMap::new();
@@ -25,6 +30,9 @@ pub(super) fn check(evidence: &Evidence, replay: &Replay) -> Report {
         reported.extend(agent.running.iter().map(|run| (run.unit, run.ordinal, run.incarnation, agent.node)));
         for run in agent.running.iter().filter(|run| run.phase.is_live()) {
             n_running += 1;
+            if left.units.contains(&run.unit) {
+                continue;
+            }
             let unit = world.units.get(&run.unit);
             let row = unit.and_then(|unit| unit.rows.get(&run.ordinal));
             if row.is_some_and(moved) {
@@ -72,10 +80,31 @@ pub(super) fn check(evidence: &Evidence, replay: &Replay) -> Report {
             }
         }
     }
+    if let Some(gap) = history.gap() {
+        findings.not_judged(format!("placements of what was placed before the history: {gap}"));
+    }
+    let away = away(world, &connected);
+    if !away.is_empty() {
+        let named: Vec<&str> = away.iter().take(N_NAMED_MAX).copied().collect();
+        let more = if away.len() > named.len() { ", ..." } else { "" };
+        findings.not_judged(format!(
+            "what runs on {} nodes whose agents are not connected: {}{more}",
+            away.len(),
+            named.join(", ")
+        ));
+    }
     findings.checked(format!(
-        "{} agents connected, {n_running} running units reported; {} placements in the history, none twice",
+        "{} agents connected, {n_running} running units reported; {} placements in the history{}, none twice",
         connected.len(),
-        replay.n_placements
+        replay.n_placements,
+        history.since()
     ));
-    findings.report(Invariant::I3)
+    findings
+}
+
+/// Nodes that once had an agent which does not say now what runs there.
+fn away<'a>(world: &'a World, connected: &BTreeMap<NodeId, &AgentReport>) -> Vec<&'a str> {
+    let nodes = world.nodes.iter();
+    let away = nodes.filter(|(id, node)| node.report.is_some() && !connected.contains_key(id));
+    away.map(|(_, node)| node.name()).collect()
 }

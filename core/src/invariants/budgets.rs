@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
-    Findings,
+    history::LATE_MS,
     preemptions::Turn,
+    verdict::Findings,
     world::{Commit, World, WorldRow, WorldUnit},
 };
 use crate::{
@@ -80,9 +81,21 @@ pub(super) struct Budgets {
     pub(super) findings: Findings,
     /// Evictions that some budget counted.
     pub(super) n_judged: usize,
+    /// Judgements that may rest on what was read before the first commit that is judged.
+    pub(super) n_before: usize,
+    /// When that was made; `None` if nothing was there before it.
+    began_ms: Option<i64>,
 }
 
 impl Budgets {
+    /// What is there where the judgement begins, with a commit made at `time_ms`.
+    pub(super) fn begin(&mut self, world: &World, time_ms: i64) {
+        self.began_ms = (world.revision > Revision(0)).then_some(time_ms);
+        if !world.budgets.is_empty() {
+            world.units.keys().for_each(|unit| drop(self.recount(world, *unit, world.revision)));
+        }
+    }
+
     /// A unit's record and rows are about to go.
     pub(super) fn forget(&mut self, unit: UnitId) {
         let Some(Selected { names, counts, .. }) = self.units.remove(&unit) else { return };
@@ -129,28 +142,36 @@ impl Budgets {
         self.judge(world, commit, &by_name);
         let mut shifts: BTreeMap<String, Counts> = BTreeMap::new();
         for unit in touched {
-            let Some(known) = world.units.get(&unit) else { continue };
-            let names = selecting(world, known);
-            let after = counts(known);
-            let mut selected = self.units.remove(&unit).unwrap_or_default();
-            let old = selected.names.iter().map(|name| (name, -1, selected.counts));
-            for (name, sign, counts) in old.chain(names.iter().map(|name| (name, 1, after))) {
-                self.by_name.entry(name.clone()).or_default().add(counts, sign);
-                shifts.entry(name.clone()).or_default().add(counts, sign);
-            }
-            if !names.is_empty() {
-                let ranges = wanted(known);
-                if selected.wanted.last().is_none_or(|(_, before)| *before != ranges) {
-                    let since = known.spec.as_ref().map_or(commit.revision, |spec| spec.revision);
-                    selected.wanted.push((since, ranges));
-                }
-                self.units.insert(unit, Selected { names, counts: after, wanted: selected.wanted });
+            for (name, sign, counts) in self.recount(world, unit, commit.revision) {
+                shifts.entry(name).or_default().add(counts, sign);
             }
         }
         self.back.push_back(Step { revision: commit.revision, shifts, victims: by_name });
         if self.back.len() > N_BACK_MAX {
             self.back.pop_front();
         }
+    }
+
+    /// Counts a unit anew; how the budgets that select it, or did, changed by it.
+    fn recount(&mut self, world: &World, unit: UnitId, at: Revision) -> Vec<(String, i64, Counts)> {
+        let Some(known) = world.units.get(&unit) else { return Vec::new() };
+        let names = selecting(world, known);
+        let after = counts(known);
+        let mut selected = self.units.remove(&unit).unwrap_or_default();
+        let old = selected.names.iter().map(|name| (name.clone(), -1, selected.counts));
+        let shifts: Vec<_> = old.chain(names.iter().map(|name| (name.clone(), 1, after))).collect();
+        for (name, sign, counts) in &shifts {
+            self.by_name.entry(name.clone()).or_default().add(*counts, *sign);
+        }
+        if !names.is_empty() {
+            let ranges = wanted(known);
+            if selected.wanted.last().is_none_or(|(_, before)| *before != ranges) {
+                let since = known.spec.as_ref().map_or(at, |spec| spec.revision);
+                selected.wanted.push((since, ranges));
+            }
+            self.units.insert(unit, Selected { names, counts: after, wanted: selected.wanted });
+        }
+        shifts
     }
 
     fn judge(&mut self, world: &World, commit: &Commit, by_name: &Victims) {
@@ -160,6 +181,8 @@ impl Budgets {
             _ => None,
         });
         let judged = judged.max();
+        let may_be_older =
+            self.began_ms.is_some_and(|began_ms| commit.time_ms.saturating_sub(began_ms) <= LATE_MS);
         for (name, victims) in by_name {
             self.n_judged += victims.len();
             let Some(record) = world.budgets.get(name) else { continue };
@@ -184,7 +207,10 @@ impl Budgets {
                     }
                 }
                 // Of a revision older than what is kept nothing is said.
-                let Some(step) = back.next() else { break judged.is_some() };
+                let Some(step) = back.next() else {
+                    self.n_before += usize::from(may_be_older);
+                    break judged.is_some() || may_be_older;
+                };
                 then.add(step.shifts.get(name).copied().unwrap_or_default(), -1);
                 under_way.extend(step.victims.get(name).into_iter().flatten());
                 at = Revision(step.revision.0.saturating_sub(1));

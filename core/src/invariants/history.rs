@@ -5,20 +5,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use rustc_hash::FxHashMap;
 
 use super::{
-    Findings, History, Invariant, Report,
+    History, Start,
     budgets::Budgets,
     preemptions::{self, Preemptions, Turn},
-    room::{Bound, Tenants, wrong_devices},
+    room::{self, Bound, Tenants, wrong_devices},
     turns,
+    verdict::Findings,
     world::{Commit, RowStep, World, WorldNode, WorldRow, WorldUnit, column, shown},
 };
 use crate::{
     change::Change,
     demand::Pool,
     ids::{NodeId, Revision, UnitId},
-    rows::{EvictionReason, RowChange},
+    rows::{EvictionReason, Phase, RowChange},
     unit::{OnBelowMin, UnitSpec},
 };
+
+/// A binder that decides for something that has ended is no later than this, milliseconds.
+pub(super) const LATE_MS: i64 = 60_000;
 
 /// What a replay found.
 #[derive(Default)]
@@ -37,6 +41,10 @@ pub(super) struct Replay {
     pub(super) evictions: Findings,
     /// Evictions seen.
     pub(super) n_evictions: usize,
+    /// Those among them for a drain or a suspension that may have ended before the judgement begins.
+    pub(super) n_before: usize,
+    /// When the first commit was made that is judged on a state that was there before; `None` if nothing was.
+    pub(super) began_ms: Option<i64>,
     /// Preemptions among them.
     pub(super) n_preempted: usize,
     /// Their ranks.
@@ -47,105 +55,183 @@ pub(super) struct Replay {
     pub(super) order: Findings,
     /// Units whose rows or records the history touched.
     pub(super) touched_units: BTreeSet<UnitId>,
+    /// Nodes on which there was more than they have where the judgement begins.
+    pub(super) began_above: BTreeSet<NodeId>,
 }
 
-/// Replays a history, checking each commit on the way.
+/// What is followed from commit to commit.
+#[derive(Default)]
+struct Follower {
+    tenants: Tenants,
+    /// Which incarnations were placed, and where.
+    placed: FxHashMap<(UnitId, u32, u32), NodeId>,
+    /// Units that were bound.
+    first_bound: BTreeSet<UnitId>,
+    n_first: usize,
+    /// Of which it is not known whether they were bound before.
+    n_unknown: usize,
+    /// Nodes that are not judged, for something of them cannot be read.
+    left_out: BTreeSet<NodeId>,
+}
+
+/// Replays a history, checking each commit on the way from where the state is known.
 ///
-/// `listed` says which units were created within a history that begins late.
-pub(super) fn replay(history: &History, listed: &World) -> Replay {
+/// `listed` says which units were created within a history whose beginning is not.
+pub(super) fn replay(history: &History, listed: &World, left_out: &BTreeSet<NodeId>) -> Replay {
     let mut replay = Replay::default();
-    let mut tenants = Tenants::default();
-    let mut placed: FxHashMap<(UnitId, u32, u32), NodeId> = FxHashMap::default();
-    let mut first_bound: BTreeSet<UnitId> = BTreeSet::new();
-    let (mut n_first, mut n_unknown) = (0usize, 0usize);
-    let complete = history.is_complete();
+    if let Start::Kept(world) = &history.start {
+        replay.world = (**world).clone();
+    }
+    let mut follower = Follower { left_out: left_out.clone(), ..Follower::default() };
     let mut last = Revision(history.floor.0.max(1) - 1);
+    let mut is_begun = false;
     for commit in &history.commits {
         check_order(&mut replay.order, last, commit.revision);
         last = last.max(commit.revision);
-        let mut world = std::mem::take(&mut replay.world);
-        let mut touched: BTreeMap<NodeId, Bound<'_>> = BTreeMap::new();
-        note_records(&mut replay, &world, &mut tenants, commit, &mut touched);
-        let dropped = dropped_holds(&world, commit);
-        turns::check(&world, commit, &mut replay.first_bindings);
-        let mut turns: Vec<Turn<'_>> = Vec::new();
-        world.apply(commit, |world, step| {
-            match step.change {
-                RowChange::Bind(_) => {
-                    on_bind(&mut replay, &mut placed, world, &step, (commit.revision, complete))
-                }
-                RowChange::Evict(evict) if step.after.is_some() && complete => {
-                    replay.n_evictions += 1;
-                    check_eviction(
-                        &mut replay.evictions,
-                        world,
-                        step.unit,
-                        step.ordinal,
-                        &step.before,
-                        evict.reason,
-                    );
-                    if evict.reason == EvictionReason::Preempted {
-                        replay.n_preempted += 1;
-                        check_victim(&mut replay.evictions, world, &step, evict.preemptor, commit);
-                    }
-                }
-                _ => {}
-            }
-            if let Some(after) = step.after {
-                let node = if after.node.0 == 0 { step.before.node } else { after.node };
-                if complete {
-                    let RowStep { unit, ordinal, before, change, .. } = step;
-                    turns.push(Turn { unit, ordinal, before, after, change });
-                }
-                if let Some(unit) = world.units.get(&step.unit) {
-                    tenants.turn((step.unit, unit), &step.before, &after);
-                }
-                let reported = matches!(step.change, RowChange::Statuses(_));
-                // Who only goes on, or ends, takes nothing; but a node that has shrunk may fit again.
-                if !reported || !step.before.is_live() && after.is_live() || world.shrunk.contains(&node) {
-                    let bound = touched.entry(node).or_default();
-                    if let RowChange::Bind(bind) = step.change {
-                        bound.add(bind);
-                    }
-                }
-            }
-        });
-        for (unit, n) in bound_by(commit) {
-            if first_bound.insert(unit) {
-                let created =
-                    listed.units.get(&unit).and_then(|unit| unit.spec.as_ref()).map(|spec| spec.created);
-                let known = complete || created.is_some_and(|created| created >= history.floor);
-                match min_member(&world, unit).filter(|_| known) {
-                    None => n_unknown += 1,
-                    Some((name, min_member)) => {
-                        n_first += 1;
-                        if n < min_member {
-                            replay.first_bindings.add(|| {
-                                format!("unit {name}: first binding of {n} at revision {}, min_member {min_member}", commit.revision)
-                            });
-                        }
-                    }
-                }
-            }
+        if commit.revision <= history.judged_after() {
+            replay.world.apply(commit, |_, _| {});
+            continue;
         }
-        if complete {
-            replay.preemptions.on_commit(&world, commit, &turns, &dropped);
-            replay.budgets.on_commit(&world, commit, &turns);
-            check_room(&mut replay.room, &mut world, &tenants, commit, touched);
+        if !std::mem::replace(&mut is_begun, true) && history.has_start() {
+            begin(&mut replay, &mut follower, commit.time_ms);
         }
-        replay.world = world;
+        step(&mut replay, &mut follower, commit, history.has_start());
+        judge_first_bindings(&mut replay, &mut follower, commit, (history, listed));
     }
-    debug_assert!(!complete || tenants.agree_with(&replay.world), "sums that were kept from row to row");
+    if !is_begun && history.has_start() {
+        begin(&mut replay, &mut follower, 0);
+    }
+    debug_assert!(
+        !history.has_start() || follower.tenants.agree_with(&replay.world),
+        "sums that were kept from row to row"
+    );
     if let Some(last) = history.commits.last() {
         turns::check_left(&replay.world, last.time_ms, &mut replay.first_bindings);
     }
-    let rest = if n_unknown == 0 {
-        String::new()
-    } else {
-        format!(", {n_unknown} units older than the history (from revision {}) not judged", history.floor)
-    };
-    replay.first_bindings.checked(format!("{n_first} first bindings{rest}"));
+    if follower.n_unknown > 0 {
+        let n_unknown = follower.n_unknown;
+        replay.first_bindings.not_judged(format!(
+            "{n_unknown} units that were submitted before revision {}, where the history begins, may have been bound before",
+            history.floor
+        ));
+    }
+    replay.first_bindings.checked(format!("{} first bindings{}", follower.n_first, history.since()));
     replay
+}
+
+/// Takes over what is there where the judgement begins.
+fn begin(replay: &mut Replay, follower: &mut Follower, time_ms: i64) {
+    let world = &replay.world;
+    for (id, unit) in &world.units {
+        for (ordinal, row) in &unit.rows {
+            follower.tenants.turn((*id, unit), &WorldRow::default(), row);
+            if row.phase != Phase::Pending {
+                follower.placed.insert((*id, *ordinal, row.incarnation), row.node);
+            }
+            if row.phase != Phase::Pending || row.incarnation > 0 {
+                follower.first_bound.insert(*id);
+            }
+        }
+    }
+    replay.preemptions.begin(world);
+    replay.budgets.begin(world, time_ms);
+    replay.began_ms = (world.revision > Revision(0)).then_some(time_ms);
+    replay.began_above = room::above(world);
+    replay.world.shrunk.extend(replay.began_above.iter().copied());
+}
+
+/// One commit.
+fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete: bool) {
+    let Follower { tenants, placed, left_out, .. } = follower;
+    let mut world = std::mem::take(&mut replay.world);
+    let mut touched: BTreeMap<NodeId, Bound<'_>> = BTreeMap::new();
+    note_records(replay, &world, tenants, commit, &mut touched);
+    let dropped = dropped_holds(&world, commit);
+    turns::check(&world, commit, &mut replay.first_bindings);
+    let mut turns: Vec<Turn<'_>> = Vec::new();
+    world.apply(commit, |world, step| {
+        match step.change {
+            RowChange::Bind(_) => on_bind(replay, placed, world, &step, (commit.revision, complete)),
+            RowChange::Evict(evict) if step.after.is_some() && complete => {
+                replay.n_evictions += 1;
+                if may_be_older(replay.began_ms, world, &step, evict.reason, commit) {
+                    replay.n_before += 1;
+                } else {
+                    let (unit, ordinal) = (step.unit, step.ordinal);
+                    check_eviction(&mut replay.evictions, world, unit, ordinal, &step.before, evict.reason);
+                }
+                if evict.reason == EvictionReason::Preempted {
+                    replay.n_preempted += 1;
+                    check_victim(&mut replay.evictions, world, &step, evict.preemptor, commit);
+                }
+            }
+            _ => {}
+        }
+        if let Some(after) = step.after {
+            let node = if after.node.0 == 0 { step.before.node } else { after.node };
+            if complete {
+                let RowStep { unit, ordinal, before, change, .. } = step;
+                turns.push(Turn { unit, ordinal, before, after, change });
+            }
+            if let Some(unit) = world.units.get(&step.unit) {
+                tenants.turn((step.unit, unit), &step.before, &after);
+            }
+            let reported = matches!(step.change, RowChange::Statuses(_));
+            // Who only goes on, or ends, takes nothing; but a node that has shrunk may fit again.
+            if !reported || !step.before.is_live() && after.is_live() || world.shrunk.contains(&node) {
+                let bound = touched.entry(node).or_default();
+                if let RowChange::Bind(bind) = step.change {
+                    bound.add(bind);
+                }
+            }
+        }
+    });
+    if complete {
+        replay.preemptions.on_commit(&world, commit, &turns, &dropped);
+        replay.budgets.on_commit(&world, commit, &turns);
+        touched.retain(|node, _| !left_out.contains(node));
+        check_room(&mut replay.room, &mut world, tenants, commit, touched);
+    }
+    replay.world = world;
+}
+
+/// What a commit binds of units of which nothing was bound before.
+fn judge_first_bindings(
+    replay: &mut Replay,
+    follower: &mut Follower,
+    commit: &Commit,
+    (history, listed): (&History, &World),
+) {
+    for (unit, n) in bound_by(commit) {
+        if !follower.first_bound.insert(unit) {
+            continue;
+        }
+        let created = listed.units.get(&unit).and_then(|unit| unit.spec.as_ref()).map(|spec| spec.created);
+        let known = history.has_start() || created.is_some_and(|created| created >= history.floor);
+        match min_member(&replay.world, unit).filter(|_| known) {
+            None => follower.n_unknown += 1,
+            Some((name, min_member)) => {
+                follower.n_first += 1;
+                if n < min_member {
+                    replay.first_bindings.add(|| {
+                        format!(
+                            "unit {name}: first binding of {n} at revision {}, min_member {min_member}",
+                            commit.revision
+                        )
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// I4.
+pub(super) fn check_first_bindings(history: &History, replay: &Replay) -> Findings {
+    let mut findings = replay.first_bindings.clone();
+    if let Some(gap) = history.gap() {
+        findings.not_judged(gap);
+    }
+    findings
 }
 
 fn check_order(order: &mut Findings, last: Revision, revision: Revision) {
@@ -339,6 +425,32 @@ fn check_eviction(
     }
 }
 
+/// Whether an eviction may have been decided before the judgement begins: for a drain or a suspension that had ended by then.
+fn may_be_older(
+    began_ms: Option<i64>,
+    world: &World,
+    step: &RowStep<'_>,
+    reason: EvictionReason,
+    commit: &Commit,
+) -> bool {
+    let is_soon = began_ms.is_some_and(|began_ms| commit.time_ms.saturating_sub(began_ms) <= LATE_MS);
+    let changed = |created: Revision, revision: Revision| revision > created;
+    is_soon
+        && match reason {
+            EvictionReason::Drained => {
+                let spec = world.nodes.get(&step.before.node).and_then(|node| node.spec.as_ref());
+                !world.drained.contains(&step.before.node)
+                    && spec.is_some_and(|spec| changed(spec.created, spec.revision))
+            }
+            EvictionReason::Suspended => {
+                let spec = world.units.get(&step.unit).and_then(|unit| unit.spec.as_ref());
+                !world.suspended.contains(&step.unit)
+                    && spec.is_some_and(|spec| changed(spec.created, spec.revision))
+            }
+            _ => false,
+        }
+}
+
 /// Whether a victim is preemptible, of the same pool, has run long enough, and is of no unit that preempted its preemptor
 /// before: as the records were. Its rank is judged by [`Preemptions`].
 fn check_victim(
@@ -422,7 +534,7 @@ fn illegal(
 }
 
 /// I6, now and over the history. Of what is evicting now only grounds that cannot pass are judged again.
-pub(super) fn check_evictions(world: &World, replay: &Replay) -> Report {
+pub(super) fn check_evictions(world: &World, history: &History, replay: &Replay) -> Findings {
     let mut findings = replay.evictions.clone();
     findings.extend(&replay.preemptions.findings);
     findings.extend(&replay.budgets.findings);
@@ -440,9 +552,25 @@ pub(super) fn check_evictions(world: &World, replay: &Replay) -> Report {
             }
         }
     }
+    if let Some(gap) = history.gap() {
+        findings.not_judged(gap);
+        findings.checked(format!("grounds of {n_now} evicting or evicted now"));
+        return findings;
+    }
+    let n_before = replay.preemptions.n_before + replay.budgets.n_before + replay.n_before;
+    let before = if n_before == 0 {
+        String::new()
+    } else {
+        format!("; {n_before} judgements rest on what was read before, and belong to it")
+    };
     findings.checked(format!(
-        "{} evictions in the history, {} of them preemptions, {} of these by guarantee, {} under a disruption budget, {n_now} evicting or evicted now",
-        replay.n_evictions, replay.n_preempted, replay.preemptions.n_reclaimed, replay.budgets.n_judged
+        "{} evictions in the history, {} of them preemptions, {} of these by guarantee, {} under a disruption budget, \
+         {n_now} evicting or evicted now{}{before}",
+        replay.n_evictions,
+        replay.n_preempted,
+        replay.preemptions.n_reclaimed,
+        replay.budgets.n_judged,
+        history.since(),
     ));
-    findings.report(Invariant::I6)
+    findings
 }

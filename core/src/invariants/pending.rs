@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Evidence, Findings, Invariant, Report,
+    Evidence,
     queues::{QueueRoom, levels},
     room::{self, Usage},
+    verdict::Findings,
     world::{World, WorldNode, WorldRow, WorldUnit},
 };
 use crate::{
@@ -292,13 +293,14 @@ fn admits(node: &WorldNode, template: &Template) -> Result<(), Misfit> {
 
 /// Units that wait although a plain look finds room for them, each tried alone against the state; after earlier looks
 /// those that waited each time, against the room that was there each time.
-pub(super) fn check(evidence: &Evidence) -> Report {
+pub(super) fn check(evidence: &Evidence) -> Findings {
     let Evidence { listed: world, before, busy, .. } = evidence;
     let mut findings = Findings::default();
     let waiting = waiting(world);
     if let Some(why) = busy {
-        findings.checked(format!("{} units wait; not judged while {why}", waiting.len()));
-        return findings.report(Invariant::I8);
+        findings
+            .not_judged(format!("whether any of {} units that wait could be placed: {why}", waiting.len()));
+        return findings;
     }
     let is_new = |id: &UnitId| before.as_ref().is_some_and(|before| !before.waiting.contains(id));
     let mut scan = Scan::new(world);
@@ -346,7 +348,7 @@ pub(super) fn check(evidence: &Evidence) -> Report {
         of_them(held_up.values().flatten().collect::<BTreeSet<_>>().len(), "have no room in their queue"),
         of_them(n_yielding, "fit, and may have to wait behind those")
     ));
-    findings.report(Invariant::I8)
+    findings
 }
 
 fn of_them(n: usize, what: &str) -> String {

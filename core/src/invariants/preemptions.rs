@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
-    Findings,
     queues::levels,
+    verdict::Findings,
     world::{Commit, World, WorldRow},
 };
 use crate::{
@@ -50,6 +50,8 @@ pub(super) struct Preemptions {
     pub(super) findings: Findings,
     /// Preemptions that rest on a guarantee.
     pub(super) n_reclaimed: usize,
+    /// Claims judged on what was read before the first commit that is judged.
+    pub(super) n_before: usize,
 }
 
 #[derive(Default)]
@@ -71,6 +73,22 @@ struct Claim {
 }
 
 impl Preemptions {
+    /// What is there where the judgement begins.
+    pub(super) fn begin(&mut self, world: &World) {
+        self.guarantees = guarantees(world);
+        world.priority_classes.values().for_each(|class| self.classes.put(class.value.clone()));
+        for (id, unit) in &world.units {
+            for row in unit.rows.values().filter(|row| stays(row)) {
+                shift_all(&mut self.staying, queue_of(world, *id), &takes_of(world, *id, row.group), 1);
+                *self.members.entry(*id).or_default() += 1;
+            }
+        }
+        for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| hold.slot.is_none()) {
+            let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
+            shift_all(&mut self.staying, queue_of_hold(world, hold), &times(&takes(&hold.demand), n), 1);
+        }
+    }
+
     /// A unit's record and rows are about to go.
     pub(super) fn forget(&mut self, world: &World, unit: UnitId) {
         let Some(gone) = world.units.get(&unit) else { return };
@@ -222,6 +240,7 @@ impl Preemptions {
     fn judge(&mut self, world: &World, preemptor: UnitId, claim: &Claim, revision: Revision) {
         let judged = claim.judged.unwrap_or(Revision(revision.0.saturating_sub(1)));
         if self.back.front().is_some_and(|back| back.revision.0 > judged.0 + 1) {
+            self.n_before += 1;
             return;
         }
         let spec = world.units.get(&preemptor).and_then(|unit| unit.spec.as_ref());

@@ -9,9 +9,10 @@ use std::{
 };
 
 use super::{
-    Evidence, Findings, History, Invariant, Report,
+    Evidence, History, Start,
     preemptions::queue_of_hold,
     room,
+    verdict::Findings,
     world::{World, WorldRow},
 };
 use crate::{
@@ -115,7 +116,7 @@ impl<'a> QueueRoom<'a> {
     }
 }
 
-pub(super) fn check(evidence: &Evidence) -> Report {
+pub(super) fn check(evidence: &Evidence) -> Findings {
     let mut findings = Findings::default();
     let (world, history) = (&evidence.listed, &evidence.history);
     for (id, unit) in world.units.iter().filter(|(_, unit)| unit.spec.is_none()) {
@@ -129,18 +130,20 @@ pub(super) fn check(evidence: &Evidence) -> Report {
         let n = room.n_running_units;
         findings.add(|| format!("queues pay for {n} running units, nodes hold {on_nodes}"));
     }
-    let n_commits = history.commits.len();
-    let how = if history.is_complete() {
-        let n_maxima = replay(history, &mut findings);
-        format!("{n_maxima} with a maximum, kept by each of {n_commits} commits")
-    } else {
-        let n_maxima = judge_last_bindings(&room, history, &mut findings);
-        let floor = history.floor;
-        format!("{n_maxima} with a maximum, kept by the last bindings since revision {floor}")
+    let how = match history.gap() {
+        None => {
+            let (n_maxima, n_commits) = replay(history, &mut findings);
+            format!("{n_maxima} with a maximum, kept by each of {n_commits} commits{}", history.since())
+        }
+        Some(gap) => {
+            let n_maxima = judge_last_bindings(&room, history, &mut findings);
+            findings.not_judged(gap);
+            format!("{n_maxima} with a maximum, kept by the last bindings")
+        }
     };
     let n_running_units = room.n_running_units;
     findings.checked(format!("{} queues pay for {n_running_units} running units; {how}", room.used.len()));
-    findings.report(Invariant::I5)
+    findings
 }
 
 /// Every level of the tree pays: `a.b` counts in `a` and in `a.b`.
@@ -148,12 +151,25 @@ pub(super) fn levels(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('.').map(|(idx, _)| idx).chain([path.len()]).map(|end| &path[..end])
 }
 
-/// Looks at each queue in which a commit bound something. Returns how many ever had a maximum.
-fn replay(history: &History, findings: &mut Findings) -> usize {
-    let mut world = World::default();
-    let mut used: BTreeMap<String, Used> = BTreeMap::new();
-    let mut limited: BTreeSet<String> = BTreeSet::new();
-    for commit in &history.commits {
+/// Looks at each queue in which a commit bound something. Returns how many ever had a maximum, and how many commits were
+/// judged.
+fn replay(history: &History, findings: &mut Findings) -> (usize, usize) {
+    let mut world = match &history.start {
+        Start::Kept(world) => (**world).clone(),
+        Start::Empty | Start::Unknown(_) => World::default(),
+    };
+    let is_before = |revision: Revision| revision <= history.judged_after();
+    for commit in history.commits.iter().filter(|commit| is_before(commit.revision)) {
+        world.apply(commit, |_, _| {});
+    }
+    let of_start = QueueRoom::new(&world);
+    let mut used: BTreeMap<String, Used> =
+        of_start.used.into_iter().map(|(queue, used)| (queue.to_owned(), used)).collect();
+    let with_maximum = world.queues.iter().filter(|(_, record)| has_maximum(&record.value));
+    let mut limited: BTreeSet<String> = with_maximum.map(|(queue, _)| queue.clone()).collect();
+    let mut n_commits = 0;
+    for commit in history.commits.iter().filter(|commit| !is_before(commit.revision)) {
+        n_commits += 1;
         for change in &commit.changes {
             match change {
                 Change::Queue(spec) if has_maximum(spec) => {
@@ -203,7 +219,7 @@ fn replay(history: &History, findings: &mut Findings) -> usize {
         }
         judge(&world, &used, &bound, commit.revision, findings);
     }
-    limited.len()
+    (limited.len(), n_commits)
 }
 
 fn has_maximum(spec: &QueueSpec) -> bool {
@@ -294,7 +310,7 @@ mod tests {
     use crate::{
         demand::{DeviceRequest, Pool},
         ids::NodeId,
-        invariants::Commit,
+        invariants::{Commit, Invariant},
         rows::{Bind, Phase, Statuses},
         unit::{RestartPolicy, ScoringProfile, UnitSpec, WorkloadClass},
     };
@@ -373,7 +389,7 @@ mod tests {
             evidence.listed.apply(&commit, |_, _| {});
             evidence.history.commits.extend((commit.revision >= floor).then_some(commit));
         }
-        check(&evidence).violations
+        check(&evidence).report(Invariant::I5).violations
     }
 
     #[test]

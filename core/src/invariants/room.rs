@@ -10,8 +10,10 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{
-    Findings, History, Invariant, Report,
-    history::Replay,
+    History,
+    history::{Replay, node_name},
+    unreadable::LeftOut,
+    verdict::Findings,
     world::{Versioned, World, WorldNode, WorldRow, WorldUnit},
 };
 use crate::{
@@ -306,24 +308,45 @@ pub(super) fn wrong_devices(node: &WorldNode, demand: &Demand, mask: u64) -> Opt
     })
 }
 
-/// The state now, and every revision of the history where that begins at the beginning.
-pub(super) fn check(world: &World, history: &History, replay: &Replay) -> Report {
-    let mut findings = Findings::default();
+/// What stays on each node, with what is held there.
+fn staying(world: &World) -> BTreeMap<NodeId, Usage> {
     let mut staying = usage(world, |row| row.eviction.is_none());
     for hold in world.holds.values() {
         staying.entry(hold.value.node).or_default().add_hold(world, &hold.value, true);
     }
+    staying
+}
+
+/// Nodes on which more stays than they have. One that has come to have less keeps what runs there, so a state alone does not
+/// tell whether that is a fault.
+pub(super) fn above(world: &World) -> BTreeSet<NodeId> {
+    let is_above =
+        |(id, sums): &(NodeId, Usage)| world.nodes.get(id).is_some_and(|node| !excess(node, sums).is_empty());
+    staying(world).into_iter().filter(is_above).map(|(id, _)| id).collect()
+}
+
+/// The state now, and every revision from which on the history can be judged.
+pub(super) fn check(world: &World, history: &History, replay: &Replay, left: &LeftOut<'_>) -> Findings {
+    let mut findings = Findings::default();
     check_slots(world, &mut findings);
     let mut n_rows = 0;
-    for (id, sums) in &staying {
+    // It is not known whether these have come to have less.
+    let mut unknown: BTreeSet<NodeId> =
+        replay.began_above.intersection(&replay.world.shrunk).copied().collect();
+    for (id, sums) in &staying(world) {
         n_rows += sums.n;
         match world.nodes.get(id) {
-            None if sums.n == 0 => {}
+            None if sums.n == 0 || left.nodes.contains(id) => {}
             None => findings.add(|| format!("{} running units on node {id}, which does not exist", sums.n)),
             // It keeps what runs and gets nothing new.
             Some(_) if replay.world.shrunk.contains(id) => {}
             Some(node) => {
-                for wrong in excess(node, sums) {
+                let wrong = excess(node, sums);
+                if !history.has_start() && !wrong.is_empty() {
+                    unknown.insert(*id);
+                    continue;
+                }
+                for wrong in wrong {
                     findings.add(|| {
                         format!("node {}: {} (revision {})", node.name(), wrong.words, world.revision)
                     });
@@ -334,14 +357,26 @@ pub(super) fn check(world: &World, history: &History, replay: &Replay) -> Report
     check_squeezed(world, history, &mut findings);
     check_each_placement(world, &replay.world.shrunk, &mut findings);
     findings.extend(&replay.room);
-    let how = if history.is_complete() {
-        format!("also at each of {} revisions", history.commits.len())
-    } else {
-        format!("now only: the history begins at revision {}", history.floor)
+    let how = match history.gap() {
+        None => {
+            let n = history.commits.iter().filter(|commit| commit.revision > history.judged_after()).count();
+            format!("also at each of {n} revisions{}", history.since())
+        }
+        Some(gap) => {
+            findings.not_judged(gap);
+            "now".to_owned()
+        }
     };
+    if let Some(first) = unknown.first() {
+        findings.not_judged(format!(
+            "{} nodes had more bound than they have when the history begins, as {}: they may have come to have less before",
+            unknown.len(),
+            node_name(world, *first)
+        ));
+    }
     let n_holds = world.holds.len();
     findings.checked(format!("{} nodes, {n_rows} running units, {n_holds} holds, {how}", world.nodes.len()));
-    findings.report(Invariant::I1)
+    findings
 }
 
 /// Each slot of a reservation is held once, and nobody is in two.
@@ -403,8 +438,10 @@ fn check_squeezed(world: &World, history: &History, findings: &mut Findings) {
             node.grant.as_ref().map(|record| record.revision),
         ];
         let last = of_node.into_iter().flatten().max().unwrap_or_default();
+        // What was before the history has lasted since its beginning at the least.
         let commit = history.commits.iter().rfind(|commit| commit.revision <= last);
-        let for_ms = now_ms.saturating_sub(commit.map_or(0, |commit| commit.time_ms));
+        let since = commit.or(history.commits.first());
+        let for_ms = now_ms.saturating_sub(since.map_or(now_ms, |commit| commit.time_ms));
         if for_ms > SQUEEZED_WITHIN_MS {
             let words: Vec<&str> = wrong.iter().map(|wrong| wrong.words.as_str()).collect();
             findings.add(|| format!("node {}: {} for {for_ms} ms", node.name(), words.join(", ")));

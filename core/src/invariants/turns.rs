@@ -2,7 +2,7 @@
 //! it may.
 
 use super::{
-    Findings,
+    verdict::Findings,
     world::{Commit, World},
 };
 use crate::{

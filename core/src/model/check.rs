@@ -50,8 +50,12 @@ fn audit(model: &Model) -> Vec<Report> {
         listed_again.load(listed.created.0, listed.revision, &listed.change);
     }
     listed_again.revision = model.store.revision();
-    let history =
-        History { floor: Revision(1), commits: model.store.commits.clone(), up_to: model.store.revision() };
+    let history = History {
+        floor: Revision(1),
+        commits: model.store.commits.clone(),
+        up_to: model.store.revision(),
+        ..History::default()
+    };
     let evidence = Evidence {
         listed: model.store.world.clone(),
         listed_again,
@@ -60,8 +64,9 @@ fn audit(model: &Model) -> Vec<Report> {
         ledger: Some(model.dispatcher.ledger.clone()),
         agents: model.agents.reports(),
         busy: None,
+        unreadable: Vec::new(),
     };
-    check_all(&evidence).into_iter().filter(|report| !report.holds()).collect()
+    check_all(&evidence).into_iter().filter(Report::has_failed).collect()
 }
 
 /// Nothing stays assumed, held or evicting for ever, and nothing that should come back stays away.

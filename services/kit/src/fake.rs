@@ -341,6 +341,15 @@ impl StateService for Fake {
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
 
+    type ReadFloorStream = Answers<v1::ReadFloorResponse>;
+
+    async fn read_floor(
+        &self,
+        _request: Request<v1::ReadFloorRequest>,
+    ) -> Result<Response<Self::ReadFloorStream>, Status> {
+        Err(Status::unimplemented("the fake keeps no snapshots"))
+    }
+
     type ListAgentReportsStream = Answers<v1::ListAgentReportsResponse>;
 
     async fn list_agent_reports(

@@ -1,5 +1,6 @@
 //! `StateService`: transactions, lists, watches, and what agents and the store say of themselves.
 
+mod floor;
 mod list;
 mod transact;
 mod watch;
@@ -34,6 +35,7 @@ use transact::Answers;
 pub(crate) struct StateRpc {
     hub: Arc<Hub>,
     bookmark_interval: Duration,
+    floor: floor::Floor,
     stop: CancellationToken,
 }
 
@@ -41,7 +43,7 @@ type AgentReports = Box<dyn Iterator<Item = Result<v1::ListAgentReportsResponse,
 
 impl StateRpc {
     pub(crate) fn new(hub: Arc<Hub>, bookmark_interval: Duration, stop: CancellationToken) -> Self {
-        Self { hub, bookmark_interval, stop }
+        Self { hub, bookmark_interval, floor: floor::Floor::default(), stop }
     }
 
     /// A page of records, encoded.
@@ -54,6 +56,7 @@ impl StateRpc {
 impl v1::state_service_server::StateService for StateRpc {
     type TransactStream = Answers;
     type WatchStream = ReceiverStream<Result<v1::WatchResponse, Status>>;
+    type ReadFloorStream = floor::Answers;
     type ListAgentReportsStream = tokio_stream::Iter<AgentReports>;
 
     async fn txn(&self, request: Request<raw::TxnRequest>) -> Result<Response<v1::TxnResponse>, Status> {
@@ -124,6 +127,13 @@ impl v1::state_service_server::StateService for StateRpc {
         let watch =
             watch::Watch { hub: Arc::clone(&self.hub), kinds, bookmark_interval: self.bookmark_interval };
         Ok(Response::new(watch.start(watcher, self.stop.clone())))
+    }
+
+    async fn read_floor(
+        &self,
+        _: Request<v1::ReadFloorRequest>,
+    ) -> Result<Response<Self::ReadFloorStream>, Status> {
+        self.floor.start(self.hub.store.clone(), self.stop.clone()).map(Response::new)
     }
 
     async fn list_agent_reports(

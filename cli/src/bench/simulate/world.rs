@@ -322,6 +322,6 @@ fn audit(commits: Vec<Commit>) -> Vec<Report> {
         listed.apply(commit, |_, _| {});
     }
     let up_to = listed.revision;
-    let history = History { floor: Revision(1), commits, up_to };
+    let history = History { floor: Revision(1), commits, up_to, ..History::default() };
     check_all(&Evidence { listed_again: listed.clone(), listed, history, ..Evidence::default() })
 }
