@@ -195,7 +195,7 @@ pub struct Demo {
     #[arg(long)]
     pub port: Option<u16>,
     /// Give up after this.
-    #[arg(long, default_value = "10m", value_parser = humantime::parse_duration)]
+    #[arg(long, default_value = "10m", value_parser = godel_core::duration::parse_whole)]
     pub timeout: Duration,
     /// Configuration below the flags.
     #[command(flatten)]
@@ -369,7 +369,7 @@ pub struct Replay {
     #[arg(long)]
     pub audit: bool,
     /// Give up after this.
-    #[arg(long, default_value = "10m", value_parser = humantime::parse_duration)]
+    #[arg(long, default_value = "10m", value_parser = godel_core::duration::parse_whole)]
     pub timeout: Duration,
 }
 

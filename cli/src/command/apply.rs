@@ -67,8 +67,8 @@ fn load(apply: &Apply) -> Result<Loaded, Failure> {
     let mut n_documents = 0;
     for path in &apply.files {
         let shown = path.display();
-        let documents = unit_file::parse_manifest(&read(path)?).map_err(|mistake| {
-            Failure::usage(format!("{shown}:{mistake}")).hint(format!("{DOCS}, queues in docs/queues.md"))
+        let documents = unit_file::parse_manifest(&read(path)?).map_err(|mistakes| {
+            Failure::usage(mistakes.of(path)).hint(format!("{DOCS}, queues in docs/queues.md"))
         })?;
         n_documents += documents.len();
         for (position, document) in documents {
@@ -183,7 +183,9 @@ async fn submit(client: &Client, place: &str, unit: &v1::UnitSpec) -> Result<App
         Ok(answer) => (if answer.duplicate { "unchanged" } else { "created" }, answer.revision),
         Err(failure) if failure.code == Code::Conflict => {
             let namespace = if namespace.is_empty() { "default" } else { &namespace };
-            let known = client.get_unit(namespace, &name).await?.unit.unwrap_or_default();
+            // Under another name it is the uid that is taken.
+            let Ok(known) = client.get_unit(namespace, &name).await else { return Err(failure.during(place)) };
+            let known = known.unit.unwrap_or_default();
             if !unit_file::is_same(&unit, &known.spec.unwrap_or_default()) {
                 let hint = "`godel unit scale` changes its replicas; for anything else cancel it and take another name";
                 return Err(failure.during(place).hint(hint));

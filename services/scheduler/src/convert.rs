@@ -106,11 +106,11 @@ pub(crate) fn planned_unit(pb: Option<v1::UnitSpec>) -> Result<UnitSpec, BadFiel
         group.ordinals = vec![v1::OrdinalRange { start, end }];
         start = end;
     }
-    if pb.min_member == 0 {
-        pb.min_member = match defaults.min_member {
+    if pb.min_member.is_none() {
+        pb.min_member = Some(match defaults.min_member {
             defaults::MinMember::One => 1,
             defaults::MinMember::Replicas => start,
-        };
+        });
     }
     from_proto::unit_spec(pb).map_err(|bad| bad.under("unit"))
 }
