@@ -202,7 +202,7 @@ pub struct Demo {
     #[arg(long)]
     pub port: Option<u16>,
     /// Give up after this.
-    #[arg(long, default_value = "10m", value_parser = humantime::parse_duration)]
+    #[arg(long, default_value = "10m", value_parser = godel_core::duration::parse_whole)]
     pub timeout: Duration,
     /// Configuration below the flags.
     #[command(flatten)]
@@ -344,7 +344,7 @@ pub struct Audit {
     #[arg(long)]
     pub strict: bool,
     /// Wait so long for what cannot be judged yet, as units under way and agents that connect again.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse_whole)]
     pub patience: Duration,
 }
 
@@ -382,7 +382,7 @@ pub struct Replay {
     #[arg(long)]
     pub audit: bool,
     /// Give up after this.
-    #[arg(long, default_value = "10m", value_parser = humantime::parse_duration)]
+    #[arg(long, default_value = "10m", value_parser = godel_core::duration::parse_whole)]
     pub timeout: Duration,
 }
 

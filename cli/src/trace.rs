@@ -128,10 +128,10 @@ impl Task {
         let devices = (self.num_gpu > 0 && self.gpu_milli > 0).then(|| v1::DeviceRequest {
             kind: "gpu".to_owned(),
             count: self.num_gpu,
-            milli_per_device: self.gpu_milli,
+            milli_per_device: Some(self.gpu_milli),
             models: self.gpu_models.clone(),
         });
-        let simulated_duration_ms = speed.map_or(0, |speed| {
+        let simulated_duration_ms = speed.map(|speed| {
             let duration =
                 std::time::Duration::try_from_secs_f64(self.lifetime_s / speed).unwrap_or_default();
             u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).max(1)
@@ -151,13 +151,13 @@ impl Task {
             }),
             workload_class: class.into(),
             // All alike, whatever the class's default: the order of the list is the order of the queue.
-            priority: 1,
+            priority: Some(1),
             task_groups: vec![v1::TaskGroup {
                 replicas: 1,
                 template: Some(template),
                 ..v1::TaskGroup::default()
             }],
-            min_member: 1,
+            min_member: Some(1),
             pool: v1::Pool::Guaranteed.into(),
             // The trace asks for nearly every GPU there is: spread out, the large tasks would find no room.
             scoring_profile: v1::ScoringProfile::MostAllocated.into(),
@@ -189,12 +189,12 @@ mod tests {
         let demand = template.demand.as_ref().unwrap();
         assert_eq!(demand.requests.as_ref().unwrap().amounts["memory"], 12288 << 20);
         assert_eq!(demand.devices.as_ref().unwrap().models, ["A10", "T4"]);
-        assert_eq!(template.run.as_ref().unwrap().simulated_duration_ms, 6050);
+        assert_eq!(template.run.as_ref().unwrap().simulated_duration_ms, Some(6050));
         let unit = tasks[1].unit("u".to_owned(), "trace", None);
         assert_eq!(unit.workload_class(), v1::WorkloadClass::Batch);
         let template = unit.task_groups[0].template.as_ref().unwrap();
         assert!(template.demand.as_ref().unwrap().devices.is_none());
-        assert_eq!(template.run.as_ref().unwrap().simulated_duration_ms, 0);
+        assert_eq!(template.run.as_ref().unwrap().simulated_duration_ms, None);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use crate::{
     demand::Pool,
+    duration::{self, YEAR_MS},
     ids::UnitId,
     node::TaintEffect,
     queue::spec::SYSTEM_PRIORITY,
@@ -19,12 +20,14 @@ use crate::{
 pub mod defaults;
 pub mod feasibility;
 pub mod names;
+pub mod same;
 pub mod scale;
 pub mod stop;
 mod template;
 pub mod welcome;
 
 use defaults::{AppliedDefault, DefaultValue};
+pub(crate) use template::amount_out_of_range;
 
 /// Most running units of one unit.
 pub const REPLICAS_MAX: u32 = 100_000;
@@ -41,7 +44,7 @@ pub const AMOUNT_MAX: i64 = 1 << 50;
 /// Bounds of a priority, both ways.
 pub const PRIORITY_MAX: i32 = 1_000_000_000;
 /// Longest retention after the end: one year.
-pub const TTL_MS_MAX: u64 = 365 * 24 * 3_600 * 1_000;
+pub const TTL_MS_MAX: u64 = YEAR_MS;
 /// Most in-place restarts.
 pub const RESTARTS_MAX: u32 = 1_000;
 /// Longest polite end: one hour.
@@ -51,7 +54,7 @@ pub const MIN_RUN_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
 /// Longest wait before it is said that a unit finds no place: 30 days.
 pub const SCHEDULING_TIMEOUT_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
 /// Longest active deadline: one year.
-pub const ACTIVE_DEADLINE_MS_MAX: u64 = 365 * 24 * 3_600 * 1_000;
+pub const ACTIVE_DEADLINE_MS_MAX: u64 = YEAR_MS;
 /// Fields filled in of most units.
 const N_DEFAULTS: usize = 13;
 /// Violations named in one answer.
@@ -88,12 +91,12 @@ pub struct Submission {
     pub class: Given<WorkloadClass>,
     /// At least one.
     pub task_groups: Vec<GroupSubmission>,
-    /// 0: the default of the class.
-    pub min_member: u32,
+    /// `None`: the default of the class.
+    pub min_member: Option<u32>,
     /// Empty: `default`.
     pub queue: String,
-    /// 0: that of the priority class, or the default of the workload class.
-    pub priority: i32,
+    /// `None`: that of the priority class, or the default of the workload class.
+    pub priority: Option<i32>,
     /// Empty: none.
     pub priority_class: String,
     /// Absent: the default of the class.
@@ -102,10 +105,10 @@ pub struct Submission {
     pub restart_policy: Given<RestartPolicy>,
     /// Absent: the default of the class.
     pub scoring: Given<ScoringProfile>,
-    /// 0: one hour.
-    pub ttl_after_finished_ms: u64,
-    /// 0: three.
-    pub max_restarts: u32,
+    /// `None`: one hour.
+    pub ttl_after_finished_ms: Option<u64>,
+    /// `None`: three.
+    pub max_restarts: Option<u32>,
     /// Absent: requeue.
     pub on_eviction: Given<OnEviction>,
     /// Absent: keep.
@@ -114,10 +117,10 @@ pub struct Submission {
     pub preemptible: Option<bool>,
     /// 0: they are not left alone at all.
     pub min_run_ms: u64,
-    /// 0: five minutes.
-    pub scheduling_timeout_ms: u64,
-    /// 0: none.
-    pub active_deadline_ms: u64,
+    /// `None`: five minutes.
+    pub scheduling_timeout_ms: Option<u64>,
+    /// `None`: none.
+    pub active_deadline_ms: Option<u64>,
 }
 
 /// A task group as a client wrote it.
@@ -146,8 +149,8 @@ pub struct DeviceSubmission {
     pub kind: String,
     /// 1 to 64.
     pub count: u32,
-    /// 0: 1000.
-    pub milli: u32,
+    /// `None`: 1000.
+    pub milli: Option<u32>,
     /// Empty: every model.
     pub models: Vec<String>,
 }
@@ -244,21 +247,17 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<Violation>> {
             (by_class.scoring, defaults::scoring_name),
             &mut defaults,
         ),
-        ttl_after_finished_ms: report.bounded(
-            "ttl_after_finished_ms",
-            submission.ttl_after_finished_ms,
-            (defaults::TTL_AFTER_FINISHED_MS, TTL_MS_MAX),
-            &mut defaults,
-        ),
+        ttl_after_finished_ms: match submission.ttl_after_finished_ms {
+            Some(given) => report.lasts("ttl_after_finished_ms", given, TTL_MS_MAX),
+            None => {
+                let default = i64::try_from(defaults::TTL_AFTER_FINISHED_MS).unwrap_or(i64::MAX);
+                defaults.push(AppliedDefault::number("ttl_after_finished_ms", default));
+                defaults::TTL_AFTER_FINISHED_MS
+            }
+        },
         cancelled: false,
         suspended: false,
-        max_restarts: u32::try_from(report.bounded(
-            "max_restarts",
-            u64::from(submission.max_restarts),
-            (u64::from(defaults::MAX_RESTARTS), u64::from(RESTARTS_MAX)),
-            &mut defaults,
-        ))
-        .unwrap_or(RESTARTS_MAX),
+        max_restarts: max_restarts(submission.max_restarts, &mut report, &mut defaults),
         on_eviction: report.choose(
             "on_eviction",
             submission.on_eviction,
@@ -273,17 +272,18 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<Violation>> {
         ),
         ended: None,
         preemptible: preemptible(submission.preemptible, by_class, &mut defaults),
-        min_run_ms: report.at_most("min_run_ms", submission.min_run_ms, MIN_RUN_MS_MAX),
-        scheduling_timeout_ms: report.at_most(
+        min_run_ms: report.lasts("min_run_ms", submission.min_run_ms, MIN_RUN_MS_MAX),
+        scheduling_timeout_ms: report.limit(
             "scheduling_timeout_ms",
             submission.scheduling_timeout_ms,
-            SCHEDULING_TIMEOUT_MS_MAX,
+            (SCHEDULING_TIMEOUT_MS_MAX, "leave it out for the default of 5m"),
         ),
-        active_deadline_ms: report.at_most(
+        active_deadline_ms: report.limit(
             "active_deadline_ms",
             submission.active_deadline_ms,
-            ACTIVE_DEADLINE_MS_MAX,
+            (ACTIVE_DEADLINE_MS_MAX, "leave it out for a unit without a deadline"),
         ),
+        submitted: None,
     };
     report.finish(Admitted { spec, defaults })
 }
@@ -305,6 +305,17 @@ fn class(
             WorkloadClass::Batch
         }
     }
+}
+
+fn max_restarts(given: Option<u32>, report: &mut Report, defaults: &mut Vec<AppliedDefault>) -> u32 {
+    let Some(given) = given else {
+        defaults.push(AppliedDefault::number("max_restarts", i64::from(defaults::MAX_RESTARTS)));
+        return defaults::MAX_RESTARTS;
+    };
+    if given > RESTARTS_MAX {
+        report.add(format_args!("max_restarts"), format_args!("{given} is not in 0..={RESTARTS_MAX}"));
+    }
+    given
 }
 
 fn preemptible(
@@ -358,25 +369,21 @@ impl Report {
         }
     }
 
-    fn at_most(&mut self, field: &'static str, given: u64, max: u64) -> u64 {
+    /// A duration of which 0 is one.
+    fn lasts(&mut self, field: &'static str, given: u64, max: u64) -> u64 {
         if given > max {
-            self.add(format_args!("{field}"), format_args!("{given} is above {max}"));
+            let (given, max) = (duration::show_ms(given), duration::show_ms(max));
+            self.add(format_args!("{field}"), format_args!("{given} is longer than {max}"));
         }
         given
     }
 
-    fn bounded(
-        &mut self,
-        field: &'static str,
-        given: u64,
-        (default, max): (u64, u64),
-        defaults: &mut Vec<AppliedDefault>,
-    ) -> u64 {
-        if given == 0 {
-            defaults.push(AppliedDefault::number(field, i64::try_from(default).unwrap_or(i64::MAX)));
-            return default;
+    /// A duration of which 0 makes no sense; 0 for an absent one.
+    fn limit(&mut self, field: &'static str, given: Option<u64>, (max, instead): (u64, &str)) -> u64 {
+        if given == Some(0) {
+            self.add(format_args!("{field}"), format_args!("0s is too short; {instead}"));
         }
-        self.at_most(field, given, max)
+        given.map_or(0, |given| self.lasts(field, given, max))
     }
 
     fn finish<T>(self, value: T) -> Result<T, Vec<Violation>> {
@@ -466,13 +473,13 @@ fn groups(
 }
 
 fn min_member(
-    given: u32,
+    given: Option<u32>,
     replicas: u64,
     by_class: &defaults::ClassDefaults,
     report: &mut Report,
     defaults: &mut Vec<AppliedDefault>,
 ) -> u32 {
-    if given == 0 {
+    let Some(given) = given else {
         let value = match by_class.min_member {
             defaults::MinMember::One => 1,
             defaults::MinMember::Replicas => u32::try_from(replicas).unwrap_or(u32::MAX),
@@ -487,8 +494,13 @@ fn min_member(
         }
         defaults.push(AppliedDefault::number("min_member", i64::from(value)));
         return value;
-    }
-    if given > MIN_MEMBER_MAX {
+    };
+    if given == 0 {
+        report.add(
+            format_args!("min_member"),
+            format_args!("0 is not in 1..={MIN_MEMBER_MAX}; leave it out for the default of its class"),
+        );
+    } else if given > MIN_MEMBER_MAX {
         report.add(format_args!("min_member"), format_args!("{given} is not in 1..={MIN_MEMBER_MAX}"));
     } else if u64::from(given) > replicas {
         report.add(format_args!("min_member"), format_args!("{given} is above the {replicas} replicas"));
@@ -496,10 +508,10 @@ fn min_member(
     given
 }
 
-/// Of a unit that names a priority class and gives no priority it stays 0: what the class is worth, and whether
-/// there is one, is the dispatcher's to say.
+/// Of a unit that names a priority class and gives no priority it is 0: what the class is worth, and whether there is one,
+/// is the dispatcher's to say.
 fn priority(
-    given: i32,
+    given: Option<i32>,
     priority_class: &str,
     by_class: &defaults::ClassDefaults,
     report: &mut Report,
@@ -507,14 +519,22 @@ fn priority(
 ) -> i32 {
     if !priority_class.is_empty() {
         report.named(format_args!("priority_class"), names::label(priority_class));
-        if given == 0 {
-            return 0;
+        match given {
+            None => return 0,
+            Some(0) => {
+                report.add(
+                    format_args!("priority"),
+                    format_args!("0 beside a priority class: leave it out to have the priority of the class"),
+                );
+                return 0;
+            }
+            Some(_) => {}
         }
     }
-    if given == 0 {
+    let Some(given) = given else {
         defaults.push(AppliedDefault::number("priority", i64::from(by_class.priority)));
         return by_class.priority;
-    }
+    };
     if !(-PRIORITY_MAX..SYSTEM_PRIORITY).contains(&given) {
         let most = SYSTEM_PRIORITY - 1;
         report.add(

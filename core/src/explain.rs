@@ -6,7 +6,7 @@ use crate::{
     cluster::{Cluster, Refusal, devices::DeviceAsk, shapes::Shape, shrunk::frozen_words},
     framework::Ask,
     ids::NodeId,
-    plugins,
+    plugins, quantity,
 };
 
 /// Reasons kept: the most frequent ones.
@@ -113,18 +113,21 @@ fn words(cluster: &Cluster, shape: &Shape, node: NodeId) -> String {
     for (id, amount) in &shape.asks {
         let left = free[usize::from(*id)].max(0);
         if left < *amount {
-            lacks.push(format!("{} ({left} free of {amount} asked)", cluster.resource_name(*id)));
+            let name = cluster.resource_name(*id);
+            let (left, asked) = (quantity::show(name, left), quantity::show(name, *amount));
+            lacks.push(format!("{name} ({left} free of {asked} asked)"));
         }
     }
     if let (Some(ask), Some(request)) = (&shape.devices, &shape.demand.devices)
         && let Some((asked, left)) = device_lack(cluster, ask, node)
         && left < asked
     {
-        let unit = if ask.is_whole() { "" } else { " milli" };
+        let show =
+            |amount: i64| if ask.is_whole() { amount.to_string() } else { quantity::show_devices(amount) };
         lacks.push(if cluster.devices(node.idx()).is_frozen(ask) {
             frozen_words(&request.kind)
         } else {
-            format!("{} ({left}{unit} free of {asked}{unit} asked)", request.kind)
+            format!("{} ({} free of {} asked)", request.kind, show(left), show(asked))
         });
     }
     let name = cluster.spec(node).map_or_else(|| node.to_string(), |spec| spec.name.clone());

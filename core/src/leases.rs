@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{change::Lease, ids::Epoch, time::Millis};
+use crate::{admission::names, change::Lease, ids::Epoch, time::Millis};
 
 /// TTL of a lease that did not ask for one.
 pub const TTL_MS_DEFAULT: u32 = 3_000;
@@ -230,14 +230,9 @@ impl Entry {
 }
 
 /// Whether `name` is one that a lease may have: `dispatcher`, `binder`, `scheduler/<name>` or
-/// `member/<kind>/<name>`, each part of lower-case letters, digits, `-` and `.`, at most 63 characters.
+/// `member/<kind>/<name>`, each part a name of at most 63 characters.
 pub fn is_lease_name(name: &str) -> bool {
-    let part = |part: &str| {
-        (1..=63).contains(&part.len())
-            && part
-                .bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte))
-    };
+    let part = |part: &str| names::name(part, names::NAMESPACE_LEN_MAX).is_ok();
     match name.split('/').collect::<Vec<_>>()[..] {
         ["dispatcher" | "binder"] => true,
         ["scheduler", name] => part(name),

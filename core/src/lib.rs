@@ -12,6 +12,7 @@ pub mod decision;
 pub mod demand;
 pub mod dispatcher;
 pub mod drain;
+pub mod duration;
 pub mod explain;
 pub mod framework;
 pub(crate) mod gang;

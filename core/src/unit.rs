@@ -66,6 +66,17 @@ pub struct UnitSpec {
     pub preemptible: bool,
     /// Not before they have run so long, milliseconds.
     pub min_run_ms: u64,
+    /// What was submitted of what scaling and stopping have changed since; `None` while neither has happened.
+    pub submitted: Option<Box<SubmittedSize>>,
+}
+
+/// The size of a unit as it was submitted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubmittedSize {
+    /// Its first binding.
+    pub min_member: u32,
+    /// Of each task group, by position.
+    pub replicas: Vec<u32>,
 }
 
 /// Replicas of one template.
@@ -83,7 +94,7 @@ pub struct TaskGroup {
 }
 
 /// One replica.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Template {
     /// What it takes.
     pub demand: Demand,
@@ -96,14 +107,14 @@ pub struct Template {
 }
 
 /// What an agent runs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RunSpec {
     /// Program and arguments.
     pub command: Vec<String>,
     /// Environment.
     pub env: BTreeMap<String, String>,
-    /// Of a simulated run; 0 runs until stopped.
-    pub simulated_duration_ms: u64,
+    /// Of a simulated run; `None` runs until stopped, 0 ends at once.
+    pub simulated_duration_ms: Option<u64>,
     /// Of a simulated run.
     pub simulated_exit_code: i32,
     /// Between the polite and the forced end.
@@ -191,6 +202,14 @@ impl UnitSpec {
     /// So long it may wait before it is said that it finds no place, milliseconds.
     pub fn scheduling_timeout_ms(&self) -> u64 {
         if self.scheduling_timeout_ms == 0 { SCHEDULING_TIMEOUT_MS } else { self.scheduling_timeout_ms }
+    }
+
+    /// Notes its size before the first change of it.
+    pub(crate) fn note_submitted(&mut self) {
+        if self.submitted.is_none() {
+            let replicas = self.task_groups.iter().map(|group| group.replicas).collect();
+            self.submitted = Some(Box::new(SubmittedSize { min_member: self.min_member, replicas }));
+        }
     }
 
     /// Running units wanted, over all groups.

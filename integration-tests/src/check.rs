@@ -112,7 +112,7 @@ impl Maxima {
                     self.problems.push(format!("revision {revision}: {name}: {resource} {used} of {max}"));
                 }
             }
-            let (n, n_max) = (below().count(), queue.max_running_units as usize);
+            let (n, n_max) = (below().count(), queue.max_running_units() as usize);
             if n_max > 0 && n > n_max {
                 self.problems.push(format!("revision {revision}: {name}: running units {n} of {n_max}"));
             }
@@ -155,7 +155,7 @@ fn over_committed(records: &Records) -> Vec<String> {
             let Some(devices) = &demand.devices else { continue };
             let mask = block.device_masks.get(idx).copied().unwrap_or_default();
             for device in (0..64).filter(|device| mask >> device & 1 == 1) {
-                *node.devices.entry(device).or_default() += devices.milli_per_device;
+                *node.devices.entry(device).or_default() += devices.milli_per_device();
             }
         }
     }

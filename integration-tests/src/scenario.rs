@@ -9,6 +9,7 @@ mod expect;
 mod file;
 mod history;
 mod number;
+mod scalar;
 mod seen;
 
 use std::{fmt, path::Path};

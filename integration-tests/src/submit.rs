@@ -226,7 +226,7 @@ fn is_transient(code: Code) -> bool {
 fn numbered_unit(plan: &Plan, idx: usize, task: &Task, rng: &mut StdRng) -> v1::UnitSpec {
     let uid = uuid::Builder::from_random_bytes(rng.random()).into_uuid().to_string();
     v1::UnitSpec {
-        priority: plan.priority,
+        priority: (plan.priority != 0).then_some(plan.priority),
         queue: plan.queue.clone(),
         ..task.unit(&format!("{}-{idx:05}", plan.prefix), &uid, plan.duration_ms)
     }

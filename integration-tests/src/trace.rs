@@ -76,7 +76,7 @@ impl Task {
         let devices = (self.gpus > 0).then(|| v1::DeviceRequest {
             kind: "gpu".into(),
             count: self.gpus,
-            milli_per_device: self.gpu_milli,
+            milli_per_device: Some(self.gpu_milli),
             models: Vec::new(),
         });
         unit(name, uid, 1, resources(self.cpu_milli, self.memory_mib), devices, duration_ms)
@@ -100,7 +100,10 @@ pub fn unit(
             replicas,
             template: Some(v1::Template {
                 demand: Some(v1::Demand { requests: Some(requests), devices }),
-                run: Some(v1::RunSpec { simulated_duration_ms: duration_ms, ..Default::default() }),
+                run: Some(v1::RunSpec {
+                    simulated_duration_ms: (duration_ms > 0).then_some(duration_ms),
+                    ..Default::default()
+                }),
                 ..Default::default()
             }),
             ..Default::default()

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use godel_core::duration;
 use godel_proto::v1;
 
 use super::pair;
@@ -79,7 +80,7 @@ pub struct Delete {
     #[arg(long)]
     pub wait: bool,
     /// Give up waiting for one after this.
-    #[arg(long, default_value = "60s", value_parser = humantime::parse_duration)]
+    #[arg(long, default_value = "60s", value_parser = duration::parse_whole)]
     pub timeout: Duration,
 }
 
@@ -149,7 +150,7 @@ pub enum Unit {
         #[arg(long = "for", value_name = "CONDITION")]
         condition: String,
         /// Give up after this.
-        #[arg(long, default_value = "60s", value_parser = humantime::parse_duration)]
+        #[arg(long, default_value = "60s", value_parser = duration::parse_whole)]
         timeout: Duration,
     },
 }
@@ -166,15 +167,33 @@ pub struct Submit {
     /// Namespace of a unit made from flags, or of those whose file names none.
     #[arg(long, short = 'n', default_value = "")]
     pub namespace: String,
-    /// Workload class.
+    /// Idempotence key of its submission, a UUID; made up if absent.
+    #[arg(long, requires = "name", value_name = "UUID")]
+    pub uid: Option<String>,
+    /// Labels for selection, as `app=web`.
+    #[arg(long = "label", requires = "name", value_delimiter = ',', value_name = "KEY=VALUE", value_parser = pair)]
+    pub labels: Vec<(String, String)>,
+    /// Who submits it.
+    #[arg(long, requires = "name")]
+    pub owner: Option<String>,
+    /// Workload class: service, stateful, batch, gang, stream, training, yarn or daemon; default batch.
     #[arg(long, requires = "name")]
     pub class: Option<String>,
     /// Path of its queue, as `prod.search`.
     #[arg(long, requires = "name", value_name = "PATH")]
     pub queue: Option<String>,
+    /// Higher wins; default that of its priority class, or by workload class.
+    #[arg(long, requires = "name", allow_negative_numbers = true)]
+    pub priority: Option<i32>,
     /// Name of its priority class.
     #[arg(long, requires = "name", value_name = "NAME")]
     pub priority_class: Option<String>,
+    /// Who pays: guaranteed or best-effort; default by workload class.
+    #[arg(long, requires = "name")]
+    pub pool: Option<String>,
+    /// The first binding has at least so many running units, or there is none; default by workload class.
+    #[arg(long, requires = "name", value_name = "N")]
+    pub min_member: Option<u32>,
     /// Replicas.
     #[arg(long, default_value_t = 1, requires = "name")]
     pub replicas: u32,
@@ -184,32 +203,66 @@ pub struct Submit {
     /// Memory of each, as `1Gi`.
     #[arg(long, requires = "name")]
     pub memory: Option<String>,
+    /// Any resources of each, as `fpga=1`.
+    #[arg(long = "request", requires = "name", value_delimiter = ',', value_name = "RESOURCE=QUANTITY", value_parser = pair)]
+    pub requests: Vec<(String, String)>,
     /// GPUs of each: `2`, `2:A10`, or `0.5` for a share of one.
     #[arg(long, requires = "name")]
     pub gpu: Option<String>,
+    /// Labels that its nodes must have, as `zone=a`.
+    #[arg(long, requires = "name", value_delimiter = ',', value_name = "KEY=VALUE", value_parser = pair)]
+    pub node_selector: Vec<(String, String)>,
+    /// Taints that it accepts: `KEY=VALUE:EFFECT`; without value all of the key, without effect both
+    /// (no-schedule, prefer-no-schedule), `*` for all keys.
+    #[arg(long = "toleration", requires = "name", value_delimiter = ',', value_name = "TAINT")]
+    pub tolerations: Vec<String>,
+    /// Environment of its program, as `MODE=live`.
+    #[arg(long, requires = "name", value_name = "NAME=VALUE", value_parser = pair)]
+    pub env: Vec<(String, String)>,
+    /// Between the polite and the forced end of a stop; default 0s.
+    #[arg(long, requires = "name", value_parser = duration::parse_ms)]
+    pub stop_grace: Option<u64>,
     /// How long a simulated run lasts; default until stopped.
-    #[arg(long, requires = "name", value_parser = humantime::parse_duration)]
-    pub duration: Option<Duration>,
+    #[arg(long, requires = "name", value_parser = duration::parse_ms)]
+    pub duration: Option<u64>,
+    /// Exit code of a simulated run; default 0.
+    #[arg(long, requires = "name", allow_negative_numbers = true)]
+    pub exit_code: Option<i32>,
+    /// Whether a replica that ended by itself is started again: never, on-failure or always; default by workload class.
+    #[arg(long, requires = "name", value_name = "POLICY")]
+    pub restart_policy: Option<String>,
+    /// In-place restarts in a row; default 3.
+    #[arg(long, requires = "name", value_name = "N")]
+    pub max_restarts: Option<u32>,
+    /// How nodes are preferred: least-allocated (spread) or most-allocated (pack); default by workload class.
+    #[arg(long, requires = "name", value_name = "PROFILE")]
+    pub scoring: Option<String>,
     /// What becomes of a replica that has to leave for others' sake; default requeue.
     #[arg(long, requires = "name", value_enum)]
     pub on_eviction: Option<OnEviction>,
     /// What becomes of the unit once fewer than its min_member are left; default keep.
     #[arg(long, requires = "name", value_enum)]
     pub on_below_min: Option<OnBelowMin>,
+    /// Whether it may have to leave for units of higher rank; default by workload class.
+    #[arg(long, requires = "name", value_name = "BOOL")]
+    pub preemptible: Option<bool>,
+    /// It does not have to leave for units of higher rank before it has run so long; default 0s.
+    #[arg(long, requires = "name", value_parser = duration::parse_ms)]
+    pub min_run: Option<u64>,
     /// Say that it finds no place after it has waited so long; default 5m. It is tried on.
-    #[arg(long, requires = "name", value_parser = humantime::parse_duration)]
-    pub scheduling_timeout: Option<Duration>,
+    #[arg(long, requires = "name", value_parser = duration::parse_ms)]
+    pub scheduling_timeout: Option<u64>,
     /// It fails once it was active so long; default never.
-    #[arg(long, requires = "name", value_parser = humantime::parse_duration)]
-    pub active_deadline: Option<Duration>,
+    #[arg(long, requires = "name", value_parser = duration::parse_ms)]
+    pub active_deadline: Option<u64>,
     /// Kept so long after its end; default 1h.
-    #[arg(long, requires = "name", value_parser = humantime::parse_duration)]
-    pub ttl_after_finished: Option<Duration>,
+    #[arg(long, requires = "name", value_parser = duration::parse_ms)]
+    pub ttl_after_finished: Option<u64>,
     /// Wait until every replica is bound.
     #[arg(long)]
     pub wait: bool,
     /// Give up waiting after this.
-    #[arg(long, default_value = "60s", value_parser = humantime::parse_duration)]
+    #[arg(long, default_value = "60s", value_parser = duration::parse_whole)]
     pub timeout: Duration,
     /// Program and arguments.
     #[arg(last = true, requires = "name")]

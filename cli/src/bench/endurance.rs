@@ -134,9 +134,9 @@ impl Arguments {
         let mut load = Load::default();
         while load.n_replicas() < self.n_running() {
             let mut unit = maker.unit(v1::WorkloadClass::Batch, self.replicas);
-            unit.ttl_after_finished_ms = TTL_MS;
+            unit.ttl_after_finished_ms = Some(TTL_MS);
             for template in unit.task_groups.iter_mut().filter_map(|group| group.template.as_mut()) {
-                let run = v1::RunSpec { simulated_duration_ms: self.run_ms, ..v1::RunSpec::default() };
+                let run = v1::RunSpec { simulated_duration_ms: Some(self.run_ms), ..v1::RunSpec::default() };
                 template.run = Some(run);
             }
             load.push(&unit);
@@ -253,10 +253,10 @@ mod tests {
         assert_eq!(wanted.interval(), Duration::from_millis(50));
         assert_eq!(wanted.pause(), *PAUSES.start());
         let unit = load.units().next().unwrap().unwrap();
-        assert_eq!(unit.ttl_after_finished_ms, TTL_MS);
+        assert_eq!(unit.ttl_after_finished_ms, Some(TTL_MS));
         assert_eq!(
             unit.task_groups[0].template.as_ref().unwrap().run.as_ref().unwrap().simulated_duration_ms,
-            7
+            Some(7)
         );
     }
 }

@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn encoded_units_are_what_the_api_reads() {
         let unit = v1::UnitSpec {
-            min_member: 3,
+            min_member: Some(3),
             task_groups: vec![v1::TaskGroup { replicas: 7, ..v1::TaskGroup::default() }],
             ..v1::UnitSpec::default()
         };

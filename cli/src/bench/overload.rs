@@ -247,9 +247,9 @@ impl Bench<'_> {
 impl Arguments {
     fn unit(&self) -> v1::UnitSpec {
         let mut unit = Maker::new(1, true).unit(v1::WorkloadClass::Batch, self.replicas);
-        unit.ttl_after_finished_ms = TTL_MS;
+        unit.ttl_after_finished_ms = Some(TTL_MS);
         for template in unit.task_groups.iter_mut().filter_map(|group| group.template.as_mut()) {
-            let run = v1::RunSpec { simulated_duration_ms: self.run_ms, ..v1::RunSpec::default() };
+            let run = v1::RunSpec { simulated_duration_ms: Some(self.run_ms), ..v1::RunSpec::default() };
             template.run = Some(run);
         }
         unit

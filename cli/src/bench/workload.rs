@@ -165,7 +165,7 @@ impl Wanted {
         let mut service = |n: usize, priority: i32| {
             let n = u32::try_from(n).unwrap_or(u32::MAX);
             let spec = maker.sized(v1::WorkloadClass::Service, n, cpu_milli, memory_gib);
-            v1::UnitSpec { priority, preemptible: Some(true), ..spec }
+            v1::UnitSpec { priority: Some(priority), preemptible: Some(true), ..spec }
         };
         let (mut full, mut arriving) = (Load::default(), Load::default());
         for first in (0..room).step_by(N_FILL_REPLICAS) {
@@ -405,7 +405,8 @@ impl Maker {
         if self.ends {
             spec.restart_policy = v1::RestartPolicy::Never.into();
             for template in spec.task_groups.iter_mut().filter_map(|group| group.template.as_mut()) {
-                template.run = Some(v1::RunSpec { simulated_duration_ms: RUN_MS, ..v1::RunSpec::default() });
+                template.run =
+                    Some(v1::RunSpec { simulated_duration_ms: Some(RUN_MS), ..v1::RunSpec::default() });
             }
         }
         spec

@@ -102,8 +102,8 @@ fn load(apply: &Apply) -> Result<Loaded, Failure> {
     let mut n_documents = 0;
     for path in &apply.files {
         let shown = path.display();
-        let documents = unit_file::parse_manifest(&read(path)?).map_err(|mistake| {
-            Failure::usage(format!("{shown}:{mistake}")).hint(format!("{DOCS}, queues in docs/queues.md"))
+        let documents = unit_file::parse_manifest(&read(path)?).map_err(|mistakes| {
+            Failure::usage(mistakes.of(path)).hint(format!("{DOCS}, queues in docs/queues.md"))
         })?;
         n_documents += documents.len();
         for (position, document) in documents {
@@ -222,7 +222,9 @@ async fn submit(client: &Client, unit: &v1::UnitSpec) -> Result<(&'static str, u
         Err(failure) => return Err(failure),
     };
     let namespace = if namespace.is_empty() { "default" } else { &namespace };
-    let known = client.get_unit(namespace, &name).await?.unit.unwrap_or_default();
+    // Under another name it is the uid that is taken.
+    let Ok(known) = client.get_unit(namespace, &name).await else { return Err(taken) };
+    let known = known.unit.unwrap_or_default();
     let has_ended =
         matches!(known.phase(), v1::UnitPhase::Completed | v1::UnitPhase::Failed | v1::UnitPhase::Cancelled);
     let is_same = unit_file::is_same(&unit, &known.spec.unwrap_or_default());

@@ -3,6 +3,7 @@
 mod change;
 mod drain;
 
+use godel_core::quantity;
 use godel_proto::v1;
 use serde::Serialize;
 use tonic::Response;
@@ -115,7 +116,7 @@ fn describe_text(view: &NodeView, running: &[v1::BoundRunningUnit], paint: Paint
                     device.index.to_string(),
                     device.kind.clone(),
                     device.model.clone(),
-                    format!("{}/1000", device.free_milli),
+                    quantity::show_devices(i64::from(device.free_milli)),
                 ]
             })
             .collect();

@@ -255,8 +255,10 @@ fn settle(queue: &mut v1::Queue, settings: Settings) -> Result<(), Failure> {
             parse_amount(name, text).map_err(|error| Failure::usage(format!("{flag} {name}: {error}")))
         })?;
     }
-    queue.max_running_units = max_running_units.unwrap_or(queue.max_running_units);
-    queue.weight = weight.unwrap_or(queue.weight);
+    if let Some(max) = max_running_units {
+        queue.max_running_units = (max > 0).then_some(max);
+    }
+    queue.weight = weight.or(queue.weight);
     if let Some(word) = policy {
         let policy = parse_policy(&word).ok_or_else(|| {
             let known = ["fifo", "priority", "drf", "fair-share"];
@@ -324,9 +326,9 @@ mod tests {
     fn flags_change_what_they_name_and_nothing_else() {
         let mut queue = v1::Queue {
             min: Some(v1::Resources { amounts: [("cpu".to_owned(), 5), ("gpu".to_owned(), 9)].into() }),
-            weight: 4,
+            weight: Some(4),
             submit_owners: words(&["alice"]),
-            max_running_units: 7,
+            max_running_units: Some(7),
             ..v1::Queue::default()
         };
         let settings = Settings {
@@ -341,7 +343,7 @@ mod tests {
         assert_eq!((min.amounts.len(), min.amounts["cpu"]), (1, 2_000));
         let max = queue.max.as_ref().unwrap();
         assert_eq!((max.amounts["gpu"], max.amounts["memory"]), (0, 1 << 30));
-        assert_eq!((queue.weight, queue.max_running_units), (4, 7));
+        assert_eq!((queue.weight, queue.max_running_units), (Some(4), Some(7)));
         assert_eq!((queue.submit_owners.len(), queue.policy()), (1, v1::QueuePolicy::Drf));
         assert_eq!(queue.meta.as_ref().unwrap().labels["team"], "a");
         settle(&mut queue, Settings { any_owner: true, ..Settings::default() }).unwrap();

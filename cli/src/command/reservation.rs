@@ -156,7 +156,7 @@ fn settle(reservation: &mut v1::Reservation, settings: ReservationSettings) -> R
     }
     if let Some(count) = gpus {
         let kind = "gpu".to_owned();
-        let gpus = v1::DeviceRequest { kind, count, milli_per_device: MILLI_WHOLE, models: Vec::new() };
+        let gpus = v1::DeviceRequest { kind, count, milli_per_device: Some(MILLI_WHOLE), models: Vec::new() };
         demand.devices = (count > 0).then_some(gpus);
     }
     if !node_selector.is_empty() {
@@ -167,7 +167,7 @@ fn settle(reservation: &mut v1::Reservation, settings: ReservationSettings) -> R
             let ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
             SystemClock::new().wall_ms().saturating_add(ms)
         };
-        reservation.expires_ms = if ttl.is_zero() { 0 } else { ends_ms(ttl) };
+        reservation.expires_ms = (!ttl.is_zero()).then(|| ends_ms(ttl));
     }
     reservation.description = description.unwrap_or(std::mem::take(&mut reservation.description));
     Ok(())

@@ -408,13 +408,13 @@ fn use_of(store: &StoreView, name: &str) -> String {
     format!(
         "{name} {} % of {} (guaranteed {} %)",
         percent(of(&store.usage)),
-        godel_core::quantity::show(name, all),
+        godel_core::quantity::show_about(name, all),
         percent(of(&store.guaranteed_usage))
     )
 }
 
 fn bytes(n: u64) -> String {
-    godel_core::quantity::show_bytes(i64::try_from(n).unwrap_or(i64::MAX))
+    godel_core::quantity::show_bytes_about(i64::try_from(n).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]

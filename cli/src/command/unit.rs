@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use godel_core::quantity;
 use godel_proto::v1;
 use serde::Serialize;
 
@@ -58,13 +57,15 @@ pub(super) async fn run(address: &str, unit: Unit, format: Format) -> Result<(),
 
 /// A file's text; `-` is standard input.
 pub(super) fn read(path: &Path) -> Result<String, Failure> {
-    let text = if path == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map(|_| text)
+    let bytes = if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        std::io::stdin().read_to_end(&mut bytes).map(|_| bytes)
     } else {
-        std::fs::read_to_string(path)
+        std::fs::read(path)
     };
-    text.map_err(|error| Failure::usage(format!("{} cannot be read: {error}", path.display())))
+    let bytes =
+        bytes.map_err(|error| Failure::usage(format!("{} cannot be read: {error}", path.display())))?;
+    unit_file::decode(bytes).map_err(|mistakes| Failure::usage(mistakes.of(path)))
 }
 
 /// The units of some files, each with where it stands.
@@ -73,7 +74,7 @@ fn load(files: &[PathBuf]) -> Result<Vec<(String, v1::UnitSpec)>, Failure> {
     for path in files {
         let shown = path.display();
         let loaded = unit_file::parse(&read(path)?)
-            .map_err(|mistake| Failure::usage(format!("{shown}:{mistake}")).hint(DOCS))?;
+            .map_err(|mistakes| Failure::usage(mistakes.of(path)).hint(DOCS))?;
         for unit in loaded {
             let name = unit.spec.meta.as_ref().map_or("", |meta| meta.name.as_str()).to_owned();
             units.push((format!("{shown} document {} ({name})", unit.document), unit.spec));
@@ -122,80 +123,6 @@ fn validate(files: &[PathBuf], format: Format) -> Result<(), Failure> {
     }
     let said = format!("{} {} invalid", count(n_wrong, "unit"), are(n_wrong));
     Err(Failure::usage(said).hint(DOCS))
-}
-
-fn from_flags(name: &str, submit: &Submit) -> Result<v1::UnitSpec, Failure> {
-    let mut amounts = std::collections::BTreeMap::new();
-    for (resource, text) in [("cpu", &submit.cpu), ("memory", &submit.memory)] {
-        if let Some(text) = text {
-            let amount = quantity::parse(resource, text)
-                .map_err(|error| Failure::usage(format!("--{resource}: {error}")))?;
-            amounts.insert(resource.to_owned(), amount);
-        }
-    }
-    let class = match &submit.class {
-        None => v1::WorkloadClass::Unspecified,
-        Some(class) => v1::WorkloadClass::from_str_name(&format!("WORKLOAD_CLASS_{}", class.to_uppercase()))
-            .ok_or_else(|| {
-                Failure::usage(format!("--class: `{class}` is no workload class")).hint(CLASSES)
-            })?,
-    };
-    let template = v1::Template {
-        demand: Some(v1::Demand {
-            requests: Some(v1::Resources { amounts }),
-            devices: submit.gpu.as_deref().map(gpu).transpose()?,
-        }),
-        run: Some(v1::RunSpec {
-            command: submit.command.clone(),
-            simulated_duration_ms: submit.duration.map_or(0, ms),
-            ..v1::RunSpec::default()
-        }),
-        ..v1::Template::default()
-    };
-    Ok(v1::UnitSpec {
-        meta: Some(v1::ObjectMeta { name: name.to_owned(), ..v1::ObjectMeta::default() }),
-        workload_class: class.into(),
-        queue: submit.queue.clone().unwrap_or_default(),
-        priority_class: submit.priority_class.clone().unwrap_or_default(),
-        on_eviction: submit.on_eviction.unwrap_or_default().into_api().into(),
-        on_below_min: submit.on_below_min.unwrap_or_default().into_api().into(),
-        scheduling_timeout_ms: submit.scheduling_timeout.map_or(0, ms),
-        active_deadline_ms: submit.active_deadline.map_or(0, ms),
-        ttl_after_finished_ms: submit.ttl_after_finished.map_or(0, ms),
-        task_groups: vec![v1::TaskGroup {
-            replicas: submit.replicas,
-            template: Some(template),
-            ..v1::TaskGroup::default()
-        }],
-        ..v1::UnitSpec::default()
-    })
-}
-
-fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-const CLASSES: &str = "classes are service, stateful, batch, gang, stream, training, yarn and daemon";
-
-/// `2`, `2:A10`, `0.5`, `0.5:T4|A10`.
-fn gpu(text: &str) -> Result<v1::DeviceRequest, Failure> {
-    let bad =
-        || Failure::usage(format!("--gpu: `{text}` is neither a count (`2:A10`) nor a share of one (`0.5`)"));
-    let (number, models) = text.split_once(':').unwrap_or((text, ""));
-    let milli =
-        quantity::parse_cpu_milli(number).ok().and_then(|milli| u32::try_from(milli).ok()).ok_or_else(bad)?;
-    let (count, milli_per_device) = match milli {
-        0 => return Err(bad()),
-        1..1000 => (1, milli),
-        _ if milli % 1000 == 0 => (milli / 1000, 1000),
-        _ => return Err(bad()),
-    };
-    Ok(v1::DeviceRequest {
-        kind: "gpu".to_owned(),
-        count,
-        milli_per_device,
-        models: models.split('|').filter(|model| !model.is_empty()).map(str::to_owned).collect(),
-    })
 }
 
 async fn list(
@@ -296,19 +223,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gpus_are_counts_or_shares() {
-        let of = |text: &str| {
-            gpu(text).map(|request| (request.count, request.milli_per_device, request.models.join(",")))
-        };
-        assert_eq!(of("2").unwrap(), (2, 1000, String::new()));
-        assert_eq!(of("1:A10").unwrap(), (1, 1000, "A10".to_owned()));
-        assert_eq!(of("0.25:A10|T4").unwrap(), (1, 250, "A10,T4".to_owned()));
-        for bad in ["0", "1.5", "many", "-1", ""] {
-            assert_eq!(of(bad).unwrap_err().code, Code::Usage, "{bad}");
-        }
-    }
-
-    #[test]
     fn describe_says_why_a_unit_waits() {
         let unit = v1::Unit {
             counts: Some(v1::UnitCounts { replicas: 1, pending: 1, ..v1::UnitCounts::default() }),
@@ -326,7 +240,7 @@ mod tests {
                         nodes: 310,
                     },
                 ],
-                nearest_miss: "node-7 lacks 460 milli of a gpu".to_owned(),
+                nearest_miss: "node-7 lacks gpu (0.46 free of 0.5 asked)".to_owned(),
                 nodes: 1523,
                 attempts: 2,
             }),
@@ -337,7 +251,7 @@ mod tests {
             "why it waits: 1523 nodes refused it (tries: 2)",
             "1213   device         no free gpu",
             "310    resources-fit  insufficient cpu",
-            "nearest miss: node-7 lacks 460 milli of a gpu",
+            "nearest miss: node-7 lacks gpu (0.46 free of 0.5 asked)",
         ] {
             assert!(text.contains(expected), "{text}");
         }

@@ -1,60 +1,31 @@
 //! Documents of disruption budgets.
 
-use std::collections::BTreeMap;
-
 use godel_core::budget::spec::Limit;
 use godel_proto::v1;
-use serde::{Deserialize, Deserializer, de};
 
-use super::{Scalar, Text, manifest::Kind, texts};
+use super::read::Fields;
 use crate::views::parse_limit;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Budget {
-    #[serde(rename = "kind")]
-    _kind: Kind,
-    name: String,
-    #[serde(default)]
-    namespace: String,
-    #[serde(default)]
-    unit: String,
-    #[serde(default)]
-    selector: BTreeMap<String, Text>,
-    #[serde(default, deserialize_with = "amount")]
-    max_unavailable: Option<String>,
-    #[serde(default, deserialize_with = "amount")]
-    min_available: Option<String>,
-    #[serde(default)]
-    description: String,
-}
-
-/// A number, or a share as `20%`; told with its line and column if it is neither.
-fn amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    let read = |text: &str| parse_limit(Limit::MaxUnavailable, text).map(|_| Some(text.to_owned()));
-    deserializer.deserialize_any(Scalar("a number or a share", read))
-}
-
-impl Budget {
-    /// # Errors
-    /// Two limits.
-    pub(super) fn into_api<E: de::Error>(self) -> Result<v1::DisruptionBudget, E> {
-        let limit = match (&self.max_unavailable, &self.min_available) {
-            (None, None) => None,
-            (Some(most), None) => Some(parse_limit(Limit::MaxUnavailable, most)),
-            (None, Some(least)) => Some(parse_limit(Limit::MinAvailable, least)),
-            (Some(_), Some(_)) => {
-                return Err(E::custom("`max_unavailable` and `min_available`: name one of the two"));
-            }
-        };
-        Ok(v1::DisruptionBudget {
-            name: self.name,
-            namespace: self.namespace,
-            unit: self.unit,
-            selector: texts(self.selector),
-            limit: limit.transpose().map_err(E::custom)?,
-            description: self.description,
-        })
+pub(super) fn budget(fields: &mut Fields<'_, '_>) -> v1::DisruptionBudget {
+    fields.text("kind");
+    let name = fields.text("name");
+    let name = fields.required("name", name);
+    let namespace = fields.text("namespace").unwrap_or_default();
+    let unit = fields.text("unit").unwrap_or_default();
+    let selector = fields.text_map("selector");
+    let most = fields.scalar("max_unavailable", |text| parse_limit(Limit::MaxUnavailable, text));
+    let least = fields.scalar("min_available", |text| parse_limit(Limit::MinAvailable, text));
+    if most.is_some() && least.is_some() {
+        fields.report.rule("min_available", "`max_unavailable` and `min_available`: name one of the two");
+    }
+    let description = fields.text("description").unwrap_or_default();
+    v1::DisruptionBudget {
+        name: name.unwrap_or_default(),
+        namespace,
+        unit,
+        selector,
+        limit: most.or(least),
+        description,
     }
 }
 
@@ -91,10 +62,10 @@ max_unavailable: 20%
         assert_eq!(limits, [("", Some(percent)), ("db", Some(count)), ("one", None)]);
         for (text, expected) in [
             (
-                "kind: disruption-budget\nname: a\nmax_unavailable: few\n",
-                "3:18: max_unavailable: `few` is neither",
+                "kind: disruption-budget\nname: a\nunit: b\nmax_unavailable: few\n",
+                "4:18: max_unavailable: `few` is neither",
             ),
-            ("kind: disruption-budget\nname: a\nunits: b\n", "did you mean `unit`?"),
+            ("kind: disruption-budget\nname: a\nunits: b\nselector: {a: b}\n", "did you mean `unit`?"),
             (
                 "kind: disruption-budget\nname: a\nmax_unavailable: 1\nmin_available: 1\n",
                 "name one of the two",

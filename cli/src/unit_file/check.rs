@@ -1,25 +1,142 @@
-//! The dispatcher's admission checks, made here: `godel unit validate` needs no server.
+//! The dispatcher's admission checks, made here: what a file says wrongly is told with its line and the user's own keys, and
+//! `godel unit validate` needs no server.
 
-use godel_core::admission::{admit, defaults::AppliedDefault};
-use godel_kit::{from_proto, to_proto};
+use std::{collections::BTreeMap, sync::Arc};
+
+use godel_core::{
+    admission::{admit, defaults::AppliedDefault},
+    budget::{self, Budgets},
+    queue::{
+        PriorityClasses, QueueTree,
+        check::{self as queues, Ground, RecordChange, Users, Violation},
+    },
+    reservation,
+};
+use godel_kit::{convert::BadField, from_proto, to_proto};
 use godel_proto::v1;
+
+use super::{Document, read::Report};
 
 /// What would be filled in, as `field = value`.
 ///
 /// # Errors
 /// Every wrong field, as the dispatcher would name it: `field: what`.
 pub fn check(spec: v1::UnitSpec) -> Result<Vec<String>, Vec<String>> {
-    let mut submission = from_proto::submission(spec);
-    if submission.uid.is_empty() {
-        // The service makes one up; here any will do.
-        submission.uid = uuid::Uuid::nil().to_string();
-    }
-    match admit(submission) {
+    match admitted(spec) {
         Ok(admitted) => Ok(admitted.defaults.iter().map(AppliedDefault::to_string).collect()),
         Err(violations) => {
             Err(violations.iter().map(|one| format!("{}: {}", one.field, one.description)).collect())
         }
     }
+}
+
+fn admitted(
+    spec: v1::UnitSpec,
+) -> Result<godel_core::admission::Admitted, Vec<godel_core::admission::Violation>> {
+    let mut submission = from_proto::submission(spec);
+    if submission.uid.is_empty() {
+        // The service makes one up; here any will do.
+        submission.uid = uuid::Uuid::nil().to_string();
+    }
+    admit(submission)
+}
+
+/// What the dispatcher would refuse of a unit.
+pub(super) fn violations(spec: v1::UnitSpec) -> Vec<godel_core::admission::Violation> {
+    admitted(spec).err().unwrap_or_default()
+}
+
+/// Notes what the dispatcher would refuse of a document by itself, whatever else there is.
+pub(super) fn rules(document: &Document, is_short: bool, report: &mut Report) {
+    match document {
+        Document::Unit(spec) => {
+            for wrong in violations(spec.as_ref().clone()) {
+                // With replicas that cannot be read the comparison says nothing.
+                if wrong.field != "min_member" || !report.has_wrong("replicas") {
+                    report.rule(&key_of_unit(&wrong.field, is_short), &wrong.description);
+                }
+            }
+        }
+        Document::Queue(queue) => {
+            let (spec, unread) = from_proto::given_queue(queue.as_ref().clone());
+            let change = [RecordChange::Put(Arc::new(spec))];
+            let found = queues::queues(&QueueTree::default(), &change, &|_| Users::default());
+            records(report, unread, found);
+        }
+        Document::PriorityClass(class) => {
+            let change = [RecordChange::Put(from_proto::given_priority_class(class.clone()))];
+            let found = queues::classes(&PriorityClasses::default(), &change, &|_| Users::default());
+            records(report, Vec::new(), found);
+        }
+        Document::Budget(budget) => {
+            let (spec, unread) = from_proto::given_budget(budget.as_ref().clone());
+            let found = budget::check::budgets(&Budgets::default(), &[RecordChange::Put(Arc::new(spec))]);
+            records(report, unread, found);
+        }
+        Document::Reservation(spec) => {
+            let (spec, unread) = from_proto::given_reservation(spec.as_ref().clone());
+            let change = [RecordChange::Put(Arc::new(spec))];
+            let found = reservation::check::reservations(&BTreeMap::new(), &change, &|_| Users::default());
+            records(report, unread, found);
+        }
+    }
+}
+
+fn records(report: &mut Report, unread: Vec<BadField>, found: Result<(), Vec<Violation>>) {
+    for bad in unread {
+        report.rule(&key_of_record(&bad.path), &bad.description);
+    }
+    let found = found.err().unwrap_or_default();
+    // What depends on other records is the dispatcher's to say.
+    for wrong in found.into_iter().filter(|wrong| wrong.ground == Ground::Invalid) {
+        report.rule(&key_of_record(&wrong.field), &wrong.description);
+    }
+}
+
+/// The key of a unit file for a field of the API: `template.requests["cpu"]` for
+/// `task_groups[0].template.demand.requests["cpu"]` of a unit in the short form.
+pub fn key_of_unit(field: &str, is_short: bool) -> String {
+    let field = field.strip_prefix("meta.").unwrap_or(field);
+    match field {
+        "workload_class" => return "class".to_owned(),
+        "scoring_profile" => return "scoring".to_owned(),
+        // All of it.
+        "unit" => return String::new(),
+        _ => {}
+    }
+    let Some(rest) = field.strip_prefix("task_groups[") else { return without_unit_of_time(field) };
+    let Some((idx, rest)) = rest.split_once(']') else { return field.to_owned() };
+    let group = match (idx.parse::<usize>(), is_short) {
+        (Ok(0), true) => String::new(),
+        (Ok(idx), true) => format!("task_groups[{}]", idx - 1),
+        _ => format!("task_groups[{idx}]"),
+    };
+    let rest = rest.replacen(".template.demand", ".template", 1);
+    let rest = rest.replacen(".template.devices", ".template.gpu", 1);
+    let rest = rest.replacen(".gpu.milli_per_device", ".gpu.milli", 1);
+    let rest = rest.replacen(".run.simulated_duration_ms", ".simulated.duration", 1);
+    let rest = rest.replacen(".run.simulated_exit_code", ".simulated.exit_code", 1);
+    let rest = rest.replacen(".template.run.", ".template.", 1);
+    let key = without_unit_of_time(&format!("{group}{rest}"));
+    key.strip_prefix('.').map_or(key.clone(), str::to_owned)
+}
+
+/// The key of a file of queues, classes, budgets or reservations for a field of the API.
+pub fn key_of_record(field: &str) -> String {
+    let field = field.strip_prefix("meta.").unwrap_or(field);
+    let field = match field.strip_prefix("demand") {
+        Some("") => "requests",
+        Some(rest) => rest.trim_start_matches('.'),
+        None => field,
+    };
+    let field = field.replacen("requests.amounts", "requests", 1);
+    let field = field.replacen("devices", "gpu", 1).replacen("gpu.milli_per_device", "gpu.milli", 1);
+    without_unit_of_time(&field)
+}
+
+/// Files write durations with their unit.
+fn without_unit_of_time(field: &str) -> String {
+    field.strip_suffix("_ms").unwrap_or(field).to_owned()
 }
 
 /// Whether a unit that is there is what a file says, defaults filled in. Not looked at are its uid, where its replicas
@@ -37,6 +154,7 @@ fn comparable(mut spec: v1::UnitSpec) -> v1::UnitSpec {
     spec.meta = Some(v1::ObjectMeta { namespace, name, labels, owner, ..v1::ObjectMeta::default() });
     spec.unit_id = 0;
     spec.suspended = false;
+    spec.submitted = None;
     spec.task_groups.iter_mut().for_each(|group| group.ordinals.clear());
     spec
 }
@@ -47,16 +165,76 @@ mod tests {
     use crate::unit_file::parse;
 
     #[test]
-    fn the_dispatchers_rules_hold_without_a_server() {
-        let unit = |text: &str| parse(text).unwrap().remove(0).spec;
-        let defaults =
-            check(unit("name: web\nclass: service\nreplicas: 2\ntemplate: {requests: {cpu: 1}}\n")).unwrap();
-        assert!(defaults.iter().any(|line| line.starts_with("min_member")), "{defaults:?}");
-        let wrong = check(unit("name: NO_NAME\nreplicas: 0\nmin_member: 5\ntemplate: {gpu: {count: 99}}\n"))
-            .unwrap_err();
-        for field in ["meta.name", "task_groups[0].replicas", "task_groups[0].template.demand.devices"] {
-            assert!(wrong.iter().any(|line| line.starts_with(field)), "{field}: {wrong:?}");
+    fn fields_of_the_api_are_keys_of_files() {
+        for (field, short, long) in [
+            ("meta.name", "name", "name"),
+            ("meta.labels[\"a\"]", "labels[\"a\"]", "labels[\"a\"]"),
+            ("workload_class", "class", "class"),
+            ("ttl_after_finished_ms", "ttl_after_finished", "ttl_after_finished"),
+            ("task_groups[0].replicas", "replicas", "task_groups[0].replicas"),
+            ("task_groups[1].replicas", "task_groups[0].replicas", "task_groups[1].replicas"),
+            (
+                "task_groups[0].template.demand.requests[\"cpu\"]",
+                "template.requests[\"cpu\"]",
+                "task_groups[0].template.requests[\"cpu\"]",
+            ),
+            (
+                "task_groups[0].template.demand.devices.count",
+                "template.gpu.count",
+                "task_groups[0].template.gpu.count",
+            ),
+            (
+                "task_groups[0].template.demand.devices.milli_per_device",
+                "template.gpu.milli",
+                "task_groups[0].template.gpu.milli",
+            ),
+            (
+                "task_groups[0].template.run.command[0]",
+                "template.command[0]",
+                "task_groups[0].template.command[0]",
+            ),
+            (
+                "task_groups[0].template.run.env[\"A\"]",
+                "template.env[\"A\"]",
+                "task_groups[0].template.env[\"A\"]",
+            ),
+            (
+                "task_groups[0].template.run.stop_grace_ms",
+                "template.stop_grace",
+                "task_groups[0].template.stop_grace",
+            ),
+            (
+                "task_groups[0].template.run.simulated_duration_ms",
+                "template.simulated.duration",
+                "task_groups[0].template.simulated.duration",
+            ),
+            ("task_groups", "task_groups", "task_groups"),
+            ("unit", "", ""),
+        ] {
+            assert_eq!(
+                (key_of_unit(field, true), key_of_unit(field, false)),
+                (short.to_owned(), long.to_owned())
+            );
         }
+        for (field, key) in [
+            ("meta.name", "name"),
+            ("min[\"cpu\"]", "min[\"cpu\"]"),
+            ("demand", "requests"),
+            ("demand.requests[\"cpu\"]", "requests[\"cpu\"]"),
+            ("demand.devices.milli_per_device", "gpu.milli"),
+            ("expires_ms", "expires"),
+        ] {
+            assert_eq!(key_of_record(field), key);
+        }
+    }
+
+    #[test]
+    fn the_dispatchers_rules_hold_without_a_server() {
+        let unit = parse("name: web\nclass: service\nreplicas: 2\ntemplate: {requests: {cpu: 1}}\n")
+            .unwrap()
+            .remove(0);
+        let defaults = check(unit.spec).unwrap();
+        assert!(defaults.iter().any(|line| line.starts_with("min_member")), "{defaults:?}");
     }
 
     #[test]

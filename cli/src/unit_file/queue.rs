@@ -1,159 +1,61 @@
 //! Documents of queues and priority classes.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
-use godel_core::{
-    demand::MILLI_WHOLE,
-    quantity::{self, BadQuantity},
-};
+use godel_core::quantity::{self, BadQuantity};
 use godel_proto::v1;
-use serde::{Deserialize, Deserializer, de};
 
-use super::{Scalar, Text, manifest::Kind, texts};
-
-/// Devices of this kind are written in whole ones and counted in thousandths.
-const GPU: &str = "gpu";
+use super::{read::Fields, words};
 
 /// An amount of a queue as people write it: `4`, `8Gi`, two GPUs as `2`.
 ///
 /// # Errors
 /// It is no quantity of that resource.
 pub fn parse_amount(name: &str, text: &str) -> Result<i64, BadQuantity> {
-    if name == GPU { quantity::parse_cpu_milli(text) } else { quantity::parse(name, text) }
+    quantity::parse_queued(name, text)
 }
 
 /// The same back; parts of GPUs as `0.5`.
 pub fn show_amount(name: &str, amount: i64) -> String {
-    if name != GPU {
-        return quantity::show(name, amount);
-    }
-    let whole = amount / i64::from(MILLI_WHOLE);
-    match amount % i64::from(MILLI_WHOLE) {
-        0 => whole.to_string(),
-        part => format!("{whole}.{part:03}").trim_end_matches('0').to_owned(),
-    }
+    quantity::show_queued(name, amount)
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Queue {
-    #[serde(rename = "kind")]
-    _kind: Kind,
-    name: String,
-    #[serde(default)]
-    labels: BTreeMap<String, Text>,
-    #[serde(default)]
-    owner: String,
-    #[serde(default)]
-    min: Amounts,
-    #[serde(default)]
-    max: Amounts,
-    #[serde(default)]
-    max_running_units: u32,
-    #[serde(default = "one")]
-    weight: u32,
-    #[serde(default)]
-    policy: Policy,
-    #[serde(default)]
-    submit_owners: Vec<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PriorityClass {
-    #[serde(rename = "kind")]
-    _kind: Kind,
-    name: String,
-    value: i32,
-    #[serde(default = "yes")]
-    preemptible: bool,
-    #[serde(default)]
-    description: String,
-}
-
-fn one() -> u32 {
-    1
-}
-
-fn yes() -> bool {
-    true
-}
-
-super::words!(Policy:
-    "fifo" => v1::QueuePolicy::Fifo,
-    "priority" => v1::QueuePolicy::Priority,
-    "drf" => v1::QueuePolicy::Drf,
-    "fair-share" => v1::QueuePolicy::FairShare,
-);
-
-/// Quantities by resource; devices by their kind.
-#[derive(Default)]
-struct Amounts(BTreeMap<String, i64>);
-
-impl<'de> Deserialize<'de> for Amounts {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Map;
-        impl<'de> de::Visitor<'de> for Map {
-            type Value = Amounts;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("quantities by resource, as `cpu: 4` and `gpu: 2`")
-            }
-
-            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Amounts, A::Error> {
-                let mut amounts = BTreeMap::new();
-                while let Some(name) = map.next_key::<String>()? {
-                    let amount = map.next_value_seed(Amount(&name))?;
-                    if amounts.insert(name.clone(), amount).is_some() {
-                        return Err(de::Error::custom(format!("`{name}` stands twice")));
-                    }
-                }
-                Ok(Amounts(amounts))
-            }
-        }
-        deserializer.deserialize_map(Map)
+pub(super) fn queue(fields: &mut Fields<'_, '_>) -> v1::Queue {
+    fields.text("kind");
+    let name = fields.text("name");
+    let name = fields.required("name", name);
+    let meta = v1::ObjectMeta {
+        name: name.unwrap_or_default(),
+        labels: fields.text_map("labels"),
+        owner: fields.text("owner").unwrap_or_default(),
+        ..v1::ObjectMeta::default()
+    };
+    v1::Queue {
+        meta: Some(meta),
+        min: amounts(fields, "min"),
+        max: amounts(fields, "max"),
+        weight: fields.number("weight"),
+        policy: fields.word("policy", &words::POLICY),
+        submit_owners: fields.texts("submit_owners"),
+        max_running_units: fields.number("max_running_units"),
     }
 }
 
-struct Amount<'a>(&'a str);
-
-impl<'de> de::DeserializeSeed<'de> for Amount<'_> {
-    type Value = i64;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<i64, D::Error> {
-        deserializer.deserialize_any(Scalar("a quantity", |text: &str| {
-            parse_amount(self.0, text).map_err(|error| error.to_string())
-        }))
+pub(super) fn priority_class(fields: &mut Fields<'_, '_>) -> v1::PriorityClass {
+    fields.text("kind");
+    let name = fields.text("name");
+    let value = fields.number("value");
+    v1::PriorityClass {
+        name: fields.required("name", name).unwrap_or_default(),
+        value: fields.required("value", value).unwrap_or_default(),
+        preemptible: fields.boolean("preemptible").unwrap_or(true),
+        description: fields.text("description").unwrap_or_default(),
     }
 }
 
-impl Queue {
-    pub(super) fn into_api(self) -> v1::Queue {
-        let amounts = |amounts: Amounts| {
-            (!amounts.0.is_empty()).then(|| v1::Resources { amounts: amounts.0.into_iter().collect() })
-        };
-        v1::Queue {
-            meta: Some(v1::ObjectMeta {
-                name: self.name,
-                labels: texts(self.labels),
-                owner: self.owner,
-                ..v1::ObjectMeta::default()
-            }),
-            min: amounts(self.min),
-            max: amounts(self.max),
-            weight: self.weight,
-            policy: self.policy.0,
-            submit_owners: self.submit_owners,
-            max_running_units: self.max_running_units,
-        }
-    }
-}
-
-impl PriorityClass {
-    pub(super) fn into_api(self) -> v1::PriorityClass {
-        let Self { name, value, preemptible, description, .. } = self;
-        v1::PriorityClass { name, value, preemptible, description }
-    }
+fn amounts(fields: &mut Fields<'_, '_>, key: &'static str) -> Option<v1::Resources> {
+    let amounts: BTreeMap<String, i64> = fields.amounts(key, parse_amount);
+    (!amounts.is_empty()).then(|| v1::Resources { amounts: amounts.into_iter().collect() })
 }
 
 #[cfg(test)]
@@ -185,7 +87,7 @@ mod tests {
 kind: queue
 name: prod
 min: {cpu: 4, memory: 8Gi, gpu: 2}
-max: {cpu: 500m, gpu: 0.5, fpga: 3}
+max: {cpu: 4500m, gpu: 2.5, fpga: 3}
 weight: 3
 policy: fair-share
 submit_owners: [alice]
@@ -209,8 +111,8 @@ max_running_units: 9
         };
         let (min, max) = (&queue.min.as_ref().unwrap().amounts, &queue.max.as_ref().unwrap().amounts);
         assert_eq!((min["cpu"], min["memory"], min["gpu"]), (4_000, 8 << 30, 2_000));
-        assert_eq!((max["cpu"], max["gpu"], max["fpga"]), (500, 500, 3));
-        assert_eq!((queue.weight, queue.max_running_units), (3, 9));
+        assert_eq!((max["cpu"], max["gpu"], max["fpga"]), (4_500, 2_500, 3));
+        assert_eq!((queue.weight, queue.max_running_units), (Some(3), Some(9)));
         assert_eq!(queue.policy(), v1::QueuePolicy::FairShare);
         assert_eq!((class.value, class.preemptible), (-5, false));
         assert_eq!(unit.priority_class, "gold");
@@ -226,7 +128,7 @@ max_running_units: 9
                 "3:9: policy: unknown value `fiffo`: did you mean `fifo`?",
             ),
             ("kind: queue\nname: a\nmax:\n  gpu: many\n", "4:8: max.gpu: `many` is no"),
-            ("name: a\n---\nkind: priority-class\nname: b\n", "missing field `value`"),
+            ("name: a\n---\nkind: priority-class\nname: b\n", "3:1: value: it is missing"),
         ] {
             let found = parse_manifest(text).unwrap_err().to_string();
             assert!(found.contains(expected), "{text}\nfound    {found}\nexpected {expected}");

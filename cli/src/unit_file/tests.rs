@@ -3,7 +3,7 @@ use super::*;
 const WEB: &str = "\
 name: web
 namespace: shop
-labels: {app: web, version: 1.5, canary: true}
+labels: {app: web, version: 1.10, canary: True}
 class: service
 priority: 7
 replicas: 3
@@ -27,11 +27,10 @@ fn a_short_unit_is_read_whole() {
     let spec = &units[0].spec;
     let meta = spec.meta.as_ref().unwrap();
     assert_eq!((meta.namespace.as_str(), meta.name.as_str()), ("shop", "web"));
-    assert_eq!(meta.labels["version"], "1.5");
-    assert_eq!(meta.labels["canary"], "true");
+    assert_eq!((meta.labels["version"].as_str(), meta.labels["canary"].as_str()), ("1.10", "True"));
     assert_eq!(spec.workload_class(), v1::WorkloadClass::Service);
-    assert_eq!((spec.priority, spec.ttl_after_finished_ms), (7, 600_000));
-    assert_eq!(spec.min_member, 0);
+    assert_eq!((spec.priority, spec.ttl_after_finished_ms), (Some(7), Some(600_000)));
+    assert_eq!(spec.min_member, None);
     let group = &spec.task_groups[0];
     assert_eq!((group.replicas, spec.task_groups.len()), (3, 1));
     let template = group.template.as_ref().unwrap();
@@ -39,13 +38,14 @@ fn a_short_unit_is_read_whole() {
     let amounts = &demand.requests.as_ref().unwrap().amounts;
     assert_eq!((amounts["cpu"], amounts["memory"], amounts["fpga"]), (500, 1 << 30, 1));
     let devices = demand.devices.as_ref().unwrap();
-    assert_eq!((devices.count, devices.milli_per_device, devices.models.len()), (1, 250, 2));
+    assert_eq!((devices.count, devices.milli_per_device, devices.models.len()), (1, Some(250), 2));
     assert_eq!(template.tolerations[0].effect(), v1::TaintEffect::NoSchedule);
     assert!(!template.tolerations[0].any_value && template.tolerations[1].any_value);
     let run = template.run.as_ref().unwrap();
     assert_eq!(run.command, ["sleep", "10"]);
     assert_eq!(run.env["PORT"], "8080");
-    assert_eq!((run.stop_grace_ms, run.simulated_duration_ms, run.simulated_exit_code), (30_000, 5_000, 2));
+    let simulated = (run.simulated_duration_ms, run.simulated_exit_code);
+    assert_eq!((run.stop_grace_ms, simulated), (30_000, (Some(5_000), 2)));
 }
 
 #[test]
@@ -59,6 +59,86 @@ fn a_file_may_have_many_documents_and_groups() {
     assert_eq!(replicas, [1, 4]);
 }
 
+/// What looks like a number stays the text that it was.
+#[test]
+fn text_is_never_taken_for_a_number() {
+    let text = "\
+name: odd
+labels: {version: 1.10, commit: 1234567e8, build: 0x1F, one: 1.0, t: True, long: 123456789012345678901234567890123456789012}
+template:
+  requests: {cpu: 1}
+  env: {VERSION: 1.10, COMMIT: 1234567e8, N: 1.0, YES: yes}
+  node_selector: {rack: 007}
+  command: [server, --ratio, 1.0, --v, 3.10, 0o17]
+";
+    let spec = parse(text).unwrap().remove(0).spec;
+    let meta = spec.meta.unwrap();
+    for (key, value) in [
+        ("version", "1.10"),
+        ("commit", "1234567e8"),
+        ("build", "0x1F"),
+        ("one", "1.0"),
+        ("t", "True"),
+        ("long", "123456789012345678901234567890123456789012"),
+    ] {
+        assert_eq!(meta.labels[key], value);
+    }
+    let template = spec.task_groups[0].template.clone().unwrap();
+    assert_eq!(template.node_selector["rack"], "007");
+    let run = template.run.unwrap();
+    assert_eq!(
+        (run.env["VERSION"].as_str(), run.env["N"].as_str(), run.env["YES"].as_str()),
+        ("1.10", "1.0", "yes")
+    );
+    assert_eq!(run.command, ["server", "--ratio", "1.0", "--v", "3.10", "0o17"]);
+}
+
+/// A zero that is written reaches the dispatcher as one, or is refused here.
+#[test]
+fn zeros_are_not_absent() {
+    let unit = |keys: &str| parse(&format!("name: a\n{keys}\n")).map(|mut units| units.remove(0).spec);
+    let spec = unit("ttl_after_finished: 0s\npriority: 0\nmax_restarts: 0\nmin_run: 0s\ntemplate: {simulated: {duration: 0s}, stop_grace: 0s}").unwrap();
+    assert_eq!((spec.ttl_after_finished_ms, spec.priority, spec.max_restarts), (Some(0), Some(0), Some(0)));
+    let run = spec.task_groups[0].template.as_ref().unwrap().run.as_ref().unwrap();
+    assert_eq!(run.simulated_duration_ms, Some(0));
+    let absent = unit("template: {}").unwrap();
+    assert_eq!((absent.ttl_after_finished_ms, absent.priority, absent.max_restarts), (None, None, None));
+    for (keys, expected) in [
+        (
+            "template: {simulated: {duration: 200us}}",
+            "2:34: template.simulated.duration: `200us` is finer than a millisecond",
+        ),
+        (
+            "active_deadline: 900us\ntemplate: {}",
+            "2:18: active_deadline: `900us` is finer than a millisecond",
+        ),
+        (
+            "active_deadline: 0s\ntemplate: {}",
+            "2:18: active_deadline: 0s is too short; leave it out for a unit without a deadline",
+        ),
+        ("active_deadline: 1M\ntemplate: {}", "2:18: active_deadline: `1M`: `M` would be months"),
+        ("scheduling_timeout: 0s\ntemplate: {}", "2:21: scheduling_timeout: 0s is too short"),
+        ("min_member: 0\ntemplate: {}", "2:13: min_member: 0 is not in 1..=10000"),
+        ("replicas: 0", "2:11: replicas: 0 is not in 1..=100000"),
+        ("template: {gpu: {count: 0}}", "2:25: template.gpu.count: 0 is not in 1..=64"),
+        ("template: {gpu: {milli: 0}}", "2:25: template.gpu.milli: 0 is not in 1..=1000"),
+    ] {
+        let found = unit(keys).unwrap_err().to_string();
+        assert!(found.starts_with(expected), "{keys}\nfound    {found}\nexpected {expected}");
+    }
+    assert_eq!(
+        unit("active_deadline: 1y\ntemplate: {}").unwrap().active_deadline_ms,
+        Some(godel_core::duration::YEAR_MS)
+    );
+    for (text, expected) in [
+        ("kind: queue\nname: q\nweight: 0\n", "3:9: weight: 0 is not in 1..=1000000"),
+        ("kind: queue\nname: q\nmax_running_units: 0\n", "3:20: max_running_units: 0 would admit nothing"),
+    ] {
+        let found = parse_manifest(text).unwrap_err().to_string();
+        assert!(found.starts_with(expected), "{found}");
+    }
+}
+
 #[test]
 fn mistakes_are_told_with_line_column_and_the_nearest_word() {
     for (text, expected) in [
@@ -67,32 +147,217 @@ fn mistakes_are_told_with_line_column_and_the_nearest_word() {
             "name: a\ntemplate:\n  comand: [x]\n",
             "3:3: template: unknown key `comand`: did you mean `command`?",
         ),
-        ("name: a\nclass: sevice\n", "2:8: class: unknown value `sevice`: did you mean `service`?"),
-        ("name: a\npool: zzz\n", "2:7: pool: unknown value `zzz`: known are guaranteed, best-effort"),
+        ("name: a\nzzz: [x]\ntemplate: {}\n", "2:1: unknown key `zzz`: known are kind, name, "),
+        (
+            "name: a\nclass: sevice\ntemplate: {}\n",
+            "2:8: class: unknown value `sevice`: did you mean `service`?",
+        ),
+        (
+            "name: a\npool: zzz\ntemplate: {}\n",
+            "2:7: pool: unknown value `zzz`: known are guaranteed, best-effort",
+        ),
         (
             "name: a\ntemplate:\n  requests:\n    cpu: 1Gb\n",
-            "4:10: template.requests.cpu: `1Gb` is no CPU quantity (`500m`, `2`, `0.5`): not a number with a known suffix",
+            "4:10: template.requests.cpu: `1Gb` is no CPU quantity (`500m`, `2`, `0.5`): `Gb` is no suffix; did you mean `Gi` or `G`?",
         ),
         (
             "name: a\ntemplate:\n  requests: {memory: -1}\n",
             "3:22: template.requests.memory: `-1` is no memory quantity (`512Mi`, `1Gi`, `1.5G`): it is negative",
         ),
-        ("name: a\nreplicas: many\n", "2:11: replicas: invalid type: string \"many\", expected u32"),
-        ("replicas: 1\n", "1:1: missing field `name`"),
-        ("name: a\nname: b\n", "duplicate field `name`"),
-        ("name: a\nttl_after_finished: soon\n", "`soon` is no duration"),
-        ("name: a\nlabels: {a: b\n", "did not find expected ',' or '}'"),
-        ("name: a\ntemplate:\n  requests: {gpu: 1}\n", "`gpu` stands beside `requests`"),
+        (
+            "name: a\ntemplate: {requests: {mem: 1Gi}}\n",
+            "2:28: template.requests.mem: did you mean `memory`?",
+        ),
+        (
+            "name: a\ntemplate: {requests: {mem: 100}}\n",
+            "2:28: template.requests.mem: did you mean `memory`?",
+        ),
+        ("name: a\nreplicas: many\n", "2:11: replicas: `many` is no whole number"),
+        ("name: a\nreplicas: [1]\n", "2:11: replicas: a list stands where a single value is wanted"),
+        ("name: a\ntemplate: x\n", "2:11: template: text stands where keys with values are wanted"),
+        (
+            "name: a\nlabels: x\ntemplate: {}\n",
+            "2:9: labels: text stands where keys with values are wanted, as `{a: b}`",
+        ),
+        ("name: a\nlabels:\ntemplate: {}\n", "2:1: labels: it has no value: write one, or leave the key out"),
+        (
+            "name: a\nlabels: {a: }\ntemplate: {}\n",
+            "2:10: labels.a: it has no value: write one, `\"\"` for empty text",
+        ),
+        (
+            "name: a\ntemplate: {command: x}\n",
+            "2:21: template.command: text stands where a list is wanted, as `[a, b]`",
+        ),
+        ("replicas: 1\n", "1:1: name: it is missing"),
+        ("name: a\nname: b\ntemplate: {}\n", "2:1: `name` stands twice, first in line 1, column 1"),
+        (
+            "name: a\nlabels: {app: web, app: db}\ntemplate: {}\n",
+            "2:20: `app` stands twice, first in line 2, column 10",
+        ),
+        ("name: a\ntemplate: {env: {A: 1, A: 2}}\n", "2:24: `A` stands twice, first in line 2, column 18"),
+        (
+            "name: a\nttl_after_finished: soon\ntemplate: {}\n",
+            "2:21: ttl_after_finished: `soon` is no duration",
+        ),
+        (
+            "name: a\ntemplate:\n  requests: {gpu: 1}\n",
+            "3:19: template.requests.gpu: `gpu` stands beside `requests`",
+        ),
+        ("name: Web\ntemplate: {}\n", "1:7: name: `W` is not allowed"),
+        ("name: a\nlabels: {a b: c}\ntemplate: {}\n", "2:15: labels[\"a b\"]: ` ` is not allowed"),
+        ("name: a\nmin_member: 5\nreplicas: 3\n", "2:13: min_member: 5 is above the 3 replicas"),
+        ("name: a\n", "1:1: task_groups: at least one is needed"),
+        ("name: \"a\\nb\"\ntemplate: {}\n", "1:7: name: `\\n` is not allowed"),
+        ("- a\n", "1:1: a list stands where keys with values are wanted"),
+        ("kind: pod\nname: a\n", "1:7: kind: unknown value `pod`"),
         ("# nothing\n", "the file has no unit"),
         ("", "the file has no unit"),
     ] {
         let found = parse(text).unwrap_err().to_string();
-        assert!(found.contains(expected), "{text}\nfound    {found}\nexpected {expected}");
+        let first = found.lines().next().unwrap();
+        assert!(first.contains(expected), "{text}\nfound    {first}\nexpected {expected}");
+    }
+}
+
+#[test]
+fn every_mistake_of_every_document_is_told_at_once() {
+    let text = "\
+name: Web
+replicas: many
+min_member: 5
+template:
+  requests: {cpu: 1GB, mem: 5, memory: 2Pi}
+  gpu: {count: 65}
+  comand: [x]
+---
+a: [
+---
+name: fine
+template: {}
+---
+kind: queue
+name: prod
+min: {cpu: 8, gpu: 2}
+max: {cpu: 4}
+weigth: 3
+---
+name: last
+task_groups:
+- {name: a, replicas: 0, template: {}}
+- {name: a, template: {stop_grace: 2h}}
+";
+    let found = parse(text).unwrap_err();
+    let lines: Vec<String> = found.0.iter().map(ToString::to_string).collect();
+    let expected = [
+        "1:7: name: `W` is not allowed",
+        "2:11: replicas: `many` is no whole number",
+        "5:19: template.requests.cpu: `1GB` is no CPU quantity",
+        "5:29: template.requests.mem: did you mean `memory`?",
+        "5:40: template.requests.memory: 2Pi is more than 1Pi",
+        "6:16: template.gpu.count: 65 is not in 1..=64",
+        "7:3: template: unknown key `comand`: did you mean `command`?",
+        "",
+        "16:12: min.cpu: 8 is above the maximum 4",
+        "18:1: unknown key `weigth`: did you mean `weight`?",
+        "22:23: task_groups[0].replicas: 0 is not in 1..=100000",
+        "23:10: task_groups[1].name: `a` stands twice",
+        "23:36: task_groups[1].template.stop_grace: 2h is longer than 1h",
+    ];
+    assert_eq!(lines.len(), expected.len(), "{lines:#?}");
+    for (line, expected) in lines.iter().zip(expected) {
+        assert!(line.starts_with(expected), "found    {line}\nexpected {expected}");
+    }
+    let told = found.of(Path::new("web.yaml"));
+    assert!(told.starts_with("web.yaml:1:7: name: ") && told.lines().count() == expected.len(), "{told}");
+    for rust in ["u32", "u64", "struct", "task_groups[0].template", "demand", "_ms"] {
+        assert!(!told.contains(rust), "{rust}: {told}");
     }
 }
 
 #[test]
 fn a_mistake_in_a_later_document_has_its_line_in_the_file() {
-    let found = parse("name: a\ntemplate: {}\n---\nname: b\nreplica: 2\n").unwrap_err();
+    let found = parse("name: a\ntemplate: {}\n---\nname: b\nreplica: 2\n").unwrap_err().0.remove(0);
     assert_eq!((found.line, found.column), (5, 1));
+}
+
+#[test]
+fn anchors_and_merge_keys_share_what_units_have_in_common() {
+    let text = "\
+name: a
+labels: &labels {app: web, tier: front}
+template: &template
+  requests: {cpu: 1}
+  env: {<<: *labels, tier: own}
+---
+name: b
+template: {}
+";
+    let spec = parse(text).unwrap().remove(0).spec;
+    let run = spec.task_groups[0].template.clone().unwrap().run.unwrap();
+    assert_eq!((run.env["app"].as_str(), run.env["tier"].as_str()), ("web", "own"));
+    let other = parse("name: a\ntemplate: &t {}\n---\nname: b\ntemplate: *t\n").unwrap_err().to_string();
+    assert!(other.contains("5:11: an alias names an anchor that does not stand before it"), "{other}");
+}
+
+#[test]
+fn bytes_are_utf_8_with_or_without_a_mark() {
+    let marked = [b"\xef\xbb\xbf", WEB.as_bytes()].concat();
+    assert_eq!(parse(&decode(marked).unwrap()), parse(WEB));
+    let told = |bytes: &[u8]| decode(bytes.to_vec()).unwrap_err().of(Path::new("a.yaml"));
+    assert_eq!(told(b"name: a\nowner: \xff\n"), "a.yaml:2:8: the file is not UTF-8 from here on");
+    assert_eq!(told(b"\xff\xfen\0"), "a.yaml: the file is UTF-16; save it as UTF-8");
+}
+
+/// Cases of quantities as people write them in files, with and without quotes.
+#[test]
+fn quantities_are_the_same_with_and_without_quotes() {
+    for (key, text, amount) in [
+        ("memory", "128974848000m", 123 << 20),
+        ("memory", "1288490188800m", 1_288_490_189),
+        ("memory", "1.2Gi", 1_288_490_189),
+        ("memory", "129e6", 129_000_000),
+        ("cpu", "1e-1", 100),
+        ("cpu", "+1", 1_000),
+        ("cpu", "2k", 2_000_000),
+        ("cpu", "100n", 1),
+        ("cpu", "0.0005", 1),
+        ("cpu", "-0", 0),
+        ("cpu", "-0.0", 0),
+        ("fpga", "2k", 2_000),
+    ] {
+        for quote in ["", "\"", "'"] {
+            let file = format!("name: a\ntemplate: {{requests: {{{key}: {quote}{text}{quote}}}}}\n");
+            let spec = parse(&file).unwrap_or_else(|wrong| panic!("{file}{wrong}")).remove(0).spec;
+            let demand = spec.task_groups[0].template.clone().unwrap().demand.unwrap();
+            assert_eq!(demand.requests.unwrap().amounts[key], amount, "{file}");
+        }
+    }
+    for (key, text, expected) in [
+        ("fpga", "500m", "fpga comes in whole numbers"),
+        ("memory", "1Kib", "did you mean `Ki`?"),
+        ("memory", "2Pi", "2Pi is more than 1Pi"),
+        ("memory", "50E", "it is too large"),
+        ("cpu", "1e3m", "not a number with a known suffix"),
+        ("cpu", "\"1 \"", "not a number with a known suffix"),
+        ("cpu", "100%", "not a number with a known suffix"),
+        ("cpu", ".inf", "not a number with a known suffix"),
+        ("cpu", ".nan", "not a number with a known suffix"),
+        ("cpu", "true", "not a number with a known suffix"),
+        ("cpu", "null", "it has no value"),
+        ("cpu", "\"\"", "it is empty"),
+    ] {
+        let file = format!("name: a\ntemplate: {{requests: {{{key}: {text}}}}}\n");
+        let found = parse(&file).unwrap_err().to_string();
+        assert!(found.contains(expected), "{file}{found}");
+    }
+}
+
+/// A file for the stream is read faster than it is sent.
+#[test]
+fn a_file_of_20000_documents_is_read() {
+    let text: String = (0..20_000)
+        .map(|n| format!("{}---\n", WEB.replace("name: web", &format!("name: web-{n}"))))
+        .collect();
+    let units = parse(&text).unwrap();
+    assert_eq!((units.len(), units[19_999].document), (20_000, 20_000));
 }

@@ -239,7 +239,7 @@ impl NodeView {
 
     /// Measured use; empty when there is none.
     fn used(&self, name: &str) -> String {
-        self.usage.get(name).map_or_else(String::new, |used| quantity::show(name, *used))
+        self.usage.get(name).map_or_else(String::new, |used| quantity::show_about(name, *used))
     }
 
     /// `used/all` GPUs, in whole ones with up to two decimals.
@@ -255,11 +255,11 @@ impl NodeView {
 
 fn share(name: &str, used: &BTreeMap<String, i64>, all: &BTreeMap<String, i64>) -> String {
     let of = |amounts: &BTreeMap<String, i64>| amounts.get(name).copied().unwrap_or(0);
-    format!("{}/{}", quantity::show(name, of(used)), quantity::show(name, of(all)))
+    format!("{}/{}", quantity::show_about(name, of(used)), quantity::show_about(name, of(all)))
 }
 
 fn milli(milli: u64) -> String {
-    quantity::show_cpu(i64::try_from(milli).unwrap_or(i64::MAX))
+    quantity::show_devices(i64::try_from(milli).unwrap_or(i64::MAX))
 }
 
 impl View for NodeView {

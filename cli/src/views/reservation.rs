@@ -78,7 +78,7 @@ impl From<&v1::ReservationStatus> for ReservationView {
             requests: amounts(demand.requests.as_ref()),
             gpus: demand.devices.map_or(0, |devices| devices.count),
             node_selector: spec.node_selector.into_iter().collect(),
-            expires_ms: spec.expires_ms,
+            expires_ms: spec.expires_ms.unwrap_or_default(),
             expired: status.expired,
             description: spec.description,
             places: status.places.iter().map(place).collect(),

@@ -130,7 +130,7 @@ fn a_queue_shows_what_it_uses_is_guaranteed_may_use_and_borrows() {
     let status = v1::QueueStatus {
         queue: Some(v1::Queue {
             meta: Some(v1::ObjectMeta { name: "prod".to_owned(), revision: 12, ..v1::ObjectMeta::default() }),
-            max_running_units: 30,
+            max_running_units: Some(30),
             policy: v1::QueuePolicy::FairShare.into(),
             ..v1::Queue::default()
         }),

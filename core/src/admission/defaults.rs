@@ -9,7 +9,7 @@ use crate::{
 
 /// Kept so long after its end by default: one hour.
 pub const TTL_AFTER_FINISHED_MS: u64 = 3_600 * 1_000;
-/// In-place restarts by default. 0 in a submission asks for this; none at all is the policy `never`.
+/// In-place restarts by default.
 pub const MAX_RESTARTS: u32 = 3;
 
 /// Size of the first binding by default.

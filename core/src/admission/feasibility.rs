@@ -9,6 +9,7 @@ use crate::{
     demand::{Demand, DeviceRequest, MILLI_WHOLE},
     ids::NodeId,
     node::{Device, NodeReport},
+    quantity,
     resources::Resources,
     unit::UnitSpec,
 };
@@ -131,7 +132,8 @@ impl Capacities {
             let most = self.live().map(|shape| shape.capacity.get(name)).max().unwrap_or(0);
             (amount > most).then_some((name, amount, most))
         }) {
-            return format!("asks for {amount} {name}; the largest node has {most}");
+            let show = |amount| quantity::show(name, amount);
+            return format!("asks for {} {name}; the largest node has {}", show(amount), show(most));
         }
         if let Some(devices) = &demand.devices {
             let most = self.live().map(|shape| shape.matching(devices)).max().unwrap_or(0);

@@ -1,4 +1,9 @@
-//! The alphabets of names.
+//! The one rule of names: what units, namespaces, queues, classes, nodes, schedulers, labels, resources and owners may be
+//! called. Files, RPCs and registrations are checked by the functions here; `docs/api.md` states the rule.
+//!
+//! No name and no text for people has control characters.
+
+use crate::quantity;
 
 /// Longest namespace, task group, resource name or label of a path.
 pub const NAMESPACE_LEN_MAX: usize = 63;
@@ -22,16 +27,16 @@ pub enum BadName {
         max: usize,
     },
     /// A character outside the alphabet of names.
-    #[error("`{0}` is not allowed: lower-case letters, digits, `-` and `.` are")]
+    #[error("`{}` is not allowed: lower-case letters, digits, `-` and `.` are", .0.escape_debug())]
     Name(char),
     /// A character outside the alphabet of the labels of a path.
-    #[error("`{0}` is not allowed: lower-case letters, digits and `-` are")]
+    #[error("`{}` is not allowed: lower-case letters, digits and `-` are", .0.escape_debug())]
     Label(char),
     /// First or last character.
     #[error("must begin and end with a letter or digit")]
     Ends,
     /// A character outside the alphabet of label keys.
-    #[error("`{0}` is not allowed: letters, digits, `-`, `_`, `.` and `/` are")]
+    #[error("`{}` is not allowed: letters, digits, `-`, `_`, `.` and `/` are", .0.escape_debug())]
     Key(char),
     /// A control character.
     #[error("control characters are not allowed")]
@@ -39,6 +44,15 @@ pub enum BadName {
     /// An empty label or too deep.
     #[error("a queue path has 1 to {QUEUE_DEPTH_MAX} labels with `.` between them")]
     Path,
+    /// A resource that is nearly a well-known one.
+    #[error("did you mean `{0}`?")]
+    Meant(&'static str),
+    /// What no program can be handed.
+    #[error("a NUL character is not allowed")]
+    Nul,
+    /// A name that no environment variable has.
+    #[error("not a name of an environment variable: no `=`, no control characters")]
+    Variable,
 }
 
 /// A name of an object: lower-case letters, digits, `-` and `.`.
@@ -71,6 +85,34 @@ pub fn label_key(text: &str) -> Result<(), BadName> {
 pub fn resource(text: &str) -> Result<(), BadName> {
     length(text, NAMESPACE_LEN_MAX)?;
     label_key(text)
+}
+
+/// A resource that somebody asks for: a [`resource`] that is not nearly a well-known one, as `mem`.
+///
+/// # Errors
+/// The first thing wrong.
+pub fn asked(text: &str) -> Result<(), BadName> {
+    resource(text)?;
+    quantity::meant(text).map_or(Ok(()), |meant| Err(BadName::Meant(meant)))
+}
+
+/// A name of an environment variable.
+///
+/// # Errors
+/// It is empty, or has `=` or control characters.
+pub fn variable(text: &str) -> Result<(), BadName> {
+    if text.is_empty() || text.chars().any(|c| c == '=' || c.is_control()) {
+        return Err(BadName::Variable);
+    }
+    Ok(())
+}
+
+/// An argument or the value of an environment variable: handed on as it is, line breaks and all.
+///
+/// # Errors
+/// It has a NUL.
+pub fn argument(text: &str) -> Result<(), BadName> {
+    if text.contains('\0') { Err(BadName::Nul) } else { Ok(()) }
 }
 
 /// Free text, may be empty.
@@ -179,6 +221,29 @@ fn length(text: &str, max: usize) -> Result<(), BadName> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_asked_for_is_no_slip() {
+        for good in ["cpu", "memory", "gpu", "fpga", "example.com/mem", "npu"] {
+            assert_eq!(asked(good), Ok(()), "{good}");
+        }
+        assert_eq!(asked("mem"), Err(BadName::Meant("memory")));
+        assert_eq!(asked("CPU").unwrap_err().to_string(), "did you mean `cpu`?");
+        assert_eq!(asked("a b"), Err(BadName::Key(' ')));
+    }
+
+    #[test]
+    fn control_characters_are_nowhere() {
+        for bad in ["a\nb", "a\u{1b}[31m", "a\u{7f}", "a\u{85}b", "\0"] {
+            assert!(name(bad, 63).is_err() && label(bad).is_err() && label_key(bad).is_err(), "{bad:?}");
+            assert!(queue(bad).is_err() && resource(bad).is_err() && text(bad, 63).is_err(), "{bad:?}");
+            assert!(variable(bad).is_err(), "{bad:?}");
+            let told = name(bad, 63).unwrap_err().to_string();
+            assert!(!told.contains(char::is_control), "{told:?}");
+        }
+        assert_eq!((argument("two\nlines"), argument("a\0")), (Ok(()), Err(BadName::Nul)));
+        assert_eq!((variable("PATH"), variable("A=B")), (Ok(()), Err(BadName::Variable)));
+    }
 
     #[test]
     fn names() {

@@ -60,6 +60,7 @@ pub fn scale(
         return Ok(None);
     }
     let mut scaled = spec.clone();
+    scaled.note_submitted();
     if replicas > present {
         let wanted = spec.task_groups.iter().flat_map(|group| &group.ordinals).map(|range| range.1).max();
         let bound = u32::try_from(rows.rows.len()).unwrap_or(u32::MAX);

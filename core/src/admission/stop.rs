@@ -33,6 +33,7 @@ pub fn stop(spec: &UnitSpec, rows: &UnitRows, ordinals: &[u32]) -> Result<Option
         return Ok(None);
     }
     let mut left = spec.clone();
+    left.note_submitted();
     for group in &mut left.task_groups {
         remove(group, &stopped);
     }
@@ -128,7 +129,7 @@ mod tests {
             name: "u".to_owned(),
             uid: "0190163d-8694-739b-aea5-000000000001".to_owned(),
             task_groups: groups.iter().enumerate().map(group).collect(),
-            min_member,
+            min_member: Some(min_member),
             ..Submission::default()
         };
         admit(submission).unwrap().spec

@@ -10,7 +10,9 @@ use super::{
 };
 use crate::{
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
+    duration,
     node::Toleration,
+    quantity,
     resources::{N_NAMES_MAX, Resources},
     unit::{RunSpec, Template},
 };
@@ -57,18 +59,27 @@ fn requests(idx: usize, requests: Vec<(String, i64)>, report: &mut Report) -> Re
     for (name, amount) in requests {
         report.named(
             format_args!("task_groups[{idx}].template.demand.requests[{name:?}]"),
-            names::resource(&name),
+            names::asked(&name),
         );
         if (0..=AMOUNT_MAX).contains(&amount) {
             sound.push((name, amount));
         } else {
             report.add(
                 format_args!("task_groups[{idx}].template.demand.requests[{name:?}]"),
-                format_args!("{amount} is not in 0..={AMOUNT_MAX}"),
+                format_args!("{}", amount_out_of_range(&name, amount)),
             );
         }
     }
     Resources::new(sound).unwrap_or_default()
+}
+
+/// Of an amount that is not in 0 to [`AMOUNT_MAX`].
+pub(crate) fn amount_out_of_range(name: &str, amount: i64) -> String {
+    let shown = quantity::show(name, amount);
+    if amount < 0 {
+        return format!("{shown} is negative");
+    }
+    format!("{shown} is more than {}", quantity::show(name, AMOUNT_MAX))
 }
 
 fn device_request(
@@ -93,20 +104,18 @@ fn device_request(
             devices.kind
         }
     };
-    let milli = if devices.milli == 0 {
+    let milli = devices.milli.unwrap_or_else(|| {
         let value = DefaultValue::Number(i64::from(MILLI_WHOLE));
         defaults.push(AppliedDefault { field: Cow::Owned(field("milli_per_device")), value });
         MILLI_WHOLE
-    } else {
-        devices.milli
-    };
+    });
     if !(1..=N_DEVICES_MAX).contains(&(devices.count as usize)) {
         report.add(
             format_args!("{}", field("count")),
             format_args!("{} is not in 1..={N_DEVICES_MAX}", devices.count),
         );
     }
-    if milli > MILLI_WHOLE {
+    if !(1..=MILLI_WHOLE).contains(&milli) {
         report.add(
             format_args!("{}", field("milli_per_device")),
             format_args!("{milli} is not in 1..={MILLI_WHOLE}"),
@@ -177,16 +186,23 @@ fn check_run(idx: usize, run: &RunSpec, report: &mut Report) {
     if run.command.first().is_some_and(String::is_empty) {
         report.add(format_args!("task_groups[{idx}].template.run.command[0]"), format_args!("no program"));
     }
-    for key in run.env.keys().filter(|key| key.is_empty() || key.contains(['=', '\0'])) {
-        report.add(
-            format_args!("task_groups[{idx}].template.run.env[{key:?}]"),
-            format_args!("not a name of an environment variable"),
-        );
+    for (at, argument) in run.command.iter().enumerate() {
+        report
+            .named(format_args!("task_groups[{idx}].template.run.command[{at}]"), names::argument(argument));
+    }
+    for (key, value) in &run.env {
+        for checked in [names::variable(key), names::argument(value)] {
+            report.named(format_args!("task_groups[{idx}].template.run.env[{key:?}]"), checked);
+        }
     }
     if run.stop_grace_ms > STOP_GRACE_MS_MAX {
         report.add(
             format_args!("task_groups[{idx}].template.run.stop_grace_ms"),
-            format_args!("{} is above {STOP_GRACE_MS_MAX}", run.stop_grace_ms),
+            format_args!(
+                "{} is longer than {}",
+                duration::show_ms(u64::from(run.stop_grace_ms)),
+                duration::show_ms(u64::from(STOP_GRACE_MS_MAX))
+            ),
         );
     }
 }

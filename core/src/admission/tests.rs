@@ -26,7 +26,12 @@ fn submission() -> Submission {
 }
 
 fn devices(count: u32, milli: u32) -> Option<DeviceSubmission> {
-    Some(DeviceSubmission { kind: "gpu".to_owned(), count, milli, models: Vec::new() })
+    Some(DeviceSubmission {
+        kind: "gpu".to_owned(),
+        count,
+        milli: (milli > 0).then_some(milli),
+        models: Vec::new(),
+    })
 }
 
 /// Every violation kind: what is changed in a good submission, and the fields that are named for it.
@@ -168,12 +173,12 @@ fn every_violation_names_its_field() {
             |s| s.task_groups[0].run.stop_grace_ms = u32::MAX,
             &["task_groups[0].template.run.stop_grace_ms"],
         ),
-        ("min_member above replicas", |s| s.min_member = 3, &["min_member"]),
+        ("min_member above replicas", |s| s.min_member = Some(3), &["min_member"]),
         (
             "min_member",
             |s| {
                 s.task_groups[0].replicas = 20_000;
-                s.min_member = 10_001;
+                s.min_member = Some(10_001);
             },
             &["min_member"],
         ),
@@ -190,15 +195,15 @@ fn every_violation_names_its_field() {
         ("deep queue", |s| s.queue = "a.b.c.d.e.f.g.h.i".into(), &["queue"]),
         ("priority class", |s| s.priority_class = "Gold".into(), &["priority_class"]),
         ("long priority class", |s| s.priority_class = "c".repeat(64), &["priority_class"]),
-        ("priority", |s| s.priority = i32::MAX, &["priority"]),
-        ("the band of the system by hand", |s| s.priority = 1_000_000_000, &["priority"]),
+        ("priority", |s| s.priority = Some(i32::MAX), &["priority"]),
+        ("the band of the system by hand", |s| s.priority = Some(1_000_000_000), &["priority"]),
         ("pool", |s| s.pool = Given::Unknown(7), &["pool"]),
         ("on_eviction", |s| s.on_eviction = Given::Unknown(7), &["on_eviction"]),
         ("on_below_min", |s| s.on_below_min = Given::Unknown(7), &["on_below_min"]),
         ("restart", |s| s.restart_policy = Given::Unknown(7), &["restart_policy"]),
         ("scoring", |s| s.scoring = Given::Unknown(7), &["scoring_profile"]),
-        ("ttl", |s| s.ttl_after_finished_ms = u64::MAX, &["ttl_after_finished_ms"]),
-        ("restarts", |s| s.max_restarts = 1_001, &["max_restarts"]),
+        ("ttl", |s| s.ttl_after_finished_ms = Some(u64::MAX), &["ttl_after_finished_ms"]),
+        ("restarts", |s| s.max_restarts = Some(1_001), &["max_restarts"]),
     ];
     for (name, change, fields) in cases {
         let mut given = submission();
@@ -271,12 +276,12 @@ fn what_is_given_stays_and_ordinals_follow_on() {
             GroupSubmission { name: "ps".into(), ..group(3) },
             GroupSubmission { name: "worker".into(), devices: devices(1, 0), ..group(5) },
         ],
-        min_member: 4,
+        min_member: Some(4),
         queue: "org.ml".into(),
-        priority: -7,
+        priority: Some(-7),
         uid: UID.to_uppercase(),
-        ttl_after_finished_ms: 5,
-        max_restarts: 1,
+        ttl_after_finished_ms: Some(5),
+        max_restarts: Some(1),
         on_eviction: Given::Value(OnEviction::Fail),
         on_below_min: Given::Value(OnBelowMin::Stop),
         ..submission()
@@ -293,14 +298,88 @@ fn what_is_given_stays_and_ordinals_follow_on() {
     assert_eq!(spec.task_groups[1].template.demand.devices.as_ref().unwrap().milli, 1000);
 }
 
+/// A zero that is written holds or is refused; it never becomes the default.
+#[test]
+fn a_zero_is_not_absent() {
+    let honoured = Submission {
+        class: Given::Value(WorkloadClass::Service),
+        priority: Some(0),
+        ttl_after_finished_ms: Some(0),
+        max_restarts: Some(0),
+        ..submission()
+    };
+    let Admitted { spec, defaults } = admit(honoured).unwrap();
+    assert_eq!((spec.priority, spec.ttl_after_finished_ms, spec.max_restarts), (0, 0, 0));
+    let filled = |field: &str| defaults.iter().any(|default| default.field == field);
+    assert!(!filled("priority") && !filled("ttl_after_finished_ms") && !filled("max_restarts"));
+    type Case = (fn(&mut Submission), &'static str, &'static str);
+    let refused: [Case; 6] = [
+        (|s| s.min_member = Some(0), "min_member", "0 is not in 1..=10000; leave it out"),
+        (|s| s.scheduling_timeout_ms = Some(0), "scheduling_timeout_ms", "0s is too short; leave it out"),
+        (|s| s.active_deadline_ms = Some(0), "active_deadline_ms", "0s is too short; leave it out"),
+        (|s| s.task_groups[0].replicas = 0, "task_groups[0].replicas", "0 is not in 1..=100000"),
+        (
+            |s| {
+                let devices = DeviceSubmission { count: 1, milli: Some(0), ..DeviceSubmission::default() };
+                s.task_groups[0].devices = Some(devices);
+            },
+            "task_groups[0].template.demand.devices.milli_per_device",
+            "0 is not in 1..=1000",
+        ),
+        (
+            |s| {
+                s.priority_class = "online".into();
+                s.priority = Some(0);
+            },
+            "priority",
+            "leave it out to have the priority of the class",
+        ),
+    ];
+    for (change, field, expected) in refused {
+        let mut given = submission();
+        change(&mut given);
+        let wrong = admit(given).unwrap_err();
+        assert_eq!((wrong.len(), wrong[0].field.as_str()), (1, field));
+        assert!(wrong[0].description.contains(expected), "{}", wrong[0].description);
+    }
+}
+
+#[test]
+fn bounds_are_said_as_people_write_them() {
+    let long = Submission {
+        ttl_after_finished_ms: Some(TTL_MS_MAX + 1),
+        active_deadline_ms: Some(ACTIVE_DEADLINE_MS_MAX + 3_600_000),
+        min_run_ms: MIN_RUN_MS_MAX * 2,
+        ..submission()
+    };
+    let told: Vec<String> = admit(long).unwrap_err().into_iter().map(|wrong| wrong.description).collect();
+    assert_eq!(
+        told,
+        ["365d 6h 1ms is longer than 1y", "60d is longer than 30d", "365d 7h is longer than 1y"]
+    );
+    let mut much = submission();
+    much.active_deadline_ms = Some(ACTIVE_DEADLINE_MS_MAX);
+    much.task_groups[0].requests =
+        vec![("cpu".into(), AMOUNT_MAX + 1), ("memory".into(), 2 * AMOUNT_MAX), ("mem".into(), 1)];
+    let told: Vec<String> = admit(much).unwrap_err().into_iter().map(|wrong| wrong.description).collect();
+    assert_eq!(
+        told,
+        [
+            "1125899906842.625 is more than 1125899906842.624",
+            "2Pi is more than 1Pi",
+            "did you mean `memory`?"
+        ]
+    );
+}
+
 #[test]
 fn a_priority_class_leaves_the_priority_to_itself() {
     let class = |priority| Submission { priority_class: "online".into(), priority, ..submission() };
-    let Admitted { spec, defaults } = admit(class(0)).unwrap();
+    let Admitted { spec, defaults } = admit(class(None)).unwrap();
     assert_eq!((spec.priority_class.as_str(), spec.priority), ("online", 0));
     assert!(defaults.iter().all(|default| default.field != "priority"), "{defaults:?}");
-    assert_eq!(admit(class(7)).unwrap().spec.priority, 7);
-    let service = Submission { class: Given::Value(WorkloadClass::Service), ..class(0) };
+    assert_eq!(admit(class(Some(7))).unwrap().spec.priority, 7);
+    let service = Submission { class: Given::Value(WorkloadClass::Service), ..class(None) };
     assert_eq!(admit(service).unwrap().spec.priority, 0);
 }
 

@@ -7,6 +7,7 @@ use super::{refusal::Refusal, room::DeviceRoom, shrunk::frozen_words};
 use crate::{
     demand::{DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
     node::Device,
+    quantity,
 };
 
 /// Thousandths of a whole device.
@@ -254,7 +255,7 @@ impl NodeDevices {
         } else if ask.is_whole() {
             format!("{kind}: {free} free of {} asked", ask.count)
         } else {
-            format!("{kind}: none with {} milli free", ask.milli)
+            format!("{kind}: none with {} free", quantity::show_devices(i64::from(ask.milli)))
         };
         Refusal::Device { reason }
     }
@@ -289,8 +290,9 @@ impl NodeDevices {
         }
         let Some(idx) = taken else { return Ok(wanted) };
         self.pick(ask).ok_or_else(|| {
-            let free = self.free(idx).max(0);
-            Refusal::Device { reason: format!("{kind} {idx}: {free} milli free of {} asked", ask.milli) }
+            let (free, asked) = (self.free(idx).max(0), ask.milli);
+            let show = |milli| quantity::show_devices(i64::from(milli));
+            Refusal::Device { reason: format!("{kind} {idx}: {} free of {} asked", show(free), show(asked)) }
         })
     }
 }

@@ -387,7 +387,7 @@ fn devices_are_picked_whole_from_below_and_shared_by_best_fit() {
     check_pick(&four, &[(0b0100, 600), (0b1000, 300)], &demand(0, 1, 500, &[]), Ok(0b1000));
     check_pick(&four, &[], &demand(0, 1, 500, &[]), Ok(0b0001));
     check_pick(&four, &[(0b0111, 1000)], &demand(0, 2, 1000, &[]), Err("gpu: 1 free of 2 asked"));
-    check_pick(&four, &[(0b1111, 1000)], &demand(0, 1, 10, &[]), Err("gpu: none with 10 milli free"));
+    check_pick(&four, &[(0b1111, 1000)], &demand(0, 1, 10, &[]), Err("gpu: none with 0.01 free"));
     check_pick(&four, &[], &demand(0, 1, 10, &["P100"]), Err("no gpu of model P100"));
     check_pick(&[], &[], &demand(0, 1, 10, &[]), Err("no gpu"));
     check_pick(&["A", "B", "A"], &[], &demand(0, 2, 1000, &["A"]), Ok(0b101));
@@ -401,7 +401,7 @@ fn refused_devices_are_named() {
     let shape = cluster.shape(&demand(0, 1, 600, &["A"]), Pool::Guaranteed);
     cluster.assume(UnitId(1), 0, 0, shape, NodeId(1), 0b01);
     let check = |mask| cluster.grant_devices(shape, NodeId(1), mask).map_err(|refusal| refusal.to_string());
-    assert_eq!(check(0b01), Err("gpu 0: 400 milli free of 600 asked".to_owned()));
+    assert_eq!(check(0b01), Err("gpu 0: 0.4 free of 0.6 asked".to_owned()));
     assert_eq!(check(0b10), Err("gpu 1: model not accepted".to_owned()));
     assert_eq!(check(0b11), Err("gpu: 2 chosen of 1 asked".to_owned()));
     assert_eq!(check(1 << 63), Err("gpu 63: no such device".to_owned()));

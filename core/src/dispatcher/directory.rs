@@ -8,7 +8,7 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use crate::{
-    admission::names,
+    admission::{names, same},
     ids::{IdSet, Revision, UnitId},
     time::Millis,
     unit::UnitSpec,
@@ -29,7 +29,14 @@ pub enum Reservation {
     /// Submitted before and on its way to the store.
     InFlight(UnitId),
     /// Submitted before, ended and deleted.
-    Gone(UnitId, Revision),
+    Gone {
+        /// Its id.
+        unit: UnitId,
+        /// Of its submission.
+        created: Revision,
+        /// Of what was submitted, see [`same::digest`].
+        digest: u64,
+    },
     /// The name belongs to another unit.
     NameTaken(UnitId),
 }
@@ -40,7 +47,7 @@ pub(super) struct Directory {
     names: BTreeMap<Box<str>, UnitId>,
     uids: BTreeMap<u128, UnitId>,
     in_flight: IdSet<UnitId>,
-    gone: FxHashMap<u128, (UnitId, Revision)>,
+    gone: FxHashMap<u128, (UnitId, Revision, u64)>,
     gone_until: VecDeque<(Millis, u128)>,
 }
 
@@ -66,8 +73,8 @@ impl Directory {
             }
             Entry::Occupied(known) => return Reservation::Duplicate(*known.get()),
         };
-        if let Some((unit, revision)) = self.gone.get(uid.key()) {
-            return Reservation::Gone(*unit, *revision);
+        if let Some((unit, created, digest)) = self.gone.get(uid.key()).copied() {
+            return Reservation::Gone { unit, created, digest };
         }
         match self.names.entry(key(namespace, name)) {
             Entry::Occupied(taken) => Reservation::NameTaken(*taken.get()),
@@ -109,7 +116,7 @@ impl Directory {
         if self.uids.get(&uid) == Some(&spec.id) {
             self.uids.remove(&uid);
         }
-        self.gone.insert(uid, (spec.id, created));
+        self.gone.insert(uid, (spec.id, created, same::digest(spec)));
         self.gone_until.push_back((now.plus(UID_MS_MIN), uid));
         while let Some((until, uid)) = self.gone_until.front().copied() {
             if until > now && self.gone_until.len() <= GONE_MAX {

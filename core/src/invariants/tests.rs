@@ -78,6 +78,7 @@ fn spec(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitSpec {
         ttl_after_finished_ms: 0,
         cancelled: false,
         suspended: false,
+        submitted: None,
         scheduling_timeout_ms: 0,
         active_deadline_ms: 0,
         max_restarts: 0,

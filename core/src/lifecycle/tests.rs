@@ -13,7 +13,7 @@ fn unit(replicas: u32, min_member: u32) -> UnitSpec {
         name: "u".into(),
         uid: "0190163d-8694-739b-aea5-966c26f8ad91".into(),
         task_groups: vec![group],
-        min_member,
+        min_member: Some(min_member),
         ..Submission::default()
     };
     UnitSpec { id: UnitId(1), ..admit(submission).unwrap().spec }

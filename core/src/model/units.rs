@@ -89,6 +89,7 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
         on_below_min: numbers.draw(&[(4, OnBelowMin::Keep), (2, OnBelowMin::Restart), (1, OnBelowMin::Stop)]),
         ended: None,
         suspended: false,
+        submitted: None,
         scheduling_timeout_ms: millis(numbers, 10, 500),
         active_deadline_ms: millis(numbers, 5, 3_000),
         preemptible: !numbers.chance(15),

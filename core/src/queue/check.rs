@@ -13,6 +13,7 @@ use crate::{
         ENTRIES_MAX, PRIORITY_MAX,
         names::{self, BadName},
     },
+    quantity,
     resources::N_NAMES_MAX,
 };
 
@@ -216,16 +217,18 @@ fn fields(spec: &QueueSpec, report: &mut Report) {
             report.add(Ground::Invalid, field, format!("{n} entries; at most {N_NAMES_MAX}"));
         }
         for (name, amount) in amounts {
-            report.named(&format!("{field}[{name:?}]"), names::resource(name));
+            report.named(&format!("{field}[{name:?}]"), names::asked(name));
             if !(0..=AMOUNT_MAX).contains(amount) {
-                let description = format!("{amount} is not in 0..={AMOUNT_MAX}");
+                let shown = |amount| quantity::show_queued(name, amount);
+                let description = format!("{} is not in 0 to {}", shown(*amount), shown(AMOUNT_MAX));
                 report.add(Ground::Invalid, &format!("{field}[{name:?}]"), description);
             }
         }
     }
     for (name, amount) in &spec.min {
         if let Some(max) = spec.max.get(name).filter(|max| *max < amount) {
-            let description = format!("{amount} is above the maximum {max}");
+            let shown = |amount| quantity::show_queued(name, amount);
+            let description = format!("{} is above the maximum {}", shown(*amount), shown(*max));
             report.add(Ground::Invalid, &format!("min[{name:?}]"), description);
         }
     }
@@ -326,11 +329,13 @@ impl<'a> After<'a> {
         let below = self.below(&spec.name);
         for (name, sum) in &below {
             if let Some(own) = spec.min.get(name).filter(|own| *own < sum) {
+                let (own, sum) = (quantity::show_queued(name, *own), quantity::show_queued(name, *sum));
                 let description =
                     format!("{own} is less than the {sum} that the queues below it have together");
                 report.add(Ground::Invalid, &format!("min[{name:?}]"), description);
             }
             if let Some(max) = spec.max.get(name).filter(|max| *max < sum) {
+                let (max, sum) = (quantity::show_queued(name, *max), quantity::show_queued(name, *sum));
                 let description = format!("{max} is less than the {sum} guaranteed to the queues below it");
                 report.add(Ground::Invalid, &format!("max[{name:?}]"), description);
             }
@@ -349,15 +354,19 @@ impl<'a> After<'a> {
             let risen = sum > self.below_now(above).get(name).copied().unwrap_or(0);
             // A changed level says so itself.
             if risen && !self.records.contains_key(above) {
+                let shown = |amount| quantity::show_queued(name, amount);
+                let (own, shown_sum) = (shown(own), shown(sum));
                 if let Some(max) = spec.max.get(name).filter(|max| **max < sum) {
                     let description = format!(
-                        "with {own} here {sum} would be guaranteed below `{above}`, whose maximum is {max}"
+                        "with {own} here {shown_sum} would be guaranteed below `{above}`, whose maximum is {}",
+                        shown(*max)
                     );
                     report.add(Ground::Invalid, &field, description);
                 }
                 if let Some(min) = spec.min.get(name).filter(|min| **min < sum) {
                     let description = format!(
-                        "with {own} here the queues below `{above}` would have {sum}; it is guaranteed {min}"
+                        "with {own} here the queues below `{above}` would have {shown_sum}; it is guaranteed {}",
+                        shown(*min)
                     );
                     report.add(Ground::Invalid, &field, description);
                 }

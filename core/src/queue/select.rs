@@ -13,7 +13,7 @@ use super::{
     tree::QueueIdx,
     usage::Shortage,
 };
-use crate::{ids::UnitId, time::Millis};
+use crate::{ids::UnitId, quantity, time::Millis};
 
 /// What lower bands have earned while higher ones were served: `floor_percent` for each running unit, to be spent at
 /// what is left to a hundred. Spent ahead, if the unit is a large one: in the long run it comes to the same.
@@ -55,6 +55,8 @@ impl fmt::Display for Hindrance {
         match self {
             Self::Full { queue, resource } => write!(f, "queue {queue} is at its maximum of {resource}"),
             Self::Hopeless { queue, resource, asked, max } => {
+                let (asked, max) =
+                    (quantity::show_queued(resource, *asked), quantity::show_queued(resource, *max));
                 write!(f, "needs {asked} of {resource}, more than queue {queue} may ever use ({max})")
             }
             Self::Kept { queue, unit } => write!(f, "room in queue {queue} is kept for unit {unit}"),

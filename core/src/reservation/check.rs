@@ -8,7 +8,7 @@ use std::{
 use super::spec::ReservationSpec;
 use crate::{
     admission::{
-        AMOUNT_MAX, ENTRIES_MAX,
+        AMOUNT_MAX, ENTRIES_MAX, amount_out_of_range,
         names::{self, BadName, NAME_LEN_MAX, NAMESPACE_LEN_MAX},
     },
     queue::check::{DESCRIPTION_LEN_MAX, Ground, RecordChange, Report, Users, Violation, existence},
@@ -102,9 +102,9 @@ fn fields(spec: &ReservationSpec, report: &mut Report) {
         report.add(Ground::Invalid, "demand", description.to_owned());
     }
     for (name, amount) in demand.requests.iter() {
-        report.named(&format!("demand.requests[{name:?}]"), names::resource(name));
+        report.named(&format!("demand.requests[{name:?}]"), names::asked(name));
         if !(0..=AMOUNT_MAX).contains(&amount) {
-            let description = format!("{amount} is not in 0..={AMOUNT_MAX}");
+            let description = amount_out_of_range(name, amount);
             report.add(Ground::Invalid, &format!("demand.requests[{name:?}]"), description);
         }
     }

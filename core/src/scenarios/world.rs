@@ -153,7 +153,7 @@ pub(super) fn trace_task(numbers: &mut Numbers) -> GroupSubmission {
     let devices = (task.n_gpus > 0).then(|| DeviceSubmission {
         kind: String::new(),
         count: task.n_gpus,
-        milli: task.gpu_milli,
+        milli: Some(task.gpu_milli),
         models: task.models.iter().map(|model| (*model).to_owned()).collect(),
     });
     let requests = vec![(CPU.to_owned(), task.cpu_milli), (MEMORY.to_owned(), task.memory_mib * MIB)];

@@ -1,12 +1,13 @@
 //! What must be seen, held against what is seen now.
 
-use godel_cli::unit_file::{Text, parse_amount, show_amount};
+use godel_cli::unit_file::{parse_amount, show_amount};
 use godel_proto::v1;
 
 use super::{
     file::{DispatcherExpect, Expect, Glob, NodesExpect, Partition, QueueExpect, Scenario, UnitFields},
     history::Follower,
     number::Number,
+    scalar::Text,
     seen::{self, Seen},
 };
 use crate::cluster::Cluster;

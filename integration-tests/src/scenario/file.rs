@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fmt};
 use clap::Parser as _;
 use godel_cli::{
     args::Args,
-    unit_file::{Document, HumanTime, Mistake, Scalar, Text, mistake, parse_manifest},
+    unit_file::{Document, Mistake, parse_form},
 };
 use godel_proto::v1;
 use serde::{
@@ -15,7 +15,10 @@ use serde::{
     de::{self, value::MapAccessDeserializer},
 };
 
-use super::number::Number;
+use super::{
+    number::Number,
+    scalar::{HumanTime, Scalar, Text, mistake},
+};
 use crate::cluster::Layout;
 
 /// A file.
@@ -329,7 +332,10 @@ pub fn parse(text: &str) -> Result<Scenario, Mistake> {
     let (budgets, reservations) = (vec![], vec![]);
     let mut scenario =
         Scenario { story, queues, classes, budgets, reservations, units: BTreeMap::new(), steps };
-    for (_, document) in parse_manifest(&without_story(text))? {
+    let documents = parse_form(&without_story(text));
+    for (_, document) in
+        documents.map_err(|mistakes| mistakes.0.into_iter().next().unwrap_or_else(|| other("a mistake")))?
+    {
         match document {
             Document::Queue(queue) => scenario.queues.push(*queue),
             Document::PriorityClass(class) => scenario.classes.push(class),

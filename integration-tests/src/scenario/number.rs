@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use godel_cli::unit_file::Scalar;
+use super::scalar::Scalar;
 use serde::{Deserialize, Deserializer};
 
 /// A range of whole numbers, both ends included.

@@ -29,7 +29,7 @@ fn fails(cluster: &Cluster, args: &[&str], code: i32, part: &str) {
 fn whole(name: &str, priority: i32, replicas: u32, app: &str) -> v1::UnitSpec {
     let spec = unit(name, "", replicas, resources(4_000, 16), None, 0);
     let meta = spec.meta.map(|meta| v1::ObjectMeta { labels: [("app".into(), app.into())].into(), ..meta });
-    v1::UnitSpec { meta, priority, ..spec }
+    v1::UnitSpec { meta, priority: Some(priority), ..spec }
 }
 
 async fn n_running(cluster: &Cluster, name: &str) -> Result<u32> {

@@ -40,7 +40,7 @@ async fn fill(cluster: &Cluster) -> usize {
     assert!(created.status.success(), "{created:?}");
     let filler = |name: &str, class: v1::WorkloadClass, replicas: u32| v1::UnitSpec {
         workload_class: class.into(),
-        priority: 1,
+        priority: Some(1),
         queue: "lab".to_owned(),
         ..unit(name, "", replicas, resources(FILLER_CPU, 16), None, 0)
     };

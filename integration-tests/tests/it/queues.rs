@@ -18,7 +18,7 @@ fn queue(path: &str, cpu: Option<i64>, max_running_units: u32) -> v1::Queue {
     v1::Queue {
         meta: Some(v1::ObjectMeta { name: path.to_owned(), ..v1::ObjectMeta::default() }),
         max: cpu.map(|cpu| v1::Resources { amounts: [("cpu".to_owned(), cpu)].into() }),
-        max_running_units,
+        max_running_units: (max_running_units > 0).then_some(max_running_units),
         ..v1::Queue::default()
     }
 }
@@ -62,7 +62,7 @@ async fn maxima_hold_while_they_change_and_leaders_die() {
         let path = if idx % 2 == 0 { "team.a" } else { "team.b" };
         let spec = v1::UnitSpec {
             queue: path.to_owned(),
-            min_member: if idx % 5 == 0 { N_REPLICAS } else { 1 },
+            min_member: Some(if idx % 5 == 0 { N_REPLICAS } else { 1 }),
             ..unit(&name, "", N_REPLICAS, resources(500, 16), None, 300)
         };
         cluster.api.submit(spec).await.unwrap();

@@ -103,7 +103,7 @@ impl Config {
         let scaled = Duration::from_millis(duration_ms).as_secs_f64() / self.speed;
         let longest = Duration::from_secs(365 * 24 * 3600);
         let duration = Duration::try_from_secs_f64(scaled).unwrap_or(longest).min(longest);
-        // At least one: 0 would run until stopped.
+        // At least one, however fast the clock runs.
         u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).max(1)
     }
 }

@@ -75,8 +75,8 @@ pub struct Status {
 pub enum Work {
     /// Nothing but to last.
     Simulated {
-        /// How long; 0 until stopped.
-        duration_ms: u64,
+        /// How long; `None` until stopped.
+        duration_ms: Option<u64>,
         /// How it ends.
         exit_code: i32,
     },
@@ -124,7 +124,7 @@ impl Default for Orders {
             pool: Pool::Guaranteed,
             device_mask: 0,
             device_milli: 0,
-            work: Work::Simulated { duration_ms: 0, exit_code: 0 },
+            work: Work::Simulated { duration_ms: None, exit_code: 0 },
             restart_policy: RestartPolicy::Never,
             max_restarts: 0,
             restarts: 0,

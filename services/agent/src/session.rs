@@ -186,7 +186,7 @@ pub(crate) fn orders(assignment: &v1::Assignment, ordinal: u32, runs_programs: b
         Work::Program(Box::new(Program { command: run.command.clone(), env }))
     } else {
         let run = assignment.run.as_ref();
-        let duration_ms = run.map_or(0, |run| run.simulated_duration_ms);
+        let duration_ms = run.and_then(|run| run.simulated_duration_ms);
         Work::Simulated { duration_ms, exit_code: run.map_or(0, |run| run.simulated_exit_code) }
     };
     Orders {
@@ -194,7 +194,8 @@ pub(crate) fn orders(assignment: &v1::Assignment, ordinal: u32, runs_programs: b
         // A pool that this agent does not know is no less than guaranteed.
         pool: from_proto::pool(assignment.pool).unwrap_or_default(),
         device_mask: assignment.device_mask,
-        device_milli: devices.map_or(0, |devices| devices.milli_per_device),
+        device_milli: devices
+            .map_or(0, |devices| devices.milli_per_device.unwrap_or(godel_core::demand::MILLI_WHOLE)),
         work,
         // State resolves it; a policy that this agent does not know restarts nothing.
         restart_policy: from_proto::restart_policy(assignment.restart_policy)

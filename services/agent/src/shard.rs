@@ -477,7 +477,7 @@ impl Shard {
             Some(&Work::Simulated { duration_ms, exit_code }) => {
                 let now = self.clock.now();
                 life.started(key, incarnation, now);
-                if duration_ms > 0 {
+                if let Some(duration_ms) = duration_ms {
                     let at = now.plus(self.config.scaled_ms(duration_ms));
                     self.timers.set(at, Timer::Finish { node, key, incarnation, exit_code, since: now });
                 }

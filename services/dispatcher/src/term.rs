@@ -45,7 +45,7 @@ use tokio::sync::{Semaphore, mpsc, watch as watch_channel};
 use tonic::Status;
 
 use crate::{
-    calls::{Call, Change, ListCall, ListPart, Reply, RowsPage, Schedulers, StatusAnswer, Waiter},
+    calls::{Call, Change, ListCall, ListPart, Reply, RowsPage, Schedulers, StatusAnswer},
     config::Config,
     convert,
     front::Term as Handle,
@@ -120,7 +120,7 @@ struct Loop<'a> {
     overload: Overload,
     batches_in_flight: usize,
     /// Further submissions of uids that are on their way.
-    followers: IdMap<UnitId, Vec<(Waiter, tokio::sync::OwnedSemaphorePermit)>>,
+    followers: IdMap<UnitId, Vec<admit::Follower>>,
     /// Units with a change on its way.
     changing: IdSet<UnitId>,
     deferred: VecDeque<Change>,

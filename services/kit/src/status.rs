@@ -40,6 +40,8 @@ pub mod reason {
     pub const STORE_FULL: &str = "STORE_FULL";
     /// A record of this name exists.
     pub const DUPLICATE_NAME: &str = "DUPLICATE_NAME";
+    /// The uid of a submission is that of another unit.
+    pub const DUPLICATE_UID: &str = "DUPLICATE_UID";
     /// A revision precondition failed.
     pub const REVISION_MISMATCH: &str = "REVISION_MISMATCH";
     /// The named object does not exist.

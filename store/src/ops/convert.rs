@@ -237,7 +237,7 @@ pub fn demand_to_proto(demand: &Demand) -> v1::Demand {
         devices: devices.as_ref().map(|DeviceRequest { kind, count, milli, models }| v1::DeviceRequest {
             kind: kind.clone(),
             count: *count,
-            milli_per_device: *milli,
+            milli_per_device: Some(*milli),
             models: models.clone(),
         }),
     }
@@ -468,7 +468,8 @@ fn load_block(rows: &mut UnitRows, block: v1::RowBlock) -> Result<(), OpError> {
 }
 
 fn device_request(request: v1::DeviceRequest) -> Result<DeviceRequest, OpError> {
-    let v1::DeviceRequest { kind, count, milli_per_device: milli, models } = request;
+    let v1::DeviceRequest { kind, count, milli_per_device, models } = request;
+    let milli = milli_per_device.unwrap_or(MILLI_WHOLE);
     if count == 0 || count as usize > N_DEVICES_MAX {
         return Err(OpError::field("demand.devices.count", format!("{count} is not 1 to {N_DEVICES_MAX}")));
     }

@@ -102,7 +102,7 @@ fn bad_columns_are_named() {
             b.demand = Some(v1::Demand { requests: None, devices: Some(v1::DeviceRequest::default()) });
         }),
         ("demand.devices.milli_per_device", |b| {
-            let devices = v1::DeviceRequest { count: 2, milli_per_device: 500, ..Default::default() };
+            let devices = v1::DeviceRequest { count: 2, milli_per_device: Some(500), ..Default::default() };
             b.demand = Some(v1::Demand { requests: None, devices: Some(devices) });
         }),
     ];

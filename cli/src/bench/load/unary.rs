@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_call_is_what_the_api_reads() {
-        let unit = v1::UnitSpec { min_member: 3, ..v1::UnitSpec::default() };
+        let unit = v1::UnitSpec { min_member: Some(3), ..v1::UnitSpec::default() };
         let framed = framed(&One { unit: unit.encode_to_vec().into() });
         let (prefix, message) = framed.split_at(5);
         assert_eq!((prefix[0], usize::from(prefix[4])), (0, message.len()));

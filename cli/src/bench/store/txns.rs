@@ -167,7 +167,7 @@ fn unit(id: u64, replicas: u32) -> v1::UnitSpec {
         }),
         workload_class: v1::WorkloadClass::Service.into(),
         task_groups: vec![group],
-        min_member: 1,
+        min_member: Some(1),
         queue: "default".to_owned(),
         ..v1::UnitSpec::default()
     }

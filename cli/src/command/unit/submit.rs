@@ -6,7 +6,7 @@ use godel_proto::v1;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::{from_flags, load};
+use super::{DOCS, load};
 use crate::{
     args::Submit,
     bulk,
@@ -14,6 +14,7 @@ use crate::{
     command::{each::several, wait},
     exit::{Code, Failure},
     output::{self, Format, are, count, one_or, shown},
+    unit_file,
 };
 
 /// From so many units on they go on one stream, which tells less of each and takes a tenth of the time.
@@ -83,7 +84,11 @@ pub(super) async fn run(client: &Client, submit: Submit, format: Format) -> Resu
 /// The units of files, or one from flags; each with where it stands.
 pub(super) fn units_of(submit: &Submit) -> Result<Vec<(String, v1::UnitSpec)>, Failure> {
     let mut units = match &submit.name {
-        Some(name) => vec![(format!("unit {name}"), from_flags(name, submit)?)],
+        Some(name) => {
+            let unit = unit_file::from_flags(submit);
+            let unit = unit.map_err(|wrong| Failure::usage(wrong.join("\n")).hint(DOCS))?;
+            vec![(format!("unit {name}"), unit)]
+        }
         None => load(&submit.files)?,
     };
     for (_, unit) in &mut units {

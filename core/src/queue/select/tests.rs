@@ -87,6 +87,7 @@ impl Job {
             ttl_after_finished_ms: 0,
             cancelled: false,
             suspended: false,
+            submitted: None,
             scheduling_timeout_ms: 0,
             active_deadline_ms: 0,
             max_restarts: 0,

@@ -153,7 +153,7 @@ fn a_gang_is_placed_whole_or_not_at_all_and_says_why() {
     assert_eq!((refusals.nodes, refusals.attempts), (2, 1));
     let reason = RefusalCount { plugin: "resources-fit", reason: "insufficient cpu".to_owned(), nodes: 2 };
     assert_eq!(refusals.reasons, [reason]);
-    let words = "room for 3 of 4 together; n1 lacks cpu (0 free of 1000 asked)";
+    let words = "room for 3 of 4 together; n1 lacks cpu (0 free of 1 asked)";
     assert_eq!(refusals.nearest_miss, words);
     let step = scheduler.step(Millis(1), 1);
     assert_eq!(step.decisions[0].len(), 3, "the minimum goes in one decision, whatever the budget");

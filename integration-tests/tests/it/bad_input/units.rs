@@ -46,7 +46,12 @@ fn with_requests(amounts: impl IntoIterator<Item = (String, i64)>) -> v1::UnitSp
 }
 
 fn with_devices(kind: &str, count: u32, milli_per_device: u32) -> v1::UnitSpec {
-    let devices = v1::DeviceRequest { kind: kind.into(), count, milli_per_device, models: Vec::new() };
+    let devices = v1::DeviceRequest {
+        kind: kind.into(),
+        count,
+        milli_per_device: Some(milli_per_device),
+        models: Vec::new(),
+    };
     with_template(|template| template.demand.as_mut().unwrap().devices = Some(devices))
 }
 
@@ -77,7 +82,7 @@ fn bad_units() -> Vec<(&'static str, v1::UnitSpec, &'static str)> {
         ("two task groups of a name", with_groups(&["a", "a"]), "task_groups[1].name"),
         ("no replicas", spoilt(replicas(0)), "task_groups[0].replicas"),
         ("too many replicas", spoilt(replicas(100_001)), "replicas"),
-        ("min_member above replicas", spoilt(|spec| spec.min_member = 2), "min_member"),
+        ("min_member above replicas", spoilt(|spec| spec.min_member = Some(2)), "min_member"),
         ("a negative request", with_requests([("cpu".to_owned(), -1)]), "task_groups[0].template.demand.requests"),
         ("too many resources", with_requests((0..33).map(|number| (format!("r{number}"), 1))), "requests"),
         ("a resource without a name", with_requests([(String::new(), 1)]), "requests"),

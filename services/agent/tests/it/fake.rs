@@ -181,7 +181,8 @@ pub(crate) fn assignment(unit_id: u64, duration_ms: u64, exit_code: i32) -> sess
 
 pub(crate) fn simulated(unit_id: u64, duration_ms: u64, exit_code: i32) -> v1::Assignment {
     let run = v1::RunSpec {
-        simulated_duration_ms: duration_ms,
+        // 0 runs until it is stopped.
+        simulated_duration_ms: (duration_ms > 0).then_some(duration_ms),
         simulated_exit_code: exit_code,
         ..v1::RunSpec::default()
     };

@@ -269,7 +269,7 @@ pub(crate) fn unit(unit_id: u64, replicas: u32, min_member: u32, cpu: i64) -> v1
             }),
             ordinals: vec![v1::OrdinalRange { start: 0, end: replicas }],
         }],
-        min_member,
+        min_member: Some(min_member),
         queue: "default".to_owned(),
         pool: v1::Pool::Guaranteed.into(),
         restart_policy: v1::RestartPolicy::Never.into(),

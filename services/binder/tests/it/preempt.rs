@@ -10,7 +10,7 @@ use crate::{
 };
 
 fn standing(priority: i32, spec: v1::UnitSpec) -> v1::UnitSpec {
-    v1::UnitSpec { priority, preemptible: Some(true), ..spec }
+    v1::UnitSpec { priority: Some(priority), preemptible: Some(true), ..spec }
 }
 
 /// A decision for which ordinals of another unit have to leave a node.

@@ -20,9 +20,9 @@ fn queue(path: &str, cpu: Option<i64>, max_running_units: u32) -> v1::op::Op {
             ..v1::ObjectMeta::default()
         }),
         max: cpu.map(|cpu| v1::Resources { amounts: [("cpu".to_owned(), cpu)].into() }),
-        weight: 1,
+        weight: Some(1),
         policy: v1::QueuePolicy::Priority.into(),
-        max_running_units,
+        max_running_units: (max_running_units > 0).then_some(max_running_units),
         ..v1::Queue::default()
     })
 }
@@ -155,7 +155,7 @@ async fn never_above(state: &State) {
                         let cpu: i64 = below().map(|(_, cpu)| cpu).sum();
                         assert!(spec.max.get("cpu").is_none_or(|max| cpu <= *max), "{level}: cpu {cpu}");
                         let n = below().count();
-                        let n_max = spec.max_running_units as usize;
+                        let n_max = spec.max_running_units() as usize;
                         assert!(n_max == 0 || n <= n_max, "{level}: {n} of {n_max}");
                     }
                 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use godel_core::{
+    admission::names,
     change::PartitionMode,
     dispatcher::{Attach, Counted, ModeChoice, SessionId, read::SchedulerView},
     ids::{Epoch, NodeId, Revision, StoreId, UnitId},
@@ -32,7 +33,7 @@ use crate::{
     front::{Front, Term, term_over},
 };
 
-/// Characters of the reason of a pause.
+/// Bytes of the reason of a pause.
 const REASON_LEN_MAX: usize = 253;
 /// Prefix of schedulers' leases.
 const LEASE_PREFIX: &str = "scheduler/";
@@ -160,9 +161,8 @@ impl DispatchService for Dispatch {
     ) -> Result<Response<v1::SetPauseResponse>, Status> {
         let v1::SetPauseRequest { scope, paused, reason } = request.into_inner();
         let scope = from_proto::pause_scope(&scope).map_err(|bad| status::invalid_argument([bad]))?;
-        if reason.chars().count() > REASON_LEN_MAX {
-            let bad = BadField::new("reason", format!("longer than {REASON_LEN_MAX} characters"));
-            return Err(status::invalid_argument([bad]));
+        if let Err(wrong) = names::text(&reason, REASON_LEN_MAX) {
+            return Err(status::invalid_argument([BadField::new("reason", wrong.to_string())]));
         }
         let reason = if paused { reason } else { String::new() };
         let call = |reply| Call::SetPause(PauseCall { scope, paused, reason, reply });

@@ -4,6 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 use godel_core::{
+    admission::same,
     dispatcher::{EndedView, Reservation},
     ids::{Revision, UnitId},
     time::Millis,
@@ -24,6 +25,13 @@ use crate::calls::{Item, Refused, StreamItem, Submitted, Waiter};
 #[derive(Default)]
 pub(super) struct Batch {
     units: VecDeque<PendingUnit>,
+}
+
+/// A submission under the uid of a unit that is on its way to the store.
+pub(super) struct Follower {
+    spec: UnitSpec,
+    waiter: Waiter,
+    room: OwnedSemaphorePermit,
 }
 
 struct PendingUnit {
@@ -60,14 +68,17 @@ impl Loop<'_> {
                 self.batch.units.push_back(PendingUnit { spec: Arc::new(spec), op, waiter, since, room });
             }
             Reservation::Duplicate(unit) => {
-                let revision = self.core.unit(unit).map(|view| view.create_revision).unwrap_or_default();
-                self.duplicate(item.waiter, item.room, &item.spec, (unit, revision));
+                let view = self.core.unit(unit);
+                let revision = view.as_ref().map(|view| view.create_revision).unwrap_or_default();
+                let other = view.and_then(|view| differs(view.spec, &item.spec));
+                self.again(Follower::of(item), other, (unit, revision));
             }
-            Reservation::Gone(unit, revision) => {
-                self.duplicate(item.waiter, item.room, &item.spec, (unit, revision));
+            Reservation::Gone { unit, created, digest } => {
+                let other = (digest != same::digest(&item.spec)).then(|| was_another(&item.spec, unit));
+                self.again(Follower::of(item), other, (unit, created));
             }
             Reservation::InFlight(unit) => {
-                self.followers.entry(unit).or_default().push((item.waiter, item.room));
+                self.followers.entry(unit).or_default().push(Follower::of(item));
             }
             Reservation::NameTaken(unit) => {
                 self.context.metrics.rejected.inc();
@@ -109,16 +120,16 @@ impl Loop<'_> {
         status::with_info(Code::AlreadyExists, status::reason::DUPLICATE_NAME, message, info)
     }
 
-    fn duplicate(
-        &self,
-        waiter: Waiter,
-        room: OwnedSemaphorePermit,
-        spec: &UnitSpec,
-        (unit, revision): (UnitId, Revision),
-    ) {
+    /// A submission under a uid that is known: the first one's answer, or why it is `other`.
+    fn again(&self, again: Follower, other: Option<Status>, (unit, revision): (UnitId, Revision)) {
+        let Follower { spec, waiter, room } = again;
+        if let Some(status) = other {
+            self.context.metrics.rejected.inc();
+            return answer(waiter, Err(Refused::Status(status)), room);
+        }
         self.context.metrics.duplicates.inc();
-        let infeasible = self.infeasible(&waiter, spec);
-        let uid = uid(&waiter, spec);
+        let infeasible = self.infeasible(&waiter, &spec);
+        let uid = uid(&waiter, &spec);
         let submitted = Submitted { unit, uid, revision, infeasible, duplicate: true };
         answer(waiter, Ok(submitted), room);
     }
@@ -188,8 +199,9 @@ impl Loop<'_> {
             let infeasible = self.infeasible(&waiter, &spec);
             let uid = uid(&waiter, &spec);
             answer(waiter, Ok(Submitted { unit, uid, revision, infeasible, duplicate: false }), room);
-            for (waiter, room) in self.followers.remove(&unit).unwrap_or_default() {
-                self.duplicate(waiter, room, &spec, (spec.id, committed.revision));
+            for follower in self.followers.remove(&unit).unwrap_or_default() {
+                let other = differs(&spec, &follower.spec);
+                self.again(follower, other, (spec.id, committed.revision));
             }
         }
     }
@@ -205,9 +217,10 @@ impl Loop<'_> {
             self.core.release(&spec);
             self.edits.leave(&spec);
             let followers = self.followers.remove(&spec.id).unwrap_or_default();
-            for (waiter, room) in [(waiter, room)].into_iter().chain(followers) {
+            let first = Follower { spec: (*spec).clone(), waiter, room };
+            for Follower { spec, waiter, room } in std::iter::once(first).chain(followers) {
                 if full {
-                    let item = Item { spec: (*spec).clone(), waiter, since, room, pass: None };
+                    let item = Item { spec, waiter, since, room, pass: None };
                     refuse_full(item, refused(error));
                 } else {
                     answer(waiter, Err(Refused::Status(refused(error))), room);
@@ -225,6 +238,38 @@ fn about(ms: u64) -> String {
         s @ 3_600..172_800 => format!("{} h", s / 3_600),
         s => format!("{} days", s / 86_400),
     }
+}
+
+impl Follower {
+    fn of(item: Item) -> Self {
+        let Item { spec, waiter, room, .. } = item;
+        Self { spec, waiter, room }
+    }
+}
+
+/// Why a submission is not the unit that its uid belongs to; `None` if it is.
+fn differs(known: &UnitSpec, again: &UnitSpec) -> Option<Status> {
+    let found = same::differences(known, again);
+    (!found.is_empty()).then(|| {
+        let UnitSpec { namespace, name, uid, .. } = known;
+        let message = format!(
+            "uid {uid} is that of unit {namespace}/{name}; this one differs in {found}: leave the uid out, or give a new one"
+        );
+        duplicate_uid(message, uid)
+    })
+}
+
+/// The same of a unit that is deleted, of which no more is known.
+fn was_another(again: &UnitSpec, unit: UnitId) -> Status {
+    let uid = &again.uid;
+    let message = format!(
+        "uid {uid} was that of another unit, which is over and deleted (id {unit}): leave the uid out, or give a new one"
+    );
+    duplicate_uid(message, uid)
+}
+
+fn duplicate_uid(message: String, uid: &str) -> Status {
+    status::with_info(Code::AlreadyExists, status::reason::DUPLICATE_UID, message, [("uid", uid)])
 }
 
 /// A unary call says it to the client; on a stream nobody asks.

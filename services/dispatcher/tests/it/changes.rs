@@ -143,7 +143,7 @@ async fn a_watch_shows_the_present_then_each_change() {
     let (mut agent, node) = Agent::new(&world, "n1").await;
     let binder = Binder::new(&world).await;
     let mut ends_soon = unit("web", 1);
-    ends_soon.ttl_after_finished_ms = 1;
+    ends_soon.ttl_after_finished_ms = Some(1);
     let web = dispatcher.submit(ends_soon).await;
     dispatcher.submit(unit("etl", 1)).await;
     let watch = |name: &str, from_revision: u64| v1::WatchUnitsRequest {

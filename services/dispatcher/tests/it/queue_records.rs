@@ -131,7 +131,7 @@ async fn a_queue_is_created_shown_changed_and_deleted() {
     let meta = record.meta.clone().unwrap();
     assert_eq!((meta.create_revision, meta.revision), (created.revision, created.revision));
     assert!(meta.uid == created.uid && meta.create_time_ms > 0);
-    assert_eq!((record.weight, record.policy()), (1, v1::QueuePolicy::Priority));
+    assert_eq!((record.weight(), record.policy()), (1, v1::QueuePolicy::Priority));
     assert_eq!(
         (usage.guaranteed, usage.max, usage.used),
         (amounts(&[("cpu", 1_000)]), prod.max.clone(), None)
@@ -142,13 +142,13 @@ async fn a_queue_is_created_shown_changed_and_deleted() {
     assert_eq!((again.duplicate, again.revision, &again.uid), (true, created.revision, &created.uid));
     let mut other_uid = prod.clone();
     other_uid.meta.as_mut().unwrap().uid = uuid::Uuid::now_v7().to_string();
-    for other in [other_uid, v1::Queue { weight: 7, ..prod.clone() }] {
+    for other in [other_uid, v1::Queue { weight: Some(7), ..prod.clone() }] {
         let taken = dispatcher.create(other).await.unwrap_err();
         assert_eq!(taken.code(), Code::AlreadyExists, "{taken:?}");
         assert!(status::has_reason(&taken, status::reason::DUPLICATE_NAME));
     }
 
-    let heavier = v1::Queue { weight: 7, policy: v1::QueuePolicy::Fifo.into(), ..prod.clone() };
+    let heavier = v1::Queue { weight: Some(7), policy: v1::QueuePolicy::Fifo.into(), ..prod.clone() };
     let stale = dispatcher.update(heavier.clone(), created.revision + 1_000).await.unwrap_err();
     assert!(stale.code() == Code::Aborted && status::has_reason(&stale, status::reason::REVISION_MISMATCH));
     assert_eq!(status::metadata_of(&stale, "revision"), Some(created.revision.to_string()));
@@ -173,10 +173,10 @@ async fn a_queue_is_created_shown_changed_and_deleted() {
     assert_eq!(dispatcher.delete("prod.index", 0).await.unwrap_err().code(), Code::NotFound);
     // A record of `default` comes and goes, whoever names it.
     dispatcher.submit(unit("web", 1)).await;
-    dispatcher.create(v1::Queue { weight: 3, ..queue("default") }).await.unwrap();
+    dispatcher.create(v1::Queue { weight: Some(3), ..queue("default") }).await.unwrap();
     assert_eq!(dispatcher.list(500).await.1, 3);
     dispatcher.delete("default", 0).await.unwrap();
-    assert_eq!(dispatcher.queue("default").await.unwrap().queue.unwrap().weight, 1);
+    assert_eq!(dispatcher.queue("default").await.unwrap().queue.unwrap().weight(), 1);
     world.end([dispatcher]).await;
 }
 
@@ -186,7 +186,7 @@ async fn everything_wrong_with_a_queue_is_named_at_once() {
     let mut bad = v1::Queue {
         min: amounts(&[("cpu", 2), ("memory", -1)]),
         max: amounts(&[("cpu", 1)]),
-        weight: 2_000_000,
+        weight: Some(2_000_000),
         policy: 99,
         submit_owners: vec![String::new()],
         ..queue("Prod")
@@ -343,7 +343,7 @@ async fn records_are_applied_together_or_not_at_all() {
     let again = dispatcher.apply(tree, vec![class("gold", 7)]).await.unwrap();
     assert_eq!(outcomes(&again.queues), [Unchanged, Unchanged, Unchanged]);
     assert_eq!(outcomes(&again.priority_classes), [Unchanged]);
-    let some = vec![queue("dev"), v1::Queue { weight: 2, ..queue("prod") }, queue("lab")];
+    let some = vec![queue("dev"), v1::Queue { weight: Some(2), ..queue("prod") }, queue("lab")];
     let some = dispatcher.apply(some, Vec::new()).await.unwrap();
     assert_eq!(outcomes(&some.queues), [Unchanged, Updated, Created]);
     assert!(some.revision > applied.revision);
@@ -390,7 +390,7 @@ async fn records_are_applied_together_or_not_at_all() {
 async fn a_refusal_is_bounded() {
     let (world, dispatcher) = one().await;
     let bad = |number: usize| v1::Queue {
-        weight: u32::MAX,
+        weight: Some(u32::MAX),
         min: amounts(&[("cpu", -1), ("memory", -1), (&"x".repeat(500), 1)]),
         ..queue(&format!("Q{number}"))
     };

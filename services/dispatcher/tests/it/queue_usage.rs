@@ -42,7 +42,7 @@ async fn a_submission_goes_where_it_is_welcome() {
     both.priority_class = "silver".into();
     let both = dispatcher.try_submit(both).await.unwrap_err();
     assert!(both.code() == Code::FailedPrecondition && both.message().ends_with("(and 1 more)"), "{both:?}");
-    let by_hand = v1::UnitSpec { priority: 1_000_000_000, ..unit("a", 1) };
+    let by_hand = v1::UnitSpec { priority: Some(1_000_000_000), ..unit("a", 1) };
     assert_eq!(dispatcher.try_submit(by_hand).await.unwrap_err().code(), Code::InvalidArgument);
     // The name and the uid of what was refused are free.
     let mut good = by("ann", unit_in("prod.search", "a"));
@@ -135,7 +135,7 @@ async fn a_restart_keeps_records_and_usage() {
     assert_eq!(used.code(), Code::FailedPrecondition);
     // What is bound counts against the maximum: one more fits, two do not.
     scheduler.again(&second, &[], 100).await;
-    let two = v1::UnitSpec { min_member: 2, ..unit_in("prod.search", "two") };
+    let two = v1::UnitSpec { min_member: Some(2), ..unit_in("prod.search", "two") };
     let two = v1::UnitSpec { task_groups: unit("two", 2).task_groups, ..two };
     second.submit(two).await;
     second.submit(unit_in("prod.search", "one")).await;
@@ -212,7 +212,7 @@ async fn a_class_moves_the_units_that_name_it() {
     dispatcher.apply(Vec::new(), vec![class("gold", -5)]).await.unwrap();
     dispatcher.submit(unit("plain", 1)).await;
     dispatcher.submit(v1::UnitSpec { priority_class: "gold".into(), ..unit("golden", 1) }).await;
-    let own = v1::UnitSpec { priority_class: "gold".into(), priority: -6, ..unit("own", 1) };
+    let own = v1::UnitSpec { priority_class: "gold".into(), priority: Some(-6), ..unit("own", 1) };
     dispatcher.submit(own).await;
     dispatcher.apply(Vec::new(), vec![class("gold", 1_000_000)]).await.unwrap();
     let mut scheduler = Scheduler::new(&world, &dispatcher, "s1", 1).await;

@@ -42,7 +42,7 @@ async fn a_submission_is_durable_listed_and_found_again() {
     let demand = large.task_groups[0].template.as_mut().unwrap().demand.as_mut().unwrap();
     demand.requests.as_mut().unwrap().amounts.insert("cpu".to_owned(), 64_000);
     let flagged = dispatcher.submit(large).await;
-    assert_eq!(flagged.infeasible, "task group `main`: asks for 64000 cpu; the largest node has 32000");
+    assert_eq!(flagged.infeasible, "task group `main`: asks for 64 cpu; the largest node has 32");
     let shown = dispatcher.phase("large", v1::UnitPhase::Unschedulable).await;
     assert_eq!(shown.refusals.unwrap().reasons[0].plugin, "admission");
 
@@ -64,6 +64,43 @@ async fn a_submission_is_durable_listed_and_found_again() {
     let missing = dispatcher.units().get_unit(get("nope")).await.unwrap_err();
     assert_eq!(missing.code(), Code::NotFound);
     assert_eq!(dispatcher.units().get_unit(get("")).await.unwrap_err().code(), Code::InvalidArgument);
+    world.end([dispatcher]).await;
+}
+
+/// The same again is the first one's answer, whatever became of the unit; anything else under its uid is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_uid_belongs_to_one_unit() {
+    let world = World::new().await;
+    let dispatcher = world.dispatcher().await;
+    dispatcher.leads().await;
+    let web = unit("web", 2);
+    let uid = web.meta.as_ref().unwrap().uid.clone();
+    assert!(!dispatcher.submit(web.clone()).await.duplicate);
+    let wider =
+        v1::ScaleUnitRequest { name: "web".to_owned(), replicas: 5, ..v1::ScaleUnitRequest::default() };
+    dispatcher.units().scale_unit(wider).await.unwrap();
+    assert!(dispatcher.submit(web.clone()).await.duplicate);
+    let mut renamed = web.clone();
+    renamed.meta.as_mut().unwrap().name = "web2".to_owned();
+    let mut larger = web.clone();
+    larger.task_groups[0].replicas = 5;
+    let demand = larger.task_groups[0].template.as_mut().unwrap().demand.as_mut().unwrap();
+    demand.requests.as_mut().unwrap().amounts.insert("fpga".to_owned(), 1);
+    for (unit, expected) in
+        [(renamed, "differs in name:"), (larger, "differs in replicas, template.requests.fpga:")]
+    {
+        let request = v1::SubmitUnitRequest { unit: Some(unit) };
+        let refused = dispatcher.units().submit_unit(request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::AlreadyExists);
+        assert!(status::has_reason(&refused, status::reason::DUPLICATE_UID));
+        let expected = format!("uid {uid} is that of unit default/web; this one {expected}");
+        assert!(refused.message().starts_with(&expected), "{}", refused.message());
+    }
+    // Also on a stream.
+    let items = [v1::SubmitUnitsRequest { index: 0, unit: Some(web.clone()) }];
+    let mut answers = dispatcher.units().submit_units(tokio_stream::iter(items)).await.unwrap().into_inner();
+    let answer = answers.message().await.unwrap().unwrap();
+    assert_eq!((answer.durable_below, answer.errors.len()), (1, 0));
     world.end([dispatcher]).await;
 }
 

@@ -1,8 +1,9 @@
-//! Durations as people write them: `250ms`, `3s`, `1h 30m`.
+//! Durations as people write them: `250ms`, `3s`, `1h 30m`; read and printed by `core::duration`, as in files and flags.
 
 use std::{fmt, ops::Deref, str::FromStr, time::Duration};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use godel_core::duration::{self, BadDuration};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A duration written for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,26 +42,27 @@ impl From<Duration> for HumanDuration {
 
 impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        humantime::format_duration(self.0).fmt(f)
+        f.write_str(&duration::show(self.0))
     }
 }
 
 impl FromStr for HumanDuration {
-    type Err = humantime::DurationError;
+    type Err = BadDuration;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        humantime::parse_duration(text).map(Self)
+        duration::parse(text).map(Self)
     }
 }
 
 impl Serialize for HumanDuration {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        humantime_serde::serialize(&self.0, serializer)
+        serializer.collect_str(self)
     }
 }
 
 impl<'de> Deserialize<'de> for HumanDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        humantime_serde::deserialize(deserializer).map(Self)
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
     }
 }

@@ -12,8 +12,8 @@ use godel_core::{
     pause::{Pause, Scope},
     resources::{N_NAMES_MAX, Resources},
     unit::{
-        OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitEnd,
-        UnitSpec, WorkloadClass,
+        OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, SubmittedSize, TaskGroup, Template,
+        UnitEnd, UnitSpec, WorkloadClass,
     },
     unreadable::Subject,
 };
@@ -270,14 +270,15 @@ pub fn device_request(pb: v1::DeviceRequest) -> Result<DeviceRequest> {
     if pb.count == 0 || usize::try_from(pb.count).is_ok_and(|count| count > N_DEVICES_MAX) {
         return Err(BadField::new("count", format!("{} is not in 1 to {N_DEVICES_MAX}", pb.count)));
     }
-    if !(1..=MILLI_WHOLE).contains(&pb.milli_per_device) {
-        let description = format!("{} is not in 1 to {MILLI_WHOLE}", pb.milli_per_device);
+    let milli = pb.milli_per_device.unwrap_or(MILLI_WHOLE);
+    if !(1..=MILLI_WHOLE).contains(&milli) {
+        let description = format!("{milli} is not in 1 to {MILLI_WHOLE}");
         return Err(BadField::new("milli_per_device", description));
     }
-    if pb.count > 1 && pb.milli_per_device < MILLI_WHOLE {
+    if pb.count > 1 && milli < MILLI_WHOLE {
         return Err(BadField::new("milli_per_device", "a share of one device only: count must be 1"));
     }
-    Ok(DeviceRequest { kind: pb.kind, count: pb.count, milli: pb.milli_per_device, models: pb.models })
+    Ok(DeviceRequest { kind: pb.kind, count: pb.count, milli, models: pb.models })
 }
 
 /// Taints of a node.
@@ -406,25 +407,29 @@ pub fn unit_spec(pb: v1::UnitSpec) -> Result<UnitSpec> {
         owner: meta.owner,
         class: workload_class(pb.workload_class)?.ok_or_else(|| missing("workload_class"))?,
         task_groups: each("task_groups", pb.task_groups, task_group)?,
-        min_member: pb.min_member,
+        min_member: pb.min_member.unwrap_or(0),
         queue: pb.queue,
-        priority: pb.priority,
+        priority: pb.priority.unwrap_or(0),
         priority_class: pb.priority_class,
         pool: pool(pb.pool)?,
         restart_policy: restart_policy(pb.restart_policy)?.ok_or_else(|| missing("restart_policy"))?,
         scoring: scoring_profile(pb.scoring_profile)?.ok_or_else(|| missing("scoring_profile"))?,
-        ttl_after_finished_ms: pb.ttl_after_finished_ms,
+        ttl_after_finished_ms: pb.ttl_after_finished_ms.unwrap_or(0),
         cancelled: pb.cancelled,
-        max_restarts: pb.max_restarts,
+        max_restarts: pb.max_restarts.unwrap_or(0),
         on_eviction: on_eviction(pb.on_eviction)?.unwrap_or_default(),
         on_below_min: on_below_min(pb.on_below_min)?.unwrap_or_default(),
         ended: unit_end(pb.ended)?,
         suspended: pb.suspended,
-        scheduling_timeout_ms: pb.scheduling_timeout_ms,
-        active_deadline_ms: pb.active_deadline_ms,
+        scheduling_timeout_ms: pb.scheduling_timeout_ms.unwrap_or(0),
+        active_deadline_ms: pb.active_deadline_ms.unwrap_or(0),
         // One committed before there was preemption is left alone.
         preemptible: pb.preemptible.unwrap_or(false),
         min_run_ms: pb.min_run_ms,
+        submitted: pb.submitted.map(|size| {
+            let v1::SubmittedSize { min_member, replicas } = size;
+            Box::new(SubmittedSize { min_member, replicas })
+        }),
     })
 }
 

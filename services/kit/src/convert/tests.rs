@@ -1,3 +1,5 @@
+mod zeros;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
@@ -14,8 +16,8 @@ use godel_core::{
     resources::Resources,
     rows::{Bind, Evict, EvictionReason, Phase, Requeue, RowChange, Standing, Statuses, UnitRows},
     unit::{
-        OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitEnd,
-        UnitSpec, WorkloadClass,
+        OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, SubmittedSize, TaskGroup, Template,
+        UnitEnd, UnitSpec, WorkloadClass,
     },
 };
 use godel_proto::{raw, v1};
@@ -90,7 +92,7 @@ fn node_report() -> impl Strategy<Value = NodeReport> {
 fn template() -> impl Strategy<Value = Template> {
     let toleration = (text(), option::of(text()), option::of(effect()))
         .prop_map(|(key, value, effect)| Toleration { key, value, effect });
-    let run = (vec(text(), 0..3), labels(), any::<u64>(), any::<i32>(), any::<u32>()).prop_map(
+    let run = (vec(text(), 0..3), labels(), option::of(0u64..3), any::<i32>(), any::<u32>()).prop_map(
         |(command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms)| RunSpec {
             command,
             env,
@@ -151,6 +153,9 @@ fn unit_spec() -> impl Strategy<Value = UnitSpec> {
                 ttl_after_finished_ms,
                 cancelled,
                 suspended: priority % 2 == 0,
+                submitted: (min_member % 2 == 0).then(|| {
+                    Box::new(SubmittedSize { min_member: min_member - 1, replicas: vec![7, 0, 300] })
+                }),
                 scheduling_timeout_ms: ttl_after_finished_ms / 3,
                 active_deadline_ms: ttl_after_finished_ms / 5,
                 max_restarts,
@@ -499,7 +504,7 @@ fn wrong_fields_are_named() {
     let device = |count, milli| v1::DeviceRequest {
         kind: "gpu".to_owned(),
         count,
-        milli_per_device: milli,
+        milli_per_device: Some(milli),
         models: vec![],
     };
     let with_demand = |demand: v1::Demand| {
@@ -565,6 +570,7 @@ fn a_unit() -> UnitSpec {
         ttl_after_finished_ms: 0,
         cancelled: false,
         suspended: false,
+        submitted: None,
         scheduling_timeout_ms: 0,
         active_deadline_ms: 0,
         max_restarts: 0,

@@ -12,8 +12,8 @@ use godel_core::{
     resources::Resources,
     rows::{Bind, Evict, Requeue, RowChange, Statuses},
     unit::{
-        OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitEnd,
-        UnitSpec, WorkloadClass,
+        OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, SubmittedSize, TaskGroup, Template,
+        UnitEnd, UnitSpec, WorkloadClass,
     },
 };
 use godel_proto::{raw, v1};
@@ -201,7 +201,7 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         task_groups,
         min_member,
         queue,
-        priority,
+        priority: _,
         priority_class,
         pool: pays,
         restart_policy: restart,
@@ -217,6 +217,7 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         active_deadline_ms,
         preemptible,
         min_run_ms,
+        submitted,
     } = spec;
     v1::UnitSpec {
         unit_id: id.0,
@@ -230,25 +231,39 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         }),
         workload_class: workload_class(*class).into(),
         task_groups: task_groups.iter().map(task_group).collect(),
-        min_member: *min_member,
+        min_member: Some(*min_member),
         queue: queue.clone(),
-        priority: *priority,
+        priority: own_priority(spec),
         priority_class: priority_class.clone(),
         pool: pool(*pays).into(),
         restart_policy: restart_policy(*restart).into(),
         scoring_profile: scoring_profile(*scoring).into(),
-        ttl_after_finished_ms: *ttl_after_finished_ms,
+        ttl_after_finished_ms: Some(*ttl_after_finished_ms),
         cancelled: *cancelled,
-        max_restarts: *max_restarts,
+        max_restarts: Some(*max_restarts),
         on_eviction: on_eviction(*evicted).into(),
         on_below_min: on_below_min(*below_min).into(),
         ended: unit_end(*ended).into(),
         suspended: *suspended,
-        scheduling_timeout_ms: *scheduling_timeout_ms,
-        active_deadline_ms: *active_deadline_ms,
+        scheduling_timeout_ms: above_zero(*scheduling_timeout_ms),
+        active_deadline_ms: above_zero(*active_deadline_ms),
         preemptible: Some(*preemptible),
         min_run_ms: *min_run_ms,
+        submitted: submitted.as_deref().map(|size| {
+            let SubmittedSize { min_member, replicas } = size;
+            v1::SubmittedSize { min_member: *min_member, replicas: replicas.clone() }
+        }),
     }
+}
+
+/// Its priority, unless it has that of its class.
+fn own_priority(spec: &UnitSpec) -> Option<i32> {
+    (spec.priority != 0 || spec.priority_class.is_empty()).then_some(spec.priority)
+}
+
+/// Domain types say 0 where the API leaves a field out.
+fn above_zero<N: Default + PartialEq>(number: N) -> Option<N> {
+    (number != N::default()).then_some(number)
 }
 
 /// Replicas of one template.

@@ -66,7 +66,7 @@ async fn a_decision_names_its_victims_until_the_room_is_held() {
     let standing = v1::Standing { priority: 1, preemptible: true, min_member: 1, ..v1::Standing::default() };
     occupy(&played.state, played.binder_epoch, played.node_id, standing).await;
     let (scheduler, mut attach, mut decide) = played.streams().await;
-    let high = v1::UnitSpec { priority: 9, ..unit(2, 1, 1, 600) };
+    let high = v1::UnitSpec { priority: Some(9), ..unit(2, 1, 1, 600) };
     attach.assign(vec![assignment(&high, units.put(&high).await)]).await;
     let first = decide.decisions().await.remove(0);
     assert_eq!(victims(&first), [(played.node_id, 1, 0)]);
@@ -107,12 +107,12 @@ async fn a_queue_s_guarantee_and_the_queue_that_pays_are_followed() {
         v1::Standing { priority: 9, preemptible: true, min_member: 1, queue, ..v1::Standing::default() };
     occupy(&played.state, played.binder_epoch, played.node_id, standing).await;
     let (scheduler, mut attach, mut decide) = played.streams().await;
-    let own = v1::UnitSpec { priority: 1, queue: "own".to_owned(), ..unit(2, 1, 1, 600) };
+    let own = v1::UnitSpec { priority: Some(1), queue: "own".to_owned(), ..unit(2, 1, 1, 600) };
     attach.assign(vec![assignment(&own, units.put(&own).await)]).await;
     attach.report(2, UnitReportState::Parked).await;
     let min = v1::Resources { amounts: [("cpu".to_owned(), 600)].into() };
     let meta = v1::ObjectMeta { name: "own".to_owned(), ..v1::ObjectMeta::default() };
-    let record = v1::Queue { meta: Some(meta), min: Some(min), weight: 1, ..v1::Queue::default() };
+    let record = v1::Queue { meta: Some(meta), min: Some(min), weight: Some(1), ..v1::Queue::default() };
     units.write(v1::op::Op::PutQueue(record)).await;
     assert_eq!(victims(&decide.decisions().await[0]), [(played.node_id, 1, 0)], "its priority is lower");
     scheduler.stop().await;

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
-use godel_core::{admission::names, resources::N_NAMES_MAX};
+use godel_core::{
+    admission::names::{self, BadName},
+    resources::N_NAMES_MAX,
+};
 use godel_kit::{convert::BadField, from_proto};
 use godel_proto::v1;
 
-/// Longest name, label key or label value.
-const TEXT_LEN_MAX: usize = 253;
 /// Most labels, attributes or taints of a node.
 const N_LABELS_MAX: usize = 64;
 
@@ -32,9 +33,7 @@ pub(crate) fn registration(request: v1::RegisterNodeRequest) -> Result<Registrat
     if !meta.namespace.is_empty() && meta.namespace != "default" {
         bad.push(BadField::new("meta.namespace", "nodes are in namespace default"));
     }
-    if let Err(wrong) = names::text(&meta.owner, TEXT_LEN_MAX) {
-        bad.push(BadField::new("meta.owner", wrong.to_string()));
-    }
+    rule("meta.owner", names::text(&meta.owner, names::NAME_LEN_MAX), &mut bad);
     labels("meta.labels", &meta.labels, &mut bad);
     match &request.report {
         Some(pb) => report(pb, "report", &mut bad),
@@ -62,27 +61,27 @@ pub(crate) fn report(pb: &v1::NodeReport, path: &str, bad: &mut Vec<BadField>) {
         bad.push(wrong.under(&format!("{path}.capacity")));
     }
     for (idx, device) in pb.devices.iter().enumerate() {
-        if device.kind.is_empty() || !is_text(&device.kind) || !is_text(&device.model) {
-            bad.push(BadField::new(
-                format!("{path}.devices[{idx}]"),
-                "kind is missing, or a text is too long or has control characters",
-            ));
-        }
+        rule(&format!("{path}.devices[{idx}].kind"), names::resource(&device.kind), bad);
+        let model = names::text(&device.model, names::NAMESPACE_LEN_MAX);
+        rule(&format!("{path}.devices[{idx}].model"), model, bad);
     }
     labels(&format!("{path}.attributes"), &pb.attributes, bad);
 }
 
 /// Amounts as an agent measures them, checked without a copy: heartbeats are frequent.
 pub(crate) fn usage(pb: &v1::Resources) -> Result<(), BadField> {
-    let wrong = |(name, amount): &(&String, &i64)| name.is_empty() || !is_text(name) || **amount < 0;
+    let wrong = |(name, amount): &(&String, &i64)| names::resource(name).is_err() || **amount < 0;
     if pb.amounts.len() > N_NAMES_MAX {
         return Err(BadField::new("amounts", format!("{} names, at most {N_NAMES_MAX}", pb.amounts.len())));
     }
     match pb.amounts.iter().find(wrong) {
-        Some((name, _)) => Err(BadField::new(
-            format!("amounts[{name}]"),
-            "has a negative amount, or a name that is too long or has control characters",
-        )),
+        Some((name, amount)) => {
+            let path = format!("amounts[{name:?}]");
+            Err(match names::resource(name) {
+                Err(wrong) => BadField::new(path, wrong.to_string()),
+                Ok(()) => BadField::new(path, format!("{amount} is negative")),
+            })
+        }
         None => Ok(()),
     }
 }
@@ -163,16 +162,18 @@ fn drain(before: Option<v1::NodeDrain>, order: &v1::DrainOrder, now: Moment) -> 
     v1::NodeDrain { deadline_ms: order.deadline_in_ms.map_or(before.deadline_ms, after), ..before }
 }
 
-/// What readers of records take for a text.
-fn is_text(text: &str) -> bool {
-    names::text(text, TEXT_LEN_MAX).is_ok()
-}
-
 fn name(path: &str, name: &str, bad: &mut Vec<BadField>) {
     if name.is_empty() {
         bad.push(BadField::new(path, "is required"));
-    } else if let Err(wrong) = names::name(name, TEXT_LEN_MAX) {
-        bad.push(BadField::new(path, format!("`{name}` cannot be a node's name: {wrong}")));
+    } else {
+        rule(path, names::name(name, names::NAME_LEN_MAX), bad);
+    }
+}
+
+/// Notes what the rule of names says.
+fn rule(path: &str, checked: Result<(), BadName>, bad: &mut Vec<BadField>) {
+    if let Err(wrong) = checked {
+        bad.push(BadField::new(path, wrong.to_string()));
     }
 }
 
@@ -188,12 +189,11 @@ fn labels(path: &str, labels: &HashMap<String, String>, bad: &mut Vec<BadField>)
     if labels.len() > N_LABELS_MAX {
         bad.push(BadField::new(path, format!("{} pairs, at most {N_LABELS_MAX}", labels.len())));
     }
-    let wrong = |(key, value): &(&String, &String)| key.is_empty() || !is_text(key) || !is_text(value);
-    if let Some((key, _)) = labels.iter().filter(wrong).min() {
-        bad.push(BadField::new(
-            format!("{path}[{key}]"),
-            format!("is empty, longer than {TEXT_LEN_MAX} bytes, or has control characters"),
-        ));
+    let mut sorted: Vec<(&String, &String)> = labels.iter().collect();
+    sorted.sort_unstable();
+    for (key, value) in sorted.into_iter().take(N_LABELS_MAX) {
+        let checked = names::label_key(key).and_then(|()| names::text(value, names::NAME_LEN_MAX));
+        rule(&format!("{path}[{key:?}]"), checked, bad);
     }
 }
 
@@ -203,10 +203,9 @@ fn taints(path: &str, taints: &[v1::Taint], bad: &mut Vec<BadField>) {
     }
     for (idx, taint) in taints.iter().enumerate() {
         let at = format!("{path}[{idx}]");
-        if !is_text(&taint.key) || !is_text(&taint.value) {
-            let rule = format!("is longer than {TEXT_LEN_MAX} bytes, or has control characters");
-            bad.push(BadField::new(&at, rule));
-        }
+        // A key that is missing is told below.
+        let key = if taint.key.is_empty() { Ok(()) } else { names::label_key(&taint.key) };
+        rule(&at, key.and_then(|()| names::text(&taint.value, names::NAME_LEN_MAX)), bad);
         if let Err(wrong) = from_proto::taint(taint.clone()) {
             bad.push(wrong.under(&at));
         }
@@ -258,7 +257,7 @@ mod tests {
         let empty = |_: &mut v1::RegisterNodeRequest, meta: &mut v1::ObjectMeta| {
             meta.labels.insert(String::new(), String::new());
         };
-        assert_eq!(wrong_fields(empty), ["meta.labels[]"]);
+        assert_eq!(wrong_fields(empty), ["meta.labels[\"\"]"]);
         let control = |request: &mut v1::RegisterNodeRequest, meta: &mut v1::ObjectMeta| {
             meta.labels.insert("zone".to_owned(), "a\n".to_owned());
             meta.owner = "o\u{7f}".to_owned();
@@ -267,12 +266,12 @@ mod tests {
         };
         assert_eq!(
             wrong_fields(control),
-            ["meta.owner", "meta.labels[zone]", "report.capacity.amounts[c\tpu]"]
+            ["meta.owner", "meta.labels[\"zone\"]", "report.capacity.amounts[c\tpu]"]
         );
         let devices = |request: &mut v1::RegisterNodeRequest, _: &mut v1::ObjectMeta| {
             request.report.as_mut().unwrap().devices = vec![v1::Device::default(); 65];
         };
-        assert_eq!(wrong_fields(devices)[..2], ["report.devices", "report.devices[0]"]);
+        assert_eq!(wrong_fields(devices)[..2], ["report.devices", "report.devices[0].kind"]);
         let negative = |request: &mut v1::RegisterNodeRequest, _: &mut v1::ObjectMeta| {
             let amounts = [("cpu".to_owned(), -1)].into();
             request.report.as_mut().unwrap().capacity = Some(v1::Resources { amounts });

@@ -184,7 +184,8 @@ impl UnitTemplate {
         let spec = v1::UnitSpec::decode(source.value.clone()).unwrap_or_default();
         let meta = spec.meta.unwrap_or_default();
         let class = from_proto::workload_class(spec.workload_class).ok().flatten();
-        let stops = class.is_some_and(|class| defaults::stops_without_contact(class, spec.min_member));
+        let stops = class
+            .is_some_and(|class| defaults::stops_without_contact(class, spec.min_member.unwrap_or_default()));
         let mut runs = spec.task_groups.into_iter().map(|group| group.template.unwrap_or_default().run);
         let groups = source.demands.iter().map(|demand| {
             let run = runs.next().flatten().unwrap_or_default();
@@ -196,7 +197,7 @@ impl UnitTemplate {
             unit_name: format!("{}/{}", meta.namespace, meta.name),
             restart_policy: spec.restart_policy,
             pool: spec.pool,
-            max_restarts: spec.max_restarts,
+            max_restarts: spec.max_restarts.unwrap_or_default(),
             stop_after_disconnect_ms: if stops { stop_after_disconnect_ms } else { 0 },
         }
     }

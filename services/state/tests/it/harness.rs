@@ -175,7 +175,8 @@ impl Writer {
 
 pub(crate) fn put_unit(unit_id: u64) -> v1::op::Op {
     let name = format!("unit-{unit_id}");
-    let run = v1::RunSpec { simulated_duration_ms: unit_id, stop_grace_ms: 70, ..v1::RunSpec::default() };
+    let run =
+        v1::RunSpec { simulated_duration_ms: Some(unit_id), stop_grace_ms: 70, ..v1::RunSpec::default() };
     let template = v1::Template { demand: Some(demand()), run: Some(run), ..v1::Template::default() };
     let group =
         v1::TaskGroup { name: "main".to_owned(), template: Some(template), ..v1::TaskGroup::default() };

@@ -170,7 +170,7 @@ async fn a_node_shows_what_is_bound_there() {
     shares.demand.as_mut().unwrap().devices = Some(v1::DeviceRequest {
         kind: "gpu".to_owned(),
         count: 1,
-        milli_per_device: 250,
+        milli_per_device: Some(250),
         models: Vec::new(),
     });
     binder.write([bind(1, &[0, 1], node_id), v1::op::Op::Bind(shares)]).await.unwrap();

@@ -48,7 +48,7 @@ async fn a_running_unit_is_assigned_reported_and_over() {
             );
             assert_eq!(first.demand, Some(crate::harness::demand()));
             let run = first.run.as_ref().unwrap();
-            assert_eq!((run.simulated_duration_ms, first.unit_name.as_str()), (1, "default/unit-1"));
+            assert_eq!((run.simulated_duration_ms(), first.unit_name.as_str()), (1, "default/unit-1"));
         }
         other => panic!("{other:?}"),
     }
@@ -141,9 +141,9 @@ async fn assignments_say_what_applies_without_contact_and_after_an_end() {
         let v1::op::Op::PutUnitSpec(spec) = put_unit(unit_id) else { unreachable!() };
         let spec = v1::UnitSpec {
             workload_class: class.into(),
-            min_member,
+            min_member: Some(min_member),
             restart_policy: v1::RestartPolicy::OnFailure.into(),
-            max_restarts: 7,
+            max_restarts: Some(7),
             ..spec
         };
         dispatcher.write([v1::op::Op::PutUnitSpec(spec)]).await.unwrap();

@@ -36,6 +36,10 @@ pub fn given_queue(pb: v1::Queue) -> (QueueSpec, Vec<BadField>) {
     if !meta.namespace.is_empty() {
         bad.push(BadField::new("meta.namespace", "queues are in no namespace"));
     }
+    if max_running_units == Some(0) {
+        let description = "0 would admit nothing: leave it out for no limit; a pause keeps a queue back";
+        bad.push(BadField::new("max_running_units", description));
+    }
     let policy = queue_policy(policy).unwrap_or_else(|wrong| {
         bad.push(wrong);
         None
@@ -47,10 +51,10 @@ pub fn given_queue(pb: v1::Queue) -> (QueueSpec, Vec<BadField>) {
         owner: meta.owner,
         min: amounts(min),
         max: amounts(max),
-        weight: if weight == 0 { WEIGHT_DEFAULT } else { weight },
+        weight: weight.unwrap_or(WEIGHT_DEFAULT),
         policy: policy.unwrap_or_default(),
         submit_owners,
-        max_running_units,
+        max_running_units: max_running_units.unwrap_or(0),
     };
     (spec, bad)
 }

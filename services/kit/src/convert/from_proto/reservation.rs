@@ -1,6 +1,6 @@
 //! Reservations.
 
-use godel_core::{budget::spec::NAMESPACE_DEFAULT, demand::MILLI_WHOLE, reservation::spec::ReservationSpec};
+use godel_core::{budget::spec::NAMESPACE_DEFAULT, reservation::spec::ReservationSpec};
 use godel_proto::v1;
 
 use super::{BadField, Result};
@@ -29,9 +29,6 @@ pub fn given_reservation(pb: v1::Reservation) -> (ReservationSpec, Vec<BadField>
         if devices.kind.is_empty() {
             "gpu".clone_into(&mut devices.kind);
         }
-        if devices.milli_per_device == 0 {
-            devices.milli_per_device = MILLI_WHOLE;
-        }
     }
     let demand = super::demand(demand).unwrap_or_else(|wrong| {
         bad.push(wrong.under("demand"));
@@ -45,7 +42,7 @@ pub fn given_reservation(pb: v1::Reservation) -> (ReservationSpec, Vec<BadField>
         slots,
         demand,
         node_selector: node_selector.into_iter().collect(),
-        expires_ms: (expires_ms != 0).then_some(expires_ms),
+        expires_ms,
         description,
     };
     (spec, bad)

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use godel_core::{
     demand::{Demand, DeviceRequest},
     node::Toleration,
-    unit::{RunSpec, TaskGroup, Template, UnitSpec},
+    unit::{RunSpec, SubmittedSize, TaskGroup, Template, UnitSpec},
 };
 
 /// Enough for most units.
@@ -42,7 +42,7 @@ fn unit(out: &mut Writer, spec: &UnitSpec) {
         task_groups,
         min_member,
         queue,
-        priority,
+        priority: _,
         priority_class,
         pool,
         restart_policy,
@@ -58,6 +58,7 @@ fn unit(out: &mut Writer, spec: &UnitSpec) {
         active_deadline_ms,
         preemptible,
         min_run_ms,
+        submitted,
     } = spec;
     out.number(1, id.0);
     out.message(2, |out| {
@@ -71,15 +72,17 @@ fn unit(out: &mut Writer, spec: &UnitSpec) {
     for group in task_groups {
         out.message(4, |out| task_group(out, group));
     }
-    out.number(5, u64::from(*min_member));
+    out.given(5, u64::from(*min_member));
     out.text(6, queue);
-    out.signed(7, *priority);
+    if let Some(priority) = super::own_priority(spec) {
+        out.given(7, i64::from(priority).cast_unsigned());
+    }
     out.signed(8, super::pool(*pool).into());
     out.signed(9, super::restart_policy(*restart_policy).into());
     out.signed(10, super::scoring_profile(*scoring).into());
-    out.number(11, *ttl_after_finished_ms);
+    out.given(11, *ttl_after_finished_ms);
     out.number(12, u64::from(*cancelled));
-    out.number(13, u64::from(*max_restarts));
+    out.given(13, u64::from(*max_restarts));
     out.text(14, priority_class);
     out.flag(15, *preemptible);
     out.number(16, *min_run_ms);
@@ -89,6 +92,13 @@ fn unit(out: &mut Writer, spec: &UnitSpec) {
     out.number(23, u64::from(*suspended));
     out.number(24, *scheduling_timeout_ms);
     out.number(25, *active_deadline_ms);
+    if let Some(size) = submitted {
+        let SubmittedSize { min_member, replicas } = size.as_ref();
+        out.message(26, |out| {
+            out.number(1, u64::from(*min_member));
+            out.packed(2, replicas);
+        });
+    }
 }
 
 fn task_group(out: &mut Writer, group: &TaskGroup) {
@@ -126,7 +136,7 @@ fn takes(out: &mut Writer, demand: &Demand) {
         out.message(2, |out| {
             out.text(1, kind);
             out.number(2, u64::from(*count));
-            out.number(3, u64::from(*milli));
+            out.given(3, u64::from(*milli));
             out.texts(4, models);
         });
     }
@@ -144,12 +154,14 @@ fn run_spec(out: &mut Writer, run: &RunSpec) {
     let RunSpec { command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms } = run;
     out.texts(1, command);
     out.map(2, env);
-    out.number(3, *simulated_duration_ms);
+    if let Some(ms) = simulated_duration_ms {
+        out.given(3, *ms);
+    }
     out.signed(4, *simulated_exit_code);
     out.number(5, u64::from(*stop_grace_ms));
 }
 
-/// Fields of the wire format; those with their default are left out. Those of strings and messages are below 16.
+/// Fields of the wire format; those with their default are left out, but for those that are `optional`.
 struct Writer(Vec<u8>);
 
 impl Writer {
@@ -177,6 +189,18 @@ impl Writer {
     fn flag(&mut self, field: u8, value: bool) {
         self.varint(u64::from(field) << 3);
         self.varint(u64::from(value));
+    }
+
+    /// A number that is there in any case.
+    fn given(&mut self, field: u8, value: u64) {
+        self.tag(field, 0);
+        self.varint(value);
+    }
+
+    fn packed(&mut self, field: u8, numbers: &[u32]) {
+        if !numbers.is_empty() {
+            self.message(field, |out| numbers.iter().for_each(|number| out.varint(u64::from(*number))));
+        }
     }
 
     fn signed(&mut self, field: u8, value: i32) {

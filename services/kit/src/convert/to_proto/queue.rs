@@ -30,10 +30,10 @@ pub fn queue(spec: &QueueSpec) -> v1::Queue {
         }),
         min: amounts(min),
         max: amounts(max),
-        weight: *weight,
+        weight: Some(*weight),
         policy: queue_policy(*policy).into(),
         submit_owners: submit_owners.clone(),
-        max_running_units: *max_running_units,
+        max_running_units: super::above_zero(*max_running_units),
     }
 }
 

@@ -20,7 +20,7 @@ pub fn reservation(spec: &ReservationSpec) -> v1::Reservation {
         slots: *slots,
         demand: Some(super::demand(demand)),
         node_selector: super::map(node_selector),
-        expires_ms: expires_ms.unwrap_or(0),
+        expires_ms: *expires_ms,
         description: description.clone(),
     }
 }

@@ -1,0 +1,124 @@
+//! Documents of units.
+
+use godel_core::quantity;
+use godel_proto::v1;
+
+use super::{
+    read::{Fields, inside},
+    words,
+};
+
+pub(super) fn unit(fields: &mut Fields<'_, '_>) -> v1::UnitSpec {
+    fields.text("kind");
+    let name = fields.text("name");
+    let name = fields.required("name", name);
+    let meta = v1::ObjectMeta {
+        name: name.unwrap_or_default(),
+        namespace: fields.text("namespace").unwrap_or_default(),
+        uid: fields.text("uid").unwrap_or_default(),
+        labels: fields.text_map("labels"),
+        owner: fields.text("owner").unwrap_or_default(),
+        ..v1::ObjectMeta::default()
+    };
+    let is_short = is_short(fields);
+    let spec = v1::UnitSpec {
+        meta: Some(meta),
+        workload_class: fields.word("class", &words::CLASS),
+        queue: fields.text("queue").unwrap_or_default(),
+        priority: fields.number("priority"),
+        priority_class: fields.text("priority_class").unwrap_or_default(),
+        pool: fields.word("pool", &words::POOL),
+        min_member: fields.number("min_member"),
+        restart_policy: fields.word("restart_policy", &words::RESTART),
+        scoring_profile: fields.word("scoring", &words::SCORING),
+        ttl_after_finished_ms: fields.duration("ttl_after_finished"),
+        max_restarts: fields.number("max_restarts"),
+        on_eviction: fields.word("on_eviction", &words::ON_EVICTION),
+        on_below_min: fields.word("on_below_min", &words::ON_BELOW_MIN),
+        preemptible: fields.boolean("preemptible"),
+        min_run_ms: fields.duration("min_run").unwrap_or_default(),
+        scheduling_timeout_ms: fields.duration("scheduling_timeout"),
+        active_deadline_ms: fields.duration("active_deadline"),
+        ..v1::UnitSpec::default()
+    };
+    // The short form: one group without a name.
+    let replicas = fields.number("replicas");
+    let template = fields.inside("template", template);
+    let short = v1::TaskGroup { replicas: replicas.unwrap_or(1), template, ..v1::TaskGroup::default() };
+    let mut task_groups: Vec<v1::TaskGroup> = is_short.then_some(short).into_iter().collect();
+    for (node, path) in fields.list("task_groups") {
+        task_groups.extend(inside(node, path, fields.report, group));
+    }
+    v1::UnitSpec { task_groups, ..spec }
+}
+
+/// Whether the unit says its only group, or its first one, without `task_groups`.
+pub(super) fn is_short(fields: &Fields<'_, '_>) -> bool {
+    fields.has("template") || fields.has("replicas")
+}
+
+fn group(fields: &mut Fields<'_, '_>) -> v1::TaskGroup {
+    let name = fields.text("name").unwrap_or_default();
+    let replicas = fields.number("replicas").unwrap_or(1);
+    let template = fields.inside("template", template);
+    let template = fields.required("template", template);
+    v1::TaskGroup { name, replicas, template, ordinals: Vec::new() }
+}
+
+fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
+    let requests = requests(fields);
+    let devices = fields.inside("gpu", gpu);
+    let node_selector = fields.text_map("node_selector");
+    let mut tolerations = Vec::new();
+    for (node, path) in fields.list("tolerations") {
+        tolerations.extend(inside(node, path, fields.report, toleration));
+    }
+    let command = fields.texts("command");
+    let env = fields.text_map("env");
+    let stop_grace_ms = fields.duration("stop_grace").unwrap_or_default();
+    let simulated = fields.inside("simulated", |fields| {
+        (fields.duration("duration"), fields.number("exit_code").unwrap_or_default())
+    });
+    let (simulated_duration_ms, simulated_exit_code) = simulated.unwrap_or_default();
+    let run = v1::RunSpec {
+        command,
+        env,
+        simulated_duration_ms,
+        simulated_exit_code,
+        // What is too long for the field is too long for the rule as well.
+        stop_grace_ms: u32::try_from(stop_grace_ms).unwrap_or(u32::MAX),
+    };
+    v1::Template {
+        demand: Some(v1::Demand { requests: Some(requests), devices }),
+        node_selector,
+        tolerations,
+        run: Some(run),
+    }
+}
+
+/// What one replica, or one slot of a reservation, takes.
+pub(super) fn requests(fields: &mut Fields<'_, '_>) -> v1::Resources {
+    let mut amounts = fields.amounts("requests", quantity::parse);
+    if amounts.remove(quantity::GPU).is_some() {
+        let path = format!("{}[\"gpu\"]", fields.at("requests"));
+        fields.report.rule(&path, "`gpu` stands beside `requests`: `gpu: {count: 1}`");
+    }
+    v1::Resources { amounts: amounts.into_iter().collect() }
+}
+
+/// Devices of one replica.
+pub(super) fn gpu(fields: &mut Fields<'_, '_>) -> v1::DeviceRequest {
+    v1::DeviceRequest {
+        kind: quantity::GPU.to_owned(),
+        count: fields.number("count").unwrap_or(1),
+        milli_per_device: fields.number("milli"),
+        models: fields.texts("models"),
+    }
+}
+
+fn toleration(fields: &mut Fields<'_, '_>) -> v1::Toleration {
+    let key = fields.text("key").unwrap_or_default();
+    let any_value = !fields.has("value");
+    let value = fields.text("value").unwrap_or_default();
+    v1::Toleration { key, any_value, value, effect: fields.word("effect", &words::EFFECT) }
+}

@@ -1,0 +1,44 @@
+//! Words of files and flags for numbers of the API; absent is always `UNSPECIFIED`.
+
+use godel_proto::v1;
+
+pub(crate) type Words<const N: usize> = [(&'static str, i32); N];
+
+pub(crate) const CLASS: Words<8> = [
+    ("service", v1::WorkloadClass::Service as i32),
+    ("stateful", v1::WorkloadClass::Stateful as i32),
+    ("batch", v1::WorkloadClass::Batch as i32),
+    ("gang", v1::WorkloadClass::Gang as i32),
+    ("stream", v1::WorkloadClass::Stream as i32),
+    ("training", v1::WorkloadClass::Training as i32),
+    ("yarn", v1::WorkloadClass::Yarn as i32),
+    ("daemon", v1::WorkloadClass::Daemon as i32),
+];
+pub(crate) const POOL: Words<2> =
+    [("guaranteed", v1::Pool::Guaranteed as i32), ("best-effort", v1::Pool::BestEffort as i32)];
+pub(crate) const RESTART: Words<3> = [
+    ("never", v1::RestartPolicy::Never as i32),
+    ("on-failure", v1::RestartPolicy::OnFailure as i32),
+    ("always", v1::RestartPolicy::Always as i32),
+];
+pub(crate) const ON_EVICTION: Words<2> =
+    [("requeue", v1::OnEviction::Requeue as i32), ("fail", v1::OnEviction::Fail as i32)];
+pub(crate) const ON_BELOW_MIN: Words<3> = [
+    ("keep", v1::OnBelowMin::Keep as i32),
+    ("restart", v1::OnBelowMin::Restart as i32),
+    ("stop", v1::OnBelowMin::Stop as i32),
+];
+pub(crate) const SCORING: Words<2> = [
+    ("least-allocated", v1::ScoringProfile::LeastAllocated as i32),
+    ("most-allocated", v1::ScoringProfile::MostAllocated as i32),
+];
+pub(crate) const EFFECT: Words<2> = [
+    ("no-schedule", v1::TaintEffect::NoSchedule as i32),
+    ("prefer-no-schedule", v1::TaintEffect::PreferNoSchedule as i32),
+];
+pub(crate) const POLICY: Words<4> = [
+    ("fifo", v1::QueuePolicy::Fifo as i32),
+    ("priority", v1::QueuePolicy::Priority as i32),
+    ("drf", v1::QueuePolicy::Drf as i32),
+    ("fair-share", v1::QueuePolicy::FairShare as i32),
+];
