@@ -9,6 +9,7 @@ pub mod unit;
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use godel_core::duration;
 
 use crate::{exit::EXIT_CODES, output::Format};
 pub use unit::{Delete, Named, OnBelowMin, OnEviction, Scale, Stop, Submit, Unit, Which, split};

@@ -94,7 +94,7 @@ pub fn show(duration: Duration) -> String {
     let ms = duration.as_millis();
     let year = u128::from(YEAR_MS);
     let nanos = u128::from(duration.subsec_nanos() % 1_000_000);
-    if ms > 0 && ms % year == 0 && nanos == 0 {
+    if ms > 0 && ms.is_multiple_of(year) && nanos == 0 {
         return format!("{}y", ms / year);
     }
     let units = [("d", u128::from(DAY_MS)), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];

@@ -110,7 +110,7 @@ impl Shown {
 
     async fn follow(self, mut stats: watch::Receiver<Stats>, stop: CancellationToken) {
         loop {
-            let Stats { connected, lost } = *stats.borrow_and_update();
+            let Stats { connected, lost, refused: _ } = *stats.borrow_and_update();
             self.connected.set(as_gauge(connected));
             self.lost.inc_by(lost.saturating_sub(self.lost.get()));
             tokio::select! {

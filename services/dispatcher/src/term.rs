@@ -449,7 +449,7 @@ impl Loop<'_> {
             Ticket::Delete(unit, reply) => {
                 self.changing.remove(&unit);
                 match &result {
-                    Ok(_) => self.forget(unit, now),
+                    Ok(committed) => self.forget(unit, committed.revision, now),
                     Err(_) => self.core.on_delete_failed(unit, now),
                 }
                 let _ =

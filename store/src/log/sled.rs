@@ -523,10 +523,12 @@ impl Log for SledLog {
             tracing::warn!(generation = number, "a generation had lost its marker; it has one again");
             write_marker(&ready_path(&generation_path(dir, number)))?;
         }
-        self.mark_generations(last, crc)?;
-        remove_leftovers(dir, &std::mem::take(&mut self.leftovers))?;
+        // What is here is good and durable: the copy is not needed any more. It goes before the watermark is written,
+        // or a kill in between would leave a copy that a watermark contradicts.
         remove_file(&dir.join("aside.ready"))?;
         sync_dir(dir)?;
+        self.mark_generations(last, crc)?;
+        remove_leftovers(dir, &std::mem::take(&mut self.leftovers))?;
         remove_dir(&dir.join("aside"))
     }
 
@@ -618,6 +620,7 @@ mod tests {
         assert!(watermark.store > 0 && (watermark.oldest, watermark.newest) == (1, 1));
         let log = SledLog::open(&config, CrashPoints::default()).unwrap();
         assert!(log.claimed().claim().is_some());
+        let (log, ..) = store::recover(Box::new(log)).unwrap();
         // It can be lost again without harm: its generation does not know it.
         drop(log);
         remove_file(&dir.join("watermark")).unwrap();

@@ -23,7 +23,7 @@ fn op(op: v1::op::Op) -> Bytes {
 }
 
 fn put_unit(id: u64) -> Bytes {
-    op(v1::op::Op::PutUnitSpec(v1::UnitSpec { unit_id: id, min_member: 1, ..Default::default() }))
+    op(v1::op::Op::PutUnitSpec(v1::UnitSpec { unit_id: id, min_member: Some(1), ..Default::default() }))
 }
 
 fn put_node(id: u32) -> Bytes {
@@ -44,7 +44,7 @@ fn put_partition(generation: u64) -> Bytes {
 
 fn put_queue(name: &str, weight: u32) -> Bytes {
     let meta = Some(v1::ObjectMeta { name: name.into(), ..Default::default() });
-    op(v1::op::Op::PutQueue(v1::Queue { meta, weight, ..Default::default() }))
+    op(v1::op::Op::PutQueue(v1::Queue { meta, weight: Some(weight), ..Default::default() }))
 }
 
 fn put_class(name: &str, value: i32) -> Bytes {

@@ -227,7 +227,7 @@ async fn queues_and_priority_classes_are_kept_and_watched_under_their_names(plac
     let listed = |store: &Store| {
         store.read(|state| {
             let queues = state.records(v1::Kind::Queue, None).map(|(key, record)| {
-                let weight = v1::Queue::decode(record.value.clone()).unwrap().weight;
+                let weight = v1::Queue::decode(record.value.clone()).unwrap().weight();
                 (key.to_string(), record.create_revision, record.revision, i64::from(weight))
             });
             let classes = state.records(v1::Kind::PriorityClass, None).map(|(key, record)| {

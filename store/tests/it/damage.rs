@@ -326,7 +326,7 @@ fn random_damage_is_mended_or_said() {
         .iter()
         .map(|(name, bytes)| (runtime.block_on(Original::make(place.path(), name, *bytes)), *bytes))
         .collect();
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let number = |name: &str| std::env::var_os(name)?.to_str()?.parse::<u64>().ok();
     let is_long = std::env::var_os("GODEL_TEST_LONG").is_some_and(|value| value == "1");
     let seeds = match number("GODEL_TEST_SEED") {
         Some(seed) => seed..seed + 1,

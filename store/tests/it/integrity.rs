@@ -300,7 +300,7 @@ async fn a_record_that_nobody_can_read_is_named_and_can_be_removed() {
     dispatcher.submit(&store, vec![queue("good", 1), queue("evil", 666)]).await.unwrap();
     store.close().await;
     let readable = |record: &v1::Record| match &record.record {
-        Some(v1::record::Record::Queue(queue)) if queue.weight == 666 => Err("weight: evil".to_owned()),
+        Some(v1::record::Record::Queue(queue)) if queue.weight() == 666 => Err("weight: evil".to_owned()),
         _ => Ok(()),
     };
     let report = check(&dir, &readable).unwrap();

@@ -14,7 +14,7 @@ use godel_core::ids::Revision;
 use godel_proto::{raw, v1};
 use godel_store::{
     Committed, CrashPoints, Engine, Key, OpenError, Published, Refusal, Role, SledConfig, State, Store,
-    StoreConfig, WallClock, WatchEnd, Watcher, log::memory::MemoryDisk,
+    StoreConfig, WallClock, WatchEnd, WatchRefused, Watcher, log::memory::MemoryDisk,
 };
 
 /// Longest that a test waits for anything.
@@ -134,7 +134,7 @@ pub(crate) fn partition(name: &str, generation: u64, bytes: usize) -> Bytes {
 
 pub(crate) fn queue(name: &str, weight: u32) -> Bytes {
     let meta = Some(v1::ObjectMeta { name: name.into(), ..Default::default() });
-    raw::encode_op(v1::op::Op::PutQueue(v1::Queue { meta, weight, ..Default::default() }))
+    raw::encode_op(v1::op::Op::PutQueue(v1::Queue { meta, weight: Some(weight), ..Default::default() }))
 }
 
 pub(crate) fn priority_class(name: &str, value: i32) -> Bytes {
@@ -171,7 +171,7 @@ pub(crate) fn read_partition(store: &Store, name: &str) -> Option<u64> {
 }
 
 pub(crate) fn unit(id: u64) -> Bytes {
-    raw::encode_op(v1::op::Op::PutUnitSpec(v1::UnitSpec { unit_id: id, min_member: 1, ..Default::default() }))
+    raw::encode_op(v1::op::Op::PutUnitSpec(v1::UnitSpec { unit_id: id, min_member: Some(1), ..Default::default() }))
 }
 
 pub(crate) fn node(id: u32) -> Bytes {
@@ -201,7 +201,8 @@ pub(crate) async fn read_all(
     let mut seen: Vec<Arc<Published>> = Vec::new();
     let mut watcher = match store.watch(from) {
         Ok(watcher) => watcher,
-        Err(compacted) => return (seen, Some(compacted.into())),
+        Err(WatchRefused::Compacted(compacted)) => return (seen, Some(compacted.into())),
+        Err(refused) => panic!("{refused}"),
     };
     while from.0 + (seen.len() as u64) <= to.0 {
         match watcher.next().await {

@@ -171,7 +171,7 @@ fn what_nobody_can_tell_stops_everything_and_costs_no_work_meanwhile() {
     list_node(&mut rig.core, rig.now);
     for unit in 1..=3 {
         let known = rig.core.unit(UnitId(unit)).unwrap();
-        rig.core.on_unit(Arc::clone(&known.spec), known.spec_revision, (Revision(11), 5), rig.now);
+        rig.core.on_unit(Arc::clone(known.spec), known.spec_revision, (Revision(11), 5), rig.now);
     }
     rig.core.on_synced(Revision(rig.revision), rig.now);
     let mut seen = rig.step();

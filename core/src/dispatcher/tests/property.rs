@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{admission::scale::scale, queue::QueueIdx};
+use crate::{admission::scale::scale, lifecycle, queue::QueueIdx};
 
 mod queues;
 

@@ -155,7 +155,7 @@ async fn never_above(state: &State) {
                         let cpu: i64 = below().map(|(_, cpu)| cpu).sum();
                         assert!(spec.max.get("cpu").is_none_or(|max| cpu <= *max), "{level}: cpu {cpu}");
                         let n = below().count();
-                        let n_max = spec.max_running_units() as usize;
+                        let n_max = spec.max_running_units as usize;
                         assert!(n_max == 0 || n <= n_max, "{level}: {n} of {n_max}");
                     }
                 }

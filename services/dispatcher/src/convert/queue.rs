@@ -14,7 +14,6 @@ use godel_core::{
         check::{Ground, Violation},
         spec::PriorityClass,
     },
-    unreadable::Subject,
 };
 use godel_kit::{
     convert::{BadField, to_proto},

@@ -467,7 +467,7 @@ fn queues_are_read_with_their_defaults_and_everything_unreadable_is_named() {
     assert_eq!(closed.max, [("cpu".to_owned(), 0)].into());
 
     let meta = v1::ObjectMeta { namespace: "default".to_owned(), ..meta };
-    let bad = v1::Queue { meta: Some(meta), policy: 99, weight: 7, ..plain.clone() };
+    let bad = v1::Queue { meta: Some(meta), policy: 99, weight: Some(7), ..plain.clone() };
     let (spec, fields) = from_proto::given_queue(bad.clone());
     assert_eq!((spec.weight, spec.policy), (7, QueuePolicy::Priority));
     let paths: Vec<&str> = fields.iter().map(|bad| bad.path.as_str()).collect();

@@ -292,7 +292,7 @@ pub fn read_page(open: &mut Option<v1::Record>, page: &[Bytes], is_last: bool) -
                 read.push(record);
             }
             Err(rows) => {
-                read.extend(join_rows(open, vec![rows], false).into_iter().map(from_proto::read_rows));
+                read.extend(join_rows(open, vec![*rows], false).into_iter().map(from_proto::read_rows));
             }
         }
     }

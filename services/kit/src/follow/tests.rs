@@ -268,7 +268,7 @@ async fn what_cannot_be_read_is_left_out_said_and_counted_and_the_rest_is_delive
     let (kinds, stop) = (vec![v1::Kind::NodeGrant], CancellationToken::new());
     let mut follower =
         Follower::spawn_with(served.channel(), kinds, FollowConfig::default(), shared, stop.clone());
-    assert_eq!(next(&mut follower).await, FollowEvent::Reset);
+    assert_eq!(next(&mut follower).await, FollowEvent::Reset { store: StoreId(0) });
     let FollowEvent::Loaded(records) = next(&mut follower).await else { panic!("a list comes") };
     let [bad, good] = &records[..] else { panic!("{records:?}") };
     assert_eq!(unreadable(&bad.change).subject, Subject::NodeGrant(NodeId(1)));

@@ -59,7 +59,7 @@ fn resources() -> v1::Resources {
 fn demand() -> v1::Demand {
     let devices = v1::DeviceRequest {
         kind: "gpu".to_owned(),
-        count: 1,
+        count: Some(1),
         milli_per_device: 500,
         models: vec!["A".to_owned()],
     };
@@ -162,10 +162,10 @@ fn samples() -> Vec<v1::op::Op> {
             meta: Some(meta("", "prod")),
             min: Some(resources()),
             max: Some(resources()),
-            weight: 1,
+            weight: Some(1),
             policy: 1,
             submit_owners: vec![name()],
-            max_running_units: 3,
+            max_running_units: Some(3),
         }),
         Op::PutPriorityClass(v1::PriorityClass { name: name(), value: 1, ..v1::PriorityClass::default() }),
         Op::PutDisruptionBudget(v1::DisruptionBudget {

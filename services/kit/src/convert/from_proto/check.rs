@@ -244,7 +244,7 @@ fn pairs(path: &str, pairs: &BTreeMap<String, String>) -> Result<()> {
     pairs.iter().try_for_each(|(key, value)| text(path, key).and_then(|()| text(path, value)))
 }
 
-fn each<'a, const N: usize>(texts: [(&str, &'a str); N]) -> Result<()> {
+fn each<const N: usize>(texts: [(&str, &str); N]) -> Result<()> {
     texts.into_iter().try_for_each(|(path, one)| text(path, one))
 }
 

@@ -31,10 +31,10 @@ pub fn read_record(pb: v1::Record) -> LoadedRecord {
 }
 
 /// An encoded listed record; rows stay as they are, since their parts are joined before they are read.
-pub(crate) fn read_encoded(encoded: &Bytes) -> Result<LoadedRecord, v1::Record> {
+pub(crate) fn read_encoded(encoded: &Bytes) -> Result<LoadedRecord, Box<v1::Record>> {
     let decode = || v1::Record::decode(encoded.clone());
     match decode() {
-        Ok(pb) if matches!(pb.record, Some(v1::record::Record::Rows(_))) => Err(pb),
+        Ok(pb) if matches!(pb.record, Some(v1::record::Record::Rows(_))) => Err(Box::new(pb)),
         Ok(pb) => {
             let times = (pb.create_revision, pb.revision, pb.create_time_ms);
             let read = super::record(pb);
