@@ -123,7 +123,7 @@ impl Up {
 
     /// A further part beside it; killed when this is dropped.
     pub(crate) fn serve(&self, words: &[&str]) -> Killed {
-        let words = [&["serve"], words].concat();
+        let words = [&["serve"][..], words].concat();
         let mut command = command(&words);
         command
             .env("GODEL_ADDR", &self.address)

@@ -26,7 +26,7 @@ fn array(godel: &Godel, words: &[&str]) -> (i32, Vec<Value>) {
 }
 
 fn submit(godel: &Godel, name: &str, flags: &[&str]) {
-    godel.ok(&[&["unit", "submit", "--name", name], flags].concat());
+    godel.ok(&[&["unit", "submit", "--name", name][..], flags].concat());
 }
 
 fn file(up: &Up, name: &str, text: &str) -> String {
@@ -45,7 +45,7 @@ fn nothing_is_changed_that_was_not_named_whole() {
     let near = ["no unit `", "did you mean `web-prod`?"];
     for name in ["web", &uid[..30]] {
         for words in [&["cancel"][..], &["suspend"], &["resume"], &["delete"], &["delete", "--cancel"]] {
-            says(&godel, &[&["unit"], words, &[name]].concat(), 4, &near);
+            says(&godel, &[&["unit"][..], words, &[name]].concat(), 4, &near);
         }
         says(&godel, &["unit", "scale", name, "--replicas", "1"], 4, &near);
         says(&godel, &["unit", "stop", name, "0"], 4, &near);
@@ -53,7 +53,7 @@ fn nothing_is_changed_that_was_not_named_whole() {
     }
     let near = ["no node `node-000`", "did you mean `node-0000`, `node-0001`?"];
     for words in [&["cordon"][..], &["uncordon"], &["drain"], &["undrain"], &["delete"]] {
-        says(&godel, &[&["node"], words, &["node-000"]].concat(), 4, &near);
+        says(&godel, &[&["node"][..], words, &["node-000"]].concat(), 4, &near);
     }
     says(&godel, &["node", "label", "node-000", "a=b"], 4, &near);
     says(&godel, &["node", "taint", "node-000", "a:no-schedule"], 4, &near);
@@ -206,7 +206,7 @@ fn a_plan_says_what_happens() {
     let godel = up.client();
     godel.until(&["scheduler", "list"], |list| list[0]["status"] == "Attached");
     godel.ok(&["queue", "create", "small", "--max", "cpu=2"]);
-    let plan = |name: &str, flags: &[&str]| [&["unit", "plan", "--name", name], flags].concat().join(" ");
+    let plan = |name: &str, flags: &[&str]| [&["unit", "plan", "--name", name][..], flags].concat().join(" ");
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let check = |line: String, code, parts: &[&str]| {
         let line = words(&line);
