@@ -22,6 +22,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// A unit that was refused for good: its position, and why.
 pub(crate) type Refused = (usize, v1::SubmitError);
 
+/// Hears which units have become durable, and at which revision.
+type OnDurable<'a, E> = dyn FnMut(&[usize], u64) -> Result<(), E> + Send + 'a;
+
 /// Submits units in order and says of each when it is sent (`sent`) and durable (`durable`, with a revision), by position.
 /// Units that the server could not take for now are sent again after the others. Returns what was refused.
 ///
@@ -31,7 +34,7 @@ pub(crate) async fn submit(
     client: &Client,
     units: Arc<Vec<v1::UnitSpec>>,
     sent: Arc<dyn Fn(usize) + Send + Sync>,
-    durable: &mut (dyn FnMut(&[usize], u64) -> Result<(), Failure> + Send),
+    durable: &mut OnDurable<'_, Failure>,
 ) -> Result<Vec<Refused>, Failure> {
     let mut work = Work { order: Arc::new((0..units.len()).collect()), ..Work::default() };
     let mut n_idle_streams = 0;
@@ -97,7 +100,7 @@ async fn stream(
     units: &Arc<Vec<v1::UnitSpec>>,
     work: &mut Work,
     sent: &Arc<dyn Fn(usize) + Send + Sync>,
-    durable: &mut (dyn FnMut(&[usize], u64) -> Result<(), Status> + Send),
+    durable: &mut OnDurable<'_, Status>,
 ) -> Result<(), godel_kit::client::FailedCall> {
     let (tx, rx) = mpsc::channel(N_AHEAD);
     let first = work.done;

@@ -119,7 +119,6 @@ fn unit(unit_id: u64, cpu: i64) -> Op {
         replicas: 1,
         template: Some(template),
         ordinals: vec![v1::OrdinalRange { start: 0, end: 1 }],
-        ..v1::TaskGroup::default()
     };
     let meta = v1::ObjectMeta {
         namespace: "default".to_owned(),
@@ -131,7 +130,7 @@ fn unit(unit_id: u64, cpu: i64) -> Op {
         unit_id,
         meta: Some(meta),
         task_groups: vec![group],
-        min_member: 1,
+        min_member: Some(1),
         queue: "q".to_owned(),
         workload_class: v1::WorkloadClass::Service.into(),
         pool: v1::Pool::Guaranteed.into(),

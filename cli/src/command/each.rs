@@ -31,11 +31,6 @@ impl Done {
     pub(super) fn unchanged() -> Self {
         Self::at(UNCHANGED, 0)
     }
-
-    /// Says what it is called.
-    pub(super) fn of(self, name: String) -> Self {
-        Self { name: Some(name), ..self }
-    }
 }
 
 /// What became of one thing, as JSON.

@@ -1,5 +1,7 @@
 //! Verbs that need no server.
 
+use std::path::Path;
+
 use clap::CommandFactory as _;
 use godel_kit::{clock::SystemClock, from_proto};
 use godel_proto::v1;

@@ -35,14 +35,14 @@ struct MemberView {
     remaining_ms: u32,
     /// Who would hold it if its holder did not.
     standbys: Vec<StandbyView>,
+    /// Records that its version cannot read.
+    unreadable_records: u64,
 }
 
 #[derive(Serialize)]
 struct StandbyView {
     address: String,
     holder: String,
-    /// Records that its version cannot read.
-    unreadable_records: u64,
 }
 
 #[derive(Serialize)]
@@ -429,6 +429,7 @@ mod tests {
             holder: holder.to_owned(),
             epoch: 3,
             remaining_ms: 2_000,
+            unreadable_records: 0,
             standbys: standbys
                 .iter()
                 .map(|address| StandbyView { address: (*address).to_owned(), holder: "h".to_owned() })

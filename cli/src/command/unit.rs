@@ -8,7 +8,6 @@ mod watch;
 use std::{
     io::Read as _,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use godel_proto::v1;
@@ -17,7 +16,7 @@ use serde::Serialize;
 use self::change::Change;
 use super::wait;
 use crate::{
-    args::{Submit, Unit, Which, split},
+    args::{Unit, Which, split},
     client::Client,
     exit::{Code, Failure},
     output::{self, Format, Paint, are, count, field, fields, shown},
@@ -276,7 +275,11 @@ mod tests {
                 ..v1::Unit::default()
             };
             let running_units = vec![v1::RunningUnit { node: nasty(), ..v1::RunningUnit::default() }];
-            UnitView::described(&v1::GetUnitResponse { unit: Some(unit), running_units })
+            UnitView::described(&v1::GetUnitResponse {
+                unit: Some(unit),
+                running_units,
+                ..v1::GetUnitResponse::default()
+            })
         };
         for view in [view(String::new()), view(nasty())] {
             let text = describe_text(&view, Format::Wide, Paint::plain());

@@ -310,7 +310,7 @@ mod tests {
     }
 
     fn answer(unit: v1::Unit) -> v1::GetUnitResponse {
-        v1::GetUnitResponse { unit: Some(unit), running_units: Vec::new() }
+        v1::GetUnitResponse { unit: Some(unit), ..v1::GetUnitResponse::default() }
     }
 
     #[test]

@@ -111,7 +111,12 @@ fn negative() -> v1::Resources {
 
 fn queue(policy: i32, max_running_units: u32) -> v1::op::Op {
     let meta = v1::ObjectMeta { name: "capped".to_owned(), ..v1::ObjectMeta::default() };
-    v1::op::Op::PutQueue(v1::Queue { meta: Some(meta), policy, max_running_units, ..v1::Queue::default() })
+    v1::op::Op::PutQueue(v1::Queue {
+        meta: Some(meta),
+        policy,
+        max_running_units: Some(max_running_units),
+        ..v1::Queue::default()
+    })
 }
 
 fn budget(amount: Option<v1::budget_amount::Amount>) -> v1::op::Op {
@@ -208,7 +213,7 @@ async fn serves_the_rest(cluster: &mut Cluster, round: &str) {
     // The unit that runs goes on, the maximum of the queue holds, and nobody is preempted.
     assert_eq!(nodes_of(cluster, "first").await, [1]);
     assert_eq!(nodes_of(cluster, "second").await, [1], "one of two may run");
-    cluster.api.submit(v1::UnitSpec { priority: 900, ..of(&urgent, 1, 5) }).await.unwrap();
+    cluster.api.submit(v1::UnitSpec { priority: Some(900), ..of(&urgent, 1, 5) }).await.unwrap();
     wait_for("no place for who would preempt", LIMIT, async || {
         let unit = cluster.api.get_unit(&urgent).await?.unit.unwrap_or_default();
         ensure!(unit.phase() == v1::UnitPhase::Unschedulable, "{:?}", unit.phase());

@@ -156,8 +156,8 @@ mod tests {
         for unit in [
             v1::UnitSpec { meta: meta("No"), ..fine.clone() },
             v1::UnitSpec { meta: None, ..fine.clone() },
-            v1::UnitSpec { min_member: 3, ..fine.clone() },
-            v1::UnitSpec { priority: i32::MAX, ..fine.clone() },
+            v1::UnitSpec { min_member: Some(3), ..fine.clone() },
+            v1::UnitSpec { priority: Some(i32::MAX), ..fine.clone() },
             v1::UnitSpec { min_run_ms: u64::MAX, ..fine.clone() },
             v1::UnitSpec { workload_class: 99, ..fine.clone() },
             v1::UnitSpec { queue: "a..b".to_owned(), ..fine },

@@ -171,7 +171,11 @@ pub(crate) fn read_partition(store: &Store, name: &str) -> Option<u64> {
 }
 
 pub(crate) fn unit(id: u64) -> Bytes {
-    raw::encode_op(v1::op::Op::PutUnitSpec(v1::UnitSpec { unit_id: id, min_member: Some(1), ..Default::default() }))
+    raw::encode_op(v1::op::Op::PutUnitSpec(v1::UnitSpec {
+        unit_id: id,
+        min_member: Some(1),
+        ..Default::default()
+    }))
 }
 
 pub(crate) fn node(id: u32) -> Bytes {

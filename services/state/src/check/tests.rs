@@ -59,8 +59,8 @@ fn resources() -> v1::Resources {
 fn demand() -> v1::Demand {
     let devices = v1::DeviceRequest {
         kind: "gpu".to_owned(),
-        count: Some(1),
-        milli_per_device: 500,
+        count: 1,
+        milli_per_device: Some(500),
         models: vec!["A".to_owned()],
     };
     v1::Demand { requests: Some(resources()), devices: Some(devices) }
