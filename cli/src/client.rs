@@ -524,8 +524,8 @@ pub(crate) fn answer_of(service: &str, address: &str, status: Status) -> Failure
 mod tests {
     use super::*;
 
-    #[test]
-    fn errors_name_who_does_not_answer() {
+    #[tokio::test]
+    async fn errors_name_who_does_not_answer() {
         let client = Client::new("http://127.0.0.1:7700").unwrap();
         let failed = |leader: Option<&str>, status: Status| {
             let failed = FailedCall { leader: leader.map(str::to_owned), status };

@@ -15,6 +15,7 @@ use crate::{
     unit::{
         OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, TaskGroup, UnitSpec, WorkloadClass,
     },
+    words,
 };
 
 pub mod defaults;
@@ -503,7 +504,10 @@ fn min_member(
     } else if given > MIN_MEMBER_MAX {
         report.add(format_args!("min_member"), format_args!("{given} is not in 1..={MIN_MEMBER_MAX}"));
     } else if u64::from(given) > replicas {
-        report.add(format_args!("min_member"), format_args!("{given} is above the {replicas} replicas"));
+        report.add(
+            format_args!("min_member"),
+            format_args!("{given} is above the {}", words::count(replicas, "replica")),
+        );
     }
     given
 }

@@ -127,6 +127,7 @@ mod tests {
             ("5m", 300_000),
             ("1h 30m", 5_400_000),
             ("1h30m", 5_400_000),
+            ("1.5h", 5_400_000),
             ("250ms", 250),
             ("1000us", 1),
             ("0s", 0),
@@ -151,7 +152,6 @@ mod tests {
             ("5 parsecs", "`parsecs` is no unit"),
             ("", "it is empty"),
             ("-5s", "no duration"),
-            ("1.5h", "no duration"),
             ("99999999999999999999y", "no duration"),
         ] {
             let found = parse_ms(text).unwrap_err().to_string();

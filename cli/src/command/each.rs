@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(alone.unwrap_err(), Failure::new(Code::NotFound, "no"));
         let both = names(&["a", "b"]);
         let all = each(Format::Table, "node", &both, async |name: String| {
-            Ok(Done::unchanged().of(format!("n-{name}")))
+            Ok(Done { name: Some(format!("n-{name}")), ..Done::unchanged() })
         });
         assert_eq!(all.await.unwrap(), ["n-a", "n-b"]);
     }
@@ -197,7 +197,8 @@ mod tests {
             line("unit", "a\u{1b}b", done.as_ref().unwrap()),
             "unit a\\u{1b}b cancelled at revision 7"
         );
-        assert_eq!(line("node", "u-1", &Done::unchanged().of("n1".to_owned())), "node n1 unchanged");
+        let named = Done { name: Some("n1".to_owned()), ..Done::unchanged() };
+        assert_eq!(line("node", "u-1", &named), "node n1 unchanged");
         let json = |done: &Result<Done, Failure>| serde_json::to_value(view("unit", "a", done)).unwrap();
         assert_eq!(
             json(&done),

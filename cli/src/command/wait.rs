@@ -402,7 +402,7 @@ mod tests {
     fn it_is_told_what_still_waits() {
         assert_eq!(
             standing(&unit(UnitPhase::Running, 1, 1)),
-            "it is Running, 1 of 2 replicas wait for a node"
+            "it is Running, 1 of 2 replicas waits for a node"
         );
         assert_eq!(standing(&unit(UnitPhase::Running, 0, 2)), "it is Running");
     }

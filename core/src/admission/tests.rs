@@ -472,7 +472,7 @@ fn infeasible_says_why_and_ends_when_a_node_joins() {
     assert_eq!(capacities.infeasible(&unit(1000, devices(2, 0))), None);
     assert_eq!(
         why(&capacities, &unit(1001, None)),
-        "task group `main`: asks for 1001 cpu; the largest node has 1000"
+        "task group `main`: asks for 1.001 cpu; the largest node has 1"
     );
     let a10 = Some(DeviceSubmission { models: vec!["A10".into()], ..devices(1, 0).unwrap() });
     assert_eq!(

@@ -489,10 +489,7 @@ fn what_no_node_could_hold_is_unschedulable_until_one_joins() {
     rig.put(large);
     assert_eq!(rig.phase(1), Phase::Unschedulable);
     let refusals = rig.core.unit(UnitId(1)).unwrap().refusals.unwrap();
-    assert_eq!(
-        refusals.reasons[0].reason,
-        "task group `main`: asks for 20000 cpu; the largest node has 10000"
-    );
+    assert_eq!(refusals.reasons[0].reason, "task group `main`: asks for 20 cpu; the largest node has 10");
     let capacity = Resources::new([("cpu", 20_000)]).unwrap();
     rig.core.on_node_report(&NodeReport { id: NodeId(2), capacity, ..NodeReport::default() }, rig.now);
     assert_eq!(rig.phase(1), Phase::Queued);

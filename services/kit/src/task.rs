@@ -44,7 +44,7 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let span = tracing::info_span!(parent: None, "task", name);
+    let span = tracing::info_span!(parent: None, "task", task = name);
     let guarded = async move {
         let mut future = pin!(future);
         let outcome = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {

@@ -186,7 +186,7 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || {
             let rpc = tracing::info_span!("rpc", request_id = "r1", code = tracing::field::Empty).entered();
             rpc.record("code", "OK");
-            let _task = tracing::info_span!("task", name = "writer").entered();
+            let _task = tracing::info_span!("task", task = "writer").entered();
             let (some, none) = (Some(7_u64), None::<u64>);
             tracing::info!(some, none, why = "full", "a unit is ended");
         });

@@ -493,10 +493,10 @@ fn what_can_never_be_valid_is_named() {
         ("not an operation", vec![Bytes::from_static(b"x")]),
         ("UnitSpec does not decode", vec![Bytes::from_static(&[0x22, 0x02, 0x12, 0x50])]),
         ("rows go with their unit", vec![delete(v1::Kind::Rows, 1)]),
-        ("ops[0]: meta.name: is required", vec![op(v1::op::Op::PutQueue(v1::Queue::default()))]),
+        ("ops[0].put_queue.meta.name: is required", vec![op(v1::op::Op::PutQueue(v1::Queue::default()))]),
         ("longer than 253 bytes", vec![put_queue(&"q".repeat(254), 1)]),
         ("Queue does not decode", vec![Bytes::from_static(&[0x3a, 0x02, 0x0a, 0x50])]),
-        ("ops[0]: name: is required", vec![put_class("", 1)]),
+        ("ops[0].put_priority_class.name: is required", vec![put_class("", 1)]),
         ("key.name: is required", vec![delete(v1::Kind::Queue, 1)]),
     ];
     for (expected, ops) in cases {

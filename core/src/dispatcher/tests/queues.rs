@@ -149,7 +149,7 @@ fn a_queue_changes_under_its_units() {
     rig.put(UnitSpec { queue: "a".into(), priority: 9, ..spec(2, 1) });
     rig.attach("s", 1, 1, &[], 1);
     assert_eq!(rig.handed(), [0u64; 0]);
-    assert_eq!(rig.why(1).as_deref(), Some("needs 100 of cpu, more than queue a may ever use (0)"));
+    assert_eq!(rig.why(1).as_deref(), Some("needs 100m of cpu, more than queue a may ever use (0)"));
     rig.queue(QueueSpec { policy: QueuePolicy::Fifo, ..queue("a", Some(100)) });
     assert_eq!(rig.handed(), [1], "first come, first served");
     rig.core.on_queue_deleted("a");
@@ -186,7 +186,7 @@ fn a_scaled_unit_needs_something_else() {
     let gang = UnitSpec { queue: "a".into(), min_member: 3, ..spec(1, 3) };
     rig.put(gang.clone());
     assert_eq!(rig.handed(), [0u64; 0]);
-    assert!(rig.why(1).unwrap().starts_with("needs 300 of cpu"), "{:?}", rig.why(1));
+    assert!(rig.why(1).unwrap().starts_with("needs 300m of cpu"), "{:?}", rig.why(1));
     let mut smaller = UnitSpec { min_member: 2, ..gang };
     (smaller.task_groups[0].replicas, smaller.task_groups[0].ordinals) = (2, vec![(0, 2)]);
     rig.put(smaller.clone());

@@ -173,7 +173,8 @@ async fn what_another_store_does_not_know_ends_unheard_before_anything_starts() 
     fake.send(1, assign(fake::command(1, &["sh", "-c", &say("new")])));
     let mut said = Vec::new();
     while said.len() < 2 {
-        said.extend(phases(&fake.report_of(1).await));
+        // Unit 2 is there in both stores: what was not acknowledged of it may be said again.
+        said.extend(phases(&fake.report_of(1).await).into_iter().filter(|(unit, ..)| *unit != 2));
     }
     assert_eq!(said, [(1, RunPhase::Running, 0), (1, RunPhase::Succeeded, 0)]);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "runs\nended\nnew\n");

@@ -383,11 +383,12 @@ async fn the_name_of_an_ended_unit_is_taken_until_its_record_is_deleted() {
     let first = dispatcher.submit(unit("job", 1)).await;
     let early = dispatcher.units().delete_unit(delete("job", 0)).await.unwrap_err();
     assert_eq!(early.code(), Code::FailedPrecondition);
-    assert!(early.message().contains("is Queued: cancel it first"), "{}", early.message());
+    assert!(early.message().contains(": cancel it first"), "{}", early.message());
     let again = v1::SubmitUnitRequest { unit: Some(unit("job", 1)) };
     let taken = dispatcher.units().submit_unit(again.clone()).await.unwrap_err();
     assert_eq!(taken.code(), Code::AlreadyExists);
-    assert!(taken.message().contains("exists with another uid (queued): cancel it"), "{}", taken.message());
+    assert!(taken.message().contains("exists with another uid ("), "{}", taken.message());
+    assert!(taken.message().contains("): cancel it"), "{}", taken.message());
 
     dispatcher.units().cancel_unit(cancel("job", 0)).await.unwrap();
     let ended = dispatcher.phase("job", v1::UnitPhase::Cancelled).await;

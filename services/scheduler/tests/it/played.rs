@@ -81,7 +81,8 @@ impl Dispatcher {
             panic!("the first message is not open")
         };
         let welcome = attach_response::Message::Welcome(v1::AttachWelcome { epoch: 1 });
-        stream.send(v1::AttachResponse { message: Some(welcome) }).await;
+        // It may have ended meanwhile: its next message says so.
+        let _ = stream.responses.send(Ok(v1::AttachResponse { message: Some(welcome) })).await;
         (stream, open)
     }
 }
@@ -100,7 +101,8 @@ impl PlayedBinder {
             panic!("the first message is not open")
         };
         let welcome = decide_response::Message::Welcome(v1::DecideWelcome { epoch: 1 });
-        stream.send(v1::DecideResponse { message: Some(welcome) }).await;
+        // It may have ended meanwhile: its next message says so.
+        let _ = stream.responses.send(Ok(v1::DecideResponse { message: Some(welcome) })).await;
         (stream, open)
     }
 }

@@ -266,7 +266,7 @@ mod tests {
         };
         assert_eq!(
             wrong_fields(control),
-            ["meta.owner", "meta.labels[\"zone\"]", "report.capacity.amounts[c\tpu]"]
+            ["meta.owner", "meta.labels[\"zone\"]", "report.capacity.amounts[\"c\\tpu\"]"]
         );
         let devices = |request: &mut v1::RegisterNodeRequest, _: &mut v1::ObjectMeta| {
             request.report.as_mut().unwrap().devices = vec![v1::Device::default(); 65];

@@ -33,7 +33,7 @@ async fn refusals_have_their_codes_and_reasons() {
     let created = dispatcher.write([put_unit(5)]).await.unwrap();
 
     let mut stale = dispatcher.txn([put_unit(6)]);
-    stale.preconditions = vec![precondition(v1::Kind::UnitSpec, 5, created + 100)];
+    stale.preconditions = vec![precondition(v1::Kind::UnitSpec, 5, created - 1)];
     let status = state.state().txn(stale).await.unwrap_err();
     assert!(status.code() == Code::Aborted && has_reason(&status, reason::REVISION_MISMATCH), "{status}");
     assert_eq!(metadata_of(&status, "revision"), Some(created.to_string()));

@@ -23,7 +23,10 @@ fn a_reason_is_shown() {
     world.hand_out_all(NOW);
     let (small, big) = (world.submit(job("prod.search", 1)), world.submit(job("prod.search", 9)));
     assert_eq!(world.why(small, NOW).unwrap(), "queue prod.search is at its maximum of cpu");
-    assert_eq!(world.why(big, NOW).unwrap(), "needs 9 of cpu, more than queue prod.search may ever use (8)");
+    assert_eq!(
+        world.why(big, NOW).unwrap(),
+        "needs 9m of cpu, more than queue prod.search may ever use (8m)"
+    );
     let beside = world.submit(job("prod.web", 3));
     assert_eq!(world.why(beside, NOW).unwrap(), "queue prod is at its maximum of cpu");
     let crowd = world.submit(Job { replicas: 3, min_member: 3, ..job("prod.search", 0) });

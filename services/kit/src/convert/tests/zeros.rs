@@ -10,11 +10,20 @@ use prost_types::{
 };
 
 /// Services that clients write to.
-const SERVICES: [&str; 4] = ["UnitService", "QueueService", "BudgetService", "ReservationService"];
+const SERVICES: [&str; 4] = [
+    "UnitService",
+    "QueueService",
+    "BudgetService",
+    "ReservationService"(
+        "WatchUnitsRequest.store_id",
+        "means that the revision is of whichever store is there, as its comment says",
+    ),
+];
 
 /// Numbers without presence, and what 0 is. A new one has to be `optional`, or to be added here with its reason.
 const ZEROS: &[(&str, &str)] = &[
     ("DeviceRequest.count", "refused"),
+    ("GetUnitRequest.page_size", "means 1,000, as its comment says"),
     ("ListBudgetsRequest.page_size", "means 500, as its comment says"),
     ("ListPriorityClassesRequest.page_size", "means 500, as its comment says"),
     ("ListQueuesRequest.page_size", "means 500, as its comment says"),
