@@ -1,6 +1,10 @@
-//! An older export restored while everything but state goes on running.
+//! A store that has lost its latest commits, by a restore or a truncation, while everything but state goes on running.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, ensure};
 use godel_integration_tests::{
@@ -119,8 +123,43 @@ fn reason(status: &Status) -> String {
     status.get_details_error_info().map(|info| info.reason).unwrap_or_default()
 }
 
+/// How the latest commits are lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    /// An older export is restored.
+    Restored,
+    /// The log is cut off, and what is left of it is all that is to be.
+    Truncated,
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_export_restored_under_running_parts_is_all_there_is() {
+    what_is_left_is_all_there_is(Loss::Restored).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_truncated_under_running_parts_is_all_there_is() {
+    what_is_left_is_all_there_is(Loss::Truncated).await;
+}
+
+/// Copies the generations of a store, which a restart goes on writing, over those in `to`.
+fn copy_generations(from: &Path, to: &Path) {
+    let is_generation = |path: &Path| path.is_dir() && path.to_string_lossy().contains("gen-");
+    for path in fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()) {
+        let target = to.join(path.file_name().unwrap());
+        if is_generation(&path) {
+            let _absent = fs::remove_dir_all(&target);
+            fs::create_dir_all(&target).unwrap();
+            for file in fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()) {
+                if file.is_file() {
+                    fs::copy(&file, target.join(file.file_name().unwrap())).unwrap();
+                }
+            }
+        }
+    }
+}
+
+async fn what_is_left_is_all_there_is(loss: Loss) {
     let mut cluster = start().await;
     cluster.announce(&["lease lost", "registration lost", "the store is another one"]);
     submit(&cluster, "a").await;
@@ -132,7 +171,10 @@ async fn an_older_export_restored_under_running_parts_is_all_there_is() {
         assert!(output.status.success(), "{args:?}: {}", shown(&output));
     };
     cluster.stop("state").await;
-    admin(&cluster, &["state", "export", data.to_str().unwrap(), export]);
+    match loss {
+        Loss::Restored => admin(&cluster, &["state", "export", data.to_str().unwrap(), export]),
+        Loss::Truncated => copy_generations(&data, &lost),
+    }
     cluster.restart("state");
     cluster.wait_ready().await;
 
@@ -144,10 +186,20 @@ async fn an_older_export_restored_under_running_parts_is_all_there_is() {
     let before = cluster.api.store_status().await.unwrap();
     let mut changes = watch(&cluster, before.revision + 1, before.store_id).await.unwrap();
     cluster.stop("state").await;
-    fs::rename(&data, &lost).unwrap();
-    admin(&cluster, &["state", "restore", export, data.to_str().unwrap()]);
+    match loss {
+        Loss::Restored => {
+            fs::rename(&data, &lost).unwrap();
+            admin(&cluster, &["state", "restore", export, data.to_str().unwrap()]);
+        }
+        Loss::Truncated => {
+            copy_generations(&lost, &data);
+            let damaged = cluster.godel(&["state", "check", data.to_str().unwrap()]);
+            assert!(!damaged.status.success() && shown(&damaged).contains("missing"), "{}", shown(&damaged));
+            admin(&cluster, &["state", "repair", "--truncate", data.to_str().unwrap()]);
+        }
+    }
     cluster.restart("state");
-    cluster.note("restored");
+    cluster.note("the latest commits are lost");
     submit(&cluster, "x").await;
     wait_running(&cluster, &["a", "x"]).await;
     let after = cluster.api.store_status().await.unwrap();

@@ -253,7 +253,7 @@ async fn one_record_of_each_kind_that_nobody_can_read_stops_nobody_and_breaks_no
     }
     let first = cluster.api.records().await.unwrap().units.into_values();
     let first =
-        first.filter(|spec| spec.meta.as_ref().is_some_and(|meta| meta.name == "first")).last().unwrap();
+        first.filter(|spec| spec.meta.as_ref().is_some_and(|meta| meta.name == "first")).next_back().unwrap();
 
     // Those that run see them come.
     cluster.stop("state").await;

@@ -10,15 +10,7 @@ use prost_types::{
 };
 
 /// Services that clients write to.
-const SERVICES: [&str; 4] = [
-    "UnitService",
-    "QueueService",
-    "BudgetService",
-    "ReservationService"(
-        "WatchUnitsRequest.store_id",
-        "means that the revision is of whichever store is there, as its comment says",
-    ),
-];
+const SERVICES: [&str; 4] = ["UnitService", "QueueService", "BudgetService", "ReservationService"];
 
 /// Numbers without presence, and what 0 is. A new one has to be `optional`, or to be added here with its reason.
 const ZEROS: &[(&str, &str)] = &[
@@ -45,6 +37,7 @@ const ZEROS: &[(&str, &str)] = &[
     ("UnitSpec.min_run_ms", "leaves nothing alone, which is the default"),
     ("UnitSpec.unit_id", "output only"),
     ("WatchUnitsRequest.from_revision", "is the present state first"),
+    ("WatchUnitsRequest.store_id", "means whichever store is there, as its comment says"),
 ];
 /// Revisions begin with 1: 0 is none, whatever the request.
 const NO_REVISION: &str = "expected_revision";
