@@ -251,9 +251,8 @@ async fn one_record_of_each_kind_that_nobody_can_read_stops_nobody_and_breaks_no
     for node in [2, 4, 5, 6] {
         close(&cluster, node, false).await;
     }
-    let first = cluster.api.records().await.unwrap().units.into_values();
-    let first =
-        first.filter(|spec| spec.meta.as_ref().is_some_and(|meta| meta.name == "first")).next_back().unwrap();
+    let mut units = cluster.api.records().await.unwrap().units.into_values();
+    let first = units.find(|spec| spec.meta.as_ref().is_some_and(|meta| meta.name == "first")).unwrap();
 
     // Those that run see them come.
     cluster.stop("state").await;
