@@ -71,7 +71,7 @@ async fn wait_counts(cluster: &Cluster, name: &str, expected: [u64; 4]) {
 async fn preemption_takes_what_budgets_allow_and_no_more() {
     let mut cluster = Cluster::start(two_nodes()).await;
     cluster.start_agent("agent-2", &["4x cpu=4,memory=8Gi,name=small".to_owned()], &[], 4).await;
-    run(&cluster, &["node", "cordon", "openb"]);
+    run(&cluster, &["node", "cordon", "openb-node-0000"]);
     cluster.api.submit(whole("web", 1, 2, "web")).await.unwrap();
     cluster.api.submit(whole("api", 1, 2, "web")).await.unwrap();
     for name in ["web", "api"] {
@@ -136,7 +136,7 @@ async fn preemption_takes_what_budgets_allow_and_no_more() {
 async fn a_drain_waits_for_a_budget_and_its_deadline_does_not() {
     let mut cluster = Cluster::start(two_nodes()).await;
     cluster.start_agent("agent-2", &["2x cpu=8,memory=16Gi,name=old,label.rack=r1".to_owned()], &[], 2).await;
-    run(&cluster, &["node", "cordon", "openb"]);
+    run(&cluster, &["node", "cordon", "openb-node-0000"]);
     for name in ["web", "api"] {
         // A batch unit alone would spare all but one at once.
         cluster.api.submit(whole(name, 1, 2, "web")).await.unwrap();
@@ -155,7 +155,7 @@ async fn a_drain_waits_for_a_budget_and_its_deadline_does_not() {
         Ok(())
     })
     .await;
-    run(&cluster, &["node", "uncordon", "openb"]);
+    run(&cluster, &["node", "uncordon", "openb-node-0000"]);
     wait_for("all of them elsewhere", LIMIT, async || {
         for name in ["web", "api"] {
             let running = cluster.api.get_unit(name).await?.running_units;
@@ -185,12 +185,15 @@ async fn a_drain_waits_for_a_budget_and_its_deadline_does_not() {
 
     run(&cluster, &["node", "undrain", "-l", "rack=r1"]);
     run(&cluster, &["budget", "set", "web", "--max-unavailable", "0"]);
-    let said = cluster.godel(&["node", "drain", "openb", "--wait", "--timeout", "3s"]);
+    let said = cluster.godel(&["node", "drain", "openb-node-0000", "--wait", "--timeout", "3s"]);
     assert_eq!(said.status.code(), Some(6), "{}", shown(&said));
     assert!(shown(&said).contains("disruption budget web"), "{}", shown(&said));
     assert_eq!(counts(&cluster, "web"), [4, 4, 4, 0]);
-    let said = run(&cluster, &["node", "drain", "openb", "--deadline", "1s", "--wait", "--timeout", "50s"]);
-    assert!(said.contains("1 nodes are empty"), "{said}");
+    let said = run(
+        &cluster,
+        &["node", "drain", "openb-node-0000", "--deadline", "1s", "--wait", "--timeout", "50s"],
+    );
+    assert!(said.contains("1 node is empty"), "{said}");
     cluster.audit(&[]);
     cluster.assert_quiet();
 }

@@ -25,16 +25,14 @@ async fn cluster() -> Cluster {
     let settings = ["state", "dispatcher"]
         .map(|part| (format!("{part}.server.idle_connections_per_address_max"), "100000".to_owned()));
     let layout = Layout {
-        n_nodes: 0,
+        n_nodes: N_NODES,
         n_dispatchers: 1,
         n_schedulers: 1,
         n_binders: 1,
         settings: settings.into(),
         ..Layout::default()
     };
-    let mut cluster = Cluster::start(layout).await;
-    let shapes = [format!("{N_NODES}x cpu=8,memory=16Gi,name=n")];
-    cluster.start_agent("agent-2", &shapes, &[], N_NODES).await;
+    let cluster = Cluster::start(layout).await;
     cluster.wait_ready().await;
     wait_for("a session of every node", LIMIT, async || {
         let n = cluster.metric("state", "godel_sessions").await?;

@@ -20,7 +20,7 @@ async fn two_nodes(hold_after: &str, hold_max: &str) -> Cluster {
         Layout { n_nodes: 1, n_dispatchers: 1, n_schedulers: 2, n_binders: 1, env, ..Layout::default() };
     let mut cluster = Cluster::start(layout).await;
     cluster.start_agent("agent-2", &["2x cpu=4,memory=16Gi,name=edge".to_owned()], &[], 2).await;
-    let output = cluster.godel(&["node", "cordon", "openb"]);
+    let output = cluster.godel(&["node", "cordon", "openb-node-0000"]);
     assert!(output.status.success(), "{}", shown(&output));
     cluster
 }

@@ -19,7 +19,7 @@ async fn bad_node(quarantine_for: &str) -> Cluster {
     let mut cluster = Cluster::start(layout).await;
     cluster.announce(&["node quarantined"]);
     cluster.start_agent("agent-2", &["1x cpu=8,memory=16Gi,name=bad".to_owned()], &[], 1).await;
-    run(&cluster, &["node", "cordon", "openb"]);
+    run(&cluster, &["node", "cordon", "openb-node-0000"]);
     cluster
 }
 
@@ -61,13 +61,13 @@ async fn a_node_that_refuses_is_quarantined_and_what_it_refused_comes_back_elsew
     assert!(run(&cluster, &["node", "list"]).contains("Ready,Quarantined"));
     let text = run(&cluster, &["node", "describe", "bad"]);
     assert!(text.contains(reason) && text.contains("godel node uncordon"), "{text}");
-    run(&cluster, &["node", "uncordon", "openb"]);
+    run(&cluster, &["node", "uncordon", "openb-node-0000"]);
     let (node, incarnation) = running(&cluster, "first").await;
     assert!(node.starts_with("openb"), "{node}");
     assert_eq!(incarnation, 3, "one more for each refusal");
 
     // An administrator ends it.
-    run(&cluster, &["node", "cordon", "openb"]);
+    run(&cluster, &["node", "cordon", "openb-node-0000"]);
     run(&cluster, &["node", "uncordon", "bad"]);
     assert_eq!(quarantine(&cluster).await.unwrap(), None);
     cluster.api.submit(unit("second", "", 1, resources(1_000, 16), None, 0)).await.unwrap();

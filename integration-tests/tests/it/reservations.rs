@@ -59,7 +59,7 @@ async fn room_is_kept_for_owners_and_held_again() {
     let layout = Layout { n_nodes: 1, n_dispatchers: 1, n_schedulers: 2, n_binders: 1, ..Layout::default() };
     let mut cluster = Cluster::start(layout).await;
     cluster.start_agent("agent-2", &["4x cpu=4,memory=8Gi,name=small".to_owned()], &[], 4).await;
-    run(&cluster, &["node", "cordon", "openb"]);
+    run(&cluster, &["node", "cordon", "openb-node-0000"]);
     let file = cluster.path("reservation.yaml");
     let text =
         "{kind: reservation, name: kept, selector: {app: web}, slots: 2, requests: {cpu: 4, memory: 1Gi}}\n";

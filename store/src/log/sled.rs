@@ -201,6 +201,10 @@ impl SledLog {
         self.create(Base { revision: 0, previous_crc: 0, store })?;
         self.put_snapshot(Revision(0), SnapshotPart::Complete(Manifest::default()))?;
         self.mark_generations(Revision(0), 0)?;
+        // What was found is what was just written: nothing is missing of a new store.
+        if let Some(file) = &self.watermark {
+            self.found = Found::Whole(file.last());
+        }
         if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             sync_dir(parent)?;
         }
