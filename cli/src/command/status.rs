@@ -321,11 +321,12 @@ fn text(view: &StatusView, paint: Paint) -> String {
     if let Some(dispatcher) = &view.dispatcher {
         if dispatcher.evictions_paused {
             text.push_str(&format!(
-                "{} {} of {} nodes not ready: so many were lost at once that nothing is evicted from them; \
+                "{} {} of {} nodes {} not ready: so many were lost at once that nothing is evicted from them; \
                  look why, then `godel node resume-evictions`\n",
                 paint.bad("ALERT      "),
                 dispatcher.nodes_not_ready,
-                dispatcher.nodes
+                dispatcher.nodes,
+                output::are(dispatcher.nodes_not_ready)
             ));
         }
         for PauseView { scope, since_ms, reason } in &dispatcher.pauses {

@@ -68,7 +68,7 @@ async fn a_node_that_refuses_is_quarantined_and_what_it_refused_comes_back_elsew
 
     // An administrator ends it.
     run(&cluster, &["node", "cordon", "openb-node-0000"]);
-    run(&cluster, &["node", "uncordon", "bad"]);
+    run(&cluster, &["node", "uncordon", "bad-0000"]);
     assert_eq!(quarantine(&cluster).await.unwrap(), None);
     cluster.api.submit(unit("second", "", 1, resources(1_000, 16), None, 0)).await.unwrap();
     let (node, incarnation) = running(&cluster, "second").await;

@@ -1,5 +1,6 @@
 //! Metrics of the state service.
 
+use godel_core::recheck::Refusal;
 use godel_kit::metrics::{
     Metrics,
     prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -38,7 +39,7 @@ pub(crate) struct StateMetrics {
 
 impl StateMetrics {
     pub(crate) fn new(metrics: &Metrics) -> Self {
-        Self {
+        let shown = Self {
             txns: metrics.counter("txns", "Transactions of clients committed"),
             refusals: metrics.register("refusals", "Requests refused, by reason", Family::default()),
             lease_changes: metrics.counter("lease_changes", "Grants, releases and expiries of leases"),
@@ -61,7 +62,12 @@ impl StateMetrics {
             revision: metrics.gauge("store_revision", "Last durable revision"),
             disk_bytes: metrics.gauge("store_disk_bytes", "Bytes of the store on disk"),
             full: metrics.gauge("store_full", "1 while writes are refused for want of room"),
+        };
+        // From the start, so that whoever looks for them finds them at 0.
+        for why in [Refusal::Room, Refusal::Devices, Refusal::Told] {
+            drop(shown.assignments_refused.get_or_create(&vec![("why", why.name())]));
         }
+        shown
     }
 
     /// A request was refused.

@@ -61,7 +61,9 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     let Deps { listener, engine, clock, metrics } = deps;
     let store = open(&config, engine, &clock, crash.clone(), &stop).await?;
     let served = run(&config, listener, &store, clock, metrics, crash, stop).await;
+    tracing::info!("closing the store");
     store.close().await;
+    tracing::info!("the store is closed");
     served
 }
 
@@ -182,6 +184,7 @@ async fn run(
         .add(NodeServer::new(Arc::new(nodes::service::Nodes::new(hub, jobs))))
         .serve(listener, stop)
         .await;
+    tracing::info!("no more calls are served");
     inner.cancel();
     let ended = join(tasks).await;
     served?;
