@@ -1,7 +1,7 @@
 //! What people and machines read: tables, JSON and YAML on standard output, talk on standard error.
 //!
 //! Names, labels, reasons and whatever else came from somebody is shown by [`shown`], so that it stays on its line and
-//! does nothing to the terminal. All that people read goes through [`print`] and [`say`], which let no control character
+//! does nothing to the terminal. All that people read goes through [`print()`] and [`say`], which let no control character
 //! pass but line breaks and the colours of [`Paint`], should a text have been forgotten.
 
 use std::{

@@ -5,9 +5,9 @@
 //! old one must not go on as if it were this one. Names, node ids and what was committed before are the same in both,
 //! so numbers that were given since must not be given again for something else:
 //!
-//! - Revisions and ids of units go on [`JUMP`] beyond the last that is known. No revision and no unit id ever means two
+//! - Revisions and ids of units go on `JUMP` beyond the last that is known. No revision and no unit id ever means two
 //!   things, whatever remembers it: also a client that says nothing of stores.
-//! - Epochs of leases go on [`EPOCH_JUMP`] beyond the highest, for leases that the store does not know any more too.
+//! - Epochs of leases go on `EPOCH_JUMP` beyond the highest, for leases that the store does not know any more too.
 //!   With the binder's epochs go the ids of holds, which are made from them.
 //!
 //! Node ids index dense arrays and cannot leap. They need not: whatever names one names a store, a lease's epoch or

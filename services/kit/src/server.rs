@@ -4,8 +4,8 @@
 //! with shedding. Handlers of streams must answer at once and read the stream afterwards: until the answer they hold
 //! a slot.
 //!
-//! What one client may take is bounded, as `docs/api.md` says: calls and frames a second ([`frames`]), slots
-//! ([`slots`]), and connections without a call ([`connections`]).
+//! What one client may take is bounded, as `docs/api.md` says: calls and frames a second (`frames`), slots
+//! (`slots`), and connections without a call (`connections`).
 
 mod accept;
 mod connections;
