@@ -35,7 +35,7 @@ use self::{
     holds::Holds,
     quotas::{Needs, Quotas},
     reservations::Reservations,
-    squeeze::Squeezes,
+    squeeze::{Cause, Squeezes},
     unit::Unit,
 };
 use crate::{
@@ -205,16 +205,16 @@ impl Binder {
             Change::NodeReport(report) => {
                 let node = report.id;
                 self.cluster.put_report(report, revision);
-                self.look_for_squeeze(node, || "node".to_owned());
+                self.look_for_squeeze(node, Cause::Node);
             }
             Change::NodeGrant(node, allocatable) => {
                 self.cluster.put_grant(node, allocatable, revision);
-                self.look_for_squeeze(node, || "node".to_owned());
+                self.look_for_squeeze(node, Cause::Node);
             }
             Change::NodeUsage(usage) => {
                 let node = usage.id;
                 self.cluster.put_usage(usage, revision);
-                self.look_for_squeeze(node, || "usage".to_owned());
+                self.look_for_squeeze(node, Cause::Usage);
             }
             Change::NodeDeleted(node) => self.cluster.remove_node(node),
             Change::UnitSpec(spec) => self.put_unit(&spec, revision),
@@ -264,7 +264,7 @@ impl Binder {
             Change::Hold(hold) => {
                 let (node, unit) = (hold.node, hold.unit);
                 self.put_hold(hold, revision);
-                self.look_for_squeeze(node, || format!("unit {unit}"));
+                self.look_for_squeeze(node, Cause::Unit(unit));
             }
             Change::HoldDeleted(id) => self.drop_hold(id),
             Change::Unreadable(unreadable) => self.freeze(&unreadable.subject),

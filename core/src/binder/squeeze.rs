@@ -3,7 +3,7 @@
 //! A node gets a grace: use that falls again, or a running unit that ends, spares the eviction. Nothing is kept that the
 //! records do not say: a new leader looks at every node once, and each has its grace anew.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use super::Binder;
 use crate::{
@@ -35,7 +35,28 @@ pub(super) struct Squeezes {
 #[derive(Debug)]
 struct Over {
     at_ms: i64,
-    by: String,
+    cause: Cause,
+}
+
+/// Why a node is above its best-effort room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Cause {
+    /// Its report or what is allocatable of it.
+    Node,
+    /// What its guaranteed running units use.
+    Usage,
+    /// Room that this unit was given.
+    Unit(UnitId),
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node => f.write_str("node"),
+            Self::Usage => f.write_str("usage"),
+            Self::Unit(unit) => write!(f, "unit {unit}"),
+        }
+    }
 }
 
 impl Squeezes {
@@ -73,9 +94,9 @@ impl Binder {
         if self.squeezes.look_at_all && self.cluster.has_best_effort() {
             self.squeezes.look_at_all = false;
             let nodes: Vec<NodeId> = self.cluster.nodes().collect();
-            nodes.into_iter().for_each(|node| self.look_for_squeeze(node, || "usage".to_owned()));
+            nodes.into_iter().for_each(|node| self.look_for_squeeze(node, Cause::Usage));
         }
-        let mut by_unit: BTreeMap<(UnitId, String), Vec<Member>> = BTreeMap::new();
+        let mut by_unit: BTreeMap<(UnitId, Cause), Vec<Member>> = BTreeMap::new();
         let mut n_asked = 0;
         let now_ms = self.now_ms;
         let due: Vec<NodeId> = self
@@ -100,35 +121,46 @@ impl Binder {
             n_asked += victims.len();
             over.at_ms = now_ms.saturating_add(AGAIN_MS);
             for victim in victims {
-                by_unit.entry((victim.unit, over.by.clone())).or_default().push(victim);
+                by_unit.entry((victim.unit, over.cause)).or_default().push(victim);
             }
         }
         self.squeezes.next_ms = self.squeezes.over.values().map(|over| over.at_ms).min();
-        by_unit.into_iter().map(|((unit, by), victims)| (unit, eviction(by, victims))).collect()
+        by_unit.into_iter().map(|((unit, cause), victims)| (unit, eviction(cause, victims))).collect()
     }
 
     /// A binding was read.
     pub(super) fn look_at_bind(&mut self, unit: UnitId, bind: &Bind) {
         if bind.pool == Pool::Guaranteed && self.cluster.has_best_effort() {
             for node in &bind.nodes {
-                self.look_for_squeeze(*node, || format!("unit {unit}"));
+                self.look_for_squeeze(*node, Cause::Unit(unit));
             }
         }
     }
 
-    /// The best-effort room of a node may have become less.
-    pub(super) fn look_for_squeeze(&mut self, node: NodeId, by: impl Fn() -> String) {
+    /// The best-effort room of a node may have become less. A unit that took room names itself also where the node is
+    /// above its room already: what is not committed counts, so a usage report can find the node over before the binding
+    /// that made it so is read.
+    pub(super) fn look_for_squeeze(&mut self, node: NodeId, cause: Cause) {
         if !self.cluster.is_over(node) {
             return;
         }
         let at_ms = self.now_ms.saturating_add(self.squeezes.grace_ms());
-        self.squeezes.over.entry(node).or_insert_with(|| Over { at_ms, by: by() });
+        let over = self.squeezes.over.entry(node).or_insert(Over { at_ms, cause });
+        if matches!((over.cause, cause), (Cause::Node | Cause::Usage, Cause::Unit(_))) {
+            over.cause = cause;
+        }
         self.squeezes.next_ms = Some(self.squeezes.next_ms.map_or(at_ms, |next| next.min(at_ms)));
     }
 }
 
-fn eviction(by: String, mut victims: Vec<Member>) -> Evict {
+fn eviction(cause: Cause, mut victims: Vec<Member>) -> Evict {
     victims.sort_unstable();
     let (ordinals, incarnations) = victims.iter().map(|one| (one.ordinal, one.incarnation)).unzip();
-    Evict { ordinals, incarnations, reason: EvictionReason::Squeezed, by, preemptor: UnitId(0) }
+    Evict {
+        ordinals,
+        incarnations,
+        reason: EvictionReason::Squeezed,
+        by: cause.to_string(),
+        preemptor: UnitId(0),
+    }
 }

@@ -120,6 +120,20 @@ fn a_binding_squeezes_after_the_grace_and_names_itself() {
 }
 
 #[test]
+fn a_binding_names_itself_also_after_a_report_of_use_that_came_before_it_was_read() {
+    let mut world = overcommitted();
+    world.binder.lead(Epoch(1), 60_000, 500);
+    let urgent = world.unit(unit(3, 1, 1, demand(200, 0)));
+    world.binder.on_wall(1_000);
+    world.time_ms = 2;
+    let accepted = world.accept(&place(3, urgent, &[(0, 1)]));
+    world.usage(250, 1);
+    assert_eq!(world.binder.n_over(), 1, "what is not committed yet counts");
+    world.commit(&accepted);
+    assert_eq!(world.squeezed(1_500), [(2, vec![0], "unit 3".to_owned())]);
+}
+
+#[test]
 fn the_lowest_rank_leaves_first_and_then_the_latest() {
     let mut world = World::new(1);
     world.binder.lead(Epoch(1), 60_000, 0);
