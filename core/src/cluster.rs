@@ -256,6 +256,13 @@ impl Cluster {
         if devices.pick(ask).is_some() { Ok(()) } else { Err(devices.shortage(ask, request, &self.classes)) }
     }
 
+    /// How many of a shape the free room of a node holds, `max` at most; one of those that ask for devices.
+    pub(crate) fn n_fit(&self, shape: ShapeId, idx: usize, max: u32) -> u32 {
+        let shape = self.shapes.get(shape);
+        let max = if shape.devices.is_some() { max.min(1) } else { max };
+        shape.n_fit(self.room_of(shape).free(idx), max)
+    }
+
     /// As [`Self::fits`], for the cycle: no words.
     pub(crate) fn has_resources(&self, shape: ShapeId, idx: usize) -> bool {
         let shape = self.shapes.get(shape);

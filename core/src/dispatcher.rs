@@ -52,6 +52,7 @@ pub mod queues;
 pub mod read;
 mod reconcile;
 pub mod reservations;
+mod rooms;
 mod schedulers;
 mod shuffle;
 mod step;
@@ -74,6 +75,7 @@ use limits::Limits;
 use policy::{DispatchPolicy, PolicyKind};
 use queues::Records;
 use reservations::Reservations;
+use rooms::Rooms;
 use schedulers::Schedulers;
 use shuffle::Shuffler;
 
@@ -170,6 +172,8 @@ pub struct Assignment {
     pub scope: Scope,
     /// Should the unit find no place it is its turn to gather room.
     pub turn: bool,
+    /// There is room for it, as its scheduler said of such units.
+    pub called: bool,
 }
 
 /// Running units that must leave.
@@ -227,6 +231,7 @@ pub struct Dispatcher {
     pauses: Pauses,
     frozen: Frozen,
     gangs: Gangs,
+    rooms: Rooms,
     losses: Losses,
     brake_changes: Vec<BrakeChange>,
     departures: Departures,
@@ -314,6 +319,7 @@ impl Dispatcher {
             pauses: Pauses::default(),
             frozen: Frozen::default(),
             gangs: Gangs::new(config.gang_hold_after_ms),
+            rooms: Rooms::default(),
             losses: Losses::new(config.losses),
             brake_changes: Vec::new(),
             departures: Departures::default(),

@@ -308,6 +308,16 @@ impl Placer {
             && self.profiles.of(entry).gates(cluster, &entry.ask).admit(cluster, &entry.ask, node.idx())
     }
 
+    /// How many replicas of a template a node has room for, `max` at most: 1 at least where one fits, and no more of those
+    /// that ask for devices.
+    pub(crate) fn n_fit(&mut self, cluster: &Cluster, template: TemplateId, node: NodeId, max: u32) -> u32 {
+        if !self.fits(cluster, template, node) {
+            return 0;
+        }
+        let shape = self.templates.get(template).ask.shape();
+        cluster.n_fit(shape, node.idx(), max).max(1)
+    }
+
     /// Whether a node would take a replica of a template if it had room for it.
     pub(crate) fn admits(&mut self, cluster: &Cluster, template: TemplateId, node: NodeId) -> bool {
         let entry = self.templates.get_mut(template);

@@ -14,6 +14,7 @@ mod lane;
 mod leaf;
 pub mod order;
 mod quota;
+mod rooms;
 mod select;
 pub mod spec;
 mod tree;
@@ -24,6 +25,7 @@ pub use self::{
     classes::PriorityClasses,
     order::{Account, Config, OwnerIdx, Queues, Waiting},
     quota::Quota,
+    rooms::RoomIdx,
     select::Hindrance,
     tree::{NotAdmitted, QueueIdx, QueueTree},
     usage::{AskId, Headroom, Limit, Need, ResourceIdx, Turn, Usage},

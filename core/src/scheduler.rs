@@ -49,6 +49,7 @@ mod held;
 mod outcome;
 mod park;
 mod plan;
+mod rooms;
 mod seek;
 mod shares;
 mod slots;
@@ -58,6 +59,7 @@ mod window;
 mod tests;
 
 pub use plan::{PlanOutcome, PlanReport};
+pub use rooms::RoomReport;
 
 /// How a scheduler works.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,6 +117,8 @@ pub struct Step {
     pub decisions: Vec<Decision>,
     /// For the dispatcher, in order.
     pub reports: Vec<UnitReport>,
+    /// For the dispatcher, after these.
+    pub rooms: Vec<RoomReport>,
 }
 
 /// What became of a try.
@@ -128,14 +132,16 @@ pub struct UnitReport {
     pub state: ReportState,
     /// Of a failed try.
     pub refusals: Option<Arc<Refusals>>,
+    /// Of a parked unit: what it lacks, a number of this scheduler's for [`RoomReport`]; else 0.
+    pub need: u64,
 }
 
 /// What became of a unit at a scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReportState {
-    /// No place now; woken by events. Holds no credit.
+    /// No place now; called by the dispatcher when there is room. Holds no credit.
     Parked,
-    /// Back at work after being parked.
+    /// Back at work after being parked: it searches for victims.
     Woken,
     /// Given back: another scheduler may try.
     Returned,
@@ -195,6 +201,10 @@ pub struct Scheduler {
     ready: Flows,
     backoff: BTreeSet<(Millis, UnitId)>,
     parked: Parked,
+    /// Units in `ready` that the dispatcher called.
+    n_called: usize,
+    /// Assignments of this stream.
+    n_assigned: u64,
     undecided: BTreeMap<u64, Decision>,
     unread: Unread,
     last_decision: u64,
@@ -254,6 +264,8 @@ impl Scheduler {
             ready: Flows::default(),
             backoff: BTreeSet::new(),
             parked: Parked::default(),
+            n_called: 0,
+            n_assigned: 0,
             undecided: BTreeMap::new(),
             unread: Unread::default(),
             last_decision: 0,
@@ -285,6 +297,7 @@ impl Scheduler {
         _now: Millis,
     ) {
         let unit = spec.id;
+        self.n_assigned += 1;
         if self.units.get(&unit).is_some_and(|held| held.revision > spec_revision) {
             return;
         }
@@ -303,6 +316,7 @@ impl Scheduler {
             queue: self.shares.queue(&spec.queue),
             scope: Scope::default(),
             has_turn: false,
+            is_called: false,
             active_deadline_ms: spec.active_deadline_ms,
             marks: marks(&spec.namespace, &spec.labels).collect(),
             bound,
@@ -356,12 +370,11 @@ impl Scheduler {
         self.wake_all();
     }
 
-    /// Whoever is parked tries again.
+    /// Whoever is parked may find room anywhere, or victims.
     fn wake_all(&mut self) {
         self.note_news();
-        for need in self.parked.met(|_| true) {
-            self.wake(&need);
-        }
+        self.parked.ask_all();
+        self.seek_again(Millis(0));
     }
 
     /// A list follows: nodes and rows are forgotten, units and decisions stay. No step may be made before the
@@ -388,6 +401,7 @@ impl Scheduler {
         self.forget_read();
         self.forget_held();
         self.end_flights();
+        self.parked.note_change();
     }
 
     /// The time of day, Unix milliseconds: how long victims have run.
@@ -517,7 +531,7 @@ impl Scheduler {
     /// first backoff or foreign note.
     pub fn next_wake(&self) -> Option<Millis> {
         let can_decide = !self.ready.is_empty() && self.window.is_open(self.in_flight);
-        let can_wake = !self.parked.is_empty() && self.cluster.has_gained();
+        let can_wake = !self.parked.is_empty() && (self.cluster.has_gained() || self.parked.is_stale());
         if can_decide || can_wake || !self.reports.is_empty() {
             return Some(Millis(0));
         }

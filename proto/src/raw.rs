@@ -74,6 +74,9 @@ pub struct UnitAssignment {
     /// Should the unit find no place it is its turn to gather room.
     #[prost(bool, tag = "30")]
     pub turn: bool,
+    /// There is room for it, and it is its turn.
+    #[prost(bool, tag = "31")]
+    pub called: bool,
 }
 
 /// `godel.v1.Binding` with an encoded demand.

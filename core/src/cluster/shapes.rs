@@ -83,6 +83,13 @@ impl Shape {
             && self.others.iter().all(|(id, amount)| *amount <= free[usize::from(*id)])
     }
 
+    /// How many a row of free amounts holds, `max` at most; one where nothing is asked for that a row knows.
+    pub(crate) fn n_fit(&self, free: &[i64], max: u32) -> u32 {
+        let fitting = self.asks.iter().filter(|(_, amount)| *amount > 0);
+        let n = fitting.map(|(id, amount)| free[usize::from(*id)] / amount).min().unwrap_or(1);
+        u32::try_from(n.max(0)).unwrap_or(max).min(max)
+    }
+
     /// Of `asks` what best-effort running units may have while it is not used: cpu and memory.
     pub(crate) fn measured(&self) -> Asks {
         self.asks.iter().filter(|(id, _)| *id < 2).copied().collect()

@@ -155,21 +155,8 @@ impl Cluster {
         self.located(id).filter_map(|idx| self.nodes[idx].spec.as_ref()).map(|(spec, _)| spec.id)
     }
 
-    /// Nodes in order of their sub-clusters, none first.
-    pub(crate) fn sort_by_sub_cluster(&self, nodes: &mut [NodeId]) {
-        nodes.sort_unstable_by_key(|node| self.sub_clusters.of(node.idx()));
-    }
-
-    /// Those of one sub-cluster, of nodes in that order.
-    pub(crate) fn sorted_of<'a>(&self, nodes: &'a [NodeId], id: SubClusterId) -> &'a [NodeId] {
-        let of = |node: &NodeId| self.sub_clusters.of(node.idx());
-        let start = nodes.partition_point(|node| of(node) < Some(id));
-        let len = nodes[start..].partition_point(|node| of(node) == Some(id));
-        &nodes[start..start + len]
-    }
-
-    /// Some node is of a sub-cluster, or was.
-    pub(crate) fn has_sub_clusters(&self) -> bool {
-        !self.sub_clusters.of.is_empty()
+    /// Whether a node is one of [`Self::located`].
+    pub(crate) fn is_located(&self, id: Option<SubClusterId>, node: NodeId) -> bool {
+        id.is_none() || self.sub_clusters.of(node.idx()) == id
     }
 }

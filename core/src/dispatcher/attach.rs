@@ -100,6 +100,7 @@ impl Dispatcher {
             self.outbox.push(Action::Close(old));
         }
         self.schedulers.open(idx, attach.session, attach.credits);
+        self.forget_rooms_of(idx);
         let inventory: BTreeMap<UnitId, Revision> = attach.inventory.into_iter().collect();
         for (&unit, &revision) in &inventory {
             if !self.adopt(idx, unit, revision, now) {
@@ -128,6 +129,7 @@ impl Dispatcher {
     pub fn on_detached(&mut self, session: SessionId) {
         if let Some(idx) = self.schedulers.of_session(session) {
             self.schedulers.close(idx);
+            self.forget_rooms_of(idx);
         }
     }
 
@@ -135,6 +137,7 @@ impl Dispatcher {
     pub fn on_credits(&mut self, session: SessionId, credits: u32) {
         if let Some(idx) = self.schedulers.of_session(session) {
             self.schedulers.all[idx].credits = i64::from(credits);
+            self.feed(idx);
         }
     }
 
@@ -149,22 +152,26 @@ impl Dispatcher {
             return false;
         }
         if report.refusals.is_some() {
-            entry.refusals = report.refusals;
+            entry.refusals.clone_from(&report.refusals);
         }
         let scheduler = &mut self.schedulers.all[idx];
         match report.state {
             ReportState::Parked => {
-                scheduler.parked += u32::from(!held.parked);
-                (held.parked, held.done_at) = (true, None);
+                scheduler.parked += u32::from(held.parked.is_none());
+                held.done_at = None;
                 scheduler.reload(&mut held.load, 0);
                 if entry.spec.min_member > 1 {
                     self.gangs.note(report.unit, now);
                 }
+                self.wait_for_room(report.unit, (idx, report.need), report.refusals);
             }
             ReportState::Woken => {
-                scheduler.parked -= u32::from(held.parked);
-                (held.parked, held.done_at) = (false, None);
+                scheduler.parked -= u32::from(held.parked.is_some());
+                held.done_at = None;
                 scheduler.reload(&mut held.load, n_to_place);
+                if let Some(waiting) = held.parked.take() {
+                    self.queues.remove(&waiting);
+                }
             }
             ReportState::Returned => {
                 entry.tried.push(u32::try_from(idx).unwrap_or(u32::MAX));
@@ -178,9 +185,12 @@ impl Dispatcher {
                 }
             }
             ReportState::Done => {
-                scheduler.parked -= u32::from(held.parked);
-                (held.parked, held.done_at) = (false, Some(now));
+                scheduler.parked -= u32::from(held.parked.is_some());
+                held.done_at = Some(now);
                 scheduler.reload(&mut held.load, 0);
+                if let Some(waiting) = held.parked.take() {
+                    self.queues.remove(&waiting);
+                }
             }
         }
         self.refresh_ends(report.unit, now);
@@ -197,7 +207,7 @@ impl Dispatcher {
             Place::Unsettled | Place::Queued(_) => {
                 // One that it has for all nodes goes on there; should it be sent again, partitions are tried anew.
                 let scope = Scope::default();
-                Held { scheduler: idx, parked: false, done_at: None, revision, load: 0, resend: false, scope }
+                Held { scheduler: idx, parked: None, done_at: None, revision, load: 0, resend: false, scope }
             }
         };
         // An inventory names no ordinals: what came back after an eviction it may not know.
@@ -233,6 +243,7 @@ impl Dispatcher {
         if let Some(session) = self.schedulers.close(idx) {
             self.outbox.push(Action::Close(session));
         }
+        self.forget_rooms_of(idx);
         let held: Vec<UnitId> = self.schedulers.all[idx].held.iter().copied().collect();
         for unit in held {
             self.queue_again(unit, now);

@@ -11,7 +11,7 @@ use crate::{
     hold::Hold,
     ids::Revision,
     lifecycle::{self, Counts, Phase, Soft},
-    queue::{Account, PriorityClasses, Queues, Waiting, spec::Band},
+    queue::{Account, PriorityClasses, Queues, RoomIdx, Waiting, spec::Band},
     rows::{Phase as RowPhase, Row, RowChange, UnitRows},
     time::Millis,
     unit::UnitSpec,
@@ -87,7 +87,8 @@ pub(super) enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) scheduler: usize,
-    pub(super) parked: bool,
+    /// It found no place: as it waits for room in its queue.
+    pub(super) parked: Option<Waiting>,
     /// The scheduler says that all is bound; the rows have yet to say so.
     pub(super) done_at: Option<Millis>,
     /// Revision of the record that the scheduler works with.
@@ -97,6 +98,25 @@ pub(super) struct Held {
     /// The scheduler has yet to hear of the newest record or rows.
     pub(super) resend: bool,
     pub(super) scope: Scope,
+}
+
+impl Place {
+    /// As it waits in its queue, for a scheduler or for room.
+    pub(super) fn waiting(&self) -> Option<&Waiting> {
+        match self {
+            Self::Queued(waiting) => Some(waiting),
+            Self::Held(held) => held.parked.as_ref(),
+            Self::Idle | Self::Unsettled | Self::Paused => None,
+        }
+    }
+
+    pub(super) fn waiting_mut(&mut self) -> Option<&mut Waiting> {
+        match self {
+            Self::Queued(waiting) => Some(waiting),
+            Self::Held(held) => held.parked.as_mut(),
+            Self::Idle | Self::Unsettled | Self::Paused => None,
+        }
+    }
 }
 
 impl Entry {
@@ -212,14 +232,15 @@ impl Entry {
     /// A scheduler tries to place what is pending. What it parked uses nothing and would keep others out.
     fn is_handed(&self) -> bool {
         match self.place {
-            Place::Held(held) => !held.parked,
+            Place::Held(held) => held.parked.is_none(),
             Place::Idle | Place::Unsettled | Place::Paused | Place::Queued(_) => false,
         }
     }
 
     pub(super) fn soft(&self) -> Soft {
         match self.place {
-            Place::Held(held) if held.parked => Soft::Parked,
+            Place::Held(held) if held.parked.is_some() => Soft::Parked,
+            Place::Queued(waiting) if waiting.room != RoomIdx::NONE => Soft::Parked,
             _ if self.infeasible || self.is_overdue => Soft::Parked,
             Place::Held(_) => Soft::Held,
             // A scheduler found it a place; whoever is there has yet to leave.
@@ -251,11 +272,26 @@ impl Entry {
             created_ms: self.create_time_ms,
             need: self.account.need(self.was_placed().then(first)),
             running_units: self.to_place(),
+            room: RoomIdx::NONE,
+            held_by: None,
         }
     }
 
+    /// As it waits in its queue now, if it did as `old`.
+    pub(super) fn waiting_again(&self, old: &Waiting, classes: &PriorityClasses) -> Waiting {
+        let new = self.waiting(old.again, classes);
+        // Who needs something else lacks something else; a scheduler that has it says so.
+        let stays = old.held_by.is_some() || new.need == old.need;
+        if stays { Waiting { room: old.room, held_by: old.held_by, ..new } } else { new }
+    }
+
+    /// Running units of a task group that are wanted and have no node.
+    pub(super) fn n_pending(&self, group: usize) -> u32 {
+        self.shares.get(group).map_or(0, |share| share.pending)
+    }
+
     /// Task groups of which some are pending without room held for them.
-    fn groups_to_place(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn groups_to_place(&self) -> impl Iterator<Item = usize> {
         (0..self.shares.len()).filter(|group| self.shares[*group].pending > self.n_held(*group))
     }
 

@@ -39,7 +39,7 @@ impl Dispatcher {
             }
             Place::Queued(waiting) if wants => {
                 let old = *waiting;
-                let new = entry.waiting(old.again, &self.classes);
+                let new = entry.waiting_again(&old, &self.classes);
                 if (Waiting { running_units: old.running_units, ..new }) != old {
                     self.queues.remove(&old);
                 }
@@ -51,11 +51,23 @@ impl Dispatcher {
                 entry.place = Place::Idle;
             }
             Place::Held(held) if wants => {
+                let parked = held.parked;
+                if let Some(old) = parked {
+                    let new = entry.waiting_again(&old, &self.classes);
+                    if (Waiting { running_units: old.running_units, ..new }) != old {
+                        self.queues.remove(&old);
+                    }
+                    self.queues.push(new);
+                    if let Some(waiting) = entry.place.waiting_mut() {
+                        *waiting = new;
+                    }
+                }
+                let Place::Held(held) = &mut entry.place else { return };
                 if held.revision < entry.revision {
                     held.resend = true;
                     self.resend.insert(unit);
                 }
-                let load = if held.parked || held.done_at.is_some() { 0 } else { n_to_place };
+                let load = if parked.is_some() || held.done_at.is_some() { 0 } else { n_to_place };
                 self.schedulers.all[held.scheduler].reload(&mut held.load, load);
             }
             Place::Held(held) => {
@@ -135,8 +147,9 @@ impl Dispatcher {
         let scheduler = &mut self.schedulers.all[held.scheduler];
         scheduler.reload(&mut held.load, 0);
         scheduler.held.remove(&unit);
-        if held.parked {
+        if let Some(waiting) = held.parked.take() {
             scheduler.parked -= 1;
+            self.queues.remove(&waiting);
         }
         self.resend.remove(&unit);
         if let (Revocation::Tell, Some(session)) = (tell, scheduler.session) {
@@ -144,11 +157,18 @@ impl Dispatcher {
         }
     }
 
-    /// Puts a unit that a scheduler had back at the head of the queue.
+    /// Puts a unit that a scheduler had back at the head of the queue; one that waits for room keeps its place there.
     pub(super) fn queue_again(&mut self, unit: UnitId, now: Millis) {
         let Some(entry) = self.units.get_mut(&unit) else { return };
-        if let Place::Held(held) = entry.place {
-            let waiting = entry.waiting(true, &self.classes);
+        if let Place::Held(mut held) = entry.place {
+            let waiting = match held.parked.take() {
+                None => entry.waiting(true, &self.classes),
+                Some(old) => {
+                    self.schedulers.all[held.scheduler].parked -= 1;
+                    self.queues.remove(&old);
+                    Waiting { held_by: None, ..old }
+                }
+            };
             entry.place = Place::Queued(waiting);
             self.queues.push(waiting);
             self.counters.redispatched += 1;

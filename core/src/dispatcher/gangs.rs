@@ -41,6 +41,8 @@ pub(super) struct Gangs {
     offers: BTreeMap<UnitId, Millis>,
     look_at: Millis,
     n_turns: u64,
+    /// Offered a turn, with no scheduler that could hear of it: to be handed out.
+    offered: Vec<UnitId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -117,6 +119,11 @@ impl Gangs {
 
     fn is_due(&self, wait: &Wait, now: Millis) -> bool {
         now.since(wait.since) >= self.after_ms
+    }
+
+    /// Gangs that were offered a turn and that no scheduler has.
+    pub(super) fn take_offered(&mut self) -> Vec<UnitId> {
+        std::mem::take(&mut self.offered)
     }
 
     /// A gang gathers: an older leader may have offered that turn.
@@ -201,12 +208,16 @@ impl Dispatcher {
         let candidates: Vec<Candidate<'_>> = self.gangs.waiting.keys().filter_map(candidate).collect();
         for unit in self.gangs.offer(&candidates, now) {
             let is_strict = self.mode == PartitionMode::Strict;
-            if let Some(Place::Held(held)) = self.units.get_mut(&unit).map(|entry| &mut entry.place) {
-                if is_strict {
-                    held.scope = Scope::Global;
+            match self.units.get_mut(&unit).map(|entry| &mut entry.place) {
+                Some(Place::Held(held)) => {
+                    if is_strict {
+                        held.scope = Scope::Global;
+                    }
+                    held.resend = true;
+                    self.resend.insert(unit);
                 }
-                held.resend = true;
-                self.resend.insert(unit);
+                Some(Place::Queued(_)) => self.gangs.offered.push(unit),
+                _ => {}
             }
         }
     }

@@ -7,13 +7,13 @@ use std::{
 
 use rustc_hash::FxHashMap;
 
-use super::{Dispatcher, Listed, Place};
+use super::{Dispatcher, Listed};
 pub use crate::admission::welcome::Unwelcome;
 use crate::{
     admission::welcome,
     ids::{Revision, UnitId},
     queue::{
-        PriorityClasses, QueueIdx, Quota,
+        PriorityClasses, QueueIdx, Quota, RoomIdx, Waiting,
         check::{N_USERS_NAMED, Users},
         spec::{PriorityClass, QueueSpec},
     },
@@ -181,7 +181,7 @@ impl Dispatcher {
     /// Another record of a known unit: it may need something else at once now.
     pub(super) fn enroll_again(&mut self, unit: UnitId, spec: Arc<UnitSpec>) {
         let Some(entry) = self.units.get_mut(&unit) else { return };
-        if let Place::Queued(waiting) = &entry.place {
+        if let Some(waiting) = entry.place.waiting() {
             self.queues.remove(waiting);
         }
         entry.discharge(&mut self.queues);
@@ -198,21 +198,30 @@ impl Dispatcher {
         entry.recount();
         entry.charge(&mut self.queues);
         entry.choose(&mut self.queues);
-        if let Place::Queued(old) = entry.place {
-            let new = entry.waiting(old.again, &self.classes);
-            entry.place = Place::Queued(new);
+        if let Some(old) = entry.place.waiting().copied() {
+            // Another record: whether there is room for it is not known, until the scheduler that has it has heard of it.
+            let room = if old.held_by.is_some() { old.room } else { RoomIdx::NONE };
+            let new = Waiting { room, held_by: old.held_by, ..entry.waiting(old.again, &self.classes) };
+            self.push_again(unit, new);
+        }
+    }
+
+    /// A unit that was taken out of its queue waits as this from now on.
+    fn push_again(&mut self, unit: UnitId, new: Waiting) {
+        let waiting = self.units.get_mut(&unit).and_then(|entry| entry.place.waiting_mut());
+        if let Some(waiting) = waiting {
+            *waiting = new;
             self.queues.push(new);
         }
     }
 
     fn follow_class(&mut self, name: &str) {
-        for unit in self.records.by_class.get(name).into_iter().flatten() {
-            let Some(entry) = self.units.get_mut(unit) else { continue };
-            if let Place::Queued(old) = entry.place {
-                let new = entry.waiting(old.again, &self.classes);
+        for unit in self.records.by_class.get(name).cloned().into_iter().flatten() {
+            let Some(entry) = self.units.get(&unit) else { continue };
+            if let Some(old) = entry.place.waiting().copied() {
+                let new = entry.waiting_again(&old, &self.classes);
                 self.queues.remove(&old);
-                entry.place = Place::Queued(new);
-                self.queues.push(new);
+                self.push_again(unit, new);
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::{
     ids::{Epoch, NodeId, Revision, UnitId},
     lifecycle::{Counts, Phase},
     partition,
-    queue::Hindrance,
+    queue::{Hindrance, RoomIdx},
     rows::UnitRows,
     sub_cluster,
     unit::UnitSpec,
@@ -113,7 +113,7 @@ pub struct Summary {
     pub queued_running_units: u64,
     /// With a scheduler.
     pub dispatched_units: u64,
-    /// Of those, without a place.
+    /// Without a place, with a scheduler or not.
     pub parked_units: u64,
     /// Since the start.
     pub counters: Counters,
@@ -304,7 +304,7 @@ impl Dispatcher {
             queued_units: (self.queues.len() + self.unsettled.len()) as u64,
             queued_running_units: self.queues.running_units(),
             dispatched_units: held(|one| one.held.len() as u64),
-            parked_units: held(|one| u64::from(one.parked)),
+            parked_units: held(|one| u64::from(one.parked)) + self.queues.n_unheld() as u64,
             counters: self.counters,
             revision: self.revision,
             n_by_phase: *self.tally.all(),
@@ -325,8 +325,9 @@ impl Dispatcher {
     pub fn is_owed(&self, unit: UnitId) -> bool {
         let Some(entry) = self.units.get(&unit) else { return true };
         match &entry.place {
+            Place::Queued(waiting) if self.is_without_room(waiting.room) => false,
             Place::Queued(_) => self.schedulers.is_any_attached() && self.hindrance(entry).is_none(),
-            Place::Held(held) => !held.parked && held.done_at.is_none(),
+            Place::Held(held) => held.parked.is_none() && held.done_at.is_none(),
             Place::Idle | Place::Unsettled | Place::Paused => false,
         }
     }
@@ -370,7 +371,10 @@ impl Dispatcher {
     /// turn.
     fn hindrance(&self, entry: &Entry) -> Option<Hindrance> {
         match &entry.place {
-            Place::Queued(waiting) => self.queues.hindrance(waiting, self.stepped_at),
+            Place::Queued(waiting) if waiting.room == RoomIdx::NONE => {
+                self.queues.hindrance(waiting, self.stepped_at)
+            }
+            Place::Queued(_) => None,
             Place::Idle | Place::Unsettled | Place::Paused | Place::Held(_) => None,
         }
     }

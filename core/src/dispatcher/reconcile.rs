@@ -50,6 +50,7 @@ impl Dispatcher {
         self.reconcile_units(now);
         self.reconcile_holds(now);
         self.reconcile_schedulers(now);
+        self.recount_rooms();
     }
 
     fn reconcile_units(&mut self, now: Millis) {
@@ -127,7 +128,7 @@ impl Dispatcher {
                 match self.units.get(unit).map(|entry| &entry.place) {
                     Some(Place::Held(held)) if held.scheduler == idx => {
                         outstanding += u64::from(held.load);
-                        parked += u32::from(held.parked);
+                        parked += u32::from(held.parked.is_some());
                     }
                     _ => strays.push((idx, *unit)),
                 }
@@ -171,7 +172,8 @@ impl Dispatcher {
                 if wants && held.done_at.is_some_and(late) {
                     return Some(Fault::NotDone);
                 }
-                wants && scheduler.live && scheduler.held.contains(&unit)
+                let is_waiting = held.parked.is_none_or(|waiting| self.queues.contains(&waiting));
+                wants && scheduler.live && scheduler.held.contains(&unit) && is_waiting
             }
         };
         (!sound).then_some(Fault::Place)

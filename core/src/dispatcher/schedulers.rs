@@ -31,6 +31,8 @@ pub(super) struct Scheduler {
     pub(super) parked: u32,
     pub(super) outstanding: u64,
     pub(super) dispatched: u64,
+    /// Assignments of its stream.
+    pub(super) n_assigned: u64,
 }
 
 impl Schedulers {
@@ -55,6 +57,7 @@ impl Schedulers {
             parked: 0,
             outstanding: 0,
             dispatched: 0,
+            n_assigned: 0,
         });
         self.by_name.insert(name.to_owned(), self.all.len() - 1);
         self.all.len() - 1
@@ -76,6 +79,7 @@ impl Schedulers {
         self.by_session.insert(session, idx);
         self.all[idx].session = Some(session);
         self.all[idx].credits = i64::from(credits);
+        self.all[idx].n_assigned = 0;
     }
 
     /// Those that may get a unit now, in order.

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{Action, Assignment, Dispatcher, EvictRequest, Held, Place, Settle, policy::Candidate};
+use super::{
+    Action, Assignment, Dispatcher, EvictRequest, Held, Place, Settle, policy::Candidate, rooms::Way,
+};
 use crate::{
     change::{PartitionMode, Scope},
+    ids::UnitId,
     lifecycle,
-    queue::Waiting,
+    queue::{RoomIdx, Waiting},
     time::Millis,
     unit::UnitSpec,
 };
@@ -104,8 +107,12 @@ impl Dispatcher {
             let scheduler = &mut self.schedulers.all[held.scheduler];
             let Some(session) = scheduler.session.filter(|_| held.resend) else { continue };
             // It tries again with what is new, parked or not.
-            scheduler.parked -= u32::from(held.parked);
-            (held.parked, held.done_at, held.resend) = (false, None, false);
+            scheduler.parked -= u32::from(held.parked.is_some());
+            if let Some(waiting) = held.parked.take() {
+                self.queues.remove(&waiting);
+            }
+            scheduler.n_assigned += 1;
+            (held.done_at, held.resend) = (None, false);
             held.revision = entry.revision;
             let (ordinals, incarnations) = (to_place.0, to_place.1);
             let scope = held.scope;
@@ -119,6 +126,7 @@ impl Dispatcher {
                 bound: entry.counts.bound(),
                 scope,
                 turn: self.gangs.is_offered(unit),
+                called: false,
             }));
             self.refresh_ends(unit, now);
         }
@@ -127,6 +135,9 @@ impl Dispatcher {
     fn dispatch(&mut self, now: Millis, actions: &mut Vec<Action>) {
         let mut skipped: Vec<Waiting> = Vec::new();
         let mut candidates: Vec<Candidate> = Vec::new();
+        for unit in self.follow_rooms().into_iter().chain(self.gangs.take_offered()) {
+            self.hand_out(unit, now, actions);
+        }
         for _ in 0..DISPATCH_MAX {
             candidates.clear();
             candidates.extend(self.schedulers.candidates());
@@ -134,12 +145,39 @@ impl Dispatcher {
                 break;
             }
             let Some(waiting) = self.queues.next(now) else { break };
+            let way = self.way_of(waiting.unit, waiting.room);
+            let (behind, anywhere) = (self.behind(waiting.unit), self.scope_of_all());
             let Some(entry) = self.units.get_mut(&waiting.unit) else { continue };
             if std::mem::take(&mut entry.gives_way) {
                 skipped.push(waiting);
                 continue;
             }
             let mut scope = Scope::Partition;
+            match way {
+                Way::Any => {}
+                Way::Joined(room) => {
+                    self.join(waiting.unit, room, now);
+                    continue;
+                }
+                Way::Called(scheduler) => {
+                    self.assign(&waiting, (scheduler, anywhere), way, now, actions);
+                    continue;
+                }
+                Way::Later => {
+                    self.queues.push(waiting);
+                    self.starve(waiting.room);
+                    continue;
+                }
+                Way::Scout => {
+                    entry.tried.clear();
+                    scope = anywhere;
+                }
+            }
+            if let Some(scheduler) = behind
+                && candidates.iter().any(|one| one.scheduler == scheduler)
+            {
+                candidates.retain(|one| one.scheduler == scheduler);
+            }
             if !entry.tried.is_empty() {
                 // Not back to one that gave it back while another is untried; then one tries all nodes.
                 let untried = |idx: usize| !entry.tried.iter().any(|tried| *tried as usize == idx);
@@ -156,17 +194,36 @@ impl Dispatcher {
             }
             let last = candidates.len() - 1;
             let chosen = candidates[self.policy.pick(waiting.unit, &candidates).min(last)].scheduler;
-            self.assign(&waiting, (chosen, scope), now, actions);
+            self.assign(&waiting, (chosen, scope), way, now, actions);
         }
         for waiting in skipped {
             self.queues.push(waiting);
         }
     }
 
+    /// Where a unit is tried that no node had room for when all were asked.
+    fn scope_of_all(&self) -> Scope {
+        if self.mode == PartitionMode::Strict { Scope::Global } else { Scope::Partition }
+    }
+
+    /// Hands a unit out that waits for room, though nobody says that there is some.
+    fn hand_out(&mut self, unit: UnitId, now: Millis, actions: &mut Vec<Action>) {
+        let candidates: Vec<Candidate> = self.schedulers.candidates().collect();
+        let Some(Place::Queued(waiting)) = self.units.get(&unit).map(|entry| &entry.place) else { return };
+        let waiting = *waiting;
+        if candidates.is_empty() || self.queues.remove(&waiting).is_none() {
+            return;
+        }
+        let last = candidates.len() - 1;
+        let chosen = candidates[self.policy.pick(unit, &candidates).min(last)].scheduler;
+        self.assign(&waiting, (chosen, self.scope_of_all()), Way::Any, now, actions);
+    }
+
     fn assign(
         &mut self,
         waiting: &Waiting,
         (idx, scope): (usize, Scope),
+        way: Way,
         now: Millis,
         actions: &mut Vec<Action>,
     ) {
@@ -183,9 +240,13 @@ impl Dispatcher {
         }
         let (ordinals, incarnations) = entry.pending();
         let n_pending = entry.to_place();
+        if let Place::Held(parked) = &entry.place {
+            // It has it already.
+            scheduler.parked -= u32::from(parked.parked.is_some());
+        }
         let mut held = Held {
             scheduler: idx,
-            parked: false,
+            parked: None,
             done_at: None,
             revision: entry.revision,
             load: 0,
@@ -201,6 +262,8 @@ impl Dispatcher {
         scheduler.held.insert(unit);
         scheduler.credits -= i64::from(n_pending);
         scheduler.dispatched += u64::from(n_pending);
+        scheduler.n_assigned += 1;
+        let seq = scheduler.n_assigned;
         entry.place = Place::Held(held);
         actions.push(Action::Assign(Assignment {
             session,
@@ -211,7 +274,11 @@ impl Dispatcher {
             bound: entry.counts.bound(),
             scope,
             turn,
+            called: matches!(way, Way::Called(_)),
         }));
+        if waiting.room != RoomIdx::NONE && way != Way::Any {
+            self.note_out(unit, waiting.room, way, seq);
+        }
         self.refresh_ends(unit, now);
         self.queues.served(waiting);
     }

@@ -155,7 +155,8 @@ impl Rig {
     fn report(&mut self, session: u64, unit: u64, state: ReportState) {
         let spec_revision = self.core.unit(UnitId(unit)).unwrap().spec_revision;
         let refusals = (state == ReportState::Parked).then(Arc::<Refusals>::default);
-        let report = UnitReport { unit: UnitId(unit), spec_revision, state, refusals };
+        let need = if state == ReportState::Parked { unit } else { 0 };
+        let report = UnitReport { unit: UnitId(unit), spec_revision, state, refusals, need };
         self.core.on_report(SessionId(session), report, self.now);
     }
 

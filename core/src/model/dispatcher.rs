@@ -236,10 +236,11 @@ impl DispatcherPart {
                     self.core.on_report(SessionId(session), report, now);
                 }
             }
-            Message::Reports(reports) => {
+            Message::Reports(reports, rooms) => {
                 for report in reports {
                     self.core.on_report(SessionId(session), report, now);
                 }
+                self.core.on_rooms(SessionId(session), &rooms);
             }
             Message::Credits(credits) => self.core.on_credits(SessionId(session), credits),
             Message::Closed => {
@@ -519,9 +520,9 @@ pub(super) fn name(scheduler: usize) -> String {
 fn shown(action: &Action) -> String {
     match action {
         Action::Assign(one) => {
-            let scope = one.scope;
+            let (scope, called) = (one.scope, if one.called { ", called" } else { "" });
             format!(
-                "assigns {} {:?} {:?} {scope:?} on {:?}",
+                "assigns {} {:?} {:?} {scope:?} on {:?}{called}",
                 one.spec.id, one.ordinals, one.incarnations, one.session
             )
         }

@@ -12,7 +12,7 @@ use crate::{
     dispatcher::{Assignment, EvictRequest},
     ids::{Epoch, NodeId, Revision, UnitId},
     rows::EvictionReason,
-    scheduler::UnitReport,
+    scheduler::{RoomReport, UnitReport},
     time::Millis,
 };
 
@@ -52,7 +52,8 @@ pub(super) enum Message {
     Welcome,
     Assign(Assignment),
     Revoke(UnitId),
-    Reports(Vec<UnitReport>),
+    /// What became of units, and the room that parked ones have.
+    Reports(Vec<UnitReport>, Vec<RoomReport>),
     Credits(u32),
     Decisions(Vec<Decision>),
     Outcomes(Vec<Outcome>),

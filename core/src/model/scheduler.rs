@@ -176,6 +176,7 @@ impl SchedulerPart {
         let first = match line {
             Line::Attach => {
                 self.granted = self.core.credits();
+                self.core.on_attach();
                 let parked = self.parked.values().cloned().collect();
                 Message::Attach(self.epoch, self.core.inventory(), self.granted, parked)
             }
@@ -202,6 +203,9 @@ impl SchedulerPart {
                 self.parked.remove(&one.spec.id);
                 self.core.on_assign(&one.spec, one.revision, &pending, one.bound, net.millis());
                 self.core.set_scope(one.spec.id, one.scope);
+                if one.called {
+                    self.core.set_called(one.spec.id);
+                }
             }
             Message::Revoke(unit) => {
                 self.parked.remove(&unit);
@@ -223,7 +227,7 @@ impl SchedulerPart {
         if may && self.idle_until <= now && self.core.next_wake().is_some_and(|wake| wake <= Millis(now)) {
             self.core.on_wall(net.wall_ms());
             let step = self.core.step(Millis(now), self.budget);
-            if step.decisions.is_empty() && step.reports.is_empty() {
+            if step.decisions.is_empty() && step.reports.is_empty() && step.rooms.is_empty() {
                 self.idle_until = now + IDLE_MS;
             }
             for decision in &step.decisions {
@@ -246,8 +250,11 @@ impl SchedulerPart {
             if !step.decisions.is_empty() {
                 self.send(Line::Decide, Message::Decisions(step.decisions), net);
             }
-            if !step.reports.is_empty() {
-                self.send(Line::Attach, Message::Reports(step.reports), net);
+            for room in &step.rooms {
+                net.tell(|| format!("s{} states {room:?}", self.idx));
+            }
+            if !step.reports.is_empty() || !step.rooms.is_empty() {
+                self.send(Line::Attach, Message::Reports(step.reports, step.rooms), net);
             }
         }
         self.tell_credits(net);

@@ -89,6 +89,13 @@ impl Templates {
         id
     }
 
+    /// One use more of a template that is in use.
+    pub(crate) fn retain(&mut self, id: TemplateId) {
+        let entry = self.get_mut(id);
+        entry.n_uses += 1;
+        self.n_unused -= usize::from(self.get(id).n_uses == 1);
+    }
+
     /// One use less. Unused templates are dropped, all at once, when they have become many.
     pub(crate) fn release(&mut self, id: TemplateId) {
         let entry = self.get_mut(id);

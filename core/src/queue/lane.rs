@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use super::{
     heap::Heap,
     order::Waiting,
+    rooms::RoomIdx,
     spec::QueuePolicy,
     tree::QueueIdx,
     usage::{Limit, Need},
@@ -51,7 +52,7 @@ impl Key {
 pub(super) struct Lane {
     classes: Vec<Class>,
     free: Vec<u32>,
-    by_need: FxHashMap<Need, u32>,
+    by_need: FxHashMap<(Need, RoomIdx), u32>,
     /// Classes that may fit, by their first unit.
     ready: Heap<Key>,
     /// Classes that wait for room, by their first unit.
@@ -64,8 +65,11 @@ pub(super) struct Lane {
 #[derive(Debug)]
 struct Class {
     need: Need,
+    room: RoomIdx,
     units: BTreeMap<Key, Waiting>,
     parked: Option<Limit>,
+    /// No node has room for it.
+    is_shut: bool,
     /// Needs more than there may ever be: waits for a change of records, not for room.
     is_hopeless: bool,
 }
@@ -80,11 +84,22 @@ pub(super) struct Stall {
     pub(super) since: Option<Millis>,
 }
 
+/// A unit put into a lane.
+#[derive(Debug)]
+pub(super) struct Pushed {
+    /// It took the place of this one.
+    pub(super) old: Option<Waiting>,
+    pub(super) may_fit: bool,
+    pub(super) class: u32,
+}
+
 /// A unit taken out of a lane.
 #[derive(Debug)]
 pub(super) struct Removed {
     pub(super) waiting: Waiting,
     pub(super) class: u32,
+    /// Its class is gone with it.
+    pub(super) is_gone: bool,
     /// Its class was parked there and is gone with it.
     pub(super) parked: Option<Limit>,
     /// It was the first of the lane and waited for room.
@@ -96,28 +111,28 @@ impl Lane {
         self.n_units == 0
     }
 
-    /// Adds a unit; replaces it if it stands at the same place. Says which was replaced, and whether it may fit.
-    pub(super) fn push(&mut self, key: Key, waiting: Waiting) -> (Option<Waiting>, bool) {
-        let need = waiting.need;
-        let class = match self.by_need.get(&need) {
+    /// Adds a unit; replaces it if it stands at the same place. `is_shut`: no node has room for what it needs.
+    pub(super) fn push(&mut self, key: Key, waiting: Waiting, is_shut: bool) -> Pushed {
+        let kind = (waiting.need, waiting.room);
+        let class = match self.by_need.get(&kind) {
             Some(class) => *class,
-            None => self.open(need),
+            None => self.open(kind, is_shut),
         };
-        let Class { units, parked, .. } = &mut self.classes[class as usize];
-        let (old, may_fit) = (units.insert(key, waiting), parked.is_none());
+        let Class { units, parked, is_shut, .. } = &mut self.classes[class as usize];
+        let (old, may_fit) = (units.insert(key, waiting), parked.is_none() && !*is_shut);
         self.n_units += usize::from(old.is_none());
         self.settle(class);
-        (old, may_fit)
+        Pushed { old, may_fit, class }
     }
 
-    pub(super) fn contains(&self, key: Key, need: Need) -> bool {
-        let class = self.by_need.get(&need).map(|class| &self.classes[*class as usize]);
-        class.is_some_and(|class| class.units.contains_key(&key))
+    pub(super) fn contains(&self, key: Key, waiting: &Waiting) -> bool {
+        let class = self.by_need.get(&(waiting.need, waiting.room));
+        class.is_some_and(|class| self.classes[*class as usize].units.contains_key(&key))
     }
 
     /// Takes a unit out, if it stands there.
-    pub(super) fn remove(&mut self, key: Key, need: Need) -> Option<Removed> {
-        let class = *self.by_need.get(&need)?;
+    pub(super) fn remove(&mut self, key: Key, waiting: &Waiting) -> Option<Removed> {
+        let class = *self.by_need.get(&(waiting.need, waiting.room))?;
         let units = &mut self.classes[class as usize].units;
         let was_first = units.first_key_value().is_some_and(|(first, _)| *first == key);
         let waiting = units.remove(&key)?;
@@ -154,6 +169,18 @@ impl Lane {
         self.settle(class);
     }
 
+    /// There is no room for a class on any node, or there may be again.
+    pub(super) fn set_shut(&mut self, class: u32, is_shut: bool) {
+        self.classes[class as usize].is_shut = is_shut;
+        self.settle(class);
+    }
+
+    /// What a class needs that may fit.
+    pub(super) fn ready_need(&self, class: u32) -> Option<Need> {
+        let class = self.classes.get(class as usize)?;
+        (class.parked.is_none() && !class.is_shut && !class.units.is_empty()).then_some(class.need)
+    }
+
     /// A parked class will not fit however much gets free.
     pub(super) fn give_up(&mut self, class: u32) {
         self.classes[class as usize].is_hopeless = true;
@@ -184,11 +211,12 @@ impl Lane {
         if is_gone {
             self.close(class);
         }
-        Removed { waiting, class, parked, stall }
+        Removed { waiting, class, is_gone, parked, stall }
     }
 
-    fn open(&mut self, need: Need) -> u32 {
-        let fresh = Class { need, units: BTreeMap::new(), parked: None, is_hopeless: false };
+    fn open(&mut self, (need, room): (Need, RoomIdx), is_shut: bool) -> u32 {
+        let (units, parked) = (BTreeMap::new(), None);
+        let fresh = Class { need, room, units, parked, is_shut, is_hopeless: false };
         let class = match self.free.pop() {
             Some(class) => {
                 self.classes[class as usize] = fresh;
@@ -199,19 +227,20 @@ impl Lane {
                 u32::try_from(self.classes.len() - 1).expect("memory ends before 2^32 classes")
             }
         };
-        self.by_need.insert(need, class);
+        self.by_need.insert((need, room), class);
         class
     }
 
     fn close(&mut self, class: u32) {
-        self.by_need.remove(&self.classes[class as usize].need);
+        let Class { need, room, .. } = self.classes[class as usize];
+        self.by_need.remove(&(need, room));
         self.free.push(class);
     }
 
-    /// A class stands in `ready` or `waits` by its first unit, or in neither while it has none or no hope.
+    /// A class stands in `ready` or `waits` by its first unit, or in neither while it has none, no room or no hope.
     fn settle(&mut self, class: u32) {
-        let Class { units, parked, is_hopeless, .. } = &self.classes[class as usize];
-        let first = units.first_key_value().map(|(key, _)| *key);
+        let Class { units, parked, is_shut, is_hopeless, .. } = &self.classes[class as usize];
+        let first = units.first_key_value().map(|(key, _)| *key).filter(|_| !is_shut);
         let ready = first.filter(|_| parked.is_none());
         let waits = first.filter(|_| parked.is_some() && !is_hopeless);
         for (order, key) in [(&mut self.ready, ready), (&mut self.waits, waits)] {

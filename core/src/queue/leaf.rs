@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::{
     heap::Heap,
-    lane::{Key, Lane, Removed, merge},
+    lane::{Key, Lane, Pushed, Removed, merge},
     order::{OwnerIdx, Waiting},
     spec::{Band, QueuePolicy},
     usage::{Need, Shortage, Usage},
@@ -87,34 +87,36 @@ impl Leaf {
         !self.order[band.idx()].is_empty()
     }
 
-    /// Adds a unit; replaces it if it stands at the same place. Says which was replaced, and whether it may fit.
+    /// Adds a unit; replaces it if it stands at the same place. Returns its seat with what came of it.
     pub(super) fn push(
         &mut self,
         waiting: Waiting,
+        is_shut: bool,
         name: &Arc<str>,
         usage: &Usage,
-    ) -> (Option<Waiting>, bool) {
+    ) -> (u32, Pushed) {
         let seat = if self.policy.is_by_owner() { self.seat(waiting.owner, name) } else { SHARED };
         let key = Key::new(self.policy, &waiting);
         let lane = self.seats[seat as usize].lanes[waiting.band.idx()].get_or_insert_default();
-        let (old, may_fit) = lane.push(key, waiting);
+        let pushed = lane.push(key, waiting, is_shut);
+        let old = pushed.old;
         self.n_units += usize::from(old.is_none());
         self.n_running_units += u64::from(waiting.running_units);
         self.n_running_units -= old.map_or(0, |old| u64::from(old.running_units));
         self.settle(waiting.band, seat, usage);
-        (old, may_fit)
+        (seat, pushed)
     }
 
     pub(super) fn contains(&self, waiting: &Waiting) -> bool {
         let lane = self.seat_of(waiting.owner).and_then(|seat| self.lane(waiting.band, seat));
-        lane.is_some_and(|lane| lane.contains(Key::new(self.policy, waiting), waiting.need))
+        lane.is_some_and(|lane| lane.contains(Key::new(self.policy, waiting), waiting))
     }
 
     /// Takes a unit out, if it stands there; returns its seat with it.
     pub(super) fn remove(&mut self, waiting: &Waiting, usage: &Usage) -> Option<(u32, Removed)> {
         let seat = self.seat_of(waiting.owner)?;
         let key = Key::new(self.policy, waiting);
-        let removed = self.lane_mut(waiting.band, seat)?.remove(key, waiting.need)?;
+        let removed = self.lane_mut(waiting.band, seat)?.remove(key, waiting)?;
         self.removed(seat, &removed, usage);
         Some((seat, removed))
     }
@@ -160,6 +162,19 @@ impl Leaf {
             lane.unpark(spot.class);
             self.settle(spot.band, spot.seat, usage);
         }
+    }
+
+    /// There is no room for a class on any node, or there may be again.
+    pub(super) fn set_shut(&mut self, spot: Spot, is_shut: bool, usage: &Usage) {
+        if let Some(lane) = self.lane_mut(spot.band, spot.seat) {
+            lane.set_shut(spot.class, is_shut);
+            self.settle(spot.band, spot.seat, usage);
+        }
+    }
+
+    /// What a class needs that may be served.
+    pub(super) fn ready_need(&self, spot: Spot) -> Option<Need> {
+        self.lane(spot.band, spot.seat)?.ready_need(spot.class)
     }
 
     /// Counts what an owner uses from now on (`sign` 1) or no more (-1).

@@ -13,7 +13,7 @@
 //! queue whose maximum it is, with all units of its lane that need the same, and is not looked at again before so
 //! much room is there; a queue in which nothing that waits can fit leaves its parent's heap as a whole (`gate`).
 
-use std::{cmp::Ordering, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
 
 use smallvec::SmallVec;
 
@@ -21,9 +21,10 @@ use super::{
     gate::{Gate, Row},
     heap::Heap,
     interned::Interned,
-    lane::Removed,
+    lane::{Pushed, Removed},
     leaf::{Leaf, Spot},
     quota::Quota,
+    rooms::{Lacking, RoomIdx},
     select::Floor,
     spec::{Band, QueueSpec},
     tree::QueueIdx,
@@ -74,6 +75,10 @@ pub struct Waiting {
     pub need: Need,
     /// Running units to place.
     pub running_units: u32,
+    /// What it lacks that found no place.
+    pub room: RoomIdx,
+    /// The scheduler that has it while it waits for that.
+    pub held_by: Option<u32>,
 }
 
 /// What is kept of a unit for its queue, from [`Queues::enroll`] to [`Queues::leave`].
@@ -116,6 +121,10 @@ pub struct Queues {
     pub(super) floor: Floor,
     n_units: usize,
     n_running_units: u64,
+    /// By room, who waits for it.
+    pub(super) rooms: Vec<Lacking>,
+    /// Rooms for which somebody began or ended to wait.
+    pub(super) touched: BTreeSet<RoomIdx>,
     /// Queues with a maximum: without any everything fits.
     pub(super) n_gates: usize,
     #[cfg(test)]
@@ -159,6 +168,8 @@ impl Queues {
             floor: Floor::default(),
             n_units: 0,
             n_running_units: 0,
+            rooms: Vec::new(),
+            touched: BTreeSet::new(),
             n_gates: 0,
             #[cfg(test)]
             n_looks: 0,
@@ -289,15 +300,24 @@ impl Queues {
     /// Adds a unit; replaces it if it waits at the same place. One whose priority, age or need is another now has to
     /// be taken out as it was first.
     pub fn push(&mut self, waiting: Waiting) {
+        let is_shut = !self.is_open(waiting.room);
         let Some(name) = self.owners.get(waiting.owner.0) else { return };
         let leaf = &mut self.branches[waiting.queue.idx()].leaf;
-        let (old, may_fit) = leaf.push(waiting, name, self.quota.usage());
+        let (seat, Pushed { old, may_fit, class }) = leaf.push(waiting, is_shut, name, self.quota.usage());
+        if waiting.room != RoomIdx::NONE {
+            let lacking = self.lacking_mut(waiting.room);
+            old.iter().for_each(|old| lacking.leave(old));
+            lacking.enter(&waiting);
+            lacking.note_class(waiting.queue, Spot { band: waiting.band, seat, class });
+        }
         if waiting.need.ask.is_choice() && old.is_none() {
             self.quota.usage_mut().hold_again(waiting.need.ask);
         }
-        self.n_units += usize::from(old.is_none());
-        self.n_running_units += u64::from(waiting.running_units);
-        self.n_running_units -= old.map_or(0, |old| u64::from(old.running_units));
+        if waiting.room == RoomIdx::NONE {
+            self.n_units += usize::from(old.is_none());
+            self.n_running_units += u64::from(waiting.running_units);
+            self.n_running_units -= old.map_or(0, |old| u64::from(old.running_units));
+        }
         if may_fit {
             self.entered(waiting.queue, waiting.band, waiting.need);
         }
@@ -327,12 +347,12 @@ impl Queues {
         leaf.map_or((0, 0), |leaf| (leaf.n_units(), leaf.n_running_units()))
     }
 
-    /// Units that wait.
+    /// Units that wait, but for those that wait for room on nodes.
     pub fn len(&self) -> usize {
         self.n_units
     }
 
-    /// Nobody waits.
+    /// Nobody waits but for room on nodes.
     pub fn is_empty(&self) -> bool {
         self.n_units == 0
     }
@@ -343,7 +363,7 @@ impl Queues {
         Band::ALL.into_iter().any(|band| root.is_ready(band))
     }
 
-    /// Running units to place over all units that wait.
+    /// Running units to place of these.
     pub fn running_units(&self) -> u64 {
         self.n_running_units
     }
@@ -357,9 +377,17 @@ impl Queues {
 
     fn removed(&mut self, seat: u32, removed: &Removed) {
         let waiting = &removed.waiting;
-        self.n_units -= 1;
-        self.n_running_units -= u64::from(waiting.running_units);
         let spot = Spot { band: waiting.band, seat, class: removed.class };
+        if waiting.room == RoomIdx::NONE {
+            self.n_units -= 1;
+            self.n_running_units -= u64::from(waiting.running_units);
+        } else {
+            let lacking = self.lacking_mut(waiting.room);
+            lacking.leave(waiting);
+            if removed.is_gone {
+                lacking.forget_class(waiting.queue, spot);
+            }
+        }
         if let Some(limit) = removed.parked {
             let worth = self.quota.usage().worth(waiting.need, limit.resource);
             if let Some(gate) = &mut self.branches[limit.queue.idx()].gate {

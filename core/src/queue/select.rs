@@ -269,7 +269,7 @@ impl Queues {
     }
 
     /// Where the first unit of a lane waits, if it does; if it does not any more, the next one that waits takes over.
-    fn set_stall(&mut self, queue: QueueIdx, spot: Spot, new: Option<Stall>) {
+    pub(super) fn set_stall(&mut self, queue: QueueIdx, spot: Spot, new: Option<Stall>) {
         let Some(lane) = self.branches[queue.idx()].leaf.lane_mut(spot.band, spot.seat) else { return };
         let new = new.or_else(|| lane.next_stall());
         let old = std::mem::replace(&mut lane.stall, new);
@@ -314,7 +314,7 @@ impl Queues {
             let usage = self.quota.usage();
             let branch = &mut self.branches[leaf.idx()];
             branch.leaf.unpark(spot, usage);
-            let Some(need) = branch.leaf.head(spot).map(|(_, waiting)| waiting.need) else { continue };
+            let Some(need) = branch.leaf.ready_need(spot) else { continue };
             let stall = branch.leaf.lane(spot.band, spot.seat).and_then(|lane| lane.stall);
             // Whom nobody has passed only waits for its turn from now on. For others the time runs on: room that comes
             // and goes before their turn is none.

@@ -89,8 +89,13 @@ impl Dispatching {
         };
         self.core.on_rows(unit, &RowChange::Bind(bind), Revision(self.revision), 1, NOW);
         self.core.on_revision(Revision(self.revision));
-        let report =
-            UnitReport { unit, spec_revision: one.revision, state: ReportState::Done, refusals: None };
+        let report = UnitReport {
+            unit,
+            spec_revision: one.revision,
+            state: ReportState::Done,
+            refusals: None,
+            need: 0,
+        };
         self.core.on_report(one.session, report, NOW);
     }
 }

@@ -25,6 +25,7 @@ impl Scheduler {
         match &held.state {
             State::Ready => {
                 held.full = None;
+                self.n_called += usize::from(held.is_called);
                 self.ready.insert(held.flow, held.turn);
             }
             State::Backoff(end) => {
@@ -66,6 +67,7 @@ impl Scheduler {
         self.working -= held.weight();
         match &held.state {
             State::Ready => {
+                self.n_called -= usize::from(held.is_called);
                 self.ready.remove(held.flow, &held.turn);
             }
             State::Backoff(end) => {
@@ -89,7 +91,19 @@ impl Scheduler {
     }
 
     pub(super) fn report(&mut self, held: &Held, state: ReportState, refusals: Option<Arc<Refusals>>) {
-        self.reports.push(UnitReport { unit: held.unit(), spec_revision: held.revision, state, refusals });
+        self.report_parked(held, state, refusals, 0);
+    }
+
+    /// The same of a unit that lacks something.
+    pub(super) fn report_parked(
+        &mut self,
+        held: &Held,
+        state: ReportState,
+        refusals: Option<Arc<Refusals>>,
+        need: u64,
+    ) {
+        let (unit, spec_revision) = (held.unit(), held.revision);
+        self.reports.push(UnitReport { unit, spec_revision, state, refusals, need });
     }
 
     /// The unit woken from a group came to an end: the next one's turn.

@@ -1,4 +1,4 @@
-//! The unit cycle: wake what may fit, try ready units in order, decide or park.
+//! The unit cycle: say what may fit, try ready units in order, decide or park.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::{
     ReportState, Scheduler, Step,
     held::{Held, State, Wanted},
     park::{Counted, Need},
-    slots::may_serve,
+    seek::SEEK_EVERY_MS,
 };
 use crate::{
     decision::{Decision, GroupPlacement, Preemption},
@@ -38,7 +38,7 @@ impl Scheduler {
     pub fn step(&mut self, now: Millis, budget: usize) -> Step {
         self.end_notes(now);
         self.wake_backoff(now);
-        self.wake_gained();
+        self.offer_gained();
         self.wake_seekers(now);
         let mut decisions = Vec::new();
         let mut left = budget;
@@ -49,7 +49,11 @@ impl Scheduler {
             self.ready.tried(next, n_tried, decisions.len() > n_decisions);
             left = left.saturating_sub(n_tried.max(1));
         }
-        Step { decisions, reports: std::mem::take(&mut self.reports) }
+        if !decisions.is_empty() {
+            self.parked.note_change();
+        }
+        let rooms = self.state_rooms();
+        Step { decisions, reports: std::mem::take(&mut self.reports), rooms }
     }
 
     fn end_notes(&mut self, now: Millis) {
@@ -81,29 +85,6 @@ impl Scheduler {
         }
     }
 
-    /// Wakes groups of parked units for which a changed node has room now. Those of a sub-cluster ask its nodes only.
-    fn wake_gained(&mut self) {
-        let mut gained = std::mem::take(&mut self.gained);
-        self.cluster.take_gained(&mut gained);
-        if !self.parked.is_empty() && !gained.is_empty() {
-            let (placer, cluster) = (&mut self.placer, &self.cluster);
-            if cluster.has_sub_clusters() {
-                cluster.sort_by_sub_cluster(&mut gained);
-            }
-            let met = self.parked.met(|template| {
-                let of = placer.templates.get(template).ask.sub_cluster();
-                let near = of.map_or(&gained[..], |id| cluster.sorted_of(&gained, id));
-                near.iter().any(|node| {
-                    placer.fits(cluster, template, *node) || may_serve(placer, cluster, template, *node)
-                })
-            });
-            for need in met {
-                self.wake(&need);
-            }
-        }
-        self.gained = gained;
-    }
-
     /// One try of a ready unit, `left` running units at most. Returns how many it tried to place.
     fn try_unit(&mut self, unit: UnitId, left: usize, now: Millis, decisions: &mut Vec<Decision>) -> usize {
         let Some(mut held) = self.detach(unit) else { return 0 };
@@ -113,7 +94,8 @@ impl Scheduler {
         let has_turn = std::mem::take(&mut held.has_turn) && together > 1;
         if let Some((need, refusals)) = self.settled(&held, together)
             && !has_turn
-            && !self.may_seek(&held, &need, true, now)
+            && !held.is_called
+            && !self.may_seek(&held, &need, self.is_represented(&held, &need), now)
             && !self.may_enter(&held)
         {
             self.park(held, &need, refusals, now);
@@ -203,6 +185,15 @@ impl Scheduler {
         Some((any_need(&none_fits, queue), Counted::Before(refusals?.clone())))
     }
 
+    /// Others that lack the same wait, and search for victims in its place.
+    fn is_represented(&self, held: &Held, need: &Need) -> bool {
+        let queue = need.queue;
+        let mut pending = held.groups.iter().filter(|group| !group.pending().is_empty());
+        self.parked.has_units(need)
+            || (need.together == 0
+                && pending.all(|group| self.parked.has_units(&Need::one(group.template, queue))))
+    }
+
     fn park(&mut self, mut held: Box<Held>, need: &Need, refusals: Counted, now: Millis) {
         let (Counted::Now(known) | Counted::Before(known)) = &refusals;
         let shown = Some(Arc::new(Refusals { attempts: held.attempts, ..known.clone() }));
@@ -216,8 +207,16 @@ impl Scheduler {
             }
             return;
         }
-        self.report(&held, ReportState::Parked, shown);
-        self.parked.park(need, held.turn, refusals, now);
+        let (id, is_new) = self.parked.park(need, held.turn, refusals, now);
+        if is_new {
+            need.templates.iter().for_each(|(template, _)| self.placer.templates.retain(*template));
+        }
+        if std::mem::take(&mut held.is_called) {
+            self.parked.note_none(need);
+            // Those above it did not search while there seemed to be room.
+            self.seek_again(now.plus(SEEK_EVERY_MS));
+        }
+        self.report_parked(&held, ReportState::Parked, shown, id);
         if held.woken_from.as_ref() == Some(need) {
             held.woken_from = None;
         }

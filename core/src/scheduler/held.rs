@@ -52,6 +52,8 @@ pub(crate) struct Held {
     pub(crate) scope: Scope,
     /// Should it find no place its room is gathered.
     pub(crate) has_turn: bool,
+    /// The dispatcher says that there is room for it: it is tried although others of its need wait.
+    pub(crate) is_called: bool,
     pub(crate) active_deadline_ms: u64,
     /// Its labels, for reservations.
     pub(crate) marks: SmallVec<[u64; 2]>,

@@ -119,6 +119,7 @@ impl Scheduler {
             queue: self.shares.queue(&spec.queue),
             scope: Scope::Global,
             has_turn: false,
+            is_called: false,
             active_deadline_ms: spec.active_deadline_ms,
             marks: marks(&spec.namespace, &spec.labels).collect(),
             bound: 0,

@@ -29,7 +29,7 @@ use crate::{
 /// Replicas for which one search looks, a first binding apart: the next ones follow at once.
 const N_SOUGHT_MAX: usize = 1_024;
 /// A search in vain is not repeated so soon, milliseconds.
-const SEEK_EVERY_MS: u64 = 1_000;
+pub(super) const SEEK_EVERY_MS: u64 = 1_000;
 /// Searches in vain that are remembered.
 const N_VAIN_MAX: usize = 4_096;
 /// Without a search for so long nobody keeps who is on which node, milliseconds.
@@ -185,7 +185,10 @@ impl Scheduler {
     pub(super) fn wake_seekers(&mut self, now: Millis) {
         if self.seeks.again_at.is_some_and(|at| at <= now) {
             self.seeks.again_at = None;
-            self.wake_all();
+            self.note_news();
+            for need in self.parked.without_room() {
+                self.wake(&need);
+            }
         }
         if let Some((_, lowest)) = self.seeks.newly_below.take_if(|(at, _)| *at <= now) {
             for need in self.parked.above(lowest) {

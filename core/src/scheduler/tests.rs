@@ -37,6 +37,29 @@ pub(super) fn node_report(id: u32, capacity: Resources, n_gpus: usize, model: &s
     NodeReport { id: NodeId(id), capacity, devices: vec![gpu; n_gpus], ready: true, ..NodeReport::default() }
 }
 
+/// As a dispatcher that serves by priority and then in order of dispatch: calls as many parked units as have places.
+pub(super) fn call(scheduler: &mut Scheduler, rooms: &[RoomReport]) {
+    for room in rooms {
+        for turn in scheduler.parked.first_of(room.need, room.places) {
+            let Some(mut held) = scheduler.detach(turn.2) else { continue };
+            scheduler.n_assigned += 1;
+            scheduler.parked.note_call();
+            held.is_called = true;
+            scheduler.attach(held, State::Ready);
+        }
+    }
+}
+
+/// A step, and another one with the units called that it said had room.
+pub(super) fn step_and_call(scheduler: &mut Scheduler, now: Millis, budget: usize) -> Step {
+    let mut step = scheduler.step(now, budget);
+    call(scheduler, &step.rooms);
+    let second = scheduler.step(now, budget);
+    step.decisions.extend(second.decisions);
+    step.reports.extend(second.reports);
+    step
+}
+
 /// A unit of one task group with ordinals from 0.
 pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitSpec {
     let template = Template { demand, ..Template::default() };

@@ -11,7 +11,7 @@ use godel_core::{
     },
     ids::{Epoch, NodeId, Revision, UnitId},
     pause::{Pause, Scope},
-    scheduler::UnitReport,
+    scheduler::{RoomReport, UnitReport},
     unit::UnitSpec,
 };
 use godel_kit::{CancellationToken, convert::BadField, status};
@@ -284,6 +284,7 @@ pub(crate) struct AttachCall {
 pub(crate) enum SchedulerMessage {
     Credits(u32),
     Reports(Vec<UnitReport>),
+    Rooms(Vec<RoomReport>),
 }
 
 pub(crate) struct Schedulers {

@@ -16,7 +16,7 @@ use godel_core::{
     ids::{NodeId, Revision, UnitId},
     lifecycle::{self, Counts, Phase},
     rows::{Phase as RowPhase, Row},
-    scheduler::{ReportState, UnitReport},
+    scheduler::{ReportState, RoomReport, UnitReport},
 };
 use godel_kit::convert::{BadField, to_proto};
 use godel_proto::{raw, v1};
@@ -215,12 +215,18 @@ pub(crate) fn report(report: v1::UnitReport) -> Option<UnitReport> {
         spec_revision: Revision(report.spec_revision),
         state,
         refusals,
+        need: report.need,
     })
+}
+
+/// What a scheduler says of room.
+pub(crate) fn room(room: &v1::RoomReport) -> RoomReport {
+    RoomReport { need: room.need, places: room.places, assigned: room.assigned }
 }
 
 /// What a scheduler gets, with the bytes of the unit's record.
 pub(crate) fn assignment(assignment: Assignment, spec: Bytes) -> raw::UnitAssignment {
-    let Assignment { session: _, spec: _, revision, ordinals, mut incarnations, bound, scope, turn } =
+    let Assignment { session: _, spec: _, revision, ordinals, mut incarnations, bound, scope, turn, called } =
         assignment;
     if incarnations.iter().all(|incarnation| *incarnation == 0) {
         incarnations.clear();
@@ -230,7 +236,8 @@ pub(crate) fn assignment(assignment: Assignment, spec: Bytes) -> raw::UnitAssign
         Scope::Global => v1::AssignmentScope::Global,
     };
     let spec_revision = revision.0;
-    raw::UnitAssignment { spec, spec_revision, ordinals, incarnations, bound, scope: scope.into(), turn }
+    let scope = scope.into();
+    raw::UnitAssignment { spec, spec_revision, ordinals, incarnations, bound, scope, turn, called }
 }
 
 pub(crate) fn eviction(request: EvictRequest) -> v1::Eviction {

@@ -6,7 +6,7 @@ use godel_core::{
     admission,
     change::Scope,
     ids::Revision,
-    scheduler::{PlanOutcome, PlanReport, ReportState, UnitReport},
+    scheduler::{PlanOutcome, PlanReport, ReportState, RoomReport, UnitReport},
     unit::UnitSpec,
 };
 use godel_kit::{convert::BadField, from_proto, to_proto};
@@ -26,6 +26,8 @@ pub(crate) struct Assignment {
     pub(crate) scope: Scope,
     /// Should it find no place its room is gathered.
     pub(crate) turn: bool,
+    /// There is room for it, and it is its turn.
+    pub(crate) called: bool,
 }
 
 /// An assignment as sent.
@@ -33,7 +35,7 @@ pub(crate) struct Assignment {
 /// # Errors
 /// The unit is wrong, or columns differ in length.
 pub(crate) fn assignment(pb: raw::UnitAssignment) -> Result<Assignment, BadField> {
-    let raw::UnitAssignment { spec, spec_revision, ordinals, incarnations, bound, scope, turn } = pb;
+    let raw::UnitAssignment { spec, spec_revision, ordinals, incarnations, bound, scope, turn, called } = pb;
     if !incarnations.is_empty() && incarnations.len() != ordinals.len() {
         return Err(BadField::new("incarnations", "empty, or one per ordinal"));
     }
@@ -47,12 +49,12 @@ pub(crate) fn assignment(pb: raw::UnitAssignment) -> Result<Assignment, BadField
         Ok(v1::AssignmentScope::Unspecified) | Err(_) => Scope::Partition,
     };
     let (spec, spec_revision) = (Arc::new(spec), Revision(spec_revision));
-    Ok(Assignment { spec, spec_revision, pending, bound, scope, turn })
+    Ok(Assignment { spec, spec_revision, pending, bound, scope, turn, called })
 }
 
 /// What became of a try.
 pub(crate) fn report(report: &UnitReport) -> v1::UnitReport {
-    let UnitReport { unit, spec_revision, state, refusals } = report;
+    let UnitReport { unit, spec_revision, state, refusals, need } = report;
     let state = match state {
         ReportState::Parked => v1::UnitReportState::Parked,
         ReportState::Woken => v1::UnitReportState::Woken,
@@ -65,7 +67,14 @@ pub(crate) fn report(report: &UnitReport) -> v1::UnitReport {
         spec_revision: spec_revision.0,
         state: state.into(),
         refusals: refusals.as_deref().map(to_proto::refusals),
+        need: *need,
     }
+}
+
+/// Room for parked units.
+pub(crate) fn room(room: &RoomReport) -> v1::RoomReport {
+    let RoomReport { need, places, assigned } = *room;
+    v1::RoomReport { need, places, assigned }
 }
 
 /// Most replicas that a plan places: one message has room for so many node names.

@@ -292,6 +292,7 @@ impl Engine {
             LinkEvent::Opening(line) => {
                 self.metrics.reconnects.inc();
                 let grant = (session.fence.epoch().0, session.fence.store().0);
+                self.core.on_attach();
                 let credits = self.core.credits();
                 session.granted = credits;
                 let open = messages::open(&self.name, grant, credits, self.core.inventory());
@@ -329,11 +330,15 @@ impl Engine {
                     session.granted = session.granted.saturating_sub(n_running_units);
                 }
                 run.parked.remove(&assignment.spec.id);
-                let convert::Assignment { spec, spec_revision, pending, bound, scope, turn } = assignment;
+                let convert::Assignment { spec, spec_revision, pending, bound, scope, turn, called } =
+                    assignment;
                 self.core.on_assign(&spec, spec_revision, &pending, bound, self.clock.now());
                 self.core.set_scope(spec.id, scope);
                 if turn {
                     self.core.set_turn(spec.id);
+                }
+                if called {
+                    self.core.set_called(spec.id);
                 }
             }
             Err(bad) => {
@@ -348,6 +353,7 @@ impl Engine {
                     spec_revision,
                     state: v1::UnitReportState::Returned.into(),
                     refusals: None,
+                    need: 0,
                 };
                 if let Some(session) = &mut run.session {
                     messages::reports([report]).into_iter().for_each(|message| session.attach.send(message));
@@ -466,7 +472,7 @@ impl Engine {
         }
         self.core.on_wall(self.clock.wall_ms());
         let step = self.core.step(now, self.step_budget);
-        if step.decisions.is_empty() && step.reports.is_empty() {
+        if step.decisions.is_empty() && step.reports.is_empty() && step.rooms.is_empty() {
             run.idle_until = Some(now.plus(IDLE_MS));
             return;
         }
@@ -478,6 +484,9 @@ impl Engine {
             }
         }
         for message in messages::reports(step.reports.iter().map(convert::report)) {
+            session.attach.send(message);
+        }
+        for message in messages::rooms(step.rooms.iter().map(convert::room)) {
             session.attach.send(message);
         }
         for report in step.reports {

@@ -16,6 +16,12 @@ pub(crate) fn reports(reports: impl IntoIterator<Item = v1::UnitReport>) -> Vec<
     parts(reports).into_iter().map(|part| v1::AttachRequest { message: Some(wrap(part)) }).collect()
 }
 
+/// Room for parked units.
+pub(crate) fn rooms(rooms: impl IntoIterator<Item = v1::RoomReport>) -> Vec<v1::AttachRequest> {
+    let wrap = |rooms| attach_request::Message::Rooms(v1::RoomReports { rooms });
+    parts(rooms).into_iter().map(|part| v1::AttachRequest { message: Some(wrap(part)) }).collect()
+}
+
 /// The opening message with what is held, and what of it needs further messages.
 pub(crate) fn open(
     name: &str,

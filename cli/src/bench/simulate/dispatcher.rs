@@ -138,10 +138,11 @@ impl DispatcherPart {
                     self.core.on_revision(commit.revision);
                 }
             }
-            Message::Reports(scheduler, reports) => {
+            Message::Reports(scheduler, reports, rooms) => {
                 for report in reports {
                     self.core.on_report(session(scheduler), report, now);
                 }
+                self.core.on_rooms(session(scheduler), &rooms);
             }
             Message::Credits(scheduler, credits) => self.core.on_credits(session(scheduler), credits),
             other => unreachable!("not for the dispatcher: {other:?}"),

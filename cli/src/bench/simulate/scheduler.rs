@@ -47,6 +47,9 @@ impl SchedulerPart {
                     self.granted =
                         self.granted.saturating_sub(u32::try_from(pending.len()).unwrap_or(u32::MAX));
                     self.core.on_assign(&one.spec, one.revision, &pending, one.bound, now);
+                    if one.called {
+                        self.core.set_called(one.spec.id);
+                    }
                 }
             }
             Message::Revoke(unit) => self.core.on_revoke(unit),
@@ -73,7 +76,7 @@ impl SchedulerPart {
             return;
         }
         let step = self.core.step(now, STEP_BUDGET);
-        if step.decisions.is_empty() && step.reports.is_empty() {
+        if step.decisions.is_empty() && step.reports.is_empty() && step.rooms.is_empty() {
             self.idle_until = now.plus(IDLE_MS);
             return;
         }
@@ -83,8 +86,8 @@ impl SchedulerPart {
         if !step.decisions.is_empty() {
             turn.call(BINDER, Message::Decisions(self.idx, step.decisions));
         }
-        if !step.reports.is_empty() {
-            turn.call(DISPATCHER, Message::Reports(self.idx, step.reports));
+        if !step.reports.is_empty() || !step.rooms.is_empty() {
+            turn.call(DISPATCHER, Message::Reports(self.idx, step.reports, step.rooms));
         }
     }
 

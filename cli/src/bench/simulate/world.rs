@@ -18,7 +18,7 @@ use godel_core::{
     invariants::{Commit, Evidence, History, Report, World, check_all},
     node::{NodeReport, NodeSpec},
     rows::RowChange,
-    scheduler::{self, UnitReport},
+    scheduler::{self, RoomReport, UnitReport},
     time::Millis,
     unit::UnitSpec,
 };
@@ -114,7 +114,7 @@ pub(super) enum Message {
     Commits(Range<usize>),
     Assign(Vec<Assignment>),
     Revoke(UnitId),
-    Reports(usize, Vec<UnitReport>),
+    Reports(usize, Vec<UnitReport>, Vec<RoomReport>),
     Credits(usize, u32),
     Decisions(usize, Vec<Decision>),
     Outcomes(Vec<Outcome>),

@@ -4,7 +4,12 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{admission::scale::scale, lifecycle, queue::QueueIdx};
+use crate::{
+    admission::scale::scale,
+    lifecycle,
+    queue::{QueueIdx, RoomIdx},
+    scheduler::RoomReport,
+};
 
 mod queues;
 
@@ -41,6 +46,8 @@ enum Event {
     LeaseLost(usize, bool),
     Park(usize, usize),
     Return(usize, usize),
+    /// A scheduler has places for what it parked.
+    Room(usize, usize, u32),
     Deliver(usize),
     Step,
     Later(u64),
@@ -65,8 +72,10 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (scheduler.clone(), any::<bool>()).prop_map(|(idx, odd)| Event::Attach(idx, odd)),
         1 => scheduler.clone().prop_map(Event::Detach),
         1 => (scheduler.clone(), any::<bool>()).prop_map(|(idx, dies)| Event::LeaseLost(idx, dies)),
-        1 => (scheduler.clone(), any::<usize>()).prop_map(|(idx, unit)| Event::Park(idx, unit)),
+        3 => (scheduler.clone(), any::<usize>()).prop_map(|(idx, unit)| Event::Park(idx, unit)),
         1 => (scheduler.clone(), any::<usize>()).prop_map(|(idx, unit)| Event::Return(idx, unit)),
+        2 => (scheduler.clone(), any::<usize>(), 0..6u32)
+            .prop_map(|(idx, unit, places)| Event::Room(idx, unit, places)),
         6 => scheduler.prop_map(Event::Deliver),
         6 => Just(Event::Step),
         1 => (1..1_000u64).prop_map(Event::Later),
@@ -143,6 +152,7 @@ impl World {
             }
             Event::Park(idx, choice) => self.report(*idx, *choice, ReportState::Parked),
             Event::Return(idx, choice) => self.report(*idx, *choice, ReportState::Returned),
+            Event::Room(idx, choice, places) => self.room(*idx, *choice, *places),
             Event::Deliver(idx) => self.deliver(*idx),
             Event::Step => self.step()?,
             Event::Later(ms) => self.rig.now = self.rig.now.plus(*ms),
@@ -220,8 +230,13 @@ impl World {
         if rows.is_empty() {
             self.fakes[idx].holds.remove(&unit);
             if let Some(session) = self.fakes[idx].session {
-                let report =
-                    UnitReport { unit, spec_revision: revision, state: ReportState::Done, refusals: None };
+                let report = UnitReport {
+                    unit,
+                    spec_revision: revision,
+                    state: ReportState::Done,
+                    refusals: None,
+                    need: 0,
+                };
                 self.rig.core.on_report(session, report, self.rig.now);
             }
         }
@@ -291,9 +306,20 @@ impl World {
         }
         self.rig.core.on_report(
             session,
-            UnitReport { unit, spec_revision, state, refusals: None },
+            UnitReport { unit, spec_revision, state, refusals: None, need: unit.0 },
             self.rig.now,
         );
+    }
+
+    fn room(&mut self, idx: usize, choice: usize, places: u32) {
+        let fake = &self.fakes[idx];
+        let (Some(session), n_held) = (fake.session, fake.holds.len().max(1)) else { return };
+        if let Some(unit) = fake.holds.keys().nth(choice % n_held) {
+            let Some(at) = self.rig.core.schedulers.of_session(session) else { return };
+            let assigned = self.rig.core.schedulers.all[at].n_assigned;
+            let report = RoomReport { need: unit.0, places, assigned };
+            self.rig.core.on_rooms(session, &[report]);
+        }
     }
 
     fn deliver(&mut self, idx: usize) {
@@ -360,14 +386,16 @@ impl World {
                 Place::Unsettled => prop_assert!(core.unsettled.contains(unit)),
                 Place::Queued(waiting) => {
                     prop_assert!(core.queues.contains(waiting), "unit {} is not in the queue", unit);
-                    n_queued += 1;
+                    n_queued += usize::from(waiting.room == RoomIdx::NONE);
                 }
                 Place::Held(held) => {
                     let scheduler = &core.schedulers.all[held.scheduler];
                     prop_assert!(scheduler.live && scheduler.held.contains(unit), "unit {}", unit);
                     load[held.scheduler] += u64::from(held.load);
                     n_held += 1;
-                    n_parked += u32::from(held.parked);
+                    n_parked += u32::from(held.parked.is_some());
+                    let is_waiting = held.parked.is_none_or(|waiting| core.queues.contains(&waiting));
+                    prop_assert!(is_waiting, "unit {} is parked and not in the queue", unit);
                 }
             }
         }
@@ -408,6 +436,12 @@ impl World {
             }
             if let Place::Queued(waiting) = &entry.place {
                 prop_assert!(holders.is_empty(), "unit {} is queued and held", unit);
+                if waiting.room != RoomIdx::NONE && !self.rig.core.queues.is_open(waiting.room) {
+                    let is_watched = self.rig.core.queues.holders(waiting.room).next().is_some()
+                        || self.rig.core.scout_of(waiting.room).is_some();
+                    prop_assert!(is_watched, "nobody looks for room for unit {}", unit);
+                    continue;
+                }
                 let hindrance = self.rig.core.queues.hindrance(waiting, self.rig.now);
                 prop_assert!(hindrance.is_some(), "unit {} waits for nothing", unit);
                 continue;

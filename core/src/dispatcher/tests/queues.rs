@@ -163,7 +163,9 @@ fn what_is_parked_keeps_nobody_out() {
     let mut rig = Rig::new();
     rig.queue(queue("a", Some(100)));
     rig.attach("s", 1, 1, &[], 100);
-    rig.submit_to("a", [1, 2]);
+    rig.submit_to("a", [1]);
+    // Something else, or it would wait for the same room.
+    rig.put(UnitSpec { queue: "a".into(), active_deadline_ms: 60_000, ..spec(2, 1) });
     assert_eq!(rig.handed(), [1]);
     rig.report(1, 1, ReportState::Parked);
     assert_eq!(rig.handed(), [2]);

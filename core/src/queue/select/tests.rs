@@ -157,6 +157,8 @@ impl World {
             created_ms: job.created_ms,
             need,
             running_units: job.replicas,
+            room: crate::queue::RoomIdx::NONE,
+            held_by: None,
         };
         self.queues.push(waiting);
         assert!(self.queues.contains(&waiting));

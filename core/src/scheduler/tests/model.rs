@@ -164,6 +164,9 @@ impl World {
         let now = self.now;
         let steps: Vec<Step> =
             self.schedulers.iter_mut().map(|scheduler| scheduler.step(now, budget)).collect();
+        for (scheduler, step) in self.schedulers.iter_mut().zip(&steps) {
+            call(scheduler, &step.rooms);
+        }
         let mut changes = Vec::new();
         for (idx, step) in steps.iter().enumerate() {
             for decision in &step.decisions {

@@ -104,6 +104,7 @@ impl Pair {
             let outcome = self.decide(decision);
             self.scheduler.on_outcome(&outcome, self.now);
         }
+        call(&mut self.scheduler, &step.rooms);
         step.reports.iter().map(|report| (report.unit.0, report.state)).collect()
     }
 

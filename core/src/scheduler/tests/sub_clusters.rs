@@ -113,7 +113,7 @@ fn a_unit_that_waits_is_woken_by_room_in_its_own_sub_cluster_only() {
     assert_eq!(scheduler.step(Millis(1), 10), Step::default());
     // A node that comes over counts as room, one that goes does not.
     join(&mut scheduler, 3, "a", 5_000);
-    let step = scheduler.step(Millis(2), 10);
+    let step = step_and_call(&mut scheduler, Millis(2), 10);
     assert_eq!(step.decisions[0].groups[0].nodes, [NodeId(3)]);
     join(&mut scheduler, 3, "b", 5_000);
     assign(&mut scheduler, &located(2, 1, "a"));

@@ -274,6 +274,9 @@ async fn read(
             Some(Up::Reports(reports)) => {
                 SchedulerMessage::Reports(reports.reports.into_iter().filter_map(convert::report).collect())
             }
+            Some(Up::Rooms(rooms)) => {
+                SchedulerMessage::Rooms(rooms.rooms.iter().map(convert::room).collect())
+            }
             Some(Up::Open(_)) => {
                 return Err(status::invalid_argument([BadField::new(
                     "open",

@@ -37,6 +37,7 @@ impl Loop<'_> {
     pub(super) fn on_scheduler(&mut self, session: SessionId, message: SchedulerMessage) {
         match message {
             SchedulerMessage::Credits(credits) => self.core.on_credits(session, credits),
+            SchedulerMessage::Rooms(rooms) => self.core.on_rooms(session, &rooms),
             SchedulerMessage::Reports(reports) => {
                 let now = self.now();
                 for report in reports {

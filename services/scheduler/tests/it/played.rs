@@ -134,7 +134,7 @@ impl AttachStream {
         loop {
             match self.next().await.expect("the stream goes on").message {
                 Some(attach_request::Message::Reports(reports)) => return reports.reports,
-                Some(attach_request::Message::Credits(_)) => {}
+                Some(attach_request::Message::Credits(_) | attach_request::Message::Rooms(_)) => {}
                 Some(attach_request::Message::Open(_) | attach_request::Message::Inventory(_)) | None => {
                     panic!("not a report")
                 }

@@ -80,10 +80,10 @@ fn a_search_in_vain_is_repeated_once_a_second_and_only_after_news() {
     pair.assign(&gang(4, 4));
     pair.steps();
     assert_eq!((pair.n_tried(), pair.scheduler.next_wake()), (2, None));
-    // Both are woken, by room that is not enough for either.
+    // Both are called, for room that is not enough for either.
     pair.now = Millis(300);
     pair.turn(2, Phase::Succeeded);
-    assert!(pair.steps().contains(&(3, ReportState::Woken)));
+    assert!(pair.steps().contains(&(3, ReportState::Parked)));
     assert_eq!((pair.n_tried(), pair.scheduler.next_wake()), (2, Some(Millis(1_000))));
     pair.now = Millis(1_000);
     pair.steps();
