@@ -16,8 +16,9 @@ pub struct Decision {
     pub unit: UnitId,
     /// Revision of the unit's record that it rests on.
     pub spec_revision: Revision,
-    /// Every node record up to this revision was known. Labels and taints of nodes that have not changed since
-    /// need no second look.
+    /// Everything that nodes and what is taken on them depend on was known up to this revision, a change of it as a rule.
+    /// Labels and taints of nodes that have not changed since need no second look, and nothing is refused for want of
+    /// room before the binder has read as much.
     pub nodes_as_of: Revision,
     /// By task group; no group stands twice.
     pub groups: Vec<GroupPlacement>,
@@ -215,6 +216,27 @@ impl RejectionReason {
             Self::GangTurn => "gang-turn",
             Self::Stale => "stale",
             Self::AlreadyHeld => "already-held",
+        }
+    }
+
+    /// What had been read before may be why: with more read the answer may be another one.
+    pub fn may_end_by_reading(self) -> bool {
+        match self {
+            Self::InsufficientResources
+            | Self::DeviceTaken
+            | Self::NodeNotReady
+            | Self::NodeCordoned
+            | Self::NodeSelector
+            | Self::Taint
+            | Self::NodeGone
+            | Self::MinMember
+            | Self::QueueFull
+            | Self::VictimGone
+            | Self::GangTurn
+            | Self::AlreadyHeld => true,
+            Self::UnitChanged | Self::AlreadyBound | Self::Invalid | Self::PreemptionLoop | Self::Stale => {
+                false
+            }
         }
     }
 

@@ -193,6 +193,8 @@ pub struct Scheduler {
     seed: u64,
     /// Every record up to here was read.
     revision: Revision,
+    /// The last change that the binder follows too. It may be read before what came earlier has been: in a list.
+    seen: Revision,
     placer: Placer,
     classes: PriorityClasses,
     units: IdMap<UnitId, Box<Held>>,
@@ -259,6 +261,7 @@ impl Scheduler {
             config,
             seed,
             revision: Revision(0),
+            seen: Revision(0),
             units: IdMap::default(),
             orphans: IdMap::default(),
             ready: Flows::default(),
@@ -385,7 +388,7 @@ impl Scheduler {
         self.classes = PriorityClasses::default();
         self.pauses = Pauses::default();
         self.pause_seeks(&pause::Scope::Preemption, false);
-        self.revision = Revision(0);
+        (self.revision, self.seen) = (Revision(0), Revision(0));
         self.unread.lists = true;
         self.notes.clear();
         self.noted.clear();
@@ -414,6 +417,9 @@ impl Scheduler {
     /// ignored.
     pub fn on_change(&mut self, change: &Change, revision: Revision, time_ms: i64, now: Millis) {
         self.on_wall(time_ms);
+        if is_of_nodes(change) {
+            self.seen = self.seen.max(revision);
+        }
         if !self.note_unreadable(change) {
             return;
         }
@@ -579,6 +585,37 @@ impl Scheduler {
             victims: self.seeks.n_victims,
             loops_refused: self.seeks.n_loops,
         }
+    }
+}
+
+/// Whether the binder follows it too: to wait until it has read any other revision would be to wait for its next bookmark.
+fn is_of_nodes(change: &Change) -> bool {
+    match change {
+        Change::NodeSpec(_)
+        | Change::NodeReport(_)
+        | Change::NodeGrant(..)
+        | Change::NodeUsage(_)
+        | Change::NodeDeleted(_)
+        | Change::Rows(..)
+        | Change::RowsLoaded(..)
+        | Change::UnitDeleted(_)
+        | Change::Hold(_)
+        | Change::HoldDeleted(_)
+        | Change::Queue(_)
+        | Change::QueueDeleted(_)
+        | Change::Budget(_)
+        | Change::BudgetDeleted(_)
+        | Change::Reservation(_)
+        | Change::ReservationDeleted(_) => true,
+        Change::Lease(_)
+        | Change::Partition(_)
+        | Change::UnitSpec(_)
+        | Change::PriorityClass(_)
+        | Change::PriorityClassDeleted(_)
+        | Change::Pause(_)
+        | Change::PauseDeleted(_)
+        | Change::Unreadable(_)
+        | Change::UnreadableGone(_) => false,
     }
 }
 

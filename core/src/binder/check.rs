@@ -65,6 +65,9 @@ impl Refused {
 impl Binder {
     /// Checks a decision as of now and takes room for what can be bound.
     ///
+    /// Its scheduler may have read more than is read here, and count on what has left in the meantime: before anything is
+    /// refused that this could end, all of the decision waits until as much is read here. What fits waits for nothing.
+    ///
     /// Resources and devices are always checked, against everything committed and under way. Labels and
     /// taints are checked if the node has changed since the revision that the decision rests on. Of what the nodes
     /// have room for the maxima of its queue and those above it let the first ones through. All or nothing until the
@@ -72,6 +75,25 @@ impl Binder {
     ///
     /// O(running units placed + task groups × depth of the queue); the number of nodes does not matter.
     pub fn check(&mut self, decision: &Decision) -> Verdict {
+        let verdict = self.check_as_of_now(decision);
+        if decision.nodes_as_of <= self.revision {
+            return verdict;
+        }
+        let refused = match &verdict {
+            Verdict::Bind(accepted) => &accepted.rejections,
+            Verdict::Reject(rejections) => rejections,
+            Verdict::Wait(_) => return verdict,
+        };
+        if !refused.iter().any(|rejection| rejection.reason.may_end_by_reading()) {
+            return verdict;
+        }
+        if let Verdict::Bind(accepted) = &verdict {
+            self.take_back(accepted.ticket);
+        }
+        Verdict::Wait(Wait::Revision(decision.nodes_as_of))
+    }
+
+    fn check_as_of_now(&mut self, decision: &Decision) -> Verdict {
         if let Err(detail) = well_formed(decision) {
             return Verdict::Reject(whole(decision, RejectionReason::Invalid, detail));
         }
@@ -168,10 +190,6 @@ impl Binder {
                     return Err(self.outcome_of(*ticket));
                 }
                 if self.holds.has(decision.unit, (ordinal, incarnation)) {
-                    if decision.nodes_as_of > self.revision {
-                        // Its scheduler may have read that the hold has ended.
-                        return Err(Wait::Revision(decision.nodes_as_of));
-                    }
                     refused.add(RejectionReason::AlreadyHeld, ordinal, NodeId(0), String::new());
                     continue;
                 }

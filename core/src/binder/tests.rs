@@ -1,5 +1,6 @@
 //! Tables for each reason, and properties against a naive model ([`model`]).
 
+mod ahead;
 mod budgets;
 mod frozen;
 mod gangs;

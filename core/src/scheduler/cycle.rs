@@ -304,7 +304,7 @@ impl Scheduler {
             id: self.last_decision,
             unit: held.unit(),
             spec_revision: held.revision,
-            nodes_as_of: self.revision,
+            nodes_as_of: self.revision.min(self.seen),
             groups: tried.groups.into_iter().filter(|group| !group.ordinals.is_empty()).collect(),
             preemption: tried.preemption,
         };

@@ -512,7 +512,7 @@ impl Desk {
     }
 
     /// Takes up decisions that have waited too long: those that rest on a record that was never read are
-    /// rejected, the others checked again. Whether some still wait.
+    /// rejected, the others checked again by what has been read. Whether some still wait.
     pub(crate) fn expire(&mut self, now: Millis) -> bool {
         let wait_max = u64::try_from(self.config.wait_max.as_millis()).unwrap_or(u64::MAX);
         for mut queued in self.queue.expire(Millis(now.0.saturating_sub(wait_max))) {
@@ -521,6 +521,9 @@ impl Desk {
                 let rejections = vec![everything(&queued.decision, RejectionReason::Stale, detail)];
                 self.answer(&queued, Revision(0), rejections);
             } else {
+                // Nothing is known of a node that it was not known to know of: this is not the time for another wait.
+                let read = self.binder.revision();
+                queued.decision.nodes_as_of = queued.decision.nodes_as_of.min(read);
                 queued.arrived = now;
                 self.queue.push(queued);
             }

@@ -33,6 +33,7 @@ impl SchedulerPart {
             for change in &commit.changes {
                 core.on_change(change, commit.revision, commit.time_ms, Millis(0));
             }
+            core.on_revision(commit.revision);
         }
         Self { idx, core, cost, held_max, granted: held_max, idle_until: Millis(0) }
     }
@@ -64,6 +65,7 @@ impl SchedulerPart {
                     for change in &commit.changes {
                         self.core.on_change(change, commit.revision, commit.time_ms, now);
                     }
+                    self.core.on_revision(commit.revision);
                 }
             }
             other => unreachable!("not for schedulers: {other:?}"),

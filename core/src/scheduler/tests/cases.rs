@@ -13,7 +13,7 @@ fn config(name: &str) -> Config {
     Config { name: name.to_owned(), ..Config::default() }
 }
 
-fn scheduler(nodes: &[(i64, usize)]) -> Scheduler {
+pub(super) fn scheduler(nodes: &[(i64, usize)]) -> Scheduler {
     let mut scheduler = Scheduler::new(config("a"), 7);
     for (id, (cpu, n_gpus)) in (1u32..).zip(nodes) {
         scheduler.cluster.put_report(node_report(id, resources(*cpu, 100), *n_gpus, "A10"), Revision(1));
@@ -22,11 +22,11 @@ fn scheduler(nodes: &[(i64, usize)]) -> Scheduler {
     scheduler
 }
 
-fn cpu(cpu: i64) -> Demand {
+pub(super) fn cpu(cpu: i64) -> Demand {
     Demand { requests: resources(cpu, 1), devices: None }
 }
 
-fn assign(scheduler: &mut Scheduler, spec: &UnitSpec) {
+pub(super) fn assign(scheduler: &mut Scheduler, spec: &UnitSpec) {
     scheduler.on_assign(spec, Revision(1), &all(spec), 0, Millis(0));
 }
 
@@ -45,7 +45,7 @@ fn refused(decision: &Decision, reason: RejectionReason) -> Outcome {
     Outcome { decision_id, unit, rejections: vec![rejection], ..Outcome::default() }
 }
 
-fn states(step: &Step) -> Vec<(u64, ReportState)> {
+pub(super) fn states(step: &Step) -> Vec<(u64, ReportState)> {
     step.reports.iter().map(|report| (report.unit.0, report.state)).collect()
 }
 
@@ -64,6 +64,31 @@ fn bind(decision: &Decision, demand: &Demand) -> Change {
 fn ended(unit: u64, ordinal: u32) -> Change {
     let statuses = Statuses { ordinals: vec![ordinal], phases: vec![Phase::Failed], ..Statuses::default() };
     Change::Rows(UnitId(unit), RowChange::Statuses(statuses))
+}
+
+#[test]
+fn a_decision_rests_on_the_last_change_of_nodes_or_rows_read() {
+    let mut scheduler = scheduler(&[(4000, 0)]);
+    let spec = unit(1, 1, 1, cpu(1000));
+    assign(&mut scheduler, &spec);
+    scheduler.on_change(&Change::NodeSpec(node_spec(1)), Revision(7), 0, Millis(0));
+    scheduler.on_revision(Revision(7));
+    // Neither is read by the binder: only its next bookmark would bring it there.
+    scheduler.on_change(&Change::Partition(Partition::default()), Revision(8), 0, Millis(0));
+    scheduler.on_revision(Revision(9));
+    assert_eq!(scheduler.step(Millis(0), 100).decisions[0].nodes_as_of, Revision(7));
+    // A list shows what is newer than itself: what came between may not be known.
+    scheduler.on_reset();
+    scheduler.on_change(
+        &Change::NodeReport(node_report(1, resources(4000, 100), 0, "")),
+        Revision(30),
+        0,
+        Millis(0),
+    );
+    scheduler.on_change(&Change::NodeSpec(node_spec(1)), Revision(7), 0, Millis(0));
+    scheduler.on_revision(Revision(20));
+    assign(&mut scheduler, &unit(2, 1, 1, cpu(1000)));
+    assert_eq!(scheduler.step(Millis(0), 100).decisions[0].nodes_as_of, Revision(20));
 }
 
 #[test]

@@ -59,6 +59,10 @@ impl Bench {
     }
 
     fn decide(&mut self, id: u64, spec_revision: u64, places: &[(u32, u32)]) {
+        self.decide_as_of(id, spec_revision, Revision(0), places);
+    }
+
+    fn decide_as_of(&mut self, id: u64, spec_revision: u64, nodes_as_of: Revision, places: &[(u32, u32)]) {
         let placement = GroupPlacement {
             ordinals: places.iter().map(|place| place.0).collect(),
             nodes: places.iter().map(|place| NodeId(place.1)).collect(),
@@ -68,7 +72,7 @@ impl Bench {
             id,
             unit: UnitId(id),
             spec_revision: Revision(spec_revision),
-            nodes_as_of: Revision(0),
+            nodes_as_of,
             groups: vec![placement],
             preemption: None,
         };
@@ -345,6 +349,41 @@ fn a_decision_on_a_record_that_never_comes_is_rejected_in_time() {
     assert!(bench.desk.expire(Millis(10_000)));
     assert!(!bench.desk.expire(Millis(10_001)));
     assert_eq!(bench.outcomes()[0].rejections[0].reason(), v1::RejectionReason::Stale, "to be decided again");
+}
+
+/// A cordoned node, and a decision whose scheduler may have read more of it.
+fn ahead_of_its_reading() -> (Bench, u64) {
+    let mut bench = Bench::new();
+    let (one, two) = (bench.unit(1, 0), bench.unit(2, 0));
+    bench.change(Change::NodeSpec(NodeSpec { cordoned: true, ..node(1) }));
+    let as_of = Revision(bench.revision + 1);
+    bench.decide_as_of(1, one, as_of, &[(0, 1)]);
+    assert!(bench.desk.next_batch().is_none() && bench.desk.has_waits());
+    (bench, two)
+}
+
+#[test]
+fn a_decision_ahead_of_what_is_read_holds_nobody_up() {
+    let (mut bench, two) = ahead_of_its_reading();
+    bench.decide(2, two, &[(0, 2)]);
+    let other = bench.batch();
+    assert_eq!(units(&other), [2]);
+    bench.change(Change::NodeSpec(node(1)));
+    let batch = bench.batch();
+    assert_eq!(units(&batch), [1]);
+    bench.commit(other);
+    bench.commit(batch);
+    assert!(bench.outcomes().iter().all(|outcome| outcome.rejections.is_empty()));
+}
+
+#[test]
+fn a_decision_ahead_is_judged_in_time_by_what_is_read() {
+    let (mut bench, _) = ahead_of_its_reading();
+    assert!(bench.desk.expire(Millis(10_000)));
+    assert!(bench.desk.next_batch().is_none());
+    bench.desk.expire(Millis(10_001));
+    assert!(bench.desk.next_batch().is_none() && !bench.desk.has_waits());
+    assert_eq!(bench.outcomes()[0].rejections[0].reason(), v1::RejectionReason::NodeCordoned);
 }
 
 #[test]
