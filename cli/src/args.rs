@@ -316,7 +316,7 @@ pub enum Partition {
 /// What `godel partition set` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PartitionChoice {
-    /// Global, or split as `dispatcher.shuffle` says while the load is high and schedulers are in each other's way.
+    /// Global, or split as `dispatcher.shuffle` says while schedulers are in each other's way.
     Auto,
     /// Every scheduler sees all nodes alike.
     Global,

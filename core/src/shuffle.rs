@@ -1,9 +1,10 @@
 //! When nodes are split over schedulers without being told to, and when they are shared again.
 //!
-//! Schedulers that share all nodes place best while there is room and little to do. On a full cluster, or with much to
-//! place, they pick the same nodes at the same time, and each conflict costs a second decision: then each one begins with
-//! nodes of its own. What decides is counted in windows; to go there takes less than to come back, so that a load near
-//! a limit does not make nodes change hands over and over.
+//! Schedulers that share all nodes place best as long as they do not pick the same nodes at the same time: each conflict
+//! costs a second decision. Where there are many, on a full cluster or on a small busy one, each scheduler begins with
+//! nodes of its own. What decides is how many conflicts there are, counted in windows. Split nodes have few whatever the
+//! load, so that calm there does not say that it will last: where conflicts were soon back after the last time, the next
+//! calm has to last twice as long, and nodes do not change hands over and over.
 
 use std::fmt;
 
@@ -18,14 +19,21 @@ pub struct Config {
     pub split: PartitionMode,
     /// Length of a window, milliseconds.
     pub window_ms: u64,
-    /// Above these the load is too high for sharing.
+    /// Above these there are too many conflicts for sharing.
     pub high: Limits,
+    /// Fewer conflicts than so many per second are never too many.
+    pub conflicts_per_s: u64,
+    /// Nodes are split under pressure only: more allocated or more placed than `high` says; and shared again without it
+    /// only: less of both than `low` says.
+    pub needs_pressure: bool,
     /// So many windows in a row above `high` split the nodes.
     pub n_windows: u32,
-    /// Below these, all of them, the load is low again.
+    /// Below these there are few.
     pub low: Limits,
     /// Windows below `low` in a row share the nodes again once they last so long together, milliseconds.
     pub calm_ms: u64,
+    /// The same where conflicts came back within the calm before: twice as long each time, up to this.
+    pub calm_ms_max: u64,
 }
 
 /// What a window is compared with.
@@ -46,9 +54,12 @@ impl Default for Config {
             split: PartitionMode::Preferred,
             window_ms: 10_000,
             high: Limits { allocated_percent: 90, placed_per_s: 2_000, conflicts_permille: 10 },
+            conflicts_per_s: 10,
+            needs_pressure: false,
             n_windows: 3,
             low: Limits { allocated_percent: 80, placed_per_s: 1_500, conflicts_permille: 5 },
             calm_ms: 60_000,
+            calm_ms_max: 1_800_000,
         }
     }
 }
@@ -73,6 +84,10 @@ pub struct Streak {
     n_high: u32,
     /// Of those in a row below the low ones.
     calm_ms: u64,
+    /// How long nodes have been shared since they were the last time; `None`: they never were split.
+    shared_ms: Option<u64>,
+    /// How often in a row conflicts came back soon.
+    n_relapses: u32,
 }
 
 /// The mode is to change.
@@ -84,7 +99,7 @@ pub struct Switch {
     pub reason: String,
 }
 
-/// What one more window makes of the streak and, perhaps, of the mode. Pure; a switch begins a new streak.
+/// What one more window makes of the streak and, perhaps, of the mode. Pure.
 pub fn follow(
     config: &Config,
     mode: PartitionMode,
@@ -96,40 +111,63 @@ pub fn follow(
     }
     match mode {
         PartitionMode::Global => {
-            let n_high = if window.is_above(&config.high) { streak.n_high.saturating_add(1) } else { 0 };
+            let n_high = if window.is_above(config) { streak.n_high.saturating_add(1) } else { 0 };
+            let shared_ms = streak.shared_ms.map(|ms| ms.saturating_add(window.ms));
             // A split that is none would be written for nothing.
             if n_high < config.n_windows.max(1) || config.split == PartitionMode::Global {
-                return (Streak { n_high, calm_ms: 0 }, None);
+                return (Streak { n_high, calm_ms: 0, shared_ms, ..streak }, None);
             }
+            let is_relapse = shared_ms.is_some_and(|ms| ms <= streak.patience_ms(config));
+            let n_relapses = if is_relapse { streak.n_relapses.saturating_add(1) } else { 0 };
             let reason = format!("{n_high} windows above the limits; in the last one {window}");
-            (Streak::default(), Some(Switch { mode: config.split, reason }))
+            (Streak { n_relapses, ..Streak::default() }, Some(Switch { mode: config.split, reason }))
         }
         PartitionMode::Preferred | PartitionMode::Strict => {
-            let is_low = window.is_below(&config.low);
+            let is_low = window.is_below(config);
             let calm_ms = if is_low { streak.calm_ms.saturating_add(window.ms) } else { 0 };
-            if !is_low || calm_ms < config.calm_ms {
-                return (Streak { n_high: 0, calm_ms }, None);
+            if !is_low || calm_ms < streak.patience_ms(config) {
+                return (Streak { n_high: 0, calm_ms, ..streak }, None);
             }
             let reason = format!("calm for {} s; in the last window {window}", calm_ms / 1_000);
-            (Streak::default(), Some(Switch { mode: PartitionMode::Global, reason }))
+            let streak = Streak { shared_ms: Some(0), n_relapses: streak.n_relapses, ..Streak::default() };
+            (streak, Some(Switch { mode: PartitionMode::Global, reason }))
         }
     }
 }
 
+impl Streak {
+    /// How long it has to be calm this time.
+    fn patience_ms(&self, config: &Config) -> u64 {
+        let doubled = config.calm_ms.saturating_mul(1 << self.n_relapses.min(62));
+        doubled.min(config.calm_ms_max.max(config.calm_ms))
+    }
+}
+
 impl Window {
-    fn is_above(&self, limits: &Limits) -> bool {
-        let is_full = u64::from(self.allocated_permille) > 10 * u64::from(limits.allocated_percent);
-        let is_busy = u128::from(self.placed) * 1_000 > u128::from(limits.placed_per_s) * u128::from(self.ms);
-        let (conflicts, limit) = self.conflicts_against(limits);
-        (is_full || is_busy) && conflicts > limit
+    fn is_above(&self, config: &Config) -> bool {
+        let (conflicts, limit) = self.conflicts_against(&config.high);
+        let is_many =
+            u128::from(self.conflicts) * 1_000 >= u128::from(config.conflicts_per_s) * u128::from(self.ms);
+        conflicts > limit && is_many && (!config.needs_pressure || self.is_pressed(&config.high))
     }
 
-    fn is_below(&self, limits: &Limits) -> bool {
-        let has_room = u64::from(self.allocated_permille) < 10 * u64::from(limits.allocated_percent);
-        let is_idle = u128::from(self.placed) * 1_000 < u128::from(limits.placed_per_s) * u128::from(self.ms);
-        let (conflicts, limit) = self.conflicts_against(limits);
+    fn is_pressed(&self, limits: &Limits) -> bool {
+        let is_full = u64::from(self.allocated_permille) > 10 * u64::from(limits.allocated_percent);
+        let is_busy = u128::from(self.placed) * 1_000 > u128::from(limits.placed_per_s) * u128::from(self.ms);
+        is_full || is_busy
+    }
+
+    fn is_below(&self, config: &Config) -> bool {
+        let (conflicts, limit) = self.conflicts_against(&config.low);
         // Nothing done is no conflict.
-        has_room && is_idle && (conflicts < limit || self.conflicts == 0)
+        let is_calm = conflicts < limit || self.conflicts == 0;
+        is_calm && (!config.needs_pressure || self.is_idle(&config.low))
+    }
+
+    fn is_idle(&self, limits: &Limits) -> bool {
+        let has_room = u64::from(self.allocated_permille) < 10 * u64::from(limits.allocated_percent);
+        let is_slow = u128::from(self.placed) * 1_000 < u128::from(limits.placed_per_s) * u128::from(self.ms);
+        has_room && is_slow
     }
 
     /// Conflicts and as many as the limit allows, both times a thousand.
@@ -139,7 +177,6 @@ impl Window {
     }
 }
 
-/// `93.5 % allocated, 2100 placed per second, 1.5 % conflicts`
 impl fmt::Display for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let per_s = u128::from(self.placed) * 1_000 / u128::from(self.ms.max(1));
@@ -181,44 +218,69 @@ mod tests {
         switches
     }
 
+    /// A window of 10 s with so much placed and so many conflicts.
+    fn counted(placed: u64, conflicts: u64) -> Window {
+        Window { ms: 10_000, allocated_permille: 300, placed, conflicts }
+    }
+
+    fn pressed() -> Config {
+        Config { needs_pressure: true, ..Config::default() }
+    }
+
     #[test]
-    fn nodes_are_split_after_three_windows_of_load_and_conflicts() {
+    fn nodes_are_split_after_three_windows_of_conflicts() {
         let into = |windows: &[Window]| run(&Config::default(), PartitionMode::Global, windows);
         let split = |number| vec![(number, PartitionMode::Preferred)];
-        let (full, busy) = (window(901, 10, 20), window(0, 2_001, 20));
+        let many = counted(9_800, 200);
         for (case, windows, expected) in [
-            ("full", vec![full; 3], split(3)),
-            ("busy", vec![busy; 3], split(3)),
-            ("one, then the other", vec![full, busy, full], split(3)),
-            ("two are too few", vec![full; 2], vec![]),
-            ("in a row", vec![full, full, window(0, 10, 20), full, full], vec![]),
-            ("and again", vec![full, full, window(0, 10, 20), full, full, full], split(6)),
-            ("at the limits is not above", vec![window(900, 2_000, 20); 9], vec![]),
-            ("full without conflicts", vec![window(1_000, 9_000, 0); 9], vec![]),
-            ("one per cent is not above", vec![Window { conflicts: 1, ..window(1_000, 9, 0) }; 9], split(3)),
-            ("conflicts without load", vec![window(100, 100, 500); 9], vec![]),
+            ("a small busy cluster", vec![counted(20_000, 5_640); 3], split(3)),
+            ("a large idle one", vec![counted(9_000, 100); 3], split(3)),
+            ("two are too few", vec![many; 2], vec![]),
+            ("in a row", vec![many, many, counted(9_800, 0), many, many], vec![]),
+            ("and again", vec![many, many, counted(9_800, 0), many, many, many], split(6)),
+            ("ten a second are enough", vec![counted(1_000, 100); 9], split(3)),
+            ("fewer than ten a second are not", vec![counted(1_000, 99); 9], vec![]),
+            ("however large their share", vec![counted(0, 99); 9], vec![]),
+            ("one per cent is not above", vec![counted(99_000, 1_000); 9], vec![]),
+            ("a little more is", vec![counted(98_999, 1_000); 9], split(3)),
+            ("load without conflicts", vec![window(1_000, 9_000, 0); 9], vec![]),
             ("nothing at all", vec![Window { ms: 10_000, ..Window::default() }; 9], vec![]),
         ] {
             assert_eq!(into(&windows), expected, "{case}");
         }
-        let at_limit = Window { ms: 10_000, allocated_permille: 1_000, placed: 99, conflicts: 1 };
-        assert_eq!(into(&[at_limit; 9]), [], "1 of 100 is not above 1 %");
+    }
+
+    #[test]
+    fn where_pressure_is_asked_for_conflicts_alone_split_nothing() {
+        let into = |windows: &[Window]| run(&pressed(), PartitionMode::Global, windows);
+        let split = |number| vec![(number, PartitionMode::Preferred)];
+        let (full, busy) = (window(901, 1_000, 20), window(0, 2_001, 20));
+        for (case, windows, expected) in [
+            ("full", vec![full; 3], split(3)),
+            ("busy", vec![busy; 3], split(3)),
+            ("one, then the other", vec![full, busy, full], split(3)),
+            ("in a row", vec![full, full, window(0, 1_000, 20), full, full], vec![]),
+            ("at the limits is not above", vec![window(900, 2_000, 20); 9], vec![]),
+            ("full without conflicts", vec![window(1_000, 9_000, 0); 9], vec![]),
+            ("conflicts without load", vec![window(100, 100, 500); 9], vec![]),
+            ("full with few conflicts", vec![window(1_000, 10, 20); 9], vec![]),
+        ] {
+            assert_eq!(into(&windows), expected, "{case}");
+        }
     }
 
     #[test]
     fn nodes_are_shared_again_after_a_minute_of_calm() {
         let out = |windows: &[Window]| run(&Config::default(), PartitionMode::Preferred, windows);
-        let calm = window(799, 1_499, 4);
+        let calm = window(999, 9_000, 4);
         let idle = Window { ms: 10_000, ..Window::default() };
         let shared = |number| vec![(number, PartitionMode::Global)];
         for (case, windows, expected) in [
             ("a minute", vec![calm; 6], shared(6)),
             ("not yet", vec![calm; 5], vec![]),
             ("idle", vec![idle; 6], shared(6)),
-            ("in a row", [vec![calm; 5], vec![window(800, 10, 0)], vec![calm; 5]].concat(), vec![]),
-            ("too full", vec![window(800, 10, 0); 20], vec![]),
-            ("too busy", vec![window(100, 1_500, 0); 20], vec![]),
-            ("too many conflicts", vec![window(100, 100, 6); 20], vec![]),
+            ("in a row", [vec![calm; 5], vec![window(800, 10, 6)], vec![calm; 5]].concat(), vec![]),
+            ("half a per cent is not below", vec![counted(995, 5); 20], vec![]),
             ("between the limits nothing changes", vec![window(850, 1_700, 7); 50], vec![]),
         ] {
             assert_eq!(out(&windows), expected, "{case}");
@@ -228,17 +290,58 @@ mod tests {
     }
 
     #[test]
+    fn where_pressure_is_asked_for_nodes_stay_split_under_it() {
+        let out = |windows: &[Window]| run(&pressed(), PartitionMode::Preferred, windows);
+        let calm = window(799, 1_499, 4);
+        let shared = |number| vec![(number, PartitionMode::Global)];
+        for (case, windows, expected) in [
+            ("a minute", vec![calm; 6], shared(6)),
+            ("in a row", [vec![calm; 5], vec![window(800, 10, 0)], vec![calm; 5]].concat(), vec![]),
+            ("too full", vec![window(800, 10, 0); 20], vec![]),
+            ("too busy", vec![window(100, 1_500, 0); 20], vec![]),
+            ("too many conflicts", vec![window(100, 100, 6); 20], vec![]),
+        ] {
+            assert_eq!(out(&windows), expected, "{case}");
+        }
+    }
+
+    #[test]
     fn there_and_back_with_reasons() {
         let config = Config::default();
         let load = [vec![window(935, 2_100, 15); 4], vec![window(700, 10, 0); 7]].concat();
         let modes = run(&config, PartitionMode::Global, &load);
         assert_eq!(modes, [(3, PartitionMode::Preferred), (10, PartitionMode::Global)]);
-        let streak = Streak { n_high: 2, calm_ms: 0 };
+        let streak = Streak { n_high: 2, ..Streak::default() };
         let (_, switch) = follow(&config, PartitionMode::Global, streak, &load[0]);
         assert_eq!(
             switch.unwrap().reason,
             "3 windows above the limits; in the last one 93.5 % allocated, 2100 placed per second, 1.5 % conflicts"
         );
+    }
+
+    #[test]
+    fn where_conflicts_come_back_soon_calm_lasts_twice_as_long() {
+        // Shared nodes have conflicts, split ones have none, for hours.
+        let config = Config { calm_ms_max: 300_000, ..Config::default() };
+        let (mut mode, mut streak, mut splits) = (PartitionMode::Global, Streak::default(), Vec::new());
+        let mut n_split = 0;
+        for _ in 0..200 {
+            let conflicts = if mode == PartitionMode::Global { 5_000 } else { 0 };
+            n_split += u64::from(mode != PartitionMode::Global);
+            let (next, switch) = follow(&config, mode, streak, &counted(20_000, conflicts));
+            streak = next;
+            if let Some(switch) = switch {
+                if switch.mode == PartitionMode::Global {
+                    splits.push(std::mem::take(&mut n_split) * 10);
+                }
+                mode = switch.mode;
+            }
+        }
+        assert_eq!(splits[..5], [60, 120, 240, 300, 300], "seconds, up to the longest");
+        // A day without any: the next time is the first one again.
+        let quiet = Streak { shared_ms: Some(86_400_000), n_relapses: 7, n_high: 2, ..Streak::default() };
+        let (streak, _) = follow(&config, PartitionMode::Global, quiet, &counted(20_000, 5_000));
+        assert_eq!(streak.patience_ms(&config), config.calm_ms);
     }
 
     proptest! {
@@ -249,10 +352,11 @@ mod tests {
             windows in prop::collection::vec((0..1_100u32, 0..4_000u64, 0..30u64), 1..60),
             start in 0..3usize,
             n_windows in 0..5u32,
+            needs_pressure in any::<bool>(),
         ) {
             let windows: Vec<Window> =
                 windows.into_iter().map(|(full, per_s, conflicts)| window(full, per_s, conflicts)).collect();
-            let config = Config { n_windows, split: PartitionMode::Strict, ..Config::default() };
+            let config = Config { n_windows, split: PartitionMode::Strict, needs_pressure, ..Config::default() };
             let switches = run(&config, MODES[start], &windows);
             for pair in switches.windows(2) {
                 let patience = if pair[1].1 == PartitionMode::Global { 6 } else { config.n_windows.max(1) as usize };
@@ -260,7 +364,7 @@ mod tests {
                 prop_assert_ne!(pair[0].1, pair[1].1);
             }
             for (number, mode) in &switches {
-                let limits = (windows[number - 1].is_above(&config.high), windows[number - 1].is_below(&config.low));
+                let limits = (windows[number - 1].is_above(&config), windows[number - 1].is_below(&config));
                 prop_assert_eq!(limits, (*mode == PartitionMode::Strict, *mode == PartitionMode::Global));
             }
             prop_assert_eq!(run(&Config { is_on: false, ..config.clone() }, MODES[start], &windows), []);

@@ -73,6 +73,7 @@ impl Dispatcher {
         if is_known && (mode, by_hand) == (self.partition.mode, self.partition.by_hand) {
             return None;
         }
+        self.shuffler.streak = Streak::default();
         Some(self.changed_partition(mode, by_hand, reason.to_owned(), now))
     }
 
@@ -122,7 +123,6 @@ impl Dispatcher {
         self.mode = mode;
         self.partition_due = None;
         self.partition_writing = true;
-        self.shuffler.streak = Streak::default();
         let split = self.split(mode).unwrap_or_else(|| {
             self.touch_partition(now);
             Partition { mode, generation: self.partition.generation + 1, ..self.partition.clone() }

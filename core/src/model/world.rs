@@ -142,6 +142,8 @@ impl Model {
                 window_ms: 200,
                 n_windows: 1,
                 calm_ms: 500,
+                calm_ms_max: 1_000,
+                conflicts_per_s: 1,
                 high: shuffle::Limits { allocated_percent: 60, placed_per_s: 10, conflicts_permille: 1 },
                 ..shuffle::Config::default()
             },

@@ -82,23 +82,31 @@ godel_kit::section! {
         /// Length of the windows in which load is counted.
         pub window: HumanDuration = HumanDuration::from_secs(10),
         /// Nodes are split after so many windows in a row with more conflicts than `conflicts_permille_above` and
-        /// either more allocated or more placed than the limits below. At least 1.
+        /// `conflicts_per_s_min` say. At least 1.
         pub windows: u32 = 3,
-        /// Of the scarcest resource, per cent of what all nodes have.
-        pub allocated_percent_above: u32 = 90,
-        /// Running units bound per second, all schedulers together.
-        pub placed_per_s_above: u64 = 2_000,
         /// Running units refused by the binder because another party was faster, of a thousand answers.
         pub conflicts_permille_above: u32 = 10,
-        /// Nodes are shared again after windows of this length together in which all three are below the limits that
-        /// follow.
+        /// Fewer of them a second than this are never too many.
+        pub conflicts_per_s_min: u64 = 10,
+        /// Nodes are split only where the load is high too, in each of the windows: more allocated than
+        /// `allocated_percent_above` or more placed than `placed_per_s_above`; and shared again only where it is low.
+        pub require_pressure: bool = false,
+        /// See `require_pressure`: of the scarcest resource, per cent of what all nodes have.
+        pub allocated_percent_above: u32 = 90,
+        /// See `require_pressure`: running units bound per second, all schedulers together.
+        pub placed_per_s_above: u64 = 2_000,
+        /// Nodes are shared again after windows of this length together with fewer conflicts than
+        /// `conflicts_permille_below` says.
         pub calm: HumanDuration = HumanDuration::from_secs(60),
-        /// See `calm`. More than `allocated_percent_above` counts as that.
-        pub allocated_percent_below: u32 = 80,
-        /// See `calm`. More than `placed_per_s_above` counts as that.
-        pub placed_per_s_below: u64 = 1_500,
+        /// Where conflicts come back within the calm before, the next one has to last twice as long, up to this.
+        pub calm_max: HumanDuration = HumanDuration::from_secs(1_800),
         /// See `calm`. More than `conflicts_permille_above` counts as that.
         pub conflicts_permille_below: u32 = 5,
+        /// See `require_pressure`: nodes are shared again with less than this. More than `allocated_percent_above` counts as
+        /// that.
+        pub allocated_percent_below: u32 = 80,
+        /// See `require_pressure`: the same. More than `placed_per_s_above` counts as that.
+        pub placed_per_s_below: u64 = 1_500,
     }
 }
 
@@ -116,6 +124,8 @@ impl ShuffleConfig {
                 placed_per_s: self.placed_per_s_above,
                 conflicts_permille: self.conflicts_permille_above,
             },
+            conflicts_per_s: self.conflicts_per_s_min,
+            needs_pressure: self.require_pressure,
             n_windows: self.windows,
             low: shuffle::Limits {
                 allocated_percent: self.allocated_percent_below.min(self.allocated_percent_above),
@@ -123,6 +133,7 @@ impl ShuffleConfig {
                 conflicts_permille: self.conflicts_permille_below.min(self.conflicts_permille_above),
             },
             calm_ms: self.calm.ms(),
+            calm_ms_max: self.calm_max.ms(),
         }
     }
 }

@@ -96,7 +96,8 @@ fn a_mode_set_by_hand_stays_until_it_is_left_to_the_load() {
 
 #[test]
 fn a_full_cluster_counts_what_is_bound_and_a_new_process_counts_from_nothing() {
-    let mut rig = rig();
+    let shuffle = crate::shuffle::Config { needs_pressure: true, ..crate::shuffle::Config::default() };
+    let mut rig = rig_with(Config { shuffle, ..Config::default() });
     // 95 of the 100 replicas that the only node holds.
     rig.put(spec(1, 95));
     rig.bind(1, &(0..95).collect::<Vec<_>>());
@@ -106,12 +107,12 @@ fn a_full_cluster_counts_what_is_bound_and_a_new_process_counts_from_nothing() {
         written(rig)
     };
     assert_eq!(count(&mut rig, 2, 900, 900), None);
-    assert_eq!(count(&mut rig, 2, 910, 901), None);
-    assert_eq!(count(&mut rig, 7, 10, 1), None, "another process");
+    assert_eq!(count(&mut rig, 2, 1_000, 1_000), None);
+    assert_eq!(count(&mut rig, 7, 100, 100), None, "another process");
     assert_eq!(count(&mut rig, 2, 999, 999), None, "the old one says no more");
-    assert_eq!(count(&mut rig, 7, 20, 2), None);
-    assert_eq!(count(&mut rig, 7, 30, 3), None);
-    let split = count(&mut rig, 7, 40, 4).expect("95 per cent and conflicts");
+    assert_eq!(count(&mut rig, 7, 200, 200), None);
+    assert_eq!(count(&mut rig, 7, 300, 300), None);
+    let split = count(&mut rig, 7, 400, 400).expect("95 per cent and conflicts");
     assert!(split.reason.contains("95.0 % allocated"), "{}", split.reason);
 }
 
