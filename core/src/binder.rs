@@ -270,6 +270,7 @@ impl Binder {
             Change::Unreadable(unreadable) => self.freeze(&unreadable.subject),
             Change::Lease(_)
             | Change::Partition(_)
+            | Change::PartitionBlock(_)
             | Change::Pause(_)
             | Change::PauseDeleted(_)
             | Change::UnreadableGone(_) => {}

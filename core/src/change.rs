@@ -31,8 +31,10 @@ pub enum Change {
     UnitSpec(Arc<UnitSpec>),
     /// A lease was granted, released or expired.
     Lease(Lease),
-    /// Nodes were split anew.
+    /// How nodes are split was changed: the mode, or who the schedulers are.
     Partition(Partition),
+    /// Nodes of a block have other owners.
+    PartitionBlock(Block),
     /// A queue, whole.
     Queue(Arc<QueueSpec>),
     /// A priority class, whole.
@@ -91,11 +93,12 @@ pub struct Lease {
 pub struct Partition {
     /// Meaning of the split.
     pub mode: PartitionMode,
-    /// Rises with each change.
+    /// Rises with each change of the record.
     pub generation: u64,
     /// Scheduler names by slot.
     pub schedulers: Vec<String>,
-    /// Slot per node; a node not listed is in slot `node_id % schedulers`.
+    /// Slot per node, ascending; a node not listed is in slot `node_id % schedulers`. Of a record: empty, the slots stand in
+    /// [`Block`]s. One of an earlier version lists every node, and then no block counts.
     pub slots: Vec<(NodeId, u32)>,
     /// The mode was set by hand and stays; otherwise it follows the load.
     pub by_hand: bool,
@@ -103,6 +106,32 @@ pub struct Partition {
     pub reason: String,
     /// When that was, Unix milliseconds.
     pub changed_ms: i64,
+}
+
+/// Owners of some nodes, neighbours by id: one record, so that a node that moves costs no more than this.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Block {
+    /// Of nodes whose id divided by [`Self::N_NODES`] is this.
+    pub number: u32,
+    /// By place in the block the slot and 1; 0: not listed, as nodes beyond the end. Empty: there is no record.
+    pub slots: Vec<u32>,
+}
+
+impl Block {
+    /// Nodes of a block.
+    pub const N_NODES: u32 = 64;
+
+    /// The block of a node.
+    pub fn of(node: NodeId) -> u32 {
+        node.0 / Self::N_NODES
+    }
+
+    /// Nodes that are listed with their slots, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, u32)> + '_ {
+        let first = self.number.saturating_mul(Self::N_NODES);
+        let listed = (0..Self::N_NODES).zip(&self.slots);
+        listed.filter_map(move |(at, slot)| Some((NodeId(first.saturating_add(at)), slot.checked_sub(1)?)))
+    }
 }
 
 /// Meaning of the split.

@@ -58,7 +58,7 @@ mod tests;
 
 /// Node ids beyond this are ignored: dense arrays must not follow a corrupt number. State hands ids out
 /// from 1, and 4 million nodes over a cluster's life are forty times the largest one planned for.
-const NODE_ID_MAX: u32 = 1 << 22;
+pub const NODE_ID_MAX: u32 = 1 << 22;
 
 /// The nodes and what is taken on them.
 #[derive(Clone, Debug, Default)]
@@ -510,6 +510,15 @@ impl Cluster {
         }
         self.generation += 1;
         self.generations[idx] = self.generation;
+    }
+
+    /// A node may be used by others than before: what is known of it is looked at again. `gained`: more may find room there.
+    pub(crate) fn note_moved(&mut self, node: NodeId, gained: bool) {
+        match self.known(node) {
+            Some(idx) if gained => self.note_gain(idx),
+            Some(idx) => self.touch(idx),
+            None => {}
+        }
     }
 
     fn note_gain(&mut self, idx: usize) {

@@ -242,8 +242,7 @@ pub struct Dispatcher {
     delete_from: Millis,
     tally: gauges::Tally,
     waits: gauges::Waits,
-    partition: Partition,
-    partition_revision: Revision,
+    partition: crate::partition::Records,
     partition_due: Option<Millis>,
     partition_writing: bool,
     mode: PartitionMode,
@@ -274,6 +273,7 @@ struct Listed {
     reservations: BTreeSet<String>,
     holds: BTreeSet<HoldId>,
     pauses: BTreeSet<pause::Scope>,
+    partition_blocks: BTreeSet<u32>,
     unreadable: BTreeSet<Subject>,
 }
 
@@ -329,8 +329,7 @@ impl Dispatcher {
             delete_from: Millis::default(),
             tally: gauges::Tally::default(),
             waits: gauges::Waits::default(),
-            partition: Partition::default(),
-            partition_revision: Revision(0),
+            partition: crate::partition::Records::default(),
             partition_due: None,
             partition_writing: false,
             mode: PartitionMode::Global,
@@ -390,6 +389,7 @@ impl Dispatcher {
             self.departures.retain_nodes(&listed.nodes);
             self.forget_holds(&listed, now);
             self.forget_pauses(&listed, now);
+            self.partition.retain_blocks(&listed.partition_blocks, revision);
             self.forget_unreadable(&listed, now);
             self.is_total_stale = true;
         }

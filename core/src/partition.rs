@@ -1,11 +1,12 @@
 //! Which scheduler owns which node, in every mode but `global`.
 //!
 //! A strategy says what is balanced: the number of nodes, what is free on them, or that of whole racks. On join, leave
-//! or node change only the necessary nodes move, a leaver's to where there is least. In `global` mode the record names
-//! the schedulers only, so that joining nodes cost no write.
+//! or node change only the necessary nodes move, a leaver's to where there is least. In `global` mode nothing but the
+//! schedulers' names is recorded, so that joining nodes cost no write. Else each block of nodes has a record of its own
+//! ([`Records`]): what moves nodes writes the blocks in which they are, and no more.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
     sync::Arc,
 };
@@ -18,7 +19,11 @@ use crate::{
 };
 
 mod even;
+mod records;
 mod weighed;
+
+pub use records::Records;
+pub(crate) use records::blocks;
 
 /// Nodes of one scheduler, ascending.
 pub type Owned = Vec<NodeId>;
@@ -142,19 +147,23 @@ pub fn shares(partition: &Partition, nodes: impl Iterator<Item = NodeId>) -> Vec
     shares
 }
 
-/// Names by slot: who stays keeps the slot where that leaves no gap, who joins takes a leaver's.
+/// Names by slot: who stays keeps the slot, who joins takes a leaver's. What is vacant then is filled from the end, as each
+/// node whose slot is numbered anew is written.
 fn slots(old: &[String], schedulers: &BTreeSet<String>) -> Vec<String> {
-    let mut joiners = schedulers.iter().filter(|name| !old.contains(name));
-    let mut names: Vec<String> = Vec::with_capacity(schedulers.len());
+    let mut joiners = schedulers.iter().filter(|name| !old.contains(name)).cloned();
+    let mut names: Vec<Option<String>> = Vec::with_capacity(schedulers.len());
     for name in old {
-        if schedulers.contains(name) && !names.contains(name) {
-            names.push(name.clone());
-        } else if let Some(joiner) = joiners.next() {
-            names.push(joiner.clone());
-        }
+        let stays = schedulers.contains(name) && !names.iter().flatten().any(|other| other == name);
+        names.push(if stays { Some(name.clone()) } else { joiners.next() });
     }
-    names.extend(joiners.cloned());
-    names
+    names.extend(joiners.map(Some));
+    let mut filled = Vec::with_capacity(schedulers.len());
+    let mut rest: VecDeque<Option<String>> = names.into();
+    while let Some(name) = rest.pop_front() {
+        let last = || std::iter::from_fn(|| rest.pop_back()).flatten().next();
+        filled.extend(name.or_else(last));
+    }
+    filled
 }
 
 /// What each slot has now; a node whose owner left has none.

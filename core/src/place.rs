@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    change::Scope,
+    change::{Partition, Scope},
     cluster::{
         Cluster, SubClusterId,
         room::{BLOCK, Nodes},
@@ -27,7 +27,7 @@ mod view;
 use candidates::Candidate;
 use templates::{Entry, TemplateId, Templates};
 use view::Reach;
-pub(crate) use view::View;
+pub(crate) use view::{Moved, View};
 
 /// The next scan starts this part of the way further on that the last one went. Going all the way lets the
 /// windows of several schedulers sweep over each other within the time that a decision needs to be seen: on the
@@ -161,14 +161,32 @@ impl Placer {
         }
     }
 
-    /// Other nodes are its own now: lists of the old ones end. Whoever shares the nodes with others now begins anew,
-    /// as they do.
-    pub(crate) fn set_view(&mut self, view: View) {
-        if (view.slot, view.n_slots) != (self.view.slot, self.view.n_slots) {
+    /// The mode or the schedulers changed: the nodes that moved. Lists of candidates end where nodes are reached in
+    /// another way from here on; else they stay, but for what moved (see [`Cluster::note_moved`]). Whoever shares the nodes
+    /// with others now begins anew, as they do.
+    pub(crate) fn set_partition(&mut self, partition: &Partition, name: &str, n_nodes: usize) -> Vec<Moved> {
+        let before = (self.view.way(), self.view.slot, self.view.n_slots);
+        let moved = self.view.set(partition, name, n_nodes);
+        if (self.view.slot, self.view.n_slots) != (before.1, before.2) {
             self.cursors = Cursors::new(0);
         }
-        self.view = view;
-        self.templates.clear_candidates();
+        if self.view.way() != before.0 {
+            self.templates.clear_candidates();
+        }
+        moved
+    }
+
+    /// These nodes are its own from here on: they come before others', so that lists of others' nodes end where one of them
+    /// would do. `O(templates + lists of others' nodes · nodes gained)`.
+    pub(crate) fn note_gained(&mut self, cluster: &Cluster, gained: &[NodeId]) {
+        if gained.is_empty() {
+            return;
+        }
+        for template in self.templates.listing(Reach::Others) {
+            if gained.iter().any(|node| self.fits(cluster, template, *node)) {
+                self.templates.get_mut(template).candidates.clear();
+            }
+        }
     }
 
     /// Whose nodes the next unit may use. Lists of candidates are of one scope: they end where that makes a difference.
@@ -197,7 +215,7 @@ impl Placer {
         if cluster.demand(entry.ask.shape()).devices.is_some() {
             let profile = self.profiles.of(entry);
             let ties = mix_unit(self.seed, unit);
-            Rater { cluster, profile, typical: &self.typical, ties }.rate_changed(entry, wanted);
+            Rater { cluster, profile, typical: &self.typical, ties }.rate_changed(&self.view, entry, wanted);
         }
     }
 
@@ -239,7 +257,9 @@ impl Placer {
             {
                 return Some(Spot { node, mask });
             }
-            let room = cluster.room_for(entry.ask.shape(), node.idx());
+            // It may have moved.
+            let is_near = self.view.reaches_node(entry.candidates.reach, node.idx());
+            let room = if is_near { cluster.room_for(entry.ask.shape(), node.idx()) } else { None };
             let fresh = room.and_then(|devices| rater.rate(entry, node.idx(), devices));
             entry.candidates.replace_best(fresh);
         }
@@ -288,6 +308,7 @@ impl Placer {
             idx = if past == n_nodes { 0 } else { past };
         }
         *cursor = (*cursor + ((n_nodes - left) / CURSOR_DIVISOR).max(1)) % n_nodes;
+        entry.candidates.reach = reach;
         entry.candidates.fill(found, wanted);
         #[cfg(test)]
         {
@@ -403,14 +424,16 @@ impl Rater<'_> {
     }
 
     /// Rates those nodes of a list anew that have changed: others' work may have made them better.
-    fn rate_changed(&self, entry: &mut Entry, wanted: usize) {
+    fn rate_changed(&self, view: &View, entry: &mut Entry, wanted: usize) {
+        let reach = entry.candidates.reach;
         let mut kept = entry.candidates.take_all();
         kept.retain_mut(|candidate| {
             let node = candidate.node();
             if candidate.generation() == self.cluster.node_generation(node) {
                 return true;
             }
-            let room = self.cluster.room_for(entry.ask.shape(), node.idx());
+            let is_near = view.reaches_node(reach, node.idx());
+            let room = if is_near { self.cluster.room_for(entry.ask.shape(), node.idx()) } else { None };
             match room.and_then(|devices| self.rate(entry, node.idx(), devices)) {
                 Some(fresh) => {
                     *candidate = fresh;

@@ -24,14 +24,14 @@ use self::{
 };
 use crate::{
     budget::{Identity, Wanted},
-    change::{Change, Partition, Scope},
+    change::{Block, Change, Partition, Scope},
     cluster::Cluster,
     decision::Decision,
     explain::Refusals,
     ids::{IdMap, NodeId, Revision, UnitId},
     lifecycle::Terms,
     pause::{self, Pauses},
-    place::{Placer, Profiles, Settings, View},
+    place::{Moved, Placer, Profiles, Settings},
     queue::PriorityClasses,
     reservation::spec::marks,
     rows::RowChange,
@@ -366,11 +366,30 @@ impl Scheduler {
         }
     }
 
-    /// Nodes were split anew (also by [`Self::on_change`]).
+    /// The mode or the schedulers changed (also by [`Self::on_change`]).
     pub fn on_partition(&mut self, partition: &Partition) {
-        self.placer.set_view(View::new(partition, &self.config.name));
-        // More nodes may be its own now.
-        self.wake_all();
+        let was_strict = self.placer.view.is_strict();
+        let n_nodes = self.cluster.n_slots();
+        let moved = self.placer.set_partition(partition, &self.config.name, n_nodes);
+        self.note_moved(moved);
+        if was_strict && !self.placer.view.is_strict() {
+            // More nodes than those that moved may be used now: all of the others'.
+            let others: Vec<NodeId> =
+                self.cluster.nodes().filter(|node| !self.placer.view.is_own(node.idx())).collect();
+            others.into_iter().for_each(|node| self.cluster.note_moved(node, true));
+        }
+    }
+
+    /// The lists of candidates and the parked units follow the nodes that moved, and no others. Who could not use a node
+    /// before that is its own now is woken if it fits there.
+    fn note_moved(&mut self, moved: impl IntoIterator<Item = Moved>) {
+        let is_strict = self.placer.view.is_strict();
+        let mut own = Vec::new();
+        for (node, gained) in moved.into_iter().flat_map(Moved::nodes) {
+            self.cluster.note_moved(node, gained && is_strict);
+            own.extend(gained.then_some(node));
+        }
+        self.placer.note_gained(&self.cluster, &own);
     }
 
     /// Whoever is parked may find room anywhere, or victims.
@@ -384,6 +403,7 @@ impl Scheduler {
     /// list is complete: half a picture shows room that is taken.
     pub fn on_reset(&mut self) {
         self.cluster.reset();
+        self.placer.view.forget_blocks();
         self.reset_shares();
         self.classes = PriorityClasses::default();
         self.pauses = Pauses::default();
@@ -466,6 +486,10 @@ impl Scheduler {
                 }
             }
             Change::Partition(partition) => self.on_partition(partition),
+            Change::PartitionBlock(block) => {
+                let moved = self.placer.view.put_block(block.clone());
+                self.note_moved(moved);
+            }
             Change::PriorityClass(class) => {
                 self.classes.put(class.clone());
                 self.follow_class(&class.name);
@@ -507,6 +531,11 @@ impl Scheduler {
                 Subject::Reservation(name) => self.cluster.remove_reservation(name),
                 // As without a record.
                 Subject::Partition => self.on_partition(&Partition::default()),
+                Subject::PartitionBlock(number) => {
+                    let none = Block { number: *number, slots: Vec::new() };
+                    let moved = self.placer.view.put_block(none);
+                    self.note_moved(moved);
+                }
                 _ => {}
             },
             Change::Lease(_) | Change::UnreadableGone(_) => {}
@@ -609,6 +638,7 @@ fn is_of_nodes(change: &Change) -> bool {
         | Change::ReservationDeleted(_) => true,
         Change::Lease(_)
         | Change::Partition(_)
+        | Change::PartitionBlock(_)
         | Change::UnitSpec(_)
         | Change::PriorityClass(_)
         | Change::PriorityClassDeleted(_)

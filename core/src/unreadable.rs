@@ -57,6 +57,8 @@ pub enum Subject {
     Lease(String),
     /// How nodes are split over schedulers.
     Partition,
+    /// Whose the nodes of a block are, by its number.
+    PartitionBlock(u32),
     /// Nobody can tell.
     Unknown,
 }
@@ -79,6 +81,7 @@ impl Subject {
             Self::Hold(_) => "hold",
             Self::Lease(_) => "lease",
             Self::Partition => "partition",
+            Self::PartitionBlock(_) => "partition block",
             Self::Unknown => "unknown record",
         }
     }
@@ -97,6 +100,8 @@ impl Subject {
             | Self::Pause(name)
             | Self::Lease(name) => name.clone(),
             Self::Hold(hold) => hold.to_string(),
+            // As its record is filed.
+            Self::PartitionBlock(number) => number.saturating_add(1).to_string(),
             Self::Partition | Self::Unknown => String::new(),
         }
     }
@@ -113,6 +118,7 @@ impl Subject {
             Change::UnitSpec(spec) => one(Self::Unit(spec.id)),
             Change::Lease(lease) => one(Self::Lease(lease.name.clone())),
             Change::Partition(_) => one(Self::Partition),
+            Change::PartitionBlock(block) => one(Self::PartitionBlock(block.number)),
             Change::Queue(spec) => one(Self::Queue(spec.name.clone())),
             Change::QueueDeleted(path) => one(Self::Queue(path.clone())),
             Change::PriorityClass(class) => one(Self::PriorityClass(class.name.clone())),
@@ -198,7 +204,8 @@ impl Unreadable {
             | Subject::Reservation(_)
             | Subject::Pause(_)
             | Subject::Lease(_)
-            | Subject::Partition => Nodes::default(),
+            | Subject::Partition
+            | Subject::PartitionBlock(_) => Nodes::default(),
         };
         let (field, problem) = (field.into(), problem.into());
         Self { subject, nodes, unit: None, queue: None, name: None, field, problem }
@@ -483,7 +490,8 @@ fn keeps_all(subject: &Subject) -> bool {
         | Subject::Reservation(_)
         | Subject::Hold(_)
         | Subject::Lease(_)
-        | Subject::Partition => false,
+        | Subject::Partition
+        | Subject::PartitionBlock(_) => false,
     }
 }
 

@@ -170,6 +170,7 @@ pub fn op_name(field: u32) -> Option<&'static str> {
         12 => "put_node_usage",
         13 => "put_disruption_budget",
         14 => "put_reservation",
+        15 => "put_partition_block",
         16 => "delete",
         20 => "bind",
         21 => "evict",
@@ -243,7 +244,7 @@ mod tests {
             v1::Delete { kind: v1::Kind::UnitSpec.into(), key: Some(v1::Key { id: 7, name: String::new() }) };
         let op = encode_op(v1::op::Op::Delete(key.clone()));
         assert_eq!(op_field(&op), Some(16));
-        assert_eq!((op_name(16), op_name(7), op_name(15)), (Some("delete"), Some("put_queue"), None));
+        assert_eq!((op_name(16), op_name(7), op_name(11)), (Some("delete"), Some("put_queue"), None));
         let (field, payload) = op_payload(&op).unwrap();
         assert_eq!((field, v1::Delete::decode(payload).unwrap()), (16, key));
     }

@@ -162,6 +162,10 @@ pub fn record_key(kind: v1::Kind, value: &Bytes) -> Result<Key, OpError> {
         v1::Kind::UnitSpec => id_key("unit_id", decode::<IdKey>("UnitSpec", value.clone())?.id),
         v1::Kind::Lease => name_key("lease", decode::<v1::LeaseRecord>("LeaseRecord", value.clone())?.lease),
         v1::Kind::Partition => name_key("name", decode::<v1::Partition>("Partition", value.clone())?.name),
+        v1::Kind::PartitionBlock => {
+            let block = decode::<v1::PartitionBlock>("PartitionBlock", value.clone())?;
+            id_key("block_id", u64::from(block.block_id))
+        }
         v1::Kind::Queue => {
             let meta = decode::<v1::Queue>("Queue", value.clone())?.meta.unwrap_or_default();
             name_key("meta.name", meta.name)
@@ -191,7 +195,9 @@ pub fn key_from_proto(kind: v1::Kind, key: Option<&v1::Key>) -> Result<Key, OpEr
         v1::Kind::NodeSpec | v1::Kind::NodeReport | v1::Kind::NodeGrant | v1::Kind::NodeUsage => {
             node_key(u32::try_from(key.id).map_err(|_| OpError::field("key.id", "is not a node id"))?)
         }
-        v1::Kind::UnitSpec | v1::Kind::Hold | v1::Kind::Rows => id_key("key.id", key.id),
+        v1::Kind::UnitSpec | v1::Kind::Hold | v1::Kind::PartitionBlock | v1::Kind::Rows => {
+            id_key("key.id", key.id)
+        }
         v1::Kind::Lease
         | v1::Kind::Partition
         | v1::Kind::Queue

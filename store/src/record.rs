@@ -96,6 +96,8 @@ pub(crate) struct RawRecord {
     disruption_budget: Option<Bytes>,
     #[prost(bytes = "bytes", optional, tag = "24")]
     reservation: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "25")]
+    partition_block: Option<Bytes>,
     #[prost(bytes = "bytes", optional, tag = "30")]
     rows: Option<Bytes>,
 }
@@ -117,6 +119,7 @@ impl RawRecord {
             (v1::Kind::NodeUsage, self.node_usage),
             (v1::Kind::DisruptionBudget, self.disruption_budget),
             (v1::Kind::Reservation, self.reservation),
+            (v1::Kind::PartitionBlock, self.partition_block),
             (v1::Kind::Rows, self.rows),
         ]
         .into_iter()
@@ -143,4 +146,25 @@ pub(crate) fn split_delimited(buffer: &mut Bytes) -> Option<Bytes> {
     let message = buffer.slice(start..end);
     *buffer = buffer.slice(end..);
     Some(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+    use crate::state::RECORD_KINDS;
+
+    #[test]
+    fn records_of_every_kind_come_back_with_their_kind() {
+        for kind in RECORD_KINDS.into_iter().chain([v1::Kind::Rows]) {
+            let (create_revision, revision) = (Revision(3), Revision(7));
+            let record =
+                Record { create_revision, revision, create_time_ms: 9, value: Bytes::from_static(b"x") };
+            let mut encoded = BytesMut::new();
+            encode_record(kind, &record, &mut encoded);
+            let read = RawRecord::decode(encoded.freeze()).unwrap().into_record();
+            assert_eq!(read, Some((kind, record)));
+        }
+    }
 }

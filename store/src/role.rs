@@ -55,6 +55,7 @@ impl Writes {
             ParsedOp::Put { kind, .. } => match kind {
                 Kind::UnitSpec
                 | Kind::Partition
+                | Kind::PartitionBlock
                 | Kind::Queue
                 | Kind::PriorityClass
                 | Kind::DisruptionBudget
@@ -69,6 +70,7 @@ impl Writes {
             ParsedOp::Delete { kind, .. } => match kind {
                 Kind::UnitSpec
                 | Kind::Partition
+                | Kind::PartitionBlock
                 | Kind::Queue
                 | Kind::PriorityClass
                 | Kind::DisruptionBudget

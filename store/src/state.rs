@@ -38,7 +38,7 @@ use crate::{
 };
 
 /// Kinds that are kept as records, in the order in which they are listed and snapshot.
-pub const RECORD_KINDS: [v1::Kind; 13] = [
+pub const RECORD_KINDS: [v1::Kind; 14] = [
     v1::Kind::NodeSpec,
     v1::Kind::NodeReport,
     v1::Kind::NodeGrant,
@@ -52,6 +52,7 @@ pub const RECORD_KINDS: [v1::Kind; 13] = [
     v1::Kind::NodeUsage,
     v1::Kind::DisruptionBudget,
     v1::Kind::Reservation,
+    v1::Kind::PartitionBlock,
 ];
 
 /// Everything that is durable, in memory.

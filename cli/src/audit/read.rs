@@ -153,7 +153,7 @@ async fn readable(client: &Client, unreadable: &mut Unreadables) -> Result<World
     }
 }
 
-const KINDS: [v1::Kind; 14] = [
+const KINDS: [v1::Kind; 15] = [
     v1::Kind::NodeSpec,
     v1::Kind::NodeReport,
     v1::Kind::NodeGrant,
@@ -161,6 +161,7 @@ const KINDS: [v1::Kind; 14] = [
     v1::Kind::UnitSpec,
     v1::Kind::Lease,
     v1::Kind::Partition,
+    v1::Kind::PartitionBlock,
     v1::Kind::Queue,
     v1::Kind::PriorityClass,
     v1::Kind::DisruptionBudget,

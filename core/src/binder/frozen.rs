@@ -57,6 +57,7 @@ impl Binder {
             | Subject::Hold(_)
             | Subject::Lease(_)
             | Subject::Partition
+            | Subject::PartitionBlock(_)
             | Subject::Unknown => {}
         }
     }

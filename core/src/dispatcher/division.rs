@@ -68,7 +68,7 @@ impl Dispatcher {
         let weights = if is_split && kind.weighs() { self.weights() } else { Vec::new() };
         let traits = Traits { weights: &weights, domains: Some(&self.racks.names) };
         let strategy = (kind.strategy(), &traits);
-        partition::split(&self.partition, mode, &self.schedulers.live(), &nodes, strategy)
+        partition::split(self.partition.whole(), mode, &self.schedulers.live(), &nodes, strategy)
     }
 
     /// How much each node can take, by index. `O(running units)`: nodes are seldom split, so nobody counts along.

@@ -5,7 +5,7 @@
 
 use super::{Dispatcher, Listed};
 use crate::{
-    change::{Change, Partition},
+    change::{Block, Change, Partition},
     ids::{Revision, UnitId},
     pause::Scope,
     queue::spec::parent,
@@ -48,6 +48,7 @@ impl Dispatcher {
                 | Change::NodeDeleted(_)
                 | Change::Lease(_)
                 | Change::Partition(_)
+                | Change::PartitionBlock(_)
                 | Change::Budget(_)
                 | Change::BudgetDeleted(_)
                 | Change::Reservation(_)
@@ -81,6 +82,10 @@ impl Dispatcher {
             Subject::Lease(name) => self.forget_lease(name, now),
             // As without a record: everybody sees all nodes.
             Subject::Partition => self.on_partition(Partition::default(), revision),
+            // The same: its nodes are nobody's until they are split anew.
+            Subject::PartitionBlock(number) => {
+                self.on_partition_block(Block { number: *number, slots: Vec::new() }, revision);
+            }
             Subject::NodeGrant(_)
             | Subject::NodeUsage(_)
             | Subject::Unit(_)
@@ -114,6 +119,7 @@ impl Dispatcher {
             | Subject::Rows(_)
             | Subject::Lease(_)
             | Subject::Partition
+            | Subject::PartitionBlock(_)
             | Subject::Unknown => {}
         }
     }
@@ -135,7 +141,8 @@ impl Dispatcher {
             | Subject::Budget(_)
             | Subject::Reservation(_)
             | Subject::Lease(_)
-            | Subject::Partition => {}
+            | Subject::Partition
+            | Subject::PartitionBlock(_) => {}
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Dispatcher, Settle};
 use crate::{
-    change::{Partition, PartitionMode},
+    change::{Block, Change, Partition, PartitionMode},
     ids::{NodeId, Revision, UnitId},
     node::{NodeReport, NodeSpec},
     time::Millis,
@@ -45,21 +45,44 @@ impl Dispatcher {
         }
     }
 
-    /// How nodes are split, as committed.
+    /// How nodes are split, as committed: the mode and the schedulers.
     pub fn on_partition(&mut self, partition: Partition, revision: Revision) {
-        if revision <= self.partition_revision {
-            return;
+        let mode = partition.mode;
+        if self.partition.put(partition, revision) {
+            self.mode = mode;
+            self.partition_writing = false;
         }
-        self.mode = partition.mode;
-        self.partition = partition;
-        self.partition_revision = revision;
+    }
+
+    /// The same of a block of nodes.
+    pub fn on_partition_block(&mut self, block: Block, revision: Revision) {
+        if let Some(listed) = &mut self.listed {
+            listed.partition_blocks.insert(block.number);
+        }
+        self.partition.put_block(block, revision);
+    }
+
+    /// What is to be written for a split: what moves, and no more.
+    pub fn partition_changes(&self, split: &Partition) -> Vec<Change> {
+        self.partition.changes_to(split)
+    }
+
+    /// What was to be written for a split is committed.
+    pub fn on_partition_written(&mut self, changes: Vec<Change>, revision: Revision) {
         self.partition_writing = false;
+        for change in changes {
+            match change {
+                Change::Partition(partition) => self.on_partition(partition, revision),
+                Change::PartitionBlock(block) => self.partition.put_block(block, revision),
+                other => debug_assert!(false, "not of a split: {other:?}"),
+            }
+        }
     }
 
     /// The split could not be written.
     pub fn on_partition_failed(&mut self, now: Millis) {
         self.partition_writing = false;
-        self.mode = self.partition.mode;
+        self.mode = self.partition.whole().mode;
         self.partition_due = Some(now.plus(self.config.reconcile_ms));
     }
 

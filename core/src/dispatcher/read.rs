@@ -248,9 +248,9 @@ impl Dispatcher {
         self.capacities.model(node, mask)
     }
 
-    /// How nodes are split, as committed.
+    /// How nodes are split, as committed, and the revision of the record of the mode and the schedulers.
     pub fn partition(&self) -> (&Partition, Revision) {
-        (&self.partition, self.partition_revision)
+        (self.partition.whole(), self.partition.revision())
     }
 
     /// The present mode.
@@ -265,15 +265,16 @@ impl Dispatcher {
 
     /// Schedulers with a lease in force or units in hand, by name.
     pub fn schedulers(&self) -> Vec<SchedulerView> {
-        let shares = partition::shares(&self.partition, self.node_names.keys().copied());
+        let partition = self.partition.whole();
+        let shares = partition::shares(partition, self.node_names.keys().copied());
         let mut views: Vec<SchedulerView> = self
             .schedulers
             .all
             .iter()
             .filter(|one| one.live || one.session.is_some())
             .map(|one| {
-                let slot = self.partition.schedulers.iter().position(|name| *name == one.name);
-                let nodes = match self.partition.mode {
+                let slot = partition.schedulers.iter().position(|name| *name == one.name);
+                let nodes = match partition.mode {
                     PartitionMode::Global => u32::try_from(self.node_names.len()).unwrap_or(u32::MAX),
                     PartitionMode::Preferred | PartitionMode::Strict => slot.map_or(0, |slot| shares[slot]),
                 };

@@ -67,10 +67,11 @@ impl Dispatcher {
     pub fn set_mode(&mut self, choice: ModeChoice, now: Millis) -> Option<Partition> {
         let (mode, by_hand, reason) = match choice {
             ModeChoice::Fixed(mode) => (mode, true, "set by hand"),
-            ModeChoice::Automatic => (self.partition.mode, false, "left to the load by hand"),
+            ModeChoice::Automatic => (self.partition.whole().mode, false, "left to the load by hand"),
         };
-        let is_known = self.partition_revision > Revision(0) || !by_hand;
-        if is_known && (mode, by_hand) == (self.partition.mode, self.partition.by_hand) {
+        let known = self.partition.whole();
+        let is_known = self.partition.revision() > Revision(0) || !by_hand;
+        if is_known && (mode, by_hand) == (known.mode, known.by_hand) {
             return None;
         }
         self.shuffler.streak = Streak::default();
@@ -95,11 +96,12 @@ impl Dispatcher {
         };
         self.shuffler.began = Some(now);
         self.shuffler.counted.retain(|name, _| self.schedulers.find(name).is_some());
-        if self.partition.by_hand || self.partition_writing {
+        let Partition { mode, by_hand, .. } = *self.partition.whole();
+        if by_hand || self.partition_writing {
             self.shuffler.streak = Streak::default();
             return;
         }
-        let (streak, switch) = shuffle::follow(config, self.partition.mode, self.shuffler.streak, &window);
+        let (streak, switch) = shuffle::follow(config, mode, self.shuffler.streak, &window);
         self.shuffler.streak = streak;
         if let Some(switch) = switch {
             let split = self.changed_partition(switch.mode, false, switch.reason, now);
@@ -125,7 +127,8 @@ impl Dispatcher {
         self.partition_writing = true;
         let split = self.split(mode).unwrap_or_else(|| {
             self.touch_partition(now);
-            Partition { mode, generation: self.partition.generation + 1, ..self.partition.clone() }
+            let known = self.partition.whole();
+            Partition { mode, generation: known.generation + 1, ..known.clone() }
         });
         Partition { by_hand, reason, changed_ms: self.wall_ms, ..split }
     }

@@ -287,6 +287,7 @@ fn note_records(
             | Change::NodeUsage(_)
             | Change::Lease(_)
             | Change::Partition(_)
+            | Change::PartitionBlock(_)
             | Change::Queue(_)
             | Change::PriorityClass(_)
             | Change::QueueDeleted(_)

@@ -81,6 +81,10 @@ fn differences(left: &World, right: &World, of_left: &str, of_right: &str, findi
         world.holds.iter().map(|(id, hold)| (id.to_string(), hold.clone())).collect()
     };
     compare_named("hold", &ids(left), &ids(right), of, findings);
+    let blocks = |world: &World| -> BTreeMap<String, _> {
+        world.partition_blocks.iter().map(|(number, block)| (number.to_string(), block.clone())).collect()
+    };
+    compare_named("partition block", &blocks(left), &blocks(right), of, findings);
     if left.partition != right.partition {
         findings.add(|| format!("the partition: {of_left} and {of_right} differ"));
     }

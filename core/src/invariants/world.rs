@@ -13,7 +13,7 @@ use rustc_hash::FxHashSet;
 
 use crate::{
     budget::spec::BudgetSpec,
-    change::{Change, Lease, Partition},
+    change::{Block, Change, Lease, Partition},
     demand::{Demand, Pool},
     hold::Hold,
     ids::{HoldId, NodeId, Revision, UnitId},
@@ -170,6 +170,8 @@ pub struct World {
     pub leases: BTreeMap<String, Versioned<Lease>>,
     /// The one there is.
     pub partition: Option<Versioned<Partition>>,
+    /// By number.
+    pub partition_blocks: BTreeMap<u32, Versioned<Block>>,
     /// By path.
     pub queues: BTreeMap<String, Versioned<Arc<QueueSpec>>>,
     /// By name.
@@ -262,6 +264,14 @@ impl World {
                 set_named(&mut self.leases, &lease.name, created, revision, lease);
             }
             Change::Partition(partition) => set(&mut self.partition, created, revision, partition),
+            Change::PartitionBlock(block) if block.slots.is_empty() => {
+                self.partition_blocks.remove(&block.number);
+            }
+            Change::PartitionBlock(block) => {
+                let mut slot = self.partition_blocks.remove(&block.number);
+                set(&mut slot, created, revision, block);
+                self.partition_blocks.extend(slot.map(|record| (block.number, record)));
+            }
             Change::NodeDeleted(node) => {
                 self.nodes.remove(node);
                 self.shrunk.remove(node);

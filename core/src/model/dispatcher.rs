@@ -35,7 +35,7 @@ enum Ticket {
     Unit(Arc<UnitSpec>),
     Change(Arc<UnitSpec>),
     Deletes(Vec<UnitId>),
-    Partition(Partition),
+    Partition(Vec<Change>),
     Edit,
     Pause,
 }
@@ -193,6 +193,7 @@ impl DispatcherPart {
             Change::UnitSpec(spec) => self.core.on_unit(Arc::clone(spec), revision, created, now),
             Change::Lease(lease) => self.core.on_lease(lease, now),
             Change::Partition(partition) => self.core.on_partition(partition.clone(), revision),
+            Change::PartitionBlock(block) => self.core.on_partition_block(block.clone(), revision),
             Change::Queue(queue) => self.core.on_queue(Arc::clone(queue), revision, created),
             Change::QueueDeleted(path) => self.core.on_queue_deleted(path),
             Change::PriorityClass(class) => self.core.on_priority_class(class.clone(), revision, created),
@@ -317,7 +318,8 @@ impl DispatcherPart {
     }
 
     fn write_partition(&mut self, split: Partition, net: &mut Net) {
-        self.write(vec![Change::Partition(split.clone())], Vec::new(), Ticket::Partition(split), net);
+        let changes = self.core.partition_changes(&split);
+        self.write(changes.clone(), Vec::new(), Ticket::Partition(changes), net);
     }
 
     /// The store's answer to a transaction of this leadership.
@@ -351,7 +353,9 @@ impl DispatcherPart {
             (Ticket::Deletes(units), Err(_)) => {
                 units.into_iter().for_each(|unit| self.core.on_delete_failed(unit, now));
             }
-            (Ticket::Partition(split), Ok((revision, _))) => self.core.on_partition(split, revision),
+            (Ticket::Partition(changes), Ok((revision, _))) => {
+                self.core.on_partition_written(changes, revision);
+            }
             (Ticket::Partition(_), Err(_)) => self.core.on_partition_failed(now),
             (Ticket::Edit, _) => self.is_editing = false,
             (Ticket::Pause, _) => {}

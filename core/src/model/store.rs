@@ -267,6 +267,9 @@ impl Store {
         if let Some(partition) = &world.partition {
             add(partition.created, partition.revision, Change::Partition(partition.value.clone()));
         }
+        for block in world.partition_blocks.values() {
+            add(block.created, block.revision, Change::PartitionBlock(block.value.clone()));
+        }
         for queue in world.queues.values() {
             add(queue.created, queue.revision, Change::Queue(Arc::clone(&queue.value)));
         }

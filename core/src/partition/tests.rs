@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod records;
 mod weighed;
 
 fn names(indices: &BTreeSet<u8>) -> BTreeSet<String> {

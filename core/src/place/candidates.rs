@@ -5,6 +5,7 @@ use std::{
     collections::{BinaryHeap, binary_heap::PeekMut},
 };
 
+use super::view::Reach;
 use crate::{
     framework::Rank,
     ids::{NodeId, UnitId},
@@ -30,6 +31,8 @@ pub(crate) struct Candidates {
     /// As the scan found them, the best one last.
     found: Vec<Candidate>,
     again: BinaryHeap<Candidate>,
+    /// Of which nodes they are.
+    pub(super) reach: Reach,
     /// The unit that used the list last.
     pub(super) unit: UnitId,
     /// Replicas of later units that may go on with the list.

@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::candidates::Candidates;
+use super::{candidates::Candidates, view::Reach};
 use crate::{
     cluster::{Cluster, ShapeId},
     demand::Pool,
@@ -128,6 +128,13 @@ impl Templates {
         for entry in self.entries.iter_mut().flatten() {
             entry.candidates.clear();
         }
+    }
+
+    /// Templates with a list of candidates within this reach.
+    pub(super) fn listing(&self, reach: Reach) -> Vec<TemplateId> {
+        let lists = |entry: &Entry| entry.candidates.reach == reach && entry.candidates.best().is_some();
+        let entries = (0u32..).zip(&self.entries);
+        entries.filter(|(_, entry)| entry.as_ref().is_some_and(lists)).map(|(id, _)| TemplateId(id)).collect()
     }
 
     pub(crate) fn get(&self, id: TemplateId) -> &Entry {

@@ -1,9 +1,15 @@
 //! Which nodes are whose, as bits by block.
 
+use std::collections::BTreeMap;
+
 use crate::{
-    change::{Partition, PartitionMode, Scope},
+    change::{Block, Partition, PartitionMode, Scope},
     cluster::room::{BLOCK, Nodes},
+    ids::NodeId,
+    partition,
 };
+
+const _: () = assert!(BLOCK == Block::N_NODES as usize, "a record says whose the nodes of a block are");
 
 /// Which nodes are whose.
 #[derive(Clone, Debug, Default)]
@@ -14,24 +20,84 @@ pub(crate) struct View {
     /// `None`: not in the partition (yet), all nodes are alike.
     pub(super) slot: Option<usize>,
     pub(super) n_slots: usize,
+    /// Slots of nodes by block, as recorded.
+    blocks: BTreeMap<u32, Block>,
+    /// The same as a record of an earlier version lists them: then `blocks` do not count.
+    whole: Option<BTreeMap<u32, Block>>,
     /// Own nodes of each block, a bit each.
     own: Vec<Nodes>,
 }
 
+/// Nodes of a block that have come to be its own, or have ceased to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moved {
+    block: usize,
+    gained: Nodes,
+    lost: Nodes,
+}
+
+impl Moved {
+    /// Each node, and whether it was gained.
+    pub(crate) fn nodes(self) -> impl Iterator<Item = (NodeId, bool)> {
+        let moved = self.gained | self.lost;
+        (0..BLOCK).filter(move |at| moved >> at & 1 == 1).filter_map(move |at| {
+            Some((NodeId(u32::try_from(self.block * BLOCK + at).ok()?), self.gained >> at & 1 == 1))
+        })
+    }
+}
+
 impl View {
-    pub(crate) fn new(partition: &Partition, name: &str) -> Self {
-        let slot = partition.schedulers.iter().position(|scheduler| scheduler == name);
-        let n_slots = partition.schedulers.len();
-        let mut view = Self { mode: partition.mode, scope: Scope::default(), slot, n_slots, own: Vec::new() };
-        let n_nodes = partition.slots.iter().map(|(node, _)| node.idx() + 1).max().unwrap_or(0);
-        let mut own: Vec<Nodes> = (0..n_nodes.div_ceil(BLOCK)).map(|block| view.unlisted(block)).collect();
-        for (node, owner) in &partition.slots {
-            let (block, bit) = (node.idx() / BLOCK, 1 << (node.idx() % BLOCK));
-            own[block] &= !bit;
-            own[block] |= if Some(*owner as usize) == slot { bit } else { 0 };
+    /// The mode or the schedulers changed. Of a cluster of so many nodes those that moved, where nodes are reached in the
+    /// same way as before, own ones apart from others. `O(nodes / 64)` beside them.
+    pub(crate) fn set(&mut self, partition: &Partition, name: &str, n_nodes: usize) -> Vec<Moved> {
+        let way = self.way();
+        let n_listed = partition.slots.last().map_or(0, |(node, _)| node.idx() + 1);
+        let n_blocks = n_nodes.max(n_listed).div_ceil(BLOCK).max(self.own.len());
+        let before: Vec<Nodes> = (0..n_blocks).map(|block| self.within(Reach::Own, block)).collect();
+        self.mode = partition.mode;
+        self.slot = partition.schedulers.iter().position(|scheduler| scheduler == name);
+        self.n_slots = partition.schedulers.len();
+        self.whole = (!partition.slots.is_empty()).then(|| partition::blocks(&partition.slots));
+        self.own = (0..n_blocks).map(|block| self.of_block(block)).collect();
+        if self.is_shared() || self.way() != way {
+            return Vec::new();
         }
-        view.own = own;
-        view
+        let both = before.into_iter().zip(&self.own).enumerate();
+        both.filter_map(|(block, (before, after))| moved(block, before, *after)).collect()
+    }
+
+    /// Nodes of a block have other owners. Those that moved; `O(nodes of the block)`.
+    pub(crate) fn put_block(&mut self, block: Block) -> Option<Moved> {
+        let number = block.number as usize;
+        let before = self.within(Reach::Own, number);
+        let record = (!block.slots.is_empty()).then_some(block);
+        match record {
+            Some(block) => self.blocks.insert(block.number, block),
+            None => u32::try_from(number).ok().and_then(|number| self.blocks.remove(&number)),
+        };
+        while self.own.len() <= number {
+            self.own.push(self.of_block(self.own.len()));
+        }
+        self.own[number] = self.of_block(number);
+        moved(number, before, self.own[number]).filter(|_| !self.is_shared())
+    }
+
+    /// A list follows, with all blocks that there are. What is its own stays until they are told.
+    pub(crate) fn forget_blocks(&mut self) {
+        self.blocks.clear();
+    }
+
+    fn of_block(&self, number: usize) -> Nodes {
+        let blocks = self.whole.as_ref().unwrap_or(&self.blocks);
+        let block = u32::try_from(number).ok().and_then(|number| blocks.get(&number));
+        let (Some(block), Some(slot)) = (block, self.slot) else { return self.unlisted(number) };
+        let mut own = self.unlisted(number);
+        for (node, owner) in block.iter() {
+            let bit = 1 << (node.idx() % BLOCK);
+            own &= !bit;
+            own |= if owner as usize == slot { bit } else { 0 };
+        }
+        own
     }
 
     /// Own nodes of a block of which none is listed.
@@ -52,8 +118,12 @@ impl View {
     }
 
     pub(crate) fn is_own(&self, idx: usize) -> bool {
-        let is_shared = self.mode == PartitionMode::Global || self.slot.is_none();
-        is_shared || self.within(Reach::Own, idx / BLOCK) >> (idx % BLOCK) & 1 == 1
+        self.is_shared() || self.within(Reach::Own, idx / BLOCK) >> (idx % BLOCK) & 1 == 1
+    }
+
+    /// All nodes are alike.
+    fn is_shared(&self) -> bool {
+        self.mode == PartitionMode::Global || self.slot.is_none()
     }
 
     /// Where the scans of this scheduler begin: those of a cluster's schedulers are as far apart as that goes, so
@@ -74,6 +144,16 @@ impl View {
         }
     }
 
+    /// How nodes are reached for all units: what is listed of candidates for one way means nothing for another.
+    pub(super) fn way(&self) -> (PartitionMode, bool) {
+        (self.mode, self.slot.is_some())
+    }
+
+    /// Whether a node is within a reach.
+    pub(super) fn reaches_node(&self, reach: Reach, idx: usize) -> bool {
+        reach == Reach::All || self.within(reach, idx / BLOCK) >> (idx % BLOCK) & 1 == 1
+    }
+
     /// Own nodes come before others.
     pub(crate) fn is_preferred(&self) -> bool {
         self.reaches().len() > 1
@@ -84,13 +164,18 @@ impl View {
         self.is_strict() && self.scope == Scope::Partition
     }
 
-    pub(super) fn is_strict(&self) -> bool {
+    pub(crate) fn is_strict(&self) -> bool {
         self.mode == PartitionMode::Strict && self.slot.is_some()
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+fn moved(block: usize, before: Nodes, after: Nodes) -> Option<Moved> {
+    (before != after).then_some(Moved { block, gained: after & !before, lost: before & !after })
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Reach {
+    #[default]
     All,
     Own,
     Others,
@@ -101,7 +186,27 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ids::NodeId;
+
+    #[test]
+    fn a_node_that_moves_is_told_alone() {
+        let schedulers = vec!["a".to_owned(), "b".to_owned()];
+        let head = Partition { mode: PartitionMode::Strict, schedulers, ..Partition::default() };
+        let slots: Vec<(NodeId, u32)> = (1..=200).map(|id| (NodeId(id), id / 100)).collect();
+        let mut view = View::default();
+        view.set(&head, "a", 200);
+        for block in partition::blocks(&slots).into_values() {
+            view.put_block(block);
+        }
+        let mut block = partition::blocks(&slots).remove(&1).unwrap();
+        assert_eq!(view.put_block(block.clone()), None, "as it was");
+        block.slots[99 - 64] = 2;
+        block.slots[120 - 64] = 1;
+        let moved: Vec<_> = view.put_block(block).into_iter().flat_map(Moved::nodes).collect();
+        assert_eq!(moved, [(NodeId(99), false), (NodeId(120), true)]);
+        // Another one takes the slot of the other one: nothing of this is its business.
+        let renamed = Partition { schedulers: vec!["a".to_owned(), "c".to_owned()], ..head };
+        assert_eq!(view.set(&renamed, "a", 200), []);
+    }
 
     proptest! {
         /// Blocks and bits say what the partition says of each node.
@@ -112,11 +217,28 @@ mod tests {
             own in 0..6u32,
             is_strict in any::<bool>(),
             is_wide in any::<bool>(),
+            is_older in any::<bool>(),
         ) {
             let mode = if is_strict { PartitionMode::Strict } else { PartitionMode::Preferred };
             let schedulers = (0..n_slots).map(|slot| format!("s{slot}")).collect();
             let listed = slots.iter().map(|(node, owner)| (NodeId(*node), *owner)).collect();
-            let mut view = View::new(&Partition { mode, generation: 1, schedulers, slots: listed, ..Partition::default() }, &format!("s{own}"));
+            let partition = Partition { mode, generation: 1, schedulers, slots: listed, ..Partition::default() };
+            let mut view = View::default();
+            let name = format!("s{own}");
+            if is_older {
+                view.set(&partition, &name, 300);
+            } else {
+                // In whatever order.
+                let mut blocks: Vec<_> = partition::blocks(&partition.slots).into_values().collect();
+                let rest = blocks.split_off(blocks.len() / 2);
+                for block in blocks {
+                    view.put_block(block);
+                }
+                view.set(&Partition { slots: Vec::new(), ..partition }, &name, 0);
+                for block in rest {
+                    view.put_block(block);
+                }
+            }
             view.scope = if is_wide { Scope::Global } else { Scope::Partition };
             let naive = |idx: u32| own >= n_slots || slots.get(&idx).map_or(idx % n_slots, |owner| *owner) == own;
             for idx in 0..300u32 {
@@ -143,8 +265,12 @@ mod tests {
         fn origins_are_apart(n_slots in 1..8usize, n_nodes in 1..500usize) {
             let schedulers: Vec<String> = (0..n_slots).map(|slot| format!("s{slot}")).collect();
             let partition = Partition { schedulers: schedulers.clone(), ..Partition::default() };
-            let origins: Vec<usize> =
-                schedulers.iter().map(|name| View::new(&partition, name).origin(n_nodes)).collect();
+            let origin = |name: &String| {
+                let mut view = View::default();
+                view.set(&partition, name, n_nodes);
+                view.origin(n_nodes)
+            };
+            let origins: Vec<usize> = schedulers.iter().map(origin).collect();
             prop_assert!(origins.iter().all(|origin| *origin < n_nodes));
             prop_assert!(origins.windows(2).all(|pair| pair[1] - pair[0] >= n_nodes / n_slots));
         }

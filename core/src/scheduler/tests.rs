@@ -15,6 +15,7 @@ use crate::{
 
 mod cases;
 mod model;
+mod partition;
 mod preemption;
 mod sub_clusters;
 mod trace;

@@ -93,7 +93,8 @@ enum Ticket {
     Edit(Box<SentEdit>),
     Pause(Box<pauses::PauseChange>, Reply<Result<Option<Revision>, Status>>),
     Deletes(Vec<UnitId>),
-    Partition(godel_core::change::Partition, Option<Reply<Result<Revision, Status>>>),
+    /// What a split changes.
+    Partition(Vec<godel_core::change::Change>, Option<Reply<Result<Revision, Status>>>),
 }
 
 /// An answer to a transaction.
@@ -166,6 +167,7 @@ async fn lead(
         v1::Kind::NodeReport,
         v1::Kind::Lease,
         v1::Kind::Partition,
+        v1::Kind::PartitionBlock,
         v1::Kind::Queue,
         v1::Kind::PriorityClass,
         v1::Kind::DisruptionBudget,
@@ -465,9 +467,9 @@ impl Loop<'_> {
                     }
                 }
             }
-            Ticket::Partition(partition, reply) => {
+            Ticket::Partition(changes, reply) => {
                 match &result {
-                    Ok(committed) => self.on_partition(partition, committed.revision),
+                    Ok(committed) => self.on_partition_written(changes, committed.revision),
                     Err(_) => self.core.on_partition_failed(now),
                 }
                 if let Some(reply) = reply {

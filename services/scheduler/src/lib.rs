@@ -120,6 +120,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         Kind::NodeGrant,
         Kind::NodeUsage,
         Kind::Partition,
+        Kind::PartitionBlock,
         Kind::Queue,
         Kind::PriorityClass,
         Kind::DisruptionBudget,

@@ -38,6 +38,10 @@ fn put_grant(id: u32) -> Bytes {
     op(v1::op::Op::PutNodeGrant(v1::NodeGrant { node_id: id, ..Default::default() }))
 }
 
+fn put_block(block_id: u32, slot: u32) -> Bytes {
+    op(v1::op::Op::PutPartitionBlock(v1::PartitionBlock { block_id, slots: vec![slot; 64] }))
+}
+
 fn put_partition(generation: u64) -> Bytes {
     op(v1::op::Op::PutPartition(v1::Partition { name: "default".into(), generation, ..Default::default() }))
 }
@@ -185,20 +189,24 @@ fn reason(result: Result<Committed, Refusal>) -> Option<RefusalReason> {
 #[test]
 fn each_record_has_one_writer() {
     type Ops = (&'static str, fn() -> Bytes);
-    const DISPATCHERS: [&str; 8] = [
+    const DISPATCHERS: [&str; 10] = [
         "unit",
         "delete unit",
         "partition",
+        "partition block",
+        "delete partition block",
         "queue",
         "delete queue",
         "priority class",
         "delete priority class",
         "pause",
     ];
-    let ops: [Ops; 18] = [
+    let ops: [Ops; 20] = [
         ("unit", || put_unit(3)),
         ("delete unit", || delete(v1::Kind::UnitSpec, 2)),
         ("partition", || put_partition(1)),
+        ("partition block", || put_block(1, 7)),
+        ("delete partition block", || delete(v1::Kind::PartitionBlock, 2)),
         ("queue", || put_queue("prod", 1)),
         ("delete queue", || delete_named(v1::Kind::Queue, "prod")),
         ("priority class", || put_class("gold", 7)),
@@ -240,6 +248,24 @@ fn each_record_has_one_writer() {
     assert_eq!(reason(pair.by("scheduler/s", vec![put_unit(3)])), Some(RefusalReason::Forbidden));
     let lease = delete_named(v1::Kind::Lease, "binder");
     assert_eq!(reason(pair.run(Role::State, internal(vec![lease]))), Some(RefusalReason::Forbidden));
+}
+
+#[test]
+fn a_node_that_moves_among_20_000_writes_a_block() {
+    let mut pair = Pair::populated();
+    let mut ops = vec![put_partition(1)];
+    ops.extend((1..=313).map(|block_id| put_block(block_id, 1)));
+    pair.by("dispatcher", ops).unwrap();
+    let before = pair.head.live_bytes();
+    let moved = put_block(100, 2);
+    assert!(moved.len() < 100, "{} bytes of 20,000 nodes", moved.len());
+    let committed = pair.by("dispatcher", vec![moved]).unwrap();
+    assert_eq!(pair.head.live_bytes(), before, "no other record is another one");
+    let block = pair.head.record(v1::Kind::PartitionBlock, &Key::Id(100)).unwrap();
+    assert_eq!(block.revision, committed.revision);
+    pair.by("dispatcher", vec![delete(v1::Kind::PartitionBlock, 100)]).unwrap();
+    assert!(pair.head.record(v1::Kind::PartitionBlock, &Key::Id(100)).is_none());
+    assert_eq!(reason(pair.by("dispatcher", vec![put_block(0, 1)])), Some(RefusalReason::Invalid));
 }
 
 #[test]

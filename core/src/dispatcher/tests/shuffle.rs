@@ -1,7 +1,7 @@
 //! The mode follows the load, unless it was set by hand; who owns which node follows the strategy.
 
 use super::*;
-use crate::partition;
+use crate::{change::Change, partition};
 
 /// Two schedulers with streams, and the first split written.
 fn rig() -> Rig {
@@ -28,9 +28,12 @@ fn written(rig: &mut Rig) -> Option<Partition> {
     Some(split)
 }
 
-fn commit(rig: &mut Rig, split: Partition) {
-    let revision = rig.next();
-    rig.core.on_partition(split, revision);
+/// What is written for it.
+fn commit(rig: &mut Rig, split: Partition) -> Vec<Change> {
+    let (revision, changes) = (rig.next(), rig.core.partition_changes(&split));
+    rig.core.on_partition_written(changes.clone(), revision);
+    assert_eq!(rig.core.partition().0.slots, split.slots);
+    changes
 }
 
 /// A window in which `a` has so many more placements and conflicts than before.
@@ -114,6 +117,32 @@ fn a_full_cluster_counts_what_is_bound_and_a_new_process_counts_from_nothing() {
     assert_eq!(count(&mut rig, 7, 300, 300), None);
     let split = count(&mut rig, 7, 400, 400).expect("95 per cent and conflicts");
     assert!(split.reason.contains("95.0 % allocated"), "{}", split.reason);
+}
+
+#[test]
+fn a_node_that_joins_many_costs_one_small_record() {
+    for strategy in [StrategyKind::EvenCount, StrategyKind::FreeResources] {
+        let mut rig = rig_with(Config { strategy, ..Config::default() });
+        let join = |rig: &mut Rig, id: u32| {
+            let node = NodeSpec { id: NodeId(id), name: format!("n{id}"), ..NodeSpec::default() };
+            rig.core.on_node_spec(&node, rig.now);
+            let capacity = Resources::new([("cpu", 10_000)]).unwrap();
+            let report = NodeReport { id: NodeId(id), capacity, ready: true, ..NodeReport::default() };
+            rig.core.on_node_report(&report, rig.now);
+        };
+        (1..=20_000).for_each(|id| join(&mut rig, id));
+        let split =
+            rig.core.set_mode(ModeChoice::Fixed(PartitionMode::Preferred), rig.now).expect("a change");
+        assert_eq!(commit(&mut rig, split).len(), 1 + 313);
+        join(&mut rig, 20_001);
+        rig.now = rig.now.plus(500);
+        let step = rig.core.step(rig.now);
+        let [Action::WritePartition(split)] = step.as_slice() else { panic!("{step:?}") };
+        let changes = commit(&mut rig, split.clone());
+        let [Change::PartitionBlock(block)] = changes.as_slice() else { panic!("{changes:?}") };
+        assert_eq!((block.number, block.slots.len()), (20_001 / 64, 34));
+        assert!(!rig.core.is_partition_writing());
+    }
 }
 
 /// A second node like the first, of a rack each.

@@ -185,13 +185,12 @@ impl Loop<'_> {
                     let _ = reply.send(Ok(self.core.partition().1));
                 }
                 Some(split) => {
-                    match self
-                        .pipeline
-                        .try_submit(vec![to_proto::put_partition(&split)], Conditions::default())
-                    {
+                    let changes = self.core.partition_changes(&split);
+                    let ops = changes.iter().filter_map(to_proto::partition_op).collect();
+                    match self.pipeline.try_submit(ops, Conditions::default()) {
                         Ok(Some(pending)) => {
                             self.mode_writing = true;
-                            self.ticket(pending, Ticket::Partition(split, Some(reply)));
+                            self.ticket(pending, Ticket::Partition(changes, Some(reply)));
                         }
                         Ok(None) => {
                             self.core.on_partition_failed(now);

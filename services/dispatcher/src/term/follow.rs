@@ -85,6 +85,7 @@ impl Loop<'_> {
             }
             StoreChange::Lease(lease) => self.core.on_lease(&lease, now),
             StoreChange::Partition(partition) => self.on_partition(partition, revision),
+            StoreChange::PartitionBlock(block) => self.core.on_partition_block(block, revision),
             StoreChange::Queue(queue) => self.core.on_queue(queue, revision, created),
             StoreChange::QueueDeleted(path) => self.core.on_queue_deleted(&path),
             StoreChange::PriorityClass(class) => self.core.on_priority_class(class, revision, created),
@@ -134,7 +135,24 @@ impl Loop<'_> {
         self.encoded.forget(unit);
     }
 
-    pub(super) fn on_partition(&mut self, partition: Partition, revision: Revision) {
+    /// What a split changes is durable.
+    pub(super) fn on_partition_written(&mut self, changes: Vec<StoreChange>, revision: Revision) {
+        let head = changes.iter().find_map(|change| match change {
+            StoreChange::Partition(partition) => Some(partition),
+            _ => None,
+        });
+        if let Some(partition) = head {
+            self.log_partition(partition, revision);
+        }
+        self.core.on_partition_written(changes, revision);
+    }
+
+    fn on_partition(&mut self, partition: Partition, revision: Revision) {
+        self.log_partition(&partition, revision);
+        self.core.on_partition(partition, revision);
+    }
+
+    fn log_partition(&self, partition: &Partition, revision: Revision) {
         let before = self.core.partition().0;
         let is_news = (before.mode, before.by_hand) != (partition.mode, partition.by_hand);
         if is_news && revision > self.core.partition().1 {
@@ -145,6 +163,5 @@ impl Loop<'_> {
                 "the mode in which nodes are split changed"
             );
         }
-        self.core.on_partition(partition, revision);
     }
 }

@@ -136,8 +136,9 @@ impl Loop<'_> {
                 Action::End(spec, revision) => self.write_end(spec, revision),
                 Action::Delete(unit) => deletes.push(unit),
                 Action::WritePartition(split) => {
-                    let op = to_proto::put_partition(&split);
-                    if self.write(vec![op], Ticket::Partition(split, None)).is_err() {
+                    let changes = self.core.partition_changes(&split);
+                    let ops = changes.iter().filter_map(to_proto::partition_op).collect();
+                    if self.write(ops, Ticket::Partition(changes, None)).is_err() {
                         let now = self.now();
                         self.core.on_partition_failed(now);
                     }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use godel_core::{
-    change::{Change, Lease, Partition, PartitionMode},
+    change::{Block, Change, Lease, Partition, PartitionMode},
+    cluster::NODE_ID_MAX,
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
     hold::{Hold, Member, Slot, Turn},
     ids::{Epoch, HoldId, NodeId, Revision, UnitId},
@@ -88,6 +89,7 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
         Op::PutUnitSpec(pb) => unit_spec(pb).map(|spec| Change::UnitSpec(Arc::new(spec))),
         Op::PutLease(pb) => lease(pb).map(Change::Lease),
         Op::PutPartition(pb) => partition(pb).map(Change::Partition),
+        Op::PutPartitionBlock(pb) => partition_block(pb).map(Change::PartitionBlock),
         Op::PutQueue(pb) => queue(pb).map(|spec| Change::Queue(Arc::new(spec))),
         Op::PutPriorityClass(pb) => priority_class(pb).map(Change::PriorityClass),
         Op::PutDisruptionBudget(pb) => budget(pb).map(|spec| Change::Budget(Arc::new(spec))),
@@ -118,6 +120,7 @@ pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
         Record::UnitSpec(pb) => unit_spec(pb).map(|spec| Change::UnitSpec(Arc::new(spec))),
         Record::Lease(pb) => lease(pb).map(Change::Lease),
         Record::Partition(pb) => partition(pb).map(Change::Partition),
+        Record::PartitionBlock(pb) => partition_block(pb).map(Change::PartitionBlock),
         Record::Queue(pb) => queue(pb).map(|spec| Change::Queue(Arc::new(spec))),
         Record::PriorityClass(pb) => priority_class(pb).map(Change::PriorityClass),
         Record::DisruptionBudget(pb) => budget(pb).map(|spec| Change::Budget(Arc::new(spec))),
@@ -148,6 +151,10 @@ fn delete(pb: v1::Delete) -> Result<Change> {
         // Without a record nobody holds it and nothing is split.
         v1::Kind::Lease => Ok(Change::Lease(Lease { name: key.name, ..Lease::default() })),
         v1::Kind::Partition => Ok(Change::Partition(Partition::default())),
+        v1::Kind::PartitionBlock => {
+            let number = block_number(key.id, "key.id")?;
+            Ok(Change::PartitionBlock(Block { number, slots: Vec::new() }))
+        }
         v1::Kind::Queue => name(key.name).map(Change::QueueDeleted),
         v1::Kind::PriorityClass => name(key.name).map(Change::PriorityClassDeleted),
         v1::Kind::DisruptionBudget => name(key.name).map(Change::BudgetDeleted),
@@ -586,15 +593,35 @@ pub fn partition(pb: v1::Partition) -> Result<Partition> {
             return Err(BadField::new(format!("slots[{idx}]"), "no such scheduler"));
         }
     }
+    let mut slots: Vec<(NodeId, u32)> = pb.node_ids.into_iter().map(NodeId).zip(pb.slots).collect();
+    slots.sort_unstable();
     Ok(Partition {
         mode: partition_mode(pb.mode)?.unwrap_or_default(),
         generation: pb.generation,
         schedulers: pb.schedulers,
-        slots: pb.node_ids.into_iter().map(NodeId).zip(pb.slots).collect(),
+        slots,
         by_hand: pb.by_hand,
         reason: pb.reason,
         changed_ms: pb.change_time_ms,
     })
+}
+
+/// Whose the nodes of a block are.
+///
+/// # Errors
+/// No node is in such a block, or it lists more nodes than it has.
+pub fn partition_block(pb: v1::PartitionBlock) -> Result<Block> {
+    let number = block_number(pb.block_id.into(), "block_id")?;
+    if pb.slots.len() > Block::N_NODES as usize {
+        return Err(BadField::new("slots", format!("more than {} nodes", Block::N_NODES)));
+    }
+    Ok(Block { number, slots: pb.slots })
+}
+
+fn block_number(id: u64, path: &str) -> Result<u32> {
+    let number = id.checked_sub(1).and_then(|number| u32::try_from(number).ok());
+    let number = number.filter(|number| *number <= Block::of(NodeId(NODE_ID_MAX)));
+    number.ok_or_else(|| BadField::new(path, "no such block"))
 }
 
 /// Meaning of a split; `None` when unspecified.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use godel_core::{
-    change::{Change, Lease, Partition, PartitionMode},
+    change::{Block, Change, Lease, Partition, PartitionMode},
     decision::{Claim, Decision, FreshNode, GroupPlacement, Outcome, Preemption, Rejection, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
     hold::{Hold, Member, Slot, Turn},
@@ -413,6 +413,26 @@ fn decisions_and_outcomes_come_back() {
     let unknown = v1::Rejection { reason: 99, ..v1::Rejection::default() };
     let outcome = v1::Outcome { rejections: vec![unknown], ..v1::Outcome::default() };
     assert_eq!(from_proto::outcome(outcome).rejections[0].reason, RejectionReason::Invalid);
+}
+
+#[test]
+fn a_block_of_a_partition_comes_back_and_is_small() {
+    for slots in [vec![1; 64], vec![0, 0, 2], vec![200; 64]] {
+        let block = Change::PartitionBlock(Block { number: 20_000 / Block::N_NODES, slots });
+        let op = to_proto::partition_op(&block).unwrap();
+        assert!(op.len() < 160, "{} bytes for a node that moves", op.len());
+        assert_eq!(from_proto::op(&op), Ok(block));
+        from_proto::check_op(&op).unwrap();
+    }
+    let gone = Change::PartitionBlock(Block { number: 0, slots: Vec::new() });
+    let op = to_proto::partition_op(&gone).unwrap();
+    assert_eq!(from_proto::op(&op), Ok(gone));
+    for (block_id, n, field) in [(0, 1, "block_id"), (70_000, 1, "block_id"), (1, 65, "slots")] {
+        let pb = v1::PartitionBlock { block_id, slots: vec![1; n] };
+        let op = raw::encode_op(v1::op::Op::PutPartitionBlock(pb));
+        let path = format!("put_partition_block.{field}");
+        assert_eq!(from_proto::check_op(&op).unwrap_err().path, path);
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, hash::BuildHasher};
 
 use bytes::Bytes;
 use godel_core::{
-    change::{Lease, Partition, PartitionMode},
+    change::{Block, Change, Lease, Partition, PartitionMode},
     hold::{Hold, Member, Slot, Turn},
     ids::{NodeId, Revision, UnitId},
     node::{Device, Drain, NodeReport, NodeSpec, NodeUsage, Quarantine, Taint, TaintEffect, Toleration},
@@ -474,6 +474,25 @@ pub fn lease(lease: &Lease) -> v1::LeaseRecord {
         epoch: epoch.0,
         ttl_ms: *ttl_ms,
     }
+}
+
+/// An operation on a record of a split: the mode and the schedulers, or a block of nodes; `None` for any other change.
+pub fn partition_op(change: &Change) -> Option<Bytes> {
+    match change {
+        Change::Partition(partition) => Some(put_partition(partition)),
+        Change::PartitionBlock(block) if block.slots.is_empty() => {
+            Some(delete(v1::Kind::PartitionBlock, u64::from(block.number) + 1))
+        }
+        Change::PartitionBlock(block) => {
+            Some(raw::encode_op(v1::op::Op::PutPartitionBlock(partition_block(block))))
+        }
+        _ => None,
+    }
+}
+
+/// Whose the nodes of a block are.
+pub fn partition_block(block: &Block) -> v1::PartitionBlock {
+    v1::PartitionBlock { block_id: block.number.saturating_add(1), slots: block.slots.clone() }
 }
 
 /// Key of the one partition record.

@@ -349,6 +349,7 @@ fn key_of_subject(subject: &Subject) -> Option<RecordKey> {
         Subject::Unit(unit) => RecordKey::Id(4, unit.0),
         Subject::Lease(name) => RecordKey::Name(5, name.clone()),
         Subject::Partition => RecordKey::Name(6, String::new()),
+        Subject::PartitionBlock(number) => RecordKey::Id(15, u64::from(*number)),
         Subject::Queue(path) => RecordKey::Name(7, path.clone()),
         Subject::PriorityClass(name) => RecordKey::Name(8, name.clone()),
         Subject::Hold(hold) => RecordKey::Id(9, hold.0),
@@ -369,6 +370,7 @@ fn key_of(change: &Change) -> Option<RecordKey> {
         Change::UnitSpec(spec) => RecordKey::Id(4, spec.id.0),
         Change::Lease(lease) => RecordKey::Name(5, lease.name.clone()),
         Change::Partition(_) => RecordKey::Name(6, String::new()),
+        Change::PartitionBlock(block) => RecordKey::Id(15, u64::from(block.number)),
         // Names come back: a list may show a record that is newer than the deletion of the one before it.
         Change::Queue(queue) => RecordKey::Name(7, queue.name.clone()),
         Change::QueueDeleted(name) => RecordKey::Name(7, name.clone()),

@@ -158,6 +158,7 @@ fn samples() -> Vec<v1::op::Op> {
             slots: vec![0, 0],
             ..v1::Partition::default()
         }),
+        Op::PutPartitionBlock(v1::PartitionBlock { block_id: 1, slots: vec![0, 1, 2] }),
         Op::PutQueue(v1::Queue {
             meta: Some(meta("", "prod")),
             min: Some(resources()),

@@ -184,6 +184,7 @@ impl Cursor {
             | v1::Kind::NodeUsage
             | v1::Kind::UnitSpec
             | v1::Kind::Hold
+            | v1::Kind::PartitionBlock
             | v1::Kind::Unspecified => Self::Records(Some(Key::Id(text.parse().ok()?))),
         })
     }

@@ -87,6 +87,7 @@ pub fn check_value(kind: v1::Kind, value: &Bytes) -> Result<()> {
         v1::Kind::UnitSpec => Record::UnitSpec(v1::UnitSpec::decode(value).map_err(wrong)?),
         v1::Kind::Lease => Record::Lease(v1::LeaseRecord::decode(value).map_err(wrong)?),
         v1::Kind::Partition => Record::Partition(v1::Partition::decode(value).map_err(wrong)?),
+        v1::Kind::PartitionBlock => Record::PartitionBlock(v1::PartitionBlock::decode(value).map_err(wrong)?),
         v1::Kind::Queue => Record::Queue(v1::Queue::decode(value).map_err(wrong)?),
         v1::Kind::PriorityClass => Record::PriorityClass(v1::PriorityClass::decode(value).map_err(wrong)?),
         v1::Kind::DisruptionBudget => {
@@ -110,6 +111,7 @@ fn kind_of(record: &v1::record::Record) -> v1::Kind {
         Record::UnitSpec(_) => v1::Kind::UnitSpec,
         Record::Lease(_) => v1::Kind::Lease,
         Record::Partition(_) => v1::Kind::Partition,
+        Record::PartitionBlock(_) => v1::Kind::PartitionBlock,
         Record::Queue(_) => v1::Kind::Queue,
         Record::PriorityClass(_) => v1::Kind::PriorityClass,
         Record::DisruptionBudget(_) => v1::Kind::DisruptionBudget,
@@ -131,6 +133,7 @@ fn kind_name(kind: v1::Kind) -> &'static str {
         v1::Kind::UnitSpec => "unit_spec",
         v1::Kind::Lease => "lease",
         v1::Kind::Partition => "partition",
+        v1::Kind::PartitionBlock => "partition_block",
         v1::Kind::Queue => "queue",
         v1::Kind::PriorityClass => "priority_class",
         v1::Kind::DisruptionBudget => "disruption_budget",
@@ -194,7 +197,8 @@ fn check_change(change: &Change) -> Result<()> {
             text("scope", &pause.scope.to_string())?;
             text("sub_cluster_key", &pause.sub_cluster_key)
         }
-        Change::PauseDeleted(_)
+        Change::PartitionBlock(_)
+        | Change::PauseDeleted(_)
         | Change::HoldDeleted(_)
         | Change::NodeDeleted(_)
         | Change::UnitDeleted(UnitId(_))

@@ -93,6 +93,7 @@ fn unreadable_record(
         Some(Record::UnitSpec(pb)) => of(v1::Kind::UnitSpec, pb.encode_to_vec().into(), bad),
         Some(Record::Lease(pb)) => of(v1::Kind::Lease, pb.encode_to_vec().into(), bad),
         Some(Record::Partition(pb)) => of(v1::Kind::Partition, pb.encode_to_vec().into(), bad),
+        Some(Record::PartitionBlock(pb)) => of(v1::Kind::PartitionBlock, pb.encode_to_vec().into(), bad),
         Some(Record::Queue(pb)) => of(v1::Kind::Queue, pb.encode_to_vec().into(), bad),
         Some(Record::PriorityClass(pb)) => of(v1::Kind::PriorityClass, pb.encode_to_vec().into(), bad),
         Some(Record::DisruptionBudget(pb)) => of(v1::Kind::DisruptionBudget, pb.encode_to_vec().into(), bad),
@@ -118,7 +119,7 @@ struct Envelope {
     revision: u64,
     #[prost(int64, tag = "3")]
     create_time_ms: i64,
-    #[prost(oneof = "Encoded", tags = "11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 22, 23, 24, 30")]
+    #[prost(oneof = "Encoded", tags = "11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 22, 23, 24, 25, 30")]
     record: Option<Encoded>,
 }
 
@@ -151,6 +152,8 @@ enum Encoded {
     DisruptionBudget(Bytes),
     #[prost(bytes = "bytes", tag = "24")]
     Reservation(Bytes),
+    #[prost(bytes = "bytes", tag = "25")]
+    PartitionBlock(Bytes),
     #[prost(bytes = "bytes", tag = "30")]
     Rows(Bytes),
 }
@@ -176,6 +179,7 @@ fn undecodable_record(encoded: &Bytes, bad: BadField) -> LoadedRecord {
         Some(Encoded::NodeUsage(value)) => (v1::Kind::NodeUsage, value),
         Some(Encoded::DisruptionBudget(value)) => (v1::Kind::DisruptionBudget, value),
         Some(Encoded::Reservation(value)) => (v1::Kind::Reservation, value),
+        Some(Encoded::PartitionBlock(value)) => (v1::Kind::PartitionBlock, value),
         Some(Encoded::Rows(value)) => (v1::Kind::Rows, value),
     };
     loaded(times, about(kind, &value, bad))
@@ -259,6 +263,7 @@ fn about(kind: v1::Kind, value: &Bytes, bad: BadField) -> Unreadable {
         | Subject::Pause(_)
         | Subject::Lease(_)
         | Subject::Partition
+        | Subject::PartitionBlock(_)
         | Subject::Unknown => {}
     }
     unreadable
@@ -275,7 +280,8 @@ fn subject(kind: v1::Kind, value: &Bytes) -> Option<Subject> {
         | v1::Kind::NodeReport
         | v1::Kind::NodeGrant
         | v1::Kind::NodeUsage
-        | v1::Kind::Hold => unit_of(value).map(|id| Key::Id(id.0)),
+        | v1::Kind::Hold
+        | v1::Kind::PartitionBlock => unit_of(value).map(|id| Key::Id(id.0)),
         _ => None,
     });
     subject_of_key(kind, key?)
@@ -294,6 +300,9 @@ pub(super) fn subject_of_key(kind: v1::Kind, key: Key) -> Option<Subject> {
         (v1::Kind::Hold, Key::Id(id)) => Subject::Hold(HoldId(id)),
         (v1::Kind::Lease, Key::Name(name)) => Subject::Lease(name),
         (v1::Kind::Partition, Key::Name(_)) => Subject::Partition,
+        (v1::Kind::PartitionBlock, Key::Id(id)) => {
+            Subject::PartitionBlock(u32::try_from(id.checked_sub(1)?).ok()?)
+        }
         (v1::Kind::Queue, Key::Name(name)) => Subject::Queue(name),
         (v1::Kind::PriorityClass, Key::Name(name)) => Subject::PriorityClass(name),
         (v1::Kind::DisruptionBudget, Key::Name(name)) => Subject::Budget(name),
