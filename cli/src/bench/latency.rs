@@ -10,7 +10,7 @@ use super::{
     load::Way,
     report::Run,
     setup::{Setup, at_least_one},
-    workload::{Wanted, Workload},
+    workload::{Passing, Wanted, Workload},
 };
 use crate::{exit::Failure, output::Format};
 
@@ -23,6 +23,13 @@ pub struct Latency {
     /// Units offered in all.
     #[arg(long, default_value_t = 20_000, value_parser = at_least_one)]
     units: usize,
+    /// Agents run each replica for so long that so many per cent of the nodes' room stay taken, and report its end; the
+    /// run is over when all of that is recorded. Without it nothing ends and no agent is there.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    fill: Option<u32>,
+    /// CPUs of each node then, with 4 GiB each.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1_000), requires = "fill")]
+    node_cpu: u32,
     #[command(flatten)]
     setup: Setup,
 }
@@ -39,19 +46,27 @@ pub(super) async fn run(wanted: Latency, format: Format) -> Result<(), Failure> 
         trace: "".into(),
         trace_nodes: "".into(),
     };
+    let passing = wanted.fill.map(|fill| Passing {
+        nodes: wanted.setup.nodes,
+        node_cpu: wanted.node_cpu,
+        rate: wanted.rate,
+        units: wanted.units,
+        fill,
+        seed: wanted.setup.seed,
+    });
     let way = Way::Paced { interval: Duration::from_secs(1) / wanted.rate };
     wanted
         .setup
         .repeat(format, "latency", async |layout| {
-            let plan = workload.plan()?;
-            let mut cluster = Cluster::start(layout, &plan.shapes, false).await?;
+            let plan = passing.map_or_else(|| workload.plan(), |passing| passing.plan())?;
+            let mut cluster = Cluster::start(layout, &plan.shapes, passing.is_some()).await?;
             let mut measured = Vec::new();
             for step in plan.steps {
                 measured.push(cluster.run(step.load, way).await?);
             }
             let run = cluster.verify(measured).await?.into_iter().next();
             let run = run.ok_or_else(|| Failure::failed("nothing was measured"))?;
-            Ok(Run { offered_per_s: Some(wanted.rate), ..run })
+            Ok(Run { offered_per_s: Some(wanted.rate), filled_percent: wanted.fill, ..run })
         })
         .await
 }

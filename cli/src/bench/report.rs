@@ -56,6 +56,9 @@ pub(super) struct Run {
     /// Of an open loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) offered_per_s: Option<u32>,
+    /// Per cent of the nodes' room that what comes and goes is to take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) filled_percent: Option<u32>,
     /// With `--workload full`: the same in the cluster when it was half full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) half_full: Option<Box<Run>>,

@@ -9,6 +9,9 @@ use godel_proto::v1;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde::Serialize;
 
+mod passing;
+
+pub(super) use self::passing::Passing;
 use super::load::Load;
 use crate::{
     exit::{Code, Failure},
@@ -346,14 +349,15 @@ fn zone_name(zone: usize) -> String {
 /// Makes units, each with a name and a uid of its own.
 pub(super) struct Maker {
     n_units: usize,
-    ends: bool,
+    /// How long a running unit lasts, milliseconds.
+    run_ms: Option<u64>,
     rng: StdRng,
 }
 
 impl Maker {
     /// The same units for the same seed. `ends`: their running units end after a moment.
     pub(super) fn new(seed: u64, ends: bool) -> Self {
-        Self { n_units: 0, ends, rng: StdRng::seed_from_u64(seed) }
+        Self { n_units: 0, run_ms: ends.then_some(RUN_MS), rng: StdRng::seed_from_u64(seed) }
     }
 
     /// 500 m and 1 GiB each, of the guaranteed pool.
@@ -402,11 +406,11 @@ impl Maker {
         let uid = uuid::Builder::from_random_bytes(self.rng.random()).into_uuid().to_string();
         spec.meta =
             Some(v1::ObjectMeta { name: format!("u-{}", self.n_units), uid, ..v1::ObjectMeta::default() });
-        if self.ends {
+        if self.run_ms.is_some() {
             spec.restart_policy = v1::RestartPolicy::Never.into();
             for template in spec.task_groups.iter_mut().filter_map(|group| group.template.as_mut()) {
                 template.run =
-                    Some(v1::RunSpec { simulated_duration_ms: Some(RUN_MS), ..v1::RunSpec::default() });
+                    Some(v1::RunSpec { simulated_duration_ms: self.run_ms, ..v1::RunSpec::default() });
             }
         }
         spec

@@ -61,6 +61,16 @@ pub(super) enum Check {
         runs: &'static [&'static str],
         share: f64,
     },
+    /// The share of conflicts by what was offered a second; nothing is demanded of it.
+    ConflictsTold {
+        name: &'static str,
+        runs: &'static [&'static str],
+    },
+    /// Throughput and conflicts by the number of schedulers; nothing is demanded of it.
+    SweepTold {
+        run: &'static str,
+        name: &'static str,
+    },
     /// No run is slower than the first.
     NeverBelowFirst {
         runs: &'static [&'static str],
@@ -172,9 +182,11 @@ impl Check {
             }
             Self::AtMostOr { of, other, .. } => vec![of.run, other.run],
             Self::AtMostSlower { of, than, .. } => vec![of.run, than.run],
-            Self::Within { runs, .. } | Self::Conflicts { runs, .. } | Self::NeverBelowFirst { runs } => {
-                runs.to_vec()
-            }
+            Self::Within { runs, .. }
+            | Self::Conflicts { runs, .. }
+            | Self::ConflictsTold { runs, .. }
+            | Self::NeverBelowFirst { runs } => runs.to_vec(),
+            Self::SweepTold { run, .. } => vec![run],
             Self::AtLeastSlower { pairs, .. } => {
                 pairs.iter().flat_map(|(with, without)| [*with, *without]).collect()
             }
@@ -216,6 +228,17 @@ impl Check {
                 let most = highest(&shares);
                 (format!("at most {} conflicts", percent(most)), most < share)
             }
+            Self::ConflictsTold { name, runs } => {
+                let of_run = |run: &'static str| {
+                    let offered = figures.number(Figure { run, at: "/offered_per_s" })?;
+                    let p99 = figures.number(Figure { run, at: "/latency_ms/p99" })?;
+                    let conflicts = percent(conflicts(figures, run)?);
+                    Ok(format!("{conflicts} of {}/s ({} ms at p99)", number(offered), number(p99)))
+                };
+                let shares = runs.iter().copied().map(of_run).collect::<Result<Vec<_>, String>>()?;
+                (format!("{name} {}", shares.join(", ")), true)
+            }
+            Self::SweepTold { run, name } => (format!("{name} {}", sweep(figures, run)?), true),
             Self::NeverBelowFirst { runs } => {
                 let rates = figures.rates(runs)?;
                 let ratio = lowest(&rates) / rates.first().copied().unwrap_or(f64::NAN);
@@ -284,6 +307,18 @@ fn conflicts(figures: &Figures, run: &'static str) -> Result<f64, String> {
     let conflicts = figures.number(Figure { run, at: "/conflicts" })?;
     let placements = figures.number(Figure { run, at: "/placements" })?;
     Ok(conflicts / (conflicts + placements).max(1.0))
+}
+
+/// Placements a second and conflicts for each number of schedulers.
+fn sweep(figures: &Figures, run: &'static str) -> Result<String, String> {
+    let at = "/runs";
+    let runs = figures.value(Figure { run, at })?.as_array().ok_or_else(|| format!("{run} has no {at}"))?;
+    let of = |one: &Value, key: &str| one[key].as_f64().ok_or_else(|| format!("{run} does not report {key}"));
+    let point = |one: &Value| {
+        let (rate, conflicts) = (of(one, "placements_per_s")?, of(one, "conflict_share")?);
+        Ok(format!("{}: {}/s, {} conflicts", one["schedulers"], number(rate), percent(conflicts)))
+    };
+    Ok(runs.iter().map(point).collect::<Result<Vec<_>, String>>()?.join("; "))
 }
 
 /// Share by which one rate is below another.

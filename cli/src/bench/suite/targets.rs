@@ -92,7 +92,16 @@ pub(super) const RUNS: &[Run] = &[
     run("schedulers-6", "e2e --workload single --partition preferred --schedulers 6"),
     run("capped-1", "e2e --workload mixed --partition preferred --schedulers 1 --cap-cpu 10 --repeat 3"),
     run("capped-4", "e2e --workload mixed --partition preferred --schedulers 4 --cap-cpu 10 --repeat 3"),
+    run("shared-100-500", "latency --nodes 100 --schedulers 3 --fill 90 --rate 500 --units 10000"),
+    run("shared-100-1000", "latency --nodes 100 --schedulers 3 --fill 90 --rate 1000 --units 20000"),
+    run("shared-100-2000", "latency --nodes 100 --schedulers 3 --fill 90 --rate 2000 --units 40000"),
+    run("shared-100-3000", "latency --nodes 100 --schedulers 3 --fill 90 --rate 3000 --units 60000"),
+    run("shared-1000-500", "latency --nodes 1000 --schedulers 3 --fill 90 --rate 500 --units 10000"),
+    run("shared-1000-1000", "latency --nodes 1000 --schedulers 3 --fill 90 --rate 1000 --units 20000"),
+    run("shared-1000-2000", "latency --nodes 1000 --schedulers 3 --fill 90 --rate 2000 --units 40000"),
+    run("shared-1000-3000", "latency --nodes 1000 --schedulers 3 --fill 90 --rate 3000 --units 60000"),
     run("simulate", "simulate"),
+    run("simulate-shared", "simulate --workload mixed --partition global --schedulers 1,2,3,4,5,6"),
     quick("latency", "latency --rate 1000 --repeat 3", "latency --rate 1000 --units 5000"),
     run("restart", "restart --nodes 20000 --running-units 1000000"),
     run("explain", "explain --nodes 20000"),
@@ -110,6 +119,9 @@ pub(super) const RUNS: &[Run] = &[
 const SCHEDULERS: &[&str] =
     &["schedulers-1", "schedulers-2", "schedulers-3", "schedulers-4", "schedulers-5", "schedulers-6"];
 const ONLINE: &[&str] = &["online-0", "online-25", "online-50", "online-75", "online-100"];
+/// Three schedulers that share all nodes, which are nine tenths full: by nodes and units a second.
+const SHARED_100: &[&str] = &["shared-100-500", "shared-100-1000", "shared-100-2000", "shared-100-3000"];
+const SHARED_1000: &[&str] = &["shared-1000-500", "shared-1000-1000", "shared-1000-2000", "shared-1000-3000"];
 /// The same with services as large as the gangs are on average.
 const SERVICES: &[&str] = &["online-0", "services-25", "services-50", "services-75", "services-100"];
 const NODES: &[&str] = &["nodes-1000", "nodes-10000", "nodes-20000", "nodes-100000"];
@@ -119,6 +131,7 @@ pub(super) const CHARTS: &[Chart] = &[
     Chart { name: "nodes", over: "nodes", runs: NODES },
     Chart { name: "schedulers", over: "schedulers", runs: SCHEDULERS },
     Chart { name: "simulated", over: "schedulers", runs: &["simulate"] },
+    Chart { name: "simulated-shared", over: "schedulers", runs: &["simulate-shared"] },
     Chart { name: "online", over: "online", runs: ONLINE },
     Chart { name: "ablation", over: "ablation", runs: &["complete", "without-cache", "without-scan"] },
 ];
@@ -248,6 +261,23 @@ pub(super) const TARGETS: &[Target] = &[
             Told { of: of("simulate", "/knee"), name: "simulated with 1 … 32: adding one pays up to" },
         ],
         limits: &[PUT, BIND_SINGLES],
+    },
+    Target {
+        id: "P8g",
+        what: "3 schedulers share all nodes, 90 % full of what comes and goes: 500, 1,000, 2,000, 3,000 single units/s offered",
+        goal: "told; with more than 1 % the mode changes by itself",
+        checks: &[
+            ConflictsTold { name: "100 nodes: conflicts", runs: SHARED_100 },
+            ConflictsTold { name: "1,000 nodes: conflicts", runs: SHARED_1000 },
+        ],
+        limits: &[],
+    },
+    Target {
+        id: "P8s",
+        what: "1 … 6 schedulers share 10,000 nodes, mixed, simulated with delays and a core each",
+        goal: "told, beside the paper's 2,000/s with 1, 4,000/s with 3, 4,600/s with 5",
+        checks: &[SweepTold { run: "simulate-shared", name: "schedulers" }],
+        limits: &[],
     },
     Target {
         id: "P9",
@@ -393,6 +423,7 @@ mod tests {
         let ids: Vec<&str> = TARGETS.iter().map(|target| target.id).collect();
         let numbered = (1..=18).flat_map(|n| match n {
             1 => vec!["P1".to_owned(), "P1b".to_owned(), "P1m".to_owned()],
+            8 => vec!["P8".to_owned(), "P8g".to_owned(), "P8s".to_owned()],
             _ => vec![format!("P{n}")],
         });
         assert_eq!(ids, numbered.collect::<Vec<_>>());

@@ -46,6 +46,28 @@ fn a_slow_disk_raises_the_ceiling() {
 }
 
 #[test]
+fn what_is_told_names_its_figures_and_demands_nothing() {
+    let mut figures = Figures::default();
+    for (run, offered, conflicts) in [("a", 500, 0), ("b", 2_000, 220)] {
+        let report = json!({"offered_per_s": offered, "placements": 780, "conflicts": conflicts,
+            "latency_ms": {"p99": 2.5}});
+        figures.add(run, Ok(report));
+    }
+    let told = Check::ConflictsTold { name: "here", runs: BOTH }.judge(&figures).unwrap();
+    let words = "here 0.0 % of 500/s (2.50 ms at p99), 22 % of 2,000/s (2.50 ms at p99)";
+    assert_eq!(told, (words.to_owned(), true));
+    let runs = json!({"runs": [
+        {"schedulers": 1, "placements_per_s": 27_000.4, "conflict_share": 0.0},
+        {"schedulers": 2, "placements_per_s": 41_000.0, "conflict_share": 0.0213},
+    ]});
+    figures.add("sweep", Ok(runs));
+    let told = Check::SweepTold { run: "sweep", name: "by" }.judge(&figures).unwrap();
+    let words = "by 1: 27,000/s, 0.0 % conflicts; 2: 41,000/s, 2.1 % conflicts";
+    assert_eq!(told, (words.to_owned(), true));
+    assert!(Check::SweepTold { run: "a", name: "by" }.judge(&figures).is_err());
+}
+
+#[test]
 fn runs_are_compared_with_each_other() {
     let within = Check::Within { name: "all", runs: BOTH, share: 0.10 };
     check(within, 1000.0, 900.0, "all 1,000, 900/s: within 10 %", true);
