@@ -122,10 +122,11 @@ pub struct Layers {
 /// Which nodes to simulate.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct Simulated {
-    /// Simulate nodes: `COUNT x SHAPE`, as `100x cpu=32,memory=64Gi,gpu=8:A10`; may be repeated.
+    /// Simulate nodes: `COUNT x SHAPE`, as `100x cpu=32,memory=64Gi,gpu=8:A10`; may be repeated. Also in a shape:
+    /// `name=PREFIX`, `max_running_units=N`, `label.KEY=VALUE`.
     #[arg(long, value_name = "SHAPE")]
     pub simulate: Vec<String>,
-    /// Simulate the nodes of a list: CSV `sn,cpu_milli,memory_mib,gpu,model`.
+    /// Simulate the nodes of a list: CSV `sn,cpu_milli,memory_mib,gpu,model`, and `max_running_units` where you like.
     #[arg(long, value_name = "FILE")]
     pub nodes: Option<PathBuf>,
     /// Simulated durations are divided by this.
@@ -270,6 +271,9 @@ pub struct Agent {
     /// Keeps terminal statuses here until they are acknowledged.
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
+    /// Most running units that a node takes, whatever they ask for; default 1000.
+    #[arg(long, value_name = "N")]
+    pub max_running_units: Option<u32>,
     /// Configuration below the flags.
     #[command(flatten)]
     pub layers: Layers,

@@ -13,6 +13,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use self::{
     assumptions::Assumptions,
@@ -22,8 +23,9 @@ use self::{
     labels::Labels,
     occupants::Occupants,
     room::{DeviceRoom, Room},
-    shapes::{Names, Shape, Shapes},
+    shapes::{COUNT, Names, Shape, Shapes},
     shrunk::Holders,
+    spread::{Nominal, Tally},
     sub_clusters::SubClusters,
     taken::{Ranks, UnitTaken},
 };
@@ -51,6 +53,7 @@ pub(crate) mod room;
 pub(crate) mod shapes;
 pub(crate) mod shrunk;
 mod slots;
+mod spread;
 mod sub_clusters;
 mod taken;
 #[cfg(test)]
@@ -91,6 +94,8 @@ pub struct Cluster {
     frozen: Frozen,
     /// Who is on which node; there from the first search for victims on.
     occupants: Option<Box<Occupants>>,
+    nominal: Nominal,
+    tally: Tally,
 }
 
 /// What is known of one node.
@@ -396,12 +401,17 @@ impl Cluster {
             (Pool::BestEffort, Some(best_effort)) => &best_effort.room,
             (Pool::Guaranteed, _) | (Pool::BestEffort, None) => &self.room,
         };
-        Some((self.resources(room.taken(idx)), free))
+        Some((self.resources(&room.taken(idx)), free))
     }
 
     /// Allocatable in force; empty when the node has not reported.
     pub fn allocatable(&self, node: NodeId) -> Option<Resources> {
-        Some(self.resources(self.room.allocatable(self.known(node)?)))
+        let mut amounts: SmallVec<[i64; 8]> = SmallVec::from_slice(self.room.allocatable(self.known(node)?));
+        // It is none that a node reports.
+        if let Some(count) = amounts.get_mut(usize::from(COUNT)) {
+            *count = 0;
+        }
+        Some(self.resources(&amounts))
     }
 
     /// When what labels and taints of a node rest on changed last: its spec or its report; 0 when unknown.
@@ -547,7 +557,10 @@ impl Cluster {
         let reported = node.report.as_ref().map(|(report, _)| &report.capacity);
         // A grant says how much of a reported node may be used; without the report there is no node yet.
         let allocatable = reported.map(|capacity| granted.unwrap_or(capacity).clone()).unwrap_or_default();
-        let amounts = self.amounts(&allocatable);
+        let max = self.nodes[idx].report.as_ref().map_or(0, |(report, _)| report.max_running_units);
+        let mut amounts = self.amounts(&allocatable);
+        amounts.retain(|(id, _)| *id != COUNT);
+        amounts.push((COUNT, i64::from(max)));
         self.room.set_allocatable(idx, &amounts);
         if let Some(room) = self.room_mut(Pool::BestEffort) {
             room.set_allocatable(idx, &amounts);

@@ -28,6 +28,7 @@ pub struct Ask {
     shape: ShapeId,
     sub_cluster: Option<SubClusterId>,
     constraint: Constraint,
+    spreads: bool,
 }
 
 impl Ask {
@@ -42,7 +43,18 @@ impl Ask {
             shape,
             sub_cluster: cluster.demanded_sub_cluster(&template.node_selector),
             constraint: Constraint::new(&template.node_selector, &template.tolerations),
+            spreads: false,
         }
+    }
+
+    /// Of a unit whose replicas are to be on different nodes where that costs little.
+    pub(crate) fn spreading(self, spreads: bool) -> Self {
+        Self { spreads, ..self }
+    }
+
+    /// Whether it is; the cluster has to count that unit then.
+    pub(crate) fn spreads(&self) -> bool {
+        self.spreads
     }
 
     /// Brings it up to the labels and taints that the cluster knows now; to be called before filters.
@@ -214,13 +226,13 @@ impl Profile {
     /// Stranded devices weigh 1,000 times as much as packing or spreading: one whole point of either is worth
     /// about a sixth of a thousandth of a device, so they decide between places that strand alike.
     pub fn preset(scoring: ScoringProfile) -> Self {
-        let name = match scoring {
-            ScoringProfile::LeastAllocated => "least-allocated",
-            ScoringProfile::MostAllocated => "most-allocated",
+        let names: &[&str] = match scoring {
+            ScoringProfile::LeastAllocated => &["least-allocated", "spread"],
+            ScoringProfile::MostAllocated => &["most-allocated"],
         };
         let scores = SCORES.iter().filter_map(|score| match score.name() {
             "device-stranding" => Some((*score, 1_000)),
-            other => (other == name).then_some((*score, 1)),
+            other => names.contains(&other).then_some((*score, 1)),
         });
         Self { filters: FILTERS.to_vec(), scores: scores.collect() }
     }

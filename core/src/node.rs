@@ -61,8 +61,12 @@ impl Drain {
     }
 }
 
+/// Running units that a node takes unless its agent says otherwise: Kubernetes' 110 pods and some more would bind a large
+/// node, and a thousand processes are what one agent starts, watches and reports on with ease.
+pub const MAX_RUNNING_UNITS: u32 = 1_000;
+
 /// Written by the agent's session.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeReport {
     /// The node.
     pub id: NodeId,
@@ -74,6 +78,21 @@ pub struct NodeReport {
     pub ready: bool,
     /// Found by the agent.
     pub attributes: BTreeMap<String, String>,
+    /// Most running units that it takes, whatever they ask for.
+    pub max_running_units: u32,
+}
+
+impl Default for NodeReport {
+    fn default() -> Self {
+        Self {
+            id: NodeId::default(),
+            capacity: Resources::default(),
+            devices: Vec::new(),
+            ready: false,
+            attributes: BTreeMap::new(),
+            max_running_units: MAX_RUNNING_UNITS,
+        }
+    }
 }
 
 /// What best-effort running units may not have of a node, for the use of guaranteed ones. Written by state.

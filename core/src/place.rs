@@ -199,9 +199,12 @@ impl Placer {
         }
     }
 
-    /// Before `wanted` replicas of one unit: a kept list is used on, or dropped.
-    pub(crate) fn begin(&mut self, cluster: &Cluster, template: TemplateId, unit: UnitId, wanted: usize) {
+    /// Before `wanted` replicas of one unit: a kept list is used on, or dropped. That of a unit that spreads is its own.
+    pub(crate) fn begin(&mut self, cluster: &mut Cluster, template: TemplateId, unit: UnitId, wanted: usize) {
         let entry = self.templates.get_mut(template);
+        if entry.ask.spreads() {
+            cluster.count_unit(unit);
+        }
         entry.ask.prepare(cluster);
         entry.gates = self.profiles.of(entry).gates(cluster, &entry.ask);
         let candidates = &mut entry.candidates;
@@ -209,7 +212,7 @@ impl Placer {
             return;
         }
         match candidates.uses_left.checked_sub(wanted) {
-            Some(left) if self.keeps => candidates.uses_left = left,
+            Some(left) if self.keeps && !entry.ask.spreads() => candidates.uses_left = left,
             _ => candidates.clear(),
         }
         if cluster.demand(entry.ask.shape()).devices.is_some() {

@@ -9,6 +9,7 @@ pub mod most_allocated;
 pub mod node_ready;
 pub mod node_selector;
 pub mod resources_fit;
+pub mod spread;
 pub mod taints;
 #[cfg(test)]
 mod tests;
@@ -24,5 +25,9 @@ pub static FILTERS: [&dyn Filter; 5] = [
 ];
 
 /// Every score.
-pub static SCORES: [&dyn Score; 3] =
-    [&device_stranding::DeviceStranding, &least_allocated::LeastAllocated, &most_allocated::MostAllocated];
+pub static SCORES: [&dyn Score; 4] = [
+    &device_stranding::DeviceStranding,
+    &least_allocated::LeastAllocated,
+    &most_allocated::MostAllocated,
+    &spread::Spread,
+];

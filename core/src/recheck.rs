@@ -30,6 +30,8 @@ pub struct Has {
     pub memory: i64,
     /// By index, from 0.
     pub n_devices: usize,
+    /// Most that it takes.
+    pub n_running_units: u32,
 }
 
 /// Why an agent does not start what it is assigned.
@@ -60,7 +62,7 @@ impl Refusal {
 /// # Errors
 /// What is short.
 pub fn check(has: &Has, staying: impl IntoIterator<Item = Takes>, takes: &Takes) -> Result<(), Refusal> {
-    let (mut cpu_milli, mut memory) = (takes.cpu_milli, takes.memory);
+    let (mut cpu_milli, mut memory, mut n) = (takes.cpu_milli, takes.memory, 1u32);
     let mut devices = [0u32; 64];
     let mut add = |one: &Takes| {
         (0..64).filter(|idx| one.device_mask >> idx & 1 == 1).for_each(|idx: usize| {
@@ -73,9 +75,10 @@ pub fn check(has: &Has, staying: impl IntoIterator<Item = Takes>, takes: &Takes)
         if one.pool == Pool::Guaranteed && takes.pool == Pool::Guaranteed {
             cpu_milli = cpu_milli.saturating_add(one.cpu_milli);
             memory = memory.saturating_add(one.memory);
+            n = n.saturating_add(1);
         }
     }
-    if cpu_milli > has.cpu_milli || memory > has.memory {
+    if cpu_milli > has.cpu_milli || memory > has.memory || n > has.n_running_units {
         return Err(Refusal::Room);
     }
     let is_wrong = |idx: &usize| {
@@ -94,11 +97,13 @@ mod tests {
 
     #[test]
     fn room_and_devices_are_counted_with_those_that_stay() {
-        let has = Has { cpu_milli: 1_000, memory: 10, n_devices: 2 };
+        let has = Has { cpu_milli: 1_000, memory: 10, n_devices: 2, n_running_units: 3 };
         let of = |cpu_milli| takes(cpu_milli, Pool::Guaranteed, 0, 0);
         let gpu = |mask, milli| takes(0, Pool::Guaranteed, mask, milli);
         let best_effort = takes(900, Pool::BestEffort, 0, 0);
-        let cases: [(&[Takes], Takes, Result<(), Refusal>); 14] = [
+        let cases: [(&[Takes], Takes, Result<(), Refusal>); 16] = [
+            (&[of(0), of(0), best_effort], of(0), Ok(())),
+            (&[of(0), of(0), of(0)], of(0), Err(Refusal::Room)),
             (&[], of(1_000), Ok(())),
             (&[], of(1_001), Err(Refusal::Room)),
             (&[of(500)], of(500), Ok(())),

@@ -142,6 +142,16 @@ pub enum WorkloadClass {
     Daemon,
 }
 
+impl WorkloadClass {
+    /// Its replicas serve by themselves: they are better on different nodes, where that costs little.
+    pub fn spreads(self) -> bool {
+        match self {
+            Self::Service | Self::Stateful => true,
+            Self::Batch | Self::Gang | Self::Stream | Self::Training | Self::Yarn | Self::Daemon => false,
+        }
+    }
+}
+
 /// When a running unit that ended by itself is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RestartPolicy {

@@ -23,7 +23,7 @@ use godel_core::{
     admission::admit,
     change::{Partition, PartitionMode},
     ids::{NodeId, UnitId},
-    node::{NodeReport, NodeSpec},
+    node::{MAX_RUNNING_UNITS, NodeReport, NodeSpec},
     partition::{self, StrategyKind, Traits},
     scheduler::Config,
     unit::UnitSpec,
@@ -367,6 +367,7 @@ fn nodes(shapes: &[String]) -> Result<Vec<(NodeSpec, NodeReport)>, Failure> {
             devices: def.devices,
             ready: true,
             attributes: def.attributes,
+            max_running_units: def.max_running_units.unwrap_or(MAX_RUNNING_UNITS),
         };
         (spec, report)
     };

@@ -280,6 +280,7 @@ pub(super) async fn agent(wanted: Agent, log: Option<String>, address: &str) -> 
         ("agent.client.state", set_address(&wanted.layers, "agent.client.state", address)),
         ("agent.speed", wanted.nodes.speed.map(|speed| speed.to_string())),
         ("agent.state_dir", wanted.state_dir.as_ref().map(|dir| dir.display().to_string())),
+        ("agent.max_running_units", wanted.max_running_units.map(|most| most.to_string())),
     ];
     let root = config::load(&wanted.layers, &flags)?;
     let _guard = telemetry(root.telemetry, log)?;

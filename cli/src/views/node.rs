@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use godel_core::{quantity, resources::CPU, resources::MEMORY};
+use godel_core::{
+    node::MAX_RUNNING_UNITS,
+    quantity,
+    resources::{CPU, MEMORY},
+};
 use godel_proto::v1;
 use serde::Serialize;
 
@@ -21,6 +25,8 @@ pub struct NodeView {
     pub status: String,
     /// Running units bound here.
     pub running_units: u32,
+    /// Most that it takes.
+    pub max_running_units: u32,
     /// In force, by resource.
     pub allocatable: BTreeMap<String, i64>,
     /// Requested by what is bound of the guaranteed pool.
@@ -156,6 +162,7 @@ impl From<&v1::Node> for NodeView {
             uid: meta.uid,
             status,
             running_units: node.running_units,
+            max_running_units: report.max_running_units.unwrap_or(MAX_RUNNING_UNITS),
             allocatable: amounts(node.allocatable.as_ref()),
             allocated: amounts(node.allocated.as_ref()),
             best_effort_allocatable: amounts(node.best_effort_allocatable.as_ref()),
@@ -266,7 +273,7 @@ impl View for NodeView {
     const HEADERS: &'static [&'static str] =
         &["NAME", "STATUS", "UNITS", "HELD", "SLOTS", "CPU", "MEMORY", "GPU"];
     const WIDE: &'static [&'static str] =
-        &["BE-CPU", "BE-MEMORY", "USE-CPU", "USE-MEM", "AGENT", "ID", "UID", "TAINTS", "LABELS"];
+        &["MAX-UNITS", "BE-CPU", "BE-MEMORY", "USE-CPU", "USE-MEM", "AGENT", "ID", "UID", "TAINTS", "LABELS"];
 
     fn row(&self) -> Vec<String> {
         vec![
@@ -283,6 +290,7 @@ impl View for NodeView {
 
     fn wide(&self) -> Vec<String> {
         vec![
+            self.max_running_units.to_string(),
             self.best_effort_share(CPU),
             self.best_effort_share(MEMORY),
             self.used(CPU),

@@ -10,7 +10,7 @@ use crate::{
     ids::NodeId,
     node::{Device, NodeReport},
     quantity,
-    resources::Resources,
+    resources::{RUNNING_UNITS, Resources},
     unit::UnitSpec,
 };
 
@@ -18,7 +18,7 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct Capacities {
     shapes: Vec<Shape>,
-    ids: BTreeMap<(Resources, Vec<DeviceKey>), usize>,
+    ids: BTreeMap<(Resources, Vec<DeviceKey>, bool), usize>,
     nodes: Vec<Option<usize>>,
     n_nodes: usize,
 }
@@ -29,6 +29,8 @@ type DeviceKey = (String, String);
 struct Shape {
     capacity: Resources,
     devices: Vec<Device>,
+    /// It takes some running unit.
+    takes_any: bool,
     n_nodes: usize,
 }
 
@@ -38,12 +40,13 @@ impl Capacities {
     pub fn put(&mut self, report: &NodeReport) -> bool {
         let devices =
             report.devices.iter().map(|device| (device.kind.clone(), device.model.clone())).collect();
-        let key = (report.capacity.clone(), devices);
+        let takes_any = report.max_running_units > 0;
+        let key = (report.capacity.clone(), devices, takes_any);
         let shape = if let Some(shape) = self.ids.get(&key) {
             *shape
         } else {
-            let shape =
-                Shape { capacity: report.capacity.clone(), devices: report.devices.clone(), n_nodes: 0 };
+            let (capacity, devices) = (report.capacity.clone(), report.devices.clone());
+            let shape = Shape { capacity, devices, takes_any, n_nodes: 0 };
             self.shapes.push(shape);
             self.ids.insert(key, self.shapes.len() - 1);
             self.shapes.len() - 1
@@ -128,6 +131,9 @@ impl Capacities {
         if self.is_empty() {
             return "no node is registered".to_owned();
         }
+        if self.live().all(|shape| !shape.takes_any) {
+            return "no node takes any running unit: max_running_units is 0".to_owned();
+        }
         if let Some((name, amount, most)) = demand.requests.iter().find_map(|(name, amount)| {
             let most = self.live().map(|shape| shape.capacity.get(name)).max().unwrap_or(0);
             (amount > most).then_some((name, amount, most))
@@ -166,6 +172,9 @@ impl Shape {
     }
 
     fn lacks<'a>(&self, demand: &'a Demand) -> Option<&'a str> {
+        if !self.takes_any {
+            return Some(RUNNING_UNITS);
+        }
         if let Some((name, _)) =
             demand.requests.iter().find(|(name, amount)| *amount > self.capacity.get(name))
         {

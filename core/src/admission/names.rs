@@ -3,7 +3,7 @@
 //!
 //! No name and no text for people has control characters.
 
-use crate::quantity;
+use crate::{quantity, resources::RUNNING_UNITS};
 
 /// Longest namespace, task group, resource name or label of a path.
 pub const NAMESPACE_LEN_MAX: usize = 63;
@@ -47,6 +47,9 @@ pub enum BadName {
     /// A resource that is nearly a well-known one.
     #[error("did you mean `{0}`?")]
     Meant(&'static str),
+    /// What every running unit takes one of.
+    #[error("running units are counted by themselves; a node says `max_running_units`")]
+    Count,
     /// What no program can be handed.
     #[error("a NUL character is not allowed")]
     Nul,
@@ -78,11 +81,14 @@ pub fn label_key(text: &str) -> Result<(), BadName> {
     text.chars().find(|c| !allowed(*c)).map_or(Ok(()), |bad| Err(BadName::Key(bad)))
 }
 
-/// A resource name: the alphabet of label keys, at most 63 characters.
+/// A resource name: the alphabet of label keys, at most 63 characters, and not what counts running units.
 ///
 /// # Errors
 /// The first thing wrong.
 pub fn resource(text: &str) -> Result<(), BadName> {
+    if text == RUNNING_UNITS {
+        return Err(BadName::Count);
+    }
     length(text, NAMESPACE_LEN_MAX)?;
     label_key(text)
 }

@@ -40,7 +40,7 @@ pub(super) fn report(id: u32, cpu: i64, n_gpus: usize) -> NodeReport {
         capacity: Resources::new([(CPU, cpu)]).unwrap(),
         devices: vec![gpu; n_gpus],
         ready: true,
-        attributes: BTreeMap::new(),
+        ..NodeReport::default()
     }
 }
 
@@ -209,6 +209,19 @@ fn two_schedulers_on_one_last_slot() {
     world.commit(&first);
     assert_eq!(world.refuse(&second), short_of_cpu);
     assert_eq!(world.binder.n_open(), 0);
+}
+
+#[test]
+fn a_node_takes_no_more_running_units_than_it_says() {
+    let mut world = World::new(0);
+    world.change(Change::NodeSpec(node(1)));
+    world.change(Change::NodeReport(NodeReport { max_running_units: 2, ..report(1, 1000, 0) }));
+    let revision = world.unit(unit(1, 3, 1, demand(0, 0)));
+    let two = world.accept(&place(1, revision, &[(0, 1), (1, 1)]));
+    let full = vec![(RejectionReason::InsufficientResources, vec![2])];
+    assert_eq!(world.refuse(&place(1, revision, &[(2, 1)])), full);
+    world.commit(&two);
+    assert_eq!(world.refuse(&place(1, revision, &[(2, 1)])), full);
 }
 
 #[test]

@@ -65,6 +65,12 @@ impl Assumptions {
         column.slots[idx].1
     }
 
+    /// Those of one unit, in order of ordinals.
+    pub(crate) fn of(&self, unit: UnitId) -> impl Iterator<Item = Assumed> {
+        let column = if self.at_hand.0 == unit { Some(&self.at_hand.1) } else { self.units.get(&unit) };
+        column.into_iter().flat_map(|column| column.slots.iter().filter_map(|(_, assumed)| *assumed))
+    }
+
     /// Sets an assumption; the one that it replaces.
     pub(crate) fn insert(&mut self, unit: UnitId, ordinal: u32, assumed: Assumed) -> Option<Assumed> {
         let column = self.column(unit);

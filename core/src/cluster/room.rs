@@ -12,7 +12,7 @@ pub(crate) type Nodes = u64;
 const _: () = assert!(BLOCK == Nodes::BITS as usize, "a bit is a node of a block");
 
 /// Amounts asked for, by resource integer; none is 0.
-pub(crate) type Asks = SmallVec<[(u8, i64); 3]>;
+pub(crate) type Asks = SmallVec<[(u8, i64); 4]>;
 
 /// A node's whole amount of a resource, in [`Room::share`].
 pub(crate) const SHARE_WHOLE: i64 = 100_000;
@@ -35,8 +35,8 @@ pub(crate) struct Room {
     stride: usize,
     n_nodes: usize,
     allocatable: Vec<i64>,
-    taken: Vec<i64>,
     foreign: Vec<i64>,
+    /// Of allocatable what is neither taken nor foreign.
     free: Vec<i64>,
     /// Share of the node's whole that one unit is; 0 where the node has none. Multiplying beats dividing.
     scale: Vec<i64>,
@@ -52,8 +52,7 @@ impl Room {
     pub(crate) fn grow(&mut self, n_nodes: usize, stride: usize) {
         if stride > self.stride {
             let old = self.stride;
-            let per_node =
-                [&mut self.allocatable, &mut self.taken, &mut self.foreign, &mut self.free, &mut self.scale];
+            let per_node = [&mut self.allocatable, &mut self.foreign, &mut self.free, &mut self.scale];
             for column in per_node.into_iter().chain([&mut self.bound]) {
                 *column = widen(column, old, stride);
             }
@@ -62,8 +61,7 @@ impl Room {
         if n_nodes > self.n_nodes {
             self.n_nodes = n_nodes;
             let len = n_nodes * self.stride;
-            let per_node =
-                [&mut self.allocatable, &mut self.taken, &mut self.foreign, &mut self.free, &mut self.scale];
+            let per_node = [&mut self.allocatable, &mut self.foreign, &mut self.free, &mut self.scale];
             for column in per_node {
                 column.resize(len, 0);
             }
@@ -86,8 +84,13 @@ impl Room {
         &self.allocatable[self.range(idx)]
     }
 
-    pub(crate) fn taken(&self, idx: usize) -> &[i64] {
-        &self.taken[self.range(idx)]
+    /// By resource integer.
+    pub(crate) fn taken(&self, idx: usize) -> SmallVec<[i64; 8]> {
+        self.range(idx).map(|at| self.taken_at(at)).collect()
+    }
+
+    fn taken_at(&self, at: usize) -> i64 {
+        self.allocatable[at].saturating_sub(self.foreign[at]).saturating_sub(self.free[at])
     }
 
     /// What `left` of a resource is of the node's whole, in parts of [`SHARE_WHOLE`], rounded down; 0 where the node
@@ -105,12 +108,11 @@ impl Room {
 
     /// Takes (`sign` 1) or gives back (-1).
     pub(crate) fn shift(&mut self, idx: usize, asks: &Asks, sign: i64) {
-        let base = idx * self.stride;
+        let range = self.range(idx);
+        let free = &mut self.free[range];
         for &(id, amount) in asks {
-            let at = base + usize::from(id);
-            let amount = amount.saturating_mul(sign);
-            self.taken[at] = self.taken[at].saturating_add(amount);
-            self.free[at] = self.free[at].saturating_sub(amount);
+            let free = &mut free[usize::from(id)];
+            *free = free.saturating_sub(amount.saturating_mul(sign));
         }
         if sign < 0 {
             self.raise(idx);
@@ -121,6 +123,7 @@ impl Room {
 
     /// Replaces what a node has; `amounts` by resource integer.
     pub(crate) fn set_allocatable(&mut self, idx: usize, amounts: &[(u8, i64)]) {
+        let taken = self.taken(idx);
         let range = self.range(idx);
         self.allocatable[range].fill(0);
         for &(id, amount) in amounts {
@@ -130,27 +133,29 @@ impl Room {
             let scale = (SHARE_WHOLE << SCALE_BITS).checked_div(self.allocatable[at]);
             self.scale[at] = scale.unwrap_or(0).max(0);
         }
-        self.settle(idx);
+        self.settle(idx, &taken);
     }
 
     /// Replaces what others are believed to have taken unseen.
     pub(crate) fn set_foreign(&mut self, idx: usize, amounts: &[(u8, i64)]) {
+        let taken = self.taken(idx);
         let range = self.range(idx);
         self.foreign[range].fill(0);
         for &(id, amount) in amounts {
             let at = idx * self.stride + usize::from(id);
-            self.foreign[at] = amount.saturating_sub(self.taken[at]).max(0);
+            self.foreign[at] = amount.saturating_sub(taken[usize::from(id)]).max(0);
         }
-        self.settle(idx);
+        self.settle(idx, &taken);
     }
 
     /// Something unseen became seen: no longer believed on top.
     pub(crate) fn consume_foreign(&mut self, idx: usize, asks: &Asks) {
+        let taken = self.taken(idx);
         for &(id, amount) in asks {
             let at = idx * self.stride + usize::from(id);
             self.foreign[at] = self.foreign[at].saturating_sub(amount).max(0);
         }
-        self.settle(idx);
+        self.settle(idx, &taken);
     }
 
     /// Nothing unseen is believed any more.
@@ -158,10 +163,10 @@ impl Room {
         self.foreign[self.range(idx)].iter().any(|amount| *amount > 0)
     }
 
-    fn settle(&mut self, idx: usize) {
-        for at in self.range(idx) {
-            self.free[at] =
-                self.allocatable[at].saturating_sub(self.taken[at]).saturating_sub(self.foreign[at]);
+    /// Free is what the rest leaves.
+    fn settle(&mut self, idx: usize, taken: &[i64]) {
+        for (at, taken) in self.range(idx).zip(taken) {
+            self.free[at] = self.allocatable[at].saturating_sub(*taken).saturating_sub(self.foreign[at]);
         }
         self.raise(idx);
         self.loose[idx / BLOCK] = true;
@@ -169,10 +174,10 @@ impl Room {
 
     fn raise(&mut self, idx: usize) {
         let base = idx / BLOCK * self.stride;
-        for id in 0..self.stride {
-            let free = self.free[idx * self.stride + id];
-            let bound = &mut self.bound[base + id];
-            *bound = free.max(*bound);
+        let range = self.range(idx);
+        let bounds = &mut self.bound[base..base + self.stride];
+        for (bound, free) in bounds.iter_mut().zip(&self.free[range]) {
+            *bound = (*free).max(*bound);
         }
     }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     demand::{Demand, Pool},
-    resources::{CPU, MEMORY, N_NAMES_MAX},
+    resources::{CPU, MEMORY, N_NAMES_MAX, RUNNING_UNITS},
 };
 
 /// An interned demand of a pool: valid for the cluster that gave it, for as long as that lives.
@@ -23,13 +23,20 @@ impl ShapeId {
     }
 }
 
-/// Resource names that nodes have or something took, by small integer: `cpu` is 0, `memory` 1.
+/// Small integer of what every running unit takes one of, in every cluster.
+pub(crate) const COUNT: u8 = 2;
+/// What a running unit counts in scores that asks for no cpu, milli-cores, and for no memory, bytes: as in Kubernetes. Such
+/// ones would all look for the same node otherwise. They take nothing of it.
+pub(crate) const NOMINAL: [i64; 2] = [100, 200 << 20];
+
+/// Resource names that nodes have or something took, by small integer: `cpu` is 0, `memory` 1, the number of running
+/// units [`COUNT`].
 #[derive(Clone, Debug)]
 pub(crate) struct Names(Vec<String>);
 
 impl Default for Names {
     fn default() -> Self {
-        Self(vec![CPU.to_owned(), MEMORY.to_owned()])
+        Self(vec![CPU.to_owned(), MEMORY.to_owned(), RUNNING_UNITS.to_owned()])
     }
 }
 
@@ -50,7 +57,8 @@ impl Names {
     /// The integer of `name`, given now if it is new; `None` when there are too many names.
     pub(crate) fn id(&mut self, name: &str) -> Option<u8> {
         self.find(name).or_else(|| {
-            let id = (self.0.len() < N_NAMES_MAX).then(|| u8::try_from(self.0.len()).ok())??;
+            // The number of running units is not one that people name.
+            let id = (self.0.len() <= N_NAMES_MAX).then(|| u8::try_from(self.0.len()).ok())??;
             self.0.push(name.to_owned());
             Some(id)
         })
@@ -63,9 +71,12 @@ pub(crate) struct Shape {
     pub(crate) demand: Arc<Demand>,
     pub(crate) pool: Pool,
     pub(crate) asks: Asks,
-    /// Of `asks` cpu and memory, which nearly all demands name; `i64::MIN` for one that is not asked for. A row
-    /// shows at once whether it has them: an amount of nothing fits even where more than everything is taken.
-    pub(crate) first: [i64; 2],
+    /// Of `asks` cpu and memory, which nearly all demands name, and the number of running units; `i64::MIN` for one that
+    /// is not asked for. A row shows at once whether it has them: an amount of nothing fits even where more than everything
+    /// is taken.
+    pub(crate) first: [i64; 3],
+    /// What it counts in scores beyond what it asks for: of cpu and memory, see [`NOMINAL`].
+    pub(crate) nominal: [i64; 2],
     /// The rest of `asks`.
     pub(crate) others: Asks,
     /// Asks for a resource that no node has ever had.
@@ -79,6 +90,7 @@ impl Shape {
     pub(crate) fn fits(&self, free: &[i64]) -> bool {
         self.first[0] <= free[0]
             && self.first[1] <= free[1]
+            && self.first[2] <= free[2]
             && self.unknown.is_none()
             && self.others.iter().all(|(id, amount)| *amount <= free[usize::from(*id)])
     }
@@ -136,7 +148,8 @@ impl Shapes {
             demand,
             pool,
             asks: Asks::new(),
-            first: [i64::MIN; 2],
+            first: [i64::MIN; 3],
+            nominal: NOMINAL,
             others: Asks::new(),
             unknown: None,
             least_devices: devices.as_ref().map(DeviceAsk::least).unwrap_or_default(),
@@ -173,7 +186,7 @@ fn resolve(shape: &mut Shape, names: &Names) {
     shape.asks.clear();
     shape.others.clear();
     shape.unknown = None;
-    for (name, amount) in shape.demand.requests.iter() {
+    for (name, amount) in shape.demand.requests.iter().filter(|(name, _)| *name != RUNNING_UNITS) {
         let Some(id) = names.find(name) else {
             shape.unknown = Some(name.to_owned());
             continue;
@@ -184,4 +197,8 @@ fn resolve(shape: &mut Shape, names: &Names) {
             None => shape.others.push((id, amount)),
         }
     }
+    shape.asks.push((COUNT, 1));
+    shape.first[usize::from(COUNT)] = 1;
+    let is_named = |id: usize| shape.first[id] > 0;
+    shape.nominal = [0, 1].map(|id| if is_named(id) { 0 } else { NOMINAL[id] });
 }

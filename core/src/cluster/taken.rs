@@ -148,7 +148,7 @@ impl Cluster {
             if is_watched {
                 turned.push((ordinal, row.node));
             }
-            self.release_row(shapes, before);
+            self.release_row(unit, shapes, before);
             self.settle_row(unit, shapes, ordinal, after);
         });
         self.ranks.turn(rows, &turns, 1);
@@ -178,7 +178,7 @@ impl Cluster {
         if let Some(old) = self.units.remove(&unit) {
             self.ranks.turn(&old.rows, &Turns::of(&old.rows), -1);
             for (_, row) in old.rows.live() {
-                self.release_row(&old.shapes, row);
+                self.release_row(unit, &old.shapes, row);
             }
         }
         let mut taken = UnitTaken { rows, shapes: SmallVec::new() };
@@ -199,11 +199,12 @@ impl Cluster {
         if let Some(old) = self.units.remove(&unit) {
             self.ranks.turn(&old.rows, &Turns::of(&old.rows), -1);
             for (_, row) in old.rows.live() {
-                self.release_row(&old.shapes, row);
+                self.release_row(unit, &old.shapes, row);
                 self.forget_occupants();
             }
         }
         for assumed in self.assumptions.remove(unit) {
+            self.tally.shift(unit, assumed.node, -1);
             self.release(assumed.shape, assumed.node, assumed.mask);
         }
         self.follow_victims(unit);
@@ -256,8 +257,10 @@ impl Cluster {
         }
         let assumed = Assumed { incarnation, shape, node, mask: device_mask };
         let old = self.assumptions.insert(unit, ordinal, assumed);
+        self.tally.shift(unit, node, 1);
         self.shift(shape, node, device_mask, 1);
         if let Some(old) = old {
+            self.tally.shift(unit, old.node, -1);
             self.release(old.shape, old.node, old.mask);
         }
     }
@@ -265,6 +268,7 @@ impl Cluster {
     /// Gives assumed room back; nothing happens when there is no such assumption.
     pub fn forget(&mut self, unit: UnitId, ordinal: u32, incarnation: u32) {
         if let Some(assumed) = self.assumptions.take(unit, ordinal, incarnation) {
+            self.tally.shift(unit, assumed.node, -1);
             self.release(assumed.shape, assumed.node, assumed.mask);
             if self.has_slots() {
                 self.leave_slot(unit, ordinal);
@@ -275,6 +279,7 @@ impl Cluster {
     /// As [`Self::forget`], for a trial: nobody else was told of the assumption, so nothing was gained.
     pub(crate) fn undo(&mut self, unit: UnitId, ordinal: u32, incarnation: u32) {
         if let Some(assumed) = self.assumptions.take(unit, ordinal, incarnation) {
+            self.tally.shift(unit, assumed.node, -1);
             self.shift(assumed.shape, assumed.node, assumed.mask, -1);
             if self.has_slots() {
                 self.leave_slot(unit, ordinal);
@@ -306,10 +311,12 @@ impl Cluster {
                     if assumed.is_none() {
                         self.consume_foreign(shape, row.node, row.device_mask);
                     }
+                    self.tally.shift(unit, row.node, 1);
                     self.shift(shape, row.node, row.device_mask, 1);
                     self.follow_row(shape, row, 1);
                 }
                 if let Some(assumed) = assumed {
+                    self.tally.shift(unit, assumed.node, -1);
                     self.release(assumed.shape, assumed.node, assumed.mask);
                     if self.has_slots() {
                         self.follow_slot(unit, ordinal);
@@ -319,8 +326,9 @@ impl Cluster {
         }
     }
 
-    fn release_row(&mut self, shapes: &GroupShapes, row: &Row) {
+    fn release_row(&mut self, unit: UnitId, shapes: &GroupShapes, row: &Row) {
         if let Some(shape) = live_shape(shapes, row) {
+            self.tally.shift(unit, row.node, -1);
             self.follow_row(shape, row, -1);
             self.release(shape, row.node, row.device_mask);
         }
@@ -341,6 +349,7 @@ impl Cluster {
             self.amounts(&demand.requests);
         }
         let resolved = self.shapes.get(shape);
+        let nominal = resolved.nominal;
         if resolved.pool == Pool::Guaranteed {
             self.room.shift(idx, &resolved.asks, i64::from(sign));
         }
@@ -351,6 +360,9 @@ impl Cluster {
             self.nodes[idx].devices.shift(mask, resolved.device_milli(), i32::from(sign));
             self.shift_holders(idx, shape, mask, i32::from(sign));
             self.settle_devices(idx);
+        }
+        if nominal != [0; 2] {
+            self.nominal.shift(idx, nominal, sign);
         }
         self.touch(idx);
     }

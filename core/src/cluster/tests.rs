@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     demand::DeviceRequest,
     node::Device,
-    resources::{CPU, MEMORY},
+    resources::{CPU, MEMORY, RUNNING_UNITS},
     rows::{Bind, Evict, EvictionReason, Phase, Requeue, RowChange, Statuses, UnitRows},
 };
 
@@ -259,10 +259,12 @@ fn best_effort_taken(records: &Records, node: u32) -> Resources {
                     taken.add(&Resources::new([(name, amount)]).unwrap(), 1);
                 }
             }
+            taken.add_amount(RUNNING_UNITS, 1);
         }
     }
     for ((unit, _), _) in records.assumed.iter().filter(|(_, (_, on, _))| *on == node) {
         taken.add(&unit_demand(*unit).requests, 1);
+        taken.add_amount(RUNNING_UNITS, 1);
     }
     taken
 }
@@ -278,6 +280,7 @@ fn picture(cluster: &mut Cluster) -> Vec<String> {
         .map(|(demand, pool)| cluster.shape(demand, pool))
         .collect();
     let mut lines = Vec::new();
+    cluster.count_unit(UnitId(1));
     for node in (1..=N_NODES).map(NodeId) {
         let state = pools.map(|pool| cluster.pool_state(node, pool).unwrap_or_default());
         let usable = cluster.usable(node);
@@ -285,7 +288,8 @@ fn picture(cluster: &mut Cluster) -> Vec<String> {
         let fits: Vec<bool> = shapes.iter().map(|shape| cluster.fits(*shape, node).is_ok()).collect();
         let picks: Vec<u64> =
             shapes.iter().map(|shape| cluster.pick_devices(*shape, node).unwrap_or(0)).collect();
-        lines.push(format!("{node}: {state:?} {allocatable:?} {usable:?} {fits:?} {picks:?}"));
+        let spread = (cluster.n_of_unit(node.idx()), cluster.nominal(node.idx()));
+        lines.push(format!("{node}: {state:?} {allocatable:?} {usable:?} {fits:?} {picks:?} {spread:?}"));
         for (shape, fits) in shapes.iter().zip(&fits) {
             let fits = *fits;
             let idx = node.idx();
@@ -308,6 +312,7 @@ proptest! {
         let mut records = Records::default();
         let shapes = [Pool::Guaranteed, Pool::BestEffort];
         for (revision, event) in (1u64..).zip(&events) {
+            cluster.count_unit(UnitId(1));
             records.apply(&mut cluster, event, revision);
             if tighten && cluster.n_slots() > 0 {
                 let shapes = shapes.map(|pool| cluster.shape(&unit_demand(3), pool));

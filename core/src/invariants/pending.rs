@@ -14,7 +14,7 @@ use crate::{
     hold::Hold,
     ids::{NodeId, Revision, UnitId},
     node::{Device, TaintEffect},
-    resources::Resources,
+    resources::{RUNNING_UNITS, Resources},
     rows::Phase,
     unit::{Template, UnitSpec},
 };
@@ -206,6 +206,7 @@ impl Free {
     fn new(node: &WorldNode, taken: &Usage, short: &BTreeSet<&str>) -> Self {
         let left = |sums: &Resources| {
             let mut free = node.allocatable().into_owned();
+            free.add_amount(RUNNING_UNITS, node.max_running_units());
             free.add(sums, -1);
             free
         };
@@ -234,7 +235,7 @@ impl Free {
             Pool::Guaranteed => &mut self.guaranteed,
             Pool::BestEffort => &mut self.best_effort,
         };
-        for (name, amount) in template.demand.requests.iter() {
+        for (name, amount) in template.demand.requests.iter().chain([(RUNNING_UNITS, 1)]) {
             if amount > free.get(name) {
                 return Err(Misfit::Resource(name.to_owned()));
             }
@@ -246,6 +247,7 @@ impl Free {
             }
         }
         free.add(&template.demand.requests, -1);
+        free.add_amount(RUNNING_UNITS, -1);
         Ok(())
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     hold::Hold,
     ids::{NodeId, Revision, UnitId},
     node::Device,
-    resources::Resources,
+    resources::{RUNNING_UNITS, Resources},
     rows::Bind,
 };
 
@@ -29,7 +29,7 @@ use crate::{
 /// read, to commit and to try again.
 const SQUEEZED_WITHIN_MS: i64 = 60_000;
 
-/// Sums of one node.
+/// Sums of one node; each running unit is one of [`RUNNING_UNITS`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Of guaranteed running units.
@@ -94,6 +94,7 @@ impl Usage {
             Pool::BestEffort => &mut self.best_effort,
         };
         sum.add(&demand.requests, times);
+        sum.add_amount(RUNNING_UNITS, times);
     }
 }
 
@@ -103,6 +104,7 @@ impl Usage {
         if let (Some(node), Pool::Guaranteed) = (node, pool) {
             let kept = node.kept(&demand.requests, row.bound_time_ms);
             kept.for_each(|(name, amount)| self.kept.add_amount(name, amount));
+            self.kept.add_amount(RUNNING_UNITS, 1);
         }
     }
 
@@ -149,7 +151,7 @@ impl Usage {
             covered.keep(node, demand, pool, row);
         }
         let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
-        for (name, amount) in hold.demand.requests.iter() {
+        for (name, amount) in hold.demand.requests.iter().chain([(RUNNING_UNITS, 1)]) {
             self.kept.add_amount(name, (amount.saturating_mul(n) - covered.kept.get(name)).max(0));
         }
     }
@@ -231,7 +233,11 @@ enum Of {
 /// What is wrong with `usage` on `node`.
 pub(super) fn excess(node: &WorldNode, usage: &Usage) -> Vec<Excess> {
     let allocatable = node.allocatable();
-    let mut wrong = excess_of("guaranteed", &usage.guaranteed, &allocatable);
+    let of = |name: &str| match name {
+        RUNNING_UNITS => node.max_running_units(),
+        name => allocatable.get(name),
+    };
+    let mut wrong = excess_of("guaranteed", &usage.guaranteed, of);
     let n_devices = node.report.as_ref().map_or(0, |report| report.value.devices.len());
     for (idx, milli) in usage.devices.iter().enumerate() {
         if *milli > 0 && idx >= n_devices {
@@ -244,18 +250,19 @@ pub(super) fn excess(node: &WorldNode, usage: &Usage) -> Vec<Excess> {
     wrong
 }
 
-fn excess_of(pool: &str, taken: &Resources, allocatable: &Resources) -> Vec<Excess> {
-    let over = taken.iter().filter(|(name, sum)| *sum > allocatable.get(name));
+fn excess_of(pool: &str, taken: &Resources, allocatable: impl Fn(&str) -> i64) -> Vec<Excess> {
+    let over = taken.iter().filter(|(name, sum)| *sum > allocatable(name));
     let excess = |(name, sum): (&str, i64)| Excess {
         of: Of::Resource(name.to_owned()),
-        words: format!("{pool} {name} {sum} of {}", allocatable.get(name)),
+        words: format!("{pool} {name} {sum} of {}", allocatable(name)),
     };
     over.map(excess).collect()
 }
 
 /// Best-effort resources of which more is taken than there is.
 fn best_effort_excess(node: &WorldNode, usage: &Usage) -> Vec<Excess> {
-    excess_of("best-effort", &usage.best_effort, &node.best_effort_allocatable(&usage.kept))
+    let allocatable = node.best_effort_allocatable(&usage.kept);
+    excess_of("best-effort", &usage.best_effort, |name| allocatable.get(name))
 }
 
 /// Whether some of the devices held on a node are not there, or not of those asked for.
@@ -485,7 +492,9 @@ impl<'a> Bound<'a> {
     /// Whether what was bound of a pool takes of what is short; devices are of both.
     fn takes(&self, pool: Pool, of: &Excess) -> bool {
         self.0.iter().any(|(bind, _)| match &of.of {
-            Of::Resource(resource) => bind.pool == pool && bind.demand.requests.get(resource) > 0,
+            Of::Resource(resource) => {
+                bind.pool == pool && (resource == RUNNING_UNITS || bind.demand.requests.get(resource) > 0)
+            }
             Of::Device => bind.demand.devices.is_some(),
             // Whoever holds it is of a kind that is short.
             Of::Gone => false,
@@ -561,6 +570,7 @@ impl OfNode {
             };
             let mut requests = Resources::default();
             requests.add(&demand.requests, i64::try_from(*n).unwrap_or(i64::MAX));
+            requests.add_amount(RUNNING_UNITS, i64::try_from(*n).unwrap_or(i64::MAX));
             old.add(&requests, -1);
             keep(&requests, *bound_time_ms);
         }
@@ -657,6 +667,7 @@ impl Tenants {
             for (bind, n) in bound.0.iter().filter(|(bind, _)| bind.pool == Pool::Guaranteed) {
                 let kept = node.kept(&bind.demand.requests, time_ms);
                 kept.for_each(|(name, amount)| sums.kept.add_amount(name, amount.saturating_mul(-n)));
+                sums.kept.add_amount(RUNNING_UNITS, -n);
             }
         }
         for hold in holds {

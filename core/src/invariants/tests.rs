@@ -278,6 +278,23 @@ fn i1_counts_what_is_evicting_against_a_new_binding_only() {
 }
 
 #[test]
+fn i1_counts_the_running_units_of_a_node() {
+    let [spec_of, report_of] = node(1, 4000, &[]);
+    let Change::NodeReport(report_of) = report_of else { panic!("{report_of:?}") };
+    for (most, wrong) in [(2, false), (1, true)] {
+        let few = Change::NodeReport(NodeReport { max_running_units: most, ..report_of.clone() });
+        let pair = spec(1, 2, 1, Demand::default());
+        let story = Story(Vec::new()).then(vec![spec_of.clone(), few]).then(vec![unit(&pair)]);
+        let story = story.then(vec![bind(&pair, &[(0, 1, 0), (1, 1, 0)], 0)]);
+        if wrong {
+            only(&story.evidence(), Invariant::I1, "node n1: guaranteed running-units 2 of 1 (revision 3)");
+        } else {
+            assert!(check_all(&story.evidence()).iter().all(Report::holds));
+        }
+    }
+}
+
+#[test]
 fn i1_lets_a_shrunk_node_keep_what_it_has_and_get_no_more_of_what_is_short() {
     let (story, gang) = Story::healthy();
     let [_, less] = node(1, 1000, &[]);

@@ -21,7 +21,7 @@ use crate::{
     pause::Pause,
     queue::spec::{PriorityClass, QueueSpec},
     reservation::spec::ReservationSpec,
-    resources::{CPU, MEMORY, Resources},
+    resources::{CPU, MEMORY, RUNNING_UNITS, Resources},
     rows::{EvictionReason, N_PREEMPTORS_MAX, Phase, RowChange, Standing, UnitRows},
     unit::UnitSpec,
 };
@@ -71,10 +71,16 @@ impl WorldNode {
         }
     }
 
+    /// Running units that it takes, whatever they ask for.
+    pub fn max_running_units(&self) -> i64 {
+        self.report.as_ref().map_or(0, |report| i64::from(report.value.max_running_units))
+    }
+
     /// What best-effort running units may take, of the measured resources and all others, beside guaranteed ones that
     /// keep `kept` from them.
     pub fn best_effort_allocatable(&self, kept: &Resources) -> Resources {
         let mut left = self.allocatable().into_owned();
+        left.add_amount(RUNNING_UNITS, self.max_running_units());
         left.add(kept, -1);
         if let Some(usage) = &self.usage {
             left.add(&usage.value.reserved, -1);

@@ -31,8 +31,9 @@ pub(crate) struct Entry {
     n_uses: u32,
 }
 
-/// Hash of selector and tolerations instead of themselves: compared when found.
-type Key = (ShapeId, ScoringProfile, u64);
+/// Hash of selector and tolerations instead of themselves: compared when found. Whether a unit spreads: ranks in its list
+/// count its own replicas.
+type Key = (ShapeId, ScoringProfile, bool, u64);
 
 /// Interner with counted uses.
 #[derive(Clone, Debug, Default)]
@@ -51,12 +52,13 @@ impl Templates {
         template: &Template,
         pool: Pool,
         scoring: ScoringProfile,
+        spreads: bool,
     ) -> TemplateId {
         let shape = cluster.shape(&template.demand, pool);
         let mut hasher = FxHasher::default();
         template.node_selector.hash(&mut hasher);
         template.tolerations.hash(&mut hasher);
-        let key = (shape, scoring, hasher.finish());
+        let key = (shape, scoring, spreads, hasher.finish());
         let is_same = |id: &&TemplateId| {
             let constraint = self.get(**id).ask.constraint();
             constraint.selector == template.node_selector && constraint.tolerations == template.tolerations
@@ -68,7 +70,7 @@ impl Templates {
             return id;
         }
         let entry = Entry {
-            ask: Ask::of_shape(cluster, shape, template),
+            ask: Ask::of_shape(cluster, shape, template).spreading(spreads),
             scoring,
             gates: Gates::default(),
             candidates: Candidates::default(),

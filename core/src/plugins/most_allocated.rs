@@ -20,13 +20,16 @@ impl Score for MostAllocated {
 }
 
 /// Mean share of cpu, memory and (where there are any) devices that would be taken after the placement:
-/// 0..=[`SCORE_MAX`]. A resource that the node does not have counts as wholly taken.
+/// 0..=[`SCORE_MAX`]. A resource that the node does not have counts as wholly taken. Whoever asks for no cpu or memory
+/// counts a little of it all the same, or everybody of the kind would prefer one node.
 pub(crate) fn allocated(place: &Place<'_>) -> i64 {
     let shape = place.cluster.shapes().get(place.ask.shape());
     let room = place.cluster.room_of(shape);
     let free = room.free(place.idx);
     // cpu and memory are the first two resources of every cluster.
-    let left = |id: usize| room.share(place.idx, id, free[id] - shape.first[id].max(0));
+    let nominal = place.cluster.nominal(place.idx);
+    let taken = |id: usize| shape.first[id].max(0) + shape.nominal[id] + nominal[id];
+    let left = |id: usize| room.share(place.idx, id, free[id] - taken(id));
     let mut sum = 2 * SCORE_MAX - left(0) - left(1);
     let devices = place.cluster.devices(place.idx);
     if devices.len() == 0 {

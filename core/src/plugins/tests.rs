@@ -173,7 +173,9 @@ fn score(plugin: &dyn Score, n_gpus: usize, before: &Demand, demand: &Demand, ty
     let mut cluster = cluster(n_gpus, |_, _| {});
     let taken = cluster.shape(before, Pool::Guaranteed);
     let mask = cluster.pick_devices(taken, NODE).unwrap();
-    cluster.assume(UnitId(1), 0, 0, taken, NODE, mask);
+    if *before != Demand::default() {
+        cluster.assume(UnitId(1), 0, 0, taken, NODE, mask);
+    }
     let mut seen = Typical::default();
     for demand in typical {
         seen.note(cluster.shape(demand, Pool::Guaranteed), 1);
@@ -194,9 +196,12 @@ fn most_and_least_allocated_are_mirror_images() {
     for (n_gpus, before, placed, expected) in [
         (0, nothing.clone(), demand(5, 50, None), 50),
         (0, nothing.clone(), demand(10, 100, None), 100),
-        (0, demand(5, 0, None), demand(5, 0, None), 50),
+        (0, demand(4, 40, None), demand(5, 50, None), 90),
         (2, nothing.clone(), demand(6, 60, Some((1, 1000))), 56),
-        (2, demand(0, 0, Some((1, 1000))), demand(0, 0, Some((1, 500))), 25),
+        (2, demand(1, 10, Some((1, 1000))), demand(1, 10, Some((1, 500))), 38),
+        // What asks for no cpu or memory counts more than all of this small node has.
+        (0, nothing.clone(), demand(0, 50, None), 75),
+        (0, demand(5, 0, None), demand(5, 0, None), 100),
     ] {
         let scored = score(most, n_gpus, &before, &placed, &[]);
         assert_eq!(scored / 1000, expected, "{before:?} then {placed:?}");

@@ -11,7 +11,10 @@ use super::{
 };
 use crate::{
     budget::Spent,
-    cluster::{Cluster, ShapeId, shapes::Shape},
+    cluster::{
+        Cluster, ShapeId,
+        shapes::{COUNT, Shape},
+    },
     hold::Member,
     ids::{IdMap, IdSet, NodeId, UnitId},
     rows::{Row, UnitRows},
@@ -534,7 +537,8 @@ fn by_unit(items: &[Item]) -> impl Iterator<Item = &[Item]> {
 /// Thousandths of an ask that a running unit gives back, of the resource of which it is the least.
 fn parts(ask: &Shape, takes: &Shape, mask: u64) -> i64 {
     let of = |id: u8| takes.asks.iter().find(|(known, _)| *known == id).map_or(0, |(_, amount)| *amount);
-    let asked = ask.asks.iter().filter(|(_, amount)| *amount > 0);
+    // Everybody is one running unit.
+    let asked = ask.asks.iter().filter(|(id, amount)| *amount > 0 && *id != COUNT);
     let resources = asked.map(|(id, amount)| of(*id).saturating_mul(1000) / amount);
     let devices = ask.devices.as_ref().map(|wanted| {
         let given = i64::from(mask.count_ones()) * i64::from(takes.device_milli());

@@ -260,7 +260,7 @@ impl Scheduler {
         let has_devices = self.cluster.demand(shape).devices.is_some();
         let has_incarnations = wanted.iter().any(|(_, incarnation)| *incarnation > 0);
         let mut slots = self.slots(owned, template).into_iter();
-        self.placer.begin(&self.cluster, template, unit, wanted.len());
+        self.placer.begin(&mut self.cluster, template, unit, wanted.len());
         for (idx, &(ordinal, incarnation)) in wanted.iter().enumerate() {
             let member = Member { unit, ordinal, incarnation };
             let spot = match slots.next().and_then(|node| self.enter_slot(owned, shape, node, member)) {

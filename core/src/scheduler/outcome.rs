@@ -215,9 +215,10 @@ impl Scheduler {
                 by_group[group].push(*wanted);
             }
         }
+        let spreads = spec.class.spreads() && spec.replicas() > 1;
         let groups = spec.task_groups.iter().zip(by_group).map(|(group, wanted)| {
-            let template =
-                self.placer.templates.intern(&mut self.cluster, &group.template, spec.pool, spec.scoring);
+            let (templates, cluster) = (&mut self.placer.templates, &mut self.cluster);
+            let template = templates.intern(cluster, &group.template, spec.pool, spec.scoring, spreads);
             let mut work = GroupWork::new(template);
             work.add(&wanted);
             work

@@ -17,6 +17,7 @@ mod cases;
 mod model;
 mod partition;
 mod preemption;
+mod spread;
 mod sub_clusters;
 mod trace;
 

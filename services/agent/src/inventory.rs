@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, io};
 use godel_core::{
     admission::names::{self, BadName, NAME_LEN_MAX},
     demand::N_DEVICES_MAX,
-    node::Device,
+    node::{Device, MAX_RUNNING_UNITS},
     quantity,
     recheck::Has,
     resources::{CPU, MEMORY, Resources},
@@ -31,6 +31,8 @@ pub struct NodeDef {
     pub devices: Vec<Device>,
     /// Facts found.
     pub attributes: BTreeMap<String, String>,
+    /// Most running units that it takes; `None`: as the process is configured.
+    pub max_running_units: Option<u32>,
 }
 
 impl NodeDef {
@@ -44,7 +46,8 @@ impl NodeDef {
     /// What assignments are checked against.
     pub(crate) fn has(&self) -> Has {
         let (cpu_milli, memory) = (self.capacity.get(CPU), self.capacity.get(MEMORY));
-        Has { cpu_milli, memory, n_devices: self.devices.len() }
+        let n_running_units = self.max_running_units.unwrap_or(MAX_RUNNING_UNITS);
+        Has { cpu_milli, memory, n_devices: self.devices.len(), n_running_units }
     }
 
     /// Adds `n` GPUs of one model.
@@ -106,12 +109,14 @@ struct Line {
     memory_mib: i64,
     gpu: usize,
     model: String,
+    #[serde(default)]
+    max_running_units: Option<u32>,
 }
 
-/// Columns of a node list, in any order.
+/// Columns of a node list, in any order; `max_running_units` may stand beside them.
 const COLUMNS: [&str; 5] = ["sn", "cpu_milli", "memory_mib", "gpu", "model"];
 
-/// Reads a node list: CSV with the header `sn,cpu_milli,memory_mib,gpu,model`. Never without nodes: who asks for simulated
+/// Reads a node list: CSV with the header `sn,cpu_milli,memory_mib,gpu,model`, and `max_running_units` where that is given. Never without nodes: who asks for simulated
 /// ones must not get a real one.
 ///
 /// # Errors
@@ -148,7 +153,8 @@ pub fn read_csv(input: impl io::Read) -> Result<Vec<NodeDef>, Error> {
         if let Some(first) = names.insert(row.sn.clone(), line) {
             return Err(bad(format!("{} stands on line {first} already", row.sn)));
         }
-        nodes.push(NodeDef::new(row.sn.as_str(), capacity).with_gpus(row.gpu, &row.model));
+        let node = NodeDef::new(row.sn.as_str(), capacity).with_gpus(row.gpu, &row.model);
+        nodes.push(NodeDef { max_running_units: row.max_running_units, ..node });
         if nodes.len() > N_NODES_MAX {
             return Err(bad(format!("more than {N_NODES_MAX} nodes")));
         }
@@ -168,7 +174,7 @@ pub fn describe(error: &csv::Error) -> String {
 }
 
 /// Reads `N x SHAPE`, where a shape is `key=value` pairs: `cpu=32`, `memory=64Gi`, `gpu=8:A10`, `name=rack-a`
-/// (prefix of the names), `label.KEY=VALUE`, and any other resource by its name.
+/// (prefix of the names), `max_running_units=100`, `label.KEY=VALUE`, and any other resource by its name.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -186,6 +192,7 @@ pub fn parse_shape(text: &str) -> Result<Vec<NodeDef>, Error> {
     let (mut gpus, mut model) = (0, String::new());
     let mut amounts = Vec::new();
     let mut attributes = BTreeMap::new();
+    let mut max_running_units = None;
     for pair in shape.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
         let (key, value) =
             pair.split_once('=').ok_or_else(|| bad(format!("`{pair}` is not of the form key=value")))?;
@@ -198,6 +205,10 @@ pub fn parse_shape(text: &str) -> Result<Vec<NodeDef>, Error> {
                 if gpus > N_DEVICES_MAX {
                     return Err(bad(format!("gpu: {gpus} is more than {N_DEVICES_MAX}")));
                 }
+            }
+            "max_running_units" => {
+                let most = value.parse().map_err(|_| bad(format!("{key}: `{value}` is no number")))?;
+                max_running_units = Some(most);
             }
             _ => match key.strip_prefix("label.") {
                 Some(label) => {
@@ -222,7 +233,7 @@ pub fn parse_shape(text: &str) -> Result<Vec<NodeDef>, Error> {
             let mut node =
                 NodeDef::new(format!("{prefix}-{idx:0width$}"), capacity.clone()).with_gpus(gpus, &model);
             node.attributes.extend(attributes.clone());
-            node
+            NodeDef { max_running_units, ..node }
         })
         .collect())
 }
@@ -243,6 +254,9 @@ mod tests {
         assert_eq!(nodes[1].devices.len(), 2);
         assert_eq!(nodes[1].devices[1].model, "V100M16");
         assert_eq!(nodes[1].attributes[GPU_MODEL], "V100M16");
+        let text = "max_running_units,sn,cpu_milli,memory_mib,gpu,model\n20,n-0,1,1,0,\n,n-1,1,1,0,\n";
+        let nodes = read_csv(text.as_bytes()).unwrap();
+        assert_eq!((nodes[0].max_running_units, nodes[1].max_running_units), (Some(20), None));
     }
 
     #[test]
@@ -287,6 +301,8 @@ mod tests {
         assert_eq!((nodes[0].capacity.get(CPU), nodes[0].capacity.get("fpga")), (32_000, 2));
         assert_eq!((nodes[2].devices.len(), nodes[2].attributes["rack"].as_str()), (8, "r1"));
         assert_eq!(parse_shape("2 x name=gpu,cpu=500m").unwrap()[1].name, "gpu-0001");
+        let most = |text: &str| parse_shape(text).unwrap()[0].max_running_units;
+        assert_eq!((most("1x cpu=1"), most("1x cpu=1,max_running_units=0")), (None, Some(0)));
         for (text, expected) in [
             ("many", "`many`: expected COUNT x SHAPE"),
             ("0x cpu=1", "the number of nodes must be 1 to"),
@@ -294,6 +310,7 @@ mod tests {
             ("1x memory=1Gi", "cpu is missing"),
             ("1x cpu=1,memory=1GB", "memory: `1GB` is no memory quantity"),
             ("1x cpu", "`cpu` is not of the form key=value"),
+            ("1x cpu=1,max_running_units=-1", "max_running_units: `-1` is no number"),
             ("1x cpu=1,gpu=99:A10", "gpu: 99 is more than 64"),
             ("1x cpu=1,name=Rack_1", "name: `R` is not allowed: lower-case letters, digits"),
             ("1x cpu=1,name=", "name: empty"),

@@ -156,7 +156,8 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     let n_nodes = deps.nodes.len();
     let n_shards = config.connections.min(n_nodes).max(1);
     let mut shares: Vec<Vec<NodeDef>> = vec![Vec::new(); n_shards];
-    for (idx, node) in deps.nodes.into_iter().enumerate() {
+    for (idx, mut node) in deps.nodes.into_iter().enumerate() {
+        node.max_running_units.get_or_insert(config.max_running_units);
         shares[idx % n_shards].push(node);
     }
     let seed = config.seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);

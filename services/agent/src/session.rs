@@ -75,6 +75,7 @@ pub(crate) fn register(client: Client, node: usize, def: &NodeDef) -> Step {
         devices: def.devices.iter().map(godel_kit::to_proto::device).collect(),
         ready: true,
         attributes: def.attributes.clone().into_iter().collect(),
+        max_running_units: def.max_running_units,
         ..v1::NodeReport::default()
     };
     let request = v1::RegisterNodeRequest { meta: Some(meta), report: Some(report), taints: Vec::new() };

@@ -3,6 +3,11 @@
 use super::*;
 use crate::node::NodeUsage;
 
+/// For many running units.
+fn roomy(report: NodeReport) -> NodeReport {
+    NodeReport { max_running_units: 10_000, ..report }
+}
+
 fn best_effort(id: u64, priority: i32, cpu: i64) -> UnitSpec {
     UnitSpec { pool: Pool::BestEffort, priority, ..unit(id, 4, 1, demand(cpu, 0)) }
 }
@@ -187,7 +192,7 @@ fn not_all_leave_in_one_go_and_the_rest_follows() {
     let mut world = World::new(2);
     world.binder.lead(Epoch(1), 60_000, 0);
     for (id, node, n) in [(1, 1, 4_096), (2, 2, 1)] {
-        world.change(Change::NodeReport(report(node, 5_000, 0)));
+        world.change(Change::NodeReport(roomy(report(node, 5_000, 0))));
         let spec = UnitSpec { pool: Pool::BestEffort, ..unit(id, n, 1, demand(1, 0)) };
         let revision = world.unit(spec);
         let places: Vec<(u32, u32)> = (0..n).map(|ordinal| (ordinal, node)).collect();
@@ -195,7 +200,7 @@ fn not_all_leave_in_one_go_and_the_rest_follows() {
         world.commit(&accepted);
     }
     for node in [1, 2] {
-        world.change(Change::NodeReport(report(node, 0, 0)));
+        world.change(Change::NodeReport(roomy(report(node, 0, 0))));
     }
     assert_eq!(world.squeezed(1), [(1, (0..4_096).collect(), "node".to_owned())]);
     assert!(world.binder.has_squeezes());

@@ -17,8 +17,11 @@ fn labels(sub_cluster: &str) -> BTreeMap<String, String> {
 }
 
 fn join(scheduler: &mut Scheduler, id: u32, sub_cluster: &str, cpu: i64) {
-    let report =
-        NodeReport { attributes: labels(sub_cluster), ..node_report(id, resources(cpu, 1_000_000), 0, "") };
+    let report = NodeReport {
+        attributes: labels(sub_cluster),
+        max_running_units: 100_000,
+        ..node_report(id, resources(cpu, 1_000_000), 0, "")
+    };
     scheduler.on_change(&Change::NodeReport(report), Revision(1), 0, Millis(0));
     scheduler.on_change(&Change::NodeSpec(node_spec(id)), Revision(1), 0, Millis(0));
 }

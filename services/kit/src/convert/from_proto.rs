@@ -9,7 +9,10 @@ use godel_core::{
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
     hold::{Hold, Member, Slot, Turn},
     ids::{Epoch, HoldId, NodeId, Revision, UnitId},
-    node::{Device, Drain, NodeReport, NodeSpec, NodeUsage, Quarantine, Taint, TaintEffect, Toleration},
+    node::{
+        Device, Drain, MAX_RUNNING_UNITS, NodeReport, NodeSpec, NodeUsage, Quarantine, Taint, TaintEffect,
+        Toleration,
+    },
     pause::{Pause, Scope},
     resources::{N_NAMES_MAX, Resources},
     unit::{
@@ -211,6 +214,7 @@ pub fn node_report(pb: v1::NodeReport) -> Result<NodeReport> {
         devices: pb.devices.into_iter().map(device).collect(),
         ready: pb.ready,
         attributes: pb.attributes.into_iter().collect(),
+        max_running_units: pb.max_running_units.unwrap_or(MAX_RUNNING_UNITS),
     })
 }
 

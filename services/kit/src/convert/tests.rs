@@ -78,13 +78,14 @@ fn node_spec() -> impl Strategy<Value = NodeSpec> {
 fn node_report() -> impl Strategy<Value = NodeReport> {
     let device =
         (text(), text(), 0u32..4).prop_map(|(kind, model, numa_zone)| Device { kind, model, numa_zone });
-    (1u32..99, resources(), vec(device, 0..5), any::<bool>(), labels()).prop_map(
-        |(id, capacity, devices, ready, attributes)| NodeReport {
+    (1u32..99, resources(), vec(device, 0..5), any::<bool>(), labels(), any::<u32>()).prop_map(
+        |(id, capacity, devices, ready, attributes, max_running_units)| NodeReport {
             id: NodeId(id),
             capacity,
             devices,
             ready,
             attributes,
+            max_running_units,
         },
     )
 }

@@ -131,13 +131,14 @@ fn node_drain(drain: &Drain) -> v1::NodeDrain {
 
 /// An agent's record of a node.
 pub fn node_report(report: &NodeReport) -> v1::NodeReport {
-    let NodeReport { id, capacity, devices, ready, attributes } = report;
+    let NodeReport { id, capacity, devices, ready, attributes, max_running_units } = report;
     v1::NodeReport {
         node_id: id.0,
         capacity: Some(resources(capacity)),
         devices: devices.iter().map(device).collect(),
         ready: *ready,
         attributes: map(attributes),
+        max_running_units: Some(*max_running_units),
     }
 }
 

@@ -189,7 +189,10 @@ fn as_many_leave_for_one_as_a_decision_may_name() {
     let mut pair = Pair::new(0);
     pair.commit(vec![
         Change::NodeSpec(node_spec(1)),
-        Change::NodeReport(node_report(1, resources(most, most), 0, "A10")),
+        Change::NodeReport(NodeReport {
+            max_running_units: 10_000,
+            ..node_report(1, resources(most, most), 0, "A10")
+        }),
     ]);
     pair.assign(&ranked(1, 1, u32::try_from(most).unwrap(), 1, cpu(1)));
     pair.steps();
