@@ -12,7 +12,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use godel_core::duration;
 
 use crate::{exit::EXIT_CODES, output::Format};
-pub use unit::{Delete, Named, OnBelowMin, OnEviction, Scale, Stop, Submit, Unit, Which, split};
+pub use unit::{Delete, Named, OnBelowMin, OnEviction, OnFailure, Scale, Stop, Submit, Unit, Which, split};
 
 const EXAMPLES: &str = "Try:
   godel up --simulate '100x cpu=32,memory=128Gi,gpu=8:A10'   a whole control plane with 100 simulated nodes

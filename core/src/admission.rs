@@ -13,7 +13,8 @@ use crate::{
     node::TaintEffect,
     queue::spec::SYSTEM_PRIORITY,
     unit::{
-        OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, TaskGroup, UnitSpec, WorkloadClass,
+        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, ScoringProfile, TaskGroup, UnitSpec,
+        WorkloadClass,
     },
     words,
 };
@@ -57,7 +58,7 @@ pub const SCHEDULING_TIMEOUT_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
 /// Longest active deadline: one year.
 pub const ACTIVE_DEADLINE_MS_MAX: u64 = YEAR_MS;
 /// Fields filled in of most units.
-const N_DEFAULTS: usize = 13;
+const N_DEFAULTS: usize = 14;
 /// Violations named in one answer.
 pub const VIOLATIONS_MAX: usize = 100;
 
@@ -114,6 +115,8 @@ pub struct Submission {
     pub on_eviction: Given<OnEviction>,
     /// Absent: keep.
     pub on_below_min: Given<OnBelowMin>,
+    /// Absent: the default of the class.
+    pub on_failure: Given<OnFailure>,
     /// `None`: the default of the class.
     pub preemptible: Option<bool>,
     /// 0: they are not left alone at all.
@@ -167,6 +170,8 @@ pub struct TolerationSubmission {
     pub any_value: bool,
     /// Absent: every effect.
     pub effect: Given<TaintEffect>,
+    /// `None`: for ever.
+    pub tolerated_s: Option<u32>,
 }
 
 /// One wrong field.
@@ -271,6 +276,14 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<Violation>> {
             (OnBelowMin::Keep, defaults::on_below_min_name),
             &mut defaults,
         ),
+        on_failure: report.choose(
+            "on_failure",
+            submission.on_failure,
+            (by_class.on_failure, defaults::on_failure_name),
+            &mut defaults,
+        ),
+        whole_restarts: 0,
+        restarting: false,
         ended: None,
         preemptible: preemptible(submission.preemptible, by_class, &mut defaults),
         min_run_ms: report.lasts("min_run_ms", submission.min_run_ms, MIN_RUN_MS_MAX),

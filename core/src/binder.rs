@@ -250,11 +250,13 @@ impl Binder {
                     RowChange::Statuses(_) | RowChange::Requeue(_) => {}
                 }
                 if let Some(rows) = self.cluster.rows(unit) {
-                    self.requeues.look_at(unit, rows, touched(&change));
+                    let restarting = self.units.get(&unit).is_some_and(|unit| unit.restarting);
+                    self.requeues.look_at(unit, rows, touched(&change), restarting);
                 }
             }
             Change::RowsLoaded(unit, rows) => {
-                self.requeues.look_at_all(unit, &rows);
+                let restarting = self.units.get(&unit).is_some_and(|unit| unit.restarting);
+                self.requeues.look_at_all(unit, &rows, restarting);
                 self.count_rows(unit, -1);
                 self.cluster.load_rows(unit, rows);
                 self.count_rows(unit, 1);
@@ -439,6 +441,7 @@ impl Binder {
         let before = known.map(|known| known.queue);
         // One that could not be read was not wanted, as far as anybody knew.
         let is_resumed = known.is_some_and(|known| !known.is_wanted || known.is_unread) && spec.is_wanted();
+        let is_resumed = is_resumed || spec.restarting;
         let queue = self.quotas.queue(&spec.queue);
         if before.is_some_and(|before| before != queue) {
             self.count_rows(spec.id, -1);
@@ -451,7 +454,7 @@ impl Binder {
             self.move_holds(spec.id, queue);
         }
         if is_resumed && let Some(rows) = self.cluster.rows(spec.id) {
-            self.requeues.look_at_all(spec.id, rows);
+            self.requeues.look_at_all(spec.id, rows, spec.restarting);
         }
     }
 

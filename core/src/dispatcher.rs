@@ -552,6 +552,7 @@ impl Dispatcher {
                 | EvictionReason::Suspended
                 | EvictionReason::Deadline
                 | EvictionReason::BelowMin
+                | EvictionReason::Failure
         );
         if let Some(eviction) = self.evictions.get_mut(&unit).filter(|_| is_surplus) {
             eviction.answered = done;

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::{
     rows::{EvictionReason, Phase as RowPhase, Row, UnitRows},
-    unit::{OnBelowMin, OnEviction, RestartPolicy, UnitEnd, UnitSpec},
+    unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, UnitEnd, UnitSpec},
 };
 
 /// Where a unit is in its life.
@@ -129,6 +129,8 @@ pub struct Counts {
     pub succeeded: u32,
     /// Named by the record and ended with another exit code, or evicted where that is a failure.
     pub failed: u32,
+    /// Of `failed` those that do not come back by themselves: nobody had told them to leave, or that is a failure.
+    pub given_up: u32,
     /// Named by the record and ended because told to: comes back as its next incarnation.
     pub stopped: u32,
 }
@@ -173,8 +175,16 @@ impl Counts {
                 }
             }
             RowPhase::Succeeded if named => change(&mut self.succeeded),
-            RowPhase::Failed if named => change(&mut self.failed),
-            RowPhase::Stopped if named && fails => change(&mut self.failed),
+            RowPhase::Failed if named => {
+                change(&mut self.failed);
+                if fails || !row.was_sent_away() {
+                    change(&mut self.given_up);
+                }
+            }
+            RowPhase::Stopped if named && fails => {
+                change(&mut self.failed);
+                change(&mut self.given_up);
+            }
             RowPhase::Stopped if named => change(&mut self.stopped),
             RowPhase::Succeeded | RowPhase::Failed | RowPhase::Stopped => {}
         }
@@ -193,6 +203,8 @@ pub fn phase(spec: &UnitSpec, counts: &Counts, soft: Soft) -> Phase {
         Phase::Cancelled
     } else if spec.ended.is_some() {
         Phase::Failed
+    } else if spec.restarting || has_to_restart(spec, counts) {
+        if spec.suspended { Phase::Suspended } else { Phase::Queued }
     } else if ended >= counts.replicas {
         if counts.failed == 0 { Phase::Completed } else { Phase::Failed }
     } else if spec.suspended {
@@ -243,7 +255,9 @@ pub fn surplus(spec: &UnitSpec, rows: &UnitRows, limit: usize) -> (EvictionReaso
         _ if spec.cancelled => EvictionReason::Cancelled,
         Some(UnitEnd::BelowMin) => EvictionReason::BelowMin,
         Some(UnitEnd::Deadline) => EvictionReason::Deadline,
+        Some(UnitEnd::Failure) => EvictionReason::Failure,
         None if spec.suspended => EvictionReason::Suspended,
+        None if spec.restarting => EvictionReason::Failure,
         None => EvictionReason::ScaledIn,
     };
     let unwanted = |ordinal: u32| !spec.is_wanted() || spec.group_of(ordinal).is_none();
@@ -263,13 +277,62 @@ pub fn has_to_end(spec: &UnitSpec, counts: &Counts, rows: &UnitRows, now_ms: i64
     if spec.on_below_min == OnBelowMin::Stop && is_broken(spec, counts) && was_whole() {
         return Some(UnitEnd::BelowMin);
     }
+    if fails_as_a_whole(spec, counts) && !has_to_restart(spec, counts) && !is_ended(counts) {
+        return Some(UnitEnd::Failure);
+    }
     deadline_ms(spec, counts, rows).filter(|at_ms| *at_ms <= now_ms).map(|_| UnitEnd::Deadline)
+}
+
+/// A running unit of it has failed for good, and it does not go on like that.
+fn fails_as_a_whole(spec: &UnitSpec, counts: &Counts) -> bool {
+    counts.given_up > 0 && spec.on_failure != OnFailure::Keep && spec.is_wanted()
+}
+
+/// Whether all of the unit has to come back: a running unit of it has failed for good, and it may still start again.
+pub fn has_to_restart(spec: &UnitSpec, counts: &Counts) -> bool {
+    fails_as_a_whole(spec, counts)
+        && spec.on_failure == OnFailure::Restart
+        && spec.whole_restarts < spec.max_restarts
+}
+
+/// Every replica has ended.
+fn is_ended(counts: &Counts) -> bool {
+    counts.succeeded + counts.failed >= counts.replicas
+}
+
+/// Whether the record of a unit has to change by what its running units came to: see [`turned`].
+pub fn is_turning(spec: &UnitSpec, counts: &Counts, rows: &UnitRows, now_ms: i64) -> bool {
+    has_to_end(spec, counts, rows, now_ms).is_some()
+        || has_to_restart(spec, counts)
+        || (spec.restarting && turned(spec, counts, rows, now_ms).is_some())
+}
+
+/// What the record of a unit has to become by what its running units came to; `None`: it stays. It ends, or begins to start
+/// again as a whole, or has done so: everything of it has left and waits for its next incarnation.
+pub fn turned(spec: &UnitSpec, counts: &Counts, rows: &UnitRows, now_ms: i64) -> Option<UnitSpec> {
+    let turned = |change: fn(&mut UnitSpec)| {
+        let mut spec = spec.clone();
+        change(&mut spec);
+        Some(spec)
+    };
+    if let Some(end) = has_to_end(spec, counts, rows, now_ms) {
+        return Some(UnitSpec { ended: Some(end), ..spec.clone() });
+    }
+    if has_to_restart(spec, counts) {
+        return turned(|spec| {
+            spec.restarting = true;
+            spec.whole_restarts += 1;
+        });
+    }
+    let is_over = spec.cancelled || spec.ended.is_some();
+    let has_left = counts.live == 0 && counts.succeeded + counts.failed + counts.stopped == 0;
+    if spec.restarting && has_left && !is_over { turned(|spec| spec.restarting = false) } else { None }
 }
 
 /// When a unit will have been active for as long as it may be, Unix milliseconds: counted from the earliest binding of
 /// what is there or has ended by itself. `None`: never, or it is not active.
 pub fn deadline_ms(spec: &UnitSpec, counts: &Counts, rows: &UnitRows) -> Option<i64> {
-    let is_over = counts.succeeded + counts.failed >= counts.replicas;
+    let is_over = is_ended(counts);
     if spec.active_deadline_ms == 0 || !spec.is_wanted() || is_over {
         return None;
     }
@@ -462,6 +525,16 @@ pub const TRANSITIONS: &[Transition] = &[
         from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled, Phase::Running],
         to: Phase::Failed,
         when: "broken below min_member with on_below_min: stop",
+    },
+    Transition {
+        from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled, Phase::Running],
+        to: Phase::Failed,
+        when: "a replica failed for good with on_failure: stop, or with restart after max_restarts of the whole",
+    },
+    Transition {
+        from: &[Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled, Phase::Running, Phase::Suspended],
+        to: Phase::Queued,
+        when: "a replica failed for good with on_failure: restart; all of it comes back",
     },
     Transition {
         from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled, Phase::Running],

@@ -126,6 +126,8 @@ pub struct Taint {
     pub value: String,
     /// How hard it refuses.
     pub effect: TaintEffect,
+    /// When it was set with this value, Unix milliseconds. What runs there counts its tolerated time from then on.
+    pub added_ms: i64,
 }
 
 /// How hard a taint refuses.
@@ -135,6 +137,18 @@ pub enum TaintEffect {
     NoSchedule,
     /// Only if nothing better fits.
     PreferNoSchedule,
+    /// No new placement, and what runs there leaves.
+    NoExecute,
+}
+
+impl TaintEffect {
+    /// What does not tolerate it is not placed there.
+    pub fn is_hard(self) -> bool {
+        match self {
+            Self::NoSchedule | Self::NoExecute => true,
+            Self::PreferNoSchedule => false,
+        }
+    }
 }
 
 /// Accepts taints.
@@ -146,6 +160,25 @@ pub struct Toleration {
     pub value: Option<String>,
     /// `None`: every effect.
     pub effect: Option<TaintEffect>,
+    /// Of a taint that evicts: for so long, seconds; `None`: for ever.
+    pub tolerated_s: Option<u32>,
+}
+
+/// When what runs on a node with these taints has to leave it, `since_ms` being when it came: Unix milliseconds, `None`:
+/// never. As in Kubernetes: of several tolerations that accept a taint the shortest time counts, one without a time is for
+/// ever; the time runs from the taint or from the binding, whichever came later.
+pub fn leaves_at(taints: &[Taint], tolerations: &[Toleration], since_ms: i64) -> Option<i64> {
+    let evicting = taints.iter().filter(|taint| taint.effect == TaintEffect::NoExecute);
+    let due = evicting.filter_map(|taint| {
+        let begins_ms = taint.added_ms.max(since_ms);
+        let mut accepting = tolerations.iter().filter(|toleration| toleration.tolerates(taint)).peekable();
+        if accepting.peek().is_none() {
+            return Some(begins_ms);
+        }
+        let least_s = accepting.filter_map(|toleration| toleration.tolerated_s).min()?;
+        Some(begins_ms.saturating_add(i64::from(least_s) * 1_000))
+    });
+    due.min()
 }
 
 impl Toleration {
@@ -154,5 +187,44 @@ impl Toleration {
         (self.key.is_empty() || self.key == taint.key)
             && self.value.as_ref().is_none_or(|value| *value == taint.value)
             && self.effect.is_none_or(|effect| effect == taint.effect)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_leaves_once_its_tolerated_time_is_over() {
+        let taint = |key: &str, effect, added_ms| Taint {
+            key: key.to_owned(),
+            value: String::new(),
+            effect,
+            added_ms,
+        };
+        let of = |key: &str, tolerated_s| Toleration {
+            key: key.to_owned(),
+            value: None,
+            effect: Some(TaintEffect::NoExecute),
+            tolerated_s,
+        };
+        let dead = || taint("dead", TaintEffect::NoExecute, 10_000);
+        let cases: [(Vec<Taint>, Vec<Toleration>, i64, Option<i64>); 10] = [
+            (vec![], vec![], 1, None),
+            (vec![taint("a", TaintEffect::NoSchedule, 1)], vec![], 1, None),
+            (vec![dead()], vec![], 1, Some(10_000)),
+            (vec![dead()], vec![of("dead", None)], 1, None),
+            (vec![dead()], vec![of("other", None)], 1, Some(10_000)),
+            (vec![dead()], vec![of("dead", Some(60))], 1, Some(70_000)),
+            // Bound after the taint: from then on.
+            (vec![dead()], vec![of("dead", Some(60))], 20_000, Some(80_000)),
+            (vec![dead()], vec![of("dead", Some(0))], 1, Some(10_000)),
+            // The shortest time of those that accept it, and the first taint that is not tolerated any more.
+            (vec![dead()], vec![of("", Some(90)), of("dead", Some(30)), of("dead", None)], 1, Some(40_000)),
+            (vec![dead(), taint("b", TaintEffect::NoExecute, 5)], vec![of("", Some(60))], 1, Some(60_005)),
+        ];
+        for (taints, tolerations, since_ms, expected) in cases {
+            assert_eq!(leaves_at(&taints, &tolerations, since_ms), expected, "{taints:?} {tolerations:?}");
+        }
     }
 }

@@ -191,9 +191,31 @@ pub enum EvictionReason {
     BelowMin,
     /// Its unit was active for as long as it may be.
     Deadline,
+    /// One of its unit failed for good, and the rest goes with it.
+    Failure,
+    /// Its node has a taint that it does not tolerate, or not any longer.
+    Tainted,
 }
 
 impl EvictionReason {
+    /// As metrics name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cancelled => "cancelled",
+            Self::ScaledIn => "scaled-in",
+            Self::Preempted => "preempted",
+            Self::NodeLost => "node-lost",
+            Self::Drained => "drained",
+            Self::Squeezed => "squeezed",
+            Self::Rescheduled => "rescheduled",
+            Self::Suspended => "suspended",
+            Self::BelowMin => "below-min",
+            Self::Deadline => "deadline",
+            Self::Failure => "failure",
+            Self::Tainted => "tainted",
+        }
+    }
+
     /// The eviction is the end of what it evicts, and of what was leaving before.
     pub fn is_end(self) -> bool {
         self == Self::NodeLost
@@ -211,7 +233,8 @@ pub struct Row {
     pub device_mask: u64,
     /// Life.
     pub phase: Phase,
-    /// Set when told to leave. A pending one keeps [`EvictionReason::Suspended`] until it is bound again.
+    /// Set when told to leave. A pending one keeps [`EvictionReason::Suspended`] until it is bound again, and has
+    /// [`EvictionReason::Failure`] where its unit started again as a whole.
     pub eviction: Option<EvictionReason>,
     /// Index of its task group.
     pub group: u16,
@@ -244,7 +267,9 @@ impl Row {
                 | EvictionReason::Squeezed
                 | EvictionReason::Rescheduled
                 | EvictionReason::Suspended
-                | EvictionReason::BelowMin,
+                | EvictionReason::BelowMin
+                | EvictionReason::Failure
+                | EvictionReason::Tainted,
             ) => true,
         };
         is_sent && self.phase.is_ended()
@@ -252,17 +277,20 @@ impl Row {
 
     /// Sent away for the sake of others, not of its own unit or the rest of it.
     pub fn was_evicted_by_others(&self) -> bool {
-        let is_own = matches!(self.eviction, Some(EvictionReason::BelowMin | EvictionReason::Suspended));
+        let is_own = matches!(
+            self.eviction,
+            Some(EvictionReason::BelowMin | EvictionReason::Suspended | EvictionReason::Failure)
+        );
         self.was_sent_away() && !is_own
     }
 
-    /// Left because its unit was suspended, and has had no node since.
+    /// Left because its unit was suspended or started again as a whole, and has had no node since.
     pub fn is_set_aside(&self) -> bool {
-        self.eviction == Some(EvictionReason::Suspended)
+        matches!(self.eviction, Some(EvictionReason::Suspended | EvictionReason::Failure))
             && matches!(self.phase, Phase::Pending | Phase::Stopped)
     }
 
-    /// Had a node, in this incarnation or an earlier one, since its unit was last suspended.
+    /// Had a node, in this incarnation or an earlier one, since its unit was last suspended or started again as a whole.
     pub fn had_node(&self) -> bool {
         (self.phase != Phase::Pending || self.incarnation > 0) && !self.is_set_aside()
     }
@@ -604,7 +632,10 @@ impl UnitRows {
                     update(&mut self.rows, ordinal, revision, on_row, |row| {
                         let again = row.phase.is_ended() && requeue.incarnations[idx] == row.incarnation + 1;
                         if again {
-                            let eviction = row.eviction.filter(|_| row.is_set_aside());
+                            // Who ended by itself comes back with the whole unit only.
+                            let is_whole = row.eviction.is_none() && !row.was_sent_away();
+                            let failure = is_whole.then_some(EvictionReason::Failure);
+                            let eviction = row.eviction.filter(|_| row.is_set_aside()).or(failure);
                             let incarnation = row.incarnation + 1;
                             *row = Row { incarnation, eviction, group: row.group, ..Row::default() };
                         }

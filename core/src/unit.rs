@@ -54,6 +54,12 @@ pub struct UnitSpec {
     pub on_eviction: OnEviction,
     /// Of a unit that had `min_member` and has fewer left.
     pub on_below_min: OnBelowMin,
+    /// Of a unit of which a running unit has failed for good.
+    pub on_failure: OnFailure,
+    /// So often was the whole unit started again, [`Self::max_restarts`] at most.
+    pub whole_restarts: u32,
+    /// It is being started again as a whole: what is there leaves, and nothing comes until all of it has.
+    pub restarting: bool,
     /// The dispatcher ended it.
     pub ended: Option<UnitEnd>,
     /// Nothing of it is to run until it is resumed.
@@ -185,6 +191,18 @@ pub enum OnBelowMin {
     Stop,
 }
 
+/// What becomes of a unit once a running unit of it has failed and is not started again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnFailure {
+    /// The rest goes on.
+    #[default]
+    Keep,
+    /// All of it comes back, `max_restarts` times at most; then it ends.
+    Restart,
+    /// The unit ends.
+    Stop,
+}
+
 /// Why the dispatcher ended a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UnitEnd {
@@ -192,6 +210,8 @@ pub enum UnitEnd {
     BelowMin,
     /// It was active for `active_deadline_ms`.
     Deadline,
+    /// A running unit of it failed for good.
+    Failure,
 }
 
 /// How nodes are preferred.
@@ -204,9 +224,9 @@ pub enum ScoringProfile {
 }
 
 impl UnitSpec {
-    /// Something of it is to run: nobody has cancelled, ended or suspended it.
+    /// Something of it is to run: nobody has cancelled, ended or suspended it, and it is not about to start again as a whole.
     pub fn is_wanted(&self) -> bool {
-        !self.cancelled && !self.suspended && self.ended.is_none()
+        !self.cancelled && !self.suspended && !self.restarting && self.ended.is_none()
     }
 
     /// So long it may wait before it is said that it finds no place, milliseconds.

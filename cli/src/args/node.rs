@@ -73,7 +73,8 @@ pub enum Node {
     Undrain(Nodes),
     /// Set labels (`key=value`) or remove them (`key-`).
     Label(Changes),
-    /// Set taints (`key[=value]:no-schedule` or `:prefer-no-schedule`) or remove them (`key-`).
+    /// Set taints (`key[=value]:no-schedule`, `:prefer-no-schedule` or `:no-execute`) or remove them (`key-`). What does not
+    /// tolerate a taint of effect no-execute leaves the node.
     Taint(Changes),
     /// Evict from lost nodes again, after so many were lost at once that evictions paused.
     ResumeEvictions,

@@ -243,6 +243,9 @@ pub struct Submit {
     /// What becomes of the unit once fewer than its min_member are left; default keep.
     #[arg(long, requires = "name", value_enum)]
     pub on_below_min: Option<OnBelowMin>,
+    /// What becomes of the unit once a replica has failed and is not started again; default by workload class.
+    #[arg(long, requires = "name", value_enum)]
+    pub on_failure: Option<OnFailure>,
     /// Whether it may have to leave for units of higher rank; default by workload class.
     #[arg(long, requires = "name", value_name = "BOOL")]
     pub preemptible: Option<bool>,
@@ -289,6 +292,33 @@ impl OnEviction {
             Self::Absent => v1::OnEviction::Unspecified,
             Self::Requeue => v1::OnEviction::Requeue,
             Self::Fail => v1::OnEviction::Fail,
+        }
+    }
+}
+
+/// What becomes of a unit of which a replica has failed for good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OnFailure {
+    /// As the server says.
+    #[default]
+    #[value(skip)]
+    Absent,
+    /// The rest goes on.
+    Keep,
+    /// All of it starts again, max_restarts times at most; then it ends.
+    Restart,
+    /// It ends, and has failed.
+    Stop,
+}
+
+impl OnFailure {
+    /// As the API says it.
+    pub fn into_api(self) -> v1::OnFailure {
+        match self {
+            Self::Absent => v1::OnFailure::Unspecified,
+            Self::Keep => v1::OnFailure::Keep,
+            Self::Restart => v1::OnFailure::Restart,
+            Self::Stop => v1::OnFailure::Stop,
         }
     }
 }

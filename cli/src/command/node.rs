@@ -92,6 +92,7 @@ async fn describe(client: &Client, names: &[String], format: Format) -> Result<(
         if let Some(quarantine) = &view.quarantine {
             text.push_str(&quarantine_text(quarantine, Paint::stdout()));
         }
+        text.push_str(&taints_text(view, Paint::stdout()));
         text.push_str(drain);
         text
     })
@@ -103,6 +104,20 @@ fn quarantine_text(quarantine: &QuarantineView, paint: Paint) -> String {
     let heading = paint.bad("quarantined");
     let reason = shown(reason);
     format!("\n{heading}\n{reason}\nsince {since}, until {until} or `godel node uncordon`\n")
+}
+
+/// Taints that evict, and since when.
+fn taints_text(view: &NodeView, paint: Paint) -> String {
+    let mut text = String::new();
+    for (taint, since_ms) in &view.evicting_taints {
+        let since = output::time(*since_ms);
+        text.push_str(&format!(
+            "\n{}\nby {} since {since}: what does not tolerate it leaves\n",
+            paint.bad("evicts"),
+            shown(taint)
+        ));
+    }
+    text
 }
 
 fn describe_text(view: &NodeView, running: &[v1::BoundRunningUnit], paint: Paint) -> String {

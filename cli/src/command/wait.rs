@@ -135,6 +135,7 @@ fn failed_text(answer: &v1::GetUnitResponse) -> String {
     match v1::UnitEnd::try_from(unit.spec.unwrap_or_default().ended).unwrap_or_default() {
         v1::UnitEnd::Unspecified => {}
         v1::UnitEnd::BelowMin => why.push("fewer than min_member were left".to_owned()),
+        v1::UnitEnd::Failure => why.push("a replica failed for good".to_owned()),
         v1::UnitEnd::Deadline => why.push("its active_deadline passed".to_owned()),
     }
     if counts.failed > 0 {

@@ -154,6 +154,8 @@ fn comparable(mut spec: v1::UnitSpec) -> v1::UnitSpec {
     spec.meta = Some(v1::ObjectMeta { namespace, name, labels, owner, ..v1::ObjectMeta::default() });
     spec.unit_id = 0;
     spec.suspended = false;
+    spec.whole_restarts = 0;
+    spec.restarting = false;
     spec.submitted = None;
     spec.task_groups.iter_mut().for_each(|group| group.ordinals.clear());
     spec

@@ -64,6 +64,7 @@ fn spec(submit: &Submit, wrong: &mut Vec<String>) -> v1::UnitSpec {
         max_restarts: submit.max_restarts,
         on_eviction: submit.on_eviction.unwrap_or_default().into_api().into(),
         on_below_min: submit.on_below_min.unwrap_or_default().into_api().into(),
+        on_failure: submit.on_failure.unwrap_or_default().into_api().into(),
         preemptible: submit.preemptible,
         min_run_ms: submit.min_run.unwrap_or_default(),
         scheduling_timeout_ms: submit.scheduling_timeout,
@@ -151,14 +152,21 @@ fn gpu(text: &str) -> Result<v1::DeviceRequest, String> {
     })
 }
 
-/// `key=value:effect`, `key:effect`, `key=value`, `key`, `*`.
+/// `key=value:effect`, `key:effect`, `key=value`, `key`, `*`; for so many seconds with `:no-execute=300`.
 fn toleration(text: &str) -> Result<v1::Toleration, String> {
     let (taint, effect) = text.rsplit_once(':').map_or((text, None), |(taint, effect)| (taint, Some(effect)));
+    let (effect, seconds) = match effect.and_then(|effect| effect.split_once('=')) {
+        Some((effect, seconds)) => (Some(effect), Some(seconds)),
+        None => (effect, None),
+    };
+    let tolerated_seconds = seconds
+        .map(|given| given.parse().map_err(|_| format!("`{given}` is no number of seconds")))
+        .transpose()?;
     let effect = match effect {
         None => 0,
         Some(given) => {
             let known = words::EFFECT.iter().find(|(word, _)| *word == given);
-            let expected = "no-schedule or prefer-no-schedule";
+            let expected = "no-schedule, prefer-no-schedule or no-execute";
             known.map(|(_, number)| *number).ok_or_else(|| format!("`{given}` is no effect: {expected}"))?
         }
     };
@@ -172,6 +180,7 @@ fn toleration(text: &str) -> Result<v1::Toleration, String> {
         any_value: value.is_none(),
         value: value.unwrap_or_default().to_owned(),
         effect,
+        tolerated_seconds,
     })
 }
 
@@ -282,6 +291,7 @@ ttl_after_finished: 0s
 max_restarts: 0
 on_eviction: fail
 on_below_min: stop
+on_failure: restart
 preemptible: false
 min_run: 5m
 scheduling_timeout: 1m
@@ -291,7 +301,7 @@ template:
   requests: {cpu: 500m, memory: 1.2Gi, fpga: 2}
   gpu: {count: 1, milli: 500, models: [A10, T4]}
   node_selector: {zone: a}
-  tolerations: [{key: gpu, value: only, effect: no-schedule}, {key: spot}, {}]
+  tolerations: [{key: gpu, value: only, effect: no-schedule}, {key: spot}, {}, {key: dead, effect: no-execute, tolerated_seconds: 300}]
   command: [server, --port, 8080]
   env: {MODE: 1.0}
   stop_grace: 30s
@@ -300,9 +310,9 @@ template:
         let words = "--name web -n shop --uid 5f0c9a52-5d6f-4c1e-8a53-0f6f8b2f0001 --label app=web,version=1.10 \
             --owner alice --class service --queue prod.search --priority -7 --pool best-effort --min-member 2 \
             --restart-policy never --scoring most-allocated --ttl-after-finished 0s --max-restarts 0 \
-            --on-eviction fail --on-below-min stop --preemptible false --min-run 5m --scheduling-timeout 1m \
+            --on-eviction fail --on-below-min stop --on-failure restart --preemptible false --min-run 5m --scheduling-timeout 1m \
             --active-deadline 12h --replicas 3 --cpu 500m --memory 1.2Gi --request fpga=2 --gpu 0.5:A10|T4 \
-            --node-selector zone=a --toleration gpu=only:no-schedule,spot,* --env MODE=1.0 --stop-grace 30s \
+            --node-selector zone=a --toleration gpu=only:no-schedule,spot,*,dead:no-execute=300 --env MODE=1.0 --stop-grace 30s \
             --duration 0s --exit-code 3 -- server --port 8080";
         assert_eq!(flags(words).unwrap(), parse(file).unwrap().remove(0).spec);
         let class = flags("--name a --cpu 1 --priority-class gold").unwrap();

@@ -35,6 +35,7 @@ pub(super) fn unit(fields: &mut Fields<'_, '_>) -> v1::UnitSpec {
         max_restarts: fields.number("max_restarts"),
         on_eviction: fields.word("on_eviction", &words::ON_EVICTION),
         on_below_min: fields.word("on_below_min", &words::ON_BELOW_MIN),
+        on_failure: fields.word("on_failure", &words::ON_FAILURE),
         preemptible: fields.boolean("preemptible"),
         min_run_ms: fields.duration("min_run").unwrap_or_default(),
         scheduling_timeout_ms: fields.duration("scheduling_timeout"),
@@ -120,5 +121,6 @@ fn toleration(fields: &mut Fields<'_, '_>) -> v1::Toleration {
     let key = fields.text("key").unwrap_or_default();
     let any_value = !fields.has("value");
     let value = fields.text("value").unwrap_or_default();
-    v1::Toleration { key, any_value, value, effect: fields.word("effect", &words::EFFECT) }
+    let effect = fields.word("effect", &words::EFFECT);
+    v1::Toleration { key, any_value, value, effect, tolerated_seconds: fields.number("tolerated_seconds") }
 }

@@ -28,13 +28,19 @@ pub(crate) const ON_BELOW_MIN: Words<3> = [
     ("restart", v1::OnBelowMin::Restart as i32),
     ("stop", v1::OnBelowMin::Stop as i32),
 ];
+pub(crate) const ON_FAILURE: Words<3> = [
+    ("keep", v1::OnFailure::Keep as i32),
+    ("restart", v1::OnFailure::Restart as i32),
+    ("stop", v1::OnFailure::Stop as i32),
+];
 pub(crate) const SCORING: Words<2> = [
     ("least-allocated", v1::ScoringProfile::LeastAllocated as i32),
     ("most-allocated", v1::ScoringProfile::MostAllocated as i32),
 ];
-pub(crate) const EFFECT: Words<2> = [
+pub(crate) const EFFECT: Words<3> = [
     ("no-schedule", v1::TaintEffect::NoSchedule as i32),
     ("prefer-no-schedule", v1::TaintEffect::PreferNoSchedule as i32),
+    ("no-execute", v1::TaintEffect::NoExecute as i32),
 ];
 pub(crate) const POLICY: Words<4> = [
     ("fifo", v1::QueuePolicy::Fifo as i32),

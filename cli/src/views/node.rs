@@ -55,6 +55,9 @@ pub struct NodeView {
     pub labels: BTreeMap<String, String>,
     /// `key=value:effect`.
     pub taints: Vec<String>,
+    /// The same of those that evict, with the time since when they do, Unix milliseconds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub evicting_taints: Vec<(String, i64)>,
     /// Of a drained node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainView>,
@@ -177,6 +180,12 @@ impl From<&v1::Node> for NodeView {
             connected: node.connected,
             labels,
             taints: spec.taints.iter().map(taint).collect(),
+            evicting_taints: spec
+                .taints
+                .iter()
+                .filter(|one| one.effect() == v1::TaintEffect::NoExecute)
+                .map(|one| (taint(one), one.added_time_ms))
+                .collect(),
             drain,
             quarantine,
         }
@@ -191,6 +200,7 @@ fn slots(slots: &v1::NodeSlots) -> SlotsView {
 fn taint(taint: &v1::Taint) -> String {
     let effect = match taint.effect() {
         v1::TaintEffect::PreferNoSchedule => "prefer-no-schedule",
+        v1::TaintEffect::NoExecute => "no-execute",
         v1::TaintEffect::NoSchedule | v1::TaintEffect::Unspecified => "no-schedule",
     };
     if taint.value.is_empty() {

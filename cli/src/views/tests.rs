@@ -9,7 +9,12 @@ fn a_node_shows_its_use() {
             node_id: 3,
             meta: Some(v1::ObjectMeta { name: "n-3".to_owned(), ..v1::ObjectMeta::default() }),
             cordoned: true,
-            taints: vec![v1::Taint { key: "gpu".to_owned(), value: "only".to_owned(), effect: 1 }],
+            taints: vec![v1::Taint {
+                key: "gpu".to_owned(),
+                value: "only".to_owned(),
+                effect: 1,
+                added_time_ms: 0,
+            }],
             drain: None,
             quarantine: None,
         }),
@@ -225,7 +230,7 @@ fn whatever_names_labels_and_reasons_hold_is_seen_and_does_nothing() {
     let node = v1::Node {
         spec: Some(v1::NodeSpec {
             meta: Some(meta()),
-            taints: vec![v1::Taint { key: nasty(), value: nasty(), effect: 1 }],
+            taints: vec![v1::Taint { key: nasty(), value: nasty(), effect: 1, added_time_ms: 0 }],
             ..v1::NodeSpec::default()
         }),
         report: Some(v1::NodeReport {

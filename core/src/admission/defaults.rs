@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt};
 
 use crate::{
     demand::Pool,
-    unit::{OnBelowMin, OnEviction, RestartPolicy, ScoringProfile, WorkloadClass},
+    unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, ScoringProfile, WorkloadClass},
 };
 
 /// Kept so long after its end by default: one hour.
@@ -49,6 +49,8 @@ pub struct ClassDefaults {
     pub scoring: ScoringProfile,
     /// Whether its agent stops it when contact is lost.
     pub without_contact: WithoutContact,
+    /// Of a unit of which a running unit has failed for good.
+    pub on_failure: OnFailure,
     /// May have to leave for units of higher rank.
     pub preemptible: bool,
     /// Why these.
@@ -65,6 +67,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         restart_policy: RestartPolicy::Always,
         scoring: ScoringProfile::LeastAllocated,
         without_contact: WithoutContact::GoesOn,
+        on_failure: OnFailure::Keep,
         preemptible: true,
         reason: "each replica serves by itself; spread keeps latency low and losses small",
     },
@@ -76,6 +79,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         restart_policy: RestartPolicy::Always,
         scoring: ScoringProfile::LeastAllocated,
         without_contact: WithoutContact::Stops,
+        on_failure: OnFailure::Keep,
         preemptible: true,
         reason: "as a service; stable ordinals, each of them once",
     },
@@ -87,6 +91,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         restart_policy: RestartPolicy::OnFailure,
         scoring: ScoringProfile::MostAllocated,
         without_contact: WithoutContact::StopsAsGang,
+        on_failure: OnFailure::Keep,
         preemptible: true,
         reason: "replicas are independent unless min_member says otherwise; packing leaves whole nodes for large work",
     },
@@ -98,6 +103,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         restart_policy: RestartPolicy::OnFailure,
         scoring: ScoringProfile::MostAllocated,
         without_contact: WithoutContact::Stops,
+        on_failure: OnFailure::Stop,
         preemptible: true,
         reason: "all or nothing; packing keeps members close",
     },
@@ -109,6 +115,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         restart_policy: RestartPolicy::Always,
         scoring: ScoringProfile::LeastAllocated,
         without_contact: WithoutContact::GoesOn,
+        on_failure: OnFailure::Keep,
         preemptible: true,
         reason: "a streaming job needs every operator, and runs for ever",
     },
@@ -120,6 +127,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         restart_policy: RestartPolicy::OnFailure,
         scoring: ScoringProfile::MostAllocated,
         without_contact: WithoutContact::Stops,
+        on_failure: OnFailure::Stop,
         preemptible: true,
         reason: "synchronous steps need every worker; packing saves whole GPU nodes",
     },
@@ -131,6 +139,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         restart_policy: RestartPolicy::Never,
         scoring: ScoringProfile::MostAllocated,
         without_contact: WithoutContact::GoesOn,
+        on_failure: OnFailure::Keep,
         preemptible: true,
         reason: "the application master restarts its containers itself; YARN fences older attempts",
     },
@@ -142,6 +151,7 @@ pub const TABLE: [ClassDefaults; 8] = [
         restart_policy: RestartPolicy::Always,
         scoring: ScoringProfile::LeastAllocated,
         without_contact: WithoutContact::GoesOn,
+        on_failure: OnFailure::Keep,
         preemptible: false,
         reason: "nodes depend on it, hence first",
     },
@@ -180,8 +190,8 @@ pub fn stops_without_contact(class: WorkloadClass, min_member: u32) -> bool {
 
 /// The table as Markdown, for the docs.
 pub fn render() -> String {
-    let mut out = "| class | min_member | pool | priority | restart policy | scoring profile | without contact | preemptible | why |\n\
-                   |---|---|---|---|---|---|---|---|---|\n"
+    let mut out = "| class | min_member | pool | priority | restart policy | on_failure | scoring profile | without contact | preemptible | why |\n\
+                   |---|---|---|---|---|---|---|---|---|---|\n"
         .to_owned();
     for line in &TABLE {
         let min_member = match line.min_member {
@@ -189,11 +199,12 @@ pub fn render() -> String {
             MinMember::Replicas => "replicas",
         };
         out += &format!(
-            "| {} | {min_member} | {} | {} | {} | {} | {} | {} | {} |\n",
+            "| {} | {min_member} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
             class_name(line.class),
             pool_name(line.pool),
             line.priority,
             restart_name(line.restart_policy),
+            on_failure_name(line.on_failure),
             scoring_name(line.scoring),
             match line.without_contact {
                 WithoutContact::Stops => "stops",
@@ -295,6 +306,15 @@ pub fn on_below_min_name(what: OnBelowMin) -> &'static str {
 }
 
 /// As unit files write it.
+pub fn on_failure_name(what: OnFailure) -> &'static str {
+    match what {
+        OnFailure::Keep => "keep",
+        OnFailure::Restart => "restart",
+        OnFailure::Stop => "stop",
+    }
+}
+
+/// As unit files write it.
 pub fn scoring_name(profile: ScoringProfile) -> &'static str {
     match profile {
         ScoringProfile::LeastAllocated => "least-allocated",
@@ -314,7 +334,9 @@ mod tests {
         let text = render();
         assert_eq!(text.lines().count(), 2 + TABLE.len());
         assert!(
-            text.contains("| gang | replicas | guaranteed | 0 | on-failure | most-allocated | stops |"),
+            text.contains(
+                "| gang | replicas | guaranteed | 0 | on-failure | stop | most-allocated | stops |"
+            ),
             "{text}"
         );
     }

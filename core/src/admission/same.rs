@@ -71,6 +71,9 @@ pub fn differences(known: &UnitSpec, again: &UnitSpec) -> Differences {
         max_restarts,
         on_eviction,
         on_below_min,
+        on_failure,
+        whole_restarts: _,
+        restarting: _,
         ended: _,
         suspended: _,
         scheduling_timeout_ms,
@@ -108,6 +111,7 @@ pub fn differences(known: &UnitSpec, again: &UnitSpec) -> Differences {
     found.add(*max_restarts != again.max_restarts, "max_restarts");
     found.add(*on_eviction != again.on_eviction, "on_eviction");
     found.add(*on_below_min != again.on_below_min, "on_below_min");
+    found.add(*on_failure != again.on_failure, "on_failure");
     found.add(*preemptible != again.preemptible, "preemptible");
     found.add(*min_run_ms != again.min_run_ms, "min_run");
     found.add(*scheduling_timeout_ms != again.scheduling_timeout_ms, "scheduling_timeout");
@@ -140,6 +144,9 @@ pub fn digest(spec: &UnitSpec) -> u64 {
         max_restarts,
         on_eviction,
         on_below_min,
+        on_failure,
+        whole_restarts: _,
+        restarting: _,
         ended: _,
         suspended: _,
         scheduling_timeout_ms,
@@ -152,7 +159,7 @@ pub fn digest(spec: &UnitSpec) -> u64 {
     (namespace, name, labels, owner, class, min_member, queue, priority, priority_class).hash(&mut hasher);
     (pool, restart_policy, scoring, ttl_after_finished_ms, max_restarts, on_eviction, on_below_min)
         .hash(&mut hasher);
-    (scheduling_timeout_ms, active_deadline_ms, preemptible, min_run_ms).hash(&mut hasher);
+    (scheduling_timeout_ms, active_deadline_ms, preemptible, min_run_ms, on_failure).hash(&mut hasher);
     for (idx, group) in task_groups.iter().enumerate() {
         let TaskGroup { name, replicas, template, ordinals: _ } = group;
         let replicas = submitted.as_ref().and_then(|size| size.replicas.get(idx)).unwrap_or(replicas);
@@ -206,7 +213,7 @@ mod tests {
     use crate::{
         admission::{DeviceSubmission, Given, GroupSubmission, Submission, admit, scale::scale, stop::stop},
         rows::UnitRows,
-        unit::WorkloadClass,
+        unit::{OnFailure, WorkloadClass},
     };
 
     const UID: &str = "5f0c9a52-5d6f-4c1e-8a53-0f6f8b2f0001";
@@ -233,13 +240,14 @@ mod tests {
     #[test]
     fn what_differs_is_named_as_files_write_it() {
         type Case = (fn(&mut Submission), &'static str);
-        let cases: [Case; 22] = [
+        let cases: [Case; 23] = [
             (|_| {}, ""),
             (|s| s.name = "job2".into(), "name"),
             (|s| s.namespace = "prod".into(), "namespace"),
             (|s| drop(s.labels.insert("a".into(), "b".into())), "labels.a"),
             (|s| s.owner = "me".into(), "owner"),
             (|s| s.class = Given::Value(WorkloadClass::Yarn), "class, restart_policy"),
+            (|s| s.on_failure = Given::Value(OnFailure::Stop), "on_failure"),
             (|s| s.task_groups[0].replicas = 4, "replicas"),
             (|s| s.task_groups[0].name = "other".into(), "name"),
             (|s| s.task_groups[0].requests[0].1 = 3_000, "template.requests.cpu"),

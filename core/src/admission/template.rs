@@ -11,7 +11,7 @@ use super::{
 use crate::{
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
     duration,
-    node::Toleration,
+    node::{TaintEffect, Toleration},
     quantity,
     resources::{N_NAMES_MAX, Resources},
     unit::{RunSpec, Template},
@@ -179,7 +179,14 @@ fn toleration(idx: usize, at: usize, given: TolerationSubmission, report: &mut R
             None
         }
     };
-    Toleration { key: given.key, value: (!given.any_value).then_some(given.value), effect }
+    if given.tolerated_s.is_some() && effect != Some(TaintEffect::NoExecute) {
+        report.add(
+            format_args!("task_groups[{idx}].template.tolerations[{at}].tolerated_seconds"),
+            format_args!("is for the effect no-execute only"),
+        );
+    }
+    let value = (!given.any_value).then_some(given.value);
+    Toleration { key: given.key, value, effect, tolerated_s: given.tolerated_s }
 }
 
 fn check_run(idx: usize, run: &RunSpec, report: &mut Report) {

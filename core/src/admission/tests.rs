@@ -159,6 +159,30 @@ fn every_violation_names_its_field() {
             &["task_groups[0].template.tolerations[0].effect"],
         ),
         (
+            "tolerated time",
+            |s| {
+                let given = |effect| TolerationSubmission {
+                    effect,
+                    tolerated_s: Some(0),
+                    ..TolerationSubmission::default()
+                };
+                s.task_groups[0].tolerations = vec![
+                    given(Given::Value(TaintEffect::NoExecute)),
+                    given(Given::Absent),
+                    given(Given::Value(TaintEffect::NoSchedule)),
+                ];
+            },
+            &[
+                "task_groups[0].template.tolerations[1].tolerated_seconds",
+                "task_groups[0].template.tolerations[2].tolerated_seconds",
+            ],
+        ),
+        (
+            "what is counted by itself",
+            |s| s.task_groups[0].requests.push(("running-units".into(), 1)),
+            &["task_groups[0].template.demand.requests[\"running-units\"]"],
+        ),
+        (
             "environment",
             |s| drop(s.task_groups[0].run.env.insert("A=B".into(), String::new())),
             &["task_groups[0].template.run.env[\"A=B\"]"],

@@ -22,7 +22,8 @@ impl Binder {
             self.look_for_slots();
             for unit in self.requeues.take_frozen() {
                 if let Some(rows) = self.cluster.rows(unit) {
-                    self.requeues.look_at_all(unit, rows);
+                    let restarting = self.units.get(&unit).is_some_and(|unit| unit.restarting);
+                    self.requeues.look_at_all(unit, rows, restarting);
                 }
             }
         }
@@ -138,16 +139,18 @@ impl Binder {
         }
         match reason {
             EvictionReason::NodeLost => frozen.has_report(node),
-            EvictionReason::Drained | EvictionReason::Squeezed | EvictionReason::Rescheduled => {
-                frozen.unit(unit).is_some() || frozen.has_node(node)
-            }
+            EvictionReason::Drained
+            | EvictionReason::Tainted
+            | EvictionReason::Squeezed
+            | EvictionReason::Rescheduled => frozen.unit(unit).is_some() || frozen.has_node(node),
             EvictionReason::Preempted => frozen.unit(unit).is_some() || frozen.keeps_all(),
             // What a unit wants of itself.
             EvictionReason::Cancelled
             | EvictionReason::ScaledIn
             | EvictionReason::Suspended
             | EvictionReason::Deadline
-            | EvictionReason::BelowMin => frozen.unit(unit).is_some(),
+            | EvictionReason::BelowMin
+            | EvictionReason::Failure => frozen.unit(unit).is_some(),
         }
     }
 }

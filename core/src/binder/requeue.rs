@@ -1,5 +1,5 @@
 //! Which running units have to come back: evicted for another reason than their own unit's wish or stopped by
-//! their agent alone, ended, and still wanted. Derived from the records alone, so a new leader finds the same ones.
+//! their agent alone, ended, and still wanted; of a unit that starts again as a whole all that have ended. Derived from the records alone, so a new leader finds the same ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub struct RequeueWork {
     pub requeue: Requeue,
 }
 
-/// Running units that were sent away and have ended, by unit and ordinal.
+/// Running units that have ended and may come back, by unit and ordinal.
 #[derive(Debug, Default)]
 pub(super) struct Requeues {
     ready: BTreeMap<UnitId, BTreeSet<u32>>,
@@ -47,16 +47,17 @@ impl Requeues {
         std::mem::take(&mut self.frozen)
     }
 
-    pub(super) fn look_at(&mut self, unit: UnitId, rows: &UnitRows, ordinals: &[u32]) {
+    /// Of a unit that starts again as a whole all that have ended come back.
+    pub(super) fn look_at(&mut self, unit: UnitId, rows: &UnitRows, ordinals: &[u32], restarting: bool) {
         for &ordinal in ordinals {
-            self.look_at_row(unit, ordinal, &rows.row(ordinal));
+            self.look_at_row(unit, ordinal, &rows.row(ordinal), restarting);
         }
     }
 
     /// Looks at all that a unit has, too: those that it did not want before it may want now.
-    pub(super) fn look_at_all(&mut self, unit: UnitId, rows: &UnitRows) {
+    pub(super) fn look_at_all(&mut self, unit: UnitId, rows: &UnitRows, restarting: bool) {
         for (ordinal, row) in (0u32..).zip(&rows.rows) {
-            self.look_at_row(unit, ordinal, row);
+            self.look_at_row(unit, ordinal, row, restarting);
         }
     }
 
@@ -67,13 +68,13 @@ impl Requeues {
         }
     }
 
-    fn look_at_row(&mut self, unit: UnitId, ordinal: u32, row: &Row) {
+    fn look_at_row(&mut self, unit: UnitId, ordinal: u32, row: &Row, restarting: bool) {
         let asked = self.under_way.get(&unit).and_then(|members| members.get(&ordinal)).copied();
         if asked.is_some_and(|asked| asked <= row.incarnation) {
             self.forget_under_way(unit, ordinal);
         }
         let under_way = asked.is_some_and(|asked| asked > row.incarnation);
-        if row.was_sent_away() && !under_way {
+        if (row.was_sent_away() || (restarting && row.phase.is_ended())) && !under_way {
             self.ready.entry(unit).or_default().insert(ordinal);
         } else if let Some(ready) = self.ready.get_mut(&unit) {
             ready.remove(&ordinal);
@@ -145,12 +146,17 @@ impl Binder {
             self.requeues.forget_under_way(work.unit, ordinal);
         }
         if let Some(rows) = self.cluster.rows(work.unit) {
-            self.requeues.look_at(work.unit, rows, &work.requeue.ordinals);
+            let restarting = self.units.get(&work.unit).is_some_and(|unit| unit.restarting);
+            self.requeues.look_at(work.unit, rows, &work.requeue.ordinals, restarting);
         }
     }
 }
 
 /// Whether its unit still wants it.
 fn comes_back(unit: &Unit, ordinal: u32, row: &Row) -> bool {
-    row.was_sent_away() && !unit.terms.is_over(row) && unit.is_wanted && unit.terms.wants(ordinal)
+    let returns = match unit.restarting {
+        true => row.phase.is_ended(),
+        false => unit.is_wanted && row.was_sent_away() && !unit.terms.is_over(row),
+    };
+    returns && unit.terms.wants(ordinal)
 }

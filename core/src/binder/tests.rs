@@ -79,6 +79,9 @@ pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> U
         ttl_after_finished_ms: 0,
         cancelled: false,
         suspended: false,
+        on_failure: Default::default(),
+        whole_restarts: 0,
+        restarting: false,
         submitted: None,
         scheduling_timeout_ms: 0,
         active_deadline_ms: 0,
@@ -422,6 +425,7 @@ fn nodes_are_checked_as_they_are_now() {
         key: "gpu".to_owned(),
         value: String::new(),
         effect: TaintEffect::NoSchedule,
+        added_ms: 0,
     });
     world.change(Change::NodeSpec(tainted));
     assert_eq!(world.refuse(&decision), one(RejectionReason::Taint));

@@ -29,6 +29,8 @@ pub(super) struct Unit {
     pub(super) terms: Terms,
     pub(super) pool: Pool,
     pub(super) is_wanted: bool,
+    /// All that has ended of it comes back.
+    pub(super) restarting: bool,
     pub(super) preemptible: bool,
     pub(super) min_run_ms: u64,
     /// Seconds, rounded up; 0: none.
@@ -85,6 +87,7 @@ impl Unit {
             terms: Terms::of(spec),
             pool: spec.pool,
             is_wanted: spec.is_wanted(),
+            restarting: spec.restarting && !spec.cancelled && spec.ended.is_none(),
             preemptible: spec.preemptible,
             min_run_ms: spec.min_run_ms,
             active_deadline_s: u32::try_from(spec.active_deadline_ms.div_ceil(1_000)).unwrap_or(u32::MAX),
@@ -104,6 +107,7 @@ impl Unit {
             terms: Terms::unknown(),
             pool: Pool::default(),
             is_wanted: false,
+            restarting: false,
             preemptible: false,
             min_run_ms: 0,
             active_deadline_s: 0,

@@ -58,14 +58,15 @@ impl Labels {
         self.pairs.get(key)?.get(value).copied()
     }
 
-    /// The integer of a taint list; 0 is the empty one.
+    /// The integer of a taint list, whenever each was set; 0 is the empty one.
     pub(crate) fn taints(&mut self, taints: &[Taint]) -> u32 {
-        if let Some(id) = self.taint_ids.get(taints) {
+        let taints: Vec<Taint> = taints.iter().map(|taint| Taint { added_ms: 0, ..taint.clone() }).collect();
+        if let Some(id) = self.taint_ids.get(&taints) {
             return *id;
         }
         let id = u32::try_from(self.taint_lists.len()).expect("memory ends before 2^32 taint lists");
-        self.taint_lists.push(taints.to_vec());
-        self.taint_ids.insert(taints.to_vec(), id);
+        self.taint_lists.push(taints.clone());
+        self.taint_ids.insert(taints, id);
         id
     }
 }
@@ -126,7 +127,7 @@ fn verdict(taints: &[Taint], tolerations: &[Toleration]) -> TaintVerdict {
     let mut soft = 0;
     for taint in taints.iter().filter(|taint| !is_tolerated(taint, tolerations)) {
         match taint.effect {
-            TaintEffect::NoSchedule => return TaintVerdict::Refused,
+            TaintEffect::NoSchedule | TaintEffect::NoExecute => return TaintVerdict::Refused,
             TaintEffect::PreferNoSchedule => soft += 1,
         }
     }

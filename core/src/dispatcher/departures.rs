@@ -1,4 +1,5 @@
-//! Who has to leave which node: running units on lost nodes at once, on drained ones as their units can spare them.
+//! Who has to leave which node: running units on lost nodes at once, on drained ones as their units can spare them, on
+//! tainted ones once the time is over for which they tolerate that, unless so many nodes were lost that nobody knows.
 //!
 //! Rows are not kept by node: there may be a million units, and nodes are lost rarely. When a node has to be left, a
 //! sweep over the units finds those with rows there, a bounded slice at a time; bindings that come meanwhile are
@@ -12,7 +13,7 @@ use crate::{
     drain::{self, Block, Standing},
     ids::{NodeId, UnitId},
     losses::BrakeChange,
-    node::{Drain, NodeSpec},
+    node::{self, Drain, NodeSpec, Taint, TaintEffect},
     rows::{Bind, EvictionReason, Phase, UnitRows},
     time::Millis,
 };
@@ -21,6 +22,8 @@ use crate::{
 const PASS_MS: u64 = 250;
 /// Units looked at in one step of a sweep.
 const SWEEP_UNITS: usize = 20_000;
+/// Units in one pass whose tolerated time is over.
+const DUE_PER_PASS: usize = 20_000;
 /// Units asked to leave in one pass.
 const UNITS_PER_PASS: usize = 1_000;
 
@@ -28,7 +31,11 @@ const UNITS_PER_PASS: usize = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct Departures {
     drains: BTreeMap<NodeId, Drain>,
-    /// Lost or drained.
+    /// Those that evict, of nodes that have some.
+    taints: BTreeMap<NodeId, Vec<Taint>>,
+    /// When to look at units on tainted nodes again, Unix milliseconds: what tolerates a taint for ever is nowhere here.
+    later: BTreeSet<(i64, UnitId, NodeId)>,
+    /// Lost, drained or tainted.
     nodes: BTreeSet<NodeId>,
     /// Of `nodes`: not looked for yet.
     unswept: BTreeSet<NodeId>,
@@ -54,6 +61,10 @@ struct Leaving {
     nodes: BTreeSet<NodeId>,
     /// On lost nodes.
     lost: Vec<(u32, u32)>,
+    /// On tainted nodes, not told to leave: not tolerated, or not any longer.
+    tainted: Vec<(u32, u32)>,
+    /// On tainted nodes and tolerated for a while: the first for whom that ends, Unix milliseconds.
+    later: Option<(i64, NodeId)>,
     /// On drained nodes, not told to leave: past the deadline, or not running yet.
     free: Vec<(u32, u32)>,
     /// On drained nodes, running.
@@ -105,19 +116,46 @@ impl Departures {
             Some(drain) => self.drains.insert(spec.id, drain),
             None => self.drains.remove(&spec.id),
         };
+        let evicts = |taint: &&Taint| taint.effect == TaintEffect::NoExecute;
+        let known = self.taints.get(&spec.id).map_or(&[][..], Vec::as_slice);
+        if spec.taints.iter().filter(evicts).eq(known) {
+            return;
+        }
+        let taints: Vec<Taint> = spec.taints.iter().filter(evicts).cloned().collect();
+        if taints.is_empty() {
+            self.taints.remove(&spec.id);
+        } else {
+            self.taints.insert(spec.id, taints);
+            // Who is there is looked for once more.
+            self.nodes.remove(&spec.id);
+        }
     }
 
     pub(super) fn remove_node(&mut self, node: NodeId) {
         self.drains.remove(&node);
+        self.taints.remove(&node);
     }
 
     /// After a list: all other nodes are gone.
     pub(super) fn retain_nodes(&mut self, listed: &BTreeSet<NodeId>) {
         self.drains.retain(|node, _| listed.contains(node));
+        self.taints.retain(|node, _| listed.contains(node));
     }
 
     pub(super) fn n_draining(&self) -> usize {
         self.n_draining
+    }
+
+    /// Units for some of which the tolerated time is over are looked at.
+    fn take_due(&mut self, wall_ms: i64) {
+        for _ in 0..DUE_PER_PASS {
+            let Some((_, unit, node)) = self.later.first().copied().filter(|(at_ms, ..)| *at_ms <= wall_ms)
+            else {
+                return;
+            };
+            self.later.pop_first();
+            self.units.entry(unit).or_default().insert(node);
+        }
     }
 
     fn note_rows(&mut self, unit: UnitId, rows: &UnitRows, nodes: &BTreeSet<NodeId>) {
@@ -184,14 +222,16 @@ impl Dispatcher {
         }
         let is_idle = self.losses.absent().len() == 0
             && self.departures.nodes.is_empty()
-            && self.departures.drains.is_empty();
+            && self.departures.drains.is_empty()
+            && self.departures.taints.is_empty();
         if is_idle || (now < self.departures.pass_at && self.departures.sweep.is_none()) {
             return;
         }
         let lost: BTreeSet<NodeId> = self.losses.lost(now).collect();
-        let drained = self.departures.drains.keys();
-        self.departures.set_nodes(lost.iter().chain(drained).copied().collect());
+        let told = self.departures.drains.keys().chain(self.departures.taints.keys());
+        self.departures.set_nodes(lost.iter().chain(told).copied().collect());
         self.sweep();
+        self.departures.take_due(self.wall_ms);
         self.departures.pass_at = now.plus(PASS_MS);
         self.ask_to_leave(&lost, now, actions);
     }
@@ -203,9 +243,14 @@ impl Dispatcher {
             return Some(now);
         }
         let lost = self.losses.next_at(|node| departures.nodes.contains(&node));
-        let are_new = departures.drains.keys().any(|node| !departures.nodes.contains(node));
+        let mut told = departures.drains.keys().chain(departures.taints.keys());
+        let are_new = told.any(|node| !departures.nodes.contains(node));
         let waits = !departures.units.is_empty() || !departures.unswept.is_empty() || are_new;
-        let next = if waits { Some(departures.pass_at) } else { lost };
+        let tolerated = departures
+            .later
+            .first()
+            .map(|(at_ms, ..)| now.plus(u64::try_from(at_ms.saturating_sub(self.wall_ms)).unwrap_or(0)));
+        let next = if waits { Some(departures.pass_at) } else { lost.into_iter().chain(tolerated).min() };
         next.map(|at| at.max(departures.pass_at))
     }
 
@@ -242,19 +287,25 @@ impl Dispatcher {
         for unit in in_vain.map(|(unit, _)| *unit).collect::<Vec<_>>() {
             self.on_evicted(unit);
         }
-        let Departures { drains, units, asked, told, next, blocked, n_draining, .. } = &mut self.departures;
+        let is_braked = self.losses.is_braked();
+        let Departures { drains, taints, later, units, asked, told, next, blocked, n_draining, .. } =
+            &mut self.departures;
         let turn: Vec<UnitId> =
             units.range(*next..).map(|(unit, _)| *unit).take(UNITS_PER_PASS + 1).collect();
         *next = turn.get(UNITS_PER_PASS).copied().unwrap_or(UnitId(0));
         for unit in turn.into_iter().take(UNITS_PER_PASS) {
-            let found =
-                self.units.get(&unit).map(|entry| (entry, leaving(entry, lost, drains, self.wall_ms)));
+            let found = self
+                .units
+                .get(&unit)
+                .map(|entry| (entry, leaving(entry, lost, (&*drains, &*taints), self.wall_ms)));
+            later
+                .extend(found.iter().filter_map(|(_, leaving)| leaving.later).map(|(at, on)| (at, unit, on)));
             let Some((entry, leaving)) = found.filter(|(_, leaving)| !leaving.nodes.is_empty()) else {
                 units.remove(&unit);
                 blocked.remove(&unit);
                 continue;
             };
-            let Leaving { nodes, lost, mut free, mut running } = leaving;
+            let Leaving { nodes, lost, mut tainted, later: _, mut free, mut running } = leaving;
             units.insert(unit, nodes);
             if asked.contains_key(&unit) {
                 continue;
@@ -263,8 +314,12 @@ impl Dispatcher {
             if self.frozen.unit(unit).is_some() {
                 // Lost ones have ended whatever its record says; of the others it is not known who may leave.
                 blocked.insert(unit, Block::Unreadable);
+                tainted.clear();
                 free.clear();
                 running.clear();
+            }
+            if is_braked {
+                tainted.clear();
             }
             if !running.is_empty() {
                 let standing = Standing::of(&entry.spec, &entry.rows);
@@ -280,8 +335,11 @@ impl Dispatcher {
                     }
                 }
             }
-            let reasons =
-                [(EvictionReason::NodeLost, "node loss", lost), (EvictionReason::Drained, "drain", free)];
+            let reasons = [
+                (EvictionReason::NodeLost, "node loss", lost),
+                (EvictionReason::Tainted, "taint", tainted),
+                (EvictionReason::Drained, "drain", free),
+            ];
             for (reason, by, mut members) in reasons.into_iter().filter(|(_, _, members)| !members.is_empty())
             {
                 members.truncate(EVICT_ORDINALS_MAX);
@@ -328,22 +386,33 @@ fn affordable(budgets: &Budgets, entry: &Entry, going: Vec<(u32, u32)>) -> Resul
     }
 }
 
-/// Rows of a unit on nodes that are lost or drained. What its unit does not want is not a drain's business.
+/// Rows of a unit on nodes that are lost, drained or tainted. What its unit does not want is not a drain's business, nor a
+/// taint's.
 fn leaving(
     entry: &Entry,
     lost: &BTreeSet<NodeId>,
-    drains: &BTreeMap<NodeId, Drain>,
+    (drains, taints): (&BTreeMap<NodeId, Drain>, &BTreeMap<NodeId, Vec<Taint>>),
     wall_ms: i64,
 ) -> Leaving {
     let mut leaving = Leaving::default();
     for (ordinal, row) in entry.rows.live() {
         let member = (ordinal, row.incarnation);
         let drain = drains.get(&row.node);
+        let group =
+            || entry.spec.group_of(ordinal).filter(|_| entry.spec.is_wanted() && row.eviction.is_none());
+        let due_ms = taints.get(&row.node).and_then(|taints| {
+            let tolerations = &entry.spec.task_groups[group()?].template.tolerations;
+            node::leaves_at(taints, tolerations, row.bound_time_ms)
+        });
+        if let Some(at_ms) = due_ms.filter(|at_ms| *at_ms > wall_ms) {
+            leaving.later = leaving.later.into_iter().chain([(at_ms, row.node)]).min();
+        }
         if lost.contains(&row.node) {
             leaving.lost.push(member);
+        } else if due_ms.is_some_and(|at_ms| at_ms <= wall_ms) {
+            leaving.tainted.push(member);
         } else if let Some(drain) = drain {
-            let is_wanted = entry.spec.is_wanted() && entry.spec.group_of(ordinal).is_some();
-            if is_wanted && row.eviction.is_none() {
+            if group().is_some() {
                 let is_free = drain.is_overdue(wall_ms) || row.phase != Phase::Running;
                 if is_free { leaving.free.push(member) } else { leaving.running.push(member) }
             }

@@ -120,10 +120,10 @@ impl Dispatcher {
             }
         }
         self.limits.follow(entry, now, self.wall_ms);
-        if lifecycle::has_to_end(&entry.spec, &entry.counts, &entry.rows, self.wall_ms).is_none() {
-            self.ends.remove(&unit);
-        } else {
+        if lifecycle::is_turning(&entry.spec, &entry.counts, &entry.rows, self.wall_ms) {
             self.ends.entry(unit).or_insert(now);
+        } else {
+            self.ends.remove(&unit);
         }
         let over = lifecycle::is_over(phase, &entry.counts);
         match entry.delete_at {

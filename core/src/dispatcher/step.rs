@@ -11,7 +11,6 @@ use crate::{
     lifecycle,
     queue::{RoomIdx, Waiting},
     time::Millis,
-    unit::UnitSpec,
 };
 
 /// Units handed out in one step.
@@ -301,15 +300,15 @@ impl Dispatcher {
         }
     }
 
-    /// Units that do not go on with fewer than `min_member`, or were active for as long as they may be.
+    /// Units that do not go on with fewer than `min_member` or after a failure, or were active for as long as they may be, and
+    /// those that start again as a whole.
     fn end(&mut self, now: Millis, actions: &mut Vec<Action>) {
         let due = self.ends.iter_mut().filter(|(_, at)| **at <= now).take(FOLLOW_UP_MAX);
         for (unit, at) in due {
             *at = now.plus(self.config.evict_retry_ms);
             let Some(entry) = self.units.get(unit) else { continue };
-            let ended = lifecycle::has_to_end(&entry.spec, &entry.counts, &entry.rows, self.wall_ms);
-            let spec = Arc::new(UnitSpec { ended, ..(*entry.spec).clone() });
-            actions.push(Action::End(spec, entry.revision));
+            let turned = lifecycle::turned(&entry.spec, &entry.counts, &entry.rows, self.wall_ms);
+            actions.extend(turned.map(|spec| Action::End(Arc::new(spec), entry.revision)));
         }
     }
 

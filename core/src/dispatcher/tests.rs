@@ -26,6 +26,7 @@ mod reconcile;
 mod scopes;
 mod shuffle;
 mod sub_clusters;
+mod taints;
 
 const NOW: Millis = Millis(1_000);
 

@@ -18,7 +18,7 @@ use crate::{
     demand::Pool,
     ids::{NodeId, Revision, UnitId},
     rows::{EvictionReason, Phase, RowChange},
-    unit::{OnBelowMin, UnitSpec},
+    unit::{OnBelowMin, UnitEnd, UnitSpec},
 };
 
 /// A binder that decides for something that has ended is no later than this, milliseconds.
@@ -163,6 +163,20 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
                 if evict.reason == EvictionReason::Preempted {
                     replay.n_preempted += 1;
                     check_victim(&mut replay.evictions, world, &step, evict.preemptor, commit);
+                }
+            }
+            RowChange::Requeue(_) if step.after.is_some() && complete => {
+                let before = &step.before;
+                let by_itself =
+                    matches!(before.phase, Phase::Succeeded | Phase::Failed) && before.eviction.is_none();
+                if by_itself && !world.restarted.contains(&step.unit) {
+                    let (ordinal, revision) = (step.ordinal, commit.revision);
+                    let name = world.units.get(&step.unit).map_or_else(String::new, |unit| unit.name());
+                    replay.placements.add(|| {
+                        format!(
+                            "{name}/{ordinal} came back after it had ended by itself (revision {revision})"
+                        )
+                    });
                 }
             }
             _ => {}
@@ -419,9 +433,10 @@ fn check_eviction(
     let Some(of) = world.units.get(&unit) else { return };
     let spec = of.spec.as_ref().map(|spec| spec.value.as_ref());
     let was_drained = world.drained.contains(&row.node);
-    let was_suspended = world.suspended.contains(&unit);
-    let of_unit = (spec, was_suspended);
-    if let Some(wrong) = illegal(of_unit, (world.nodes.get(&row.node), was_drained), ordinal, reason) {
+    let was_tainted = world.tainted.contains(&row.node);
+    let of_unit = (spec, world.suspended.contains(&unit), world.restarted.contains(&unit));
+    let of_node = (world.nodes.get(&row.node), was_drained, was_tainted);
+    if let Some(wrong) = illegal(of_unit, of_node, ordinal, reason) {
         findings.add(|| format!("{}/{ordinal} on {}: {wrong}", of.name(), node_name(world, row.node)));
     }
 }
@@ -441,6 +456,16 @@ fn may_be_older(
             EvictionReason::Drained => {
                 let spec = world.nodes.get(&step.before.node).and_then(|node| node.spec.as_ref());
                 !world.drained.contains(&step.before.node)
+                    && spec.is_some_and(|spec| changed(spec.created, spec.revision))
+            }
+            EvictionReason::Tainted => {
+                let spec = world.nodes.get(&step.before.node).and_then(|node| node.spec.as_ref());
+                !world.tainted.contains(&step.before.node)
+                    && spec.is_some_and(|spec| changed(spec.created, spec.revision))
+            }
+            EvictionReason::Failure => {
+                let spec = world.units.get(&step.unit).and_then(|unit| unit.spec.as_ref());
+                !world.restarted.contains(&step.unit)
                     && spec.is_some_and(|spec| changed(spec.created, spec.revision))
             }
             EvictionReason::Suspended => {
@@ -493,8 +518,8 @@ fn check_victim(
 
 /// Why an eviction for `reason` has no ground.
 fn illegal(
-    (spec, was_suspended): (Option<&UnitSpec>, bool),
-    (node, was_drained): (Option<&WorldNode>, bool),
+    (spec, was_suspended, was_restarted): (Option<&UnitSpec>, bool, bool),
+    (node, was_drained, was_tainted): (Option<&WorldNode>, bool, bool),
     ordinal: u32,
     reason: EvictionReason,
 ) -> Option<&'static str> {
@@ -509,6 +534,14 @@ fn illegal(
         EvictionReason::NodeLost if ready => Some("evicted for the loss of its node, which is ready"),
         EvictionReason::Drained if node.is_some() && !was_drained => {
             Some("evicted for a drain, but its node is not drained")
+        }
+        EvictionReason::Tainted if node.is_some() && !was_tainted => {
+            Some("evicted for a taint, but its node has none that evicts")
+        }
+        EvictionReason::Failure
+            if spec.is_some_and(|spec| spec.ended != Some(UnitEnd::Failure)) && !was_restarted =>
+        {
+            Some("evicted for a failure, but its unit neither ended for it nor started again")
         }
         EvictionReason::Suspended if spec.is_some() && !was_suspended => {
             Some("evicted as suspended, but its unit was not")
@@ -530,7 +563,9 @@ fn illegal(
         | EvictionReason::Drained
         | EvictionReason::Suspended
         | EvictionReason::Deadline
-        | EvictionReason::BelowMin => None,
+        | EvictionReason::BelowMin
+        | EvictionReason::Failure
+        | EvictionReason::Tainted => None,
     }
 }
 
@@ -546,7 +581,11 @@ pub(super) fn check_evictions(world: &World, history: &History, replay: &Replay)
             n_now += 1;
             let may_pass = matches!(
                 reason,
-                EvictionReason::NodeLost | EvictionReason::Drained | EvictionReason::Suspended
+                EvictionReason::NodeLost
+                    | EvictionReason::Drained
+                    | EvictionReason::Tainted
+                    | EvictionReason::Suspended
+                    | EvictionReason::Failure
             );
             if !may_pass {
                 check_eviction(&mut findings, world, *id, *ordinal, row, reason);

@@ -13,7 +13,7 @@ use crate::{
     demand::{DeviceRequest, MILLI_WHOLE, Pool},
     hold::Hold,
     ids::{NodeId, Revision, UnitId},
-    node::{Device, TaintEffect},
+    node::Device,
     resources::{RUNNING_UNITS, Resources},
     rows::Phase,
     unit::{Template, UnitSpec},
@@ -287,8 +287,7 @@ fn admits(node: &WorldNode, template: &Template) -> Result<(), Misfit> {
         }
     }
     let refusing = spec.value.taints.iter().find(|taint| {
-        taint.effect == TaintEffect::NoSchedule
-            && !template.tolerations.iter().any(|toleration| toleration.tolerates(taint))
+        taint.effect.is_hard() && !template.tolerations.iter().any(|toleration| toleration.tolerates(taint))
     });
     refusing.map_or(Ok(()), |taint| Err(Misfit::Taint(taint.key.clone())))
 }

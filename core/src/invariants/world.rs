@@ -17,7 +17,7 @@ use crate::{
     demand::{Demand, Pool},
     hold::Hold,
     ids::{HoldId, NodeId, Revision, UnitId},
-    node::{Device, NodeReport, NodeSpec, NodeUsage},
+    node::{Device, NodeReport, NodeSpec, NodeUsage, TaintEffect},
     pause::Pause,
     queue::spec::{PriorityClass, QueueSpec},
     reservation::spec::ReservationSpec,
@@ -192,6 +192,10 @@ pub struct World {
     pub drained: BTreeSet<NodeId>,
     /// Units that were suspended at some time: an eviction may be on its way when one is resumed.
     pub suspended: BTreeSet<UnitId>,
+    /// Units that started again as a whole at some time.
+    pub restarted: BTreeSet<UnitId>,
+    /// Nodes that had a taint at some time that evicts.
+    pub tainted: BTreeSet<NodeId>,
     /// Nodes that have come to have less than before, until what runs there fits again. Seen in a history only.
     pub shrunk: BTreeSet<NodeId>,
     /// By id.
@@ -245,6 +249,9 @@ impl World {
                 if spec.drain.is_some() {
                     self.drained.insert(spec.id);
                 }
+                if spec.taints.iter().any(|taint| taint.effect == TaintEffect::NoExecute) {
+                    self.tainted.insert(spec.id);
+                }
                 set(&mut self.nodes.entry(spec.id).or_default().spec, created, revision, spec);
             }
             Change::NodeReport(report) => {
@@ -263,6 +270,9 @@ impl World {
             Change::UnitSpec(spec) => {
                 if spec.suspended {
                     self.suspended.insert(spec.id);
+                }
+                if spec.restarting {
+                    self.restarted.insert(spec.id);
                 }
                 set(&mut self.units.entry(spec.id).or_default().spec, created, revision, spec);
             }
@@ -285,6 +295,7 @@ impl World {
             Change::UnitDeleted(unit) => {
                 self.units.remove(unit);
                 self.suspended.remove(unit);
+                self.restarted.remove(unit);
             }
             Change::Queue(queue) => set_named(&mut self.queues, &queue.name, created, revision, queue),
             Change::PriorityClass(class) => {
@@ -422,10 +433,17 @@ fn next_row(row: WorldRow, change: &RowChange, idx: usize, commit: &Commit) -> O
         }
         RowChange::Requeue(requeue) => {
             let ended = row.phase != Phase::Pending && !row.is_live();
-            let set_aside = row.phase == Phase::Stopped && row.eviction == Some(EvictionReason::Suspended);
+            let goes_aside =
+                matches!(row.eviction, Some(EvictionReason::Suspended | EvictionReason::Failure));
+            let set_aside = row.phase == Phase::Stopped && goes_aside;
+            // Who ended by itself comes back with the whole unit only.
+            let by_itself = matches!(row.phase, Phase::Succeeded | Phase::Failed) && row.eviction.is_none();
             (ended && column(&requeue.incarnations, idx) == row.incarnation + 1).then(|| WorldRow {
                 incarnation: row.incarnation + 1,
-                eviction: row.eviction.filter(|_| set_aside),
+                eviction: match by_itself {
+                    true => Some(EvictionReason::Failure),
+                    false => row.eviction.filter(|_| set_aside),
+                },
                 group: row.group,
                 ..WorldRow::default()
             })
@@ -439,7 +457,8 @@ fn is_less(new: &NodeReport, old: &NodeReport) -> bool {
     let is_other = |(idx, old): (usize, &Device)| {
         new.devices.get(idx).is_none_or(|new| (&new.kind, &new.model) != (&old.kind, &old.model))
     };
-    old.capacity.iter().any(has_less) || old.devices.iter().enumerate().any(is_other)
+    let takes_fewer = new.max_running_units < old.max_running_units;
+    takes_fewer || old.capacity.iter().any(has_less) || old.devices.iter().enumerate().any(is_other)
 }
 
 /// How far a phase is into a life.

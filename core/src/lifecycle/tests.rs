@@ -123,6 +123,60 @@ fn an_evicted_one_has_failed_where_its_unit_says_so() {
 }
 
 #[test]
+fn a_failure_for_good_is_kept_or_turns_the_unit() {
+    let running = (RowPhase::Running, None);
+    let failed = rows_of(&[running, (RowPhase::Failed, None), running]);
+    let of =
+        |on_failure, whole_restarts| UnitSpec { on_failure, whole_restarts, max_restarts: 2, ..unit(3, 3) };
+    let look = |spec: &UnitSpec, rows: &UnitRows| {
+        let turned = turned(spec, &Counts::of(spec, rows), rows, 0);
+        turned.map(|spec| (spec.ended, spec.restarting, spec.whole_restarts))
+    };
+    let ends = Some((Some(UnitEnd::Failure), false, 0));
+    assert_eq!(look(&of(OnFailure::Keep, 0), &failed), None);
+    assert_eq!(look(&of(OnFailure::Stop, 0), &failed), ends);
+    assert_eq!(look(&of(OnFailure::Restart, 1), &failed), Some((None, true, 2)));
+    assert_eq!(look(&of(OnFailure::Restart, 2), &failed), Some((Some(UnitEnd::Failure), false, 2)));
+    // What leaves for others comes back, whatever its exit code; unless that is a failure.
+    let drained = rows_of(&[running, (RowPhase::Failed, Some(EvictionReason::Drained)), running]);
+    assert_eq!(look(&of(OnFailure::Stop, 0), &drained), None);
+    let brittle = UnitSpec { on_eviction: OnEviction::Fail, ..of(OnFailure::Stop, 0) };
+    assert_eq!(look(&brittle, &drained), ends);
+    // Where nothing is left there is nothing to end.
+    let all = rows_of(&[(RowPhase::Succeeded, None), (RowPhase::Failed, None), (RowPhase::Succeeded, None)]);
+    assert_eq!(look(&of(OnFailure::Stop, 0), &all), None);
+    assert_eq!(
+        phase(&of(OnFailure::Stop, 0), &Counts::of(&of(OnFailure::Stop, 0), &all), Soft::Waiting),
+        Phase::Failed
+    );
+    let again = of(OnFailure::Restart, 0);
+    assert_eq!(
+        phase(&again, &Counts::of(&again, &all), Soft::Waiting),
+        Phase::Queued,
+        "all of it comes back"
+    );
+}
+
+#[test]
+fn a_whole_restart_binds_min_member_together_again() {
+    let spec = UnitSpec { on_failure: OnFailure::Restart, max_restarts: 2, restarting: true, ..unit(3, 3) };
+    let left = Some(EvictionReason::Failure);
+    let mut rows =
+        rows_of(&[(RowPhase::Stopped, left), (RowPhase::Failed, None), (RowPhase::Succeeded, None)]);
+    assert_eq!(pending(&spec, &rows).0, [0u32; 0], "nothing comes before all have left");
+    assert_eq!(turned(&spec, &Counts::of(&spec, &rows), &rows, 0), None);
+    let again = Requeue { ordinals: vec![0, 1, 2], incarnations: vec![1; 3] };
+    rows.apply(&RowChange::Requeue(again), Revision(3), 1, |_, _, _| {});
+    let done = turned(&spec, &Counts::of(&spec, &rows), &rows, 0).unwrap();
+    assert!(!done.restarting);
+    assert_eq!(pending(&done, &rows), (vec![0, 1, 2], vec![1; 3]));
+    assert_eq!((counted(&rows, &Terms::of(&done)), rows.was_placed()), (0, false));
+    // One that was drained meanwhile comes back the same way.
+    rows.rows[0].eviction = None;
+    assert_eq!(counted(&rows, &Terms::of(&done)), 0);
+}
+
+#[test]
 fn a_broken_gang_keeps_restarts_or_stops() {
     let running = (RowPhase::Running, None);
     let rows = rows_of(&[running, (RowPhase::Stopped, Some(EvictionReason::NodeLost)), running, running]);

@@ -203,7 +203,9 @@ fn mark(change: &Change, store: &Store, reach: &mut Reach) {
             | EvictionReason::Rescheduled
             | EvictionReason::Suspended
             | EvictionReason::BelowMin
-            | EvictionReason::Deadline => {}
+            | EvictionReason::Deadline
+            | EvictionReason::Failure
+            | EvictionReason::Tainted => {}
         },
         Change::Partition(partition) if partition.mode == PartitionMode::Strict => {
             reach.mark(Mark::Strict);

@@ -89,6 +89,9 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
         on_below_min: numbers.draw(&[(4, OnBelowMin::Keep), (2, OnBelowMin::Restart), (1, OnBelowMin::Stop)]),
         ended: None,
         suspended: false,
+        on_failure: Default::default(),
+        whole_restarts: 0,
+        restarting: false,
         submitted: None,
         scheduling_timeout_ms: millis(numbers, 10, 500),
         active_deadline_ms: millis(numbers, 5, 3_000),
@@ -114,7 +117,12 @@ fn group(name: &str, (start, end): (u32, u32), numbers: &mut Numbers) -> TaskGro
         template.node_selector.insert(ZONE.to_owned(), numbers.pick(&["z0", "z1"]).to_owned());
     }
     if numbers.chance(30) {
-        template.tolerations.push(Toleration { key: TAINT.to_owned(), value: None, effect: None });
+        template.tolerations.push(Toleration {
+            key: TAINT.to_owned(),
+            value: None,
+            effect: None,
+            tolerated_s: None,
+        });
     }
     TaskGroup { name: name.to_owned(), replicas: end - start, template, ordinals: vec![(start, end)] }
 }
@@ -132,7 +140,7 @@ pub(super) fn node(id: u32) -> NodeSpec {
 
 /// The taint that some units accept.
 pub(super) fn taint() -> Taint {
-    Taint { key: TAINT.to_owned(), value: String::new(), effect: TaintEffect::NoSchedule }
+    Taint { key: TAINT.to_owned(), value: String::new(), effect: TaintEffect::NoSchedule, added_ms: 0 }
 }
 
 /// Devices that a node's agent finds.

@@ -1,4 +1,4 @@
-//! Filter `taints`: every `NoSchedule` taint of the node is tolerated. Soft taints that are not tolerated put
+//! Filter `taints`: every `NoSchedule` and `NoExecute` taint of the node is tolerated, for however long. Soft taints that are not tolerated put
 //! the node behind all nodes with fewer of them (see [`crate::framework::Rank`]).
 
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     },
     framework::{Ask, Filter},
     ids::NodeId,
-    node::{TaintEffect, Toleration},
+    node::Toleration,
 };
 
 /// The plugin.
@@ -40,7 +40,7 @@ impl Filter for Taints {
 pub fn check(cluster: &Cluster, tolerations: &[Toleration], node: NodeId) -> Result<(), Refusal> {
     let spec = cluster.spec(node).ok_or(Refusal::Gone)?;
     for taint in &spec.taints {
-        if taint.effect == TaintEffect::NoSchedule && !is_tolerated(taint, tolerations) {
+        if taint.effect.is_hard() && !is_tolerated(taint, tolerations) {
             let separator = if taint.value.is_empty() { "" } else { "=" };
             return Err(Refusal::Taint { taint: format!("{}{separator}{}", taint.key, taint.value) });
         }

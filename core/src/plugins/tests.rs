@@ -109,10 +109,16 @@ fn node_selector() {
 
 #[test]
 fn taints() {
-    let taint = |value: &str, effect| Taint { key: "gpu".to_owned(), value: value.to_owned(), effect };
+    let taint =
+        |value: &str, effect| Taint { key: "gpu".to_owned(), value: value.to_owned(), effect, added_ms: 0 };
     let tainted = |taint: Taint| cluster(0, move |spec, _| spec.taints = vec![taint.clone()]);
     let tolerate = |key: &str, value: Option<&str>, effect| Template {
-        tolerations: vec![Toleration { key: key.to_owned(), value: value.map(str::to_owned), effect }],
+        tolerations: vec![Toleration {
+            key: key.to_owned(),
+            value: value.map(str::to_owned),
+            effect,
+            tolerated_s: Some(7),
+        }],
         ..Template::default()
     };
     let none = Template::default();
@@ -125,6 +131,15 @@ fn taints() {
     check(filter, &mut tainted(taint("only", soft)), &none, "");
     check(filter, &mut tainted(taint("only", hard)), &tolerate("gpu", Some("only"), None), "");
     check(filter, &mut tainted(taint("only", hard)), &tolerate("", None, Some(hard)), "");
+    let evicts = TaintEffect::NoExecute;
+    check(filter, &mut tainted(taint("", evicts)), &none, "taint gpu not tolerated");
+    check(
+        filter,
+        &mut tainted(taint("", evicts)),
+        &tolerate("gpu", None, Some(hard)),
+        "taint gpu not tolerated",
+    );
+    check(filter, &mut tainted(taint("", evicts)), &tolerate("gpu", None, Some(evicts)), "");
     let other = tolerate("gpu", Some("shared"), None);
     check(filter, &mut tainted(taint("only", hard)), &other, "taint gpu=only not tolerated");
     let softly = tolerate("gpu", None, Some(soft));
@@ -334,7 +349,7 @@ fn packed_ranks_are_in_the_order_of_ranks() {
 /// A filter that is not asked lets every node pass.
 #[test]
 fn filters_are_left_out_only_where_they_pass_all() {
-    let taint = |effect| Taint { key: "gpu".to_owned(), value: String::new(), effect };
+    let taint = |effect| Taint { key: "gpu".to_owned(), value: String::new(), effect, added_ms: 0 };
     let names = |cluster: &mut Cluster, template: &Template| {
         let mut ask = Ask::new(cluster, template, Pool::Guaranteed);
         ask.prepare(cluster);
@@ -358,6 +373,7 @@ fn soft_taints_come_before_scores() {
             key: key.to_string(),
             value: String::new(),
             effect: TaintEffect::PreferNoSchedule,
+            added_ms: 0,
         };
         let mut cluster = cluster(0, |spec, _| spec.taints = (0..n_taints).map(soft).collect());
         let filled = cluster.shape(&demand(n_taints as i64, 0, None), Pool::Guaranteed);

@@ -55,7 +55,8 @@ pub(super) fn trace_nodes(n_nodes: u32) -> Vec<Change> {
 }
 
 fn node(id: u32, shape: &NodeShape) -> [Change; 2] {
-    let taint = Taint { key: TAINT.to_owned(), value: String::new(), effect: TaintEffect::NoSchedule };
+    let taint =
+        Taint { key: TAINT.to_owned(), value: String::new(), effect: TaintEffect::NoSchedule, added_ms: 0 };
     let spec = NodeSpec {
         id: NodeId(id),
         name: format!("node-{id:05}"),

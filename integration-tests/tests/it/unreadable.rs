@@ -158,7 +158,7 @@ async fn plant(cluster: &Cluster, first: v1::UnitSpec) {
     let spec =
         planter.store.read(|state| state.record(v1::Kind::NodeSpec, &godel_store::Key::Id(2)).cloned());
     let mut spec = v1::NodeSpec::decode(spec.unwrap().value).unwrap();
-    spec.taints.push(v1::Taint { key: "new".to_owned(), value: String::new(), effect: 77 });
+    spec.taints.push(v1::Taint { key: "new".to_owned(), value: String::new(), effect: 77, added_time_ms: 0 });
     planter.submit(None, Role::Admin, vec![Op::PutNodeSpec(spec)]).await;
     planter.close().await;
 }

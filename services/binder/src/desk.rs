@@ -401,8 +401,8 @@ impl Desk {
                 Item::Requeue(_) => {
                     self.metrics.requeued.inc_by(count);
                 }
-                Item::Evict { job, .. } => {
-                    self.metrics.evicted.inc_by(count);
+                Item::Evict { job, departure, .. } => {
+                    self.metrics.evict(departure.evict.reason, count);
                     self.jobs.part_done(job, revision);
                 }
             }

@@ -1,13 +1,13 @@
 //! Counters of the binder.
 
-use godel_core::decision::RejectionReason;
+use godel_core::{decision::RejectionReason, rows::EvictionReason};
 use godel_kit::metrics::Metrics;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
 };
 
-/// Labels of rejected running units.
+/// Labels of rejected and of evicted running units.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub(crate) struct ReasonLabel {
     reason: &'static str,
@@ -27,7 +27,7 @@ pub(crate) struct BinderMetrics {
     pub(crate) rejected: Family<ReasonLabel, Counter>,
     pub(crate) txns: Counter,
     pub(crate) txns_refused: Counter,
-    pub(crate) evicted: Counter,
+    pub(crate) evicted: Family<ReasonLabel, Counter>,
     pub(crate) squeezed: Counter,
     pub(crate) requeued: Counter,
     pub(crate) preempted: Counter,
@@ -56,7 +56,11 @@ impl BinderMetrics {
             rejected: metrics.register("binder_rejected", help, Family::default()),
             txns: metrics.counter("binder_txns", "Transactions committed"),
             txns_refused: metrics.counter("binder_txns_refused", "Transactions refused by the store"),
-            evicted: metrics.counter("binder_evicted", "Running units told to leave"),
+            evicted: metrics.register(
+                "binder_evicted",
+                "Running units told to leave by the dispatcher, by reason",
+                Family::default(),
+            ),
             squeezed: metrics
                 .counter("binder_squeezed", "Best-effort running units found above the room of their nodes"),
             requeued: metrics.counter("binder_requeued", "Running units that came back after an eviction"),
@@ -93,6 +97,10 @@ impl BinderMetrics {
     pub(crate) fn reject(&self, reason: RejectionReason, n_running_units: usize) {
         let count = u64::try_from(n_running_units).unwrap_or(u64::MAX);
         self.rejected.get_or_create(&ReasonLabel { reason: reason.name() }).inc_by(count);
+    }
+
+    pub(crate) fn evict(&self, reason: EvictionReason, n_running_units: u64) {
+        self.evicted.get_or_create(&ReasonLabel { reason: reason.name() }).inc_by(n_running_units);
     }
 
     /// Rejected running units by reason, those that occurred.

@@ -158,7 +158,8 @@ pub(crate) fn phase_filter(number: i32) -> Result<Option<Phase>, BadField> {
 fn counts(view: &UnitView<'_>) -> v1::UnitCounts {
     let counts: &Counts = view.counts;
     // What was told to leave and has ended is pending again in a moment, but for a unit that is over.
-    let returning = if view.spec.is_wanted() { counts.stopped } else { 0 };
+    let comes_back = view.spec.is_wanted() || view.spec.restarting;
+    let returning = if comes_back { counts.stopped } else { 0 };
     v1::UnitCounts {
         replicas: counts.replicas,
         pending: counts.pending + returning,
@@ -254,6 +255,8 @@ pub(crate) fn eviction(request: EvictRequest) -> v1::Eviction {
         EvictionReason::Suspended => v1::EvictionReason::Suspended,
         EvictionReason::Deadline => v1::EvictionReason::Deadline,
         EvictionReason::BelowMin => v1::EvictionReason::BelowMin,
+        EvictionReason::Failure => v1::EvictionReason::Failure,
+        EvictionReason::Tainted => v1::EvictionReason::Tainted,
     };
     v1::Eviction { unit_id: unit.0, ordinals, incarnations, reason: reason.into(), by, preemptor_id: 0 }
 }

@@ -310,6 +310,8 @@ pub fn eviction_reason_from_proto(reason: i32) -> Result<Option<EvictionReason>,
         Ok(v1::EvictionReason::Suspended) => Some(EvictionReason::Suspended),
         Ok(v1::EvictionReason::Deadline) => Some(EvictionReason::Deadline),
         Ok(v1::EvictionReason::BelowMin) => Some(EvictionReason::BelowMin),
+        Ok(v1::EvictionReason::Failure) => Some(EvictionReason::Failure),
+        Ok(v1::EvictionReason::Tainted) => Some(EvictionReason::Tainted),
         Err(_) => return Err(OpError::field("reason", format!("{reason} is unknown"))),
     })
 }
@@ -328,6 +330,8 @@ pub fn eviction_reason_to_proto(reason: Option<EvictionReason>) -> v1::EvictionR
         Some(EvictionReason::Suspended) => v1::EvictionReason::Suspended,
         Some(EvictionReason::Deadline) => v1::EvictionReason::Deadline,
         Some(EvictionReason::BelowMin) => v1::EvictionReason::BelowMin,
+        Some(EvictionReason::Failure) => v1::EvictionReason::Failure,
+        Some(EvictionReason::Tainted) => v1::EvictionReason::Tainted,
     }
 }
 

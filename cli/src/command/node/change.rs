@@ -135,13 +135,14 @@ fn taint_request(changes: &[String]) -> Result<v1::UpdateNodeRequest, Failure> {
         }
         let bad = || {
             Failure::usage(format!(
-                "`{change}` is neither key[=value]:no-schedule, key[=value]:prefer-no-schedule, nor key-"
+                "`{change}` is neither key[=value]:no-schedule, :prefer-no-schedule or :no-execute, nor key-"
             ))
         };
         let (taint, effect) = change.rsplit_once(':').ok_or_else(bad)?;
         let effect = match effect {
             "no-schedule" | "NoSchedule" => v1::TaintEffect::NoSchedule,
             "prefer-no-schedule" | "PreferNoSchedule" => v1::TaintEffect::PreferNoSchedule,
+            "no-execute" | "NoExecute" => v1::TaintEffect::NoExecute,
             _ => return Err(bad()),
         };
         let (key, value) = taint.split_once('=').unwrap_or((taint, ""));
@@ -152,6 +153,7 @@ fn taint_request(changes: &[String]) -> Result<v1::UpdateNodeRequest, Failure> {
             key: key.to_owned(),
             value: value.to_owned(),
             effect: effect.into(),
+            ..v1::Taint::default()
         });
     }
     Ok(request)
@@ -190,10 +192,12 @@ mod tests {
 
     #[test]
     fn taints_are_set_and_removed() {
-        let changes = words(&["gpu=only:no-schedule", "spot:prefer-no-schedule", "old-"]);
+        let changes =
+            words(&["gpu=only:no-schedule", "spot:prefer-no-schedule", "dead=disk:no-execute", "old-"]);
         let request = taint_request(&changes).unwrap();
         assert_eq!(request.set_taints[0].value, "only");
         assert_eq!(request.set_taints[1].effect(), v1::TaintEffect::PreferNoSchedule);
+        assert_eq!(request.set_taints[2].effect(), v1::TaintEffect::NoExecute);
         assert_eq!(request.remove_taints, ["old"]);
         for bad in ["gpu", "gpu=only:never", ":no-schedule", "-"] {
             assert!(taint_request(&words(&[bad])).is_err(), "{bad}");

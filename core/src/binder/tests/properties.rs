@@ -357,7 +357,7 @@ impl Run {
                 spec.labels.insert("disk".to_owned(), if ssd { "ssd" } else { "hdd" }.to_owned());
                 if tainted {
                     let (key, value) = ("dedicated".to_owned(), "x".to_owned());
-                    spec.taints.push(Taint { key, value, effect: TaintEffect::NoSchedule });
+                    spec.taints.push(Taint { key, value, effect: TaintEffect::NoSchedule, added_ms: 0 });
                 }
                 self.put_node(spec);
             }

@@ -71,3 +71,20 @@ fn nothing_comes_back_of_a_unit_that_is_gone() {
     world.change(Change::UnitDeleted(UnitId(1)));
     assert!(!world.binder.has_requeues());
 }
+
+#[test]
+fn all_that_has_ended_comes_back_when_a_unit_starts_again() {
+    let mut world = World::new(1);
+    let whole = unit(1, 3, 1, demand(100, 0));
+    let revision = world.unit(whole.clone());
+    let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1), (2, 1)]));
+    world.commit(&accepted);
+    world.statuses(1, &[0], Phase::Failed);
+    world.statuses(1, &[1], Phase::Succeeded);
+    assert!(!world.binder.has_requeues());
+    world.unit(UnitSpec { restarting: true, ..whole });
+    assert_eq!(world.binder.take_requeues(10)[0].requeue.ordinals, [0, 1]);
+    world.evict(1, &[2], EvictionReason::Failure);
+    world.statuses(1, &[2], Phase::Stopped);
+    assert_eq!(world.binder.take_requeues(10)[0].requeue.ordinals, [2]);
+}

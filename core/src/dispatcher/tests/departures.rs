@@ -27,7 +27,7 @@ impl Rig {
         self.rows(unit, RowChange::Bind(Bind { ordinals, incarnations, nodes, ..Bind::default() }));
     }
 
-    fn evicted(&mut self, unit: u64, ordinals: &[u32], reason: EvictionReason) {
+    pub(super) fn evicted(&mut self, unit: u64, ordinals: &[u32], reason: EvictionReason) {
         let row = |ordinal: &u32| self.core.unit(UnitId(unit)).unwrap().rows.row(*ordinal).incarnation;
         let incarnations = ordinals.iter().map(row).collect();
         let evict = Evict {

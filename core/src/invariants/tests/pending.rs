@@ -155,7 +155,7 @@ fn i8_accepts_what_really_does_not_fit() {
         for change in changes {
             if let Change::NodeSpec(spec) = change {
                 let effect = TaintEffect::NoSchedule;
-                spec.taints.push(Taint { key: "k".to_owned(), value: String::new(), effect });
+                spec.taints.push(Taint { key: "k".to_owned(), value: String::new(), effect, added_ms: 0 });
             }
         }
     }

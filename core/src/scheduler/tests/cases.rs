@@ -464,7 +464,7 @@ fn every_kind_of_gain_wakes() {
         let mut scheduler = scheduler(&[(500, 0), (2000, 0), (2000, 0), (2000, 0)]);
         scheduler.cluster.put_spec(NodeSpec { cordoned: true, ..node_spec(2) }, Revision(2));
         let effect = TaintEffect::NoSchedule;
-        let taints = vec![Taint { key: "k".to_owned(), value: String::new(), effect }];
+        let taints = vec![Taint { key: "k".to_owned(), value: String::new(), effect, added_ms: 0 }];
         scheduler.cluster.put_spec(NodeSpec { taints, ..node_spec(3) }, Revision(2));
         let report = NodeReport { ready: false, ..node_report(4, resources(2000, 100), 0, "") };
         scheduler.cluster.put_report(report, Revision(2));

@@ -113,7 +113,8 @@ async fn change(cluster: &Cluster, cases: &mut Cases) {
     let mut nodes = cluster.api.nodes();
     let name = any_node(cluster).await;
     let update = || v1::UpdateNodeRequest { name: name.clone(), ..Default::default() };
-    let taint = |key: &str, effect| v1::Taint { key: key.into(), value: String::new(), effect };
+    let taint =
+        |key: &str, effect| v1::Taint { key: key.into(), value: String::new(), effect, added_time_ms: 0 };
     let no_schedule = v1::TaintEffect::NoSchedule.into();
     for (case, request, code, field) in [
         ("no name", v1::UpdateNodeRequest::default(), InvalidArgument, "name"),

@@ -115,7 +115,9 @@ impl Loop<'_> {
                 unit = unit.0,
                 name = spec.name,
                 reason = spec.ended.map(tracing::field::debug),
-                "a unit is ended"
+                restarting = spec.restarting,
+                whole_restarts = spec.whole_restarts,
+                "a unit is ended, or starts again as a whole"
             );
             self.changing.insert(unit);
             self.ticket(pending, Ticket::Change { unit, spec, reply: None });

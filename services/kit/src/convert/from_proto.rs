@@ -16,8 +16,8 @@ use godel_core::{
     pause::{Pause, Scope},
     resources::{N_NAMES_MAX, Resources},
     unit::{
-        OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, SubmittedSize, TaskGroup, Template,
-        UnitEnd, UnitSpec, WorkloadClass,
+        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, ScoringProfile, SubmittedSize, TaskGroup,
+        Template, UnitEnd, UnitSpec, WorkloadClass,
     },
     unreadable::Subject,
 };
@@ -309,7 +309,7 @@ pub fn taint(pb: v1::Taint) -> Result<Taint> {
         return Err(BadField::new("key", "missing"));
     }
     let effect = taint_effect(pb.effect)?.ok_or_else(|| BadField::new("effect", "missing"))?;
-    Ok(Taint { key: pb.key, value: pb.value, effect })
+    Ok(Taint { key: pb.key, value: pb.value, effect, added_ms: pb.added_time_ms })
 }
 
 /// A toleration.
@@ -318,7 +318,8 @@ pub fn taint(pb: v1::Taint) -> Result<Taint> {
 /// An unknown effect.
 pub fn toleration(pb: v1::Toleration) -> Result<Toleration> {
     let value = if pb.any_value { None } else { Some(pb.value) };
-    Ok(Toleration { key: pb.key, value, effect: taint_effect(pb.effect)? })
+    let effect = taint_effect(pb.effect)?;
+    Ok(Toleration { key: pb.key, value, effect, tolerated_s: pb.tolerated_seconds })
 }
 
 fn taint_effect(number: i32) -> Result<Option<TaintEffect>> {
@@ -326,6 +327,7 @@ fn taint_effect(number: i32) -> Result<Option<TaintEffect>> {
         v1::TaintEffect::Unspecified => None,
         v1::TaintEffect::NoSchedule => Some(TaintEffect::NoSchedule),
         v1::TaintEffect::PreferNoSchedule => Some(TaintEffect::PreferNoSchedule),
+        v1::TaintEffect::NoExecute => Some(TaintEffect::NoExecute),
     })
 }
 
@@ -430,6 +432,9 @@ pub fn unit_spec(pb: v1::UnitSpec) -> Result<UnitSpec> {
         max_restarts: pb.max_restarts.unwrap_or(0),
         on_eviction: on_eviction(pb.on_eviction)?.unwrap_or_default(),
         on_below_min: on_below_min(pb.on_below_min)?.unwrap_or_default(),
+        on_failure: on_failure(pb.on_failure)?.unwrap_or_default(),
+        whole_restarts: pb.whole_restarts,
+        restarting: pb.restarting,
         ended: unit_end(pb.ended)?,
         suspended: pb.suspended,
         scheduling_timeout_ms: pb.scheduling_timeout_ms.unwrap_or(0),
@@ -534,6 +539,19 @@ pub fn on_eviction(number: i32) -> Result<Option<OnEviction>> {
     })
 }
 
+/// What becomes of a unit after a failure.
+///
+/// # Errors
+/// An unknown number.
+pub fn on_failure(number: i32) -> Result<Option<OnFailure>> {
+    Ok(match v1::OnFailure::try_from(number).map_err(|_| unknown("on_failure", number))? {
+        v1::OnFailure::Unspecified => None,
+        v1::OnFailure::Keep => Some(OnFailure::Keep),
+        v1::OnFailure::Restart => Some(OnFailure::Restart),
+        v1::OnFailure::Stop => Some(OnFailure::Stop),
+    })
+}
+
 /// What becomes of a unit below `min_member`; `None` when unspecified.
 ///
 /// # Errors
@@ -551,6 +569,7 @@ fn unit_end(number: i32) -> Result<Option<UnitEnd>> {
     Ok(match v1::UnitEnd::try_from(number).map_err(|_| unknown("ended", number))? {
         v1::UnitEnd::Unspecified => None,
         v1::UnitEnd::BelowMin => Some(UnitEnd::BelowMin),
+        v1::UnitEnd::Failure => Some(UnitEnd::Failure),
         v1::UnitEnd::Deadline => Some(UnitEnd::Deadline),
     })
 }

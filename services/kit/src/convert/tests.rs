@@ -16,8 +16,8 @@ use godel_core::{
     resources::Resources,
     rows::{Bind, Evict, EvictionReason, Phase, Requeue, RowChange, Standing, Statuses, UnitRows},
     unit::{
-        OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, SubmittedSize, TaskGroup, Template,
-        UnitEnd, UnitSpec, WorkloadClass,
+        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, ScoringProfile, SubmittedSize, TaskGroup,
+        Template, UnitEnd, UnitSpec, WorkloadClass,
     },
 };
 use godel_proto::{raw, v1};
@@ -50,11 +50,16 @@ fn demand() -> impl Strategy<Value = Demand> {
 }
 
 fn effect() -> impl Strategy<Value = TaintEffect> {
-    select(vec![TaintEffect::NoSchedule, TaintEffect::PreferNoSchedule])
+    select(vec![TaintEffect::NoSchedule, TaintEffect::PreferNoSchedule, TaintEffect::NoExecute])
 }
 
 fn node_spec() -> impl Strategy<Value = NodeSpec> {
-    let taint = (text(), text(), effect()).prop_map(|(key, value, effect)| Taint { key, value, effect });
+    let taint = (text(), text(), effect(), any::<i64>()).prop_map(|(key, value, effect, added_ms)| Taint {
+        key,
+        value,
+        effect,
+        added_ms,
+    });
     let drain = (1i64..9, option::of(1i64..9), 0u32..9).prop_map(|(since_ms, deadline_ms, running_units)| {
         godel_core::node::Drain { since_ms, deadline_ms, running_units }
     });
@@ -91,8 +96,8 @@ fn node_report() -> impl Strategy<Value = NodeReport> {
 }
 
 fn template() -> impl Strategy<Value = Template> {
-    let toleration = (text(), option::of(text()), option::of(effect()))
-        .prop_map(|(key, value, effect)| Toleration { key, value, effect });
+    let toleration = (text(), option::of(text()), option::of(effect()), option::of(any::<u32>()))
+        .prop_map(|(key, value, effect, tolerated_s)| Toleration { key, value, effect, tolerated_s });
     let run = (vec(text(), 0..3), labels(), option::of(0u64..3), any::<i32>(), any::<u32>()).prop_map(
         |(command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms)| RunSpec {
             command,
@@ -127,7 +132,7 @@ fn unit_spec() -> impl Strategy<Value = UnitSpec> {
         select(vec![ScoringProfile::LeastAllocated, ScoringProfile::MostAllocated]),
         select(vec![OnEviction::Requeue, OnEviction::Fail]),
         select(vec![OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop]),
-        option::of(select(vec![UnitEnd::BelowMin, UnitEnd::Deadline])),
+        option::of(select(vec![UnitEnd::BelowMin, UnitEnd::Deadline, UnitEnd::Failure])),
     );
     let numbers = (1u64..99, 1u32..9, any::<i32>(), any::<u64>(), any::<bool>(), any::<u32>());
     let texts = (text(), text(), text(), text(), text(), "[a-z]{0,6}");
@@ -162,6 +167,13 @@ fn unit_spec() -> impl Strategy<Value = UnitSpec> {
                 max_restarts,
                 on_eviction,
                 on_below_min,
+                on_failure: match id % 3 {
+                    0 => OnFailure::Keep,
+                    1 => OnFailure::Restart,
+                    _ => OnFailure::Stop,
+                },
+                whole_restarts: max_restarts / 2,
+                restarting: ttl_after_finished_ms % 2 == 0,
                 ended,
                 preemptible: max_restarts % 2 == 0,
                 min_run_ms: ttl_after_finished_ms / 2,
@@ -217,6 +229,8 @@ fn row_change() -> impl Strategy<Value = RowChange> {
         EvictionReason::Suspended,
         EvictionReason::Deadline,
         EvictionReason::BelowMin,
+        EvictionReason::Failure,
+        EvictionReason::Tainted,
     ]);
     let evict = (vec(0u32..9, 0..4), reason, text()).prop_map(|(ordinals, reason, by)| {
         RowChange::Evict(Evict {
@@ -591,6 +605,9 @@ fn a_unit() -> UnitSpec {
         ttl_after_finished_ms: 0,
         cancelled: false,
         suspended: false,
+        on_failure: Default::default(),
+        whole_restarts: 0,
+        restarting: false,
         submitted: None,
         scheduling_timeout_ms: 0,
         active_deadline_ms: 0,

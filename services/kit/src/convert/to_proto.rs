@@ -12,8 +12,8 @@ use godel_core::{
     resources::Resources,
     rows::{Bind, Evict, Requeue, RowChange, Statuses},
     unit::{
-        OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, SubmittedSize, TaskGroup, Template,
-        UnitEnd, UnitSpec, WorkloadClass,
+        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, ScoringProfile, SubmittedSize, TaskGroup,
+        Template, UnitEnd, UnitSpec, WorkloadClass,
     },
 };
 use godel_proto::{raw, v1};
@@ -166,18 +166,20 @@ pub fn resources(amounts: &Resources) -> v1::Resources {
 
 /// A taint.
 pub fn taint(taint: &Taint) -> v1::Taint {
-    let Taint { key, value, effect } = taint;
-    v1::Taint { key: key.clone(), value: value.clone(), effect: taint_effect(Some(*effect)).into() }
+    let Taint { key, value, effect, added_ms } = taint;
+    let effect = taint_effect(Some(*effect)).into();
+    v1::Taint { key: key.clone(), value: value.clone(), effect, added_time_ms: *added_ms }
 }
 
 /// A toleration.
 pub fn toleration(toleration: &Toleration) -> v1::Toleration {
-    let Toleration { key, value, effect } = toleration;
+    let Toleration { key, value, effect, tolerated_s } = toleration;
     v1::Toleration {
         key: key.clone(),
         value: value.clone().unwrap_or_default(),
         any_value: value.is_none(),
         effect: taint_effect(*effect).into(),
+        tolerated_seconds: *tolerated_s,
     }
 }
 
@@ -186,6 +188,7 @@ fn taint_effect(effect: Option<TaintEffect>) -> v1::TaintEffect {
         None => v1::TaintEffect::Unspecified,
         Some(TaintEffect::NoSchedule) => v1::TaintEffect::NoSchedule,
         Some(TaintEffect::PreferNoSchedule) => v1::TaintEffect::PreferNoSchedule,
+        Some(TaintEffect::NoExecute) => v1::TaintEffect::NoExecute,
     }
 }
 
@@ -212,6 +215,9 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         max_restarts,
         on_eviction: evicted,
         on_below_min: below_min,
+        on_failure: failed,
+        whole_restarts,
+        restarting,
         ended,
         suspended,
         scheduling_timeout_ms,
@@ -244,6 +250,9 @@ pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
         max_restarts: Some(*max_restarts),
         on_eviction: on_eviction(*evicted).into(),
         on_below_min: on_below_min(*below_min).into(),
+        on_failure: on_failure(*failed).into(),
+        whole_restarts: *whole_restarts,
+        restarting: *restarting,
         ended: unit_end(*ended).into(),
         suspended: *suspended,
         scheduling_timeout_ms: above_zero(*scheduling_timeout_ms),
@@ -332,6 +341,15 @@ pub fn on_eviction(what: OnEviction) -> v1::OnEviction {
     }
 }
 
+/// What becomes of a unit after a failure.
+pub fn on_failure(what: OnFailure) -> v1::OnFailure {
+    match what {
+        OnFailure::Keep => v1::OnFailure::Keep,
+        OnFailure::Restart => v1::OnFailure::Restart,
+        OnFailure::Stop => v1::OnFailure::Stop,
+    }
+}
+
 /// What becomes of a unit below `min_member`.
 pub fn on_below_min(what: OnBelowMin) -> v1::OnBelowMin {
     match what {
@@ -346,6 +364,7 @@ pub fn unit_end(end: Option<UnitEnd>) -> v1::UnitEnd {
     match end {
         None => v1::UnitEnd::Unspecified,
         Some(UnitEnd::BelowMin) => v1::UnitEnd::BelowMin,
+        Some(UnitEnd::Failure) => v1::UnitEnd::Failure,
         Some(UnitEnd::Deadline) => v1::UnitEnd::Deadline,
     }
 }

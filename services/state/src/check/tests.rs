@@ -122,7 +122,7 @@ fn hold() -> v1::Hold {
 fn samples() -> Vec<v1::op::Op> {
     use v1::op::Op;
     let amount = v1::BudgetAmount { amount: Some(v1::budget_amount::Amount::Count(1)) };
-    let taint = v1::Taint { key: "k".to_owned(), value: "v".to_owned(), effect: 1 };
+    let taint = v1::Taint { key: "k".to_owned(), value: "v".to_owned(), effect: 1, added_time_ms: 0 };
     let name = || "n".to_owned();
     vec![
         Op::PutNodeSpec(v1::NodeSpec {
@@ -139,6 +139,7 @@ fn samples() -> Vec<v1::op::Op> {
             devices: vec![v1::Device { kind: "gpu".to_owned(), model: "A".to_owned(), numa_zone: 0 }],
             ready: true,
             attributes: [("zone".to_owned(), "a".to_owned())].into(),
+            max_running_units: Some(9),
         }),
         Op::PutNodeGrant(v1::NodeGrant { node_id: 1, allocatable: Some(resources()) }),
         Op::PutNodeUsage(v1::NodeUsage { node_id: 1, reserved: Some(resources()), as_of_ms: 1 }),

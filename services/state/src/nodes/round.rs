@@ -212,7 +212,8 @@ impl Round {
         reply: Reply<v1::RegisterNodeResponse>,
         nodes: &impl Nodes,
     ) -> Result<(), Job> {
-        let Registration { name, uid, labels, owner, report, taints } = registration;
+        let Registration { name, uid, labels, owner, report, mut taints } = registration;
+        validate::stamp(&mut taints, nodes.wall_ms());
         let node = NodeId(nodes.next_id().0 + self.n_new);
         self.n_new += 1;
         self.new_names.insert(name.clone());

@@ -143,8 +143,8 @@ pub(crate) fn apply_update(
         request.set_taints.iter().any(|new| new.key == old.key && new.effect == old.effect)
             || request.remove_taints.contains(&old.key)
     };
-    spec.taints.retain(|old| !replaced(old));
-    spec.taints.extend(request.set_taints.iter().cloned());
+    let before: Vec<v1::Taint> = spec.taints.extract_if(.., |old| replaced(old)).collect();
+    spec.taints.extend(request.set_taints.iter().map(|new| stamped(new, &before, now.wall_ms)));
     if labels.len() > N_LABELS_MAX {
         return Err(BadField::new("set_labels", format!("the node would have more than {N_LABELS_MAX}")));
     }
@@ -152,6 +152,18 @@ pub(crate) fn apply_update(
         return Err(BadField::new("set_taints", format!("the node would have more than {N_LABELS_MAX}")));
     }
     Ok(())
+}
+
+/// A taint with the time since when the node has it with this value.
+fn stamped(new: &v1::Taint, before: &[v1::Taint], wall_ms: i64) -> v1::Taint {
+    let same = |old: &&v1::Taint| (&old.key, &old.value, old.effect) == (&new.key, &new.value, new.effect);
+    let added_time_ms = before.iter().find(same).map_or(wall_ms, |old| old.added_time_ms);
+    v1::Taint { added_time_ms, ..new.clone() }
+}
+
+/// Taints of a new node.
+pub(crate) fn stamp(taints: &mut [v1::Taint], wall_ms: i64) {
+    taints.iter_mut().for_each(|taint| taint.added_time_ms = wall_ms);
 }
 
 /// A drain as ordered; of one that is under way only the deadline changes.
@@ -240,7 +252,7 @@ mod tests {
     }
 
     fn taint(key: &str, value: &str, effect: v1::TaintEffect) -> v1::Taint {
-        v1::Taint { key: key.to_owned(), value: value.to_owned(), effect: effect.into() }
+        v1::Taint { key: key.to_owned(), value: value.to_owned(), effect: effect.into(), added_time_ms: 0 }
     }
 
     #[test]
@@ -308,6 +320,14 @@ mod tests {
         let values: Vec<&str> = spec.taints.iter().map(|taint| taint.value.as_str()).collect();
         assert_eq!((spec.cordoned, &values[..]), (true, &["2", "9"][..]));
         assert_eq!(spec.meta.as_ref().unwrap().labels["x"], "1");
+        assert_eq!((spec.taints[0].added_time_ms, spec.taints[1].added_time_ms), (0, NOW.wall_ms));
+        // The same again keeps its time; another value is a new taint.
+        for (value, expected) in [("9", NOW.wall_ms), ("10", 9_000)] {
+            let set_taints = vec![taint("a", value, v1::TaintEffect::NoSchedule)];
+            let again = v1::UpdateNodeRequest { set_taints, ..v1::UpdateNodeRequest::default() };
+            apply_update(&mut spec, &again, Moment { wall_ms: 9_000, ..NOW }).unwrap();
+            assert_eq!(spec.taints[1].added_time_ms, expected, "{value}");
+        }
         let before = spec.clone();
         apply_update(&mut spec, &v1::UpdateNodeRequest::default(), NOW).unwrap();
         assert_eq!(spec, before, "nothing asked, nothing changed");

@@ -318,7 +318,7 @@ async fn updates_compare_revisions_and_keep_what_was_not_named() {
     assert_eq!(first.spec.unwrap().meta.unwrap().revision, first.revision);
     let again = state.nodes().update_node(cordon.clone()).await.unwrap().into_inner();
     assert_eq!(again.revision, first.revision, "nothing changed");
-    let taint = v1::Taint { key: "gpu".to_owned(), value: String::new(), effect: 1 };
+    let taint = v1::Taint { key: "gpu".to_owned(), value: String::new(), effect: 1, added_time_ms: 0 };
     let stale = v1::UpdateNodeRequest {
         expected_revision: first.revision - 1,
         set_taints: vec![taint.clone()],

@@ -36,6 +36,7 @@ pub fn submission(unit: v1::UnitSpec) -> Submission {
         max_restarts: unit.max_restarts,
         on_eviction: given(unit.on_eviction, super::on_eviction),
         on_below_min: given(unit.on_below_min, super::on_below_min),
+        on_failure: given(unit.on_failure, super::on_failure),
         preemptible: unit.preemptible,
         min_run_ms: unit.min_run_ms,
         scheduling_timeout_ms: unit.scheduling_timeout_ms,
@@ -79,7 +80,9 @@ fn toleration(given_one: v1::Toleration) -> TolerationSubmission {
             Ok(v1::TaintEffect::Unspecified) => Given::Absent,
             Ok(v1::TaintEffect::NoSchedule) => Given::Value(TaintEffect::NoSchedule),
             Ok(v1::TaintEffect::PreferNoSchedule) => Given::Value(TaintEffect::PreferNoSchedule),
+            Ok(v1::TaintEffect::NoExecute) => Given::Value(TaintEffect::NoExecute),
             Err(_) => Given::Unknown(given_one.effect),
         },
+        tolerated_s: given_one.tolerated_seconds,
     }
 }

@@ -52,6 +52,9 @@ fn unit(out: &mut Writer, spec: &UnitSpec) {
         max_restarts,
         on_eviction,
         on_below_min,
+        on_failure,
+        whole_restarts,
+        restarting,
         ended,
         suspended,
         scheduling_timeout_ms,
@@ -99,6 +102,9 @@ fn unit(out: &mut Writer, spec: &UnitSpec) {
             out.packed(2, replicas);
         });
     }
+    out.signed(27, super::on_failure(*on_failure).into());
+    out.number(28, u64::from(*whole_restarts));
+    out.number(29, u64::from(*restarting));
 }
 
 fn task_group(out: &mut Writer, group: &TaskGroup) {
@@ -143,11 +149,14 @@ fn takes(out: &mut Writer, demand: &Demand) {
 }
 
 fn toleration(out: &mut Writer, toleration: &Toleration) {
-    let Toleration { key, value, effect } = toleration;
+    let Toleration { key, value, effect, tolerated_s } = toleration;
     out.text(1, key);
     out.text(2, value.as_deref().unwrap_or_default());
     out.number(3, u64::from(value.is_none()));
     out.signed(4, super::taint_effect(*effect).into());
+    if let Some(seconds) = tolerated_s {
+        out.given(5, u64::from(*seconds));
+    }
 }
 
 fn run_spec(out: &mut Writer, run: &RunSpec) {
