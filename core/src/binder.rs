@@ -104,6 +104,8 @@ pub struct Accepted {
     pub budgets: Vec<(String, Revision)>,
     /// Slots of reservations that are taken, with who is in them now.
     pub slots: Vec<Arc<Hold>>,
+    /// Holds that go, and why, as metrics name it: the unit's own, as it is placed elsewhere, and those that it takes over.
+    pub gone: Vec<(HoldId, &'static str)>,
 }
 
 /// State of the conflict check.
@@ -153,13 +155,16 @@ struct OpenHolds {
     made: Vec<HoldId>,
     /// It takes their place.
     converted: Vec<HoldId>,
+    /// It ends them.
+    ended: Vec<HoldId>,
     /// Running units that have to leave for those made.
     victims: Vec<(UnitId, u32)>,
 }
 
 impl Open {
     fn holds(&self) -> &OpenHolds {
-        const NONE: &OpenHolds = &OpenHolds { made: Vec::new(), converted: Vec::new(), victims: Vec::new() };
+        const NONE: &OpenHolds =
+            &OpenHolds { made: Vec::new(), converted: Vec::new(), ended: Vec::new(), victims: Vec::new() };
         self.holds.as_deref().unwrap_or(NONE)
     }
 
@@ -353,6 +358,7 @@ impl Binder {
     pub fn take_back(&mut self, ticket: Ticket) {
         if let Some(open) = self.close(ticket) {
             self.take_back_holds(ticket, &open.holds().made, &open.holds().converted);
+            self.keep_ended(&open.holds().ended);
             for (ordinal, incarnation) in open.members {
                 self.cluster.forget(open.unit, ordinal, incarnation);
             }

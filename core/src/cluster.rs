@@ -47,6 +47,7 @@ pub(crate) mod devices;
 mod gathering;
 mod holds;
 pub(crate) mod labels;
+mod lifted;
 pub(crate) mod occupants;
 mod refusal;
 pub(crate) mod room;

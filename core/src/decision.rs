@@ -3,7 +3,7 @@
 use crate::{
     demand::Pool,
     hold::Member,
-    ids::{NodeId, Revision, UnitId},
+    ids::{HoldId, NodeId, Revision, UnitId},
     resources::Resources,
 };
 
@@ -44,14 +44,26 @@ pub struct Claim {
     pub group: u16,
     /// Where.
     pub node: NodeId,
-    /// Ascending.
+    /// Ascending. Empty only if holds are taken over.
     pub victims: Vec<Member>,
+    /// Holds of units of lower rank there that are taken over, with what those who leave for them leave.
+    pub holds: Vec<HoldId>,
 }
 
 impl Preemption {
     /// Everyone that has to leave.
     pub fn victims(&self) -> impl Iterator<Item = &Member> {
         self.claims.iter().flat_map(|claim| &claim.victims).chain(&self.others)
+    }
+
+    /// Holds that are taken over.
+    pub fn taken(&self) -> impl Iterator<Item = HoldId> {
+        self.claims.iter().flat_map(|claim| claim.holds.iter().copied())
+    }
+
+    /// Nobody has to leave, and no hold is taken over.
+    pub fn is_empty(&self) -> bool {
+        self.n_victims() == 0 && self.taken().next().is_none()
     }
 
     /// How many have to leave.

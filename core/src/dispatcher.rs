@@ -237,6 +237,8 @@ pub struct Dispatcher {
     departures: Departures,
     wall_ms: i64,
     holds: BTreeMap<HoldId, Arc<Hold>>,
+    /// Units that wait again, as the room that was held for them is another's now.
+    overtaken: BTreeMap<UnitId, UnitId>,
     ended: BTreeSet<(Millis, UnitId)>,
     /// Ended units are deleted again from then on.
     delete_from: Millis,
@@ -325,6 +327,7 @@ impl Dispatcher {
             departures: Departures::default(),
             wall_ms: 0,
             holds: BTreeMap::new(),
+            overtaken: BTreeMap::new(),
             ended: BTreeSet::new(),
             delete_from: Millis::default(),
             tally: gauges::Tally::default(),
@@ -433,6 +436,7 @@ impl Dispatcher {
             }
             entry.revision = revision;
             entry.tried.clear();
+            self.gangs.change(unit);
             self.enroll_again(unit, spec);
         } else {
             self.directory.insert(&spec);
@@ -515,6 +519,7 @@ impl Dispatcher {
         self.ends.remove(&unit);
         self.limits.remove(unit);
         self.gangs.remove(unit);
+        self.overtaken.remove(&unit);
         self.departures.remove_unit(unit);
         self.unsettled.remove(&unit);
         self.resend.remove(&unit);

@@ -5,6 +5,9 @@
 //! Balancing*, ACM TOCS 15(3), 1997). So a node is believed to have room for one more running unit after a wait as long as
 //! the age of the oldest one that has to leave for it, the youngest leaving first; at once where there is room. The places
 //! with the shortest waits are taken, one after the other. What was believed wrongly costs a turn, and is older at the next.
+//!
+//! Who neither ends by itself nor may be preempted for the gang is waited for by nobody: a gang that fits only in the place of
+//! such gathers nothing, or what is free would be kept from everybody for the whole of its turn, and again at the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +30,7 @@ pub(crate) struct Ask {
 #[derive(Clone, Debug)]
 struct Site {
     trial: Trial,
-    /// How long they are believed to stay, milliseconds; the shortest last.
+    /// How long those that end or may be preempted are believed to stay, milliseconds; the shortest last.
     stays: Vec<Stay>,
     /// Until the last of those that have left in this picture, milliseconds.
     wait_ms: i64,
@@ -43,7 +46,7 @@ struct Stay {
 }
 
 impl Site {
-    fn new(cluster: &Cluster, shape: ShapeId, idx: usize, now_ms: i64) -> Self {
+    fn new(cluster: &Cluster, shape: ShapeId, idx: usize, (priority, now_ms): (i32, i64)) -> Self {
         let pool = cluster.shapes().get(shape).pool;
         let node = NodeId(u32::try_from(idx).unwrap_or(0));
         let mut stays: Vec<_> = cluster
@@ -51,6 +54,10 @@ impl Site {
             .iter()
             .filter_map(|one| {
                 let row = cluster.rows(one.unit)?.row(one.ordinal);
+                let is_below = one.pool == pool && one.priority.is_some_and(|below| below < priority);
+                if !one.ends && !is_below && row.eviction.is_none() {
+                    return None;
+                }
                 let age_ms = now_ms.saturating_sub(row.bound_time_ms).max(0);
                 // What is free comes before what is about to be.
                 let left_ms = 1 + if row.eviction.is_some() { 0 } else { age_ms };
@@ -80,11 +87,17 @@ impl Site {
     }
 }
 
-/// A node for each running unit, by task group as asked; `None` if some have no node even once everyone has left.
+/// A node for each running unit, by task group as asked; `None` if some have no node even once everyone has left who ends by
+/// itself, or whom a gang of this priority may have leave.
 ///
 /// Each group takes the shortest waits that the groups before it have left. Ties go to the node of lower id. Occupants
 /// must be kept. `O(nodes + running units on them)` for each group, times the logarithm of one node's.
-pub(crate) fn choose(cluster: &Cluster, asks: &[Ask], now_ms: i64) -> Option<Vec<Vec<NodeId>>> {
+pub(crate) fn choose(
+    cluster: &Cluster,
+    asks: &[Ask],
+    priority: i32,
+    now_ms: i64,
+) -> Option<Vec<Vec<NodeId>>> {
     let mut taken: BTreeMap<usize, Site> = BTreeMap::new();
     let mut chosen = Vec::with_capacity(asks.len());
     for ask in asks {
@@ -93,7 +106,7 @@ pub(crate) fn choose(cluster: &Cluster, asks: &[Ask], now_ms: i64) -> Option<Vec
         let mut order: BTreeSet<(i64, usize)> = BTreeSet::new();
         for &idx in &ask.nodes {
             let known = taken.get(&idx).cloned();
-            let mut site = known.unwrap_or_else(|| Site::new(cluster, ask.shape, idx, now_ms));
+            let mut site = known.unwrap_or_else(|| Site::new(cluster, ask.shape, idx, (priority, now_ms)));
             if let Some(wait_ms) = site.wait_for(cluster, shape) {
                 order.insert((wait_ms, idx));
                 sites.insert(idx, site);

@@ -8,6 +8,9 @@ use crate::{
     ids::{HoldId, NodeId, Revision, UnitId},
 };
 
+/// Units that a hold remembers from which it was taken over.
+pub const N_TAKEN_FROM_MAX: usize = 16;
+
 /// A running unit of some unit, in one incarnation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member {
@@ -52,6 +55,11 @@ pub struct Hold {
     pub queue: Option<Arc<str>>,
     /// What the binder had read when it judged who has to leave.
     pub judged: Revision,
+    /// Priority of the unit when it was made: one of higher rank may take it over. `None`: an older binder made it, or it is
+    /// a slot, and nobody may.
+    pub priority: Option<i32>,
+    /// Units from which it was taken over, the newest last, at most [`N_TAKEN_FROM_MAX`]: none of them takes it back.
+    pub taken_from: Vec<UnitId>,
     /// Of a gang's hold, which has no victims.
     pub turn: Option<Turn>,
     /// Of a reservation, which has neither victims nor a turn.
@@ -79,7 +87,7 @@ pub struct Turn {
 }
 
 /// A unit that asks for room, for as much as a gang's hold wants to know.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entrant {
     /// Higher wins.
     pub priority: i32,
@@ -87,6 +95,10 @@ pub struct Entrant {
     pub pool: Pool,
     /// It ends once it was active for so long, milliseconds; 0: who knows.
     pub active_deadline_ms: u64,
+    /// It may have to leave for units of higher rank, once it has run so long, milliseconds.
+    pub leaves_after_ms: Option<u64>,
+    /// Path of its queue where some queue guarantees something, so that ranks differ between queues.
+    pub queue: Option<Arc<str>>,
     /// Unix milliseconds.
     pub now_ms: i64,
 }
@@ -102,17 +114,34 @@ impl Hold {
         self.device_masks.get(idx).copied().unwrap_or(0)
     }
 
-    /// Whether a unit may take room that is gathered: one of higher priority, and one that its active deadline ends before
-    /// half of the turn is over. The other half is left for what it took to come back. Room with victims is for nobody
-    /// else; best-effort running units need not ask for what a guaranteed gang gathers, as it is not kept from them.
+    /// Whether a unit may take room that is gathered: one of higher priority; one that the gang may have leave again, as its
+    /// priority is lower; and one that its active deadline ends in time. In time is before the last tenth of the turn:
+    /// what is told to leave takes a while to do so. Room with victims is for nobody else; best-effort running units need
+    /// not ask for what a guaranteed gang gathers, as it is not kept from them.
     pub fn admits(&self, entrant: &Entrant) -> bool {
         let Some(turn) = self.turn.as_ref().filter(|_| entrant.pool == self.pool) else { return false };
         if entrant.priority > turn.priority {
             return true;
         }
-        let lasts_ms = i64::try_from(entrant.active_deadline_ms).unwrap_or(i64::MAX);
-        let half_ms = turn.since_ms.saturating_add(self.expires_ms.saturating_sub(turn.since_ms) / 2);
-        lasts_ms > 0 && entrant.now_ms.saturating_add(lasts_ms) <= half_ms
+        let last_ms = self.expires_ms.saturating_sub(self.expires_ms.saturating_sub(turn.since_ms) / 10);
+        let is_in_time = |lasts_ms: u64| {
+            entrant.now_ms.saturating_add(i64::try_from(lasts_ms).unwrap_or(i64::MAX)) <= last_ms
+        };
+        // Of two queues one may be owed what the other borrows: then the priority alone does not say who leaves.
+        let is_told_apart =
+            entrant.queue.as_deref().is_some_and(|queue| queue != self.queue.as_deref().unwrap_or("default"));
+        if entrant.priority < turn.priority
+            && !is_told_apart
+            && entrant.leaves_after_ms.is_some_and(is_in_time)
+        {
+            return true;
+        }
+        entrant.active_deadline_ms > 0 && is_in_time(entrant.active_deadline_ms)
+    }
+
+    /// Whether it is a preemption's: room that victims leave, neither gathered nor a slot.
+    pub fn is_claim(&self) -> bool {
+        self.turn.is_none() && self.slot.is_none()
     }
 
     /// For whom: (ordinal, incarnation).
@@ -125,25 +154,52 @@ impl Hold {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_turn_admits_higher_priority_and_what_ends_within_its_first_half() {
+    fn turn() -> Hold {
         let turn = Some(Turn { since_ms: 1_000, priority: 5, sub_cluster: None });
-        let hold = Hold { turn, expires_ms: 11_000, ..Hold::default() };
+        Hold { turn, expires_ms: 11_000, ..Hold::default() }
+    }
+
+    fn entrant(priority: i32, now_ms: i64) -> Entrant {
+        Entrant { priority, now_ms, pool: Pool::Guaranteed, ..Entrant::default() }
+    }
+
+    #[test]
+    fn a_turn_admits_higher_priority_and_what_ends_in_time() {
+        let hold = turn();
         let cases: [(i32, u64, i64, bool); 8] = [
             (6, 0, 10_000, true),
             (5, 0, 1_000, false),
             (0, 0, 1_000, false),
-            (0, 5_000, 1_000, true),
-            (0, 5_001, 1_000, false),
-            (0, 1_000, 5_000, true),
-            (0, 1_000, 5_001, false),
+            (0, 9_000, 1_000, true),
+            (0, 9_001, 1_000, false),
+            (0, 1_000, 9_000, true),
+            (0, 1_000, 9_001, false),
             (0, u64::MAX, 1_000, false),
         ];
         for (priority, active_deadline_ms, now_ms, expected) in cases {
-            let entrant = Entrant { priority, active_deadline_ms, now_ms, pool: Pool::Guaranteed };
+            let entrant = Entrant { active_deadline_ms, ..entrant(priority, now_ms) };
             assert_eq!(hold.admits(&entrant), expected, "{entrant:?}");
-            assert!(!hold.admits(&Entrant { pool: Pool::BestEffort, ..entrant }));
             assert!(!Hold { turn: None, ..hold.clone() }.admits(&entrant));
+            assert!(!hold.admits(&Entrant { pool: Pool::BestEffort, ..entrant }));
+        }
+    }
+
+    #[test]
+    fn a_turn_admits_whom_the_gang_may_have_leave_again() {
+        let hold = Hold { queue: Some(Arc::from("prod")), ..turn() };
+        let cases: [(i32, Option<u64>, Option<&str>, bool); 7] = [
+            (4, Some(0), None, true),
+            (5, Some(0), None, false),
+            (4, None, None, false),
+            (4, Some(9_000), None, true),
+            (4, Some(9_001), None, false),
+            (4, Some(0), Some("prod"), true),
+            (4, Some(0), Some("other"), false),
+        ];
+        for (priority, leaves_after_ms, queue, expected) in cases {
+            let queue = queue.map(Arc::from);
+            let entrant = Entrant { leaves_after_ms, queue, ..entrant(priority, 1_000) };
+            assert_eq!(hold.admits(&entrant), expected, "{entrant:?}");
         }
     }
 }

@@ -17,9 +17,10 @@ use rustc_hash::FxHashSet;
 use crate::{
     cluster::{Cluster, ShapeId},
     hold::Member,
-    ids::{NodeId, UnitId},
+    ids::{HoldId, NodeId, UnitId},
 };
 
+mod lent;
 mod looks;
 mod plan;
 mod rank;
@@ -28,6 +29,12 @@ mod rule;
 mod tests;
 mod trial;
 
+pub(crate) use self::{
+    lent::{Kept, Lent, lendable},
+    rank::{Rights, Tally},
+    rule::{is_loop, min_member, staying},
+    trial::Trial,
+};
 use self::{
     looks::{Look, Looks},
     plan::Plan,
@@ -35,11 +42,6 @@ use self::{
 pub use self::{
     rank::{Rank, Sides},
     rule::{Seeker, Spared},
-};
-pub(crate) use self::{
-    rank::{Rights, Tally},
-    rule::{is_loop, min_member, staying},
-    trial::Trial,
 };
 
 /// Most running units that have to leave for one decision.
@@ -70,6 +72,8 @@ pub(crate) struct Found {
     pub(crate) claims: BTreeMap<NodeId, Vec<Member>>,
     /// On other nodes, ascending.
     pub(crate) others: Vec<Member>,
+    /// Holds on nodes with places that are taken over, ascending.
+    pub(crate) taken: BTreeMap<NodeId, Vec<HoldId>>,
     /// Units that were spared because the seeker was preempted for them.
     pub(crate) n_loops: usize,
     /// When somebody will have run long enough, Unix milliseconds.
@@ -92,8 +96,21 @@ pub(crate) fn search(
     nodes: impl IntoIterator<Item = usize>,
     wanted: usize,
 ) -> Found {
+    search_lent(cluster, seeker, claimed, (rights, &Lent::default()), shape, nodes, wanted)
+}
+
+/// The same where some holds may be taken over.
+pub(crate) fn search_lent(
+    cluster: &mut Cluster,
+    seeker: &Seeker,
+    claimed: &FxHashSet<(UnitId, u32)>,
+    (rights, lent): (Option<&Rights<'_>>, &Lent),
+    shape: ShapeId,
+    nodes: impl IntoIterator<Item = usize>,
+    wanted: usize,
+) -> Found {
     cluster.keep_occupants();
-    let mut plan = Plan::new(cluster, *seeker, claimed, rights, shape);
+    let mut plan = Plan::new(cluster, *seeker, claimed, (rights, lent), shape);
     let mut looks = Looks::new(nodes, |idx| plan.glance(idx));
     while plan.n_places() < wanted
         && let Some((idx, look)) = looks.cheapest()

@@ -321,6 +321,20 @@ pub struct Standing {
     pub min_member: u32,
     /// Path of the queue that pays; `None`: `default`.
     pub queue: Option<Arc<str>>,
+    /// Whether it ends by itself.
+    pub end: End,
+}
+
+/// Whether a running unit gives its room back without being told to leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum End {
+    /// An older binder bound it: it is believed to end.
+    #[default]
+    Unknown,
+    /// It goes on until somebody ends it.
+    Never,
+    /// It ends once its work is done, or its active deadline ends it.
+    ByItself,
 }
 
 /// All rows of one unit.

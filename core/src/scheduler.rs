@@ -43,6 +43,7 @@ use crate::{
 
 mod attach;
 mod cycle;
+mod elsewhere;
 mod flows;
 mod gather;
 mod held;
@@ -320,7 +321,9 @@ impl Scheduler {
             scope: Scope::default(),
             has_turn: false,
             is_called: false,
+            no_turn: false,
             active_deadline_ms: spec.active_deadline_ms,
+            leaves_after_ms: self.leaves_after(spec),
             marks: marks(&spec.namespace, &spec.labels).collect(),
             bound,
             groups,
@@ -339,6 +342,7 @@ impl Scheduler {
         });
         if let Some(mut old) = old {
             held.attempts = old.attempts;
+            held.no_turn = old.no_turn && old.revision == spec_revision;
             held.decisions = std::mem::take(&mut old.decisions);
             self.let_go(old);
         }
@@ -477,6 +481,8 @@ impl Scheduler {
             Change::Hold(hold) => {
                 self.cluster.put_hold(Arc::clone(hold));
                 self.count_hold(hold);
+                self.try_held(hold.unit);
+                self.seek_after_hold(hold, now);
             }
             Change::HoldDeleted(id) => {
                 let hold = self.cluster.remove_hold(*id);

@@ -6,6 +6,7 @@ use crate::{
     demand::{Demand, Pool},
     ids::UnitId,
     node::Toleration,
+    rows::End,
 };
 
 /// So long a unit may wait by default before it is said that it finds no place, milliseconds.
@@ -227,6 +228,25 @@ impl UnitSpec {
     /// Something of it is to run: nobody has cancelled, ended or suspended it, and it is not about to start again as a whole.
     pub fn is_wanted(&self) -> bool {
         !self.cancelled && !self.suspended && !self.restarting && self.ended.is_none()
+    }
+
+    /// Whether its running units end by themselves: an active deadline ends them, or they have an end of their own and no
+    /// restart policy that begins anew after it. Of what is simulated the duration says so, of all else the class.
+    pub fn end(&self) -> End {
+        if self.active_deadline_ms > 0 {
+            return End::ByItself;
+        }
+        let is_simulated = |group: &TaskGroup| group.template.run.simulated_duration_ms.is_some();
+        let has_end = match self.class {
+            WorkloadClass::Batch | WorkloadClass::Gang | WorkloadClass::Training | WorkloadClass::Yarn => {
+                true
+            }
+            WorkloadClass::Service
+            | WorkloadClass::Stateful
+            | WorkloadClass::Stream
+            | WorkloadClass::Daemon => self.task_groups.iter().all(is_simulated),
+        };
+        if has_end && self.restart_policy != RestartPolicy::Always { End::ByItself } else { End::Never }
     }
 
     /// So long it may wait before it is said that it finds no place, milliseconds.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::{
@@ -15,7 +15,7 @@ use crate::{
     cluster::{Cluster, Refusal},
     decision::{Decision, Rejection, RejectionReason},
     hold::{self, Entrant},
-    ids::{NodeId, Revision, UnitId},
+    ids::{HoldId, NodeId, Revision, UnitId},
     lifecycle,
     queue::QueueIdx,
     reservation::Owned,
@@ -104,7 +104,8 @@ impl Binder {
             return Verdict::Reject(whole(decision, reason, detail));
         }
         let mut refused = Refused::default();
-        let members = match self.not_bound(decision, &mut refused) {
+        let own = self.replaced(decision);
+        let members = match self.not_bound(decision, &own, &mut refused) {
             Ok(members) => members,
             Err(wait) => return Verdict::Wait(wait),
         };
@@ -122,7 +123,7 @@ impl Binder {
             ));
         }
         if decision.preemption.is_some() {
-            return self.check_claims(decision, members, refused);
+            return self.check_claims(decision, (members, &own), refused);
         }
         let members = match wanted(
             unit,
@@ -135,8 +136,12 @@ impl Binder {
             Ok(members) => members,
             Err(wait) => return Verdict::Wait(wait),
         };
-        let entrant = self.entrant(decision.unit);
+        let gathers = own.iter().any(|id| self.cluster.hold(*id).is_some_and(|hold| hold.turn.is_some()));
+        let entrant = if gathers { None } else { self.entrant(decision.unit) };
         let owned = self.owned(unit);
+        if !own.is_empty() {
+            self.holds.lift(&own, &mut self.cluster, &mut self.quotas);
+        }
         let mut accepted =
             take_room(unit, (&mut self.cluster, entrant.as_ref(), &owned), decision, &members, &mut refused);
         let queue = unit.queue;
@@ -146,13 +151,21 @@ impl Binder {
         let binds = binds(unit, &self.cluster, decision, &accepted, &standing);
         if let Some(verdict) = self.too_few(decision, &accepted, taken.full, &mut refused) {
             taken.needs.iter().for_each(|(_, need)| self.quotas.give_back(queue, *need));
+            self.holds.settle(&own, &mut self.cluster, &mut self.quotas);
             return verdict;
+        }
+        if !own.is_empty() {
+            self.holds.settle(&own, &mut self.cluster, &mut self.quotas);
         }
         if accepted.is_empty() {
             return Verdict::Reject(refused.rejections);
         }
+        let ticket = self.open(decision, &accepted, queue, taken.needs);
+        let gone =
+            if own.is_empty() { Vec::new() } else { self.gone_with(&own, placed(decision, &accepted)) };
+        self.end_with(ticket, &gone);
         Verdict::Bind(Box::new(Accepted {
-            ticket: self.open(decision, &accepted, queue, taken.needs),
+            ticket,
             unit: decision.unit,
             unit_revision: decision.spec_revision,
             queue,
@@ -163,11 +176,13 @@ impl Binder {
             rejections: refused.rejections,
             budgets: Vec::new(),
             slots: self.slots_taken(decision, &accepted),
+            gone,
         }))
     }
 
-    /// Members that no committed binding and none under way covers.
-    fn not_bound(&self, decision: &Decision, refused: &mut Refused) -> Result<Members, Wait> {
+    /// Members that no committed binding and none under way covers, nor a hold but the unit's `own` ones.
+    fn not_bound(&self, decision: &Decision, own: &[HoldId], refused: &mut Refused) -> Result<Members, Wait> {
+        let replaced = if own.is_empty() { FxHashSet::default() } else { self.members_of(own) };
         let rows = self.cluster.rows(decision.unit);
         let open: Vec<(Ticket, &Open)> = self
             .open_of
@@ -189,7 +204,9 @@ impl Binder {
                 {
                     return Err(self.outcome_of(*ticket));
                 }
-                if self.holds.has(decision.unit, (ordinal, incarnation)) {
+                if self.holds.has(decision.unit, (ordinal, incarnation))
+                    && !replaced.contains(&(ordinal, incarnation))
+                {
                     refused.add(RejectionReason::AlreadyHeld, ordinal, NodeId(0), String::new());
                     continue;
                 }
@@ -271,6 +288,17 @@ impl Binder {
         self.open_of.entry(unit).or_default().push(ticket);
         ticket
     }
+}
+
+/// Ordinals and incarnations of members of a decision.
+pub(super) fn placed<'a>(
+    decision: &'a Decision,
+    members: &'a [Member],
+) -> impl Iterator<Item = (u32, u32)> + 'a {
+    members.iter().map(|member| {
+        let placement = &decision.groups[member.group];
+        (placement.ordinals[member.idx], placement.incarnation(member.idx))
+    })
 }
 
 /// Members that the unit wants, with the incarnation that is current.

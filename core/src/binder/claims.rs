@@ -6,12 +6,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
     Accepted, Binder, Open, OpenHolds, Ticket, Verdict, Wait,
-    check::{Member, Members, Refused, reason, wanted, whole},
+    check::{Member, Members, Refused, placed, reason, wanted, whole},
+    holds::replace::{Not, TAKEN_OVER, TakenOver},
 };
 use crate::{
     decision::{Decision, Preemption, Rejection, RejectionReason},
     hold::{self, Hold, Turn},
-    ids::{NodeId, Revision, UnitId},
+    ids::{HoldId, NodeId, Revision, UnitId},
     lifecycle,
     preempt::{N_VICTIMS_MAX, Rights, Seeker, Sides, Spared, Tally, is_loop, min_member, staying},
     queue::{Amounts, Need, QueueIdx},
@@ -26,7 +27,7 @@ impl Binder {
     pub(super) fn check_claims(
         &mut self,
         decision: &Decision,
-        members: Members,
+        (members, own): (Members, &[HoldId]),
         mut refused: Refused,
     ) -> Verdict {
         let Some(preemption) = decision.preemption.as_deref() else {
@@ -47,7 +48,9 @@ impl Binder {
             // Those not refused are to be placed again, with others or without.
             let rest = members.iter().map(|member| decision.groups[member.group].ordinals[member.idx]);
             let detail = "others of the decision cannot be bound any more".to_owned();
-            refused.add_all(RejectionReason::MinMember, rest, NodeId(0), detail);
+            if !members.is_empty() {
+                refused.add_all(RejectionReason::MinMember, rest, NodeId(0), detail);
+            }
             return Verdict::Reject(refused.rejections);
         }
         let min = unit.terms.min_member as usize;
@@ -77,11 +80,20 @@ impl Binder {
             let unsure = self.unsure(&rights, preemption);
             rights.unsure_of(unsure)
         });
-        let allowed = self.may_leave(&seeker, rights.as_ref(), preemption);
+        let mut tally = Tally::default();
+        let asked = (decision, preemption);
+        let taken = match self.take_over(&seeker, rights.as_ref(), asked, &mut tally) {
+            Ok(taken) => taken,
+            Err(Not::Wait(wait)) => return Verdict::Wait(wait),
+            Err(Not::Wrong((why, node, detail))) => {
+                return Verdict::Reject(at_node(decision, why, node, detail));
+            }
+        };
+        let allowed = self.may_leave(&seeker, rights.as_ref(), preemption, tally);
         match allowed.and_then(|()| self.afford(preemption.victims())) {
             Ok(budgets) => match self.rests_on(preemption) {
                 Some(wait) => Verdict::Wait(wait),
-                None => self.hold(decision, &members, preemption, None, budgets),
+                None => self.hold(decision, &members, preemption, (None, budgets), (own, taken)),
             },
             Err((why, node, detail)) => match preemption.victims().find_map(|victim| self.comes(victim)) {
                 Some(wait) => Verdict::Wait(wait),
@@ -113,22 +125,32 @@ impl Binder {
     }
 
     /// Takes room for all of a decision as holds, what its victims leave, by the leave of these budgets, or what a gang's
-    /// turn gathers.
+    /// turn gathers. The unit's `own` holds go, and those that it takes over.
     pub(super) fn hold(
         &mut self,
         decision: &Decision,
         members: &[Member],
         preemption: &Preemption,
-        turn: Option<Turn>,
-        budgets: Vec<(String, Revision)>,
+        (turn, budgets): (Option<Turn>, Vec<(String, Revision)>),
+        (own, mut taken): (&[HoldId], TakenOver),
     ) -> Verdict {
         let unit = &self.units[&decision.unit];
         let (queue, spec_revision) = (unit.queue, unit.revision);
+        let priority = Some(self.classes.value(unit.priority));
         let judged = self.revision;
+        let mut gone = self.gone_with(own, placed(decision, members));
+        gone.extend(taken.ids.iter().map(|id| (*id, TAKEN_OVER)));
+        let lifted: Vec<HoldId> = gone.iter().map(|(id, _)| *id).collect();
+        self.holds.lift(&lifted, &mut self.cluster, &mut self.quotas);
         let lasts_ms = if turn.is_some() { self.holds.turn_ms() } else { self.holds.hold_ms() };
         let mut holds: Vec<Arc<Hold>> = Vec::new();
         let mut refusal = None;
-        for hold in holds_of(decision, members, preemption) {
+        for mut hold in holds_of(decision, members, preemption) {
+            if let Some((victims, from)) = taken.by_place.remove(&(hold.group, hold.node)) {
+                hold.victims.extend(victims);
+                hold.victims.sort_unstable();
+                hold.taken_from = from;
+            }
             let group = &self.units[&decision.unit].groups[usize::from(hold.group)];
             let hold = Hold {
                 id: self.holds.next(),
@@ -138,6 +160,7 @@ impl Binder {
                 expires_ms: self.now_ms.saturating_add(lasts_ms),
                 queue: self.quotas.path(queue).cloned(),
                 judged,
+                priority,
                 turn: turn.clone(),
                 ..hold
             };
@@ -173,10 +196,12 @@ impl Binder {
             self.holds.begin(Arc::clone(&hold), queue, need);
             holds.push(hold);
         }
+        self.holds.settle(&lifted, &mut self.cluster, &mut self.quotas);
         if let Some(rejections) = refusal {
             for hold in holds {
                 self.give_up(hold.id);
             }
+            self.follow_again(&lifted);
             return Verdict::Reject(rejections);
         }
         let ticket = self.open(decision, members, queue, super::Needs::new());
@@ -186,6 +211,7 @@ impl Binder {
             open.holds = Some(Box::new(OpenHolds { made, victims: victims.clone(), ..OpenHolds::default() }));
             self.leave(&victims);
         }
+        self.end_with(ticket, &gone);
         Verdict::Bind(Box::new(Accepted {
             ticket,
             unit: decision.unit,
@@ -198,6 +224,7 @@ impl Binder {
             rejections: Vec::new(),
             budgets,
             slots: Vec::new(),
+            gone,
         }))
     }
 }
@@ -255,12 +282,14 @@ impl Binder {
         unsure
     }
 
-    /// Whether all victims may be preempted, each once, and their units stay whole enough or go whole.
+    /// Whether all victims may be preempted, each once, and their units stay whole enough or go whole; `tally` is what is
+    /// taken over.
     fn may_leave(
         &self,
         seeker: &Seeker,
         rights: Option<&Rights<'_>>,
         preemption: &Preemption,
+        mut tally: Tally,
     ) -> Result<(), Wrong> {
         if preemption.n_victims() > N_VICTIMS_MAX {
             let detail = format!(
@@ -288,7 +317,6 @@ impl Binder {
             let detail = format!("unit {unit} preempted this one before");
             return Err((RejectionReason::PreemptionLoop, of_unit.node, detail));
         }
-        let mut tally = Tally::default();
         for (unit, of_unit) in &by_unit {
             let Some(rows) = self.cluster.rows(*unit) else { continue };
             let is_there = |ordinal| !self.holds.is_leaving(*unit, ordinal);

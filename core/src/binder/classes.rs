@@ -57,18 +57,13 @@ impl Classes {
 
     /// How running units of a unit stand once they are bound now.
     pub(super) fn standing(&mut self, unit: &Unit, queue: Option<&Arc<str>>) -> Arc<Standing> {
-        let priority = self.value(unit.priority);
-        let is_system = Band::of(unit.pool, priority) == Band::System;
-        let by_class = match unit.class {
-            Some(id) => self.names.get(id as usize).is_none_or(|name| self.known.may_be_preempted(name)),
-            None => true,
-        };
         let standing = Standing {
-            priority,
-            preemptible: unit.preemptible && !is_system && by_class,
+            priority: self.value(unit.priority),
+            preemptible: self.may_be_preempted(unit),
             min_run_ms: unit.min_run_ms,
             min_member: unit.terms.min_member,
             queue: queue.cloned(),
+            end: unit.end,
         };
         if *self.last != standing {
             if self.standings.len() >= N_STANDINGS_MAX {
@@ -78,6 +73,16 @@ impl Classes {
             self.last = Arc::clone(known);
         }
         Arc::clone(&self.last)
+    }
+
+    /// Whether running units of a unit may have to leave for others once they are bound now.
+    pub(super) fn may_be_preempted(&self, unit: &Unit) -> bool {
+        let is_system = Band::of(unit.pool, self.value(unit.priority)) == Band::System;
+        let by_class = match unit.class {
+            Some(id) => self.names.get(id as usize).is_none_or(|name| self.known.may_be_preempted(name)),
+            None => true,
+        };
+        unit.preemptible && !is_system && by_class
     }
 
     /// A name as a small integer; `None` of none.

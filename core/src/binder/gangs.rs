@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::{
     Binder, Verdict,
     check::{Member, whole},
+    holds::replace::TakenOver,
 };
 use crate::{
     decision::{Decision, Preemption, RejectionReason},
@@ -101,16 +102,19 @@ impl Binder {
             priority: self.classes.value(unit.priority),
             sub_cluster: sub_cluster.map(Arc::from),
         };
-        self.hold(decision, members, preemption, Some(turn), Vec::new())
+        self.hold(decision, members, preemption, (Some(turn), Vec::new()), (&[], TakenOver::default()))
     }
 
     /// A unit as what is gathered sees it; `None` while nothing is.
     pub(super) fn entrant(&self, unit: UnitId) -> Option<Entrant> {
         let unit = self.units.get(&unit).filter(|_| self.cluster.is_gathering())?;
+        let quota = self.quotas.quota();
         Some(Entrant {
             priority: self.classes.value(unit.priority),
             pool: unit.pool,
             active_deadline_ms: u64::from(unit.active_deadline_s) * 1_000,
+            leaves_after_ms: self.classes.may_be_preempted(unit).then_some(unit.min_run_ms),
+            queue: quota.usage().has_guarantees().then(|| Arc::clone(quota.tree().shared_path(unit.queue))),
             now_ms: self.now_ms,
         })
     }

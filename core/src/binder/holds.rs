@@ -4,6 +4,8 @@
 //! the end of its last victim; it goes when its unit changes, its node is lost, or it expires. Of a unit that was never
 //! bound the holds go together, and turn into its first binding together.
 
+pub(super) mod replace;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -576,6 +578,7 @@ impl Binder {
             rejections,
             budgets: Vec::new(),
             slots: Vec::new(),
+            gone: Vec::new(),
         }))
     }
 

@@ -14,6 +14,7 @@ use crate::{
     lifecycle::Terms,
     node::Toleration,
     queue::QueueIdx,
+    rows::End,
     sub_cluster,
     unit::UnitSpec,
 };
@@ -35,6 +36,8 @@ pub(super) struct Unit {
     pub(super) min_run_ms: u64,
     /// Seconds, rounded up; 0: none.
     pub(super) active_deadline_s: u32,
+    /// Whether its running units end by themselves.
+    pub(super) end: End,
     /// Its priority class.
     pub(super) class: Option<u32>,
     /// What budgets know it by.
@@ -91,6 +94,7 @@ impl Unit {
             preemptible: spec.preemptible,
             min_run_ms: spec.min_run_ms,
             active_deadline_s: u32::try_from(spec.active_deadline_ms.div_ceil(1_000)).unwrap_or(u32::MAX),
+            end: spec.end(),
             class,
             identity: Identity::of(spec),
             is_unread: false,
@@ -111,6 +115,7 @@ impl Unit {
             preemptible: false,
             min_run_ms: 0,
             active_deadline_s: 0,
+            end: End::Unknown,
             class: None,
             identity: Identity::default(),
             is_unread: true,

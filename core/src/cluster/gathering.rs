@@ -34,6 +34,11 @@ pub(super) struct Gathering {
 }
 
 impl Gathering {
+    /// Nothing is settled until [`Cluster::settle_lifted`].
+    pub(super) fn lift(&mut self) {
+        self.is_lifted = true;
+    }
+
     fn lacks(&mut self, unit: UnitId, lacked: bool, lacks: bool) {
         let n = self.n_lacking.entry(unit).or_default();
         *n = n.saturating_add(usize::from(lacks)).saturating_sub(usize::from(lacked));
@@ -227,7 +232,7 @@ impl Cluster {
     }
 
     /// Best-effort room is not kept from others for what a guaranteed gang gathers: who takes it leaves when that is bound.
-    fn shift_gathered(&mut self, idx: usize, pool: Pool, charge: &Charge, sign: i8) {
+    pub(super) fn shift_gathered(&mut self, idx: usize, pool: Pool, charge: &Charge, sign: i8) {
         if let Some(room) = self.room_mut(pool) {
             room.shift(idx, &charge.asks, i64::from(sign));
         }

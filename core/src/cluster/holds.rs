@@ -1,6 +1,6 @@
 //! Holds: what each takes beyond the room that its victims take for it as long as they are there.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -28,6 +28,10 @@ pub(crate) struct Holds {
     /// The hold of each victim, by its unit.
     backing: IdMap<UnitId, FxHashMap<u32, HoldId>>,
     pub(super) of_unit: IdMap<UnitId, SmallVec<[HoldId; 2]>>,
+    /// The same by node.
+    pub(super) on_node: FxHashMap<NodeId, SmallVec<[HoldId; 1]>>,
+    /// How many preemptions' holds there are of each priority.
+    pub(super) priorities: BTreeMap<i32, usize>,
     pub(super) gathering: Gathering,
     pub(super) slots: Slots,
 }
@@ -55,18 +59,22 @@ pub(super) struct Occupant {
 
 /// What a hold takes now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Charge {
-    pub(super) asks: Asks,
+pub(crate) struct Charge {
+    pub(crate) asks: Asks,
     /// Of best-effort room. A guaranteed hold takes all that it asks for there: its victims may keep nothing of that room,
     /// if what they use is known, and once they have left it is too late to refuse whoever came meanwhile.
     best_effort: Asks,
     /// Thousandths by device.
-    pub(super) devices: SmallVec<[(u8, i32); 4]>,
+    pub(crate) devices: SmallVec<[(u8, i32); 4]>,
 }
 
 impl Holds {
     pub(crate) fn is_empty(&self) -> bool {
         self.by_id.is_empty()
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Hold> {
+        self.by_id.values().map(|kept| &*kept.hold)
     }
 
     pub(super) fn kept(&self, id: HoldId) -> Option<&Kept> {
@@ -107,6 +115,10 @@ impl Cluster {
             return;
         }
         self.holds.of_unit.entry(unit).or_default().push(id);
+        self.holds.on_node.entry(hold.node).or_default().push(id);
+        if let Some(priority) = hold.priority.filter(|_| hold.is_claim()) {
+            *self.holds.priorities.entry(priority).or_default() += 1;
+        }
         match gathers {
             Some(idx) => self.begin_gathering(idx, id, unit),
             None => self.recharge(id),
@@ -137,6 +149,20 @@ impl Cluster {
             of_unit.retain(|other| *other != id);
             if of_unit.is_empty() {
                 self.holds.of_unit.remove(&hold.unit);
+            }
+        }
+        if let Some(on_node) = self.holds.on_node.get_mut(&hold.node) {
+            on_node.retain(|other| *other != id);
+            if on_node.is_empty() {
+                self.holds.on_node.remove(&hold.node);
+            }
+        }
+        if let Some(priority) = hold.priority.filter(|_| hold.is_claim())
+            && let Some(n) = self.holds.priorities.get_mut(&priority)
+        {
+            *n -= 1;
+            if *n == 0 {
+                self.holds.priorities.remove(&priority);
             }
         }
         if hold.turn.is_some() {
@@ -271,7 +297,7 @@ impl Cluster {
     }
 
     /// What a hold takes beyond its victims, by resource and by device.
-    fn charge_of(&self, shape: ShapeId, hold: &Hold) -> Charge {
+    pub(super) fn charge_of(&self, shape: ShapeId, hold: &Hold) -> Charge {
         let mut charge = Charge::whole(self.shapes.get(shape), hold);
         let whole = charge.asks.clone();
         for victim in &hold.victims {

@@ -5,7 +5,7 @@ use super::{Cluster, shapes::ShapeId};
 use crate::{
     demand::Pool,
     ids::{NodeId, UnitId},
-    rows::{Row, UnitRows},
+    rows::{End, Row, UnitRows},
 };
 
 /// A running unit on a node, with all that a first look at it needs.
@@ -19,6 +19,8 @@ pub(crate) struct Occupant {
     pub(crate) priority: Option<i32>,
     /// Commit time of its binding, Unix milliseconds.
     pub(crate) since_ms: i64,
+    /// It ends by itself, as far as anybody knows.
+    pub(crate) ends: bool,
 }
 
 /// By node; in no order that may show.
@@ -96,8 +98,9 @@ impl Cluster {
     fn occupant(&self, unit: UnitId, ordinal: u32, row: &Row, rows: &UnitRows) -> Option<Occupant> {
         let shape = self.taken_shape(unit, row)?;
         let pool = rows.groups.get(usize::from(row.group))?.as_ref()?.pool;
-        let standing = rows.standing(row.group).filter(|standing| standing.preemptible);
-        let priority = standing.map(|standing| standing.priority);
-        Some(Occupant { unit, ordinal, shape, pool, priority, since_ms: row.bound_time_ms })
+        let standing = rows.standing(row.group);
+        let ends = standing.is_none_or(|standing| standing.end != End::Never);
+        let priority = standing.filter(|standing| standing.preemptible).map(|standing| standing.priority);
+        Some(Occupant { unit, ordinal, shape, pool, priority, since_ms: row.bound_time_ms, ends })
     }
 }

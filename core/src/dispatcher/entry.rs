@@ -232,19 +232,20 @@ impl Entry {
     /// A scheduler tries to place what is pending. What it parked uses nothing and would keep others out.
     fn is_handed(&self) -> bool {
         match self.place {
-            Place::Held(held) => held.parked.is_none(),
+            // Of a unit that was never bound only what room is held for is tried.
+            Place::Held(held) => held.parked.is_none() && (self.holds.is_empty() || self.was_placed()),
             Place::Idle | Place::Unsettled | Place::Paused | Place::Queued(_) => false,
         }
     }
 
     pub(super) fn soft(&self) -> Soft {
         match self.place {
-            Place::Held(held) if held.parked.is_some() => Soft::Parked,
-            Place::Queued(waiting) if waiting.room != RoomIdx::NONE => Soft::Parked,
+            Place::Held(held) if held.parked.is_some() && self.holds.is_empty() => Soft::Parked,
+            Place::Queued(waiting) if waiting.room != RoomIdx::NONE && self.holds.is_empty() => Soft::Parked,
             _ if self.infeasible || self.is_overdue => Soft::Parked,
-            Place::Held(_) => Soft::Held,
             // A scheduler found it a place; whoever is there has yet to leave.
-            Place::Idle if !self.holds.is_empty() => Soft::Held,
+            _ if !self.holds.is_empty() => Soft::Held,
+            Place::Held(_) => Soft::Held,
             Place::Idle | Place::Unsettled | Place::Paused | Place::Queued(_) => Soft::Waiting,
         }
     }
@@ -291,7 +292,7 @@ impl Entry {
     }
 
     /// Task groups of which some are pending without room held for them.
-    pub(super) fn groups_to_place(&self) -> impl Iterator<Item = usize> {
+    fn groups_to_place(&self) -> impl Iterator<Item = usize> {
         (0..self.shares.len()).filter(|group| self.shares[*group].pending > self.n_held(*group))
     }
 
@@ -306,14 +307,11 @@ impl Entry {
         &self.holds
     }
 
-    /// Running units for which a place is to be found now: pending, and no room is held for them. Those beyond a first
-    /// binding wait until that is made.
+    /// Running units for which a place is to be found now: pending, whether room is held for them or not, as they may fit
+    /// elsewhere sooner. Those beyond a first binding that room is held for wait until that is made.
     pub(super) fn to_place(&self) -> u32 {
-        if self.holds.is_empty() {
+        if self.holds.is_empty() || self.was_placed() {
             return self.counts.pending;
-        }
-        if !self.was_placed() {
-            return 0;
         }
         u32::try_from(self.pending().0.len()).unwrap_or(u32::MAX)
     }
@@ -321,11 +319,11 @@ impl Entry {
     /// Ordinals and incarnations for which a place is to be found now.
     pub(super) fn pending(&self) -> (Vec<u32>, Vec<u32>) {
         let (ordinals, incarnations) = lifecycle::pending(&self.spec, &self.rows);
-        if self.holds.is_empty() {
+        if self.holds.is_empty() || self.was_placed() {
             return (ordinals, incarnations);
         }
         let held: BTreeSet<(u32, u32)> = self.holds().iter().flat_map(|hold| hold.members()).collect();
-        ordinals.into_iter().zip(incarnations).filter(|member| !held.contains(member)).unzip()
+        ordinals.into_iter().zip(incarnations).filter(|member| held.contains(member)).unzip()
     }
 
     /// Whether something of it had a node before, since it was last suspended.

@@ -97,6 +97,9 @@ impl Dispatcher {
             self.tally.enter(entry.account.queue, phase);
             entry.phase = phase;
         }
+        if entry.counts.pending == 0 && !self.overtaken.is_empty() {
+            self.overtaken.remove(&unit);
+        }
         if entry.counts.pending == 0 {
             entry.refusals = None;
         }

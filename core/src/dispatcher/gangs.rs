@@ -4,7 +4,9 @@
 //! After `gang_hold_after_ms` it is offered the next turn: its scheduler hears of it with the assignment,
 //! chooses nodes, and the binder holds what is free there, and what becomes free, for it alone. The turn is over when it is
 //! bound or its holds end, at their expiry at the latest; the next one is that of the gang whose last turn is longest ago.
-//! An offer that came to nothing counts as a turn: nobody waits for a gang that has no nodes to gather on.
+//! An offer that came to nothing counts as a turn: nobody waits for a gang that has no nodes to gather on. After each turn
+//! that came to nothing a gang waits twice as long as before for its next one, until it is bound or another record of it is
+//! read: what is kept for one that does not come to fit is kept from all others.
 //!
 //! A gang of no sub-cluster may want any node, so it has its turn while no other one of its pool has; those behind it that may
 //! want the same nodes do not pass it, or it would wait for ever.
@@ -22,13 +24,15 @@ use crate::{
     change::{PartitionMode, Scope},
     demand::Pool,
     hold::Hold,
-    ids::{NodeId, UnitId},
+    ids::{HoldId, NodeId, UnitId},
     lifecycle, sub_cluster,
     time::Millis,
 };
 
 /// An offer without a hold after this is over, milliseconds: many times what a decision takes.
 const OFFER_MS: u64 = 5_000;
+/// The wait doubles so many times at most: with the default of a minute to an hour and four minutes.
+const N_DOUBLINGS_MAX: u32 = 6;
 /// Between two looks while gangs wait, milliseconds.
 const LOOK_MS: u64 = 500;
 
@@ -50,6 +54,10 @@ struct Wait {
     since: Millis,
     /// Number of its last turn; 0: it had none.
     last_turn: u64,
+    /// Turns in a row that came to nothing.
+    n_vain: u32,
+    /// After them it has none before.
+    not_before: Millis,
 }
 
 /// A gang that may have the next turn.
@@ -95,8 +103,37 @@ impl Gangs {
     /// A gang found no place.
     pub(super) fn note(&mut self, unit: UnitId, now: Millis) {
         if self.after_ms > 0 {
-            self.waiting.entry(unit).or_insert(Wait { since: now, last_turn: 0 });
+            let wait = Wait { since: now, last_turn: 0, n_vain: 0, not_before: Millis(0) };
+            self.waiting.entry(unit).or_insert(wait);
         }
+    }
+
+    /// Another record of a unit is read: it may fit now.
+    pub(super) fn change(&mut self, unit: UnitId) {
+        if let Some(wait) = self.waiting.get_mut(&unit) {
+            (wait.n_vain, wait.not_before) = (0, Millis(0));
+        }
+    }
+
+    /// The turn of a gang is over. If it was bound it waits no more, and this is forgotten with the next look.
+    pub(super) fn end(&mut self, unit: UnitId, now: Millis) {
+        let after_ms = self.after_ms;
+        if let Some(wait) = self.waiting.get_mut(&unit) {
+            wait.n_vain = wait.n_vain.saturating_add(1);
+            let wait_ms = after_ms.saturating_mul(1 << wait.n_vain.min(N_DOUBLINGS_MAX));
+            wait.not_before = now.plus(wait_ms);
+        }
+    }
+
+    /// Why a gang has no turn now, in words; empty: it has one, or is as good as any.
+    pub(super) fn waits_for(&self, unit: UnitId, now: Millis) -> String {
+        let Some(wait) = self.waiting.get(&unit).filter(|wait| now < wait.not_before) else {
+            return String::new();
+        };
+        let turns = crate::words::count(wait.n_vain, "turn");
+        let left_ms = wait.not_before.since(now).div_ceil(1_000).saturating_mul(1_000);
+        let left = crate::duration::show_ms(left_ms);
+        format!("{turns} to gather room came to nothing; the next one in {left} at the earliest")
     }
 
     pub(super) fn remove(&mut self, unit: UnitId) {
@@ -118,7 +155,7 @@ impl Gangs {
     }
 
     fn is_due(&self, wait: &Wait, now: Millis) -> bool {
-        now.since(wait.since) >= self.after_ms
+        now.since(wait.since) >= self.after_ms && now >= wait.not_before
     }
 
     /// Gangs that were offered a turn and that no scheduler has.
@@ -144,12 +181,17 @@ impl Gangs {
         }
         // An offer ends with its time, or once another gang gathers where it is for.
         let known: BTreeMap<UnitId, &Candidate<'_>> = candidates.iter().map(|one| (one.unit, one)).collect();
+        let mut vain = Vec::new();
         self.offers.retain(|unit, until| {
+            if now >= *until {
+                vain.push(*unit);
+            }
             now < *until
                 && known
                     .get(unit)
                     .is_some_and(|one| !busy.entry(one.pool).or_default().meets(one.sub_cluster))
         });
+        vain.into_iter().for_each(|unit| self.end(unit, now));
         for one in self.offers.keys().filter_map(|unit| known.get(unit)) {
             busy.entry(one.pool).or_default().add(one.sub_cluster);
         }
@@ -203,7 +245,13 @@ impl Dispatcher {
             let spec = &entry.spec;
             let priority = self.classes.priority(spec);
             let sub_cluster = sub_cluster::of(spec, &self.config.sub_cluster_key);
-            Some(Candidate { unit: *unit, pool: spec.pool, sub_cluster, priority, gathers: gathers(entry) })
+            Some(Candidate {
+                unit: *unit,
+                pool: spec.pool,
+                sub_cluster,
+                priority,
+                gathers: gathers(entry, None),
+            })
         };
         let candidates: Vec<Candidate<'_>> = self.gangs.waiting.keys().filter_map(candidate).collect();
         for unit in self.gangs.offer(&candidates, now) {
@@ -229,14 +277,18 @@ fn waits(entry: &Entry) -> bool {
     let counted = || lifecycle::counted(rows, &lifecycle::Terms::of(spec));
     let is_out = match entry.place {
         Place::Held(_) | Place::Queued(_) => true,
-        Place::Idle => gathers(entry),
+        Place::Idle => gathers(entry, None),
         Place::Unsettled | Place::Paused => false,
     };
-    is_out && spec.is_wanted() && spec.min_member > 1 && counted() < spec.min_member as usize
+    // Others leave for it already.
+    let has_victims = || entry.holds().iter().any(|hold| hold.is_claim());
+    let is_gang = spec.is_wanted() && spec.min_member > 1;
+    is_out && is_gang && counted() < spec.min_member as usize && !has_victims()
 }
 
-fn gathers(entry: &Entry) -> bool {
-    entry.holds().iter().any(|hold| hold.turn.is_some())
+/// Whether room is gathered for a unit, by another hold than `except`.
+pub(super) fn gathers(entry: &Entry, except: Option<HoldId>) -> bool {
+    entry.holds().iter().any(|hold| hold.turn.is_some() && Some(hold.id) != except)
 }
 
 /// A turn in force.

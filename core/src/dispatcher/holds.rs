@@ -20,6 +20,7 @@ impl Dispatcher {
         self.holds.insert(id, Arc::clone(&hold));
         self.on_slot(&hold);
         self.on_gathering(&hold, now);
+        self.on_taken_over(&hold);
         if let Some(entry) = self.units.get_mut(&unit) {
             entry.holds.retain(|other| other.id != id);
             entry.holds.push(hold);
@@ -33,6 +34,12 @@ impl Dispatcher {
         let hold = self.holds.remove(&id)?;
         self.on_slot_gone(&hold);
         let unit = hold.unit;
+        if hold.turn.is_some() {
+            let gathers = |entry: &Box<super::Entry>| gangs::gathers(entry, Some(id));
+            if !self.units.get(&unit).is_some_and(gathers) {
+                self.gangs.end(unit, now);
+            }
+        }
         let entry = self.units.get_mut(&unit)?;
         let at = entry.holds.iter().position(|hold| hold.id == id)?;
         let gone = entry.holds.remove(at);
@@ -41,7 +48,11 @@ impl Dispatcher {
             row.phase == Phase::Pending && row.incarnation == incarnation
         };
         let comes_back = gone.members().any(is_pending);
-        if comes_back && let Place::Held(held) = &mut entry.place {
+        // What waited for the first binding is to be placed from then on.
+        let is_more = entry.holds.is_empty() && entry.counts.pending > 0;
+        if (comes_back || is_more)
+            && let Place::Held(held) = &mut entry.place
+        {
             held.resend = true;
             self.resend.insert(unit);
         }
@@ -57,8 +68,27 @@ impl Dispatcher {
         }
     }
 
+    /// What is held was held for others of lower rank: they wait again.
+    fn on_taken_over(&mut self, hold: &Hold) {
+        if !self.overtaken.is_empty() {
+            self.overtaken.remove(&hold.unit);
+        }
+        if let Some(owner) = hold.taken_from.last().filter(|owner| self.units.contains_key(*owner)) {
+            self.overtaken.insert(*owner, hold.unit);
+        }
+    }
+
     /// What a unit waits for, in words: `waits for 2 victims to leave node n1`; empty: nothing in particular.
-    pub(super) fn waits_for(&self, holds: &[Arc<Hold>]) -> String {
+    pub(super) fn waits_for(&self, unit: UnitId, holds: &[Arc<Hold>]) -> String {
+        if holds.is_empty()
+            && let Some(by) = self.overtaken.get(&unit)
+        {
+            let by = self.preempted_by(&[*by]).pop().unwrap_or_default();
+            return format!("waits again, as {by} took over the room that was held for it");
+        }
+        if holds.is_empty() {
+            return self.gangs.waits_for(unit, self.stepped_at);
+        }
         if let Some(turn) = gangs::turn_of(holds) {
             let nodes = crate::words::count(turn.n_nodes, "node");
             return format!("holds room for {} as it becomes free on {nodes}", turn.n_places);

@@ -159,7 +159,7 @@ impl Dispatcher {
             scheduler,
             refusals: self.refusals(entry),
             bound_time_ms: entry.bound_time_ms,
-            waits_for: self.waits_for(entry.holds()),
+            waits_for: self.waits_for(unit, entry.holds()),
             turn: gangs::turn_of(entry.holds()),
             preempted_by: self.preempted_by(entry.rows.preemptors()),
             sub_cluster: sub_cluster::of(&entry.spec, &self.config.sub_cluster_key),

@@ -169,7 +169,8 @@ impl Dispatcher {
             Place::Held(held) => {
                 let scheduler = &self.schedulers.all[held.scheduler];
                 let late = |at: Millis| now.since(at) >= self.config.done_grace_ms;
-                if wants && held.done_at.is_some_and(late) {
+                // An older scheduler is done with what is held, and hears of it again once that ends.
+                if wants && held.done_at.is_some_and(late) && entry.holds().is_empty() {
                     return Some(Fault::NotDone);
                 }
                 let is_waiting = held.parked.is_none_or(|waiting| self.queues.contains(&waiting));

@@ -311,7 +311,7 @@ impl Dispatcher {
     ) {
         let was_called = self.rooms.calls.iter().any(|call| call.unit == unit);
         self.rooms.calls.retain(|call| call.unit != unit);
-        let Some(lack) = self.units.get(&unit).and_then(|entry| self.lack_of(entry)) else { return };
+        let Some(lack) = self.units.get(&unit).map(|entry| self.lack_of(entry)) else { return };
         let room = self.rooms.intern(lack);
         self.rooms.note_parked(room, (scheduler, need), refusals, was_called);
         let Some(entry) = self.units.get_mut(&unit) else { return };
@@ -327,17 +327,19 @@ impl Dispatcher {
     }
 
     /// What a unit lacks if it finds no place.
-    fn lack_of(&self, entry: &Entry) -> Option<Lack> {
+    fn lack_of(&self, entry: &Entry) -> Lack {
         let spec = &entry.spec;
         let together = if entry.was_placed() || spec.min_member <= 1 { 0 } else { spec.min_member };
         let count = |group: usize| if together > 0 { entry.n_pending(group) } else { 0 };
-        let groups = entry.groups_to_place().map(|group| (group, count(group))).collect::<SmallVec<_>>();
+        let all = || (0..spec.task_groups.len()).map(|group| (group, count(group)));
+        let mut groups: SmallVec<[(usize, u32); 1]> =
+            all().filter(|(group, _)| entry.n_pending(*group) > 0).collect();
         if groups.is_empty() {
-            return None;
+            groups = all().collect();
         }
         let queue = self.quota().usage().has_guarantees().then_some(entry.account.queue);
         let has_reservations = !self.reservations.specs.is_empty();
-        Some(Lack { like: Arc::clone(spec), together, groups, queue, has_reservations })
+        Lack { like: Arc::clone(spec), together, groups, queue, has_reservations }
     }
 
     /// A scheduler's stream ends or begins: what it said of room does not count. What it had parked waits on, for others.
@@ -444,7 +446,7 @@ impl Dispatcher {
 
     /// One that nothing is known of joins those who lack the same, unless it may find victims that they did not.
     fn way_of_fresh(&self, entry: &Entry) -> Way {
-        let room = self.lack_of(entry).and_then(|lack| self.rooms.find(&lack));
+        let room = self.rooms.find(&self.lack_of(entry));
         let Some(room) = room else { return Way::Any };
         let is_scout = self.rooms.get(room).is_some_and(|known| known.scout == Some(entry.spec.id));
         let highest = self.queues.holders(room).map(|(_, priority)| priority).max();

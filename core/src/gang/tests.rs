@@ -8,7 +8,7 @@ use crate::{
     ids::{Revision, UnitId},
     node::{Device, NodeReport, NodeSpec},
     resources::{CPU, Resources},
-    rows::{Bind, Evict, EvictionReason, RowChange},
+    rows::{Bind, End, Evict, EvictionReason, RowChange, Standing},
 };
 
 const NOW_MS: i64 = 1_000_000;
@@ -59,7 +59,7 @@ fn ask(cluster: &mut Cluster, cpu: i64, gpus: u32, n: usize) -> Ask {
 fn chosen(nodes: &[Vec<(i64, u32, i64)>], (cpu, gpus): (i64, u32), n: usize) -> Option<Vec<u32>> {
     let mut cluster = cluster(nodes);
     let ask = ask(&mut cluster, cpu, gpus, n);
-    let mut nodes: Vec<u32> = choose(&cluster, &[ask], NOW_MS)?[0].iter().map(|node| node.0).collect();
+    let mut nodes: Vec<u32> = choose(&cluster, &[ask], 0, NOW_MS)?[0].iter().map(|node| node.0).collect();
     nodes.sort_unstable();
     Some(nodes)
 }
@@ -106,14 +106,54 @@ fn whoever_is_told_to_leave_is_as_good_as_gone() {
     };
     cluster.apply_rows(UnitId(2), &RowChange::Evict(evict), Revision(3), NOW_MS);
     let ask = ask(&mut cluster, 1000, 0, 1);
-    assert_eq!(choose(&cluster, &[ask], NOW_MS), Some(vec![vec![NodeId(2)]]));
+    assert_eq!(choose(&cluster, &[ask], 0, NOW_MS), Some(vec![vec![NodeId(2)]]));
+}
+
+/// Which nodes a gang of priority 5 would gather on, where each is full of one that stands so.
+fn chosen_beside(standings: &[Standing], n: usize) -> Option<Vec<u32>> {
+    let mut cluster = cluster(&vec![vec![]; standings.len()]);
+    let demand = demand(1000, 0);
+    for (id, standing) in (1u32..).zip(standings) {
+        let bind = Bind {
+            demand: Arc::new(demand.clone()),
+            ordinals: vec![0],
+            nodes: vec![NodeId(id)],
+            standing: Some(Arc::new(standing.clone())),
+            ..Bind::default()
+        };
+        cluster.apply_rows(UnitId(u64::from(id)), &RowChange::Bind(bind), Revision(2), NOW_MS);
+    }
+    let ask = ask(&mut cluster, 700, 0, n);
+    let chosen = choose(&cluster, &[ask], 5, NOW_MS)?;
+    Some(chosen[0].iter().map(|node| node.0).collect())
+}
+
+#[test]
+fn nobody_waits_for_what_neither_ends_nor_may_be_preempted() {
+    let stays =
+        |priority, preemptible| Standing { priority, preemptible, end: End::Never, ..Standing::default() };
+    let cases = [
+        (stays(0, false), false),
+        (stays(5, true), false),
+        (stays(4, true), true),
+        (Standing { end: End::ByItself, ..stays(9, false) }, true),
+        // Of an older binder.
+        (Standing { end: End::Unknown, ..stays(9, false) }, true),
+    ];
+    for (standing, is_waited_for) in cases {
+        let chosen = chosen_beside(&[standing.clone()], 1);
+        assert_eq!(chosen.is_some(), is_waited_for, "{standing:?}");
+    }
+    let nodes = [stays(0, false), stays(0, true), Standing { end: End::ByItself, ..stays(9, false) }];
+    assert_eq!(chosen_beside(&nodes, 2), Some(vec![2, 3]));
+    assert_eq!(chosen_beside(&nodes, 3), None, "of three nodes one never has room");
 }
 
 #[test]
 fn groups_share_what_is_left() {
     let mut cluster = cluster(&[vec![], vec![(1000, 0, 10)]]);
     let asks = [ask(&mut cluster, 700, 0, 1), ask(&mut cluster, 400, 0, 2), ask(&mut cluster, 200, 0, 1)];
-    let nodes = choose(&cluster, &asks, NOW_MS).unwrap();
+    let nodes = choose(&cluster, &asks, 0, NOW_MS).unwrap();
     assert_eq!(nodes, [vec![NodeId(1)], vec![NodeId(2), NodeId(2)], vec![NodeId(1)]]);
 }
 
@@ -149,7 +189,7 @@ proptest! {
         let ids = 1..=u32::try_from(nodes.len()).unwrap();
         let in_all = |age_ms: i64| ids.clone().map(|node| holds(node, age_ms)).sum::<usize>();
         let shortest = (-1..=100).find(|age_ms| in_all(*age_ms) >= n);
-        let chosen = choose(&cluster, &[ask], NOW_MS);
+        let chosen = choose(&cluster, &[ask], 0, NOW_MS);
         prop_assert_eq!(chosen.is_some(), shortest.is_some());
         if let (Some(chosen), Some(age_ms)) = (chosen, shortest) {
             prop_assert_eq!(chosen[0].len(), n);

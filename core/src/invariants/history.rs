@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use super::{
     History, Start,
     budgets::Budgets,
-    preemptions::{self, Preemptions, Turn},
+    preemptions::{self, Dropped, Preemptions, Turn},
     room::{self, Bound, Tenants, wrong_devices},
     turns,
     verdict::Findings,
@@ -386,8 +386,8 @@ fn check_room(
     }
 }
 
-/// What the holds that a commit ends kept, and for which queue.
-fn dropped_holds(world: &World, commit: &Commit) -> BTreeMap<u64, (String, BTreeMap<String, i64>)> {
+/// What the holds that a commit ends kept, and for whom.
+fn dropped_holds(world: &World, commit: &Commit) -> BTreeMap<u64, Dropped> {
     let mut dropped = BTreeMap::new();
     for change in &commit.changes {
         if let Change::HoldDeleted(id) = change
@@ -395,7 +395,10 @@ fn dropped_holds(world: &World, commit: &Commit) -> BTreeMap<u64, (String, BTree
         {
             let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
             let queue = preemptions::queue_of_hold(world, hold).to_owned();
-            dropped.insert(id.0, (queue, preemptions::times(&preemptions::takes(&hold.demand), n)));
+            let takes = preemptions::times(&preemptions::takes(&hold.demand), n);
+            let (unit, priority) = (hold.unit, hold.priority.filter(|_| hold.is_claim()));
+            dropped
+                .insert(id.0, Dropped { unit, queue, takes, priority, taken_from: hold.taken_from.clone() });
         }
     }
     dropped

@@ -25,6 +25,16 @@ const N_BACK_MAX: usize = 10_000;
 
 type Sums = BTreeMap<String, i64>;
 
+/// A hold that a commit ends.
+pub(super) struct Dropped {
+    pub(super) unit: UnitId,
+    pub(super) queue: String,
+    pub(super) takes: Sums,
+    /// `None`: nobody may take it over.
+    pub(super) priority: Option<i32>,
+    pub(super) taken_from: Vec<UnitId>,
+}
+
 /// One change of one row.
 pub(super) struct Turn<'a> {
     pub(super) unit: UnitId,
@@ -70,6 +80,8 @@ struct Claim {
     victims: BTreeMap<UnitId, BTreeMap<u16, Vec<u32>>>,
     asked: Sums,
     judged: Option<Revision>,
+    /// Units from which holds are taken over.
+    taken_from: BTreeSet<UnitId>,
 }
 
 impl Preemptions {
@@ -105,7 +117,7 @@ impl Preemptions {
         world: &World,
         commit: &Commit,
         turns: &[Turn<'_>],
-        dropped: &BTreeMap<u64, (String, Sums)>,
+        dropped: &BTreeMap<u64, Dropped>,
     ) {
         if commit.changes.iter().any(|change| matches!(change, Change::Queue(_) | Change::QueueDeleted(_))) {
             (self.guaranteed_at, self.guarantees) = (commit.revision, guarantees(world));
@@ -124,7 +136,7 @@ impl Preemptions {
                 _ => None,
             };
             if let Some((preemptor, claim)) = claim.take_if(|(preemptor, _)| Some(*preemptor) != by) {
-                self.judge(world, preemptor, &claim, commit.revision);
+                self.judge(world, (preemptor, &claim), dropped, commit.revision);
                 self.settle(world, preemptor, &claim);
             }
             match change {
@@ -137,6 +149,10 @@ impl Preemptions {
                 Change::Hold(hold) if hold.slot.is_none() => {
                     let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
                     let takes = times(&takes(&hold.demand), n);
+                    if !hold.taken_from.is_empty() {
+                        let (_, claim) = claim.get_or_insert_with(|| (hold.unit, Claim::default()));
+                        claim.taken_from.extend(&hold.taken_from);
+                    }
                     match &mut claim {
                         Some((_, claim)) => {
                             add(&mut claim.asked, &takes, 1);
@@ -146,15 +162,15 @@ impl Preemptions {
                     }
                 }
                 Change::HoldDeleted(id) => {
-                    if let Some((queue, takes)) = dropped.get(&id.0) {
-                        self.shift(queue, takes, -1);
+                    if let Some(hold) = dropped.get(&id.0) {
+                        self.shift(&hold.queue, &hold.takes, -1);
                     }
                 }
                 _ => {}
             }
         }
         if let Some((preemptor, claim)) = claim {
-            self.judge(world, preemptor, &claim, commit.revision);
+            self.judge(world, (preemptor, &claim), dropped, commit.revision);
             self.settle(world, preemptor, &claim);
         }
     }
@@ -237,7 +253,13 @@ impl Preemptions {
         shift_all(&mut self.staying, queue_of(world, preemptor), &claim.asked, 1);
     }
 
-    fn judge(&mut self, world: &World, preemptor: UnitId, claim: &Claim, revision: Revision) {
+    fn judge(
+        &mut self,
+        world: &World,
+        (preemptor, claim): (UnitId, &Claim),
+        dropped: &BTreeMap<u64, Dropped>,
+        revision: Revision,
+    ) {
         let judged = claim.judged.unwrap_or(Revision(revision.0.saturating_sub(1)));
         if self.back.front().is_some_and(|back| back.revision.0 > judged.0 + 1) {
             self.n_before += 1;
@@ -289,7 +311,42 @@ impl Preemptions {
             }
             self.note(seeker.0, queue, (&whole, 1), &mut taken);
         }
+        for owner in &claim.taken_from {
+            let holds: Vec<&Dropped> = dropped.values().filter(|hold| hold.unit == *owner).collect();
+            self.judge_taken_over(
+                (preemptor, claim, seeker),
+                (*owner, &holds),
+                (judged, revision),
+                &mut taken,
+            );
+        }
         self.judge_taken(&taken, judged, (preemptor, revision));
+    }
+
+    /// Holds of a unit of lower rank are taken over, none of them back.
+    fn judge_taken_over(
+        &mut self,
+        (preemptor, claim, seeker): (UnitId, &Claim, (&str, i32)),
+        (owner, holds): (UnitId, &[&Dropped]),
+        (judged, revision): (Revision, Revision),
+        taken: &mut BTreeMap<String, (Sums, Sums)>,
+    ) {
+        // Of those that had it before nothing ends now.
+        let Some(first) = holds.first() else { return };
+        let mut takes = Sums::new();
+        holds.iter().for_each(|hold| add(&mut takes, &hold.takes, 1));
+        let highest = holds.iter().map(|hold| hold.priority.unwrap_or(i32::MAX)).max().unwrap_or(i32::MAX);
+        let what = format!("what is held for unit {owner} is taken over for unit {preemptor}");
+        if holds.iter().any(|hold| hold.taken_from.contains(&preemptor)) {
+            self.findings.add(|| format!("{what}, from which it was taken over (revision {revision})"));
+        }
+        match self.outranks(seeker, (&first.queue, highest), (&claim.asked, &takes), judged) {
+            None => {
+                self.findings.add(|| format!("{what}, whose rank is not higher (revision {revision})"));
+            }
+            Some(true) => self.note(seeker.0, &first.queue, (&takes, 1), taken),
+            Some(false) => {}
+        }
     }
 
     fn judge_taken(

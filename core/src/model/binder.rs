@@ -477,6 +477,10 @@ impl BinderPart {
                     if !accepted.slots.is_empty() {
                         net.reach.mark(Mark::SlotTaken);
                     }
+                    for (_, why) in &accepted.gone {
+                        let taken_over = *why == "taken-over";
+                        net.reach.mark(if taken_over { Mark::TakenOver } else { Mark::Elsewhere });
+                    }
                     self.answer(&queued, revision, held, accepted.rejections);
                 }
                 Item::Convert(accepted) => {

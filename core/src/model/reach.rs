@@ -23,6 +23,10 @@ pub(super) enum Mark {
     SlotTaken,
     /// A hold was given up.
     HoldDropped,
+    /// A hold went as its unit fitted elsewhere.
+    Elsewhere,
+    /// A unit of higher rank took a hold over.
+    TakenOver,
     /// Best-effort running units were squeezed.
     Squeeze,
     /// Running units left a drained node.
@@ -62,7 +66,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 27] = [
+    pub(super) const ALL: [Self; 29] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
@@ -72,6 +76,8 @@ impl Mark {
         Self::Reserved,
         Self::SlotTaken,
         Self::HoldDropped,
+        Self::Elsewhere,
+        Self::TakenOver,
         Self::Squeeze,
         Self::Drain,
         Self::NodeLost,

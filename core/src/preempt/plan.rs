@@ -6,7 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::{
-    Cost, Found, N_VICTIMS_MAX, Rank, Rights, Tally, Trial,
+    Cost, Found, Lent, N_VICTIMS_MAX, Rank, Rights, Tally, Trial,
     rule::{Seeker, Spared, is_loop, is_staying, min_member, staying, unclaimed},
 };
 use crate::{
@@ -86,6 +86,8 @@ pub(super) struct Plan<'a> {
     lineage: &'a [UnitId],
     claimed: &'a FxHashSet<(UnitId, u32)>,
     rights: Option<&'a Rights<'a>>,
+    /// Holds that may be taken over.
+    lent: &'a Lent,
     /// What leaves of queues, for decisions under way and by this plan.
     tally: Tally,
     /// Some queue borrows no more since ranks were looked at.
@@ -115,28 +117,27 @@ impl<'a> Plan<'a> {
         cluster: &'a Cluster,
         seeker: Seeker,
         claimed: &'a FxHashSet<(UnitId, u32)>,
-        rights: Option<&'a Rights<'a>>,
+        (rights, lent): (Option<&'a Rights<'a>>, &'a Lent),
         shape: ShapeId,
     ) -> Self {
         let (mut claimed_on, mut n_claimed) = (FxHashSet::default(), IdMap::default());
-        let mut tally = Tally::default();
         for (unit, ordinal) in claimed {
             let Some(rows) = cluster.rows(*unit) else { continue };
             let row = rows.row(*ordinal);
             claimed_on.insert(row.node);
             if is_staying(&row) {
                 *n_claimed.entry(*unit).or_default() += 1;
-                if let Some(rights) = rights {
-                    queues::take(rights, rows, &row, &mut tally);
-                }
             }
         }
+        let tally =
+            if lent.is_empty() { claimed_tally(cluster, claimed, rights) } else { lent.tally.clone() };
         Self {
             cluster,
             seeker,
             lineage: cluster.rows(seeker.unit).map_or(&[], UnitRows::preemptors),
             claimed,
             rights,
+            lent,
             tally,
             is_turned: false,
             shape,
@@ -244,7 +245,9 @@ impl<'a> Plan<'a> {
         };
         let mut free: SmallVec<[i64; 8]> = SmallVec::from_slice(self.cluster.room(self.shape).free(idx));
         let (has_gone, has_claimed) = (self.gone_from.contains(&node), self.claimed_on.contains(&node));
-        let has_room = if !has_gone && !has_claimed && !self.placed.contains_key(&node) {
+        let is_as_it_is =
+            !has_gone && !has_claimed && !self.placed.contains_key(&node) && !self.lent.has(node);
+        let has_room = if is_as_it_is {
             let devices =
                 || shape.devices.as_ref().is_none_or(|ask| self.cluster.devices(idx).pick(ask).is_some());
             shape.fits(&free) && devices()
@@ -490,6 +493,7 @@ impl<'a> Plan<'a> {
     fn trial(&self, node: NodeId) -> Trial {
         let mut trial = self.now(node);
         let shapes = self.cluster.shapes();
+        self.lent.give(self.cluster, node, &mut trial);
         if self.gone_from.contains(&node) {
             for one in self.cluster.occupants(node) {
                 if self.gone.contains(&(one.unit, one.ordinal))
@@ -512,6 +516,13 @@ impl<'a> Plan<'a> {
             is_kept: self.is_kept,
             ..Found::default()
         };
+        let shape = self.cluster.shapes().get(self.shape);
+        for node in self.placed.keys().filter(|node| self.lent.has(**node)) {
+            let needed = self.lent.needed(self.cluster, *node, shape, self.trial(*node));
+            if !needed.is_empty() {
+                found.taken.insert(*node, needed);
+            }
+        }
         let mut gone: Vec<(UnitId, u32)> = self.gone.into_iter().collect();
         gone.sort_unstable();
         for (unit, ordinal) in gone {
@@ -527,6 +538,23 @@ impl<'a> Plan<'a> {
         found.places = self.places;
         found
     }
+}
+
+/// What leaves of queues for decisions under way.
+pub(super) fn claimed_tally(
+    cluster: &Cluster,
+    claimed: &FxHashSet<(UnitId, u32)>,
+    rights: Option<&Rights<'_>>,
+) -> Tally {
+    let mut tally = Tally::default();
+    for (unit, ordinal) in claimed.iter().filter(|_| rights.is_some()) {
+        let Some((rows, rights)) = cluster.rows(*unit).zip(rights) else { continue };
+        let row = rows.row(*ordinal);
+        if is_staying(&row) {
+            queues::take(rights, rows, &row, &mut tally);
+        }
+    }
+    tally
 }
 
 /// Items of one unit each; they stand in order of units.

@@ -87,6 +87,7 @@ fn run(cluster: &mut Cluster, unit: &Running) {
         min_run_ms: unit.min_run_ms,
         min_member: unit.min_member,
         queue: Some(Arc::from(unit.queue)),
+        ..Standing::default()
     };
     let (mut ordinals, mut nodes, mut device_masks) = (Vec::new(), Vec::new(), Vec::new());
     for (ordinal, node) in (0u32..).zip(&unit.nodes) {

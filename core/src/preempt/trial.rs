@@ -2,7 +2,10 @@
 
 use smallvec::SmallVec;
 
-use crate::cluster::{Cluster, ShapeId, devices::NodeDevices, shapes::Shape};
+use crate::{
+    cluster::{Cluster, ShapeId, devices::NodeDevices, shapes::Shape},
+    ids::HoldId,
+};
 
 /// Free room of one node, to be tried out on.
 #[derive(Clone, Debug)]
@@ -32,6 +35,27 @@ impl Trial {
         if mask != 0 {
             self.devices.shift(mask, shape.device_milli(), if sign > 0 { -1 } else { 1 });
         }
+    }
+
+    /// Gives back (`sign` 1) or takes (-1) what a hold does, and those who leave for it.
+    pub(super) fn shift_hold(&mut self, cluster: &Cluster, id: HoldId, sign: i64) {
+        let Some((charge, victims)) = cluster.given_by(id) else { return };
+        for (id, amount) in &charge.asks {
+            let free = &mut self.free[usize::from(*id)];
+            *free = free.saturating_add(amount.saturating_mul(sign));
+        }
+        for &(device, milli) in &charge.devices {
+            self.devices.shift(1 << device, milli, if sign > 0 { -1 } else { 1 });
+        }
+        for (shape, mask) in victims {
+            self.shift(cluster.shapes().get(shape), mask, sign);
+        }
+    }
+
+    /// Nothing that a shape asks for is taken more than once.
+    pub(super) fn is_sound(&self, shape: &Shape) -> bool {
+        let is_free = |(id, _): &(u8, i64)| self.free[usize::from(*id)] >= 0;
+        shape.asks.iter().all(is_free) && (0..self.devices.len()).all(|device| self.devices.free(device) >= 0)
     }
 
     /// Leaves nothing free that was not free before.

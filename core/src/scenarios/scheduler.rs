@@ -13,7 +13,7 @@ use crate::{
     demand::Demand,
     ids::{Revision, UnitId},
     resources::CPU,
-    rows::{Bind, Evict, EvictionReason, Phase, RowChange, Standing, Statuses},
+    rows::{Bind, End, Evict, EvictionReason, Phase, RowChange, Standing, Statuses},
     scheduler::{Config, Scheduler},
     time::Millis,
     unit::{TaskGroup, UnitSpec, WorkloadClass},
@@ -237,7 +237,14 @@ pub(super) fn preempt(size: Size) -> Box<dyn Work> {
         equal_nodes(n_nodes),
         (1..=u64::from(n_units)).map(arriving).collect(),
     );
-    let standing = Standing { priority: 1, preemptible: true, min_run_ms: 0, min_member: 1, queue: None };
+    let standing = Standing {
+        priority: 1,
+        preemptible: true,
+        min_run_ms: 0,
+        min_member: 1,
+        queue: None,
+        end: End::Unknown,
+    };
     let standing = Arc::new(standing);
     for filler in 0..n_fillers {
         let mut rows = fill(&equal_nodes(n_nodes), |_| 100 - 100 / i64::from(n_fillers));

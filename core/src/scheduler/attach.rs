@@ -21,7 +21,7 @@ impl Scheduler {
             self.let_go(held);
             return;
         }
-        held.state = if held.pending() > 0 { state } else { State::Waiting };
+        held.state = if held.has_work() { state } else { State::Waiting };
         match &held.state {
             State::Ready => {
                 held.full = None;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     ReportState, Scheduler, Step,
+    elsewhere::{Rest, held_templates},
     held::{Held, State, Wanted},
     park::{Counted, Need},
     seek::SEEK_EVERY_MS,
@@ -90,6 +91,12 @@ impl Scheduler {
         let Some(mut held) = self.detach(unit) else { return 0 };
         held.attempts += 1;
         self.placer.set_scope(held.scope);
+        if !held.held_elsewhere.is_empty() {
+            held = match self.try_elsewhere(held, left, now, decisions) {
+                Rest::Nothing(n_tried) => return n_tried,
+                Rest::Of(held) => held,
+            };
+        }
         let together = self.together(&mut held);
         let has_turn = std::mem::take(&mut held.has_turn) && together > 1;
         if let Some((need, refusals)) = self.settled(&held, together)
@@ -119,11 +126,15 @@ impl Scheduler {
             }
             note_loops(&mut refusals, tried.n_loops);
             self.undo(unit, &tried.groups);
-            if has_turn && let Some(gathers) = self.gather(&held, together) {
-                self.decide(&mut held, gathers, decisions);
-                self.attach(held, State::Ready);
-                return together;
+            if has_turn {
+                if let Some(gathers) = self.gather(&held, together) {
+                    self.decide(&mut held, gathers, decisions);
+                    self.attach(held, State::Ready);
+                    return together;
+                }
+                held.no_turn = true;
             }
+            note_no_turn(&mut refusals, held.no_turn);
             self.park(held, &need, refusals, now);
             return n_tried;
         }
@@ -131,7 +142,9 @@ impl Scheduler {
         self.decide(&mut held, tried, decisions);
         let mut pending = held.groups.iter().filter(|group| !group.pending().is_empty());
         if held.pending() > 0 && pending.all(|group| failed.contains(&group.template)) {
-            let need = any_need(&failed, self.shares.told_apart(held.queue));
+            let mut needed = failed.clone();
+            needed.extend(held_templates(&held));
+            let need = any_need(&needed, self.shares.told_apart(held.queue));
             if n_tried > 0 && self.may_seek(&held, &need, false, now) {
                 // Nothing is free: the next try looks for those who have to leave.
                 self.attach(held, State::Ready);
@@ -149,11 +162,19 @@ impl Scheduler {
     /// What a unit lacks whose try has failed.
     fn need_of(&self, held: &Held, together: usize, tried: &Try) -> Need {
         let queue = self.shares.told_apart(held.queue);
-        if together > 1 { together_need(held, together, queue) } else { any_need(&tried.failed, queue) }
+        if together > 1 {
+            return together_need(held, together, queue);
+        }
+        if held.held_elsewhere.is_empty() {
+            return any_need(&tried.failed, queue);
+        }
+        let mut templates = held_templates(held);
+        templates.extend(&tried.failed);
+        any_need(&templates, queue)
     }
 
-    /// Running units that must be placed at once for the unit's first binding.
-    fn together(&self, held: &mut Held) -> usize {
+    /// Whether the unit's first binding is still to be made.
+    pub(super) fn is_first(&self, held: &mut Held) -> bool {
         if held.together() > 0
             && let Some(rows) = self.cluster.rows(held.unit())
         {
@@ -161,13 +182,19 @@ impl Scheduler {
             let counted = lifecycle::counted(rows, &held.terms);
             held.bound = held.bound.max(u32::try_from(counted).unwrap_or(u32::MAX));
         }
+        held.together() > 0
+    }
+
+    /// Running units that must be placed at once for the unit's first binding.
+    pub(super) fn together(&self, held: &mut Held) -> usize {
+        self.is_first(held);
         // Should too few be pending the binder has the last word.
         (held.together() as usize).min(held.pending())
     }
 
     /// Whether it is known already that the unit finds no place: a settled group waits for the same.
     fn settled(&self, held: &Held, together: usize) -> Option<(Need, Counted)> {
-        if self.parked.is_empty() {
+        if self.parked.is_empty() || !held.held_elsewhere.is_empty() {
             return None;
         }
         let queue = self.shares.told_apart(held.queue);
@@ -194,7 +221,7 @@ impl Scheduler {
                 && pending.all(|group| self.parked.has_units(&Need::one(group.template, queue))))
     }
 
-    fn park(&mut self, mut held: Box<Held>, need: &Need, refusals: Counted, now: Millis) {
+    pub(super) fn park(&mut self, mut held: Box<Held>, need: &Need, refusals: Counted, now: Millis) {
         let (Counted::Now(known) | Counted::Before(known)) = &refusals;
         let shown = Some(Arc::new(Refusals { attempts: held.attempts, ..known.clone() }));
         if self.placer.view.is_confined() {
@@ -248,7 +275,7 @@ impl Scheduler {
         tried
     }
 
-    fn place_group(
+    pub(super) fn place_group(
         &mut self,
         unit: UnitId,
         (group, owned): (u16, &Owned),
@@ -292,13 +319,18 @@ impl Scheduler {
         }
     }
 
-    fn decide(&mut self, held: &mut Held, tried: Try, decisions: &mut Vec<Decision>) {
+    pub(super) fn decide(&mut self, held: &mut Held, tried: Try, decisions: &mut Vec<Decision>) {
         if tried.n_placed == 0 {
             return;
         }
         for placement in &tried.groups {
             held.groups[usize::from(placement.group)].advance(placement.ordinals.len());
         }
+        self.send(held, tried, decisions);
+    }
+
+    /// Decides on what is pending no more.
+    pub(super) fn send(&mut self, held: &mut Held, tried: Try, decisions: &mut Vec<Decision>) {
         self.last_decision += 1;
         let decision = Decision {
             id: self.last_decision,
@@ -317,7 +349,7 @@ impl Scheduler {
     }
 
     /// Why nothing fits, for the first template that failed.
-    fn explain(&mut self, need: &Need, failed: &[TemplateId], now: Millis) -> Counted {
+    pub(super) fn explain(&mut self, need: &Need, failed: &[TemplateId], now: Millis) -> Counted {
         match (self.parked.recent(need, now), failed.first()) {
             (Some(known), _) => Counted::Before(known.clone()),
             (None, Some(template)) => Counted::Now(self.placer.explain(&self.cluster, *template)),
@@ -337,19 +369,30 @@ fn note_loops(refusals: &mut Counted, n_loops: usize) {
     }
 }
 
+/// Says that a gang has no turn to gather room.
+fn note_no_turn(refusals: &mut Counted, has_none: bool) {
+    let (Counted::Now(refusals) | Counted::Before(refusals)) = refusals;
+    refusals.reasons.retain(|reason| reason.plugin != "gang-turn");
+    if has_none {
+        let reason = "room is gathered for no one beside what neither ends nor may be preempted".to_owned();
+        refusals.reasons.push(RefusalCount { plugin: "gang-turn", reason, nodes: 0 });
+    }
+}
+
 /// Any one replica of one of the templates would do.
-fn any_need(templates: &[TemplateId], queue: Option<QueueIdx>) -> Need {
+pub(super) fn any_need(templates: &[TemplateId], queue: Option<QueueIdx>) -> Need {
     let mut templates = templates.to_vec();
     templates.sort_unstable();
     templates.dedup();
-    Need { together: 0, templates: templates.into_iter().map(|template| (template, 0)).collect(), queue }
+    let templates = templates.into_iter().map(|template| (template, 0)).collect();
+    Need { together: 0, templates, queue, own: None }
 }
 
 /// So many together, of everything pending.
-fn together_need(held: &Held, together: usize, queue: Option<QueueIdx>) -> Need {
+pub(super) fn together_need(held: &Held, together: usize, queue: Option<QueueIdx>) -> Need {
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let pending = held.groups.iter().filter(|group| !group.pending().is_empty());
     let mut templates: Vec<_> = pending.map(|group| (group.template, count(group.pending().len()))).collect();
     templates.sort_unstable();
-    Need { together: count(together), templates: templates.into(), queue }
+    Need { together: count(together), templates: templates.into(), queue, own: None }
 }

@@ -11,6 +11,8 @@ use crate::{
     gang::{self, Ask},
     hold::Entrant,
     ids::UnitId,
+    queue::spec::Band,
+    unit::UnitSpec,
 };
 
 impl Scheduler {
@@ -23,6 +25,7 @@ impl Scheduler {
     }
 
     /// Chooses nodes on which room is gathered for the next `together` running units of a gang. Nothing is assumed there.
+    /// `None`: there is no such room, or what is in it goes on for good.
     pub(super) fn gather(&mut self, held: &Held, together: usize) -> Option<Try> {
         let mut asks = Vec::with_capacity(held.groups.len());
         let mut wanted: Vec<(u16, &[Wanted])> = Vec::with_capacity(held.groups.len());
@@ -39,7 +42,7 @@ impl Scheduler {
             wanted.push((group, pending));
         }
         self.cluster.keep_occupants();
-        let chosen = gang::choose(&self.cluster, &asks, self.seeks.wall_ms);
+        let chosen = gang::choose(&self.cluster, &asks, held.turn.0.0, self.seeks.wall_ms);
         if self.seeks.n_tried == 0 {
             // Nobody else asks for them.
             self.cluster.forget_occupants();
@@ -79,11 +82,23 @@ impl Scheduler {
         }
     }
 
+    /// When running units of a unit may have to leave for others, once they are bound, milliseconds; `None`: never.
+    pub(super) fn leaves_after(&self, spec: &UnitSpec) -> Option<u64> {
+        let is_system = Band::of(spec.pool, self.classes.priority(spec)) == Band::System;
+        let may_leave = spec.preemptible && !is_system && self.classes.may_be_preempted(&spec.priority_class);
+        may_leave.then_some(spec.min_run_ms)
+    }
+
     fn entrant(&self, held: &Held) -> Entrant {
         Entrant {
             priority: held.turn.0.0,
             pool: held.pool,
             active_deadline_ms: held.active_deadline_ms,
+            leaves_after_ms: held.leaves_after_ms,
+            queue: self
+                .shares
+                .told_apart(held.queue)
+                .map(|queue| self.shares.tree().shared_path(queue).clone()),
             now_ms: self.seeks.wall_ms,
         }
     }

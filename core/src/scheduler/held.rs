@@ -54,7 +54,11 @@ pub(crate) struct Held {
     pub(crate) has_turn: bool,
     /// The dispatcher says that there is room for it: it is tried although others of its need wait.
     pub(crate) is_called: bool,
+    /// It had its turn, and there were no nodes to gather room on.
+    pub(crate) no_turn: bool,
     pub(crate) active_deadline_ms: u64,
+    /// It may have to leave for others once it has run so long, milliseconds.
+    pub(crate) leaves_after_ms: Option<u64>,
     /// Its labels, for reservations.
     pub(crate) marks: SmallVec<[u64; 2]>,
     /// Running units bound as far as is known, for the first binding.
@@ -67,7 +71,8 @@ pub(crate) struct Held {
     pub(crate) in_flight: u32,
     /// In decisions older than the assignment, with their task group now: wanted again should those fail.
     pub(crate) wanted_again: Vec<(u16, Wanted)>,
-    /// Room is held for them: wanted when that ends otherwise than in a binding.
+    /// Room is held for them: placed elsewhere as soon as they fit there, and wanted when that ends otherwise than in a
+    /// binding.
     pub(crate) held_elsewhere: Vec<(u16, Wanted)>,
     /// The unit has changed: a newer assignment or a revocation is due.
     pub(crate) awaits: bool,
@@ -131,6 +136,12 @@ impl GroupWork {
         }
     }
 
+    /// Takes out everything.
+    pub(crate) fn clear(&mut self) {
+        self.wanted.clear();
+        self.begin = 0;
+    }
+
     /// Takes out whatever does not satisfy `keep`; true if something went.
     pub(crate) fn retain(&mut self, keep: impl FnMut(&Wanted) -> bool) -> bool {
         self.wanted.drain(..self.begin);
@@ -152,7 +163,12 @@ impl Held {
 
     /// Every running unit handed out is bound.
     pub(crate) fn is_done(&self) -> bool {
-        self.decisions.is_empty() && !self.awaits && self.pending() == 0
+        self.decisions.is_empty() && !self.awaits && self.pending() == 0 && self.held_elsewhere.is_empty()
+    }
+
+    /// Something is to be placed, or placed elsewhere than where room is held for it.
+    pub(crate) fn has_work(&self) -> bool {
+        self.pending() > 0 || !self.held_elsewhere.is_empty()
     }
 
     /// Running units for which it holds credits, decisions in flight apart. One that is rejected again and again holds

@@ -58,11 +58,13 @@ impl Scheduler {
             self.notes.insert((end, fresh.node));
         }
         let full = outcome.rejections.iter().find(|one| one.reason == RejectionReason::QueueFull);
-        self.settle_decision(&decision, &refused, n_bound, now);
         if outcome.held {
+            self.note_held(&decision);
+            self.settle_decision(&decision, &refused, 0, now);
             self.settle_held(decision, outcome.revision);
             return;
         }
+        self.settle_decision(&decision, &refused, n_bound, now);
         if let Some(full) = full {
             self.on_full(&decision, &full.detail, n_bound, now);
         }
@@ -84,23 +86,31 @@ impl Scheduler {
         }
     }
 
-    /// The binder holds room for a decision: none of it is tried again while the hold lasts. The rest of a unit that was
-    /// never bound has to wait for that first binding, at the dispatcher.
-    fn settle_held(&mut self, decision: Decision, revision: Revision) {
-        let unit = decision.unit;
-        if let Some(held) = self.units.get_mut(&unit).filter(|held| held.revision == decision.spec_revision) {
+    /// The binder holds room for a decision: while the hold lasts it is tried elsewhere, and nobody else leaves for it. The
+    /// rest of a unit that was never bound has to wait for that first binding, at the dispatcher.
+    fn note_held(&mut self, decision: &Decision) {
+        if let Some(held) =
+            self.units.get_mut(&decision.unit).filter(|held| held.revision == decision.spec_revision)
+        {
             let of_group = |group: &GroupPlacement| group.members().map(|one| (group.group, one)).collect();
             held.held_elsewhere.extend(decision.groups.iter().flat_map::<Vec<(u16, Wanted)>, _>(of_group));
         }
+    }
+
+    fn settle_held(&mut self, decision: Decision, revision: Revision) {
+        let unit = decision.unit;
         self.keep_until(revision, decision);
         if revision <= self.revision {
             // It may have ended already.
             self.take_on_unheld(unit);
         }
         let was_bound = self.cluster.rows(unit).is_some_and(UnitRows::was_placed);
-        if !was_bound && let Some(held) = self.detach(unit) {
-            self.report(&held, ReportState::Done, None);
-            self.let_go(held);
+        if !was_bound && let Some(mut held) = self.detach(unit) {
+            held.groups.iter_mut().for_each(GroupWork::clear);
+            self.attach(held, State::Waiting);
+        }
+        if revision <= self.revision {
+            self.try_held(unit);
         }
     }
 
@@ -143,7 +153,7 @@ impl Scheduler {
                 self.orphans.remove(&unit);
             }
         }
-        let held_now = match refused.iter().any(|(_, _, reason)| *reason == RejectionReason::AlreadyHeld) {
+        let held_now = match !refused.is_empty() && self.cluster.has_holds() {
             true => self.held_of(unit, decision.spec_revision),
             false => FxHashSet::default(),
         };
@@ -164,8 +174,9 @@ impl Scheduler {
                     .flat_map(|decision| &decision.groups)
                     .any(|group| group.members().any(|one| is_later(&one)))
         };
+        let n_held = held.held_elsewhere.len();
         let again = wanted_again(held, decision, refused, is_overtaken, &held_now);
-        if again.is_empty() {
+        if again.is_empty() && held.held_elsewhere.len() == n_held {
             held.failures = if n_bound > 0 { 0 } else { held.failures };
             // Done, or it waited for this to go back.
             if held.decisions.is_empty()
@@ -267,7 +278,7 @@ impl Scheduler {
 
     /// Running units of this record for which room is held. What is held by an older one is given up, though that may not
     /// be read yet.
-    fn held_of(&self, unit: UnitId, revision: Revision) -> FxHashSet<Wanted> {
+    pub(super) fn held_of(&self, unit: UnitId, revision: Revision) -> FxHashSet<Wanted> {
         if !self.cluster.has_holds() {
             return FxHashSet::default();
         }
@@ -283,6 +294,10 @@ impl Scheduler {
         decided.extend(decisions.flat_map(|decision| &decision.groups).flat_map(GroupPlacement::members));
         held.in_flight = u32::try_from(decided.len()).unwrap_or(u32::MAX);
         decided.sort_unstable();
+        let (again, elsewhere) = std::mem::take(&mut held.held_elsewhere)
+            .into_iter()
+            .partition(|(_, wanted)| decided.binary_search(wanted).is_ok());
+        (held.wanted_again, held.held_elsewhere) = (again, elsewhere);
         for (idx, group) in (0u16..).zip(&mut held.groups) {
             let again = &mut held.wanted_again;
             group.retain(|wanted| {
@@ -354,15 +369,13 @@ fn wanted_again(
         let newer = held.wanted_again.iter().position(|(_, other)| *other == wanted);
         match (reason, newer) {
             (RejectionReason::AlreadyBound, _) => {}
-            // Else that hold has ended, or is about to be read.
-            (RejectionReason::AlreadyHeld, None)
-                if decision.spec_revision == held.revision && held_now.contains(&wanted) =>
-            {
-                held.held_elsewhere.push((group, wanted));
-            }
             (_, Some(at)) => again.push(held.wanted_again.swap_remove(at)),
             (RejectionReason::UnitChanged, None) => {
                 held.awaits |= decision.spec_revision == held.revision && !is_overtaken(held, wanted);
+            }
+            // Else that hold has ended, or is about to be read.
+            (_, None) if decision.spec_revision == held.revision && held_now.contains(&wanted) => {
+                held.held_elsewhere.push((group, wanted));
             }
             (_, None) if decision.spec_revision == held.revision => again.push((group, wanted)),
             (_, None) => {}

@@ -32,12 +32,14 @@ pub(crate) struct Need {
     pub(crate) templates: SmallVec<[(TemplateId, u32); 1]>,
     /// The queue, where those of one may have to leave for those of another.
     pub(crate) queue: Option<QueueIdx>,
+    /// Of a unit for whose first binding room is held: to itself that is free.
+    pub(crate) own: Option<UnitId>,
 }
 
 impl Need {
     /// Any one replica of a template.
     pub(crate) fn one(template: TemplateId, queue: Option<QueueIdx>) -> Self {
-        Self { together: 0, templates: smallvec::smallvec![(template, 0)], queue }
+        Self { together: 0, templates: smallvec::smallvec![(template, 0)], queue, own: None }
     }
 }
 

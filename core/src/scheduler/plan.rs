@@ -120,7 +120,9 @@ impl Scheduler {
             scope: Scope::Global,
             has_turn: false,
             is_called: false,
+            no_turn: false,
             active_deadline_ms: spec.active_deadline_ms,
+            leaves_after_ms: self.leaves_after(&spec),
             marks: marks(&spec.namespace, &spec.labels).collect(),
             bound: 0,
             groups,
@@ -191,12 +193,16 @@ impl Scheduler {
             return PlanReport { unplaced: count(n_all), refusals, ..PlanReport::default() };
         }
         let mut victims: BTreeMap<UnitId, u32> = BTreeMap::new();
-        for victim in tried.preemption.iter().flat_map(|preemption| preemption.victims()) {
-            *victims.entry(victim.unit).or_default() += 1;
+        if let Some(preemption) = &tried.preemption {
+            // Also those that leave already, for what would be taken over.
+            let taken = preemption.taken().filter_map(|id| self.cluster.hold(id));
+            for victim in preemption.victims().chain(taken.flat_map(|hold| &hold.victims)) {
+                *victims.entry(victim.unit).or_default() += 1;
+            }
         }
         tried.groups.sort_by_key(|placement| placement.group);
         let nodes = tried.groups.iter().flat_map(|placement| placement.nodes.iter().copied());
-        let outcome = match (tried.n_placed < n_all, victims.is_empty()) {
+        let outcome = match (tried.n_placed < n_all, tried.preemption.is_none()) {
             (true, _) => PlanOutcome::Partly,
             (false, true) => PlanOutcome::Fits,
             (false, false) => PlanOutcome::Preempts,

@@ -52,6 +52,9 @@ impl Scheduler {
         let mut gained = std::mem::take(&mut self.gained);
         self.cluster.take_gained(&mut gained);
         if !self.parked.is_empty() {
+            if self.cluster.has_holds() {
+                self.wake_holders(&gained);
+            }
             self.parked.offer(&gained);
             self.count_rooms();
         }

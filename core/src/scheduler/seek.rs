@@ -16,8 +16,8 @@ use crate::{
     budget::spec::BudgetSpec,
     cluster::Turns,
     decision::{Claim, Decision, GroupPlacement, Preemption},
-    hold::Member,
-    ids::{Revision, UnitId},
+    hold::{Hold, Member},
+    ids::{HoldId, NodeId, Revision, UnitId},
     pause::Scope,
     place::templates::TemplateId,
     preempt::{self, Found, N_VICTIMS_MAX, Seeker},
@@ -51,6 +51,8 @@ pub(super) struct Seeks {
     pub(super) n_loops: u64,
     /// Victims of decisions without an outcome, or whose holds are not read yet.
     claimed: FxHashSet<(UnitId, u32)>,
+    /// Holds that such decisions take over.
+    taken: FxHashSet<HoldId>,
     vain: FxHashMap<Lack, Vain>,
     /// Counts what might let a search find somebody.
     n_news: u64,
@@ -90,8 +92,7 @@ impl Scheduler {
     /// need and rank was in vain just now; nor, while the need is settled, since it is.
     pub(super) fn may_seek(&mut self, held: &Held, need: &Lack, is_settled: bool, now: Millis) -> bool {
         let priority = held.turn.0.0;
-        let may_find = self.cluster.has_below(priority)
-            || (self.cluster.has_preemptible() && self.shares.may_claim(held.queue));
+        let may_find = self.may_outrank(held.queue, priority);
         if !self.config.preemption || self.seeks.is_paused || self.cluster.frozen().keeps_all() || !may_find {
             return false;
         }
@@ -104,6 +105,23 @@ impl Scheduler {
                 false
             }
             Some(_) => !is_settled,
+        }
+    }
+
+    /// Whether somebody is there, or room is held for somebody, that a unit might outrank.
+    fn may_outrank(&self, queue: QueueIdx, priority: i32) -> bool {
+        self.cluster.has_below(priority)
+            || self.cluster.has_claims_below(Some(priority))
+            || ((self.cluster.has_preemptible() || self.cluster.has_claims_below(None))
+                && self.shares.may_claim(queue))
+    }
+
+    /// Room is held: a unit of higher rank may take it over.
+    pub(super) fn seek_after_hold(&mut self, hold: &Hold, now: Millis) {
+        if let Some(priority) = hold.priority.filter(|_| hold.is_claim()) {
+            self.note_news();
+            let lowest = if self.shares.told_apart(QueueIdx::ROOT).is_some() { i32::MIN } else { priority };
+            self.seek_above(lowest, now);
         }
     }
 
@@ -254,8 +272,7 @@ impl Scheduler {
     /// of it.
     pub(super) fn plan_seek(&mut self, held: &Held, together: usize, quota: usize, tried: &mut Try) {
         let priority = held.turn.0.0;
-        let may_find = self.cluster.has_below(priority)
-            || (self.cluster.has_preemptible() && self.shares.may_claim(held.queue));
+        let may_find = self.may_outrank(held.queue, priority);
         if !self.config.preemption || self.seeks.is_paused || !may_find {
             return;
         }
@@ -317,7 +334,8 @@ impl Scheduler {
             }
             let needs = self.claimed_needs(held, tried, (group, pending.len()));
             reach |= self.shares.rights(held.queue, &needs).map_or(0, |rights| rights.reach());
-            let found = self.search(seeker, (held.queue, &needs), work.template, pending.len());
+            let found =
+                self.search(seeker, (held.queue, &needs), (work.template, pending.len()), &preemption);
             self.seeks.n_loops += found.n_loops as u64;
             self.seeks.is_kept |= found.is_kept;
             n_loops += found.n_loops;
@@ -344,7 +362,7 @@ impl Scheduler {
         preemption.claims.sort_unstable();
         preemption.others.sort_unstable();
         self.seeks.n_victims += preemption.n_victims() as u64;
-        tried.preemption = (preemption.n_victims() > 0).then(|| Box::new(preemption));
+        tried.preemption = (!preemption.is_empty()).then(|| Box::new(preemption));
         Ok(())
     }
 
@@ -366,13 +384,14 @@ impl Scheduler {
         self.shares.rights(held.queue, &needs).is_some_and(|rights| rights.reach() & reach == reach)
     }
 
-    /// Own nodes first, if that is how nodes are split, then all.
+    /// Own nodes first, if that is how nodes are split, then all. Where too few would leave, what is held for units of lower
+    /// rank is room too, but on nodes of which the decision takes some over already.
     fn search(
         &mut self,
         seeker: &Seeker,
         (queue, needs): (QueueIdx, &[Need]),
-        template: TemplateId,
-        n: usize,
+        (template, n): (TemplateId, usize),
+        preemption: &Preemption,
     ) -> Found {
         let Self { placer, cluster, seeks, shares, .. } = self;
         let shape = placer.templates.get(template).ask.shape();
@@ -385,7 +404,21 @@ impl Scheduler {
             }
         }
         let all = placer.with_room_aside(cluster, template, false);
-        preempt::search(cluster, seeker, &seeks.claimed, rights.as_ref(), shape, all, n)
+        let found = preempt::search(cluster, seeker, &seeks.claimed, rights.as_ref(), shape, all, n);
+        if found.places.len() >= n || !cluster.has_claims_below(None) {
+            return found;
+        }
+        let nodes: Vec<NodeId> = preemption.claims.iter().map(|claim| claim.node).collect();
+        let (pays, except) =
+            (|hold: &Hold| shares.pays_for(hold.id), (&nodes[..], &seeks.taken, &seeks.claimed));
+        let lent = preempt::lendable(cluster, seeker, rights.as_ref(), pays, except);
+        if lent.is_empty() {
+            return found;
+        }
+        let all = placer.with_room_aside(cluster, template, false);
+        let with_lent = (rights.as_ref(), &lent);
+        let more = preempt::search_lent(cluster, seeker, &seeks.claimed, with_lent, shape, all, n);
+        if more.places.len() > found.places.len() { more } else { found }
     }
 
     fn take_found(
@@ -414,9 +447,16 @@ impl Scheduler {
                 placement.device_masks.push(mask);
             }
         }
+        let mut taken = found.taken;
         for (node, victims) in found.claims {
             self.claim(&victims);
-            preemption.claims.push(Claim { group, node, victims });
+            let holds = taken.remove(&node).unwrap_or_default();
+            self.seeks.taken.extend(&holds);
+            preemption.claims.push(Claim { group, node, victims, holds });
+        }
+        for (node, holds) in taken {
+            self.seeks.taken.extend(&holds);
+            preemption.claims.push(Claim { group, node, victims: Vec::new(), holds });
         }
         self.claim(&found.others);
         preemption.others.extend(found.others);
@@ -449,6 +489,9 @@ impl Scheduler {
             self.seeks.claimed.remove(&member);
         });
         self.cluster.arrive(members());
+        for hold in preemption.taken() {
+            self.seeks.taken.remove(&hold);
+        }
     }
 
     /// A decision is held since `revision`: its room stays assumed until the hold's record is read.

@@ -82,6 +82,14 @@ impl Shares {
             && self.quota.tree().upwards(queue).any(|level| !self.quota.tree().guaranteed(level).is_empty())
     }
 
+    /// The queue of a hold, and what it takes of it; nothing while nobody guarantees anything.
+    pub(super) fn pays_for(&self, hold: HoldId) -> (QueueIdx, Amounts) {
+        match self.holds.get(&hold) {
+            Some((queue, need)) => (*queue, self.quota.usage().sum(&[*need])),
+            None => (QueueIdx::DEFAULT, Amounts::new()),
+        }
+    }
+
     pub(super) fn rights(&self, queue: QueueIdx, needs: &[Need]) -> Option<Rights<'_>> {
         if self.is_counted { Rights::new(&self.quota, queue, needs) } else { None }
     }

@@ -7,6 +7,7 @@ mod batch;
 mod jobs;
 mod queue;
 mod sessions;
+mod turns;
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +15,7 @@ mod tests;
 use std::collections::VecDeque;
 
 use godel_core::{
-    binder::{Accepted, Binder, Departure, Gathering, HoldWork, Verdict, Wait},
+    binder::{Binder, Departure, Gathering, HoldWork, Verdict, Wait},
     decision::{Decision, Outcome, Rejection, RejectionReason},
     ids::{Epoch, NodeId, Revision, StoreId, UnitId},
     rows::Evict,
@@ -310,6 +311,7 @@ impl Desk {
             match self.binder.check(&queued.decision) {
                 Verdict::Bind(accepted) => {
                     let queue = accepted.queue;
+                    batch.turn_ends.extend(self.turn_ended(&accepted));
                     batch.push(Item::Decision { queued, accepted });
                     if !batch.rests_on(queue) {
                         batch.need_queues(queue, self.binder.queue_records(queue));
@@ -377,6 +379,7 @@ impl Desk {
                             accepted.evictions.iter().map(|(_, evict)| evict.ordinals.len()).sum::<usize>();
                         self.metrics.preempted.inc_by(u64::try_from(n).unwrap_or(u64::MAX));
                     }
+                    self.count_gone(&accepted);
                     self.begin_turn(&accepted);
                     self.binder.commit(accepted.ticket, revision);
                     let n_woken = self.queue.on_ticket(accepted.ticket);
@@ -407,20 +410,6 @@ impl Desk {
                 }
             }
         }
-    }
-
-    /// A gang's turn is durable.
-    fn begin_turn(&self, accepted: &Accepted) {
-        let Some((hold, turn)) = accepted.holds.first().and_then(|hold| Some((hold, hold.turn.as_ref()?)))
-        else {
-            return;
-        };
-        self.metrics.gang_turns.inc();
-        let places = accepted.holds.iter().map(|hold| hold.ordinals.len()).sum::<usize>();
-        let (unit, nodes, until_ms) = (hold.unit.0, accepted.holds.len(), hold.expires_ms);
-        let sub_cluster = turn.sub_cluster.as_deref().unwrap_or_default();
-        let (pool, priority) = (hold.pool, turn.priority);
-        tracing::info!(unit, places, nodes, ?pool, sub_cluster, priority, until_ms, "a gang gathers room");
     }
 
     /// The store refused a transaction: its items are taken back. The one that it was refused for is checked

@@ -8,8 +8,8 @@ use godel_core::{
     ids::{NodeId, Revision, UnitId},
     resources::{N_NAMES_MAX, Resources},
     rows::{
-        Bind, Evict, EvictionReason, GroupDemand, N_PREEMPTORS_MAX, Phase, Requeue, Row, Standing, Statuses,
-        UnitRows,
+        Bind, End, Evict, EvictionReason, GroupDemand, N_PREEMPTORS_MAX, Phase, Requeue, Row, Standing,
+        Statuses, UnitRows,
     },
 };
 use godel_proto::{raw, v1};
@@ -191,25 +191,37 @@ fn shared_standing(standing: Standing) -> Arc<Standing> {
 }
 
 fn standing_from_proto(standing: &v1::Standing) -> Standing {
-    let v1::Standing { priority, preemptible, min_run_ms, min_member, queue } = standing;
+    let v1::Standing { priority, preemptible, min_run_ms, min_member, queue, end: _ } = standing;
     Standing {
         priority: *priority,
         preemptible: *preemptible,
         min_run_ms: *min_run_ms,
         min_member: *min_member,
         queue: (!queue.is_empty()).then(|| Arc::from(queue.as_str())),
+        // One that is not known is none.
+        end: match standing.end() {
+            v1::RunningEnd::Unspecified => End::Unknown,
+            v1::RunningEnd::Never => End::Never,
+            v1::RunningEnd::ByItself => End::ByItself,
+        },
     }
 }
 
 /// How running units stand against others.
 pub fn standing_to_proto(standing: &Standing) -> v1::Standing {
-    let Standing { priority, preemptible, min_run_ms, min_member, queue } = standing;
+    let Standing { priority, preemptible, min_run_ms, min_member, queue, end } = standing;
     v1::Standing {
         priority: *priority,
         preemptible: *preemptible,
         min_run_ms: *min_run_ms,
         min_member: *min_member,
         queue: queue.as_deref().unwrap_or_default().to_owned(),
+        end: match end {
+            End::Unknown => v1::RunningEnd::Unspecified,
+            End::Never => v1::RunningEnd::Never,
+            End::ByItself => v1::RunningEnd::ByItself,
+        }
+        .into(),
     }
 }
 

@@ -49,9 +49,12 @@ fn room_is_gathered_as_it_becomes_free_and_a_gang_is_bound_whole() {
     assert_eq!(progress(&world), (UnitId(2), 1, 2));
     assert!(!world.binder.has_hold_work() || world.binder.take_hold_work().is_empty(), "one is not enough");
     assert_eq!(world.accept(&place(3, small, &[(0, 1)])).binds.len(), 1, "200 are left beside it");
-    // Decided again it is not bound twice.
+    // Decided again it is bound elsewhere if it fits there, and gathers once.
     let again = place(2, revision, &[(0, 1), (1, 2)]);
-    assert_eq!(world.refuse(&again), [(RejectionReason::AlreadyHeld, vec![0, 1])]);
+    let too_little = (RejectionReason::InsufficientResources, vec![1]);
+    assert_eq!(world.refuse(&again), [too_little, (RejectionReason::MinMember, vec![0])]);
+    let twice = gather(2, revision, &[(0, 1), (1, 2)]);
+    assert_eq!(world.refuse(&twice), [(RejectionReason::AlreadyHeld, vec![0, 1])]);
     world.statuses(1, &[2], Phase::Succeeded);
     world.statuses(1, &[3], Phase::Succeeded);
     assert!(world.binder.has_hold_work());
@@ -178,9 +181,9 @@ fn higher_priority_and_what_ends_soon_may_take_what_is_gathered() {
     world.statuses(1, &[0, 2], Phase::Succeeded);
     let small = |id| unit(id, 1, 1, demand(500, 0));
     let cases = [
-        (small(3), false),
+        (UnitSpec { preemptible: false, ..small(3) }, false),
         (UnitSpec { priority: 5, ..small(4) }, false),
-        (UnitSpec { active_deadline_ms: 60_000, ..small(5) }, false),
+        (UnitSpec { active_deadline_ms: 60_000, priority: 5, ..small(5) }, false),
         (UnitSpec { priority: 6, ..small(6) }, true),
     ];
     for (spec, enters) in cases {
@@ -190,13 +193,13 @@ fn higher_priority_and_what_ends_soon_may_take_what_is_gathered() {
         assert_eq!(matches!(verdict, Verdict::Bind(_)), enters, "unit {id}: {verdict:?}");
     }
     assert_eq!(world.binder.cluster().n_gathered(world.binder.cluster().holds()[0].id), 0);
-    // A turn long enough that a deadline is within its first half.
+    // A turn long enough that a deadline is before its last tenth.
     let mut world = full();
     world.binder.gather_for(600_000);
     let revision = world.unit(gang(2, 2, 800));
     begin(&mut world, &gather(2, revision, &[(0, 1), (1, 2)]));
     world.statuses(1, &[0], Phase::Succeeded);
-    for (id, active_deadline_ms, enters) in [(5, 400_000, false), (6, 60_000, true)] {
+    for (id, active_deadline_ms, enters) in [(5, 560_000, false), (6, 500_000, true)] {
         let revision = world.unit(UnitSpec { active_deadline_ms, ..small(id) });
         let verdict = world.binder.check(&place(id, revision, &[(0, 1)]));
         assert_eq!(matches!(verdict, Verdict::Bind(_)), enters, "{active_deadline_ms}: {verdict:?}");
@@ -411,5 +414,34 @@ mod endless {
             prop_assert!(starving.bound.is_empty());
             prop_assert_eq!(stream.world.binder.n_holds(), 0, "every turn comes to an end");
         }
+    }
+}
+
+#[test]
+fn a_binding_says_whether_its_running_units_end_by_themselves() {
+    use crate::{
+        rows::End,
+        unit::{RestartPolicy, WorkloadClass},
+    };
+    let cases = [
+        (WorkloadClass::Batch, RestartPolicy::OnFailure, 0, None, End::ByItself),
+        (WorkloadClass::Gang, RestartPolicy::Never, 0, None, End::ByItself),
+        (WorkloadClass::Batch, RestartPolicy::Always, 0, Some(1_000), End::Never),
+        (WorkloadClass::Batch, RestartPolicy::Always, 60_000, None, End::ByItself),
+        (WorkloadClass::Service, RestartPolicy::Always, 0, None, End::Never),
+        (WorkloadClass::Service, RestartPolicy::Always, 60_000, None, End::ByItself),
+        (WorkloadClass::Service, RestartPolicy::OnFailure, 0, None, End::Never),
+        (WorkloadClass::Service, RestartPolicy::OnFailure, 0, Some(1_000), End::ByItself),
+        (WorkloadClass::Stream, RestartPolicy::Always, 0, None, End::Never),
+        (WorkloadClass::Daemon, RestartPolicy::Always, 0, None, End::Never),
+    ];
+    let mut world = World::new(1);
+    for (id, (class, restart_policy, active_deadline_ms, duration, end)) in (1..).zip(cases) {
+        let mut spec =
+            UnitSpec { class, restart_policy, active_deadline_ms, ..unit(id, 1, 1, demand(10, 0)) };
+        spec.task_groups[0].template.run.simulated_duration_ms = duration;
+        let revision = world.unit(spec);
+        let accepted = world.accept(&place(id, revision, &[(0, 1)]));
+        assert_eq!(accepted.binds[0].standing.as_ref().map(|standing| standing.end), Some(end), "unit {id}");
     }
 }

@@ -12,6 +12,7 @@ use crate::{
 };
 
 mod life;
+mod replaced;
 mod run;
 mod under_way;
 
@@ -46,7 +47,7 @@ pub(super) fn claims(
         nodes: found.places.iter().map(|place| place.0).collect(),
         device_masks: found.places.iter().filter(|_| has_devices).map(|place| place.1).collect(),
     };
-    let claim = |(node, victims): (NodeId, Vec<Member>)| Claim { group: 0, node, victims };
+    let claim = |(node, victims): (NodeId, Vec<Member>)| Claim { group: 0, node, victims, holds: Vec::new() };
     let preemption = Preemption {
         claims: found.claims.into_iter().map(claim).collect(),
         others: found.others,
@@ -80,6 +81,9 @@ impl World {
         }
         for hold in &accepted.holds {
             self.binder.on_change(Change::Hold(Arc::clone(hold)), Revision(self.revision), 1);
+        }
+        for (id, _) in &accepted.gone {
+            self.binder.on_change(Change::HoldDeleted(*id), Revision(self.revision), 1);
         }
         self.binder.on_revision(Revision(self.revision));
     }
@@ -158,6 +162,7 @@ fn a_queue_does_not_borrow_what_is_only_being_bound() {
                 group: 0,
                 node: NodeId(1),
                 victims: vec![Member { unit: UnitId(1), ordinal: 0, incarnation: 0 }],
+                holds: Vec::new(),
             }],
             others: Vec::new(),
             gathers: false,
@@ -226,7 +231,7 @@ fn a_gang_that_borrows_in_part_leaves_at_once() {
         world.commit(&accepted);
         let high = world.unit(UnitSpec { priority: 9, ..unit(2, 1, 1, demand(1000, 0)) });
         let member = |ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 };
-        let claim = Claim { group: 0, node: NodeId(1), victims: vec![member(0)] };
+        let claim = Claim { group: 0, node: NodeId(1), victims: vec![member(0)], holds: Vec::new() };
         let preemption = Preemption { claims: vec![claim], others: vec![member(1)], gathers: false };
         let claim = Decision { preemption: Some(Box::new(preemption)), ..place(2, high, &[(0, 1)]) };
         if min_member == 2 {
@@ -252,8 +257,8 @@ fn groups_are_held_for_apart_and_claim_together() {
     let revision = lender(&mut world, 1_000, spec);
     let victim = |ordinal| vec![Member { unit: UnitId(1), ordinal, incarnation: 0 }];
     let claims = vec![
-        Claim { group: 0, node: NodeId(1), victims: victim(0) },
-        Claim { group: 1, node: NodeId(2), victims: victim(1) },
+        Claim { group: 0, node: NodeId(1), victims: victim(0), holds: Vec::new() },
+        Claim { group: 1, node: NodeId(2), victims: victim(1), holds: Vec::new() },
     ];
     let preemption = Preemption { claims, others: Vec::new(), gathers: false };
     let mut claim = Decision { preemption: Some(Box::new(preemption)), ..place(2, revision, &[(0, 1)]) };
@@ -341,7 +346,7 @@ fn a_claim_waits_for_another_that_has_the_rest_of_its_victims_unit_leave() {
     let first = world.hold(&one.0, one.1, 1);
     assert_eq!(first.evictions[0].1.ordinals, [0]);
     let victims = [1, 2].map(|ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 }).to_vec();
-    let claims = vec![Claim { group: 0, node: NodeId(2), victims }];
+    let claims = vec![Claim { group: 0, node: NodeId(2), victims, holds: Vec::new() }];
     let preemption = Preemption { claims, others: Vec::new(), gathers: false };
     let second = Decision { preemption: Some(Box::new(preemption)), ..place(3, two, &[(0, 2)]) };
     assert_eq!(world.binder.check(&second), Verdict::Wait(Wait::Ticket(first.ticket)));
@@ -372,6 +377,7 @@ fn a_hold_says_what_it_is_for() {
         expires_ms: world.time_ms + 600_000,
         queue: Some(Arc::from("a")),
         judged,
+        priority: Some(9),
         ..Hold::default()
     };
     assert_eq!((hold, hold.id == HoldId(0)), (&expected, false));
@@ -380,14 +386,14 @@ fn a_hold_says_what_it_is_for() {
 #[test]
 fn a_hold_turns_into_a_binding_after_its_last_victim() {
     let (mut world, high, revision) = filled();
+    let again = claims(&world.binder, &high, revision, &[(0, 0)]).expect("there are victims");
     let accepted = world.hold(&high, revision, 1);
     let victims: Vec<u32> = accepted.evictions[0].1.ordinals.clone();
     assert_eq!((accepted.evictions[0].0, victims.as_slice()), (UnitId(1), &[0, 1][..]));
     assert_eq!(accepted.evictions[0].1.preemptor, UnitId(2));
     world.commit_hold(&accepted);
     assert!(world.binder.take_hold_work().is_empty());
-    // Decided again it is not bound twice.
-    let again = place(2, revision, &[(0, 1)]);
+    // Decided again nobody leaves twice.
     assert_eq!(world.refuse(&again), [(RejectionReason::AlreadyHeld, vec![0])]);
     let ahead = Revision(world.binder.revision().0 + 1);
     let later = Decision { nodes_as_of: ahead, ..again };
@@ -592,7 +598,7 @@ fn who_was_preempted_does_not_preempt_back() {
     let revision = world.unit(revenge.clone());
     assert_eq!(claims(&world.binder, &revenge, revision, &[(0, 1)]), None);
     let victim = Member { unit: UnitId(2), ordinal: 0, incarnation: 0 };
-    let claim = Claim { group: 0, node: NodeId(1), victims: vec![victim] };
+    let claim = Claim { group: 0, node: NodeId(1), victims: vec![victim], holds: Vec::new() };
     let mut decision = place(1, revision, &[(0, 1)]);
     decision.groups[0].incarnations = vec![1];
     decision.preemption = Some(Box::new(Preemption { claims: vec![claim], ..Preemption::default() }));

@@ -74,8 +74,73 @@ fn gangs_that_wait_for_long_take_turns() {
     rig.core.on_hold(hold(2, 2), rig.now);
     rig.core.on_hold_deleted(HoldId(2), rig.now);
     rig.report(1, 1, ReportState::Parked);
-    later(&mut rig, 500);
+    later(&mut rig, 119_000);
+    assert_eq!(turns(&mut rig), [0; 0], "both had one that came to nothing");
+    later(&mut rig, 1_000);
     assert_eq!(turns(&mut rig), [1], "it comes again");
+}
+
+#[test]
+fn a_turn_that_came_to_nothing_doubles_the_wait_for_the_next_one() {
+    let mut rig = Rig::new();
+    rig.attach("a", 1, 1, &[], 100);
+    rig.put(gang(1));
+    assert_eq!(turns(&mut rig), [0; 0]);
+    rig.report(1, 1, ReportState::Parked);
+    later(&mut rig, 60_000);
+    let mut waits = Vec::new();
+    for id in 1..=9 {
+        let since = rig.now;
+        while turns(&mut rig).is_empty() {
+            later(&mut rig, 500);
+        }
+        waits.push(rig.now.since(since) / 60_000);
+        rig.core.on_hold(hold(id, 1), rig.now);
+        rig.core.on_hold_deleted(HoldId(id), rig.now);
+        rig.report(1, 1, ReportState::Parked);
+    }
+    assert_eq!(waits, [0, 2, 4, 8, 16, 32, 64, 64, 64]);
+    let words = rig.core.unit(UnitId(1)).unwrap().waits_for;
+    assert_eq!(words, "9 turns to gather room came to nothing; the next one in 1h 4m at the earliest");
+    // Another record of it may fit.
+    rig.put(gang(1));
+    later(&mut rig, 500);
+    assert_eq!(turns(&mut rig), [1]);
+}
+
+#[test]
+fn a_gang_for_which_others_leave_is_offered_no_turn() {
+    let mut rig = parked();
+    rig.core.on_hold(Arc::new(Hold { turn: None, ..(*hold(1, 1)).clone() }), rig.now);
+    later(&mut rig, 60_500);
+    assert_eq!(turns(&mut rig), [2]);
+}
+
+#[test]
+fn a_unit_whose_held_room_was_taken_over_says_by_whom() {
+    let mut rig = parked();
+    let mine = Arc::new(Hold { turn: None, ..(*hold(1, 1)).clone() });
+    rig.core.on_hold(Arc::clone(&mine), rig.now);
+    assert_eq!(rig.core.unit(UnitId(1)).unwrap().phase, Phase::Scheduling);
+    let theirs = Hold {
+        id: HoldId(2),
+        unit: UnitId(3),
+        ordinals: vec![0],
+        taken_from: vec![UnitId(1)],
+        ..(*mine).clone()
+    };
+    rig.core.on_hold(Arc::new(theirs), rig.now);
+    rig.core.on_hold_deleted(HoldId(1), rig.now);
+    let words = rig.core.unit(UnitId(1)).unwrap().waits_for;
+    assert_eq!(words, "waits again, as default/u3 took over the room that was held for it");
+    // Handed out again, with all that it lacks.
+    let assigned = rig.core.step(rig.now).into_iter().filter_map(|action| match action {
+        Action::Assign(one) if one.spec.id == UnitId(1) => Some(one.ordinals),
+        _ => None,
+    });
+    assert_eq!(assigned.collect::<Vec<_>>(), [vec![0, 1]]);
+    rig.bind(1, &[0, 1]);
+    assert_eq!(rig.core.unit(UnitId(1)).unwrap().waits_for, "");
 }
 
 #[test]

@@ -35,6 +35,7 @@ pub(super) fn preemption(victim: UnitSpec, n_victims: u32, meanwhile: Vec<Change
         min_run_ms: 0,
         min_member: victim.min_member,
         queue: Some(victim.queue.as_str().into()),
+        ..Standing::default()
     }));
     let members = |ordinal| Member { unit: victim.id, ordinal, incarnation: 0 };
     let hold = Hold {
@@ -52,6 +53,7 @@ pub(super) fn preemption(victim: UnitSpec, n_victims: u32, meanwhile: Vec<Change
         expires_ms: 1_000,
         queue: Some("a".into()),
         judged: Revision(judged),
+        priority: Some(9),
         ..Hold::default()
     };
     let leave = |ordinal| {
@@ -116,4 +118,34 @@ fn i6_keeps_what_a_queue_is_guaranteed() {
     fails(&preempted(guaranteed.clone(), 1, vec![gold(9)], 8), Invariant::I6, "whose rank is not higher");
     // Its guarantee is less than it uses now: it borrows, and rank decides.
     holds(&preempted(guaranteed, 1, vec![queue("b", 1000)], 8));
+}
+
+/// What is held for unit 2, of priority 9, is taken over for unit 3; what is held was taken from some before.
+fn taken_over(priority: i32, taken_from: Vec<UnitId>) -> Evidence {
+    let mut story = preemption(lone(1, 1), 1, vec![gold(9)], 7);
+    let claim = story.0.last_mut().unwrap();
+    let Some(Change::Hold(first)) = claim.last() else { unreachable!() };
+    let first = Hold { taken_from, ..(**first).clone() };
+    let third = UnitSpec { priority, queue: "a".to_owned(), ..spec(3, 1, 1, demand(1000, None)) };
+    let taken = Hold {
+        id: HoldId(2),
+        unit: third.id,
+        spec_revision: Revision(10),
+        judged: Revision(10),
+        priority: Some(priority),
+        taken_from: vec![first.unit],
+        ..first.clone()
+    };
+    *claim.last_mut().unwrap() = Change::Hold(Arc::new(first));
+    story.0.push(vec![unit(&third)]);
+    story.0.push(vec![Change::Hold(Arc::new(taken)), Change::HoldDeleted(HoldId(1))]);
+    story.evidence()
+}
+
+#[test]
+fn i6_ranks_who_takes_over_what_is_held_for_another() {
+    holds(&taken_over(10, Vec::new()));
+    holds(&taken_over(10, vec![UnitId(7)]));
+    fails(&taken_over(9, Vec::new()), Invariant::I6, "whose rank is not higher");
+    fails(&taken_over(10, vec![UnitId(3)]), Invariant::I6, "from which it was taken over");
 }

@@ -62,6 +62,7 @@ impl Batch {
                 let holds = accepted.holds.iter().chain(&accepted.slots);
                 self.ops(at, holds.map(|hold| Change::Hold(hold.clone())));
                 self.ops(at, accepted.ends.iter().map(|(id, _)| Change::HoldDeleted(*id)));
+                self.ops(at, accepted.gone.iter().map(|(id, _)| Change::HoldDeleted(*id)));
             }
             Item::Reserve((name, revision), holds) => {
                 self.need(Condition::Reservation(name.clone(), *revision), at);

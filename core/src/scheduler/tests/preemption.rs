@@ -14,6 +14,7 @@ use crate::{
 
 mod again;
 mod alone;
+mod elsewhere;
 mod gather;
 mod parts;
 mod plan;
@@ -73,7 +74,8 @@ impl Pair {
             .map(|(unit, evict)| Change::Rows(*unit, RowChange::Evict(evict.clone())));
         let holds = accepted.holds.iter().chain(&accepted.slots).map(|hold| Change::Hold(Arc::clone(hold)));
         let ends = accepted.ends.iter().map(|(id, _): &(HoldId, Revision)| Change::HoldDeleted(*id));
-        let changes = binds.chain(evicts).chain(holds).chain(ends).collect();
+        let gone = accepted.gone.iter().map(|(id, _)| Change::HoldDeleted(*id));
+        let changes = binds.chain(evicts).chain(holds).chain(ends).chain(gone).collect();
         let revision = self.commit(changes);
         self.binder.commit(accepted.ticket, revision);
         revision
@@ -195,7 +197,7 @@ fn what_is_held_by_an_older_record_is_to_be_placed_again() {
     let high = ranked(2, 9, 1, 1, cpu(1000));
     pair.assign(&high);
     pair.steps();
-    assert_eq!((pair.binder.n_holds(), pair.scheduler.inventory().len()), (1, 0), "room is held for it");
+    assert_eq!((pair.binder.n_holds(), pair.scheduler.inventory().len()), (1, 1), "room is held for it");
     // The binder gives it up as the unit is another one now; that is not read yet.
     pair.assign(&UnitSpec { min_run_ms: 1, ..high });
     assert!(!pair.step().contains(&(2, ReportState::Done)));
@@ -261,7 +263,7 @@ fn a_unit_without_a_place_has_others_leave() {
     pair.steps();
     assert_eq!((pair.live(1).len(), pair.live(2).len()), (2, 2));
     pair.assign(&ranked(3, 9, 1, 1, cpu(400)));
-    assert!(pair.steps().contains(&(3, ReportState::Done)), "it has nothing left to do for it");
+    assert!(pair.steps().contains(&(3, ReportState::Parked)), "it waits for whatever comes first");
     assert_eq!(pair.binder.n_holds(), 1);
     pair.assert_same();
     pair.leave();

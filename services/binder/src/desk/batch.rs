@@ -134,7 +134,8 @@ impl Batch {
                 for hold in accepted.holds.iter().chain(&accepted.slots) {
                     self.op(to_proto::put_hold(hold));
                 }
-                for (hold, _) in &accepted.ends {
+                let gone = accepted.gone.iter().map(|(hold, _)| *hold);
+                for hold in accepted.ends.iter().map(|(hold, _)| *hold).chain(gone) {
                     self.op(to_proto::delete(v1::Kind::Hold, hold.0));
                 }
             }

@@ -364,6 +364,8 @@ pub fn hold(pb: v1::Hold) -> Result<Hold> {
         expires_ms: pb.expires_ms,
         queue: (!pb.queue.is_empty()).then(|| Arc::from(pb.queue)),
         judged: Revision(pb.judged_revision),
+        priority: pb.priority,
+        taken_from: pb.taken_from.into_iter().map(UnitId).collect(),
         turn: pb.turn.map(|turn| Turn {
             since_ms: turn.since_ms,
             priority: turn.priority,

@@ -14,7 +14,7 @@ use godel_core::{
     queue::spec::{PriorityClass, QueuePolicy, QueueSpec},
     reservation::spec::ReservationSpec,
     resources::Resources,
-    rows::{Bind, Evict, EvictionReason, Phase, Requeue, RowChange, Standing, Statuses, UnitRows},
+    rows::{Bind, End, Evict, EvictionReason, Phase, Requeue, RowChange, Standing, Statuses, UnitRows},
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, ScoringProfile, SubmittedSize, TaskGroup,
         Template, UnitEnd, UnitSpec, WorkloadClass,
@@ -212,8 +212,14 @@ fn row_change() -> impl Strategy<Value = RowChange> {
             standing: places.first().map(|(node, _)| {
                 let priority = -3;
                 let queue = (*node > 1).then(|| Arc::from(format!("a.q{node}")));
-                let standing =
-                    Standing { priority, preemptible: true, min_run_ms: 7, min_member: *node, queue };
+                let standing = Standing {
+                    priority,
+                    preemptible: true,
+                    min_run_ms: 7,
+                    min_member: *node,
+                    queue,
+                    end: End::Never,
+                };
                 Arc::new(standing)
             }),
         })
@@ -348,6 +354,8 @@ fn holds_come_back() {
         expires_ms: 77,
         queue: Some(Arc::from("a.b")),
         judged: Revision(8),
+        priority: Some(0),
+        taken_from: vec![UnitId(3), UnitId(5)],
         turn: Some(Turn { since_ms: 5, priority: -3, sub_cluster: Some(Arc::from("gpu")) }),
         slot: None,
     };
@@ -396,7 +404,12 @@ fn decisions_and_outcomes_come_back() {
             device_masks: vec![1, 2],
         }],
         preemption: Some(Box::new(Preemption {
-            claims: vec![Claim { group: 1, node: NodeId(2), victims: vec![victim(5), victim(6)] }],
+            claims: vec![Claim {
+                group: 1,
+                node: NodeId(2),
+                victims: vec![victim(5), victim(6)],
+                holds: vec![HoldId(1 << 33)],
+            }],
             others: vec![victim(7)],
             gathers: true,
         })),

@@ -429,6 +429,8 @@ pub fn hold(hold: &Hold) -> v1::Hold {
         expires_ms,
         queue,
         judged,
+        priority,
+        taken_from,
         turn,
         slot,
     } = hold;
@@ -447,6 +449,8 @@ pub fn hold(hold: &Hold) -> v1::Hold {
         expires_ms: *expires_ms,
         queue: queue.as_deref().unwrap_or_default().to_owned(),
         judged_revision: judged.0,
+        priority: *priority,
+        taken_from: taken_from.iter().map(|unit| unit.0).collect(),
         turn: turn.as_ref().map(|Turn { since_ms, priority, sub_cluster }| v1::GangTurn {
             since_ms: *since_ms,
             priority: *priority,

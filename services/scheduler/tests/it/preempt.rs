@@ -65,7 +65,7 @@ async fn a_decision_names_its_victims_until_the_room_is_held() {
     units.put(&unit(1, 1, 1, 900)).await;
     let standing = v1::Standing { priority: 1, preemptible: true, min_member: 1, ..v1::Standing::default() };
     occupy(&played.state, played.binder_epoch, played.node_id, standing).await;
-    let (scheduler, mut attach, mut decide) = played.streams().await;
+    let (scheduler, attach, mut decide) = played.streams().await;
     let high = v1::UnitSpec { priority: Some(9), ..unit(2, 1, 1, 600) };
     attach.assign(vec![assignment(&high, units.put(&high).await)]).await;
     let first = decide.decisions().await.remove(0);
@@ -88,9 +88,8 @@ async fn a_decision_names_its_victims_until_the_room_is_held() {
     let second = decide.decisions().await.remove(0);
     assert!(second.decision_id > first.decision_id);
     assert_eq!(victims(&second), victims(&first));
-    // Held: nothing of it is left to do here.
+    // Held: it stays, and is tried elsewhere once that is read.
     decide.answer(vec![v1::Outcome { held: true, revision: 1_000, ..answer(&second) }]).await;
-    attach.report(2, UnitReportState::Done).await;
     // Counters follow a moment later.
     let status = scheduler.shows(|status| status.in_flight == 0 && status.conflicts == 1).await;
     assert_eq!(status.placed, 0, "what is held is not placed yet");

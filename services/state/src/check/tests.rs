@@ -67,7 +67,14 @@ fn demand() -> v1::Demand {
 }
 
 fn standing() -> v1::Standing {
-    v1::Standing { priority: -1, preemptible: true, min_run_ms: 5, min_member: 1, queue: "q".to_owned() }
+    v1::Standing {
+        priority: -1,
+        preemptible: true,
+        min_run_ms: 5,
+        min_member: 1,
+        queue: "q".to_owned(),
+        end: v1::RunningEnd::Never.into(),
+    }
 }
 
 fn unit() -> v1::UnitSpec {

@@ -334,6 +334,7 @@ impl Run {
                 let holds = accepted.holds.iter().chain(&accepted.slots);
                 changes.extend(holds.map(|hold| Change::Hold(Arc::clone(hold))));
                 changes.extend(accepted.ends.iter().map(|(id, _)| Change::HoldDeleted(*id)));
+                changes.extend(accepted.gone.iter().map(|(id, _)| Change::HoldDeleted(*id)));
                 changes
             }
         }

@@ -15,7 +15,7 @@ fn a_queue_does_not_borrow_what_is_only_being_held() {
     let (more, seeker) = (lender(&mut world, 1_000, high(3)), world.unit(high(2)));
     let claim = |id, revision, node, victim| {
         let victims = vec![Member { unit: UnitId(victim), ordinal: 0, incarnation: 0 }];
-        let claims = vec![Claim { group: 0, node: NodeId(node), victims }];
+        let claims = vec![Claim { group: 0, node: NodeId(node), victims, holds: Vec::new() }];
         let preemption = Preemption { claims, others: Vec::new(), gathers: false };
         Decision { preemption: Some(Box::new(preemption)), ..place(id, revision, &[(0, node)]) }
     };
@@ -36,7 +36,7 @@ fn a_claim_for_the_rest_of_a_unit_does_not_wait_where_it_leaves_enough() {
     for (id, node, ordinals) in [(2, 1, [0, 1]), (3, 2, [2, 3])] {
         let revision = world.unit(UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) });
         let victims = ordinals.map(|ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 }).to_vec();
-        let claims = vec![Claim { group: 0, node: NodeId(node), victims }];
+        let claims = vec![Claim { group: 0, node: NodeId(node), victims, holds: Vec::new() }];
         let preemption = Preemption { claims, others: Vec::new(), gathers: false };
         let claim = Decision { preemption: Some(Box::new(preemption)), ..place(id, revision, &[(0, node)]) };
         assert_eq!(world.accept(&claim).evictions[0].1.ordinals, ordinals, "two stay, or none");
@@ -52,7 +52,7 @@ fn a_claim_for_all_that_is_left_of_a_unit_waits_for_no_other() {
     let mut claim = |id, node, ordinals: [u32; 2]| {
         let revision = world.unit(UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) });
         let victims = ordinals.map(|ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 }).to_vec();
-        let claims = vec![Claim { group: 0, node: NodeId(node), victims }];
+        let claims = vec![Claim { group: 0, node: NodeId(node), victims, holds: Vec::new() }];
         let preemption = Preemption { claims, others: Vec::new(), gathers: false };
         Decision { preemption: Some(Box::new(preemption)), ..place(id, revision, &[(0, node)]) }
     };
@@ -72,7 +72,8 @@ fn nobody_leaves_twice_for_decisions_under_way() {
     let member = |ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 };
     let mut claim = |id, node, victim, others| {
         let revision = world.unit(UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) });
-        let claims = vec![Claim { group: 0, node: NodeId(node), victims: vec![member(victim)] }];
+        let claims =
+            vec![Claim { group: 0, node: NodeId(node), victims: vec![member(victim)], holds: Vec::new() }];
         let preemption = Preemption { claims, others, gathers: false };
         Decision { preemption: Some(Box::new(preemption)), ..place(id, revision, &[(0, node)]) }
     };
@@ -103,7 +104,7 @@ fn a_device_is_in_use_until_who_leaves_for_another_decision_has_left() {
     let (first, other) = (world.unit(high(2)), world.unit(high(3)));
     let held = world.hold(&high(2), first, 1);
     let nobody = Preemption {
-        claims: vec![Claim { group: 0, node: NodeId(1), victims: Vec::new() }],
+        claims: vec![Claim { group: 0, node: NodeId(1), victims: Vec::new(), holds: Vec::new() }],
         others: Vec::new(),
         gathers: false,
     };

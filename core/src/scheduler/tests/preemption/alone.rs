@@ -334,7 +334,12 @@ impl Alone {
         let step = self.pair.scheduler.step(self.pair.now, 1_000);
         for (nth, decision) in step.decisions.iter().enumerate() {
             let outcome = self.pair.decide(decision);
-            assert!(nth > 0 || outcome.rejections.is_empty(), "{decision:?}: {:?}", outcome.rejections);
+            let holds = self.pair.binder.cluster().holds();
+            assert!(
+                nth > 0 || outcome.rejections.is_empty(),
+                "{decision:?}: {:?} {holds:?}",
+                outcome.rejections
+            );
             self.pair.scheduler.on_outcome(&outcome, self.pair.now);
         }
     }

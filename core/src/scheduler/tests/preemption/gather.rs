@@ -41,13 +41,13 @@ fn a_gang_whose_turn_it_is_gathers_room_and_others_do_not_take_it() {
     assert_eq!(pair.steps(), [(3, ReportState::Parked)]);
     assert_eq!(pair.binder.n_holds(), 0, "it is not its turn");
     pair.assign_turn(&gang);
-    assert_eq!(pair.steps(), [(3, ReportState::Done)]);
+    assert_eq!(pair.steps(), [(3, ReportState::Parked)], "it goes on looking");
     let gathering = pair.binder.gathering();
     assert_eq!((gathering[0].unit, gathering[0].n_wanted, pair.binder.n_holds()), (UnitId(3), 2, 2));
     assert_eq!(pair.scheduler.cluster.occupants(NodeId(1)), &[], "nobody else asks for them");
     pair.end(1, &[0]);
     pair.assign(&unit(4, 1, 1, cpu(300)));
-    assert_eq!(pair.steps(), [(4, ReportState::Parked)], "what is free is gathered");
+    assert_eq!(pair.steps().last(), Some(&(4, ReportState::Parked)), "what is free is gathered");
     pair.end(1, &[1]);
     pair.end(2, &[0, 1]);
     pair.leave();
@@ -78,7 +78,7 @@ fn who_is_admitted_takes_what_is_gathered() {
     pair.end(1, &[0, 1]);
     let cases = [
         (UnitSpec { preemptible: false, ..unit(4, 1, 1, cpu(300)) }, false),
-        (UnitSpec { active_deadline_ms: 900_000, ..unit(5, 1, 1, cpu(300)) }, false),
+        (UnitSpec { active_deadline_ms: 950_000, priority: 5, ..unit(5, 1, 1, cpu(300)) }, false),
         (UnitSpec { active_deadline_ms: 60_000, ..unit(6, 1, 1, cpu(300)) }, true),
         (UnitSpec { priority: 6, ..unit(7, 1, 1, cpu(300)) }, true),
         // Of the same need as one that is parked.
@@ -121,4 +121,65 @@ fn best_effort_units_use_what_is_gathered() {
     pair.steps();
     assert_eq!(pair.n_bound(4), 1);
     assert_eq!(pair.binder.gathering()[0].n_gathered, 1);
+}
+
+#[test]
+fn nobody_gathers_beside_what_goes_on_for_good() {
+    let mut pair = Pair::new(2);
+    pair.binder.gather_for(1_000_000);
+    let service = UnitSpec { class: WorkloadClass::Service, preemptible: false, ..unit(1, 1, 1, cpu(500)) };
+    pair.assign(&service);
+    pair.steps();
+    let gang = unit(2, 2, 2, cpu(800));
+    pair.assign_turn(&gang);
+    let step = pair.scheduler.step(pair.now, 1_000);
+    let report = step.reports.iter().find(|report| report.unit == gang.id).unwrap();
+    let reasons = &report.refusals.as_ref().unwrap().reasons;
+    assert!(reasons.iter().any(|one| one.plugin == "gang-turn"), "{reasons:?}");
+    assert_eq!((report.state, pair.binder.n_holds()), (ReportState::Parked, 0));
+    // What may be preempted for it is waited for.
+    let gang = UnitSpec { priority: 5, ..unit(3, 2, 2, cpu(800)) };
+    let mut pair = Pair::new(2);
+    pair.binder.gather_for(1_000_000);
+    let min_run_ms = 1_000_000;
+    pair.assign(&UnitSpec { class: WorkloadClass::Service, min_run_ms, ..unit(1, 1, 1, cpu(500)) });
+    pair.steps();
+    pair.assign_turn(&gang);
+    pair.steps();
+    assert_eq!(pair.binder.n_holds(), 2);
+}
+
+#[test]
+fn what_may_be_preempted_fills_gathered_room_and_leaves_once_the_rest_is_there() {
+    let mut pair = full();
+    pair.assign_turn(&UnitSpec { priority: 5, ..unit(3, 2, 2, cpu(800)) });
+    pair.steps();
+    pair.end(1, &[0, 1]);
+    pair.assign(&ranked(4, 1, 1, 1, cpu(1000)));
+    pair.steps();
+    assert_eq!(pair.n_bound(4), 1, "the gang may have it leave");
+    pair.now = pair.now.plus(10_000);
+    pair.steps();
+    assert_eq!(pair.leaving(), [], "the rest is not there");
+    pair.end(2, &[0, 1]);
+    pair.now = pair.now.plus(10_000);
+    pair.steps();
+    assert_eq!((pair.leaving().len(), pair.binder.gathering().len()), (1, 0));
+    pair.leave();
+    assert_eq!((pair.n_bound(3), pair.binder.n_holds()), (2, 0));
+}
+
+#[test]
+fn a_gang_that_gathers_is_bound_wherever_it_fits_first() {
+    let mut pair = full();
+    pair.assign_turn(&unit(3, 2, 2, cpu(800)));
+    pair.steps();
+    pair.end(1, &[0, 1]);
+    assert_eq!(pair.binder.gathering()[0].n_gathered, 1);
+    pair.commit(vec![
+        Change::NodeSpec(node_spec(3)),
+        Change::NodeReport(node_report(3, resources(1000, 100), 0, "A10")),
+    ]);
+    pair.steps();
+    assert_eq!((pair.n_bound(3), pair.binder.n_holds()), (2, 0), "what is gathered and a node that came");
 }

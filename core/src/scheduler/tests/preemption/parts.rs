@@ -67,7 +67,7 @@ fn what_is_within_a_guarantee_is_claimed_though_all_together_find_nobody() {
     pair.steps();
     // `a` is owed room for both, and its other queue has it; `a.x` is owed room for one.
     pair.assign_rest(&of("a.x", ranked(2, 0, 3, 1, cpu(500))), &[(1, 0), (2, 0)]);
-    assert!(pair.steps().contains(&(2, ReportState::Done)));
+    assert!(pair.steps().contains(&(2, ReportState::Parked)));
     assert_eq!((pair.leaving(), pair.scheduler.stats().conflicts), (vec![(1, 1)], 0));
 }
 
@@ -179,7 +179,7 @@ fn an_owner_of_too_few_slots_has_others_leave_for_all_of_it() {
     };
     pair.commit(vec![Change::Reservation(Arc::new(reservation)), Change::Hold(Arc::new(slot))]);
     pair.assign(&UnitSpec { labels, ..ranked(3, 9, 2, 2, cpu(500)) });
-    assert!(pair.steps().contains(&(3, ReportState::Done)));
+    assert!(pair.steps().contains(&(3, ReportState::Parked)));
     assert_eq!(pair.leaving(), [(1, low[0]), (1, low[0])]);
 }
 

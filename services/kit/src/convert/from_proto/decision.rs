@@ -3,7 +3,7 @@
 
 use godel_core::{
     decision::{Claim, Decision, FreshNode, GroupPlacement, Outcome, Preemption, Rejection, RejectionReason},
-    ids::{NodeId, Revision, UnitId},
+    ids::{HoldId, NodeId, Revision, UnitId},
 };
 use godel_proto::v1;
 
@@ -26,6 +26,7 @@ fn preemption(pb: v1::Preemption) -> Preemption {
         group: u16::try_from(claim.task_group).unwrap_or(u16::MAX),
         node: NodeId(claim.node_id),
         victims: claim.victims.into_iter().map(member).collect(),
+        holds: claim.hold_ids.into_iter().map(HoldId).collect(),
     };
     Preemption {
         claims: pb.claims.into_iter().map(claim).collect(),

@@ -23,10 +23,11 @@ pub fn decision(decision: &Decision) -> v1::Decision {
 
 fn preemption(preemption: &Preemption) -> v1::Preemption {
     let Preemption { claims, others, gathers } = preemption;
-    let claim = |Claim { group, node, victims }: &Claim| v1::Claim {
+    let claim = |Claim { group, node, victims, holds }: &Claim| v1::Claim {
         task_group: u32::from(*group),
         node_id: node.0,
         victims: victims.iter().map(member).collect(),
+        hold_ids: holds.iter().map(|hold| hold.0).collect(),
     };
     v1::Preemption {
         claims: claims.iter().map(claim).collect(),
