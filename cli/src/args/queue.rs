@@ -71,6 +71,9 @@ pub struct Settings {
     /// Whoever may submit above it may submit here.
     #[arg(long)]
     pub any_owner: bool,
+    /// Under fair-share, what owners weigh beside each other, as `ann=3`; `ann-` makes it 1 again.
+    #[arg(long = "owner-weight", value_delimiter = ',', value_name = "OWNER=N")]
+    pub owner_weights: Vec<String>,
     /// Who runs it.
     #[arg(long)]
     pub owner: Option<String>,

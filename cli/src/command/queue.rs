@@ -1,6 +1,6 @@
 //! `godel queue` and `godel priority-class`.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, num::NonZeroU32};
 
 use godel_proto::v1;
 
@@ -248,8 +248,18 @@ fn delete_hint(failure: Failure) -> Failure {
 
 /// Changes what the flags name, and nothing else.
 fn settle(queue: &mut v1::Queue, settings: Settings) -> Result<(), Failure> {
-    let Settings { min, max, max_running_units, weight, policy, submit_owners, any_owner, owner, labels } =
-        settings;
+    let Settings {
+        min,
+        max,
+        max_running_units,
+        weight,
+        policy,
+        submit_owners,
+        any_owner,
+        owner_weights,
+        owner,
+        labels,
+    } = settings;
     for (flag, changes, amounts) in [("--min", min, &mut queue.min), ("--max", max, &mut queue.max)] {
         change(&mut amounts.get_or_insert_default().amounts, &changes, |name, text| {
             parse_amount(name, text).map_err(|error| Failure::usage(format!("{flag} {name}: {error}")))
@@ -273,6 +283,10 @@ fn settle(queue: &mut v1::Queue, settings: Settings) -> Result<(), Failure> {
     if any_owner || !submit_owners.is_empty() {
         queue.submit_owners = submit_owners;
     }
+    change(&mut queue.owner_weights, &owner_weights, |owner, text| {
+        let wrong = |_| Failure::usage(format!("--owner-weight {owner}: `{text}` is no number from 1 on"));
+        text.parse::<NonZeroU32>().map(NonZeroU32::get).map_err(wrong)
+    })?;
     let meta = queue.meta.get_or_insert_default();
     meta.owner = owner.unwrap_or(std::mem::take(&mut meta.owner));
     change(&mut meta.labels, &labels, |_, text| Ok(text.to_owned()))
@@ -329,6 +343,7 @@ mod tests {
             weight: Some(4),
             submit_owners: words(&["alice"]),
             max_running_units: Some(7),
+            owner_weights: [("bob".to_owned(), 2), ("eve".to_owned(), 5)].into(),
             ..v1::Queue::default()
         };
         let settings = Settings {
@@ -336,6 +351,7 @@ mod tests {
             max: words(&["gpu=0", "memory=1Gi"]),
             policy: Some("drf".to_owned()),
             labels: words(&["team=a"]),
+            owner_weights: words(&["ann=3", "bob-"]),
             ..Settings::default()
         };
         settle(&mut queue, settings).unwrap();
@@ -345,6 +361,7 @@ mod tests {
         assert_eq!((max.amounts["gpu"], max.amounts["memory"]), (0, 1 << 30));
         assert_eq!((queue.weight, queue.max_running_units), (Some(4), Some(7)));
         assert_eq!((queue.submit_owners.len(), queue.policy()), (1, v1::QueuePolicy::Drf));
+        assert_eq!(queue.owner_weights, [("ann".to_owned(), 3), ("eve".to_owned(), 5)].into());
         assert_eq!(queue.meta.as_ref().unwrap().labels["team"], "a");
         settle(&mut queue, Settings { any_owner: true, ..Settings::default() }).unwrap();
         assert!(queue.submit_owners.is_empty());
@@ -357,6 +374,8 @@ mod tests {
         assert!(wrong.starts_with("--max cpu: `many` is no CPU quantity"), "{wrong}");
         let wrong = settle(Settings { min: words(&["cpu"]), ..Settings::default() });
         assert_eq!(wrong, "`cpu` is neither key=value nor key-");
+        let wrong = settle(Settings { owner_weights: words(&["ann=0"]), ..Settings::default() });
+        assert_eq!(wrong, "--owner-weight ann: `0` is no number from 1 on");
         let wrong = settle(Settings { policy: Some("fair".to_owned()), ..Settings::default() });
         assert!(wrong.contains("did you mean `fair-share`?"), "{wrong}");
     }

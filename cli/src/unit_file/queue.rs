@@ -38,6 +38,7 @@ pub(super) fn queue(fields: &mut Fields<'_, '_>) -> v1::Queue {
         policy: fields.word("policy", &words::POLICY),
         submit_owners: fields.texts("submit_owners"),
         max_running_units: fields.number("max_running_units"),
+        owner_weights: fields.numbers("owner_weights").into_iter().collect(),
     }
 }
 
@@ -92,6 +93,7 @@ weight: 3
 policy: fair-share
 submit_owners: [alice]
 max_running_units: 9
+owner_weights: {alice: 3, 007: 2}
 ---
 # nothing
 ---
@@ -114,6 +116,7 @@ max_running_units: 9
         assert_eq!((max["cpu"], max["gpu"], max["fpga"]), (4_500, 2_500, 3));
         assert_eq!((queue.weight, queue.max_running_units), (Some(3), Some(9)));
         assert_eq!(queue.policy(), v1::QueuePolicy::FairShare);
+        assert_eq!(queue.owner_weights, [("alice".to_owned(), 3), ("007".to_owned(), 2)].into());
         assert_eq!((class.value, class.preemptible), (-5, false));
         assert_eq!(unit.priority_class, "gold");
     }
@@ -128,6 +131,7 @@ max_running_units: 9
                 "3:9: policy: unknown value `fiffo`: did you mean `fifo`?",
             ),
             ("kind: queue\nname: a\nmax:\n  gpu: many\n", "4:8: max.gpu: `many` is no"),
+            ("kind: queue\nname: a\nowner_weights: {ann: x}\n", "3:22: owner_weights.ann: `x` "),
             ("name: a\n---\nkind: priority-class\nname: b\n", "3:1: value: it is missing"),
         ] {
             let found = parse_manifest(text).unwrap_err().to_string();

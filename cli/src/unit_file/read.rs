@@ -256,6 +256,11 @@ impl<'n, 'r> Fields<'n, 'r> {
         self.map(key, read)
     }
 
+    /// Whole numbers by key.
+    pub(super) fn numbers<N: TryFrom<i128>>(&mut self, key: &'static str) -> BTreeMap<String, N> {
+        self.map(key, |_, text| number(text))
+    }
+
     fn map<T, E: fmt::Display>(
         &mut self,
         key: &'static str,

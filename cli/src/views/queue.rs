@@ -39,6 +39,8 @@ pub struct QueueView {
     pub policy: String,
     /// Who may submit.
     pub submit_owners: Vec<String>,
+    /// What owners weigh beside each other, where it is not 1.
+    pub owner_weights: BTreeMap<String, u32>,
     /// By its own running units.
     pub used: BTreeMap<String, i64>,
     /// By those below it, too.
@@ -76,6 +78,7 @@ impl From<&v1::QueueStatus> for QueueView {
             weight: queue.weight.unwrap_or(1),
             policy: policy.to_owned(),
             submit_owners: queue.submit_owners,
+            owner_weights: queue.owner_weights.into_iter().collect(),
             used: amounts(usage.used.as_ref()),
             used_with_children: amounts(usage.used_with_children.as_ref()),
             guaranteed: amounts(usage.guaranteed.as_ref()),
@@ -120,6 +123,11 @@ impl QueueView {
         names.into_iter().collect()
     }
 
+    fn weights(&self) -> String {
+        let weights = self.owner_weights.iter().map(|(owner, weight)| format!("{owner}={weight}"));
+        weights.collect::<Vec<_>>().join(",")
+    }
+
     fn others(&self) -> String {
         let others = self.resources().into_iter().filter(|name| ![CPU, MEMORY, GPU].contains(name));
         others.map(|name| format!("{name}={}", self.share(name))).collect::<Vec<_>>().join(",")
@@ -129,7 +137,8 @@ impl QueueView {
 impl View for QueueView {
     const HEADERS: &'static [&'static str] =
         &["NAME", "WEIGHT", "POLICY", "PENDING", "RUNNING", "CPU", "MEMORY", "GPU"];
-    const WIDE: &'static [&'static str] = &["OTHERS", "SUBMIT-OWNERS", "OWNER", "REVISION", "LABELS"];
+    const WIDE: &'static [&'static str] =
+        &["OTHERS", "SUBMIT-OWNERS", "OWNER-WEIGHTS", "OWNER", "REVISION", "LABELS"];
 
     fn row(&self) -> Vec<String> {
         let running = match self.max_running_units {
@@ -152,6 +161,7 @@ impl View for QueueView {
         vec![
             self.others(),
             self.submit_owners.join(","),
+            self.weights(),
             self.owner.clone(),
             self.revision.to_string(),
             pairs(&self.labels),

@@ -172,6 +172,7 @@ fn a_queue_shows_what_it_uses_is_guaranteed_may_use_and_borrows() {
             "min",
             "name",
             "owner",
+            "owner_weights",
             "pending_units",
             "policy",
             "revision",
@@ -242,7 +243,12 @@ fn whatever_names_labels_and_reasons_hold_is_seen_and_does_nothing() {
     };
     check_shown(&NodeView::from(&node));
     let queue = v1::QueueStatus {
-        queue: Some(v1::Queue { meta: Some(meta()), submit_owners: vec![nasty()], ..v1::Queue::default() }),
+        queue: Some(v1::Queue {
+            meta: Some(meta()),
+            submit_owners: vec![nasty()],
+            owner_weights: [(nasty(), 2)].into(),
+            ..v1::Queue::default()
+        }),
         usage: Some(v1::QueueUsage { used_with_children: amounts(), ..v1::QueueUsage::default() }),
     };
     check_shown(&QueueView::from(&queue));

@@ -19,7 +19,7 @@ use crate::{
 
 /// Most queues with a record.
 pub const N_QUEUES_MAX: usize = 65_536;
-/// Most owners in one list.
+/// Most owners in one list, and most with a weight.
 pub const N_OWNERS_MAX: usize = 1_000;
 /// Largest amount of a guarantee or a maximum: 2^60, so that the sum of two never overflows.
 pub const AMOUNT_MAX: i64 = 1 << 60;
@@ -244,6 +244,21 @@ fn fields(spec: &QueueSpec, report: &mut Report) {
         let checked =
             if owner.is_empty() { Err(BadName::Empty) } else { names::text(owner, names::NAME_LEN_MAX) };
         report.named(&format!("submit_owners[{idx}]"), checked);
+    }
+    owner_weights(spec, report);
+}
+
+fn owner_weights(spec: &QueueSpec, report: &mut Report) {
+    if spec.owner_weights.len() > N_OWNERS_MAX {
+        let n = spec.owner_weights.len();
+        report.add(Ground::Invalid, "owner_weights", format!("{n} owners; at most {N_OWNERS_MAX}"));
+    }
+    for (owner, weight) in spec.owner_weights.iter().take(N_OWNERS_MAX) {
+        let field = format!("owner_weights[{owner:?}]");
+        report.named(&field, names::text(owner, names::NAME_LEN_MAX));
+        if !(1..=WEIGHT_MAX).contains(weight) {
+            report.add(Ground::Invalid, &field, format!("{weight} is not in 1..={WEIGHT_MAX}"));
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! What each owner uses is counted under every policy, so that a change of policy finds the sums there.
 
-use std::{cmp::Ordering, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeMap, num::NonZeroU32, sync::Arc};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -22,23 +22,40 @@ const SHARED: u32 = 0;
 #[derive(Debug)]
 pub(super) struct Leaf {
     policy: QueuePolicy,
+    /// Of owners that do not weigh 1.
+    weights: BTreeMap<String, u32>,
     seats: Vec<Seat>,
     free: Vec<u32>,
     by_owner: FxHashMap<OwnerIdx, u32>,
     /// By band, seats with a unit that may fit.
-    order: [Heap<u64>; Band::ALL.len()],
+    order: [Heap<Claim>; Band::ALL.len()],
     n_units: usize,
     n_running_units: u64,
 }
 
+/// Whose turn it is, the smallest first: dominant share, and among equal ones running units.
+type Claim = (u64, u64);
+
+/// Running units are told apart to a millionth of one by weight.
+const ONE: u64 = 1_000_000;
+
 /// What one owner uses, and what waits in its name.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Seat {
     owner: Option<OwnerIdx>,
+    /// Among owners, where that counts.
+    weight: NonZeroU32,
     /// Ties go by it.
     name: Option<Arc<str>>,
     used: SmallVec<[i128; 4]>,
     lanes: [Option<Box<Lane>>; Band::ALL.len()],
+}
+
+impl Default for Seat {
+    fn default() -> Self {
+        let (owner, name) = (None, None);
+        Self { owner, weight: NonZeroU32::MIN, name, used: SmallVec::new(), lanes: Default::default() }
+    }
 }
 
 /// A class in a leaf.
@@ -53,6 +70,7 @@ impl Default for Leaf {
     fn default() -> Self {
         Self {
             policy: QueuePolicy::default(),
+            weights: BTreeMap::new(),
             seats: vec![Seat::default()],
             free: Vec::new(),
             by_owner: FxHashMap::default(),
@@ -72,6 +90,20 @@ impl Leaf {
     pub(super) fn set_policy(&mut self, policy: QueuePolicy) {
         debug_assert_eq!(self.n_units, 0, "units wait in the order of another policy");
         self.policy = policy;
+    }
+
+    /// Owners weigh otherwise.
+    pub(super) fn set_weights(&mut self, weights: &BTreeMap<String, u32>, usage: &Usage) {
+        if self.weights == *weights {
+            return;
+        }
+        self.weights.clone_from(weights);
+        for seat in &mut self.seats {
+            seat.weight = weight(&self.weights, seat.name.as_deref());
+        }
+        if self.policy == QueuePolicy::FairShare {
+            self.reorder_all(usage);
+        }
     }
 
     pub(super) fn n_units(&self) -> usize {
@@ -214,7 +246,8 @@ impl Leaf {
         if let Some(seat) = self.by_owner.get(&owner) {
             return *seat;
         }
-        let fresh = Seat { owner: Some(owner), name: Some(Arc::clone(name)), ..Seat::default() };
+        let weight = weight(&self.weights, Some(name));
+        let fresh = Seat { owner: Some(owner), weight, name: Some(Arc::clone(name)), ..Seat::default() };
         let seat = match self.free.pop() {
             Some(seat) => {
                 self.seats[seat as usize] = fresh;
@@ -245,14 +278,18 @@ impl Leaf {
         }
     }
 
-    /// Who comes first: the owner with the smallest dominant share (Ghodsi et al. 2011), or with the fewest running
-    /// units, which raises the least of them first and so ends max-min fair.
-    fn rank(&self, seat: u32, usage: &Usage) -> u64 {
-        let used = &self.seats[seat as usize].used;
+    /// Who comes first: the owner with the smallest dominant share (Ghodsi et al. 2011), under fair-share for its weight.
+    /// Raising the least of them first ends max-min fair. What takes no share of the cluster counts by the piece.
+    fn claim(&self, seat: u32, usage: &Usage) -> Claim {
+        let Seat { used, weight, .. } = &self.seats[seat as usize];
         match self.policy {
-            QueuePolicy::Fifo | QueuePolicy::Priority => 0,
-            QueuePolicy::Drf => usage.dominant_share(used),
-            QueuePolicy::FairShare => used.first().map_or(0, |n| u64::try_from(*n).unwrap_or(0)),
+            QueuePolicy::Fifo | QueuePolicy::Priority => (0, 0),
+            QueuePolicy::Drf => (usage.dominant_share(used), 0),
+            QueuePolicy::FairShare => {
+                let (weight, n) = (u64::from(weight.get()), used.first().copied().unwrap_or(0));
+                let pieces = u64::try_from(n).unwrap_or(0).saturating_mul(ONE) / weight;
+                (usage.dominant_share(used) / weight, pieces)
+            }
         }
     }
 
@@ -260,10 +297,10 @@ impl Leaf {
         if !self.order.iter().any(|order| order.contains(seat)) {
             return;
         }
-        let rank = self.rank(seat, usage);
+        let claim = self.claim(seat, usage);
         let seats = &self.seats;
         for order in self.order.iter_mut().filter(|order| order.contains(seat)) {
-            order.set(seat, rank, &|a, b| by_name(seats, a, b));
+            order.set(seat, claim, &|a, b| by_name(seats, a, b));
         }
     }
 
@@ -272,14 +309,14 @@ impl Leaf {
         let lane = self.lane(band, seat);
         let is_ready = lane.is_some_and(|lane| lane.first().is_some());
         let is_empty = lane.is_some_and(Lane::is_empty);
-        // It has no rank to follow, and stays when it is empty.
+        // It has no claim to follow, and stays when it is empty.
         if seat == SHARED && is_ready == self.order[band.idx()].contains(seat) {
             return;
         }
-        let rank = self.rank(seat, usage);
+        let claim = self.claim(seat, usage);
         let (order, seats) = (&mut self.order[band.idx()], &self.seats);
         if is_ready {
-            order.set(seat, rank, &|a, b| by_name(seats, a, b));
+            order.set(seat, claim, &|a, b| by_name(seats, a, b));
         } else {
             order.remove(seat, &|a, b| by_name(seats, a, b));
         }
@@ -288,6 +325,12 @@ impl Leaf {
             self.drop_if_idle(seat);
         }
     }
+}
+
+/// Of an owner: 1 unless the queue says otherwise.
+fn weight(weights: &BTreeMap<String, u32>, owner: Option<&str>) -> NonZeroU32 {
+    let named = owner.and_then(|owner| weights.get(owner)).and_then(|weight| NonZeroU32::new(*weight));
+    named.unwrap_or(NonZeroU32::MIN)
 }
 
 fn by_name(seats: &[Seat], a: u32, b: u32) -> Ordering {

@@ -13,7 +13,11 @@
 //! queue whose maximum it is, with all units of its lane that need the same, and is not looked at again before so
 //! much room is there; a queue in which nothing that waits can fit leaves its parent's heap as a whole (`gate`).
 
-use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use smallvec::SmallVec;
 
@@ -435,6 +439,7 @@ impl Queues {
             }
             self.move_in_order(queue);
             self.follow_policy(queue);
+            self.follow_weights(queue);
         }
     }
 
@@ -452,6 +457,12 @@ impl Queues {
         for one in waiting {
             self.push(one);
         }
+    }
+
+    fn follow_weights(&mut self, queue: QueueIdx) {
+        static NONE: BTreeMap<String, u32> = BTreeMap::new();
+        let weights = self.quota.tree().record(queue).map_or(&NONE, |record| &record.owner_weights);
+        self.branches[queue.idx()].leaf.set_weights(weights, self.quota.usage());
     }
 
     /// What a queue uses is another now: it and those above it stand elsewhere among their siblings.

@@ -43,6 +43,8 @@ pub struct QueueSpec {
     pub submit_owners: Vec<String>,
     /// Most running units of the queue and those below it; 0: no limit.
     pub max_running_units: u32,
+    /// What owners weigh beside each other under [`QueuePolicy::FairShare`]; who is not named weighs 1.
+    pub owner_weights: BTreeMap<String, u32>,
 }
 
 impl QueueSpec {
@@ -59,6 +61,7 @@ impl QueueSpec {
             policy: QueuePolicy::default(),
             submit_owners: Vec::new(),
             max_running_units: 0,
+            owner_weights: BTreeMap::new(),
         }
     }
 }
@@ -78,7 +81,8 @@ pub enum QueuePolicy {
     Priority,
     /// The owner with the smallest dominant share first; of one owner as [`Self::Priority`].
     Drf,
-    /// The owner with the fewest running units first; of one owner as [`Self::Priority`].
+    /// The owner with the smallest dominant share for its weight first, of equal ones the one with fewer running units for
+    /// its weight; of one owner as [`Self::Priority`].
     FairShare,
 }
 

@@ -35,7 +35,7 @@ fn found(tree: &QueueTree, changes: &[QueueChange], users: &dyn Fn(&str) -> User
 #[test]
 fn every_field_is_checked_and_all_are_named_at_once() {
     type Case = (&'static str, fn(&mut QueueSpec), &'static [&'static str]);
-    let cases: [Case; 13] = [
+    let cases: [Case; 14] = [
         ("sound", |_| {}, &[]),
         ("name", |spec| spec.name = "Prod".into(), &["meta.name"]),
         ("empty name", |spec| spec.name = String::new(), &["meta.name"]),
@@ -60,6 +60,14 @@ fn every_field_is_checked_and_all_are_named_at_once() {
         ("no weight", |spec| spec.weight = 0, &["weight"]),
         ("weight", |spec| spec.weight = WEIGHT_MAX + 1, &["weight"]),
         (
+            "weights of owners",
+            |spec| {
+                let weights = [("a", 0), ("b", WEIGHT_MAX + 1), ("c", 1), ("d\n", 2)];
+                spec.owner_weights = weights.map(|(owner, weight)| (owner.to_owned(), weight)).into();
+            },
+            &["owner_weights[\"a\"]", "owner_weights[\"b\"]", "owner_weights[\"d\\n\"]"],
+        ),
+        (
             "several",
             |spec| {
                 spec.submit_owners = vec!["a".into(), String::new()];
@@ -83,13 +91,14 @@ fn a_queue_has_only_so_many_labels_and_owners() {
     let with = |n_labels: usize, n_owners: usize| QueueSpec {
         labels: names(n_labels).map(|name| (name, String::new())).collect(),
         submit_owners: names(n_owners).collect(),
+        owner_weights: names(n_owners).map(|name| (name, 1)).collect(),
         ..QueueSpec::new("prod")
     };
     for (n_labels, n_owners, fields) in [
         (ENTRIES_MAX, N_OWNERS_MAX, vec![]),
         (ENTRIES_MAX + 1, N_OWNERS_MAX, vec!["meta.labels"]),
-        (ENTRIES_MAX, N_OWNERS_MAX + 1, vec!["submit_owners"]),
-        (ENTRIES_MAX + 2, N_OWNERS_MAX + 2, vec!["meta.labels", "submit_owners"]),
+        (ENTRIES_MAX, N_OWNERS_MAX + 1, vec!["submit_owners", "owner_weights"]),
+        (ENTRIES_MAX + 2, N_OWNERS_MAX + 2, vec!["meta.labels", "submit_owners", "owner_weights"]),
     ] {
         let expected: Vec<_> = fields.into_iter().map(|field| (Ground::Invalid, field.to_owned())).collect();
         assert_eq!(found(&tree(&[]), &[put(with(n_labels, n_owners))], &nobody), expected);

@@ -111,6 +111,7 @@ struct Quotas<'a> {
     weight: u32,
     policy: QueuePolicy,
     max_running_units: u32,
+    owner_weights: &'a [(&'a str, u32)],
 }
 
 struct World {
@@ -134,6 +135,7 @@ impl World {
             weight: quotas.weight.max(1),
             policy: quotas.policy,
             max_running_units: quotas.max_running_units,
+            owner_weights: quotas.owner_weights.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect(),
             ..QueueSpec::new(path)
         }));
     }

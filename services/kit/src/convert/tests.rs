@@ -185,11 +185,24 @@ fn unit_spec() -> impl Strategy<Value = UnitSpec> {
 fn queue() -> impl Strategy<Value = QueueSpec> {
     let amounts = || proptest::collection::btree_map(text(), 0i64..9, 0..3);
     let texts = (text(), text(), text(), vec(text(), 0..3));
-    let numbers = (1u32..=1_000_000, select(QueuePolicy::ALL.to_vec()), any::<u32>());
+    let owner_weights = proptest::collection::btree_map(text(), 0u32..9, 0..3);
+    let numbers = (1u32..=1_000_000, select(QueuePolicy::ALL.to_vec()), any::<u32>(), owner_weights);
     (texts, labels(), amounts(), amounts(), numbers).prop_map(|(texts, labels, min, max, numbers)| {
         let (name, uid, owner, submit_owners) = texts;
-        let (weight, policy, max_running_units) = numbers;
-        QueueSpec { name, uid, labels, owner, min, max, weight, policy, submit_owners, max_running_units }
+        let (weight, policy, max_running_units, owner_weights) = numbers;
+        QueueSpec {
+            name,
+            uid,
+            labels,
+            owner,
+            min,
+            max,
+            weight,
+            policy,
+            submit_owners,
+            max_running_units,
+            owner_weights,
+        }
     })
 }
 

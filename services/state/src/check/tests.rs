@@ -177,6 +177,7 @@ fn samples() -> Vec<v1::op::Op> {
             max_running_units: Some(3),
         }),
         Op::PutPriorityClass(v1::PriorityClass { name: name(), value: 1, ..v1::PriorityClass::default() }),
+            owner_weights: [(name(), 2)].into(),
         Op::PutDisruptionBudget(v1::DisruptionBudget {
             name: name(),
             namespace: "default".to_owned(),

@@ -16,6 +16,8 @@ struct Limits {
     weight: u32,
     policy: QueuePolicy,
     n: u32,
+    /// Of the first owner; the others weigh 1.
+    owner_weight: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -33,12 +35,19 @@ fn limits() -> impl Strategy<Value = Limits> {
     let max = [(1u32, 0i64..40), (1, 0i64..200)].map(|(_, range)| prop::option::weighted(0.4, range));
     let min = prop::option::weighted(0.4, 1i64..12);
     let n = prop::option::weighted(0.2, 1u32..12);
-    (max, min, 1u32..4, 0usize..4, n).prop_map(|(max, min, weight, policy, n)| Limits {
-        max: ["cpu", "memory"].into_iter().zip(max).filter_map(|(name, max)| Some((name, max?))).collect(),
-        min: min.map(|min| ("cpu", min)).into_iter().collect(),
-        weight,
-        policy: QueuePolicy::ALL[policy],
-        n: n.unwrap_or(0),
+    (max, min, 1u32..4, 0usize..4, n, 1u32..4).prop_map(|(max, min, weight, policy, n, owner_weight)| {
+        Limits {
+            max: ["cpu", "memory"]
+                .into_iter()
+                .zip(max)
+                .filter_map(|(name, max)| Some((name, max?)))
+                .collect(),
+            min: min.map(|min| ("cpu", min)).into_iter().collect(),
+            weight,
+            policy: QueuePolicy::ALL[policy],
+            n: n.unwrap_or(0),
+            owner_weight,
+        }
     })
 }
 
@@ -108,13 +117,14 @@ impl Naive<'_> {
             self.waiting.iter().filter(|one| (one.queue, one.band) == (queue, band)).collect();
         here.sort_by_key(|one| {
             let owner = self.world.jobs[&one.unit].0.owner;
-            let seat = if policy.is_by_owner() { (self.rank(queue, owner, policy), owner) } else { (0, "") };
+            let seat =
+                if policy.is_by_owner() { (self.claim(queue, owner, policy), owner) } else { ((0, 0), "") };
             (seat, Key::new(policy, one))
         });
         here.into_iter().find(|one| self.fits(one)).map(|one| one.unit)
     }
 
-    fn rank(&self, queue: QueueIdx, owner: &str, policy: QueuePolicy) -> u64 {
+    fn claim(&self, queue: QueueIdx, owner: &str, policy: QueuePolicy) -> (u64, u64) {
         let usage = self.world.queues.quota().usage();
         let mut row = smallvec::SmallVec::new();
         for (job, account, waiting) in self.world.jobs.values() {
@@ -123,10 +133,12 @@ impl Naive<'_> {
             }
         }
         if policy == QueuePolicy::Drf {
-            usage.dominant_share(&row)
-        } else {
-            row.first().map_or(0, |n| u64::try_from(*n).unwrap())
+            return (usage.dominant_share(&row), 0);
         }
+        let record = self.world.queues.quota().tree().record(queue);
+        let weight = record.and_then(|record| record.owner_weights.get(owner)).copied().unwrap_or(1);
+        let n = row.first().map_or(0, |n| u64::try_from(*n).unwrap());
+        (usage.dominant_share(&row) / u64::from(weight), n * 1_000_000 / u64::from(weight))
     }
 
     fn fits(&self, waiting: &Waiting) -> bool {
@@ -199,8 +211,10 @@ fn run(ops: &[Op], is_checked: bool) -> Result<Vec<UnitId>, TestCaseError> {
     let (mut running, mut served): (Vec<UnitId>, Vec<UnitId>) = (Vec::new(), Vec::new());
     for op in ops {
         match op {
-            Op::Put(at, Limits { max, min, weight, policy, n }) => {
-                let quotas = Quotas { min, max, weight: *weight, policy: *policy, max_running_units: *n };
+            Op::Put(at, Limits { max, min, weight, policy, n, owner_weight }) => {
+                let owner_weights: &[(&str, u32)] = &[(OWNERS[0], *owner_weight)];
+                let (weight, policy, max_running_units) = (*weight, *policy, *n);
+                let quotas = Quotas { min, max, weight, policy, max_running_units, owner_weights };
                 world.put(PATHS[*at], &quotas);
             }
             Op::Remove(at) => world.queues.remove_record(PATHS[*at]),

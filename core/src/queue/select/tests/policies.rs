@@ -47,14 +47,19 @@ fn each_policy_has_its_order() {
 }
 
 #[test]
-fn drf_looks_at_what_dominates_and_fair_share_counts() {
-    for (policy, expected) in [
-        // `a` holds an eighth of the memory by one running unit, `b` has several small ones.
-        (QueuePolicy::Drf, "bbbba"),
-        (QueuePolicy::FairShare, "babab"),
+fn owners_take_turns_by_what_dominates_for_their_weight() {
+    let weighs = |policy, owner_weights| Quotas { policy, owner_weights, ..Quotas::default() };
+    for (quotas, expected) in [
+        // `a` holds an eighth of the memory by one running unit, `b` takes a 32nd of the CPUs by each.
+        (weighs(QueuePolicy::Drf, &[]), "bbbba"),
+        (weighs(QueuePolicy::Drf, &[("a", 9)]), "bbbba"),
+        (weighs(QueuePolicy::FairShare, &[]), "bbbba"),
+        (weighs(QueuePolicy::FairShare, &[("a", 2)]), "bbaaa"),
+        (weighs(QueuePolicy::FairShare, &[("a", 8), ("b", 1)]), "baaaa"),
     ] {
+        let policy = quotas.policy;
         let mut world = World::new(Config::default());
-        world.put("q", &Quotas { policy, ..Quotas::default() });
+        world.put("q", &quotas);
         let (big, small) = (Job { queue: "q", owner: "a", ..JOB }, Job { queue: "q", owner: "b", ..JOB });
         world.submit(Job { memory: 1 << 27, ..big.clone() });
         assert!(world.hand_out(NOW).is_some());
@@ -64,8 +69,41 @@ fn drf_looks_at_what_dominates_and_fair_share_counts() {
         }
         let units: Vec<UnitId> = (0..5).map(|_| world.hand_out(NOW).unwrap()).collect();
         let owners: String = units.iter().map(|unit| world.jobs[unit].0.owner).collect();
-        assert_eq!(owners, expected, "{policy}");
+        assert_eq!(owners, expected, "{policy} {:?}", quotas.owner_weights);
     }
+}
+
+#[test]
+fn what_takes_nothing_of_the_cluster_counts_by_the_piece() {
+    let mut world = World::new(Config::default());
+    let owner_weights: &[(&str, u32)] = &[("a", 3)];
+    world.put("q", &Quotas { policy: QueuePolicy::FairShare, owner_weights, ..Quotas::default() });
+    for owner in ["a", "a", "a", "a", "b", "b"] {
+        world.submit(Job { queue: "q", owner, cpu: 0, ..JOB });
+    }
+    assert_eq!(world.hand_out_all(NOW), [1, 5, 2, 3, 4, 6]);
+}
+
+#[test]
+fn weights_of_owners_may_change_while_units_wait() {
+    let mut world = World::new(Config::default());
+    let quotas = Quotas { policy: QueuePolicy::FairShare, ..Quotas::default() };
+    world.put("q", &quotas);
+    for owner in ["a", "b"] {
+        for _ in 0..4 {
+            world.submit(Job { queue: "q", owner, ..JOB });
+        }
+    }
+    let mut next = |weight: u32| {
+        world.put("q", &Quotas { owner_weights: &[("b", weight)], ..quotas.clone() });
+        world.hand_out(NOW).map(|unit| unit.0)
+    };
+    assert_eq!([next(1), next(1), next(1), next(9)], [Some(1), Some(5), Some(2), Some(6)]);
+    assert_eq!(
+        [next(9), next(1)],
+        [Some(7), Some(3)],
+        "with weight 9 two of `b` are less than two of `a`, without three are more"
+    );
 }
 
 #[test]

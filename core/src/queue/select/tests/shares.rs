@@ -112,6 +112,20 @@ proptest! {
     }
 
     #[test]
+    fn owners_get_their_weighted_dominant_shares(takes in vec((parts(), 1u32..8), 2..=4)) {
+        let mut world = World::new(Config::default());
+        let weights: Vec<(&str, u32)> = takes.iter().zip(OWNERS).map(|((_, weight), owner)| (owner, *weight)).collect();
+        let quotas = Quotas { max: &WHOLE, policy: QueuePolicy::FairShare, owner_weights: &weights, ..Quotas::default() };
+        world.put("q", &quotas);
+        let jobs: Vec<Job> =
+            takes.iter().zip(OWNERS).map(|((takes, _), owner)| Job { queue: "q", owner, ..job(*takes) }).collect();
+        let shares = saturate(&mut world, &jobs);
+        let parties: Vec<Party> = takes.iter().map(|(takes, weight)| party(*takes, f64::from(*weight))).collect();
+        let expected = filled(&parties);
+        prop_assert!(near(&shares, &expected, 0.02), "{:?} instead of {:?}", shares, expected);
+    }
+
+    #[test]
     fn queues_get_their_weighted_dominant_shares(takes in vec((parts(), 1u32..8), 2..=4)) {
         let mut world = World::new(Config::default());
         world.put("org", &Quotas { max: &WHOLE, ..Quotas::default() });

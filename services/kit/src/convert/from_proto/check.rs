@@ -172,6 +172,7 @@ fn check_change(change: &Change) -> Result<()> {
             pairs("meta.labels", &spec.labels)?;
             spec.min.keys().try_for_each(|name| text("min.amounts", name))?;
             spec.max.keys().try_for_each(|name| text("max.amounts", name))?;
+            spec.owner_weights.keys().try_for_each(|owner| text("owner_weights", owner))?;
             spec.submit_owners.iter().try_for_each(|owner| text("submit_owners", owner))
         }
         Change::PriorityClass(class) => text("name", &class.name),

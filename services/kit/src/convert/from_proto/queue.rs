@@ -30,7 +30,7 @@ pub fn queue(pb: v1::Queue) -> Result<QueueSpec> {
 /// A queue as a client wrote it, and every field that cannot be read, which is left at its default. What can be
 /// read may be wrong all the same: that is for the checks of admission.
 pub fn given_queue(pb: v1::Queue) -> (QueueSpec, Vec<BadField>) {
-    let v1::Queue { meta, min, max, weight, policy, submit_owners, max_running_units } = pb;
+    let v1::Queue { meta, min, max, weight, policy, submit_owners, max_running_units, owner_weights } = pb;
     let meta = meta.unwrap_or_default();
     let mut bad = Vec::new();
     if !meta.namespace.is_empty() {
@@ -55,6 +55,7 @@ pub fn given_queue(pb: v1::Queue) -> (QueueSpec, Vec<BadField>) {
         policy: policy.unwrap_or_default(),
         submit_owners,
         max_running_units: max_running_units.unwrap_or(0),
+        owner_weights: owner_weights.into_iter().collect(),
     };
     (spec, bad)
 }

@@ -18,8 +18,19 @@ pub fn put_priority_class(class: &PriorityClass) -> Bytes {
 
 /// A queue. Revisions and times of its metadata are left 0: the store keeps them.
 pub fn queue(spec: &QueueSpec) -> v1::Queue {
-    let QueueSpec { name, uid, labels, owner, min, max, weight, policy, submit_owners, max_running_units } =
-        spec;
+    let QueueSpec {
+        name,
+        uid,
+        labels,
+        owner,
+        min,
+        max,
+        weight,
+        policy,
+        submit_owners,
+        max_running_units,
+        owner_weights,
+    } = spec;
     v1::Queue {
         meta: Some(v1::ObjectMeta {
             name: name.clone(),
@@ -34,6 +45,7 @@ pub fn queue(spec: &QueueSpec) -> v1::Queue {
         policy: queue_policy(*policy).into(),
         submit_owners: submit_owners.clone(),
         max_running_units: super::above_zero(*max_running_units),
+        owner_weights: owner_weights.iter().map(|(owner, weight)| (owner.clone(), *weight)).collect(),
     }
 }
 
