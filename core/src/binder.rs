@@ -15,6 +15,7 @@ mod classes;
 mod frozen;
 mod gangs;
 mod holds;
+mod maxima;
 mod quotas;
 mod requeue;
 mod reservations;
@@ -305,6 +306,7 @@ impl Binder {
             self.landed.remove(&(landed, ticket));
             self.close_read(ticket);
         }
+        self.settle_reliefs();
     }
 
     /// Everything up to here has been read.

@@ -40,6 +40,7 @@ mod ended;
 mod entry;
 mod follow;
 mod frozen;
+mod full;
 mod gangs;
 pub mod gauges;
 mod holds;
@@ -170,6 +171,8 @@ pub struct Assignment {
     pub bound: u32,
     /// Whose nodes may be used.
     pub scope: Scope,
+    /// A queue of it is at a maximum: others there have to leave first.
+    pub at_maximum: bool,
     /// Should the unit find no place it is its turn to gather room.
     pub turn: bool,
     /// There is room for it, as its scheduler said of such units.

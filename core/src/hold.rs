@@ -49,6 +49,11 @@ pub struct Hold {
     pub device_masks: Vec<u64>,
     /// Running units of the same node that have to leave first; they take the room until then.
     pub victims: Vec<Member>,
+    /// A queue of the unit was at a maximum when it was made: what its victims take there counts for it until they have left.
+    /// All such holds of a unit count together, turn into a binding together, and go together.
+    pub at_maximum: bool,
+    /// Victims on other nodes that have to leave first, for the sake of that maximum.
+    pub queue_victims: Vec<Member>,
     /// It goes if it has not turned into a binding by then, Unix milliseconds. Of a slot 0: its reservation says.
     pub expires_ms: i64,
     /// Path of the queue that pays; `None`: `default`.
@@ -142,6 +147,11 @@ impl Hold {
     /// Whether it is a preemption's: room that victims leave, neither gathered nor a slot.
     pub fn is_claim(&self) -> bool {
         self.turn.is_none() && self.slot.is_none()
+    }
+
+    /// All that have to leave first.
+    pub fn all_victims(&self) -> impl Iterator<Item = &Member> {
+        self.victims.iter().chain(&self.queue_victims)
     }
 
     /// For whom: (ordinal, incarnation).

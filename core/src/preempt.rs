@@ -18,6 +18,7 @@ use crate::{
     cluster::{Cluster, ShapeId},
     hold::Member,
     ids::{HoldId, NodeId, UnitId},
+    queue::{Lack, Quota},
 };
 
 mod lent;
@@ -31,6 +32,7 @@ mod trial;
 
 pub(crate) use self::{
     lent::{Kept, Lent, lendable},
+    plan::paid,
     rank::{Rights, Tally},
     rule::{is_loop, min_member, staying},
     trial::Trial,
@@ -111,6 +113,64 @@ pub(crate) fn search_lent(
 ) -> Found {
     cluster.keep_occupants();
     let mut plan = Plan::new(cluster, *seeker, claimed, (rights, lent), shape);
+    fill(&mut plan, nodes, wanted);
+    plan.found()
+}
+
+/// Queues that are at a maximum, as a search for who has to leave them sees it.
+pub(crate) struct Full<'a> {
+    pub(crate) quota: &'a Quota,
+    /// What is lacking, the lowest queue first; not empty.
+    pub(crate) lacks: &'a [Lack],
+    /// Units with running units below them, in order.
+    pub(crate) units: &'a [UnitId],
+}
+
+/// Who has to leave full queues for what has places without anybody leaving, and whether enough can.
+pub(crate) fn relieve(
+    cluster: &mut Cluster,
+    (seeker, claimed): (&Seeker, &FxHashSet<(UnitId, u32)>),
+    rights: Option<&Rights<'_>>,
+    shape: ShapeId,
+    full: &Full<'_>,
+) -> (Found, bool) {
+    cluster.keep_occupants();
+    let lent = Lent::default();
+    let mut plan = Plan::new(cluster, *seeker, claimed, (rights, &lent), shape);
+    let is_relieved = plan.relieve(full);
+    (plan.found(), is_relieved)
+}
+
+/// Looks for places for a unit whose queues are at a maximum: running units below them leave until all of it fits there too. Those
+/// that have to make room on nodes are of these queues as well, where that is enough. No places if too few can leave.
+pub(crate) fn search_full(
+    cluster: &mut Cluster,
+    (seeker, claimed): (&Seeker, &FxHashSet<(UnitId, u32)>),
+    rights: Option<&Rights<'_>>,
+    shape: ShapeId,
+    nodes: &[usize],
+    wanted: usize,
+    full: &Full<'_>,
+) -> Found {
+    cluster.keep_occupants();
+    let lent = Lent::default();
+    if let Some(highest) = full.lacks.last() {
+        let mut plan = Plan::new(cluster, *seeker, claimed, (rights, &lent), shape);
+        plan.keep_below(full.quota, highest.queue);
+        fill(&mut plan, nodes.iter().copied(), wanted);
+        if plan.n_places() >= wanted && plan.relieve(full) {
+            return plan.found();
+        }
+    }
+    let mut plan = Plan::new(cluster, *seeker, claimed, (rights, &lent), shape);
+    if plan.relieve(full) {
+        fill(&mut plan, nodes.iter().copied(), wanted);
+    }
+    plan.found()
+}
+
+/// Takes places, the cheapest first, until there are so many, or no more.
+fn fill(plan: &mut Plan<'_>, nodes: impl IntoIterator<Item = usize>, wanted: usize) {
     let mut looks = Looks::new(nodes, |idx| plan.glance(idx));
     while plan.n_places() < wanted
         && let Some((idx, look)) = looks.cheapest()
@@ -135,5 +195,4 @@ pub(crate) fn search_lent(
             }
         }
     }
-    plan.found()
 }

@@ -7,6 +7,7 @@
 
 pub mod check;
 mod classes;
+mod full;
 mod gate;
 mod heap;
 mod interned;
@@ -14,19 +15,24 @@ mod lane;
 mod leaf;
 pub mod order;
 mod quota;
+mod relief;
 mod rooms;
 mod select;
 pub mod spec;
 mod tree;
 mod usage;
 
-pub(crate) use self::usage::{Amounts, at};
 pub use self::{
     classes::PriorityClasses,
+    full::Standing,
     order::{Account, Config, OwnerIdx, Queues, Waiting},
     quota::Quota,
     rooms::RoomIdx,
     select::Hindrance,
     tree::{NotAdmitted, QueueIdx, QueueTree},
     usage::{AskId, Headroom, Limit, Need, ResourceIdx, Turn, Usage},
+};
+pub(crate) use self::{
+    relief::{Reliefs, lent},
+    usage::{Amounts, Lack, at, sum_of},
 };

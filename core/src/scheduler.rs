@@ -47,6 +47,7 @@ mod elsewhere;
 mod flows;
 mod gather;
 mod held;
+mod maxima;
 mod outcome;
 mod park;
 mod plan;
@@ -319,6 +320,7 @@ impl Scheduler {
             flow: self.flow_of(&groups, spec.pool),
             queue: self.shares.queue(&spec.queue),
             scope: Scope::default(),
+            at_maximum: false,
             has_turn: false,
             is_called: false,
             no_turn: false,
@@ -579,8 +581,9 @@ impl Scheduler {
         let backoff = self.backoff.first().map(|(end, _)| *end);
         let note = self.notes.first().map(|(end, _)| *end);
         let below = self.seeks.newly_below.map(|(at, _)| at);
+        let maxima = self.maxima_end();
         let seek = self.seeks.again_at.into_iter().chain(below).min().filter(|_| !self.parked.is_empty());
-        backoff.into_iter().chain(note).chain(seek).min()
+        backoff.into_iter().chain(note).chain(seek).chain(maxima).min()
     }
 
     /// Every unit held, ascending, with the revision of its record.

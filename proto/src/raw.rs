@@ -71,6 +71,9 @@ pub struct UnitAssignment {
     /// Whose nodes may be used.
     #[prost(enumeration = "crate::v1::AssignmentScope", tag = "16")]
     pub scope: i32,
+    /// A queue of it is at a maximum: others there have to leave first.
+    #[prost(bool, tag = "17")]
+    pub at_maximum: bool,
     /// Should the unit find no place it is its turn to gather room.
     #[prost(bool, tag = "30")]
     pub turn: bool,

@@ -103,6 +103,7 @@ impl Binder {
         if let Some((reason, detail)) = self.frozen_for(decision) {
             return Verdict::Reject(whole(decision, reason, detail));
         }
+        self.settle_reliefs();
         let mut refused = Refused::default();
         let own = self.replaced(decision);
         let members = match self.not_bound(decision, &own, &mut refused) {

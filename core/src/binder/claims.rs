@@ -145,7 +145,28 @@ impl Binder {
         let lasts_ms = if turn.is_some() { self.holds.turn_ms() } else { self.holds.hold_ms() };
         let mut holds: Vec<Arc<Hold>> = Vec::new();
         let mut refusal = None;
-        for mut hold in holds_of(decision, members, preemption) {
+        let mut made = holds_of(decision, members, preemption);
+        let needs: Vec<Need> = made.iter().map(|hold| self.need_of_hold(hold)).collect();
+        let queue_victims = match self.at_maximum(decision.unit, queue, &needs, preemption) {
+            Ok(victims) => victims,
+            Err(limit) => {
+                let detail = self.quotas.words(limit);
+                refusal = Some(whole(decision, RejectionReason::QueueFull, detail));
+                None
+            }
+        };
+        if let (Some(victims), Some(first)) = (&queue_victims, made.first_mut()) {
+            first.queue_victims.clone_from(victims);
+        }
+        let at_maximum = queue_victims.is_some();
+        if refusal.is_none() && !at_maximum && !preemption.gathers && preemption.claims.is_empty() {
+            let detail = "nobody has to leave: there is room in the queue by now".to_owned();
+            refusal = Some(whole(decision, RejectionReason::VictimGone, detail));
+        }
+        if refusal.is_some() {
+            made.clear();
+        }
+        for mut hold in made {
             if let Some((victims, from)) = taken.by_place.remove(&(hold.group, hold.node)) {
                 hold.victims.extend(victims);
                 hold.victims.sort_unstable();
@@ -162,6 +183,7 @@ impl Binder {
                 judged,
                 priority,
                 turn: turn.clone(),
+                at_maximum,
                 ..hold
             };
             let shape = group.shape;
@@ -183,14 +205,9 @@ impl Binder {
                 refusal = Some(at_node(decision, why, hold.node, detail));
                 break;
             }
-            let n = u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX);
-            let (need, limit) = self.quotas.take(queue, shape, n, &self.cluster);
-            if let Some(limit) = limit {
-                self.quotas.give_back(queue, need);
-                let detail = self.quotas.words(limit);
-                refusal = Some(whole(decision, RejectionReason::QueueFull, detail));
-                break;
-            }
+            // There is room for all of them together.
+            let need = self.need_of_hold(&hold);
+            self.quotas.add_need(queue, need);
             let hold = Arc::new(hold);
             self.cluster.put_hold(Arc::clone(&hold));
             self.holds.begin(Arc::clone(&hold), queue, need);
@@ -238,6 +255,13 @@ struct OfUnit {
 }
 
 impl Binder {
+    /// What a hold of a unit that is known takes of its queue.
+    fn need_of_hold(&mut self, hold: &Hold) -> Need {
+        let shape = self.units[&hold.unit].groups[usize::from(hold.group)].shape;
+        let n = u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX);
+        self.quotas.need(shape, n, &self.cluster)
+    }
+
     /// What the unit's queue may claim for all that a decision adds to it.
     fn needs_of(&mut self, decision: &Decision, members: &[Member]) -> Vec<Need> {
         if !self.quotas.quota().usage().has_guarantees() {

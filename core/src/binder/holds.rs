@@ -19,7 +19,7 @@ use crate::{
     hold::{Hold, Turn},
     ids::{Epoch, HoldId, IdMap, Revision, UnitId},
     lifecycle,
-    queue::{Need, QueueIdx},
+    queue::{Need, QueueIdx, Reliefs},
     rows::{Bind, Phase},
     sub_cluster::overlap,
 };
@@ -77,6 +77,8 @@ pub(super) struct Holds {
     members: IdMap<UnitId, FxHashSet<(u32, u32)>>,
     /// Victims whose evictions are under way, with what their queues are promised to lose until the rows show it.
     leaving: FxHashMap<(UnitId, u32), Option<(QueueIdx, Need)>>,
+    /// What victims give up in queues for those that they back.
+    pub(super) reliefs: Reliefs,
     last: u64,
     hold_ms: Option<u64>,
     pub(super) turn_ms: Option<u64>,
@@ -107,6 +109,12 @@ impl Holds {
 
     pub(super) fn hold(&self, id: HoldId) -> Option<&Hold> {
         self.by_id.get(&id).map(|kept| &*kept.hold)
+    }
+
+    /// A hold at a maximum of a unit is about to end.
+    pub(super) fn ends_at_maximum(&self, unit: UnitId) -> bool {
+        let of_unit = |kept: &&Kept| kept.hold.unit == unit && kept.hold.at_maximum;
+        self.by_id.values().filter(of_unit).any(|kept| kept.state == State::Ending)
     }
 
     /// The unit of a pool that gathers room which one of `sub_cluster` may want, with holds under way or that end.
@@ -153,12 +161,14 @@ impl Holds {
         self.last = self.last.max(hold.id.0);
         self.expiry_ms = Some(self.expiry_ms.map_or(hold.expires_ms, |first| first.min(hold.expires_ms)));
         self.members.entry(hold.unit).or_default().extend(hold.members());
+        self.reliefs.put(hold, kept.queue);
         self.by_id.insert(hold.id, kept);
         self.is_stale = true;
     }
 
     fn remove(&mut self, id: HoldId) -> Option<Kept> {
         let kept = self.by_id.remove(&id)?;
+        self.reliefs.remove(&kept.hold);
         if let Some(members) = self.members.get_mut(&kept.hold.unit) {
             for member in kept.hold.members() {
                 members.remove(&member);
@@ -242,10 +252,16 @@ impl Binder {
         if self.holds.by_id.is_empty() {
             return;
         }
+        if let Change::Rows(unit, _) | Change::RowsLoaded(unit, _) | Change::UnitDeleted(unit) = change {
+            self.holds.reliefs.look_at(*unit);
+        } else if let Change::UnitSpec(spec) = change {
+            self.holds.reliefs.look_at(spec.id);
+        }
         let may_matter = match change {
             Change::Rows(unit, _) | Change::RowsLoaded(unit, _) => {
                 self.holds.members.contains_key(unit)
                     || self.cluster.backs_any(*unit)
+                    || self.holds.reliefs.is_backed_by(*unit)
                     || self.cluster.is_in_slots(*unit)
             }
             Change::UnitSpec(spec) => self.holds.members.contains_key(&spec.id),
@@ -321,6 +337,7 @@ impl Binder {
                 self.quotas.give_back(kept.queue, kept.need);
                 self.quotas.add_need(queue, kept.need);
                 kept.queue = queue;
+                self.holds.reliefs.put(&kept.hold, queue);
             }
         }
     }
@@ -328,6 +345,7 @@ impl Binder {
     /// A list follows: what is under way stays.
     pub(super) fn reset_holds(&mut self) {
         self.promise_again();
+        self.holds.reliefs = Reliefs::default();
         let known = std::mem::take(&mut self.holds.by_id);
         self.holds.members.clear();
         for (_, kept) in known {
@@ -445,6 +463,7 @@ impl Binder {
                 Fate::Ends(why) => dead.entry(why).or_default().push(id),
             }
         }
+        let team = self.keep_together(ids, &mut dead, &mut ready);
         let terms = self.units.get(&unit).map(|unit| &unit.terms);
         let n_bound =
             terms.zip(self.cluster.rows(unit)).map_or(0, |(terms, rows)| lifecycle::counted(rows, terms));
@@ -458,7 +477,8 @@ impl Binder {
         let mut work: Vec<HoldWork> = dead.into_iter().map(|(why, ids)| self.end(&ids, why)).collect();
         let n_ready: usize = ready.iter().map(|id| self.holds.by_id[id].hold.ordinals.len()).sum();
         if n_ready > 0 && n_bound + n_ready >= min_member {
-            work.push(self.convert(unit, &ready, n_bound < min_member));
+            let is_whole = n_bound < min_member || team.iter().any(|id| ready.contains(id));
+            work.push(self.convert(unit, &ready, is_whole));
         }
         work
     }
@@ -480,7 +500,7 @@ impl Binder {
         if hold.expires_ms <= self.now_ms {
             return Fate::Ends("expired");
         }
-        if hold.victims.iter().any(|victim| self.cluster.remains(victim).is_some()) {
+        if hold.all_victims().any(|victim| self.cluster.remains(victim).is_some()) {
             return Fate::Waits;
         }
         if hold.turn.is_some() && !self.cluster.has_gathered(id) {
@@ -502,7 +522,7 @@ impl Binder {
 
     /// Holds become bindings; those whose node has shrunk or changed meanwhile end, and with them the others if all of
     /// them are needed.
-    fn convert(&mut self, unit: UnitId, ids: &[HoldId], is_first: bool) -> HoldWork {
+    fn convert(&mut self, unit: UnitId, ids: &[HoldId], is_whole: bool) -> HoldWork {
         let queue = self.units[&unit].queue;
         let standing = self.classes.standing(&self.units[&unit], self.quotas.path(queue));
         let mut binds: BTreeMap<u16, Bind> = BTreeMap::new();
@@ -545,7 +565,7 @@ impl Binder {
                 self.cluster.put_hold(hold);
             }
             self.holds.is_stale = true;
-            return self.end(if is_first { ids } else { &unfit }, "no-room");
+            return self.end(if is_whole { ids } else { &unfit }, "no-room");
         }
         let mut needs = Needs::new();
         let mut ends = Vec::with_capacity(ids.len());

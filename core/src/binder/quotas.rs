@@ -148,6 +148,10 @@ impl Quotas {
         &self.quota
     }
 
+    pub(super) fn quota_mut(&mut self) -> &mut Quota {
+        &mut self.quota
+    }
+
     fn revision(&self, queue: QueueIdx) -> Revision {
         self.revisions.get(queue.idx()).copied().unwrap_or(Revision(0))
     }

@@ -178,6 +178,10 @@ impl Dispatcher {
                 self.queue_again(report.unit, now);
             }
             // It is not the scheduler's fault.
+            ReportState::QueueFull if held.at_maximum => {
+                self.queues.note_vain(report.unit, now);
+                self.queue_again(report.unit, now);
+            }
             ReportState::QueueFull => {
                 self.queue_again(report.unit, now);
                 if let Some(entry) = self.units.get_mut(&report.unit) {
@@ -207,7 +211,16 @@ impl Dispatcher {
             Place::Unsettled | Place::Queued(_) => {
                 // One that it has for all nodes goes on there; should it be sent again, partitions are tried anew.
                 let scope = Scope::default();
-                Held { scheduler: idx, parked: None, done_at: None, revision, load: 0, resend: false, scope }
+                Held {
+                    scheduler: idx,
+                    parked: None,
+                    done_at: None,
+                    revision,
+                    load: 0,
+                    resend: false,
+                    scope,
+                    at_maximum: false,
+                }
             }
         };
         // An inventory names no ordinals: what came back after an eviction it may not know.

@@ -11,7 +11,7 @@ use crate::{
     hold::Hold,
     ids::Revision,
     lifecycle::{self, Counts, Phase, Soft},
-    queue::{Account, PriorityClasses, Queues, RoomIdx, Waiting, spec::Band},
+    queue::{Account, PriorityClasses, Queues, RoomIdx, Standing, Waiting, spec::Band},
     rows::{Phase as RowPhase, Row, RowChange, UnitRows},
     time::Millis,
     unit::UnitSpec,
@@ -70,6 +70,8 @@ pub(super) struct Share {
     charged: u32,
     /// Noted as bound in the queue.
     bound: u32,
+    /// How these stand, as noted there.
+    standing: Standing,
 }
 
 /// Where the pending running units of a unit are. `Idle` exactly when there are none.
@@ -98,6 +100,8 @@ pub(super) struct Held {
     /// The scheduler has yet to hear of the newest record or rows.
     pub(super) resend: bool,
     pub(super) scope: Scope,
+    /// A queue of it was at a maximum: others there have to leave first.
+    pub(super) at_maximum: bool,
 }
 
 impl Place {
@@ -192,7 +196,8 @@ impl Entry {
             && self.shares.iter().zip(by_group(&self.spec, &self.rows, &self.counts)).enumerate().all(
                 |(group, (share, (live, pending)))| {
                     let charged = live + if is_handed { pending } else { self.n_held(group).min(pending) };
-                    *share == Share { live, pending, charged, bound: live }
+                    let standing = self.standing(group);
+                    *share == Share { live, pending, charged, bound: live, standing }
                 },
             )
     }
@@ -204,17 +209,17 @@ impl Entry {
             (one.live, one.pending) = (self.counts.live, self.counts.pending);
         }
         for group in 0..self.shares.len() {
-            let n_held = self.n_held(group);
+            let (n_held, standing) = (self.n_held(group), self.standing(group));
             let share = &mut self.shares[group];
             let charged = share.live + if is_handed { share.pending } else { n_held.min(share.pending) };
-            share.set(queues, &self.account, group, (charged, share.live));
+            share.set(queues, &self.account, group, (charged, share.live), standing);
         }
     }
 
     /// Takes back all that the queue was told, before the unit leaves it.
     pub(super) fn discharge(&mut self, queues: &mut Queues) {
         for (group, share) in self.shares.iter_mut().enumerate() {
-            share.set(queues, &self.account, group, (0, 0));
+            share.set(queues, &self.account, group, (0, 0), None);
         }
     }
 
@@ -296,6 +301,12 @@ impl Entry {
         (0..self.shares.len()).filter(|group| self.shares[*group].pending > self.n_held(*group))
     }
 
+    /// What bound running units of a task group are to those who might have them leave.
+    fn standing(&self, group: usize) -> Standing {
+        let standing = self.rows.standing(u16::try_from(group).ok()?)?;
+        standing.preemptible.then_some((self.spec.pool, standing.priority))
+    }
+
     /// Running units of a task group for which room is held.
     fn n_held(&self, group: usize) -> u32 {
         let of_group = self.holds().iter().filter(|hold| usize::from(hold.group) == group);
@@ -351,7 +362,14 @@ impl Share {
         }
     }
 
-    fn set(&mut self, queues: &mut Queues, account: &Account, group: usize, (charged, bound): (u32, u32)) {
+    fn set(
+        &mut self,
+        queues: &mut Queues,
+        account: &Account,
+        group: usize,
+        (charged, bound): (u32, u32),
+        standing: Standing,
+    ) {
         if charged > self.charged {
             queues.charge(account, group, charged - self.charged);
         } else if charged < self.charged {
@@ -360,7 +378,10 @@ impl Share {
         if bound != self.bound {
             queues.note_bound(account, group, self.bound, bound);
         }
-        (self.charged, self.bound) = (charged, bound);
+        if bound != self.bound || standing != self.standing {
+            queues.note_standing(account, (self.standing, self.bound), (standing, bound));
+        }
+        (self.charged, self.bound, self.standing) = (charged, bound, standing);
     }
 }
 

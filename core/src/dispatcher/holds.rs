@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Dispatcher, Listed, Place, gangs};
 use crate::{
-    hold::Hold,
+    hold::{Hold, Member},
     ids::{HoldId, NodeId, UnitId},
     rows::Phase,
     time::Millis,
@@ -93,12 +93,17 @@ impl Dispatcher {
             let nodes = crate::words::count(turn.n_nodes, "node");
             return format!("holds room for {} as it becomes free on {nodes}", turn.n_places);
         }
-        let remains = |hold: &&Arc<Hold>| self.n_remaining(hold) > 0;
+        let n_in_queue: usize = holds.iter().map(|hold| self.n_remaining(&hold.queue_victims)).sum();
+        let remains = |hold: &&Arc<Hold>| self.n_remaining(&hold.victims) > 0;
         let nodes: Vec<NodeId> = holds.iter().filter(remains).map(|hold| hold.node).collect();
         let Some(first) = nodes.first() else {
+            if n_in_queue > 0 {
+                let victims = crate::words::count(n_in_queue, "victim");
+                return format!("waits for {victims} to leave a queue that is full");
+            }
             return if holds.is_empty() { String::new() } else { "room is held for it".to_owned() };
         };
-        let n: usize = holds.iter().map(|hold| self.n_remaining(hold)).sum();
+        let n: usize = holds.iter().map(|hold| self.n_remaining(&hold.victims)).sum::<usize>() + n_in_queue;
         let victims = crate::words::count(n, "victim");
         let name = self.node_names.get(first).map_or_else(|| first.to_string(), |name| name.to_string());
         match nodes.len() {
@@ -107,14 +112,14 @@ impl Dispatcher {
         }
     }
 
-    fn n_remaining(&self, hold: &Hold) -> usize {
-        let remains = |victim: &&crate::hold::Member| {
+    fn n_remaining(&self, victims: &[Member]) -> usize {
+        let remains = |victim: &&Member| {
             self.units.get(&victim.unit).is_some_and(|entry| {
                 let row = entry.rows.row(victim.ordinal);
                 row.phase.is_live() && row.incarnation == victim.incarnation
             })
         };
-        hold.victims.iter().filter(remains).count()
+        victims.iter().filter(remains).count()
     }
 
     /// Units that preempted some of a unit's running units, by name, the newest last.

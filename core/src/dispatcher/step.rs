@@ -66,6 +66,9 @@ impl Dispatcher {
         {
             wake = now;
         }
+        if let Some(at) = self.full_queues_due() {
+            wake = wake.min(at);
+        }
         if let Some(end) = self.window_ends() {
             wake = wake.min(end);
         }
@@ -114,7 +117,7 @@ impl Dispatcher {
             (held.done_at, held.resend) = (None, false);
             held.revision = entry.revision;
             let (ordinals, incarnations) = (to_place.0, to_place.1);
-            let scope = held.scope;
+            let (scope, at_maximum) = (held.scope, held.at_maximum);
             scheduler.reload(&mut held.load, n_to_place);
             actions.push(Action::Assign(Assignment {
                 session,
@@ -124,6 +127,7 @@ impl Dispatcher {
                 incarnations,
                 bound: entry.counts.bound(),
                 scope,
+                at_maximum,
                 turn: self.gangs.is_offered(unit),
                 called: false,
             }));
@@ -159,7 +163,7 @@ impl Dispatcher {
                     continue;
                 }
                 Way::Called(scheduler) => {
-                    self.assign(&waiting, (scheduler, anywhere), way, now, actions);
+                    self.assign(&waiting, (scheduler, anywhere, false), way, now, actions);
                     continue;
                 }
                 Way::Later => {
@@ -193,11 +197,12 @@ impl Dispatcher {
             }
             let last = candidates.len() - 1;
             let chosen = candidates[self.policy.pick(waiting.unit, &candidates).min(last)].scheduler;
-            self.assign(&waiting, (chosen, scope), way, now, actions);
+            self.assign(&waiting, (chosen, scope, false), way, now, actions);
         }
         for waiting in skipped {
             self.queues.push(waiting);
         }
+        self.dispatch_to_full(now, actions);
     }
 
     /// Where a unit is tried that no node had room for when all were asked.
@@ -215,13 +220,13 @@ impl Dispatcher {
         }
         let last = candidates.len() - 1;
         let chosen = candidates[self.policy.pick(unit, &candidates).min(last)].scheduler;
-        self.assign(&waiting, (chosen, self.scope_of_all()), Way::Any, now, actions);
+        self.assign(&waiting, (chosen, self.scope_of_all(), false), Way::Any, now, actions);
     }
 
-    fn assign(
+    pub(super) fn assign(
         &mut self,
         waiting: &Waiting,
-        (idx, scope): (usize, Scope),
+        (idx, scope, at_maximum): (usize, Scope, bool),
         way: Way,
         now: Millis,
         actions: &mut Vec<Action>,
@@ -251,6 +256,7 @@ impl Dispatcher {
             load: 0,
             resend: false,
             scope,
+            at_maximum,
         };
         match scope {
             Scope::Partition => {}
@@ -272,6 +278,7 @@ impl Dispatcher {
             incarnations,
             bound: entry.counts.bound(),
             scope,
+            at_maximum,
             turn,
             called: matches!(way, Way::Called(_)),
         }));

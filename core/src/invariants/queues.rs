@@ -42,6 +42,18 @@ impl Used {
         self.running_units += times;
     }
 
+    fn shift(&mut self, other: &Self, times: i64) {
+        self.amounts.add(&other.amounts, times);
+        self.running_units += other.running_units * times;
+    }
+
+    /// Of each the smaller.
+    fn least(&self, other: &Self) -> Self {
+        let amounts = self.amounts.iter().map(|(name, amount)| (name, amount.min(other.amounts.get(name))));
+        let running_units = self.running_units.min(other.running_units);
+        Self { amounts: Resources::new(amounts).unwrap_or_default(), running_units }
+    }
+
     fn of<'a>(demands: impl Iterator<Item = &'a Demand>) -> Self {
         let mut used = Self::default();
         demands.for_each(|demand| used.add(demand, 1));
@@ -77,6 +89,17 @@ pub(super) struct QueueRoom<'a> {
 
 impl<'a> QueueRoom<'a> {
     pub(super) fn new(world: &'a World) -> Self {
+        let mut room = Self::beside_victims(world);
+        for (queue, lent) in lent(world) {
+            if let Some(used) = room.used.get_mut(queue.as_str()) {
+                used.shift(&lent, -1);
+            }
+        }
+        room
+    }
+
+    /// With holds beside the victims that back them.
+    fn beside_victims(world: &'a World) -> Self {
         let mut room = Self { world, used: BTreeMap::new(), n_running_units: 0 };
         for unit in world.units.values() {
             let queue = unit.spec.as_ref().map(|spec| spec.value.queue.as_str());
@@ -162,7 +185,7 @@ fn replay(history: &History, findings: &mut Findings) -> (usize, usize) {
     for commit in history.commits.iter().filter(|commit| is_before(commit.revision)) {
         world.apply(commit, |_, _| {});
     }
-    let of_start = QueueRoom::new(&world);
+    let of_start = QueueRoom::beside_victims(&world);
     let mut used: BTreeMap<String, Used> =
         of_start.used.into_iter().map(|(queue, used)| (queue.to_owned(), used)).collect();
     let with_maximum = world.queues.iter().filter(|(_, record)| has_maximum(&record.value));
@@ -187,6 +210,8 @@ fn replay(history: &History, findings: &mut Findings) -> (usize, usize) {
         let mut bound: BTreeMap<String, Used> = BTreeMap::new();
         // Room held counts as bound, and what takes its place adds nothing.
         let mut freed: Vec<Arc<Hold>> = Vec::new();
+        // Of whom holds at a maximum ended.
+        let mut ended: BTreeSet<UnitId> = BTreeSet::new();
         for change in &commit.changes {
             match change {
                 Change::Hold(hold) if !world.holds.contains_key(&hold.id) => {
@@ -194,7 +219,9 @@ fn replay(history: &History, findings: &mut Findings) -> (usize, usize) {
                     count_hold(&mut bound, &world, hold, 1);
                 }
                 Change::HoldDeleted(id) => {
-                    freed.extend(world.holds.get(id).map(|hold| Arc::clone(&hold.value)))
+                    let hold = world.holds.get(id).map(|hold| Arc::clone(&hold.value));
+                    ended.extend(hold.iter().filter(|hold| hold.at_maximum).map(|hold| hold.unit));
+                    freed.extend(hold);
                 }
                 _ => {}
             }
@@ -218,6 +245,12 @@ fn replay(history: &History, findings: &mut Findings) -> (usize, usize) {
             count_hold(&mut bound, &world, &hold, -1);
         }
         judge(&world, &used, &bound, commit.revision, findings);
+        for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| hold.at_maximum) {
+            if ended.remove(&hold.unit) {
+                let (unit, revision) = (hold.unit, commit.revision);
+                findings.add(|| format!("unit id {unit}: some of what is held at a maximum ends without the rest (revision {revision})"));
+            }
+        }
     }
     (limited.len(), n_commits)
 }
@@ -256,6 +289,38 @@ fn count_hold(used: &mut BTreeMap<String, Used>, world: &World, hold: &Hold, sig
     count_at(used, queue, &hold.demand, n.saturating_mul(sign));
 }
 
+/// What victims that are still there take of each queue for the holds that they back: no more than all such holds of one unit
+/// ask for together.
+fn lent(world: &World) -> BTreeMap<String, Used> {
+    let mut by_unit: BTreeMap<UnitId, Vec<&Hold>> = BTreeMap::new();
+    for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| hold.at_maximum) {
+        by_unit.entry(hold.unit).or_default().push(hold);
+    }
+    let mut lent: BTreeMap<String, Used> = BTreeMap::new();
+    for holds in by_unit.values() {
+        let mut asked = Used::default();
+        for hold in holds {
+            asked.add(&hold.demand, i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX));
+        }
+        let victims: BTreeSet<_> = holds.iter().flat_map(|hold| hold.all_victims()).collect();
+        let mut given: BTreeMap<&str, Used> = BTreeMap::new();
+        for victim in victims {
+            let Some(unit) = world.units.get(&victim.unit) else { continue };
+            let row = unit.rows.get(&victim.ordinal);
+            let row = row.filter(|row| row.is_live() && row.incarnation == victim.incarnation);
+            let (Some(row), Some(spec)) = (row, &unit.spec) else { continue };
+            let Some((demand, _)) = unit.demands.get(&row.group) else { continue };
+            levels(&spec.value.queue).for_each(|level| given.entry(level).or_default().add(demand, 1));
+        }
+        for level in holds.iter().filter_map(|hold| payer(world, hold)).take(1).flat_map(levels) {
+            if let Some(given) = given.get(level) {
+                lent.entry(level.to_owned()).or_default().shift(&given.least(&asked), 1);
+            }
+        }
+    }
+    lent
+}
+
 /// What a commit bound may not raise above a maximum; what it did not ask for may be above one since before.
 fn judge(
     world: &World,
@@ -266,7 +331,16 @@ fn judge(
 ) {
     for (queue, bound) in bound {
         let (Some(record), Some(used)) = (world.queues.get(queue), used.get(queue)) else { continue };
-        let above = used.against(&record.value).filter(|(name, used, max)| used > max && bound.get(name) > 0);
+        let is_above = |used: &Used| {
+            let mut above = used.against(&record.value);
+            above.any(|(name, used, max)| used > max && bound.get(name) > 0)
+        };
+        if !is_above(used) {
+            continue;
+        }
+        let mut net = used.clone();
+        lent(world).get(queue).into_iter().for_each(|lent| net.shift(lent, -1));
+        let above = net.against(&record.value).filter(|(name, used, max)| used > max && bound.get(name) > 0);
         for (name, used, max) in above {
             findings.add(|| format!("queue {queue}: {name} {used} of {max} (revision {revision})"));
         }
@@ -425,6 +499,53 @@ mod tests {
         for (changes, expected) in cases {
             assert_eq!(violations(changes.clone()), expected, "{changes:?}");
         }
+    }
+
+    /// Room for unit 2 in queue `a`, 10 CPUs for each ordinal, once unit 1 has left it.
+    fn hold(id: u64, ordinals: std::ops::Range<u32>, at_maximum: bool) -> Change {
+        let demand = Demand { requests: Resources::new([("cpu", 10)]).unwrap(), devices: None };
+        Change::Hold(Arc::new(Hold {
+            id: crate::ids::HoldId(id),
+            node: NodeId(2),
+            unit: UnitId(2),
+            demand: Arc::new(demand),
+            ordinals: ordinals.collect(),
+            at_maximum,
+            queue_victims: vec![crate::hold::Member { unit: UnitId(1), ordinal: 0, incarnation: 0 }],
+            ..Hold::default()
+        }))
+    }
+
+    #[test]
+    fn what_a_victim_takes_counts_for_what_it_backs_and_once() {
+        let max = |cpu| queue("a", &[("cpu", cpu)], 0);
+        let full = |other: &str| vec![max(10), unit(1, "a.x"), bind(1, 0..1), unit(2, other)];
+        let then = |mut changes: Vec<Change>, more: Vec<Change>| {
+            changes.extend(more);
+            violations(changes)
+        };
+        let gone = || Change::HoldDeleted(crate::ids::HoldId(1));
+        assert_eq!(then(full("a.y"), vec![hold(1, 0..1, true), ended(1, 0)]), [""; 0]);
+        let above = ["queue a: cpu 20 of 10 (revision 5)"];
+        assert_eq!(then(full("a.y"), vec![hold(1, 0..1, false)]), above, "it counts beside its victim");
+        assert_eq!(
+            then(full("a.y"), vec![hold(1, 0..2, true)]),
+            above,
+            "it asks for more than that gives up"
+        );
+        let twice = vec![hold(1, 0..1, true), hold(2, 1..2, true)];
+        assert_eq!(then(full("a.y"), twice.clone()), ["queue a: cpu 20 of 10 (revision 6)"]);
+        let bound = vec![hold(1, 0..1, true), bind_cpu(2)];
+        assert_eq!(then(full("a.y"), bound), ["queue a: cpu 20 of 10 (revision 6)"]);
+        let elsewhere = vec![max(10), unit(1, "b"), bind(1, 0..1), unit(3, "a"), bind_cpu(3), unit(2, "a.y")];
+        assert_eq!(then(elsewhere, vec![hold(1, 0..1, true)]), ["queue a: cpu 20 of 10 (revision 7)"]);
+        let mut roomy = full("a.y");
+        roomy[0] = max(20);
+        let parted = then(roomy, [twice, vec![gone()]].concat());
+        assert_eq!(
+            parted,
+            ["unit id 2: some of what is held at a maximum ends without the rest (revision 7)"]
+        );
     }
 
     #[test]

@@ -207,6 +207,7 @@ fn mark(change: &Change, store: &Store, reach: &mut Reach) {
             | EvictionReason::Failure
             | EvictionReason::Tainted => {}
         },
+        Change::Hold(hold) if hold.at_maximum => reach.mark(Mark::Relief),
         Change::Partition(partition) if partition.mode == PartitionMode::Strict => {
             reach.mark(Mark::Strict);
         }

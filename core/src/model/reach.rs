@@ -13,6 +13,8 @@ pub(super) enum Mark {
     Preemption,
     /// A maximum kept running units from being bound.
     FullQueue,
+    /// Running units had to leave for others since a queue was at its maximum.
+    Relief,
     /// More than one running unit in a first binding that needs them all.
     Gang,
     /// A hold turned into a binding.
@@ -66,11 +68,12 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 29] = [
+    pub(super) const ALL: [Self; 30] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
         Self::FullQueue,
+        Self::Relief,
         Self::Gang,
         Self::HoldBound,
         Self::Reserved,

@@ -206,6 +206,9 @@ impl SchedulerPart {
                 if one.called {
                     self.core.set_called(one.spec.id);
                 }
+                if one.at_maximum {
+                    self.core.set_at_maximum(one.spec.id, net.millis());
+                }
             }
             Message::Revoke(unit) => {
                 self.parked.remove(&unit);

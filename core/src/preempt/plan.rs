@@ -17,11 +17,15 @@ use crate::{
     },
     hold::Member,
     ids::{IdMap, IdSet, NodeId, UnitId},
+    queue::{QueueIdx, Quota},
     rows::{Row, UnitRows},
 };
 
 mod budgets;
 mod queues;
+mod relief;
+
+pub(crate) use self::queues::paid;
 
 /// The best for one more replica on a node.
 #[derive(Clone, Debug)]
@@ -110,6 +114,8 @@ pub(super) struct Plan<'a> {
     /// What leaves by this plan.
     spent: Spent,
     is_kept: bool,
+    /// Only running units below this queue may leave.
+    below: Option<(&'a Quota, QueueIdx)>,
 }
 
 impl<'a> Plan<'a> {
@@ -153,6 +159,7 @@ impl<'a> Plan<'a> {
             retry_ms: None,
             spent: Spent::default(),
             is_kept: false,
+            below: None,
         }
     }
 
@@ -290,36 +297,11 @@ impl<'a> Plan<'a> {
         let ask = self.cluster.shapes().get(self.shape);
         let mut items: Vec<Item> = Vec::new();
         for one in self.cluster.occupants(node) {
-            let Some(priority) = one.priority else { continue };
-            let key = (one.unit, one.ordinal);
-            if self.gone.contains(&key) {
-                continue;
-            }
-            let Some(rows) = self.cluster.rows(one.unit) else { continue };
+            let (Some(priority), Some(rows)) = (one.priority, self.cluster.rows(one.unit)) else { continue };
             let row = rows.row(one.ordinal);
-            match self.may_leave(one.unit, rows, one.ordinal, &row) {
-                Ok(()) => {}
-                Err(Spared::Loop) => {
-                    self.loops.insert(one.unit);
-                    continue;
-                }
-                Err(Spared::Until(free_at)) => {
-                    self.retry_ms = Some(self.retry_ms.map_or(free_at, |other| other.min(free_at)));
-                    continue;
-                }
-                Err(_) => continue,
-            }
-            if self.cluster.budgets().forbids(one.unit, one.ordinal, &row, &self.spent).is_some() {
-                self.is_kept = true;
+            if !self.is_candidate((one.unit, one.ordinal), rows, &row) {
                 continue;
             }
-            let n_claimed = self.n_claimed.get(&one.unit).copied().unwrap_or_default();
-            self.units.entry(one.unit).or_insert_with(|| Known {
-                n_members: staying(rows).count().saturating_sub(n_claimed),
-                min_member: min_member(rows),
-                members: None,
-                n_gone: 0,
-            });
             items.push(Item {
                 unit: one.unit,
                 ordinal: one.ordinal,
@@ -331,6 +313,43 @@ impl<'a> Plan<'a> {
                 parts: parts(ask, self.cluster.shapes().get(one.shape), row.device_mask),
             });
         }
+        self.in_order(items)
+    }
+
+    /// Whether a running unit may leave; if so, what matters of its unit is known from now on.
+    fn is_candidate(&mut self, key: (UnitId, u32), rows: &UnitRows, row: &Row) -> bool {
+        let (unit, ordinal) = key;
+        if self.gone.contains(&key) || self.below.is_some_and(|below| !relief::is_below(below, rows, row)) {
+            return false;
+        }
+        match self.may_leave(unit, rows, ordinal, row) {
+            Ok(()) => {}
+            Err(Spared::Loop) => {
+                self.loops.insert(unit);
+                return false;
+            }
+            Err(Spared::Until(free_at)) => {
+                self.retry_ms = Some(self.retry_ms.map_or(free_at, |other| other.min(free_at)));
+                return false;
+            }
+            Err(_) => return false,
+        }
+        if self.cluster.budgets().forbids(unit, ordinal, row, &self.spent).is_some() {
+            self.is_kept = true;
+            return false;
+        }
+        let n_claimed = self.n_claimed.get(&unit).copied().unwrap_or_default();
+        self.units.entry(unit).or_insert_with(|| Known {
+            n_members: staying(rows).count().saturating_sub(n_claimed),
+            min_member: min_member(rows),
+            members: None,
+            n_gone: 0,
+        });
+        true
+    }
+
+    /// Candidates in the order in which they are spared.
+    fn in_order(&mut self, mut items: Vec<Item>) -> Vec<Item> {
         // Of each unit those go first that have run shortest; beyond what it can spare it breaks.
         items.sort_unstable_by_key(|item| (item.unit, Reverse(item.since), item.ordinal));
         let mut kept: Vec<Item> = Vec::with_capacity(items.len());
@@ -446,15 +465,7 @@ impl<'a> Plan<'a> {
     /// Takes a choice; the nodes that it concerns, ascending.
     pub(super) fn take(&mut self, idx: usize, choice: &Choice) -> BTreeSet<usize> {
         let mut concerned = BTreeSet::from([idx]);
-        for victim in &choice.victims {
-            self.gone.insert(*victim);
-            self.gone_from.extend(self.cluster.rows(victim.0).map(|rows| rows.row(victim.1).node));
-            if let Some(known) = self.units.get_mut(&victim.0) {
-                known.n_gone += 1;
-            }
-        }
-        self.spent = self.spent_with(&choice.victims);
-        self.tally(choice);
+        self.leave(&choice.victims);
         for of_unit in choice.victims.chunk_by(|a, b| a.0 == b.0) {
             // Elsewhere it matters once some of it may be all that it can spare.
             let unit = of_unit[0].0;
@@ -466,6 +477,19 @@ impl<'a> Plan<'a> {
         self.places.push((node, choice.mask));
         self.placed.entry(node).or_default().push(choice.mask);
         concerned
+    }
+
+    /// These leave.
+    fn leave(&mut self, victims: &[(UnitId, u32)]) {
+        for victim in victims {
+            self.gone.insert(*victim);
+            self.gone_from.extend(self.cluster.rows(victim.0).map(|rows| rows.row(victim.1).node));
+            if let Some(known) = self.units.get_mut(&victim.0) {
+                known.n_gone += 1;
+            }
+        }
+        self.spent = self.spent_with(victims);
+        self.tally(victims);
     }
 
     /// A node as it is. What decisions under way take there is covered by those who leave for them; what these give

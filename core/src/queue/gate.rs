@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use smallvec::SmallVec;
 
 use super::{
+    full::LookTimes,
     leaf::Spot,
     order::N_BANDS,
     spec::Band,
@@ -35,6 +36,8 @@ pub(super) struct Gate {
     fresh: [BTreeSet<LaneOf>; N_BANDS],
     /// By band, the others, the longest wait first.
     passed: [BTreeSet<(Millis, LaneOf)>; N_BANDS],
+    /// When those that wait are looked at, for whether others have to leave for them.
+    pub(super) looks: LookTimes,
 }
 
 impl Gate {
@@ -93,6 +96,11 @@ impl Gate {
         let by_band = Band::ALL.into_iter().zip(&self.passed);
         let passed = by_band.flat_map(|(band, lanes)| lanes.iter().map(move |(_, lane)| (band, *lane)));
         self.iter_fresh(Band::BestEffort).chain(passed)
+    }
+
+    /// Somebody waits.
+    pub(super) fn has_stalled(&self) -> bool {
+        self.fresh.iter().any(|lanes| !lanes.is_empty()) || self.passed.iter().any(|lanes| !lanes.is_empty())
     }
 
     pub(super) fn least(&self, band: Band) -> &Row {

@@ -22,6 +22,7 @@ use std::{
 use smallvec::SmallVec;
 
 use super::{
+    full::{FullQueues, Standings},
     gate::{Gate, Row},
     heap::Heap,
     interned::Interned,
@@ -131,6 +132,7 @@ pub struct Queues {
     pub(super) touched: BTreeSet<RoomIdx>,
     /// Queues with a maximum: without any everything fits.
     pub(super) n_gates: usize,
+    pub(super) full: FullQueues,
     #[cfg(test)]
     pub(super) n_looks: usize,
 }
@@ -143,6 +145,8 @@ pub(super) struct Branch {
     pub(super) leaf: Leaf,
     /// By band: nothing below can fit under its maximum as it is.
     pub(super) is_closed: [bool; N_BANDS],
+    /// Of its own bound running units.
+    pub(super) standings: Standings,
     /// While it has a maximum.
     pub(super) gate: Option<Box<Gate>>,
     n_enrolled: usize,
@@ -175,6 +179,7 @@ impl Queues {
             rooms: Vec::new(),
             touched: BTreeSet::new(),
             n_gates: 0,
+            full: FullQueues::default(),
             #[cfg(test)]
             n_looks: 0,
         };
@@ -289,6 +294,7 @@ impl Queues {
         let limited: SmallVec<[QueueIdx; 8]> = self.quota.usage().limited_upwards(account.queue).collect();
         for level in limited {
             self.wake(level);
+            self.news_at(level);
         }
     }
 
@@ -324,6 +330,8 @@ impl Queues {
         }
         if may_fit {
             self.entered(waiting.queue, waiting.band, waiting.need);
+        } else {
+            self.news_from(waiting.queue);
         }
     }
 
@@ -434,6 +442,7 @@ impl Queues {
             // A choice waits at the highest of its maxima.
             let above: SmallVec<[QueueIdx; 8]> = self.quota.usage().limited_upwards(queue).collect();
             above.into_iter().filter(|level| *level != queue).for_each(|level| self.wake(level));
+            self.news_from(queue);
             if !is_limited {
                 self.drop_gate(queue);
             }

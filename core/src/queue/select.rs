@@ -73,6 +73,7 @@ impl Queues {
         while let Some(band) = self.band() {
             let (queue, spot) = self.first(band)?;
             if let Some(waiting) = self.look(queue, spot, now) {
+                self.forget_vain(waiting.unit);
                 return Some(waiting);
             }
         }
@@ -250,7 +251,8 @@ impl Queues {
         let lane = self.branches[queue.idx()].leaf.lane(spot.band, spot.seat);
         let old = lane.and_then(|lane| lane.stall);
         let first = lane.zip(old).and_then(|(lane, old)| lane.head(old.class)).map(|(first, _)| first);
-        let fresh = Stall { class: spot.class, at: limit.queue, since: old.and_then(|old| old.since) };
+        let since = old.and_then(|old| old.since).or_else(|| self.passed_before(waiting.unit));
+        let fresh = Stall { class: spot.class, at: limit.queue, since };
         let new = match old {
             // What never fits keeps nobody waiting.
             Some(old) if is_hopeless => (old.class != spot.class).then_some(old),
@@ -284,6 +286,7 @@ impl Queues {
             && let Some(gate) = &mut self.branches[new.at.idx()].gate
         {
             gate.stall(spot.band, new.since, (queue, spot.seat));
+            self.news_at(new.at);
         }
     }
 
@@ -330,6 +333,7 @@ impl Queues {
     pub(super) fn drop_gate(&mut self, queue: QueueIdx) {
         let Some(gate) = self.branches[queue.idx()].gate.take() else { return };
         self.n_gates -= 1;
+        self.forget_looks(gate.looks, queue);
         for (band, (leaf, seat)) in gate.iter_stalled() {
             self.set_stall(leaf, Spot { band, seat, class: 0 }, None);
         }

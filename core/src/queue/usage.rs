@@ -20,8 +20,12 @@ use crate::{
 
 mod choice;
 mod guarantee;
+mod maxima;
 
-pub(crate) use self::guarantee::{Amounts, at};
+pub(crate) use self::{
+    guarantee::{Amounts, at},
+    maxima::{Lack, sum_of},
+};
 
 /// Most resources told apart: what a cluster may have, and as many kinds of devices. One that comes later is not
 /// counted, and no queue may name it.
@@ -116,6 +120,8 @@ pub struct Usage {
     /// The part of it that is told to leave, and that which is about to be.
     leaving: Vec<i128>,
     promised: Vec<i128>,
+    /// What victims give up for the holds that they back: it does not count against maxima.
+    lent: Vec<i128>,
     max: Vec<i64>,
     guaranteed: Vec<i64>,
     /// By column.
@@ -181,6 +187,7 @@ impl Default for Usage {
             bound: Vec::new(),
             leaving: Vec::new(),
             promised: Vec::new(),
+            lent: Vec::new(),
             max: Vec::new(),
             guaranteed: Vec::new(),
             scales: Vec::new(),
@@ -238,6 +245,7 @@ impl Usage {
         self.bound.resize(len, 0);
         self.leaving.resize(len, 0);
         self.promised.resize(len, 0);
+        self.lent.resize(len, 0);
         self.max.resize(len, UNLIMITED);
         self.guaranteed.resize(len, 0);
     }
@@ -276,7 +284,8 @@ impl Usage {
 
     /// Nothing is used.
     pub fn clear(&mut self) {
-        for sums in [&mut self.used, &mut self.bound, &mut self.leaving, &mut self.promised] {
+        let Self { used, bound, leaving, promised, lent, .. } = self;
+        for sums in [used, bound, leaving, promised, lent] {
             sums.fill(0);
         }
     }
@@ -390,7 +399,8 @@ impl Usage {
         if max == UNLIMITED {
             return UNLIMITED;
         }
-        i64::try_from(i128::from(max) - self.used_of(queue, resource)).unwrap_or(i64::MIN)
+        let used = self.used_of(queue, resource) - self.lent_of(queue, resource);
+        i64::try_from(i128::from(max) - used).unwrap_or(i64::MIN)
     }
 
     pub(super) fn is_limited(&self, queue: QueueIdx) -> bool {
@@ -493,6 +503,7 @@ impl Usage {
         widen(&mut self.bound, width, 0);
         widen(&mut self.leaving, width, 0);
         widen(&mut self.promised, width, 0);
+        widen(&mut self.lent, width, 0);
         widen(&mut self.max, width, UNLIMITED);
         widen(&mut self.guaranteed, width, 0);
         ResourceIdx(u8::try_from(width).expect("names are fewer than 256"))

@@ -98,6 +98,12 @@ impl Scheduler {
             };
         }
         let together = self.together(&mut held);
+        if held.at_maximum {
+            match self.try_at_maximum(held, (together, left), now, decisions) {
+                Ok(n_tried) => return n_tried,
+                Err(with_room) => held = with_room,
+            }
+        }
         let has_turn = std::mem::take(&mut held.has_turn) && together > 1;
         if let Some((need, refusals)) = self.settled(&held, together)
             && !has_turn

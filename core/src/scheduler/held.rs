@@ -50,6 +50,8 @@ pub(crate) struct Held {
     pub(crate) flow: FlowIdx,
     pub(crate) queue: QueueIdx,
     pub(crate) scope: Scope,
+    /// A queue of it is at a maximum: others there have to leave first.
+    pub(crate) at_maximum: bool,
     /// Should it find no place its room is gathered.
     pub(crate) has_turn: bool,
     /// The dispatcher says that there is room for it: it is tried although others of its need wait.

@@ -118,6 +118,7 @@ impl Scheduler {
             flow: self.flow_of(&groups, spec.pool),
             queue: self.shares.queue(&spec.queue),
             scope: Scope::Global,
+            at_maximum: false,
             has_turn: false,
             is_called: false,
             no_turn: false,
@@ -154,16 +155,24 @@ impl Scheduler {
             return waits(PlanOutcome::Waits, format!("`{}` is paused{reason}", pause.scope));
         }
         let (n_in_queue, why) = self.room_in_queue(held);
-        if n_in_queue < together {
-            return waits(PlanOutcome::Waits, why);
+        let mut tried;
+        let mut report = if n_in_queue < together {
+            // Others may have to leave its queue.
+            let Some(found) = self.plan_full(held, together) else { return waits(PlanOutcome::Waits, why) };
+            tried = found;
+            let n_placed = tried.n_placed;
+            self.told(held, &mut tried, (together, n_placed), n_all)
+        } else {
+            let quota = n_in_queue.min(n_all);
+            tried = self.place(held, quota);
+            if tried.n_placed < quota {
+                self.plan_seek(held, together, quota, &mut tried);
+            }
+            self.told(held, &mut tried, (together, quota), n_all)
+        };
+        if report.unplaced > 0 {
+            report.why = why;
         }
-        let quota = n_in_queue.min(n_all);
-        let mut tried = self.place(held, quota);
-        if tried.n_placed < quota {
-            self.plan_seek(held, together, quota, &mut tried);
-        }
-        let mut report = self.told(held, &mut tried, (together, quota), n_all);
-        report.why = why;
         self.undo(held.unit(), &tried.groups);
         if let Some(preemption) = &tried.preemption {
             self.unclaim(preemption);

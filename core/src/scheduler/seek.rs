@@ -58,7 +58,7 @@ pub(super) struct Seeks {
     n_news: u64,
     last: Millis,
     /// By an administrator.
-    is_paused: bool,
+    pub(super) is_paused: bool,
     /// A search in vain spared somebody because of a disruption budget.
     is_kept: bool,
     /// Rises when budgets select others than they did.
@@ -77,6 +77,11 @@ struct Vain {
 }
 
 impl Seeks {
+    /// Victims of decisions under way.
+    pub(super) fn claimed(&self) -> &FxHashSet<(UnitId, u32)> {
+        &self.claimed
+    }
+
     /// What a plan must not change.
     pub(super) fn marks(&self) -> (u64, u64, bool) {
         (self.n_victims, self.n_loops, self.is_kept)
@@ -201,6 +206,7 @@ impl Scheduler {
 
     /// Parked units search again whose time has come.
     pub(super) fn wake_seekers(&mut self, now: Millis) {
+        self.forget_maxima(now);
         if self.seeks.again_at.is_some_and(|at| at <= now) {
             self.seeks.again_at = None;
             self.note_news();
@@ -297,7 +303,7 @@ impl Scheduler {
     }
 
     /// For how many to look, one after the other: those that are within a guarantee come before the others.
-    fn portions(&mut self, held: &Held, missing: usize, wanted: usize) -> Vec<usize> {
+    pub(super) fn portions(&mut self, held: &Held, missing: usize, wanted: usize) -> Vec<usize> {
         if missing > 0 || !self.shares.may_claim(held.queue) {
             return vec![wanted];
         }
@@ -376,7 +382,7 @@ impl Scheduler {
     }
 
     /// Whether all that was found is within the guarantees that each part of it was looked for with.
-    fn still_reaches(&mut self, held: &Held, tried: &Try, reach: u64) -> bool {
+    pub(super) fn still_reaches(&mut self, held: &Held, tried: &Try, reach: u64) -> bool {
         if reach == 0 || held.groups.len() < 2 {
             return true;
         }
@@ -421,7 +427,7 @@ impl Scheduler {
         if more.places.len() > found.places.len() { more } else { found }
     }
 
-    fn take_found(
+    pub(super) fn take_found(
         &mut self,
         held: &Held,
         (group, pending): (u16, &[Wanted]),
@@ -477,7 +483,7 @@ impl Scheduler {
     }
 
     /// The victims of a decision are not for others.
-    fn claim(&mut self, victims: &[Member]) {
+    pub(super) fn claim(&mut self, victims: &[Member]) {
         self.seeks.claimed.extend(victims.iter().map(|victim| (victim.unit, victim.ordinal)));
         self.cluster.depart(victims.iter().map(|victim| (victim.unit, victim.ordinal)));
     }

@@ -1,21 +1,23 @@
-//! What queues use, for the rank of units: counted from rows, holds and own decisions as long as some queue guarantees
-//! something, and not at all otherwise.
+//! What queues use, for the rank of units and for what is lacking under their maxima: counted from rows, holds and own
+//! decisions as long as some queue guarantees something, or others have to leave a full one, and not at all otherwise.
 //!
 //! Holds and rows say which queue pays, so units need not be followed. The binder counts the same, and has the last
 //! word: it knows of what is under way from others.
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{Scheduler, held::Held};
 use crate::{
     cluster::{Cluster, ShapeId, Turns},
     decision::Decision,
-    hold::Hold,
-    ids::{HoldId, IdMap, Revision, UnitId},
-    preempt::Rights,
-    queue::{Amounts, AskId, Need, QueueIdx, QueueTree, Quota, at, spec::QueueSpec},
+    hold::{Hold, Member},
+    ids::{HoldId, IdMap, IdSet, Revision, UnitId},
+    preempt::{Rights, paid},
+    queue::{Amounts, AskId, Lack, Need, QueueIdx, QueueTree, Quota, Reliefs, at, spec::QueueSpec},
+    time::Millis,
 };
 
 /// What a decision takes of its queue.
@@ -27,7 +29,14 @@ pub(super) struct Shares {
     /// By shape.
     asks: Vec<Option<AskId>>,
     is_counted: bool,
-    holds: IdMap<HoldId, (QueueIdx, Need)>,
+    has_guarantees: bool,
+    /// Somebody asked for room in a full queue, last then.
+    full_at: Option<Millis>,
+    /// Units with running units that count in a queue, and maybe some without any by now; while somebody asks for room in a
+    /// full one.
+    running: FxHashMap<QueueIdx, IdSet<UnitId>>,
+    reliefs: Reliefs,
+    holds: IdMap<HoldId, (QueueIdx, Need, Arc<Hold>)>,
     /// Decisions without an outcome, then those made since a revision that is not read yet.
     deciding: IdMap<u64, Flight>,
     decided: Vec<(Revision, Flight)>,
@@ -41,7 +50,12 @@ struct Flight {
     queue: QueueIdx,
     needs: Needs,
     victims: Vec<(QueueIdx, Need)>,
+    /// What its victims give up for it, where a maximum is why they leave.
+    lent: Vec<(QueueIdx, Amounts)>,
 }
+
+/// Nobody asked for room in a full queue for so long: what only that needs is forgotten, milliseconds.
+const FULL_IDLE_MS: u64 = 60_000;
 
 impl Shares {
     /// The queue of a unit.
@@ -73,7 +87,7 @@ impl Shares {
 
     /// The queue, where it matters which one a unit is of.
     pub(super) fn told_apart(&self, queue: QueueIdx) -> Option<QueueIdx> {
-        self.is_counted.then_some(queue)
+        self.has_guarantees.then_some(queue)
     }
 
     /// Some queue from this one upwards may be owed something.
@@ -131,6 +145,7 @@ impl Shares {
     }
 
     fn turn(&mut self, unit: UnitId, turns: &Turns, sign: i64, cluster: &Cluster) {
+        self.reliefs.look_at(unit);
         let both = turns.iter().map(|turn| (turn, false)).chain(turns.leaving().map(|turn| (turn, true)));
         for ((group, n), is_leaving) in both {
             let Some((shape, queue)) = self.pays(unit, group, cluster) else { continue };
@@ -140,7 +155,12 @@ impl Shares {
             match ((n * sign).signum(), is_leaving) {
                 (0, _) => {}
                 (sign, true) => usage.note_leaving(queue, need, sign),
-                (1, false) => usage.add(queue, need),
+                (1, false) => {
+                    usage.add(queue, need);
+                    if self.full_at.is_some() {
+                        self.running.entry(queue).or_default().insert(unit);
+                    }
+                }
                 (_, false) => usage.sub(queue, need),
             }
         }
@@ -161,37 +181,120 @@ impl Shares {
         for (queue, need) in &flight.victims {
             usage.note_promised(*queue, *need, sign);
         }
+        for (level, amounts) in &flight.lent {
+            usage.lend(*level, amounts, i128::from(sign));
+        }
     }
 
-    fn put_hold(&mut self, hold: &Hold, cluster: &mut Cluster) {
+    fn put_hold(&mut self, hold: &Arc<Hold>, cluster: &mut Cluster) {
         self.drop_hold(hold.id);
         let shape = cluster.shape(&hold.demand, hold.pool);
         let need = self.need(shape, hold.ordinals.len(), cluster);
         let queue = hold.queue.as_deref().map_or(QueueIdx::DEFAULT, |path| self.queue(path));
         self.quota.usage_mut().add(queue, need);
-        self.holds.insert(hold.id, (queue, need));
+        self.reliefs.put(hold, queue);
+        self.holds.insert(hold.id, (queue, need, Arc::clone(hold)));
     }
 
     fn drop_hold(&mut self, id: HoldId) {
-        if let Some((queue, need)) = self.holds.remove(&id) {
+        if let Some((queue, need, hold)) = self.holds.remove(&id) {
             self.quota.usage_mut().sub(queue, need);
+            self.reliefs.remove(&hold);
         }
     }
+
+    /// What is lacking under the maxima from a queue upwards for all of this; nothing may be counted late.
+    pub(super) fn lacks(&mut self, queue: QueueIdx, needs: &[Need], cluster: &Cluster) -> Vec<Lack> {
+        self.settle(cluster);
+        let asked = self.quota.usage().sum(needs);
+        self.quota.usage().lacks(queue, &asked)
+    }
+
+    fn settle(&mut self, cluster: &Cluster) {
+        if self.reliefs.is_stale() {
+            self.reliefs.settle(&mut self.quota, |quota, victim| pays_still(quota, victim, cluster));
+        }
+    }
+
+    /// Units with running units in a queue or below it, in order.
+    pub(super) fn running_below(&mut self, queue: QueueIdx, cluster: &Cluster) -> Vec<UnitId> {
+        let mut units: Vec<UnitId> = Vec::new();
+        let mut below = vec![queue];
+        while let Some(level) = below.pop() {
+            below.extend(self.quota.tree().paths_below(level));
+            if let Some(running) = self.running.get_mut(&level) {
+                running.retain(|unit| cluster.rows(*unit).is_some_and(|rows| rows.live().next().is_some()));
+                units.extend(running.iter());
+            }
+        }
+        units.sort_unstable();
+        units.dedup();
+        units
+    }
+
+    pub(super) fn quota(&self) -> &Quota {
+        &self.quota
+    }
+}
+
+/// The queue of a victim that is still there, and what it takes of it.
+fn pays_still(quota: &Quota, victim: &Member, cluster: &Cluster) -> Option<(QueueIdx, Amounts)> {
+    let row = cluster.remains(victim)?;
+    Some(paid(quota, cluster.rows(victim.unit)?, row))
 }
 
 impl Scheduler {
     /// Queues are others now. True if that may change who outranks whom.
     fn follow_queues(&mut self) -> bool {
+        let had_guarantees =
+            std::mem::replace(&mut self.shares.has_guarantees, self.shares.quota.usage().has_guarantees());
+        self.count_if_needed();
+        had_guarantees || self.shares.has_guarantees
+    }
+
+    /// Begins to count when somebody needs it, and stops when nobody does.
+    fn count_if_needed(&mut self) {
         let shares = &mut self.shares;
         let was_counted = shares.is_counted;
-        shares.is_counted = shares.quota.usage().has_guarantees();
+        shares.is_counted = shares.has_guarantees || shares.full_at.is_some();
         if shares.is_counted && !was_counted {
             self.count_all();
         } else if was_counted && !shares.is_counted {
             shares.quota.usage_mut().clear();
-            (shares.holds, shares.deciding, shares.decided) = Default::default();
+            (shares.holds, shares.deciding, shares.decided, shares.reliefs) = Default::default();
         }
-        was_counted || self.shares.is_counted
+    }
+
+    /// Somebody asks for room in a full queue.
+    pub(super) fn count_for_maxima(&mut self, now: Millis) {
+        if let Some(at) = &mut self.shares.full_at {
+            *at = now.max(*at);
+            return;
+        }
+        self.shares.full_at = Some(now);
+        for (unit, rows) in self.cluster.all_rows() {
+            for (group, n) in Turns::of(rows).iter() {
+                if n > 0
+                    && let Some((_, queue)) = self.shares.pays(unit, group, &self.cluster)
+                {
+                    self.shares.running.entry(queue).or_default().insert(unit);
+                }
+            }
+        }
+        self.count_if_needed();
+    }
+
+    /// Nobody has asked for a while.
+    pub(super) fn forget_maxima(&mut self, now: Millis) {
+        if self.shares.full_at.take_if(|at| now.since(*at) >= FULL_IDLE_MS).is_some() {
+            self.shares.running.clear();
+            self.count_if_needed();
+        }
+    }
+
+    /// When that is to be looked at.
+    pub(super) fn maxima_end(&self) -> Option<Millis> {
+        self.shares.full_at.map(|at| at.plus(FULL_IDLE_MS))
     }
 
     pub(super) fn put_queue(&mut self, record: &Arc<QueueSpec>) -> bool {
@@ -206,9 +309,10 @@ impl Scheduler {
 
     /// A list follows: what is decided stays.
     pub(super) fn reset_shares(&mut self) {
-        self.shares.quota.reset();
-        self.shares.is_counted = false;
-        self.shares.holds.clear();
+        let shares = &mut self.shares;
+        shares.quota.reset();
+        (shares.is_counted, shares.has_guarantees, shares.full_at) = (false, false, None);
+        (shares.holds, shares.reliefs, shares.running) = Default::default();
     }
 
     /// `O(units that were ever bound)`: once, when the first queue guarantees something.
@@ -217,7 +321,7 @@ impl Scheduler {
         for (unit, rows) in cluster.all_rows() {
             shares.turn(unit, &Turns::of(rows), 1, cluster);
         }
-        let holds: Vec<_> = cluster.holds().into_iter().cloned().collect();
+        let holds: Vec<_> = cluster.holds().into_iter().filter(|hold| hold.slot.is_none()).cloned().collect();
         holds.iter().for_each(|hold| shares.put_hold(hold, cluster));
         let deciding = std::mem::take(&mut shares.deciding);
         let decided = std::mem::take(&mut shares.decided);
@@ -231,7 +335,7 @@ impl Scheduler {
     pub(super) fn shares_now(&mut self) -> Shares {
         let Self { shares, cluster, .. } = self;
         let mut now = Shares { quota: shares.quota.clone(), asks: shares.asks.clone(), ..Shares::default() };
-        if shares.is_counted {
+        if shares.is_counted && !shares.reliefs.is_stale() {
             return now;
         }
         now.quota.usage_mut().clear();
@@ -240,6 +344,7 @@ impl Scheduler {
         }
         let holds: Vec<_> = cluster.holds().into_iter().filter(|hold| hold.slot.is_none()).cloned().collect();
         holds.iter().for_each(|hold| now.put_hold(hold, cluster));
+        now.settle(cluster);
         now
     }
 
@@ -259,7 +364,7 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn count_hold(&mut self, hold: &Hold) {
+    pub(super) fn count_hold(&mut self, hold: &Arc<Hold>) {
         if self.shares.is_counted && hold.slot.is_none() {
             self.shares.put_hold(hold, &mut self.cluster);
         }
@@ -295,7 +400,16 @@ impl Scheduler {
                 victims.push((queue, self.shares.need(shape, 1, &self.cluster)));
             }
         }
-        let flight = Flight { queue: held.queue, needs, victims };
+        let mut lent = Vec::new();
+        if held.at_maximum {
+            let victims: Vec<Member> =
+                decision.preemption.iter().flat_map(|preemption| preemption.victims()).copied().collect();
+            let (quota, cluster) = (&self.shares.quota, &self.cluster);
+            let asked = quota.usage().sum(&needs);
+            let pays = |quota: &Quota, victim: &Member| pays_still(quota, victim, cluster);
+            lent = crate::queue::lent(quota, held.queue, &asked, &victims, pays);
+        }
+        let flight = Flight { queue: held.queue, needs, victims, lent };
         self.shares.fly(&flight, 1);
         self.shares.deciding.insert(decision.id, flight);
     }

@@ -227,8 +227,18 @@ pub(crate) fn room(room: &v1::RoomReport) -> RoomReport {
 
 /// What a scheduler gets, with the bytes of the unit's record.
 pub(crate) fn assignment(assignment: Assignment, spec: Bytes) -> raw::UnitAssignment {
-    let Assignment { session: _, spec: _, revision, ordinals, mut incarnations, bound, scope, turn, called } =
-        assignment;
+    let Assignment {
+        session: _,
+        spec: _,
+        revision,
+        ordinals,
+        mut incarnations,
+        bound,
+        scope,
+        at_maximum,
+        turn,
+        called,
+    } = assignment;
     if incarnations.iter().all(|incarnation| *incarnation == 0) {
         incarnations.clear();
     }
@@ -236,9 +246,18 @@ pub(crate) fn assignment(assignment: Assignment, spec: Bytes) -> raw::UnitAssign
         Scope::Partition => v1::AssignmentScope::Unspecified,
         Scope::Global => v1::AssignmentScope::Global,
     };
-    let spec_revision = revision.0;
-    let scope = scope.into();
-    raw::UnitAssignment { spec, spec_revision, ordinals, incarnations, bound, scope, turn, called }
+    let (spec_revision, scope) = (revision.0, scope.into());
+    raw::UnitAssignment {
+        spec,
+        spec_revision,
+        ordinals,
+        incarnations,
+        bound,
+        scope,
+        at_maximum,
+        turn,
+        called,
+    }
 }
 
 pub(crate) fn eviction(request: EvictRequest) -> v1::Eviction {

@@ -24,6 +24,8 @@ pub(crate) struct Assignment {
     pub(crate) bound: u32,
     /// Whose nodes may be used.
     pub(crate) scope: Scope,
+    /// A queue of it is at a maximum.
+    pub(crate) at_maximum: bool,
     /// Should it find no place its room is gathered.
     pub(crate) turn: bool,
     /// There is room for it, and it is its turn.
@@ -35,7 +37,17 @@ pub(crate) struct Assignment {
 /// # Errors
 /// The unit is wrong, or columns differ in length.
 pub(crate) fn assignment(pb: raw::UnitAssignment) -> Result<Assignment, BadField> {
-    let raw::UnitAssignment { spec, spec_revision, ordinals, incarnations, bound, scope, turn, called } = pb;
+    let raw::UnitAssignment {
+        spec,
+        spec_revision,
+        ordinals,
+        incarnations,
+        bound,
+        scope,
+        at_maximum,
+        turn,
+        called,
+    } = pb;
     if !incarnations.is_empty() && incarnations.len() != ordinals.len() {
         return Err(BadField::new("incarnations", "empty, or one per ordinal"));
     }
@@ -49,7 +61,7 @@ pub(crate) fn assignment(pb: raw::UnitAssignment) -> Result<Assignment, BadField
         Ok(v1::AssignmentScope::Unspecified) | Err(_) => Scope::Partition,
     };
     let (spec, spec_revision) = (Arc::new(spec), Revision(spec_revision));
-    Ok(Assignment { spec, spec_revision, pending, bound, scope, turn, called })
+    Ok(Assignment { spec, spec_revision, pending, bound, scope, at_maximum, turn, called })
 }
 
 /// What became of a try.

@@ -330,10 +330,21 @@ impl Engine {
                     session.granted = session.granted.saturating_sub(n_running_units);
                 }
                 run.parked.remove(&assignment.spec.id);
-                let convert::Assignment { spec, spec_revision, pending, bound, scope, turn, called } =
-                    assignment;
+                let convert::Assignment {
+                    spec,
+                    spec_revision,
+                    pending,
+                    bound,
+                    scope,
+                    at_maximum,
+                    turn,
+                    called,
+                } = assignment;
                 self.core.on_assign(&spec, spec_revision, &pending, bound, self.clock.now());
                 self.core.set_scope(spec.id, scope);
+                if at_maximum {
+                    self.core.set_at_maximum(spec.id, self.clock.now());
+                }
                 if turn {
                     self.core.set_turn(spec.id);
                 }

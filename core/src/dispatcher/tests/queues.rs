@@ -10,6 +10,7 @@ use crate::{
         check::{Ground, RecordChange},
         spec::{PriorityClass, QueuePolicy, QueueSpec},
     },
+    rows::Standing,
 };
 
 fn queue(path: &str, max_cpu: Option<i64>) -> QueueSpec {
@@ -47,6 +48,31 @@ impl Rig {
                 _ => None,
             })
             .collect()
+    }
+
+    /// The same of those whose queue is full; others are none.
+    fn handed_to_full(&mut self) -> Vec<u64> {
+        let actions = self.core.step(self.now);
+        let full = actions.iter().filter_map(|action| match action {
+            Action::Assign(one) => {
+                assert!(one.at_maximum, "there is room for {}", one.spec.id);
+                Some(one.spec.id.0)
+            }
+            _ => None,
+        });
+        full.collect()
+    }
+
+    /// The only replica of a unit is bound, and may be preempted.
+    fn bind_standing(&mut self, unit: u64, priority: i32) {
+        let standing = Standing { priority, preemptible: true, min_run_ms: 0, min_member: 1, queue: None };
+        let bind = Bind {
+            ordinals: vec![0],
+            nodes: vec![NodeId(1)],
+            standing: Some(Arc::new(standing)),
+            ..Bind::default()
+        };
+        self.rows(unit, RowChange::Bind(bind));
     }
 
     fn why(&self, unit: u64) -> Option<String> {
@@ -324,4 +350,78 @@ fn changes_of_records_are_planned() {
     assert_eq!(closes(put(queue("a.b", None))), [name("a")].into());
     assert!(closes(put(queue("a", None))).is_empty());
     assert!(closes(RecordChange::Delete("default".into())).is_empty());
+}
+
+#[test]
+fn the_first_of_a_full_queue_goes_out_where_one_of_lower_priority_runs() {
+    let mut rig = Rig::new();
+    rig.queue(queue("a", Some(200)));
+    rig.attach("s", 1, 1, &[], 100);
+    rig.submit_to("a", [1, 2]);
+    assert_eq!(rig.handed(), [1, 2]);
+    rig.bind_standing(1, 0);
+    rig.bind_standing(2, 3);
+    let ranked = |id, priority| UnitSpec { queue: "a".into(), priority, ..spec(id, 1) };
+    rig.put(ranked(3, 0));
+    rig.put(ranked(4, -1));
+    assert_eq!(rig.handed_to_full(), [0u64; 0], "nobody has a lower priority");
+    rig.put(ranked(5, 2));
+    rig.put(ranked(6, 1));
+    rig.now = rig.now.plus(1_000);
+    assert_eq!(rig.handed_to_full(), [5], "the first in order");
+    rig.report(1, 5, ReportState::QueueFull);
+    // In vain, and not again so soon: twice as long each time.
+    let mut waits = Vec::new();
+    for _ in 0..3 {
+        let mut ms = 0;
+        while rig.handed_to_full().is_empty() {
+            (rig.now, ms) = (rig.now.plus(500), ms + 500);
+            assert!(ms < 60_000, "it goes out again");
+        }
+        waits.push(ms);
+        rig.report(1, 5, ReportState::QueueFull);
+    }
+    assert_eq!(waits, [1_000, 2_000, 4_000]);
+    assert_eq!(rig.why(5).as_deref(), Some("queue a is at its maximum of cpu"));
+    rig.status(1, &[0], RowPhase::Succeeded);
+    assert_eq!(rig.handed(), [5], "room is its own whenever it is there");
+}
+
+#[test]
+fn an_owner_below_a_full_queue_goes_out_whatever_its_priority() {
+    let mut rig = Rig::new();
+    rig.queue(queue("co", Some(200)));
+    rig.queue(QueueSpec { min: [("cpu".to_owned(), 100)].into(), ..queue("co.a", None) });
+    rig.queue(queue("co.b", None));
+    rig.attach("s", 1, 1, &[], 100);
+    rig.submit_to("co.b", [1, 2]);
+    assert_eq!(rig.handed(), [1, 2]);
+    rig.bind_standing(1, 9);
+    rig.bind_standing(2, 9);
+    rig.submit_to("co.b", [3]);
+    rig.submit_to("co.a", [4, 5]);
+    assert_eq!(rig.handed_to_full(), [4], "its queue is guaranteed one");
+}
+
+#[test]
+fn nobody_goes_out_for_a_full_queue_while_preemption_is_paused() {
+    let mut rig = Rig::new();
+    rig.queue(queue("a", Some(100)));
+    rig.attach("s", 1, 1, &[], 100);
+    rig.submit_to("a", [1]);
+    assert_eq!(rig.handed(), [1]);
+    rig.bind_standing(1, 0);
+    let scope = crate::pause::Scope::Preemption;
+    let pause = crate::pause::Pause {
+        scope: scope.clone(),
+        since_ms: 1,
+        reason: String::new(),
+        sub_cluster_key: String::new(),
+    };
+    rig.core.on_pause(pause, rig.now);
+    rig.put(UnitSpec { queue: "a".into(), priority: 2, ..spec(2, 1) });
+    assert_eq!(rig.handed_to_full(), [0u64; 0]);
+    assert_ne!(rig.core.next_wake(rig.now), Some(rig.now), "nor does anybody look");
+    rig.core.on_pause_deleted(&scope, rig.now);
+    assert_eq!(rig.handed_to_full(), [2]);
 }

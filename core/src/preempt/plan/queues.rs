@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{Choice, Item, Plan, by_unit};
+use super::{Item, Plan, by_unit};
 use crate::{
     ids::UnitId,
     preempt::{Rights, Sides, Tally},
-    queue::{Amounts, QueueIdx},
+    queue::{Amounts, QueueIdx, Quota},
     rows::{Row, UnitRows},
 };
 
@@ -52,10 +52,10 @@ impl Plan<'_> {
     }
 
     /// Counts what is taken of queues.
-    pub(super) fn tally(&mut self, choice: &Choice) {
+    pub(super) fn tally(&mut self, victims: &[(UnitId, u32)]) {
         let Some(rights) = self.rights else { return };
         let mut tally = std::mem::take(&mut self.tally);
-        for of_unit in choice.victims.chunk_by(|a, b| a.0 == b.0) {
+        for of_unit in victims.chunk_by(|a, b| a.0 == b.0) {
             self.is_turned |= self.tally_whole(of_unit[0].0, of_unit, rights, &mut tally);
         }
         self.tally = tally;
@@ -95,9 +95,17 @@ pub(super) fn take(rights: &Rights<'_>, rows: &UnitRows, row: &Row, tally: &mut 
 
 /// The queue of a running unit, and what it takes of it.
 fn claimed_of(rights: &Rights<'_>, rows: &UnitRows, row: &Row) -> (QueueIdx, Amounts) {
-    let quota = rights.quota();
-    let path = rows.standing(row.group).and_then(|standing| standing.queue.as_deref());
-    let queue = path.map_or(QueueIdx::DEFAULT, |path| quota.tree().find(path).unwrap_or(QueueIdx::DEFAULT));
+    paid(rights.quota(), rows, row)
+}
+
+/// The same whatever queues guarantee.
+pub(crate) fn paid(quota: &Quota, rows: &UnitRows, row: &Row) -> (QueueIdx, Amounts) {
     let group = rows.groups.get(usize::from(row.group)).and_then(Option::as_ref);
-    (queue, group.map(|group| quota.usage().amounts_of(&group.demand)).unwrap_or_default())
+    let takes = group.map(|group| quota.usage().amounts_of(&group.demand)).unwrap_or_default();
+    (queue_of(quota, rows, row), takes)
+}
+
+pub(super) fn queue_of(quota: &Quota, rows: &UnitRows, row: &Row) -> QueueIdx {
+    let path = rows.standing(row.group).and_then(|standing| standing.queue.as_deref());
+    path.map_or(QueueIdx::DEFAULT, |path| quota.tree().find(path).unwrap_or(QueueIdx::DEFAULT))
 }

@@ -16,6 +16,7 @@ mod again;
 mod alone;
 mod elsewhere;
 mod gather;
+mod maxima;
 mod parts;
 mod plan;
 

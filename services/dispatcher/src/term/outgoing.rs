@@ -216,6 +216,7 @@ mod tests {
             incarnations: vec![u32::MAX; n_ordinals as usize],
             bound: u32::MAX,
             scope: v1::AssignmentScope::Global.into(),
+            at_maximum: true,
             turn: true,
         }
     }

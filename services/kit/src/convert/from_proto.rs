@@ -361,6 +361,8 @@ pub fn hold(pb: v1::Hold) -> Result<Hold> {
         incarnations: pb.incarnations,
         device_masks: pb.device_masks,
         victims: pb.victims.into_iter().map(member).collect(),
+        at_maximum: pb.at_maximum,
+        queue_victims: pb.queue_victims.into_iter().map(member).collect(),
         expires_ms: pb.expires_ms,
         queue: (!pb.queue.is_empty()).then(|| Arc::from(pb.queue)),
         judged: Revision(pb.judged_revision),

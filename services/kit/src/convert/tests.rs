@@ -364,6 +364,8 @@ fn holds_come_back() {
         incarnations: vec![0, 2],
         device_masks: vec![1, 2],
         victims: vec![victim(5), victim(6)],
+        at_maximum: true,
+        queue_victims: vec![victim(8)],
         expires_ms: 77,
         queue: Some(Arc::from("a.b")),
         judged: Revision(8),

@@ -119,6 +119,8 @@ fn hold() -> v1::Hold {
         incarnations: vec![0, 1],
         device_masks: vec![1, 2],
         victims: vec![v1::Victim { unit_id: 8, ordinal: 1, incarnation: 0 }],
+        at_maximum: true,
+        queue_victims: vec![v1::Victim { unit_id: 9, ordinal: 0, incarnation: 1 }],
         queue: "q".to_owned(),
         turn: Some(v1::GangTurn { sub_cluster: "a".to_owned(), ..v1::GangTurn::default() }),
         ..v1::Hold::default()
@@ -175,9 +177,9 @@ fn samples() -> Vec<v1::op::Op> {
             policy: 1,
             submit_owners: vec![name()],
             max_running_units: Some(3),
+            owner_weights: [(name(), 2)].into(),
         }),
         Op::PutPriorityClass(v1::PriorityClass { name: name(), value: 1, ..v1::PriorityClass::default() }),
-            owner_weights: [(name(), 2)].into(),
         Op::PutDisruptionBudget(v1::DisruptionBudget {
             name: name(),
             namespace: "default".to_owned(),
