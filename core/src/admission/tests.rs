@@ -271,6 +271,7 @@ fn defaults_follow_the_class_and_are_listed() {
             "max_restarts = 3",
             "on_eviction = requeue",
             "on_below_min = keep",
+            "on_failure = keep",
             "preemptible = true",
         ]
     );
