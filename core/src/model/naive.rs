@@ -6,6 +6,7 @@ use super::store::Store;
 use crate::{
     change::Change,
     demand::{Demand, Pool},
+    hold::Hold,
     ids::{NodeId, Revision, UnitId},
     rows::RowChange,
 };
@@ -28,7 +29,7 @@ impl Naive {
     pub(super) fn before(&mut self, store: &Store, ops: &[Change]) {
         let takes = |op: &Change| matches!(op, Change::Rows(_, RowChange::Bind(_)) | Change::Hold(_));
         if ops.iter().any(takes) {
-            self.used = queues(store);
+            self.used = net(store);
         }
     }
 
@@ -60,7 +61,7 @@ impl Naive {
         if bound.is_empty() {
             return Ok(());
         }
-        let used = queues(store);
+        let used = net(store);
         for (unit, n) in bound {
             let Some(spec) = store.spec(unit) else { return Err(format!("naive: {unit} has no record")) };
             if n > 0 && self.first_bound.insert(unit) && n < spec.min_member {
@@ -125,6 +126,45 @@ pub(super) fn queues(store: &Store) -> BTreeMap<String, Sums> {
     }
     for hold in store.world.holds.values() {
         count(hold.value.unit, &hold.value.demand, hold.value.ordinals.len());
+    }
+    used
+}
+
+/// The same less what victims that are still there take for what is held at a maximum: of one unit no more than it asks for.
+fn net(store: &Store) -> BTreeMap<String, Sums> {
+    let mut used = queues(store);
+    let mut by_unit: BTreeMap<UnitId, Vec<&Hold>> = BTreeMap::new();
+    for hold in store.world.holds.values().map(|hold| &hold.value).filter(|hold| hold.at_maximum) {
+        by_unit.entry(hold.unit).or_default().push(hold);
+    }
+    for (unit, holds) in by_unit {
+        let Some(spec) = store.spec(unit) else { continue };
+        let mut asked = Sums::new();
+        for hold in &holds {
+            add(&mut asked, &hold.demand, i64::try_from(hold.ordinals.len()).expect("small"));
+        }
+        let victims: BTreeSet<_> = holds.iter().flat_map(|hold| hold.all_victims()).collect();
+        for level in levels(&spec.queue) {
+            let mut given = Sums::new();
+            for victim in &victims {
+                let (Some(of), Some(rows)) = (store.spec(victim.unit), store.rows.get(&victim.unit)) else {
+                    continue;
+                };
+                let row = rows.row(victim.ordinal);
+                let is_there = row.phase.is_live() && row.incarnation == victim.incarnation;
+                if let Some(Some(group)) = rows.groups.get(usize::from(row.group))
+                    && is_there
+                    && levels(&of.queue).any(|other| other == level)
+                {
+                    add(&mut given, &group.demand, 1);
+                }
+            }
+            let sums = used.entry(level.to_owned()).or_default();
+            for (name, amount) in given {
+                let most = asked.get(&name).copied().unwrap_or(0);
+                *sums.entry(name).or_default() -= amount.min(most);
+            }
+        }
     }
     used
 }
