@@ -157,7 +157,6 @@ impl Dispatcher {
         let scheduler = &mut self.schedulers.all[idx];
         match report.state {
             ReportState::Parked => {
-                scheduler.parked += u32::from(held.parked.is_none());
                 held.done_at = None;
                 scheduler.reload(&mut held.load, 0);
                 if entry.spec.min_member > 1 {

@@ -1,10 +1,10 @@
 //! Room on nodes is given out in the order of queues: see ADR 0018.
 //!
 //! A unit that found no place on any node waits in its lane again, in a class of those that lack the same (a *room*, see
-//! [`crate::queue::RoomIdx`]); units of the same need join it without being handed out. Schedulers that have some of them
-//! state how many places there are now. The room is open for so many: its units are *called* in the order of all that waits,
-//! and what is called takes off what other rooms may draw from the same nodes, until that is counted by a newer statement.
-//! A room of which no scheduler has a unit is open for one try, which tells who watches it.
+//! [`crate::queue::RoomIdx`]); units of the same need join it without being handed out. One scheduler watches all rooms: it has
+//! the unit of highest priority of each, and states how many places there are now. A room is open for so many: its units are
+//! *called* in the order of all that waits, and what is called takes off what other rooms may draw from the same nodes, until
+//! that is counted by a newer statement. A room of which the watcher has no unit is open for one try there.
 //!
 //! Nothing survives a restart: a new leader hears from schedulers what they have parked.
 
@@ -17,7 +17,7 @@ use std::{
 use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::SmallVec;
 
-use super::{Dispatcher, Entry, Place, SessionId};
+use super::{Dispatcher, Entry, Place, Revocation, SessionId};
 use crate::{
     demand::Pool,
     explain::Refusals,
@@ -35,12 +35,15 @@ pub(super) struct Rooms {
     all: Vec<Option<Room>>,
     free: Vec<RoomIdx>,
     by_hash: FxHashMap<u64, SmallVec<[RoomIdx; 1]>>,
-    /// By scheduler and its number of the need.
-    by_need: BTreeMap<(usize, u64), SmallVec<[RoomIdx; 1]>>,
+    /// By the watcher's number of the need.
+    by_need: BTreeMap<u64, SmallVec<[RoomIdx; 1]>>,
     /// Called and not answered yet.
     calls: Vec<Call>,
     /// Something about them has changed since the last look.
     touched: BTreeSet<RoomIdx>,
+    /// The scheduler that watches all of them: statements of several would come one after the other, and the first one would
+    /// not know of whom the next one has room for.
+    watcher: Option<usize>,
 }
 
 /// What some units lack.
@@ -50,10 +53,8 @@ struct Room {
     hash: u64,
     /// Of the last try.
     refusals: Option<Arc<Refusals>>,
-    /// What schedulers say of it.
-    statements: BTreeMap<usize, Statement>,
-    /// Who calls: its statement counts.
-    watcher: Option<usize>,
+    /// What the watcher says of it.
+    statement: Option<Statement>,
     /// Places to be given out.
     left: u64,
     /// On its way to a scheduler, which will watch the room if it parks there.
@@ -159,15 +160,7 @@ impl Rooms {
             return room;
         }
         let hash = lack.hash();
-        let fresh = Room {
-            lack,
-            hash,
-            refusals: None,
-            statements: BTreeMap::new(),
-            watcher: None,
-            left: 0,
-            scout: None,
-        };
+        let fresh = Room { lack, hash, refusals: None, statement: None, left: 0, scout: None };
         if self.all.is_empty() {
             self.all.push(None);
         }
@@ -182,8 +175,8 @@ impl Rooms {
 
     fn remove(&mut self, idx: RoomIdx) {
         let Some(room) = self.all.get_mut(idx.0 as usize).and_then(Option::take) else { return };
-        for (scheduler, statement) in &room.statements {
-            self.forget_need((*scheduler, statement.need), idx);
+        if let Some(statement) = &room.statement {
+            self.forget_need(statement.need, idx);
         }
         if let Some(same) = self.by_hash.get_mut(&room.hash) {
             same.retain(|one| *one != idx);
@@ -195,7 +188,7 @@ impl Rooms {
         self.free.push(idx);
     }
 
-    fn forget_need(&mut self, need: (usize, u64), idx: RoomIdx) {
+    fn forget_need(&mut self, need: u64, idx: RoomIdx) {
         if let Some(rooms) = self.by_need.get_mut(&need) {
             rooms.retain(|one| *one != idx);
             if rooms.is_empty() {
@@ -204,11 +197,12 @@ impl Rooms {
         }
     }
 
-    /// A scheduler asked all nodes and has parked a unit. `was_called`: it was told that there is room.
+    /// A scheduler asked all nodes and has parked a unit; `need` if it is the watcher. `was_called`: it was told that there is
+    /// room.
     fn note_parked(
         &mut self,
         idx: RoomIdx,
-        (scheduler, need): (usize, u64),
+        need: Option<u64>,
         refusals: Option<Arc<Refusals>>,
         was_called: bool,
     ) {
@@ -217,66 +211,46 @@ impl Rooms {
         if refusals.is_some() {
             room.refusals = refusals;
         }
-        let statement =
-            room.statements.entry(scheduler).or_insert(Statement { need, ..Statement::default() });
-        let before = statement.need;
-        if was_called || before != need {
-            *statement = Statement { need, places: 0, ..*statement };
+        let Some(need) = need else { return };
+        let before = room.statement.map(|statement| statement.need);
+        if was_called || before != Some(need) {
+            room.statement = Some(Statement { need, places: 0, ..room.statement.unwrap_or_default() });
         }
-        if before != need {
-            self.forget_need((scheduler, before), idx);
+        if let Some(before) = before.filter(|before| *before != need) {
+            self.forget_need(before, idx);
         }
-        let rooms = self.by_need.entry((scheduler, need)).or_default();
+        let rooms = self.by_need.entry(need).or_default();
         if !rooms.contains(&idx) {
             rooms.push(idx);
         }
     }
 
-    fn note_places(&mut self, scheduler: usize, report: &RoomReport) {
-        for idx in self.by_need.get(&(scheduler, report.need)).cloned().unwrap_or_default() {
+    fn note_places(&mut self, report: &RoomReport) {
+        let RoomReport { need, places, assigned } = *report;
+        for idx in self.by_need.get(&need).cloned().unwrap_or_default() {
             self.touched.insert(idx);
             if let Some(room) = self.get_mut(idx) {
-                let RoomReport { need, places, assigned } = *report;
-                room.statements.insert(scheduler, Statement { need, places, assigned });
+                room.statement = Some(Statement { need, places, assigned });
             }
         }
     }
 
-    /// What a scheduler said counts no longer.
-    fn forget_scheduler(&mut self, scheduler: usize) {
-        let needs: Vec<_> =
-            self.by_need.range((scheduler, 0)..=(scheduler, u64::MAX)).map(|(need, _)| *need).collect();
-        for need in needs {
-            for idx in self.by_need.remove(&need).unwrap_or_default() {
-                self.touched.insert(idx);
-                if let Some(room) = self.get_mut(idx) {
-                    room.statements.remove(&scheduler);
-                }
-            }
-        }
-        self.calls.retain(|call| call.scheduler != scheduler);
+    /// Nothing that was stated counts any longer, nor what was called.
+    fn forget_statements(&mut self) {
+        self.by_need.clear();
+        self.calls.clear();
+        self.all.iter_mut().flatten().for_each(|room| room.statement = None);
     }
 
     /// Places of a room less what was called since they were counted.
     fn places_left(&self, idx: RoomIdx) -> u64 {
-        let Some(room) = self.get(idx) else { return 0 };
-        let Some((watcher, statement)) =
-            room.watcher.and_then(|watcher| Some((watcher, room.statements.get(&watcher)?)))
-        else {
+        let Some((room, statement)) = self.get(idx).and_then(|room| Some((room, room.statement?))) else {
             return 0;
         };
         let places = u64::from(statement.places);
-        let is_counted = |call: &Call| call.scheduler == watcher && call.seq <= statement.assigned;
         let pool = room.lack.like.pool;
-        let open = self.calls.iter().filter(|call| call.pool == pool && !is_counted(call));
+        let open = self.calls.iter().filter(|call| call.pool == pool && call.seq > statement.assigned);
         open.fold(places, |left, call| left.saturating_sub(call.cost(idx, places)))
-    }
-
-    /// The one scheduler that called units are with, if it is one.
-    fn busy(&self, pool: Pool) -> Option<usize> {
-        let mut schedulers = self.calls.iter().filter(|call| call.pool == pool).map(|call| call.scheduler);
-        let first = schedulers.next()?;
-        schedulers.all(|other| other == first).then_some(first)
     }
 }
 
@@ -285,9 +259,9 @@ impl Rooms {
 pub(super) enum Way {
     /// Any scheduler may try it.
     Any,
-    /// Any scheduler may try it on all nodes, and watches its room if it finds no place.
-    Scout,
-    /// There is room for it, says the scheduler that is to try it.
+    /// The watcher tries it on all nodes, and keeps it if it finds no place.
+    Scout(usize),
+    /// There is room for it, says the watcher.
     Called(usize),
     /// It waits with those who lack the same.
     Joined(RoomIdx),
@@ -298,8 +272,9 @@ pub(super) enum Way {
 impl Dispatcher {
     /// A scheduler says how much room there is for what it has parked.
     pub fn on_rooms(&mut self, session: SessionId, reports: &[RoomReport]) {
-        let Some(idx) = self.schedulers.of_session(session) else { return };
-        reports.iter().for_each(|report| self.rooms.note_places(idx, report));
+        if self.schedulers.of_session(session).is_some_and(|idx| self.rooms.watcher == Some(idx)) {
+            reports.iter().for_each(|report| self.rooms.note_places(report));
+        }
     }
 
     /// A unit found no place on any node: it waits for room, in its place among all that waits.
@@ -313,16 +288,26 @@ impl Dispatcher {
         self.rooms.calls.retain(|call| call.unit != unit);
         let Some(lack) = self.units.get(&unit).map(|entry| self.lack_of(entry)) else { return };
         let room = self.rooms.intern(lack);
-        self.rooms.note_parked(room, (scheduler, need), refusals, was_called);
+        let is_watcher = *self.rooms.watcher.get_or_insert(scheduler) == scheduler;
+        self.rooms.note_parked(room, is_watcher.then_some(need), refusals, was_called);
         let Some(entry) = self.units.get_mut(&unit) else { return };
         let mut waiting = entry.waiting(entry.was_placed(), &self.classes);
-        (waiting.room, waiting.held_by) = (room, u32::try_from(scheduler).ok());
-        if let Place::Held(held) = &mut entry.place {
-            if let Some(old) = held.parked.replace(waiting) {
-                self.queues.remove(&old);
-            }
-            self.queues.push(waiting);
+        waiting.room = room;
+        let Place::Held(held) = &mut entry.place else { return };
+        if let Some(old) = held.parked.take() {
+            self.schedulers.all[scheduler].parked -= 1;
+            self.queues.remove(&old);
         }
+        if is_watcher {
+            waiting.held_by = u32::try_from(scheduler).ok();
+            held.parked = Some(waiting);
+            self.schedulers.all[scheduler].parked += 1;
+        } else {
+            let held = *held;
+            entry.place = Place::Queued(waiting);
+            self.take_back(unit, held, Revocation::Tell);
+        }
+        self.queues.push(waiting);
         self.touch_all();
     }
 
@@ -342,16 +327,19 @@ impl Dispatcher {
         Lack { like: Arc::clone(spec), together, groups, queue, has_reservations }
     }
 
-    /// A scheduler's stream ends or begins: what it said of room does not count. What it had parked waits on, for others.
+    /// A scheduler's stream ends or begins: if it watches the rooms another one does from now on, or the same one anew.
     pub(super) fn forget_rooms_of(&mut self, idx: usize) {
-        self.rooms.forget_scheduler(idx);
-        self.recount_rooms();
+        if self.rooms.watcher == Some(idx) {
+            self.rooms.watcher = None;
+            self.rooms.forget_statements();
+            self.recount_rooms();
+        }
     }
 
     /// Calls were answered, or more was said: every room may have other places now.
     fn touch_all(&mut self) {
         for (idx, room) in (0u32..).zip(&self.rooms.all) {
-            if room.as_ref().is_some_and(|room| room.statements.values().any(|one| one.places > 0)) {
+            if room.as_ref().is_some_and(|room| room.statement.is_some_and(|one| one.places > 0)) {
                 self.rooms.touched.insert(RoomIdx(idx));
             }
         }
@@ -363,6 +351,10 @@ impl Dispatcher {
         self.rooms.touched.append(&mut self.queues.take_touched());
         if self.rooms.is_empty() {
             return Vec::new();
+        }
+        let attached = |one: &super::schedulers::Scheduler| one.session.is_some();
+        if self.rooms.watcher.is_none() {
+            self.rooms.watcher = self.schedulers.all.iter().position(attached);
         }
         self.forget_answered();
         let mut seekers = Vec::new();
@@ -378,23 +370,22 @@ impl Dispatcher {
     }
 
     fn follow_room(&mut self, idx: RoomIdx) -> Option<UnitId> {
-        let attached = |scheduler: &usize| self.schedulers.all[*scheduler].session.is_some();
-        let holders: SmallVec<[(usize, i32); 4]> =
-            self.queues.holders(idx).map(|(scheduler, priority)| (scheduler as usize, priority)).collect();
-        let highest = holders.iter().filter(|(one, _)| attached(one)).map(|(_, priority)| *priority).max();
+        let highest = self.highest_watched(idx);
         let scout = self.scout_of(idx);
-        let room = self.rooms.get_mut(idx)?;
-        room.scout = scout;
-        let knows = |one: &usize| room.statements.contains_key(one) && attached(one);
-        room.watcher = holders.iter().map(|(one, _)| *one).find(knows);
-        let is_watched = highest.is_some();
         let left = self.rooms.places_left(idx);
-        if let Some(room) = self.rooms.get_mut(idx) {
-            room.left = left;
-        }
-        self.queues.set_open(idx, if is_watched { left > 0 } else { scout.is_none() });
+        let room = self.rooms.get_mut(idx)?;
+        (room.scout, room.left) = (scout, left);
+        let is_open = if highest.is_some() { left > 0 } else { scout.is_none() };
+        self.queues.set_open(idx, is_open && self.rooms.watcher.is_some());
         let (priority, unit) = self.queues.first_unheld(idx)?;
         highest.is_some_and(|highest| priority > highest).then_some(unit)
+    }
+
+    /// The highest priority of a room's units that its watcher has.
+    fn highest_watched(&self, idx: RoomIdx) -> Option<i32> {
+        let watcher = self.rooms.watcher?;
+        let of_watcher = |(scheduler, _): &(u32, i32)| usize::try_from(*scheduler) == Ok(watcher);
+        self.queues.holders(idx).find(of_watcher).map(|(_, priority)| priority)
     }
 
     /// The unit that went out to find a watcher, while it is out.
@@ -433,35 +424,27 @@ impl Dispatcher {
         if room == RoomIdx::NONE {
             return self.way_of_fresh(entry);
         }
-        let Some(known) = self.rooms.get(room) else { return Way::Any };
-        let held_by = match &entry.place {
-            Place::Held(held) => Some(held.scheduler),
-            _ => None,
-        };
-        let Some(idx) = held_by.or(known.watcher) else { return Way::Scout };
+        let Some(watcher) = self.rooms.watcher else { return Way::Later };
+        let is_elsewhere = matches!(&entry.place, Place::Held(held) if held.scheduler != watcher);
+        let scheduler = &self.schedulers.all[watcher];
         // What a scheduler has stays with it while its lease lasts, whether its stream is open or not.
-        let scheduler = &self.schedulers.all[idx];
-        if scheduler.session.is_some() && scheduler.credits > 0 { Way::Called(idx) } else { Way::Later }
+        if is_elsewhere || scheduler.session.is_none() || scheduler.credits <= 0 {
+            Way::Later
+        } else if self.highest_watched(room).is_some() || matches!(entry.place, Place::Held(_)) {
+            Way::Called(watcher)
+        } else {
+            Way::Scout(watcher)
+        }
     }
 
     /// One that nothing is known of joins those who lack the same, unless it may find victims that they did not.
     fn way_of_fresh(&self, entry: &Entry) -> Way {
         let room = self.rooms.find(&self.lack_of(entry));
         let Some(room) = room else { return Way::Any };
+        let is_above =
+            self.highest_watched(room).is_some_and(|highest| self.classes.priority(&entry.spec) > highest);
         let is_scout = self.rooms.get(room).is_some_and(|known| known.scout == Some(entry.spec.id));
-        let highest = self.queues.holders(room).map(|(_, priority)| priority).max();
-        let priority = self.classes.priority(&entry.spec);
-        if is_scout || highest.is_none_or(|highest| priority > highest) && self.is_watched_or_free(room) {
-            Way::Any
-        } else {
-            Way::Joined(room)
-        }
-    }
-
-    /// Somebody watches a room, or nobody is on the way to.
-    fn is_watched_or_free(&self, room: RoomIdx) -> bool {
-        let is_held = self.queues.holders(room).next().is_some();
-        is_held || self.scout_of(room).is_none()
+        if is_above || is_scout { Way::Any } else { Way::Joined(room) }
     }
 
     /// A unit waits with those who lack the same, without having been handed out.
@@ -516,19 +499,25 @@ impl Dispatcher {
 
     /// A scheduler takes something: rooms that it watches may be open again.
     pub(super) fn feed(&mut self, scheduler: usize) {
-        for (idx, room) in (0u32..).map(RoomIdx).zip(&self.rooms.all) {
-            if room.as_ref().is_some_and(|room| room.watcher == Some(scheduler)) {
-                self.rooms.touched.insert(idx);
-            }
+        if self.rooms.watcher == Some(scheduler) {
+            self.recount_rooms();
         }
     }
 
-    /// While units that were called are with one scheduler, others that could take their places go there too, after them.
+    /// While units that were called are with the watcher, others that could take their places go there too, after them.
     pub(super) fn behind(&self, unit: UnitId) -> Option<usize> {
         if self.rooms.calls.is_empty() {
             return None;
         }
-        self.rooms.busy(self.units.get(&unit)?.spec.pool)
+        let pool = self.units.get(&unit)?.spec.pool;
+        self.rooms.calls.iter().any(|call| call.pool == pool).then_some(self.rooms.watcher?)
+    }
+
+    /// Who tries units that wait for room though nobody says that there is some.
+    pub(super) fn watcher(&self) -> Option<usize> {
+        let idx = self.rooms.watcher?;
+        let watcher = &self.schedulers.all[idx];
+        (watcher.session.is_some() && watcher.credits > 0).then_some(idx)
     }
 
     /// Everything about rooms is looked at again.

@@ -171,9 +171,10 @@ impl Dispatcher {
                     self.starve(waiting.room);
                     continue;
                 }
-                Way::Scout => {
+                Way::Scout(scheduler) => {
                     entry.tried.clear();
-                    scope = anywhere;
+                    self.assign(&waiting, (scheduler, anywhere, false), way, now, actions);
+                    continue;
                 }
             }
             if let Some(scheduler) = behind
@@ -212,15 +213,10 @@ impl Dispatcher {
 
     /// Hands a unit out that waits for room, though nobody says that there is some.
     fn hand_out(&mut self, unit: UnitId, now: Millis, actions: &mut Vec<Action>) {
-        let candidates: Vec<Candidate> = self.schedulers.candidates().collect();
         let Some(Place::Queued(waiting)) = self.units.get(&unit).map(|entry| &entry.place) else { return };
         let waiting = *waiting;
-        if candidates.is_empty() || self.queues.remove(&waiting).is_none() {
-            return;
-        }
-        let last = candidates.len() - 1;
-        let chosen = candidates[self.policy.pick(unit, &candidates).min(last)].scheduler;
-        self.assign(&waiting, (chosen, self.scope_of_all(), false), Way::Any, now, actions);
+        let Some(watcher) = self.watcher().filter(|_| self.queues.remove(&waiting).is_some()) else { return };
+        self.assign(&waiting, (watcher, self.scope_of_all(), false), Way::Any, now, actions);
     }
 
     pub(super) fn assign(
