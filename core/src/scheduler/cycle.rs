@@ -246,8 +246,9 @@ impl Scheduler {
         }
         if std::mem::take(&mut held.is_called) {
             self.parked.note_none(need);
-            // Those above it did not search while there seemed to be room.
-            self.seek_again(now.plus(SEEK_EVERY_MS));
+            if std::mem::take(&mut self.seeks.was_put_off) {
+                self.seek_again(now.plus(SEEK_EVERY_MS));
+            }
         }
         self.report_parked(&held, ReportState::Parked, shown, id);
         if held.woken_from.as_ref() == Some(need) {

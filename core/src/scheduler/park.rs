@@ -169,6 +169,11 @@ impl Parked {
         settled.map(|(need, _)| need.clone()).collect()
     }
 
+    /// Some group with units has room, as far as is known: nobody of it searches for victims meanwhile.
+    pub(crate) fn has_open(&self) -> bool {
+        self.groups.values().any(|group| group.room.places > 0 && !group.members.is_empty())
+    }
+
     /// Those of them whose first unit has a higher priority.
     pub(crate) fn above(&self, priority: i32) -> Vec<Need> {
         let settled = self.groups.iter().filter(|(_, group)| group.is_waiting());

@@ -57,6 +57,8 @@ pub(super) struct Seeks {
     /// Counts what might let a search find somebody.
     n_news: u64,
     last: Millis,
+    /// Some did not search while there seemed to be room for them.
+    pub(super) was_put_off: bool,
     /// By an administrator.
     pub(super) is_paused: bool,
     /// A search in vain spared somebody because of a disruption budget.
@@ -209,12 +211,14 @@ impl Scheduler {
         self.forget_maxima(now);
         if self.seeks.again_at.is_some_and(|at| at <= now) {
             self.seeks.again_at = None;
+            self.seeks.was_put_off |= self.parked.has_open();
             self.note_news();
             for need in self.parked.without_room() {
                 self.wake(&need);
             }
         }
         if let Some((_, lowest)) = self.seeks.newly_below.take_if(|(at, _)| *at <= now) {
+            self.seeks.was_put_off |= self.parked.has_open();
             for need in self.parked.above(lowest) {
                 self.wake(&need);
             }

@@ -99,7 +99,7 @@ impl Shares {
     /// The queue of a hold, and what it takes of it; nothing while nobody guarantees anything.
     pub(super) fn pays_for(&self, hold: HoldId) -> (QueueIdx, Amounts) {
         match self.holds.get(&hold) {
-            Some((queue, need)) => (*queue, self.quota.usage().sum(&[*need])),
+            Some((queue, need, _)) => (*queue, self.quota.usage().sum(&[*need])),
             None => (QueueIdx::DEFAULT, Amounts::new()),
         }
     }

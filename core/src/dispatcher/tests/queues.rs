@@ -10,7 +10,7 @@ use crate::{
         check::{Ground, RecordChange},
         spec::{PriorityClass, QueuePolicy, QueueSpec},
     },
-    rows::Standing,
+    rows::{End, Standing},
 };
 
 fn queue(path: &str, max_cpu: Option<i64>) -> QueueSpec {
@@ -65,7 +65,14 @@ impl Rig {
 
     /// The only replica of a unit is bound, and may be preempted.
     fn bind_standing(&mut self, unit: u64, priority: i32) {
-        let standing = Standing { priority, preemptible: true, min_run_ms: 0, min_member: 1, queue: None };
+        let standing = Standing {
+            priority,
+            preemptible: true,
+            min_run_ms: 0,
+            min_member: 1,
+            queue: None,
+            end: End::default(),
+        };
         let bind = Bind {
             ordinals: vec![0],
             nodes: vec![NodeId(1)],
