@@ -31,7 +31,7 @@ mod tests;
 mod trial;
 
 pub(crate) use self::{
-    lent::{Kept, Lent, lendable},
+    lent::{Kept, Lent, beside, lendable},
     plan::paid,
     rank::{Rights, Tally},
     rule::{is_loop, min_member, staying},
@@ -89,6 +89,7 @@ pub(crate) struct Found {
 ///
 /// `O(nodes + running units on them)`, and for each place as much again for the nodes that its victims' units are on; for
 /// all nodes whenever a victim's queue borrows no more.
+#[cfg(test)]
 pub(crate) fn search(
     cluster: &mut Cluster,
     seeker: &Seeker,

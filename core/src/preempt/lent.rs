@@ -18,8 +18,9 @@ use crate::{
 pub(crate) struct Lent {
     /// By node; of each hold the priority, the lowest first.
     by_node: FxHashMap<NodeId, SmallVec<[(i32, HoldId); 1]>>,
-    /// What leaves of queues if all of it is taken over, beside what leaves for decisions under way.
-    pub(super) tally: Tally,
+    /// What leaves of queues if all of it is taken over, beside what decisions under way have leave and take over. `None`:
+    /// these take nothing over.
+    pub(super) tally: Option<Tally>,
 }
 
 impl Lent {
@@ -119,27 +120,38 @@ pub(crate) fn lendable(
     pays: impl Fn(&Hold) -> (QueueIdx, Amounts),
     (nodes, taken, claimed): (&[NodeId], &FxHashSet<HoldId>, &FxHashSet<(UnitId, u32)>),
 ) -> Lent {
-    let mut lent = Lent { tally: claimed_tally(cluster, claimed, rights), ..Lent::default() };
-    let claims = cluster.claims();
-    // What is taken already counts first.
-    let (first, others): (Vec<&Hold>, Vec<&Hold>) =
-        claims.into_iter().partition(|hold| taken.contains(&hold.id));
-    for hold in first {
+    let mut lent = beside(cluster, rights, &pays, (taken, claimed));
+    let mut leaves = lent.tally.take().unwrap_or_default();
+    let others = cluster.claims().into_iter().filter(|hold| !taken.contains(&hold.id));
+    for hold in others.filter(|hold| !nodes.contains(&hold.node)) {
         let (queue, takes) = pays(hold);
-        rights.into_iter().for_each(|rights| {
-            rights.take(queue, &takes, &mut lent.tally);
-        });
-    }
-    for hold in others.into_iter().filter(|hold| !nodes.contains(&hold.node)) {
-        let (queue, takes) = pays(hold);
-        let mut tally = lent.tally.clone();
+        let mut tally = leaves.clone();
         let may_take = seeker.may_take_over(cluster, hold, rights, (queue, &takes), &mut tally).is_ok();
         if may_take && rights.is_none_or(|rights| rights.overdrawn(&tally).is_none()) {
-            lent.tally = tally;
+            leaves = tally;
             let priority = hold.priority.unwrap_or_default();
             lent.by_node.entry(hold.node).or_default().push((priority, hold.id));
         }
     }
     lent.by_node.values_mut().for_each(|of_node| of_node.sort_unstable());
+    lent.tally = Some(leaves);
     lent
+}
+
+/// Nothing more is lent beside what decisions under way have `taken`, which queues lose as they do the victims that are
+/// `claimed`.
+pub(crate) fn beside(
+    cluster: &Cluster,
+    rights: Option<&Rights<'_>>,
+    pays: impl Fn(&Hold) -> (QueueIdx, Amounts),
+    (taken, claimed): (&FxHashSet<HoldId>, &FxHashSet<(UnitId, u32)>),
+) -> Lent {
+    let mut tally = claimed_tally(cluster, claimed, rights);
+    for hold in cluster.claims().into_iter().filter(|hold| taken.contains(&hold.id)) {
+        let (queue, takes) = pays(hold);
+        if let Some(rights) = rights {
+            rights.take(queue, &takes, &mut tally);
+        }
+    }
+    Lent { tally: Some(tally), ..Lent::default() }
 }

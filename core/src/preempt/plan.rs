@@ -135,8 +135,7 @@ impl<'a> Plan<'a> {
                 *n_claimed.entry(*unit).or_default() += 1;
             }
         }
-        let tally =
-            if lent.is_empty() { claimed_tally(cluster, claimed, rights) } else { lent.tally.clone() };
+        let tally = lent.tally.clone().unwrap_or_else(|| claimed_tally(cluster, claimed, rights));
         Self {
             cluster,
             seeker,

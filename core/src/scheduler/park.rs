@@ -144,6 +144,9 @@ impl Parked {
             Counted::Before(_) => {}
         }
         group.trying = None;
+        // Whoever heard of its room may have had nobody to give it to, and forgotten it.
+        group.room.stated = (0, 0);
+        self.is_stale |= group.room.places > 0;
         self.n_units += usize::from(group.members.insert(turn));
         (group.id, is_new)
     }

@@ -20,7 +20,7 @@ use crate::{
     ids::{HoldId, NodeId, Revision, UnitId},
     pause::Scope,
     place::templates::TemplateId,
-    preempt::{self, Found, N_VICTIMS_MAX, Seeker},
+    preempt::{self, Found, Lent, N_VICTIMS_MAX, Seeker},
     queue::{Need, QueueIdx},
     reservation::Owned,
     time::Millis,
@@ -406,21 +406,26 @@ impl Scheduler {
         let Self { placer, cluster, seeks, shares, .. } = self;
         let shape = placer.templates.get(template).ask.shape();
         let rights = shares.rights(queue, needs);
+        let pays = |hold: &Hold| shares.pays_for(hold.id);
+        let beside = match seeks.taken.is_empty() {
+            true => Lent::default(),
+            false => preempt::beside(cluster, rights.as_ref(), pays, (&seeks.taken, &seeks.claimed)),
+        };
+        let by = (rights.as_ref(), &beside);
         if placer.view.is_preferred() {
             let own = placer.with_room_aside(cluster, template, true);
-            let found = preempt::search(cluster, seeker, &seeks.claimed, rights.as_ref(), shape, own, n);
+            let found = preempt::search_lent(cluster, seeker, &seeks.claimed, by, shape, own, n);
             if found.places.len() >= n {
                 return found;
             }
         }
         let all = placer.with_room_aside(cluster, template, false);
-        let found = preempt::search(cluster, seeker, &seeks.claimed, rights.as_ref(), shape, all, n);
+        let found = preempt::search_lent(cluster, seeker, &seeks.claimed, by, shape, all, n);
         if found.places.len() >= n || !cluster.has_claims_below(None) {
             return found;
         }
         let nodes: Vec<NodeId> = preemption.claims.iter().map(|claim| claim.node).collect();
-        let (pays, except) =
-            (|hold: &Hold| shares.pays_for(hold.id), (&nodes[..], &seeks.taken, &seeks.claimed));
+        let except = (&nodes[..], &seeks.taken, &seeks.claimed);
         let lent = preempt::lendable(cluster, seeker, rights.as_ref(), pays, except);
         if lent.is_empty() {
             return found;

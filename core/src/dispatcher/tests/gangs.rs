@@ -81,7 +81,7 @@ fn gangs_that_wait_for_long_take_turns() {
 }
 
 #[test]
-fn a_turn_that_came_to_nothing_doubles_the_wait_for_the_next_one() {
+fn a_turn_that_came_to_nothing_doubles_the_wait_for_the_next() {
     let mut rig = Rig::new();
     rig.attach("a", 1, 1, &[], 100);
     rig.put(gang(1));

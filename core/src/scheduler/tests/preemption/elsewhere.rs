@@ -44,7 +44,7 @@ fn a_unit_whose_victim_stays_is_placed_on_a_node_that_comes() {
 }
 
 #[test]
-fn a_gang_is_placed_elsewhere_as_a_whole_with_what_is_held_for_it() {
+fn a_gang_is_placed_elsewhere_as_a_whole_with_its_held_room() {
     let mut pair = full(2);
     pair.add_node(3);
     // The third node is free, and held beside what victims leave on the others.

@@ -150,7 +150,7 @@ fn nobody_gathers_beside_what_goes_on_for_good() {
 }
 
 #[test]
-fn what_may_be_preempted_fills_gathered_room_and_leaves_once_the_rest_is_there() {
+fn preemptible_units_fill_gathered_room_until_the_rest_is_there() {
     let mut pair = full();
     pair.assign_turn(&UnitSpec { priority: 5, ..unit(3, 2, 2, cpu(800)) });
     pair.steps();
