@@ -582,7 +582,7 @@ impl Scheduler {
         let note = self.notes.first().map(|(end, _)| *end);
         let below = self.seeks.newly_below.map(|(at, _)| at);
         let maxima = self.maxima_end();
-        let seek = self.seeks.again_at.into_iter().chain(below).min().filter(|_| !self.parked.is_empty());
+        let seek = self.seeks.again_at.into_iter().chain(below).min().filter(|_| !self.parked.is_idle());
         backoff.into_iter().chain(note).chain(seek).chain(maxima).min()
     }
 

@@ -15,6 +15,10 @@ use crate::{
 impl Cluster {
     /// Takes no account of some holds until [`Self::settle_holds`] of the same ones. Slots stay.
     pub(crate) fn lift_holds(&mut self, ids: &[HoldId]) {
+        if self.is_gathering() && !ids.is_empty() {
+            // Who gathers there does not take what is lifted meanwhile.
+            self.holds.gathering.lift();
+        }
         for id in ids {
             let Some(kept) = self.holds.kept_mut(*id).filter(|kept| kept.hold.slot.is_none()) else {
                 continue;
@@ -22,7 +26,6 @@ impl Cluster {
             let (idx, pool, shape) = (kept.hold.node.idx(), kept.hold.pool, kept.shape);
             let (gathers, charge) = (kept.hold.turn.is_some(), std::mem::take(&mut kept.charge));
             if gathers {
-                self.holds.gathering.lift();
                 self.shift_gathered(idx, pool, &charge, -1);
             } else {
                 self.shift_charge(idx, shape, &charge, -1);
@@ -33,13 +36,9 @@ impl Cluster {
 
     /// Holds that were lifted count again: those that gather take what is free then, the others all that they did.
     pub(crate) fn settle_holds(&mut self, ids: &[HoldId]) {
-        let mut has_gathered = false;
         for id in ids {
-            let Some(kept) = self.holds.kept(*id).filter(|kept| kept.hold.slot.is_none()) else { continue };
-            if kept.hold.turn.is_some() {
-                has_gathered = true;
-                continue;
-            }
+            let not_slot = |kept: &&super::holds::Kept| kept.hold.slot.is_none() && kept.hold.turn.is_none();
+            let Some(kept) = self.holds.kept(*id).filter(not_slot) else { continue };
             let (idx, shape) = (kept.hold.node.idx(), kept.shape);
             let charge = self.charge_of(shape, &kept.hold);
             self.shift_charge(idx, shape, &charge, 1);
@@ -48,7 +47,7 @@ impl Cluster {
             }
             self.touch(idx);
         }
-        if has_gathered {
+        if self.is_gathering() && !ids.is_empty() {
             self.settle_lifted();
         }
     }

@@ -142,6 +142,11 @@ impl Rooms {
         self.by_hash.is_empty()
     }
 
+    /// The scheduler that watches rooms, while there are some.
+    pub(super) fn watcher(&self) -> Option<usize> {
+        self.watcher.filter(|_| !self.is_empty())
+    }
+
     fn get(&self, room: RoomIdx) -> Option<&Room> {
         self.all.get(room.0 as usize)?.as_ref()
     }

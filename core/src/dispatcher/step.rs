@@ -149,7 +149,7 @@ impl Dispatcher {
             }
             let Some(waiting) = self.queues.next(now) else { break };
             let way = self.way_of(waiting.unit, waiting.room);
-            let watcher = self.watcher();
+            let watcher = self.rooms.watcher();
             let (behind, anywhere) = (self.behind(waiting.unit), self.scope_of_all());
             let Some(entry) = self.units.get_mut(&waiting.unit) else { continue };
             if std::mem::take(&mut entry.gives_way) {
@@ -196,10 +196,12 @@ impl Dispatcher {
                 } else {
                     scope = Scope::Global;
                     // Should it find no place it waits where all that do are watched.
-                    if let Some(watcher) =
-                        watcher.filter(|idx| candidates.iter().any(|one| one.scheduler == *idx))
-                    {
+                    if let Some(watcher) = watcher {
                         candidates.retain(|one| one.scheduler == watcher);
+                    }
+                    if candidates.is_empty() {
+                        skipped.push(waiting);
+                        continue;
                     }
                 }
             }

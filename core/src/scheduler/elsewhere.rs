@@ -98,6 +98,9 @@ impl Scheduler {
         }
         let is_turn = |id: &HoldId| self.cluster.hold(*id).is_some_and(|hold| hold.turn.is_some());
         let gathers = lifted.iter().all(is_turn);
+        let waits = lifted.iter().filter(|id| !gathers && !self.is_ready(**id));
+        let waits_for: Vec<NodeId> =
+            waits.filter_map(|id| self.cluster.hold(*id)).map(|hold| hold.node).collect();
         self.cluster.lift_holds(&lifted);
         let mut tried = self.place(&held, together);
         if tried.n_placed < together && !gathers {
@@ -109,7 +112,10 @@ impl Scheduler {
             self.seek(&held, &need, together, left, &mut tried, now);
         }
         let n_tried = tried.n_placed;
-        let is_placed = n_tried >= together;
+        // Where others have yet to leave for a hold its room is not there yet.
+        let is_there = |node: &NodeId| !waits_for.contains(node);
+        let is_placed =
+            n_tried >= together && tried.groups.iter().flat_map(|group| &group.nodes).all(is_there);
         let mut refusals = None;
         if is_placed {
             self.cluster.settle_holds(&lifted);

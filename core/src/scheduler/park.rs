@@ -113,6 +113,11 @@ impl Parked {
         self.groups.is_empty()
     }
 
+    /// Nobody waits, nor is one of a group being tried.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.n_units == 0 && self.groups.values().all(|group| group.trying.is_none())
+    }
+
     /// The refusals of a settled group: nothing fits now.
     pub(crate) fn settled(&self, need: &Need) -> Option<&Refusals> {
         self.groups.get(need).filter(|group| group.trying.is_none()).map(|group| &group.refusals)

@@ -156,7 +156,7 @@ impl Scheduler {
 
     /// Parked units of higher priority search in a while.
     fn seek_above(&mut self, priority: i32, now: Millis) {
-        if !self.parked.is_empty() {
+        if !self.parked.is_idle() {
             let (at, lowest) = self.seeks.newly_below.unwrap_or((now.plus(SEEK_EVERY_MS), priority));
             self.seeks.newly_below = Some((at, lowest.min(priority)));
         }
@@ -170,7 +170,7 @@ impl Scheduler {
     /// are others now.
     pub(super) fn seek_after(&mut self, unit: UnitId, turns: &Turns, now: Millis) {
         self.note_news();
-        if self.parked.is_empty() {
+        if self.parked.is_idle() {
             return;
         }
         if self.shares.told_apart(QueueIdx::ROOT).is_some() {
@@ -201,7 +201,7 @@ impl Scheduler {
 
     /// Some budget allows more than before.
     pub(super) fn seek_after_gain(&mut self, now: Millis) {
-        if std::mem::take(&mut self.seeks.is_kept) && !self.parked.is_empty() {
+        if std::mem::take(&mut self.seeks.is_kept) && !self.parked.is_idle() {
             self.seek_again(now.plus(SEEK_EVERY_MS));
         }
     }
