@@ -218,6 +218,7 @@ mod tests {
             scope: v1::AssignmentScope::Global.into(),
             at_maximum: true,
             turn: true,
+            called: true,
         }
     }
 

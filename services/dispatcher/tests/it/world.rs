@@ -311,6 +311,7 @@ impl Scheduler {
             spec_revision: unit.spec_revision,
             state: state.into(),
             refusals: Some(refusals),
+            need: spec_of(unit).unit_id,
         };
         self.say(v1::attach_request::Message::Reports(v1::UnitReports { reports: vec![report] })).await;
     }
