@@ -192,6 +192,15 @@ pub struct Admitted {
     pub defaults: Vec<AppliedDefault>,
 }
 
+fn queue(given: String, report: &mut Report, defaults: &mut Vec<AppliedDefault>) -> String {
+    if given.is_empty() {
+        defaults.push(AppliedDefault::word("queue", "default"));
+        return "default".to_owned();
+    }
+    report.named(format_args!("queue"), names::queue(&given));
+    given
+}
+
 /// Checks a submission and fills in its defaults.
 ///
 /// # Errors
@@ -211,13 +220,7 @@ pub fn admit(submission: Submission) -> Result<Admitted, Vec<Violation>> {
         );
     }
     let min_member = min_member(submission.min_member, replicas, by_class, &mut report, &mut defaults);
-    let queue = if submission.queue.is_empty() {
-        defaults.push(AppliedDefault::word("queue", "default"));
-        "default".to_owned()
-    } else {
-        report.named(format_args!("queue"), names::queue(&submission.queue));
-        submission.queue
-    };
+    let queue = queue(submission.queue, &mut report, &mut defaults);
     let namespace = if submission.namespace.is_empty() { "default".to_owned() } else { submission.namespace };
     let mut uid = submission.uid;
     uid.make_ascii_lowercase();

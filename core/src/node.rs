@@ -209,7 +209,8 @@ mod tests {
             tolerated_s,
         };
         let dead = || taint("dead", TaintEffect::NoExecute, 10_000);
-        let cases: [(Vec<Taint>, Vec<Toleration>, i64, Option<i64>); 10] = [
+        type Case = (Vec<Taint>, Vec<Toleration>, i64, Option<i64>);
+        let cases: [Case; 10] = [
             (vec![], vec![], 1, None),
             (vec![taint("a", TaintEffect::NoSchedule, 1)], vec![], 1, None),
             (vec![dead()], vec![], 1, Some(10_000)),

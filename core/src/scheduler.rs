@@ -494,10 +494,7 @@ impl Scheduler {
                 }
             }
             Change::Partition(partition) => self.on_partition(partition),
-            Change::PartitionBlock(block) => {
-                let moved = self.placer.view.put_block(block.clone());
-                self.note_moved(moved);
-            }
+            Change::PartitionBlock(block) => self.put_block(block.clone()),
             Change::PriorityClass(class) => {
                 self.classes.put(class.clone());
                 self.follow_class(&class.name);
@@ -535,22 +532,27 @@ impl Scheduler {
             Change::UnitSpec(spec) => {
                 self.cluster.offer(spec.id, &Identity::of(spec), || Wanted::of(spec));
             }
-            Change::Unreadable(unreadable) => match &unreadable.subject {
-                Subject::Reservation(name) => self.cluster.remove_reservation(name),
-                // As without a record.
-                Subject::Partition => self.on_partition(&Partition::default()),
-                Subject::PartitionBlock(number) => {
-                    let none = Block { number: *number, slots: Vec::new() };
-                    let moved = self.placer.view.put_block(none);
-                    self.note_moved(moved);
-                }
-                _ => {}
-            },
+            Change::Unreadable(unreadable) => self.go_without(&unreadable.subject),
             Change::Lease(_) | Change::UnreadableGone(_) => {}
         }
         if self.cluster.budgets().n_gains() > n_gains {
             self.seek_after_gain(now);
         }
+    }
+
+    /// What cannot be read is taken as if there were no such record.
+    fn go_without(&mut self, subject: &Subject) {
+        match subject {
+            Subject::Reservation(name) => self.cluster.remove_reservation(name),
+            Subject::Partition => self.on_partition(&Partition::default()),
+            Subject::PartitionBlock(number) => self.put_block(Block { number: *number, slots: Vec::new() }),
+            _ => {}
+        }
+    }
+
+    fn put_block(&mut self, block: Block) {
+        let moved = self.placer.view.put_block(block);
+        self.note_moved(moved);
     }
 
     /// Follows what cannot be read. Whether the change is to be applied. Units that cannot be read are the dispatcher's and

@@ -145,27 +145,13 @@ impl Binder {
         let lasts_ms = if turn.is_some() { self.holds.turn_ms() } else { self.holds.hold_ms() };
         let mut holds: Vec<Arc<Hold>> = Vec::new();
         let mut refusal = None;
-        let mut made = holds_of(decision, members, preemption);
-        let needs: Vec<Need> = made.iter().map(|hold| self.need_of_hold(hold)).collect();
-        let queue_victims = match self.at_maximum(decision.unit, queue, &needs, preemption) {
-            Ok(victims) => victims,
-            Err(limit) => {
-                let detail = self.quotas.words(limit);
-                refusal = Some(whole(decision, RejectionReason::QueueFull, detail));
-                None
+        let (made, at_maximum) = match self.backed_holds(decision, members, (preemption, queue)) {
+            Ok(made) => made,
+            Err(rejections) => {
+                refusal = Some(rejections);
+                (Vec::new(), false)
             }
         };
-        if let (Some(victims), Some(first)) = (&queue_victims, made.first_mut()) {
-            first.queue_victims.clone_from(victims);
-        }
-        let at_maximum = queue_victims.is_some();
-        if refusal.is_none() && !at_maximum && !preemption.gathers && preemption.claims.is_empty() {
-            let detail = "nobody has to leave: there is room in the queue by now".to_owned();
-            refusal = Some(whole(decision, RejectionReason::VictimGone, detail));
-        }
-        if refusal.is_some() {
-            made.clear();
-        }
         for mut hold in made {
             if let Some((victims, from)) = taken.by_place.remove(&(hold.group, hold.node)) {
                 hold.victims.extend(victims);
@@ -243,6 +229,32 @@ impl Binder {
             slots: Vec::new(),
             gone,
         }))
+    }
+
+    /// Holds for all of a decision, those of a unit whose queue is at its maximum backed by who leaves there; and whether it is.
+    ///
+    /// # Errors
+    /// The queue has no room, or nobody has to leave.
+    fn backed_holds(
+        &mut self,
+        decision: &Decision,
+        members: &[Member],
+        (preemption, queue): (&Preemption, QueueIdx),
+    ) -> Result<(Vec<Hold>, bool), Vec<Rejection>> {
+        let mut made = holds_of(decision, members, preemption);
+        let needs: Vec<Need> = made.iter().map(|hold| self.need_of_hold(hold)).collect();
+        let queue_victims = self
+            .at_maximum(decision.unit, queue, &needs, preemption)
+            .map_err(|limit| whole(decision, RejectionReason::QueueFull, self.quotas.words(limit)))?;
+        if let (Some(victims), Some(first)) = (&queue_victims, made.first_mut()) {
+            first.queue_victims.clone_from(victims);
+        }
+        let at_maximum = queue_victims.is_some();
+        if !at_maximum && !preemption.gathers && preemption.claims.is_empty() {
+            let detail = "nobody has to leave: there is room in the queue by now".to_owned();
+            return Err(whole(decision, RejectionReason::VictimGone, detail));
+        }
+        Ok((made, at_maximum))
     }
 }
 

@@ -12,6 +12,9 @@ use crate::{
     rows::Row,
 };
 
+/// Running units that have yet to leave, as shapes and devices.
+pub(crate) type Remaining = SmallVec<[(ShapeId, u64); 2]>;
+
 impl Cluster {
     /// Takes no account of some holds until [`Self::settle_holds`] of the same ones. Slots stay.
     pub(crate) fn lift_holds(&mut self, ids: &[HoldId]) {
@@ -71,7 +74,7 @@ impl Cluster {
     }
 
     /// What a hold takes now, and those who take the rest of its room until they have left, as shapes and devices.
-    pub(crate) fn given_by(&self, id: HoldId) -> Option<(&Charge, SmallVec<[(ShapeId, u64); 2]>)> {
+    pub(crate) fn given_by(&self, id: HoldId) -> Option<(&Charge, Remaining)> {
         let kept = self.holds.kept(id)?;
         let is_there = |row: &&Row| row.node == kept.hold.node;
         let victims = kept.hold.victims.iter().filter_map(|victim| {

@@ -35,8 +35,8 @@ impl Dispatcher {
         self.on_slot_gone(&hold);
         let unit = hold.unit;
         if hold.turn.is_some() {
-            let gathers = |entry: &Box<super::Entry>| gangs::gathers(entry, Some(id));
-            if !self.units.get(&unit).is_some_and(gathers) {
+            let gathers = self.units.get(&unit).is_some_and(|entry| gangs::gathers(entry, Some(id)));
+            if !gathers {
                 self.gangs.end(unit, now);
             }
         }

@@ -141,7 +141,7 @@ fn nobody_waits_for_what_neither_ends_nor_may_be_preempted() {
         (Standing { end: End::Unknown, ..stays(9, false) }, true),
     ];
     for (standing, is_waited_for) in cases {
-        let chosen = chosen_beside(&[standing.clone()], 1);
+        let chosen = chosen_beside(std::slice::from_ref(&standing), 1);
         assert_eq!(chosen.is_some(), is_waited_for, "{standing:?}");
     }
     let nodes = [stays(0, false), stays(0, true), Standing { end: End::ByItself, ..stays(9, false) }];

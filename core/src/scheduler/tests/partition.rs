@@ -62,7 +62,7 @@ fn a_node_that_went_to_another_is_used_no_more() {
     let misses = scheduler.stats().cache_misses;
     scheduler.on_change(&moved(first, 1), Revision(3), 0, Millis(1));
     let next = place(&mut scheduler, 2, cpu(100))[0];
-    assert!(next != first && next % 2 == 0, "{next}");
+    assert!(next != first && next.is_multiple_of(2), "{next}");
     assert_eq!(scheduler.stats().cache_misses, misses, "the others on the list stay");
 }
 

@@ -29,9 +29,11 @@ async fn units_go_to_schedulers_within_credits_and_are_bound() {
     let dispatcher = world.dispatcher().await;
     dispatcher.leads().await;
     let (node, binder) = (world.node("n1", 32_000).await, Binder::new(&world).await);
-    for name in ["a", "b", "c"] {
+    for name in ["a", "b"] {
         dispatcher.submit(unit(name, 2)).await;
     }
+    // It lacks something else than the one that is parked, or it would wait with it.
+    dispatcher.submit(v1::UnitSpec { active_deadline_ms: Some(600_000), ..unit("c", 2) }).await;
     let mut scheduler = Scheduler::new(&world, &dispatcher, "s1", 4).await;
     let units = scheduler.units(2).await;
     assert_eq!(names(&units), ["a", "b"]);

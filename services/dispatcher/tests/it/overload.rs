@@ -12,7 +12,10 @@ use tonic::{Code, Status};
 use crate::world::{Binder, LONG, Process, Scheduler, World, eventually, spec_of, unit};
 
 async fn submit(to: &Process, name: &str) -> Result<v1::SubmitUnitResponse, Status> {
-    let request = v1::SubmitUnitRequest { unit: Some(unit(name, 1)) };
+    // Each lacks something else when it is parked: what lacks the same waits with it.
+    let deadline = name.bytes().fold(600_000, |sum, byte| sum + u64::from(byte));
+    let unit = v1::UnitSpec { active_deadline_ms: Some(deadline), ..unit(name, 1) };
+    let request = v1::SubmitUnitRequest { unit: Some(unit) };
     to.units().submit_unit(request).await.map(tonic::Response::into_inner)
 }
 

@@ -142,6 +142,18 @@ impl AttachStream {
         }
     }
 
+    /// Reads until the scheduler says that there is room.
+    pub(crate) async fn room(&mut self) -> v1::RoomReport {
+        loop {
+            if let Some(attach_request::Message::Rooms(rooms)) =
+                self.next().await.expect("the stream goes on").message
+                && let Some(room) = rooms.rooms.into_iter().find(|room| room.places > 0)
+            {
+                return room;
+            }
+        }
+    }
+
     /// Reads reports until one is as wanted.
     pub(crate) async fn report(&mut self, unit_id: u64, state: v1::UnitReportState) -> v1::UnitReport {
         loop {

@@ -24,7 +24,7 @@ pub(crate) fn assignment(spec: &v1::UnitSpec, spec_revision: u64) -> raw::UnitAs
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn units_are_placed_parked_woken_and_planned() {
+async fn units_are_placed_parked_called_and_planned() {
     let (state, _agents) = world(2).await;
     let dispatcher = Dispatcher::new().await;
     let units = Units::new(&state, &dispatcher.url).await;
@@ -45,7 +45,7 @@ async fn units_are_placed_parked_woken_and_planned() {
     let gang_revision = units.put(&gang).await;
     stream.assign(vec![assignment(&gang, gang_revision)]).await;
     let parked = stream.report(2, UnitReportState::Parked).await;
-    let refusals = parked.refusals.unwrap();
+    let refusals = parked.refusals.clone().unwrap();
     assert_eq!((refusals.nodes, refusals.reasons[0].reason.as_str()), (2, "insufficient cpu"));
     let status = scheduler.shows(|status| status.parked_units == 1).await;
     assert_eq!((status.name.as_str(), status.nodes, status.placed), ("s1", 2, 2));
@@ -57,9 +57,12 @@ async fn units_are_placed_parked_woken_and_planned() {
     let failure = scheduler.client.clone().plan(v1::PlanRequest { unit: None }).await.unwrap_err();
     assert_eq!(failure.code(), tonic::Code::InvalidArgument);
 
-    // A third node wakes it.
+    // A third node has room for it: it is tried once it is called.
     let _third = Agent::start(&state, "n2", 1_000).await;
-    stream.report(2, UnitReportState::Woken).await;
+    let room = stream.room().await;
+    assert_eq!((room.need, room.places, room.assigned), (parked.need, 3, 2));
+    let called = raw::UnitAssignment { called: true, ..assignment(&gang, gang_revision) };
+    stream.assign(vec![called]).await;
     stream.report(2, UnitReportState::Done).await;
     state.bound(2, 3).await;
     state.assert_bound_once().await;

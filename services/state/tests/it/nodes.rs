@@ -329,7 +329,9 @@ async fn updates_compare_revisions_and_keep_what_was_not_named() {
     assert!(refused.code() == Code::Aborted && has_reason(&refused, reason::REVISION_MISMATCH), "{refused}");
     let fresh = v1::UpdateNodeRequest { expected_revision: first.revision, ..stale };
     let spec = state.nodes().update_node(fresh).await.unwrap().into_inner().spec.unwrap();
-    assert_eq!((spec.cordoned, &spec.taints[..]), (true, &[taint][..]));
+    let added_time_ms = spec.taints[0].added_time_ms;
+    assert!(added_time_ms > 0, "state says since when");
+    assert_eq!((spec.cordoned, &spec.taints[..]), (true, &[v1::Taint { added_time_ms, ..taint }][..]));
     assert_eq!(spec.meta.unwrap().labels["zone"], "z1");
     state.stop().await;
 }

@@ -19,6 +19,7 @@ const ZEROS: &[(&str, &str)] = &[
     ("ListBudgetsRequest.page_size", "means 500, as its comment says"),
     ("ListPriorityClassesRequest.page_size", "means 500, as its comment says"),
     ("ListQueuesRequest.page_size", "means 500, as its comment says"),
+    ("UnitSpec.whole_restarts", "output only"),
     ("ListReservationsRequest.page_size", "means 500, as its comment says"),
     ("ListUnitsRequest.page_size", "means 500, as its comment says"),
     ("ObjectMeta.create_revision", "output only"),
