@@ -1,7 +1,7 @@
 //! Score `spread`: of units of class service and stateful, the fewer replicas of the unit are on the node already, the
 //! better.
 //!
-//! Each of them counts [`STEP`]: of two nodes that hold one replica more or less, the emptier one is taken unless its other
+//! Each of them counts `STEP`: of two nodes that hold one replica more or less, the emptier one is taken unless its other
 //! scores are 10 points of 100 worse, which is what *near-equal* means. A node of which a tenth more is taken is still a good
 //! one for a service, and the loss of a node costs it one replica less. Where every node has many replicas it is enough to
 //! tell them apart.
