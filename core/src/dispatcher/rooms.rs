@@ -41,6 +41,8 @@ pub(super) struct Rooms {
     calls: Vec<Call>,
     /// Something about them has changed since the last look.
     touched: BTreeSet<RoomIdx>,
+    /// Those whose scouts are out.
+    scouting: BTreeSet<RoomIdx>,
     /// The scheduler that watches all of them: statements of several would come one after the other, and the first one would
     /// not know of whom the next one has room for.
     watcher: Option<usize>,
@@ -190,6 +192,7 @@ impl Rooms {
             }
         }
         self.calls.retain(|call| call.room != idx);
+        self.scouting.remove(&idx);
         self.free.push(idx);
     }
 
@@ -362,6 +365,13 @@ impl Dispatcher {
             self.rooms.watcher = self.schedulers.all.iter().position(attached);
         }
         self.forget_answered();
+        // A scout that found its place leaves nobody who watches: the next one goes.
+        let back: Vec<RoomIdx> =
+            self.rooms.scouting.iter().copied().filter(|idx| self.scout_of(*idx).is_none()).collect();
+        for idx in back {
+            self.rooms.scouting.remove(&idx);
+            self.rooms.touched.insert(idx);
+        }
         let mut seekers = Vec::new();
         while let Some(idx) = self.rooms.touched.pop_first() {
             if self.queues.n_lacking(idx) == 0 && self.scout_of(idx).is_none() {
@@ -474,7 +484,7 @@ impl Dispatcher {
         let Some(known) = self.rooms.get_mut(room) else { return };
         let Way::Called(scheduler) = way else {
             known.scout = Some(unit);
-            self.rooms.touched.insert(room);
+            self.rooms.scouting.insert(room);
             self.queues.set_open(room, false);
             return;
         };
