@@ -101,7 +101,14 @@ impl Seeker {
         let own = cluster.rows(self.unit).map_or(&[][..], UnitRows::preemptors);
         let none = UnitRows::default();
         let rows = cluster.rows(hold.unit).unwrap_or(&none);
-        if hold.taken_from.contains(&self.unit) || is_loop(cluster, (self.unit, own), hold.unit, rows) {
+        // Of one unit some may have been taken over from the seeker: they go together.
+        let of_owner = cluster.holds_of(hold.unit);
+        let mut all = of_owner.iter().filter_map(|id| cluster.hold(*id));
+        let was_own = all.any(|other| other.is_claim() && other.taken_from.contains(&self.unit));
+        if was_own
+            || hold.taken_from.contains(&self.unit)
+            || is_loop(cluster, (self.unit, own), hold.unit, rows)
+        {
             return Err(Kept::Loop);
         }
         if let Some(rights) = rights.filter(|_| sides.rests_on_borrowing(self.priority, priority)) {
