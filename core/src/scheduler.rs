@@ -195,6 +195,8 @@ pub struct Scheduler {
     seed: u64,
     /// Every record up to here was read.
     revision: Revision,
+    /// Of the last change of running units or holds that was read.
+    used_as_of: Revision,
     /// The last change that the binder follows too. It may be read before what came earlier has been: in a list.
     seen: Revision,
     placer: Placer,
@@ -263,6 +265,7 @@ impl Scheduler {
             config,
             seed,
             revision: Revision(0),
+            used_as_of: Revision(0),
             seen: Revision(0),
             units: IdMap::default(),
             orphans: IdMap::default(),
@@ -414,7 +417,7 @@ impl Scheduler {
         self.classes = PriorityClasses::default();
         self.pauses = Pauses::default();
         self.pause_seeks(&pause::Scope::Preemption, false);
-        (self.revision, self.seen) = (Revision(0), Revision(0));
+        (self.revision, self.seen, self.used_as_of) = (Revision(0), Revision(0), Revision(0));
         self.unread.lists = true;
         self.notes.clear();
         self.noted.clear();
@@ -445,6 +448,9 @@ impl Scheduler {
         self.on_wall(time_ms);
         if is_of_nodes(change) {
             self.seen = self.seen.max(revision);
+        }
+        if matches!(change, Change::Rows(..) | Change::Hold(_) | Change::HoldDeleted(_)) {
+            self.used_as_of = self.used_as_of.max(revision);
         }
         if !self.note_unreadable(change) {
             return;

@@ -137,6 +137,8 @@ pub struct Summary {
     pub nodes_draining: usize,
     /// Gangs that have waited for room for so long that they gather it in turn.
     pub gangs_waiting: usize,
+    /// Of the running units handed out at least so many per cent are of each lower band that waits.
+    pub floor_percent: u8,
 }
 
 impl Dispatcher {
@@ -317,6 +319,7 @@ impl Dispatcher {
             evictions_paused: self.losses.is_braked(),
             nodes_draining: self.departures.n_draining(),
             gangs_waiting: self.gangs.n_due(self.stepped_at),
+            floor_percent: self.config.queues.floor_percent.min(50),
         }
     }
 

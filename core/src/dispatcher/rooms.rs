@@ -9,7 +9,7 @@
 //! Nothing survives a restart: a new leader hears from schedulers what they have parked.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     hash::{Hash, Hasher},
     sync::Arc,
 };
@@ -28,6 +28,9 @@ use crate::{
     unit::UnitSpec,
 };
 
+/// Statements that wait to be read up to at most; then the oldest counts as it is.
+const N_EARLY_MAX: usize = 4_096;
+
 /// Rooms by number.
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
@@ -39,6 +42,8 @@ pub(super) struct Rooms {
     by_need: BTreeMap<u64, SmallVec<[RoomIdx; 1]>>,
     /// Called and not answered yet.
     calls: Vec<Call>,
+    /// Statements that rest on more than has been read, in order.
+    early: VecDeque<RoomReport>,
     /// Something about them has changed since the last look.
     touched: BTreeSet<RoomIdx>,
     /// Those whose scouts are out.
@@ -85,9 +90,9 @@ struct Call {
 }
 
 impl Call {
-    /// What it takes of a room with so many places: the same part as of its own.
-    fn cost(&self, room: RoomIdx, places: u64) -> u64 {
-        if room == self.room { self.n } else { (self.n * places).div_ceil(self.of.max(1)) }
+    /// What it takes of a room with so many places: the same part as of its own, which has `of` by now.
+    fn cost(&self, room: RoomIdx, places: u64, of: u64) -> u64 {
+        if room == self.room { self.n } else { (self.n * places).div_ceil(self.of.max(of).max(1)) }
     }
 }
 
@@ -215,6 +220,8 @@ impl Rooms {
         was_called: bool,
     ) {
         self.touched.insert(idx);
+        // What was counted before that try is old.
+        self.early.retain(|report| Some(report.need) != need);
         let Some(room) = self.get_mut(idx) else { return };
         if refusals.is_some() {
             room.refusals = refusals;
@@ -234,7 +241,7 @@ impl Rooms {
     }
 
     fn note_places(&mut self, report: &RoomReport) {
-        let RoomReport { need, places, assigned } = *report;
+        let RoomReport { need, places, assigned, revision: _ } = *report;
         for idx in self.by_need.get(&need).cloned().unwrap_or_default() {
             self.touched.insert(idx);
             if let Some(room) = self.get_mut(idx) {
@@ -247,6 +254,7 @@ impl Rooms {
     fn forget_statements(&mut self) {
         self.by_need.clear();
         self.calls.clear();
+        self.early.clear();
         self.all.iter_mut().flatten().for_each(|room| room.statement = None);
     }
 
@@ -258,7 +266,10 @@ impl Rooms {
         let places = u64::from(statement.places);
         let pool = room.lack.like.pool;
         let open = self.calls.iter().filter(|call| call.pool == pool && call.seq > statement.assigned);
-        open.fold(places, |left, call| left.saturating_sub(call.cost(idx, places)))
+        // More places may have been counted of its own room since it was called.
+        let of =
+            |call: &Call| self.get(call.room).and_then(|room| room.statement).map_or(0, |one| one.places);
+        open.fold(places, |left, call| left.saturating_sub(call.cost(idx, places, u64::from(of(call)))))
     }
 }
 
@@ -281,7 +292,20 @@ impl Dispatcher {
     /// A scheduler says how much room there is for what it has parked.
     pub fn on_rooms(&mut self, session: SessionId, reports: &[RoomReport]) {
         if self.schedulers.of_session(session).is_some_and(|idx| self.rooms.watcher == Some(idx)) {
-            reports.iter().for_each(|report| self.rooms.note_places(report));
+            self.rooms.early.extend(reports);
+            self.take_statements();
+        }
+    }
+
+    /// Room is shared out by what has been read: what came free before a statement was made must have been read too, for it is
+    /// that which makes another queue's turn come.
+    fn take_statements(&mut self) {
+        let rooms = &mut self.rooms;
+        while let Some(report) = rooms.early.front().copied()
+            && (report.revision <= self.revision || rooms.early.len() > N_EARLY_MAX)
+        {
+            rooms.early.pop_front();
+            rooms.note_places(&report);
         }
     }
 
@@ -356,6 +380,7 @@ impl Dispatcher {
     /// Opens rooms that have places, shuts the others. Returns units that may find victims where those of their need that
     /// schedulers have could not.
     pub(super) fn follow_rooms(&mut self) -> Vec<UnitId> {
+        self.take_statements();
         self.rooms.touched.append(&mut self.queues.take_touched());
         if self.rooms.is_empty() {
             return Vec::new();
@@ -499,7 +524,7 @@ impl Dispatcher {
             else {
                 continue;
             };
-            other.left = other.left.saturating_sub(call.cost(idx, other.left));
+            other.left = other.left.saturating_sub(call.cost(idx, other.left, of));
             if other.left == 0 {
                 shut.push(idx);
             }

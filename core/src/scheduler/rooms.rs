@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use super::{Scheduler, park::Need, slots::may_serve};
 use crate::{
     cluster::Cluster,
-    ids::{NodeId, UnitId},
+    ids::{NodeId, Revision, UnitId},
     place::{Placer, templates::TemplateId},
 };
 
@@ -28,6 +28,8 @@ pub struct RoomReport {
     pub places: u32,
     /// Assignments of this stream that were taken before this was counted.
     pub assigned: u64,
+    /// Of the last change of running units or holds that was read by then.
+    pub revision: Revision,
 }
 
 impl Scheduler {
@@ -82,12 +84,12 @@ impl Scheduler {
             return Vec::new();
         }
         self.count_rooms();
-        let assigned = self.n_assigned;
+        let (assigned, revision) = (self.n_assigned, self.used_as_of);
         let news = self.parked.take_news();
         for need in self.parked.take_dropped() {
             need.templates.iter().for_each(|(template, _)| self.placer.templates.release(*template));
         }
-        news.into_iter().map(|(need, places)| RoomReport { need, places, assigned }).collect()
+        news.into_iter().map(|(need, places)| RoomReport { need, places, assigned, revision }).collect()
     }
 }
 

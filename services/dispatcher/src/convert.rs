@@ -222,7 +222,8 @@ pub(crate) fn report(report: v1::UnitReport) -> Option<UnitReport> {
 
 /// What a scheduler says of room.
 pub(crate) fn room(room: &v1::RoomReport) -> RoomReport {
-    RoomReport { need: room.need, places: room.places, assigned: room.assigned }
+    let v1::RoomReport { need, places, assigned, revision } = *room;
+    RoomReport { need, places, assigned, revision: Revision(revision) }
 }
 
 /// What a scheduler gets, with the bytes of the unit's record.
@@ -309,6 +310,7 @@ pub(crate) fn status(answer: StatusAnswer) -> v1::GetDispatcherStatusResponse {
         gangs_waiting: summary.gangs_waiting as u64,
         allocated: resources(allocated),
         capacity: resources(capacity),
+        band_floor_percent: u32::from(summary.floor_percent),
     }
 }
 

@@ -85,8 +85,8 @@ pub(crate) fn report(report: &UnitReport) -> v1::UnitReport {
 
 /// Room for parked units.
 pub(crate) fn room(room: &RoomReport) -> v1::RoomReport {
-    let RoomReport { need, places, assigned } = *room;
-    v1::RoomReport { need, places, assigned }
+    let RoomReport { need, places, assigned, revision } = *room;
+    v1::RoomReport { need, places, assigned, revision: revision.0 }
 }
 
 /// Most replicas that a plan places: one message has room for so many node names.

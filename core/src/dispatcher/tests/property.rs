@@ -317,7 +317,7 @@ impl World {
         if let Some(unit) = fake.holds.keys().nth(choice % n_held) {
             let Some(at) = self.rig.core.schedulers.of_session(session) else { return };
             let assigned = self.rig.core.schedulers.all[at].n_assigned;
-            let report = RoomReport { need: unit.0, places, assigned };
+            let report = RoomReport { need: unit.0, places, assigned, revision: Revision(0) };
             self.rig.core.on_rooms(session, &[report]);
         }
     }
