@@ -25,6 +25,7 @@ mod simulate;
 mod store;
 mod suite;
 mod tide;
+mod turns;
 mod wire;
 mod workload;
 
@@ -51,6 +52,8 @@ pub enum Bench {
     Agents(agents::Arguments),
     /// A day of online work in minutes, and best-effort work that fills what it leaves.
     Tide(tide::Arguments),
+    /// Full nodes and many queues that wait: how soon a place is given out, and to whom.
+    Turns(turns::Arguments),
     /// A chart of the suite, from the JSON of its runs.
     Chart(chart::Chart),
     /// Any number of schedulers in modelled time: conflicts, and where adding one stops paying.
@@ -82,6 +85,7 @@ pub async fn run(bench: Bench, format: Format) -> Result<(), Failure> {
         Bench::Restart(wanted) => restart::run(wanted, format).await,
         Bench::Agents(wanted) => agents::run(wanted, format).await,
         Bench::Tide(wanted) => tide::run(wanted, format).await,
+        Bench::Turns(wanted) => turns::run(wanted, format).await,
         Bench::Chart(wanted) => chart::run(&wanted),
         Bench::Simulate(wanted) => simulate::run(&wanted, format),
         Bench::Core(wanted) => core::run(wanted, format).await,

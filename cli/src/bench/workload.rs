@@ -360,6 +360,11 @@ impl Maker {
         Self { n_units: 0, run_ms: ends.then_some(RUN_MS), rng: StdRng::seed_from_u64(seed) }
     }
 
+    /// Each running unit lasts so long.
+    pub(super) fn lasting(seed: u64, run_ms: u64) -> Self {
+        Self { run_ms: Some(run_ms), ..Self::new(seed, true) }
+    }
+
     /// 500 m and 1 GiB each, of the guaranteed pool.
     pub(super) fn unit(&mut self, class: v1::WorkloadClass, replicas: u32) -> v1::UnitSpec {
         self.sized(class, replicas, 500, 1)

@@ -42,7 +42,7 @@ impl Passing {
     /// # Errors
     /// The nodes have too little room for such a rate.
     pub(in crate::bench) fn plan(&self) -> Result<Plan, Failure> {
-        let mut maker = Maker { run_ms: Some(self.run_ms()?), ..Maker::new(self.seed, true) };
+        let mut maker = Maker::lasting(self.seed, self.run_ms()?);
         let mut load = Load::default();
         for _ in 0..self.units {
             load.push(&maker.unit(v1::WorkloadClass::Service, 1));
