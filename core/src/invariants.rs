@@ -1,4 +1,4 @@
-//! The invariants I1–I9 as predicates over plain lists.
+//! The invariants I1–I10 as predicates over plain lists.
 //!
 //! They share no arithmetic with the parts that they judge: rooms are summed from the rows alone, histories are
 //! replayed by the few lines of [`world`], a unit is tried on every node in turn. `godel audit` calls them on a
@@ -8,6 +8,7 @@ mod agents;
 mod budgets;
 mod history;
 mod ledger;
+mod order;
 mod pending;
 mod preemptions;
 mod queues;
@@ -28,6 +29,7 @@ use crate::{
 };
 
 pub use self::{
+    order::Service,
     pending::{Before, Misfit, Scan, Witness, held_up},
     room::Usage,
     unreadable::{Kind, Unreadable},
@@ -56,12 +58,14 @@ pub enum Invariant {
     I8,
     /// Same events, same state.
     I9,
+    /// What comes free goes to queues by their order.
+    I10,
 }
 
 impl Invariant {
     /// All of them, in order.
-    pub const ALL: [Self; 9] =
-        [Self::I1, Self::I2, Self::I3, Self::I4, Self::I5, Self::I6, Self::I7, Self::I8, Self::I9];
+    pub const ALL: [Self; 10] =
+        [Self::I1, Self::I2, Self::I3, Self::I4, Self::I5, Self::I6, Self::I7, Self::I8, Self::I9, Self::I10];
 
     /// What it says, in one line.
     pub const fn sentence(self) -> &'static str {
@@ -77,6 +81,7 @@ impl Invariant {
             Self::I7 => "revisions strictly rise; a watch misses nothing and shows nothing twice",
             Self::I8 => "a pending unit that could be placed is placed in the end",
             Self::I9 => "the same events give the same state",
+            Self::I10 => "what comes free goes to queues by their order",
         }
     }
 }
@@ -104,6 +109,8 @@ pub struct Evidence {
     pub agents: Vec<AgentReport>,
     /// Why pending units cannot be judged now; `None` when nothing is in flight.
     pub busy: Option<String>,
+    /// How the dispatcher serves queues, as far as that is known.
+    pub service: Service,
     /// Records and operations that could not be read, and are in none of the above.
     pub unreadable: Vec<Unreadable>,
 }
@@ -223,6 +230,7 @@ pub fn check_all(evidence: &Evidence) -> Vec<Report> {
         same::check_watch(evidence, &replay),
         pending::check(evidence),
         same::check_same_state(&evidence.listed, &evidence.listed_again),
+        order::check(evidence),
     ];
     let reports = Invariant::ALL.into_iter().zip(findings);
     reports.map(|(invariant, findings)| left.report(invariant, findings)).collect()

@@ -50,6 +50,10 @@ pub(super) async fn look(
     bring_up(&mut evidence.listed, &evidence.history);
     bring_up(&mut evidence.listed_again, &evidence.history);
     evidence.busy = busy(client, &evidence.listed).await?;
+    // No dispatcher answers: bands are not compared, and that is said.
+    if let Ok(status) = client.dispatcher_status().await {
+        evidence.service.floor_percent = u8::try_from(status.band_floor_percent).ok();
+    }
     Ok(())
 }
 

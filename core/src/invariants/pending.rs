@@ -74,8 +74,9 @@ impl Before {
     }
 }
 
+/// What is left on a node.
 #[derive(Clone, Debug)]
-struct Free {
+pub(super) struct Free {
     guaranteed: Resources,
     best_effort: Resources,
     devices: Vec<u32>,
@@ -203,7 +204,7 @@ impl<'a> Scan<'a> {
 
 impl Free {
     /// Of kinds of which a node is short nothing is free.
-    fn new(node: &WorldNode, taken: &Usage, short: &BTreeSet<&str>) -> Self {
+    pub(super) fn new(node: &WorldNode, taken: &Usage, short: &BTreeSet<&str>) -> Self {
         let left = |sums: &Resources| {
             let mut free = node.allocatable().into_owned();
             free.add_amount(RUNNING_UNITS, node.max_running_units());
@@ -230,7 +231,7 @@ impl Free {
     }
 
     /// Takes what one running unit needs, or changes nothing.
-    fn take(&mut self, node: &WorldNode, template: &Template, pool: Pool) -> Result<(), Misfit> {
+    pub(super) fn take(&mut self, node: &WorldNode, template: &Template, pool: Pool) -> Result<(), Misfit> {
         let free = match pool {
             Pool::Guaranteed => &mut self.guaranteed,
             Pool::BestEffort => &mut self.best_effort,
@@ -272,7 +273,7 @@ fn choose(node: &WorldNode, free: &[u32], request: &DeviceRequest) -> Option<Vec
 }
 
 /// Whether the node takes the template at all, room apart.
-fn admits(node: &WorldNode, template: &Template) -> Result<(), Misfit> {
+pub(super) fn admits(node: &WorldNode, template: &Template) -> Result<(), Misfit> {
     let (Some(spec), Some(report)) = (&node.spec, &node.report) else { return Err(Misfit::NotReady) };
     if !report.value.ready {
         return Err(Misfit::NotReady);

@@ -27,13 +27,13 @@ use crate::{
 
 /// What a queue and those below it use. Devices count by their kind in thousandths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Used {
+pub(super) struct Used {
     amounts: Resources,
     running_units: i64,
 }
 
 impl Used {
-    fn add(&mut self, demand: &Demand, times: i64) {
+    pub(super) fn add(&mut self, demand: &Demand, times: i64) {
         self.amounts.add(&demand.requests, times);
         if let Some(devices) = &demand.devices {
             let milli = i64::from(devices.count) * i64::from(devices.milli);
@@ -45,6 +45,13 @@ impl Used {
     fn shift(&mut self, other: &Self, times: i64) {
         self.amounts.add(&other.amounts, times);
         self.running_units += other.running_units * times;
+    }
+
+    /// So much less.
+    pub(super) fn negative(&self) -> Self {
+        let mut negative = Self::default();
+        negative.shift(self, -1);
+        negative
     }
 
     /// Of each the smaller.
@@ -67,11 +74,11 @@ impl Used {
         amounts.chain((n_max > 0).then_some((RUNNING_UNITS, self.running_units, n_max)))
     }
 
-    fn get(&self, name: &str) -> i64 {
+    pub(super) fn get(&self, name: &str) -> i64 {
         if name == RUNNING_UNITS { self.running_units } else { self.amounts.get(name) }
     }
 
-    fn names(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.amounts.iter().map(|(name, _)| name).chain([RUNNING_UNITS])
     }
 }
@@ -279,7 +286,7 @@ fn count_at(used: &mut BTreeMap<String, Used>, queue: &str, demand: &Demand, tim
 }
 
 /// The queue in which a hold counts; nobody's slot of a reservation counts in any.
-fn payer<'a>(world: &'a World, hold: &'a Hold) -> Option<&'a str> {
+pub(super) fn payer<'a>(world: &'a World, hold: &'a Hold) -> Option<&'a str> {
     hold.slot.is_none().then(|| queue_of_hold(world, hold))
 }
 

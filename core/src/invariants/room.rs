@@ -589,6 +589,11 @@ fn count<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K, is_new: bool) {
 }
 
 impl Tenants {
+    /// All that is bound to a node.
+    pub(super) fn of_node(&self, node: NodeId) -> Usage {
+        self.by_node.get(&node).map(|of_node| of_node.all.clone()).unwrap_or_default()
+    }
+
     /// A row of a unit changes.
     pub(super) fn turn(&mut self, (id, unit): (UnitId, &WorldUnit), before: &WorldRow, after: &WorldRow) {
         let takes =

@@ -1,6 +1,7 @@
 mod budgets;
 mod clauses;
 mod late;
+mod order;
 mod pending;
 mod pools;
 mod preemptions;

@@ -57,17 +57,17 @@ pub enum Kind {
 impl Kind {
     /// Invariants that cannot be judged whole without it. What lists and watches show is compared in any case.
     pub fn concerns(self) -> &'static [Invariant] {
-        use Invariant::{I1, I2, I3, I4, I5, I6, I7, I8, I9};
+        use Invariant::{I1, I3, I4, I5, I6, I7, I8, I9, I10};
         match self {
-            Self::Node(_) => &[I1, I6, I7, I8, I9],
-            Self::Unit(_) => &[I1, I2, I3, I4, I5, I6, I7, I8, I9],
-            Self::Rows(_) => &[I1, I3, I4, I5, I6, I7, I8, I9],
+            Self::Node(_) => &[I1, I6, I7, I8, I9, I10],
+            Self::Unit(_) | Self::Unknown => &Invariant::ALL,
+            Self::Rows(_) => &[I1, I3, I4, I5, I6, I7, I8, I9, I10],
             Self::Lease | Self::Partition => &[I7, I9],
-            Self::Queue => &[I5, I6, I7, I8, I9],
-            Self::PriorityClass | Self::Budget => &[I6, I7, I9],
-            Self::Reservation | Self::Pause => &[I7, I8, I9],
-            Self::Hold => &[I1, I4, I5, I6, I7, I8, I9],
-            Self::Unknown => &Invariant::ALL,
+            Self::Queue => &[I5, I6, I7, I8, I9, I10],
+            Self::PriorityClass => &[I6, I7, I9, I10],
+            Self::Budget => &[I6, I7, I9],
+            Self::Reservation | Self::Pause => &[I7, I8, I9, I10],
+            Self::Hold => &[I1, I4, I5, I6, I7, I8, I9, I10],
         }
     }
 }
@@ -176,7 +176,7 @@ impl LeftOut<'_> {
             .map(|one| (one.what.as_str(), one.kind))
             .collect();
         if !concerned.is_empty() {
-            let turns_on_all = matches!(invariant, Invariant::I6 | Invariant::I8);
+            let turns_on_all = matches!(invariant, Invariant::I6 | Invariant::I8 | Invariant::I10);
             if turns_on_all || concerned.values().any(|kind| *kind == Kind::Unknown) {
                 findings.forget_violations();
             }

@@ -71,6 +71,8 @@ pub(super) struct DispatcherPart {
     wake: Option<u64>,
     /// Acknowledged submissions.
     pub(super) ledger: Vec<Acknowledged>,
+    /// When each unit was handed out, Unix milliseconds.
+    pub(super) handed_out: BTreeMap<UnitId, Vec<i64>>,
     /// Of lives before.
     pub(super) repairs: u64,
 }
@@ -95,6 +97,7 @@ impl DispatcherPart {
             n_idle: 0,
             wake: None,
             ledger: Vec::new(),
+            handed_out: BTreeMap::new(),
             repairs: 0,
         }
     }
@@ -272,13 +275,17 @@ impl DispatcherPart {
 
     fn carry_out(&mut self, action: Action, net: &mut Net) {
         net.tell(|| format!("dispatcher {}", shown(&action)));
+        let now_ms = net.wall_ms();
         let mut send = |sessions: &BTreeMap<u64, usize>, SessionId(session): SessionId, message| {
             if let Some(scheduler) = sessions.get(&session) {
                 net.message(*scheduler, Line::Attach, true, session, message);
             }
         };
         match action {
-            Action::Assign(one) => send(&self.sessions, one.session, Message::Assign(one)),
+            Action::Assign(one) => {
+                self.handed_out.entry(one.spec.id).or_default().push(now_ms);
+                send(&self.sessions, one.session, Message::Assign(one));
+            }
             Action::Revoke(session, unit) => send(&self.sessions, session, Message::Revoke(unit)),
             Action::Close(SessionId(session)) => {
                 if let Some(scheduler) = self.sessions.remove(&session) {

@@ -142,6 +142,11 @@ impl Net {
         EPOCH_MS + i64::try_from(self.now).unwrap_or(i64::MAX)
     }
 
+    /// What a scheduler says is known to the dispatcher so much later, milliseconds, unless something fails.
+    pub(super) fn known_after_ms(&self) -> i64 {
+        i64::try_from(40 * self.delay_ms + 50).unwrap_or(i64::MAX)
+    }
+
     pub(super) fn tell(&mut self, what: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
             trace.push(format!("{:>6} {}", self.now, what()));

@@ -57,6 +57,8 @@ pub(super) enum Mark {
     Cut,
     /// A part read everything anew.
     Relist,
+    /// A place was given away beside a queue that waited for it as well.
+    Shared,
     /// Strict partitions.
     Strict,
     /// A part of what is waiting was left to wait at the end.
@@ -68,7 +70,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 30] = [
+    pub(super) const ALL: [Self; 31] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
@@ -95,6 +97,7 @@ impl Mark {
         Self::LeaseLost,
         Self::Cut,
         Self::Relist,
+        Self::Shared,
         Self::Strict,
         Self::Waiting,
         Self::Restless,

@@ -24,6 +24,8 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Submit,
+    /// Units of which nothing but room and their queue keeps one waiting.
+    SubmitPlain,
     Cancel,
     Suspend,
     Resume,
@@ -33,6 +35,8 @@ pub(super) enum Kind {
     Fail,
     Queue,
     QueueGone,
+    /// A queue gets another weight and guarantee.
+    Weigh,
     Class,
     Reserve,
     Cordon,
@@ -85,6 +89,18 @@ const QUIET: &[(u64, Kind)] = &[
 const FAULTS: &[(u64, Kind)] =
     &[(3, Kind::Lose), (4, Kind::Kill), (3, Kind::LoseLease), (4, Kind::Cut), (2, Kind::Relist)];
 
+/// What happens on nodes that are full all the time, by weight.
+const FULL: &[(u64, Kind)] = &[
+    (8, Kind::SubmitPlain),
+    (1, Kind::Submit),
+    (30, Kind::Succeed),
+    (2, Kind::Cancel),
+    (1, Kind::Weigh),
+    (1, Kind::Usage),
+];
+/// Steps of such a case.
+const N_FULL: u64 = 80;
+
 /// Something that happens `after_ms` the one before; the numbers say to whom and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
@@ -112,6 +128,21 @@ pub(super) fn draw(n: u64, percent_faults: u64, gap_ms: u64, numbers: &mut Numbe
     steps
 }
 
+/// The steps of a case of which the nodes are full all the time: what is submitted is far more than they take.
+pub(super) fn draw_full(gap_ms: u64, numbers: &mut Numbers) -> Vec<Step> {
+    let kind = |at: u64, numbers: &mut Numbers| match at {
+        0..4 => Kind::Weigh,
+        4..20 => Kind::SubmitPlain,
+        _ => numbers.draw(FULL),
+    };
+    let step = |at: u64| {
+        let kind = kind(at, numbers);
+        let after_ms = if numbers.chance(40) { 0 } else { numbers.below(gap_ms + 1) };
+        Step { after_ms, kind, to: numbers.next(), how: numbers.next() }
+    };
+    (0..N_FULL).map(step).collect()
+}
+
 impl Model {
     pub(super) fn step(&mut self, step: Step) {
         self.net.tell(|| format!("STEP {step:?}"));
@@ -120,6 +151,11 @@ impl Model {
             Kind::Submit => {
                 self.n_submitted += 1;
                 let spec = units::unit(self.n_submitted, &mut numbers);
+                self.dispatcher.submit(spec, &mut self.net);
+            }
+            Kind::SubmitPlain => {
+                self.n_submitted += 1;
+                let spec = units::plain_unit(self.n_submitted, &mut numbers);
                 self.dispatcher.submit(spec, &mut self.net);
             }
             Kind::Cancel => self.wish(step.to, Wish::Cancel),
@@ -137,6 +173,12 @@ impl Model {
             Kind::Queue => {
                 let path = numbers.pick(&units::QUEUES);
                 let change = RecordChange::Put(units::queue(path, &mut numbers));
+                let edit = Edit { queues: vec![change], ..Edit::default() };
+                self.dispatcher.edit(&edit, &mut self.net);
+            }
+            Kind::Weigh => {
+                let path = units::QUEUES[idx(step.to, units::QUEUES.len())];
+                let change = RecordChange::Put(units::open_queue(path, &mut numbers));
                 let edit = Edit { queues: vec![change], ..Edit::default() };
                 self.dispatcher.edit(&edit, &mut self.net);
             }

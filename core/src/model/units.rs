@@ -100,6 +100,30 @@ pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
     }
 }
 
+/// A unit that nothing but room and its queue keeps waiting.
+pub(super) fn plain_unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
+    let mut spec = unit(number, numbers);
+    spec.task_groups.truncate(1);
+    let group = &mut spec.task_groups[0];
+    let replicas = u32::try_from(1 + numbers.below(4)).expect("small");
+    group.replicas = replicas;
+    group.ordinals = vec![(0, replicas)];
+    group.template = Template {
+        demand: Demand { requests: resources(numbers.pick(&[500, 1_000, 1_000, 2_000]), 1), devices: None },
+        ..Template::default()
+    };
+    UnitSpec {
+        class: WorkloadClass::Batch,
+        min_member: 1,
+        pool: Pool::Guaranteed,
+        priority: numbers.draw(&[(8, 0), (1, 10), (1, 2_000_000)]),
+        priority_class: String::new(),
+        scheduling_timeout_ms: 0,
+        active_deadline_ms: 0,
+        ..spec
+    }
+}
+
 fn group(name: &str, (start, end): (u32, u32), numbers: &mut Numbers) -> TaskGroup {
     let cpu = numbers.draw(&[(4, 1_000), (3, 2_000), (2, 500), (2, 3_000), (1, 4_000)]);
     let devices = numbers.chance(20).then(|| {
@@ -179,6 +203,17 @@ pub(super) fn queue(path: &str, numbers: &mut Numbers) -> Arc<QueueSpec> {
         spec.min.insert(CPU.to_owned(), numbers.pick(&[1_000, 2_000, 3_000]));
     }
     spec.weight = u32::try_from(1 + numbers.below(3)).expect("small");
+    spec.policy = numbers.pick(&QueuePolicy::ALL);
+    Arc::new(spec)
+}
+
+/// A queue's record without maxima.
+pub(super) fn open_queue(path: &str, numbers: &mut Numbers) -> Arc<QueueSpec> {
+    let mut spec = QueueSpec::new(path);
+    if numbers.chance(30) {
+        spec.min.insert(CPU.to_owned(), numbers.pick(&[1_000, 2_000, 3_000]));
+    }
+    spec.weight = u32::try_from(1 + numbers.below(6)).expect("small");
     spec.policy = numbers.pick(&QueuePolicy::ALL);
     Arc::new(spec)
 }

@@ -10,7 +10,7 @@ use super::{
     numbers::Numbers,
     reach::{Mark, Reach},
     scheduler::SchedulerPart,
-    steps::{Step, draw},
+    steps::{Step, draw, draw_full},
     store::{Answer, Store},
     units,
 };
@@ -28,6 +28,8 @@ use crate::{
 const QUIET_MS: u64 = 4_000;
 /// After the last step and fault it comes to rest within this, milliseconds.
 const REST_MS: u64 = 30_000;
+/// Bit of a seed whose case is of nodes that are full all the time.
+pub(super) const FULL: u64 = 1 << 50;
 /// Events of one case at most.
 const N_EVENTS_MAX: usize = 60_000;
 
@@ -57,6 +59,7 @@ pub(super) struct Ended {
 impl Case {
     pub(super) fn of(seed: u64) -> Self {
         let mut numbers = Numbers::new(seed);
+        let is_full = seed & FULL != 0;
         let has_faults = !numbers.chance(25);
         let gap_ms = numbers.pick(&[5, 40, 150]);
         let n_steps = 15 + numbers.below(25);
@@ -64,9 +67,9 @@ impl Case {
             seed,
             n_schedulers: numbers.draw(&[(2, 1), (4, 2), (3, 3), (1, 4)]),
             n_nodes: 2 + numbers.below(2),
-            n_queues: 1 + numbers.below(4),
+            n_queues: if is_full { 0 } else { 1 + numbers.below(4) },
             delay_ms: numbers.pick(&[1, 5, 20]),
-            has_faults,
+            has_faults: has_faults && !is_full,
             preempts: !numbers.chance(15),
             mode: numbers.draw(&[
                 (4, None),
@@ -74,7 +77,10 @@ impl Case {
                 (2, Some(PartitionMode::Strict)),
             ]),
             sub_cluster_key: if seed.is_multiple_of(2) { units::ZONE } else { sub_cluster::KEY },
-            steps: draw(n_steps, if has_faults { 15 } else { 0 }, gap_ms, &mut numbers),
+            steps: match is_full {
+                true => draw_full(gap_ms, &mut numbers),
+                false => draw(n_steps, if has_faults { 15 } else { 0 }, gap_ms, &mut numbers),
+            },
         }
     }
 

@@ -414,8 +414,16 @@ fn i8() -> Vec<Clause> {
     })]
 }
 
+fn i10() -> Vec<Clause> {
+    let words = "queue b is passed over again and again, the last time at revision";
+    vec![seen(Invariant::I10, words, super::order::served(1, |_, _| "a"))]
+}
+
 fn all() -> Vec<Clause> {
-    [i1(), i2(), i3(), i4(), i5(), grounds(), victims(), i7_and_i9(), i8()].into_iter().flatten().collect()
+    [i1(), i2(), i3(), i4(), i5(), grounds(), victims(), i7_and_i9(), i8(), i10()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 #[test]

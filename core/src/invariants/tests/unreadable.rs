@@ -37,14 +37,14 @@ fn concerned(evidence: &Evidence) -> Vec<Invariant> {
 
 #[test]
 fn nothing_fails_for_want_of_a_record_and_what_it_concerns_is_not_judged() {
-    use Invariant::{I1, I3, I4, I5, I6, I7, I8, I9};
+    use Invariant::{I1, I3, I4, I5, I6, I7, I8, I9, I10};
     let (story, _) = Story::healthy();
     let node_1 = unread(
         &story,
         vec![of(Kind::Node(NodeId(1)), "report of node 1")],
         |change| !matches!(change, Change::NodeReport(report) if report.id == NodeId(1)),
     );
-    assert_eq!(concerned(&node_1), [I1, I6, I7, I8, I9]);
+    assert_eq!(concerned(&node_1), [I1, I6, I7, I8, I9, I10]);
     let unit_1 = unread(&story, vec![of(Kind::Unit(UnitId(1)), "unit 1")], |change| {
         !matches!(change, Change::UnitSpec(_))
     });
@@ -52,7 +52,7 @@ fn nothing_fails_for_want_of_a_record_and_what_it_concerns_is_not_judged() {
     let rows_1 = unread(&story, vec![of(Kind::Rows(UnitId(1)), "rows of unit 1")], |change| {
         !matches!(change, Change::Rows(..))
     });
-    assert_eq!(concerned(&rows_1), [I1, I3, I4, I5, I6, I7, I8, I9]);
+    assert_eq!(concerned(&rows_1), [I1, I3, I4, I5, I6, I7, I8, I9, I10]);
     let lease =
         unread(&story, vec![of(Kind::Lease, "lease binder")], |change| !matches!(change, Change::Lease(_)));
     assert_eq!(concerned(&lease), [I7, I9]);

@@ -1,0 +1,156 @@
+//! I10: histories in which places of a full node come free one by one.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::*;
+
+/// Places of the node.
+const N_PLACES: u32 = 12;
+/// How often one comes free.
+const N_ROUNDS: u32 = 150;
+
+/// A node that two queues fill, of which `b` weighs so much; `next` says who gets a place, by round and what each has.
+pub(super) fn served(weight_b: u32, next: impl Fn(u32, [usize; 2]) -> &'static str) -> Evidence {
+    let queue = |name: &str, weight| Change::Queue(Arc::new(QueueSpec { weight, ..QueueSpec::new(name) }));
+    let of = |id: u64, queue: &str| {
+        let spec = spec(id, N_ROUNDS + N_PLACES, 1, demand(1_000, None));
+        UnitSpec { queue: queue.to_owned(), ..spec }
+    };
+    let units = [of(1, "a"), of(2, "b")];
+    let story = Story(vec![
+        node(1, i64::from(N_PLACES) * 1_000, &[]).into(),
+        vec![queue("a", 1), queue("b", weight_b)],
+        vec![unit(&units[0])],
+    ]);
+    let next = |round, n: [usize; 2]| usize::from(next(round, n) == "b");
+    let mut evidence = turns(story, &units, next).evidence();
+    evidence.service.known_after_ms = 0;
+    evidence
+}
+
+/// The node is filled with the first unit, and the second one comes; then the oldest running unit ends, and one of `next` takes its place.
+fn turns(mut story: Story, units: &[UnitSpec; 2], next: impl Fn(u32, [usize; 2]) -> usize) -> Story {
+    let mut live: VecDeque<(usize, u32)> = VecDeque::new();
+    let mut begun = [0, 0];
+    let mut start = |story: Story, live: &mut VecDeque<(usize, u32)>, who: usize| {
+        let ordinal = begun[who];
+        begun[who] += 1;
+        live.push_back((who, ordinal));
+        story.then(vec![bind(&units[who], &[(ordinal, 1, 0)], 0)])
+    };
+    for _ in 0..N_PLACES {
+        story = start(story, &mut live, 0);
+    }
+    story = story.then(vec![unit(&units[1])]);
+    for round in 0..N_ROUNDS {
+        let Some((who, ordinal)) = live.pop_front() else { break };
+        story = story.then(vec![status(&units[who], ordinal, 0, Phase::Succeeded)]);
+        let n = |who: usize| live.iter().filter(|(one, _)| *one == who).count();
+        let who = next(round, [n(0), n(1)]);
+        story = start(story, &mut live, who);
+    }
+    story
+}
+
+/// Whoever has less for its weight.
+fn by_share(weight_b: usize) -> impl Fn(u32, [usize; 2]) -> &'static str {
+    move |_, [a, b]| if b < a * weight_b { "b" } else { "a" }
+}
+
+fn i10(evidence: &Evidence) -> Report {
+    check_all(evidence).into_iter().find(|report| report.invariant == Invariant::I10).unwrap()
+}
+
+#[test]
+fn places_that_go_by_shares_are_in_order() {
+    for weight_b in [1, 3] {
+        let report = i10(&served(weight_b, by_share(usize::try_from(weight_b).unwrap())));
+        assert!(report.holds() && report.checked.starts_with("15"), "weight {weight_b}: {report}");
+    }
+}
+
+#[test]
+fn a_queue_that_gets_nothing_and_one_that_gets_its_turn_but_not_its_share_are_found() {
+    fails(&served(1, |_, _| "a"), Invariant::I10, "queue b is passed over");
+    fails(
+        &served(3, |round, _| if round % 2 == 0 { "a" } else { "b" }),
+        Invariant::I10,
+        "queue b is passed over",
+    );
+    // For equal weights taking turns is right.
+    let report = i10(&served(1, |round, _| if round % 2 == 0 { "a" } else { "b" }));
+    assert!(report.holds(), "{report}");
+}
+
+#[test]
+fn what_was_under_way_counts_for_nobody() {
+    let mut evidence = served(1, |_, _| "a");
+    evidence.service.handed_out = Some([(UnitId(1), vec![0])].into());
+    assert!(i10(&evidence).holds(), "handed out before anything came free");
+    let all: Vec<i64> = evidence.history.commits.iter().map(|commit| commit.time_ms).collect();
+    evidence.service.handed_out = Some([(UnitId(1), all)].into());
+    fails(&evidence, Invariant::I10, "queue b is passed over");
+}
+
+#[test]
+fn a_queue_with_a_maximum_a_gang_a_pause_or_another_node_is_not_entitled() {
+    let changed = |change: &dyn Fn(&mut Change)| {
+        let mut evidence = served(1, |_, _| "a");
+        for commit in &mut evidence.history.commits {
+            commit.changes.iter_mut().for_each(change);
+        }
+        let report = i10(&evidence);
+        assert!(report.holds() && report.checked.starts_with("0 bindings"), "{report}");
+    };
+    let of_b = |change: &mut Change, edit: &dyn Fn(&mut UnitSpec)| match change {
+        Change::UnitSpec(spec) if spec.queue == "b" => edit(Arc::make_mut(spec)),
+        _ => {}
+    };
+    changed(&|change| of_b(change, &|spec| spec.min_member = 2));
+    changed(&|change| {
+        of_b(change, &|spec| {
+            let selector = &mut spec.task_groups[0].template.node_selector;
+            selector.insert("zone".to_owned(), "z".to_owned());
+        });
+    });
+    changed(&|change| match change {
+        Change::Queue(queue) if queue.name == "b" => {
+            Arc::make_mut(queue).max.insert(CPU.to_owned(), 100_000);
+        }
+        _ => {}
+    });
+    let (mut evidence, pause) = (
+        served(1, |_, _| "a"),
+        Pause { scope: Scope::All, since_ms: 0, reason: String::new(), sub_cluster_key: String::new() },
+    );
+    evidence.history.commits[1].changes.push(Change::Pause(pause));
+    assert!(i10(&evidence).checked.starts_with("0 bindings"));
+}
+
+/// Units of one queue, of which the second is of a lower band; the lower one gets one place of so many.
+fn banded(one_of: u32) -> Evidence {
+    let high = spec(1, N_ROUNDS + N_PLACES, 1, demand(1_000, None));
+    let low = spec(2, N_ROUNDS + N_PLACES, 1, demand(1_000, None));
+    let units = [UnitSpec { priority: 1_000_000, ..high }, low];
+    let story = Story(vec![node(1, i64::from(N_PLACES) * 1_000, &[]).into(), vec![unit(&units[0])]]);
+    let next = |round: u32, _| usize::from(one_of > 0 && round % one_of == 0);
+    let mut evidence = turns(story, &units, next).evidence();
+    evidence.service =
+        Service { floor_percent: Some(5), handed_out: Some(BTreeMap::new()), known_after_ms: 0 };
+    evidence
+}
+
+#[test]
+fn of_a_hundred_places_a_lower_band_gets_its_floor_and_not_much_more() {
+    let report = i10(&banded(20));
+    assert!(report.holds() && report.checked.contains("1 times a hundred"), "{report}");
+    fails(
+        &banded(4),
+        Invariant::I10,
+        "band batch got 25 of 100 places while a higher one waited as well, not 5",
+    );
+    fails(&banded(0), Invariant::I10, "band batch got 0 of 100 places");
+    let unknown = Service { floor_percent: None, ..Service::default() };
+    let report = i10(&Evidence { service: unknown, ..banded(0) });
+    assert!(report.holds() && report.checked.contains("bands are not compared"), "{report}");
+}
