@@ -203,6 +203,8 @@ pub struct Counters {
     pub submitted: u64,
     /// Units queued again after a scheduler had them.
     pub redispatched: u64,
+    /// Units handed to a scheduler, each as often as that was.
+    pub assigned: u64,
     /// What the reconciler had to put right; 0 in a healthy run.
     pub repairs: u64,
 }

@@ -106,7 +106,7 @@ pub struct AuditView {
 /// One invariant as JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct InvariantView {
-    /// `I1` to `I9`.
+    /// `I1` to `I10`.
     pub id: String,
     /// In one sentence.
     pub says: &'static str,

@@ -45,6 +45,8 @@ const NODE_CPU: usize = 4;
 const HOG: &str = "hog";
 /// What the two sizes take of a CPU, thousandths.
 const SIZES_MILLI: [i64; 2] = [1_000, 2_000];
+/// Without a divisor of 101, which neighbours differ by.
+const STRIDE: u64 = 37;
 /// Queues of one call.
 const N_QUEUES_OF_CALL: usize = 500;
 
@@ -61,7 +63,7 @@ pub struct Arguments {
     /// Units offered a second meanwhile, all of the queue that does not come next.
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: u32,
-    /// How long each running unit lasts, milliseconds.
+    /// How long running units last, milliseconds: from half to half as much again.
     #[arg(long, default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(10..))]
     run_ms: u64,
     /// So long it is measured.
@@ -108,7 +110,7 @@ struct Turns {
     places_out_of_turn: usize,
     /// From something that ends on a node to what is bound there.
     place_ms: Latency,
-    /// Units handed to a scheduler again, for each running unit bound.
+    /// Units handed to a scheduler for each running unit bound: 1 where nothing is tried in vain.
     wakeups_per_place: f64,
     /// CPU time of all processes for each running unit bound, and each unit that came.
     cpu_us_per_place: f64,
@@ -144,7 +146,7 @@ impl Figures for Turns {
         );
         let _ = writeln!(
             text,
-            "{:.2} units were handed out again, and {:.0} CPU-us taken, for each place; audit ok in {:.1} s",
+            "{:.2} units were handed out, and {:.0} CPU-us taken, for each place; audit ok in {:.1} s",
             self.wakeups_per_place, self.cpu_us_per_place, self.audit_s
         );
         text
@@ -201,7 +203,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Turns, Failure> {
     let audit_s = cluster::audited(&client).await?;
     let places = figures.places.len();
     let per_place = |n: f64| n / f64::from(u32::try_from(places.max(1)).unwrap_or(u32::MAX));
-    let n_again = after.redispatched.saturating_sub(before.redispatched);
+    let n_assigned = after.assigned.saturating_sub(before.assigned);
     let queue_of = |unit: &UnitId| figures.queues.get(unit).map_or("", String::as_str);
     Ok(Turns {
         workload: "turns",
@@ -216,7 +218,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Turns, Failure> {
         queues_served: figures.places.iter().map(|(unit, _)| queue_of(unit)).collect::<BTreeSet<_>>().len(),
         places_out_of_turn: figures.places.iter().filter(|(unit, _)| queue_of(unit) == HOG).count(),
         place_ms: Latency::of(figures.places.iter().map(|(_, latency)| *latency).collect()),
-        wakeups_per_place: per_place(super::report::wide(n_again)),
+        wakeups_per_place: per_place(super::report::wide(n_assigned)),
         cpu_us_per_place: per_place(cpu_used.as_secs_f64() * 1e6),
         audit: true,
         audit_s,
@@ -266,7 +268,8 @@ impl Arguments {
         let replicas = u32::try_from(self.once.nodes * NODE_CPU / 4).unwrap_or(u32::MAX).max(1);
         let mut load = Load::default();
         let spec = Maker::new(2, false).sized(v1::WorkloadClass::Service, replicas, 1_000, 1);
-        load.push(&v1::UnitSpec { queue: HOG.to_owned(), ..spec });
+        let meta = spec.meta.clone().map(|meta| v1::ObjectMeta { name: HOG.to_owned(), ..meta });
+        load.push(&v1::UnitSpec { queue: HOG.to_owned(), meta, ..spec });
         load
     }
 
@@ -274,7 +277,14 @@ impl Arguments {
     fn many(&self, maker: &mut Maker) -> Load {
         let mut load = Load::default();
         for number in 0..self.waiting + self.once.nodes * NODE_CPU {
-            let spec = maker.sized(v1::WorkloadClass::Batch, 1, SIZES_MILLI[number % SIZES_MILLI.len()], 1);
+            let mut spec =
+                maker.sized(v1::WorkloadClass::Batch, 1, SIZES_MILLI[number % SIZES_MILLI.len()], 1);
+            // What began together ends one by one.
+            let percent = 50 + u64::try_from(number).unwrap_or(0) * STRIDE % 101;
+            for template in spec.task_groups.iter_mut().filter_map(|group| group.template.as_mut()) {
+                let run = template.run.get_or_insert_default();
+                run.simulated_duration_ms = Some(self.run_ms * percent / 100);
+            }
             // Neighbours of one queue are of both sizes.
             let queue = queue_name(number / SIZES_MILLI.len() % self.queues);
             load.push(&v1::UnitSpec { queue, ..spec });

@@ -114,6 +114,7 @@ impl Dispatcher {
                 self.queues.remove(&waiting);
             }
             scheduler.n_assigned += 1;
+            self.counters.assigned += 1;
             (held.done_at, held.resend) = (None, false);
             held.revision = entry.revision;
             let (ordinals, incarnations) = (to_place.0, to_place.1);
@@ -273,6 +274,7 @@ impl Dispatcher {
         scheduler.credits -= i64::from(n_pending);
         scheduler.dispatched += u64::from(n_pending);
         scheduler.n_assigned += 1;
+        self.counters.assigned += 1;
         let seq = scheduler.n_assigned;
         entry.place = Place::Held(held);
         actions.push(Action::Assign(Assignment {

@@ -54,7 +54,7 @@ fn the_demo_places_the_trace_audits_and_writes_a_summary() {
         .unwrap();
     assert!(output.status.success(), "{}", shown(&output));
     let text = shown(&output);
-    for invariant in ["I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9"] {
+    for invariant in ["I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10"] {
         assert!(text.contains(invariant), "no line about {invariant}: {text}");
     }
     let summary: serde_json::Value =

@@ -294,6 +294,7 @@ pub(crate) fn status(answer: StatusAnswer) -> v1::GetDispatcherStatusResponse {
         parked_units: summary.parked_units,
         submitted: summary.counters.submitted,
         redispatched: summary.counters.redispatched,
+        assigned: summary.counters.assigned,
         repairs: summary.counters.repairs,
         epoch: epoch.0,
         revision: summary.revision.0,

@@ -133,7 +133,7 @@ fn banded(one_of: u32) -> Evidence {
     let low = spec(2, N_ROUNDS + N_PLACES, 1, demand(1_000, None));
     let units = [UnitSpec { priority: 1_000_000, ..high }, low];
     let story = Story(vec![node(1, i64::from(N_PLACES) * 1_000, &[]).into(), vec![unit(&units[0])]]);
-    let next = |round: u32, _| usize::from(one_of > 0 && round % one_of == 0);
+    let next = |round: u32, _| usize::from(one_of > 0 && round.is_multiple_of(one_of));
     let mut evidence = turns(story, &units, next).evidence();
     evidence.service =
         Service { floor_percent: Some(5), handed_out: Some(BTreeMap::new()), known_after_ms: 0 };
