@@ -219,7 +219,7 @@ pub struct AgentRun {
 pub fn check_all(evidence: &Evidence) -> Vec<Report> {
     let left = unreadable::left_out(evidence);
     let evidence = &*left.evidence;
-    let replay = history::replay(&evidence.history, &evidence.listed, &left.nodes);
+    let replay = history::replay(&evidence.history, &evidence.listed, &left.nodes, &evidence.service);
     let findings = [
         room::check(&evidence.listed, &evidence.history, &replay, &left),
         ledger::check(evidence),
@@ -230,7 +230,7 @@ pub fn check_all(evidence: &Evidence) -> Vec<Report> {
         same::check_watch(evidence, &replay),
         pending::check(evidence),
         same::check_same_state(&evidence.listed, &evidence.listed_again),
-        order::check(evidence),
+        order::check(&evidence.history, &evidence.service, &replay),
     ];
     let reports = Invariant::ALL.into_iter().zip(findings);
     reports.map(|(invariant, findings)| left.report(invariant, findings)).collect()

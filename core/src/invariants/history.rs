@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use super::{
     History, Start,
     budgets::Budgets,
+    order::{Probe, Service},
     preemptions::{self, Dropped, Preemptions, Turn},
     room::{self, Bound, Tenants, wrong_devices},
     turns,
@@ -55,6 +56,8 @@ pub(super) struct Replay {
     pub(super) order: Findings,
     /// Units whose rows or records the history touched.
     pub(super) touched_units: BTreeSet<UnitId>,
+    /// Whose turn it was; `None` where there was nothing to compare.
+    pub(super) queues: Option<Probe>,
     /// Nodes on which there was more than they have where the judgement begins.
     pub(super) began_above: BTreeSet<NodeId>,
 }
@@ -77,8 +80,13 @@ struct Follower {
 /// Replays a history, checking each commit on the way from where the state is known.
 ///
 /// `listed` says which units were created within a history whose beginning is not.
-pub(super) fn replay(history: &History, listed: &World, left_out: &BTreeSet<NodeId>) -> Replay {
-    let mut replay = Replay::default();
+pub(super) fn replay(
+    history: &History,
+    listed: &World,
+    left_out: &BTreeSet<NodeId>,
+    service: &Service,
+) -> Replay {
+    let mut replay = Replay { queues: Probe::new(history, service), ..Replay::default() };
     if let Start::Kept(world) = &history.start {
         replay.world = (**world).clone();
     }
@@ -135,6 +143,9 @@ fn begin(replay: &mut Replay, follower: &mut Follower, time_ms: i64) {
     }
     replay.preemptions.begin(world);
     replay.budgets.begin(world, time_ms);
+    if let Some(order) = &mut replay.queues {
+        order.begin(world, time_ms);
+    }
     replay.began_ms = (world.revision > Revision(0)).then_some(time_ms);
     replay.began_above = room::above(world);
     replay.world.shrunk.extend(replay.began_above.iter().copied());
@@ -145,6 +156,10 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
     let Follower { tenants, placed, left_out, .. } = follower;
     let mut world = std::mem::take(&mut replay.world);
     let mut touched: BTreeMap<NodeId, Bound<'_>> = BTreeMap::new();
+    let mut order = replay.queues.take();
+    if let Some(order) = &mut order {
+        order.before(&world, tenants, commit);
+    }
     note_records(replay, &world, tenants, commit, &mut touched);
     let dropped = dropped_holds(&world, commit);
     turns::check(&world, commit, &mut replay.first_bindings);
@@ -181,6 +196,9 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
             }
             _ => {}
         }
+        if let Some(order) = &mut order {
+            order.on_row(world, &step, commit.time_ms);
+        }
         if let Some(after) = step.after {
             let node = if after.node.0 == 0 { step.before.node } else { after.node };
             if complete {
@@ -200,6 +218,10 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
             }
         }
     });
+    if let Some(order) = &mut order {
+        order.after(&world, commit);
+    }
+    replay.queues = order;
     if complete {
         replay.preemptions.on_commit(&world, commit, &turns, &dropped);
         replay.budgets.on_commit(&world, commit, &turns);

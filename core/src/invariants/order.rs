@@ -14,22 +14,19 @@
 
 mod levels;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 
 use self::levels::{LevelIdx, Levels, N_BANDS, Turn};
 use super::{
-    Evidence, History, Start,
-    history::node_name,
+    History, Start,
+    history::{Replay, node_name},
     pending::{Free, admits},
     queues::{Used, payer},
     room::Tenants,
     verdict::Findings,
-    world::{Commit, World, WorldRow},
+    world::{Commit, RowStep, World, WorldRow},
 };
 use crate::{
     change::Change,
@@ -72,10 +69,10 @@ struct Window {
     n_low: u32,
 }
 
-struct Probe<'a> {
-    service: &'a Service,
+/// What is followed from commit to commit.
+pub(super) struct Probe {
+    service: Service,
     levels: Levels,
-    tenants: Tenants,
     /// When a node last came to have more room, where that matters.
     gained_ms: FxHashMap<NodeId, i64>,
     windows: [Window; N_BANDS],
@@ -83,6 +80,8 @@ struct Probe<'a> {
     handed: FxHashMap<UnitId, Handed>,
     /// Units for which room was held: others had to leave for them, whatever their queues' turn.
     preemptors: BTreeSet<UnitId>,
+    /// Units whose rows the commit at hand changes.
+    touched: BTreeSet<UnitId>,
     n_schedulers: i64,
     /// Bindings with somebody beside them that waited.
     n_judged: usize,
@@ -111,48 +110,19 @@ struct Given<'a> {
     priority: i32,
 }
 
-pub(super) fn check(evidence: &Evidence) -> Findings {
-    let history = &evidence.history;
+/// What the history that was replayed says.
+pub(super) fn check(history: &History, service: &Service, replay: &Replay) -> Findings {
     let mut findings = Findings::default();
     if let Some(gap) = history.gap() {
         findings.not_judged(gap);
         return findings;
     }
-    if !has_several(history) {
+    let Some(Probe { n_judged, n_passed, n_windows, findings: found, .. }) = &replay.queues else {
         findings.checked(format!("one queue and one band have waited{}", history.since()));
         return findings;
-    }
-    let mut world = match &history.start {
-        Start::Kept(world) => (**world).clone(),
-        Start::Empty | Start::Unknown(_) => World::default(),
     };
-    let mut probe = Probe {
-        service: &evidence.service,
-        levels: Levels::default(),
-        tenants: Tenants::default(),
-        gained_ms: FxHashMap::default(),
-        windows: [Window::default(); N_BANDS],
-        handed: FxHashMap::default(),
-        preemptors: BTreeSet::new(),
-        n_schedulers: 1,
-        n_judged: 0,
-        n_passed: 0,
-        n_windows: 0,
-        findings,
-    };
-    let mut is_begun = false;
-    for commit in &history.commits {
-        if commit.revision <= history.judged_after() {
-            world.apply(commit, |_, _| {});
-            continue;
-        }
-        if !std::mem::replace(&mut is_begun, true) {
-            probe.begin(&world, commit.time_ms);
-        }
-        probe.on_commit(&mut world, commit);
-    }
-    let Probe { n_judged, n_passed, n_windows, mut findings, .. } = probe;
-    let floors = match evidence.service.floor_percent {
+    findings.extend(found);
+    let floors = match service.floor_percent {
         Some(_) => format!("; {n_windows} times a hundred of two bands"),
         None => "; bands are not compared, for the dispatcher did not say what lower ones get".to_owned(),
     };
@@ -181,13 +151,30 @@ fn has_several(history: &History) -> bool {
         })
 }
 
-impl Probe<'_> {
+impl Probe {
+    /// `None` where there is nothing to compare.
+    pub(super) fn new(history: &History, service: &Service) -> Option<Self> {
+        (history.has_start() && has_several(history)).then(|| Self {
+            service: service.clone(),
+            levels: Levels::default(),
+            gained_ms: FxHashMap::default(),
+            windows: [Window::default(); N_BANDS],
+            handed: FxHashMap::default(),
+            preemptors: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            n_schedulers: 1,
+            n_judged: 0,
+            n_passed: 0,
+            n_windows: 0,
+            findings: Findings::default(),
+        })
+    }
+
     /// Takes over what is there where the judgement begins.
-    fn begin(&mut self, world: &World, now_ms: i64) {
+    pub(super) fn begin(&mut self, world: &World, now_ms: i64) {
         self.levels.follow_records(world);
         for (id, unit) in &world.units {
             for row in unit.rows.values() {
-                self.tenants.turn((*id, unit), &WorldRow::default(), row);
                 self.count_row(world, *id, (&WorldRow::default(), row), now_ms);
             }
             self.levels.follow_unit(world, *id, now_ms);
@@ -199,47 +186,45 @@ impl Probe<'_> {
         world.nodes.keys().for_each(|id| self.levels.follow_node(world, *id));
     }
 
-    fn on_commit(&mut self, world: &mut World, commit: &Commit) {
-        self.judge(world, commit);
+    /// A commit comes; `world` and `tenants` are as before it.
+    pub(super) fn before(&mut self, world: &World, tenants: &Tenants, commit: &Commit) {
+        self.judge(world, tenants, commit);
         let now_ms = commit.time_ms;
-        let ended: Vec<_> = commit
-            .changes
-            .iter()
-            .filter_map(|change| match change {
+        for change in &commit.changes {
+            let hold = match change {
                 Change::HoldDeleted(id) => world.holds.get(id),
                 Change::Hold(hold) => world.holds.get(&hold.id),
-                _ => None,
-            })
-            .map(|hold| Arc::clone(&hold.value))
-            .collect();
-        for hold in ended {
-            self.gained_ms.insert(hold.node, now_ms);
-            self.count_hold(world, &hold, -1);
-        }
-        for change in &commit.changes {
-            if let Change::UnitDeleted(id) = change
-                && let Some(unit) = world.units.get(id)
-            {
-                for row in unit.rows.values() {
-                    self.tenants.turn((*id, unit), row, &WorldRow::default());
-                    self.count_row(world, *id, (row, &WorldRow::default()), now_ms);
+                Change::UnitDeleted(id) => {
+                    for row in world.units.get(id).into_iter().flat_map(|unit| unit.rows.values()) {
+                        self.count_row(world, *id, (row, &WorldRow::default()), now_ms);
+                    }
+                    self.levels.forget_unit(*id);
+                    None
                 }
-                self.levels.forget_unit(*id);
+                _ => None,
+            };
+            if let Some(hold) = hold {
+                self.gained_ms.insert(hold.value.node, now_ms);
+                self.count_hold(world, &hold.value, -1);
             }
         }
-        let mut touched = BTreeSet::new();
-        world.apply(commit, |world, step| {
-            touched.insert(step.unit);
-            let Some(after) = step.after else { return };
-            if let Some(unit) = world.units.get(&step.unit) {
-                self.tenants.turn((step.unit, unit), &step.before, &after);
-                self.count_row(world, step.unit, (&step.before, &after), now_ms);
-            }
-        });
+    }
+
+    /// A row changes with it.
+    pub(super) fn on_row(&mut self, world: &World, step: &RowStep<'_>, now_ms: i64) {
+        self.touched.insert(step.unit);
+        if let Some(after) = &step.after {
+            self.count_row(world, step.unit, (&step.before, after), now_ms);
+        }
+    }
+
+    /// It is applied.
+    pub(super) fn after(&mut self, world: &World, commit: &Commit) {
+        let now_ms = commit.time_ms;
         for change in &commit.changes {
             match change {
                 Change::UnitSpec(spec) => {
-                    touched.insert(spec.id);
+                    self.touched.insert(spec.id);
                 }
                 Change::Hold(hold) => {
                     self.preemptors.insert(hold.unit);
@@ -256,7 +241,9 @@ impl Probe<'_> {
                 _ => {}
             }
         }
-        touched.into_iter().for_each(|id| self.levels.follow_unit(world, id, now_ms));
+        for id in std::mem::take(&mut self.touched) {
+            self.levels.follow_unit(world, id, now_ms);
+        }
     }
 
     fn on_node(&mut self, world: &World, id: NodeId, now_ms: i64) {
@@ -290,7 +277,7 @@ impl Probe<'_> {
     }
 
     /// What a commit gives away, by what was before it.
-    fn judge(&mut self, world: &World, commit: &Commit) {
+    fn judge(&mut self, world: &World, tenants: &Tenants, commit: &Commit) {
         let binds = commit.changes.iter().filter_map(|change| match change {
             Change::Rows(unit, RowChange::Bind(bind)) => Some((*unit, bind)),
             _ => None,
@@ -322,7 +309,9 @@ impl Probe<'_> {
         {
             let places: BTreeSet<NodeId> = one.bind.nodes.iter().copied().collect();
             for node in places.into_iter().filter(|node| !held.contains(node)).take(N_PLACES_MAX) {
-                self.judge_place(world, (one, node), &gains, commit);
+                if let Some(free) = free(world, tenants, node) {
+                    self.judge_place(world, (one, node, &free), &gains, commit);
+                }
             }
         }
         self.preemptors = preemptors;
@@ -343,12 +332,11 @@ impl Probe<'_> {
     fn judge_place(
         &mut self,
         world: &World,
-        (given, node): (&Given<'_>, NodeId),
+        (given, node, free): (&Given<'_>, NodeId, &Free),
         gains: &BTreeMap<LevelIdx, Used>,
         commit: &Commit,
     ) {
-        let Some(free) = self.free(world, node) else { return };
-        self.judge_bands(world, (given, node, &free), commit);
+        self.judge_bands(world, (given, node, free), commit);
         let mut is_judged = false;
         let handed = self.handed.get(&given.unit).filter(|_| self.service.handed_out.is_some());
         if handed.is_some_and(|handed| handed.is_judged) {
@@ -367,7 +355,7 @@ impl Probe<'_> {
             siblings.sort_by(|(one, _), (other, _)| one.order(other));
             for (_, other) in siblings.into_iter().take(N_SIBLINGS_MAX) {
                 let Some((waiting, since_ms)) =
-                    self.fitting(world, other, (given.band, given.priority, node, &free), commit.time_ms)
+                    self.fitting(world, other, (given.band, given.priority, node, free), commit.time_ms)
                 else {
                     continue;
                 };
@@ -506,12 +494,10 @@ impl Probe<'_> {
         let known_since_ms = now_ms.saturating_sub(self.service.known_after_ms);
         self.levels.find_waiting(world, (queue, band, priority), known_since_ms, fits)
     }
+}
 
-    fn free(&self, world: &World, node: NodeId) -> Option<Free> {
-        let of_node = world.nodes.get(&node)?;
-        if world.shrunk.contains(&node) {
-            return None;
-        }
-        Some(Free::new(of_node, &self.tenants.of_node(node), &BTreeSet::new()))
-    }
+/// What a node has left; `None` of one that has come to have less.
+fn free(world: &World, tenants: &Tenants, node: NodeId) -> Option<Free> {
+    let of_node = world.nodes.get(&node).filter(|_| !world.shrunk.contains(&node))?;
+    Some(Free::new(of_node, &tenants.of_node(node), &BTreeSet::new()))
 }
