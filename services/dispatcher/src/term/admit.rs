@@ -188,6 +188,7 @@ impl Loop<'_> {
             Err(error) => return self.fail(batch, error),
         };
         let answered = Instant::now();
+        let mut durable = Vec::with_capacity(batch.units.len());
         for unit in batch.units {
             let PendingUnit { spec, waiter, since, room, .. } = unit;
             let (unit, revision) = (spec.id, committed.revision);
@@ -197,11 +198,17 @@ impl Loop<'_> {
             self.check_owed(unit);
             self.watches.touch(&self.core, unit);
             let infeasible = self.infeasible(&waiter, &spec);
-            let uid = uid(&waiter, &spec);
+            durable.push((spec, waiter, room, infeasible));
+        }
+        // An answer makes room for the next item: streams stop first if these are too many.
+        self.mind_streams();
+        let revision = committed.revision;
+        for (spec, waiter, room, infeasible) in durable {
+            let (unit, uid) = (spec.id, uid(&waiter, &spec));
             answer(waiter, Ok(Submitted { unit, uid, revision, infeasible, duplicate: false }), room);
             for follower in self.followers.remove(&unit).unwrap_or_default() {
                 let other = differs(&spec, &follower.spec);
-                self.again(follower, other, (spec.id, committed.revision));
+                self.again(follower, other, (unit, revision));
             }
         }
     }

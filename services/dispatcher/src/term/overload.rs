@@ -65,12 +65,18 @@ impl Loop<'_> {
         if control.step(door.take_counted(), door.in_hand(), started.elapsed()) {
             door.set(control.limit(), control.pause());
         }
-        // Closed at the maximum, open again at half of it: in between there is enough to do.
-        let (backlog, most) = (self.core.backlog(), self.context.config.streams_backlog_max.max(1));
-        door.set_open(if door.is_open() { backlog < most } else { backlog <= most / 2 });
         let metrics = &self.context.metrics;
         metrics.in_hand.set(door.in_hand().into());
         metrics.in_hand_max.set(control.limit().into());
-        metrics.streams_paused.set((!door.is_open()).into());
+        self.mind_streams();
+    }
+
+    /// Streams are read while not too much waits for schedulers.
+    pub(super) fn mind_streams(&mut self) {
+        let door = &self.overload.door;
+        // Closed at the maximum, open again at half of it: in between there is enough to do.
+        let (backlog, most) = (self.core.backlog(), self.context.config.streams_backlog_max.max(1));
+        door.set_open(if door.is_open() { backlog < most } else { backlog <= most / 2 });
+        self.context.metrics.streams_paused.set((!door.is_open()).into());
     }
 }

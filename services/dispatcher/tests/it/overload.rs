@@ -78,8 +78,8 @@ async fn without_a_scheduler_units_are_queued_and_nobody_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_pause_while_schedulers_are_behind_and_drop_nothing() {
     const N_UNITS: u64 = 1_500;
-    /// The backlog at which streams pause, and what may be on its way there then: on its way to the store, and behind that.
-    const BACKLOG_MAX: u64 = 16 + 2 * 64;
+    /// The backlog at which streams pause, and what may be on its way there then.
+    const BACKLOG_MAX: u64 = 16 + 64;
     let world = World::new().await;
     let config = Config { streams_backlog_max: 16, admission_queue_kib: 64, ..world.config() };
     let dispatcher = world.dispatcher_with(config).await;
