@@ -6,9 +6,12 @@
 
 pub(super) mod replace;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, hash_map::Entry},
+    sync::Arc,
+};
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{Accepted, Binder, Needs, OpenHolds, Ticket};
@@ -73,8 +76,9 @@ enum State {
 #[derive(Debug, Default)]
 pub(super) struct Holds {
     by_id: BTreeMap<HoldId, Kept>,
-    /// By unit and (ordinal, incarnation).
-    members: IdMap<UnitId, FxHashSet<(u32, u32)>>,
+    /// How many holds are for a running unit, by unit and (ordinal, incarnation). A hold that takes the place of another
+    /// one is here before that one's end is read.
+    members: IdMap<UnitId, FxHashMap<(u32, u32), u32>>,
     /// Victims whose evictions are under way, with what their queues are promised to lose until the rows show it.
     leaving: FxHashMap<(UnitId, u32), Option<(QueueIdx, Need)>>,
     /// What victims give up in queues for those that they back.
@@ -132,7 +136,7 @@ impl Holds {
 
     /// Room is held for a running unit.
     pub(super) fn has(&self, unit: UnitId, member: (u32, u32)) -> bool {
-        !self.by_id.is_empty() && self.members.get(&unit).is_some_and(|members| members.contains(&member))
+        !self.by_id.is_empty() && self.members.get(&unit).is_some_and(|members| members.contains_key(&member))
     }
 
     /// Holds are to be looked at.
@@ -160,7 +164,8 @@ impl Holds {
         let hold = &kept.hold;
         self.last = self.last.max(hold.id.0);
         self.expiry_ms = Some(self.expiry_ms.map_or(hold.expires_ms, |first| first.min(hold.expires_ms)));
-        self.members.entry(hold.unit).or_default().extend(hold.members());
+        let members = self.members.entry(hold.unit).or_default();
+        hold.members().for_each(|member| *members.entry(member).or_default() += 1);
         self.reliefs.put(hold, kept.queue);
         self.by_id.insert(hold.id, kept);
         self.is_stale = true;
@@ -171,7 +176,12 @@ impl Holds {
         self.reliefs.remove(&kept.hold);
         if let Some(members) = self.members.get_mut(&kept.hold.unit) {
             for member in kept.hold.members() {
-                members.remove(&member);
+                if let Entry::Occupied(mut n_holds) = members.entry(member) {
+                    *n_holds.get_mut() -= 1;
+                    if *n_holds.get() == 0 {
+                        n_holds.remove();
+                    }
+                }
             }
             if members.is_empty() {
                 self.members.remove(&kept.hold.unit);

@@ -217,18 +217,33 @@ impl Cluster {
             for &(device, milli) in &kept.charge.devices {
                 devices.shift(1 << device, milli, -1);
             }
-            for _ in 0..n {
-                let mask = devices.pick(ask);
-                lacks |= mask.is_none();
-                let Some(taken) = mask.or_else(|| part_of(&devices, ask)) else { break };
-                devices.shift(taken, ask.milli, 1);
-                charge.add_devices(taken, ask.milli);
-                if mask.is_none() {
-                    break;
-                }
-            }
+            lacks |= charge.choose_devices(&mut devices, ask, n);
         }
         (charge, lacks)
+    }
+
+    /// Whether a node has the devices of a hold if those that gather there choose theirs again, and none gets less than it has.
+    pub(super) fn has_devices_beside_gathered(&self, idx: usize, devices: &[(u8, i32)]) -> bool {
+        let Some(ids) = self.holds.gathering.at.get(&idx) else { return false };
+        let mut left = self.nodes[idx].devices.clone();
+        let gathering = || ids.iter().filter_map(|id| self.holds.kept(*id));
+        for &(device, milli) in gathering().flat_map(|kept| &kept.charge.devices) {
+            left.shift(1 << device, milli, -1);
+        }
+        for &(device, milli) in devices {
+            if usize::from(device) >= left.len() || left.free(usize::from(device)) < milli {
+                return false;
+            }
+            left.shift(1 << device, milli, 1);
+        }
+        let all_of = |charge: &Charge| charge.devices.iter().map(|(_, milli)| i64::from(*milli)).sum::<i64>();
+        gathering().all(|kept| {
+            let Some(ask) = &self.shapes.get(kept.shape).devices else { return true };
+            let n = i64::try_from(kept.hold.ordinals.len()).unwrap_or(i64::MAX);
+            let mut charge = Charge::default();
+            charge.choose_devices(&mut left, ask, n);
+            all_of(&charge) >= all_of(&kept.charge)
+        })
     }
 
     /// Best-effort room is not kept from others for what a guaranteed gang gathers: who takes it leaves when that is bound.
@@ -246,6 +261,20 @@ impl Cluster {
 }
 
 impl Charge {
+    /// Takes devices for `n` of what is asked, as many as are free. Returns whether some are missing.
+    fn choose_devices(&mut self, devices: &mut NodeDevices, ask: &DeviceAsk, n: i64) -> bool {
+        for _ in 0..n {
+            let mask = devices.pick(ask);
+            let Some(taken) = mask.or_else(|| part_of(devices, ask)) else { return true };
+            devices.shift(taken, ask.milli, 1);
+            self.add_devices(taken, ask.milli);
+            if mask.is_none() {
+                return true;
+            }
+        }
+        false
+    }
+
     pub(super) fn add_devices(&mut self, mask: u64, more: i32) {
         for device in bits(mask) {
             let Ok(device) = u8::try_from(device) else { continue };

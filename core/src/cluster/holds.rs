@@ -202,6 +202,14 @@ impl Cluster {
         })
     }
 
+    /// What holds of the guaranteed pool take of a node that is promised to them, slots included.
+    pub(super) fn charges_on(&self, node: NodeId) -> SmallVec<[&Charge; 4]> {
+        let ids = self.holds.on_node.get(&node).into_iter().flatten().chain(self.holds.slots.on(node));
+        let kept = ids.filter_map(|id| self.holds.kept(*id));
+        let promised = kept.filter(|kept| kept.hold.turn.is_none() && kept.hold.pool == Pool::Guaranteed);
+        promised.map(|kept| &kept.charge).collect()
+    }
+
     /// Whether there is any.
     pub fn has_holds(&self) -> bool {
         !self.holds.is_empty()
@@ -241,7 +249,8 @@ impl Cluster {
         }
         let devices = &self.nodes[idx].devices;
         for &(device, milli) in &charge.devices {
-            if usize::from(device) >= devices.len() || devices.free(usize::from(device)) < milli {
+            let is_short = usize::from(device) >= devices.len() || devices.free(usize::from(device)) < milli;
+            if is_short && !self.has_devices_beside_gathered(idx, &charge.devices) {
                 return Err(Refusal::Device {
                     reason: format!("device {device}: too little left for a hold"),
                 });

@@ -74,7 +74,8 @@ impl Cluster {
         Some(Refusal::Resource { name: self.names.name(usize::from(*id)).to_owned() })
     }
 
-    /// The same by what is committed alone, for those that assume what others have yet to leave. Occupants must be kept.
+    /// The same by what is committed alone, holds included, for those that assume what others have yet to leave. Occupants
+    /// must be kept.
     /// `O(1)` where no more is assumed than there is, else `O(running units of the node)`.
     pub(crate) fn is_shrunk_of(&self, shape: &Shape, idx: usize) -> bool {
         if shape.devices.as_ref().is_some_and(|ask| self.nodes[idx].devices.is_frozen(ask)) {
@@ -82,9 +83,11 @@ impl Cluster {
         }
         let Ok(node) = u32::try_from(idx).map(NodeId) else { return false };
         let allocatable = self.room.allocatable(idx);
+        let kept = self.charges_on(node);
         self.overdrawn(shape, idx).any(|(id, _)| {
             let there = self.occupants(node).iter().filter(|one| one.pool == Pool::Guaranteed);
-            let asks = there.flat_map(|one| &self.shapes.get(one.shape).asks).filter(|(of, _)| of == id);
+            let asks = there.flat_map(|one| &self.shapes.get(one.shape).asks);
+            let asks = asks.chain(kept.iter().flat_map(|charge| &charge.asks)).filter(|(of, _)| of == id);
             asks.fold(0i64, |sum, (_, amount)| sum.saturating_add(*amount)) > allocatable[usize::from(*id)]
         })
     }

@@ -39,6 +39,12 @@ pub(super) struct Slots {
     taken: IdMap<UnitId, FxHashMap<u32, HoldId>>,
 }
 
+impl Slots {
+    pub(super) fn on(&self, node: NodeId) -> impl Iterator<Item = &HoldId> {
+        self.at.get(&node.idx()).into_iter().flatten()
+    }
+}
+
 impl Cluster {
     /// A reservation's record.
     pub(crate) fn put_reservation(&mut self, spec: Arc<ReservationSpec>) {

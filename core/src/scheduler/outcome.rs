@@ -238,9 +238,16 @@ impl Scheduler {
     }
 
     /// Room is held no more. If the dispatcher knew so before it assigned the unit, or another one leads since, nobody
-    /// says so again; what is bound in the same transaction is taken out right away.
+    /// says so again; what is bound in the same transaction is taken out right away, and what another hold is for that took
+    /// the place of this one stays held.
     pub(super) fn take_on_held(&mut self, hold: &Hold) {
-        self.take_on(hold.unit, |(_, wanted)| hold.members().any(|member| member == *wanted));
+        let Some(held) = self.units.get(&hold.unit).filter(|held| !held.held_elsewhere.is_empty()) else {
+            return;
+        };
+        let held_now = self.held_of(hold.unit, held.revision);
+        let is_free =
+            |wanted: &Wanted| !held_now.contains(wanted) && hold.members().any(|member| member == *wanted);
+        self.take_on(hold.unit, |(_, wanted)| is_free(wanted));
     }
 
     /// The same where the end of holds may have gone unseen: whatever no hold that is read is for.
