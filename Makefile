@@ -39,7 +39,7 @@ bench-bless: ## the last table and its charts into docs/benchmarks.md
 	mkdir -p docs/benchmarks && cp target/bench/*.svg docs/benchmarks/
 
 bench-guard: setup ## instructions of core's scenarios against the committed ones (GODEL_BLESS=1: write them)
-	$(CARGO) bench --locked -p godel-core --bench guard
+	$(CARGO) bench --locked -p godel-model --bench guard
 
 check: fmt lint deny doc ## format, clippy, licences and sources, docs: warnings are errors
 

@@ -9,9 +9,10 @@ pub mod unit;
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use godel_core::duration;
+use godel_domain::duration;
 
 use crate::{exit::EXIT_CODES, output::Format};
+
 pub use unit::{Delete, Named, OnBelowMin, OnEviction, OnFailure, Scale, Stop, Submit, Unit, Which, split};
 
 const EXAMPLES: &str = "Try:
@@ -204,7 +205,7 @@ pub struct Demo {
     #[arg(long)]
     pub port: Option<u16>,
     /// Give up after this.
-    #[arg(long, default_value = "10m", value_parser = godel_core::duration::parse_whole)]
+    #[arg(long, default_value = "10m", value_parser = godel_domain::duration::parse_whole)]
     pub timeout: Duration,
     /// Configuration below the flags.
     #[command(flatten)]
@@ -387,7 +388,7 @@ pub struct Replay {
     #[arg(long)]
     pub audit: bool,
     /// Give up after this.
-    #[arg(long, default_value = "10m", value_parser = godel_core::duration::parse_whole)]
+    #[arg(long, default_value = "10m", value_parser = godel_domain::duration::parse_whole)]
     pub timeout: Duration,
 }
 

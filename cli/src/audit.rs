@@ -15,20 +15,19 @@ mod view;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use godel_core::{
-    ids::NodeId,
-    invariants::{Acknowledged, Before, Evidence, Invariant, Report, check_all},
-};
+use godel_audit::{Acknowledged, Before, Evidence, Invariant, Report, check_all};
+use godel_domain::ids::NodeId;
 use tokio::time::Instant;
 
-pub(crate) use self::read::list;
 use self::unreadable::Unreadables;
+use crate::{client::Client, exit::Failure};
+
+pub(crate) use self::read::list;
 pub use self::{
     ledger::read_ledger,
     quiet::Quiet,
     view::{AuditView, Findings, InvariantView},
 };
-use crate::{client::Client, exit::Failure};
 
 /// Looks before a momentary picture counts as a fault.
 const N_LOOKS: u32 = 8;

@@ -14,7 +14,7 @@ mod trace;
 mod unit;
 mod wait;
 
-use godel_core::invariants::Verdict;
+use godel_audit::Verdict;
 use godel_kit::config::TelemetryConfig;
 use tonic::Response;
 
@@ -182,7 +182,7 @@ async fn partition(client: &Client, choice: PartitionChoice) -> Result<(), Failu
 
 #[cfg(test)]
 mod tests {
-    use godel_core::invariants::{Invariant, Report, World};
+    use godel_audit::{Invariant, Report, World};
 
     use super::*;
 

@@ -10,11 +10,12 @@ use std::{
     path::Path,
 };
 
-pub use godel_core::words::{are, count, one_or, plural};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::exit::{Code, Failure};
+
+pub use godel_domain::words::{are, count, one_or, plural};
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

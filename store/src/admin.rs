@@ -12,12 +12,9 @@ use std::{
 };
 
 use bytes::BytesMut;
-use godel_core::ids::Revision;
+use godel_domain::ids::Revision;
 use godel_proto::v1;
 use prost::Message as _;
-
-pub use export::{ExportReport, Unreadable, export, restore};
-pub use repair::{RemoveReport, TruncateReport, remove, truncate};
 
 use crate::{
     chunk::Assembler,
@@ -31,6 +28,9 @@ use crate::{
     state::{RECORD_KINDS, State},
     store::{Loss, OpenError},
 };
+
+pub use export::{ExportReport, Unreadable, export, restore};
+pub use repair::{RemoveReport, TruncateReport, remove, truncate};
 
 /// Says what keeps readers from reading a record, if anything. The store itself only looks at keys and rows.
 pub type ContentCheck<'a> = &'a dyn Fn(&v1::Record) -> Result<(), String>;

@@ -5,7 +5,7 @@
 //! group and rotten bytes are all found.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use godel_core::ids::Revision;
+use godel_domain::ids::Revision;
 
 /// Largest chunk, header included.
 pub const CHUNK_BYTES_MAX: usize = 7 * 1024;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_core::ids::Revision;
+use godel_domain::ids::Revision;
 use godel_proto::raw;
 use parking_lot::Mutex;
 use prost::Message as _;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use godel_core::ids::Revision;
+use godel_domain::ids::Revision;
 
 /// What the log of a generation holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,25 @@
 //! waits into one group, appends it to the [`log::Log`] with one sync, and only then shows it to readers and
 //! watchers and answers. After a restart the state is the last complete snapshot with the log after it.
 //! What survives is exactly what was answered.
+//!
+//! # Modules
+//!
+//! - `admin`: check, export, restore and repair of a store that no process has open.
+//! - `chunk`: parts of a log, with their checksums.
+//! - `crash`: named points at which a test makes the process die.
+//! - `feed`: committed transactions for watchers.
+//! - `floor`: the state on which the kept history rests.
+//! - `history`: which generations stay for the watch history.
+//! - `identity`: which store this is.
+//! - `log`: the log engine, in memory or on sled.
+//! - `ops`: encoded operations, and what they change.
+//! - `record`: records, their keys and their encoding.
+//! - `recovery`: from what an engine kept back to the state.
+//! - `role`: which writer may write which record.
+//! - `snapshot`: snapshots of the state in the log.
+//! - `state`: the state machine: one transaction after the other.
+//! - `store`: the store as services use it.
+//! - `writer`: the thread that writes, and commits in groups.
 
 pub mod admin;
 pub mod chunk;

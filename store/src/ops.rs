@@ -7,8 +7,10 @@ mod convert;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use godel_core::{ids::UnitId, rows::RowChange};
+use godel_domain::{ids::UnitId, rows::RowChange};
 use godel_proto::{raw, v1};
+
+use crate::record::Key;
 
 pub use convert::{
     bind_from_proto, demand_from_proto, demand_to_proto, evict_from_proto, eviction_reason_from_proto,
@@ -16,8 +18,6 @@ pub use convert::{
     requeue_from_proto, rows_from_proto, rows_part_to_proto, rows_to_proto, standing_to_proto,
     statuses_from_proto,
 };
-
-use crate::record::Key;
 
 /// Ordinals are below this: ten times the replicas that a unit may have, since they are never reused.
 pub const N_ORDINALS_MAX: u32 = 1 << 20;

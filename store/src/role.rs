@@ -1,6 +1,6 @@
 //! Who may write which record.
 
-use godel_core::rows::RowChange;
+use godel_domain::rows::RowChange;
 use godel_proto::v1;
 
 use crate::ops::ParsedOp;

@@ -5,7 +5,7 @@
 //! happened meanwhile, since whatever is older than what is there is skipped. Nobody waits for a snapshot.
 
 use bytes::{Bytes, BytesMut};
-use godel_core::ids::{Revision, UnitId};
+use godel_domain::ids::{Revision, UnitId};
 use godel_proto::v1;
 use prost::Message as _;
 

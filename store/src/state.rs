@@ -16,7 +16,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_core::{
+use godel_domain::{
     ids::{NodeId, Revision, StoreId, UnitId},
     rows::UnitRows,
 };
@@ -24,18 +24,17 @@ use godel_proto::v1;
 use prost::Message as _;
 use rustc_hash::FxHashMap;
 
-pub(crate) use load::Counters;
-pub use transact::{Committed, Refusal, RefusalReason, TXN_BYTES_MAX};
-pub(crate) use transact::{Outcome, txn_bytes};
-pub(crate) use window::Window;
-
 use self::rows::NodeSlots;
-
 use crate::{
     feed::Published,
     ops::{self, ParsedOp},
     record::{Key, Record},
 };
+
+pub(crate) use load::Counters;
+pub use transact::{Committed, Refusal, RefusalReason, TXN_BYTES_MAX};
+pub(crate) use transact::{Outcome, txn_bytes};
+pub(crate) use window::Window;
 
 /// Kinds that are kept as records, in the order in which they are listed and snapshot.
 pub const RECORD_KINDS: [v1::Kind; 14] = [
@@ -241,7 +240,7 @@ impl State {
 
     /// Bytes of all record values and rows.
     pub fn live_bytes(&self) -> u64 {
-        self.value_bytes + self.n_rows * size_of::<godel_core::rows::Row>() as u64
+        self.value_bytes + self.n_rows * size_of::<godel_domain::rows::Row>() as u64
     }
 
     /// Applies a committed transaction; the next one, or on recovery one that a snapshot has seen already.

@@ -2,7 +2,7 @@
 
 use std::{future::Future, path::PathBuf, pin::Pin, sync::Arc, task, time::Duration};
 
-use godel_core::ids::Revision;
+use godel_domain::ids::Revision;
 use godel_proto::{raw, v1};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Semaphore, mpsc, oneshot};

@@ -23,7 +23,7 @@ pub struct Drain {
     #[command(flatten)]
     pub nodes: Nodes,
     /// After this they all go, whatever their units lose by it.
-    #[arg(long, value_parser = godel_core::duration::parse_whole)]
+    #[arg(long, value_parser = godel_domain::duration::parse_whole)]
     pub deadline: Option<Duration>,
     /// They all go at once: a deadline of 0.
     #[arg(long, conflicts_with = "deadline")]
@@ -32,7 +32,7 @@ pub struct Drain {
     #[arg(long)]
     pub wait: bool,
     /// Give up waiting after this; the drain goes on.
-    #[arg(long, default_value = "15m", value_parser = godel_core::duration::parse_whole)]
+    #[arg(long, default_value = "15m", value_parser = godel_domain::duration::parse_whole)]
     pub timeout: Duration,
 }
 

@@ -69,7 +69,7 @@ pub struct ReservationSettings {
     #[arg(long, value_delimiter = ',', value_name = "KEY=VALUE", value_parser = super::pair)]
     pub node_selector: Vec<(String, String)>,
     /// It holds nothing once so long has passed from now on: `90m`, `7d`; 0: it holds until it is deleted.
-    #[arg(long, value_parser = godel_core::duration::parse_whole)]
+    #[arg(long, value_parser = godel_domain::duration::parse_whole)]
     pub ttl: Option<Duration>,
     /// Free text.
     #[arg(long)]

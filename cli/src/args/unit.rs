@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
-use godel_core::duration;
+use godel_domain::duration;
 use godel_proto::v1;
 
 use super::pair;

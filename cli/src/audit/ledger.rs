@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use godel_core::{ids::Revision, invariants::Acknowledged};
+use godel_audit::Acknowledged;
+use godel_domain::ids::Revision;
 
 use crate::exit::Failure;
 

@@ -1,6 +1,6 @@
 //! Whether anything is on its way to a node.
 
-use godel_core::invariants::{World, held_up};
+use godel_audit::{World, held_up};
 
 use crate::{
     client::Client,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use godel_core::{
+use godel_audit::{AgentReport, AgentRun, Commit, Evidence, History, Start, World};
+use godel_domain::{
     ids::{NodeId, Revision, UnitId},
-    invariants::{AgentReport, AgentRun, Commit, Evidence, History, Start, World},
     rows::Phase,
 };
 use godel_kit::{from_proto, status};

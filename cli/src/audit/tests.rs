@@ -2,10 +2,8 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use godel_core::{
-    ids::Revision,
-    invariants::{Invariant, Report},
-};
+use godel_audit::{Invariant, Report};
+use godel_domain::ids::Revision;
 use godel_kit::CancellationToken;
 use godel_proto::{raw, v1};
 use godel_store::{CrashPoints, Engine, Role, SledConfig, Store, StoreConfig};

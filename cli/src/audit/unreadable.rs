@@ -1,10 +1,8 @@
 //! Records and operations that cannot be read: told apart by their keys, which mostly still can.
 
 use bytes::Bytes;
-use godel_core::{
-    ids::{NodeId, Revision, UnitId},
-    invariants::{Kind, Unreadable},
-};
+use godel_audit::{Kind, Unreadable};
+use godel_domain::ids::{NodeId, Revision, UnitId};
 use godel_kit::convert::BadField;
 use godel_proto::v1;
 use prost::Message as _;

@@ -1,6 +1,6 @@
 //! What an audit found, for people and for machines.
 
-use godel_core::invariants::{Report, Unreadable, Verdict, World};
+use godel_audit::{Report, Unreadable, Verdict, World};
 use serde::Serialize;
 
 use crate::output::Paint;
@@ -126,7 +126,7 @@ pub struct InvariantView {
 
 #[cfg(test)]
 mod tests {
-    use godel_core::invariants::Invariant;
+    use godel_audit::Invariant;
 
     use super::*;
 

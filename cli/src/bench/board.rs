@@ -9,8 +9,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_core::{admission::REPLICAS_MAX, invariants::World};
+use godel_audit::World;
 use godel_proto::{raw, v1};
+use godel_rules::admission::REPLICAS_MAX;
 use prost::Message as _;
 use tokio::sync::watch;
 use tokio_stream::StreamExt as _;
@@ -165,7 +166,7 @@ impl Board {
             differences.push(format!("{n_seen} running units were seen bound, {n_listed} are listed"));
         }
         for (id, seen) in (self.id_base + 1..).zip(&inner.seen) {
-            let unit = world.units.get(&godel_core::ids::UnitId(id));
+            let unit = world.units.get(&godel_domain::ids::UnitId(id));
             for (ordinal, spot) in (0u32..).zip(&seen.spots).filter(|(_, spot)| spot.node != NOWHERE) {
                 let row = unit.and_then(|unit| unit.rows.get(&ordinal));
                 let same =
@@ -337,7 +338,8 @@ pub(super) fn unreadable(error: prost::DecodeError) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use godel_core::{ids::Revision, invariants::Commit};
+    use godel_audit::Commit;
+    use godel_domain::ids::Revision;
     use godel_kit::from_proto;
 
     use super::*;

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use godel_core::invariants::Verdict;
+use godel_audit::Verdict;
 use godel_kit::CancellationToken;
 use godel_proto::v1;
 use indicatif::ProgressBar;

@@ -1,9 +1,9 @@
-//! `godel bench core`: the decisions alone, without input and output: each scenario of [`godel_core::scenarios`], timed.
+//! `godel bench core`: the decisions alone, without input and output: each scenario of [`godel_model::scenarios`], timed.
 
 use std::{path::PathBuf, time::Instant};
 
 use clap::Args as ClapArgs;
-use godel_core::scenarios::{ALL, Done, Scenario, Size};
+use godel_model::scenarios::{ALL, Done, Scenario, Size};
 use serde::Serialize;
 
 use super::{

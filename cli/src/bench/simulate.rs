@@ -19,16 +19,18 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use clap::{Args as ClapArgs, ValueEnum as _};
 use godel_agent::inventory;
-use godel_core::{
-    admission::admit,
+use godel_core_scheduler::Config;
+use godel_domain::{
     change::{Partition, PartitionMode},
     ids::{NodeId, UnitId},
     node::{MAX_RUNNING_UNITS, NodeReport, NodeSpec},
-    partition::{self, StrategyKind, Traits},
-    scheduler::Config,
     unit::UnitSpec,
 };
 use godel_kit::from_proto;
+use godel_rules::{
+    admission::admit,
+    partition::{self, StrategyKind, Traits},
+};
 use serde::Serialize;
 
 use self::{

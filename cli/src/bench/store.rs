@@ -11,7 +11,7 @@ use std::{
 };
 
 use clap::Args as ClapArgs;
-use godel_core::ids::Revision;
+use godel_domain::ids::Revision;
 use godel_kit::clock::SystemClock;
 use godel_proto::raw;
 use godel_store::{Committed, CrashPoints, Engine, Role, SledConfig, Store as LogStore, StoreConfig};

@@ -12,7 +12,7 @@ use std::{
 };
 
 use clap::Args as ClapArgs;
-use godel_core::resources::CPU;
+use godel_domain::resources::CPU;
 use godel_proto::v1;
 use prost::Message as _;
 use serde::Serialize;

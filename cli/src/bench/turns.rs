@@ -13,7 +13,7 @@ use std::{
 };
 
 use clap::{Args as ClapArgs, ValueEnum};
-use godel_core::{
+use godel_domain::{
     change::Change,
     ids::{NodeId, UnitId},
     rows::RowChange,

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap, path::PathBuf};
 
 use clap::ValueEnum;
 use godel_agent::NodeDef;
-use godel_core::resources::{CPU, MEMORY};
+use godel_domain::resources::{CPU, MEMORY};
 use godel_proto::v1;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde::Serialize;

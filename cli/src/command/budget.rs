@@ -1,6 +1,6 @@
 //! `godel budget`.
 
-use godel_core::budget::spec::Limit;
+use godel_domain::budget_spec::Limit;
 use godel_proto::v1;
 
 use super::{

@@ -3,7 +3,7 @@
 mod change;
 mod drain;
 
-use godel_core::quantity;
+use godel_domain::quantity;
 use godel_proto::v1;
 use serde::Serialize;
 use tonic::Response;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use godel_core::{demand::MILLI_WHOLE, quantity};
+use godel_domain::{demand::MILLI_WHOLE, quantity};
 use godel_kit::clock::{Clock as _, SystemClock};
 use godel_proto::v1;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use godel_core::resources::{CPU, MEMORY};
+use godel_domain::resources::{CPU, MEMORY};
 use godel_kit::{config::HumanDuration, follow::UNREAD_COUNTER};
 use godel_proto::v1;
 use serde::Serialize;
@@ -409,13 +409,13 @@ fn use_of(store: &StoreView, name: &str) -> String {
     format!(
         "{name} {} % of {} (guaranteed {} %)",
         percent(of(&store.usage)),
-        godel_core::quantity::show_about(name, all),
+        godel_domain::quantity::show_about(name, all),
         percent(of(&store.guaranteed_usage))
     )
 }
 
 fn bytes(n: u64) -> String {
-    godel_core::quantity::show_bytes_about(i64::try_from(n).unwrap_or(i64::MAX))
+    godel_domain::quantity::show_bytes_about(i64::try_from(n).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]

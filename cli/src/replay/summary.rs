@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
-use godel_core::{
-    invariants::Verdict,
-    resources::{CPU, MEMORY},
-};
+use godel_audit::Verdict;
+use godel_domain::resources::{CPU, MEMORY};
 use godel_proto::v1;
 use serde::{Deserialize, Serialize};
 

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use godel_core::{change::Change, rows::RowChange};
+use godel_domain::{change::Change, rows::RowChange};
 use godel_kit::from_proto;
 use godel_proto::v1;
 use tokio::sync::watch;

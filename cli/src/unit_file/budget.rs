@@ -1,6 +1,6 @@
 //! Documents of disruption budgets.
 
-use godel_core::budget::spec::Limit;
+use godel_domain::budget_spec::Limit;
 use godel_proto::v1;
 
 use super::read::Fields;
@@ -31,11 +31,11 @@ pub(super) fn budget(fields: &mut Fields<'_, '_>) -> v1::DisruptionBudget {
 
 #[cfg(test)]
 mod tests {
+    use godel_domain::budget_spec::Amount;
     use godel_kit::to_proto::budget_limit;
 
     use super::*;
     use crate::unit_file::{Document, parse_manifest};
-    use godel_core::budget::spec::Amount;
 
     #[test]
     fn documents_are_read_and_mistakes_told() {

@@ -3,17 +3,18 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use godel_core::{
-    admission::{admit, defaults::AppliedDefault},
-    budget::{self, Budgets},
-    queue::{
-        PriorityClasses, QueueTree,
-        check::{self as queues, Ground, RecordChange, Users, Violation},
-    },
-    reservation,
+use godel_domain::{
+    priority_classes::PriorityClasses,
+    record_change::{Ground, RecordChange, Users, Violation},
 };
 use godel_kit::{convert::BadField, from_proto, to_proto};
 use godel_proto::v1;
+use godel_queueing::{QueueTree, check as queues};
+use godel_rules::{
+    admission::{admit, defaults::AppliedDefault},
+    budget::{self, Budgets},
+    reservation,
+};
 
 use super::{Document, read::Report};
 
@@ -32,7 +33,7 @@ pub fn check(spec: v1::UnitSpec) -> Result<Vec<String>, Vec<String>> {
 
 fn admitted(
     spec: v1::UnitSpec,
-) -> Result<godel_core::admission::Admitted, Vec<godel_core::admission::Violation>> {
+) -> Result<godel_rules::admission::Admitted, Vec<godel_rules::admission::Violation>> {
     let mut submission = from_proto::submission(spec);
     if submission.uid.is_empty() {
         // The service makes one up; here any will do.
@@ -42,7 +43,7 @@ fn admitted(
 }
 
 /// What the dispatcher would refuse of a unit.
-pub(super) fn violations(spec: v1::UnitSpec) -> Vec<godel_core::admission::Violation> {
+pub(super) fn violations(spec: v1::UnitSpec) -> Vec<godel_rules::admission::Violation> {
     admitted(spec).err().unwrap_or_default()
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use godel_core::quantity;
+use godel_domain::quantity;
 use godel_proto::v1;
 
 use super::{check, key_of_unit, nearest, words};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use godel_core::quantity::{self, BadQuantity};
+use godel_domain::quantity::{self, BadQuantity};
 use godel_proto::v1;
 
 use super::{read::Fields, words};

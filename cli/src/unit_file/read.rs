@@ -5,7 +5,7 @@ use std::{
     fmt,
 };
 
-use godel_core::{duration, quantity::BadQuantity};
+use godel_domain::{duration, quantity::BadQuantity};
 
 use super::{
     Mistake, nearest,

@@ -1,6 +1,6 @@
 //! Documents of units.
 
-use godel_core::quantity;
+use godel_domain::quantity;
 use godel_proto::v1;
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use godel_core::budget::spec::{Amount, Limit};
+use godel_domain::budget_spec::{Amount, Limit};
 use godel_kit::{from_proto, to_proto};
 use godel_proto::v1;
 use serde::Serialize;

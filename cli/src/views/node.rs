@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use godel_core::{
+use godel_domain::{
     node::MAX_RUNNING_UNITS,
     quantity,
     resources::{CPU, MEMORY},

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use godel_core::{
-    queue::spec::QueuePolicy,
+use godel_domain::{
+    queue_spec::QueuePolicy,
     resources::{CPU, MEMORY},
 };
 use godel_kit::to_proto;

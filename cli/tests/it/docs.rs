@@ -31,9 +31,9 @@ fn generated_documents_are_current() {
          What a submission leaves out is filled in from this table; the answer lists each default applied. \
          *Without contact* says what its agent does after `stop_after_disconnect` (by default 5 s before a lost \
          node's grace is over).\n\n{}",
-        godel_core::lifecycle::render_transitions(),
-        godel_core::rows::render_transitions(),
-        godel_core::admission::defaults::render(),
+        godel_domain::lifecycle::render_transitions(),
+        godel_domain::rows::render_transitions(),
+        godel_rules::admission::defaults::render(),
     );
     is_current("lifecycle.md", &lifecycle);
 }

@@ -1,7 +1,8 @@
-//! Dependencies point one way: `cli → services → kit, store → core`, and `core` knows no runtime and no wire.
+//! The layout of the tree: which crate may use which, that every module is named in its crate's documentation, and that
+//! `ARCHITECTURE.md` shows the map of them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -9,21 +10,87 @@ use std::{
 
 use serde_json::Value;
 
-/// What each crate may use of ours.
-const MAY_USE: [(&str, &[&str]); 9] = [
-    ("godel-proto", &[]),
-    ("godel-core", &[]),
-    ("godel-store", &["godel-core", "godel-proto"]),
-    ("godel-kit", &["godel-core", "godel-proto", "godel-store"]),
-    ("godel-state", &["godel-core", "godel-proto", "godel-store", "godel-kit"]),
-    ("godel-dispatcher", &["godel-core", "godel-proto", "godel-kit"]),
-    ("godel-scheduler", &["godel-core", "godel-proto", "godel-kit"]),
-    ("godel-binder", &["godel-core", "godel-proto", "godel-kit"]),
-    ("godel-agent", &["godel-core", "godel-proto", "godel-kit"]),
+const DOMAIN: &str = "godel-domain";
+const QUEUEING: &str = "godel-queueing";
+const RULES: &str = "godel-rules";
+const CLUSTER: &str = "godel-cluster";
+const FRAMEWORK: &str = "godel-framework";
+const PLACEMENT: &str = "godel-placement";
+const PROTO: &str = "godel-proto";
+const KIT: &str = "godel-kit";
+
+/// What each crate of `core/` may use of ours: a crate stands below all that it uses.
+const CORE: [(&str, &[&str]); 12] = [
+    (DOMAIN, &[]),
+    ("godel-testkit", &[DOMAIN]),
+    (QUEUEING, &[DOMAIN]),
+    (RULES, &[DOMAIN, QUEUEING]),
+    (CLUSTER, &[DOMAIN, RULES]),
+    (FRAMEWORK, &[DOMAIN, CLUSTER]),
+    (PLACEMENT, &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK]),
+    ("godel-core-dispatcher", &[DOMAIN, QUEUEING, RULES]),
+    ("godel-core-scheduler", &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, PLACEMENT]),
+    ("godel-core-binder", &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, PLACEMENT]),
+    ("godel-audit", &[DOMAIN]),
+    (
+        "godel-model",
+        &[
+            DOMAIN,
+            RULES,
+            CLUSTER,
+            "godel-core-dispatcher",
+            "godel-core-scheduler",
+            "godel-core-binder",
+            "godel-audit",
+        ],
+    ),
+];
+
+/// The same for the other crates; `godel` itself may use all.
+const OTHERS: [(&str, &[&str]); 8] = [
+    (PROTO, &[]),
+    ("godel-store", &[DOMAIN, PROTO]),
+    (KIT, &[DOMAIN, QUEUEING, RULES, PROTO, "godel-store"]),
+    ("godel-state", &[DOMAIN, RULES, PROTO, "godel-store", KIT]),
+    ("godel-dispatcher", &[DOMAIN, QUEUEING, RULES, "godel-core-dispatcher", PROTO, KIT]),
+    ("godel-scheduler", &[DOMAIN, RULES, FRAMEWORK, PLACEMENT, "godel-core-scheduler", PROTO, KIT]),
+    ("godel-binder", &[DOMAIN, QUEUEING, "godel-core-binder", PROTO, KIT]),
+    ("godel-agent", &[DOMAIN, RULES, PROTO, KIT]),
 ];
 
 /// Not in `core`: runtime, wire, disk, clocks.
 const NOT_IN_CORE: [&str; 7] = ["tokio", "tonic", "prost", "bytes", "sled", "rand", "uuid"];
+
+/// Folders of the crates whose modules are listed in their `lib.rs` and in `ARCHITECTURE.md`, in the order of the map.
+const MAPPED: [&str; 20] = [
+    "core/domain",
+    "core/queueing",
+    "core/rules",
+    "core/cluster",
+    "core/framework",
+    "core/placement",
+    "core/dispatcher",
+    "core/scheduler",
+    "core/binder",
+    "core/audit",
+    "core/testkit",
+    "core/model",
+    "store",
+    "services/kit",
+    "services/state",
+    "services/dispatcher",
+    "services/scheduler",
+    "services/binder",
+    "services/agent",
+    "cli",
+];
+
+/// The map in `ARCHITECTURE.md` stands between these.
+const MAP: [&str; 2] = ["<!-- map -->\n", "<!-- end of map -->\n"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
 
 #[test]
 fn dependencies_point_one_way() {
@@ -44,14 +111,58 @@ fn dependencies_point_one_way() {
             (package["name"].as_str().unwrap(), normal.map(|used| used["name"].as_str().unwrap()).collect())
         })
         .collect();
-    for (package, may_use) in MAY_USE {
+    for (package, may_use) in CORE.iter().chain(&OTHERS) {
         for used in uses[package].iter().filter(|used| used.starts_with("godel")) {
             assert!(may_use.contains(used), "{package} must not depend on {used}");
         }
     }
-    for used in &uses["godel-core"] {
-        assert!(!NOT_IN_CORE.contains(used), "core must not depend on {used}");
+    for (package, _) in CORE {
+        for used in &uses[package] {
+            assert!(!NOT_IN_CORE.contains(used), "{package} must not depend on {used}");
+        }
     }
+    let judged: BTreeSet<&str> = CORE.iter().chain(&OTHERS).map(|(package, _)| *package).collect();
+    let left: Vec<&&str> = uses.keys().filter(|package| !judged.contains(**package)).collect();
+    assert_eq!(left, [&"godel", &"godel-integration-tests"], "say above what these may depend on");
+}
+
+/// Modules that a crate declares at its root, and those that its documentation lists, with what it says of them.
+fn modules(lib: &str) -> (BTreeSet<String>, BTreeMap<String, String>) {
+    let declared = lib.lines().filter_map(|line| {
+        let line = line.strip_prefix("pub ").unwrap_or(line);
+        line.strip_prefix("mod ")?.strip_suffix(';').filter(|name| *name != "tests")
+    });
+    let listed = lib.lines().filter_map(|line| line.strip_prefix("//! - `")?.split_once("`: "));
+    let listed = listed.map(|(name, what)| (name.to_owned(), what.to_owned()));
+    (declared.map(str::to_owned).collect(), listed.collect())
+}
+
+#[test]
+fn every_module_is_listed_in_its_crate_and_in_the_map() {
+    let mut map = String::new();
+    for folder in MAPPED {
+        let lib = fs::read_to_string(root().join(folder).join("src/lib.rs")).unwrap();
+        let (declared, listed) = modules(&lib);
+        let names: BTreeSet<String> = listed.keys().cloned().collect();
+        assert_eq!(declared, names, "{folder}/src/lib.rs lists other modules than it has");
+        let paragraph: Vec<&str> = lib.lines().map_while(|line| line.strip_prefix("//! ")).collect();
+        let paragraph = paragraph.join(" ");
+        let what = paragraph.split_once(". ").map_or(paragraph.trim_end_matches('.'), |(first, _)| first);
+        map += &format!("\n`{folder}`: {what}.\n\n");
+        for (name, what) in listed {
+            map += &format!("- `{name}`: {what}\n");
+        }
+    }
+    map.push('\n');
+    let path = root().join("ARCHITECTURE.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once(MAP[0]).unwrap();
+    let (shown, after) = rest.split_once(MAP[1]).unwrap();
+    if std::env::var_os("GODEL_BLESS").is_some() {
+        fs::write(&path, format!("{before}{}{map}{}{after}", MAP[0], MAP[1])).unwrap();
+        return;
+    }
+    assert_eq!(shown, map, "write the map anew with GODEL_BLESS=1");
 }
 
 /// Keys of a JSON log line that are not an event's own.
@@ -85,10 +196,9 @@ fn in_brackets(text: &str) -> &str {
 
 #[test]
 fn a_log_line_has_no_field_that_every_line_has() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut files = Vec::new();
     for folder in ["services", "store", "cli", "core"] {
-        rust_files(&root.join(folder), &mut files);
+        rust_files(&root().join(folder), &mut files);
     }
     let mut n_lines = 0;
     for path in files {

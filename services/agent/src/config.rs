@@ -38,7 +38,7 @@ godel_kit::section! {
         /// By how many per cent of what is asked for it is higher.
         pub usage_burst_percent: u32 = 0,
         /// Most running units that a node takes, unless its list or shape says otherwise.
-        pub max_running_units: u32 = godel_core::node::MAX_RUNNING_UNITS,
+        pub max_running_units: u32 = godel_domain::node::MAX_RUNNING_UNITS,
         /// For tests: each node refuses so many assignments first.
         pub refuse_first: u32 = 0,
         /// Seed of the jitter; none: a new one for each process.

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, io};
 
-use godel_core::{
-    admission::names::{self, BadName, NAME_LEN_MAX},
+use godel_domain::{
+    names::{self, BadName, NAME_LEN_MAX},
     resources::{CPU, MEMORY, Resources},
 };
 

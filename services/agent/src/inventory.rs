@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeMap, io};
 
-use godel_core::{
-    admission::names::{self, BadName, NAME_LEN_MAX},
+use godel_domain::{
     demand::N_DEVICES_MAX,
+    names::{self, BadName, NAME_LEN_MAX},
     node::{Device, MAX_RUNNING_UNITS},
     quantity,
-    recheck::Has,
     resources::{CPU, MEMORY, Resources},
 };
+use godel_rules::recheck::Has;
 
 /// Nodes that one process hosts at most.
 pub const N_NODES_MAX: usize = 200_000;

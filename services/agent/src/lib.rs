@@ -5,6 +5,21 @@
 //! one task per connection drives all nodes of it: no task and no timer per node. The life of running units is
 //! a pure state machine ([`life`]). Terminal statuses stay in an append-only journal ([`journal`]) until state
 //! has acknowledged them as durable; everything else is rebuilt from the assignments after a restart.
+//!
+//! # Modules
+//!
+//! - `config`: configuration of an agent process.
+//! - `detect`: what this machine is, from `/proc`.
+//! - `inventory`: the nodes that the process hosts.
+//! - `journal`: statuses of ended running units, on disk until state has them.
+//! - `life`: the life of the running units of one node.
+//! - `outbound`: what waits to be sent on a node's stream.
+//! - `process`: running units as child processes.
+//! - `service`: starts the tasks of an agent process.
+//! - `session`: what a node says to state, and how its session is opened.
+//! - `shard`: one connection and all nodes that share it.
+//! - `timers`: one queue of timers for a connection's task.
+//! - `use_model`: modelled use of a simulated node.
 
 pub mod config;
 pub mod detect;

@@ -18,13 +18,8 @@
 
 use std::collections::VecDeque;
 
-use godel_core::{
-    demand::Pool,
-    recheck::{self, Has, Refusal, Takes},
-    rows::Phase,
-    time::Millis,
-    unit::RestartPolicy,
-};
+use godel_domain::{demand::Pool, rows::Phase, time::Millis, unit::RestartPolicy};
+use godel_rules::recheck::{self, Has, Refusal, Takes};
 use rustc_hash::FxHashMap;
 
 use crate::process::Program;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use godel_core::admission::names::BadName;
+use godel_domain::names::BadName;
 use godel_kit::{
     CancellationToken,
     client::{BadAddress, channel},

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, future::Future, pin::Pin, time::Duration};
 
 use futures_util::Stream;
-use godel_core::{recheck::Refusal, resources, unit::RestartPolicy};
+use godel_domain::{resources, unit::RestartPolicy};
 use godel_kit::{
     client::Channel,
     from_proto,
@@ -13,6 +13,7 @@ use godel_proto::{
     codec::SmallCodec,
     v1::{self, node_service_client::NodeServiceClient},
 };
+use godel_rules::recheck::Refusal;
 use tonic::{
     GrpcMethod, IntoStreamingRequest as _, Response, Status as RpcStatus, Streaming,
     codegen::http::uri::PathAndQuery,
@@ -196,7 +197,7 @@ pub(crate) fn orders(assignment: &v1::Assignment, ordinal: u32, runs_programs: b
         pool: from_proto::pool(assignment.pool).unwrap_or_default(),
         device_mask: assignment.device_mask,
         device_milli: devices
-            .map_or(0, |devices| devices.milli_per_device.unwrap_or(godel_core::demand::MILLI_WHOLE)),
+            .map_or(0, |devices| devices.milli_per_device.unwrap_or(godel_domain::demand::MILLI_WHOLE)),
         work,
         // State resolves it; a policy that this agent does not know restarts nothing.
         restart_policy: from_proto::restart_policy(assignment.restart_policy)

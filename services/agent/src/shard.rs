@@ -6,7 +6,7 @@ use futures_util::{
     FutureExt as _, StreamExt as _,
     stream::{FuturesUnordered, SelectAll},
 };
-use godel_core::{ids::StoreId, time::Millis};
+use godel_domain::{ids::StoreId, time::Millis};
 use godel_kit::{CancellationToken, clock::SharedClock};
 use godel_proto::v1::{self, session_response::Message};
 use rand::{RngExt as _, rngs::StdRng};
@@ -663,8 +663,8 @@ impl Shard {
 /// Use on the wire.
 fn usage_of(used: Weight) -> v1::Resources {
     let amounts = [
-        (godel_core::resources::CPU.to_owned(), used.cpu_milli),
-        (godel_core::resources::MEMORY.to_owned(), used.memory),
+        (godel_domain::resources::CPU.to_owned(), used.cpu_milli),
+        (godel_domain::resources::MEMORY.to_owned(), used.memory),
     ];
     v1::Resources { amounts: amounts.into_iter().collect() }
 }

@@ -1,6 +1,6 @@
 //! Configuration of the binder.
 
-use godel_core::sub_cluster;
+use godel_domain::sub_cluster;
 use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
 
 godel_kit::section! {

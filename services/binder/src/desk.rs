@@ -1,6 +1,6 @@
 //! The leading binder's desk: decisions come in, transactions and outcomes go out. No I/O.
 //!
-//! Owns the conflict check ([`godel_core::binder::Binder`]), the decisions that wait, the streams' addresses
+//! Owns the conflict check ([`godel_core_binder::Binder`]), the decisions that wait, the streams' addresses
 //! and the requests to evict. The [`engine`](crate::engine) feeds it and carries its transactions.
 
 mod batch;
@@ -14,8 +14,8 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use godel_core::{
-    binder::{Binder, Departure, Gathering, HoldWork, Verdict, Wait},
+use godel_core_binder::{Binder, Departure, Gathering, HoldWork, Verdict, Wait};
+use godel_domain::{
     decision::{Decision, Outcome, Rejection, RejectionReason},
     ids::{Epoch, NodeId, Revision, StoreId, UnitId},
     rows::Evict,
@@ -25,11 +25,6 @@ use godel_kit::{follow::FollowEvent, status, to_proto, txn::Committed};
 use godel_proto::v1::{self, TxnRefusalReason};
 use tonic::Status;
 
-pub(crate) use self::{
-    batch::{Batch, Item},
-    jobs::Reply,
-    sessions::{OutcomeSender, StreamId},
-};
 use self::{
     jobs::{JobId, Jobs},
     queue::{Queue, Queued},
@@ -38,6 +33,12 @@ use self::{
 use crate::{
     config::Config,
     metrics::{BinderMetrics, WhyLabel},
+};
+
+pub(crate) use self::{
+    batch::{Batch, Item},
+    jobs::Reply,
+    sessions::{OutcomeSender, StreamId},
 };
 
 /// Refused transactions in a row that one item may cause.

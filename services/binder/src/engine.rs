@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-use godel_core::{binder::Gathering, ids::Revision, time::Millis};
+use godel_core_binder::Gathering;
+use godel_domain::{ids::Revision, time::Millis};
 use godel_kit::{
     client::Channel,
     clock::SharedClock,

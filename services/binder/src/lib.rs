@@ -3,9 +3,17 @@
 //!
 //! One of several binders leads (lease `binder`). All follow the records, so that the next leader is warm; a
 //! standby answers NOT_LEADER with the leader's address. The leader checks each decision against the records
-//! and everything under way ([`godel_core::binder`]), puts many into one transaction, keeps a few
+//! and everything under way ([`godel_core_binder`]), puts many into one transaction, keeps a few
 //! transactions under way and answers once they are durable. Nothing is kept across a restart: what was
 //! under way and not answered is sent again by its scheduler.
+//!
+//! # Modules
+//!
+//! - `config`: configuration of the binder.
+//! - `desk`: the leading binder: checks decisions, writes transactions, answers.
+//! - `engine`: the task that owns the leading binder.
+//! - `metrics`: counters of the binder.
+//! - `rpc`: the RPCs of the binder.
 
 mod config;
 mod desk;
@@ -28,10 +36,10 @@ use godel_proto::v1::{Kind, bind_service_server::BindServiceServer};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-pub use godel_kit::Deps;
+use crate::{desk::Desk, engine::Engine, metrics::BinderMetrics, rpc::Role};
 
 pub use crate::config::Config;
-use crate::{desk::Desk, engine::Engine, metrics::BinderMetrics, rpc::Role};
+pub use godel_kit::Deps;
 
 /// Name of the lease that the leader holds.
 pub const LEASE: &str = "binder";

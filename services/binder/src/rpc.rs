@@ -5,8 +5,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use godel_core::{
-    binder::Gathering,
+use godel_core_binder::Gathering;
+use godel_domain::{
     decision::Decision,
     ids::{Epoch, Revision, StoreId, UnitId},
     rows::{Evict, RowChange},
@@ -280,7 +280,7 @@ fn evictions(request: v1::EvictRunningUnitsRequest) -> Result<Vec<(UnitId, Evict
 
 #[cfg(test)]
 mod tests {
-    use godel_core::rows::EvictionReason;
+    use godel_domain::rows::EvictionReason;
 
     use super::*;
 

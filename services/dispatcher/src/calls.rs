@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use godel_core::{
+use godel_core_dispatcher::{
+    Attach, Counted, ModeChoice, SessionId,
+    edit::{Edit, Outcome},
+    read::{ListFilter, SchedulerView, Summary},
+};
+use godel_domain::{
     change::{Partition, PartitionMode},
-    dispatcher::{
-        Attach, Counted, ModeChoice, SessionId,
-        edit::{Edit, Outcome},
-        read::{ListFilter, SchedulerView, Summary},
-    },
     ids::{Epoch, NodeId, Revision, UnitId},
     pause::{Pause, Scope},
-    scheduler::{RoomReport, UnitReport},
     unit::UnitSpec,
+    unit_report::{RoomReport, UnitReport},
 };
 use godel_kit::{CancellationToken, convert::BadField, status};
 use godel_proto::v1;

@@ -1,13 +1,10 @@
 //! Configuration of the dispatcher.
 
-use godel_core::{
-    change::PartitionMode,
-    dispatcher::{self, policy::PolicyKind},
-    losses,
-    partition::StrategyKind,
-    queue, shuffle, sub_cluster,
-};
+use godel_core_dispatcher::{self as dispatcher, policy::PolicyKind};
+use godel_domain::{change::PartitionMode, sub_cluster};
 use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
+use godel_queueing as queue;
+use godel_rules::{losses, partition::StrategyKind, shuffle};
 use serde::{Deserialize, Serialize};
 
 /// Which scheduler gets a unit.

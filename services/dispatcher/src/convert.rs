@@ -7,19 +7,18 @@ pub(crate) mod reservation;
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use godel_core::{
-    admission::Violation,
+use godel_core_dispatcher::{Assignment, Dispatcher, EvictRequest, read::UnitView};
+use godel_domain::{
     change::Scope,
-    dispatcher::{Assignment, Dispatcher, EvictRequest, read::UnitView},
-    drain::Block,
-    explain::{RefusalCount, Refusals},
     ids::{NodeId, Revision, UnitId},
     lifecycle::{self, Counts, Phase},
+    refusals::{RefusalCount, Refusals},
     rows::{Phase as RowPhase, Row},
-    scheduler::{ReportState, RoomReport, UnitReport},
+    unit_report::{ReportState, RoomReport, UnitReport},
 };
 use godel_kit::convert::{BadField, to_proto};
 use godel_proto::{raw, v1};
+use godel_rules::{admission::Violation, drain::Block};
 
 use crate::calls::StatusAnswer;
 
@@ -262,7 +261,7 @@ pub(crate) fn assignment(assignment: Assignment, spec: Bytes) -> raw::UnitAssign
 }
 
 pub(crate) fn eviction(request: EvictRequest) -> v1::Eviction {
-    use godel_core::rows::EvictionReason;
+    use godel_domain::rows::EvictionReason;
     let EvictRequest { unit, reason, ordinals, incarnations, by, read: _ } = request;
     let reason = match reason {
         EvictionReason::Cancelled => v1::EvictionReason::Cancelled,

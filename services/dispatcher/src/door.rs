@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use godel_core::overload::{self, Counted};
+use godel_rules::overload::{self, Counted};
 use tokio::sync::watch;
 
 /// See the module. Of one term.

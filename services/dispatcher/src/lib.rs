@@ -2,8 +2,19 @@
 //!
 //! One leader at a time. It validates and admits units, makes them durable in batches, queues them, hands them
 //! to schedulers within their credits, keeps the records of queues and priority classes, follows up on what was cancelled or scaled in, and keeps the split of
-//! nodes. A standby answers NOT_LEADER. All decisions are `godel_core::dispatcher`'s; one task owns that state
+//! nodes. A standby answers NOT_LEADER. All decisions are `godel_core_dispatcher`'s; one task owns that state
 //! and everything else sends it messages. Nothing is kept here that a new leader cannot read from state.
+//!
+//! # Modules
+//!
+//! - `calls`: what RPC handlers ask of the task that owns the dispatcher.
+//! - `config`: configuration of the dispatcher.
+//! - `convert`: messages of the API that only the dispatcher shows.
+//! - `door`: the limit on submissions that are under way.
+//! - `front`: what RPC handlers know of the leader.
+//! - `metrics`: counters of the dispatcher.
+//! - `rpc`: the RPCs of the dispatcher.
+//! - `term`: one term of leadership: reads, decides, writes, answers.
 
 mod calls;
 mod config;
@@ -16,6 +27,7 @@ mod term;
 
 use std::io;
 
+use front::Front;
 use godel_kit::{
     CancellationToken,
     client::{BadAddress, Directory},
@@ -31,13 +43,11 @@ use godel_proto::v1::{
     queue_service_server::QueueServiceServer, reservation_service_server::ReservationServiceServer,
     unit_service_server::UnitServiceServer,
 };
+use metrics::DispatcherMetrics;
 use tokio::sync::watch;
 
 pub use config::{Config, DispatchPolicy, ShuffleConfig, Split};
 pub use godel_kit::Deps;
-
-use front::Front;
-use metrics::DispatcherMetrics;
 
 /// Name of the leader's lease.
 const LEASE: &str = "dispatcher";

@@ -1,13 +1,10 @@
 //! Counters of the dispatcher.
 
-use godel_core::{
-    dispatcher::{
-        gauges::{ByPhase, Waits},
-        read::Summary,
-    },
-    lifecycle::Phase,
-    unit::WorkloadClass,
+use godel_core_dispatcher::{
+    gauges::{ByPhase, Waits},
+    read::Summary,
 };
+use godel_domain::{lifecycle::Phase, unit::WorkloadClass};
 use godel_kit::metrics::{Metrics, wait_histogram};
 use prometheus_client::{
     encoding::EncodeLabelSet,

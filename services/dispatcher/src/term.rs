@@ -22,11 +22,12 @@ use std::{
     time::Duration,
 };
 
-use godel_core::{
+use admit::Batch;
+use edits::{Edits, SentEdit};
+use godel_core_dispatcher::{Dispatcher, ModeChoice, SessionId, read::Summary};
+use godel_domain::{
     change::Partition,
-    dispatcher::{Dispatcher, ModeChoice, SessionId, read::Summary},
     ids::{Epoch, IdMap, IdSet, Revision, UnitId},
-    losses::{self, BrakeChange},
     time::Millis,
 };
 use godel_kit::{
@@ -41,8 +42,12 @@ use godel_kit::{
     txn::{Committed, Pending, TxnError, TxnPipeline},
 };
 use godel_proto::v1::{self, state_service_client::StateServiceClient};
+use godel_rules::losses::{self, BrakeChange};
+use outgoing::{Encoded, Session};
+use overload::Overload;
 use tokio::sync::{Semaphore, mpsc, watch as watch_channel};
 use tonic::Status;
+use watch::Watches;
 
 use crate::{
     calls::{Call, Change, ListCall, ListPart, Reply, RowsPage, Schedulers, StatusAnswer},
@@ -51,11 +56,6 @@ use crate::{
     front::Term as Handle,
     metrics::{DispatcherMetrics, N_QUEUES_SHOWN},
 };
-use admit::Batch;
-use edits::{Edits, SentEdit};
-use outgoing::{Encoded, Session};
-use overload::Overload;
-use watch::Watches;
 
 /// Events of one source taken in before the next decision.
 const EVENTS_PER_TURN: usize = 256;
@@ -84,7 +84,7 @@ enum Ticket {
     Units(Batch),
     Change {
         unit: UnitId,
-        spec: Arc<godel_core::unit::UnitSpec>,
+        spec: Arc<godel_domain::unit::UnitSpec>,
         /// `None`: the dispatcher's own.
         reply: Option<Reply<Result<Revision, Status>>>,
     },
@@ -94,7 +94,7 @@ enum Ticket {
     Pause(Box<pauses::PauseChange>, Reply<Result<Option<Revision>, Status>>),
     Deletes(Vec<UnitId>),
     /// What a split changes.
-    Partition(Vec<godel_core::change::Change>, Option<Reply<Result<Revision, Status>>>),
+    Partition(Vec<godel_domain::change::Change>, Option<Reply<Result<Revision, Status>>>),
 }
 
 /// An answer to a transaction.
@@ -131,7 +131,7 @@ struct Loop<'a> {
     sessions: BTreeMap<SessionId, Session>,
     last_session: u64,
     watches: Watches,
-    evictions: mpsc::Sender<Vec<godel_core::dispatcher::EvictRequest>>,
+    evictions: mpsc::Sender<Vec<godel_core_dispatcher::EvictRequest>>,
     shown: Summary,
     queues_shown_at: Option<Millis>,
 }

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use godel_core::time::Millis;
+use godel_domain::time::Millis;
 use tokio::time::Instant;
 
 /// Reads the time.

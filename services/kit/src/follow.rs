@@ -17,7 +17,7 @@ mod tests;
 
 use std::time::Duration;
 
-use godel_core::{
+use godel_domain::{
     change::Change,
     ids::{Revision, StoreId},
 };
@@ -26,6 +26,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Channel;
+
 pub use crate::convert::from_proto::LoadedRecord;
 pub use list::{Page, page as list_page};
 pub use task::read_page;

@@ -12,14 +12,14 @@ mod tests;
 
 use std::sync::Arc;
 
-use godel_core::ids::{Epoch, Revision};
+use godel_domain::ids::{Epoch, Revision};
 use godel_proto::v1;
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-pub use fence::Fence;
-
 use crate::{client::Channel, config::LeaseConfig};
+
+pub use fence::Fence;
 
 /// Whether this process holds the lease.
 #[derive(Clone, Debug)]

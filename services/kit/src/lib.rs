@@ -3,6 +3,28 @@
 //!
 //! Wire types stop here: services convert at their edge with [`convert`], and `core` never names a generated
 //! type. Nothing in this crate decides anything about units or nodes.
+//!
+//! # Modules
+//!
+//! - `address`: addresses of services.
+//! - `client`: clients of services, with deadlines and retries.
+//! - `clock`: the clocks of services.
+//! - `config`: one loader of configuration for every service.
+//! - `convert`: messages of the API to domain types and back.
+//! - `crash`: named places where a test may kill the process.
+//! - `deps`: what every service gets from outside, so that tests and `godel up` choose it.
+//! - `fake`: a double of the state service for tests.
+//! - `follow`: a follower of the store: lists, watches, resumes.
+//! - `lease`: leases, held and renewed.
+//! - `message`: how large a message may be, and cutting what is larger.
+//! - `metrics`: Prometheus metrics and their listener.
+//! - `quiet`: log lines that strangers can cause, limited in rate.
+//! - `server`: the gRPC server: connections, limits, request ids.
+//! - `shutdown`: the stop token of the process.
+//! - `status`: errors as gRPC statuses with details.
+//! - `task`: named tasks whose panic ends the process.
+//! - `telemetry`: logs and spans.
+//! - `txn`: transactions as a pipeline, several under way.
 
 // The section! macro names this crate by its outer name, also in here.
 extern crate self as godel_kit;

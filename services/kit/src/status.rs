@@ -4,12 +4,12 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use godel_core::{
-    admission::welcome::Unwelcome,
+use godel_domain::{
     ids::{Revision, StoreId},
-    queue::NotAdmitted,
     unreadable::Subject,
 };
+use godel_queueing::NotAdmitted;
+use godel_rules::admission::welcome::Unwelcome;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, StatusExt as _};
 

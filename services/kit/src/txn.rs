@@ -14,12 +14,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_core::ids::Revision;
+use godel_domain::ids::Revision;
 use godel_proto::v1;
-pub use godel_store::state::TXN_BYTES_MAX;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::{client::Channel, config::TxnConfig, lease::Fence};
+
+pub use godel_store::state::TXN_BYTES_MAX;
 
 /// A durable transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

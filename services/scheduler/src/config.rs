@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use godel_core::{
-    framework::{Profile, ProfileError},
-    place::Profiles,
-    scheduler, sub_cluster,
-};
+use godel_core_scheduler as scheduler;
+use godel_domain::sub_cluster;
+use godel_framework::{Profile, ProfileError};
 use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig};
+use godel_placement::place::Profiles;
 
 godel_kit::section! {
     /// A scheduler.

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use godel_core::{
-    admission,
+use godel_core_scheduler::{PlanOutcome, PlanReport};
+use godel_domain::{
     change::Scope,
     ids::Revision,
-    scheduler::{PlanOutcome, PlanReport, ReportState, RoomReport, UnitReport},
     unit::UnitSpec,
+    unit_report::{ReportState, RoomReport, UnitReport},
 };
 use godel_kit::{convert::BadField, from_proto, to_proto};
 use godel_proto::{raw, v1};
+use godel_rules::admission;
 use prost::Message as _;
 
 /// A unit to place.

@@ -5,11 +5,12 @@
 
 use std::{collections::BTreeMap, future::pending, time::Duration};
 
-use godel_core::{
+use godel_core_scheduler::Scheduler;
+use godel_domain::{
     change::Change,
     ids::{Epoch, NodeId, Revision, StoreId, UnitId},
-    scheduler::{ReportState, Scheduler, UnitReport},
     time::Millis,
+    unit_report::{ReportState, UnitReport},
 };
 use godel_kit::{
     client::Directory,
@@ -53,7 +54,7 @@ const SHOW_MS: u64 = 100;
 pub(crate) struct Engine {
     pub(crate) core: Scheduler,
     /// What `core` was made with.
-    pub(crate) decides: godel_core::scheduler::Config,
+    pub(crate) decides: godel_core_scheduler::Config,
     pub(crate) seed: u64,
     pub(crate) name: String,
     pub(crate) held_max: u32,

@@ -1,9 +1,20 @@
 //! A scheduler: gets whole units from the dispatcher, picks nodes for them, sends its decisions to the binder.
 //! It never executes. Any number of schedulers work at the same time, optimistically; they may join and leave.
 //!
-//! The whole state machine is [`godel_core::scheduler`]; this crate reads the records, keeps the streams to
+//! The whole state machine is [`godel_core_scheduler`]; this crate reads the records, keeps the streams to
 //! the two leaders open and the registration alive. Nothing survives a restart: a scheduler that comes back
 //! is a new one, and its units have gone to others.
+//!
+//! # Modules
+//!
+//! - `config`: configuration of a scheduler.
+//! - `convert`: assignments, reports and plans, as messages and as domain types.
+//! - `engine`: the task that owns the scheduler's state.
+//! - `link`: streams to leaders that are opened again after they break.
+//! - `messages`: what is sent, cut into messages of bounded size.
+//! - `metrics`: counters of a scheduler.
+//! - `rpc`: the RPCs of a scheduler.
+//! - `specs`: records of all units, read only while disruption budgets select some of them.
 
 mod config;
 mod convert;
@@ -14,7 +25,8 @@ mod metrics;
 mod rpc;
 mod specs;
 
-use godel_core::{binder::N_PLACEMENTS_MAX, scheduler::Scheduler};
+use godel_core_scheduler::Scheduler;
+use godel_domain::decision::N_PLACEMENTS_MAX;
 use godel_kit::{
     client::{BadAddress, Directory},
     crash::{CrashPoints, CrashPointsError},
@@ -28,10 +40,10 @@ use godel_proto::v1::{Kind, scheduler_service_server::SchedulerServiceServer};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-pub use godel_kit::Deps;
+use crate::{engine::Engine, metrics::SchedulerMetrics, rpc::Shown, specs::Specs};
 
 pub use crate::config::{BadProfile, Config};
-use crate::{engine::Engine, metrics::SchedulerMetrics, rpc::Shown, specs::Specs};
+pub use godel_kit::Deps;
 
 /// Plans that wait for the engine.
 const N_PLANS: usize = 16;

@@ -1,6 +1,6 @@
 //! What goes out, cut into messages of bounded size, in order.
 
-use godel_core::ids::{Revision, UnitId};
+use godel_domain::ids::{Revision, UnitId};
 use godel_kit::message::parts;
 use godel_proto::v1::{self, attach_request, decide_request};
 
@@ -45,7 +45,7 @@ pub(crate) fn open(
 
 #[cfg(test)]
 mod tests {
-    use godel_core::binder::N_PLACEMENTS_MAX;
+    use godel_domain::decision::N_PLACEMENTS_MAX;
     use godel_kit::message::MESSAGE_BYTES_MAX;
     use prost::Message as _;
 

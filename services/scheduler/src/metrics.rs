@@ -1,6 +1,6 @@
 //! Counters of a scheduler, from what its core counts.
 
-use godel_core::scheduler::Stats;
+use godel_core_scheduler::Stats;
 use godel_kit::metrics::Metrics;
 use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
 

@@ -1,8 +1,8 @@
 //! SchedulerService: a scheduler's own view.
 
-use godel_core::{
+use godel_core_scheduler::Stats;
+use godel_domain::{
     ids::{Epoch, Revision},
-    scheduler::Stats,
     unit::UnitSpec,
 };
 use godel_kit::{convert::BadField, message::MESSAGE_BYTES_MAX, status};

@@ -3,7 +3,7 @@
 //! Every record that a transaction puts is read once here, by the functions that followers read with. Operations on rows
 //! are left to the store: it parses their columns anyway, with the same functions, so they are looked at once.
 
-use godel_core::ids::Revision;
+use godel_domain::ids::Revision;
 use godel_kit::from_proto;
 use godel_proto::raw;
 use godel_store::{Refusal, RefusalReason};

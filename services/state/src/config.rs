@@ -2,11 +2,11 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use godel_core::leases::{TTL_MS_MAX, TTL_MS_MIN};
 use godel_kit::{
     config::{HumanDuration, LeaseConfig, ServerConfig},
     convert::BadField,
 };
+use godel_rules::leases::{TTL_MS_MAX, TTL_MS_MIN};
 use serde::{Deserialize, Serialize};
 
 /// Port of the state service.
@@ -107,7 +107,7 @@ impl Config {
     /// The first impossible setting.
     pub fn validate(&self) -> Result<(), BadField> {
         let bad = |path: &str, what: &str| Err(BadField::new(path, what));
-        if !godel_core::leases::is_lease_name(&format!("member/state/{}", self.name)) {
+        if !godel_rules::leases::is_lease_name(&format!("member/state/{}", self.name)) {
             return bad("name", "must be lower-case letters, digits, - and ., 1 to 63 of them");
         }
         if self.heartbeat_interval.as_millis() < 10 {

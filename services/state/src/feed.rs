@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, task::Waker};
 
-use godel_core::{
+use godel_domain::{
     demand::Pool,
     ids::{NodeId, Revision, UnitId},
     rows::{Phase, Row, RowChange},

@@ -4,6 +4,21 @@
 //! survive a restart, is soft: lease deadlines (full TTLs after a start), sessions and what agents reported in
 //! them, measured use. Each kind of record that state itself writes has one writer task that puts whatever
 //! waits into one commit: leases (`members`), node records (`nodes`), run status (`sessions`).
+//!
+//! # Modules
+//!
+//! - `check`: operations that readers of a record could not read are refused.
+//! - `config`: configuration of the state service.
+//! - `error`: refusals as gRPC statuses.
+//! - `feed`: commits of the store, given to agents' sessions.
+//! - `members`: leases of services.
+//! - `metrics`: metrics of the state service.
+//! - `nodes`: node records and registration.
+//! - `paging`: page tokens.
+//! - `routes`: two methods that do not go through the generated servers.
+//! - `serve`: starts the parts and stops them in order.
+//! - `sessions`: agents' sessions: assignments, reports, heartbeats.
+//! - `state_service`: the RPCs of the state service.
 
 mod check;
 mod config;

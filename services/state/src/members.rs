@@ -10,11 +10,10 @@ use std::{
     time::Duration,
 };
 
-use godel_core::{
-    admission::names,
+use godel_domain::{
     change::Lease,
     ids::{Epoch, Revision, StoreId},
-    leases::{self, Ask, Leases, Refusal},
+    names,
 };
 use godel_kit::{
     clock::SharedClock,
@@ -24,6 +23,7 @@ use godel_kit::{
     to_proto,
 };
 use godel_proto::{raw, v1};
+use godel_rules::leases::{self, Ask, Leases, Refusal};
 use godel_store::{CrashPoints, Role, State, Store};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};

@@ -1,10 +1,10 @@
 //! Metrics of the state service.
 
-use godel_core::recheck::Refusal;
 use godel_kit::metrics::{
     Metrics,
     prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge},
 };
+use godel_rules::recheck::Refusal;
 
 /// What state counts. Clones share it.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@
 //! instead. That comes last because names may contain dots. In another store the pages before mean nothing, and the
 //! token is refused.
 
-use godel_core::ids::StoreId;
+use godel_domain::ids::StoreId;
 use godel_kit::{convert::BadField, status};
 use tonic::Status;
 

@@ -2,7 +2,6 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use godel_core::{leases::Ask, quarantine, usage::Smoothing};
 use godel_kit::{
     CancellationToken,
     clock::{SharedClock, SystemClock},
@@ -12,6 +11,7 @@ use godel_kit::{
     task,
 };
 use godel_proto::v1::member_service_server::MemberServiceServer;
+use godel_rules::{leases::Ask, quarantine, usage::Smoothing};
 use godel_store::{CrashPoints, Engine, OpenError, SledConfig, Store, StoreConfig};
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
 

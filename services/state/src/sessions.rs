@@ -23,24 +23,23 @@ use std::{
     },
 };
 
-use godel_core::{
+use cell::{Cell, Close, Key, Report};
+use committer::Queue;
+use godel_domain::{
     ids::{NodeId, Revision, StoreId, UnitId},
     node::Quarantine,
-    quarantine,
-    recheck::Refusal,
     rows::Row,
     time::Millis,
 };
 use godel_kit::clock::SharedClock;
+use godel_rules::{quarantine, recheck::Refusal};
 use godel_store::{State, Store};
+use measure::Measuring;
 use parking_lot::{Mutex, RwLock};
+use templates::Templates;
 use tokio::sync::{Notify, watch};
 
 use crate::{metrics::StateMetrics, nodes::names::Names};
-use cell::{Cell, Close, Key, Report};
-use committer::Queue;
-use measure::Measuring;
-use templates::Templates;
 
 /// A node of this process.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ mod watch;
 
 use std::{sync::Arc, time::Duration};
 
-use godel_core::{
+use godel_domain::{
     ids::{Revision, StoreId},
     rows::Phase,
 };
@@ -19,17 +19,18 @@ use godel_kit::{
 };
 use godel_proto::{raw, v1};
 use godel_store::{RefusalReason, Role, WatchRefused};
+use prost::Message as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
+use transact::Answers;
 
 use crate::{
     check, error,
     sessions::{Hub, Slot},
 };
+
 pub(crate) use list::RawPage;
-use prost::Message as _;
-use transact::Answers;
 
 /// The service.
 pub(crate) struct StateRpc {

@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_core::ids::Revision;
+use godel_domain::ids::Revision;
 use prost::Message as _;
 
 use super::{AdminError, ContentCheck, Copy};

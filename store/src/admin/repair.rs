@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use bytes::{Bytes, BytesMut};
-use godel_core::ids::{NodeId, UnitId};
+use godel_domain::ids::{NodeId, UnitId};
 use godel_proto::{raw, v1};
 use prost::Message as _;
 

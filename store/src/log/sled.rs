@@ -46,10 +46,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_core::ids::Revision;
+use godel_domain::ids::Revision;
 use parking_lot::{Mutex, RwLock};
 
-pub(crate) use self::aside::{Copied, Which, copy_for_reading, is_store};
 use self::{
     aside::{Survey, generation_path, prepare, put_back, ready_path, remove_leftovers, write_clean},
     files::{
@@ -70,6 +69,8 @@ use crate::{
     history::Extent,
     store::{OpenError, SledConfig, SyncMode},
 };
+
+pub(crate) use self::aside::{Copied, Which, copy_for_reading, is_store};
 
 /// Sealed generations that stay open after they were read. A watcher reads one after the other, in small steps.
 const RECENT_MAX: usize = 3;

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use godel_core::{
+use godel_domain::{
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX, Pool},
     ids::{NodeId, Revision, UnitId},
     resources::{N_NAMES_MAX, Resources},

@@ -1,4 +1,4 @@
-use godel_core::{
+use godel_domain::{
     demand::{Demand, DeviceRequest, Pool},
     ids::{NodeId, Revision},
     resources::Resources,
@@ -26,7 +26,7 @@ fn rows() -> UnitRows {
             incarnations: Vec::new(),
             nodes: vec![NodeId(7); ordinals.len()],
             device_masks: vec![5; ordinals.len()],
-            standing: Some(Arc::new(godel_core::rows::Standing { priority: -9, ..Default::default() })),
+            standing: Some(Arc::new(godel_domain::rows::Standing { priority: -9, ..Default::default() })),
         })
     };
     let end = Statuses {
@@ -36,7 +36,7 @@ fn rows() -> UnitRows {
         restarts: vec![2, 1],
         incarnations: Vec::new(),
     };
-    let evict = godel_core::rows::Evict {
+    let evict = godel_domain::rows::Evict {
         ordinals: vec![4],
         incarnations: Vec::new(),
         reason: EvictionReason::NodeLost,

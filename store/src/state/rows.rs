@@ -2,11 +2,12 @@
 
 use std::collections::btree_map::Entry;
 
-use super::{State, StoredRows, undo::Undo};
-use godel_core::{
+use godel_domain::{
     ids::{NodeId, Revision, UnitId},
     rows::{Row, RowChange, UnitRows},
 };
+
+use super::{State, StoredRows, undo::Undo};
 
 impl State {
     pub(super) fn apply_rows(
@@ -124,7 +125,7 @@ impl Shape {
 
 impl StoredRows {
     /// Groups and rows without trailing ones that never changed.
-    pub(super) fn trimmed(&self) -> (&[Option<godel_core::rows::GroupDemand>], &[Row]) {
+    pub(super) fn trimmed(&self) -> (&[Option<godel_domain::rows::GroupDemand>], &[Row]) {
         let rows = &self.rows.rows;
         let len = rows.iter().rposition(|row| row.revision > Revision(0)).map_or(0, |last| last + 1);
         (&self.rows.groups, &rows[..len])

@@ -1,7 +1,7 @@
 //! Validation: what a transaction must be to be committed, and why it is refused.
 
 use bytes::Bytes;
-use godel_core::{
+use godel_domain::{
     demand::Pool,
     ids::{NodeId, Revision, StoreId, UnitId},
     rows::RowChange,
@@ -386,7 +386,7 @@ impl State {
             return Err(conflict(format!(
                 "{} {key} has {} bound",
                 kind.as_str_name(),
-                godel_core::words::count(live, "running unit")
+                godel_domain::words::count(live, "running unit")
             )));
         }
         let n_holds = if kind == v1::Kind::NodeSpec { self.n_holds_on(key)? } else { 0 };
@@ -418,7 +418,7 @@ impl State {
                 }
             }
         }
-        let empty = godel_core::rows::UnitRows::default();
+        let empty = godel_domain::rows::UnitRows::default();
         let rows = self.rows(unit).unwrap_or(&empty);
         rows.check(change).map_err(|error| conflict(format!("unit {unit}: {error}")))?;
         match change {
@@ -434,7 +434,7 @@ impl State {
 
     /// That running units said to be lost with their nodes are on nodes that are not ready: whoever asked may not
     /// have read yet that one is back.
-    fn check_lost(&self, rows: &godel_core::rows::UnitRows, ordinals: &[u32]) -> Result<(), Refusal> {
+    fn check_lost(&self, rows: &godel_domain::rows::UnitRows, ordinals: &[u32]) -> Result<(), Refusal> {
         let nodes: std::collections::BTreeSet<NodeId> =
             ordinals.iter().map(|ordinal| rows.row(*ordinal).node).collect();
         for node in nodes {

@@ -1,6 +1,6 @@
 //! Takes back the operations of a transaction whose later operation was refused.
 
-use godel_core::{
+use godel_domain::{
     ids::{NodeId, UnitId},
     rows::{Row, RowChange},
 };

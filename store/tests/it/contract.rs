@@ -1,6 +1,6 @@
 //! What every engine must do.
 
-use godel_core::ids::Revision;
+use godel_domain::ids::Revision;
 use godel_proto::v1;
 use godel_store::{
     Compacted, Key, RefusalReason, Role, State, Store, StoreConfig, WatchEnd, WatchRefused,

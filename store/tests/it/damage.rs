@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use godel_core::ids::Revision;
+use godel_domain::ids::Revision;
 use godel_store::{
     CrashPoints, Engine, Loss, OpenError, Published, SledConfig, State, Store, StoreConfig, WatchEnd,
     admin::{AdminError, CheckReport, check, truncate},

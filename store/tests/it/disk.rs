@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use godel_core::ids::Revision;
+use godel_domain::ids::Revision;
 use godel_store::{CrashPoints, Engine, RefusalReason, Role, SledConfig, Store, StoreConfig};
 
 use crate::support::{

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_core::{
+use godel_domain::{
     ids::{NodeId, Revision, UnitId},
     rows::{EvictionReason, RowChange},
 };

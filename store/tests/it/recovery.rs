@@ -1,12 +1,13 @@
 //! What recovery accepts, and what it refuses to serve.
 
+use std::sync::{Arc, Mutex};
+
 use bytes::Bytes;
-use godel_core::ids::Revision;
+use godel_domain::ids::Revision;
 use godel_store::{
     CrashPoints, OpenError, Refusal, RefusalReason, Role, Store, StoreConfig,
     log::{Claimed, LogReader as _, memory::MemoryDisk},
 };
-use std::sync::{Arc, Mutex};
 
 use crate::support::{Dispatcher, Place, clock, internal, node, open, partition, read_partition, unit};
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_core::ids::Revision;
+use godel_domain::ids::Revision;
 use godel_proto::{raw, v1};
 use godel_store::{
     Committed, CrashPoints, Engine, Key, OpenError, Published, Refusal, Role, SledConfig, State, Store,

@@ -2,12 +2,12 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use godel_core::{
-    binder::{Accepted, Binder, Ticket, Verdict, Wait},
+use godel_audit::Commit;
+use godel_core_binder::{Accepted, Binder, Ticket, Verdict, Wait};
+use godel_domain::{
     change::Change,
     decision::{Decision, Outcome, Rejection},
     ids::Revision,
-    invariants::Commit,
     rows::RowChange,
 };
 
@@ -162,7 +162,7 @@ impl BinderPart {
     fn answer(
         &mut self,
         scheduler: usize,
-        (decision_id, unit): (u64, godel_core::ids::UnitId),
+        (decision_id, unit): (u64, godel_domain::ids::UnitId),
         revision: Revision,
         rejections: Vec<Rejection>,
         turn: &mut Turn<'_>,

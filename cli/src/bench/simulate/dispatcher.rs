@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use godel_core::{
+use godel_audit::Commit;
+use godel_core_dispatcher::{Action, Assignment, Attach, Config, Dispatcher, SessionId};
+use godel_domain::{
     change::{Change, Lease},
-    dispatcher::{Action, Assignment, Attach, Config, Dispatcher, SessionId},
     ids::{Epoch, Revision},
-    invariants::Commit,
     time::Millis,
     unit::UnitSpec,
 };

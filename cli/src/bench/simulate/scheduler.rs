@@ -1,10 +1,8 @@
 //! A scheduler without its streams: as its service drives it.
 
-use godel_core::{
-    invariants::Commit,
-    scheduler::{Config, ReportState, Scheduler},
-    time::Millis,
-};
+use godel_audit::Commit;
+use godel_core_scheduler::{Config, Scheduler};
+use godel_domain::{time::Millis, unit_report::ReportState};
 
 use super::{
     model::Cost,
@@ -83,7 +81,7 @@ impl SchedulerPart {
             return;
         }
         let n_parked = step.reports.iter().filter(|report| report.state == ReportState::Parked).count();
-        let n_placed = step.decisions.iter().map(godel_core::decision::Decision::len).sum();
+        let n_placed = step.decisions.iter().map(godel_domain::decision::Decision::len).sum();
         turn.work(self.cost.of(step.decisions.len() + n_parked, n_placed));
         if !step.decisions.is_empty() {
             turn.call(BINDER, Message::Decisions(self.idx, step.decisions));

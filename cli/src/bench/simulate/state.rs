@@ -2,7 +2,8 @@
 //!
 //! It judges nothing: whatever the binder lets through is committed, so that a wrong decision shows in the audit.
 
-use godel_core::{change::Change, ids::Revision, invariants::Commit, rows::RowChange};
+use godel_audit::Commit;
+use godel_domain::{change::Change, ids::Revision, rows::RowChange};
 
 use super::world::{BINDER, DISPATCHER, Message, Part, SCHEDULERS, Turn, Txn, weight};
 

@@ -10,17 +10,17 @@ use std::{
     sync::Arc,
 };
 
-use godel_core::{
+use godel_audit::{Commit, Evidence, History, Report, World, check_all};
+use godel_core_dispatcher::Assignment;
+use godel_domain::{
     change::{Change, Partition},
     decision::{Decision, Outcome},
-    dispatcher::Assignment,
     ids::{Revision, UnitId},
-    invariants::{Commit, Evidence, History, Report, World, check_all},
     node::{NodeReport, NodeSpec},
     rows::RowChange,
-    scheduler::{self, RoomReport, UnitReport},
     time::Millis,
     unit::UnitSpec,
+    unit_report::{RoomReport, UnitReport},
 };
 
 use super::{
@@ -56,7 +56,7 @@ pub(super) struct Setup<'a> {
     /// In order of submission, with ids.
     pub(super) units: &'a [Arc<UnitSpec>],
     pub(super) partition: Partition,
-    pub(super) config: scheduler::Config,
+    pub(super) config: godel_core_scheduler::Config,
     pub(super) seed: u64,
     pub(super) delays: &'a Delays,
     /// A scheduler's try of a unit, and a place.
@@ -293,7 +293,7 @@ fn parts(setup: &Setup<'_>, records: &[Commit]) -> Vec<Box<dyn Part>> {
         Box::new(BinderPart::new(records)),
     ];
     for (idx, name) in setup.partition.schedulers.iter().enumerate() {
-        let config = scheduler::Config { name: name.clone(), ..setup.config.clone() };
+        let config = godel_core_scheduler::Config { name: name.clone(), ..setup.config.clone() };
         // As unlike as the seeds of two names.
         let seed = (setup.seed ^ (idx as u64 + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         parts.push(Box::new(SchedulerPart::new(idx, config, (seed, setup.scheduler_us), records)));

@@ -1,7 +1,7 @@
 //! The transactions that are sent: nodes and leases first, then units, placements, reports.
 
 use bytes::Bytes;
-use godel_core::ids::{NodeId, Revision, UnitId};
+use godel_domain::ids::{NodeId, Revision, UnitId};
 use godel_kit::to_proto;
 use godel_proto::{raw, v1};
 use godel_store::{Committed, Role};
@@ -178,7 +178,7 @@ fn unit_demand() -> v1::Demand {
 }
 
 fn amounts(cpu_milli: i64, memory: i64) -> v1::Resources {
-    use godel_core::resources::{CPU, MEMORY};
+    use godel_domain::resources::{CPU, MEMORY};
     let amounts = [(CPU.to_owned(), cpu_milli), (MEMORY.to_owned(), memory)].into_iter().collect();
     v1::Resources { amounts }
 }

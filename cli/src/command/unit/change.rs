@@ -2,8 +2,8 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use godel_core::admission::stop::ORDINALS_MAX;
 use godel_proto::v1::{self, unit_service_client::UnitServiceClient};
+use godel_rules::admission::stop::ORDINALS_MAX;
 
 use crate::{
     args::{Delete, Named, Scale, Stop, split},

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use godel_core::{
-    binder::{Accepted, Departure, RequeueWork},
+use godel_core_binder::{Accepted, Departure, RequeueWork};
+use godel_domain::{
     hold::{Hold, Turn},
     ids::{HoldId, IdSet, Revision, UnitId},
-    queue::QueueIdx,
     rows::RowChange,
 };
 use godel_kit::to_proto;
 use godel_proto::v1;
+use godel_queueing::QueueIdx;
 use prost::Message as _;
 use rustc_hash::FxHashMap;
 
@@ -260,10 +260,10 @@ mod tests {
     use super::*;
 
     fn evict(unit: u64, budgets: &[&str]) -> Item {
-        let evict = godel_core::rows::Evict {
+        let evict = godel_domain::rows::Evict {
             ordinals: vec![0, 1],
             incarnations: Vec::new(),
-            reason: godel_core::rows::EvictionReason::Drained,
+            reason: godel_domain::rows::EvictionReason::Drained,
             by: String::new(),
             preemptor: UnitId(0),
         };
@@ -283,7 +283,7 @@ mod tests {
             batch.push(Item::Requeue(RequeueWork {
                 unit: UnitId(unit),
                 unit_revision: Revision(3),
-                requeue: godel_core::rows::Requeue { ordinals: vec![4], incarnations: vec![1] },
+                requeue: godel_domain::rows::Requeue { ordinals: vec![4], incarnations: vec![1] },
             }));
         }
         assert_eq!((batch.ops.len(), batch.preconditions.len(), batch.n_placements()), (4, 2, 5));

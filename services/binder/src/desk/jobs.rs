@@ -1,6 +1,6 @@
 //! Requests to evict: each is answered once all its parts are durable.
 
-use godel_core::ids::Revision;
+use godel_domain::ids::Revision;
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 use tonic::Status;

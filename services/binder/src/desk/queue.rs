@@ -6,8 +6,8 @@ use std::{
     sync::Arc,
 };
 
-use godel_core::{
-    binder::{Ticket, Wait},
+use godel_core_binder::{Ticket, Wait};
+use godel_domain::{
     decision::Decision,
     ids::{Epoch, IdMap, Revision},
     time::Millis,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use godel_core::ids::Epoch;
+use godel_domain::ids::Epoch;
 use godel_kit::message::{MESSAGE_BYTES_MAX, field_len, parts};
 use godel_proto::v1;
 use prost::Message as _;
@@ -269,7 +269,7 @@ mod tests {
                 ..v1::Outcome::default()
             }
         };
-        let n_max = u32::try_from(godel_core::binder::N_PLACEMENTS_MAX).unwrap();
+        let n_max = u32::try_from(godel_domain::decision::N_PLACEMENTS_MAX).unwrap();
         for (whole, words_stay, n_nodes) in [
             (refusals(1_000, "cpu", 3), true, 1_000..1_001),
             (refusals(10_000, "cpu", 3), true, 1_000..10_000),

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use godel_core::{
+use godel_domain::{
     change::Change,
     decision::GroupPlacement,
     demand::{Demand, Pool},
     node::{NodeReport, NodeSpec},
-    queue::spec::QueueSpec,
+    queue_spec::QueueSpec,
     resources::Resources,
     rows::{Evict, EvictionReason, Phase, RowChange, Statuses},
     unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},

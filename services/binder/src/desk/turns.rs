@@ -1,6 +1,7 @@
 //! Turns of gangs, and other holds that go with a decision, as they are told and counted.
 
-use godel_core::{binder::Accepted, hold::Turn, ids::UnitId};
+use godel_core_binder::Accepted;
+use godel_domain::{hold::Turn, ids::UnitId};
 
 use super::{Desk, WhyLabel};
 

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use godel_core::{
+use godel_domain::{
     change::Change,
     rows::{Row, RowChange, UnitRows},
 };

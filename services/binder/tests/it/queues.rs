@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use godel_core::{change::Change, rows::RowChange};
+use godel_domain::{change::Change, rows::RowChange};
 use godel_kit::from_proto;
 use godel_proto::v1::{self, RejectionReason, state_service_client::StateServiceClient};
 

@@ -2,24 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use godel_core::{
-    admission::VIOLATIONS_MAX,
-    dispatcher::{
-        Dispatcher,
-        edit::{EditRefusal, Outcome},
-        queues::QueueView,
-    },
-    queue::{
-        PriorityClasses,
-        check::{Ground, Violation},
-        spec::PriorityClass,
-    },
+use godel_core_dispatcher::{
+    Dispatcher,
+    edit::{EditRefusal, Outcome},
+    queues::QueueView,
+};
+use godel_domain::{
+    priority_classes::PriorityClasses,
+    queue_spec::PriorityClass,
+    record_change::{Ground, Violation},
 };
 use godel_kit::{
     convert::{BadField, to_proto},
     status,
 };
 use godel_proto::v1;
+use godel_rules::admission::VIOLATIONS_MAX;
 use tonic::{Code, Status};
 
 /// Bytes of violations in one answer: they travel in a header, of which clients take 16 KiB, a third more than written

@@ -1,6 +1,6 @@
 //! Reservations as shown.
 
-use godel_core::dispatcher::{
+use godel_core_dispatcher::{
     queues::Versions,
     reservations::{ReservationView, SlotView},
 };

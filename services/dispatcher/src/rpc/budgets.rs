@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use godel_core::{
-    budget::{check::BudgetChange, spec::BudgetSpec},
-    dispatcher::edit::Edit,
-    ids::Revision,
-    queue::check::RecordChange,
-};
+use godel_core_dispatcher::edit::Edit;
+use godel_domain::{budget_spec::BudgetSpec, ids::Revision, record_change::RecordChange};
 use godel_kit::{convert::BadField, from_proto, status};
 use godel_proto::v1::{self, budget_service_server::BudgetService};
+use godel_rules::budget::check::BudgetChange;
 use tonic::{Request, Response, Status};
 
 use super::queues::{of_one, page_of, required, unknown};

@@ -6,11 +6,11 @@ use std::{
     time::Duration,
 };
 
-use godel_core::{
-    admission::names,
+use godel_core_dispatcher::{Attach, Counted, ModeChoice, SessionId, read::SchedulerView};
+use godel_domain::{
     change::PartitionMode,
-    dispatcher::{Attach, Counted, ModeChoice, SessionId, read::SchedulerView},
     ids::{Epoch, NodeId, Revision, StoreId, UnitId},
+    names,
 };
 use godel_kit::{
     CancellationToken, client::Directory, convert::BadField, from_proto, message::RECEIVED_BYTES_MAX, status,

@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use godel_core::{
-    admission::names,
-    dispatcher::edit::{Edit, Outcome},
+use godel_core_dispatcher::edit::{Edit, Outcome};
+use godel_domain::{
     ids::Revision,
-    queue::{
-        check::{QueueChange, RecordChange},
-        spec::{PriorityClass, QueueSpec},
-    },
+    names,
+    queue_spec::{PriorityClass, QueueSpec},
+    record_change::RecordChange,
 };
 use godel_kit::{convert::BadField, from_proto, status};
 use godel_proto::v1::{self, queue_service_server::QueueService};
+use godel_queueing::check::QueueChange;
 use tonic::{Code, Request, Response, Status};
 
 use crate::{

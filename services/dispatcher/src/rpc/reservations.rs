@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use godel_core::{
-    dispatcher::edit::Edit,
-    ids::Revision,
-    queue::check::RecordChange,
-    reservation::{check::ReservationChange, spec::ReservationSpec},
-};
+use godel_core_dispatcher::edit::Edit;
+use godel_domain::{ids::Revision, record_change::RecordChange, reservation_spec::ReservationSpec};
 use godel_kit::{convert::BadField, from_proto, status};
 use godel_proto::v1::{self, reservation_service_server::ReservationService};
+use godel_rules::reservation::check::ReservationChange;
 use tonic::{Request, Response, Status};
 
 use super::queues::{of_one, page_of, required, unknown};

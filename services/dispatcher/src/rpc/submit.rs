@@ -16,12 +16,12 @@ use std::{
     time::Duration,
 };
 
-use godel_core::admission::Admitted;
 use godel_kit::{
     convert::BadField,
     message::{MESSAGE_BYTES_MAX, field_len},
 };
 use godel_proto::v1;
+use godel_rules::admission::Admitted;
 use prost::Message as _;
 use tokio::{
     sync::{mpsc, watch},

@@ -5,10 +5,10 @@ use std::{
     time::Duration,
 };
 
-use godel_core::{
-    admission::{self, Admitted, names},
-    dispatcher::read::ListFilter,
+use godel_core_dispatcher::read::ListFilter;
+use godel_domain::{
     ids::{Revision, StoreId},
+    names,
 };
 use godel_kit::{
     client::{Directory, retry_idempotent},
@@ -18,6 +18,7 @@ use godel_kit::{
     status,
 };
 use godel_proto::v1::{self, state_service_client::StateServiceClient, unit_service_server::UnitService};
+use godel_rules::admission::{self, Admitted};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
     time::Instant,

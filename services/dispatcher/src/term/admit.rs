@@ -3,9 +3,8 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
-use godel_core::{
-    admission::same,
-    dispatcher::{EndedView, Reservation},
+use godel_core_dispatcher::{EndedView, Reservation};
+use godel_domain::{
     ids::{Revision, UnitId},
     time::Millis,
     unit::UnitSpec,
@@ -15,6 +14,7 @@ use godel_kit::{
     txn::{Committed, Conditions, TxnError},
 };
 use godel_proto::v1;
+use godel_rules::admission::same;
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tonic::{Code, Status};
 

@@ -1,6 +1,6 @@
 //! Streams of schedulers, on the loop's side.
 
-use godel_core::dispatcher::{AttachRefusal, SessionId};
+use godel_core_dispatcher::{AttachRefusal, SessionId};
 use godel_kit::status;
 use godel_proto::v1;
 

@@ -2,12 +2,8 @@
 
 use std::sync::Arc;
 
-use godel_core::{
-    admission::{
-        scale::{ScaleRefusal, scale},
-        stop::stop,
-    },
-    dispatcher::{DeleteRefusal, read::UnitView},
+use godel_core_dispatcher::{DeleteRefusal, read::UnitView};
+use godel_domain::{
     ids::{Revision, UnitId},
     unit::UnitSpec,
     words::{count, one_or},
@@ -17,6 +13,10 @@ use godel_kit::{
     txn::{Conditions, TxnError},
 };
 use godel_proto::v1;
+use godel_rules::admission::{
+    scale::{ScaleRefusal, scale},
+    stop::stop,
+};
 use tonic::{Code, Status};
 
 use super::{DEFERRED_MAX, Loop, Ticket, overloaded, refused};

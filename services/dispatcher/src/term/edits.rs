@@ -12,13 +12,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_core::{
-    dispatcher::edit::{Edit, EditRefusal, Plan, RecordName, Write},
+use godel_core_dispatcher::edit::{Edit, EditRefusal, Plan, RecordName, Write};
+use godel_domain::{
     ids::Revision,
-    queue::{
-        check::RecordChange,
-        spec::{DEFAULT_QUEUE, QueueSpec},
-    },
+    queue_spec::{DEFAULT_QUEUE, QueueSpec},
+    record_change::RecordChange,
     unit::UnitSpec,
 };
 use godel_kit::{

@@ -1,7 +1,7 @@
 //! Requests to the binder: make running units leave that nobody wants any more.
 
-use godel_core::{
-    dispatcher::EvictRequest,
+use godel_core_dispatcher::EvictRequest;
+use godel_domain::{
     ids::{StoreId, UnitId},
     rows::EvictionReason,
 };

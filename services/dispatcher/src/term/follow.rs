@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use godel_core::{
+use godel_domain::{
     change::{Change as StoreChange, Partition},
     ids::{Revision, UnitId},
     rows::RowChange,

@@ -1,6 +1,7 @@
 //! The unit that a call names, or what its caller is told.
 
-use godel_core::{dispatcher::Unresolved, ids::UnitId};
+use godel_core_dispatcher::Unresolved;
+use godel_domain::ids::UnitId;
 use godel_kit::status;
 use tonic::{Code, Status};
 

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use godel_core::{
-    dispatcher::{Action, Assignment, EvictRequest, SessionId},
+use godel_core_dispatcher::{Action, Assignment, EvictRequest, SessionId};
+use godel_domain::{
     ids::{IdMap, UnitId},
     unit::UnitSpec,
 };
@@ -200,8 +200,8 @@ impl Loop<'_> {
 
 #[cfg(test)]
 mod tests {
-    use godel_core::admission::{REPLICAS_MAX, SPEC_BYTES_MAX, scale::N_RANGES_MAX};
     use godel_kit::message::MESSAGE_BYTES_MAX;
+    use godel_rules::admission::{REPLICAS_MAX, SPEC_BYTES_MAX, scale::N_RANGES_MAX};
     use v1::attach_response::Message;
 
     use super::*;

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use godel_core::{
-    ids::{IdMap, UnitId},
-    overload::{self, Limits},
-};
+use godel_domain::ids::{IdMap, UnitId};
+use godel_rules::overload::{self, Limits};
 use tokio::time::Instant;
 
 use super::Loop;

@@ -1,9 +1,9 @@
 //! What administrators pause: records, made and ended one transaction each.
 
-use godel_core::{
+use godel_domain::{
     ids::Revision,
     pause::{Pause, Scope},
-    queue::spec::DEFAULT_QUEUE,
+    queue_spec::DEFAULT_QUEUE,
 };
 use godel_kit::{
     status, to_proto,

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use godel_core::{
-    dispatcher::Dispatcher,
+use godel_core_dispatcher::Dispatcher;
+use godel_domain::{
     ids::{Revision, StoreId, UnitId},
     time::Millis,
 };

@@ -1,6 +1,6 @@
 //! Cancel, scale, watch, retention.
 
-use godel_core::{
+use godel_domain::{
     ids::UnitId,
     rows::{Phase, RowChange, Statuses},
 };

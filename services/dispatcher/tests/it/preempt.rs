@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use godel_core::{
+use godel_domain::{
     demand::Demand,
     hold::{Hold, Member},
     ids::{HoldId, NodeId, Revision, UnitId},

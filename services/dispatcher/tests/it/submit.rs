@@ -131,7 +131,7 @@ async fn everything_wrong_is_named_at_once() {
     let mut second = torn.task_groups[0].clone();
     second.name = "second".into();
     let selector = &mut second.template.as_mut().unwrap().node_selector;
-    selector.insert(godel_core::sub_cluster::KEY.into(), "gpu".into());
+    selector.insert(godel_domain::sub_cluster::KEY.into(), "gpu".into());
     torn.task_groups.push(second);
     let refused =
         dispatcher.units().submit_unit(v1::SubmitUnitRequest { unit: Some(torn) }).await.unwrap_err();

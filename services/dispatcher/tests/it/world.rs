@@ -3,11 +3,11 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use godel_core::{
+use godel_dispatcher::{Config, Deps};
+use godel_domain::{
     ids::{NodeId, UnitId},
     rows::{Bind, Evict, EvictionReason, RowChange},
 };
-use godel_dispatcher::{Config, Deps};
 use godel_kit::{
     CancellationToken,
     client::{Channel, channel},

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use godel_core::{
+use godel_domain::{
     change::{Block, Change, Lease, Partition, PartitionMode},
-    cluster::NODE_ID_MAX,
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
     hold::{Hold, Member, Slot, Turn},
-    ids::{Epoch, HoldId, NodeId, Revision, UnitId},
+    ids::{Epoch, HoldId, NODE_ID_MAX, NodeId, Revision, UnitId},
     node::{
         Device, Drain, MAX_RUNNING_UNITS, NodeReport, NodeSpec, NodeUsage, Quarantine, Taint, TaintEffect,
         Toleration,

@@ -3,7 +3,7 @@ mod zeros;
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use godel_core::{
+use godel_domain::{
     change::{Block, Change, Lease, Partition, PartitionMode},
     decision::{Claim, Decision, FreshNode, GroupPlacement, Outcome, Preemption, Rejection, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
@@ -11,8 +11,8 @@ use godel_core::{
     ids::{Epoch, HoldId, NodeId, Revision, UnitId},
     node::{Device, NodeReport, NodeSpec, NodeUsage, Taint, TaintEffect, Toleration},
     pause::{Pause, Scope},
-    queue::spec::{PriorityClass, QueuePolicy, QueueSpec},
-    reservation::spec::ReservationSpec,
+    queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
+    reservation_spec::ReservationSpec,
     resources::Resources,
     rows::{Bind, End, Evict, EvictionReason, Phase, Requeue, RowChange, Standing, Statuses, UnitRows},
     unit::{
@@ -61,10 +61,11 @@ fn node_spec() -> impl Strategy<Value = NodeSpec> {
         added_ms,
     });
     let drain = (1i64..9, option::of(1i64..9), 0u32..9).prop_map(|(since_ms, deadline_ms, running_units)| {
-        godel_core::node::Drain { since_ms, deadline_ms, running_units }
+        godel_domain::node::Drain { since_ms, deadline_ms, running_units }
     });
-    let quarantine = (1i64..9, 1i64..9, text())
-        .prop_map(|(since_ms, until_ms, reason)| godel_core::node::Quarantine { since_ms, until_ms, reason });
+    let quarantine = (1i64..9, 1i64..9, text()).prop_map(|(since_ms, until_ms, reason)| {
+        godel_domain::node::Quarantine { since_ms, until_ms, reason }
+    });
     let closed = (any::<bool>(), option::of(drain), option::of(quarantine));
     (1u32..99, text(), text(), labels(), vec(taint, 0..3), closed).prop_map(
         |(id, name, uid, labels, taints, (cordoned, drain, quarantine))| NodeSpec {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, hash::BuildHasher};
 
 use bytes::Bytes;
-use godel_core::{
+use godel_domain::{
     change::{Block, Change, Lease, Partition, PartitionMode},
     hold::{Hold, Member, Slot, Turn},
     ids::{NodeId, Revision, UnitId},

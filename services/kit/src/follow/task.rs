@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
-use godel_core::{
+use godel_domain::{
     change::Change,
     ids::{Revision, StoreId},
     unreadable::Subject,

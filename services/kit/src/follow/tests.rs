@@ -1,10 +1,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use godel_core::{
+use godel_domain::{
     change::Change,
     ids::{NodeId, Revision, StoreId, UnitId},
-    queue::spec::QueueSpec,
+    queue_spec::QueueSpec,
     resources::Resources,
     rows::{Bind, Evict, EvictionReason, RowChange, UnitRows},
     unreadable::{Subject, Unreadable},

@@ -5,11 +5,8 @@ use std::{
     sync::{Arc, atomic::AtomicI64},
 };
 
-use godel_core::{
-    change::Change,
-    ids::Revision,
-    unreadable::{Frozen, Noted, Subject},
-};
+use godel_domain::{change::Change, ids::Revision, unreadable::Subject};
+use godel_rules::frozen::{Frozen, Noted};
 use prometheus_client::metrics::gauge::Gauge;
 
 use crate::metrics::Metrics;

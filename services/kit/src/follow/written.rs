@@ -4,7 +4,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
-use godel_core::{change::Change, ids::UnitId, unit::UnitSpec};
+use godel_domain::{change::Change, ids::UnitId, unit::UnitSpec};
 use godel_proto::raw;
 use parking_lot::Mutex;
 

@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use godel_core::ids::{Epoch, NodeId, Revision, StoreId};
+use godel_domain::ids::{Epoch, NodeId, Revision, StoreId};
 use godel_proto::v1;
 
 use super::{Committed, Conditions, TXN_BYTES_MAX, TxnError, TxnPipeline};
@@ -11,7 +11,7 @@ use crate::{
 };
 
 fn op(node: u32) -> Vec<Bytes> {
-    vec![to_proto::put_node_grant(NodeId(node), &godel_core::resources::Resources::default())]
+    vec![to_proto::put_node_grant(NodeId(node), &godel_domain::resources::Resources::default())]
 }
 
 fn pipeline(served: &Served, max_in_flight: usize) -> (TxnPipeline, Fence) {

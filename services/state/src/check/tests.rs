@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use godel_core::{
+use godel_domain::{
     ids::Revision,
     rows::{RowChange, UnitRows},
 };
@@ -368,7 +368,7 @@ fn taken(op: &Bytes) -> Result<(), String> {
 /// As everybody reads what was taken: on the watch, and on a list.
 fn read(op: &Bytes) -> Result<(), String> {
     let change = from_proto::op(op).map_err(|bad| bad.to_string())?;
-    if let godel_core::change::Change::Rows(unit, rows) = &change {
+    if let godel_domain::change::Change::Rows(unit, rows) = &change {
         let mut listed = UnitRows::default();
         if let RowChange::Bind(_) = rows
             && listed.check(rows).is_ok()

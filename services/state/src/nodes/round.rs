@@ -1,7 +1,7 @@
 //! One commit of node records: pure composition of jobs into operations, and what each job gets as its answer.
 
 use bytes::Bytes;
-use godel_core::{
+use godel_domain::{
     ids::NodeId,
     node::{NodeUsage, Quarantine},
 };

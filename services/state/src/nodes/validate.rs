@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use godel_core::{
-    admission::names::{self, BadName},
+use godel_domain::{
+    names::{self, BadName},
     resources::N_NAMES_MAX,
 };
 use godel_kit::{convert::BadField, from_proto};

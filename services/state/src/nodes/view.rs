@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use godel_core::{
+use godel_domain::{
     demand::{Demand, MILLI_WHOLE, N_DEVICES_MAX, Pool},
     ids::{NodeId, Revision, UnitId},
     resources::{CPU, MEMORY, Resources},
@@ -257,7 +257,7 @@ fn demand_of<'a>(state: &'a State, key: Key, row: &Row) -> Option<&'a GroupDeman
 
 #[cfg(test)]
 mod tests {
-    use godel_core::demand::DeviceRequest;
+    use godel_domain::demand::DeviceRequest;
 
     use super::*;
 

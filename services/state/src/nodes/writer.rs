@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_core::{ids::NodeId, time::Millis};
+use godel_domain::{ids::NodeId, time::Millis};
 use godel_kit::status::{self, reason, with_info};
 use godel_proto::{raw, v1};
 use godel_store::{Key, Refusal, RefusalReason};

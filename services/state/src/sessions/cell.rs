@@ -10,12 +10,12 @@
 
 use std::task::Waker;
 
-use godel_core::{
-    quarantine::Refusals,
+use godel_domain::{
     rows::{Phase, Progress},
     time::Millis,
 };
 use godel_proto::v1;
+use godel_rules::quarantine::Refusals;
 
 /// Most assignments and stops that wait for one session; beyond it the session is compared anew.
 const N_OUTBOX_MAX: usize = 16_384;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, task::Waker, time::Duration};
 
-use godel_core::ids::{NodeId, Revision, UnitId};
+use godel_domain::ids::{NodeId, Revision, UnitId};
 use godel_proto::{raw, v1};
 use godel_store::{RefusalReason, Role};
 use parking_lot::Mutex;

@@ -4,14 +4,14 @@
 //! when it has changed by a step, or when it covers bindings that counted with their requests until now. Samples are
 //! not kept over a restart: the record is where the average begins again.
 
-use godel_core::{
+use godel_domain::{
     ids::NodeId,
     node::NodeUsage,
     resources::{CPU, MEMORY, Resources},
     time::Millis,
-    usage::{Measured, Samples, Smoothed, Smoothing},
 };
 use godel_proto::v1;
+use godel_rules::usage::{Measured, Samples, Smoothed, Smoothing};
 
 use super::cell::Cell;
 

@@ -5,11 +5,9 @@
 //! its reports are durable *and* the feed has delivered everything up to that commit: an assignment of a
 //! running unit therefore always leaves before the acknowledgement of its end.
 
-use godel_core::{
-    recheck::Refusal,
-    rows::{Phase, Progress, Row},
-};
+use godel_domain::rows::{Phase, Progress, Row};
 use godel_proto::v1;
+use godel_rules::recheck::Refusal;
 
 use super::cell::{Key, Report};
 
@@ -125,7 +123,7 @@ pub(crate) fn refused(status: &v1::RunStatus) -> Option<Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use godel_core::ids::NodeId;
+    use godel_domain::ids::NodeId;
     use prost::Message as _;
 
     use super::*;

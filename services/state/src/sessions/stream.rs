@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use godel_core::ids::{NodeId, StoreId};
+use godel_domain::ids::{NodeId, StoreId};
 use godel_kit::{
     convert::BadField,
     from_proto,

@@ -5,13 +5,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use godel_core::{
-    admission::defaults,
+use godel_domain::{
     demand::Demand,
     ids::{NodeId, Revision, UnitId},
 };
 use godel_kit::{from_proto, to_proto};
 use godel_proto::v1;
+use godel_rules::admission::defaults;
 use godel_store::{Key as RecordKey, State, Store};
 use parking_lot::Mutex;
 use prost::Message as _;
@@ -116,7 +116,7 @@ impl Templates {
         &self,
         store: &Store,
         keys: &[Key],
-        wanted: impl Fn(&godel_core::rows::Row) -> bool,
+        wanted: impl Fn(&godel_domain::rows::Row) -> bool,
     ) -> (Vec<Place>, Vec<Arc<UnitTemplate>>) {
         let (places, sources) = store.read(|state| {
             let mut sources: Vec<(u64, Source)> = Vec::new();

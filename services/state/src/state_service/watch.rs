@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use godel_core::ids::Revision;
+use godel_domain::ids::Revision;
 use godel_kit::{
     message::field_len,
     status::{self, reason, with_info},

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use godel_core::{
+use godel_audit::{Commit, World};
+use godel_domain::{
     change::Change,
     ids::{Revision, UnitId},
-    invariants::{Commit, World},
     rows::UnitRows,
 };
 use godel_kit::{

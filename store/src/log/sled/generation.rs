@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use godel_core::ids::Revision;
+use godel_domain::ids::Revision;
 use parking_lot::Mutex;
 
 use super::{

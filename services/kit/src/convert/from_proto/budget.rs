@@ -1,6 +1,6 @@
 //! Disruption budgets.
 
-use godel_core::budget::spec::{Amount, BudgetSpec, Limit, NAMESPACE_DEFAULT};
+use godel_domain::budget_spec::{Amount, BudgetSpec, Limit, NAMESPACE_DEFAULT};
 use godel_proto::v1::{self, budget_amount, disruption_budget};
 
 use super::{BadField, Result};

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use godel_core::{
-    admission::names::{self, NAME_LEN_MAX},
+use godel_domain::{
     change::Change,
     demand::Demand,
     ids::{NodeId, UnitId},
+    names::{self, NAME_LEN_MAX},
     resources::Resources,
 };
 use godel_proto::{raw, v1};
@@ -214,7 +214,7 @@ fn check_change(change: &Change) -> Result<()> {
     }
 }
 
-fn unit(spec: &godel_core::unit::UnitSpec) -> Result<()> {
+fn unit(spec: &godel_domain::unit::UnitSpec) -> Result<()> {
     each([
         ("meta.namespace", &*spec.namespace),
         ("meta.name", &spec.name),

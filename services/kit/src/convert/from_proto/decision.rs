@@ -1,7 +1,7 @@
 //! The messages of the hot path between schedulers and the binder, leniently: one bad decision or outcome must not
 //! end a stream. What makes no sense is left to the binder's check, which says so in the outcome.
 
-use godel_core::{
+use godel_domain::{
     decision::{Claim, Decision, FreshNode, GroupPlacement, Outcome, Preemption, Rejection, RejectionReason},
     ids::{HoldId, NodeId, Revision, UnitId},
 };

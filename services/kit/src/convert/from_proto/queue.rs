@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use godel_core::queue::spec::{PriorityClass, QueuePolicy, QueueSpec, WEIGHT_DEFAULT};
+use godel_domain::queue_spec::{PriorityClass, QueuePolicy, QueueSpec, WEIGHT_DEFAULT};
 use godel_proto::v1;
 
 use super::{BadField, Result, unknown};

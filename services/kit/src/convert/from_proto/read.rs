@@ -2,10 +2,10 @@
 //! all the same. The facts of a record are looked for only once it turned out to be unreadable.
 
 use bytes::Bytes;
-use godel_core::{
+use godel_domain::{
     change::Change,
     ids::{HoldId, NodeId, Revision, UnitId},
-    queue::spec::DEFAULT_QUEUE,
+    queue_spec::DEFAULT_QUEUE,
     unreadable::{Nodes, Subject, Unreadable},
 };
 use godel_proto::{raw, v1};

@@ -1,6 +1,6 @@
 //! Reservations.
 
-use godel_core::{budget::spec::NAMESPACE_DEFAULT, reservation::spec::ReservationSpec};
+use godel_domain::{budget_spec::NAMESPACE_DEFAULT, reservation_spec::ReservationSpec};
 use godel_proto::v1;
 
 use super::{BadField, Result};
@@ -32,7 +32,7 @@ pub fn given_reservation(pb: v1::Reservation) -> (ReservationSpec, Vec<BadField>
     }
     let demand = super::demand(demand).unwrap_or_else(|wrong| {
         bad.push(wrong.under("demand"));
-        godel_core::demand::Demand::default()
+        godel_domain::demand::Demand::default()
     });
     let namespace = if namespace.is_empty() { NAMESPACE_DEFAULT.to_owned() } else { namespace };
     let spec = ReservationSpec {

@@ -1,7 +1,7 @@
 //! Row operations and listed rows. The store converts the same columns when it validates a transaction, so
 //! the conversions are its own: followers cannot disagree with it.
 
-use godel_core::{
+use godel_domain::{
     ids::UnitId,
     rows::{EvictionReason, Phase, RowChange, UnitRows},
 };
@@ -74,7 +74,7 @@ pub fn eviction_reason(number: i32) -> Result<Option<EvictionReason>> {
 ///
 /// # Errors
 /// An unknown number.
-pub fn pool(number: i32) -> Result<godel_core::demand::Pool> {
+pub fn pool(number: i32) -> Result<godel_domain::demand::Pool> {
     ops::pool_from_proto(number).map_err(bad_field)
 }
 

@@ -1,10 +1,8 @@
 //! Submissions as clients write them: lenient, so that admission can name every wrong field at once.
 
-use godel_core::{
-    admission::{DeviceSubmission, Given, GroupSubmission, Submission, TolerationSubmission},
-    node::TaintEffect,
-};
+use godel_domain::node::TaintEffect;
 use godel_proto::v1;
+use godel_rules::admission::{DeviceSubmission, Given, GroupSubmission, Submission, TolerationSubmission};
 use prost::Message as _;
 
 use crate::convert::BadField;

@@ -1,7 +1,7 @@
 //! Disruption budgets.
 
 use bytes::Bytes;
-use godel_core::budget::spec::{Amount, BudgetSpec, Limit};
+use godel_domain::budget_spec::{Amount, BudgetSpec, Limit};
 use godel_proto::{
     raw,
     v1::{self, budget_amount, disruption_budget},

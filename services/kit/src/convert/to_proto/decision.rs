@@ -1,8 +1,8 @@
 //! The messages of the hot path between schedulers and the binder.
 
-use godel_core::{
+use godel_domain::{
     decision::{Claim, Decision, FreshNode, GroupPlacement, Outcome, Preemption, Rejection, RejectionReason},
-    explain::{RefusalCount, Refusals},
+    refusals::{RefusalCount, Refusals},
 };
 use godel_proto::v1;
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use godel_core::{
+use godel_domain::{
     demand::{Demand, DeviceRequest},
     node::Toleration,
     unit::{RunSpec, SubmittedSize, TaskGroup, Template, UnitSpec},

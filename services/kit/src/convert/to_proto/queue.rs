@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use godel_core::queue::spec::{PriorityClass, QueuePolicy, QueueSpec};
+use godel_domain::queue_spec::{PriorityClass, QueuePolicy, QueueSpec};
 use godel_proto::{raw, v1};
 
 /// An operation that puts a queue, encoded for a transaction.

@@ -1,7 +1,7 @@
 //! Reservations.
 
 use bytes::Bytes;
-use godel_core::reservation::spec::ReservationSpec;
+use godel_domain::reservation_spec::ReservationSpec;
 use godel_proto::{raw, v1};
 
 /// An operation that puts a reservation, encoded for a transaction.

@@ -1,0 +1,641 @@
+//! I4, I6 and the historical halves of I1 and I3: a watch from its floor, replayed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use godel_domain::{
+    change::Change,
+    demand::Pool,
+    ids::{NodeId, Revision, UnitId},
+    rows::{EvictionReason, Phase, RowChange},
+    unit::{OnBelowMin, UnitEnd, UnitSpec},
+};
+use rustc_hash::FxHashMap;
+
+use super::{
+    History, Start,
+    budgets::Budgets,
+    order::{Probe, Service},
+    preemptions::{self, Dropped, Preemptions, Turn},
+    room::{self, Bound, Tenants, wrong_devices},
+    turns,
+    verdict::Findings,
+    world::{Commit, RowStep, World, WorldNode, WorldRow, WorldUnit, column, shown},
+};
+
+/// A binder that decides for something that has ended is no later than this, milliseconds.
+pub(super) const LATE_MS: i64 = 60_000;
+
+/// What a replay found.
+#[derive(Default)]
+pub(super) struct Replay {
+    /// State at the end.
+    pub(super) world: World,
+    /// Over-commitment at some revision.
+    pub(super) room: Findings,
+    /// An incarnation placed twice.
+    pub(super) placements: Findings,
+    /// Placements seen.
+    pub(super) n_placements: usize,
+    /// First bindings below `min_member`.
+    pub(super) first_bindings: Findings,
+    /// Evictions without a legal reason.
+    pub(super) evictions: Findings,
+    /// Evictions seen.
+    pub(super) n_evictions: usize,
+    /// Those among them for a drain or a suspension that may have ended before the judgement begins.
+    pub(super) n_before: usize,
+    /// When the first commit was made that is judged on a state that was there before; `None` if nothing was.
+    pub(super) began_ms: Option<i64>,
+    /// Preemptions among them.
+    pub(super) n_preempted: usize,
+    /// Their ranks.
+    pub(super) preemptions: Preemptions,
+    /// What disruption budgets allowed.
+    pub(super) budgets: Budgets,
+    /// Revisions out of order.
+    pub(super) order: Findings,
+    /// Units whose rows or records the history touched.
+    pub(super) touched_units: BTreeSet<UnitId>,
+    /// Whose turn it was; `None` where there was nothing to compare.
+    pub(super) queues: Option<Probe>,
+    /// Nodes on which there was more than they have where the judgement begins.
+    pub(super) began_above: BTreeSet<NodeId>,
+}
+
+/// What is followed from commit to commit.
+#[derive(Default)]
+struct Follower {
+    tenants: Tenants,
+    /// Which incarnations were placed, and where.
+    placed: FxHashMap<(UnitId, u32, u32), NodeId>,
+    /// Units that were bound.
+    first_bound: BTreeSet<UnitId>,
+    n_first: usize,
+    /// Of which it is not known whether they were bound before.
+    n_unknown: usize,
+    /// Nodes that are not judged, for something of them cannot be read.
+    left_out: BTreeSet<NodeId>,
+}
+
+/// Replays a history, checking each commit on the way from where the state is known.
+///
+/// `listed` says which units were created within a history whose beginning is not.
+pub(super) fn replay(
+    history: &History,
+    listed: &World,
+    left_out: &BTreeSet<NodeId>,
+    service: &Service,
+) -> Replay {
+    let mut replay = Replay { queues: Probe::new(history, service), ..Replay::default() };
+    if let Start::Kept(world) = &history.start {
+        replay.world = (**world).clone();
+    }
+    let mut follower = Follower { left_out: left_out.clone(), ..Follower::default() };
+    let mut last = Revision(history.floor.0.max(1) - 1);
+    let mut is_begun = false;
+    for commit in &history.commits {
+        check_order(&mut replay.order, last, commit.revision);
+        last = last.max(commit.revision);
+        if commit.revision <= history.judged_after() {
+            replay.world.apply(commit, |_, _| {});
+            continue;
+        }
+        if !std::mem::replace(&mut is_begun, true) && history.has_start() {
+            begin(&mut replay, &mut follower, commit.time_ms);
+        }
+        step(&mut replay, &mut follower, commit, history.has_start());
+        judge_first_bindings(&mut replay, &mut follower, commit, (history, listed));
+    }
+    if !is_begun && history.has_start() {
+        begin(&mut replay, &mut follower, 0);
+    }
+    debug_assert!(
+        !history.has_start() || follower.tenants.agree_with(&replay.world),
+        "sums that were kept from row to row"
+    );
+    if let Some(last) = history.commits.last() {
+        turns::check_left(&replay.world, last.time_ms, &mut replay.first_bindings);
+    }
+    if follower.n_unknown > 0 {
+        let n_unknown = follower.n_unknown;
+        replay.first_bindings.not_judged(format!(
+            "{n_unknown} units that were submitted before revision {}, where the history begins, may have been bound before",
+            history.floor
+        ));
+    }
+    replay.first_bindings.checked(format!("{} first bindings{}", follower.n_first, history.since()));
+    replay
+}
+
+/// Takes over what is there where the judgement begins.
+fn begin(replay: &mut Replay, follower: &mut Follower, time_ms: i64) {
+    let world = &replay.world;
+    for (id, unit) in &world.units {
+        for (ordinal, row) in &unit.rows {
+            follower.tenants.turn((*id, unit), &WorldRow::default(), row);
+            if row.phase != Phase::Pending {
+                follower.placed.insert((*id, *ordinal, row.incarnation), row.node);
+            }
+            if row.phase != Phase::Pending || row.incarnation > 0 {
+                follower.first_bound.insert(*id);
+            }
+        }
+    }
+    replay.preemptions.begin(world);
+    replay.budgets.begin(world, time_ms);
+    if let Some(order) = &mut replay.queues {
+        order.begin(world, time_ms);
+    }
+    replay.began_ms = (world.revision > Revision(0)).then_some(time_ms);
+    replay.began_above = room::above(world);
+    replay.world.shrunk.extend(replay.began_above.iter().copied());
+}
+
+/// One commit.
+fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete: bool) {
+    let Follower { tenants, placed, left_out, .. } = follower;
+    let mut world = std::mem::take(&mut replay.world);
+    let mut touched: BTreeMap<NodeId, Bound<'_>> = BTreeMap::new();
+    let mut order = replay.queues.take();
+    if let Some(order) = &mut order {
+        order.before(&world, tenants, commit);
+    }
+    note_records(replay, &world, tenants, commit, &mut touched);
+    let dropped = dropped_holds(&world, commit);
+    turns::check(&world, commit, &mut replay.first_bindings);
+    let mut turns: Vec<Turn<'_>> = Vec::new();
+    world.apply(commit, |world, step| {
+        match step.change {
+            RowChange::Bind(_) => on_bind(replay, placed, world, &step, (commit.revision, complete)),
+            RowChange::Evict(evict) if step.after.is_some() && complete => {
+                replay.n_evictions += 1;
+                if may_be_older(replay.began_ms, world, &step, evict.reason, commit) {
+                    replay.n_before += 1;
+                } else {
+                    let (unit, ordinal) = (step.unit, step.ordinal);
+                    check_eviction(&mut replay.evictions, world, unit, ordinal, &step.before, evict.reason);
+                }
+                if evict.reason == EvictionReason::Preempted {
+                    replay.n_preempted += 1;
+                    check_victim(&mut replay.evictions, world, &step, evict.preemptor, commit);
+                }
+            }
+            RowChange::Requeue(_) if step.after.is_some() && complete => {
+                let before = &step.before;
+                let by_itself =
+                    matches!(before.phase, Phase::Succeeded | Phase::Failed) && before.eviction.is_none();
+                if by_itself && !world.restarted.contains(&step.unit) {
+                    let (ordinal, revision) = (step.ordinal, commit.revision);
+                    let name = world.units.get(&step.unit).map_or_else(String::new, |unit| unit.name());
+                    replay.placements.add(|| {
+                        format!(
+                            "{name}/{ordinal} came back after it had ended by itself (revision {revision})"
+                        )
+                    });
+                }
+            }
+            _ => {}
+        }
+        if let Some(order) = &mut order {
+            order.on_row(world, &step, commit.time_ms);
+        }
+        if let Some(after) = step.after {
+            let node = if after.node.0 == 0 { step.before.node } else { after.node };
+            if complete {
+                let RowStep { unit, ordinal, before, change, .. } = step;
+                turns.push(Turn { unit, ordinal, before, after, change });
+            }
+            if let Some(unit) = world.units.get(&step.unit) {
+                tenants.turn((step.unit, unit), &step.before, &after);
+            }
+            let reported = matches!(step.change, RowChange::Statuses(_));
+            // Who only goes on, or ends, takes nothing; but a node that has shrunk may fit again.
+            if !reported || !step.before.is_live() && after.is_live() || world.shrunk.contains(&node) {
+                let bound = touched.entry(node).or_default();
+                if let RowChange::Bind(bind) = step.change {
+                    bound.add(bind);
+                }
+            }
+        }
+    });
+    if let Some(order) = &mut order {
+        order.after(&world, commit);
+    }
+    replay.queues = order;
+    if complete {
+        replay.preemptions.on_commit(&world, commit, &turns, &dropped);
+        replay.budgets.on_commit(&world, commit, &turns);
+        touched.retain(|node, _| !left_out.contains(node));
+        check_room(&mut replay.room, &mut world, tenants, commit, touched);
+    }
+    replay.world = world;
+}
+
+/// What a commit binds of units of which nothing was bound before.
+fn judge_first_bindings(
+    replay: &mut Replay,
+    follower: &mut Follower,
+    commit: &Commit,
+    (history, listed): (&History, &World),
+) {
+    for (unit, n) in bound_by(commit) {
+        if !follower.first_bound.insert(unit) {
+            continue;
+        }
+        let created = listed.units.get(&unit).and_then(|unit| unit.spec.as_ref()).map(|spec| spec.created);
+        let known = history.has_start() || created.is_some_and(|created| created >= history.floor);
+        match min_member(&replay.world, unit).filter(|_| known) {
+            None => follower.n_unknown += 1,
+            Some((name, min_member)) => {
+                follower.n_first += 1;
+                if n < min_member {
+                    replay.first_bindings.add(|| {
+                        format!(
+                            "unit {name}: first binding of {n} at revision {}, min_member {min_member}",
+                            commit.revision
+                        )
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// I4.
+pub(super) fn check_first_bindings(history: &History, replay: &Replay) -> Findings {
+    let mut findings = replay.first_bindings.clone();
+    if let Some(gap) = history.gap() {
+        findings.not_judged(gap);
+    }
+    findings
+}
+
+fn check_order(order: &mut Findings, last: Revision, revision: Revision) {
+    if revision <= last {
+        order.add(|| format!("revision {revision} delivered after {last}"));
+    } else if revision.0 != last.0 + 1 {
+        order.add(|| format!("revisions {} to {} were not delivered", last.0 + 1, revision.0 - 1));
+    }
+}
+
+/// Nodes whose allocatable may change with this commit, and units that go.
+fn note_records(
+    replay: &mut Replay,
+    world: &World,
+    tenants: &mut Tenants,
+    commit: &Commit,
+    touched: &mut BTreeMap<NodeId, Bound<'_>>,
+) {
+    for change in &commit.changes {
+        match change {
+            Change::NodeReport(report) => {
+                touched.entry(report.id).or_default();
+            }
+            Change::Hold(hold) => {
+                touched.entry(hold.node).or_default();
+            }
+            Change::NodeGrant(node, _) | Change::NodeDeleted(node) => {
+                touched.entry(*node).or_default();
+            }
+            Change::UnitDeleted(unit) => {
+                replay.touched_units.insert(*unit);
+                replay.preemptions.forget(world, *unit);
+                replay.budgets.forget(*unit);
+                let Some(gone) = world.units.get(unit) else { continue };
+                for (ordinal, row) in gone.rows.iter().filter(|(_, row)| row.is_live()) {
+                    tenants.turn((*unit, gone), row, &WorldRow::default());
+                    replay.placements.add(|| {
+                        format!(
+                            "{}/{ordinal} ran when its unit was deleted at revision {}",
+                            gone.name(),
+                            commit.revision
+                        )
+                    });
+                }
+            }
+            Change::UnitSpec(spec) => {
+                replay.touched_units.insert(spec.id);
+            }
+            Change::Rows(unit, _) => {
+                replay.touched_units.insert(*unit);
+            }
+            Change::NodeSpec(_)
+            | Change::NodeUsage(_)
+            | Change::Lease(_)
+            | Change::Partition(_)
+            | Change::PartitionBlock(_)
+            | Change::Queue(_)
+            | Change::PriorityClass(_)
+            | Change::QueueDeleted(_)
+            | Change::PriorityClassDeleted(_)
+            | Change::Budget(_)
+            | Change::BudgetDeleted(_)
+            | Change::Reservation(_)
+            | Change::ReservationDeleted(_)
+            | Change::HoldDeleted(_)
+            | Change::Pause(_)
+            | Change::PauseDeleted(_)
+            | Change::RowsLoaded(..)
+            | Change::Unreadable(_)
+            | Change::UnreadableGone(_) => {}
+        }
+    }
+}
+
+fn on_bind(
+    replay: &mut Replay,
+    placed: &mut FxHashMap<(UnitId, u32, u32), NodeId>,
+    world: &World,
+    step: &RowStep<'_>,
+    (revision, complete): (Revision, bool),
+) {
+    let RowChange::Bind(bind) = step.change else { return };
+    let incarnation = column(&bind.incarnations, step.idx);
+    let node = column(&bind.nodes, step.idx);
+    replay.n_placements += 1;
+    let name = || world.units.get(&step.unit).map_or_else(|| "?".to_owned(), WorldUnit::name);
+    if let Some(earlier) = placed.insert((step.unit, step.ordinal, incarnation), node) {
+        replay.placements.add(|| {
+            format!(
+                "{}/{} incarnation {incarnation} placed again at revision {revision}: on {} after {}",
+                name(),
+                step.ordinal,
+                node_name(world, node),
+                node_name(world, earlier),
+            )
+        });
+    } else if step.after.is_some() {
+        let unit = world.units.get(&step.unit);
+        let demand = unit.and_then(|unit| unit.demands.get(&bind.group));
+        if let (true, Some((demand, _)), Some(on)) = (complete, demand, world.nodes.get(&node))
+            && let Some(wrong) = wrong_devices(on, demand, column(&bind.device_masks, step.idx))
+        {
+            replay.room.add(|| {
+                format!("{}/{} on {}: {wrong} (revision {revision})", name(), step.ordinal, on.name())
+            });
+        }
+    } else if complete || step.before.revision.0 > 0 {
+        replay.placements.add(|| {
+            format!(
+                "{}/{} bound at revision {revision} as incarnation {incarnation} while incarnation {} was {:?}",
+                name(),
+                step.ordinal,
+                step.before.incarnation,
+                step.before.phase,
+            )
+        });
+    }
+}
+
+/// I1 for the nodes that a commit touched.
+fn check_room(
+    findings: &mut Findings,
+    world: &mut World,
+    tenants: &Tenants,
+    commit: &Commit,
+    touched: BTreeMap<NodeId, Bound<'_>>,
+) {
+    let mut holds: BTreeMap<NodeId, Vec<_>> = BTreeMap::new();
+    for hold in world.holds.values().filter(|hold| touched.contains_key(&hold.value.node)) {
+        holds.entry(hold.value.node).or_default().push(hold.clone());
+    }
+    for (node, bound) in touched {
+        let holds = holds.remove(&node).unwrap_or_default();
+        let at = (commit.revision, commit.time_ms);
+        if tenants.check(world, node, (&bound, &holds), at, findings) {
+            world.shrunk.remove(&node);
+        }
+    }
+}
+
+/// What the holds that a commit ends kept, and for whom.
+fn dropped_holds(world: &World, commit: &Commit) -> BTreeMap<u64, Dropped> {
+    let mut dropped = BTreeMap::new();
+    for change in &commit.changes {
+        if let Change::HoldDeleted(id) = change
+            && let Some(hold) = world.holds.get(id).map(|hold| &hold.value).filter(|hold| hold.slot.is_none())
+        {
+            let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
+            let queue = preemptions::queue_of_hold(world, hold).to_owned();
+            let takes = preemptions::times(&preemptions::takes(&hold.demand), n);
+            let (unit, priority) = (hold.unit, hold.priority.filter(|_| hold.is_claim()));
+            dropped
+                .insert(id.0, Dropped { unit, queue, takes, priority, taken_from: hold.taken_from.clone() });
+        }
+    }
+    dropped
+}
+
+pub(super) fn node_name(world: &World, id: NodeId) -> String {
+    world.nodes.get(&id).map_or_else(|| format!("node {id}"), |node| node.name().to_owned())
+}
+
+/// Running units that a commit binds, by unit.
+fn bound_by(commit: &Commit) -> BTreeMap<UnitId, usize> {
+    let mut bound = BTreeMap::new();
+    for change in &commit.changes {
+        if let Change::Rows(unit, RowChange::Bind(bind)) = change {
+            *bound.entry(*unit).or_default() += bind.ordinals.len();
+        }
+    }
+    bound
+}
+
+/// Name of a unit and what its first binding needs.
+fn min_member(world: &World, unit: UnitId) -> Option<(String, usize)> {
+    let record = world.units.get(&unit)?.spec.as_ref()?;
+    Some((shown(&record.value), usize::try_from(record.value.min_member).unwrap_or(usize::MAX)))
+}
+
+fn check_eviction(
+    findings: &mut Findings,
+    world: &World,
+    unit: UnitId,
+    ordinal: u32,
+    row: &WorldRow,
+    reason: EvictionReason,
+) {
+    let Some(of) = world.units.get(&unit) else { return };
+    let spec = of.spec.as_ref().map(|spec| spec.value.as_ref());
+    let was_drained = world.drained.contains(&row.node);
+    let was_tainted = world.tainted.contains(&row.node);
+    let of_unit = (spec, world.suspended.contains(&unit), world.restarted.contains(&unit));
+    let of_node = (world.nodes.get(&row.node), was_drained, was_tainted);
+    if let Some(wrong) = illegal(of_unit, of_node, ordinal, reason) {
+        findings.add(|| format!("{}/{ordinal} on {}: {wrong}", of.name(), node_name(world, row.node)));
+    }
+}
+
+/// Whether an eviction may have been decided before the judgement begins: for a drain or a suspension that had ended by then.
+fn may_be_older(
+    began_ms: Option<i64>,
+    world: &World,
+    step: &RowStep<'_>,
+    reason: EvictionReason,
+    commit: &Commit,
+) -> bool {
+    let is_soon = began_ms.is_some_and(|began_ms| commit.time_ms.saturating_sub(began_ms) <= LATE_MS);
+    let changed = |created: Revision, revision: Revision| revision > created;
+    is_soon
+        && match reason {
+            EvictionReason::Drained => {
+                let spec = world.nodes.get(&step.before.node).and_then(|node| node.spec.as_ref());
+                !world.drained.contains(&step.before.node)
+                    && spec.is_some_and(|spec| changed(spec.created, spec.revision))
+            }
+            EvictionReason::Tainted => {
+                let spec = world.nodes.get(&step.before.node).and_then(|node| node.spec.as_ref());
+                !world.tainted.contains(&step.before.node)
+                    && spec.is_some_and(|spec| changed(spec.created, spec.revision))
+            }
+            EvictionReason::Failure => {
+                let spec = world.units.get(&step.unit).and_then(|unit| unit.spec.as_ref());
+                !world.restarted.contains(&step.unit)
+                    && spec.is_some_and(|spec| changed(spec.created, spec.revision))
+            }
+            EvictionReason::Suspended => {
+                let spec = world.units.get(&step.unit).and_then(|unit| unit.spec.as_ref());
+                !world.suspended.contains(&step.unit)
+                    && spec.is_some_and(|spec| changed(spec.created, spec.revision))
+            }
+            _ => false,
+        }
+}
+
+/// Whether a victim is preemptible, of the same pool, has run long enough, and is of no unit that preempted its preemptor
+/// before: as the records were. Its rank is judged by [`Preemptions`].
+fn check_victim(
+    findings: &mut Findings,
+    world: &World,
+    step: &RowStep<'_>,
+    preemptor: UnitId,
+    commit: &Commit,
+) {
+    let Some(victim) = world.units.get(&step.unit) else { return };
+    let mut wrong = |what: String| {
+        let (name, ordinal, revision) = (victim.name(), step.ordinal, commit.revision);
+        findings.add(|| {
+            format!("{name}/{ordinal}: preempted for unit {preemptor}, but {what} (revision {revision})")
+        });
+    };
+    let of = world.units.get(&preemptor);
+    let Some(spec) = of.and_then(|unit| unit.spec.as_ref()).map(|spec| &spec.value) else {
+        return wrong("there is no such unit".to_owned());
+    };
+    if of.is_some_and(|unit| unit.preemptors.contains(&step.unit)) {
+        wrong("that was preempted for this one before".to_owned());
+    }
+    if spec.id == step.unit || spec.cancelled {
+        wrong("that is itself, or cancelled".to_owned());
+    }
+    if victim.demands.get(&step.before.group).is_some_and(|(_, pool)| *pool != spec.pool) {
+        wrong("the pools differ".to_owned());
+    }
+    let Some(standing) = victim.standings.get(&step.before.group).filter(|standing| standing.preemptible)
+    else {
+        return wrong("it is not preemptible".to_owned());
+    };
+    let ran_ms = commit.time_ms.saturating_sub(step.before.bound_time_ms);
+    if u64::try_from(ran_ms).is_ok_and(|ran_ms| ran_ms < standing.min_run_ms) {
+        wrong(format!("it had run for {ran_ms} of {} ms", standing.min_run_ms));
+    }
+}
+
+/// Why an eviction for `reason` has no ground.
+fn illegal(
+    (spec, was_suspended, was_restarted): (Option<&UnitSpec>, bool, bool),
+    (node, was_drained, was_tainted): (Option<&WorldNode>, bool, bool),
+    ordinal: u32,
+    reason: EvictionReason,
+) -> Option<&'static str> {
+    let wanted = spec.is_some_and(|spec| spec.is_wanted() && spec.group_of(ordinal).is_some());
+    let ready = node.and_then(|node| node.report.as_ref()).is_some_and(|report| report.value.ready);
+    let is_guaranteed = spec.is_some_and(|spec| spec.pool == Pool::Guaranteed);
+    match reason {
+        EvictionReason::Cancelled if spec.is_some_and(|spec| !spec.cancelled) => {
+            Some("evicted as cancelled, but its unit is not")
+        }
+        EvictionReason::ScaledIn if wanted => Some("evicted as scaled in, but its unit wants it"),
+        EvictionReason::NodeLost if ready => Some("evicted for the loss of its node, which is ready"),
+        EvictionReason::Drained if node.is_some() && !was_drained => {
+            Some("evicted for a drain, but its node is not drained")
+        }
+        EvictionReason::Tainted if node.is_some() && !was_tainted => {
+            Some("evicted for a taint, but its node has none that evicts")
+        }
+        EvictionReason::Failure
+            if spec.is_some_and(|spec| spec.ended != Some(UnitEnd::Failure)) && !was_restarted =>
+        {
+            Some("evicted for a failure, but its unit neither ended for it nor started again")
+        }
+        EvictionReason::Suspended if spec.is_some() && !was_suspended => {
+            Some("evicted as suspended, but its unit was not")
+        }
+        EvictionReason::Deadline if spec.is_some_and(|spec| spec.ended.is_none()) => {
+            Some("evicted for its deadline, but its unit has not ended")
+        }
+        EvictionReason::BelowMin if spec.is_some_and(|spec| spec.on_below_min == OnBelowMin::Keep) => {
+            Some("evicted as too few were left, but its unit keeps what is left")
+        }
+        EvictionReason::Squeezed if is_guaranteed => Some("squeezed, but its unit is guaranteed"),
+        EvictionReason::Rescheduled => Some("evicted for a reason that nothing in this version may give"),
+        // Judged with its preemptor, where that is known.
+        EvictionReason::Preempted
+        | EvictionReason::Squeezed
+        | EvictionReason::Cancelled
+        | EvictionReason::ScaledIn
+        | EvictionReason::NodeLost
+        | EvictionReason::Drained
+        | EvictionReason::Suspended
+        | EvictionReason::Deadline
+        | EvictionReason::BelowMin
+        | EvictionReason::Failure
+        | EvictionReason::Tainted => None,
+    }
+}
+
+/// I6, now and over the history. Of what is evicting now only grounds that cannot pass are judged again.
+pub(super) fn check_evictions(world: &World, history: &History, replay: &Replay) -> Findings {
+    let mut findings = replay.evictions.clone();
+    findings.extend(&replay.preemptions.findings);
+    findings.extend(&replay.budgets.findings);
+    let mut n_now = 0;
+    for (id, unit) in &world.units {
+        for (ordinal, row) in &unit.rows {
+            let Some(reason) = row.eviction else { continue };
+            n_now += 1;
+            let may_pass = matches!(
+                reason,
+                EvictionReason::NodeLost
+                    | EvictionReason::Drained
+                    | EvictionReason::Tainted
+                    | EvictionReason::Suspended
+                    | EvictionReason::Failure
+            );
+            if !may_pass {
+                check_eviction(&mut findings, world, *id, *ordinal, row, reason);
+            }
+        }
+    }
+    if let Some(gap) = history.gap() {
+        findings.not_judged(gap);
+        findings.checked(format!("grounds of {n_now} evicting or evicted now"));
+        return findings;
+    }
+    let n_before = replay.preemptions.n_before + replay.budgets.n_before + replay.n_before;
+    let before = if n_before == 0 {
+        String::new()
+    } else {
+        format!("; {n_before} judgements rest on what was read before, and belong to it")
+    };
+    findings.checked(format!(
+        "{} evictions in the history, {} of them preemptions, {} of these by guarantee, {} under a disruption budget, \
+         {n_now} evicting or evicted now{}{before}",
+        replay.n_evictions,
+        replay.n_preempted,
+        replay.preemptions.n_reclaimed,
+        replay.budgets.n_judged,
+        history.since(),
+    ));
+    findings
+}

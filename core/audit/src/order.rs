@@ -1,0 +1,503 @@
+//! I10: what comes free goes to queues by their order.
+//!
+//! Each binding is looked at with the room and the usage of before its commit. A queue *waits* beside the one that got the place
+//! if it has plain units that have waited for a while and would have fitted on that very node; it is *entitled* to the place if its
+//! turn comes first even with one more running unit for each scheduler. What others get meanwhile is owed to it, and what it gets
+//! itself takes off half as much: serving queues in turn, whatever their shares, is found as well as never serving one.
+//!
+//! Between bands the rule is a part of a hundred: what lower bands get while a higher one waits is neither much more nor much less
+//! than the floor.
+//!
+//! Not judged: room that is held, units of higher priority than the one that waits (they are tried at once, since they may have
+//! it leave), best-effort running units, and queues in whose way something else may be (gangs, selectors,
+//! maxima, pauses). What is judged is counted.
+
+mod levels;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use godel_domain::{
+    change::Change,
+    demand::Pool,
+    hold::Hold,
+    ids::{NodeId, UnitId},
+    queue_spec::Band,
+    rows::{Bind, RowChange},
+    unit::{Template, UnitSpec},
+};
+use rustc_hash::FxHashMap;
+
+use self::levels::{LevelIdx, Levels, N_BANDS, Turn};
+use super::{
+    History, Start,
+    history::{Replay, node_name},
+    pending::{Free, admits},
+    queues::{Used, payer},
+    room::Tenants,
+    verdict::Findings,
+    world::{Commit, RowStep, World, WorldRow},
+};
+
+/// Entitled siblings that are looked at for each place.
+const N_SIBLINGS_MAX: usize = 4;
+/// Places that are looked at of what one change binds.
+const N_PLACES_MAX: usize = 8;
+/// Dispatches over which the floor of a band is judged.
+const N_FLOOR: u32 = 100;
+
+/// What is known of how the dispatcher serves queues.
+#[derive(Clone, Debug)]
+pub struct Service {
+    /// Of what is handed out so many per cent are of each lower band that waits; `None`: not known.
+    pub floor_percent: Option<u8>,
+    /// When each unit was handed to a scheduler, Unix milliseconds, ascending; `None`: not known.
+    pub handed_out: Option<BTreeMap<UnitId, Vec<i64>>>,
+    /// A unit that was submitted so long ago is known to whoever decides, milliseconds.
+    pub known_after_ms: i64,
+}
+
+impl Default for Service {
+    fn default() -> Self {
+        Self { floor_percent: None, handed_out: None, known_after_ms: 1_000 }
+    }
+}
+
+/// What a lower band got of a hundred places while a higher one waited as well.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    n: u32,
+    n_low: u32,
+}
+
+/// What is followed from commit to commit.
+pub(super) struct Probe {
+    service: Service,
+    levels: Levels,
+    /// When a node last came to have more room, where that matters.
+    gained_ms: FxHashMap<NodeId, i64>,
+    windows: [Window; N_BANDS],
+    /// Of units, when they were handed out last, and what was bound of them since.
+    handed: FxHashMap<UnitId, Handed>,
+    /// Units for which room was held: others had to leave for them, whatever their queues' turn.
+    preemptors: BTreeSet<UnitId>,
+    /// Units whose rows the commit at hand changes.
+    touched: BTreeSet<UnitId>,
+    n_schedulers: i64,
+    /// Bindings with somebody beside them that waited.
+    n_judged: usize,
+    /// Those of them of whom the other one was entitled to the place.
+    n_passed: usize,
+    n_windows: usize,
+    findings: Findings,
+}
+
+/// A unit as it was handed out: whole, when it was its turn.
+#[derive(Clone, Debug, Default)]
+struct Handed {
+    at_ms: i64,
+    /// Bound of it since.
+    bound: Used,
+    /// It was looked at.
+    is_judged: bool,
+}
+
+/// A place that a commit gave away.
+struct Given<'a> {
+    bind: &'a Bind,
+    unit: UnitId,
+    queue: LevelIdx,
+    band: Band,
+    priority: i32,
+}
+
+/// What the history that was replayed says.
+pub(super) fn check(history: &History, service: &Service, replay: &Replay) -> Findings {
+    let mut findings = Findings::default();
+    if let Some(gap) = history.gap() {
+        findings.not_judged(gap);
+        return findings;
+    }
+    let Some(Probe { n_judged, n_passed, n_windows, findings: found, .. }) = &replay.queues else {
+        findings.checked(format!("one queue and one band have waited{}", history.since()));
+        return findings;
+    };
+    findings.extend(found);
+    let floors = match service.floor_percent {
+        Some(_) => format!("; {n_windows} times a hundred of two bands"),
+        None => "; bands are not compared, for the dispatcher did not say what lower ones get".to_owned(),
+    };
+    findings.checked(format!(
+        "{n_judged} bindings beside a queue that waited for the same room, {n_passed} of them before that one's turn{floors}{}",
+        history.since()
+    ));
+    findings
+}
+
+/// Whether units of more than one queue or band are in it.
+fn has_several(history: &History) -> bool {
+    let mut first = None;
+    let mut is_other = |spec: &UnitSpec| {
+        let of = (spec.queue.clone(), Band::of(spec.pool, spec.priority));
+        first.get_or_insert_with(|| of.clone()) != &of
+    };
+    let of_start = match &history.start {
+        Start::Kept(world) => Some(world.units.values().filter_map(|unit| unit.spec.as_ref())),
+        Start::Empty | Start::Unknown(_) => None,
+    };
+    of_start.into_iter().flatten().any(|spec| is_other(&spec.value))
+        || history.commits.iter().flat_map(|commit| &commit.changes).any(|change| match change {
+            Change::UnitSpec(spec) => is_other(spec),
+            _ => false,
+        })
+}
+
+impl Probe {
+    /// `None` where there is nothing to compare.
+    pub(super) fn new(history: &History, service: &Service) -> Option<Self> {
+        (history.has_start() && has_several(history)).then(|| Self {
+            service: service.clone(),
+            levels: Levels::default(),
+            gained_ms: FxHashMap::default(),
+            windows: [Window::default(); N_BANDS],
+            handed: FxHashMap::default(),
+            preemptors: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            n_schedulers: 1,
+            n_judged: 0,
+            n_passed: 0,
+            n_windows: 0,
+            findings: Findings::default(),
+        })
+    }
+
+    /// Takes over what is there where the judgement begins.
+    pub(super) fn begin(&mut self, world: &World, now_ms: i64) {
+        self.levels.follow_records(world);
+        for (id, unit) in &world.units {
+            for row in unit.rows.values() {
+                self.count_row(world, *id, (&WorldRow::default(), row), now_ms);
+            }
+            self.levels.follow_unit(world, *id, now_ms);
+        }
+        for hold in world.holds.values() {
+            self.preemptors.insert(hold.value.unit);
+            self.count_hold(world, &hold.value, 1);
+        }
+        world.nodes.keys().for_each(|id| self.levels.follow_node(world, *id));
+    }
+
+    /// A commit comes; `world` and `tenants` are as before it.
+    pub(super) fn before(&mut self, world: &World, tenants: &Tenants, commit: &Commit) {
+        self.judge(world, tenants, commit);
+        let now_ms = commit.time_ms;
+        for change in &commit.changes {
+            let hold = match change {
+                Change::HoldDeleted(id) => world.holds.get(id),
+                Change::Hold(hold) => world.holds.get(&hold.id),
+                Change::UnitDeleted(id) => {
+                    for row in world.units.get(id).into_iter().flat_map(|unit| unit.rows.values()) {
+                        self.count_row(world, *id, (row, &WorldRow::default()), now_ms);
+                    }
+                    self.levels.forget_unit(*id);
+                    None
+                }
+                _ => None,
+            };
+            if let Some(hold) = hold {
+                self.gained_ms.insert(hold.value.node, now_ms);
+                self.count_hold(world, &hold.value, -1);
+            }
+        }
+    }
+
+    /// A row changes with it.
+    pub(super) fn on_row(&mut self, world: &World, step: &RowStep<'_>, now_ms: i64) {
+        self.touched.insert(step.unit);
+        if let Some(after) = &step.after {
+            self.count_row(world, step.unit, (&step.before, after), now_ms);
+        }
+    }
+
+    /// It is applied.
+    pub(super) fn after(&mut self, world: &World, commit: &Commit) {
+        let now_ms = commit.time_ms;
+        for change in &commit.changes {
+            match change {
+                Change::UnitSpec(spec) => {
+                    self.touched.insert(spec.id);
+                }
+                Change::Hold(hold) => {
+                    self.preemptors.insert(hold.unit);
+                    self.count_hold(world, hold, 1);
+                }
+                Change::Queue(_) | Change::QueueDeleted(_) => self.levels.follow_records(world),
+                Change::NodeSpec(spec) => self.on_node(world, spec.id, now_ms),
+                Change::NodeReport(report) => self.on_node(world, report.id, now_ms),
+                Change::NodeGrant(id, _) | Change::NodeDeleted(id) => self.on_node(world, *id, now_ms),
+                Change::Lease(_) => {
+                    let n = world.leases.keys().filter(|name| name.starts_with("scheduler/")).count();
+                    self.n_schedulers = i64::try_from(n).unwrap_or(i64::MAX).max(1);
+                }
+                _ => {}
+            }
+        }
+        for id in std::mem::take(&mut self.touched) {
+            self.levels.follow_unit(world, id, now_ms);
+        }
+    }
+
+    fn on_node(&mut self, world: &World, id: NodeId, now_ms: i64) {
+        self.gained_ms.insert(id, now_ms);
+        self.levels.follow_node(world, id);
+    }
+
+    fn count_row(&mut self, world: &World, id: UnitId, (before, after): (&WorldRow, &WorldRow), now_ms: i64) {
+        let Some(unit) = world.units.get(&id) else { return };
+        let Some(queue) = unit.spec.as_ref().map(|spec| spec.value.queue.as_str()) else { return };
+        let turns = [(before, -1), (after, 1)];
+        for (row, times) in
+            turns.into_iter().filter(|(row, _)| before.is_live() != after.is_live() && row.is_live())
+        {
+            let Some((demand, _)) = unit.demands.get(&row.group) else { continue };
+            self.levels.count(queue, demand, times, now_ms);
+            if let Some(handed) = self.handed.get_mut(&id).filter(|_| times > 0) {
+                handed.bound.add(demand, times);
+            }
+            if times < 0 {
+                self.gained_ms.insert(row.node, now_ms);
+            }
+        }
+    }
+
+    fn count_hold(&mut self, world: &World, hold: &Hold, sign: i64) {
+        if let Some(queue) = payer(world, hold) {
+            let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
+            self.levels.count(queue, &hold.demand, n.saturating_mul(sign), 0);
+        }
+    }
+
+    /// What a commit gives away, by what was before it.
+    fn judge(&mut self, world: &World, tenants: &Tenants, commit: &Commit) {
+        let binds = commit.changes.iter().filter_map(|change| match change {
+            Change::Rows(unit, RowChange::Bind(bind)) => Some((*unit, bind)),
+            _ => None,
+        });
+        let given: Vec<Given<'_>> = binds.filter_map(|(unit, bind)| self.given(world, unit, bind)).collect();
+        if given.is_empty()
+            || !self.levels.has_others(&given.iter().map(|one| (one.queue, one.band)).collect())
+        {
+            return;
+        }
+        let mut gains: BTreeMap<LevelIdx, Used> = BTreeMap::new();
+        for one in &given {
+            let n = u32::try_from(one.bind.ordinals.len()).unwrap_or(u32::MAX);
+            for level in self.levels.upwards(one.queue) {
+                gains.entry(level).or_default().add(&one.bind.demand, i64::from(n));
+                self.levels.pay(level, one.band, n);
+            }
+        }
+        if !world.pauses.is_empty() {
+            return;
+        }
+        let held: BTreeSet<NodeId> = world.holds.values().map(|hold| hold.value.node).collect();
+        let preemptors = std::mem::take(&mut self.preemptors);
+        for one in &given {
+            self.note_handed(one, commit.time_ms);
+        }
+        for one in
+            given.iter().filter(|one| one.bind.pool == Pool::Guaranteed && !preemptors.contains(&one.unit))
+        {
+            let places: BTreeSet<NodeId> = one.bind.nodes.iter().copied().collect();
+            for node in places.into_iter().filter(|node| !held.contains(node)).take(N_PLACES_MAX) {
+                if let Some(free) = free(world, tenants, node) {
+                    self.judge_place(world, (one, node, &free), &gains, commit);
+                }
+            }
+        }
+        self.preemptors = preemptors;
+    }
+
+    fn given<'a>(&self, world: &World, unit: UnitId, bind: &'a Bind) -> Option<Given<'a>> {
+        let spec = &world.units.get(&unit)?.spec.as_ref()?.value;
+        let queue = self.levels.find(&spec.queue)?;
+        Some(Given {
+            bind,
+            unit,
+            queue,
+            band: levels::band(world, spec),
+            priority: levels::priority(world, spec),
+        })
+    }
+
+    fn judge_place(
+        &mut self,
+        world: &World,
+        (given, node, free): (&Given<'_>, NodeId, &Free),
+        gains: &BTreeMap<LevelIdx, Used>,
+        commit: &Commit,
+    ) {
+        self.judge_bands(world, (given, node, free), commit);
+        let mut is_judged = false;
+        let handed = self.handed.get(&given.unit).filter(|_| self.service.handed_out.is_some());
+        if handed.is_some_and(|handed| handed.is_judged) {
+            return;
+        }
+        // It was its turn, or was not, before anything of it was bound.
+        let before = handed.map(|handed| handed.bound.negative());
+        let handed_ms = handed.map_or(commit.time_ms, |handed| handed.at_ms);
+        for level in self.levels.upwards(given.queue) {
+            let served = self.levels.turn(level, before.as_ref());
+            let mut siblings: Vec<(Turn, LevelIdx)> = self
+                .levels
+                .siblings(level, given.band)
+                .map(|other| (self.levels.turn(other, gains.get(&other)), other))
+                .collect();
+            siblings.sort_by(|(one, _), (other, _)| one.order(other));
+            for (_, other) in siblings.into_iter().take(N_SIBLINGS_MAX) {
+                let Some((waiting, since_ms)) =
+                    self.fitting(world, other, (given.band, given.priority, node, free), commit.time_ms)
+                else {
+                    continue;
+                };
+                is_judged = true;
+                let mut more = gains.get(&other).cloned().unwrap_or_default();
+                let template = world.units.get(&waiting).and_then(|unit| unit.spec.as_ref());
+                let Some(template) = template.map(|spec| &spec.value.task_groups[0].template) else {
+                    continue;
+                };
+                more.add(&template.demand, self.n_schedulers);
+                if !self.levels.turn(other, Some(&more)).is_before(&served) {
+                    continue;
+                }
+                let since_ms =
+                    [Some(since_ms), self.gained_ms.get(&node).copied(), self.levels.eased_ms(other)];
+                let since_ms = since_ms.into_iter().flatten().max();
+                let is_known = since_ms.is_none_or(|since_ms| since_ms < handed_ms);
+                if !is_known || self.is_being_served((other, given.band), handed_ms) {
+                    continue;
+                }
+                self.n_passed += 1;
+                self.owe(world, (given, node), (other, waiting), commit);
+                break;
+            }
+        }
+        if let Some(handed) = self.handed.get_mut(&given.unit) {
+            handed.is_judged = true;
+        }
+        self.n_judged += usize::from(is_judged);
+    }
+
+    fn owe(
+        &mut self,
+        world: &World,
+        (given, node): (&Given<'_>, NodeId),
+        (other, waiting): (LevelIdx, UnitId),
+        commit: &Commit,
+    ) {
+        let owed = self.levels.owe(other, given.band);
+        if i64::from(owed) <= 2 * self.allowance() {
+            return;
+        }
+        self.levels.forgive(other, given.band);
+        let name = |unit: UnitId| world.units.get(&unit).map_or_else(|| "?".to_owned(), |unit| unit.name());
+        let (revision, entitled, served) =
+            (commit.revision, self.levels.path(other), self.levels.path(given.queue));
+        self.findings.add(|| {
+            format!(
+                "queue {entitled} is passed over again and again, the last time at revision {revision}: unit {} waits and \
+                 fits on {}, which went to unit {} of queue {served}",
+                name(waiting),
+                node_name(world, node),
+                name(given.unit),
+            )
+        });
+    }
+
+    /// Units that others may get before an entitled queue: one for each scheduler, one more since a unit that is called is counted
+    /// in proportion against what other needs may take, and where it is not known what was under way as much as may have been.
+    fn allowance(&self) -> i64 {
+        match self.service.handed_out {
+            Some(_) => self.n_schedulers + 1,
+            None => 4 * self.n_schedulers + 8,
+        }
+    }
+
+    /// What is bound of a unit belongs to when it was handed out.
+    fn note_handed(&mut self, given: &Given<'_>, now_ms: i64) {
+        let times = self.service.handed_out.as_ref().and_then(|all| all.get(&given.unit));
+        let last_ms = times.and_then(|times| times.iter().take_while(|at| **at <= now_ms).last().copied());
+        let handed = self.handed.entry(given.unit).or_default();
+        let at_ms = if self.service.handed_out.is_some() { last_ms.unwrap_or(0) } else { now_ms };
+        if handed.at_ms != at_ms {
+            *handed = Handed { at_ms, ..Handed::default() };
+        }
+    }
+
+    /// Whether a unit of a queue was on its way when another one was handed out.
+    fn is_being_served(&self, (queue, band): (LevelIdx, Band), at_ms: i64) -> bool {
+        let Some(handed_out) = &self.service.handed_out else { return false };
+        let since_ms = at_ms.saturating_sub(self.service.known_after_ms);
+        self.levels.waiting(queue, band).any(|unit| {
+            handed_out.get(&unit).is_some_and(|times| times.iter().any(|at| (since_ms..=at_ms).contains(at)))
+        })
+    }
+
+    fn judge_bands(
+        &mut self,
+        world: &World,
+        (given, node, free): (&Given<'_>, NodeId, &Free),
+        commit: &Commit,
+    ) {
+        let Some(percent) = self.service.floor_percent else { return };
+        let waits = |band: &Band| {
+            self.fitting(world, LevelIdx::ROOT, (*band, i32::MIN, node, free), commit.time_ms).is_some()
+        };
+        let guaranteed = [Band::System, Band::Online, Band::Batch];
+        let higher = guaranteed.into_iter().filter(|band| *band < given.band).any(|band| waits(&band));
+        let lower: Vec<Band> =
+            guaranteed.into_iter().filter(|band| *band > given.band).filter(waits).collect();
+        for band in lower.into_iter().chain(higher.then_some(given.band)) {
+            let window = &mut self.windows[band.idx()];
+            window.n += 1;
+            window.n_low += u32::from(band == given.band);
+            if window.n < N_FLOOR {
+                continue;
+            }
+            let Window { n, n_low } = std::mem::take(window);
+            self.n_windows += 1;
+            let (floor, allowance) = (i64::from(percent.min(50)), self.allowance() + 2);
+            if (i64::from(n_low) - floor).abs() > allowance {
+                let revision = commit.revision;
+                self.findings.add(|| {
+                    format!(
+                        "band {} got {n_low} of {n} places while a higher one waited as well, not {floor} (revision {revision})",
+                        band.name()
+                    )
+                });
+            }
+        }
+    }
+
+    /// A plain unit of a band, of a queue or one below it, that fits, and since when it waits.
+    fn fitting(
+        &self,
+        world: &World,
+        queue: LevelIdx,
+        (band, priority, node, free): (Band, i32, NodeId, &Free),
+        now_ms: i64,
+    ) -> Option<(UnitId, i64)> {
+        let of_node = world.nodes.get(&node)?;
+        let fits = |template: &Template| {
+            admits(of_node, template).is_ok()
+                && free.clone().take(of_node, template, Pool::Guaranteed).is_ok()
+        };
+        let known_since_ms = now_ms.saturating_sub(self.service.known_after_ms);
+        self.levels.find_waiting(world, (queue, band, priority), known_since_ms, fits)
+    }
+}
+
+/// What a node has left; `None` of one that has come to have less.
+fn free(world: &World, tenants: &Tenants, node: NodeId) -> Option<Free> {
+    let of_node = world.nodes.get(&node).filter(|_| !world.shrunk.contains(&node))?;
+    Some(Free::new(of_node, &tenants.of_node(node), &BTreeSet::new()))
+}

@@ -1,0 +1,427 @@
+//! I8: pending units tried on every node in turn, the plainest way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use godel_domain::{
+    demand::{DeviceRequest, MILLI_WHOLE, Pool},
+    hold::Hold,
+    ids::{NodeId, Revision, UnitId},
+    node::Device,
+    resources::{RUNNING_UNITS, Resources},
+    rows::Phase,
+    unit::{Template, UnitSpec},
+};
+
+use super::{
+    Evidence,
+    queues::{QueueRoom, levels},
+    room::{self, Usage},
+    verdict::Findings,
+    world::{World, WorldNode, WorldRow, WorldUnit},
+};
+
+/// Where the pending running units of a unit would fit: proof that it should have been placed.
+pub type Witness = Vec<NodeId>;
+
+/// Why a template does not fit a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Misfit {
+    /// No contact with its agent.
+    NotReady,
+    /// Closed by an administrator.
+    Cordoned,
+    /// A label is missing or has another value.
+    Selector(String),
+    /// A taint that is not tolerated.
+    Taint(String),
+    /// Too little of a resource.
+    Resource(String),
+    /// Too few devices that are free and of an accepted model.
+    Device,
+}
+
+/// What is left on every node, for trying units one by one against one state.
+#[derive(Clone, Debug)]
+pub struct Scan<'a> {
+    world: &'a World,
+    free: BTreeMap<NodeId, Free>,
+    queues: QueueRoom<'a>,
+}
+
+/// What all looks until now have in common.
+#[derive(Clone, Debug)]
+pub struct Before {
+    /// Revision of the first look.
+    pub since: Revision,
+    /// Units that waited each time.
+    waiting: BTreeSet<UnitId>,
+    /// The least that each node had left.
+    free: BTreeMap<NodeId, Free>,
+}
+
+impl Before {
+    /// The look that `evidence` was, and those before it.
+    pub fn of(evidence: &Evidence) -> Self {
+        let world = &evidence.listed;
+        let mut scan = Scan::new(world);
+        let mut waiting: BTreeSet<UnitId> = waiting(world).iter().map(|(id, ..)| *id).collect();
+        let mut since = world.revision;
+        if let Some(before) = &evidence.before {
+            scan.keep_least(&before.free);
+            waiting.retain(|id| before.waiting.contains(id));
+            since = before.since;
+        }
+        Self { since, waiting, free: scan.free }
+    }
+}
+
+/// What is left on a node.
+#[derive(Clone, Debug)]
+pub(super) struct Free {
+    guaranteed: Resources,
+    best_effort: Resources,
+    devices: Vec<u32>,
+}
+
+impl<'a> Scan<'a> {
+    /// Sums what is bound, evicting included.
+    pub fn new(world: &'a World) -> Self {
+        let mut taken = room::usage(world, |_| true);
+        let kept = |hold: &Hold| hold.turn.is_some() || hold.slot.is_some();
+        for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| kept(hold)) {
+            taken.entry(hold.node).or_default().add_gathered(hold);
+        }
+        let nothing = Usage::default();
+        let (short, none) = (room::short_kinds(world), BTreeSet::new());
+        let free = |(id, node): (&NodeId, &WorldNode)| {
+            let (taken, short) = (taken.get(id).unwrap_or(&nothing), short.get(id).unwrap_or(&none));
+            (*id, Free::new(node, taken, short))
+        };
+        let free = world.nodes.iter().map(free).collect();
+        Self { world, free, queues: QueueRoom::new(world) }
+    }
+
+    /// Counts only room that was also there before.
+    fn keep_least(&mut self, before: &BTreeMap<NodeId, Free>) {
+        self.free.retain(|node, free| {
+            let other = before.get(node);
+            if let Some(other) = other {
+                free.keep_least(other);
+            }
+            other.is_some()
+        });
+    }
+
+    /// One running unit of `template` on the node as it is now.
+    ///
+    /// # Errors
+    /// The first thing that does not fit.
+    pub fn fits(&self, template: &Template, pool: Pool, node: NodeId) -> Result<(), Misfit> {
+        let (Some(of), Some(free)) = (self.world.nodes.get(&node), self.free.get(&node)) else {
+            return Err(Misfit::NotReady);
+        };
+        admits(of, template)?;
+        free.clone().take(of, template, pool)
+    }
+
+    /// Places for the pending running units of a unit that it needs to move on: one if it is bound already,
+    /// else as many as `min_member` lacks. `None` if this way of looking finds none, or its queue has no room for
+    /// those. Sound: what it returns fits. For gangs of one template also complete; what is found for several together
+    /// counts only if nobody can miss it, for whether they fit at all is bin packing, and schedulers are greedy.
+    pub fn place(&self, spec: &UnitSpec, unit: &WorldUnit) -> Option<Witness> {
+        let (pending, needed) = wants(spec, unit);
+        if pending.len() < needed {
+            return None;
+        }
+        let (places, templates) = self.place_some(&pending, spec.pool, needed)?;
+        if !self.has_room_for_each(&templates, spec.pool) {
+            return None;
+        }
+        let demands = templates.iter().map(|template| &template.demand);
+        self.queues.holds(&spec.queue, demands).then_some(places)
+    }
+
+    /// Queues for which the first of its running units that a unit needs to move on are too much.
+    fn held_up_at<'s>(&self, spec: &'s UnitSpec, unit: &WorldUnit) -> Vec<&'s str> {
+        let (pending, needed) = wants(spec, unit);
+        let demands = pending.iter().take(needed).map(|template| &template.demand);
+        self.queues.short_of(&spec.queue, demands).collect()
+    }
+
+    /// Whether any order and any choice of nodes finds room for these together: each of them has a node with room for all
+    /// of them. Of one template it is enough that they were found.
+    fn has_room_for_each(&self, templates: &[&Template], pool: Pool) -> bool {
+        let Some((first, others)) = templates.split_first() else { return true };
+        if others.iter().all(|other| other == first) {
+            return true;
+        }
+        templates.iter().all(|template| {
+            self.world.nodes.iter().any(|(id, node)| {
+                let Some(mut free) = self.free.get(id).cloned() else { return false };
+                admits(node, template).is_ok()
+                    && templates.iter().all(|each| free.take(node, each, pool).is_ok())
+            })
+        })
+    }
+
+    fn place_some<'t>(
+        &self,
+        pending: &[&'t Template],
+        pool: Pool,
+        needed: usize,
+    ) -> Option<(Witness, Vec<&'t Template>)> {
+        let mut places = Witness::new();
+        let mut templates = Vec::new();
+        let mut free = BTreeMap::new();
+        let mut full: Option<&Template> = None;
+        for template in pending {
+            if places.len() == needed {
+                break;
+            }
+            // The same template found no node a moment ago: it finds none now.
+            if full.is_some_and(|full| full == *template) {
+                continue;
+            }
+            let found = self.world.nodes.iter().find(|(id, node)| {
+                admits(node, template).is_ok()
+                    && self.free.get(id).is_some_and(|at_first| {
+                        free.entry(**id)
+                            .or_insert_with(|| at_first.clone())
+                            .take(node, template, pool)
+                            .is_ok()
+                    })
+            });
+            match found {
+                Some((id, _)) => {
+                    places.push(*id);
+                    templates.push(*template);
+                }
+                None => full = Some(template),
+            }
+        }
+        (places.len() == needed).then_some((places, templates))
+    }
+}
+
+impl Free {
+    /// Of kinds of which a node is short nothing is free.
+    pub(super) fn new(node: &WorldNode, taken: &Usage, short: &BTreeSet<&str>) -> Self {
+        let left = |sums: &Resources| {
+            let mut free = node.allocatable().into_owned();
+            free.add_amount(RUNNING_UNITS, node.max_running_units());
+            free.add(sums, -1);
+            free
+        };
+        let devices = node.report.as_ref().map_or(&[][..], |report| &report.value.devices);
+        let of_device = |(idx, device): (usize, &Device)| {
+            let taken = taken.devices.get(idx).copied().unwrap_or(0);
+            if short.contains(device.kind.as_str()) { 0 } else { MILLI_WHOLE.saturating_sub(taken) }
+        };
+        let devices = devices.iter().enumerate().map(of_device).collect();
+        let mut best_effort = node.best_effort_allocatable(&taken.kept);
+        best_effort.add(&taken.best_effort, -1);
+        Self { guaranteed: left(&taken.guaranteed), best_effort, devices }
+    }
+
+    fn keep_least(&mut self, other: &Self) {
+        keep_least(&mut self.guaranteed, &other.guaranteed);
+        keep_least(&mut self.best_effort, &other.best_effort);
+        for (idx, left) in self.devices.iter_mut().enumerate() {
+            *left = other.devices.get(idx).map_or(0, |other| *other.min(left));
+        }
+    }
+
+    /// Takes what one running unit needs, or changes nothing.
+    pub(super) fn take(&mut self, node: &WorldNode, template: &Template, pool: Pool) -> Result<(), Misfit> {
+        let free = match pool {
+            Pool::Guaranteed => &mut self.guaranteed,
+            Pool::BestEffort => &mut self.best_effort,
+        };
+        for (name, amount) in template.demand.requests.iter().chain([(RUNNING_UNITS, 1)]) {
+            if amount > free.get(name) {
+                return Err(Misfit::Resource(name.to_owned()));
+            }
+        }
+        if let Some(request) = &template.demand.devices {
+            let taken = choose(node, &self.devices, request).ok_or(Misfit::Device)?;
+            for idx in taken {
+                self.devices[idx] -= request.milli;
+            }
+        }
+        free.add(&template.demand.requests, -1);
+        free.add_amount(RUNNING_UNITS, -1);
+        Ok(())
+    }
+}
+
+fn keep_least(sums: &mut Resources, others: &Resources) {
+    for (name, amount) in sums.clone().iter() {
+        sums.add_amount(name, others.get(name).saturating_sub(amount).min(0));
+    }
+}
+
+/// Devices for a request: of those that fit, the fullest first.
+fn choose(node: &WorldNode, free: &[u32], request: &DeviceRequest) -> Option<Vec<usize>> {
+    let devices = node.report.as_ref().map_or(&[][..], |report| &report.value.devices);
+    let mut fitting: Vec<usize> = (0..devices.len())
+        .filter(|idx| {
+            room::is_of(&devices[*idx], request) && free.get(*idx).copied().unwrap_or(0) >= request.milli
+        })
+        .collect();
+    fitting.sort_by_key(|idx| (free[*idx], *idx));
+    let count = usize::try_from(request.count).ok()?;
+    (fitting.len() >= count).then(|| fitting[..count].to_vec())
+}
+
+/// Whether the node takes the template at all, room apart.
+pub(super) fn admits(node: &WorldNode, template: &Template) -> Result<(), Misfit> {
+    let (Some(spec), Some(report)) = (&node.spec, &node.report) else { return Err(Misfit::NotReady) };
+    if !report.value.ready {
+        return Err(Misfit::NotReady);
+    }
+    if spec.value.is_closed() {
+        return Err(Misfit::Cordoned);
+    }
+    for (key, value) in &template.node_selector {
+        let has = spec.value.labels.get(key).or_else(|| report.value.attributes.get(key));
+        if has != Some(value) {
+            return Err(Misfit::Selector(key.clone()));
+        }
+    }
+    let refusing = spec.value.taints.iter().find(|taint| {
+        taint.effect.is_hard() && !template.tolerations.iter().any(|toleration| toleration.tolerates(taint))
+    });
+    refusing.map_or(Ok(()), |taint| Err(Misfit::Taint(taint.key.clone())))
+}
+
+/// Units that wait although a plain look finds room for them, each tried alone against the state; after earlier looks
+/// those that waited each time, against the room that was there each time.
+pub(super) fn check(evidence: &Evidence) -> Findings {
+    let Evidence { listed: world, before, busy, .. } = evidence;
+    let mut findings = Findings::default();
+    let waiting = waiting(world);
+    if let Some(why) = busy {
+        findings
+            .not_judged(format!("whether any of {} units that wait could be placed: {why}", waiting.len()));
+        return findings;
+    }
+    let is_new = |id: &UnitId| before.as_ref().is_some_and(|before| !before.waiting.contains(id));
+    let mut scan = Scan::new(world);
+    if let Some(before) = before {
+        scan.keep_least(&before.free);
+    }
+    let mut held_up: BTreeMap<&str, Vec<UnitId>> = BTreeMap::new();
+    for (id, spec, unit) in &waiting {
+        scan.held_up_at(spec, unit).into_iter().for_each(|queue| held_up.entry(queue).or_default().push(*id));
+    }
+    // Room under a maximum may be kept for the one that has waited longest for it.
+    let yields = |id: UnitId, spec: &UnitSpec| {
+        let mut others = levels(&spec.queue).filter_map(|queue| held_up.get(queue)).flatten();
+        others.any(|other| *other != id)
+    };
+    let mut n_yielding = 0;
+    // Where so many of one template found no place, as many or more find none.
+    let mut tried: Vec<((&Template, Pool, &str), usize)> = Vec::new();
+    for (id, spec, unit) in waiting.iter().filter(|(id, ..)| !is_new(id)) {
+        let (pending, needed) = wants(spec, unit);
+        let is_one = spec.task_groups.len() == 1 && pending.len() >= needed;
+        let key = is_one.then(|| (&spec.task_groups[0].template, spec.pool, spec.queue.as_str()));
+        if key.is_some_and(|key| tried.iter().any(|(other, n)| *other == key && *n <= needed)) {
+            continue;
+        }
+        match scan.place(spec, unit) {
+            None => tried.extend(key.map(|key| (key, needed))),
+            Some(_) if yields(*id, spec) => n_yielding += 1,
+            Some(places) => findings.add(|| {
+                let nodes: Vec<String> =
+                    places.iter().take(3).map(|node| super::history::node_name(world, *node)).collect();
+                format!("unit {} (id {id}) waits, but fits on {}", unit.name(), nodes.join(", "))
+            }),
+        }
+    }
+    findings.checked(format!(
+        "{} units wait, each tried on {} nodes: none fits{}{}{}{}",
+        waiting.len(),
+        world.nodes.len(),
+        if before.is_some() { " where room was left at every look" } else { "" },
+        of_them(
+            waiting.iter().filter(|(id, ..)| is_new(id)).count(),
+            "are not tried: they did not wait at every look"
+        ),
+        of_them(held_up.values().flatten().collect::<BTreeSet<_>>().len(), "have no room in their queue"),
+        of_them(n_yielding, "fit, and may have to wait behind those")
+    ));
+    findings
+}
+
+fn of_them(n: usize, what: &str) -> String {
+    if n == 0 { String::new() } else { format!("; {n} of them {what}") }
+}
+
+/// Units that wait for room under a maximum of their queue or of one above it.
+pub fn held_up(world: &World) -> usize {
+    let scan = Scan::new(world);
+    waiting(world).iter().filter(|(_, spec, unit)| !scan.held_up_at(spec, unit).is_empty()).count()
+}
+
+/// What a unit wants placed, and how many of that it needs to move on.
+fn wants<'a>(spec: &'a UnitSpec, unit: &WorldUnit) -> (Vec<&'a Template>, usize) {
+    let wanted = spec
+        .task_groups
+        .iter()
+        .flat_map(|group| group.iter_ordinals().map(move |ordinal| (ordinal, &group.template)));
+    let is_pending = |ordinal: &u32| unit.rows.get(ordinal).is_none_or(|row| row.phase == Phase::Pending);
+    let pending: Vec<&Template> =
+        wanted.filter(|(ordinal, _)| is_pending(ordinal)).map(|(_, template)| template).collect();
+    // Those that it was scaled in by count no more.
+    let rows =
+        || unit.rows.iter().filter(|(ordinal, _)| spec.group_of(**ordinal).is_some()).map(|(_, row)| row);
+    let live = rows().filter(|row| row.is_live() && row.eviction.is_none()).count();
+    let is_over =
+        |row: &&WorldRow| matches!(row.phase, Phase::Succeeded | Phase::Failed) && row.eviction.is_none();
+    let over = rows().filter(is_over).count();
+    let min_member = usize::try_from(spec.min_member).unwrap_or(usize::MAX).saturating_sub(over);
+    let ever_bound = rows().any(|row| row.phase != Phase::Pending);
+    let is_resumed = rows().any(|row| row.phase == Phase::Pending && row.eviction.is_some());
+    let is_whole = spec.on_below_min == godel_domain::unit::OnBelowMin::Restart;
+    let needed = match (is_whole, ever_bound && !is_resumed) {
+        (true, _) if live >= min_member => 1,
+        (true, _) => min_member.max(1),
+        (false, true) => 1,
+        (false, false) => min_member.saturating_sub(live).max(1),
+    };
+    (pending, needed)
+}
+
+/// Whether an administrator keeps a unit from being placed.
+fn is_paused(world: &World, spec: &UnitSpec) -> bool {
+    let queue = spec.queue.as_str();
+    world.pauses.iter().any(|(scope, pause)| match scope.split_once('/') {
+        Some(("queue", path)) => {
+            queue == path || queue.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'))
+        }
+        Some(("sub-cluster", name)) => spec.task_groups.iter().all(|group| {
+            let demanded = group.template.node_selector.get(&pause.value.sub_cluster_key);
+            demanded.is_some_and(|demanded| demanded == name)
+        }),
+        Some(_) | None => scope == "all",
+    })
+}
+
+/// Units with running units that should be placed and are not.
+fn waiting(world: &World) -> Vec<(UnitId, &UnitSpec, &WorldUnit)> {
+    world
+        .units
+        .iter()
+        .filter_map(|(id, unit)| Some((*id, unit.spec.as_ref()?.value.as_ref(), unit)))
+        .filter(|(_, spec, unit)| {
+            spec.is_wanted()
+                && !is_paused(world, spec)
+                && spec
+                    .task_groups
+                    .iter()
+                    .flat_map(godel_domain::unit::TaskGroup::iter_ordinals)
+                    .any(|ordinal| unit.rows.get(&ordinal).is_none_or(|row| row.phase == Phase::Pending))
+        })
+        .collect()
+}

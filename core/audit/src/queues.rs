@@ -1,0 +1,588 @@
+//! I5: what each queue uses, summed anew, and no binding that raises it above a maximum.
+//!
+//! A maximum may be set below what is used: that evicts nobody, so only a history tells a queue that was lowered from
+//! one that was raised. It is replayed with the records as they were.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use godel_domain::{
+    change::Change,
+    demand::Demand,
+    hold::Hold,
+    ids::{Revision, UnitId},
+    queue_spec::QueueSpec,
+    resources::Resources,
+    rows::RowChange,
+};
+
+use super::{
+    Evidence, History, Start,
+    preemptions::queue_of_hold,
+    room,
+    verdict::Findings,
+    world::{World, WorldRow},
+};
+
+/// What a queue and those below it use. Devices count by their kind in thousandths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Used {
+    amounts: Resources,
+    running_units: i64,
+}
+
+impl Used {
+    pub(super) fn add(&mut self, demand: &Demand, times: i64) {
+        self.amounts.add(&demand.requests, times);
+        if let Some(devices) = &demand.devices {
+            let milli = i64::from(devices.count) * i64::from(devices.milli);
+            self.amounts.add(&Resources::new([(devices.kind.as_str(), milli)]).unwrap_or_default(), times);
+        }
+        self.running_units += times;
+    }
+
+    fn shift(&mut self, other: &Self, times: i64) {
+        self.amounts.add(&other.amounts, times);
+        self.running_units += other.running_units * times;
+    }
+
+    /// So much less.
+    pub(super) fn negative(&self) -> Self {
+        let mut negative = Self::default();
+        negative.shift(self, -1);
+        negative
+    }
+
+    /// Of each the smaller.
+    fn least(&self, other: &Self) -> Self {
+        let amounts = self.amounts.iter().map(|(name, amount)| (name, amount.min(other.amounts.get(name))));
+        let running_units = self.running_units.min(other.running_units);
+        Self { amounts: Resources::new(amounts).unwrap_or_default(), running_units }
+    }
+
+    fn of<'a>(demands: impl Iterator<Item = &'a Demand>) -> Self {
+        let mut used = Self::default();
+        demands.for_each(|demand| used.add(demand, 1));
+        used
+    }
+
+    /// Each maximum of a queue, its own 0 included: of what, used, most.
+    fn against<'a>(&'a self, spec: &'a QueueSpec) -> impl Iterator<Item = (&'a str, i64, i64)> {
+        let amounts = spec.max.iter().map(|(name, max)| (name.as_str(), self.amounts.get(name), *max));
+        let n_max = i64::from(spec.max_running_units);
+        amounts.chain((n_max > 0).then_some((RUNNING_UNITS, self.running_units, n_max)))
+    }
+
+    pub(super) fn get(&self, name: &str) -> i64 {
+        if name == RUNNING_UNITS { self.running_units } else { self.amounts.get(name) }
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.amounts.iter().map(|(name, _)| name).chain([RUNNING_UNITS])
+    }
+}
+
+/// No resource has a blank in its name.
+const RUNNING_UNITS: &str = "running units";
+
+/// What the queues of a world use, and may.
+#[derive(Clone, Debug)]
+pub(super) struct QueueRoom<'a> {
+    world: &'a World,
+    used: BTreeMap<&'a str, Used>,
+    n_running_units: usize,
+}
+
+impl<'a> QueueRoom<'a> {
+    pub(super) fn new(world: &'a World) -> Self {
+        let mut room = Self::beside_victims(world);
+        for (queue, lent) in lent(world) {
+            if let Some(used) = room.used.get_mut(queue.as_str()) {
+                used.shift(&lent, -1);
+            }
+        }
+        room
+    }
+
+    /// With holds beside the victims that back them.
+    fn beside_victims(world: &'a World) -> Self {
+        let mut room = Self { world, used: BTreeMap::new(), n_running_units: 0 };
+        for unit in world.units.values() {
+            let queue = unit.spec.as_ref().map(|spec| spec.value.queue.as_str());
+            for row in unit.rows.values().filter(|row| row.is_live()) {
+                room.n_running_units += 1;
+                if let (Some(queue), Some((demand, _))) = (queue, unit.demands.get(&row.group)) {
+                    levels(queue).for_each(|level| room.used.entry(level).or_default().add(demand, 1));
+                }
+            }
+        }
+        for hold in world.holds.values() {
+            let Some(queue) = payer(world, &hold.value) else { continue };
+            let n = i64::try_from(hold.value.ordinals.len()).unwrap_or(i64::MAX);
+            levels(queue).for_each(|level| room.used.entry(level).or_default().add(&hold.value.demand, n));
+        }
+        room
+    }
+
+    /// Whether the queue and those above it may use so much more.
+    pub(super) fn holds<'d>(&self, queue: &str, demands: impl Iterator<Item = &'d Demand>) -> bool {
+        self.short_of(queue, demands).next().is_none()
+    }
+
+    /// Of the queue and those above it the ones that may not use so much more.
+    pub(super) fn short_of<'q, 'd>(
+        &self,
+        queue: &'q str,
+        demands: impl Iterator<Item = &'d Demand>,
+    ) -> impl Iterator<Item = &'q str> {
+        let asked = Used::of(demands);
+        levels(queue).filter(move |level| {
+            let Some(record) = self.world.queues.get(*level) else { return false };
+            let used = self.used.get(*level).cloned().unwrap_or_default();
+            let mut maxima = used.against(&record.value);
+            maxima.any(|(name, used, max)| asked.get(name) > 0 && used + asked.get(name) > max)
+        })
+    }
+}
+
+pub(super) fn check(evidence: &Evidence) -> Findings {
+    let mut findings = Findings::default();
+    let (world, history) = (&evidence.listed, &evidence.history);
+    for (id, unit) in world.units.iter().filter(|(_, unit)| unit.spec.is_none()) {
+        if unit.rows.values().any(WorldRow::is_live) {
+            findings.add(|| format!("unit id {id} has running units but no record: no queue pays for them"));
+        }
+    }
+    let room = QueueRoom::new(world);
+    let on_nodes: usize = room::usage(world, |_| true).values().map(|usage| usage.n).sum();
+    if on_nodes != room.n_running_units {
+        let n = room.n_running_units;
+        findings.add(|| format!("queues pay for {n} running units, nodes hold {on_nodes}"));
+    }
+    let how = match history.gap() {
+        None => {
+            let (n_maxima, n_commits) = replay(history, &mut findings);
+            format!("{n_maxima} with a maximum, kept by each of {n_commits} commits{}", history.since())
+        }
+        Some(gap) => {
+            let n_maxima = judge_last_bindings(&room, history, &mut findings);
+            findings.not_judged(gap);
+            format!("{n_maxima} with a maximum, kept by the last bindings")
+        }
+    };
+    let n_running_units = room.n_running_units;
+    findings.checked(format!("{} queues pay for {n_running_units} running units; {how}", room.used.len()));
+    findings
+}
+
+/// Every level of the tree pays: `a.b` counts in `a` and in `a.b`.
+pub(super) fn levels(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('.').map(|(idx, _)| idx).chain([path.len()]).map(|end| &path[..end])
+}
+
+/// Looks at each queue in which a commit bound something. Returns how many ever had a maximum, and how many commits were
+/// judged.
+fn replay(history: &History, findings: &mut Findings) -> (usize, usize) {
+    let mut world = match &history.start {
+        Start::Kept(world) => (**world).clone(),
+        Start::Empty | Start::Unknown(_) => World::default(),
+    };
+    let is_before = |revision: Revision| revision <= history.judged_after();
+    for commit in history.commits.iter().filter(|commit| is_before(commit.revision)) {
+        world.apply(commit, |_, _| {});
+    }
+    let of_start = QueueRoom::beside_victims(&world);
+    let mut used: BTreeMap<String, Used> =
+        of_start.used.into_iter().map(|(queue, used)| (queue.to_owned(), used)).collect();
+    let with_maximum = world.queues.iter().filter(|(_, record)| has_maximum(&record.value));
+    let mut limited: BTreeSet<String> = with_maximum.map(|(queue, _)| queue.clone()).collect();
+    let mut n_commits = 0;
+    for commit in history.commits.iter().filter(|commit| !is_before(commit.revision)) {
+        n_commits += 1;
+        for change in &commit.changes {
+            match change {
+                Change::Queue(spec) if has_maximum(spec) => {
+                    limited.insert(spec.name.clone());
+                }
+                Change::UnitDeleted(id) => {
+                    let Some(unit) = world.units.get(id) else { continue };
+                    for row in unit.rows.values().filter(|row| row.is_live()) {
+                        count(&mut used, &world, *id, row.group, -1);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut bound: BTreeMap<String, Used> = BTreeMap::new();
+        // Room held counts as bound, and what takes its place adds nothing.
+        let mut freed: Vec<Arc<Hold>> = Vec::new();
+        // Of whom holds at a maximum ended.
+        let mut ended: BTreeSet<UnitId> = BTreeSet::new();
+        for change in &commit.changes {
+            match change {
+                Change::Hold(hold) if !world.holds.contains_key(&hold.id) => {
+                    count_hold(&mut used, &world, hold, 1);
+                    count_hold(&mut bound, &world, hold, 1);
+                }
+                Change::HoldDeleted(id) => {
+                    let hold = world.holds.get(id).map(|hold| Arc::clone(&hold.value));
+                    ended.extend(hold.iter().filter(|hold| hold.at_maximum).map(|hold| hold.unit));
+                    freed.extend(hold);
+                }
+                _ => {}
+            }
+        }
+        // How many of a group became live in it, and how many ended.
+        let mut turned: BTreeMap<(UnitId, u16), (i64, i64)> = BTreeMap::new();
+        world.apply(commit, |_, step| {
+            let Some(after) = step.after else { return };
+            match (step.before.is_live(), after.is_live()) {
+                (false, true) => turned.entry((step.unit, after.group)).or_default().0 += 1,
+                (true, false) => turned.entry((step.unit, step.before.group)).or_default().1 += 1,
+                (true, true) | (false, false) => {}
+            }
+        });
+        for ((unit, group), (n_bound, n_ended)) in turned {
+            count(&mut used, &world, unit, group, n_bound - n_ended);
+            count(&mut bound, &world, unit, group, n_bound);
+        }
+        for hold in freed {
+            count_hold(&mut used, &world, &hold, -1);
+            count_hold(&mut bound, &world, &hold, -1);
+        }
+        judge(&world, &used, &bound, commit.revision, findings);
+        for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| hold.at_maximum) {
+            if ended.remove(&hold.unit) {
+                let (unit, revision) = (hold.unit, commit.revision);
+                findings.add(|| format!("unit id {unit}: some of what is held at a maximum ends without the rest (revision {revision})"));
+            }
+        }
+    }
+    (limited.len(), n_commits)
+}
+
+fn has_maximum(spec: &QueueSpec) -> bool {
+    !spec.max.is_empty() || spec.max_running_units > 0
+}
+
+fn count(used: &mut BTreeMap<String, Used>, world: &World, id: UnitId, group: u16, times: i64) {
+    if times == 0 {
+        return;
+    }
+    let Some(unit) = world.units.get(&id) else { return };
+    let (Some(spec), Some((demand, _))) = (&unit.spec, unit.demands.get(&group)) else { return };
+    count_at(used, &spec.value.queue, demand, times);
+}
+
+/// Every level of a path pays.
+fn count_at(used: &mut BTreeMap<String, Used>, queue: &str, demand: &Demand, times: i64) {
+    for level in levels(queue) {
+        match used.get_mut(level) {
+            Some(used) => used.add(demand, times),
+            None => used.entry(level.to_owned()).or_default().add(demand, times),
+        }
+    }
+}
+
+/// The queue in which a hold counts; nobody's slot of a reservation counts in any.
+pub(super) fn payer<'a>(world: &'a World, hold: &'a Hold) -> Option<&'a str> {
+    hold.slot.is_none().then(|| queue_of_hold(world, hold))
+}
+
+fn count_hold(used: &mut BTreeMap<String, Used>, world: &World, hold: &Hold, sign: i64) {
+    let Some(queue) = payer(world, hold) else { return };
+    let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
+    count_at(used, queue, &hold.demand, n.saturating_mul(sign));
+}
+
+/// What victims that are still there take of each queue for the holds that they back: no more than all such holds of one unit
+/// ask for together.
+fn lent(world: &World) -> BTreeMap<String, Used> {
+    let mut by_unit: BTreeMap<UnitId, Vec<&Hold>> = BTreeMap::new();
+    for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| hold.at_maximum) {
+        by_unit.entry(hold.unit).or_default().push(hold);
+    }
+    let mut lent: BTreeMap<String, Used> = BTreeMap::new();
+    for holds in by_unit.values() {
+        let mut asked = Used::default();
+        for hold in holds {
+            asked.add(&hold.demand, i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX));
+        }
+        let victims: BTreeSet<_> = holds.iter().flat_map(|hold| hold.all_victims()).collect();
+        let mut given: BTreeMap<&str, Used> = BTreeMap::new();
+        for victim in victims {
+            let Some(unit) = world.units.get(&victim.unit) else { continue };
+            let row = unit.rows.get(&victim.ordinal);
+            let row = row.filter(|row| row.is_live() && row.incarnation == victim.incarnation);
+            let (Some(row), Some(spec)) = (row, &unit.spec) else { continue };
+            let Some((demand, _)) = unit.demands.get(&row.group) else { continue };
+            levels(&spec.value.queue).for_each(|level| given.entry(level).or_default().add(demand, 1));
+        }
+        for level in holds.iter().filter_map(|hold| payer(world, hold)).take(1).flat_map(levels) {
+            if let Some(given) = given.get(level) {
+                lent.entry(level.to_owned()).or_default().shift(&given.least(&asked), 1);
+            }
+        }
+    }
+    lent
+}
+
+/// What a commit bound may not raise above a maximum; what it did not ask for may be above one since before.
+fn judge(
+    world: &World,
+    used: &BTreeMap<String, Used>,
+    bound: &BTreeMap<String, Used>,
+    revision: Revision,
+    findings: &mut Findings,
+) {
+    for (queue, bound) in bound {
+        let (Some(record), Some(used)) = (world.queues.get(queue), used.get(queue)) else { continue };
+        let is_above = |used: &Used| {
+            let mut above = used.against(&record.value);
+            above.any(|(name, used, max)| used > max && bound.get(name) > 0)
+        };
+        if !is_above(used) {
+            continue;
+        }
+        let mut net = used.clone();
+        lent(world).get(queue).into_iter().for_each(|lent| net.shift(lent, -1));
+        let above = net.against(&record.value).filter(|(name, used, max)| used > max && bound.get(name) > 0);
+        for (name, used, max) in above {
+            findings.add(|| format!("queue {queue}: {name} {used} of {max} (revision {revision})"));
+        }
+    }
+}
+
+/// Without the whole history: what is live now was live at the last binding that asked for the same resource, so
+/// that binding was too much if it is above a maximum that was in force by then. Returns how many have a maximum.
+fn judge_last_bindings(room: &QueueRoom<'_>, history: &History, findings: &mut Findings) -> usize {
+    let mut last: BTreeMap<(&str, String), Revision> = BTreeMap::new();
+    for commit in &history.commits {
+        for change in &commit.changes {
+            let Change::Rows(unit, RowChange::Bind(bind)) = change else { continue };
+            let spec = room.world.units.get(unit).and_then(|unit| unit.spec.as_ref());
+            let asked = Used::of([bind.demand.as_ref()].into_iter());
+            for level in spec.iter().flat_map(|spec| levels(&spec.value.queue)) {
+                for name in asked.names() {
+                    last.insert((level, name.to_owned()), commit.revision);
+                }
+            }
+        }
+    }
+    let limited = room.world.queues.iter().filter(|(_, record)| has_maximum(&record.value));
+    for (queue, record) in limited.clone() {
+        let Some(used) = room.used.get(queue.as_str()) else { continue };
+        for (name, used, max) in used.against(&record.value).filter(|(_, used, max)| used > max) {
+            let bound_at = last.get(&(queue.as_str(), name.to_owned()));
+            if let Some(revision) = bound_at.filter(|revision| **revision > record.revision) {
+                findings.add(|| format!("queue {queue}: {name} {used} of {max} (revision {revision})"));
+            }
+        }
+    }
+    limited.count()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use godel_domain::{
+        demand::{DeviceRequest, Pool},
+        ids::NodeId,
+        rows::{Bind, Phase, Statuses},
+        unit::{RestartPolicy, ScoringProfile, UnitSpec, WorkloadClass},
+    };
+
+    use super::*;
+    use crate::{Commit, Invariant};
+
+    fn unit(id: u64, queue: &str) -> Change {
+        Change::UnitSpec(Arc::new(UnitSpec {
+            id: UnitId(id),
+            namespace: "default".to_owned(),
+            name: format!("unit-{id}"),
+            uid: String::new(),
+            labels: BTreeMap::new(),
+            owner: String::new(),
+            class: WorkloadClass::Batch,
+            task_groups: Vec::new(),
+            min_member: 1,
+            queue: queue.to_owned(),
+            priority: 0,
+            priority_class: String::new(),
+            pool: Pool::Guaranteed,
+            restart_policy: RestartPolicy::Never,
+            scoring: ScoringProfile::LeastAllocated,
+            ttl_after_finished_ms: 0,
+            cancelled: false,
+            suspended: false,
+            on_failure: Default::default(),
+            whole_restarts: 0,
+            restarting: false,
+            submitted: None,
+            scheduling_timeout_ms: 0,
+            active_deadline_ms: 0,
+            max_restarts: 0,
+            on_eviction: Default::default(),
+            on_below_min: Default::default(),
+            ended: None,
+            preemptible: true,
+            min_run_ms: 0,
+        }))
+    }
+
+    fn bind(id: u64, ordinals: std::ops::Range<u32>) -> Change {
+        let devices = DeviceRequest { kind: "gpu".to_owned(), count: 1, milli: 500, models: Vec::new() };
+        let requests = Resources::new([("cpu", 10)]).unwrap();
+        let bind = Bind {
+            demand: Arc::new(Demand { requests, devices: Some(devices) }),
+            nodes: vec![NodeId(1); ordinals.len()],
+            ordinals: ordinals.collect(),
+            ..Bind::default()
+        };
+        Change::Rows(UnitId(id), RowChange::Bind(bind))
+    }
+
+    fn bind_cpu(id: u64) -> Change {
+        let requests = Resources::new([("cpu", 10)]).unwrap();
+        let demand = Arc::new(Demand { requests, devices: None });
+        let bind = Bind { demand, nodes: vec![NodeId(1)], ordinals: vec![0], ..Bind::default() };
+        Change::Rows(UnitId(id), RowChange::Bind(bind))
+    }
+
+    fn ended(id: u64, ordinal: u32) -> Change {
+        let (ordinals, phases) = (vec![ordinal], vec![Phase::Succeeded]);
+        Change::Rows(UnitId(id), RowChange::Statuses(Statuses { ordinals, phases, ..Statuses::default() }))
+    }
+
+    fn queue(path: &str, max: &[(&str, i64)], max_running_units: u32) -> Change {
+        let max = max.iter().map(|(name, amount)| ((*name).to_owned(), *amount)).collect();
+        Change::Queue(Arc::new(QueueSpec { max, max_running_units, ..QueueSpec::new(path) }))
+    }
+
+    fn violations(changes: Vec<Change>) -> Vec<String> {
+        violations_since(1, changes)
+    }
+
+    /// With a history that begins at a revision.
+    fn violations_since(floor: u64, changes: Vec<Change>) -> Vec<String> {
+        let floor = Revision(floor);
+        let mut evidence =
+            Evidence { history: History { floor, ..History::default() }, ..Evidence::default() };
+        for (revision, change) in (1u64..).zip(changes) {
+            let commit = Commit { revision: Revision(revision), time_ms: 0, changes: vec![change] };
+            evidence.listed.apply(&commit, |_, _| {});
+            evidence.history.commits.extend((commit.revision >= floor).then_some(commit));
+        }
+        check(&evidence).report(Invariant::I5).violations
+    }
+
+    #[test]
+    fn every_level_keeps_its_maximum_at_every_commit() {
+        let before = |change: Change| vec![change, unit(1, "a.b"), bind(1, 0..3)];
+        let cases: [(Vec<Change>, &[&str]); 9] = [
+            (before(queue("a.b", &[("cpu", 30), ("gpu", 1_500)], 3)), &[]),
+            (before(queue("a.b", &[("cpu", 29)], 0)), &["queue a.b: cpu 30 of 29 (revision 3)"]),
+            (before(queue("a", &[("gpu", 1_499)], 0)), &["queue a: gpu 1500 of 1499 (revision 3)"]),
+            (before(queue("a", &[], 2)), &["queue a: running units 3 of 2 (revision 3)"]),
+            (before(queue("a", &[("gpu", 0), ("memory", 0)], 0)), &["queue a: gpu 1500 of 0 (revision 3)"]),
+            (before(Change::QueueDeleted("a".to_owned())), &[]),
+            // Above a maximum since before, of what the binding does not ask for.
+            (vec![unit(1, "a"), bind(1, 0..3), queue("a", &[("gpu", 0)], 0), unit(2, "a"), bind_cpu(2)], &[]),
+            // Lowered later: stands, but nothing more may come.
+            (vec![unit(1, "a"), bind(1, 0..3), queue("a", &[("cpu", 10)], 0), ended(1, 0)], &[]),
+            (
+                vec![
+                    unit(1, "a"),
+                    bind(1, 0..3),
+                    queue("a", &[("cpu", 20)], 0),
+                    ended(1, 0),
+                    ended(1, 1),
+                    bind(1, 3..5),
+                ],
+                &["queue a: cpu 30 of 20 (revision 6)"],
+            ),
+        ];
+        for (changes, expected) in cases {
+            assert_eq!(violations(changes.clone()), expected, "{changes:?}");
+        }
+    }
+
+    /// Room for unit 2 in queue `a`, 10 CPUs for each ordinal, once unit 1 has left it.
+    fn hold(id: u64, ordinals: std::ops::Range<u32>, at_maximum: bool) -> Change {
+        let demand = Demand { requests: Resources::new([("cpu", 10)]).unwrap(), devices: None };
+        Change::Hold(Arc::new(Hold {
+            id: godel_domain::ids::HoldId(id),
+            node: NodeId(2),
+            unit: UnitId(2),
+            demand: Arc::new(demand),
+            ordinals: ordinals.collect(),
+            at_maximum,
+            queue_victims: vec![godel_domain::hold::Member { unit: UnitId(1), ordinal: 0, incarnation: 0 }],
+            ..Hold::default()
+        }))
+    }
+
+    #[test]
+    fn what_a_victim_takes_counts_for_what_it_backs_and_once() {
+        let max = |cpu| queue("a", &[("cpu", cpu)], 0);
+        let full = |other: &str| vec![max(10), unit(1, "a.x"), bind(1, 0..1), unit(2, other)];
+        let then = |mut changes: Vec<Change>, more: Vec<Change>| {
+            changes.extend(more);
+            violations(changes)
+        };
+        let gone = || Change::HoldDeleted(godel_domain::ids::HoldId(1));
+        assert_eq!(then(full("a.y"), vec![hold(1, 0..1, true), ended(1, 0)]), [""; 0]);
+        let above = ["queue a: cpu 20 of 10 (revision 5)"];
+        assert_eq!(then(full("a.y"), vec![hold(1, 0..1, false)]), above, "it counts beside its victim");
+        assert_eq!(
+            then(full("a.y"), vec![hold(1, 0..2, true)]),
+            above,
+            "it asks for more than that gives up"
+        );
+        let twice = vec![hold(1, 0..1, true), hold(2, 1..2, true)];
+        assert_eq!(then(full("a.y"), twice.clone()), ["queue a: cpu 20 of 10 (revision 6)"]);
+        let bound = vec![hold(1, 0..1, true), bind_cpu(2)];
+        assert_eq!(then(full("a.y"), bound), ["queue a: cpu 20 of 10 (revision 6)"]);
+        let elsewhere = vec![max(10), unit(1, "b"), bind(1, 0..1), unit(3, "a"), bind_cpu(3), unit(2, "a.y")];
+        assert_eq!(then(elsewhere, vec![hold(1, 0..1, true)]), ["queue a: cpu 20 of 10 (revision 7)"]);
+        let mut roomy = full("a.y");
+        roomy[0] = max(20);
+        let parted = then(roomy, [twice, vec![gone()]].concat());
+        assert_eq!(
+            parted,
+            ["unit id 2: some of what is held at a maximum ends without the rest (revision 7)"]
+        );
+    }
+
+    #[test]
+    fn what_ended_or_was_deleted_makes_room() {
+        let max = || queue("a", &[("cpu", 20)], 0);
+        assert_eq!(violations(vec![max(), unit(1, "a"), bind(1, 0..2), ended(1, 0), bind(1, 2..3)]), [""; 0]);
+        let deleted = vec![
+            max(),
+            unit(1, "a"),
+            bind(1, 0..2),
+            Change::UnitDeleted(UnitId(1)),
+            unit(2, "a"),
+            bind(2, 0..2),
+        ];
+        assert_eq!(violations(deleted), [""; 0]);
+    }
+
+    #[test]
+    fn a_history_that_begins_late_tells_a_maximum_broken_from_one_lowered() {
+        let max = |cpu| queue("a", &[("cpu", cpu)], 0);
+        let broken = vec![max(20), unit(1, "a.b"), bind(1, 0..2), bind(1, 2..3)];
+        assert_eq!(violations_since(4, broken.clone()), ["queue a: cpu 30 of 20 (revision 4)"]);
+        // The binding that broke it is not in the history any more.
+        assert_eq!(violations_since(5, broken), [""; 0]);
+        let lowered = vec![unit(1, "a.b"), bind(1, 0..2), bind(1, 2..3), max(20)];
+        assert_eq!(violations_since(3, lowered), [""; 0]);
+        let other =
+            vec![unit(1, "a"), bind(1, 0..3), queue("a", &[("gpu", 0)], 0), unit(2, "a"), bind_cpu(2)];
+        assert_eq!(violations_since(2, other), [""; 0]);
+    }
+}

@@ -1,0 +1,702 @@
+//! I1: what is bound to a node fits it, by plain sums over its rows: now from all of them, in a history from what each
+//! commit does to them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use godel_domain::{
+    demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX, Pool},
+    hold::Hold,
+    ids::{NodeId, Revision, UnitId},
+    node::Device,
+    resources::{RUNNING_UNITS, Resources},
+    rows::Bind,
+};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::{
+    History,
+    history::{Replay, node_name},
+    unreadable::LeftOut,
+    verdict::Findings,
+    world::{Versioned, World, WorldNode, WorldRow, WorldUnit},
+};
+
+/// Best-effort running units above the room of their node leave within this, milliseconds: the binder's grace, and time to
+/// read, to commit and to try again.
+const SQUEEZED_WITHIN_MS: i64 = 60_000;
+
+/// Sums of one node; each running unit is one of [`RUNNING_UNITS`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Of guaranteed running units.
+    pub guaranteed: Resources,
+    /// Of best-effort running units.
+    pub best_effort: Resources,
+    /// What guaranteed ones keep from best-effort ones, beside what is reserved for their use.
+    pub kept: Resources,
+    /// Milli taken per device, by index; as long as the highest index used.
+    pub devices: Vec<u32>,
+    /// Running units counted.
+    pub n: usize,
+}
+
+impl Usage {
+    pub(super) fn add(&mut self, demand: &Demand, pool: Pool, mask: u64) {
+        self.add_requests(demand, pool, 1);
+        let milli = demand.devices.as_ref().map_or(MILLI_WHOLE, |devices| devices.milli);
+        for idx in bits(mask) {
+            if self.devices.len() <= idx {
+                self.devices.resize(idx + 1, 0);
+            }
+            self.devices[idx] = self.devices[idx].saturating_add(milli);
+        }
+        self.n += 1;
+    }
+
+    fn remove(&mut self, demand: &Demand, pool: Pool, mask: u64) {
+        self.add_requests(demand, pool, -1);
+        let milli = demand.devices.as_ref().map_or(MILLI_WHOLE, |devices| devices.milli);
+        for idx in bits(mask) {
+            if let Some(sum) = self.devices.get_mut(idx) {
+                *sum = sum.saturating_sub(milli);
+            }
+        }
+        self.n = self.n.saturating_sub(1);
+    }
+
+    fn subtract(&mut self, other: &Self) {
+        self.guaranteed.add(&other.guaranteed, -1);
+        self.best_effort.add(&other.best_effort, -1);
+        for (sum, milli) in self.devices.iter_mut().zip(&other.devices) {
+            *sum = sum.saturating_sub(*milli);
+        }
+        self.n = self.n.saturating_sub(other.n);
+    }
+
+    /// Whether the same is taken, whatever is kept beside it.
+    fn takes_as(&self, other: &Self) -> bool {
+        let n_used =
+            |usage: &Self| usage.devices.iter().rposition(|milli| *milli > 0).map_or(0, |last| last + 1);
+        let devices = |usage: &Self| usage.devices[..n_used(usage)].to_vec();
+        self.n == other.n
+            && non_zero(&self.guaranteed).eq(non_zero(&other.guaranteed))
+            && non_zero(&self.best_effort).eq(non_zero(&other.best_effort))
+            && devices(self) == devices(other)
+    }
+
+    fn add_requests(&mut self, demand: &Demand, pool: Pool, times: i64) {
+        let sum = match pool {
+            Pool::Guaranteed => &mut self.guaranteed,
+            Pool::BestEffort => &mut self.best_effort,
+        };
+        sum.add(&demand.requests, times);
+        sum.add_amount(RUNNING_UNITS, times);
+    }
+}
+
+impl Usage {
+    /// What a guaranteed row keeps from best-effort ones.
+    fn keep(&mut self, node: Option<&WorldNode>, demand: &Demand, pool: Pool, row: &WorldRow) {
+        if let (Some(node), Pool::Guaranteed) = (node, pool) {
+            let kept = node.kept(&demand.requests, row.bound_time_ms);
+            kept.for_each(|(name, amount)| self.kept.add_amount(name, amount));
+            self.kept.add_amount(RUNNING_UNITS, 1);
+        }
+    }
+
+    /// All that a hold may gather, and every device where it wants some: as others see it.
+    pub(super) fn add_gathered(&mut self, hold: &Hold) {
+        hold.ordinals.iter().for_each(|_| self.add(&hold.demand, hold.pool, 0));
+        if hold.demand.devices.is_some() {
+            self.devices = vec![MILLI_WHOLE; N_DEVICES_MAX];
+        }
+    }
+
+    /// What a hold takes beyond those that still take it for it, or that are in it. One that gathers takes what is free,
+    /// whatever that is.
+    fn add_hold(&mut self, world: &World, hold: &Hold, is_whole: bool) {
+        if hold.turn.is_some() {
+            return;
+        }
+        let (beyond, covered) = beyond(world, hold, is_whole);
+        for (sum, beyond, covered) in [
+            (&mut self.guaranteed, &beyond.guaranteed, &covered.guaranteed),
+            (&mut self.best_effort, &beyond.best_effort, &covered.best_effort),
+        ] {
+            beyond
+                .iter()
+                .for_each(|(name, amount)| sum.add_amount(name, (amount - covered.get(name)).max(0)));
+        }
+        for (idx, milli) in beyond.devices.iter().enumerate() {
+            if self.devices.len() <= idx {
+                self.devices.resize(idx + 1, 0);
+            }
+            let covered = covered.devices.get(idx).copied().unwrap_or(0);
+            self.devices[idx] = self.devices[idx].saturating_add(milli.saturating_sub(covered));
+        }
+    }
+
+    /// What a hold keeps from best-effort running units, beyond the same. A slot of a reservation keeps nothing.
+    fn keep_hold(&mut self, world: &World, hold: &Hold, is_whole: bool) {
+        if hold.turn.is_some() || hold.pool != Pool::Guaranteed || hold.slot.is_some() {
+            return;
+        }
+        let mut covered = Self::default();
+        let node = world.nodes.get(&hold.node);
+        for (demand, pool, row) in covering(world, hold, is_whole) {
+            covered.keep(node, demand, pool, row);
+        }
+        let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
+        for (name, amount) in hold.demand.requests.iter().chain([(RUNNING_UNITS, 1)]) {
+            self.kept.add_amount(name, (amount.saturating_mul(n) - covered.kept.get(name)).max(0));
+        }
+    }
+}
+
+/// All that a hold is for, and what is still taken of that for it.
+fn beyond(world: &World, hold: &Hold, is_whole: bool) -> (Usage, Usage) {
+    let (mut beyond, mut covered) = (Usage::default(), Usage::default());
+    for idx in 0..hold.ordinals.len() {
+        beyond.add(&hold.demand, hold.pool, hold.device_mask(idx));
+    }
+    for (demand, pool, row) in covering(world, hold, is_whole) {
+        covered.add(demand, pool, row.device_mask);
+    }
+    (beyond, covered)
+}
+
+/// Those that take the room of a hold: its victims, unless it `is_whole`, and who is in its slot.
+fn covering<'a>(
+    world: &'a World,
+    hold: &'a Hold,
+    is_whole: bool,
+) -> impl Iterator<Item = (&'a Demand, Pool, &'a WorldRow)> {
+    let victims = hold.victims.iter().filter(move |_| !is_whole);
+    let occupant = hold.slot.as_ref().and_then(|slot| slot.occupant.as_ref());
+    victims.chain(occupant).filter_map(move |victim| {
+        let unit = world.units.get(&victim.unit)?;
+        let row = unit.rows.get(&victim.ordinal)?;
+        // Who leaves is not counted then.
+        let covers = row.is_live()
+            && !(is_whole && row.eviction.is_some())
+            && (row.incarnation, row.node) == (victim.incarnation, hold.node);
+        let (demand, pool) = unit.demands.get(&row.group).filter(|_| covers)?;
+        Some((demand.as_ref(), *pool, row))
+    })
+}
+
+/// Indices of the bits that are set.
+pub(super) fn bits(mask: u64) -> impl Iterator<Item = usize> {
+    (0..64).filter(move |idx| mask >> idx & 1 == 1)
+}
+
+/// Sums per node over the rows for which `counts` says yes.
+pub(super) fn usage(world: &World, counts: impl Fn(&WorldRow) -> bool) -> BTreeMap<NodeId, Usage> {
+    let mut sums: BTreeMap<NodeId, Usage> = BTreeMap::new();
+    for unit in world.units.values() {
+        for row in unit.rows.values().filter(|row| row.is_live() && counts(row)) {
+            if let Some((demand, pool)) = unit.demands.get(&row.group) {
+                let of_node = sums.entry(row.node).or_default();
+                of_node.add(demand, *pool, row.device_mask);
+                of_node.keep(world.nodes.get(&row.node), demand, *pool, row);
+            }
+        }
+    }
+    sums
+}
+
+fn non_zero(resources: &Resources) -> impl Iterator<Item = (&str, i64)> {
+    resources.iter().filter(|(_, amount)| *amount != 0)
+}
+
+/// More than there is.
+pub(super) struct Excess {
+    of: Of,
+    words: String,
+}
+
+/// What there is too little of.
+enum Of {
+    Resource(String),
+    /// A device of which more is taken than one.
+    Device,
+    /// A device that is not there.
+    Gone,
+    /// Devices of a kind, of which some that are held are not there, or are others.
+    Kind(String),
+}
+
+/// What is wrong with `usage` on `node`.
+pub(super) fn excess(node: &WorldNode, usage: &Usage) -> Vec<Excess> {
+    let allocatable = node.allocatable();
+    let of = |name: &str| match name {
+        RUNNING_UNITS => node.max_running_units(),
+        name => allocatable.get(name),
+    };
+    let mut wrong = excess_of("guaranteed", &usage.guaranteed, of);
+    let n_devices = node.report.as_ref().map_or(0, |report| report.value.devices.len());
+    for (idx, milli) in usage.devices.iter().enumerate() {
+        if *milli > 0 && idx >= n_devices {
+            wrong.push(Excess { of: Of::Gone, words: format!("device {idx} of {n_devices}") });
+        } else if *milli > MILLI_WHOLE {
+            let words = format!("device {idx} {milli} of {MILLI_WHOLE} milli");
+            wrong.push(Excess { of: Of::Device, words });
+        }
+    }
+    wrong
+}
+
+fn excess_of(pool: &str, taken: &Resources, allocatable: impl Fn(&str) -> i64) -> Vec<Excess> {
+    let over = taken.iter().filter(|(name, sum)| *sum > allocatable(name));
+    let excess = |(name, sum): (&str, i64)| Excess {
+        of: Of::Resource(name.to_owned()),
+        words: format!("{pool} {name} {sum} of {}", allocatable(name)),
+    };
+    over.map(excess).collect()
+}
+
+/// Best-effort resources of which more is taken than there is.
+fn best_effort_excess(node: &WorldNode, usage: &Usage) -> Vec<Excess> {
+    let allocatable = node.best_effort_allocatable(&usage.kept);
+    excess_of("best-effort", &usage.best_effort, |name| allocatable.get(name))
+}
+
+/// Whether some of the devices held on a node are not there, or not of those asked for.
+fn is_astray(node: &WorldNode, request: &DeviceRequest, mask: u64) -> bool {
+    let devices = node.report.as_ref().map_or(&[][..], |report| &report.value.devices);
+    bits(mask).any(|idx| devices.get(idx).is_none_or(|device| !is_of(device, request)))
+}
+
+/// Whether a device is one of those asked for.
+pub(super) fn is_of(device: &Device, request: &DeviceRequest) -> bool {
+    device.kind == request.kind && (request.models.is_empty() || request.models.contains(&device.model))
+}
+
+/// By node, kinds of devices of which a running unit holds one that its node no longer has.
+pub(super) fn short_kinds(world: &World) -> BTreeMap<NodeId, BTreeSet<&str>> {
+    let mut short: BTreeMap<NodeId, BTreeSet<&str>> = BTreeMap::new();
+    for unit in world.units.values() {
+        for row in unit.rows.values().filter(|row| row.is_live() && row.device_mask != 0) {
+            let demand = unit.demands.get(&row.group);
+            if let Some(request) = demand.and_then(|(demand, _)| demand.devices.as_ref())
+                && let Some(node) = world.nodes.get(&row.node)
+                && is_astray(node, request, row.device_mask)
+            {
+                short.entry(row.node).or_default().insert(&request.kind);
+            }
+        }
+    }
+    short
+}
+
+/// What is wrong with the devices of one placement, in words.
+pub(super) fn wrong_devices(node: &WorldNode, demand: &Demand, mask: u64) -> Option<String> {
+    let Some(request) = &demand.devices else {
+        return (mask != 0).then(|| format!("devices {mask:#b} without a request"));
+    };
+    let n = bits(mask).count();
+    if u32::try_from(n).ok() != Some(request.count) {
+        return Some(format!("{n} devices instead of {}", request.count));
+    }
+    let devices = node.report.as_ref().map_or(&[][..], |report| &report.value.devices);
+    bits(mask).find_map(|idx| match devices.get(idx) {
+        None => Some(format!("device {idx} does not exist")),
+        Some(device) if device.kind != request.kind => {
+            Some(format!("device {idx} is a {}, not a {}", device.kind, request.kind))
+        }
+        Some(device) if !request.models.is_empty() && !request.models.contains(&device.model) => {
+            Some(format!("device {idx} is a {}, not one of {}", device.model, request.models.join("|")))
+        }
+        Some(_) => None,
+    })
+}
+
+/// What stays on each node, with what is held there.
+fn staying(world: &World) -> BTreeMap<NodeId, Usage> {
+    let mut staying = usage(world, |row| row.eviction.is_none());
+    for hold in world.holds.values() {
+        staying.entry(hold.value.node).or_default().add_hold(world, &hold.value, true);
+    }
+    staying
+}
+
+/// Nodes on which more stays than they have. One that has come to have less keeps what runs there, so a state alone does not
+/// tell whether that is a fault.
+pub(super) fn above(world: &World) -> BTreeSet<NodeId> {
+    let is_above =
+        |(id, sums): &(NodeId, Usage)| world.nodes.get(id).is_some_and(|node| !excess(node, sums).is_empty());
+    staying(world).into_iter().filter(is_above).map(|(id, _)| id).collect()
+}
+
+/// The state now, and every revision from which on the history can be judged.
+pub(super) fn check(world: &World, history: &History, replay: &Replay, left: &LeftOut<'_>) -> Findings {
+    let mut findings = Findings::default();
+    check_slots(world, &mut findings);
+    let mut n_rows = 0;
+    // It is not known whether these have come to have less.
+    let mut unknown: BTreeSet<NodeId> =
+        replay.began_above.intersection(&replay.world.shrunk).copied().collect();
+    for (id, sums) in &staying(world) {
+        n_rows += sums.n;
+        match world.nodes.get(id) {
+            None if sums.n == 0 || left.nodes.contains(id) => {}
+            None => findings.add(|| format!("{} running units on node {id}, which does not exist", sums.n)),
+            // It keeps what runs and gets nothing new.
+            Some(_) if replay.world.shrunk.contains(id) => {}
+            Some(node) => {
+                let wrong = excess(node, sums);
+                if !history.has_start() && !wrong.is_empty() {
+                    unknown.insert(*id);
+                    continue;
+                }
+                for wrong in wrong {
+                    findings.add(|| {
+                        format!("node {}: {} (revision {})", node.name(), wrong.words, world.revision)
+                    });
+                }
+            }
+        }
+    }
+    check_squeezed(world, history, &mut findings);
+    check_each_placement(world, &replay.world.shrunk, &mut findings);
+    findings.extend(&replay.room);
+    let how = match history.gap() {
+        None => {
+            let n = history.commits.iter().filter(|commit| commit.revision > history.judged_after()).count();
+            format!("also at each of {n} revisions{}", history.since())
+        }
+        Some(gap) => {
+            findings.not_judged(gap);
+            "now".to_owned()
+        }
+    };
+    if let Some(first) = unknown.first() {
+        findings.not_judged(format!(
+            "{} nodes had more bound than they have when the history begins, as {}: they may have come to have less before",
+            unknown.len(),
+            node_name(world, *first)
+        ));
+    }
+    let n_holds = world.holds.len();
+    findings.checked(format!("{} nodes, {n_rows} running units, {n_holds} holds, {how}", world.nodes.len()));
+    findings
+}
+
+/// Each slot of a reservation is held once, and nobody is in two.
+fn check_slots(world: &World, findings: &mut Findings) {
+    let (mut slots, mut occupants) = (BTreeMap::new(), BTreeMap::new());
+    for hold in world.holds.values().map(|hold| &hold.value) {
+        let Some(slot) = &hold.slot else { continue };
+        let key = (&slot.reservation, &hold.ordinals);
+        if let Some(other) = slots.insert(key, hold.id) {
+            findings.add(|| {
+                let (name, id) = (&slot.reservation, hold.id);
+                format!("slot {:?} of reservation {name} is held twice, by {other} and {id}", hold.ordinals)
+            });
+        }
+        let Some(occupant) = slot.occupant else { continue };
+        let row = world.units.get(&occupant.unit).and_then(|unit| unit.rows.get(&occupant.ordinal));
+        let is_in = |row: &&WorldRow| {
+            row.is_live() && (row.incarnation, row.node) == (occupant.incarnation, hold.node)
+        };
+        if row.filter(is_in).is_some()
+            && let Some(other) = occupants.insert(occupant, hold.id)
+        {
+            let (unit, ordinal) = (occupant.unit, occupant.ordinal);
+            findings.add(|| format!("unit {unit}, {ordinal} is in two slots, {other} and {}", hold.id));
+        }
+    }
+}
+
+/// Nodes whose best-effort running units should long have been squeezed.
+fn check_squeezed(world: &World, history: &History, findings: &mut Findings) {
+    let Some(now_ms) = history.commits.last().map(|commit| commit.time_ms) else { return };
+    let mut sums = usage(world, |_| true);
+    let mut staying = usage(world, |row| row.eviction.is_none());
+    let mut changed: BTreeMap<NodeId, Revision> = BTreeMap::new();
+    for row in world.units.values().flat_map(|unit| unit.rows.values()) {
+        let last = changed.entry(row.node).or_default();
+        *last = row.revision.max(*last);
+    }
+    for hold in world.holds.values() {
+        let node = hold.value.node;
+        let all = sums.entry(node).or_default();
+        all.add_hold(world, &hold.value, false);
+        all.keep_hold(world, &hold.value, false);
+        staying.entry(node).or_default().add_hold(world, &hold.value, false);
+        let last = changed.entry(node).or_default();
+        *last = hold.revision.max(*last);
+    }
+    for (id, mut sums) in sums {
+        let Some(node) = world.nodes.get(&id) else { continue };
+        sums.best_effort = staying.remove(&id).unwrap_or_default().best_effort;
+        let wrong = best_effort_excess(node, &sums);
+        if wrong.is_empty() {
+            continue;
+        }
+        let of_node = [
+            changed.get(&id).copied(),
+            node.usage.as_ref().map(|record| record.revision),
+            node.report.as_ref().map(|record| record.revision),
+            node.grant.as_ref().map(|record| record.revision),
+        ];
+        let last = of_node.into_iter().flatten().max().unwrap_or_default();
+        // What was before the history has lasted since its beginning at the least.
+        let commit = history.commits.iter().rfind(|commit| commit.revision <= last);
+        let since = commit.or(history.commits.first());
+        let for_ms = now_ms.saturating_sub(since.map_or(now_ms, |commit| commit.time_ms));
+        if for_ms > SQUEEZED_WITHIN_MS {
+            let words: Vec<&str> = wrong.iter().map(|wrong| wrong.words.as_str()).collect();
+            findings.add(|| format!("node {}: {} for {for_ms} ms", node.name(), words.join(", ")));
+        }
+    }
+}
+
+fn check_each_placement(world: &World, shrunk: &BTreeSet<NodeId>, findings: &mut Findings) {
+    for (id, unit) in &world.units {
+        for (ordinal, row) in unit.rows.iter().filter(|(_, row)| row.is_live()) {
+            let Some((demand, _)) = unit.demands.get(&row.group) else {
+                findings.add(|| format!("unit {} (id {id}) ordinal {ordinal}: no demand known", unit.name()));
+                continue;
+            };
+            let node = world.nodes.get(&row.node).filter(|_| !shrunk.contains(&row.node));
+            let Some(node) = node else { continue };
+            if let Some(wrong) = wrong_devices(node, demand, row.device_mask) {
+                findings.add(|| format!("{}/{ordinal} on {}: {wrong}", unit.name(), node.name()));
+            }
+        }
+    }
+}
+
+/// What a commit has bound on a node, and how many of each.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bound<'a>(SmallVec<[(&'a Bind, i64); 2]>);
+
+impl<'a> Bound<'a> {
+    pub(super) fn add(&mut self, bind: &'a Bind) {
+        match self.0.last_mut() {
+            Some((last, n)) if std::ptr::eq(*last, bind) => *n += 1,
+            _ => self.0.push((bind, 1)),
+        }
+    }
+
+    /// Whether some of a pool was.
+    fn has(&self, pool: Pool) -> bool {
+        self.0.iter().any(|(bind, _)| bind.pool == pool)
+    }
+
+    /// Whether what was bound of a pool takes of what is short; devices are of both.
+    fn takes(&self, pool: Pool, of: &Excess) -> bool {
+        self.0.iter().any(|(bind, _)| match &of.of {
+            Of::Resource(resource) => {
+                bind.pool == pool && (resource == RUNNING_UNITS || bind.demand.requests.get(resource) > 0)
+            }
+            Of::Device => bind.demand.devices.is_some(),
+            // Whoever holds it is of a kind that is short.
+            Of::Gone => false,
+            Of::Kind(kind) => bind.demand.devices.as_ref().is_some_and(|request| request.kind == *kind),
+        })
+    }
+}
+
+/// What takes room on each node, kept while a history is replayed.
+#[derive(Default)]
+pub(super) struct Tenants {
+    by_node: FxHashMap<NodeId, OfNode>,
+}
+
+#[derive(Default)]
+struct OfNode {
+    all: Usage,
+    /// Those of them that are told to leave.
+    leaving: Usage,
+    /// How many guaranteed ones there are, by when they were bound, unit and task group.
+    guaranteed: BTreeMap<(i64, UnitId, u16), usize>,
+    /// How many hold the same devices, by unit, task group and mask.
+    devices: BTreeMap<(UnitId, u16, u64), usize>,
+}
+
+impl OfNode {
+    /// Kinds of devices of which some that are held are not there, or are others; what `holds` keep beyond their victims
+    /// is held too.
+    fn short_kinds<'a>(
+        &self,
+        world: &'a World,
+        node: &WorldNode,
+        holds: &'a [Versioned<Arc<Hold>>],
+    ) -> BTreeSet<&'a str> {
+        let demand = |(unit, group, mask): &(UnitId, u16, u64)| {
+            let (demand, _) = world.units.get(unit)?.demands.get(group)?;
+            Some((demand.devices.as_ref()?, *mask))
+        };
+        let held =
+            holds.iter().map(|hold| &*hold.value).filter(|hold| hold.turn.is_none()).filter_map(|hold| {
+                let (beyond, covered) = beyond(world, hold, false);
+                let covers = |idx: usize| covered.devices.get(idx).copied().unwrap_or(0);
+                let own = beyond.devices.iter().enumerate().filter(|(idx, milli)| **milli > covers(*idx));
+                Some((hold.demand.devices.as_ref()?, own.fold(0, |mask, (idx, _)| mask | 1 << idx)))
+            });
+        let all = self.devices.keys().filter_map(demand).chain(held);
+        all.filter(|(request, mask)| is_astray(node, request, *mask))
+            .map(|(request, _)| request.kind.as_str())
+            .collect()
+    }
+
+    fn staying(&self) -> Usage {
+        let mut staying = self.all.clone();
+        staying.subtract(&self.leaving);
+        staying
+    }
+
+    /// What guaranteed running units keep from best-effort ones.
+    fn kept(&self, world: &World, node: &WorldNode) -> Resources {
+        let Some(as_of_ms) = node.usage.as_ref().map(|usage| usage.value.as_of_ms) else {
+            return self.all.guaranteed.clone();
+        };
+        let mut kept = Resources::default();
+        let mut keep = |requests: &Resources, bound_time_ms| {
+            node.kept(requests, bound_time_ms).for_each(|(name, amount)| kept.add_amount(name, amount));
+        };
+        // Those bound by then keep no more of what is measured, so one sum does for them.
+        let mut old = self.all.guaranteed.clone();
+        let since = (as_of_ms.saturating_add(1), UnitId(0), 0);
+        for ((bound_time_ms, unit, group), n) in self.guaranteed.range(since..) {
+            let Some((demand, _)) = world.units.get(unit).and_then(|unit| unit.demands.get(group)) else {
+                continue;
+            };
+            let mut requests = Resources::default();
+            requests.add(&demand.requests, i64::try_from(*n).unwrap_or(i64::MAX));
+            requests.add_amount(RUNNING_UNITS, i64::try_from(*n).unwrap_or(i64::MAX));
+            old.add(&requests, -1);
+            keep(&requests, *bound_time_ms);
+        }
+        keep(&old, as_of_ms);
+        kept
+    }
+}
+
+/// One more, or one less.
+fn count<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K, is_new: bool) {
+    let n = counts.get(&key).copied().unwrap_or(0);
+    match if is_new { n + 1 } else { n.saturating_sub(1) } {
+        0 => counts.remove(&key),
+        n => counts.insert(key, n),
+    };
+}
+
+impl Tenants {
+    /// All that is bound to a node.
+    pub(super) fn of_node(&self, node: NodeId) -> Usage {
+        self.by_node.get(&node).map(|of_node| of_node.all.clone()).unwrap_or_default()
+    }
+
+    /// A row of a unit changes.
+    pub(super) fn turn(&mut self, (id, unit): (UnitId, &WorldUnit), before: &WorldRow, after: &WorldRow) {
+        let takes =
+            |row: &WorldRow| row.is_live().then_some((row.node, row.device_mask, row.eviction.is_some()));
+        if takes(before) == takes(after) {
+            return;
+        }
+        for (row, is_new) in [(before, false), (after, true)] {
+            let Some((demand, pool)) = unit.demands.get(&row.group).filter(|_| row.is_live()) else {
+                continue;
+            };
+            let of_node = self.by_node.entry(row.node).or_default();
+            let leaving = Some(&mut of_node.leaving).filter(|_| row.eviction.is_some());
+            for usage in leaving.into_iter().chain([&mut of_node.all]) {
+                if is_new {
+                    usage.add(demand, *pool, row.device_mask);
+                } else {
+                    usage.remove(demand, *pool, row.device_mask);
+                }
+            }
+            if *pool == Pool::Guaranteed {
+                count(&mut of_node.guaranteed, (row.bound_time_ms, id, row.group), is_new);
+            }
+            if row.device_mask != 0 {
+                count(&mut of_node.devices, (id, row.group, row.device_mask), is_new);
+            }
+        }
+    }
+
+    /// Whether these are the sums over the rows as they are now.
+    pub(super) fn agree_with(&self, world: &World) -> bool {
+        let (all, leaving) = (usage(world, |_| true), usage(world, |row| row.eviction.is_some()));
+        let none = Usage::default();
+        let nodes: BTreeSet<NodeId> = self.by_node.keys().chain(all.keys()).copied().collect();
+        nodes.into_iter().all(|id| {
+            let no_tenant = OfNode::default();
+            let of_node = self.by_node.get(&id).unwrap_or(&no_tenant);
+            let all = all.get(&id).unwrap_or(&none);
+            let kept = world.nodes.get(&id).map(|node| of_node.kept(world, node));
+            of_node.all.takes_as(all)
+                && of_node.leaving.takes_as(leaving.get(&id).unwrap_or(&none))
+                && kept.is_none_or(|kept| non_zero(&kept).eq(non_zero(&all.kept)))
+        })
+    }
+
+    /// I1 for one node after a commit: what stays fits, and what is held; if something was bound in it, everything fits,
+    /// holds as far as their victims have left. A node that has come to have less keeps what it has, as long as nothing
+    /// is bound there that takes of what is short. `holds` are those of the node. Whether everything fits.
+    pub(super) fn check(
+        &self,
+        world: &World,
+        id: NodeId,
+        (bound, holds): (&Bound<'_>, &[Versioned<Arc<Hold>>]),
+        (revision, time_ms): (Revision, i64),
+        findings: &mut Findings,
+    ) -> bool {
+        let bound_now = !bound.0.is_empty();
+        let bound_best_effort = bound.has(Pool::BestEffort);
+        let of_node = self.by_node.get(&id).filter(|of_node| of_node.all.n > 0);
+        if of_node.is_none() && holds.is_empty() {
+            return true;
+        }
+        let Some(node) = world.nodes.get(&id) else {
+            // What is held there goes as soon as the binder hears of it.
+            if of_node.is_some() {
+                findings
+                    .add(|| format!("revision {revision}: running units on node {id}, which does not exist"));
+            }
+            return true;
+        };
+        let tenants = of_node.map(|of_node| if bound_now { of_node.all.clone() } else { of_node.staying() });
+        let mut sums = tenants.unwrap_or_default();
+        if bound_best_effort {
+            sums.kept = of_node.map(|of_node| of_node.kept(world, node)).unwrap_or_default();
+            // What was bound along with it may have been bound after it.
+            for (bind, n) in bound.0.iter().filter(|(bind, _)| bind.pool == Pool::Guaranteed) {
+                let kept = node.kept(&bind.demand.requests, time_ms);
+                kept.for_each(|(name, amount)| sums.kept.add_amount(name, amount.saturating_mul(-n)));
+                sums.kept.add_amount(RUNNING_UNITS, -n);
+            }
+        }
+        for hold in holds {
+            sums.add_hold(world, &hold.value, !bound_now);
+            if bound_best_effort && hold.revision < revision {
+                sums.keep_hold(world, &hold.value, !bound_now);
+            }
+        }
+        let is_shrunk = world.shrunk.contains(&id);
+        let none = OfNode::default();
+        let of_node = of_node.unwrap_or(&none);
+        let short = if is_shrunk { of_node.short_kinds(world, node, holds) } else { BTreeSet::new() };
+        let mut wrong = excess(node, &sums);
+        wrong.extend(short.into_iter().map(|kind| Excess {
+            of: Of::Kind(kind.to_owned()),
+            words: format!("{kind} held that it no longer has"),
+        }));
+        let worse = wrong.iter().filter(|wrong| !is_shrunk || bound.takes(Pool::Guaranteed, wrong));
+        let beyond = if bound_best_effort { best_effort_excess(node, &sums) } else { Vec::new() };
+        let taken = beyond.iter().filter(|wrong| bound.takes(Pool::BestEffort, wrong));
+        for wrong in worse.chain(taken) {
+            findings.add(|| format!("node {}: {} (revision {revision})", node.name(), wrong.words));
+        }
+        // Those that leave are there until they have left.
+        wrong.is_empty() && (!is_shrunk || excess(node, &of_node.all).is_empty())
+    }
+}

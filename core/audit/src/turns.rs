@@ -1,0 +1,73 @@
+//! Turns of gangs: of those in a pool that may want the same nodes one gathers room at a time, and none for much longer than
+//! it may.
+
+use godel_domain::{
+    change::Change,
+    hold::{Hold, Turn},
+    sub_cluster::overlap,
+};
+
+use super::{
+    verdict::Findings,
+    world::{Commit, World},
+};
+
+/// A binder that is away, or a new one that reads first, ends a hold so much later at most, milliseconds.
+const LATE_MS: i64 = 60_000;
+
+/// What `commit` does to holds that gather; `world` is as before it.
+pub(super) fn check(world: &World, commit: &Commit, findings: &mut Findings) {
+    let gathers = |hold: &Hold| hold.turn.is_some();
+    let mut ended = Vec::new();
+    for change in &commit.changes {
+        if let Change::HoldDeleted(id) = change
+            && let Some(hold) = world.holds.get(id).map(|hold| &hold.value).filter(|hold| gathers(hold))
+        {
+            check_late(hold, commit.time_ms, findings);
+            ended.push(*id);
+        }
+    }
+    let new = || {
+        commit.changes.iter().filter_map(|change| match change {
+            Change::Hold(hold) if gathers(hold) => Some(hold),
+            _ => None,
+        })
+    };
+    if new().next().is_none() {
+        return;
+    }
+    let kept = world.holds.iter().filter(|(id, _)| !ended.contains(id)).map(|(_, hold)| &hold.value);
+    let mut turns: Vec<(&Hold, &Turn)> = Vec::new();
+    let all = kept.chain(new()).filter_map(|hold| Some((&**hold, hold.turn.as_ref()?)));
+    for (hold, turn) in all {
+        if turns.iter().any(|(known, _)| known.unit == hold.unit) {
+            continue;
+        }
+        let meets = |(known, at): &&(&Hold, &Turn)| {
+            known.pool == hold.pool && overlap(at.sub_cluster.as_deref(), turn.sub_cluster.as_deref())
+        };
+        if let Some((first, _)) = turns.iter().find(meets) {
+            let (first, second, revision) = (first.unit, hold.unit, commit.revision);
+            findings.add(|| {
+                format!("units {first} and {second} gather room on the same nodes (revision {revision})")
+            });
+            return;
+        }
+        turns.push((hold, turn));
+    }
+}
+
+/// Holds that are still there at `now_ms`.
+pub(super) fn check_left(world: &World, now_ms: i64, findings: &mut Findings) {
+    for hold in world.holds.values().map(|hold| &hold.value).filter(|hold| hold.turn.is_some()) {
+        check_late(hold, now_ms, findings);
+    }
+}
+
+fn check_late(hold: &Hold, at_ms: i64, findings: &mut Findings) {
+    let late_ms = at_ms.saturating_sub(hold.expires_ms);
+    if late_ms > LATE_MS {
+        findings
+            .add(|| format!("hold {} of unit {}: gathers {late_ms} ms after its expiry", hold.id, hold.unit));
+    }
+}

@@ -1,0 +1,157 @@
+//! What the binder does not decide while records cannot be read: see [`godel_domain::unreadable`].
+//!
+//! Room that is taken stays taken and counts where it counted; nothing is bound, held, made to leave or given back that
+//! rests on such a record.
+
+use godel_domain::{
+    change::Change,
+    decision::{Decision, RejectionReason},
+    hold::Hold,
+    ids::{NodeId, UnitId},
+    rows::EvictionReason,
+    unreadable::{Subject, Unreadable},
+};
+
+use super::{Binder, Unit};
+
+impl Binder {
+    /// Follows what cannot be read. Whether the change is to be applied.
+    pub(super) fn note_unreadable(&mut self, change: &Change) -> bool {
+        let noted = self.cluster.note_unreadable(change);
+        if noted.is_news {
+            self.holds.look();
+            self.look_for_slots();
+            for unit in self.requeues.take_frozen() {
+                if let Some(rows) = self.cluster.rows(unit) {
+                    let restarting = self.units.get(&unit).is_some_and(|unit| unit.restarting);
+                    self.requeues.look_at_all(unit, rows, restarting);
+                }
+            }
+        }
+        !noted.is_void
+    }
+
+    /// A record cannot be read from now on.
+    pub(super) fn freeze(&mut self, subject: &Subject) {
+        match subject {
+            Subject::Unit(unit) => {
+                match self.units.get_mut(unit) {
+                    // It stands where it stood: its running units count there.
+                    Some(known) => known.is_unread = true,
+                    None => {
+                        self.units.insert(*unit, Box::new(Unit::unread()));
+                        self.count_rows(*unit, 1);
+                    }
+                }
+                self.place_unread(*unit);
+            }
+            // Nobody is known to own its slots; they stay.
+            Subject::Reservation(name) => self.remove_reservation(name),
+            Subject::NodeSpec(_)
+            | Subject::NodeReport(_)
+            | Subject::NodeGrant(_)
+            | Subject::NodeUsage(_)
+            | Subject::Rows(_)
+            | Subject::Queue(_)
+            | Subject::PriorityClass(_)
+            | Subject::Budget(_)
+            | Subject::Pause(_)
+            | Subject::Hold(_)
+            | Subject::Lease(_)
+            | Subject::Partition
+            | Subject::PartitionBlock(_)
+            | Subject::Unknown => {}
+        }
+    }
+
+    /// Of a unit whose record was never read the rows say whose queue pays.
+    pub(super) fn place_unread(&mut self, unit: UnitId) {
+        let is_placed = self.units.get(&unit).is_some_and(|known| !known.is_unread || known.revision.0 > 0);
+        let Some(rows) = self.cluster.rows(unit).filter(|_| !is_placed) else { return };
+        let standings = rows.groups.iter().flatten().filter_map(|group| group.standing.as_ref());
+        let path = standings.filter_map(|standing| standing.queue.clone()).next();
+        let Some(queue) = path.map(|path| self.quotas.queue(&path)) else { return };
+        let Some(known) = self.units.get_mut(&unit) else { return };
+        if known.queue != queue {
+            self.count_rows(unit, -1);
+            if let Some(known) = self.units.get_mut(&unit) {
+                known.queue = queue;
+            }
+            self.count_rows(unit, 1);
+            self.move_holds(unit, queue);
+        }
+    }
+
+    /// Why nothing of a decision can be judged.
+    pub(super) fn frozen_for(&self, decision: &Decision) -> Option<(RejectionReason, String)> {
+        if self.cluster.frozen().is_empty() {
+            return None;
+        }
+        // It goes back to the dispatcher, and is handed out again after a pause: what has thawed then is bound.
+        Some((RejectionReason::QueueFull, self.frozen_unit(decision.unit)?.to_string()))
+    }
+
+    /// Why a unit is not placed further.
+    fn frozen_unit(&self, unit: UnitId) -> Option<&Unreadable> {
+        let frozen = self.cluster.frozen();
+        if let Some(why) = frozen.unit(unit) {
+            return Some(why);
+        }
+        let known = self.units.get(&unit)?;
+        let class = known.class.and_then(|class| frozen.class(self.classes.name(class)?));
+        let queue_of = |unit: UnitId| self.units.get(&unit).map(|unit| unit.queue);
+        class.or_else(|| frozen.queue(self.quotas.quota().tree(), known.queue, queue_of))
+    }
+
+    /// A hold neither turns into a binding nor ends: one of the records that say so cannot be read.
+    pub(super) fn is_hold_frozen(&self, hold: &Hold) -> bool {
+        let frozen = self.cluster.frozen();
+        !frozen.is_empty()
+            && (frozen.has_hold(hold.id)
+                || frozen.has_node(hold.node)
+                || self.frozen_unit(hold.unit).is_some())
+    }
+
+    /// A slot stays as it is.
+    pub(super) fn is_slot_frozen(&self, hold: &Hold) -> bool {
+        let frozen = self.cluster.frozen();
+        !frozen.is_empty()
+            && (frozen.has_hold(hold.id)
+                || frozen.has_node(hold.node)
+                || hold.slot.as_ref().is_some_and(|slot| frozen.has_reservation(&slot.reservation)))
+    }
+
+    /// Why nobody leaves for others, or no gang gathers room.
+    pub(super) fn keeps_all(&self, gathers: bool) -> Option<String> {
+        let frozen = self.cluster.frozen();
+        let is_kept = if gathers { frozen.has_holds() } else { frozen.keeps_all() };
+        is_kept.then(|| {
+            let n = frozen.len();
+            let first = frozen.iter().next().map(ToString::to_string).unwrap_or_default();
+            if n > 1 { format!("{first} (the first of {n} such records)") } else { first }
+        })
+    }
+
+    /// A running unit stays: what it is, or whether its node is lost, cannot be told.
+    pub(super) fn is_kept_there(&self, unit: UnitId, node: NodeId, reason: EvictionReason) -> bool {
+        let frozen = self.cluster.frozen();
+        if frozen.is_empty() {
+            return false;
+        }
+        match reason {
+            EvictionReason::NodeLost => frozen.has_report(node),
+            EvictionReason::Drained
+            | EvictionReason::Tainted
+            | EvictionReason::Squeezed
+            | EvictionReason::Rescheduled => frozen.unit(unit).is_some() || frozen.has_node(node),
+            EvictionReason::Preempted => frozen.unit(unit).is_some() || frozen.keeps_all(),
+            // What a unit wants of itself.
+            EvictionReason::Cancelled
+            | EvictionReason::ScaledIn
+            | EvictionReason::Suspended
+            | EvictionReason::Deadline
+            | EvictionReason::BelowMin
+            | EvictionReason::Failure => frozen.unit(unit).is_some(),
+        }
+    }
+}

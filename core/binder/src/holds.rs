@@ -1,0 +1,670 @@
+//! Holds: room that is kept until its victims have left, or gathered until all of it is free, and what becomes of it then.
+//!
+//! All of it is in the records: a new binder reads them and goes on. A hold turns into a binding in the transaction after
+//! the end of its last victim; it goes when its unit changes, its node is lost, or it expires. Of a unit that was never
+//! bound the holds go together, and turn into its first binding together.
+
+pub(super) mod replace;
+
+use std::{
+    collections::{BTreeMap, hash_map::Entry},
+    sync::Arc,
+};
+
+use godel_cluster::Refusal;
+use godel_domain::{
+    change::Change,
+    demand::Pool,
+    hold::{Hold, Turn},
+    ids::{Epoch, HoldId, IdMap, Revision, UnitId},
+    lifecycle,
+    rows::{Bind, Phase},
+    sub_cluster::overlap,
+};
+use godel_queueing::{Need, QueueIdx, Reliefs};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::{Accepted, Binder, Needs, OpenHolds, Ticket};
+
+/// A hold lasts so long by default, milliseconds.
+const HOLD_MS: u64 = 600_000;
+/// A gang gathers room for so long by default, milliseconds.
+const TURN_MS: u64 = 300_000;
+
+/// What is to be done about holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HoldWork {
+    /// Their victims have left: they are bound.
+    Bind(Box<Accepted>),
+    /// Slots of a reservation are held.
+    Reserve {
+        /// Name and revision of its record: a precondition.
+        reservation: (String, Revision),
+        /// Ascending.
+        holds: Vec<Arc<Hold>>,
+    },
+    /// They go: each with the revision of its record, and why.
+    Drop {
+        /// Ascending.
+        holds: Vec<(HoldId, Revision)>,
+        /// As metrics name it.
+        why: &'static str,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    hold: Arc<Hold>,
+    queue: QueueIdx,
+    need: Need,
+    /// Of its record; `None` while that is under way.
+    revision: Option<Revision>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Held,
+    /// Its end is under way.
+    Ending,
+    /// Its binding is under way: it takes no room of its own.
+    Converting(Ticket),
+}
+
+/// Holds by id.
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    by_id: BTreeMap<HoldId, Kept>,
+    /// How many holds are for a running unit, by unit and (ordinal, incarnation). A hold that takes the place of another
+    /// one is here before that one's end is read.
+    members: IdMap<UnitId, FxHashMap<(u32, u32), u32>>,
+    /// Victims whose evictions are under way, with what their queues are promised to lose until the rows show it.
+    leaving: FxHashMap<(UnitId, u32), Option<(QueueIdx, Need)>>,
+    /// What victims give up in queues for those that they back.
+    pub(super) reliefs: Reliefs,
+    last: u64,
+    hold_ms: Option<u64>,
+    pub(super) turn_ms: Option<u64>,
+    /// Something happened that may end one.
+    is_stale: bool,
+    /// Not after the time at which the first one expires; `None`: none does.
+    expiry_ms: Option<i64>,
+}
+
+impl Holds {
+    pub(super) fn lead(&mut self, epoch: Epoch, hold_ms: u64) {
+        self.last = self.last.max(epoch.0 << 32);
+        self.hold_ms = Some(hold_ms);
+    }
+
+    pub(super) fn next(&mut self) -> HoldId {
+        self.last += 1;
+        HoldId(self.last)
+    }
+
+    pub(super) fn hold_ms(&self) -> i64 {
+        i64::try_from(self.hold_ms.unwrap_or(HOLD_MS)).unwrap_or(i64::MAX)
+    }
+
+    pub(super) fn turn_ms(&self) -> i64 {
+        i64::try_from(self.turn_ms.unwrap_or(TURN_MS)).unwrap_or(i64::MAX)
+    }
+
+    pub(super) fn hold(&self, id: HoldId) -> Option<&Hold> {
+        self.by_id.get(&id).map(|kept| &*kept.hold)
+    }
+
+    /// A hold at a maximum of a unit is about to end.
+    pub(super) fn ends_at_maximum(&self, unit: UnitId) -> bool {
+        let of_unit = |kept: &&Kept| kept.hold.unit == unit && kept.hold.at_maximum;
+        self.by_id.values().filter(of_unit).any(|kept| kept.state == State::Ending)
+    }
+
+    /// The unit of a pool that gathers room which one of `sub_cluster` may want, with holds under way or that end.
+    /// `O(holds)`.
+    pub(super) fn whose_turn(&self, pool: Pool, sub_cluster: Option<&str>) -> Option<UnitId> {
+        let meets = |turn: &Turn| overlap(turn.sub_cluster.as_deref(), sub_cluster);
+        let mut holds = self.by_id.values().map(|kept| &kept.hold);
+        holds.find(|hold| hold.pool == pool && hold.turn.as_ref().is_some_and(meets)).map(|hold| hold.unit)
+    }
+
+    /// The eviction of a running unit is under way.
+    pub(super) fn is_leaving(&self, unit: UnitId, ordinal: u32) -> bool {
+        self.leaving.contains_key(&(unit, ordinal))
+    }
+
+    /// Room is held for a running unit.
+    pub(super) fn has(&self, unit: UnitId, member: (u32, u32)) -> bool {
+        !self.by_id.is_empty() && self.members.get(&unit).is_some_and(|members| members.contains_key(&member))
+    }
+
+    /// Holds are to be looked at.
+    pub(super) fn look(&mut self) {
+        self.is_stale |= !self.by_id.is_empty();
+    }
+
+    /// Slots of reservations whose records are read and that nothing is under way of, in order of ids.
+    pub(super) fn slots(&self) -> impl Iterator<Item = &Arc<Hold>> {
+        let settled = |kept: &&Kept| kept.revision.is_some() && kept.state == State::Held;
+        self.by_id.values().filter(settled).map(|kept| &kept.hold).filter(|hold| hold.slot.is_some())
+    }
+
+    /// What holds take of queues whose records are under way.
+    pub(super) fn made(&self) -> impl Iterator<Item = (QueueIdx, Need)> {
+        let made = self.by_id.values().filter(|kept| kept.revision.is_none() && kept.state == State::Held);
+        made.map(|kept| (kept.queue, kept.need))
+    }
+
+    pub(super) fn begin(&mut self, hold: Arc<Hold>, queue: QueueIdx, need: Need) {
+        self.insert(Kept { hold, queue, need, revision: None, state: State::Held });
+    }
+
+    fn insert(&mut self, kept: Kept) {
+        let hold = &kept.hold;
+        self.last = self.last.max(hold.id.0);
+        self.expiry_ms = Some(self.expiry_ms.map_or(hold.expires_ms, |first| first.min(hold.expires_ms)));
+        let members = self.members.entry(hold.unit).or_default();
+        hold.members().for_each(|member| *members.entry(member).or_default() += 1);
+        self.reliefs.put(hold, kept.queue);
+        self.by_id.insert(hold.id, kept);
+        self.is_stale = true;
+    }
+
+    fn remove(&mut self, id: HoldId) -> Option<Kept> {
+        let kept = self.by_id.remove(&id)?;
+        self.reliefs.remove(&kept.hold);
+        if let Some(members) = self.members.get_mut(&kept.hold.unit) {
+            for member in kept.hold.members() {
+                if let Entry::Occupied(mut n_holds) = members.entry(member) {
+                    *n_holds.get_mut() -= 1;
+                    if *n_holds.get() == 0 {
+                        n_holds.remove();
+                    }
+                }
+            }
+            if members.is_empty() {
+                self.members.remove(&kept.hold.unit);
+            }
+        }
+        self.is_stale = true;
+        Some(kept)
+    }
+
+    /// The binding of a ticket is read, and with it that its holds are gone.
+    pub(super) fn converted(&mut self, ticket: Ticket, holds: &[HoldId]) {
+        for id in holds {
+            if self.by_id.get(id).is_some_and(|kept| kept.state == State::Converting(ticket)) {
+                self.remove(*id);
+            }
+        }
+    }
+}
+
+impl Binder {
+    /// Holds, those under way among them.
+    pub fn n_holds(&self) -> usize {
+        self.holds.by_id.len()
+    }
+
+    /// Some holds may have come to their end.
+    pub fn has_hold_work(&self) -> bool {
+        self.holds.is_stale
+            || self.cluster.is_gathered()
+            || self.seeks_slots()
+            || self.holds.expiry_ms.is_some_and(|at| at <= self.now_ms)
+    }
+
+    /// The evictions of some running units are under way.
+    pub(super) fn leave(&mut self, victims: &[(UnitId, u32)]) {
+        for &(unit, ordinal) in victims {
+            let queue = self.units.get(&unit).map(|unit| unit.queue);
+            let group = self.cluster.rows(unit).map(|rows| rows.row(ordinal).group);
+            let shape = group.and_then(|group| self.cluster.group_shape(unit, group));
+            let promised =
+                queue.zip(shape).map(|(queue, shape)| (queue, self.quotas.need(shape, 1, &self.cluster)));
+            promised.into_iter().for_each(|(queue, need)| self.quotas.promise(queue, need, 1));
+            self.holds.leaving.insert((unit, ordinal), promised);
+        }
+        self.cluster.depart(victims.iter().copied());
+    }
+
+    /// They are read, or were refused.
+    pub(super) fn left(&mut self, victims: &[(UnitId, u32)]) {
+        for victim in victims {
+            if let Some(Some((queue, need))) = self.holds.leaving.remove(victim) {
+                self.quotas.promise(queue, need, -1);
+            }
+        }
+        self.stay(victims.iter().copied());
+    }
+
+    /// The rows show evictions: they are promised no longer.
+    pub(super) fn are_told(&mut self, unit: UnitId, ordinals: impl IntoIterator<Item = u32>) {
+        if self.holds.leaving.is_empty() {
+            return;
+        }
+        for ordinal in ordinals {
+            let promised = self.holds.leaving.get_mut(&(unit, ordinal)).and_then(Option::take);
+            promised.into_iter().for_each(|(queue, need)| self.quotas.promise(queue, need, -1));
+        }
+    }
+
+    /// Usage was forgotten: what is promised counts again.
+    fn promise_again(&mut self) {
+        for (queue, need) in self.holds.leaving.values().flatten() {
+            self.quotas.promise(*queue, *need, 1);
+        }
+    }
+
+    /// Whatever may end a hold makes it be looked at.
+    pub(super) fn look_at_change(&mut self, change: &Change) {
+        if self.holds.by_id.is_empty() {
+            return;
+        }
+        if let Change::Rows(unit, _) | Change::RowsLoaded(unit, _) | Change::UnitDeleted(unit) = change {
+            self.holds.reliefs.look_at(*unit);
+        } else if let Change::UnitSpec(spec) = change {
+            self.holds.reliefs.look_at(spec.id);
+        }
+        let may_matter = match change {
+            Change::Rows(unit, _) | Change::RowsLoaded(unit, _) => {
+                self.holds.members.contains_key(unit)
+                    || self.cluster.backs_any(*unit)
+                    || self.holds.reliefs.is_backed_by(*unit)
+                    || self.cluster.is_in_slots(*unit)
+            }
+            Change::UnitSpec(spec) => self.holds.members.contains_key(&spec.id),
+            Change::NodeSpec(_)
+            | Change::NodeReport(_)
+            | Change::NodeGrant(..)
+            | Change::NodeDeleted(_)
+            | Change::UnitDeleted(_)
+            | Change::Unreadable(_)
+            | Change::UnreadableGone(_) => true,
+            _ => false,
+        };
+        self.holds.is_stale |= may_matter;
+    }
+
+    /// A hold's record.
+    pub(super) fn put_hold(&mut self, hold: Arc<Hold>, revision: Revision) {
+        if let Some(known) = self.holds.by_id.get_mut(&hold.id) {
+            known.revision = Some(revision);
+            if hold.slot.is_some() {
+                known.hold = Arc::clone(&hold);
+                let is_ending = known.state == State::Ending;
+                self.cluster.put_hold(Arc::clone(&hold));
+                self.cluster.close_slot(hold.id, is_ending);
+            }
+            self.holds.is_stale = true;
+            return;
+        }
+        let queue = match self.units.get(&hold.unit) {
+            Some(unit) => unit.queue,
+            // Its unit is read later, or gone: then it goes without ever being bound.
+            None => QueueIdx::DEFAULT,
+        };
+        let shape = self.cluster.shape(&hold.demand, hold.pool);
+        // A slot counts in no queue: who takes it counts in its own.
+        let n = if hold.slot.is_some() { 0 } else { u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX) };
+        let need = self.quotas.need(shape, n, &self.cluster);
+        self.quotas.add_need(queue, need);
+        self.cluster.put_hold(Arc::clone(&hold));
+        self.holds.insert(Kept { hold, queue, need, revision: Some(revision), state: State::Held });
+    }
+
+    /// A hold's record is gone.
+    pub(super) fn drop_hold(&mut self, id: HoldId) {
+        match self.holds.by_id.get(&id).map(|kept| kept.state) {
+            // What it took its binding takes, until that is shown.
+            Some(State::Converting(_)) => {
+                self.holds.remove(id);
+            }
+            Some(State::Held | State::Ending) => self.give_up(id),
+            None => {}
+        }
+    }
+
+    /// Forgets a hold, and gives back what it takes.
+    pub(super) fn give_up(&mut self, id: HoldId) {
+        if let Some(kept) = self.holds.remove(id) {
+            self.cluster.remove_hold(id);
+            self.quotas.give_back(kept.queue, kept.need);
+            if kept.hold.slot.is_some() {
+                self.reservations.lose();
+            }
+        }
+    }
+
+    /// A unit's queue is known (anew): its holds count there.
+    pub(super) fn move_holds(&mut self, unit: UnitId, queue: QueueIdx) {
+        if self.holds.by_id.is_empty() {
+            return;
+        }
+        for kept in self.holds.by_id.values_mut() {
+            if kept.hold.unit == unit && kept.queue != queue && !matches!(kept.state, State::Converting(_)) {
+                self.quotas.give_back(kept.queue, kept.need);
+                self.quotas.add_need(queue, kept.need);
+                kept.queue = queue;
+                self.holds.reliefs.put(&kept.hold, queue);
+            }
+        }
+    }
+
+    /// A list follows: what is under way stays.
+    pub(super) fn reset_holds(&mut self) {
+        self.promise_again();
+        self.holds.reliefs = Reliefs::default();
+        let known = std::mem::take(&mut self.holds.by_id);
+        self.holds.members.clear();
+        for (_, kept) in known {
+            match (kept.state, kept.revision) {
+                // Whether its record is still there the list says.
+                (State::Converting(_), _) => self.holds.insert(Kept { revision: None, ..kept }),
+                (State::Held | State::Ending, None) => {
+                    self.cluster.put_hold(Arc::clone(&kept.hold));
+                    self.cluster.close_slot(kept.hold.id, true);
+                    self.quotas.add_need(kept.queue, kept.need);
+                    self.holds.insert(kept);
+                }
+                (State::Held | State::Ending, Some(_)) => {}
+            }
+        }
+    }
+
+    /// Holds that were made and that the records do not show are gone again.
+    pub(super) fn forget_made(&mut self, made: &[HoldId]) {
+        for id in made {
+            if self.holds.by_id.get(id).is_some_and(|kept| kept.revision.is_none()) {
+                self.give_up(*id);
+            }
+        }
+    }
+
+    /// The transaction of a ticket was refused: the holds that it made are gone, those that it was to bind are back.
+    pub(super) fn take_back_holds(&mut self, ticket: Ticket, made: &[HoldId], converted: &[HoldId]) {
+        self.forget_made(made);
+        for id in converted {
+            match self.holds.by_id.get_mut(id).filter(|kept| kept.state == State::Converting(ticket)) {
+                Some(kept) if kept.revision.is_some() => {
+                    kept.state = State::Held;
+                    self.cluster.put_hold(Arc::clone(&kept.hold));
+                    self.quotas.add_need(kept.queue, kept.need);
+                }
+                // Not listed (yet): if it is there, the list brings it back.
+                Some(_) => {
+                    self.holds.remove(*id);
+                }
+                None => {}
+            }
+        }
+        self.holds.look();
+    }
+
+    /// A unit is gone: what its holds were to become will be refused, and they take their room as long as they are there.
+    pub(super) fn convert_none(&mut self, unit: UnitId) {
+        for ticket in self.open_of.get(&unit).cloned().unwrap_or_default() {
+            let converted =
+                self.open.get(&ticket).map(|open| open.holds().converted.clone()).unwrap_or_default();
+            self.take_back_holds(ticket, &[], &converted);
+        }
+    }
+
+    /// The transaction that was to end some holds was refused.
+    pub fn keep_holds(&mut self, ids: &[(HoldId, Revision)]) {
+        for (id, _) in ids {
+            if let Some(kept) = self.holds.by_id.get_mut(id).filter(|kept| kept.state == State::Ending) {
+                kept.state = State::Held;
+                self.holds.is_stale = true;
+                self.cluster.close_slot(*id, false);
+            }
+        }
+    }
+
+    /// Gives up ends under way, whose fate is unknown.
+    pub(super) fn keep_all_holds(&mut self) {
+        let ending = self.holds.by_id.values_mut().filter(|kept| kept.state == State::Ending);
+        for kept in ending {
+            kept.state = State::Held;
+            self.cluster.close_slot(kept.hold.id, false);
+        }
+        let made =
+            self.holds.by_id.values().filter(|kept| kept.hold.slot.is_some() && kept.revision.is_none());
+        let made: Vec<HoldId> = made.map(|kept| kept.hold.id).collect();
+        self.forget_made(&made);
+        self.holds.is_stale = !self.holds.by_id.is_empty();
+    }
+
+    /// What is to be done about holds now; each piece is given out once, until its transaction is refused.
+    pub fn take_hold_work(&mut self) -> Vec<HoldWork> {
+        self.holds.is_stale = false;
+        self.cluster.take_gathered();
+        let later = self.holds.by_id.values().map(|kept| kept.hold.expires_ms);
+        let later = later.chain(self.reservations.expiries());
+        self.holds.expiry_ms = later.filter(|at| *at > self.now_ms).min();
+        let mut by_unit: BTreeMap<UnitId, Vec<HoldId>> = BTreeMap::new();
+        for (id, kept) in &self.holds.by_id {
+            if kept.revision.is_some() && kept.state == State::Held && kept.hold.slot.is_none() {
+                by_unit.entry(kept.hold.unit).or_default().push(*id);
+            }
+        }
+        let mut work: Vec<HoldWork> =
+            by_unit.into_iter().flat_map(|(unit, ids)| self.work_of(unit, &ids)).collect();
+        self.reserve(&mut work);
+        work
+    }
+
+    fn work_of(&mut self, unit: UnitId, ids: &[HoldId]) -> Vec<HoldWork> {
+        if self.open_of.contains_key(&unit) {
+            // Looked at again when it is known what becomes of that.
+            return Vec::new();
+        }
+        if ids.iter().any(|id| self.is_hold_frozen(&self.holds.by_id[id].hold)) {
+            // Looked at again when something has come that can be read.
+            return Vec::new();
+        }
+        let mut dead: BTreeMap<&'static str, Vec<HoldId>> = BTreeMap::new();
+        let mut ready = Vec::new();
+        for &id in ids {
+            match self.judge(id) {
+                Fate::Waits => {}
+                Fate::Ready => ready.push(id),
+                Fate::Ends(why) => dead.entry(why).or_default().push(id),
+            }
+        }
+        let team = self.keep_together(ids, &mut dead, &mut ready);
+        let terms = self.units.get(&unit).map(|unit| &unit.terms);
+        let n_bound =
+            terms.zip(self.cluster.rows(unit)).map_or(0, |(terms, rows)| lifecycle::counted(rows, terms));
+        let min_member = terms.map_or(0, |terms| terms.min_member as usize);
+        if n_bound < min_member
+            && let Some(why) = dead.keys().next().copied()
+        {
+            // Fewer than a first binding are worth nothing.
+            return vec![self.end(ids, why)];
+        }
+        let mut work: Vec<HoldWork> = dead.into_iter().map(|(why, ids)| self.end(&ids, why)).collect();
+        let n_ready: usize = ready.iter().map(|id| self.holds.by_id[id].hold.ordinals.len()).sum();
+        if n_ready > 0 && n_bound + n_ready >= min_member {
+            let is_whole = n_bound < min_member || team.iter().any(|id| ready.contains(id));
+            work.push(self.convert(unit, &ready, is_whole));
+        }
+        work
+    }
+
+    fn judge(&self, id: HoldId) -> Fate {
+        let hold = &self.holds.by_id[&id].hold;
+        let Some(unit) = self.units.get(&hold.unit) else { return Fate::Ends("changed") };
+        let rows = self.cluster.rows(hold.unit);
+        let is_wanted = |(ordinal, incarnation): (u32, u32)| {
+            let row = rows.map(|rows| rows.row(ordinal)).unwrap_or_default();
+            row.phase == Phase::Pending && row.incarnation == incarnation
+        };
+        if !unit.is_wanted || unit.revision != hold.spec_revision || !hold.members().all(is_wanted) {
+            return Fate::Ends("changed");
+        }
+        if self.cluster.usable(hold.node).is_err() {
+            return Fate::Ends("node-lost");
+        }
+        if hold.expires_ms <= self.now_ms {
+            return Fate::Ends("expired");
+        }
+        if hold.all_victims().any(|victim| self.cluster.remains(victim).is_some()) {
+            return Fate::Waits;
+        }
+        if hold.turn.is_some() && !self.cluster.has_gathered(id) {
+            return Fate::Waits;
+        }
+        Fate::Ready
+    }
+
+    pub(super) fn end(&mut self, ids: &[HoldId], why: &'static str) -> HoldWork {
+        let mut holds = Vec::with_capacity(ids.len());
+        for id in ids {
+            if let Some(kept) = self.holds.by_id.get_mut(id) {
+                kept.state = State::Ending;
+                holds.push((*id, kept.revision.unwrap_or_default()));
+            }
+        }
+        HoldWork::Drop { holds, why }
+    }
+
+    /// Holds become bindings; those whose node has shrunk or changed meanwhile end, and with them the others if all of
+    /// them are needed.
+    fn convert(&mut self, unit: UnitId, ids: &[HoldId], is_whole: bool) -> HoldWork {
+        let queue = self.units[&unit].queue;
+        let standing = self.classes.standing(&self.units[&unit], self.quotas.path(queue));
+        let mut binds: BTreeMap<u16, Bind> = BTreeMap::new();
+        let mut members = SmallVec::new();
+        let mut bound = Vec::new();
+        let mut unfit = Vec::new();
+        for &id in ids {
+            let hold = Arc::clone(&self.holds.by_id[&id].hold);
+            self.cluster.remove_hold(id);
+            match self.assume_all(&hold) {
+                Ok(masks) => {
+                    let bind = binds.entry(hold.group).or_insert_with(|| Bind {
+                        group: hold.group,
+                        demand: Arc::clone(&hold.demand),
+                        pool: hold.pool,
+                        standing: Some(Arc::clone(&standing)),
+                        ..Bind::default()
+                    });
+                    for (idx, (ordinal, incarnation)) in hold.members().enumerate() {
+                        members.push((ordinal, incarnation));
+                        bind.ordinals.push(ordinal);
+                        bind.incarnations.push(incarnation);
+                        bind.nodes.push(hold.node);
+                        bind.device_masks.push(masks[idx]);
+                    }
+                    bound.push(id);
+                }
+                Err(_) => {
+                    self.cluster.put_hold(hold);
+                    unfit.push(id);
+                }
+            }
+        }
+        if !unfit.is_empty() {
+            for (ordinal, incarnation) in members {
+                self.cluster.forget(unit, ordinal, incarnation);
+            }
+            for id in bound {
+                let hold = Arc::clone(&self.holds.by_id[&id].hold);
+                self.cluster.put_hold(hold);
+            }
+            self.holds.is_stale = true;
+            return self.end(if is_whole { ids } else { &unfit }, "no-room");
+        }
+        let mut needs = Needs::new();
+        let mut ends = Vec::with_capacity(ids.len());
+        for id in ids {
+            let kept = &self.holds.by_id[id];
+            ends.push((*id, kept.revision.unwrap_or_default()));
+            needs.push((kept.hold.group, kept.need));
+        }
+        let ticket = self.open_members(unit, members, queue, needs);
+        for id in ids {
+            if let Some(kept) = self.holds.by_id.get_mut(id) {
+                kept.state = State::Converting(ticket);
+            }
+        }
+        if let Some(open) = self.open.get_mut(&ticket) {
+            open.holds = Some(Box::new(OpenHolds { converted: ids.to_vec(), ..OpenHolds::default() }));
+        }
+        let unit_revision = self.units[&unit].revision;
+        let binds = binds.into_values().map(tidy).collect();
+        let (holds, evictions, rejections) = (Vec::new(), Vec::new(), Vec::new());
+        HoldWork::Bind(Box::new(Accepted {
+            ticket,
+            unit,
+            unit_revision,
+            queue,
+            binds,
+            holds,
+            evictions,
+            ends,
+            rejections,
+            budgets: Vec::new(),
+            slots: Vec::new(),
+            gone: Vec::new(),
+        }))
+    }
+
+    /// Room for all that a hold is for, without it; nothing is taken if one does not fit.
+    fn assume_all(&mut self, hold: &Hold) -> Result<Vec<u64>, Refusal> {
+        let shape = self.cluster.shape(&hold.demand, hold.pool);
+        let mut masks = Vec::with_capacity(hold.ordinals.len());
+        let mut refusal = None;
+        for (idx, (ordinal, incarnation)) in hold.members().enumerate() {
+            let fits = self.cluster.fits(shape, hold.node).and_then(|()| match hold.turn {
+                // Which ones was open until they were free.
+                Some(_) => Ok(self.cluster.pick_devices(shape, hold.node).unwrap_or(0)),
+                None => self.cluster.grant_devices(shape, hold.node, hold.device_mask(idx)),
+            });
+            match fits {
+                Ok(mask) => {
+                    self.cluster.assume(hold.unit, ordinal, incarnation, shape, hold.node, mask);
+                    masks.push(mask);
+                }
+                Err(wrong) => {
+                    refusal = Some(wrong);
+                    break;
+                }
+            }
+        }
+        let Some(refusal) = refusal else { return Ok(masks) };
+        for (ordinal, incarnation) in hold.members().take(masks.len()) {
+            self.cluster.forget(hold.unit, ordinal, incarnation);
+        }
+        Err(refusal)
+    }
+}
+
+/// What becomes of a hold now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// Its victims are still there, or it gathers.
+    Waits,
+    /// They have left, or all is gathered.
+    Ready,
+    Ends(&'static str),
+}
+
+/// Columns in order of ordinals; those of nothing but 0 are empty.
+fn tidy(mut bind: Bind) -> Bind {
+    let mut order: Vec<usize> = (0..bind.ordinals.len()).collect();
+    order.sort_unstable_by_key(|idx| bind.ordinals[*idx]);
+    bind.ordinals = order.iter().map(|idx| bind.ordinals[*idx]).collect();
+    bind.incarnations = order.iter().map(|idx| bind.incarnations[*idx]).collect();
+    bind.nodes = order.iter().map(|idx| bind.nodes[*idx]).collect();
+    bind.device_masks = order.iter().map(|idx| bind.device_masks[*idx]).collect();
+    if bind.incarnations.iter().all(|incarnation| *incarnation == 0) {
+        bind.incarnations.clear();
+    }
+    if bind.device_masks.iter().all(|mask| *mask == 0) {
+        bind.device_masks.clear();
+    }
+    bind
+}

@@ -1,0 +1,266 @@
+//! Holds that go with what a decision binds or holds instead: the unit's own, as it fits elsewhere, and those of units of lower
+//! rank that it takes over.
+//!
+//! Until the transaction's fate is known they count beside what takes their place, so whatever becomes of it nobody else has
+//! got their room, on a node or in a queue.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use godel_cluster::Cluster;
+use godel_domain::{
+    decision::{Decision, Preemption, RejectionReason},
+    hold::{Hold, Member, N_TAKEN_FROM_MAX},
+    ids::{HoldId, NodeId, Revision, UnitId},
+    lifecycle,
+};
+use godel_placement::preempt::{Kept, Rights, Seeker, Tally};
+use godel_queueing::{Amounts, QueueIdx};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+use super::{super::quotas::Quotas, Holds, State};
+use crate::{Binder, Ticket, Wait, claims::Wrong};
+
+/// Their unit was placed elsewhere.
+pub(crate) const ELSEWHERE: &str = "elsewhere";
+/// A unit of higher rank has them now.
+pub(crate) const TAKEN_OVER: &str = "taken-over";
+
+/// Holds, few at a time.
+pub(crate) type HoldIds = SmallVec<[HoldId; 2]>;
+
+/// Holds of others that a decision ends, and what goes over to its own.
+#[derive(Debug, Default)]
+pub(crate) struct TakenOver {
+    /// All of them, those that are worth nothing without the others included; ascending.
+    pub(crate) ids: Vec<HoldId>,
+    /// By task group and node of the decision: who leaves for it, and from whom it is taken.
+    pub(crate) by_place: BTreeMap<(u16, NodeId), (Vec<Member>, Vec<UnitId>)>,
+}
+
+/// Why nothing is taken over now.
+pub(crate) enum Not {
+    Wait(Wait),
+    Wrong(Wrong),
+}
+
+impl Holds {
+    /// Takes no account of some holds until [`Self::settle`], on nodes and in queues.
+    pub(crate) fn lift(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) {
+        cluster.lift_holds(ids);
+        for kept in ids.iter().filter_map(|id| self.by_id.get(id)) {
+            quotas.give_back(kept.queue, kept.need);
+        }
+    }
+
+    pub(crate) fn settle(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) {
+        cluster.settle_holds(ids);
+        for kept in ids.iter().filter_map(|id| self.by_id.get(id)) {
+            quotas.add_need(kept.queue, kept.need);
+        }
+    }
+}
+
+impl Binder {
+    /// Holds of a unit that go if what a decision places is bound, or held with victims: it may bind elsewhere while room is
+    /// held for it, and have others leave while it gathers. Nobody else leaves for what some leave for already.
+    pub(crate) fn replaced(&self, decision: &Decision) -> HoldIds {
+        if self.holds.by_id.is_empty() || !self.holds.members.contains_key(&decision.unit) {
+            return HoldIds::new();
+        }
+        let placed: FxHashSet<(u32, u32)> =
+            decision.groups.iter().flat_map(|placement| placement.members()).collect();
+        let preemption = decision.preemption.as_deref();
+        let may_go =
+            |hold: &Hold| preemption.is_none_or(|preemption| !preemption.gathers && hold.turn.is_some());
+        let mut ids = self.cluster.holds_of(decision.unit);
+        ids.retain(|id| {
+            self.holds.by_id.get(id).is_some_and(|kept| {
+                kept.revision.is_some()
+                    && kept.state == State::Held
+                    && may_go(&kept.hold)
+                    && !self.is_hold_frozen(&kept.hold)
+                    && kept.hold.members().any(|member| placed.contains(&member))
+            })
+        });
+        ids
+    }
+
+    /// Running units for which these holds are.
+    pub(crate) fn members_of(&self, ids: &[HoldId]) -> FxHashSet<(u32, u32)> {
+        let holds = ids.iter().filter_map(|id| self.holds.hold(*id));
+        holds.flat_map(Hold::members).collect()
+    }
+
+    /// Of a unit's own holds those go of which something is placed by a decision.
+    pub(crate) fn gone_with(
+        &self,
+        own: &[HoldId],
+        placed: impl Iterator<Item = (u32, u32)>,
+    ) -> Vec<(HoldId, &'static str)> {
+        let placed: FxHashSet<(u32, u32)> = placed.collect();
+        let is_placed = |id: &&HoldId| {
+            self.holds.hold(**id).is_some_and(|hold| hold.members().any(|member| placed.contains(&member)))
+        };
+        own.iter().filter(is_placed).map(|id| (*id, ELSEWHERE)).collect()
+    }
+
+    /// These holds end with a ticket.
+    pub(crate) fn end_with(&mut self, ticket: Ticket, gone: &[(HoldId, &'static str)]) {
+        if gone.is_empty() {
+            return;
+        }
+        for (id, _) in gone {
+            if let Some(kept) = self.holds.by_id.get_mut(id) {
+                kept.state = State::Ending;
+            }
+        }
+        if let Some(open) = self.open.get_mut(&ticket) {
+            open.holds.get_or_insert_default().ended.extend(gone.iter().map(|(id, _)| *id));
+        }
+    }
+
+    /// The transaction that was to end these holds was refused.
+    pub(crate) fn keep_ended(&mut self, ids: &[HoldId]) {
+        for id in ids {
+            let Some(kept) = self.holds.by_id.get_mut(id).filter(|kept| kept.state == State::Ending) else {
+                continue;
+            };
+            kept.state = State::Held;
+            self.holds.is_stale = true;
+        }
+        self.follow_again(ids);
+    }
+
+    /// Holds have their victims again, who left for others in the meantime.
+    pub(crate) fn follow_again(&mut self, ids: &[HoldId]) {
+        for kept in ids.iter().filter_map(|id| self.holds.by_id.get(id)) {
+            if kept.hold.is_claim() && kept.state == State::Held {
+                self.cluster.put_hold(Arc::clone(&kept.hold));
+            }
+        }
+    }
+
+    /// What a decision takes over from units of lower rank, or why it may not. A unit that was never bound needs all of its
+    /// holds, so all go. What had to be of a queue that borrows is counted in `tally`.
+    pub(crate) fn take_over(
+        &self,
+        seeker: &Seeker,
+        rights: Option<&Rights<'_>>,
+        (decision, preemption): (&Decision, &Preemption),
+        tally: &mut Tally,
+    ) -> Result<TakenOver, Not> {
+        let mut taken = TakenOver::default();
+        let mut owners: FxHashMap<UnitId, NodeId> = FxHashMap::default();
+        for claim in &preemption.claims {
+            let is_place = |placement: &&godel_domain::decision::GroupPlacement| {
+                placement.group == claim.group && placement.nodes.contains(&claim.node)
+            };
+            for id in &claim.holds {
+                let wrong = |why: &str| {
+                    Err(Not::Wrong((RejectionReason::Invalid, claim.node, format!("hold {id} {why}"))))
+                };
+                if taken.ids.contains(id) {
+                    return wrong("stands twice");
+                }
+                if decision.groups.iter().find(is_place).is_none() {
+                    return wrong("is taken over for nobody on its node");
+                }
+                let hold = self.may_be_taken(*id, decision.nodes_as_of, claim.node)?;
+                taken.ids.push(*id);
+                owners.entry(hold.unit).or_insert(claim.node);
+                let (victims, from) = taken.by_place.entry((claim.group, claim.node)).or_default();
+                victims.extend(hold.victims.iter().filter(|victim| self.cluster.remains(victim).is_some()));
+                from.extend(hold.taken_from.iter().chain([&hold.unit]));
+            }
+        }
+        let mut owners: Vec<(UnitId, NodeId)> = owners.into_iter().collect();
+        owners.sort_unstable();
+        for (owner, node) in owners {
+            self.with_the_rest(owner, &mut taken.ids);
+            self.outranks_owner(seeker, rights, (owner, node), &taken.ids, tally).map_err(Not::Wrong)?;
+        }
+        taken.ids.sort_unstable();
+        for (victims, from) in taken.by_place.values_mut() {
+            victims.sort_unstable();
+            let mut newest: Vec<UnitId> = Vec::new();
+            for unit in from.drain(..).rev() {
+                if !newest.contains(&unit) && newest.len() < N_TAKEN_FROM_MAX {
+                    newest.push(unit);
+                }
+            }
+            newest.reverse();
+            *from = newest;
+        }
+        Ok(taken)
+    }
+
+    /// A hold that is there and of which nothing is under way.
+    fn may_be_taken(&self, id: HoldId, nodes_as_of: Revision, node: NodeId) -> Result<&Hold, Not> {
+        let kept = self.holds.by_id.get(&id);
+        if kept.is_none() && nodes_as_of > self.revision {
+            // Its scheduler has read of it, we have not.
+            return Err(Not::Wait(Wait::Revision(nodes_as_of)));
+        }
+        let gone = || {
+            let detail = format!("hold {id} is not there any more");
+            Not::Wrong((RejectionReason::VictimGone, node, detail))
+        };
+        let kept = kept.filter(|kept| kept.hold.node == node).ok_or_else(gone)?;
+        let own = self.open_of.get(&kept.hold.unit).and_then(|tickets| tickets.last());
+        if let Some(ticket) = own {
+            return Err(Not::Wait(self.outcome_of(*ticket)));
+        }
+        let is_settled = kept.revision.is_some() && kept.state == State::Held;
+        if is_settled && !self.is_hold_frozen(&kept.hold) { Ok(&kept.hold) } else { Err(gone()) }
+    }
+
+    /// All holds of a unit that is worth nothing without one of them.
+    fn with_the_rest(&self, owner: UnitId, ids: &mut Vec<HoldId>) {
+        let terms = self.units.get(&owner).map(|unit| &unit.terms);
+        let n_bound =
+            terms.zip(self.cluster.rows(owner)).map_or(0, |(terms, rows)| lifecycle::counted(rows, terms));
+        if n_bound >= terms.map_or(0, |terms| terms.min_member as usize) {
+            return;
+        }
+        for id in self.cluster.holds_of(owner) {
+            if !ids.contains(&id) && self.holds.by_id.get(&id).is_some_and(|kept| kept.state == State::Held) {
+                ids.push(id);
+            }
+        }
+    }
+
+    /// Whether a seeker outranks the unit of holds, all of which count at once.
+    fn outranks_owner(
+        &self,
+        seeker: &Seeker,
+        rights: Option<&Rights<'_>>,
+        (owner, node): (UnitId, NodeId),
+        ids: &[HoldId],
+        tally: &mut Tally,
+    ) -> Result<(), Wrong> {
+        let of_owner = || {
+            let kept = ids.iter().filter_map(|id| self.holds.by_id.get(id));
+            kept.filter(|kept| kept.hold.unit == owner)
+        };
+        let mut takes = Amounts::new();
+        for kept in of_owner().filter(|_| rights.is_some()) {
+            let sum = self.quotas.quota().usage().sum(&[kept.need]);
+            takes.resize(takes.len().max(sum.len()), 0);
+            takes.iter_mut().zip(&sum).for_each(|(takes, amount)| *takes += amount);
+        }
+        // Of one unit they were made at different times: the one of the highest rank decides.
+        let Some(first) = of_owner().max_by_key(|kept| kept.hold.priority) else { return Ok(()) };
+        let queue: QueueIdx = first.queue;
+        let refused = |reason, why: &str| Err((reason, node, format!("what is held for unit {owner} {why}")));
+        match seeker.may_take_over(&self.cluster, &first.hold, rights, (queue, &takes), tally) {
+            Ok(()) => Ok(()),
+            Err(Kept::NotForOthers) => refused(RejectionReason::VictimGone, "is not for others"),
+            Err(Kept::Rank) => refused(RejectionReason::VictimGone, "is for one whose rank is not lower"),
+            Err(Kept::Loop) => refused(
+                RejectionReason::PreemptionLoop,
+                "was taken over from this one, or it preempted this one",
+            ),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Which running units have to come back: evicted for another reason than their own unit's wish or stopped by
+//! their agent alone, ended, and still wanted; of a unit that starts again as a whole all that have ended. Derived from the records alone, so a new leader finds the same ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use godel_domain::{
+    ids::{Revision, UnitId},
+    rows::{Requeue, Row, UnitRows},
+};
+
+use super::{Binder, unit::Unit};
+
+/// Running units of one unit that become pending again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequeueWork {
+    /// The unit.
+    pub unit: UnitId,
+    /// Revision of the unit's record: a precondition.
+    pub unit_revision: Revision,
+    /// The operation.
+    pub requeue: Requeue,
+}
+
+/// Running units that have ended and may come back, by unit and ordinal.
+#[derive(Debug, Default)]
+pub(super) struct Requeues {
+    ready: BTreeMap<UnitId, BTreeSet<u32>>,
+    /// With the incarnation asked for.
+    under_way: BTreeMap<UnitId, BTreeMap<u32, u32>>,
+    /// Units to be looked at again when something has come that can be read.
+    frozen: BTreeSet<UnitId>,
+}
+
+impl Requeues {
+    /// Forgets what was read; what is under way stays, a second requeue of it would only be refused.
+    pub(super) fn clear(&mut self) {
+        self.ready.clear();
+    }
+
+    pub(super) fn remove_unit(&mut self, unit: UnitId) {
+        self.ready.remove(&unit);
+        self.under_way.remove(&unit);
+        self.frozen.remove(&unit);
+    }
+
+    /// Units whose running units could not come back because of what could not be read.
+    pub(super) fn take_frozen(&mut self) -> BTreeSet<UnitId> {
+        std::mem::take(&mut self.frozen)
+    }
+
+    /// Of a unit that starts again as a whole all that have ended come back.
+    pub(super) fn look_at(&mut self, unit: UnitId, rows: &UnitRows, ordinals: &[u32], restarting: bool) {
+        for &ordinal in ordinals {
+            self.look_at_row(unit, ordinal, &rows.row(ordinal), restarting);
+        }
+    }
+
+    /// Looks at all that a unit has, too: those that it did not want before it may want now.
+    pub(super) fn look_at_all(&mut self, unit: UnitId, rows: &UnitRows, restarting: bool) {
+        for (ordinal, row) in (0u32..).zip(&rows.rows) {
+            self.look_at_row(unit, ordinal, row, restarting);
+        }
+    }
+
+    /// All under way are to be asked for again.
+    pub(super) fn give_up(&mut self) {
+        for (unit, members) in std::mem::take(&mut self.under_way) {
+            self.ready.entry(unit).or_default().extend(members.into_keys());
+        }
+    }
+
+    fn look_at_row(&mut self, unit: UnitId, ordinal: u32, row: &Row, restarting: bool) {
+        let asked = self.under_way.get(&unit).and_then(|members| members.get(&ordinal)).copied();
+        if asked.is_some_and(|asked| asked <= row.incarnation) {
+            self.forget_under_way(unit, ordinal);
+        }
+        let under_way = asked.is_some_and(|asked| asked > row.incarnation);
+        if (row.was_sent_away() || (restarting && row.phase.is_ended())) && !under_way {
+            self.ready.entry(unit).or_default().insert(ordinal);
+        } else if let Some(ready) = self.ready.get_mut(&unit) {
+            ready.remove(&ordinal);
+            if ready.is_empty() {
+                self.ready.remove(&unit);
+            }
+        }
+    }
+
+    fn forget_under_way(&mut self, unit: UnitId, ordinal: u32) {
+        if let Some(members) = self.under_way.get_mut(&unit) {
+            members.remove(&ordinal);
+            if members.is_empty() {
+                self.under_way.remove(&unit);
+            }
+        }
+    }
+
+    /// Whether this incarnation was asked for and is not read yet.
+    pub(super) fn is_under_way(&self, unit: UnitId, ordinal: u32, incarnation: u32) -> bool {
+        self.under_way.get(&unit).and_then(|members| members.get(&ordinal)) == Some(&incarnation)
+    }
+}
+
+impl Binder {
+    /// Takes up to `max` running units that have to come back, by unit, ascending. Each is given out
+    /// once, until [`Self::requeue_refused`].
+    pub fn take_requeues(&mut self, max: usize) -> Vec<RequeueWork> {
+        let mut work = Vec::new();
+        let mut n_taken = 0;
+        while n_taken < max {
+            let Some((unit, mut ordinals)) = self.requeues.ready.pop_first() else { break };
+            if let Some(&rest) = ordinals.iter().nth(max - n_taken) {
+                self.requeues.ready.insert(unit, ordinals.split_off(&rest));
+            }
+            let (Some(known), Some(rows)) = (self.units.get(&unit), self.cluster.rows(unit)) else {
+                continue;
+            };
+            if self.cluster.frozen().unit(unit).is_some() {
+                self.requeues.frozen.insert(unit);
+                continue;
+            }
+            let members: BTreeMap<u32, u32> = ordinals
+                .into_iter()
+                .map(|ordinal| (ordinal, rows.row(ordinal)))
+                .filter(|(ordinal, row)| comes_back(known, *ordinal, row))
+                .map(|(ordinal, row)| (ordinal, row.incarnation + 1))
+                .collect();
+            if members.is_empty() {
+                continue;
+            }
+            n_taken += members.len();
+            let (ordinals, incarnations) = members.iter().unzip();
+            let requeue = Requeue { ordinals, incarnations };
+            work.push(RequeueWork { unit, unit_revision: known.revision, requeue });
+            self.requeues.under_way.entry(unit).or_default().extend(members);
+        }
+        work
+    }
+
+    /// Some running units wait to come back.
+    pub fn has_requeues(&self) -> bool {
+        !self.requeues.ready.is_empty()
+    }
+
+    /// The transaction was refused: those that still have to come back are given out again.
+    pub fn requeue_refused(&mut self, work: &RequeueWork) {
+        for &ordinal in &work.requeue.ordinals {
+            self.requeues.forget_under_way(work.unit, ordinal);
+        }
+        if let Some(rows) = self.cluster.rows(work.unit) {
+            let restarting = self.units.get(&work.unit).is_some_and(|unit| unit.restarting);
+            self.requeues.look_at(work.unit, rows, &work.requeue.ordinals, restarting);
+        }
+    }
+}
+
+/// Whether its unit still wants it.
+fn comes_back(unit: &Unit, ordinal: u32, row: &Row) -> bool {
+    let returns = match unit.restarting {
+        true => row.phase.is_ended(),
+        false => unit.is_wanted && row.was_sent_away() && !unit.terms.is_over(row),
+    };
+    returns && unit.terms.wants(ordinal)
+}

@@ -1,0 +1,246 @@
+//! Slots of reservations: held wherever there is room, given up when their reservation or their node is not what it was.
+//!
+//! Nobody asks for a slot as a unit asks for a place, so no scheduler chooses its node: the binder does, slot by slot and
+//! as evenly over the nodes as room allows, in the step before it checks decisions. What found no room is tried again on
+//! nodes that have come to have more. All of it is in the records: what a reservation wants, and the hold of each slot with
+//! who took it last.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use godel_cluster::{Cluster, Owned};
+use godel_domain::{
+    decision::Decision,
+    demand::Pool,
+    hold::{self, Hold, Slot},
+    ids::{HoldId, NodeId, Revision, UnitId},
+    reservation_spec::ReservationSpec,
+};
+use godel_queueing::QueueIdx;
+
+use super::{Binder, check::Member, holds::HoldWork, unit::Unit};
+
+/// Slots in one piece of work: about 100 bytes each, of a transaction of 1 MiB.
+const N_PART: usize = 1_024;
+
+/// Reservations by name.
+#[derive(Debug, Default)]
+pub(super) struct Reservations {
+    known: BTreeMap<String, (Arc<ReservationSpec>, Revision)>,
+    /// Some slots have found no room.
+    is_short: bool,
+    /// Something is wanted that was not looked for on all nodes.
+    looks_anew: bool,
+}
+
+impl Reservations {
+    pub(super) fn reset(&mut self) {
+        *self = Self { looks_anew: true, ..Self::default() };
+    }
+
+    /// A slot that was held, or to be held, is not.
+    pub(super) fn lose(&mut self) {
+        self.looks_anew = true;
+    }
+
+    /// When reservations expire, Unix milliseconds.
+    pub(super) fn expiries(&self) -> impl Iterator<Item = i64> {
+        self.known.values().filter_map(|(spec, _)| spec.expires_ms)
+    }
+}
+
+impl Binder {
+    pub(super) fn put_reservation(&mut self, spec: Arc<ReservationSpec>, revision: Revision) {
+        self.cluster.put_reservation(Arc::clone(&spec));
+        self.reservations.known.insert(spec.name.clone(), (spec, revision));
+        self.reservations.looks_anew = true;
+    }
+
+    /// Slots that stay as they are may be given up, or held, now.
+    pub(super) fn look_for_slots(&mut self) {
+        self.reservations.looks_anew = true;
+    }
+
+    pub(super) fn remove_reservation(&mut self, name: &str) {
+        self.cluster.remove_reservation(name);
+        self.reservations.known.remove(name);
+        self.reservations.looks_anew = true;
+    }
+
+    /// Slots may be held, or may have to be given up, that could not before.
+    pub(super) fn seeks_slots(&self) -> bool {
+        self.reservations.looks_anew || (self.reservations.is_short && self.cluster.has_gained())
+    }
+
+    /// The transaction that was to hold some slots was refused.
+    pub fn unreserve(&mut self, holds: &[Arc<Hold>]) {
+        let made: Vec<HoldId> = holds.iter().map(|hold| hold.id).collect();
+        self.forget_made(&made);
+    }
+
+    /// Reservations that a unit owns.
+    pub(super) fn owned(&self, unit: &Unit) -> Owned {
+        if !self.cluster.has_slots() {
+            return Owned::new();
+        }
+        self.cluster.owned(unit.pool, |spec| unit.identity.is_labelled(&spec.namespace, &spec.selector))
+    }
+
+    /// Slots that members of a decision take, as they are to be written.
+    pub(super) fn slots_taken(&self, decision: &Decision, accepted: &[Member]) -> Vec<Arc<Hold>> {
+        if !self.cluster.has_slots() {
+            return Vec::new();
+        }
+        let taken = accepted.iter().filter_map(|member| {
+            let placement = &decision.groups[member.group];
+            let (unit, ordinal) = (decision.unit, placement.ordinals[member.idx]);
+            let member = hold::Member { unit, ordinal, incarnation: placement.incarnation(member.idx) };
+            let hold = self.cluster.hold(self.cluster.slot_of(&member)?)?;
+            let slot = hold.slot.clone().map(|slot| Slot { occupant: Some(member), ..slot });
+            Some(Arc::new(Hold { slot, ..(**hold).clone() }))
+        });
+        taken.collect()
+    }
+
+    /// Gives up the slots that must not stay, and holds those that are missing.
+    pub(super) fn reserve(&mut self, work: &mut Vec<HoldWork>) {
+        if self.reservations.known.is_empty() && !self.cluster.has_slots() {
+            self.reservations.looks_anew = false;
+            return;
+        }
+        let mut ended: BTreeMap<&'static str, Vec<HoldId>> = BTreeMap::new();
+        // A slot that was given up may have been taken in the same moment: then it is there beside the one in its place.
+        let mut seen = BTreeSet::new();
+        for hold in self.holds.slots() {
+            let name = hold.slot.as_ref().map(|slot| &*slot.reservation);
+            let why = if seen.insert((name, &hold.ordinals)) { self.why_not(hold) } else { Some("changed") };
+            let why = why.filter(|_| !self.is_slot_frozen(hold));
+            if let Some(why) = why {
+                ended.entry(why).or_default().push(hold.id);
+            }
+        }
+        drop(seen);
+        for (why, ids) in ended {
+            ids.iter().for_each(|id| self.cluster.close_slot(*id, true));
+            work.extend(ids.chunks(N_PART).map(|ids| self.end(ids, why)));
+        }
+        let looks_anew = std::mem::take(&mut self.reservations.looks_anew);
+        let mut gained = Vec::new();
+        self.cluster.take_gained(&mut gained);
+        let looks_again = self.reservations.is_short && !gained.is_empty();
+        if !looks_anew && !looks_again {
+            return;
+        }
+        self.reservations.is_short = false;
+        let nodes = if looks_anew {
+            self.cluster.nodes().collect()
+        } else {
+            gained.sort_unstable();
+            gained
+        };
+        let mut there: BTreeMap<Arc<str>, BTreeSet<u32>> = BTreeMap::new();
+        for hold in self.cluster.holds() {
+            let of = hold.slot.as_ref().map(|slot| Arc::clone(&slot.reservation));
+            of.into_iter().for_each(|of| there.entry(of).or_default().extend(&hold.ordinals));
+        }
+        let wanted = self.reservations.known.values().filter(|(spec, _)| !spec.is_expired(self.now_ms));
+        for (spec, revision) in wanted.cloned().collect::<Vec<_>>() {
+            let there = there.get(spec.name.as_str());
+            let is_missing = |slot: &u32| !there.is_some_and(|there| there.contains(slot));
+            let missing: Vec<u32> = (0..spec.slots).filter(is_missing).collect();
+            let holds = self.hold_slots(&spec, &missing, &nodes);
+            self.reservations.is_short |= holds.len() < missing.len();
+            for holds in holds.chunks(N_PART) {
+                let reservation = (spec.name.clone(), revision);
+                work.push(HoldWork::Reserve { reservation, holds: holds.to_vec() });
+            }
+        }
+    }
+
+    /// Why a slot has to go, if it has to.
+    fn why_not(&self, hold: &Hold) -> Option<&'static str> {
+        let slot = hold.slot.as_ref()?;
+        if self.is_slot_frozen(hold) {
+            return None;
+        }
+        let occupant = self.cluster.occupant_of(hold.id);
+        if let Some(hold::Member { unit, ordinal, .. }) = occupant
+            && self.cluster.assumed(unit, ordinal).is_some()
+        {
+            // Somebody is about to take it: looked at again when that is known.
+            return None;
+        }
+        let Some((spec, _)) = self.reservations.known.get(&*slot.reservation) else { return Some("changed") };
+        if spec.is_expired(self.now_ms) {
+            return Some("expired");
+        }
+        if hold.ordinals.iter().any(|slot| *slot >= spec.slots) || *hold.demand != spec.demand {
+            return Some("changed");
+        }
+        if occupant.is_some() {
+            // It goes with its node, or is looked at again when it has left.
+            return None;
+        }
+        if self.cluster.usable(hold.node).is_err() {
+            return Some("node-lost");
+        }
+        if self.cluster.allows(&spec.node_selector, &[], hold.node).is_err() {
+            return Some("changed");
+        }
+        (!self.cluster.is_sound(hold.id)).then_some("no-room")
+    }
+
+    /// Takes room for slots, one on each node that has some, then a second one, and so on.
+    fn hold_slots(&mut self, spec: &ReservationSpec, missing: &[u32], nodes: &[NodeId]) -> Vec<Arc<Hold>> {
+        let mut holds = Vec::new();
+        if missing.is_empty() {
+            return holds;
+        }
+        let name: Arc<str> = Arc::from(spec.name.as_str());
+        let shape = self.cluster.shape(&spec.demand, Pool::Guaranteed);
+        let need = self.quotas.need(shape, 0, &self.cluster);
+        let mut nodes = usable_nodes(&self.cluster, spec, nodes);
+        let mut missing = missing.iter().copied().peekable();
+        while missing.peek().is_some() && !nodes.is_empty() {
+            let mut have_more = Vec::with_capacity(nodes.len());
+            for node in nodes {
+                let mask =
+                    self.cluster.fits(shape, node).ok().and_then(|()| self.cluster.pick_devices(shape, node));
+                let Some(mask) = mask else { continue };
+                let Some(slot) = missing.next() else { break };
+                let hold = Arc::new(Hold {
+                    id: self.holds.next(),
+                    node,
+                    unit: UnitId(0),
+                    demand: Arc::clone(self.cluster.demand(shape)),
+                    pool: Pool::Guaranteed,
+                    ordinals: vec![slot],
+                    device_masks: if mask == 0 { Vec::new() } else { vec![mask] },
+                    judged: self.revision,
+                    slot: Some(Slot { reservation: Arc::clone(&name), occupant: None }),
+                    ..Hold::default()
+                });
+                self.cluster.put_hold(Arc::clone(&hold));
+                // Nobody may take it before it is there.
+                self.cluster.close_slot(hold.id, true);
+                self.holds.begin(Arc::clone(&hold), QueueIdx::DEFAULT, need);
+                holds.push(hold);
+                have_more.push(node);
+            }
+            nodes = have_more;
+        }
+        holds
+    }
+}
+
+/// Nodes of `among`, which are ascending, that may have slots of a reservation.
+///
+/// Room aside: they are there, ready and open, have its labels, and no taint, as nobody knows what its owners tolerate.
+fn usable_nodes(cluster: &Cluster, spec: &ReservationSpec, among: &[NodeId]) -> Vec<NodeId> {
+    let may = |node: &&NodeId| {
+        cluster.usable(**node).is_ok() && cluster.allows(&spec.node_selector, &[], **node).is_ok()
+    };
+    among.iter().filter(may).copied().collect()
+}

@@ -1,0 +1,671 @@
+//! Holds: decisions with victims, what becomes of them, and random histories judged by the invariants.
+
+use godel_domain::{
+    decision::{Claim, Preemption},
+    hold::Member,
+};
+use godel_placement::preempt::{self, Lent, N_VICTIMS_MAX, Rights, Seeker};
+use godel_queueing::Need;
+use proptest::prelude::*;
+use rustc_hash::FxHashSet;
+
+use super::*;
+
+mod life;
+mod replaced;
+mod run;
+mod under_way;
+
+use run::{Run, Step, step};
+
+/// Decides on the place that the search finds, for the first ordinals of a unit.
+pub(super) fn claims(
+    binder: &Binder,
+    spec: &UnitSpec,
+    revision: u64,
+    members: &[(u32, u32)],
+) -> Option<Decision> {
+    let mut cluster = binder.cluster().clone();
+    let demand = spec.task_groups[0].template.demand.clone();
+    let shape = cluster.shape(&demand, spec.pool);
+    let seeker = Seeker { unit: spec.id, priority: spec.priority, pool: spec.pool, now_ms: binder.now_ms };
+    let nodes: Vec<usize> = (1..cluster.n_slots()).filter(|idx| cluster.is_usable(*idx)).collect();
+    let mut quota = binder.quota().clone();
+    let queue = quota.queue(&spec.queue);
+    let need = Need { ask: quota.usage_mut().hold(&demand), n: u32::try_from(members.len()).unwrap() };
+    let rights = Rights::new(&quota, queue, &[need]);
+    let (claimed, rights) = (FxHashSet::default(), rights.as_ref());
+    let found = preempt::search_lent(
+        &mut cluster,
+        &seeker,
+        &claimed,
+        (rights, &Lent::default()),
+        shape,
+        nodes,
+        members.len(),
+    );
+    if found.places.len() < members.len() {
+        return None;
+    }
+    let has_devices = demand.devices.is_some();
+    let group = GroupPlacement {
+        group: 0,
+        ordinals: members.iter().map(|member| member.0).collect(),
+        incarnations: members.iter().map(|member| member.1).collect(),
+        nodes: found.places.iter().map(|place| place.0).collect(),
+        device_masks: found.places.iter().filter(|_| has_devices).map(|place| place.1).collect(),
+    };
+    let claim = |(node, victims): (NodeId, Vec<Member>)| Claim { group: 0, node, victims, holds: Vec::new() };
+    let preemption = Preemption {
+        claims: found.claims.into_iter().map(claim).collect(),
+        others: found.others,
+        gathers: false,
+    };
+    Some(Decision {
+        id: 1,
+        unit: spec.id,
+        spec_revision: Revision(revision),
+        nodes_as_of: binder.revision(),
+        groups: vec![group],
+        preemption: (preemption.n_victims() > 0).then(|| Box::new(preemption)),
+    })
+}
+
+impl World {
+    pub(super) fn hold(&mut self, spec: &UnitSpec, revision: u64, n: u32) -> Accepted {
+        let members: Vec<(u32, u32)> = (0..n).map(|ordinal| (ordinal, 0)).collect();
+        let decision = claims(&self.binder, spec, revision, &members).expect("there are victims");
+        let accepted = self.accept(&decision);
+        assert!(accepted.binds.is_empty() && !accepted.holds.is_empty());
+        accepted
+    }
+
+    pub(super) fn commit_hold(&mut self, accepted: &Accepted) {
+        self.binder.commit(accepted.ticket, Revision(self.revision + 1));
+        self.revision += 1;
+        for (unit, evict) in &accepted.evictions {
+            let change = Change::Rows(*unit, RowChange::Evict(evict.clone()));
+            self.binder.on_change(change, Revision(self.revision), 1);
+        }
+        for hold in &accepted.holds {
+            self.binder.on_change(Change::Hold(Arc::clone(hold)), Revision(self.revision), 1);
+        }
+        for (id, _) in &accepted.gone {
+            self.binder.on_change(Change::HoldDeleted(*id), Revision(self.revision), 1);
+        }
+        self.binder.on_revision(Revision(self.revision));
+    }
+
+    pub(super) fn dropped(&mut self) -> Vec<&'static str> {
+        let work = self.binder.take_hold_work();
+        let why = work.iter().map(|work| match work {
+            HoldWork::Drop { why, .. } => *why,
+            HoldWork::Bind(_) | HoldWork::Reserve { .. } => panic!("not dropped"),
+        });
+        let why = why.collect();
+        for work in work {
+            if let HoldWork::Drop { holds, .. } = work {
+                for (hold, _) in holds {
+                    self.change(Change::HoldDeleted(hold));
+                }
+            }
+        }
+        why
+    }
+}
+
+/// One node, filled by unit 1 of priority 0, and unit 2 of priority 9 that wants 600.
+pub(super) fn filled() -> (World, UnitSpec, u64) {
+    let mut world = World::new(1);
+    let low = world.unit(unit(1, 2, 1, demand(500, 0)));
+    let accepted = world.accept(&place(1, low, &[(0, 1), (1, 1)]));
+    world.commit(&accepted);
+    let high = UnitSpec { priority: 9, ..unit(2, 1, 1, demand(600, 0)) };
+    let revision = world.unit(high.clone());
+    (world, high, revision)
+}
+
+#[test]
+fn two_units_that_rose_since_do_not_have_each_other_leave_at_once() {
+    let mut world = World::new(2);
+    let mut risen = Vec::new();
+    for (id, node) in [(1, 1), (2, 2)] {
+        let revision = world.unit(unit(id, 1, 1, demand(1000, 0)));
+        let accepted = world.accept(&place(id, revision, &[(0, node)]));
+        world.commit(&accepted);
+        // What runs stands as it did when it was bound.
+        let spec = UnitSpec { priority: 9, ..unit(id, 2, 1, demand(1000, 0)) };
+        let revision = world.unit(spec.clone());
+        risen.push((spec, revision));
+    }
+    let claim = |world: &World, (spec, revision): &(UnitSpec, u64)| {
+        claims(&world.binder, spec, *revision, &[(1, 0)]).expect("there are victims")
+    };
+    let (first, second) = (claim(&world, &risen[0]), claim(&world, &risen[1]));
+    let accepted = world.accept(&first);
+    assert_eq!(accepted.evictions[0].0, UnitId(2));
+    assert_eq!(
+        world.refuse(&second),
+        [(RejectionReason::PreemptionLoop, vec![1])],
+        "its transaction is under way"
+    );
+    world.binder.take_back(accepted.ticket);
+    world.accept(&second);
+}
+
+#[test]
+fn a_queue_does_not_borrow_what_is_only_being_bound() {
+    let mut world = World::new(2);
+    let spec = QueueSpec { min: [(CPU.to_owned(), 1_000)].into(), ..QueueSpec::new("lender") };
+    world.change(Change::Queue(Arc::new(spec)));
+    let of_lender = |id, n| UnitSpec { queue: "lender".to_owned(), ..unit(id, n, 1, demand(1000, 0)) };
+    let low = world.unit(of_lender(1, 2));
+    let accepted = world.accept(&place(1, low, &[(0, 1)]));
+    world.commit(&accepted);
+    let high = UnitSpec { priority: 9, ..unit(2, 1, 1, demand(1000, 0)) };
+    let revision = world.unit(high);
+    let claim = Decision {
+        preemption: Some(Box::new(Preemption {
+            claims: vec![Claim {
+                group: 0,
+                node: NodeId(1),
+                victims: vec![Member { unit: UnitId(1), ordinal: 0, incarnation: 0 }],
+                holds: Vec::new(),
+            }],
+            others: Vec::new(),
+            gathers: false,
+        })),
+        ..place(2, revision, &[(0, 1)])
+    };
+    assert_eq!(world.refuse(&claim), [(RejectionReason::VictimGone, vec![0])], "within its guarantee");
+    let more = world.accept(&place(1, low, &[(1, 2)]));
+    assert_eq!(world.refuse(&claim), [(RejectionReason::VictimGone, vec![0])], "that may be refused yet");
+    world.commit(&more);
+    assert_eq!(world.accept(&claim).evictions[0].0, UnitId(1));
+}
+
+#[test]
+fn a_hold_without_room_takes_no_other_of_a_bound_gang_with_it() {
+    let mut world = World::new(3);
+    let low = world.unit(unit(1, 2, 1, demand(1000, 0)));
+    let accepted = world.accept(&place(1, low, &[(0, 2), (1, 3)]));
+    world.commit(&accepted);
+    let high = UnitSpec { priority: 9, ..unit(2, 3, 1, demand(600, 0)) };
+    let revision = world.unit(high.clone());
+    let accepted = world.accept(&place(2, revision, &[(0, 1)]));
+    world.commit(&accepted);
+    let decision = claims(&world.binder, &high, revision, &[(1, 0), (2, 0)]).expect("there are victims");
+    let accepted = world.accept(&decision);
+    world.commit_hold(&accepted);
+    let on = |world: &World, node| {
+        let members = decision.groups[0].ordinals.iter().zip(&decision.groups[0].nodes);
+        assert_eq!(world.binder.n_holds(), 2);
+        members.into_iter().find(|(_, on)| **on == NodeId(node)).map(|(ordinal, _)| *ordinal).unwrap()
+    };
+    let stays = on(&world, 3);
+    // Both are ready when one node comes to have too little.
+    world.statuses(1, &[0, 1], Phase::Stopped);
+    world.change(Change::NodeReport(report(2, 500, 1)));
+    let work = world.binder.take_hold_work();
+    let [HoldWork::Drop { holds, why: "no-room", .. }] = work.as_slice() else { panic!("{work:?}") };
+    assert_eq!(holds.len(), 1);
+    world.change(Change::HoldDeleted(holds[0].0));
+    let work = world.binder.take_hold_work();
+    let [HoldWork::Bind(bound)] = work.as_slice() else { panic!("{work:?}") };
+    assert_eq!((&bound.binds[0].ordinals[..], &bound.binds[0].nodes[..]), (&[stays][..], &[NodeId(3)][..]));
+}
+
+/// A unit of queue `lender`, which guarantees so much.
+fn lender(world: &mut World, min: i64, spec: UnitSpec) -> u64 {
+    let queue = QueueSpec { min: [(CPU.to_owned(), min)].into(), ..QueueSpec::new("lender") };
+    world.change(Change::Queue(Arc::new(queue)));
+    world.unit(UnitSpec { queue: "lender".to_owned(), ..spec })
+}
+
+/// How much the queue `lender` has beyond its guarantee.
+fn borrowed(world: &World) -> i128 {
+    let quota = world.binder.quota();
+    let (queue, usage) = (quota.tree().find("lender").unwrap(), quota.usage());
+    let asked = usage.amounts_of(&demand(250, 0));
+    (0..).find(|less| usage.n_beyond(queue, &asked, |_| *less) == 0).unwrap()
+}
+
+#[test]
+fn a_gang_that_borrows_in_part_leaves_at_once() {
+    for min_member in [1, 2] {
+        let mut world = World::new(2);
+        let low = lender(&mut world, 1_000, unit(1, 2, min_member, demand(1000, 0)));
+        let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
+        world.commit(&accepted);
+        let high = world.unit(UnitSpec { priority: 9, ..unit(2, 1, 1, demand(1000, 0)) });
+        let member = |ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 };
+        let claim = Claim { group: 0, node: NodeId(1), victims: vec![member(0)], holds: Vec::new() };
+        let preemption = Preemption { claims: vec![claim], others: vec![member(1)], gathers: false };
+        let claim = Decision { preemption: Some(Box::new(preemption)), ..place(2, high, &[(0, 1)]) };
+        if min_member == 2 {
+            assert_eq!(world.accept(&claim).evictions[0].1.ordinals, [0, 1]);
+        } else {
+            assert_eq!(world.refuse(&claim), [(RejectionReason::VictimGone, vec![0])], "the last is owed");
+        }
+    }
+}
+
+#[test]
+fn groups_are_held_for_apart_and_claim_together() {
+    let mut world = World::new(2);
+    let low = world.unit(UnitSpec { priority: 9, ..unit(1, 2, 1, demand(1000, 0)) });
+    let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
+    world.commit(&accepted);
+    let mut spec = unit(2, 1, 1, demand(700, 0));
+    let mut other = spec.task_groups[0].clone();
+    (other.name, other.ordinals) = ("other".to_owned(), vec![(1, 2)]);
+    other.template.demand = demand(300, 0);
+    spec.task_groups.push(other);
+    // Just what it asks for.
+    let revision = lender(&mut world, 1_000, spec);
+    let victim = |ordinal| vec![Member { unit: UnitId(1), ordinal, incarnation: 0 }];
+    let claims = vec![
+        Claim { group: 0, node: NodeId(1), victims: victim(0), holds: Vec::new() },
+        Claim { group: 1, node: NodeId(2), victims: victim(1), holds: Vec::new() },
+    ];
+    let preemption = Preemption { claims, others: Vec::new(), gathers: false };
+    let mut claim = Decision { preemption: Some(Box::new(preemption)), ..place(2, revision, &[(0, 1)]) };
+    claim.groups.push(GroupPlacement { group: 1, ..place(2, revision, &[(1, 2)]).groups[0].clone() });
+    let accepted = world.accept(&claim);
+    let held: Vec<_> = accepted.holds.iter().map(|hold| (hold.group, hold.node, &hold.victims)).collect();
+    assert_eq!(held, [(0, NodeId(1), &victim(0)), (1, NodeId(2), &victim(1))]);
+    world.commit_hold(&accepted);
+    world.statuses(1, &[0, 1], Phase::Stopped);
+    let work = world.binder.take_hold_work();
+    let [HoldWork::Bind(bound)] = work.as_slice() else { panic!("{work:?}") };
+    let of_groups: Vec<_> = bound.binds.iter().map(|bind| (bind.group, &bind.ordinals[..])).collect();
+    assert_eq!(of_groups, [(0, &[0][..]), (1, &[1][..])]);
+}
+
+#[test]
+fn who_leaves_is_promised_until_the_rows_say_it_and_counts_once() {
+    let mut world = World::new(1);
+    let low = lender(&mut world, 500, unit(1, 4, 1, demand(250, 0)));
+    let accepted = world.accept(&place(1, low, &[(0, 1), (1, 1), (2, 1), (3, 1)]));
+    world.commit(&accepted);
+    let high = UnitSpec { priority: 9, ..unit(2, 1, 1, demand(250, 0)) };
+    let revision = world.unit(high.clone());
+    assert_eq!(borrowed(&world), 500);
+    let accepted = world.hold(&high, revision, 1);
+    assert_eq!(borrowed(&world), 250, "promised");
+    world.binder.take_back(accepted.ticket);
+    assert_eq!(borrowed(&world), 500, "refused");
+    let accepted = world.hold(&high, revision, 1);
+    let (victim, evict) = accepted.evictions[0].clone();
+    world.change(Change::Rows(victim, RowChange::Evict(evict)));
+    assert_eq!(borrowed(&world), 250, "told, before the answer says so");
+    world.commit_hold(&accepted);
+    assert_eq!(borrowed(&world), 250, "told");
+    world.statuses(1, &accepted.evictions[0].1.ordinals, Phase::Stopped);
+    assert_eq!(borrowed(&world), 250, "gone");
+}
+
+#[test]
+fn labels_count_where_a_node_has_changed_since_a_claim_was_made() {
+    let (mut world, _, _) = filled();
+    let mut picky = UnitSpec { priority: 9, ..unit(3, 1, 1, demand(600, 0)) };
+    picky.task_groups[0].template.node_selector.insert("disk".to_owned(), "ssd".to_owned());
+    let revision = world.unit(picky.clone());
+    let claim = claims(&world.binder, &picky, revision, &[(0, 0)]).expect("there are victims");
+    let accepted = world.accept(&claim);
+    world.binder.take_back(accepted.ticket);
+    world.change(Change::NodeSpec(NodeSpec { labels: [("disk".into(), "hdd".into())].into(), ..node(1) }));
+    assert_eq!(world.refuse(&claim), [(RejectionReason::NodeSelector, vec![0])]);
+}
+
+#[test]
+fn a_claim_waits_for_the_binding_of_its_victim() {
+    let mut world = World::new(1);
+    let low = world.unit(unit(1, 1, 1, demand(900, 0)));
+    let high = UnitSpec { priority: 9, ..unit(2, 1, 1, demand(600, 0)) };
+    let revision = world.unit(high.clone());
+    let accepted = world.accept(&place(1, low, &[(0, 1)]));
+    let mut seen = World::new(1);
+    seen.unit(unit(1, 1, 1, demand(900, 0)));
+    seen.unit(high.clone());
+    let elsewhere = seen.accept(&place(1, low, &[(0, 1)]));
+    seen.commit(&elsewhere);
+    let claim = claims(&seen.binder, &high, revision, &[(0, 0)]).expect("who read it finds a victim");
+    assert_eq!(world.binder.check(&claim), Verdict::Wait(Wait::Ticket(accepted.ticket)));
+    let next = Revision(world.revision + 1);
+    world.binder.commit(accepted.ticket, next);
+    assert_eq!(world.binder.check(&claim), Verdict::Wait(Wait::Revision(next)));
+    world.commit(&accepted);
+    assert_eq!(world.accept(&claim).evictions[0].0, UnitId(1));
+}
+
+#[test]
+fn a_claim_waits_for_another_that_has_the_rest_of_its_victims_unit_leave() {
+    let mut world = World::new(2);
+    let low = world.unit(unit(1, 3, 2, demand(500, 0)));
+    let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2), (2, 2)]));
+    world.commit(&accepted);
+    let mut of = |id, cpu| {
+        let spec = UnitSpec { priority: 9, ..unit(id, 1, 1, demand(cpu, 0)) };
+        let revision = world.unit(spec.clone());
+        (spec, revision)
+    };
+    let (one, (_, two)) = (of(2, 600), of(3, 1000));
+    let first = world.hold(&one.0, one.1, 1);
+    assert_eq!(first.evictions[0].1.ordinals, [0]);
+    let victims = [1, 2].map(|ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 }).to_vec();
+    let claims = vec![Claim { group: 0, node: NodeId(2), victims, holds: Vec::new() }];
+    let preemption = Preemption { claims, others: Vec::new(), gathers: false };
+    let second = Decision { preemption: Some(Box::new(preemption)), ..place(3, two, &[(0, 2)]) };
+    assert_eq!(world.binder.check(&second), Verdict::Wait(Wait::Ticket(first.ticket)));
+    // Refused, it would have left one of at least two.
+    world.binder.take_back(first.ticket);
+    assert_eq!(world.refuse(&second), [(RejectionReason::VictimGone, vec![0])]);
+    let first = world.hold(&one.0, one.1, 1);
+    world.commit_hold(&first);
+    assert_eq!(world.accept(&second).evictions[0].1.ordinals, [1, 2]);
+}
+
+#[test]
+fn a_hold_says_what_it_is_for() {
+    let (mut world, high, _) = filled();
+    let high = UnitSpec { queue: "a".to_owned(), ..high };
+    let revision = world.unit(high.clone());
+    let judged = world.binder.revision();
+    let accepted = world.hold(&high, revision, 1);
+    let hold = &*accepted.holds[0];
+    let expected = Hold {
+        id: hold.id,
+        node: NodeId(1),
+        unit: UnitId(2),
+        spec_revision: Revision(revision),
+        demand: Arc::new(demand(600, 0)),
+        ordinals: vec![0],
+        victims: [0, 1].map(|ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 }).to_vec(),
+        expires_ms: world.time_ms + 600_000,
+        queue: Some(Arc::from("a")),
+        judged,
+        priority: Some(9),
+        ..Hold::default()
+    };
+    assert_eq!((hold, hold.id == HoldId(0)), (&expected, false));
+}
+
+#[test]
+fn a_hold_turns_into_a_binding_after_its_last_victim() {
+    let (mut world, high, revision) = filled();
+    let again = claims(&world.binder, &high, revision, &[(0, 0)]).expect("there are victims");
+    let accepted = world.hold(&high, revision, 1);
+    let victims: Vec<u32> = accepted.evictions[0].1.ordinals.clone();
+    assert_eq!((accepted.evictions[0].0, victims.as_slice()), (UnitId(1), &[0, 1][..]));
+    assert_eq!(accepted.evictions[0].1.preemptor, UnitId(2));
+    world.commit_hold(&accepted);
+    assert!(world.binder.take_hold_work().is_empty());
+    // Decided again nobody leaves twice.
+    assert_eq!(world.refuse(&again), [(RejectionReason::AlreadyHeld, vec![0])]);
+    let ahead = Revision(world.binder.revision().0 + 1);
+    let later = Decision { nodes_as_of: ahead, ..again };
+    let Verdict::Wait(Wait::Revision(at)) = world.binder.check(&later) else {
+        panic!("the hold may have ended")
+    };
+    assert_eq!(at, ahead);
+    world.statuses(1, &[0], Phase::Stopped);
+    assert!(world.binder.has_hold_work());
+    assert!(world.binder.take_hold_work().is_empty(), "one is still there");
+    // What is held is not for others.
+    let third = world.unit(unit(3, 1, 1, demand(401, 0)));
+    assert_eq!(
+        world.refuse(&place(3, third, &[(0, 1)])),
+        [(RejectionReason::InsufficientResources, vec![0])]
+    );
+    world.statuses(1, &[1], Phase::Stopped);
+    let work = world.binder.take_hold_work();
+    let [HoldWork::Bind(bound)] = work.as_slice() else { panic!("{work:?}") };
+    assert_eq!((bound.unit, bound.binds[0].nodes.as_slice()), (UnitId(2), &[NodeId(1)][..]));
+    assert_eq!(bound.ends.len(), 1);
+    // Refused, it is bound again.
+    world.binder.take_back(bound.ticket);
+    let work = world.binder.take_hold_work();
+    let [HoldWork::Bind(bound)] = work.as_slice() else { panic!("{work:?}") };
+    let bound = bound.clone();
+    world.commit(&bound);
+    world.change(Change::HoldDeleted(bound.ends[0].0));
+    assert_eq!(world.binder.n_holds(), 0);
+    let (taken, _) = world.binder.cluster().node_state(NodeId(1)).unwrap();
+    assert_eq!(taken.get(CPU), 600);
+    let fourth = world.unit(unit(4, 1, 1, demand(400, 0)));
+    assert_eq!(world.accept(&place(4, fourth, &[(0, 1)])).binds[0].ordinals, [0]);
+}
+
+#[test]
+fn a_hold_waits_for_another_binding_of_its_unit_and_no_longer() {
+    let (mut world, _, _) = filled();
+    let spec = UnitSpec { priority: 9, ..unit(2, 2, 1, demand(600, 0)) };
+    let revision = world.unit(spec.clone());
+    let held = world.hold(&spec, revision, 1);
+    world.commit_hold(&held);
+    world.change(Change::NodeSpec(node(2)));
+    world.change(Change::NodeReport(report(2, 1000, 0)));
+    let other = world.accept(&place(2, revision, &[(1, 2)]));
+    world.statuses(1, &[0, 1], Phase::Stopped);
+    assert!(world.binder.take_hold_work().is_empty(), "it is under way");
+    assert!(!world.binder.has_hold_work());
+    world.binder.take_back(other.ticket);
+    assert!(world.binder.has_hold_work());
+    let work = world.binder.take_hold_work();
+    assert!(matches!(work.as_slice(), [HoldWork::Bind(_)]), "{work:?}");
+}
+
+#[test]
+fn what_is_committed_stays_held_when_the_lease_is_lost() {
+    let (mut world, high, revision) = filled();
+    let accepted = world.hold(&high, revision, 1);
+    world.binder.commit(accepted.ticket, Revision(world.revision + 1));
+    world.binder.take_back_all();
+    assert_eq!(world.binder.n_holds(), 1, "its record is not read yet");
+    let (mut world, high, revision) = filled();
+    world.hold(&high, revision, 1);
+    world.binder.take_back_all();
+    assert_eq!(world.binder.n_holds(), 0, "nobody knows what becomes of it");
+}
+
+#[test]
+fn an_end_whose_fate_is_unknown_is_asked_for_again() {
+    let (mut world, high, revision) = filled();
+    let accepted = world.hold(&high, revision, 1);
+    world.commit_hold(&accepted);
+    world.unit(UnitSpec { cancelled: true, ..high });
+    let ended = world.binder.take_hold_work();
+    let [HoldWork::Drop { holds, .. }] = ended.as_slice() else { panic!("{ended:?}") };
+    assert_eq!(world.binder.take_hold_work(), [], "given out once");
+    world.binder.take_back_all();
+    assert!(world.binder.has_hold_work());
+    assert_eq!(world.binder.take_hold_work(), ended);
+    world.binder.keep_holds(holds);
+    assert!(world.binder.has_hold_work());
+    assert_eq!(world.binder.take_hold_work(), ended);
+}
+
+#[test]
+fn a_hold_goes_with_its_ground() {
+    type Change1 = fn(&mut World, &UnitSpec);
+    let cases: [(&str, Change1); 5] = [
+        ("changed", |world, high| {
+            world.unit(UnitSpec { cancelled: true, ..high.clone() });
+        }),
+        ("changed", |world, high| {
+            world.unit(UnitSpec { priority: 8, ..high.clone() });
+        }),
+        ("node-lost", |world, _| {
+            world.change(Change::NodeReport(NodeReport { ready: false, ..report(1, 1000, 1) }));
+        }),
+        ("node-lost", |world, _| {
+            world.change(Change::NodeSpec(NodeSpec { cordoned: true, ..super::node(1) }));
+        }),
+        ("expired", |world, _| world.binder.on_wall(1 + 600_000)),
+    ];
+    for (why, change) in cases {
+        let (mut world, high, revision) = filled();
+        let accepted = world.hold(&high, revision, 1);
+        world.commit_hold(&accepted);
+        change(&mut world, &high);
+        assert!(world.binder.has_hold_work());
+        assert_eq!(world.dropped(), [why]);
+        assert_eq!(world.binder.n_holds(), 0);
+        assert!(!world.binder.cluster().has_holds());
+    }
+}
+
+#[test]
+fn a_hold_that_ends_takes_the_others_along_until_enough_are_bound() {
+    for (n_bound, n_left) in [(0, 0), (1, 1)] {
+        let mut world = World::new(3);
+        let low = world.unit(unit(1, 2, 1, demand(1000, 0)));
+        let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
+        world.commit(&accepted);
+        let high = UnitSpec { priority: 9, ..unit(2, 3, 2 - n_bound, demand(1000, 0)) };
+        let revision = world.unit(high.clone());
+        if n_bound > 0 {
+            let accepted = world.accept(&place(2, revision, &[(2, 3)]));
+            world.commit(&accepted);
+        } else {
+            world.change(Change::NodeDeleted(NodeId(3)));
+        }
+        let accepted = world.hold(&high, revision, 2);
+        world.commit_hold(&accepted);
+        world.change(Change::NodeSpec(NodeSpec { cordoned: true, ..super::node(2) }));
+        assert_eq!(world.dropped(), ["node-lost"]);
+        assert_eq!(world.binder.n_holds(), n_left, "{n_bound} bound");
+    }
+}
+
+#[test]
+fn a_hold_that_is_read_before_its_unit_counts_in_its_queue() {
+    let (mut world, high, _) = filled();
+    let high = UnitSpec { queue: "a".to_owned(), ..high };
+    let revision = world.unit(high.clone());
+    let accepted = world.hold(&high, revision, 1);
+    let mut other = World::new(1);
+    other.change(Change::Hold(Arc::clone(&accepted.holds[0])));
+    other.unit(high);
+    let quota = other.binder.quota();
+    let used = |path: &str| quota.usage().used(quota.tree().find(path).unwrap(), CPU);
+    assert_eq!((used("a"), used("default")), (600, 0));
+}
+
+#[test]
+fn victims_are_checked() {
+    let (mut world, high, revision) = filled();
+    let decision = claims(&world.binder, &high, revision, &[(0, 0)]).unwrap();
+    let reasons = |world: &mut World, decision: &Decision| -> Vec<RejectionReason> {
+        world.refuse(decision).into_iter().map(|(reason, _)| reason).collect()
+    };
+    let mut stale = decision.clone();
+    stale.preemption.as_mut().unwrap().claims[0].victims[0].incarnation = 7;
+    assert_eq!(reasons(&mut world, &stale), [RejectionReason::VictimGone]);
+    let mut twice = decision.clone();
+    let other = twice.preemption.as_ref().unwrap().claims[0].victims[0];
+    twice.preemption.as_mut().unwrap().others.push(other);
+    assert_eq!(reasons(&mut world, &twice), [RejectionReason::Invalid]);
+    let mut many = decision.clone();
+    let others = &mut many.preemption.as_mut().unwrap().others;
+    let absent = |ordinal| Member { unit: UnitId(77), ordinal, incarnation: 0 };
+    others.extend((0..).map(absent).take(N_VICTIMS_MAX - decision.preemption.as_ref().unwrap().n_victims()));
+    assert_eq!(reasons(&mut world, &many), [RejectionReason::VictimGone], "just as many as may be");
+    many.preemption.as_mut().unwrap().others.push(Member { unit: UnitId(78), ordinal: 0, incarnation: 0 });
+    assert_eq!(reasons(&mut world, &many), [RejectionReason::Invalid]);
+    let mut too_few = decision.clone();
+    too_few.preemption.as_mut().unwrap().claims[0].victims.pop();
+    assert_eq!(reasons(&mut world, &too_few), [RejectionReason::InsufficientResources]);
+    let peer = world.unit(UnitSpec { priority: 0, ..unit(3, 1, 1, demand(600, 0)) });
+    let same_rank = Decision { unit: UnitId(3), spec_revision: Revision(peer), ..decision.clone() };
+    assert_eq!(reasons(&mut world, &same_rank), [RejectionReason::VictimGone]);
+    // The first wins.
+    let accepted = world.accept(&decision);
+    world.commit_hold(&accepted);
+    let rival = world.unit(UnitSpec { priority: 99, ..unit(4, 1, 1, demand(600, 0)) });
+    let late = Decision { unit: UnitId(4), spec_revision: Revision(rival), ..decision };
+    assert_eq!(reasons(&mut world, &late), [RejectionReason::VictimGone]);
+}
+
+#[test]
+fn who_was_preempted_does_not_preempt_back() {
+    let (mut world, high, revision) = filled();
+    let accepted = world.hold(&high, revision, 1);
+    world.commit_hold(&accepted);
+    world.statuses(1, &[0, 1], Phase::Stopped);
+    let work = world.binder.take_hold_work();
+    let [HoldWork::Bind(bound)] = work.as_slice() else { panic!("{work:?}") };
+    let bound = bound.clone();
+    world.commit(&bound);
+    world.change(Change::HoldDeleted(bound.ends[0].0));
+    let requeue = world.binder.take_requeues(10).remove(0).requeue;
+    world.change(Change::Rows(UnitId(1), RowChange::Requeue(requeue)));
+    // Its priority is raised above that of who preempted it.
+    let revenge = UnitSpec { priority: 99, ..unit(1, 2, 1, demand(500, 0)) };
+    let revision = world.unit(revenge.clone());
+    assert_eq!(claims(&world.binder, &revenge, revision, &[(0, 1)]), None);
+    let victim = Member { unit: UnitId(2), ordinal: 0, incarnation: 0 };
+    let claim = Claim { group: 0, node: NodeId(1), victims: vec![victim], holds: Vec::new() };
+    let mut decision = place(1, revision, &[(0, 1)]);
+    decision.groups[0].incarnations = vec![1];
+    decision.preemption = Some(Box::new(Preemption { claims: vec![claim], ..Preemption::default() }));
+    assert_eq!(world.refuse(&decision), [(RejectionReason::PreemptionLoop, vec![0])]);
+}
+
+#[test]
+fn a_gang_is_held_whole_and_bound_whole() {
+    let mut world = World::new(2);
+    let low = world.unit(unit(1, 2, 1, demand(1000, 0)));
+    let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
+    world.commit(&accepted);
+    let gang = UnitSpec { priority: 9, ..unit(2, 2, 2, demand(1000, 0)) };
+    let revision = world.unit(gang.clone());
+    let accepted = world.hold(&gang, revision, 2);
+    assert_eq!(accepted.holds.len(), 2);
+    world.commit_hold(&accepted);
+    world.statuses(1, &[0], Phase::Stopped);
+    assert!(world.binder.take_hold_work().is_empty(), "one alone is worth nothing");
+    // A new binder goes on from the records.
+    let mut other = World::new(2);
+    let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
+    other.revision = world.revision;
+    other.binder.on_change(Change::RowsLoaded(UnitId(1), rows), Revision(world.revision), 1);
+    other.binder.on_change(Change::UnitSpec(Arc::new(gang)), Revision(revision), 1);
+    for hold in world.binder.cluster().holds() {
+        other.binder.on_change(Change::Hold(Arc::clone(hold)), Revision(world.revision), 1);
+    }
+    other.binder.on_revision(Revision(world.revision));
+    assert!(other.binder.take_hold_work().is_empty());
+    other.statuses(1, &[1], Phase::Stopped);
+    let work = other.binder.take_hold_work();
+    let [HoldWork::Bind(bound)] = work.as_slice() else { panic!("{work:?}") };
+    assert_eq!((bound.binds[0].ordinals.as_slice(), bound.ends.len()), (&[0, 1][..], 2));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn holds_keep_the_invariants(steps in prop::collection::vec(step(), 0..120)) {
+        let mut run = Run::new();
+        for step in &steps {
+            run.step(step);
+        }
+        run.judge();
+        run.settle();
+        run.judge();
+        let is_slot = run.world.holds.values().all(|hold| hold.value.slot.is_some());
+        prop_assert!(is_slot, "every hold but slots comes to an end");
+        prop_assert_eq!(run.binder.n_holds(), run.world.holds.len());
+        run.assert_same_picture();
+        for name in ["kept", "more"] {
+            run.step(&Step::Reserve { name, slots: None, milli: 0 });
+        }
+        run.settle();
+        run.judge();
+        prop_assert_eq!(run.binder.n_holds(), 0);
+        prop_assert!(run.world.holds.is_empty());
+        run.assert_same_picture();
+    }
+}

@@ -1,0 +1,136 @@
+//! Claims beside others whose transactions are under way.
+
+use godel_placement::preempt::Lent;
+
+use super::*;
+
+#[test]
+fn a_queue_does_not_borrow_what_is_only_being_held() {
+    let mut world = World::new(2);
+    let owed = lender(&mut world, 1_000, unit(1, 1, 1, demand(1000, 0)));
+    let other = world.unit(unit(4, 1, 1, demand(1000, 0)));
+    for (id, revision, node) in [(1, owed, 1), (4, other, 2)] {
+        let accepted = world.accept(&place(id, revision, &[(0, node)]));
+        world.commit(&accepted);
+    }
+    let high = |id| UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) };
+    let (more, seeker) = (lender(&mut world, 1_000, high(3)), world.unit(high(2)));
+    let claim = |id, revision, node, victim| {
+        let victims = vec![Member { unit: UnitId(victim), ordinal: 0, incarnation: 0 }];
+        let claims = vec![Claim { group: 0, node: NodeId(node), victims, holds: Vec::new() }];
+        let preemption = Preemption { claims, others: Vec::new(), gathers: false };
+        Decision { preemption: Some(Box::new(preemption)), ..place(id, revision, &[(0, node)]) }
+    };
+    let (of_owed, of_other) = (claim(2, seeker, 1, 1), claim(3, more, 2, 4));
+    assert_eq!(world.refuse(&of_owed), [(RejectionReason::VictimGone, vec![0])], "within its guarantee");
+    let held = world.accept(&of_other);
+    assert_eq!(world.refuse(&of_owed), [(RejectionReason::VictimGone, vec![0])], "that may be refused yet");
+    world.commit_hold(&held);
+    assert_eq!(world.accept(&of_owed).evictions[0].0, UnitId(1));
+}
+
+#[test]
+fn a_claim_for_the_rest_of_a_unit_does_not_wait_where_it_leaves_enough() {
+    let mut world = World::new(2);
+    let low = world.unit(unit(1, 4, 2, demand(500, 0)));
+    let accepted = world.accept(&place(1, low, &[(0, 1), (1, 1), (2, 2), (3, 2)]));
+    world.commit(&accepted);
+    for (id, node, ordinals) in [(2, 1, [0, 1]), (3, 2, [2, 3])] {
+        let revision = world.unit(UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) });
+        let victims = ordinals.map(|ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 }).to_vec();
+        let claims = vec![Claim { group: 0, node: NodeId(node), victims, holds: Vec::new() }];
+        let preemption = Preemption { claims, others: Vec::new(), gathers: false };
+        let claim = Decision { preemption: Some(Box::new(preemption)), ..place(id, revision, &[(0, node)]) };
+        assert_eq!(world.accept(&claim).evictions[0].1.ordinals, ordinals, "two stay, or none");
+    }
+}
+
+#[test]
+fn a_claim_for_all_that_is_left_of_a_unit_waits_for_no_other() {
+    let mut world = World::new(2);
+    let low = world.unit(unit(1, 4, 2, demand(500, 0)));
+    let accepted = world.accept(&place(1, low, &[(0, 1), (1, 1), (2, 2), (3, 2)]));
+    world.commit(&accepted);
+    let mut claim = |id, node, ordinals: [u32; 2]| {
+        let revision = world.unit(UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) });
+        let victims = ordinals.map(|ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 }).to_vec();
+        let claims = vec![Claim { group: 0, node: NodeId(node), victims, holds: Vec::new() }];
+        let preemption = Preemption { claims, others: Vec::new(), gathers: false };
+        Decision { preemption: Some(Box::new(preemption)), ..place(id, revision, &[(0, node)]) }
+    };
+    let (first, second) = (claim(2, 1, [0, 1]), claim(3, 2, [2, 3]));
+    let _ = world.accept(&first);
+    // They end by themselves: whatever becomes of the first, nobody is left of the unit.
+    world.statuses(1, &[0, 1], Phase::Succeeded);
+    assert_eq!(world.accept(&second).evictions[0].1.ordinals, [2, 3]);
+}
+
+#[test]
+fn nobody_leaves_twice_for_decisions_under_way() {
+    let mut world = World::new(2);
+    let low = world.unit(unit(1, 2, 2, demand(1000, 0)));
+    let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
+    world.commit(&accepted);
+    let member = |ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 };
+    let mut claim = |id, node, victim, others| {
+        let revision = world.unit(UnitSpec { priority: 9, ..unit(id, 1, 1, demand(1000, 0)) });
+        let claims =
+            vec![Claim { group: 0, node: NodeId(node), victims: vec![member(victim)], holds: Vec::new() }];
+        let preemption = Preemption { claims, others, gathers: false };
+        Decision { preemption: Some(Box::new(preemption)), ..place(id, revision, &[(0, node)]) }
+    };
+    let whole = claim(2, 1, 0, vec![member(1)]);
+    let (of_victim, of_other) = (claim(3, 1, 0, vec![member(1)]), claim(4, 2, 1, Vec::new()));
+    let gone = [(RejectionReason::VictimGone, vec![0])];
+    let held = world.accept(&whole);
+    assert_eq!((world.refuse(&of_victim), world.refuse(&of_other)), (gone.to_vec(), gone.to_vec()));
+    world.commit_hold(&held);
+    assert_eq!((world.refuse(&of_victim), world.refuse(&of_other)), (gone.to_vec(), gone.to_vec()));
+}
+
+#[test]
+fn a_device_is_in_use_until_who_leaves_for_another_decision_has_left() {
+    let mut world = World::new(1);
+    world.change(Change::NodeReport(report(1, 1000, 2)));
+    let mut both = demand(100, 1_000);
+    both.devices.as_mut().unwrap().count = 2;
+    let low = world.unit(unit(1, 1, 1, both));
+    let bind = |id, revision, mask| {
+        let mut decision = place(id, revision, &[(0, 1)]);
+        decision.groups[0].device_masks = vec![mask];
+        decision
+    };
+    let accepted = world.accept(&bind(1, low, 0b11));
+    world.commit(&accepted);
+    let high = |id| UnitSpec { priority: 9, ..unit(id, 1, 1, demand(100, 1_000)) };
+    let (first, other) = (world.unit(high(2)), world.unit(high(3)));
+    let held = world.hold(&high(2), first, 1);
+    let nobody = Preemption {
+        claims: vec![Claim { group: 0, node: NodeId(1), victims: Vec::new(), holds: Vec::new() }],
+        others: Vec::new(),
+        gathers: false,
+    };
+    let claim = Decision { preemption: Some(Box::new(nobody)), ..bind(3, other, 0b10) };
+    let in_use = [(RejectionReason::DeviceTaken, vec![0])];
+    assert_eq!(
+        (world.refuse(&bind(3, other, 0b10)), world.refuse(&claim)),
+        (in_use.to_vec(), in_use.to_vec())
+    );
+    // A search beside the decision for unit 2 says no better.
+    let mut cluster = world.binder.cluster().clone();
+    let shape = cluster.shape(&demand(100, 1_000), Pool::Guaranteed);
+    let seeker = Seeker { unit: UnitId(3), priority: 9, pool: Pool::Guaranteed, now_ms: 1 };
+    let claimed = [(UnitId(1), 0)].into_iter().collect();
+    assert!(
+        preempt::search_lent(&mut cluster, &seeker, &claimed, (None, &Lent::default()), shape, [1], 1)
+            .places
+            .is_empty()
+    );
+    world.commit_hold(&held);
+    assert_eq!(
+        (world.refuse(&bind(3, other, 0b10)), world.refuse(&claim)),
+        (in_use.to_vec(), in_use.to_vec())
+    );
+    world.statuses(1, &[0], Phase::Stopped);
+    world.accept(&bind(3, other, 0b10));
+}

@@ -1,0 +1,173 @@
+//! Maxima of queues.
+
+use godel_domain::queue_spec::PriorityClass;
+
+use super::*;
+
+pub(super) fn queue(path: &str, max: &[(&str, i64)], max_running_units: u32) -> Change {
+    let max = max.iter().map(|(name, amount)| ((*name).to_owned(), *amount)).collect();
+    Change::Queue(Arc::new(QueueSpec { max, max_running_units, ..QueueSpec::new(path) }))
+}
+
+pub(super) fn in_queue(path: &str, spec: UnitSpec) -> UnitSpec {
+    UnitSpec { queue: path.to_owned(), ..spec }
+}
+
+#[test]
+fn a_maximum_holds_for_all_that_is_below_it() {
+    let mut world = World::new(4);
+    let b = world.unit(in_queue("a.b", unit(1, 4, 1, demand(300, 0))));
+    let c = world.unit(in_queue("a.c", unit(2, 4, 1, demand(200, 500))));
+    world.change(queue("a", &[(CPU, 1_000), ("gpu", 700)], 0));
+    let first = world.accept(&place(1, b, &[(0, 1), (1, 2)]));
+    // Under way, committed, read: 600 of 1,000 are taken all along.
+    let mut second = place(2, c, &[(0, 3), (1, 4)]);
+    second.groups[0].device_masks = vec![1, 1];
+    let accepted = world.accept(&second);
+    assert_eq!(accepted.binds[0].ordinals, [0]);
+    let refused = &accepted.rejections[0];
+    assert_eq!((refused.reason, &refused.ordinals[..]), (RejectionReason::QueueFull, &[1][..]));
+    assert_eq!((refused.detail.as_str(), refused.node), ("queue a is at its maximum of gpu", NodeId(0)));
+    assert_eq!(world.binder.cluster().node_state(NodeId(4)).unwrap().0, Resources::default());
+    world.commit(&first);
+    world.commit(&accepted);
+    assert_eq!(world.refuse(&place(1, b, &[(2, 4)])), [(RejectionReason::QueueFull, vec![2])]);
+    // What was taken back or has ended makes room.
+    world.statuses(1, &[0], Phase::Succeeded);
+    let third = world.accept(&place(1, b, &[(2, 4)]));
+    world.binder.take_back(third.ticket);
+    let _ = world.accept(&place(1, b, &[(3, 4)]));
+}
+
+#[test]
+fn a_gang_that_its_queue_has_no_room_for_is_refused_whole() {
+    let mut world = World::new(4);
+    world.change(queue("a", &[], 2));
+    let revision = world.unit(in_queue("a", unit(1, 3, 3, demand(10, 0))));
+    let refused = world.binder.check(&place(1, revision, &[(0, 1), (1, 2), (2, 3)]));
+    let Verdict::Reject(rejections) = refused else { panic!("{refused:?}") };
+    assert_eq!(short(&rejections), [(RejectionReason::QueueFull, vec![2, 0, 1])]);
+    assert_eq!(rejections[0].detail, "queue a is at its maximum of running units");
+    let a = world.binder.quota().tree().find("a").unwrap();
+    assert_eq!(world.binder.quota().usage().running_units(a), 0);
+    assert_eq!(world.binder.cluster().node_state(NodeId(1)).unwrap().0, Resources::default());
+    world.change(queue("a", &[], 3));
+    let _ = world.accept(&place(1, revision, &[(0, 1), (1, 2), (2, 3)]));
+}
+
+#[test]
+fn a_maximum_of_nothing_lets_nothing_in_and_only_what_asks_for_it_is_held_up() {
+    let mut world = World::new(1);
+    world.change(queue("default", &[("gpu", 0)], 0));
+    let gpu = world.unit(unit(1, 1, 1, demand(10, 500)));
+    let mut decision = place(1, gpu, &[(0, 1)]);
+    decision.groups[0].device_masks = vec![1];
+    assert_eq!(world.refuse(&decision), [(RejectionReason::QueueFull, vec![0])]);
+    let cpu = world.unit(unit(2, 1, 1, demand(10, 0)));
+    let _ = world.accept(&place(2, cpu, &[(0, 1)]));
+    world.change(Change::QueueDeleted("default".to_owned()));
+    let _ = world.accept(&decision);
+}
+
+#[test]
+fn a_binding_rests_on_the_records_of_its_queue_and_those_above() {
+    let mut world = World::new(1);
+    let a = world.change(queue("a", &[], 0));
+    let revision = world.unit(in_queue("a.b", unit(1, 2, 1, demand(10, 0))));
+    let accepted = world.accept(&place(1, revision, &[(0, 1)]));
+    let records = |world: &World| -> Vec<(String, u64)> {
+        let records = world.binder.queue_records(accepted.queue);
+        records.map(|(_, path, revision)| (path.to_owned(), revision.0)).collect()
+    };
+    assert_eq!(records(&world), [("a.b".to_owned(), 0), ("a".to_owned(), a)]);
+    let b = world.change(queue("a.b", &[(CPU, 5)], 0));
+    world.change(Change::QueueDeleted("a".to_owned()));
+    assert_eq!(records(&world), [("a.b".to_owned(), b), ("a".to_owned(), 0)]);
+    world.binder.reset();
+    assert_eq!(records(&world), [("a.b".to_owned(), 0), ("a".to_owned(), 0)]);
+}
+
+#[test]
+fn a_unit_that_moves_takes_its_usage_along() {
+    let mut world = World::new(1);
+    let revision = world.unit(in_queue("a", unit(1, 2, 1, demand(10, 0))));
+    let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1)]));
+    world.commit(&accepted);
+    world.unit(in_queue("b", unit(1, 2, 1, demand(10, 0))));
+    let used = |world: &World, path: &str| {
+        let quota = world.binder.quota();
+        quota.tree().find(path).map_or(0, |queue| quota.usage().used(queue, CPU))
+    };
+    assert_eq!((used(&world, "a"), used(&world, "b")), (0, 20));
+    world.change(Change::UnitDeleted(UnitId(1)));
+    assert_eq!(used(&world, "b"), 0);
+}
+
+#[test]
+fn rows_that_are_listed_again_count_once() {
+    let mut world = World::new(1);
+    let revision = world.unit(in_queue("a", unit(1, 2, 1, demand(10, 0))));
+    let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1)]));
+    world.commit(&accepted);
+    let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
+    world.change(Change::RowsLoaded(UnitId(1), rows));
+    let quota = world.binder.quota();
+    assert_eq!(quota.usage().used(quota.tree().find("a").unwrap(), CPU), 20);
+}
+
+#[test]
+fn a_binding_that_came_and_went_before_a_list_counts_no_longer() {
+    let mut world = World::new(1);
+    let spec = in_queue("a", unit(1, 1, 1, demand(10, 0)));
+    let revision = world.unit(spec.clone());
+    let accepted = world.accept(&place(1, revision, &[(0, 1)]));
+    let stopped = Statuses { ordinals: vec![0], phases: vec![Phase::Stopped], ..Statuses::default() };
+    let changes = [
+        RowChange::Bind(accepted.binds[0].clone()),
+        RowChange::Evict(eviction(&[0], EvictionReason::Drained)),
+        RowChange::Statuses(stopped),
+        RowChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] }),
+    ];
+    let mut rows = UnitRows::default();
+    for change in &changes {
+        world.revision += 1;
+        rows.apply(change, Revision(world.revision), 1, |_, _, _| {});
+    }
+    // The answer to its transaction is still to come.
+    world.binder.reset();
+    world.binder.on_change(Change::UnitSpec(Arc::new(spec)), Revision(revision), 1);
+    world.binder.on_change(Change::RowsLoaded(UnitId(1), rows), Revision(world.revision), 1);
+    world.binder.on_revision(Revision(world.revision));
+    let quota = world.binder.quota();
+    assert_eq!(quota.usage().used(quota.tree().find("a").unwrap(), CPU), 0);
+}
+
+#[test]
+fn a_unit_without_a_priority_follows_its_class() {
+    let mut world = World::new(1);
+    let gold = |value| {
+        let (name, description) = ("gold".to_owned(), String::new());
+        Change::PriorityClass(PriorityClass { name, value, preemptible: true, description })
+    };
+    let of = |id, priority, class: &str| UnitSpec {
+        priority,
+        priority_class: class.to_owned(),
+        ..unit(id, 1, 1, demand(10, 0))
+    };
+    for spec in [of(1, 0, "gold"), of(2, 3, "gold"), of(3, 0, "online"), of(4, 0, "")] {
+        world.unit(spec);
+    }
+    let priorities = |world: &World| [1, 2, 3, 4].map(|id| world.binder.priority(UnitId(id)));
+    assert_eq!(priorities(&world), [0, 3, 1_000_000, 0]);
+    world.change(gold(7));
+    assert_eq!(priorities(&world), [7, 3, 1_000_000, 0]);
+    world.change(Change::PriorityClassDeleted("gold".to_owned()));
+    assert_eq!(priorities(&world), [0, 3, 1_000_000, 0]);
+    // A list without it says the same.
+    world.change(gold(7));
+    world.binder.reset();
+    for spec in [of(1, 0, "gold"), of(2, 3, "gold"), of(3, 0, "online"), of(4, 0, "")] {
+        world.unit(spec);
+    }
+    assert_eq!(priorities(&world), [0, 3, 1_000_000, 0]);
+}

@@ -1,0 +1,149 @@
+//! What the binder keeps of a unit's record: the part that its questions need, a tenth of the record's memory. There
+//! may be a million of them.
+
+use std::collections::BTreeMap;
+
+use godel_cluster::{Cluster, ShapeId};
+use godel_domain::{
+    demand::Pool, ids::Revision, lifecycle::Terms, node::Toleration, rows::End, sub_cluster, unit::UnitSpec,
+};
+use godel_queueing::QueueIdx;
+use godel_rules::budget::{Identity, Wanted};
+use smallvec::SmallVec;
+
+use super::classes::Priority;
+
+/// A unit.
+#[derive(Clone, Debug)]
+pub(super) struct Unit {
+    /// Of its record.
+    pub(super) revision: Revision,
+    pub(super) groups: SmallVec<[Group; 1]>,
+    pub(super) queue: QueueIdx,
+    pub(super) priority: Priority,
+    pub(super) terms: Terms,
+    pub(super) pool: Pool,
+    pub(super) is_wanted: bool,
+    /// All that has ended of it comes back.
+    pub(super) restarting: bool,
+    pub(super) preemptible: bool,
+    pub(super) min_run_ms: u64,
+    /// Seconds, rounded up; 0: none.
+    pub(super) active_deadline_s: u32,
+    /// Whether its running units end by themselves.
+    pub(super) end: End,
+    /// Its priority class.
+    pub(super) class: Option<u32>,
+    /// What budgets know it by.
+    pub(super) identity: Identity,
+    /// Its record cannot be read: of what stands here only the queue counts.
+    pub(super) is_unread: bool,
+}
+
+/// A task group.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) shape: ShapeId,
+    /// As in [`godel_domain::unit::TaskGroup`].
+    ordinals: SmallVec<[(u32, u32); 1]>,
+    /// Most accept any node without taints.
+    constraint: Option<Box<Constraint>>,
+}
+
+#[derive(Clone, Debug)]
+struct Constraint {
+    selector: BTreeMap<String, String>,
+    tolerations: Vec<Toleration>,
+}
+
+impl Unit {
+    pub(super) fn new(
+        spec: &UnitSpec,
+        revision: Revision,
+        (queue, priority, class): (QueueIdx, Priority, Option<u32>),
+        cluster: &mut Cluster,
+    ) -> Self {
+        let groups = spec.task_groups.iter().map(|group| {
+            let template = &group.template;
+            let any = template.node_selector.is_empty() && template.tolerations.is_empty();
+            let constraint = || Constraint {
+                selector: template.node_selector.clone(),
+                tolerations: template.tolerations.clone(),
+            };
+            Group {
+                shape: cluster.shape(&template.demand, spec.pool),
+                ordinals: SmallVec::from_slice(&group.ordinals),
+                constraint: (!any).then(|| Box::new(constraint())),
+            }
+        });
+        Self {
+            revision,
+            groups: groups.collect(),
+            queue,
+            priority,
+            terms: Terms::of(spec),
+            pool: spec.pool,
+            is_wanted: spec.is_wanted(),
+            restarting: spec.restarting && !spec.cancelled && spec.ended.is_none(),
+            preemptible: spec.preemptible,
+            min_run_ms: spec.min_run_ms,
+            active_deadline_s: u32::try_from(spec.active_deadline_ms.div_ceil(1_000)).unwrap_or(u32::MAX),
+            end: spec.end(),
+            class,
+            identity: Identity::of(spec),
+            is_unread: false,
+        }
+    }
+
+    /// One whose record was never read.
+    pub(super) fn unread() -> Self {
+        Self {
+            revision: Revision(0),
+            groups: SmallVec::new(),
+            queue: QueueIdx::DEFAULT,
+            priority: Priority::Own(0),
+            terms: Terms::unknown(),
+            pool: Pool::default(),
+            is_wanted: false,
+            restarting: false,
+            preemptible: false,
+            min_run_ms: 0,
+            active_deadline_s: 0,
+            end: End::Unknown,
+            class: None,
+            identity: Identity::default(),
+            is_unread: true,
+        }
+    }
+
+    /// As budgets count it.
+    pub(super) fn wanted(&self) -> Wanted {
+        Wanted::new(self.terms.ranges().filter(|_| self.is_wanted), self.terms.on_eviction)
+    }
+
+    /// Its sub-cluster, `key` being the label of nodes that says theirs.
+    pub(super) fn sub_cluster(&self, key: &str) -> Option<&str> {
+        sub_cluster::of_all(self.groups.iter().map(|group| group.constraint().0), key)
+    }
+
+    /// It needs every replica: whatever leaves of it leaves as a whole.
+    pub(super) fn is_gang(&self) -> bool {
+        let lens = self.terms.ranges().map(|(start, end)| end - start);
+        self.terms.min_member > 1 && self.terms.min_member >= lens.sum()
+    }
+}
+
+impl Group {
+    pub(super) fn owns(&self, ordinal: u32) -> bool {
+        self.ordinals.iter().any(|(start, end)| (*start..*end).contains(&ordinal))
+    }
+
+    /// Labels that a node must have, and taints that it accepts.
+    pub(super) fn constraint(&self) -> (&BTreeMap<String, String>, &[Toleration]) {
+        const ANY: &BTreeMap<String, String> = &BTreeMap::new();
+        match &self.constraint {
+            Some(constraint) => (&constraint.selector, &constraint.tolerations),
+            None => (ANY, &[]),
+        }
+    }
+}

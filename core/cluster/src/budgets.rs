@@ -1,0 +1,67 @@
+//! Disruption budgets beside the rows that they count.
+
+use std::sync::Arc;
+
+use godel_domain::{
+    budget_spec::BudgetSpec,
+    ids::{Revision, UnitId},
+    rows::UnitRows,
+};
+use godel_rules::budget::{Budgets, Identity, Wanted};
+
+use super::Cluster;
+
+impl Cluster {
+    /// Budgets, and what they allow.
+    pub fn budgets(&self) -> &Budgets {
+        &self.budgets
+    }
+
+    /// A budget's record. True if all units have to be offered.
+    pub fn put_budget(&mut self, spec: Arc<BudgetSpec>, revision: Revision) -> bool {
+        self.budgets.put(spec, revision)
+    }
+
+    /// A budget's record is gone.
+    pub fn remove_budget(&mut self, name: &str) {
+        self.budgets.remove(name);
+    }
+
+    /// A unit's record, for the budgets that select it.
+    pub fn offer(&mut self, unit: UnitId, identity: &Identity, wanted: impl FnOnce() -> Wanted) {
+        let rows = self.units.get(&unit).map(|taken| &taken.rows);
+        self.budgets.offer(unit, identity, wanted, rows);
+    }
+
+    /// Running units are told to leave, which their rows do not show yet.
+    pub fn depart(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
+        self.turn(members, Budgets::depart);
+    }
+
+    /// Their rows show it, or they stay.
+    pub fn arrive(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
+        self.turn(members, Budgets::arrive);
+    }
+
+    /// Unit by unit: the rows of each are counted once.
+    fn turn(
+        &mut self,
+        members: impl IntoIterator<Item = (UnitId, u32)>,
+        turn: impl Fn(&mut Budgets, UnitId, &[(UnitId, u32)], Option<&UnitRows>),
+    ) {
+        let mut members: Vec<(UnitId, u32)> = members.into_iter().collect();
+        members.sort_unstable();
+        for of_unit in members.chunk_by(|a, b| a.0 == b.0) {
+            let rows = self.units.get(&of_unit[0].0).map(|taken| &taken.rows);
+            turn(&mut self.budgets, of_unit[0].0, of_unit, rows);
+        }
+    }
+
+    /// Rows of a unit changed.
+    pub(super) fn recount_budgets(&mut self, unit: UnitId) {
+        if self.budgets.selects(unit) {
+            let rows = self.units.get(&unit).map(|taken| &taken.rows);
+            self.budgets.recount(unit, rows);
+        }
+    }
+}

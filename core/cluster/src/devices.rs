@@ -1,0 +1,299 @@
+//! Devices of a node: what is left of each, which models are accepted, which ones to take.
+
+use godel_domain::{
+    demand::{DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
+    node::Device,
+    quantity,
+};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::{refusal::Refusal, room::DeviceRoom, shrunk::frozen_words};
+
+/// Thousandths of a whole device.
+pub const WHOLE: i32 = 1000;
+const _: () = assert!(MILLI_WHOLE == 1000, "WHOLE and MILLI_WHOLE are one number");
+
+/// Kinds and models as small integers.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceClasses {
+    classes: Vec<(String, String)>,
+    ids: FxHashMap<(String, String), u16>,
+}
+
+impl DeviceClasses {
+    /// The integer of a device's kind and model, given now if it is new; true when it is.
+    pub(crate) fn id(&mut self, device: &Device) -> (u16, bool) {
+        let key = (device.kind.clone(), device.model.clone());
+        if let Some(id) = self.ids.get(&key) {
+            return (*id, false);
+        }
+        // More than 65,535 models do not exist; the last integer is then shared and accepted by none.
+        let id = u16::try_from(self.classes.len()).unwrap_or(u16::MAX);
+        self.classes.push(key.clone());
+        self.ids.insert(key, id);
+        (id, true)
+    }
+
+    pub(crate) fn is_kind(&self, id: u16, kind: &str) -> bool {
+        self.classes.get(usize::from(id)).is_some_and(|class| class.0 == kind)
+    }
+}
+
+/// A device request with its models resolved.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceAsk {
+    /// Devices asked for.
+    pub count: u32,
+    /// Thousandths of each device.
+    pub milli: i32,
+    /// Parts that a wholly free device serves.
+    pub per_device: i64,
+    /// Bit per class.
+    accepted: Vec<u64>,
+}
+
+impl DeviceAsk {
+    /// Resolves a request against the models that the cluster knows.
+    pub fn new(request: &DeviceRequest, classes: &DeviceClasses) -> Self {
+        let milli = i32::try_from(request.milli).unwrap_or(i32::MAX);
+        let per_device = i64::from(WHOLE / milli.max(1));
+        let mut ask = Self { count: request.count, milli, per_device, accepted: Vec::new() };
+        ask.resolve(request, classes);
+        ask
+    }
+
+    /// Looks at all classes anew.
+    pub fn resolve(&mut self, request: &DeviceRequest, classes: &DeviceClasses) {
+        self.accepted.clear();
+        self.accepted.resize(classes.classes.len().div_ceil(64), 0);
+        for (idx, (kind, model)) in classes.classes.iter().enumerate() {
+            if *kind == request.kind && (request.models.is_empty() || request.models.contains(model)) {
+                self.accepted[idx / 64] |= 1 << (idx % 64);
+            }
+        }
+    }
+
+    /// Whether a device of this class serves the request.
+    pub fn accepts(&self, class: u16) -> bool {
+        self.accepted.get(usize::from(class / 64)).is_some_and(|bits| bits >> (class % 64) & 1 == 1)
+    }
+
+    /// Whole devices, not a share of one.
+    pub fn is_whole(&self) -> bool {
+        self.milli >= WHOLE
+    }
+
+    /// The least that a node needs, whatever its models.
+    pub fn least(&self) -> DeviceRoom {
+        if self.is_whole() {
+            DeviceRoom { whole: u8::try_from(self.count).unwrap_or(u8::MAX), share: self.milli }
+        } else {
+            DeviceRoom { whole: 0, share: self.milli }
+        }
+    }
+}
+
+/// Devices of one node by index.
+#[derive(Clone, Debug, Default)]
+pub struct NodeDevices {
+    /// Known from the report.
+    pub classes: SmallVec<[u16; 8]>,
+    /// May be longer than `classes` while the report is missing.
+    taken: SmallVec<[i32; 8]>,
+    foreign: SmallVec<[i32; 8]>,
+    /// Bit i: nothing of device i is free, whatever is left of it. See [`super::shrunk::Holders::frozen`].
+    frozen: u64,
+}
+
+/// Indices of the bits set in a mask.
+pub fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        (mask != 0).then(|| {
+            let idx = mask.trailing_zeros() as usize;
+            mask &= mask - 1;
+            idx
+        })
+    })
+}
+
+impl NodeDevices {
+    /// Returns the number of devices.
+    pub fn len(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// Whether the node has no device.
+    pub fn is_empty(&self) -> bool {
+        self.classes.is_empty()
+    }
+
+    /// Thousandths that may be given away; may be negative.
+    pub fn free(&self, idx: usize) -> i32 {
+        let taken = self.taken.get(idx).copied().unwrap_or(0);
+        let foreign = self.foreign.get(idx).copied().unwrap_or(0);
+        let left = WHOLE.saturating_sub(taken).saturating_sub(foreign);
+        if self.frozen >> idx & 1 == 1 { left.min(0) } else { left }
+    }
+
+    /// Replaces what `super::shrunk::Holders::frozen` says.
+    pub fn freeze(&mut self, frozen: u64) {
+        self.frozen = frozen;
+    }
+
+    /// Whether devices of a model that is accepted are frozen.
+    pub fn is_frozen(&self, ask: &DeviceAsk) -> bool {
+        self.frozen != 0
+            && bits(self.frozen).any(|idx| self.classes.get(idx).is_some_and(|class| ask.accepts(*class)))
+    }
+
+    /// Thousandths left by what was seen, foreign notes aside.
+    pub(crate) fn free_seen(&self, idx: usize) -> u32 {
+        let free = WHOLE.saturating_sub(self.taken.get(idx).copied().unwrap_or(0));
+        u32::try_from(free).unwrap_or(0)
+    }
+
+    /// Thousandths left of all of them.
+    pub fn idle(&self) -> i64 {
+        (0..self.len()).map(|idx| i64::from(self.free(idx).max(0))).sum()
+    }
+
+    /// Returns what is free in total: the largest share of one device, and the number of wholly free devices.
+    pub fn room(&self) -> DeviceRoom {
+        let mut room = DeviceRoom::default();
+        for idx in 0..self.len() {
+            let free = self.free(idx);
+            room.share = room.share.max(free);
+            room.whole += u8::from(free >= WHOLE);
+        }
+        room
+    }
+
+    /// Takes (`sign` 1) or gives back (-1).
+    pub fn shift(&mut self, mask: u64, milli: i32, sign: i32) {
+        for idx in bits(mask) {
+            if self.taken.len() <= idx {
+                self.taken.resize(idx + 1, 0);
+            }
+            self.taken[idx] = self.taken[idx].saturating_add(milli.saturating_mul(sign));
+        }
+    }
+
+    /// Leaves nothing free of a device that was not free before.
+    pub fn cap(&mut self, before: &Self) {
+        for idx in 0..self.len() {
+            let excess = self.free(idx).saturating_sub(before.free(idx).max(0));
+            self.shift(1 << idx, excess.max(0), 1);
+        }
+    }
+
+    pub(crate) fn set_foreign(&mut self, free_milli: &[u32]) {
+        self.foreign.clear();
+        for (idx, free) in free_milli.iter().take(N_DEVICES_MAX).enumerate() {
+            let allocated = WHOLE.saturating_sub(i32::try_from(*free).unwrap_or(WHOLE));
+            self.foreign.push(allocated.saturating_sub(self.taken.get(idx).copied().unwrap_or(0)).max(0));
+        }
+        self.drop_empty_foreign();
+    }
+
+    pub(crate) fn consume_foreign(&mut self, mask: u64, milli: i32) {
+        for idx in bits(mask) {
+            if let Some(foreign) = self.foreign.get_mut(idx) {
+                *foreign = foreign.saturating_sub(milli).max(0);
+            }
+        }
+        self.drop_empty_foreign();
+    }
+
+    pub(crate) fn has_foreign(&self) -> bool {
+        !self.foreign.is_empty()
+    }
+
+    fn drop_empty_foreign(&mut self) {
+        if self.foreign.iter().all(|foreign| *foreign == 0) {
+            self.foreign.clear();
+        }
+    }
+
+    /// Whole requests take the free devices of lowest index, shares the fitting device with the least left,
+    /// lowest index on ties.
+    pub fn pick(&self, ask: &DeviceAsk) -> Option<u64> {
+        if ask.is_whole() {
+            let mut mask = 0;
+            let mut missing = ask.count;
+            for idx in 0..self.len() {
+                if missing > 0 && self.free(idx) >= WHOLE && ask.accepts(self.classes[idx]) {
+                    mask |= 1 << idx;
+                    missing -= 1;
+                }
+            }
+            return (missing == 0).then_some(mask);
+        }
+        (0..self.len())
+            .filter(|idx| self.free(*idx) >= ask.milli && ask.accepts(self.classes[*idx]))
+            .min_by_key(|idx| self.free(*idx))
+            .map(|idx| 1 << idx)
+    }
+
+    /// Devices of an accepted model, and how many of them have room for one part of the request.
+    pub fn count(&self, ask: &DeviceAsk) -> (u32, u32) {
+        let mut counts = (0, 0);
+        for (idx, class) in self.classes.iter().enumerate() {
+            if ask.accepts(*class) {
+                counts.0 += 1;
+                counts.1 += u32::from(self.free(idx) >= ask.milli);
+            }
+        }
+        counts
+    }
+
+    /// Why [`Self::pick`] found nothing.
+    pub fn shortage(&self, ask: &DeviceAsk, request: &DeviceRequest, classes: &DeviceClasses) -> Refusal {
+        let kind = &request.kind;
+        let has_kind = self.classes.iter().any(|class| classes.is_kind(*class, kind));
+        let (accepted, free) = self.count(ask);
+        let reason = if !has_kind {
+            format!("no {kind}")
+        } else if accepted == 0 {
+            format!("no {kind} of model {}", request.models.join("|"))
+        } else if self.is_frozen(ask) {
+            frozen_words(kind)
+        } else if ask.is_whole() {
+            format!("{kind}: {free} free of {} asked", ask.count)
+        } else {
+            format!("{kind}: none with {} free", quantity::show_devices(i64::from(ask.milli)))
+        };
+        Refusal::Device { reason }
+    }
+
+    /// The devices that the request gets: those in `wanted`, or, if others took them meanwhile, what [`Self::pick`]
+    /// finds.
+    pub fn grant(&self, ask: &DeviceAsk, request: &DeviceRequest, wanted: u64) -> Result<u64, Refusal> {
+        let kind = &request.kind;
+        let refuse = |reason: String| Err(Refusal::Device { reason });
+        if wanted.count_ones() != ask.count {
+            return refuse(format!("{kind}: {} chosen of {} asked", wanted.count_ones(), ask.count));
+        }
+        if self.is_frozen(ask) {
+            return refuse(frozen_words(kind));
+        }
+        let mut taken = None;
+        for idx in bits(wanted) {
+            let Some(class) = self.classes.get(idx) else {
+                return refuse(format!("{kind} {idx}: no such device"));
+            };
+            if !ask.accepts(*class) {
+                return refuse(format!("{kind} {idx}: model not accepted"));
+            }
+            if self.free(idx) < ask.milli.min(WHOLE) {
+                taken = Some(idx);
+            }
+        }
+        let Some(idx) = taken else { return Ok(wanted) };
+        self.pick(ask).ok_or_else(|| {
+            let (free, asked) = (self.free(idx).max(0), ask.milli);
+            let show = |milli| quantity::show_devices(i64::from(milli));
+            Refusal::Device { reason: format!("{kind} {idx}: {} free of {} asked", show(free), show(asked)) }
+        })
+    }
+}

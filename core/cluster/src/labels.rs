@@ -1,0 +1,179 @@
+//! Labels and taints of nodes as small integers, so that the cycle compares numbers.
+
+use std::collections::BTreeMap;
+
+use godel_domain::{
+    ids::NodeId,
+    node::{Taint, TaintEffect, Toleration},
+};
+use rustc_hash::FxHashMap;
+
+use super::{Cluster, Refusal};
+
+/// Label pairs and taint lists seen on nodes.
+#[derive(Clone, Debug)]
+pub struct Labels {
+    pairs: FxHashMap<String, FxHashMap<String, u32>>,
+    n_pairs: u32,
+    taint_lists: Vec<Vec<Taint>>,
+    taint_ids: FxHashMap<Vec<Taint>, u32>,
+}
+
+impl Default for Labels {
+    fn default() -> Self {
+        Self {
+            pairs: FxHashMap::default(),
+            n_pairs: 0,
+            taint_lists: vec![Vec::new()],
+            taint_ids: std::iter::once((Vec::new(), 0)).collect(),
+        }
+    }
+}
+
+impl Labels {
+    /// Rises when a pair or a taint list is new: what was resolved before is to be resolved again.
+    pub fn version(&self) -> usize {
+        self.n_pairs as usize + self.taint_lists.len()
+    }
+
+    /// The label map of a node, `over` winning over `under`, as ascending integers.
+    pub fn intern(
+        &mut self,
+        under: &BTreeMap<String, String>,
+        over: &BTreeMap<String, String>,
+    ) -> Box<[u32]> {
+        let under = under.iter().filter(|(key, _)| !over.contains_key(*key));
+        let mut ids: Vec<u32> = under.chain(over).map(|(key, value)| self.pair(key, value)).collect();
+        ids.sort_unstable();
+        ids.into_boxed_slice()
+    }
+
+    fn pair(&mut self, key: &str, value: &str) -> u32 {
+        if let Some(id) = self.find(key, value) {
+            return id;
+        }
+        let id = self.n_pairs;
+        self.n_pairs += 1;
+        self.pairs.entry(key.to_owned()).or_default().insert(value.to_owned(), id);
+        id
+    }
+
+    /// Returns the integer of a label pair; `None` if no node has ever had it.
+    pub fn find(&self, key: &str, value: &str) -> Option<u32> {
+        self.pairs.get(key)?.get(value).copied()
+    }
+
+    /// The integer of a taint list, whenever each was set; 0 is the empty one.
+    pub fn taints(&mut self, taints: &[Taint]) -> u32 {
+        let taints: Vec<Taint> = taints.iter().map(|taint| Taint { added_ms: 0, ..taint.clone() }).collect();
+        if let Some(id) = self.taint_ids.get(&taints) {
+            return *id;
+        }
+        let id = u32::try_from(self.taint_lists.len()).expect("memory ends before 2^32 taint lists");
+        self.taint_lists.push(taints.clone());
+        self.taint_ids.insert(taints, id);
+        id
+    }
+}
+
+/// What tolerations say of one taint list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaintVerdict {
+    /// Tolerated, but for so many soft taints.
+    Soft(u32),
+    /// A hard taint is not tolerated.
+    Refused,
+}
+
+/// A template's selector and tolerations, resolved against the labels and taints known.
+#[derive(Clone, Debug, Default)]
+pub struct Constraint {
+    /// Labels that a node must have.
+    pub selector: BTreeMap<String, String>,
+    /// Taints that are accepted.
+    pub tolerations: Vec<Toleration>,
+    version: usize,
+    /// `None` when no node has one of the pairs.
+    pairs: Option<Vec<u32>>,
+    /// By taint list.
+    verdicts: Vec<TaintVerdict>,
+}
+
+impl Constraint {
+    /// Returns a constraint that is not resolved yet.
+    pub fn new(selector: &BTreeMap<String, String>, tolerations: &[Toleration]) -> Self {
+        Self { selector: selector.clone(), tolerations: tolerations.to_vec(), ..Self::default() }
+    }
+
+    /// Brings it up to the labels known now; cheap when they are the same.
+    pub fn resolve(&mut self, labels: &Labels) {
+        if self.version == labels.version() {
+            return;
+        }
+        self.version = labels.version();
+        self.pairs = self.selector.iter().map(|(key, value)| labels.find(key, value)).collect();
+        self.verdicts.clear();
+        self.verdicts.extend(labels.taint_lists.iter().map(|taints| verdict(taints, &self.tolerations)));
+    }
+
+    /// Whether a node with these labels has every label that is asked for.
+    pub fn selects(&self, node_labels: &[u32]) -> bool {
+        let holds = |pairs: &Vec<u32>| pairs.iter().all(|pair| node_labels.binary_search(pair).is_ok());
+        self.pairs.as_ref().is_some_and(holds)
+    }
+
+    /// Whether nodes with one of the taint lists known refuse it.
+    pub fn is_refused_anywhere(&self) -> bool {
+        self.verdicts.contains(&TaintVerdict::Refused)
+    }
+
+    /// What the tolerations say of a taint list.
+    pub fn verdict(&self, taint_list: u32) -> TaintVerdict {
+        self.verdicts.get(taint_list as usize).copied().unwrap_or(TaintVerdict::Refused)
+    }
+}
+
+fn verdict(taints: &[Taint], tolerations: &[Toleration]) -> TaintVerdict {
+    let mut soft = 0;
+    for taint in taints.iter().filter(|taint| !is_tolerated(taint, tolerations)) {
+        match taint.effect {
+            TaintEffect::NoSchedule | TaintEffect::NoExecute => return TaintVerdict::Refused,
+            TaintEffect::PreferNoSchedule => soft += 1,
+        }
+    }
+    TaintVerdict::Soft(soft)
+}
+
+pub(crate) fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
+    tolerations.iter().any(|toleration| toleration.tolerates(taint))
+}
+
+impl Cluster {
+    /// Whether a node has every label of a selector.
+    ///
+    /// # Errors
+    /// The first label that it lacks, in order of key.
+    pub fn has_labels(&self, selector: &BTreeMap<String, String>, node: NodeId) -> Result<(), Refusal> {
+        for (key, value) in selector {
+            if self.label(node, key) != Some(value.as_str()) {
+                return Err(Refusal::Selector { key: key.clone(), value: value.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether tolerations accept every hard taint of a node.
+    ///
+    /// # Errors
+    /// The first hard taint that is not tolerated.
+    pub fn is_tolerated_on(&self, tolerations: &[Toleration], node: NodeId) -> Result<(), Refusal> {
+        let spec = self.spec(node).ok_or(Refusal::Gone)?;
+        for taint in &spec.taints {
+            if taint.effect.is_hard() && !is_tolerated(taint, tolerations) {
+                let separator = if taint.value.is_empty() { "" } else { "=" };
+                return Err(Refusal::Taint { taint: format!("{}{separator}{}", taint.key, taint.value) });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,155 @@
+//! Which nodes are of which sub-cluster, as small integers. Of each sub-cluster the blocks are known that have nodes of it, so
+//! that looking through one costs what it has and not what the cluster has.
+
+use std::{collections::BTreeMap, num::NonZeroU32};
+
+use godel_domain::{ids::NodeId, sub_cluster::demanded};
+use rustc_hash::FxHashMap;
+
+use super::{
+    Cluster,
+    room::{BLOCK, Nodes},
+};
+
+/// A sub-cluster by small integer: valid for the cluster that gave it, for as long as that lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubClusterId(NonZeroU32);
+
+impl SubClusterId {
+    /// In order of first mention, from 0 on.
+    pub fn idx(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+/// Sub-clusters by name and by node. Names stay, whether nodes have them or not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SubClusters {
+    /// Label of nodes; empty: there are no sub-clusters.
+    key: String,
+    ids: FxHashMap<String, SubClusterId>,
+    /// By sub-cluster: blocks with nodes of it, ascending, and which nodes these are.
+    blocks: Vec<Vec<(usize, Nodes)>>,
+    /// By node; those beyond the end are of none.
+    of: Vec<Option<SubClusterId>>,
+}
+
+impl SubClusters {
+    pub(super) fn id(&mut self, name: &str) -> SubClusterId {
+        if let Some(id) = self.ids.get(name) {
+            return *id;
+        }
+        self.blocks.push(Vec::new());
+        let n = u32::try_from(self.blocks.len()).ok().and_then(NonZeroU32::new);
+        let id = SubClusterId(n.expect("memory ends before 2^32 sub-clusters"));
+        self.ids.insert(name.to_owned(), id);
+        id
+    }
+
+    fn demanded(&mut self, selector: &BTreeMap<String, String>) -> Option<SubClusterId> {
+        let name = demanded(selector, &self.key)?;
+        Some(self.id(name))
+    }
+
+    /// A node's labels, `over` winning over `under`.
+    pub(super) fn settle(
+        &mut self,
+        idx: usize,
+        under: &BTreeMap<String, String>,
+        over: &BTreeMap<String, String>,
+    ) {
+        let labels = if over.contains_key(&self.key) { over } else { under };
+        let new = self.demanded(labels);
+        let old = self.of(idx);
+        if new == old {
+            return;
+        }
+        if self.of.len() <= idx {
+            self.of.resize(idx + 1, None);
+        }
+        self.of[idx] = new;
+        if let Some(old) = old {
+            self.mark(old, idx, false);
+        }
+        if let Some(new) = new {
+            self.mark(new, idx, true);
+        }
+    }
+
+    fn mark(&mut self, id: SubClusterId, idx: usize, is_of_it: bool) {
+        let (block, bit) = (idx / BLOCK, 1 << (idx % BLOCK));
+        let blocks = &mut self.blocks[id.idx()];
+        match (blocks.binary_search_by_key(&block, |(block, _)| *block), is_of_it) {
+            (Ok(at), true) => blocks[at].1 |= bit,
+            (Err(at), true) => blocks.insert(at, (block, bit)),
+            (Ok(at), false) => {
+                blocks[at].1 &= !bit;
+                if blocks[at].1 == 0 {
+                    blocks.remove(at);
+                }
+            }
+            (Err(_), false) => {}
+        }
+    }
+
+    fn of(&self, idx: usize) -> Option<SubClusterId> {
+        self.of.get(idx).copied().flatten()
+    }
+
+    /// Forgets nodes; names stay.
+    pub(super) fn reset(mut self) -> Self {
+        self.of.clear();
+        self.blocks.iter_mut().for_each(Vec::clear);
+        self
+    }
+}
+
+impl Cluster {
+    /// The value of this label is a node's sub-cluster; empty: there are none. To be said before anything else.
+    pub fn set_sub_cluster_key(&mut self, key: &str) {
+        self.sub_clusters = SubClusters { key: key.to_owned(), ..SubClusters::default() };
+        for idx in 0..self.nodes.len() {
+            self.settle_labels(idx);
+        }
+    }
+
+    /// Interns the name of a sub-cluster.
+    pub fn sub_cluster(&mut self, name: &str) -> SubClusterId {
+        self.sub_clusters.id(name)
+    }
+
+    /// The sub-cluster that a node selector demands.
+    pub fn demanded_sub_cluster(&mut self, selector: &BTreeMap<String, String>) -> Option<SubClusterId> {
+        self.sub_clusters.demanded(selector)
+    }
+
+    /// Blocks with nodes of a sub-cluster, ascending, and which nodes these are.
+    pub fn blocks_of(&self, id: SubClusterId) -> &[(usize, Nodes)] {
+        &self.sub_clusters.blocks[id.idx()]
+    }
+
+    /// Indices of the nodes that something of a sub-cluster may use, ascending; all there are for something of none.
+    pub fn located(&self, id: Option<SubClusterId>) -> impl Iterator<Item = usize> {
+        let all = if id.is_none() { 0..self.n_slots() } else { 0..0 };
+        let blocks = id.map_or(&[][..], |id| self.blocks_of(id));
+        let of_it = blocks.iter().flat_map(|(block, nodes)| {
+            (0..BLOCK).filter(move |at| nodes >> at & 1 == 1).map(move |at| block * BLOCK + at)
+        });
+        all.chain(of_it)
+    }
+
+    /// The label of nodes whose value is their sub-cluster; empty: there are no sub-clusters.
+    pub fn sub_cluster_key(&self) -> &str {
+        &self.sub_clusters.key
+    }
+
+    /// [`Self::located`], of nodes that have a spec.
+    pub fn located_nodes(&self, id: Option<SubClusterId>) -> impl Iterator<Item = NodeId> {
+        self.located(id).filter_map(|idx| self.nodes[idx].spec.as_ref()).map(|(spec, _)| spec.id)
+    }
+
+    /// Whether a node is one of [`Self::located`].
+    pub fn is_located(&self, id: Option<SubClusterId>, node: NodeId) -> bool {
+        id.is_none() || self.sub_clusters.of(node.idx()) == id
+    }
+}

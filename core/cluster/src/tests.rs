@@ -1,0 +1,451 @@
+//! Accounting against a rebuild from scratch, and the choice of devices.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use godel_domain::{
+    demand::DeviceRequest,
+    node::Device,
+    resources::{CPU, MEMORY, RUNNING_UNITS},
+    rows::{Bind, Evict, EvictionReason, Phase, Requeue, RowChange, Statuses, UnitRows},
+};
+use proptest::prelude::*;
+
+use super::*;
+
+mod gathering;
+mod shrunk;
+mod sub_clusters;
+
+const N_NODES: u32 = 5;
+const N_UNITS: u64 = 4;
+
+fn gpu(model: &str) -> Device {
+    Device { kind: "gpu".to_owned(), model: model.to_owned(), numa_zone: 0 }
+}
+
+fn demand(cpu: i64, count: u32, milli: u32, models: &[&str]) -> Demand {
+    let models = models.iter().map(|model| (*model).to_owned()).collect();
+    let devices = (count > 0).then(|| DeviceRequest { kind: "gpu".to_owned(), count, milli, models });
+    Demand { requests: Resources::new([(CPU, cpu)]).unwrap(), devices }
+}
+
+fn unit_demand(unit: u64) -> Demand {
+    match unit % 4 {
+        0 => Demand { requests: Resources::new([("fpga", 1), (MEMORY, 5)]).unwrap(), devices: None },
+        1 => demand(100, 2, 1000, &[]),
+        2 => demand(0, 1, 250, &["A"]),
+        _ => demand(700, 0, 0, &[]),
+    }
+}
+
+fn unit_pool(unit: u64) -> Pool {
+    if unit.is_multiple_of(2) { Pool::BestEffort } else { Pool::Guaranteed }
+}
+
+fn time_ms(revision: u64) -> i64 {
+    i64::try_from(revision).unwrap() * 10
+}
+
+fn usage(node: u32, cpu: i64, as_of_ms: i64) -> NodeUsage {
+    NodeUsage { id: NodeId(node), reserved: Resources::new([(CPU, cpu)]).unwrap(), as_of_ms }
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Spec(u32, bool),
+    Report(u32, i64, usize, bool),
+    Grant(u32, i64),
+    Remove(u32),
+    Bind(u64, u32, u32, u64),
+    End(u64, u32),
+    Evict(u64, u32),
+    Requeue(u64, u32),
+    Assume(u64, u32, u32, u64),
+    Forget(u64, u32),
+    RemoveUnit(u64),
+    Foreign(u32, i64, u32),
+    ClearForeign(u32),
+    Reload(u64),
+    Usage(u32, i64, u64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let node = || 1..=N_NODES;
+    let unit = || 1..=N_UNITS;
+    prop_oneof![
+        (node(), any::<bool>()).prop_map(|(node, cordoned)| Event::Spec(node, cordoned)),
+        (node(), 0..2000i64, 0..4usize, any::<bool>())
+            .prop_map(|(node, cpu, gpus, ready)| Event::Report(node, cpu, gpus, ready)),
+        (node(), 0..2000i64).prop_map(|(node, cpu)| Event::Grant(node, cpu)),
+        node().prop_map(Event::Remove),
+        (unit(), 0..3u32, node(), 0..8u64)
+            .prop_map(|(unit, ordinal, node, mask)| Event::Bind(unit, ordinal, node, mask)),
+        (unit(), 0..3u32, node(), 0..8u64)
+            .prop_map(|(unit, ordinal, node, mask)| Event::Bind(unit, ordinal, node, mask)),
+        (unit(), 0..3u32).prop_map(|(unit, ordinal)| Event::End(unit, ordinal)),
+        (unit(), 0..3u32).prop_map(|(unit, ordinal)| Event::Evict(unit, ordinal)),
+        (unit(), 0..3u32).prop_map(|(unit, ordinal)| Event::Requeue(unit, ordinal)),
+        (unit(), 0..3u32, node(), 0..8u64)
+            .prop_map(|(unit, ordinal, node, mask)| Event::Assume(unit, ordinal, node, mask)),
+        (unit(), 0..3u32).prop_map(|(unit, ordinal)| Event::Forget(unit, ordinal)),
+        unit().prop_map(Event::RemoveUnit),
+        (node(), 0..3000i64, 0..1001u32).prop_map(|(node, cpu, free)| Event::Foreign(node, cpu, free)),
+        node().prop_map(Event::ClearForeign),
+        unit().prop_map(Event::Reload),
+        // What is bound up to so many revisions ago is in it.
+        (node(), 0..1500i64, 0..40u64).prop_map(|(node, cpu, ago)| Event::Usage(node, cpu, ago)),
+    ]
+}
+
+/// Records as they are now, in the plainest form.
+#[derive(Default)]
+struct Records {
+    specs: BTreeMap<u32, NodeSpec>,
+    reports: BTreeMap<u32, NodeReport>,
+    grants: BTreeMap<u32, Resources>,
+    rows: BTreeMap<u64, UnitRows>,
+    assumed: BTreeMap<(u64, u32), (u32, u32, u64)>,
+    usages: BTreeMap<u32, NodeUsage>,
+}
+
+impl Records {
+    fn change(&mut self, cluster: &mut Cluster, unit: u64, change: &RowChange, revision: u64) {
+        let rows = self.rows.entry(unit).or_default();
+        let time_ms = time_ms(revision);
+        rows.apply(change, Revision(revision), time_ms, |_, _, _| {});
+        cluster.apply_rows(UnitId(unit), change, Revision(revision), time_ms);
+        let is_past = |ordinal: u32, incarnation: u32| {
+            let row = rows.row(ordinal);
+            row.incarnation > incarnation || (row.incarnation == incarnation && row.phase != Phase::Pending)
+        };
+        self.assumed.retain(|key, assumed| key.0 != unit || !is_past(key.1, assumed.0));
+    }
+
+    fn apply(&mut self, cluster: &mut Cluster, event: &Event, revision: u64) {
+        match *event {
+            Event::Spec(node, cordoned) => {
+                let name = format!("n{node}");
+                let spec = NodeSpec { id: NodeId(node), name, cordoned, ..NodeSpec::default() };
+                self.specs.insert(node, spec.clone());
+                cluster.put_spec(spec, Revision(revision));
+            }
+            Event::Report(node, cpu, n_gpus, ready) => {
+                let capacity = Resources::new([(CPU, cpu), (MEMORY, 10), ("fpga", 1)]).unwrap();
+                let devices = vec![gpu(if node % 2 == 0 { "A" } else { "B" }); n_gpus];
+                let report =
+                    NodeReport { id: NodeId(node), capacity, devices, ready, ..NodeReport::default() };
+                self.reports.insert(node, report.clone());
+                cluster.put_report(report, Revision(revision));
+            }
+            Event::Grant(node, cpu) => {
+                let grant = Resources::new([(CPU, cpu)]).unwrap();
+                self.grants.insert(node, grant.clone());
+                cluster.put_grant(NodeId(node), grant, Revision(revision));
+            }
+            Event::Remove(node) => {
+                self.specs.remove(&node);
+                self.reports.remove(&node);
+                self.grants.remove(&node);
+                self.usages.remove(&node);
+                cluster.remove_node(NodeId(node));
+            }
+            Event::Foreign(node, cpu, free) => {
+                let allocated = Resources::new([(CPU, cpu)]).unwrap();
+                cluster.note_foreign(NodeId(node), Pool::Guaranteed, &allocated, &[free, 1000]);
+            }
+            Event::Usage(node, cpu, ago) => {
+                let usage = usage(node, cpu, time_ms(revision.saturating_sub(ago)));
+                self.usages.insert(node, usage.clone());
+                cluster.put_usage(usage, Revision(revision));
+            }
+            Event::ClearForeign(node) => cluster.clear_foreign(NodeId(node)),
+            Event::Assume(unit, ordinal, node, mask) => {
+                let incarnation = self.rows.get(&unit).map(|rows| rows.row(ordinal)).unwrap_or_default();
+                if incarnation.phase == Phase::Pending {
+                    self.assumed.insert((unit, ordinal), (incarnation.incarnation, node, mask));
+                }
+                let shape = cluster.shape(&unit_demand(unit), unit_pool(unit));
+                cluster.assume(UnitId(unit), ordinal, incarnation.incarnation, shape, NodeId(node), mask);
+            }
+            Event::Forget(unit, ordinal) => {
+                let assumed = self.assumed.remove(&(unit, ordinal));
+                cluster.forget(UnitId(unit), ordinal, assumed.map_or(0, |assumed| assumed.0));
+            }
+            Event::RemoveUnit(unit) => {
+                self.rows.remove(&unit);
+                self.assumed.retain(|key, _| key.0 != unit);
+                cluster.remove_unit(UnitId(unit));
+            }
+            Event::Reload(unit) => {
+                if let Some(rows) = self.rows.get(&unit) {
+                    cluster.load_rows(UnitId(unit), rows.clone());
+                }
+            }
+            Event::Bind(unit, ordinal, ..)
+            | Event::End(unit, ordinal)
+            | Event::Evict(unit, ordinal)
+            | Event::Requeue(unit, ordinal) => {
+                let row = self.rows.get(&unit).map(|rows| rows.row(ordinal)).unwrap_or_default();
+                let change = row_change(event, unit, ordinal, row.incarnation);
+                self.change(cluster, unit, &change, revision);
+            }
+        }
+    }
+
+    fn rebuild(&self) -> Cluster {
+        let mut cluster = Cluster::new();
+        for (unit, rows) in &self.rows {
+            cluster.load_rows(UnitId(*unit), rows.clone());
+        }
+        for grant in &self.grants {
+            cluster.put_grant(NodeId(*grant.0), grant.1.clone(), Revision(1));
+        }
+        for report in self.reports.values() {
+            cluster.put_report(report.clone(), Revision(1));
+        }
+        for spec in self.specs.values() {
+            cluster.put_spec(spec.clone(), Revision(1));
+        }
+        for usage in self.usages.values() {
+            cluster.put_usage(usage.clone(), Revision(1));
+        }
+        for ((unit, ordinal), (incarnation, node, mask)) in &self.assumed {
+            let shape = cluster.shape(&unit_demand(*unit), unit_pool(*unit));
+            cluster.assume(UnitId(*unit), *ordinal, *incarnation, shape, NodeId(*node), *mask);
+        }
+        cluster
+    }
+}
+
+fn row_change(event: &Event, unit: u64, ordinal: u32, incarnation: u32) -> RowChange {
+    let (ordinals, incarnations) = (vec![ordinal], vec![incarnation]);
+    match *event {
+        Event::Bind(_, _, node, mask) => RowChange::Bind(Bind {
+            demand: Arc::new(unit_demand(unit)),
+            pool: unit_pool(unit),
+            ordinals,
+            incarnations,
+            nodes: vec![NodeId(node)],
+            device_masks: vec![mask],
+            ..Bind::default()
+        }),
+        Event::Evict(..) => RowChange::Evict(Evict {
+            ordinals,
+            incarnations,
+            reason: EvictionReason::Drained,
+            by: String::new(),
+            preemptor: UnitId(0),
+        }),
+        Event::Requeue(..) => RowChange::Requeue(Requeue { ordinals, incarnations: vec![incarnation + 1] }),
+        _ => RowChange::Statuses(Statuses {
+            ordinals,
+            incarnations,
+            phases: vec![Phase::Succeeded],
+            ..Statuses::default()
+        }),
+    }
+}
+
+/// What is taken of best-effort room, summed the plainest way.
+fn best_effort_taken(records: &Records, node: u32) -> Resources {
+    let mut taken = records.usages.get(&node).map(|usage| usage.reserved.clone()).unwrap_or_default();
+    let as_of_ms = records.usages.get(&node).map(|usage| usage.as_of_ms);
+    for (unit, rows) in &records.rows {
+        for (_, row) in rows.live().filter(|(_, row)| row.node == NodeId(node)) {
+            let is_in_use = unit_pool(*unit) == Pool::Guaranteed
+                && as_of_ms.is_some_and(|as_of_ms| row.bound_time_ms <= as_of_ms);
+            for (name, amount) in unit_demand(*unit).requests.iter() {
+                if !is_in_use || (name != CPU && name != MEMORY) {
+                    taken.add(&Resources::new([(name, amount)]).unwrap(), 1);
+                }
+            }
+            taken.add_amount(RUNNING_UNITS, 1);
+        }
+    }
+    for ((unit, _), _) in records.assumed.iter().filter(|(_, (_, on, _))| *on == node) {
+        taken.add(&unit_demand(*unit).requests, 1);
+        taken.add_amount(RUNNING_UNITS, 1);
+    }
+    taken
+}
+
+/// Everything that a fit depends on.
+fn picture(cluster: &mut Cluster) -> Vec<String> {
+    let demands =
+        [demand(300, 0, 0, &[]), demand(0, 1, 300, &["A"]), demand(10, 2, 1000, &[]), unit_demand(4)];
+    let pools = [Pool::Guaranteed, Pool::BestEffort];
+    let shapes: Vec<ShapeId> = demands
+        .iter()
+        .flat_map(|demand| pools.map(|pool| (demand, pool)))
+        .map(|(demand, pool)| cluster.shape(demand, pool))
+        .collect();
+    let mut lines = Vec::new();
+    cluster.count_unit(UnitId(1));
+    for node in (1..=N_NODES).map(NodeId) {
+        let state = pools.map(|pool| cluster.pool_state(node, pool).unwrap_or_default());
+        let usable = cluster.usable(node);
+        let allocatable = cluster.allocatable(node).unwrap_or_default();
+        let fits: Vec<bool> = shapes.iter().map(|shape| cluster.fits(*shape, node).is_ok()).collect();
+        let picks: Vec<u64> =
+            shapes.iter().map(|shape| cluster.pick_devices(*shape, node).unwrap_or(0)).collect();
+        let spread = (cluster.n_of_unit(node.idx()), cluster.nominal(node.idx()));
+        lines.push(format!("{node}: {state:?} {allocatable:?} {usable:?} {fits:?} {picks:?} {spread:?}"));
+        for (shape, fits) in shapes.iter().zip(&fits) {
+            let fits = *fits;
+            let idx = node.idx();
+            if fits {
+                assert!(cluster.block_may_fit(idx / room::BLOCK, *shape), "the index hides {node}");
+            }
+            if idx < cluster.n_slots() {
+                let passes = cluster.has_resources(*shape, idx) && cluster.has_devices(*shape, idx);
+                assert_eq!(passes, fits, "with and without words, on {node}");
+            }
+        }
+    }
+    lines
+}
+
+proptest! {
+    #[test]
+    fn accounting_equals_a_rebuild_from_scratch(events in prop::collection::vec(event(), 0..60), tighten in any::<bool>()) {
+        let mut cluster = Cluster::new();
+        let mut records = Records::default();
+        let shapes = [Pool::Guaranteed, Pool::BestEffort];
+        for (revision, event) in (1u64..).zip(&events) {
+            cluster.count_unit(UnitId(1));
+            records.apply(&mut cluster, event, revision);
+            if tighten && cluster.n_slots() > 0 {
+                let shapes = shapes.map(|pool| cluster.shape(&unit_demand(3), pool));
+                shapes.into_iter().for_each(|shape| cluster.tighten(0, shape));
+            }
+        }
+        for node in 1..=N_NODES {
+            cluster.clear_foreign(NodeId(node));
+        }
+        let expected = picture(&mut records.rebuild());
+        prop_assert_eq!(picture(&mut cluster), expected.clone());
+        for node in (1..=N_NODES).filter(|node| NodeId(*node).idx() < cluster.n_slots()) {
+            let (taken, _) = cluster.pool_state(NodeId(node), Pool::BestEffort).unwrap();
+            prop_assert_eq!(taken, best_effort_taken(&records, node), "node {}", node);
+        }
+        // A new list over the same state, with assumptions kept.
+        cluster.reset();
+        for (unit, rows) in &records.rows {
+            cluster.load_rows(UnitId(*unit), rows.clone());
+        }
+        for (node, spec) in &records.specs {
+            cluster.put_spec(spec.clone(), Revision(u64::from(*node)));
+        }
+        for (node, report) in &records.reports {
+            cluster.put_report(report.clone(), Revision(u64::from(*node)));
+        }
+        for (node, grant) in &records.grants {
+            cluster.put_grant(NodeId(*node), grant.clone(), Revision(1));
+        }
+        for usage in records.usages.values() {
+            cluster.put_usage(usage.clone(), Revision(1));
+        }
+        prop_assert_eq!(picture(&mut cluster), expected);
+    }
+}
+
+fn one_node(models: &[&str]) -> Cluster {
+    let mut cluster = Cluster::new();
+    cluster.put_spec(NodeSpec { id: NodeId(1), name: "n1".to_owned(), ..NodeSpec::default() }, Revision(1));
+    let capacity = Resources::new([(CPU, 1000), (MEMORY, 100)]).unwrap();
+    let devices = models.iter().map(|model| gpu(model)).collect();
+    let report = NodeReport { id: NodeId(1), capacity, devices, ready: true, ..NodeReport::default() };
+    cluster.put_report(report, Revision(1));
+    cluster
+}
+
+/// Takes devices of node 1 in thousandths, then checks what a request would get, or why nothing.
+#[track_caller]
+fn check_pick(models: &[&str], taken: &[(u64, u32)], ask: &Demand, expected: Result<u64, &str>) {
+    let mut cluster = one_node(models);
+    for (ordinal, (mask, milli)) in (0u32..).zip(taken) {
+        let count = mask.count_ones();
+        let shape = cluster.shape(&demand(0, count, *milli, &[]), Pool::Guaranteed);
+        cluster.assume(UnitId(1), ordinal, 0, shape, NodeId(1), *mask);
+    }
+    let shape = cluster.shape(ask, Pool::Guaranteed);
+    let picked = cluster.pick_devices(shape, NodeId(1));
+    match expected {
+        Ok(mask) => {
+            assert_eq!(picked, Some(mask));
+            assert_eq!(cluster.grant_devices(shape, NodeId(1), mask), Ok(mask));
+            assert!(cluster.grant_devices(shape, NodeId(1), mask << 8).is_err());
+        }
+        Err(words) => {
+            assert_eq!(picked.is_none(), words.contains("gpu"));
+            assert_eq!(cluster.fits(shape, NodeId(1)).unwrap_err().to_string(), words);
+        }
+    }
+}
+
+#[test]
+fn devices_are_picked_whole_from_below_and_shared_by_best_fit() {
+    let four = ["A"; 4];
+    check_pick(&four, &[], &demand(0, 2, 1000, &[]), Ok(0b0011));
+    check_pick(&four, &[(0b0001, 100)], &demand(0, 2, 1000, &[]), Ok(0b0110));
+    check_pick(&four, &[(0b0100, 600), (0b1000, 300)], &demand(0, 1, 400, &[]), Ok(0b0100));
+    check_pick(&four, &[(0b0100, 600), (0b1000, 300)], &demand(0, 1, 500, &[]), Ok(0b1000));
+    check_pick(&four, &[], &demand(0, 1, 500, &[]), Ok(0b0001));
+    check_pick(&four, &[(0b0111, 1000)], &demand(0, 2, 1000, &[]), Err("gpu: 1 free of 2 asked"));
+    check_pick(&four, &[(0b1111, 1000)], &demand(0, 1, 10, &[]), Err("gpu: none with 0.01 free"));
+    check_pick(&four, &[], &demand(0, 1, 10, &["P100"]), Err("no gpu of model P100"));
+    check_pick(&[], &[], &demand(0, 1, 10, &[]), Err("no gpu"));
+    check_pick(&["A", "B", "A"], &[], &demand(0, 2, 1000, &["A"]), Ok(0b101));
+    check_pick(&["A", "B", "A"], &[], &demand(0, 1, 1000, &["B", "C"]), Ok(0b010));
+    check_pick(&["A", "B", "A"], &[], &demand(1001, 1, 10, &["B"]), Err("insufficient cpu"));
+}
+
+#[test]
+fn refused_devices_are_named() {
+    let mut cluster = one_node(&["A", "B"]);
+    let shape = cluster.shape(&demand(0, 1, 600, &["A"]), Pool::Guaranteed);
+    cluster.assume(UnitId(1), 0, 0, shape, NodeId(1), 0b01);
+    let check = |mask| cluster.grant_devices(shape, NodeId(1), mask).map_err(|refusal| refusal.to_string());
+    assert_eq!(check(0b01), Err("gpu 0: 0.4 free of 0.6 asked".to_owned()));
+    assert_eq!(check(0b10), Err("gpu 1: model not accepted".to_owned()));
+    assert_eq!(check(0b11), Err("gpu: 2 chosen of 1 asked".to_owned()));
+    assert_eq!(check(1 << 63), Err("gpu 63: no such device".to_owned()));
+    let none = cluster.shape(&demand(1, 0, 0, &[]), Pool::Guaranteed);
+    assert!(cluster.grant_devices(none, NodeId(1), 1).is_err());
+    assert_eq!(cluster.grant_devices(none, NodeId(1), 0), Ok(0));
+}
+
+#[test]
+fn a_foreign_note_blocks_until_the_binds_of_others_arrive() {
+    let mut cluster = one_node(&["A"]);
+    let shape = cluster.shape(&demand(600, 1, 600, &[]), Pool::Guaranteed);
+    cluster.note_foreign(NodeId(1), Pool::Guaranteed, &Resources::new([(CPU, 600)]).unwrap(), &[400]);
+    assert!(cluster.fits(shape, NodeId(1)).is_err());
+    let bind = row_change(&Event::Bind(0, 0, 1, 1), 0, 0, 0);
+    let RowChange::Bind(bind) = bind else { unreachable!() };
+    let bind = Bind { demand: Arc::new(demand(600, 1, 600, &[])), ..bind };
+    cluster.apply_rows(UnitId(9), &RowChange::Bind(bind), Revision(5), 0);
+    let small = cluster.shape(&demand(400, 1, 400, &[]), Pool::Guaranteed);
+    assert_eq!(cluster.fits(small, NodeId(1)), Ok(()), "counted once, not twice");
+    cluster.note_foreign(NodeId(1), Pool::Guaranteed, &Resources::new([(CPU, 1000)]).unwrap(), &[0]);
+    assert!(cluster.fits(small, NodeId(1)).is_err());
+    cluster.clear_foreign(NodeId(1));
+    assert_eq!(cluster.fits(small, NodeId(1)), Ok(()));
+}
+
+#[test]
+fn names_find_nodes_and_old_records_are_ignored() {
+    let mut cluster = one_node(&[]);
+    assert_eq!(cluster.node_named("n1"), Some(NodeId(1)));
+    let renamed = NodeSpec { id: NodeId(1), name: "other".to_owned(), ..NodeSpec::default() };
+    cluster.put_spec(renamed.clone(), Revision(0));
+    assert_eq!(cluster.node_named("other"), None);
+    cluster.put_spec(renamed, Revision(2));
+    assert_eq!((cluster.node_named("other"), cluster.node_named("n1")), (Some(NodeId(1)), None));
+    assert_eq!(cluster.changed_at(NodeId(1)), Revision(2));
+    cluster.put_spec(NodeSpec { id: NodeId(u32::MAX), ..NodeSpec::default() }, Revision(3));
+    assert_eq!(cluster.nodes().collect::<Vec<_>>(), [NodeId(1)]);
+    cluster.remove_node(NodeId(1));
+    assert_eq!(cluster.usable(NodeId(1)), Err(Refusal::Gone));
+    assert_eq!(cluster.nodes().count(), 0);
+}

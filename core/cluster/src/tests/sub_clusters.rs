@@ -1,0 +1,74 @@
+//! The index of nodes by sub-cluster against the labels themselves.
+
+use godel_domain::ids::NodeId;
+
+use super::*;
+
+const PART: &str = "part";
+const NAMES: [&str; 4] = ["a", "b", "c", ""];
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Labels of an administrator: none, or one of the names.
+    Spec(u32, Option<usize>),
+    /// What the agent found.
+    Report(u32, Option<usize>),
+    Remove(u32),
+    Reset,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let node = || 0..300u32;
+    let name = || prop::option::of(0..NAMES.len());
+    prop_oneof![
+        6 => (node(), name()).prop_map(|(node, name)| Step::Spec(node, name)),
+        6 => (node(), name()).prop_map(|(node, name)| Step::Report(node, name)),
+        2 => node().prop_map(Step::Remove),
+        1 => Just(Step::Reset),
+    ]
+}
+
+fn labels(name: Option<usize>) -> BTreeMap<String, String> {
+    name.map(|name| (PART.to_owned(), NAMES[name].to_owned())).into_iter().collect()
+}
+
+proptest! {
+    #[test]
+    fn located_nodes_are_those_with_the_label(steps in prop::collection::vec(step(), 1..80)) {
+        let mut cluster = Cluster::new();
+        cluster.set_sub_cluster_key(PART);
+        let d = cluster.sub_cluster("d");
+        for step in &steps {
+            match step {
+                Step::Spec(node, name) => {
+                    let spec = NodeSpec { id: NodeId(*node), labels: labels(*name), ..NodeSpec::default() };
+                    cluster.put_spec(spec, Revision(1));
+                }
+                Step::Report(node, name) => {
+                    let report = NodeReport { id: NodeId(*node), attributes: labels(*name), ..NodeReport::default() };
+                    cluster.put_report(report, Revision(1));
+                }
+                Step::Remove(node) => cluster.remove_node(NodeId(*node)),
+                Step::Reset => cluster.reset(),
+            }
+        }
+        let known: Vec<NodeId> = cluster.nodes().collect();
+        prop_assert_eq!(usize::try_from(cluster.n_nodes()), Ok(known.len()));
+        let n_slots = u32::try_from(cluster.n_slots()).unwrap();
+        for name in &NAMES[..3] {
+            let id = cluster.sub_cluster(name);
+            let naive = (0..n_slots).filter(|node| cluster.label(NodeId(*node), PART) == Some(name));
+            let located: Vec<usize> = cluster.located(Some(id)).collect();
+            prop_assert_eq!(&located, &naive.map(|node| node as usize).collect::<Vec<_>>());
+            let of_known: Vec<NodeId> = cluster.located_nodes(Some(id)).collect();
+            let naive = known.iter().copied().filter(|node| cluster.label(*node, PART) == Some(name));
+            prop_assert_eq!(of_known, naive.collect::<Vec<_>>());
+            let of_it: Vec<NodeId> =
+                known.iter().copied().filter(|node| cluster.is_located(Some(id), *node)).collect();
+            prop_assert_eq!(of_it, cluster.located_nodes(Some(id)).collect::<Vec<_>>());
+        }
+        prop_assert_eq!(cluster.located(Some(d)).count(), 0);
+        prop_assert_eq!(cluster.located(None).count(), cluster.n_slots());
+        prop_assert_eq!(cluster.located_nodes(None).collect::<Vec<_>>(), known);
+    }
+}

@@ -1,0 +1,428 @@
+//! Who has to leave which node: running units on lost nodes at once, on drained ones as their units can spare them, on
+//! tainted ones once the time is over for which they tolerate that, unless so many nodes were lost that nobody knows.
+//!
+//! Rows are not kept by node: there may be a million units, and nodes are lost rarely. When a node has to be left, a
+//! sweep over the units finds those with rows there, a bounded slice at a time; bindings that come meanwhile are
+//! added. Then each pass asks the binder for what may go now, and again after a while for what did not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use godel_domain::{
+    ids::{NodeId, UnitId},
+    node::{self, Drain, NodeSpec, Taint, TaintEffect},
+    rows::{Bind, EvictionReason, Phase, UnitRows},
+    time::Millis,
+};
+use godel_rules::{
+    budget::{Budgets, Spent},
+    drain::{self, Block, Standing},
+    losses::BrakeChange,
+};
+
+use super::{Action, Dispatcher, Entry, EvictRequest, Settle, step::EVICT_ORDINALS_MAX};
+
+/// Between two passes while somebody has to leave, milliseconds.
+const PASS_MS: u64 = 250;
+/// Units looked at in one step of a sweep.
+const SWEEP_UNITS: usize = 20_000;
+/// Units in one pass whose tolerated time is over.
+const DUE_PER_PASS: usize = 20_000;
+/// Units asked to leave in one pass.
+const UNITS_PER_PASS: usize = 1_000;
+
+/// Nodes to be left and the units there.
+#[derive(Debug, Default)]
+pub(super) struct Departures {
+    drains: BTreeMap<NodeId, Drain>,
+    /// Those that evict, of nodes that have some.
+    taints: BTreeMap<NodeId, Vec<Taint>>,
+    /// When to look at units on tainted nodes again, Unix milliseconds: what tolerates a taint for ever is nowhere here.
+    later: BTreeSet<(i64, UnitId, NodeId)>,
+    /// Lost, drained or tainted.
+    nodes: BTreeSet<NodeId>,
+    /// Of `nodes`: not looked for yet.
+    unswept: BTreeSet<NodeId>,
+    sweep: Option<Sweep>,
+    /// With their rows on `nodes`, a superset.
+    units: BTreeMap<UnitId, BTreeSet<NodeId>>,
+    /// Asked of the binder, and when again.
+    asked: BTreeMap<UnitId, Millis>,
+    /// Of those asked what disruption budgets count as leaving.
+    told: BTreeMap<UnitId, Vec<(UnitId, u32)>>,
+    pass_at: Millis,
+    /// Where the next pass begins.
+    next: UnitId,
+    /// Units whose running units on drained nodes stay for now.
+    blocked: BTreeMap<UnitId, Block>,
+    /// Drained nodes with running units, as of the last pass.
+    n_draining: usize,
+}
+
+/// What a unit has on nodes to be left: ordinals and incarnations.
+#[derive(Debug, Default)]
+struct Leaving {
+    nodes: BTreeSet<NodeId>,
+    /// On lost nodes.
+    lost: Vec<(u32, u32)>,
+    /// On tainted nodes, not told to leave: not tolerated, or not any longer.
+    tainted: Vec<(u32, u32)>,
+    /// On tainted nodes and tolerated for a while: the first for whom that ends, Unix milliseconds.
+    later: Option<(i64, NodeId)>,
+    /// On drained nodes, not told to leave: past the deadline, or not running yet.
+    free: Vec<(u32, u32)>,
+    /// On drained nodes, running.
+    running: Vec<(u32, u32)>,
+}
+
+/// What a drained node waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DrainView {
+    /// Units with running units there.
+    pub n_units: usize,
+    /// Of those, the first whose running units stay for now, and why.
+    pub blocked: Vec<(UnitId, Block)>,
+}
+
+/// A look at all units for some nodes.
+#[derive(Debug)]
+struct Sweep {
+    nodes: BTreeSet<NodeId>,
+    next: UnitId,
+}
+
+impl Departures {
+    /// The nodes to be left are these.
+    fn set_nodes(&mut self, nodes: BTreeSet<NodeId>) {
+        self.unswept.extend(nodes.difference(&self.nodes));
+        self.unswept.retain(|node| nodes.contains(node));
+        self.nodes = nodes;
+    }
+
+    /// New rows, perhaps on a node to be left.
+    pub(super) fn on_bind(&mut self, unit: UnitId, bind: &Bind) {
+        if self.nodes.is_empty() {
+            return;
+        }
+        let leaving = bind.nodes.iter().filter(|node| self.nodes.contains(node)).copied();
+        for node in leaving {
+            self.units.entry(unit).or_default().insert(node);
+        }
+    }
+
+    pub(super) fn remove_unit(&mut self, unit: UnitId) {
+        self.units.remove(&unit);
+        self.blocked.remove(&unit);
+    }
+
+    pub(super) fn on_node_spec(&mut self, spec: &NodeSpec) {
+        match spec.drain {
+            Some(drain) => self.drains.insert(spec.id, drain),
+            None => self.drains.remove(&spec.id),
+        };
+        let evicts = |taint: &&Taint| taint.effect == TaintEffect::NoExecute;
+        let known = self.taints.get(&spec.id).map_or(&[][..], Vec::as_slice);
+        if spec.taints.iter().filter(evicts).eq(known) {
+            return;
+        }
+        let taints: Vec<Taint> = spec.taints.iter().filter(evicts).cloned().collect();
+        if taints.is_empty() {
+            self.taints.remove(&spec.id);
+        } else {
+            self.taints.insert(spec.id, taints);
+            // Who is there is looked for once more.
+            self.nodes.remove(&spec.id);
+        }
+    }
+
+    pub(super) fn remove_node(&mut self, node: NodeId) {
+        self.drains.remove(&node);
+        self.taints.remove(&node);
+    }
+
+    /// After a list: all other nodes are gone.
+    pub(super) fn retain_nodes(&mut self, listed: &BTreeSet<NodeId>) {
+        self.drains.retain(|node, _| listed.contains(node));
+        self.taints.retain(|node, _| listed.contains(node));
+    }
+
+    pub(super) fn n_draining(&self) -> usize {
+        self.n_draining
+    }
+
+    /// Units for some of which the tolerated time is over are looked at.
+    fn take_due(&mut self, wall_ms: i64) {
+        for _ in 0..DUE_PER_PASS {
+            let Some((_, unit, node)) = self.later.first().copied().filter(|(at_ms, ..)| *at_ms <= wall_ms)
+            else {
+                return;
+            };
+            self.later.pop_first();
+            self.units.entry(unit).or_default().insert(node);
+        }
+    }
+
+    fn note_rows(&mut self, unit: UnitId, rows: &UnitRows, nodes: &BTreeSet<NodeId>) {
+        let there: BTreeSet<NodeId> =
+            rows.live().map(|(_, row)| row.node).filter(|node| nodes.contains(node)).collect();
+        if !there.is_empty() {
+            self.units.entry(unit).or_default().extend(there);
+        }
+    }
+}
+
+impl Dispatcher {
+    /// After the first list: nodes that were absent before and have nothing to lose are no news.
+    pub(super) fn start_losses(&mut self) {
+        let absent: BTreeSet<NodeId> = self.losses.absent().collect();
+        let mut taken = BTreeSet::new();
+        if !absent.is_empty() {
+            let rows = self.units.values().flat_map(|entry| entry.rows.live());
+            taken.extend(rows.map(|(_, row)| row.node).filter(|node| absent.contains(node)));
+        }
+        self.losses.start(|node| !taken.contains(&node));
+    }
+
+    /// Somebody says that the nodes that are absent now are lost. Whether evictions were paused.
+    pub fn resume_evictions(&mut self) -> bool {
+        let was_braked = self.losses.resume();
+        if was_braked {
+            self.brake_changes.push(BrakeChange::Released);
+        }
+        was_braked
+    }
+
+    /// Changes of the brake since the last call, for the log.
+    pub fn take_brake_changes(&mut self) -> Vec<BrakeChange> {
+        std::mem::take(&mut self.brake_changes)
+    }
+
+    /// Unix time, milliseconds: deadlines of drains are in it.
+    pub fn set_wall(&mut self, wall_ms: i64) {
+        self.wall_ms = wall_ms;
+    }
+
+    /// What a drained node waits for; at most `n_max` units that stay for now.
+    pub fn drain_view(&self, node: NodeId, n_max: usize) -> DrainView {
+        let there = self.departures.units.iter().filter(|(_, nodes)| nodes.contains(&node));
+        let mut view = DrainView::default();
+        for (unit, _) in there {
+            view.n_units += 1;
+            if let Some(block) = self.departures.blocked.get(unit).filter(|_| view.blocked.len() < n_max) {
+                view.blocked.push((*unit, block.clone()));
+            }
+        }
+        view
+    }
+
+    /// Looks for units on nodes that have to be left, and asks the binder for those that may go.
+    pub(super) fn depart(&mut self, now: Millis, actions: &mut Vec<Action>) {
+        if let Some(change) = self.losses.check(now) {
+            self.brake_changes.push(change);
+        }
+        // While a list is under way, what is known may be old.
+        if self.settle == Settle::Loading || self.listed.is_some() {
+            return;
+        }
+        let is_idle = self.losses.absent().len() == 0
+            && self.departures.nodes.is_empty()
+            && self.departures.drains.is_empty()
+            && self.departures.taints.is_empty();
+        if is_idle || (now < self.departures.pass_at && self.departures.sweep.is_none()) {
+            return;
+        }
+        let lost: BTreeSet<NodeId> = self.losses.lost(now).collect();
+        let told = self.departures.drains.keys().chain(self.departures.taints.keys());
+        self.departures.set_nodes(lost.iter().chain(told).copied().collect());
+        self.sweep();
+        self.departures.take_due(self.wall_ms);
+        self.departures.pass_at = now.plus(PASS_MS);
+        self.ask_to_leave(&lost, now, actions);
+    }
+
+    /// When the next look is due, `None` while nobody has to leave.
+    pub(super) fn departures_due(&self, now: Millis) -> Option<Millis> {
+        let departures = &self.departures;
+        if departures.sweep.is_some() {
+            return Some(now);
+        }
+        let lost = self.losses.next_at(|node| departures.nodes.contains(&node));
+        let mut told = departures.drains.keys().chain(departures.taints.keys());
+        let are_new = told.any(|node| !departures.nodes.contains(node));
+        let waits = !departures.units.is_empty() || !departures.unswept.is_empty() || are_new;
+        let tolerated = departures
+            .later
+            .first()
+            .map(|(at_ms, ..)| now.plus(u64::try_from(at_ms.saturating_sub(self.wall_ms)).unwrap_or(0)));
+        let next = if waits { Some(departures.pass_at) } else { lost.into_iter().chain(tolerated).min() };
+        next.map(|at| at.max(departures.pass_at))
+    }
+
+    /// A bounded part of the look at all units for nodes that have to be left since lately.
+    fn sweep(&mut self) {
+        let departures = &mut self.departures;
+        if departures.sweep.is_none() && !departures.unswept.is_empty() {
+            let nodes = std::mem::take(&mut departures.unswept);
+            departures.sweep = Some(Sweep { nodes, next: UnitId(0) });
+        }
+        let Some(Sweep { nodes, next }) = departures.sweep.take() else { return };
+        for (seen, &unit) in self.unit_ids.range(next..).enumerate() {
+            if seen >= SWEEP_UNITS {
+                departures.sweep = Some(Sweep { nodes, next: unit });
+                return;
+            }
+            if let Some(entry) = self.units.get(&unit) {
+                departures.note_rows(unit, &entry.rows, &nodes);
+            }
+        }
+    }
+
+    /// What was asked for shows, or the unit is gone.
+    pub(super) fn on_evicted(&mut self, unit: UnitId) {
+        self.departures.asked.remove(&unit);
+        if let Some(members) = self.departures.told.remove(&unit) {
+            let rows = self.units.get(&unit).map(|entry| &entry.rows);
+            self.budgets.arrive(unit, &members, rows);
+        }
+    }
+
+    fn ask_to_leave(&mut self, lost: &BTreeSet<NodeId>, now: Millis, actions: &mut Vec<Action>) {
+        let in_vain = self.departures.asked.iter().filter(|(_, again_at)| **again_at <= now);
+        for unit in in_vain.map(|(unit, _)| *unit).collect::<Vec<_>>() {
+            self.on_evicted(unit);
+        }
+        let is_braked = self.losses.is_braked();
+        let Departures { drains, taints, later, units, asked, told, next, blocked, n_draining, .. } =
+            &mut self.departures;
+        let turn: Vec<UnitId> =
+            units.range(*next..).map(|(unit, _)| *unit).take(UNITS_PER_PASS + 1).collect();
+        *next = turn.get(UNITS_PER_PASS).copied().unwrap_or(UnitId(0));
+        for unit in turn.into_iter().take(UNITS_PER_PASS) {
+            let found = self
+                .units
+                .get(&unit)
+                .map(|entry| (entry, leaving(entry, lost, (&*drains, &*taints), self.wall_ms)));
+            later
+                .extend(found.iter().filter_map(|(_, leaving)| leaving.later).map(|(at, on)| (at, unit, on)));
+            let Some((entry, leaving)) = found.filter(|(_, leaving)| !leaving.nodes.is_empty()) else {
+                units.remove(&unit);
+                blocked.remove(&unit);
+                continue;
+            };
+            let Leaving { nodes, lost, mut tainted, later: _, mut free, mut running } = leaving;
+            units.insert(unit, nodes);
+            if asked.contains_key(&unit) {
+                continue;
+            }
+            blocked.remove(&unit);
+            if self.frozen.unit(unit).is_some() {
+                // Lost ones have ended whatever its record says; of the others it is not known who may leave.
+                blocked.insert(unit, Block::Unreadable);
+                tainted.clear();
+                free.clear();
+                running.clear();
+            }
+            if is_braked {
+                tainted.clear();
+            }
+            if !running.is_empty() {
+                let standing = Standing::of(&entry.spec, &entry.rows);
+                let n_running = u32::try_from(running.len()).unwrap_or(u32::MAX);
+                let n = drain::spare(&entry.spec, standing, n_running);
+                let going = n.map(|n| running.into_iter().take(n as usize).collect::<Vec<_>>());
+                let is_kept = self.frozen.keeps_budgets();
+                let going = going.and_then(|going| if is_kept { Err(Block::Unreadable) } else { Ok(going) });
+                match going.and_then(|going| affordable(&self.budgets, entry, going)) {
+                    Ok(going) => free.extend(going),
+                    Err(block) => {
+                        blocked.insert(unit, block);
+                    }
+                }
+            }
+            let reasons = [
+                (EvictionReason::NodeLost, "node loss", lost),
+                (EvictionReason::Tainted, "taint", tainted),
+                (EvictionReason::Drained, "drain", free),
+            ];
+            for (reason, by, mut members) in reasons.into_iter().filter(|(_, _, members)| !members.is_empty())
+            {
+                members.truncate(EVICT_ORDINALS_MAX);
+                if reason == EvictionReason::Drained && self.budgets.selects(unit) {
+                    let members: Vec<_> = members.iter().map(|(ordinal, _)| (unit, *ordinal)).collect();
+                    self.budgets.depart(unit, &members, Some(&entry.rows));
+                    told.insert(unit, members);
+                }
+                asked.insert(unit, now.plus(self.config.evict_retry_ms));
+                let (ordinals, incarnations) = members.into_iter().unzip();
+                let by = by.to_owned();
+                let read = self.revision;
+                actions.push(Action::Evict(EvictRequest { unit, reason, ordinals, incarnations, by, read }));
+            }
+        }
+        let taken: BTreeSet<NodeId> = match drains.is_empty() {
+            true => BTreeSet::new(),
+            false => units.values().flatten().filter(|node| drains.contains_key(node)).copied().collect(),
+        };
+        *n_draining = taken.len();
+    }
+}
+
+/// Those of a unit's running units that budgets let go beside what leaves already; of a gang all of them.
+fn affordable(budgets: &Budgets, entry: &Entry, going: Vec<(u32, u32)>) -> Result<Vec<(u32, u32)>, Block> {
+    let unit = entry.spec.id;
+    if !budgets.selects(unit) {
+        return Ok(going);
+    }
+    let (mut allowed, mut block, mut spent) = (Vec::new(), None, Spent::default());
+    for member in going {
+        let (ordinal, row) = (member.0, entry.rows.row(member.0));
+        match budgets.forbids(unit, ordinal, &row, &spent) {
+            None => {
+                budgets.spend(unit, ordinal, &row, &mut spent);
+                allowed.push(member);
+            }
+            Some(budget) => block = block.or(Some(budget)),
+        }
+    }
+    match block.and_then(|budget| budgets.at(budget)) {
+        Some(budget) if allowed.is_empty() || drain::is_whole(&entry.spec) => Err(Block::by(budget)),
+        Some(_) | None => Ok(allowed),
+    }
+}
+
+/// Rows of a unit on nodes that are lost, drained or tainted. What its unit does not want is not a drain's business, nor a
+/// taint's.
+fn leaving(
+    entry: &Entry,
+    lost: &BTreeSet<NodeId>,
+    (drains, taints): (&BTreeMap<NodeId, Drain>, &BTreeMap<NodeId, Vec<Taint>>),
+    wall_ms: i64,
+) -> Leaving {
+    let mut leaving = Leaving::default();
+    for (ordinal, row) in entry.rows.live() {
+        let member = (ordinal, row.incarnation);
+        let drain = drains.get(&row.node);
+        let group =
+            || entry.spec.group_of(ordinal).filter(|_| entry.spec.is_wanted() && row.eviction.is_none());
+        let due_ms = taints.get(&row.node).and_then(|taints| {
+            let tolerations = &entry.spec.task_groups[group()?].template.tolerations;
+            node::leaves_at(taints, tolerations, row.bound_time_ms)
+        });
+        if let Some(at_ms) = due_ms.filter(|at_ms| *at_ms > wall_ms) {
+            leaving.later = leaving.later.into_iter().chain([(at_ms, row.node)]).min();
+        }
+        if lost.contains(&row.node) {
+            leaving.lost.push(member);
+        } else if due_ms.is_some_and(|at_ms| at_ms <= wall_ms) {
+            leaving.tainted.push(member);
+        } else if let Some(drain) = drain {
+            if group().is_some() {
+                let is_free = drain.is_overdue(wall_ms) || row.phase != Phase::Running;
+                if is_free { leaving.free.push(member) } else { leaving.running.push(member) }
+            }
+        } else {
+            continue;
+        }
+        leaving.nodes.insert(row.node);
+    }
+    leaving
+}

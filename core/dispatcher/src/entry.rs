@@ -1,0 +1,412 @@
+//! What is kept of one unit.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use godel_domain::{
+    change::Scope,
+    hold::Hold,
+    ids::Revision,
+    lifecycle::{self, Counts, Phase, Soft},
+    priority_classes::PriorityClasses,
+    queue_spec::Band,
+    refusals::Refusals,
+    rows::{Phase as RowPhase, Row, RowChange, UnitRows},
+    time::Millis,
+    unit::UnitSpec,
+};
+use godel_queueing::{Account, Queues, RoomIdx, Standing, Waiting};
+use smallvec::SmallVec;
+
+use super::limits::NEVER;
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) spec: Arc<UnitSpec>,
+    pub(super) revision: Revision,
+    pub(super) rows_revision: Revision,
+    pub(super) create_revision: Revision,
+    pub(super) create_time_ms: i64,
+    pub(super) rows: UnitRows,
+    pub(super) counts: Counts,
+    pub(super) phase: Phase,
+    pub(super) place: Place,
+    pub(super) account: Account,
+    /// By task group: what its queue is told.
+    pub(super) shares: SmallVec<[Share; 1]>,
+    /// Counted among the units of its queue that wait for bindings.
+    pub(super) is_wanting: bool,
+    /// Schedulers that gave it back since it was last tried on all nodes.
+    pub(super) tried: SmallVec<[u32; 2]>,
+    /// It came back because its queue was full: what else fits goes first, once. Handed out it uses room there, and as the
+    /// first of those that wait it would keep others from it for ever.
+    pub(super) gives_way: bool,
+    pub(super) refusals: Option<Arc<Refusals>>,
+    /// Commit time of the first binding; 0 before.
+    pub(super) bound_time_ms: i64,
+    /// Set once it is over: when its record goes.
+    pub(super) delete_at: Option<Millis>,
+    /// When it was over; `None` before, or if it was when this dispatcher began.
+    pub(super) ended_at: Option<Millis>,
+    /// A transaction that deletes it is on its way.
+    pub(super) deleting: bool,
+    /// No node known now could ever hold one of its replicas.
+    pub(super) infeasible: bool,
+    /// A scheduler has had it.
+    pub(super) was_handed_out: bool,
+    /// It has waited for longer than it should.
+    pub(super) is_overdue: bool,
+    /// When it will have; [`NEVER`] while it does not wait.
+    pub(super) wait_due: Millis,
+    /// Room that the binder holds for it; most units have none.
+    pub(super) holds: Vec<Arc<Hold>>,
+}
+
+/// Running units of one task group, as far as its queue is concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Share {
+    /// With a node and not ended.
+    live: u32,
+    /// Wanted, without a node.
+    pending: u32,
+    /// Charged in the queue: what is live, and what a scheduler has in hand.
+    charged: u32,
+    /// Noted as bound in the queue.
+    bound: u32,
+    /// How these stand, as noted there.
+    standing: Standing,
+}
+
+/// Where the pending running units of a unit are. `Idle` exactly when there are none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Idle,
+    /// Read at the start; waits for schedulers to come back and say what they hold.
+    Unsettled,
+    /// Kept from being handed out by an administrator.
+    Paused,
+    Queued(Waiting),
+    Held(Held),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) scheduler: usize,
+    /// It found no place: as it waits for room in its queue.
+    pub(super) parked: Option<Waiting>,
+    /// The scheduler says that all is bound; the rows have yet to say so.
+    pub(super) done_at: Option<Millis>,
+    /// Revision of the record that the scheduler works with.
+    pub(super) revision: Revision,
+    /// Running units counted as outstanding at the scheduler.
+    pub(super) load: u32,
+    /// The scheduler has yet to hear of the newest record or rows.
+    pub(super) resend: bool,
+    pub(super) scope: Scope,
+    /// A queue of it was at a maximum: others there have to leave first.
+    pub(super) at_maximum: bool,
+}
+
+impl Place {
+    /// As it waits in its queue, for a scheduler or for room.
+    pub(super) fn waiting(&self) -> Option<&Waiting> {
+        match self {
+            Self::Queued(waiting) => Some(waiting),
+            Self::Held(held) => held.parked.as_ref(),
+            Self::Idle | Self::Unsettled | Self::Paused => None,
+        }
+    }
+
+    pub(super) fn waiting_mut(&mut self) -> Option<&mut Waiting> {
+        match self {
+            Self::Queued(waiting) => Some(waiting),
+            Self::Held(held) => held.parked.as_mut(),
+            Self::Idle | Self::Unsettled | Self::Paused => None,
+        }
+    }
+}
+
+impl Entry {
+    pub(super) fn new(
+        spec: Arc<UnitSpec>,
+        revision: Revision,
+        created: (Revision, i64),
+        account: Account,
+    ) -> Self {
+        let counts = Counts::of(&spec, &UnitRows::default());
+        let phase = lifecycle::phase(&spec, &counts, Soft::Waiting);
+        let shares = SmallVec::from_elem(Share::default(), spec.task_groups.len());
+        let mut entry = Self {
+            spec,
+            revision,
+            rows_revision: Revision(0),
+            create_revision: created.0,
+            create_time_ms: created.1,
+            rows: UnitRows::default(),
+            counts,
+            phase,
+            place: Place::Idle,
+            account,
+            shares,
+            is_wanting: false,
+            tried: SmallVec::new(),
+            gives_way: false,
+            refusals: None,
+            bound_time_ms: 0,
+            was_handed_out: false,
+            delete_at: None,
+            ended_at: None,
+            deleting: false,
+            infeasible: false,
+            is_overdue: false,
+            wait_due: NEVER,
+            holds: Vec::new(),
+        };
+        entry.count_groups();
+        entry
+    }
+
+    /// Counts anew from record and rows; what the queue was told stays.
+    pub(super) fn recount(&mut self) {
+        self.counts = Counts::of(&self.spec, &self.rows);
+        self.shares.resize(self.spec.task_groups.len(), Share::default());
+        self.count_groups();
+    }
+
+    /// What a change of rows makes of counts and shares.
+    pub(super) fn apply(&mut self, change: &RowChange, revision: Revision, time_ms: i64) -> bool {
+        let Self { spec, rows, counts, shares, .. } = self;
+        let mut is_changed = false;
+        if shares.len() == 1 {
+            rows.apply(change, revision, time_ms, |ordinal, before, after| {
+                is_changed = true;
+                counts.move_row(spec, ordinal, before, after);
+            });
+        } else {
+            rows.apply(change, revision, time_ms, |ordinal, before, after| {
+                is_changed = true;
+                counts.move_row(spec, ordinal, before, after);
+                Share::move_row(shares, spec, ordinal, (before, after));
+            });
+        }
+        is_changed
+    }
+
+    /// Whether counts and what the queue was told follow from record, rows and place.
+    pub(super) fn is_sound(&self) -> bool {
+        let is_handed = self.is_handed();
+        self.counts == Counts::of(&self.spec, &self.rows)
+            && self.shares.iter().zip(by_group(&self.spec, &self.rows, &self.counts)).enumerate().all(
+                |(group, (share, (live, pending)))| {
+                    let charged = live + if is_handed { pending } else { self.n_held(group).min(pending) };
+                    let standing = self.standing(group);
+                    *share == Share { live, pending, charged, bound: live, standing }
+                },
+            )
+    }
+
+    /// Brings what the queue is told up to date.
+    pub(super) fn charge(&mut self, queues: &mut Queues) {
+        let is_handed = self.is_handed();
+        if let [one] = self.shares.as_mut_slice() {
+            (one.live, one.pending) = (self.counts.live, self.counts.pending);
+        }
+        for group in 0..self.shares.len() {
+            let (n_held, standing) = (self.n_held(group), self.standing(group));
+            let share = &mut self.shares[group];
+            let charged = share.live + if is_handed { share.pending } else { n_held.min(share.pending) };
+            share.set(queues, &self.account, group, (charged, share.live), standing);
+        }
+    }
+
+    /// Takes back all that the queue was told, before the unit leaves it.
+    pub(super) fn discharge(&mut self, queues: &mut Queues) {
+        for (group, share) in self.shares.iter_mut().enumerate() {
+            share.set(queues, &self.account, group, (0, 0), None);
+        }
+    }
+
+    /// Of a unit with one group the counts are those of its group, and are looked at when it is charged.
+    fn count_groups(&mut self) {
+        if self.shares.len() > 1 {
+            for (share, (live, pending)) in
+                self.shares.iter_mut().zip(by_group(&self.spec, &self.rows, &self.counts))
+            {
+                (share.live, share.pending) = (live, pending);
+            }
+        }
+    }
+
+    /// A scheduler tries to place what is pending. What it parked uses nothing and would keep others out.
+    fn is_handed(&self) -> bool {
+        match self.place {
+            // Of a unit that was never bound only what room is held for is tried.
+            Place::Held(held) => held.parked.is_none() && (self.holds.is_empty() || self.was_placed()),
+            Place::Idle | Place::Unsettled | Place::Paused | Place::Queued(_) => false,
+        }
+    }
+
+    pub(super) fn soft(&self) -> Soft {
+        match self.place {
+            Place::Held(held) if held.parked.is_some() && self.holds.is_empty() => Soft::Parked,
+            Place::Queued(waiting) if waiting.room != RoomIdx::NONE && self.holds.is_empty() => Soft::Parked,
+            _ if self.infeasible || self.is_overdue => Soft::Parked,
+            // A scheduler found it a place; whoever is there has yet to leave.
+            _ if !self.holds.is_empty() => Soft::Held,
+            Place::Held(_) => Soft::Held,
+            Place::Idle | Place::Unsettled | Place::Paused | Place::Queued(_) => Soft::Waiting,
+        }
+    }
+
+    /// Tells the queue which groups it waits for. Call before [`Self::waiting`] when records or rows have changed.
+    pub(super) fn choose(&mut self, queues: &mut Queues) {
+        if self.shares.len() > 1 {
+            let groups: SmallVec<[usize; 4]> =
+                if self.was_placed() { self.groups_to_place().collect() } else { SmallVec::new() };
+            queues.choose(&mut self.account, groups);
+        }
+    }
+
+    /// As it waits in its queue. `again`: it was dispatched before.
+    pub(super) fn waiting(&self, again: bool, classes: &PriorityClasses) -> Waiting {
+        let priority = classes.priority(&self.spec);
+        let first = || self.groups_to_place().next().unwrap_or(0);
+        Waiting {
+            unit: self.spec.id,
+            queue: self.account.queue,
+            owner: self.account.owner,
+            band: Band::of(self.spec.pool, priority),
+            priority,
+            again,
+            created_ms: self.create_time_ms,
+            need: self.account.need(self.was_placed().then(first)),
+            running_units: self.to_place(),
+            room: RoomIdx::NONE,
+            held_by: None,
+        }
+    }
+
+    /// As it waits in its queue now, if it did as `old`.
+    pub(super) fn waiting_again(&self, old: &Waiting, classes: &PriorityClasses) -> Waiting {
+        let new = self.waiting(old.again, classes);
+        // Who needs something else lacks something else; a scheduler that has it says so.
+        let stays = old.held_by.is_some() || new.need == old.need;
+        if stays { Waiting { room: old.room, held_by: old.held_by, ..new } } else { new }
+    }
+
+    /// Running units of a task group that are wanted and have no node.
+    pub(super) fn n_pending(&self, group: usize) -> u32 {
+        self.shares.get(group).map_or(0, |share| share.pending)
+    }
+
+    /// Task groups of which some are pending without room held for them.
+    fn groups_to_place(&self) -> impl Iterator<Item = usize> {
+        (0..self.shares.len()).filter(|group| self.shares[*group].pending > self.n_held(*group))
+    }
+
+    /// What bound running units of a task group are to those who might have them leave.
+    fn standing(&self, group: usize) -> Standing {
+        let standing = self.rows.standing(u16::try_from(group).ok()?)?;
+        standing.preemptible.then_some((self.spec.pool, standing.priority))
+    }
+
+    /// Running units of a task group for which room is held.
+    fn n_held(&self, group: usize) -> u32 {
+        let of_group = self.holds().iter().filter(|hold| usize::from(hold.group) == group);
+        of_group.map(|hold| u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX)).sum()
+    }
+
+    /// Room that the binder holds for it.
+    pub(super) fn holds(&self) -> &[Arc<Hold>] {
+        &self.holds
+    }
+
+    /// Running units for which a place is to be found now: pending, whether room is held for them or not, as they may fit
+    /// elsewhere sooner. Those beyond a first binding that room is held for wait until that is made.
+    pub(super) fn to_place(&self) -> u32 {
+        if self.holds.is_empty() || self.was_placed() {
+            return self.counts.pending;
+        }
+        u32::try_from(self.pending().0.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Ordinals and incarnations for which a place is to be found now.
+    pub(super) fn pending(&self) -> (Vec<u32>, Vec<u32>) {
+        let (ordinals, incarnations) = lifecycle::pending(&self.spec, &self.rows);
+        if self.holds.is_empty() || self.was_placed() {
+            return (ordinals, incarnations);
+        }
+        let held: BTreeSet<(u32, u32)> = self.holds().iter().flat_map(|hold| hold.members()).collect();
+        ordinals.into_iter().zip(incarnations).filter(|member| held.contains(member)).unzip()
+    }
+
+    /// Whether something of it had a node before, since it was last suspended.
+    pub(super) fn was_placed(&self) -> bool {
+        self.rows.was_placed()
+    }
+}
+
+impl Share {
+    /// Follows one row, as [`Counts::move_row`] does.
+    fn move_row(shares: &mut [Self], spec: &UnitSpec, ordinal: u32, (before, after): (&Row, &Row)) {
+        for (row, is_after) in [(before, false), (after, true)] {
+            let change = |n: &mut u32| *n = if is_after { *n + 1 } else { n.saturating_sub(1) };
+            if row.phase.is_live()
+                && let Some(share) = shares.get_mut(usize::from(row.group))
+            {
+                change(&mut share.live);
+            }
+            if row.phase == RowPhase::Pending
+                && spec.is_wanted()
+                && let Some(share) = spec.group_of(ordinal).and_then(|group| shares.get_mut(group))
+            {
+                change(&mut share.pending);
+            }
+        }
+    }
+
+    fn set(
+        &mut self,
+        queues: &mut Queues,
+        account: &Account,
+        group: usize,
+        (charged, bound): (u32, u32),
+        standing: Standing,
+    ) {
+        if charged > self.charged {
+            queues.charge(account, group, charged - self.charged);
+        } else if charged < self.charged {
+            queues.discharge(account, group, self.charged - charged);
+        }
+        if bound != self.bound {
+            queues.note_bound(account, group, self.bound, bound);
+        }
+        if bound != self.bound || standing != self.standing {
+            queues.note_standing(account, (self.standing, self.bound), (standing, bound));
+        }
+        (self.charged, self.bound, self.standing) = (charged, bound, standing);
+    }
+}
+
+/// By task group, running units with a node and not ended, and those wanted without one.
+fn by_group(spec: &UnitSpec, rows: &UnitRows, counts: &Counts) -> SmallVec<[(u32, u32); 1]> {
+    if spec.task_groups.len() == 1 {
+        return SmallVec::from_buf([(counts.live, counts.pending)]);
+    }
+    let wanted = |replicas: u32| if spec.is_wanted() { replicas } else { 0 };
+    let mut groups: SmallVec<[(u32, u32); 1]> =
+        spec.task_groups.iter().map(|group| (0, wanted(group.replicas))).collect();
+    for (ordinal, row) in (0u32..).zip(&rows.rows) {
+        if row.phase.is_live()
+            && let Some((live, _)) = groups.get_mut(usize::from(row.group))
+        {
+            *live += 1;
+        }
+        if row.phase != RowPhase::Pending
+            && spec.is_wanted()
+            && let Some((_, pending)) = spec.group_of(ordinal).and_then(|group| groups.get_mut(group))
+        {
+            *pending = pending.saturating_sub(1);
+        }
+    }
+    groups
+}

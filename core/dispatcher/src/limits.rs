@@ -1,0 +1,130 @@
+//! Time limits of units: how long they may wait before it is said that they find no place, how long they may be active.
+//!
+//! Almost every unit waits, and almost none for long, so waits with the same limit stand in a row in order of time, and
+//! one that is over before is left there until its time comes. Nothing survives a restart: a new leader counts a wait from
+//! the submission of a unit that never had a node, and from now otherwise. Deadlines follow from the records.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use godel_domain::{ids::UnitId, lifecycle, time::Millis};
+
+use super::{Dispatcher, Entry, Settle};
+
+/// Limits end at multiples of this, milliseconds: many of them with one look.
+const GRAIN_MS: u64 = 250;
+/// Of a unit that does not wait.
+pub(super) const NEVER: Millis = Millis(0);
+/// Limits looked at in one step.
+const LOOKS_MAX: usize = 10_000;
+
+/// Limits that run.
+#[derive(Debug, Default)]
+pub(super) struct Limits {
+    /// By length of the wait.
+    waits: BTreeMap<u64, VecDeque<(Millis, UnitId)>>,
+    deadlines: BTreeSet<(Millis, UnitId)>,
+    /// Of units in `deadlines`.
+    deadline_of: BTreeMap<UnitId, Millis>,
+    /// The time of day is known, and what was there at the start.
+    is_started: bool,
+}
+
+impl Limits {
+    /// A unit begins to wait; when it will have waited for `limit_ms`, of which `past_ms` are over.
+    fn wait(&mut self, unit: UnitId, limit_ms: u64, past_ms: u64, now: Millis) -> Millis {
+        let at = now.plus(limit_ms.saturating_sub(past_ms));
+        let due = Millis(at.0.div_ceil(GRAIN_MS).max(1).saturating_mul(GRAIN_MS));
+        self.waits.entry(limit_ms).or_default().push_back((due, unit));
+        due
+    }
+
+    /// Units whose waits or deadlines end now, at most [`LOOKS_MAX`].
+    fn take_due(&mut self, now: Millis) -> Vec<(Millis, UnitId)> {
+        let mut due = Vec::new();
+        for waits in self.waits.values_mut() {
+            while due.len() < LOOKS_MAX
+                && let Some(wait) = waits.pop_front_if(|(at, _)| *at <= now)
+            {
+                due.push(wait);
+            }
+        }
+        self.waits.retain(|_, waits| !waits.is_empty());
+        while due.len() < LOOKS_MAX
+            && let Some(&deadline) = self.deadlines.first().filter(|(at, _)| *at <= now)
+        {
+            self.remove(deadline.1);
+            due.push(deadline);
+        }
+        due
+    }
+
+    /// When the next look is due.
+    pub(super) fn next_at(&self) -> Option<Millis> {
+        let waits = self.waits.values().filter_map(|waits| waits.front());
+        waits.chain(self.deadlines.first()).map(|(at, _)| *at).min()
+    }
+
+    /// A unit has no deadline (any more).
+    pub(super) fn remove(&mut self, unit: UnitId) {
+        if let Some(at) = self.deadline_of.remove(&unit) {
+            self.deadlines.remove(&(at, unit));
+        }
+    }
+
+    /// Follows a unit's phase and rows.
+    pub(super) fn follow(&mut self, entry: &mut Entry, now: Millis, wall_ms: i64) {
+        if !self.is_started {
+            return;
+        }
+        let unit = entry.spec.id;
+        match (entry.phase.waits(), entry.wait_due == NEVER) {
+            (true, true) => entry.wait_due = self.wait(unit, entry.spec.scheduling_timeout_ms(), 0, now),
+            (false, false) => (entry.wait_due, entry.is_overdue) = (NEVER, false),
+            (true, false) | (false, true) => {}
+        }
+        if entry.spec.active_deadline_ms > 0
+            && !self.deadline_of.contains_key(&unit)
+            && let Some(at_ms) = lifecycle::deadline_ms(&entry.spec, &entry.counts, &entry.rows)
+        {
+            let left_ms = u64::try_from(at_ms.saturating_sub(wall_ms)).unwrap_or(0);
+            let at = now.plus(left_ms.max(1));
+            self.deadlines.insert((at, unit));
+            self.deadline_of.insert(unit, at);
+        }
+    }
+}
+
+impl Dispatcher {
+    /// Looks at the limits that end.
+    pub(super) fn limit(&mut self, now: Millis) {
+        if self.settle == Settle::Loading {
+            return;
+        }
+        if !self.limits.is_started {
+            self.start_limits(now);
+        }
+        for (at, unit) in self.limits.take_due(now) {
+            let Some(entry) = self.units.get_mut(&unit) else { continue };
+            entry.is_overdue |= entry.wait_due == at;
+            self.refresh_ends(unit, now);
+        }
+    }
+
+    /// Everything that was there at the start.
+    fn start_limits(&mut self, now: Millis) {
+        self.limits.is_started = true;
+        let units: Vec<UnitId> = self.unit_ids.iter().copied().collect();
+        for unit in units {
+            let Some(entry) = self.units.get_mut(&unit) else { continue };
+            if entry.phase.waits() && !entry.was_placed() {
+                let past_ms = u64::try_from(self.wall_ms.saturating_sub(entry.create_time_ms)).unwrap_or(0);
+                let limit_ms = entry.spec.scheduling_timeout_ms();
+                entry.wait_due = self.limits.wait(unit, limit_ms, past_ms, now);
+            }
+            self.limits.follow(entry, now, self.wall_ms);
+        }
+        for waits in self.limits.waits.values_mut() {
+            waits.make_contiguous().sort_unstable();
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Queues and priority classes: their records, who names them, and what they are shown with.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use godel_domain::{
+    ids::{Revision, UnitId},
+    priority_classes::PriorityClasses,
+    queue_spec::{PriorityClass, QueueSpec},
+    record_change::{N_USERS_NAMED, Users},
+    unit::UnitSpec,
+};
+use godel_queueing::{QueueIdx, Quota, RoomIdx, Waiting};
+use godel_rules::admission::welcome;
+use rustc_hash::FxHashMap;
+
+use super::{Dispatcher, Listed};
+
+pub use godel_rules::admission::welcome::Unwelcome;
+
+/// When a record was written; all 0 without a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Versions {
+    /// Of the creating transaction.
+    pub create_revision: Revision,
+    /// Of the last change.
+    pub revision: Revision,
+    /// Of the creating transaction, Unix milliseconds.
+    pub create_time_ms: i64,
+}
+
+/// A queue as shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueView {
+    /// Its record, or what `default` is without one.
+    pub spec: Arc<QueueSpec>,
+    /// Of its record.
+    pub versions: Versions,
+    /// Requests of its own running units, bound and not ended.
+    pub used: BTreeMap<String, i64>,
+    /// The same of the queue and those below it.
+    pub used_with_children: BTreeMap<String, i64>,
+    /// Guarantee in force.
+    pub guaranteed: BTreeMap<String, i64>,
+    /// What `used_with_children` is above `guaranteed`.
+    pub borrowed: BTreeMap<String, i64>,
+    /// Maximum in force.
+    pub max: BTreeMap<String, i64>,
+    /// Units of the queue and those below it with running units to be bound.
+    pub pending_units: u64,
+    /// Running units of the queue and those below it, bound and not ended.
+    pub running_units: u64,
+}
+
+/// Records by name, and who names them.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    queues: BTreeMap<String, Versions>,
+    classes: BTreeMap<String, Versions>,
+    budgets: BTreeMap<String, Versions>,
+    reservations: BTreeMap<String, Versions>,
+    /// Units by queue. Not those of `default`: they are most units of a cluster without queues, and who names it
+    /// never matters.
+    by_queue: FxHashMap<QueueIdx, BTreeSet<UnitId>>,
+    by_class: BTreeMap<String, BTreeSet<UnitId>>,
+    /// By queue, units of its own with running units to be bound.
+    n_wanting: Vec<u64>,
+}
+
+impl Records {
+    pub(super) fn note_unit(&mut self, spec: &UnitSpec, queue: QueueIdx) {
+        if queue != QueueIdx::DEFAULT {
+            self.by_queue.entry(queue).or_default().insert(spec.id);
+        }
+        if !spec.priority_class.is_empty() {
+            self.by_class.entry(spec.priority_class.clone()).or_default().insert(spec.id);
+        }
+    }
+
+    pub(super) fn forget_unit(&mut self, spec: &UnitSpec, queue: QueueIdx, is_wanting: bool) {
+        if let Some(units) = self.by_queue.get_mut(&queue) {
+            units.remove(&spec.id);
+        }
+        if let Some(units) = self.by_class.get_mut(&spec.priority_class) {
+            units.remove(&spec.id);
+            if units.is_empty() {
+                self.by_class.remove(&spec.priority_class);
+            }
+        }
+        if is_wanting {
+            self.note_wanting(queue, false);
+        }
+    }
+
+    pub(super) fn note_budget(&mut self, name: &str, revision: Revision, created: (Revision, i64)) {
+        note(&mut self.budgets, name, revision, created);
+    }
+
+    pub(super) fn forget_budget(&mut self, name: &str) {
+        self.budgets.remove(name);
+    }
+
+    pub(super) fn note_reservation(&mut self, name: &str, revision: Revision, created: (Revision, i64)) {
+        note(&mut self.reservations, name, revision, created);
+    }
+
+    pub(super) fn forget_reservation(&mut self, name: &str) {
+        self.reservations.remove(name);
+    }
+
+    pub(super) fn note_wanting(&mut self, queue: QueueIdx, is_wanting: bool) {
+        if self.n_wanting.len() <= queue.idx() {
+            self.n_wanting.resize(queue.idx() + 1, 0);
+        }
+        let n = &mut self.n_wanting[queue.idx()];
+        *n = if is_wanting { *n + 1 } else { n.saturating_sub(1) };
+    }
+}
+
+fn note(known: &mut BTreeMap<String, Versions>, name: &str, revision: Revision, created: (Revision, i64)) {
+    let fresh = Versions { create_revision: created.0, revision, create_time_ms: created.1 };
+    known.entry(name.to_owned()).and_modify(|versions| versions.revision = revision).or_insert(fresh);
+}
+
+impl Dispatcher {
+    /// A queue's record as committed at `revision`, from the watch in its order. `created`: revision and commit time of
+    /// the transaction that created it, used when it is new.
+    pub fn on_queue(&mut self, spec: Arc<QueueSpec>, revision: Revision, created: (Revision, i64)) {
+        if let Some(listed) = &mut self.listed {
+            listed.queues.insert(spec.name.clone());
+        }
+        note(&mut self.records.queues, &spec.name, revision, created);
+        self.queues.put(spec);
+    }
+
+    /// A queue's record is gone.
+    pub fn on_queue_deleted(&mut self, path: &str) {
+        self.records.queues.remove(path);
+        self.queues.remove_record(path);
+    }
+
+    /// A priority class's record, as [`Self::on_queue`]. Units that name it and have no priority of their own follow.
+    pub fn on_priority_class(&mut self, class: PriorityClass, revision: Revision, created: (Revision, i64)) {
+        if let Some(listed) = &mut self.listed {
+            listed.classes.insert(class.name.clone());
+        }
+        let name = class.name.clone();
+        note(&mut self.records.classes, &name, revision, created);
+        self.classes.put(class);
+        self.follow_class(&name);
+    }
+
+    /// A priority class's record is gone.
+    pub fn on_priority_class_deleted(&mut self, name: &str) {
+        self.records.classes.remove(name);
+        self.classes.remove(name);
+        self.follow_class(name);
+    }
+
+    /// After a list: what it did not show is gone.
+    pub(super) fn forget_records(&mut self, listed: &Listed) {
+        let gone = |known: &BTreeMap<String, Versions>, listed: &BTreeSet<String>| -> Vec<String> {
+            known.keys().filter(|name| !listed.contains(*name)).cloned().collect()
+        };
+        for path in gone(&self.records.queues, &listed.queues) {
+            self.on_queue_deleted(&path);
+        }
+        for name in gone(&self.records.classes, &listed.classes) {
+            self.on_priority_class_deleted(&name);
+        }
+        for name in gone(&self.records.budgets, &listed.budgets) {
+            self.on_budget_deleted(&name);
+        }
+        for name in gone(&self.records.reservations, &listed.reservations) {
+            self.on_reservation_deleted(&name);
+        }
+    }
+
+    /// Another record of a known unit: it may need something else at once now.
+    pub(super) fn enroll_again(&mut self, unit: UnitId, spec: Arc<UnitSpec>) {
+        let Some(entry) = self.units.get_mut(&unit) else { return };
+        if let Some(waiting) = entry.place.waiting() {
+            self.queues.remove(waiting);
+        }
+        entry.discharge(&mut self.queues);
+        self.queues.leave(&entry.account);
+        self.records.forget_unit(&entry.spec, entry.account.queue, entry.is_wanting);
+        self.tally.leave(entry.account.queue, entry.phase);
+        entry.account = self.queues.enroll(&spec);
+        self.tally.enter(entry.account.queue, entry.phase);
+        self.records.note_unit(&spec, entry.account.queue);
+        if entry.is_wanting {
+            self.records.note_wanting(entry.account.queue, true);
+        }
+        entry.spec = spec;
+        entry.recount();
+        entry.charge(&mut self.queues);
+        entry.choose(&mut self.queues);
+        if let Some(old) = entry.place.waiting().copied() {
+            // Another record: whether there is room for it is not known, until the scheduler that has it has heard of it.
+            let room = if old.held_by.is_some() { old.room } else { RoomIdx::NONE };
+            let new = Waiting { room, held_by: old.held_by, ..entry.waiting(old.again, &self.classes) };
+            self.push_again(unit, new);
+        }
+    }
+
+    /// A unit that was taken out of its queue waits as this from now on.
+    fn push_again(&mut self, unit: UnitId, new: Waiting) {
+        let waiting = self.units.get_mut(&unit).and_then(|entry| entry.place.waiting_mut());
+        if let Some(waiting) = waiting {
+            *waiting = new;
+            self.queues.push(new);
+        }
+    }
+
+    fn follow_class(&mut self, name: &str) {
+        for unit in self.records.by_class.get(name).cloned().into_iter().flatten() {
+            let Some(entry) = self.units.get(&unit) else { continue };
+            if let Some(old) = entry.place.waiting().copied() {
+                let new = entry.waiting_again(&old, &self.classes);
+                self.queues.remove(&old);
+                self.push_again(unit, new);
+            }
+        }
+    }
+
+    /// Whether a unit may be submitted where it wants to go.
+    ///
+    /// # Errors
+    /// Everything wrong.
+    pub fn admit(&self, spec: &UnitSpec) -> Result<(), Vec<Unwelcome>> {
+        if let Some(why) = self.frozen_target(spec) {
+            return Err(vec![Unwelcome::Unreadable(Box::new(why.clone()))]);
+        }
+        welcome::check(spec, self.quota().tree(), &self.classes, &self.config.sub_cluster_key)
+    }
+
+    /// Queues and what they use, what was handed out included.
+    pub fn quota(&self) -> &Quota {
+        self.queues.quota()
+    }
+
+    /// Priority classes.
+    pub fn classes(&self) -> &PriorityClasses {
+        &self.classes
+    }
+
+    /// When a queue's record was written; `None` without one.
+    pub fn queue_versions(&self, path: &str) -> Option<Versions> {
+        self.records.queues.get(path).copied()
+    }
+
+    /// When a priority class's record was written; `None` without one.
+    pub fn class_versions(&self, name: &str) -> Option<Versions> {
+        self.records.classes.get(name).copied()
+    }
+
+    /// When a budget's record was written; `None` without one.
+    pub(super) fn budget_versions(&self, name: &str) -> Option<Versions> {
+        self.records.budgets.get(name).copied()
+    }
+
+    /// When a reservation's record was written; `None` without one.
+    pub(super) fn reservation_versions(&self, name: &str) -> Option<Versions> {
+        self.records.reservations.get(name).copied()
+    }
+
+    /// Units, not ended and expired, that name a queue. Those of `default` are not told.
+    pub fn queue_users(&self, path: &str) -> Users {
+        let queue = self.quota().tree().find(path);
+        self.users(queue.and_then(|queue| self.records.by_queue.get(&queue)))
+    }
+
+    /// Units, not ended and expired, that name a priority class.
+    pub fn class_users(&self, name: &str) -> Users {
+        self.users(self.records.by_class.get(name))
+    }
+
+    fn users(&self, units: Option<&BTreeSet<UnitId>>) -> Users {
+        let known = units.into_iter().flatten().take(N_USERS_NAMED).filter_map(|unit| self.units.get(unit));
+        let first = known.map(|entry| format!("{}/{}", entry.spec.namespace, entry.spec.name)).collect();
+        Users { n: units.map_or(0, BTreeSet::len), first }
+    }
+
+    /// What running units that are bound and have not ended ask for, of both pools, and what all nodes have, by resource.
+    /// Devices count by their kind, in thousandths.
+    pub fn allocated(&self) -> (BTreeMap<String, i64>, BTreeMap<String, i64>) {
+        (shown(self.quota().usage().bound(QueueIdx::ROOT).1), self.capacities.total())
+    }
+
+    /// A queue as shown; `None` if there is no such queue.
+    pub fn queue_view(&self, path: &str) -> Option<QueueView> {
+        let (tree, usage) = (self.quota().tree(), self.quota().usage());
+        let queue = tree.find(path).filter(|queue| tree.exists(*queue))?;
+        let with_children: BTreeMap<&str, i128> = usage.bound(queue).1.collect();
+        let mut own = with_children.clone();
+        for child in tree.paths_below(queue) {
+            for (name, amount) in usage.bound(*child).1 {
+                own.entry(name).and_modify(|own| *own -= amount);
+            }
+        }
+        let guaranteed = tree.guaranteed(queue).clone();
+        let above = |name: &str, amount: i128| {
+            (amount - i128::from(guaranteed.get(name).copied().unwrap_or(0))).max(0)
+        };
+        let borrowed = with_children.iter().map(|(name, amount)| (*name, above(name, *amount)));
+        Some(QueueView {
+            spec: tree.record(queue).cloned().unwrap_or_else(|| Arc::new(QueueSpec::new(path))),
+            versions: self.queue_versions(path).unwrap_or_default(),
+            borrowed: shown(borrowed),
+            used: shown(own),
+            used_with_children: shown(with_children),
+            guaranteed,
+            max: tree.max_in_force(queue),
+            pending_units: self.n_wanting(queue),
+            running_units: u64::try_from(usage.bound(queue).0).unwrap_or(0),
+        })
+    }
+
+    fn n_wanting(&self, queue: QueueIdx) -> u64 {
+        let own = self.records.n_wanting.get(queue.idx()).copied().unwrap_or(0);
+        let below = self.quota().tree().paths_below(queue);
+        own + below.iter().map(|child| self.n_wanting(*child)).sum::<u64>()
+    }
+}
+
+/// Amounts that are something.
+fn shown<'a>(amounts: impl IntoIterator<Item = (&'a str, i128)>) -> BTreeMap<String, i64> {
+    let some = amounts.into_iter().filter(|(_, amount)| *amount > 0);
+    some.map(|(name, amount)| (name.to_owned(), i64::try_from(amount).unwrap_or(i64::MAX))).collect()
+}

@@ -1,0 +1,568 @@
+//! Room on nodes is given out in the order of queues: see ADR 0018.
+//!
+//! A unit that found no place on any node waits in its lane again, in a class of those that lack the same (a *room*, see
+//! [`godel_queueing::RoomIdx`]); units of the same need join it without being handed out. One scheduler watches all rooms: it has
+//! the unit of highest priority of each, and states how many places there are now. A room is open for so many: its units are
+//! *called* in the order of all that waits, and what is called takes off what other rooms may draw from the same nodes, until
+//! that is counted by a newer statement. A room of which the watcher has no unit is open for one try there.
+//!
+//! Nothing survives a restart: a new leader hears from schedulers what they have parked.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
+
+use godel_domain::{
+    demand::Pool, ids::UnitId, refusals::Refusals, time::Millis, unit::UnitSpec, unit_report::RoomReport,
+};
+use godel_queueing::{QueueIdx, RoomIdx};
+use rustc_hash::{FxHashMap, FxHasher};
+use smallvec::SmallVec;
+
+use super::{Dispatcher, Entry, Place, Revocation, SessionId};
+
+/// Statements that wait to be read up to at most; then the oldest counts as it is.
+const N_EARLY_MAX: usize = 4_096;
+
+/// Rooms by number.
+#[derive(Debug, Default)]
+pub(super) struct Rooms {
+    /// The first one is nobody's.
+    all: Vec<Option<Room>>,
+    free: Vec<RoomIdx>,
+    by_hash: FxHashMap<u64, SmallVec<[RoomIdx; 1]>>,
+    /// By the watcher's number of the need.
+    by_need: BTreeMap<u64, SmallVec<[RoomIdx; 1]>>,
+    /// Called and not answered yet.
+    calls: Vec<Call>,
+    /// Statements that rest on more than has been read, in order.
+    early: VecDeque<RoomReport>,
+    /// Something about them has changed since the last look.
+    touched: BTreeSet<RoomIdx>,
+    /// Those whose scouts are out.
+    scouting: BTreeSet<RoomIdx>,
+    /// The scheduler that watches all of them: statements of several would come one after the other, and the first one would
+    /// not know of whom the next one has room for.
+    watcher: Option<usize>,
+}
+
+/// What some units lack.
+#[derive(Debug)]
+struct Room {
+    lack: Lack,
+    hash: u64,
+    /// Of the last try.
+    refusals: Option<Arc<Refusals>>,
+    /// What the watcher says of it.
+    statement: Option<Statement>,
+    /// Places to be given out.
+    left: u64,
+    /// On its way to a scheduler, which will watch the room if it parks there.
+    scout: Option<UnitId>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Statement {
+    need: u64,
+    places: u32,
+    assigned: u64,
+}
+
+/// A unit that was called.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    unit: UnitId,
+    scheduler: usize,
+    /// Number of the assignment in its stream.
+    seq: u64,
+    room: RoomIdx,
+    pool: Pool,
+    /// Places that it takes of its own room, and how many that had.
+    n: u64,
+    of: u64,
+}
+
+impl Call {
+    /// What it takes of a room with so many places: the same part as of its own, which has `of` by now.
+    fn cost(&self, room: RoomIdx, places: u64, of: u64) -> u64 {
+        if room == self.room { self.n } else { (self.n * places).div_ceil(self.of.max(of).max(1)) }
+    }
+}
+
+/// What a unit lacks: everything that the answer of all nodes depends on.
+#[derive(Debug)]
+pub(super) struct Lack {
+    like: Arc<UnitSpec>,
+    /// Running units that must be placed together; 0 when any one would do.
+    together: u32,
+    /// Task groups of `like`, with the running units pending of each; 0 where any one would do.
+    groups: SmallVec<[(usize, u32); 1]>,
+    /// Where those of one queue may have to leave for those of another.
+    queue: Option<QueueIdx>,
+    /// Slots of reservations go by labels.
+    has_reservations: bool,
+}
+
+impl Lack {
+    pub(super) fn hash(&self) -> u64 {
+        let mut hasher = FxHasher::default();
+        (self.together, self.queue, self.like.pool, self.like.active_deadline_ms).hash(&mut hasher);
+        for (group, n) in &self.groups {
+            let template = &self.like.task_groups[*group].template;
+            (n, &template.demand, &template.node_selector, &template.tolerations).hash(&mut hasher);
+        }
+        if self.has_reservations {
+            (&self.like.namespace, &self.like.labels).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}
+
+impl PartialEq for Lack {
+    fn eq(&self, other: &Self) -> bool {
+        let (a, b) = (&self.like, &other.like);
+        let same_group = |(one, two): (&(usize, u32), &(usize, u32))| {
+            let (x, y) = (&a.task_groups[one.0].template, &b.task_groups[two.0].template);
+            one.1 == two.1
+                && x.demand == y.demand
+                && x.node_selector == y.node_selector
+                && x.tolerations == y.tolerations
+        };
+        (self.together, self.queue, self.has_reservations)
+            == (other.together, other.queue, other.has_reservations)
+            && (a.pool, a.active_deadline_ms) == (b.pool, b.active_deadline_ms)
+            && self.groups.len() == other.groups.len()
+            && self.groups.iter().zip(&other.groups).all(same_group)
+            && (!self.has_reservations || (&a.namespace, &a.labels) == (&b.namespace, &b.labels))
+    }
+}
+
+impl Rooms {
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_hash.is_empty()
+    }
+
+    /// The scheduler that watches rooms, while there are some.
+    pub(super) fn watcher(&self) -> Option<usize> {
+        self.watcher.filter(|_| !self.is_empty())
+    }
+
+    fn get(&self, room: RoomIdx) -> Option<&Room> {
+        self.all.get(room.0 as usize)?.as_ref()
+    }
+
+    fn get_mut(&mut self, room: RoomIdx) -> Option<&mut Room> {
+        self.all.get_mut(room.0 as usize)?.as_mut()
+    }
+
+    pub(super) fn find(&self, lack: &Lack) -> Option<RoomIdx> {
+        let same = |room: &&RoomIdx| self.get(**room).is_some_and(|room| room.lack == *lack);
+        self.by_hash.get(&lack.hash())?.iter().find(same).copied()
+    }
+
+    fn intern(&mut self, lack: Lack) -> RoomIdx {
+        if let Some(room) = self.find(&lack) {
+            return room;
+        }
+        let hash = lack.hash();
+        let fresh = Room { lack, hash, refusals: None, statement: None, left: 0, scout: None };
+        if self.all.is_empty() {
+            self.all.push(None);
+        }
+        let idx = self.free.pop().unwrap_or_else(|| {
+            self.all.push(None);
+            RoomIdx(u32::try_from(self.all.len() - 1).expect("memory ends before 2^32 rooms"))
+        });
+        self.all[idx.0 as usize] = Some(fresh);
+        self.by_hash.entry(hash).or_default().push(idx);
+        idx
+    }
+
+    fn remove(&mut self, idx: RoomIdx) {
+        let Some(room) = self.all.get_mut(idx.0 as usize).and_then(Option::take) else { return };
+        if let Some(statement) = &room.statement {
+            self.forget_need(statement.need, idx);
+        }
+        if let Some(same) = self.by_hash.get_mut(&room.hash) {
+            same.retain(|one| *one != idx);
+            if same.is_empty() {
+                self.by_hash.remove(&room.hash);
+            }
+        }
+        self.calls.retain(|call| call.room != idx);
+        self.scouting.remove(&idx);
+        self.free.push(idx);
+    }
+
+    fn forget_need(&mut self, need: u64, idx: RoomIdx) {
+        if let Some(rooms) = self.by_need.get_mut(&need) {
+            rooms.retain(|one| *one != idx);
+            if rooms.is_empty() {
+                self.by_need.remove(&need);
+            }
+        }
+    }
+
+    /// A scheduler asked all nodes and has parked a unit; `need` if it is the watcher. `was_called`: it was told that there is
+    /// room.
+    fn note_parked(
+        &mut self,
+        idx: RoomIdx,
+        need: Option<u64>,
+        refusals: Option<Arc<Refusals>>,
+        was_called: bool,
+    ) {
+        self.touched.insert(idx);
+        // What was counted before that try is old.
+        self.early.retain(|report| Some(report.need) != need);
+        let Some(room) = self.get_mut(idx) else { return };
+        if refusals.is_some() {
+            room.refusals = refusals;
+        }
+        let Some(need) = need else { return };
+        let before = room.statement.map(|statement| statement.need);
+        if was_called || before != Some(need) {
+            room.statement = Some(Statement { need, places: 0, ..room.statement.unwrap_or_default() });
+        }
+        if let Some(before) = before.filter(|before| *before != need) {
+            self.forget_need(before, idx);
+        }
+        let rooms = self.by_need.entry(need).or_default();
+        if !rooms.contains(&idx) {
+            rooms.push(idx);
+        }
+    }
+
+    fn note_places(&mut self, report: &RoomReport) {
+        let RoomReport { need, places, assigned, revision: _ } = *report;
+        for idx in self.by_need.get(&need).cloned().unwrap_or_default() {
+            self.touched.insert(idx);
+            if let Some(room) = self.get_mut(idx) {
+                room.statement = Some(Statement { need, places, assigned });
+            }
+        }
+    }
+
+    /// Nothing that was stated counts any longer, nor what was called.
+    fn forget_statements(&mut self) {
+        self.by_need.clear();
+        self.calls.clear();
+        self.early.clear();
+        self.all.iter_mut().flatten().for_each(|room| room.statement = None);
+    }
+
+    /// Places of a room less what was called since they were counted.
+    fn places_left(&self, idx: RoomIdx) -> u64 {
+        let Some((room, statement)) = self.get(idx).and_then(|room| Some((room, room.statement?))) else {
+            return 0;
+        };
+        let places = u64::from(statement.places);
+        let pool = room.lack.like.pool;
+        let open = self.calls.iter().filter(|call| call.pool == pool && call.seq > statement.assigned);
+        // More places may have been counted of its own room since it was called.
+        let of =
+            |call: &Call| self.get(call.room).and_then(|room| room.statement).map_or(0, |one| one.places);
+        open.fold(places, |left, call| left.saturating_sub(call.cost(idx, places, u64::from(of(call)))))
+    }
+}
+
+/// What is to be done with a unit that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Any scheduler may try it.
+    Any,
+    /// The watcher tries it on all nodes, and keeps it if it finds no place.
+    Scout(usize),
+    /// There is room for it, says the watcher.
+    Called(usize),
+    /// It waits with those who lack the same.
+    Joined(RoomIdx),
+    /// Its scheduler takes nothing now.
+    Later,
+}
+
+impl Dispatcher {
+    /// A scheduler says how much room there is for what it has parked.
+    pub fn on_rooms(&mut self, session: SessionId, reports: &[RoomReport]) {
+        if self.schedulers.of_session(session).is_some_and(|idx| self.rooms.watcher == Some(idx)) {
+            self.rooms.early.extend(reports);
+            self.take_statements();
+        }
+    }
+
+    /// Room is shared out by what has been read: what came free before a statement was made must have been read too, for it is
+    /// that which makes another queue's turn come.
+    fn take_statements(&mut self) {
+        let rooms = &mut self.rooms;
+        while let Some(report) = rooms.early.front().copied()
+            && (report.revision <= self.revision || rooms.early.len() > N_EARLY_MAX)
+        {
+            rooms.early.pop_front();
+            rooms.note_places(&report);
+        }
+    }
+
+    /// A unit found no place on any node: it waits for room, in its place among all that waits.
+    pub(super) fn wait_for_room(
+        &mut self,
+        unit: UnitId,
+        (scheduler, need): (usize, u64),
+        refusals: Option<Arc<Refusals>>,
+    ) {
+        let was_called = self.rooms.calls.iter().any(|call| call.unit == unit);
+        self.rooms.calls.retain(|call| call.unit != unit);
+        let Some(lack) = self.units.get(&unit).map(|entry| self.lack_of(entry)) else { return };
+        let room = self.rooms.intern(lack);
+        let is_watcher = *self.rooms.watcher.get_or_insert(scheduler) == scheduler;
+        self.rooms.note_parked(room, is_watcher.then_some(need), refusals, was_called);
+        let Some(entry) = self.units.get_mut(&unit) else { return };
+        let mut waiting = entry.waiting(entry.was_placed(), &self.classes);
+        waiting.room = room;
+        let Place::Held(held) = &mut entry.place else { return };
+        if let Some(old) = held.parked.take() {
+            self.schedulers.all[scheduler].parked -= 1;
+            self.queues.remove(&old);
+        }
+        if is_watcher {
+            waiting.held_by = u32::try_from(scheduler).ok();
+            held.parked = Some(waiting);
+            self.schedulers.all[scheduler].parked += 1;
+        } else {
+            let held = *held;
+            entry.place = Place::Queued(waiting);
+            self.take_back(unit, held, Revocation::Tell);
+        }
+        self.queues.push(waiting);
+        self.touch_all();
+    }
+
+    /// What a unit lacks if it finds no place.
+    fn lack_of(&self, entry: &Entry) -> Lack {
+        let spec = &entry.spec;
+        let together = if entry.was_placed() || spec.min_member <= 1 { 0 } else { spec.min_member };
+        let count = |group: usize| if together > 0 { entry.n_pending(group) } else { 0 };
+        let all = || (0..spec.task_groups.len()).map(|group| (group, count(group)));
+        let mut groups: SmallVec<[(usize, u32); 1]> =
+            all().filter(|(group, _)| entry.n_pending(*group) > 0).collect();
+        if groups.is_empty() {
+            groups = all().collect();
+        }
+        let queue = self.quota().usage().has_guarantees().then_some(entry.account.queue);
+        let has_reservations = !self.reservations.specs.is_empty();
+        Lack { like: Arc::clone(spec), together, groups, queue, has_reservations }
+    }
+
+    /// A scheduler's stream ends or begins: if it watches the rooms another one does from now on, or the same one anew.
+    pub(super) fn forget_rooms_of(&mut self, idx: usize) {
+        if self.rooms.watcher == Some(idx) {
+            self.rooms.watcher = None;
+            self.rooms.forget_statements();
+            self.recount_rooms();
+        }
+    }
+
+    /// Calls were answered, or more was said: every room may have other places now.
+    fn touch_all(&mut self) {
+        for (idx, room) in (0u32..).zip(&self.rooms.all) {
+            if room.as_ref().is_some_and(|room| room.statement.is_some_and(|one| one.places > 0)) {
+                self.rooms.touched.insert(RoomIdx(idx));
+            }
+        }
+    }
+
+    /// Opens rooms that have places, shuts the others. Returns units that may find victims where those of their need that
+    /// schedulers have could not.
+    pub(super) fn follow_rooms(&mut self) -> Vec<UnitId> {
+        self.take_statements();
+        self.rooms.touched.append(&mut self.queues.take_touched());
+        if self.rooms.is_empty() {
+            return Vec::new();
+        }
+        let attached = |one: &super::schedulers::Scheduler| one.session.is_some();
+        if self.rooms.watcher.is_none() {
+            self.rooms.watcher = self.schedulers.all.iter().position(attached);
+        }
+        self.forget_answered();
+        // A scout that found its place leaves nobody who watches: the next one goes.
+        let back: Vec<RoomIdx> =
+            self.rooms.scouting.iter().copied().filter(|idx| self.scout_of(*idx).is_none()).collect();
+        for idx in back {
+            self.rooms.scouting.remove(&idx);
+            self.rooms.touched.insert(idx);
+        }
+        let mut seekers = Vec::new();
+        while let Some(idx) = self.rooms.touched.pop_first() {
+            if self.queues.n_lacking(idx) == 0 && self.scout_of(idx).is_none() {
+                self.queues.set_open(idx, false);
+                self.rooms.remove(idx);
+                continue;
+            }
+            seekers.extend(self.follow_room(idx));
+        }
+        seekers
+    }
+
+    fn follow_room(&mut self, idx: RoomIdx) -> Option<UnitId> {
+        let highest = self.highest_watched(idx);
+        let scout = self.scout_of(idx);
+        let left = self.rooms.places_left(idx);
+        let room = self.rooms.get_mut(idx)?;
+        (room.scout, room.left) = (scout, left);
+        let is_open = if highest.is_some() { left > 0 } else { scout.is_none() };
+        self.queues.set_open(idx, is_open && self.rooms.watcher.is_some());
+        let (priority, unit) = self.queues.first_unheld(idx)?;
+        highest.is_some_and(|highest| priority > highest).then_some(unit)
+    }
+
+    /// The highest priority of a room's units that its watcher has.
+    fn highest_watched(&self, idx: RoomIdx) -> Option<i32> {
+        let watcher = self.rooms.watcher?;
+        let of_watcher = |(scheduler, _): &(u32, i32)| usize::try_from(*scheduler) == Ok(watcher);
+        self.queues.holders(idx).find(of_watcher).map(|(_, priority)| priority)
+    }
+
+    /// The unit that went out to find a watcher, while it is out.
+    pub(super) fn scout_of(&self, idx: RoomIdx) -> Option<UnitId> {
+        let scout = self.rooms.get(idx)?.scout?;
+        let is_out = match self.units.get(&scout).map(|entry| &entry.place) {
+            Some(Place::Held(held)) => held.parked.is_none() && held.done_at.is_none(),
+            Some(Place::Queued(waiting)) => waiting.room == RoomIdx::NONE,
+            _ => false,
+        };
+        is_out.then_some(scout)
+    }
+
+    /// Calls are over once their units are placed, parked or no longer with their schedulers.
+    fn forget_answered(&mut self) {
+        let units = &self.units;
+        let is_out = |call: &Call| match units.get(&call.unit).map(|entry| &entry.place) {
+            Some(Place::Held(held)) => {
+                held.scheduler == call.scheduler && held.parked.is_none() && held.done_at.is_none()
+            }
+            _ => false,
+        };
+        let n_calls = self.rooms.calls.len();
+        self.rooms.calls.retain(is_out);
+        if self.rooms.calls.len() < n_calls {
+            self.touch_all();
+        }
+    }
+
+    /// What is to be done with the unit whose turn it is, which was taken out of its queue.
+    pub(super) fn way_of(&mut self, unit: UnitId, room: RoomIdx) -> Way {
+        if self.rooms.is_empty() {
+            return Way::Any;
+        }
+        let Some(entry) = self.units.get(&unit) else { return Way::Any };
+        if room == RoomIdx::NONE {
+            return self.way_of_fresh(entry);
+        }
+        let Some(watcher) = self.rooms.watcher else { return Way::Later };
+        let is_elsewhere = matches!(&entry.place, Place::Held(held) if held.scheduler != watcher);
+        let scheduler = &self.schedulers.all[watcher];
+        // What a scheduler has stays with it while its lease lasts, whether its stream is open or not.
+        if is_elsewhere || scheduler.session.is_none() || scheduler.credits <= 0 {
+            Way::Later
+        } else if self.highest_watched(room).is_some() || matches!(entry.place, Place::Held(_)) {
+            Way::Called(watcher)
+        } else {
+            Way::Scout(watcher)
+        }
+    }
+
+    /// One that nothing is known of joins those who lack the same, unless it may find victims that they did not.
+    fn way_of_fresh(&self, entry: &Entry) -> Way {
+        let room = self.rooms.find(&self.lack_of(entry));
+        let Some(room) = room else { return Way::Any };
+        let is_above =
+            self.highest_watched(room).is_some_and(|highest| self.classes.priority(&entry.spec) > highest);
+        let is_scout = self.rooms.get(room).is_some_and(|known| known.scout == Some(entry.spec.id));
+        if is_above || is_scout { Way::Any } else { Way::Joined(room) }
+    }
+
+    /// A unit waits with those who lack the same, without having been handed out.
+    pub(super) fn join(&mut self, unit: UnitId, room: RoomIdx, now: Millis) {
+        let refusals = self.rooms.get(room).and_then(|room| room.refusals.clone());
+        let Some(entry) = self.units.get_mut(&unit) else { return };
+        let mut waiting = entry.waiting(entry.was_placed(), &self.classes);
+        waiting.room = room;
+        entry.place = Place::Queued(waiting);
+        entry.refusals = refusals.or(entry.refusals.take());
+        if entry.spec.min_member > 1 {
+            self.gangs.note(unit, now);
+        }
+        self.queues.push(waiting);
+        self.refresh_ends(unit, now);
+    }
+
+    /// A unit of a room was handed to a scheduler, as number `seq` of its stream.
+    pub(super) fn note_out(&mut self, unit: UnitId, room: RoomIdx, way: Way, seq: u64) {
+        let Some(entry) = self.units.get(&unit) else { return };
+        let (n, pool) = (u64::from(entry.to_place()), entry.spec.pool);
+        let Some(known) = self.rooms.get_mut(room) else { return };
+        let Way::Called(scheduler) = way else {
+            known.scout = Some(unit);
+            self.rooms.scouting.insert(room);
+            self.queues.set_open(room, false);
+            return;
+        };
+        let of = known.left;
+        // What must be placed together may take all that there is.
+        let n = if known.lack.together > 0 { of } else { n.min(of) };
+        let call = Call { unit, scheduler, seq, room, pool, n, of };
+        self.rooms.calls.push(call);
+        let mut shut = Vec::new();
+        for (idx, other) in (0u32..).map(RoomIdx).zip(&mut self.rooms.all) {
+            let Some(other) = other.as_mut().filter(|other| other.left > 0 && other.lack.like.pool == pool)
+            else {
+                continue;
+            };
+            other.left = other.left.saturating_sub(call.cost(idx, other.left, of));
+            if other.left == 0 {
+                shut.push(idx);
+            }
+        }
+        shut.into_iter().for_each(|idx| self.queues.set_open(idx, false));
+    }
+
+    /// A scheduler that is to try units of a room takes nothing now: they wait until it says that it does.
+    pub(super) fn starve(&mut self, room: RoomIdx) {
+        self.queues.set_open(room, false);
+    }
+
+    /// A scheduler takes something: rooms that it watches may be open again.
+    pub(super) fn feed(&mut self, scheduler: usize) {
+        if self.rooms.watcher == Some(scheduler) {
+            self.recount_rooms();
+        }
+    }
+
+    /// While units that were called are with the watcher, others that could take their places go there too, after them.
+    pub(super) fn behind(&self, unit: UnitId) -> Option<usize> {
+        if self.rooms.calls.is_empty() {
+            return None;
+        }
+        let pool = self.units.get(&unit)?.spec.pool;
+        self.rooms.calls.iter().any(|call| call.pool == pool).then_some(self.rooms.watcher?)
+    }
+
+    /// Who tries units that wait for room though nobody says that there is some.
+    pub(super) fn watcher(&self) -> Option<usize> {
+        let idx = self.rooms.watcher?;
+        let watcher = &self.schedulers.all[idx];
+        (watcher.session.is_some() && watcher.credits > 0).then_some(idx)
+    }
+
+    /// Everything about rooms is looked at again.
+    pub(super) fn recount_rooms(&mut self) {
+        let all = (0u32..).zip(&self.rooms.all).filter(|(_, room)| room.is_some());
+        self.rooms.touched.extend(all.map(|(idx, _)| RoomIdx(idx)));
+    }
+
+    /// Whether no unit of a room is served now.
+    pub(super) fn is_without_room(&self, room: RoomIdx) -> bool {
+        room != RoomIdx::NONE && !self.queues.is_open(room)
+    }
+}

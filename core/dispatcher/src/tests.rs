@@ -1,0 +1,534 @@
+use godel_domain::{
+    change::Lease,
+    ids::Epoch,
+    lifecycle::{Counts, Phase},
+    node::{NodeReport, NodeSpec},
+    refusals::Refusals,
+    resources::Resources,
+    rows::{Bind, Evict, Phase as RowPhase, Requeue, Statuses},
+    unit_report::{ReportState, UnitReport},
+};
+use godel_rules::admission::{GroupSubmission, Submission, admit};
+
+use super::{
+    read::{ListChunk, ListFilter},
+    *,
+};
+
+mod frozen;
+mod gangs;
+mod limits;
+mod named;
+mod overload;
+mod pauses;
+mod property;
+mod queues;
+mod reconcile;
+mod scopes;
+mod shuffle;
+mod sub_clusters;
+mod taints;
+
+const NOW: Millis = Millis(1_000);
+
+fn uid(number: u64) -> String {
+    format!("0190163d-8694-739b-aea5-{number:012x}")
+}
+
+fn spec(id: u64, replicas: u32) -> UnitSpec {
+    let group =
+        GroupSubmission { replicas, requests: vec![("cpu".into(), 100)], ..GroupSubmission::default() };
+    let submission = Submission {
+        name: format!("u{id}"),
+        uid: uid(id),
+        task_groups: vec![group],
+        ..Submission::default()
+    };
+    UnitSpec { id: UnitId(id), ..admit(submission).unwrap().spec }
+}
+
+fn lease(name: &str, epoch: u64, holder: &str) -> Lease {
+    Lease {
+        name: format!("scheduler/{name}"),
+        holder: holder.into(),
+        epoch: Epoch(epoch),
+        ..Lease::default()
+    }
+}
+
+/// The only node.
+fn list_node(core: &mut Dispatcher, now: Millis) {
+    core.on_node_spec(&NodeSpec { id: NodeId(1), name: "n1".into(), ..NodeSpec::default() }, now);
+    let capacity = Resources::new([("cpu", 10_000)]).unwrap();
+    core.on_node_report(&NodeReport { id: NodeId(1), capacity, ready: true, ..NodeReport::default() }, now);
+}
+
+/// A dispatcher with a clock of its own revision counter.
+struct Rig {
+    core: Dispatcher,
+    revision: u64,
+    now: Millis,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self::with(Config::default())
+    }
+
+    /// Loaded and settled, with one node.
+    fn with(config: Config) -> Self {
+        let mut rig = Self::loading(config);
+        rig.core.on_synced(Revision(rig.revision), rig.now);
+        rig
+    }
+
+    fn loading(config: Config) -> Self {
+        let mut core = Dispatcher::new(config);
+        core.on_reset();
+        list_node(&mut core, NOW);
+        Self { core, revision: 10, now: NOW }
+    }
+
+    fn next(&mut self) -> Revision {
+        self.revision += 1;
+        self.core.on_revision(Revision(self.revision));
+        Revision(self.revision)
+    }
+
+    fn put(&mut self, spec: UnitSpec) -> Revision {
+        let revision = self.next();
+        self.core.on_unit(Arc::new(spec), revision, (revision, 5), self.now);
+        revision
+    }
+
+    fn submit(&mut self, ids: impl IntoIterator<Item = u64>) {
+        for id in ids {
+            self.put(spec(id, 2));
+        }
+    }
+
+    fn rows(&mut self, unit: u64, change: RowChange) {
+        let revision = self.next();
+        self.core.on_rows(UnitId(unit), &change, revision, 77, self.now);
+    }
+
+    fn bind(&mut self, unit: u64, ordinals: &[u32]) {
+        self.bind_group(unit, 0, ordinals);
+    }
+
+    fn bind_group(&mut self, unit: u64, group: usize, ordinals: &[u32]) {
+        let group = u16::try_from(group).unwrap();
+        let row = |ordinal: &u32| self.core.unit(UnitId(unit)).unwrap().rows.row(*ordinal).incarnation;
+        let incarnations = ordinals.iter().map(row).collect();
+        let nodes = vec![NodeId(1); ordinals.len()];
+        self.rows(
+            unit,
+            RowChange::Bind(Bind {
+                group,
+                ordinals: ordinals.to_vec(),
+                incarnations,
+                nodes,
+                ..Bind::default()
+            }),
+        );
+    }
+
+    fn status(&mut self, unit: u64, ordinals: &[u32], phase: RowPhase) {
+        let row = |ordinal: &u32| self.core.unit(UnitId(unit)).unwrap().rows.row(*ordinal).incarnation;
+        let incarnations = ordinals.iter().map(row).collect();
+        let phases = vec![phase; ordinals.len()];
+        let statuses = Statuses { ordinals: ordinals.to_vec(), incarnations, phases, ..Statuses::default() };
+        self.rows(unit, RowChange::Statuses(statuses));
+    }
+
+    fn attach(&mut self, name: &str, epoch: u64, session: u64, inventory: &[(u64, u64)], credits: u32) {
+        let inventory =
+            inventory.iter().map(|(unit, revision)| (UnitId(*unit), Revision(*revision))).collect();
+        let attach = Attach {
+            name: name.into(),
+            epoch: Epoch(epoch),
+            session: SessionId(session),
+            inventory,
+            credits,
+        };
+        self.core.on_attached(attach, self.now).unwrap();
+    }
+
+    fn report(&mut self, session: u64, unit: u64, state: ReportState) {
+        let spec_revision = self.core.unit(UnitId(unit)).unwrap().spec_revision;
+        let refusals = (state == ReportState::Parked).then(Arc::<Refusals>::default);
+        let need = if state == ReportState::Parked { unit } else { 0 };
+        let report = UnitReport { unit: UnitId(unit), spec_revision, state, refusals, need };
+        self.core.on_report(SessionId(session), report, self.now);
+    }
+
+    /// But for the split of nodes, which has a test of its own.
+    fn step(&mut self) -> Vec<String> {
+        let actions = self.core.step(self.now);
+        actions.iter().filter(|action| !matches!(action, Action::WritePartition(_))).map(show).collect()
+    }
+
+    fn phase(&self, unit: u64) -> Phase {
+        self.core.unit(UnitId(unit)).unwrap().phase
+    }
+}
+
+fn show(action: &Action) -> String {
+    match action {
+        Action::Assign(one) => {
+            let scope = if one.scope == Scope::Global { " on all nodes" } else { "" };
+            format!("assign {} to {}: {:?}{scope}", one.spec.id, one.session.0, one.ordinals)
+        }
+        Action::Revoke(session, unit) => format!("revoke {unit} from {}", session.0),
+        Action::Close(session) => format!("close {}", session.0),
+        Action::Evict(one) => format!("evict {} {:?} {:?}", one.unit, one.reason, one.ordinals),
+        Action::End(spec, _) => format!("end {} {:?}", spec.id, spec.ended),
+        Action::Delete(unit) => format!("delete {unit}"),
+        Action::WritePartition(one) => {
+            format!("partition {:?} {:?} {}", one.mode, one.schedulers, one.slots.len())
+        }
+    }
+}
+
+#[test]
+fn units_go_out_in_order_within_credits_and_come_back_from_a_dead_scheduler_first() {
+    let mut rig = Rig::new();
+    rig.submit(1..=4);
+    rig.put(UnitSpec { priority: 9, ..spec(5, 2) });
+    assert_eq!(rig.step(), [""; 0]);
+    rig.attach("a", 1, 1, &[], 3);
+    // 3 credits: the unit of high priority, then one that overdraws.
+    assert_eq!(rig.step(), ["assign 5 to 1: [0, 1]", "assign 1 to 1: [0, 1]"]);
+    assert_eq!((rig.phase(1), rig.phase(2)), (Phase::Scheduling, Phase::Queued));
+    rig.core.on_credits(SessionId(1), 1);
+    assert_eq!(rig.step(), ["assign 2 to 1: [0, 1]"]);
+    rig.bind(5, &[0, 1]);
+    rig.bind(1, &[0]);
+    assert_eq!(rig.core.schedulers()[0].running_units, 3);
+    // Its lease expires: what is left comes first, ahead of what waited.
+    rig.core.on_lease(&lease("a", 1, ""), rig.now);
+    rig.attach("b", 2, 2, &[], 100);
+    let expect = [
+        "close 1",
+        "assign 1 to 2: [1]",
+        "assign 2 to 2: [0, 1]",
+        "assign 3 to 2: [0, 1]",
+        "assign 4 to 2: [0, 1]",
+    ];
+    assert_eq!(rig.step(), expect);
+    let summary = rig.core.summary();
+    assert_eq!((summary.counters.redispatched, summary.counters.repairs, summary.queued_units), (2, 0, 0));
+}
+
+#[test]
+fn a_unit_given_back_goes_to_another_while_one_is_untried() {
+    let mut rig = Rig::new();
+    rig.attach("a", 1, 1, &[], 100);
+    rig.attach("b", 2, 2, &[], 0);
+    rig.submit([1]);
+    assert_eq!(rig.step(), ["assign 1 to 1: [0, 1]"]);
+    rig.report(1, 1, ReportState::Returned);
+    assert_eq!(rig.step(), [""; 0], "b has no credit, a has failed it");
+    rig.core.on_credits(SessionId(2), 5);
+    assert_eq!(rig.step(), ["assign 1 to 2: [0, 1]"]);
+    rig.report(2, 1, ReportState::Returned);
+    assert_eq!(rig.step(), ["assign 1 to 1: [0, 1] on all nodes"], "all tried");
+}
+
+#[test]
+fn parked_units_hold_no_credit_and_show_why() {
+    let mut rig = Rig::new();
+    rig.attach("a", 1, 1, &[], 100);
+    rig.attach("b", 2, 2, &[], 100);
+    rig.submit([1]);
+    assert_eq!(rig.step(), ["assign 1 to 1: [0, 1]"]);
+    rig.report(1, 1, ReportState::Parked);
+    assert_eq!(rig.phase(1), Phase::Unschedulable);
+    assert!(rig.core.unit(UnitId(1)).unwrap().refusals.is_some());
+    let loads = |rig: &Rig| {
+        rig.core.schedulers().iter().map(|one| (one.running_units, one.parked_units)).collect::<Vec<_>>()
+    };
+    assert_eq!(loads(&rig), [(0, 1), (0, 0)]);
+    rig.report(1, 1, ReportState::Woken);
+    assert_eq!((rig.phase(1), loads(&rig)), (Phase::Scheduling, vec![(2, 0), (0, 0)]));
+    rig.bind(1, &[0, 1]);
+    assert_eq!((rig.phase(1), loads(&rig)), (Phase::Scheduled, vec![(0, 0), (0, 0)]));
+    assert!(rig.core.unit(UnitId(1)).unwrap().refusals.is_none());
+}
+
+#[test]
+fn done_before_the_rows_is_believed_for_a_while() {
+    let mut rig = Rig::new();
+    rig.attach("a", 1, 1, &[], 100);
+    rig.submit([1, 2]);
+    rig.step();
+    rig.report(1, 1, ReportState::Done);
+    rig.report(1, 2, ReportState::Done);
+    assert_eq!(rig.step(), [""; 0]);
+    rig.bind(1, &[0, 1]);
+    rig.now = rig.now.plus(6_000);
+    rig.core.step(rig.now);
+    assert_eq!(rig.step(), [""; 0]);
+    assert_eq!(rig.core.summary().counters.repairs, 1, "unit 2 was sent again");
+    rig.bind(2, &[0, 1]);
+    assert_eq!(rig.core.summary().dispatched_units, 0);
+}
+
+#[test]
+fn cancel_revokes_and_evicts_until_nothing_is_left() {
+    let mut rig = Rig::new();
+    rig.attach("a", 1, 1, &[], 100);
+    rig.submit([1]);
+    rig.step();
+    rig.bind(1, &[0]);
+    rig.put(UnitSpec { cancelled: true, ..spec(1, 2) });
+    assert_eq!(rig.step(), ["revoke 1 from 1", "evict 1 Cancelled [0]"]);
+    assert_eq!(rig.step(), [""; 0]);
+    rig.core.on_evict_answer(UnitId(1), EvictionReason::Cancelled, false);
+    rig.now = rig.now.plus(2_000);
+    assert_eq!(rig.step(), ["evict 1 Cancelled [0]"], "not answered: asked again");
+    let evict = Evict {
+        ordinals: vec![0],
+        incarnations: vec![0],
+        reason: EvictionReason::Cancelled,
+        by: String::new(),
+        preemptor: UnitId(0),
+    };
+    rig.rows(1, RowChange::Evict(evict));
+    rig.now = rig.now.plus(60_000);
+    assert_eq!(rig.step(), [""; 0]);
+    rig.status(1, &[0], RowPhase::Stopped);
+    assert_eq!(
+        (rig.phase(1), rig.core.summary().ended, rig.core.summary().counters.repairs),
+        (Phase::Cancelled, 1, 0)
+    );
+    rig.now = rig.now.plus(3_600_000);
+    assert_eq!(rig.step(), ["delete 1"]);
+    rig.core.on_delete_failed(UnitId(1), rig.now);
+    rig.now = rig.now.plus(2_000);
+    assert_eq!(rig.step(), ["delete 1"]);
+    rig.core.on_unit_deleted(UnitId(1), rig.now);
+    assert!(rig.core.unit(UnitId(1)).is_none());
+    let gone = rig.core.reserve("default", "u1", &uid(1));
+    assert!(matches!(gone, Reservation::Gone { unit: UnitId(1), created: Revision(11), .. }), "{gone:?}");
+    assert_eq!(rig.core.reserve("default", "u1", &uid(7)), Reservation::New(UnitId(2)));
+}
+
+#[test]
+fn scaling_reaches_the_scheduler_that_has_the_unit() {
+    let mut rig = Rig::new();
+    rig.attach("a", 1, 1, &[], 100);
+    rig.submit([1]);
+    rig.step();
+    rig.put(spec(1, 4));
+    assert_eq!(rig.step(), ["assign 1 to 1: [0, 1, 2, 3]"]);
+    rig.bind(1, &[0, 1, 2]);
+    rig.put(spec(1, 1));
+    assert_eq!(rig.step(), ["revoke 1 from 1", "evict 1 ScaledIn [2, 1]"]);
+    rig.put(spec(1, 2));
+    assert_eq!(rig.phase(1), Phase::Scheduled);
+    rig.now = rig.now.plus(5_000);
+    assert_eq!(rig.step(), ["evict 1 ScaledIn [2]"]);
+}
+
+#[test]
+fn what_comes_back_after_an_eviction_goes_to_whoever_has_the_unit_or_to_the_head() {
+    let mut rig = Rig::new();
+    rig.attach("a", 1, 1, &[], 100);
+    rig.submit([1]);
+    rig.step();
+    rig.bind(1, &[0]);
+    let requeue = |rig: &mut Rig, ordinal: u32, incarnation: u32| {
+        rig.status(1, &[ordinal], RowPhase::Stopped);
+        let requeue = Requeue { ordinals: vec![ordinal], incarnations: vec![incarnation] };
+        rig.rows(1, RowChange::Requeue(requeue));
+    };
+    requeue(&mut rig, 0, 1);
+    assert_eq!(rig.step(), ["assign 1 to 1: [0, 1]"]);
+    rig.bind(1, &[0, 1]);
+    rig.core.on_detached(SessionId(1));
+    rig.submit([2]);
+    requeue(&mut rig, 1, 1);
+    rig.attach("a", 1, 2, &[], 100);
+    assert_eq!(rig.step(), ["assign 1 to 2: [1]", "assign 2 to 2: [0, 1]"]);
+}
+
+#[test]
+fn a_new_leader_waits_for_schedulers_and_adopts_what_they_hold() {
+    let mut rig = Rig::loading(Config::default());
+    rig.submit(1..=4);
+    rig.core.on_rows_loaded(UnitId(4), UnitRows::default(), NOW);
+    rig.core.on_lease(&lease("a", 1, "h1"), NOW);
+    rig.core.on_lease(&lease("b", 2, "h2"), NOW);
+    rig.core.on_synced(Revision(20), NOW);
+    rig.attach("a", 1, 1, &[(1, 11), (9, 5)], 100);
+    assert_eq!(rig.step(), ["revoke 9 from 1"], "b may hold the others");
+    rig.submit([5]);
+    assert_eq!(rig.step(), ["assign 5 to 1: [0, 1]"], "nobody can hold what is new");
+    rig.attach("b", 2, 2, &[(2, 11), (1, 11)], 100);
+    let expect =
+        ["revoke 1 from 2", "assign 2 to 2: [0, 1]", "assign 3 to 2: [0, 1]", "assign 4 to 1: [0, 1]"];
+    let mut actions = rig.step();
+    actions.sort();
+    let mut expect = expect.map(str::to_owned);
+    expect.sort();
+    // Unit 2 was at an older record there: it is sent again.
+    assert_eq!(actions, expect);
+}
+
+#[test]
+fn a_new_leader_does_not_wait_for_ever() {
+    let mut rig = Rig::loading(Config::default());
+    rig.submit([1]);
+    rig.core.on_lease(&lease("a", 1, "h1"), NOW);
+    rig.core.on_lease(&lease("b", 2, "h2"), NOW);
+    rig.core.on_synced(Revision(20), NOW);
+    rig.attach("a", 1, 1, &[], 100);
+    assert!(!rig.step().iter().any(|action| action.starts_with("assign")));
+    assert!(rig.core.next_wake(rig.now).unwrap() <= NOW.plus(3_000));
+    rig.now = NOW.plus(3_000);
+    assert!(rig.step().contains(&"assign 1 to 1: [0, 1]".to_owned()));
+}
+
+#[test]
+fn stale_epochs_may_not_attach_and_newer_ones_close_the_old_stream() {
+    let mut rig = Rig::new();
+    rig.attach("a", 3, 1, &[], 100);
+    rig.submit([1]);
+    rig.step();
+    let attach = |epoch: u64, session: u64| Attach {
+        name: "a".into(),
+        epoch: Epoch(epoch),
+        session: SessionId(session),
+        inventory: Vec::new(),
+        credits: 100,
+    };
+    let refused = rig.core.on_attached(attach(2, 2), rig.now);
+    assert_eq!(refused, Err(AttachRefusal::StaleEpoch { current: Epoch(3), asked: Epoch(2) }));
+    assert_eq!(rig.core.on_attached(attach(3, 3), rig.now), Ok(()));
+    assert_eq!(rig.step(), ["close 1", "assign 1 to 3: [0, 1]"], "the same process: its message was lost");
+    assert_eq!(rig.core.on_attached(attach(4, 4), rig.now), Ok(()));
+    assert_eq!(rig.step(), ["close 3", "assign 1 to 4: [0, 1]"], "a new process holds nothing");
+    rig.core.on_lease(&lease("a", 4, ""), rig.now);
+    assert!(rig.core.on_attached(attach(4, 5), rig.now).is_err(), "expired");
+}
+
+#[test]
+fn duplicates_are_found_on_their_way_and_after() {
+    let mut rig = Rig::new();
+    rig.core.set_last_unit_id(UnitId(41));
+    let unit = UnitId(42);
+    assert_eq!(rig.core.reserve("default", "u42", &uid(42)), Reservation::New(unit));
+    assert_eq!(rig.core.reserve("default", "u42", &uid(42)), Reservation::InFlight(unit));
+    assert_eq!(rig.core.reserve("default", "u42", &uid(43)), Reservation::NameTaken(unit));
+    rig.put(spec(42, 1));
+    assert_eq!(rig.core.reserve("default", "other", &uid(42)), Reservation::Duplicate(unit));
+    assert_eq!(rig.core.reserve("other", "u42", &uid(43)), Reservation::New(UnitId(43)));
+    let refused = UnitSpec { id: UnitId(43), namespace: "other".into(), uid: uid(43), ..spec(42, 1) };
+    rig.core.release(&refused);
+    assert_eq!(
+        rig.core.reserve("other", "u42", &uid(43)),
+        Reservation::New(UnitId(44)),
+        "ids are never used again"
+    );
+}
+
+#[test]
+fn lists_page_in_order_of_namespace_and_name() {
+    let mut rig = Rig::new();
+    for id in 1..=5 {
+        let labels = [("odd".to_owned(), (id % 2 == 1).to_string())].into();
+        rig.put(UnitSpec { name: format!("u{}", 9 - id), labels, ..spec(id, 1) });
+    }
+    rig.put(UnitSpec { namespace: "a".into(), ..spec(6, 1) });
+    let ids = |chunk: &ListChunk| chunk.units.iter().map(|unit| unit.0).collect::<Vec<_>>();
+    let all = ListFilter::default();
+    let first = rig.core.list(&all, "", 100, 3);
+    assert_eq!((ids(&first), first.n_matched, first.next.as_str()), (vec![6, 5, 4], 6, ""));
+    let second = rig.core.list(&all, "default\0u5", 100, 3);
+    assert_eq!((ids(&second), second.n_matched), (vec![3, 2, 1], 3));
+    assert_eq!(ids(&rig.core.list(&all, "default\0u8", 100, 3)), [0u64; 0]);
+    let odd = ListFilter { labels: [("odd".to_owned(), "true".to_owned())].into(), ..all.clone() };
+    assert_eq!(ids(&rig.core.list(&odd, "", 100, 10)), [5, 3, 1]);
+    let default = ListFilter { namespace: "default".into(), ..all.clone() };
+    let chunk = rig.core.list(&default, "", 2, 10);
+    assert_eq!(ids(&chunk), [5, 4]);
+    assert_eq!(ids(&rig.core.list(&default, &chunk.next, 2, 10)), [3, 2]);
+    let phase = ListFilter { phase: Some(Phase::Running), ..all.clone() };
+    assert_eq!((ids(&rig.core.list(&phase, "", 100, 10)), rig.core.total(&phase)), (vec![], Some(0)));
+    assert_eq!(rig.core.total(&all), Some(6));
+}
+
+#[test]
+fn the_split_follows_leases_and_modes() {
+    let mut rig = Rig::new();
+    rig.core.on_lease(&lease("a", 1, "h1"), rig.now);
+    assert_eq!(rig.step(), [""; 0], "gathered for a moment");
+    rig.core.on_lease(&lease("b", 2, "h2"), rig.now);
+    rig.now = rig.now.plus(500);
+    let actions = rig.core.step(rig.now);
+    assert_eq!(actions.iter().map(show).collect::<Vec<_>>(), ["partition Global [\"a\", \"b\"] 0"]);
+    let Action::WritePartition(split) = actions[0].clone() else { panic!() };
+    let revision = rig.next();
+    rig.core.on_partition(split, revision);
+    assert_eq!(rig.core.set_mode(ModeChoice::Automatic, rig.now), None);
+    let preferred = rig.core.set_mode(ModeChoice::Fixed(PartitionMode::Preferred), rig.now).unwrap();
+    assert_eq!((preferred.generation, preferred.slots.len()), (2, 1));
+    let revision = rig.next();
+    rig.core.on_partition(preferred, revision);
+    let shares = |rig: &Rig| rig.core.schedulers().iter().map(|one| one.nodes).collect::<Vec<_>>();
+    assert_eq!(shares(&rig), [1, 0]);
+    rig.core.on_node_spec(&NodeSpec { id: NodeId(2), name: "n2".into(), ..NodeSpec::default() }, rig.now);
+    rig.now = rig.now.plus(500);
+    let actions: Vec<String> = rig.core.step(rig.now).iter().map(show).collect();
+    assert_eq!(actions, ["partition Preferred [\"a\", \"b\"] 2"]);
+}
+
+#[test]
+fn what_no_node_could_hold_is_unschedulable_until_one_joins() {
+    let mut rig = Rig::new();
+    let mut large = spec(1, 1);
+    large.task_groups[0].template.demand.requests = Resources::new([("cpu", 20_000)]).unwrap();
+    rig.put(large);
+    assert_eq!(rig.phase(1), Phase::Unschedulable);
+    let refusals = rig.core.unit(UnitId(1)).unwrap().refusals.unwrap();
+    assert_eq!(refusals.reasons[0].reason, "task group `main`: asks for 20 cpu; the largest node has 10");
+    let capacity = Resources::new([("cpu", 20_000)]).unwrap();
+    rig.core.on_node_report(&NodeReport { id: NodeId(2), capacity, ..NodeReport::default() }, rig.now);
+    assert_eq!(rig.phase(1), Phase::Queued);
+}
+
+#[test]
+fn only_so_many_ended_units_are_kept() {
+    let mut rig = Rig::with(Config { n_ended_max: 2, ..Config::default() });
+    rig.submit(1..=4);
+    for unit in 1..=4 {
+        rig.bind(unit, &[0, 1]);
+        rig.now = rig.now.plus(1);
+        rig.status(unit, &[0, 1], RowPhase::Succeeded);
+    }
+    assert_eq!(rig.phase(4), Phase::Completed);
+    assert_eq!(rig.step(), ["delete 1", "delete 2"]);
+    [1, 2].into_iter().for_each(|unit| rig.core.on_unit_deleted(UnitId(unit), rig.now));
+    // The next ones gather for a moment.
+    rig.submit([5]);
+    rig.bind(5, &[0, 1]);
+    rig.status(5, &[0, 1], RowPhase::Succeeded);
+    assert_eq!(rig.step(), [""; 0]);
+    rig.now = rig.now.plus(50);
+    assert_eq!(rig.step(), ["delete 3"]);
+}
+
+#[test]
+fn a_list_again_drops_what_is_gone() {
+    let mut rig = Rig::new();
+    rig.submit([1, 2]);
+    rig.core.on_reset();
+    let two = rig.core.unit(UnitId(2)).unwrap().spec.clone();
+    rig.core.on_unit(two, Revision(12), (Revision(12), 0), rig.now);
+    rig.core.on_synced(Revision(rig.revision), rig.now);
+    assert!(rig.core.unit(UnitId(1)).is_none() && rig.core.unit(UnitId(2)).is_some());
+    assert_eq!(rig.core.summary().queued_units, 1);
+}
+
+mod departures;

@@ -1,0 +1,169 @@
+//! Queues beside the random lives: records come and go, and what each queue is charged is summed anew.
+
+use godel_domain::{
+    queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
+    unit::TaskGroup,
+};
+
+use super::*;
+
+/// Queues that units name; a record may come, change and go.
+pub(super) const QUEUES: [&str; 5] = ["default", "lim", "two.a", "two.b", "two"];
+
+/// A unit unlike the ones before it: of any queue, with one or two groups, with or without a priority class.
+pub(super) fn mixed(id: u64) -> UnitSpec {
+    let n = |of: u64| usize::try_from(id % of).unwrap();
+    let mut spec = UnitSpec {
+        queue: QUEUES[n(4)].to_owned(),
+        owner: format!("o{}", id % 2),
+        priority_class: if n(3) == 0 { "gold".to_owned() } else { String::new() },
+        ..spec(id, 1 + u32::try_from(id % 3).unwrap())
+    };
+    if n(5) < 2 {
+        let second = spec.task_groups[0].clone();
+        let first = second.replicas;
+        spec.task_groups.push(TaskGroup {
+            name: "second".to_owned(),
+            ordinals: vec![(first, 2 * first)],
+            ..second
+        });
+        spec.min_member = 2;
+    }
+    spec
+}
+
+/// Of the queued and the parked: running units that must fit at least, and all that are pending.
+type Waiters = BTreeMap<UnitId, (u32, u32)>;
+
+impl World {
+    pub(super) fn put_queue(&mut self, queue: usize, max: Option<u8>, policy: usize, weight: u32) {
+        let max = max.iter().map(|max| ("cpu".to_owned(), i64::from(*max) * 100)).collect();
+        let policy = QueuePolicy::ALL[policy];
+        let record = QueueSpec { max, policy, weight, ..QueueSpec::new(QUEUES[queue]) };
+        let revision = self.rig.next();
+        self.rig.core.on_queue(Arc::new(record), revision, (revision, 5));
+    }
+
+    pub(super) fn put_class(&mut self, value: i32) {
+        let (name, description) = ("gold".to_owned(), String::new());
+        let gold = PriorityClass { name, value, preemptible: true, description };
+        let revision = self.rig.next();
+        self.rig.core.on_priority_class(gold, revision, (revision, 5));
+    }
+
+    /// Who may be charged in a step.
+    pub(super) fn waiting(&self) -> (Waiters, BTreeMap<QueueIdx, i128>) {
+        let core = &self.rig.core;
+        let waiters = core.units.iter().filter_map(|(unit, entry)| {
+            let placed = !entry.rows.rows.is_empty();
+            let n = if placed { 1 } else { entry.spec.min_member };
+            match entry.place {
+                Place::Queued(_) => Some((*unit, (n, entry.counts.pending))),
+                Place::Held(held) if held.parked.is_some() => Some((*unit, (0, entry.counts.pending))),
+                Place::Held(_) | Place::Idle | Place::Unsettled | Place::Paused => None,
+            }
+        });
+        let (tree, usage) = (core.quota().tree(), core.quota().usage());
+        let queues = QUEUES.iter().filter_map(|path| tree.find(path));
+        (waiters.collect(), queues.map(|queue| (queue, usage.used(queue, "cpu"))).collect())
+    }
+
+    /// Each unit that left its queue fit at least in part, in the order in which they left.
+    pub(super) fn check_handed_out(
+        &self,
+        (mut waiters, mut used): (Waiters, BTreeMap<QueueIdx, i128>),
+        actions: &[Action],
+    ) -> Result<(), TestCaseError> {
+        let core = &self.rig.core;
+        let tree = core.quota().tree();
+        for action in actions {
+            let Action::Assign(one) = action else { continue };
+            let Some((n_least, n_pending)) = waiters.remove(&one.spec.id) else { continue };
+            let queue = core.units[&one.spec.id].account.queue;
+            for level in tree.upwards(queue) {
+                let used = used.entry(level).or_default();
+                let max = tree.record(level).and_then(|record| record.max.get("cpu"));
+                if let Some(max) = max.filter(|_| n_least > 0) {
+                    let with_it = *used + i128::from(n_least) * 100;
+                    prop_assert!(
+                        with_it <= i128::from(*max),
+                        "unit {}: {} of {} in {}",
+                        one.spec.id,
+                        with_it,
+                        max,
+                        tree.path(level)
+                    );
+                }
+                *used += i128::from(n_pending) * 100;
+            }
+        }
+        Ok(())
+    }
+
+    /// The watch was lost and everything is listed anew.
+    pub(super) fn list(&mut self) {
+        let core = &mut self.rig.core;
+        let tree = core.quota().tree();
+        let queues: Vec<_> = tree.iter().filter_map(|queue| tree.record(queue).cloned()).collect();
+        let units: Vec<_> = core
+            .units
+            .values()
+            .map(|entry| (Arc::clone(&entry.spec), entry.revision, entry.rows.clone()))
+            .collect();
+        let classes: Vec<_> = core.classes().get("gold").cloned().into_iter().collect();
+        core.on_reset();
+        list_node(core, self.rig.now);
+        for (spec, revision, rows) in units {
+            let unit = spec.id;
+            core.on_unit(spec, revision, (revision, 5), self.rig.now);
+            core.on_rows_loaded(unit, rows, self.rig.now);
+        }
+        for queue in queues {
+            let revision = core.queue_versions(&queue.name).unwrap().revision;
+            core.on_queue(queue, revision, (revision, 5));
+        }
+        for class in classes {
+            let revision = core.class_versions(&class.name).unwrap().revision;
+            core.on_priority_class(class, revision, (revision, 5));
+        }
+        core.on_synced(Revision(self.rig.revision), self.rig.now);
+    }
+
+    /// Queues are charged for what is live, and for what a scheduler works on; what is bound is noted apart.
+    pub(super) fn check_queues(&self) -> Result<(), TestCaseError> {
+        let core = &self.rig.core;
+        let mut expected: BTreeMap<QueueIdx, (i128, i128, u64, usize)> = BTreeMap::new();
+        for (unit, entry) in &core.units {
+            prop_assert!(entry.is_sound(), "unit {}: {:?} {:?}", unit, entry.shares, entry.place);
+            let handed = matches!(entry.place, Place::Held(held) if held.parked.is_none());
+            let charged = entry.counts.live + if handed { entry.counts.pending } else { 0 };
+            let queue = entry.account.queue;
+            expected.entry(queue).or_default().3 += 1;
+            for level in core.quota().tree().upwards(queue) {
+                let sums = expected.entry(level).or_default();
+                sums.0 += i128::from(charged);
+                sums.1 += i128::from(entry.counts.live);
+                sums.2 += u64::from(entry.counts.pending > 0);
+            }
+        }
+        for path in QUEUES {
+            let Some(queue) = core.quota().tree().find(path) else { continue };
+            let (charged, bound, n_wanting, n_enrolled) = expected.get(&queue).copied().unwrap_or_default();
+            let usage = core.quota().usage();
+            prop_assert_eq!(usage.running_units(queue), charged, "{}", path);
+            prop_assert_eq!(usage.used(queue, "cpu"), 100 * charged, "{}", path);
+            prop_assert_eq!(usage.bound(queue).0, bound, "{}", path);
+            prop_assert_eq!(core.queues.n_enrolled(queue), n_enrolled, "{}", path);
+            let Some(view) = core.queue_view(path) else { continue };
+            prop_assert_eq!(i128::from(view.running_units), bound, "{}", path);
+            prop_assert_eq!(
+                view.used_with_children.get("cpu").copied().unwrap_or(0),
+                100 * i64::try_from(bound).unwrap()
+            );
+            prop_assert_eq!(view.pending_units, n_wanting, "{}", path);
+            let users = core.queue_users(path).n;
+            prop_assert_eq!(users, if path == "default" { 0 } else { n_enrolled }, "{}", path);
+        }
+        Ok(())
+    }
+}

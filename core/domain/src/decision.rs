@@ -1,0 +1,294 @@
+//! What schedulers decide and what the binder answers: the messages of the hot path in domain types.
+
+use crate::{
+    demand::Pool,
+    hold::Member,
+    ids::{HoldId, NodeId, Revision, UnitId},
+    resources::Resources,
+};
+
+/// Most running units that one decision may place: what fits into one transaction of 1 MiB with room to
+/// spare (about 40 bytes each: columns and one precondition per node), and more than the largest
+/// `min_member` (10,000).
+pub const N_PLACEMENTS_MAX: usize = 16_384;
+
+/// Places for running units of one unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// Rises with each decision of the scheduler.
+    pub id: u64,
+    /// The unit.
+    pub unit: UnitId,
+    /// Revision of the unit's record that it rests on.
+    pub spec_revision: Revision,
+    /// Everything that nodes and what is taken on them depend on was known up to this revision, a change of it as a rule.
+    /// Labels and taints of nodes that have not changed since need no second look, and nothing is refused for want of
+    /// room before the binder has read as much.
+    pub nodes_as_of: Revision,
+    /// By task group; no group stands twice.
+    pub groups: Vec<GroupPlacement>,
+    /// Whoever has to leave first; `None`: there is room.
+    pub preemption: Option<Box<Preemption>>,
+}
+
+/// Running units that have to leave before what a decision places can be bound.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Preemption {
+    /// Whose room is kept, by task group and node of the decision; ascending, none twice and none empty.
+    pub claims: Vec<Claim>,
+    /// Those that go with them, as their units would be too few: their room is kept for nobody.
+    pub others: Vec<Member>,
+    /// Nobody has to leave: a gang's room is gathered on these nodes as it becomes free.
+    pub gathers: bool,
+}
+
+/// Victims on one node, for the running units of one task group there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Claim {
+    /// Index of the task group.
+    pub group: u16,
+    /// Where.
+    pub node: NodeId,
+    /// Ascending. Empty only if holds are taken over.
+    pub victims: Vec<Member>,
+    /// Holds of units of lower rank there that are taken over, with what those who leave for them leave.
+    pub holds: Vec<HoldId>,
+}
+
+impl Preemption {
+    /// Everyone that has to leave.
+    pub fn victims(&self) -> impl Iterator<Item = &Member> {
+        self.claims.iter().flat_map(|claim| &claim.victims).chain(&self.others)
+    }
+
+    /// Holds that are taken over.
+    pub fn taken(&self) -> impl Iterator<Item = HoldId> {
+        self.claims.iter().flat_map(|claim| claim.holds.iter().copied())
+    }
+
+    /// Nobody has to leave, and no hold is taken over.
+    pub fn is_empty(&self) -> bool {
+        self.n_victims() == 0 && self.taken().next().is_none()
+    }
+
+    /// How many have to leave.
+    pub fn n_victims(&self) -> usize {
+        self.claims.iter().map(|claim| claim.victims.len()).sum::<usize>() + self.others.len()
+    }
+}
+
+impl Decision {
+    /// Running units placed, over all groups.
+    pub fn len(&self) -> usize {
+        self.groups.iter().map(|group| group.ordinals.len()).sum()
+    }
+
+    /// Places nothing.
+    pub fn is_empty(&self) -> bool {
+        self.groups.iter().all(|group| group.ordinals.is_empty())
+    }
+}
+
+/// Places for running units of one task group. Columns of equal length; ordinals ascend.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupPlacement {
+    /// Index of the task group.
+    pub group: u16,
+    /// Which.
+    pub ordinals: Vec<u32>,
+    /// Empty: all 0.
+    pub incarnations: Vec<u32>,
+    /// Where.
+    pub nodes: Vec<NodeId>,
+    /// Bit i: device i of the node. Empty: no devices.
+    pub device_masks: Vec<u64>,
+}
+
+impl GroupPlacement {
+    /// Ordinals and incarnations.
+    pub fn members(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.ordinals.iter().enumerate().map(|(idx, ordinal)| (*ordinal, self.incarnation(idx)))
+    }
+
+    /// Incarnation of the running unit at `idx` of the columns.
+    pub fn incarnation(&self, idx: usize) -> u32 {
+        self.incarnations.get(idx).copied().unwrap_or(0)
+    }
+
+    /// Devices of the running unit at `idx` of the columns.
+    pub fn device_mask(&self, idx: usize) -> u64 {
+        self.device_masks.get(idx).copied().unwrap_or(0)
+    }
+}
+
+/// What became of a decision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The decision.
+    pub decision_id: u64,
+    /// Its unit.
+    pub unit: UnitId,
+    /// Transaction that bound everything not rejected; 0 when nothing was bound.
+    pub revision: Revision,
+    /// Not bound but held: it is bound once its victims have left.
+    pub held: bool,
+    /// What was refused.
+    pub rejections: Vec<Rejection>,
+    /// Fresh state of the nodes named in the rejections.
+    pub nodes: Vec<FreshNode>,
+}
+
+/// Running units that the binder refused, for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// Why.
+    pub reason: RejectionReason,
+    /// Which.
+    pub ordinals: Vec<u32>,
+    /// 0 when it is not about a node.
+    pub node: NodeId,
+    /// Resource, label or taint concerned; of a full queue a sentence.
+    pub detail: String,
+}
+
+/// Why the binder refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RejectionReason {
+    /// A resource of the node is short.
+    InsufficientResources,
+    /// A device of the node has too little left, or is of another model.
+    DeviceTaken,
+    /// The node's session is lost.
+    NodeNotReady,
+    /// The node takes no new placements.
+    NodeCordoned,
+    /// The node lacks a label that is asked for.
+    NodeSelector,
+    /// The node has a taint that is not tolerated.
+    Taint,
+    /// There is no such node (any more).
+    NodeGone,
+    /// The unit changed, was cancelled, or is gone.
+    UnitChanged,
+    /// Bound before; the placement is in the state.
+    AlreadyBound,
+    /// Too few would remain for the unit's first binding.
+    MinMember,
+    /// The decision makes no sense.
+    Invalid,
+    /// A queue is at a maximum, its own or one above it.
+    QueueFull,
+    /// A victim is gone, leaves already, or may not be preempted for this unit.
+    VictimGone,
+    /// A victim's unit preempted this one before, by itself or by way of others.
+    PreemptionLoop,
+    /// Another gang of the pool gathers room.
+    GangTurn,
+    /// Nothing is known to be wrong with it, but the store refused it again and again, or a record that it rests on was
+    /// not read in time.
+    Stale,
+    /// Room is held for it.
+    AlreadyHeld,
+}
+
+impl RejectionReason {
+    /// Every reason, in order.
+    pub const ALL: [Self; 17] = [
+        Self::InsufficientResources,
+        Self::DeviceTaken,
+        Self::NodeNotReady,
+        Self::NodeCordoned,
+        Self::NodeSelector,
+        Self::Taint,
+        Self::NodeGone,
+        Self::UnitChanged,
+        Self::AlreadyBound,
+        Self::MinMember,
+        Self::Invalid,
+        Self::QueueFull,
+        Self::VictimGone,
+        Self::PreemptionLoop,
+        Self::GangTurn,
+        Self::Stale,
+        Self::AlreadyHeld,
+    ];
+
+    /// As metrics and status name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InsufficientResources => "insufficient-resources",
+            Self::DeviceTaken => "device-taken",
+            Self::NodeNotReady => "node-not-ready",
+            Self::NodeCordoned => "node-cordoned",
+            Self::NodeSelector => "node-selector",
+            Self::Taint => "taint",
+            Self::NodeGone => "node-gone",
+            Self::UnitChanged => "unit-changed",
+            Self::AlreadyBound => "already-bound",
+            Self::MinMember => "min-member",
+            Self::Invalid => "invalid",
+            Self::QueueFull => "queue-full",
+            Self::VictimGone => "victim-gone",
+            Self::PreemptionLoop => "preemption-loop",
+            Self::GangTurn => "gang-turn",
+            Self::Stale => "stale",
+            Self::AlreadyHeld => "already-held",
+        }
+    }
+
+    /// What had been read before may be why: with more read the answer may be another one.
+    pub fn may_end_by_reading(self) -> bool {
+        match self {
+            Self::InsufficientResources
+            | Self::DeviceTaken
+            | Self::NodeNotReady
+            | Self::NodeCordoned
+            | Self::NodeSelector
+            | Self::Taint
+            | Self::NodeGone
+            | Self::MinMember
+            | Self::QueueFull
+            | Self::VictimGone
+            | Self::GangTurn
+            | Self::AlreadyHeld => true,
+            Self::UnitChanged | Self::AlreadyBound | Self::Invalid | Self::PreemptionLoop | Self::Stale => {
+                false
+            }
+        }
+    }
+
+    /// Another party was faster: what an optimistic scheduler counts as a conflict.
+    pub fn is_conflict(self) -> bool {
+        match self {
+            Self::InsufficientResources | Self::DeviceTaken | Self::MinMember | Self::VictimGone => true,
+            Self::NodeNotReady
+            | Self::NodeCordoned
+            | Self::NodeSelector
+            | Self::Taint
+            | Self::NodeGone
+            | Self::UnitChanged
+            | Self::AlreadyBound
+            | Self::Invalid
+            | Self::QueueFull
+            | Self::PreemptionLoop
+            | Self::GangTurn
+            | Self::Stale
+            | Self::AlreadyHeld => false,
+        }
+    }
+}
+
+/// A node as the binder sees it, bindings under way included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FreshNode {
+    /// The node.
+    pub node: NodeId,
+    /// The pool whose room this is.
+    pub pool: Pool,
+    /// Taken of it, by name.
+    pub allocated: Resources,
+    /// Thousandths free per device, by index.
+    pub device_free_milli: Vec<u32>,
+    /// Revision up to which the binder has read.
+    pub revision: Revision,
+}

@@ -1,0 +1,59 @@
+//! What every part of godel speaks of: units, nodes, running units, the records of both, and their changes.
+//!
+//! No tokio, no clock, no input or output, no globals, no generated type.
+//!
+//! # Modules
+//!
+//! - `budget_spec`: disruption budgets as people write them.
+//! - `change`: one committed change, as every follower of the store sees it.
+//! - `decision`: what schedulers decide, and what the binder answers.
+//! - `demand`: what one running unit takes on a node.
+//! - `duration`: durations as people write them, `90s` or `1h30m`.
+//! - `hold`: room on a node that the binder keeps for a unit.
+//! - `ids`: identifiers and counters as types of their own, and maps by them.
+//! - `lifecycle`: the phase of a unit, derived from its running units.
+//! - `names`: the rules for names of units, queues, nodes, labels and resources.
+//! - `node`: what a node is, its taints, and what its agent reports.
+//! - `pause`: what administrators have paused.
+//! - `priority_classes`: priority classes by name, with those that are built in.
+//! - `quantity`: quantities of resources, parsed and printed in Kubernetes' notation.
+//! - `queue_spec`: queues and priority classes as people write them.
+//! - `record_change`: changes of records that people write, and what is found wrong with them.
+//! - `refusals`: why a unit waits, as reports and queues carry it.
+//! - `reservation_spec`: reservations as people write them.
+//! - `resources`: amounts of named resources.
+//! - `rows`: the life of running units, as one table per unit.
+//! - `seed`: numbers that look random and follow from a seed.
+//! - `sub_cluster`: the sub-cluster that a unit or a node is of.
+//! - `time`: time as decisions see it, in milliseconds.
+//! - `unit`: scheduling units as submitted, with their defaults filled in.
+//! - `unit_report`: what a scheduler tells the dispatcher about units that it was assigned.
+//! - `unreadable`: records that this version cannot read.
+//! - `words`: counts with their noun, `1 node`, `2 nodes`.
+
+pub mod budget_spec;
+pub mod change;
+pub mod decision;
+pub mod demand;
+pub mod duration;
+pub mod hold;
+pub mod ids;
+pub mod lifecycle;
+pub mod names;
+pub mod node;
+pub mod pause;
+pub mod priority_classes;
+pub mod quantity;
+pub mod queue_spec;
+pub mod record_change;
+pub mod refusals;
+pub mod reservation_spec;
+pub mod resources;
+pub mod rows;
+pub mod seed;
+pub mod sub_cluster;
+pub mod time;
+pub mod unit;
+pub mod unit_report;
+pub mod unreadable;
+pub mod words;

@@ -1,0 +1,608 @@
+//! The life of a unit, derived: counts from its rows, its phase from record, counts and what is soft.
+//!
+//! Nothing here is ever stored. What a unit still wants placed ([`pending`]) and what it no longer wants running
+//! ([`surplus`]) follow from the same two records, so every part that asks gets the same answer.
+
+use smallvec::SmallVec;
+
+use crate::{
+    rows::{EvictionReason, Phase as RowPhase, Row, UnitRows},
+    unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, UnitEnd, UnitSpec},
+};
+
+/// Where a unit is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Waits in the dispatcher.
+    Queued,
+    /// A scheduler has it.
+    Scheduling,
+    /// The last try found no place.
+    Unschedulable,
+    /// At least `min_member` are bound.
+    Scheduled,
+    /// At least `min_member` have started.
+    Running,
+    /// Every replica succeeded.
+    Completed,
+    /// Every replica ended, at least one failed.
+    Failed,
+    /// Cancelled.
+    Cancelled,
+    /// Wants nothing to run until it is resumed.
+    Suspended,
+}
+
+impl Phase {
+    /// Every phase, in order.
+    pub const ALL: [Self; 9] = [
+        Self::Queued,
+        Self::Scheduling,
+        Self::Unschedulable,
+        Self::Scheduled,
+        Self::Running,
+        Self::Completed,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Suspended,
+    ];
+
+    /// As shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "Queued",
+            Self::Scheduling => "Scheduling",
+            Self::Unschedulable => "Unschedulable",
+            Self::Scheduled => "Scheduled",
+            Self::Running => "Running",
+            Self::Completed => "Completed",
+            Self::Failed => "Failed",
+            Self::Cancelled => "Cancelled",
+            Self::Suspended => "Suspended",
+        }
+    }
+
+    /// Place in [`Self::ALL`].
+    pub fn idx(self) -> usize {
+        self as usize
+    }
+
+    /// It waits for the places that it needs.
+    pub fn waits(self) -> bool {
+        match self {
+            Self::Queued | Self::Scheduling | Self::Unschedulable => true,
+            Self::Scheduled
+            | Self::Running
+            | Self::Completed
+            | Self::Failed
+            | Self::Cancelled
+            | Self::Suspended => false,
+        }
+    }
+
+    /// Nothing will be placed any more.
+    pub fn is_terminal(self) -> bool {
+        match self {
+            Self::Completed | Self::Failed | Self::Cancelled => true,
+            Self::Queued
+            | Self::Scheduling
+            | Self::Unschedulable
+            | Self::Scheduled
+            | Self::Running
+            | Self::Suspended => false,
+        }
+    }
+}
+
+/// What the dispatcher knows of a unit beyond its records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Soft {
+    /// No scheduler has it.
+    #[default]
+    Waiting,
+    /// A scheduler works on it.
+    Held,
+    /// A scheduler found no place for it, or no node could ever hold it.
+    Parked,
+}
+
+/// Running units of one unit by where they are.
+///
+/// A wanted ordinal is one that the record names, while the unit is neither cancelled nor ended nor suspended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Wanted by the record, cancelled or not.
+    pub replicas: u32,
+    /// Wanted, without a node.
+    pub pending: u32,
+    /// With a node and not ended, wanted or not.
+    pub live: u32,
+    /// Live and told to leave.
+    pub evicting: u32,
+    /// Live, not wanted, not yet told to leave.
+    pub surplus: u32,
+    /// Live, wanted, not told to leave.
+    pub placed: u32,
+    /// Live and running, wanted or not.
+    pub running: u32,
+    /// Named by the record and ended with exit code 0.
+    pub succeeded: u32,
+    /// Named by the record and ended with another exit code, or evicted where that is a failure.
+    pub failed: u32,
+    /// Of `failed` those that do not come back by themselves: nobody had told them to leave, or that is a failure.
+    pub given_up: u32,
+    /// Named by the record and ended because told to: comes back as its next incarnation.
+    pub stopped: u32,
+}
+
+impl Counts {
+    /// From scratch, in time of the rows.
+    pub fn of(spec: &UnitSpec, rows: &UnitRows) -> Self {
+        let replicas = spec.replicas();
+        let pending = if spec.is_wanted() { replicas } else { 0 };
+        let mut counts = Self { replicas, pending, ..Self::default() };
+        for (ordinal, row) in (0u32..).zip(&rows.rows) {
+            counts.move_row(spec, ordinal, &Row::default(), row);
+        }
+        counts
+    }
+
+    /// Follows one row from `before` to `after`; the record is unchanged.
+    pub fn move_row(&mut self, spec: &UnitSpec, ordinal: u32, before: &Row, after: &Row) {
+        let named = spec.group_of(ordinal).is_some();
+        let wanted = named && spec.is_wanted();
+        let fails = |row: &Row| spec.on_eviction == OnEviction::Fail && row.was_evicted_by_others();
+        self.count(before, fails(before), (named, wanted), |count| *count = count.saturating_sub(1));
+        self.count(after, fails(after), (named, wanted), |count| *count += 1);
+    }
+
+    fn count(&mut self, row: &Row, fails: bool, (named, wanted): (bool, bool), change: impl Fn(&mut u32)) {
+        match row.phase {
+            RowPhase::Pending => {
+                if wanted {
+                    change(&mut self.pending);
+                }
+            }
+            RowPhase::Bound | RowPhase::Starting | RowPhase::Running => {
+                change(&mut self.live);
+                if row.phase == RowPhase::Running {
+                    change(&mut self.running);
+                }
+                match (row.eviction.is_some(), wanted) {
+                    (true, _) => change(&mut self.evicting),
+                    (false, true) => change(&mut self.placed),
+                    (false, false) => change(&mut self.surplus),
+                }
+            }
+            RowPhase::Succeeded if named => change(&mut self.succeeded),
+            RowPhase::Failed if named => {
+                change(&mut self.failed);
+                if fails || !row.was_sent_away() {
+                    change(&mut self.given_up);
+                }
+            }
+            RowPhase::Stopped if named && fails => {
+                change(&mut self.failed);
+                change(&mut self.given_up);
+            }
+            RowPhase::Stopped if named => change(&mut self.stopped),
+            RowPhase::Succeeded | RowPhase::Failed | RowPhase::Stopped => {}
+        }
+    }
+
+    /// Counts towards `min_member`: placed, or over by itself.
+    pub fn bound(&self) -> u32 {
+        self.placed + self.succeeded + self.failed
+    }
+}
+
+/// The phase of a unit: a pure function of its record, its counts and what is soft.
+pub fn phase(spec: &UnitSpec, counts: &Counts, soft: Soft) -> Phase {
+    let ended = counts.succeeded + counts.failed;
+    if spec.cancelled {
+        Phase::Cancelled
+    } else if spec.ended.is_some() {
+        Phase::Failed
+    } else if spec.restarting || has_to_restart(spec, counts) {
+        if spec.suspended { Phase::Suspended } else { Phase::Queued }
+    } else if ended >= counts.replicas {
+        if counts.failed == 0 { Phase::Completed } else { Phase::Failed }
+    } else if spec.suspended {
+        Phase::Suspended
+    } else if counts.running > 0 && counts.running + ended >= spec.min_member {
+        Phase::Running
+    } else if counts.live > 0 && counts.live + ended >= spec.min_member {
+        Phase::Scheduled
+    } else {
+        match soft {
+            Soft::Waiting => Phase::Queued,
+            Soft::Held => Phase::Scheduling,
+            Soft::Parked => Phase::Unschedulable,
+        }
+    }
+}
+
+/// Whether the unit's life is over: a terminal phase and nothing left on any node.
+pub fn is_over(phase: Phase, counts: &Counts) -> bool {
+    phase.is_terminal() && counts.live == 0
+}
+
+/// Ordinals to place with their incarnations, ascending.
+pub fn pending(spec: &UnitSpec, rows: &UnitRows) -> (Vec<u32>, Vec<u32>) {
+    let (mut ordinals, mut incarnations) = (Vec::new(), Vec::new());
+    if !spec.is_wanted() {
+        return (ordinals, incarnations);
+    }
+    for ordinal in spec.task_groups.iter().flat_map(|group| group.iter_ordinals()) {
+        let row = rows.row(ordinal);
+        if row.phase == RowPhase::Pending {
+            ordinals.push(ordinal);
+            incarnations.push(row.incarnation);
+        }
+    }
+    if !ordinals.is_sorted() {
+        let mut pairs: Vec<(u32, u32)> = ordinals.into_iter().zip(incarnations).collect();
+        pairs.sort_unstable();
+        return pairs.into_iter().unzip();
+    }
+    (ordinals, incarnations)
+}
+
+/// Running units that must leave because the record no longer wants them, highest ordinals first, at most
+/// `limit`: why, ordinals, incarnations.
+pub fn surplus(spec: &UnitSpec, rows: &UnitRows, limit: usize) -> (EvictionReason, Vec<u32>, Vec<u32>) {
+    let reason = match spec.ended {
+        _ if spec.cancelled => EvictionReason::Cancelled,
+        Some(UnitEnd::BelowMin) => EvictionReason::BelowMin,
+        Some(UnitEnd::Deadline) => EvictionReason::Deadline,
+        Some(UnitEnd::Failure) => EvictionReason::Failure,
+        None if spec.suspended => EvictionReason::Suspended,
+        None if spec.restarting => EvictionReason::Failure,
+        None => EvictionReason::ScaledIn,
+    };
+    let unwanted = |ordinal: u32| !spec.is_wanted() || spec.group_of(ordinal).is_none();
+    let (ordinals, incarnations) = staying(rows, limit, unwanted);
+    (reason, ordinals, incarnations)
+}
+
+/// Fewer than `min_member` of a unit that had them are left.
+fn is_broken(spec: &UnitSpec, counts: &Counts) -> bool {
+    spec.is_wanted() && counts.bound() < spec.min_member
+}
+
+/// Whether the unit has to end: it had `min_member`, is broken and does not go on like that, or it was active for as
+/// long as it may be.
+pub fn has_to_end(spec: &UnitSpec, counts: &Counts, rows: &UnitRows, now_ms: i64) -> Option<UnitEnd> {
+    let was_whole = || counted(rows, &Terms::of(spec)) >= spec.min_member as usize;
+    if spec.on_below_min == OnBelowMin::Stop && is_broken(spec, counts) && was_whole() {
+        return Some(UnitEnd::BelowMin);
+    }
+    if fails_as_a_whole(spec, counts) && !has_to_restart(spec, counts) && !is_ended(counts) {
+        return Some(UnitEnd::Failure);
+    }
+    deadline_ms(spec, counts, rows).filter(|at_ms| *at_ms <= now_ms).map(|_| UnitEnd::Deadline)
+}
+
+/// A running unit of it has failed for good, and it does not go on like that.
+fn fails_as_a_whole(spec: &UnitSpec, counts: &Counts) -> bool {
+    counts.given_up > 0 && spec.on_failure != OnFailure::Keep && spec.is_wanted()
+}
+
+/// Whether all of the unit has to come back: a running unit of it has failed for good, and it may still start again.
+pub fn has_to_restart(spec: &UnitSpec, counts: &Counts) -> bool {
+    fails_as_a_whole(spec, counts)
+        && spec.on_failure == OnFailure::Restart
+        && spec.whole_restarts < spec.max_restarts
+}
+
+/// Every replica has ended.
+fn is_ended(counts: &Counts) -> bool {
+    counts.succeeded + counts.failed >= counts.replicas
+}
+
+/// Whether the record of a unit has to change by what its running units came to: see [`turned`].
+pub fn is_turning(spec: &UnitSpec, counts: &Counts, rows: &UnitRows, now_ms: i64) -> bool {
+    has_to_end(spec, counts, rows, now_ms).is_some()
+        || has_to_restart(spec, counts)
+        || (spec.restarting && turned(spec, counts, rows, now_ms).is_some())
+}
+
+/// What the record of a unit has to become by what its running units came to; `None`: it stays. It ends, or begins to start
+/// again as a whole, or has done so: everything of it has left and waits for its next incarnation.
+pub fn turned(spec: &UnitSpec, counts: &Counts, rows: &UnitRows, now_ms: i64) -> Option<UnitSpec> {
+    let turned = |change: fn(&mut UnitSpec)| {
+        let mut spec = spec.clone();
+        change(&mut spec);
+        Some(spec)
+    };
+    if let Some(end) = has_to_end(spec, counts, rows, now_ms) {
+        return Some(UnitSpec { ended: Some(end), ..spec.clone() });
+    }
+    if has_to_restart(spec, counts) {
+        return turned(|spec| {
+            spec.restarting = true;
+            spec.whole_restarts += 1;
+        });
+    }
+    let is_over = spec.cancelled || spec.ended.is_some();
+    let has_left = counts.live == 0 && counts.succeeded + counts.failed + counts.stopped == 0;
+    if spec.restarting && has_left && !is_over { turned(|spec| spec.restarting = false) } else { None }
+}
+
+/// When a unit will have been active for as long as it may be, Unix milliseconds: counted from the earliest binding of
+/// what is there or has ended by itself. `None`: never, or it is not active.
+pub fn deadline_ms(spec: &UnitSpec, counts: &Counts, rows: &UnitRows) -> Option<i64> {
+    let is_over = is_ended(counts);
+    if spec.active_deadline_ms == 0 || !spec.is_wanted() || is_over {
+        return None;
+    }
+    let is_there =
+        |row: &&Row| row.phase.is_live() || matches!(row.phase, RowPhase::Succeeded | RowPhase::Failed);
+    let since_ms = rows.rows.iter().filter(is_there).map(|row| row.bound_time_ms).min()?;
+    Some(since_ms.saturating_add(i64::try_from(spec.active_deadline_ms).unwrap_or(i64::MAX)))
+}
+
+/// Running units that have to leave by their own unit's will: surplus, or what is left of a broken unit that comes
+/// back as a whole.
+pub fn n_leaving(spec: &UnitSpec, counts: &Counts) -> u32 {
+    let restarts = spec.on_below_min == OnBelowMin::Restart && is_broken(spec, counts);
+    counts.surplus + if restarts { counts.placed } else { 0 }
+}
+
+/// Those of [`n_leaving`], surplus first: why, ordinals, incarnations.
+pub fn leaving(
+    spec: &UnitSpec,
+    counts: &Counts,
+    rows: &UnitRows,
+    limit: usize,
+) -> (EvictionReason, Vec<u32>, Vec<u32>) {
+    if counts.surplus > 0 || n_leaving(spec, counts) == 0 {
+        return surplus(spec, rows, limit);
+    }
+    let (ordinals, incarnations) = staying(rows, limit, |ordinal| spec.group_of(ordinal).is_some());
+    (EvictionReason::BelowMin, ordinals, incarnations)
+}
+
+/// What a unit says of who counts: whom it wants, and of those that are gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Of all its groups, as few half-open ranges as that takes.
+    ordinals: SmallVec<[(u32, u32); 1]>,
+    /// So many have to be there.
+    pub min_member: u32,
+    /// What follows when they are not any more.
+    pub on_below_min: OnBelowMin,
+    /// What becomes of one that others sent away.
+    pub on_eviction: OnEviction,
+    /// What becomes of one that ended by itself.
+    pub restart_policy: RestartPolicy,
+}
+
+impl Terms {
+    /// Of a unit of which nothing is known: it wants nobody.
+    pub fn unknown() -> Self {
+        Self {
+            ordinals: SmallVec::new(),
+            min_member: 0,
+            on_below_min: OnBelowMin::default(),
+            on_eviction: OnEviction::default(),
+            restart_policy: RestartPolicy::Never,
+        }
+    }
+
+    /// Of a unit.
+    pub fn of(spec: &UnitSpec) -> Self {
+        let UnitSpec { min_member, on_below_min, on_eviction, restart_policy, .. } = *spec;
+        let mut ordinals: SmallVec<[(u32, u32); 1]> = SmallVec::new();
+        for &(start, end) in spec.task_groups.iter().flat_map(|group| &group.ordinals) {
+            match ordinals.last_mut() {
+                Some(last) if last.1 == start => last.1 = end,
+                _ => ordinals.push((start, end)),
+            }
+        }
+        Self { ordinals, min_member, on_below_min, on_eviction, restart_policy }
+    }
+
+    /// Of all its groups, half-open.
+    pub fn ranges(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.ordinals.iter().copied()
+    }
+
+    /// Whether some group has this ordinal.
+    pub fn wants(&self, ordinal: u32) -> bool {
+        self.ordinals.iter().any(|(start, end)| (*start..*end).contains(&ordinal))
+    }
+
+    /// Whether one that was sent away is over all the same. What succeeded before it had to go is done, unless it always
+    /// restarts; what others sent away has failed where its unit says so.
+    pub fn is_over(&self, row: &Row) -> bool {
+        let is_done = row.phase == RowPhase::Succeeded && self.restart_policy != RestartPolicy::Always;
+        is_done || (self.on_eviction == OnEviction::Fail && row.was_evicted_by_others())
+    }
+}
+
+/// Running units that count when a binding has to reach `min_member`, of those that the unit wants. What comes back later
+/// goes one by one, so whoever had a node in some incarnation does; but while some are yet to come back after a suspension
+/// only who is there. Of a unit that restarts as a whole what is there counts while it is enough; once it is broken only
+/// what is over for good does: the rest has to leave before any comes back.
+pub fn counted(rows: &UnitRows, terms: &Terms) -> usize {
+    let wanted = || (0u32..).zip(&rows.rows).filter(|(ordinal, _)| terms.wants(*ordinal)).map(|(_, row)| row);
+    let is_over = |row: &&Row| match row.was_sent_away() {
+        true => terms.is_over(row),
+        false => matches!(row.phase, RowPhase::Succeeded | RowPhase::Failed),
+    };
+    let is_there = |row: &&Row| is_over(row) || (row.phase.is_live() && row.eviction.is_none());
+    match terms.on_below_min {
+        OnBelowMin::Keep | OnBelowMin::Stop if wanted().any(Row::is_set_aside) => {
+            wanted().filter(is_there).count()
+        }
+        OnBelowMin::Keep | OnBelowMin::Stop => wanted().filter(|row| row.had_node()).count(),
+        OnBelowMin::Restart => {
+            let n_there = wanted().filter(is_there).count();
+            if n_there >= terms.min_member as usize { n_there } else { wanted().filter(is_over).count() }
+        }
+    }
+}
+
+/// Live ones that nobody has told to leave, highest first: ordinals, incarnations.
+fn staying(rows: &UnitRows, limit: usize, wanted: impl Fn(u32) -> bool) -> (Vec<u32>, Vec<u32>) {
+    let is_staying =
+        |ordinal: u32, row: &Row| row.phase.is_live() && row.eviction.is_none() && wanted(ordinal);
+    let n_rows = u32::try_from(rows.rows.len()).unwrap_or(u32::MAX);
+    (0..n_rows)
+        .rev()
+        .map(|ordinal| (ordinal, rows.row(ordinal)))
+        .filter(|(ordinal, row)| is_staying(*ordinal, row))
+        .take(limit)
+        .map(|(ordinal, row)| (ordinal, row.incarnation))
+        .unzip()
+}
+
+/// One line of the transition table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// Phases that it leaves.
+    pub from: &'static [Phase],
+    /// Phase that it enters.
+    pub to: Phase,
+    /// What makes it happen.
+    pub when: &'static str,
+}
+
+/// Every transition of a unit's phase; the property tests follow random lives along it.
+pub const TRANSITIONS: &[Transition] = &[
+    Transition {
+        from: &[Phase::Queued, Phase::Unschedulable],
+        to: Phase::Scheduling,
+        when: "a scheduler works on it",
+    },
+    Transition {
+        from: &[Phase::Scheduling, Phase::Queued],
+        to: Phase::Unschedulable,
+        when: "a try found no place, no node could ever hold it, or it has waited for scheduling_timeout; it is tried on",
+    },
+    Transition {
+        from: &[Phase::Scheduling, Phase::Unschedulable],
+        to: Phase::Queued,
+        when: "its scheduler was lost or gave it back",
+    },
+    Transition {
+        from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Running],
+        to: Phase::Scheduled,
+        when: "at least min_member are bound",
+    },
+    Transition {
+        from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled],
+        to: Phase::Running,
+        when: "at least min_member have started",
+    },
+    Transition {
+        from: &[Phase::Scheduled, Phase::Running],
+        to: Phase::Queued,
+        when: "broken below min_member; the missing go to the head of the queue, with on_below_min: restart all",
+    },
+    Transition {
+        from: &[Phase::Scheduled, Phase::Running],
+        to: Phase::Scheduling,
+        when: "broken below min_member while a scheduler has the missing",
+    },
+    Transition {
+        from: &[Phase::Scheduled, Phase::Running],
+        to: Phase::Unschedulable,
+        when: "broken below min_member, and the missing found no place",
+    },
+    Transition {
+        from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled, Phase::Running],
+        to: Phase::Completed,
+        when: "every replica ended with exit code 0",
+    },
+    Transition {
+        from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled, Phase::Running],
+        to: Phase::Failed,
+        when: "every replica ended, at least one with another exit code or evicted with on_eviction: fail",
+    },
+    Transition {
+        from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled, Phase::Running],
+        to: Phase::Failed,
+        when: "broken below min_member with on_below_min: stop",
+    },
+    Transition {
+        from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled, Phase::Running],
+        to: Phase::Failed,
+        when: "a replica failed for good with on_failure: stop, or with restart after max_restarts of the whole",
+    },
+    Transition {
+        from: &[Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled, Phase::Running, Phase::Suspended],
+        to: Phase::Queued,
+        when: "a replica failed for good with on_failure: restart; all of it comes back",
+    },
+    Transition {
+        from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled, Phase::Running],
+        to: Phase::Failed,
+        when: "a replica that is there, or has ended, was bound active_deadline ago",
+    },
+    Transition {
+        from: &[Phase::Queued, Phase::Scheduling, Phase::Unschedulable, Phase::Scheduled, Phase::Running],
+        to: Phase::Suspended,
+        when: "suspended",
+    },
+    Transition {
+        from: &[Phase::Suspended],
+        to: Phase::Queued,
+        when: "resumed; its replicas come back as their next incarnations, min_member of them together",
+    },
+    Transition {
+        from: &[Phase::Suspended],
+        to: Phase::Unschedulable,
+        when: "resumed, and no node could ever hold it",
+    },
+    Transition {
+        from: &[Phase::Suspended],
+        to: Phase::Scheduled,
+        when: "resumed before min_member had left",
+    },
+    Transition {
+        from: &[Phase::Suspended],
+        to: Phase::Running,
+        when: "resumed before those that run had left",
+    },
+    Transition {
+        from: &[Phase::Suspended],
+        to: Phase::Completed,
+        when: "every replica had ended with exit code 0 before it was told to leave",
+    },
+    Transition {
+        from: &[Phase::Suspended],
+        to: Phase::Failed,
+        when: "every replica had ended, at least one with another exit code",
+    },
+    Transition {
+        from: &[
+            Phase::Queued,
+            Phase::Scheduling,
+            Phase::Unschedulable,
+            Phase::Scheduled,
+            Phase::Running,
+            Phase::Completed,
+            Phase::Failed,
+            Phase::Suspended,
+        ],
+        to: Phase::Cancelled,
+        when: "cancelled",
+    },
+];
+
+/// Whether the table has a line from `from` to `to`; staying is always allowed.
+pub fn may_become(from: Phase, to: Phase) -> bool {
+    from == to || TRANSITIONS.iter().any(|line| line.to == to && line.from.contains(&from))
+}
+
+/// The transition table as Markdown, for the docs.
+pub fn render_transitions() -> String {
+    let mut out = "| from | to | when |\n|---|---|---|\n".to_owned();
+    for line in TRANSITIONS {
+        let from = line.from.iter().map(|phase| phase.name()).collect::<Vec<_>>().join(", ");
+        out += &format!("| {from} | {} | {} |\n", line.to.name(), line.when);
+    }
+    out
+}

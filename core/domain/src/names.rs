@@ -1,0 +1,325 @@
+//! The one rule of names: what units, namespaces, queues, classes, nodes, schedulers, labels, resources and owners may be
+//! called. Files, RPCs and registrations are checked by the functions here; `docs/api.md` states the rule.
+//!
+//! No name and no text for people has control characters.
+
+use crate::{quantity, resources::RUNNING_UNITS};
+
+/// Longest namespace, task group, resource name or label of a path.
+pub const NAMESPACE_LEN_MAX: usize = 63;
+/// Longest name, label or owner.
+pub const NAME_LEN_MAX: usize = 253;
+/// Deepest queue path.
+pub const QUEUE_DEPTH_MAX: usize = 8;
+
+/// Most labels, selector entries, tolerations, models: what one replica may reasonably name.
+pub const ENTRIES_MAX: usize = 64;
+
+/// What is wrong with a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadName {
+    /// Nothing there.
+    #[error("empty")]
+    Empty,
+    /// Too many characters.
+    #[error("{len} characters; at most {max}")]
+    Long {
+        /// Characters given.
+        len: usize,
+        /// Characters allowed.
+        max: usize,
+    },
+    /// A character outside the alphabet of names.
+    #[error("`{}` is not allowed: lower-case letters, digits, `-` and `.` are", .0.escape_debug())]
+    Name(char),
+    /// A character outside the alphabet of the labels of a path.
+    #[error("`{}` is not allowed: lower-case letters, digits and `-` are", .0.escape_debug())]
+    Label(char),
+    /// First or last character.
+    #[error("must begin and end with a letter or digit")]
+    Ends,
+    /// A character outside the alphabet of label keys.
+    #[error("`{}` is not allowed: letters, digits, `-`, `_`, `.` and `/` are", .0.escape_debug())]
+    Key(char),
+    /// A control character.
+    #[error("control characters are not allowed")]
+    Control,
+    /// An empty label or too deep.
+    #[error("a queue path has 1 to {QUEUE_DEPTH_MAX} labels with `.` between them")]
+    Path,
+    /// A resource that is nearly a well-known one.
+    #[error("did you mean `{0}`?")]
+    Meant(&'static str),
+    /// What every running unit takes one of.
+    #[error("running units are counted by themselves; a node says `max_running_units`")]
+    Count,
+    /// What no program can be handed.
+    #[error("a NUL character is not allowed")]
+    Nul,
+    /// A name that no environment variable has.
+    #[error("not a name of an environment variable: no `=`, no control characters")]
+    Variable,
+}
+
+/// A name of an object: lower-case letters, digits, `-` and `.`.
+///
+/// # Errors
+/// The first thing wrong.
+pub fn name(text: &str, max: usize) -> Result<(), BadName> {
+    length(text, max)?;
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    if let Some(bad) = text.chars().find(|c| !allowed(*c)) {
+        return Err(BadName::Name(bad));
+    }
+    if text.starts_with(['-', '.']) || text.ends_with(['-', '.']) { Err(BadName::Ends) } else { Ok(()) }
+}
+
+/// A label key: letters, digits, `-`, `_`, `.` and `/`.
+///
+/// # Errors
+/// The first thing wrong.
+pub fn label_key(text: &str) -> Result<(), BadName> {
+    length(text, NAME_LEN_MAX)?;
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
+    text.chars().find(|c| !allowed(*c)).map_or(Ok(()), |bad| Err(BadName::Key(bad)))
+}
+
+/// A resource name: the alphabet of label keys, at most 63 characters, and not what counts running units.
+///
+/// # Errors
+/// The first thing wrong.
+pub fn resource(text: &str) -> Result<(), BadName> {
+    if text == RUNNING_UNITS {
+        return Err(BadName::Count);
+    }
+    length(text, NAMESPACE_LEN_MAX)?;
+    label_key(text)
+}
+
+/// A resource that somebody asks for: a [`resource`] that is not nearly a well-known one, as `mem`.
+///
+/// # Errors
+/// The first thing wrong.
+pub fn asked(text: &str) -> Result<(), BadName> {
+    resource(text)?;
+    quantity::meant(text).map_or(Ok(()), |meant| Err(BadName::Meant(meant)))
+}
+
+/// A name of an environment variable.
+///
+/// # Errors
+/// It is empty, or has `=` or control characters.
+pub fn variable(text: &str) -> Result<(), BadName> {
+    if text.is_empty() || text.chars().any(|c| c == '=' || c.is_control()) {
+        return Err(BadName::Variable);
+    }
+    Ok(())
+}
+
+/// An argument or the value of an environment variable: handed on as it is, line breaks and all.
+///
+/// # Errors
+/// It has a NUL.
+pub fn argument(text: &str) -> Result<(), BadName> {
+    if text.contains('\0') { Err(BadName::Nul) } else { Ok(()) }
+}
+
+/// Free text, may be empty.
+///
+/// # Errors
+/// The first thing wrong.
+pub fn text(text: &str, max: usize) -> Result<(), BadName> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    length(text, max)?;
+    if text.chars().any(char::is_control) { Err(BadName::Control) } else { Ok(()) }
+}
+
+/// A DNS-1123 label: lower-case letters, digits and `-`, at most 63 characters.
+///
+/// # Errors
+/// The first thing wrong.
+pub fn label(text: &str) -> Result<(), BadName> {
+    length(text, NAMESPACE_LEN_MAX)?;
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if let Some(bad) = text.chars().find(|c| !allowed(*c)) {
+        return Err(BadName::Label(bad));
+    }
+    if text.starts_with('-') || text.ends_with('-') { Err(BadName::Ends) } else { Ok(()) }
+}
+
+/// A queue path: [`label`]s with `.` between them.
+///
+/// # Errors
+/// The first thing wrong.
+pub fn queue(path: &str) -> Result<(), BadName> {
+    length(path, NAME_LEN_MAX)?;
+    if path.split('.').count() > QUEUE_DEPTH_MAX || path.split('.').any(str::is_empty) {
+        return Err(BadName::Path);
+    }
+    path.split('.').try_for_each(label)
+}
+
+/// The number of a hyphenated UUID; `None` if it is none.
+pub fn uuid(text: &str) -> Option<u128> {
+    let bytes: &[u8; 36] = text.as_bytes().try_into().ok()?;
+    if [8, 13, 18, 23].iter().any(|idx| bytes[*idx] != b'-') {
+        return None;
+    }
+    let (mut number, mut wrong) = (0u128, 0);
+    for range in [0..8, 9..13, 14..18, 19..23, 24..36] {
+        // In words of 64 bits, one group at a time: this is done for each submission.
+        let (mut part, digits) = (0u64, range.len());
+        for byte in &bytes[range] {
+            let digit = HEX[usize::from(*byte)];
+            wrong |= digit;
+            part = part << 4 | u64::from(digit & 0xf);
+        }
+        number = number << (4 * digits) | u128::from(part);
+    }
+    (wrong & NO_DIGIT == 0).then_some(number)
+}
+
+/// In [`HEX`] for what is no digit.
+const NO_DIGIT: u8 = 0x80;
+
+/// Values of hexadecimal digits.
+const HEX: [u8; 256] = {
+    let mut table = [NO_DIGIT; 256];
+    let mut value = 0;
+    while value < 16 {
+        table[b"0123456789abcdef"[value as usize] as usize] = value;
+        table[b"0123456789ABCDEF"[value as usize] as usize] = value;
+        value += 1;
+    }
+    table
+};
+
+/// First and last number of the UUIDs that begin with `prefix`; `None` if no UUID does.
+pub fn uuid_range(prefix: &str) -> Option<(u128, u128)> {
+    if prefix.is_empty() || prefix.len() > 36 {
+        return None;
+    }
+    let (mut number, mut digits) = (0u128, 0u32);
+    for (idx, c) in prefix.chars().enumerate() {
+        if matches!(idx, 8 | 13 | 18 | 23) {
+            if c != '-' {
+                return None;
+            }
+        } else {
+            number = number << 4 | u128::from(c.to_digit(16)?);
+            digits += 1;
+        }
+    }
+    let open = 4 * (32 - digits);
+    let last = if open == 0 { number } else { number << open | (u128::MAX >> (128 - open)) };
+    Some((if open == 128 { 0 } else { number << open }, last))
+}
+
+fn length(text: &str, max: usize) -> Result<(), BadName> {
+    if text.is_empty() {
+        return Err(BadName::Empty);
+    }
+    if text.len() > max {
+        return Err(BadName::Long { len: text.chars().count().max(max + 1), max });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_is_no_slip() {
+        for good in ["cpu", "memory", "gpu", "fpga", "example.com/mem", "npu"] {
+            assert_eq!(asked(good), Ok(()), "{good}");
+        }
+        assert_eq!(asked("mem"), Err(BadName::Meant("memory")));
+        assert_eq!(asked("CPU").unwrap_err().to_string(), "did you mean `cpu`?");
+        assert_eq!(asked("a b"), Err(BadName::Key(' ')));
+    }
+
+    #[test]
+    fn control_characters_are_nowhere() {
+        for bad in ["a\nb", "a\u{1b}[31m", "a\u{7f}", "a\u{85}b", "\0"] {
+            assert!(name(bad, 63).is_err() && label(bad).is_err() && label_key(bad).is_err(), "{bad:?}");
+            assert!(queue(bad).is_err() && resource(bad).is_err() && text(bad, 63).is_err(), "{bad:?}");
+            assert!(variable(bad).is_err(), "{bad:?}");
+            let told = name(bad, 63).unwrap_err().to_string();
+            assert!(!told.contains(char::is_control), "{told:?}");
+        }
+        assert_eq!((argument("two\nlines"), argument("a\0")), (Ok(()), Err(BadName::Nul)));
+        assert_eq!((variable("PATH"), variable("A=B")), (Ok(()), Err(BadName::Variable)));
+    }
+
+    #[test]
+    fn names() {
+        for good in ["a", "web-1", "a.b", "0"] {
+            assert_eq!(name(good, 63), Ok(()), "{good}");
+        }
+        for (bad, why) in [
+            ("", BadName::Empty),
+            ("Web", BadName::Name('W')),
+            ("a_b", BadName::Name('_')),
+            ("-a", BadName::Ends),
+            ("a.", BadName::Ends),
+            ("ä", BadName::Name('ä')),
+            ("abcd", BadName::Long { len: 4, max: 3 }),
+        ] {
+            let max = if matches!(why, BadName::Long { .. }) { 3 } else { 63 };
+            assert_eq!(name(bad, max), Err(why), "{bad}");
+        }
+    }
+
+    #[test]
+    fn queues() {
+        let longest = [&"a".repeat(63), &"b".repeat(63), &"c".repeat(63), "d".repeat(61).as_str()].join(".");
+        for good in ["default", "prod.search", "org.team-a.etl", "0.9", "a.b.c.d.e.f.g.h", &longest] {
+            assert_eq!(queue(good), Ok(()), "{good}");
+        }
+        let (long_label, long) = (format!("a.{}", "b".repeat(64)), format!("{longest}d"));
+        for (bad, why) in [
+            ("", BadName::Empty),
+            (".a", BadName::Path),
+            ("a.", BadName::Path),
+            ("a..b", BadName::Path),
+            ("a.b.c.d.e.f.g.h.i", BadName::Path),
+            ("a/b", BadName::Label('/')),
+            ("a.B", BadName::Label('B')),
+            ("a.ä", BadName::Label('ä')),
+            ("a.-b", BadName::Ends),
+            ("a-.b", BadName::Ends),
+            (&long_label, BadName::Long { len: 64, max: 63 }),
+            (&long, BadName::Long { len: 254, max: 253 }),
+        ] {
+            assert_eq!(queue(bad), Err(why), "{bad}");
+        }
+        assert_eq!(label("best-effort"), Ok(()));
+        assert_eq!(label("a.b"), Err(BadName::Label('.')));
+    }
+
+    #[test]
+    fn uuids() {
+        let text = "0190163d-8694-739b-aea5-966c26f8ad91";
+        let number = 0x0190_163d_8694_739b_aea5_966c_26f8_ad91;
+        assert_eq!(uuid(text), Some(number));
+        assert_eq!(uuid(&text.to_uppercase()), Some(number));
+        for bad in [
+            "",
+            "0190163d8694739baea5966c26f8ad91",
+            "0190163d-8694-739b-aea5-966c26f8ad9",
+            "g190163d-8694-739b-aea5-966c26f8ad91",
+        ] {
+            assert_eq!(uuid(bad), None, "{bad}");
+        }
+        for end in 1..=text.len() {
+            let (first, last) = uuid_range(&text[..end]).unwrap();
+            assert!((first..=last).contains(&number), "{}", &text[..end]);
+        }
+        assert_eq!(uuid_range(text), Some((number, number)));
+        assert_eq!(uuid_range("0190163d8"), None);
+        assert_eq!(uuid_range("web"), None);
+    }
+}

@@ -1,0 +1,744 @@
+//! Rows: the life of every running unit of one unit, and the only transitions it may take.
+//!
+//! The store's state machine, the followers (dispatcher, scheduler, binder) and the state service apply the
+//! same committed changes through this module, so they cannot disagree on what runs where. A row exists for
+//! each ordinal up to the highest ever bound; an ordinal without a row is pending with incarnation 0.
+//!
+//! ```text
+//! Pending ─bind─▶ Bound ─▶ Starting ─▶ Running ─▶ Succeeded | Failed | Stopped ─requeue─▶ Pending (incarnation + 1)
+//!                            ▲  restart   │
+//!                            └────────────┘ (restarts + 1)
+//! ```
+//! `evict` marks a live row; it keeps its room until it has ended. An eviction from a lost node is the end itself:
+//! Stopped, reported by nobody. What agents report follows [`TRANSITIONS`].
+
+use std::sync::Arc;
+
+use crate::{
+    demand::{Demand, Pool},
+    ids::{NodeId, Revision, UnitId},
+};
+
+/// Preemptors that the rows of a unit remember, the newest ones.
+pub const N_PREEMPTORS_MAX: usize = 16;
+
+/// Where a running unit is in its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Without a node.
+    #[default]
+    Pending,
+    /// On a node, nothing heard from its agent yet.
+    Bound,
+    /// Being started.
+    Starting,
+    /// Running.
+    Running,
+    /// Ended with exit code 0.
+    Succeeded,
+    /// Ended with another exit code.
+    Failed,
+    /// Ended because it was told to.
+    Stopped,
+}
+
+impl Phase {
+    /// Holds room on a node.
+    pub fn is_live(self) -> bool {
+        matches!(self, Self::Bound | Self::Starting | Self::Running)
+    }
+
+    /// Over, for this incarnation.
+    pub fn is_ended(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Stopped)
+    }
+
+    /// As shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Bound => "Bound",
+            Self::Starting => "Starting",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::Stopped => "Stopped",
+        }
+    }
+}
+
+/// How far a running unit is within its incarnation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Times that it was started again in place.
+    pub restarts: u32,
+}
+
+impl Progress {
+    /// [`TRANSITIONS`] as a rule: forward only unless it was started again, an end is final, and what comes
+    /// twice or late changes nothing.
+    pub fn may_become(self, next: Self) -> bool {
+        if !self.phase.is_live() || next.phase <= Phase::Bound {
+            return false;
+        }
+        // An end counts whatever the counter says: an agent that has lost its memory counts from 0.
+        next.phase.is_ended()
+            || next.restarts > self.restarts
+            || (next.restarts == self.restarts && next.phase > self.phase)
+    }
+
+    /// What it is after a report that may follow: the counter never goes back.
+    pub fn followed_by(self, next: Self) -> Self {
+        Self { phase: next.phase, restarts: self.restarts.max(next.restarts) }
+    }
+}
+
+/// One line of the transition table of agent reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// Phases that it leaves.
+    pub from: &'static [Phase],
+    /// Phases that it enters.
+    pub to: &'static [Phase],
+    /// What the report's count of restarts must be, compared with the row's.
+    pub restarts: Restarts,
+    /// What makes it happen.
+    pub when: &'static str,
+}
+
+/// A report's count of restarts compared with the row's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restarts {
+    /// The same.
+    Same,
+    /// A higher one.
+    Higher,
+    /// Whatever it is.
+    Any,
+}
+
+/// Every change that an agent's report of the current incarnation makes to a row; all others change nothing.
+pub const TRANSITIONS: &[Transition] = &[
+    Transition {
+        from: &[Phase::Bound],
+        to: &[Phase::Starting],
+        restarts: Restarts::Same,
+        when: "its agent has it",
+    },
+    Transition {
+        from: &[Phase::Bound, Phase::Starting],
+        to: &[Phase::Running],
+        restarts: Restarts::Same,
+        when: "it runs",
+    },
+    Transition {
+        from: &[Phase::Bound, Phase::Starting, Phase::Running],
+        to: &[Phase::Starting, Phase::Running],
+        restarts: Restarts::Higher,
+        when: "it ended by itself and is started again in place, same incarnation",
+    },
+    Transition {
+        from: &[Phase::Bound, Phase::Starting, Phase::Running],
+        to: &[Phase::Succeeded, Phase::Failed],
+        restarts: Restarts::Any,
+        when: "it ended by itself and is not started again",
+    },
+    Transition {
+        from: &[Phase::Bound, Phase::Starting, Phase::Running],
+        to: &[Phase::Stopped],
+        restarts: Restarts::Any,
+        when: "it ended because it was told to, or because its node was without contact for too long",
+    },
+];
+
+/// The transition table as Markdown, for the docs.
+pub fn render_transitions() -> String {
+    let names = |phases: &[Phase]| phases.iter().map(|phase| phase.name()).collect::<Vec<_>>().join(", ");
+    let mut out = "| from | to | restarts | when |\n|---|---|---|---|\n".to_owned();
+    for line in TRANSITIONS {
+        let restarts = match line.restarts {
+            Restarts::Same => "same",
+            Restarts::Higher => "higher",
+            Restarts::Any => "any",
+        };
+        out += &format!("| {} | {} | {restarts} | {} |\n", names(line.from), names(line.to), line.when);
+    }
+    out
+}
+
+/// Why a running unit is made to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum EvictionReason {
+    /// Its unit was cancelled.
+    Cancelled,
+    /// Its unit wants fewer replicas.
+    ScaledIn,
+    /// Something of higher rank needs the room.
+    Preempted,
+    /// Its node was lost: it is over, and nobody is there to say so.
+    NodeLost,
+    /// Its node is drained.
+    Drained,
+    /// Guaranteed units need the room back.
+    Squeezed,
+    /// Moved by the rescheduler.
+    Rescheduled,
+    /// Its unit is suspended.
+    Suspended,
+    /// Too few of its unit were left, and the rest goes with them.
+    BelowMin,
+    /// Its unit was active for as long as it may be.
+    Deadline,
+    /// One of its unit failed for good, and the rest goes with it.
+    Failure,
+    /// Its node has a taint that it does not tolerate, or not any longer.
+    Tainted,
+}
+
+impl EvictionReason {
+    /// As metrics name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cancelled => "cancelled",
+            Self::ScaledIn => "scaled-in",
+            Self::Preempted => "preempted",
+            Self::NodeLost => "node-lost",
+            Self::Drained => "drained",
+            Self::Squeezed => "squeezed",
+            Self::Rescheduled => "rescheduled",
+            Self::Suspended => "suspended",
+            Self::BelowMin => "below-min",
+            Self::Deadline => "deadline",
+            Self::Failure => "failure",
+            Self::Tainted => "tainted",
+        }
+    }
+
+    /// The eviction is the end of what it evicts, and of what was leaving before.
+    pub fn is_end(self) -> bool {
+        self == Self::NodeLost
+    }
+}
+
+/// One running unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// Current incarnation.
+    pub incarnation: u32,
+    /// Where it is or was; 0 when pending.
+    pub node: NodeId,
+    /// Bit i: device i of the node.
+    pub device_mask: u64,
+    /// Life.
+    pub phase: Phase,
+    /// Set when told to leave. A pending one keeps [`EvictionReason::Suspended`] until it is bound again, and has
+    /// [`EvictionReason::Failure`] where its unit started again as a whole.
+    pub eviction: Option<EvictionReason>,
+    /// Index of its task group.
+    pub group: u16,
+    /// Of an ended one.
+    pub exit_code: i32,
+    /// In-place restarts.
+    pub restarts: u32,
+    /// Store revision of its last change.
+    pub revision: Revision,
+    /// Commit time of its binding, Unix milliseconds.
+    pub bound_time_ms: i64,
+}
+
+impl Row {
+    /// How far it is within its incarnation.
+    pub fn progress(&self) -> Progress {
+        Progress { phase: self.phase, restarts: self.restarts }
+    }
+
+    /// Over after an eviction that its unit did not ask for by wanting less, or stopped by its agent alone, without
+    /// contact for too long.
+    pub fn was_sent_away(&self) -> bool {
+        let is_sent = match self.eviction {
+            None => self.phase == Phase::Stopped,
+            Some(EvictionReason::Cancelled | EvictionReason::ScaledIn | EvictionReason::Deadline) => false,
+            Some(
+                EvictionReason::Preempted
+                | EvictionReason::NodeLost
+                | EvictionReason::Drained
+                | EvictionReason::Squeezed
+                | EvictionReason::Rescheduled
+                | EvictionReason::Suspended
+                | EvictionReason::BelowMin
+                | EvictionReason::Failure
+                | EvictionReason::Tainted,
+            ) => true,
+        };
+        is_sent && self.phase.is_ended()
+    }
+
+    /// Sent away for the sake of others, not of its own unit or the rest of it.
+    pub fn was_evicted_by_others(&self) -> bool {
+        let is_own = matches!(
+            self.eviction,
+            Some(EvictionReason::BelowMin | EvictionReason::Suspended | EvictionReason::Failure)
+        );
+        self.was_sent_away() && !is_own
+    }
+
+    /// Left because its unit was suspended or started again as a whole, and has had no node since.
+    pub fn is_set_aside(&self) -> bool {
+        matches!(self.eviction, Some(EvictionReason::Suspended | EvictionReason::Failure))
+            && matches!(self.phase, Phase::Pending | Phase::Stopped)
+    }
+
+    /// Had a node, in this incarnation or an earlier one, since its unit was last suspended or started again as a whole.
+    pub fn had_node(&self) -> bool {
+        (self.phase != Phase::Pending || self.incarnation > 0) && !self.is_set_aside()
+    }
+}
+
+/// What each running unit of a bound task group takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupDemand {
+    /// Requests.
+    pub demand: Arc<Demand>,
+    /// Pool that pays.
+    pub pool: Pool,
+    /// How they stand against others; `None`: they are not preempted.
+    pub standing: Option<Arc<Standing>>,
+}
+
+/// How bound running units stand against those that want their room. As of their group's first binding: a class that
+/// changes its priority afterwards changes nothing for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Standing {
+    /// Higher wins.
+    pub priority: i32,
+    /// May have to leave for one of higher rank.
+    pub preemptible: bool,
+    /// Left alone so long after its binding, milliseconds.
+    pub min_run_ms: u64,
+    /// With fewer than these the unit is worth nothing.
+    pub min_member: u32,
+    /// Path of the queue that pays; `None`: `default`.
+    pub queue: Option<Arc<str>>,
+    /// Whether it ends by itself.
+    pub end: End,
+}
+
+/// Whether a running unit gives its room back without being told to leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum End {
+    /// An older binder bound it: it is believed to end.
+    #[default]
+    Unknown,
+    /// It goes on until somebody ends it.
+    Never,
+    /// It ends once its work is done, or its active deadline ends it.
+    ByItself,
+}
+
+/// All rows of one unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnitRows {
+    /// By task group; `None` for a group never bound.
+    pub groups: Vec<Option<GroupDemand>>,
+    /// By ordinal.
+    pub rows: Vec<Row>,
+    /// Units that preempted some of them; see [`Self::preemptors`].
+    pub lineage: Option<Box<Lineage>>,
+}
+
+/// Who preempted running units of a unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lineage {
+    /// The newest last, at most [`N_PREEMPTORS_MAX`].
+    pub preemptors: Vec<UnitId>,
+}
+
+/// A binding of running units of one task group. Columns of equal length.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bind {
+    /// Index of the task group.
+    pub group: u16,
+    /// Shared by all.
+    pub demand: Arc<Demand>,
+    /// Pool that pays.
+    pub pool: Pool,
+    /// Which.
+    pub ordinals: Vec<u32>,
+    /// Empty: all 0.
+    pub incarnations: Vec<u32>,
+    /// Where.
+    pub nodes: Vec<NodeId>,
+    /// Empty: none.
+    pub device_masks: Vec<u64>,
+    /// How they stand against others.
+    pub standing: Option<Arc<Standing>>,
+}
+
+/// Running units that begin to leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evict {
+    /// Which.
+    pub ordinals: Vec<u32>,
+    /// Empty: all 0.
+    pub incarnations: Vec<u32>,
+    /// Why.
+    pub reason: EvictionReason,
+    /// Who asked.
+    pub by: String,
+    /// The unit that they are preempted for; 0 for another reason.
+    pub preemptor: UnitId,
+}
+
+impl Evict {
+    /// (ordinal, incarnation) of each.
+    pub fn members(&self) -> impl Iterator<Item = (u32, u32)> {
+        let incarnation = |idx: usize| self.incarnations.get(idx).copied().unwrap_or(0);
+        self.ordinals.iter().enumerate().map(move |(idx, ordinal)| (*ordinal, incarnation(idx)))
+    }
+}
+
+/// What agents reported. Columns of equal length, or empty for all 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statuses {
+    /// Which.
+    pub ordinals: Vec<u32>,
+    /// Empty: all 0.
+    pub incarnations: Vec<u32>,
+    /// Life.
+    pub phases: Vec<Phase>,
+    /// Empty: all 0.
+    pub exit_codes: Vec<i32>,
+    /// Empty: all 0.
+    pub restarts: Vec<u32>,
+}
+
+/// Ended running units that become pending again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requeue {
+    /// Which.
+    pub ordinals: Vec<u32>,
+    /// Their new incarnations.
+    pub incarnations: Vec<u32>,
+}
+
+/// One change to the rows of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RowChange {
+    /// Places.
+    Bind(Bind),
+    /// Begins to leave.
+    Evict(Evict),
+    /// Reported.
+    Statuses(Statuses),
+    /// Pending again.
+    Requeue(Requeue),
+}
+
+/// A change that the rows do not allow.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RowConflict {
+    /// Columns differ in length.
+    #[error("columns differ in length")]
+    Columns,
+    /// An ordinal stands twice in one change.
+    #[error("ordinal {0} stands twice")]
+    Repeated(u32),
+    /// Another incarnation is current.
+    #[error("ordinal {ordinal}: incarnation {current} is current, not {asked}")]
+    Incarnation {
+        /// The running unit.
+        ordinal: u32,
+        /// Of the row.
+        current: u32,
+        /// Of the change.
+        asked: u32,
+    },
+    /// It has a node already.
+    #[error("ordinal {0} is bound already")]
+    Bound(u32),
+    /// It has no node.
+    #[error("ordinal {0} is not bound")]
+    NotBound(u32),
+    /// It leaves already: nobody else can have it preempted.
+    #[error("ordinal {0} leaves already")]
+    Leaving(u32),
+}
+
+/// `column[idx]`, or the default of an empty column.
+fn at<T: Copy + Default>(column: &[T], idx: usize) -> T {
+    column.get(idx).copied().unwrap_or_default()
+}
+
+fn fits(len: usize, column: usize) -> bool {
+    column == 0 || column == len
+}
+
+impl UnitRows {
+    /// The row of `ordinal`; a pending one with incarnation 0 if it was never bound.
+    pub fn row(&self, ordinal: u32) -> Row {
+        self.rows.get(ordinal as usize).copied().unwrap_or_default()
+    }
+
+    /// Ordinals and rows that hold room.
+    pub fn live(&self) -> impl Iterator<Item = (u32, &Row)> {
+        (0u32..).zip(&self.rows).filter(|(_, row)| row.phase.is_live())
+    }
+
+    /// Something of it had a node since it was last suspended: its first binding is made.
+    pub fn was_placed(&self) -> bool {
+        self.rows.iter().any(Row::had_node)
+    }
+
+    /// Units that preempted some of its running units, the newest last: it may not preempt theirs.
+    pub fn preemptors(&self) -> &[UnitId] {
+        self.lineage.as_ref().map_or(&[], |lineage| &lineage.preemptors)
+    }
+
+    /// Sets [`Self::preemptors`], as loaded or taken back.
+    pub fn set_preemptors(&mut self, preemptors: Vec<UnitId>) {
+        self.lineage = (!preemptors.is_empty()).then(|| Box::new(Lineage { preemptors }));
+    }
+
+    /// How running units of a task group stand against others; `None` when they are not preempted.
+    pub fn standing(&self, group: u16) -> Option<&Arc<Standing>> {
+        self.groups.get(usize::from(group))?.as_ref()?.standing.as_ref()
+    }
+
+    /// Whether `change` is allowed; changes nothing. Statuses always are: stale ones are ignored by `apply`.
+    ///
+    /// # Errors
+    /// The first conflict.
+    pub fn check(&self, change: &RowChange) -> Result<(), RowConflict> {
+        match change {
+            RowChange::Bind(bind) => self.check_bind(bind),
+            RowChange::Evict(evict) => {
+                columns(evict.ordinals.len(), &[evict.incarnations.len()])?;
+                let is_preempted = evict.reason == EvictionReason::Preempted;
+                self.check_each(&evict.ordinals, &evict.incarnations, |ordinal, row| {
+                    if !row.phase.is_live() {
+                        Err(RowConflict::NotBound(ordinal))
+                    } else if is_preempted && row.eviction.is_some() {
+                        Err(RowConflict::Leaving(ordinal))
+                    } else {
+                        Ok(())
+                    }
+                })
+            }
+            RowChange::Statuses(statuses) => columns(
+                statuses.ordinals.len(),
+                &[statuses.incarnations.len(), statuses.exit_codes.len(), statuses.restarts.len()],
+            )
+            .and_then(|()| exact(statuses.ordinals.len(), statuses.phases.len())),
+            RowChange::Requeue(requeue) => {
+                exact(requeue.ordinals.len(), requeue.incarnations.len())?;
+                for (idx, &ordinal) in requeue.ordinals.iter().enumerate() {
+                    let (row, asked) = (self.row(ordinal), requeue.incarnations[idx]);
+                    if !row.phase.is_ended() {
+                        return Err(RowConflict::Bound(ordinal));
+                    }
+                    if asked != row.incarnation + 1 {
+                        return Err(RowConflict::Incarnation { ordinal, current: row.incarnation, asked });
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn check_bind(&self, bind: &Bind) -> Result<(), RowConflict> {
+        let len = bind.ordinals.len();
+        exact(len, bind.nodes.len())?;
+        columns(len, &[bind.incarnations.len(), bind.device_masks.len()])?;
+        self.check_each(&bind.ordinals, &bind.incarnations, |ordinal, row| match row.phase {
+            Phase::Pending => Ok(()),
+            _ => Err(RowConflict::Bound(ordinal)),
+        })?;
+        repeated(&bind.ordinals)
+    }
+
+    fn check_each(
+        &self,
+        ordinals: &[u32],
+        incarnations: &[u32],
+        check: impl Fn(u32, &Row) -> Result<(), RowConflict>,
+    ) -> Result<(), RowConflict> {
+        for (idx, &ordinal) in ordinals.iter().enumerate() {
+            let (row, asked) = (self.row(ordinal), at(incarnations, idx));
+            if row.incarnation != asked {
+                return Err(RowConflict::Incarnation { ordinal, current: row.incarnation, asked });
+            }
+            check(ordinal, &row)?;
+        }
+        Ok(())
+    }
+
+    /// Applies a committed change. `on_row(ordinal, before, after)` sees every row that changed.
+    ///
+    /// Entries that the rows do not allow are skipped: a committed change was checked, and followers may see
+    /// a change again after a new list. One transaction may change a row several times, in its order.
+    pub fn apply(
+        &mut self,
+        change: &RowChange,
+        revision: Revision,
+        time_ms: i64,
+        mut on_row: impl FnMut(u32, &Row, &Row),
+    ) {
+        let on_row = &mut on_row;
+        match change {
+            RowChange::Bind(bind) => {
+                self.set_group(bind);
+                self.grow(&bind.ordinals);
+                for (idx, &ordinal) in bind.ordinals.iter().enumerate() {
+                    update(&mut self.rows, ordinal, revision, on_row, |row| {
+                        let fresh =
+                            row.phase == Phase::Pending && row.incarnation == at(&bind.incarnations, idx);
+                        if fresh {
+                            row.node = bind.nodes[idx];
+                            row.device_mask = at(&bind.device_masks, idx);
+                            row.phase = Phase::Bound;
+                            row.eviction = None;
+                            row.group = bind.group;
+                            row.bound_time_ms = time_ms;
+                        }
+                        fresh
+                    });
+                }
+            }
+            RowChange::Evict(evict) => {
+                if evict.preemptor != UnitId(0) {
+                    note_preemptor(&mut self.lineage, evict.preemptor);
+                }
+                for (idx, &ordinal) in evict.ordinals.iter().enumerate() {
+                    update(&mut self.rows, ordinal, revision, on_row, |row| {
+                        let is_end = evict.reason.is_end();
+                        let leaves = row.incarnation == at(&evict.incarnations, idx)
+                            && row.phase.is_live()
+                            && (is_end || row.eviction.is_none());
+                        if leaves {
+                            row.eviction = row.eviction.or(Some(evict.reason));
+                            row.phase = if is_end { Phase::Stopped } else { row.phase };
+                        }
+                        leaves
+                    });
+                }
+            }
+            RowChange::Statuses(statuses) => {
+                for (idx, &ordinal) in statuses.ordinals.iter().enumerate() {
+                    let next =
+                        Progress { phase: statuses.phases[idx], restarts: at(&statuses.restarts, idx) };
+                    update(&mut self.rows, ordinal, revision, on_row, |row| {
+                        let progress = row.progress();
+                        let changes =
+                            row.incarnation == at(&statuses.incarnations, idx) && progress.may_become(next);
+                        if changes {
+                            Progress { phase: row.phase, restarts: row.restarts } =
+                                progress.followed_by(next);
+                            row.exit_code = at(&statuses.exit_codes, idx);
+                        }
+                        changes
+                    });
+                }
+            }
+            RowChange::Requeue(requeue) => {
+                for (idx, &ordinal) in requeue.ordinals.iter().enumerate() {
+                    update(&mut self.rows, ordinal, revision, on_row, |row| {
+                        let again = row.phase.is_ended() && requeue.incarnations[idx] == row.incarnation + 1;
+                        if again {
+                            // Who ended by itself comes back with the whole unit only.
+                            let is_whole = row.eviction.is_none() && !row.was_sent_away();
+                            let failure = is_whole.then_some(EvictionReason::Failure);
+                            let eviction = row.eviction.filter(|_| row.is_set_aside()).or(failure);
+                            let incarnation = row.incarnation + 1;
+                            *row = Row { incarnation, eviction, group: row.group, ..Row::default() };
+                        }
+                        again
+                    });
+                }
+            }
+        }
+    }
+
+    /// Makes room for these ordinals, and for no more the first time: most units are bound once and stay as they
+    /// are, the ones of a single replica by the million.
+    pub fn grow(&mut self, ordinals: &[u32]) {
+        let len = ordinals.iter().max().map_or(0, |last| *last as usize + 1);
+        if self.rows.is_empty() {
+            self.rows.reserve_exact(len);
+        }
+        if self.rows.len() < len {
+            self.rows.resize(len, Row::default());
+        }
+    }
+
+    /// The first binding of a group says what its running units take.
+    pub fn set_group(&mut self, bind: &Bind) {
+        let idx = usize::from(bind.group);
+        if self.groups.len() <= idx {
+            self.groups.reserve_exact(idx + 1 - self.groups.len());
+            self.groups.resize(idx + 1, None);
+        }
+        if self.groups[idx].is_none() {
+            self.groups[idx] = Some(GroupDemand {
+                demand: Arc::clone(&bind.demand),
+                pool: bind.pool,
+                standing: bind.standing.clone(),
+            });
+        }
+    }
+}
+
+/// One step of a row, unless the row is newer than `revision`.
+#[inline]
+fn update(
+    rows: &mut Vec<Row>,
+    ordinal: u32,
+    revision: Revision,
+    on_row: &mut impl FnMut(u32, &Row, &Row),
+    change: impl FnOnce(&mut Row) -> bool,
+) {
+    let idx = ordinal as usize;
+    if rows.len() <= idx {
+        rows.resize(idx + 1, Row::default());
+    }
+    let row = &mut rows[idx];
+    let before = *row;
+    if before.revision <= revision && change(row) {
+        row.revision = revision;
+        on_row(ordinal, &before, row);
+    }
+}
+
+/// Once each, the newest last, the oldest forgotten.
+fn note_preemptor(lineage: &mut Option<Box<Lineage>>, preemptor: UnitId) {
+    let known = &mut lineage.get_or_insert_default().preemptors;
+    known.retain(|other| *other != preemptor);
+    if known.len() >= N_PREEMPTORS_MAX {
+        known.remove(0);
+    }
+    known.push(preemptor);
+}
+
+fn columns(len: usize, others: &[usize]) -> Result<(), RowConflict> {
+    if others.iter().all(|other| fits(len, *other)) { Ok(()) } else { Err(RowConflict::Columns) }
+}
+
+fn exact(len: usize, other: usize) -> Result<(), RowConflict> {
+    if len == other { Ok(()) } else { Err(RowConflict::Columns) }
+}
+
+fn repeated(ordinals: &[u32]) -> Result<(), RowConflict> {
+    if ordinals.is_sorted_by(|a, b| a < b) {
+        return Ok(());
+    }
+    let mut sorted = ordinals.to_vec();
+    sorted.sort_unstable();
+    sorted
+        .windows(2)
+        .find(|pair| pair[0] == pair[1])
+        .map_or(Ok(()), |pair| Err(RowConflict::Repeated(pair[0])))
+}
+
+#[cfg(test)]
+mod tests;

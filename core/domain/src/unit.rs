@@ -1,0 +1,286 @@
+//! Scheduling units as submitted, with their defaults filled in.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    demand::{Demand, Pool},
+    ids::UnitId,
+    node::Toleration,
+    rows::End,
+};
+
+/// So long a unit may wait by default before it is said that it finds no place, milliseconds.
+pub const SCHEDULING_TIMEOUT_MS: u64 = 5 * 60 * 1_000;
+
+/// A unit: task groups that are placed together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitSpec {
+    /// Never reused.
+    pub id: UnitId,
+    /// Unique with `name`.
+    pub namespace: String,
+    /// Unique with `namespace`.
+    pub name: String,
+    /// Idempotence key of its submission.
+    pub uid: String,
+    /// For selection.
+    pub labels: BTreeMap<String, String>,
+    /// Who submitted it.
+    pub owner: String,
+    /// Source of its defaults.
+    pub class: WorkloadClass,
+    /// At least one.
+    pub task_groups: Vec<TaskGroup>,
+    /// Its first binding commits at least so many, or none.
+    pub min_member: u32,
+    /// Path of its queue.
+    pub queue: String,
+    /// Higher wins. 0 with a priority class: that of the class.
+    pub priority: i32,
+    /// Name of a priority class; empty: none.
+    pub priority_class: String,
+    /// Pays for it.
+    pub pool: Pool,
+    /// Of replicas that ended by themselves.
+    pub restart_policy: RestartPolicy,
+    /// Node preference.
+    pub scoring: ScoringProfile,
+    /// Kept so long after its end, milliseconds.
+    pub ttl_after_finished_ms: u64,
+    /// To be stopped.
+    pub cancelled: bool,
+    /// In-place restarts.
+    pub max_restarts: u32,
+    /// Of running units that have to leave for another reason than the unit's own wish.
+    pub on_eviction: OnEviction,
+    /// Of a unit that had `min_member` and has fewer left.
+    pub on_below_min: OnBelowMin,
+    /// Of a unit of which a running unit has failed for good.
+    pub on_failure: OnFailure,
+    /// So often was the whole unit started again, [`Self::max_restarts`] at most.
+    pub whole_restarts: u32,
+    /// It is being started again as a whole: what is there leaves, and nothing comes until all of it has.
+    pub restarting: bool,
+    /// The dispatcher ended it.
+    pub ended: Option<UnitEnd>,
+    /// Nothing of it is to run until it is resumed.
+    pub suspended: bool,
+    /// So long it may wait before it is said that it finds no place, milliseconds; 0: [`SCHEDULING_TIMEOUT_MS`].
+    pub scheduling_timeout_ms: u64,
+    /// It fails once it was active so long, milliseconds; 0: never.
+    pub active_deadline_ms: u64,
+    /// Its running units may have to leave for units of higher rank.
+    pub preemptible: bool,
+    /// Not before they have run so long, milliseconds.
+    pub min_run_ms: u64,
+    /// What was submitted of what scaling and stopping have changed since; `None` while neither has happened.
+    pub submitted: Option<Box<SubmittedSize>>,
+}
+
+/// The size of a unit as it was submitted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubmittedSize {
+    /// Its first binding.
+    pub min_member: u32,
+    /// Of each task group, by position.
+    pub replicas: Vec<u32>,
+}
+
+/// Replicas of one template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskGroup {
+    /// Unique in the unit.
+    pub name: String,
+    /// Sum of `ordinals`.
+    pub replicas: u32,
+    /// One replica.
+    pub template: Template,
+    /// Half-open ranges `[start, end)`, ascending, disjoint over all groups of the unit. An empty one at the end says
+    /// that new ordinals begin there or later.
+    pub ordinals: Vec<(u32, u32)>,
+}
+
+/// One replica.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Template {
+    /// What it takes.
+    pub demand: Demand,
+    /// Labels that a node must have.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that it accepts.
+    pub tolerations: Vec<Toleration>,
+    /// What the agent runs.
+    pub run: RunSpec,
+}
+
+/// What an agent runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RunSpec {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Environment.
+    pub env: BTreeMap<String, String>,
+    /// Of a simulated run; `None` runs until stopped, 0 ends at once.
+    pub simulated_duration_ms: Option<u64>,
+    /// Of a simulated run.
+    pub simulated_exit_code: i32,
+    /// Between the polite and the forced end.
+    pub stop_grace_ms: u32,
+}
+
+/// Kind of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WorkloadClass {
+    /// Long-running, replicas independent.
+    Service,
+    /// Long-running with stable ordinals.
+    Stateful,
+    /// Runs to completion, replicas independent.
+    Batch,
+    /// All or nothing.
+    Gang,
+    /// Streaming job.
+    Stream,
+    /// Training job.
+    Training,
+    /// A YARN application.
+    Yarn,
+    /// One on every node.
+    Daemon,
+}
+
+impl WorkloadClass {
+    /// Its replicas serve by themselves: they are better on different nodes, where that costs little.
+    pub fn spreads(self) -> bool {
+        match self {
+            Self::Service | Self::Stateful => true,
+            Self::Batch | Self::Gang | Self::Stream | Self::Training | Self::Yarn | Self::Daemon => false,
+        }
+    }
+}
+
+/// When a running unit that ended by itself is started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RestartPolicy {
+    /// Never.
+    Never,
+    /// After a failure.
+    OnFailure,
+    /// Always.
+    Always,
+}
+
+/// What becomes of an evicted running unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnEviction {
+    /// It comes back as its next incarnation.
+    #[default]
+    Requeue,
+    /// It has failed.
+    Fail,
+}
+
+/// What becomes of a unit of which fewer than `min_member` are placed or over by themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnBelowMin {
+    /// The rest goes on; the missing come back one by one.
+    #[default]
+    Keep,
+    /// The rest goes too, and `min_member` are bound together again.
+    Restart,
+    /// The unit ends.
+    Stop,
+}
+
+/// What becomes of a unit once a running unit of it has failed and is not started again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnFailure {
+    /// The rest goes on.
+    #[default]
+    Keep,
+    /// All of it comes back, `max_restarts` times at most; then it ends.
+    Restart,
+    /// The unit ends.
+    Stop,
+}
+
+/// Why the dispatcher ended a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UnitEnd {
+    /// Fewer than `min_member` were left.
+    BelowMin,
+    /// It was active for `active_deadline_ms`.
+    Deadline,
+    /// A running unit of it failed for good.
+    Failure,
+}
+
+/// How nodes are preferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ScoringProfile {
+    /// Spread.
+    LeastAllocated,
+    /// Pack.
+    MostAllocated,
+}
+
+impl UnitSpec {
+    /// Something of it is to run: nobody has cancelled, ended or suspended it, and it is not about to start again as a whole.
+    pub fn is_wanted(&self) -> bool {
+        !self.cancelled && !self.suspended && !self.restarting && self.ended.is_none()
+    }
+
+    /// Whether its running units end by themselves: an active deadline ends them, or they have an end of their own and no
+    /// restart policy that begins anew after it. Of what is simulated the duration says so, of all else the class.
+    pub fn end(&self) -> End {
+        if self.active_deadline_ms > 0 {
+            return End::ByItself;
+        }
+        let is_simulated = |group: &TaskGroup| group.template.run.simulated_duration_ms.is_some();
+        let has_end = match self.class {
+            WorkloadClass::Batch | WorkloadClass::Gang | WorkloadClass::Training | WorkloadClass::Yarn => {
+                true
+            }
+            WorkloadClass::Service
+            | WorkloadClass::Stateful
+            | WorkloadClass::Stream
+            | WorkloadClass::Daemon => self.task_groups.iter().all(is_simulated),
+        };
+        if has_end && self.restart_policy != RestartPolicy::Always { End::ByItself } else { End::Never }
+    }
+
+    /// So long it may wait before it is said that it finds no place, milliseconds.
+    pub fn scheduling_timeout_ms(&self) -> u64 {
+        if self.scheduling_timeout_ms == 0 { SCHEDULING_TIMEOUT_MS } else { self.scheduling_timeout_ms }
+    }
+
+    /// Notes its size before the first change of it.
+    pub fn note_submitted(&mut self) {
+        if self.submitted.is_none() {
+            let replicas = self.task_groups.iter().map(|group| group.replicas).collect();
+            self.submitted = Some(Box::new(SubmittedSize { min_member: self.min_member, replicas }));
+        }
+    }
+
+    /// Running units wanted, over all groups.
+    pub fn replicas(&self) -> u32 {
+        self.task_groups.iter().map(|group| group.replicas).sum()
+    }
+
+    /// Index of the group that owns `ordinal`; `None` when it is not wanted (any more).
+    pub fn group_of(&self, ordinal: u32) -> Option<usize> {
+        self.task_groups.iter().position(|group| group.owns(ordinal))
+    }
+}
+
+impl TaskGroup {
+    /// Whether `ordinal` is one of its replicas.
+    pub fn owns(&self, ordinal: u32) -> bool {
+        self.ordinals.iter().any(|(start, end)| (*start..*end).contains(&ordinal))
+    }
+
+    /// Its ordinals, ascending.
+    pub fn iter_ordinals(&self) -> impl Iterator<Item = u32> {
+        self.ordinals.iter().flat_map(|(start, end)| *start..*end)
+    }
+}

@@ -1,0 +1,204 @@
+//! Records that this version cannot read, as followers note them.
+//!
+//! What is frozen because of them is decided by `godel_rules::frozen`.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use crate::{
+    change::Change,
+    ids::{HoldId, NodeId, UnitId},
+};
+
+/// Which record.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subject {
+    /// An administrator's record of a node.
+    NodeSpec(NodeId),
+    /// An agent's record of a node.
+    NodeReport(NodeId),
+    /// Allocatable in force on a node.
+    NodeGrant(NodeId),
+    /// What a node's use leaves to best-effort running units.
+    NodeUsage(NodeId),
+    /// A unit.
+    Unit(UnitId),
+    /// Rows of a unit, or an operation on them: what a unit's running units are is not known any more.
+    Rows(UnitId),
+    /// A queue, by path.
+    Queue(String),
+    /// A priority class, by name.
+    PriorityClass(String),
+    /// A disruption budget, by name.
+    Budget(String),
+    /// A reservation, by name.
+    Reservation(String),
+    /// A pause, by its scope as it is written.
+    Pause(String),
+    /// Room kept for someone.
+    Hold(HoldId),
+    /// A lease, by name.
+    Lease(String),
+    /// How nodes are split over schedulers.
+    Partition,
+    /// Whose the nodes of a block are, by its number.
+    PartitionBlock(u32),
+    /// Nobody can tell.
+    Unknown,
+}
+
+impl Subject {
+    /// Its kind, as the API names it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::NodeSpec(_) => "node spec",
+            Self::NodeReport(_) => "node report",
+            Self::NodeGrant(_) => "node grant",
+            Self::NodeUsage(_) => "node usage",
+            Self::Unit(_) => "unit",
+            Self::Rows(_) => "rows of unit",
+            Self::Queue(_) => "queue",
+            Self::PriorityClass(_) => "priority class",
+            Self::Budget(_) => "disruption budget",
+            Self::Reservation(_) => "reservation",
+            Self::Pause(_) => "pause",
+            Self::Hold(_) => "hold",
+            Self::Lease(_) => "lease",
+            Self::Partition => "partition",
+            Self::PartitionBlock(_) => "partition block",
+            Self::Unknown => "unknown record",
+        }
+    }
+
+    /// Its key, as the API names it; empty where there is none.
+    pub fn key(&self) -> String {
+        match self {
+            Self::NodeSpec(node) | Self::NodeReport(node) | Self::NodeGrant(node) | Self::NodeUsage(node) => {
+                node.to_string()
+            }
+            Self::Unit(unit) | Self::Rows(unit) => unit.to_string(),
+            Self::Queue(name)
+            | Self::PriorityClass(name)
+            | Self::Budget(name)
+            | Self::Reservation(name)
+            | Self::Pause(name)
+            | Self::Lease(name) => name.clone(),
+            Self::Hold(hold) => hold.to_string(),
+            // As its record is filed.
+            Self::PartitionBlock(number) => number.saturating_add(1).to_string(),
+            Self::Partition | Self::Unknown => String::new(),
+        }
+    }
+
+    /// The record that a change replaces or deletes, where that can thaw it. Of a node and of a unit that are gone these
+    /// are several.
+    pub fn settled_by(change: &Change) -> SmallVec<[Self; 4]> {
+        let one = |subject| SmallVec::from_iter([subject]);
+        match change {
+            Change::NodeSpec(spec) => one(Self::NodeSpec(spec.id)),
+            Change::NodeReport(report) => one(Self::NodeReport(report.id)),
+            Change::NodeGrant(node, _) => one(Self::NodeGrant(*node)),
+            Change::NodeUsage(usage) => one(Self::NodeUsage(usage.id)),
+            Change::UnitSpec(spec) => one(Self::Unit(spec.id)),
+            Change::Lease(lease) => one(Self::Lease(lease.name.clone())),
+            Change::Partition(_) => one(Self::Partition),
+            Change::PartitionBlock(block) => one(Self::PartitionBlock(block.number)),
+            Change::Queue(spec) => one(Self::Queue(spec.name.clone())),
+            Change::QueueDeleted(path) => one(Self::Queue(path.clone())),
+            Change::PriorityClass(class) => one(Self::PriorityClass(class.name.clone())),
+            Change::PriorityClassDeleted(name) => one(Self::PriorityClass(name.clone())),
+            Change::Budget(spec) => one(Self::Budget(spec.name.clone())),
+            Change::BudgetDeleted(name) => one(Self::Budget(name.clone())),
+            Change::Reservation(spec) => one(Self::Reservation(spec.name.clone())),
+            Change::ReservationDeleted(name) => one(Self::Reservation(name.clone())),
+            Change::Hold(hold) => one(Self::Hold(hold.id)),
+            Change::HoldDeleted(id) => one(Self::Hold(*id)),
+            Change::Pause(pause) => one(Self::Pause(pause.scope.to_string())),
+            Change::PauseDeleted(scope) => one(Self::Pause(scope.to_string())),
+            Change::NodeDeleted(node) => SmallVec::from_buf([
+                Self::NodeSpec(*node),
+                Self::NodeReport(*node),
+                Self::NodeGrant(*node),
+                Self::NodeUsage(*node),
+            ]),
+            Change::UnitDeleted(unit) => SmallVec::from_iter([Self::Unit(*unit), Self::Rows(*unit)]),
+            Change::RowsLoaded(unit, _) => one(Self::Rows(*unit)),
+            Change::UnreadableGone(subject) => one(subject.clone()),
+            // A row operation tells nothing of the one that was missed before it.
+            Change::Rows(..) | Change::Unreadable(_) => SmallVec::new(),
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = self.key();
+        f.write_str(self.kind())?;
+        if key.is_empty() { Ok(()) } else { write!(f, " {key}") }
+    }
+}
+
+/// Nodes whose room a record says something about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Nodes {
+    /// These.
+    Of(Vec<NodeId>),
+    /// Nobody can tell which: any of them.
+    Any,
+}
+
+impl Default for Nodes {
+    fn default() -> Self {
+        Self::Of(Vec::new())
+    }
+}
+
+/// A record that cannot be read, with those of its facts that could be read all the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Which one.
+    pub subject: Subject,
+    /// Of a hold and of rows: where they are.
+    pub nodes: Nodes,
+    /// Of a hold: for whom, if for a unit.
+    pub unit: Option<UnitId>,
+    /// Of a hold: path of the queue that pays.
+    pub queue: Option<String>,
+    /// Of a unit: namespace and name.
+    pub name: Option<(String, String)>,
+    /// Path of the field that cannot be read.
+    pub field: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl Unreadable {
+    /// A record of which nothing else could be read.
+    pub fn new(subject: Subject, field: impl Into<String>, problem: impl Into<String>) -> Self {
+        let nodes = match &subject {
+            Subject::NodeSpec(node)
+            | Subject::NodeReport(node)
+            | Subject::NodeGrant(node)
+            | Subject::NodeUsage(node) => Nodes::Of(vec![*node]),
+            Subject::Rows(_) | Subject::Hold(_) | Subject::Unknown => Nodes::Any,
+            Subject::Unit(_)
+            | Subject::Queue(_)
+            | Subject::PriorityClass(_)
+            | Subject::Budget(_)
+            | Subject::Reservation(_)
+            | Subject::Pause(_)
+            | Subject::Lease(_)
+            | Subject::Partition
+            | Subject::PartitionBlock(_) => Nodes::default(),
+        };
+        let (field, problem) = (field.into(), problem.into());
+        Self { subject, nodes, unit: None, queue: None, name: None, field, problem }
+    }
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} cannot be read: {}: {}", self.subject, self.field, self.problem)
+    }
+}

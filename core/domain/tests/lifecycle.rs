@@ -1,0 +1,438 @@
+//! What becomes of units as their running units come and go.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use godel_domain::{
+    ids::{NodeId, Revision, UnitId},
+    lifecycle::*,
+    rows::{Bind, Evict, EvictionReason, Phase as RowPhase, Requeue, Row, RowChange, Statuses, UnitRows},
+    unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, UnitEnd, UnitSpec},
+};
+use godel_rules::admission::{GroupSubmission, Submission, admit, scale::scale};
+use proptest::prelude::*;
+
+fn unit(replicas: u32, min_member: u32) -> UnitSpec {
+    let group = GroupSubmission { replicas, ..GroupSubmission::default() };
+    let submission = Submission {
+        name: "u".into(),
+        uid: "0190163d-8694-739b-aea5-966c26f8ad91".into(),
+        task_groups: vec![group],
+        min_member: Some(min_member),
+        ..Submission::default()
+    };
+    UnitSpec { id: UnitId(1), ..admit(submission).unwrap().spec }
+}
+
+/// Pending, live, running, succeeded, failed; the rest of the replicas is stopped.
+fn counts(spec: &UnitSpec, numbers: [u32; 5]) -> Counts {
+    let [pending, live, running, succeeded, failed] = numbers;
+    Counts {
+        replicas: spec.replicas(),
+        pending,
+        live,
+        placed: live,
+        running,
+        succeeded,
+        failed,
+        ..Counts::default()
+    }
+}
+
+#[test]
+fn phases() {
+    let all_or_nothing = unit(4, 4);
+    let single = unit(4, 1);
+    let cases: [(&str, &UnitSpec, [u32; 5], Soft, Phase); 16] = [
+        ("new", &single, [4, 0, 0, 0, 0], Soft::Waiting, Phase::Queued),
+        ("held", &single, [4, 0, 0, 0, 0], Soft::Held, Phase::Scheduling),
+        ("parked", &single, [4, 0, 0, 0, 0], Soft::Parked, Phase::Unschedulable),
+        ("one is enough", &single, [3, 1, 0, 0, 0], Soft::Parked, Phase::Scheduled),
+        ("gang", &all_or_nothing, [0, 4, 3, 0, 0], Soft::Waiting, Phase::Scheduled),
+        ("gang runs", &all_or_nothing, [0, 4, 4, 0, 0], Soft::Waiting, Phase::Running),
+        ("gang, some ended", &all_or_nothing, [0, 1, 1, 2, 1], Soft::Waiting, Phase::Running),
+        ("gang broken", &all_or_nothing, [1, 3, 3, 0, 0], Soft::Waiting, Phase::Queued),
+        ("gang broken and held", &all_or_nothing, [1, 3, 3, 0, 0], Soft::Held, Phase::Scheduling),
+        ("runs", &single, [3, 1, 1, 0, 0], Soft::Held, Phase::Running),
+        ("between two", &single, [2, 1, 0, 1, 0], Soft::Held, Phase::Scheduled),
+        ("nothing live", &single, [2, 0, 0, 2, 0], Soft::Held, Phase::Scheduling),
+        ("all succeeded", &single, [0, 0, 0, 4, 0], Soft::Waiting, Phase::Completed),
+        ("one failed", &single, [0, 0, 0, 3, 1], Soft::Waiting, Phase::Failed),
+        ("evicted, to come back", &single, [0, 0, 0, 3, 0], Soft::Waiting, Phase::Queued),
+        ("all but one", &single, [0, 1, 1, 3, 0], Soft::Waiting, Phase::Running),
+    ];
+    for (name, spec, numbers, soft, expect) in cases {
+        let counts = counts(spec, numbers);
+        assert_eq!(phase(spec, &counts, soft), expect, "{name}");
+        let cancelled = UnitSpec { cancelled: true, ..spec.clone() };
+        assert_eq!(phase(&cancelled, &counts, soft), Phase::Cancelled, "{name}, cancelled");
+        assert_eq!(is_over(Phase::Cancelled, &counts), counts.live == 0, "{name}");
+    }
+}
+
+#[test]
+fn the_transition_table_is_rendered() {
+    let text = render_transitions();
+    assert_eq!(text.lines().count(), 2 + TRANSITIONS.len());
+    assert!(text.contains("| Scheduling, Unschedulable | Queued | its scheduler was lost or gave it back |"));
+    assert!(!may_become(Phase::Cancelled, Phase::Queued) && may_become(Phase::Running, Phase::Cancelled));
+    assert!(!may_become(Phase::Completed, Phase::Queued), "it may be cancelled, and nothing else");
+}
+
+#[test]
+fn what_is_pending_ascends_though_task_groups_take_turns() {
+    let mut spec = unit(2, 1);
+    let mut other = spec.task_groups[0].clone();
+    spec.task_groups[0].ordinals = vec![(0, 1), (3, 4)];
+    other.ordinals = vec![(1, 3)];
+    spec.task_groups.push(other);
+    let mut rows = rows_of(&[(RowPhase::Pending, None); 4]);
+    for (row, incarnation) in rows.rows.iter_mut().zip([4, 5, 6, 7]) {
+        row.incarnation = incarnation;
+    }
+    assert_eq!(pending(&spec, &rows), (vec![0, 1, 2, 3], vec![4, 5, 6, 7]));
+}
+
+#[test]
+fn scaled_in_and_cancelled_rows_are_surplus_highest_first() {
+    let spec = unit(4, 1);
+    let mut rows = UnitRows::default();
+    let bind = Bind { ordinals: vec![0, 1, 2, 3], nodes: vec![NodeId(1); 4], ..Bind::default() };
+    rows.apply(&RowChange::Bind(bind), Revision(1), 7, |_, _, _| {});
+    assert_eq!(surplus(&spec, &rows, 10).1, [0u32; 0]);
+    let small = scale(&spec, &rows, "", 1).unwrap().unwrap();
+    assert_eq!(surplus(&small, &rows, 2), (EvictionReason::ScaledIn, vec![3, 2], vec![0, 0]));
+    assert_eq!(Counts::of(&small, &rows).surplus, 3);
+    let cancelled = UnitSpec { cancelled: true, ..spec };
+    assert_eq!(surplus(&cancelled, &rows, 10).1, [3, 2, 1, 0]);
+    assert_eq!(pending(&cancelled, &rows).0, [0u32; 0]);
+}
+
+fn rows_of(phases: &[(RowPhase, Option<EvictionReason>)]) -> UnitRows {
+    let rows =
+        phases.iter().map(|(phase, eviction)| Row { phase: *phase, eviction: *eviction, ..Row::default() });
+    UnitRows { rows: rows.collect(), ..UnitRows::default() }
+}
+
+#[test]
+fn an_evicted_one_has_failed_where_its_unit_says_so() {
+    let failing = UnitSpec { on_eviction: OnEviction::Fail, ..unit(3, 1) };
+    let gone = |reason| (RowPhase::Stopped, reason);
+    let rows =
+        rows_of(&[gone(Some(EvictionReason::Drained)), gone(None), gone(Some(EvictionReason::BelowMin))]);
+    let counts = Counts::of(&failing, &rows);
+    assert_eq!((counts.failed, counts.stopped), (2, 1), "the rest of a broken gang comes back");
+    assert_eq!(Counts::of(&unit(3, 1), &rows).stopped, 3);
+    let all = rows_of(&[gone(Some(EvictionReason::NodeLost)); 3]);
+    assert_eq!(phase(&failing, &Counts::of(&failing, &all), Soft::Waiting), Phase::Failed);
+}
+
+#[test]
+fn a_failure_for_good_is_kept_or_turns_the_unit() {
+    let running = (RowPhase::Running, None);
+    let failed = rows_of(&[running, (RowPhase::Failed, None), running]);
+    let of =
+        |on_failure, whole_restarts| UnitSpec { on_failure, whole_restarts, max_restarts: 2, ..unit(3, 3) };
+    let look = |spec: &UnitSpec, rows: &UnitRows| {
+        let turned = turned(spec, &Counts::of(spec, rows), rows, 0);
+        turned.map(|spec| (spec.ended, spec.restarting, spec.whole_restarts))
+    };
+    let ends = Some((Some(UnitEnd::Failure), false, 0));
+    assert_eq!(look(&of(OnFailure::Keep, 0), &failed), None);
+    assert_eq!(look(&of(OnFailure::Stop, 0), &failed), ends);
+    assert_eq!(look(&of(OnFailure::Restart, 1), &failed), Some((None, true, 2)));
+    assert_eq!(look(&of(OnFailure::Restart, 2), &failed), Some((Some(UnitEnd::Failure), false, 2)));
+    // What leaves for others comes back, whatever its exit code; unless that is a failure.
+    let drained = rows_of(&[running, (RowPhase::Failed, Some(EvictionReason::Drained)), running]);
+    assert_eq!(look(&of(OnFailure::Stop, 0), &drained), None);
+    let brittle = UnitSpec { on_eviction: OnEviction::Fail, ..of(OnFailure::Stop, 0) };
+    assert_eq!(look(&brittle, &drained), ends);
+    // Where nothing is left there is nothing to end.
+    let all = rows_of(&[(RowPhase::Succeeded, None), (RowPhase::Failed, None), (RowPhase::Succeeded, None)]);
+    assert_eq!(look(&of(OnFailure::Stop, 0), &all), None);
+    assert_eq!(
+        phase(&of(OnFailure::Stop, 0), &Counts::of(&of(OnFailure::Stop, 0), &all), Soft::Waiting),
+        Phase::Failed
+    );
+    let again = of(OnFailure::Restart, 0);
+    assert_eq!(
+        phase(&again, &Counts::of(&again, &all), Soft::Waiting),
+        Phase::Queued,
+        "all of it comes back"
+    );
+}
+
+#[test]
+fn a_whole_restart_binds_min_member_together_again() {
+    let spec = UnitSpec { on_failure: OnFailure::Restart, max_restarts: 2, restarting: true, ..unit(3, 3) };
+    let left = Some(EvictionReason::Failure);
+    let mut rows =
+        rows_of(&[(RowPhase::Stopped, left), (RowPhase::Failed, None), (RowPhase::Succeeded, None)]);
+    assert_eq!(pending(&spec, &rows).0, [0u32; 0], "nothing comes before all have left");
+    assert_eq!(turned(&spec, &Counts::of(&spec, &rows), &rows, 0), None);
+    let again = Requeue { ordinals: vec![0, 1, 2], incarnations: vec![1; 3] };
+    rows.apply(&RowChange::Requeue(again), Revision(3), 1, |_, _, _| {});
+    let done = turned(&spec, &Counts::of(&spec, &rows), &rows, 0).unwrap();
+    assert!(!done.restarting);
+    assert_eq!(pending(&done, &rows), (vec![0, 1, 2], vec![1; 3]));
+    assert_eq!((counted(&rows, &Terms::of(&done)), rows.was_placed()), (0, false));
+    // One that was drained meanwhile comes back the same way.
+    rows.rows[0].eviction = None;
+    assert_eq!(counted(&rows, &Terms::of(&done)), 0);
+}
+
+#[test]
+fn a_broken_gang_keeps_restarts_or_stops() {
+    let running = (RowPhase::Running, None);
+    let rows = rows_of(&[running, (RowPhase::Stopped, Some(EvictionReason::NodeLost)), running, running]);
+    let of = |on_below_min, min_member| UnitSpec { on_below_min, ..unit(4, min_member) };
+    let look = |spec: &UnitSpec| {
+        let counts = Counts::of(spec, &rows);
+        (leaving(spec, &counts, &rows, 10), has_to_end(spec, &counts, &rows, 0))
+    };
+    let nobody = (EvictionReason::ScaledIn, vec![], vec![]);
+    assert_eq!(look(&of(OnBelowMin::Keep, 4)), (nobody.clone(), None));
+    let rest = (EvictionReason::BelowMin, vec![3, 2, 0], vec![0; 3]);
+    assert_eq!(look(&of(OnBelowMin::Restart, 4)), (rest.clone(), None));
+    assert_eq!(look(&of(OnBelowMin::Restart, 3)), (nobody.clone(), None), "enough are left");
+    assert_eq!(look(&of(OnBelowMin::Stop, 4)), (nobody, Some(UnitEnd::BelowMin)));
+    let never = UnitRows::default();
+    let brittle = of(OnBelowMin::Stop, 4);
+    assert_eq!(has_to_end(&brittle, &Counts::of(&brittle, &never), &never, 0), None, "it never began");
+    let ended = UnitSpec { ended: Some(UnitEnd::BelowMin), ..of(OnBelowMin::Stop, 4) };
+    assert_eq!(look(&ended), (rest, None));
+    assert_eq!(phase(&ended, &Counts::of(&ended, &rows), Soft::Waiting), Phase::Failed);
+    assert_eq!(pending(&ended, &rows).0, [0u32; 0]);
+    let counts = |on_below_min, min_member| counted(&rows, &Terms::of(&of(on_below_min, min_member)));
+    assert_eq!((counts(OnBelowMin::Keep, 4), counts(OnBelowMin::Restart, 3)), (4, 3));
+    assert_eq!(counts(OnBelowMin::Restart, 4), 0, "the rest leaves first");
+    let rows =
+        rows_of(&[running, (RowPhase::Succeeded, None), (RowPhase::Pending, None), (RowPhase::Failed, None)]);
+    let counts = |min_member| counted(&rows, &Terms::of(&of(OnBelowMin::Restart, min_member)));
+    assert_eq!((counts(4), counts(3)), (2, 3), "who has ended by itself does not come back");
+    let lost = Some(EvictionReason::NodeLost);
+    let rows = rows_of(&[
+        (RowPhase::Stopped, lost),
+        (RowPhase::Succeeded, lost),
+        (RowPhase::Stopped, Some(EvictionReason::BelowMin)),
+        (RowPhase::Stopped, Some(EvictionReason::ScaledIn)),
+    ]);
+    for (on_eviction, restart_policy, n) in [
+        (OnEviction::Fail, RestartPolicy::Always, 2),
+        (OnEviction::Fail, RestartPolicy::Never, 2),
+        (OnEviction::Requeue, RestartPolicy::Never, 1),
+        (OnEviction::Requeue, RestartPolicy::Always, 0),
+    ] {
+        let spec = UnitSpec { on_eviction, restart_policy, ..of(OnBelowMin::Restart, 4) };
+        assert_eq!(counted(&rows, &Terms::of(&spec)), n, "{on_eviction:?}, {restart_policy:?}: nor do these");
+    }
+}
+
+#[test]
+fn who_is_wanted_no_more_counts_no_more() {
+    let ended = [(RowPhase::Running, None), (RowPhase::Succeeded, None), (RowPhase::Succeeded, None)];
+    let rows = rows_of(&ended);
+    for on_below_min in [OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop] {
+        let gang = |n| UnitSpec { on_below_min, ..unit(n, n) };
+        assert_eq!(counted(&rows, &Terms::of(&gang(3))), 3);
+        assert_eq!(counted(&rows, &Terms::of(&gang(2))), 2, "{on_below_min:?}: scaled in");
+        let mut apart = gang(2);
+        apart.task_groups[0].ordinals = vec![(0, 1), (2, 3), (4, 4)];
+        assert_eq!(counted(&rows, &Terms::of(&apart)), 2);
+        apart.task_groups[0].ordinals = vec![(3, 5)];
+        assert_eq!(counted(&rows, &Terms::of(&apart)), 0, "{on_below_min:?}: others are wanted");
+    }
+}
+
+#[test]
+fn a_suspended_unit_comes_back_as_a_whole_as_its_next_incarnations() {
+    use EvictionReason::{NodeLost, Suspended};
+    let gang = |on_below_min| UnitSpec { on_below_min, ..unit(4, 4) };
+    let suspended = |on_below_min| UnitSpec { suspended: true, ..gang(on_below_min) };
+    let mut rows = UnitRows::default();
+    let bind = |ordinals: Vec<u32>, incarnation| {
+        let n = ordinals.len();
+        let (incarnations, nodes) = (vec![incarnation; n], vec![NodeId(1); n]);
+        RowChange::Bind(Bind { ordinals, incarnations, nodes, ..Bind::default() })
+    };
+    rows.apply(&bind(vec![0, 1, 2, 3], 0), Revision(1), 7, |_, _, _| {});
+    let spec = suspended(OnBelowMin::Keep);
+    let counts = Counts::of(&spec, &rows);
+    assert_eq!(phase(&spec, &counts, Soft::Waiting), Phase::Suspended);
+    assert_eq!((counts.pending, counts.surplus), (0, 4));
+    assert_eq!(leaving(&spec, &counts, &rows, 10), (Suspended, vec![3, 2, 1, 0], vec![0; 4]));
+    let cancelled = UnitSpec { cancelled: true, ..spec.clone() };
+    assert_eq!(phase(&cancelled, &counts, Soft::Waiting), Phase::Cancelled);
+
+    // One of them was on a lost node, which is nobody's suspension.
+    let evict = |ordinals: Vec<u32>, reason| {
+        let incarnations = vec![0; ordinals.len()];
+        let (by, preemptor) = (String::new(), UnitId(0));
+        RowChange::Evict(Evict { ordinals, incarnations, reason, by, preemptor })
+    };
+    rows.apply(&evict(vec![3], NodeLost), Revision(2), 7, |_, _, _| {});
+    rows.apply(&evict(vec![0, 1, 2], Suspended), Revision(3), 7, |_, _, _| {});
+    let phases = vec![RowPhase::Stopped; 3];
+    let stopped = Statuses { ordinals: vec![0, 1, 2], phases, ..Statuses::default() };
+    rows.apply(&RowChange::Statuses(stopped), Revision(4), 7, |_, _, _| {});
+    assert!(rows.rows.iter().all(Row::was_sent_away));
+    let failing = UnitSpec { on_eviction: OnEviction::Fail, ..spec.clone() };
+    assert_eq!(Counts::of(&failing, &rows).failed, 1, "the lost one");
+    let requeue = Requeue { ordinals: vec![0, 1, 2, 3], incarnations: vec![1; 4] };
+    rows.apply(&RowChange::Requeue(requeue), Revision(5), 7, |_, _, _| {});
+    assert_eq!(pending(&gang(OnBelowMin::Keep), &rows), (vec![0, 1, 2, 3], vec![1; 4]));
+    for on_below_min in [OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop] {
+        let gang = gang(on_below_min);
+        assert_eq!(counted(&rows, &Terms::of(&gang)), 0, "{on_below_min:?}: all or nothing once more");
+        let counts = Counts::of(&gang, &rows);
+        assert_eq!(has_to_end(&gang, &counts, &rows, 0), None, "{on_below_min:?}");
+        assert_eq!(phase(&gang, &counts, Soft::Waiting), Phase::Queued);
+    }
+    rows.apply(&bind(vec![0, 1, 2, 3], 1), Revision(6), 9, |_, _, _| {});
+    assert!(rows.rows.iter().all(|row| row.eviction.is_none() && row.had_node()));
+    assert_eq!(counted(&rows, &Terms::of(&gang(OnBelowMin::Keep))), 4);
+}
+
+#[test]
+fn a_unit_has_been_active_since_the_first_binding_of_what_is_there() {
+    let spec = UnitSpec { active_deadline_ms: 100, ..unit(3, 1) };
+    let row = |phase, bound_time_ms| Row { phase, bound_time_ms, ..Row::default() };
+    let look = |spec: &UnitSpec, rows: Vec<Row>, now_ms| {
+        let rows = UnitRows { rows, ..UnitRows::default() };
+        let counts = Counts::of(spec, &rows);
+        (deadline_ms(spec, &counts, &rows), has_to_end(spec, &counts, &rows, now_ms))
+    };
+    let rows = || vec![row(RowPhase::Pending, 0), row(RowPhase::Running, 40), row(RowPhase::Stopped, 10)];
+    assert_eq!(look(&spec, rows(), 139), (Some(140), None), "what was sent away does not count");
+    assert_eq!(look(&spec, rows(), 140), (Some(140), Some(UnitEnd::Deadline)));
+    let ended = || vec![row(RowPhase::Succeeded, 10), row(RowPhase::Running, 40)];
+    assert_eq!(look(&spec, ended(), 110), (Some(110), Some(UnitEnd::Deadline)));
+    assert_eq!(look(&spec, vec![row(RowPhase::Failed, 10); 3], 999), (None, None), "it is over");
+    assert_eq!(look(&spec, vec![], 999), (None, None), "it waits");
+    assert_eq!(look(&UnitSpec { suspended: true, ..spec.clone() }, rows(), 999), (None, None));
+    assert_eq!(look(&unit(3, 1), rows(), 999), (None, None), "without one");
+    let ended = UnitSpec { ended: Some(UnitEnd::Deadline), ..spec };
+    let rows = UnitRows { rows: rows(), ..UnitRows::default() };
+    assert_eq!(surplus(&ended, &rows, 9), (EvictionReason::Deadline, vec![1], vec![0]));
+    let gone = Row { phase: RowPhase::Stopped, eviction: Some(EvictionReason::Deadline), ..Row::default() };
+    assert!(!gone.was_sent_away());
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Bind(u32),
+    Evict(u32, bool),
+    Status(u32, RowPhase),
+    Requeue(u32),
+    Scale(u32),
+    Suspend(bool),
+    Cancel,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let phases = prop::sample::select(vec![
+        RowPhase::Starting,
+        RowPhase::Running,
+        RowPhase::Succeeded,
+        RowPhase::Failed,
+        RowPhase::Stopped,
+    ]);
+    prop_oneof![
+        8 => (0..8u32).prop_map(Event::Bind),
+        2 => (0..8u32, any::<bool>()).prop_map(|(ordinal, suspends)| Event::Evict(ordinal, suspends)),
+        10 => (0..8u32, phases).prop_map(|(ordinal, phase)| Event::Status(ordinal, phase)),
+        4 => (0..8u32).prop_map(Event::Requeue),
+        2 => (1..6u32).prop_map(Event::Scale),
+        2 => any::<bool>().prop_map(Event::Suspend),
+        1 => Just(Event::Cancel),
+    ]
+}
+
+fn change(rows: &UnitRows, event: &Event) -> Option<RowChange> {
+    let one = |ordinal: u32| (vec![ordinal], vec![rows.row(ordinal).incarnation]);
+    Some(match event {
+        Event::Bind(ordinal) => {
+            let (ordinals, incarnations) = one(*ordinal);
+            RowChange::Bind(Bind { ordinals, incarnations, nodes: vec![NodeId(1)], ..Bind::default() })
+        }
+        Event::Evict(ordinal, suspends) => {
+            let (ordinals, incarnations) = one(*ordinal);
+            RowChange::Evict(Evict {
+                ordinals,
+                incarnations,
+                reason: if *suspends { EvictionReason::Suspended } else { EvictionReason::Drained },
+                by: String::new(),
+                preemptor: UnitId(0),
+            })
+        }
+        Event::Status(ordinal, phase) => {
+            let (ordinals, incarnations) = one(*ordinal);
+            RowChange::Statuses(Statuses {
+                ordinals,
+                incarnations,
+                phases: vec![*phase],
+                ..Statuses::default()
+            })
+        }
+        Event::Requeue(ordinal) => {
+            let (ordinals, incarnations) = one(*ordinal);
+            RowChange::Requeue(Requeue {
+                ordinals,
+                incarnations: incarnations.iter().map(|one| one + 1).collect(),
+            })
+        }
+        Event::Scale(_) | Event::Suspend(_) | Event::Cancel => return None,
+    })
+}
+
+proptest! {
+    /// Followed counts equal counts from scratch, and what they say equals a look at each ordinal.
+    #[test]
+    fn counts_follow_the_rows(
+        events in prop::collection::vec(event(), 0..60),
+        min_member in 1..4u32,
+        on_eviction in prop::sample::select(vec![OnEviction::Requeue, OnEviction::Fail]),
+        on_below_min in prop::sample::select(vec![OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop]),
+    ) {
+        let mut spec = UnitSpec { on_eviction, on_below_min, ..unit(4, min_member) };
+        let mut rows = UnitRows::default();
+        let mut counts = Counts::of(&spec, &rows);
+        for (revision, event) in (1u64..).zip(&events) {
+            match event {
+                Event::Scale(replicas) if !spec.cancelled => {
+                    if let Ok(Some(scaled)) = scale(&spec, &rows, "", *replicas) {
+                        spec = scaled;
+                        counts = Counts::of(&spec, &rows);
+                    }
+                }
+                Event::Suspend(suspended) => {
+                    spec.suspended = *suspended;
+                    counts = Counts::of(&spec, &rows);
+                }
+                Event::Cancel => {
+                    spec.cancelled = true;
+                    counts = Counts::of(&spec, &rows);
+                }
+                _ => if let Some(change) = change(&rows, event) {
+                    rows.apply(&change, Revision(revision), 1, |ordinal, before, after| {
+                        counts.move_row(&spec, ordinal, before, after);
+                    });
+                },
+            }
+            prop_assert_eq!(counts, Counts::of(&spec, &rows));
+            let (ordinals, incarnations) = pending(&spec, &rows);
+            prop_assert_eq!(ordinals.len(), counts.pending as usize);
+            for (ordinal, incarnation) in ordinals.iter().zip(&incarnations) {
+                prop_assert_eq!(rows.row(*ordinal).incarnation, *incarnation);
+            }
+            prop_assert_eq!(surplus(&spec, &rows, 100).1.len(), counts.surplus as usize);
+            let (reason, leaving, _) = leaving(&spec, &counts, &rows, 100);
+            let n_leaving = n_leaving(&spec, &counts) as usize;
+            let are_two_kinds = counts.surplus > 0;
+            prop_assert_eq!(leaving.len(), if are_two_kinds { counts.surplus as usize } else { n_leaving });
+            prop_assert!(reason != EvictionReason::BelowMin || on_below_min == OnBelowMin::Restart);
+            prop_assert_eq!(counts.live, counts.placed + counts.evicting + counts.surplus);
+            let named = counts.succeeded + counts.failed + counts.stopped;
+            prop_assert!(named + counts.pending + counts.placed <= counts.replicas);
+        }
+    }
+}

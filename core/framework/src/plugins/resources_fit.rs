@@ -1,0 +1,28 @@
+//! Filter `resources-fit`: enough of every named resource is free on the node.
+
+use godel_cluster::{Cluster, Refusal};
+use godel_domain::ids::NodeId;
+
+use crate::{Ask, Filter};
+
+/// The plugin.
+#[derive(Debug)]
+pub struct ResourcesFit;
+
+impl Filter for ResourcesFit {
+    fn name(&self) -> &'static str {
+        "resources-fit"
+    }
+
+    fn is_room(&self) -> bool {
+        true
+    }
+
+    fn passes(&self, cluster: &Cluster, ask: &Ask, idx: usize) -> bool {
+        cluster.has_resources(ask.shape(), idx)
+    }
+
+    fn check(&self, cluster: &Cluster, ask: &Ask, node: NodeId) -> Result<(), Refusal> {
+        cluster.fits_resources(ask.shape(), node)
+    }
+}

@@ -1,0 +1,45 @@
+//! Score `spread`: of units of class service and stateful, the fewer replicas of the unit are on the node already, the
+//! better.
+//!
+//! Each of them counts `STEP`: of two nodes that hold one replica more or less, the emptier one is taken unless its other
+//! scores are 10 points of 100 worse, which is what *near-equal* means. A node of which a tenth more is taken is still a good
+//! one for a service, and the loss of a node costs it one replica less. Where every node has many replicas it is enough to
+//! tell them apart.
+
+use crate::{Place, SCORE_MAX, Score};
+
+/// What a replica counts, up to [`N_STEPS`] of them.
+const STEP: i64 = SCORE_MAX / 10;
+/// From there on it is shared out: the score stays above 0, and falls with each replica.
+const N_STEPS: i64 = 9;
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Spread;
+
+impl Score for Spread {
+    fn name(&self) -> &'static str {
+        "spread"
+    }
+
+    fn score(&self, place: &Place<'_>) -> i64 {
+        if place.ask.spreads() { of_replicas(place.cluster.n_of_unit(place.idx)) } else { SCORE_MAX }
+    }
+}
+
+fn of_replicas(n: u32) -> i64 {
+    let n = i64::from(n);
+    if n <= N_STEPS { SCORE_MAX - n * STEP } else { STEP * N_STEPS / n }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_replica_makes_a_node_worse() {
+        assert_eq!([0, 1, 9].map(of_replicas), [100_000, 90_000, 10_000]);
+        assert!((0..300).all(|n| of_replicas(n) > of_replicas(n + 1)));
+        assert!(of_replicas(u32::MAX) >= 0);
+    }
+}

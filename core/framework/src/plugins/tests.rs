@@ -1,0 +1,407 @@
+//! One table per plugin: a node, a template, and what the plugin says.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use godel_cluster::Cluster;
+use godel_domain::{
+    demand::{Demand, DeviceRequest, Pool},
+    ids::{NodeId, Revision, UnitId},
+    node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    resources::{CPU, MEMORY, Resources},
+    unit::{ScoringProfile, Template},
+};
+
+use super::*;
+use crate::{Ask, Place, Profile, ProfileError, Rank, SCORE_MAX, Typical};
+
+const NODE: NodeId = NodeId(1);
+
+/// One node with 10 cpu, 100 memory, `n_gpus` A10; then whatever the case changes.
+fn cluster(n_gpus: usize, change: impl Fn(&mut NodeSpec, &mut NodeReport)) -> Cluster {
+    let gpu = Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0 };
+    let capacity = Resources::new([(CPU, 10), (MEMORY, 100)]).unwrap();
+    let mut spec = NodeSpec { id: NODE, name: "n1".to_owned(), ..NodeSpec::default() };
+    let devices = vec![gpu; n_gpus];
+    let mut report = NodeReport { id: NODE, capacity, devices, ready: true, ..NodeReport::default() };
+    change(&mut spec, &mut report);
+    let mut cluster = Cluster::new();
+    cluster.put_report(report, Revision(1));
+    cluster.put_spec(spec, Revision(1));
+    cluster
+}
+
+fn demand(cpu: i64, memory: i64, gpus: Option<(u32, u32)>) -> Demand {
+    let devices = gpus.map(|(count, milli)| DeviceRequest {
+        kind: "gpu".to_owned(),
+        count,
+        milli,
+        models: vec!["A10".to_owned()],
+    });
+    Demand { requests: Resources::new([(CPU, cpu), (MEMORY, memory)]).unwrap(), devices }
+}
+
+fn template(demand: Demand) -> Template {
+    Template { demand, ..Template::default() }
+}
+
+/// What one filter says, with and without words; empty when the node passes.
+#[track_caller]
+fn check(filter: &dyn Filter, cluster: &mut Cluster, template: &Template, expected: &str) {
+    let mut ask = Ask::new(cluster, template, Pool::Guaranteed);
+    ask.prepare(cluster);
+    let refusal = filter.check(cluster, &ask, NODE).err();
+    assert_eq!(refusal.as_ref().map_or(String::new(), ToString::to_string), expected);
+    assert_eq!(filter.passes(cluster, &ask, NODE.idx()), expected.is_empty());
+    if let Some(refusal) = refusal {
+        assert_eq!(refusal.plugin(), filter.name());
+    }
+}
+
+#[test]
+fn node_ready() {
+    let any = template(Demand::default());
+    let filter = &super::node_ready::NodeReady;
+    check(filter, &mut cluster(0, |_, _| {}), &any, "");
+    check(filter, &mut cluster(0, |_, report| report.ready = false), &any, "node is not ready");
+    check(filter, &mut cluster(0, |spec, _| spec.cordoned = true), &any, "node is cordoned");
+    let mut gone = cluster(0, |_, _| {});
+    gone.remove_node(NODE);
+    check(filter, &mut gone, &any, "node is gone");
+    let mut unreported = Cluster::new();
+    unreported.put_spec(NodeSpec { id: NODE, ..NodeSpec::default() }, Revision(1));
+    check(filter, &mut unreported, &any, "node is not ready");
+}
+
+#[test]
+fn node_selector() {
+    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let labels = |own: &[(&str, &str)], found: &[(&str, &str)]| {
+        let own: BTreeMap<_, _> = own.iter().map(|(key, value)| pair(key, value)).collect();
+        let found: BTreeMap<_, _> = found.iter().map(|(key, value)| pair(key, value)).collect();
+        cluster(0, move |spec, report| (spec.labels, report.attributes) = (own.clone(), found.clone()))
+    };
+    let select = |pairs: &[(&str, &str)]| {
+        let node_selector = pairs.iter().map(|(key, value)| pair(key, value)).collect();
+        Template { node_selector, ..Template::default() }
+    };
+    let filter = &super::node_selector::NodeSelector;
+    check(filter, &mut labels(&[], &[]), &select(&[]), "");
+    check(filter, &mut labels(&[("zone", "a")], &[]), &select(&[("zone", "a")]), "");
+    check(filter, &mut labels(&[], &[("zone", "a")]), &select(&[("zone", "a")]), "");
+    check(
+        filter,
+        &mut labels(&[("zone", "b")], &[("zone", "a")]),
+        &select(&[("zone", "a")]),
+        "no label zone=a",
+    );
+    check(
+        filter,
+        &mut labels(&[("zone", "a")], &[]),
+        &select(&[("rack", "7"), ("zone", "a")]),
+        "no label rack=7",
+    );
+    check(
+        filter,
+        &mut labels(&[("zone", "a")], &[("rack", "7")]),
+        &select(&[("rack", "7"), ("zone", "a")]),
+        "",
+    );
+}
+
+#[test]
+fn taints() {
+    let taint =
+        |value: &str, effect| Taint { key: "gpu".to_owned(), value: value.to_owned(), effect, added_ms: 0 };
+    let tainted = |taint: Taint| cluster(0, move |spec, _| spec.taints = vec![taint.clone()]);
+    let tolerate = |key: &str, value: Option<&str>, effect| Template {
+        tolerations: vec![Toleration {
+            key: key.to_owned(),
+            value: value.map(str::to_owned),
+            effect,
+            tolerated_s: Some(7),
+        }],
+        ..Template::default()
+    };
+    let none = Template::default();
+    let filter = &super::taints::Taints;
+    let hard = TaintEffect::NoSchedule;
+    let soft = TaintEffect::PreferNoSchedule;
+    check(filter, &mut cluster(0, |_, _| {}), &none, "");
+    check(filter, &mut tainted(taint("only", hard)), &none, "taint gpu=only not tolerated");
+    check(filter, &mut tainted(taint("", hard)), &none, "taint gpu not tolerated");
+    check(filter, &mut tainted(taint("only", soft)), &none, "");
+    check(filter, &mut tainted(taint("only", hard)), &tolerate("gpu", Some("only"), None), "");
+    check(filter, &mut tainted(taint("only", hard)), &tolerate("", None, Some(hard)), "");
+    let evicts = TaintEffect::NoExecute;
+    check(filter, &mut tainted(taint("", evicts)), &none, "taint gpu not tolerated");
+    check(
+        filter,
+        &mut tainted(taint("", evicts)),
+        &tolerate("gpu", None, Some(hard)),
+        "taint gpu not tolerated",
+    );
+    check(filter, &mut tainted(taint("", evicts)), &tolerate("gpu", None, Some(evicts)), "");
+    let other = tolerate("gpu", Some("shared"), None);
+    check(filter, &mut tainted(taint("only", hard)), &other, "taint gpu=only not tolerated");
+    let softly = tolerate("gpu", None, Some(soft));
+    check(filter, &mut tainted(taint("only", hard)), &softly, "taint gpu=only not tolerated");
+}
+
+#[test]
+fn resources_fit() {
+    let filter = &super::resources_fit::ResourcesFit;
+    check(filter, &mut cluster(0, |_, _| {}), &template(demand(10, 100, None)), "");
+    check(filter, &mut cluster(0, |_, _| {}), &template(demand(11, 101, None)), "insufficient cpu");
+    check(filter, &mut cluster(0, |_, _| {}), &template(demand(0, 101, None)), "insufficient memory");
+    let fpga = |n: i64| template(Demand { requests: Resources::new([("fpga", n)]).unwrap(), devices: None });
+    check(filter, &mut cluster(0, |_, _| {}), &fpga(1), "insufficient fpga");
+    let has_fpga = |_: &mut NodeSpec, report: &mut NodeReport| {
+        report.capacity = Resources::new([("fpga", 2)]).unwrap();
+    };
+    check(filter, &mut cluster(0, has_fpga), &fpga(2), "");
+    check(filter, &mut cluster(0, has_fpga), &fpga(3), "insufficient fpga");
+    let mut shrunk = cluster(0, |_, _| {});
+    let shape = shrunk.shape(&demand(10, 0, None), Pool::Guaranteed);
+    shrunk.assume(UnitId(1), 0, 0, shape, NODE, 0);
+    shrunk.put_grant(NODE, Resources::new([(CPU, 5)]).unwrap(), Revision(2));
+    check(filter, &mut shrunk, &template(demand(1, 0, None)), "insufficient cpu");
+    check(filter, &mut shrunk, &template(Demand::default()), "");
+}
+
+#[test]
+fn device() {
+    let filter = &super::device::Devices;
+    check(filter, &mut cluster(0, |_, _| {}), &template(demand(1, 1, None)), "");
+    check(filter, &mut cluster(0, |_, _| {}), &template(demand(1, 1, Some((1, 1000)))), "no gpu");
+    check(filter, &mut cluster(2, |_, _| {}), &template(demand(1, 1, Some((2, 1000)))), "");
+    check(
+        filter,
+        &mut cluster(2, |_, _| {}),
+        &template(demand(1, 1, Some((3, 1000)))),
+        "gpu: 2 free of 3 asked",
+    );
+    let other = |_: &mut NodeSpec, report: &mut NodeReport| report.devices[0].model = "T4".to_owned();
+    check(filter, &mut cluster(1, other), &template(demand(1, 1, Some((1, 10)))), "no gpu of model A10");
+}
+
+/// The score of placing `demand` on node 1 when `before` is there already.
+fn score(plugin: &dyn Score, n_gpus: usize, before: &Demand, demand: &Demand, typical: &[Demand]) -> i64 {
+    let mut cluster = cluster(n_gpus, |_, _| {});
+    let taken = cluster.shape(before, Pool::Guaranteed);
+    let mask = cluster.pick_devices(taken, NODE).unwrap();
+    if *before != Demand::default() {
+        cluster.assume(UnitId(1), 0, 0, taken, NODE, mask);
+    }
+    let mut seen = Typical::default();
+    for demand in typical {
+        seen.note(cluster.shape(demand, Pool::Guaranteed), 1);
+    }
+    let mut ask = Ask::new(&mut cluster, &template(demand.clone()), Pool::Guaranteed);
+    ask.prepare(&cluster);
+    let devices = cluster.pick_devices(ask.shape(), NODE).unwrap();
+    let score =
+        plugin.score(&Place { cluster: &cluster, ask: &ask, idx: NODE.idx(), devices, typical: &seen });
+    assert!((0..=SCORE_MAX).contains(&score), "{score}");
+    score
+}
+
+#[test]
+fn most_and_least_allocated_are_mirror_images() {
+    let (most, least) = (&super::most_allocated::MostAllocated, &super::least_allocated::LeastAllocated);
+    let nothing = Demand::default();
+    for (n_gpus, before, placed, expected) in [
+        (0, nothing.clone(), demand(5, 50, None), 50),
+        (0, nothing.clone(), demand(10, 100, None), 100),
+        (0, demand(4, 40, None), demand(5, 50, None), 90),
+        (2, nothing.clone(), demand(6, 60, Some((1, 1000))), 56),
+        (2, demand(1, 10, Some((1, 1000))), demand(1, 10, Some((1, 500))), 38),
+        // What asks for no cpu or memory counts more than all of this small node has.
+        (0, nothing.clone(), demand(0, 50, None), 75),
+        (0, demand(5, 0, None), demand(5, 0, None), 100),
+    ] {
+        let scored = score(most, n_gpus, &before, &placed, &[]);
+        assert_eq!(scored / 1000, expected, "{before:?} then {placed:?}");
+        assert_eq!(score(least, n_gpus, &before, &placed, &[]), SCORE_MAX - scored);
+    }
+}
+
+#[test]
+fn device_stranding_keeps_devices_usable() {
+    let plugin = &super::device_stranding::DeviceStranding;
+    let nothing = Demand::default();
+    let whole = demand(5, 1, Some((1, 1000)));
+    let half = demand(1, 1, Some((1, 500)));
+    let (typical, none) = ([whole.clone()], nothing.clone());
+    let neutral = SCORE_MAX / 2;
+    // Without devices nothing can strand, and such nodes come first for work without devices.
+    assert_eq!(score(plugin, 0, &none, &demand(1, 1, None), &typical), SCORE_MAX);
+    assert!(score(plugin, 2, &none, &demand(1, 1, None), &typical) <= neutral);
+    // Of two whole devices with cpu for two: taking one with its cpu strands nothing.
+    assert_eq!(score(plugin, 2, &none, &whole, &typical), neutral);
+    // Taking one with more cpu than its part strands the other.
+    assert!(score(plugin, 2, &none, &demand(6, 1, Some((1, 1000))), &typical) < neutral);
+    // A share is better taken from a begun device than from a whole one.
+    assert!(score(plugin, 2, &half, &half, &typical) > score(plugin, 2, &none, &half, &typical));
+    // What is stranded already may be taken: it gets better.
+    assert!(score(plugin, 2, &demand(6, 1, None), &demand(1, 1, Some((1, 1000))), &typical) > neutral);
+}
+
+/// How many thousandths of `left` so many of `demand` as fit together take, one after the other.
+fn taken_together(mut free: [i64; 2], left: &mut [i64], demand: &Demand) -> i64 {
+    let Some(DeviceRequest { count, milli, .. }) = demand.devices.clone() else { return 0 };
+    let milli = i64::from(milli);
+    let mut taken = 0;
+    loop {
+        free = [free[0] - demand.requests.get(CPU), free[1] - demand.requests.get(MEMORY)];
+        let fitting: Vec<usize> = (0..left.len()).filter(|idx| left[*idx] >= milli).collect();
+        if free.iter().any(|free| *free < 0) || fitting.len() < count as usize {
+            return taken;
+        }
+        for idx in fitting.into_iter().take(count as usize) {
+            left[idx] -= milli;
+            taken += milli;
+        }
+    }
+}
+
+#[test]
+fn device_stranding_is_the_rise_of_what_typical_work_leaves() {
+    let gpus = [None, Some((1, 1000)), Some((2, 1000)), Some((1, 300)), Some((1, 550))];
+    let demands: Vec<Demand> = gpus
+        .iter()
+        .flat_map(|gpus| [(1, 10), (4, 1), (3, 30)].map(|(cpu, memory)| demand(cpu, memory, *gpus)))
+        .collect();
+    let mut n_scores = [0; 3];
+    for (before, placed) in
+        demands.iter().flat_map(|before| demands.iter().map(move |placed| (before, placed)))
+    {
+        // On four devices, lowest first: `before`, then `placed` on the fitting device with the least left.
+        let mut free = [10, 100];
+        let mut left = [1000; 4];
+        let mut opened = 0;
+        let mut take = |demand: &Demand, free: &mut [i64; 2], left: &mut [i64; 4]| {
+            opened = 0;
+            *free = [free[0] - demand.requests.get(CPU), free[1] - demand.requests.get(MEMORY)];
+            let (count, milli) =
+                demand.devices.as_ref().map_or((0, 0), |ask| (ask.count, i64::from(ask.milli)));
+            for _ in 0..count {
+                let fitting = (0..4).filter(|idx| left[*idx] >= milli);
+                let idx = fitting.min_by_key(|idx| left[*idx]).unwrap();
+                opened += i64::from(left[idx] == 1000 && milli < 1000);
+                left[idx] -= milli;
+            }
+            opened
+        };
+        take(before, &mut free, &mut left);
+        let (free_before, left_before) = (free, left);
+        let opened = take(placed, &mut free, &mut left);
+        for typical in demands.iter().filter(|typical| typical.devices.is_some()) {
+            let stranded = |free: [i64; 2], left: [i64; 4]| {
+                left.iter().sum::<i64>() - taken_together(free, &mut left.clone(), typical)
+            };
+            let rise = stranded(free, left) - stranded(free_before, left_before) + 30 * opened;
+            let expected = (SCORE_MAX / 2 - 6 * rise).clamp(0, SCORE_MAX);
+            let expected = if placed.devices.is_some() { expected } else { expected / 2 };
+            let plugin = &super::device_stranding::DeviceStranding;
+            let scored = score(plugin, 4, before, placed, std::slice::from_ref(typical));
+            assert_eq!(scored, expected, "{before:?} then {placed:?} for {typical:?}");
+            n_scores[usize::from(rise > 0) + 2 * usize::from(rise < 0)] += 1;
+        }
+    }
+    assert!(n_scores.iter().all(|n| *n > 10), "each case occurs: {n_scores:?}");
+}
+
+#[test]
+fn shares_are_those_of_a_division() {
+    for (all, taken) in [(1, 0), (7, 3), (96_000, 31_337), (400 << 30, 123_456_789_012), (16 << 40, 1 << 40)]
+    {
+        let capacity = move |_: &mut NodeSpec, report: &mut NodeReport| {
+            report.capacity = Resources::new([(CPU, all), (MEMORY, all)]).unwrap();
+        };
+        let mut cluster = cluster(0, capacity);
+        let any = cluster.shape(&Demand::default(), Pool::Guaranteed);
+        let exact = (i128::from(all - taken) * i128::from(SCORE_MAX) / i128::from(all)) as i64;
+        for id in [0, 1] {
+            let share = cluster.room(any).share(NODE.idx(), id, all - taken);
+            assert!((exact - 1..=exact).contains(&share), "{share} of {exact}");
+            assert_eq!(cluster.room(any).share(NODE.idx(), id, -1), 0);
+        }
+    }
+    let mut none = cluster(0, |_, report| report.capacity = Resources::default());
+    let any = none.shape(&Demand::default(), Pool::Guaranteed);
+    assert_eq!(none.room(any).share(NODE.idx(), 0, 5), 0, "a node without any has nothing left");
+}
+
+#[test]
+fn packed_ranks_are_in_the_order_of_ranks() {
+    let mut ranks = Vec::new();
+    for soft_taints in [0, 1, u32::MAX] {
+        for score in [i64::MIN, -1, 0, 1, SCORE_MAX * 1_001, i64::MAX] {
+            for tie in [0, 1, u32::MAX] {
+                ranks.push(Rank { soft_taints: Reverse(soft_taints), score, tie });
+            }
+        }
+    }
+    for (a, b) in ranks.iter().flat_map(|a| ranks.iter().map(move |b| (a, b))) {
+        assert_eq!(a.cmp(b), a.packed().cmp(&b.packed()), "{a:?} and {b:?}");
+    }
+}
+
+/// A filter that is not asked lets every node pass.
+#[test]
+fn filters_are_left_out_only_where_they_pass_all() {
+    let taint = |effect| Taint { key: "gpu".to_owned(), value: String::new(), effect, added_ms: 0 };
+    let names = |cluster: &mut Cluster, template: &Template| {
+        let mut ask = Ask::new(cluster, template, Pool::Guaranteed);
+        ask.prepare(cluster);
+        let profile = Profile::preset(ScoringProfile::MostAllocated);
+        format!("{:?}", profile.gates(cluster, &ask))
+    };
+    let tainted = |effect| cluster(0, move |spec, _| spec.taints = vec![taint(effect)]);
+    let any = Template::default();
+    let selecting =
+        Template { node_selector: [("zone".to_owned(), "a".to_owned())].into(), ..Template::default() };
+    assert_eq!(names(&mut cluster(2, |_, _| {}), &any), r#"["node-ready"]"#);
+    assert_eq!(names(&mut cluster(0, |_, _| {}), &selecting), r#"["node-selector", "node-ready"]"#);
+    assert_eq!(names(&mut tainted(TaintEffect::NoSchedule), &any), r#"["taints", "node-ready"]"#);
+    assert_eq!(names(&mut tainted(TaintEffect::PreferNoSchedule), &any), r#"["node-ready"]"#);
+}
+
+#[test]
+fn soft_taints_come_before_scores() {
+    let rank = |n_taints: usize| {
+        let soft = |key: usize| Taint {
+            key: key.to_string(),
+            value: String::new(),
+            effect: TaintEffect::PreferNoSchedule,
+            added_ms: 0,
+        };
+        let mut cluster = cluster(0, |spec, _| spec.taints = (0..n_taints).map(soft).collect());
+        let filled = cluster.shape(&demand(n_taints as i64, 0, None), Pool::Guaranteed);
+        cluster.assume(UnitId(1), 0, 0, filled, NODE, 0);
+        let mut ask = Ask::new(&mut cluster, &template(demand(1, 1, None)), Pool::Guaranteed);
+        ask.prepare(&cluster);
+        let typical = Typical::default();
+        let place = Place { cluster: &cluster, ask: &ask, idx: NODE.idx(), devices: 0, typical: &typical };
+        Profile::preset(ScoringProfile::MostAllocated).rank(&place, 0)
+    };
+    assert!(rank(0) > rank(1));
+    assert!(rank(1) > rank(3));
+}
+
+#[test]
+fn profiles_know_their_plugins() {
+    let names: Vec<&str> = FILTERS.iter().map(|filter| filter.name()).collect();
+    let profile = Profile::new(&names, &[("device-stranding", 1_000), ("most-allocated", 1)]).unwrap();
+    assert_eq!(profile, Profile::preset(ScoringProfile::MostAllocated));
+    assert_ne!(profile, Profile::preset(ScoringProfile::LeastAllocated));
+    assert_eq!(Profile::new(&names, &[("best", 1)]), Err(ProfileError::Unknown("best".to_owned())));
+    assert_eq!(Profile::new(&["luck"], &[]), Err(ProfileError::Unknown("luck".to_owned())));
+    assert_eq!(Profile::new(&names[1..], &[]), Err(ProfileError::Missing("node-ready")));
+    assert_eq!(Profile::of_scores(&[("device-stranding", 1_000), ("most-allocated", 1)]), Ok(profile));
+    assert_eq!(Profile::of_scores(&[]), Err(ProfileError::NoScore));
+    for weight in [0, -1, crate::WEIGHT_MAX + 1] {
+        let wrong = ProfileError::Weight("most-allocated".to_owned(), weight);
+        assert_eq!(Profile::of_scores(&[("device-stranding", 1), ("most-allocated", weight)]), Err(wrong));
+    }
+}

@@ -1,0 +1,11 @@
+//! For tests and measurements: the model of the whole control plane in one thread, running the real deciders, and fixed
+//! scenarios of work.
+//!
+//! # Modules
+//!
+//! - `model`: the whole control plane in one thread, with a played store, random requests and faults.
+//! - `scenarios`: fixed pieces of work for measuring the decisions.
+
+#[cfg(test)]
+mod model;
+pub mod scenarios;

@@ -1,0 +1,221 @@
+//! What must hold once nothing happens any more.
+
+use godel_audit::{Evidence, History, Invariant, Report, Scan, Service, World, check_all};
+use godel_cluster::Cluster;
+use godel_domain::{
+    demand::Pool,
+    hold::Hold,
+    ids::{Revision, UnitId},
+    lifecycle,
+    reservation_spec::ReservationSpec,
+    resources::{CPU, MEMORY},
+    rows::Phase,
+    unit::OnEviction,
+};
+use godel_queueing::Usage;
+
+use super::{
+    naive::{self, Sums},
+    reach::Mark,
+    world::Model,
+};
+
+/// Everything, at the end of a case.
+pub(super) fn at_rest(model: &mut Model, has_faults: bool) -> Result<(), String> {
+    let reports = audit(model);
+    first_failure(&reports)?;
+    let of_order = reports.iter().find(|report| report.invariant == Invariant::I10);
+    if of_order.is_some_and(|report| report.checked.starts_with(|c: char| ('1'..='9').contains(&c))) {
+        model.net.reach.mark(Mark::Shared);
+    }
+    no_leftovers(model)?;
+    pictures(model)?;
+    let repairs = model.dispatcher.repairs + model.dispatcher.core.summary().counters.repairs;
+    if !has_faults && repairs > 0 {
+        model.net.reach.mark(Mark::Repaired);
+    }
+    let is_waiting = |(unit, rows): (&UnitId, _)| {
+        model.store.spec(*unit).is_some_and(|spec| !lifecycle::pending(spec, rows).0.is_empty())
+    };
+    let is_new = |unit: &&UnitId| !model.store.rows.contains_key(*unit);
+    if model.store.rows.iter().any(is_waiting) || model.store.world.units.keys().any(|unit| is_new(&unit)) {
+        model.net.reach.mark(Mark::Waiting);
+    }
+    Ok(())
+}
+
+/// What is wrong with the history.
+pub(super) fn judge(model: &Model) -> Result<(), String> {
+    first_failure(&audit(model))
+}
+
+fn first_failure(reports: &[Report]) -> Result<(), String> {
+    reports.iter().find(|report| report.has_failed()).map_or(Ok(()), |report| Err(report.to_string()))
+}
+
+/// What `godel audit` says of the whole history, a list, and what agents say.
+fn audit(model: &Model) -> Vec<Report> {
+    let mut listed_again = World::default();
+    for listed in model.store.list() {
+        listed_again.load(listed.created.0, listed.revision, &listed.change);
+    }
+    listed_again.revision = model.store.revision();
+    let history = History {
+        floor: Revision(1),
+        commits: model.store.commits.clone(),
+        up_to: model.store.revision(),
+        ..History::default()
+    };
+    let evidence = Evidence {
+        listed: model.store.world.clone(),
+        listed_again,
+        before: None,
+        history,
+        ledger: Some(model.dispatcher.ledger.clone()),
+        agents: model.agents.reports(),
+        busy: None,
+        service: Service {
+            floor_percent: Some(godel_queueing::Config::default().floor_percent),
+            handed_out: Some(model.dispatcher.handed_out.clone()),
+            known_after_ms: model.net.known_after_ms(),
+        },
+        unreadable: Vec::new(),
+    };
+    check_all(&evidence)
+}
+
+/// Nothing stays assumed, held or evicting for ever, and nothing that should come back stays away.
+fn no_leftovers(model: &Model) -> Result<(), String> {
+    let store = &model.store;
+    for (unit, rows) in &store.rows {
+        let Some(spec) = store.spec(*unit) else { return Err(format!("rows of {unit} without a record")) };
+        for (ordinal, row) in (0u32..).zip(&rows.rows) {
+            let what = format!("{unit}/{ordinal} {row:?}");
+            let is_wanted = spec.is_wanted() && spec.group_of(ordinal).is_some();
+            if row.phase.is_live() && row.eviction.is_some() {
+                return Err(format!("evicting for ever: {what}"));
+            }
+            if row.phase.is_live() && !is_wanted {
+                return Err(format!("nobody wants it: {what}"));
+            }
+            let is_lost = !model.agents.is_in_contact(row.node);
+            if row.phase.is_live() && is_lost {
+                return Err(format!("on a lost node: {what}"));
+            }
+            if row.phase == Phase::Stopped && is_wanted && spec.on_eviction == OnEviction::Requeue {
+                return Err(format!("it does not come back: {what}"));
+            }
+        }
+    }
+    let stays = |hold: &Hold| {
+        let spec = hold.slot.as_ref().and_then(|slot| store.world.reservations.get(&*slot.reservation));
+        let is_wanted = |spec: &ReservationSpec| {
+            hold.ordinals.iter().all(|number| *number < spec.slots) && *hold.demand == spec.demand
+        };
+        spec.is_some_and(|spec| is_wanted(&spec.value) && !spec.value.is_expired(model.net.wall_ms()))
+    };
+    if let Some((id, hold)) = store.world.holds.iter().find(|(_, hold)| !stays(&hold.value)) {
+        return Err(format!("held for ever: {id} {hold:?}"));
+    }
+    if !model.dispatcher.is_up() || !model.binder.is_up() {
+        return Err("a part does not come back".to_owned());
+    }
+    let evictions = model.dispatcher.core.summary().evictions;
+    if evictions > 0 {
+        return Err(format!("{evictions} evictions asked for and not made"));
+    }
+    Ok(())
+}
+
+/// Each part's picture is what the records say: whatever was assumed is forgotten.
+fn pictures(model: &mut Model) -> Result<(), String> {
+    let binder = &model.binder;
+    if !binder.is_idle() {
+        return Err("the binder has something under way for ever".to_owned());
+    }
+    compare_nodes("binder", binder.core.cluster(), model)?;
+    compare_queues("binder", binder.core.quota().usage(), model, |path| {
+        binder.core.quota().tree().find(path)
+    })?;
+    for (idx, scheduler) in model.schedulers.iter().enumerate() {
+        let stats = scheduler.core.stats();
+        if !scheduler.is_up() {
+            return Err(format!("s{idx} does not come back"));
+        }
+        // Those that search for others of lower rank are tried again and again.
+        if stats.in_flight > 0 {
+            model.net.reach.mark(Mark::Restless);
+        } else if stats.running_units == 0 {
+            compare_nodes(&format!("s{idx}"), &scheduler.core.cluster, model)?;
+        }
+    }
+    Ok(())
+}
+
+fn compare_nodes(whose: &str, cluster: &Cluster, model: &Model) -> Result<(), String> {
+    for (id, node) in &model.store.world.nodes {
+        let (sums, taken) = naive::node(&model.store, *id, Pool::Guaranteed);
+        let Some((allocated, free)) = cluster.node_state(*id) else {
+            return Err(format!("{whose} does not know node {id}"));
+        };
+        for name in [CPU, MEMORY] {
+            let is = sums.get(name).copied().unwrap_or(0);
+            if allocated.get(name) != is {
+                return Err(format!("{whose}: node {id} has {} {name} taken, not {is}", allocated.get(name)));
+            }
+        }
+        let n_devices = node.report.as_ref().map_or(0, |report| report.value.devices.len());
+        let left: Vec<u32> = taken[..n_devices].iter().map(|taken| 1_000 - taken).collect();
+        if free != left {
+            return Err(format!("{whose}: node {id} has devices {free:?} left, not {left:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn compare_queues(
+    whose: &str,
+    usage: &Usage,
+    model: &Model,
+    find: impl Fn(&str) -> Option<godel_queueing::QueueIdx>,
+) -> Result<(), String> {
+    let used = naive::queues(&model.store);
+    for path in super::units::QUEUES {
+        let Some(queue) = find(path) else { continue };
+        let none = Sums::new();
+        let sums = used.get(path).unwrap_or(&none);
+        let is = |name: &str| i128::from(sums.get(name).copied().unwrap_or(0));
+        let says = [usage.used(queue, CPU), usage.used(queue, "gpu"), usage.running_units(queue)];
+        if says != [is(CPU), is("gpu"), is("")] {
+            return Err(format!("{whose}: queue {path} uses {says:?}, by the records {sums:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// A plain look at the state, for people who read a failure.
+pub(super) fn shown(model: &Model) -> String {
+    let scan = Scan::new(&model.store.world);
+    let mut text = String::new();
+    for (id, unit) in &model.store.world.units {
+        let Some(spec) = &unit.spec else { continue };
+        let rows: Vec<String> = unit
+            .rows
+            .iter()
+            .map(|(ordinal, row)| {
+                format!("{ordinal}:{:?}@{} i{} {:?}", row.phase, row.node, row.incarnation, row.eviction)
+            })
+            .collect();
+        text += &format!(
+            "unit {id} {} prio {} {} min {} {:?} fits {:?} {}\n",
+            spec.value.queue,
+            spec.value.priority,
+            spec.value.priority_class,
+            spec.value.min_member,
+            spec.value.pool,
+            scan.place(&spec.value, unit),
+            rows.join(" "),
+        );
+    }
+    text
+}

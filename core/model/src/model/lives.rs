@@ -1,0 +1,217 @@
+//! Lives, leases and nodes of a case: who comes and goes, and what is written by nobody who could be refused.
+
+use godel_domain::{
+    change::{Change, PartitionMode},
+    ids::NodeId,
+    node::NodeReport,
+    rows::{EvictionReason, RowChange},
+};
+
+use super::{
+    binder, dispatcher,
+    net::{Event, Part},
+    numbers::Numbers,
+    reach::{Mark, Reach},
+    store::{Answer, Store, Txn},
+    world::Model,
+};
+
+/// Lives and leases.
+impl Model {
+    pub(super) fn life(&self, part: Part) -> u64 {
+        match part {
+            Part::Dispatcher => self.dispatcher.life,
+            Part::Binder => self.binder.life,
+            Part::Scheduler(idx) => self.schedulers[idx].life,
+        }
+    }
+
+    fn lease(&self, part: Part) -> String {
+        match part {
+            Part::Dispatcher => dispatcher::LEASE.to_owned(),
+            Part::Binder => binder::LEASE.to_owned(),
+            Part::Scheduler(idx) => self.schedulers[idx].lease(),
+        }
+    }
+
+    fn leads(&self, part: Part) -> bool {
+        match part {
+            Part::Dispatcher => self.dispatcher.leads(),
+            Part::Binder => self.binder.leads(),
+            Part::Scheduler(idx) => self.schedulers[idx].is_registered(),
+        }
+    }
+
+    pub(super) fn begin(&mut self, part: Part) {
+        match part {
+            Part::Dispatcher => self.dispatcher.begin(&self.store, &mut self.net),
+            Part::Binder => self.binder.begin(&mut self.net),
+            Part::Scheduler(idx) => self.schedulers[idx].begin(&mut self.net),
+        }
+        let life = self.life(part);
+        self.net.soon(Event::Stand(part, life));
+    }
+
+    pub(super) fn stand(&mut self, part: Part) {
+        if self.leads(part) {
+            return;
+        }
+        let name = self.lease(part);
+        let held = self.store.world.leases.get(&name).is_some_and(|lease| !lease.value.holder.is_empty());
+        if held {
+            self.expire(part);
+        }
+        let lease = self.store.grant(&name, "somebody");
+        let epoch = lease.epoch;
+        self.write(vec![Change::Lease(lease)]);
+        let since = self.store.revision();
+        match part {
+            Part::Dispatcher => self.dispatcher.lead(epoch, since),
+            Part::Binder => self.binder.lead(epoch, since),
+            Part::Scheduler(idx) => self.schedulers[idx].register(epoch, &mut self.net),
+        }
+    }
+
+    pub(super) fn expire(&mut self, part: Part) {
+        let expired = self.store.expired(&self.lease(part));
+        if let Some(lease) = expired.filter(|_| !self.leads(part)) {
+            self.write(vec![Change::Lease(lease)]);
+        }
+    }
+
+    pub(super) fn kill(&mut self, part: Part, numbers: &mut Numbers) {
+        match part {
+            Part::Dispatcher => self.dispatcher.kill(&mut self.net),
+            Part::Binder => self.binder.kill(&mut self.net),
+            Part::Scheduler(idx) => self.schedulers[idx].kill(&mut self.net),
+        }
+        let life = self.life(part);
+        self.net.after(1 + numbers.below(300), Event::Begin(part, life));
+        self.net.after(20 + numbers.below(200), Event::Expire(part));
+    }
+
+    pub(super) fn lose_lease(&mut self, part: Part, numbers: &mut Numbers) {
+        if !self.leads(part) {
+            return;
+        }
+        match part {
+            Part::Dispatcher => {}
+            Part::Binder => self.binder.step_down(&mut self.net),
+            Part::Scheduler(idx) => self.schedulers[idx].leave(&mut self.net),
+        }
+        let life = self.life(part);
+        self.net.after(20 + numbers.below(200), Event::Expire(part));
+        self.net.after(20 + numbers.below(300), Event::Stand(part, life));
+    }
+
+    pub(super) fn relist(&mut self, part: Part) {
+        if !self.leads(part) {
+            return;
+        }
+        match part {
+            Part::Dispatcher => self.dispatcher.relist(&mut self.net),
+            Part::Binder => self.binder.relist(&mut self.net),
+            Part::Scheduler(idx) => self.schedulers[idx].relist(&mut self.net),
+        }
+    }
+}
+
+/// The store and the nodes.
+impl Model {
+    pub(super) fn transact(&mut self, txn: Txn) -> Answer {
+        self.naive.before(&self.store, &txn.ops);
+        let answer = self.store.transact(txn, self.net.wall_ms());
+        self.committed(answer);
+        answer
+    }
+
+    /// What nobody can refuse; what makes no sense is not written.
+    pub(super) fn write(&mut self, ops: Vec<Change>) {
+        if ops.is_empty() {
+            return;
+        }
+        self.naive.before(&self.store, &ops);
+        let answer = self.store.write(ops, self.net.wall_ms());
+        self.committed(answer);
+    }
+
+    fn committed(&mut self, answer: Answer) {
+        if answer.is_err() {
+            return;
+        }
+        self.net.active_at = self.net.now;
+        let Some(commit) = self.store.commits.last() else { return };
+        self.net.tell(|| format!("COMMIT {} {:?}", commit.revision, commit.changes));
+        for change in &commit.changes {
+            mark(change, &self.store, &mut self.net.reach);
+        }
+        for node in self.store.touched_nodes(commit) {
+            self.agents.call(node, &mut self.net);
+        }
+        if let Err(wrong) = self.naive.after(&self.store) {
+            self.wrong.get_or_insert(wrong);
+        }
+        self.dispatcher.hear(&mut self.net);
+        self.binder.hear(&mut self.net);
+        for scheduler in &mut self.schedulers {
+            scheduler.hear(&mut self.net);
+        }
+    }
+
+    pub(super) fn judge(&mut self, node: NodeId) {
+        if self.agents.is_in_contact(node) {
+            return;
+        }
+        if self.net.numbers.chance(50) {
+            self.agents.stop_alone(node, &self.store);
+        }
+        self.set_ready(node, false);
+    }
+
+    pub(super) fn back(&mut self, node: NodeId) {
+        if self.agents.is_in_contact(node) || !self.agents.nodes().contains(&node) {
+            return;
+        }
+        self.agents.set_contact(node, true);
+        self.set_ready(node, true);
+        let said = self.agents.look(node, &self.store, &mut self.net);
+        self.write(said);
+    }
+
+    fn set_ready(&mut self, node: NodeId, ready: bool) {
+        let report = self.store.world.nodes.get(&node).and_then(|node| node.report.as_ref());
+        if let Some(report) = report.filter(|report| report.value.ready != ready) {
+            let report = NodeReport { ready, ..report.value.clone() };
+            self.write(vec![Change::NodeReport(report)]);
+        }
+    }
+}
+
+fn mark(change: &Change, store: &Store, reach: &mut Reach) {
+    match change {
+        Change::Rows(unit, RowChange::Bind(bind))
+            if bind.ordinals.len() > 1 && store.spec(*unit).is_some_and(|spec| spec.min_member > 1) =>
+        {
+            reach.mark(Mark::Gang);
+        }
+        Change::Rows(_, RowChange::Evict(evict)) => match evict.reason {
+            EvictionReason::Preempted => reach.mark(Mark::Preemption),
+            EvictionReason::Squeezed => reach.mark(Mark::Squeeze),
+            EvictionReason::Drained => reach.mark(Mark::Drain),
+            EvictionReason::NodeLost => reach.mark(Mark::NodeLost),
+            EvictionReason::Cancelled
+            | EvictionReason::ScaledIn
+            | EvictionReason::Rescheduled
+            | EvictionReason::Suspended
+            | EvictionReason::BelowMin
+            | EvictionReason::Deadline
+            | EvictionReason::Failure
+            | EvictionReason::Tainted => {}
+        },
+        Change::Hold(hold) if hold.at_maximum => reach.mark(Mark::Relief),
+        Change::Partition(partition) if partition.mode == PartitionMode::Strict => {
+            reach.mark(Mark::Strict);
+        }
+        _ => {}
+    }
+}

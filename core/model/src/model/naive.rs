@@ -1,0 +1,229 @@
+//! I1 and I3 to I5 at every commit, by sums over all rows that share nothing with the audit or the parts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use godel_domain::{
+    change::Change,
+    demand::{Demand, Pool},
+    hold::Hold,
+    ids::{NodeId, Revision, UnitId},
+    rows::RowChange,
+};
+
+use super::store::Store;
+
+/// By name: amounts, devices in thousandths, running units.
+pub(super) type Sums = BTreeMap<String, i64>;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Naive {
+    pub(super) n_events: usize,
+    /// What queues used before the commit.
+    used: BTreeMap<String, Sums>,
+    bound: BTreeSet<(UnitId, u32, u32)>,
+    first_bound: BTreeSet<UnitId>,
+}
+
+impl Naive {
+    /// What these operations may change is counted before.
+    pub(super) fn before(&mut self, store: &Store, ops: &[Change]) {
+        let takes = |op: &Change| matches!(op, Change::Rows(_, RowChange::Bind(_)) | Change::Hold(_));
+        if ops.iter().any(takes) {
+            self.used = net(store);
+        }
+    }
+
+    /// What is wrong with the newest commit.
+    pub(super) fn after(&mut self, store: &Store) -> Result<(), String> {
+        let Some(commit) = store.commits.last() else { return Ok(()) };
+        let mut bound: BTreeMap<UnitId, u32> = BTreeMap::new();
+        let mut nodes: BTreeSet<NodeId> = BTreeSet::new();
+        for change in &commit.changes {
+            match change {
+                Change::Rows(unit, RowChange::Bind(bind)) => {
+                    *bound.entry(*unit).or_default() += u32::try_from(bind.ordinals.len()).expect("small");
+                    nodes.extend(&bind.nodes);
+                    for (idx, ordinal) in bind.ordinals.iter().enumerate() {
+                        let incarnation = bind.incarnations.get(idx).copied().unwrap_or(0);
+                        if !self.bound.insert((*unit, *ordinal, incarnation)) {
+                            return Err(format!(
+                                "naive I3: {unit}/{ordinal} incarnation {incarnation} again"
+                            ));
+                        }
+                    }
+                }
+                Change::Hold(hold) if hold.slot.is_none() => {
+                    bound.entry(hold.unit).or_default();
+                }
+                _ => {}
+            }
+        }
+        if bound.is_empty() {
+            return Ok(());
+        }
+        let used = net(store);
+        for (unit, n) in bound {
+            let Some(spec) = store.spec(unit) else { return Err(format!("naive: {unit} has no record")) };
+            if n > 0 && self.first_bound.insert(unit) && n < spec.min_member {
+                return Err(format!("naive I4: {n} of {} of unit {unit}", spec.min_member));
+            }
+            self.check_queues(store, &used, &spec.queue)?;
+        }
+        nodes.into_iter().try_for_each(|node| check_node(store, node, commit.revision))
+    }
+
+    fn check_queues(&self, store: &Store, used: &BTreeMap<String, Sums>, path: &str) -> Result<(), String> {
+        for level in levels(path) {
+            let Some(queue) = store.world.queues.get(level) else { continue };
+            let n_max = i64::from(queue.value.max_running_units);
+            let maxima = queue.value.max.iter().map(|(name, max)| (name.as_str(), *max));
+            for (name, max) in maxima.chain((n_max > 0).then_some(("", n_max))) {
+                let of = |used: &BTreeMap<String, Sums>| {
+                    used.get(level).and_then(|sums| sums.get(name)).copied().unwrap_or(0)
+                };
+                let (before, after) = (of(&self.used), of(used));
+                if after > max && after > before {
+                    return Err(format!("naive I5: {level} uses {after} of {max} {name}, {before} before"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `a.b` counts in `a` and in `a.b`.
+pub(super) fn levels(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('.').map(|(at, _)| &path[..at]).chain([path])
+}
+
+fn add(sums: &mut Sums, demand: &Demand, n: i64) {
+    for (name, amount) in demand.requests.iter() {
+        *sums.entry(name.to_owned()).or_default() += amount * n;
+    }
+    if let Some(devices) = &demand.devices {
+        let milli = i64::from(devices.count) * i64::from(devices.milli);
+        *sums.entry(devices.kind.clone()).or_default() += milli * n;
+    }
+    *sums.entry(String::new()).or_default() += n;
+}
+
+/// What is bound and not ended of each queue and those below it, and what is held for them.
+pub(super) fn queues(store: &Store) -> BTreeMap<String, Sums> {
+    let mut used: BTreeMap<String, Sums> = BTreeMap::new();
+    let mut count = |unit: UnitId, demand: &Demand, n: usize| {
+        let Some(spec) = store.spec(unit) else { return };
+        for level in levels(&spec.queue) {
+            let n = i64::try_from(n).expect("small");
+            add(used.entry(level.to_owned()).or_default(), demand, n);
+        }
+    };
+    for (unit, rows) in &store.rows {
+        for (_, row) in rows.live() {
+            if let Some(Some(group)) = rows.groups.get(usize::from(row.group)) {
+                count(*unit, &group.demand, 1);
+            }
+        }
+    }
+    for hold in store.world.holds.values() {
+        count(hold.value.unit, &hold.value.demand, hold.value.ordinals.len());
+    }
+    used
+}
+
+/// The same less what victims that are still there take for what is held at a maximum: of one unit no more than it asks for.
+fn net(store: &Store) -> BTreeMap<String, Sums> {
+    let mut used = queues(store);
+    let mut by_unit: BTreeMap<UnitId, Vec<&Hold>> = BTreeMap::new();
+    for hold in store.world.holds.values().map(|hold| &hold.value).filter(|hold| hold.at_maximum) {
+        by_unit.entry(hold.unit).or_default().push(hold);
+    }
+    for (unit, holds) in by_unit {
+        let Some(spec) = store.spec(unit) else { continue };
+        let mut asked = Sums::new();
+        for hold in &holds {
+            add(&mut asked, &hold.demand, i64::try_from(hold.ordinals.len()).expect("small"));
+        }
+        let victims: BTreeSet<_> = holds.iter().flat_map(|hold| hold.all_victims()).collect();
+        for level in levels(&spec.queue) {
+            let mut given = Sums::new();
+            for victim in &victims {
+                let (Some(of), Some(rows)) = (store.spec(victim.unit), store.rows.get(&victim.unit)) else {
+                    continue;
+                };
+                let row = rows.row(victim.ordinal);
+                let is_there = row.phase.is_live() && row.incarnation == victim.incarnation;
+                if let Some(Some(group)) = rows.groups.get(usize::from(row.group))
+                    && is_there
+                    && levels(&of.queue).any(|other| other == level)
+                {
+                    add(&mut given, &group.demand, 1);
+                }
+            }
+            let sums = used.entry(level.to_owned()).or_default();
+            for (name, amount) in given {
+                let most = asked.get(&name).copied().unwrap_or(0);
+                *sums.entry(name).or_default() -= amount.min(most);
+            }
+        }
+    }
+    used
+}
+
+/// What running units of a pool take of a node, those that leave included, and of each device, and what slots of
+/// reservations keep beyond that.
+pub(super) fn node(store: &Store, node: NodeId, pool: Pool) -> (Sums, Vec<u32>) {
+    let (mut sums, mut devices) = (Sums::new(), vec![0; 64]);
+    for rows in store.rows.values() {
+        for (_, row) in rows.live().filter(|(_, row)| row.node == node) {
+            let Some(Some(group)) = rows.groups.get(usize::from(row.group)) else { continue };
+            if group.pool == pool {
+                add(&mut sums, &group.demand, 1);
+            }
+            let milli = group.demand.devices.as_ref().map_or(0, |devices| devices.milli);
+            for (idx, taken) in devices.iter_mut().enumerate() {
+                *taken += if row.device_mask >> idx & 1 == 1 { milli } else { 0 };
+            }
+        }
+    }
+    for hold in store.world.holds.values().map(|hold| &hold.value).filter(|hold| hold.node == node) {
+        let Some(slot) = &hold.slot else { continue };
+        let of = |demand: &Demand, mask: u64, idx: usize| {
+            let milli = demand.devices.as_ref().map_or(0, |devices| devices.milli);
+            if mask >> idx & 1 == 1 { milli } else { 0 }
+        };
+        let occupant = slot.occupant.and_then(|member| {
+            let rows = store.rows.get(&member.unit)?;
+            let row = rows.row(member.ordinal);
+            let is_in = row.phase.is_live() && (row.incarnation, row.node) == (member.incarnation, node);
+            let group = rows.groups.get(usize::from(row.group))?.as_ref()?;
+            is_in.then_some((&group.demand, row.device_mask))
+        });
+        for (name, amount) in hold.demand.requests.iter().filter(|_| pool == Pool::Guaranteed) {
+            let covered = occupant.map_or(0, |(demand, _)| demand.requests.get(name));
+            *sums.entry(name.to_owned()).or_default() += (amount - covered).max(0);
+        }
+        for (idx, taken) in devices.iter_mut().enumerate() {
+            let covered = occupant.map_or(0, |(demand, mask)| of(demand, mask, idx));
+            *taken += of(&hold.demand, hold.device_mask(0), idx).saturating_sub(covered);
+        }
+    }
+    (sums, devices)
+}
+
+fn check_node(store: &Store, id: NodeId, revision: Revision) -> Result<(), String> {
+    let report = store.world.nodes.get(&id).and_then(|node| node.report.as_ref());
+    let Some(report) = report else { return Err(format!("naive I1: no node {id}")) };
+    let (sums, devices) = node(store, id, Pool::Guaranteed);
+    for (name, taken) in sums.iter().filter(|(name, _)| *name != "gpu" && !name.is_empty()) {
+        let has = report.value.capacity.get(name);
+        // It may have come to have less under what is there.
+        if *taken > has && !store.world.shrunk.contains(&id) {
+            return Err(format!("naive I1: node {id}: {taken} of {has} {name} at {revision}"));
+        }
+    }
+    match devices.iter().position(|taken| *taken > 1_000) {
+        Some(idx) => Err(format!("naive I1: device {idx} of node {id}: {} milli", devices[idx])),
+        None => Ok(()),
+    }
+}

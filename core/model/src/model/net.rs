@@ -1,0 +1,226 @@
+//! Time, messages and connections: what is sent arrives later, in order on each way, or never.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use godel_core_dispatcher::{Assignment, EvictRequest};
+use godel_domain::{
+    decision::{Decision, Outcome},
+    ids::{Epoch, NodeId, Revision, UnitId},
+    rows::EvictionReason,
+    time::Millis,
+    unit_report::{RoomReport, UnitReport},
+};
+
+use super::{
+    numbers::Numbers,
+    reach::Reach,
+    store::{Answer, EPOCH_MS, Txn},
+};
+
+/// A part of the control plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    Dispatcher,
+    Binder,
+    Scheduler(usize),
+}
+
+/// A stream of a scheduler, by who is at its other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Line {
+    Attach,
+    Decide,
+}
+
+impl Line {
+    pub(super) const ALL: [Self; 2] = [Self::Attach, Self::Decide];
+
+    pub(super) fn end(self) -> Part {
+        match self {
+            Self::Attach => Part::Dispatcher,
+            Self::Decide => Part::Binder,
+        }
+    }
+}
+
+/// What is sent on a stream.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// Opens the stream to the dispatcher: what is held, credits, what is parked.
+    Attach(Epoch, Vec<(UnitId, Revision)>, u32, Vec<UnitReport>),
+    /// Opens the stream to the binder: decisions without an outcome.
+    Open(Epoch, Vec<Decision>),
+    Welcome,
+    Assign(Assignment),
+    Revoke(UnitId),
+    /// What became of units, and the room that parked ones have.
+    Reports(Vec<UnitReport>, Vec<RoomReport>),
+    Credits(u32),
+    Decisions(Vec<Decision>),
+    Outcomes(Vec<Outcome>),
+    Closed,
+}
+
+/// Something that happens at a moment.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// The step of this number.
+    Step(usize),
+    /// A part's next life begins.
+    Begin(Part, u64),
+    /// A part stands for its lease again.
+    Stand(Part, u64),
+    /// State judges a part's lease.
+    Expire(Part),
+    /// A part has the list that it asked for.
+    List(Part, u64),
+    /// A part hears of commits.
+    Watch(Part, u64),
+    /// A transaction arrives at the store; of which leadership, number.
+    Txn(Part, u64, u64, Box<Txn>),
+    /// Its answer arrives.
+    Answer(Part, u64, u64, Answer),
+    Wake(Part),
+    /// A scheduler opens a stream.
+    Connect(usize, Line),
+    /// A message of a stream: scheduler, whether towards it, session.
+    Message(usize, Line, bool, u64, Box<Message>),
+    /// The dispatcher asks the binder to evict; of which leadership of the dispatcher.
+    Evict(u64, Vec<EvictRequest>),
+    /// What became of that.
+    Evicted(u64, Vec<(UnitId, EvictionReason)>, bool),
+    /// An agent looks at what is bound to its node.
+    Agent(NodeId),
+    /// State judges a node's lease.
+    Judge(NodeId),
+    /// A node's agent is back.
+    Back(NodeId),
+}
+
+/// See the module.
+pub(super) struct Net {
+    pub(super) now: u64,
+    pub(super) numbers: Numbers,
+    /// Longest usual delay, milliseconds.
+    pub(super) delay_ms: u64,
+    pub(super) reach: Reach,
+    /// Whatever shows that something goes on.
+    pub(super) active_at: u64,
+    /// Told step by step, for people.
+    pub(super) trace: Option<Vec<String>>,
+    events: BTreeMap<(u64, u64), Event>,
+    sequence: u64,
+    /// When the last message arrives on each way.
+    ways: BTreeMap<(u8, usize), u64>,
+    /// Sessions that have ended: nothing more arrives on them.
+    dead: BTreeSet<u64>,
+    last_session: u64,
+}
+
+impl Net {
+    pub(super) fn new(numbers: Numbers, delay_ms: u64, is_traced: bool) -> Self {
+        Self {
+            now: 1_000,
+            numbers,
+            delay_ms,
+            reach: Reach::default(),
+            active_at: 1_000,
+            trace: is_traced.then(Vec::new),
+            events: BTreeMap::new(),
+            sequence: 0,
+            ways: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            last_session: 0,
+        }
+    }
+
+    pub(super) fn millis(&self) -> Millis {
+        Millis(self.now)
+    }
+
+    /// Unix milliseconds.
+    pub(super) fn wall_ms(&self) -> i64 {
+        EPOCH_MS + i64::try_from(self.now).unwrap_or(i64::MAX)
+    }
+
+    /// What a scheduler says is known to the dispatcher so much later, milliseconds, unless something fails.
+    pub(super) fn known_after_ms(&self) -> i64 {
+        i64::try_from(40 * self.delay_ms + 50).unwrap_or(i64::MAX)
+    }
+
+    pub(super) fn tell(&mut self, what: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{:>6} {}", self.now, what()));
+        }
+    }
+
+    pub(super) fn at(&mut self, at: u64, event: Event) {
+        self.sequence += 1;
+        self.events.insert((at.max(self.now), self.sequence), event);
+    }
+
+    pub(super) fn after(&mut self, ms: u64, event: Event) {
+        self.at(self.now + ms, event);
+    }
+
+    /// At some moment soon, now and then much later.
+    pub(super) fn soon(&mut self, event: Event) {
+        let delay = self.delay();
+        self.after(delay, event);
+    }
+
+    /// The same, after all that was sent this way before.
+    pub(super) fn send(&mut self, way: (u8, usize), event: Event) {
+        let at = self.now + self.delay();
+        let last = self.ways.entry(way).or_default();
+        *last = at.max(*last);
+        let at = *last;
+        self.at(at, event);
+    }
+
+    fn delay(&mut self) -> u64 {
+        let longest = if self.numbers.chance(4) { 10 * self.delay_ms } else { self.delay_ms };
+        self.numbers.below(longest + 1)
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Event> {
+        let ((at, _), event) = self.events.pop_first()?;
+        self.now = at;
+        Some(event)
+    }
+
+    pub(super) fn next_at(&self) -> Option<u64> {
+        self.events.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    pub(super) fn new_session(&mut self) -> u64 {
+        self.last_session += 1;
+        self.last_session
+    }
+
+    pub(super) fn is_dead(&self, session: u64) -> bool {
+        self.dead.contains(&session)
+    }
+
+    /// Sends on a stream.
+    pub(super) fn message(
+        &mut self,
+        scheduler: usize,
+        line: Line,
+        is_down: bool,
+        session: u64,
+        what: Message,
+    ) {
+        let way = 2 * (2 * u8::from(is_down) + u8::from(line == Line::Decide));
+        self.send((way, scheduler), Event::Message(scheduler, line, is_down, session, Box::new(what)));
+    }
+
+    /// A stream ends: what is on its way is lost, and both ends hear of it.
+    pub(super) fn close(&mut self, scheduler: usize, line: Line, session: u64) {
+        if session > 0 && self.dead.insert(session) {
+            for is_down in [false, true] {
+                self.message(scheduler, line, is_down, session, Message::Closed);
+            }
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! What happens to the cluster from outside: requests, administrators, faults.
+
+use std::sync::Arc;
+
+use godel_core_dispatcher::{Counted, ModeChoice, edit::Edit};
+use godel_domain::{
+    change::{Change, PartitionMode},
+    ids::{NodeId, UnitId},
+    node::{Drain, NodeReport, NodeSpec, NodeUsage},
+    pause::Scope,
+    record_change::RecordChange,
+    resources::{CPU, Resources},
+};
+
+use super::{
+    dispatcher::Wish,
+    net::{Event, Line, Part},
+    numbers::{Numbers, idx},
+    reach::Mark,
+    units,
+    world::Model,
+};
+
+/// Kinds of steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Submit,
+    /// Units of which nothing but room and their queue keeps one waiting.
+    SubmitPlain,
+    Cancel,
+    Suspend,
+    Resume,
+    Scale,
+    Stop,
+    Succeed,
+    Fail,
+    Queue,
+    QueueGone,
+    /// A queue gets another weight and guarantee.
+    Weigh,
+    Class,
+    Reserve,
+    Cordon,
+    Drain,
+    Open,
+    Shrink,
+    Usage,
+    Pause,
+    Unpause,
+    Mode,
+    Count,
+    Join,
+    Leave,
+    /// Faults from here on.
+    Lose,
+    Kill,
+    LoseLease,
+    Cut,
+    Relist,
+}
+
+/// What may happen by itself, by weight.
+const QUIET: &[(u64, Kind)] = &[
+    (30, Kind::Submit),
+    (2, Kind::Cancel),
+    (2, Kind::Suspend),
+    (3, Kind::Resume),
+    (2, Kind::Scale),
+    (1, Kind::Stop),
+    (8, Kind::Succeed),
+    (2, Kind::Fail),
+    (5, Kind::Queue),
+    (1, Kind::QueueGone),
+    (1, Kind::Class),
+    (3, Kind::Reserve),
+    (1, Kind::Cordon),
+    (1, Kind::Drain),
+    (3, Kind::Open),
+    (1, Kind::Shrink),
+    (4, Kind::Usage),
+    (1, Kind::Pause),
+    (2, Kind::Unpause),
+    (2, Kind::Mode),
+    (1, Kind::Count),
+    (1, Kind::Join),
+    (1, Kind::Leave),
+];
+
+/// Faults, by weight.
+const FAULTS: &[(u64, Kind)] =
+    &[(3, Kind::Lose), (4, Kind::Kill), (3, Kind::LoseLease), (4, Kind::Cut), (2, Kind::Relist)];
+
+/// What happens on nodes that are full all the time, by weight.
+const FULL: &[(u64, Kind)] = &[
+    (8, Kind::SubmitPlain),
+    (1, Kind::Submit),
+    (30, Kind::Succeed),
+    (2, Kind::Cancel),
+    (1, Kind::Weigh),
+    (1, Kind::Usage),
+];
+/// Steps of such a case.
+const N_FULL: u64 = 80;
+
+/// Something that happens `after_ms` the one before; the numbers say to whom and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) after_ms: u64,
+    pub(super) kind: Kind,
+    pub(super) to: u64,
+    pub(super) how: u64,
+}
+
+/// The steps of a case: `n` of them, so many of a hundred faults.
+pub(super) fn draw(n: u64, percent_faults: u64, gap_ms: u64, numbers: &mut Numbers) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for at in 0..n {
+        let is_fault = numbers.chance(percent_faults);
+        let kind = match at {
+            // Something has to be there first.
+            0..4 => Kind::Submit,
+            4 if numbers.chance(30) => Kind::Reserve,
+            _ if is_fault => numbers.draw(FAULTS),
+            _ => numbers.draw(QUIET),
+        };
+        let after_ms = if numbers.chance(40) { 0 } else { numbers.below(gap_ms + 1) };
+        steps.push(Step { after_ms, kind, to: numbers.next(), how: numbers.next() });
+    }
+    steps
+}
+
+/// The steps of a case of which the nodes are full all the time: what is submitted is far more than they take.
+pub(super) fn draw_full(gap_ms: u64, numbers: &mut Numbers) -> Vec<Step> {
+    let kind = |at: u64, numbers: &mut Numbers| match at {
+        0..4 => Kind::Weigh,
+        4..20 => Kind::SubmitPlain,
+        _ => numbers.draw(FULL),
+    };
+    let step = |at: u64| {
+        let kind = kind(at, numbers);
+        let after_ms = if numbers.chance(40) { 0 } else { numbers.below(gap_ms + 1) };
+        Step { after_ms, kind, to: numbers.next(), how: numbers.next() }
+    };
+    (0..N_FULL).map(step).collect()
+}
+
+impl Model {
+    pub(super) fn step(&mut self, step: Step) {
+        self.net.tell(|| format!("STEP {step:?}"));
+        let mut numbers = Numbers::new(step.how);
+        match step.kind {
+            Kind::Submit => {
+                self.n_submitted += 1;
+                let spec = units::unit(self.n_submitted, &mut numbers);
+                self.dispatcher.submit(spec, &mut self.net);
+            }
+            Kind::SubmitPlain => {
+                self.n_submitted += 1;
+                let spec = units::plain_unit(self.n_submitted, &mut numbers);
+                self.dispatcher.submit(spec, &mut self.net);
+            }
+            Kind::Cancel => self.wish(step.to, Wish::Cancel),
+            Kind::Suspend => self.wish(step.to, Wish::Suspend(true)),
+            Kind::Resume => self.resume(),
+            Kind::Scale => {
+                let replicas = u32::try_from(numbers.below(5)).expect("small");
+                self.wish(step.to, Wish::Scale(replicas));
+            }
+            Kind::Stop => self.wish(step.to, Wish::Stop(step.how)),
+            Kind::Succeed | Kind::Fail => {
+                let ended = self.agents.end(step.to, step.kind == Kind::Succeed, &self.store);
+                self.write(ended.into_iter().collect());
+            }
+            Kind::Queue => {
+                let path = numbers.pick(&units::QUEUES);
+                let change = RecordChange::Put(units::queue(path, &mut numbers));
+                let edit = Edit { queues: vec![change], ..Edit::default() };
+                self.dispatcher.edit(&edit, &mut self.net);
+            }
+            Kind::Weigh => {
+                let path = units::QUEUES[idx(step.to, units::QUEUES.len())];
+                let change = RecordChange::Put(units::open_queue(path, &mut numbers));
+                let edit = Edit { queues: vec![change], ..Edit::default() };
+                self.dispatcher.edit(&edit, &mut self.net);
+            }
+            Kind::QueueGone => {
+                let path = numbers.pick(&units::QUEUES).to_owned();
+                let edit = Edit { queues: vec![RecordChange::Delete(path)], ..Edit::default() };
+                self.dispatcher.edit(&edit, &mut self.net);
+            }
+            Kind::Class => {
+                let class = RecordChange::Put(units::class(&mut numbers));
+                let edit = Edit { classes: vec![class], ..Edit::default() };
+                self.dispatcher.edit(&edit, &mut self.net);
+            }
+            Kind::Reserve => {
+                let name = numbers.pick(&["r0", "r1"]);
+                let change = if numbers.chance(25) {
+                    RecordChange::Delete(name.to_owned())
+                } else {
+                    RecordChange::Put(units::reservation(name, self.net.wall_ms(), &mut numbers))
+                };
+                let edit = Edit { reservations: vec![change], ..Edit::default() };
+                self.dispatcher.edit(&edit, &mut self.net);
+            }
+            Kind::Pause | Kind::Unpause => {
+                let paused = step.kind == Kind::Pause;
+                let queue = Scope::Queue(numbers.pick(&["a", "b", "a.x"]).to_owned());
+                let mut scope = numbers.pick(&[Scope::All, Scope::Preemption, queue.clone(), queue]);
+                if self.dispatcher.has_zones() && numbers.chance(40) {
+                    scope = Scope::SubCluster(numbers.pick(&["z0", "z1"]).to_owned());
+                }
+                self.dispatcher.pause(scope, paused, &mut self.net);
+            }
+            Kind::Mode => self.set_mode(&mut numbers),
+            Kind::Count => self.count(),
+            Kind::Cordon
+            | Kind::Drain
+            | Kind::Open
+            | Kind::Shrink
+            | Kind::Usage
+            | Kind::Join
+            | Kind::Leave
+            | Kind::Lose => self.step_node(step, &mut numbers),
+            Kind::Kill | Kind::LoseLease | Kind::Cut | Kind::Relist => self.fault(step, &mut numbers),
+        }
+    }
+
+    fn wish(&mut self, choice: u64, wish: Wish) {
+        let units: Vec<UnitId> = self.store.world.units.keys().copied().collect();
+        if !units.is_empty() {
+            self.dispatcher.wish(units[idx(choice, units.len())], wish, &mut self.net);
+        }
+    }
+
+    /// The first unit that is suspended goes on.
+    fn resume(&mut self) {
+        let units: Vec<UnitId> = self.store.world.units.keys().copied().collect();
+        let suspended = |unit: &UnitId| self.store.spec(*unit).is_some_and(|spec| spec.suspended);
+        if let Some(unit) = units.into_iter().find(suspended) {
+            self.dispatcher.wish(unit, Wish::Suspend(false), &mut self.net);
+        }
+    }
+
+    fn set_mode(&mut self, numbers: &mut Numbers) {
+        let modes = [PartitionMode::Global, PartitionMode::Preferred, PartitionMode::Strict];
+        let mode = numbers.pick(&modes);
+        if mode == PartitionMode::Strict {
+            self.net.reach.mark(Mark::Strict);
+        }
+        let choice = if numbers.chance(25) { ModeChoice::Automatic } else { ModeChoice::Fixed(mode) };
+        self.dispatcher.set_mode(choice, &mut self.net);
+    }
+
+    fn count(&mut self) {
+        let counted = self.schedulers.iter().filter(|scheduler| scheduler.is_registered()).map(|scheduler| {
+            let stats = scheduler.core.stats();
+            let name = scheduler.lease().trim_start_matches("scheduler/").to_owned();
+            let (placed, conflicts) = (stats.placed, stats.conflicts);
+            Counted { scheduler: name, epoch: scheduler.epoch(), placed, conflicts }
+        });
+        let counted = counted.collect();
+        self.dispatcher.on_counted(counted);
+    }
+
+    fn step_node(&mut self, step: Step, numbers: &mut Numbers) {
+        let nodes = self.agents.nodes();
+        if step.kind == Kind::Join {
+            if nodes.len() < 6 {
+                self.join(numbers);
+            }
+            return;
+        }
+        if nodes.is_empty() {
+            return;
+        }
+        let node = nodes[idx(step.to, nodes.len())];
+        let of = &self.store.world.nodes[&node];
+        let (Some(spec), Some(report)) = (&of.spec, &of.report) else { return };
+        let (spec, report) = (spec.value.clone(), report.value.clone());
+        match step.kind {
+            Kind::Cordon if numbers.chance(50) => {
+                self.write(vec![Change::NodeSpec(NodeSpec { cordoned: true, ..spec })]);
+            }
+            Kind::Cordon => {
+                self.write(vec![Change::NodeSpec(NodeSpec { taints: vec![units::taint()], ..spec })]);
+            }
+            Kind::Drain => {
+                let deadline_ms = numbers.chance(60).then(|| self.net.wall_ms() + 300);
+                let drain = Drain { since_ms: self.net.wall_ms(), deadline_ms, running_units: 0 };
+                self.write(vec![Change::NodeSpec(NodeSpec { drain: Some(drain), ..spec })]);
+            }
+            Kind::Open => {
+                let changed = |node: &NodeId| {
+                    let spec = self.store.world.nodes[node].spec.as_ref();
+                    spec.is_some_and(|spec| spec.value != units::node(node.0))
+                };
+                if let Some(node) = nodes.iter().find(|node| changed(node)) {
+                    self.write(vec![Change::NodeSpec(units::node(node.0))]);
+                }
+            }
+            Kind::Shrink => self.shrink(report, numbers),
+            Kind::Usage => self.use_node(node, numbers),
+            Kind::Leave => {
+                if nodes.len() > 2 {
+                    self.write(vec![Change::NodeDeleted(node)]);
+                    if !self.store.world.nodes.contains_key(&node) {
+                        self.agents.leave(node);
+                    }
+                }
+            }
+            Kind::Lose => {
+                self.agents.set_contact(node, false);
+                self.net.after(10 + numbers.below(100), Event::Judge(node));
+                if numbers.chance(75) {
+                    self.net.after(30 + numbers.below(2_000), Event::Back(node));
+                }
+            }
+            other => unreachable!("not of a node: {other:?}"),
+        }
+    }
+
+    /// A node joins.
+    pub(super) fn join(&mut self, numbers: &mut Numbers) {
+        self.n_nodes += 1;
+        let id = self.n_nodes;
+        let report = units::report(id, numbers);
+        let spec = units::node(id);
+        self.write(vec![Change::NodeSpec(spec), Change::NodeReport(report)]);
+        self.agents.join(NodeId(id));
+    }
+
+    /// A node has less, or more, than before.
+    fn shrink(&mut self, report: NodeReport, numbers: &mut Numbers) {
+        // Where use is measured, best-effort running units are bound to a node that has come to have too little for its
+        // guaranteed ones: not judged here.
+        if !report.ready || !self.preempts {
+            return;
+        }
+        let cpu = numbers.pick(&[1_000, 2_000, 3_000, 5_000]);
+        if cpu < report.capacity.get(CPU) {
+            self.net.reach.mark(Mark::Shrink);
+        }
+        let others = report.capacity.iter().filter(|(name, _)| *name != CPU);
+        let capacity = Resources::new(others.chain([(CPU, cpu)])).expect("not negative");
+        let devices = units::devices(report.id.0, numbers);
+        let kept = devices.iter().zip(&report.devices).take_while(|(new, old)| new == old).count();
+        if kept < report.devices.len() {
+            self.net.reach.mark(Mark::FewerDevices);
+        }
+        self.write(vec![Change::NodeReport(NodeReport { capacity, devices, ..report })]);
+    }
+
+    /// What guaranteed running units of a node use swings.
+    fn use_node(&mut self, node: NodeId, numbers: &mut Numbers) {
+        let before = self.store.world.nodes[&node].usage.as_ref().map_or(0, |usage| usage.value.as_of_ms);
+        let reserved = Resources::new([(CPU, numbers.pick(&[0, 300, 1_000, 3_000]))]).expect("not negative");
+        // Victims that a measured use covers keep nothing from best-effort, and what is held in their place does once they
+        // have left: a best-effort binding in between is too much for a moment. Not judged here.
+        let now_ms = self.net.wall_ms() - i64::try_from(numbers.below(300)).expect("small");
+        let as_of_ms = if self.preempts { 0 } else { before.max(now_ms) };
+        self.write(vec![Change::NodeUsage(NodeUsage { id: node, reserved, as_of_ms })]);
+    }
+
+    fn fault(&mut self, step: Step, numbers: &mut Numbers) {
+        let n_schedulers = self.schedulers.len();
+        let scheduler = idx(step.to, n_schedulers);
+        let part = numbers.draw(&[(3, Part::Scheduler(scheduler)), (2, Part::Binder), (1, Part::Dispatcher)]);
+        match step.kind {
+            Kind::Cut => {
+                self.net.reach.mark(Mark::Cut);
+                let line = numbers.pick(&Line::ALL);
+                let session = self.schedulers[scheduler].session(line);
+                self.net.close(scheduler, line, session);
+            }
+            Kind::Relist => {
+                self.net.reach.mark(Mark::Relist);
+                self.relist(part);
+            }
+            Kind::Kill => {
+                self.net.reach.mark(Mark::Kill);
+                self.kill(part, numbers);
+            }
+            // A dispatcher that has lost its lease begins anew.
+            Kind::LoseLease if part == Part::Dispatcher => self.kill(part, numbers),
+            Kind::LoseLease => {
+                self.net.reach.mark(Mark::LeaseLost);
+                self.lose_lease(part, numbers);
+            }
+            other => unreachable!("not a fault of a part: {other:?}"),
+        }
+    }
+
+    /// The records that are there at the beginning.
+    pub(super) fn found(&mut self, n_nodes: u64, n_queues: u64, numbers: &mut Numbers) {
+        for _ in 0..n_nodes {
+            self.join(numbers);
+        }
+        let class = units::class(numbers);
+        self.write(vec![Change::PriorityClass(class)]);
+        for _ in 0..n_queues {
+            let path = numbers.pick(&["a.x", "b", "a", "default"]);
+            let queue = units::queue(path, numbers);
+            // As edits would be checked, what is guaranteed has to fit under what is allowed.
+            if queue.min.iter().all(|(name, min)| queue.max.get(name).is_none_or(|max| min <= max))
+                && (path != "a" && path != "a.x")
+            {
+                self.write(vec![Change::Queue(Arc::clone(&queue))]);
+            }
+        }
+        for path in ["a", "a.x", "a.y", "b"] {
+            if !self.store.world.queues.contains_key(path) {
+                self.write(vec![Change::Queue(Arc::new(godel_domain::queue_spec::QueueSpec::new(path)))]);
+            }
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The store as the parts see it: records and rows with revisions, transactions with conditions and fences, a history.
+//!
+//! Records are kept by the auditor's [`World`], rows by [`UnitRows`] too, as the real store does: at the end both must
+//! say the same.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use godel_audit::{Commit, World};
+use godel_domain::{
+    change::{Change, Lease},
+    demand::Pool,
+    ids::{Epoch, NodeId, Revision, UnitId},
+    rows::{RowChange, UnitRows},
+    unit::UnitSpec,
+};
+
+/// Unix milliseconds at the beginning.
+pub(super) const EPOCH_MS: i64 = 1_000_000;
+
+/// The revision that a record must have; 0: there is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    Unit(UnitId, Revision),
+    Queue(String, Revision),
+    Class(String, Revision),
+    Budget(String, Revision),
+    Reservation(String, Revision),
+}
+
+/// A transaction of a part that leads by a lease.
+#[derive(Clone, Debug)]
+pub(super) struct Txn {
+    pub(super) lease: &'static str,
+    pub(super) epoch: Epoch,
+    pub(super) conditions: Vec<Condition>,
+    /// The nodes that it binds to were known as of then.
+    pub(super) nodes_as_of: Option<Revision>,
+    pub(super) ops: Vec<Change>,
+}
+
+/// Why a transaction was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    StaleEpoch,
+    /// Index of the condition, and the record's revision.
+    Condition(usize, Revision),
+    /// Index of the operation, and the revision of what it collided with; 0: unknown.
+    Op(usize, Revision),
+}
+
+/// What became of it: revision and commit time.
+pub(super) type Answer = Result<(Revision, i64), Refusal>;
+
+/// A record of a list.
+pub(super) struct Listed {
+    pub(super) change: Change,
+    pub(super) revision: Revision,
+    pub(super) created: (Revision, i64),
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Store {
+    pub(super) world: World,
+    pub(super) rows: BTreeMap<UnitId, UnitRows>,
+    pub(super) commits: Vec<Commit>,
+    last_unit: UnitId,
+    wall_ms: i64,
+}
+
+impl Store {
+    pub(super) fn revision(&self) -> Revision {
+        self.world.revision
+    }
+
+    pub(super) fn last_unit(&self) -> UnitId {
+        self.last_unit
+    }
+
+    pub(super) fn spec(&self, unit: UnitId) -> Option<&Arc<UnitSpec>> {
+        self.world.units.get(&unit)?.spec.as_ref().map(|spec| &spec.value)
+    }
+
+    /// Checks a transaction, and commits it as the next revision.
+    pub(super) fn transact(&mut self, txn: Txn, wall_ms: i64) -> Answer {
+        let lease = self.world.leases.get(txn.lease).map(|lease| &lease.value);
+        if lease.is_none_or(|lease| lease.epoch != txn.epoch || lease.holder.is_empty()) {
+            return Err(Refusal::StaleEpoch);
+        }
+        for (idx, condition) in txn.conditions.iter().enumerate() {
+            let (present, wanted) = self.condition(condition);
+            if present != wanted {
+                return Err(Refusal::Condition(idx, present));
+            }
+        }
+        self.commit(txn.ops, txn.nodes_as_of, wall_ms)
+    }
+
+    /// What administrators, agents and state itself write.
+    pub(super) fn write(&mut self, ops: Vec<Change>, wall_ms: i64) -> Answer {
+        self.commit(ops, None, wall_ms)
+    }
+
+    fn condition(&self, condition: &Condition) -> (Revision, Revision) {
+        let world = &self.world;
+        match condition {
+            Condition::Unit(unit, revision) => {
+                let spec = world.units.get(unit).and_then(|unit| unit.spec.as_ref());
+                (spec.map_or(Revision(0), |spec| spec.revision), *revision)
+            }
+            Condition::Queue(path, revision) => {
+                (world.queues.get(path).map_or(Revision(0), |queue| queue.revision), *revision)
+            }
+            Condition::Class(name, revision) => {
+                (world.priority_classes.get(name).map_or(Revision(0), |class| class.revision), *revision)
+            }
+            Condition::Budget(name, revision) => {
+                (world.budgets.get(name).map_or(Revision(0), |budget| budget.revision), *revision)
+            }
+            Condition::Reservation(name, revision) => {
+                let record = world.reservations.get(name);
+                (record.map_or(Revision(0), |record| record.revision), *revision)
+            }
+        }
+    }
+
+    fn commit(&mut self, ops: Vec<Change>, as_of: Option<Revision>, wall_ms: i64) -> Answer {
+        let revision = Revision(self.world.revision.0 + 1);
+        let time_ms = wall_ms.max(self.wall_ms + 1);
+        let mut rows: BTreeMap<UnitId, UnitRows> = BTreeMap::new();
+        for (idx, op) in ops.iter().enumerate() {
+            if let Change::Rows(unit, change) = op {
+                self.check_rows(*unit, change, as_of).map_err(|at| Refusal::Op(idx, at))?;
+                let known = || self.rows.get(unit).cloned().unwrap_or_default();
+                let rows = rows.entry(*unit).or_insert_with(known);
+                rows.check(change).map_err(|_| Refusal::Op(idx, Revision(0)))?;
+                rows.apply(change, revision, time_ms, |_, _, _| {});
+            } else if let Change::Hold(hold) = op {
+                self.check_nodes(&[hold.node], hold.pool, as_of).map_err(|at| Refusal::Op(idx, at))?;
+            } else if !self.may(op) {
+                return Err(Refusal::Op(idx, Revision(0)));
+            }
+        }
+        self.rows.append(&mut rows);
+        for op in &ops {
+            match op {
+                Change::UnitDeleted(unit) => {
+                    self.rows.remove(unit);
+                }
+                Change::UnitSpec(spec) => self.last_unit = self.last_unit.max(spec.id),
+                _ => {}
+            }
+        }
+        self.wall_ms = time_ms;
+        let commit = Commit { revision, time_ms, changes: ops };
+        self.world.apply(&commit, |_, _| {});
+        self.commits.push(commit);
+        Ok((revision, time_ms))
+    }
+
+    fn check_rows(&self, unit: UnitId, change: &RowChange, as_of: Option<Revision>) -> Result<(), Revision> {
+        let world = &self.world;
+        if self.spec(unit).is_none() {
+            return Err(Revision(0));
+        }
+        match change {
+            RowChange::Bind(bind) => self.check_nodes(&bind.nodes, bind.pool, as_of)?,
+            RowChange::Evict(evict) if evict.reason.is_end() => {
+                let rows = self.rows.get(&unit);
+                for ordinal in &evict.ordinals {
+                    let node = rows.map(|rows| rows.row(*ordinal).node).unwrap_or_default();
+                    let report = world.nodes.get(&node).and_then(|node| node.report.as_ref());
+                    if let Some(report) = report.filter(|report| report.value.ready) {
+                        return Err(report.revision);
+                    }
+                }
+            }
+            RowChange::Evict(_) | RowChange::Statuses(_) | RowChange::Requeue(_) => {}
+        }
+        Ok(())
+    }
+
+    /// That none has changed since, nor what is used of it where the pool depends on that.
+    fn check_nodes(&self, nodes: &[NodeId], pool: Pool, as_of: Option<Revision>) -> Result<(), Revision> {
+        for node in nodes {
+            let node = self.world.nodes.get(node).filter(|node| node.spec.is_some());
+            let Some(node) = node else { return Err(Revision(0)) };
+            let usage = node.usage.as_ref().filter(|_| pool == Pool::BestEffort);
+            let revisions = [
+                node.spec.as_ref().map(|spec| spec.revision),
+                node.report.as_ref().map(|report| report.revision),
+                usage.map(|usage| usage.revision),
+            ];
+            let last = revisions.into_iter().flatten().max().unwrap_or_default();
+            if as_of.is_some_and(|as_of| last > as_of) {
+                return Err(last);
+            }
+        }
+        Ok(())
+    }
+
+    fn may(&self, op: &Change) -> bool {
+        let world = &self.world;
+        let is_live = |unit: &UnitId| self.rows.get(unit).is_some_and(|rows| rows.live().next().is_some());
+        match op {
+            Change::UnitSpec(spec) => spec.id > self.last_unit || self.spec(spec.id).is_some(),
+            Change::UnitDeleted(unit) => self.spec(*unit).is_some() && !is_live(unit),
+            Change::HoldDeleted(id) => world.holds.contains_key(id),
+            Change::QueueDeleted(path) => world.queues.contains_key(path),
+            Change::ReservationDeleted(name) => world.reservations.contains_key(name),
+            Change::NodeDeleted(node) => {
+                let mut rows = self.rows.values().flat_map(UnitRows::live);
+                let mut holds = world.holds.values();
+                world.nodes.contains_key(node)
+                    && !rows.any(|(_, row)| row.node == *node)
+                    && !holds.any(|hold| hold.value.node == *node)
+            }
+            _ => true,
+        }
+    }
+
+    /// A lease as it would be granted to this holder now.
+    pub(super) fn grant(&self, name: &str, holder: &str) -> Lease {
+        let epoch = self.world.leases.get(name).map_or(0, |lease| lease.value.epoch.0);
+        Lease {
+            name: name.to_owned(),
+            holder: holder.to_owned(),
+            epoch: Epoch(epoch + 1),
+            ..Lease::default()
+        }
+    }
+
+    /// The lease of nobody.
+    pub(super) fn expired(&self, name: &str) -> Option<Lease> {
+        let lease = &self.world.leases.get(name)?.value;
+        Some(Lease { holder: String::new(), ..lease.clone() })
+    }
+
+    /// Everything, as a list shows it: units before their rows.
+    pub(super) fn list(&self) -> Vec<Listed> {
+        let world = &self.world;
+        let mut listed = Vec::new();
+        let time = |revision: Revision| match revision.0 {
+            0 => 0,
+            at => self.commits[usize::try_from(at - 1).expect("a position")].time_ms,
+        };
+        let mut add = |created: Revision, revision: Revision, change: Change| {
+            listed.push(Listed { change, revision, created: (created, time(created)) });
+        };
+        for (id, node) in &world.nodes {
+            if let Some(spec) = &node.spec {
+                add(spec.created, spec.revision, Change::NodeSpec(spec.value.clone()));
+            }
+            if let Some(report) = &node.report {
+                add(report.created, report.revision, Change::NodeReport(report.value.clone()));
+            }
+            if let Some(grant) = &node.grant {
+                add(grant.created, grant.revision, Change::NodeGrant(*id, grant.value.clone()));
+            }
+            if let Some(usage) = &node.usage {
+                add(usage.created, usage.revision, Change::NodeUsage(usage.value.clone()));
+            }
+        }
+        for lease in world.leases.values() {
+            add(lease.created, lease.revision, Change::Lease(lease.value.clone()));
+        }
+        if let Some(partition) = &world.partition {
+            add(partition.created, partition.revision, Change::Partition(partition.value.clone()));
+        }
+        for block in world.partition_blocks.values() {
+            add(block.created, block.revision, Change::PartitionBlock(block.value.clone()));
+        }
+        for queue in world.queues.values() {
+            add(queue.created, queue.revision, Change::Queue(Arc::clone(&queue.value)));
+        }
+        for class in world.priority_classes.values() {
+            add(class.created, class.revision, Change::PriorityClass(class.value.clone()));
+        }
+        for spec in world.reservations.values() {
+            add(spec.created, spec.revision, Change::Reservation(Arc::clone(&spec.value)));
+        }
+        for spec in world.units.values().filter_map(|unit| unit.spec.as_ref()) {
+            add(spec.created, spec.revision, Change::UnitSpec(Arc::clone(&spec.value)));
+        }
+        for hold in world.holds.values() {
+            add(hold.created, hold.revision, Change::Hold(Arc::clone(&hold.value)));
+        }
+        for pause in world.pauses.values() {
+            add(pause.created, pause.revision, Change::Pause(pause.value.clone()));
+        }
+        for (unit, rows) in &self.rows {
+            let last = rows.rows.iter().map(|row| row.revision).max().unwrap_or_default();
+            add(Revision(0), last, Change::RowsLoaded(*unit, rows.clone()));
+        }
+        listed
+    }
+
+    /// Nodes that a commit changes what runs on.
+    pub(super) fn touched_nodes(&self, commit: &Commit) -> Vec<NodeId> {
+        let mut nodes = Vec::new();
+        for change in &commit.changes {
+            match change {
+                Change::Rows(_, RowChange::Bind(bind)) => nodes.extend(&bind.nodes),
+                Change::Rows(unit, RowChange::Evict(evict)) => {
+                    let rows = self.rows.get(unit);
+                    let of = |ordinal: &u32| rows.map(|rows| rows.row(*ordinal).node);
+                    nodes.extend(evict.ordinals.iter().filter_map(of));
+                }
+                _ => {}
+            }
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
+    }
+}

@@ -1,0 +1,253 @@
+//! Units, nodes and queues of the cases: few and small, so that they meet.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use godel_domain::{
+    demand::{Demand, DeviceRequest, Pool},
+    ids::{NodeId, UnitId},
+    node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
+    reservation_spec::ReservationSpec,
+    resources::{CPU, MEMORY, Resources},
+    unit::{
+        OnBelowMin, OnEviction, RestartPolicy, RunSpec, ScoringProfile, TaskGroup, Template, UnitSpec,
+        WorkloadClass,
+    },
+};
+
+use super::numbers::Numbers;
+
+/// Queues that units name; only the leaves among them.
+pub(super) const LEAVES: [&str; 4] = ["default", "a.x", "a.y", "b"];
+/// Queues that may have records.
+pub(super) const QUEUES: [&str; 5] = ["a", "a.x", "a.y", "b", "default"];
+/// The one priority class.
+pub(super) const CLASS: &str = "gold";
+/// Label of nodes; some units ask for one of its values.
+pub(super) const ZONE: &str = "zone";
+const TAINT: &str = "dedicated";
+
+fn resources(cpu: i64, memory: i64) -> Resources {
+    Resources::new([(CPU, cpu), (MEMORY, memory)]).expect("not negative")
+}
+
+/// An id that looks as a client would choose it.
+pub(super) fn uid(number: u64) -> String {
+    format!("0190163d-8694-739b-aea5-{number:012x}")
+}
+
+/// A unit as it is submitted.
+pub(super) fn unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
+    let pool = if numbers.chance(20) { Pool::BestEffort } else { Pool::Guaranteed };
+    let class = numbers.pick(&[WorkloadClass::Service, WorkloadClass::Batch, WorkloadClass::Gang]);
+    let replicas = u32::try_from(numbers.draw(&[(4, 1u64), (3, 2), (3, 3), (1, 5)])).expect("small");
+    let mut task_groups = vec![group("g0", (0, replicas), numbers)];
+    if numbers.chance(15) {
+        let more = u32::try_from(1 + numbers.below(2)).expect("small");
+        // As if it had not been drawn: the rest is the same whether the groups are alike or not.
+        let mut apart = numbers.clone();
+        let mut template = task_groups[0].template.clone();
+        if apart.chance(50) {
+            // Of one sub-cluster at most.
+            let node_selector = std::mem::take(&mut template.node_selector);
+            template = Template { node_selector, ..group("g1", (0, 1), &mut apart).template };
+        }
+        let (name, ordinals) = ("g1".to_owned(), vec![(replicas, replicas + more)]);
+        task_groups.push(TaskGroup { name, replicas: more, template, ordinals });
+    }
+    let all: u32 = task_groups.iter().map(|group| group.replicas).sum();
+    let min_member = match class {
+        WorkloadClass::Gang => all,
+        _ if numbers.chance(15) => u32::try_from(1 + numbers.below(u64::from(all))).expect("small"),
+        _ => 1,
+    };
+    let priority = numbers.draw(&[(5, 0), (3, 10), (2, 100), (1, 2_000_000), (1, 1_000_000_000)]);
+    let has_class = numbers.chance(15);
+    let millis = |numbers: &mut Numbers, percent: u64, of: u64| match numbers.chance(percent) {
+        true => 1 + numbers.below(of),
+        false => 0,
+    };
+    UnitSpec {
+        id: UnitId(0),
+        namespace: "default".to_owned(),
+        name: format!("u{number}"),
+        uid: uid(number),
+        labels: if number.is_multiple_of(2) { owner() } else { BTreeMap::new() },
+        owner: format!("o{}", number % 2),
+        class,
+        task_groups,
+        min_member,
+        queue: numbers.pick(&LEAVES).to_owned(),
+        priority: if has_class { 0 } else { priority },
+        priority_class: if has_class { CLASS.to_owned() } else { String::new() },
+        pool,
+        restart_policy: numbers.pick(&[RestartPolicy::Never, RestartPolicy::OnFailure]),
+        scoring: numbers.pick(&[ScoringProfile::LeastAllocated, ScoringProfile::MostAllocated]),
+        ttl_after_finished_ms: numbers.below(2_000),
+        cancelled: false,
+        max_restarts: 0,
+        on_eviction: if numbers.chance(10) { OnEviction::Fail } else { OnEviction::Requeue },
+        on_below_min: numbers.draw(&[(4, OnBelowMin::Keep), (2, OnBelowMin::Restart), (1, OnBelowMin::Stop)]),
+        ended: None,
+        suspended: false,
+        on_failure: Default::default(),
+        whole_restarts: 0,
+        restarting: false,
+        submitted: None,
+        scheduling_timeout_ms: millis(numbers, 10, 500),
+        active_deadline_ms: millis(numbers, 5, 3_000),
+        preemptible: !numbers.chance(15),
+        min_run_ms: millis(numbers, 10, 800),
+    }
+}
+
+/// A unit that nothing but room and its queue keeps waiting.
+pub(super) fn plain_unit(number: u64, numbers: &mut Numbers) -> UnitSpec {
+    let mut spec = unit(number, numbers);
+    spec.task_groups.truncate(1);
+    let group = &mut spec.task_groups[0];
+    let replicas = u32::try_from(1 + numbers.below(4)).expect("small");
+    group.replicas = replicas;
+    group.ordinals = vec![(0, replicas)];
+    group.template = Template {
+        demand: Demand { requests: resources(numbers.pick(&[500, 1_000, 1_000, 2_000]), 1), devices: None },
+        ..Template::default()
+    };
+    UnitSpec {
+        class: WorkloadClass::Batch,
+        min_member: 1,
+        pool: Pool::Guaranteed,
+        priority: numbers.draw(&[(8, 0), (1, 10), (1, 2_000_000)]),
+        priority_class: String::new(),
+        scheduling_timeout_ms: 0,
+        active_deadline_ms: 0,
+        ..spec
+    }
+}
+
+fn group(name: &str, (start, end): (u32, u32), numbers: &mut Numbers) -> TaskGroup {
+    let cpu = numbers.draw(&[(4, 1_000), (3, 2_000), (2, 500), (2, 3_000), (1, 4_000)]);
+    let devices = numbers.chance(20).then(|| {
+        let count = u32::try_from(1 + numbers.below(2)).expect("small");
+        let milli = if count > 1 { 1_000 } else { numbers.pick(&[300, 600, 1_000]) };
+        let models = if numbers.chance(30) { vec!["A".to_owned()] } else { Vec::new() };
+        DeviceRequest { kind: "gpu".to_owned(), count, milli, models }
+    });
+    let mut template = Template {
+        demand: Demand { requests: resources(cpu, numbers.pick(&[1, 1, 4])), devices },
+        run: RunSpec::default(),
+        ..Template::default()
+    };
+    if numbers.chance(15) {
+        template.node_selector.insert(ZONE.to_owned(), numbers.pick(&["z0", "z1"]).to_owned());
+    }
+    if numbers.chance(30) {
+        template.tolerations.push(Toleration {
+            key: TAINT.to_owned(),
+            value: None,
+            effect: None,
+            tolerated_s: None,
+        });
+    }
+    TaskGroup { name: name.to_owned(), replicas: end - start, template, ordinals: vec![(start, end)] }
+}
+
+/// An administrator's record of a node.
+pub(super) fn node(id: u32) -> NodeSpec {
+    NodeSpec {
+        id: NodeId(id),
+        name: format!("n{id}"),
+        uid: format!("node-{id}"),
+        labels: [(ZONE.to_owned(), format!("z{}", id % 2))].into(),
+        ..NodeSpec::default()
+    }
+}
+
+/// The taint that some units accept.
+pub(super) fn taint() -> Taint {
+    Taint { key: TAINT.to_owned(), value: String::new(), effect: TaintEffect::NoSchedule, added_ms: 0 }
+}
+
+/// Devices that a node's agent finds.
+pub(super) fn devices(id: u32, numbers: &mut Numbers) -> Vec<Device> {
+    let n_devices = numbers.below(3);
+    let model = if id.is_multiple_of(2) { "A" } else { "B" };
+    let device = Device { kind: "gpu".to_owned(), model: model.to_owned(), numa_zone: 0 };
+    (0..n_devices).map(|_| device.clone()).collect()
+}
+
+/// What a node's agent finds.
+pub(super) fn report(id: u32, numbers: &mut Numbers) -> NodeReport {
+    let devices = devices(id, numbers);
+    NodeReport {
+        id: NodeId(id),
+        capacity: resources(numbers.pick(&[2_000, 4_000, 4_000, 6_000]), 10),
+        devices,
+        ready: true,
+        ..NodeReport::default()
+    }
+}
+
+/// A queue's record.
+pub(super) fn queue(path: &str, numbers: &mut Numbers) -> Arc<QueueSpec> {
+    let mut spec = QueueSpec::new(path);
+    if numbers.chance(75) {
+        spec.max.insert(CPU.to_owned(), numbers.pick(&[0, 2_000, 3_000, 4_000, 6_000]));
+    }
+    if numbers.chance(15) {
+        spec.max.insert("gpu".to_owned(), numbers.pick(&[0, 600, 1_000, 2_000]));
+    }
+    if numbers.chance(15) {
+        spec.max_running_units = u32::try_from(1 + numbers.below(4)).expect("small");
+    }
+    if numbers.chance(25) {
+        spec.min.insert(CPU.to_owned(), numbers.pick(&[1_000, 2_000, 3_000]));
+    }
+    spec.weight = u32::try_from(1 + numbers.below(3)).expect("small");
+    spec.policy = numbers.pick(&QueuePolicy::ALL);
+    Arc::new(spec)
+}
+
+/// A queue's record without maxima.
+pub(super) fn open_queue(path: &str, numbers: &mut Numbers) -> Arc<QueueSpec> {
+    let mut spec = QueueSpec::new(path);
+    if numbers.chance(30) {
+        spec.min.insert(CPU.to_owned(), numbers.pick(&[1_000, 2_000, 3_000]));
+    }
+    spec.weight = u32::try_from(1 + numbers.below(6)).expect("small");
+    spec.policy = numbers.pick(&QueuePolicy::ALL);
+    Arc::new(spec)
+}
+
+/// Labels of those who own the reservations.
+fn owner() -> BTreeMap<String, String> {
+    [("app".to_owned(), "kept".to_owned())].into()
+}
+
+/// A reservation's record.
+pub(super) fn reservation(name: &str, now_ms: i64, numbers: &mut Numbers) -> Arc<ReservationSpec> {
+    let gpu = DeviceRequest { kind: "gpu".to_owned(), count: 1, milli: 1_000, models: Vec::new() };
+    let cpu = numbers.pick(&[1_000, 2_000, 3_000]);
+    let devices = numbers.chance(15).then_some(gpu);
+    let zone = numbers.chance(20).then(|| (ZONE.to_owned(), numbers.pick(&["z0", "z1"]).to_owned()));
+    Arc::new(ReservationSpec {
+        name: name.to_owned(),
+        namespace: "default".to_owned(),
+        selector: owner(),
+        slots: u32::try_from(numbers.below(4)).expect("small"),
+        demand: Demand { requests: resources(cpu, 4), devices },
+        node_selector: zone.into_iter().collect(),
+        expires_ms: numbers.chance(30).then(|| now_ms + i64::try_from(numbers.below(2_000)).expect("small")),
+        description: String::new(),
+    })
+}
+
+/// The priority class.
+pub(super) fn class(numbers: &mut Numbers) -> PriorityClass {
+    PriorityClass {
+        name: CLASS.to_owned(),
+        value: numbers.pick(&[-5, 7, 50, 1_000_001]),
+        preemptible: numbers.chance(70),
+        description: String::new(),
+    }
+}

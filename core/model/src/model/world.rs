@@ -1,0 +1,370 @@
+//! One case: the parts, the store between them, and what happens when.
+
+use godel_core_dispatcher::{Config as DispatcherConfig, ModeChoice, policy::PolicyKind};
+use godel_core_scheduler::Config;
+use godel_domain::{change::PartitionMode, pause::Scope, sub_cluster};
+use godel_queueing as queue;
+use godel_rules::{losses, shuffle};
+
+use super::{
+    agents::Agents,
+    binder::BinderPart,
+    check,
+    dispatcher::{DispatcherPart, name},
+    naive::Naive,
+    net::{Event, Message, Net, Part},
+    numbers::Numbers,
+    reach::{Mark, Reach},
+    scheduler::SchedulerPart,
+    steps::{Step, draw, draw_full},
+    store::{Answer, Store},
+    units,
+};
+
+/// Without a commit for so long nothing will happen any more: longer than anything waits, milliseconds.
+const QUIET_MS: u64 = 4_000;
+/// After the last step and fault it comes to rest within this, milliseconds.
+const REST_MS: u64 = 30_000;
+/// Bit of a seed whose case is of nodes that are full all the time.
+pub(super) const FULL: u64 = 1 << 50;
+/// Events of one case at most.
+const N_EVENTS_MAX: usize = 60_000;
+
+/// What a case is made of, drawn from its seed.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) seed: u64,
+    pub(super) steps: Vec<Step>,
+    n_schedulers: u64,
+    n_nodes: u64,
+    n_queues: u64,
+    delay_ms: u64,
+    has_faults: bool,
+    /// Units without a place look for others of lower rank.
+    preempts: bool,
+    mode: Option<PartitionMode>,
+    /// In every second case zones are sub-clusters.
+    sub_cluster_key: &'static str,
+}
+
+/// What became of it.
+pub(super) struct Ended {
+    pub(super) reach: Reach,
+    pub(super) model: Model,
+}
+
+impl Case {
+    pub(super) fn of(seed: u64) -> Self {
+        let mut numbers = Numbers::new(seed);
+        let is_full = seed & FULL != 0;
+        let has_faults = !numbers.chance(25);
+        let gap_ms = numbers.pick(&[5, 40, 150]);
+        let n_steps = 15 + numbers.below(25);
+        Self {
+            seed,
+            n_schedulers: numbers.draw(&[(2, 1), (4, 2), (3, 3), (1, 4)]),
+            n_nodes: 2 + numbers.below(2),
+            n_queues: if is_full { 0 } else { 1 + numbers.below(4) },
+            delay_ms: numbers.pick(&[1, 5, 20]),
+            has_faults: has_faults && !is_full,
+            preempts: !numbers.chance(15),
+            mode: numbers.draw(&[
+                (4, None),
+                (2, Some(PartitionMode::Preferred)),
+                (2, Some(PartitionMode::Strict)),
+            ]),
+            sub_cluster_key: if seed.is_multiple_of(2) { units::ZONE } else { sub_cluster::KEY },
+            steps: match is_full {
+                true => draw_full(gap_ms, &mut numbers),
+                false => draw(n_steps, if has_faults { 15 } else { 0 }, gap_ms, &mut numbers),
+            },
+        }
+    }
+
+    /// Runs it, or says what was wrong.
+    pub(super) fn run(&self, is_traced: bool) -> Result<Ended, (String, Vec<String>)> {
+        let mut model = Model::new(self, is_traced);
+        let ended = model.run(self);
+        match ended {
+            Ok(()) => Ok(Ended { reach: model.net.reach.clone(), model }),
+            Err(what) => Err((what, model.net.trace.take().unwrap_or_default())),
+        }
+    }
+}
+
+/// See the module.
+pub(super) struct Model {
+    pub(super) net: Net,
+    pub(super) store: Store,
+    pub(super) dispatcher: DispatcherPart,
+    pub(super) binder: BinderPart,
+    pub(super) schedulers: Vec<SchedulerPart>,
+    pub(super) agents: Agents,
+    pub(super) naive: Naive,
+    pub(super) n_submitted: u64,
+    pub(super) n_nodes: u32,
+    /// What is measured may be of running units that are preempted later.
+    pub(super) preempts: bool,
+    pub(super) wrong: Option<String>,
+}
+
+impl Model {
+    fn new(case: &Case, is_traced: bool) -> Self {
+        let mut numbers = Numbers::new(case.seed ^ 0x5eed);
+        let scheduler = |idx: usize, numbers: &mut Numbers| {
+            let config = Config {
+                name: name(idx),
+                surplus: numbers.pick(&[0, 1, 50]),
+                cache: !numbers.chance(20),
+                limit_scan: !numbers.chance(20),
+                held_max: numbers.pick(&[4, 40]),
+                backoff_ms_max: 400,
+                foreign_ms: numbers.pick(&[20, 500]),
+                preemption: case.preempts,
+                sub_cluster_key: case.sub_cluster_key.to_owned(),
+                ..Config::default()
+            };
+            let budget = numbers.pick(&[1, 4, 64]);
+            SchedulerPart::new(idx, config, budget)
+        };
+        let n_schedulers = usize::try_from(case.n_schedulers).expect("small");
+        let schedulers = (0..n_schedulers).map(|idx| scheduler(idx, &mut numbers)).collect();
+        let is_on = numbers.chance(30);
+        let config = DispatcherConfig {
+            policy: numbers.pick(&PolicyKind::ALL),
+            settle_ms: 200,
+            evict_retry_ms: 1_000,
+            partition_debounce_ms: 20,
+            reconcile_ms: 400,
+            done_grace_ms: 2_000,
+            n_ended_max: numbers.pick(&[1, 100]),
+            queues: queue::Config { head_wait_ms: numbers.pick(&[300, 60_000]), ..queue::Config::default() },
+            losses: losses::Config { grace_ms: 500, brake_window_ms: 1_000, ..losses::Config::default() },
+            shuffle: shuffle::Config {
+                is_on,
+                window_ms: 200,
+                n_windows: 1,
+                calm_ms: 500,
+                calm_ms_max: 1_000,
+                conflicts_per_s: 1,
+                high: shuffle::Limits { allocated_percent: 60, placed_per_s: 10, conflicts_permille: 1 },
+                ..shuffle::Config::default()
+            },
+            sub_cluster_key: case.sub_cluster_key.to_owned(),
+            ..DispatcherConfig::default()
+        };
+        let batch_max = numbers.pick(&[1, 3, 20]);
+        Self {
+            dispatcher: DispatcherPart::new(config),
+            binder: BinderPart::new(batch_max, (3_000, 100), case.sub_cluster_key),
+            schedulers,
+            agents: Agents::default(),
+            store: Store::default(),
+            naive: Naive::default(),
+            n_submitted: 0,
+            n_nodes: 0,
+            preempts: case.preempts,
+            wrong: None,
+            net: Net::new(numbers, case.delay_ms, is_traced),
+        }
+    }
+
+    fn run(&mut self, case: &Case) -> Result<(), String> {
+        let mut numbers = Numbers::new(case.seed ^ 0xf00d);
+        self.found(case.n_nodes, case.n_queues, &mut numbers);
+        for part in self.parts() {
+            self.begin(part);
+        }
+        let mut at = self.net.now + 10 * case.delay_ms + 60;
+        self.until(at, case)?;
+        if let Some(mode) = case.mode {
+            self.dispatcher.set_mode(ModeChoice::Fixed(mode), &mut self.net);
+        }
+        for (idx, step) in case.steps.iter().enumerate() {
+            at += step.after_ms;
+            self.net.at(at, Event::Step(idx));
+        }
+        self.until(at + 1_500, case)?;
+        self.calm(&mut numbers);
+        if self.rest(case)? {
+            return check::at_rest(self, case.has_faults);
+        }
+        self.net.reach.mark(Mark::Restless);
+        check::judge(self)
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        let schedulers = (0..self.schedulers.len()).map(Part::Scheduler);
+        [Part::Dispatcher, Part::Binder].into_iter().chain(schedulers).collect()
+    }
+
+    fn until(&mut self, end: u64, case: &Case) -> Result<(), String> {
+        while self.net.next_at().is_some_and(|at| at <= end) {
+            self.next(case)?;
+        }
+        self.net.now = end.max(self.net.now);
+        Ok(())
+    }
+
+    /// Faults are over: nodes come back, or are given up.
+    fn calm(&mut self, numbers: &mut Numbers) {
+        self.net.tell(|| "CALM".to_owned());
+        for node in self.agents.nodes() {
+            if !self.agents.is_in_contact(node) && numbers.chance(50) {
+                self.back(node);
+            }
+        }
+        if self.dispatcher.is_up() {
+            self.dispatcher.core.resume_evictions();
+        }
+        if numbers.chance(70) {
+            let scopes: Vec<Scope> =
+                self.store.world.pauses.values().map(|pause| pause.value.scope.clone()).collect();
+            scopes.into_iter().for_each(|scope| self.dispatcher.pause(scope, false, &mut self.net));
+        }
+    }
+
+    /// Runs until nothing happens any more; false if something happens for ever.
+    fn rest(&mut self, case: &Case) -> Result<bool, String> {
+        let end = self.net.now + REST_MS;
+        self.net.active_at = self.net.now;
+        while let Some(at) = self.net.next_at() {
+            if at > self.net.active_at + QUIET_MS {
+                return Ok(true);
+            }
+            if at > end {
+                return Ok(false);
+            }
+            self.next(case)?;
+        }
+        Ok(true)
+    }
+
+    fn next(&mut self, case: &Case) -> Result<(), String> {
+        let Some(event) = self.net.pop() else { return Ok(()) };
+        self.naive.n_events += 1;
+        if self.naive.n_events > N_EVENTS_MAX {
+            return Err(format!("more than {N_EVENTS_MAX} events"));
+        }
+        self.on_event(event, case);
+        match self.wrong.take() {
+            Some(wrong) => Err(wrong),
+            None => Ok(()),
+        }
+    }
+
+    fn on_event(&mut self, event: Event, case: &Case) {
+        match event {
+            Event::Step(idx) => {
+                self.step(case.steps[idx]);
+                if !self.net.reach.has(Mark::FullQueue) && self.dispatcher.has_full_queue() {
+                    self.net.reach.mark(Mark::FullQueue);
+                }
+                self.turn(Part::Dispatcher);
+            }
+            Event::Begin(part, life) => {
+                if self.life(part) == life {
+                    self.begin(part);
+                }
+            }
+            Event::Stand(part, life) => {
+                if self.life(part) == life {
+                    self.stand(part);
+                }
+            }
+            Event::Expire(part) => self.expire(part),
+            Event::List(part, life) => {
+                if self.life(part) == life {
+                    self.on_list(part);
+                }
+            }
+            Event::Watch(part, life) => {
+                if self.life(part) == life {
+                    self.on_watch(part);
+                }
+            }
+            Event::Txn(part, term, id, txn) => {
+                let answer = self.transact(*txn);
+                let way = if part == Part::Binder { 5 } else { 7 };
+                self.net.send((way, 0), Event::Answer(part, term, id, answer));
+            }
+            Event::Answer(part, term, id, answer) => self.on_answer(part, term, id, answer),
+            Event::Wake(part) => self.turn(part),
+            Event::Connect(scheduler, line) => {
+                let is_there = match line.end() {
+                    Part::Dispatcher => self.dispatcher.is_up(),
+                    _ => self.binder.is_up(),
+                };
+                self.schedulers[scheduler].open(line, is_there, &mut self.net);
+            }
+            Event::Message(scheduler, line, is_down, session, message) => {
+                let is_over = matches!(*message, Message::Closed);
+                if self.net.is_dead(session) && !is_over {
+                    return;
+                }
+                let to = if is_down { Part::Scheduler(scheduler) } else { line.end() };
+                match to {
+                    Part::Scheduler(_) => {
+                        self.schedulers[scheduler].take(line, session, *message, &mut self.net);
+                    }
+                    Part::Binder => self.binder.take(scheduler, session, *message, &mut self.net),
+                    Part::Dispatcher => self.dispatcher.take(scheduler, session, *message, &mut self.net),
+                }
+                self.turn(to);
+            }
+            Event::Evict(term, requests) => {
+                self.binder.evict(term, requests, &mut self.net);
+                self.turn(Part::Binder);
+            }
+            Event::Evicted(term, units, is_done) => {
+                if term == self.dispatcher.life {
+                    self.dispatcher.on_evicted(units, is_done);
+                    self.turn(Part::Dispatcher);
+                }
+            }
+            Event::Agent(node) => {
+                let said = self.agents.look(node, &self.store, &mut self.net);
+                self.write(said);
+            }
+            Event::Judge(node) => self.judge(node),
+            Event::Back(node) => self.back(node),
+        }
+    }
+
+    fn on_list(&mut self, part: Part) {
+        match part {
+            Part::Dispatcher => self.dispatcher.on_list(&self.store, &mut self.net),
+            Part::Binder => self.binder.on_list(&self.store),
+            Part::Scheduler(idx) => self.schedulers[idx].on_list(&self.store, &mut self.net),
+        }
+        self.turn(part);
+    }
+
+    fn on_watch(&mut self, part: Part) {
+        match part {
+            Part::Dispatcher => self.dispatcher.on_watch(&self.store, &mut self.net),
+            Part::Binder => self.binder.on_watch(&self.store),
+            Part::Scheduler(idx) => self.schedulers[idx].on_watch(&self.store, &mut self.net),
+        }
+        self.turn(part);
+    }
+
+    fn on_answer(&mut self, part: Part, term: u64, id: u64, answer: Answer) {
+        match part {
+            Part::Dispatcher if term == self.dispatcher.life => {
+                self.dispatcher.on_answer(id, answer, &mut self.net);
+            }
+            Part::Dispatcher | Part::Scheduler(_) => {}
+            Part::Binder => self.binder.on_answer(term, id, answer, &mut self.net),
+        }
+        self.turn(part);
+    }
+
+    fn turn(&mut self, part: Part) {
+        match part {
+            Part::Dispatcher => self.dispatcher.turn(&mut self.net),
+            Part::Binder => self.binder.turn(&mut self.net),
+            Part::Scheduler(idx) => self.schedulers[idx].turn(&mut self.net),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Submission, queue, hand-out and what comes back.
+
+use std::sync::Arc;
+
+use godel_core_dispatcher::{Action, Assignment, Attach, Config, Dispatcher, Reservation, SessionId};
+use godel_domain::{
+    change::{Change, Lease},
+    ids::{Epoch, NodeId, Revision},
+    rows::{Bind, RowChange},
+    time::Millis,
+    unit::{UnitSpec, WorkloadClass},
+    unit_report::{ReportState, UnitReport},
+};
+use godel_rules::admission::{Submission, admit};
+
+use super::{
+    Checksum, Done, Size, Work,
+    world::{equal_nodes, plain, submission, unit},
+};
+
+/// Units that one transaction of submissions holds.
+const N_TOGETHER: usize = 64;
+const N_SCHEDULERS: u64 = 2;
+const CREDITS: u32 = 200_000;
+const NOW: Millis = Millis(1_000);
+/// Enough to be feasible; nodes play no other part here.
+const N_NODES: u32 = 100;
+
+struct Dispatching {
+    core: Dispatcher,
+    revision: u64,
+    units: Vec<Arc<UnitSpec>>,
+    assigned: Vec<Assignment>,
+}
+
+impl Dispatching {
+    fn new(n_units: u32, replicas: u32) -> Self {
+        let units = (1..=u64::from(n_units))
+            .map(|id| Arc::new(unit(id, WorkloadClass::Service, replicas, plain())))
+            .collect();
+        let mut core = Dispatcher::new(Config::default());
+        core.on_reset();
+        for change in equal_nodes(N_NODES) {
+            match change {
+                Change::NodeSpec(spec) => core.on_node_spec(&spec, NOW),
+                Change::NodeReport(report) => core.on_node_report(&report, NOW),
+                _ => {}
+            }
+        }
+        core.on_synced(Revision(1), NOW);
+        for number in 1..=N_SCHEDULERS {
+            let name = format!("s{number}");
+            let lease = Lease {
+                name: format!("scheduler/{name}"),
+                holder: name.clone(),
+                epoch: Epoch(1),
+                ..Lease::default()
+            };
+            core.on_lease(&lease, NOW);
+            let session = SessionId(number);
+            let attach = Attach { name, epoch: Epoch(1), session, inventory: Vec::new(), credits: CREDITS };
+            core.on_attached(attach, NOW).expect("the lease is in force");
+        }
+        Self { core, revision: 1, units, assigned: Vec::new() }
+    }
+
+    /// Reserved, committed and seen.
+    fn submit(&mut self, units: &[Arc<UnitSpec>]) {
+        for unit in units {
+            let reserved = self.core.reserve(&unit.namespace, &unit.name, &unit.uid);
+            debug_assert_eq!(reserved, Reservation::New(unit.id));
+        }
+        self.revision += 1;
+        let revision = Revision(self.revision);
+        for unit in units {
+            self.core.on_unit(Arc::clone(unit), revision, (revision, 1), NOW);
+        }
+        self.core.on_revision(revision);
+    }
+
+    /// The scheduler places all of it, says so, and has room again.
+    fn place(&mut self, one: &Assignment) {
+        let unit = one.spec.id;
+        self.revision += 1;
+        let bind = Bind {
+            demand: Arc::default(),
+            ordinals: one.ordinals.clone(),
+            nodes: vec![NodeId(1); one.ordinals.len()],
+            ..Bind::default()
+        };
+        self.core.on_rows(unit, &RowChange::Bind(bind), Revision(self.revision), 1, NOW);
+        self.core.on_revision(Revision(self.revision));
+        let report = UnitReport {
+            unit,
+            spec_revision: one.revision,
+            state: ReportState::Done,
+            refusals: None,
+            need: 0,
+        };
+        self.core.on_report(one.session, report, NOW);
+    }
+}
+
+impl Work for Dispatching {
+    fn run(&mut self) {
+        let units = std::mem::take(&mut self.units);
+        for some in units.chunks(N_TOGETHER) {
+            self.submit(some);
+            let first = self.assigned.len();
+            for action in self.core.step(NOW) {
+                if let Action::Assign(assignment) = action {
+                    self.assigned.push(assignment);
+                }
+            }
+            let assigned = self.assigned.split_off(first);
+            for one in &assigned {
+                self.place(one);
+            }
+            self.assigned.extend(assigned);
+            for number in 1..=N_SCHEDULERS {
+                self.core.on_credits(SessionId(number), CREDITS);
+            }
+        }
+        self.units = units;
+    }
+
+    fn done(&self) -> Done {
+        let (mut n_ops, mut checksum) = (0, Checksum::default());
+        for one in &self.assigned {
+            n_ops += one.ordinals.len() as u64;
+            for value in [one.spec.id.0, one.session.0, one.ordinals.len() as u64] {
+                checksum.add(value);
+            }
+        }
+        Done { n_ops, checksum: checksum.0 }
+    }
+}
+
+pub(super) fn service(size: Size) -> Box<dyn Work> {
+    Box::new(Dispatching::new(size.pick(1_000, 50), 1_000))
+}
+
+pub(super) fn single(size: Size) -> Box<dyn Work> {
+    Box::new(Dispatching::new(size.pick(50_000, 5_000), 1))
+}
+
+struct Admitting {
+    submissions: Vec<Submission>,
+    admitted: Vec<UnitSpec>,
+}
+
+pub(super) fn admission(size: Size) -> Box<dyn Work> {
+    let units = 1..=u64::from(size.pick(50_000, 5_000));
+    let submissions = units.map(|id| submission(id, WorkloadClass::Service, 1, plain())).collect();
+    Box::new(Admitting { submissions, admitted: Vec::new() })
+}
+
+impl Work for Admitting {
+    fn run(&mut self) {
+        let submissions = std::mem::take(&mut self.submissions);
+        self.admitted.extend(submissions.into_iter().filter_map(|one| admit(one).ok()).map(|one| one.spec));
+    }
+
+    fn done(&self) -> Done {
+        let mut checksum = Checksum::default();
+        for spec in &self.admitted {
+            checksum.add_text(&spec.name);
+            checksum.add(u64::from(spec.min_member));
+        }
+        Done { n_ops: self.admitted.len() as u64, checksum: checksum.0 }
+    }
+}

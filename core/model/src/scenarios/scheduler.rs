@@ -1,0 +1,300 @@
+//! A scheduler at work, with a binder that binds everything at once.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use godel_core_scheduler::{Config, Scheduler};
+use godel_domain::{
+    change::Change,
+    decision::{Decision, Outcome, Preemption},
+    demand::Demand,
+    ids::{Revision, UnitId},
+    resources::CPU,
+    rows::{Bind, End, Evict, EvictionReason, Phase, RowChange, Standing, Statuses},
+    time::Millis,
+    unit::{TaskGroup, UnitSpec, WorkloadClass},
+};
+use godel_rules::admission::GroupSubmission;
+
+use super::{
+    Done, Size, Work,
+    world::{Numbers, equal_nodes, fill, mixed_replicas, placements, plain, trace_nodes, trace_task, unit},
+};
+
+/// Running units assigned ahead, as a dispatcher with credits does.
+const AHEAD: usize = 8_192;
+/// Of one step, as the service is configured.
+const BUDGET: usize = 4_096;
+const SEED: u64 = 7;
+const NOW: Millis = Millis(1_000);
+/// Takes up room; no unit of a scenario has this id, nor one of the next ones.
+const FILLER: UnitId = UnitId(1 << 40);
+
+struct Assigned {
+    spec: UnitSpec,
+    pending: Vec<(u32, u32)>,
+    /// By task group: what a bind carries.
+    demands: Vec<Arc<Demand>>,
+}
+
+struct Scheduling {
+    core: Scheduler,
+    revision: u64,
+    units: Vec<Assigned>,
+}
+
+impl Scheduling {
+    fn new(config: Config, nodes: Vec<Change>, units: Vec<UnitSpec>) -> Self {
+        let units = units.into_iter().map(Assigned::new).collect();
+        let mut new = Self { core: Scheduler::new(config, SEED), revision: 0, units };
+        for change in nodes {
+            new.watch(&change);
+        }
+        new
+    }
+
+    fn watch(&mut self, change: &Change) {
+        self.revision += 1;
+        self.core.on_change(change, Revision(self.revision), 1, NOW);
+    }
+
+    /// All of a decision is bound, and all that had to leave has; the outcome arrives before the watch.
+    fn bind(&mut self, decision: Decision) {
+        let unit = decision.unit;
+        let revision = Revision(self.revision + 1);
+        let outcome = Outcome { decision_id: decision.id, unit, revision, ..Outcome::default() };
+        self.core.on_outcome(&outcome, NOW);
+        if let Some(preemption) = &decision.preemption {
+            self.leave(unit, preemption);
+        }
+        for group in decision.groups {
+            let of_unit = &self.units[usize::try_from(unit.0 - 1).expect("ids count from 1")];
+            let bind = Bind {
+                group: group.group,
+                demand: Arc::clone(&of_unit.demands[usize::from(group.group)]),
+                ordinals: group.ordinals,
+                incarnations: group.incarnations,
+                nodes: group.nodes,
+                device_masks: group.device_masks,
+                ..Bind::default()
+            };
+            self.watch(&Change::Rows(unit, RowChange::Bind(bind)));
+        }
+    }
+}
+
+impl Scheduling {
+    fn leave(&mut self, preemptor: UnitId, preemption: &Preemption) {
+        let mut by_unit: BTreeMap<UnitId, Vec<u32>> = BTreeMap::new();
+        for victim in preemption.victims() {
+            by_unit.entry(victim.unit).or_default().push(victim.ordinal);
+        }
+        for (unit, mut ordinals) in by_unit {
+            ordinals.sort_unstable();
+            let (reason, by) = (EvictionReason::Preempted, String::new());
+            let evict = Evict { ordinals: ordinals.clone(), incarnations: Vec::new(), reason, by, preemptor };
+            let phases = vec![Phase::Stopped; ordinals.len()];
+            self.watch(&Change::Rows(unit, RowChange::Evict(evict)));
+            self.watch(&Change::Rows(
+                unit,
+                RowChange::Statuses(Statuses { ordinals, phases, ..Statuses::default() }),
+            ));
+        }
+    }
+}
+
+impl Assigned {
+    fn new(spec: UnitSpec) -> Self {
+        let ordinals = spec.task_groups.iter().flat_map(TaskGroup::iter_ordinals);
+        let pending = ordinals.map(|ordinal| (ordinal, 0)).collect();
+        let demands = spec.task_groups.iter().map(|group| Arc::new(group.template.demand.clone())).collect();
+        Self { spec, pending, demands }
+    }
+}
+
+impl Work for Scheduling {
+    fn run(&mut self) {
+        let (mut next, mut held) = (0, 0);
+        loop {
+            while held < AHEAD
+                && let Some(Assigned { spec, pending, .. }) = self.units.get(next)
+            {
+                self.core.on_assign(spec, Revision(1), pending, 0, NOW);
+                held += pending.len();
+                next += 1;
+            }
+            let step = self.core.step(NOW, BUDGET);
+            // What is parked is out of the way.
+            held = if step.decisions.is_empty() { 0 } else { held };
+            if step.decisions.is_empty() && next == self.units.len() {
+                return;
+            }
+            for decision in step.decisions {
+                held = held.saturating_sub(decision.len());
+                self.bind(decision);
+            }
+        }
+    }
+
+    fn done(&self) -> Done {
+        placements(&self.core.cluster, self.units.iter().map(|unit| unit.spec.id))
+    }
+}
+
+fn equal(n_nodes: u32, n_units: u32, class: WorkloadClass, replicas: u32) -> Scheduling {
+    equal_with(Config::default(), n_nodes, n_units, class, replicas)
+}
+
+fn equal_with(config: Config, n_nodes: u32, n_units: u32, class: WorkloadClass, replicas: u32) -> Scheduling {
+    let units = (1..=u64::from(n_units)).map(|id| unit(id, class, replicas, plain())).collect();
+    Scheduling::new(config, equal_nodes(n_nodes), units)
+}
+
+pub(super) fn service(size: Size) -> Box<dyn Work> {
+    Box::new(equal(size.pick(10_000, 1_000), size.pick(300, 20), WorkloadClass::Service, 1_000))
+}
+
+pub(super) fn service_20k(size: Size) -> Box<dyn Work> {
+    Box::new(equal(size.pick(20_000, 2_000), size.pick(300, 20), WorkloadClass::Service, 1_000))
+}
+
+pub(super) fn single(size: Size) -> Box<dyn Work> {
+    Box::new(equal(size.pick(10_000, 1_000), size.pick(50_000, 2_000), WorkloadClass::Service, 1))
+}
+
+pub(super) fn single_20k(size: Size) -> Box<dyn Work> {
+    Box::new(equal(size.pick(20_000, 2_000), size.pick(50_000, 2_000), WorkloadClass::Service, 1))
+}
+
+pub(super) fn gang_10(size: Size) -> Box<dyn Work> {
+    Box::new(equal(size.pick(10_000, 1_000), size.pick(10_000, 1_000), WorkloadClass::Gang, 10))
+}
+
+pub(super) fn gang_100(size: Size) -> Box<dyn Work> {
+    Box::new(equal(size.pick(10_000, 1_000), size.pick(2_000, 100), WorkloadClass::Gang, 100))
+}
+
+pub(super) fn single_no_cache(size: Size) -> Box<dyn Work> {
+    let config = Config { cache: false, ..Config::default() };
+    let n_units = size.pick(20_000, 1_000);
+    Box::new(equal_with(config, size.pick(10_000, 1_000), n_units, WorkloadClass::Service, 1))
+}
+
+pub(super) fn single_no_limit(size: Size) -> Box<dyn Work> {
+    let config = Config { limit_scan: false, ..Config::default() };
+    let n_units = size.pick(1_000, 100);
+    Box::new(equal_with(config, size.pick(10_000, 1_000), n_units, WorkloadClass::Service, 1))
+}
+
+pub(super) fn mixed(size: Size) -> Box<dyn Work> {
+    Box::new(mixed_with(Config::default(), size.pick(10_000, 1_000), size.pick(3_000, 150)))
+}
+
+pub(super) fn mixed_no_cache(size: Size) -> Box<dyn Work> {
+    let config = Config { cache: false, ..Config::default() };
+    Box::new(mixed_with(config, size.pick(10_000, 1_000), size.pick(1_000, 30)))
+}
+
+pub(super) fn mixed_no_limit(size: Size) -> Box<dyn Work> {
+    let config = Config { limit_scan: false, ..Config::default() };
+    Box::new(mixed_with(config, size.pick(10_000, 1_000), size.pick(1_000, 30)))
+}
+
+/// One unit in five is a gang.
+fn mixed_with(config: Config, n_nodes: u32, n_units: u32) -> Scheduling {
+    let mut numbers = Numbers::new(2);
+    let units = (1..=u64::from(n_units)).map(|id| {
+        let class = if numbers.below(5) == 0 { WorkloadClass::Gang } else { WorkloadClass::Service };
+        let replicas = mixed_replicas(&mut numbers);
+        unit(id, class, replicas, trace_task(&mut numbers))
+    });
+    let units = units.collect();
+    Scheduling::new(config, trace_nodes(n_nodes), units)
+}
+
+pub(super) fn full_service(size: Size) -> Box<dyn Work> {
+    Box::new(full(size.pick(10_000, 1_000), size.pick(15, 1), 1_000))
+}
+
+pub(super) fn full_single(size: Size) -> Box<dyn Work> {
+    Box::new(full(size.pick(10_000, 1_000), size.pick(15_000, 1_500), 1))
+}
+
+/// Of ten nodes nine are full and one is nine tenths full: room for two replicas a node on average.
+fn full(n_nodes: u32, n_units: u32, replicas: u32) -> Scheduling {
+    let mut scheduling = equal(n_nodes, n_units, WorkloadClass::Service, replicas);
+    let rows = fill(&equal_nodes(n_nodes), |node| if node.0.is_multiple_of(10) { 10 } else { 0 });
+    scheduling.watch(&Change::RowsLoaded(FILLER, rows));
+    scheduling
+}
+
+/// Full of units of lower priority, with one running unit on each node: for each that comes one has to leave.
+pub(super) fn preempt(size: Size) -> Box<dyn Work> {
+    let (n_nodes, n_units, n_fillers) = (size.pick(10_000, 1_000), size.pick(50, 5), 20u32);
+    let twentieth =
+        || GroupSubmission { requests: vec![(CPU.to_owned(), 5_000)], ..GroupSubmission::default() };
+    let arriving = |id| UnitSpec { priority: 2, ..unit(id, WorkloadClass::Service, 1_000, twentieth()) };
+    let mut scheduling = Scheduling::new(
+        Config::default(),
+        equal_nodes(n_nodes),
+        (1..=u64::from(n_units)).map(arriving).collect(),
+    );
+    let standing = Standing {
+        priority: 1,
+        preemptible: true,
+        min_run_ms: 0,
+        min_member: 1,
+        queue: None,
+        end: End::Unknown,
+    };
+    let standing = Arc::new(standing);
+    for filler in 0..n_fillers {
+        let mut rows = fill(&equal_nodes(n_nodes), |_| 100 - 100 / i64::from(n_fillers));
+        rows.groups.iter_mut().flatten().for_each(|group| group.standing = Some(Arc::clone(&standing)));
+        scheduling.watch(&Change::RowsLoaded(UnitId(FILLER.0 + u64::from(filler)), rows));
+    }
+    Box::new(scheduling)
+}
+
+/// The watch of a scheduler that decides nothing itself.
+struct Following {
+    scheduling: Scheduling,
+    changes: Vec<Change>,
+}
+
+pub(super) fn follow(size: Size) -> Box<dyn Work> {
+    let (n_nodes, n_units) = (size.pick(10_000, 1_000), size.pick(200, 20));
+    let mut deciding = equal(n_nodes, n_units, WorkloadClass::Service, 1_000);
+    deciding.run();
+    let mut changes = Vec::new();
+    for Assigned { spec, demands, .. } in &deciding.units {
+        let rows = deciding.core.cluster.rows(spec.id).map(|rows| rows.rows.as_slice()).unwrap_or_default();
+        let bind = Bind {
+            demand: Arc::clone(&demands[0]),
+            ordinals: (0u32..).zip(rows).map(|(ordinal, _)| ordinal).collect(),
+            nodes: rows.iter().map(|row| row.node).collect(),
+            ..Bind::default()
+        };
+        let ordinals = bind.ordinals.clone();
+        changes.push(Change::Rows(spec.id, RowChange::Bind(bind)));
+        for phase in [Phase::Running, Phase::Succeeded] {
+            let phases = vec![phase; ordinals.len()];
+            let statuses = Statuses { ordinals: ordinals.clone(), phases, ..Statuses::default() };
+            changes.push(Change::Rows(spec.id, RowChange::Statuses(statuses)));
+        }
+    }
+    let scheduling = Scheduling::new(Config::default(), equal_nodes(n_nodes), Vec::new());
+    let units = deciding.units;
+    Box::new(Following { scheduling: Scheduling { units, ..scheduling }, changes })
+}
+
+impl Work for Following {
+    fn run(&mut self) {
+        for change in &self.changes {
+            self.scheduling.watch(change);
+        }
+    }
+
+    fn done(&self) -> Done {
+        self.scheduling.done()
+    }
+}

@@ -1,0 +1,112 @@
+//! Why a unit waits: a bounded summary of what the nodes lacked in its last try.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use godel_cluster::{Cluster, Refusal, devices::DeviceAsk, shapes::Shape, shrunk::frozen_words};
+use godel_domain::{
+    ids::NodeId,
+    quantity,
+    refusals::{RefusalCount, Refusals},
+};
+use godel_framework::{Ask, plugins};
+
+/// Reasons kept: the most frequent ones.
+const N_REASONS_MAX: usize = 16;
+
+/// Orders what the filters said, and finds the nearest miss.
+pub fn summary(
+    cluster: &Cluster,
+    ask: &Ask,
+    counts: BTreeMap<(&'static str, Refusal), u32>,
+    nodes: u32,
+) -> Refusals {
+    let mut reasons: Vec<_> = counts
+        .into_iter()
+        .map(|((plugin, refusal), nodes)| RefusalCount { plugin, reason: refusal.to_string(), nodes })
+        .collect();
+    reasons.sort_by(|a, b| {
+        (Reverse(a.nodes), a.plugin, &a.reason).cmp(&(Reverse(b.nodes), b.plugin, &b.reason))
+    });
+    reasons.truncate(N_REASONS_MAX);
+    Refusals { reasons, nearest_miss: nearest_miss(cluster, ask), nodes, attempts: 0 }
+}
+
+/// Among the nodes that lack only room: the one that lacks least, measured in thousandths of what is asked,
+/// summed over resources and devices. Ties go to the lower id.
+fn nearest_miss(cluster: &Cluster, ask: &Ask) -> String {
+    let shape = cluster.shapes().get(ask.shape());
+    let open = |node: &NodeId| {
+        cluster.usable(*node).is_ok()
+            && plugins::FILTERS
+                .iter()
+                .all(|filter| filter.is_room() || filter.passes(cluster, ask, node.idx()))
+    };
+    let lack = |node: NodeId| Some((lack(cluster, shape, node)?, node));
+    let nearest = cluster
+        .located_nodes(ask.sub_cluster())
+        .filter(open)
+        .filter_map(lack)
+        .filter(|(lack, _)| *lack > 0)
+        .min();
+    nearest.map_or_else(String::new, |(_, node)| words(cluster, shape, node))
+}
+
+/// `None` when the node has no device of an accepted model, or lacks a resource that no node has.
+fn lack(cluster: &Cluster, shape: &Shape, node: NodeId) -> Option<i64> {
+    if shape.unknown.is_some() {
+        return None;
+    }
+    let free = cluster.room_of(shape).free(node.idx());
+    let mut lack = 0;
+    for (id, amount) in &shape.asks {
+        let missing = (amount - free[usize::from(*id)].max(0)).max(0);
+        lack += missing.saturating_mul(1000) / amount;
+    }
+    if let Some(ask) = &shape.devices {
+        let (asked, left) = device_lack(cluster, ask, node)?;
+        lack += (asked - left).max(0) * 1000 / asked.max(1);
+    }
+    Some(lack)
+}
+
+/// Devices asked for and free, or thousandths asked for and left on the emptiest one.
+fn device_lack(cluster: &Cluster, ask: &DeviceAsk, node: NodeId) -> Option<(i64, i64)> {
+    let devices = cluster.devices(node.idx());
+    let (accepted, free) = devices.count(ask);
+    if accepted == 0 {
+        return None;
+    }
+    if ask.is_whole() {
+        return Some((i64::from(ask.count), i64::from(free)));
+    }
+    let accepted = (0..devices.len()).filter(|idx| ask.accepts(devices.classes[*idx]));
+    let left = accepted.map(|idx| devices.free(idx)).max().unwrap_or(0);
+    Some((i64::from(ask.milli), i64::from(left.max(0))))
+}
+
+fn words(cluster: &Cluster, shape: &Shape, node: NodeId) -> String {
+    let free = cluster.room_of(shape).free(node.idx());
+    let mut lacks = Vec::new();
+    for (id, amount) in &shape.asks {
+        let left = free[usize::from(*id)].max(0);
+        if left < *amount {
+            let name = cluster.resource_name(*id);
+            let (left, asked) = (quantity::show(name, left), quantity::show(name, *amount));
+            lacks.push(format!("{name} ({left} free of {asked} asked)"));
+        }
+    }
+    if let (Some(ask), Some(request)) = (&shape.devices, &shape.demand.devices)
+        && let Some((asked, left)) = device_lack(cluster, ask, node)
+        && left < asked
+    {
+        let show =
+            |amount: i64| if ask.is_whole() { amount.to_string() } else { quantity::show_devices(amount) };
+        lacks.push(if cluster.devices(node.idx()).is_frozen(ask) {
+            frozen_words(&request.kind)
+        } else {
+            format!("{} ({} free of {} asked)", request.kind, show(left), show(asked))
+        });
+    }
+    let name = cluster.spec(node).map_or_else(|| node.to_string(), |spec| spec.name.clone());
+    format!("{name} lacks {}", lacks.join(" and "))
+}

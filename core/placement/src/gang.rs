@@ -1,0 +1,126 @@
+//! On which nodes a gang that waits for long gathers room: where it would fit soonest.
+//!
+//! Nobody knows how long running units go on, but what has run for long mostly goes on for long: of processes the median
+//! of what is left is about the age (Harchol-Balter and Downey, *Exploiting Process Lifetime Distributions for Dynamic Load
+//! Balancing*, ACM TOCS 15(3), 1997). So a node is believed to have room for one more running unit after a wait as long as
+//! the age of the oldest one that has to leave for it, the youngest leaving first; at once where there is room. The places
+//! with the shortest waits are taken, one after the other. What was believed wrongly costs a turn, and is older at the next.
+//!
+//! Who neither ends by itself nor may be preempted for the gang is waited for by nobody: a gang that fits only in the place of
+//! such gathers nothing, or what is free would be kept from everybody for the whole of its turn, and again at the next one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use godel_cluster::{Cluster, ShapeId, shapes::Shape};
+use godel_domain::ids::NodeId;
+
+use crate::preempt::Trial;
+
+/// Running units of one task group.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// What each running unit takes.
+    pub shape: ShapeId,
+    /// Nodes that it may use, room aside; ascending.
+    pub nodes: Vec<usize>,
+    /// Running units to place.
+    pub n: usize,
+}
+
+/// A node as it will be once some have left.
+#[derive(Clone, Debug)]
+struct Site {
+    trial: Trial,
+    /// How long those that end or may be preempted are believed to stay, milliseconds; the shortest last.
+    stays: Vec<Stay>,
+    /// Until the last of those that have left in this picture, milliseconds.
+    wait_ms: i64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stay {
+    left_ms: i64,
+    shape: ShapeId,
+    mask: u64,
+    /// The same pool pays: its room is given back, and not its devices only.
+    is_own_pool: bool,
+}
+
+impl Site {
+    fn new(cluster: &Cluster, shape: ShapeId, idx: usize, (priority, now_ms): (i32, i64)) -> Self {
+        let pool = cluster.shapes().get(shape).pool;
+        let node = NodeId(u32::try_from(idx).unwrap_or(0));
+        let mut stays: Vec<_> = cluster
+            .occupants(node)
+            .iter()
+            .filter_map(|one| {
+                let row = cluster.rows(one.unit)?.row(one.ordinal);
+                let is_below = one.pool == pool && one.priority.is_some_and(|below| below < priority);
+                if !one.ends && !is_below && row.eviction.is_none() {
+                    return None;
+                }
+                let age_ms = now_ms.saturating_sub(row.bound_time_ms).max(0);
+                // What is free comes before what is about to be.
+                let left_ms = 1 + if row.eviction.is_some() { 0 } else { age_ms };
+                let stay =
+                    Stay { left_ms, shape: one.shape, mask: row.device_mask, is_own_pool: one.pool == pool };
+                Some(((left_ms, one.unit, one.ordinal), stay))
+            })
+            .collect();
+        stays.sort_unstable_by_key(|stay| std::cmp::Reverse(stay.0));
+        let stays = stays.into_iter().map(|(_, stay)| stay).collect();
+        Self { trial: Trial::new(cluster, shape, idx), stays, wait_ms: 0 }
+    }
+
+    /// Lets them leave until there is room; how long that takes.
+    fn wait_for(&mut self, cluster: &Cluster, shape: &Shape) -> Option<i64> {
+        while self.trial.pick(shape).is_none() {
+            let stay = self.stays.pop()?;
+            self.wait_ms = self.wait_ms.max(stay.left_ms);
+            let takes = cluster.shapes().get(stay.shape);
+            if stay.is_own_pool {
+                self.trial.shift(takes, stay.mask, 1);
+            } else {
+                self.trial.shift_devices(takes, stay.mask, 1);
+            }
+        }
+        Some(self.wait_ms)
+    }
+}
+
+/// A node for each running unit, by task group as asked; `None` if some have no node even once everyone has left who ends by
+/// itself, or whom a gang of this priority may have leave.
+///
+/// Each group takes the shortest waits that the groups before it have left. Ties go to the node of lower id. Occupants
+/// must be kept. `O(nodes + running units on them)` for each group, times the logarithm of one node's.
+pub fn choose(cluster: &Cluster, asks: &[Ask], priority: i32, now_ms: i64) -> Option<Vec<Vec<NodeId>>> {
+    let mut taken: BTreeMap<usize, Site> = BTreeMap::new();
+    let mut chosen = Vec::with_capacity(asks.len());
+    for ask in asks {
+        let shape = cluster.shapes().get(ask.shape);
+        let mut sites: BTreeMap<usize, Site> = BTreeMap::new();
+        let mut order: BTreeSet<(i64, usize)> = BTreeSet::new();
+        for &idx in &ask.nodes {
+            let known = taken.get(&idx).cloned();
+            let mut site = known.unwrap_or_else(|| Site::new(cluster, ask.shape, idx, (priority, now_ms)));
+            if let Some(wait_ms) = site.wait_for(cluster, shape) {
+                order.insert((wait_ms, idx));
+                sites.insert(idx, site);
+            }
+        }
+        let mut nodes = Vec::with_capacity(ask.n);
+        while nodes.len() < ask.n {
+            let (_, idx) = order.pop_first()?;
+            let site = sites.get_mut(&idx)?;
+            site.trial.shift(shape, site.trial.pick(shape)?, -1);
+            nodes.push(NodeId(u32::try_from(idx).ok()?));
+            taken.insert(idx, site.clone());
+            order.extend(site.wait_for(cluster, shape).map(|wait_ms| (wait_ms, idx)));
+        }
+        chosen.push(nodes);
+    }
+    Some(chosen)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,528 @@
+//! Picks nodes for replicas of interned templates: the scan, the candidate lists, the ranking.
+//!
+//! A candidate list holds nodes that fitted when they were looked at, best first. The best one is taken if its node has
+//! not changed since; otherwise it is looked at again and sinks or leaves: nothing to invalidate. A list serves all
+//! replicas of a unit and, where that packs no worse, some of the next units of the template. A scan starts a little
+//! further on than the last one, stops at `replicas + surplus` nodes that fit, and skips blocks of nodes in which nothing
+//! can fit, so that a nearly full cluster costs little more than an empty one. Only a scan over every node that found
+//! none is a refusal.
+
+use std::collections::BTreeMap;
+
+use godel_cluster::{
+    Cluster, SubClusterId,
+    room::{BLOCK, Nodes},
+};
+use godel_domain::{
+    change::{Partition, Scope},
+    ids::{NodeId, UnitId},
+    seed::mix,
+    unit::ScoringProfile,
+};
+use godel_framework::{Place, Profile, Typical};
+
+mod candidates;
+pub mod templates;
+mod view;
+
+use candidates::Candidate;
+use templates::{Entry, TemplateId, Templates};
+use view::Reach;
+pub use view::{Moved, View};
+
+/// The next scan starts this part of the way further on that the last one went. Going all the way lets the
+/// windows of several schedulers sweep over each other within the time that a decision needs to be seen: on the
+/// openb trace with 48 decisions unseen that cost seven times as many conflicts, and placed no better.
+const CURSOR_DIVISOR: usize = 8;
+
+/// A list of a template without devices serves this part of the surplus in replicas of later units before it is
+/// made anew. With devices a fresh window packs better than a used one: on the openb trace lists used on for 6
+/// replicas of such templates left 212 tasks over instead of 172, and had twice the conflicts.
+const USES_DIVISOR: usize = 8;
+
+/// Profile of each [`ScoringProfile`], and those of sub-clusters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profiles {
+    /// Spreads.
+    pub least_allocated: Profile,
+    /// Packs.
+    pub most_allocated: Profile,
+    /// By name of the sub-cluster: for all that demands it, whatever it would have elsewhere.
+    pub sub_clusters: Vec<(String, Profile)>,
+}
+
+impl Default for Profiles {
+    fn default() -> Self {
+        Self {
+            least_allocated: Profile::preset(ScoringProfile::LeastAllocated),
+            most_allocated: Profile::preset(ScoringProfile::MostAllocated),
+            sub_clusters: Vec::new(),
+        }
+    }
+}
+
+impl Profiles {
+    /// The first integers of sub-clusters are those of `sub_clusters`, in its order.
+    pub fn intern(&self, cluster: &mut Cluster) {
+        for (idx, (name, _)) in self.sub_clusters.iter().enumerate() {
+            let id = cluster.sub_cluster(name);
+            debug_assert_eq!(id.idx(), idx, "each name once, and before all others");
+        }
+    }
+
+    fn of(&self, entry: &Entry) -> &Profile {
+        let own = entry.ask.sub_cluster().and_then(|id| self.sub_clusters.get(id.idx()));
+        own.map_or_else(|| self.get(entry.scoring), |(_, profile)| profile)
+    }
+
+    fn get(&self, scoring: ScoringProfile) -> &Profile {
+        match scoring {
+            ScoringProfile::LeastAllocated => &self.least_allocated,
+            ScoringProfile::MostAllocated => &self.most_allocated,
+        }
+    }
+}
+
+/// A node for a replica, and its devices there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// The node.
+    pub node: NodeId,
+    /// The devices, bit i for device i.
+    pub mask: u64,
+}
+
+/// Picks nodes.
+#[derive(Clone, Debug)]
+pub struct Placer {
+    /// What units ask for, each kind once.
+    pub templates: Templates,
+    /// The device work seen most.
+    pub typical: Typical,
+    /// The nodes that this scheduler may use.
+    pub view: View,
+    profiles: Profiles,
+    seed: u64,
+    surplus: usize,
+    keeps: bool,
+    limits: bool,
+    cursors: Cursors,
+    /// Lists of candidates that served a placement without a scan.
+    pub hits: u64,
+    /// Placements that needed a scan.
+    pub misses: u64,
+    /// Blocks and nodes that scans looked at.
+    #[cfg(any(test, feature = "count-looks"))]
+    pub n_looked: usize,
+}
+
+/// Where the next scans begin, from the view's origin: of all nodes, and of those of each sub-cluster.
+#[derive(Clone, Debug)]
+pub struct Cursors {
+    first: usize,
+    all: usize,
+    of_sub_clusters: Vec<usize>,
+}
+
+impl Cursors {
+    fn new(first: usize) -> Self {
+        Self { first, all: first, of_sub_clusters: Vec::new() }
+    }
+
+    fn of(&mut self, sub_cluster: Option<SubClusterId>) -> &mut usize {
+        let Some(id) = sub_cluster else { return &mut self.all };
+        if self.of_sub_clusters.len() <= id.idx() {
+            self.of_sub_clusters.resize(id.idx() + 1, self.first);
+        }
+        &mut self.of_sub_clusters[id.idx()]
+    }
+}
+
+/// How a [`Placer`] works.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Profiles by name.
+    pub profiles: Profiles,
+    /// Breaks ties.
+    pub seed: u64,
+    /// Candidates kept beyond those that a scan was for.
+    pub surplus: u32,
+    /// Whether candidates are kept from one placement to the next.
+    pub cache: bool,
+    /// Whether a scan stops once it has found enough.
+    pub limit_scan: bool,
+}
+
+impl Placer {
+    /// Returns a placer that knows no template yet.
+    pub fn new(settings: Settings) -> Self {
+        let Settings { profiles, seed, surplus, cache, limit_scan } = settings;
+        Self {
+            templates: Templates::default(),
+            typical: Typical::default(),
+            view: View::default(),
+            profiles,
+            seed,
+            surplus: surplus as usize,
+            keeps: cache,
+            limits: limit_scan,
+            // Until they have slots; the seed differs between schedulers.
+            cursors: Cursors::new(usize::try_from(mix(seed) >> 40).unwrap_or(0)),
+            hits: 0,
+            misses: 0,
+            #[cfg(any(test, feature = "count-looks"))]
+            n_looked: 0,
+        }
+    }
+
+    /// The mode or the schedulers changed: the nodes that moved. Lists of candidates end where nodes are reached in
+    /// another way from here on; else they stay, but for what moved (see [`Cluster::note_moved`]). Whoever shares the nodes
+    /// with others now begins anew, as they do.
+    pub fn set_partition(&mut self, partition: &Partition, name: &str, n_nodes: usize) -> Vec<Moved> {
+        let before = (self.view.way(), self.view.slot, self.view.n_slots);
+        let moved = self.view.set(partition, name, n_nodes);
+        if (self.view.slot, self.view.n_slots) != (before.1, before.2) {
+            self.cursors = Cursors::new(0);
+        }
+        if self.view.way() != before.0 {
+            self.templates.clear_candidates();
+        }
+        moved
+    }
+
+    /// These nodes are its own from here on: they come before others', so that lists of others' nodes end where one of them
+    /// would do. `O(templates + lists of others' nodes · nodes gained)`.
+    pub fn note_gained(&mut self, cluster: &Cluster, gained: &[NodeId]) {
+        if gained.is_empty() {
+            return;
+        }
+        for template in self.templates.listing(Reach::Others) {
+            if gained.iter().any(|node| self.fits(cluster, template, *node)) {
+                self.templates.get_mut(template).candidates.clear();
+            }
+        }
+    }
+
+    /// Whose nodes the next unit may use. Lists of candidates are of one scope: they end where that makes a difference.
+    pub fn set_scope(&mut self, scope: Scope) {
+        if scope != self.view.scope {
+            self.view.scope = scope;
+            if self.view.is_strict() {
+                self.templates.clear_candidates();
+            }
+        }
+    }
+
+    /// Before `wanted` replicas of one unit: a kept list is used on, or dropped. That of a unit that spreads is its own.
+    pub fn begin(&mut self, cluster: &mut Cluster, template: TemplateId, unit: UnitId, wanted: usize) {
+        let entry = self.templates.get_mut(template);
+        if entry.ask.spreads() {
+            cluster.count_unit(unit);
+        }
+        entry.ask.prepare(cluster);
+        entry.gates = self.profiles.of(entry).gates(cluster, &entry.ask);
+        let candidates = &mut entry.candidates;
+        if self.keeps && std::mem::replace(&mut candidates.unit, unit) == unit {
+            return;
+        }
+        match candidates.uses_left.checked_sub(wanted) {
+            Some(left) if self.keeps && !entry.ask.spreads() => candidates.uses_left = left,
+            _ => candidates.clear(),
+        }
+        if cluster.demand(entry.ask.shape()).devices.is_some() {
+            let profile = self.profiles.of(entry);
+            let ties = mix_unit(self.seed, unit);
+            Rater { cluster, profile, typical: &self.typical, ties }.rate_changed(&self.view, entry, wanted);
+        }
+    }
+
+    /// The best node known for one more replica of a template, `wanted` of which are still to be placed; `None`
+    /// when no node that may be used holds it. The caller takes the room before it asks again.
+    pub fn next(
+        &mut self,
+        cluster: &mut Cluster,
+        template: TemplateId,
+        unit: UnitId,
+        wanted: usize,
+    ) -> Option<Spot> {
+        if !self.keeps {
+            self.templates.get_mut(template).candidates.clear();
+        }
+        let ties = mix_unit(self.seed, unit);
+        if let Some(spot) = self.best(cluster, template, ties) {
+            self.hits += 1;
+            return Some(spot);
+        }
+        for reach in self.view.reaches() {
+            self.misses += 1;
+            self.scan(cluster, template, ties, wanted, *reach);
+            if let Some(spot) = self.best(cluster, template, ties) {
+                return Some(spot);
+            }
+        }
+        None
+    }
+
+    /// The best candidate that still fits. It stays in the list: once its node has changed it is rated anew.
+    fn best(&mut self, cluster: &Cluster, template: TemplateId, ties: u64) -> Option<Spot> {
+        let entry = self.templates.get_mut(template);
+        let rater = Rater { cluster, profile: self.profiles.of(entry), typical: &self.typical, ties };
+        while let Some(best) = entry.candidates.best() {
+            let node = best.node();
+            if best.generation() == cluster.node_generation(node)
+                && let Some(mask) = cluster.pick_devices(entry.ask.shape(), node)
+            {
+                return Some(Spot { node, mask });
+            }
+            // It may have moved.
+            let is_near = self.view.reaches_node(entry.candidates.reach, node.idx());
+            let room = if is_near { cluster.room_for(entry.ask.shape(), node.idx()) } else { None };
+            let fresh = room.and_then(|devices| rater.rate(entry, node.idx(), devices));
+            entry.candidates.replace_best(fresh);
+        }
+        None
+    }
+
+    /// Fills an empty candidate list from the nodes within `reach`; of a template that demands a sub-cluster only blocks
+    /// with nodes of it are looked at.
+    fn scan(&mut self, cluster: &mut Cluster, template: TemplateId, ties: u64, wanted: usize, reach: Reach) {
+        let entry = self.templates.get_mut(template);
+        let sub_cluster = entry.ask.sub_cluster();
+        // From here on indices are those of its blocks put side by side.
+        let n_nodes = sub_cluster.map_or(cluster.n_slots(), |id| cluster.blocks_of(id).len() * BLOCK);
+        if n_nodes == 0 {
+            return;
+        }
+        let profile = self.profiles.of(entry);
+        let limit = if self.limits { wanted.saturating_add(self.surplus) } else { usize::MAX };
+        let mut found = entry.candidates.take_all();
+        let cursor = self.cursors.of(sub_cluster);
+        let start = (self.view.origin(n_nodes) + *cursor) % n_nodes;
+        let mut looked = 0;
+        let mut idx = start;
+        // From the start to the end, then from the first node to the start: block by block.
+        let mut left = n_nodes;
+        while left > 0 && found.len() < limit {
+            let first = idx / BLOCK * BLOCK;
+            let end = (first + BLOCK).min(n_nodes).min(idx + left);
+            let (block, located) = match sub_cluster {
+                None => (idx / BLOCK, Nodes::MAX),
+                Some(id) => cluster.blocks_of(id)[idx / BLOCK],
+            };
+            let nodes = self.view.within(reach, block) & located & between(idx - first, end - first);
+            let mut past = end;
+            looked += 1;
+            if nodes != 0 && cluster.block_may_fit(block, entry.ask.shape()) {
+                let rater = Rater { cluster, profile, typical: &self.typical, ties };
+                let seen = rater.scan(entry, block * BLOCK, nodes, limit, &mut found);
+                looked += seen.n_nodes - 1;
+                past = seen.stopped_at.map_or(end, |at| first + at);
+                if !seen.has_room {
+                    cluster.tighten(block, entry.ask.shape());
+                }
+            }
+            left -= past - idx;
+            idx = if past == n_nodes { 0 } else { past };
+        }
+        *cursor = (*cursor + ((n_nodes - left) / CURSOR_DIVISOR).max(1)) % n_nodes;
+        entry.candidates.reach = reach;
+        entry.candidates.fill(found, wanted);
+        #[cfg(any(test, feature = "count-looks"))]
+        {
+            self.n_looked += looked;
+        }
+        // A scan that had to look at many nodes for few serves some more units.
+        let dear = looked / limit.saturating_mul(4).max(1) * wanted;
+        let has_devices = cluster.demand(entry.ask.shape()).devices.is_some();
+        entry.candidates.uses_left = if has_devices { dear } else { dear.max(self.surplus / USES_DIVISOR) };
+    }
+
+    /// Whether a node holds one more replica of a template now.
+    pub fn fits(&mut self, cluster: &Cluster, template: TemplateId, node: NodeId) -> bool {
+        let entry = self.templates.get_mut(template);
+        entry.ask.prepare(cluster);
+        node.idx() < cluster.n_slots()
+            && cluster.room_for(entry.ask.shape(), node.idx()).is_some()
+            && self.profiles.of(entry).gates(cluster, &entry.ask).admit(cluster, &entry.ask, node.idx())
+    }
+
+    /// How many replicas of a template a node has room for, `max` at most: 1 at least where one fits, and no more of those
+    /// that ask for devices.
+    pub fn n_fit(&mut self, cluster: &Cluster, template: TemplateId, node: NodeId, max: u32) -> u32 {
+        if !self.fits(cluster, template, node) {
+            return 0;
+        }
+        let shape = self.templates.get(template).ask.shape();
+        cluster.n_fit(shape, node.idx(), max).max(1)
+    }
+
+    /// Whether a node would take a replica of a template if it had room for it.
+    pub fn admits(&mut self, cluster: &Cluster, template: TemplateId, node: NodeId) -> bool {
+        let entry = self.templates.get_mut(template);
+        entry.ask.prepare(cluster);
+        let gates = self.profiles.of(entry).gates(cluster, &entry.ask);
+        let idx = node.idx();
+        idx < cluster.n_slots() && cluster.is_usable(idx) && gates.admit(cluster, &entry.ask, idx)
+    }
+
+    /// Nodes that would take a replica of a template if they had room for it, ascending; its `own` ones, or all that may
+    /// be used.
+    pub fn with_room_aside(&mut self, cluster: &Cluster, template: TemplateId, own: bool) -> Vec<usize> {
+        let entry = self.templates.get_mut(template);
+        entry.ask.prepare(cluster);
+        let gates = self.profiles.of(entry).gates(cluster, &entry.ask);
+        let own = own || self.view.is_confined();
+        let may = |idx: &usize| {
+            cluster.is_usable(*idx)
+                && (!own || self.view.is_own(*idx))
+                && gates.admit(cluster, &entry.ask, *idx)
+        };
+        cluster.located(entry.ask.sub_cluster()).filter(may).collect()
+    }
+
+    /// What each node that may be used says of one more replica.
+    pub fn explain(&mut self, cluster: &Cluster, template: TemplateId) -> godel_domain::refusals::Refusals {
+        let entry = self.templates.get_mut(template);
+        entry.ask.prepare(cluster);
+        let profile = self.profiles.of(entry);
+        let may = |node: &NodeId| !self.view.is_confined() || self.view.is_own(node.idx());
+        let mut counts = BTreeMap::new();
+        let mut nodes = 0;
+        cluster.located_nodes(entry.ask.sub_cluster()).filter(may).for_each(|node| {
+            nodes += 1;
+            if let Err(refused) = profile.check(cluster, &entry.ask, node) {
+                *counts.entry(refused).or_insert(0u32) += 1;
+            }
+        });
+        // Those of other sub-clusters are counted without being looked at.
+        if let Some(refused) = entry.ask.not_located(cluster).filter(|_| !self.view.is_confined())
+            && nodes < cluster.n_nodes()
+        {
+            *counts.entry(refused).or_insert(0) += cluster.n_nodes() - nodes;
+            nodes = cluster.n_nodes();
+        }
+        crate::explain::summary(cluster, &entry.ask, counts, nodes)
+    }
+
+    /// Without effect on what comes after: for trials.
+    pub fn set_cursors(&mut self, cursors: Cursors) {
+        self.cursors = cursors;
+    }
+
+    /// Returns where the next scans begin.
+    pub fn cursors(&self) -> Cursors {
+        self.cursors.clone()
+    }
+}
+
+/// Looks at nodes.
+struct Rater<'a> {
+    cluster: &'a Cluster,
+    profile: &'a Profile,
+    typical: &'a Typical,
+    /// Of seed and unit.
+    ties: u64,
+}
+
+impl Rater<'_> {
+    /// A node with room for a template, on whose `devices` it would be: a candidate if it passes all filters.
+    fn rate(&self, entry: &Entry, idx: usize, devices: u64) -> Option<Candidate> {
+        if !entry.gates.admit(self.cluster, &entry.ask, idx) {
+            return None;
+        }
+        let node = u32::try_from(idx).ok()?;
+        let place = Place { cluster: self.cluster, ask: &entry.ask, idx, devices, typical: self.typical };
+        let rank = self.profile.rank(&place, tie(self.ties, idx));
+        Some(Candidate::new(rank, node, self.cluster.node_generation(NodeId(node))))
+    }
+
+    /// Rates those nodes of a list anew that have changed: others' work may have made them better.
+    fn rate_changed(&self, view: &View, entry: &mut Entry, wanted: usize) {
+        let reach = entry.candidates.reach;
+        let mut kept = entry.candidates.take_all();
+        kept.retain_mut(|candidate| {
+            let node = candidate.node();
+            if candidate.generation() == self.cluster.node_generation(node) {
+                return true;
+            }
+            let is_near = view.reaches_node(reach, node.idx());
+            let room = if is_near { self.cluster.room_for(entry.ask.shape(), node.idx()) } else { None };
+            match room.and_then(|devices| self.rate(entry, node.idx(), devices)) {
+                Some(fresh) => {
+                    *candidate = fresh;
+                    true
+                }
+                None => false,
+            }
+        });
+        entry.candidates.fill(kept, wanted);
+    }
+
+    /// Finds candidates up to `limit` among some nodes of the block that begins at `first`.
+    fn scan(
+        &self,
+        entry: &Entry,
+        first: usize,
+        nodes: Nodes,
+        limit: usize,
+        found: &mut Vec<Candidate>,
+    ) -> Seen {
+        let shape = entry.ask.shape();
+        let mut seen = Seen { n_nodes: 0, has_room: false, stopped_at: None };
+        let mut rest = nodes;
+        while rest != 0 {
+            let at = rest.trailing_zeros() as usize;
+            if found.len() >= limit {
+                seen.stopped_at = Some(at);
+                break;
+            }
+            rest &= rest - 1;
+            seen.n_nodes += 1;
+            if let Some(devices) = self.cluster.room_for(shape, first + at) {
+                seen.has_room = true;
+                found.extend(self.rate(entry, first + at, devices));
+            }
+        }
+        seen
+    }
+}
+
+/// What a look at nodes of a block saw.
+struct Seen {
+    n_nodes: usize,
+    has_room: bool,
+    /// The node that was not looked at any more, by its place in the block.
+    stopped_at: Option<usize>,
+}
+
+/// The nodes of a block from one place up to another.
+fn between(from: usize, to: usize) -> Nodes {
+    let below = |end: usize| if end >= BLOCK { Nodes::MAX } else { (1 << end) - 1 };
+    below(to) & !below(from)
+}
+
+/// Of seed and unit, for [`tie`].
+fn mix_unit(seed: u64, unit: UnitId) -> u64 {
+    seed ^ unit.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Seeded hash of node and unit: breaks ties. In a kept list, the unit is the one for which the node was looked at.
+fn tie(ties: u64, idx: usize) -> u32 {
+    let hash = mix(ties ^ (idx as u64).rotate_left(32));
+    u32::try_from(hash >> 32).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn between_is_every_place_from_one_up_to_another(from in 0..=BLOCK, to in 0..=BLOCK) {
+            let places = (0..BLOCK).filter(|at| between(from, to) >> at & 1 == 1);
+            prop_assert!(places.eq(from..to.max(from)));
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Templates as small integers: equal replicas of different units share their candidates.
+
+use std::hash::{Hash, Hasher};
+
+use godel_cluster::{Cluster, ShapeId};
+use godel_domain::{
+    demand::Pool,
+    unit::{ScoringProfile, Template},
+};
+use godel_framework::{Ask, Gates};
+use rustc_hash::{FxHashMap, FxHasher};
+
+use super::{candidates::Candidates, view::Reach};
+
+/// Templates not used by any unit are kept up to this many, for units to come.
+const N_UNUSED_MAX: usize = 1024;
+
+/// An interned template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TemplateId(u32);
+
+/// Everything that the choice of a node depends on.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// What one replica asks for.
+    pub ask: Ask,
+    /// The profile that scores nodes for it.
+    pub scoring: ScoringProfile,
+    /// Filters in force, as of the last unit.
+    pub gates: Gates,
+    /// Nodes found for it before.
+    pub candidates: Candidates,
+    key: Key,
+    n_uses: u32,
+}
+
+/// Hash of selector and tolerations instead of themselves: compared when found. Whether a unit spreads: ranks in its list
+/// count its own replicas.
+type Key = (ShapeId, ScoringProfile, bool, u64);
+
+/// Interner with counted uses.
+#[derive(Clone, Debug, Default)]
+pub struct Templates {
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    ids: FxHashMap<Key, Vec<TemplateId>>,
+    n_unused: usize,
+}
+
+impl Templates {
+    /// The integer of a template; counts as one use, to be given back by [`Self::release`].
+    pub fn intern(
+        &mut self,
+        cluster: &mut Cluster,
+        template: &Template,
+        pool: Pool,
+        scoring: ScoringProfile,
+        spreads: bool,
+    ) -> TemplateId {
+        let shape = cluster.shape(&template.demand, pool);
+        let mut hasher = FxHasher::default();
+        template.node_selector.hash(&mut hasher);
+        template.tolerations.hash(&mut hasher);
+        let key = (shape, scoring, spreads, hasher.finish());
+        let is_same = |id: &&TemplateId| {
+            let constraint = self.get(**id).ask.constraint();
+            constraint.selector == template.node_selector && constraint.tolerations == template.tolerations
+        };
+        if let Some(id) = self.ids.get(&key).and_then(|ids| ids.iter().find(is_same)).copied() {
+            let entry = self.get_mut(id);
+            entry.n_uses += 1;
+            self.n_unused -= usize::from(self.get(id).n_uses == 1);
+            return id;
+        }
+        let entry = Entry {
+            ask: Ask::of_shape(cluster, shape, template).spreading(spreads),
+            scoring,
+            gates: Gates::default(),
+            candidates: Candidates::default(),
+            key,
+            n_uses: 1,
+        };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.entries[id as usize] = Some(entry);
+                TemplateId(id)
+            }
+            None => {
+                self.entries.push(Some(entry));
+                TemplateId(u32::try_from(self.entries.len() - 1).expect("memory ends before 2^32 templates"))
+            }
+        };
+        self.ids.entry(key).or_default().push(id);
+        id
+    }
+
+    /// One use more of a template that is in use.
+    pub fn retain(&mut self, id: TemplateId) {
+        let entry = self.get_mut(id);
+        entry.n_uses += 1;
+        self.n_unused -= usize::from(self.get(id).n_uses == 1);
+    }
+
+    /// One use less. Unused templates are dropped, all at once, when they have become many.
+    pub fn release(&mut self, id: TemplateId) {
+        let entry = self.get_mut(id);
+        entry.n_uses -= 1;
+        if entry.n_uses > 0 {
+            return;
+        }
+        self.n_unused += 1;
+        if self.n_unused > N_UNUSED_MAX {
+            self.sweep();
+        }
+    }
+
+    fn sweep(&mut self) {
+        for (idx, slot) in (0u32..).zip(&mut self.entries) {
+            let Some(unused) = slot.take_if(|entry| entry.n_uses == 0) else { continue };
+            self.free.push(idx);
+            if let Some(ids) = self.ids.get_mut(&unused.key) {
+                ids.retain(|id| id.0 != idx);
+                if ids.is_empty() {
+                    self.ids.remove(&unused.key);
+                }
+            }
+        }
+        self.n_unused = 0;
+    }
+
+    /// Ends all candidate lists.
+    pub(super) fn clear_candidates(&mut self) {
+        for entry in self.entries.iter_mut().flatten() {
+            entry.candidates.clear();
+        }
+    }
+
+    /// Templates with a list of candidates within this reach.
+    pub(super) fn listing(&self, reach: Reach) -> Vec<TemplateId> {
+        let lists = |entry: &Entry| entry.candidates.reach == reach && entry.candidates.best().is_some();
+        let entries = (0u32..).zip(&self.entries);
+        entries.filter(|(_, entry)| entry.as_ref().is_some_and(lists)).map(|(id, _)| TemplateId(id)).collect()
+    }
+
+    /// Returns a template.
+    pub fn get(&self, id: TemplateId) -> &Entry {
+        self.entries[id.0 as usize].as_ref().expect("a template id is held by a use")
+    }
+
+    /// Returns a template to change it.
+    pub fn get_mut(&mut self, id: TemplateId) -> &mut Entry {
+        self.entries[id.0 as usize].as_mut().expect("a template id is held by a use")
+    }
+}

@@ -1,0 +1,199 @@
+//! The search for victims: who has to leave so that running units of one template find room.
+//!
+//! A victim is preemptible, of strictly lower [`Rank`] and of the same pool, has run long enough, does not leave already, and
+//! is of no unit that the preemptor was preempted for itself. Of those on a node the search spares as many as it can, the
+//! highest rank first. Going below a unit's minimum means that the whole unit leaves, wherever it is, at its whole cost.
+//! Nor do more running units of a disruption budget leave than it allows, over all that is found.
+//! The node with the least `Cost` is taken, again and again until all replicas have a place: one search serves a whole
+//! template, and what leaves for one replica makes room for the next ones.
+//!
+//! Nodes on which too little could leave are dropped at a first look, without asking anything of their victims. It also says
+//! the least that a node can cost; only nodes whose turn comes are looked at closely.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use godel_cluster::{Cluster, ShapeId};
+use godel_domain::{
+    hold::Member,
+    ids::{HoldId, NodeId, UnitId},
+};
+use godel_queueing::{Lack, Quota};
+use rustc_hash::FxHashSet;
+
+mod lent;
+mod looks;
+mod plan;
+mod rank;
+mod rule;
+#[cfg(test)]
+mod tests;
+mod trial;
+
+pub(crate) use self::trial::Trial;
+pub use self::{
+    lent::{Kept, Lent, beside, lendable},
+    plan::paid,
+    rank::{Rights, Tally},
+    rule::{is_loop, min_member, staying},
+};
+use self::{
+    looks::{Look, Looks},
+    plan::Plan,
+};
+pub use self::{
+    rank::{Rank, Sides},
+    rule::{Seeker, Spared},
+};
+
+/// Most running units that have to leave for one decision.
+pub const N_VICTIMS_MAX: usize = 4_096;
+
+/// What a place costs; the least is taken. Field order is the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cost {
+    /// `None`: nobody (else) has to leave.
+    highest: Option<Rank>,
+    /// Each counted from 1 on, so that one more is never less.
+    rank_sum: i64,
+    n_victims: usize,
+    n_gangs: usize,
+    /// Milliseconds that victims have run.
+    lost_ms: i64,
+    /// Of the one that runs longest.
+    start_ms: Reverse<i64>,
+    idx: usize,
+}
+
+/// Places, and who has to leave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Node and devices, one per replica.
+    pub places: Vec<(NodeId, u64)>,
+    /// On nodes with places, ascending.
+    pub claims: BTreeMap<NodeId, Vec<Member>>,
+    /// On other nodes, ascending.
+    pub others: Vec<Member>,
+    /// Holds on nodes with places that are taken over, ascending.
+    pub taken: BTreeMap<NodeId, Vec<HoldId>>,
+    /// Units that were spared because the seeker was preempted for them.
+    pub n_loops: usize,
+    /// When somebody will have run long enough, Unix milliseconds.
+    pub retry_ms: Option<i64>,
+    /// Somebody was spared because of a disruption budget.
+    pub is_kept: bool,
+}
+
+/// Looks for places for `wanted` replicas of a shape on some nodes. `claimed` are victims of decisions under way, `rights`
+/// what the seeker's queue may claim for all that it asks, `None` while no queue guarantees anything.
+///
+/// `O(nodes + running units on them)`, and for each place as much again for the nodes that its victims' units are on; for
+/// all nodes whenever a victim's queue borrows no more.
+#[cfg(test)]
+fn search(
+    cluster: &mut Cluster,
+    seeker: &Seeker,
+    claimed: &FxHashSet<(UnitId, u32)>,
+    rights: Option<&Rights<'_>>,
+    shape: ShapeId,
+    nodes: impl IntoIterator<Item = usize>,
+    wanted: usize,
+) -> Found {
+    search_lent(cluster, seeker, claimed, (rights, &Lent::default()), shape, nodes, wanted)
+}
+
+/// The same where some holds may be taken over.
+pub fn search_lent(
+    cluster: &mut Cluster,
+    seeker: &Seeker,
+    claimed: &FxHashSet<(UnitId, u32)>,
+    (rights, lent): (Option<&Rights<'_>>, &Lent),
+    shape: ShapeId,
+    nodes: impl IntoIterator<Item = usize>,
+    wanted: usize,
+) -> Found {
+    cluster.keep_occupants();
+    let mut plan = Plan::new(cluster, *seeker, claimed, (rights, lent), shape);
+    fill(&mut plan, nodes, wanted);
+    plan.found()
+}
+
+/// Queues that are at a maximum, as a search for who has to leave them sees it.
+pub struct Full<'a> {
+    /// Queues, what they use and what they may.
+    pub quota: &'a Quota,
+    /// What is lacking, the lowest queue first; not empty.
+    pub lacks: &'a [Lack],
+    /// Units with running units below them, in order.
+    pub units: &'a [UnitId],
+}
+
+/// Who has to leave full queues for what has places without anybody leaving, and whether enough can.
+pub fn relieve(
+    cluster: &mut Cluster,
+    (seeker, claimed): (&Seeker, &FxHashSet<(UnitId, u32)>),
+    rights: Option<&Rights<'_>>,
+    shape: ShapeId,
+    full: &Full<'_>,
+) -> (Found, bool) {
+    cluster.keep_occupants();
+    let lent = Lent::default();
+    let mut plan = Plan::new(cluster, *seeker, claimed, (rights, &lent), shape);
+    let is_relieved = plan.relieve(full);
+    (plan.found(), is_relieved)
+}
+
+/// Looks for places for a unit whose queues are at a maximum: running units below them leave until all of it fits there too. Those
+/// that have to make room on nodes are of these queues as well, where that is enough. No places if too few can leave.
+pub fn search_full(
+    cluster: &mut Cluster,
+    (seeker, claimed): (&Seeker, &FxHashSet<(UnitId, u32)>),
+    rights: Option<&Rights<'_>>,
+    shape: ShapeId,
+    nodes: &[usize],
+    wanted: usize,
+    full: &Full<'_>,
+) -> Found {
+    cluster.keep_occupants();
+    let lent = Lent::default();
+    if let Some(highest) = full.lacks.last() {
+        let mut plan = Plan::new(cluster, *seeker, claimed, (rights, &lent), shape);
+        plan.keep_below(full.quota, highest.queue);
+        fill(&mut plan, nodes.iter().copied(), wanted);
+        if plan.n_places() >= wanted && plan.relieve(full) {
+            return plan.found();
+        }
+    }
+    let mut plan = Plan::new(cluster, *seeker, claimed, (rights, &lent), shape);
+    if plan.relieve(full) {
+        fill(&mut plan, nodes.iter().copied(), wanted);
+    }
+    plan.found()
+}
+
+/// Takes places, the cheapest first, until there are so many, or no more.
+fn fill(plan: &mut Plan<'_>, nodes: impl IntoIterator<Item = usize>, wanted: usize) {
+    let mut looks = Looks::new(nodes, |idx| plan.glance(idx));
+    while plan.n_places() < wanted
+        && let Some((idx, look)) = looks.cheapest()
+    {
+        let choice = match look {
+            Look::Close(choice) if !plan.is_stale(&choice) && plan.affords(&choice.victims) => choice,
+            Look::Close(_) | Look::Glance(_) => {
+                looks.set(idx, plan.choose(idx).map(Look::Close));
+                continue;
+            }
+        };
+        if plan.n_gone() + choice.victims.len() > N_VICTIMS_MAX {
+            continue;
+        }
+        let mut concerned = plan.take(idx, &choice);
+        if plan.is_turned() {
+            concerned.extend(looks.all());
+        }
+        for idx in concerned {
+            if looks.has(idx) {
+                looks.set(idx, plan.glance(idx).map(Look::Glance));
+            }
+        }
+    }
+}

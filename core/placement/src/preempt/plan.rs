@@ -1,0 +1,599 @@
+//! Who leaves and who comes, as far as a search has got.
+
+use std::{cmp::Reverse, collections::BTreeSet};
+
+use godel_cluster::{
+    Cluster, ShapeId,
+    shapes::{COUNT, Shape},
+};
+use godel_domain::{
+    hold::Member,
+    ids::{IdMap, IdSet, NodeId, UnitId},
+    rows::{Row, UnitRows},
+};
+use godel_queueing::{QueueIdx, Quota};
+use godel_rules::budget::Spent;
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+use super::{
+    Cost, Found, Lent, N_VICTIMS_MAX, Rank, Rights, Tally, Trial,
+    rule::{Seeker, Spared, is_loop, is_staying, min_member, staying, unclaimed},
+};
+
+mod budgets;
+mod queues;
+mod relief;
+
+pub use self::queues::paid;
+
+/// The best for one more replica on a node.
+#[derive(Clone, Debug)]
+pub(super) struct Choice {
+    pub(super) cost: Cost,
+    /// Wherever they are.
+    pub(super) victims: Vec<(UnitId, u32)>,
+    mask: u64,
+    /// Places that were taken by then.
+    n_places: usize,
+}
+
+/// What is known of a unit with candidates.
+#[derive(Clone, Debug)]
+struct Known {
+    /// Live and not leaving.
+    n_members: usize,
+    min_member: usize,
+    /// Looked at once it matters.
+    members: Option<Members>,
+    /// How many leave by this plan.
+    n_gone: usize,
+}
+
+/// All of a unit that is live and not leaving.
+#[derive(Clone, Debug)]
+struct Members {
+    /// Ordinal, node.
+    all: Vec<(u32, NodeId)>,
+    /// All of them may leave.
+    may_leave: bool,
+}
+
+static NOBODY: Members = Members { all: Vec::new(), may_leave: false };
+
+impl Known {
+    /// How many more may leave before the unit is worth nothing.
+    fn spare(&self) -> usize {
+        self.n_members.saturating_sub(self.n_gone).saturating_sub(self.min_member)
+    }
+}
+
+/// A candidate on a node.
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    unit: UnitId,
+    ordinal: u32,
+    rank: Rank,
+    shape: ShapeId,
+    mask: u64,
+    since: i64,
+    /// Its unit would be too small without it.
+    breaks: bool,
+    /// Thousandths of the ask that it gives back.
+    parts: i64,
+}
+
+pub(super) struct Plan<'a> {
+    cluster: &'a Cluster,
+    seeker: Seeker,
+    /// Units that the seeker was preempted for.
+    lineage: &'a [UnitId],
+    claimed: &'a FxHashSet<(UnitId, u32)>,
+    rights: Option<&'a Rights<'a>>,
+    /// Holds that may be taken over.
+    lent: &'a Lent,
+    /// What leaves of queues, for decisions under way and by this plan.
+    tally: Tally,
+    /// Some queue borrows no more since ranks were looked at.
+    is_turned: bool,
+    shape: ShapeId,
+    units: IdMap<UnitId, Known>,
+    /// No node has more running units.
+    n_most: usize,
+    /// Where somebody leaves for a decision under way, and how many that stay otherwise of each unit do.
+    claimed_on: FxHashSet<NodeId>,
+    n_claimed: IdMap<UnitId, usize>,
+    gone: FxHashSet<(UnitId, u32)>,
+    /// Where they are.
+    gone_from: FxHashSet<NodeId>,
+    places: Vec<(NodeId, u64)>,
+    /// The same by node.
+    placed: FxHashMap<NodeId, SmallVec<[u64; 2]>>,
+    loops: IdSet<UnitId>,
+    retry_ms: Option<i64>,
+    /// What leaves by this plan.
+    spent: Spent,
+    is_kept: bool,
+    /// Only running units below this queue may leave.
+    below: Option<(&'a Quota, QueueIdx)>,
+}
+
+impl<'a> Plan<'a> {
+    pub(super) fn new(
+        cluster: &'a Cluster,
+        seeker: Seeker,
+        claimed: &'a FxHashSet<(UnitId, u32)>,
+        (rights, lent): (Option<&'a Rights<'a>>, &'a Lent),
+        shape: ShapeId,
+    ) -> Self {
+        let (mut claimed_on, mut n_claimed) = (FxHashSet::default(), IdMap::default());
+        for (unit, ordinal) in claimed {
+            let Some(rows) = cluster.rows(*unit) else { continue };
+            let row = rows.row(*ordinal);
+            claimed_on.insert(row.node);
+            if is_staying(&row) {
+                *n_claimed.entry(*unit).or_default() += 1;
+            }
+        }
+        let tally = lent.tally.clone().unwrap_or_else(|| claimed_tally(cluster, claimed, rights));
+        Self {
+            cluster,
+            seeker,
+            lineage: cluster.rows(seeker.unit).map_or(&[], UnitRows::preemptors),
+            claimed,
+            rights,
+            lent,
+            tally,
+            is_turned: false,
+            shape,
+            units: IdMap::default(),
+            n_most: 0,
+            claimed_on,
+            n_claimed,
+            gone: FxHashSet::default(),
+            gone_from: FxHashSet::default(),
+            places: Vec::new(),
+            placed: FxHashMap::default(),
+            loops: IdSet::default(),
+            retry_ms: None,
+            spent: Spent::default(),
+            is_kept: false,
+            below: None,
+        }
+    }
+
+    pub(super) fn n_places(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Running units that leave.
+    pub(super) fn n_gone(&self) -> usize {
+        self.gone.len()
+    }
+
+    /// The least that has to leave a node for one more replica.
+    pub(super) fn choose(&mut self, idx: usize) -> Option<Choice> {
+        let node = NodeId(u32::try_from(idx).ok()?);
+        let shape = self.cluster.shapes().get(self.shape);
+        if self.cluster.is_shrunk_of(shape, idx) {
+            return None;
+        }
+        let trial = self.trial(node);
+        if let Some(mask) = trial.pick(shape) {
+            return Some(self.choice(self.cost(idx, &[], 0), Vec::new(), mask));
+        }
+        let mut items = self.items(node);
+        loop {
+            let (leaving, forced, mask) = self.least(&items, trial.clone())?;
+            let (unit, ordinal) = match self.overdrawn(&leaving, &forced) {
+                Some(overdrawn) => overdrawn,
+                None => {
+                    let victims = self.victims(&leaving, &forced);
+                    let Some(kept) = self.kept(&items, &victims, &forced) else {
+                        return Some(self.choice(self.cost(idx, &victims, forced.len()), victims, mask));
+                    };
+                    kept
+                }
+            };
+            items.retain(|item| item.unit != unit || ordinal.is_some_and(|ordinal| ordinal != item.ordinal));
+        }
+    }
+
+    fn choice(&self, cost: Cost, victims: Vec<(UnitId, u32)>, mask: u64) -> Choice {
+        Choice { cost, victims, mask, n_places: self.places.len() }
+    }
+
+    /// Whether it is to be looked at again, since others were taken: of several that leave together the last may have to
+    /// stay then, though its queue borrows still. It can only have become dearer.
+    pub(super) fn is_stale(&self, choice: &Choice) -> bool {
+        self.rights.is_some() && choice.victims.len() > 1 && choice.n_places < self.places.len()
+    }
+
+    /// Who of `items` has to leave, which units have to go whole, and the devices that are free then.
+    fn least(&self, items: &[Item], mut all_gone: Trial) -> Option<(Vec<Item>, BTreeSet<UnitId>, u64)> {
+        for item in items {
+            all_gone.shift(self.cluster.shapes().get(item.shape), item.mask, 1);
+        }
+        all_gone.pick(self.cluster.shapes().get(self.shape))?;
+        let mut forced: BTreeSet<UnitId> = BTreeSet::new();
+        loop {
+            let (leaving, mask) = self.spare(items, &forced, &all_gone)?;
+            let mut broken = Vec::new();
+            for of_unit in by_unit(&leaving) {
+                let known = &self.units[&of_unit[0].unit];
+                if of_unit.len() > known.spare() && !forced.contains(&of_unit[0].unit) {
+                    broken.push(of_unit[0].unit);
+                }
+            }
+            if broken.is_empty() {
+                return Some((leaving, forced, mask));
+            }
+            forced.extend(broken);
+        }
+    }
+
+    /// The least that a node can cost, without asking anything of those on it: the first look. `None` if too little of
+    /// it would be free without everyone who might be of lower rank.
+    pub(super) fn glance(&mut self, idx: usize) -> Option<Cost> {
+        let node = NodeId(u32::try_from(idx).ok()?);
+        let shape = self.cluster.shapes().get(self.shape);
+        if self.cluster.is_shrunk_of(shape, idx) {
+            return None;
+        }
+        let none = Cost {
+            highest: None,
+            rank_sum: 0,
+            n_victims: 0,
+            n_gangs: 0,
+            lost_ms: 0,
+            start_ms: Reverse(i64::MAX),
+            idx,
+        };
+        let mut free: SmallVec<[i64; 8]> = SmallVec::from_slice(self.cluster.room(self.shape).free(idx));
+        let (has_gone, has_claimed) = (self.gone_from.contains(&node), self.claimed_on.contains(&node));
+        let is_as_it_is =
+            !has_gone && !has_claimed && !self.placed.contains_key(&node) && !self.lent.has(node);
+        let has_room = if is_as_it_is {
+            let devices =
+                || shape.devices.as_ref().is_none_or(|ask| self.cluster.devices(idx).pick(ask).is_some());
+            shape.fits(&free) && devices()
+        } else {
+            let trial = self.trial(node);
+            let picked = trial.pick(shape);
+            free = trial.free;
+            picked.is_some()
+        };
+        if has_room {
+            return Some(none);
+        }
+        let is_guaranteed = self.rights.is_some_and(Rights::is_guaranteed);
+        let occupants = self.cluster.occupants(node);
+        self.n_most = self.n_most.max(occupants.len());
+        // The lowest priority, and since when those have run.
+        let (mut lowest, mut lost_ms, mut start_ms) = (None, i64::MAX, i64::MIN);
+        for one in occupants {
+            let Some(priority) = one.priority.filter(|_| one.pool == self.seeker.pool) else { continue };
+            let may_be_lower = priority < self.seeker.priority || is_guaranteed;
+            let leaves = |of: &FxHashSet<_>| of.contains(&(one.unit, one.ordinal));
+            if !may_be_lower || has_gone && leaves(&self.gone) || has_claimed && leaves(self.claimed) {
+                continue;
+            }
+            lowest = Some(lowest.map_or(priority, |lowest: i32| lowest.min(priority)));
+            lost_ms = lost_ms.min(self.seeker.now_ms.saturating_sub(one.since_ms).max(0));
+            start_ms = start_ms.max(one.since_ms);
+            for (id, amount) in &self.cluster.shapes().get(one.shape).asks {
+                let free = &mut free[usize::from(*id)];
+                *free = free.saturating_add(*amount);
+            }
+        }
+        let rank = Rank { guaranteed: false, priority: lowest.filter(|_| shape.fits(&free))? };
+        let start_ms = Reverse(start_ms);
+        Some(Cost { highest: Some(rank), rank_sum: rank.weight(), n_victims: 1, lost_ms, start_ms, ..none })
+    }
+
+    /// Candidates of a node in the order in which they are spared.
+    fn items(&mut self, node: NodeId) -> Vec<Item> {
+        let ask = self.cluster.shapes().get(self.shape);
+        let mut items: Vec<Item> = Vec::new();
+        for one in self.cluster.occupants(node) {
+            let (Some(priority), Some(rows)) = (one.priority, self.cluster.rows(one.unit)) else { continue };
+            let row = rows.row(one.ordinal);
+            if !self.is_candidate((one.unit, one.ordinal), rows, &row) {
+                continue;
+            }
+            items.push(Item {
+                unit: one.unit,
+                ordinal: one.ordinal,
+                rank: Rank { guaranteed: self.sides(rows, &row).other, priority },
+                shape: one.shape,
+                mask: row.device_mask,
+                since: row.bound_time_ms,
+                breaks: false,
+                parts: parts(ask, self.cluster.shapes().get(one.shape), row.device_mask),
+            });
+        }
+        self.in_order(items)
+    }
+
+    /// Whether a running unit may leave; if so, what matters of its unit is known from now on.
+    fn is_candidate(&mut self, key: (UnitId, u32), rows: &UnitRows, row: &Row) -> bool {
+        let (unit, ordinal) = key;
+        if self.gone.contains(&key) || self.below.is_some_and(|below| !relief::is_below(below, rows, row)) {
+            return false;
+        }
+        match self.may_leave(unit, rows, ordinal, row) {
+            Ok(()) => {}
+            Err(Spared::Loop) => {
+                self.loops.insert(unit);
+                return false;
+            }
+            Err(Spared::Until(free_at)) => {
+                self.retry_ms = Some(self.retry_ms.map_or(free_at, |other| other.min(free_at)));
+                return false;
+            }
+            Err(_) => return false,
+        }
+        if self.cluster.budgets().forbids(unit, ordinal, row, &self.spent).is_some() {
+            self.is_kept = true;
+            return false;
+        }
+        let n_claimed = self.n_claimed.get(&unit).copied().unwrap_or_default();
+        self.units.entry(unit).or_insert_with(|| Known {
+            n_members: staying(rows).count().saturating_sub(n_claimed),
+            min_member: min_member(rows),
+            members: None,
+            n_gone: 0,
+        });
+        true
+    }
+
+    /// Candidates in the order in which they are spared.
+    fn in_order(&mut self, mut items: Vec<Item>) -> Vec<Item> {
+        // Of each unit those go first that have run shortest; beyond what it can spare it breaks.
+        items.sort_unstable_by_key(|item| (item.unit, Reverse(item.since), item.ordinal));
+        let mut kept: Vec<Item> = Vec::with_capacity(items.len());
+        for of_unit in items.chunk_by(|a, b| a.unit == b.unit) {
+            let spare = self.units[&of_unit[0].unit].spare();
+            let may_go_whole = of_unit.len() > spare && self.members(of_unit[0].unit).may_leave;
+            for (at, item) in of_unit.iter().enumerate() {
+                let breaks = at >= spare;
+                if !breaks || may_go_whole {
+                    kept.push(Item { breaks, ..*item });
+                }
+            }
+        }
+        kept.sort_unstable_by_key(|item| {
+            (Reverse(item.rank), !item.breaks, item.parts, item.since, item.unit, item.ordinal)
+        });
+        kept
+    }
+
+    fn may_leave(&self, unit: UnitId, rows: &UnitRows, ordinal: u32, row: &Row) -> Result<(), Spared> {
+        if self.claimed.contains(&(unit, ordinal)) {
+            return Err(Spared::Gone);
+        }
+        if self.cluster.has_slots()
+            && self.cluster.slot_of(&Member { unit, ordinal, incarnation: row.incarnation }).is_some()
+        {
+            // Its room would be its reservation's.
+            return Err(Spared::NotPreemptible);
+        }
+        let own = (self.seeker.unit, self.lineage);
+        let is_loop = || is_loop(self.cluster, own, unit, rows);
+        self.seeker.may_preempt(unit, rows, row, self.sides(rows, row), is_loop)
+    }
+
+    /// All of a unit with candidates.
+    fn members(&mut self, unit: UnitId) -> &Members {
+        if self.units.get(&unit).is_none_or(|known| known.members.is_none()) {
+            let members = self.look_at_members(unit);
+            if let Some(known) = self.units.get_mut(&unit) {
+                known.members = Some(members);
+            }
+        }
+        self.units.get(&unit).and_then(|known| known.members.as_ref()).unwrap_or(&NOBODY)
+    }
+
+    fn look_at_members(&self, unit: UnitId) -> Members {
+        let (mut all, mut may_leave) = (Vec::new(), true);
+        if let Some(rows) = self.cluster.rows(unit) {
+            for (ordinal, row) in unclaimed(unit, rows, self.claimed) {
+                may_leave &= self.may_leave(unit, rows, ordinal, row).is_ok();
+                all.push((ordinal, row.node));
+            }
+        }
+        may_leave &= all.len() <= N_VICTIMS_MAX;
+        Members { all, may_leave }
+    }
+
+    /// Spares whoever can stay; `all_gone` is the node without any of them. Those of `forced` units leave in any case.
+    fn spare(&self, items: &[Item], forced: &BTreeSet<UnitId>, all_gone: &Trial) -> Option<(Vec<Item>, u64)> {
+        let shape = self.cluster.shapes().get(self.shape);
+        let mut trial = all_gone.clone();
+        let mut leaving = Vec::new();
+        for item in items {
+            let takes = self.cluster.shapes().get(item.shape);
+            trial.shift(takes, item.mask, -1);
+            if forced.contains(&item.unit) || trial.pick(shape).is_none() {
+                trial.shift(takes, item.mask, 1);
+                leaving.push(*item);
+            }
+        }
+        leaving.sort_unstable_by_key(|item| (item.unit, item.ordinal));
+        let mask = trial.pick(shape)?;
+        Some((leaving, mask))
+    }
+
+    /// Those that leave a node, and of `forced` units everyone else.
+    fn victims(&mut self, leaving: &[Item], forced: &BTreeSet<UnitId>) -> Vec<(UnitId, u32)> {
+        let mut victims: Vec<(UnitId, u32)> = leaving.iter().map(|item| (item.unit, item.ordinal)).collect();
+        for unit in forced {
+            let members: Vec<u32> = self.members(*unit).all.iter().map(|(ordinal, _)| *ordinal).collect();
+            let members = members.into_iter().map(|ordinal| (*unit, ordinal));
+            victims.extend(members.filter(|member| !self.gone.contains(member)));
+        }
+        victims.sort_unstable();
+        victims.dedup();
+        victims
+    }
+
+    fn cost(&self, idx: usize, victims: &[(UnitId, u32)], n_gangs: usize) -> Cost {
+        let mut cost = Cost {
+            highest: None,
+            rank_sum: 0,
+            n_victims: victims.len(),
+            n_gangs,
+            lost_ms: 0,
+            start_ms: Reverse(i64::MAX),
+            idx,
+        };
+        for (unit, ordinal) in victims {
+            let Some(rows) = self.cluster.rows(*unit) else { continue };
+            let row = rows.row(*ordinal);
+            let priority = rows.standing(row.group).map_or(0, |standing| standing.priority);
+            let rank = Rank { guaranteed: self.sides(rows, &row).other, priority };
+            cost.highest = cost.highest.max(Some(rank));
+            cost.rank_sum += rank.weight();
+            let lost = self.seeker.now_ms.saturating_sub(row.bound_time_ms).max(0);
+            cost.lost_ms = cost.lost_ms.saturating_add(lost);
+            cost.start_ms = cost.start_ms.max(Reverse(row.bound_time_ms));
+        }
+        cost
+    }
+
+    /// Takes a choice; the nodes that it concerns, ascending.
+    pub(super) fn take(&mut self, idx: usize, choice: &Choice) -> BTreeSet<usize> {
+        let mut concerned = BTreeSet::from([idx]);
+        self.leave(&choice.victims);
+        for of_unit in choice.victims.chunk_by(|a, b| a.0 == b.0) {
+            // Elsewhere it matters once some of it may be all that it can spare.
+            let unit = of_unit[0].0;
+            if self.units.get(&unit).is_none_or(|known| known.spare() < self.n_most) {
+                concerned.extend(self.members(unit).all.iter().map(|(_, node)| node.idx()));
+            }
+        }
+        let node = NodeId(u32::try_from(idx).unwrap_or(0));
+        self.places.push((node, choice.mask));
+        self.placed.entry(node).or_default().push(choice.mask);
+        concerned
+    }
+
+    /// These leave.
+    fn leave(&mut self, victims: &[(UnitId, u32)]) {
+        for victim in victims {
+            self.gone.insert(*victim);
+            self.gone_from.extend(self.cluster.rows(victim.0).map(|rows| rows.row(victim.1).node));
+            if let Some(known) = self.units.get_mut(&victim.0) {
+                known.n_gone += 1;
+            }
+        }
+        self.spent = self.spent_with(victims);
+        self.tally(victims);
+    }
+
+    /// A node as it is. What decisions under way take there is covered by those who leave for them; what these give
+    /// back beyond that is nobody's before they have left.
+    fn now(&self, node: NodeId) -> Trial {
+        let idx = node.idx();
+        let mut trial = Trial::new(self.cluster, self.shape, idx);
+        if !self.claimed_on.contains(&node) {
+            return trial;
+        }
+        let before = trial.clone();
+        for one in self.cluster.occupants(node) {
+            if self.claimed.contains(&(one.unit, one.ordinal))
+                && let Some(rows) = self.cluster.rows(one.unit)
+            {
+                let mask = rows.row(one.ordinal).device_mask;
+                trial.shift(self.cluster.shapes().get(one.shape), mask, 1);
+            }
+        }
+        trial.cap(&before);
+        trial
+    }
+
+    /// A node as it is once everyone who leaves by this plan has left, and who comes is there.
+    fn trial(&self, node: NodeId) -> Trial {
+        let mut trial = self.now(node);
+        let shapes = self.cluster.shapes();
+        self.lent.give(self.cluster, node, &mut trial);
+        if self.gone_from.contains(&node) {
+            for one in self.cluster.occupants(node) {
+                if self.gone.contains(&(one.unit, one.ordinal))
+                    && let Some(rows) = self.cluster.rows(one.unit)
+                {
+                    trial.shift(shapes.get(one.shape), rows.row(one.ordinal).device_mask, 1);
+                }
+            }
+        }
+        for mask in self.placed.get(&node).into_iter().flatten() {
+            trial.shift(shapes.get(self.shape), *mask, -1);
+        }
+        trial
+    }
+
+    pub(super) fn found(self) -> Found {
+        let mut found = Found {
+            n_loops: self.loops.len(),
+            retry_ms: self.retry_ms,
+            is_kept: self.is_kept,
+            ..Found::default()
+        };
+        let shape = self.cluster.shapes().get(self.shape);
+        for node in self.placed.keys().filter(|node| self.lent.has(**node)) {
+            let needed = self.lent.needed(self.cluster, *node, shape, self.trial(*node));
+            if !needed.is_empty() {
+                found.taken.insert(*node, needed);
+            }
+        }
+        let mut gone: Vec<(UnitId, u32)> = self.gone.into_iter().collect();
+        gone.sort_unstable();
+        for (unit, ordinal) in gone {
+            let Some(rows) = self.cluster.rows(unit) else { continue };
+            let row = rows.row(ordinal);
+            let member = Member { unit, ordinal, incarnation: row.incarnation };
+            if self.placed.contains_key(&row.node) {
+                found.claims.entry(row.node).or_default().push(member);
+            } else {
+                found.others.push(member);
+            }
+        }
+        found.places = self.places;
+        found
+    }
+}
+
+/// What leaves of queues for decisions under way.
+pub(super) fn claimed_tally(
+    cluster: &Cluster,
+    claimed: &FxHashSet<(UnitId, u32)>,
+    rights: Option<&Rights<'_>>,
+) -> Tally {
+    let mut tally = Tally::default();
+    for (unit, ordinal) in claimed.iter().filter(|_| rights.is_some()) {
+        let Some((rows, rights)) = cluster.rows(*unit).zip(rights) else { continue };
+        let row = rows.row(*ordinal);
+        if is_staying(&row) {
+            queues::take(rights, rows, &row, &mut tally);
+        }
+    }
+    tally
+}
+
+/// Items of one unit each; they stand in order of units.
+fn by_unit(items: &[Item]) -> impl Iterator<Item = &[Item]> {
+    items.chunk_by(|a, b| a.unit == b.unit)
+}
+
+/// Thousandths of an ask that a running unit gives back, of the resource of which it is the least.
+fn parts(ask: &Shape, takes: &Shape, mask: u64) -> i64 {
+    let of = |id: u8| takes.asks.iter().find(|(known, _)| *known == id).map_or(0, |(_, amount)| *amount);
+    // Everybody is one running unit.
+    let asked = ask.asks.iter().filter(|(id, amount)| *amount > 0 && *id != COUNT);
+    let resources = asked.map(|(id, amount)| of(*id).saturating_mul(1000) / amount);
+    let devices = ask.devices.as_ref().map(|wanted| {
+        let given = i64::from(mask.count_ones()) * i64::from(takes.device_milli());
+        given.saturating_mul(1000) / (i64::from(wanted.count) * i64::from(wanted.milli)).max(1)
+    });
+    resources.chain(devices).min().unwrap_or(0)
+}

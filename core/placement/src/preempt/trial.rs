@@ -1,0 +1,72 @@
+//! Free room of one node, to be tried out on.
+
+use godel_cluster::{Cluster, ShapeId, devices::NodeDevices, shapes::Shape};
+use godel_domain::ids::HoldId;
+use smallvec::SmallVec;
+
+/// Free room of one node, to be tried out on.
+#[derive(Clone, Debug)]
+pub(crate) struct Trial {
+    pub(super) free: SmallVec<[i64; 8]>,
+    devices: NodeDevices,
+}
+
+impl Trial {
+    /// The room of a shape's pool as it is.
+    pub(crate) fn new(cluster: &Cluster, shape: ShapeId, idx: usize) -> Self {
+        let free = SmallVec::from_slice(cluster.room(shape).free(idx));
+        Self { free, devices: cluster.devices(idx).clone() }
+    }
+
+    /// Gives back (`sign` 1) or takes (-1).
+    pub(crate) fn shift(&mut self, shape: &Shape, mask: u64, sign: i64) {
+        for (id, amount) in &shape.asks {
+            let free = &mut self.free[usize::from(*id)];
+            *free = free.saturating_add(amount.saturating_mul(sign));
+        }
+        self.shift_devices(shape, mask, sign);
+    }
+
+    /// The same of devices only.
+    pub(crate) fn shift_devices(&mut self, shape: &Shape, mask: u64, sign: i64) {
+        if mask != 0 {
+            self.devices.shift(mask, shape.device_milli(), if sign > 0 { -1 } else { 1 });
+        }
+    }
+
+    /// Gives back (`sign` 1) or takes (-1) what a hold does, and those who leave for it.
+    pub(super) fn shift_hold(&mut self, cluster: &Cluster, id: HoldId, sign: i64) {
+        let Some((charge, victims)) = cluster.given_by(id) else { return };
+        for (id, amount) in &charge.asks {
+            let free = &mut self.free[usize::from(*id)];
+            *free = free.saturating_add(amount.saturating_mul(sign));
+        }
+        for &(device, milli) in &charge.devices {
+            self.devices.shift(1 << device, milli, if sign > 0 { -1 } else { 1 });
+        }
+        for (shape, mask) in victims {
+            self.shift(cluster.shapes().get(shape), mask, sign);
+        }
+    }
+
+    /// Nothing that a shape asks for is taken more than once.
+    pub(super) fn is_sound(&self, shape: &Shape) -> bool {
+        let is_free = |(id, _): &(u8, i64)| self.free[usize::from(*id)] >= 0;
+        shape.asks.iter().all(is_free) && (0..self.devices.len()).all(|device| self.devices.free(device) >= 0)
+    }
+
+    /// Leaves nothing free that was not free before.
+    pub(super) fn cap(&mut self, before: &Self) {
+        for (free, before) in self.free.iter_mut().zip(&before.free) {
+            *free = (*free).min((*before).max(0));
+        }
+        self.devices.cap(&before.devices);
+    }
+
+    pub(crate) fn pick(&self, shape: &Shape) -> Option<u64> {
+        if !shape.fits(&self.free) {
+            return None;
+        }
+        shape.devices.as_ref().map_or(Some(0), |ask| self.devices.pick(ask))
+    }
+}

@@ -1,0 +1,241 @@
+//! Units that wait for room under a maximum, for which others there might have to leave.
+//!
+//! The first unit of each lane that waits at a full queue is worth a try at a scheduler when a running unit below that queue is
+//! of lower priority, or when a queue of the unit below it stays within its guarantee. Nothing is looked at that did not
+//! change: a full queue is looked at after something came, went or was bound below it, at most once a second, and a try in vain
+//! makes the next one of that unit wait longer. Costs follow the queues below a full one, not the units that wait.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use godel_domain::queue_spec::Band;
+use godel_domain::{demand::Pool, ids::UnitId, time::Millis};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::{
+    leaf::Spot,
+    order::{Account, Queues, Waiting},
+    tree::QueueIdx,
+};
+
+/// A full queue is not looked at again so soon, milliseconds.
+const LOOK_EVERY_MS: u64 = 1_000;
+/// Most units handed out at one look.
+const N_OUT_MAX: usize = 16;
+/// A try in vain is not repeated so soon, milliseconds; twice that after the second, and so on.
+const VAIN_MS: u64 = 1_000;
+/// Nor later than that.
+const VAIN_MS_MAX: u64 = 30_000;
+/// Tries in vain that are remembered.
+const N_VAIN_MAX: usize = 4_096;
+
+/// What running units are to those who might have them leave: pool, priority. `None`: they never have to.
+pub type Standing = Option<(Pool, i32)>;
+
+/// When full queues are looked at, and what was tried.
+#[derive(Debug, Default)]
+pub(super) struct FullQueues {
+    due: BTreeSet<(Millis, QueueIdx)>,
+    vain: FxHashMap<UnitId, Vain>,
+}
+
+/// Tries of a unit that came to nothing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Vain {
+    until: Millis,
+    n: u32,
+    /// Since when others have passed it.
+    since: Option<Millis>,
+}
+
+/// When a gate was looked at, and will be.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LookTimes {
+    last: Option<Millis>,
+    next: Option<Millis>,
+}
+
+/// Bound running units that may be made to leave, by pool and priority: there are few of these.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Standings(SmallVec<[((Pool, i32), u64); 2]>);
+
+impl Standings {
+    fn shift(&mut self, key: (Pool, i32), n: u32, is_more: bool) {
+        let n = u64::from(n);
+        match self.0.iter().position(|(known, _)| *known == key) {
+            Some(at) if is_more => self.0[at].1 += n,
+            Some(at) => {
+                self.0[at].1 = self.0[at].1.saturating_sub(n);
+                if self.0[at].1 == 0 {
+                    self.0.swap_remove(at);
+                }
+            }
+            None if is_more && n > 0 => self.0.push((key, n)),
+            None => {}
+        }
+    }
+
+    fn lowest(&self, pool: Pool) -> Option<i32> {
+        self.0.iter().filter(|((of, _), _)| *of == pool).map(|((_, priority), _)| *priority).min()
+    }
+}
+
+impl Queues {
+    /// So many bound running units of a unit stand so now, and so many stood otherwise before.
+    pub fn note_standing(&mut self, account: &Account, before: (Standing, u32), after: (Standing, u32)) {
+        let standings = &mut self.branches[account.queue.idx()].standings;
+        for ((standing, n), is_more) in [(before, false), (after, true)] {
+            if let Some(key) = standing {
+                standings.shift(key, n, is_more);
+            }
+        }
+        if self.n_gates > 0 {
+            self.news_from(account.queue);
+        }
+    }
+
+    /// When [`Self::take_full`] may find somebody; `None`: only after an event.
+    pub fn full_due(&self) -> Option<Millis> {
+        self.full.due.first().map(|(at, _)| *at)
+    }
+
+    /// Takes out units that are worth a try though a queue of theirs is full, the highest priority first. The caller charges
+    /// them, or puts them back.
+    pub fn take_full(&mut self, now: Millis) -> Vec<Waiting> {
+        let mut taken = Vec::new();
+        while let Some(&(at, queue)) = self.full.due.first() {
+            if at > now || taken.len() >= N_OUT_MAX {
+                break;
+            }
+            self.full.due.pop_first();
+            self.look_at_full(queue, now, &mut taken);
+        }
+        taken
+    }
+
+    /// A unit that [`Self::take_full`] gave out has come back: nobody could be made to leave.
+    pub fn note_vain(&mut self, unit: UnitId, now: Millis) {
+        if self.full.vain.len() >= N_VAIN_MAX {
+            self.full.vain.clear();
+        }
+        let vain = self.full.vain.entry(unit).or_default();
+        vain.n = vain.n.saturating_add(1);
+        let wait = VAIN_MS.saturating_mul(1 << (vain.n - 1).min(16)).min(VAIN_MS_MAX);
+        vain.until = now.plus(wait);
+    }
+
+    /// Something has changed below a queue, or in it: what waits there is looked at.
+    pub(super) fn news_at(&mut self, queue: QueueIdx) {
+        let Some(gate) = &mut self.branches[queue.idx()].gate else { return };
+        if gate.looks.next.is_some() || !gate.has_stalled() {
+            return;
+        }
+        let at = gate.looks.last.map_or(Millis(0), |last| last.plus(LOOK_EVERY_MS));
+        gate.looks.next = Some(at);
+        self.full.due.insert((at, queue));
+    }
+
+    /// The same for a queue and all above it.
+    pub(super) fn news_from(&mut self, queue: QueueIdx) {
+        let limited: SmallVec<[QueueIdx; 8]> = self.quota.usage().limited_upwards(queue).collect();
+        limited.into_iter().for_each(|level| self.news_at(level));
+    }
+
+    /// Since when others have passed a unit that was out for a try meanwhile.
+    pub(super) fn passed_before(&self, unit: UnitId) -> Option<Millis> {
+        if self.full.vain.is_empty() { None } else { self.full.vain.get(&unit)?.since }
+    }
+
+    /// A unit is served, or gone.
+    pub(super) fn forget_vain(&mut self, unit: UnitId) {
+        if !self.full.vain.is_empty() {
+            self.full.vain.remove(&unit);
+        }
+    }
+
+    /// A queue has no gate any more.
+    pub(super) fn forget_looks(&mut self, looks: LookTimes, queue: QueueIdx) {
+        if let Some(at) = looks.next {
+            self.full.due.remove(&(at, queue));
+        }
+    }
+
+    fn look_at_full(&mut self, queue: QueueIdx, now: Millis, taken: &mut Vec<Waiting>) {
+        let Some(gate) = &mut self.branches[queue.idx()].gate else { return };
+        gate.looks = LookTimes { last: Some(now), next: None };
+        let stalled: Vec<_> = gate.iter_stalled().collect();
+        let mut lowest: BTreeMap<bool, Option<i32>> = BTreeMap::new();
+        let mut next: Option<Millis> = None;
+        let mut worth: Vec<(Waiting, Option<Millis>)> = Vec::new();
+        for (band, (leaf, seat)) in stalled {
+            let of_leaf = &self.branches[leaf.idx()].leaf;
+            let Some(stall) = of_leaf.lane(band, seat).and_then(|lane| lane.stall) else { continue };
+            let Some((_, waiting)) = of_leaf.head(Spot { band, seat, class: stall.class }) else { continue };
+            let waiting = *waiting;
+            if let Some(vain) = self.full.vain.get(&waiting.unit).filter(|vain| vain.until > now) {
+                next = Some(next.map_or(vain.until, |at| at.min(vain.until)));
+                continue;
+            }
+            let pool = if band == Band::BestEffort { Pool::BestEffort } else { Pool::Guaranteed };
+            let is_best_effort = band == Band::BestEffort;
+            let lowest = *lowest.entry(is_best_effort).or_insert_with(|| self.lowest_below(queue, pool));
+            let outranks = lowest.is_some_and(|lowest| lowest < waiting.priority);
+            if outranks || (lowest.is_some() && self.is_owed(&waiting, queue)) {
+                worth.push((waiting, stall.since));
+            }
+        }
+        worth.sort_unstable_by_key(|(one, _)| (one.band, Reverse(one.priority), one.unit));
+        for (waiting, since) in worth {
+            if taken.len() >= N_OUT_MAX {
+                next = Some(now.plus(LOOK_EVERY_MS));
+                break;
+            }
+            if self.remove(&waiting).is_some() {
+                if since.is_some() {
+                    self.full.vain.entry(waiting.unit).or_default().since = since;
+                }
+                taken.push(waiting);
+            }
+        }
+        if let Some(next) = next
+            && let Some(gate) = &mut self.branches[queue.idx()].gate
+        {
+            let next = next.max(now.plus(LOOK_EVERY_MS));
+            match gate.looks.next {
+                Some(at) if at <= next => {}
+                known => {
+                    gate.looks.next = Some(next);
+                    if let Some(at) = known {
+                        self.full.due.remove(&(at, queue));
+                    }
+                    self.full.due.insert((next, queue));
+                }
+            }
+        }
+    }
+
+    /// A queue of a unit below a full one stays within its guarantee with what the unit needs.
+    fn is_owed(&self, waiting: &Waiting, full: QueueIdx) -> bool {
+        let (tree, usage) = (self.quota.tree(), self.quota.usage());
+        if !usage.has_guarantees() {
+            return false;
+        }
+        let asked: SmallVec<[i128; 8]> = usage.amounts(waiting.need).iter().map(|n| i128::from(*n)).collect();
+        let mut below = tree.upwards(waiting.queue).take_while(|level| *level != full);
+        below.any(|level| usage.is_within(level, &asked, |idx| asked.get(idx).copied().unwrap_or(0)))
+    }
+
+    /// The lowest priority of a running unit that may be made to leave, in a queue or below it. `O(queues below)`.
+    fn lowest_below(&self, queue: QueueIdx, pool: Pool) -> Option<i32> {
+        let (mut lowest, mut below) = (None, vec![queue]);
+        while let Some(level) = below.pop() {
+            below.extend(self.quota.tree().paths_below(level));
+            let Some(branch) = self.branches.get(level.idx()) else { continue };
+            lowest = lowest.into_iter().chain(branch.standings.lowest(pool)).min();
+        }
+        lowest
+    }
+}

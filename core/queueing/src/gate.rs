@@ -1,0 +1,134 @@
+//! What waits for room under the maximum of one queue.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use godel_domain::queue_spec::Band;
+use godel_domain::time::Millis;
+use smallvec::SmallVec;
+
+use super::{
+    full::LookTimes,
+    leaf::Spot,
+    order::N_BANDS,
+    tree::QueueIdx,
+    usage::{ResourceIdx, Usage},
+};
+
+/// A class of a queue.
+pub(super) type Place = (QueueIdx, Spot);
+
+/// The lane of a queue whose first unit waits: the queue, the seat.
+pub(super) type LaneOf = (QueueIdx, u32);
+
+/// Amounts by resource.
+pub(super) type Row = SmallVec<[i64; 8]>;
+
+/// What waits at one queue.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    /// By band and resource: at most the least that a class below asks for which may be served as far as the queues
+    /// between are concerned. Follows what comes, and begins anew when there is none; between, it may be lower than
+    /// true, which costs a look.
+    least: [Row; N_BANDS],
+    /// Classes set aside, by the room for which they are worth another look.
+    parked: BTreeMap<ResourceIdx, BTreeSet<(i64, Place)>>,
+    /// By band, lanes whose first unit nobody has passed yet.
+    fresh: [BTreeSet<LaneOf>; N_BANDS],
+    /// By band, the others, the longest wait first.
+    passed: [BTreeSet<(Millis, LaneOf)>; N_BANDS],
+    /// When those that wait are looked at, for whether others have to leave for them.
+    pub(super) looks: LookTimes,
+}
+
+impl Gate {
+    pub(super) fn park(&mut self, resource: ResourceIdx, amount: i64, place: Place) {
+        self.parked.entry(resource).or_default().insert((amount, place));
+    }
+
+    pub(super) fn unpark(&mut self, resource: ResourceIdx, amount: i64, place: Place) {
+        if let Some(parked) = self.parked.get_mut(&resource) {
+            parked.remove(&(amount, place));
+        }
+    }
+
+    /// Classes that may have room now, the smallest first; they are parked no more.
+    pub(super) fn take_fitting(&mut self, queue: QueueIdx, usage: &Usage) -> Vec<Place> {
+        let mut fitting = Vec::new();
+        for (&resource, parked) in &mut self.parked {
+            let room = usage.room(queue, resource);
+            while let Some(&(amount, place)) = parked.first()
+                && amount <= room
+            {
+                parked.pop_first();
+                fitting.push(place);
+            }
+        }
+        fitting
+    }
+
+    pub(super) fn stall(&mut self, band: Band, since: Option<Millis>, lane: LaneOf) {
+        match since {
+            Some(since) => self.passed[band.idx()].insert((since, lane)),
+            None => self.fresh[band.idx()].insert(lane),
+        };
+    }
+
+    pub(super) fn unstall(&mut self, band: Band, since: Option<Millis>, lane: LaneOf) {
+        match since {
+            Some(since) => self.passed[band.idx()].remove(&(since, lane)),
+            None => self.fresh[band.idx()].remove(&lane),
+        };
+    }
+
+    /// The lane of a band whose first unit was passed first.
+    pub(super) fn first_passed(&self, band: Band) -> Option<(Millis, LaneOf)> {
+        self.passed[band.idx()].first().copied()
+    }
+
+    /// Lanes of a band or above it that nobody has passed yet.
+    pub(super) fn iter_fresh(&self, lowest: Band) -> impl Iterator<Item = (Band, LaneOf)> + '_ {
+        let by_band = Band::ALL.into_iter().zip(&self.fresh).take_while(move |(band, _)| *band <= lowest);
+        by_band.flat_map(|(band, lanes)| lanes.iter().map(move |lane| (band, *lane)))
+    }
+
+    /// Every lane that waits.
+    pub(super) fn iter_stalled(&self) -> impl Iterator<Item = (Band, LaneOf)> + '_ {
+        let by_band = Band::ALL.into_iter().zip(&self.passed);
+        let passed = by_band.flat_map(|(band, lanes)| lanes.iter().map(move |(_, lane)| (band, *lane)));
+        self.iter_fresh(Band::BestEffort).chain(passed)
+    }
+
+    /// Somebody waits.
+    pub(super) fn has_stalled(&self) -> bool {
+        self.fresh.iter().any(|lanes| !lanes.is_empty()) || self.passed.iter().any(|lanes| !lanes.is_empty())
+    }
+
+    pub(super) fn least(&self, band: Band) -> &Row {
+        &self.least[band.idx()]
+    }
+
+    /// Something may be served that needs at least this.
+    pub(super) fn lower(&mut self, band: Band, row: &Row) {
+        let least = &mut self.least[band.idx()];
+        // A resource that one of them does not know yet is not known to be asked for.
+        let n_columns = least.len().max(row.len());
+        least.resize(n_columns, 0);
+        for (idx, least) in least.iter_mut().enumerate() {
+            *least = row.get(idx).copied().unwrap_or(0).min(*least);
+        }
+    }
+
+    /// Nothing is ready in a band.
+    pub(super) fn forget_least(&mut self, band: Band) {
+        self.least[band.idx()].fill(i64::MAX);
+    }
+
+    /// Nothing that is ready in a band fits under the queue's maximum.
+    pub(super) fn is_shut(&self, queue: QueueIdx, band: Band, usage: &Usage) -> bool {
+        let least = &self.least[band.idx()];
+        usage.limits(queue).any(|resource| {
+            let least = least.get(resource.idx()).copied().unwrap_or(0);
+            least > 0 && least > usage.room(queue, resource)
+        })
+    }
+}

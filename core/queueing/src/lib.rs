@@ -1,0 +1,52 @@
+//! Queues: who may use how much, and who goes first.
+//!
+//! [`godel_domain::queue_spec`] is what people write, [`check`] whether they may, [`QueueTree`] what follows from the records alone.
+//! [`Usage`] counts against them, for the binder, which enforces maxima ([`Quota`]), and for the dispatcher, which
+//! serves what waits in their order ([`Queues`]). Nothing here is stored: records and rows are, and everything is
+//! counted anew from them.
+//!
+//! # Modules
+//!
+//! - `check`: whether queues and priority classes may be changed as asked.
+//! - `full`: units that wait for room under a maximum of their queue.
+//! - `gate`: what waits for room under the maximum of one queue.
+//! - `heap`: a priority queue whose members can be moved and taken out.
+//! - `interned`: small integers for values that come and go with the units that have them.
+//! - `lane`: units of one priority band that are served one after the other.
+//! - `leaf`: the units of one queue, in the order of its policy.
+//! - `order`: which unit is served next.
+//! - `quota`: the tree of queues together with what each of them uses.
+//! - `relief`: what victims give up in a queue for the holds that they back.
+//! - `rooms`: units that wait for room on nodes, by what they need.
+//! - `select`: the choice of the next unit, and why another one is not served.
+//! - `tree`: the tree of queues, with guarantees and maxima.
+//! - `usage`: what each queue uses, against what it may and what it is guaranteed.
+
+pub mod check;
+mod full;
+mod gate;
+mod heap;
+mod interned;
+mod lane;
+mod leaf;
+pub mod order;
+mod quota;
+mod relief;
+mod rooms;
+mod select;
+mod tree;
+mod usage;
+
+pub use self::{
+    full::Standing,
+    order::{Account, Config, OwnerIdx, Queues, Waiting},
+    quota::Quota,
+    rooms::RoomIdx,
+    select::Hindrance,
+    tree::{NotAdmitted, QueueIdx, QueueTree},
+    usage::{AskId, Headroom, Limit, Need, ResourceIdx, Turn, Usage},
+};
+pub use self::{
+    relief::{Reliefs, lent},
+    usage::{Amounts, Lack, at, sum_of},
+};

@@ -1,0 +1,118 @@
+//! The tree of queues together with what each of them uses: what the binder enforces, and the dispatcher estimates.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use godel_domain::{
+    queue_spec::QueueSpec,
+    record_change::{Ground, RecordChange, Users, Violation},
+};
+
+use super::{
+    check::{self, QueueChange},
+    tree::{QueueIdx, QueueTree},
+    usage::{Limit, Usage},
+};
+
+/// Queues and their usage.
+#[derive(Clone, Debug)]
+pub struct Quota {
+    tree: QueueTree,
+    usage: Usage,
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        let (tree, mut usage) = (QueueTree::default(), Usage::default());
+        usage.grow(&tree);
+        Self { tree, usage }
+    }
+}
+
+impl Quota {
+    /// The queues.
+    pub fn tree(&self) -> &QueueTree {
+        &self.tree
+    }
+
+    /// What they use.
+    pub fn usage(&self) -> &Usage {
+        &self.usage
+    }
+
+    /// For counting.
+    pub fn usage_mut(&mut self) -> &mut Usage {
+        &mut self.usage
+    }
+
+    /// The index of a path, given now if it is new.
+    pub fn queue(&mut self, path: &str) -> QueueIdx {
+        let queue = self.tree.intern(path);
+        self.usage.grow(&self.tree);
+        queue
+    }
+
+    /// A record as committed. Returns its queue and whichever above it guarantee something else now.
+    pub fn put(&mut self, record: Arc<QueueSpec>) -> Vec<QueueIdx> {
+        let changed = self.tree.put(record);
+        self.follow(changed)
+    }
+
+    /// A record is gone. Returns what [`Self::put`] does.
+    pub fn remove(&mut self, path: &str) -> Vec<QueueIdx> {
+        let changed = self.tree.remove(path);
+        self.follow(changed)
+    }
+
+    /// Forgets records and usage, before a new list; indices and what is held stay.
+    pub fn reset(&mut self) {
+        let paths: Vec<String> = self.tree.iter().map(|queue| self.tree.path(queue).to_owned()).collect();
+        for path in paths {
+            self.remove(&path);
+        }
+        self.usage.clear();
+    }
+
+    /// Checks changes of queues, made together; see [`check::queues`].
+    ///
+    /// # Errors
+    /// Everything wrong.
+    pub fn check(
+        &self,
+        changes: &[QueueChange],
+        users: &dyn Fn(&str) -> Users,
+    ) -> Result<(), Vec<Violation>> {
+        let mut violations = check::queues(&self.tree, changes, users).err().unwrap_or_default();
+        let mut new = BTreeSet::new();
+        for (idx, change) in changes.iter().enumerate() {
+            let (RecordChange::Create(spec) | RecordChange::Update(spec) | RecordChange::Put(spec)) = change
+            else {
+                continue;
+            };
+            for (field, amounts) in [("min", &spec.min), ("max", &spec.max)] {
+                for name in amounts.keys() {
+                    if !self.usage.has_place_for(name, &mut new) {
+                        violations.push(Violation {
+                            change: idx,
+                            ground: Ground::State,
+                            field: format!("{field}[{name:?}]"),
+                            description: "too many resources are known already".to_owned(),
+                        });
+                    }
+                }
+            }
+        }
+        if violations.is_empty() { Ok(()) } else { Err(violations) }
+    }
+
+    /// A maximum in words: the queue, and of what.
+    pub fn limit(&self, limit: Limit) -> (&str, &str) {
+        (self.tree.path(limit.queue), self.usage.resource_name(limit.resource))
+    }
+
+    fn follow(&mut self, changed: Vec<QueueIdx>) -> Vec<QueueIdx> {
+        for &queue in &changed {
+            self.usage.follow(&self.tree, queue);
+        }
+        changed
+    }
+}

@@ -1,0 +1,344 @@
+//! The next unit, and why another one is not.
+
+use std::fmt;
+
+use godel_domain::queue_spec::Band;
+use godel_domain::{ids::UnitId, quantity, time::Millis};
+use smallvec::SmallVec;
+
+use super::{
+    gate::LaneOf,
+    lane::{Key, Stall},
+    leaf::Spot,
+    order::{Queues, Waiting},
+    tree::QueueIdx,
+    usage::Shortage,
+};
+
+/// What lower bands have earned while higher ones were served: `floor_percent` for each running unit, to be spent at
+/// what is left to a hundred. Spent ahead, if the unit is a large one: in the long run it comes to the same.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Floor([i64; Band::ALL.len()]);
+
+/// Why a unit is not served now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hindrance {
+    /// A queue is at its maximum.
+    Full {
+        /// The queue.
+        queue: String,
+        /// Of what.
+        resource: String,
+    },
+    /// It needs more than a queue may ever use.
+    Hopeless {
+        /// The queue.
+        queue: String,
+        /// Of what.
+        resource: String,
+        /// It needs.
+        asked: i64,
+        /// The queue may use.
+        max: i64,
+    },
+    /// What gets free there goes to a unit that has waited long for it.
+    Kept {
+        /// The queue.
+        queue: String,
+        /// The unit that waits.
+        unit: UnitId,
+    },
+}
+
+impl fmt::Display for Hindrance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full { queue, resource } => write!(f, "queue {queue} is at its maximum of {resource}"),
+            Self::Hopeless { queue, resource, asked, max } => {
+                let (asked, max) =
+                    (quantity::show_queued(resource, *asked), quantity::show_queued(resource, *max));
+                write!(f, "needs {asked} of {resource}, more than queue {queue} may ever use ({max})")
+            }
+            Self::Kept { queue, unit } => write!(f, "room in queue {queue} is kept for unit {unit}"),
+        }
+    }
+}
+
+impl Queues {
+    /// Takes out the unit to be served next; `None` when nothing fits. Costs `O(depth × log siblings)`, and a look at
+    /// each class that turns out not to fit, which is then left alone until there is room for it.
+    ///
+    /// The caller then says [`Self::charge`] and [`Self::served`], or puts the unit back.
+    pub fn next(&mut self, now: Millis) -> Option<Waiting> {
+        while let Some(band) = self.band() {
+            let (queue, spot) = self.first(band)?;
+            if let Some(waiting) = self.look(queue, spot, now) {
+                self.forget_vain(waiting.unit);
+                return Some(waiting);
+            }
+        }
+        None
+    }
+
+    /// A unit was handed out: bands below it that wait have earned a little, or its own has spent that.
+    pub fn served(&mut self, waiting: &Waiting) {
+        let n = i64::from(waiting.running_units.max(1));
+        let percent = i64::from(self.config.floor_percent.min(50));
+        let root = &self.branches[QueueIdx::ROOT.idx()];
+        let (mut is_beside_higher, mut credits) = (false, self.floor.0);
+        for band in Band::ALL {
+            let credit = &mut credits[band.idx()];
+            if band < waiting.band {
+                is_beside_higher |= root.is_ready(band);
+            } else if band == waiting.band {
+                *credit = if is_beside_higher { *credit - n * (100 - percent) } else { (*credit).max(0) };
+            } else if root.is_ready(band) {
+                *credit += n * percent;
+            }
+        }
+        self.floor.0 = credits;
+    }
+
+    /// Why a unit that waits is not served, as of now; `None` if it only waits for its turn.
+    pub fn hindrance(&self, waiting: &Waiting, now: Millis) -> Option<Hindrance> {
+        let (tree, usage) = (self.quota.tree(), self.quota.usage());
+        if let Some(Shortage { limit, amount, is_hopeless }) = usage.shortage(waiting.queue, waiting.need) {
+            let (queue, resource) = self.quota.limit(limit);
+            let (queue, resource) = (queue.to_owned(), resource.to_owned());
+            return Some(if is_hopeless {
+                Hindrance::Hopeless { queue, resource, asked: amount, max: usage.max_of(limit) }
+            } else {
+                Hindrance::Full { queue, resource }
+            });
+        }
+        let (queue, band, (leaf, seat)) = self.claim(waiting, now)?;
+        let leaf = &self.branches[leaf.idx()].leaf;
+        let stall = leaf.lane(band, seat)?.stall?;
+        let (_, first) = leaf.head(Spot { band, seat, class: stall.class })?;
+        Some(Hindrance::Kept { queue: tree.path(queue).to_owned(), unit: first.unit })
+    }
+
+    /// The band to serve: the highest with something that may fit, unless a lower one has earned its turn.
+    fn band(&self) -> Option<Band> {
+        let root = &self.branches[QueueIdx::ROOT.idx()];
+        let price = 100 - i64::from(self.config.floor_percent.min(50));
+        let mut ready = Band::ALL.into_iter().filter(|band| root.is_ready(*band));
+        let highest = ready.next()?;
+        Some(ready.find(|band| self.floor.0[band.idx()] >= price).unwrap_or(highest))
+    }
+
+    /// Whose turn it is in a band.
+    fn first(&self, band: Band) -> Option<(QueueIdx, Spot)> {
+        let mut queue = QueueIdx::ROOT;
+        loop {
+            let branch = &self.branches[queue.idx()];
+            // Units of a queue that got others below it later.
+            if let Some(spot) = branch.leaf.first(band) {
+                return Some((queue, spot));
+            }
+            let place = branch.order[band.idx()].first()?;
+            queue = self.quota.tree().paths_below(queue)[place as usize];
+        }
+    }
+
+    /// The unit whose turn it is, if it fits and no room that it needs is kept for another one, which is served then if
+    /// it fits. Otherwise something was set aside: looking again finds another one.
+    fn look(&mut self, queue: QueueIdx, spot: Spot, now: Millis) -> Option<Waiting> {
+        #[cfg(test)]
+        {
+            self.n_looks += 1;
+        }
+        if self.n_gates == 0 {
+            return self.take(queue, spot);
+        }
+        let (key, &waiting) = self.branches[queue.idx()].leaf.head(spot)?;
+        if let Some((level, band, claimant)) = self.claim(&waiting, now) {
+            return self.serve_claimant(level, waiting.band, (band, claimant));
+        }
+        match self.quota.usage().shortage(queue, waiting.need) {
+            None => {
+                self.note_passed(&waiting, now);
+                self.take(queue, spot)
+            }
+            Some(shortage) => {
+                self.set_aside(queue, spot, (key, waiting), shortage);
+                None
+            }
+        }
+    }
+
+    /// On a unit's way upwards, the first queue whose room is kept for a lane of the same or a higher band because its
+    /// first unit has waited too long there. Who comes before that unit in its own lane may still pass.
+    fn claim(&self, waiting: &Waiting, now: Millis) -> Option<(QueueIdx, Band, LaneOf)> {
+        self.quota.usage().limited_upwards(waiting.queue).find_map(|level| {
+            let gate = self.branches[level.idx()].gate.as_ref()?;
+            let bands = Band::ALL.into_iter().take_while(|band| *band <= waiting.band);
+            bands.filter_map(|band| Some((band, gate.first_passed(band)?))).find_map(
+                |(band, (since, lane))| {
+                    let is_due = now.since(since) >= self.config.head_wait_ms;
+                    (is_due && !self.is_before(waiting, band, lane)).then_some((level, band, lane))
+                },
+            )
+        })
+    }
+
+    /// Whether a unit is in a stalled lane and not behind the one that waits there.
+    fn is_before(&self, waiting: &Waiting, band: Band, (queue, seat): LaneOf) -> bool {
+        let leaf = &self.branches[queue.idx()].leaf;
+        if (waiting.queue, waiting.band) != (queue, band) || leaf.seat_of(waiting.owner) != Some(seat) {
+            return false;
+        }
+        let stalled = leaf.lane(band, seat).and_then(|lane| lane.head(lane.stall?.class));
+        stalled.is_none_or(|(first, _)| Key::new(leaf.policy(), waiting) <= first)
+    }
+
+    /// The unit for which the room of `level` is kept, if it fits; else nothing of `band` is served there.
+    fn serve_claimant(
+        &mut self,
+        level: QueueIdx,
+        band: Band,
+        (own_band, (queue, seat)): (Band, LaneOf),
+    ) -> Option<Waiting> {
+        let leaf = &self.branches[queue.idx()].leaf;
+        let stall = leaf.lane(own_band, seat)?.stall?;
+        let spot = Spot { band: own_band, seat, class: stall.class };
+        let (_, waiting) = leaf.head(spot)?;
+        match self.quota.usage().shortage(queue, waiting.need) {
+            None => return self.take(queue, spot),
+            Some(shortage) if shortage.is_hopeless => {
+                if let Some(lane) = self.branches[queue.idx()].leaf.lane_mut(own_band, seat) {
+                    lane.give_up(stall.class);
+                }
+                self.set_stall(queue, spot, None);
+            }
+            Some(shortage) if shortage.limit.queue == level => self.close(level, band),
+            Some(shortage) => {
+                self.set_stall(queue, spot, Some(Stall { at: shortage.limit.queue, ..stall }));
+            }
+        }
+        None
+    }
+
+    /// A unit is served: whoever waits for room on its way, in its band or a higher one, is passed from now on.
+    fn note_passed(&mut self, waiting: &Waiting, now: Millis) {
+        let mut passed: SmallVec<[(QueueIdx, Band, LaneOf); 4]> = SmallVec::new();
+        for level in self.quota.usage().limited_upwards(waiting.queue) {
+            let Some(gate) = &self.branches[level.idx()].gate else { continue };
+            let behind =
+                gate.iter_fresh(waiting.band).filter(|(band, lane)| !self.is_before(waiting, *band, *lane));
+            passed.extend(behind.map(|(band, lane)| (level, band, lane)));
+        }
+        for (level, band, lane) in passed {
+            let leaf = &mut self.branches[lane.0.idx()].leaf;
+            let Some(stall) = leaf.lane_mut(band, lane.1).and_then(|lane| lane.stall.as_mut()) else {
+                continue;
+            };
+            stall.since = Some(now);
+            if let Some(gate) = &mut self.branches[level.idx()].gate {
+                gate.unstall(band, None, lane);
+                gate.stall(band, Some(now), lane);
+            }
+        }
+    }
+
+    /// The class does not fit: it waits at the queue whose maximum is in its way.
+    fn set_aside(&mut self, queue: QueueIdx, spot: Spot, (key, waiting): (Key, Waiting), shortage: Shortage) {
+        let (usage, Shortage { limit, is_hopeless, .. }) = (self.quota.usage(), shortage);
+        let worth = usage.worth(waiting.need, limit.resource);
+        self.branches[queue.idx()].leaf.park(spot, shortage, usage);
+        let Some(gate) = &mut self.branches[limit.queue.idx()].gate else { return };
+        gate.park(limit.resource, worth, (queue, spot));
+        let lane = self.branches[queue.idx()].leaf.lane(spot.band, spot.seat);
+        let old = lane.and_then(|lane| lane.stall);
+        let first = lane.zip(old).and_then(|(lane, old)| lane.head(old.class)).map(|(first, _)| first);
+        let since = old.and_then(|old| old.since).or_else(|| self.passed_before(waiting.unit));
+        let fresh = Stall { class: spot.class, at: limit.queue, since };
+        let new = match old {
+            // What never fits keeps nobody waiting.
+            Some(old) if is_hopeless => (old.class != spot.class).then_some(old),
+            None if is_hopeless => None,
+            Some(old) if first.is_some_and(|first| first < key) => Some(old),
+            Some(_) | None => Some(fresh),
+        };
+        self.set_stall(queue, spot, new);
+        self.deactivate(queue, spot.band);
+        let branch = &self.branches[limit.queue.idx()];
+        let is_shut =
+            branch.gate.as_ref().is_some_and(|gate| gate.is_shut(limit.queue, spot.band, self.quota.usage()));
+        if is_shut && branch.is_ready(spot.band) {
+            self.close(limit.queue, spot.band);
+        }
+    }
+
+    /// Where the first unit of a lane waits, if it does; if it does not any more, the next one that waits takes over.
+    pub(super) fn set_stall(&mut self, queue: QueueIdx, spot: Spot, new: Option<Stall>) {
+        let Some(lane) = self.branches[queue.idx()].leaf.lane_mut(spot.band, spot.seat) else { return };
+        let new = new.or_else(|| lane.next_stall());
+        let old = std::mem::replace(&mut lane.stall, new);
+        let place = |stall: Stall| (stall.at, stall.since);
+        if old.map(place) == new.map(place) {
+            return;
+        }
+        if let Some(old) = old {
+            self.leave_gate(queue, spot, old);
+        }
+        if let Some(new) = new
+            && let Some(gate) = &mut self.branches[new.at.idx()].gate
+        {
+            gate.stall(spot.band, new.since, (queue, spot.seat));
+            self.news_at(new.at);
+        }
+    }
+
+    /// The first unit of a lane is gone, and with it its wait.
+    pub(super) fn end_stall(&mut self, queue: QueueIdx, spot: Spot, stall: Stall) {
+        self.leave_gate(queue, spot, stall);
+        self.set_stall(queue, spot, None);
+    }
+
+    /// Nobody waits for room any more where the first unit of a lane did: others may take it.
+    fn leave_gate(&mut self, queue: QueueIdx, spot: Spot, stall: Stall) {
+        if let Some(gate) = &mut self.branches[stall.at.idx()].gate {
+            gate.unstall(spot.band, stall.since, (queue, spot.seat));
+        }
+        for band in Band::ALL {
+            self.reopen(stall.at, band);
+        }
+    }
+
+    /// There is more room in a queue: what fits now may be served, and what else may fit is looked at again.
+    pub(super) fn wake(&mut self, queue: QueueIdx) {
+        let Some(gate) = &mut self.branches[queue.idx()].gate else { return };
+        let fitting = gate.take_fitting(queue, self.quota.usage());
+        for band in Band::ALL {
+            self.reopen(queue, band);
+        }
+        for (leaf, spot) in fitting {
+            let usage = self.quota.usage();
+            let branch = &mut self.branches[leaf.idx()];
+            branch.leaf.unpark(spot, usage);
+            let Some(need) = branch.leaf.ready_need(spot) else { continue };
+            let stall = branch.leaf.lane(spot.band, spot.seat).and_then(|lane| lane.stall);
+            // Whom nobody has passed only waits for its turn from now on. For others the time runs on: room that comes
+            // and goes before their turn is none.
+            let is_fresh = stall.is_some_and(|stall| stall.class == spot.class && stall.since.is_none());
+            if is_fresh && usage.shortage(leaf, need).is_none() {
+                self.set_stall(leaf, spot, None);
+            }
+            self.entered(leaf, spot.band, need);
+        }
+    }
+
+    /// A queue without a maximum keeps nobody waiting.
+    pub(super) fn drop_gate(&mut self, queue: QueueIdx) {
+        let Some(gate) = self.branches[queue.idx()].gate.take() else { return };
+        self.n_gates -= 1;
+        self.forget_looks(gate.looks, queue);
+        for (band, (leaf, seat)) in gate.iter_stalled() {
+            self.set_stall(leaf, Spot { band, seat, class: 0 }, None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

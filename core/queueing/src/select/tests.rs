@@ -1,0 +1,209 @@
+//! A dispatcher in small: units come, are handed out whole, and end.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use godel_domain::{
+    demand::{Demand, DeviceRequest, Pool},
+    queue_spec::{QueuePolicy, QueueSpec},
+    resources::Resources,
+    unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
+};
+
+use super::*;
+use crate::{Account, Config, Need};
+
+mod choices;
+mod model;
+mod policies;
+mod shares;
+mod waits;
+
+const NOW: Millis = Millis(1_000);
+
+/// A unit to submit.
+#[derive(Clone, Debug)]
+struct Job {
+    queue: &'static str,
+    owner: &'static str,
+    cpu: i64,
+    memory: i64,
+    gpu_milli: u32,
+    replicas: u32,
+    min_member: u32,
+    priority: i32,
+    pool: Pool,
+    created_ms: i64,
+    again: bool,
+}
+
+const JOB: Job = Job {
+    queue: "default",
+    owner: "",
+    cpu: 1,
+    memory: 0,
+    gpu_milli: 0,
+    replicas: 1,
+    min_member: 1,
+    priority: 0,
+    pool: Pool::Guaranteed,
+    created_ms: 0,
+    again: false,
+};
+
+impl Job {
+    fn demand(&self) -> Demand {
+        let devices = (self.gpu_milli > 0).then(|| DeviceRequest {
+            kind: "gpu".to_owned(),
+            count: 1,
+            milli: self.gpu_milli,
+            models: Vec::new(),
+        });
+        Demand { requests: Resources::new([("cpu", self.cpu), ("memory", self.memory)]).unwrap(), devices }
+    }
+
+    fn spec(&self, id: u64) -> UnitSpec {
+        UnitSpec {
+            id: UnitId(id),
+            namespace: "default".to_owned(),
+            name: format!("unit-{id}"),
+            uid: String::new(),
+            labels: BTreeMap::new(),
+            owner: self.owner.to_owned(),
+            class: WorkloadClass::Batch,
+            task_groups: vec![TaskGroup {
+                name: "main".to_owned(),
+                replicas: self.replicas,
+                template: Template { demand: self.demand(), ..Template::default() },
+                ordinals: vec![(0, self.replicas)],
+            }],
+            min_member: self.min_member,
+            queue: self.queue.to_owned(),
+            priority: self.priority,
+            priority_class: String::new(),
+            pool: self.pool,
+            restart_policy: RestartPolicy::Never,
+            scoring: ScoringProfile::LeastAllocated,
+            ttl_after_finished_ms: 0,
+            cancelled: false,
+            suspended: false,
+            on_failure: Default::default(),
+            whole_restarts: 0,
+            restarting: false,
+            submitted: None,
+            scheduling_timeout_ms: 0,
+            active_deadline_ms: 0,
+            max_restarts: 0,
+            on_eviction: Default::default(),
+            on_below_min: Default::default(),
+            ended: None,
+            preemptible: true,
+            min_run_ms: 0,
+        }
+    }
+}
+
+/// What a test says of a queue.
+#[derive(Clone, Debug, Default)]
+struct Quotas<'a> {
+    min: &'a [(&'a str, i64)],
+    max: &'a [(&'a str, i64)],
+    weight: u32,
+    policy: QueuePolicy,
+    max_running_units: u32,
+    owner_weights: &'a [(&'a str, u32)],
+}
+
+struct World {
+    queues: Queues,
+    jobs: BTreeMap<UnitId, (Job, Account, Waiting)>,
+    last_id: u64,
+}
+
+impl World {
+    fn new(config: Config) -> Self {
+        let mut queues = Queues::new(config);
+        queues.set_total([("cpu", 1 << 20), ("memory", 1 << 30), ("gpu", 1 << 20)]);
+        Self { queues, jobs: BTreeMap::new(), last_id: 0 }
+    }
+
+    fn put(&mut self, path: &str, quotas: &Quotas<'_>) {
+        let named = |pairs: &[(&str, i64)]| pairs.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+        self.queues.put(Arc::new(QueueSpec {
+            min: named(quotas.min),
+            max: named(quotas.max),
+            weight: quotas.weight.max(1),
+            policy: quotas.policy,
+            max_running_units: quotas.max_running_units,
+            owner_weights: quotas.owner_weights.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect(),
+            ..QueueSpec::new(path)
+        }));
+    }
+
+    fn submit(&mut self, job: Job) -> UnitId {
+        self.last_id += 1;
+        self.submit_as(job, self.last_id)
+    }
+
+    fn submit_as(&mut self, job: Job, id: u64) -> UnitId {
+        let account = self.queues.enroll(&job.spec(id));
+        let need = account.need(None);
+        self.wait(job, account, need, id)
+    }
+
+    fn wait(&mut self, job: Job, account: Account, need: Need, id: u64) -> UnitId {
+        let waiting = Waiting {
+            unit: UnitId(id),
+            queue: account.queue,
+            owner: account.owner,
+            band: Band::of(job.pool, job.priority),
+            priority: job.priority,
+            again: job.again,
+            created_ms: job.created_ms,
+            need,
+            running_units: job.replicas,
+            room: crate::RoomIdx::NONE,
+            held_by: None,
+        };
+        self.queues.push(waiting);
+        assert!(self.queues.contains(&waiting));
+        self.jobs.insert(UnitId(id), (job, account, waiting));
+        UnitId(id)
+    }
+
+    fn hand_out(&mut self, now: Millis) -> Option<UnitId> {
+        let waiting = self.queues.next(now)?;
+        let (job, account, pushed) = &self.jobs[&waiting.unit];
+        assert_eq!(waiting, *pushed);
+        assert!(!self.queues.contains(&waiting));
+        self.queues.charge(account, 0, job.replicas);
+        self.queues.served(&waiting);
+        Some(waiting.unit)
+    }
+
+    fn hand_out_all(&mut self, now: Millis) -> Vec<u64> {
+        std::iter::from_fn(|| self.hand_out(now)).map(|unit| unit.0).collect()
+    }
+
+    /// Of a unit that was handed out.
+    fn end(&mut self, unit: UnitId) {
+        let (job, account, _) = self.jobs.remove(&unit).unwrap();
+        self.queues.discharge(&account, 0, job.replicas);
+        self.queues.leave(&account);
+    }
+
+    /// Of a unit that waits.
+    fn cancel(&mut self, unit: UnitId) {
+        let (_, account, waiting) = self.jobs.remove(&unit).unwrap();
+        assert_eq!(self.queues.remove(&waiting), Some(waiting));
+        self.queues.leave(&account);
+    }
+
+    fn why(&self, unit: UnitId, now: Millis) -> Option<String> {
+        self.queues.hindrance(&self.jobs[&unit].2, now).map(|why| why.to_string())
+    }
+
+    fn used(&self, path: &str, name: &str) -> i128 {
+        let quota = self.queues.quota();
+        quota.tree().find(path).map_or(0, |queue| quota.usage().used(queue, name))
+    }
+}

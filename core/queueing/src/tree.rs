@@ -1,0 +1,327 @@
+//! The tree of queues: records by path, what each of them guarantees, who may submit.
+//!
+//! Follows the records, whatever they say; whether a record may be written is [`check`](super::check)'s. Indices stand
+//! for paths for as long as the process lives, so that a record may come before its parent's, after the units that
+//! name it, or go and come back.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use godel_domain::queue_spec::{DEFAULT_QUEUE, QueuePolicy, QueueSpec, WEIGHT_DEFAULT, WEIGHT_MAX, parent};
+
+/// A path, interned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueIdx(pub(super) u32);
+
+impl QueueIdx {
+    /// Above all queues: has no record and no limits.
+    pub const ROOT: Self = Self(0);
+    /// Of the queue `default`.
+    pub const DEFAULT: Self = Self(1);
+
+    /// As an index into dense arrays.
+    pub fn idx(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Amounts by name.
+pub(super) type Amounts = BTreeMap<String, i64>;
+
+/// Why a unit may not go into a queue.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAdmitted {
+    /// Neither `default` nor one with a record.
+    #[error("there is no queue `{0}`: create it first, or name another one")]
+    Unknown(String),
+    /// Only leaves take units.
+    #[error("queue `{queue}` has queues below it, which take its units: name one of them, as `{below}`")]
+    NotALeaf {
+        /// The queue.
+        queue: String,
+        /// The first of them.
+        below: String,
+    },
+    /// A list of owners leaves it out.
+    #[error("owner `{owner}` may not submit to queue `{queue}`: queue `{by}` names those who may")]
+    Denied {
+        /// Who asked.
+        owner: String,
+        /// The queue.
+        queue: String,
+        /// Whose list it is.
+        by: String,
+    },
+}
+
+/// Queues by path.
+#[derive(Clone, Debug)]
+pub struct QueueTree {
+    nodes: Vec<Node>,
+    by_path: BTreeMap<Arc<str>, QueueIdx>,
+    n_records: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    path: Arc<str>,
+    parent: QueueIdx,
+    /// In its parent's `children`.
+    place: u32,
+    children: Vec<QueueIdx>,
+    record: Option<Arc<QueueSpec>>,
+    /// Guarantee in force: of each resource the larger of its own and `below`.
+    guaranteed: Amounts,
+    /// Sum over its children's `guaranteed`.
+    below: Amounts,
+}
+
+impl Node {
+    fn new(path: Arc<str>, parent: QueueIdx, place: u32) -> Self {
+        Self {
+            path,
+            parent,
+            place,
+            children: Vec::new(),
+            record: None,
+            guaranteed: Amounts::new(),
+            below: Amounts::new(),
+        }
+    }
+}
+
+impl Default for QueueTree {
+    fn default() -> Self {
+        let root = Node::new(Arc::from(""), QueueIdx::ROOT, 0);
+        let mut tree = Self { nodes: vec![root], by_path: BTreeMap::new(), n_records: 0 };
+        tree.intern(DEFAULT_QUEUE);
+        tree
+    }
+}
+
+impl QueueTree {
+    /// The index of a path, given now if it is new.
+    pub fn intern(&mut self, path: &str) -> QueueIdx {
+        if let Some(known) = self.find(path) {
+            return known;
+        }
+        let above = parent(path).map_or(QueueIdx::ROOT, |above| self.intern(above));
+        let queue = QueueIdx(number(self.nodes.len()));
+        let path: Arc<str> = Arc::from(path);
+        let siblings = &mut self.nodes[above.idx()].children;
+        let place = number(siblings.len());
+        siblings.push(queue);
+        self.nodes.push(Node::new(Arc::clone(&path), above, place));
+        self.by_path.insert(path, queue);
+        queue
+    }
+
+    /// The index of a path that was interned.
+    pub fn find(&self, path: &str) -> Option<QueueIdx> {
+        self.by_path.get(path).copied()
+    }
+
+    /// Paths interned, the root included.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Never: the root and `default` are always there.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Queues with a record.
+    pub fn n_records(&self) -> usize {
+        self.n_records
+    }
+
+    /// Path of a queue; empty for the root.
+    pub fn path(&self, queue: QueueIdx) -> &str {
+        &self.nodes[queue.idx()].path
+    }
+
+    /// The same, to be kept.
+    pub fn shared_path(&self, queue: QueueIdx) -> &Arc<str> {
+        &self.nodes[queue.idx()].path
+    }
+
+    /// The queue above; the root is above itself.
+    pub fn parent(&self, queue: QueueIdx) -> QueueIdx {
+        self.nodes[queue.idx()].parent
+    }
+
+    /// Its record; `default` may have none, and a path that was only named has none.
+    pub fn record(&self, queue: QueueIdx) -> Option<&Arc<QueueSpec>> {
+        self.nodes[queue.idx()].record.as_ref()
+    }
+
+    /// There is such a queue: it has a record, or is `default`.
+    pub fn exists(&self, queue: QueueIdx) -> bool {
+        queue == QueueIdx::DEFAULT || self.record(queue).is_some()
+    }
+
+    /// Every queue there is, in order of path.
+    pub fn iter(&self) -> impl Iterator<Item = QueueIdx> + '_ {
+        self.by_path.values().copied().filter(|queue| self.exists(*queue))
+    }
+
+    /// Queues there are after a path, in order of path.
+    pub fn after<'a>(&'a self, path: &str) -> impl Iterator<Item = QueueIdx> + use<'a> {
+        let from = (std::ops::Bound::Excluded(path), std::ops::Bound::Unbounded);
+        self.by_path.range::<str, _>(from).map(|(_, queue)| *queue).filter(|queue| self.exists(*queue))
+    }
+
+    /// Paths directly below, those only named included.
+    pub fn paths_below(&self, queue: QueueIdx) -> &[QueueIdx] {
+        &self.nodes[queue.idx()].children
+    }
+
+    /// Its number among the paths named below its parent.
+    pub(super) fn place(&self, queue: QueueIdx) -> u32 {
+        self.nodes[queue.idx()].place
+    }
+
+    /// Queues there are directly below, in order of path.
+    pub fn children(&self, queue: QueueIdx) -> Vec<QueueIdx> {
+        let mut children: Vec<QueueIdx> = self.below(queue).collect();
+        children.sort_unstable_by_key(|child| self.path(*child));
+        children
+    }
+
+    /// Nothing is below it: it takes units.
+    pub fn is_leaf(&self, queue: QueueIdx) -> bool {
+        self.below(queue).next().is_none()
+    }
+
+    /// Its weight among its siblings.
+    pub fn weight(&self, queue: QueueIdx) -> u32 {
+        self.record(queue).map_or(WEIGHT_DEFAULT, |record| record.weight.clamp(1, WEIGHT_MAX))
+    }
+
+    /// Order of its units.
+    pub fn policy(&self, queue: QueueIdx) -> QueuePolicy {
+        self.record(queue).map_or_else(QueuePolicy::default, |record| record.policy)
+    }
+
+    /// Guarantee in force: of each resource the larger of its own and the sum over its children.
+    pub fn guaranteed(&self, queue: QueueIdx) -> &BTreeMap<String, i64> {
+        &self.nodes[queue.idx()].guaranteed
+    }
+
+    /// Sum of what its children guarantee.
+    pub(super) fn guaranteed_below(&self, queue: QueueIdx) -> &Amounts {
+        &self.nodes[queue.idx()].below
+    }
+
+    /// Maximum in force: of each resource the smallest of its own and those above it.
+    pub fn max_in_force(&self, queue: QueueIdx) -> BTreeMap<String, i64> {
+        let mut max = Amounts::new();
+        let records = self.upwards(queue).filter_map(|level| self.record(level));
+        for (name, &amount) in records.flat_map(|record| &record.max) {
+            let least = max.entry(name.clone()).or_insert(amount);
+            *least = amount.min(*least);
+        }
+        max
+    }
+
+    /// The queue and those above it, without the root.
+    pub fn upwards(&self, queue: QueueIdx) -> impl Iterator<Item = QueueIdx> + '_ {
+        std::iter::successors(Some(queue), |level| Some(self.parent(*level)))
+            .take_while(|level| *level != QueueIdx::ROOT)
+    }
+
+    /// Where a unit of `owner` that names `path` goes.
+    ///
+    /// # Errors
+    /// There is no such queue, it has others below it, or the first list of owners from it upwards leaves the owner
+    /// out; without any list everyone may.
+    pub fn admit(&self, path: &str, owner: &str) -> Result<QueueIdx, NotAdmitted> {
+        let known = self.find(path).filter(|queue| self.exists(*queue));
+        let queue = known.ok_or_else(|| NotAdmitted::Unknown(path.to_owned()))?;
+        if let Some(&below) = self.children(queue).first() {
+            let below = self.path(below).to_owned();
+            return Err(NotAdmitted::NotALeaf { queue: path.to_owned(), below });
+        }
+        let records = self.upwards(queue).filter_map(|level| self.record(level));
+        match records.into_iter().find(|record| !record.submit_owners.is_empty()) {
+            Some(record) if !record.submit_owners.iter().any(|one| one == owner) => {
+                Err(NotAdmitted::Denied {
+                    owner: owner.to_owned(),
+                    queue: path.to_owned(),
+                    by: record.name.clone(),
+                })
+            }
+            Some(_) | None => Ok(queue),
+        }
+    }
+
+    /// A record as committed. Returns its queue and whichever above it guarantee something else now.
+    pub fn put(&mut self, record: Arc<QueueSpec>) -> Vec<QueueIdx> {
+        let queue = self.intern(&record.name);
+        self.set(queue, Some(record))
+    }
+
+    /// A record is gone. Returns what [`Self::put`] does; nothing for a path that nobody named.
+    pub fn remove(&mut self, path: &str) -> Vec<QueueIdx> {
+        self.find(path).map_or_else(Vec::new, |queue| self.set(queue, None))
+    }
+
+    fn set(&mut self, queue: QueueIdx, record: Option<Arc<QueueSpec>>) -> Vec<QueueIdx> {
+        self.n_records += usize::from(record.is_some());
+        let old = std::mem::replace(&mut self.nodes[queue.idx()].record, record);
+        self.n_records -= usize::from(old.is_some());
+        let mut changed = vec![queue];
+        let mut at = queue;
+        while at != QueueIdx::ROOT {
+            let node = &mut self.nodes[at.idx()];
+            let own = node.record.as_ref().map(|record| &record.min);
+            let new = guaranteed(own, &node.below);
+            let old = std::mem::replace(&mut node.guaranteed, new);
+            if old == node.guaranteed {
+                break;
+            }
+            if at != queue {
+                changed.push(at);
+            }
+            let (new, above) = (node.guaranteed.clone(), node.parent);
+            let below = &mut self.nodes[above.idx()].below;
+            shift(below, &old, -1);
+            shift(below, &new, 1);
+            at = above;
+        }
+        changed
+    }
+
+    fn below(&self, queue: QueueIdx) -> impl Iterator<Item = QueueIdx> + '_ {
+        self.nodes[queue.idx()].children.iter().copied().filter(|child| self.exists(*child))
+    }
+}
+
+fn number(n: usize) -> u32 {
+    u32::try_from(n).expect("memory ends before 2^32 queues")
+}
+
+/// Of each resource the larger of a queue's own guarantee and the sum over its children.
+pub(super) fn guaranteed(own: Option<&Amounts>, below: &Amounts) -> Amounts {
+    let mut larger = below.clone();
+    for (name, &amount) in own.into_iter().flatten() {
+        let known = larger.entry(name.clone()).or_default();
+        *known = amount.max(*known);
+    }
+    larger.retain(|_, amount| *amount > 0);
+    larger
+}
+
+/// Adds `sign` × `amounts`; what becomes zero goes.
+pub(super) fn shift(sums: &mut Amounts, amounts: &Amounts, sign: i64) {
+    for (name, amount) in amounts {
+        let sum = sums.entry(name.clone()).or_default();
+        *sum = sum.saturating_add(amount.saturating_mul(sign));
+        if *sum == 0 {
+            sums.remove(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

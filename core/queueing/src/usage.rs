@@ -1,0 +1,540 @@
+//! What each queue uses, against what it may and what it is guaranteed: sums by small integers.
+//!
+//! A row per queue: running units first, then amounts by resource. What a running unit takes is interned, so that a
+//! change costs a few additions per level and a question a few comparisons; no name is looked at and nothing is
+//! allocated. The binder counts what is bound or under way, the dispatcher also what it handed out.
+
+use std::collections::BTreeSet;
+
+use godel_domain::{
+    demand::Demand,
+    resources::{CPU, MEMORY, N_NAMES_MAX},
+};
+use smallvec::SmallVec;
+
+use super::{
+    gate::Row,
+    interned::Interned,
+    tree::{QueueIdx, QueueTree},
+};
+
+mod choice;
+mod guarantee;
+mod maxima;
+
+pub use self::{
+    guarantee::{Amounts, at},
+    maxima::{Lack, sum_of},
+};
+
+/// Most resources told apart: what a cluster may have, and as many kinds of devices. One that comes later is not
+/// counted, and no queue may name it.
+const N_RESOURCES_MAX: usize = 2 * N_NAMES_MAX;
+/// The first column: running units.
+const RUNNING_UNITS: ResourceIdx = ResourceIdx(0);
+/// Of an amount without a maximum.
+const UNLIMITED: i64 = i64::MAX;
+/// Shares are in parts of this whole. Sixteen times the cluster handed out does not yet overflow.
+const SHARE_BITS: u32 = 60;
+/// Totals are scaled below 2^36, in parts of which their reciprocals are exact to a sixteen-millionth.
+const TOTAL_BITS: u32 = 36;
+/// Totals follow the cluster in steps of a 128th: each step re-orders every queue, and 10,000 nodes that come one by
+/// one shall not do so 10,000 times. All shares keep the same scale, so only resources that grow apart show.
+const TOTAL_STEP: i64 = 128;
+
+/// A resource as a column: running units, or a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceIdx(u8);
+
+impl ResourceIdx {
+    pub(super) fn idx(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// What a running unit takes, any one of several, or so many of several together; held by [`Usage::hold`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AskId(u32);
+
+/// Amounts by column, ascending.
+type Ask = SmallVec<[(ResourceIdx, i64); 4]>;
+
+/// How often something is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Need {
+    /// What.
+    pub ask: AskId,
+    /// How often.
+    pub n: u32,
+}
+
+/// A maximum of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Limit {
+    /// The queue.
+    pub queue: QueueIdx,
+    /// Of what.
+    pub resource: ResourceIdx,
+}
+
+/// What still fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headroom {
+    /// How often. `u32::MAX`: without end.
+    pub n: u32,
+    /// What ends it: of equal ones the lowest in the tree.
+    pub limit: Option<Limit>,
+}
+
+/// Why something does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shortage {
+    pub(super) limit: Limit,
+    /// Asked for.
+    pub(super) amount: i64,
+    /// Not even if nothing else were there.
+    pub(super) is_hopeless: bool,
+}
+
+/// Rank of a queue among its siblings, the smallest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Turn {
+    /// Has its guarantee.
+    pub borrows: bool,
+    /// Weighted dominant share.
+    pub share: u64,
+}
+
+/// Sums per queue.
+#[derive(Clone, Debug)]
+pub struct Usage {
+    names: Vec<String>,
+    asks: Interned<Ask>,
+    choices: Interned<choice::Choice>,
+    queues: Vec<Meta>,
+    /// Rows of as many columns as there are names. Wide enough for a hundred thousand running units of the largest
+    /// demand, handed out before anybody looked whether they fit anywhere.
+    used: Vec<i128>,
+    /// The part of it that is bound, where that is told apart.
+    bound: Vec<i128>,
+    /// The part of it that is told to leave, and that which is about to be.
+    leaving: Vec<i128>,
+    promised: Vec<i128>,
+    /// What victims give up for the holds that they back: it does not count against maxima.
+    lent: Vec<i128>,
+    max: Vec<i64>,
+    guaranteed: Vec<i64>,
+    /// By column.
+    scales: Vec<Scale>,
+    /// Queues that guarantee something.
+    n_guaranteed: usize,
+}
+
+/// Which sums.
+#[derive(Clone, Copy, Debug)]
+enum Sums {
+    Used,
+    Bound,
+    Leaving,
+    Promised,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Meta {
+    parent: QueueIdx,
+    weight: u32,
+    is_limited: bool,
+    is_guaranteed: bool,
+}
+
+/// A total as a factor: multiplying beats dividing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Scale {
+    total: i64,
+    shift: u32,
+    reciprocal: u64,
+}
+
+impl Scale {
+    fn new(total: i64) -> Self {
+        let total = total.max(0);
+        let shift = (i64::BITS - total.leading_zeros()).saturating_sub(TOTAL_BITS);
+        let scaled = u64::try_from(total >> shift).unwrap_or(0);
+        Self { total, shift, reciprocal: (1u64 << SHARE_BITS).checked_div(scaled).unwrap_or(0) }
+    }
+
+    /// Far from `total`, or one of them is nothing.
+    fn is_stale(&self, total: i64) -> bool {
+        let total = total.max(0);
+        total != self.total
+            && (total == 0 || self.total == 0 || (total - self.total).abs() >= self.total / TOTAL_STEP)
+    }
+
+    fn share(&self, amount: i128) -> u64 {
+        let parts = u64::try_from(amount.max(0) >> self.shift).unwrap_or(u64::MAX);
+        u64::try_from(u128::from(parts) * u128::from(self.reciprocal)).unwrap_or(u64::MAX)
+    }
+}
+
+impl Default for Usage {
+    fn default() -> Self {
+        let mut usage = Self {
+            names: Vec::new(),
+            asks: Interned::default(),
+            choices: Interned::default(),
+            queues: Vec::new(),
+            used: Vec::new(),
+            bound: Vec::new(),
+            leaving: Vec::new(),
+            promised: Vec::new(),
+            lent: Vec::new(),
+            max: Vec::new(),
+            guaranteed: Vec::new(),
+            scales: Vec::new(),
+            n_guaranteed: 0,
+        };
+        for name in ["running units", CPU, MEMORY] {
+            usage.column(name);
+        }
+        usage
+    }
+}
+
+impl Usage {
+    /// Takes over what the record of a queue says, and makes a row for it and for every queue interned before.
+    pub fn follow(&mut self, tree: &QueueTree, queue: QueueIdx) {
+        self.grow(tree);
+        let record = tree.record(queue);
+        let (mut max, mut guaranteed) = (Vec::new(), Vec::new());
+        for (name, &amount) in record.iter().flat_map(|record| &record.max) {
+            max.extend(self.resource(name).map(|resource| (resource, amount)));
+        }
+        let n_max = record.map_or(0, |record| record.max_running_units);
+        max.extend((n_max > 0).then_some((RUNNING_UNITS, i64::from(n_max))));
+        for (name, &amount) in tree.guaranteed(queue) {
+            guaranteed.extend(self.resource(name).map(|resource| (resource, amount)));
+        }
+        let row = self.row(queue);
+        self.max[row.clone()].fill(UNLIMITED);
+        self.guaranteed[row.clone()].fill(0);
+        for &(resource, amount) in &max {
+            self.max[row.start + resource.idx()] = amount.max(0);
+        }
+        for &(resource, amount) in &guaranteed {
+            self.guaranteed[row.start + resource.idx()] = amount;
+        }
+        let meta = &mut self.queues[queue.idx()];
+        meta.weight = tree.weight(queue);
+        self.n_guaranteed -= usize::from(meta.is_guaranteed);
+        (meta.is_limited, meta.is_guaranteed) = (!max.is_empty(), !guaranteed.is_empty());
+        self.n_guaranteed += usize::from(meta.is_guaranteed);
+    }
+
+    /// Makes a row for every queue that has none.
+    pub fn grow(&mut self, tree: &QueueTree) {
+        if self.queues.len() == tree.len() {
+            return;
+        }
+        for idx in self.queues.len()..tree.len() {
+            let queue = QueueIdx(u32::try_from(idx).expect("queues are numbered in 32 bits"));
+            let (parent, weight) = (tree.parent(queue), tree.weight(queue));
+            self.queues.push(Meta { parent, weight, is_limited: false, is_guaranteed: false });
+        }
+        let len = self.queues.len() * self.names.len();
+        self.used.resize(len, 0);
+        self.bound.resize(len, 0);
+        self.leaving.resize(len, 0);
+        self.promised.resize(len, 0);
+        self.lent.resize(len, 0);
+        self.max.resize(len, UNLIMITED);
+        self.guaranteed.resize(len, 0);
+    }
+
+    /// What a running unit of this demand takes, devices by their kind in thousandths; held until
+    /// [`Self::release`].
+    pub fn hold(&mut self, demand: &Demand) -> AskId {
+        let mut ask = Ask::from_slice(&[(RUNNING_UNITS, 1)]);
+        for (name, amount) in demand.requests.iter() {
+            if let Some(resource) = self.resource(name) {
+                add(&mut ask, resource, amount);
+            }
+        }
+        if let Some(devices) = &demand.devices
+            && let Some(resource) = self.resource(&devices.kind)
+        {
+            add(&mut ask, resource, i64::from(devices.count) * i64::from(devices.milli));
+        }
+        AskId(self.asks.hold(ask))
+    }
+
+    /// Counts a need in a queue and all above it. `O(depth)`.
+    pub fn add(&mut self, queue: QueueIdx, need: Need) {
+        self.count(queue, need, 1, Sums::Used);
+    }
+
+    /// Ends an [`Self::add`]. `O(depth)`.
+    pub fn sub(&mut self, queue: QueueIdx, need: Need) {
+        self.count(queue, need, -1, Sums::Used);
+    }
+
+    /// Notes that so much of what is counted is bound (`sign` 1) or no more (-1): shown, not judged. `O(depth)`.
+    pub(super) fn note_bound(&mut self, queue: QueueIdx, need: Need, sign: i64) {
+        self.count(queue, need, sign, Sums::Bound);
+    }
+
+    /// Nothing is used.
+    pub fn clear(&mut self) {
+        let Self { used, bound, leaving, promised, lent, .. } = self;
+        for sums in [used, bound, leaving, promised, lent] {
+            sums.fill(0);
+        }
+    }
+
+    /// How often something fits under every maximum from a queue upwards. `O(depth)`.
+    pub fn headroom(&self, queue: QueueIdx, ask: AskId) -> Headroom {
+        let mut headroom = Headroom { n: u32::MAX, limit: None };
+        let ask = self.ask(ask);
+        for level in self.limited_upwards(queue) {
+            for &(resource, amount) in ask {
+                let max = self.max(level, resource);
+                if max == UNLIMITED || amount == 0 {
+                    continue;
+                }
+                let n = (self.room(level, resource).max(0) / amount).min(i64::from(u32::MAX));
+                let n = u32::try_from(n).unwrap_or(u32::MAX);
+                if n < headroom.n {
+                    headroom = Headroom { n, limit: Some(Limit { queue: level, resource }) };
+                }
+            }
+        }
+        headroom
+    }
+
+    /// The first maximum from a queue upwards under which all of this does not fit together.
+    pub fn lacking(&self, queue: QueueIdx, needs: &[Need]) -> Option<Limit> {
+        self.limited_upwards(queue).find_map(|level| {
+            let lacks = |resource: &ResourceIdx| {
+                let asked: i128 = needs.iter().map(|need| i128::from(self.amount(*need, *resource))).sum();
+                asked > 0 && asked > i128::from(self.room(level, *resource))
+            };
+            self.limits(level).find(lacks).map(|resource| Limit { queue: level, resource })
+        })
+    }
+
+    /// Used of a resource, 0 of one that nobody ever named.
+    pub fn used(&self, queue: QueueIdx, name: &str) -> i128 {
+        self.find(name).map_or(0, |resource| self.used_of(queue, resource))
+    }
+
+    /// Running units counted.
+    pub fn running_units(&self, queue: QueueIdx) -> i128 {
+        self.used_of(queue, RUNNING_UNITS)
+    }
+
+    /// What is used, by name; running units apart.
+    pub fn iter_used(&self, queue: QueueIdx) -> impl Iterator<Item = (&str, i128)> {
+        let used = self.row_of(queue, &self.used);
+        self.names.iter().map(String::as_str).zip(used.iter().copied()).skip(1).filter(|(_, used)| *used > 0)
+    }
+
+    /// Of what is used, what is bound, where that is told apart: running units and, by name, amounts.
+    pub fn bound(&self, queue: QueueIdx) -> (i128, impl Iterator<Item = (&str, i128)>) {
+        let bound = self.row_of(queue, &self.bound);
+        let amounts = self.names.iter().map(String::as_str).zip(bound.iter().copied()).skip(1);
+        (bound[RUNNING_UNITS.idx()], amounts.filter(|(_, amount)| *amount > 0))
+    }
+
+    /// As shown: `cpu`, or `running units`.
+    pub fn resource_name(&self, resource: ResourceIdx) -> &str {
+        self.names.get(resource.idx()).map_or("?", String::as_str)
+    }
+
+    /// Whether a resource is known, or there is place for it beside others that are new.
+    pub(super) fn has_place_for<'a>(&self, name: &'a str, new: &mut BTreeSet<&'a str>) -> bool {
+        self.find(name).is_some() || new.contains(name) || {
+            new.insert(name);
+            self.names.len() + new.len() <= N_RESOURCES_MAX
+        }
+    }
+
+    /// All that the cluster has: the whole of which shares are part. False if that makes no difference.
+    pub fn set_total<'a>(&mut self, total: impl IntoIterator<Item = (&'a str, i64)>) -> bool {
+        let mut totals = vec![0; self.names.len()];
+        for (name, amount) in total {
+            if let Some(resource) = self.resource(name) {
+                totals.resize(self.names.len().max(totals.len()), 0);
+                totals[resource.idx()] = amount;
+            }
+        }
+        let is_stale = self.scales.iter().zip(&totals).skip(1).any(|(scale, total)| scale.is_stale(*total));
+        if is_stale {
+            self.scales = totals.into_iter().map(Scale::new).collect();
+            self.scales[RUNNING_UNITS.idx()] = Scale::default();
+        }
+        is_stale
+    }
+
+    /// Rank of a queue among its siblings: below its guarantee first, then by dominant share over weight (Ghodsi et
+    /// al. 2011, 4.3).
+    ///
+    /// A guarantee is met once one of the resources that it names is used up: who uses one of them only would
+    /// otherwise come first for ever.
+    pub fn turn(&self, queue: QueueIdx) -> Turn {
+        let meta = &self.queues[queue.idx()];
+        let used = self.row_of(queue, &self.used);
+        let guaranteed = self.row_of(queue, &self.guaranteed);
+        let is_met = |(used, min): (&i128, &i64)| *min > 0 && *used >= i128::from(*min);
+        let borrows = !meta.is_guaranteed || used.iter().zip(guaranteed).any(is_met);
+        Turn { borrows, share: self.dominant_share(used) / u64::from(meta.weight) }
+    }
+
+    /// The largest share that a row has of any resource.
+    pub(super) fn dominant_share(&self, row: &[i128]) -> u64 {
+        row.iter().zip(&self.scales).map(|(used, scale)| scale.share(*used)).max().unwrap_or(0)
+    }
+
+    /// Left under a maximum: less than nothing where more is used than allowed, without end where there is none.
+    pub(super) fn room(&self, queue: QueueIdx, resource: ResourceIdx) -> i64 {
+        let max = self.max(queue, resource);
+        if max == UNLIMITED {
+            return UNLIMITED;
+        }
+        let used = self.used_of(queue, resource) - self.lent_of(queue, resource);
+        i64::try_from(i128::from(max) - used).unwrap_or(i64::MIN)
+    }
+
+    pub(super) fn is_limited(&self, queue: QueueIdx) -> bool {
+        self.queues[queue.idx()].is_limited
+    }
+
+    /// Columns of which a queue has a maximum.
+    pub(super) fn limits(&self, queue: QueueIdx) -> impl Iterator<Item = ResourceIdx> + '_ {
+        let max = self.row_of(queue, &self.max);
+        (0u8..).zip(max).filter(|(_, max)| **max != UNLIMITED).map(|(resource, _)| ResourceIdx(resource))
+    }
+
+    /// Of a need, by column; 0 of what it does not ask for.
+    pub(super) fn amount(&self, need: Need, resource: ResourceIdx) -> i64 {
+        let asked = self.ask(need.ask).iter().find(|(other, _)| *other == resource);
+        asked.map_or(0, |(_, amount)| times(*amount, need.n))
+    }
+
+    /// Adds `sign` × a need to a row of the caller's, which grows as it must.
+    pub(super) fn add_to(&self, row: &mut SmallVec<[i128; 4]>, need: Need, sign: i128) {
+        for &(resource, amount) in self.ask(need.ask) {
+            if row.len() <= resource.idx() {
+                row.resize(resource.idx() + 1, 0);
+            }
+            row[resource.idx()] += i128::from(amount) * i128::from(need.n) * sign;
+        }
+    }
+
+    pub(super) fn max_of(&self, limit: Limit) -> i64 {
+        self.max(limit.queue, limit.resource)
+    }
+
+    /// The queue and those above it that have a maximum.
+    pub(super) fn limited_upwards(&self, queue: QueueIdx) -> impl Iterator<Item = QueueIdx> + '_ {
+        let up = move |level: &QueueIdx| Some(self.queues[level.idx()].parent);
+        std::iter::successors(Some(queue), up)
+            .take_while(|level| *level != QueueIdx::ROOT)
+            .filter(|level| self.is_limited(*level))
+    }
+
+    fn count(&mut self, queue: QueueIdx, need: Need, sign: i64, sums: Sums) {
+        let Some(ask) = self.asks.get(need.ask.0) else { return };
+        let sums = match sums {
+            Sums::Used => &mut self.used,
+            Sums::Bound => &mut self.bound,
+            Sums::Leaving => &mut self.leaving,
+            Sums::Promised => &mut self.promised,
+        };
+        let (n, width) = (i64::from(need.n) * sign, self.names.len());
+        let mut level = queue;
+        loop {
+            let row = &mut sums[level.idx() * width..][..width];
+            for &(resource, amount) in ask {
+                row[resource.idx()] += i128::from(amount) * i128::from(n);
+            }
+            if level == QueueIdx::ROOT {
+                return;
+            }
+            level = self.queues[level.idx()].parent;
+        }
+    }
+
+    fn ask(&self, ask: AskId) -> &[(ResourceIdx, i64)] {
+        self.asks.get(ask.0).map_or(&[], SmallVec::as_slice)
+    }
+
+    fn max(&self, queue: QueueIdx, resource: ResourceIdx) -> i64 {
+        self.max[queue.idx() * self.names.len() + resource.idx()]
+    }
+
+    fn used_of(&self, queue: QueueIdx, resource: ResourceIdx) -> i128 {
+        self.used[queue.idx() * self.names.len() + resource.idx()]
+    }
+
+    fn row(&self, queue: QueueIdx) -> std::ops::Range<usize> {
+        let width = self.names.len();
+        queue.idx() * width..(queue.idx() + 1) * width
+    }
+
+    fn row_of<'a, T>(&self, queue: QueueIdx, column: &'a [T]) -> &'a [T] {
+        &column[self.row(queue)]
+    }
+
+    /// There are few: looking through them beats hashing.
+    fn find(&self, name: &str) -> Option<ResourceIdx> {
+        let at = self.names.iter().skip(1).position(|known| known == name)?;
+        u8::try_from(at + 1).ok().map(ResourceIdx)
+    }
+
+    /// The column of a resource, made now if it is new; `None` when there are too many.
+    fn resource(&mut self, name: &str) -> Option<ResourceIdx> {
+        self.find(name).or_else(|| (self.names.len() < N_RESOURCES_MAX).then(|| self.column(name)))
+    }
+
+    fn column(&mut self, name: &str) -> ResourceIdx {
+        let width = self.names.len();
+        self.names.push(name.to_owned());
+        self.scales.push(Scale::default());
+        widen(&mut self.used, width, 0);
+        widen(&mut self.bound, width, 0);
+        widen(&mut self.leaving, width, 0);
+        widen(&mut self.promised, width, 0);
+        widen(&mut self.lent, width, 0);
+        widen(&mut self.max, width, UNLIMITED);
+        widen(&mut self.guaranteed, width, 0);
+        ResourceIdx(u8::try_from(width).expect("names are fewer than 256"))
+    }
+}
+
+/// Adds to the amount of a column; columns stay in order.
+fn add(ask: &mut Ask, resource: ResourceIdx, amount: i64) {
+    if ask.last().is_some_and(|(last, _)| *last < resource) {
+        return ask.push((resource, amount));
+    }
+    match ask.binary_search_by_key(&resource, |(other, _)| *other) {
+        Ok(at) => ask[at].1 = ask[at].1.saturating_add(amount),
+        Err(at) => ask.insert(at, (resource, amount)),
+    }
+}
+
+fn times(amount: i64, n: u32) -> i64 {
+    amount.saturating_mul(i64::from(n))
+}
+
+/// One more column in rows of `width`.
+fn widen<T: Copy>(rows: &mut Vec<T>, width: usize, fill: T) {
+    let Some(n_rows) = rows.len().checked_div(width) else { return };
+    let mut wide = Vec::with_capacity(n_rows * (width + 1));
+    for row in rows.chunks_exact(width) {
+        wide.extend_from_slice(row);
+        wide.push(fill);
+    }
+    *rows = wide;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Maxima where others have to leave: what is lacking, and what victims give up for the holds that they back.
+
+use super::{Amounts, ResourceIdx, Usage, at};
+use crate::{Limit, QueueIdx};
+
+/// What a queue has no room for, of what is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// Whose maximum it is.
+    pub queue: QueueIdx,
+    /// By column; 0 of what there is room for.
+    pub amounts: Amounts,
+    /// Those who are told to leave leave room for all of it.
+    pub is_coming: bool,
+}
+
+impl Usage {
+    /// Counts so much of a queue, and of it alone, as given up for holds (`sign` 1), or no more (-1).
+    pub fn lend(&mut self, queue: QueueIdx, amounts: &[i128], sign: i128) {
+        let row = self.row(queue);
+        for (lent, amount) in self.lent[row].iter_mut().zip(amounts) {
+            *lent += amount * sign;
+        }
+    }
+
+    /// What is lacking for all of this under the maxima from a queue upwards, the lowest queue first. `O(depth)`.
+    pub fn lacks(&self, queue: QueueIdx, asked: &[i128]) -> Vec<Lack> {
+        let mut lacks = Vec::new();
+        for level in self.limited_upwards(queue) {
+            let mut amounts = Amounts::from_elem(0, self.names.len());
+            let mut is_coming = true;
+            for resource in self.limits(level) {
+                let (idx, asked) = (resource.idx(), at(asked, resource.idx()));
+                let beyond = asked - i128::from(self.room(level, resource));
+                if asked > 0 && beyond > 0 {
+                    amounts[idx] = beyond;
+                    is_coming &= asked + self.used_then(level, idx) <= i128::from(self.max(level, resource));
+                }
+            }
+            if amounts.iter().any(|amount| *amount > 0) {
+                lacks.push(Lack { queue: level, amounts, is_coming });
+            }
+        }
+        lacks
+    }
+
+    /// The first maximum from a queue upwards under which all that is asked does not fit, if `lent` says what more is given up
+    /// for it at each level.
+    pub fn exceeded(
+        &self,
+        queue: QueueIdx,
+        asked: &[i128],
+        lent: impl Fn(QueueIdx, usize) -> i128,
+    ) -> Option<Limit> {
+        self.limited_upwards(queue).find_map(|level| {
+            let is_short = |resource: &ResourceIdx| {
+                let (room, idx) = (i128::from(self.room(level, *resource)), resource.idx());
+                at(asked, idx) > 0 && at(asked, idx) > room + lent(level, idx)
+            };
+            self.limits(level).find(is_short).map(|resource| Limit { queue: level, resource })
+        })
+    }
+
+    /// Whether a queue is below one on another's way upwards that has a maximum, or is one.
+    pub fn shares_maximum(&self, queue: QueueIdx, mut other: QueueIdx) -> bool {
+        loop {
+            if self.is_limited(other) && self.limited_upwards(queue).any(|level| level == other) {
+                return true;
+            }
+            if other == QueueIdx::ROOT {
+                return false;
+            }
+            other = self.queues[other.idx()].parent;
+        }
+    }
+
+    /// The first of what is lacking, as a maximum.
+    pub fn first_of(&self, lack: &Lack) -> Limit {
+        let at = lack.amounts.iter().position(|amount| *amount > 0).unwrap_or(0);
+        Limit { queue: lack.queue, resource: ResourceIdx(u8::try_from(at).unwrap_or(0)) }
+    }
+
+    pub(super) fn lent_of(&self, queue: QueueIdx, resource: ResourceIdx) -> i128 {
+        self.lent[queue.idx() * self.names.len() + resource.idx()]
+    }
+
+    /// Used once those have left that are told to, or are about to be.
+    fn used_then(&self, queue: QueueIdx, idx: usize) -> i128 {
+        let of = |sums: &[i128]| self.row_of(queue, sums)[idx];
+        of(&self.used) - of(&self.leaving) - of(&self.promised)
+    }
+}
+
+/// Adds `n` times as much to a row, which grows as it must.
+pub fn sum_of(row: &mut Amounts, amounts: &[i128], n: i128) {
+    if row.len() < amounts.len() {
+        row.resize(amounts.len(), 0);
+    }
+    row.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum += amount * n);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use godel_domain::{demand::Demand, queue_spec::QueueSpec, resources::Resources};
+
+    use super::*;
+    use crate::{Need, Quota};
+
+    fn quota() -> Quota {
+        let max = |path: &str, cpu, max_running_units| {
+            let max = [("cpu".to_owned(), cpu)].into();
+            Arc::new(QueueSpec { max, max_running_units, ..QueueSpec::new(path) })
+        };
+        let mut quota = Quota::default();
+        quota.put(max("a", 4, 0));
+        quota.put(max("a.x", 9, 2));
+        quota
+    }
+
+    #[test]
+    fn what_lacks_is_told_by_level_and_what_leaves_may_be_enough() {
+        let mut quota = quota();
+        let (a, x, y) = (quota.queue("a"), quota.queue("a.x"), quota.queue("a.y"));
+        let usage = quota.usage_mut();
+        let demand = Demand { requests: Resources::new([("cpu", 2)]).unwrap(), devices: None };
+        let one = Need { ask: usage.hold(&demand), n: 1 };
+        let told = |usage: &Usage, n| {
+            let asked = usage.sum(&[Need { n, ..one }]);
+            let lacks = usage.lacks(x, &asked);
+            let of = |lack: &Lack| (lack.queue, lack.amounts.iter().sum::<i128>(), lack.is_coming);
+            lacks.iter().map(of).collect::<Vec<_>>()
+        };
+        usage.add(y, one);
+        assert_eq!(told(usage, 1), []);
+        assert_eq!(told(usage, 3), [(x, 1, false), (a, 4, false)]);
+        usage.add(x, one);
+        assert_eq!(told(usage, 1), [(a, 2, false)]);
+        usage.note_leaving(y, one, 1);
+        assert_eq!(told(usage, 1), [(a, 2, true)], "somebody leaves already");
+        let gives = usage.sum(&[one]);
+        usage.lend(a, &gives, 1);
+        assert_eq!((told(usage, 1), told(usage, 2)), (vec![], vec![(x, 1, false), (a, 2, false)]));
+        let asked = usage.sum(&[Need { n: 2, ..one }]);
+        let exceeded = |usage: &Usage, more: i128| usage.exceeded(x, &asked, |_, _| more);
+        assert_eq!(exceeded(usage, 2), None);
+        assert_eq!(exceeded(usage, 1).map(|limit| limit.queue), Some(a));
+        usage.lend(a, &gives, -1);
+        assert!(usage.shares_maximum(x, y) && usage.shares_maximum(a, x));
+        assert!(!usage.shares_maximum(x, QueueIdx::DEFAULT));
+    }
+}

@@ -1,0 +1,577 @@
+//! Admission: whether a submitted unit may become a record, and what it is once its defaults are filled in.
+//!
+//! Works on [`Submission`], the lenient shape of what a client wrote, and collects every violation at once.
+//! Keeps no state. Ids, uniqueness of names and room in queues are the dispatcher's business; whether any node
+//! could ever hold a replica is [`feasibility`]'s.
+
+use std::{borrow::Cow, collections::BTreeMap, fmt};
+
+use godel_domain::{
+    demand::Pool,
+    duration::{self, YEAR_MS},
+    ids::UnitId,
+    names::{self, ENTRIES_MAX},
+    node::TaintEffect,
+    queue_spec::{PRIORITY_MAX, SYSTEM_PRIORITY},
+    unit::{
+        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, ScoringProfile, TaskGroup, UnitSpec,
+        WorkloadClass,
+    },
+    words,
+};
+
+pub mod defaults;
+pub mod feasibility;
+pub mod same;
+pub mod scale;
+pub mod stop;
+mod template;
+pub mod welcome;
+
+use defaults::{AppliedDefault, DefaultValue};
+pub(crate) use template::amount_out_of_range;
+
+/// Most running units of one unit.
+pub const REPLICAS_MAX: u32 = 100_000;
+/// Largest first binding.
+pub const MIN_MEMBER_MAX: u32 = 10_000;
+/// Largest encoded unit.
+pub const SPEC_BYTES_MAX: usize = 64 * 1024;
+/// Most task groups of one unit.
+pub const GROUPS_MAX: usize = 64;
+/// Largest amount of one resource: 2^50, so that sums over 8,192 of the largest stay in an `i64`.
+pub const AMOUNT_MAX: i64 = 1 << 50;
+/// Longest retention after the end: one year.
+pub const TTL_MS_MAX: u64 = YEAR_MS;
+/// Most in-place restarts.
+pub const RESTARTS_MAX: u32 = 1_000;
+/// Longest polite end: one hour.
+pub const STOP_GRACE_MS_MAX: u32 = 3_600 * 1_000;
+/// Longest time that running units are left alone: 30 days.
+pub const MIN_RUN_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
+/// Longest wait before it is said that a unit finds no place: 30 days.
+pub const SCHEDULING_TIMEOUT_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
+/// Longest active deadline: one year.
+pub const ACTIVE_DEADLINE_MS_MAX: u64 = YEAR_MS;
+/// Fields filled in of most units.
+const N_DEFAULTS: usize = 14;
+/// Violations named in one answer.
+pub const VIOLATIONS_MAX: usize = 100;
+
+/// An enumeration as a client wrote it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Given<T> {
+    /// Not written.
+    #[default]
+    Absent,
+    /// One of ours.
+    Value(T),
+    /// A number that stands for nothing.
+    Unknown(i32),
+}
+
+/// A unit as a client wrote it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Submission {
+    /// Bytes on the wire.
+    pub encoded_len: usize,
+    /// Empty: `default`.
+    pub namespace: String,
+    /// Required.
+    pub name: String,
+    /// A UUID; required here (the service makes one up when the client gave none).
+    pub uid: String,
+    /// For selection.
+    pub labels: BTreeMap<String, String>,
+    /// Free text.
+    pub owner: String,
+    /// Absent: batch.
+    pub class: Given<WorkloadClass>,
+    /// At least one.
+    pub task_groups: Vec<GroupSubmission>,
+    /// `None`: the default of the class.
+    pub min_member: Option<u32>,
+    /// Empty: `default`.
+    pub queue: String,
+    /// `None`: that of the priority class, or the default of the workload class.
+    pub priority: Option<i32>,
+    /// Empty: none.
+    pub priority_class: String,
+    /// Absent: the default of the class.
+    pub pool: Given<Pool>,
+    /// Absent: the default of the class.
+    pub restart_policy: Given<RestartPolicy>,
+    /// Absent: the default of the class.
+    pub scoring: Given<ScoringProfile>,
+    /// `None`: one hour.
+    pub ttl_after_finished_ms: Option<u64>,
+    /// `None`: three.
+    pub max_restarts: Option<u32>,
+    /// Absent: requeue.
+    pub on_eviction: Given<OnEviction>,
+    /// Absent: keep.
+    pub on_below_min: Given<OnBelowMin>,
+    /// Absent: the default of the class.
+    pub on_failure: Given<OnFailure>,
+    /// `None`: the default of the class.
+    pub preemptible: Option<bool>,
+    /// 0: they are not left alone at all.
+    pub min_run_ms: u64,
+    /// `None`: five minutes.
+    pub scheduling_timeout_ms: Option<u64>,
+    /// `None`: none.
+    pub active_deadline_ms: Option<u64>,
+}
+
+/// A task group as a client wrote it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupSubmission {
+    /// Empty: `main`.
+    pub name: String,
+    /// At least 1.
+    pub replicas: u32,
+    /// By name, in any order.
+    pub requests: Vec<(String, i64)>,
+    /// Absent: none.
+    pub devices: Option<DeviceSubmission>,
+    /// Labels that a node must have.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints accepted.
+    pub tolerations: Vec<TolerationSubmission>,
+    /// What the agent runs.
+    pub run: RunSpec,
+}
+
+/// A demand for devices as a client wrote it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceSubmission {
+    /// Empty: `gpu`.
+    pub kind: String,
+    /// 1 to 64.
+    pub count: u32,
+    /// `None`: 1000.
+    pub milli: Option<u32>,
+    /// Empty: every model.
+    pub models: Vec<String>,
+}
+
+/// A toleration as a client wrote it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TolerationSubmission {
+    /// Empty: every key.
+    pub key: String,
+    /// Compared unless `any_value`.
+    pub value: String,
+    /// Every value.
+    pub any_value: bool,
+    /// Absent: every effect.
+    pub effect: Given<TaintEffect>,
+    /// `None`: for ever.
+    pub tolerated_s: Option<u32>,
+}
+
+/// One wrong field.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Violation {
+    /// Path within the unit, as `task_groups[0].replicas`.
+    pub field: String,
+    /// What is wrong.
+    pub description: String,
+}
+
+/// A unit that may become a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// With its defaults; its id is still 0.
+    pub spec: UnitSpec,
+    /// What was filled in, in order of the fields.
+    pub defaults: Vec<AppliedDefault>,
+}
+
+fn queue(given: String, report: &mut Report, defaults: &mut Vec<AppliedDefault>) -> String {
+    if given.is_empty() {
+        defaults.push(AppliedDefault::word("queue", "default"));
+        return "default".to_owned();
+    }
+    report.named(format_args!("queue"), names::queue(&given));
+    given
+}
+
+/// Checks a submission and fills in its defaults.
+///
+/// # Errors
+/// Every violation (at most [`VIOLATIONS_MAX`]), in order of the fields.
+pub fn admit(submission: Submission) -> Result<Admitted, Vec<Violation>> {
+    let mut report = Report::default();
+    let mut defaults = Vec::with_capacity(N_DEFAULTS);
+    check_meta(&submission, &mut report);
+    let class = class(submission.class, &mut report, &mut defaults);
+    let by_class = defaults::of(class);
+    let task_groups = groups(submission.task_groups, &mut report, &mut defaults);
+    let replicas = task_groups.iter().map(|group| u64::from(group.replicas)).sum::<u64>();
+    if replicas > u64::from(REPLICAS_MAX) {
+        report.add(
+            format_args!("task_groups"),
+            format_args!("{replicas} replicas over all groups; at most {REPLICAS_MAX}"),
+        );
+    }
+    let min_member = min_member(submission.min_member, replicas, by_class, &mut report, &mut defaults);
+    let queue = queue(submission.queue, &mut report, &mut defaults);
+    let namespace = if submission.namespace.is_empty() { "default".to_owned() } else { submission.namespace };
+    let mut uid = submission.uid;
+    uid.make_ascii_lowercase();
+    let spec = UnitSpec {
+        id: UnitId(0),
+        namespace,
+        name: submission.name,
+        uid,
+        labels: submission.labels,
+        owner: submission.owner,
+        class,
+        task_groups,
+        min_member,
+        queue,
+        priority: priority(
+            submission.priority,
+            &submission.priority_class,
+            by_class,
+            &mut report,
+            &mut defaults,
+        ),
+        priority_class: submission.priority_class,
+        pool: pool(submission.pool, by_class, &mut report, &mut defaults),
+        restart_policy: report.choose(
+            "restart_policy",
+            submission.restart_policy,
+            (by_class.restart_policy, defaults::restart_name),
+            &mut defaults,
+        ),
+        scoring: report.choose(
+            "scoring_profile",
+            submission.scoring,
+            (by_class.scoring, defaults::scoring_name),
+            &mut defaults,
+        ),
+        ttl_after_finished_ms: match submission.ttl_after_finished_ms {
+            Some(given) => report.lasts("ttl_after_finished_ms", given, TTL_MS_MAX),
+            None => {
+                let default = i64::try_from(defaults::TTL_AFTER_FINISHED_MS).unwrap_or(i64::MAX);
+                defaults.push(AppliedDefault::number("ttl_after_finished_ms", default));
+                defaults::TTL_AFTER_FINISHED_MS
+            }
+        },
+        cancelled: false,
+        suspended: false,
+        max_restarts: max_restarts(submission.max_restarts, &mut report, &mut defaults),
+        on_eviction: report.choose(
+            "on_eviction",
+            submission.on_eviction,
+            (OnEviction::Requeue, defaults::on_eviction_name),
+            &mut defaults,
+        ),
+        on_below_min: report.choose(
+            "on_below_min",
+            submission.on_below_min,
+            (OnBelowMin::Keep, defaults::on_below_min_name),
+            &mut defaults,
+        ),
+        on_failure: report.choose(
+            "on_failure",
+            submission.on_failure,
+            (by_class.on_failure, defaults::on_failure_name),
+            &mut defaults,
+        ),
+        whole_restarts: 0,
+        restarting: false,
+        ended: None,
+        preemptible: preemptible(submission.preemptible, by_class, &mut defaults),
+        min_run_ms: report.lasts("min_run_ms", submission.min_run_ms, MIN_RUN_MS_MAX),
+        scheduling_timeout_ms: report.limit(
+            "scheduling_timeout_ms",
+            submission.scheduling_timeout_ms,
+            (SCHEDULING_TIMEOUT_MS_MAX, "leave it out for the default of 5m"),
+        ),
+        active_deadline_ms: report.limit(
+            "active_deadline_ms",
+            submission.active_deadline_ms,
+            (ACTIVE_DEADLINE_MS_MAX, "leave it out for a unit without a deadline"),
+        ),
+        submitted: None,
+    };
+    report.finish(Admitted { spec, defaults })
+}
+
+fn class(
+    given: Given<WorkloadClass>,
+    report: &mut Report,
+    defaults: &mut Vec<AppliedDefault>,
+) -> WorkloadClass {
+    match given {
+        Given::Value(class) => class,
+        Given::Absent => {
+            let class = WorkloadClass::Batch;
+            defaults.push(AppliedDefault::word("workload_class", defaults::class_name(class)));
+            class
+        }
+        Given::Unknown(code) => {
+            report.add(format_args!("workload_class"), format_args!("{code} is no workload class"));
+            WorkloadClass::Batch
+        }
+    }
+}
+
+fn max_restarts(given: Option<u32>, report: &mut Report, defaults: &mut Vec<AppliedDefault>) -> u32 {
+    let Some(given) = given else {
+        defaults.push(AppliedDefault::number("max_restarts", i64::from(defaults::MAX_RESTARTS)));
+        return defaults::MAX_RESTARTS;
+    };
+    if given > RESTARTS_MAX {
+        report.add(format_args!("max_restarts"), format_args!("{given} is not in 0..={RESTARTS_MAX}"));
+    }
+    given
+}
+
+fn preemptible(
+    given: Option<bool>,
+    by_class: &defaults::ClassDefaults,
+    defaults: &mut Vec<AppliedDefault>,
+) -> bool {
+    given.unwrap_or_else(|| {
+        defaults.push(AppliedDefault::word("preemptible", by_class.preemptible_name()));
+        by_class.preemptible
+    })
+}
+
+/// Collects violations; formats nothing until there is one.
+#[derive(Debug, Default)]
+struct Report {
+    violations: Vec<Violation>,
+}
+
+impl Report {
+    fn add(&mut self, field: fmt::Arguments<'_>, description: fmt::Arguments<'_>) {
+        if self.violations.len() < VIOLATIONS_MAX {
+            self.violations
+                .push(Violation { field: field.to_string(), description: description.to_string() });
+        }
+    }
+
+    fn named(&mut self, field: fmt::Arguments<'_>, checked: Result<(), names::BadName>) {
+        if let Err(bad) = checked {
+            self.add(field, format_args!("{bad}"));
+        }
+    }
+
+    fn choose<T: Copy>(
+        &mut self,
+        field: &'static str,
+        given: Given<T>,
+        (default, name): (T, fn(T) -> &'static str),
+        defaults: &mut Vec<AppliedDefault>,
+    ) -> T {
+        match given {
+            Given::Value(value) => value,
+            Given::Absent => {
+                defaults.push(AppliedDefault::word(field, name(default)));
+                default
+            }
+            Given::Unknown(code) => {
+                self.add(format_args!("{field}"), format_args!("{code} stands for nothing"));
+                default
+            }
+        }
+    }
+
+    /// A duration of which 0 is one.
+    fn lasts(&mut self, field: &'static str, given: u64, max: u64) -> u64 {
+        if given > max {
+            let (given, max) = (duration::show_ms(given), duration::show_ms(max));
+            self.add(format_args!("{field}"), format_args!("{given} is longer than {max}"));
+        }
+        given
+    }
+
+    /// A duration of which 0 makes no sense; 0 for an absent one.
+    fn limit(&mut self, field: &'static str, given: Option<u64>, (max, instead): (u64, &str)) -> u64 {
+        if given == Some(0) {
+            self.add(format_args!("{field}"), format_args!("0s is too short; {instead}"));
+        }
+        given.map_or(0, |given| self.lasts(field, given, max))
+    }
+
+    fn finish<T>(self, value: T) -> Result<T, Vec<Violation>> {
+        if self.violations.is_empty() { Ok(value) } else { Err(self.violations) }
+    }
+}
+
+fn check_meta(submission: &Submission, report: &mut Report) {
+    if submission.encoded_len > SPEC_BYTES_MAX {
+        report.add(
+            format_args!("unit"),
+            format_args!("{} bytes; at most {SPEC_BYTES_MAX}", submission.encoded_len),
+        );
+    }
+    if !submission.namespace.is_empty() {
+        report.named(
+            format_args!("meta.namespace"),
+            names::name(&submission.namespace, names::NAMESPACE_LEN_MAX),
+        );
+    }
+    report.named(format_args!("meta.name"), names::name(&submission.name, names::NAME_LEN_MAX));
+    if names::uuid(&submission.uid).is_none() {
+        report.add(format_args!("meta.uid"), format_args!("not a hyphenated UUID"));
+    }
+    check_labels(&submission.labels, "meta.labels", report);
+    report.named(format_args!("meta.owner"), names::text(&submission.owner, names::NAME_LEN_MAX));
+}
+
+fn check_labels(labels: &BTreeMap<String, String>, field: &str, report: &mut Report) {
+    if labels.len() > ENTRIES_MAX {
+        report.add(format_args!("{field}"), format_args!("{} entries; at most {ENTRIES_MAX}", labels.len()));
+    }
+    for (key, value) in labels {
+        report.named(format_args!("{field}[{key:?}]"), names::label_key(key));
+        report.named(format_args!("{field}[{key:?}]"), names::text(value, names::NAME_LEN_MAX));
+    }
+}
+
+fn groups(
+    submitted: Vec<GroupSubmission>,
+    report: &mut Report,
+    defaults: &mut Vec<AppliedDefault>,
+) -> Vec<TaskGroup> {
+    if submitted.is_empty() {
+        report.add(format_args!("task_groups"), format_args!("at least one is needed"));
+    }
+    if submitted.len() > GROUPS_MAX {
+        report.add(
+            format_args!("task_groups"),
+            format_args!("{} groups; at most {GROUPS_MAX}", submitted.len()),
+        );
+    }
+    let mut groups: Vec<TaskGroup> = Vec::with_capacity(submitted.len().min(GROUPS_MAX));
+    let mut next_ordinal = 0u32;
+    for (idx, mut group) in submitted.into_iter().take(GROUPS_MAX).enumerate() {
+        if group.replicas == 0 || group.replicas > REPLICAS_MAX {
+            report.add(
+                format_args!("task_groups[{idx}].replicas"),
+                format_args!("{} is not in 1..={REPLICAS_MAX}", group.replicas),
+            );
+        }
+        let name = if group.name.is_empty() {
+            let field = match idx {
+                // Most units have one group.
+                0 => Cow::Borrowed("task_groups[0].name"),
+                _ => Cow::Owned(format!("task_groups[{idx}].name")),
+            };
+            defaults.push(AppliedDefault { field, value: DefaultValue::Word("main") });
+            "main".to_owned()
+        } else {
+            report.named(
+                format_args!("task_groups[{idx}].name"),
+                names::name(&group.name, names::NAMESPACE_LEN_MAX),
+            );
+            std::mem::take(&mut group.name)
+        };
+        if groups.iter().any(|other| other.name == name) {
+            report.add(format_args!("task_groups[{idx}].name"), format_args!("`{name}` stands twice"));
+        }
+        let replicas = group.replicas;
+        let end = next_ordinal.saturating_add(replicas);
+        let template = template::template(idx, group, report, defaults);
+        groups.push(TaskGroup { name, replicas, template, ordinals: vec![(next_ordinal, end)] });
+        next_ordinal = end;
+    }
+    groups
+}
+
+fn min_member(
+    given: Option<u32>,
+    replicas: u64,
+    by_class: &defaults::ClassDefaults,
+    report: &mut Report,
+    defaults: &mut Vec<AppliedDefault>,
+) -> u32 {
+    let Some(given) = given else {
+        let value = match by_class.min_member {
+            defaults::MinMember::One => 1,
+            defaults::MinMember::Replicas => u32::try_from(replicas).unwrap_or(u32::MAX),
+        };
+        if value > MIN_MEMBER_MAX && replicas <= u64::from(REPLICAS_MAX) {
+            report.add(
+                format_args!("min_member"),
+                format_args!(
+                    "all {replicas} replicas would be bound at once; at most {MIN_MEMBER_MAX}: say how many"
+                ),
+            );
+        }
+        defaults.push(AppliedDefault::number("min_member", i64::from(value)));
+        return value;
+    };
+    if given == 0 {
+        report.add(
+            format_args!("min_member"),
+            format_args!("0 is not in 1..={MIN_MEMBER_MAX}; leave it out for the default of its class"),
+        );
+    } else if given > MIN_MEMBER_MAX {
+        report.add(format_args!("min_member"), format_args!("{given} is not in 1..={MIN_MEMBER_MAX}"));
+    } else if u64::from(given) > replicas {
+        report.add(
+            format_args!("min_member"),
+            format_args!("{given} is above the {}", words::count(replicas, "replica")),
+        );
+    }
+    given
+}
+
+/// Of a unit that names a priority class and gives no priority it is 0: what the class is worth, and whether there is one,
+/// is the dispatcher's to say.
+fn priority(
+    given: Option<i32>,
+    priority_class: &str,
+    by_class: &defaults::ClassDefaults,
+    report: &mut Report,
+    defaults: &mut Vec<AppliedDefault>,
+) -> i32 {
+    if !priority_class.is_empty() {
+        report.named(format_args!("priority_class"), names::label(priority_class));
+        match given {
+            None => return 0,
+            Some(0) => {
+                report.add(
+                    format_args!("priority"),
+                    format_args!("0 beside a priority class: leave it out to have the priority of the class"),
+                );
+                return 0;
+            }
+            Some(_) => {}
+        }
+    }
+    let Some(given) = given else {
+        defaults.push(AppliedDefault::number("priority", i64::from(by_class.priority)));
+        return by_class.priority;
+    };
+    if !(-PRIORITY_MAX..SYSTEM_PRIORITY).contains(&given) {
+        let most = SYSTEM_PRIORITY - 1;
+        report.add(
+            format_args!("priority"),
+            format_args!(
+                "{given} is not in {}..={most}; above that are priority classes only, as `system`",
+                -PRIORITY_MAX
+            ),
+        );
+    }
+    given
+}
+
+fn pool(
+    given: Given<Pool>,
+    by_class: &defaults::ClassDefaults,
+    report: &mut Report,
+    defaults: &mut Vec<AppliedDefault>,
+) -> Pool {
+    report.choose("pool", given, (by_class.pool, defaults::pool_name), defaults)
+}
+
+#[cfg(test)]
+mod tests;

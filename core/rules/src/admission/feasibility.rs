@@ -1,0 +1,194 @@
+//! Whether any node could ever hold one replica: capacities only, whatever is taken now.
+//!
+//! Nodes of equal capacity and devices count as one shape, so the question costs as many comparisons as there
+//! are kinds of machines.
+
+use std::collections::BTreeMap;
+
+use godel_domain::{
+    demand::{Demand, DeviceRequest, MILLI_WHOLE},
+    ids::NodeId,
+    node::{Device, NodeReport},
+    quantity,
+    resources::{RUNNING_UNITS, Resources},
+    unit::UnitSpec,
+};
+
+/// Capacities of all nodes, by shape.
+#[derive(Clone, Debug, Default)]
+pub struct Capacities {
+    shapes: Vec<Shape>,
+    ids: BTreeMap<(Resources, Vec<DeviceKey>, bool), usize>,
+    nodes: Vec<Option<usize>>,
+    n_nodes: usize,
+}
+
+type DeviceKey = (String, String);
+
+#[derive(Clone, Debug)]
+struct Shape {
+    capacity: Resources,
+    devices: Vec<Device>,
+    /// It takes some running unit.
+    takes_any: bool,
+    n_nodes: usize,
+}
+
+impl Capacities {
+    /// A node is there, or has another capacity now. True when that is a shape not seen before, or not there
+    /// any more: what was infeasible may have become feasible.
+    pub fn put(&mut self, report: &NodeReport) -> bool {
+        let devices =
+            report.devices.iter().map(|device| (device.kind.clone(), device.model.clone())).collect();
+        let takes_any = report.max_running_units > 0;
+        let key = (report.capacity.clone(), devices, takes_any);
+        let shape = if let Some(shape) = self.ids.get(&key) {
+            *shape
+        } else {
+            let (capacity, devices) = (report.capacity.clone(), report.devices.clone());
+            let shape = Shape { capacity, devices, takes_any, n_nodes: 0 };
+            self.shapes.push(shape);
+            self.ids.insert(key, self.shapes.len() - 1);
+            self.shapes.len() - 1
+        };
+        let idx = report.id.idx();
+        if self.nodes.len() <= idx {
+            self.nodes.resize(idx + 1, None);
+        }
+        if self.nodes[idx] == Some(shape) {
+            return false;
+        }
+        self.remove(report.id);
+        self.nodes[idx] = Some(shape);
+        self.n_nodes += 1;
+        self.shapes[shape].n_nodes += 1;
+        self.shapes[shape].n_nodes == 1
+    }
+
+    /// A node is gone.
+    pub fn remove(&mut self, node: NodeId) {
+        if let Some(shape) = self.nodes.get_mut(node.idx()).and_then(Option::take) {
+            self.shapes[shape].n_nodes -= 1;
+            self.n_nodes -= 1;
+        }
+    }
+
+    /// Whether a node is known.
+    pub fn contains(&self, node: NodeId) -> bool {
+        self.nodes.get(node.idx()).is_some_and(Option::is_some)
+    }
+
+    /// Model of the first device in `mask` on a node; empty if there is none.
+    pub fn model(&self, node: NodeId, mask: u64) -> &str {
+        let shape = self.nodes.get(node.idx()).copied().flatten().map(|shape| &self.shapes[shape]);
+        shape
+            .and_then(|shape| shape.devices.get(mask.trailing_zeros() as usize))
+            .map_or("", |device| &device.model)
+    }
+
+    /// Nodes known.
+    pub fn len(&self) -> usize {
+        self.n_nodes
+    }
+
+    /// No node known.
+    pub fn is_empty(&self) -> bool {
+        self.n_nodes == 0
+    }
+
+    /// What all nodes have together, devices by their kind in thousandths.
+    pub fn total(&self) -> BTreeMap<String, i64> {
+        let mut total = BTreeMap::new();
+        for shape in self.live() {
+            let n_nodes = i64::try_from(shape.n_nodes).unwrap_or(i64::MAX);
+            for (name, amount) in shape.amounts() {
+                let sum: &mut i64 = total.entry(name.to_owned()).or_default();
+                *sum = sum.saturating_add(amount.saturating_mul(n_nodes));
+            }
+        }
+        total
+    }
+
+    /// Share of each node, by index, in what all have together ([`partition::share`](crate::partition::share)); 0 for
+    /// one that is not known.
+    pub fn shares(&self, total: &BTreeMap<String, i64>) -> Vec<u64> {
+        let of_shape: Vec<u64> =
+            self.shapes.iter().map(|shape| crate::partition::share(shape.amounts(), total)).collect();
+        self.nodes.iter().map(|shape| shape.map_or(0, |shape| of_shape[shape])).collect()
+    }
+
+    /// Why no node could ever hold a replica of one of the unit's groups; `None` when each group has a node.
+    pub fn infeasible(&self, spec: &UnitSpec) -> Option<String> {
+        spec.task_groups.iter().find_map(|group| {
+            let demand = &group.template.demand;
+            let fits = self.shapes.iter().any(|shape| shape.n_nodes > 0 && shape.lacks(demand).is_none());
+            (!fits).then(|| format!("task group `{}`: {}", group.name, self.reason(demand)))
+        })
+    }
+
+    /// Of the shape that comes nearest: the one that lacks least by kind of lack, then has the most nodes.
+    fn reason(&self, demand: &Demand) -> String {
+        if self.is_empty() {
+            return "no node is registered".to_owned();
+        }
+        if self.live().all(|shape| !shape.takes_any) {
+            return "no node takes any running unit: max_running_units is 0".to_owned();
+        }
+        if let Some((name, amount, most)) = demand.requests.iter().find_map(|(name, amount)| {
+            let most = self.live().map(|shape| shape.capacity.get(name)).max().unwrap_or(0);
+            (amount > most).then_some((name, amount, most))
+        }) {
+            let show = |amount| quantity::show(name, amount);
+            return format!("asks for {} {name}; the largest node has {}", show(amount), show(most));
+        }
+        if let Some(devices) = &demand.devices {
+            let most = self.live().map(|shape| shape.matching(devices)).max().unwrap_or(0);
+            if u64::from(devices.count) > most as u64 {
+                let models = if devices.models.is_empty() {
+                    String::new()
+                } else {
+                    format!(" of model {}", devices.models.join(", "))
+                };
+                return format!(
+                    "asks for {} {}{models} on one node; no node has more than {most}",
+                    devices.count, devices.kind
+                );
+            }
+        }
+        let n_nodes = self.n_nodes;
+        format!("each amount is there on some node, but no single one of {n_nodes} nodes has them all")
+    }
+
+    fn live(&self) -> impl Iterator<Item = &Shape> {
+        self.shapes.iter().filter(|shape| shape.n_nodes > 0)
+    }
+}
+
+impl Shape {
+    /// Devices by their kind in thousandths.
+    fn amounts(&self) -> impl Iterator<Item = (&str, i64)> {
+        let devices = self.devices.iter().map(|device| (device.kind.as_str(), i64::from(MILLI_WHOLE)));
+        self.capacity.iter().chain(devices)
+    }
+
+    fn lacks<'a>(&self, demand: &'a Demand) -> Option<&'a str> {
+        if !self.takes_any {
+            return Some(RUNNING_UNITS);
+        }
+        if let Some((name, _)) =
+            demand.requests.iter().find(|(name, amount)| *amount > self.capacity.get(name))
+        {
+            return Some(name);
+        }
+        let devices = demand.devices.as_ref()?;
+        (self.matching(devices) < devices.count as usize).then_some(devices.kind.as_str())
+    }
+
+    fn matching(&self, request: &DeviceRequest) -> usize {
+        let accepted = |device: &&Device| {
+            device.kind == request.kind
+                && (request.models.is_empty() || request.models.contains(&device.model))
+        };
+        self.devices.iter().filter(accepted).count()
+    }
+}

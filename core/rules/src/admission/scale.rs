@@ -1,0 +1,108 @@
+//! Scaling: new ordinals at the end, the highest ones leave first.
+
+use godel_domain::{rows::UnitRows, unit::UnitSpec};
+
+use super::{REPLICAS_MAX, Violation};
+
+/// Highest ordinal that a unit may ever reach: rows are kept for each.
+pub const ORDINAL_MAX: u32 = 1_000_000;
+/// Ranges of ordinals of all groups together, of 10 bytes in the record at most: what scaling up and down in turn
+/// may add to a record's 64 KiB.
+pub const N_RANGES_MAX: usize = 4_096;
+
+/// Why a unit cannot be scaled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScaleRefusal {
+    /// The request is wrong.
+    Invalid(Vec<Violation>),
+    /// It was cancelled.
+    Cancelled,
+    /// So many ordinals have been used up that it must be submitted anew.
+    OrdinalsUsedUp,
+}
+
+/// The unit with `replicas` replicas in `group` (empty: the only one); `None` when that changes nothing.
+///
+/// New ordinals begin after every one that the unit wants or that was ever bound, so `rows` must be known up to
+/// the revision of `spec`. `min_member` is lowered where the unit would otherwise have fewer replicas.
+///
+/// # Errors
+/// See [`ScaleRefusal`].
+pub fn scale(
+    spec: &UnitSpec,
+    rows: &UnitRows,
+    group: &str,
+    replicas: u32,
+) -> Result<Option<UnitSpec>, ScaleRefusal> {
+    let wrong = |field: &str, description: String| {
+        ScaleRefusal::Invalid(vec![Violation { field: field.to_owned(), description }])
+    };
+    let idx = match (group, spec.task_groups.as_slice()) {
+        ("", [_]) => 0,
+        ("", groups) => {
+            let names = groups.iter().map(|group| group.name.as_str()).collect::<Vec<_>>().join(", ");
+            return Err(wrong("task_group", format!("the unit has several groups; name one of {names}")));
+        }
+        (name, groups) => groups
+            .iter()
+            .position(|group| group.name == name)
+            .ok_or_else(|| wrong("task_group", format!("the unit has no group `{name}`")))?,
+    };
+    let others = spec.replicas() - spec.task_groups[idx].replicas;
+    let total = u64::from(others) + u64::from(replicas);
+    if total == 0 || total > u64::from(REPLICAS_MAX) {
+        return Err(wrong("replicas", format!("{total} over all groups is not in 1..={REPLICAS_MAX}")));
+    }
+    if spec.cancelled {
+        return Err(ScaleRefusal::Cancelled);
+    }
+    let present = spec.task_groups[idx].replicas;
+    if replicas == present {
+        return Ok(None);
+    }
+    let mut scaled = spec.clone();
+    scaled.note_submitted();
+    if replicas > present {
+        let wanted = spec.task_groups.iter().flat_map(|group| &group.ordinals).map(|range| range.1).max();
+        let bound = u32::try_from(rows.rows.len()).unwrap_or(u32::MAX);
+        let start = wanted.unwrap_or(0).max(bound);
+        let end = start.saturating_add(replicas - present);
+        if end > ORDINAL_MAX {
+            return Err(ScaleRefusal::OrdinalsUsedUp);
+        }
+        extend(&mut scaled.task_groups[idx].ordinals, start, end);
+        if scaled.task_groups.iter().map(|group| group.ordinals.len()).sum::<usize>() > N_RANGES_MAX {
+            return Err(ScaleRefusal::OrdinalsUsedUp);
+        }
+    } else {
+        shrink(&mut scaled.task_groups[idx].ordinals, present - replicas);
+    }
+    scaled.task_groups[idx].replicas = replicas;
+    scaled.min_member = scaled.min_member.min(u32::try_from(total).unwrap_or(REPLICAS_MAX));
+    Ok(Some(scaled))
+}
+
+fn extend(ranges: &mut Vec<(u32, u32)>, start: u32, end: u32) {
+    match ranges.last_mut() {
+        Some(last) if last.0 < last.1 && last.1 == start => last.1 = end,
+        _ => ranges.push((start, end)),
+    }
+}
+
+fn shrink(ranges: &mut Vec<(u32, u32)>, mut excess: u32) {
+    // Where new ordinals begin, see `super::stop`.
+    let mut begin = None;
+    while excess > 0
+        && let Some((start, end)) = ranges.pop()
+    {
+        if start == end {
+            begin.get_or_insert((start, end));
+        } else if end - start > excess {
+            ranges.push((start, end - excess));
+            excess = 0;
+        } else {
+            excess -= end - start;
+        }
+    }
+    ranges.extend(begin);
+}

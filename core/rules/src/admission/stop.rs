@@ -1,0 +1,216 @@
+//! Stopping single running units for good: their ordinals are wanted no more, and never given again.
+
+use std::collections::BTreeSet;
+
+use godel_domain::{
+    rows::UnitRows,
+    unit::{TaskGroup, UnitSpec},
+};
+
+use super::{
+    Violation,
+    scale::{N_RANGES_MAX, ScaleRefusal},
+};
+
+/// Ordinals in one request.
+pub const ORDINALS_MAX: usize = 10_000;
+
+/// The unit without these ordinals, and with so many replicas less; `None` when it wants none of them any more.
+///
+/// `min_member` is lowered where the unit would otherwise have fewer replicas. An empty range notes where new ordinals
+/// begin once one is stopped that never had a node: rows do not show that it was there.
+///
+/// # Errors
+/// One that the unit never had, or none would be left; see [`ScaleRefusal`].
+pub fn stop(spec: &UnitSpec, rows: &UnitRows, ordinals: &[u32]) -> Result<Option<UnitSpec>, ScaleRefusal> {
+    let known = end(spec).max(u32::try_from(rows.rows.len()).unwrap_or(u32::MAX));
+    check(ordinals, known)?;
+    if spec.cancelled {
+        return Err(ScaleRefusal::Cancelled);
+    }
+    let stopped: BTreeSet<u32> =
+        ordinals.iter().copied().filter(|ordinal| spec.group_of(*ordinal).is_some()).collect();
+    if stopped.is_empty() {
+        return Ok(None);
+    }
+    let mut left = spec.clone();
+    left.note_submitted();
+    for group in &mut left.task_groups {
+        remove(group, &stopped);
+    }
+    let replicas = left.replicas();
+    if replicas == 0 {
+        return Err(wrong("ordinals", "no replica would be left: cancel the unit instead".to_owned()));
+    }
+    if stopped.last().is_some_and(|last| *last as usize >= rows.rows.len()) {
+        note_begin(&mut left, known);
+    }
+    if left.task_groups.iter().map(|group| group.ordinals.len()).sum::<usize>() > N_RANGES_MAX {
+        return Err(ScaleRefusal::OrdinalsUsedUp);
+    }
+    left.min_member = left.min_member.min(replicas);
+    Ok(Some(left))
+}
+
+/// New ordinals begin at `begin` or later.
+fn note_begin(spec: &mut UnitSpec, begin: u32) {
+    for group in &mut spec.task_groups {
+        group.ordinals.retain(|(start, end)| start < end);
+    }
+    if let Some(group) = spec.task_groups.last_mut() {
+        group.ordinals.push((begin, begin));
+    }
+}
+
+fn check(ordinals: &[u32], known: u32) -> Result<(), ScaleRefusal> {
+    if ordinals.is_empty() {
+        return Err(wrong("ordinals", "empty: name those that are to stop".to_owned()));
+    }
+    if ordinals.len() > ORDINALS_MAX {
+        return Err(wrong("ordinals", format!("{} at once; at most {ORDINALS_MAX}", ordinals.len())));
+    }
+    match ordinals.iter().position(|ordinal| *ordinal >= known) {
+        None => Ok(()),
+        Some(idx) => {
+            let description = format!("the unit never had {}; its highest is {}", ordinals[idx], known - 1);
+            Err(wrong(&format!("ordinals[{idx}]"), description))
+        }
+    }
+}
+
+fn wrong(field: &str, description: String) -> ScaleRefusal {
+    ScaleRefusal::Invalid(vec![Violation { field: field.to_owned(), description }])
+}
+
+/// Behind the highest ordinal that the unit wants, or is known to have wanted.
+fn end(spec: &UnitSpec) -> u32 {
+    spec.task_groups.iter().flat_map(|group| &group.ordinals).map(|range| range.1).max().unwrap_or(0)
+}
+
+fn remove(group: &mut TaskGroup, stopped: &BTreeSet<u32>) {
+    let mut left: Vec<(u32, u32)> = Vec::with_capacity(group.ordinals.len());
+    for &(start, end) in &group.ordinals {
+        if start == end {
+            left.push((start, end));
+            continue;
+        }
+        let mut from = start;
+        for &ordinal in stopped.range(start..end) {
+            if from < ordinal {
+                left.push((from, ordinal));
+            }
+            from = ordinal + 1;
+        }
+        if from < end {
+            left.push((from, end));
+        }
+    }
+    group.ordinals = left;
+    group.replicas = group.ordinals.iter().map(|(start, end)| end - start).sum();
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_domain::{
+        ids::{NodeId, Revision},
+        rows::{Bind, RowChange},
+    };
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::admission::{GroupSubmission, Submission, admit, scale::scale};
+
+    fn unit(groups: &[u32], min_member: u32) -> UnitSpec {
+        let group = |(idx, replicas): (usize, &u32)| GroupSubmission {
+            name: format!("g{idx}"),
+            replicas: *replicas,
+            ..GroupSubmission::default()
+        };
+        let submission = Submission {
+            name: "u".to_owned(),
+            uid: "0190163d-8694-739b-aea5-000000000001".to_owned(),
+            task_groups: groups.iter().enumerate().map(group).collect(),
+            min_member: Some(min_member),
+            ..Submission::default()
+        };
+        admit(submission).unwrap().spec
+    }
+
+    fn bound(ordinals: Vec<u32>) -> UnitRows {
+        let mut rows = UnitRows::default();
+        let nodes = vec![NodeId(1); ordinals.len()];
+        rows.apply(
+            &RowChange::Bind(Bind { ordinals, nodes, ..Bind::default() }),
+            Revision(1),
+            1,
+            |_, _, _| {},
+        );
+        rows
+    }
+
+    #[test]
+    fn ranges_are_split_and_replicas_go_down() {
+        let spec = unit(&[4, 4], 7);
+        let left = stop(&spec, &bound((0..8).collect()), &[5, 1, 1, 0]).unwrap().unwrap();
+        let ordinals: Vec<_> = left.task_groups.iter().map(|group| group.ordinals.clone()).collect();
+        assert_eq!(ordinals, [vec![(2, 4)], vec![(4, 5), (6, 8)]]);
+        assert_eq!((left.task_groups[0].replicas, left.task_groups[1].replicas), (2, 3));
+        assert_eq!(left.min_member, 5);
+        assert_eq!(stop(&left, &bound((0..8).collect()), &[0, 5]), Ok(None), "stopped before");
+    }
+
+    #[test]
+    fn what_was_stopped_before_it_had_a_node_is_not_given_again() {
+        let never = UnitRows::default();
+        let left = stop(&unit(&[4], 1), &never, &[3, 2]).unwrap().unwrap();
+        assert_eq!(left.task_groups[0].ordinals, [(0, 2), (4, 4)]);
+        let up = scale(&left, &never, "", 3).unwrap().unwrap();
+        assert_eq!(up.task_groups[0].ordinals, [(0, 2), (4, 4), (4, 5)]);
+        let down = scale(&left, &never, "", 1).unwrap().unwrap();
+        assert_eq!(down.task_groups[0].ordinals, [(0, 1), (4, 4)]);
+        let up = scale(&down, &never, "", 2).unwrap().unwrap();
+        assert_eq!(up.task_groups[0].ordinals, [(0, 1), (4, 4), (4, 5)]);
+        let down = scale(&up, &never, "", 1).unwrap().unwrap();
+        assert_eq!(down.task_groups[0].ordinals, [(0, 1), (4, 4)]);
+    }
+
+    #[test]
+    fn wrong_ordinals_are_named() {
+        let field = |spec: &UnitSpec, ordinals: &[u32]| match stop(spec, &UnitRows::default(), ordinals) {
+            Err(ScaleRefusal::Invalid(violations)) => violations[0].field.clone(),
+            other => panic!("{other:?}"),
+        };
+        let spec = unit(&[3], 1);
+        assert_eq!(field(&spec, &[]), "ordinals");
+        assert_eq!(field(&spec, &[1, 3]), "ordinals[1]");
+        assert_eq!(field(&spec, &[0, 1, 2]), "ordinals");
+        assert_eq!(field(&spec, &vec![0; ORDINALS_MAX + 1]), "ordinals");
+        let cancelled = UnitSpec { cancelled: true, ..spec };
+        assert_eq!(stop(&cancelled, &UnitRows::default(), &[0]), Err(ScaleRefusal::Cancelled));
+    }
+
+    proptest! {
+        /// Whatever is stopped and scaled in turn, an ordinal that was stopped is never wanted again.
+        #[test]
+        fn ordinals_are_never_given_again(
+            steps in prop::collection::vec((any::<bool>(), 0u32..12), 1..30),
+            n_bound in 0u32..4,
+        ) {
+            let rows = bound((0..n_bound).collect());
+            let mut spec = unit(&[4], 1);
+            let mut stopped = BTreeSet::new();
+            for (stops, number) in steps {
+                let next = if stops { stop(&spec, &rows, &[number]) } else { scale(&spec, &rows, "", number) };
+                let Ok(Some(next)) = next else { continue };
+                if stops {
+                    stopped.insert(number);
+                }
+                spec = next;
+                let wanted: Vec<u32> = spec.task_groups[0].iter_ordinals().collect();
+                prop_assert_eq!(wanted.len(), spec.task_groups[0].replicas as usize);
+                prop_assert!(wanted.is_sorted_by(|a, b| a < b), "{:?}", spec.task_groups[0].ordinals);
+                prop_assert!(wanted.iter().all(|one| !stopped.contains(one)), "{wanted:?} {stopped:?}");
+            }
+        }
+    }
+}

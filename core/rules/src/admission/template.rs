@@ -1,0 +1,215 @@
+//! Checks of one replica: what it takes, where it may go, what runs.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use godel_domain::names::{self, ENTRIES_MAX};
+use godel_domain::{
+    demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
+    duration,
+    node::{TaintEffect, Toleration},
+    quantity,
+    resources::{N_NAMES_MAX, Resources},
+    unit::{RunSpec, Template},
+};
+
+use super::{
+    AMOUNT_MAX, DeviceSubmission, Given, GroupSubmission, Report, STOP_GRACE_MS_MAX, TolerationSubmission,
+    defaults::{AppliedDefault, DefaultValue},
+};
+
+pub(super) fn template(
+    idx: usize,
+    group: GroupSubmission,
+    report: &mut Report,
+    defaults: &mut Vec<AppliedDefault>,
+) -> Template {
+    let requests = requests(idx, group.requests, report);
+    let devices = group.devices.map(|devices| device_request(idx, devices, report, defaults));
+    check_selector(idx, &group.node_selector, report);
+    if group.tolerations.len() > ENTRIES_MAX {
+        report.add(
+            format_args!("task_groups[{idx}].template.tolerations"),
+            format_args!("{} entries; at most {ENTRIES_MAX}", group.tolerations.len()),
+        );
+    }
+    let tolerations = group
+        .tolerations
+        .into_iter()
+        .take(ENTRIES_MAX)
+        .enumerate()
+        .map(|(at, one)| toleration(idx, at, one, report));
+    let tolerations = tolerations.collect();
+    check_run(idx, &group.run, report);
+    Template {
+        demand: Demand { requests, devices },
+        node_selector: group.node_selector,
+        tolerations,
+        run: group.run,
+    }
+}
+
+fn requests(idx: usize, requests: Vec<(String, i64)>, report: &mut Report) -> Resources {
+    if requests.len() > N_NAMES_MAX {
+        report.add(
+            format_args!("task_groups[{idx}].template.demand.requests"),
+            format_args!("{} names; at most {N_NAMES_MAX}", requests.len()),
+        );
+    }
+    let mut sound = Vec::with_capacity(requests.len());
+    for (name, amount) in requests {
+        report.named(
+            format_args!("task_groups[{idx}].template.demand.requests[{name:?}]"),
+            names::asked(&name),
+        );
+        if (0..=AMOUNT_MAX).contains(&amount) {
+            sound.push((name, amount));
+        } else {
+            report.add(
+                format_args!("task_groups[{idx}].template.demand.requests[{name:?}]"),
+                format_args!("{}", amount_out_of_range(&name, amount)),
+            );
+        }
+    }
+    Resources::new(sound).unwrap_or_default()
+}
+
+/// Of an amount that is not in 0 to [`AMOUNT_MAX`].
+pub(crate) fn amount_out_of_range(name: &str, amount: i64) -> String {
+    let shown = quantity::show(name, amount);
+    if amount < 0 {
+        return format!("{shown} is negative");
+    }
+    format!("{shown} is more than {}", quantity::show(name, AMOUNT_MAX))
+}
+
+fn device_request(
+    idx: usize,
+    devices: DeviceSubmission,
+    report: &mut Report,
+    defaults: &mut Vec<AppliedDefault>,
+) -> DeviceRequest {
+    let field = |leaf: &str| format!("task_groups[{idx}].template.demand.devices.{leaf}");
+    let kind = match devices.kind.as_str() {
+        "gpu" => devices.kind,
+        "" => {
+            defaults
+                .push(AppliedDefault { field: Cow::Owned(field("kind")), value: DefaultValue::Word("gpu") });
+            "gpu".to_owned()
+        }
+        other => {
+            report.add(
+                format_args!("{}", field("kind")),
+                format_args!("`{other}` is not known; only `gpu` is"),
+            );
+            devices.kind
+        }
+    };
+    let milli = devices.milli.unwrap_or_else(|| {
+        let value = DefaultValue::Number(i64::from(MILLI_WHOLE));
+        defaults.push(AppliedDefault { field: Cow::Owned(field("milli_per_device")), value });
+        MILLI_WHOLE
+    });
+    if !(1..=N_DEVICES_MAX).contains(&(devices.count as usize)) {
+        report.add(
+            format_args!("{}", field("count")),
+            format_args!("{} is not in 1..={N_DEVICES_MAX}", devices.count),
+        );
+    }
+    if !(1..=MILLI_WHOLE).contains(&milli) {
+        report.add(
+            format_args!("{}", field("milli_per_device")),
+            format_args!("{milli} is not in 1..={MILLI_WHOLE}"),
+        );
+    } else if milli < MILLI_WHOLE && devices.count > 1 {
+        report.add(
+            format_args!("{}", field("milli_per_device")),
+            format_args!("a share ({milli}) can be asked of one device only, not of {}", devices.count),
+        );
+    }
+    if devices.models.len() > ENTRIES_MAX {
+        report.add(
+            format_args!("{}", field("models")),
+            format_args!("{} models; at most {ENTRIES_MAX}", devices.models.len()),
+        );
+    }
+    for (at, model) in devices.models.iter().enumerate().take(ENTRIES_MAX) {
+        if model.is_empty() {
+            report.add(format_args!("{}[{at}]", field("models")), format_args!("empty"));
+        }
+        report.named(format_args!("{}[{at}]", field("models")), names::text(model, names::NAMESPACE_LEN_MAX));
+    }
+    DeviceRequest { kind, count: devices.count, milli, models: devices.models }
+}
+
+fn check_selector(idx: usize, selector: &BTreeMap<String, String>, report: &mut Report) {
+    if selector.len() > ENTRIES_MAX {
+        report.add(
+            format_args!("task_groups[{idx}].template.node_selector"),
+            format_args!("{} entries; at most {ENTRIES_MAX}", selector.len()),
+        );
+    }
+    for (key, value) in selector {
+        for checked in [names::label_key(key), names::text(value, names::NAME_LEN_MAX)] {
+            report.named(format_args!("task_groups[{idx}].template.node_selector[{key:?}]"), checked);
+        }
+    }
+}
+
+fn toleration(idx: usize, at: usize, given: TolerationSubmission, report: &mut Report) -> Toleration {
+    if !given.key.is_empty() {
+        report.named(
+            format_args!("task_groups[{idx}].template.tolerations[{at}].key"),
+            names::label_key(&given.key),
+        );
+    }
+    if given.any_value && !given.value.is_empty() {
+        report.add(
+            format_args!("task_groups[{idx}].template.tolerations[{at}].value"),
+            format_args!("must be empty together with any_value"),
+        );
+    }
+    let effect = match given.effect {
+        Given::Absent => None,
+        Given::Value(effect) => Some(effect),
+        Given::Unknown(code) => {
+            report.add(
+                format_args!("task_groups[{idx}].template.tolerations[{at}].effect"),
+                format_args!("{code} stands for nothing"),
+            );
+            None
+        }
+    };
+    if given.tolerated_s.is_some() && effect != Some(TaintEffect::NoExecute) {
+        report.add(
+            format_args!("task_groups[{idx}].template.tolerations[{at}].tolerated_seconds"),
+            format_args!("is for the effect no-execute only"),
+        );
+    }
+    let value = (!given.any_value).then_some(given.value);
+    Toleration { key: given.key, value, effect, tolerated_s: given.tolerated_s }
+}
+
+fn check_run(idx: usize, run: &RunSpec, report: &mut Report) {
+    if run.command.first().is_some_and(String::is_empty) {
+        report.add(format_args!("task_groups[{idx}].template.run.command[0]"), format_args!("no program"));
+    }
+    for (at, argument) in run.command.iter().enumerate() {
+        report
+            .named(format_args!("task_groups[{idx}].template.run.command[{at}]"), names::argument(argument));
+    }
+    for (key, value) in &run.env {
+        for checked in [names::variable(key), names::argument(value)] {
+            report.named(format_args!("task_groups[{idx}].template.run.env[{key:?}]"), checked);
+        }
+    }
+    if run.stop_grace_ms > STOP_GRACE_MS_MAX {
+        report.add(
+            format_args!("task_groups[{idx}].template.run.stop_grace_ms"),
+            format_args!(
+                "{} is longer than {}",
+                duration::show_ms(u64::from(run.stop_grace_ms)),
+                duration::show_ms(u64::from(STOP_GRACE_MS_MAX))
+            ),
+        );
+    }
+}

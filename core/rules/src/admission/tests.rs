@@ -1,0 +1,517 @@
+use godel_domain::{
+    ids::{NodeId, Revision},
+    node::{Device, NodeReport},
+    resources::Resources,
+    rows::{Bind, RowChange, UnitRows},
+};
+
+use super::{
+    feasibility::Capacities,
+    scale::{N_RANGES_MAX, ScaleRefusal, scale},
+    *,
+};
+
+const UID: &str = "0190163d-8694-739b-aea5-966c26f8ad91";
+
+fn group(replicas: u32) -> GroupSubmission {
+    GroupSubmission { replicas, requests: vec![("cpu".to_owned(), 500)], ..GroupSubmission::default() }
+}
+
+fn submission() -> Submission {
+    Submission {
+        name: "web".to_owned(),
+        uid: UID.to_owned(),
+        task_groups: vec![group(2)],
+        ..Submission::default()
+    }
+}
+
+fn devices(count: u32, milli: u32) -> Option<DeviceSubmission> {
+    Some(DeviceSubmission {
+        kind: "gpu".to_owned(),
+        count,
+        milli: (milli > 0).then_some(milli),
+        models: Vec::new(),
+    })
+}
+
+/// Every violation kind: what is changed in a good submission, and the fields that are named for it.
+#[test]
+#[allow(clippy::too_many_lines, reason = "one table of all kinds")]
+fn every_violation_names_its_field() {
+    type Case = (&'static str, fn(&mut Submission), &'static [&'static str]);
+    const REQUESTS: &str = "task_groups[0].template.demand.requests";
+    let cases: &[Case] = &[
+        ("good", |_| {}, &[]),
+        ("size", |s| s.encoded_len = SPEC_BYTES_MAX + 1, &["unit"]),
+        ("namespace", |s| s.namespace = "Prod".into(), &["meta.namespace"]),
+        ("long namespace", |s| s.namespace = "n".repeat(64), &["meta.namespace"]),
+        ("no name", |s| s.name.clear(), &["meta.name"]),
+        ("name", |s| s.name = "web_1".into(), &["meta.name"]),
+        ("long name", |s| s.name = "n".repeat(254), &["meta.name"]),
+        ("uid", |s| s.uid = "7".into(), &["meta.uid"]),
+        ("label key", |s| drop(s.labels.insert("a b".into(), "x".into())), &["meta.labels[\"a b\"]"]),
+        ("label value", |s| drop(s.labels.insert("a".into(), "\n".into())), &["meta.labels[\"a\"]"]),
+        (
+            "labels",
+            |s| s.labels = (0..65).map(|i| (format!("k{i}"), String::new())).collect(),
+            &["meta.labels"],
+        ),
+        ("owner", |s| s.owner = "o".repeat(254), &["meta.owner"]),
+        ("class", |s| s.class = Given::Unknown(99), &["workload_class"]),
+        ("no group", |s| s.task_groups.clear(), &["task_groups"]),
+        (
+            "groups",
+            |s| {
+                s.task_groups =
+                    (0..65).map(|i| GroupSubmission { name: format!("g{i}"), ..group(1) }).collect()
+            },
+            &["task_groups"],
+        ),
+        ("twice", |s| s.task_groups.push(group(1)), &["task_groups[1].name"]),
+        ("group name", |s| s.task_groups[0].name = "A".into(), &["task_groups[0].name"]),
+        ("no replicas", |s| s.task_groups[0].replicas = 0, &["task_groups[0].replicas"]),
+        ("replicas", |s| s.task_groups[0].replicas = 100_001, &["task_groups[0].replicas", "task_groups"]),
+        (
+            "replicas over all",
+            |s| s.task_groups = vec![group(99_999), GroupSubmission { name: "b".into(), ..group(2) }],
+            &["task_groups"],
+        ),
+        (
+            "names",
+            |s| s.task_groups[0].requests = (0..33).map(|i| (format!("r{i}"), 1)).collect(),
+            &[REQUESTS],
+        ),
+        (
+            "resource name",
+            |s| s.task_groups[0].requests[0].0 = "a b".into(),
+            &["task_groups[0].template.demand.requests[\"a b\"]"],
+        ),
+        (
+            "negative",
+            |s| s.task_groups[0].requests[0].1 = -1,
+            &["task_groups[0].template.demand.requests[\"cpu\"]"],
+        ),
+        (
+            "huge",
+            |s| s.task_groups[0].requests[0].1 = i64::MAX,
+            &["task_groups[0].template.demand.requests[\"cpu\"]"],
+        ),
+        (
+            "device kind",
+            |s| {
+                s.task_groups[0].devices =
+                    Some(DeviceSubmission { kind: "tpu".into(), ..devices(1, 0).unwrap() })
+            },
+            &["task_groups[0].template.demand.devices.kind"],
+        ),
+        (
+            "no devices",
+            |s| s.task_groups[0].devices = devices(0, 0),
+            &["task_groups[0].template.demand.devices.count"],
+        ),
+        (
+            "devices",
+            |s| s.task_groups[0].devices = devices(65, 0),
+            &["task_groups[0].template.demand.devices.count"],
+        ),
+        (
+            "share",
+            |s| s.task_groups[0].devices = devices(1, 1001),
+            &["task_groups[0].template.demand.devices.milli_per_device"],
+        ),
+        (
+            "share of several",
+            |s| s.task_groups[0].devices = devices(2, 500),
+            &["task_groups[0].template.demand.devices.milli_per_device"],
+        ),
+        (
+            "model",
+            |s| {
+                s.task_groups[0].devices =
+                    Some(DeviceSubmission { models: vec![String::new()], ..devices(1, 0).unwrap() })
+            },
+            &["task_groups[0].template.demand.devices.models[0]"],
+        ),
+        (
+            "selector",
+            |s| drop(s.task_groups[0].node_selector.insert("a b".into(), String::new())),
+            &["task_groups[0].template.node_selector[\"a b\"]"],
+        ),
+        (
+            "toleration value",
+            |s| {
+                s.task_groups[0].tolerations = vec![TolerationSubmission {
+                    value: "x".into(),
+                    any_value: true,
+                    ..TolerationSubmission::default()
+                }];
+            },
+            &["task_groups[0].template.tolerations[0].value"],
+        ),
+        (
+            "toleration effect",
+            |s| {
+                s.task_groups[0].tolerations = vec![TolerationSubmission {
+                    effect: Given::Unknown(9),
+                    ..TolerationSubmission::default()
+                }];
+            },
+            &["task_groups[0].template.tolerations[0].effect"],
+        ),
+        (
+            "tolerated time",
+            |s| {
+                let given = |effect| TolerationSubmission {
+                    effect,
+                    tolerated_s: Some(0),
+                    ..TolerationSubmission::default()
+                };
+                s.task_groups[0].tolerations = vec![
+                    given(Given::Value(TaintEffect::NoExecute)),
+                    given(Given::Absent),
+                    given(Given::Value(TaintEffect::NoSchedule)),
+                ];
+            },
+            &[
+                "task_groups[0].template.tolerations[1].tolerated_seconds",
+                "task_groups[0].template.tolerations[2].tolerated_seconds",
+            ],
+        ),
+        (
+            "what is counted by itself",
+            |s| s.task_groups[0].requests.push(("running-units".into(), 1)),
+            &["task_groups[0].template.demand.requests[\"running-units\"]"],
+        ),
+        (
+            "environment",
+            |s| drop(s.task_groups[0].run.env.insert("A=B".into(), String::new())),
+            &["task_groups[0].template.run.env[\"A=B\"]"],
+        ),
+        (
+            "no program",
+            |s| s.task_groups[0].run.command = vec![String::new()],
+            &["task_groups[0].template.run.command[0]"],
+        ),
+        (
+            "grace",
+            |s| s.task_groups[0].run.stop_grace_ms = u32::MAX,
+            &["task_groups[0].template.run.stop_grace_ms"],
+        ),
+        ("min_member above replicas", |s| s.min_member = Some(3), &["min_member"]),
+        (
+            "min_member",
+            |s| {
+                s.task_groups[0].replicas = 20_000;
+                s.min_member = Some(10_001);
+            },
+            &["min_member"],
+        ),
+        (
+            "a gang too large",
+            |s| {
+                s.task_groups[0].replicas = 20_000;
+                s.class = Given::Value(WorkloadClass::Gang);
+            },
+            &["min_member"],
+        ),
+        ("queue", |s| s.queue = "a..b".into(), &["queue"]),
+        ("queue of another grammar", |s| s.queue = "org/ml".into(), &["queue"]),
+        ("deep queue", |s| s.queue = "a.b.c.d.e.f.g.h.i".into(), &["queue"]),
+        ("priority class", |s| s.priority_class = "Gold".into(), &["priority_class"]),
+        ("long priority class", |s| s.priority_class = "c".repeat(64), &["priority_class"]),
+        ("priority", |s| s.priority = Some(i32::MAX), &["priority"]),
+        ("the band of the system by hand", |s| s.priority = Some(1_000_000_000), &["priority"]),
+        ("pool", |s| s.pool = Given::Unknown(7), &["pool"]),
+        ("on_eviction", |s| s.on_eviction = Given::Unknown(7), &["on_eviction"]),
+        ("on_below_min", |s| s.on_below_min = Given::Unknown(7), &["on_below_min"]),
+        ("restart", |s| s.restart_policy = Given::Unknown(7), &["restart_policy"]),
+        ("scoring", |s| s.scoring = Given::Unknown(7), &["scoring_profile"]),
+        ("ttl", |s| s.ttl_after_finished_ms = Some(u64::MAX), &["ttl_after_finished_ms"]),
+        ("restarts", |s| s.max_restarts = Some(1_001), &["max_restarts"]),
+    ];
+    for (name, change, fields) in cases {
+        let mut given = submission();
+        change(&mut given);
+        let found = admit(given).err().unwrap_or_default();
+        let found: Vec<&str> = found.iter().map(|violation| violation.field.as_str()).collect();
+        assert_eq!(&found, fields, "{name}");
+    }
+}
+
+#[test]
+fn all_violations_are_named_at_once_up_to_a_bound() {
+    let mut given = submission();
+    given.name.clear();
+    given.queue = "/".into();
+    given.task_groups[0].replicas = 0;
+    let fields: Vec<String> =
+        admit(given).unwrap_err().into_iter().map(|violation| violation.field).collect();
+    assert_eq!(fields, ["meta.name", "task_groups[0].replicas", "queue"]);
+    let mut given = submission();
+    given.task_groups[0].requests = (0..500).map(|i| (format!("r{i}"), -1)).collect();
+    assert_eq!(admit(given).unwrap_err().len(), VIOLATIONS_MAX);
+}
+
+#[test]
+fn defaults_follow_the_class_and_are_listed() {
+    let admitted = admit(submission()).unwrap();
+    let listed: Vec<String> = admitted.defaults.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        listed,
+        [
+            "workload_class = batch",
+            "task_groups[0].name = main",
+            "min_member = 1",
+            "queue = default",
+            "priority = 0",
+            "pool = guaranteed",
+            "restart_policy = on-failure",
+            "scoring_profile = most-allocated",
+            "ttl_after_finished_ms = 3600000",
+            "max_restarts = 3",
+            "on_eviction = requeue",
+            "on_below_min = keep",
+            "on_failure = keep",
+            "preemptible = true",
+        ]
+    );
+    let spec = admitted.spec;
+    assert_eq!(
+        (spec.namespace.as_str(), spec.task_groups[0].ordinals.as_slice()),
+        ("default", &[(0, 2)][..])
+    );
+    for class in defaults::TABLE.map(|line| line.class) {
+        let given = Submission { class: Given::Value(class), ..submission() };
+        let line = defaults::of(class);
+        let spec = admit(given).unwrap().spec;
+        let all = line.min_member == defaults::MinMember::Replicas;
+        assert_eq!(spec.min_member, if all { 2 } else { 1 }, "{class:?}");
+        assert_eq!(
+            (spec.priority, spec.restart_policy, spec.scoring),
+            (line.priority, line.restart_policy, line.scoring)
+        );
+    }
+}
+
+#[test]
+fn what_is_given_stays_and_ordinals_follow_on() {
+    let given = Submission {
+        class: Given::Value(WorkloadClass::Gang),
+        task_groups: vec![
+            GroupSubmission { name: "ps".into(), ..group(3) },
+            GroupSubmission { name: "worker".into(), devices: devices(1, 0), ..group(5) },
+        ],
+        min_member: Some(4),
+        queue: "org.ml".into(),
+        priority: Some(-7),
+        uid: UID.to_uppercase(),
+        ttl_after_finished_ms: Some(5),
+        max_restarts: Some(1),
+        on_eviction: Given::Value(OnEviction::Fail),
+        on_below_min: Given::Value(OnBelowMin::Stop),
+        ..submission()
+    };
+    let spec = admit(given).unwrap().spec;
+    assert_eq!(
+        (spec.min_member, spec.priority, spec.queue.as_str(), spec.uid.as_str()),
+        (4, -7, "org.ml", UID)
+    );
+    assert_eq!((spec.ttl_after_finished_ms, spec.max_restarts), (5, 1));
+    assert_eq!((spec.on_eviction, spec.on_below_min), (OnEviction::Fail, OnBelowMin::Stop));
+    let ordinals: Vec<_> = spec.task_groups.iter().map(|group| group.ordinals.clone()).collect();
+    assert_eq!(ordinals, [vec![(0, 3)], vec![(3, 8)]]);
+    assert_eq!(spec.task_groups[1].template.demand.devices.as_ref().unwrap().milli, 1000);
+}
+
+/// A zero that is written holds or is refused; it never becomes the default.
+#[test]
+fn a_zero_is_not_absent() {
+    let honoured = Submission {
+        class: Given::Value(WorkloadClass::Service),
+        priority: Some(0),
+        ttl_after_finished_ms: Some(0),
+        max_restarts: Some(0),
+        ..submission()
+    };
+    let Admitted { spec, defaults } = admit(honoured).unwrap();
+    assert_eq!((spec.priority, spec.ttl_after_finished_ms, spec.max_restarts), (0, 0, 0));
+    let filled = |field: &str| defaults.iter().any(|default| default.field == field);
+    assert!(!filled("priority") && !filled("ttl_after_finished_ms") && !filled("max_restarts"));
+    type Case = (fn(&mut Submission), &'static str, &'static str);
+    let refused: [Case; 6] = [
+        (|s| s.min_member = Some(0), "min_member", "0 is not in 1..=10000; leave it out"),
+        (|s| s.scheduling_timeout_ms = Some(0), "scheduling_timeout_ms", "0s is too short; leave it out"),
+        (|s| s.active_deadline_ms = Some(0), "active_deadline_ms", "0s is too short; leave it out"),
+        (|s| s.task_groups[0].replicas = 0, "task_groups[0].replicas", "0 is not in 1..=100000"),
+        (
+            |s| {
+                let devices = DeviceSubmission { count: 1, milli: Some(0), ..DeviceSubmission::default() };
+                s.task_groups[0].devices = Some(devices);
+            },
+            "task_groups[0].template.demand.devices.milli_per_device",
+            "0 is not in 1..=1000",
+        ),
+        (
+            |s| {
+                s.priority_class = "online".into();
+                s.priority = Some(0);
+            },
+            "priority",
+            "leave it out to have the priority of the class",
+        ),
+    ];
+    for (change, field, expected) in refused {
+        let mut given = submission();
+        change(&mut given);
+        let wrong = admit(given).unwrap_err();
+        assert_eq!((wrong.len(), wrong[0].field.as_str()), (1, field));
+        assert!(wrong[0].description.contains(expected), "{}", wrong[0].description);
+    }
+}
+
+#[test]
+fn bounds_are_said_as_people_write_them() {
+    let long = Submission {
+        ttl_after_finished_ms: Some(TTL_MS_MAX + 1),
+        active_deadline_ms: Some(ACTIVE_DEADLINE_MS_MAX + 3_600_000),
+        min_run_ms: MIN_RUN_MS_MAX * 2,
+        ..submission()
+    };
+    let told: Vec<String> = admit(long).unwrap_err().into_iter().map(|wrong| wrong.description).collect();
+    assert_eq!(
+        told,
+        ["365d 6h 1ms is longer than 1y", "60d is longer than 30d", "365d 7h is longer than 1y"]
+    );
+    let mut much = submission();
+    much.active_deadline_ms = Some(ACTIVE_DEADLINE_MS_MAX);
+    much.task_groups[0].requests =
+        vec![("cpu".into(), AMOUNT_MAX + 1), ("memory".into(), 2 * AMOUNT_MAX), ("mem".into(), 1)];
+    let told: Vec<String> = admit(much).unwrap_err().into_iter().map(|wrong| wrong.description).collect();
+    assert_eq!(
+        told,
+        [
+            "1125899906842.625 is more than 1125899906842.624",
+            "2Pi is more than 1Pi",
+            "did you mean `memory`?"
+        ]
+    );
+}
+
+#[test]
+fn a_priority_class_leaves_the_priority_to_itself() {
+    let class = |priority| Submission { priority_class: "online".into(), priority, ..submission() };
+    let Admitted { spec, defaults } = admit(class(None)).unwrap();
+    assert_eq!((spec.priority_class.as_str(), spec.priority), ("online", 0));
+    assert!(defaults.iter().all(|default| default.field != "priority"), "{defaults:?}");
+    assert_eq!(admit(class(Some(7))).unwrap().spec.priority, 7);
+    let service = Submission { class: Given::Value(WorkloadClass::Service), ..class(None) };
+    assert_eq!(admit(service).unwrap().spec.priority, 0);
+}
+
+fn bound_up_to(n_rows: u32) -> UnitRows {
+    let mut rows = UnitRows::default();
+    if n_rows > 0 {
+        let bind = Bind { ordinals: vec![n_rows - 1], nodes: vec![NodeId(1)], ..Bind::default() };
+        rows.apply(&RowChange::Bind(bind), Revision(1), 0, |_, _, _| {});
+    }
+    rows
+}
+
+#[test]
+fn scaling_drops_the_highest_ordinals_and_never_gives_a_bound_one_again() {
+    let spec = admit(submission()).unwrap().spec;
+    let up = scale(&spec, &bound_up_to(2), "", 5).unwrap().unwrap();
+    assert_eq!(up.task_groups[0].ordinals, [(0, 5)]);
+    let down = scale(&up, &bound_up_to(5), "main", 1).unwrap().unwrap();
+    assert_eq!((down.task_groups[0].ordinals.as_slice(), down.replicas()), (&[(0, 1)][..], 1));
+    let again = scale(&down, &bound_up_to(5), "main", 3).unwrap().unwrap();
+    assert_eq!(again.task_groups[0].ordinals, [(0, 1), (5, 7)]);
+    let one_range_less = scale(&again, &bound_up_to(5), "main", 1).unwrap().unwrap();
+    assert_eq!(one_range_less.task_groups[0].ordinals, [(0, 1)]);
+    // Ordinals that were never bound may be given again.
+    let unbound = scale(&down, &bound_up_to(0), "main", 3).unwrap().unwrap();
+    assert_eq!(unbound.task_groups[0].ordinals, [(0, 3)]);
+    assert_eq!(scale(&spec, &bound_up_to(0), "", 2), Ok(None));
+}
+
+#[test]
+fn scaling_is_refused_for_a_reason() {
+    let mut spec = admit(submission()).unwrap().spec;
+    let field = |refusal: Result<Option<UnitSpec>, ScaleRefusal>| match refusal {
+        Err(ScaleRefusal::Invalid(violations)) => violations[0].field.clone(),
+        other => panic!("{other:?}"),
+    };
+    let rows = UnitRows::default();
+    assert_eq!(field(scale(&spec, &rows, "nope", 3)), "task_group");
+    assert_eq!(field(scale(&spec, &rows, "", 0)), "replicas");
+    assert_eq!(field(scale(&spec, &rows, "", 100_001)), "replicas");
+    assert_eq!(scale(&spec, &bound_up_to(1_000_000), "", 3), Err(ScaleRefusal::OrdinalsUsedUp));
+    let mut worn = spec.clone();
+    worn.task_groups[0].ordinals =
+        (0u32..).step_by(3).map(|start| (start, start + 2)).take(N_RANGES_MAX).collect();
+    worn.task_groups[0].replicas = 8_192;
+    let end = 3 * 4_096;
+    assert_eq!(scale(&worn, &bound_up_to(end + 1), "", 8_193), Err(ScaleRefusal::OrdinalsUsedUp));
+    worn.task_groups[0].ordinals.pop();
+    worn.task_groups[0].replicas = 8_190;
+    assert!(scale(&worn, &bound_up_to(end + 1), "", 8_191).is_ok());
+    spec.cancelled = true;
+    assert_eq!(scale(&spec, &rows, "", 3), Err(ScaleRefusal::Cancelled));
+    // A gang that shrinks keeps all or nothing of what is left.
+    let gang = admit(Submission { class: Given::Value(WorkloadClass::Gang), ..submission() }).unwrap().spec;
+    assert_eq!(scale(&gang, &rows, "", 1).unwrap().unwrap().min_member, 1);
+    assert_eq!(scale(&gang, &rows, "", 9).unwrap().unwrap().min_member, 2);
+    let two = Submission {
+        task_groups: vec![
+            GroupSubmission { name: "a".into(), ..group(1) },
+            GroupSubmission { name: "b".into(), ..group(1) },
+        ],
+        ..submission()
+    };
+    let two = admit(two).unwrap().spec;
+    assert_eq!(field(scale(&two, &rows, "", 3)), "task_group");
+    assert_eq!(scale(&two, &rows, "a", 0).unwrap().unwrap().replicas(), 1);
+}
+
+fn node(id: u32, cpu: i64, models: &[&str]) -> NodeReport {
+    let device = |model: &&str| Device { kind: "gpu".into(), model: (*model).to_owned(), numa_zone: 0 };
+    NodeReport {
+        id: NodeId(id),
+        capacity: Resources::new([("cpu", cpu)]).unwrap(),
+        devices: models.iter().map(device).collect(),
+        ..NodeReport::default()
+    }
+}
+
+#[test]
+fn infeasible_says_why_and_ends_when_a_node_joins() {
+    let unit = |cpu: i64, devices: Option<DeviceSubmission>| {
+        let group = GroupSubmission { requests: vec![("cpu".to_owned(), cpu)], devices, ..group(1) };
+        admit(Submission { task_groups: vec![group], ..submission() }).unwrap().spec
+    };
+    let mut capacities = Capacities::default();
+    let why = |capacities: &Capacities, spec: &UnitSpec| capacities.infeasible(spec).unwrap_or_default();
+    assert_eq!(why(&capacities, &unit(1, None)), "task group `main`: no node is registered");
+    assert!(capacities.put(&node(1, 1000, &["T4", "T4"])));
+    assert!(!capacities.put(&node(2, 1000, &["T4", "T4"])), "no new shape");
+    assert_eq!(capacities.infeasible(&unit(1000, devices(2, 0))), None);
+    assert_eq!(
+        why(&capacities, &unit(1001, None)),
+        "task group `main`: asks for 1.001 cpu; the largest node has 1"
+    );
+    let a10 = Some(DeviceSubmission { models: vec!["A10".into()], ..devices(1, 0).unwrap() });
+    assert_eq!(
+        why(&capacities, &unit(1, a10.clone())),
+        "task group `main`: asks for 1 gpu of model A10 on one node; no node has more than 0"
+    );
+    assert!(capacities.put(&node(3, 10, &["A10"])));
+    assert_eq!(capacities.infeasible(&unit(1, a10.clone())), None);
+    assert!(why(&capacities, &unit(1000, a10.clone())).contains("no single one of 3 nodes"));
+    capacities.remove(NodeId(3));
+    assert!(!why(&capacities, &unit(1, a10)).is_empty());
+    assert_eq!(
+        (capacities.len(), capacities.model(NodeId(1), 0b10), capacities.model(NodeId(3), 1)),
+        (2, "T4", "")
+    );
+}

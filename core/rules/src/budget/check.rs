@@ -1,0 +1,180 @@
+//! Whether disruption budgets may be changed as asked: pure, all that is wrong at once.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use godel_domain::budget_spec::{Amount, BudgetSpec, Limit};
+use godel_domain::{
+    names::{self, BadName, ENTRIES_MAX, NAME_LEN_MAX, NAMESPACE_LEN_MAX},
+    record_change::{DESCRIPTION_LEN_MAX, Ground, RecordChange, Report, Violation, existence},
+};
+
+use super::Budgets;
+
+/// Most budgets.
+pub const N_BUDGETS_MAX: usize = 16_384;
+
+/// A change of a budget.
+pub type BudgetChange = RecordChange<Arc<BudgetSpec>>;
+
+/// Checks changes of budgets, made together.
+///
+/// # Errors
+/// Everything wrong, in order of the changes.
+pub fn budgets(known: &Budgets, changes: &[BudgetChange]) -> Result<(), Vec<Violation>> {
+    let mut report = Report::default();
+    let mut seen = BTreeSet::new();
+    let mut n_budgets = known.len();
+    for (idx, change) in changes.iter().enumerate() {
+        report.change = idx;
+        let (name, spec) = match change {
+            RecordChange::Create(spec) | RecordChange::Update(spec) | RecordChange::Put(spec) => {
+                (spec.name.as_str(), Some(spec))
+            }
+            RecordChange::Delete(name) => (name.as_str(), None),
+        };
+        if !seen.insert(name) {
+            report.add(Ground::Invalid, "name", format!("`{name}` stands twice"));
+        }
+        let exists = known.get(name).is_some();
+        existence(change, exists, name, "name", &mut report);
+        if let Some(spec) = spec {
+            fields(spec, &mut report);
+            n_budgets += usize::from(!exists);
+        }
+    }
+    if n_budgets > N_BUDGETS_MAX {
+        report.add(Ground::State, "name", format!("there are {N_BUDGETS_MAX} budgets; no more are kept"));
+    }
+    report.finish()
+}
+
+fn fields(spec: &BudgetSpec, report: &mut Report) {
+    report.named("name", names::label(&spec.name));
+    report.named("namespace", names::name(&spec.namespace, NAMESPACE_LEN_MAX));
+    match (spec.unit.is_empty(), spec.selector.is_empty()) {
+        (true, true) => {
+            let description = "neither a unit nor labels of units: say which running units it is about";
+            report.add(Ground::Invalid, "unit", description.to_owned());
+        }
+        (false, false) => {
+            report.add(Ground::Invalid, "unit", "a unit and labels of units: name one of the two".to_owned());
+        }
+        (false, true) => report.named("unit", names::name(&spec.unit, NAME_LEN_MAX)),
+        (true, false) => {}
+    }
+    if spec.selector.len() > ENTRIES_MAX {
+        let n = spec.selector.len();
+        report.add(Ground::Invalid, "selector", format!("{n} entries; at most {ENTRIES_MAX}"));
+    }
+    for (key, value) in &spec.selector {
+        let value: Result<(), BadName> = names::text(value, NAME_LEN_MAX);
+        for checked in [names::label_key(key), value] {
+            report.named(&format!("selector[{key:?}]"), checked);
+        }
+    }
+    let (field, amount) = match spec.limit {
+        Limit::MaxUnavailable(amount) => ("max_unavailable", amount),
+        Limit::MinAvailable(amount) => ("min_available", amount),
+    };
+    if let Amount::Percent(percent) = amount
+        && percent > 100
+    {
+        report.add(Ground::Invalid, field, format!("{percent}% is not in 0%..=100%"));
+    }
+    report.named("description", names::text(&spec.description, DESCRIPTION_LEN_MAX));
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_domain::ids::Revision;
+
+    use super::*;
+
+    fn budget(name: &str) -> BudgetSpec {
+        BudgetSpec {
+            name: name.to_owned(),
+            namespace: "default".to_owned(),
+            unit: "web".to_owned(),
+            ..BudgetSpec::default()
+        }
+    }
+
+    fn wrong(change: BudgetChange) -> Vec<(Ground, String)> {
+        let mut known = Budgets::default();
+        known.put(Arc::new(budget("there")), Revision(1));
+        let violations = budgets(&known, &[change]).err().unwrap_or_default();
+        violations.into_iter().map(|violation| (violation.ground, violation.field)).collect()
+    }
+
+    #[test]
+    fn there_are_so_many_at_most() {
+        let mut known = Budgets::default();
+        for number in 1..N_BUDGETS_MAX {
+            known.put(Arc::new(budget(&format!("b{number}"))), Revision(1));
+        }
+        let create = |name: &str| RecordChange::Create(Arc::new(budget(name)));
+        assert!(budgets(&known, &[create("last")]).is_ok());
+        let violations = budgets(&known, &[create("last"), create("more")]).unwrap_err();
+        assert_eq!(violations[0].ground, Ground::State);
+    }
+
+    #[test]
+    fn everything_wrong_is_named() {
+        let create = |spec: BudgetSpec| wrong(RecordChange::Create(Arc::new(spec)));
+        assert_eq!(create(budget("new")), []);
+        let labels = [("app".to_owned(), "web".to_owned())];
+        let bad = BudgetSpec {
+            name: "No".to_owned(),
+            namespace: String::new(),
+            selector: labels.into(),
+            limit: Limit::MinAvailable(Amount::Percent(101)),
+            ..budget("x")
+        };
+        let fields: Vec<String> = create(bad).into_iter().map(|(_, field)| field).collect();
+        assert_eq!(fields, ["name", "namespace", "unit", "min_available"]);
+        let nobody = BudgetSpec { unit: String::new(), ..budget("new") };
+        assert_eq!(create(nobody), [(Ground::Invalid, "unit".to_owned())]);
+        let key = BudgetSpec {
+            unit: String::new(),
+            selector: [("a b".to_owned(), "x".to_owned())].into(),
+            ..budget("new")
+        };
+        assert_eq!(create(key), [(Ground::Invalid, "selector[\"a b\"]".to_owned())]);
+    }
+
+    #[test]
+    fn limits_may_be_reached_and_not_passed() {
+        let create = |spec: BudgetSpec| wrong(RecordChange::Create(Arc::new(spec)));
+        let invalid = |field: &str| vec![(Ground::Invalid, field.to_owned())];
+        let selecting = |n: usize| BudgetSpec {
+            unit: String::new(),
+            selector: (0..n).map(|number| (format!("key{number}"), String::new())).collect(),
+            ..budget("new")
+        };
+        assert_eq!(create(selecting(ENTRIES_MAX)), []);
+        for n in [ENTRIES_MAX + 1, ENTRIES_MAX + 2] {
+            assert_eq!(create(selecting(n)), invalid("selector"), "{n} entries");
+        }
+        let percent = |n| BudgetSpec { limit: Limit::MaxUnavailable(Amount::Percent(n)), ..budget("new") };
+        assert_eq!(create(percent(100)), []);
+        assert_eq!(create(percent(101)), invalid("max_unavailable"));
+    }
+
+    #[test]
+    fn names_are_there_or_not() {
+        let spec = |name| Arc::new(budget(name));
+        let name = || "name".to_owned();
+        assert_eq!(wrong(RecordChange::Create(spec("there"))), [(Ground::AlreadyExists, name())]);
+        assert_eq!(wrong(RecordChange::Update(spec("new"))), [(Ground::NotFound, name())]);
+        assert_eq!(wrong(RecordChange::Delete("new".to_owned())), [(Ground::NotFound, name())]);
+        for fine in [
+            RecordChange::Put(spec("there")),
+            RecordChange::Put(spec("new")),
+            RecordChange::Update(spec("there")),
+            RecordChange::Delete("there".to_owned()),
+        ] {
+            assert_eq!(wrong(fine), []);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Drained nodes: how many running units of one unit may go at a time.
+//!
+//! Until the deadline a drain takes no more of a unit than it can do without; what cannot be spared waits until
+//! those that went run elsewhere.
+
+use std::{fmt, sync::Arc};
+
+use godel_domain::{
+    budget_spec::BudgetSpec,
+    rows::{Phase, UnitRows},
+    unit::{UnitSpec, WorkloadClass},
+};
+
+use crate::budget::Budget;
+
+/// A unit as far as a drain is concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Wanted.
+    pub replicas: u32,
+    /// Wanted, running and not told to leave, or over by themselves.
+    pub available: u32,
+}
+
+impl Standing {
+    /// From the rows.
+    pub fn of(spec: &UnitSpec, rows: &UnitRows) -> Self {
+        let counts = rows.rows.iter().zip(0u32..).filter(|(row, ordinal)| {
+            let is_there = match row.phase {
+                Phase::Running => row.eviction.is_none(),
+                Phase::Succeeded | Phase::Failed => true,
+                Phase::Pending | Phase::Bound | Phase::Starting | Phase::Stopped => false,
+            };
+            is_there && spec.group_of(*ordinal).is_some()
+        });
+        Self { replicas: spec.replicas(), available: u32::try_from(counts.count()).unwrap_or(u32::MAX) }
+    }
+}
+
+/// Why running units stay for now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Block {
+    /// Of a unit that serves, one replica at most is to be missing.
+    Unavailable {
+        /// What there is.
+        standing: Standing,
+    },
+    /// Fewer than `min_member` would be left.
+    MinMember {
+        /// What there is.
+        standing: Standing,
+        /// What is needed.
+        min_member: u32,
+    },
+    /// A disruption budget allows none of them to leave, or not a whole gang.
+    Budget {
+        /// Its record.
+        budget: Arc<BudgetSpec>,
+        /// Running now, of all that it selects.
+        available: u64,
+        /// Of so many that are to run.
+        expected: u64,
+    },
+    /// What says whether they may leave cannot be read.
+    Unreadable,
+}
+
+impl Block {
+    /// By a budget as it stands.
+    pub fn by(budget: &Budget) -> Self {
+        let Budget { spec, used, .. } = budget;
+        Self::Budget { budget: Arc::clone(spec), available: used.available, expected: used.expected }
+    }
+}
+
+impl fmt::Display for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unavailable { standing: Standing { replicas, available } } => {
+                write!(f, "{available} of {replicas} replicas are available, one may be missing at a time")
+            }
+            Self::MinMember { standing: Standing { replicas, available }, min_member } => {
+                write!(f, "{available} of {replicas} replicas are available, min_member is {min_member}")
+            }
+            Self::Unreadable => {
+                f.write_str("a disruption budget, or a unit that it may select, cannot be read")
+            }
+            Self::Budget { budget, available, expected } => write!(
+                f,
+                "disruption budget {}: {available} of {expected} are available, {}",
+                budget.name, budget.limit
+            ),
+        }
+    }
+}
+
+/// How many of `n_running` running replicas on drained nodes may go now; replicas that do not run yet may always. An
+/// answer of 0 says why.
+///
+/// A unit that serves loses one replica at a time. Any other one keeps `min_member`; one that needs every replica
+/// goes as a whole, as there is no way to spare any.
+///
+/// # Errors
+/// None may go.
+pub fn spare(spec: &UnitSpec, standing: Standing, n_running: u32) -> Result<u32, Block> {
+    if standing.replicas <= 1 || is_whole(spec) {
+        return Ok(n_running);
+    }
+    if serves(spec) {
+        return if standing.available >= standing.replicas {
+            Ok(n_running.min(1))
+        } else {
+            Err(Block::Unavailable { standing })
+        };
+    }
+    match standing.available.saturating_sub(spec.min_member) {
+        0 => Err(Block::MinMember { standing, min_member: spec.min_member }),
+        n => Ok(n_running.min(n)),
+    }
+}
+
+fn serves(spec: &UnitSpec) -> bool {
+    matches!(spec.class, WorkloadClass::Service | WorkloadClass::Stateful)
+}
+
+/// It needs every replica: what is on drained nodes leaves together.
+pub fn is_whole(spec: &UnitSpec) -> bool {
+    !serves(spec) && spec.min_member >= spec.replicas()
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_domain::rows::{EvictionReason, Row};
+
+    use super::*;
+    use crate::admission::{GroupSubmission, Submission, admit};
+
+    fn spec(class: WorkloadClass, replicas: u32, min_member: u32) -> UnitSpec {
+        let group = GroupSubmission { replicas, ..GroupSubmission::default() };
+        let submission = Submission {
+            name: "u".to_owned(),
+            uid: "0190163d-8694-739b-aea5-000000000001".to_owned(),
+            task_groups: vec![group],
+            ..Submission::default()
+        };
+        UnitSpec { class, min_member, ..admit(submission).unwrap().spec }
+    }
+
+    #[test]
+    fn each_kind_of_unit_spares_what_it_can() {
+        use WorkloadClass::{Batch, Gang, Service, Stateful};
+        // Class, replicas, min_member, available, running on drained nodes; may go, `None`: blocked.
+        for (class, replicas, min_member, available, n_running, expected) in [
+            (Service, 1, 1, 1, 1, Some(1)),
+            (Service, 3, 1, 3, 3, Some(1)),
+            (Service, 3, 1, 2, 2, None),
+            (Service, 3, 3, 3, 2, Some(1)),
+            (Stateful, 2, 2, 1, 1, None),
+            (Gang, 4, 4, 4, 2, Some(2)),
+            (Gang, 4, 4, 1, 1, Some(1)),
+            (Gang, 8, 4, 8, 8, Some(4)),
+            (Gang, 8, 4, 4, 2, None),
+            (Batch, 5, 1, 5, 5, Some(4)),
+            (Batch, 5, 1, 1, 1, None),
+            (Batch, 5, 1, 5, 2, Some(2)),
+        ] {
+            let spec = spec(class, replicas, min_member);
+            let given = spare(&spec, Standing { replicas, available }, n_running);
+            assert_eq!(given.ok(), expected, "{class:?} {replicas} {min_member} {available} {n_running}");
+        }
+    }
+
+    #[test]
+    fn available_is_what_runs_and_what_is_done() {
+        let spec = spec(WorkloadClass::Batch, 6, 1);
+        let row = |phase, eviction| Row { phase, eviction, ..Row::default() };
+        let rows = vec![
+            row(Phase::Running, None),
+            row(Phase::Running, Some(EvictionReason::Drained)),
+            row(Phase::Starting, None),
+            row(Phase::Succeeded, None),
+            row(Phase::Stopped, None),
+            row(Phase::Pending, None),
+            row(Phase::Running, None),
+        ];
+        let standing = Standing::of(&spec, &UnitRows { rows, ..UnitRows::default() });
+        assert_eq!(standing, Standing { replicas: 6, available: 2 }, "ordinal 6 is not wanted");
+        let said = spare(&spec, Standing { available: 1, ..standing }, 1).unwrap_err().to_string();
+        assert_eq!(said, "1 of 6 replicas are available, min_member is 1");
+    }
+}

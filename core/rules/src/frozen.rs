@@ -1,0 +1,305 @@
+//! What is frozen because of records that this version cannot read.
+//!
+//! A follower that meets such a record says so and goes on without it: an older process in a rolling upgrade meets values
+//! that only newer ones know. [`Frozen`] keeps which records these are, and answers what must not be decided meanwhile:
+//! what the record is about gets nothing new and gives nothing away. The version of the record that was read before is not
+//! used instead. A record thaws when a version of it comes that can be read, or when it is deleted.
+//!
+//! Which rule follows from which record: `docs/adr/0013-unreadable-records.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use godel_domain::{
+    change::Change,
+    ids::{HoldId, NodeId, UnitId},
+    pause::Scope,
+    rows::RowChange,
+    unreadable::{Nodes, Subject, Unreadable},
+};
+use godel_queueing::{QueueIdx, QueueTree};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+#[cfg(test)]
+mod tests;
+
+/// What a change made of [`Frozen`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Noted {
+    /// Whoever follows has nothing to do with the change itself: it builds on what could not be read.
+    pub is_void: bool,
+    /// Something froze or thawed.
+    pub is_news: bool,
+    /// Nodes that may have frozen or thawed.
+    pub nodes: BTreeSet<NodeId>,
+    /// Any node may have.
+    pub any_node: bool,
+}
+
+/// Records that cannot be read now. Empty mostly: then every question is answered by one comparison.
+#[derive(Clone, Debug, Default)]
+pub struct Frozen {
+    records: BTreeMap<Subject, Unreadable>,
+    /// How many of `records` freeze a node.
+    nodes: FxHashMap<NodeId, u32>,
+    /// How many freeze every node.
+    n_any_node: usize,
+    /// How many keep everybody from leaving for others.
+    n_keep_all: usize,
+    /// How many keep budgets from letting anybody go.
+    n_keep_budgets: usize,
+    n_unknown: usize,
+}
+
+impl Frozen {
+    /// Everything could be read.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// How many records cannot be read.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// What cannot be read, in order of kind and key.
+    pub fn iter(&self) -> impl Iterator<Item = &Unreadable> {
+        self.records.values()
+    }
+
+    /// Follows a change before it is applied. Nothing happens, at the price of two comparisons, while everything can be
+    /// read.
+    pub fn note(&mut self, change: &Change) -> Noted {
+        let mut noted = Noted::default();
+        match change {
+            Change::Unreadable(unreadable) => self.freeze((**unreadable).clone(), &mut noted),
+            _ if self.records.is_empty() => {}
+            Change::Rows(unit, rows) => {
+                if let Some(mut known) = self.records.get(&Subject::Rows(*unit)).cloned() {
+                    noted.is_void = true;
+                    if let (RowChange::Bind(bind), Nodes::Of(nodes)) = (rows, &mut known.nodes) {
+                        nodes.extend(&bind.nodes);
+                        self.freeze(known, &mut noted);
+                    }
+                }
+            }
+            _ => Subject::settled_by(change).iter().for_each(|subject| self.thaw(subject, &mut noted)),
+        }
+        noted
+    }
+
+    /// A list follows, which shows all records anew.
+    pub fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// After a list: what it did not show can be read, or is gone. Whether that is news.
+    pub fn retain(&mut self, listed: &BTreeSet<Subject>) -> bool {
+        let gone: Vec<Subject> =
+            self.records.keys().filter(|subject| !listed.contains(*subject)).cloned().collect();
+        gone.iter().for_each(|subject| self.thaw(subject, &mut Noted::default()));
+        !gone.is_empty()
+    }
+
+    fn freeze(&mut self, mut unreadable: Unreadable, noted: &mut Noted) {
+        if let (Subject::Rows(_), Some(known)) = (&unreadable.subject, self.records.get(&unreadable.subject))
+        {
+            // Each operation that was missed may have bound others.
+            unreadable.nodes = match (&known.nodes, unreadable.nodes) {
+                (Nodes::Of(before), Nodes::Of(more)) => {
+                    let all: BTreeSet<NodeId> = before.iter().copied().chain(more).collect();
+                    Nodes::Of(all.into_iter().collect())
+                }
+                (Nodes::Any, _) | (_, Nodes::Any) => Nodes::Any,
+            };
+        }
+        self.thaw(&unreadable.subject.clone(), noted);
+        self.count(&unreadable, true, noted);
+        self.records.insert(unreadable.subject.clone(), unreadable);
+    }
+
+    fn thaw(&mut self, subject: &Subject, noted: &mut Noted) {
+        if let Some(known) = self.records.remove(subject) {
+            self.count(&known, false, noted);
+        }
+    }
+
+    fn count(&mut self, unreadable: &Unreadable, more: bool, noted: &mut Noted) {
+        noted.is_news = true;
+        let step = |n: &mut usize, by: bool| match (by, more) {
+            (true, true) => *n += 1,
+            (true, false) => *n -= 1,
+            (false, _) => {}
+        };
+        match &unreadable.nodes {
+            Nodes::Any => {
+                noted.any_node = true;
+                step(&mut self.n_any_node, true);
+            }
+            Nodes::Of(nodes) => {
+                for node in nodes.iter().collect::<BTreeSet<_>>() {
+                    noted.nodes.insert(*node);
+                    let n = self.nodes.entry(*node).or_default();
+                    if more {
+                        *n += 1
+                    } else {
+                        *n -= 1
+                    }
+                    if *n == 0 {
+                        self.nodes.remove(node);
+                    }
+                }
+            }
+        }
+        step(&mut self.n_keep_all, keeps_all(&unreadable.subject));
+        step(&mut self.n_keep_budgets, keeps_budgets(&unreadable.subject));
+        step(&mut self.n_unknown, unreadable.subject == Subject::Unknown);
+    }
+
+    /// Why a record is frozen.
+    pub fn get(&self, subject: &Subject) -> Option<&Unreadable> {
+        self.records.get(subject)
+    }
+
+    /// Nobody can tell which record it is that cannot be read: nothing is handed out, bound, evicted, ended or deleted.
+    pub fn is_all(&self) -> bool {
+        self.n_unknown > 0
+    }
+
+    /// Nothing new comes to a node, and what is there stays: one of its records cannot be read, or who is on it.
+    pub fn has_node(&self, node: NodeId) -> bool {
+        !self.records.is_empty() && (self.n_any_node > 0 || self.nodes.contains_key(&node))
+    }
+
+    /// Whether a node is there cannot be told: it is not lost.
+    pub fn has_report(&self, node: NodeId) -> bool {
+        !self.records.is_empty() && (self.is_all() || self.records.contains_key(&Subject::NodeReport(node)))
+    }
+
+    /// A unit is not placed further, and its running units stay: its record or its rows cannot be read, or room that is
+    /// kept for it.
+    pub fn unit(&self, unit: UnitId) -> Option<&Unreadable> {
+        if self.records.is_empty() {
+            return None;
+        }
+        self.records
+            .get(&Subject::Unit(unit))
+            .or_else(|| self.records.get(&Subject::Rows(unit)))
+            .or_else(|| self.records.values().find(|one| one.unit == Some(unit)))
+            .or_else(|| self.records.get(&Subject::Unknown))
+    }
+
+    /// A priority class cannot be read.
+    pub fn class(&self, name: &str) -> Option<&Unreadable> {
+        if self.records.is_empty() || name.is_empty() {
+            return None;
+        }
+        self.records.get(&Subject::PriorityClass(name.to_owned()))
+    }
+
+    /// A reservation cannot be read: its slots stay as they are.
+    pub fn has_reservation(&self, name: &str) -> bool {
+        !self.records.is_empty()
+            && (self.is_all() || self.records.contains_key(&Subject::Reservation(name.to_owned())))
+    }
+
+    /// A hold cannot be read, or which record it is: it stays as it is.
+    pub fn has_hold(&self, hold: HoldId) -> bool {
+        !self.records.is_empty() && (self.is_all() || self.records.contains_key(&Subject::Hold(hold)))
+    }
+
+    /// Some hold cannot be read: nobody knows whose turn it is to gather room.
+    pub fn has_holds(&self) -> bool {
+        !self.records.is_empty()
+            && self.records.keys().any(|one| matches!(one, Subject::Hold(_) | Subject::Unknown))
+    }
+
+    /// Nobody leaves for others: whether somebody may rests on the queues and classes, on all units that budgets count, on
+    /// the budgets, and on pauses.
+    pub fn keeps_all(&self) -> bool {
+        self.n_keep_all > 0
+    }
+
+    /// Disruption budgets let nobody go: one of them cannot be read, or a unit that they may count.
+    pub fn keeps_budgets(&self) -> bool {
+        self.n_keep_budgets > 0
+    }
+
+    /// A unit of this namespace and name is there, whatever else it is.
+    pub fn has_name(&self, namespace: &str, name: &str) -> Option<UnitId> {
+        self.records.values().find_map(|one| match (&one.subject, &one.name) {
+            (Subject::Unit(unit), Some((of, called))) if of == namespace && called == name => Some(*unit),
+            _ => None,
+        })
+    }
+
+    /// Why nothing of a queue is handed out or bound: it or one above it cannot be read, or what is taken of a maximum
+    /// that it is under cannot be told, because rows or room held are not read. `queue_of` knows the queues of units.
+    pub fn queue(
+        &self,
+        tree: &QueueTree,
+        queue: QueueIdx,
+        queue_of: impl Fn(UnitId) -> Option<QueueIdx>,
+    ) -> Option<&Unreadable> {
+        if self.records.is_empty() {
+            return None;
+        }
+        let above: SmallVec<[QueueIdx; 4]> = tree.upwards(queue).collect();
+        let is_limited = |level: &QueueIdx| {
+            tree.record(*level).is_some_and(|spec| !spec.max.is_empty() || spec.max_running_units > 0)
+        };
+        let limited: SmallVec<[QueueIdx; 4]> = above.iter().copied().filter(is_limited).collect();
+        // What of unknown size is taken counts wherever it may.
+        let shares = |other: Option<QueueIdx>| match other {
+            Some(other) => tree.upwards(other).any(|level| limited.contains(&level)),
+            None => !limited.is_empty(),
+        };
+        self.records.values().find(|one| match &one.subject {
+            Subject::Unknown => true,
+            Subject::Queue(path) => above.iter().any(|level| tree.path(*level) == path),
+            Subject::Rows(unit) => shares(queue_of(*unit)),
+            Subject::Hold(_) => shares(one.queue.as_deref().and_then(|path| tree.find(path))),
+            _ => false,
+        })
+    }
+
+    /// The pause that nothing of a queue is handed out by, as it is written: one that cannot be read is in force, of
+    /// everything where its scope cannot be read either.
+    pub fn pause(&self, is_in: impl Fn(&Scope) -> bool) -> Option<&Unreadable> {
+        self.records.values().find(|one| match &one.subject {
+            Subject::Pause(scope) => match Scope::parse(scope) {
+                // Of sub-clusters the label that says them is in the record.
+                None | Some(Scope::All | Scope::SubCluster(_)) => true,
+                Some(Scope::Preemption) => false,
+                Some(scope @ Scope::Queue(_)) => is_in(&scope),
+            },
+            _ => false,
+        })
+    }
+}
+
+fn keeps_all(subject: &Subject) -> bool {
+    match subject {
+        Subject::Unit(_)
+        | Subject::Rows(_)
+        | Subject::Queue(_)
+        | Subject::PriorityClass(_)
+        | Subject::Budget(_)
+        | Subject::Pause(_)
+        | Subject::Unknown => true,
+        Subject::NodeSpec(_)
+        | Subject::NodeReport(_)
+        | Subject::NodeGrant(_)
+        | Subject::NodeUsage(_)
+        | Subject::Reservation(_)
+        | Subject::Hold(_)
+        | Subject::Lease(_)
+        | Subject::Partition
+        | Subject::PartitionBlock(_) => false,
+    }
+}
+
+fn keeps_budgets(subject: &Subject) -> bool {
+    matches!(subject, Subject::Unit(_) | Subject::Rows(_) | Subject::Budget(_) | Subject::Unknown)
+}

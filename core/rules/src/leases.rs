@@ -1,0 +1,396 @@
+//! Leases in force, judged on one monotonic clock.
+//!
+//! Owns the deadlines and the soft facts that holders tell with each renewal; neither survives a restart:
+//! [`Leases::load`] gives every held lease its full TTL anew. What a grant, a release or an expiry writes is
+//! returned as a [`Lease`] record and counts once [`Leases::apply`] is told that it is durable, so a grant is
+//! never seen before it is committed and an epoch is never given twice.
+
+use std::collections::BTreeMap;
+
+use godel_domain::{change::Lease, ids::Epoch, names, time::Millis};
+
+/// TTL of a lease that did not ask for one.
+pub const TTL_MS_DEFAULT: u32 = 3_000;
+/// Shortest TTL: below it one scheduling hiccup of a loaded machine loses the lease.
+pub const TTL_MS_MIN: u32 = 500;
+/// Longest TTL.
+pub const TTL_MS_MAX: u32 = 60_000;
+/// Most lease names that may ever exist: thousands of schedulers and members, a few MiB.
+pub const N_LEASES_MAX: usize = 8_192;
+/// Most counters that a member may report.
+pub const N_COUNTERS_MAX: usize = 64;
+/// Most of those who stand by for one lease that are remembered.
+pub const N_STANDBYS_MAX: usize = 64;
+
+/// All leases by name.
+#[derive(Clone, Debug, Default)]
+pub struct Leases {
+    by_name: BTreeMap<String, Entry>,
+    /// Epochs up to this one may have been given before a restore: none is in force, and the next one is above it.
+    floor: Epoch,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    lease: Lease,
+    /// `None`: nobody holds it.
+    deadline: Option<Millis>,
+    counters: BTreeMap<String, u64>,
+    /// By holder: who asked in vain, where it serves, and when it did last.
+    standbys: BTreeMap<String, (String, Millis)>,
+}
+
+/// Who asks for which lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Lease name.
+    pub name: String,
+    /// Unique per process start.
+    pub holder: String,
+    /// Where it serves.
+    pub address: String,
+    /// In [`TTL_MS_MIN`] to [`TTL_MS_MAX`].
+    pub ttl_ms: u32,
+}
+
+/// Why a lease is not granted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Somebody else holds it.
+    #[error("lease {} is held by {} at {}", .held.name, .held.holder, .held.address)]
+    Held {
+        /// As granted.
+        held: Lease,
+        /// Time left.
+        remaining_ms: u64,
+    },
+    /// No room for another name.
+    #[error("there are {N_LEASES_MAX} leases already")]
+    TooMany,
+}
+
+/// The lease is not in force under that epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the lease is not held under epoch {asked}; the last granted is {current}")]
+pub struct Stale {
+    /// Of the caller.
+    pub asked: Epoch,
+    /// Last granted; 0 when never.
+    pub current: Epoch,
+}
+
+/// One lease as shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown<'a> {
+    /// As granted; the holder is empty when nobody holds it.
+    pub lease: &'a Lease,
+    /// Time left; 0 when nobody holds it.
+    pub remaining_ms: u64,
+    /// Soft facts of the last renewal.
+    pub counters: &'a BTreeMap<String, u64>,
+    /// Who asked for it in vain, by holder: where it serves, and when it asked last.
+    standbys: &'a BTreeMap<String, (String, Millis)>,
+    now: Millis,
+}
+
+impl<'a> Shown<'a> {
+    /// Who stands by for it, as holder and address: those who asked within its TTL.
+    pub fn standbys(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let (now, ttl_ms) = (self.now, u64::from(self.lease.ttl_ms));
+        let lately = move |at: Millis| now.since(at) <= ttl_ms;
+        let standbys = self.standbys.iter().filter(move |(_, (_, at))| lately(*at));
+        standbys.map(|(holder, (address, _))| (holder.as_str(), address.as_str()))
+    }
+}
+
+impl Leases {
+    /// From the records, after a start: every held lease has its full TTL from `now`, but those with an epoch up to
+    /// `floor` are over.
+    pub fn load(records: impl IntoIterator<Item = Lease>, floor: Epoch, now: Millis) -> Self {
+        let mut leases = Self { floor, ..Self::default() };
+        for record in records {
+            leases.apply(record, now);
+        }
+        leases
+    }
+
+    /// What granting `ask` would write; changes nothing.
+    ///
+    /// # Errors
+    /// [`Refusal::Held`] while another holder's time runs, [`Refusal::TooMany`] for one name too many.
+    pub fn grant(&self, ask: &Ask, now: Millis) -> Result<Lease, Refusal> {
+        let entry = self.by_name.get(&ask.name);
+        match entry {
+            Some(entry) if entry.in_force(now) && entry.lease.holder != ask.holder => {
+                Err(Refusal::Held { held: entry.lease.clone(), remaining_ms: entry.remaining_ms(now) })
+            }
+            None if self.by_name.len() >= N_LEASES_MAX => Err(Refusal::TooMany),
+            Some(_) | None => Ok(self.grant_anyway(ask)),
+        }
+    }
+
+    /// What granting `ask` writes whoever holds it now: for the one member that needs no election.
+    pub fn grant_anyway(&self, ask: &Ask) -> Lease {
+        let last = self.by_name.get(&ask.name).map_or(0, |entry| entry.lease.epoch.0).max(self.floor.0);
+        Lease {
+            name: ask.name.clone(),
+            holder: ask.holder.clone(),
+            address: ask.address.clone(),
+            epoch: Epoch(last + 1),
+            ttl_ms: ask.ttl_ms,
+        }
+    }
+
+    /// Extends a lease by its TTL from `now` and takes the holder's counters; returns the TTL.
+    ///
+    /// # Errors
+    /// When its time is over, even if the expiry is not written yet, or another epoch is in force.
+    pub fn renew(
+        &mut self,
+        name: &str,
+        epoch: Epoch,
+        counters: Option<BTreeMap<String, u64>>,
+        now: Millis,
+    ) -> Result<u32, Stale> {
+        let Some(entry) = self.by_name.get_mut(name) else {
+            return Err(Stale { asked: epoch, current: Epoch(0) });
+        };
+        if entry.lease.epoch != epoch || !entry.in_force(now) {
+            return Err(Stale { asked: epoch, current: entry.lease.epoch });
+        }
+        entry.deadline = Some(now.plus(u64::from(entry.lease.ttl_ms)));
+        if let Some(counters) = counters {
+            entry.counters = counters;
+        }
+        Ok(entry.lease.ttl_ms)
+    }
+
+    /// What giving a lease back writes; `None` when that epoch does not hold it (any more).
+    pub fn release(&self, name: &str, epoch: Epoch) -> Option<Lease> {
+        let entry = self.by_name.get(name)?;
+        (entry.deadline.is_some() && entry.lease.epoch == epoch).then(|| entry.vacated())
+    }
+
+    /// What the end of every lease whose time is over writes, by name.
+    pub fn expired(&self, now: Millis) -> Vec<Lease> {
+        self.by_name
+            .values()
+            .filter(|entry| entry.deadline.is_some() && !entry.in_force(now))
+            .map(Entry::vacated)
+            .collect()
+    }
+
+    /// Takes over a durable record: a held lease runs from `now`.
+    pub fn apply(&mut self, record: Lease, now: Millis) {
+        let ttl_ms = if record.epoch > self.floor { record.ttl_ms } else { 0 };
+        let deadline = (!record.holder.is_empty()).then(|| now.plus(u64::from(ttl_ms)));
+        let known = self.by_name.remove(&record.name);
+        let mut standbys = known.map(|entry| entry.standbys).unwrap_or_default();
+        standbys.remove(&record.holder);
+        let entry = Entry { deadline, counters: BTreeMap::new(), standbys, lease: record };
+        self.by_name.insert(entry.lease.name.clone(), entry);
+    }
+
+    /// Somebody asked for a lease that another one holds. Soft: it is forgotten unless it asks again.
+    pub fn note_standby(&mut self, ask: &Ask, now: Millis) {
+        let Some(entry) = self.by_name.get_mut(&ask.name) else { return };
+        let ttl_ms = u64::from(entry.lease.ttl_ms);
+        entry.standbys.retain(|_, (_, at)| now.since(*at) <= ttl_ms);
+        if entry.standbys.len() < N_STANDBYS_MAX || entry.standbys.contains_key(&ask.holder) {
+            entry.standbys.insert(ask.holder.clone(), (ask.address.clone(), now));
+        }
+    }
+
+    /// Leases whose name starts with `prefix`, by name; one whose time is over has no holder.
+    pub fn list<'a>(&'a self, prefix: &'a str, now: Millis) -> impl Iterator<Item = Shown<'a>> {
+        self.by_name.range(prefix.to_owned()..).take_while(move |(name, _)| name.starts_with(prefix)).map(
+            move |(_, entry)| Shown {
+                lease: &entry.lease,
+                remaining_ms: entry.remaining_ms(now),
+                counters: &entry.counters,
+                standbys: &entry.standbys,
+                now,
+            },
+        )
+    }
+}
+
+impl Entry {
+    fn in_force(&self, now: Millis) -> bool {
+        self.deadline.is_some_and(|deadline| now < deadline)
+    }
+
+    fn remaining_ms(&self, now: Millis) -> u64 {
+        self.deadline.map_or(0, |deadline| deadline.since(now))
+    }
+
+    fn vacated(&self) -> Lease {
+        Lease { holder: String::new(), ..self.lease.clone() }
+    }
+}
+
+/// Whether `name` is one that a lease may have: `dispatcher`, `binder`, `scheduler/<name>` or
+/// `member/<kind>/<name>`, each part a name of at most 63 characters.
+pub fn is_lease_name(name: &str) -> bool {
+    let part = |part: &str| names::name(part, names::NAMESPACE_LEN_MAX).is_ok();
+    match name.split('/').collect::<Vec<_>>()[..] {
+        ["dispatcher" | "binder"] => true,
+        ["scheduler", name] => part(name),
+        ["member", kind, name] => part(kind) && part(name),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(holder: &str) -> Ask {
+        Ask {
+            name: "binder".to_owned(),
+            holder: holder.to_owned(),
+            address: format!("http://{holder}"),
+            ttl_ms: 1_000,
+        }
+    }
+
+    fn granted(leases: &mut Leases, holder: &str, now: u64) -> Option<u64> {
+        let lease = leases.grant(&ask(holder), Millis(now)).ok()?;
+        leases.apply(lease.clone(), Millis(now));
+        Some(lease.epoch.0)
+    }
+
+    #[test]
+    fn one_holder_at_a_time_and_every_grant_has_a_new_epoch() {
+        let mut leases = Leases::default();
+        assert_eq!(granted(&mut leases, "a", 0), Some(1));
+        assert_eq!(granted(&mut leases, "b", 999), None);
+        assert_eq!(granted(&mut leases, "a", 999), Some(2), "the holder may ask again");
+        assert_eq!(granted(&mut leases, "b", 1_998), None, "the second grant runs from its own time");
+        assert_eq!(granted(&mut leases, "b", 1_999), Some(3));
+        let refusal = leases.grant(&ask("a"), Millis(2_000)).unwrap_err();
+        assert_eq!(refusal.to_string(), "lease binder is held by b at http://b");
+    }
+
+    #[test]
+    fn a_renewal_counts_from_its_arrival_and_never_revives() {
+        let mut leases = Leases::default();
+        granted(&mut leases, "a", 0);
+        assert_eq!(leases.renew("binder", Epoch(1), None, Millis(900)), Ok(1_000));
+        assert_eq!(leases.renew("binder", Epoch(1), None, Millis(1_899)), Ok(1_000));
+        let stale = Err(Stale { asked: Epoch(1), current: Epoch(1) });
+        assert_eq!(leases.renew("binder", Epoch(1), None, Millis(2_899)), stale);
+        assert_eq!(leases.expired(Millis(2_898)), []);
+        let over = leases.expired(Millis(2_899));
+        assert_eq!((over.len(), over[0].holder.as_str(), over[0].epoch), (1, "", Epoch(1)));
+        leases.apply(over[0].clone(), Millis(2_900));
+        assert_eq!(leases.expired(Millis(9_000)), []);
+        assert_eq!(granted(&mut leases, "b", 3_000), Some(2));
+        assert_eq!(
+            leases.renew("binder", Epoch(1), None, Millis(3_001)),
+            Err(Stale { asked: Epoch(1), current: Epoch(2) })
+        );
+        assert_eq!(
+            leases.renew("dispatcher", Epoch(1), None, Millis(3_001)),
+            Err(Stale { asked: Epoch(1), current: Epoch(0) })
+        );
+    }
+
+    #[test]
+    fn a_release_is_for_its_own_epoch_and_idempotent() {
+        let mut leases = Leases::default();
+        granted(&mut leases, "a", 0);
+        assert_eq!(leases.release("binder", Epoch(7)), None);
+        let released = leases.release("binder", Epoch(1)).unwrap();
+        leases.apply(released, Millis(1));
+        assert_eq!(leases.release("binder", Epoch(1)), None);
+        assert_eq!(granted(&mut leases, "b", 2), Some(2));
+    }
+
+    #[test]
+    fn a_restart_gives_held_leases_their_full_ttl_and_keeps_epochs() {
+        let records = [("a", 7), ("", 3)].map(|(holder, epoch)| Lease {
+            name: format!("scheduler/{epoch}"),
+            holder: holder.to_owned(),
+            epoch: Epoch(epoch),
+            ttl_ms: 1_000,
+            ..Lease::default()
+        });
+        let mut leases = Leases::load(records, Epoch(0), Millis(50_000));
+        let shown: Vec<_> = leases.list("scheduler/", Millis(50_400)).map(|s| s.remaining_ms).collect();
+        assert_eq!(shown, [0, 600]);
+        assert_eq!(leases.renew("scheduler/7", Epoch(7), None, Millis(50_999)), Ok(1_000));
+        assert_eq!(leases.expired(Millis(51_500)), []);
+        let free = Ask { name: "scheduler/3".to_owned(), ..ask("b") };
+        assert_eq!(leases.grant(&free, Millis(50_001)).map(|lease| lease.epoch), Ok(Epoch(4)));
+    }
+
+    #[test]
+    fn after_a_restore_no_lease_of_before_is_held_and_no_epoch_comes_again() {
+        let held = Lease {
+            name: "binder".to_owned(),
+            holder: "a".to_owned(),
+            epoch: Epoch(7),
+            ttl_ms: 1_000,
+            ..Lease::default()
+        };
+        let mut leases = Leases::load([held], Epoch(100), Millis(0));
+        assert_eq!(
+            leases.renew("binder", Epoch(7), None, Millis(0)),
+            Err(Stale { asked: Epoch(7), current: Epoch(7) })
+        );
+        let over = leases.expired(Millis(0));
+        assert_eq!((over.len(), over[0].holder.as_str(), over[0].epoch), (1, "", Epoch(7)));
+        assert_eq!(
+            granted(&mut leases, "b", 0),
+            Some(101),
+            "nobody waits for the end of a lease that is over"
+        );
+        assert_eq!(granted(&mut leases, "a", 999), None);
+        let unknown = Ask { name: "scheduler/s9".to_owned(), ..ask("c") };
+        assert_eq!(leases.grant(&unknown, Millis(0)).map(|lease| lease.epoch), Ok(Epoch(101)));
+    }
+
+    #[test]
+    fn names() {
+        for (name, ok) in [
+            ("dispatcher", true),
+            ("binder", true),
+            ("scheduler/s1", true),
+            ("member/state/main", true),
+            ("", false),
+            ("scheduler", false),
+            ("scheduler/", false),
+            ("scheduler/A", false),
+            ("scheduler/a/b", false),
+            ("member/state", false),
+            ("member//x", false),
+            ("other", false),
+        ] {
+            assert_eq!(is_lease_name(name), ok, "{name}");
+        }
+        assert!(!is_lease_name(&format!("scheduler/{}", "a".repeat(64))));
+    }
+
+    #[test]
+    fn who_stands_by_is_shown_as_long_as_it_asks() {
+        let mut leases = Leases::default();
+        leases.apply(leases.grant_anyway(&ask("a")), Millis(0));
+        let ttl = u64::from(ask("a").ttl_ms);
+        let shown = |leases: &Leases, now| {
+            let lease = leases.list("binder", Millis(now)).next().unwrap();
+            lease.standbys().map(|(holder, address)| format!("{holder} {address}")).collect::<Vec<_>>()
+        };
+        leases.note_standby(&Ask { address: "http://b".to_owned(), ..ask("b") }, Millis(10));
+        leases.note_standby(&Ask { address: "http://c".to_owned(), ..ask("c") }, Millis(20));
+        assert_eq!(shown(&leases, 20), ["b http://b", "c http://c"]);
+        assert_eq!(shown(&leases, 11 + ttl), ["c http://c"], "b has not asked for a TTL");
+        // Whoever gets the lease stands by no more; the others do.
+        leases.apply(leases.grant_anyway(&ask("c")), Millis(15));
+        assert_eq!(shown(&leases, 20), ["b http://b"]);
+        for n in 0..2 * N_STANDBYS_MAX {
+            leases.note_standby(&ask(&format!("h{n}")), Millis(20));
+        }
+        assert_eq!(shown(&leases, 20).len(), N_STANDBYS_MAX);
+    }
+}

@@ -1,0 +1,126 @@
+//! What an agent checks of an assignment before it starts it: that its node has the room and the devices.
+//!
+//! The binder has checked all of it against the records, so in a healthy cluster nobody is ever refused. An agent that
+//! refuses knows something that the records do not: it has less than it said, or runs what nobody knows of. What was bound
+//! there before it came back is its business in any case, and is not checked: a node may have shrunk.
+
+use godel_domain::demand::{MILLI_WHOLE, Pool};
+
+/// What one running unit takes of its node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Takes {
+    /// Milli-cores.
+    pub cpu_milli: i64,
+    /// Bytes.
+    pub memory: i64,
+    /// Pool that pays.
+    pub pool: Pool,
+    /// Bit i: device i.
+    pub device_mask: u64,
+    /// Thousandths of each of them.
+    pub device_milli: u32,
+}
+
+/// What a node has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Has {
+    /// Milli-cores.
+    pub cpu_milli: i64,
+    /// Bytes.
+    pub memory: i64,
+    /// By index, from 0.
+    pub n_devices: usize,
+    /// Most that it takes.
+    pub n_running_units: u32,
+}
+
+/// Why an agent does not start what it is assigned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Refusal {
+    /// Too little of a resource is left.
+    Room,
+    /// A device does not exist, or too little of it is left.
+    Devices,
+    /// The agent was told to refuse, for a test.
+    Told,
+}
+
+impl Refusal {
+    /// As metrics and reasons name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Room => "room",
+            Self::Devices => "devices",
+            Self::Told => "told",
+        }
+    }
+}
+
+/// Whether a node has what one more running unit takes, beside those that stay. Best-effort ones take what guaranteed ones
+/// do not use, so only their devices count. `O(staying)`.
+///
+/// # Errors
+/// What is short.
+pub fn check(has: &Has, staying: impl IntoIterator<Item = Takes>, takes: &Takes) -> Result<(), Refusal> {
+    let (mut cpu_milli, mut memory, mut n) = (takes.cpu_milli, takes.memory, 1u32);
+    let mut devices = [0u32; 64];
+    let mut add = |one: &Takes| {
+        (0..64).filter(|idx| one.device_mask >> idx & 1 == 1).for_each(|idx: usize| {
+            devices[idx] = devices[idx].saturating_add(one.device_milli);
+        });
+    };
+    add(takes);
+    for one in staying {
+        add(&one);
+        if one.pool == Pool::Guaranteed && takes.pool == Pool::Guaranteed {
+            cpu_milli = cpu_milli.saturating_add(one.cpu_milli);
+            memory = memory.saturating_add(one.memory);
+            n = n.saturating_add(1);
+        }
+    }
+    if cpu_milli > has.cpu_milli || memory > has.memory || n > has.n_running_units {
+        return Err(Refusal::Room);
+    }
+    let is_wrong = |idx: &usize| {
+        takes.device_mask >> idx & 1 == 1 && (*idx >= has.n_devices || devices[*idx] > MILLI_WHOLE)
+    };
+    if (0..64).any(|idx| is_wrong(&idx)) { Err(Refusal::Devices) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn takes(cpu_milli: i64, pool: Pool, device_mask: u64, device_milli: u32) -> Takes {
+        Takes { cpu_milli, memory: 1, pool, device_mask, device_milli }
+    }
+
+    #[test]
+    fn room_and_devices_are_counted_with_those_that_stay() {
+        let has = Has { cpu_milli: 1_000, memory: 10, n_devices: 2, n_running_units: 3 };
+        let of = |cpu_milli| takes(cpu_milli, Pool::Guaranteed, 0, 0);
+        let gpu = |mask, milli| takes(0, Pool::Guaranteed, mask, milli);
+        let best_effort = takes(900, Pool::BestEffort, 0, 0);
+        let cases: [(&[Takes], Takes, Result<(), Refusal>); 16] = [
+            (&[of(0), of(0), best_effort], of(0), Ok(())),
+            (&[of(0), of(0), of(0)], of(0), Err(Refusal::Room)),
+            (&[], of(1_000), Ok(())),
+            (&[], of(1_001), Err(Refusal::Room)),
+            (&[of(500)], of(500), Ok(())),
+            (&[of(500)], of(501), Err(Refusal::Room)),
+            (&[], Takes { memory: 10, ..of(1) }, Ok(())),
+            (&[], Takes { memory: 11, ..of(1) }, Err(Refusal::Room)),
+            (&[best_effort], of(1_000), Ok(())),
+            (&[of(1_000)], best_effort, Ok(())),
+            (&[], takes(1_001, Pool::BestEffort, 0, 0), Err(Refusal::Room)),
+            (&[gpu(0b01, 1_000)], gpu(0b10, 1_000), Ok(())),
+            (&[gpu(0b01, 1_000)], gpu(0b01, 1), Err(Refusal::Devices)),
+            (&[gpu(0b10, 1_000)], gpu(0b11, 1), Err(Refusal::Devices)),
+            (&[gpu(0b01, 400), gpu(0b01, 400)], gpu(0b01, 200), Ok(())),
+            (&[], gpu(0b100, 1), Err(Refusal::Devices)),
+        ];
+        for (staying, takes, expected) in cases {
+            assert_eq!(check(&has, staying.iter().copied(), &takes), expected, "{staying:?} {takes:?}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! A gang's turn: nodes on which its room is gathered as it becomes free. And the other side of it: who is admitted to what
+//! others gather.
+
+use godel_domain::{
+    decision::{GroupPlacement, Preemption},
+    hold::Entrant,
+    ids::UnitId,
+    queue_spec::Band,
+    unit::UnitSpec,
+};
+use godel_placement::gang::{self, Ask};
+
+use super::{
+    Scheduler,
+    cycle::Try,
+    held::{Held, Wanted},
+};
+
+impl Scheduler {
+    /// The dispatcher says that it is the turn of a unit that was just assigned: should it find no place, its room is
+    /// gathered.
+    pub fn set_turn(&mut self, unit: UnitId) {
+        if let Some(held) = self.units.get_mut(&unit) {
+            held.has_turn = true;
+        }
+    }
+
+    /// Chooses nodes on which room is gathered for the next `together` running units of a gang. Nothing is assumed there.
+    /// `None`: there is no such room, or what is in it goes on for good.
+    pub(super) fn gather(&mut self, held: &Held, together: usize) -> Option<Try> {
+        let mut asks = Vec::with_capacity(held.groups.len());
+        let mut wanted: Vec<(u16, &[Wanted])> = Vec::with_capacity(held.groups.len());
+        let mut left = together;
+        for (group, work) in (0u16..).zip(&held.groups) {
+            let pending = &work.pending()[..work.pending().len().min(left)];
+            if pending.is_empty() {
+                continue;
+            }
+            left -= pending.len();
+            let nodes = self.placer.with_room_aside(&self.cluster, work.template, false);
+            let shape = self.placer.templates.get(work.template).ask.shape();
+            asks.push(Ask { shape, nodes, n: pending.len() });
+            wanted.push((group, pending));
+        }
+        self.cluster.keep_occupants();
+        let chosen = gang::choose(&self.cluster, &asks, held.turn.0.0, self.seeks.wall_ms);
+        if self.seeks.n_tried == 0 {
+            // Nobody else asks for them.
+            self.cluster.forget_occupants();
+        }
+        let place = |((group, wanted), nodes): ((u16, &[Wanted]), _)| GroupPlacement {
+            group,
+            ordinals: wanted.iter().map(|(ordinal, _)| *ordinal).collect(),
+            incarnations: incarnations(wanted),
+            nodes,
+            device_masks: Vec::new(),
+        };
+        let preemption = Preemption { gathers: true, ..Preemption::default() };
+        Some(Try {
+            groups: wanted.into_iter().zip(chosen?).map(place).collect(),
+            n_placed: together,
+            preemption: Some(Box::new(preemption)),
+            ..Try::default()
+        })
+    }
+
+    /// Whether a unit is admitted to what some gang gathers, or to a slot of a reservation.
+    pub(super) fn may_enter(&self, held: &Held) -> bool {
+        self.is_admitted(held) || self.has_slots(held)
+    }
+
+    /// Whether a unit is admitted to what some gang gathers.
+    pub(super) fn is_admitted(&self, held: &Held) -> bool {
+        self.cluster.is_gathering() && self.cluster.admits(&self.entrant(held))
+    }
+
+    /// Places a unit once more, with room that others gather.
+    pub(super) fn enter(&mut self, held: &Held, quota: usize, tried: &mut Try) {
+        if self.cluster.is_gathering() && self.cluster.lift_gathered(&self.entrant(held), None) {
+            self.undo(held.unit(), &tried.groups);
+            *tried = self.place(held, quota);
+            self.cluster.settle_lifted();
+        }
+    }
+
+    /// When running units of a unit may have to leave for others, once they are bound, milliseconds; `None`: never.
+    pub(super) fn leaves_after(&self, spec: &UnitSpec) -> Option<u64> {
+        let is_system = Band::of(spec.pool, self.classes.priority(spec)) == Band::System;
+        let may_leave = spec.preemptible && !is_system && self.classes.may_be_preempted(&spec.priority_class);
+        may_leave.then_some(spec.min_run_ms)
+    }
+
+    fn entrant(&self, held: &Held) -> Entrant {
+        Entrant {
+            priority: held.turn.0.0,
+            pool: held.pool,
+            active_deadline_ms: held.active_deadline_ms,
+            leaves_after_ms: held.leaves_after_ms,
+            queue: self
+                .shares
+                .told_apart(held.queue)
+                .map(|queue| self.shares.tree().shared_path(queue).clone()),
+            now_ms: self.seeks.wall_ms,
+        }
+    }
+}
+
+/// Empty: all 0.
+fn incarnations(wanted: &[Wanted]) -> Vec<u32> {
+    let all_first = wanted.iter().all(|(_, incarnation)| *incarnation == 0);
+    if all_first { Vec::new() } else { wanted.iter().map(|(_, incarnation)| *incarnation).collect() }
+}

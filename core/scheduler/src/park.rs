@@ -1,0 +1,322 @@
+//! Units without a place, grouped by what they need, so that waiting costs nothing.
+//!
+//! A group is *settled* while no node fits its templates: that was seen by a full scan, and every event that could change
+//! it is checked against the group. A unit of the same need that arrives meanwhile parks at once. When a node turns up that
+//! fits, nobody is tried: the dispatcher is told how many places there are ([`super::rooms`]) and says who gets them, since
+//! it alone knows everybody who waits. Only a search for victims takes the first unit of a group by itself; the next one
+//! follows if that one found its place, so a group that fails again costs one try, however many units it has.
+//!
+//! A group whose units are all gone is kept for a while: what is known of its need saves the next one a scan.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use godel_domain::{
+    ids::{NodeId, UnitId},
+    refusals::Refusals,
+    time::Millis,
+};
+use godel_placement::place::templates::TemplateId;
+use godel_queueing::QueueIdx;
+use smallvec::SmallVec;
+
+/// What parked units lack.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Need {
+    /// Running units that must be placed together; 0 when any one would do.
+    pub together: u32,
+    /// Templates, ascending, with the running units pending of each; 0 where any one would do.
+    pub templates: SmallVec<[(TemplateId, u32); 1]>,
+    /// The queue, where those of one may have to leave for those of another.
+    pub queue: Option<QueueIdx>,
+    /// Of a unit for whose first binding room is held: to itself that is free.
+    pub own: Option<UnitId>,
+}
+
+impl Need {
+    /// Any one replica of a template.
+    pub(crate) fn one(template: TemplateId, queue: Option<QueueIdx>) -> Self {
+        Self { together: 0, templates: smallvec::smallvec![(template, 0)], queue, own: None }
+    }
+}
+
+/// Order of units in the ready queue and in groups: priority, then dispatch order.
+pub(crate) type Turn = (Reverse<i32>, u64, UnitId);
+
+/// Units of one need.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Group {
+    /// The number under which the dispatcher knows it; never reused.
+    id: u64,
+    members: BTreeSet<Turn>,
+    /// The one that was woken and has not come to an end yet.
+    trying: Option<UnitId>,
+    refusals: Refusals,
+    explained_at: Millis,
+    room: Room,
+}
+
+/// Room for a group, as of the last count.
+#[derive(Clone, Copy, Debug, Default)]
+struct Room {
+    places: u32,
+    /// As the dispatcher was told, and after how many calls.
+    stated: (u32, u64),
+    /// Nodes that gained room by then had none for a unit of the group that was called.
+    tried: u64,
+    /// Any node may have room, not only those that gained some.
+    may_be_anywhere: bool,
+}
+
+/// Refusals of a try.
+#[derive(Clone, Debug)]
+pub(crate) enum Counted {
+    /// All nodes were just asked.
+    Now(Refusals),
+    /// Those of the group it joins.
+    Before(Refusals),
+}
+
+/// Refusals are counted anew at most so often per group, milliseconds: a gang that is tried with every
+/// release must not look at every node each time.
+const EXPLAIN_EVERY_MS: u64 = 1_000;
+/// Groups without units that are kept at most.
+const N_IDLE_MAX: usize = 256;
+
+/// All parked units.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parked {
+    groups: BTreeMap<Need, Group>,
+    n_units: usize,
+    last_id: u64,
+    /// Nodes that gained room which may fit some group, by the number of their last gain.
+    offered: BTreeMap<NodeId, u64>,
+    n_gains: u64,
+    /// Called units that were taken.
+    n_calls: u64,
+    /// Some group may have room on any node.
+    is_anywhere: bool,
+    /// Something was offered, or what is known of the nodes has changed, since the last count.
+    is_stale: bool,
+}
+
+impl Parked {
+    pub(crate) fn len(&self) -> usize {
+        self.n_units
+    }
+
+    /// There is neither a unit nor a need that is known to have no room.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// Nobody waits, nor is one of a group being tried.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.n_units == 0 && self.groups.values().all(|group| group.trying.is_none())
+    }
+
+    /// The refusals of a settled group: nothing fits now.
+    pub(crate) fn settled(&self, need: &Need) -> Option<&Refusals> {
+        self.groups.get(need).filter(|group| group.trying.is_none()).map(|group| &group.refusals)
+    }
+
+    /// Somebody waits in a group, and searches for victims when that might help.
+    pub(crate) fn has_units(&self, need: &Need) -> bool {
+        self.groups.get(need).is_some_and(|group| !group.members.is_empty())
+    }
+
+    /// The refusals of a group, unless they are too old to be shown again.
+    pub(crate) fn recent(&self, need: &Need, now: Millis) -> Option<&Refusals> {
+        let recent = |group: &&Group| now.since(group.explained_at) < EXPLAIN_EVERY_MS;
+        self.groups.get(need).filter(recent).map(|group| &group.refusals)
+    }
+
+    /// A unit found no place; the group is settled. Returns its number, and whether it is new: then its templates are to be
+    /// held until [`Self::take_dropped`] names it.
+    pub(crate) fn park(&mut self, need: &Need, turn: Turn, refusals: Counted, now: Millis) -> (u64, bool) {
+        let is_new = !self.groups.contains_key(need);
+        let group = self.groups.entry(need.clone()).or_default();
+        if is_new {
+            self.last_id += 1;
+            group.id = self.last_id;
+        }
+        match refusals {
+            Counted::Now(refusals) => (group.refusals, group.explained_at) = (refusals, now),
+            Counted::Before(refusals) if is_new => group.refusals = refusals,
+            Counted::Before(_) => {}
+        }
+        group.trying = None;
+        // Whoever heard of its room may have had nobody to give it to, and forgotten it.
+        group.room.stated = (0, 0);
+        self.is_stale |= group.room.places > 0;
+        self.n_units += usize::from(group.members.insert(turn));
+        (group.id, is_new)
+    }
+
+    /// All nodes were asked for one of a group and had no room, whatever was told the dispatcher before.
+    pub(crate) fn note_none(&mut self, need: &Need) {
+        if let Some(group) = self.groups.get_mut(need) {
+            // The report that the unit is parked says so.
+            group.room = Room { tried: self.n_gains, ..Room::default() };
+        }
+    }
+
+    /// A parked unit is gone.
+    pub(crate) fn remove(&mut self, need: &Need, turn: &Turn) {
+        if let Some(group) = self.groups.get_mut(need) {
+            self.n_units -= usize::from(group.members.remove(turn));
+        }
+    }
+
+    /// Settled needs with units for which there is no room as far as is known.
+    pub(crate) fn without_room(&self) -> Vec<Need> {
+        let settled = self.groups.iter().filter(|(_, group)| group.is_waiting());
+        settled.map(|(need, _)| need.clone()).collect()
+    }
+
+    /// Some group with units has room, as far as is known: nobody of it searches for victims meanwhile.
+    pub(crate) fn has_open(&self) -> bool {
+        self.groups.values().any(|group| group.room.places > 0 && !group.members.is_empty())
+    }
+
+    /// Those of them whose first unit has a higher priority.
+    pub(crate) fn above(&self, priority: i32) -> Vec<Need> {
+        let settled = self.groups.iter().filter(|(_, group)| group.is_waiting());
+        let is_above = |group: &Group| group.members.first().is_some_and(|turn| turn.0.0 > priority);
+        settled.filter(|(_, group)| is_above(group)).map(|(need, _)| need.clone()).collect()
+    }
+
+    /// The first units of a group for so many places.
+    #[cfg(test)]
+    pub(crate) fn first_of(&self, id: u64, places: u32) -> Vec<Turn> {
+        let groups = self.groups.iter().filter(|(_, group)| group.id == id);
+        let first = groups
+            .flat_map(|(need, group)| group.members.iter().take((places / need.together.max(1)) as usize));
+        first.copied().collect()
+    }
+
+    /// Takes the first unit of a group out, to be tried.
+    pub(crate) fn wake(&mut self, need: &Need) -> Option<Turn> {
+        let group = self.groups.get_mut(need)?;
+        let first = group.members.pop_first();
+        group.trying = first.map(|turn| turn.2);
+        self.n_units -= usize::from(first.is_some());
+        first
+    }
+
+    /// The woken unit came to another end than parking here again: true if the next one is to be woken.
+    pub(crate) fn finish(&mut self, need: &Need, unit: UnitId) -> bool {
+        let Some(group) = self.groups.get_mut(need).filter(|group| group.trying == Some(unit)) else {
+            return false;
+        };
+        group.trying = None;
+        !group.members.is_empty()
+    }
+
+    /// Nodes gained room.
+    pub(crate) fn offer(&mut self, nodes: &[NodeId]) {
+        for node in nodes {
+            self.n_gains += 1;
+            self.offered.insert(*node, self.n_gains);
+        }
+        self.is_stale |= !nodes.is_empty();
+    }
+
+    /// Any node may have room for any group.
+    pub(crate) fn ask_all(&mut self) {
+        self.groups.values_mut().for_each(|group| group.room.may_be_anywhere = true);
+        self.is_anywhere = !self.groups.is_empty();
+        self.is_stale = self.is_anywhere;
+    }
+
+    /// A unit that was called is taken: what was stated before does not count it.
+    pub(crate) fn note_call(&mut self) {
+        self.n_calls += 1;
+        self.is_stale |= !self.groups.is_empty();
+    }
+
+    /// What is known of the nodes that were offered has changed.
+    pub(crate) fn note_change(&mut self) {
+        self.is_stale |= self.is_anywhere || !self.offered.is_empty();
+    }
+
+    /// There is something to count.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.is_stale
+    }
+
+    /// Counts the room of every settled group: `count` gets its need, and the nodes to be asked, all of them if `None`.
+    pub(crate) fn count(&mut self, mut count: impl FnMut(&Need, Option<&[NodeId]>) -> u32) {
+        if !std::mem::take(&mut self.is_stale) {
+            return;
+        }
+        self.is_anywhere = false;
+        let all: Vec<NodeId> = self.offered.keys().copied().collect();
+        for (need, group) in &mut self.groups {
+            let room = &mut group.room;
+            if group.trying.is_none() {
+                let since = |(node, gain): (&NodeId, &u64)| (*gain > room.tried).then_some(*node);
+                let fresh: Vec<NodeId>;
+                let nodes = match (room.may_be_anywhere, room.tried) {
+                    (true, _) => None,
+                    (false, 0) => Some(&all[..]),
+                    (false, _) => {
+                        fresh = self.offered.iter().filter_map(since).collect();
+                        Some(&fresh[..])
+                    }
+                };
+                room.places = count(need, nodes);
+                room.may_be_anywhere &= room.places > 0;
+            }
+            self.is_anywhere |= group.room.may_be_anywhere;
+        }
+    }
+
+    /// Nodes that have room for nobody are offered no longer.
+    pub(crate) fn keep_offered(&mut self, mut keep: impl FnMut(&NodeId) -> bool) {
+        self.offered.retain(|node, _| keep(node));
+    }
+
+    pub(crate) fn n_offered(&self) -> usize {
+        self.offered.len()
+    }
+
+    /// Groups of which the dispatcher knows something else: their numbers and places. With this it knows.
+    pub(crate) fn take_news(&mut self) -> Vec<(u64, u32)> {
+        let mut news = Vec::new();
+        for group in self.groups.values_mut() {
+            let Room { places, stated: (before, n_calls), .. } = group.room;
+            if places != before || (places > 0 && n_calls != self.n_calls) {
+                group.room.stated = (places, self.n_calls);
+                news.push((group.id, places));
+            }
+        }
+        news
+    }
+
+    /// Another dispatcher knows nothing of what was told, nor the same one after its stream has ended.
+    pub(crate) fn forget_stated(&mut self) {
+        self.groups.values_mut().for_each(|group| group.room.stated = (0, 0));
+        self.is_stale = !self.groups.is_empty();
+    }
+
+    /// Needs that are given up: those without units for which there is room, so that nothing is known of them, or of which
+    /// there are too many. Their templates are held no longer.
+    pub(crate) fn take_dropped(&mut self) -> Vec<Need> {
+        let is_idle = |group: &Group| group.members.is_empty() && group.trying.is_none();
+        let n_idle = self.groups.values().filter(|group| is_idle(group)).count();
+        if n_idle == 0 {
+            return Vec::new();
+        }
+        let goes = |group: &Group| is_idle(group) && (n_idle > N_IDLE_MAX || group.room.places > 0);
+        self.groups.extract_if(.., |_, group| goes(group)).map(|(need, _)| need).collect()
+    }
+}
+
+impl Group {
+    fn is_waiting(&self) -> bool {
+        self.trying.is_none() && !self.members.is_empty() && self.room.places == 0
+    }
+}

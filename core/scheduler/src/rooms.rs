@@ -1,0 +1,140 @@
+//! Room for units that are parked: what the dispatcher is told, so that it says who gets it.
+//!
+//! Nodes that gain room are *offered*: for each group of parked units the places on them are counted, and counted again
+//! whenever what is known of them changes, until they have room for nobody. A statement holds the newest count, and how many
+//! assignments were taken before it: the dispatcher takes off what it has called since. While a called unit has yet to be
+//! tried nothing is stated, since its place is not taken yet. See ADR 0018.
+
+use std::collections::BTreeSet;
+
+use godel_cluster::Cluster;
+use godel_domain::{
+    ids::{NodeId, UnitId},
+    unit_report::RoomReport,
+};
+use godel_placement::place::{Placer, templates::TemplateId};
+
+use super::{Scheduler, park::Need, slots::may_serve};
+
+/// Places counted of one need at most: more are told once these are taken.
+const N_PLACES_MAX: u32 = 1_024;
+/// The same where every node has to be asked, which costs a look at each.
+const N_ANYWHERE_MAX: u32 = 64;
+
+impl Scheduler {
+    /// The dispatcher calls a unit that was just assigned: there is room for it, and it is its turn.
+    pub fn set_called(&mut self, unit: UnitId) {
+        self.parked.note_call();
+        if let Some(mut held) = self.detach(unit) {
+            held.is_called = true;
+            let state = held.state.clone();
+            self.attach(held, state);
+        }
+    }
+
+    /// A stream to a dispatcher opens: it knows nothing of the room that parked units have.
+    pub fn on_attach(&mut self) {
+        self.n_assigned = 0;
+        self.parked.forget_stated();
+    }
+
+    /// Nodes that gained room since the last step are offered.
+    pub(super) fn offer_gained(&mut self) {
+        let mut gained = std::mem::take(&mut self.gained);
+        self.cluster.take_gained(&mut gained);
+        if !self.parked.is_empty() {
+            if self.cluster.has_holds() {
+                self.wake_holders(&gained);
+            }
+            self.parked.offer(&gained);
+            self.count_rooms();
+        }
+        self.gained = gained;
+    }
+
+    fn count_rooms(&mut self) {
+        if !self.parked.is_stale() {
+            return;
+        }
+        let Self { parked, placer, cluster, .. } = self;
+        let mut useful = BTreeSet::new();
+        parked.count(|need, nodes| match nodes {
+            None => count_anywhere(need, placer, cluster),
+            Some(nodes) => count(need, nodes, placer, cluster, &mut useful),
+        });
+        if parked.n_offered() > 0 {
+            parked.keep_offered(|node| useful.contains(node));
+        }
+    }
+
+    /// What the dispatcher has yet to hear of room, and the end of what is known of needs that nobody has.
+    pub(super) fn state_rooms(&mut self) -> Vec<RoomReport> {
+        if self.parked.is_empty() || self.n_called > 0 {
+            return Vec::new();
+        }
+        self.count_rooms();
+        let (assigned, revision) = (self.n_assigned, self.used_as_of);
+        let news = self.parked.take_news();
+        for need in self.parked.take_dropped() {
+            need.templates.iter().for_each(|(template, _)| self.placer.templates.release(*template));
+        }
+        news.into_iter().map(|(need, places)| RoomReport { need, places, assigned, revision }).collect()
+    }
+}
+
+/// Places on these nodes; those that have some are noted.
+fn count(
+    need: &Need,
+    nodes: &[NodeId],
+    placer: &mut Placer,
+    cluster: &Cluster,
+    useful: &mut BTreeSet<NodeId>,
+) -> u32 {
+    let mut places = 0u32;
+    for (idx, node) in nodes.iter().enumerate() {
+        let on_node = need.templates.iter().map(|(template, _)| n_places(*template, *node, placer, cluster));
+        let on_node = on_node.max().unwrap_or(0);
+        if on_node > 0 {
+            useful.insert(*node);
+            places = places.saturating_add(on_node);
+        }
+        if places >= N_PLACES_MAX {
+            // What comes after these is counted when they are taken.
+            useful.extend(&nodes[idx..]);
+            break;
+        }
+    }
+    of_need(need, places)
+}
+
+/// Places on all nodes, as far as it is worth to ask.
+fn count_anywhere(need: &Need, placer: &mut Placer, cluster: &Cluster) -> u32 {
+    let mut places = 0u32;
+    for node in cluster.nodes() {
+        let on_node = need.templates.iter().map(|(template, _)| n_places(*template, node, placer, cluster));
+        places = places.saturating_add(on_node.max().unwrap_or(0));
+        if places >= N_ANYWHERE_MAX || (need.together > 0 && places > 0) {
+            break;
+        }
+    }
+    of_need(need, places)
+}
+
+fn n_places(template: TemplateId, node: NodeId, placer: &mut Placer, cluster: &Cluster) -> u32 {
+    if !cluster.is_located(placer.templates.get(template).ask.sub_cluster(), node) {
+        return 0;
+    }
+    match placer.n_fit(cluster, template, node, N_PLACES_MAX) {
+        0 => u32::from(may_serve(placer, cluster, template, node)),
+        n => n,
+    }
+}
+
+/// What has to be placed together finds its other places elsewhere, or does not: only a try says so.
+fn of_need(need: &Need, places: u32) -> u32 {
+    match need.together {
+        0 => places,
+        _ if places == 0 => 0,
+        together => together,
+    }
+}

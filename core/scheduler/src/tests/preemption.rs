@@ -1,0 +1,616 @@
+//! Units that find no place, with the real binder behind them.
+
+use godel_core_binder::{Accepted, Binder, HoldWork, Verdict};
+use godel_domain::{
+    change::{Partition, PartitionMode},
+    hold::{Hold, Member, Slot},
+    ids::HoldId,
+    pause::{Pause, Scope},
+    queue_spec::{PriorityClass, QueueSpec},
+    rows::{Requeue, Standing, Statuses},
+    unreadable::{Nodes, Subject, Unreadable},
+};
+
+use super::*;
+
+mod again;
+mod alone;
+mod elsewhere;
+mod gather;
+mod maxima;
+mod parts;
+mod plan;
+
+/// A scheduler and a binder that follow the same commits.
+struct Pair {
+    scheduler: Scheduler,
+    binder: Binder,
+    revision: u64,
+    now: Millis,
+}
+
+fn cpu(cpu: i64) -> Demand {
+    Demand { requests: resources(cpu, 1), devices: None }
+}
+
+fn ranked(id: u64, priority: i32, replicas: u32, min_member: u32, demand: Demand) -> UnitSpec {
+    UnitSpec { priority, ..unit(id, replicas, min_member, demand) }
+}
+
+impl Pair {
+    fn new(n_nodes: u32) -> Self {
+        let scheduler = Scheduler::new(Config { name: "a".to_owned(), ..Config::default() }, 7);
+        let mut pair = Self { scheduler, binder: Binder::new(), revision: 0, now: Millis(0) };
+        for id in 1..=n_nodes {
+            pair.commit(vec![
+                Change::NodeSpec(node_spec(id)),
+                Change::NodeReport(node_report(id, resources(1000, 100), 0, "A10")),
+            ]);
+        }
+        pair
+    }
+
+    fn commit(&mut self, changes: Vec<Change>) -> Revision {
+        self.revision += 1;
+        let (revision, time_ms) = (Revision(self.revision), i64::try_from(self.revision * 100).unwrap());
+        for change in changes {
+            self.scheduler.on_change(&change, revision, time_ms, self.now);
+            self.binder.on_change(change, revision, time_ms);
+        }
+        self.scheduler.on_revision(revision);
+        self.binder.on_revision(revision);
+        revision
+    }
+
+    fn assign(&mut self, spec: &UnitSpec) {
+        let revision = self.commit(vec![Change::UnitSpec(Arc::new(spec.clone()))]);
+        self.scheduler.on_assign(spec, revision, &all(spec), 0, self.now);
+    }
+
+    fn write(&mut self, accepted: &Accepted) -> Revision {
+        let binds =
+            accepted.binds.iter().map(|bind| Change::Rows(accepted.unit, RowChange::Bind(bind.clone())));
+        let evicts = accepted
+            .evictions
+            .iter()
+            .map(|(unit, evict)| Change::Rows(*unit, RowChange::Evict(evict.clone())));
+        let holds = accepted.holds.iter().chain(&accepted.slots).map(|hold| Change::Hold(Arc::clone(hold)));
+        let ends = accepted.ends.iter().map(|(id, _): &(HoldId, Revision)| Change::HoldDeleted(*id));
+        let gone = accepted.gone.iter().map(|(id, _)| Change::HoldDeleted(*id));
+        let changes = binds.chain(evicts).chain(holds).chain(ends).chain(gone).collect();
+        let revision = self.commit(changes);
+        self.binder.commit(accepted.ticket, revision);
+        revision
+    }
+
+    /// What the binder makes of a decision.
+    fn decide(&mut self, decision: &Decision) -> Outcome {
+        let mut outcome = Outcome { decision_id: decision.id, unit: decision.unit, ..Outcome::default() };
+        match self.binder.check(decision) {
+            Verdict::Bind(accepted) => {
+                outcome.held = !accepted.holds.is_empty();
+                outcome.revision = self.write(&accepted);
+                outcome.rejections = accepted.rejections;
+            }
+            Verdict::Reject(rejections) => {
+                outcome.nodes = self.binder.fresh_nodes(decision.unit, &rejections);
+                outcome.rejections = rejections;
+            }
+            Verdict::Wait(wait) => panic!("waits for {wait:?}"),
+        }
+        outcome
+    }
+
+    /// One step, and everything that it decides; reports by unit.
+    fn step(&mut self) -> Vec<(u64, ReportState)> {
+        let step = self.scheduler.step(self.now, 1_000);
+        for decision in &step.decisions {
+            let outcome = self.decide(decision);
+            self.scheduler.on_outcome(&outcome, self.now);
+        }
+        call(&mut self.scheduler, &step.rooms);
+        step.reports.iter().map(|report| (report.unit.0, report.state)).collect()
+    }
+
+    fn steps(&mut self) -> Vec<(u64, ReportState)> {
+        (0..8).flat_map(|_| self.step()).collect()
+    }
+
+    /// Those told to leave have left; what was held is bound, what left is pending again.
+    fn leave(&mut self) {
+        for id in 1..=9 {
+            let Some(rows) = self.binder.cluster().rows(UnitId(id)) else { continue };
+            let leaving = rows.live().filter(|(_, row)| row.eviction.is_some());
+            let (ordinals, incarnations): (Vec<u32>, Vec<u32>) =
+                leaving.map(|(ordinal, row)| (ordinal, row.incarnation)).unzip();
+            let phases = vec![Phase::Stopped; ordinals.len()];
+            let statuses = Statuses { ordinals, incarnations, phases, ..Statuses::default() };
+            self.commit(vec![Change::Rows(UnitId(id), RowChange::Statuses(statuses))]);
+        }
+        for work in self.binder.take_hold_work() {
+            match work {
+                HoldWork::Bind(accepted) => {
+                    self.write(&accepted);
+                }
+                HoldWork::Drop { why, .. } => panic!("dropped: {why}"),
+                HoldWork::Reserve { .. } => panic!("nobody reserves"),
+            }
+        }
+        for work in self.binder.take_requeues(100) {
+            let requeue: Requeue = work.requeue;
+            self.commit(vec![Change::Rows(work.unit, RowChange::Requeue(requeue))]);
+        }
+    }
+
+    /// The victim of a hold has left, and the hold is dropped; the scheduler reads that, or a list that shows it.
+    fn leave_nobody(&mut self, hold: HoldId, lists: bool) {
+        let stopped = Statuses {
+            ordinals: vec![0],
+            incarnations: vec![0],
+            phases: vec![Phase::Stopped],
+            ..Statuses::default()
+        };
+        let changes = vec![Change::Rows(UnitId(1), RowChange::Statuses(stopped)), Change::HoldDeleted(hold)];
+        if !lists {
+            self.commit(changes);
+            return;
+        }
+        self.revision += 1;
+        let revision = Revision(self.revision);
+        let time_ms = i64::try_from(self.revision * 100).unwrap();
+        changes.into_iter().for_each(|change| self.binder.on_change(change, revision, time_ms));
+        self.binder.on_revision(revision);
+        let (spec, report) = (node_spec(1), node_report(1, resources(1000, 100), 0, "A10"));
+        let mut listed = vec![Change::NodeSpec(spec), Change::NodeReport(report)];
+        let rows = |id| Some(Change::RowsLoaded(UnitId(id), self.binder.cluster().rows(UnitId(id))?.clone()));
+        listed.extend([1, 2].into_iter().filter_map(rows));
+        listed.iter().for_each(|change| self.scheduler.on_change(change, revision, time_ms, self.now));
+        self.scheduler.on_revision(revision);
+    }
+
+    fn live(&self, unit: u64) -> Vec<u32> {
+        let rows = self.binder.cluster().rows(UnitId(unit)).cloned().unwrap_or_default();
+        rows.live().map(|(_, row)| row.node.0).collect()
+    }
+
+    /// Units and nodes of those who are to leave.
+    fn leaving(&self) -> Vec<(u64, u32)> {
+        let mut leaving: Vec<(u64, u32)> = Vec::new();
+        for hold in self.binder.cluster().holds() {
+            leaving.extend(hold.victims.iter().map(|one| (one.unit.0, hold.node.0)));
+        }
+        leaving.sort_unstable();
+        leaving
+    }
+
+    /// Both see the same room.
+    fn assert_same(&self) {
+        for node in self.binder.cluster().nodes() {
+            assert_eq!(self.scheduler.cluster.node_state(node), self.binder.cluster().node_state(node));
+        }
+    }
+}
+
+#[test]
+fn what_is_held_by_an_older_record_is_to_be_placed_again() {
+    let mut pair = Pair::new(1);
+    pair.assign(&ranked(1, 0, 1, 1, cpu(1000)));
+    pair.step();
+    let high = ranked(2, 9, 1, 1, cpu(1000));
+    pair.assign(&high);
+    pair.steps();
+    assert_eq!((pair.binder.n_holds(), pair.scheduler.inventory().len()), (1, 1), "room is held for it");
+    // The binder gives it up as the unit is another one now; that is not read yet.
+    pair.assign(&UnitSpec { min_run_ms: 1, ..high });
+    assert!(!pair.step().contains(&(2, ReportState::Done)));
+    assert!(pair.scheduler.inventory().iter().any(|(unit, _)| *unit == UnitId(2)));
+}
+
+#[test]
+fn what_was_left_out_of_an_assignment_as_held_is_placed_once_the_hold_has_ended() {
+    let mut pair = Pair::new(3);
+    pair.assign(&ranked(1, 1, 2, 1, cpu(1000)));
+    pair.steps();
+    let gang = ranked(2, 9, 4, 3, cpu(1000));
+    pair.assign(&gang);
+    let revision = Revision(pair.revision);
+    pair.steps();
+    assert_eq!(pair.binder.n_holds(), 3);
+    // The dispatcher has read that they have ended, the scheduler has not.
+    pair.scheduler.on_assign(&gang, revision, &all(&gang), 0, pair.now);
+    pair.steps();
+    let stopped = Statuses {
+        ordinals: vec![0, 1],
+        incarnations: vec![0, 0],
+        phases: vec![Phase::Stopped; 2],
+        ..Statuses::default()
+    };
+    pair.commit(vec![Change::Rows(UnitId(1), RowChange::Statuses(stopped))]);
+    let holds: Vec<HoldId> = pair.binder.cluster().holds().iter().map(|hold| hold.id).collect();
+    pair.commit(holds.into_iter().map(Change::HoldDeleted).collect());
+    pair.now = pair.now.plus(10_000);
+    pair.steps();
+    assert_eq!((pair.live(2).len(), pair.binder.n_holds()), (3, 0));
+    pair.assert_same();
+}
+
+#[test]
+fn what_was_held_is_placed_again_though_nobody_dispatches() {
+    // The scheduler reads the end of the hold, or a list made after it.
+    for lists in [false, true] {
+        let mut pair = Pair::new(1);
+        pair.assign(&ranked(1, 1, 1, 1, cpu(600)));
+        pair.steps();
+        // It needs two rooms, and waits for the second one.
+        let spec = ranked(2, 9, 3, 1, cpu(400));
+        pair.assign(&spec);
+        pair.steps();
+        assert_eq!((pair.live(2).len(), pair.binder.n_holds()), (1, 1));
+        let gone = pair.binder.cluster().holds().iter().map(|hold| hold.id).next().unwrap();
+        if lists {
+            pair.scheduler.on_reset();
+        }
+        pair.leave_nobody(gone, lists);
+        pair.now = pair.now.plus(10_000);
+        pair.steps();
+        assert_eq!((pair.live(2).len(), pair.binder.n_holds()), (2, 0), "lists: {lists}");
+    }
+}
+
+#[test]
+fn a_unit_without_a_place_has_others_leave() {
+    let mut pair = Pair::new(2);
+    pair.assign(&ranked(1, 1, 2, 1, cpu(500)));
+    pair.assign(&ranked(2, 5, 2, 1, cpu(500)));
+    pair.steps();
+    assert_eq!((pair.live(1).len(), pair.live(2).len()), (2, 2));
+    pair.assign(&ranked(3, 9, 1, 1, cpu(400)));
+    assert!(pair.steps().contains(&(3, ReportState::Parked)), "it waits for whatever comes first");
+    assert_eq!(pair.binder.n_holds(), 1);
+    pair.assert_same();
+    pair.leave();
+    pair.assert_same();
+    assert_eq!((pair.live(1).len(), pair.live(2).len(), pair.live(3).len()), (1, 2, 1));
+    let stats = pair.scheduler.stats();
+    assert_eq!((stats.preemptions_tried, stats.victims), (1, 1));
+    // Nobody of its rank or above leaves.
+    pair.assign(&ranked(4, 1, 1, 1, cpu(900)));
+    assert!(pair.steps().contains(&(4, ReportState::Parked)));
+    assert_eq!(pair.scheduler.stats().victims, 1);
+}
+
+#[test]
+fn a_gang_takes_what_is_free_and_preempts_the_rest() {
+    let mut pair = Pair::new(3);
+    pair.assign(&ranked(1, 1, 2, 1, cpu(1000)));
+    pair.steps();
+    pair.assign(&ranked(2, 9, 4, 3, cpu(1000)));
+    pair.steps();
+    assert_eq!(pair.binder.n_holds(), 3, "also of what is free");
+    assert_eq!(pair.live(2), [] as [u32; 0]);
+    pair.leave();
+    assert_eq!(pair.live(2).len(), 3);
+    pair.assert_same();
+    assert_eq!(pair.binder.n_holds(), 0);
+}
+
+#[test]
+fn missing_replicas_of_a_bound_unit_preempt_one_by_one() {
+    let mut pair = Pair::new(2);
+    pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
+    pair.steps();
+    pair.assign(&ranked(2, 9, 3, 1, cpu(1000)));
+    let reports = pair.steps();
+    assert_eq!(pair.live(2).len(), 1, "what is free at once");
+    assert_eq!(pair.binder.n_holds(), 1);
+    assert!(reports.contains(&(2, ReportState::Parked)), "the third finds nobody: {reports:?}");
+    pair.leave();
+    assert_eq!(pair.live(2).len(), 2);
+    pair.assert_same();
+}
+
+#[test]
+fn who_is_in_the_slot_of_a_reservation_stays_and_others_leave() {
+    let mut pair = Pair::new(2);
+    pair.assign(&ranked(1, 1, 2, 1, cpu(1000)));
+    pair.steps();
+    let rows = pair.binder.cluster().rows(UnitId(1)).cloned().unwrap();
+    let occupant = Some(Member { unit: UnitId(1), ordinal: 1, incarnation: 0 });
+    pair.commit(vec![Change::Hold(Arc::new(Hold {
+        id: HoldId(1),
+        node: rows.row(1).node,
+        demand: Arc::new(cpu(1000)),
+        ordinals: vec![0],
+        slot: Some(Slot { reservation: Arc::from("r"), occupant }),
+        ..Hold::default()
+    }))]);
+    pair.assign(&ranked(2, 9, 2, 1, cpu(1000)));
+    pair.steps();
+    let leaving: Vec<u32> =
+        pair.binder.cluster().holds().iter().flat_map(|hold| &hold.victims).map(|one| one.ordinal).collect();
+    assert_eq!(leaving, [0]);
+}
+
+#[test]
+fn preemption_can_be_off() {
+    let mut pair = Pair::new(1);
+    pair.scheduler.config.preemption = false;
+    pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
+    pair.steps();
+    pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
+    assert!(pair.steps().contains(&(2, ReportState::Parked)));
+    assert_eq!(pair.scheduler.stats().preemptions_tried, 0);
+}
+
+#[test]
+fn nobody_searches_while_preemption_is_paused() {
+    let mut pair = Pair::new(1);
+    pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
+    pair.steps();
+    let scope = Scope::Preemption;
+    let pause =
+        Pause { scope: scope.clone(), since_ms: 1, reason: String::new(), sub_cluster_key: String::new() };
+    pair.commit(vec![Change::Pause(pause)]);
+    pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
+    assert!(pair.steps().contains(&(2, ReportState::Parked)));
+    assert_eq!(pair.scheduler.stats().preemptions_tried, 0);
+    pair.commit(vec![Change::PauseDeleted(scope)]);
+    pair.steps();
+    pair.leave();
+    assert_eq!(pair.live(2), [1]);
+}
+
+#[test]
+fn nobody_searches_while_what_ranks_rest_on_cannot_be_read() {
+    for subject in
+        [Subject::Queue("a".to_owned()), Subject::Budget("b".to_owned()), Subject::Rows(UnitId(99))]
+    {
+        let mut pair = Pair::new(1);
+        pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
+        pair.steps();
+        let nodes = Nodes::default();
+        let unreadable = Unreadable { nodes, ..Unreadable::new(subject.clone(), "field", "problem") };
+        pair.commit(vec![Change::Unreadable(Box::new(unreadable))]);
+        pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
+        assert!(pair.steps().contains(&(2, ReportState::Parked)), "{subject}");
+        assert_eq!(pair.scheduler.stats().preemptions_tried, 0);
+        pair.commit(vec![Change::UnreadableGone(subject)]);
+        pair.steps();
+        pair.leave();
+        assert_eq!(pair.live(2), [1]);
+    }
+}
+
+#[test]
+fn a_node_with_an_unreadable_record_gets_nothing_new_until_it_can_be_read() {
+    let mut pair = Pair::new(2);
+    let unreadable = Unreadable::new(Subject::NodeGrant(NodeId(1)), "field", "problem");
+    pair.commit(vec![Change::Unreadable(Box::new(unreadable))]);
+    pair.assign(&ranked(1, 1, 2, 1, cpu(1000)));
+    pair.steps();
+    let rows = pair.binder.cluster().rows(UnitId(1)).unwrap();
+    assert_eq!(rows.live().map(|(_, row)| row.node).collect::<Vec<_>>(), [NodeId(2)]);
+    pair.commit(vec![Change::UnreadableGone(Subject::NodeGrant(NodeId(1)))]);
+    pair.steps();
+    assert_eq!(pair.live(1).len(), 2);
+}
+
+#[test]
+fn a_settled_group_does_not_hide_a_higher_rank() {
+    let mut pair = Pair::new(1);
+    pair.assign(&ranked(1, 5, 1, 1, cpu(1000)));
+    pair.steps();
+    pair.assign(&ranked(2, 5, 1, 1, cpu(1000)));
+    assert!(pair.steps().contains(&(2, ReportState::Parked)));
+    pair.assign(&ranked(3, 9, 1, 1, cpu(1000)));
+    pair.steps();
+    pair.leave();
+    assert_eq!(pair.live(3), [1]);
+}
+
+#[test]
+fn who_has_not_run_long_enough_leaves_later() {
+    let mut pair = Pair::new(1);
+    pair.assign(&UnitSpec { min_run_ms: 5_000, ..ranked(1, 1, 1, 1, cpu(1000)) });
+    pair.steps();
+    pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
+    pair.steps();
+    assert_eq!(pair.binder.n_holds(), 0);
+    let wake = pair.scheduler.next_wake().expect("it tries again by itself");
+    assert!(wake >= Millis(4_000), "{wake:?}");
+    pair.now = wake;
+    pair.scheduler.on_wall(10_000);
+    pair.binder.on_wall(10_000);
+    pair.steps();
+    assert_eq!(pair.binder.n_holds(), 1);
+}
+
+#[test]
+fn who_takes_a_place_before_it_is_seen_free_is_found() {
+    let mut pair = Pair::new(1);
+    pair.assign(&ranked(1, 9, 1, 1, cpu(1000)));
+    pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
+    assert!(pair.steps().contains(&(2, ReportState::Parked)));
+    // One commit that ends the first and binds what another scheduler placed there.
+    let ended = Statuses { ordinals: vec![0], phases: vec![Phase::Stopped], ..Statuses::default() };
+    let bind = Bind {
+        demand: Arc::new(cpu(1000)),
+        ordinals: vec![0],
+        nodes: vec![NodeId(1)],
+        standing: Some(Arc::new(Standing { priority: 1, preemptible: true, ..Standing::default() })),
+        ..Bind::default()
+    };
+    pair.commit(vec![
+        Change::Rows(UnitId(1), RowChange::Statuses(ended)),
+        Change::Rows(UnitId(3), RowChange::Bind(bind)),
+    ]);
+    pair.steps();
+    pair.now = pair.scheduler.next_wake().expect("it looks again by itself");
+    pair.steps();
+    assert_eq!(pair.binder.n_holds(), 1);
+    // Those of its own rank are left alone, and it does not look for ever.
+    assert_eq!(pair.scheduler.next_wake(), None);
+}
+
+#[test]
+fn whoever_was_claimed_in_vain_is_found_by_others() {
+    let mut pair = Pair::new(1);
+    pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
+    pair.steps();
+    // It claims the only one, the binder has not answered yet, and another finds nobody.
+    pair.assign(&ranked(2, 8, 1, 1, cpu(900)));
+    let claim = pair.scheduler.step(pair.now, 1_000).decisions.remove(0);
+    pair.assign(&ranked(3, 9, 1, 1, cpu(800)));
+    let parked = pair.scheduler.step(pair.now, 1_000);
+    assert_eq!((parked.decisions.len(), parked.reports[0].state), (0, ReportState::Parked));
+    let refused = Rejection {
+        reason: RejectionReason::VictimGone,
+        ordinals: claim.groups[0].ordinals.clone(),
+        node: NodeId(1),
+        detail: String::new(),
+    };
+    let outcome =
+        Outcome { decision_id: claim.id, unit: claim.unit, rejections: vec![refused], ..Outcome::default() };
+    pair.scheduler.on_revoke(UnitId(2));
+    pair.scheduler.on_outcome(&outcome, pair.now);
+    pair.steps();
+    pair.now = pair.scheduler.next_wake().expect("it looks again by itself");
+    pair.steps();
+    assert_eq!(pair.binder.n_holds(), 1);
+    pair.leave();
+    assert_eq!(pair.live(3), [1]);
+}
+
+#[test]
+fn two_that_search_in_vain_do_not_keep_each_other_awake() {
+    let mut pair = Pair::new(1);
+    pair.assign(&UnitSpec { min_run_ms: 1_000_000, ..ranked(1, 1, 1, 1, cpu(1000)) });
+    pair.steps();
+    for (id, cores) in [(2, 900), (3, 800)] {
+        pair.assign(&ranked(id, 9, 1, 1, cpu(cores)));
+        pair.steps();
+        pair.now = pair.now.plus(300);
+    }
+    let tried = pair.scheduler.stats().preemptions_tried;
+    for _ in 0..20 {
+        pair.now = pair.now.plus(500);
+        pair.steps();
+    }
+    assert!(pair.scheduler.stats().preemptions_tried <= tried + 2, "{:?}", pair.scheduler.stats());
+    assert!(pair.scheduler.next_wake().is_some_and(|at| at > pair.now.plus(100_000)));
+}
+
+#[test]
+fn two_at_once_have_one_leave_each() {
+    let mut pair = Pair::new(1);
+    pair.assign(&ranked(1, 1, 4, 1, cpu(250)));
+    pair.steps();
+    pair.assign(&ranked(2, 9, 1, 1, cpu(250)));
+    pair.assign(&ranked(3, 9, 1, 1, cpu(250)));
+    pair.step();
+    pair.steps();
+    assert_eq!((pair.scheduler.stats().victims, pair.binder.n_holds()), (2, 2));
+    pair.leave();
+    assert_eq!((pair.live(1).len(), pair.live(2).len(), pair.live(3).len()), (2, 1, 1));
+    pair.assert_same();
+}
+
+#[test]
+fn own_nodes_come_first_and_strictly_only() {
+    for (mode, other) in [(PartitionMode::Preferred, 9), (PartitionMode::Strict, 1)] {
+        let mut pair = Pair::new(2);
+        pair.assign(&ranked(1, if mode == PartitionMode::Strict { 9 } else { 2 }, 1, 1, cpu(1000)));
+        pair.steps();
+        let on = pair.live(1)[0];
+        pair.assign(&ranked(2, 1, 1, 1, cpu(1000)));
+        pair.steps();
+        // The dearer node is ours, the cheaper one is not.
+        let slots = (1..=2).map(|id| (NodeId(id), u32::from(id != on))).collect();
+        let schedulers = vec!["a".to_owned(), "b".to_owned()];
+        pair.commit(vec![Change::Partition(Partition { mode, schedulers, slots, ..Partition::default() })]);
+        pair.assign(&ranked(3, 9, 1, 1, cpu(1000)));
+        pair.steps();
+        let holds: Vec<u32> = pair.binder.cluster().holds().iter().map(|hold| hold.node.0).collect();
+        if other == 9 {
+            assert_eq!(holds, [on]);
+        } else {
+            assert_eq!(holds, [] as [u32; 0]);
+        }
+    }
+}
+
+fn queue(path: &str, min_cpu: i64) -> Change {
+    let min = BTreeMap::from([(godel_domain::resources::CPU.to_owned(), min_cpu)]);
+    Change::Queue(Arc::new(QueueSpec { min, ..QueueSpec::new(path) }))
+}
+
+fn of(queue: &str, spec: UnitSpec) -> UnitSpec {
+    UnitSpec { queue: queue.to_owned(), ..spec }
+}
+
+#[test]
+fn a_queue_takes_back_what_it_is_guaranteed_and_no_more() {
+    for is_late in [false, true] {
+        let mut pair = Pair::new(2);
+        let min = queue("own", 1_000);
+        if !is_late {
+            pair.commit(vec![min.clone()]);
+        }
+        let lab = of("lab", ranked(1, 9, 4, 1, cpu(500)));
+        pair.assign(&lab);
+        pair.steps();
+        if is_late {
+            // What runs already is counted then.
+            pair.commit(vec![min]);
+        }
+        pair.assign(&of("own", ranked(2, 0, 3, 1, cpu(500))));
+        assert!(pair.steps().contains(&(2, ReportState::Parked)), "the third one borrows");
+        pair.leave();
+        pair.assert_same();
+        assert_eq!((pair.live(1).len(), pair.live(2).len()), (2, 2));
+        // Who borrowed does not take it back, whatever its priority.
+        let revision = pair.revision;
+        pair.scheduler.on_assign(&lab, Revision(3 + u64::from(!is_late)), &[(0, 1), (1, 1)], 2, pair.now);
+        assert!(pair.steps().contains(&(1, ReportState::Parked)));
+        pair.now = Millis(5_000);
+        pair.steps();
+        assert_eq!((pair.revision, pair.scheduler.stats().victims), (revision, 2));
+        assert_eq!(pair.scheduler.stats().conflicts, 0, "the binder agreed with everything");
+    }
+}
+
+#[test]
+fn a_queue_that_guarantees_more_lets_parked_units_claim_it() {
+    let mut pair = Pair::new(1);
+    pair.commit(vec![queue("other", 1)]);
+    pair.assign(&of("lab", ranked(1, 9, 1, 1, cpu(1000))));
+    pair.assign(&of("lab", ranked(2, 9, 1, 1, cpu(1000))));
+    pair.assign(&of("own", ranked(3, 0, 1, 1, cpu(1000))));
+    let reports = pair.steps();
+    assert!(reports.contains(&(3, ReportState::Parked)), "{reports:?}");
+    pair.commit(vec![queue("own", 1_000)]);
+    pair.steps();
+    assert_eq!(pair.binder.n_holds(), 1, "though one of higher priority waits for the same");
+    pair.leave();
+    assert_eq!((pair.live(1).len(), pair.live(3).len()), (0, 1));
+}
+
+#[test]
+fn who_is_held_follows_its_priority_class() {
+    let class = |value| {
+        let (name, description) = ("gold".to_owned(), String::new());
+        vec![Change::PriorityClass(PriorityClass { name, value, preemptible: true, description })]
+    };
+    let mut pair = Pair::new(1);
+    pair.commit(class(1));
+    pair.assign(&ranked(1, 5, 1, 1, cpu(1000)));
+    pair.steps();
+    let gold = UnitSpec { priority_class: "gold".to_owned(), ..ranked(2, 0, 1, 1, cpu(1000)) };
+    pair.assign(&gold);
+    assert!(pair.steps().contains(&(2, ReportState::Parked)));
+    pair.commit(class(9));
+    pair.steps();
+    assert_eq!((pair.scheduler.stats().preemptions_tried, pair.binder.n_holds()), (1, 1));
+    pair.leave();
+    assert_eq!(pair.live(2), [1]);
+}

@@ -1,0 +1,203 @@
+//! Searches for several replicas at once, with the real binder behind them.
+
+use godel_domain::{
+    decision::Preemption,
+    reservation_spec::ReservationSpec,
+    rows::{Evict, EvictionReason},
+};
+
+use super::*;
+use crate::held::Wanted;
+
+/// The same unit with one more replica, of another task group.
+fn with_another(mut spec: UnitSpec, demand: Demand) -> UnitSpec {
+    let at = spec.task_groups.iter().map(|group| group.replicas).sum();
+    let mut other = spec.task_groups[0].clone();
+    other.name = "other".to_owned();
+    (other.replicas, other.ordinals) = (1, vec![(at, at + 1)]);
+    other.template.demand = demand;
+    spec.task_groups.push(other);
+    spec
+}
+
+impl Pair {
+    /// A unit of which one is bound already, whether or not rows say so here.
+    fn assign_rest(&mut self, spec: &UnitSpec, rest: &[Wanted]) {
+        let revision = self.commit(vec![Change::UnitSpec(Arc::new(spec.clone()))]);
+        self.scheduler.on_assign(spec, revision, rest, 1, self.now);
+    }
+}
+
+#[test]
+fn both_task_groups_of_a_unit_have_others_leave() {
+    let mut pair = Pair::new(2);
+    pair.assign(&ranked(1, 1, 2, 1, cpu(1000)));
+    pair.steps();
+    pair.assign(&with_another(ranked(2, 9, 1, 2, cpu(900)), cpu(800)));
+    pair.steps();
+    assert_eq!((pair.leaving(), pair.binder.n_holds()), (vec![(1, 1), (1, 2)], 2));
+}
+
+#[test]
+fn one_search_serves_what_is_missing_of_a_unit() {
+    let mut pair = Pair::new(2);
+    pair.assign(&ranked(1, 1, 4, 1, cpu(500)));
+    pair.steps();
+    pair.assign_rest(&ranked(2, 9, 4, 1, cpu(500)), &[(1, 0), (2, 0), (3, 0)]);
+    pair.steps();
+    let stats = pair.scheduler.stats();
+    assert_eq!((stats.preemptions_tried, stats.victims), (1, 3));
+}
+
+#[test]
+fn a_gang_beyond_what_its_queue_is_guaranteed_claims_by_priority() {
+    let mut pair = Pair::new(2);
+    pair.commit(vec![queue("own", 1_000)]);
+    pair.assign(&of("lab", ranked(1, 1, 2, 1, cpu(1000))));
+    pair.steps();
+    pair.assign(&of("own", ranked(2, 9, 2, 2, cpu(1000))));
+    pair.steps();
+    assert_eq!(pair.leaving(), [(1, 1), (1, 2)]);
+}
+
+#[test]
+fn what_is_within_a_guarantee_is_claimed_though_all_together_find_nobody() {
+    let mut pair = Pair::new(1);
+    pair.commit(vec![queue("a", 2_000), queue("a.x", 500)]);
+    pair.assign(&of("a.y", ranked(1, 9, 2, 1, cpu(500))));
+    pair.steps();
+    // `a` is owed room for both, and its other queue has it; `a.x` is owed room for one.
+    pair.assign_rest(&of("a.x", ranked(2, 0, 3, 1, cpu(500))), &[(1, 0), (2, 0)]);
+    assert!(pair.steps().contains(&(2, ReportState::Parked)));
+    assert_eq!((pair.leaving(), pair.scheduler.stats().conflicts), (vec![(1, 1)], 0));
+}
+
+#[test]
+fn a_claim_within_a_guarantee_does_not_stand_beside_one_that_goes_beyond_it() {
+    for has_first in [false, true] {
+        let mut pair = Pair::new(2);
+        pair.commit(vec![queue("a", 3_000), queue("a.x", 500)]);
+        pair.assign(&of("a.y", ranked(1, 9, 2, 1, cpu(500))));
+        pair.steps();
+        pair.assign(&of("lab", ranked(2, 10, 1, 1, cpu(1000))));
+        pair.steps();
+        let near = pair.live(1)[0];
+        // The small one takes from its neighbour if nothing else is asked for; both together only from the other queue.
+        let small = ranked(3, 0, 1, 1, cpu(if has_first { 1 } else { 500 }));
+        let small = if has_first { with_another(small, cpu(500)) } else { small };
+        let both = of("a.x", with_another(small, cpu(1000)));
+        pair.assign_rest(&both, &all(&both)[usize::from(has_first)..]);
+        let decisions = pair.scheduler.step(pair.now, 1_000).decisions;
+        let placed: Vec<_> = decisions.iter().flat_map(|decision| &decision.groups).collect();
+        let placed: Vec<_> = placed.into_iter().map(|group| (group.group, group.nodes.clone())).collect();
+        assert_eq!(placed, [(u16::from(has_first), vec![NodeId(near)])], "{has_first}");
+        let victims = decisions.iter().filter_map(|decision| decision.preemption.as_deref());
+        let victims: Vec<u64> = victims.flat_map(Preemption::victims).map(|victim| victim.unit.0).collect();
+        assert_eq!(victims, [1], "{has_first}");
+    }
+}
+
+#[test]
+fn two_task_groups_claim_no_more_of_a_queue_than_it_borrows() {
+    let mut pair = Pair::new(3);
+    pair.commit(vec![queue("own", 1_000), queue("other", 1_000)]);
+    pair.assign(&of("own", UnitSpec { preemptible: false, ..ranked(1, 0, 2, 1, cpu(200)) }));
+    pair.steps();
+    pair.assign(&of("own", ranked(2, 0, 3, 1, cpu(400))));
+    pair.steps();
+    pair.assign(&of("other", with_another(ranked(3, 1, 2, 1, cpu(800)), cpu(400))));
+    pair.steps();
+    // It borrows 600, and ends with the second of them.
+    assert_eq!((pair.leaving().len(), pair.scheduler.stats().conflicts), (2, 0), "{:?}", pair.leaving());
+}
+
+#[test]
+fn who_finds_nobody_but_those_that_preempted_it_says_so() {
+    let mut pair = Pair::new(1);
+    let sent_away = ranked(2, 9, 1, 1, cpu(1000));
+    pair.assign(&sent_away);
+    pair.steps();
+    let evict = Evict {
+        ordinals: vec![0],
+        incarnations: vec![0],
+        reason: EvictionReason::Preempted,
+        by: String::new(),
+        preemptor: UnitId(1),
+    };
+    pair.commit(vec![Change::Rows(UnitId(2), RowChange::Evict(evict))]);
+    pair.leave();
+    pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
+    pair.steps();
+    pair.assign_rest(&sent_away, &[(0, 1)]);
+    let mut step = pair.scheduler.step(pair.now, 1_000);
+    let report = step.reports.remove(0);
+    assert_eq!((step.decisions.len(), report.state), (0, ReportState::Parked));
+    let refusals = report.refusals.expect("it says why");
+    assert!(refusals.reasons.iter().any(|reason| reason.plugin == "preemption"), "{refusals:?}");
+    assert_eq!(pair.scheduler.stats().loops_refused, 1);
+}
+
+#[test]
+fn who_explains_a_gang_in_vain_counts_the_room_that_it_found_itself() {
+    let mut pair = Pair::new(3);
+    pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
+    pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
+    pair.steps();
+    pair.assign(&ranked(3, 5, 3, 3, cpu(1000)));
+    let mut step = pair.scheduler.step(pair.now, 1_000);
+    let report = step.reports.remove(0);
+    assert_eq!((step.decisions.len(), report.state), (0, ReportState::Parked));
+    let refusals = report.refusals.expect("it says why");
+    let n_refused: u32 = refusals.reasons.iter().map(|reason| reason.nodes).sum();
+    assert_eq!((refusals.nodes, n_refused), (3, 3), "{refusals:?}");
+}
+
+#[test]
+fn an_owner_of_too_few_slots_has_others_leave_for_all_of_it() {
+    let mut pair = Pair::new(2);
+    pair.assign(&ranked(1, 1, 2, 1, cpu(500)));
+    pair.steps();
+    pair.assign(&ranked(2, 9, 1, 1, cpu(500)));
+    pair.steps();
+    let (low, high) = (pair.live(1), pair.live(2));
+    assert!(low[0] == low[1] && low[0] != high[0], "{low:?}, {high:?}");
+    let labels: BTreeMap<String, String> = [("team".to_owned(), "own".to_owned())].into();
+    let reservation = ReservationSpec {
+        name: "r".to_owned(),
+        namespace: "default".to_owned(),
+        selector: labels.clone(),
+        slots: 1,
+        demand: cpu(500),
+        ..ReservationSpec::default()
+    };
+    let slot = Hold {
+        id: HoldId(1),
+        node: NodeId(high[0]),
+        demand: Arc::new(cpu(500)),
+        ordinals: vec![0],
+        slot: Some(Slot { reservation: Arc::from("r"), occupant: None }),
+        ..Hold::default()
+    };
+    pair.commit(vec![Change::Reservation(Arc::new(reservation)), Change::Hold(Arc::new(slot))]);
+    pair.assign(&UnitSpec { labels, ..ranked(3, 9, 2, 2, cpu(500)) });
+    assert!(pair.steps().contains(&(3, ReportState::Parked)));
+    assert_eq!(pair.leaving(), [(1, low[0]), (1, low[0])]);
+}
+
+#[test]
+fn as_many_leave_for_one_as_a_decision_may_name() {
+    let most = i64::try_from(godel_placement::preempt::N_VICTIMS_MAX).unwrap();
+    let mut pair = Pair::new(0);
+    pair.commit(vec![
+        Change::NodeSpec(node_spec(1)),
+        Change::NodeReport(NodeReport {
+            max_running_units: 10_000,
+            ..node_report(1, resources(most, most), 0, "A10")
+        }),
+    ]);
+    pair.assign(&ranked(1, 1, u32::try_from(most).unwrap(), 1, cpu(1)));
+    pair.steps();
+    pair.assign(&ranked(2, 9, 1, 1, cpu(most)));
+    pair.steps();
+    assert_eq!((pair.scheduler.stats().victims, pair.binder.n_holds()), (most.unsigned_abs(), 1));
+}

@@ -1,0 +1,15 @@
+//! Builders of records for tests: each gives a record that is valid, with what most tests do not care about filled in.
+
+use godel_domain::budget_spec::{Amount, BudgetSpec, Limit};
+
+/// Returns a budget named `web` of the units that are labelled `app: web`: `max_unavailable` of their running units may be
+/// missing.
+pub fn web_budget(max_unavailable: u32) -> BudgetSpec {
+    BudgetSpec {
+        name: "web".to_owned(),
+        namespace: "default".to_owned(),
+        selector: [("app".to_owned(), "web".to_owned())].into(),
+        limit: Limit::MaxUnavailable(Amount::Count(max_unavailable)),
+        ..BudgetSpec::default()
+    }
+}
