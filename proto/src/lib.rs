@@ -1,9 +1,10 @@
 //! The `godel.v1` API: messages, clients, servers and the descriptor set for reflection.
 //!
 //! [`raw`] holds the messages that keep a part of theirs encoded, so that the bytes a writer sent are
-//! the bytes that are logged and watched.
+//! the bytes that are logged and watched. [`kinds`] is the table of record kinds.
 
 pub mod codec;
+pub mod kinds;
 pub mod raw;
 
 /// Messages, clients and servers of package `godel.v1`.

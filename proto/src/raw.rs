@@ -114,6 +114,55 @@ pub struct Binding {
     pub standing: Option<Bytes>,
 }
 
+/// `godel.v1.Record` with an encoded record, whatever its kind.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Record {
+    /// Of the transaction that created it.
+    pub create_revision: u64,
+    /// Of its last change.
+    pub revision: u64,
+    /// Commit time of its creation, Unix milliseconds.
+    pub create_time_ms: i64,
+    /// Its kind and its encoded value; `None` if there is none, or of a kind that this version does not know.
+    pub value: Option<(v1::Kind, Bytes)>,
+}
+
+/// The field of `godel.v1.Record` that has records of a kind.
+pub fn record_field(kind: v1::Kind) -> u32 {
+    (kind as i32).unsigned_abs() + RECORD_FIELDS
+}
+
+/// Fields of `godel.v1.Record` above this one have records, each by the number of its kind.
+const RECORD_FIELDS: u32 = 10;
+
+/// Takes an encoded `godel.v1.Record` apart without decoding its value, which stays a slice of it.
+///
+/// # Errors
+/// It is not the encoding of a message.
+pub fn record(encoded: &Bytes) -> Result<Record, prost::DecodeError> {
+    use prost::encoding::{DecodeContext, WireType, bytes, decode_key, int64, skip_field, uint64};
+    let mut rest = encoded.clone();
+    let mut record = Record::default();
+    while !rest.is_empty() {
+        let (tag, wire) = decode_key(&mut rest)?;
+        let context = DecodeContext::default();
+        let kind = tag.checked_sub(RECORD_FIELDS).and_then(|number| i32::try_from(number).ok());
+        let kind = kind.filter(|number| *number > 0).and_then(|number| v1::Kind::try_from(number).ok());
+        match (tag, kind, wire) {
+            (1, ..) => uint64::merge(wire, &mut record.create_revision, &mut rest, context)?,
+            (2, ..) => uint64::merge(wire, &mut record.revision, &mut rest, context)?,
+            (3, ..) => int64::merge(wire, &mut record.create_time_ms, &mut rest, context)?,
+            (_, Some(kind), WireType::LengthDelimited) => {
+                let mut value = Bytes::new();
+                bytes::merge(wire, &mut value, &mut rest, context)?;
+                record.value = Some((kind, value));
+            }
+            _ => skip_field(wire, tag, &mut rest, context)?,
+        }
+    }
+    Ok(record)
+}
+
 impl From<v1::Binding> for Binding {
     fn from(binding: v1::Binding) -> Self {
         Self {

@@ -13,7 +13,7 @@ use std::{
 
 use bytes::BytesMut;
 use godel_domain::ids::Revision;
-use godel_proto::v1;
+use godel_proto::{kinds::WHOLE, v1};
 use prost::Message as _;
 
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     record::{Key, encode_record},
     recovery::{self, Recovered, unpanicked},
     snapshot,
-    state::{RECORD_KINDS, State},
+    state::State,
     store::{Loss, OpenError},
 };
 
@@ -246,7 +246,7 @@ pub fn check(dir: &Path, content: ContentCheck<'_>) -> Result<CheckReport, Admin
     report.store_id = state.store_id().0;
     report.revision = state.revision().0;
     report.rows = state.n_rows();
-    report.records = RECORD_KINDS.iter().map(|kind| (kind.as_str_name(), state.count(*kind))).collect();
+    report.records = WHOLE.iter().map(|kind| (kind.as_str_name(), state.count(*kind))).collect();
     report.records.push((v1::Kind::Rows.as_str_name(), state.count(v1::Kind::Rows)));
     // It is the store that they are about.
     report.problems.iter_mut().for_each(|problem| *problem = copy.of_store(problem, dir));
@@ -302,7 +302,7 @@ fn unreadable(state: &State, content: ContentCheck<'_>) -> Vec<String> {
             unreadable.push(format!("{} {key}: {why}", kind.as_str_name()));
         }
     };
-    for kind in RECORD_KINDS {
+    for kind in WHOLE {
         for (key, record) in state.records(kind, None) {
             read(kind, key, record);
         }

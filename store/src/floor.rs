@@ -104,10 +104,7 @@ mod tests {
     use godel_proto::raw;
 
     use super::*;
-    use crate::{
-        CrashPoints, Engine, Key, Role, State, Store, StoreConfig, log::memory::MemoryDisk,
-        state::RECORD_KINDS,
-    };
+    use crate::{CrashPoints, Engine, Key, Role, State, Store, StoreConfig, log::memory::MemoryDisk};
 
     fn config(disk: &MemoryDisk) -> StoreConfig {
         StoreConfig {
@@ -178,7 +175,7 @@ mod tests {
                 }
             }
         }
-        let nodes = RECORD_KINDS[0];
+        let nodes = v1::Kind::NodeSpec;
         let expected: BTreeMap<Key, Record> = store.read(|state| {
             state.records(nodes, None).map(|(key, record)| (key.clone(), record.clone())).collect()
         });

@@ -8,7 +8,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use godel_domain::{ids::UnitId, rows::RowChange};
-use godel_proto::{raw, v1};
+use godel_proto::{
+    kinds::{self, KeyForm, RecordKind},
+    raw, v1,
+};
 
 use crate::record::Key;
 
@@ -85,10 +88,6 @@ impl OpError {
     }
 }
 
-/// Kinds of records that go with a node.
-pub(crate) const WITH_NODE: [v1::Kind; 4] =
-    [v1::Kind::NodeSpec, v1::Kind::NodeReport, v1::Kind::NodeGrant, v1::Kind::NodeUsage];
-
 /// Bit of `kind` in a mask of kinds.
 pub fn kind_bit(kind: v1::Kind) -> u32 {
     1 << (kind as i32).unsigned_abs()
@@ -103,7 +102,7 @@ impl ParsedOp {
                 kind_bit(v1::Kind::UnitSpec) | kind_bit(v1::Kind::Rows)
             }
             Self::Delete { kind: v1::Kind::NodeSpec, .. } => {
-                WITH_NODE.iter().fold(0, |kinds, kind| kinds | kind_bit(*kind))
+                kinds::of_node().fold(0, |bits, kind| bits | kind_bit(kind))
             }
             Self::Delete { kind, .. } => kind_bit(*kind),
             Self::Rows { .. } => kind_bit(v1::Kind::Rows),
@@ -154,35 +153,10 @@ pub fn parse(op: &Bytes) -> Result<ParsedOp, OpError> {
 /// # Errors
 /// It does not decode, or has no key.
 pub fn record_key(kind: v1::Kind, value: &Bytes) -> Result<Key, OpError> {
-    match kind {
-        v1::Kind::NodeSpec => node_key(decode::<v1::NodeSpec>("NodeSpec", value.clone())?.node_id),
-        v1::Kind::NodeReport => node_key(decode::<v1::NodeReport>("NodeReport", value.clone())?.node_id),
-        v1::Kind::NodeGrant => node_key(decode::<v1::NodeGrant>("NodeGrant", value.clone())?.node_id),
-        v1::Kind::NodeUsage => node_key(decode::<v1::NodeUsage>("NodeUsage", value.clone())?.node_id),
-        v1::Kind::UnitSpec => id_key("unit_id", decode::<IdKey>("UnitSpec", value.clone())?.id),
-        v1::Kind::Lease => name_key("lease", decode::<v1::LeaseRecord>("LeaseRecord", value.clone())?.lease),
-        v1::Kind::Partition => name_key("name", decode::<v1::Partition>("Partition", value.clone())?.name),
-        v1::Kind::PartitionBlock => {
-            let block = decode::<v1::PartitionBlock>("PartitionBlock", value.clone())?;
-            id_key("block_id", u64::from(block.block_id))
-        }
-        v1::Kind::Queue => {
-            let meta = decode::<v1::Queue>("Queue", value.clone())?.meta.unwrap_or_default();
-            name_key("meta.name", meta.name)
-        }
-        v1::Kind::PriorityClass => {
-            name_key("name", decode::<v1::PriorityClass>("PriorityClass", value.clone())?.name)
-        }
-        v1::Kind::DisruptionBudget => {
-            name_key("name", decode::<v1::DisruptionBudget>("DisruptionBudget", value.clone())?.name)
-        }
-        v1::Kind::Reservation => {
-            name_key("name", decode::<v1::Reservation>("Reservation", value.clone())?.name)
-        }
-        v1::Kind::Pause => name_key("scope", decode::<v1::Pause>("Pause", value.clone())?.scope),
-        v1::Kind::Hold => id_key("hold_id", decode::<v1::Hold>("Hold", value.clone())?.hold_id),
-        v1::Kind::Unspecified | v1::Kind::Rows => Err(OpError::Unknown),
-    }
+    let entry = RecordKind::of(kind).filter(|entry| entry.is_whole()).ok_or(OpError::Unknown)?;
+    let malformed = |_| OpError::Malformed { message: entry.message };
+    let key = kinds::key_of(kind, value.clone()).map_err(malformed)?.ok_or(OpError::Unknown)?;
+    checked_key(entry.key_field, key)
 }
 
 /// The key that a `godel.v1.Key` names for a record of `kind`.
@@ -191,29 +165,15 @@ pub fn record_key(kind: v1::Kind, value: &Bytes) -> Result<Key, OpError> {
 /// The key is missing or of the wrong form for the kind.
 pub fn key_from_proto(kind: v1::Kind, key: Option<&v1::Key>) -> Result<Key, OpError> {
     let key = key.ok_or_else(|| OpError::field("key", "is required"))?;
-    match kind {
-        v1::Kind::NodeSpec | v1::Kind::NodeReport | v1::Kind::NodeGrant | v1::Kind::NodeUsage => {
-            node_key(u32::try_from(key.id).map_err(|_| OpError::field("key.id", "is not a node id"))?)
+    let entry = RecordKind::of(kind).ok_or_else(|| OpError::field("kind", "is required"))?;
+    match entry.key {
+        KeyForm::Node => {
+            let node = u32::try_from(key.id).map_err(|_| OpError::field("key.id", "is not a node id"))?;
+            checked_key("node_id", node.into())
         }
-        v1::Kind::UnitSpec | v1::Kind::Hold | v1::Kind::PartitionBlock | v1::Kind::Rows => {
-            id_key("key.id", key.id)
-        }
-        v1::Kind::Lease
-        | v1::Kind::Partition
-        | v1::Kind::Queue
-        | v1::Kind::PriorityClass
-        | v1::Kind::DisruptionBudget
-        | v1::Kind::Reservation
-        | v1::Kind::Pause => name_key("key.name", key.name.clone()),
-        v1::Kind::Unspecified => Err(OpError::field("kind", "is required")),
+        KeyForm::Id => checked_key("key.id", key.id.into()),
+        KeyForm::Name => checked_key("key.name", key.name.clone().into()),
     }
-}
-
-/// First field of a record with a numeric key; decoding it walks the other fields.
-#[derive(Clone, PartialEq, prost::Message)]
-struct IdKey {
-    #[prost(uint64, tag = "1")]
-    id: u64,
 }
 
 fn parse_delete(payload: Bytes) -> Result<ParsedOp, OpError> {
@@ -234,19 +194,15 @@ fn decode<M: prost::Message + Default>(message: &'static str, payload: Bytes) ->
     M::decode(payload).map_err(|_| OpError::Malformed { message })
 }
 
-fn node_key(id: u32) -> Result<Key, OpError> {
-    id_key("node_id", u64::from(id))
-}
-
-fn id_key(field: &'static str, id: u64) -> Result<Key, OpError> {
-    if id == 0 { Err(OpError::field(field, "is required")) } else { Ok(Key::Id(id)) }
-}
-
-fn name_key(field: &'static str, name: String) -> Result<Key, OpError> {
-    match name.len() {
-        0 => Err(OpError::field(field, "is required")),
-        1..=NAME_LEN_MAX => Ok(Key::Name(name)),
-        _ => Err(OpError::field(field, format!("is longer than {NAME_LEN_MAX} bytes"))),
+/// A key that may be one: not 0, not empty, not too long.
+fn checked_key(field: &'static str, key: Key) -> Result<Key, OpError> {
+    match &key {
+        Key::Id(0) => Err(OpError::field(field, "is required")),
+        Key::Name(name) if name.is_empty() => Err(OpError::field(field, "is required")),
+        Key::Name(name) if name.len() > NAME_LEN_MAX => {
+            Err(OpError::field(field, format!("is longer than {NAME_LEN_MAX} bytes")))
+        }
+        Key::Id(_) | Key::Name(_) => Ok(key),
     }
 }
 

@@ -2,26 +2,10 @@
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use godel_domain::ids::Revision;
-use godel_proto::v1;
+use godel_proto::{raw, v1};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
-/// Key of a record within its kind: ids before names.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Key {
-    /// Of nodes, units and holds.
-    Id(u64),
-    /// Of everything else.
-    Name(String),
-}
-
-impl std::fmt::Display for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Id(id) => id.fmt(f),
-            Self::Name(name) => name.fmt(f),
-        }
-    }
-}
+pub use godel_proto::kinds::Key;
 
 /// A stored record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,11 +20,6 @@ pub struct Record {
     pub value: Bytes,
 }
 
-/// Field number of records of `kind` in `godel.v1.Record`.
-fn record_field(kind: v1::Kind) -> u32 {
-    (kind as i32).unsigned_abs() + 10
-}
-
 /// Appends the encoded `godel.v1.Record` of `record`; its value is copied, not decoded. For rows the value is
 /// an encoded `godel.v1.UnitRows`.
 pub fn encode_record(kind: v1::Kind, record: &Record, out: &mut BytesMut) {
@@ -48,7 +27,7 @@ pub fn encode_record(kind: v1::Kind, record: &Record, out: &mut BytesMut) {
     prost::encoding::uint64::encode(1, &create_revision.0, out);
     prost::encoding::uint64::encode(2, &revision.0, out);
     prost::encoding::int64::encode(3, create_time_ms, out);
-    encode_key(record_field(kind), WireType::LengthDelimited, out);
+    encode_key(raw::record_field(kind), WireType::LengthDelimited, out);
     encode_varint(value.len() as u64, out);
     out.put_slice(value);
 }
@@ -61,77 +40,17 @@ pub(crate) fn encode_delimited(kind: v1::Kind, record: &Record, out: &mut BytesM
     out.put_slice(&body);
 }
 
-/// `godel.v1.Record` with its value encoded.
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct RawRecord {
-    #[prost(uint64, tag = "1")]
-    create_revision: u64,
-    #[prost(uint64, tag = "2")]
-    revision: u64,
-    #[prost(int64, tag = "3")]
-    create_time_ms: i64,
-    #[prost(bytes = "bytes", optional, tag = "11")]
-    node_spec: Option<Bytes>,
-    #[prost(bytes = "bytes", optional, tag = "12")]
-    node_report: Option<Bytes>,
-    #[prost(bytes = "bytes", optional, tag = "13")]
-    node_grant: Option<Bytes>,
-    #[prost(bytes = "bytes", optional, tag = "14")]
-    unit_spec: Option<Bytes>,
-    #[prost(bytes = "bytes", optional, tag = "15")]
-    lease: Option<Bytes>,
-    #[prost(bytes = "bytes", optional, tag = "16")]
-    partition: Option<Bytes>,
-    #[prost(bytes = "bytes", optional, tag = "17")]
-    queue: Option<Bytes>,
-    #[prost(bytes = "bytes", optional, tag = "18")]
-    priority_class: Option<Bytes>,
-    #[prost(bytes = "bytes", optional, tag = "19")]
-    hold: Option<Bytes>,
-    #[prost(bytes = "bytes", optional, tag = "20")]
-    pause: Option<Bytes>,
-    #[prost(bytes = "bytes", optional, tag = "22")]
-    node_usage: Option<Bytes>,
-    #[prost(bytes = "bytes", optional, tag = "23")]
-    disruption_budget: Option<Bytes>,
-    #[prost(bytes = "bytes", optional, tag = "24")]
-    reservation: Option<Bytes>,
-    #[prost(bytes = "bytes", optional, tag = "25")]
-    partition_block: Option<Bytes>,
-    #[prost(bytes = "bytes", optional, tag = "30")]
-    rows: Option<Bytes>,
-}
-
-impl RawRecord {
-    /// Its kind and record; `None` if no value is set.
-    pub(crate) fn into_record(self) -> Option<(v1::Kind, Record)> {
-        let (kind, value) = [
-            (v1::Kind::NodeSpec, self.node_spec),
-            (v1::Kind::NodeReport, self.node_report),
-            (v1::Kind::NodeGrant, self.node_grant),
-            (v1::Kind::UnitSpec, self.unit_spec),
-            (v1::Kind::Lease, self.lease),
-            (v1::Kind::Partition, self.partition),
-            (v1::Kind::Queue, self.queue),
-            (v1::Kind::PriorityClass, self.priority_class),
-            (v1::Kind::Hold, self.hold),
-            (v1::Kind::Pause, self.pause),
-            (v1::Kind::NodeUsage, self.node_usage),
-            (v1::Kind::DisruptionBudget, self.disruption_budget),
-            (v1::Kind::Reservation, self.reservation),
-            (v1::Kind::PartitionBlock, self.partition_block),
-            (v1::Kind::Rows, self.rows),
-        ]
-        .into_iter()
-        .find_map(|(kind, value)| value.map(|value| (kind, value)))?;
-        let record = Record {
-            create_revision: Revision(self.create_revision),
-            revision: Revision(self.revision),
-            create_time_ms: self.create_time_ms,
-            value,
-        };
-        Some((kind, record))
-    }
+/// Reads what [`encode_record`] has written; `None` if it is no record of a kind that this version knows.
+pub(crate) fn decode_record(encoded: &Bytes) -> Option<(v1::Kind, Record)> {
+    let raw = raw::record(encoded).ok()?;
+    let (kind, value) = raw.value?;
+    let record = Record {
+        create_revision: Revision(raw.create_revision),
+        revision: Revision(raw.revision),
+        create_time_ms: raw.create_time_ms,
+        value,
+    };
+    Some((kind, record))
 }
 
 /// Takes one length-delimited message off the front of `buffer`; `None` if it is not there whole.
@@ -150,21 +69,19 @@ pub(crate) fn split_delimited(buffer: &mut Bytes) -> Option<Bytes> {
 
 #[cfg(test)]
 mod tests {
-    use prost::Message as _;
+    use godel_proto::kinds::KINDS;
 
     use super::*;
-    use crate::state::RECORD_KINDS;
 
     #[test]
     fn records_of_every_kind_come_back_with_their_kind() {
-        for kind in RECORD_KINDS.into_iter().chain([v1::Kind::Rows]) {
+        for kind in KINDS.map(|entry| entry.kind) {
             let (create_revision, revision) = (Revision(3), Revision(7));
             let record =
                 Record { create_revision, revision, create_time_ms: 9, value: Bytes::from_static(b"x") };
             let mut encoded = BytesMut::new();
             encode_record(kind, &record, &mut encoded);
-            let read = RawRecord::decode(encoded.freeze()).unwrap().into_record();
-            assert_eq!(read, Some((kind, record)));
+            assert_eq!(decode_record(&encoded.freeze()), Some((kind, record)));
         }
     }
 }

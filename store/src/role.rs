@@ -1,7 +1,10 @@
 //! Who may write which record.
 
 use godel_domain::rows::RowChange;
-use godel_proto::v1;
+use godel_proto::{
+    kinds::{Owner, RecordKind},
+    v1,
+};
 
 use crate::ops::ParsedOp;
 
@@ -50,44 +53,36 @@ impl Writes {
 
     /// Whether it may make `op`. `exists` says whether the record is there already.
     pub(crate) fn may(self, op: &ParsedOp, exists: impl Fn() -> bool) -> bool {
-        use v1::Kind;
         match op {
-            ParsedOp::Put { kind, .. } => match kind {
-                Kind::UnitSpec
-                | Kind::Partition
-                | Kind::PartitionBlock
-                | Kind::Queue
-                | Kind::PriorityClass
-                | Kind::DisruptionBudget
-                | Kind::Reservation
-                | Kind::Pause => self == Self::Dispatcher,
-                Kind::NodeGrant | Kind::Hold => self == Self::Binder,
-                Kind::NodeReport | Kind::NodeUsage => self == Self::Agent,
-                Kind::NodeSpec => self == Self::Admin || (self == Self::Agent && !exists()),
-                Kind::Lease => self == Self::State,
-                Kind::Unspecified | Kind::Rows => false,
-            },
-            ParsedOp::Delete { kind, .. } => match kind {
-                Kind::UnitSpec
-                | Kind::Partition
-                | Kind::PartitionBlock
-                | Kind::Queue
-                | Kind::PriorityClass
-                | Kind::DisruptionBudget
-                | Kind::Reservation
-                | Kind::Pause => self == Self::Dispatcher || self == Self::Repair,
-                Kind::NodeGrant | Kind::Hold => self == Self::Binder || self == Self::Repair,
-                Kind::NodeSpec => self == Self::Admin || self == Self::Repair,
-                // A report goes with its node.
-                Kind::NodeReport | Kind::NodeUsage => self == Self::Repair,
-                // An epoch must never be forgotten, so no lease ever goes.
-                Kind::Lease | Kind::Unspecified | Kind::Rows => false,
-            },
+            ParsedOp::Put { kind, .. } => {
+                self.owns(*kind) || (*kind == v1::Kind::NodeSpec && self == Self::Agent && !exists())
+            }
+            ParsedOp::Delete { kind, .. } => {
+                match RecordKind::of(*kind).map(|entry| (entry.owner, entry.of_node)) {
+                    // An epoch must never be forgotten, so no lease ever goes. Running units go with their unit.
+                    None | Some((Owner::State | Owner::Operations, _)) => false,
+                    // A report goes with its node.
+                    Some((Owner::Agent, true)) => self == Self::Repair,
+                    Some(_) => self.owns(*kind) || self == Self::Repair,
+                }
+            }
             ParsedOp::Rows { change, .. } => match **change {
                 RowChange::Bind(_) | RowChange::Requeue(_) => self == Self::Binder,
                 RowChange::Evict(_) => self == Self::Binder || self == Self::Repair,
                 RowChange::Statuses(_) => self == Self::Agent,
             },
+        }
+    }
+
+    /// Whether records of a kind are its own.
+    fn owns(self, kind: v1::Kind) -> bool {
+        match RecordKind::of(kind).map(|entry| entry.owner) {
+            None | Some(Owner::Operations) => false,
+            Some(Owner::Dispatcher) => self == Self::Dispatcher,
+            Some(Owner::Binder) => self == Self::Binder,
+            Some(Owner::Agent) => self == Self::Agent,
+            Some(Owner::Admin) => self == Self::Admin,
+            Some(Owner::State) => self == Self::State,
         }
     }
 }

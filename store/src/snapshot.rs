@@ -6,15 +6,15 @@
 
 use bytes::{Bytes, BytesMut};
 use godel_domain::ids::{Revision, UnitId};
-use godel_proto::v1;
+use godel_proto::{kinds::WHOLE, v1};
 use prost::Message as _;
 
 use crate::{
     chunk::{self, Assembler},
     crash::CrashPoints,
     log::{Log, LogError, LogReader, Manifest, SnapshotPart},
-    record::{Key, RawRecord, Record, encode_delimited, split_delimited},
-    state::{Counters, RECORD_KINDS, State},
+    record::{Key, Record, decode_record, encode_delimited, split_delimited},
+    state::{Counters, State},
 };
 
 /// Bytes of a piece, unless told otherwise: written between two groups, it must not hold up the second.
@@ -41,7 +41,7 @@ pub(crate) struct SnapshotWriter {
 
 #[derive(Debug)]
 enum Cursor {
-    /// Behind this record of this position in [`RECORD_KINDS`].
+    /// Behind this record of this position in [`WHOLE`].
     Records(usize, Option<Key>),
     /// Behind the rows of this unit.
     Rows(Option<UnitId>),
@@ -120,7 +120,7 @@ pub(crate) fn unused_attempt(reader: &dyn LogReader, base: Revision, now: Revisi
 fn fill(state: &State, cursor: Cursor, buffer: &mut BytesMut, piece_bytes: usize) -> Option<Cursor> {
     match cursor {
         Cursor::Records(kind_idx, after) => {
-            let kind = RECORD_KINDS[kind_idx];
+            let kind = WHOLE[kind_idx];
             for (key, record) in state.records(kind, after.as_ref()) {
                 encode_delimited(kind, record, buffer);
                 if buffer.len() >= piece_bytes {
@@ -128,7 +128,7 @@ fn fill(state: &State, cursor: Cursor, buffer: &mut BytesMut, piece_bytes: usize
                 }
             }
             let next = kind_idx + 1;
-            Some(if next < RECORD_KINDS.len() { Cursor::Records(next, None) } else { Cursor::Rows(None) })
+            Some(if next < WHOLE.len() { Cursor::Records(next, None) } else { Cursor::Rows(None) })
         }
         Cursor::Rows(after) => {
             for (unit, ..) in state.units_with_rows(after) {
@@ -180,8 +180,7 @@ pub(crate) fn split_records(rest: &mut Bytes, payload: Bytes) -> Result<Vec<(v1:
     let mut records = Vec::new();
     while let Some(message) = split_delimited(&mut buffer) {
         // A copy of its own: a record that lives on must not keep the whole piece.
-        let record =
-            RawRecord::decode(Bytes::copy_from_slice(&message)).ok().and_then(RawRecord::into_record);
+        let record = decode_record(&Bytes::copy_from_slice(&message));
         records.push(record.ok_or("a record does not decode")?);
     }
     *rest = buffer;

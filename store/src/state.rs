@@ -20,14 +20,17 @@ use godel_domain::{
     ids::{NodeId, Revision, StoreId, UnitId},
     rows::UnitRows,
 };
-use godel_proto::v1;
+use godel_proto::{
+    kinds::{WHOLE, is_of_node},
+    v1,
+};
 use prost::Message as _;
 use rustc_hash::FxHashMap;
 
 use self::rows::NodeSlots;
 use crate::{
     feed::Published,
-    ops::{self, ParsedOp},
+    ops::ParsedOp,
     record::{Key, Record},
 };
 
@@ -35,24 +38,6 @@ pub(crate) use load::Counters;
 pub use transact::{Committed, Refusal, RefusalReason, TXN_BYTES_MAX};
 pub(crate) use transact::{Outcome, txn_bytes};
 pub(crate) use window::Window;
-
-/// Kinds that are kept as records, in the order in which they are listed and snapshot.
-pub const RECORD_KINDS: [v1::Kind; 14] = [
-    v1::Kind::NodeSpec,
-    v1::Kind::NodeReport,
-    v1::Kind::NodeGrant,
-    v1::Kind::UnitSpec,
-    v1::Kind::Lease,
-    v1::Kind::Partition,
-    v1::Kind::Queue,
-    v1::Kind::PriorityClass,
-    v1::Kind::Hold,
-    v1::Kind::Pause,
-    v1::Kind::NodeUsage,
-    v1::Kind::DisruptionBudget,
-    v1::Kind::Reservation,
-    v1::Kind::PartitionBlock,
-];
 
 /// Everything that is durable, in memory.
 #[derive(Clone, Debug)]
@@ -66,8 +51,8 @@ pub struct State {
     pub(crate) epoch_floor: u64,
     pub(crate) revision: Revision,
     pub(crate) commit_time_ms: i64,
-    /// By position of the kind in [`RECORD_KINDS`].
-    records: [BTreeMap<Key, Record>; RECORD_KINDS.len()],
+    /// By position of the kind in [`WHOLE`].
+    records: [BTreeMap<Key, Record>; WHOLE.len()],
     rows: BTreeMap<UnitId, StoredRows>,
     /// The lease records, decoded.
     pub(crate) leases: BTreeMap<String, v1::LeaseRecord>,
@@ -118,7 +103,7 @@ impl Default for State {
 }
 
 fn kind_idx(kind: v1::Kind) -> Option<usize> {
-    RECORD_KINDS.iter().position(|known| *known == kind)
+    WHOLE.iter().position(|known| *known == kind)
 }
 
 impl State {
@@ -314,8 +299,9 @@ impl State {
     }
 
     fn delete(&mut self, kind: v1::Kind, key: &Key, revision: Revision, mut undo: Option<&mut undo::Undo>) {
-        let kinds: &[v1::Kind] = if kind == v1::Kind::NodeSpec { &ops::WITH_NODE } else { &[kind] };
-        for idx in kinds.iter().filter_map(|kind| kind_idx(*kind)) {
+        // With a node go all records that are about it.
+        let goes = |other: &v1::Kind| *other == kind || kind == v1::Kind::NodeSpec && is_of_node(*other);
+        for idx in WHOLE.iter().filter(|other| goes(other)).filter_map(|kind| kind_idx(*kind)) {
             if self.records[idx].get(key).is_some_and(|record| record.revision <= revision) {
                 self.set_record(idx, key, None, undo.as_deref_mut());
             }
@@ -332,7 +318,7 @@ impl State {
 
     /// Replaces or removes a record with everything derived from it.
     fn set_record(&mut self, idx: usize, key: &Key, record: Option<Record>, undo: Option<&mut undo::Undo>) {
-        match (RECORD_KINDS[idx], key) {
+        match (WHOLE[idx], key) {
             (v1::Kind::Lease, Key::Name(name)) => self.set_lease(name, record.as_ref()),
             (v1::Kind::NodeSpec, Key::Id(id)) => {
                 self.nodes.slot(NodeId(u32::try_from(*id).unwrap_or(0))).registered = record.is_some();

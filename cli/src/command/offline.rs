@@ -156,7 +156,7 @@ fn record_named(kind: &str, key: &str) -> Result<(v1::Kind, Key), Failure> {
     let known =
         v1::Kind::from_str_name(&format!("KIND_{name}")).filter(|kind| *kind != v1::Kind::Unspecified);
     let kind = known.ok_or_else(|| {
-        let all: Vec<_> = godel_store::state::RECORD_KINDS
+        let all: Vec<_> = godel_proto::kinds::WHOLE
             .iter()
             .map(|kind| kind.as_str_name().trim_start_matches("KIND_").to_lowercase().replace('_', "-"))
             .collect();

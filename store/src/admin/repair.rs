@@ -139,7 +139,7 @@ fn removal(state: &State, kind: v1::Kind, key: &Key) -> (Vec<Bytes>, Vec<String>
         removed.push(format!("{} {key}", kind.as_str_name()));
     }
     if kind == v1::Kind::NodeSpec {
-        for with in crate::ops::WITH_NODE.into_iter().filter(|with| *with != kind) {
+        for with in godel_proto::kinds::of_node().filter(|with| *with != kind) {
             if state.record(with, key).is_some() {
                 removed.push(format!("{} {key}", with.as_str_name()));
             }

@@ -469,7 +469,7 @@ fn deletion_takes_what_hangs_on_a_record_and_waits_for_live_rows() {
     pair.ok(Role::Agent, internal(vec![end(0), end(1)]));
     assert_eq!(pair.head.live_on_node(NodeId(1)), 0);
     pair.ok(Role::Admin, delete_node());
-    for kind in crate::ops::WITH_NODE {
+    for kind in godel_proto::kinds::of_node() {
         assert_eq!(pair.head.record(kind, &Key::Id(1)), None, "{kind:?}");
     }
     pair.by("dispatcher", delete_unit()).unwrap();

@@ -11,10 +11,10 @@ use std::{
 };
 
 use godel_domain::ids::Revision;
+use godel_proto::kinds::WHOLE;
 use godel_store::{
     CrashPoints, Engine, Loss, OpenError, Published, SledConfig, State, Store, StoreConfig, WatchEnd,
     admin::{AdminError, CheckReport, check, truncate},
-    state::RECORD_KINDS,
 };
 
 use crate::{
@@ -204,7 +204,7 @@ enum Outcome {
 }
 
 fn have_same_records(one: &State, other: &State) -> bool {
-    RECORD_KINDS.iter().all(|kind| one.records(*kind, None).eq(other.records(*kind, None)))
+    WHOLE.iter().all(|kind| one.records(*kind, None).eq(other.records(*kind, None)))
         && one.units_with_rows(None).eq(other.units_with_rows(None))
 }
 

@@ -56,14 +56,7 @@ struct Task {
     /// Everything up to here has been delivered.
     revision: Revision,
     /// Whole records that the list had newer than its own revision.
-    newer: HashMap<RecordKey, Revision>,
-}
-
-/// Which whole record an operation is about: its kind's number and its key.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum RecordKey {
-    Id(u8, u64),
-    Name(u8, String),
+    newer: HashMap<Subject, Revision>,
 }
 
 pub(super) async fn run(
@@ -157,7 +150,7 @@ impl Task {
             for record in read_page(&mut open_rows, &page.records, is_last) {
                 self.unread.note(&record.change, record.revision);
                 if record.revision > revision
-                    && let Some(key) = key_of(&record.change)
+                    && let Some(key) = replaced_by(&record.change)
                 {
                     self.newer.insert(key, record.revision);
                 }
@@ -277,7 +270,7 @@ impl Task {
     }
 
     fn is_old(&self, change: &Change, revision: Revision) -> bool {
-        key_of(change).and_then(|key| self.newer.get(&key)).is_some_and(|newest| revision <= *newest)
+        replaced_by(change).and_then(|key| self.newer.get(&key)).is_some_and(|newest| revision <= *newest)
     }
 }
 
@@ -340,59 +333,20 @@ fn append(open: &mut v1::Record, next: v1::Record) -> Option<v1::Record> {
     }
 }
 
-/// The same of a record that cannot be read.
-fn key_of_subject(subject: &Subject) -> Option<RecordKey> {
-    Some(match subject {
-        Subject::NodeSpec(node) => RecordKey::Id(1, u64::from(node.0)),
-        Subject::NodeReport(node) => RecordKey::Id(2, u64::from(node.0)),
-        Subject::NodeGrant(node) => RecordKey::Id(3, u64::from(node.0)),
-        Subject::Unit(unit) => RecordKey::Id(4, unit.0),
-        Subject::Lease(name) => RecordKey::Name(5, name.clone()),
-        Subject::Partition => RecordKey::Name(6, String::new()),
-        Subject::PartitionBlock(number) => RecordKey::Id(15, u64::from(*number)),
-        Subject::Queue(path) => RecordKey::Name(7, path.clone()),
-        Subject::PriorityClass(name) => RecordKey::Name(8, name.clone()),
-        Subject::Hold(hold) => RecordKey::Id(9, hold.0),
-        Subject::Pause(scope) => RecordKey::Name(10, scope.clone()),
-        Subject::NodeUsage(node) => RecordKey::Id(12, u64::from(node.0)),
-        Subject::Budget(name) => RecordKey::Name(13, name.clone()),
-        Subject::Reservation(name) => RecordKey::Name(14, name.clone()),
-        Subject::Rows(_) | Subject::Unknown => return None,
-    })
-}
-
-/// The whole record that a change replaces.
-fn key_of(change: &Change) -> Option<RecordKey> {
-    Some(match change {
-        Change::NodeSpec(spec) => RecordKey::Id(1, u64::from(spec.id.0)),
-        Change::NodeReport(report) => RecordKey::Id(2, u64::from(report.id.0)),
-        Change::NodeGrant(node, _) => RecordKey::Id(3, u64::from(node.0)),
-        Change::UnitSpec(spec) => RecordKey::Id(4, spec.id.0),
-        Change::Lease(lease) => RecordKey::Name(5, lease.name.clone()),
-        Change::Partition(_) => RecordKey::Name(6, String::new()),
-        Change::PartitionBlock(block) => RecordKey::Id(15, u64::from(block.number)),
-        // Names come back: a list may show a record that is newer than the deletion of the one before it.
-        Change::Queue(queue) => RecordKey::Name(7, queue.name.clone()),
-        Change::QueueDeleted(name) => RecordKey::Name(7, name.clone()),
-        Change::PriorityClass(class) => RecordKey::Name(8, class.name.clone()),
-        Change::PriorityClassDeleted(name) => RecordKey::Name(8, name.clone()),
-        Change::Hold(hold) => RecordKey::Id(9, hold.id.0),
-        Change::Pause(pause) => RecordKey::Name(10, pause.scope.to_string()),
-        Change::PauseDeleted(scope) => RecordKey::Name(10, scope.to_string()),
-        Change::Budget(budget) => RecordKey::Name(13, budget.name.clone()),
-        Change::BudgetDeleted(name) => RecordKey::Name(13, name.clone()),
-        Change::Reservation(spec) => RecordKey::Name(14, spec.name.clone()),
-        Change::ReservationDeleted(name) => RecordKey::Name(14, name.clone()),
-        Change::NodeUsage(usage) => RecordKey::Id(12, u64::from(usage.id.0)),
-        Change::Unreadable(unreadable) => return key_of_subject(&unreadable.subject),
-        Change::UnreadableGone(subject) => return key_of_subject(subject),
-        // Ids are never reused: what was deleted is not listed later. Rows compare revisions themselves.
+/// The whole record that a change replaces, or whose name it makes free: names come back, and a list may show a record that
+/// is newer than the deletion of the one before it. `None` where ids are never reused, and of running units, which compare
+/// revisions themselves.
+fn replaced_by(change: &Change) -> Option<Subject> {
+    let subject = match change {
         Change::NodeDeleted(_)
         | Change::UnitDeleted(_)
         | Change::HoldDeleted(_)
         | Change::Rows(..)
         | Change::RowsLoaded(..) => return None,
-    })
+        Change::Unreadable(unreadable) => unreadable.subject.clone(),
+        _ => Subject::settled_by(change).pop()?,
+    };
+    (!matches!(subject, Subject::Rows(_) | Subject::Unknown)).then_some(subject)
 }
 
 fn stop_of(failure: Status) -> Stop {

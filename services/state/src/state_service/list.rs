@@ -11,7 +11,10 @@ use godel_kit::{
     convert::BadField,
     message::{MESSAGE_BYTES_MAX, field_len},
 };
-use godel_proto::v1;
+use godel_proto::{
+    kinds::{KeyForm, RecordKind},
+    v1,
+};
 use godel_store::{Key, Record, State, ops::rows_part_to_proto, record::encode_record};
 use prost::Message as _;
 use tonic::Status;
@@ -171,21 +174,10 @@ impl Cursor {
                 Self::Rows(UnitId(unit.parse().ok()?), ordinal.parse().ok()?)
             }
             _ if text.is_empty() => Self::Records(None),
-            v1::Kind::Lease
-            | v1::Kind::Partition
-            | v1::Kind::Queue
-            | v1::Kind::PriorityClass
-            | v1::Kind::DisruptionBudget
-            | v1::Kind::Reservation
-            | v1::Kind::Pause => Self::Records(Some(Key::Name(text.to_owned()))),
-            v1::Kind::NodeSpec
-            | v1::Kind::NodeReport
-            | v1::Kind::NodeGrant
-            | v1::Kind::NodeUsage
-            | v1::Kind::UnitSpec
-            | v1::Kind::Hold
-            | v1::Kind::PartitionBlock
-            | v1::Kind::Unspecified => Self::Records(Some(Key::Id(text.parse().ok()?))),
+            _ => Self::Records(Some(match RecordKind::of(kind)?.key {
+                KeyForm::Name => Key::Name(text.to_owned()),
+                KeyForm::Node | KeyForm::Id => Key::Id(text.parse().ok()?),
+            })),
         })
     }
 }

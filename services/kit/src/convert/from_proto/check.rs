@@ -13,8 +13,10 @@ use godel_domain::{
     names::{self, NAME_LEN_MAX},
     resources::Resources,
 };
-use godel_proto::{raw, v1};
-use prost::Message as _;
+use godel_proto::{
+    kinds::{self, RecordKind},
+    raw, v1,
+};
 
 use super::{BadField, Result};
 
@@ -60,7 +62,7 @@ pub fn check_op(encoded: &Bytes) -> Result<()> {
 /// The field that readers cannot read, as `queue.policy`.
 pub fn check_record(record: &v1::Record) -> Result<()> {
     let Some(inner) = &record.record else { return Err(BadField::new("record", "missing")) };
-    let name = kind_name(kind_of(inner));
+    let name = kind_name(kinds::kind_of(inner));
     let renamed = |bad: BadField| match bad.path.strip_prefix("record.") {
         Some(path) => BadField::new(format!("{name}.{path}"), bad.description),
         None => bad.under(name),
@@ -74,74 +76,16 @@ pub fn check_record(record: &v1::Record) -> Result<()> {
 /// # Errors
 /// As [`check_record`].
 pub fn check_value(kind: v1::Kind, value: &Bytes) -> Result<()> {
-    use v1::record::Record;
     let name = kind_name(kind);
     let wrong = |error: prost::DecodeError| BadField::new(name, error.to_string());
-    let value = value.clone();
-    let record = match kind {
-        v1::Kind::Unspecified => return Err(BadField::new("kind", "missing")),
-        v1::Kind::NodeSpec => Record::NodeSpec(v1::NodeSpec::decode(value).map_err(wrong)?),
-        v1::Kind::NodeReport => Record::NodeReport(v1::NodeReport::decode(value).map_err(wrong)?),
-        v1::Kind::NodeGrant => Record::NodeGrant(v1::NodeGrant::decode(value).map_err(wrong)?),
-        v1::Kind::NodeUsage => Record::NodeUsage(v1::NodeUsage::decode(value).map_err(wrong)?),
-        v1::Kind::UnitSpec => Record::UnitSpec(v1::UnitSpec::decode(value).map_err(wrong)?),
-        v1::Kind::Lease => Record::Lease(v1::LeaseRecord::decode(value).map_err(wrong)?),
-        v1::Kind::Partition => Record::Partition(v1::Partition::decode(value).map_err(wrong)?),
-        v1::Kind::PartitionBlock => Record::PartitionBlock(v1::PartitionBlock::decode(value).map_err(wrong)?),
-        v1::Kind::Queue => Record::Queue(v1::Queue::decode(value).map_err(wrong)?),
-        v1::Kind::PriorityClass => Record::PriorityClass(v1::PriorityClass::decode(value).map_err(wrong)?),
-        v1::Kind::DisruptionBudget => {
-            Record::DisruptionBudget(v1::DisruptionBudget::decode(value).map_err(wrong)?)
-        }
-        v1::Kind::Reservation => Record::Reservation(v1::Reservation::decode(value).map_err(wrong)?),
-        v1::Kind::Hold => Record::Hold(v1::Hold::decode(value).map_err(wrong)?),
-        v1::Kind::Pause => Record::Pause(v1::Pause::decode(value).map_err(wrong)?),
-        v1::Kind::Rows => Record::Rows(v1::UnitRows::decode(value).map_err(wrong)?),
-    };
+    let record = kinds::decode(kind, value.clone()).map_err(wrong)?;
+    let record = record.ok_or_else(|| BadField::new("kind", "missing"))?;
     check_record(&v1::Record { record: Some(record), ..v1::Record::default() })
-}
-
-fn kind_of(record: &v1::record::Record) -> v1::Kind {
-    use v1::record::Record;
-    match record {
-        Record::NodeSpec(_) => v1::Kind::NodeSpec,
-        Record::NodeReport(_) => v1::Kind::NodeReport,
-        Record::NodeGrant(_) => v1::Kind::NodeGrant,
-        Record::NodeUsage(_) => v1::Kind::NodeUsage,
-        Record::UnitSpec(_) => v1::Kind::UnitSpec,
-        Record::Lease(_) => v1::Kind::Lease,
-        Record::Partition(_) => v1::Kind::Partition,
-        Record::PartitionBlock(_) => v1::Kind::PartitionBlock,
-        Record::Queue(_) => v1::Kind::Queue,
-        Record::PriorityClass(_) => v1::Kind::PriorityClass,
-        Record::DisruptionBudget(_) => v1::Kind::DisruptionBudget,
-        Record::Reservation(_) => v1::Kind::Reservation,
-        Record::Hold(_) => v1::Kind::Hold,
-        Record::Pause(_) => v1::Kind::Pause,
-        Record::Rows(_) => v1::Kind::Rows,
-    }
 }
 
 /// The field of `Record` that a kind has.
 fn kind_name(kind: v1::Kind) -> &'static str {
-    match kind {
-        v1::Kind::Unspecified => "record",
-        v1::Kind::NodeSpec => "node_spec",
-        v1::Kind::NodeReport => "node_report",
-        v1::Kind::NodeGrant => "node_grant",
-        v1::Kind::NodeUsage => "node_usage",
-        v1::Kind::UnitSpec => "unit_spec",
-        v1::Kind::Lease => "lease",
-        v1::Kind::Partition => "partition",
-        v1::Kind::PartitionBlock => "partition_block",
-        v1::Kind::Queue => "queue",
-        v1::Kind::PriorityClass => "priority_class",
-        v1::Kind::DisruptionBudget => "disruption_budget",
-        v1::Kind::Reservation => "reservation",
-        v1::Kind::Hold => "hold",
-        v1::Kind::Pause => "pause",
-        v1::Kind::Rows => "rows",
-    }
+    RecordKind::of(kind).map_or("record", |entry| entry.name)
 }
 
 /// Names of what a change writes. What is deleted may be called anything: it has to go.

@@ -8,7 +8,10 @@ use godel_domain::{
     queue_spec::DEFAULT_QUEUE,
     unreadable::{Nodes, Subject, Unreadable},
 };
-use godel_proto::{raw, v1};
+use godel_proto::{
+    kinds::{self, KeyForm, RecordKind},
+    raw, v1,
+};
 use godel_store::{Key, ops::record_key};
 use prost::Message as _;
 
@@ -83,106 +86,23 @@ fn unreadable_record(
 ) -> LoadedRecord {
     use v1::record::Record;
     let unknown = |bad: BadField| Unreadable::new(Subject::Unknown, bad.path, bad.description);
-    let of = |kind: v1::Kind, value: Bytes, bad: BadField| about(kind, &value, bad);
     let unreadable = match record {
         None => unknown(bad),
-        Some(Record::NodeSpec(pb)) => of(v1::Kind::NodeSpec, pb.encode_to_vec().into(), bad),
-        Some(Record::NodeReport(pb)) => of(v1::Kind::NodeReport, pb.encode_to_vec().into(), bad),
-        Some(Record::NodeGrant(pb)) => of(v1::Kind::NodeGrant, pb.encode_to_vec().into(), bad),
-        Some(Record::NodeUsage(pb)) => of(v1::Kind::NodeUsage, pb.encode_to_vec().into(), bad),
-        Some(Record::UnitSpec(pb)) => of(v1::Kind::UnitSpec, pb.encode_to_vec().into(), bad),
-        Some(Record::Lease(pb)) => of(v1::Kind::Lease, pb.encode_to_vec().into(), bad),
-        Some(Record::Partition(pb)) => of(v1::Kind::Partition, pb.encode_to_vec().into(), bad),
-        Some(Record::PartitionBlock(pb)) => of(v1::Kind::PartitionBlock, pb.encode_to_vec().into(), bad),
-        Some(Record::Queue(pb)) => of(v1::Kind::Queue, pb.encode_to_vec().into(), bad),
-        Some(Record::PriorityClass(pb)) => of(v1::Kind::PriorityClass, pb.encode_to_vec().into(), bad),
-        Some(Record::DisruptionBudget(pb)) => of(v1::Kind::DisruptionBudget, pb.encode_to_vec().into(), bad),
-        Some(Record::Reservation(pb)) => of(v1::Kind::Reservation, pb.encode_to_vec().into(), bad),
-        Some(Record::Pause(pb)) => of(v1::Kind::Pause, pb.encode_to_vec().into(), bad),
-        Some(Record::Hold(pb)) => of(v1::Kind::Hold, pb.encode_to_vec().into(), bad),
-        Some(Record::Rows(rows)) if rows.unit_id != 0 => {
-            let nodes = Nodes::Of(nodes_of(&rows));
-            let subject = Subject::Rows(UnitId(rows.unit_id));
-            Unreadable { nodes, ..Unreadable::new(subject, bad.path, bad.description) }
-        }
-        Some(Record::Rows(_)) => unknown(bad),
+        Some(Record::Rows(rows)) if rows.unit_id == 0 => unknown(bad),
+        Some(record) => about(kinds::kind_of(&record), &kinds::encode(&record), bad),
     };
     loaded(times, unreadable)
 }
 
-/// `godel.v1.Record` with its record encoded.
-#[derive(Clone, PartialEq, prost::Message)]
-struct Envelope {
-    #[prost(uint64, tag = "1")]
-    create_revision: u64,
-    #[prost(uint64, tag = "2")]
-    revision: u64,
-    #[prost(int64, tag = "3")]
-    create_time_ms: i64,
-    #[prost(oneof = "Encoded", tags = "11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 22, 23, 24, 25, 30")]
-    record: Option<Encoded>,
-}
-
-/// By the number of its field, which is 10 more than that of its kind.
-#[derive(Clone, PartialEq, prost::Oneof)]
-enum Encoded {
-    #[prost(bytes = "bytes", tag = "11")]
-    NodeSpec(Bytes),
-    #[prost(bytes = "bytes", tag = "12")]
-    NodeReport(Bytes),
-    #[prost(bytes = "bytes", tag = "13")]
-    NodeGrant(Bytes),
-    #[prost(bytes = "bytes", tag = "14")]
-    UnitSpec(Bytes),
-    #[prost(bytes = "bytes", tag = "15")]
-    Lease(Bytes),
-    #[prost(bytes = "bytes", tag = "16")]
-    Partition(Bytes),
-    #[prost(bytes = "bytes", tag = "17")]
-    Queue(Bytes),
-    #[prost(bytes = "bytes", tag = "18")]
-    PriorityClass(Bytes),
-    #[prost(bytes = "bytes", tag = "19")]
-    Hold(Bytes),
-    #[prost(bytes = "bytes", tag = "20")]
-    Pause(Bytes),
-    #[prost(bytes = "bytes", tag = "22")]
-    NodeUsage(Bytes),
-    #[prost(bytes = "bytes", tag = "23")]
-    DisruptionBudget(Bytes),
-    #[prost(bytes = "bytes", tag = "24")]
-    Reservation(Bytes),
-    #[prost(bytes = "bytes", tag = "25")]
-    PartitionBlock(Bytes),
-    #[prost(bytes = "bytes", tag = "30")]
-    Rows(Bytes),
-}
-
 /// A record that does not even decode.
 fn undecodable_record(encoded: &Bytes, bad: BadField) -> LoadedRecord {
-    let envelope = Envelope::decode(encoded.clone()).unwrap_or_default();
-    let times = (envelope.create_revision, envelope.revision, envelope.create_time_ms);
-    let (kind, value) = match envelope.record {
-        None => {
-            return loaded(times, Unreadable::new(Subject::Unknown, bad.path, bad.description));
-        }
-        Some(Encoded::NodeSpec(value)) => (v1::Kind::NodeSpec, value),
-        Some(Encoded::NodeReport(value)) => (v1::Kind::NodeReport, value),
-        Some(Encoded::NodeGrant(value)) => (v1::Kind::NodeGrant, value),
-        Some(Encoded::UnitSpec(value)) => (v1::Kind::UnitSpec, value),
-        Some(Encoded::Lease(value)) => (v1::Kind::Lease, value),
-        Some(Encoded::Partition(value)) => (v1::Kind::Partition, value),
-        Some(Encoded::Queue(value)) => (v1::Kind::Queue, value),
-        Some(Encoded::PriorityClass(value)) => (v1::Kind::PriorityClass, value),
-        Some(Encoded::Hold(value)) => (v1::Kind::Hold, value),
-        Some(Encoded::Pause(value)) => (v1::Kind::Pause, value),
-        Some(Encoded::NodeUsage(value)) => (v1::Kind::NodeUsage, value),
-        Some(Encoded::DisruptionBudget(value)) => (v1::Kind::DisruptionBudget, value),
-        Some(Encoded::Reservation(value)) => (v1::Kind::Reservation, value),
-        Some(Encoded::PartitionBlock(value)) => (v1::Kind::PartitionBlock, value),
-        Some(Encoded::Rows(value)) => (v1::Kind::Rows, value),
+    let record = raw::record(encoded).unwrap_or_default();
+    let times = (record.create_revision, record.revision, record.create_time_ms);
+    let unreadable = match record.value {
+        None => Unreadable::new(Subject::Unknown, bad.path, bad.description),
+        Some((kind, value)) => about(kind, &value, bad),
     };
-    loaded(times, about(kind, &value, bad))
+    loaded(times, unreadable)
 }
 
 fn unreadable_op(encoded: &Bytes, bad: BadField) -> Change {
@@ -274,16 +194,10 @@ fn subject(kind: v1::Kind, value: &Bytes) -> Option<Subject> {
     if kind == v1::Kind::Rows {
         return unit_of(value).map(Subject::Rows);
     }
-    let key = record_key(kind, value).ok().or_else(|| match kind {
-        // The first field of these is their key: the others need not decode.
-        v1::Kind::NodeSpec
-        | v1::Kind::NodeReport
-        | v1::Kind::NodeGrant
-        | v1::Kind::NodeUsage
-        | v1::Kind::Hold
-        | v1::Kind::PartitionBlock => unit_of(value).map(|id| Key::Id(id.0)),
-        _ => None,
-    });
+    let has_first = || RecordKind::of(kind).is_some_and(|entry| entry.key != KeyForm::Name);
+    // The key of these is their first field: the others need not decode.
+    let first = || unit_of(value).filter(|_| has_first()).map(|id| Key::Id(id.0));
+    let key = record_key(kind, value).ok().or_else(first);
     subject_of_key(kind, key?)
 }
 
