@@ -75,6 +75,7 @@ impl DeviceAsk {
     }
 
     /// Whether a device of this class serves the request.
+    #[inline]
     pub fn accepts(&self, class: u16) -> bool {
         self.accepted.get(usize::from(class / 64)).is_some_and(|bits| bits >> (class % 64) & 1 == 1)
     }
@@ -129,6 +130,7 @@ impl NodeDevices {
     }
 
     /// Thousandths that may be given away; may be negative.
+    #[inline]
     pub fn free(&self, idx: usize) -> i32 {
         let taken = self.taken.get(idx).copied().unwrap_or(0);
         let foreign = self.foreign.get(idx).copied().unwrap_or(0);
@@ -142,6 +144,7 @@ impl NodeDevices {
     }
 
     /// Whether devices of a model that is accepted are frozen.
+    #[inline]
     pub fn is_frozen(&self, ask: &DeviceAsk) -> bool {
         self.frozen != 0
             && bits(self.frozen).any(|idx| self.classes.get(idx).is_some_and(|class| ask.accepts(*class)))
@@ -217,6 +220,7 @@ impl NodeDevices {
 
     /// Whole requests take the free devices of lowest index, shares the fitting device with the least left,
     /// lowest index on ties.
+    #[inline]
     pub fn pick(&self, ask: &DeviceAsk) -> Option<u64> {
         if ask.is_whole() {
             let mut mask = 0;

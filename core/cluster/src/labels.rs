@@ -117,6 +117,7 @@ impl Constraint {
     }
 
     /// Whether a node with these labels has every label that is asked for.
+    #[inline]
     pub fn selects(&self, node_labels: &[u32]) -> bool {
         let holds = |pairs: &Vec<u32>| pairs.iter().all(|pair| node_labels.binary_search(pair).is_ok());
         self.pairs.as_ref().is_some_and(holds)
@@ -128,6 +129,7 @@ impl Constraint {
     }
 
     /// What the tolerations say of a taint list.
+    #[inline]
     pub fn verdict(&self, taint_list: u32) -> TaintVerdict {
         self.verdicts.get(taint_list as usize).copied().unwrap_or(TaintVerdict::Refused)
     }

@@ -303,11 +303,13 @@ impl Cluster {
     }
 
     /// Like [`Self::fits_devices`], without building an error message (hot path).
+    #[inline]
     pub fn has_devices(&self, shape: ShapeId, idx: usize) -> bool {
         self.devices_for(self.shapes.get(shape), idx).is_some()
     }
 
     /// The devices that one more of a shape would take, as [`Self::pick_devices`], if the node's free room holds it.
+    #[inline]
     pub fn room_for(&self, shape: ShapeId, idx: usize) -> Option<u64> {
         let shape = self.shapes.get(shape);
         if shape.fits(self.room_of(shape).free(idx)) { self.devices_for(shape, idx) } else { None }
@@ -350,6 +352,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The first of these that fails.
+    #[inline]
     pub fn usable(&self, node: NodeId) -> Result<(), Refusal> {
         if self.frozen.has_node(node) {
             return Err(Refusal::Unreadable);
@@ -647,6 +650,7 @@ impl Cluster {
     }
 
     /// Whether the node at an index may get something new.
+    #[inline]
     pub fn is_usable(&self, idx: usize) -> bool {
         self.usable[idx]
     }
@@ -657,31 +661,37 @@ impl Cluster {
     }
 
     /// Returns the label pairs of the node at an index, ascending.
+    #[inline]
     pub fn node_labels(&self, idx: usize) -> &[u32] {
         &self.nodes[idx].labels
     }
 
     /// Returns the taint list of the node at an index.
+    #[inline]
     pub fn node_taints(&self, idx: usize) -> u32 {
         self.nodes[idx].taints
     }
 
     /// Returns the devices of the node at an index.
+    #[inline]
     pub fn devices(&self, idx: usize) -> &NodeDevices {
         &self.nodes[idx].devices
     }
 
     /// Returns what every demand asks for, as integers.
+    #[inline]
     pub fn shapes(&self) -> &Shapes {
         &self.shapes
     }
 
     /// The room of a shape's pool.
+    #[inline]
     pub fn room(&self, shape: ShapeId) -> &Room {
         self.room_of(self.shapes.get(shape))
     }
 
     /// Returns the room of the pool that a shape is of.
+    #[inline]
     pub fn room_of(&self, shape: &Shape) -> &Room {
         match (shape.pool, &self.best_effort) {
             (Pool::BestEffort, Some(best_effort)) => &best_effort.room,

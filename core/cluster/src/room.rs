@@ -77,11 +77,13 @@ impl Room {
     }
 
     /// Returns what is free on the node at an index, by resource; may be negative.
+    #[inline]
     pub fn free(&self, idx: usize) -> &[i64] {
         &self.free[self.range(idx)]
     }
 
     /// Returns what the node at an index has in all, by resource.
+    #[inline]
     pub fn allocatable(&self, idx: usize) -> &[i64] {
         &self.allocatable[self.range(idx)]
     }
@@ -193,6 +195,7 @@ impl Room {
     }
 
     /// False only if no node of the block holds the asked amounts.
+    #[inline]
     pub fn block_may_fit(&self, block: usize, asks: &Asks, devices: DeviceRoom) -> bool {
         let base = block * self.stride;
         asks.iter().all(|(id, amount)| *amount <= self.bound[base + usize::from(*id)])

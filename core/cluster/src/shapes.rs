@@ -94,6 +94,7 @@ pub struct Shape {
 
 impl Shape {
     /// Whether a row of free amounts holds it; false while a resource is unknown.
+    #[inline]
     pub fn fits(&self, free: &[i64]) -> bool {
         self.first[0] <= free[0]
             && self.first[1] <= free[1]
@@ -130,6 +131,7 @@ pub struct Shapes {
 
 impl Shapes {
     /// Returns what a shape asks for.
+    #[inline]
     pub fn get(&self, id: ShapeId) -> &Shape {
         &self.shapes[id.idx()]
     }

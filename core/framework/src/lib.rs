@@ -151,6 +151,7 @@ pub struct Rank {
 
 impl Rank {
     /// One number in the same order: comparing it takes two instructions.
+    #[inline]
     pub fn packed(self) -> u128 {
         let score = self.score.cast_unsigned() ^ (1 << 63);
         u128::from(!self.soft_taints.0) << 96 | u128::from(score) << 32 | u128::from(self.tie)
@@ -163,6 +164,7 @@ pub struct Gates(SmallVec<[&'static dyn Filter; 4]>);
 
 impl Gates {
     /// Whether all let the node at `idx` pass.
+    #[inline]
     pub fn admit(&self, cluster: &Cluster, ask: &Ask, idx: usize) -> bool {
         self.0.iter().all(|filter| filter.passes(cluster, ask, idx))
     }
@@ -272,6 +274,7 @@ impl Profile {
     }
 
     /// Rank of a place that passed.
+    #[inline]
     pub fn rank(&self, place: &Place<'_>, tie: u32) -> Rank {
         let taints = place.cluster.node_taints(place.idx);
         let soft_taints = match place.ask.constraint().verdict(taints) {

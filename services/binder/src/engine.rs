@@ -90,7 +90,7 @@ impl Engine {
                 changed = self.leadership.changed() => match changed {
                     Ok(()) => self.on_leadership(&mut run),
                     Err(_) if stop.is_cancelled() => break,
-                    Err(_) => return Err(Error::Election),
+                    Err(_) => return Err(Error::Lease),
                 },
                 () = lost(run.leading.as_ref()) => self.step_down(&mut run, None),
                 answer = front(&mut run.in_flight) => self.on_answer(&mut run, answer),

@@ -20,6 +20,7 @@
 //! - `metrics`: Prometheus metrics and their listener.
 //! - `quiet`: log lines that strangers can cause, limited in rate.
 //! - `server`: the gRPC server: connections, limits, request ids.
+//! - `service`: the skeleton of a service: start, serve, end in order.
 //! - `shutdown`: the stop token of the process.
 //! - `status`: errors as gRPC statuses with details.
 //! - `task`: named tasks whose panic ends the process.
@@ -44,6 +45,7 @@ pub mod message;
 pub mod metrics;
 pub mod quiet;
 pub mod server;
+pub mod service;
 pub mod shutdown;
 pub mod status;
 pub mod task;

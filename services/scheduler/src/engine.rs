@@ -19,7 +19,7 @@ use godel_kit::{
     follow::{FollowEvent, Follower},
     from_proto,
     lease::{Fence, Leadership},
-    status, to_proto,
+    service, status, to_proto,
 };
 use godel_proto::{
     raw,
@@ -32,7 +32,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Error, convert,
+    convert,
     link::{Attach, Decide, Link, LinkEvent},
     messages,
     metrics::SchedulerMetrics,
@@ -118,7 +118,7 @@ impl Engine {
     ///
     /// # Errors
     /// The store cannot be followed any more, or the registration's task is gone.
-    pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), Error> {
+    pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), service::Error> {
         let mut run = Run::default();
         self.on_membership(&mut run);
         loop {
@@ -131,16 +131,16 @@ impl Engine {
                 Event::Stop => return Ok(()),
                 Event::Membership(true) => self.on_membership(&mut run),
                 Event::Membership(false) if stop.is_cancelled() => return Ok(()),
-                Event::Membership(false) => return Err(Error::Membership),
+                Event::Membership(false) => return Err(service::Error::Lease),
                 Event::LeaseLost => self.leave(&mut run),
                 Event::Decide(event) => self.on_decide(&mut run, event),
                 Event::Attach(event) => self.on_attach(&mut run, event),
                 Event::Follow(Some(event)) => self.on_follow(&mut run, event),
                 Event::Spec(Some(event)) => self.on_spec(event),
                 Event::Spec(None) if stop.is_cancelled() => return Ok(()),
-                Event::Spec(None) => return Err(Error::Follower),
+                Event::Spec(None) => return Err(service::Error::Follower),
                 Event::Follow(None) if stop.is_cancelled() => return Ok(()),
-                Event::Follow(None) => return Err(Error::Follower),
+                Event::Follow(None) => return Err(service::Error::Follower),
                 Event::Plan(request) => self.on_plan(request),
                 Event::Writable | Event::Timer => {}
             }

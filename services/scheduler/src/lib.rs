@@ -28,13 +28,10 @@ mod specs;
 use godel_core_scheduler::Scheduler;
 use godel_domain::decision::N_PLACEMENTS_MAX;
 use godel_kit::{
-    client::{BadAddress, Directory},
-    crash::{CrashPoints, CrashPointsError},
-    follow::{FollowConfig, Follower, Shared, UNREAD_COUNTER, UnreadCount},
-    lease::{LeaseSpec, Membership},
+    client::Directory,
     message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
-    server::{Server, ServerError, advertised, bind},
+    service::{self, Lease, Service},
 };
 use godel_proto::v1::{Kind, scheduler_service_server::SchedulerServiceServer};
 use tokio::sync::{mpsc, watch};
@@ -50,6 +47,23 @@ const N_PLANS: usize = 16;
 /// Longest name: it is part of a lease's name.
 const NAME_LEN_MAX: usize = 63;
 
+/// Records that a scheduler follows.
+const KINDS: [Kind; 13] = [
+    Kind::NodeSpec,
+    Kind::NodeReport,
+    Kind::NodeGrant,
+    Kind::NodeUsage,
+    Kind::Partition,
+    Kind::PartitionBlock,
+    Kind::Queue,
+    Kind::PriorityClass,
+    Kind::DisruptionBudget,
+    Kind::Reservation,
+    Kind::Hold,
+    Kind::Pause,
+    Kind::Rows,
+];
+
 /// Why a scheduler ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -64,86 +78,32 @@ pub enum Error {
     /// A configured profile makes no sense.
     #[error(transparent)]
     Profile(#[from] BadProfile),
-    /// The address of the state service is malformed.
+    /// It cannot start, or something that it cannot live without is gone.
     #[error(transparent)]
-    Address(#[from] BadAddress),
-    /// The configured crash points make no sense.
-    #[error(transparent)]
-    CrashPoints(#[from] CrashPointsError),
-    /// It cannot serve.
-    #[error(transparent)]
-    Server(#[from] ServerError),
-    /// The task that follows the store is gone.
-    #[error("the store cannot be followed any more")]
-    Follower,
-    /// The task that keeps the registration is gone.
-    #[error("the registration is over")]
-    Membership,
-    /// The engine's task panicked.
-    #[error("the engine is gone")]
-    Engine,
+    Service(#[from] service::Error),
 }
 
 /// Runs a scheduler until `stop`.
 ///
 /// # Errors
-/// It cannot start, or something that it cannot live without is gone.
+/// The scheduler cannot start, or something that it cannot live without is gone.
 pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Result<(), Error> {
     check_name(&config.name)?;
     let decides = config.core()?;
-    // What fails here must not stop others that share the caller's token: they get the error.
-    let stop = stop.child_token();
-    let crash = match config.crash_points.as_str() {
-        "" => deps.crash,
-        armed => CrashPoints::parse(armed)?,
-    };
-    let listener = match deps.listener {
-        Some(listener) => listener,
-        None => bind(config.server.listen).await?,
-    };
-    let local = listener
-        .local_addr()
-        .map_err(|source| ServerError::Bind { address: config.server.listen, source })?;
-    let address = advertised(&config.server, local)?;
     let metrics = Metrics::with_labels("scheduler", [("scheduler", config.name.as_str())]);
-    if config.server.metrics {
-        metrics.serve(config.server.metrics_listen, stop.clone()).await?;
-    }
-    let directory = Directory::new(&config.client)?;
+    let named = ("scheduler", metrics);
+    let service = Service::start(named, &config.server, &config.crash_points, deps, &stop).await?;
+    let directory = Directory::new(&config.client).map_err(service::Error::State)?;
     let (shown, shown_rx) = watch::channel(Shown::default());
     let (plans, plans_rx) = mpsc::channel(N_PLANS);
-
-    // The engine ends before the registration is given back.
-    let lease_stop = CancellationToken::new();
     let counted = shown_rx.clone();
-    let unread = UnreadCount::register(&metrics);
-    let unread_counted = unread.clone();
-    let spec = LeaseSpec::new(format!("scheduler/{}", config.name), address, config.lease.clone())
-        .with_counters(move || {
-            let mut counters = counters(&counted.borrow());
-            counters.push((UNREAD_COUNTER, unread_counted.get()));
-            counters
-        })
-        .with_crash(crash.clone(), "scheduler.lease-renew");
-    let membership = Membership::spawn(spec, directory.state(), lease_stop.clone());
-    let kinds = vec![
-        Kind::NodeSpec,
-        Kind::NodeReport,
-        Kind::NodeGrant,
-        Kind::NodeUsage,
-        Kind::Partition,
-        Kind::PartitionBlock,
-        Kind::Queue,
-        Kind::PriorityClass,
-        Kind::DisruptionBudget,
-        Kind::Reservation,
-        Kind::Hold,
-        Kind::Pause,
-        Kind::Rows,
-    ];
-    let shared = Shared { unread, ..Shared::default() };
-    let follower =
-        Follower::spawn_with(directory.state(), kinds, FollowConfig::default(), shared, stop.clone());
+    let lease = service.lease(
+        format!("scheduler/{}", config.name),
+        config.lease.clone(),
+        "scheduler.lease-renew",
+        move || counters(&counted.borrow()),
+    );
+    let membership = service.register(lease, directory.state());
     let engine = Engine {
         core: Scheduler::new(decides.clone(), config.effective_seed()),
         decides,
@@ -153,32 +113,21 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         step_budget: config.step_budget.clamp(1, N_PLACEMENTS_MAX),
         reconnect_max: *config.reconnect_max,
         specs: Specs::new(directory.clone()),
+        follower: service.follow(directory.state(), KINDS.to_vec()),
         directory,
-        follower,
         membership: membership.watch(),
         plans: plans_rx,
         shown,
-        clock: deps.clock,
-        crash,
-        metrics: SchedulerMetrics::new(&metrics),
+        clock: service.clock.clone(),
+        crash: service.crash.clone(),
+        metrics: SchedulerMetrics::new(&service.metrics),
     };
-    let engine_stop = stop.clone();
-    let engine = godel_kit::task::spawn_service("scheduler", &stop, async move {
-        let ended = engine.run(engine_stop.clone()).await;
-        // Without its engine the scheduler is worth nothing.
-        engine_stop.cancel();
-        ended
-    });
     let rpc = rpc::Rpc { name: config.name.clone(), shown: shown_rx, plans };
-    let server = Server::new(&config.server, &metrics)
-        .add(SchedulerServiceServer::new(rpc).max_decoding_message_size(RECEIVED_BYTES_MAX));
-    let served = server.serve(listener, stop.clone()).await;
-    stop.cancel();
-    let ended = engine.await.map_err(|_| Error::Engine);
-    lease_stop.cancel();
-    membership.released().await;
-    served?;
-    ended?
+    let engine = engine.run(service.stop.clone());
+    let served = service.run(engine, Lease::Member(membership), |server| {
+        server.add(SchedulerServiceServer::new(rpc).max_decoding_message_size(RECEIVED_BYTES_MAX))
+    });
+    Ok(served.await?)
 }
 
 /// What the directory shows of a scheduler.

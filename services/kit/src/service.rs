@@ -1,0 +1,180 @@
+//! The skeleton of a service: what each of them does to start, to serve, and to end in order.
+//!
+//! A service starts with [`Service::start`], which binds its listener, serves its metrics and says under which address others
+//! reach it. It holds a lease ([`Service::lease`]), has one task that owns its state (its *engine*), and serves calls that
+//! send messages to that task ([`Service::run`]). At the end the server stops first, then the engine, and the lease is
+//! given back last, when the last transaction has been answered.
+
+use std::future::Future;
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    client::{BadAddress, Channel},
+    clock::SharedClock,
+    config::{LeaseConfig, ServerConfig},
+    crash::{CrashPoints, CrashPointsError},
+    deps::Deps,
+    follow::{FollowConfig, Follower, Shared, UNREAD_COUNTER, UnreadCount},
+    lease::{Election, LeaseSpec, Membership},
+    metrics::Metrics,
+    server::{Server, ServerError, advertised, bind},
+    task,
+};
+use godel_proto::v1::Kind;
+
+/// Why a service cannot start, or cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address of the state service is malformed.
+    #[error("the address of the state service")]
+    State(#[from] BadAddress),
+    /// The configured crash points make no sense.
+    #[error(transparent)]
+    CrashPoints(#[from] CrashPointsError),
+    /// The server cannot serve.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// The task that follows the store is gone.
+    #[error("the store cannot be followed any more")]
+    Follower,
+    /// The task that holds the lease is gone.
+    #[error("the lease cannot be held any more")]
+    Lease,
+    /// The task that owns the state of the service panicked.
+    #[error("the engine of the {0} is gone; see the log")]
+    Engine(&'static str),
+}
+
+/// A service that has started and does not serve yet.
+pub struct Service {
+    name: &'static str,
+    listener: TcpListener,
+    server: ServerConfig,
+    /// The address that others reach it under.
+    pub address: String,
+    /// Its metrics.
+    pub metrics: Metrics,
+    /// Counts records that this version cannot read.
+    pub unread: UnreadCount,
+    /// Time as decisions see it.
+    pub clock: SharedClock,
+    /// Where a test may kill the process.
+    pub crash: CrashPoints,
+    /// Ends the service. It is a child of the caller's token: what fails here does not stop others that share that one.
+    pub stop: CancellationToken,
+    /// Ends the holding of the lease, after the engine.
+    lease_stop: CancellationToken,
+}
+
+/// The lease that a service holds.
+#[derive(Debug)]
+pub enum Lease {
+    /// Several processes want it, and one leads.
+    Leader(Election),
+    /// It is this process's alone.
+    Member(Membership),
+}
+
+impl Service {
+    /// Binds the listener and serves the metrics. `crash_points` are those of the configuration; they win over those in
+    /// `deps`.
+    ///
+    /// # Errors
+    /// An address cannot be bound, or the crash points make no sense.
+    pub async fn start(
+        (name, metrics): (&'static str, Metrics),
+        server: &ServerConfig,
+        crash_points: &str,
+        deps: Deps,
+        stop: &CancellationToken,
+    ) -> Result<Self, Error> {
+        let stop = stop.child_token();
+        let crash = match crash_points {
+            "" => deps.crash,
+            armed => CrashPoints::parse(armed)?,
+        };
+        let listener = match deps.listener {
+            Some(listener) => listener,
+            None => bind(server.listen).await?,
+        };
+        let local =
+            listener.local_addr().map_err(|source| ServerError::Bind { address: server.listen, source })?;
+        let address = advertised(server, local)?;
+        if server.metrics {
+            metrics.serve(server.metrics_listen, stop.clone()).await?;
+        }
+        let unread = UnreadCount::register(&metrics);
+        let (server, clock) = (server.clone(), deps.clock);
+        let lease_stop = CancellationToken::new();
+        Ok(Self { name, listener, server, address, metrics, unread, clock, crash, stop, lease_stop })
+    }
+
+    /// What to hold: `counters` are read before each renewal, and the process may be killed at `crash_point`.
+    pub fn lease(
+        &self,
+        name: impl Into<String>,
+        config: LeaseConfig,
+        crash_point: &'static str,
+        counters: impl Fn() -> Vec<(&'static str, u64)> + Send + Sync + 'static,
+    ) -> LeaseSpec {
+        let unread = self.unread.clone();
+        LeaseSpec::new(name, self.address.clone(), config)
+            .with_counters(move || {
+                let mut counters = counters();
+                counters.push((UNREAD_COUNTER, unread.get()));
+                counters
+            })
+            .with_crash(self.crash.clone(), crash_point)
+    }
+
+    /// Stands for election to a lease until the engine has ended.
+    pub fn elect(&self, lease: LeaseSpec, state: Channel) -> Election {
+        Election::spawn(lease, state, self.lease_stop.clone())
+    }
+
+    /// Keeps a registration until the engine has ended.
+    pub fn register(&self, lease: LeaseSpec, state: Channel) -> Membership {
+        Membership::spawn(lease, state, self.lease_stop.clone())
+    }
+
+    /// Follows records of these kinds.
+    pub fn follow(&self, state: Channel, kinds: Vec<Kind>) -> Follower {
+        let shared = Shared { unread: self.unread.clone(), ..Shared::default() };
+        Follower::spawn_with(state, kinds, FollowConfig::default(), shared, self.stop.clone())
+    }
+
+    /// Serves calls beside the engine until one of them ends or the service is stopped, then ends what is left in order.
+    ///
+    /// # Errors
+    /// The server cannot serve, the engine panicked, or the engine ended with an error.
+    pub async fn run<E>(
+        self,
+        engine: impl Future<Output = Result<(), E>> + Send + 'static,
+        lease: Lease,
+        add: impl FnOnce(Server) -> Server,
+    ) -> Result<(), E>
+    where
+        E: From<Error> + Send + 'static,
+    {
+        let Self { name, listener, server, metrics, stop, lease_stop, .. } = self;
+        let engine_stop = stop.clone();
+        let engine = task::spawn_service(name, &stop, async move {
+            let ended = engine.await;
+            // Without its engine the service is worth nothing.
+            engine_stop.cancel();
+            ended
+        });
+        let served = add(Server::new(&server, &metrics)).serve(listener, stop.clone()).await;
+        stop.cancel();
+        let ended = engine.await.map_err(|_| Error::Engine(name));
+        lease_stop.cancel();
+        match lease {
+            Lease::Leader(election) => election.released().await,
+            Lease::Member(membership) => membership.released().await,
+        }
+        served.map_err(Error::Server)?;
+        ended?
+    }
+}
