@@ -2,7 +2,8 @@
 
 use std::{fmt, process::ExitCode};
 
-use godel_kit::{convert::BadField, status as rpc};
+use godel_kit::status as rpc;
+use godel_wire::BadField;
 use tonic::{Code as RpcCode, Status};
 
 use crate::output::shown;

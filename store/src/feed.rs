@@ -11,6 +11,7 @@ use std::{
 use bytes::Bytes;
 use godel_domain::ids::Revision;
 use godel_proto::raw;
+use godel_wire::ops::{self, OpError, ParsedOp};
 use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::sync::watch;
@@ -18,7 +19,6 @@ use tokio::sync::watch;
 use crate::{
     floor::FloorReader,
     log::{LogError, LogReader},
-    ops::{self, OpError, ParsedOp},
     recovery::{self, HistoryError},
 };
 

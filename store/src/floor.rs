@@ -134,7 +134,7 @@ mod tests {
         let mut records = BTreeMap::new();
         while let Some(some) = reader.next_records().unwrap() {
             for (kind, record) in some {
-                records.insert(crate::ops::record_key(kind, &record.value).unwrap(), record);
+                records.insert(godel_wire::ops::record_key(kind, &record.value).unwrap(), record);
             }
         }
         records
@@ -167,7 +167,9 @@ mod tests {
         while watcher.position() <= now {
             for published in watcher.next().await.unwrap() {
                 for change in &published.changes {
-                    let crate::ParsedOp::Put { key, value, .. } = change else { panic!("{change:?}") };
+                    let godel_wire::ops::ParsedOp::Put { key, value, .. } = change else {
+                        panic!("{change:?}")
+                    };
                     let record = records.get_mut(key).expect("all nodes are older than the history");
                     if record.revision < published.revision() {
                         (record.value, record.revision) = (value.clone(), published.revision());

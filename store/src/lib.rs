@@ -15,7 +15,6 @@
 //! - `history`: which generations stay for the watch history.
 //! - `identity`: which store this is.
 //! - `log`: the log engine, in memory or on sled.
-//! - `ops`: encoded operations, and what they change.
 //! - `record`: records, their keys and their encoding.
 //! - `recovery`: from what an engine kept back to the state.
 //! - `role`: which writer may write which record.
@@ -30,7 +29,6 @@ pub mod crash;
 pub mod history;
 pub mod identity;
 pub mod log;
-pub mod ops;
 pub mod record;
 pub mod role;
 pub mod state;
@@ -45,7 +43,6 @@ mod writer;
 pub use crash::CrashPoints;
 pub use feed::{Compacted, Published, WatchEnd, WatchRefused, Watcher};
 pub use floor::FloorReader;
-pub use ops::ParsedOp;
 pub use record::{Key, Record};
 pub use role::Role;
 pub use state::{Committed, Refusal, RefusalReason, State};

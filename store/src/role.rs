@@ -5,8 +5,7 @@ use godel_proto::{
     kinds::{Owner, RecordKind},
     v1,
 };
-
-use crate::ops::ParsedOp;
+use godel_wire::ops::ParsedOp;
 
 /// On whose behalf a transaction is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -24,13 +24,13 @@ use godel_proto::{
     kinds::{WHOLE, is_of_node},
     v1,
 };
+use godel_wire::ops::ParsedOp;
 use prost::Message as _;
 use rustc_hash::FxHashMap;
 
 use self::rows::NodeSlots;
 use crate::{
     feed::Published,
-    ops::ParsedOp,
     record::{Key, Record},
 };
 
@@ -199,7 +199,7 @@ impl State {
             create_revision: Revision(0),
             revision: stored.revision,
             create_time_ms: 0,
-            value: Bytes::from(crate::ops::rows_to_proto(unit, &stored.rows).encode_to_vec()),
+            value: Bytes::from(godel_wire::ops::rows_to_proto(unit, &stored.rows).encode_to_vec()),
         })
     }
 

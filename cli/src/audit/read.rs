@@ -7,8 +7,9 @@ use godel_domain::{
     ids::{NodeId, Revision, UnitId},
     rows::Phase,
 };
-use godel_kit::{from_proto, status};
+use godel_kit::status;
 use godel_proto::{raw, v1};
+use godel_wire::from_proto;
 use tokio_stream::StreamExt as _;
 use tonic::Status;
 

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use godel_audit::{Kind, Unreadable};
 use godel_domain::ids::{NodeId, Revision, UnitId};
-use godel_kit::convert::BadField;
 use godel_proto::v1;
+use godel_wire::BadField;
 use prost::Message as _;
 
 /// Most that are kept; of what comes beyond only the number is known.
@@ -144,8 +144,8 @@ fn hold(id: u64) -> (Kind, String) {
 
 #[cfg(test)]
 mod tests {
-    use godel_kit::from_proto;
     use godel_proto::raw;
+    use godel_wire::from_proto;
 
     use super::*;
 

@@ -340,7 +340,7 @@ pub(super) fn unreadable(error: prost::DecodeError) -> Status {
 mod tests {
     use godel_audit::Commit;
     use godel_domain::ids::Revision;
-    use godel_kit::from_proto;
+    use godel_wire::from_proto;
 
     use super::*;
 

@@ -26,11 +26,11 @@ use godel_domain::{
     node::{MAX_RUNNING_UNITS, NodeReport, NodeSpec},
     unit::UnitSpec,
 };
-use godel_kit::from_proto;
 use godel_rules::{
     admission::admit,
     partition::{self, StrategyKind, Traits},
 };
+use godel_wire::from_proto;
 use serde::Serialize;
 
 use self::{

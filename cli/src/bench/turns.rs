@@ -18,8 +18,9 @@ use godel_domain::{
     ids::{NodeId, UnitId},
     rows::RowChange,
 };
-use godel_kit::{CancellationToken, from_proto};
+use godel_kit::CancellationToken;
 use godel_proto::v1;
+use godel_wire::from_proto;
 use serde::Serialize;
 use tonic::Status;
 

@@ -1,8 +1,9 @@
 //! `godel apply`: what files say is there afterwards. Queues and priority classes change together or not at all; then
 //! disruption budgets and reservations are put and units submitted one by one, and what is there as given is left alone.
 
-use godel_kit::{client::FailedCall, convert::BadField, status as rpc};
+use godel_kit::{client::FailedCall, status as rpc};
 use godel_proto::v1;
+use godel_wire::BadField;
 use serde::Serialize;
 
 use super::{

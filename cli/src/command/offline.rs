@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use clap::CommandFactory as _;
-use godel_kit::{clock::SystemClock, from_proto};
+use godel_kit::clock::SystemClock;
 use godel_proto::v1;
 use godel_store::{
     Key,
     admin::{self, Unreadable},
-    ops,
 };
+use godel_wire::from_proto;
+use godel_wire::ops;
 use serde::Serialize;
 
 use crate::{

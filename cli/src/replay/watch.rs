@@ -10,8 +10,8 @@ use std::{
 };
 
 use godel_domain::{change::Change, rows::RowChange};
-use godel_kit::from_proto;
 use godel_proto::v1;
+use godel_wire::from_proto;
 use tokio::sync::watch;
 use tokio_stream::StreamExt as _;
 use tokio_util::sync::CancellationToken;

@@ -32,7 +32,7 @@ pub(super) fn budget(fields: &mut Fields<'_, '_>) -> v1::DisruptionBudget {
 #[cfg(test)]
 mod tests {
     use godel_domain::budget_spec::Amount;
-    use godel_kit::to_proto::budget_limit;
+    use godel_wire::to_proto::budget_limit;
 
     use super::*;
     use crate::unit_file::{Document, parse_manifest};

@@ -7,7 +7,6 @@ use godel_domain::{
     priority_classes::PriorityClasses,
     record_change::{Ground, RecordChange, Users, Violation},
 };
-use godel_kit::{convert::BadField, from_proto, to_proto};
 use godel_proto::v1;
 use godel_queueing::{QueueTree, check as queues};
 use godel_rules::{
@@ -15,6 +14,7 @@ use godel_rules::{
     budget::{self, Budgets},
     reservation,
 };
+use godel_wire::{BadField, from_proto, to_proto};
 
 use super::{Document, read::Report};
 

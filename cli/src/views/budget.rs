@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use godel_domain::budget_spec::{Amount, Limit};
-use godel_kit::{from_proto, to_proto};
 use godel_proto::v1;
+use godel_wire::{from_proto, to_proto};
 use serde::Serialize;
 
 use super::pairs;

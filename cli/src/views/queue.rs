@@ -6,8 +6,8 @@ use godel_domain::{
     queue_spec::QueuePolicy,
     resources::{CPU, MEMORY},
 };
-use godel_kit::to_proto;
 use godel_proto::v1;
+use godel_wire::to_proto;
 use serde::Serialize;
 
 use super::{amounts, pairs};

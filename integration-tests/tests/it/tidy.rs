@@ -18,6 +18,7 @@ const FRAMEWORK: &str = "godel-framework";
 const PLACEMENT: &str = "godel-placement";
 const PROTO: &str = "godel-proto";
 const KIT: &str = "godel-kit";
+const WIRE: &str = "godel-wire";
 
 /// What each crate of `core/` may use of ours: a crate stands below all that it uses.
 const CORE: [(&str, &[&str]); 12] = [
@@ -47,22 +48,23 @@ const CORE: [(&str, &[&str]); 12] = [
 ];
 
 /// The same for the other crates; `godel` itself may use all.
-const OTHERS: [(&str, &[&str]); 8] = [
+const OTHERS: [(&str, &[&str]); 9] = [
     (PROTO, &[]),
-    ("godel-store", &[DOMAIN, PROTO]),
-    (KIT, &[DOMAIN, QUEUEING, RULES, PROTO, "godel-store"]),
-    ("godel-state", &[DOMAIN, RULES, PROTO, "godel-store", KIT]),
-    ("godel-dispatcher", &[DOMAIN, QUEUEING, RULES, "godel-core-dispatcher", PROTO, KIT]),
-    ("godel-scheduler", &[DOMAIN, RULES, FRAMEWORK, PLACEMENT, "godel-core-scheduler", PROTO, KIT]),
-    ("godel-binder", &[DOMAIN, QUEUEING, "godel-core-binder", PROTO, KIT]),
-    ("godel-agent", &[DOMAIN, RULES, PROTO, KIT]),
+    (WIRE, &[DOMAIN, RULES, PROTO]),
+    ("godel-store", &[DOMAIN, PROTO, WIRE]),
+    (KIT, &[DOMAIN, QUEUEING, RULES, PROTO, WIRE, "godel-store"]),
+    ("godel-state", &[DOMAIN, RULES, PROTO, WIRE, "godel-store", KIT]),
+    ("godel-dispatcher", &[DOMAIN, QUEUEING, RULES, "godel-core-dispatcher", PROTO, WIRE, KIT]),
+    ("godel-scheduler", &[DOMAIN, RULES, FRAMEWORK, PLACEMENT, "godel-core-scheduler", PROTO, WIRE, KIT]),
+    ("godel-binder", &[DOMAIN, QUEUEING, "godel-core-binder", PROTO, WIRE, KIT]),
+    ("godel-agent", &[DOMAIN, RULES, PROTO, WIRE, KIT]),
 ];
 
 /// Not in `core`: runtime, wire, disk, clocks.
 const NOT_IN_CORE: [&str; 7] = ["tokio", "tonic", "prost", "bytes", "sled", "rand", "uuid"];
 
 /// Folders of the crates whose modules are listed in their `lib.rs` and in `ARCHITECTURE.md`, in the order of the map.
-const MAPPED: [&str; 20] = [
+const MAPPED: [&str; 21] = [
     "core/domain",
     "core/queueing",
     "core/rules",
@@ -75,6 +77,7 @@ const MAPPED: [&str; 20] = [
     "core/audit",
     "core/testkit",
     "core/model",
+    "wire",
     "store",
     "services/kit",
     "services/state",

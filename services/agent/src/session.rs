@@ -6,7 +6,6 @@ use futures_util::Stream;
 use godel_domain::{resources, unit::RestartPolicy};
 use godel_kit::{
     client::Channel,
-    from_proto,
     message::{RECEIVED_BYTES_MAX, parts},
 };
 use godel_proto::{
@@ -14,6 +13,7 @@ use godel_proto::{
     v1::{self, node_service_client::NodeServiceClient},
 };
 use godel_rules::recheck::Refusal;
+use godel_wire::from_proto;
 use tonic::{
     GrpcMethod, IntoStreamingRequest as _, Response, Status as RpcStatus, Streaming,
     codegen::http::uri::PathAndQuery,
@@ -72,8 +72,8 @@ impl Client {
 pub(crate) fn register(client: Client, node: usize, def: &NodeDef) -> Step {
     let meta = v1::ObjectMeta { name: def.name.clone(), uid: def.uid.clone(), ..v1::ObjectMeta::default() };
     let report = v1::NodeReport {
-        capacity: Some(godel_kit::to_proto::resources(&def.capacity)),
-        devices: def.devices.iter().map(godel_kit::to_proto::device).collect(),
+        capacity: Some(godel_wire::to_proto::resources(&def.capacity)),
+        devices: def.devices.iter().map(godel_wire::to_proto::device).collect(),
         ready: true,
         attributes: def.attributes.clone().into_iter().collect(),
         max_running_units: def.max_running_units,
@@ -217,7 +217,7 @@ pub(crate) fn run_status(status: &life::Status) -> v1::RunStatus {
         unit_id: status.key.unit,
         ordinal: status.key.ordinal,
         incarnation: status.incarnation,
-        phase: godel_kit::to_proto::phase(status.phase).into(),
+        phase: godel_wire::to_proto::phase(status.phase).into(),
         exit_code: status.exit_code,
         restarts: status.restarts,
         refused: refused(status.refused).into(),

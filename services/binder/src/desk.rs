@@ -21,8 +21,9 @@ use godel_domain::{
     rows::Evict,
     time::Millis,
 };
-use godel_kit::{follow::FollowEvent, status, to_proto, txn::Committed};
+use godel_kit::{follow::FollowEvent, status, txn::Committed};
 use godel_proto::v1::{self, TxnRefusalReason};
+use godel_wire::to_proto;
 use tonic::Status;
 
 use self::{

@@ -13,14 +13,13 @@ use godel_domain::{
 };
 use godel_kit::{
     client::{Directory, retry_idempotent},
-    convert::BadField,
-    from_proto,
     message::RECEIVED_BYTES_MAX,
-    status, to_proto,
+    status,
 };
 use godel_proto::v1::{
     self, bind_service_server::BindService, decide_request::Message, state_service_client::StateServiceClient,
 };
+use godel_wire::{BadField, from_proto, to_proto};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;

@@ -14,8 +14,9 @@ use godel_domain::{
     unit::UnitSpec,
     unit_report::{RoomReport, UnitReport},
 };
-use godel_kit::{CancellationToken, convert::BadField, status};
+use godel_kit::{CancellationToken, status};
 use godel_proto::v1;
+use godel_wire::BadField;
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc, oneshot},
     time::Instant,

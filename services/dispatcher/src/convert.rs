@@ -16,9 +16,9 @@ use godel_domain::{
     rows::{Phase as RowPhase, Row},
     unit_report::{ReportState, RoomReport, UnitReport},
 };
-use godel_kit::convert::{BadField, to_proto};
 use godel_proto::{raw, v1};
 use godel_rules::{admission::Violation, drain::Block};
+use godel_wire::{BadField, to_proto};
 
 use crate::calls::StatusAnswer;
 

@@ -1,7 +1,7 @@
 //! What every godel service needs once: configuration, telemetry, metrics, one stack for servers and one for
 //! clients, leases, transactions as a pipeline, followers of the watch, conversions between wire and domain.
 //!
-//! Wire types stop here: services convert at their edge with [`convert`], and `core` never names a generated
+//! Wire types stop here: services convert at their edge with [`godel_wire`], and `core` never names a generated
 //! type. Nothing in this crate decides anything about units or nodes.
 //!
 //! # Modules
@@ -10,7 +10,6 @@
 //! - `client`: clients of services, with deadlines and retries.
 //! - `clock`: the clocks of services.
 //! - `config`: one loader of configuration for every service.
-//! - `convert`: messages of the API to domain types and back.
 //! - `crash`: named places where a test may kill the process.
 //! - `deps`: what every service gets from outside, so that tests and `godel up` choose it.
 //! - `fake`: a double of the state service for tests.
@@ -34,7 +33,6 @@ pub mod address;
 pub mod client;
 pub mod clock;
 pub mod config;
-pub mod convert;
 pub mod crash;
 pub mod deps;
 #[cfg(test)]
@@ -52,6 +50,5 @@ pub mod task;
 pub mod telemetry;
 pub mod txn;
 
-pub use convert::{from_proto, to_proto};
 pub use deps::Deps;
 pub use tokio_util::sync::CancellationToken;

@@ -10,10 +10,11 @@ use godel_domain::{
 };
 use godel_queueing::NotAdmitted;
 use godel_rules::admission::welcome::Unwelcome;
+use godel_wire::BadField;
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, FieldViolation, PreconditionViolation, StatusExt as _};
+use tonic_types::{ErrorDetails, PreconditionViolation, StatusExt as _};
 
-use crate::convert::BadField;
+pub use godel_wire::invalid_argument;
 
 /// Domain of every `ErrorInfo`.
 pub const DOMAIN: &str = "godel";
@@ -67,18 +68,6 @@ pub fn with_info<K: Into<String>, V: Into<String>>(
 }
 
 const NO_METADATA: [(&str, &str); 0] = [];
-
-/// INVALID_ARGUMENT that names every wrong field at once.
-pub fn invalid_argument(violations: impl IntoIterator<Item = BadField>) -> Status {
-    let violations: Vec<FieldViolation> =
-        violations.into_iter().map(|bad| FieldViolation::new(bad.path, bad.description)).collect();
-    let message = match violations.as_slice() {
-        [] => "invalid argument".to_owned(),
-        [one] => format!("{}: {}", one.field, one.description),
-        [first, rest @ ..] => format!("{}: {} (and {} more)", first.field, first.description, rest.len()),
-    };
-    Status::with_error_details(Code::InvalidArgument, message, ErrorDetails::with_bad_request(violations))
-}
 
 /// UNAVAILABLE from a standby, with the leader's address if it is known.
 pub fn not_leader(leader: Option<&str>) -> Status {

@@ -9,9 +9,9 @@ use godel_domain::{
     unit::UnitSpec,
     unit_report::{ReportState, RoomReport, UnitReport},
 };
-use godel_kit::{convert::BadField, from_proto, to_proto};
 use godel_proto::{raw, v1};
 use godel_rules::admission;
+use godel_wire::{BadField, from_proto, to_proto};
 use prost::Message as _;
 
 /// A unit to place.

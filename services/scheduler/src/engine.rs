@@ -17,14 +17,14 @@ use godel_kit::{
     clock::SharedClock,
     crash::CrashPoints,
     follow::{FollowEvent, Follower},
-    from_proto,
     lease::{Fence, Leadership},
-    service, status, to_proto,
+    service, status,
 };
 use godel_proto::{
     raw,
     v1::{self, attach_request, attach_response, decide_request, decide_response},
 };
+use godel_wire::{from_proto, to_proto};
 use tokio::{
     sync::{mpsc, watch},
     time::sleep,

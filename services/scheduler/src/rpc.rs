@@ -5,8 +5,9 @@ use godel_domain::{
     ids::{Epoch, Revision},
     unit::UnitSpec,
 };
-use godel_kit::{convert::BadField, message::MESSAGE_BYTES_MAX, status};
+use godel_kit::{message::MESSAGE_BYTES_MAX, status};
 use godel_proto::v1::{self, scheduler_service_server::SchedulerService};
+use godel_wire::BadField;
 use prost::Message as _;
 use tokio::sync::{mpsc, oneshot, watch};
 use tonic::{Request, Response, Status};

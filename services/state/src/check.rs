@@ -4,9 +4,9 @@
 //! are left to the store: it parses their columns anyway, with the same functions, so they are looked at once.
 
 use godel_domain::ids::Revision;
-use godel_kit::from_proto;
 use godel_proto::raw;
 use godel_store::{Refusal, RefusalReason};
+use godel_wire::from_proto;
 
 /// Whether readers can read all that a transaction writes.
 ///

@@ -2,11 +2,9 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use godel_kit::{
-    config::{HumanDuration, LeaseConfig, ServerConfig},
-    convert::BadField,
-};
+use godel_kit::config::{HumanDuration, LeaseConfig, ServerConfig};
 use godel_rules::leases::{TTL_MS_MAX, TTL_MS_MIN};
+use godel_wire::BadField;
 use serde::{Deserialize, Serialize};
 
 /// Port of the state service.

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use godel_kit::{
-    convert::BadField,
     server::ServerError,
     status::{self, reason, resource_exhausted, with_info},
 };
 use godel_proto::v1;
 use godel_store::{OpenError, Refusal, RefusalReason};
+use godel_wire::BadField;
 use tokio::sync::mpsc::error::TrySendError;
 use tonic::{Code, Status};
 

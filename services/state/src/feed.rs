@@ -12,7 +12,8 @@ use godel_domain::{
     rows::{Phase, Row, RowChange},
 };
 use godel_proto::v1;
-use godel_store::{Key as RecordKey, ParsedOp, Published, State, WatchEnd, Watcher};
+use godel_store::{Key as RecordKey, Published, State, WatchEnd, Watcher};
+use godel_wire::ops::ParsedOp;
 use prost::Message as _;
 use tokio_util::sync::CancellationToken;
 

@@ -17,14 +17,12 @@ use godel_domain::{
 };
 use godel_kit::{
     clock::SharedClock,
-    convert::BadField,
-    from_proto,
     status::{self, reason, resource_exhausted, with_info},
-    to_proto,
 };
 use godel_proto::{raw, v1};
 use godel_rules::leases::{self, Ask, Leases, Refusal};
 use godel_store::{CrashPoints, Role, State, Store};
+use godel_wire::{BadField, from_proto, to_proto};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;

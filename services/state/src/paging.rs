@@ -6,7 +6,8 @@
 //! token is refused.
 
 use godel_domain::ids::StoreId;
-use godel_kit::{convert::BadField, status};
+use godel_kit::status;
+use godel_wire::BadField;
 use tonic::Status;
 
 /// Where the next page begins.

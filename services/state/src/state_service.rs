@@ -12,13 +12,12 @@ use godel_domain::{
     rows::Phase,
 };
 use godel_kit::{
-    convert::BadField,
     message,
     status::{self, reason},
-    to_proto,
 };
 use godel_proto::{raw, v1};
 use godel_store::{RefusalReason, Role, WatchRefused};
+use godel_wire::{BadField, to_proto};
 use prost::Message as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;

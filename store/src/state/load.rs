@@ -3,13 +3,11 @@
 use bytes::Bytes;
 use godel_domain::ids::{NodeId, Revision, StoreId, UnitId};
 use godel_proto::v1;
+use godel_wire::ops::{self, OpError};
 use prost::Message as _;
 
 use super::{Committed, State, Window, kind_idx};
-use crate::{
-    ops::{self, OpError},
-    record::Record,
-};
+use crate::record::Record;
 
 /// What a snapshot says beside records and rows.
 #[derive(Clone, PartialEq, prost::Message)]

@@ -1,6 +1,7 @@
 //! Tables of who may write what and when, and transactions against a naive model.
 
 use godel_proto::{raw, v1};
+use godel_wire::ops;
 use proptest::prelude::*;
 
 use super::*;
@@ -11,7 +12,6 @@ use crate::{
         End, Log as _, SnapshotPart,
         memory::{MemoryDisk, MemoryLog},
     },
-    ops,
     role::Role,
     snapshot::SnapshotWriter,
 };

@@ -7,12 +7,12 @@ use godel_domain::{
     rows::RowChange,
 };
 use godel_proto::{raw, v1};
+use godel_wire::ops::{self, ParsedOp};
 use prost::Message as _;
 
 use super::{State, kind_idx, undo::Undo};
 use crate::{
     feed::Published,
-    ops::{self, ParsedOp},
     record::Key,
     role::{Role, Writes},
 };

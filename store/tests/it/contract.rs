@@ -142,7 +142,7 @@ async fn watchers_see_each_transaction_once_across_restarts(place: Place) {
         assert_eq!(published.changes.len(), 2);
         assert_eq!(published.kinds, 1 << 4 | 1 << 6);
         assert!(
-            matches!(&published.changes[0], godel_store::ParsedOp::Put { key: Key::Id(put), .. } if *put == id)
+            matches!(&published.changes[0], godel_wire::ops::ParsedOp::Put { key: Key::Id(put), .. } if *put == id)
         );
     }
     store.close().await;

@@ -13,10 +13,11 @@ use godel_domain::{
 };
 use godel_proto::{raw, v1};
 use godel_store::{
-    CrashPoints, Key, OpenError, ParsedOp, Role, Store, StoreConfig,
+    CrashPoints, Key, OpenError, Role, Store, StoreConfig,
     admin::{AdminError, Unreadable, check, export, remove, restore, truncate},
     log::memory::MemoryDisk,
 };
+use godel_wire::ops::ParsedOp;
 
 use crate::support::{
     Dispatcher, Place, clock, follow, internal, lease, node, open, open_dir, partition, queue,

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use godel_domain::ids::{NodeId, Revision, UnitId};
-use godel_kit::to_proto;
 use godel_proto::{raw, v1};
 use godel_store::{Committed, Role};
+use godel_wire::to_proto;
 
 use super::{Made, revisions};
 

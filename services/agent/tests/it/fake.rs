@@ -8,12 +8,12 @@ use std::{
     time::Duration,
 };
 
-use godel_kit::convert::BadField;
 use godel_proto::v1::{
     self,
     node_service_server::{NodeService, NodeServiceServer},
     session_request, session_response,
 };
+use godel_wire::BadField;
 use tokio::{
     net::TcpListener,
     sync::{mpsc, watch},

@@ -9,9 +9,9 @@ use godel_domain::{
     ids::{HoldId, IdSet, Revision, UnitId},
     rows::RowChange,
 };
-use godel_kit::to_proto;
 use godel_proto::v1;
 use godel_queueing::QueueIdx;
+use godel_wire::to_proto;
 use prost::Message as _;
 use rustc_hash::FxHashMap;
 

@@ -15,7 +15,6 @@ use godel_kit::{
     CancellationToken,
     client::{Channel, channel},
     config::{ClientConfig, LeaseConfig, ServerConfig},
-    from_proto,
 };
 use godel_proto::{
     raw,
@@ -24,6 +23,7 @@ use godel_proto::{
         state_service_client::StateServiceClient,
     },
 };
+use godel_wire::from_proto;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream, tcp::OwnedReadHalf, tcp::OwnedWriteHalf},

@@ -1,7 +1,7 @@
 //! Holds: one transaction takes the victims' room, another binds it once they have left, whoever leads by then.
 
-use godel_kit::from_proto;
 use godel_proto::v1::{self, RejectionReason, state_service_client::StateServiceClient};
+use godel_wire::from_proto;
 
 use crate::{
     Binder, eventually,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use godel_domain::{change::Change, rows::RowChange};
-use godel_kit::from_proto;
 use godel_proto::v1::{self, RejectionReason, state_service_client::StateServiceClient};
+use godel_wire::from_proto;
 
 use crate::{
     Binder,

@@ -1,9 +1,9 @@
 //! Disruption budgets as shown.
 
 use godel_core_dispatcher::{budgets::BudgetView, queues::Versions};
-use godel_kit::convert::to_proto;
 use godel_proto::v1;
 use godel_rules::budget::Use;
+use godel_wire::to_proto;
 
 /// A disruption budget as shown.
 pub(crate) fn budget(view: BudgetView) -> v1::DisruptionBudgetStatus {

@@ -12,12 +12,10 @@ use godel_domain::{
     queue_spec::PriorityClass,
     record_change::{Ground, Violation},
 };
-use godel_kit::{
-    convert::{BadField, to_proto},
-    status,
-};
+use godel_kit::status;
 use godel_proto::v1;
 use godel_rules::admission::VIOLATIONS_MAX;
+use godel_wire::{BadField, to_proto};
 use tonic::{Code, Status};
 
 /// Bytes of violations in one answer: they travel in a header, of which clients take 16 KiB, a third more than written

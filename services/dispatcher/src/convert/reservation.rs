@@ -4,8 +4,8 @@ use godel_core_dispatcher::{
     queues::Versions,
     reservations::{ReservationView, SlotView},
 };
-use godel_kit::convert::to_proto;
 use godel_proto::v1;
+use godel_wire::to_proto;
 
 /// A reservation as shown.
 pub(crate) fn reservation(view: ReservationView) -> v1::ReservationStatus {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use godel_core_dispatcher::edit::Edit;
 use godel_domain::{budget_spec::BudgetSpec, ids::Revision, record_change::RecordChange};
-use godel_kit::{convert::BadField, from_proto, status};
+use godel_kit::status;
 use godel_proto::v1::{self, budget_service_server::BudgetService};
 use godel_rules::budget::check::BudgetChange;
+use godel_wire::{BadField, from_proto};
 use tonic::{Request, Response, Status};
 
 use super::queues::{of_one, page_of, required, unknown};

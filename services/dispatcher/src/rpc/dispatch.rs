@@ -12,13 +12,12 @@ use godel_domain::{
     ids::{Epoch, NodeId, Revision, StoreId, UnitId},
     names,
 };
-use godel_kit::{
-    CancellationToken, client::Directory, convert::BadField, from_proto, message::RECEIVED_BYTES_MAX, status,
-};
+use godel_kit::{CancellationToken, client::Directory, message::RECEIVED_BYTES_MAX, status};
 use godel_proto::v1::{
     self, attach_request::Message as Up, dispatch_service_server::DispatchService,
     member_service_client::MemberServiceClient,
 };
+use godel_wire::{BadField, from_proto};
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
     time::{Instant, timeout},

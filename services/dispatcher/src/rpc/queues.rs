@@ -9,9 +9,10 @@ use godel_domain::{
     queue_spec::{PriorityClass, QueueSpec},
     record_change::RecordChange,
 };
-use godel_kit::{convert::BadField, from_proto, status};
+use godel_kit::status;
 use godel_proto::v1::{self, queue_service_server::QueueService};
 use godel_queueing::check::QueueChange;
+use godel_wire::{BadField, from_proto};
 use tonic::{Code, Request, Response, Status};
 
 use crate::{

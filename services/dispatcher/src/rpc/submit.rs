@@ -16,12 +16,10 @@ use std::{
     time::Duration,
 };
 
-use godel_kit::{
-    convert::BadField,
-    message::{MESSAGE_BYTES_MAX, field_len},
-};
+use godel_kit::message::{MESSAGE_BYTES_MAX, field_len};
 use godel_proto::v1;
 use godel_rules::admission::Admitted;
+use godel_wire::BadField;
 use prost::Message as _;
 use tokio::{
     sync::{mpsc, watch},

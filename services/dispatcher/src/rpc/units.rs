@@ -12,13 +12,12 @@ use godel_domain::{
 };
 use godel_kit::{
     client::{Directory, retry_idempotent},
-    convert::BadField,
-    from_proto,
     message::RECEIVED_BYTES_MAX,
     status,
 };
 use godel_proto::v1::{self, state_service_client::StateServiceClient, unit_service_server::UnitService};
 use godel_rules::admission::{self, Admitted};
+use godel_wire::{BadField, from_proto};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
     time::Instant,

@@ -10,11 +10,12 @@ use godel_domain::{
     unit::UnitSpec,
 };
 use godel_kit::{
-    status, to_proto,
+    status,
     txn::{Committed, Conditions, TxnError},
 };
 use godel_proto::v1;
 use godel_rules::admission::same;
+use godel_wire::to_proto;
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tonic::{Code, Status};
 

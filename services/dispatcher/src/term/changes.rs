@@ -9,7 +9,7 @@ use godel_domain::{
     words::{count, one_or},
 };
 use godel_kit::{
-    status, to_proto,
+    status,
     txn::{Conditions, TxnError},
 };
 use godel_proto::v1;
@@ -17,6 +17,7 @@ use godel_rules::admission::{
     scale::{ScaleRefusal, scale},
     stop::stop,
 };
+use godel_wire::to_proto;
 use tonic::{Code, Status};
 
 use super::{DEFERRED_MAX, Loop, Ticket, overloaded, refused};

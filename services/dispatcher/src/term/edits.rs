@@ -20,11 +20,11 @@ use godel_domain::{
     unit::UnitSpec,
 };
 use godel_kit::{
-    convert::BadField,
-    status, to_proto,
+    status,
     txn::{Committed, Conditions, Pending, TXN_BYTES_MAX, TxnError},
 };
 use godel_proto::v1;
+use godel_wire::{BadField, to_proto};
 use tonic::Status;
 
 use super::{DEFERRED_MAX, Loop, Ticket, overloaded, refused};

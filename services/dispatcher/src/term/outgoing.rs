@@ -8,8 +8,9 @@ use godel_domain::{
     ids::{IdMap, UnitId},
     unit::UnitSpec,
 };
-use godel_kit::{CancellationToken, message::field_len, to_proto};
+use godel_kit::{CancellationToken, message::field_len};
 use godel_proto::{raw, v1};
+use godel_wire::to_proto;
 use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;

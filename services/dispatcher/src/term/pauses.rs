@@ -6,10 +6,11 @@ use godel_domain::{
     queue_spec::DEFAULT_QUEUE,
 };
 use godel_kit::{
-    status, to_proto,
+    status,
     txn::{Committed, Conditions, TxnError},
 };
 use godel_proto::v1;
+use godel_wire::to_proto;
 use tonic::{Code, Status};
 
 use super::{Loop, Ticket, overloaded, refused};

@@ -4,11 +4,9 @@ use godel_domain::{
     ids::UnitId,
     rows::{Phase, RowChange, Statuses},
 };
-use godel_kit::{
-    status::{has_reason, reason},
-    to_proto,
-};
+use godel_kit::status::{has_reason, reason};
 use godel_proto::v1::{self, node_service_client::NodeServiceClient, session_request};
+use godel_wire::to_proto;
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;

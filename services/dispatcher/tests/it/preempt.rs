@@ -8,8 +8,8 @@ use godel_domain::{
     ids::{HoldId, NodeId, Revision, UnitId},
     rows::{Evict, EvictionReason, RowChange},
 };
-use godel_kit::to_proto;
 use godel_proto::v1;
+use godel_wire::to_proto;
 
 use crate::world::{Binder, Scheduler, World, eventually, unit};
 

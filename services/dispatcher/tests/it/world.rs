@@ -15,7 +15,7 @@ use godel_kit::{
     lease::{Election, LeaseSpec, leading},
     metrics::Metrics,
     server::{Server, bind},
-    status, to_proto,
+    status,
     txn::{Committed, Conditions, TxnPipeline},
 };
 use godel_proto::v1::{
@@ -26,6 +26,7 @@ use godel_proto::v1::{
     queue_service_client::QueueServiceClient,
     unit_service_client::UnitServiceClient,
 };
+use godel_wire::to_proto;
 use tokio::{
     net::TcpListener,
     sync::mpsc,

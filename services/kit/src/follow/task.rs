@@ -12,6 +12,7 @@ use godel_proto::{
     raw,
     v1::{self, state_service_client::StateServiceClient},
 };
+use godel_wire::from_proto::{self, LoadedRecord};
 use tokio::{sync::mpsc, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
@@ -19,7 +20,6 @@ use tonic::{Code, Status};
 use super::{FollowConfig, FollowEvent, Shared, Written, list, unread::Unread};
 use crate::{
     client::{Backoff, Channel},
-    convert::from_proto::{self, LoadedRecord},
     message::RECEIVED_BYTES_MAX,
     status::{self, reason},
 };

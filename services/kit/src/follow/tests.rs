@@ -10,6 +10,7 @@ use godel_domain::{
     unreadable::{Subject, Unreadable},
 };
 use godel_proto::{raw, v1};
+use godel_wire::to_proto;
 use proptest::prelude::*;
 use prost::Message as _;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +22,6 @@ use super::{
 use crate::{
     config::ServerConfig,
     fake::{Fake, Served, soon},
-    to_proto,
 };
 
 fn resources(cpu: i64) -> Resources {

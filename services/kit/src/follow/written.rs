@@ -45,9 +45,9 @@ impl Written {
 #[cfg(test)]
 mod tests {
     use godel_proto::v1;
+    use godel_wire::{from_proto, to_proto};
 
     use super::*;
-    use crate::{from_proto, to_proto};
 
     fn unit() -> UnitSpec {
         let unit = v1::UnitSpec {

@@ -1,13 +1,13 @@
 use bytes::Bytes;
 use godel_domain::ids::{Epoch, NodeId, Revision, StoreId};
 use godel_proto::v1;
+use godel_wire::to_proto;
 
 use super::{Committed, Conditions, TXN_BYTES_MAX, TxnError, TxnPipeline};
 use crate::{
     config::{ServerConfig, TxnConfig},
     fake::{Fake, Served, eventually, soon},
     lease::Fence,
-    to_proto,
 };
 
 fn op(node: u32) -> Vec<Bytes> {

@@ -8,7 +8,7 @@ use godel_domain::{
     rows::{RowChange, UnitRows},
 };
 use godel_proto::v1;
-use godel_store::ops;
+use godel_wire::ops;
 use prost::Message as _;
 use prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage as _,

@@ -5,13 +5,10 @@ use godel_domain::{
     ids::NodeId,
     node::{NodeUsage, Quarantine},
 };
-use godel_kit::{
-    convert::BadField,
-    status::{self, reason, with_info},
-    to_proto,
-};
+use godel_kit::status::{self, reason, with_info};
 use godel_proto::{raw, v1};
 use godel_store::Role;
+use godel_wire::{BadField, to_proto};
 use rustc_hash::FxHashSet;
 use tokio::sync::oneshot;
 use tonic::{Code, Status};

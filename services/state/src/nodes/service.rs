@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use godel_kit::{
-    convert::BadField,
     message::{MESSAGE_BYTES_MAX, field_len},
     status,
 };
 use godel_proto::v1;
+use godel_wire::BadField;
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Request, Response, Status, Streaming};
 

@@ -6,8 +6,8 @@ use godel_domain::{
     names::{self, BadName},
     resources::N_NAMES_MAX,
 };
-use godel_kit::{convert::BadField, from_proto};
 use godel_proto::v1;
+use godel_wire::{BadField, from_proto};
 
 /// Most labels, attributes or taints of a node.
 const N_LABELS_MAX: usize = 64;

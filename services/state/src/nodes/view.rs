@@ -9,9 +9,9 @@ use godel_domain::{
     resources::{CPU, MEMORY, Resources},
     rows::{GroupDemand, Row},
 };
-use godel_kit::to_proto;
 use godel_proto::v1;
 use godel_store::{Key as RecordKey, Record, State};
+use godel_wire::to_proto;
 use prost::Message as _;
 
 use crate::{
@@ -109,7 +109,7 @@ impl HeldRoom {
         }
         held.n_running_units = held.n_running_units.saturating_add(n);
         // What cannot be read counts nothing here: this is only shown.
-        if let Some(Ok(demand)) = hold.demand.map(godel_kit::from_proto::demand) {
+        if let Some(Ok(demand)) = hold.demand.map(godel_wire::from_proto::demand) {
             held.amounts.add(&demand.requests, i64::from(n));
         }
     }

@@ -10,12 +10,9 @@ use std::{
 };
 
 use godel_domain::ids::{NodeId, StoreId};
-use godel_kit::{
-    convert::BadField,
-    from_proto,
-    status::{self, reason, with_info},
-};
+use godel_kit::status::{self, reason, with_info};
 use godel_proto::v1::{self, session_request::Message as Up, session_response::Message as Down};
+use godel_wire::{BadField, from_proto};
 use prost::Message as _;
 use tokio::time::Sleep;
 use tokio_stream::Stream;

@@ -9,10 +9,10 @@ use godel_domain::{
     demand::Demand,
     ids::{NodeId, Revision, UnitId},
 };
-use godel_kit::{from_proto, to_proto};
 use godel_proto::v1;
 use godel_rules::admission::defaults;
 use godel_store::{Key as RecordKey, State, Store};
+use godel_wire::{from_proto, to_proto};
 use parking_lot::Mutex;
 use prost::Message as _;
 use rustc_hash::FxHashMap;

@@ -8,11 +8,8 @@ use std::{sync::Arc, time::Duration};
 use bytes::{Bytes, BytesMut};
 use godel_kit::{message, status, task};
 use godel_proto::v1;
-use godel_store::{
-    FloorReader, Record, Store,
-    ops::{rows_from_proto, rows_part_to_proto},
-    record::encode_record,
-};
+use godel_store::{FloorReader, Record, Store, record::encode_record};
+use godel_wire::ops::{rows_from_proto, rows_part_to_proto};
 use prost::Message as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;

@@ -7,15 +7,14 @@
 
 use bytes::{Bytes, BytesMut};
 use godel_domain::ids::{Revision, UnitId};
-use godel_kit::{
-    convert::BadField,
-    message::{MESSAGE_BYTES_MAX, field_len},
-};
+use godel_kit::message::{MESSAGE_BYTES_MAX, field_len};
 use godel_proto::{
     kinds::{KeyForm, RecordKind},
     v1,
 };
-use godel_store::{Key, Record, State, ops::rows_part_to_proto, record::encode_record};
+use godel_store::{Key, Record, State, record::encode_record};
+use godel_wire::BadField;
+use godel_wire::ops::rows_part_to_proto;
 use prost::Message as _;
 use tonic::Status;
 

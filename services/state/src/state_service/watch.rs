@@ -12,7 +12,8 @@ use godel_kit::{
     task,
 };
 use godel_proto::{raw, v1};
-use godel_store::{Published, WatchEnd, Watcher, ops::kind_bit};
+use godel_store::{Published, WatchEnd, Watcher};
+use godel_wire::ops::kind_bit;
 use prost::Message as _;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_stream::wrappers::ReceiverStream;

@@ -13,9 +13,9 @@ use godel_kit::{
     client::channel,
     config::ClientConfig,
     follow::{FollowConfig, FollowEvent, Follower},
-    from_proto,
 };
 use godel_proto::{raw, v1};
+use godel_wire::from_proto;
 use prost::Message as _;
 use tokio_stream::StreamExt as _;
 

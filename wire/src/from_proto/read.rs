@@ -8,14 +8,15 @@ use godel_domain::{
     queue_spec::DEFAULT_QUEUE,
     unreadable::{Nodes, Subject, Unreadable},
 };
+use godel_proto::kinds::Key;
 use godel_proto::{
     kinds::{self, KeyForm, RecordKind},
     raw, v1,
 };
-use godel_store::{Key, ops::record_key};
 use prost::Message as _;
 
 use super::{BadField, LoadedRecord};
+use crate::ops::record_key;
 
 /// Fields of `Op` that change rows.
 const BIND: u32 = 20;
@@ -34,7 +35,7 @@ pub fn read_record(pb: v1::Record) -> LoadedRecord {
 }
 
 /// An encoded listed record; rows stay as they are, since their parts are joined before they are read.
-pub(crate) fn read_encoded(encoded: &Bytes) -> Result<LoadedRecord, Box<v1::Record>> {
+pub fn read_encoded(encoded: &Bytes) -> Result<LoadedRecord, Box<v1::Record>> {
     let decode = || v1::Record::decode(encoded.clone());
     match decode() {
         Ok(pb) if matches!(pb.record, Some(v1::record::Record::Rows(_))) => Err(Box::new(pb)),
@@ -49,7 +50,7 @@ pub(crate) fn read_encoded(encoded: &Bytes) -> Result<LoadedRecord, Box<v1::Reco
 }
 
 /// Listed rows of a unit, whole.
-pub(crate) fn read_rows(pb: v1::Record) -> LoadedRecord {
+pub fn read_rows(pb: v1::Record) -> LoadedRecord {
     let times = (pb.create_revision, pb.revision, pb.create_time_ms);
     let facts = match &pb.record {
         Some(v1::record::Record::Rows(rows)) => (rows.unit_id, nodes_of(rows)),

@@ -30,7 +30,7 @@ pub use encode::{encoded_unit_spec, put_unit_spec};
 pub use queue::{priority_class, put_priority_class, put_queue, queue, queue_policy};
 pub use reservation::{put_reservation, reservation};
 // Columns are the store's own: see `from_proto`.
-pub use godel_store::ops::{
+pub use crate::ops::{
     demand_to_proto as demand, eviction_reason_to_proto as eviction_reason, phase_to_proto as phase,
     pool_to_proto as pool, rows_to_proto as unit_rows,
 };
@@ -390,7 +390,7 @@ pub fn bind(unit: UnitId, bind: &Bind) -> v1::Binding {
         incarnations: incarnations.clone(),
         node_ids: nodes.iter().map(|node| node.0).collect(),
         device_masks: device_masks.clone(),
-        standing: standing.as_deref().map(godel_store::ops::standing_to_proto),
+        standing: standing.as_deref().map(crate::ops::standing_to_proto),
     }
 }
 

@@ -38,7 +38,7 @@ pub use budget::{budget, given_budget};
 pub use check::{changes_rows, check_op, check_record, check_value};
 pub use decision::{decision, outcome};
 pub use queue::{given_priority_class, given_queue, priority_class, queue, queue_policy};
-pub(crate) use read::{read_encoded, read_rows};
+pub use read::{read_encoded, read_rows};
 pub use read::{read_op, read_record};
 pub use reservation::{given_reservation, reservation};
 pub use rows::{bind, evict, eviction_reason, phase, pool, requeue, statuses, unit_rows};

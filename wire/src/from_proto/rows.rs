@@ -6,9 +6,9 @@ use godel_domain::{
     rows::{EvictionReason, Phase, RowChange, UnitRows},
 };
 use godel_proto::{raw, v1};
-use godel_store::ops::{self, OpError};
 
 use super::{BadField, Result};
+use crate::ops::{self, OpError};
 
 /// Places for running units of one task group.
 ///

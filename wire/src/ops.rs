@@ -8,12 +8,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use godel_domain::{ids::UnitId, rows::RowChange};
+use godel_proto::kinds::Key;
 use godel_proto::{
     kinds::{self, KeyForm, RecordKind},
     raw, v1,
 };
-
-use crate::record::Key;
 
 pub use convert::{
     bind_from_proto, demand_from_proto, demand_to_proto, evict_from_proto, eviction_reason_from_proto,

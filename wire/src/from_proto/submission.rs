@@ -5,7 +5,7 @@ use godel_proto::v1;
 use godel_rules::admission::{DeviceSubmission, Given, GroupSubmission, Submission, TolerationSubmission};
 use prost::Message as _;
 
-use crate::convert::BadField;
+use crate::BadField;
 
 /// A unit as a client wrote it, for the checks of admission: nothing is refused here.
 pub fn submission(unit: v1::UnitSpec) -> Submission {
