@@ -21,7 +21,7 @@ pub struct Record {
 }
 
 /// Appends the encoded `godel.v1.Record` of `record`; its value is copied, not decoded. For rows the value is
-/// an encoded `godel.v1.UnitRows`.
+/// an encoded `godel.v1.RunningUnits`.
 pub fn encode_record(kind: v1::Kind, record: &Record, out: &mut BytesMut) {
     let Record { create_revision, revision, create_time_ms, value } = record;
     prost::encoding::uint64::encode(1, &create_revision.0, out);

@@ -1,6 +1,6 @@
 //! Who may write which record.
 
-use godel_domain::rows::RowChange;
+use godel_domain::running_units::RunChange;
 use godel_proto::{
     kinds::{Owner, RecordKind},
     v1,
@@ -66,9 +66,9 @@ impl Writes {
                 }
             }
             ParsedOp::Rows { change, .. } => match **change {
-                RowChange::Bind(_) | RowChange::Requeue(_) => self == Self::Binder,
-                RowChange::Evict(_) => self == Self::Binder || self == Self::Repair,
-                RowChange::Statuses(_) => self == Self::Agent,
+                RunChange::Bind(_) | RunChange::Requeue(_) => self == Self::Binder,
+                RunChange::Evict(_) => self == Self::Binder || self == Self::Repair,
+                RunChange::Statuses(_) => self == Self::Agent,
             },
         }
     }

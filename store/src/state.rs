@@ -18,7 +18,7 @@ use std::{
 use bytes::Bytes;
 use godel_domain::{
     ids::{NodeId, Revision, StoreId, UnitId},
-    rows::UnitRows,
+    running_units::RunningUnits,
 };
 use godel_proto::{
     kinds::{WHOLE, is_of_node},
@@ -71,7 +71,7 @@ pub struct State {
 /// Rows of a unit with what is derived from them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StoredRows {
-    pub(crate) rows: UnitRows,
+    pub(crate) rows: RunningUnits,
     /// Of the last change.
     pub(crate) revision: Revision,
     /// Rows that hold room.
@@ -173,7 +173,7 @@ impl State {
     }
 
     /// Rows of a unit; `None` before its first binding.
-    pub fn rows(&self, unit: UnitId) -> Option<&UnitRows> {
+    pub fn rows(&self, unit: UnitId) -> Option<&RunningUnits> {
         self.rows.get(&unit).map(|stored| &stored.rows)
     }
 
@@ -186,13 +186,13 @@ impl State {
     pub fn units_with_rows(
         &self,
         after: Option<UnitId>,
-    ) -> impl Iterator<Item = (UnitId, Revision, &UnitRows)> {
+    ) -> impl Iterator<Item = (UnitId, Revision, &RunningUnits)> {
         let range: btree_map::Range<'_, UnitId, StoredRows> =
             self.rows.range((behind(after.as_ref()), Bound::Unbounded));
         range.map(|(unit, stored)| (*unit, stored.revision, &stored.rows))
     }
 
-    /// The rows of a unit as a record whose value is an encoded `godel.v1.UnitRows`.
+    /// The rows of a unit as a record whose value is an encoded `godel.v1.RunningUnits`.
     pub fn rows_record(&self, unit: UnitId) -> Option<Record> {
         let stored = self.rows.get(&unit)?;
         Some(Record {
@@ -225,7 +225,7 @@ impl State {
 
     /// Bytes of all record values and rows.
     pub fn live_bytes(&self) -> u64 {
-        self.value_bytes + self.n_rows * size_of::<godel_domain::rows::Row>() as u64
+        self.value_bytes + self.n_rows * size_of::<godel_domain::running_units::RunningUnit>() as u64
     }
 
     /// Applies a committed transaction; the next one, or on recovery one that a snapshot has seen already.

@@ -7,7 +7,7 @@ mod convert;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use godel_domain::{ids::UnitId, rows::RowChange};
+use godel_domain::{ids::UnitId, running_units::RunChange};
 use godel_proto::kinds::Key;
 use godel_proto::{
     kinds::{self, KeyForm, RecordKind},
@@ -55,7 +55,7 @@ pub enum ParsedOp {
         /// Whose rows.
         unit: UnitId,
         /// What changes.
-        change: Arc<RowChange>,
+        change: Arc<RunChange>,
     },
 }
 
@@ -122,19 +122,19 @@ pub fn parse(op: &Bytes) -> Result<ParsedOp, OpError> {
         16 => parse_delete(payload),
         20 => {
             let (unit, bind) = bind_from_proto(decode("Binding", payload)?)?;
-            Ok(rows(unit, RowChange::Bind(bind)))
+            Ok(rows(unit, RunChange::Bind(bind)))
         }
         21 => {
             let (unit, evict) = evict_from_proto(decode("Eviction", payload)?)?;
-            Ok(rows(unit, RowChange::Evict(evict)))
+            Ok(rows(unit, RunChange::Evict(evict)))
         }
         22 => {
             let (unit, statuses) = statuses_from_proto(decode("RunStatuses", payload)?)?;
-            Ok(rows(unit, RowChange::Statuses(statuses)))
+            Ok(rows(unit, RunChange::Statuses(statuses)))
         }
         23 => {
             let (unit, requeue) = requeue_from_proto(decode("Requeue", payload)?)?;
-            Ok(rows(unit, RowChange::Requeue(requeue)))
+            Ok(rows(unit, RunChange::Requeue(requeue)))
         }
         _ => {
             let kind = i32::try_from(field)
@@ -185,7 +185,7 @@ fn parse_delete(payload: Bytes) -> Result<ParsedOp, OpError> {
     Ok(ParsedOp::Delete { kind, key })
 }
 
-fn rows(unit: UnitId, change: RowChange) -> ParsedOp {
+fn rows(unit: UnitId, change: RunChange) -> ParsedOp {
     ParsedOp::Rows { unit, change: Arc::new(change) }
 }
 

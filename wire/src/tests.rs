@@ -14,7 +14,9 @@ use godel_domain::{
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     reservation_spec::ReservationSpec,
     resources::Resources,
-    rows::{Bind, End, Evict, EvictionReason, Phase, Requeue, RowChange, Standing, Statuses, UnitRows},
+    running_units::{
+        Bind, End, Evict, EvictionReason, Phase, Requeue, RunChange, RunningUnits, Standing, Statuses,
+    },
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, ScoringProfile, SubmittedSize, TaskGroup,
         Template, UnitEnd, UnitSpec, WorkloadClass,
@@ -213,9 +215,9 @@ fn priority_class() -> impl Strategy<Value = PriorityClass> {
     })
 }
 
-fn row_change() -> impl Strategy<Value = RowChange> {
+fn row_change() -> impl Strategy<Value = RunChange> {
     let bind = (0u16..3, demand(), vec((1u32..9, any::<u64>()), 1..5)).prop_map(|(group, demand, places)| {
-        RowChange::Bind(Bind {
+        RunChange::Bind(Bind {
             group,
             demand: Arc::new(demand),
             pool: Pool::Guaranteed,
@@ -253,7 +255,7 @@ fn row_change() -> impl Strategy<Value = RowChange> {
         EvictionReason::Tainted,
     ]);
     let evict = (vec(0u32..9, 0..4), reason, text()).prop_map(|(ordinals, reason, by)| {
-        RowChange::Evict(Evict {
+        RunChange::Evict(Evict {
             incarnations: vec![1; ordinals.len()],
             ordinals,
             reason,
@@ -270,7 +272,7 @@ fn row_change() -> impl Strategy<Value = RowChange> {
         Phase::Stopped,
     ]);
     let statuses = vec((0u32..9, phase, any::<i32>()), 0..4).prop_map(|rows| {
-        RowChange::Statuses(Statuses {
+        RunChange::Statuses(Statuses {
             ordinals: rows.iter().map(|row| row.0).collect(),
             incarnations: vec![],
             phases: rows.iter().map(|row| row.1).collect(),
@@ -279,7 +281,7 @@ fn row_change() -> impl Strategy<Value = RowChange> {
         })
     });
     let requeue = vec(0u32..9, 0..4)
-        .prop_map(|ordinals| RowChange::Requeue(Requeue { incarnations: vec![2; ordinals.len()], ordinals }));
+        .prop_map(|ordinals| RunChange::Requeue(Requeue { incarnations: vec![2; ordinals.len()], ordinals }));
     prop_oneof![bind, evict, statuses, requeue]
 }
 
@@ -326,7 +328,7 @@ proptest! {
 
     #[test]
     fn rows_come_back(changes in vec(row_change(), 0..8)) {
-        let mut rows = UnitRows::default();
+        let mut rows = RunningUnits::default();
         for (revision, change) in (1..).zip(&changes) {
             if rows.check(change).is_ok() {
                 rows.apply(change, Revision(revision), 1_000, |_, _, _| {});

@@ -10,7 +10,7 @@ use godel_domain::{
     node::{Device, Drain, NodeReport, NodeSpec, NodeUsage, Quarantine, Taint, TaintEffect, Toleration},
     pause::Pause,
     resources::Resources,
-    rows::{Bind, Evict, Requeue, RowChange, Statuses},
+    running_units::{Bind, Evict, Requeue, RunChange, Statuses},
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, ScoringProfile, SubmittedSize, TaskGroup,
         Template, UnitEnd, UnitSpec, WorkloadClass,
@@ -36,12 +36,12 @@ pub use crate::ops::{
 };
 
 /// An operation that changes rows, encoded for a transaction.
-pub fn row_op(unit: UnitId, change: &RowChange) -> Bytes {
+pub fn row_op(unit: UnitId, change: &RunChange) -> Bytes {
     raw::encode_op(match change {
-        RowChange::Bind(change) => v1::op::Op::Bind(bind(unit, change)),
-        RowChange::Evict(change) => v1::op::Op::Evict(evict(unit, change)),
-        RowChange::Statuses(change) => v1::op::Op::RunStatus(statuses(unit, change)),
-        RowChange::Requeue(change) => v1::op::Op::Requeue(requeue(unit, change)),
+        RunChange::Bind(change) => v1::op::Op::Bind(bind(unit, change)),
+        RunChange::Evict(change) => v1::op::Op::Evict(evict(unit, change)),
+        RunChange::Statuses(change) => v1::op::Op::RunStatus(statuses(unit, change)),
+        RunChange::Requeue(change) => v1::op::Op::Requeue(requeue(unit, change)),
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use godel_audit::{AgentReport, AgentRun, Commit, Evidence, History, Start, World};
 use godel_domain::{
     ids::{NodeId, Revision, UnitId},
-    rows::Phase,
+    running_units::Phase,
 };
 use godel_kit::status;
 use godel_proto::{raw, v1};

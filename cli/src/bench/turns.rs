@@ -16,7 +16,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use godel_domain::{
     change::Change,
     ids::{NodeId, UnitId},
-    rows::RowChange,
+    running_units::RunChange,
 };
 use godel_kit::CancellationToken;
 use godel_proto::v1;
@@ -375,7 +375,7 @@ impl Shown {
                 Change::UnitSpec(spec) => {
                     self.queues.entry(spec.id).or_insert_with(|| spec.queue.clone());
                 }
-                Change::Rows(unit, RowChange::Bind(bind)) => {
+                Change::Rows(unit, RunChange::Bind(bind)) => {
                     for (ordinal, node) in bind.ordinals.iter().zip(&bind.nodes) {
                         self.n_bound += 1;
                         self.nodes.insert((unit, *ordinal), *node);
@@ -384,7 +384,7 @@ impl Shown {
                         }
                     }
                 }
-                Change::Rows(unit, RowChange::Statuses(statuses)) => {
+                Change::Rows(unit, RunChange::Statuses(statuses)) => {
                     let ended = statuses.ordinals.iter().zip(&statuses.phases);
                     for (ordinal, _) in ended.filter(|(_, phase)| phase.is_ended()) {
                         if let Some(node) = self.nodes.remove(&(unit, *ordinal)) {

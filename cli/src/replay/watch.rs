@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use godel_domain::{change::Change, rows::RowChange};
+use godel_domain::{change::Change, running_units::RunChange};
 use godel_proto::v1;
 use godel_wire::from_proto;
 use tokio::sync::watch;
@@ -227,10 +227,10 @@ impl Board {
 
 impl Inner {
     /// Units bound for the first time by this change. A unit of a trace has one running unit.
-    fn on_rows(&mut self, idx: usize, rows: &RowChange, at: Duration) -> usize {
+    fn on_rows(&mut self, idx: usize, rows: &RunChange, at: Duration) -> usize {
         let seen = &mut self.seen[idx];
         match rows {
-            RowChange::Bind(_) => {
+            RunChange::Bind(_) => {
                 if !std::mem::replace(&mut seen.live, true) {
                     self.n_live += 1;
                 }
@@ -240,12 +240,12 @@ impl Inner {
                     return 1;
                 }
             }
-            RowChange::Statuses(statuses) if statuses.phases.iter().any(|phase| phase.is_ended()) => {
+            RunChange::Statuses(statuses) if statuses.phases.iter().any(|phase| phase.is_ended()) => {
                 if std::mem::take(&mut seen.live) {
                     self.n_live -= 1;
                 }
             }
-            RowChange::Statuses(_) | RowChange::Evict(_) | RowChange::Requeue(_) => {}
+            RunChange::Statuses(_) | RunChange::Evict(_) | RunChange::Requeue(_) => {}
         }
         0
     }

@@ -32,7 +32,7 @@ fn generated_documents_are_current() {
          *Without contact* says what its agent does after `stop_after_disconnect` (by default 5 s before a lost \
          node's grace is over).\n\n{}",
         godel_domain::lifecycle::render_transitions(),
-        godel_domain::rows::render_transitions(),
+        godel_domain::running_units::render_transitions(),
         godel_rules::admission::defaults::render(),
     );
     is_current("lifecycle.md", &lifecycle);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::{
     ids::{NodeId, UnitId},
-    rows::Phase,
+    running_units::Phase,
 };
 
 use super::{

@@ -10,7 +10,7 @@ use godel_domain::{
     budget_spec::{Amount, BudgetSpec, Limit},
     change::Change,
     ids::{Revision, UnitId},
-    rows::{EvictionReason, Phase, RowChange},
+    running_units::{EvictionReason, Phase, RunChange},
     unit::OnEviction,
 };
 
@@ -237,7 +237,7 @@ impl Budgets {
 
 fn victims(world: &World, commit: &Commit, turns: &[Turn<'_>]) -> Vec<Victim> {
     let is_held_back = |turn: &&Turn<'_>| match turn.change {
-        RowChange::Evict(evict) => match evict.reason {
+        RunChange::Evict(evict) => match evict.reason {
             EvictionReason::Preempted => true,
             EvictionReason::Drained => {
                 let spec = world.nodes.get(&turn.before.node).and_then(|node| node.spec.as_ref());

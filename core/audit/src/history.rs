@@ -6,7 +6,7 @@ use godel_domain::{
     change::Change,
     demand::Pool,
     ids::{NodeId, Revision, UnitId},
-    rows::{EvictionReason, Phase, RowChange},
+    running_units::{EvictionReason, Phase, RunChange},
     unit::{OnBelowMin, UnitEnd, UnitSpec},
 };
 use rustc_hash::FxHashMap;
@@ -166,8 +166,8 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
     let mut turns: Vec<Turn<'_>> = Vec::new();
     world.apply(commit, |world, step| {
         match step.change {
-            RowChange::Bind(_) => on_bind(replay, placed, world, &step, (commit.revision, complete)),
-            RowChange::Evict(evict) if step.after.is_some() && complete => {
+            RunChange::Bind(_) => on_bind(replay, placed, world, &step, (commit.revision, complete)),
+            RunChange::Evict(evict) if step.after.is_some() && complete => {
                 replay.n_evictions += 1;
                 if may_be_older(replay.began_ms, world, &step, evict.reason, commit) {
                     replay.n_before += 1;
@@ -180,7 +180,7 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
                     check_victim(&mut replay.evictions, world, &step, evict.preemptor, commit);
                 }
             }
-            RowChange::Requeue(_) if step.after.is_some() && complete => {
+            RunChange::Requeue(_) if step.after.is_some() && complete => {
                 let before = &step.before;
                 let by_itself =
                     matches!(before.phase, Phase::Succeeded | Phase::Failed) && before.eviction.is_none();
@@ -208,11 +208,11 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
             if let Some(unit) = world.units.get(&step.unit) {
                 tenants.turn((step.unit, unit), &step.before, &after);
             }
-            let reported = matches!(step.change, RowChange::Statuses(_));
+            let reported = matches!(step.change, RunChange::Statuses(_));
             // Who only goes on, or ends, takes nothing; but a node that has shrunk may fit again.
             if !reported || !step.before.is_live() && after.is_live() || world.shrunk.contains(&node) {
                 let bound = touched.entry(node).or_default();
-                if let RowChange::Bind(bind) = step.change {
+                if let RunChange::Bind(bind) = step.change {
                     bound.add(bind);
                 }
             }
@@ -349,7 +349,7 @@ fn on_bind(
     step: &RowStep<'_>,
     (revision, complete): (Revision, bool),
 ) {
-    let RowChange::Bind(bind) = step.change else { return };
+    let RunChange::Bind(bind) = step.change else { return };
     let incarnation = column(&bind.incarnations, step.idx);
     let node = column(&bind.nodes, step.idx);
     replay.n_placements += 1;
@@ -434,7 +434,7 @@ pub(super) fn node_name(world: &World, id: NodeId) -> String {
 fn bound_by(commit: &Commit) -> BTreeMap<UnitId, usize> {
     let mut bound = BTreeMap::new();
     for change in &commit.changes {
-        if let Change::Rows(unit, RowChange::Bind(bind)) = change {
+        if let Change::Rows(unit, RunChange::Bind(bind)) = change {
             *bound.entry(*unit).or_default() += bind.ordinals.len();
         }
     }

@@ -42,7 +42,7 @@ use std::fmt;
 
 use godel_domain::{
     ids::{NodeId, Revision, UnitId},
-    rows::Phase,
+    running_units::Phase,
 };
 
 pub use self::{

@@ -22,7 +22,7 @@ use godel_domain::{
     hold::Hold,
     ids::{NodeId, UnitId},
     queue_spec::Band,
-    rows::{Bind, RowChange},
+    running_units::{Bind, RunChange},
     unit::{Template, UnitSpec},
 };
 use rustc_hash::FxHashMap;
@@ -279,7 +279,7 @@ impl Probe {
     /// What a commit gives away, by what was before it.
     fn judge(&mut self, world: &World, tenants: &Tenants, commit: &Commit) {
         let binds = commit.changes.iter().filter_map(|change| match change {
-            Change::Rows(unit, RowChange::Bind(bind)) => Some((*unit, bind)),
+            Change::Rows(unit, RunChange::Bind(bind)) => Some((*unit, bind)),
             _ => None,
         });
         let given: Vec<Given<'_>> = binds.filter_map(|(unit, bind)| self.given(world, unit, bind)).collect();

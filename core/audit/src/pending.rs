@@ -8,7 +8,7 @@ use godel_domain::{
     ids::{NodeId, Revision, UnitId},
     node::Device,
     resources::{RUNNING_UNITS, Resources},
-    rows::Phase,
+    running_units::Phase,
     unit::{Template, UnitSpec},
 };
 

@@ -13,7 +13,7 @@ use godel_domain::{
     priority_classes::PriorityClasses,
     queue_spec::PriorityClass,
     resources::{CPU, MEMORY},
-    rows::{EvictionReason, RowChange},
+    running_units::{EvictionReason, RunChange},
 };
 
 use super::{
@@ -43,7 +43,7 @@ pub(super) struct Turn<'a> {
     pub(super) ordinal: u32,
     pub(super) before: WorldRow,
     pub(super) after: WorldRow,
-    pub(super) change: &'a RowChange,
+    pub(super) change: &'a RunChange,
 }
 
 /// What is counted from commit to commit.
@@ -133,7 +133,7 @@ impl Preemptions {
         let mut at = 0;
         for change in &commit.changes {
             let by = match change {
-                Change::Rows(_, RowChange::Evict(evict)) => Some(evict.preemptor),
+                Change::Rows(_, RunChange::Evict(evict)) => Some(evict.preemptor),
                 Change::Hold(hold) => Some(hold.unit),
                 _ => None,
             };
@@ -204,11 +204,11 @@ impl Preemptions {
     fn on_rows(
         &mut self,
         world: &World,
-        (unit, change): (UnitId, &RowChange),
+        (unit, change): (UnitId, &RunChange),
         turns: &[Turn<'_>],
         claim: &mut Option<(UnitId, Claim)>,
     ) {
-        if let RowChange::Evict(evict) = change
+        if let RunChange::Evict(evict) = change
             && evict.reason == EvictionReason::Preempted
         {
             for turn in turns.iter().filter(|turn| stays(&turn.before) && !stays(&turn.after)) {

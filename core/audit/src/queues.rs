@@ -15,7 +15,7 @@ use godel_domain::{
     ids::{Revision, UnitId},
     queue_spec::QueueSpec,
     resources::Resources,
-    rows::RowChange,
+    running_units::RunChange,
 };
 
 use super::{
@@ -361,7 +361,7 @@ fn judge_last_bindings(room: &QueueRoom<'_>, history: &History, findings: &mut F
     let mut last: BTreeMap<(&str, String), Revision> = BTreeMap::new();
     for commit in &history.commits {
         for change in &commit.changes {
-            let Change::Rows(unit, RowChange::Bind(bind)) = change else { continue };
+            let Change::Rows(unit, RunChange::Bind(bind)) = change else { continue };
             let spec = room.world.units.get(unit).and_then(|unit| unit.spec.as_ref());
             let asked = Used::of([bind.demand.as_ref()].into_iter());
             for level in spec.iter().flat_map(|spec| levels(&spec.value.queue)) {
@@ -391,7 +391,7 @@ mod tests {
     use godel_domain::{
         demand::{DeviceRequest, Pool},
         ids::NodeId,
-        rows::{Bind, Phase, Statuses},
+        running_units::{Bind, Phase, Statuses},
         unit::{RestartPolicy, ScoringProfile, UnitSpec, WorkloadClass},
     };
 
@@ -442,19 +442,19 @@ mod tests {
             ordinals: ordinals.collect(),
             ..Bind::default()
         };
-        Change::Rows(UnitId(id), RowChange::Bind(bind))
+        Change::Rows(UnitId(id), RunChange::Bind(bind))
     }
 
     fn bind_cpu(id: u64) -> Change {
         let requests = Resources::new([("cpu", 10)]).unwrap();
         let demand = Arc::new(Demand { requests, devices: None });
         let bind = Bind { demand, nodes: vec![NodeId(1)], ordinals: vec![0], ..Bind::default() };
-        Change::Rows(UnitId(id), RowChange::Bind(bind))
+        Change::Rows(UnitId(id), RunChange::Bind(bind))
     }
 
     fn ended(id: u64, ordinal: u32) -> Change {
         let (ordinals, phases) = (vec![ordinal], vec![Phase::Succeeded]);
-        Change::Rows(UnitId(id), RowChange::Statuses(Statuses { ordinals, phases, ..Statuses::default() }))
+        Change::Rows(UnitId(id), RunChange::Statuses(Statuses { ordinals, phases, ..Statuses::default() }))
     }
 
     fn queue(path: &str, max: &[(&str, i64)], max_running_units: u32) -> Change {

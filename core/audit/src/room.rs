@@ -12,7 +12,7 @@ use godel_domain::{
     ids::{NodeId, Revision, UnitId},
     node::Device,
     resources::{RUNNING_UNITS, Resources},
-    rows::Bind,
+    running_units::Bind,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;

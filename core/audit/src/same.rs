@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use godel_domain::{
     ids::{Revision, UnitId},
-    rows::Phase,
+    running_units::Phase,
 };
 
 use super::{

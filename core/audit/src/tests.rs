@@ -17,7 +17,7 @@ use godel_domain::{
     pause::{Pause, Scope},
     queue_spec::QueueSpec,
     resources::Resources,
-    rows::{Bind, Evict, EvictionReason, Requeue, RowChange, Statuses},
+    running_units::{Bind, Evict, EvictionReason, Requeue, RunChange, Statuses},
     unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
 };
 
@@ -102,7 +102,7 @@ fn unit(spec: &UnitSpec) -> Change {
 fn bind(unit: &UnitSpec, places: &[(u32, u32, u64)], incarnation: u32) -> Change {
     Change::Rows(
         unit.id,
-        RowChange::Bind(Bind {
+        RunChange::Bind(Bind {
             group: 0,
             standing: None,
             demand: Arc::new(unit.task_groups[0].template.demand.clone()),
@@ -118,7 +118,7 @@ fn bind(unit: &UnitSpec, places: &[(u32, u32, u64)], incarnation: u32) -> Change
 fn status(unit: &UnitSpec, ordinal: u32, incarnation: u32, phase: Phase) -> Change {
     Change::Rows(
         unit.id,
-        RowChange::Statuses(Statuses {
+        RunChange::Statuses(Statuses {
             ordinals: vec![ordinal],
             incarnations: vec![incarnation],
             phases: vec![phase],
@@ -130,7 +130,7 @@ fn status(unit: &UnitSpec, ordinal: u32, incarnation: u32, phase: Phase) -> Chan
 fn evict(unit: &UnitSpec, ordinal: u32, reason: EvictionReason) -> Change {
     Change::Rows(
         unit.id,
-        RowChange::Evict(Evict {
+        RunChange::Evict(Evict {
             ordinals: vec![ordinal],
             incarnations: vec![],
             reason,
@@ -502,7 +502,7 @@ fn i3_names_an_incarnation_placed_twice() {
 fn i3_allows_the_next_incarnation_after_a_requeue() {
     let (story, gang) = Story::healthy();
     let requeue =
-        Change::Rows(gang.id, RowChange::Requeue(Requeue { ordinals: vec![1], incarnations: vec![1] }));
+        Change::Rows(gang.id, RunChange::Requeue(Requeue { ordinals: vec![1], incarnations: vec![1] }));
     let story = story.then(vec![status(&gang, 1, 0, Phase::Stopped)]).then(vec![requeue]).then(vec![bind(
         &gang,
         &[(1, 1, 0b10)],

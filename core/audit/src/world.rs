@@ -20,7 +20,7 @@ use godel_domain::{
     queue_spec::{PriorityClass, QueueSpec},
     reservation_spec::ReservationSpec,
     resources::{CPU, MEMORY, RUNNING_UNITS, Resources},
-    rows::{EvictionReason, N_PREEMPTORS_MAX, Phase, RowChange, Standing, UnitRows},
+    running_units::{EvictionReason, N_PREEMPTORS_MAX, Phase, RunChange, RunningUnits, Standing},
     unit::UnitSpec,
 };
 use rustc_hash::FxHashSet;
@@ -213,7 +213,7 @@ pub struct RowStep<'a> {
     /// As it is now; `None`: the rules do not allow the change.
     pub after: Option<WorldRow>,
     /// As the change asks for, whether the rules allow it or not.
-    pub change: &'a RowChange,
+    pub change: &'a RunChange,
     /// Position in the change's columns.
     pub idx: usize,
 }
@@ -342,11 +342,11 @@ impl World {
         &mut self,
         commit: &Commit,
         unit: UnitId,
-        change: &'a RowChange,
+        change: &'a RunChange,
         touched: &mut FxHashSet<(UnitId, u32)>,
         on_row: &mut impl FnMut(&Self, RowStep<'a>),
     ) {
-        if let RowChange::Bind(bind) = change {
+        if let RunChange::Bind(bind) = change {
             let demands = &mut self.units.entry(unit).or_default().demands;
             demands.entry(bind.group).or_insert_with(|| (Arc::clone(&bind.demand), bind.pool));
             if let Some(standing) = &bind.standing {
@@ -355,10 +355,10 @@ impl World {
             }
         }
         let ordinals = match change {
-            RowChange::Bind(bind) => &bind.ordinals,
-            RowChange::Evict(evict) => &evict.ordinals,
-            RowChange::Statuses(statuses) => &statuses.ordinals,
-            RowChange::Requeue(requeue) => &requeue.ordinals,
+            RunChange::Bind(bind) => &bind.ordinals,
+            RunChange::Evict(evict) => &evict.ordinals,
+            RunChange::Statuses(statuses) => &statuses.ordinals,
+            RunChange::Requeue(requeue) => &requeue.ordinals,
         };
         for (idx, &ordinal) in ordinals.iter().enumerate() {
             let rows = &mut self.units.entry(unit).or_default().rows;
@@ -375,7 +375,7 @@ impl World {
             }
             on_row(self, RowStep { unit, ordinal, before, after, change, idx });
         }
-        if let RowChange::Evict(evict) = change
+        if let RunChange::Evict(evict) = change
             && evict.preemptor != UnitId(0)
         {
             let known = &mut self.units.entry(unit).or_default().preemptors;
@@ -388,9 +388,9 @@ impl World {
 }
 
 /// The rules of rows, once more: what a change makes of a row, `None` when it may not touch it.
-fn next_row(row: WorldRow, change: &RowChange, idx: usize, commit: &Commit) -> Option<WorldRow> {
+fn next_row(row: WorldRow, change: &RunChange, idx: usize, commit: &Commit) -> Option<WorldRow> {
     match change {
-        RowChange::Bind(bind) => (row.phase == Phase::Pending
+        RunChange::Bind(bind) => (row.phase == Phase::Pending
             && row.incarnation == column(&bind.incarnations, idx))
         .then(|| WorldRow {
             node: column(&bind.nodes, idx),
@@ -401,7 +401,7 @@ fn next_row(row: WorldRow, change: &RowChange, idx: usize, commit: &Commit) -> O
             bound_time_ms: commit.time_ms,
             ..row
         }),
-        RowChange::Evict(evict) => {
+        RunChange::Evict(evict) => {
             let current = row.is_live() && row.incarnation == column(&evict.incarnations, idx);
             match (evict.reason, row.eviction) {
                 (EvictionReason::NodeLost, eviction) => current.then_some(WorldRow {
@@ -413,7 +413,7 @@ fn next_row(row: WorldRow, change: &RowChange, idx: usize, commit: &Commit) -> O
                 (reason, None) => current.then_some(WorldRow { eviction: Some(reason), ..row }),
             }
         }
-        RowChange::Statuses(statuses) => {
+        RunChange::Statuses(statuses) => {
             let phase = statuses.phases.get(idx).copied().unwrap_or_default();
             let restarts: u32 = column(&statuses.restarts, idx);
             let is_news = match phase {
@@ -430,7 +430,7 @@ fn next_row(row: WorldRow, change: &RowChange, idx: usize, commit: &Commit) -> O
                 }
             })
         }
-        RowChange::Requeue(requeue) => {
+        RunChange::Requeue(requeue) => {
             let ended = row.phase != Phase::Pending && !row.is_live();
             let goes_aside =
                 matches!(row.eviction, Some(EvictionReason::Suspended | EvictionReason::Failure));
@@ -504,7 +504,7 @@ fn set_named<T: Clone>(
 }
 
 /// Listed rows add to what is there: a large unit comes in parts.
-fn load_rows(unit: &mut WorldUnit, rows: &UnitRows) {
+fn load_rows(unit: &mut WorldUnit, rows: &RunningUnits) {
     unit.preemptors = rows.preemptors().to_vec();
     for (group, demand) in (0u16..).zip(&rows.groups) {
         if let Some(demand) = demand {

@@ -11,7 +11,7 @@ use godel_domain::{
     decision::RejectionReason,
     hold,
     ids::{Revision, UnitId},
-    rows::{Evict, EvictionReason},
+    running_units::{Evict, EvictionReason},
 };
 use godel_rules::budget::Spent;
 

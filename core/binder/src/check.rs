@@ -8,7 +8,7 @@ use godel_domain::{
     hold::{self, Entrant},
     ids::{HoldId, NodeId, Revision, UnitId},
     lifecycle,
-    rows::{Bind, Phase, Standing},
+    running_units::{Bind, Phase, Standing},
 };
 use godel_queueing::QueueIdx;
 use rustc_hash::{FxHashMap, FxHashSet};

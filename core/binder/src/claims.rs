@@ -7,7 +7,7 @@ use godel_domain::{
     hold::{self, Hold, Turn},
     ids::{HoldId, NodeId, Revision, UnitId},
     lifecycle,
-    rows::{Evict, EvictionReason, UnitRows},
+    running_units::{Evict, EvictionReason, RunningUnits},
 };
 use godel_placement::preempt::{
     N_VICTIMS_MAX, Rights, Seeker, Sides, Spared, Tally, is_loop, min_member, staying,
@@ -385,7 +385,7 @@ impl Binder {
 
     /// Units for which running units of a unit are about to leave: its rows do not say so yet.
     fn preemptors_of(&self, unit: UnitId) -> Vec<UnitId> {
-        let mut staying = self.cluster.rows(unit).into_iter().flat_map(UnitRows::live);
+        let mut staying = self.cluster.rows(unit).into_iter().flat_map(RunningUnits::live);
         if !staying.any(|(ordinal, _)| self.holds.is_leaving(unit, ordinal)) {
             return Vec::new();
         }
@@ -439,7 +439,13 @@ impl Binder {
     }
 
     /// The queue of a running unit, and what it takes of it.
-    fn pays(&self, rights: &Rights<'_>, unit: UnitId, rows: &UnitRows, group: u16) -> (QueueIdx, Amounts) {
+    fn pays(
+        &self,
+        rights: &Rights<'_>,
+        unit: UnitId,
+        rows: &RunningUnits,
+        group: u16,
+    ) -> (QueueIdx, Amounts) {
         let queue = self.units.get(&unit).map_or(QueueIdx::DEFAULT, |unit| unit.queue);
         let group = rows.groups.get(usize::from(group)).and_then(Option::as_ref);
         let usage = rights.quota().usage();
@@ -450,7 +456,7 @@ impl Binder {
     fn tally(
         &self,
         (rights, priority): (&Rights<'_>, i32),
-        (unit, rows): (UnitId, &UnitRows),
+        (unit, rows): (UnitId, &RunningUnits),
         (ordinals, is_gang): (&[u32], bool),
         tally: &mut Tally,
     ) {

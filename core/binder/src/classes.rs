@@ -5,7 +5,7 @@ use std::sync::Arc;
 use godel_domain::{
     priority_classes::PriorityClasses,
     queue_spec::{Band, PriorityClass},
-    rows::Standing,
+    running_units::Standing,
     unit::UnitSpec,
 };
 use rustc_hash::FxHashMap;

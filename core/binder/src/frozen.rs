@@ -8,7 +8,7 @@ use godel_domain::{
     decision::{Decision, RejectionReason},
     hold::Hold,
     ids::{NodeId, UnitId},
-    rows::EvictionReason,
+    running_units::EvictionReason,
     unreadable::{Subject, Unreadable},
 };
 

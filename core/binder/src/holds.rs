@@ -18,7 +18,7 @@ use godel_domain::{
     hold::{Hold, Turn},
     ids::{Epoch, HoldId, IdMap, Revision, UnitId},
     lifecycle,
-    rows::{Bind, Phase},
+    running_units::{Bind, Phase},
     sub_cluster::overlap,
 };
 use godel_queueing::{Need, QueueIdx, Reliefs};

@@ -21,8 +21,8 @@
 //! - `quotas`: what queues may use, and do use with bindings under way.
 //! - `requeue`: running units that have to come back.
 //! - `reservations`: slots of reservations: where they are, and who takes them.
-//! - `squeeze`: when best-effort running units have to leave.
 //! - `squeeze_victims`: which best-effort running units leave a node that is over its room.
+//! - `squeeze`: when best-effort running units have to leave.
 //! - `unit`: what is kept of a unit's record.
 
 mod budgets;
@@ -51,7 +51,7 @@ use godel_domain::{
     decision::{FreshNode, Rejection},
     hold::Hold,
     ids::{Epoch, HoldId, IdMap, NodeId, Revision, UnitId},
-    rows::{Bind, Evict, Phase, RowChange, UnitRows},
+    running_units::{Bind, Evict, Phase, RunChange, RunningUnits},
     unit::UnitSpec,
 };
 use godel_queueing::{QueueIdx, Quota};
@@ -259,15 +259,15 @@ impl Binder {
                     self.quotas.turn((known.queue, unit), &turns, 1, &self.cluster);
                 }
                 match &change {
-                    RowChange::Bind(bind) => {
+                    RunChange::Bind(bind) => {
                         self.look_at_bind(unit, bind);
                         self.is_shown(unit, bind);
                     }
-                    RowChange::Evict(evict) => {
+                    RunChange::Evict(evict) => {
                         self.are_told(unit, evict.ordinals.iter().copied());
                         self.departures_shown(unit, evict.members());
                     }
-                    RowChange::Statuses(_) | RowChange::Requeue(_) => {}
+                    RunChange::Statuses(_) | RunChange::Requeue(_) => {}
                 }
                 if let Some(rows) = self.cluster.rows(unit) {
                     let restarting = self.units.get(&unit).is_some_and(|unit| unit.restarting);
@@ -508,7 +508,7 @@ impl Binder {
 
     /// The same after a list. A binding of which only some rows are there yet counts twice until the others come.
     fn are_shown(&mut self, unit: UnitId) {
-        let told = self.cluster.rows(unit).into_iter().flat_map(UnitRows::live);
+        let told = self.cluster.rows(unit).into_iter().flat_map(RunningUnits::live);
         let told = told.filter(|(_, row)| row.eviction.is_some()).map(|(ordinal, _)| ordinal);
         let told: Vec<u32> = told.collect();
         self.are_told(unit, told);
@@ -564,11 +564,11 @@ impl Binder {
 }
 
 /// Ordinals of which a change may alter whether they have to come back.
-fn touched(change: &RowChange) -> &[u32] {
+fn touched(change: &RunChange) -> &[u32] {
     match change {
-        RowChange::Bind(_) => &[],
-        RowChange::Evict(evict) => &evict.ordinals,
-        RowChange::Statuses(statuses) => &statuses.ordinals,
-        RowChange::Requeue(requeue) => &requeue.ordinals,
+        RunChange::Bind(_) => &[],
+        RunChange::Evict(evict) => &evict.ordinals,
+        RunChange::Statuses(statuses) => &statuses.ordinals,
+        RunChange::Requeue(requeue) => &requeue.ordinals,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::{
     ids::{Revision, UnitId},
-    rows::{Requeue, Row, UnitRows},
+    running_units::{Requeue, RunningUnit, RunningUnits},
 };
 
 use super::{Binder, unit::Unit};
@@ -49,14 +49,14 @@ impl Requeues {
     }
 
     /// Of a unit that starts again as a whole all that have ended come back.
-    pub(super) fn look_at(&mut self, unit: UnitId, rows: &UnitRows, ordinals: &[u32], restarting: bool) {
+    pub(super) fn look_at(&mut self, unit: UnitId, rows: &RunningUnits, ordinals: &[u32], restarting: bool) {
         for &ordinal in ordinals {
             self.look_at_row(unit, ordinal, &rows.row(ordinal), restarting);
         }
     }
 
     /// Looks at all that a unit has, too: those that it did not want before it may want now.
-    pub(super) fn look_at_all(&mut self, unit: UnitId, rows: &UnitRows, restarting: bool) {
+    pub(super) fn look_at_all(&mut self, unit: UnitId, rows: &RunningUnits, restarting: bool) {
         for (ordinal, row) in (0u32..).zip(&rows.rows) {
             self.look_at_row(unit, ordinal, row, restarting);
         }
@@ -69,7 +69,7 @@ impl Requeues {
         }
     }
 
-    fn look_at_row(&mut self, unit: UnitId, ordinal: u32, row: &Row, restarting: bool) {
+    fn look_at_row(&mut self, unit: UnitId, ordinal: u32, row: &RunningUnit, restarting: bool) {
         let asked = self.under_way.get(&unit).and_then(|members| members.get(&ordinal)).copied();
         if asked.is_some_and(|asked| asked <= row.incarnation) {
             self.forget_under_way(unit, ordinal);
@@ -154,7 +154,7 @@ impl Binder {
 }
 
 /// Whether its unit still wants it.
-fn comes_back(unit: &Unit, ordinal: u32, row: &Row) -> bool {
+fn comes_back(unit: &Unit, ordinal: u32, row: &RunningUnit) -> bool {
     let returns = match unit.restarting {
         true => row.phase.is_ended(),
         false => unit.is_wanted && row.was_sent_away() && !unit.terms.is_over(row),

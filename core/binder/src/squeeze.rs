@@ -9,7 +9,7 @@ use godel_domain::{
     demand::Pool,
     hold::Member,
     ids::{NodeId, UnitId},
-    rows::{Bind, Evict, EvictionReason},
+    running_units::{Bind, Evict, EvictionReason},
 };
 
 use super::Binder;

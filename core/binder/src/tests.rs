@@ -21,7 +21,7 @@ use godel_domain::{
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect},
     queue_spec::QueueSpec,
     resources::{CPU, Resources},
-    rows::{EvictionReason, Phase, Requeue, Statuses, UnitRows},
+    running_units::{EvictionReason, Phase, Requeue, RunningUnits, Statuses},
     unit::{
         OnBelowMin, OnEviction, RestartPolicy, ScoringProfile, TaskGroup, Template, UnitEnd, UnitSpec,
         WorkloadClass,
@@ -147,7 +147,7 @@ impl World {
         self.binder.commit(accepted.ticket, Revision(self.revision + 1));
         for bind in &accepted.binds {
             self.revision += 1;
-            let change = Change::Rows(accepted.unit, RowChange::Bind(bind.clone()));
+            let change = Change::Rows(accepted.unit, RunChange::Bind(bind.clone()));
             self.binder.on_change(change, Revision(self.revision), self.time_ms);
         }
         self.binder.on_revision(Revision(self.revision));
@@ -174,11 +174,11 @@ impl World {
             phases: vec![phase; ordinals.len()],
             ..Statuses::default()
         };
-        self.change(Change::Rows(UnitId(unit), RowChange::Statuses(statuses)));
+        self.change(Change::Rows(UnitId(unit), RunChange::Statuses(statuses)));
     }
 
     fn evict(&mut self, unit: u64, ordinals: &[u32], reason: EvictionReason) {
-        self.change(Change::Rows(UnitId(unit), RowChange::Evict(eviction(ordinals, reason))));
+        self.change(Change::Rows(UnitId(unit), RunChange::Evict(eviction(ordinals, reason))));
     }
 }
 
@@ -510,7 +510,7 @@ fn evicted_and_ended_ones_come_back_if_still_wanted() {
     let mut next = place(1, revision, &[(0, 1)]);
     next.groups[0].incarnations = vec![1];
     assert_eq!(world.binder.check(&next), Verdict::Wait(Wait::Revision(Revision(world.revision + 1))));
-    world.change(Change::Rows(UnitId(1), RowChange::Requeue(expected.requeue)));
+    world.change(Change::Rows(UnitId(1), RunChange::Requeue(expected.requeue)));
     assert_eq!(world.accept(&next).binds[0].incarnations, [1]);
     assert!(!world.binder.has_requeues());
 }
@@ -596,8 +596,8 @@ fn a_new_list_keeps_what_is_under_way() {
     let other = place(1, revision, &[(1, 1)]);
     assert_eq!(world.refuse(&other), [(RejectionReason::InsufficientResources, vec![1])]);
     // The list may show the binding before its answer arrives: it counts once.
-    let mut rows = UnitRows::default();
-    rows.apply(&RowChange::Bind(accepted.binds[0].clone()), Revision(revision + 1), 1, |_, _, _| {});
+    let mut rows = RunningUnits::default();
+    rows.apply(&RunChange::Bind(accepted.binds[0].clone()), Revision(revision + 1), 1, |_, _, _| {});
     world.binder.on_change(Change::RowsLoaded(UnitId(1), rows), Revision(revision + 1), 1);
     world.binder.on_revision(Revision(revision + 1));
     world.binder.commit(accepted.ticket, Revision(revision + 1));
@@ -635,7 +635,7 @@ fn a_unit_that_restarts_as_a_whole_is_bound_as_a_whole_again() {
         world.evict(id, &[0, 1], EvictionReason::BelowMin);
         world.statuses(id, &[0, 1], Phase::Stopped);
         for work in world.binder.take_requeues(10) {
-            world.change(Change::Rows(UnitId(id), RowChange::Requeue(work.requeue)));
+            world.change(Change::Rows(UnitId(id), RunChange::Requeue(work.requeue)));
         }
         let again = |places: &[(u32, u32)]| {
             let mut decision = place(id, revision, places);

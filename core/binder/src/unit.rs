@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use godel_cluster::{Cluster, ShapeId};
 use godel_domain::{
-    demand::Pool, ids::Revision, lifecycle::Terms, node::Toleration, rows::End, sub_cluster, unit::UnitSpec,
+    demand::Pool, ids::Revision, lifecycle::Terms, node::Toleration, running_units::End, sub_cluster,
+    unit::UnitSpec,
 };
 use godel_queueing::QueueIdx;
 use godel_rules::budget::{Identity, Wanted};

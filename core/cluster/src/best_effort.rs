@@ -11,7 +11,7 @@ use godel_domain::{
     ids::{NodeId, Revision},
     node::NodeUsage,
     resources::{CPU, MEMORY},
-    rows::Row,
+    running_units::RunningUnit,
 };
 
 use super::{
@@ -167,7 +167,7 @@ impl Cluster {
     }
 
     /// A row's full request was taken (`sign` 1) or is given back (-1): less counts if it is in the use that is known.
-    pub(super) fn follow_row(&mut self, shape: ShapeId, row: &Row, sign: i8) {
+    pub(super) fn follow_row(&mut self, shape: ShapeId, row: &RunningUnit, sign: i8) {
         let Some(best_effort) = &mut self.best_effort else { return };
         let resolved = self.shapes.get(shape);
         let Some(node) = self.nodes.get(row.node.idx()) else { return };

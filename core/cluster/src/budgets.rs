@@ -5,7 +5,7 @@ use std::sync::Arc;
 use godel_domain::{
     budget_spec::BudgetSpec,
     ids::{Revision, UnitId},
-    rows::UnitRows,
+    running_units::RunningUnits,
 };
 use godel_rules::budget::{Budgets, Identity, Wanted};
 
@@ -47,7 +47,7 @@ impl Cluster {
     fn turn(
         &mut self,
         members: impl IntoIterator<Item = (UnitId, u32)>,
-        turn: impl Fn(&mut Budgets, UnitId, &[(UnitId, u32)], Option<&UnitRows>),
+        turn: impl Fn(&mut Budgets, UnitId, &[(UnitId, u32)], Option<&RunningUnits>),
     ) {
         let mut members: Vec<(UnitId, u32)> = members.into_iter().collect();
         members.sort_unstable();

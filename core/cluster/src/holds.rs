@@ -6,7 +6,7 @@ use godel_domain::{
     demand::Pool,
     hold::{Hold, Member},
     ids::{HoldId, IdMap, NodeId, UnitId},
-    rows::Row,
+    running_units::RunningUnit,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -231,7 +231,7 @@ impl Cluster {
     }
 
     /// The row of a victim that still takes room.
-    pub fn remains(&self, victim: &Member) -> Option<&Row> {
+    pub fn remains(&self, victim: &Member) -> Option<&RunningUnit> {
         let row = self.units.get(&victim.unit)?.rows.rows.get(victim.ordinal as usize)?;
         (row.phase.is_live() && row.incarnation == victim.incarnation).then_some(row)
     }

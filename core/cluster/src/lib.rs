@@ -1,7 +1,7 @@
 //! The nodes and what is taken on them: the picture that schedulers and the binder decide on.
 //!
 //! Arrays by node index hold what a fit reads (free amounts, device summaries, usability); records and strings
-//! stay aside. Room is taken by committed rows, through [`UnitRows`](godel_domain::rows::UnitRows), and by assumptions: decisions of the
+//! stay aside. Room is taken by committed rows, through [`RunningUnits`](godel_domain::running_units::RunningUnits), and by assumptions: decisions of the
 //! owner that are not committed yet. A committed bind takes the place of its assumption. A hold takes what its victims,
 //! as long as they are there, do not take for it, and a slot of a reservation what its occupant leaves. Records may arrive in
 //! any order: what is taken on a node not yet known is accounted for, and amounts may go negative while a node

@@ -6,7 +6,7 @@
 use godel_domain::{
     hold::Hold,
     ids::{HoldId, NodeId},
-    rows::Row,
+    running_units::RunningUnit,
 };
 use smallvec::SmallVec;
 
@@ -76,7 +76,7 @@ impl Cluster {
     /// What a hold takes now, and those who take the rest of its room until they have left, as shapes and devices.
     pub fn given_by(&self, id: HoldId) -> Option<(&Charge, Remaining)> {
         let kept = self.holds.kept(id)?;
-        let is_there = |row: &&Row| row.node == kept.hold.node;
+        let is_there = |row: &&RunningUnit| row.node == kept.hold.node;
         let victims = kept.hold.victims.iter().filter_map(|victim| {
             let row = self.remains(victim).filter(is_there)?;
             Some((self.taken_shape(victim.unit, row)?, row.device_mask))

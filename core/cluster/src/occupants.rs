@@ -4,7 +4,7 @@
 use godel_domain::{
     demand::Pool,
     ids::{NodeId, UnitId},
-    rows::{End, Row, UnitRows},
+    running_units::{End, RunningUnit, RunningUnits},
 };
 
 use super::{Cluster, shapes::ShapeId};
@@ -101,7 +101,13 @@ impl Cluster {
         self.occupants = Some(occupants);
     }
 
-    fn occupant(&self, unit: UnitId, ordinal: u32, row: &Row, rows: &UnitRows) -> Option<Occupant> {
+    fn occupant(
+        &self,
+        unit: UnitId,
+        ordinal: u32,
+        row: &RunningUnit,
+        rows: &RunningUnits,
+    ) -> Option<Occupant> {
         let shape = self.taken_shape(unit, row)?;
         let pool = rows.groups.get(usize::from(row.group))?.as_ref()?.pool;
         let standing = rows.standing(row.group);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use godel_domain::{
     demand::Pool,
     ids::{NodeId, Revision, UnitId},
-    rows::{Phase, Row, RowChange, UnitRows},
+    running_units::{Phase, RunChange, RunningUnit, RunningUnits},
 };
 use smallvec::SmallVec;
 
@@ -14,7 +14,7 @@ use super::{Cluster, assumptions::Assumed, shapes::ShapeId};
 /// Rows of a unit, and the shape of each of its groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnitTaken {
-    pub(super) rows: UnitRows,
+    pub(super) rows: RunningUnits,
     pub(super) shapes: GroupShapes,
 }
 
@@ -57,7 +57,7 @@ impl ByGroup {
 
 impl Turns {
     /// All that a unit's rows take.
-    pub fn of(rows: &UnitRows) -> Self {
+    pub fn of(rows: &RunningUnits) -> Self {
         let mut turns = Self::default();
         for (_, row) in rows.live() {
             turns.live.add(row.group, 1);
@@ -78,7 +78,7 @@ impl Turns {
         self.leaving.iter()
     }
 
-    fn note(&mut self, before: &Row, after: &Row) {
+    fn note(&mut self, before: &RunningUnit, after: &RunningUnit) {
         match (before.phase.is_live(), after.phase.is_live()) {
             (false, true) => self.live.add(after.group, 1),
             (true, false) => self.live.add(before.group, -1),
@@ -93,7 +93,7 @@ impl Turns {
 }
 
 /// It takes room and is told to leave.
-fn is_leaving(row: &Row) -> bool {
+fn is_leaving(row: &RunningUnit) -> bool {
     row.phase.is_live() && row.eviction.is_some()
 }
 
@@ -102,7 +102,7 @@ fn is_leaving(row: &Row) -> bool {
 pub(super) struct Ranks(SmallVec<[(i32, i64); 4]>);
 
 impl Ranks {
-    fn turn(&mut self, rows: &UnitRows, turns: &Turns, sign: i64) {
+    fn turn(&mut self, rows: &RunningUnits, turns: &Turns, sign: i64) {
         for (group, n) in turns.iter() {
             let Some(standing) = rows.standing(group).filter(|standing| standing.preemptible) else {
                 continue;
@@ -121,15 +121,15 @@ impl Cluster {
     pub fn apply_rows(
         &mut self,
         unit: UnitId,
-        change: &RowChange,
+        change: &RunChange,
         revision: Revision,
         time_ms: i64,
     ) -> Turns {
-        if let RowChange::Bind(bind) = change {
+        if let RunChange::Bind(bind) = change {
             self.keep_pool(bind.pool);
         }
         let mut taken = std::mem::take(self.units.entry(unit).or_default());
-        if let RowChange::Bind(bind) = change {
+        if let RunChange::Bind(bind) = change {
             taken.rows.set_group(bind);
         }
         self.intern_groups(&mut taken);
@@ -173,7 +173,7 @@ impl Cluster {
     }
 
     /// Rows from a list: they replace what is known of the unit.
-    pub fn load_rows(&mut self, unit: UnitId, rows: UnitRows) {
+    pub fn load_rows(&mut self, unit: UnitId, rows: RunningUnits) {
         rows.groups.iter().flatten().for_each(|group| self.keep_pool(group.pool));
         if let Some(old) = self.units.remove(&unit) {
             self.ranks.turn(&old.rows, &Turns::of(&old.rows), -1);
@@ -221,12 +221,12 @@ impl Cluster {
     }
 
     /// Rows of every unit that was ever bound; in no order that may show.
-    pub fn all_rows(&self) -> impl Iterator<Item = (UnitId, &UnitRows)> {
+    pub fn all_rows(&self) -> impl Iterator<Item = (UnitId, &RunningUnits)> {
         self.units.iter().map(|(unit, taken)| (*unit, &taken.rows))
     }
 
     /// What a live row takes.
-    pub(crate) fn taken_shape(&self, unit: UnitId, row: &Row) -> Option<ShapeId> {
+    pub(crate) fn taken_shape(&self, unit: UnitId, row: &RunningUnit) -> Option<ShapeId> {
         shape_of(&self.units.get(&unit)?.shapes, row)
     }
 
@@ -236,7 +236,7 @@ impl Cluster {
     }
 
     /// Rows of a unit; `None` when none was ever bound.
-    pub fn rows(&self, unit: UnitId) -> Option<&UnitRows> {
+    pub fn rows(&self, unit: UnitId) -> Option<&RunningUnits> {
         self.units.get(&unit).map(|taken| &taken.rows)
     }
 
@@ -293,7 +293,7 @@ impl Cluster {
     }
 
     /// A row as it is now: it takes room if it is live, and ends the assumption it grew from.
-    fn settle_row(&mut self, unit: UnitId, shapes: &GroupShapes, ordinal: u32, row: &Row) {
+    fn settle_row(&mut self, unit: UnitId, shapes: &GroupShapes, ordinal: u32, row: &RunningUnit) {
         let assumed = match row.phase {
             Phase::Pending => {
                 row.incarnation.checked_sub(1).and_then(|past| self.assumptions.take(unit, ordinal, past))
@@ -326,7 +326,7 @@ impl Cluster {
         }
     }
 
-    fn release_row(&mut self, unit: UnitId, shapes: &GroupShapes, row: &Row) {
+    fn release_row(&mut self, unit: UnitId, shapes: &GroupShapes, row: &RunningUnit) {
         if let Some(shape) = live_shape(shapes, row) {
             self.tally.shift(unit, row.node, -1);
             self.follow_row(shape, row, -1);
@@ -398,16 +398,16 @@ impl Cluster {
     }
 }
 
-fn shape_of(shapes: &GroupShapes, row: &Row) -> Option<ShapeId> {
+fn shape_of(shapes: &GroupShapes, row: &RunningUnit) -> Option<ShapeId> {
     shapes.get(usize::from(row.group)).copied().flatten()
 }
 
 /// The shape of a row that takes room.
-fn live_shape(shapes: &GroupShapes, row: &Row) -> Option<ShapeId> {
+fn live_shape(shapes: &GroupShapes, row: &RunningUnit) -> Option<ShapeId> {
     row.phase.is_live().then(|| shape_of(shapes, row)).flatten()
 }
 
 /// A running unit of this incarnation cannot become bound any more.
-fn is_past(row: &Row, incarnation: u32) -> bool {
+fn is_past(row: &RunningUnit, incarnation: u32) -> bool {
     row.incarnation > incarnation || (row.incarnation == incarnation && row.phase != Phase::Pending)
 }

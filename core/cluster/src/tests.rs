@@ -6,7 +6,7 @@ use godel_domain::{
     demand::DeviceRequest,
     node::Device,
     resources::{CPU, MEMORY, RUNNING_UNITS},
-    rows::{Bind, Evict, EvictionReason, Phase, Requeue, RowChange, Statuses, UnitRows},
+    running_units::{Bind, Evict, EvictionReason, Phase, Requeue, RunChange, RunningUnits, Statuses},
 };
 use proptest::prelude::*;
 
@@ -103,13 +103,13 @@ struct Records {
     specs: BTreeMap<u32, NodeSpec>,
     reports: BTreeMap<u32, NodeReport>,
     grants: BTreeMap<u32, Resources>,
-    rows: BTreeMap<u64, UnitRows>,
+    rows: BTreeMap<u64, RunningUnits>,
     assumed: BTreeMap<(u64, u32), (u32, u32, u64)>,
     usages: BTreeMap<u32, NodeUsage>,
 }
 
 impl Records {
-    fn change(&mut self, cluster: &mut Cluster, unit: u64, change: &RowChange, revision: u64) {
+    fn change(&mut self, cluster: &mut Cluster, unit: u64, change: &RunChange, revision: u64) {
         let rows = self.rows.entry(unit).or_default();
         let time_ms = time_ms(revision);
         rows.apply(change, Revision(revision), time_ms, |_, _, _| {});
@@ -217,10 +217,10 @@ impl Records {
     }
 }
 
-fn row_change(event: &Event, unit: u64, ordinal: u32, incarnation: u32) -> RowChange {
+fn row_change(event: &Event, unit: u64, ordinal: u32, incarnation: u32) -> RunChange {
     let (ordinals, incarnations) = (vec![ordinal], vec![incarnation]);
     match *event {
-        Event::Bind(_, _, node, mask) => RowChange::Bind(Bind {
+        Event::Bind(_, _, node, mask) => RunChange::Bind(Bind {
             demand: Arc::new(unit_demand(unit)),
             pool: unit_pool(unit),
             ordinals,
@@ -229,15 +229,15 @@ fn row_change(event: &Event, unit: u64, ordinal: u32, incarnation: u32) -> RowCh
             device_masks: vec![mask],
             ..Bind::default()
         }),
-        Event::Evict(..) => RowChange::Evict(Evict {
+        Event::Evict(..) => RunChange::Evict(Evict {
             ordinals,
             incarnations,
             reason: EvictionReason::Drained,
             by: String::new(),
             preemptor: UnitId(0),
         }),
-        Event::Requeue(..) => RowChange::Requeue(Requeue { ordinals, incarnations: vec![incarnation + 1] }),
-        _ => RowChange::Statuses(Statuses {
+        Event::Requeue(..) => RunChange::Requeue(Requeue { ordinals, incarnations: vec![incarnation + 1] }),
+        _ => RunChange::Statuses(Statuses {
             ordinals,
             incarnations,
             phases: vec![Phase::Succeeded],
@@ -422,9 +422,9 @@ fn a_foreign_note_blocks_until_the_binds_of_others_arrive() {
     cluster.note_foreign(NodeId(1), Pool::Guaranteed, &Resources::new([(CPU, 600)]).unwrap(), &[400]);
     assert!(cluster.fits(shape, NodeId(1)).is_err());
     let bind = row_change(&Event::Bind(0, 0, 1, 1), 0, 0, 0);
-    let RowChange::Bind(bind) = bind else { unreachable!() };
+    let RunChange::Bind(bind) = bind else { unreachable!() };
     let bind = Bind { demand: Arc::new(demand(600, 1, 600, &[])), ..bind };
-    cluster.apply_rows(UnitId(9), &RowChange::Bind(bind), Revision(5), 0);
+    cluster.apply_rows(UnitId(9), &RunChange::Bind(bind), Revision(5), 0);
     let small = cluster.shape(&demand(400, 1, 400, &[]), Pool::Guaranteed);
     assert_eq!(cluster.fits(small, NodeId(1)), Ok(()), "counted once, not twice");
     cluster.note_foreign(NodeId(1), Pool::Guaranteed, &Resources::new([(CPU, 1000)]).unwrap(), &[0]);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use godel_domain::{
     change::{Lease, Scope},
     ids::{Epoch, Revision, UnitId},
-    rows::Phase as RowPhase,
+    running_units::Phase as RowPhase,
     time::Millis,
     unit_report::{ReportState, UnitReport},
 };

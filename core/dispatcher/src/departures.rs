@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use godel_domain::{
     ids::{NodeId, UnitId},
     node::{self, Drain, NodeSpec, Taint, TaintEffect},
-    rows::{Bind, EvictionReason, Phase, UnitRows},
+    running_units::{Bind, EvictionReason, Phase, RunningUnits},
     time::Millis,
 };
 use godel_rules::{
@@ -161,7 +161,7 @@ impl Departures {
         }
     }
 
-    fn note_rows(&mut self, unit: UnitId, rows: &UnitRows, nodes: &BTreeSet<NodeId>) {
+    fn note_rows(&mut self, unit: UnitId, rows: &RunningUnits, nodes: &BTreeSet<NodeId>) {
         let there: BTreeSet<NodeId> =
             rows.live().map(|(_, row)| row.node).filter(|node| nodes.contains(node)).collect();
         if !there.is_empty() {

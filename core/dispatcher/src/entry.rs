@@ -10,7 +10,7 @@ use godel_domain::{
     priority_classes::PriorityClasses,
     queue_spec::Band,
     refusals::Refusals,
-    rows::{Phase as RowPhase, Row, RowChange, UnitRows},
+    running_units::{Phase as RowPhase, RunChange, RunningUnit, RunningUnits},
     time::Millis,
     unit::UnitSpec,
 };
@@ -26,7 +26,7 @@ pub(super) struct Entry {
     pub(super) rows_revision: Revision,
     pub(super) create_revision: Revision,
     pub(super) create_time_ms: i64,
-    pub(super) rows: UnitRows,
+    pub(super) rows: RunningUnits,
     pub(super) counts: Counts,
     pub(super) phase: Phase,
     pub(super) place: Place,
@@ -132,7 +132,7 @@ impl Entry {
         created: (Revision, i64),
         account: Account,
     ) -> Self {
-        let counts = Counts::of(&spec, &UnitRows::default());
+        let counts = Counts::of(&spec, &RunningUnits::default());
         let phase = lifecycle::phase(&spec, &counts, Soft::Waiting);
         let shares = SmallVec::from_elem(Share::default(), spec.task_groups.len());
         let mut entry = Self {
@@ -141,7 +141,7 @@ impl Entry {
             rows_revision: Revision(0),
             create_revision: created.0,
             create_time_ms: created.1,
-            rows: UnitRows::default(),
+            rows: RunningUnits::default(),
             counts,
             phase,
             place: Place::Idle,
@@ -173,7 +173,7 @@ impl Entry {
     }
 
     /// What a change of rows makes of counts and shares.
-    pub(super) fn apply(&mut self, change: &RowChange, revision: Revision, time_ms: i64) -> bool {
+    pub(super) fn apply(&mut self, change: &RunChange, revision: Revision, time_ms: i64) -> bool {
         let Self { spec, rows, counts, shares, .. } = self;
         let mut is_changed = false;
         if shares.len() == 1 {
@@ -347,7 +347,12 @@ impl Entry {
 
 impl Share {
     /// Follows one row, as [`Counts::move_row`] does.
-    fn move_row(shares: &mut [Self], spec: &UnitSpec, ordinal: u32, (before, after): (&Row, &Row)) {
+    fn move_row(
+        shares: &mut [Self],
+        spec: &UnitSpec,
+        ordinal: u32,
+        (before, after): (&RunningUnit, &RunningUnit),
+    ) {
         for (row, is_after) in [(before, false), (after, true)] {
             let change = |n: &mut u32| *n = if is_after { *n + 1 } else { n.saturating_sub(1) };
             if row.phase.is_live()
@@ -388,7 +393,7 @@ impl Share {
 }
 
 /// By task group, running units with a node and not ended, and those wanted without one.
-fn by_group(spec: &UnitSpec, rows: &UnitRows, counts: &Counts) -> SmallVec<[(u32, u32); 1]> {
+fn by_group(spec: &UnitSpec, rows: &RunningUnits, counts: &Counts) -> SmallVec<[(u32, u32); 1]> {
     if spec.task_groups.len() == 1 {
         return SmallVec::from_buf([(counts.live, counts.pending)]);
     }

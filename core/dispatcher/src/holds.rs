@@ -5,7 +5,7 @@ use std::sync::Arc;
 use godel_domain::{
     hold::{Hold, Member},
     ids::{HoldId, NodeId, UnitId},
-    rows::Phase,
+    running_units::Phase,
     time::Millis,
 };
 

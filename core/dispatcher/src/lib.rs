@@ -49,7 +49,7 @@ use godel_domain::{
     ids::{HoldId, IdMap, NodeId, Revision, UnitId},
     pause::{self, Pauses},
     priority_classes::PriorityClasses,
-    rows::{EvictionReason, RowChange, UnitRows},
+    running_units::{EvictionReason, RunChange, RunningUnits},
     sub_cluster,
     time::Millis,
     unit::UnitSpec,
@@ -495,7 +495,7 @@ impl Dispatcher {
     }
 
     /// All rows of a unit, from a list.
-    pub fn on_rows_loaded(&mut self, unit: UnitId, rows: UnitRows, now: Millis) {
+    pub fn on_rows_loaded(&mut self, unit: UnitId, rows: RunningUnits, now: Millis) {
         let Some(entry) = self.units.get_mut(&unit) else { return };
         entry.rows_revision = rows.rows.iter().map(|row| row.revision).max().unwrap_or_default();
         let first = rows.rows.iter().map(|row| row.bound_time_ms).filter(|time| *time > 0).min();
@@ -514,7 +514,7 @@ impl Dispatcher {
     pub fn on_rows(
         &mut self,
         unit: UnitId,
-        change: &RowChange,
+        change: &RunChange,
         revision: Revision,
         time_ms: i64,
         now: Millis,
@@ -526,21 +526,21 @@ impl Dispatcher {
         entry.rows_revision = revision;
         self.budgets.recount(unit, Some(&entry.rows));
         match change {
-            RowChange::Bind(bind) => {
+            RunChange::Bind(bind) => {
                 if entry.bound_time_ms == 0 {
                     entry.bound_time_ms = time_ms;
                     self.waits.bound(entry.spec.class, entry.create_time_ms, time_ms);
                 }
                 self.departures.on_bind(unit, bind);
             }
-            RowChange::Evict(_) => self.on_evicted(unit),
-            RowChange::Requeue(_) => {
+            RunChange::Evict(_) => self.on_evicted(unit),
+            RunChange::Requeue(_) => {
                 if let Place::Held(held) = &mut entry.place {
                     held.resend = true;
                     self.resend.insert(unit);
                 }
             }
-            RowChange::Statuses(_) => {}
+            RunChange::Statuses(_) => {}
         }
         self.refresh(unit, now);
     }

@@ -7,7 +7,7 @@ use godel_domain::{
     ids::{Epoch, NodeId, Revision, UnitId},
     lifecycle::{Counts, Phase},
     refusals::{RefusalCount, Refusals},
-    rows::UnitRows,
+    running_units::RunningUnits,
     sub_cluster,
     unit::UnitSpec,
 };
@@ -39,7 +39,7 @@ pub struct UnitView<'a> {
     /// Derived.
     pub counts: &'a Counts,
     /// Its running units.
-    pub rows: &'a UnitRows,
+    pub rows: &'a RunningUnits,
     /// Soft: who has it.
     pub scheduler: Option<&'a str>,
     /// Soft: what its queue holds it up for, of the last failed try, or why no node could ever hold it.

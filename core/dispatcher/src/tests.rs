@@ -5,7 +5,7 @@ use godel_domain::{
     node::{NodeReport, NodeSpec},
     refusals::Refusals,
     resources::Resources,
-    rows::{Bind, Evict, Phase as RowPhase, Requeue, Statuses},
+    running_units::{Bind, Evict, Phase as RowPhase, Requeue, Statuses},
     unit_report::{ReportState, UnitReport},
 };
 use godel_rules::admission::{GroupSubmission, Submission, admit};
@@ -107,7 +107,7 @@ impl Rig {
         }
     }
 
-    fn rows(&mut self, unit: u64, change: RowChange) {
+    fn rows(&mut self, unit: u64, change: RunChange) {
         let revision = self.next();
         self.core.on_rows(UnitId(unit), &change, revision, 77, self.now);
     }
@@ -123,7 +123,7 @@ impl Rig {
         let nodes = vec![NodeId(1); ordinals.len()];
         self.rows(
             unit,
-            RowChange::Bind(Bind {
+            RunChange::Bind(Bind {
                 group,
                 ordinals: ordinals.to_vec(),
                 incarnations,
@@ -138,7 +138,7 @@ impl Rig {
         let incarnations = ordinals.iter().map(row).collect();
         let phases = vec![phase; ordinals.len()];
         let statuses = Statuses { ordinals: ordinals.to_vec(), incarnations, phases, ..Statuses::default() };
-        self.rows(unit, RowChange::Statuses(statuses));
+        self.rows(unit, RunChange::Statuses(statuses));
     }
 
     fn attach(&mut self, name: &str, epoch: u64, session: u64, inventory: &[(u64, u64)], credits: u32) {
@@ -294,7 +294,7 @@ fn cancel_revokes_and_evicts_until_nothing_is_left() {
         by: String::new(),
         preemptor: UnitId(0),
     };
-    rig.rows(1, RowChange::Evict(evict));
+    rig.rows(1, RunChange::Evict(evict));
     rig.now = rig.now.plus(60_000);
     assert_eq!(rig.step(), [""; 0]);
     rig.status(1, &[0], RowPhase::Stopped);
@@ -341,7 +341,7 @@ fn what_comes_back_after_an_eviction_goes_to_whoever_has_the_unit_or_to_the_head
     let requeue = |rig: &mut Rig, ordinal: u32, incarnation: u32| {
         rig.status(1, &[ordinal], RowPhase::Stopped);
         let requeue = Requeue { ordinals: vec![ordinal], incarnations: vec![incarnation] };
-        rig.rows(1, RowChange::Requeue(requeue));
+        rig.rows(1, RunChange::Requeue(requeue));
     };
     requeue(&mut rig, 0, 1);
     assert_eq!(rig.step(), ["assign 1 to 1: [0, 1]"]);
@@ -357,7 +357,7 @@ fn what_comes_back_after_an_eviction_goes_to_whoever_has_the_unit_or_to_the_head
 fn a_new_leader_waits_for_schedulers_and_adopts_what_they_hold() {
     let mut rig = Rig::loading(Config::default());
     rig.submit(1..=4);
-    rig.core.on_rows_loaded(UnitId(4), UnitRows::default(), NOW);
+    rig.core.on_rows_loaded(UnitId(4), RunningUnits::default(), NOW);
     rig.core.on_lease(&lease("a", 1, "h1"), NOW);
     rig.core.on_lease(&lease("b", 2, "h2"), NOW);
     rig.core.on_synced(Revision(20), NOW);

@@ -11,7 +11,7 @@ use crate::{
     queue_spec::{PriorityClass, QueueSpec},
     reservation_spec::ReservationSpec,
     resources::Resources,
-    rows::{RowChange, UnitRows},
+    running_units::{RunChange, RunningUnits},
     unit::UnitSpec,
     unreadable::{Subject, Unreadable},
 };
@@ -64,9 +64,9 @@ pub enum Change {
     /// A reservation's record is gone. Another one may come under its name.
     ReservationDeleted(String),
     /// Rows of a unit changed.
-    Rows(UnitId, RowChange),
+    Rows(UnitId, RunChange),
     /// Rows of a unit, whole though perhaps of several revisions (from a list only).
-    RowsLoaded(UnitId, UnitRows),
+    RowsLoaded(UnitId, RunningUnits),
     /// A record was written, or rows changed, in a way that this version cannot read.
     Unreadable(Box<Unreadable>),
     /// A record is gone whose key this version cannot read.

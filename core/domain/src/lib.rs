@@ -22,12 +22,12 @@
 //! - `refusals`: why a unit waits, as reports and queues carry it.
 //! - `reservation_spec`: reservations as people write them.
 //! - `resources`: amounts of named resources.
-//! - `rows`: the life of running units, as one table per unit.
+//! - `running_units`: the life of running units, as one table per unit.
 //! - `seed`: numbers that look random and follow from a seed.
 //! - `sub_cluster`: the sub-cluster that a unit or a node is of.
 //! - `time`: time as decisions see it, in milliseconds.
-//! - `unit`: scheduling units as submitted, with their defaults filled in.
 //! - `unit_report`: what a scheduler tells the dispatcher about units that it was assigned.
+//! - `unit`: scheduling units as submitted, with their defaults filled in.
 //! - `unreadable`: records that this version cannot read.
 //! - `words`: counts with their noun, `1 node`, `2 nodes`.
 
@@ -49,7 +49,7 @@ pub mod record_change;
 pub mod refusals;
 pub mod reservation_spec;
 pub mod resources;
-pub mod rows;
+pub mod running_units;
 pub mod seed;
 pub mod sub_cluster;
 pub mod time;

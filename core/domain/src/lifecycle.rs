@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 use crate::{
-    rows::{EvictionReason, Phase as RowPhase, Row, UnitRows},
+    running_units::{EvictionReason, Phase as RowPhase, RunningUnit, RunningUnits},
     unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, UnitEnd, UnitSpec},
 };
 
@@ -137,26 +137,32 @@ pub struct Counts {
 
 impl Counts {
     /// From scratch, in time of the rows.
-    pub fn of(spec: &UnitSpec, rows: &UnitRows) -> Self {
+    pub fn of(spec: &UnitSpec, rows: &RunningUnits) -> Self {
         let replicas = spec.replicas();
         let pending = if spec.is_wanted() { replicas } else { 0 };
         let mut counts = Self { replicas, pending, ..Self::default() };
         for (ordinal, row) in (0u32..).zip(&rows.rows) {
-            counts.move_row(spec, ordinal, &Row::default(), row);
+            counts.move_row(spec, ordinal, &RunningUnit::default(), row);
         }
         counts
     }
 
     /// Follows one row from `before` to `after`; the record is unchanged.
-    pub fn move_row(&mut self, spec: &UnitSpec, ordinal: u32, before: &Row, after: &Row) {
+    pub fn move_row(&mut self, spec: &UnitSpec, ordinal: u32, before: &RunningUnit, after: &RunningUnit) {
         let named = spec.group_of(ordinal).is_some();
         let wanted = named && spec.is_wanted();
-        let fails = |row: &Row| spec.on_eviction == OnEviction::Fail && row.was_evicted_by_others();
+        let fails = |row: &RunningUnit| spec.on_eviction == OnEviction::Fail && row.was_evicted_by_others();
         self.count(before, fails(before), (named, wanted), |count| *count = count.saturating_sub(1));
         self.count(after, fails(after), (named, wanted), |count| *count += 1);
     }
 
-    fn count(&mut self, row: &Row, fails: bool, (named, wanted): (bool, bool), change: impl Fn(&mut u32)) {
+    fn count(
+        &mut self,
+        row: &RunningUnit,
+        fails: bool,
+        (named, wanted): (bool, bool),
+        change: impl Fn(&mut u32),
+    ) {
         match row.phase {
             RowPhase::Pending => {
                 if wanted {
@@ -228,7 +234,7 @@ pub fn is_over(phase: Phase, counts: &Counts) -> bool {
 }
 
 /// Ordinals to place with their incarnations, ascending.
-pub fn pending(spec: &UnitSpec, rows: &UnitRows) -> (Vec<u32>, Vec<u32>) {
+pub fn pending(spec: &UnitSpec, rows: &RunningUnits) -> (Vec<u32>, Vec<u32>) {
     let (mut ordinals, mut incarnations) = (Vec::new(), Vec::new());
     if !spec.is_wanted() {
         return (ordinals, incarnations);
@@ -250,7 +256,7 @@ pub fn pending(spec: &UnitSpec, rows: &UnitRows) -> (Vec<u32>, Vec<u32>) {
 
 /// Running units that must leave because the record no longer wants them, highest ordinals first, at most
 /// `limit`: why, ordinals, incarnations.
-pub fn surplus(spec: &UnitSpec, rows: &UnitRows, limit: usize) -> (EvictionReason, Vec<u32>, Vec<u32>) {
+pub fn surplus(spec: &UnitSpec, rows: &RunningUnits, limit: usize) -> (EvictionReason, Vec<u32>, Vec<u32>) {
     let reason = match spec.ended {
         _ if spec.cancelled => EvictionReason::Cancelled,
         Some(UnitEnd::BelowMin) => EvictionReason::BelowMin,
@@ -272,7 +278,7 @@ fn is_broken(spec: &UnitSpec, counts: &Counts) -> bool {
 
 /// Whether the unit has to end: it had `min_member`, is broken and does not go on like that, or it was active for as
 /// long as it may be.
-pub fn has_to_end(spec: &UnitSpec, counts: &Counts, rows: &UnitRows, now_ms: i64) -> Option<UnitEnd> {
+pub fn has_to_end(spec: &UnitSpec, counts: &Counts, rows: &RunningUnits, now_ms: i64) -> Option<UnitEnd> {
     let was_whole = || counted(rows, &Terms::of(spec)) >= spec.min_member as usize;
     if spec.on_below_min == OnBelowMin::Stop && is_broken(spec, counts) && was_whole() {
         return Some(UnitEnd::BelowMin);
@@ -301,7 +307,7 @@ fn is_ended(counts: &Counts) -> bool {
 }
 
 /// Whether the record of a unit has to change by what its running units came to: see [`turned`].
-pub fn is_turning(spec: &UnitSpec, counts: &Counts, rows: &UnitRows, now_ms: i64) -> bool {
+pub fn is_turning(spec: &UnitSpec, counts: &Counts, rows: &RunningUnits, now_ms: i64) -> bool {
     has_to_end(spec, counts, rows, now_ms).is_some()
         || has_to_restart(spec, counts)
         || (spec.restarting && turned(spec, counts, rows, now_ms).is_some())
@@ -309,7 +315,7 @@ pub fn is_turning(spec: &UnitSpec, counts: &Counts, rows: &UnitRows, now_ms: i64
 
 /// What the record of a unit has to become by what its running units came to; `None`: it stays. It ends, or begins to start
 /// again as a whole, or has done so: everything of it has left and waits for its next incarnation.
-pub fn turned(spec: &UnitSpec, counts: &Counts, rows: &UnitRows, now_ms: i64) -> Option<UnitSpec> {
+pub fn turned(spec: &UnitSpec, counts: &Counts, rows: &RunningUnits, now_ms: i64) -> Option<UnitSpec> {
     let turned = |change: fn(&mut UnitSpec)| {
         let mut spec = spec.clone();
         change(&mut spec);
@@ -331,13 +337,14 @@ pub fn turned(spec: &UnitSpec, counts: &Counts, rows: &UnitRows, now_ms: i64) ->
 
 /// When a unit will have been active for as long as it may be, Unix milliseconds: counted from the earliest binding of
 /// what is there or has ended by itself. `None`: never, or it is not active.
-pub fn deadline_ms(spec: &UnitSpec, counts: &Counts, rows: &UnitRows) -> Option<i64> {
+pub fn deadline_ms(spec: &UnitSpec, counts: &Counts, rows: &RunningUnits) -> Option<i64> {
     let is_over = is_ended(counts);
     if spec.active_deadline_ms == 0 || !spec.is_wanted() || is_over {
         return None;
     }
-    let is_there =
-        |row: &&Row| row.phase.is_live() || matches!(row.phase, RowPhase::Succeeded | RowPhase::Failed);
+    let is_there = |row: &&RunningUnit| {
+        row.phase.is_live() || matches!(row.phase, RowPhase::Succeeded | RowPhase::Failed)
+    };
     let since_ms = rows.rows.iter().filter(is_there).map(|row| row.bound_time_ms).min()?;
     Some(since_ms.saturating_add(i64::try_from(spec.active_deadline_ms).unwrap_or(i64::MAX)))
 }
@@ -353,7 +360,7 @@ pub fn n_leaving(spec: &UnitSpec, counts: &Counts) -> u32 {
 pub fn leaving(
     spec: &UnitSpec,
     counts: &Counts,
-    rows: &UnitRows,
+    rows: &RunningUnits,
     limit: usize,
 ) -> (EvictionReason, Vec<u32>, Vec<u32>) {
     if counts.surplus > 0 || n_leaving(spec, counts) == 0 {
@@ -415,7 +422,7 @@ impl Terms {
 
     /// Whether one that was sent away is over all the same. What succeeded before it had to go is done, unless it always
     /// restarts; what others sent away has failed where its unit says so.
-    pub fn is_over(&self, row: &Row) -> bool {
+    pub fn is_over(&self, row: &RunningUnit) -> bool {
         let is_done = row.phase == RowPhase::Succeeded && self.restart_policy != RestartPolicy::Always;
         is_done || (self.on_eviction == OnEviction::Fail && row.was_evicted_by_others())
     }
@@ -425,15 +432,15 @@ impl Terms {
 /// goes one by one, so whoever had a node in some incarnation does; but while some are yet to come back after a suspension
 /// only who is there. Of a unit that restarts as a whole what is there counts while it is enough; once it is broken only
 /// what is over for good does: the rest has to leave before any comes back.
-pub fn counted(rows: &UnitRows, terms: &Terms) -> usize {
+pub fn counted(rows: &RunningUnits, terms: &Terms) -> usize {
     let wanted = || (0u32..).zip(&rows.rows).filter(|(ordinal, _)| terms.wants(*ordinal)).map(|(_, row)| row);
-    let is_over = |row: &&Row| match row.was_sent_away() {
+    let is_over = |row: &&RunningUnit| match row.was_sent_away() {
         true => terms.is_over(row),
         false => matches!(row.phase, RowPhase::Succeeded | RowPhase::Failed),
     };
-    let is_there = |row: &&Row| is_over(row) || (row.phase.is_live() && row.eviction.is_none());
+    let is_there = |row: &&RunningUnit| is_over(row) || (row.phase.is_live() && row.eviction.is_none());
     match terms.on_below_min {
-        OnBelowMin::Keep | OnBelowMin::Stop if wanted().any(Row::is_set_aside) => {
+        OnBelowMin::Keep | OnBelowMin::Stop if wanted().any(RunningUnit::is_set_aside) => {
             wanted().filter(is_there).count()
         }
         OnBelowMin::Keep | OnBelowMin::Stop => wanted().filter(|row| row.had_node()).count(),
@@ -445,9 +452,9 @@ pub fn counted(rows: &UnitRows, terms: &Terms) -> usize {
 }
 
 /// Live ones that nobody has told to leave, highest first: ordinals, incarnations.
-fn staying(rows: &UnitRows, limit: usize, wanted: impl Fn(u32) -> bool) -> (Vec<u32>, Vec<u32>) {
+fn staying(rows: &RunningUnits, limit: usize, wanted: impl Fn(u32) -> bool) -> (Vec<u32>, Vec<u32>) {
     let is_staying =
-        |ordinal: u32, row: &Row| row.phase.is_live() && row.eviction.is_none() && wanted(ordinal);
+        |ordinal: u32, row: &RunningUnit| row.phase.is_live() && row.eviction.is_none() && wanted(ordinal);
     let n_rows = u32::try_from(rows.rows.len()).unwrap_or(u32::MAX);
     (0..n_rows)
         .rev()

@@ -6,7 +6,7 @@ use crate::{
     demand::{Demand, Pool},
     ids::UnitId,
     node::Toleration,
-    rows::End,
+    running_units::End,
 };
 
 /// So long a unit may wait by default before it is said that it finds no place, milliseconds.

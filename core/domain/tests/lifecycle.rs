@@ -5,7 +5,10 @@
 use godel_domain::{
     ids::{NodeId, Revision, UnitId},
     lifecycle::*,
-    rows::{Bind, Evict, EvictionReason, Phase as RowPhase, Requeue, Row, RowChange, Statuses, UnitRows},
+    running_units::{
+        Bind, Evict, EvictionReason, Phase as RowPhase, Requeue, RunChange, RunningUnit, RunningUnits,
+        Statuses,
+    },
     unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, UnitEnd, UnitSpec},
 };
 use godel_rules::admission::{GroupSubmission, Submission, admit, scale::scale};
@@ -95,9 +98,9 @@ fn what_is_pending_ascends_though_task_groups_take_turns() {
 #[test]
 fn scaled_in_and_cancelled_rows_are_surplus_highest_first() {
     let spec = unit(4, 1);
-    let mut rows = UnitRows::default();
+    let mut rows = RunningUnits::default();
     let bind = Bind { ordinals: vec![0, 1, 2, 3], nodes: vec![NodeId(1); 4], ..Bind::default() };
-    rows.apply(&RowChange::Bind(bind), Revision(1), 7, |_, _, _| {});
+    rows.apply(&RunChange::Bind(bind), Revision(1), 7, |_, _, _| {});
     assert_eq!(surplus(&spec, &rows, 10).1, [0u32; 0]);
     let small = scale(&spec, &rows, "", 1).unwrap().unwrap();
     assert_eq!(surplus(&small, &rows, 2), (EvictionReason::ScaledIn, vec![3, 2], vec![0, 0]));
@@ -107,10 +110,13 @@ fn scaled_in_and_cancelled_rows_are_surplus_highest_first() {
     assert_eq!(pending(&cancelled, &rows).0, [0u32; 0]);
 }
 
-fn rows_of(phases: &[(RowPhase, Option<EvictionReason>)]) -> UnitRows {
-    let rows =
-        phases.iter().map(|(phase, eviction)| Row { phase: *phase, eviction: *eviction, ..Row::default() });
-    UnitRows { rows: rows.collect(), ..UnitRows::default() }
+fn rows_of(phases: &[(RowPhase, Option<EvictionReason>)]) -> RunningUnits {
+    let rows = phases.iter().map(|(phase, eviction)| RunningUnit {
+        phase: *phase,
+        eviction: *eviction,
+        ..RunningUnit::default()
+    });
+    RunningUnits { rows: rows.collect(), ..RunningUnits::default() }
 }
 
 #[test]
@@ -132,7 +138,7 @@ fn a_failure_for_good_is_kept_or_turns_the_unit() {
     let failed = rows_of(&[running, (RowPhase::Failed, None), running]);
     let of =
         |on_failure, whole_restarts| UnitSpec { on_failure, whole_restarts, max_restarts: 2, ..unit(3, 3) };
-    let look = |spec: &UnitSpec, rows: &UnitRows| {
+    let look = |spec: &UnitSpec, rows: &RunningUnits| {
         let turned = turned(spec, &Counts::of(spec, rows), rows, 0);
         turned.map(|spec| (spec.ended, spec.restarting, spec.whole_restarts))
     };
@@ -170,7 +176,7 @@ fn a_whole_restart_binds_min_member_together_again() {
     assert_eq!(pending(&spec, &rows).0, [0u32; 0], "nothing comes before all have left");
     assert_eq!(turned(&spec, &Counts::of(&spec, &rows), &rows, 0), None);
     let again = Requeue { ordinals: vec![0, 1, 2], incarnations: vec![1; 3] };
-    rows.apply(&RowChange::Requeue(again), Revision(3), 1, |_, _, _| {});
+    rows.apply(&RunChange::Requeue(again), Revision(3), 1, |_, _, _| {});
     let done = turned(&spec, &Counts::of(&spec, &rows), &rows, 0).unwrap();
     assert!(!done.restarting);
     assert_eq!(pending(&done, &rows), (vec![0, 1, 2], vec![1; 3]));
@@ -195,7 +201,7 @@ fn a_broken_gang_keeps_restarts_or_stops() {
     assert_eq!(look(&of(OnBelowMin::Restart, 4)), (rest.clone(), None));
     assert_eq!(look(&of(OnBelowMin::Restart, 3)), (nobody.clone(), None), "enough are left");
     assert_eq!(look(&of(OnBelowMin::Stop, 4)), (nobody, Some(UnitEnd::BelowMin)));
-    let never = UnitRows::default();
+    let never = RunningUnits::default();
     let brittle = of(OnBelowMin::Stop, 4);
     assert_eq!(has_to_end(&brittle, &Counts::of(&brittle, &never), &never, 0), None, "it never began");
     let ended = UnitSpec { ended: Some(UnitEnd::BelowMin), ..of(OnBelowMin::Stop, 4) };
@@ -248,11 +254,11 @@ fn a_suspended_unit_comes_back_as_a_whole_as_its_next_incarnations() {
     use EvictionReason::{NodeLost, Suspended};
     let gang = |on_below_min| UnitSpec { on_below_min, ..unit(4, 4) };
     let suspended = |on_below_min| UnitSpec { suspended: true, ..gang(on_below_min) };
-    let mut rows = UnitRows::default();
+    let mut rows = RunningUnits::default();
     let bind = |ordinals: Vec<u32>, incarnation| {
         let n = ordinals.len();
         let (incarnations, nodes) = (vec![incarnation; n], vec![NodeId(1); n]);
-        RowChange::Bind(Bind { ordinals, incarnations, nodes, ..Bind::default() })
+        RunChange::Bind(Bind { ordinals, incarnations, nodes, ..Bind::default() })
     };
     rows.apply(&bind(vec![0, 1, 2, 3], 0), Revision(1), 7, |_, _, _| {});
     let spec = suspended(OnBelowMin::Keep);
@@ -267,18 +273,18 @@ fn a_suspended_unit_comes_back_as_a_whole_as_its_next_incarnations() {
     let evict = |ordinals: Vec<u32>, reason| {
         let incarnations = vec![0; ordinals.len()];
         let (by, preemptor) = (String::new(), UnitId(0));
-        RowChange::Evict(Evict { ordinals, incarnations, reason, by, preemptor })
+        RunChange::Evict(Evict { ordinals, incarnations, reason, by, preemptor })
     };
     rows.apply(&evict(vec![3], NodeLost), Revision(2), 7, |_, _, _| {});
     rows.apply(&evict(vec![0, 1, 2], Suspended), Revision(3), 7, |_, _, _| {});
     let phases = vec![RowPhase::Stopped; 3];
     let stopped = Statuses { ordinals: vec![0, 1, 2], phases, ..Statuses::default() };
-    rows.apply(&RowChange::Statuses(stopped), Revision(4), 7, |_, _, _| {});
-    assert!(rows.rows.iter().all(Row::was_sent_away));
+    rows.apply(&RunChange::Statuses(stopped), Revision(4), 7, |_, _, _| {});
+    assert!(rows.rows.iter().all(RunningUnit::was_sent_away));
     let failing = UnitSpec { on_eviction: OnEviction::Fail, ..spec.clone() };
     assert_eq!(Counts::of(&failing, &rows).failed, 1, "the lost one");
     let requeue = Requeue { ordinals: vec![0, 1, 2, 3], incarnations: vec![1; 4] };
-    rows.apply(&RowChange::Requeue(requeue), Revision(5), 7, |_, _, _| {});
+    rows.apply(&RunChange::Requeue(requeue), Revision(5), 7, |_, _, _| {});
     assert_eq!(pending(&gang(OnBelowMin::Keep), &rows), (vec![0, 1, 2, 3], vec![1; 4]));
     for on_below_min in [OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop] {
         let gang = gang(on_below_min);
@@ -295,9 +301,9 @@ fn a_suspended_unit_comes_back_as_a_whole_as_its_next_incarnations() {
 #[test]
 fn a_unit_has_been_active_since_the_first_binding_of_what_is_there() {
     let spec = UnitSpec { active_deadline_ms: 100, ..unit(3, 1) };
-    let row = |phase, bound_time_ms| Row { phase, bound_time_ms, ..Row::default() };
-    let look = |spec: &UnitSpec, rows: Vec<Row>, now_ms| {
-        let rows = UnitRows { rows, ..UnitRows::default() };
+    let row = |phase, bound_time_ms| RunningUnit { phase, bound_time_ms, ..RunningUnit::default() };
+    let look = |spec: &UnitSpec, rows: Vec<RunningUnit>, now_ms| {
+        let rows = RunningUnits { rows, ..RunningUnits::default() };
         let counts = Counts::of(spec, &rows);
         (deadline_ms(spec, &counts, &rows), has_to_end(spec, &counts, &rows, now_ms))
     };
@@ -311,9 +317,13 @@ fn a_unit_has_been_active_since_the_first_binding_of_what_is_there() {
     assert_eq!(look(&UnitSpec { suspended: true, ..spec.clone() }, rows(), 999), (None, None));
     assert_eq!(look(&unit(3, 1), rows(), 999), (None, None), "without one");
     let ended = UnitSpec { ended: Some(UnitEnd::Deadline), ..spec };
-    let rows = UnitRows { rows: rows(), ..UnitRows::default() };
+    let rows = RunningUnits { rows: rows(), ..RunningUnits::default() };
     assert_eq!(surplus(&ended, &rows, 9), (EvictionReason::Deadline, vec![1], vec![0]));
-    let gone = Row { phase: RowPhase::Stopped, eviction: Some(EvictionReason::Deadline), ..Row::default() };
+    let gone = RunningUnit {
+        phase: RowPhase::Stopped,
+        eviction: Some(EvictionReason::Deadline),
+        ..RunningUnit::default()
+    };
     assert!(!gone.was_sent_away());
 }
 
@@ -347,16 +357,16 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn change(rows: &UnitRows, event: &Event) -> Option<RowChange> {
+fn change(rows: &RunningUnits, event: &Event) -> Option<RunChange> {
     let one = |ordinal: u32| (vec![ordinal], vec![rows.row(ordinal).incarnation]);
     Some(match event {
         Event::Bind(ordinal) => {
             let (ordinals, incarnations) = one(*ordinal);
-            RowChange::Bind(Bind { ordinals, incarnations, nodes: vec![NodeId(1)], ..Bind::default() })
+            RunChange::Bind(Bind { ordinals, incarnations, nodes: vec![NodeId(1)], ..Bind::default() })
         }
         Event::Evict(ordinal, suspends) => {
             let (ordinals, incarnations) = one(*ordinal);
-            RowChange::Evict(Evict {
+            RunChange::Evict(Evict {
                 ordinals,
                 incarnations,
                 reason: if *suspends { EvictionReason::Suspended } else { EvictionReason::Drained },
@@ -366,7 +376,7 @@ fn change(rows: &UnitRows, event: &Event) -> Option<RowChange> {
         }
         Event::Status(ordinal, phase) => {
             let (ordinals, incarnations) = one(*ordinal);
-            RowChange::Statuses(Statuses {
+            RunChange::Statuses(Statuses {
                 ordinals,
                 incarnations,
                 phases: vec![*phase],
@@ -375,7 +385,7 @@ fn change(rows: &UnitRows, event: &Event) -> Option<RowChange> {
         }
         Event::Requeue(ordinal) => {
             let (ordinals, incarnations) = one(*ordinal);
-            RowChange::Requeue(Requeue {
+            RunChange::Requeue(Requeue {
                 ordinals,
                 incarnations: incarnations.iter().map(|one| one + 1).collect(),
             })
@@ -394,7 +404,7 @@ proptest! {
         on_below_min in prop::sample::select(vec![OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop]),
     ) {
         let mut spec = UnitSpec { on_eviction, on_below_min, ..unit(4, min_member) };
-        let mut rows = UnitRows::default();
+        let mut rows = RunningUnits::default();
         let mut counts = Counts::of(&spec, &rows);
         for (revision, event) in (1u64..).zip(&events) {
             match event {

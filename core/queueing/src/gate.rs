@@ -21,7 +21,7 @@ pub(super) type Place = (QueueIdx, Spot);
 pub(super) type LaneOf = (QueueIdx, u32);
 
 /// Amounts by resource.
-pub(super) type Row = SmallVec<[i64; 8]>;
+pub(super) type LimitRow = SmallVec<[i64; 8]>;
 
 /// What waits at one queue.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub(super) struct Gate {
     /// By band and resource: at most the least that a class below asks for which may be served as far as the queues
     /// between are concerned. Follows what comes, and begins anew when there is none; between, it may be lower than
     /// true, which costs a look.
-    least: [Row; N_BANDS],
+    least: [LimitRow; N_BANDS],
     /// Classes set aside, by the room for which they are worth another look.
     parked: BTreeMap<ResourceIdx, BTreeSet<(i64, Place)>>,
     /// By band, lanes whose first unit nobody has passed yet.
@@ -103,12 +103,12 @@ impl Gate {
         self.fresh.iter().any(|lanes| !lanes.is_empty()) || self.passed.iter().any(|lanes| !lanes.is_empty())
     }
 
-    pub(super) fn least(&self, band: Band) -> &Row {
+    pub(super) fn least(&self, band: Band) -> &LimitRow {
         &self.least[band.idx()]
     }
 
     /// Something may be served that needs at least this.
-    pub(super) fn lower(&mut self, band: Band, row: &Row) {
+    pub(super) fn lower(&mut self, band: Band, row: &LimitRow) {
         let least = &mut self.least[band.idx()];
         // A resource that one of them does not know yet is not known to be asked for.
         let n_columns = least.len().max(row.len());

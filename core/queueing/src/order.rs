@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 
 use super::{
     full::{FullQueues, Standings},
-    gate::{Gate, Row},
+    gate::{Gate, LimitRow},
     heap::Heap,
     interned::Interned,
     lane::{Pushed, Removed},
@@ -511,7 +511,7 @@ impl Queues {
 
     /// Something of a queue may be served that needs at least `least`: the queue, and what is above it, stand in their
     /// parents' orders, up to the first one under whose maximum all of that does not fit.
-    fn show(&mut self, queue: QueueIdx, band: Band, mut least: Row) {
+    fn show(&mut self, queue: QueueIdx, band: Band, mut least: LimitRow) {
         self.activate(queue, band);
         let limited: SmallVec<[QueueIdx; 8]> = self.quota.usage().limited_upwards(queue).collect();
         for level in limited {

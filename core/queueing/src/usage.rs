@@ -13,7 +13,7 @@ use godel_domain::{
 use smallvec::SmallVec;
 
 use super::{
-    gate::Row,
+    gate::LimitRow,
     interned::Interned,
     tree::{QueueIdx, QueueTree},
 };

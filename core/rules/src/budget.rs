@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
     ids::{IdMap, Revision, UnitId},
-    rows::{Phase, Row, UnitRows},
+    running_units::{Phase, RunningUnit, RunningUnits},
     unit::{OnEviction, TaskGroup, UnitSpec},
 };
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -126,14 +126,14 @@ impl Wanted {
     }
 
     /// It has ended, and is not expected again.
-    fn is_over(&self, row: &Row) -> bool {
+    fn is_over(&self, row: &RunningUnit) -> bool {
         let by_itself = matches!(row.phase, Phase::Succeeded | Phase::Failed) && row.eviction.is_none();
         by_itself || (self.ends_evicted && row.phase.is_ended())
     }
 }
 
 /// It runs and is not told to leave.
-fn is_available(row: &Row) -> bool {
+fn is_available(row: &RunningUnit) -> bool {
     row.phase == Phase::Running && row.eviction.is_none()
 }
 
@@ -302,7 +302,7 @@ impl Budgets {
         unit: UnitId,
         identity: &Identity,
         wanted: impl FnOnce() -> Wanted,
-        rows: Option<&UnitRows>,
+        rows: Option<&RunningUnits>,
     ) {
         if self.is_empty() {
             return;
@@ -355,7 +355,7 @@ impl Budgets {
     }
 
     /// Rows of a unit changed. `O(its rows)` for one that is selected.
-    pub fn recount(&mut self, unit: UnitId, rows: Option<&UnitRows>) {
+    pub fn recount(&mut self, unit: UnitId, rows: Option<&RunningUnits>) {
         let Some(selected) = self.units.get_mut(&unit) else { return };
         let (wanted, mut used) = (&selected.wanted, Use::default());
         let rows = rows.map_or(&[][..], |rows| rows.rows.as_slice());
@@ -382,13 +382,13 @@ impl Budgets {
     }
 
     /// Running units of one unit are told to leave, which the rows do not show yet.
-    pub fn depart(&mut self, unit: UnitId, members: &[(UnitId, u32)], rows: Option<&UnitRows>) {
+    pub fn depart(&mut self, unit: UnitId, members: &[(UnitId, u32)], rows: Option<&RunningUnits>) {
         self.leaving.extend(members);
         self.recount(unit, rows);
     }
 
     /// The rows show it, or they stay.
-    pub fn arrive(&mut self, unit: UnitId, members: &[(UnitId, u32)], rows: Option<&UnitRows>) {
+    pub fn arrive(&mut self, unit: UnitId, members: &[(UnitId, u32)], rows: Option<&RunningUnits>) {
         for member in members {
             self.leaving.remove(member);
         }
@@ -396,7 +396,7 @@ impl Budgets {
     }
 
     /// Budgets that count a running unit now: it runs, is wanted, and is not told to leave.
-    pub fn counting(&self, unit: UnitId, ordinal: u32, row: &Row) -> &[BudgetIdx] {
+    pub fn counting(&self, unit: UnitId, ordinal: u32, row: &RunningUnit) -> &[BudgetIdx] {
         if self.is_empty() {
             return &[];
         }
@@ -407,7 +407,7 @@ impl Budgets {
     }
 
     /// Counts one more that is to leave.
-    pub fn spend(&self, unit: UnitId, ordinal: u32, row: &Row, spent: &mut Spent) {
+    pub fn spend(&self, unit: UnitId, ordinal: u32, row: &RunningUnit, spent: &mut Spent) {
         self.counting(unit, ordinal, row).iter().for_each(|budget| spent.add(*budget));
     }
 
@@ -418,7 +418,7 @@ impl Budgets {
     }
 
     /// The first budget that does not allow one more beside those that are to leave.
-    pub fn forbids(&self, unit: UnitId, ordinal: u32, row: &Row, spent: &Spent) -> Option<BudgetIdx> {
+    pub fn forbids(&self, unit: UnitId, ordinal: u32, row: &RunningUnit, spent: &Spent) -> Option<BudgetIdx> {
         let counting = self.counting(unit, ordinal, row).iter().copied();
         let is_used_up = |idx: &BudgetIdx| self.at(*idx).is_some_and(|one| one.allowed() <= spent.of(*idx));
         counting.filter(is_used_up).min()

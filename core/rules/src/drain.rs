@@ -7,7 +7,7 @@ use std::{fmt, sync::Arc};
 
 use godel_domain::{
     budget_spec::BudgetSpec,
-    rows::{Phase, UnitRows},
+    running_units::{Phase, RunningUnits},
     unit::{UnitSpec, WorkloadClass},
 };
 
@@ -24,7 +24,7 @@ pub struct Standing {
 
 impl Standing {
     /// From the rows.
-    pub fn of(spec: &UnitSpec, rows: &UnitRows) -> Self {
+    pub fn of(spec: &UnitSpec, rows: &RunningUnits) -> Self {
         let counts = rows.rows.iter().zip(0u32..).filter(|(row, ordinal)| {
             let is_there = match row.phase {
                 Phase::Running => row.eviction.is_none(),
@@ -130,7 +130,7 @@ pub fn is_whole(spec: &UnitSpec) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::rows::{EvictionReason, Row};
+    use godel_domain::running_units::{EvictionReason, RunningUnit};
 
     use super::*;
     use crate::admission::{GroupSubmission, Submission, admit};
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn available_is_what_runs_and_what_is_done() {
         let spec = spec(WorkloadClass::Batch, 6, 1);
-        let row = |phase, eviction| Row { phase, eviction, ..Row::default() };
+        let row = |phase, eviction| RunningUnit { phase, eviction, ..RunningUnit::default() };
         let rows = vec![
             row(Phase::Running, None),
             row(Phase::Running, Some(EvictionReason::Drained)),
@@ -183,7 +183,7 @@ mod tests {
             row(Phase::Pending, None),
             row(Phase::Running, None),
         ];
-        let standing = Standing::of(&spec, &UnitRows { rows, ..UnitRows::default() });
+        let standing = Standing::of(&spec, &RunningUnits { rows, ..RunningUnits::default() });
         assert_eq!(standing, Standing { replicas: 6, available: 2 }, "ordinal 6 is not wanted");
         let said = spare(&spec, Standing { available: 1, ..standing }, 1).unwrap_err().to_string();
         assert_eq!(said, "1 of 6 replicas are available, min_member is 1");

@@ -13,7 +13,7 @@ use godel_domain::{
     change::Change,
     ids::{HoldId, NodeId, UnitId},
     pause::Scope,
-    rows::RowChange,
+    running_units::RunChange,
     unreadable::{Nodes, Subject, Unreadable},
 };
 use godel_queueing::{QueueIdx, QueueTree};
@@ -78,7 +78,7 @@ impl Frozen {
             Change::Rows(unit, rows) => {
                 if let Some(mut known) = self.records.get(&Subject::Rows(*unit)).cloned() {
                     noted.is_void = true;
-                    if let (RowChange::Bind(bind), Nodes::Of(nodes)) = (rows, &mut known.nodes) {
+                    if let (RunChange::Bind(bind), Nodes::Of(nodes)) = (rows, &mut known.nodes) {
                         nodes.extend(&bind.nodes);
                         self.freeze(known, &mut noted);
                     }

@@ -39,7 +39,7 @@ use godel_domain::{
     pause::{self, Pauses},
     priority_classes::PriorityClasses,
     reservation_spec::marks,
-    rows::RowChange,
+    running_units::RunChange,
     sub_cluster,
     time::Millis,
     unit::UnitSpec,
@@ -458,7 +458,7 @@ impl Scheduler {
                 let turns = self.cluster.apply_rows(*unit, rows, revision, time_ms);
                 self.count_turns(*unit, &turns);
                 self.seek_after(*unit, &turns, now);
-                if let RowChange::Bind(bind) = rows {
+                if let RunChange::Bind(bind) = rows {
                     self.leave_out_bound(*unit, Some(&bind.ordinals));
                 }
             }

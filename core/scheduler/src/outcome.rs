@@ -8,7 +8,7 @@ use godel_domain::{
     hold::Hold,
     ids::{Revision, UnitId},
     refusals::{RefusalCount, Refusals},
-    rows::{Phase, Row, UnitRows},
+    running_units::{Phase, RunningUnit, RunningUnits},
     time::Millis,
     unit::UnitSpec,
 };
@@ -105,7 +105,7 @@ impl Scheduler {
             // It may have ended already.
             self.take_on_unheld(unit);
         }
-        let was_bound = self.cluster.rows(unit).is_some_and(UnitRows::was_placed);
+        let was_bound = self.cluster.rows(unit).is_some_and(RunningUnits::was_placed);
         if !was_bound && let Some(mut held) = self.detach(unit) {
             held.groups.iter_mut().for_each(GroupWork::clear);
             self.attach(held, State::Waiting);
@@ -401,6 +401,6 @@ fn wanted_again(
 }
 
 /// A running unit of this incarnation cannot be bound any more: it was, or a later one is current.
-fn is_past(row: &Row, incarnation: u32) -> bool {
+fn is_past(row: &RunningUnit, incarnation: u32) -> bool {
     row.incarnation > incarnation || (row.incarnation == incarnation && row.phase != Phase::Pending)
 }

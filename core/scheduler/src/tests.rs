@@ -8,7 +8,7 @@ use godel_domain::{
     node::{Device, NodeReport, NodeSpec},
     refusals::RefusalCount,
     resources::{CPU, MEMORY, Resources},
-    rows::{Bind, Phase},
+    running_units::{Bind, Phase},
     unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, WorkloadClass},
     unit_report::ReportState,
 };
@@ -204,7 +204,7 @@ impl NaiveBinder {
                 });
                 outcome.nodes.extend(self.fresh(node));
             }
-            binds.push(Change::Rows(decision.unit, RowChange::Bind(bind)));
+            binds.push(Change::Rows(decision.unit, RunChange::Bind(bind)));
         }
         let existing = self.ever_bound.get(&decision.unit).copied().unwrap_or(0);
         if n_bound > 0 && n_bound + existing < spec.min_member as usize {

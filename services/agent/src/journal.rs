@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use godel_domain::rows::Phase;
+use godel_domain::running_units::Phase;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::life::{Key, Status};

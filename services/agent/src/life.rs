@@ -18,7 +18,7 @@
 
 use std::collections::VecDeque;
 
-use godel_domain::{demand::Pool, rows::Phase, time::Millis, unit::RestartPolicy};
+use godel_domain::{demand::Pool, running_units::Phase, time::Millis, unit::RestartPolicy};
 use godel_rules::recheck::{self, Has, Refusal, Takes};
 use rustc_hash::FxHashMap;
 

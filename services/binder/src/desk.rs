@@ -18,7 +18,7 @@ use godel_core_binder::{Binder, Departure, Gathering, HoldWork, Verdict, Wait};
 use godel_domain::{
     decision::{Decision, Outcome, Rejection, RejectionReason},
     ids::{Epoch, NodeId, Revision, StoreId, UnitId},
-    rows::Evict,
+    running_units::Evict,
     time::Millis,
 };
 use godel_kit::{follow::FollowEvent, status, txn::Committed};

@@ -1,6 +1,6 @@
 //! Counters of the binder.
 
-use godel_domain::{decision::RejectionReason, rows::EvictionReason};
+use godel_domain::{decision::RejectionReason, running_units::EvictionReason};
 use godel_kit::metrics::Metrics;
 use prometheus_client::{
     encoding::EncodeLabelSet,

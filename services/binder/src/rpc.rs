@@ -9,7 +9,7 @@ use godel_core_binder::Gathering;
 use godel_domain::{
     decision::Decision,
     ids::{Epoch, Revision, StoreId, UnitId},
-    rows::{Evict, RowChange},
+    running_units::{Evict, RunChange},
 };
 use godel_kit::{
     client::{Directory, retry_idempotent},
@@ -260,7 +260,7 @@ fn evictions(request: v1::EvictRunningUnitsRequest) -> Result<Vec<(UnitId, Evict
             continue;
         }
         match from_proto::evict(eviction) {
-            Ok((unit, RowChange::Evict(evict))) => asked.push((unit, evict)),
+            Ok((unit, RunChange::Evict(evict))) => asked.push((unit, evict)),
             Ok(_) => bad.push(BadField::new(path, "not an eviction")),
             Err(field) => bad.push(field.under(&path)),
         }
@@ -279,7 +279,7 @@ fn evictions(request: v1::EvictRunningUnitsRequest) -> Result<Vec<(UnitId, Evict
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::rows::EvictionReason;
+    use godel_domain::running_units::EvictionReason;
 
     use super::*;
 

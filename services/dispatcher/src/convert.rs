@@ -13,7 +13,7 @@ use godel_domain::{
     ids::{NodeId, Revision, UnitId},
     lifecycle::{self, Counts, Phase},
     refusals::{RefusalCount, Refusals},
-    rows::{Phase as RowPhase, Row},
+    running_units::{Phase as RowPhase, RunningUnit},
     unit_report::{ReportState, RoomReport, UnitReport},
 };
 use godel_proto::{raw, v1};
@@ -90,7 +90,7 @@ pub(crate) fn running_units(
     let page: Vec<_> = shown.by_ref().take(n_max).collect();
     let next = shown.next().map(|(ordinal, ..)| ordinal);
     let running_unit =
-        |(ordinal, row, group): &(u32, Row, _)| running_unit(core, view, *ordinal, row, *group);
+        |(ordinal, row, group): &(u32, RunningUnit, _)| running_unit(core, view, *ordinal, row, *group);
     (page.iter().map(running_unit).collect(), next)
 }
 
@@ -98,7 +98,7 @@ fn running_unit(
     core: &Dispatcher,
     view: &UnitView<'_>,
     ordinal: u32,
-    row: &Row,
+    row: &RunningUnit,
     group: Option<usize>,
 ) -> v1::RunningUnit {
     // One that is no longer wanted is of the group that it was bound for.
@@ -261,7 +261,7 @@ pub(crate) fn assignment(assignment: Assignment, spec: Bytes) -> raw::UnitAssign
 }
 
 pub(crate) fn eviction(request: EvictRequest) -> v1::Eviction {
-    use godel_domain::rows::EvictionReason;
+    use godel_domain::running_units::EvictionReason;
     let EvictRequest { unit, reason, ordinals, incarnations, by, read: _ } = request;
     let reason = match reason {
         EvictionReason::Cancelled => v1::EvictionReason::Cancelled,

@@ -55,7 +55,7 @@ pub enum FollowEvent {
     /// One commit.
     ///
     /// Whole records that the list had newer already are left out; row changes may repeat what listed rows
-    /// show, which `UnitRows::apply` ignores.
+    /// show, which `RunningUnits::apply` ignores.
     Changes {
         /// Its revision.
         revision: Revision,

@@ -9,7 +9,7 @@ use std::{sync::Arc, task::Waker};
 use godel_domain::{
     demand::Pool,
     ids::{NodeId, Revision, UnitId},
-    rows::{Phase, Row, RowChange},
+    running_units::{Phase, RunChange, RunningUnit},
 };
 use godel_proto::v1;
 use godel_store::{Key as RecordKey, Published, State, WatchEnd, Watcher};
@@ -177,10 +177,10 @@ fn apply(hub: &Hub, group: &[Arc<Published>]) {
     wakers.into_iter().for_each(Waker::wake);
 }
 
-fn apply_rows(hub: &Hub, unit: UnitId, change: &RowChange, time_ms: i64, wakers: &mut Vec<Waker>) {
+fn apply_rows(hub: &Hub, unit: UnitId, change: &RunChange, time_ms: i64, wakers: &mut Vec<Waker>) {
     let key = |ordinal, incarnation| Key { unit: unit.0, ordinal, incarnation };
     match change {
-        RowChange::Bind(bind) => {
+        RunChange::Bind(bind) => {
             let places = bind.nodes.iter().enumerate().map(|(idx, node)| {
                 (*node, key(bind.ordinals[idx], bind.incarnations.get(idx).copied().unwrap_or(0)))
             });
@@ -193,7 +193,7 @@ fn apply_rows(hub: &Hub, unit: UnitId, change: &RowChange, time_ms: i64, wakers:
                 wakers.extend(cell.bind(key));
             });
         }
-        RowChange::Evict(evict) => {
+        RunChange::Evict(evict) => {
             let keys = keys(&evict.ordinals, &evict.incarnations, key);
             if evict.reason.is_end() {
                 let ended = nodes(hub, keys, |row| row.phase.is_ended());
@@ -203,7 +203,7 @@ fn apply_rows(hub: &Hub, unit: UnitId, change: &RowChange, time_ms: i64, wakers:
             let live = nodes(hub, keys, |row| row.phase.is_live());
             hub.visit(live, |slot, key| wakers.extend(slot.cell.lock().evict(key)));
         }
-        RowChange::Statuses(statuses) => {
+        RunChange::Statuses(statuses) => {
             let keys = keys(&statuses.ordinals, &statuses.incarnations, key).enumerate();
             let ended =
                 keys.filter(|(idx, _)| statuses.phases.get(*idx).copied().is_some_and(Phase::is_ended));
@@ -211,7 +211,7 @@ fn apply_rows(hub: &Hub, unit: UnitId, change: &RowChange, time_ms: i64, wakers:
             hub.visit(ended, |slot, key| wakers.extend(slot.cell.lock().end(key)));
         }
         // Its row had ended.
-        RowChange::Requeue(_) => {}
+        RunChange::Requeue(_) => {}
     }
 }
 
@@ -226,7 +226,11 @@ fn keys<'a>(
 
 /// Nodes of those of `keys` whose rows are still of that incarnation and as `wanted`. The store may be ahead:
 /// a row that is of a newer incarnation by now ended here and is found out when its cell is next compared.
-fn nodes(hub: &Hub, keys: impl Iterator<Item = Key>, wanted: impl Fn(&Row) -> bool) -> Vec<(NodeId, Key)> {
+fn nodes(
+    hub: &Hub,
+    keys: impl Iterator<Item = Key>,
+    wanted: impl Fn(&RunningUnit) -> bool,
+) -> Vec<(NodeId, Key)> {
     hub.store.read(|state| {
         keys.filter_map(|key| {
             let row = state.rows(UnitId(key.unit))?.row(key.ordinal);
@@ -274,7 +278,7 @@ struct Report {
 }
 
 /// Those of `keys` that are live on `node`, for a look at one node.
-pub(crate) fn live_on(state: &State, node: NodeId, keys: &[Key]) -> Vec<(Key, Row)> {
+pub(crate) fn live_on(state: &State, node: NodeId, keys: &[Key]) -> Vec<(Key, RunningUnit)> {
     let live = |key: &Key| live_row(state, *key).filter(|row| row.node == node).map(|row| (*key, row));
     keys.iter().filter_map(live).collect()
 }

@@ -28,7 +28,7 @@ use committer::Queue;
 use godel_domain::{
     ids::{NodeId, Revision, StoreId, UnitId},
     node::Quarantine,
-    rows::Row,
+    running_units::RunningUnit,
     time::Millis,
 };
 use godel_kit::clock::SharedClock;
@@ -330,7 +330,7 @@ impl Hub {
             return (running, Vec::new());
         }
         let (ours, left_over): (Vec<_>, Vec<_>) = self.store.read(|state| {
-            let is_ours = |row: Row| row.node == node && row.bound_time_ms <= state.renewed_ms();
+            let is_ours = |row: RunningUnit| row.node == node && row.bound_time_ms <= state.renewed_ms();
             running.into_iter().partition(|report| live_row(state, report.key).is_some_and(is_ours))
         });
         (ours, left_over.into_iter().map(|report| report.key).collect())
@@ -348,7 +348,7 @@ impl Hub {
 }
 
 /// The row of `key` if it is current and holds room.
-pub(crate) fn live_row(state: &State, key: Key) -> Option<Row> {
+pub(crate) fn live_row(state: &State, key: Key) -> Option<RunningUnit> {
     let row = state.rows(UnitId(key.unit))?.row(key.ordinal);
     (row.incarnation == key.incarnation && row.phase.is_live()).then_some(row)
 }

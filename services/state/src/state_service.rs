@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use godel_domain::{
     ids::{Revision, StoreId},
-    rows::Phase,
+    running_units::Phase,
 };
 use godel_kit::{
     message,

@@ -112,7 +112,8 @@ impl State {
     }
 
     fn load_rows(&mut self, value: Bytes, revision: Revision) -> Result<(), OpError> {
-        let proto = v1::UnitRows::decode(value).map_err(|_| OpError::Malformed { message: "UnitRows" })?;
+        let proto =
+            v1::UnitRows::decode(value).map_err(|_| OpError::Malformed { message: "RunningUnits" })?;
         let (unit, rows) = ops::rows_from_proto(proto)?;
         self.insert_rows(unit, rows, revision);
         Ok(())

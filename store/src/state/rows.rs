@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 
 use godel_domain::{
     ids::{NodeId, Revision, UnitId},
-    rows::{Row, RowChange, UnitRows},
+    running_units::{RunChange, RunningUnit, RunningUnits},
 };
 
 use super::{State, StoredRows, undo::Undo};
@@ -13,7 +13,7 @@ impl State {
     pub(super) fn apply_rows(
         &mut self,
         unit: UnitId,
-        change: &RowChange,
+        change: &RunChange,
         revision: Revision,
         time_ms: i64,
         mut undo: Option<&mut Undo>,
@@ -47,18 +47,18 @@ impl State {
     }
 
     /// Puts whole rows in place, as loaded from a snapshot or kept by an undo.
-    pub(super) fn insert_rows(&mut self, unit: UnitId, rows: UnitRows, revision: Revision) {
+    pub(super) fn insert_rows(&mut self, unit: UnitId, rows: RunningUnits, revision: Revision) {
         self.remove_rows(unit, None);
         let mut stored = StoredRows { rows, revision, live: 0 };
         for row in &stored.rows.rows {
-            count(&mut self.nodes, &mut stored.live, &Row::default(), row);
+            count(&mut self.nodes, &mut stored.live, &RunningUnit::default(), row);
         }
         self.n_rows += stored.rows.rows.len() as u64;
         self.rows.insert(unit, stored);
     }
 
     /// Takes back one row's change; `revert_row` of all its changes in reverse order restores it.
-    pub(super) fn revert_row(&mut self, unit: UnitId, ordinal: u32, before: Row) {
+    pub(super) fn revert_row(&mut self, unit: UnitId, ordinal: u32, before: RunningUnit) {
         if let Some(stored) = self.rows.get_mut(&unit)
             && let Some(row) = stored.rows.rows.get_mut(ordinal as usize)
         {
@@ -86,7 +86,7 @@ impl State {
     fn uncount(&mut self, stored: &StoredRows) {
         let mut live = stored.live;
         for (_, row) in stored.rows.live() {
-            count(&mut self.nodes, &mut live, row, &Row::default());
+            count(&mut self.nodes, &mut live, row, &RunningUnit::default());
         }
         self.n_rows -= stored.rows.rows.len() as u64;
     }
@@ -106,11 +106,11 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    pub(super) fn of(stored: &StoredRows, absent: bool, change: &RowChange) -> Self {
+    pub(super) fn of(stored: &StoredRows, absent: bool, change: &RunChange) -> Self {
         let new_group = match change {
-            RowChange::Bind(bind) => Some(usize::from(bind.group))
+            RunChange::Bind(bind) => Some(usize::from(bind.group))
                 .filter(|group| stored.rows.groups.get(*group).is_none_or(Option::is_none)),
-            RowChange::Evict(_) | RowChange::Statuses(_) | RowChange::Requeue(_) => None,
+            RunChange::Evict(_) | RunChange::Statuses(_) | RunChange::Requeue(_) => None,
         };
         Self {
             absent,
@@ -125,7 +125,7 @@ impl Shape {
 
 impl StoredRows {
     /// Groups and rows without trailing ones that never changed.
-    pub(super) fn trimmed(&self) -> (&[Option<godel_domain::rows::GroupDemand>], &[Row]) {
+    pub(super) fn trimmed(&self) -> (&[Option<godel_domain::running_units::GroupDemand>], &[RunningUnit]) {
         let rows = &self.rows.rows;
         let len = rows.iter().rposition(|row| row.revision > Revision(0)).map_or(0, |last| last + 1);
         (&self.rows.groups, &rows[..len])
@@ -163,7 +163,7 @@ impl NodeSlots {
     }
 }
 
-fn count(nodes: &mut NodeSlots, live: &mut u32, before: &Row, after: &Row) {
+fn count(nodes: &mut NodeSlots, live: &mut u32, before: &RunningUnit, after: &RunningUnit) {
     let (was_live, is_live) = (before.phase.is_live(), after.phase.is_live());
     if was_live && !is_live {
         *live -= 1;

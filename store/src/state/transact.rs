@@ -4,7 +4,7 @@ use bytes::Bytes;
 use godel_domain::{
     demand::Pool,
     ids::{NodeId, Revision, StoreId, UnitId},
-    rows::RowChange,
+    running_units::RunChange,
 };
 use godel_proto::{raw, v1};
 use godel_wire::ops::{self, ParsedOp};
@@ -276,8 +276,8 @@ impl State {
         }
         match op {
             ParsedOp::Rows { change, .. } => match &**change {
-                RowChange::Bind(bind) => self.check_nodes_of(&bind.nodes, bind.pool, as_of),
-                RowChange::Evict(_) | RowChange::Statuses(_) | RowChange::Requeue(_) => Ok(()),
+                RunChange::Bind(bind) => self.check_nodes_of(&bind.nodes, bind.pool, as_of),
+                RunChange::Evict(_) | RunChange::Statuses(_) | RunChange::Requeue(_) => Ok(()),
             },
             ParsedOp::Put { kind: v1::Kind::Hold, value, .. } => {
                 let hold = hold(value)?;
@@ -406,27 +406,27 @@ impl State {
         Ok(n_holds)
     }
 
-    fn check_rows(&self, unit: UnitId, change: &RowChange, writes: Writes) -> Result<(), Refusal> {
+    fn check_rows(&self, unit: UnitId, change: &RunChange, writes: Writes) -> Result<(), Refusal> {
         let spec = Key::Id(unit.0);
         if self.record(v1::Kind::UnitSpec, &spec).is_none() {
             return Err(conflict(format!("unit {unit} does not exist")));
         }
-        if let RowChange::Bind(bind) = change {
+        if let RunChange::Bind(bind) = change {
             for node in &bind.nodes {
                 if !self.nodes.get(*node).registered {
                     return Err(conflict(format!("node {node} is not registered")));
                 }
             }
         }
-        let empty = godel_domain::rows::UnitRows::default();
+        let empty = godel_domain::running_units::RunningUnits::default();
         let rows = self.rows(unit).unwrap_or(&empty);
         rows.check(change).map_err(|error| conflict(format!("unit {unit}: {error}")))?;
         match change {
             // No process serves a store that is repaired: the agents end them once one does.
-            RowChange::Evict(evict) if evict.reason.is_end() && writes != Writes::Repair => {
+            RunChange::Evict(evict) if evict.reason.is_end() && writes != Writes::Repair => {
                 self.check_lost(rows, &evict.ordinals)
             }
-            RowChange::Bind(_) | RowChange::Evict(_) | RowChange::Statuses(_) | RowChange::Requeue(_) => {
+            RunChange::Bind(_) | RunChange::Evict(_) | RunChange::Statuses(_) | RunChange::Requeue(_) => {
                 Ok(())
             }
         }
@@ -434,7 +434,11 @@ impl State {
 
     /// That running units said to be lost with their nodes are on nodes that are not ready: whoever asked may not
     /// have read yet that one is back.
-    fn check_lost(&self, rows: &godel_domain::rows::UnitRows, ordinals: &[u32]) -> Result<(), Refusal> {
+    fn check_lost(
+        &self,
+        rows: &godel_domain::running_units::RunningUnits,
+        ordinals: &[u32],
+    ) -> Result<(), Refusal> {
         let nodes: std::collections::BTreeSet<NodeId> =
             ordinals.iter().map(|ordinal| rows.row(*ordinal).node).collect();
         for node in nodes {

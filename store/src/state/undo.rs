@@ -2,7 +2,7 @@
 
 use godel_domain::{
     ids::{NodeId, UnitId},
-    rows::{Row, RowChange},
+    running_units::{RunChange, RunningUnit},
 };
 
 use super::{State, StoredRows, rows::Shape};
@@ -28,9 +28,9 @@ enum Step {
         unit: UnitId,
         shape: Shape,
     },
-    Row {
+    RunningUnit {
         ordinal: u32,
-        before: Row,
+        before: RunningUnit,
     },
     RemovedRows {
         unit: UnitId,
@@ -52,13 +52,13 @@ impl Undo {
         unit: UnitId,
         absent: bool,
         stored: &StoredRows,
-        change: &RowChange,
+        change: &RunChange,
     ) {
         self.steps.push(Step::Rows { unit, shape: Shape::of(stored, absent, change) });
     }
 
-    pub(super) fn row(&mut self, ordinal: u32, before: Row) {
-        self.steps.push(Step::Row { ordinal, before });
+    pub(super) fn row(&mut self, ordinal: u32, before: RunningUnit) {
+        self.steps.push(Step::RunningUnit { ordinal, before });
     }
 
     pub(super) fn removed_rows(&mut self, unit: UnitId, stored: StoredRows) {
@@ -67,11 +67,11 @@ impl Undo {
 
     /// Restores `state` to what it was when this began.
     pub(super) fn revert(self, state: &mut State) {
-        let mut rows: Vec<(u32, Row)> = Vec::new();
+        let mut rows: Vec<(u32, RunningUnit)> = Vec::new();
         for step in self.steps.into_iter().rev() {
             match step {
                 Step::Record { idx, key, before } => state.set_record(idx, &key, before, None),
-                Step::Row { ordinal, before } => rows.push((ordinal, before)),
+                Step::RunningUnit { ordinal, before } => rows.push((ordinal, before)),
                 Step::Rows { unit, shape } => {
                     for (ordinal, before) in rows.drain(..) {
                         state.revert_row(unit, ordinal, before);

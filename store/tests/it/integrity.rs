@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use godel_domain::{
     ids::{NodeId, Revision, UnitId},
-    rows::{EvictionReason, RowChange},
+    running_units::{EvictionReason, RunChange},
 };
 use godel_proto::{raw, v1};
 use godel_store::{
@@ -361,7 +361,7 @@ async fn running(dir: &Path) {
 fn lost(changes: &[ParsedOp]) -> Vec<(u64, Vec<u32>)> {
     let lost = changes.iter().filter_map(|change| match change {
         ParsedOp::Rows { unit, change } => match &**change {
-            RowChange::Evict(evict) if evict.reason == EvictionReason::NodeLost => {
+            RunChange::Evict(evict) if evict.reason == EvictionReason::NodeLost => {
                 Some((unit.0, evict.ordinals.clone()))
             }
             _ => None,

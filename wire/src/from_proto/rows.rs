@@ -1,9 +1,9 @@
-//! Row operations and listed rows. The store converts the same columns when it validates a transaction, so
+//! RunningUnit operations and listed rows. The store converts the same columns when it validates a transaction, so
 //! the conversions are its own: followers cannot disagree with it.
 
 use godel_domain::{
     ids::UnitId,
-    rows::{EvictionReason, Phase, RowChange, UnitRows},
+    running_units::{EvictionReason, Phase, RunChange, RunningUnits},
 };
 use godel_proto::{raw, v1};
 
@@ -14,43 +14,43 @@ use crate::ops::{self, OpError};
 ///
 /// # Errors
 /// Columns differ in length, or a field is out of range.
-pub fn bind(pb: raw::Binding) -> Result<(UnitId, RowChange)> {
+pub fn bind(pb: raw::Binding) -> Result<(UnitId, RunChange)> {
     let (unit, bind) = ops::bind_from_proto(pb).map_err(bad_field)?;
-    Ok((unit, RowChange::Bind(bind)))
+    Ok((unit, RunChange::Bind(bind)))
 }
 
 /// Running units that begin to leave.
 ///
 /// # Errors
 /// Columns differ in length, or the reason is missing.
-pub fn evict(pb: v1::Eviction) -> Result<(UnitId, RowChange)> {
+pub fn evict(pb: v1::Eviction) -> Result<(UnitId, RunChange)> {
     let (unit, evict) = ops::evict_from_proto(pb).map_err(bad_field)?;
-    Ok((unit, RowChange::Evict(evict)))
+    Ok((unit, RunChange::Evict(evict)))
 }
 
 /// What agents reported.
 ///
 /// # Errors
 /// Columns differ in length, or a phase is missing.
-pub fn statuses(pb: v1::RunStatuses) -> Result<(UnitId, RowChange)> {
+pub fn statuses(pb: v1::RunStatuses) -> Result<(UnitId, RunChange)> {
     let (unit, statuses) = ops::statuses_from_proto(pb).map_err(bad_field)?;
-    Ok((unit, RowChange::Statuses(statuses)))
+    Ok((unit, RunChange::Statuses(statuses)))
 }
 
 /// Ended running units that become pending again.
 ///
 /// # Errors
 /// Columns differ in length.
-pub fn requeue(pb: v1::Requeue) -> Result<(UnitId, RowChange)> {
+pub fn requeue(pb: v1::Requeue) -> Result<(UnitId, RunChange)> {
     let (unit, requeue) = ops::requeue_from_proto(pb).map_err(bad_field)?;
-    Ok((unit, RowChange::Requeue(requeue)))
+    Ok((unit, RunChange::Requeue(requeue)))
 }
 
 /// All rows of one unit, as listed.
 ///
 /// # Errors
 /// Columns differ in length, or a field is out of range.
-pub fn unit_rows(pb: v1::UnitRows) -> Result<(UnitId, UnitRows)> {
+pub fn unit_rows(pb: v1::UnitRows) -> Result<(UnitId, RunningUnits)> {
     ops::rows_from_proto(pb).map_err(bad_field)
 }
 

@@ -7,9 +7,9 @@ use godel_domain::{
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX, Pool},
     ids::{NodeId, Revision, UnitId},
     resources::{N_NAMES_MAX, Resources},
-    rows::{
-        Bind, End, Evict, EvictionReason, GroupDemand, N_PREEMPTORS_MAX, Phase, Requeue, Row, Standing,
-        Statuses, UnitRows,
+    running_units::{
+        Bind, End, Evict, EvictionReason, GroupDemand, N_PREEMPTORS_MAX, Phase, Requeue, RunningUnit,
+        RunningUnits, Standing, Statuses,
     },
 };
 use godel_proto::{raw, v1};
@@ -348,13 +348,13 @@ pub fn eviction_reason_to_proto(reason: Option<EvictionReason>) -> v1::EvictionR
 }
 
 /// All rows of a unit as stored: a block per task group, rows that never changed left out.
-pub fn rows_to_proto(unit: UnitId, rows: &UnitRows) -> v1::UnitRows {
+pub fn rows_to_proto(unit: UnitId, rows: &RunningUnits) -> v1::UnitRows {
     blocks_to_proto(unit, rows, 0..rows.rows.len())
 }
 
 /// The first rows of a unit from ordinal `from` on, as many as one listed record holds, and the ordinal at which
 /// the next one begins; `None` when this was the last.
-pub fn rows_part_to_proto(unit: UnitId, rows: &UnitRows, from: u32) -> (v1::UnitRows, Option<u32>) {
+pub fn rows_part_to_proto(unit: UnitId, rows: &RunningUnits, from: u32) -> (v1::UnitRows, Option<u32>) {
     let len = rows.rows.len();
     let from = (from as usize).min(len);
     let changed = rows.rows[from..].iter().position(|row| row.revision > Revision(0));
@@ -364,7 +364,7 @@ pub fn rows_part_to_proto(unit: UnitId, rows: &UnitRows, from: u32) -> (v1::Unit
     (blocks_to_proto(unit, rows, start..end), next)
 }
 
-fn blocks_to_proto(unit: UnitId, rows: &UnitRows, range: Range<usize>) -> v1::UnitRows {
+fn blocks_to_proto(unit: UnitId, rows: &RunningUnits, range: Range<usize>) -> v1::UnitRows {
     let first = u32::try_from(range.start).unwrap_or(u32::MAX);
     let part = &rows.rows[range];
     let n_groups = part
@@ -399,9 +399,9 @@ fn blocks_to_proto(unit: UnitId, rows: &UnitRows, range: Range<usize>) -> v1::Un
 ///
 /// # Errors
 /// The first field that can never be valid.
-pub fn rows_from_proto(proto: v1::UnitRows) -> Result<(UnitId, UnitRows), OpError> {
+pub fn rows_from_proto(proto: v1::UnitRows) -> Result<(UnitId, RunningUnits), OpError> {
     let unit = unit_id(proto.unit_id)?;
-    let mut rows = UnitRows::default();
+    let mut rows = RunningUnits::default();
     let preemptors = proto.preemptor_ids.into_iter().map(UnitId);
     rows.set_preemptors(preemptors.take(N_PREEMPTORS_MAX).collect());
     for block in proto.blocks {
@@ -410,8 +410,8 @@ pub fn rows_from_proto(proto: v1::UnitRows) -> Result<(UnitId, UnitRows), OpErro
     Ok((unit, rows))
 }
 
-fn push_row(block: &mut v1::RowBlock, ordinal: u32, row: &Row) {
-    let Row {
+fn push_row(block: &mut v1::RowBlock, ordinal: u32, row: &RunningUnit) {
+    let RunningUnit {
         incarnation,
         node,
         device_mask,
@@ -435,7 +435,7 @@ fn push_row(block: &mut v1::RowBlock, ordinal: u32, row: &Row) {
     block.bound_times_ms.push(*bound_time_ms);
 }
 
-fn load_block(rows: &mut UnitRows, block: v1::RowBlock) -> Result<(), OpError> {
+fn load_block(rows: &mut RunningUnits, block: v1::RowBlock) -> Result<(), OpError> {
     let len = block.ordinals.len();
     ordinals(&block.ordinals)?;
     for (field, column) in [
@@ -466,7 +466,7 @@ fn load_block(rows: &mut UnitRows, block: v1::RowBlock) -> Result<(), OpError> {
     for (idx, ordinal) in block.ordinals.iter().enumerate() {
         let reason = i32::try_from(at(&block.evictions, idx))
             .map_err(|_| OpError::field("evictions", "is out of range"))?;
-        let row = Row {
+        let row = RunningUnit {
             incarnation: at(&block.incarnations, idx),
             node: NodeId(at(&block.node_ids, idx)),
             device_mask: at(&block.device_masks, idx),

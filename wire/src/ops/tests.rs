@@ -2,7 +2,7 @@ use godel_domain::{
     demand::{Demand, DeviceRequest, Pool},
     ids::{NodeId, Revision},
     resources::Resources,
-    rows::{Bind, EvictionReason, Phase, Requeue, Row, RowChange, Statuses, UnitRows},
+    running_units::{Bind, EvictionReason, Phase, Requeue, RunChange, RunningUnit, RunningUnits, Statuses},
 };
 use prost::Message as _;
 
@@ -15,10 +15,10 @@ fn demand() -> Demand {
 }
 
 /// Rows with two groups, every phase kind, an eviction, a requeue and holes.
-fn rows() -> UnitRows {
-    let mut rows = UnitRows::default();
+fn rows() -> RunningUnits {
+    let mut rows = RunningUnits::default();
     let bind = |group, ordinals: &[u32]| {
-        RowChange::Bind(Bind {
+        RunChange::Bind(Bind {
             group,
             demand: Arc::new(demand()),
             pool: Pool::BestEffort,
@@ -26,7 +26,10 @@ fn rows() -> UnitRows {
             incarnations: Vec::new(),
             nodes: vec![NodeId(7); ordinals.len()],
             device_masks: vec![5; ordinals.len()],
-            standing: Some(Arc::new(godel_domain::rows::Standing { priority: -9, ..Default::default() })),
+            standing: Some(Arc::new(godel_domain::running_units::Standing {
+                priority: -9,
+                ..Default::default()
+            })),
         })
     };
     let end = Statuses {
@@ -36,7 +39,7 @@ fn rows() -> UnitRows {
         restarts: vec![2, 1],
         incarnations: Vec::new(),
     };
-    let evict = godel_domain::rows::Evict {
+    let evict = godel_domain::running_units::Evict {
         ordinals: vec![4],
         incarnations: Vec::new(),
         reason: EvictionReason::NodeLost,
@@ -47,9 +50,9 @@ fn rows() -> UnitRows {
     let changes = [
         bind(2, &[0, 1, 9]),
         bind(0, &[4]),
-        RowChange::Statuses(end),
-        RowChange::Evict(evict),
-        RowChange::Requeue(requeue),
+        RunChange::Statuses(end),
+        RunChange::Evict(evict),
+        RunChange::Requeue(requeue),
     ];
     for (revision, change) in (3u64..).zip(changes) {
         rows.apply(&change, Revision(revision), 77, |_, _, _| {});
@@ -127,12 +130,12 @@ fn a_deletion_concerns_what_hangs_on_the_record() {
 }
 
 /// Many rows of two groups, every column as wide as it gets, with holes.
-fn wide_rows(n_rows: u32) -> UnitRows {
+fn wide_rows(n_rows: u32) -> RunningUnits {
     let mut rows = rows();
     rows.rows = (0..n_rows)
         .map(|ordinal| match ordinal % 11 {
-            5 => Row::default(),
-            _ => Row {
+            5 => RunningUnit::default(),
+            _ => RunningUnit {
                 incarnation: u32::MAX,
                 node: NodeId(u32::MAX),
                 device_mask: u64::MAX,
@@ -170,8 +173,9 @@ fn parts_of_rows_are_bounded_and_lose_nothing() {
         assert_eq!(rows_from_proto(joined).unwrap(), (UnitId(u64::MAX), rows));
     }
     // One bound row far out does not make records of nothing.
-    let mut sparse = UnitRows { rows: vec![Row::default(); far as usize], ..UnitRows::default() };
-    sparse.rows.push(Row { revision: Revision(1), ..Row::default() });
+    let mut sparse =
+        RunningUnits { rows: vec![RunningUnit::default(); far as usize], ..RunningUnits::default() };
+    sparse.rows.push(RunningUnit { revision: Revision(1), ..RunningUnit::default() });
     let (part, next) = rows_part_to_proto(UnitId(1), &sparse, 0);
     assert_eq!((&part.blocks[0].ordinals[..], next), (&[far][..], None));
     // Behind the end there is nothing.

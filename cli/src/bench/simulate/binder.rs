@@ -8,7 +8,7 @@ use godel_domain::{
     change::Change,
     decision::{Decision, Outcome, Rejection},
     ids::Revision,
-    rows::RowChange,
+    running_units::RunChange,
 };
 
 use super::world::{BINDER, Message, Part, SCHEDULERS, STATE, Turn, Txn};
@@ -137,7 +137,7 @@ impl BinderPart {
                 Verdict::Bind(mut accepted) => {
                     for bind in std::mem::take(&mut accepted.binds) {
                         n_placements += bind.ordinals.len();
-                        changes.push(Change::Rows(accepted.unit, RowChange::Bind(bind)));
+                        changes.push(Change::Rows(accepted.unit, RunChange::Bind(bind)));
                     }
                     let Queued { scheduler, decision } = queued;
                     turn.ledger.answers.decided += decision.len() as u64;

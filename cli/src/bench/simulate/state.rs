@@ -3,7 +3,7 @@
 //! It judges nothing: whatever the binder lets through is committed, so that a wrong decision shows in the audit.
 
 use godel_audit::Commit;
-use godel_domain::{change::Change, ids::Revision, rows::RowChange};
+use godel_domain::{change::Change, ids::Revision, running_units::RunChange};
 
 use super::world::{BINDER, DISPATCHER, Message, Part, SCHEDULERS, Turn, Txn, weight};
 
@@ -29,7 +29,7 @@ impl StatePart {
         let revision = turn.ledger.commits.last().map_or(1, |last| last.revision.0 + 1);
         let time_ms = i64::try_from(turn.now_ms().0).unwrap_or(i64::MAX);
         let bound = changes.iter().map(|change| match change {
-            Change::Rows(_, RowChange::Bind(bind)) => bind.ordinals.len() as u64,
+            Change::Rows(_, RunChange::Bind(bind)) => bind.ordinals.len() as u64,
             _ => 0,
         });
         turn.ledger.n_bound += bound.sum::<u64>();

@@ -17,7 +17,7 @@ use godel_domain::{
     decision::{Decision, Outcome},
     ids::{Revision, UnitId},
     node::{NodeReport, NodeSpec},
-    rows::RowChange,
+    running_units::RunChange,
     time::Millis,
     unit::UnitSpec,
     unit_report::{RoomReport, UnitReport},
@@ -198,7 +198,7 @@ impl Turn<'_> {
 /// Units and running units that changes are about.
 pub(super) fn weight(changes: &[Change], with_specs: bool) -> (usize, usize) {
     changes.iter().fold((0, 0), |(n_units, n_rows), change| match change {
-        Change::Rows(_, RowChange::Bind(bind)) => (n_units + 1, n_rows + bind.ordinals.len()),
+        Change::Rows(_, RunChange::Bind(bind)) => (n_units + 1, n_rows + bind.ordinals.len()),
         Change::UnitSpec(_) if with_specs => (n_units + 1, n_rows),
         _ => (n_units, n_rows),
     })

@@ -10,7 +10,7 @@ use godel_domain::{
     ids::{NodeId, UnitId},
     queue_spec::{Band, parent},
     resources::Resources,
-    rows::Phase,
+    running_units::Phase,
     unit::{TaskGroup, Template, UnitSpec},
 };
 use rustc_hash::FxHashMap;

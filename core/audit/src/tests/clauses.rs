@@ -7,7 +7,7 @@ use godel_domain::{
     ids::HoldId,
     queue_spec::PriorityClass,
     reservation_spec::ReservationSpec,
-    rows::Standing,
+    running_units::Standing,
 };
 use godel_testkit::web_budget;
 
@@ -267,7 +267,7 @@ fn preempted_but(victim: UnitSpec, n_victims: u32, change: impl FnOnce(&mut Stor
 }
 
 fn standing(story: &mut Story, change: impl FnOnce(&mut Standing)) {
-    let Change::Rows(_, RowChange::Bind(bind)) = &mut story.0[4][0] else { unreachable!() };
+    let Change::Rows(_, RunChange::Bind(bind)) = &mut story.0[4][0] else { unreachable!() };
     let mut standing = Standing::clone(bind.standing.as_ref().unwrap());
     change(&mut standing);
     bind.standing = Some(Arc::new(standing));
@@ -286,11 +286,11 @@ fn victims() -> Vec<Clause> {
         // The victim preempted the one that preempts it now.
         let mut evicted = spec(2, 1, 1, demand(0, None));
         evicted.id = UnitId(2);
-        let Change::Rows(unit, RowChange::Evict(evict)) = evict(&evicted, 0, EvictionReason::Preempted)
+        let Change::Rows(unit, RunChange::Evict(evict)) = evict(&evicted, 0, EvictionReason::Preempted)
         else {
             unreachable!()
         };
-        story.0[7].push(Change::Rows(unit, RowChange::Evict(Evict { preemptor: UnitId(1), ..evict })));
+        story.0[7].push(Change::Rows(unit, RunChange::Evict(Evict { preemptor: UnitId(1), ..evict })));
     });
     let borrows = |story: &mut Story| {
         let queue = |name: &str, min: i64| {

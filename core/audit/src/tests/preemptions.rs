@@ -4,7 +4,7 @@ use godel_domain::{
     hold::{Hold, Member},
     ids::HoldId,
     queue_spec::PriorityClass,
-    rows::Standing,
+    running_units::Standing,
 };
 
 use super::*;
@@ -29,7 +29,7 @@ pub(super) fn preemption(victim: UnitSpec, n_victims: u32, meanwhile: Vec<Change
     };
     let replicas = victim.task_groups[0].replicas;
     let places: Vec<(u32, u32, u64)> = (0..replicas).map(|ordinal| (ordinal, 1, 0)).collect();
-    let Change::Rows(unit_id, RowChange::Bind(mut bound)) = bind(&victim, &places, 0) else { unreachable!() };
+    let Change::Rows(unit_id, RunChange::Bind(mut bound)) = bind(&victim, &places, 0) else { unreachable!() };
     bound.standing = Some(Arc::new(Standing {
         priority: 5,
         preemptible: true,
@@ -58,11 +58,11 @@ pub(super) fn preemption(victim: UnitSpec, n_victims: u32, meanwhile: Vec<Change
         ..Hold::default()
     };
     let leave = |ordinal| {
-        let Change::Rows(unit, RowChange::Evict(evict)) = evict(&victim, ordinal, EvictionReason::Preempted)
+        let Change::Rows(unit, RunChange::Evict(evict)) = evict(&victim, ordinal, EvictionReason::Preempted)
         else {
             unreachable!()
         };
-        Change::Rows(unit, RowChange::Evict(Evict { preemptor: seeker.id, ..evict }))
+        Change::Rows(unit, RunChange::Evict(Evict { preemptor: seeker.id, ..evict }))
     };
     let running = (0..replicas).map(|ordinal| status(&victim, ordinal, 0, Phase::Running)).collect();
     let claim = (0..n_victims).map(leave).chain([Change::Hold(Arc::new(hold))]).collect();
@@ -71,7 +71,7 @@ pub(super) fn preemption(victim: UnitSpec, n_victims: u32, meanwhile: Vec<Change
         vec![gold(9)],
         vec![queue("a", 0), queue("b", 4000)],
         vec![unit(&victim)],
-        vec![Change::Rows(unit_id, RowChange::Bind(bound))],
+        vec![Change::Rows(unit_id, RunChange::Bind(bound))],
         running,
         vec![unit(&seeker)],
         meanwhile,

@@ -41,7 +41,7 @@ pub(super) fn drained(world: &mut World, unit: u64, ordinals: &[u32]) -> Option<
 }
 
 fn shown(world: &mut World, departure: &Departure) {
-    world.change(Change::Rows(departure.unit, RowChange::Evict(departure.evict.clone())));
+    world.change(Change::Rows(departure.unit, RunChange::Evict(departure.evict.clone())));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn who_is_claimed_is_not_told_to_leave_but_by_the_loss_of_its_node() {
 fn a_list_shows_who_has_left_though_it_is_back() {
     let phase = |incarnation, phase| {
         let (ordinals, incarnations, phases) = (vec![0], vec![incarnation], vec![phase]);
-        RowChange::Statuses(Statuses { ordinals, incarnations, phases, ..Statuses::default() })
+        RunChange::Statuses(Statuses { ordinals, incarnations, phases, ..Statuses::default() })
     };
     let bind = Bind { ordinals: vec![0], incarnations: vec![1], nodes: vec![NodeId(3)], ..Bind::default() };
     for n_read in 0..=5 {
@@ -118,10 +118,10 @@ fn a_list_shows_who_has_left_though_it_is_back() {
         let departure = drained(&mut world, 2, &[0]).unwrap();
         let mut rows = world.binder.cluster().rows(UnitId(2)).unwrap().clone();
         let life = [
-            RowChange::Evict(departure.evict),
+            RunChange::Evict(departure.evict),
             phase(0, Phase::Stopped),
-            RowChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] }),
-            RowChange::Bind(bind.clone()),
+            RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] }),
+            RunChange::Bind(bind.clone()),
             phase(1, Phase::Running),
         ];
         for change in &life[..n_read] {
@@ -147,7 +147,7 @@ fn a_budget_is_free_again_once_a_successor_runs() {
     assert_eq!(allowed(&world), 0);
     world.change(Change::Rows(
         UnitId(2),
-        RowChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] }),
+        RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] }),
     ));
     let mut again = place(2, 0, &[(0, 3)]);
     again.spec_revision = world.binder.units[&UnitId(2)].revision;
@@ -161,7 +161,7 @@ fn a_budget_is_free_again_once_a_successor_runs() {
         phases: vec![Phase::Running],
         ..Statuses::default()
     };
-    world.change(Change::Rows(UnitId(2), RowChange::Statuses(statuses)));
+    world.change(Change::Rows(UnitId(2), RunChange::Statuses(statuses)));
     assert_eq!(allowed(&world), 1);
     assert!(decide(&world, &seekers[0]).is_some());
 }

@@ -227,10 +227,10 @@ fn after_a_binding_that_cannot_be_read_its_nodes_get_nothing_and_its_unit_is_lef
     world.commit(&accepted);
     // What follows on it is not applied, and its nodes are closed as well.
     let bind = Bind { ordinals: vec![1], nodes: vec![NodeId(3)], ..Bind::default() };
-    world.change(Change::Rows(UnitId(1), RowChange::Bind(bind)));
+    world.change(Change::Rows(UnitId(1), RunChange::Bind(bind)));
     assert!(world.binder.cluster().rows(UnitId(1)).is_none());
     assert_eq!(world.refuse(&place(2, other, &[(1, 3)])), [(RejectionReason::NodeNotReady, vec![1])]);
-    world.change(Change::RowsLoaded(UnitId(1), UnitRows::default()));
+    world.change(Change::RowsLoaded(UnitId(1), RunningUnits::default()));
     let _ = world.accept(&place(2, other, &[(1, 3)]));
 }
 

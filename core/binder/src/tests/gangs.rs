@@ -251,8 +251,8 @@ fn a_turn_that_was_bound_before_a_list_is_over() {
     }
     put(Change::UnitSpec(Arc::new(spec)), Revision(first));
     put(Change::UnitSpec(Arc::new(other)), Revision(second));
-    let mut rows = UnitRows::default();
-    rows.apply(&RowChange::Bind(bound.binds[0].clone()), landed, 1, |_, _, _| {});
+    let mut rows = RunningUnits::default();
+    rows.apply(&RunChange::Bind(bound.binds[0].clone()), landed, 1, |_, _, _| {});
     put(Change::RowsLoaded(UnitId(2), rows), landed);
     world.binder.on_revision(landed);
     assert_eq!(world.binder.n_holds(), 0);
@@ -421,7 +421,7 @@ mod endless {
 #[test]
 fn a_binding_says_whether_its_running_units_end_by_themselves() {
     use godel_domain::{
-        rows::End,
+        running_units::End,
         unit::{RestartPolicy, WorkloadClass},
     };
     let cases = [

@@ -84,7 +84,7 @@ impl World {
         self.binder.commit(accepted.ticket, Revision(self.revision + 1));
         self.revision += 1;
         for (unit, evict) in &accepted.evictions {
-            let change = Change::Rows(*unit, RowChange::Evict(evict.clone()));
+            let change = Change::Rows(*unit, RunChange::Evict(evict.clone()));
             self.binder.on_change(change, Revision(self.revision), 1);
         }
         for hold in &accepted.holds {
@@ -297,7 +297,7 @@ fn who_leaves_is_promised_until_the_rows_say_it_and_counts_once() {
     assert_eq!(borrowed(&world), 500, "refused");
     let accepted = world.hold(&high, revision, 1);
     let (victim, evict) = accepted.evictions[0].clone();
-    world.change(Change::Rows(victim, RowChange::Evict(evict)));
+    world.change(Change::Rows(victim, RunChange::Evict(evict)));
     assert_eq!(borrowed(&world), 250, "told, before the answer says so");
     world.commit_hold(&accepted);
     assert_eq!(borrowed(&world), 250, "told");
@@ -600,7 +600,7 @@ fn who_was_preempted_does_not_preempt_back() {
     world.commit(&bound);
     world.change(Change::HoldDeleted(bound.ends[0].0));
     let requeue = world.binder.take_requeues(10).remove(0).requeue;
-    world.change(Change::Rows(UnitId(1), RowChange::Requeue(requeue)));
+    world.change(Change::Rows(UnitId(1), RunChange::Requeue(requeue)));
     // Its priority is raised above that of who preempted it.
     let revenge = UnitSpec { priority: 99, ..unit(1, 2, 1, demand(500, 0)) };
     let revision = world.unit(revenge.clone());

@@ -9,7 +9,7 @@ use godel_domain::{
     node::{NodeReport, NodeSpec},
     queue_spec::QueueSpec,
     resources::CPU,
-    rows::{Phase, RowChange, UnitRows},
+    running_units::{Phase, RunChange, RunningUnits},
     unit::UnitSpec,
 };
 
@@ -31,7 +31,7 @@ pub(super) struct Model {
     /// Last change of a node's spec or report.
     pub(super) changed: BTreeMap<NodeId, u64>,
     pub(super) units: BTreeMap<u64, (UnitSpec, u64)>,
-    pub(super) rows: BTreeMap<u64, UnitRows>,
+    pub(super) rows: BTreeMap<u64, RunningUnits>,
     pub(super) pending: Vec<Pending>,
     pub(super) queues: BTreeMap<String, (QueueSpec, u64)>,
 }
@@ -244,7 +244,7 @@ impl Model {
     }
 
     /// A committed change to rows.
-    pub(super) fn apply(&mut self, unit: u64, change: &RowChange, revision: u64) {
+    pub(super) fn apply(&mut self, unit: u64, change: &RunChange, revision: u64) {
         let rows = self.rows.entry(unit).or_default();
         assert_eq!(rows.check(change), Ok(()), "state would refuse it");
         rows.apply(change, godel_domain::ids::Revision(revision), 1, |_, _, _| {});

@@ -155,7 +155,7 @@ impl Run {
         self.model.units.insert(spec.id.0, (spec, self.revision));
     }
 
-    fn row_change(&mut self, unit: u64, change: RowChange) {
+    fn row_change(&mut self, unit: u64, change: RunChange) {
         self.commit_change(Change::Rows(UnitId(unit), change.clone()));
         self.model.apply(unit, &change, self.revision);
     }
@@ -203,7 +203,7 @@ impl Run {
     /// The model sees a committed binding.
     fn bound(&mut self, accepted: &Accepted, revision: u64) {
         for bind in &accepted.binds {
-            self.model.apply(accepted.unit.0, &RowChange::Bind(bind.clone()), revision);
+            self.model.apply(accepted.unit.0, &RunChange::Bind(bind.clone()), revision);
             for ordinal in &bind.ordinals {
                 self.model.pending.retain(|p| (p.unit, p.ordinal) != (accepted.unit.0, *ordinal));
             }
@@ -214,7 +214,7 @@ impl Run {
     fn read(&mut self) {
         while let Some((revision, accepted)) = self.unread.pop_front() {
             for bind in &accepted.binds {
-                let change = RowChange::Bind(bind.clone());
+                let change = RunChange::Bind(bind.clone());
                 self.binder.on_change(Change::Rows(accepted.unit, change), Revision(revision), 1);
             }
             self.bound(&accepted, revision);
@@ -377,7 +377,7 @@ impl Run {
                     if evicted {
                         let incarnations = vec![row.incarnation];
                         let evict = Evict { incarnations, ..eviction(&[ordinal], EvictionReason::Drained) };
-                        self.row_change(unit, RowChange::Evict(evict));
+                        self.row_change(unit, RunChange::Evict(evict));
                     }
                     let statuses = Statuses {
                         ordinals: vec![ordinal],
@@ -385,7 +385,7 @@ impl Run {
                         phases: vec![phase],
                         ..Statuses::default()
                     };
-                    self.row_change(unit, RowChange::Statuses(statuses));
+                    self.row_change(unit, RunChange::Statuses(statuses));
                 }
             }
             Step::Requeue => {
@@ -395,7 +395,7 @@ impl Run {
                     assert!(
                         spec.is_wanted() && work.requeue.ordinals.iter().all(|o| spec.group_of(*o).is_some())
                     );
-                    self.row_change(work.unit.0, RowChange::Requeue(work.requeue));
+                    self.row_change(work.unit.0, RunChange::Requeue(work.requeue));
                 }
             }
             Step::Lose => {

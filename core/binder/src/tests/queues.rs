@@ -123,12 +123,12 @@ fn a_binding_that_came_and_went_before_a_list_counts_no_longer() {
     let accepted = world.accept(&place(1, revision, &[(0, 1)]));
     let stopped = Statuses { ordinals: vec![0], phases: vec![Phase::Stopped], ..Statuses::default() };
     let changes = [
-        RowChange::Bind(accepted.binds[0].clone()),
-        RowChange::Evict(eviction(&[0], EvictionReason::Drained)),
-        RowChange::Statuses(stopped),
-        RowChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] }),
+        RunChange::Bind(accepted.binds[0].clone()),
+        RunChange::Evict(eviction(&[0], EvictionReason::Drained)),
+        RunChange::Statuses(stopped),
+        RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] }),
     ];
-    let mut rows = UnitRows::default();
+    let mut rows = RunningUnits::default();
     for change in &changes {
         world.revision += 1;
         rows.apply(change, Revision(world.revision), 1, |_, _, _| {});

@@ -15,20 +15,20 @@ fn what_was_sent_away_again_before_a_list_comes_back_again() {
         (world, revision, work)
     };
     let (mut world, revision, work) = sent_away();
-    world.change(Change::Rows(UnitId(1), RowChange::Requeue(work.requeue)));
+    world.change(Change::Rows(UnitId(1), RunChange::Requeue(work.requeue)));
     let mut next = place(1, revision, &[(0, 1)]);
     next.groups[0].incarnations = vec![1];
     let accepted = world.accept(&next);
     world.commit(&accepted);
     let again = Evict { incarnations: vec![1], ..eviction(&[0], EvictionReason::Drained) };
-    world.change(Change::Rows(UnitId(1), RowChange::Evict(again)));
+    world.change(Change::Rows(UnitId(1), RunChange::Evict(again)));
     let stopped = Statuses {
         ordinals: vec![0],
         incarnations: vec![1],
         phases: vec![Phase::Stopped],
         ..Statuses::default()
     };
-    world.change(Change::Rows(UnitId(1), RowChange::Statuses(stopped)));
+    world.change(Change::Rows(UnitId(1), RunChange::Statuses(stopped)));
     let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
     // One that asked for the first time, and then lists.
     let (mut other, ..) = sent_away();

@@ -32,7 +32,7 @@ impl World {
         let evictions = self.binder.take_squeezes();
         for (unit, evict) in &evictions {
             assert_eq!(evict.reason, EvictionReason::Squeezed);
-            self.change(Change::Rows(*unit, RowChange::Evict(evict.clone())));
+            self.change(Change::Rows(*unit, RunChange::Evict(evict.clone())));
         }
         evictions.into_iter().map(|(unit, evict)| (unit.0, evict.ordinals, evict.by)).collect()
     }

@@ -25,7 +25,7 @@ fn a_suspended_unit_binds_nothing_and_comes_back_whole_once_it_is_resumed() {
     let resumed = world.unit(gang);
     let work = world.binder.take_requeues(10);
     assert_eq!(work[0].requeue, Requeue { ordinals: vec![0, 1], incarnations: vec![1, 1] });
-    world.change(Change::Rows(UnitId(1), RowChange::Requeue(work[0].requeue.clone())));
+    world.change(Change::Rows(UnitId(1), RunChange::Requeue(work[0].requeue.clone())));
     assert_eq!(world.refuse(&again(resumed, &[(0, 1)])), [(RejectionReason::MinMember, vec![0])]);
     let accepted = world.accept(&again(resumed, &all));
     world.commit(&accepted);
@@ -35,9 +35,9 @@ fn a_suspended_unit_binds_nothing_and_comes_back_whole_once_it_is_resumed() {
         phases: vec![Phase::Stopped],
         ..Statuses::default()
     };
-    world.change(Change::Rows(UnitId(1), RowChange::Statuses(stopped)));
+    world.change(Change::Rows(UnitId(1), RunChange::Statuses(stopped)));
     let work = world.binder.take_requeues(10);
-    world.change(Change::Rows(UnitId(1), RowChange::Requeue(work[0].requeue.clone())));
+    world.change(Change::Rows(UnitId(1), RunChange::Requeue(work[0].requeue.clone())));
     let mut decision = place(1, resumed, &[(1, 1)]);
     decision.groups[0].incarnations = vec![2];
     assert_eq!(world.accept(&decision).binds[0].ordinals, [1], "one by one, as before");

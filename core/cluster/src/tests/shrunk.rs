@@ -45,7 +45,7 @@ fn bind(cluster: &mut Cluster, unit: u64, demand: &Demand, masks: &[u64]) {
         device_masks: masks.to_vec(),
         ..Bind::default()
     };
-    cluster.apply_rows(UnitId(unit), &RowChange::Bind(bind), Revision(2), 0);
+    cluster.apply_rows(UnitId(unit), &RunChange::Bind(bind), Revision(2), 0);
 }
 
 fn end(cluster: &mut Cluster, unit: u64, ordinal: u32) {

@@ -25,7 +25,7 @@ impl Rig {
         let row = |ordinal: u32| self.core.unit(UnitId(unit)).unwrap().rows.row(ordinal).incarnation;
         let incarnations = places.iter().map(|(ordinal, _)| row(*ordinal)).collect();
         let (ordinals, nodes) = places.iter().map(|(ordinal, node)| (*ordinal, NodeId(*node))).unzip();
-        self.rows(unit, RowChange::Bind(Bind { ordinals, incarnations, nodes, ..Bind::default() }));
+        self.rows(unit, RunChange::Bind(Bind { ordinals, incarnations, nodes, ..Bind::default() }));
     }
 
     pub(super) fn evicted(&mut self, unit: u64, ordinals: &[u32], reason: EvictionReason) {
@@ -38,7 +38,7 @@ impl Rig {
             by: String::new(),
             preemptor: UnitId(0),
         };
-        self.rows(unit, RowChange::Evict(evict));
+        self.rows(unit, RunChange::Evict(evict));
     }
 
     /// Every wake-up of a span of time.
@@ -185,7 +185,7 @@ impl Rig {
         self.status(unit, ordinals, RowPhase::Stopped);
         let next = |ordinal: &u32| self.core.unit(UnitId(unit)).unwrap().rows.row(*ordinal).incarnation + 1;
         let incarnations = ordinals.iter().map(next).collect();
-        self.rows(unit, RowChange::Requeue(Requeue { ordinals: ordinals.to_vec(), incarnations }));
+        self.rows(unit, RunChange::Requeue(Requeue { ordinals: ordinals.to_vec(), incarnations }));
         let places: Vec<(u32, u32)> = ordinals.iter().map(|ordinal| (*ordinal, node)).collect();
         self.bind_on(unit, &places);
         self.status(unit, ordinals, RowPhase::Running);
@@ -220,7 +220,7 @@ fn a_service_leaves_a_drained_node_one_by_one_and_a_gang_as_a_whole() {
     assert_eq!(rig.run_for(300), [""; 0], "its successor has to run first");
     assert_eq!(rig.blocks(7), ["1: 2 of 3 replicas are available, one may be missing at a time"]);
     rig.status(1, &[0], RowPhase::Stopped);
-    rig.rows(1, RowChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] }));
+    rig.rows(1, RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] }));
     rig.bind_on(1, &[(0, 8)]);
     assert_eq!(rig.run_for(300), [""; 0], "bound is not running");
     rig.status(1, &[0], RowPhase::Running);
@@ -344,7 +344,7 @@ fn a_drain_waits_for_budgets_until_its_deadline() {
     assert_eq!(rig.run_for(300), [""; 0]);
     assert_eq!(rig.blocks(7), blocked);
     rig.status(1, &[0, 1], RowPhase::Stopped);
-    rig.rows(1, RowChange::Requeue(Requeue { ordinals: vec![0, 1], incarnations: vec![1, 1] }));
+    rig.rows(1, RunChange::Requeue(Requeue { ordinals: vec![0, 1], incarnations: vec![1, 1] }));
     rig.bind_on(1, &[(0, 8), (1, 8)]);
     assert_eq!(rig.run_for(300), [""; 0], "bound is not running");
     rig.status(1, &[0, 1], RowPhase::Running);

@@ -175,7 +175,7 @@ impl World {
         if !entry.spec.is_wanted() {
             return;
         }
-        let is_back = |(ordinal, row): &(u32, &godel_domain::rows::Row)| {
+        let is_back = |(ordinal, row): &(u32, &godel_domain::running_units::RunningUnit)| {
             row.phase == RowPhase::Stopped && entry.spec.group_of(*ordinal).is_some()
         };
         let (ordinals, incarnations): (Vec<u32>, Vec<u32>) = (0u32..)
@@ -184,7 +184,7 @@ impl World {
             .map(|(ordinal, row)| (ordinal, row.incarnation + 1))
             .unzip();
         if !ordinals.is_empty() {
-            self.rig.rows(unit.0, RowChange::Requeue(Requeue { ordinals, incarnations }));
+            self.rig.rows(unit.0, RunChange::Requeue(Requeue { ordinals, incarnations }));
         }
     }
 
@@ -249,7 +249,7 @@ impl World {
         self.rig.status(unit.0, &[ordinal], phase);
         if phase == RowPhase::Stopped && wanted {
             let requeue = Requeue { ordinals: vec![ordinal], incarnations: vec![row.incarnation + 1] };
-            self.rig.rows(unit.0, RowChange::Requeue(requeue));
+            self.rig.rows(unit.0, RunChange::Requeue(requeue));
         }
     }
 

@@ -5,7 +5,7 @@ use godel_domain::{
     ids::HoldId,
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     record_change::{Ground, RecordChange},
-    rows::{End, Standing},
+    running_units::{End, Standing},
 };
 use godel_queueing::QueueIdx;
 
@@ -78,7 +78,7 @@ impl Rig {
             standing: Some(Arc::new(standing)),
             ..Bind::default()
         };
-        self.rows(unit, RowChange::Bind(bind));
+        self.rows(unit, RunChange::Bind(bind));
     }
 
     fn why(&self, unit: u64) -> Option<String> {

@@ -6,7 +6,7 @@ use godel_audit::{AgentReport, AgentRun};
 use godel_domain::{
     change::Change,
     ids::{NodeId, UnitId},
-    rows::{Phase, Row, RowChange, Statuses},
+    running_units::{Phase, RunChange, RunningUnit, Statuses},
     unit::RestartPolicy,
 };
 use godel_rules::admission::defaults::stops_without_contact;
@@ -126,7 +126,7 @@ impl Agents {
         if again {
             self.call(node, net);
         }
-        said.into_iter().map(|(unit, statuses)| Change::Rows(unit, RowChange::Statuses(statuses))).collect()
+        said.into_iter().map(|(unit, statuses)| Change::Rows(unit, RunChange::Statuses(statuses))).collect()
     }
 
     /// One of the running units of nodes in contact ends by itself, or begins again in place.
@@ -165,7 +165,7 @@ impl Agents {
             exit_codes: vec![i32::from(!is_well)],
             restarts: vec![restarts],
         };
-        Some(Change::Rows(unit, RowChange::Statuses(statuses)))
+        Some(Change::Rows(unit, RunChange::Statuses(statuses)))
     }
 
     /// For the audit.
@@ -188,7 +188,7 @@ impl Agents {
     }
 }
 
-fn say(said: &mut BTreeMap<UnitId, Statuses>, unit: UnitId, ordinal: u32, row: &Row, phase: Phase) {
+fn say(said: &mut BTreeMap<UnitId, Statuses>, unit: UnitId, ordinal: u32, row: &RunningUnit, phase: Phase) {
     let statuses = said.entry(unit).or_default();
     statuses.ordinals.push(ordinal);
     statuses.incarnations.push(row.incarnation);

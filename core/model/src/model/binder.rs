@@ -12,7 +12,7 @@ use godel_core_dispatcher::EvictRequest;
 use godel_domain::{
     decision::{Decision, Outcome, Rejection, RejectionReason},
     ids::{Epoch, NodeId, Revision, UnitId},
-    rows::{Evict, EvictionReason},
+    running_units::{Evict, EvictionReason},
 };
 
 use self::batch::{Batch, Item, Queued};

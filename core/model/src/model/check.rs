@@ -9,7 +9,7 @@ use godel_domain::{
     lifecycle,
     reservation_spec::ReservationSpec,
     resources::{CPU, MEMORY},
-    rows::Phase,
+    running_units::Phase,
     unit::OnEviction,
 };
 use godel_queueing::Usage;

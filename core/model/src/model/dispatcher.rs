@@ -15,7 +15,7 @@ use godel_domain::{
     change::{Change, Partition},
     ids::{Epoch, Revision, UnitId},
     pause::{Pause, Scope},
-    rows::EvictionReason,
+    running_units::EvictionReason,
     unit::{TaskGroup, UnitSpec},
 };
 use godel_rules::admission::{scale::scale, stop::stop};

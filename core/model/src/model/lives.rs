@@ -4,7 +4,7 @@ use godel_domain::{
     change::{Change, PartitionMode},
     ids::NodeId,
     node::NodeReport,
-    rows::{EvictionReason, RowChange},
+    running_units::{EvictionReason, RunChange},
 };
 
 use super::{
@@ -189,12 +189,12 @@ impl Model {
 
 fn mark(change: &Change, store: &Store, reach: &mut Reach) {
     match change {
-        Change::Rows(unit, RowChange::Bind(bind))
+        Change::Rows(unit, RunChange::Bind(bind))
             if bind.ordinals.len() > 1 && store.spec(*unit).is_some_and(|spec| spec.min_member > 1) =>
         {
             reach.mark(Mark::Gang);
         }
-        Change::Rows(_, RowChange::Evict(evict)) => match evict.reason {
+        Change::Rows(_, RunChange::Evict(evict)) => match evict.reason {
             EvictionReason::Preempted => reach.mark(Mark::Preemption),
             EvictionReason::Squeezed => reach.mark(Mark::Squeeze),
             EvictionReason::Drained => reach.mark(Mark::Drain),

@@ -7,7 +7,7 @@ use godel_domain::{
     demand::{Demand, Pool},
     hold::Hold,
     ids::{NodeId, Revision, UnitId},
-    rows::RowChange,
+    running_units::RunChange,
 };
 
 use super::store::Store;
@@ -28,7 +28,7 @@ pub(super) struct Naive {
 impl Naive {
     /// What these operations may change is counted before.
     pub(super) fn before(&mut self, store: &Store, ops: &[Change]) {
-        let takes = |op: &Change| matches!(op, Change::Rows(_, RowChange::Bind(_)) | Change::Hold(_));
+        let takes = |op: &Change| matches!(op, Change::Rows(_, RunChange::Bind(_)) | Change::Hold(_));
         if ops.iter().any(takes) {
             self.used = net(store);
         }
@@ -41,7 +41,7 @@ impl Naive {
         let mut nodes: BTreeSet<NodeId> = BTreeSet::new();
         for change in &commit.changes {
             match change {
-                Change::Rows(unit, RowChange::Bind(bind)) => {
+                Change::Rows(unit, RunChange::Bind(bind)) => {
                     *bound.entry(*unit).or_default() += u32::try_from(bind.ordinals.len()).expect("small");
                     nodes.extend(&bind.nodes);
                     for (idx, ordinal) in bind.ordinals.iter().enumerate() {

@@ -6,7 +6,7 @@ use godel_core_dispatcher::{Assignment, EvictRequest};
 use godel_domain::{
     decision::{Decision, Outcome},
     ids::{Epoch, NodeId, Revision, UnitId},
-    rows::EvictionReason,
+    running_units::EvictionReason,
     time::Millis,
     unit_report::{RoomReport, UnitReport},
 };

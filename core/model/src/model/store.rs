@@ -1,6 +1,6 @@
 //! The store as the parts see it: records and rows with revisions, transactions with conditions and fences, a history.
 //!
-//! Records are kept by the auditor's [`World`], rows by [`UnitRows`] too, as the real store does: at the end both must
+//! Records are kept by the auditor's [`World`], rows by [`RunningUnits`] too, as the real store does: at the end both must
 //! say the same.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -10,7 +10,7 @@ use godel_domain::{
     change::{Change, Lease},
     demand::Pool,
     ids::{Epoch, NodeId, Revision, UnitId},
-    rows::{RowChange, UnitRows},
+    running_units::{RunChange, RunningUnits},
     unit::UnitSpec,
 };
 
@@ -62,7 +62,7 @@ pub(super) struct Listed {
 #[derive(Default)]
 pub(super) struct Store {
     pub(super) world: World,
-    pub(super) rows: BTreeMap<UnitId, UnitRows>,
+    pub(super) rows: BTreeMap<UnitId, RunningUnits>,
     pub(super) commits: Vec<Commit>,
     last_unit: UnitId,
     wall_ms: i64,
@@ -127,7 +127,7 @@ impl Store {
     fn commit(&mut self, ops: Vec<Change>, as_of: Option<Revision>, wall_ms: i64) -> Answer {
         let revision = Revision(self.world.revision.0 + 1);
         let time_ms = wall_ms.max(self.wall_ms + 1);
-        let mut rows: BTreeMap<UnitId, UnitRows> = BTreeMap::new();
+        let mut rows: BTreeMap<UnitId, RunningUnits> = BTreeMap::new();
         for (idx, op) in ops.iter().enumerate() {
             if let Change::Rows(unit, change) = op {
                 self.check_rows(*unit, change, as_of).map_err(|at| Refusal::Op(idx, at))?;
@@ -158,14 +158,14 @@ impl Store {
         Ok((revision, time_ms))
     }
 
-    fn check_rows(&self, unit: UnitId, change: &RowChange, as_of: Option<Revision>) -> Result<(), Revision> {
+    fn check_rows(&self, unit: UnitId, change: &RunChange, as_of: Option<Revision>) -> Result<(), Revision> {
         let world = &self.world;
         if self.spec(unit).is_none() {
             return Err(Revision(0));
         }
         match change {
-            RowChange::Bind(bind) => self.check_nodes(&bind.nodes, bind.pool, as_of)?,
-            RowChange::Evict(evict) if evict.reason.is_end() => {
+            RunChange::Bind(bind) => self.check_nodes(&bind.nodes, bind.pool, as_of)?,
+            RunChange::Evict(evict) if evict.reason.is_end() => {
                 let rows = self.rows.get(&unit);
                 for ordinal in &evict.ordinals {
                     let node = rows.map(|rows| rows.row(*ordinal).node).unwrap_or_default();
@@ -175,7 +175,7 @@ impl Store {
                     }
                 }
             }
-            RowChange::Evict(_) | RowChange::Statuses(_) | RowChange::Requeue(_) => {}
+            RunChange::Evict(_) | RunChange::Statuses(_) | RunChange::Requeue(_) => {}
         }
         Ok(())
     }
@@ -209,7 +209,7 @@ impl Store {
             Change::QueueDeleted(path) => world.queues.contains_key(path),
             Change::ReservationDeleted(name) => world.reservations.contains_key(name),
             Change::NodeDeleted(node) => {
-                let mut rows = self.rows.values().flat_map(UnitRows::live);
+                let mut rows = self.rows.values().flat_map(RunningUnits::live);
                 let mut holds = world.holds.values();
                 world.nodes.contains_key(node)
                     && !rows.any(|(_, row)| row.node == *node)
@@ -300,8 +300,8 @@ impl Store {
         let mut nodes = Vec::new();
         for change in &commit.changes {
             match change {
-                Change::Rows(_, RowChange::Bind(bind)) => nodes.extend(&bind.nodes),
-                Change::Rows(unit, RowChange::Evict(evict)) => {
+                Change::Rows(_, RunChange::Bind(bind)) => nodes.extend(&bind.nodes),
+                Change::Rows(unit, RunChange::Evict(evict)) => {
                     let rows = self.rows.get(unit);
                     let of = |ordinal: &u32| rows.map(|rows| rows.row(*ordinal).node);
                     nodes.extend(evict.ordinals.iter().filter_map(of));

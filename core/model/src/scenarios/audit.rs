@@ -9,7 +9,7 @@ use godel_domain::{
     ids::{HoldId, NodeId, Revision, UnitId},
     queue_spec::QueueSpec,
     resources::CPU,
-    rows::{Bind, Evict, EvictionReason, Phase, RowChange, Standing, Statuses},
+    running_units::{Bind, Evict, EvictionReason, Phase, RunChange, Standing, Statuses},
     unit::{UnitSpec, WorkloadClass},
 };
 use godel_rules::admission::GroupSubmission;
@@ -80,14 +80,14 @@ impl Auditing {
             nodes: (0..REPLICAS).map(node).collect(),
             ..Bind::default()
         };
-        Change::Rows(spec.id, RowChange::Bind(bind))
+        Change::Rows(spec.id, RunChange::Bind(bind))
     }
 
     fn report(&mut self, unit: UnitId, ordinals: &[u32], phase: Phase) {
         for ordinals in ordinals.chunks(N_REPORTED) {
             let (ordinals, phases) = (ordinals.to_vec(), vec![phase; ordinals.len()]);
             let statuses = Statuses { ordinals, phases, ..Statuses::default() };
-            self.commit(vec![Change::Rows(unit, RowChange::Statuses(statuses))]);
+            self.commit(vec![Change::Rows(unit, RunChange::Statuses(statuses))]);
         }
     }
 
@@ -116,7 +116,7 @@ impl Auditing {
             ..Hold::default()
         };
         let holds = ordinals.iter().map(|ordinal| Change::Hold(Arc::new(hold(*ordinal))));
-        let evict = Change::Rows(victim.id, RowChange::Evict(evict));
+        let evict = Change::Rows(victim.id, RunChange::Evict(evict));
         self.commit([evict].into_iter().chain(holds).collect());
         self.report(victim.id, &ordinals, Phase::Stopped);
         let bind = self.bind(preemptor, node);

@@ -7,7 +7,7 @@ use godel_domain::{
     change::Change,
     decision::{Decision, GroupPlacement},
     ids::{NodeId, Revision, UnitId},
-    rows::RowChange,
+    running_units::RunChange,
     unit::{UnitSpec, WorkloadClass},
 };
 
@@ -74,7 +74,7 @@ impl Binding {
         self.revision += 1;
         self.core.commit(accepted.ticket, Revision(self.revision));
         for bind in accepted.binds {
-            let change = Change::Rows(accepted.unit, RowChange::Bind(bind));
+            let change = Change::Rows(accepted.unit, RunChange::Bind(bind));
             self.core.on_change(change, Revision(self.revision), 1);
         }
         self.core.on_revision(Revision(self.revision));

@@ -6,7 +6,7 @@ use godel_core_dispatcher::{Action, Assignment, Attach, Config, Dispatcher, Rese
 use godel_domain::{
     change::{Change, Lease},
     ids::{Epoch, NodeId, Revision},
-    rows::{Bind, RowChange},
+    running_units::{Bind, RunChange},
     time::Millis,
     unit::{UnitSpec, WorkloadClass},
     unit_report::{ReportState, UnitReport},
@@ -88,7 +88,7 @@ impl Dispatching {
             nodes: vec![NodeId(1); one.ordinals.len()],
             ..Bind::default()
         };
-        self.core.on_rows(unit, &RowChange::Bind(bind), Revision(self.revision), 1, NOW);
+        self.core.on_rows(unit, &RunChange::Bind(bind), Revision(self.revision), 1, NOW);
         self.core.on_revision(Revision(self.revision));
         let report = UnitReport {
             unit,

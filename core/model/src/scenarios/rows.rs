@@ -2,7 +2,7 @@
 
 use godel_domain::{
     ids::{NodeId, Revision},
-    rows::{Bind, Phase, RowChange, Statuses, UnitRows},
+    running_units::{Bind, Phase, RunChange, RunningUnits, Statuses},
 };
 
 use super::{Checksum, Done, Size, Work};
@@ -11,8 +11,8 @@ use super::{Checksum, Done, Size, Work};
 const N_REPLICAS: u32 = 1_000;
 
 struct Rows {
-    units: Vec<UnitRows>,
-    changes: Vec<RowChange>,
+    units: Vec<RunningUnits>,
+    changes: Vec<RunChange>,
     n_changed: u64,
 }
 
@@ -20,13 +20,13 @@ struct Rows {
 pub(super) fn life(size: Size) -> Box<dyn Work> {
     let ordinals: Vec<u32> = (0..N_REPLICAS).collect();
     let nodes = ordinals.iter().map(|ordinal| NodeId(ordinal + 1)).collect();
-    let mut changes = vec![RowChange::Bind(Bind { ordinals: ordinals.clone(), nodes, ..Bind::default() })];
+    let mut changes = vec![RunChange::Bind(Bind { ordinals: ordinals.clone(), nodes, ..Bind::default() })];
     for phase in [Phase::Starting, Phase::Running, Phase::Succeeded] {
         let phases = vec![phase; ordinals.len()];
         let statuses = Statuses { ordinals: ordinals.clone(), phases, ..Statuses::default() };
-        changes.push(RowChange::Statuses(statuses));
+        changes.push(RunChange::Statuses(statuses));
     }
-    let units = vec![UnitRows::default(); size.pick(500, 20) as usize];
+    let units = vec![RunningUnits::default(); size.pick(500, 20) as usize];
     Box::new(Rows { units, changes, n_changed: 0 })
 }
 

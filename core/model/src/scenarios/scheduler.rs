@@ -9,7 +9,7 @@ use godel_domain::{
     demand::Demand,
     ids::{Revision, UnitId},
     resources::CPU,
-    rows::{Bind, End, Evict, EvictionReason, Phase, RowChange, Standing, Statuses},
+    running_units::{Bind, End, Evict, EvictionReason, Phase, RunChange, Standing, Statuses},
     time::Millis,
     unit::{TaskGroup, UnitSpec, WorkloadClass},
 };
@@ -77,7 +77,7 @@ impl Scheduling {
                 device_masks: group.device_masks,
                 ..Bind::default()
             };
-            self.watch(&Change::Rows(unit, RowChange::Bind(bind)));
+            self.watch(&Change::Rows(unit, RunChange::Bind(bind)));
         }
     }
 }
@@ -93,10 +93,10 @@ impl Scheduling {
             let (reason, by) = (EvictionReason::Preempted, String::new());
             let evict = Evict { ordinals: ordinals.clone(), incarnations: Vec::new(), reason, by, preemptor };
             let phases = vec![Phase::Stopped; ordinals.len()];
-            self.watch(&Change::Rows(unit, RowChange::Evict(evict)));
+            self.watch(&Change::Rows(unit, RunChange::Evict(evict)));
             self.watch(&Change::Rows(
                 unit,
-                RowChange::Statuses(Statuses { ordinals, phases, ..Statuses::default() }),
+                RunChange::Statuses(Statuses { ordinals, phases, ..Statuses::default() }),
             ));
         }
     }
@@ -275,11 +275,11 @@ pub(super) fn follow(size: Size) -> Box<dyn Work> {
             ..Bind::default()
         };
         let ordinals = bind.ordinals.clone();
-        changes.push(Change::Rows(spec.id, RowChange::Bind(bind)));
+        changes.push(Change::Rows(spec.id, RunChange::Bind(bind)));
         for phase in [Phase::Running, Phase::Succeeded] {
             let phases = vec![phase; ordinals.len()];
             let statuses = Statuses { ordinals: ordinals.clone(), phases, ..Statuses::default() };
-            changes.push(Change::Rows(spec.id, RowChange::Statuses(statuses)));
+            changes.push(Change::Rows(spec.id, RunChange::Statuses(statuses)));
         }
     }
     let scheduling = Scheduling::new(Config::default(), equal_nodes(n_nodes), Vec::new());

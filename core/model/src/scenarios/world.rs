@@ -9,7 +9,7 @@ use godel_domain::{
     ids::{NodeId, UnitId},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect},
     resources::{CPU, MEMORY, Resources},
-    rows::{GroupDemand, Phase, Row, UnitRows},
+    running_units::{GroupDemand, Phase, RunningUnit, RunningUnits},
     seed::mix,
     unit::{UnitSpec, WorkloadClass},
 };
@@ -90,8 +90,8 @@ fn amounts(cpu_milli: i64, memory_mib: i64) -> Resources {
 }
 
 /// Rows that leave `free_pct` per cent of each node's CPU and memory, and none of its devices.
-pub(super) fn fill(nodes: &[Change], free_pct: impl Fn(NodeId) -> i64) -> UnitRows {
-    let mut rows = UnitRows::default();
+pub(super) fn fill(nodes: &[Change], free_pct: impl Fn(NodeId) -> i64) -> RunningUnits {
+    let mut rows = RunningUnits::default();
     let reports = nodes.iter().filter_map(|change| match change {
         Change::NodeReport(report) => Some(report),
         _ => None,
@@ -117,12 +117,12 @@ pub(super) fn fill(nodes: &[Change], free_pct: impl Fn(NodeId) -> i64) -> UnitRo
             }));
             rows.groups.len() - 1
         });
-        rows.rows.push(Row {
+        rows.rows.push(RunningUnit {
             node: report.id,
             device_mask: (1 << n_gpus) - 1,
             phase: Phase::Running,
             group: u16::try_from(group).expect("shapes are few"),
-            ..Row::default()
+            ..RunningUnit::default()
         });
     }
     rows

@@ -5,7 +5,7 @@ use godel_domain::{
     ids::{Revision, UnitId},
     node::{Device, NodeReport, NodeSpec},
     resources::{CPU, Resources},
-    rows::{Bind, End, Evict, EvictionReason, RowChange, Standing},
+    running_units::{Bind, End, Evict, EvictionReason, RunChange, Standing},
 };
 use proptest::prelude::*;
 
@@ -44,7 +44,7 @@ fn cluster(nodes: &[Vec<(i64, u32, i64)>]) -> Cluster {
                 ..Bind::default()
             };
             let bound_ms = NOW_MS - age_ms;
-            cluster.apply_rows(UnitId(unit), &RowChange::Bind(bind), Revision(2), bound_ms);
+            cluster.apply_rows(UnitId(unit), &RunChange::Bind(bind), Revision(2), bound_ms);
         }
     }
     cluster.keep_occupants();
@@ -104,7 +104,7 @@ fn whoever_is_told_to_leave_is_as_good_as_gone() {
         by: String::new(),
         preemptor: UnitId(0),
     };
-    cluster.apply_rows(UnitId(2), &RowChange::Evict(evict), Revision(3), NOW_MS);
+    cluster.apply_rows(UnitId(2), &RunChange::Evict(evict), Revision(3), NOW_MS);
     let ask = ask(&mut cluster, 1000, 0, 1);
     assert_eq!(choose(&cluster, &[ask], 0, NOW_MS), Some(vec![vec![NodeId(2)]]));
 }
@@ -121,7 +121,7 @@ fn chosen_beside(standings: &[Standing], n: usize) -> Option<Vec<u32>> {
             standing: Some(Arc::new(standing.clone())),
             ..Bind::default()
         };
-        cluster.apply_rows(UnitId(u64::from(id)), &RowChange::Bind(bind), Revision(2), NOW_MS);
+        cluster.apply_rows(UnitId(u64::from(id)), &RunChange::Bind(bind), Revision(2), NOW_MS);
     }
     let ask = ask(&mut cluster, 700, 0, n);
     let chosen = choose(&cluster, &[ask], 5, NOW_MS)?;

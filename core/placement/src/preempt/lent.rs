@@ -5,7 +5,7 @@ use godel_cluster::{Cluster, shapes::Shape};
 use godel_domain::{
     hold::Hold,
     ids::{HoldId, NodeId, UnitId},
-    rows::UnitRows,
+    running_units::RunningUnits,
 };
 use godel_queueing::{Amounts, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -99,8 +99,8 @@ impl Seeker {
         if !sides.outranked(self.priority, priority) {
             return Err(Kept::Rank);
         }
-        let own = cluster.rows(self.unit).map_or(&[][..], UnitRows::preemptors);
-        let none = UnitRows::default();
+        let own = cluster.rows(self.unit).map_or(&[][..], RunningUnits::preemptors);
+        let none = RunningUnits::default();
         let rows = cluster.rows(hold.unit).unwrap_or(&none);
         // Of one unit some may have been taken over from the seeker: they go together.
         let of_owner = cluster.holds_of(hold.unit);

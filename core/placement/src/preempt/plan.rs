@@ -9,7 +9,7 @@ use godel_cluster::{
 use godel_domain::{
     hold::Member,
     ids::{IdMap, IdSet, NodeId, UnitId},
-    rows::{Row, UnitRows},
+    running_units::{RunningUnit, RunningUnits},
 };
 use godel_queueing::{QueueIdx, Quota};
 use godel_rules::budget::Spent;
@@ -139,7 +139,7 @@ impl<'a> Plan<'a> {
         Self {
             cluster,
             seeker,
-            lineage: cluster.rows(seeker.unit).map_or(&[], UnitRows::preemptors),
+            lineage: cluster.rows(seeker.unit).map_or(&[], RunningUnits::preemptors),
             claimed,
             rights,
             lent,
@@ -316,7 +316,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Whether a running unit may leave; if so, what matters of its unit is known from now on.
-    fn is_candidate(&mut self, key: (UnitId, u32), rows: &UnitRows, row: &Row) -> bool {
+    fn is_candidate(&mut self, key: (UnitId, u32), rows: &RunningUnits, row: &RunningUnit) -> bool {
         let (unit, ordinal) = key;
         if self.gone.contains(&key) || self.below.is_some_and(|below| !relief::is_below(below, rows, row)) {
             return false;
@@ -368,7 +368,13 @@ impl<'a> Plan<'a> {
         kept
     }
 
-    fn may_leave(&self, unit: UnitId, rows: &UnitRows, ordinal: u32, row: &Row) -> Result<(), Spared> {
+    fn may_leave(
+        &self,
+        unit: UnitId,
+        rows: &RunningUnits,
+        ordinal: u32,
+        row: &RunningUnit,
+    ) -> Result<(), Spared> {
         if self.claimed.contains(&(unit, ordinal)) {
             return Err(Spared::Gone);
         }

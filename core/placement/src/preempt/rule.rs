@@ -4,7 +4,7 @@ use godel_cluster::Cluster;
 use godel_domain::{
     demand::Pool,
     ids::UnitId,
-    rows::{Row, Standing, UnitRows},
+    running_units::{RunningUnit, RunningUnits, Standing},
 };
 use rustc_hash::FxHashSet;
 
@@ -52,8 +52,8 @@ impl Seeker {
     pub fn may_preempt(
         &self,
         unit: UnitId,
-        rows: &UnitRows,
-        row: &Row,
+        rows: &RunningUnits,
+        row: &RunningUnit,
         sides: Sides,
         is_loop: impl FnOnce() -> bool,
     ) -> Result<(), Spared> {
@@ -82,7 +82,12 @@ impl Seeker {
 /// seeker's before; or the seeker's preempted it before, and was evicted for it since by way of others. Ranks may go
 /// round, as queues come to borrow and borrow no more, so no potential falls with each eviction: each such round is
 /// made once.
-pub fn is_loop(cluster: &Cluster, (seeker, own): (UnitId, &[UnitId]), unit: UnitId, rows: &UnitRows) -> bool {
+pub fn is_loop(
+    cluster: &Cluster,
+    (seeker, own): (UnitId, &[UnitId]),
+    unit: UnitId,
+    rows: &RunningUnits,
+) -> bool {
     if own.contains(&unit) {
         return true;
     }
@@ -92,7 +97,7 @@ pub fn is_loop(cluster: &Cluster, (seeker, own): (UnitId, &[UnitId]), unit: Unit
     let mut round: Vec<UnitId> = own.to_vec();
     let mut at = 0;
     while let Some(one) = round.get(at).filter(|_| at < N_ROUND_MAX) {
-        let preemptors = cluster.rows(*one).map_or(&[][..], UnitRows::preemptors);
+        let preemptors = cluster.rows(*one).map_or(&[][..], RunningUnits::preemptors);
         if preemptors.contains(&unit) {
             return true;
         }
@@ -111,25 +116,25 @@ fn min_run(standing: &Standing) -> i64 {
 }
 
 /// Live running units of a unit that do not leave.
-pub fn staying(rows: &UnitRows) -> impl Iterator<Item = (u32, &Row)> {
+pub fn staying(rows: &RunningUnits) -> impl Iterator<Item = (u32, &RunningUnit)> {
     rows.live().filter(|(_, row)| is_staying(row))
 }
 
-pub(super) fn is_staying(row: &Row) -> bool {
+pub(super) fn is_staying(row: &RunningUnit) -> bool {
     row.phase.is_live() && row.eviction.is_none()
 }
 
 /// The same without those that decisions under way have leave: the binder counts them as gone, or waits for that.
 pub(super) fn unclaimed<'a>(
     unit: UnitId,
-    rows: &'a UnitRows,
+    rows: &'a RunningUnits,
     claimed: &'a FxHashSet<(UnitId, u32)>,
-) -> impl Iterator<Item = (u32, &'a Row)> {
+) -> impl Iterator<Item = (u32, &'a RunningUnit)> {
     staying(rows).filter(move |(ordinal, _)| !claimed.contains(&(unit, *ordinal)))
 }
 
 /// With fewer running units than this the unit is worth nothing.
-pub fn min_member(rows: &UnitRows) -> usize {
+pub fn min_member(rows: &RunningUnits) -> usize {
     let standings = rows.groups.iter().flatten().filter_map(|group| group.standing.as_ref());
     standings.map(|standing| standing.min_member as usize).max().unwrap_or(0)
 }

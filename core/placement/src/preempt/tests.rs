@@ -11,7 +11,7 @@ use godel_domain::{
     node::{Device, NodeReport, NodeSpec},
     queue_spec::QueueSpec,
     resources::{CPU, MEMORY, Resources},
-    rows::{Bind, Evict, EvictionReason, Row, RowChange, Standing, UnitRows},
+    running_units::{Bind, Evict, EvictionReason, RunChange, RunningUnit, RunningUnits, Standing},
 };
 use godel_queueing::{Need, Quota};
 use proptest::prelude::*;
@@ -114,7 +114,7 @@ fn run(cluster: &mut Cluster, unit: &Running) {
         standing: Some(Arc::new(standing)),
         ..Bind::default()
     };
-    cluster.apply_rows(UnitId(unit.id), &RowChange::Bind(bind), Revision(2), unit.since_ms);
+    cluster.apply_rows(UnitId(unit.id), &RunChange::Bind(bind), Revision(2), unit.since_ms);
     if !unit.evicting.is_empty() {
         let evict = Evict {
             ordinals: unit.evicting.clone(),
@@ -123,7 +123,7 @@ fn run(cluster: &mut Cluster, unit: &Running) {
             by: String::new(),
             preemptor: UnitId(0),
         };
-        cluster.apply_rows(UnitId(unit.id), &RowChange::Evict(evict), Revision(3), NOW_MS);
+        cluster.apply_rows(UnitId(unit.id), &RunChange::Evict(evict), Revision(3), NOW_MS);
     }
 }
 
@@ -243,7 +243,7 @@ fn some_are_spared() {
 fn nobody_preempts_who_preempted_it() {
     let mut cluster = cluster(1);
     run(&mut cluster, &running(1, 0, 8_000, &[1]));
-    let mut rows = UnitRows::default();
+    let mut rows = RunningUnits::default();
     rows.set_preemptors(vec![UnitId(1)]);
     cluster.load_rows(SEEKER.unit, rows);
     let found = seek(&mut cluster, &demand(8_000, 1, 0), 1);
@@ -538,13 +538,13 @@ proptest! {
             run(&mut kept, &unit);
             run(&mut anew, &unit);
             if id % 3 == 0 {
-                let statuses = godel_domain::rows::Statuses {
+                let statuses = godel_domain::running_units::Statuses {
                     ordinals: vec![0],
-                    phases: vec![godel_domain::rows::Phase::Stopped],
-                    ..godel_domain::rows::Statuses::default()
+                    phases: vec![godel_domain::running_units::Phase::Stopped],
+                    ..godel_domain::running_units::Statuses::default()
                 };
                 for cluster in [&mut kept, &mut anew] {
-                    let change = RowChange::Statuses(statuses.clone());
+                    let change = RunChange::Statuses(statuses.clone());
                     cluster.apply_rows(UnitId(id), &change, Revision(5), NOW_MS);
                 }
             }

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Ask, AskId, Limit, Need, ResourceIdx, Row, Shortage, UNLIMITED, Usage, times};
+use super::{Ask, AskId, Limit, LimitRow, Need, ResourceIdx, Shortage, UNLIMITED, Usage, times};
 use crate::tree::QueueIdx;
 
 /// Marks the numbers of choices among those of asks.
@@ -113,9 +113,9 @@ impl Usage {
     }
 
     /// Of a need, all columns: of a choice the least of each.
-    pub(crate) fn amounts(&self, need: Need) -> Row {
+    pub(crate) fn amounts(&self, need: Need) -> LimitRow {
         let row = |ask: AskId| {
-            let mut row = Row::from_elem(0, self.names.len());
+            let mut row = LimitRow::from_elem(0, self.names.len());
             for &(resource, amount) in self.ask(ask) {
                 row[resource.idx()] = times(amount, need.n);
             }
@@ -124,7 +124,7 @@ impl Usage {
         if !need.ask.is_choice() {
             return row(need.ask);
         }
-        let least = |mut least: Row, other: Row| {
+        let least = |mut least: LimitRow, other: LimitRow| {
             least.iter_mut().zip(other).for_each(|(least, other)| *least = other.min(*least));
             least
         };

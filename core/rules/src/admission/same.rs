@@ -209,7 +209,7 @@ fn maps<V: PartialEq>(
 #[cfg(test)]
 mod tests {
     use godel_domain::{
-        rows::UnitRows,
+        running_units::RunningUnits,
         unit::{OnFailure, WorkloadClass},
     };
 
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn what_was_done_to_a_unit_since_makes_no_difference() {
         let again = unit(|s| s.min_member = Some(3));
-        let rows = UnitRows::default();
+        let rows = RunningUnits::default();
         let grown = scale(&again, &rows, "", 9).unwrap().unwrap();
         let shrunk = scale(&grown, &rows, "", 1).unwrap().unwrap();
         let stopped = stop(&grown, &rows, &[0]).unwrap().unwrap();

@@ -1,6 +1,6 @@
 //! Scaling: new ordinals at the end, the highest ones leave first.
 
-use godel_domain::{rows::UnitRows, unit::UnitSpec};
+use godel_domain::{running_units::RunningUnits, unit::UnitSpec};
 
 use super::{REPLICAS_MAX, Violation};
 
@@ -30,7 +30,7 @@ pub enum ScaleRefusal {
 /// See [`ScaleRefusal`].
 pub fn scale(
     spec: &UnitSpec,
-    rows: &UnitRows,
+    rows: &RunningUnits,
     group: &str,
     replicas: u32,
 ) -> Result<Option<UnitSpec>, ScaleRefusal> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use godel_domain::{
-    rows::UnitRows,
+    running_units::RunningUnits,
     unit::{TaskGroup, UnitSpec},
 };
 
@@ -22,7 +22,11 @@ pub const ORDINALS_MAX: usize = 10_000;
 ///
 /// # Errors
 /// One that the unit never had, or none would be left; see [`ScaleRefusal`].
-pub fn stop(spec: &UnitSpec, rows: &UnitRows, ordinals: &[u32]) -> Result<Option<UnitSpec>, ScaleRefusal> {
+pub fn stop(
+    spec: &UnitSpec,
+    rows: &RunningUnits,
+    ordinals: &[u32],
+) -> Result<Option<UnitSpec>, ScaleRefusal> {
     let known = end(spec).max(u32::try_from(rows.rows.len()).unwrap_or(u32::MAX));
     check(ordinals, known)?;
     if spec.cancelled {
@@ -113,7 +117,7 @@ fn remove(group: &mut TaskGroup, stopped: &BTreeSet<u32>) {
 mod tests {
     use godel_domain::{
         ids::{NodeId, Revision},
-        rows::{Bind, RowChange},
+        running_units::{Bind, RunChange},
     };
     use proptest::prelude::*;
 
@@ -136,11 +140,11 @@ mod tests {
         admit(submission).unwrap().spec
     }
 
-    fn bound(ordinals: Vec<u32>) -> UnitRows {
-        let mut rows = UnitRows::default();
+    fn bound(ordinals: Vec<u32>) -> RunningUnits {
+        let mut rows = RunningUnits::default();
         let nodes = vec![NodeId(1); ordinals.len()];
         rows.apply(
-            &RowChange::Bind(Bind { ordinals, nodes, ..Bind::default() }),
+            &RunChange::Bind(Bind { ordinals, nodes, ..Bind::default() }),
             Revision(1),
             1,
             |_, _, _| {},
@@ -161,7 +165,7 @@ mod tests {
 
     #[test]
     fn what_was_stopped_before_it_had_a_node_is_not_given_again() {
-        let never = UnitRows::default();
+        let never = RunningUnits::default();
         let left = stop(&unit(&[4], 1), &never, &[3, 2]).unwrap().unwrap();
         assert_eq!(left.task_groups[0].ordinals, [(0, 2), (4, 4)]);
         let up = scale(&left, &never, "", 3).unwrap().unwrap();
@@ -176,7 +180,7 @@ mod tests {
 
     #[test]
     fn wrong_ordinals_are_named() {
-        let field = |spec: &UnitSpec, ordinals: &[u32]| match stop(spec, &UnitRows::default(), ordinals) {
+        let field = |spec: &UnitSpec, ordinals: &[u32]| match stop(spec, &RunningUnits::default(), ordinals) {
             Err(ScaleRefusal::Invalid(violations)) => violations[0].field.clone(),
             other => panic!("{other:?}"),
         };
@@ -186,7 +190,7 @@ mod tests {
         assert_eq!(field(&spec, &[0, 1, 2]), "ordinals");
         assert_eq!(field(&spec, &vec![0; ORDINALS_MAX + 1]), "ordinals");
         let cancelled = UnitSpec { cancelled: true, ..spec };
-        assert_eq!(stop(&cancelled, &UnitRows::default(), &[0]), Err(ScaleRefusal::Cancelled));
+        assert_eq!(stop(&cancelled, &RunningUnits::default(), &[0]), Err(ScaleRefusal::Cancelled));
     }
 
     proptest! {

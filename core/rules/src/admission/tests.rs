@@ -2,7 +2,7 @@ use godel_domain::{
     ids::{NodeId, Revision},
     node::{Device, NodeReport},
     resources::Resources,
-    rows::{Bind, RowChange, UnitRows},
+    running_units::{Bind, RunChange, RunningUnits},
 };
 
 use super::{
@@ -409,11 +409,11 @@ fn a_priority_class_leaves_the_priority_to_itself() {
     assert_eq!(admit(service).unwrap().spec.priority, 0);
 }
 
-fn bound_up_to(n_rows: u32) -> UnitRows {
-    let mut rows = UnitRows::default();
+fn bound_up_to(n_rows: u32) -> RunningUnits {
+    let mut rows = RunningUnits::default();
     if n_rows > 0 {
         let bind = Bind { ordinals: vec![n_rows - 1], nodes: vec![NodeId(1)], ..Bind::default() };
-        rows.apply(&RowChange::Bind(bind), Revision(1), 0, |_, _, _| {});
+        rows.apply(&RunChange::Bind(bind), Revision(1), 0, |_, _, _| {});
     }
     rows
 }
@@ -442,7 +442,7 @@ fn scaling_is_refused_for_a_reason() {
         Err(ScaleRefusal::Invalid(violations)) => violations[0].field.clone(),
         other => panic!("{other:?}"),
     };
-    let rows = UnitRows::default();
+    let rows = RunningUnits::default();
     assert_eq!(field(scale(&spec, &rows, "nope", 3)), "task_group");
     assert_eq!(field(scale(&spec, &rows, "", 0)), "replicas");
     assert_eq!(field(scale(&spec, &rows, "", 100_001)), "replicas");

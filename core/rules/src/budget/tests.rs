@@ -13,12 +13,12 @@ fn budget(name: &str, labels: &[(&str, &str)], limit: Limit) -> Arc<BudgetSpec> 
     })
 }
 
-fn rows(phases: &[Phase]) -> UnitRows {
-    let rows = phases.iter().map(|phase| Row { phase: *phase, ..Row::default() }).collect();
-    UnitRows { rows, ..UnitRows::default() }
+fn rows(phases: &[Phase]) -> RunningUnits {
+    let rows = phases.iter().map(|phase| RunningUnit { phase: *phase, ..RunningUnit::default() }).collect();
+    RunningUnits { rows, ..RunningUnits::default() }
 }
 
-fn offer(budgets: &mut Budgets, id: u64, labels: &[(&str, &str)], n: u32, rows: &UnitRows) {
+fn offer(budgets: &mut Budgets, id: u64, labels: &[(&str, &str)], n: u32, rows: &RunningUnits) {
     let identity = Identity::new("default", &format!("u{id}"), labels.iter().copied());
     let wanted = || Wanted::new([(0, n)], OnEviction::Requeue);
     budgets.offer(UnitId(id), &identity, wanted, Some(rows));
@@ -77,7 +77,7 @@ fn its_use_follows_from_records_and_rows() {
     assert_eq!(shown(&budgets, "b").2, 2);
     let row = of_one.rows[0];
     assert!(budgets.counting(UnitId(1), 0, &row).is_empty());
-    of_one.rows[0].eviction = Some(godel_domain::rows::EvictionReason::Preempted);
+    of_one.rows[0].eviction = Some(godel_domain::running_units::EvictionReason::Preempted);
     budgets.recount(UnitId(1), Some(&of_one));
     budgets.arrive(UnitId(1), &[(UnitId(1), 0)], Some(&of_one));
     assert_eq!(shown(&budgets, "b").2, 2);

@@ -4,7 +4,7 @@ use godel_domain::{
     hold::Hold,
     node::{NodeReport, NodeSpec},
     queue_spec::QueueSpec,
-    rows::{Bind, Statuses, UnitRows},
+    running_units::{Bind, RunningUnits, Statuses},
 };
 use godel_queueing::Quota;
 
@@ -111,12 +111,12 @@ fn after_a_row_operation_that_was_missed_the_others_are_void_until_the_rows_are_
     let mut frozen = Frozen::default();
     let _ = frozen.note(&Change::Unreadable(Box::new(missed)));
     let bind = Bind { ordinals: vec![4], nodes: vec![NodeId(2)], ..Bind::default() };
-    let noted = frozen.note(&Change::Rows(unit, RowChange::Bind(bind)));
+    let noted = frozen.note(&Change::Rows(unit, RunChange::Bind(bind)));
     assert!(noted.is_void && frozen.has_node(NodeId(1)) && frozen.has_node(NodeId(2)));
-    let statuses = RowChange::Statuses(Statuses::default());
+    let statuses = RunChange::Statuses(Statuses::default());
     assert!(frozen.note(&Change::Rows(unit, statuses.clone())).is_void);
     assert!(!frozen.note(&Change::Rows(UnitId(6), statuses)).is_void);
-    assert!(frozen.note(&Change::RowsLoaded(unit, UnitRows::default())).is_news);
+    assert!(frozen.note(&Change::RowsLoaded(unit, RunningUnits::default())).is_news);
     assert!(!frozen.has_node(NodeId(1)) && !frozen.has_node(NodeId(2)) && frozen.is_empty());
 }
 

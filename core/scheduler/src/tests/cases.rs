@@ -4,7 +4,7 @@ use godel_domain::{
     change::{PartitionMode, Scope},
     node::{Taint, TaintEffect},
     queue_spec::PriorityClass,
-    rows::{Requeue, Statuses},
+    running_units::{Requeue, Statuses},
     unit::OnBelowMin,
 };
 
@@ -59,12 +59,12 @@ fn bind(decision: &Decision, demand: &Demand) -> Change {
         device_masks: group.device_masks.clone(),
         ..Bind::default()
     };
-    Change::Rows(decision.unit, RowChange::Bind(bind))
+    Change::Rows(decision.unit, RunChange::Bind(bind))
 }
 
 fn ended(unit: u64, ordinal: u32) -> Change {
     let statuses = Statuses { ordinals: vec![ordinal], phases: vec![Phase::Failed], ..Statuses::default() };
-    Change::Rows(UnitId(unit), RowChange::Statuses(statuses))
+    Change::Rows(UnitId(unit), RunChange::Statuses(statuses))
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_gang_that_has_to_come_back_whole_is_placed_whole_once_that_is_known() {
         nodes: vec![NodeId(1), NodeId(1)],
         ..Bind::default()
     };
-    let bound = Change::Rows(UnitId(1), RowChange::Bind(bind));
+    let bound = Change::Rows(UnitId(1), RunChange::Bind(bind));
     scheduler.on_change(&bound, Revision(2), 0, Millis(0));
     scheduler.on_assign(&gang, Revision(1), &[(0, 1), (1, 1)], 0, Millis(0));
     let decision = scheduler.step(Millis(0), 1).decisions[0].clone();
@@ -160,7 +160,7 @@ fn a_gang_that_has_to_come_back_whole_is_placed_whole_once_that_is_known() {
     for ordinal in 0..2 {
         scheduler.on_change(&ended(1, ordinal), Revision(3), 0, Millis(1));
         let requeue = Requeue { ordinals: vec![ordinal], incarnations: vec![1] };
-        scheduler.on_change(&Change::Rows(UnitId(1), RowChange::Requeue(requeue)), Revision(4), 0, Millis(1));
+        scheduler.on_change(&Change::Rows(UnitId(1), RunChange::Requeue(requeue)), Revision(4), 0, Millis(1));
     }
     scheduler.on_outcome(&refused(&decision, RejectionReason::MinMember), Millis(1));
     let again = scheduler.step(Millis(1), 10).decisions;

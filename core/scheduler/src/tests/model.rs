@@ -3,7 +3,7 @@
 
 use godel_domain::{
     change::PartitionMode,
-    rows::{Phase, Statuses, UnitRows},
+    running_units::{Phase, RunningUnits, Statuses},
 };
 use proptest::prelude::*;
 
@@ -156,7 +156,7 @@ impl World {
         assert!(self.binder.end(unit, ordinal));
         let statuses =
             Statuses { ordinals: vec![ordinal], phases: vec![Phase::Succeeded], ..Statuses::default() };
-        self.tell(&Change::Rows(unit, RowChange::Statuses(statuses)));
+        self.tell(&Change::Rows(unit, RunChange::Statuses(statuses)));
     }
 
     fn round(&mut self, budget: usize) {
@@ -279,7 +279,7 @@ proptest! {
         for op in &before {
             world.apply(op);
         }
-        let units: Vec<(UnitId, UnitRows)> = world.specs.iter()
+        let units: Vec<(UnitId, RunningUnits)> = world.specs.iter()
             .filter_map(|spec| Some((spec.id, world.schedulers[0].cluster.rows(spec.id)?.clone())))
             .collect();
         world.schedulers[0].on_reset();

@@ -89,7 +89,7 @@ fn only_what_a_node_gained_could_help_is_woken() {
             nodes: vec![NodeId(node)],
             ..Bind::default()
         };
-        let change = Change::Rows(UnitId(100 + u64::from(node)), RowChange::Bind(bind));
+        let change = Change::Rows(UnitId(100 + u64::from(node)), RunChange::Bind(bind));
         scheduler.on_change(&change, Revision(3), 0, Millis(1));
     }
     // Parked before nodes were strictly split: nobody had room for it.

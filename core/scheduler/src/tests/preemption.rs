@@ -7,7 +7,7 @@ use godel_domain::{
     ids::HoldId,
     pause::{Pause, Scope},
     queue_spec::{PriorityClass, QueueSpec},
-    rows::{Requeue, Standing, Statuses},
+    running_units::{Requeue, Standing, Statuses},
     unreadable::{Nodes, Subject, Unreadable},
 };
 
@@ -69,11 +69,11 @@ impl Pair {
 
     fn write(&mut self, accepted: &Accepted) -> Revision {
         let binds =
-            accepted.binds.iter().map(|bind| Change::Rows(accepted.unit, RowChange::Bind(bind.clone())));
+            accepted.binds.iter().map(|bind| Change::Rows(accepted.unit, RunChange::Bind(bind.clone())));
         let evicts = accepted
             .evictions
             .iter()
-            .map(|(unit, evict)| Change::Rows(*unit, RowChange::Evict(evict.clone())));
+            .map(|(unit, evict)| Change::Rows(*unit, RunChange::Evict(evict.clone())));
         let holds = accepted.holds.iter().chain(&accepted.slots).map(|hold| Change::Hold(Arc::clone(hold)));
         let ends = accepted.ends.iter().map(|(id, _): &(HoldId, Revision)| Change::HoldDeleted(*id));
         let gone = accepted.gone.iter().map(|(id, _)| Change::HoldDeleted(*id));
@@ -125,7 +125,7 @@ impl Pair {
                 leaving.map(|(ordinal, row)| (ordinal, row.incarnation)).unzip();
             let phases = vec![Phase::Stopped; ordinals.len()];
             let statuses = Statuses { ordinals, incarnations, phases, ..Statuses::default() };
-            self.commit(vec![Change::Rows(UnitId(id), RowChange::Statuses(statuses))]);
+            self.commit(vec![Change::Rows(UnitId(id), RunChange::Statuses(statuses))]);
         }
         for work in self.binder.take_hold_work() {
             match work {
@@ -138,7 +138,7 @@ impl Pair {
         }
         for work in self.binder.take_requeues(100) {
             let requeue: Requeue = work.requeue;
-            self.commit(vec![Change::Rows(work.unit, RowChange::Requeue(requeue))]);
+            self.commit(vec![Change::Rows(work.unit, RunChange::Requeue(requeue))]);
         }
     }
 
@@ -150,7 +150,7 @@ impl Pair {
             phases: vec![Phase::Stopped],
             ..Statuses::default()
         };
-        let changes = vec![Change::Rows(UnitId(1), RowChange::Statuses(stopped)), Change::HoldDeleted(hold)];
+        let changes = vec![Change::Rows(UnitId(1), RunChange::Statuses(stopped)), Change::HoldDeleted(hold)];
         if !lists {
             self.commit(changes);
             return;
@@ -225,7 +225,7 @@ fn what_was_left_out_of_an_assignment_as_held_is_placed_once_the_hold_has_ended(
         phases: vec![Phase::Stopped; 2],
         ..Statuses::default()
     };
-    pair.commit(vec![Change::Rows(UnitId(1), RowChange::Statuses(stopped))]);
+    pair.commit(vec![Change::Rows(UnitId(1), RunChange::Statuses(stopped))]);
     let holds: Vec<HoldId> = pair.binder.cluster().holds().iter().map(|hold| hold.id).collect();
     pair.commit(holds.into_iter().map(Change::HoldDeleted).collect());
     pair.now = pair.now.plus(10_000);
@@ -441,8 +441,8 @@ fn who_takes_a_place_before_it_is_seen_free_is_found() {
         ..Bind::default()
     };
     pair.commit(vec![
-        Change::Rows(UnitId(1), RowChange::Statuses(ended)),
-        Change::Rows(UnitId(3), RowChange::Bind(bind)),
+        Change::Rows(UnitId(1), RunChange::Statuses(ended)),
+        Change::Rows(UnitId(3), RunChange::Bind(bind)),
     ]);
     pair.steps();
     pair.now = pair.scheduler.next_wake().expect("it looks again by itself");

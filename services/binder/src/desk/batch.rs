@@ -7,7 +7,7 @@ use godel_core_binder::{Accepted, Departure, RequeueWork};
 use godel_domain::{
     hold::{Hold, Turn},
     ids::{HoldId, IdSet, Revision, UnitId},
-    rows::RowChange,
+    running_units::RunChange,
 };
 use godel_proto::v1;
 use godel_queueing::QueueIdx;
@@ -122,14 +122,14 @@ impl Batch {
             Item::Decision { accepted, .. } | Item::Convert(accepted) => {
                 self.need_unit(accepted.unit, accepted.unit_revision);
                 for bind in std::mem::take(&mut accepted.binds) {
-                    let change = RowChange::Bind(bind);
+                    let change = RunChange::Bind(bind);
                     self.op(to_proto::row_op(accepted.unit, &change));
-                    if let RowChange::Bind(bind) = change {
+                    if let RunChange::Bind(bind) = change {
                         accepted.binds.push(bind);
                     }
                 }
                 for (unit, evict) in &accepted.evictions {
-                    self.op(to_proto::row_op(*unit, &RowChange::Evict(evict.clone())));
+                    self.op(to_proto::row_op(*unit, &RunChange::Evict(evict.clone())));
                 }
                 for hold in accepted.holds.iter().chain(&accepted.slots) {
                     self.op(to_proto::put_hold(hold));
@@ -154,11 +154,11 @@ impl Batch {
             }
             Item::Requeue(work) => {
                 self.need_unit(work.unit, work.unit_revision);
-                self.op(to_proto::row_op(work.unit, &RowChange::Requeue(work.requeue.clone())));
+                self.op(to_proto::row_op(work.unit, &RunChange::Requeue(work.requeue.clone())));
             }
             Item::Evict { departure, .. } => {
                 let Departure { unit, evict, .. } = departure.as_ref();
-                self.op(to_proto::row_op(*unit, &RowChange::Evict(evict.clone())));
+                self.op(to_proto::row_op(*unit, &RunChange::Evict(evict.clone())));
             }
         }
         self.items.push(item);
@@ -260,10 +260,10 @@ mod tests {
     use super::*;
 
     fn evict(unit: u64, budgets: &[&str]) -> Item {
-        let evict = godel_domain::rows::Evict {
+        let evict = godel_domain::running_units::Evict {
             ordinals: vec![0, 1],
             incarnations: Vec::new(),
-            reason: godel_domain::rows::EvictionReason::Drained,
+            reason: godel_domain::running_units::EvictionReason::Drained,
             by: String::new(),
             preemptor: UnitId(0),
         };
@@ -283,7 +283,7 @@ mod tests {
             batch.push(Item::Requeue(RequeueWork {
                 unit: UnitId(unit),
                 unit_revision: Revision(3),
-                requeue: godel_domain::rows::Requeue { ordinals: vec![4], incarnations: vec![1] },
+                requeue: godel_domain::running_units::Requeue { ordinals: vec![4], incarnations: vec![1] },
             }));
         }
         assert_eq!((batch.ops.len(), batch.preconditions.len(), batch.n_placements()), (4, 2, 5));

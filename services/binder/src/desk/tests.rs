@@ -9,7 +9,7 @@ use godel_domain::{
     node::{NodeReport, NodeSpec},
     queue_spec::QueueSpec,
     resources::Resources,
-    rows::{Evict, EvictionReason, Phase, RowChange, Statuses},
+    running_units::{Evict, EvictionReason, Phase, RunChange, Statuses},
     unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
 };
 use godel_kit::metrics::Metrics;
@@ -104,13 +104,13 @@ impl Bench {
                     accepted
                         .binds
                         .iter()
-                        .map(|bind| Change::Rows(accepted.unit, RowChange::Bind(bind.clone()))),
+                        .map(|bind| Change::Rows(accepted.unit, RunChange::Bind(bind.clone()))),
                 ),
                 Item::Requeue(work) => {
-                    changes.push(Change::Rows(work.unit, RowChange::Requeue(work.requeue.clone())))
+                    changes.push(Change::Rows(work.unit, RunChange::Requeue(work.requeue.clone())))
                 }
                 Item::Evict { departure, .. } => {
-                    changes.push(Change::Rows(departure.unit, RowChange::Evict(departure.evict.clone())))
+                    changes.push(Change::Rows(departure.unit, RunChange::Evict(departure.evict.clone())))
                 }
             }
         }
@@ -423,7 +423,7 @@ fn evictions_go_first_and_what_was_drained_comes_back() {
     // One of them ended by itself before: the store refuses the operation, and the rest is asked for again.
     let statuses = |ordinal, phase| {
         let statuses = Statuses { ordinals: vec![ordinal], phases: vec![phase], ..Statuses::default() };
-        Change::Rows(UnitId(1), RowChange::Statuses(statuses))
+        Change::Rows(UnitId(1), RunChange::Statuses(statuses))
     };
     bench.desk.on_refused(batch, &refusal(TxnRefusalReason::RowConflict, 0, 0));
     bench.change(statuses(1, Phase::Succeeded));

@@ -1,6 +1,6 @@
 //! Bindings, conflicts, repeated and lost messages, evictions.
 
-use godel_domain::rows::{EvictionReason, Phase};
+use godel_domain::running_units::{EvictionReason, Phase};
 use godel_proto::v1::{self, RejectionReason};
 
 use crate::{

@@ -9,7 +9,7 @@ use std::{
 
 use godel_domain::{
     change::Change,
-    rows::{Row, RowChange, UnitRows},
+    running_units::{RunChange, RunningUnit, RunningUnits},
 };
 use godel_kit::{
     CancellationToken,
@@ -141,7 +141,7 @@ impl State {
             .find(|member| member.lease == lease && !member.holder.is_empty())
     }
 
-    pub(crate) async fn rows(&self, unit: u64) -> UnitRows {
+    pub(crate) async fn rows(&self, unit: u64) -> RunningUnits {
         let request = v1::ListRecordsRequest {
             kinds: vec![v1::Kind::Rows.into()],
             ..v1::ListRecordsRequest::default()
@@ -156,7 +156,12 @@ impl State {
     }
 
     /// Waits until a row is as wanted.
-    pub(crate) async fn row(&self, unit: u64, ordinal: u32, wanted: impl Fn(&Row) -> bool) -> Row {
+    pub(crate) async fn row(
+        &self,
+        unit: u64,
+        ordinal: u32,
+        wanted: impl Fn(&RunningUnit) -> bool,
+    ) -> RunningUnit {
         eventually("the row is as wanted", || async {
             Some(self.rows(unit).await.row(ordinal)).filter(|row| wanted(row))
         })
@@ -187,7 +192,7 @@ impl State {
         loop {
             let message = soon("the watch goes on", watch.message()).await.unwrap().unwrap();
             for op in message.commits.iter().flat_map(|commit| commit.ops.iter()) {
-                let Ok(Change::Rows(unit, RowChange::Bind(bind))) = from_proto::op(op) else { continue };
+                let Ok(Change::Rows(unit, RunChange::Bind(bind))) = from_proto::op(op) else { continue };
                 for (idx, ordinal) in bind.ordinals.iter().enumerate() {
                     let incarnation = bind.incarnations.get(idx).copied().unwrap_or(0);
                     assert!(seen.insert((unit, *ordinal, incarnation)), "{unit}/{ordinal} is bound twice");

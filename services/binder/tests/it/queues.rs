@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{change::Change, rows::RowChange};
+use godel_domain::{change::Change, running_units::RunChange};
 use godel_proto::v1::{self, RejectionReason, state_service_client::StateServiceClient};
 use godel_wire::from_proto;
 
@@ -145,7 +145,7 @@ async fn never_above(state: &State) {
                 Change::QueueDeleted(path) => {
                     records.remove(&path);
                 }
-                Change::Rows(unit, RowChange::Bind(bind)) => {
+                Change::Rows(unit, RunChange::Bind(bind)) => {
                     for ordinal in bind.ordinals {
                         live.insert((unit.0, ordinal), (queue_of[&unit].clone(), cpu_of[&unit]));
                     }
@@ -159,7 +159,7 @@ async fn never_above(state: &State) {
                         assert!(n_max == 0 || n <= n_max, "{level}: {n} of {n_max}");
                     }
                 }
-                Change::Rows(unit, RowChange::Statuses(statuses)) => {
+                Change::Rows(unit, RunChange::Statuses(statuses)) => {
                     for (ordinal, phase) in statuses.ordinals.iter().zip(&statuses.phases) {
                         if phase.is_ended() {
                             live.remove(&(unit.0, *ordinal));

@@ -3,7 +3,7 @@
 use godel_core_dispatcher::EvictRequest;
 use godel_domain::{
     ids::{StoreId, UnitId},
-    rows::EvictionReason,
+    running_units::EvictionReason,
 };
 use godel_kit::{CancellationToken, client::Directory, message::RECEIVED_BYTES_MAX};
 use godel_proto::v1::{self, bind_service_client::BindServiceClient};

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use godel_domain::{
     change::{Change as StoreChange, Partition},
     ids::{Revision, UnitId},
-    rows::RowChange,
+    running_units::RunChange,
     time::Millis,
     unreadable::Subject,
 };
@@ -109,7 +109,7 @@ impl Loop<'_> {
             StoreChange::UnitDeleted(unit) => self.forget(unit, revision, now),
             StoreChange::Rows(unit, change) => {
                 self.core.on_rows(unit, &change, revision, time_ms, now);
-                if matches!(change, RowChange::Bind(_)) {
+                if matches!(change, RunChange::Bind(_)) {
                     self.overload.release(unit);
                 }
                 self.watches.touch(&self.core, unit);

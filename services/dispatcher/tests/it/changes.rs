@@ -2,7 +2,7 @@
 
 use godel_domain::{
     ids::UnitId,
-    rows::{Phase, RowChange, Statuses},
+    running_units::{Phase, RunChange, Statuses},
 };
 use godel_kit::status::{has_reason, reason};
 use godel_proto::v1::{self, node_service_client::NodeServiceClient, session_request};
@@ -291,7 +291,7 @@ async fn statuses_come_from_agents_only() {
     let dispatcher = world.dispatcher().await;
     dispatcher.leads().await;
     let statuses = Statuses { ordinals: vec![0], phases: vec![Phase::Running], ..Statuses::default() };
-    let op = to_proto::row_op(UnitId(1), &RowChange::Statuses(statuses));
+    let op = to_proto::row_op(UnitId(1), &RunChange::Statuses(statuses));
     let request = godel_proto::raw::TxnRequest {
         writer: Some(v1::Writer {
             lease: "dispatcher".into(),

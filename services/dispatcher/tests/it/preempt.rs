@@ -6,7 +6,7 @@ use godel_domain::{
     demand::Demand,
     hold::{Hold, Member},
     ids::{HoldId, NodeId, Revision, UnitId},
-    rows::{Evict, EvictionReason, RowChange},
+    running_units::{Evict, EvictionReason, RunChange},
 };
 use godel_proto::v1;
 use godel_wire::to_proto;
@@ -44,7 +44,7 @@ async fn what_is_held_waits_for_its_victims_and_comes_back_without_the_hold() {
         expires_ms: i64::MAX,
         ..Hold::default()
     };
-    let evicted = to_proto::row_op(UnitId(low.unit_id), &RowChange::Evict(evict));
+    let evicted = to_proto::row_op(UnitId(low.unit_id), &RunChange::Evict(evict));
     binder.commit(vec![evicted, to_proto::put_hold(&hold)]).await;
     scheduler.report(&assigned, v1::UnitReportState::Parked, "no room").await;
     let shown = eventually("it waits for the other to leave", || async {

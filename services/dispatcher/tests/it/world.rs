@@ -6,7 +6,7 @@ use bytes::Bytes;
 use godel_dispatcher::{Config, Deps};
 use godel_domain::{
     ids::{NodeId, UnitId},
-    rows::{Bind, Evict, EvictionReason, RowChange},
+    running_units::{Bind, Evict, EvictionReason, RunChange},
 };
 use godel_kit::{
     CancellationToken,
@@ -392,7 +392,7 @@ impl Binder {
             device_masks: vec![mask; ordinals.len()],
             ..Bind::default()
         };
-        self.commit(vec![to_proto::row_op(UnitId(unit), &RowChange::Bind(bind))]).await
+        self.commit(vec![to_proto::row_op(UnitId(unit), &RunChange::Bind(bind))]).await
     }
 }
 
@@ -424,7 +424,7 @@ impl BindService for Binder {
                 by: eviction.by,
                 preemptor: UnitId(0),
             };
-            to_proto::row_op(UnitId(eviction.unit_id), &RowChange::Evict(evict))
+            to_proto::row_op(UnitId(eviction.unit_id), &RunChange::Evict(evict))
         });
         let committed = self.commit(ops.collect()).await;
         Ok(Response::new(v1::EvictRunningUnitsResponse { revision: committed.revision.0 }))

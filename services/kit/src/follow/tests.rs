@@ -6,7 +6,7 @@ use godel_domain::{
     ids::{NodeId, Revision, StoreId, UnitId},
     queue_spec::QueueSpec,
     resources::Resources,
-    rows::{Bind, Evict, EvictionReason, RowChange, UnitRows},
+    running_units::{Bind, Evict, EvictionReason, RunChange, RunningUnits},
     unreadable::{Subject, Unreadable},
 };
 use godel_proto::{raw, v1};
@@ -327,7 +327,7 @@ fn a_record_that_does_not_decode_costs_no_other_and_is_known_by_its_key() {
     let page = [rows.encode_to_vec(), bad, vec![0xff], good].map(Bytes::from);
     let read = read_page(&mut None, &page, true);
     assert_eq!(read.len(), 4);
-    assert_eq!(read[0].change, Change::RowsLoaded(UnitId(8), UnitRows::default()));
+    assert_eq!(read[0].change, Change::RowsLoaded(UnitId(8), RunningUnits::default()));
     // The store files it by its first field, and by nothing else.
     assert_eq!(
         (&unreadable(&read[1].change).subject, read[1].revision),
@@ -337,7 +337,12 @@ fn a_record_that_does_not_decode_costs_no_other_and_is_known_by_its_key() {
     assert_eq!(read[3].change, Change::NodeGrant(NodeId(2), resources(1)));
 }
 
-fn rows_record(unit: UnitId, rows: &UnitRows, ordinals: std::ops::Range<u32>, revision: u64) -> v1::Record {
+fn rows_record(
+    unit: UnitId,
+    rows: &RunningUnits,
+    ordinals: std::ops::Range<u32>,
+    revision: u64,
+) -> v1::Record {
     let mut part = to_proto::unit_rows(unit, rows);
     for block in &mut part.blocks {
         let wanted = |idx: &usize| ordinals.contains(&block.ordinals[*idx]);
@@ -364,11 +369,11 @@ async fn rows_that_change_between_two_parts_of_a_list_come_out_right() {
     let unit = UnitId(9);
     let bind = |ordinals: &[u32], node| {
         let nodes = vec![NodeId(node); ordinals.len()];
-        RowChange::Bind(Bind { ordinals: ordinals.to_vec(), nodes, ..Bind::default() })
+        RunChange::Bind(Bind { ordinals: ordinals.to_vec(), nodes, ..Bind::default() })
     };
     let evict = |ordinals: &[u32]| {
         let (reason, by) = (EvictionReason::Drained, String::new());
-        RowChange::Evict(Evict {
+        RunChange::Evict(Evict {
             ordinals: ordinals.to_vec(),
             incarnations: Vec::new(),
             reason,
@@ -383,7 +388,7 @@ async fn rows_that_change_between_two_parts_of_a_list_come_out_right() {
         bind(&[3, 13, 23, 33], 3),
     ];
     let at = |revision: usize| {
-        let mut rows = UnitRows::default();
+        let mut rows = RunningUnits::default();
         for (idx, change) in (1u32..).zip(&history[..revision]) {
             rows.apply(change, Revision(u64::from(idx)), i64::from(idx) * 10, |_, _, _| {});
         }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use godel_domain::{
     ids::Revision,
-    rows::{RowChange, UnitRows},
+    running_units::{RunChange, RunningUnits},
 };
 use godel_proto::v1;
 use godel_wire::ops;
@@ -369,8 +369,8 @@ fn taken(op: &Bytes) -> Result<(), String> {
 fn read(op: &Bytes) -> Result<(), String> {
     let change = from_proto::op(op).map_err(|bad| bad.to_string())?;
     if let godel_domain::change::Change::Rows(unit, rows) = &change {
-        let mut listed = UnitRows::default();
-        if let RowChange::Bind(_) = rows
+        let mut listed = RunningUnits::default();
+        if let RunChange::Bind(_) = rows
             && listed.check(rows).is_ok()
         {
             listed.apply(rows, Revision(1), 1, |_, _, _| {});

@@ -7,7 +7,7 @@ use godel_domain::{
     demand::{Demand, MILLI_WHOLE, N_DEVICES_MAX, Pool},
     ids::{NodeId, Revision, UnitId},
     resources::{CPU, MEMORY, Resources},
-    rows::{GroupDemand, Row},
+    running_units::{GroupDemand, RunningUnit},
 };
 use godel_proto::v1;
 use godel_store::{Key as RecordKey, Record, State};
@@ -176,7 +176,7 @@ fn less(mut amounts: v1::Resources, taken: Option<&v1::Resources>) -> v1::Resour
 pub(crate) fn bound(hub: &Hub, node: NodeId, limit: usize) -> Vec<v1::BoundRunningUnit> {
     let Some(slot) = hub.slot(node) else { return Vec::new() };
     let keys = bound_keys(&slot.cell.lock());
-    let mut live: Vec<(Key, Row)> = hub.store.read(|state| live_on(state, node, &keys));
+    let mut live: Vec<(Key, RunningUnit)> = hub.store.read(|state| live_on(state, node, &keys));
     live.truncate(limit);
     let mut units: Vec<u64> = live.iter().map(|(key, _)| key.unit).collect();
     units.dedup();
@@ -250,7 +250,7 @@ fn find(state: &State, node: NodeId, keys: &[Key]) -> Option<Found> {
     })
 }
 
-fn demand_of<'a>(state: &'a State, key: Key, row: &Row) -> Option<&'a GroupDemand> {
+fn demand_of<'a>(state: &'a State, key: Key, row: &RunningUnit) -> Option<&'a GroupDemand> {
     let group = state.rows(UnitId(key.unit))?.groups.get(usize::from(row.group))?;
     group.as_ref()
 }

@@ -11,7 +11,7 @@
 use std::task::Waker;
 
 use godel_domain::{
-    rows::{Phase, Progress},
+    running_units::{Phase, Progress},
     time::Millis,
 };
 use godel_proto::v1;

@@ -5,7 +5,7 @@
 //! its reports are durable *and* the feed has delivered everything up to that commit: an assignment of a
 //! running unit therefore always leaves before the acknowledgement of its end.
 
-use godel_domain::rows::{Phase, Progress, Row};
+use godel_domain::running_units::{Phase, Progress, RunningUnit};
 use godel_proto::v1;
 use godel_rules::recheck::Refusal;
 
@@ -21,7 +21,7 @@ const ROW_BYTES: usize = 21;
 const OP_BYTES: usize = 48;
 
 /// Whether `report` of an agent on `node` would change `row`.
-pub(crate) fn changes(row: &Row, node: u32, report: &Report) -> bool {
+pub(crate) fn changes(row: &RunningUnit, node: u32, report: &Report) -> bool {
     row.node.0 == node
         && row.incarnation == report.key.incarnation
         && row.progress().may_become(report.progress())
@@ -191,8 +191,13 @@ mod tests {
 
     #[test]
     fn what_the_row_does_not_allow_is_dropped() {
-        let row =
-            Row { node: NodeId(3), phase: Phase::Running, incarnation: 1, restarts: 1, ..Row::default() };
+        let row = RunningUnit {
+            node: NodeId(3),
+            phase: Phase::Running,
+            incarnation: 1,
+            restarts: 1,
+            ..RunningUnit::default()
+        };
         let report = |incarnation, phase| Report {
             key: Key { unit: 1, ordinal: 0, incarnation },
             phase,

@@ -116,7 +116,7 @@ impl Templates {
         &self,
         store: &Store,
         keys: &[Key],
-        wanted: impl Fn(&godel_domain::rows::Row) -> bool,
+        wanted: impl Fn(&godel_domain::running_units::RunningUnit) -> bool,
     ) -> (Vec<Place>, Vec<Arc<UnitTemplate>>) {
         let (places, sources) = store.read(|state| {
             let mut sources: Vec<(u64, Source)> = Vec::new();

@@ -6,7 +6,7 @@ use godel_audit::{Commit, World};
 use godel_domain::{
     change::Change,
     ids::{Revision, UnitId},
-    rows::UnitRows,
+    running_units::RunningUnits,
 };
 use godel_kit::{
     CancellationToken,
@@ -63,7 +63,7 @@ impl Read {
         }
     }
 
-    fn rows(&self) -> BTreeMap<UnitId, UnitRows> {
+    fn rows(&self) -> BTreeMap<UnitId, RunningUnits> {
         self.parts.values().map(|rows| from_proto::unit_rows(rows.clone()).unwrap()).collect()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use godel_domain::{ids::NodeId, rows::Phase};
+use godel_domain::{ids::NodeId, running_units::Phase};
 use proptest::prelude::*;
 
 use super::*;

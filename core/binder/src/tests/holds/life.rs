@@ -48,12 +48,12 @@ fn a_hold_goes_once_its_running_unit_is_bound_or_comes_back_in_another_incarnati
         let mut other = World::new(2);
         let same = other.unit(high.clone());
         let elsewhere = other.accept(&place(2, same, &[(0, 2)]));
-        world.change(Change::Rows(UnitId(2), RowChange::Bind(elsewhere.binds[0].clone())));
+        world.change(Change::Rows(UnitId(2), RunChange::Bind(elsewhere.binds[0].clone())));
         if comes_back {
             world.evict(2, &[0], EvictionReason::Drained);
             world.statuses(2, &[0], Phase::Stopped);
             let requeue = Requeue { ordinals: vec![0], incarnations: vec![1] };
-            world.change(Change::Rows(UnitId(2), RowChange::Requeue(requeue)));
+            world.change(Change::Rows(UnitId(2), RunChange::Requeue(requeue)));
         }
         assert!(world.binder.has_hold_work());
         assert_eq!(world.dropped(), ["changed"], "comes back: {comes_back}");

@@ -135,7 +135,7 @@ pub(super) struct Run {
     pub(super) binder: Binder,
     pub(super) world: Audited,
     commits: Vec<Commit>,
-    rows: BTreeMap<UnitId, UnitRows>,
+    rows: BTreeMap<UnitId, RunningUnits>,
     units: BTreeMap<u64, (UnitSpec, u64)>,
     in_flight: VecDeque<Work>,
     unread: VecDeque<Commit>,
@@ -321,16 +321,16 @@ impl Run {
     fn changes(work: &Work) -> Vec<Change> {
         match work {
             Work::Evict(Departure { unit, evict, .. }) => {
-                vec![Change::Rows(*unit, RowChange::Evict(evict.clone()))]
+                vec![Change::Rows(*unit, RunChange::Evict(evict.clone()))]
             }
             Work::Drop(holds) => holds.iter().map(|(id, _)| Change::HoldDeleted(*id)).collect(),
             Work::Reserve(_, holds) => holds.iter().map(|hold| Change::Hold(Arc::clone(hold))).collect(),
             Work::Accepted(accepted, _) => {
-                let binds = accepted.binds.iter().map(|bind| RowChange::Bind(bind.clone()));
+                let binds = accepted.binds.iter().map(|bind| RunChange::Bind(bind.clone()));
                 let mut changes: Vec<Change> = binds.map(|bind| Change::Rows(accepted.unit, bind)).collect();
                 let evictions = accepted.evictions.iter();
                 changes.extend(
-                    evictions.map(|(unit, evict)| Change::Rows(*unit, RowChange::Evict(evict.clone()))),
+                    evictions.map(|(unit, evict)| Change::Rows(*unit, RunChange::Evict(evict.clone()))),
                 );
                 let holds = accepted.holds.iter().chain(&accepted.slots);
                 changes.extend(holds.map(|hold| Change::Hold(Arc::clone(hold))));
@@ -402,7 +402,7 @@ impl Run {
                 phases: vec![Phase::Stopped],
                 ..Statuses::default()
             };
-            self.write(vec![Change::Rows(unit, RowChange::Statuses(statuses))]);
+            self.write(vec![Change::Rows(unit, RunChange::Statuses(statuses))]);
         }
     }
 
@@ -466,7 +466,7 @@ impl Run {
             Step::Holds => self.holds(),
             Step::Requeue => {
                 for work in self.binder.take_requeues(10) {
-                    let change = RowChange::Requeue(work.requeue.clone());
+                    let change = RunChange::Requeue(work.requeue.clone());
                     let is_allowed =
                         self.rows.get(&work.unit).is_some_and(|rows| rows.check(&change).is_ok());
                     if is_allowed {
@@ -518,7 +518,7 @@ impl Run {
                 phases: vec![Phase::Running],
                 ..Statuses::default()
             };
-            self.write(vec![Change::Rows(unit, RowChange::Statuses(statuses))]);
+            self.write(vec![Change::Rows(unit, RunChange::Statuses(statuses))]);
         }
     }
 

@@ -8,7 +8,7 @@ use godel_domain::{
     decision::Decision,
     hold::Hold,
     ids::{Epoch, HoldId, Revision},
-    rows::RowChange,
+    running_units::RunChange,
 };
 
 use super::super::store::Condition;
@@ -54,11 +54,11 @@ impl Batch {
             Item::Decision(_, accepted) | Item::Convert(accepted) => {
                 self.need(Condition::Unit(accepted.unit, accepted.unit_revision), at);
                 let binds = accepted.binds.iter();
-                self.ops(at, binds.map(|bind| Change::Rows(accepted.unit, RowChange::Bind(bind.clone()))));
+                self.ops(at, binds.map(|bind| Change::Rows(accepted.unit, RunChange::Bind(bind.clone()))));
                 let evictions = accepted.evictions.iter();
                 self.ops(
                     at,
-                    evictions.map(|(unit, evict)| Change::Rows(*unit, RowChange::Evict(evict.clone()))),
+                    evictions.map(|(unit, evict)| Change::Rows(*unit, RunChange::Evict(evict.clone()))),
                 );
                 let holds = accepted.holds.iter().chain(&accepted.slots);
                 self.ops(at, holds.map(|hold| Change::Hold(hold.clone())));
@@ -72,12 +72,12 @@ impl Batch {
             Item::Drop(holds) => self.ops(at, holds.iter().map(|(id, _)| Change::HoldDeleted(*id))),
             Item::Requeue(work) => {
                 self.need(Condition::Unit(work.unit, work.unit_revision), at);
-                self.ops(at, [Change::Rows(work.unit, RowChange::Requeue(work.requeue.clone()))]);
+                self.ops(at, [Change::Rows(work.unit, RunChange::Requeue(work.requeue.clone()))]);
             }
             Item::Evict { departure: Departure { unit, evict, budgets }, .. } => {
                 let budgets = budgets.iter().cloned();
                 budgets.for_each(|(name, revision)| self.need(Condition::Budget(name, revision), at));
-                self.ops(at, [Change::Rows(*unit, RowChange::Evict(evict.clone()))]);
+                self.ops(at, [Change::Rows(*unit, RunChange::Evict(evict.clone()))]);
             }
         }
         self.items.push(item);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use godel_domain::{
     ids::UnitId,
-    rows::{Row, UnitRows},
+    running_units::{RunningUnit, RunningUnits},
 };
 use godel_queueing::{Amounts, QueueIdx, Quota};
 
@@ -13,7 +13,7 @@ use crate::preempt::{Rights, Sides, Tally};
 
 impl Plan<'_> {
     /// How the seeker's queue and a running unit's stand.
-    pub(super) fn sides(&self, rows: &UnitRows, row: &Row) -> Sides {
+    pub(super) fn sides(&self, rows: &RunningUnits, row: &RunningUnit) -> Sides {
         let Some(rights) = self.rights else { return Sides::default() };
         let (queue, takes) = claimed_of(rights, rows, row);
         rights.against(queue, &takes, &self.tally)
@@ -89,24 +89,24 @@ impl Plan<'_> {
 }
 
 /// Counts what a running unit takes of its queue. True if that ends some queue's borrowing.
-pub(super) fn take(rights: &Rights<'_>, rows: &UnitRows, row: &Row, tally: &mut Tally) -> bool {
+pub(super) fn take(rights: &Rights<'_>, rows: &RunningUnits, row: &RunningUnit, tally: &mut Tally) -> bool {
     let (queue, takes) = claimed_of(rights, rows, row);
     rights.take(queue, &takes, tally)
 }
 
 /// The queue of a running unit, and what it takes of it.
-fn claimed_of(rights: &Rights<'_>, rows: &UnitRows, row: &Row) -> (QueueIdx, Amounts) {
+fn claimed_of(rights: &Rights<'_>, rows: &RunningUnits, row: &RunningUnit) -> (QueueIdx, Amounts) {
     paid(rights.quota(), rows, row)
 }
 
 /// The same whatever queues guarantee.
-pub fn paid(quota: &Quota, rows: &UnitRows, row: &Row) -> (QueueIdx, Amounts) {
+pub fn paid(quota: &Quota, rows: &RunningUnits, row: &RunningUnit) -> (QueueIdx, Amounts) {
     let group = rows.groups.get(usize::from(row.group)).and_then(Option::as_ref);
     let takes = group.map(|group| quota.usage().amounts_of(&group.demand)).unwrap_or_default();
     (queue_of(quota, rows, row), takes)
 }
 
-pub(super) fn queue_of(quota: &Quota, rows: &UnitRows, row: &Row) -> QueueIdx {
+pub(super) fn queue_of(quota: &Quota, rows: &RunningUnits, row: &RunningUnit) -> QueueIdx {
     let path = rows.standing(row.group).and_then(|standing| standing.queue.as_deref());
     path.map_or(QueueIdx::DEFAULT, |path| quota.tree().find(path).unwrap_or(QueueIdx::DEFAULT))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use godel_domain::{
     ids::UnitId,
-    rows::{Row, UnitRows},
+    running_units::{RunningUnit, RunningUnits},
 };
 use godel_queueing::{Amounts, QueueIdx, Quota, at, sum_of};
 
@@ -136,7 +136,7 @@ impl<'a> Plan<'a> {
 }
 
 /// Whether a running unit counts in a queue.
-pub(super) fn is_below((quota, queue): (&Quota, QueueIdx), rows: &UnitRows, row: &Row) -> bool {
+pub(super) fn is_below((quota, queue): (&Quota, QueueIdx), rows: &RunningUnits, row: &RunningUnit) -> bool {
     quota.tree().upwards(queue_of(quota, rows, row)).any(|level| level == queue)
 }
 

@@ -2,7 +2,7 @@
 
 use godel_domain::{
     budget_spec::{Amount, BudgetSpec, Limit},
-    rows::{Phase, Statuses},
+    running_units::{Phase, Statuses},
     unit::OnEviction,
 };
 use godel_rules::budget::{Identity, Spent, Wanted};
@@ -14,7 +14,7 @@ fn started(cluster: &mut Cluster, unit: &Running) {
     let ordinals: Vec<u32> = (0..u32::try_from(unit.nodes.len()).unwrap()).collect();
     let phases = vec![Phase::Running; ordinals.len()];
     let statuses = Statuses { ordinals, phases, ..Statuses::default() };
-    cluster.apply_rows(UnitId(unit.id), &RowChange::Statuses(statuses), Revision(4), NOW_MS);
+    cluster.apply_rows(UnitId(unit.id), &RunChange::Statuses(statuses), Revision(4), NOW_MS);
     let name = format!("u{}", unit.id);
     let identity = Identity::new(
         "default",

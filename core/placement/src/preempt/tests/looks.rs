@@ -22,7 +22,7 @@ fn bind(
         standing: Some(Arc::new(standing.clone())),
         ..Bind::default()
     };
-    cluster.apply_rows(UnitId(unit), &RowChange::Bind(bind), Revision(2), since_ms);
+    cluster.apply_rows(UnitId(unit), &RunChange::Bind(bind), Revision(2), since_ms);
 }
 
 fn standing(min_member: u32, min_run_ms: u64) -> Standing {

@@ -58,7 +58,12 @@ impl Claim<'_> {
         used
     }
 
-    pub(super) fn sides(&self, cluster: &Cluster, rows: &UnitRows, gone: &BTreeSet<(UnitId, u32)>) -> Sides {
+    pub(super) fn sides(
+        &self,
+        cluster: &Cluster,
+        rows: &RunningUnits,
+        gone: &BTreeSet<(UnitId, u32)>,
+    ) -> Sides {
         if self.quota.tree().iter().all(|queue| self.quota.tree().guaranteed(queue).is_empty()) {
             return Sides::default();
         }
@@ -105,11 +110,11 @@ pub(super) fn search(
 
 type Key = (Option<Rank>, i64, usize, usize, i64, Reverse<i64>);
 
-fn units(cluster: &Cluster) -> impl Iterator<Item = (UnitId, &UnitRows)> {
+fn units(cluster: &Cluster) -> impl Iterator<Item = (UnitId, &RunningUnits)> {
     (1..=40).map(UnitId).filter_map(|unit| Some((unit, cluster.rows(unit)?)))
 }
 
-fn may(unit: UnitId, rows: &UnitRows, row: &Row, sides: Sides) -> bool {
+fn may(unit: UnitId, rows: &RunningUnits, row: &RunningUnit, sides: Sides) -> bool {
     SEEKER.may_preempt(unit, rows, row, sides, || false).is_ok()
 }
 
@@ -123,13 +128,13 @@ fn room(
     let mut after = cluster.clone();
     for (unit, rows) in units(cluster) {
         for (ordinal, row) in rows.live().filter(|(ordinal, _)| without.contains(&(unit, *ordinal))) {
-            let statuses = godel_domain::rows::Statuses {
+            let statuses = godel_domain::running_units::Statuses {
                 ordinals: vec![ordinal],
                 incarnations: vec![row.incarnation],
-                phases: vec![godel_domain::rows::Phase::Stopped],
-                ..godel_domain::rows::Statuses::default()
+                phases: vec![godel_domain::running_units::Phase::Stopped],
+                ..godel_domain::running_units::Statuses::default()
             };
-            after.apply_rows(unit, &RowChange::Statuses(statuses), Revision(9), NOW_MS);
+            after.apply_rows(unit, &RunChange::Statuses(statuses), Revision(9), NOW_MS);
         }
     }
     for (ordinal, (node, mask)) in (0u32..).zip(placed) {
@@ -175,7 +180,7 @@ fn on_node(
     if let Some(mask) = fits(gone) {
         return Some(((None, 0, 0, 0, 0, Reverse(i64::MAX)), node, Vec::new(), mask));
     }
-    let spare = |unit: UnitId, rows: &UnitRows| {
+    let spare = |unit: UnitId, rows: &RunningUnits| {
         let n = staying(rows).filter(|(ordinal, _)| !gone.contains(&(unit, *ordinal))).count();
         n.saturating_sub(min_member(rows))
     };
@@ -184,7 +189,7 @@ fn on_node(
     for (unit, rows) in units(cluster) {
         let sides = claim.sides(cluster, rows, gone);
         let whole = staying(rows).all(|(_, row)| may(unit, rows, row, sides));
-        let mut own: Vec<(u32, &Row)> = rows
+        let mut own: Vec<(u32, &RunningUnit)> = rows
             .live()
             .filter(|(ordinal, row)| {
                 row.node == node && may(unit, rows, row, sides) && !gone.contains(&(unit, *ordinal))

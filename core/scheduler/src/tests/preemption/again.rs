@@ -12,7 +12,7 @@ fn put(budget: BudgetSpec) -> Change {
 impl Pair {
     fn turn(&mut self, unit: u64, phase: Phase) {
         let statuses = Statuses { ordinals: vec![0], phases: vec![phase], ..Statuses::default() };
-        self.commit(vec![Change::Rows(UnitId(unit), RowChange::Statuses(statuses))]);
+        self.commit(vec![Change::Rows(UnitId(unit), RunChange::Statuses(statuses))]);
     }
 
     fn n_tried(&self) -> u64 {

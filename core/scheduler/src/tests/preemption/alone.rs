@@ -6,7 +6,7 @@ use godel_domain::{
     ids::Epoch,
     lifecycle,
     reservation_spec::ReservationSpec,
-    rows::{Evict, EvictionReason},
+    running_units::{Evict, EvictionReason},
 };
 use godel_testkit::web_budget;
 use proptest::prelude::*;
@@ -190,7 +190,7 @@ impl Alone {
             phases: vec![phase],
             ..Statuses::default()
         };
-        self.pair.commit(vec![Change::Rows(unit, RowChange::Statuses(statuses))]);
+        self.pair.commit(vec![Change::Rows(unit, RunChange::Statuses(statuses))]);
     }
 
     fn leave(&mut self) {
@@ -203,7 +203,7 @@ impl Alone {
             if !ordinals.is_empty() {
                 let phases = vec![Phase::Stopped; ordinals.len()];
                 let statuses = Statuses { ordinals, incarnations, phases, ..Statuses::default() };
-                self.pair.commit(vec![Change::Rows(id, RowChange::Statuses(statuses))]);
+                self.pair.commit(vec![Change::Rows(id, RunChange::Statuses(statuses))]);
             }
         }
     }
@@ -243,7 +243,7 @@ impl Alone {
             by: String::new(),
             preemptor: UnitId(0),
         };
-        self.pair.commit(vec![Change::Rows(id, RowChange::Evict(evict))]);
+        self.pair.commit(vec![Change::Rows(id, RunChange::Evict(evict))]);
     }
 
     /// What the binder does by itself, and what it gives back to be placed.
@@ -269,7 +269,7 @@ impl Alone {
             }
         }
         for work in self.pair.binder.take_requeues(100) {
-            self.pair.commit(vec![Change::Rows(work.unit, RowChange::Requeue(work.requeue))]);
+            self.pair.commit(vec![Change::Rows(work.unit, RunChange::Requeue(work.requeue))]);
         }
         let kept: Vec<UnitId> = self.pair.scheduler.inventory().iter().map(|(unit, _)| *unit).collect();
         for idx in 0..self.specs.len() {

@@ -25,7 +25,7 @@ impl Pair {
     fn end(&mut self, unit: u64, ordinals: &[u32]) {
         let phases = vec![Phase::Succeeded; ordinals.len()];
         let statuses = Statuses { ordinals: ordinals.to_vec(), phases, ..Statuses::default() };
-        self.commit(vec![Change::Rows(UnitId(unit), RowChange::Statuses(statuses))]);
+        self.commit(vec![Change::Rows(UnitId(unit), RunChange::Statuses(statuses))]);
     }
 
     fn n_bound(&self, unit: u64) -> usize {

@@ -202,14 +202,14 @@ fn what_leaves_a_full_queue_already_is_waited_for() {
     pair.commit(vec![limited("q", 0, 200, 0)]);
     pair.assign(&of("q", ranked(1, 1, 2, 1, cpu(100))));
     pair.steps();
-    let evict = godel_domain::rows::Evict {
+    let evict = godel_domain::running_units::Evict {
         ordinals: vec![1],
         incarnations: vec![0],
-        reason: godel_domain::rows::EvictionReason::Drained,
+        reason: godel_domain::running_units::EvictionReason::Drained,
         by: String::new(),
         preemptor: UnitId(0),
     };
-    pair.commit(vec![Change::Rows(UnitId(1), RowChange::Evict(evict))]);
+    pair.commit(vec![Change::Rows(UnitId(1), RunChange::Evict(evict))]);
     pair.assign_full(&of("q", ranked(2, 9, 1, 1, cpu(100))));
     assert_eq!(pair.steps(), [(2, ReportState::QueueFull)]);
     assert_eq!(pair.told(), NONE);
@@ -302,7 +302,7 @@ fn nobody_leaves_a_queue_that_has_room_by_the_time_of_the_decision() {
         phases: vec![Phase::Succeeded],
         ..Statuses::default()
     };
-    pair.commit(vec![Change::Rows(UnitId(1), RowChange::Statuses(ended))]);
+    pair.commit(vec![Change::Rows(UnitId(1), RunChange::Statuses(ended))]);
     let outcome = pair.decide(&decisions[0]);
     assert_eq!(outcome.rejections[0].reason, RejectionReason::VictimGone);
     pair.scheduler.on_outcome(&outcome, pair.now);

@@ -3,7 +3,7 @@
 use godel_domain::{
     decision::Preemption,
     reservation_spec::ReservationSpec,
-    rows::{Evict, EvictionReason},
+    running_units::{Evict, EvictionReason},
 };
 
 use super::*;
@@ -124,7 +124,7 @@ fn who_finds_nobody_but_those_that_preempted_it_says_so() {
         by: String::new(),
         preemptor: UnitId(1),
     };
-    pair.commit(vec![Change::Rows(UnitId(2), RowChange::Evict(evict))]);
+    pair.commit(vec![Change::Rows(UnitId(2), RunChange::Evict(evict))]);
     pair.leave();
     pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
     pair.steps();

@@ -224,7 +224,7 @@ impl EvictionReason {
 
 /// One running unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Row {
+pub struct RunningUnit {
     /// Current incarnation.
     pub incarnation: u32,
     /// Where it is or was; 0 when pending.
@@ -248,7 +248,7 @@ pub struct Row {
     pub bound_time_ms: i64,
 }
 
-impl Row {
+impl RunningUnit {
     /// How far it is within its incarnation.
     pub fn progress(&self) -> Progress {
         Progress { phase: self.phase, restarts: self.restarts }
@@ -339,11 +339,11 @@ pub enum End {
 
 /// All rows of one unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UnitRows {
+pub struct RunningUnits {
     /// By task group; `None` for a group never bound.
     pub groups: Vec<Option<GroupDemand>>,
     /// By ordinal.
-    pub rows: Vec<Row>,
+    pub rows: Vec<RunningUnit>,
     /// Units that preempted some of them; see [`Self::preemptors`].
     pub lineage: Option<Box<Lineage>>,
 }
@@ -425,7 +425,7 @@ pub struct Requeue {
 
 /// One change to the rows of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RowChange {
+pub enum RunChange {
     /// Places.
     Bind(Bind),
     /// Begins to leave.
@@ -475,20 +475,20 @@ fn fits(len: usize, column: usize) -> bool {
     column == 0 || column == len
 }
 
-impl UnitRows {
+impl RunningUnits {
     /// The row of `ordinal`; a pending one with incarnation 0 if it was never bound.
-    pub fn row(&self, ordinal: u32) -> Row {
+    pub fn row(&self, ordinal: u32) -> RunningUnit {
         self.rows.get(ordinal as usize).copied().unwrap_or_default()
     }
 
     /// Ordinals and rows that hold room.
-    pub fn live(&self) -> impl Iterator<Item = (u32, &Row)> {
+    pub fn live(&self) -> impl Iterator<Item = (u32, &RunningUnit)> {
         (0u32..).zip(&self.rows).filter(|(_, row)| row.phase.is_live())
     }
 
     /// Something of it had a node since it was last suspended: its first binding is made.
     pub fn was_placed(&self) -> bool {
-        self.rows.iter().any(Row::had_node)
+        self.rows.iter().any(RunningUnit::had_node)
     }
 
     /// Units that preempted some of its running units, the newest last: it may not preempt theirs.
@@ -510,10 +510,10 @@ impl UnitRows {
     ///
     /// # Errors
     /// The first conflict.
-    pub fn check(&self, change: &RowChange) -> Result<(), RowConflict> {
+    pub fn check(&self, change: &RunChange) -> Result<(), RowConflict> {
         match change {
-            RowChange::Bind(bind) => self.check_bind(bind),
-            RowChange::Evict(evict) => {
+            RunChange::Bind(bind) => self.check_bind(bind),
+            RunChange::Evict(evict) => {
                 columns(evict.ordinals.len(), &[evict.incarnations.len()])?;
                 let is_preempted = evict.reason == EvictionReason::Preempted;
                 self.check_each(&evict.ordinals, &evict.incarnations, |ordinal, row| {
@@ -526,12 +526,12 @@ impl UnitRows {
                     }
                 })
             }
-            RowChange::Statuses(statuses) => columns(
+            RunChange::Statuses(statuses) => columns(
                 statuses.ordinals.len(),
                 &[statuses.incarnations.len(), statuses.exit_codes.len(), statuses.restarts.len()],
             )
             .and_then(|()| exact(statuses.ordinals.len(), statuses.phases.len())),
-            RowChange::Requeue(requeue) => {
+            RunChange::Requeue(requeue) => {
                 exact(requeue.ordinals.len(), requeue.incarnations.len())?;
                 for (idx, &ordinal) in requeue.ordinals.iter().enumerate() {
                     let (row, asked) = (self.row(ordinal), requeue.incarnations[idx]);
@@ -562,7 +562,7 @@ impl UnitRows {
         &self,
         ordinals: &[u32],
         incarnations: &[u32],
-        check: impl Fn(u32, &Row) -> Result<(), RowConflict>,
+        check: impl Fn(u32, &RunningUnit) -> Result<(), RowConflict>,
     ) -> Result<(), RowConflict> {
         for (idx, &ordinal) in ordinals.iter().enumerate() {
             let (row, asked) = (self.row(ordinal), at(incarnations, idx));
@@ -580,14 +580,14 @@ impl UnitRows {
     /// a change again after a new list. One transaction may change a row several times, in its order.
     pub fn apply(
         &mut self,
-        change: &RowChange,
+        change: &RunChange,
         revision: Revision,
         time_ms: i64,
-        mut on_row: impl FnMut(u32, &Row, &Row),
+        mut on_row: impl FnMut(u32, &RunningUnit, &RunningUnit),
     ) {
         let on_row = &mut on_row;
         match change {
-            RowChange::Bind(bind) => {
+            RunChange::Bind(bind) => {
                 self.set_group(bind);
                 self.grow(&bind.ordinals);
                 for (idx, &ordinal) in bind.ordinals.iter().enumerate() {
@@ -606,7 +606,7 @@ impl UnitRows {
                     });
                 }
             }
-            RowChange::Evict(evict) => {
+            RunChange::Evict(evict) => {
                 if evict.preemptor != UnitId(0) {
                     note_preemptor(&mut self.lineage, evict.preemptor);
                 }
@@ -624,7 +624,7 @@ impl UnitRows {
                     });
                 }
             }
-            RowChange::Statuses(statuses) => {
+            RunChange::Statuses(statuses) => {
                 for (idx, &ordinal) in statuses.ordinals.iter().enumerate() {
                     let next =
                         Progress { phase: statuses.phases[idx], restarts: at(&statuses.restarts, idx) };
@@ -641,7 +641,7 @@ impl UnitRows {
                     });
                 }
             }
-            RowChange::Requeue(requeue) => {
+            RunChange::Requeue(requeue) => {
                 for (idx, &ordinal) in requeue.ordinals.iter().enumerate() {
                     update(&mut self.rows, ordinal, revision, on_row, |row| {
                         let again = row.phase.is_ended() && requeue.incarnations[idx] == row.incarnation + 1;
@@ -651,7 +651,12 @@ impl UnitRows {
                             let failure = is_whole.then_some(EvictionReason::Failure);
                             let eviction = row.eviction.filter(|_| row.is_set_aside()).or(failure);
                             let incarnation = row.incarnation + 1;
-                            *row = Row { incarnation, eviction, group: row.group, ..Row::default() };
+                            *row = RunningUnit {
+                                incarnation,
+                                eviction,
+                                group: row.group,
+                                ..RunningUnit::default()
+                            };
                         }
                         again
                     });
@@ -668,7 +673,7 @@ impl UnitRows {
             self.rows.reserve_exact(len);
         }
         if self.rows.len() < len {
-            self.rows.resize(len, Row::default());
+            self.rows.resize(len, RunningUnit::default());
         }
     }
 
@@ -692,15 +697,15 @@ impl UnitRows {
 /// One step of a row, unless the row is newer than `revision`.
 #[inline]
 fn update(
-    rows: &mut Vec<Row>,
+    rows: &mut Vec<RunningUnit>,
     ordinal: u32,
     revision: Revision,
-    on_row: &mut impl FnMut(u32, &Row, &Row),
-    change: impl FnOnce(&mut Row) -> bool,
+    on_row: &mut impl FnMut(u32, &RunningUnit, &RunningUnit),
+    change: impl FnOnce(&mut RunningUnit) -> bool,
 ) {
     let idx = ordinal as usize;
     if rows.len() <= idx {
-        rows.resize(idx + 1, Row::default());
+        rows.resize(idx + 1, RunningUnit::default());
     }
     let row = &mut rows[idx];
     let before = *row;

@@ -1,7 +1,7 @@
 use super::*;
 
-fn bind(ordinals: &[u32], incarnation: u32, node: u32) -> RowChange {
-    RowChange::Bind(Bind {
+fn bind(ordinals: &[u32], incarnation: u32, node: u32) -> RunChange {
+    RunChange::Bind(Bind {
         ordinals: ordinals.to_vec(),
         incarnations: vec![incarnation; ordinals.len()],
         nodes: vec![NodeId(node); ordinals.len()],
@@ -9,8 +9,8 @@ fn bind(ordinals: &[u32], incarnation: u32, node: u32) -> RowChange {
     })
 }
 
-fn status(ordinal: u32, incarnation: u32, phase: Phase) -> RowChange {
-    RowChange::Statuses(Statuses {
+fn status(ordinal: u32, incarnation: u32, phase: Phase) -> RunChange {
+    RunChange::Statuses(Statuses {
         ordinals: vec![ordinal],
         incarnations: vec![incarnation],
         phases: vec![phase],
@@ -18,7 +18,7 @@ fn status(ordinal: u32, incarnation: u32, phase: Phase) -> RowChange {
     })
 }
 
-fn apply(rows: &mut UnitRows, revision: u64, change: &RowChange) -> usize {
+fn apply(rows: &mut RunningUnits, revision: u64, change: &RunChange) -> usize {
     let mut changed = 0;
     rows.apply(change, Revision(revision), 0, |_, _, _| changed += 1);
     changed
@@ -26,7 +26,7 @@ fn apply(rows: &mut UnitRows, revision: u64, change: &RowChange) -> usize {
 
 #[test]
 fn an_ordinal_binds_once_per_incarnation() {
-    let mut rows = UnitRows::default();
+    let mut rows = RunningUnits::default();
     assert_eq!(rows.check(&bind(&[0, 2], 0, 7)), Ok(()));
     assert_eq!(apply(&mut rows, 1, &bind(&[0, 2], 0, 7)), 2);
     assert_eq!(rows.check(&bind(&[2], 0, 8)), Err(RowConflict::Bound(2)));
@@ -38,7 +38,7 @@ fn an_ordinal_binds_once_per_incarnation() {
 
 #[test]
 fn reports_go_forward_only_and_repeats_change_nothing() {
-    let mut rows = UnitRows::default();
+    let mut rows = RunningUnits::default();
     apply(&mut rows, 1, &bind(&[0], 0, 7));
     assert_eq!(apply(&mut rows, 2, &status(0, 0, Phase::Running)), 1);
     assert_eq!(apply(&mut rows, 3, &status(0, 0, Phase::Starting)), 0);
@@ -83,11 +83,11 @@ fn the_rule_of_reports_is_the_table() {
 
 #[test]
 fn a_restart_goes_back_to_starting_and_its_count_never_goes_back() {
-    let mut rows = UnitRows::default();
+    let mut rows = RunningUnits::default();
     apply(&mut rows, 1, &bind(&[0], 0, 7));
     let says = |phase, restarts| {
-        let RowChange::Statuses(statuses) = status(0, 0, phase) else { unreachable!() };
-        RowChange::Statuses(Statuses { restarts: vec![restarts], ..statuses })
+        let RunChange::Statuses(statuses) = status(0, 0, phase) else { unreachable!() };
+        RunChange::Statuses(Statuses { restarts: vec![restarts], ..statuses })
     };
     for (revision, phase, restarts, n_changed) in [
         (2, Phase::Running, 0, 1),
@@ -109,7 +109,7 @@ fn a_restart_goes_back_to_starting_and_its_count_never_goes_back() {
 
 #[test]
 fn an_old_change_seen_again_changes_nothing() {
-    let mut rows = UnitRows::default();
+    let mut rows = RunningUnits::default();
     apply(&mut rows, 5, &bind(&[0], 0, 7));
     assert_eq!(apply(&mut rows, 5, &bind(&[0], 0, 7)), 0);
     assert_eq!(apply(&mut rows, 4, &status(0, 0, Phase::Running)), 0);
@@ -117,9 +117,9 @@ fn an_old_change_seen_again_changes_nothing() {
 
 #[test]
 fn an_evicted_one_keeps_its_room_until_it_ended_and_comes_back_as_the_next_incarnation() {
-    let mut rows = UnitRows::default();
+    let mut rows = RunningUnits::default();
     apply(&mut rows, 1, &bind(&[0], 0, 7));
-    let evict = RowChange::Evict(Evict {
+    let evict = RunChange::Evict(Evict {
         ordinals: vec![0],
         incarnations: vec![0],
         reason: EvictionReason::Drained,
@@ -128,7 +128,7 @@ fn an_evicted_one_keeps_its_room_until_it_ended_and_comes_back_as_the_next_incar
     });
     assert_eq!(apply(&mut rows, 2, &evict), 1);
     assert!(rows.row(0).phase.is_live());
-    let requeue = RowChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] });
+    let requeue = RunChange::Requeue(Requeue { ordinals: vec![0], incarnations: vec![1] });
     assert_eq!(rows.check(&requeue), Err(RowConflict::Bound(0)));
     apply(&mut rows, 3, &status(0, 0, Phase::Stopped));
     assert_eq!(rows.check(&requeue), Ok(()));
@@ -139,7 +139,7 @@ fn an_evicted_one_keeps_its_room_until_it_ended_and_comes_back_as_the_next_incar
 #[test]
 fn an_eviction_from_a_lost_node_is_the_end_of_what_runs_there_and_of_what_was_leaving() {
     let evict = |reason| {
-        RowChange::Evict(Evict {
+        RunChange::Evict(Evict {
             ordinals: vec![0, 1],
             incarnations: vec![],
             reason,
@@ -147,9 +147,9 @@ fn an_eviction_from_a_lost_node_is_the_end_of_what_runs_there_and_of_what_was_le
             preemptor: UnitId(0),
         })
     };
-    let mut rows = UnitRows::default();
+    let mut rows = RunningUnits::default();
     apply(&mut rows, 1, &bind(&[0, 1], 0, 7));
-    let cancelled = RowChange::Evict(Evict {
+    let cancelled = RunChange::Evict(Evict {
         ordinals: vec![1],
         incarnations: vec![],
         reason: EvictionReason::Cancelled,
