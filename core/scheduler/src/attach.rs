@@ -7,7 +7,7 @@ use godel_domain::{ids::UnitId, refusals::Refusals, seed::mix};
 
 use super::{
     Config, Scheduler,
-    held::{Held, State},
+    assigned_unit::{AssignedUnit, State},
     park::Need,
 };
 
@@ -16,102 +16,108 @@ const N_FAILURES_CREDITED: u32 = 6;
 
 impl Scheduler {
     /// Puts a unit into a state, or lets it go when nothing is left to do.
-    pub(super) fn attach(&mut self, mut held: Box<Held>, state: State) {
-        let unit = held.unit();
-        if held.is_done() {
-            self.report(&held, ReportState::Done, None);
-            self.let_go(held);
+    pub(super) fn attach(&mut self, mut assigned: Box<AssignedUnit>, state: State) {
+        let unit = assigned.unit();
+        if assigned.is_done() {
+            self.report(&assigned, ReportState::Done, None);
+            self.let_go(assigned);
             return;
         }
-        held.state = if held.has_work() { state } else { State::Waiting };
-        match &held.state {
+        assigned.state = if assigned.has_work() { state } else { State::Waiting };
+        match &assigned.state {
             State::Ready => {
-                held.full = None;
-                self.n_called += usize::from(held.is_called);
-                self.ready.insert(held.flow, held.turn);
+                assigned.full = None;
+                self.n_called += usize::from(assigned.is_called);
+                self.ready.insert(assigned.flow, assigned.turn);
             }
             State::Backoff(end) => {
-                held.rests = held.failures > N_FAILURES_CREDITED;
+                assigned.rests = assigned.failures > N_FAILURES_CREDITED;
                 self.backoff.insert((*end, unit));
             }
             // The group has it already.
             State::Parked(_) | State::Waiting => {}
         }
-        if !matches!(held.state, State::Ready) {
-            self.finish_wake(&mut held);
+        if !matches!(assigned.state, State::Ready) {
+            self.finish_wake(&mut assigned);
         }
-        self.working += held.weight();
-        self.units.insert(unit, held);
+        self.working += assigned.weight();
+        self.units.insert(unit, assigned);
     }
 
     /// Units of a class stand where it says now, and those that are parked try again with that.
     pub(super) fn follow_class(&mut self, class: &str) {
         let priority = Reverse(self.classes.value(class));
-        let moves = |held: &Held| held.class.as_deref() == Some(class) && held.turn.0 != priority;
-        let of_class = self.units.values().filter(|held| moves(held));
-        let mut moved: Vec<UnitId> = of_class.map(|held| held.unit()).collect();
+        let moves =
+            |assigned: &AssignedUnit| assigned.class.as_deref() == Some(class) && assigned.turn.0 != priority;
+        let of_class = self.units.values().filter(|assigned| moves(assigned));
+        let mut moved: Vec<UnitId> = of_class.map(|assigned| assigned.unit()).collect();
         moved.sort_unstable();
         for unit in moved {
-            let Some(mut held) = self.detach(unit) else { continue };
-            held.turn.0 = priority;
-            let mut state = std::mem::replace(&mut held.state, State::Waiting);
+            let Some(mut assigned) = self.detach(unit) else { continue };
+            assigned.turn.0 = priority;
+            let mut state = std::mem::replace(&mut assigned.state, State::Waiting);
             if matches!(state, State::Parked(_)) {
-                self.report(&held, ReportState::Woken, None);
+                self.report(&assigned, ReportState::Woken, None);
                 state = State::Ready;
             }
-            self.attach(held, state);
+            self.attach(assigned, state);
         }
     }
 
     /// Takes a unit out of whatever state it is in, to be attached again or let go.
-    pub(super) fn detach(&mut self, unit: UnitId) -> Option<Box<Held>> {
-        let held = self.units.remove(&unit)?;
-        self.working -= held.weight();
-        match &held.state {
+    pub(super) fn detach(&mut self, unit: UnitId) -> Option<Box<AssignedUnit>> {
+        let assigned = self.units.remove(&unit)?;
+        self.working -= assigned.weight();
+        match &assigned.state {
             State::Ready => {
-                self.n_called -= usize::from(held.is_called);
-                self.ready.remove(held.flow, &held.turn);
+                self.n_called -= usize::from(assigned.is_called);
+                self.ready.remove(assigned.flow, &assigned.turn);
             }
             State::Backoff(end) => {
                 self.backoff.remove(&(*end, unit));
             }
-            State::Parked(need) => self.parked.remove(need, &held.turn),
+            State::Parked(need) => self.parked.remove(need, &assigned.turn),
             State::Waiting => {}
         }
-        Some(held)
+        Some(assigned)
     }
 
     /// The end of a detached unit here.
-    pub(super) fn let_go(&mut self, mut held: Box<Held>) {
-        self.finish_wake(&mut held);
-        for group in &held.groups {
+    pub(super) fn let_go(&mut self, mut assigned: Box<AssignedUnit>) {
+        self.finish_wake(&mut assigned);
+        for group in &assigned.groups {
             self.placer.templates.release(group.template);
         }
-        if !held.decisions.is_empty() {
-            self.orphans.insert(held.unit(), held.decisions);
+        if !assigned.decisions.is_empty() {
+            self.orphans.insert(assigned.unit(), assigned.decisions);
         }
     }
 
-    pub(super) fn report(&mut self, held: &Held, state: ReportState, refusals: Option<Arc<Refusals>>) {
-        self.report_parked(held, state, refusals, 0);
+    pub(super) fn report(
+        &mut self,
+        assigned: &AssignedUnit,
+        state: ReportState,
+        refusals: Option<Arc<Refusals>>,
+    ) {
+        self.report_parked(assigned, state, refusals, 0);
     }
 
     /// The same of a unit that lacks something.
     pub(super) fn report_parked(
         &mut self,
-        held: &Held,
+        assigned: &AssignedUnit,
         state: ReportState,
         refusals: Option<Arc<Refusals>>,
         need: u64,
     ) {
-        let (unit, spec_revision) = (held.unit(), held.revision);
+        let (unit, spec_revision) = (assigned.unit(), assigned.revision);
         self.reports.push(UnitReport { unit, spec_revision, state, refusals, need });
     }
 
     /// The unit woken from a group came to an end: the next one's turn.
-    pub(super) fn finish_wake(&mut self, held: &mut Held) {
-        if let Some(need) = held.woken_from.take()
-            && self.parked.finish(&need, held.unit())
+    pub(super) fn finish_wake(&mut self, assigned: &mut AssignedUnit) {
+        if let Some(need) = assigned.woken_from.take()
+            && self.parked.finish(&need, assigned.unit())
         {
             self.wake(&need);
         }
@@ -120,10 +126,10 @@ impl Scheduler {
     /// Tries the first unit of a group of parked ones.
     pub(super) fn wake(&mut self, need: &Need) {
         let Some(turn) = self.parked.wake(need) else { return };
-        let Some(mut held) = self.units.remove(&turn.2) else { return };
-        self.report(&held, ReportState::Woken, None);
-        held.woken_from = Some(need.clone());
-        self.attach(held, State::Ready);
+        let Some(mut assigned) = self.units.remove(&turn.2) else { return };
+        self.report(&assigned, ReportState::Woken, None);
+        assigned.woken_from = Some(need.clone());
+        self.attach(assigned, State::Ready);
     }
 
     /// `min` doubled with each rejection in a row up to `max`, less up to half of it by seeded jitter.

@@ -17,8 +17,8 @@ use godel_queueing::QueueIdx;
 
 use super::{
     Scheduler, Step,
+    assigned_unit::{AssignedUnit, State, Wanted},
     elsewhere::{Rest, held_templates},
-    held::{Held, State, Wanted},
     park::{Counted, Need},
     seek::SEEK_EVERY_MS,
 };
@@ -77,9 +77,9 @@ impl Scheduler {
                 break;
             }
             match self.detach(unit) {
-                Some(mut held) => match held.full.take() {
-                    Some(refusals) => self.return_full(held, refusals),
-                    None => self.attach(held, State::Ready),
+                Some(mut assigned) => match assigned.full.take() {
+                    Some(refusals) => self.return_full(assigned, refusals),
+                    None => self.attach(assigned, State::Ready),
                 },
                 None => {
                     self.backoff.pop_first();
@@ -90,43 +90,43 @@ impl Scheduler {
 
     /// One try of a ready unit, `left` running units at most. Returns how many it tried to place.
     fn try_unit(&mut self, unit: UnitId, left: usize, now: Millis, decisions: &mut Vec<Decision>) -> usize {
-        let Some(mut held) = self.detach(unit) else { return 0 };
-        held.attempts += 1;
-        self.placer.set_scope(held.scope);
-        if !held.held_elsewhere.is_empty() {
-            held = match self.try_elsewhere(held, left, now, decisions) {
+        let Some(mut assigned) = self.detach(unit) else { return 0 };
+        assigned.attempts += 1;
+        self.placer.set_scope(assigned.scope);
+        if !assigned.awaiting_hold.is_empty() {
+            assigned = match self.try_elsewhere(assigned, left, now, decisions) {
                 Rest::Nothing(n_tried) => return n_tried,
-                Rest::Of(held) => held,
+                Rest::Of(assigned) => assigned,
             };
         }
-        let together = self.together(&mut held);
-        if held.at_maximum {
-            match self.try_at_maximum(held, (together, left), now, decisions) {
+        let together = self.together(&mut assigned);
+        if assigned.at_maximum {
+            match self.try_at_maximum(assigned, (together, left), now, decisions) {
                 Ok(n_tried) => return n_tried,
-                Err(with_room) => held = with_room,
+                Err(with_room) => assigned = with_room,
             }
         }
-        let has_turn = std::mem::take(&mut held.has_turn) && together > 1;
-        if let Some((need, refusals)) = self.settled(&held, together)
+        let has_turn = std::mem::take(&mut assigned.has_turn) && together > 1;
+        if let Some((need, refusals)) = self.settled(&assigned, together)
             && !has_turn
-            && !held.is_called
-            && !self.may_seek(&held, &need, self.is_represented(&held, &need), now)
-            && !self.may_enter(&held)
+            && !assigned.is_called
+            && !self.may_seek(&assigned, &need, self.is_represented(&assigned, &need), now)
+            && !self.may_enter(&assigned)
         {
-            self.park(held, &need, refusals, now);
+            self.park(assigned, &need, refusals, now);
             return 1;
         }
-        let mut tried = self.place(&held, left.max(together));
+        let mut tried = self.place(&assigned, left.max(together));
         if tried.n_placed < together || tried.n_placed == 0 {
-            self.enter(&held, left.max(together), &mut tried);
+            self.enter(&assigned, left.max(together), &mut tried);
         }
         if tried.n_placed < together || tried.n_placed == 0 {
-            let need = self.need_of(&held, together, &tried);
-            self.seek(&held, &need, together, left, &mut tried, now);
+            let need = self.need_of(&assigned, together, &tried);
+            self.seek(&assigned, &need, together, left, &mut tried, now);
         }
         let n_tried = tried.n_placed;
         if n_tried < together {
-            let need = self.need_of(&held, together, &tried);
+            let need = self.need_of(&assigned, together, &tried);
             let mut refusals = self.explain(&need, &tried.failed, now);
             if let (Counted::Now(refusals), 2..) = (&mut refusals, together) {
                 let nearest = std::mem::take(&mut refusals.nearest_miss);
@@ -135,85 +135,85 @@ impl Scheduler {
             note_loops(&mut refusals, tried.n_loops);
             self.undo(unit, &tried.groups);
             if has_turn {
-                if let Some(gathers) = self.gather(&held, together) {
-                    self.decide(&mut held, gathers, decisions);
-                    self.attach(held, State::Ready);
+                if let Some(gathers) = self.gather(&assigned, together) {
+                    self.decide(&mut assigned, gathers, decisions);
+                    self.attach(assigned, State::Ready);
                     return together;
                 }
-                held.no_turn = true;
+                assigned.no_turn = true;
             }
-            note_no_turn(&mut refusals, held.no_turn);
-            self.park(held, &need, refusals, now);
+            note_no_turn(&mut refusals, assigned.no_turn);
+            self.park(assigned, &need, refusals, now);
             return n_tried;
         }
         let (failed, n_loops) = (tried.failed.clone(), tried.n_loops);
-        self.decide(&mut held, tried, decisions);
-        let mut pending = held.groups.iter().filter(|group| !group.pending().is_empty());
-        if held.pending() > 0 && pending.all(|group| failed.contains(&group.template)) {
+        self.decide(&mut assigned, tried, decisions);
+        let mut pending = assigned.groups.iter().filter(|group| !group.pending().is_empty());
+        if assigned.pending() > 0 && pending.all(|group| failed.contains(&group.template)) {
             let mut needed = failed.clone();
-            needed.extend(held_templates(&held));
-            let need = any_need(&needed, self.shares.told_apart(held.queue));
-            if n_tried > 0 && self.may_seek(&held, &need, false, now) {
+            needed.extend(held_templates(&assigned));
+            let need = any_need(&needed, self.shares.told_apart(assigned.queue));
+            if n_tried > 0 && self.may_seek(&assigned, &need, false, now) {
                 // Nothing is free: the next try looks for those who have to leave.
-                self.attach(held, State::Ready);
+                self.attach(assigned, State::Ready);
                 return n_tried;
             }
             let mut refusals = self.explain(&need, &failed, now);
             note_loops(&mut refusals, n_loops);
-            self.park(held, &need, refusals, now);
+            self.park(assigned, &need, refusals, now);
         } else {
-            self.attach(held, State::Ready);
+            self.attach(assigned, State::Ready);
         }
         n_tried
     }
 
     /// What a unit lacks whose try has failed.
-    fn need_of(&self, held: &Held, together: usize, tried: &Try) -> Need {
-        let queue = self.shares.told_apart(held.queue);
+    fn need_of(&self, assigned: &AssignedUnit, together: usize, tried: &Try) -> Need {
+        let queue = self.shares.told_apart(assigned.queue);
         if together > 1 {
-            return together_need(held, together, queue);
+            return together_need(assigned, together, queue);
         }
-        if held.held_elsewhere.is_empty() {
+        if assigned.awaiting_hold.is_empty() {
             return any_need(&tried.failed, queue);
         }
-        let mut templates = held_templates(held);
+        let mut templates = held_templates(assigned);
         templates.extend(&tried.failed);
         any_need(&templates, queue)
     }
 
     /// Whether the unit's first binding is still to be made.
-    pub(super) fn is_first(&self, held: &mut Held) -> bool {
-        if held.together() > 0
-            && let Some(rows) = self.cluster.rows(held.unit())
+    pub(super) fn is_first(&self, assigned: &mut AssignedUnit) -> bool {
+        if assigned.together() > 0
+            && let Some(rows) = self.cluster.rows(assigned.unit())
         {
             // As the binder counts.
-            let counted = lifecycle::counted(rows, &held.terms);
-            held.bound = held.bound.max(u32::try_from(counted).unwrap_or(u32::MAX));
+            let counted = lifecycle::counted(rows, &assigned.terms);
+            assigned.bound = assigned.bound.max(u32::try_from(counted).unwrap_or(u32::MAX));
         }
-        held.together() > 0
+        assigned.together() > 0
     }
 
     /// Running units that must be placed at once for the unit's first binding.
-    pub(super) fn together(&self, held: &mut Held) -> usize {
-        self.is_first(held);
+    pub(super) fn together(&self, assigned: &mut AssignedUnit) -> usize {
+        self.is_first(assigned);
         // Should too few be pending the binder has the last word.
-        (held.together() as usize).min(held.pending())
+        (assigned.together() as usize).min(assigned.pending())
     }
 
     /// Whether it is known already that the unit finds no place: a settled group waits for the same.
-    fn settled(&self, held: &Held, together: usize) -> Option<(Need, Counted)> {
-        if self.parked.is_empty() || !held.held_elsewhere.is_empty() {
+    fn settled(&self, assigned: &AssignedUnit, together: usize) -> Option<(Need, Counted)> {
+        if self.parked.is_empty() || !assigned.awaiting_hold.is_empty() {
             return None;
         }
-        let queue = self.shares.told_apart(held.queue);
+        let queue = self.shares.told_apart(assigned.queue);
         if together > 1 {
-            let need = together_need(held, together, queue);
+            let need = together_need(assigned, together, queue);
             let refusals = self.parked.settled(&need)?.clone();
             return Some((need, Counted::Before(refusals)));
         }
         let mut none_fits = Vec::new();
         let mut refusals = None;
-        for group in held.groups.iter().filter(|group| !group.pending().is_empty()) {
+        for group in assigned.groups.iter().filter(|group| !group.pending().is_empty()) {
             refusals = Some(self.parked.settled(&Need::one(group.template, queue))?);
             none_fits.push(group.template);
         }
@@ -221,60 +221,66 @@ impl Scheduler {
     }
 
     /// Others that lack the same wait, and search for victims in its place.
-    fn is_represented(&self, held: &Held, need: &Need) -> bool {
+    fn is_represented(&self, assigned: &AssignedUnit, need: &Need) -> bool {
         let queue = need.queue;
-        let mut pending = held.groups.iter().filter(|group| !group.pending().is_empty());
+        let mut pending = assigned.groups.iter().filter(|group| !group.pending().is_empty());
         self.parked.has_units(need)
             || (need.together == 0
                 && pending.all(|group| self.parked.has_units(&Need::one(group.template, queue))))
     }
 
-    pub(super) fn park(&mut self, mut held: Box<Held>, need: &Need, refusals: Counted, now: Millis) {
+    pub(super) fn park(
+        &mut self,
+        mut assigned: Box<AssignedUnit>,
+        need: &Need,
+        refusals: Counted,
+        now: Millis,
+    ) {
         let (Counted::Now(known) | Counted::Before(known)) = &refusals;
-        let shown = Some(Arc::new(Refusals { attempts: held.attempts, ..known.clone() }));
+        let shown = Some(Arc::new(Refusals { attempts: assigned.attempts, ..known.clone() }));
         if self.placer.view.is_confined() {
-            if held.decisions.is_empty() {
-                self.report(&held, ReportState::Returned, shown);
-                self.let_go(held);
+            if assigned.decisions.is_empty() {
+                self.report(&assigned, ReportState::Returned, shown);
+                self.let_go(assigned);
             } else {
                 // Another scheduler would place the same again: it goes back once these are answered.
-                self.attach(held, State::Waiting);
+                self.attach(assigned, State::Waiting);
             }
             return;
         }
-        let (id, is_new) = self.parked.park(need, held.turn, refusals, now);
+        let (id, is_new) = self.parked.park(need, assigned.turn, refusals, now);
         if is_new {
             need.templates.iter().for_each(|(template, _)| self.placer.templates.retain(*template));
         }
-        if std::mem::take(&mut held.is_called) {
+        if std::mem::take(&mut assigned.is_called) {
             self.parked.note_none(need);
             if std::mem::take(&mut self.seeks.was_put_off) {
                 self.seek_again(now.plus(SEEK_EVERY_MS));
             }
         }
-        self.report_parked(&held, ReportState::Parked, shown, id);
-        if held.woken_from.as_ref() == Some(need) {
-            held.woken_from = None;
+        self.report_parked(&assigned, ReportState::Parked, shown, id);
+        if assigned.woken_from.as_ref() == Some(need) {
+            assigned.woken_from = None;
         }
-        self.attach(held, State::Parked(need.clone()));
+        self.attach(assigned, State::Parked(need.clone()));
     }
 
     /// Places pending running units group by group, `quota` at most, and assumes them.
-    pub(super) fn place(&mut self, held: &Held, quota: usize) -> Try {
-        let owned = self.owned(held);
-        self.place_in(held, &owned, quota)
+    pub(super) fn place(&mut self, assigned: &AssignedUnit, quota: usize) -> Try {
+        let owned = self.owned(assigned);
+        self.place_in(assigned, &owned, quota)
     }
 
     /// The same with the slots of these reservations.
-    pub(super) fn place_in(&mut self, held: &Held, owned: &Owned, quota: usize) -> Try {
+    pub(super) fn place_in(&mut self, assigned: &AssignedUnit, owned: &Owned, quota: usize) -> Try {
         let mut tried = Try::default();
-        for (group, work) in (0u16..).zip(&held.groups) {
+        for (group, work) in (0u16..).zip(&assigned.groups) {
             let wanted = work.pending();
             let wanted = &wanted[..wanted.len().min(quota - tried.n_placed)];
             if wanted.is_empty() {
                 continue;
             }
-            let placement = self.place_group(held.unit(), (group, owned), work.template, wanted);
+            let placement = self.place_group(assigned.unit(), (group, owned), work.template, wanted);
             if placement.ordinals.len() < wanted.len() {
                 tried.failed.push(work.template);
             }
@@ -328,30 +334,30 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn decide(&mut self, held: &mut Held, tried: Try, decisions: &mut Vec<Decision>) {
+    pub(super) fn decide(&mut self, assigned: &mut AssignedUnit, tried: Try, decisions: &mut Vec<Decision>) {
         if tried.n_placed == 0 {
             return;
         }
         for placement in &tried.groups {
-            held.groups[usize::from(placement.group)].advance(placement.ordinals.len());
+            assigned.groups[usize::from(placement.group)].advance(placement.ordinals.len());
         }
-        self.send(held, tried, decisions);
+        self.send(assigned, tried, decisions);
     }
 
     /// Decides on what is pending no more.
-    pub(super) fn send(&mut self, held: &mut Held, tried: Try, decisions: &mut Vec<Decision>) {
+    pub(super) fn send(&mut self, assigned: &mut AssignedUnit, tried: Try, decisions: &mut Vec<Decision>) {
         self.last_decision += 1;
         let decision = Decision {
             id: self.last_decision,
-            unit: held.unit(),
-            spec_revision: held.revision,
+            unit: assigned.unit(),
+            spec_revision: assigned.revision,
             nodes_as_of: self.revision.min(self.seen),
             groups: tried.groups.into_iter().filter(|group| !group.ordinals.is_empty()).collect(),
             preemption: tried.preemption,
         };
-        self.count_decision(held, &decision);
-        held.decisions.push(decision.id);
-        held.in_flight += u32::try_from(tried.n_placed).unwrap_or(u32::MAX);
+        self.count_decision(assigned, &decision);
+        assigned.decisions.push(decision.id);
+        assigned.in_flight += u32::try_from(tried.n_placed).unwrap_or(u32::MAX);
         self.in_flight += tried.n_placed as u64;
         self.undecided.insert(decision.id, decision.clone());
         decisions.push(decision);
@@ -398,9 +404,9 @@ pub(super) fn any_need(templates: &[TemplateId], queue: Option<QueueIdx>) -> Nee
 }
 
 /// So many together, of everything pending.
-pub(super) fn together_need(held: &Held, together: usize, queue: Option<QueueIdx>) -> Need {
+pub(super) fn together_need(assigned: &AssignedUnit, together: usize, queue: Option<QueueIdx>) -> Need {
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let pending = held.groups.iter().filter(|group| !group.pending().is_empty());
+    let pending = assigned.groups.iter().filter(|group| !group.pending().is_empty());
     let mut templates: Vec<_> = pending.map(|group| (group.template, count(group.pending().len()))).collect();
     templates.sort_unstable();
     Need { together: count(together), templates: templates.into(), queue, own: None }

@@ -16,8 +16,8 @@ use godel_placement::place::templates::TemplateId;
 
 use super::{
     Scheduler,
+    assigned_unit::{AssignedUnit, GroupWork, State, Wanted},
     cycle::{Try, any_need, together_need},
-    held::{GroupWork, Held, State, Wanted},
     park::{Counted, Need},
 };
 
@@ -26,43 +26,43 @@ pub(super) enum Rest {
     /// Nothing now; so many were tried.
     Nothing(usize),
     /// What no room is held for.
-    Of(Box<Held>),
+    Of(Box<AssignedUnit>),
 }
 
 impl Scheduler {
     /// Tries to place elsewhere what room is held for.
     pub(super) fn try_elsewhere(
         &mut self,
-        mut held: Box<Held>,
+        mut assigned: Box<AssignedUnit>,
         left: usize,
         now: Millis,
         decisions: &mut Vec<Decision>,
     ) -> Rest {
-        let ids = self.own_holds(&held);
+        let ids = self.own_holds(&assigned);
         // Also what decisions under way bind.
-        let is_first = self.is_first(&mut held);
+        let is_first = self.is_first(&mut assigned);
         if ids.iter().all(|id| self.is_ready(*id)) {
-            if held.pending() > 0 && !is_first {
-                return Rest::Of(held);
+            if assigned.pending() > 0 && !is_first {
+                return Rest::Of(assigned);
             }
             // What is held is about to be read, or to be bound.
-            self.attach(held, State::Waiting);
+            self.attach(assigned, State::Waiting);
             return Rest::Nothing(1);
         }
         if is_first {
-            return Rest::Nothing(self.try_whole(held, &ids, left, now, decisions));
+            return Rest::Nothing(self.try_whole(assigned, &ids, left, now, decisions));
         }
-        let n_tried = self.try_each(&mut held, &ids, decisions);
-        if held.pending() > 0 {
-            return Rest::Of(held);
+        let n_tried = self.try_each(&mut assigned, &ids, decisions);
+        if assigned.pending() > 0 {
+            return Rest::Of(assigned);
         }
-        if held.held_elsewhere.is_empty() {
-            self.attach(held, State::Ready);
+        if assigned.awaiting_hold.is_empty() {
+            self.attach(assigned, State::Ready);
             return Rest::Nothing(n_tried.max(1));
         }
-        let need = any_need(&held_templates(&held), self.shares.told_apart(held.queue));
-        let refusals = self.explain(&need, &held_templates(&held), now);
-        self.park(held, &need, refusals, now);
+        let need = any_need(&held_templates(&assigned), self.shares.told_apart(assigned.queue));
+        let refusals = self.explain(&need, &held_templates(&assigned), now);
+        self.park(assigned, &need, refusals, now);
         Rest::Nothing(n_tried.max(1))
     }
 
@@ -70,32 +70,32 @@ impl Scheduler {
     /// unit is tried with it.
     fn try_whole(
         &mut self,
-        mut held: Box<Held>,
+        mut assigned: Box<AssignedUnit>,
         ids: &[HoldId],
         left: usize,
         now: Millis,
         decisions: &mut Vec<Decision>,
     ) -> usize {
-        let rest: Vec<Vec<Wanted>> = held.groups.iter().map(|work| work.pending().to_vec()).collect();
-        held.groups.iter_mut().for_each(GroupWork::clear);
-        let least = usize::try_from(held.together()).unwrap_or(usize::MAX);
+        let rest: Vec<Vec<Wanted>> = assigned.groups.iter().map(|work| work.pending().to_vec()).collect();
+        assigned.groups.iter_mut().for_each(GroupWork::clear);
+        let least = usize::try_from(assigned.together()).unwrap_or(usize::MAX);
         let (mut lifted, mut together) = (Vec::new(), 0);
         for id in ids {
             if together >= least {
                 break;
             }
             let Some(hold) = self.cluster.hold(*id).cloned() else { continue };
-            let Some(work) = held.groups.get_mut(usize::from(hold.group)) else { continue };
+            let Some(work) = assigned.groups.get_mut(usize::from(hold.group)) else { continue };
             let wanted: Vec<Wanted> = hold.members().collect();
             work.add(&wanted);
-            held.held_elsewhere.retain(|(group, member)| *group != hold.group || !wanted.contains(member));
+            assigned.awaiting_hold.retain(|(group, member)| *group != hold.group || !wanted.contains(member));
             lifted.push(*id);
             together += wanted.len();
         }
         if together == 0 {
             // The record is another one; what is held ends with that.
-            held.groups.iter_mut().zip(rest).for_each(|(work, rest)| work.add(&rest));
-            self.attach(held, State::Waiting);
+            assigned.groups.iter_mut().zip(rest).for_each(|(work, rest)| work.add(&rest));
+            self.attach(assigned, State::Waiting);
             return 1;
         }
         let is_turn = |id: &HoldId| self.cluster.hold(*id).is_some_and(|hold| hold.turn.is_some());
@@ -104,14 +104,14 @@ impl Scheduler {
         let waits_for: Vec<NodeId> =
             waits.filter_map(|id| self.cluster.hold(*id)).map(|hold| hold.node).collect();
         self.cluster.lift_holds(&lifted);
-        let mut tried = self.place(&held, together);
+        let mut tried = self.place(&assigned, together);
         if tried.n_placed < together && !gathers {
-            self.enter(&held, together, &mut tried);
+            self.enter(&assigned, together, &mut tried);
         }
-        let queue = self.shares.told_apart(held.queue);
-        let need = Need { own: Some(held.unit()), ..together_need(&held, together, queue) };
+        let queue = self.shares.told_apart(assigned.queue);
+        let need = Need { own: Some(assigned.unit()), ..together_need(&assigned, together, queue) };
         if tried.n_placed < together && gathers {
-            self.seek(&held, &need, together, left, &mut tried, now);
+            self.seek(&assigned, &need, together, left, &mut tried, now);
         }
         let n_tried = tried.n_placed;
         // Where others have yet to leave for a hold its room is not there yet.
@@ -121,7 +121,7 @@ impl Scheduler {
         let mut refusals = None;
         if is_placed {
             self.cluster.settle_holds(&lifted);
-            self.decide(&mut held, tried, decisions);
+            self.decide(&mut assigned, tried, decisions);
         } else {
             let mut counted = self.explain(&need, &tried.failed, now);
             if let Counted::Now(refusals) = &mut counted {
@@ -129,47 +129,54 @@ impl Scheduler {
                 refusals.nearest_miss = format!("room for {n_tried} of {together} together; {nearest}");
             }
             refusals = Some(counted);
-            self.undo(held.unit(), &tried.groups);
+            self.undo(assigned.unit(), &tried.groups);
             self.cluster.settle_holds(&lifted);
         }
-        for (work, rest) in held.groups.iter_mut().zip(rest) {
+        for (work, rest) in assigned.groups.iter_mut().zip(rest) {
             work.add(&rest);
         }
-        self.leave_out_held(&mut held);
+        self.leave_out_held(&mut assigned);
         match refusals {
-            Some(refusals) => self.park(held, &need, refusals, now),
-            None => self.attach(held, State::Ready),
+            Some(refusals) => self.park(assigned, &need, refusals, now),
+            None => self.attach(assigned, State::Ready),
         }
         n_tried
     }
 
     /// What is held on each node by itself. Returns how many running units were placed elsewhere.
-    fn try_each(&mut self, held: &mut Held, ids: &[HoldId], decisions: &mut Vec<Decision>) -> usize {
+    fn try_each(
+        &mut self,
+        assigned: &mut AssignedUnit,
+        ids: &[HoldId],
+        decisions: &mut Vec<Decision>,
+    ) -> usize {
         let mut n_placed = 0;
         for id in ids {
             let Some(hold) = self.cluster.hold(*id).cloned() else { continue };
-            let Some(template) = held.groups.get(usize::from(hold.group)).map(|work| work.template) else {
+            let Some(template) = assigned.groups.get(usize::from(hold.group)).map(|work| work.template)
+            else {
                 continue;
             };
             let wanted: Vec<Wanted> = hold.members().collect();
-            let is_whole = wanted.iter().all(|member| held.held_elsewhere.contains(&(hold.group, *member)));
+            let is_whole =
+                wanted.iter().all(|member| assigned.awaiting_hold.contains(&(hold.group, *member)));
             if !is_whole || self.is_ready(*id) {
                 continue;
             }
             self.cluster.lift_holds(&[*id]);
             let owned = Owned::new();
-            let placement = self.place_group(held.unit(), (hold.group, &owned), template, &wanted);
+            let placement = self.place_group(assigned.unit(), (hold.group, &owned), template, &wanted);
             let n = placement.ordinals.len();
             let groups = vec![placement];
             if n < wanted.len() {
-                self.undo(held.unit(), &groups);
+                self.undo(assigned.unit(), &groups);
                 self.cluster.settle_holds(&[*id]);
                 continue;
             }
             self.cluster.settle_holds(&[*id]);
-            held.held_elsewhere.retain(|(group, member)| *group != hold.group || !wanted.contains(member));
+            assigned.awaiting_hold.retain(|(group, member)| *group != hold.group || !wanted.contains(member));
             n_placed += n;
-            self.send(held, Try { groups, n_placed: n, ..Try::default() }, decisions);
+            self.send(assigned, Try { groups, n_placed: n, ..Try::default() }, decisions);
         }
         n_placed
     }
@@ -184,20 +191,20 @@ impl Scheduler {
     }
 
     /// Holds that are read of what a unit holds room for elsewhere.
-    fn own_holds(&self, held: &Held) -> Vec<HoldId> {
+    fn own_holds(&self, assigned: &AssignedUnit) -> Vec<HoldId> {
         let is_own = |hold: &Hold| {
             let mut members = hold.members();
-            members.any(|member| held.held_elsewhere.contains(&(hold.group, member)))
+            members.any(|member| assigned.awaiting_hold.contains(&(hold.group, member)))
         };
-        let ids = self.cluster.holds_of(held.unit()).into_iter();
+        let ids = self.cluster.holds_of(assigned.unit()).into_iter();
         ids.filter(|id| self.cluster.hold(*id).is_some_and(|hold| is_own(hold))).collect()
     }
 
     /// What is pending and held for is no more to be placed than that.
-    fn leave_out_held(&mut self, held: &mut Held) {
-        let held_now = self.held_of(held.unit(), held.revision);
-        for (idx, work) in (0u16..).zip(&mut held.groups) {
-            let elsewhere = &mut held.held_elsewhere;
+    fn leave_out_held(&mut self, assigned: &mut AssignedUnit) {
+        let held_now = self.held_of(assigned.unit(), assigned.revision);
+        for (idx, work) in (0u16..).zip(&mut assigned.groups) {
+            let elsewhere = &mut assigned.awaiting_hold;
             work.retain(|wanted| {
                 let is_held = held_now.contains(wanted);
                 if is_held {
@@ -218,37 +225,38 @@ impl Scheduler {
         units.sort_unstable();
         units.dedup();
         for unit in units {
-            if let Some(held) = self.detach(unit) {
-                self.report(&held, ReportState::Woken, None);
-                self.attach(held, State::Ready);
+            if let Some(assigned) = self.detach(unit) {
+                self.report(&assigned, ReportState::Woken, None);
+                self.attach(assigned, State::Ready);
             }
         }
     }
 
     fn is_parked_for(&self, unit: UnitId) -> bool {
-        let is_parked =
-            |held: &Held| matches!(held.state, State::Parked(_)) && !held.held_elsewhere.is_empty();
-        self.units.get(&unit).is_some_and(|held| is_parked(held))
+        let is_parked = |assigned: &AssignedUnit| {
+            matches!(assigned.state, State::Parked(_)) && !assigned.awaiting_hold.is_empty()
+        };
+        self.units.get(&unit).is_some_and(|assigned| is_parked(assigned))
     }
 
     /// A hold is read: its unit may be tried elsewhere.
     pub(super) fn try_held(&mut self, unit: UnitId) {
-        let is_next = |held: &Held| {
-            held.state == State::Waiting
-                && !held.awaits
-                && !held.held_elsewhere.is_empty()
-                && held.decisions.is_empty()
+        let is_next = |assigned: &AssignedUnit| {
+            assigned.state == State::Waiting
+                && !assigned.awaits
+                && !assigned.awaiting_hold.is_empty()
+                && assigned.decisions.is_empty()
         };
-        if self.units.get(&unit).is_some_and(|held| is_next(held))
-            && let Some(held) = self.detach(unit)
+        if self.units.get(&unit).is_some_and(|assigned| is_next(assigned))
+            && let Some(assigned) = self.detach(unit)
         {
-            self.attach(held, State::Ready);
+            self.attach(assigned, State::Ready);
         }
     }
 }
 
 /// Templates of what room is held for.
-pub(super) fn held_templates(held: &Held) -> Vec<TemplateId> {
-    let of = |group: &u16| held.groups.get(usize::from(*group)).map(|work| work.template);
-    held.held_elsewhere.iter().filter_map(|(group, _)| of(group)).collect()
+pub(super) fn held_templates(assigned: &AssignedUnit) -> Vec<TemplateId> {
+    let of = |group: &u16| assigned.groups.get(usize::from(*group)).map(|work| work.template);
+    assigned.awaiting_hold.iter().filter_map(|(group, _)| of(group)).collect()
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use godel_cluster::SubClusterId;
 use godel_domain::{demand::Pool, ids::UnitId};
 
-use super::{Scheduler, held::GroupWork, park::Turn};
+use super::{Scheduler, assigned_unit::GroupWork, park::Turn};
 
 /// Running units of a turn: less than a millisecond of placing, and decisions that are still worth a message.
 const QUANTUM: i64 = 1_024;

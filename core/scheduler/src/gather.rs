@@ -12,26 +12,26 @@ use godel_placement::gang::{self, Ask};
 
 use super::{
     Scheduler,
+    assigned_unit::{AssignedUnit, Wanted},
     cycle::Try,
-    held::{Held, Wanted},
 };
 
 impl Scheduler {
     /// The dispatcher says that it is the turn of a unit that was just assigned: should it find no place, its room is
     /// gathered.
     pub fn set_turn(&mut self, unit: UnitId) {
-        if let Some(held) = self.units.get_mut(&unit) {
-            held.has_turn = true;
+        if let Some(assigned) = self.units.get_mut(&unit) {
+            assigned.has_turn = true;
         }
     }
 
     /// Chooses nodes on which room is gathered for the next `together` running units of a gang. Nothing is assumed there.
     /// `None`: there is no such room, or what is in it goes on for good.
-    pub(super) fn gather(&mut self, held: &Held, together: usize) -> Option<Try> {
-        let mut asks = Vec::with_capacity(held.groups.len());
-        let mut wanted: Vec<(u16, &[Wanted])> = Vec::with_capacity(held.groups.len());
+    pub(super) fn gather(&mut self, assigned: &AssignedUnit, together: usize) -> Option<Try> {
+        let mut asks = Vec::with_capacity(assigned.groups.len());
+        let mut wanted: Vec<(u16, &[Wanted])> = Vec::with_capacity(assigned.groups.len());
         let mut left = together;
-        for (group, work) in (0u16..).zip(&held.groups) {
+        for (group, work) in (0u16..).zip(&assigned.groups) {
             let pending = &work.pending()[..work.pending().len().min(left)];
             if pending.is_empty() {
                 continue;
@@ -43,7 +43,7 @@ impl Scheduler {
             wanted.push((group, pending));
         }
         self.cluster.keep_occupants();
-        let chosen = gang::choose(&self.cluster, &asks, held.turn.0.0, self.seeks.wall_ms);
+        let chosen = gang::choose(&self.cluster, &asks, assigned.turn.0.0, self.seeks.wall_ms);
         if self.seeks.n_tried == 0 {
             // Nobody else asks for them.
             self.cluster.forget_occupants();
@@ -65,20 +65,20 @@ impl Scheduler {
     }
 
     /// Whether a unit is admitted to what some gang gathers, or to a slot of a reservation.
-    pub(super) fn may_enter(&self, held: &Held) -> bool {
-        self.is_admitted(held) || self.has_slots(held)
+    pub(super) fn may_enter(&self, assigned: &AssignedUnit) -> bool {
+        self.is_admitted(assigned) || self.has_slots(assigned)
     }
 
     /// Whether a unit is admitted to what some gang gathers.
-    pub(super) fn is_admitted(&self, held: &Held) -> bool {
-        self.cluster.is_gathering() && self.cluster.admits(&self.entrant(held))
+    pub(super) fn is_admitted(&self, assigned: &AssignedUnit) -> bool {
+        self.cluster.is_gathering() && self.cluster.admits(&self.entrant(assigned))
     }
 
     /// Places a unit once more, with room that others gather.
-    pub(super) fn enter(&mut self, held: &Held, quota: usize, tried: &mut Try) {
-        if self.cluster.is_gathering() && self.cluster.lift_gathered(&self.entrant(held), None) {
-            self.undo(held.unit(), &tried.groups);
-            *tried = self.place(held, quota);
+    pub(super) fn enter(&mut self, assigned: &AssignedUnit, quota: usize, tried: &mut Try) {
+        if self.cluster.is_gathering() && self.cluster.lift_gathered(&self.entrant(assigned), None) {
+            self.undo(assigned.unit(), &tried.groups);
+            *tried = self.place(assigned, quota);
             self.cluster.settle_lifted();
         }
     }
@@ -90,15 +90,15 @@ impl Scheduler {
         may_leave.then_some(spec.min_run_ms)
     }
 
-    fn entrant(&self, held: &Held) -> Entrant {
+    fn entrant(&self, assigned: &AssignedUnit) -> Entrant {
         Entrant {
-            priority: held.turn.0.0,
-            pool: held.pool,
-            active_deadline_ms: held.active_deadline_ms,
-            leaves_after_ms: held.leaves_after_ms,
+            priority: assigned.turn.0.0,
+            pool: assigned.pool,
+            active_deadline_ms: assigned.active_deadline_ms,
+            leaves_after_ms: assigned.leaves_after_ms,
             queue: self
                 .shares
-                .told_apart(held.queue)
+                .told_apart(assigned.queue)
                 .map(|queue| self.shares.tree().shared_path(queue).clone()),
             now_ms: self.seeks.wall_ms,
         }

@@ -8,12 +8,12 @@
 //!
 //! # Modules
 //!
+//! - `assigned_unit`: a unit that the scheduler was assigned.
 //! - `attach`: units that are assigned, change their state, and go.
 //! - `cycle`: the unit cycle: try the next unit, decide, or park it.
 //! - `elsewhere`: units with a hold that fit on other nodes by now.
 //! - `flows`: one workflow per sub-cluster.
 //! - `gather`: a gang whose turn it is to gather room.
-//! - `held`: a unit that the scheduler was assigned.
 //! - `maxima`: a unit whose queue is at a maximum.
 //! - `outcome`: what is left to place of a unit, after assignments and outcomes.
 //! - `park`: units without a place, grouped by what they need.
@@ -51,20 +51,20 @@ use godel_rules::budget::{Identity, Wanted};
 use rustc_hash::FxHashMap;
 
 use self::{
+    assigned_unit::{AssignedUnit, DecisionIds, State},
     flows::Flows,
-    held::{DecisionIds, Held, State},
     park::Parked,
     seek::Seeks,
     shares::Shares,
     window::Window,
 };
 
+mod assigned_unit;
 mod attach;
 mod cycle;
 mod elsewhere;
 mod flows;
 mod gather;
-mod held;
 mod maxima;
 mod outcome;
 mod park;
@@ -151,7 +151,7 @@ pub struct Stats {
     pub backoff_units: u32,
     /// Units without a place.
     pub parked_units: u32,
-    /// Units held.
+    /// Units assigned.
     pub units: u32,
     /// Running units held in ready, backoff and in flight.
     pub running_units: u32,
@@ -188,8 +188,8 @@ pub struct Scheduler {
     seen: Revision,
     placer: Placer,
     classes: PriorityClasses,
-    units: IdMap<UnitId, Box<Held>>,
-    /// Decisions without an outcome of units not held any more.
+    units: IdMap<UnitId, Box<AssignedUnit>>,
+    /// Decisions without an outcome of units not assigned any more.
     orphans: IdMap<UnitId, DecisionIds>,
     ready: Flows,
     backoff: BTreeSet<(Millis, UnitId)>,
@@ -280,7 +280,7 @@ impl Scheduler {
         }
     }
 
-    /// A unit to place, or a unit held already with an equal or newer record: `pending` (ordinal, incarnation)
+    /// A unit to place, or a unit assigned already with an equal or newer record: `pending` (ordinal, incarnation)
     /// replaces what was to be placed; `bound` counts running units that count for the unit's first binding
     /// already. What rows or decisions under way cover is left out.
     pub fn on_assign(
@@ -293,15 +293,15 @@ impl Scheduler {
     ) {
         let unit = spec.id;
         self.n_assigned += 1;
-        if self.units.get(&unit).is_some_and(|held| held.revision > spec_revision) {
+        if self.units.get(&unit).is_some_and(|assigned| assigned.revision > spec_revision) {
             return;
         }
-        let (groups, held_elsewhere) = self.group_work(spec, spec_revision, pending);
+        let (groups, awaiting_hold) = self.group_work(spec, spec_revision, pending);
         let old = self.detach(unit);
         let turn = old.as_ref().map_or(self.last_turn + 1, |old| old.turn.1);
         self.last_turn = self.last_turn.max(turn);
         let class = PriorityClasses::deciding(spec).filter(|class| !PriorityClasses::is_built_in(class));
-        let mut held = Box::new(Held {
+        let mut assigned = Box::new(AssignedUnit {
             revision: spec_revision,
             turn: (Reverse(self.classes.priority(spec)), turn, unit),
             class: class.map(Box::from),
@@ -323,7 +323,7 @@ impl Scheduler {
             decisions: self.orphans.remove(&unit).unwrap_or_default(),
             in_flight: 0,
             wanted_again: Vec::new(),
-            held_elsewhere,
+            awaiting_hold,
             awaits: false,
             woken_from: None,
             attempts: 0,
@@ -333,32 +333,32 @@ impl Scheduler {
             full: None,
         });
         if let Some(mut old) = old {
-            held.attempts = old.attempts;
-            held.no_turn = old.no_turn && old.revision == spec_revision;
-            held.decisions = std::mem::take(&mut old.decisions);
+            assigned.attempts = old.attempts;
+            assigned.no_turn = old.no_turn && old.revision == spec_revision;
+            assigned.decisions = std::mem::take(&mut old.decisions);
             self.let_go(old);
         }
-        self.leave_out_decided(&mut held);
-        for group in &held.groups {
+        self.leave_out_decided(&mut assigned);
+        for group in &assigned.groups {
             let shape = self.placer.templates.get(group.template).ask.shape();
             if self.cluster.demand(shape).devices.is_some() {
                 self.placer.typical.note(shape, group.pending().len() as u64);
             }
         }
-        self.attach(held, State::Ready);
+        self.attach(assigned, State::Ready);
     }
 
     /// Whose nodes a unit that was just assigned may use; its own partition's until this says otherwise.
     pub fn set_scope(&mut self, unit: UnitId, scope: Scope) {
-        if let Some(held) = self.units.get_mut(&unit) {
-            held.scope = scope;
+        if let Some(assigned) = self.units.get_mut(&unit) {
+            assigned.scope = scope;
         }
     }
 
     /// The unit is no longer its business. Decisions under way stay until their outcome.
     pub fn on_revoke(&mut self, unit: UnitId) {
-        if let Some(held) = self.detach(unit) {
-            self.let_go(held);
+        if let Some(assigned) = self.detach(unit) {
+            self.let_go(assigned);
         }
     }
 
@@ -415,7 +415,7 @@ impl Scheduler {
         self.revision = self.revision.max(revision);
         if std::mem::take(&mut self.unread.lists) {
             self.unread.listed = self.revision;
-            self.take_on_all_unheld();
+            self.requeue_all_released();
         }
         self.forget_read();
         self.forget_held();
@@ -483,7 +483,7 @@ impl Scheduler {
                 let hold = self.cluster.remove_hold(*id);
                 self.count_hold_out(*id);
                 if let Some(hold) = hold {
-                    self.take_on_held(&hold);
+                    self.requeue_after_hold(&hold);
                 }
             }
             Change::Partition(partition) => self.on_partition(partition),
@@ -581,11 +581,12 @@ impl Scheduler {
         backoff.into_iter().chain(note).chain(seek).chain(maxima).min()
     }
 
-    /// Every unit held, ascending, with the revision of its record.
+    /// Every unit assigned, ascending, with the revision of its record.
     pub fn inventory(&self) -> Vec<(UnitId, Revision)> {
-        let mut held: Vec<_> = self.units.values().map(|held| (held.unit(), held.revision)).collect();
-        held.sort_unstable();
-        held
+        let mut units: Vec<_> =
+            self.units.values().map(|assigned| (assigned.unit(), assigned.revision)).collect();
+        units.sort_unstable();
+        units
     }
 
     /// Decisions without an outcome, in order: to be sent again after a reconnect.
@@ -595,8 +596,8 @@ impl Scheduler {
 
     /// Running units that it can take beyond what it holds in ready, backoff and in flight.
     pub fn credits(&self) -> u32 {
-        let held = u32::try_from(self.working + self.in_flight).unwrap_or(u32::MAX);
-        self.config.held_max.saturating_sub(held)
+        let assigned = u32::try_from(self.working + self.in_flight).unwrap_or(u32::MAX);
+        self.config.held_max.saturating_sub(assigned)
     }
 
     /// Counters and queue lengths. `O(nodes)`.

@@ -18,8 +18,8 @@ use godel_queueing::{Amounts, Hindrance, Lack, QueueIdx, sum_of};
 
 use super::{
     Scheduler,
+    assigned_unit::{AssignedUnit, State},
     cycle::Try,
-    held::{Held, State},
     shares::Needs,
 };
 
@@ -31,8 +31,8 @@ const N_ONE_BY_ONE: usize = 8;
 impl Scheduler {
     /// A queue of a unit that was just assigned is at a maximum.
     pub fn set_at_maximum(&mut self, unit: UnitId, now: Millis) {
-        if let Some(held) = self.units.get_mut(&unit) {
-            held.at_maximum = true;
+        if let Some(assigned) = self.units.get_mut(&unit) {
+            assigned.at_maximum = true;
             self.count_for_maxima(now);
         }
     }
@@ -41,29 +41,29 @@ impl Scheduler {
     /// how many running units it tried to place.
     pub(super) fn try_at_maximum(
         &mut self,
-        mut held: Box<Held>,
+        mut assigned: Box<AssignedUnit>,
         (together, left): (usize, usize),
         now: Millis,
         decisions: &mut Vec<Decision>,
-    ) -> Result<usize, Box<Held>> {
+    ) -> Result<usize, Box<AssignedUnit>> {
         self.count_for_maxima(now);
         let least = together.max(1);
-        let lacks = self.lacks_of(&held, least);
+        let lacks = self.lacks_of(&assigned, least);
         if lacks.is_empty() {
-            held.at_maximum = false;
-            return Err(held);
+            assigned.at_maximum = false;
+            return Err(assigned);
         }
         // Whoever leaves already makes room enough: that is waited for where it is known.
         let is_coming = lacks.iter().all(|lack| lack.is_coming);
         let mut n_loops = 0;
-        if !is_coming && self.may_have_leave(&held) {
-            for wanted in self.sizes(&held, together, left) {
+        if !is_coming && self.may_have_leave(&assigned) {
+            for wanted in self.sizes(&assigned, together, left) {
                 self.seeks.n_tried += 1;
-                match self.seek_full(&held, wanted) {
+                match self.seek_full(&assigned, wanted) {
                     Ok(tried) => {
                         let n_tried = tried.n_placed;
-                        self.decide(&mut held, tried, decisions);
-                        self.attach(held, State::Ready);
+                        self.decide(&mut assigned, tried, decisions);
+                        self.attach(assigned, State::Ready);
                         return Ok(n_tried);
                     }
                     Err(n) => n_loops = n_loops.max(n),
@@ -72,36 +72,36 @@ impl Scheduler {
         }
         let reason = self.full_words(&lacks, n_loops);
         let reason = RefusalCount { plugin: "queue", reason, nodes: 0 };
-        let refusals = Refusals { reasons: vec![reason], attempts: held.attempts, ..Refusals::default() };
-        self.return_full(held, Arc::new(refusals));
+        let refusals = Refusals { reasons: vec![reason], attempts: assigned.attempts, ..Refusals::default() };
+        self.return_full(assigned, Arc::new(refusals));
         Ok(1)
     }
 
     /// The search of a plan in full queues: for so many together, or else for as many as there can be.
-    pub(super) fn plan_full(&mut self, held: &Held, together: usize) -> Option<Try> {
+    pub(super) fn plan_full(&mut self, assigned: &AssignedUnit, together: usize) -> Option<Try> {
         self.count_for_maxima(Millis(0));
-        let is_coming = self.lacks_of(held, together.max(1)).iter().all(|lack| lack.is_coming);
-        if is_coming || !self.may_have_leave(held) {
+        let is_coming = self.lacks_of(assigned, together.max(1)).iter().all(|lack| lack.is_coming);
+        if is_coming || !self.may_have_leave(assigned) {
             return None;
         }
-        let sizes = self.sizes(held, if together > 1 { together } else { 0 }, held.pending());
-        sizes.into_iter().find_map(|wanted| self.seek_full(held, wanted).ok())
+        let sizes = self.sizes(assigned, if together > 1 { together } else { 0 }, assigned.pending());
+        sizes.into_iter().find_map(|wanted| self.seek_full(assigned, wanted).ok())
     }
 
     /// Whether anybody may be made to leave for a unit.
-    fn may_have_leave(&self, held: &Held) -> bool {
-        let may_find = self.cluster.has_below(held.turn.0.0)
-            || (self.cluster.has_preemptible() && self.shares.may_claim(held.queue));
+    fn may_have_leave(&self, assigned: &AssignedUnit) -> bool {
+        let may_find = self.cluster.has_below(assigned.turn.0.0)
+            || (self.cluster.has_preemptible() && self.shares.may_claim(assigned.queue));
         self.config.preemption && !self.seeks.is_paused && !self.cluster.frozen().keeps_all() && may_find
     }
 
     /// For how many to look, one after the other, until some are found.
-    fn sizes(&mut self, held: &Held, together: usize, left: usize) -> Vec<usize> {
-        if together > 0 || held.one_by_one {
+    fn sizes(&mut self, assigned: &AssignedUnit, together: usize, left: usize) -> Vec<usize> {
+        if together > 0 || assigned.one_by_one {
             return vec![together.max(1)];
         }
-        let most = held.pending().min(left).clamp(1, N_ASKED_MAX);
-        let mut sizes = self.portions(held, 0, most);
+        let most = assigned.pending().min(left).clamp(1, N_ASKED_MAX);
+        let mut sizes = self.portions(assigned, 0, most);
         let less = |n: &usize| Some(if *n > N_ONE_BY_ONE { n / 2 } else { n - 1 }).filter(|n| *n > 0);
         sizes.extend(std::iter::successors(Some(most), less));
         sizes.retain(|n| *n > 0);
@@ -111,54 +111,54 @@ impl Scheduler {
     }
 
     /// What is lacking in queues for the first so many running units.
-    fn lacks_of(&mut self, held: &Held, n: usize) -> Vec<Lack> {
-        let needs = self.first_needs(held, n);
-        self.shares.lacks(held.queue, &needs, &self.cluster)
+    fn lacks_of(&mut self, assigned: &AssignedUnit, n: usize) -> Vec<Lack> {
+        let needs = self.first_needs(assigned, n);
+        self.shares.lacks(assigned.queue, &needs, &self.cluster)
     }
 
-    fn first_needs(&mut self, held: &Held, n: usize) -> Needs {
+    fn first_needs(&mut self, assigned: &AssignedUnit, n: usize) -> Needs {
         let mut left = n;
         let counts: Vec<(u16, usize)> = (0u16..)
-            .zip(&held.groups)
+            .zip(&assigned.groups)
             .map(|(group, work)| {
                 let taken = work.pending().len().min(left);
                 left -= taken;
                 (group, taken)
             })
             .collect();
-        self.needs(held, counts)
+        self.needs(assigned, counts)
     }
 
     /// One search, for the first so many running units.
     ///
     /// # Errors
     /// They cannot all be placed: how many units were spared because they preempted this one before.
-    fn seek_full(&mut self, held: &Held, wanted: usize) -> Result<Try, usize> {
+    fn seek_full(&mut self, assigned: &AssignedUnit, wanted: usize) -> Result<Try, usize> {
         let seeker = Seeker {
-            unit: held.unit(),
-            priority: held.turn.0.0,
-            pool: held.pool,
+            unit: assigned.unit(),
+            priority: assigned.turn.0.0,
+            pool: assigned.pool,
             now_ms: self.seeks.wall_ms,
         };
-        if let Some(relieved) = self.relieve(held, &seeker, wanted) {
+        if let Some(relieved) = self.relieve(assigned, &seeker, wanted) {
             return relieved;
         }
         let (mut tried, mut preemption) = (Try::default(), Preemption::default());
         let mut reach = 0;
-        for (group, work) in (0u16..).zip(&held.groups) {
+        for (group, work) in (0u16..).zip(&assigned.groups) {
             let pending = &work.pending()[..work.pending().len().min(wanted - tried.n_placed)];
             if pending.is_empty() {
                 continue;
             }
             let placed = tried.groups.iter().map(|placement| (placement.group, placement.ordinals.len()));
-            let needs = self.needs(held, placed.chain([(group, pending.len())]));
-            reach |= self.shares.rights(held.queue, &needs).map_or(0, |rights| rights.reach());
-            let found = self.search_full(&seeker, (held, &needs), (group, pending.len()), &preemption);
+            let needs = self.needs(assigned, placed.chain([(group, pending.len())]));
+            reach |= self.shares.rights(assigned.queue, &needs).map_or(0, |rights| rights.reach());
+            let found = self.search_full(&seeker, (assigned, &needs), (group, pending.len()), &preemption);
             let (n_found, n_loops) = (found.places.len(), found.n_loops);
             tried.n_loops += n_loops;
             self.seeks.n_loops += n_loops as u64;
             let mut placement = GroupPlacement { group, ..GroupPlacement::default() };
-            self.take_found(held, (group, pending), found, &mut placement, &mut preemption);
+            self.take_found(assigned, (group, pending), found, &mut placement, &mut preemption);
             tried.groups.push(placement);
             tried.n_placed += n_found;
             if n_found < pending.len() {
@@ -169,10 +169,10 @@ impl Scheduler {
         if tried.n_placed < wanted.max(1)
             || n_victims == 0
             || n_victims > N_VICTIMS_MAX
-            || !self.still_reaches(held, &tried, reach)
+            || !self.still_reaches(assigned, &tried, reach)
         {
             self.unclaim(&preemption);
-            self.undo(held.unit(), &tried.groups);
+            self.undo(assigned.unit(), &tried.groups);
             return Err(tried.n_loops);
         }
         preemption.claims.sort_unstable();
@@ -183,26 +183,31 @@ impl Scheduler {
     }
 
     /// Where all of it has places as things are, those that have to leave its queues. `None`: it has not.
-    fn relieve(&mut self, held: &Held, seeker: &Seeker, wanted: usize) -> Option<Result<Try, usize>> {
+    fn relieve(
+        &mut self,
+        assigned: &AssignedUnit,
+        seeker: &Seeker,
+        wanted: usize,
+    ) -> Option<Result<Try, usize>> {
         // A decision for which others leave enters no slots.
-        let mut tried = self.place_in(held, &Owned::new(), wanted);
+        let mut tried = self.place_in(assigned, &Owned::new(), wanted);
         if tried.n_placed < wanted {
-            self.undo(held.unit(), &tried.groups);
+            self.undo(assigned.unit(), &tried.groups);
             return None;
         }
         let placed = tried.groups.iter().map(|placement| (placement.group, placement.ordinals.len()));
-        let needs = self.needs(held, placed);
-        let lacks = self.shares.lacks(held.queue, &needs, &self.cluster);
+        let needs = self.needs(assigned, placed);
+        let lacks = self.shares.lacks(assigned.queue, &needs, &self.cluster);
         let units = self.units_below(&lacks);
         let Self { placer, cluster, seeks, shares, .. } = self;
-        let shape = placer.templates.get(held.groups[0].template).ask.shape();
-        let rights = shares.rights(held.queue, &needs);
+        let shape = placer.templates.get(assigned.groups[0].template).ask.shape();
+        let rights = shares.rights(assigned.queue, &needs);
         let full = Full { quota: shares.quota(), lacks: &lacks, units: &units };
         let who = (seeker, seeks.claimed());
         let (found, is_relieved) = preempt::relieve(cluster, who, rights.as_ref(), shape, &full);
         seeks.n_loops += found.n_loops as u64;
         if !is_relieved || found.others.is_empty() {
-            self.undo(held.unit(), &tried.groups);
+            self.undo(assigned.unit(), &tried.groups);
             return Some(Err(found.n_loops));
         }
         self.claim(&found.others);
@@ -222,12 +227,12 @@ impl Scheduler {
     fn search_full(
         &mut self,
         seeker: &Seeker,
-        (held, needs): (&Held, &Needs),
+        (assigned, needs): (&AssignedUnit, &Needs),
         (group, n): (u16, usize),
         before: &Preemption,
     ) -> Found {
-        let given = self.given(held.queue, before);
-        let mut lacks = self.shares.lacks(held.queue, needs, &self.cluster);
+        let given = self.given(assigned.queue, before);
+        let mut lacks = self.shares.lacks(assigned.queue, needs, &self.cluster);
         for lack in &mut lacks {
             if let Some((_, given)) = given.iter().find(|(level, _)| *level == lack.queue) {
                 sum_of(&mut lack.amounts, given, -1);
@@ -235,10 +240,10 @@ impl Scheduler {
         }
         lacks.retain(|lack| lack.amounts.iter().any(|amount| *amount > 0));
         let units = self.units_below(&lacks);
-        let template = held.groups[usize::from(group)].template;
+        let template = assigned.groups[usize::from(group)].template;
         let Self { placer, cluster, seeks, shares, .. } = self;
         let shape = placer.templates.get(template).ask.shape();
-        let rights = shares.rights(held.queue, needs);
+        let rights = shares.rights(assigned.queue, needs);
         let full = Full { quota: shares.quota(), lacks: &lacks, units: &units };
         let who = (seeker, seeks.claimed());
         if placer.view.is_preferred() {

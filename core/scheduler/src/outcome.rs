@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use super::{
     Scheduler,
-    held::{GroupWork, Held, State, Wanted},
+    assigned_unit::{AssignedUnit, GroupWork, State, Wanted},
 };
 
 /// A unit of which nothing was bound stays so long before it goes back, milliseconds: ten rounds a second are no load,
@@ -62,7 +62,7 @@ impl Scheduler {
         if outcome.held {
             self.note_held(&decision);
             self.settle_decision(&decision, &refused, 0, now);
-            self.settle_held(decision, outcome.revision);
+            self.on_hold_granted(decision, outcome.revision);
             return;
         }
         self.settle_decision(&decision, &refused, n_bound, now);
@@ -90,25 +90,25 @@ impl Scheduler {
     /// The binder holds room for a decision: while the hold lasts it is tried elsewhere, and nobody else leaves for it. The
     /// rest of a unit that was never bound has to wait for that first binding, at the dispatcher.
     fn note_held(&mut self, decision: &Decision) {
-        if let Some(held) =
-            self.units.get_mut(&decision.unit).filter(|held| held.revision == decision.spec_revision)
+        if let Some(assigned) =
+            self.units.get_mut(&decision.unit).filter(|assigned| assigned.revision == decision.spec_revision)
         {
             let of_group = |group: &GroupPlacement| group.members().map(|one| (group.group, one)).collect();
-            held.held_elsewhere.extend(decision.groups.iter().flat_map::<Vec<(u16, Wanted)>, _>(of_group));
+            assigned.awaiting_hold.extend(decision.groups.iter().flat_map::<Vec<(u16, Wanted)>, _>(of_group));
         }
     }
 
-    fn settle_held(&mut self, decision: Decision, revision: Revision) {
+    fn on_hold_granted(&mut self, decision: Decision, revision: Revision) {
         let unit = decision.unit;
         self.keep_until(revision, decision);
         if revision <= self.revision {
             // It may have ended already.
-            self.take_on_unheld(unit);
+            self.requeue_released(unit);
         }
         let was_bound = self.cluster.rows(unit).is_some_and(RunningUnits::was_placed);
-        if !was_bound && let Some(mut held) = self.detach(unit) {
-            held.groups.iter_mut().for_each(GroupWork::clear);
-            self.attach(held, State::Waiting);
+        if !was_bound && let Some(mut assigned) = self.detach(unit) {
+            assigned.groups.iter_mut().for_each(GroupWork::clear);
+            self.attach(assigned, State::Waiting);
         }
         if revision <= self.revision {
             self.try_held(unit);
@@ -122,27 +122,31 @@ impl Scheduler {
     /// replicas find a node that the queue has no room for: then not at once, or the unit would go round and round.
     /// Claims for several are refused together, though the queue may have room for some.
     fn on_full(&mut self, decision: &Decision, what: &str, n_bound: usize, now: Millis) {
-        let Some(mut held) = self.detach(decision.unit) else { return };
-        if decision.preemption.is_some() && decision.len() > 1 && held.together() == 0 && !held.one_by_one {
-            held.one_by_one = true;
-            self.attach(held, State::Ready);
+        let Some(mut assigned) = self.detach(decision.unit) else { return };
+        if decision.preemption.is_some()
+            && decision.len() > 1
+            && assigned.together() == 0
+            && !assigned.one_by_one
+        {
+            assigned.one_by_one = true;
+            self.attach(assigned, State::Ready);
             return;
         }
         let reason = RefusalCount { plugin: "queue", reason: what.to_owned(), nodes: 0 };
-        let refusals = Refusals { reasons: vec![reason], attempts: held.attempts, ..Refusals::default() };
+        let refusals = Refusals { reasons: vec![reason], attempts: assigned.attempts, ..Refusals::default() };
         let refusals = Arc::new(refusals);
-        if n_bound == 0 && held.pending() > 0 {
-            held.full = Some(refusals);
-            self.attach(held, State::Backoff(now.plus(FULL_PAUSE_MS)));
+        if n_bound == 0 && assigned.pending() > 0 {
+            assigned.full = Some(refusals);
+            self.attach(assigned, State::Backoff(now.plus(FULL_PAUSE_MS)));
         } else {
-            self.return_full(held, refusals);
+            self.return_full(assigned, refusals);
         }
     }
 
     /// Gives back a unit whose queue is full.
-    pub(super) fn return_full(&mut self, held: Box<Held>, refusals: Arc<Refusals>) {
-        self.report(&held, ReportState::QueueFull, Some(refusals));
-        self.let_go(held);
+    pub(super) fn return_full(&mut self, assigned: Box<AssignedUnit>, refusals: Arc<Refusals>) {
+        self.report(&assigned, ReportState::QueueFull, Some(refusals));
+        self.let_go(assigned);
     }
 
     fn settle_decision(&mut self, decision: &Decision, refused: &[Refused], n_bound: usize, now: Millis) {
@@ -158,53 +162,53 @@ impl Scheduler {
             true => self.held_of(unit, decision.spec_revision),
             false => FxHashSet::default(),
         };
-        let Some(held) = self.units.get_mut(&unit) else { return };
-        held.decisions.retain(|id| *id != decision.id);
-        held.in_flight = held.in_flight.saturating_sub(count(decision.len()));
+        let Some(assigned) = self.units.get_mut(&unit) else { return };
+        assigned.decisions.retain(|id| *id != decision.id);
+        assigned.in_flight = assigned.in_flight.saturating_sub(count(decision.len()));
         if refused.iter().any(|(_, _, reason)| *reason == RejectionReason::MinMember) {
             // Fewer count than was thought: what was bound has to come back whole.
-            held.bound = 0;
+            assigned.bound = 0;
         }
-        held.bound = held.bound.saturating_add(count(n_bound));
+        assigned.bound = assigned.bound.saturating_add(count(n_bound));
         let undecided = &self.undecided;
-        let is_overtaken = |held: &Held, (ordinal, incarnation): Wanted| {
+        let is_overtaken = |assigned: &AssignedUnit, (ordinal, incarnation): Wanted| {
             let is_later = |other: &Wanted| other.0 == ordinal && other.1 > incarnation;
-            let decisions = held.decisions.iter().filter_map(|id| undecided.get(id));
-            held.groups.iter().any(|group| group.pending().iter().any(is_later))
+            let decisions = assigned.decisions.iter().filter_map(|id| undecided.get(id));
+            assigned.groups.iter().any(|group| group.pending().iter().any(is_later))
                 || decisions
                     .flat_map(|decision| &decision.groups)
                     .any(|group| group.members().any(|one| is_later(&one)))
         };
-        let n_held = held.held_elsewhere.len();
-        let again = wanted_again(held, decision, refused, is_overtaken, &held_now);
-        if again.is_empty() && held.held_elsewhere.len() == n_held {
-            held.failures = if n_bound > 0 { 0 } else { held.failures };
+        let n_held = assigned.awaiting_hold.len();
+        let again = wanted_again(assigned, decision, refused, is_overtaken, &held_now);
+        if again.is_empty() && assigned.awaiting_hold.len() == n_held {
+            assigned.failures = if n_bound > 0 { 0 } else { assigned.failures };
             // Done, or it waited for this to go back.
-            if held.decisions.is_empty()
-                && held.state == State::Waiting
-                && !held.awaits
-                && let Some(held) = self.detach(unit)
+            if assigned.decisions.is_empty()
+                && assigned.state == State::Waiting
+                && !assigned.awaits
+                && let Some(assigned) = self.detach(unit)
             {
-                self.attach(held, State::Ready);
+                self.attach(assigned, State::Ready);
             }
             return;
         }
-        let Some(mut held) = self.detach(unit) else { return };
-        held.failures += 1;
+        let Some(mut assigned) = self.detach(unit) else { return };
+        assigned.failures += 1;
         for (group, wanted) in again {
-            if let Some(group) = held.groups.get_mut(usize::from(group)) {
+            if let Some(group) = assigned.groups.get_mut(usize::from(group)) {
                 group.add(&[wanted]);
             }
         }
-        let state = if held.full.is_some() {
+        let state = if assigned.full.is_some() {
             // It goes back whatever becomes of its other decisions.
             State::Backoff(now.plus(FULL_PAUSE_MS))
-        } else if held.failures > 1 {
-            State::Backoff(now.plus(self.delay_ms(unit, held.failures)))
+        } else if assigned.failures > 1 {
+            State::Backoff(now.plus(self.delay_ms(unit, assigned.failures)))
         } else {
             State::Ready
         };
-        self.attach(held, state);
+        self.attach(assigned, state);
     }
 
     /// What is to be placed by task group, without what has a row already; and what is not because room is held for it.
@@ -214,7 +218,7 @@ impl Scheduler {
         revision: Revision,
         pending: &[Wanted],
     ) -> (SmallVec<[GroupWork; 1]>, Vec<(u16, Wanted)>) {
-        let mut held = Vec::new();
+        let mut assigned = Vec::new();
         let mut by_group: Vec<Vec<Wanted>> = vec![Vec::new(); spec.task_groups.len()];
         let rows = self.cluster.rows(spec.id);
         let held_now = self.held_of(spec.id, revision);
@@ -222,7 +226,7 @@ impl Scheduler {
             let row = rows.map(|rows| rows.row(wanted.0)).unwrap_or_default();
             let Some(group) = spec.group_of(wanted.0).filter(|_| !is_past(&row, wanted.1)) else { continue };
             if held_now.contains(wanted) {
-                held.extend(u16::try_from(group).map(|group| (group, *wanted)));
+                assigned.extend(u16::try_from(group).map(|group| (group, *wanted)));
             } else {
                 by_group[group].push(*wanted);
             }
@@ -235,18 +239,19 @@ impl Scheduler {
             work.add(&wanted);
             work
         });
-        (groups.collect(), held)
+        (groups.collect(), assigned)
     }
 
     /// Room is held no more. If the dispatcher knew so before it assigned the unit, or another one leads since, nobody
     /// says so again; what is bound in the same transaction is taken out right away, and what another hold is for that took
     /// the place of this one stays held.
-    pub(super) fn take_on_held(&mut self, hold: &Hold) {
-        let Some(held) = self.units.get(&hold.unit).filter(|held| !held.held_elsewhere.is_empty()) else {
+    pub(super) fn requeue_after_hold(&mut self, hold: &Hold) {
+        let Some(assigned) = self.units.get(&hold.unit).filter(|assigned| !assigned.awaiting_hold.is_empty())
+        else {
             return;
         };
         let held_now = match self.cluster.has_holds_of(hold.unit) {
-            true => self.held_of(hold.unit, held.revision),
+            true => self.held_of(hold.unit, assigned.revision),
             false => FxHashSet::default(),
         };
         let is_free =
@@ -255,36 +260,37 @@ impl Scheduler {
     }
 
     /// The same where the end of holds may have gone unseen: whatever no hold that is read is for.
-    pub(super) fn take_on_unheld(&mut self, unit: UnitId) {
-        let Some(held) = self.units.get(&unit) else { return };
-        let mut held_now = self.held_of(unit, held.revision);
+    pub(super) fn requeue_released(&mut self, unit: UnitId) {
+        let Some(assigned) = self.units.get(&unit) else { return };
+        let mut held_now = self.held_of(unit, assigned.revision);
         held_now.extend(self.unread_holds_of(unit));
         self.take_on(unit, |(_, wanted)| !held_now.contains(wanted));
     }
 
     /// After a list.
-    pub(super) fn take_on_all_unheld(&mut self) {
-        let waiting = self.units.values().filter(|held| !held.held_elsewhere.is_empty());
-        let mut units: Vec<UnitId> = waiting.map(|held| held.unit()).collect();
+    pub(super) fn requeue_all_released(&mut self) {
+        let waiting = self.units.values().filter(|assigned| !assigned.awaiting_hold.is_empty());
+        let mut units: Vec<UnitId> = waiting.map(|assigned| assigned.unit()).collect();
         units.sort_unstable();
-        units.into_iter().for_each(|unit| self.take_on_unheld(unit));
+        units.into_iter().for_each(|unit| self.requeue_released(unit));
     }
 
     fn take_on(&mut self, unit: UnitId, is_free: impl Fn(&(u16, Wanted)) -> bool) {
-        if !self.units.get(&unit).is_some_and(|held| held.held_elsewhere.iter().any(&is_free)) {
+        if !self.units.get(&unit).is_some_and(|assigned| assigned.awaiting_hold.iter().any(&is_free)) {
             return;
         }
-        let Some(mut held) = self.detach(unit) else { return };
-        let (free, kept) = std::mem::take(&mut held.held_elsewhere).into_iter().partition(is_free);
-        held.held_elsewhere = kept;
+        let Some(mut assigned) = self.detach(unit) else { return };
+        let (free, kept) = std::mem::take(&mut assigned.awaiting_hold).into_iter().partition(is_free);
+        assigned.awaiting_hold = kept;
         for (group, wanted) in free {
             let row = self.cluster.rows(unit).map(|rows| rows.row(wanted.0)).unwrap_or_default();
-            if let Some(group) = held.groups.get_mut(usize::from(group)).filter(|_| !is_past(&row, wanted.1))
+            if let Some(group) =
+                assigned.groups.get_mut(usize::from(group)).filter(|_| !is_past(&row, wanted.1))
             {
                 group.add(&[wanted]);
             }
         }
-        self.attach(held, State::Ready);
+        self.attach(assigned, State::Ready);
     }
 
     /// Running units of this record for which room is held. What is held by an older one is given up, though that may not
@@ -299,18 +305,18 @@ impl Scheduler {
     }
 
     /// Takes out of a new assignment what decisions under way place already.
-    pub(super) fn leave_out_decided(&self, held: &mut Held) {
-        let decisions = held.decisions.iter().filter_map(|id| self.undecided.get(id));
+    pub(super) fn leave_out_decided(&self, assigned: &mut AssignedUnit) {
+        let decisions = assigned.decisions.iter().filter_map(|id| self.undecided.get(id));
         let mut decided: Vec<Wanted> = Vec::new();
         decided.extend(decisions.flat_map(|decision| &decision.groups).flat_map(GroupPlacement::members));
-        held.in_flight = u32::try_from(decided.len()).unwrap_or(u32::MAX);
+        assigned.in_flight = u32::try_from(decided.len()).unwrap_or(u32::MAX);
         decided.sort_unstable();
-        let (again, elsewhere) = std::mem::take(&mut held.held_elsewhere)
+        let (again, elsewhere) = std::mem::take(&mut assigned.awaiting_hold)
             .into_iter()
             .partition(|(_, wanted)| decided.binary_search(wanted).is_ok());
-        (held.wanted_again, held.held_elsewhere) = (again, elsewhere);
-        for (idx, group) in (0u16..).zip(&mut held.groups) {
-            let again = &mut held.wanted_again;
+        (assigned.wanted_again, assigned.awaiting_hold) = (again, elsewhere);
+        for (idx, group) in (0u16..).zip(&mut assigned.groups) {
+            let again = &mut assigned.wanted_again;
             group.retain(|wanted| {
                 let is_decided = decided.binary_search(wanted).is_ok();
                 if is_decided {
@@ -323,10 +329,10 @@ impl Scheduler {
 
     /// Takes out what others bound: all of the unit's rows, or those of `ordinals`.
     pub(super) fn leave_out_bound(&mut self, unit: UnitId, ordinals: Option<&[u32]>) {
-        let Some(held) = self.units.get(&unit) else { return };
+        let Some(assigned) = self.units.get(&unit) else { return };
         let Some(rows) = self.cluster.rows(unit) else { return };
         let is_past_one = |wanted: &Wanted| is_past(&rows.row(wanted.0), wanted.1);
-        let any = held.groups.iter().map(GroupWork::pending).any(|pending| match ordinals {
+        let any = assigned.groups.iter().map(GroupWork::pending).any(|pending| match ordinals {
             Some(ordinals) => ordinals.iter().any(|ordinal| {
                 let at = pending.partition_point(|wanted| wanted.0 < *ordinal);
                 pending.get(at).is_some_and(|wanted| wanted.0 == *ordinal && is_past_one(wanted))
@@ -336,13 +342,13 @@ impl Scheduler {
         if !any {
             return;
         }
-        let Some(mut held) = self.detach(unit) else { return };
+        let Some(mut assigned) = self.detach(unit) else { return };
         if let Some(rows) = self.cluster.rows(unit) {
-            for group in &mut held.groups {
+            for group in &mut assigned.groups {
                 group.retain(|wanted| !is_past(&rows.row(wanted.0), wanted.1));
             }
         }
-        self.attach(held, State::Ready);
+        self.attach(assigned, State::Ready);
     }
 }
 
@@ -369,33 +375,34 @@ fn refused(decision: &Decision, outcome: &Outcome) -> Vec<Refused> {
 /// assigned since, so that the news that the binder speaks of is here already. `held_now`: the hold that the binder speaks
 /// of is known.
 fn wanted_again(
-    held: &mut Held,
+    assigned: &mut AssignedUnit,
     decision: &Decision,
     refused: &[Refused],
-    is_overtaken: impl Fn(&Held, Wanted) -> bool,
+    is_overtaken: impl Fn(&AssignedUnit, Wanted) -> bool,
     held_now: &FxHashSet<Wanted>,
 ) -> Vec<(u16, Wanted)> {
     let mut again = Vec::new();
     for &(group, wanted, reason) in refused {
-        let newer = held.wanted_again.iter().position(|(_, other)| *other == wanted);
+        let newer = assigned.wanted_again.iter().position(|(_, other)| *other == wanted);
         match (reason, newer) {
             (RejectionReason::AlreadyBound, _) => {}
-            (_, Some(at)) => again.push(held.wanted_again.swap_remove(at)),
+            (_, Some(at)) => again.push(assigned.wanted_again.swap_remove(at)),
             (RejectionReason::UnitChanged, None) => {
-                held.awaits |= decision.spec_revision == held.revision && !is_overtaken(held, wanted);
+                assigned.awaits |=
+                    decision.spec_revision == assigned.revision && !is_overtaken(assigned, wanted);
             }
             // Else that hold has ended, or is about to be read.
-            (_, None) if decision.spec_revision == held.revision && held_now.contains(&wanted) => {
-                held.held_elsewhere.push((group, wanted));
+            (_, None) if decision.spec_revision == assigned.revision && held_now.contains(&wanted) => {
+                assigned.awaiting_hold.push((group, wanted));
             }
-            (_, None) if decision.spec_revision == held.revision => again.push((group, wanted)),
+            (_, None) if decision.spec_revision == assigned.revision => again.push((group, wanted)),
             (_, None) => {}
         }
     }
-    if !held.wanted_again.is_empty() {
+    if !assigned.wanted_again.is_empty() {
         // What the outcome did not refuse is bound.
         let placed = |wanted: &Wanted| decision.groups.iter().any(|group| group.ordinals.contains(&wanted.0));
-        held.wanted_again.retain(|(_, wanted)| !placed(wanted));
+        assigned.wanted_again.retain(|(_, wanted)| !placed(wanted));
     }
     again
 }

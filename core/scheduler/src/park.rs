@@ -303,7 +303,7 @@ impl Parked {
     }
 
     /// Needs that are given up: those without units for which there is room, so that nothing is known of them, or of which
-    /// there are too many. Their templates are held no longer.
+    /// there are too many. Their templates are kept no longer.
     pub(crate) fn take_dropped(&mut self) -> Vec<Need> {
         let is_idle = |group: &Group| group.members.is_empty() && group.trying.is_none();
         let n_idle = self.groups.values().filter(|group| is_idle(group)).count();

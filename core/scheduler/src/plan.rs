@@ -20,8 +20,8 @@ use godel_rules::admission::welcome::{self, Unwelcome};
 
 use super::{
     Scheduler,
+    assigned_unit::{AssignedUnit, DecisionIds, State, Wanted},
     cycle::Try,
-    held::{DecisionIds, Held, State, Wanted},
 };
 
 /// What would become of a unit.
@@ -75,19 +75,19 @@ impl Scheduler {
         let (seeks, has_occupants) = (self.seeks.marks(), self.cluster.has_occupants());
         // No unit has this id, so its assumptions meet no others.
         let spec = UnitSpec { id: UnitId(u64::MAX), ..spec.clone() };
-        let held = self.planned(&spec);
+        let assigned = self.planned(&spec);
         let mut kept: Vec<(TemplateId, _)> = Vec::new();
-        for group in &held.groups {
+        for group in &assigned.groups {
             if kept.iter().all(|(template, _)| *template != group.template) {
                 let candidates = &mut self.placer.templates.get_mut(group.template).candidates;
                 kept.push((group.template, std::mem::take(candidates)));
             }
         }
-        let report = self.plan_held(&spec, &held);
+        let report = self.plan_held(&spec, &assigned);
         for (template, candidates) in kept {
             self.placer.templates.get_mut(template).candidates = candidates;
         }
-        self.let_go(held);
+        self.let_go(assigned);
         self.placer.set_cursors(cursors);
         (self.placer.hits, self.placer.misses) = (hits, misses);
         self.seeks.restore(seeks);
@@ -98,7 +98,7 @@ impl Scheduler {
     }
 
     /// A unit as if it had just been assigned.
-    fn planned(&mut self, spec: &UnitSpec) -> Box<Held> {
+    fn planned(&mut self, spec: &UnitSpec) -> Box<AssignedUnit> {
         let mut pending: Vec<Wanted> = Vec::new();
         let mut groups = spec.task_groups.clone();
         let mut start = 0;
@@ -111,7 +111,7 @@ impl Scheduler {
         let spec = UnitSpec { task_groups: groups, ..spec.clone() };
         let (groups, _) = self.group_work(&spec, Revision(0), &pending);
         let class = PriorityClasses::deciding(&spec).filter(|class| !PriorityClasses::is_built_in(class));
-        Box::new(Held {
+        Box::new(AssignedUnit {
             revision: Revision(0),
             turn: (Reverse(self.classes.priority(&spec)), u64::MAX, spec.id),
             class: class.map(Box::from),
@@ -133,7 +133,7 @@ impl Scheduler {
             decisions: DecisionIds::new(),
             in_flight: 0,
             wanted_again: Vec::new(),
-            held_elsewhere: Vec::new(),
+            awaiting_hold: Vec::new(),
             awaits: false,
             woken_from: None,
             attempts: 1,
@@ -144,38 +144,40 @@ impl Scheduler {
         })
     }
 
-    fn plan_held(&mut self, spec: &UnitSpec, held: &Held) -> PlanReport {
-        let n_all = held.pending();
+    fn plan_held(&mut self, spec: &UnitSpec, assigned: &AssignedUnit) -> PlanReport {
+        let n_all = assigned.pending();
         let together = usize::try_from(spec.min_member).unwrap_or(usize::MAX).clamp(1, n_all.max(1));
         let waits =
             |outcome, why| PlanReport { outcome, why, unplaced: count(n_all), ..PlanReport::default() };
-        if let Some(why) = never(self.shares.tree(), held.queue, spec, together) {
+        if let Some(why) = never(self.shares.tree(), assigned.queue, spec, together) {
             return waits(PlanOutcome::Never, why);
         }
         if let Some(pause) = self.pauses.keeping(&spec.queue, |key| sub_cluster::of(spec, key)) {
             let reason = if pause.reason.is_empty() { String::new() } else { format!(": {}", pause.reason) };
             return waits(PlanOutcome::Waits, format!("`{}` is paused{reason}", pause.scope));
         }
-        let (n_in_queue, why) = self.room_in_queue(held);
+        let (n_in_queue, why) = self.room_in_queue(assigned);
         let mut tried;
         let mut report = if n_in_queue < together {
             // Others may have to leave its queue.
-            let Some(found) = self.plan_full(held, together) else { return waits(PlanOutcome::Waits, why) };
+            let Some(found) = self.plan_full(assigned, together) else {
+                return waits(PlanOutcome::Waits, why);
+            };
             tried = found;
             let n_placed = tried.n_placed;
-            self.told(held, &mut tried, (together, n_placed), n_all)
+            self.told(assigned, &mut tried, (together, n_placed), n_all)
         } else {
             let quota = n_in_queue.min(n_all);
-            tried = self.place(held, quota);
+            tried = self.place(assigned, quota);
             if tried.n_placed < quota {
-                self.plan_seek(held, together, quota, &mut tried);
+                self.plan_seek(assigned, together, quota, &mut tried);
             }
-            self.told(held, &mut tried, (together, quota), n_all)
+            self.told(assigned, &mut tried, (together, quota), n_all)
         };
         if report.unplaced > 0 {
             report.why = why;
         }
-        self.undo(held.unit(), &tried.groups);
+        self.undo(assigned.unit(), &tried.groups);
         if let Some(preemption) = &tried.preemption {
             self.unclaim(preemption);
         }
@@ -184,13 +186,14 @@ impl Scheduler {
 
     fn told(
         &mut self,
-        held: &Held,
+        assigned: &AssignedUnit,
         tried: &mut Try,
         (together, quota): (usize, usize),
         n_all: usize,
     ) -> PlanReport {
         let refusals = (tried.n_placed < quota).then(|| {
-            let failed = tried.failed.first().or(held.groups.first().map(|group| &group.template)).copied();
+            let failed =
+                tried.failed.first().or(assigned.groups.first().map(|group| &group.template)).copied();
             let refusals = failed.map(|template| self.placer.explain(&self.cluster, template));
             let mut refusals = Refusals { attempts: 1, ..refusals.unwrap_or_default() };
             if tried.n_placed < together && together > 1 {
@@ -224,14 +227,14 @@ impl Scheduler {
 
     /// How many replicas its queue and those above it have room for now, in order, and what is at its maximum if that is not
     /// all of them.
-    fn room_in_queue(&mut self, held: &Held) -> (usize, String) {
-        let n_all = held.pending();
-        if self.shares.is_unlimited(held.queue) {
+    fn room_in_queue(&mut self, assigned: &AssignedUnit) -> (usize, String) {
+        let n_all = assigned.pending();
+        if self.shares.is_unlimited(assigned.queue) {
             return (n_all, String::new());
         }
         let mut now = self.shares_now();
         let (mut needs, mut n_fit) = (Vec::new(), 0);
-        for group in &held.groups {
+        for group in &assigned.groups {
             let n = group.pending().len();
             let shape = self.placer.templates.get(group.template).ask.shape();
             // The most that fit beside those before.
@@ -239,7 +242,7 @@ impl Scheduler {
             while fits + 1 < fails {
                 let middle = fits + (fails - fits) / 2;
                 needs.push(now.need(shape, middle, &self.cluster));
-                if now.lacking(held.queue, &needs).is_none() {
+                if now.lacking(assigned.queue, &needs).is_none() {
                     fits = middle;
                 } else {
                     fails = middle;
@@ -249,7 +252,7 @@ impl Scheduler {
             n_fit += fits;
             if fits < n {
                 needs.push(now.need(shape, fits + 1, &self.cluster));
-                return (n_fit, now.lacking(held.queue, &needs).unwrap_or_default());
+                return (n_fit, now.lacking(assigned.queue, &needs).unwrap_or_default());
             }
             needs.push(now.need(shape, n, &self.cluster));
         }

@@ -25,10 +25,10 @@ impl Scheduler {
     /// The dispatcher calls a unit that was just assigned: there is room for it, and it is its turn.
     pub fn set_called(&mut self, unit: UnitId) {
         self.parked.note_call();
-        if let Some(mut held) = self.detach(unit) {
-            held.is_called = true;
-            let state = held.state.clone();
-            self.attach(held, state);
+        if let Some(mut assigned) = self.detach(unit) {
+            assigned.is_called = true;
+            let state = assigned.state.clone();
+            self.attach(assigned, state);
         }
     }
 

@@ -21,8 +21,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
     Scheduler,
+    assigned_unit::{AssignedUnit, Wanted},
     cycle::Try,
-    held::{Held, Wanted},
     park::Need as Lack,
     shares::Needs,
 };
@@ -98,9 +98,15 @@ impl Seeks {
 impl Scheduler {
     /// Whether a search might find something: preemption is on, somebody of lower rank is there, and no search of this
     /// need and rank was in vain just now; nor, while the need is settled, since it is.
-    pub(super) fn may_seek(&mut self, held: &Held, need: &Lack, is_settled: bool, now: Millis) -> bool {
-        let priority = held.turn.0.0;
-        let may_find = self.may_outrank(held.queue, priority);
+    pub(super) fn may_seek(
+        &mut self,
+        assigned: &AssignedUnit,
+        need: &Lack,
+        is_settled: bool,
+        now: Millis,
+    ) -> bool {
+        let priority = assigned.turn.0.0;
+        let may_find = self.may_outrank(assigned.queue, priority);
         if !self.config.preemption || self.seeks.is_paused || self.cluster.frozen().keeps_all() || !may_find {
             return false;
         }
@@ -234,20 +240,20 @@ impl Scheduler {
     /// Places what is missing of a first binding, or else some of what is pending, where others have to leave.
     pub(super) fn seek(
         &mut self,
-        held: &Held,
+        assigned: &AssignedUnit,
         need: &Lack,
         together: usize,
         left: usize,
         tried: &mut Try,
         now: Millis,
     ) {
-        if held.pending() == 0 || !self.may_seek(held, need, false, now) {
+        if assigned.pending() == 0 || !self.may_seek(assigned, need, false, now) {
             return;
         }
-        if tried.n_placed > 0 && (self.is_admitted(held) || !self.owned(held).is_empty()) {
+        if tried.n_placed > 0 && (self.is_admitted(assigned) || !self.owned(assigned).is_empty()) {
             // A decision for which others leave enters neither slots nor what others gather.
-            self.undo(held.unit(), &tried.groups);
-            *tried = self.place_in(held, &Owned::new(), left.max(together));
+            self.undo(assigned.unit(), &tried.groups);
+            *tried = self.place_in(assigned, &Owned::new(), left.max(together));
             if tried.n_placed >= together.max(1) {
                 return;
             }
@@ -255,19 +261,19 @@ impl Scheduler {
         self.seeks.n_tried += 1;
         self.seeks.last = now;
         let seeker = Seeker {
-            unit: held.unit(),
-            priority: held.turn.0.0,
-            pool: held.pool,
+            unit: assigned.unit(),
+            priority: assigned.turn.0.0,
+            pool: assigned.pool,
             now_ms: self.seeks.wall_ms,
         };
         let missing = together.saturating_sub(tried.n_placed);
         let wanted = match missing {
-            0 if held.one_by_one => 1,
+            0 if assigned.one_by_one => 1,
             0 => left.min(N_SOUGHT_MAX),
             _ => missing,
         };
-        for wanted in self.portions(held, missing, wanted) {
-            let retry_ms = match self.seek_for(held, &seeker, (missing, wanted), tried) {
+        for wanted in self.portions(assigned, missing, wanted) {
+            let retry_ms = match self.seek_for(assigned, &seeker, (missing, wanted), tried) {
                 Ok(()) => return,
                 Err(retry_ms) => retry_ms,
             };
@@ -281,40 +287,47 @@ impl Scheduler {
 
     /// The search of a plan: for all that are not placed yet, of which so many are needed `together`. Nothing is remembered
     /// of it.
-    pub(super) fn plan_seek(&mut self, held: &Held, together: usize, quota: usize, tried: &mut Try) {
-        let priority = held.turn.0.0;
-        let may_find = self.may_outrank(held.queue, priority);
+    pub(super) fn plan_seek(
+        &mut self,
+        assigned: &AssignedUnit,
+        together: usize,
+        quota: usize,
+        tried: &mut Try,
+    ) {
+        let priority = assigned.turn.0.0;
+        let may_find = self.may_outrank(assigned.queue, priority);
         if !self.config.preemption || self.seeks.is_paused || !may_find {
             return;
         }
-        if tried.n_placed > 0 && !self.owned(held).is_empty() {
+        if tried.n_placed > 0 && !self.owned(assigned).is_empty() {
             // A decision for which others leave enters no slots.
-            self.undo(held.unit(), &tried.groups);
-            *tried = self.place_in(held, &Owned::new(), quota);
+            self.undo(assigned.unit(), &tried.groups);
+            *tried = self.place_in(assigned, &Owned::new(), quota);
         }
-        let seeker = Seeker { unit: held.unit(), priority, pool: held.pool, now_ms: self.seeks.wall_ms };
+        let seeker =
+            Seeker { unit: assigned.unit(), priority, pool: assigned.pool, now_ms: self.seeks.wall_ms };
         let missing = together.saturating_sub(tried.n_placed);
         let wanted = quota.saturating_sub(tried.n_placed).min(N_SOUGHT_MAX).max(missing);
         let had_some = tried.n_placed > 0;
-        for wanted in self.portions(held, missing, wanted) {
-            if self.seek_for(held, &seeker, (missing, wanted), tried).is_ok() || missing > 0 {
+        for wanted in self.portions(assigned, missing, wanted) {
+            if self.seek_for(assigned, &seeker, (missing, wanted), tried).is_ok() || missing > 0 {
                 return;
             }
             if had_some && tried.groups.is_empty() {
                 // What was placed without anybody leaving went with what was found in vain.
-                *tried = self.place(held, quota);
+                *tried = self.place(assigned, quota);
             }
         }
     }
 
     /// For how many to look, one after the other: those that are within a guarantee come before the others.
-    pub(super) fn portions(&mut self, held: &Held, missing: usize, wanted: usize) -> Vec<usize> {
-        if missing > 0 || !self.shares.may_claim(held.queue) {
+    pub(super) fn portions(&mut self, assigned: &AssignedUnit, missing: usize, wanted: usize) -> Vec<usize> {
+        if missing > 0 || !self.shares.may_claim(assigned.queue) {
             return vec![wanted];
         }
-        let counts = (0u16..).zip(&held.groups).map(|(group, work)| (group, work.pending().len()));
-        let pending = self.needs(held, counts);
-        let mut portions = self.shares.portions(held.queue, &pending);
+        let counts = (0u16..).zip(&assigned.groups).map(|(group, work)| (group, work.pending().len()));
+        let pending = self.needs(assigned, counts);
+        let mut portions = self.shares.portions(assigned.queue, &pending);
         portions.iter_mut().for_each(|n| *n = wanted.min(*n));
         portions.dedup();
         if portions.is_empty() { vec![wanted] } else { portions }
@@ -326,7 +339,7 @@ impl Scheduler {
     /// Too few were found: when somebody will have run long enough, Unix milliseconds.
     fn seek_for(
         &mut self,
-        held: &Held,
+        assigned: &AssignedUnit,
         seeker: &Seeker,
         (missing, wanted): (usize, usize),
         tried: &mut Try,
@@ -335,7 +348,7 @@ impl Scheduler {
         let mut retry_ms: Option<i64> = None;
         let (mut n_found, mut n_loops) = (0, 0);
         let mut reach = 0;
-        for (group, work) in (0u16..).zip(&held.groups) {
+        for (group, work) in (0u16..).zip(&assigned.groups) {
             let at = tried.groups.iter().position(|placement| placement.group == group);
             let n_placed = at.map_or(0, |at| tried.groups[at].ordinals.len());
             let pending = &work.pending()[n_placed..];
@@ -343,10 +356,10 @@ impl Scheduler {
             if pending.is_empty() {
                 continue;
             }
-            let needs = self.claimed_needs(held, tried, (group, pending.len()));
-            reach |= self.shares.rights(held.queue, &needs).map_or(0, |rights| rights.reach());
+            let needs = self.claimed_needs(assigned, tried, (group, pending.len()));
+            reach |= self.shares.rights(assigned.queue, &needs).map_or(0, |rights| rights.reach());
             let found =
-                self.search(seeker, (held.queue, &needs), (work.template, pending.len()), &preemption);
+                self.search(seeker, (assigned.queue, &needs), (work.template, pending.len()), &preemption);
             self.seeks.n_loops += found.n_loops as u64;
             self.seeks.is_kept |= found.is_kept;
             n_loops += found.n_loops;
@@ -356,16 +369,16 @@ impl Scheduler {
                 tried.groups.push(GroupPlacement { group, ..GroupPlacement::default() });
                 tried.groups.len() - 1
             });
-            self.take_found(held, (group, pending), found, &mut tried.groups[at], &mut preemption);
+            self.take_found(assigned, (group, pending), found, &mut tried.groups[at], &mut preemption);
         }
         tried.n_loops = n_loops;
         if n_found < missing.max(1)
             || preemption.n_victims() > N_VICTIMS_MAX
-            || !self.still_reaches(held, tried, reach)
+            || !self.still_reaches(assigned, tried, reach)
         {
             self.unclaim(&preemption);
             if missing == 0 && n_found > 0 {
-                self.undo(held.unit(), &std::mem::take(&mut tried.groups));
+                self.undo(assigned.unit(), &std::mem::take(&mut tried.groups));
             }
             return Err(retry_ms);
         }
@@ -378,21 +391,21 @@ impl Scheduler {
     }
 
     /// All that is asked of the queue at once: what is placed, and so many more of one group.
-    fn claimed_needs(&mut self, held: &Held, tried: &Try, (group, n): (u16, usize)) -> Needs {
-        if self.shares.told_apart(held.queue).is_none() {
+    fn claimed_needs(&mut self, assigned: &AssignedUnit, tried: &Try, (group, n): (u16, usize)) -> Needs {
+        if self.shares.told_apart(assigned.queue).is_none() {
             return Needs::new();
         }
         let placed = tried.groups.iter().map(|placement| (placement.group, placement.ordinals.len()));
-        self.needs(held, placed.chain([(group, n)]))
+        self.needs(assigned, placed.chain([(group, n)]))
     }
 
     /// Whether all that was found is within the guarantees that each part of it was looked for with.
-    pub(super) fn still_reaches(&mut self, held: &Held, tried: &Try, reach: u64) -> bool {
-        if reach == 0 || held.groups.len() < 2 {
+    pub(super) fn still_reaches(&mut self, assigned: &AssignedUnit, tried: &Try, reach: u64) -> bool {
+        if reach == 0 || assigned.groups.len() < 2 {
             return true;
         }
-        let needs = self.claimed_needs(held, tried, (0, 0));
-        self.shares.rights(held.queue, &needs).is_some_and(|rights| rights.reach() & reach == reach)
+        let needs = self.claimed_needs(assigned, tried, (0, 0));
+        self.shares.rights(assigned.queue, &needs).is_some_and(|rights| rights.reach() & reach == reach)
     }
 
     /// Own nodes first, if that is how nodes are split, then all. Where too few would leave, what is held for units of lower
@@ -439,17 +452,17 @@ impl Scheduler {
 
     pub(super) fn take_found(
         &mut self,
-        held: &Held,
+        assigned: &AssignedUnit,
         (group, pending): (u16, &[Wanted]),
         found: Found,
         placement: &mut GroupPlacement,
         preemption: &mut Preemption,
     ) {
-        let shape = self.placer.templates.get(held.groups[usize::from(group)].template).ask.shape();
+        let shape = self.placer.templates.get(assigned.groups[usize::from(group)].template).ask.shape();
         let has_devices = self.cluster.demand(shape).devices.is_some();
         let n_before = placement.ordinals.len();
         for (&(ordinal, incarnation), &(node, mask)) in pending.iter().zip(&found.places) {
-            self.cluster.assume(held.unit(), ordinal, incarnation, shape, node, mask);
+            self.cluster.assume(assigned.unit(), ordinal, incarnation, shape, node, mask);
             placement.ordinals.push(ordinal);
             placement.nodes.push(node);
             if incarnation > 0 && placement.incarnations.is_empty() {

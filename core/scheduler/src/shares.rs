@@ -19,7 +19,7 @@ use godel_queueing::{Amounts, AskId, Lack, Need, QueueIdx, QueueTree, Quota, Rel
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::{Scheduler, held::Held};
+use super::{Scheduler, assigned_unit::AssignedUnit};
 
 /// What a decision takes of its queue.
 pub(super) type Needs = SmallVec<[Need; 1]>;
@@ -376,10 +376,14 @@ impl Scheduler {
     }
 
     /// What so many running units of each task group take.
-    pub(super) fn needs(&mut self, held: &Held, counts: impl IntoIterator<Item = (u16, usize)>) -> Needs {
+    pub(super) fn needs(
+        &mut self,
+        assigned: &AssignedUnit,
+        counts: impl IntoIterator<Item = (u16, usize)>,
+    ) -> Needs {
         let mut needs = Needs::new();
         for (group, n) in counts.into_iter().filter(|(_, n)| *n > 0) {
-            let template = held.groups[usize::from(group)].template;
+            let template = assigned.groups[usize::from(group)].template;
             let shape = self.placer.templates.get(template).ask.shape();
             needs.push(self.shares.need(shape, n, &self.cluster));
         }
@@ -387,12 +391,12 @@ impl Scheduler {
     }
 
     /// A decision is made: what it takes counts, and whom it has leave does no longer.
-    pub(super) fn count_decision(&mut self, held: &Held, decision: &Decision) {
+    pub(super) fn count_decision(&mut self, assigned: &AssignedUnit, decision: &Decision) {
         if !self.shares.is_counted {
             return;
         }
         let counts = decision.groups.iter().map(|group| (group.group, group.ordinals.len()));
-        let needs = self.needs(held, counts);
+        let needs = self.needs(assigned, counts);
         let mut victims = Vec::new();
         for victim in decision.preemption.iter().flat_map(|preemption| preemption.victims()) {
             let Some(rows) = self.cluster.rows(victim.unit) else { continue };
@@ -402,15 +406,15 @@ impl Scheduler {
             }
         }
         let mut lent = Vec::new();
-        if held.at_maximum {
+        if assigned.at_maximum {
             let victims: Vec<Member> =
                 decision.preemption.iter().flat_map(|preemption| preemption.victims()).copied().collect();
             let (quota, cluster) = (&self.shares.quota, &self.cluster);
             let asked = quota.usage().sum(&needs);
             let pays = |quota: &Quota, victim: &Member| pays_still(quota, victim, cluster);
-            lent = godel_queueing::lent(quota, held.queue, &asked, &victims, pays);
+            lent = godel_queueing::lent(quota, assigned.queue, &asked, &victims, pays);
         }
-        let flight = Flight { queue: held.queue, needs, victims, lent };
+        let flight = Flight { queue: assigned.queue, needs, victims, lent };
         self.shares.fly(&flight, 1);
         self.shares.deciding.insert(decision.id, flight);
     }

@@ -4,12 +4,12 @@ use godel_cluster::{Cluster, Owned, ShapeId};
 use godel_domain::{demand::Pool, hold::Member, ids::NodeId};
 use godel_placement::place::{Placer, Spot, templates::TemplateId};
 
-use super::{Scheduler, held::Held};
+use super::{Scheduler, assigned_unit::AssignedUnit};
 
 impl Scheduler {
     /// Reservations that a unit owns.
-    pub(super) fn owned(&self, held: &Held) -> Owned {
-        self.owned_by(held.pool, &held.marks)
+    pub(super) fn owned(&self, assigned: &AssignedUnit) -> Owned {
+        self.owned_by(assigned.pool, &assigned.marks)
     }
 
     pub(super) fn owned_by(&self, pool: Pool, marks: &[u64]) -> Owned {
@@ -20,9 +20,9 @@ impl Scheduler {
     }
 
     /// Whether some slot would do for some running unit of a unit.
-    pub(super) fn has_slots(&self, held: &Held) -> bool {
-        let owned = self.owned(held);
-        let mut pending = held.groups.iter().filter(|group| !group.pending().is_empty());
+    pub(super) fn has_slots(&self, assigned: &AssignedUnit) -> bool {
+        let owned = self.owned(assigned);
+        let mut pending = assigned.groups.iter().filter(|group| !group.pending().is_empty());
         !owned.is_empty()
             && pending.any(|group| {
                 let shape = self.placer.templates.get(group.template).ask.shape();

@@ -45,11 +45,11 @@ pub(super) fn node_report(id: u32, capacity: Resources, n_gpus: usize, model: &s
 pub(super) fn call(scheduler: &mut Scheduler, rooms: &[RoomReport]) {
     for room in rooms {
         for turn in scheduler.parked.first_of(room.need, room.places) {
-            let Some(mut held) = scheduler.detach(turn.2) else { continue };
+            let Some(mut assigned) = scheduler.detach(turn.2) else { continue };
             scheduler.n_assigned += 1;
             scheduler.parked.note_call();
-            held.is_called = true;
-            scheduler.attach(held, State::Ready);
+            assigned.is_called = true;
+            scheduler.attach(assigned, State::Ready);
         }
     }
 }

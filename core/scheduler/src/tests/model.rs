@@ -197,7 +197,7 @@ impl World {
         );
     }
 
-    /// Of the units still held, none could be helped.
+    /// Of the units still assigned, none could be helped.
     fn check(&self) {
         for (spec, owner) in self.specs.iter().zip(&self.owner) {
             let Some(owner) = owner else { continue };

@@ -12,7 +12,7 @@ use godel_testkit::web_budget;
 use proptest::prelude::*;
 
 use super::*;
-use crate::held::Wanted;
+use crate::assigned_unit::Wanted;
 
 /// Queues with a guarantee of one node each, and one without.
 const QUEUES: [&str; 3] = ["own", "other", "lab"];

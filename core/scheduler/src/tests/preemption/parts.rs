@@ -7,7 +7,7 @@ use godel_domain::{
 };
 
 use super::*;
-use crate::held::Wanted;
+use crate::assigned_unit::Wanted;
 
 /// The same unit with one more replica, of another task group.
 fn with_another(mut spec: UnitSpec, demand: Demand) -> UnitSpec {

@@ -25,7 +25,7 @@ pub(crate) type Wanted = (u32, u32);
 /// Decisions without an outcome, ascending.
 pub(crate) type DecisionIds = SmallVec<[u64; 2]>;
 
-/// Where a held unit is.
+/// Where an assigned unit is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// In the ready queue.
@@ -40,7 +40,7 @@ pub(crate) enum State {
 
 /// A unit that the scheduler holds.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct AssignedUnit {
     pub revision: Revision,
     pub turn: Turn,
     /// The priority class whose value may change that.
@@ -75,7 +75,7 @@ pub(crate) struct Held {
     pub(crate) wanted_again: Vec<(u16, Wanted)>,
     /// Room is held for them: placed elsewhere as soon as they fit there, and wanted when that ends otherwise than in a
     /// binding.
-    pub(crate) held_elsewhere: Vec<(u16, Wanted)>,
+    pub(crate) awaiting_hold: Vec<(u16, Wanted)>,
     /// The unit has changed: a newer assignment or a revocation is due.
     pub(crate) awaits: bool,
     /// Set while it is the woken one of a group of parked units.
@@ -154,7 +154,7 @@ impl GroupWork {
     }
 }
 
-impl Held {
+impl AssignedUnit {
     pub(crate) fn unit(&self) -> UnitId {
         self.turn.2
     }
@@ -165,12 +165,12 @@ impl Held {
 
     /// Every running unit handed out is bound.
     pub(crate) fn is_done(&self) -> bool {
-        self.decisions.is_empty() && !self.awaits && self.pending() == 0 && self.held_elsewhere.is_empty()
+        self.decisions.is_empty() && !self.awaits && self.pending() == 0 && self.awaiting_hold.is_empty()
     }
 
     /// Something is to be placed, or placed elsewhere than where room is held for it.
     pub(crate) fn has_work(&self) -> bool {
-        self.pending() > 0 || !self.held_elsewhere.is_empty()
+        self.pending() > 0 || !self.awaiting_hold.is_empty()
     }
 
     /// Running units for which it holds credits, decisions in flight apart. One that is rejected again and again holds
