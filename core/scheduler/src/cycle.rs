@@ -20,7 +20,7 @@ use super::{
     assigned_unit::{AssignedUnit, State, Wanted},
     elsewhere::{Rest, held_templates},
     park::{Counted, Need},
-    seek::SEEK_EVERY_MS,
+    preemption::SEEK_EVERY_MS,
 };
 
 /// What a try placed, and which templates fit nowhere (any more).

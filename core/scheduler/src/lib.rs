@@ -18,8 +18,8 @@
 //! - `outcome`: what is left to place of a unit, after assignments and outcomes.
 //! - `park`: units without a place, grouped by what they need.
 //! - `plan`: what would become of a unit that is not submitted.
+//! - `preemption`: preemption: a unit without a place looks for victims.
 //! - `rooms`: room for parked units, reported to the dispatcher.
-//! - `seek`: preemption: a unit without a place looks for victims.
 //! - `shares`: what queues use, for ranks and for what is lacking under maxima.
 //! - `slots`: units that own slots of reservations.
 //! - `window`: how many decisions may be without an outcome.
@@ -54,7 +54,7 @@ use self::{
     assigned_unit::{AssignedUnit, DecisionIds, State},
     flows::Flows,
     park::Parked,
-    seek::Seeks,
+    preemption::PreemptionSearch,
     shares::Shares,
     window::Window,
 };
@@ -69,8 +69,8 @@ mod maxima;
 mod outcome;
 mod park;
 mod plan;
+mod preemption;
 mod rooms;
-mod seek;
 mod shares;
 mod slots;
 mod window;
@@ -212,7 +212,7 @@ pub struct Scheduler {
     noted: FxHashMap<NodeId, Millis>,
     reports: Vec<UnitReport>,
     gained: Vec<NodeId>,
-    seeks: Seeks,
+    seeks: PreemptionSearch,
     shares: Shares,
     pauses: Pauses,
     placed: u64,
@@ -272,7 +272,7 @@ impl Scheduler {
             noted: FxHashMap::default(),
             reports: Vec::new(),
             gained: Vec::new(),
-            seeks: Seeks::default(),
+            seeks: PreemptionSearch::default(),
             shares: Shares::default(),
             pauses: Pauses::default(),
             placed: 0,
@@ -390,7 +390,7 @@ impl Scheduler {
 
     /// Whoever is parked may find room anywhere, or victims.
     fn wake_all(&mut self) {
-        self.note_news();
+        self.note_change();
         self.parked.ask_all();
         self.seek_again(Millis(0));
     }

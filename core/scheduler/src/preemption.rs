@@ -38,7 +38,7 @@ const IDLE_MS: u64 = 60_000;
 
 /// What is known of searches for victims.
 #[derive(Debug, Default)]
-pub(super) struct Seeks {
+pub(super) struct PreemptionSearch {
     /// Time of day, Unix milliseconds.
     pub(super) wall_ms: i64,
     /// Parked units search again then.
@@ -54,9 +54,9 @@ pub(super) struct Seeks {
     claimed: FxHashSet<(UnitId, u32)>,
     /// Holds that such decisions take over.
     taken: FxHashSet<HoldId>,
-    vain: FxHashMap<Lack, Vain>,
+    vain: FxHashMap<Lack, FailedSearch>,
     /// Counts what might let a search find somebody.
-    n_news: u64,
+    change_count: u64,
     last: Millis,
     /// Some did not search while there seemed to be room for them.
     pub(super) was_put_off: bool,
@@ -70,16 +70,16 @@ pub(super) struct Seeks {
 
 /// A search that found nobody.
 #[derive(Clone, Copy, Debug)]
-struct Vain {
+struct FailedSearch {
     /// The highest that searched.
     priority: i32,
     /// It is not repeated before, whatever happens.
     until: Millis,
     /// What it knew.
-    n_news: u64,
+    change_count: u64,
 }
 
-impl Seeks {
+impl PreemptionSearch {
     /// Victims of decisions under way.
     pub(super) fn claimed(&self) -> &FxHashSet<(UnitId, u32)> {
         &self.claimed
@@ -113,7 +113,7 @@ impl Scheduler {
         match self.seeks.vain.get(need).copied().filter(|vain| priority <= vain.priority) {
             None => true,
             // What it rested on is as it was.
-            Some(vain) if vain.n_news == self.seeks.n_news => false,
+            Some(vain) if vain.change_count == self.seeks.change_count => false,
             Some(vain) if now < vain.until => {
                 self.seek_again(vain.until);
                 false
@@ -133,7 +133,7 @@ impl Scheduler {
     /// Room is held: a unit of higher rank may take it over.
     pub(super) fn seek_after_hold(&mut self, hold: &Hold, now: Millis) {
         if let Some(priority) = hold.priority.filter(|_| hold.is_claim()) {
-            self.note_news();
+            self.note_change();
             let lowest = if self.shares.told_apart(QueueIdx::ROOT).is_some() { i32::MIN } else { priority };
             self.seek_above(lowest, now);
         }
@@ -151,13 +151,13 @@ impl Scheduler {
     }
 
     /// Something that a search in vain did not know.
-    pub(super) fn note_news(&mut self) {
-        self.seeks.n_news += 1;
+    pub(super) fn note_change(&mut self) {
+        self.seeks.change_count += 1;
     }
 
     /// Others might find somebody now, whoever they are above.
     pub(super) fn seek_anew(&mut self, now: Millis) {
-        self.note_news();
+        self.note_change();
         self.seek_above(i32::MIN, now);
     }
 
@@ -176,7 +176,7 @@ impl Scheduler {
     /// Running units came or went: there may be new ones of lower rank, and where queues guarantee something, ranks
     /// are others now.
     pub(super) fn seek_after(&mut self, unit: UnitId, turns: &Turns, now: Millis) {
-        self.note_news();
+        self.note_change();
         if self.parked.is_idle() {
             return;
         }
@@ -219,7 +219,7 @@ impl Scheduler {
         if self.seeks.again_at.is_some_and(|at| at <= now) {
             self.seeks.again_at = None;
             self.seeks.was_put_off |= self.parked.has_open();
-            self.note_news();
+            self.note_change();
             for need in self.parked.without_room() {
                 self.wake(&need);
             }
@@ -497,7 +497,8 @@ impl Scheduler {
         }
         let known = self.seeks.vain.get(need).filter(|vain| now < vain.until);
         let priority = known.map_or(priority, |vain| vain.priority.max(priority));
-        let vain = Vain { priority, until: now.plus(SEEK_EVERY_MS), n_news: self.seeks.n_news };
+        let vain =
+            FailedSearch { priority, until: now.plus(SEEK_EVERY_MS), change_count: self.seeks.change_count };
         self.seeks.vain.insert(need.clone(), vain);
         if let Some(retry_ms) = retry_ms {
             let wait = u64::try_from(retry_ms.saturating_sub(self.seeks.wall_ms)).unwrap_or(0);
