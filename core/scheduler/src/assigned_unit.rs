@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use super::{
     flows::FlowIdx,
-    park::{Need, Turn},
+    park::{Turn, WaitKey},
 };
 
 /// A running unit to be placed: ordinal and incarnation.
@@ -33,7 +33,7 @@ pub(crate) enum State {
     /// Waits after rejections.
     Backoff(Millis),
     /// In a group of parked units.
-    Parked(Need),
+    Parked(WaitKey),
     /// Everything pending is decided, or a newer assignment is due.
     Waiting,
 }
@@ -79,7 +79,7 @@ pub(crate) struct AssignedUnit {
     /// The unit has changed: a newer assignment or a revocation is due.
     pub(crate) awaits: bool,
     /// Set while it is the woken one of a group of parked units.
-    pub(crate) woken_from: Option<Need>,
+    pub(crate) woken_from: Option<WaitKey>,
     pub attempts: u32,
     /// Rejected in a row.
     pub failures: u32,

@@ -8,7 +8,7 @@ use godel_domain::{ids::UnitId, refusals::Refusals, seed::mix};
 use super::{
     Config, Scheduler,
     assigned_unit::{AssignedUnit, State},
-    park::Need,
+    park::WaitKey,
 };
 
 /// Rejections in a row after which a unit in backoff holds no credits: by then it waits a tenth of a second and more.
@@ -124,7 +124,7 @@ impl Scheduler {
     }
 
     /// Tries the first unit of a group of parked ones.
-    pub(super) fn wake(&mut self, need: &Need) {
+    pub(super) fn wake(&mut self, need: &WaitKey) {
         let Some(turn) = self.parked.wake(need) else { return };
         let Some(mut assigned) = self.units.remove(&turn.2) else { return };
         self.report(&assigned, ReportState::Woken, None);

@@ -19,7 +19,7 @@ use super::{
     Scheduler, Step,
     assigned_unit::{AssignedUnit, State, Wanted},
     elsewhere::{Rest, held_templates},
-    park::{Counted, Need},
+    park::{Counted, WaitKey},
     preemption::SEEK_EVERY_MS,
 };
 
@@ -168,7 +168,7 @@ impl Scheduler {
     }
 
     /// What a unit lacks whose try has failed.
-    fn need_of(&self, assigned: &AssignedUnit, together: usize, tried: &Try) -> Need {
+    fn need_of(&self, assigned: &AssignedUnit, together: usize, tried: &Try) -> WaitKey {
         let queue = self.shares.told_apart(assigned.queue);
         if together > 1 {
             return together_need(assigned, together, queue);
@@ -201,7 +201,7 @@ impl Scheduler {
     }
 
     /// Whether it is known already that the unit finds no place: a settled group waits for the same.
-    fn settled(&self, assigned: &AssignedUnit, together: usize) -> Option<(Need, Counted)> {
+    fn settled(&self, assigned: &AssignedUnit, together: usize) -> Option<(WaitKey, Counted)> {
         if self.parked.is_empty() || !assigned.awaiting_hold.is_empty() {
             return None;
         }
@@ -214,25 +214,25 @@ impl Scheduler {
         let mut none_fits = Vec::new();
         let mut refusals = None;
         for group in assigned.groups.iter().filter(|group| !group.pending().is_empty()) {
-            refusals = Some(self.parked.settled(&Need::one(group.template, queue))?);
+            refusals = Some(self.parked.settled(&WaitKey::one(group.template, queue))?);
             none_fits.push(group.template);
         }
         Some((any_need(&none_fits, queue), Counted::Before(refusals?.clone())))
     }
 
     /// Others that lack the same wait, and search for victims in its place.
-    fn is_represented(&self, assigned: &AssignedUnit, need: &Need) -> bool {
+    fn is_represented(&self, assigned: &AssignedUnit, need: &WaitKey) -> bool {
         let queue = need.queue;
         let mut pending = assigned.groups.iter().filter(|group| !group.pending().is_empty());
         self.parked.has_units(need)
             || (need.together == 0
-                && pending.all(|group| self.parked.has_units(&Need::one(group.template, queue))))
+                && pending.all(|group| self.parked.has_units(&WaitKey::one(group.template, queue))))
     }
 
     pub(super) fn park(
         &mut self,
         mut assigned: Box<AssignedUnit>,
-        need: &Need,
+        need: &WaitKey,
         refusals: Counted,
         now: Millis,
     ) {
@@ -364,7 +364,7 @@ impl Scheduler {
     }
 
     /// Why nothing fits, for the first template that failed.
-    pub(super) fn explain(&mut self, need: &Need, failed: &[TemplateId], now: Millis) -> Counted {
+    pub(super) fn explain(&mut self, need: &WaitKey, failed: &[TemplateId], now: Millis) -> Counted {
         match (self.parked.recent(need, now), failed.first()) {
             (Some(known), _) => Counted::Before(known.clone()),
             (None, Some(template)) => Counted::Now(self.placer.explain(&self.cluster, *template)),
@@ -395,19 +395,19 @@ fn note_no_turn(refusals: &mut Counted, has_none: bool) {
 }
 
 /// Any one replica of one of the templates would do.
-pub(super) fn any_need(templates: &[TemplateId], queue: Option<QueueIdx>) -> Need {
+pub(super) fn any_need(templates: &[TemplateId], queue: Option<QueueIdx>) -> WaitKey {
     let mut templates = templates.to_vec();
     templates.sort_unstable();
     templates.dedup();
     let templates = templates.into_iter().map(|template| (template, 0)).collect();
-    Need { together: 0, templates, queue, own: None }
+    WaitKey { together: 0, templates, queue, own: None }
 }
 
 /// So many together, of everything pending.
-pub(super) fn together_need(assigned: &AssignedUnit, together: usize, queue: Option<QueueIdx>) -> Need {
+pub(super) fn together_need(assigned: &AssignedUnit, together: usize, queue: Option<QueueIdx>) -> WaitKey {
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let pending = assigned.groups.iter().filter(|group| !group.pending().is_empty());
     let mut templates: Vec<_> = pending.map(|group| (group.template, count(group.pending().len()))).collect();
     templates.sort_unstable();
-    Need { together: count(together), templates: templates.into(), queue, own: None }
+    WaitKey { together: count(together), templates: templates.into(), queue, own: None }
 }

@@ -18,7 +18,7 @@ use super::{
     Scheduler,
     assigned_unit::{AssignedUnit, GroupWork, State, Wanted},
     cycle::{Try, any_need, together_need},
-    park::{Counted, Need},
+    park::{Counted, WaitKey},
 };
 
 /// What is left to try of a unit.
@@ -109,7 +109,7 @@ impl Scheduler {
             self.enter(&assigned, together, &mut tried);
         }
         let queue = self.shares.told_apart(assigned.queue);
-        let need = Need { own: Some(assigned.unit()), ..together_need(&assigned, together, queue) };
+        let need = WaitKey { own: Some(assigned.unit()), ..together_need(&assigned, together, queue) };
         if tried.n_placed < together && gathers {
             self.seek(&assigned, &need, together, left, &mut tried, now);
         }

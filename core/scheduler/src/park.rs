@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 
 /// What parked units lack.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Need {
+pub(crate) struct WaitKey {
     /// Running units that must be placed together; 0 when any one would do.
     pub together: u32,
     /// Templates, ascending, with the running units pending of each; 0 where any one would do.
@@ -35,7 +35,7 @@ pub(crate) struct Need {
     pub own: Option<UnitId>,
 }
 
-impl Need {
+impl WaitKey {
     /// Any one replica of a template.
     pub(crate) fn one(template: TemplateId, queue: Option<QueueIdx>) -> Self {
         Self { together: 0, templates: smallvec::smallvec![(template, 0)], queue, own: None }
@@ -88,7 +88,7 @@ const N_IDLE_MAX: usize = 256;
 /// All parked units.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parked {
-    groups: BTreeMap<Need, Group>,
+    groups: BTreeMap<WaitKey, Group>,
     n_units: usize,
     last_id: u64,
     /// Nodes that gained room which may fit some group, by the number of their last gain.
@@ -118,24 +118,24 @@ impl Parked {
     }
 
     /// The refusals of a settled group: nothing fits now.
-    pub(crate) fn settled(&self, need: &Need) -> Option<&Refusals> {
+    pub(crate) fn settled(&self, need: &WaitKey) -> Option<&Refusals> {
         self.groups.get(need).filter(|group| group.trying.is_none()).map(|group| &group.refusals)
     }
 
     /// Somebody waits in a group, and searches for victims when that might help.
-    pub(crate) fn has_units(&self, need: &Need) -> bool {
+    pub(crate) fn has_units(&self, need: &WaitKey) -> bool {
         self.groups.get(need).is_some_and(|group| !group.members.is_empty())
     }
 
     /// The refusals of a group, unless they are too old to be shown again.
-    pub(crate) fn recent(&self, need: &Need, now: Millis) -> Option<&Refusals> {
+    pub(crate) fn recent(&self, need: &WaitKey, now: Millis) -> Option<&Refusals> {
         let recent = |group: &&Group| now.since(group.explained_at) < EXPLAIN_EVERY_MS;
         self.groups.get(need).filter(recent).map(|group| &group.refusals)
     }
 
     /// A unit found no place; the group is settled. Returns its number, and whether it is new: then its templates are to be
     /// held until [`Self::take_dropped`] names it.
-    pub(crate) fn park(&mut self, need: &Need, turn: Turn, refusals: Counted, now: Millis) -> (u64, bool) {
+    pub(crate) fn park(&mut self, need: &WaitKey, turn: Turn, refusals: Counted, now: Millis) -> (u64, bool) {
         let is_new = !self.groups.contains_key(need);
         let group = self.groups.entry(need.clone()).or_default();
         if is_new {
@@ -156,7 +156,7 @@ impl Parked {
     }
 
     /// All nodes were asked for one of a group and had no room, whatever was told the dispatcher before.
-    pub(crate) fn note_none(&mut self, need: &Need) {
+    pub(crate) fn note_none(&mut self, need: &WaitKey) {
         if let Some(group) = self.groups.get_mut(need) {
             // The report that the unit is parked says so.
             group.room = Room { tried: self.n_gains, ..Room::default() };
@@ -164,14 +164,14 @@ impl Parked {
     }
 
     /// A parked unit is gone.
-    pub(crate) fn remove(&mut self, need: &Need, turn: &Turn) {
+    pub(crate) fn remove(&mut self, need: &WaitKey, turn: &Turn) {
         if let Some(group) = self.groups.get_mut(need) {
             self.n_units -= usize::from(group.members.remove(turn));
         }
     }
 
     /// Settled needs with units for which there is no room as far as is known.
-    pub(crate) fn without_room(&self) -> Vec<Need> {
+    pub(crate) fn without_room(&self) -> Vec<WaitKey> {
         let settled = self.groups.iter().filter(|(_, group)| group.is_waiting());
         settled.map(|(need, _)| need.clone()).collect()
     }
@@ -182,7 +182,7 @@ impl Parked {
     }
 
     /// Those of them whose first unit has a higher priority.
-    pub(crate) fn above(&self, priority: i32) -> Vec<Need> {
+    pub(crate) fn above(&self, priority: i32) -> Vec<WaitKey> {
         let settled = self.groups.iter().filter(|(_, group)| group.is_waiting());
         let is_above = |group: &Group| group.members.first().is_some_and(|turn| turn.0.0 > priority);
         settled.filter(|(_, group)| is_above(group)).map(|(need, _)| need.clone()).collect()
@@ -198,7 +198,7 @@ impl Parked {
     }
 
     /// Takes the first unit of a group out, to be tried.
-    pub(crate) fn wake(&mut self, need: &Need) -> Option<Turn> {
+    pub(crate) fn wake(&mut self, need: &WaitKey) -> Option<Turn> {
         let group = self.groups.get_mut(need)?;
         let first = group.members.pop_first();
         group.trying = first.map(|turn| turn.2);
@@ -207,7 +207,7 @@ impl Parked {
     }
 
     /// The woken unit came to another end than parking here again: true if the next one is to be woken.
-    pub(crate) fn finish(&mut self, need: &Need, unit: UnitId) -> bool {
+    pub(crate) fn finish(&mut self, need: &WaitKey, unit: UnitId) -> bool {
         let Some(group) = self.groups.get_mut(need).filter(|group| group.trying == Some(unit)) else {
             return false;
         };
@@ -248,7 +248,7 @@ impl Parked {
     }
 
     /// Counts the room of every settled group: `count` gets its need, and the nodes to be asked, all of them if `None`.
-    pub(crate) fn count(&mut self, mut count: impl FnMut(&Need, Option<&[NodeId]>) -> u32) {
+    pub(crate) fn count(&mut self, mut count: impl FnMut(&WaitKey, Option<&[NodeId]>) -> u32) {
         if !std::mem::take(&mut self.is_stale) {
             return;
         }
@@ -304,7 +304,7 @@ impl Parked {
 
     /// Needs that are given up: those without units for which there is room, so that nothing is known of them, or of which
     /// there are too many. Their templates are kept no longer.
-    pub(crate) fn take_dropped(&mut self) -> Vec<Need> {
+    pub(crate) fn take_dropped(&mut self) -> Vec<WaitKey> {
         let is_idle = |group: &Group| group.members.is_empty() && group.trying.is_none();
         let n_idle = self.groups.values().filter(|group| is_idle(group)).count();
         if n_idle == 0 {

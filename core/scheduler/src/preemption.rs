@@ -23,7 +23,7 @@ use super::{
     Scheduler,
     assigned_unit::{AssignedUnit, Wanted},
     cycle::Try,
-    park::Need as Lack,
+    park::WaitKey,
     shares::Needs,
 };
 
@@ -54,7 +54,7 @@ pub(super) struct PreemptionSearch {
     claimed: FxHashSet<(UnitId, u32)>,
     /// Holds that such decisions take over.
     taken: FxHashSet<HoldId>,
-    vain: FxHashMap<Lack, FailedSearch>,
+    vain: FxHashMap<WaitKey, FailedSearch>,
     /// Counts what might let a search find somebody.
     change_count: u64,
     last: Millis,
@@ -101,7 +101,7 @@ impl Scheduler {
     pub(super) fn may_seek(
         &mut self,
         assigned: &AssignedUnit,
-        need: &Lack,
+        need: &WaitKey,
         is_settled: bool,
         now: Millis,
     ) -> bool {
@@ -241,7 +241,7 @@ impl Scheduler {
     pub(super) fn seek(
         &mut self,
         assigned: &AssignedUnit,
-        need: &Lack,
+        need: &WaitKey,
         together: usize,
         left: usize,
         tried: &mut Try,
@@ -491,7 +491,7 @@ impl Scheduler {
         preemption.others.extend(found.others);
     }
 
-    fn note_vain(&mut self, need: &Lack, priority: i32, retry_ms: Option<i64>, now: Millis) {
+    fn note_vain(&mut self, need: &WaitKey, priority: i32, retry_ms: Option<i64>, now: Millis) {
         if self.seeks.vain.len() >= N_VAIN_MAX {
             self.seeks.vain.clear();
         }

@@ -14,7 +14,7 @@ use godel_domain::{
 };
 use godel_placement::place::{Placer, templates::TemplateId};
 
-use super::{Scheduler, park::Need, slots::may_serve};
+use super::{Scheduler, park::WaitKey, slots::may_serve};
 
 /// Places counted of one need at most: more are told once these are taken.
 const N_PLACES_MAX: u32 = 1_024;
@@ -84,7 +84,7 @@ impl Scheduler {
 
 /// Places on these nodes; those that have some are noted.
 fn count(
-    need: &Need,
+    need: &WaitKey,
     nodes: &[NodeId],
     placer: &mut Placer,
     cluster: &Cluster,
@@ -108,7 +108,7 @@ fn count(
 }
 
 /// Places on all nodes, as far as it is worth to ask.
-fn count_anywhere(need: &Need, placer: &mut Placer, cluster: &Cluster) -> u32 {
+fn count_anywhere(need: &WaitKey, placer: &mut Placer, cluster: &Cluster) -> u32 {
     let mut places = 0u32;
     for node in cluster.nodes() {
         let on_node = need.templates.iter().map(|(template, _)| n_places(*template, node, placer, cluster));
@@ -131,7 +131,7 @@ fn n_places(template: TemplateId, node: NodeId, placer: &mut Placer, cluster: &C
 }
 
 /// What has to be placed together finds its other places elsewhere, or does not: only a try says so.
-fn of_need(need: &Need, places: u32) -> u32 {
+fn of_need(need: &WaitKey, places: u32) -> u32 {
     match need.together {
         0 => places,
         _ if places == 0 => 0,
