@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use super::{
     flows::FlowIdx,
-    park::{Turn, WaitKey},
+    park::{QueueKey, WaitKey},
 };
 
 /// A running unit to be placed: ordinal and incarnation.
@@ -42,7 +42,7 @@ pub(crate) enum State {
 #[derive(Clone, Debug)]
 pub(crate) struct AssignedUnit {
     pub revision: Revision,
-    pub turn: Turn,
+    pub turn: QueueKey,
     /// The priority class whose value may change that.
     pub class: Option<Box<str>>,
     pub terms: Terms,

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use godel_cluster::SubClusterId;
 use godel_domain::{demand::Pool, ids::UnitId};
 
-use super::{Scheduler, assigned_unit::GroupWork, park::Turn};
+use super::{Scheduler, assigned_unit::GroupWork, park::QueueKey};
 
 /// Running units of a turn: less than a millisecond of placing, and decisions that are still worth a message.
 const QUANTUM: i64 = 1_024;
@@ -43,7 +43,7 @@ pub(super) struct Flows {
 
 #[derive(Debug, Default)]
 struct Flow {
-    ready: BTreeSet<Turn>,
+    ready: BTreeSet<QueueKey>,
     is_listed: bool,
     /// Running units that it may try; below 0 it owes some.
     credit: i64,
@@ -67,7 +67,7 @@ impl Flows {
         self.n_ready == 0
     }
 
-    pub(super) fn insert(&mut self, idx: FlowIdx, turn: Turn) {
+    pub(super) fn insert(&mut self, idx: FlowIdx, turn: QueueKey) {
         if self.flows.len() <= idx.0 {
             self.flows.resize_with(idx.0 + 1, Flow::default);
         }
@@ -78,7 +78,7 @@ impl Flows {
         }
     }
 
-    pub(super) fn remove(&mut self, idx: FlowIdx, turn: &Turn) {
+    pub(super) fn remove(&mut self, idx: FlowIdx, turn: &QueueKey) {
         if let Some(flow) = self.flows.get_mut(idx.0) {
             self.n_ready -= usize::from(flow.ready.remove(turn));
         }
@@ -145,7 +145,7 @@ mod tests {
         FlowIdx(n)
     }
 
-    fn turn(unit: u64) -> Turn {
+    fn turn(unit: u64) -> QueueKey {
         (Reverse(0), unit, UnitId(unit))
     }
 

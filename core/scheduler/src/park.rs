@@ -43,14 +43,14 @@ impl WaitKey {
 }
 
 /// Order of units in the ready queue and in groups: priority, then dispatch order.
-pub(crate) type Turn = (Reverse<i32>, u64, UnitId);
+pub(crate) type QueueKey = (Reverse<i32>, u64, UnitId);
 
 /// Units of one need.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Group {
     /// The number under which the dispatcher knows it; never reused.
     id: u64,
-    members: BTreeSet<Turn>,
+    members: BTreeSet<QueueKey>,
     /// The one that was woken and has not come to an end yet.
     trying: Option<UnitId>,
     refusals: Refusals,
@@ -135,7 +135,13 @@ impl Parked {
 
     /// A unit found no place; the group is settled. Returns its number, and whether it is new: then its templates are to be
     /// held until [`Self::take_dropped`] names it.
-    pub(crate) fn park(&mut self, need: &WaitKey, turn: Turn, refusals: Counted, now: Millis) -> (u64, bool) {
+    pub(crate) fn park(
+        &mut self,
+        need: &WaitKey,
+        turn: QueueKey,
+        refusals: Counted,
+        now: Millis,
+    ) -> (u64, bool) {
         let is_new = !self.groups.contains_key(need);
         let group = self.groups.entry(need.clone()).or_default();
         if is_new {
@@ -164,7 +170,7 @@ impl Parked {
     }
 
     /// A parked unit is gone.
-    pub(crate) fn remove(&mut self, need: &WaitKey, turn: &Turn) {
+    pub(crate) fn remove(&mut self, need: &WaitKey, turn: &QueueKey) {
         if let Some(group) = self.groups.get_mut(need) {
             self.n_units -= usize::from(group.members.remove(turn));
         }
@@ -190,7 +196,7 @@ impl Parked {
 
     /// The first units of a group for so many places.
     #[cfg(test)]
-    pub(crate) fn first_of(&self, id: u64, places: u32) -> Vec<Turn> {
+    pub(crate) fn first_of(&self, id: u64, places: u32) -> Vec<QueueKey> {
         let groups = self.groups.iter().filter(|(_, group)| group.id == id);
         let first = groups
             .flat_map(|(need, group)| group.members.iter().take((places / need.together.max(1)) as usize));
@@ -198,7 +204,7 @@ impl Parked {
     }
 
     /// Takes the first unit of a group out, to be tried.
-    pub(crate) fn wake(&mut self, need: &WaitKey) -> Option<Turn> {
+    pub(crate) fn wake(&mut self, need: &WaitKey) -> Option<QueueKey> {
         let group = self.groups.get_mut(need)?;
         let first = group.members.pop_first();
         group.trying = first.map(|turn| turn.2);
