@@ -44,7 +44,7 @@ pub use self::{
     rooms::RoomIdx,
     select::Hindrance,
     tree::{NotAdmitted, QueueIdx, QueueTree},
-    usage::{AskId, Headroom, Limit, Need, ResourceIdx, Turn, Usage},
+    usage::{AskId, Headroom, Limit, Need, ResourceIdx, ShareKey, Usage},
 };
 pub use self::{
     relief::{Reliefs, lent},

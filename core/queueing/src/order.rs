@@ -34,7 +34,7 @@ use super::{
     rooms::{Lacking, RoomIdx},
     select::Floor,
     tree::QueueIdx,
-    usage::{AskId, Need, Turn},
+    usage::{AskId, Need, ShareKey},
 };
 
 pub(super) const N_BANDS: usize = Band::ALL.len();
@@ -141,7 +141,7 @@ pub struct Queues {
 #[derive(Debug, Default)]
 pub(super) struct Branch {
     /// By band, queues below with a unit that may fit.
-    pub(super) order: [Heap<Turn>; N_BANDS],
+    pub(super) order: [Heap<ShareKey>; N_BANDS],
     pub(super) leaf: Leaf,
     /// By band: nothing below can fit under its maximum as it is.
     pub(super) is_closed: [bool; N_BANDS],

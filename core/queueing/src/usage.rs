@@ -98,7 +98,7 @@ pub(super) struct Shortage {
 
 /// Rank of a queue among its siblings, the smallest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Turn {
+pub struct ShareKey {
     /// Has its guarantee.
     pub borrows: bool,
     /// Weighted dominant share.
@@ -379,13 +379,13 @@ impl Usage {
     ///
     /// A guarantee is met once one of the resources that it names is used up: who uses one of them only would
     /// otherwise come first for ever.
-    pub fn turn(&self, queue: QueueIdx) -> Turn {
+    pub fn turn(&self, queue: QueueIdx) -> ShareKey {
         let meta = &self.queues[queue.idx()];
         let used = self.row_of(queue, &self.used);
         let guaranteed = self.row_of(queue, &self.guaranteed);
         let is_met = |(used, min): (&i128, &i64)| *min > 0 && *used >= i128::from(*min);
         let borrows = !meta.is_guaranteed || used.iter().zip(guaranteed).any(is_met);
-        Turn { borrows, share: self.dominant_share(used) / u64::from(meta.weight) }
+        ShareKey { borrows, share: self.dominant_share(used) / u64::from(meta.weight) }
     }
 
     /// The largest share that a row has of any resource.

@@ -140,7 +140,7 @@ fn guarantees_come_first_then_the_weighted_dominant_share() {
     };
     let whole = 1u64 << SHARE_BITS;
     let near = |share: u64, expected: u64| share.abs_diff(expected) < whole >> 20;
-    assert_eq!(count("plain", 0, 0), Turn { borrows: true, share: 0 });
+    assert_eq!(count("plain", 0, 0), ShareKey { borrows: true, share: 0 });
     assert!(near(count("plain", 100, 0).share, whole / 10));
     assert!(near(count("plain", 0, 1 << 49).share, whole / 2), "memory dominates");
     assert!(near(count("heavy", 400, 0).share, whole / 10));
