@@ -6,7 +6,7 @@ use bytes::Bytes;
 use godel_domain::{
     change::{Block, Change, Lease, Partition, PartitionMode},
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
-    hold::{Hold, Member, Slot, Turn},
+    hold::{GangTurn, Hold, Member, Slot},
     ids::{Epoch, HoldId, NODE_ID_MAX, NodeId, Revision, UnitId},
     node::{
         Device, Drain, MAX_RUNNING_UNITS, NodeReport, NodeSpec, NodeUsage, Quarantine, Taint, TaintEffect,
@@ -367,7 +367,7 @@ pub fn hold(pb: v1::Hold) -> Result<Hold> {
         judged: Revision(pb.judged_revision),
         priority: pb.priority,
         taken_from: pb.taken_from.into_iter().map(UnitId).collect(),
-        turn: pb.turn.map(|turn| Turn {
+        turn: pb.turn.map(|turn| GangTurn {
             since_ms: turn.since_ms,
             priority: turn.priority,
             sub_cluster: (!turn.sub_cluster.is_empty()).then(|| Arc::from(turn.sub_cluster)),

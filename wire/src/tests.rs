@@ -7,7 +7,7 @@ use godel_domain::{
     change::{Block, Change, Lease, Partition, PartitionMode},
     decision::{Claim, Decision, FreshNode, GroupPlacement, Outcome, Preemption, Rejection, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
-    hold::{Hold, Member, Slot, Turn},
+    hold::{GangTurn, Hold, Member, Slot},
     ids::{Epoch, HoldId, NodeId, Revision, UnitId},
     node::{Device, NodeReport, NodeSpec, NodeUsage, Taint, TaintEffect, Toleration},
     pause::{Pause, Scope},
@@ -374,7 +374,7 @@ fn holds_come_back() {
         judged: Revision(8),
         priority: Some(0),
         taken_from: vec![UnitId(3), UnitId(5)],
-        turn: Some(Turn { since_ms: 5, priority: -3, sub_cluster: Some(Arc::from("gpu")) }),
+        turn: Some(GangTurn { since_ms: 5, priority: -3, sub_cluster: Some(Arc::from("gpu")) }),
         slot: None,
     };
     let slot = Some(Slot { reservation: Arc::from("kept"), occupant: Some(victim(5)) });

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, hash::BuildHasher};
 use bytes::Bytes;
 use godel_domain::{
     change::{Block, Change, Lease, Partition, PartitionMode},
-    hold::{Hold, Member, Slot, Turn},
+    hold::{GangTurn, Hold, Member, Slot},
     ids::{NodeId, Revision, UnitId},
     node::{Device, Drain, NodeReport, NodeSpec, NodeUsage, Quarantine, Taint, TaintEffect, Toleration},
     pause::Pause,
@@ -455,7 +455,7 @@ pub fn hold(hold: &Hold) -> v1::Hold {
         judged_revision: judged.0,
         priority: *priority,
         taken_from: taken_from.iter().map(|unit| unit.0).collect(),
-        turn: turn.as_ref().map(|Turn { since_ms, priority, sub_cluster }| v1::GangTurn {
+        turn: turn.as_ref().map(|GangTurn { since_ms, priority, sub_cluster }| v1::GangTurn {
             since_ms: *since_ms,
             priority: *priority,
             sub_cluster: sub_cluster.as_deref().unwrap_or_default().to_owned(),

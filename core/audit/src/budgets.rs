@@ -16,7 +16,7 @@ use godel_domain::{
 
 use super::{
     history::LATE_MS,
-    preemptions::Turn,
+    preemptions::RunTurn,
     verdict::Findings,
     world::{Commit, World, WorldRow, WorldUnit},
 };
@@ -109,7 +109,7 @@ impl Budgets {
     }
 
     /// A commit that `world` has applied.
-    pub(super) fn on_commit(&mut self, world: &World, commit: &Commit, turns: &[Turn<'_>]) {
+    pub(super) fn on_commit(&mut self, world: &World, commit: &Commit, turns: &[RunTurn<'_>]) {
         let mut touched: BTreeSet<UnitId> = BTreeSet::new();
         for change in &commit.changes {
             match change {
@@ -235,8 +235,8 @@ impl Budgets {
     }
 }
 
-fn victims(world: &World, commit: &Commit, turns: &[Turn<'_>]) -> Vec<Victim> {
-    let is_held_back = |turn: &&Turn<'_>| match turn.change {
+fn victims(world: &World, commit: &Commit, turns: &[RunTurn<'_>]) -> Vec<Victim> {
+    let is_held_back = |turn: &&RunTurn<'_>| match turn.change {
         RunChange::Evict(evict) => match evict.reason {
             EvictionReason::Preempted => true,
             EvictionReason::Drained => {
@@ -248,12 +248,12 @@ fn victims(world: &World, commit: &Commit, turns: &[Turn<'_>]) -> Vec<Victim> {
         },
         _ => false,
     };
-    let counts = |turn: &&Turn<'_>| {
+    let counts = |turn: &&RunTurn<'_>| {
         let unit = world.units.get(&turn.unit);
         runs(&turn.before) && !runs(&turn.after) && unit.is_some_and(|unit| wants(unit, turn.ordinal))
     };
     let victims = turns.iter().filter(is_held_back).filter(counts);
-    let victim = |turn: &Turn<'_>| Victim {
+    let victim = |turn: &RunTurn<'_>| Victim {
         unit: turn.unit,
         ordinal: turn.ordinal,
         running_since: turn.before.revision,

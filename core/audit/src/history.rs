@@ -15,7 +15,7 @@ use super::{
     History, Start,
     budgets::Budgets,
     order::{Probe, Service},
-    preemptions::{self, Dropped, Preemptions, Turn},
+    preemptions::{self, Dropped, Preemptions, RunTurn},
     room::{self, Bound, Tenants, wrong_devices},
     turns,
     verdict::Findings,
@@ -163,7 +163,7 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
     note_records(replay, &world, tenants, commit, &mut touched);
     let dropped = dropped_holds(&world, commit);
     turns::check(&world, commit, &mut replay.first_bindings);
-    let mut turns: Vec<Turn<'_>> = Vec::new();
+    let mut turns: Vec<RunTurn<'_>> = Vec::new();
     world.apply(commit, |world, step| {
         match step.change {
             RunChange::Bind(_) => on_bind(replay, placed, world, &step, (commit.revision, complete)),
@@ -203,7 +203,7 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
             let node = if after.node.0 == 0 { step.before.node } else { after.node };
             if complete {
                 let RowStep { unit, ordinal, before, change, .. } = step;
-                turns.push(Turn { unit, ordinal, before, after, change });
+                turns.push(RunTurn { unit, ordinal, before, after, change });
             }
             if let Some(unit) = world.units.get(&step.unit) {
                 tenants.turn((step.unit, unit), &step.before, &after);

@@ -38,7 +38,7 @@ pub(super) struct Dropped {
 }
 
 /// One change of one row.
-pub(super) struct Turn<'a> {
+pub(super) struct RunTurn<'a> {
     pub(super) unit: UnitId,
     pub(super) ordinal: u32,
     pub(super) before: WorldRow,
@@ -118,7 +118,7 @@ impl Preemptions {
         &mut self,
         world: &World,
         commit: &Commit,
-        turns: &[Turn<'_>],
+        turns: &[RunTurn<'_>],
         dropped: &BTreeMap<u64, Dropped>,
     ) {
         if commit.changes.iter().any(|change| matches!(change, Change::Queue(_) | Change::QueueDeleted(_))) {
@@ -205,7 +205,7 @@ impl Preemptions {
         &mut self,
         world: &World,
         (unit, change): (UnitId, &RunChange),
-        turns: &[Turn<'_>],
+        turns: &[RunTurn<'_>],
         claim: &mut Option<(UnitId, Claim)>,
     ) {
         if let RunChange::Evict(evict) = change
@@ -219,7 +219,7 @@ impl Preemptions {
             return;
         }
         let mut by_group: BTreeMap<u16, i64> = BTreeMap::new();
-        for Turn { before, after, .. } in turns {
+        for RunTurn { before, after, .. } in turns {
             let sign = i64::from(stays(after)) - i64::from(stays(before));
             if sign != 0 {
                 let group = if sign > 0 { after.group } else { before.group };

@@ -3,7 +3,7 @@
 
 use godel_domain::{
     change::Change,
-    hold::{Hold, Turn},
+    hold::{GangTurn, Hold},
     sub_cluster::overlap,
 };
 
@@ -37,13 +37,13 @@ pub(super) fn check(world: &World, commit: &Commit, findings: &mut Findings) {
         return;
     }
     let kept = world.holds.iter().filter(|(id, _)| !ended.contains(id)).map(|(_, hold)| &hold.value);
-    let mut turns: Vec<(&Hold, &Turn)> = Vec::new();
+    let mut turns: Vec<(&Hold, &GangTurn)> = Vec::new();
     let all = kept.chain(new()).filter_map(|hold| Some((&**hold, hold.turn.as_ref()?)));
     for (hold, turn) in all {
         if turns.iter().any(|(known, _)| known.unit == hold.unit) {
             continue;
         }
-        let meets = |(known, at): &&(&Hold, &Turn)| {
+        let meets = |(known, at): &&(&Hold, &GangTurn)| {
             known.pool == hold.pool && overlap(at.sub_cluster.as_deref(), turn.sub_cluster.as_deref())
         };
         if let Some((first, _)) = turns.iter().find(meets) {

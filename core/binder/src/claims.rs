@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
     decision::{Decision, Preemption, Rejection, RejectionReason},
-    hold::{self, Hold, Turn},
+    hold::{self, GangTurn, Hold},
     ids::{HoldId, NodeId, Revision, UnitId},
     lifecycle,
     running_units::{Evict, EvictionReason, RunningUnits},
@@ -133,7 +133,7 @@ impl Binder {
         decision: &Decision,
         members: &[Member],
         preemption: &Preemption,
-        (turn, budgets): (Option<Turn>, Vec<(String, Revision)>),
+        (turn, budgets): (Option<GangTurn>, Vec<(String, Revision)>),
         (own, mut taken): (&[HoldId], TakenOver),
     ) -> Verdict {
         let unit = &self.units[&decision.unit];

@@ -1,16 +1,16 @@
-//! Turns of gangs: the room of a gang that waits for long is gathered as it becomes free, of one gang per sub-cluster and pool
+//! GroupDeltas of gangs: the room of a gang that waits for long is gathered as it becomes free, of one gang per sub-cluster and pool
 //! at a time.
 //!
 //! The dispatcher says whose turn it is and a scheduler chooses the nodes; both may be late, or two of them. That no two
 //! gangs of a pool gather that may want the same nodes is decided here, where decisions are checked one after the other: a turn is refused while another
-//! lives, its end under way included. Turns end like any hold, at their expiry at the latest.
+//! lives, its end under way included. GroupDeltas end like any hold, at their expiry at the latest.
 
 use std::sync::Arc;
 
 use godel_domain::{
     decision::{Decision, Preemption, RejectionReason},
     demand::Pool,
-    hold::{Entrant, Turn},
+    hold::{Entrant, GangTurn},
     ids::{HoldId, UnitId},
 };
 
@@ -74,7 +74,7 @@ impl Binder {
     }
 
     /// The unit and turn that a hold is of, also while its end is under way.
-    pub fn turn_of(&self, id: HoldId) -> Option<(UnitId, Turn)> {
+    pub fn turn_of(&self, id: HoldId) -> Option<(UnitId, GangTurn)> {
         let hold = self.holds.hold(id)?;
         Some((hold.unit, hold.turn.clone()?))
     }
@@ -98,7 +98,7 @@ impl Binder {
             let detail = format!("unit {other} gathers room");
             return Verdict::Reject(whole(decision, RejectionReason::GangTurn, detail));
         }
-        let turn = Turn {
+        let turn = GangTurn {
             since_ms: self.now_ms,
             priority: self.classes.value(unit.priority),
             sub_cluster: sub_cluster.map(Arc::from),

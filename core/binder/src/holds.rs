@@ -15,7 +15,7 @@ use godel_cluster::Refusal;
 use godel_domain::{
     change::Change,
     demand::Pool,
-    hold::{Hold, Turn},
+    hold::{GangTurn, Hold},
     ids::{Epoch, HoldId, IdMap, Revision, UnitId},
     lifecycle,
     running_units::{Bind, Phase},
@@ -124,7 +124,7 @@ impl Holds {
     /// The unit of a pool that gathers room which one of `sub_cluster` may want, with holds under way or that end.
     /// `O(holds)`.
     pub(super) fn whose_turn(&self, pool: Pool, sub_cluster: Option<&str>) -> Option<UnitId> {
-        let meets = |turn: &Turn| overlap(turn.sub_cluster.as_deref(), sub_cluster);
+        let meets = |turn: &GangTurn| overlap(turn.sub_cluster.as_deref(), sub_cluster);
         let mut holds = self.by_id.values().map(|kept| &kept.hold);
         holds.find(|hold| hold.pool == pool && hold.turn.as_ref().is_some_and(meets)).map(|hold| hold.unit)
     }

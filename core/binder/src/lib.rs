@@ -45,7 +45,7 @@ mod tests;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use godel_cluster::{Cluster, Turns};
+use godel_cluster::{Cluster, GroupDeltas};
 use godel_domain::{
     change::Change,
     decision::{FreshNode, Rejection},
@@ -484,7 +484,7 @@ impl Binder {
     /// not known.
     fn count_rows(&mut self, unit: UnitId, sign: i64) {
         if let Some((known, rows)) = self.units.get(&unit).zip(self.cluster.rows(unit)) {
-            self.quotas.turn((known.queue, unit), &Turns::of(rows), sign, &self.cluster);
+            self.quotas.turn((known.queue, unit), &GroupDeltas::of(rows), sign, &self.cluster);
         }
     }
 

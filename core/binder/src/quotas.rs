@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use godel_cluster::{Cluster, ShapeId, Turns};
+use godel_cluster::{Cluster, GroupDeltas, ShapeId};
 use godel_domain::{
     ids::{Revision, UnitId},
     queue_spec::QueueSpec,
@@ -112,7 +112,7 @@ impl Quotas {
     pub(super) fn turn(
         &mut self,
         (queue, unit): (QueueIdx, UnitId),
-        turns: &Turns,
+        turns: &GroupDeltas,
         sign: i64,
         cluster: &Cluster,
     ) {

@@ -61,7 +61,9 @@ use self::{
     taken::{Ranks, UnitTaken},
 };
 
-pub use self::{refusal::Refusal, shapes::ShapeId, slots::Owned, sub_clusters::SubClusterId, taken::Turns};
+pub use self::{
+    refusal::Refusal, shapes::ShapeId, slots::Owned, sub_clusters::SubClusterId, taken::GroupDeltas,
+};
 
 mod assumptions;
 mod best_effort;

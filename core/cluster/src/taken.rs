@@ -23,7 +23,7 @@ type GroupShapes = SmallVec<[Option<ShapeId>; 2]>;
 
 /// How many running units more (or fewer) of each task group take room, and how many of these are told to leave.
 #[derive(Debug, Default)]
-pub struct Turns {
+pub struct GroupDeltas {
     live: ByGroup,
     leaving: ByGroup,
 }
@@ -55,7 +55,7 @@ impl ByGroup {
     }
 }
 
-impl Turns {
+impl GroupDeltas {
     /// All that a unit's rows take.
     pub fn of(rows: &RunningUnits) -> Self {
         let mut turns = Self::default();
@@ -102,7 +102,7 @@ fn is_leaving(row: &RunningUnit) -> bool {
 pub(super) struct Ranks(SmallVec<[(i32, i64); 4]>);
 
 impl Ranks {
-    fn turn(&mut self, rows: &RunningUnits, turns: &Turns, sign: i64) {
+    fn turn(&mut self, rows: &RunningUnits, turns: &GroupDeltas, sign: i64) {
         for (group, n) in turns.iter() {
             let Some(standing) = rows.standing(group).filter(|standing| standing.preemptible) else {
                 continue;
@@ -124,7 +124,7 @@ impl Cluster {
         change: &RunChange,
         revision: Revision,
         time_ms: i64,
-    ) -> Turns {
+    ) -> GroupDeltas {
         if let RunChange::Bind(bind) = change {
             self.keep_pool(bind.pool);
         }
@@ -134,7 +134,7 @@ impl Cluster {
         }
         self.intern_groups(&mut taken);
         let UnitTaken { rows, shapes } = &mut taken;
-        let mut turns = Turns::default();
+        let mut turns = GroupDeltas::default();
         // Whoever turned live or no longer, where that matters.
         let is_watched = self.is_watched();
         let mut turned: Vec<(u32, NodeId)> = Vec::new();
@@ -176,14 +176,14 @@ impl Cluster {
     pub fn load_rows(&mut self, unit: UnitId, rows: RunningUnits) {
         rows.groups.iter().flatten().for_each(|group| self.keep_pool(group.pool));
         if let Some(old) = self.units.remove(&unit) {
-            self.ranks.turn(&old.rows, &Turns::of(&old.rows), -1);
+            self.ranks.turn(&old.rows, &GroupDeltas::of(&old.rows), -1);
             for (_, row) in old.rows.live() {
                 self.release_row(unit, &old.shapes, row);
             }
         }
         let mut taken = UnitTaken { rows, shapes: SmallVec::new() };
         self.intern_groups(&mut taken);
-        self.ranks.turn(&taken.rows, &Turns::of(&taken.rows), 1);
+        self.ranks.turn(&taken.rows, &GroupDeltas::of(&taken.rows), 1);
         for (ordinal, row) in (0u32..).zip(&taken.rows.rows) {
             self.settle_row(unit, &taken.shapes, ordinal, row);
         }
@@ -197,7 +197,7 @@ impl Cluster {
     pub fn remove_unit(&mut self, unit: UnitId) {
         self.budgets.forget(unit);
         if let Some(old) = self.units.remove(&unit) {
-            self.ranks.turn(&old.rows, &Turns::of(&old.rows), -1);
+            self.ranks.turn(&old.rows, &GroupDeltas::of(&old.rows), -1);
             for (_, row) in old.rows.live() {
                 self.release_row(unit, &old.shapes, row);
                 self.forget_occupants();

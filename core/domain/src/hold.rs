@@ -66,7 +66,7 @@ pub struct Hold {
     /// Units from which it was taken over, the newest last, at most [`N_TAKEN_FROM_MAX`]: none of them takes it back.
     pub taken_from: Vec<UnitId>,
     /// Of a gang's hold, which has no victims.
-    pub turn: Option<Turn>,
+    pub turn: Option<GangTurn>,
     /// Of a reservation, which has neither victims nor a turn.
     pub slot: Option<Slot>,
 }
@@ -82,7 +82,7 @@ pub struct Slot {
 
 /// A gang's turn: until its holds end no other one of its pool gathers room that may want the same nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Turn {
+pub struct GangTurn {
     /// When it began, Unix milliseconds.
     pub since_ms: i64,
     /// Priority of the gang then.
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     fn turn() -> Hold {
-        let turn = Some(Turn { since_ms: 1_000, priority: 5, sub_cluster: None });
+        let turn = Some(GangTurn { since_ms: 1_000, priority: 5, sub_cluster: None });
         Hold { turn, expires_ms: 11_000, ..Hold::default() }
     }
 

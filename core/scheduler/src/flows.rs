@@ -1,7 +1,7 @@
 //! Workflows: one per sub-cluster and pool, each with a ready queue of its own. They take turns, so that neither a backlog
 //! of one nor many of its units without a place keep another waiting.
 //!
-//! Turns are by deficit round robin (Shreedhar and Varghese: *Efficient Fair Queuing using Deficit Round Robin*, SIGCOMM
+//! GroupDeltas are by deficit round robin (Shreedhar and Varghese: *Efficient Fair Queuing using Deficit Round Robin*, SIGCOMM
 //! '95): a turn is worth so many running units, and what a large unit takes beyond that is owed at the next turns. A try that
 //! places nothing ends the turn, as it may have cost a look at every node. With one workflow at work there are no turns.
 

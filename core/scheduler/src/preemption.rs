@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use godel_cluster::{Owned, Turns};
+use godel_cluster::{GroupDeltas, Owned};
 use godel_domain::{
     budget_spec::BudgetSpec,
     decision::{Claim, Decision, GroupPlacement, Preemption},
@@ -175,7 +175,7 @@ impl Scheduler {
 
     /// Running units came or went: there may be new ones of lower rank, and where queues guarantee something, ranks
     /// are others now.
-    pub(super) fn seek_after(&mut self, unit: UnitId, turns: &Turns, now: Millis) {
+    pub(super) fn seek_after(&mut self, unit: UnitId, turns: &GroupDeltas, now: Millis) {
         self.note_change();
         if self.parked.is_idle() {
             return;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use godel_cluster::{Cluster, ShapeId, Turns};
+use godel_cluster::{Cluster, GroupDeltas, ShapeId};
 use godel_domain::{
     decision::Decision,
     hold::{Hold, Member},
@@ -145,7 +145,7 @@ impl Shares {
         portions
     }
 
-    fn turn(&mut self, unit: UnitId, turns: &Turns, sign: i64, cluster: &Cluster) {
+    fn turn(&mut self, unit: UnitId, turns: &GroupDeltas, sign: i64, cluster: &Cluster) {
         self.reliefs.look_at(unit);
         let both = turns.iter().map(|turn| (turn, false)).chain(turns.leaving().map(|turn| (turn, true)));
         for ((group, n), is_leaving) in both {
@@ -274,7 +274,7 @@ impl Scheduler {
         }
         self.shares.full_at = Some(now);
         for (unit, rows) in self.cluster.all_rows() {
-            for (group, n) in Turns::of(rows).iter() {
+            for (group, n) in GroupDeltas::of(rows).iter() {
                 if n > 0
                     && let Some((_, queue)) = self.shares.pays(unit, group, &self.cluster)
                 {
@@ -320,7 +320,7 @@ impl Scheduler {
     fn count_all(&mut self) {
         let Self { shares, cluster, .. } = self;
         for (unit, rows) in cluster.all_rows() {
-            shares.turn(unit, &Turns::of(rows), 1, cluster);
+            shares.turn(unit, &GroupDeltas::of(rows), 1, cluster);
         }
         let holds: Vec<_> = cluster.holds().into_iter().filter(|hold| hold.slot.is_none()).cloned().collect();
         holds.iter().for_each(|hold| shares.put_hold(hold, cluster));
@@ -341,7 +341,7 @@ impl Scheduler {
         }
         now.quota.usage_mut().clear();
         for (unit, rows) in cluster.all_rows() {
-            now.turn(unit, &Turns::of(rows), 1, cluster);
+            now.turn(unit, &GroupDeltas::of(rows), 1, cluster);
         }
         let holds: Vec<_> = cluster.holds().into_iter().filter(|hold| hold.slot.is_none()).cloned().collect();
         holds.iter().for_each(|hold| now.put_hold(hold, cluster));
@@ -350,7 +350,7 @@ impl Scheduler {
     }
 
     /// Rows of a unit began or ceased to take room.
-    pub(super) fn count_turns(&mut self, unit: UnitId, turns: &Turns) {
+    pub(super) fn count_turns(&mut self, unit: UnitId, turns: &GroupDeltas) {
         if self.shares.is_counted {
             self.shares.turn(unit, turns, 1, &self.cluster);
         }
@@ -361,7 +361,7 @@ impl Scheduler {
         if self.shares.is_counted
             && let Some(rows) = self.cluster.rows(unit)
         {
-            self.shares.turn(unit, &Turns::of(rows), sign, &self.cluster);
+            self.shares.turn(unit, &GroupDeltas::of(rows), sign, &self.cluster);
         }
     }
 

@@ -3,7 +3,7 @@
 //! revisions wide.
 
 use godel_domain::{
-    hold::{Hold, Member, Slot, Turn},
+    hold::{GangTurn, Hold, Member, Slot},
     ids::HoldId,
     queue_spec::PriorityClass,
     reservation_spec::ReservationSpec,
@@ -180,7 +180,7 @@ fn i4() -> Vec<Clause> {
     use Invariant::I4;
     let three = spec(2, 3, 3, demand(10, None));
     let turn = |id, unit: u64, expires_ms| {
-        let turn = Some(Turn { since_ms: 0, priority: 0, sub_cluster: None });
+        let turn = Some(GangTurn { since_ms: 0, priority: 0, sub_cluster: None });
         Change::Hold(Arc::new(Hold { turn, expires_ms, ..hold(id, UnitId(unit), 10) }))
     };
     let four = spec(4, 1, 1, demand(10, None));

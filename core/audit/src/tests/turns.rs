@@ -1,7 +1,7 @@
 //! Turns of gangs.
 
 use godel_domain::{
-    hold::{Hold, Turn},
+    hold::{GangTurn, Hold},
     ids::HoldId,
 };
 
@@ -20,7 +20,7 @@ fn hold_in(sub_cluster: Option<&str>, id: u64, of: &UnitSpec, node: u32, expires
         pool: of.pool,
         ordinals: vec![0, 1],
         expires_ms,
-        turn: Some(Turn { since_ms: 0, priority: 0, sub_cluster: sub_cluster.map(Arc::from) }),
+        turn: Some(GangTurn { since_ms: 0, priority: 0, sub_cluster: sub_cluster.map(Arc::from) }),
         ..Hold::default()
     }))
 }

@@ -1,4 +1,4 @@
-//! Turns of gangs: one per pool, bound whole, over in time; and nobody starves for good.
+//! GroupDeltas of gangs: one per pool, bound whole, over in time; and nobody starves for good.
 
 use godel_domain::decision::Preemption;
 

@@ -1,7 +1,7 @@
 //! Holds that gather, against a twin that knows nothing of them.
 
 use godel_domain::{
-    hold::{Entrant, Hold, Turn},
+    hold::{Entrant, GangTurn, Hold},
     ids::HoldId,
 };
 
@@ -18,7 +18,7 @@ fn hold(id: u64, node: u32, n: u32, demand: Demand, pool: Pool) -> Arc<Hold> {
         pool,
         ordinals: (0..n).collect(),
         expires_ms: EXPIRES_MS,
-        turn: Some(Turn { since_ms: 0, priority: 5, sub_cluster: None }),
+        turn: Some(GangTurn { since_ms: 0, priority: 5, sub_cluster: None }),
         ..Hold::default()
     })
 }

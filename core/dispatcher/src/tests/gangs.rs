@@ -2,7 +2,7 @@
 
 use godel_domain::{
     change::PartitionMode,
-    hold::{Hold, Turn},
+    hold::{GangTurn, Hold},
     ids::HoldId,
 };
 
@@ -32,7 +32,7 @@ fn hold(id: u64, unit: u64) -> Arc<Hold> {
         unit: UnitId(unit),
         ordinals: vec![0, 1],
         expires_ms: 900,
-        turn: Some(Turn { since_ms: 500, priority: 0, sub_cluster: None }),
+        turn: Some(GangTurn { since_ms: 500, priority: 0, sub_cluster: None }),
         ..Hold::default()
     })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use godel_core_binder::{Accepted, Departure, RequeueWork};
 use godel_domain::{
-    hold::{Hold, Turn},
+    hold::{GangTurn, Hold},
     ids::{HoldId, IdSet, Revision, UnitId},
     running_units::RunChange,
 };
@@ -66,7 +66,7 @@ pub(crate) struct Batch {
     pub(crate) ops: Vec<Bytes>,
     pub(crate) preconditions: Vec<v1::Precondition>,
     /// Turns of gangs that end with it, and why.
-    pub(crate) turn_ends: Vec<(UnitId, Turn, &'static str)>,
+    pub(crate) turn_ends: Vec<(UnitId, GangTurn, &'static str)>,
     /// What each precondition is about: these stay when the preconditions are sent.
     needed: Vec<Needed>,
     /// Index of the item, per operation.

@@ -1,13 +1,13 @@
 //! Turns of gangs, and other holds that go with a decision, as they are told and counted.
 
 use godel_core_binder::Accepted;
-use godel_domain::{hold::Turn, ids::UnitId};
+use godel_domain::{hold::GangTurn, ids::UnitId};
 
 use super::{Desk, WhyLabel};
 
 impl Desk {
     /// The turn that a decision of its gang ends: it fits elsewhere, or has others leave.
-    pub(super) fn turn_ended(&self, accepted: &Accepted) -> Option<(UnitId, Turn, &'static str)> {
+    pub(super) fn turn_ended(&self, accepted: &Accepted) -> Option<(UnitId, GangTurn, &'static str)> {
         let (unit, turn) = accepted.gone.iter().find_map(|(id, _)| self.binder.turn_of(*id))?;
         Some((unit, turn, if accepted.holds.is_empty() { "bound" } else { "preempts" }))
     }

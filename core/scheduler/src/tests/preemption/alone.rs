@@ -21,7 +21,7 @@ const QUEUES: [&str; 3] = ["own", "other", "lab"];
 enum Op {
     Submit(Asked),
     /// The n-th bound running unit runs, or ends.
-    Turn(usize, Phase),
+    GangTurn(usize, Phase),
     /// Who was told to leave has left.
     Leave,
     Join,
@@ -84,8 +84,8 @@ fn asked() -> impl Strategy<Value = Asked> {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         8 => asked().prop_map(Op::Submit),
-        4 => (0..50usize).prop_map(|nth| Op::Turn(nth, Phase::Running)),
-        3 => (0..50usize).prop_map(|nth| Op::Turn(nth, Phase::Succeeded)),
+        4 => (0..50usize).prop_map(|nth| Op::GangTurn(nth, Phase::Running)),
+        3 => (0..50usize).prop_map(|nth| Op::GangTurn(nth, Phase::Succeeded)),
         4 => Just(Op::Leave),
         1 => Just(Op::Join),
         1 => (1..4u32, 2..6i64).prop_map(|(id, cpu)| Op::Shrink(id, cpu * 200)),
@@ -283,7 +283,7 @@ impl Alone {
     fn apply(&mut self, op: &Op) {
         match op {
             Op::Submit(asked) => self.submit(asked),
-            Op::Turn(nth, phase) => self.turn(*nth, *phase),
+            Op::GangTurn(nth, phase) => self.turn(*nth, *phase),
             Op::Leave => self.leave(),
             Op::Join => self.join(),
             Op::Shrink(id, cpu) => {

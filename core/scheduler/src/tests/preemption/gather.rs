@@ -1,4 +1,4 @@
-//! Turns of gangs, with the real binder behind them.
+//! GroupDeltas of gangs, with the real binder behind them.
 
 use super::*;
 
