@@ -120,12 +120,12 @@ pub trait Score: Sync {
     /// Unique among scores.
     fn name(&self) -> &'static str;
     /// 0 to [`SCORE_MAX`], higher is better.
-    fn score(&self, place: &Place<'_>) -> i64;
+    fn score(&self, place: &ScoreInput<'_>) -> i64;
 }
 
 /// A place that is possible.
 #[derive(Debug)]
-pub struct Place<'a> {
+pub struct ScoreInput<'a> {
     /// As it is before the placement.
     pub cluster: &'a Cluster,
     /// What is to be placed.
@@ -140,7 +140,7 @@ pub struct Place<'a> {
 
 /// Order of nodes that passed all filters: the greatest is taken. Field order is the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rank {
+pub struct NodeScore {
     /// Soft taints (`PreferNoSchedule`) not tolerated: fewer first.
     pub soft_taints: Reverse<u32>,
     /// Weighted sum of the profile's scores.
@@ -149,7 +149,7 @@ pub struct Rank {
     pub tie: u32,
 }
 
-impl Rank {
+impl NodeScore {
     /// One number in the same order: comparing it takes two instructions.
     #[inline]
     pub fn packed(self) -> u128 {
@@ -273,9 +273,9 @@ impl Profile {
         Ok(())
     }
 
-    /// Rank of a place that passed.
+    /// NodeScore of a place that passed.
     #[inline]
-    pub fn rank(&self, place: &Place<'_>, tie: u32) -> Rank {
+    pub fn rank(&self, place: &ScoreInput<'_>, tie: u32) -> NodeScore {
         let taints = place.cluster.node_taints(place.idx);
         let soft_taints = match place.ask.constraint().verdict(taints) {
             TaintVerdict::Soft(taints) => Reverse(taints),
@@ -283,7 +283,7 @@ impl Profile {
         };
         let score =
             self.scores.iter().map(|(score, weight)| score.score(place).saturating_mul(*weight)).sum();
-        Rank { soft_taints, score, tie }
+        NodeScore { soft_taints, score, tie }
     }
 }
 

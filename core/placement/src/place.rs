@@ -19,7 +19,7 @@ use godel_domain::{
     seed::mix,
     unit::ScoringProfile,
 };
-use godel_framework::{Place, Profile, Typical};
+use godel_framework::{Profile, ScoreInput, Typical};
 
 mod candidates;
 pub mod templates;
@@ -85,7 +85,7 @@ impl Profiles {
 
 /// A node for a replica, and its devices there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spot {
+pub struct PlacementChoice {
     /// The node.
     pub node: NodeId,
     /// The devices, bit i for device i.
@@ -244,7 +244,7 @@ impl Placer {
         template: TemplateId,
         unit: UnitId,
         wanted: usize,
-    ) -> Option<Spot> {
+    ) -> Option<PlacementChoice> {
         if !self.keeps {
             self.templates.get_mut(template).candidates.clear();
         }
@@ -264,7 +264,7 @@ impl Placer {
     }
 
     /// The best candidate that still fits. It stays in the list: once its node has changed it is rated anew.
-    fn best(&mut self, cluster: &Cluster, template: TemplateId, ties: u64) -> Option<Spot> {
+    fn best(&mut self, cluster: &Cluster, template: TemplateId, ties: u64) -> Option<PlacementChoice> {
         let entry = self.templates.get_mut(template);
         let rater = Rater { cluster, profile: self.profiles.of(entry), typical: &self.typical, ties };
         while let Some(best) = entry.candidates.best() {
@@ -272,7 +272,7 @@ impl Placer {
             if best.generation() == cluster.node_generation(node)
                 && let Some(mask) = cluster.pick_devices(entry.ask.shape(), node)
             {
-                return Some(Spot { node, mask });
+                return Some(PlacementChoice { node, mask });
             }
             // It may have moved.
             let is_near = self.view.reaches_node(entry.candidates.reach, node.idx());
@@ -431,7 +431,8 @@ impl Rater<'_> {
             return None;
         }
         let node = u32::try_from(idx).ok()?;
-        let place = Place { cluster: self.cluster, ask: &entry.ask, idx, devices, typical: self.typical };
+        let place =
+            ScoreInput { cluster: self.cluster, ask: &entry.ask, idx, devices, typical: self.typical };
         let rank = self.profile.rank(&place, tie(self.ties, idx));
         Some(Candidate::new(rank, node, self.cluster.node_generation(NodeId(node))))
     }

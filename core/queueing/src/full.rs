@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{
-    leaf::Spot,
+    leaf::ClassRef,
     order::{Account, Queues, Waiting},
     tree::QueueIdx,
 };
@@ -173,7 +173,9 @@ impl Queues {
         for (band, (leaf, seat)) in stalled {
             let of_leaf = &self.branches[leaf.idx()].leaf;
             let Some(stall) = of_leaf.lane(band, seat).and_then(|lane| lane.stall) else { continue };
-            let Some((_, waiting)) = of_leaf.head(Spot { band, seat, class: stall.class }) else { continue };
+            let Some((_, waiting)) = of_leaf.head(ClassRef { band, seat, class: stall.class }) else {
+                continue;
+            };
             let waiting = *waiting;
             if let Some(vain) = self.full.vain.get(&waiting.unit).filter(|vain| vain.until > now) {
                 next = Some(next.map_or(vain.until, |at| at.min(vain.until)));

@@ -8,14 +8,14 @@ use smallvec::SmallVec;
 
 use super::{
     full::LookTimes,
-    leaf::Spot,
+    leaf::ClassRef,
     order::N_BANDS,
     tree::QueueIdx,
     usage::{ResourceIdx, Usage},
 };
 
 /// A class of a queue.
-pub(super) type Place = (QueueIdx, Spot);
+pub(super) type Place = (QueueIdx, ClassRef);
 
 /// The lane of a queue whose first unit waits: the queue, the seat.
 pub(super) type LaneOf = (QueueIdx, u32);

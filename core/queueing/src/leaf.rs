@@ -60,7 +60,7 @@ impl Default for Seat {
 
 /// A class in a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Spot {
+pub(super) struct ClassRef {
     pub(super) band: Band,
     pub(super) seat: u32,
     pub(super) class: u32,
@@ -154,21 +154,21 @@ impl Leaf {
     }
 
     /// Takes the first unit of a class out.
-    pub(super) fn take(&mut self, spot: Spot, usage: &Usage) -> Option<Removed> {
+    pub(super) fn take(&mut self, spot: ClassRef, usage: &Usage) -> Option<Removed> {
         let removed = self.lane_mut(spot.band, spot.seat)?.take(spot.class)?;
         self.removed(spot.seat, &removed, usage);
         Some(removed)
     }
 
     /// The class whose turn it is.
-    pub(super) fn first(&self, band: Band) -> Option<Spot> {
+    pub(super) fn first(&self, band: Band) -> Option<ClassRef> {
         let seat = self.order[band.idx()].first()?;
         let class = self.lane(band, seat)?.first()?;
-        Some(Spot { band, seat, class })
+        Some(ClassRef { band, seat, class })
     }
 
     /// The first unit of a class.
-    pub(super) fn head(&self, spot: Spot) -> Option<(Key, &Waiting)> {
+    pub(super) fn head(&self, spot: ClassRef) -> Option<(Key, &Waiting)> {
         self.lane(spot.band, spot.seat)?.head(spot.class)
     }
 
@@ -181,7 +181,12 @@ impl Leaf {
     }
 
     /// A class does not fit under a maximum.
-    pub(super) fn park(&mut self, spot: Spot, Shortage { limit, is_hopeless, .. }: Shortage, usage: &Usage) {
+    pub(super) fn park(
+        &mut self,
+        spot: ClassRef,
+        Shortage { limit, is_hopeless, .. }: Shortage,
+        usage: &Usage,
+    ) {
         if let Some(lane) = self.lane_mut(spot.band, spot.seat) {
             lane.park(spot.class, limit, is_hopeless);
             self.settle(spot.band, spot.seat, usage);
@@ -189,7 +194,7 @@ impl Leaf {
     }
 
     /// A class may fit again.
-    pub(super) fn unpark(&mut self, spot: Spot, usage: &Usage) {
+    pub(super) fn unpark(&mut self, spot: ClassRef, usage: &Usage) {
         if let Some(lane) = self.lane_mut(spot.band, spot.seat) {
             lane.unpark(spot.class);
             self.settle(spot.band, spot.seat, usage);
@@ -197,7 +202,7 @@ impl Leaf {
     }
 
     /// There is no room for a class on any node, or there may be again.
-    pub(super) fn set_shut(&mut self, spot: Spot, is_shut: bool, usage: &Usage) {
+    pub(super) fn set_shut(&mut self, spot: ClassRef, is_shut: bool, usage: &Usage) {
         if let Some(lane) = self.lane_mut(spot.band, spot.seat) {
             lane.set_shut(spot.class, is_shut);
             self.settle(spot.band, spot.seat, usage);
@@ -205,7 +210,7 @@ impl Leaf {
     }
 
     /// What a class needs that may be served.
-    pub(super) fn ready_need(&self, spot: Spot) -> Option<Need> {
+    pub(super) fn ready_need(&self, spot: ClassRef) -> Option<Need> {
         self.lane(spot.band, spot.seat)?.ready_need(spot.class)
     }
 

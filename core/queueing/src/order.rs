@@ -29,7 +29,7 @@ use super::{
     heap::Heap,
     interned::Interned,
     lane::{Pushed, Removed},
-    leaf::{Leaf, Spot},
+    leaf::{ClassRef, Leaf},
     quota::Quota,
     rooms::{Lacking, RoomIdx},
     select::Floor,
@@ -318,7 +318,7 @@ impl Queues {
             let lacking = self.lacking_mut(waiting.room);
             old.iter().for_each(|old| lacking.leave(old));
             lacking.enter(&waiting);
-            lacking.note_class(waiting.queue, Spot { band: waiting.band, seat, class });
+            lacking.note_class(waiting.queue, ClassRef { band: waiting.band, seat, class });
         }
         if waiting.need.ask.is_choice() && old.is_none() {
             self.quota.usage_mut().hold_again(waiting.need.ask);
@@ -381,7 +381,7 @@ impl Queues {
     }
 
     /// Takes the first unit of a class out.
-    pub(super) fn take(&mut self, queue: QueueIdx, spot: Spot) -> Option<Waiting> {
+    pub(super) fn take(&mut self, queue: QueueIdx, spot: ClassRef) -> Option<Waiting> {
         let removed = self.branches[queue.idx()].leaf.take(spot, self.quota.usage())?;
         self.removed(spot.seat, &removed);
         Some(removed.waiting)
@@ -389,7 +389,7 @@ impl Queues {
 
     fn removed(&mut self, seat: u32, removed: &Removed) {
         let waiting = &removed.waiting;
-        let spot = Spot { band: waiting.band, seat, class: removed.class };
+        let spot = ClassRef { band: waiting.band, seat, class: removed.class };
         if waiting.room == RoomIdx::NONE {
             self.n_units -= 1;
             self.n_running_units -= u64::from(waiting.running_units);

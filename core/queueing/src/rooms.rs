@@ -13,7 +13,7 @@ use std::{
 use godel_domain::ids::UnitId;
 
 use super::{
-    leaf::Spot,
+    leaf::ClassRef,
     order::{Queues, Waiting},
     tree::QueueIdx,
 };
@@ -31,7 +31,7 @@ impl RoomIdx {
 #[derive(Debug, Default)]
 pub(super) struct Lacking {
     /// Their classes.
-    spots: BTreeSet<(QueueIdx, Spot)>,
+    spots: BTreeSet<(QueueIdx, ClassRef)>,
     pub(super) is_open: bool,
     n_units: usize,
     /// Those that no scheduler has, the highest priority first.
@@ -68,11 +68,11 @@ impl Lacking {
         }
     }
 
-    pub(super) fn note_class(&mut self, queue: QueueIdx, spot: Spot) {
+    pub(super) fn note_class(&mut self, queue: QueueIdx, spot: ClassRef) {
         self.spots.insert((queue, spot));
     }
 
-    pub(super) fn forget_class(&mut self, queue: QueueIdx, spot: Spot) {
+    pub(super) fn forget_class(&mut self, queue: QueueIdx, spot: ClassRef) {
         self.spots.remove(&(queue, spot));
     }
 }
@@ -84,7 +84,7 @@ impl Queues {
         if std::mem::replace(&mut lacking.is_open, is_open) == is_open {
             return;
         }
-        let spots: Vec<(QueueIdx, Spot)> = lacking.spots.iter().copied().collect();
+        let spots: Vec<(QueueIdx, ClassRef)> = lacking.spots.iter().copied().collect();
         for (queue, spot) in spots {
             let leaf = &mut self.branches[queue.idx()].leaf;
             leaf.set_shut(spot, !is_open, self.quota.usage());

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::{
     gate::LaneOf,
     lane::{Key, Stall},
-    leaf::Spot,
+    leaf::ClassRef,
     order::{Queues, Waiting},
     tree::QueueIdx,
     usage::Shortage,
@@ -114,7 +114,7 @@ impl Queues {
         let (queue, band, (leaf, seat)) = self.claim(waiting, now)?;
         let leaf = &self.branches[leaf.idx()].leaf;
         let stall = leaf.lane(band, seat)?.stall?;
-        let (_, first) = leaf.head(Spot { band, seat, class: stall.class })?;
+        let (_, first) = leaf.head(ClassRef { band, seat, class: stall.class })?;
         Some(Hindrance::Kept { queue: tree.path(queue).to_owned(), unit: first.unit })
     }
 
@@ -128,7 +128,7 @@ impl Queues {
     }
 
     /// Whose turn it is in a band.
-    fn first(&self, band: Band) -> Option<(QueueIdx, Spot)> {
+    fn first(&self, band: Band) -> Option<(QueueIdx, ClassRef)> {
         let mut queue = QueueIdx::ROOT;
         loop {
             let branch = &self.branches[queue.idx()];
@@ -143,7 +143,7 @@ impl Queues {
 
     /// The unit whose turn it is, if it fits and no room that it needs is kept for another one, which is served then if
     /// it fits. Otherwise something was set aside: looking again finds another one.
-    fn look(&mut self, queue: QueueIdx, spot: Spot, now: Millis) -> Option<Waiting> {
+    fn look(&mut self, queue: QueueIdx, spot: ClassRef, now: Millis) -> Option<Waiting> {
         #[cfg(test)]
         {
             self.n_looks += 1;
@@ -201,7 +201,7 @@ impl Queues {
     ) -> Option<Waiting> {
         let leaf = &self.branches[queue.idx()].leaf;
         let stall = leaf.lane(own_band, seat)?.stall?;
-        let spot = Spot { band: own_band, seat, class: stall.class };
+        let spot = ClassRef { band: own_band, seat, class: stall.class };
         let (_, waiting) = leaf.head(spot)?;
         match self.quota.usage().shortage(queue, waiting.need) {
             None => return self.take(queue, spot),
@@ -242,7 +242,13 @@ impl Queues {
     }
 
     /// The class does not fit: it waits at the queue whose maximum is in its way.
-    fn set_aside(&mut self, queue: QueueIdx, spot: Spot, (key, waiting): (Key, Waiting), shortage: Shortage) {
+    fn set_aside(
+        &mut self,
+        queue: QueueIdx,
+        spot: ClassRef,
+        (key, waiting): (Key, Waiting),
+        shortage: Shortage,
+    ) {
         let (usage, Shortage { limit, is_hopeless, .. }) = (self.quota.usage(), shortage);
         let worth = usage.worth(waiting.need, limit.resource);
         self.branches[queue.idx()].leaf.park(spot, shortage, usage);
@@ -271,7 +277,7 @@ impl Queues {
     }
 
     /// Where the first unit of a lane waits, if it does; if it does not any more, the next one that waits takes over.
-    pub(super) fn set_stall(&mut self, queue: QueueIdx, spot: Spot, new: Option<Stall>) {
+    pub(super) fn set_stall(&mut self, queue: QueueIdx, spot: ClassRef, new: Option<Stall>) {
         let Some(lane) = self.branches[queue.idx()].leaf.lane_mut(spot.band, spot.seat) else { return };
         let new = new.or_else(|| lane.next_stall());
         let old = std::mem::replace(&mut lane.stall, new);
@@ -291,13 +297,13 @@ impl Queues {
     }
 
     /// The first unit of a lane is gone, and with it its wait.
-    pub(super) fn end_stall(&mut self, queue: QueueIdx, spot: Spot, stall: Stall) {
+    pub(super) fn end_stall(&mut self, queue: QueueIdx, spot: ClassRef, stall: Stall) {
         self.leave_gate(queue, spot, stall);
         self.set_stall(queue, spot, None);
     }
 
     /// Nobody waits for room any more where the first unit of a lane did: others may take it.
-    fn leave_gate(&mut self, queue: QueueIdx, spot: Spot, stall: Stall) {
+    fn leave_gate(&mut self, queue: QueueIdx, spot: ClassRef, stall: Stall) {
         if let Some(gate) = &mut self.branches[stall.at.idx()].gate {
             gate.unstall(spot.band, stall.since, (queue, spot.seat));
         }
@@ -335,7 +341,7 @@ impl Queues {
         self.n_gates -= 1;
         self.forget_looks(gate.looks, queue);
         for (band, (leaf, seat)) in gate.iter_stalled() {
-            self.set_stall(leaf, Spot { band, seat, class: 0 }, None);
+            self.set_stall(leaf, ClassRef { band, seat, class: 0 }, None);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use godel_cluster::{Cluster, Owned, ShapeId};
 use godel_domain::{demand::Pool, hold::Member, ids::NodeId};
-use godel_placement::place::{Placer, Spot, templates::TemplateId};
+use godel_placement::place::{PlacementChoice, Placer, templates::TemplateId};
 
 use super::{Scheduler, assigned_unit::AssignedUnit};
 
@@ -47,12 +47,12 @@ impl Scheduler {
         shape: ShapeId,
         node: NodeId,
         member: Member,
-    ) -> Option<Spot> {
+    ) -> Option<PlacementChoice> {
         let (slot, mask) = self.cluster.slot_on(owned, shape, node)?;
         let Member { unit, ordinal, incarnation } = member;
         self.cluster.assume(unit, ordinal, incarnation, shape, node, mask);
         self.cluster.occupy(slot, member);
-        Some(Spot { node, mask })
+        Some(PlacementChoice { node, mask })
     }
 }
 

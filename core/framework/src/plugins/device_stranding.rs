@@ -16,7 +16,7 @@ use godel_cluster::{
 };
 use smallvec::SmallVec;
 
-use crate::{Place, SCORE_MAX, Score, Typical};
+use crate::{SCORE_MAX, Score, ScoreInput, Typical};
 
 /// Score per stranded thousandth: 8 devices' worth spans half of the scale.
 const PER_MILLI: i64 = SCORE_MAX / 2 / 8_000;
@@ -33,7 +33,7 @@ impl Score for DeviceStranding {
         "device-stranding"
     }
 
-    fn score(&self, place: &Place<'_>) -> i64 {
+    fn score(&self, place: &ScoreInput<'_>) -> i64 {
         let devices = place.cluster.devices(place.idx);
         if devices.is_empty() {
             return SCORE_MAX;
@@ -97,7 +97,7 @@ fn idle(devices: &NodeDevices, mask: u64, milli: i32) -> SmallVec<[Idle; 1]> {
 }
 
 /// By how much the free thousandths rise that typical work could not use, in its weighted mean.
-fn rise(place: &Place<'_>, before: &Room<'_>, after: &Room<'_>) -> i64 {
+fn rise(place: &ScoreInput<'_>, before: &Room<'_>, after: &Room<'_>) -> i64 {
     let shapes = place.cluster.shapes();
     let (idle_before, idle_after) = (before.milli(), after.milli());
     let (mut sum_before, mut sum_after) = (0, 0);

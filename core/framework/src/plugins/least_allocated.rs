@@ -1,7 +1,7 @@
 //! Score `least-allocated`: spreads. The emptier the node would be over cpu, memory and devices, the better.
 
 use super::most_allocated::allocated;
-use crate::{Place, SCORE_MAX, Score};
+use crate::{SCORE_MAX, Score, ScoreInput};
 
 /// The plugin.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ impl Score for LeastAllocated {
         "least-allocated"
     }
 
-    fn score(&self, place: &Place<'_>) -> i64 {
+    fn score(&self, place: &ScoreInput<'_>) -> i64 {
         SCORE_MAX - allocated(place)
     }
 }

@@ -2,7 +2,7 @@
 
 use godel_cluster::{devices::WHOLE, room::SHARE_WHOLE};
 
-use crate::{Place, SCORE_MAX, Score};
+use crate::{SCORE_MAX, Score, ScoreInput};
 
 /// The plugin.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ impl Score for MostAllocated {
         "most-allocated"
     }
 
-    fn score(&self, place: &Place<'_>) -> i64 {
+    fn score(&self, place: &ScoreInput<'_>) -> i64 {
         allocated(place)
     }
 }
@@ -21,7 +21,7 @@ impl Score for MostAllocated {
 /// Mean share of cpu, memory and (where there are any) devices that would be taken after the placement:
 /// 0..=[`SCORE_MAX`]. A resource that the node does not have counts as wholly taken. Whoever asks for no cpu or memory
 /// counts a little of it all the same, or everybody of the kind would prefer one node.
-pub fn allocated(place: &Place<'_>) -> i64 {
+pub fn allocated(place: &ScoreInput<'_>) -> i64 {
     let shape = place.cluster.shapes().get(place.ask.shape());
     let room = place.cluster.room_of(shape);
     let free = room.free(place.idx);

@@ -6,7 +6,7 @@
 //! one for a service, and the loss of a node costs it one replica less. Where every node has many replicas it is enough to
 //! tell them apart.
 
-use crate::{Place, SCORE_MAX, Score};
+use crate::{SCORE_MAX, Score, ScoreInput};
 
 /// What a replica counts, up to [`N_STEPS`] of them.
 const STEP: i64 = SCORE_MAX / 10;
@@ -22,7 +22,7 @@ impl Score for Spread {
         "spread"
     }
 
-    fn score(&self, place: &Place<'_>) -> i64 {
+    fn score(&self, place: &ScoreInput<'_>) -> i64 {
         if place.ask.spreads() { of_replicas(place.cluster.n_of_unit(place.idx)) } else { SCORE_MAX }
     }
 }

@@ -1,5 +1,5 @@
 //! Filter `taints`: every `NoSchedule` and `NoExecute` taint of the node is tolerated, for however long. Soft taints that are not tolerated put
-//! the node behind all nodes with fewer of them (see [`crate::Rank`]).
+//! the node behind all nodes with fewer of them (see [`crate::NodeScore`]).
 
 use godel_cluster::{Cluster, Refusal, labels::TaintVerdict};
 use godel_domain::ids::NodeId;

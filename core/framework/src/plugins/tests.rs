@@ -12,7 +12,7 @@ use godel_domain::{
 };
 
 use super::*;
-use crate::{Ask, Place, Profile, ProfileError, Rank, SCORE_MAX, Typical};
+use crate::{Ask, NodeScore, Profile, ProfileError, SCORE_MAX, ScoreInput, Typical};
 
 const NODE: NodeId = NodeId(1);
 
@@ -200,7 +200,7 @@ fn score(plugin: &dyn Score, n_gpus: usize, before: &Demand, demand: &Demand, ty
     ask.prepare(&cluster);
     let devices = cluster.pick_devices(ask.shape(), NODE).unwrap();
     let score =
-        plugin.score(&Place { cluster: &cluster, ask: &ask, idx: NODE.idx(), devices, typical: &seen });
+        plugin.score(&ScoreInput { cluster: &cluster, ask: &ask, idx: NODE.idx(), devices, typical: &seen });
     assert!((0..=SCORE_MAX).contains(&score), "{score}");
     score
 }
@@ -338,7 +338,7 @@ fn packed_ranks_are_in_the_order_of_ranks() {
     for soft_taints in [0, 1, u32::MAX] {
         for score in [i64::MIN, -1, 0, 1, SCORE_MAX * 1_001, i64::MAX] {
             for tie in [0, 1, u32::MAX] {
-                ranks.push(Rank { soft_taints: Reverse(soft_taints), score, tie });
+                ranks.push(NodeScore { soft_taints: Reverse(soft_taints), score, tie });
             }
         }
     }
@@ -382,7 +382,8 @@ fn soft_taints_come_before_scores() {
         let mut ask = Ask::new(&mut cluster, &template(demand(1, 1, None)), Pool::Guaranteed);
         ask.prepare(&cluster);
         let typical = Typical::default();
-        let place = Place { cluster: &cluster, ask: &ask, idx: NODE.idx(), devices: 0, typical: &typical };
+        let place =
+            ScoreInput { cluster: &cluster, ask: &ask, idx: NODE.idx(), devices: 0, typical: &typical };
         Profile::preset(ScoringProfile::MostAllocated).rank(&place, 0)
     };
     assert!(rank(0) > rank(1));

@@ -6,7 +6,7 @@ use std::{
 };
 
 use godel_domain::ids::{NodeId, UnitId};
-use godel_framework::Rank;
+use godel_framework::NodeScore;
 
 use super::view::Reach;
 
@@ -16,7 +16,7 @@ const SORT_FROM: usize = 8;
 /// A node that fitted when it was looked at. The order is the rank, then the lower index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Candidate {
-    /// [`Rank::packed`].
+    /// [`NodeScore::packed`].
     rank: u128,
     node: Reverse<u32>,
     generation: u64,
@@ -39,7 +39,7 @@ pub struct Candidates {
 }
 
 impl Candidate {
-    pub(super) fn new(rank: Rank, node: u32, generation: u64) -> Self {
+    pub(super) fn new(rank: NodeScore, node: u32, generation: u64) -> Self {
         Self { rank: rank.packed(), node: Reverse(node), generation }
     }
 
