@@ -18,7 +18,7 @@ use crate::{cluster::Cluster, wait::LIMIT};
 use act::Actor;
 use expect::Mismatch;
 use file::{Scenario, Step};
-use history::Follower;
+use history::Informer;
 
 pub use file::parse;
 
@@ -31,7 +31,7 @@ pub async fn run(path: &Path) {
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("cannot read {shown}: {error}"));
     let scenario = parse(&text).unwrap_or_else(|mistake| panic!("{shown}:{mistake}"));
     let mut cluster = Cluster::start(scenario.layout()).await;
-    let follower = Follower::start(&cluster.api);
+    let follower = Informer::start(&cluster.api);
     let mut stage = Stage { actor: Actor::default(), follower, forbidden: Vec::new() };
     if let Err(failure) = stage.play(&mut cluster, &scenario).await {
         panic!("{shown}: {failure}\nlogs      {}", cluster.dir().display());
@@ -41,7 +41,7 @@ pub async fn run(path: &Path) {
 /// A scenario as it runs.
 struct Stage {
     actor: Actor,
-    follower: Follower,
+    follower: Informer,
     /// What must not be in the history after a revision.
     forbidden: Vec<(u64, file::Never)>,
 }

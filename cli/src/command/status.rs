@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use godel_domain::resources::{CPU, MEMORY};
-use godel_kit::{config::HumanDuration, follow::UNREAD_COUNTER};
+use godel_kit::{config::HumanDuration, informer::UNREAD_COUNTER};
 use godel_proto::v1;
 use serde::Serialize;
 

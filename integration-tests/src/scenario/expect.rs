@@ -5,7 +5,7 @@ use godel_proto::v1;
 
 use super::{
     file::{DispatcherExpect, Expect, Glob, NodesExpect, Partition, QueueExpect, Scenario, UnitFields},
-    history::Follower,
+    history::Informer,
     number::Number,
     scalar::Text,
     seen::{self, Seen},
@@ -31,7 +31,7 @@ pub(super) async fn mismatches(
     expected: &Expect,
     cluster: &mut Cluster,
     scenario: &Scenario,
-    follower: &Follower,
+    follower: &Informer,
 ) -> Vec<Mismatch> {
     let mut found = Mismatches::default();
     for name in &expected.ended.0 {

@@ -19,13 +19,13 @@ use crate::api::Api;
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Follows the store for as long as it lives.
-pub(super) struct Follower {
+pub(super) struct Informer {
     history: Arc<Mutex<History>>,
     news: watch::Receiver<()>,
     _task: JoinSet<()>,
 }
 
-impl Follower {
+impl Informer {
     pub(super) fn start(api: &Api) -> Self {
         let history = Arc::new(Mutex::new(History::default()));
         let (wake, news) = watch::channel(());

@@ -21,7 +21,7 @@ use godel_domain::{
     running_units::Evict,
     time::Millis,
 };
-use godel_kit::{follow::FollowEvent, status, txn::Committed};
+use godel_kit::{informer::FollowEvent, status, txn::Committed};
 use godel_proto::v1::{self, TxnRefusalReason};
 use godel_wire::to_proto;
 use tonic::Status;

@@ -16,7 +16,7 @@ use godel_kit::{
     clock::SharedClock,
     config::TxnConfig,
     crash::CrashPoints,
-    follow::{FollowEvent, Follower},
+    informer::{FollowEvent, Informer},
     lease::{Fence, Leadership},
     txn::{Committed, Conditions, Pending, TxnError, TxnPipeline},
 };
@@ -52,7 +52,7 @@ struct Leading {
 /// See the module.
 pub(crate) struct Engine {
     pub(crate) desk: Desk,
-    pub(crate) follower: Follower,
+    pub(crate) follower: Informer,
     pub(crate) inputs: mpsc::Receiver<Input>,
     pub(crate) evictions: mpsc::Receiver<EvictRequest>,
     pub(crate) leadership: watch::Receiver<Leadership>,
@@ -97,7 +97,7 @@ impl Engine {
                 event = self.follower.next() => match event {
                     Some(event) => self.on_follow(&mut run, event),
                     None if stop.is_cancelled() => break,
-                    None => return Err(Error::Follower),
+                    None => return Err(Error::Informer),
                 },
                 Some(request) = self.evictions.recv() => self.on_evict(&run, request),
                 Some(input) = self.inputs.recv(), if self.desk.has_room() => self.on_input(&run, input),

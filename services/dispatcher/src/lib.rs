@@ -117,7 +117,7 @@ async fn lead_again(
         tracing::info!(epoch = epoch.0, "leading no more");
         if ended.is_err() && fence.is_valid() && !stop.is_cancelled() {
             // A second term under the same grant could not tell its transactions from the first one's.
-            return Err(Error::Follower);
+            return Err(Error::Informer);
         }
     }
 }

@@ -35,7 +35,7 @@ use godel_kit::{
     client::{Directory, retry_idempotent},
     clock::SharedClock,
     crash::CrashPoints,
-    follow::{FollowConfig, Follower, Shared, UnreadCount, Written},
+    informer::{FollowConfig, Informer, OwnWrites, Shared, UnreadCount},
     lease::Fence,
     message::RECEIVED_BYTES_MAX,
     status,
@@ -116,7 +116,7 @@ struct Loop<'a> {
     /// Units that wait for a transaction.
     batch: Batch,
     /// Units on their way to the store, for the follower.
-    written: Written,
+    written: OwnWrites,
     encoded: Encoded,
     overload: Overload,
     batches_in_flight: usize,
@@ -177,9 +177,9 @@ async fn lead(
         v1::Kind::Pause,
         v1::Kind::Rows,
     ];
-    let written = Written::default();
+    let written = OwnWrites::default();
     let shared = Shared { written: written.clone(), unread: context.unread.clone() };
-    let follower = Follower::spawn_with(state.clone(), kinds, FollowConfig::default(), shared, over.clone());
+    let follower = Informer::spawn_with(state.clone(), kinds, FollowConfig::default(), shared, over.clone());
     let store = fence.store();
     let pipeline = TxnPipeline::spawn(state, fence, &context.config.txn);
     let (tickets, acks) = answers();
@@ -254,7 +254,7 @@ async fn start_values(context: &Context) -> (UnitId, u64) {
 }
 
 struct Sources {
-    follower: Follower,
+    follower: Informer,
     calls: mpsc::Receiver<Call>,
     acks: mpsc::UnboundedReceiver<Ack>,
     evicted: mpsc::Receiver<evict::Answer>,

@@ -13,7 +13,7 @@
 //! - `crash`: named places where a test may kill the process.
 //! - `deps`: what every service gets from outside, so that tests and `godel up` choose it.
 //! - `fake`: a double of the state service for tests.
-//! - `follow`: a follower of the store: lists, watches, resumes.
+//! - `informer`: a follower of the store: lists, watches, resumes.
 //! - `lease`: leases, held and renewed.
 //! - `message`: how large a message may be, and cutting what is larger.
 //! - `metrics`: Prometheus metrics and their listener.
@@ -37,7 +37,7 @@ pub mod crash;
 pub mod deps;
 #[cfg(test)]
 mod fake;
-pub mod follow;
+pub mod informer;
 pub mod lease;
 pub mod message;
 pub mod metrics;

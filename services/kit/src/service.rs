@@ -16,7 +16,7 @@ use crate::{
     config::{LeaseConfig, ServerConfig},
     crash::{CrashPoints, CrashPointsError},
     deps::Deps,
-    follow::{FollowConfig, Follower, Shared, UNREAD_COUNTER, UnreadCount},
+    informer::{FollowConfig, Informer, Shared, UNREAD_COUNTER, UnreadCount},
     lease::{Election, LeaseSpec, Membership},
     metrics::Metrics,
     server::{Server, ServerError, advertised, bind},
@@ -38,7 +38,7 @@ pub enum Error {
     Server(#[from] ServerError),
     /// The task that follows the store is gone.
     #[error("the store cannot be followed any more")]
-    Follower,
+    Informer,
     /// The task that holds the lease is gone.
     #[error("the lease cannot be held any more")]
     Lease,
@@ -140,9 +140,9 @@ impl Service {
     }
 
     /// Follows records of these kinds.
-    pub fn follow(&self, state: Channel, kinds: Vec<Kind>) -> Follower {
+    pub fn follow(&self, state: Channel, kinds: Vec<Kind>) -> Informer {
         let shared = Shared { unread: self.unread.clone(), ..Shared::default() };
-        Follower::spawn_with(state, kinds, FollowConfig::default(), shared, self.stop.clone())
+        Informer::spawn_with(state, kinds, FollowConfig::default(), shared, self.stop.clone())
     }
 
     /// Serves calls beside the engine until one of them ends or the service is stopped, then ends what is left in order.

@@ -16,7 +16,7 @@ use godel_kit::{
     client::Directory,
     clock::SharedClock,
     crash::CrashPoints,
-    follow::{FollowEvent, Follower},
+    informer::{FollowEvent, Informer},
     lease::{Fence, Leadership},
     service, status,
 };
@@ -61,7 +61,7 @@ pub(crate) struct Engine {
     pub(crate) step_budget: usize,
     pub(crate) reconnect_max: Duration,
     pub(crate) directory: Directory,
-    pub(crate) follower: Follower,
+    pub(crate) follower: Informer,
     pub(crate) specs: Specs,
     pub(crate) membership: watch::Receiver<Leadership>,
     pub(crate) plans: mpsc::Receiver<PlanRequest>,
@@ -138,9 +138,9 @@ impl Engine {
                 Event::Follow(Some(event)) => self.on_follow(&mut run, event),
                 Event::Spec(Some(event)) => self.on_spec(event),
                 Event::Spec(None) if stop.is_cancelled() => return Ok(()),
-                Event::Spec(None) => return Err(service::Error::Follower),
+                Event::Spec(None) => return Err(service::Error::Informer),
                 Event::Follow(None) if stop.is_cancelled() => return Ok(()),
-                Event::Follow(None) => return Err(service::Error::Follower),
+                Event::Follow(None) => return Err(service::Error::Informer),
                 Event::Plan(request) => self.on_plan(request),
                 Event::Writable | Event::Timer => {}
             }

@@ -5,7 +5,7 @@ use std::future::pending;
 
 use godel_kit::{
     client::Directory,
-    follow::{FollowConfig, FollowEvent, Follower},
+    informer::{FollowConfig, FollowEvent, Informer},
 };
 use godel_proto::v1::Kind;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -19,7 +19,7 @@ pub(crate) struct Specs {
 /// All units are offered once for each selection, and again when they change.
 struct Reading {
     selection: u64,
-    follower: Follower,
+    follower: Informer,
     _stop: DropGuard,
 }
 
@@ -36,12 +36,12 @@ impl Specs {
         self.reading = selection.map(|selection| {
             let stop = stop.child_token();
             let (kinds, config) = (vec![Kind::UnitSpec], FollowConfig::default());
-            let follower = Follower::spawn(self.directory.state(), kinds, config, stop.clone());
+            let follower = Informer::spawn(self.directory.state(), kinds, config, stop.clone());
             Reading { selection, follower, _stop: stop.drop_guard() }
         });
     }
 
-    /// The next event, as [`Follower::next`]; none ever while nothing is read.
+    /// The next event, as [`Informer::next`]; none ever while nothing is read.
     pub(crate) async fn next(&mut self) -> Option<FollowEvent> {
         match &mut self.reading {
             Some(reading) => reading.follower.next().await,

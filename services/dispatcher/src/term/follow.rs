@@ -9,7 +9,7 @@ use godel_domain::{
     time::Millis,
     unreadable::Subject,
 };
-use godel_kit::follow::FollowEvent;
+use godel_kit::informer::FollowEvent;
 
 use super::Loop;
 

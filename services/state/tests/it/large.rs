@@ -12,7 +12,7 @@ use godel_kit::{
     CancellationToken,
     client::channel,
     config::ClientConfig,
-    follow::{FollowConfig, FollowEvent, Follower},
+    informer::{FollowConfig, FollowEvent, Informer},
 };
 use godel_proto::{raw, v1};
 use godel_wire::from_proto;
@@ -168,7 +168,7 @@ async fn a_unit_of_100_000_replicas_is_listed_in_bounded_pages_and_followed_whol
     let follow = |page_size| {
         let config = FollowConfig { page_size, ..FollowConfig::default() };
         let channel = channel(&state.uri, &ClientConfig::default()).unwrap();
-        Follower::spawn(channel, kinds.clone(), config, CancellationToken::new())
+        Informer::spawn(channel, kinds.clone(), config, CancellationToken::new())
     };
     for page_size in [1, 3, 1_000] {
         let mut follower = follow(page_size);

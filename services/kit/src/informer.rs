@@ -31,7 +31,7 @@ pub use godel_wire::from_proto::LoadedRecord;
 pub use list::{Page, page as list_page};
 pub use task::read_page;
 pub use unread::{UNREAD_COUNTER, UnreadCount};
-pub use written::Written;
+pub use written::OwnWrites;
 
 /// What a follower sees, in this order: `Reset`, `Loaded`…, `Synced`, then `Changes` and `Synced` for ever, or
 /// `Reset` again.
@@ -87,18 +87,18 @@ impl Default for FollowConfig {
 #[derive(Clone, Debug, Default)]
 pub struct Shared {
     /// Of who writes units too: these are not decoded again.
-    pub written: Written,
+    pub written: OwnWrites,
     /// Where it counts what it cannot read.
     pub unread: UnreadCount,
 }
 
 /// Follows the store until it is dropped, or `stop`.
 #[derive(Debug)]
-pub struct Follower {
+pub struct Informer {
     events: mpsc::Receiver<FollowEvent>,
 }
 
-impl Follower {
+impl Informer {
     /// Starts to follow `kinds`, listed in this order.
     pub fn spawn(
         state: Channel,

@@ -16,7 +16,7 @@ use prost::Message as _;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    FollowConfig, FollowEvent, Follower, Shared,
+    FollowConfig, FollowEvent, Informer, Shared,
     task::{join_rows, read_page},
 };
 use crate::{
@@ -37,13 +37,13 @@ fn record(node: u32, cpu: i64, revision: u64) -> v1::Record {
     v1::Record { revision, record: Some(v1::record::Record::NodeGrant(grant)), ..v1::Record::default() }
 }
 
-fn follow(served: &Served) -> Follower {
+fn follow(served: &Served) -> Informer {
     let config =
         FollowConfig { queue: 2, reconnect_max: Duration::from_millis(5), ..FollowConfig::default() };
-    Follower::spawn(served.channel(), vec![v1::Kind::NodeGrant], config, CancellationToken::new())
+    Informer::spawn(served.channel(), vec![v1::Kind::NodeGrant], config, CancellationToken::new())
 }
 
-async fn next(follower: &mut Follower) -> FollowEvent {
+async fn next(follower: &mut Informer) -> FollowEvent {
     soon("an event", follower.next()).await.expect("the follower goes on")
 }
 
@@ -60,13 +60,13 @@ fn synced(revision: u64) -> FollowEvent {
 }
 
 /// Reads a list of `n_records` records.
-async fn read_list(follower: &mut Follower, n_records: usize, revision: u64) {
+async fn read_list(follower: &mut Informer, n_records: usize, revision: u64) {
     let store = read_list_of(follower, n_records, revision).await;
     assert_eq!(store, StoreId(0));
 }
 
 /// The same, and of which store it is.
-async fn read_list_of(follower: &mut Follower, n_records: usize, revision: u64) -> StoreId {
+async fn read_list_of(follower: &mut Informer, n_records: usize, revision: u64) -> StoreId {
     let FollowEvent::Reset { store } = next(follower).await else { panic!("a list begins") };
     let mut n_loaded = 0;
     while n_loaded < n_records {
@@ -206,7 +206,7 @@ async fn a_name_that_came_back_before_the_list_read_it_stays() {
     let served = fake.serve().await;
     let kinds = vec![v1::Kind::Queue, v1::Kind::PriorityClass];
     let mut follower =
-        Follower::spawn(served.channel(), kinds, FollowConfig::default(), CancellationToken::new());
+        Informer::spawn(served.channel(), kinds, FollowConfig::default(), CancellationToken::new());
     read_list(&mut follower, 1, 1).await;
     fake.with(|world| world.revision = 5);
     for (at, expected) in
@@ -236,7 +236,7 @@ async fn a_stop_ends_it() {
     let served = fake.serve().await;
     let stop = CancellationToken::new();
     let kinds = vec![v1::Kind::NodeGrant];
-    let mut follower = Follower::spawn(served.channel(), kinds, FollowConfig::default(), stop.clone());
+    let mut follower = Informer::spawn(served.channel(), kinds, FollowConfig::default(), stop.clone());
     read_list(&mut follower, 0, 0).await;
     stop.cancel();
     assert_eq!(soon("the end", follower.next()).await, None);
@@ -267,7 +267,7 @@ async fn what_cannot_be_read_is_left_out_said_and_counted_and_the_rest_is_delive
     let unread = shared.unread.clone();
     let (kinds, stop) = (vec![v1::Kind::NodeGrant], CancellationToken::new());
     let mut follower =
-        Follower::spawn_with(served.channel(), kinds, FollowConfig::default(), shared, stop.clone());
+        Informer::spawn_with(served.channel(), kinds, FollowConfig::default(), shared, stop.clone());
     assert_eq!(next(&mut follower).await, FollowEvent::Reset { store: StoreId(0) });
     let FollowEvent::Loaded(records) = next(&mut follower).await else { panic!("a list comes") };
     let [bad, good] = &records[..] else { panic!("{records:?}") };
@@ -410,7 +410,7 @@ async fn rows_that_change_between_two_parts_of_a_list_come_out_right() {
     let served = fake.serve().await;
     let config = FollowConfig::default();
     let mut follower =
-        Follower::spawn(served.channel(), vec![v1::Kind::Rows], config, CancellationToken::new());
+        Informer::spawn(served.channel(), vec![v1::Kind::Rows], config, CancellationToken::new());
     assert_eq!(next(&mut follower).await, FollowEvent::Reset { store: StoreId(0) });
     let FollowEvent::Loaded(loaded) = next(&mut follower).await else { panic!("the list goes on") };
     let [of_unit, _grant] = &loaded[..] else { panic!("{loaded:?}") };

@@ -17,7 +17,7 @@ use tokio::{sync::mpsc, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
-use super::{FollowConfig, FollowEvent, Shared, Written, list, unread::Unread};
+use super::{FollowConfig, FollowEvent, OwnWrites, Shared, list, unread::Unread};
 use crate::{
     client::{Backoff, Channel},
     message::RECEIVED_BYTES_MAX,
@@ -45,7 +45,7 @@ struct Task {
     client: StateServiceClient<Channel>,
     kinds: Vec<i32>,
     page_size: u32,
-    written: Written,
+    written: OwnWrites,
     unread: Unread,
     events: mpsc::Sender<FollowEvent>,
     backoff: Backoff,

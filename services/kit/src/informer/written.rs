@@ -13,9 +13,9 @@ type Units = HashMap<UnitId, (Bytes, Arc<UnitSpec>)>;
 
 /// Units sent to the store whose commits the follower has yet to see. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Written(Arc<Mutex<Units>>);
+pub struct OwnWrites(Arc<Mutex<Units>>);
 
-impl Written {
+impl OwnWrites {
     /// Units with their encoded operations, about to be sent.
     pub fn extend(&self, units: impl IntoIterator<Item = (Bytes, Arc<UnitSpec>)>) {
         self.0.lock().extend(units.into_iter().map(|(op, spec)| (spec.id, (op, spec))));
@@ -65,7 +65,7 @@ mod tests {
     fn only_the_very_bytes_are_known_and_only_once() {
         let spec = Arc::new(unit());
         let op = to_proto::put_unit_spec(&spec);
-        let written = Written::default();
+        let written = OwnWrites::default();
         assert_eq!(written.take(&op), None);
         written.extend([(op.clone(), Arc::clone(&spec))]);
         assert_eq!(written.take(&to_proto::delete(godel_proto::v1::Kind::UnitSpec, spec.id.0)), None);
@@ -76,7 +76,7 @@ mod tests {
         written.extend([(op.clone(), Arc::clone(&spec))]);
         assert_eq!(written.take(&to_proto::put_unit_spec(&other)), None);
         for forget in
-            [|written: &Written, unit| written.forget([unit]), |written: &Written, _| written.clear()]
+            [|written: &OwnWrites, unit| written.forget([unit]), |written: &OwnWrites, _| written.clear()]
         {
             written.extend([(op.clone(), Arc::clone(&spec))]);
             forget(&written, spec.id);
