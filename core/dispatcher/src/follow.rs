@@ -3,7 +3,7 @@
 use godel_domain::{ids::UnitId, lifecycle, sub_cluster, time::Millis};
 use godel_queueing::Waiting;
 
-use super::{Action, Dispatcher, Eviction, Place, Revocation, Settle, entry::Held};
+use super::{Action, Dispatcher, Eviction, Place, Revocation, Settle, unit_entry::Held};
 
 impl Dispatcher {
     /// Brings everything derived from a unit's record and rows up to date.

@@ -12,12 +12,8 @@
 //!
 //! - `attach`: schedulers that connect, report what they hold, and leave.
 //! - `budgets`: disruption budgets beside the units that they select.
-//! - `departures`: which running units have to leave a node, and when.
 //! - `directory`: units by namespace and name.
-//! - `division`: what the strategy that splits nodes looks at.
-//! - `edit`: changes of queues, classes, budgets and reservations, checked and written together.
 //! - `ended`: units that have ended, until they are deleted.
-//! - `entry`: what is kept of one unit.
 //! - `follow`: what follows from a unit's record, its running units and where it is.
 //! - `frozen`: what is not decided while records cannot be read.
 //! - `full`: units of full queues that are worth a try.
@@ -26,17 +22,21 @@
 //! - `holds`: room that the binder holds for units.
 //! - `limits`: deadlines and time limits of units.
 //! - `named`: the unit that a name stands for.
+//! - `node_evictions`: which running units have to leave a node, and when.
 //! - `nodes`: nodes, as far as the split and lost nodes need them.
+//! - `partition_input`: what the strategy that splits nodes looks at.
+//! - `partition_mode`: changes between global and partitioned mode.
 //! - `pauses`: units that administrators keep from being assigned.
 //! - `policy`: which scheduler gets a unit.
 //! - `queues`: queues and priority classes, as RPCs show them.
 //! - `read`: the state of the dispatcher, as RPCs show it.
 //! - `reconcile`: what is compared after a change of leader or a missed message.
+//! - `record_changes`: changes of queues, classes, budgets and reservations, checked and written together.
 //! - `reservations`: reservations, as RPCs show them.
 //! - `rooms`: room on nodes, given out in the order of queues.
 //! - `schedulers`: the schedulers that are known, and their credits.
-//! - `shuffle`: changes between global and partitioned mode.
 //! - `step`: one step: what is sent, written and answered.
+//! - `unit_entry`: what is kept of one unit.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -60,18 +60,14 @@ use godel_rules::{
     admission::feasibility::Capacities,
     budget::Budgets,
     frozen::Frozen,
-    losses::{self, BrakeChange, Losses},
+    lost_nodes::{self, BrakeChange, Losses},
     partition::StrategyKind,
 };
 
 mod attach;
 pub mod budgets;
-mod departures;
 mod directory;
-mod division;
-pub mod edit;
 mod ended;
-mod entry;
 mod follow;
 mod frozen;
 mod full;
@@ -80,39 +76,43 @@ pub mod gauges;
 mod holds;
 mod limits;
 mod named;
+mod node_evictions;
 mod nodes;
+mod partition_input;
+mod partition_mode;
 mod pauses;
 pub mod policy;
 pub mod queues;
 pub mod read;
 mod reconcile;
+pub mod record_changes;
 pub mod reservations;
 mod rooms;
 mod schedulers;
-mod shuffle;
 mod step;
+mod unit_entry;
 
 pub use attach::{Attach, AttachRefusal};
-pub use departures::DrainView;
 pub use directory::Reservation;
 pub use ended::{DeleteRefusal, EndedView};
 pub use gangs::TurnView;
 pub use named::Unresolved;
+pub use node_evictions::DrainView;
+pub use partition_mode::{Counted, ModeChoice};
 pub use schedulers::SessionId;
-pub use shuffle::{Counted, ModeChoice};
 
-use departures::Departures;
 use directory::Directory;
-use division::Racks;
-use entry::{Entry, Held, Place};
 use gangs::Gangs;
 use limits::Limits;
+use node_evictions::Departures;
+use partition_input::Racks;
+use partition_mode::Shuffler;
 use policy::{DispatchPolicy, PolicyKind};
 use queues::Records;
 use reservations::Reservations;
 use rooms::Rooms;
 use schedulers::Schedulers;
-use shuffle::Shuffler;
+use unit_entry::{Entry, Held, Place};
 
 /// How the dispatcher works.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,9 +137,9 @@ pub struct Config {
     /// How queues are served.
     pub queues: queue::Config,
     /// When nodes count as lost.
-    pub losses: losses::Config,
+    pub losses: lost_nodes::Config,
     /// When the mode in which nodes are split changes by itself.
-    pub shuffle: godel_rules::shuffle::Config,
+    pub shuffle: godel_rules::partition_mode::Config,
     /// What is balanced when nodes are split.
     pub strategy: StrategyKind,
     /// Label or attribute of nodes whose value says what fails together.
@@ -160,8 +160,8 @@ impl Default for Config {
             gang_hold_after_ms: 60_000,
             n_ended_max: 100_000,
             queues: queue::Config::default(),
-            losses: losses::Config::default(),
-            shuffle: godel_rules::shuffle::Config::default(),
+            losses: lost_nodes::Config::default(),
+            shuffle: godel_rules::partition_mode::Config::default(),
             strategy: StrategyKind::default(),
             topology_key: "rack".to_owned(),
             sub_cluster_key: sub_cluster::KEY.to_owned(),

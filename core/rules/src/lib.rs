@@ -5,29 +5,29 @@
 //! # Modules
 //!
 //! - `admission`: whether a submission is valid, and the unit that it becomes.
+//! - `agent_admission`: what an agent checks of an assignment before it starts it.
 //! - `budget`: what disruption budgets allow.
 //! - `drain`: what drained nodes may evict.
 //! - `frozen`: what is frozen because of records that this version cannot read.
 //! - `leases`: leases in force, judged on one monotonic clock.
-//! - `losses`: which nodes are lost, and the brake when many are.
+//! - `lost_nodes`: which nodes are lost, and the brake when many are.
+//! - `node_usage`: smoothed use of a node's guaranteed running units.
 //! - `overload`: how many submissions are taken at once, and when refused callers come back.
+//! - `partition_mode`: when nodes are split over schedulers without being told to, and when they are shared again.
 //! - `partition`: which scheduler owns which node, in every mode but `global`.
 //! - `quarantine`: when a node whose agent refuses assignments gets nothing more for a while.
-//! - `recheck`: what an agent checks of an assignment before it starts it.
 //! - `reservation`: whether reservations may be changed as asked.
-//! - `shuffle`: when nodes are split over schedulers without being told to, and when they are shared again.
-//! - `usage`: smoothed use of a node's guaranteed running units.
 
 pub mod admission;
+pub mod agent_admission;
 pub mod budget;
 pub mod drain;
 pub mod frozen;
 pub mod leases;
-pub mod losses;
+pub mod lost_nodes;
+pub mod node_usage;
 pub mod overload;
 pub mod partition;
+pub mod partition_mode;
 pub mod quarantine;
-pub mod recheck;
 pub mod reservation;
-pub mod shuffle;
-pub mod usage;

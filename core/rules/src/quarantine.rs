@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use godel_domain::time::Millis;
 
-use crate::recheck::Refusal;
+use crate::agent_admission::Refusal;
 
 /// When a node is quarantined, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

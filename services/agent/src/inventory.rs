@@ -9,7 +9,7 @@ use godel_domain::{
     quantity,
     resources::{CPU, MEMORY, Resources},
 };
-use godel_rules::recheck::Has;
+use godel_rules::agent_admission::Has;
 
 /// Nodes that one process hosts at most.
 pub const N_NODES_MAX: usize = 200_000;

@@ -19,7 +19,7 @@
 use std::collections::VecDeque;
 
 use godel_domain::{demand::Pool, running_units::Phase, time::Millis, unit::RestartPolicy};
-use godel_rules::recheck::{self, Has, Refusal, Takes};
+use godel_rules::agent_admission::{self, Has, Refusal, Takes};
 use rustc_hash::FxHashMap;
 
 use crate::process::Program;
@@ -298,7 +298,7 @@ impl NodeLife {
         // What is told to leave gives its room; what has another incarnation does.
         let stays = |known: &Key, run: &Run| run.phase.is_live() && !run.stopping && *known != key;
         let staying = self.runs.iter().filter(|(known, run)| stays(known, run));
-        recheck::check(has, staying.map(|(_, run)| run.orders.takes()), &takes)
+        agent_admission::check(has, staying.map(|(_, run)| run.orders.takes()), &takes)
     }
 
     /// State wants it to run here.

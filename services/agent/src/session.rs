@@ -12,7 +12,7 @@ use godel_proto::{
     codec::SmallCodec,
     v1::{self, node_service_client::NodeServiceClient},
 };
-use godel_rules::recheck::Refusal;
+use godel_rules::agent_admission::Refusal;
 use godel_wire::from_proto;
 use tonic::{
     GrpcMethod, IntoStreamingRequest as _, Response, Status as RpcStatus, Streaming,

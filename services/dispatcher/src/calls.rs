@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use godel_core_dispatcher::{
     Attach, Counted, ModeChoice, SessionId,
-    edit::{Edit, Outcome},
     read::{ListFilter, SchedulerView, Summary},
+    record_changes::{Edit, Outcome},
 };
 use godel_domain::{
     change::{Partition, PartitionMode},

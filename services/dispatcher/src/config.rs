@@ -4,7 +4,7 @@ use godel_core_dispatcher::{self as dispatcher, policy::PolicyKind};
 use godel_domain::{change::PartitionMode, sub_cluster};
 use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
 use godel_queueing as queue;
-use godel_rules::{losses, partition::StrategyKind, shuffle};
+use godel_rules::{lost_nodes, partition::StrategyKind, partition_mode};
 use serde::{Deserialize, Serialize};
 
 /// Which scheduler gets a unit.
@@ -108,15 +108,15 @@ godel_kit::section! {
 }
 
 impl ShuffleConfig {
-    fn core(&self) -> shuffle::Config {
-        shuffle::Config {
+    fn core(&self) -> partition_mode::Config {
+        partition_mode::Config {
             is_on: self.automatic,
             split: match self.split {
                 Split::Preferred => PartitionMode::Preferred,
                 Split::Strict => PartitionMode::Strict,
             },
             window_ms: self.window.ms().max(1),
-            high: shuffle::Limits {
+            high: partition_mode::Limits {
                 allocated_percent: self.allocated_percent_above,
                 placed_per_s: self.placed_per_s_above,
                 conflicts_permille: self.conflicts_permille_above,
@@ -124,7 +124,7 @@ impl ShuffleConfig {
             conflicts_per_s: self.conflicts_per_s_min,
             needs_pressure: self.require_pressure,
             n_windows: self.windows,
-            low: shuffle::Limits {
+            low: partition_mode::Limits {
                 allocated_percent: self.allocated_percent_below.min(self.allocated_percent_above),
                 placed_per_s: self.placed_per_s_below.min(self.placed_per_s_above),
                 conflicts_permille: self.conflicts_permille_below.min(self.conflicts_permille_above),
@@ -232,7 +232,7 @@ impl Config {
                 floor_percent: self.band_floor_percent,
                 head_wait_ms: self.head_wait.ms(),
             },
-            losses: losses::Config {
+            losses: lost_nodes::Config {
                 grace_ms: node_grace_ms,
                 brake_percent: self.loss_percent_max,
                 brake_nodes_min: self.loss_nodes_min,

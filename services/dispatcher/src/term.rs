@@ -42,7 +42,7 @@ use godel_kit::{
     txn::{Committed, Pending, TxnError, TxnPipeline},
 };
 use godel_proto::v1::{self, state_service_client::StateServiceClient};
-use godel_rules::losses::{self, BrakeChange};
+use godel_rules::lost_nodes::{self, BrakeChange};
 use outgoing::{Encoded, Session};
 use overload::Overload;
 use tokio::sync::{Semaphore, mpsc, watch as watch_channel};
@@ -242,7 +242,7 @@ async fn start_values(context: &Context) -> (UnitId, u64) {
                 let status = status.into_inner();
                 let grace_ms = match status.node_grace_ms {
                     // A state that does not say.
-                    0 => losses::Config::default().grace_ms,
+                    0 => lost_nodes::Config::default().grace_ms,
                     grace_ms => grace_ms,
                 };
                 return (UnitId(status.last_unit_id), grace_ms);

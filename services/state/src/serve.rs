@@ -11,7 +11,7 @@ use godel_kit::{
     task,
 };
 use godel_proto::v1::member_service_server::MemberServiceServer;
-use godel_rules::{leases::Ask, quarantine, usage::Smoothing};
+use godel_rules::{leases::Ask, node_usage::Smoothing, quarantine};
 use godel_store::{CrashPoints, Engine, OpenError, SledConfig, Store, StoreConfig};
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
 

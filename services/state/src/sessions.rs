@@ -32,7 +32,7 @@ use godel_domain::{
     time::Millis,
 };
 use godel_kit::clock::SharedClock;
-use godel_rules::{quarantine, recheck::Refusal};
+use godel_rules::{agent_admission::Refusal, quarantine};
 use godel_store::{State, Store};
 use measure::Measuring;
 use parking_lot::{Mutex, RwLock};

@@ -10,7 +10,7 @@ use godel_domain::{
 use godel_queueing::QueueIdx;
 
 use super::*;
-use crate::edit::{Edit, EditRefusal, Outcome, RecordName, Write};
+use crate::record_changes::{Edit, EditRefusal, Outcome, RecordName, Write};
 
 fn queue(path: &str, max_cpu: Option<i64>) -> QueueSpec {
     QueueSpec {

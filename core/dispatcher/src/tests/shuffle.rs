@@ -101,8 +101,10 @@ fn a_mode_set_by_hand_stays_until_it_is_left_to_the_load() {
 
 #[test]
 fn a_full_cluster_counts_what_is_bound_and_a_new_process_counts_from_nothing() {
-    let shuffle =
-        godel_rules::shuffle::Config { needs_pressure: true, ..godel_rules::shuffle::Config::default() };
+    let shuffle = godel_rules::partition_mode::Config {
+        needs_pressure: true,
+        ..godel_rules::partition_mode::Config::default()
+    };
     let mut rig = rig_with(Config { shuffle, ..Config::default() });
     // 95 of the 100 replicas that the only node holds.
     rig.put(spec(1, 95));

@@ -8,8 +8,8 @@ use std::{
 use godel_audit::Acknowledged;
 use godel_core_dispatcher::{
     Action, Attach, Config, Counted, Dispatcher, ModeChoice, Reservation, SessionId,
-    edit::{Edit, RecordName, Write},
     read::UnitView,
+    record_changes::{Edit, RecordName, Write},
 };
 use godel_domain::{
     change::{Change, Partition},

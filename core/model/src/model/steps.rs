@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use godel_core_dispatcher::{Counted, ModeChoice, edit::Edit};
+use godel_core_dispatcher::{Counted, ModeChoice, record_changes::Edit};
 use godel_domain::{
     change::{Change, PartitionMode},
     ids::{NodeId, UnitId},

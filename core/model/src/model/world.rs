@@ -4,7 +4,7 @@ use godel_core_dispatcher::{Config as DispatcherConfig, ModeChoice, policy::Poli
 use godel_core_scheduler::Config;
 use godel_domain::{change::PartitionMode, pause::Scope, sub_cluster};
 use godel_queueing as queue;
-use godel_rules::{losses, shuffle};
+use godel_rules::{lost_nodes, partition_mode};
 
 use super::{
     agents::Agents,
@@ -139,16 +139,24 @@ impl Model {
             done_grace_ms: 2_000,
             n_ended_max: numbers.pick(&[1, 100]),
             queues: queue::Config { head_wait_ms: numbers.pick(&[300, 60_000]), ..queue::Config::default() },
-            losses: losses::Config { grace_ms: 500, brake_window_ms: 1_000, ..losses::Config::default() },
-            shuffle: shuffle::Config {
+            losses: lost_nodes::Config {
+                grace_ms: 500,
+                brake_window_ms: 1_000,
+                ..lost_nodes::Config::default()
+            },
+            shuffle: partition_mode::Config {
                 is_on,
                 window_ms: 200,
                 n_windows: 1,
                 calm_ms: 500,
                 calm_ms_max: 1_000,
                 conflicts_per_s: 1,
-                high: shuffle::Limits { allocated_percent: 60, placed_per_s: 10, conflicts_permille: 1 },
-                ..shuffle::Config::default()
+                high: partition_mode::Limits {
+                    allocated_percent: 60,
+                    placed_per_s: 10,
+                    conflicts_permille: 1,
+                },
+                ..partition_mode::Config::default()
             },
             sub_cluster_key: case.sub_cluster_key.to_owned(),
             ..DispatcherConfig::default()

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use godel_core_dispatcher::{
     Dispatcher,
-    edit::{EditRefusal, Outcome},
     queues::QueueView,
+    record_changes::{EditRefusal, Outcome},
 };
 use godel_domain::{
     priority_classes::PriorityClasses,

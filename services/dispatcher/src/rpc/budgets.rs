@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use godel_core_dispatcher::edit::Edit;
+use godel_core_dispatcher::record_changes::Edit;
 use godel_domain::{budget_spec::BudgetSpec, ids::Revision, record_change::RecordChange};
 use godel_kit::status;
 use godel_proto::v1::{self, budget_service_server::BudgetService};

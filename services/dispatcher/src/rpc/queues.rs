@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use godel_core_dispatcher::edit::{Edit, Outcome};
+use godel_core_dispatcher::record_changes::{Edit, Outcome};
 use godel_domain::{
     ids::Revision,
     names,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use godel_core_dispatcher::edit::Edit;
+use godel_core_dispatcher::record_changes::Edit;
 use godel_domain::{ids::Revision, record_change::RecordChange, reservation_spec::ReservationSpec};
 use godel_kit::status;
 use godel_proto::v1::{self, reservation_service_server::ReservationService};

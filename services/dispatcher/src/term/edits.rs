@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_core_dispatcher::edit::{Edit, EditRefusal, Plan, RecordName, Write};
+use godel_core_dispatcher::record_changes::{Edit, EditRefusal, Plan, RecordName, Write};
 use godel_domain::{
     ids::Revision,
     queue_spec::{DEFAULT_QUEUE, QueueSpec},

@@ -11,7 +11,7 @@ use godel_domain::{
     time::Millis,
 };
 use godel_proto::v1;
-use godel_rules::usage::{Measured, Samples, Smoothed, Smoothing};
+use godel_rules::node_usage::{Measured, Samples, Smoothed, Smoothing};
 
 use super::cell::Cell;
 

@@ -7,7 +7,7 @@
 
 use godel_domain::running_units::{Phase, Progress, RunningUnit};
 use godel_proto::v1;
-use godel_rules::recheck::Refusal;
+use godel_rules::agent_admission::Refusal;
 
 use super::cell::{Key, Report};
 

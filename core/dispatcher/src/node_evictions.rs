@@ -16,7 +16,7 @@ use godel_domain::{
 use godel_rules::{
     budget::{Budgets, Spent},
     drain::{self, Block, Standing},
-    losses::BrakeChange,
+    lost_nodes::BrakeChange,
 };
 
 use super::{Action, Dispatcher, Entry, EvictRequest, Settle, step::EVICT_ORDINALS_MAX};

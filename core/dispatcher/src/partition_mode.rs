@@ -8,7 +8,7 @@ use godel_domain::{
     time::Millis,
 };
 use godel_queueing::QueueIdx;
-use godel_rules::shuffle::{self, Streak, Window};
+use godel_rules::partition_mode::{self, Streak, Window};
 
 use super::{Action, Dispatcher};
 
@@ -102,7 +102,7 @@ impl Dispatcher {
             self.shuffler.streak = Streak::default();
             return;
         }
-        let (streak, switch) = shuffle::follow(config, mode, self.shuffler.streak, &window);
+        let (streak, switch) = partition_mode::follow(config, mode, self.shuffler.streak, &window);
         self.shuffler.streak = streak;
         if let Some(switch) = switch {
             let split = self.changed_partition(switch.mode, false, switch.reason, now);
