@@ -5,7 +5,7 @@ use std::sync::Arc;
 use godel_cluster::{Cluster, Owned, Refusal};
 use godel_domain::{
     decision::{Decision, N_PLACEMENTS_MAX, Rejection, RejectionReason},
-    hold::{self, Entrant},
+    hold::{self, Borrower},
     ids::{HoldId, NodeId, Revision, UnitId},
     lifecycle,
     running_units::{Bind, Phase, Standing},
@@ -137,13 +137,13 @@ impl Binder {
             Err(wait) => return Verdict::Wait(wait),
         };
         let gathers = own.iter().any(|id| self.cluster.hold(*id).is_some_and(|hold| hold.turn.is_some()));
-        let entrant = if gathers { None } else { self.entrant(decision.unit) };
+        let borrower = if gathers { None } else { self.borrower(decision.unit) };
         let owned = self.owned(unit);
         if !own.is_empty() {
             self.holds.lift(&own, &mut self.cluster, &mut self.quotas);
         }
         let mut accepted =
-            take_room(unit, (&mut self.cluster, entrant.as_ref(), &owned), decision, &members, &mut refused);
+            take_room(unit, (&mut self.cluster, borrower.as_ref(), &owned), decision, &members, &mut refused);
         let queue = unit.queue;
         let taken =
             take_quota(unit, (&mut self.quotas, &mut self.cluster), decision, &mut accepted, &mut refused);
@@ -343,7 +343,7 @@ pub(super) fn wanted(
 /// slot of a reservation for whoever owns that: an owner takes one where there is one.
 fn take_room(
     unit: &Unit,
-    (cluster, entrant, owned): (&mut Cluster, Option<&Entrant>, &Owned),
+    (cluster, borrower, owned): (&mut Cluster, Option<&Borrower>, &Owned),
     decision: &Decision,
     members: &[Member],
     refused: &mut Refused,
@@ -365,7 +365,7 @@ fn take_room(
         }
         let mut may = may_go(cluster, group, node, member.mask, decision.nodes_as_of);
         let enters =
-            may.is_err() && entrant.is_some_and(|entrant| cluster.lift_gathered(entrant, Some(node)));
+            may.is_err() && borrower.is_some_and(|borrower| cluster.lift_gathered(borrower, Some(node)));
         if enters {
             may = may_go(cluster, group, node, member.mask, decision.nodes_as_of);
         }

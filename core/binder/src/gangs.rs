@@ -10,7 +10,7 @@ use std::sync::Arc;
 use godel_domain::{
     decision::{Decision, Preemption, RejectionReason},
     demand::Pool,
-    hold::{Entrant, GangTurn},
+    hold::{Borrower, GangTurn},
     ids::{HoldId, UnitId},
 };
 
@@ -107,10 +107,10 @@ impl Binder {
     }
 
     /// A unit as what is gathered sees it; `None` while nothing is.
-    pub(super) fn entrant(&self, unit: UnitId) -> Option<Entrant> {
+    pub(super) fn borrower(&self, unit: UnitId) -> Option<Borrower> {
         let unit = self.units.get(&unit).filter(|_| self.cluster.is_gathering())?;
         let quota = self.quotas.quota();
-        Some(Entrant {
+        Some(Borrower {
             priority: self.classes.value(unit.priority),
             pool: unit.pool,
             active_deadline_ms: u64::from(unit.active_deadline_s) * 1_000,

@@ -6,7 +6,7 @@
 
 use godel_domain::{
     demand::Pool,
-    hold::{Entrant, Hold},
+    hold::{Borrower, Hold},
     ids::{HoldId, IdMap, NodeId, UnitId},
 };
 use rustc_hash::FxHashMap;
@@ -110,20 +110,20 @@ impl Cluster {
     }
 
     /// Whether a unit may take some of what is gathered.
-    pub fn admits(&self, entrant: &Entrant) -> bool {
+    pub fn admits(&self, borrower: &Borrower) -> bool {
         let mut ids = self.holds.gathering.at.values().flatten();
-        ids.any(|id| self.holds.kept(*id).is_some_and(|kept| kept.hold.admits(entrant)))
+        ids.any(|id| self.holds.kept(*id).is_some_and(|kept| kept.hold.admits(borrower)))
     }
 
     /// Takes no account of what a unit may enter, on one node or on all, until [`Self::settle_lifted`]. False, and without
     /// effect, if there is nothing of the kind.
-    pub fn lift_gathered(&mut self, entrant: &Entrant, only: Option<NodeId>) -> bool {
+    pub fn lift_gathered(&mut self, borrower: &Borrower, only: Option<NodeId>) -> bool {
         let at = &self.holds.gathering.at;
         let mut ids: Vec<HoldId> = match only {
             Some(node) => at.get(&node.idx()).into_iter().flatten().copied().collect(),
             None => at.values().flatten().copied().collect(),
         };
-        ids.retain(|id| self.holds.kept(*id).is_some_and(|kept| kept.hold.admits(entrant)));
+        ids.retain(|id| self.holds.kept(*id).is_some_and(|kept| kept.hold.admits(borrower)));
         self.holds.gathering.is_lifted |= !ids.is_empty();
         for id in &ids {
             let Some(kept) = self.holds.kept_mut(*id) else { continue };

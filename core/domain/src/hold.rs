@@ -93,7 +93,7 @@ pub struct GangTurn {
 
 /// A unit that asks for room, for as much as a gang's hold wants to know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entrant {
+pub struct Borrower {
     /// Higher wins.
     pub priority: i32,
     /// Pool that pays for it.
@@ -123,25 +123,27 @@ impl Hold {
     /// priority is lower; and one that its active deadline ends in time. In time is before the last tenth of the turn:
     /// what is told to leave takes a while to do so. Room with victims is for nobody else; best-effort running units need
     /// not ask for what a guaranteed gang gathers, as it is not kept from them.
-    pub fn admits(&self, entrant: &Entrant) -> bool {
-        let Some(turn) = self.turn.as_ref().filter(|_| entrant.pool == self.pool) else { return false };
-        if entrant.priority > turn.priority {
+    pub fn admits(&self, borrower: &Borrower) -> bool {
+        let Some(turn) = self.turn.as_ref().filter(|_| borrower.pool == self.pool) else { return false };
+        if borrower.priority > turn.priority {
             return true;
         }
         let last_ms = self.expires_ms.saturating_sub(self.expires_ms.saturating_sub(turn.since_ms) / 10);
         let is_in_time = |lasts_ms: u64| {
-            entrant.now_ms.saturating_add(i64::try_from(lasts_ms).unwrap_or(i64::MAX)) <= last_ms
+            borrower.now_ms.saturating_add(i64::try_from(lasts_ms).unwrap_or(i64::MAX)) <= last_ms
         };
         // Of two queues one may be owed what the other borrows: then the priority alone does not say who leaves.
-        let is_told_apart =
-            entrant.queue.as_deref().is_some_and(|queue| queue != self.queue.as_deref().unwrap_or("default"));
-        if entrant.priority < turn.priority
+        let is_told_apart = borrower
+            .queue
+            .as_deref()
+            .is_some_and(|queue| queue != self.queue.as_deref().unwrap_or("default"));
+        if borrower.priority < turn.priority
             && !is_told_apart
-            && entrant.leaves_after_ms.is_some_and(is_in_time)
+            && borrower.leaves_after_ms.is_some_and(is_in_time)
         {
             return true;
         }
-        entrant.active_deadline_ms > 0 && is_in_time(entrant.active_deadline_ms)
+        borrower.active_deadline_ms > 0 && is_in_time(borrower.active_deadline_ms)
     }
 
     /// Whether it is a preemption's: room that victims leave, neither gathered nor a slot.
@@ -169,8 +171,8 @@ mod tests {
         Hold { turn, expires_ms: 11_000, ..Hold::default() }
     }
 
-    fn entrant(priority: i32, now_ms: i64) -> Entrant {
-        Entrant { priority, now_ms, pool: Pool::Guaranteed, ..Entrant::default() }
+    fn borrower(priority: i32, now_ms: i64) -> Borrower {
+        Borrower { priority, now_ms, pool: Pool::Guaranteed, ..Borrower::default() }
     }
 
     #[test]
@@ -187,10 +189,10 @@ mod tests {
             (0, u64::MAX, 1_000, false),
         ];
         for (priority, active_deadline_ms, now_ms, expected) in cases {
-            let entrant = Entrant { active_deadline_ms, ..entrant(priority, now_ms) };
-            assert_eq!(hold.admits(&entrant), expected, "{entrant:?}");
-            assert!(!Hold { turn: None, ..hold.clone() }.admits(&entrant));
-            assert!(!hold.admits(&Entrant { pool: Pool::BestEffort, ..entrant }));
+            let borrower = Borrower { active_deadline_ms, ..borrower(priority, now_ms) };
+            assert_eq!(hold.admits(&borrower), expected, "{borrower:?}");
+            assert!(!Hold { turn: None, ..hold.clone() }.admits(&borrower));
+            assert!(!hold.admits(&Borrower { pool: Pool::BestEffort, ..borrower }));
         }
     }
 
@@ -208,8 +210,8 @@ mod tests {
         ];
         for (priority, leaves_after_ms, queue, expected) in cases {
             let queue = queue.map(Arc::from);
-            let entrant = Entrant { leaves_after_ms, queue, ..entrant(priority, 1_000) };
-            assert_eq!(hold.admits(&entrant), expected, "{entrant:?}");
+            let borrower = Borrower { leaves_after_ms, queue, ..borrower(priority, 1_000) };
+            assert_eq!(hold.admits(&borrower), expected, "{borrower:?}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use godel_domain::{
     decision::{GroupPlacement, Preemption},
-    hold::Entrant,
+    hold::Borrower,
     ids::UnitId,
     queue_spec::Band,
     unit::UnitSpec,
@@ -71,12 +71,12 @@ impl Scheduler {
 
     /// Whether a unit is admitted to what some gang gathers.
     pub(super) fn is_admitted(&self, assigned: &AssignedUnit) -> bool {
-        self.cluster.is_gathering() && self.cluster.admits(&self.entrant(assigned))
+        self.cluster.is_gathering() && self.cluster.admits(&self.borrower(assigned))
     }
 
     /// Places a unit once more, with room that others gather.
     pub(super) fn enter(&mut self, assigned: &AssignedUnit, quota: usize, tried: &mut Try) {
-        if self.cluster.is_gathering() && self.cluster.lift_gathered(&self.entrant(assigned), None) {
+        if self.cluster.is_gathering() && self.cluster.lift_gathered(&self.borrower(assigned), None) {
             self.undo(assigned.unit(), &tried.groups);
             *tried = self.place(assigned, quota);
             self.cluster.settle_lifted();
@@ -90,8 +90,8 @@ impl Scheduler {
         may_leave.then_some(spec.min_run_ms)
     }
 
-    fn entrant(&self, assigned: &AssignedUnit) -> Entrant {
-        Entrant {
+    fn borrower(&self, assigned: &AssignedUnit) -> Borrower {
+        Borrower {
             priority: assigned.turn.0.0,
             pool: assigned.pool,
             active_deadline_ms: assigned.active_deadline_ms,

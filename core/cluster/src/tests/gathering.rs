@@ -1,7 +1,7 @@
 //! Holds that gather, against a twin that knows nothing of them.
 
 use godel_domain::{
-    hold::{Entrant, GangTurn, Hold},
+    hold::{Borrower, GangTurn, Hold},
     ids::HoldId,
 };
 
@@ -156,11 +156,11 @@ fn who_is_admitted_takes_what_was_gathered() {
     let mut cluster = taken();
     cluster.put_hold(hold(1, 1, 1, demand(1000, 0, 0, &[]), Pool::Guaranteed));
     let shape = cluster.shape(&demand(200, 0, 0, &[]), Pool::Guaranteed);
-    let entrant = |priority| Entrant { priority, ..Entrant::default() };
-    assert!(!cluster.lift_gathered(&entrant(5), None));
+    let borrower = |priority| Borrower { priority, ..Borrower::default() };
+    assert!(!cluster.lift_gathered(&borrower(5), None));
     assert!(cluster.fits(shape, NodeId(1)).is_err());
     for only in [None, Some(NodeId(1))] {
-        assert!(cluster.lift_gathered(&entrant(6), only));
+        assert!(cluster.lift_gathered(&borrower(6), only));
         assert!(cluster.fits(shape, NodeId(1)).is_ok());
         cluster.assume(UnitId(9), 0, 0, shape, NodeId(1), 0);
         cluster.settle_lifted();
@@ -168,5 +168,5 @@ fn who_is_admitted_takes_what_was_gathered() {
         assert!(cluster.fits(shape, NodeId(1)).is_err());
         cluster.forget(UnitId(9), 0, 0);
     }
-    assert!(!cluster.lift_gathered(&entrant(6), Some(NodeId(2))));
+    assert!(!cluster.lift_gathered(&borrower(6), Some(NodeId(2))));
 }
