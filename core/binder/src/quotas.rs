@@ -9,7 +9,7 @@ use godel_domain::{
     ids::{Revision, UnitId},
     queue_spec::QueueSpec,
 };
-use godel_queueing::{AskId, Hindrance, Limit, Need, QueueIdx, Quota};
+use godel_queueing::{AskId, Limit, Need, PendingReason, QueueIdx, Quota};
 use smallvec::SmallVec;
 
 /// What a binding under way takes of its queue, by task group.
@@ -141,7 +141,7 @@ impl Quotas {
     /// A maximum that is reached, in words.
     pub(super) fn words(&self, limit: Limit) -> String {
         let (path, resource) = self.quota.limit(limit);
-        Hindrance::Full { queue: path.to_owned(), resource: resource.to_owned() }.to_string()
+        PendingReason::Full { queue: path.to_owned(), resource: resource.to_owned() }.to_string()
     }
 
     pub(super) fn quota(&self) -> &Quota {

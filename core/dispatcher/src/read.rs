@@ -11,7 +11,7 @@ use godel_domain::{
     sub_cluster,
     unit::UnitSpec,
 };
-use godel_queueing::{Hindrance, RoomIdx};
+use godel_queueing::{PendingReason, RoomIdx};
 use godel_rules::partition;
 
 use super::{Action, Counters, Dispatcher, Entry, Place, Settle, TurnView, directory, gangs};
@@ -331,7 +331,7 @@ impl Dispatcher {
         let Some(entry) = self.units.get(&unit) else { return true };
         match &entry.place {
             Place::Queued(waiting) if self.is_without_room(waiting.room) => false,
-            Place::Queued(_) => self.schedulers.is_any_attached() && self.hindrance(entry).is_none(),
+            Place::Queued(_) => self.schedulers.is_any_attached() && self.pending_reason(entry).is_none(),
             Place::Held(held) => held.parked.is_none() && held.done_at.is_none(),
             Place::Idle | Place::Unsettled | Place::Paused => false,
         }
@@ -356,8 +356,8 @@ impl Dispatcher {
     }
 
     fn found_refusals(&self, entry: &Entry) -> Option<Arc<Refusals>> {
-        if let Some(hindrance) = self.hindrance(entry) {
-            let reasons = vec![RefusalCount { plugin: QUEUE, reason: hindrance.to_string(), nodes: 0 }];
+        if let Some(pending_reason) = self.pending_reason(entry) {
+            let reasons = vec![RefusalCount { plugin: QUEUE, reason: pending_reason.to_string(), nodes: 0 }];
             return Some(Arc::new(Refusals { reasons, ..Refusals::default() }));
         }
         if entry.refusals.is_some() || !entry.infeasible || entry.phase != Phase::Unschedulable {
@@ -374,10 +374,10 @@ impl Dispatcher {
 
     /// Why a unit that waits for a scheduler is not handed out, as of the last step; `None` if it only waits for its
     /// turn.
-    fn hindrance(&self, entry: &Entry) -> Option<Hindrance> {
+    fn pending_reason(&self, entry: &Entry) -> Option<PendingReason> {
         match &entry.place {
             Place::Queued(waiting) if waiting.room == RoomIdx::NONE => {
-                self.queues.hindrance(waiting, self.stepped_at)
+                self.queues.pending_reason(waiting, self.stepped_at)
             }
             Place::Queued(_) => None,
             Place::Idle | Place::Unsettled | Place::Paused | Place::Held(_) => None,

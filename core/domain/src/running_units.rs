@@ -345,12 +345,12 @@ pub struct RunningUnits {
     /// By ordinal.
     pub rows: Vec<RunningUnit>,
     /// Units that preempted some of them; see [`Self::preemptors`].
-    pub lineage: Option<Box<Lineage>>,
+    pub lineage: Option<Box<Preemptors>>,
 }
 
 /// Who preempted running units of a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lineage {
+pub struct Preemptors {
     /// The newest last, at most [`N_PREEMPTORS_MAX`].
     pub preemptors: Vec<UnitId>,
 }
@@ -498,7 +498,7 @@ impl RunningUnits {
 
     /// Sets [`Self::preemptors`], as loaded or taken back.
     pub fn set_preemptors(&mut self, preemptors: Vec<UnitId>) {
-        self.lineage = (!preemptors.is_empty()).then(|| Box::new(Lineage { preemptors }));
+        self.lineage = (!preemptors.is_empty()).then(|| Box::new(Preemptors { preemptors }));
     }
 
     /// How running units of a task group stand against others; `None` when they are not preempted.
@@ -716,7 +716,7 @@ fn update(
 }
 
 /// Once each, the newest last, the oldest forgotten.
-fn note_preemptor(lineage: &mut Option<Box<Lineage>>, preemptor: UnitId) {
+fn note_preemptor(lineage: &mut Option<Box<Preemptors>>, preemptor: UnitId) {
     let known = &mut lineage.get_or_insert_default().preemptors;
     known.retain(|other| *other != preemptor);
     if known.len() >= N_PREEMPTORS_MAX {

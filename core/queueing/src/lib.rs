@@ -42,7 +42,7 @@ pub use self::{
     order::{Account, Config, OwnerIdx, Queues, Waiting},
     quota::Quota,
     rooms::RoomIdx,
-    select::Hindrance,
+    select::PendingReason,
     tree::{NotAdmitted, QueueIdx, QueueTree},
     usage::{AskId, Headroom, Limit, Need, ResourceIdx, ShareKey, Usage},
 };

@@ -22,7 +22,7 @@ pub(super) struct Floor([i64; Band::ALL.len()]);
 
 /// Why a unit is not served now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hindrance {
+pub enum PendingReason {
     /// A queue is at its maximum.
     Full {
         /// The queue.
@@ -50,7 +50,7 @@ pub enum Hindrance {
     },
 }
 
-impl fmt::Display for Hindrance {
+impl fmt::Display for PendingReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full { queue, resource } => write!(f, "queue {queue} is at its maximum of {resource}"),
@@ -100,22 +100,22 @@ impl Queues {
     }
 
     /// Why a unit that waits is not served, as of now; `None` if it only waits for its turn.
-    pub fn hindrance(&self, waiting: &Waiting, now: Millis) -> Option<Hindrance> {
+    pub fn pending_reason(&self, waiting: &Waiting, now: Millis) -> Option<PendingReason> {
         let (tree, usage) = (self.quota.tree(), self.quota.usage());
         if let Some(Shortage { limit, amount, is_hopeless }) = usage.shortage(waiting.queue, waiting.need) {
             let (queue, resource) = self.quota.limit(limit);
             let (queue, resource) = (queue.to_owned(), resource.to_owned());
             return Some(if is_hopeless {
-                Hindrance::Hopeless { queue, resource, asked: amount, max: usage.max_of(limit) }
+                PendingReason::Hopeless { queue, resource, asked: amount, max: usage.max_of(limit) }
             } else {
-                Hindrance::Full { queue, resource }
+                PendingReason::Full { queue, resource }
             });
         }
         let (queue, band, (leaf, seat)) = self.claim(waiting, now)?;
         let leaf = &self.branches[leaf.idx()].leaf;
         let stall = leaf.lane(band, seat)?.stall?;
         let (_, first) = leaf.head(ClassRef { band, seat, class: stall.class })?;
-        Some(Hindrance::Kept { queue: tree.path(queue).to_owned(), unit: first.unit })
+        Some(PendingReason::Kept { queue: tree.path(queue).to_owned(), unit: first.unit })
     }
 
     /// The band to serve: the highest with something that may fit, unless a lower one has earned its turn.

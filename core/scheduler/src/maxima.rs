@@ -14,7 +14,7 @@ use godel_domain::{
     time::Millis,
 };
 use godel_placement::preempt::{self, Found, Full, N_VICTIMS_MAX, Seeker, paid};
-use godel_queueing::{Amounts, Hindrance, Lack, QueueIdx, sum_of};
+use godel_queueing::{Amounts, Lack, PendingReason, QueueIdx, sum_of};
 
 use super::{
     Scheduler,
@@ -280,7 +280,7 @@ impl Scheduler {
         let quota = self.shares.quota();
         let Some(first) = lacks.first() else { return String::new() };
         let (queue, resource) = quota.limit(quota.usage().first_of(first));
-        let full = Hindrance::Full { queue: queue.to_owned(), resource: resource.to_owned() };
+        let full = PendingReason::Full { queue: queue.to_owned(), resource: resource.to_owned() };
         match n_loops {
             0 => full.to_string(),
             n => format!(

@@ -439,8 +439,8 @@ impl World {
                     prop_assert!(is_watched, "nobody looks for room for unit {}", unit);
                     continue;
                 }
-                let hindrance = self.rig.core.queues.hindrance(waiting, self.rig.now);
-                prop_assert!(hindrance.is_some(), "unit {} waits for nothing", unit);
+                let pending_reason = self.rig.core.queues.pending_reason(waiting, self.rig.now);
+                prop_assert!(pending_reason.is_some(), "unit {} waits for nothing", unit);
                 continue;
             }
             prop_assert_eq!(holders.len(), 1, "unit {} {:?}", unit, entry.place);

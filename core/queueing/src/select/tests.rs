@@ -199,7 +199,7 @@ impl World {
     }
 
     fn why(&self, unit: UnitId, now: Millis) -> Option<String> {
-        self.queues.hindrance(&self.jobs[&unit].2, now).map(|why| why.to_string())
+        self.queues.pending_reason(&self.jobs[&unit].2, now).map(|why| why.to_string())
     }
 
     fn used(&self, path: &str, name: &str) -> i128 {
