@@ -15,7 +15,7 @@ use godel_domain::{
     reservation_spec::ReservationSpec,
     resources::Resources,
     running_units::{
-        Bind, End, Evict, EvictionReason, Phase, Requeue, RunChange, RunningUnits, Standing, Statuses,
+        Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, RunningUnits, Statuses,
     },
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, ScoringProfile, SubmittedSize, TaskGroup,
@@ -228,7 +228,7 @@ fn row_change() -> impl Strategy<Value = RunChange> {
             standing: places.first().map(|(node, _)| {
                 let priority = -3;
                 let queue = (*node > 1).then(|| Arc::from(format!("a.q{node}")));
-                let standing = Standing {
+                let standing = PreemptionTerms {
                     priority,
                     preemptible: true,
                     min_run_ms: 7,

@@ -20,7 +20,7 @@ use godel_domain::{
     queue_spec::{PriorityClass, QueueSpec},
     reservation_spec::ReservationSpec,
     resources::{CPU, MEMORY, RUNNING_UNITS, Resources},
-    running_units::{EvictionReason, N_PREEMPTORS_MAX, Phase, RunChange, RunningUnits, Standing},
+    running_units::{EvictionReason, N_PREEMPTORS_MAX, Phase, PreemptionTerms, RunChange, RunningUnits},
     unit::UnitSpec,
 };
 use rustc_hash::FxHashSet;
@@ -143,7 +143,7 @@ pub struct WorldUnit {
     /// What a running unit of a group takes, as its first binding said.
     pub demands: BTreeMap<u16, (Arc<Demand>, Pool)>,
     /// How running units of a group stand, as its first binding said.
-    pub standings: BTreeMap<u16, Arc<Standing>>,
+    pub standings: BTreeMap<u16, Arc<PreemptionTerms>>,
     /// By ordinal.
     pub rows: BTreeMap<u32, WorldRow>,
     /// Who preempted some of it, the newest last.

@@ -8,7 +8,7 @@ use godel_domain::{
     hold::{self, Borrower},
     ids::{HoldId, NodeId, Revision, UnitId},
     lifecycle,
-    running_units::{Bind, Phase, Standing},
+    running_units::{Bind, Phase, PreemptionTerms},
 };
 use godel_queueing::QueueIdx;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -462,7 +462,7 @@ fn binds(
     cluster: &Cluster,
     decision: &Decision,
     accepted: &[Member],
-    standing: &Arc<Standing>,
+    standing: &Arc<PreemptionTerms>,
 ) -> Vec<Bind> {
     let mut binds = Vec::with_capacity(decision.groups.len());
     for of_group in accepted.chunk_by(|a, b| a.group == b.group) {

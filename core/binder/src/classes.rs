@@ -5,7 +5,7 @@ use std::sync::Arc;
 use godel_domain::{
     priority_classes::PriorityClasses,
     queue_spec::{Band, PriorityClass},
-    running_units::Standing,
+    running_units::PreemptionTerms,
     unit::UnitSpec,
 };
 use rustc_hash::FxHashMap;
@@ -29,8 +29,8 @@ pub(super) struct Classes {
     names: Vec<Box<str>>,
     ids: FxHashMap<Box<str>, u32>,
     /// One value for all who stand alike, and the one asked for last.
-    standings: FxHashMap<Standing, Arc<Standing>>,
-    last: Arc<Standing>,
+    standings: FxHashMap<PreemptionTerms, Arc<PreemptionTerms>>,
+    last: Arc<PreemptionTerms>,
 }
 
 impl Classes {
@@ -56,8 +56,8 @@ impl Classes {
     }
 
     /// How running units of a unit stand once they are bound now.
-    pub(super) fn standing(&mut self, unit: &Unit, queue: Option<&Arc<str>>) -> Arc<Standing> {
-        let standing = Standing {
+    pub(super) fn standing(&mut self, unit: &Unit, queue: Option<&Arc<str>>) -> Arc<PreemptionTerms> {
+        let standing = PreemptionTerms {
             priority: self.value(unit.priority),
             preemptible: self.may_be_preempted(unit),
             min_run_ms: unit.min_run_ms,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use godel_cluster::{Cluster, ShapeId};
 use godel_domain::{
-    demand::Pool, ids::Revision, lifecycle::Terms, node::Toleration, running_units::End, sub_cluster,
+    demand::Pool, ids::Revision, lifecycle::GangTerms, node::Toleration, running_units::End, sub_cluster,
     unit::UnitSpec,
 };
 use godel_queueing::QueueIdx;
@@ -22,7 +22,7 @@ pub(super) struct Unit {
     pub(super) groups: SmallVec<[Group; 1]>,
     pub(super) queue: QueueIdx,
     pub(super) priority: Priority,
-    pub(super) terms: Terms,
+    pub(super) terms: GangTerms,
     pub(super) pool: Pool,
     pub(super) is_wanted: bool,
     /// All that has ended of it comes back.
@@ -82,7 +82,7 @@ impl Unit {
             groups: groups.collect(),
             queue,
             priority,
-            terms: Terms::of(spec),
+            terms: GangTerms::of(spec),
             pool: spec.pool,
             is_wanted: spec.is_wanted(),
             restarting: spec.restarting && !spec.cancelled && spec.ended.is_none(),
@@ -103,7 +103,7 @@ impl Unit {
             groups: SmallVec::new(),
             queue: QueueIdx::DEFAULT,
             priority: Priority::Own(0),
-            terms: Terms::unknown(),
+            terms: GangTerms::unknown(),
             pool: Pool::default(),
             is_wanted: false,
             restarting: false,

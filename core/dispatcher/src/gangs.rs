@@ -275,7 +275,7 @@ impl Dispatcher {
 /// It waits for a first binding of several, in the hands of schedulers or held.
 fn waits(entry: &Entry) -> bool {
     let (spec, rows) = (&entry.spec, &entry.rows);
-    let counted = || lifecycle::counted(rows, &lifecycle::Terms::of(spec));
+    let counted = || lifecycle::counted(rows, &lifecycle::GangTerms::of(spec));
     let is_out = match entry.place {
         Place::Held(_) | Place::Queued(_) => true,
         Place::Idle => gathers(entry, None),

@@ -14,7 +14,7 @@ use godel_domain::{
     time::Millis,
     unit::UnitSpec,
 };
-use godel_queueing::{Account, Queues, RoomIdx, Standing, Waiting};
+use godel_queueing::{Account, Queues, RoomIdx, VictimClass, Waiting};
 use smallvec::SmallVec;
 
 use super::limits::NEVER;
@@ -73,7 +73,7 @@ pub(super) struct Share {
     /// Noted as bound in the queue.
     bound: u32,
     /// How these stand, as noted there.
-    standing: Standing,
+    standing: VictimClass,
 }
 
 /// Where the pending running units of a unit are. `Idle` exactly when there are none.
@@ -304,7 +304,7 @@ impl Entry {
     }
 
     /// What bound running units of a task group are to those who might have them leave.
-    fn standing(&self, group: usize) -> Standing {
+    fn standing(&self, group: usize) -> VictimClass {
         let standing = self.rows.standing(u16::try_from(group).ok()?)?;
         standing.preemptible.then_some((self.spec.pool, standing.priority))
     }
@@ -375,7 +375,7 @@ impl Share {
         account: &Account,
         group: usize,
         (charged, bound): (u32, u32),
-        standing: Standing,
+        standing: VictimClass,
     ) {
         if charged > self.charged {
             queues.charge(account, group, charged - self.charged);

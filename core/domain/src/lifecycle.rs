@@ -279,7 +279,7 @@ fn is_broken(spec: &UnitSpec, counts: &Counts) -> bool {
 /// Whether the unit has to end: it had `min_member`, is broken and does not go on like that, or it was active for as
 /// long as it may be.
 pub fn has_to_end(spec: &UnitSpec, counts: &Counts, rows: &RunningUnits, now_ms: i64) -> Option<UnitEnd> {
-    let was_whole = || counted(rows, &Terms::of(spec)) >= spec.min_member as usize;
+    let was_whole = || counted(rows, &GangTerms::of(spec)) >= spec.min_member as usize;
     if spec.on_below_min == OnBelowMin::Stop && is_broken(spec, counts) && was_whole() {
         return Some(UnitEnd::BelowMin);
     }
@@ -372,7 +372,7 @@ pub fn leaving(
 
 /// What a unit says of who counts: whom it wants, and of those that are gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct GangTerms {
     /// Of all its groups, as few half-open ranges as that takes.
     ordinals: SmallVec<[(u32, u32); 1]>,
     /// So many have to be there.
@@ -385,7 +385,7 @@ pub struct Terms {
     pub restart_policy: RestartPolicy,
 }
 
-impl Terms {
+impl GangTerms {
     /// Of a unit of which nothing is known: it wants nobody.
     pub fn unknown() -> Self {
         Self {
@@ -432,7 +432,7 @@ impl Terms {
 /// goes one by one, so whoever had a node in some incarnation does; but while some are yet to come back after a suspension
 /// only who is there. Of a unit that restarts as a whole what is there counts while it is enough; once it is broken only
 /// what is over for good does: the rest has to leave before any comes back.
-pub fn counted(rows: &RunningUnits, terms: &Terms) -> usize {
+pub fn counted(rows: &RunningUnits, terms: &GangTerms) -> usize {
     let wanted = || (0u32..).zip(&rows.rows).filter(|(ordinal, _)| terms.wants(*ordinal)).map(|(_, row)| row);
     let is_over = |row: &&RunningUnit| match row.was_sent_away() {
         true => terms.is_over(row),

@@ -304,13 +304,13 @@ pub struct GroupDemand {
     /// Pool that pays.
     pub pool: Pool,
     /// How they stand against others; `None`: they are not preempted.
-    pub standing: Option<Arc<Standing>>,
+    pub standing: Option<Arc<PreemptionTerms>>,
 }
 
 /// How bound running units stand against those that want their room. As of their group's first binding: a class that
 /// changes its priority afterwards changes nothing for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Standing {
+pub struct PreemptionTerms {
     /// Higher wins.
     pub priority: i32,
     /// May have to leave for one of higher rank.
@@ -373,7 +373,7 @@ pub struct Bind {
     /// Empty: none.
     pub device_masks: Vec<u64>,
     /// How they stand against others.
-    pub standing: Option<Arc<Standing>>,
+    pub standing: Option<Arc<PreemptionTerms>>,
 }
 
 /// Running units that begin to leave.
@@ -502,7 +502,7 @@ impl RunningUnits {
     }
 
     /// How running units of a task group stand against others; `None` when they are not preempted.
-    pub fn standing(&self, group: u16) -> Option<&Arc<Standing>> {
+    pub fn standing(&self, group: u16) -> Option<&Arc<PreemptionTerms>> {
         self.groups.get(usize::from(group))?.as_ref()?.standing.as_ref()
     }
 

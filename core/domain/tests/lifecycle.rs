@@ -180,10 +180,10 @@ fn a_whole_restart_binds_min_member_together_again() {
     let done = turned(&spec, &Counts::of(&spec, &rows), &rows, 0).unwrap();
     assert!(!done.restarting);
     assert_eq!(pending(&done, &rows), (vec![0, 1, 2], vec![1; 3]));
-    assert_eq!((counted(&rows, &Terms::of(&done)), rows.was_placed()), (0, false));
+    assert_eq!((counted(&rows, &GangTerms::of(&done)), rows.was_placed()), (0, false));
     // One that was drained meanwhile comes back the same way.
     rows.rows[0].eviction = None;
-    assert_eq!(counted(&rows, &Terms::of(&done)), 0);
+    assert_eq!(counted(&rows, &GangTerms::of(&done)), 0);
 }
 
 #[test]
@@ -208,12 +208,12 @@ fn a_broken_gang_keeps_restarts_or_stops() {
     assert_eq!(look(&ended), (rest, None));
     assert_eq!(phase(&ended, &Counts::of(&ended, &rows), Soft::Waiting), Phase::Failed);
     assert_eq!(pending(&ended, &rows).0, [0u32; 0]);
-    let counts = |on_below_min, min_member| counted(&rows, &Terms::of(&of(on_below_min, min_member)));
+    let counts = |on_below_min, min_member| counted(&rows, &GangTerms::of(&of(on_below_min, min_member)));
     assert_eq!((counts(OnBelowMin::Keep, 4), counts(OnBelowMin::Restart, 3)), (4, 3));
     assert_eq!(counts(OnBelowMin::Restart, 4), 0, "the rest leaves first");
     let rows =
         rows_of(&[running, (RowPhase::Succeeded, None), (RowPhase::Pending, None), (RowPhase::Failed, None)]);
-    let counts = |min_member| counted(&rows, &Terms::of(&of(OnBelowMin::Restart, min_member)));
+    let counts = |min_member| counted(&rows, &GangTerms::of(&of(OnBelowMin::Restart, min_member)));
     assert_eq!((counts(4), counts(3)), (2, 3), "who has ended by itself does not come back");
     let lost = Some(EvictionReason::NodeLost);
     let rows = rows_of(&[
@@ -229,7 +229,11 @@ fn a_broken_gang_keeps_restarts_or_stops() {
         (OnEviction::Requeue, RestartPolicy::Always, 0),
     ] {
         let spec = UnitSpec { on_eviction, restart_policy, ..of(OnBelowMin::Restart, 4) };
-        assert_eq!(counted(&rows, &Terms::of(&spec)), n, "{on_eviction:?}, {restart_policy:?}: nor do these");
+        assert_eq!(
+            counted(&rows, &GangTerms::of(&spec)),
+            n,
+            "{on_eviction:?}, {restart_policy:?}: nor do these"
+        );
     }
 }
 
@@ -239,13 +243,13 @@ fn who_is_wanted_no_more_counts_no_more() {
     let rows = rows_of(&ended);
     for on_below_min in [OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop] {
         let gang = |n| UnitSpec { on_below_min, ..unit(n, n) };
-        assert_eq!(counted(&rows, &Terms::of(&gang(3))), 3);
-        assert_eq!(counted(&rows, &Terms::of(&gang(2))), 2, "{on_below_min:?}: scaled in");
+        assert_eq!(counted(&rows, &GangTerms::of(&gang(3))), 3);
+        assert_eq!(counted(&rows, &GangTerms::of(&gang(2))), 2, "{on_below_min:?}: scaled in");
         let mut apart = gang(2);
         apart.task_groups[0].ordinals = vec![(0, 1), (2, 3), (4, 4)];
-        assert_eq!(counted(&rows, &Terms::of(&apart)), 2);
+        assert_eq!(counted(&rows, &GangTerms::of(&apart)), 2);
         apart.task_groups[0].ordinals = vec![(3, 5)];
-        assert_eq!(counted(&rows, &Terms::of(&apart)), 0, "{on_below_min:?}: others are wanted");
+        assert_eq!(counted(&rows, &GangTerms::of(&apart)), 0, "{on_below_min:?}: others are wanted");
     }
 }
 
@@ -288,14 +292,14 @@ fn a_suspended_unit_comes_back_as_a_whole_as_its_next_incarnations() {
     assert_eq!(pending(&gang(OnBelowMin::Keep), &rows), (vec![0, 1, 2, 3], vec![1; 4]));
     for on_below_min in [OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop] {
         let gang = gang(on_below_min);
-        assert_eq!(counted(&rows, &Terms::of(&gang)), 0, "{on_below_min:?}: all or nothing once more");
+        assert_eq!(counted(&rows, &GangTerms::of(&gang)), 0, "{on_below_min:?}: all or nothing once more");
         let counts = Counts::of(&gang, &rows);
         assert_eq!(has_to_end(&gang, &counts, &rows, 0), None, "{on_below_min:?}");
         assert_eq!(phase(&gang, &counts, Soft::Waiting), Phase::Queued);
     }
     rows.apply(&bind(vec![0, 1, 2, 3], 1), Revision(6), 9, |_, _, _| {});
     assert!(rows.rows.iter().all(|row| row.eviction.is_none() && row.had_node()));
-    assert_eq!(counted(&rows, &Terms::of(&gang(OnBelowMin::Keep))), 4);
+    assert_eq!(counted(&rows, &GangTerms::of(&gang(OnBelowMin::Keep))), 4);
 }
 
 #[test]

@@ -33,7 +33,7 @@ const VAIN_MS_MAX: u64 = 30_000;
 const N_VAIN_MAX: usize = 4_096;
 
 /// What running units are to those who might have them leave: pool, priority. `None`: they never have to.
-pub type Standing = Option<(Pool, i32)>;
+pub type VictimClass = Option<(Pool, i32)>;
 
 /// When full queues are looked at, and what was tried.
 #[derive(Debug, Default)]
@@ -60,9 +60,9 @@ pub(super) struct LookTimes {
 
 /// Bound running units that may be made to leave, by pool and priority: there are few of these.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Standings(SmallVec<[((Pool, i32), u64); 2]>);
+pub(super) struct VictimClasses(SmallVec<[((Pool, i32), u64); 2]>);
 
-impl Standings {
+impl VictimClasses {
     fn shift(&mut self, key: (Pool, i32), n: u32, is_more: bool) {
         let n = u64::from(n);
         match self.0.iter().position(|(known, _)| *known == key) {
@@ -85,7 +85,12 @@ impl Standings {
 
 impl Queues {
     /// So many bound running units of a unit stand so now, and so many stood otherwise before.
-    pub fn note_standing(&mut self, account: &Account, before: (Standing, u32), after: (Standing, u32)) {
+    pub fn note_standing(
+        &mut self,
+        account: &Account,
+        before: (VictimClass, u32),
+        after: (VictimClass, u32),
+    ) {
         let standings = &mut self.branches[account.queue.idx()].standings;
         for ((standing, n), is_more) in [(before, false), (after, true)] {
             if let Some(key) = standing {

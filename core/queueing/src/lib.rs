@@ -38,7 +38,7 @@ mod tree;
 mod usage;
 
 pub use self::{
-    full::Standing,
+    full::VictimClass,
     order::{Account, Config, OwnerIdx, Queues, Waiting},
     quota::Quota,
     rooms::RoomIdx,

@@ -24,7 +24,7 @@ use godel_domain::{ids::UnitId, unit::UnitSpec};
 use smallvec::SmallVec;
 
 use super::{
-    full::{FullQueues, Standings},
+    full::{FullQueues, VictimClasses},
     gate::{Gate, LimitRow},
     heap::Heap,
     interned::Interned,
@@ -146,7 +146,7 @@ pub(super) struct Branch {
     /// By band: nothing below can fit under its maximum as it is.
     pub(super) is_closed: [bool; N_BANDS],
     /// Of its own bound running units.
-    pub(super) standings: Standings,
+    pub(super) standings: VictimClasses,
     /// While it has a maximum.
     pub(super) gate: Option<Box<Gate>>,
     n_enrolled: usize,

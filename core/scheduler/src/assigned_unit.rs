@@ -6,7 +6,7 @@ use godel_domain::{
     change::Scope,
     demand::Pool,
     ids::{Revision, UnitId},
-    lifecycle::Terms,
+    lifecycle::GangTerms,
     refusals::Refusals,
     time::Millis,
 };
@@ -45,7 +45,7 @@ pub(crate) struct AssignedUnit {
     pub turn: QueueKey,
     /// The priority class whose value may change that.
     pub class: Option<Box<str>>,
-    pub terms: Terms,
+    pub terms: GangTerms,
     pub pool: Pool,
     pub(crate) flow: FlowIdx,
     pub queue: QueueIdx,

@@ -8,8 +8,8 @@ use godel_domain::{
     ids::{NodeId, Revision, UnitId},
     resources::{N_NAMES_MAX, Resources},
     running_units::{
-        Bind, End, Evict, EvictionReason, GroupDemand, N_PREEMPTORS_MAX, Phase, Requeue, RunningUnit,
-        RunningUnits, Standing, Statuses,
+        Bind, End, Evict, EvictionReason, GroupDemand, N_PREEMPTORS_MAX, Phase, PreemptionTerms, Requeue,
+        RunningUnit, RunningUnits, Statuses,
     },
 };
 use godel_proto::{raw, v1};
@@ -31,8 +31,8 @@ struct Recent {
     demands: FxHashSet<Arc<Demand>>,
     /// By their encodings in bindings.
     encoded: FxHashMap<Bytes, Arc<Demand>>,
-    standings: FxHashSet<Arc<Standing>>,
-    encoded_standings: FxHashMap<Bytes, Arc<Standing>>,
+    standings: FxHashSet<Arc<PreemptionTerms>>,
+    encoded_standings: FxHashMap<Bytes, Arc<PreemptionTerms>>,
 }
 
 /// A binding and whose it is.
@@ -159,12 +159,12 @@ fn encoded_demand(encoded: &Bytes) -> Result<Arc<Demand>, OpError> {
 }
 
 /// How running units of a binding stand, decoded unless the same bytes were seen of late.
-fn encoded_standing(encoded: &Bytes) -> Result<Arc<Standing>, OpError> {
+fn encoded_standing(encoded: &Bytes) -> Result<Arc<PreemptionTerms>, OpError> {
     if let Some(known) = RECENT.with_borrow(|recent| recent.encoded_standings.get(encoded).cloned()) {
         return Ok(known);
     }
-    let standing =
-        v1::Standing::decode(encoded.clone()).map_err(|_| OpError::Malformed { message: "Standing" })?;
+    let standing = v1::Standing::decode(encoded.clone())
+        .map_err(|_| OpError::Malformed { message: "PreemptionTerms" })?;
     let standing = shared_standing(standing_from_proto(&standing));
     RECENT.with_borrow_mut(|recent| {
         if recent.encoded_standings.len() >= N_RECENT_MAX {
@@ -176,7 +176,7 @@ fn encoded_standing(encoded: &Bytes) -> Result<Arc<Standing>, OpError> {
 }
 
 /// As [`shared`], for standings.
-fn shared_standing(standing: Standing) -> Arc<Standing> {
+fn shared_standing(standing: PreemptionTerms) -> Arc<PreemptionTerms> {
     RECENT.with_borrow_mut(|Recent { standings, .. }| {
         if let Some(known) = standings.get(&standing) {
             return Arc::clone(known);
@@ -190,9 +190,9 @@ fn shared_standing(standing: Standing) -> Arc<Standing> {
     })
 }
 
-fn standing_from_proto(standing: &v1::Standing) -> Standing {
+fn standing_from_proto(standing: &v1::Standing) -> PreemptionTerms {
     let v1::Standing { priority, preemptible, min_run_ms, min_member, queue, end: _ } = standing;
-    Standing {
+    PreemptionTerms {
         priority: *priority,
         preemptible: *preemptible,
         min_run_ms: *min_run_ms,
@@ -208,8 +208,8 @@ fn standing_from_proto(standing: &v1::Standing) -> Standing {
 }
 
 /// How running units stand against others.
-pub fn standing_to_proto(standing: &Standing) -> v1::Standing {
-    let Standing { priority, preemptible, min_run_ms, min_member, queue, end } = standing;
+pub fn standing_to_proto(standing: &PreemptionTerms) -> v1::Standing {
+    let PreemptionTerms { priority, preemptible, min_run_ms, min_member, queue, end } = standing;
     v1::Standing {
         priority: *priority,
         preemptible: *preemptible,

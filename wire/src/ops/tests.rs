@@ -26,7 +26,7 @@ fn rows() -> RunningUnits {
             incarnations: Vec::new(),
             nodes: vec![NodeId(7); ordinals.len()],
             device_masks: vec![5; ordinals.len()],
-            standing: Some(Arc::new(godel_domain::running_units::Standing {
+            standing: Some(Arc::new(godel_domain::running_units::PreemptionTerms {
                 priority: -9,
                 ..Default::default()
             })),

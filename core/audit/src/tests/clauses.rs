@@ -7,7 +7,7 @@ use godel_domain::{
     ids::HoldId,
     queue_spec::PriorityClass,
     reservation_spec::ReservationSpec,
-    running_units::Standing,
+    running_units::PreemptionTerms,
 };
 use godel_testkit::web_budget;
 
@@ -266,9 +266,9 @@ fn preempted_but(victim: UnitSpec, n_victims: u32, change: impl FnOnce(&mut Stor
     story
 }
 
-fn standing(story: &mut Story, change: impl FnOnce(&mut Standing)) {
+fn standing(story: &mut Story, change: impl FnOnce(&mut PreemptionTerms)) {
     let Change::Rows(_, RunChange::Bind(bind)) = &mut story.0[4][0] else { unreachable!() };
-    let mut standing = Standing::clone(bind.standing.as_ref().unwrap());
+    let mut standing = PreemptionTerms::clone(bind.standing.as_ref().unwrap());
     change(&mut standing);
     bind.standing = Some(Arc::new(standing));
 }

@@ -4,7 +4,7 @@ use godel_domain::{
     hold::{Hold, Member},
     ids::HoldId,
     queue_spec::PriorityClass,
-    running_units::Standing,
+    running_units::PreemptionTerms,
 };
 
 use super::*;
@@ -30,13 +30,13 @@ pub(super) fn preemption(victim: UnitSpec, n_victims: u32, meanwhile: Vec<Change
     let replicas = victim.task_groups[0].replicas;
     let places: Vec<(u32, u32, u64)> = (0..replicas).map(|ordinal| (ordinal, 1, 0)).collect();
     let Change::Rows(unit_id, RunChange::Bind(mut bound)) = bind(&victim, &places, 0) else { unreachable!() };
-    bound.standing = Some(Arc::new(Standing {
+    bound.standing = Some(Arc::new(PreemptionTerms {
         priority: 5,
         preemptible: true,
         min_run_ms: 0,
         min_member: victim.min_member,
         queue: Some(victim.queue.as_str().into()),
-        ..Standing::default()
+        ..PreemptionTerms::default()
     }));
     let members = |ordinal| Member { unit: victim.id, ordinal, incarnation: 0 };
     let hold = Hold {

@@ -5,7 +5,7 @@ use godel_domain::{
     ids::HoldId,
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     record_change::{Ground, RecordChange},
-    running_units::{End, Standing},
+    running_units::{End, PreemptionTerms},
 };
 use godel_queueing::QueueIdx;
 
@@ -64,7 +64,7 @@ impl Rig {
 
     /// The only replica of a unit is bound, and may be preempted.
     fn bind_standing(&mut self, unit: u64, priority: i32) {
-        let standing = Standing {
+        let standing = PreemptionTerms {
             priority,
             preemptible: true,
             min_run_ms: 0,

@@ -9,7 +9,7 @@ use godel_domain::{
     ids::{HoldId, NodeId, Revision, UnitId},
     queue_spec::QueueSpec,
     resources::CPU,
-    running_units::{Bind, Evict, EvictionReason, Phase, RunChange, Standing, Statuses},
+    running_units::{Bind, Evict, EvictionReason, Phase, PreemptionTerms, RunChange, Statuses},
     unit::{UnitSpec, WorkloadClass},
 };
 use godel_rules::admission::GroupSubmission;
@@ -66,12 +66,12 @@ impl Auditing {
     /// The binding of all of a unit, from a node on.
     fn bind(&mut self, spec: &UnitSpec, node: impl Fn(u32) -> NodeId) -> Change {
         self.n_placements += u64::from(REPLICAS);
-        let standing = Standing {
+        let standing = PreemptionTerms {
             priority: spec.priority,
             preemptible: true,
             min_member: 1,
             queue: Some(spec.queue.as_str().into()),
-            ..Standing::default()
+            ..PreemptionTerms::default()
         };
         let bind = Bind {
             demand: Arc::new(spec.task_groups[0].template.demand.clone()),

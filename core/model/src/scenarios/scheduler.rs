@@ -9,7 +9,7 @@ use godel_domain::{
     demand::Demand,
     ids::{Revision, UnitId},
     resources::CPU,
-    running_units::{Bind, End, Evict, EvictionReason, Phase, RunChange, Standing, Statuses},
+    running_units::{Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, RunChange, Statuses},
     time::Millis,
     unit::{TaskGroup, UnitSpec, WorkloadClass},
 };
@@ -238,7 +238,7 @@ pub(super) fn preempt(size: Size) -> Box<dyn Work> {
         equal_nodes(n_nodes),
         (1..=u64::from(n_units)).map(arriving).collect(),
     );
-    let standing = Standing {
+    let standing = PreemptionTerms {
         priority: 1,
         preemptible: true,
         min_run_ms: 0,

@@ -5,7 +5,7 @@ use godel_domain::{
     ids::{Revision, UnitId},
     node::{Device, NodeReport, NodeSpec},
     resources::{CPU, Resources},
-    running_units::{Bind, End, Evict, EvictionReason, RunChange, Standing},
+    running_units::{Bind, End, Evict, EvictionReason, PreemptionTerms, RunChange},
 };
 use proptest::prelude::*;
 
@@ -110,7 +110,7 @@ fn whoever_is_told_to_leave_is_as_good_as_gone() {
 }
 
 /// Which nodes a gang of priority 5 would gather on, where each is full of one that stands so.
-fn chosen_beside(standings: &[Standing], n: usize) -> Option<Vec<u32>> {
+fn chosen_beside(standings: &[PreemptionTerms], n: usize) -> Option<Vec<u32>> {
     let mut cluster = cluster(&vec![vec![]; standings.len()]);
     let demand = demand(1000, 0);
     for (id, standing) in (1u32..).zip(standings) {
@@ -130,21 +130,25 @@ fn chosen_beside(standings: &[Standing], n: usize) -> Option<Vec<u32>> {
 
 #[test]
 fn nobody_waits_for_what_neither_ends_nor_may_be_preempted() {
-    let stays =
-        |priority, preemptible| Standing { priority, preemptible, end: End::Never, ..Standing::default() };
+    let stays = |priority, preemptible| PreemptionTerms {
+        priority,
+        preemptible,
+        end: End::Never,
+        ..PreemptionTerms::default()
+    };
     let cases = [
         (stays(0, false), false),
         (stays(5, true), false),
         (stays(4, true), true),
-        (Standing { end: End::ByItself, ..stays(9, false) }, true),
+        (PreemptionTerms { end: End::ByItself, ..stays(9, false) }, true),
         // Of an older binder.
-        (Standing { end: End::Unknown, ..stays(9, false) }, true),
+        (PreemptionTerms { end: End::Unknown, ..stays(9, false) }, true),
     ];
     for (standing, is_waited_for) in cases {
         let chosen = chosen_beside(std::slice::from_ref(&standing), 1);
         assert_eq!(chosen.is_some(), is_waited_for, "{standing:?}");
     }
-    let nodes = [stays(0, false), stays(0, true), Standing { end: End::ByItself, ..stays(9, false) }];
+    let nodes = [stays(0, false), stays(0, true), PreemptionTerms { end: End::ByItself, ..stays(9, false) }];
     assert_eq!(chosen_beside(&nodes, 2), Some(vec![2, 3]));
     assert_eq!(chosen_beside(&nodes, 3), None, "of three nodes one never has room");
 }

@@ -4,7 +4,7 @@ use godel_cluster::Cluster;
 use godel_domain::{
     demand::Pool,
     ids::UnitId,
-    running_units::{RunningUnit, RunningUnits, Standing},
+    running_units::{PreemptionTerms, RunningUnit, RunningUnits},
 };
 use rustc_hash::FxHashSet;
 
@@ -111,7 +111,7 @@ pub fn is_loop(
     false
 }
 
-fn min_run(standing: &Standing) -> i64 {
+fn min_run(standing: &PreemptionTerms) -> i64 {
     i64::try_from(standing.min_run_ms).unwrap_or(i64::MAX)
 }
 

@@ -11,7 +11,7 @@ use godel_domain::{
     node::{Device, NodeReport, NodeSpec},
     queue_spec::QueueSpec,
     resources::{CPU, MEMORY, Resources},
-    running_units::{Bind, Evict, EvictionReason, RunChange, RunningUnit, RunningUnits, Standing},
+    running_units::{Bind, Evict, EvictionReason, PreemptionTerms, RunChange, RunningUnit, RunningUnits},
 };
 use godel_queueing::{Need, Quota};
 use proptest::prelude::*;
@@ -82,13 +82,13 @@ fn running(id: u64, priority: i32, cpu: i64, nodes: &[u32]) -> Running {
 fn run(cluster: &mut Cluster, unit: &Running) {
     let demand = demand(unit.cpu, 1, unit.milli);
     let shape = cluster.shape(&demand, unit.pool);
-    let standing = Standing {
+    let standing = PreemptionTerms {
         priority: unit.priority,
         preemptible: unit.preemptible,
         min_run_ms: unit.min_run_ms,
         min_member: unit.min_member,
         queue: Some(Arc::from(unit.queue)),
-        ..Standing::default()
+        ..PreemptionTerms::default()
     };
     let (mut ordinals, mut nodes, mut device_masks) = (Vec::new(), Vec::new(), Vec::new());
     for (ordinal, node) in (0u32..).zip(&unit.nodes) {

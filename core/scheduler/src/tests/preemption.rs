@@ -7,7 +7,7 @@ use godel_domain::{
     ids::HoldId,
     pause::{Pause, Scope},
     queue_spec::{PriorityClass, QueueSpec},
-    running_units::{Requeue, Standing, Statuses},
+    running_units::{PreemptionTerms, Requeue, Statuses},
     unreadable::{Nodes, Subject, Unreadable},
 };
 
@@ -437,7 +437,11 @@ fn who_takes_a_place_before_it_is_seen_free_is_found() {
         demand: Arc::new(cpu(1000)),
         ordinals: vec![0],
         nodes: vec![NodeId(1)],
-        standing: Some(Arc::new(Standing { priority: 1, preemptible: true, ..Standing::default() })),
+        standing: Some(Arc::new(PreemptionTerms {
+            priority: 1,
+            preemptible: true,
+            ..PreemptionTerms::default()
+        })),
         ..Bind::default()
     };
     pair.commit(vec![

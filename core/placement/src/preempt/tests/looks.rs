@@ -8,7 +8,7 @@ fn bind(
     (unit, ordinal): (u64, u32),
     node: u32,
     demand: &Demand,
-    standing: &Standing,
+    standing: &PreemptionTerms,
     since_ms: i64,
 ) {
     let node = NodeId(node);
@@ -25,8 +25,8 @@ fn bind(
     cluster.apply_rows(UnitId(unit), &RunChange::Bind(bind), Revision(2), since_ms);
 }
 
-fn standing(min_member: u32, min_run_ms: u64) -> Standing {
-    Standing { priority: 5, preemptible: true, min_run_ms, min_member, ..Standing::default() }
+fn standing(min_member: u32, min_run_ms: u64) -> PreemptionTerms {
+    PreemptionTerms { priority: 5, preemptible: true, min_run_ms, min_member, ..PreemptionTerms::default() }
 }
 
 #[test]
