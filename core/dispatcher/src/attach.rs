@@ -10,7 +10,7 @@ use godel_domain::{
     unit_report::{ReportState, UnitReport},
 };
 
-use super::{Action, Dispatcher, Held, Place, Revocation, SessionId, Settle};
+use super::{Action, Dispatched, Dispatcher, Revocation, SessionId, Settle, Whereabouts};
 
 /// Prefix of schedulers' leases.
 const LEASE_PREFIX: &str = "scheduler/";
@@ -148,7 +148,7 @@ impl Dispatcher {
         let Some(idx) = self.schedulers.of_session(session) else { return false };
         let Some(entry) = self.units.get_mut(&report.unit) else { return false };
         let n_to_place = entry.to_place();
-        let Place::Held(held) = &mut entry.place else { return false };
+        let Whereabouts::Dispatched(held) = &mut entry.place else { return false };
         if held.scheduler != idx || report.spec_revision < held.revision {
             return false;
         }
@@ -205,13 +205,13 @@ impl Dispatcher {
     fn adopt(&mut self, idx: usize, unit: UnitId, revision: Revision, now: Millis) -> bool {
         let Some(entry) = self.units.get_mut(&unit) else { return false };
         let mut held = match entry.place {
-            Place::Idle | Place::Paused => return false,
-            Place::Held(held) if held.scheduler != idx => return false,
-            Place::Held(held) => Held { revision, done_at: None, ..held },
-            Place::Unsettled | Place::Queued(_) => {
+            Whereabouts::Idle | Whereabouts::Paused => return false,
+            Whereabouts::Dispatched(held) if held.scheduler != idx => return false,
+            Whereabouts::Dispatched(held) => Dispatched { revision, done_at: None, ..held },
+            Whereabouts::Unsettled | Whereabouts::Queued(_) => {
                 // One that it has for all nodes goes on there; should it be sent again, partitions are tried anew.
                 let scope = Scope::default();
-                Held {
+                Dispatched {
                     scheduler: idx,
                     parked: None,
                     done_at: None,
@@ -230,24 +230,24 @@ impl Dispatcher {
         if held.resend {
             self.resend.insert(unit);
         }
-        match std::mem::replace(&mut entry.place, Place::Held(held)) {
-            Place::Queued(waiting) => {
+        match std::mem::replace(&mut entry.place, Whereabouts::Dispatched(held)) {
+            Whereabouts::Queued(waiting) => {
                 self.queues.remove(&waiting);
             }
-            Place::Unsettled => {
+            Whereabouts::Unsettled => {
                 self.unsettled.remove(&unit);
             }
-            Place::Idle | Place::Paused | Place::Held(_) => {}
+            Whereabouts::Idle | Whereabouts::Paused | Whereabouts::Dispatched(_) => {}
         }
         self.schedulers.all[idx].held.insert(unit);
         self.refresh(unit, now);
         true
     }
 
-    fn held_mut(&mut self, unit: UnitId) -> Option<&mut Held> {
+    fn held_mut(&mut self, unit: UnitId) -> Option<&mut Dispatched> {
         match &mut self.units.get_mut(&unit)?.place {
-            Place::Held(held) => Some(held),
-            Place::Idle | Place::Unsettled | Place::Paused | Place::Queued(_) => None,
+            Whereabouts::Dispatched(held) => Some(held),
+            Whereabouts::Idle | Whereabouts::Unsettled | Whereabouts::Paused | Whereabouts::Queued(_) => None,
         }
     }
 
@@ -273,7 +273,7 @@ impl Dispatcher {
         for unit in std::mem::take(&mut self.unsettled) {
             if let Some(entry) = self.units.get_mut(&unit) {
                 let waiting = entry.waiting(entry.was_placed(), &self.classes);
-                entry.place = Place::Queued(waiting);
+                entry.place = Whereabouts::Queued(waiting);
                 self.queues.push(waiting);
             }
         }
@@ -282,15 +282,15 @@ impl Dispatcher {
     /// A unit is no longer to be where it is; for the reconciler.
     pub(super) fn displace(&mut self, unit: UnitId, now: Millis) {
         let Some(entry) = self.units.get_mut(&unit) else { return };
-        match std::mem::replace(&mut entry.place, Place::Idle) {
-            Place::Held(held) => self.take_back(unit, held, Revocation::Tell),
-            Place::Queued(waiting) => {
+        match std::mem::replace(&mut entry.place, Whereabouts::Idle) {
+            Whereabouts::Dispatched(held) => self.take_back(unit, held, Revocation::Tell),
+            Whereabouts::Queued(waiting) => {
                 self.queues.remove(&waiting);
             }
-            Place::Unsettled => {
+            Whereabouts::Unsettled => {
                 self.unsettled.remove(&unit);
             }
-            Place::Idle | Place::Paused => {}
+            Whereabouts::Idle | Whereabouts::Paused => {}
         }
         self.refresh(unit, now);
     }

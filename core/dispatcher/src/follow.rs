@@ -3,7 +3,7 @@
 use godel_domain::{ids::UnitId, lifecycle, sub_cluster, time::Millis};
 use godel_queueing::Waiting;
 
-use super::{Action, Dispatcher, Eviction, Place, Revocation, Settle, unit_entry::Held};
+use super::{Action, Dispatcher, Eviction, Revocation, Settle, Whereabouts, unit_entry::Dispatched};
 
 impl Dispatcher {
     /// Brings everything derived from a unit's record and rows up to date.
@@ -18,41 +18,41 @@ impl Dispatcher {
         if wants && (is_frozen || is_paused()) {
             return self.set_aside(unit, now);
         }
-        if entry.place == Place::Paused {
-            entry.place = Place::Idle;
+        if entry.place == Whereabouts::Paused {
+            entry.place = Whereabouts::Idle;
         }
         match &mut entry.place {
-            Place::Idle if wants => {
+            Whereabouts::Idle if wants => {
                 if self.settle == Settle::Loading {
-                    entry.place = Place::Unsettled;
+                    entry.place = Whereabouts::Unsettled;
                     self.unsettled.insert(unit);
                 } else {
                     let waiting = entry.waiting(entry.was_placed(), &self.classes);
-                    entry.place = Place::Queued(waiting);
+                    entry.place = Whereabouts::Queued(waiting);
                     self.queues.push(waiting);
                 }
             }
-            Place::Idle | Place::Paused => {}
-            Place::Unsettled => {
+            Whereabouts::Idle | Whereabouts::Paused => {}
+            Whereabouts::Unsettled => {
                 if !wants {
-                    entry.place = Place::Idle;
+                    entry.place = Whereabouts::Idle;
                     self.unsettled.remove(&unit);
                 }
             }
-            Place::Queued(waiting) if wants => {
+            Whereabouts::Queued(waiting) if wants => {
                 let old = *waiting;
                 let new = entry.waiting_again(&old, &self.classes);
                 if (Waiting { running_units: old.running_units, ..new }) != old {
                     self.queues.remove(&old);
                 }
-                entry.place = Place::Queued(new);
+                entry.place = Whereabouts::Queued(new);
                 self.queues.push(new);
             }
-            Place::Queued(waiting) => {
+            Whereabouts::Queued(waiting) => {
                 self.queues.remove(waiting);
-                entry.place = Place::Idle;
+                entry.place = Whereabouts::Idle;
             }
-            Place::Held(held) if wants => {
+            Whereabouts::Dispatched(held) if wants => {
                 let parked = held.parked;
                 if let Some(old) = parked {
                     let new = entry.waiting_again(&old, &self.classes);
@@ -64,7 +64,7 @@ impl Dispatcher {
                         *waiting = new;
                     }
                 }
-                let Place::Held(held) = &mut entry.place else { return };
+                let Whereabouts::Dispatched(held) = &mut entry.place else { return };
                 if held.revision < entry.revision {
                     held.resend = true;
                     self.resend.insert(unit);
@@ -72,9 +72,9 @@ impl Dispatcher {
                 let load = if parked.is_some() || held.done_at.is_some() { 0 } else { n_to_place };
                 self.schedulers.all[held.scheduler].reload(&mut held.load, load);
             }
-            Place::Held(held) => {
+            Whereabouts::Dispatched(held) => {
                 let held = *held;
-                entry.place = Place::Idle;
+                entry.place = Whereabouts::Idle;
                 entry.tried.clear();
                 // Who placed all of it knows; who works with an older record does not.
                 let tell = if held.revision < entry.revision { Revocation::Tell } else { Revocation::Silent };
@@ -148,7 +148,7 @@ impl Dispatcher {
     }
 
     /// Frees a unit's place at its scheduler; the unit's own place is the caller's business.
-    pub(super) fn take_back(&mut self, unit: UnitId, mut held: Held, tell: Revocation) {
+    pub(super) fn take_back(&mut self, unit: UnitId, mut held: Dispatched, tell: Revocation) {
         let scheduler = &mut self.schedulers.all[held.scheduler];
         scheduler.reload(&mut held.load, 0);
         scheduler.held.remove(&unit);
@@ -165,7 +165,7 @@ impl Dispatcher {
     /// Puts a unit that a scheduler had back at the head of the queue; one that waits for room keeps its place there.
     pub(super) fn queue_again(&mut self, unit: UnitId, now: Millis) {
         let Some(entry) = self.units.get_mut(&unit) else { return };
-        if let Place::Held(mut held) = entry.place {
+        if let Whereabouts::Dispatched(mut held) = entry.place {
             let waiting = match held.parked.take() {
                 None => entry.waiting(true, &self.classes),
                 Some(old) => {
@@ -174,7 +174,7 @@ impl Dispatcher {
                     Waiting { held_by: None, ..old }
                 }
             };
-            entry.place = Place::Queued(waiting);
+            entry.place = Whereabouts::Queued(waiting);
             self.queues.push(waiting);
             self.counters.redispatched += 1;
             self.take_back(unit, held, Revocation::Silent);

@@ -28,7 +28,7 @@ use godel_domain::{
     time::Millis,
 };
 
-use super::{Dispatcher, Entry, Place, Settle};
+use super::{Dispatcher, Entry, Settle, Whereabouts};
 
 /// An offer without a hold after this is over, milliseconds: many times what a decision takes.
 const OFFER_MS: u64 = 5_000;
@@ -258,14 +258,14 @@ impl Dispatcher {
         for unit in self.gangs.offer(&candidates, now) {
             let is_strict = self.mode == PartitionMode::Strict;
             match self.units.get_mut(&unit).map(|entry| &mut entry.place) {
-                Some(Place::Held(held)) => {
+                Some(Whereabouts::Dispatched(held)) => {
                     if is_strict {
                         held.scope = Scope::Global;
                     }
                     held.resend = true;
                     self.resend.insert(unit);
                 }
-                Some(Place::Queued(_)) => self.gangs.offered.push(unit),
+                Some(Whereabouts::Queued(_)) => self.gangs.offered.push(unit),
                 _ => {}
             }
         }
@@ -277,9 +277,9 @@ fn waits(entry: &Entry) -> bool {
     let (spec, rows) = (&entry.spec, &entry.rows);
     let counted = || lifecycle::counted(rows, &lifecycle::GangTerms::of(spec));
     let is_out = match entry.place {
-        Place::Held(_) | Place::Queued(_) => true,
-        Place::Idle => gathers(entry, None),
-        Place::Unsettled | Place::Paused => false,
+        Whereabouts::Dispatched(_) | Whereabouts::Queued(_) => true,
+        Whereabouts::Idle => gathers(entry, None),
+        Whereabouts::Unsettled | Whereabouts::Paused => false,
     };
     // Others leave for it already.
     let has_victims = || entry.holds().iter().any(|hold| hold.is_claim());

@@ -9,7 +9,7 @@ use godel_domain::{
     time::Millis,
 };
 
-use super::{Dispatcher, Listed, Place, gangs};
+use super::{Dispatcher, Listed, Whereabouts, gangs};
 
 impl Dispatcher {
     /// A hold's record. Returns its unit.
@@ -52,7 +52,7 @@ impl Dispatcher {
         // What waited for the first binding is to be placed from then on.
         let is_more = entry.holds.is_empty() && entry.counts.pending > 0;
         if (comes_back || is_more)
-            && let Place::Held(held) = &mut entry.place
+            && let Whereabouts::Dispatched(held) = &mut entry.place
         {
             held.resend = true;
             self.resend.insert(unit);

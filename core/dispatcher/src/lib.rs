@@ -112,7 +112,7 @@ use queues::Records;
 use reservations::Reservations;
 use rooms::Rooms;
 use schedulers::Schedulers;
-use unit_entry::{Entry, Held, Place};
+use unit_entry::{Dispatched, Entry, Whereabouts};
 
 /// How the dispatcher works.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -503,7 +503,7 @@ impl Dispatcher {
         entry.rows = rows;
         entry.recount();
         self.budgets.recount(unit, Some(&entry.rows));
-        if let Place::Held(held) = &mut entry.place {
+        if let Whereabouts::Dispatched(held) = &mut entry.place {
             held.resend = true;
             self.resend.insert(unit);
         }
@@ -535,7 +535,7 @@ impl Dispatcher {
             }
             RunChange::Evict(_) => self.on_evicted(unit),
             RunChange::Requeue(_) => {
-                if let Place::Held(held) = &mut entry.place {
+                if let Whereabouts::Dispatched(held) = &mut entry.place {
                     held.resend = true;
                     self.resend.insert(unit);
                 }
@@ -566,11 +566,11 @@ impl Dispatcher {
             self.ended.remove(&(at, unit));
         }
         match entry.place {
-            Place::Queued(waiting) => {
+            Whereabouts::Queued(waiting) => {
                 self.queues.remove(&waiting);
             }
-            Place::Held(held) => self.take_back(unit, held, Revocation::Tell),
-            Place::Idle | Place::Unsettled | Place::Paused => {}
+            Whereabouts::Dispatched(held) => self.take_back(unit, held, Revocation::Tell),
+            Whereabouts::Idle | Whereabouts::Unsettled | Whereabouts::Paused => {}
         }
         self.records.forget_unit(&entry.spec, entry.account.queue, entry.is_wanting);
         entry.discharge(&mut self.queues);

@@ -10,7 +10,7 @@ use godel_domain::{
     time::Millis,
 };
 
-use super::{Dispatcher, Entry, Listed, Place, Revocation, Settle};
+use super::{Dispatcher, Entry, Listed, Revocation, Settle, Whereabouts};
 
 impl Dispatcher {
     /// A pause's record: what is with schedulers of its scope comes back, and waits.
@@ -57,22 +57,22 @@ impl Dispatcher {
     /// A unit that wants places is not handed out, and whoever has it hears so.
     pub(super) fn set_aside(&mut self, unit: UnitId, now: Millis) {
         let Some(entry) = self.units.get_mut(&unit) else { return };
-        match std::mem::replace(&mut entry.place, Place::Paused) {
-            Place::Held(held) => self.take_back(unit, held, Revocation::Tell),
-            Place::Queued(waiting) => {
+        match std::mem::replace(&mut entry.place, Whereabouts::Paused) {
+            Whereabouts::Dispatched(held) => self.take_back(unit, held, Revocation::Tell),
+            Whereabouts::Queued(waiting) => {
                 self.queues.remove(&waiting);
             }
-            Place::Unsettled => {
+            Whereabouts::Unsettled => {
                 self.unsettled.remove(&unit);
             }
-            Place::Idle | Place::Paused => {}
+            Whereabouts::Idle | Whereabouts::Paused => {}
         }
         self.refresh_ends(unit, now);
     }
 
     /// Why a unit that is set aside waits.
     pub(super) fn paused(&self, entry: &Entry) -> Option<Arc<Refusals>> {
-        if entry.place != Place::Paused {
+        if entry.place != Whereabouts::Paused {
             return None;
         }
         let spec = &entry.spec;

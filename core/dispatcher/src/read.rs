@@ -14,7 +14,7 @@ use godel_domain::{
 use godel_queueing::{PendingReason, RoomIdx};
 use godel_rules::partition;
 
-use super::{Action, Counters, Dispatcher, Entry, Place, Settle, TurnView, directory, gangs};
+use super::{Action, Counters, Dispatcher, Entry, Settle, TurnView, Whereabouts, directory, gangs};
 
 /// Names of the reasons that are admission's or a queue's, not a scheduler's.
 const FEASIBILITY: &str = "admission";
@@ -147,8 +147,8 @@ impl Dispatcher {
     pub fn unit(&self, unit: UnitId) -> Option<UnitView<'_>> {
         let entry = self.units.get(&unit)?;
         let scheduler = match &entry.place {
-            Place::Held(held) => Some(self.schedulers.all[held.scheduler].name.as_str()),
-            Place::Idle | Place::Unsettled | Place::Paused | Place::Queued(_) => None,
+            Whereabouts::Dispatched(held) => Some(self.schedulers.all[held.scheduler].name.as_str()),
+            Whereabouts::Idle | Whereabouts::Unsettled | Whereabouts::Paused | Whereabouts::Queued(_) => None,
         };
         Some(UnitView {
             spec: &entry.spec,
@@ -330,10 +330,12 @@ impl Dispatcher {
     pub fn is_owed(&self, unit: UnitId) -> bool {
         let Some(entry) = self.units.get(&unit) else { return true };
         match &entry.place {
-            Place::Queued(waiting) if self.is_without_room(waiting.room) => false,
-            Place::Queued(_) => self.schedulers.is_any_attached() && self.pending_reason(entry).is_none(),
-            Place::Held(held) => held.parked.is_none() && held.done_at.is_none(),
-            Place::Idle | Place::Unsettled | Place::Paused => false,
+            Whereabouts::Queued(waiting) if self.is_without_room(waiting.room) => false,
+            Whereabouts::Queued(_) => {
+                self.schedulers.is_any_attached() && self.pending_reason(entry).is_none()
+            }
+            Whereabouts::Dispatched(held) => held.parked.is_none() && held.done_at.is_none(),
+            Whereabouts::Idle | Whereabouts::Unsettled | Whereabouts::Paused => false,
         }
     }
 
@@ -376,11 +378,13 @@ impl Dispatcher {
     /// turn.
     fn pending_reason(&self, entry: &Entry) -> Option<PendingReason> {
         match &entry.place {
-            Place::Queued(waiting) if waiting.room == RoomIdx::NONE => {
+            Whereabouts::Queued(waiting) if waiting.room == RoomIdx::NONE => {
                 self.queues.pending_reason(waiting, self.stepped_at)
             }
-            Place::Queued(_) => None,
-            Place::Idle | Place::Unsettled | Place::Paused | Place::Held(_) => None,
+            Whereabouts::Queued(_) => None,
+            Whereabouts::Idle | Whereabouts::Unsettled | Whereabouts::Paused | Whereabouts::Dispatched(_) => {
+                None
+            }
         }
     }
 }

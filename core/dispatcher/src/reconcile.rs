@@ -16,7 +16,7 @@ use godel_domain::{
     time::Millis,
 };
 
-use super::{Action, Dispatcher, Entry, Place};
+use super::{Action, Dispatcher, Entry, Whereabouts};
 
 /// Units looked at in one pass.
 const UNITS_PER_PASS: usize = 5_000;
@@ -39,11 +39,11 @@ enum Fault {
     /// The counts do not follow from the rows, or what its queue was told from both.
     Counts,
     /// It is not where its pending running units say.
-    Place,
+    Whereabouts,
     /// Its scheduler said long ago that all is bound, and it is not.
     NotDone,
     /// Room is held for it that is held no more.
-    Held,
+    Dispatched,
 }
 
 impl Dispatcher {
@@ -78,15 +78,15 @@ impl Dispatcher {
             self.counters.repairs += 1;
             let Some(entry) = self.units.get_mut(&unit) else { continue };
             match (fault, &mut entry.place) {
-                (Fault::NotDone, Place::Held(held)) => {
+                (Fault::NotDone, Whereabouts::Dispatched(held)) => {
                     held.resend = true;
                     held.done_at = Some(now);
                     self.resend.insert(unit);
                     continue;
                 }
-                (Fault::NotDone | Fault::Place, _) => {}
+                (Fault::NotDone | Fault::Whereabouts, _) => {}
                 (Fault::Counts, _) => entry.recount(),
-                (Fault::Held, _) => entry.holds.retain(|hold| self.holds.contains_key(&hold.id)),
+                (Fault::Dispatched, _) => entry.holds.retain(|hold| self.holds.contains_key(&hold.id)),
             }
             self.displace(unit, now);
         }
@@ -127,7 +127,7 @@ impl Dispatcher {
             let (mut outstanding, mut parked) = (0, 0);
             for unit in &scheduler.held {
                 match self.units.get(unit).map(|entry| &entry.place) {
-                    Some(Place::Held(held)) if held.scheduler == idx => {
+                    Some(Whereabouts::Dispatched(held)) if held.scheduler == idx => {
                         outstanding += u64::from(held.load);
                         parked += u32::from(held.parked.is_some());
                     }
@@ -154,20 +154,20 @@ impl Dispatcher {
             return Some(Fault::Counts);
         }
         if entry.holds.iter().any(|hold| !self.holds.contains_key(&hold.id)) {
-            return Some(Fault::Held);
+            return Some(Fault::Dispatched);
         }
         let wants = entry.to_place() > 0;
         let sound = match &entry.place {
-            Place::Idle => !wants,
-            Place::Paused => {
+            Whereabouts::Idle => !wants,
+            Whereabouts::Paused => {
                 let spec = &entry.spec;
                 let is_paused =
                     || self.pauses.keeping(&spec.queue, |key| sub_cluster::of(spec, key)).is_some();
                 wants && (self.frozen_for(unit).is_some() || is_paused())
             }
-            Place::Unsettled => wants && self.unsettled.contains(&unit),
-            Place::Queued(waiting) => wants && self.queues.contains(waiting),
-            Place::Held(held) => {
+            Whereabouts::Unsettled => wants && self.unsettled.contains(&unit),
+            Whereabouts::Queued(waiting) => wants && self.queues.contains(waiting),
+            Whereabouts::Dispatched(held) => {
                 let scheduler = &self.schedulers.all[held.scheduler];
                 let late = |at: Millis| now.since(at) >= self.config.done_grace_ms;
                 // An older scheduler is done with what is held, and hears of it again once that ends.
@@ -178,6 +178,6 @@ impl Dispatcher {
                 wants && scheduler.live && scheduler.held.contains(&unit) && is_waiting
             }
         };
-        (!sound).then_some(Fault::Place)
+        (!sound).then_some(Fault::Whereabouts)
     }
 }

@@ -21,7 +21,7 @@ use godel_queueing::{QueueIdx, RoomIdx};
 use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::SmallVec;
 
-use super::{Dispatcher, Entry, Place, Revocation, SessionId};
+use super::{Dispatcher, Entry, Revocation, SessionId, Whereabouts};
 
 /// Statements that wait to be read up to at most; then the oldest counts as it is.
 const N_EARLY_MAX: usize = 4_096;
@@ -320,7 +320,7 @@ impl Dispatcher {
         let Some(entry) = self.units.get_mut(&unit) else { return };
         let mut waiting = entry.waiting(entry.was_placed(), &self.classes);
         waiting.room = room;
-        let Place::Held(held) = &mut entry.place else { return };
+        let Whereabouts::Dispatched(held) = &mut entry.place else { return };
         if let Some(old) = held.parked.take() {
             self.schedulers.all[scheduler].parked -= 1;
             self.queues.remove(&old);
@@ -331,7 +331,7 @@ impl Dispatcher {
             self.schedulers.all[scheduler].parked += 1;
         } else {
             let held = *held;
-            entry.place = Place::Queued(waiting);
+            entry.place = Whereabouts::Queued(waiting);
             self.take_back(unit, held, Revocation::Tell);
         }
         self.queues.push(waiting);
@@ -427,8 +427,8 @@ impl Dispatcher {
     pub(super) fn scout_of(&self, idx: RoomIdx) -> Option<UnitId> {
         let scout = self.rooms.get(idx)?.scout?;
         let is_out = match self.units.get(&scout).map(|entry| &entry.place) {
-            Some(Place::Held(held)) => held.parked.is_none() && held.done_at.is_none(),
-            Some(Place::Queued(waiting)) => waiting.room == RoomIdx::NONE,
+            Some(Whereabouts::Dispatched(held)) => held.parked.is_none() && held.done_at.is_none(),
+            Some(Whereabouts::Queued(waiting)) => waiting.room == RoomIdx::NONE,
             _ => false,
         };
         is_out.then_some(scout)
@@ -438,7 +438,7 @@ impl Dispatcher {
     fn forget_answered(&mut self) {
         let units = &self.units;
         let is_out = |call: &Call| match units.get(&call.unit).map(|entry| &entry.place) {
-            Some(Place::Held(held)) => {
+            Some(Whereabouts::Dispatched(held)) => {
                 held.scheduler == call.scheduler && held.parked.is_none() && held.done_at.is_none()
             }
             _ => false,
@@ -460,12 +460,12 @@ impl Dispatcher {
             return self.way_of_fresh(entry);
         }
         let Some(watcher) = self.rooms.watcher else { return Way::Later };
-        let is_elsewhere = matches!(&entry.place, Place::Held(held) if held.scheduler != watcher);
+        let is_elsewhere = matches!(&entry.place, Whereabouts::Dispatched(held) if held.scheduler != watcher);
         let scheduler = &self.schedulers.all[watcher];
         // What a scheduler has stays with it while its lease lasts, whether its stream is open or not.
         if is_elsewhere || scheduler.session.is_none() || scheduler.credits <= 0 {
             Way::Later
-        } else if self.highest_watched(room).is_some() || matches!(entry.place, Place::Held(_)) {
+        } else if self.highest_watched(room).is_some() || matches!(entry.place, Whereabouts::Dispatched(_)) {
             Way::Called(watcher)
         } else {
             Way::Scout(watcher)
@@ -488,7 +488,7 @@ impl Dispatcher {
         let Some(entry) = self.units.get_mut(&unit) else { return };
         let mut waiting = entry.waiting(entry.was_placed(), &self.classes);
         waiting.room = room;
-        entry.place = Place::Queued(waiting);
+        entry.place = Whereabouts::Queued(waiting);
         entry.refusals = refusals.or(entry.refusals.take());
         if entry.spec.min_member > 1 {
             self.gangs.note(unit, now);

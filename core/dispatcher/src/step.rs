@@ -11,7 +11,8 @@ use godel_domain::{
 use godel_queueing::{RoomIdx, Waiting};
 
 use super::{
-    Action, Assignment, Dispatcher, EvictRequest, Held, Place, Settle, policy::Candidate, rooms::Way,
+    Action, Assignment, Dispatched, Dispatcher, EvictRequest, Settle, Whereabouts, policy::Candidate,
+    rooms::Way,
 };
 
 /// Units handed out in one step.
@@ -106,7 +107,7 @@ impl Dispatcher {
         for unit in std::mem::take(&mut self.resend) {
             let Some(entry) = self.units.get_mut(&unit) else { continue };
             let (n_to_place, to_place) = (entry.to_place(), entry.pending());
-            let Place::Held(held) = &mut entry.place else { continue };
+            let Whereabouts::Dispatched(held) = &mut entry.place else { continue };
             let scheduler = &mut self.schedulers.all[held.scheduler];
             let Some(session) = scheduler.session.filter(|_| held.resend) else { continue };
             // It tries again with what is new, parked or not.
@@ -224,7 +225,9 @@ impl Dispatcher {
 
     /// Hands a unit out that waits for room, though nobody says that there is some.
     fn hand_out(&mut self, unit: UnitId, now: Millis, actions: &mut Vec<Action>) {
-        let Some(Place::Queued(waiting)) = self.units.get(&unit).map(|entry| &entry.place) else { return };
+        let Some(Whereabouts::Queued(waiting)) = self.units.get(&unit).map(|entry| &entry.place) else {
+            return;
+        };
         let waiting = *waiting;
         let Some(watcher) = self.watcher().filter(|_| self.queues.remove(&waiting).is_some()) else { return };
         self.assign(&waiting, (watcher, self.scope_of_all(), false), Way::Any, now, actions);
@@ -251,11 +254,11 @@ impl Dispatcher {
         }
         let (ordinals, incarnations) = entry.pending();
         let n_pending = entry.to_place();
-        if let Place::Held(parked) = &entry.place {
+        if let Whereabouts::Dispatched(parked) = &entry.place {
             // It has it already.
             scheduler.parked -= u32::from(parked.parked.is_some());
         }
-        let mut held = Held {
+        let mut held = Dispatched {
             scheduler: idx,
             parked: None,
             done_at: None,
@@ -277,7 +280,7 @@ impl Dispatcher {
         scheduler.n_assigned += 1;
         self.counters.assigned += 1;
         let seq = scheduler.n_assigned;
-        entry.place = Place::Held(held);
+        entry.place = Whereabouts::Dispatched(held);
         actions.push(Action::Assign(Assignment {
             session,
             spec: entry.spec.clone(),

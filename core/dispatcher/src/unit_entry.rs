@@ -29,7 +29,7 @@ pub(super) struct Entry {
     pub(super) rows: RunningUnits,
     pub(super) counts: Counts,
     pub(super) phase: Phase,
-    pub(super) place: Place,
+    pub(super) place: Whereabouts,
     pub(super) account: Account,
     /// By task group: what its queue is told.
     pub(super) shares: SmallVec<[Share; 1]>,
@@ -78,18 +78,18 @@ pub(super) struct Share {
 
 /// Where the pending running units of a unit are. `Idle` exactly when there are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Whereabouts {
     Idle,
     /// Read at the start; waits for schedulers to come back and say what they hold.
     Unsettled,
     /// Kept from being handed out by an administrator.
     Paused,
     Queued(Waiting),
-    Held(Held),
+    Dispatched(Dispatched),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct Dispatched {
     pub(super) scheduler: usize,
     /// It found no place: as it waits for room in its queue.
     pub(super) parked: Option<Waiting>,
@@ -106,12 +106,12 @@ pub(super) struct Held {
     pub(super) at_maximum: bool,
 }
 
-impl Place {
+impl Whereabouts {
     /// As it waits in its queue, for a scheduler or for room.
     pub(super) fn waiting(&self) -> Option<&Waiting> {
         match self {
             Self::Queued(waiting) => Some(waiting),
-            Self::Held(held) => held.parked.as_ref(),
+            Self::Dispatched(held) => held.parked.as_ref(),
             Self::Idle | Self::Unsettled | Self::Paused => None,
         }
     }
@@ -119,7 +119,7 @@ impl Place {
     pub(super) fn waiting_mut(&mut self) -> Option<&mut Waiting> {
         match self {
             Self::Queued(waiting) => Some(waiting),
-            Self::Held(held) => held.parked.as_mut(),
+            Self::Dispatched(held) => held.parked.as_mut(),
             Self::Idle | Self::Unsettled | Self::Paused => None,
         }
     }
@@ -144,7 +144,7 @@ impl Entry {
             rows: RunningUnits::default(),
             counts,
             phase,
-            place: Place::Idle,
+            place: Whereabouts::Idle,
             account,
             shares,
             is_wanting: false,
@@ -240,20 +240,28 @@ impl Entry {
     fn is_handed(&self) -> bool {
         match self.place {
             // Of a unit that was never bound only what room is held for is tried.
-            Place::Held(held) => held.parked.is_none() && (self.holds.is_empty() || self.was_placed()),
-            Place::Idle | Place::Unsettled | Place::Paused | Place::Queued(_) => false,
+            Whereabouts::Dispatched(held) => {
+                held.parked.is_none() && (self.holds.is_empty() || self.was_placed())
+            }
+            Whereabouts::Idle | Whereabouts::Unsettled | Whereabouts::Paused | Whereabouts::Queued(_) => {
+                false
+            }
         }
     }
 
     pub(super) fn soft(&self) -> Soft {
         match self.place {
-            Place::Held(held) if held.parked.is_some() && self.holds.is_empty() => Soft::Parked,
-            Place::Queued(waiting) if waiting.room != RoomIdx::NONE && self.holds.is_empty() => Soft::Parked,
+            Whereabouts::Dispatched(held) if held.parked.is_some() && self.holds.is_empty() => Soft::Parked,
+            Whereabouts::Queued(waiting) if waiting.room != RoomIdx::NONE && self.holds.is_empty() => {
+                Soft::Parked
+            }
             _ if self.infeasible || self.is_overdue => Soft::Parked,
             // A scheduler found it a place; whoever is there has yet to leave.
-            _ if !self.holds.is_empty() => Soft::Held,
-            Place::Held(_) => Soft::Held,
-            Place::Idle | Place::Unsettled | Place::Paused | Place::Queued(_) => Soft::Waiting,
+            _ if !self.holds.is_empty() => Soft::Dispatched,
+            Whereabouts::Dispatched(_) => Soft::Dispatched,
+            Whereabouts::Idle | Whereabouts::Unsettled | Whereabouts::Paused | Whereabouts::Queued(_) => {
+                Soft::Waiting
+            }
         }
     }
 

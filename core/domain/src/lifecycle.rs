@@ -101,7 +101,7 @@ pub enum Soft {
     #[default]
     Waiting,
     /// A scheduler works on it.
-    Held,
+    Dispatched,
     /// A scheduler found no place for it, or no node could ever hold it.
     Parked,
 }
@@ -222,7 +222,7 @@ pub fn phase(spec: &UnitSpec, counts: &Counts, soft: Soft) -> Phase {
     } else {
         match soft {
             Soft::Waiting => Phase::Queued,
-            Soft::Held => Phase::Scheduling,
+            Soft::Dispatched => Phase::Scheduling,
             Soft::Parked => Phase::Unschedulable,
         }
     }

@@ -377,15 +377,15 @@ impl World {
         for (unit, entry) in &core.units {
             prop_assert_eq!(entry.counts, Counts::of(&entry.spec, &entry.rows));
             let wants = entry.counts.pending > 0;
-            prop_assert_eq!(wants, entry.place != Place::Idle, "unit {} {:?}", unit, entry.place);
+            prop_assert_eq!(wants, entry.place != Whereabouts::Idle, "unit {} {:?}", unit, entry.place);
             match &entry.place {
-                Place::Idle | Place::Paused => {}
-                Place::Unsettled => prop_assert!(core.unsettled.contains(unit)),
-                Place::Queued(waiting) => {
+                Whereabouts::Idle | Whereabouts::Paused => {}
+                Whereabouts::Unsettled => prop_assert!(core.unsettled.contains(unit)),
+                Whereabouts::Queued(waiting) => {
                     prop_assert!(core.queues.contains(waiting), "unit {} is not in the queue", unit);
                     n_queued += usize::from(waiting.room == RoomIdx::NONE);
                 }
-                Place::Held(held) => {
+                Whereabouts::Dispatched(held) => {
                     let scheduler = &core.schedulers.all[held.scheduler];
                     prop_assert!(scheduler.live && scheduler.held.contains(unit), "unit {}", unit);
                     load[held.scheduler] += u64::from(held.load);
@@ -431,7 +431,7 @@ impl World {
             if ordinals.is_empty() {
                 continue;
             }
-            if let Place::Queued(waiting) = &entry.place {
+            if let Whereabouts::Queued(waiting) = &entry.place {
                 prop_assert!(holders.is_empty(), "unit {} is queued and held", unit);
                 if waiting.room != RoomIdx::NONE && !self.rig.core.queues.is_open(waiting.room) {
                     let is_watched = self.rig.core.queues.holders(waiting.room).next().is_some()

@@ -58,9 +58,14 @@ impl World {
             let placed = !entry.rows.rows.is_empty();
             let n = if placed { 1 } else { entry.spec.min_member };
             match entry.place {
-                Place::Queued(_) => Some((*unit, (n, entry.counts.pending))),
-                Place::Held(held) if held.parked.is_some() => Some((*unit, (0, entry.counts.pending))),
-                Place::Held(_) | Place::Idle | Place::Unsettled | Place::Paused => None,
+                Whereabouts::Queued(_) => Some((*unit, (n, entry.counts.pending))),
+                Whereabouts::Dispatched(held) if held.parked.is_some() => {
+                    Some((*unit, (0, entry.counts.pending)))
+                }
+                Whereabouts::Dispatched(_)
+                | Whereabouts::Idle
+                | Whereabouts::Unsettled
+                | Whereabouts::Paused => None,
             }
         });
         let (tree, usage) = (core.quota().tree(), core.quota().usage());
@@ -135,7 +140,7 @@ impl World {
         let mut expected: BTreeMap<QueueIdx, (i128, i128, u64, usize)> = BTreeMap::new();
         for (unit, entry) in &core.units {
             prop_assert!(entry.is_sound(), "unit {}: {:?} {:?}", unit, entry.shares, entry.place);
-            let handed = matches!(entry.place, Place::Held(held) if held.parked.is_none());
+            let handed = matches!(entry.place, Whereabouts::Dispatched(held) if held.parked.is_none());
             let charged = entry.counts.live + if handed { entry.counts.pending } else { 0 };
             let queue = entry.account.queue;
             expected.entry(queue).or_default().3 += 1;
