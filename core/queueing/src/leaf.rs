@@ -9,8 +9,8 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{
+    fifo::{Fifo, Key, Pushed, Removed, merge},
     heap::Heap,
-    lane::{Key, Lane, Pushed, Removed, merge},
     order::{OwnerIdx, Waiting},
     usage::{Need, Shortage, Usage},
 };
@@ -24,7 +24,7 @@ pub(super) struct Leaf {
     policy: QueuePolicy,
     /// Of owners that do not weigh 1.
     weights: BTreeMap<String, u32>,
-    seats: Vec<Seat>,
+    seats: Vec<OwnerQueue>,
     free: Vec<u32>,
     by_owner: FxHashMap<OwnerIdx, u32>,
     /// By band, seats with a unit that may fit.
@@ -41,17 +41,17 @@ const ONE: u64 = 1_000_000;
 
 /// What one owner uses, and what waits in its name.
 #[derive(Debug)]
-struct Seat {
+struct OwnerQueue {
     owner: Option<OwnerIdx>,
     /// Among owners, where that counts.
     weight: NonZeroU32,
     /// Ties go by it.
     name: Option<Arc<str>>,
     used: SmallVec<[i128; 4]>,
-    lanes: [Option<Box<Lane>>; Band::ALL.len()],
+    lanes: [Option<Box<Fifo>>; Band::ALL.len()],
 }
 
-impl Default for Seat {
+impl Default for OwnerQueue {
     fn default() -> Self {
         let (owner, name) = (None, None);
         Self { owner, weight: NonZeroU32::MIN, name, used: SmallVec::new(), lanes: Default::default() }
@@ -71,7 +71,7 @@ impl Default for Leaf {
         Self {
             policy: QueuePolicy::default(),
             weights: BTreeMap::new(),
-            seats: vec![Seat::default()],
+            seats: vec![OwnerQueue::default()],
             free: Vec::new(),
             by_owner: FxHashMap::default(),
             order: Default::default(),
@@ -172,11 +172,11 @@ impl Leaf {
         self.lane(spot.band, spot.seat)?.head(spot.class)
     }
 
-    pub(super) fn lane(&self, band: Band, seat: u32) -> Option<&Lane> {
+    pub(super) fn lane(&self, band: Band, seat: u32) -> Option<&Fifo> {
         self.seats.get(seat as usize)?.lanes[band.idx()].as_deref()
     }
 
-    pub(super) fn lane_mut(&mut self, band: Band, seat: u32) -> Option<&mut Lane> {
+    pub(super) fn lane_mut(&mut self, band: Band, seat: u32) -> Option<&mut Fifo> {
         self.seats.get_mut(seat as usize)?.lanes[band.idx()].as_deref_mut()
     }
 
@@ -238,7 +238,7 @@ impl Leaf {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Waiting> {
         Band::ALL.into_iter().flat_map(|band| {
             let lanes = self.seats.iter().filter_map(move |seat| seat.lanes[band.idx()].as_deref());
-            merge(lanes.flat_map(Lane::iter_classes).collect())
+            merge(lanes.flat_map(Fifo::iter_classes).collect())
         })
     }
 
@@ -252,7 +252,8 @@ impl Leaf {
             return *seat;
         }
         let weight = weight(&self.weights, Some(name));
-        let fresh = Seat { owner: Some(owner), weight, name: Some(Arc::clone(name)), ..Seat::default() };
+        let fresh =
+            OwnerQueue { owner: Some(owner), weight, name: Some(Arc::clone(name)), ..OwnerQueue::default() };
         let seat = match self.free.pop() {
             Some(seat) => {
                 self.seats[seat as usize] = fresh;
@@ -275,10 +276,10 @@ impl Leaf {
 
     /// Who uses nothing and waits for nothing needs no seat.
     fn drop_if_idle(&mut self, seat: u32) {
-        let Seat { owner: Some(owner), used, lanes, .. } = &self.seats[seat as usize] else { return };
+        let OwnerQueue { owner: Some(owner), used, lanes, .. } = &self.seats[seat as usize] else { return };
         if used.iter().all(|amount| *amount == 0) && lanes.iter().all(Option::is_none) {
             self.by_owner.remove(owner);
-            self.seats[seat as usize] = Seat::default();
+            self.seats[seat as usize] = OwnerQueue::default();
             self.free.push(seat);
         }
     }
@@ -286,7 +287,7 @@ impl Leaf {
     /// Who comes first: the owner with the smallest dominant share (Ghodsi et al. 2011), under fair-share for its weight.
     /// Raising the least of them first ends max-min fair. What takes no share of the cluster counts by the piece.
     fn claim(&self, seat: u32, usage: &Usage) -> Claim {
-        let Seat { used, weight, .. } = &self.seats[seat as usize];
+        let OwnerQueue { used, weight, .. } = &self.seats[seat as usize];
         match self.policy {
             QueuePolicy::Fifo | QueuePolicy::Priority => (0, 0),
             QueuePolicy::Drf => (usage.dominant_share(used), 0),
@@ -313,7 +314,7 @@ impl Leaf {
     fn settle(&mut self, band: Band, seat: u32, usage: &Usage) {
         let lane = self.lane(band, seat);
         let is_ready = lane.is_some_and(|lane| lane.first().is_some());
-        let is_empty = lane.is_some_and(Lane::is_empty);
+        let is_empty = lane.is_some_and(Fifo::is_empty);
         // It has no claim to follow, and stays when it is empty.
         if seat == SHARED && is_ready == self.order[band.idx()].contains(seat) {
             return;
@@ -338,6 +339,6 @@ fn weight(weights: &BTreeMap<String, u32>, owner: Option<&str>) -> NonZeroU32 {
     named.unwrap_or(NonZeroU32::MIN)
 }
 
-fn by_name(seats: &[Seat], a: u32, b: u32) -> Ordering {
+fn by_name(seats: &[OwnerQueue], a: u32, b: u32) -> Ordering {
     seats[a as usize].name.cmp(&seats[b as usize].name).then(a.cmp(&b))
 }

@@ -8,12 +8,12 @@
 //! # Modules
 //!
 //! - `check`: whether queues and priority classes may be changed as asked.
+//! - `fifo`: units of one priority band that are served one after the other.
 //! - `full`: units that wait for room under a maximum of their queue.
-//! - `gate`: what waits for room under the maximum of one queue.
 //! - `heap`: a priority queue whose members can be moved and taken out.
 //! - `interned`: small integers for values that come and go with the units that have them.
-//! - `lane`: units of one priority band that are served one after the other.
 //! - `leaf`: the units of one queue, in the order of its policy.
+//! - `limit_gate`: what waits for room under the maximum of one queue.
 //! - `order`: which unit is served next.
 //! - `quota`: the tree of queues together with what each of them uses.
 //! - `relief`: what victims give up in a queue for the holds that they back.
@@ -23,12 +23,12 @@
 //! - `usage`: what each queue uses, against what it may and what it is guaranteed.
 
 pub mod check;
+mod fifo;
 mod full;
-mod gate;
 mod heap;
 mod interned;
-mod lane;
 mod leaf;
+mod limit_gate;
 pub mod order;
 mod quota;
 mod relief;

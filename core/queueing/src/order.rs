@@ -24,12 +24,12 @@ use godel_domain::{ids::UnitId, unit::UnitSpec};
 use smallvec::SmallVec;
 
 use super::{
+    fifo::{Pushed, Removed},
     full::{FullQueues, VictimClasses},
-    gate::{Gate, LimitRow},
     heap::Heap,
     interned::Interned,
-    lane::{Pushed, Removed},
     leaf::{ClassRef, Leaf},
+    limit_gate::{LimitGate, LimitRow},
     quota::Quota,
     rooms::{Lacking, RoomIdx},
     select::Floor,
@@ -148,7 +148,7 @@ pub(super) struct Branch {
     /// Of its own bound running units.
     pub(super) standings: VictimClasses,
     /// While it has a maximum.
-    pub(super) gate: Option<Box<Gate>>,
+    pub(super) gate: Option<Box<LimitGate>>,
     n_enrolled: usize,
 }
 

@@ -7,9 +7,9 @@ use godel_domain::{ids::UnitId, quantity, time::Millis};
 use smallvec::SmallVec;
 
 use super::{
-    gate::LaneOf,
-    lane::{Key, Stall},
+    fifo::{Key, Stall},
     leaf::ClassRef,
+    limit_gate::LaneOf,
     order::{Queues, Waiting},
     tree::QueueIdx,
     usage::Shortage,

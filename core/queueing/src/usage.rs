@@ -13,8 +13,8 @@ use godel_domain::{
 use smallvec::SmallVec;
 
 use super::{
-    gate::LimitRow,
     interned::Interned,
+    limit_gate::LimitRow,
     tree::{QueueIdx, QueueTree},
 };
 

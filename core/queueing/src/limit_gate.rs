@@ -25,7 +25,7 @@ pub(super) type LimitRow = SmallVec<[i64; 8]>;
 
 /// What waits at one queue.
 #[derive(Debug, Default)]
-pub(super) struct Gate {
+pub(super) struct LimitGate {
     /// By band and resource: at most the least that a class below asks for which may be served as far as the queues
     /// between are concerned. Follows what comes, and begins anew when there is none; between, it may be lower than
     /// true, which costs a look.
@@ -40,7 +40,7 @@ pub(super) struct Gate {
     pub(super) looks: LookTimes,
 }
 
-impl Gate {
+impl LimitGate {
     pub(super) fn park(&mut self, resource: ResourceIdx, amount: i64, place: Place) {
         self.parked.entry(resource).or_default().insert((amount, place));
     }

@@ -49,7 +49,7 @@ impl Key {
 
 /// Units of one band in order.
 #[derive(Debug, Default)]
-pub(super) struct Lane {
+pub(super) struct Fifo {
     classes: Vec<Class>,
     free: Vec<u32>,
     by_need: FxHashMap<(Need, RoomIdx), u32>,
@@ -106,7 +106,7 @@ pub(super) struct Removed {
     pub(super) stall: Option<Stall>,
 }
 
-impl Lane {
+impl Fifo {
     pub(super) fn is_empty(&self) -> bool {
         self.n_units == 0
     }
