@@ -45,7 +45,7 @@ pub use feed::{Compacted, Published, WatchEnd, WatchRefused, Watcher};
 pub use floor::FloorReader;
 pub use record::{Key, Record};
 pub use role::Role;
-pub use state::{Committed, Refusal, RefusalReason, State};
+pub use state::{Committed, RefusalReason, State, TxnRefusal};
 pub use store::{
     Answer, Engine, Loss, OnFatal, OpenError, Opened, Pending, SledConfig, Status, Store, StoreConfig,
     SyncMode, WallClock,

@@ -21,14 +21,14 @@ use crate::{
     recovery::{self, Recovered},
     role::Role,
     snapshot::PIECE_BYTES,
-    state::{Committed, Refusal, State, txn_bytes},
+    state::{Committed, State, TxnRefusal, txn_bytes},
     writer::{Gauges, Request, Settings, Shared, Writer},
 };
 
 /// Wall clock in Unix milliseconds.
 pub type WallClock = Arc<dyn Fn() -> i64 + Send + Sync>;
 /// Gets the answer to a transaction, on the writer's thread.
-pub type Answer = Box<dyn FnOnce(Result<Committed, Refusal>) + Send>;
+pub type Answer = Box<dyn FnOnce(Result<Committed, TxnRefusal>) + Send>;
 /// Told why the store cannot go on; must end the process.
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -288,14 +288,14 @@ struct Inner {
 
 /// A submitted transaction; resolves once it is durable or refused.
 #[derive(Debug)]
-pub struct Pending(oneshot::Receiver<Result<Committed, Refusal>>);
+pub struct Pending(oneshot::Receiver<Result<Committed, TxnRefusal>>);
 
 impl Future for Pending {
-    type Output = Result<Committed, Refusal>;
+    type Output = Result<Committed, TxnRefusal>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> task::Poll<Self::Output> {
         let answer = Pin::new(&mut self.get_mut().0).poll(cx);
-        answer.map(|answer| answer.unwrap_or_else(|_| Err(Refusal::closed())))
+        answer.map(|answer| answer.unwrap_or_else(|_| Err(TxnRefusal::closed())))
     }
 }
 
@@ -360,7 +360,7 @@ impl Store {
     ///
     /// # Errors
     /// Why it was refused; nothing of it was done then, except after [`crate::RefusalReason::Closed`].
-    pub async fn submit(&self, txn: raw::TxnRequest, role: Role) -> Result<Committed, Refusal> {
+    pub async fn submit(&self, txn: raw::TxnRequest, role: Role) -> Result<Committed, TxnRefusal> {
         self.enqueue(txn, role).await?.await
     }
 
@@ -369,7 +369,7 @@ impl Store {
     ///
     /// # Errors
     /// The store is closing.
-    pub async fn enqueue(&self, txn: raw::TxnRequest, role: Role) -> Result<Pending, Refusal> {
+    pub async fn enqueue(&self, txn: raw::TxnRequest, role: Role) -> Result<Pending, TxnRefusal> {
         let (sender, receiver) = oneshot::channel();
         let answer: Answer = Box::new(move |result| {
             // Nobody may be waiting any more.
@@ -388,12 +388,12 @@ impl Store {
         txn: raw::TxnRequest,
         role: Role,
         answer: Answer,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), TxnRefusal> {
         let requests = self.requests()?;
         let permits = Arc::clone(&self.0.bytes);
-        let permit = permits.acquire_many_owned(permits_for(&txn)).await.map_err(|_| Refusal::closed())?;
+        let permit = permits.acquire_many_owned(permits_for(&txn)).await.map_err(|_| TxnRefusal::closed())?;
         let request = Request::Txn { txn, role, answer, _permit: permit };
-        requests.send(request).await.map_err(|_| Refusal::closed())
+        requests.send(request).await.map_err(|_| TxnRefusal::closed())
     }
 
     /// Reads the visible state. Everything in it is durable. Keep `read` short: the writer waits for it.
@@ -480,8 +480,8 @@ impl Store {
         }
     }
 
-    fn requests(&self) -> Result<mpsc::Sender<Request>, Refusal> {
-        self.0.requests.lock().clone().ok_or_else(Refusal::closed)
+    fn requests(&self) -> Result<mpsc::Sender<Request>, TxnRefusal> {
+        self.0.requests.lock().clone().ok_or_else(TxnRefusal::closed)
     }
 }
 

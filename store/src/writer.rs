@@ -19,7 +19,7 @@ use crate::{
     recovery::{self, Recovered},
     role::Role,
     snapshot::SnapshotWriter,
-    state::{Committed, Outcome, Refusal, RefusalReason, State, txn_bytes},
+    state::{Committed, Outcome, RefusalReason, State, TxnRefusal, txn_bytes},
     store::{Answer, OnFatal, WallClock},
 };
 
@@ -194,7 +194,7 @@ impl Writer {
         }
         while let Ok(request) = requests.try_recv() {
             if let Request::Txn { answer, .. } = request {
-                answer(Err(Refusal::closed()));
+                answer(Err(TxnRefusal::closed()));
             }
         }
     }
@@ -267,7 +267,7 @@ impl Writer {
         let result = if has_room {
             self.head.transact(txn, role, (self.settings.wall_clock)())
         } else {
-            Err(Refusal::new(
+            Err(TxnRefusal::new(
                 RefusalReason::StoreFull,
                 0,
                 "the disk is full; writes are refused until room is made",
@@ -448,5 +448,5 @@ impl Writer {
 struct Group {
     payload: BytesMut,
     published: Vec<Arc<Published>>,
-    answers: Vec<(Answer, Result<Committed, Refusal>)>,
+    answers: Vec<(Answer, Result<Committed, TxnRefusal>)>,
 }

@@ -245,7 +245,7 @@ async fn pipeline(
     }
 }
 
-fn refused(refusal: &godel_store::Refusal) -> Failure {
+fn refused(refusal: &godel_store::TxnRefusal) -> Failure {
     Failure::failed(format!("the store refused a transaction: {refusal}"))
 }
 

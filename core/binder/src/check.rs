@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use godel_cluster::{Cluster, Owned, Refusal};
+use godel_cluster::{Cluster, Owned, Unfit};
 use godel_domain::{
     decision::{Decision, N_PLACEMENTS_MAX, Rejection, RejectionReason},
     hold::{self, Borrower},
@@ -441,14 +441,14 @@ pub(super) fn may_go(
     node: NodeId,
     mask: u64,
     nodes_as_of: Revision,
-) -> Result<u64, Refusal> {
+) -> Result<u64, Unfit> {
     may_stand(cluster, group, node, nodes_as_of)?;
     cluster.fits(group.shape, node)?;
     cluster.grant_devices(group.shape, node, mask)
 }
 
 /// The same, room aside.
-fn may_stand(cluster: &Cluster, group: &Group, node: NodeId, nodes_as_of: Revision) -> Result<(), Refusal> {
+fn may_stand(cluster: &Cluster, group: &Group, node: NodeId, nodes_as_of: Revision) -> Result<(), Unfit> {
     cluster.usable(node)?;
     if cluster.changed_at(node) > nodes_as_of {
         let (selector, tolerations) = group.constraint();
@@ -537,15 +537,15 @@ fn all_of(decision: &Decision, members: &[Member], mut refused: Refused, detail:
     refused.rejections
 }
 
-pub(super) fn reason(refusal: Refusal) -> (RejectionReason, String) {
+pub(super) fn reason(refusal: Unfit) -> (RejectionReason, String) {
     match refusal {
-        Refusal::Gone => (RejectionReason::NodeGone, String::new()),
-        Refusal::NotReady => (RejectionReason::NodeNotReady, String::new()),
-        Refusal::Cordoned => (RejectionReason::NodeCordoned, String::new()),
-        Refusal::Unreadable => (RejectionReason::NodeNotReady, refusal.to_string()),
-        Refusal::Selector { key, value } => (RejectionReason::NodeSelector, format!("{key}={value}")),
-        Refusal::Taint { taint } => (RejectionReason::Taint, taint),
-        Refusal::Resource { name } => (RejectionReason::InsufficientResources, name),
-        Refusal::Device { reason } => (RejectionReason::DeviceTaken, reason),
+        Unfit::Gone => (RejectionReason::NodeGone, String::new()),
+        Unfit::NotReady => (RejectionReason::NodeNotReady, String::new()),
+        Unfit::Cordoned => (RejectionReason::NodeCordoned, String::new()),
+        Unfit::Unreadable => (RejectionReason::NodeNotReady, refusal.to_string()),
+        Unfit::Selector { key, value } => (RejectionReason::NodeSelector, format!("{key}={value}")),
+        Unfit::Taint { taint } => (RejectionReason::Taint, taint),
+        Unfit::Resource { name } => (RejectionReason::InsufficientResources, name),
+        Unfit::Device { reason } => (RejectionReason::DeviceTaken, reason),
     }
 }

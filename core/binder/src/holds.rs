@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use godel_cluster::Refusal;
+use godel_cluster::Unfit;
 use godel_domain::{
     change::Change,
     demand::Pool,
@@ -613,7 +613,7 @@ impl Binder {
     }
 
     /// Room for all that a hold is for, without it; nothing is taken if one does not fit.
-    fn assume_all(&mut self, hold: &Hold) -> Result<Vec<u64>, Refusal> {
+    fn assume_all(&mut self, hold: &Hold) -> Result<Vec<u64>, Unfit> {
         let shape = self.cluster.shape(&hold.demand, hold.pool);
         let mut masks = Vec::with_capacity(hold.ordinals.len());
         let mut refusal = None;

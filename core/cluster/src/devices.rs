@@ -8,7 +8,7 @@ use godel_domain::{
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::{refusal::Refusal, room::DeviceRoom, shrunk::frozen_words};
+use super::{room::DeviceRoom, shrunk::frozen_words, unfit::Unfit};
 
 /// Thousandths of a whole device.
 pub const WHOLE: i32 = 1000;
@@ -252,7 +252,7 @@ impl NodeDevices {
     }
 
     /// Why [`Self::pick`] found nothing.
-    pub fn shortage(&self, ask: &DeviceAsk, request: &DeviceRequest, classes: &DeviceClasses) -> Refusal {
+    pub fn shortage(&self, ask: &DeviceAsk, request: &DeviceRequest, classes: &DeviceClasses) -> Unfit {
         let kind = &request.kind;
         let has_kind = self.classes.iter().any(|class| classes.is_kind(*class, kind));
         let (accepted, free) = self.count(ask);
@@ -267,14 +267,14 @@ impl NodeDevices {
         } else {
             format!("{kind}: none with {} free", quantity::show_devices(i64::from(ask.milli)))
         };
-        Refusal::Device { reason }
+        Unfit::Device { reason }
     }
 
     /// The devices that the request gets: those in `wanted`, or, if others took them meanwhile, what [`Self::pick`]
     /// finds.
-    pub fn grant(&self, ask: &DeviceAsk, request: &DeviceRequest, wanted: u64) -> Result<u64, Refusal> {
+    pub fn grant(&self, ask: &DeviceAsk, request: &DeviceRequest, wanted: u64) -> Result<u64, Unfit> {
         let kind = &request.kind;
-        let refuse = |reason: String| Err(Refusal::Device { reason });
+        let refuse = |reason: String| Err(Unfit::Device { reason });
         if wanted.count_ones() != ask.count {
             return refuse(format!("{kind}: {} chosen of {} asked", wanted.count_ones(), ask.count));
         }
@@ -297,7 +297,7 @@ impl NodeDevices {
         self.pick(ask).ok_or_else(|| {
             let (free, asked) = (self.free(idx).max(0), ask.milli);
             let show = |milli| quantity::show_devices(i64::from(milli));
-            Refusal::Device { reason: format!("{kind} {idx}: {} free of {} asked", show(free), show(asked)) }
+            Unfit::Device { reason: format!("{kind} {idx}: {} free of {} asked", show(free), show(asked)) }
         })
     }
 }

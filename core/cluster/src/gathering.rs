@@ -16,8 +16,8 @@ use super::{
     Cluster,
     devices::{DeviceAsk, NodeDevices, bits},
     holds::{Charge, Kept},
-    refusal::Refusal,
     shapes::ShapeId,
+    unfit::Unfit,
 };
 
 /// What is known of holds that gather.
@@ -89,22 +89,22 @@ impl Cluster {
     ///
     /// # Errors
     /// What it has too little of.
-    pub fn could_hold(&self, shape: ShapeId, hold: &Hold) -> Result<(), Refusal> {
-        let idx = self.known(hold.node).ok_or(Refusal::Gone)?;
+    pub fn could_hold(&self, shape: ShapeId, hold: &Hold) -> Result<(), Unfit> {
+        let idx = self.known(hold.node).ok_or(Unfit::Gone)?;
         let shape = self.shapes.get(shape);
         let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
         if let Some(name) = &shape.unknown {
-            return Err(Refusal::Resource { name: name.clone() });
+            return Err(Unfit::Resource { name: name.clone() });
         }
         let allocatable = self.room_of(shape).allocatable(idx);
         let is_short = |(id, amount): &&(u8, i64)| amount.saturating_mul(n) > allocatable[usize::from(*id)];
         if let Some((id, _)) = shape.asks.iter().find(is_short) {
-            return Err(Refusal::Resource { name: self.resource_name(*id).to_owned() });
+            return Err(Unfit::Resource { name: self.resource_name(*id).to_owned() });
         }
         let Some(ask) = &shape.devices else { return Ok(()) };
         let (accepted, _) = self.nodes[idx].devices.count(ask);
         if i64::from(accepted).saturating_mul(ask.per_device) < n.saturating_mul(i64::from(ask.count)) {
-            return Err(Refusal::Device { reason: "the node has too few".to_owned() });
+            return Err(Unfit::Device { reason: "the node has too few".to_owned() });
         }
         Ok(())
     }

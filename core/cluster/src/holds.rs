@@ -19,7 +19,7 @@ use super::{
     shapes::{Shape, ShapeId},
     slots::Slots,
 };
-use crate::Refusal;
+use crate::Unfit;
 
 /// Holds known, by committed records or under way.
 #[derive(Clone, Debug, Default)]
@@ -240,35 +240,33 @@ impl Cluster {
     ///
     /// # Errors
     /// What is short.
-    pub fn fits_hold(&self, shape: ShapeId, hold: &Hold) -> Result<(), Refusal> {
-        let idx = self.known(hold.node).ok_or(Refusal::Gone)?;
+    pub fn fits_hold(&self, shape: ShapeId, hold: &Hold) -> Result<(), Unfit> {
+        let idx = self.known(hold.node).ok_or(Unfit::Gone)?;
         if let Some(name) = &self.shapes.get(shape).unknown {
-            return Err(Refusal::Resource { name: name.clone() });
+            return Err(Unfit::Resource { name: name.clone() });
         }
         if let Some(refusal) = self.shrunk_of(shape, idx) {
             return Err(refusal);
         }
         let charge = self.charge_of(shape, hold);
         if let Some(id) = self.room(shape).shortage(idx, &charge.asks) {
-            return Err(Refusal::Resource { name: self.names.name(usize::from(id)).to_owned() });
+            return Err(Unfit::Resource { name: self.names.name(usize::from(id)).to_owned() });
         }
         let devices = &self.nodes[idx].devices;
         for &(device, milli) in &charge.devices {
             let is_short = usize::from(device) >= devices.len() || devices.free(usize::from(device)) < milli;
             if is_short && !self.has_devices_beside_gathered(idx, &charge.devices) {
-                return Err(Refusal::Device {
-                    reason: format!("device {device}: too little left for a hold"),
-                });
+                return Err(Unfit::Device { reason: format!("device {device}: too little left for a hold") });
             }
         }
         Ok(())
     }
 
     /// Whether devices chosen for a running unit are what its shape asks for, taken or not.
-    pub fn suits(&self, shape: ShapeId, node: NodeId, mask: u64) -> Result<(), Refusal> {
-        let idx = self.known(node).ok_or(Refusal::Gone)?;
+    pub fn suits(&self, shape: ShapeId, node: NodeId, mask: u64) -> Result<(), Unfit> {
+        let idx = self.known(node).ok_or(Unfit::Gone)?;
         let Some(ask) = &self.shapes.get(shape).devices else {
-            let refusal = || Refusal::Device { reason: "devices chosen, none asked".to_owned() };
+            let refusal = || Unfit::Device { reason: "devices chosen, none asked".to_owned() };
             return if mask == 0 { Ok(()) } else { Err(refusal()) };
         };
         let classes = &self.nodes[idx].devices.classes;
@@ -276,7 +274,7 @@ impl Cluster {
         if mask.count_ones() == ask.count && bits(mask).all(suits) {
             return Ok(());
         }
-        Err(Refusal::Device { reason: "devices chosen are not those asked for".to_owned() })
+        Err(Unfit::Device { reason: "devices chosen are not those asked for".to_owned() })
     }
 
     /// A running unit's row is live no longer, or live again: what its hold takes follows.

@@ -8,7 +8,7 @@ use godel_domain::{
 };
 use rustc_hash::FxHashMap;
 
-use super::{Cluster, Refusal};
+use super::{Cluster, Unfit};
 
 /// Label pairs and taint lists seen on nodes.
 #[derive(Clone, Debug)]
@@ -155,10 +155,10 @@ impl Cluster {
     ///
     /// # Errors
     /// The first label that it lacks, in order of key.
-    pub fn has_labels(&self, selector: &BTreeMap<String, String>, node: NodeId) -> Result<(), Refusal> {
+    pub fn has_labels(&self, selector: &BTreeMap<String, String>, node: NodeId) -> Result<(), Unfit> {
         for (key, value) in selector {
             if self.label(node, key) != Some(value.as_str()) {
-                return Err(Refusal::Selector { key: key.clone(), value: value.clone() });
+                return Err(Unfit::Selector { key: key.clone(), value: value.clone() });
             }
         }
         Ok(())
@@ -168,12 +168,12 @@ impl Cluster {
     ///
     /// # Errors
     /// The first hard taint that is not tolerated.
-    pub fn is_tolerated_on(&self, tolerations: &[Toleration], node: NodeId) -> Result<(), Refusal> {
-        let spec = self.spec(node).ok_or(Refusal::Gone)?;
+    pub fn is_tolerated_on(&self, tolerations: &[Toleration], node: NodeId) -> Result<(), Unfit> {
+        let spec = self.spec(node).ok_or(Unfit::Gone)?;
         for taint in &spec.taints {
             if taint.effect.is_hard() && !is_tolerated(taint, tolerations) {
                 let separator = if taint.value.is_empty() { "" } else { "=" };
-                return Err(Refusal::Taint { taint: format!("{}{separator}{}", taint.key, taint.value) });
+                return Err(Unfit::Taint { taint: format!("{}{separator}{}", taint.key, taint.value) });
             }
         }
         Ok(())

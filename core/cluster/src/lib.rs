@@ -21,7 +21,6 @@
 //! - `labels`: labels and taints of nodes as small integers.
 //! - `lifted`: holds set aside for a moment, as if they were not there.
 //! - `occupants`: which running units are on which node.
-//! - `refusal`: why a node does not take a running unit.
 //! - `room`: free amounts of all nodes, by resource.
 //! - `shapes`: demands as small integers, with everything resolved that a fit needs.
 //! - `shrunk`: nodes that have less than what runs on them takes.
@@ -29,6 +28,7 @@
 //! - `spread`: replicas of one unit per node, for scores.
 //! - `sub_clusters`: which nodes are of which sub-cluster.
 //! - `taken`: what units take, by task group.
+//! - `unfit`: why a node does not take a running unit.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -61,9 +61,7 @@ use self::{
     taken::{Ranks, UnitTaken},
 };
 
-pub use self::{
-    refusal::Refusal, shapes::ShapeId, slots::Owned, sub_clusters::SubClusterId, taken::GroupDeltas,
-};
+pub use self::{shapes::ShapeId, slots::Owned, sub_clusters::SubClusterId, taken::GroupDeltas, unfit::Unfit};
 
 mod assumptions;
 mod best_effort;
@@ -74,7 +72,6 @@ mod holds;
 pub mod labels;
 mod lifted;
 pub mod occupants;
-mod refusal;
 pub mod room;
 pub mod shapes;
 pub mod shrunk;
@@ -84,6 +81,7 @@ mod sub_clusters;
 mod taken;
 #[cfg(test)]
 mod tests;
+mod unfit;
 
 /// The nodes and what is taken on them.
 #[derive(Clone, Debug, Default)]
@@ -258,7 +256,7 @@ impl Cluster {
     ///
     /// # Errors
     /// What is short.
-    pub fn fits(&self, shape: ShapeId, node: NodeId) -> Result<(), Refusal> {
+    pub fn fits(&self, shape: ShapeId, node: NodeId) -> Result<(), Unfit> {
         self.fits_resources(shape, node)?;
         self.fits_devices(shape, node)
     }
@@ -267,14 +265,14 @@ impl Cluster {
     ///
     /// # Errors
     /// What is short.
-    pub fn fits_resources(&self, shape: ShapeId, node: NodeId) -> Result<(), Refusal> {
-        let idx = self.known(node).ok_or(Refusal::Gone)?;
+    pub fn fits_resources(&self, shape: ShapeId, node: NodeId) -> Result<(), Unfit> {
+        let idx = self.known(node).ok_or(Unfit::Gone)?;
         let shape = self.shapes.get(shape);
         if let Some(name) = &shape.unknown {
-            return Err(Refusal::Resource { name: name.clone() });
+            return Err(Unfit::Resource { name: name.clone() });
         }
         match self.room_of(shape).shortage(idx, &shape.asks) {
-            Some(id) => Err(Refusal::Resource { name: self.names.name(usize::from(id)).to_owned() }),
+            Some(id) => Err(Unfit::Resource { name: self.names.name(usize::from(id)).to_owned() }),
             None => Ok(()),
         }
     }
@@ -283,8 +281,8 @@ impl Cluster {
     ///
     /// # Errors
     /// What is short.
-    pub fn fits_devices(&self, shape: ShapeId, node: NodeId) -> Result<(), Refusal> {
-        let idx = self.known(node).ok_or(Refusal::Gone)?;
+    pub fn fits_devices(&self, shape: ShapeId, node: NodeId) -> Result<(), Unfit> {
+        let idx = self.known(node).ok_or(Unfit::Gone)?;
         let shape = self.shapes.get(shape);
         let (Some(ask), Some(request)) = (&shape.devices, &shape.demand.devices) else { return Ok(()) };
         let devices = &self.nodes[idx].devices;
@@ -340,13 +338,13 @@ impl Cluster {
     ///
     /// # Errors
     /// What is wrong with the wanted ones, or that they are taken and no others are free.
-    pub fn grant_devices(&self, shape: ShapeId, node: NodeId, wanted: u64) -> Result<u64, Refusal> {
-        let idx = self.known(node).ok_or(Refusal::Gone)?;
+    pub fn grant_devices(&self, shape: ShapeId, node: NodeId, wanted: u64) -> Result<u64, Unfit> {
+        let idx = self.known(node).ok_or(Unfit::Gone)?;
         let shape = self.shapes.get(shape);
         match (&shape.devices, &shape.demand.devices) {
             (Some(ask), Some(request)) => self.nodes[idx].devices.grant(ask, request, wanted),
             (_, _) if wanted == 0 => Ok(0),
-            (_, _) => Err(Refusal::Device { reason: "devices chosen, none asked".to_owned() }),
+            (_, _) => Err(Unfit::Device { reason: "devices chosen, none asked".to_owned() }),
         }
     }
 
@@ -355,15 +353,15 @@ impl Cluster {
     /// # Errors
     /// The first of these that fails.
     #[inline]
-    pub fn usable(&self, node: NodeId) -> Result<(), Refusal> {
+    pub fn usable(&self, node: NodeId) -> Result<(), Unfit> {
         if self.frozen.has_node(node) {
-            return Err(Refusal::Unreadable);
+            return Err(Unfit::Unreadable);
         }
-        let spec = self.spec(node).ok_or(Refusal::Gone)?;
+        let spec = self.spec(node).ok_or(Unfit::Gone)?;
         if !self.report(node).is_some_and(|report| report.ready) {
-            return Err(Refusal::NotReady);
+            return Err(Unfit::NotReady);
         }
-        if spec.is_closed() { Err(Refusal::Cordoned) } else { Ok(()) }
+        if spec.is_closed() { Err(Unfit::Cordoned) } else { Ok(()) }
     }
 
     /// Whether labels and taints of a node allow a template.
@@ -375,7 +373,7 @@ impl Cluster {
         selector: &BTreeMap<String, String>,
         tolerations: &[Toleration],
         node: NodeId,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Unfit> {
         self.has_labels(selector, node)?;
         self.is_tolerated_on(tolerations, node)
     }

@@ -9,8 +9,8 @@ use godel_domain::{demand::Pool, ids::NodeId};
 use super::{
     Cluster,
     devices::{DeviceAsk, DeviceClasses, bits},
-    refusal::Refusal,
     shapes::{Shape, ShapeId, Shapes},
+    unfit::Unfit,
 };
 
 /// Who holds devices of one node: what they asked for, which ones they hold, and how many hold the same.
@@ -64,15 +64,15 @@ impl Cluster {
     /// What a node has too little of for what is there already, of all that a guaranteed shape asks for: none of it is
     /// given away there until that fits, whoever would leave. Best-effort room is often below nothing, and those above it
     /// leave by themselves. For the binder: whoever assumes more than is free sees the same.
-    pub(crate) fn shrunk_of(&self, shape: ShapeId, idx: usize) -> Option<Refusal> {
+    pub(crate) fn shrunk_of(&self, shape: ShapeId, idx: usize) -> Option<Unfit> {
         let shape = self.shapes.get(shape);
         if let (Some(ask), Some(request)) = (&shape.devices, &shape.demand.devices)
             && self.nodes[idx].devices.is_frozen(ask)
         {
-            return Some(Refusal::Device { reason: frozen_words(&request.kind) });
+            return Some(Unfit::Device { reason: frozen_words(&request.kind) });
         }
         let (id, _) = self.overdrawn(shape, idx).next()?;
-        Some(Refusal::Resource { name: self.names.name(usize::from(*id)).to_owned() })
+        Some(Unfit::Resource { name: self.names.name(usize::from(*id)).to_owned() })
     }
 
     /// The same by what is committed alone, holds included, for those that assume what others have yet to leave. Occupants

@@ -446,6 +446,6 @@ fn names_find_nodes_and_old_records_are_ignored() {
     cluster.put_spec(NodeSpec { id: NodeId(u32::MAX), ..NodeSpec::default() }, Revision(3));
     assert_eq!(cluster.nodes().collect::<Vec<_>>(), [NodeId(1)]);
     cluster.remove_node(NodeId(1));
-    assert_eq!(cluster.usable(NodeId(1)), Err(Refusal::Gone));
+    assert_eq!(cluster.usable(NodeId(1)), Err(Unfit::Gone));
     assert_eq!(cluster.nodes().count(), 0);
 }

@@ -7,7 +7,7 @@
 use std::{cmp::Reverse, fmt};
 
 use godel_cluster::{
-    Cluster, Refusal, ShapeId, SubClusterId,
+    Cluster, ShapeId, SubClusterId, Unfit,
     labels::{Constraint, TaintVerdict},
 };
 use godel_domain::{
@@ -85,11 +85,11 @@ impl Ask {
     }
 
     /// Why the nodes of other sub-clusters refuse it, with the plugin that says so; `None` if it demands no sub-cluster.
-    pub fn not_located(&self, cluster: &Cluster) -> Option<(&'static str, Refusal)> {
+    pub fn not_located(&self, cluster: &Cluster) -> Option<(&'static str, Unfit)> {
         self.sub_cluster?;
         let key = cluster.sub_cluster_key();
         let value = self.constraint.selector.get(key)?;
-        let refusal = Refusal::Selector { key: key.to_owned(), value: value.clone() };
+        let refusal = Unfit::Selector { key: key.to_owned(), value: value.clone() };
         Some((refusal.plugin(), refusal))
     }
 }
@@ -112,7 +112,7 @@ pub trait Filter: Sync {
     ///
     /// # Errors
     /// The most specific reason why not.
-    fn check(&self, cluster: &Cluster, ask: &Ask, node: NodeId) -> Result<(), Refusal>;
+    fn check(&self, cluster: &Cluster, ask: &Ask, node: NodeId) -> Result<(), Unfit>;
 }
 
 /// Says how good a node is that passed all filters.
@@ -266,7 +266,7 @@ impl Profile {
     ///
     /// # Errors
     /// The first filter that refuses, and why.
-    pub fn check(&self, cluster: &Cluster, ask: &Ask, node: NodeId) -> Result<(), (&'static str, Refusal)> {
+    pub fn check(&self, cluster: &Cluster, ask: &Ask, node: NodeId) -> Result<(), (&'static str, Unfit)> {
         for filter in &self.filters {
             filter.check(cluster, ask, node).map_err(|refusal| (filter.name(), refusal))?;
         }

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use godel_cluster::{Cluster, Refusal, devices::DeviceAsk, shapes::Shape, shrunk::frozen_words};
+use godel_cluster::{Cluster, Unfit, devices::DeviceAsk, shapes::Shape, shrunk::frozen_words};
 use godel_domain::{
     ids::NodeId,
     quantity,
@@ -17,7 +17,7 @@ const N_REASONS_MAX: usize = 16;
 pub fn summary(
     cluster: &Cluster,
     ask: &Ask,
-    counts: BTreeMap<(&'static str, Refusal), u32>,
+    counts: BTreeMap<(&'static str, Unfit), u32>,
     nodes: u32,
 ) -> Refusals {
     let mut reasons: Vec<_> = counts

@@ -36,7 +36,7 @@ pub struct Has {
 
 /// Why an agent does not start what it is assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Refusal {
+pub enum AssignmentRefusal {
     /// Too little of a resource is left.
     Room,
     /// A device does not exist, or too little of it is left.
@@ -45,7 +45,7 @@ pub enum Refusal {
     Told,
 }
 
-impl Refusal {
+impl AssignmentRefusal {
     /// As metrics and reasons name it.
     pub fn name(self) -> &'static str {
         match self {
@@ -61,7 +61,11 @@ impl Refusal {
 ///
 /// # Errors
 /// What is short.
-pub fn check(has: &Has, staying: impl IntoIterator<Item = Takes>, takes: &Takes) -> Result<(), Refusal> {
+pub fn check(
+    has: &Has,
+    staying: impl IntoIterator<Item = Takes>,
+    takes: &Takes,
+) -> Result<(), AssignmentRefusal> {
     let (mut cpu_milli, mut memory, mut n) = (takes.cpu_milli, takes.memory, 1u32);
     let mut devices = [0u32; 64];
     let mut add = |one: &Takes| {
@@ -79,12 +83,12 @@ pub fn check(has: &Has, staying: impl IntoIterator<Item = Takes>, takes: &Takes)
         }
     }
     if cpu_milli > has.cpu_milli || memory > has.memory || n > has.n_running_units {
-        return Err(Refusal::Room);
+        return Err(AssignmentRefusal::Room);
     }
     let is_wrong = |idx: &usize| {
         takes.device_mask >> idx & 1 == 1 && (*idx >= has.n_devices || devices[*idx] > MILLI_WHOLE)
     };
-    if (0..64).any(|idx| is_wrong(&idx)) { Err(Refusal::Devices) } else { Ok(()) }
+    if (0..64).any(|idx| is_wrong(&idx)) { Err(AssignmentRefusal::Devices) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -101,23 +105,23 @@ mod tests {
         let of = |cpu_milli| takes(cpu_milli, Pool::Guaranteed, 0, 0);
         let gpu = |mask, milli| takes(0, Pool::Guaranteed, mask, milli);
         let best_effort = takes(900, Pool::BestEffort, 0, 0);
-        let cases: [(&[Takes], Takes, Result<(), Refusal>); 16] = [
+        let cases: [(&[Takes], Takes, Result<(), AssignmentRefusal>); 16] = [
             (&[of(0), of(0), best_effort], of(0), Ok(())),
-            (&[of(0), of(0), of(0)], of(0), Err(Refusal::Room)),
+            (&[of(0), of(0), of(0)], of(0), Err(AssignmentRefusal::Room)),
             (&[], of(1_000), Ok(())),
-            (&[], of(1_001), Err(Refusal::Room)),
+            (&[], of(1_001), Err(AssignmentRefusal::Room)),
             (&[of(500)], of(500), Ok(())),
-            (&[of(500)], of(501), Err(Refusal::Room)),
+            (&[of(500)], of(501), Err(AssignmentRefusal::Room)),
             (&[], Takes { memory: 10, ..of(1) }, Ok(())),
-            (&[], Takes { memory: 11, ..of(1) }, Err(Refusal::Room)),
+            (&[], Takes { memory: 11, ..of(1) }, Err(AssignmentRefusal::Room)),
             (&[best_effort], of(1_000), Ok(())),
             (&[of(1_000)], best_effort, Ok(())),
-            (&[], takes(1_001, Pool::BestEffort, 0, 0), Err(Refusal::Room)),
+            (&[], takes(1_001, Pool::BestEffort, 0, 0), Err(AssignmentRefusal::Room)),
             (&[gpu(0b01, 1_000)], gpu(0b10, 1_000), Ok(())),
-            (&[gpu(0b01, 1_000)], gpu(0b01, 1), Err(Refusal::Devices)),
-            (&[gpu(0b10, 1_000)], gpu(0b11, 1), Err(Refusal::Devices)),
+            (&[gpu(0b01, 1_000)], gpu(0b01, 1), Err(AssignmentRefusal::Devices)),
+            (&[gpu(0b10, 1_000)], gpu(0b11, 1), Err(AssignmentRefusal::Devices)),
             (&[gpu(0b01, 400), gpu(0b01, 400)], gpu(0b01, 200), Ok(())),
-            (&[], gpu(0b100, 1), Err(Refusal::Devices)),
+            (&[], gpu(0b100, 1), Err(AssignmentRefusal::Devices)),
         ];
         for (staying, takes, expected) in cases {
             assert_eq!(check(&has, staying.iter().copied(), &takes), expected, "{staying:?} {takes:?}");

@@ -55,7 +55,7 @@ pub struct Ask {
 
 /// Why a lease is not granted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum LeaseDenied {
     /// Somebody else holds it.
     #[error("lease {} is held by {} at {}", .held.name, .held.holder, .held.address)]
     Held {
@@ -117,14 +117,14 @@ impl Leases {
     /// What granting `ask` would write; changes nothing.
     ///
     /// # Errors
-    /// [`Refusal::Held`] while another holder's time runs, [`Refusal::TooMany`] for one name too many.
-    pub fn grant(&self, ask: &Ask, now: Millis) -> Result<Lease, Refusal> {
+    /// [`LeaseDenied::Held`] while another holder's time runs, [`LeaseDenied::TooMany`] for one name too many.
+    pub fn grant(&self, ask: &Ask, now: Millis) -> Result<Lease, LeaseDenied> {
         let entry = self.by_name.get(&ask.name);
         match entry {
             Some(entry) if entry.in_force(now) && entry.lease.holder != ask.holder => {
-                Err(Refusal::Held { held: entry.lease.clone(), remaining_ms: entry.remaining_ms(now) })
+                Err(LeaseDenied::Held { held: entry.lease.clone(), remaining_ms: entry.remaining_ms(now) })
             }
-            None if self.by_name.len() >= N_LEASES_MAX => Err(Refusal::TooMany),
+            None if self.by_name.len() >= N_LEASES_MAX => Err(LeaseDenied::TooMany),
             Some(_) | None => Ok(self.grant_anyway(ask)),
         }
     }

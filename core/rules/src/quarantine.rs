@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use godel_domain::time::Millis;
 
-use crate::agent_admission::Refusal;
+use crate::agent_admission::AssignmentRefusal;
 
 /// When a node is quarantined, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct Refusals(VecDeque<Millis>);
 
 impl Refusals {
     /// One more refusal, for `why`. The reason in words if the node is to be quarantined for it; then the count begins anew.
-    pub fn note(&mut self, why: Refusal, now: Millis, config: &Config) -> Option<String> {
+    pub fn note(&mut self, why: AssignmentRefusal, now: Millis, config: &Config) -> Option<String> {
         self.0.push_back(now);
         while self.0.front().is_some_and(|at| now.since(*at) >= config.window_ms.max(1)) {
             self.0.pop_front();
@@ -56,7 +56,7 @@ mod tests {
     fn so_many_within_the_window_are_too_many() {
         let config = Config { n_refusals: 3, window_ms: 1_000, lasts_ms: 0 };
         let mut refusals = Refusals::default();
-        let mut at = |ms| refusals.note(Refusal::Room, Millis(ms), &config).is_some();
+        let mut at = |ms| refusals.note(AssignmentRefusal::Room, Millis(ms), &config).is_some();
         assert_eq!([0, 500, 1_000, 1_500, 1_999].map(&mut at), [false, false, false, false, true]);
         // The count begins anew.
         assert_eq!([2_000, 2_001, 2_002].map(&mut at), [false, false, true]);
@@ -66,14 +66,14 @@ mod tests {
     fn switched_off_it_never_happens_and_keeps_nothing() {
         let config = Config { n_refusals: 0, ..Config::default() };
         let mut refusals = Refusals::default();
-        assert!((0..100).all(|ms| refusals.note(Refusal::Devices, Millis(ms), &config).is_none()));
+        assert!((0..100).all(|ms| refusals.note(AssignmentRefusal::Devices, Millis(ms), &config).is_none()));
         assert!(refusals.0.len() <= 1);
     }
 
     #[test]
     fn the_reason_says_how_many_and_why() {
         let config = Config { n_refusals: 1, window_ms: 60_000, lasts_ms: 0 };
-        let reason = Refusals::default().note(Refusal::Devices, Millis(5), &config).unwrap();
+        let reason = Refusals::default().note(AssignmentRefusal::Devices, Millis(5), &config).unwrap();
         assert_eq!(reason, "1 assignments refused within 60 s, the last for devices");
     }
 }

@@ -19,7 +19,7 @@
 use std::collections::VecDeque;
 
 use godel_domain::{demand::Pool, running_units::Phase, time::Millis, unit::RestartPolicy};
-use godel_rules::agent_admission::{self, Has, Refusal, Takes};
+use godel_rules::agent_admission::{self, AssignmentRefusal, Has, Takes};
 use rustc_hash::FxHashMap;
 
 use crate::process::Program;
@@ -62,7 +62,7 @@ pub struct Status {
     /// Times that it was started again in place.
     pub restarts: u32,
     /// It was not started here, and why.
-    pub refused: Option<Refusal>,
+    pub refused: Option<AssignmentRefusal>,
 }
 
 /// What a running unit does.
@@ -274,11 +274,11 @@ impl NodeLife {
         orders: Orders,
         (has, told): (&Has, bool),
         out: &mut Vec<Action>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), AssignmentRefusal> {
         let of_run = self.runs.get(&key).map(|run| run.incarnation);
         let known = of_run.max(self.remembered(key).map(|ended| ended.incarnation));
         let is_new = known.is_none_or(|known| known < incarnation);
-        let checked = if told { Err(Refusal::Told) } else { self.recheck(key, &orders, has) };
+        let checked = if told { Err(AssignmentRefusal::Told) } else { self.recheck(key, &orders, has) };
         if let (true, Err(refusal)) = (is_new, checked) {
             self.supersede(key, out);
             self.never_started(key, incarnation, Some(refusal), out);
@@ -289,7 +289,7 @@ impl NodeLife {
     }
 
     /// Most of the time the sums say that there is room.
-    fn recheck(&self, key: Key, orders: &Orders, has: &Has) -> Result<(), Refusal> {
+    fn recheck(&self, key: Key, orders: &Orders, has: &Has) -> Result<(), AssignmentRefusal> {
         let takes = orders.takes();
         let sum = self.live.0.plus(orders.weight);
         if takes.device_mask == 0 && sum.cpu_milli <= has.cpu_milli && sum.memory <= has.memory {
@@ -394,7 +394,13 @@ impl NodeLife {
         self.never_started(key, incarnation, None, out);
     }
 
-    fn never_started(&mut self, key: Key, incarnation: u32, refused: Option<Refusal>, out: &mut Vec<Action>) {
+    fn never_started(
+        &mut self,
+        key: Key,
+        incarnation: u32,
+        refused: Option<AssignmentRefusal>,
+        out: &mut Vec<Action>,
+    ) {
         let status = Status { key, incarnation, phase: Phase::Stopped, exit_code: 0, restarts: 0, refused };
         out.push(Action::Keep(status));
         self.restore(status);

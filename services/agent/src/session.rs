@@ -12,7 +12,7 @@ use godel_proto::{
     codec::SmallCodec,
     v1::{self, node_service_client::NodeServiceClient},
 };
-use godel_rules::agent_admission::Refusal;
+use godel_rules::agent_admission::AssignmentRefusal;
 use godel_wire::from_proto;
 use tonic::{
     GrpcMethod, IntoStreamingRequest as _, Response, Status as RpcStatus, Streaming,
@@ -224,12 +224,12 @@ pub(crate) fn run_status(status: &life::Status) -> v1::RunStatus {
     }
 }
 
-fn refused(refusal: Option<Refusal>) -> v1::AssignmentRefusal {
+fn refused(refusal: Option<AssignmentRefusal>) -> v1::AssignmentRefusal {
     match refusal {
         None => v1::AssignmentRefusal::Unspecified,
-        Some(Refusal::Room) => v1::AssignmentRefusal::Room,
-        Some(Refusal::Devices) => v1::AssignmentRefusal::Devices,
-        Some(Refusal::Told) => v1::AssignmentRefusal::Told,
+        Some(AssignmentRefusal::Room) => v1::AssignmentRefusal::Room,
+        Some(AssignmentRefusal::Devices) => v1::AssignmentRefusal::Devices,
+        Some(AssignmentRefusal::Told) => v1::AssignmentRefusal::Told,
     }
 }
 

@@ -5,18 +5,18 @@
 
 use godel_domain::ids::Revision;
 use godel_proto::raw;
-use godel_store::{Refusal, RefusalReason};
+use godel_store::{RefusalReason, TxnRefusal};
 use godel_wire::from_proto;
 
 /// Whether readers can read all that a transaction writes.
 ///
 /// # Errors
 /// `INVALID`, with the index of the operation and the path of the field, as `ops[0].put_queue.policy`.
-pub(crate) fn readable(txn: &raw::TxnRequest) -> Result<(), Refusal> {
+pub(crate) fn readable(txn: &raw::TxnRequest) -> Result<(), TxnRefusal> {
     for (index, op) in txn.ops.iter().enumerate().filter(|(_, op)| !from_proto::changes_rows(op)) {
         from_proto::check_op(op).map_err(|bad| {
             let bad = bad.under(&format!("ops[{index}]"));
-            Refusal {
+            TxnRefusal {
                 reason: RefusalReason::Invalid,
                 index: u32::try_from(index).unwrap_or(u32::MAX),
                 revision: Revision(0),

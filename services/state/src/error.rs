@@ -7,7 +7,7 @@ use godel_kit::{
     status::{self, reason, resource_exhausted, with_info},
 };
 use godel_proto::v1;
-use godel_store::{OpenError, Refusal, RefusalReason};
+use godel_store::{OpenError, RefusalReason, TxnRefusal};
 use godel_wire::BadField;
 use tokio::sync::mpsc::error::TrySendError;
 use tonic::{Code, Status};
@@ -32,7 +32,7 @@ pub enum Error {
     CrashPoints(#[from] godel_store::crash::CrashPointsError),
     /// State cannot register itself.
     #[error("state cannot write its own registration")]
-    Register(#[source] Refusal),
+    Register(#[source] TxnRefusal),
     /// The server failed.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -47,7 +47,7 @@ const FULL_RETRY: Duration = Duration::from_secs(1);
 const QUEUE_RETRY: Duration = Duration::from_millis(100);
 
 /// A refused transaction as a status; `writer` is whose it was.
-pub(crate) fn status(refusal: &Refusal, writer: Option<&v1::Writer>) -> Status {
+pub(crate) fn status(refusal: &TxnRefusal, writer: Option<&v1::Writer>) -> Status {
     let message = refusal.message.clone();
     let metadata = || {
         let mut metadata = vec![("index", refusal.index.to_string())];
@@ -87,7 +87,7 @@ pub(crate) fn status(refusal: &Refusal, writer: Option<&v1::Writer>) -> Status {
 const ROW_CONFLICT: &str = "ROW_CONFLICT";
 
 /// A refusal as it stands in an answer; `None` when the stream must end instead.
-pub(crate) fn refusal(refusal: &Refusal) -> Option<v1::TxnRefusal> {
+pub(crate) fn refusal(refusal: &TxnRefusal) -> Option<v1::TxnRefusal> {
     let reason = match refusal.reason {
         RefusalReason::Precondition => v1::TxnRefusalReason::Precondition,
         RefusalReason::StaleEpoch => v1::TxnRefusalReason::StaleEpoch,

@@ -20,7 +20,7 @@ use godel_kit::{
     status::{self, reason, resource_exhausted, with_info},
 };
 use godel_proto::{raw, v1};
-use godel_rules::leases::{self, Ask, Leases, Refusal};
+use godel_rules::leases::{self, Ask, LeaseDenied, Leases};
 use godel_store::{CrashPoints, Role, State, Store};
 use godel_wire::{BadField, from_proto, to_proto};
 use parking_lot::Mutex;
@@ -106,7 +106,7 @@ impl Members {
 impl LeaseWriter {
     /// Registers state itself, whoever had its name before: there is one state per store. Returns its epoch,
     /// which is higher at each start.
-    pub(crate) async fn register(&self) -> Result<Epoch, godel_store::Refusal> {
+    pub(crate) async fn register(&self) -> Result<Epoch, godel_store::TxnRefusal> {
         let lease = self.inner.leases.lock().grant_anyway(&self.own);
         self.inner.write([&lease]).await?;
         let epoch = lease.epoch;
@@ -271,7 +271,7 @@ impl Inner {
     async fn write<'a>(
         &self,
         records: impl IntoIterator<Item = &'a Lease>,
-    ) -> Result<godel_store::Committed, godel_store::Refusal> {
+    ) -> Result<godel_store::Committed, godel_store::TxnRefusal> {
         let ops =
             records.into_iter().map(|lease| raw::encode_op(v1::op::Op::PutLease(to_proto::lease(lease))));
         let txn = raw::TxnRequest { ops: ops.collect(), ..raw::TxnRequest::default() };
@@ -372,9 +372,9 @@ impl v1::member_service_server::MemberService for Members {
     }
 }
 
-fn refused(refusal: &Refusal) -> Status {
+fn refused(refusal: &LeaseDenied) -> Status {
     match refusal {
-        Refusal::Held { held, remaining_ms } => {
+        LeaseDenied::Held { held, remaining_ms } => {
             let metadata = [
                 ("lease", held.name.clone()),
                 ("holder", held.holder.clone()),
@@ -383,7 +383,7 @@ fn refused(refusal: &Refusal) -> Status {
             ];
             with_info(Code::FailedPrecondition, reason::LEASE_HELD, refusal.to_string(), metadata)
         }
-        Refusal::TooMany => {
+        LeaseDenied::TooMany => {
             resource_exhausted(reason::OVERLOADED, refusal.to_string(), Duration::from_secs(60))
         }
     }

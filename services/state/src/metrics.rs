@@ -4,7 +4,7 @@ use godel_kit::metrics::{
     Metrics,
     prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge},
 };
-use godel_rules::agent_admission::Refusal;
+use godel_rules::agent_admission::AssignmentRefusal;
 
 /// What state counts. Clones share it.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl StateMetrics {
             full: metrics.gauge("store_full", "1 while writes are refused for want of room"),
         };
         // From the start, so that whoever looks for them finds them at 0.
-        for why in [Refusal::Room, Refusal::Devices, Refusal::Told] {
+        for why in [AssignmentRefusal::Room, AssignmentRefusal::Devices, AssignmentRefusal::Told] {
             drop(shown.assignments_refused.get_or_create(&vec![("why", why.name())]));
         }
         shown

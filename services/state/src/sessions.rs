@@ -32,7 +32,7 @@ use godel_domain::{
     time::Millis,
 };
 use godel_kit::clock::SharedClock;
-use godel_rules::{agent_admission::Refusal, quarantine};
+use godel_rules::{agent_admission::AssignmentRefusal, quarantine};
 use godel_store::{State, Store};
 use measure::Measuring;
 use parking_lot::{Mutex, RwLock};
@@ -249,7 +249,7 @@ impl Hub {
     }
 
     /// The agent of a node did not start what it was assigned. After too many the writer of node records quarantines it.
-    pub(crate) fn refused(&self, node: NodeId, cell: &mut Cell, why: Refusal) {
+    pub(crate) fn refused(&self, node: NodeId, cell: &mut Cell, why: AssignmentRefusal) {
         self.metrics.assignments_refused.get_or_create(&vec![("why", why.name())]).inc();
         let refusals = cell.refusals.get_or_insert_default();
         if let Some(reason) = refusals.note(why, self.now(), &self.quarantine) {

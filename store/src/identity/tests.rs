@@ -6,7 +6,7 @@ use crate::{
     Key,
     feed::Published,
     role::Role,
-    state::{Outcome, Refusal, RefusalReason},
+    state::{Outcome, RefusalReason, TxnRefusal},
 };
 
 fn put_lease(lease: &str, holder: &str, epoch: u64) -> Bytes {
@@ -36,7 +36,7 @@ fn by(epoch: u64, sequence: u64, ops: Vec<Bytes>) -> raw::TxnRequest {
     raw::TxnRequest { writer, ops, ..raw::TxnRequest::default() }
 }
 
-fn run(state: &mut State, role: Role, txn: raw::TxnRequest) -> Result<Published, Refusal> {
+fn run(state: &mut State, role: Role, txn: raw::TxnRequest) -> Result<Published, TxnRefusal> {
     match state.transact(txn, role, 7)? {
         Outcome::Applied(published) => Ok(published),
         Outcome::Repeated(committed) => panic!("repeated: {committed:?}"),

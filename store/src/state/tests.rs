@@ -138,7 +138,7 @@ impl Pair {
         pair
     }
 
-    fn run(&mut self, role: Role, txn: raw::TxnRequest) -> Result<Committed, Refusal> {
+    fn run(&mut self, role: Role, txn: raw::TxnRequest) -> Result<Committed, TxnRefusal> {
         let before = self.head.clone();
         match self.head.transact(txn, role, 5) {
             Ok(Outcome::Applied(published)) => {
@@ -176,13 +176,13 @@ impl Pair {
         result.is_ok()
     }
 
-    fn by(&mut self, lease: &str, ops: Vec<Bytes>) -> Result<Committed, Refusal> {
+    fn by(&mut self, lease: &str, ops: Vec<Bytes>) -> Result<Committed, TxnRefusal> {
         self.sequence += 1;
         self.run(Role::Leased, leased(lease, 1, self.sequence, ops))
     }
 }
 
-fn reason(result: Result<Committed, Refusal>) -> Option<RefusalReason> {
+fn reason(result: Result<Committed, TxnRefusal>) -> Option<RefusalReason> {
     result.err().map(|refusal| refusal.reason)
 }
 

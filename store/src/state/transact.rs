@@ -36,7 +36,7 @@ pub struct Committed {
 /// Why a transaction was not committed. Nothing of it was.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Refusal {
+pub struct TxnRefusal {
     /// For programs.
     pub reason: RefusalReason,
     /// Of the failed precondition or operation.
@@ -81,7 +81,7 @@ pub(crate) enum Outcome {
     Repeated(Committed),
 }
 
-impl Refusal {
+impl TxnRefusal {
     pub(crate) fn new(reason: RefusalReason, index: usize, message: impl Into<String>) -> Self {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
         Self { reason, index, revision: Revision(0), message: message.into() }
@@ -97,12 +97,12 @@ impl Refusal {
     }
 }
 
-fn conflict(message: impl Into<String>) -> Refusal {
-    Refusal::new(RefusalReason::RowConflict, 0, message)
+fn conflict(message: impl Into<String>) -> TxnRefusal {
+    TxnRefusal::new(RefusalReason::RowConflict, 0, message)
 }
 
-fn invalid(message: impl Into<String>) -> Refusal {
-    Refusal::new(RefusalReason::Invalid, 0, message)
+fn invalid(message: impl Into<String>) -> TxnRefusal {
+    TxnRefusal::new(RefusalReason::Invalid, 0, message)
 }
 
 /// Bytes that a transaction counts for.
@@ -122,7 +122,7 @@ impl State {
         txn: raw::TxnRequest,
         role: Role,
         wall_ms: i64,
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<Outcome, TxnRefusal> {
         if txn.ops.is_empty() {
             return Err(invalid("a transaction needs at least one operation"));
         }
@@ -159,30 +159,30 @@ impl State {
     }
 
     /// Before anything else: also a repeated sequence is another one in another store.
-    fn check_store(&self, asked: StoreId) -> Result<(), Refusal> {
+    fn check_store(&self, asked: StoreId) -> Result<(), TxnRefusal> {
         if self.store_id.may_be(asked) {
             return Ok(());
         }
         let message = format!("the lease was granted in store {asked}, and this is store {}", self.store_id);
-        Err(Refusal::new(RefusalReason::StoreChanged, 0, message))
+        Err(TxnRefusal::new(RefusalReason::StoreChanged, 0, message))
     }
 
-    fn check_known(&self, revision: Revision, index: usize, what: &str) -> Result<(), Refusal> {
+    fn check_known(&self, revision: Revision, index: usize, what: &str) -> Result<(), TxnRefusal> {
         if revision <= self.revision {
             return Ok(());
         }
         let message = format!("{what} is revision {revision}, and the last one is {}", self.revision);
-        Err(Refusal::new(RefusalReason::FutureRevision, index, message).about(self.revision))
+        Err(TxnRefusal::new(RefusalReason::FutureRevision, index, message).about(self.revision))
     }
 
     fn repeated(&self, writer: &v1::Writer) -> Option<Committed> {
         self.windows.get(&writer.lease)?.get(writer.epoch, writer.sequence)
     }
 
-    fn fence(&self, writer: &v1::Writer) -> Result<Writes, Refusal> {
+    fn fence(&self, writer: &v1::Writer) -> Result<Writes, TxnRefusal> {
         let v1::Writer { lease, epoch, .. } = writer;
         let writes = Writes::of_lease(lease).ok_or_else(|| {
-            Refusal::new(RefusalReason::Forbidden, 0, format!("lease `{lease}` may not write anything"))
+            TxnRefusal::new(RefusalReason::Forbidden, 0, format!("lease `{lease}` may not write anything"))
         })?;
         match self.leases.get(lease) {
             Some(record)
@@ -194,16 +194,16 @@ impl State {
                 let current = record.map_or(0, |record| record.epoch);
                 let message =
                     format!("epoch {epoch} of lease `{lease}` is not in force; the last is {current}");
-                Err(Refusal::new(RefusalReason::StaleEpoch, 0, message))
+                Err(TxnRefusal::new(RefusalReason::StaleEpoch, 0, message))
             }
         }
     }
 
-    fn check_preconditions(&self, preconditions: &[v1::Precondition]) -> Result<(), Refusal> {
+    fn check_preconditions(&self, preconditions: &[v1::Precondition]) -> Result<(), TxnRefusal> {
         for (index, precondition) in preconditions.iter().enumerate() {
             let kind = precondition.kind();
             let key = ops::key_from_proto(kind, precondition.key.as_ref()).map_err(|error| {
-                Refusal::new(RefusalReason::Invalid, index, format!("preconditions[{index}]: {error}"))
+                TxnRefusal::new(RefusalReason::Invalid, index, format!("preconditions[{index}]: {error}"))
             })?;
             self.check_known(Revision(precondition.revision), index, &format!("preconditions[{index}]"))?;
             let revision = match (kind, &key) {
@@ -216,7 +216,7 @@ impl State {
                     kind.as_str_name(),
                     precondition.revision
                 );
-                return Err(Refusal::new(RefusalReason::Precondition, index, message).about(revision));
+                return Err(TxnRefusal::new(RefusalReason::Precondition, index, message).about(revision));
             }
         }
         Ok(())
@@ -227,7 +227,7 @@ impl State {
         published: &Published,
         writes: Writes,
         nodes_as_of: Revision,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), TxnRefusal> {
         let (revision, time_ms) = (Revision(published.commit.revision), published.commit.commit_time_ms);
         let mut undo = Undo::new(self);
         let last = published.changes.len().saturating_sub(1);
@@ -236,7 +236,7 @@ impl State {
                 undo.revert(self);
                 let message = format!("ops[{index}]: {}", refusal.message);
                 let index = u32::try_from(index).unwrap_or(u32::MAX);
-                return Err(Refusal { index, message, ..refusal });
+                return Err(TxnRefusal { index, message, ..refusal });
             }
             // Nothing that follows the last one can be refused.
             self.apply(op, revision, time_ms, (index < last).then_some(&mut undo));
@@ -250,7 +250,7 @@ impl State {
         Ok(())
     }
 
-    fn check(&self, op: &ParsedOp, writes: Writes) -> Result<(), Refusal> {
+    fn check(&self, op: &ParsedOp, writes: Writes) -> Result<(), TxnRefusal> {
         let exists = || match op {
             ParsedOp::Put { kind, key, .. } | ParsedOp::Delete { kind, key } => {
                 self.record(*kind, key).is_some()
@@ -259,7 +259,7 @@ impl State {
         };
         if !writes.may(op, exists) {
             let message = format!("{writes:?} may not write that");
-            return Err(Refusal::new(RefusalReason::Forbidden, 0, message));
+            return Err(TxnRefusal::new(RefusalReason::Forbidden, 0, message));
         }
         match op {
             ParsedOp::Put { kind, key, value } => self.check_put(*kind, key, value),
@@ -270,7 +270,7 @@ impl State {
 
     /// That no node of a binding or of a hold has a spec or a report changed after `as_of`, or a use where best-effort
     /// room depends on it. One comparison unless some node has.
-    fn check_nodes(&self, op: &ParsedOp, as_of: Revision) -> Result<(), Refusal> {
+    fn check_nodes(&self, op: &ParsedOp, as_of: Revision) -> Result<(), TxnRefusal> {
         if as_of == Revision(0) || self.nodes_changed.max(self.node_usages_changed) <= as_of {
             return Ok(());
         }
@@ -289,7 +289,7 @@ impl State {
         }
     }
 
-    fn check_nodes_of(&self, nodes: &[NodeId], pool: Pool, as_of: Revision) -> Result<(), Refusal> {
+    fn check_nodes_of(&self, nodes: &[NodeId], pool: Pool, as_of: Revision) -> Result<(), TxnRefusal> {
         let rests_on_use = pool == Pool::BestEffort && self.node_usages_changed > as_of;
         let kinds = [
             (v1::Kind::NodeSpec, self.nodes_changed > as_of),
@@ -302,19 +302,19 @@ impl State {
         Ok(())
     }
 
-    fn check_unchanged(&self, kind: v1::Kind, nodes: &[NodeId], as_of: Revision) -> Result<(), Refusal> {
+    fn check_unchanged(&self, kind: v1::Kind, nodes: &[NodeId], as_of: Revision) -> Result<(), TxnRefusal> {
         for node in nodes {
             let record = self.record(kind, &Key::Id(u64::from(node.0)));
             if let Some(record) = record.filter(|record| record.revision > as_of) {
                 let message =
                     format!("node {node} has changed at revision {}, after {as_of}", record.revision);
-                return Err(Refusal::new(RefusalReason::NodeChanged, 0, message).about(record.revision));
+                return Err(TxnRefusal::new(RefusalReason::NodeChanged, 0, message).about(record.revision));
             }
         }
         Ok(())
     }
 
-    fn check_put(&self, kind: v1::Kind, key: &Key, value: &Bytes) -> Result<(), Refusal> {
+    fn check_put(&self, kind: v1::Kind, key: &Key, value: &Bytes) -> Result<(), TxnRefusal> {
         match (kind, key) {
             (v1::Kind::UnitSpec, Key::Id(id)) => {
                 let fresh = UnitId(*id) > self.last_unit_id;
@@ -355,7 +355,7 @@ impl State {
     }
 
     /// Epochs rise with each grant and are never reissued; within one, a holder can only leave.
-    fn check_lease(&self, name: &str, lease: &v1::LeaseRecord) -> Result<(), Refusal> {
+    fn check_lease(&self, name: &str, lease: &v1::LeaseRecord) -> Result<(), TxnRefusal> {
         let current = self.leases.get(name);
         let last = current.map_or(0, |current| current.epoch).max(self.epoch_floor);
         let stays = |current: &v1::LeaseRecord| {
@@ -371,7 +371,7 @@ impl State {
         )))
     }
 
-    fn check_delete(&self, kind: v1::Kind, key: &Key) -> Result<(), Refusal> {
+    fn check_delete(&self, kind: v1::Kind, key: &Key) -> Result<(), TxnRefusal> {
         if kind_idx(kind).is_none_or(|idx| !self.records[idx].contains_key(key)) {
             return Err(conflict(format!("{} {key} does not exist", kind.as_str_name())));
         }
@@ -397,7 +397,7 @@ impl State {
     }
 
     /// `O(holds)`: nodes are seldom deleted.
-    fn n_holds_on(&self, node: &Key) -> Result<usize, Refusal> {
+    fn n_holds_on(&self, node: &Key) -> Result<usize, TxnRefusal> {
         let holds = kind_idx(v1::Kind::Hold).map(|idx| self.records[idx].values());
         let mut n_holds = 0;
         for record in holds.into_iter().flatten() {
@@ -406,7 +406,7 @@ impl State {
         Ok(n_holds)
     }
 
-    fn check_rows(&self, unit: UnitId, change: &RunChange, writes: Writes) -> Result<(), Refusal> {
+    fn check_rows(&self, unit: UnitId, change: &RunChange, writes: Writes) -> Result<(), TxnRefusal> {
         let spec = Key::Id(unit.0);
         if self.record(v1::Kind::UnitSpec, &spec).is_none() {
             return Err(conflict(format!("unit {unit} does not exist")));
@@ -438,7 +438,7 @@ impl State {
         &self,
         rows: &godel_domain::running_units::RunningUnits,
         ordinals: &[u32],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), TxnRefusal> {
         let nodes: std::collections::BTreeSet<NodeId> =
             ordinals.iter().map(|ordinal| rows.row(*ordinal).node).collect();
         for node in nodes {
@@ -455,12 +455,12 @@ impl State {
     }
 }
 
-fn hold(value: &Bytes) -> Result<v1::Hold, Refusal> {
+fn hold(value: &Bytes) -> Result<v1::Hold, TxnRefusal> {
     v1::Hold::decode(value.clone()).map_err(|_| invalid("hold does not decode"))
 }
 
 /// Encodes a commit once, and decodes its operations as slices of that encoding.
-fn encode(commit: raw::Commit) -> Result<Published, Refusal> {
+fn encode(commit: raw::Commit) -> Result<Published, TxnRefusal> {
     let encoded = Bytes::from(commit.encode_to_vec());
     Published::decode(encoded).map_err(|error| {
         let index = error.index.unwrap_or(0);
@@ -471,6 +471,6 @@ fn encode(commit: raw::Commit) -> Result<Published, Refusal> {
             (Some(name), false) => format!("ops[{index}].{name}: {error}"),
             (None, _) => format!("ops[{index}]: {error}"),
         };
-        Refusal::new(RefusalReason::Invalid, index, message)
+        TxnRefusal::new(RefusalReason::Invalid, index, message)
     })
 }

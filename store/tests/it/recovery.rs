@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use godel_domain::ids::Revision;
 use godel_store::{
-    CrashPoints, OpenError, Refusal, RefusalReason, Role, Store, StoreConfig,
+    CrashPoints, OpenError, RefusalReason, Role, Store, StoreConfig, TxnRefusal,
     log::{Claimed, LogReader as _, memory::MemoryDisk},
 };
 
@@ -146,7 +146,7 @@ async fn a_failed_append_ends_the_store_and_is_not_answered_as_done() {
     let store = open(StoreConfig { on_fatal, ..place.config() });
     store.submit(internal(vec![node(1)]), Role::Admin).await.unwrap();
     disk.fail_next_append();
-    let failed: Refusal = store.submit(internal(vec![node(2)]), Role::Admin).await.unwrap_err();
+    let failed: TxnRefusal = store.submit(internal(vec![node(2)]), Role::Admin).await.unwrap_err();
     assert_eq!(failed.reason, RefusalReason::Closed);
     let later = store.submit(internal(vec![node(3)]), Role::Admin).await.unwrap_err();
     assert_eq!(later.reason, RefusalReason::Closed);

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use godel_domain::ids::Revision;
 use godel_proto::{raw, v1};
 use godel_store::{
-    Committed, CrashPoints, Engine, Key, OpenError, Published, Refusal, Role, SledConfig, State, Store,
-    StoreConfig, WallClock, WatchEnd, WatchRefused, Watcher, log::memory::MemoryDisk,
+    Committed, CrashPoints, Engine, Key, OpenError, Published, Role, SledConfig, State, Store, StoreConfig,
+    TxnRefusal, WallClock, WatchEnd, WatchRefused, Watcher, log::memory::MemoryDisk,
 };
 
 /// Longest that a test waits for anything.
@@ -99,7 +99,7 @@ impl Dispatcher {
         leased(self.epoch, self.sequence.fetch_add(1, Ordering::Relaxed), ops)
     }
 
-    pub(crate) async fn submit(&self, store: &Store, ops: Vec<Bytes>) -> Result<Committed, Refusal> {
+    pub(crate) async fn submit(&self, store: &Store, ops: Vec<Bytes>) -> Result<Committed, TxnRefusal> {
         store.submit(self.txn(ops), Role::Leased).await
     }
 }

@@ -1,6 +1,6 @@
 //! Filter `device`: the node has the devices asked for, of an accepted model and with enough left on each.
 
-use godel_cluster::{Cluster, Refusal};
+use godel_cluster::{Cluster, Unfit};
 use godel_domain::ids::NodeId;
 
 use crate::{Ask, Filter};
@@ -22,7 +22,7 @@ impl Filter for Devices {
         cluster.has_devices(ask.shape(), idx)
     }
 
-    fn check(&self, cluster: &Cluster, ask: &Ask, node: NodeId) -> Result<(), Refusal> {
+    fn check(&self, cluster: &Cluster, ask: &Ask, node: NodeId) -> Result<(), Unfit> {
         cluster.fits_devices(ask.shape(), node)
     }
 }

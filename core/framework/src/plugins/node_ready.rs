@@ -1,6 +1,6 @@
 //! Filter `node-ready`: the node exists, its session lives, and it is not cordoned.
 
-use godel_cluster::{Cluster, Refusal};
+use godel_cluster::{Cluster, Unfit};
 use godel_domain::ids::NodeId;
 
 use crate::{Ask, Filter};
@@ -18,7 +18,7 @@ impl Filter for NodeReady {
         cluster.is_usable(idx)
     }
 
-    fn check(&self, cluster: &Cluster, _ask: &Ask, node: NodeId) -> Result<(), Refusal> {
+    fn check(&self, cluster: &Cluster, _ask: &Ask, node: NodeId) -> Result<(), Unfit> {
         cluster.usable(node)
     }
 }

@@ -1,6 +1,6 @@
 //! Filter `node-selector`: the node has every label that is asked for.
 
-use godel_cluster::{Cluster, Refusal};
+use godel_cluster::{Cluster, Unfit};
 use godel_domain::ids::NodeId;
 
 use crate::{Ask, Filter};
@@ -22,7 +22,7 @@ impl Filter for NodeSelector {
         ask.constraint().selects(cluster.node_labels(idx))
     }
 
-    fn check(&self, cluster: &Cluster, ask: &Ask, node: NodeId) -> Result<(), Refusal> {
+    fn check(&self, cluster: &Cluster, ask: &Ask, node: NodeId) -> Result<(), Unfit> {
         cluster.has_labels(&ask.constraint().selector, node)
     }
 }

@@ -1,6 +1,6 @@
 //! Filter `resources-fit`: enough of every named resource is free on the node.
 
-use godel_cluster::{Cluster, Refusal};
+use godel_cluster::{Cluster, Unfit};
 use godel_domain::ids::NodeId;
 
 use crate::{Ask, Filter};
@@ -22,7 +22,7 @@ impl Filter for ResourcesFit {
         cluster.has_resources(ask.shape(), idx)
     }
 
-    fn check(&self, cluster: &Cluster, ask: &Ask, node: NodeId) -> Result<(), Refusal> {
+    fn check(&self, cluster: &Cluster, ask: &Ask, node: NodeId) -> Result<(), Unfit> {
         cluster.fits_resources(ask.shape(), node)
     }
 }

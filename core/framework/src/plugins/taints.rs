@@ -1,7 +1,7 @@
 //! Filter `taints`: every `NoSchedule` and `NoExecute` taint of the node is tolerated, for however long. Soft taints that are not tolerated put
 //! the node behind all nodes with fewer of them (see [`crate::NodeScore`]).
 
-use godel_cluster::{Cluster, Refusal, labels::TaintVerdict};
+use godel_cluster::{Cluster, Unfit, labels::TaintVerdict};
 use godel_domain::ids::NodeId;
 
 use crate::{Ask, Filter};
@@ -23,7 +23,7 @@ impl Filter for Taints {
         ask.constraint().verdict(cluster.node_taints(idx)) != TaintVerdict::Refused
     }
 
-    fn check(&self, cluster: &Cluster, ask: &Ask, node: NodeId) -> Result<(), Refusal> {
+    fn check(&self, cluster: &Cluster, ask: &Ask, node: NodeId) -> Result<(), Unfit> {
         cluster.is_tolerated_on(&ask.constraint().tolerations, node)
     }
 }

@@ -550,14 +550,20 @@ fn offers_are_checked_and_refusals_reported_until_they_are_durable() {
     let of = |cpu_milli| Orders { weight: Weight { cpu_milli, memory: 1 }, ..Orders::default() };
     let mut out = Vec::new();
     assert_eq!(life.offer(A, 0, of(6), (&has, false), &mut out), Ok(()));
-    assert_eq!(life.offer(B, 2, of(6), (&has, false), &mut out), Err(Refusal::Room));
+    assert_eq!(life.offer(B, 2, of(6), (&has, false), &mut out), Err(AssignmentRefusal::Room));
     // It comes late once more: said already.
     assert_eq!(life.offer(B, 2, of(6), (&has, false), &mut out), Ok(()));
     assert_eq!(out[0], Action::Start(A, 0));
-    assert!(matches!(out[1], Action::Keep(Status { refused: Some(Refusal::Room), .. })) && out.len() == 2);
+    assert!(
+        matches!(out[1], Action::Keep(Status { refused: Some(AssignmentRefusal::Room), .. }))
+            && out.len() == 2
+    );
     let (sequence, statuses) = life.next_report().unwrap();
     let said = |status: &Status| (status.key, status.incarnation, status.phase, status.refused);
-    assert_eq!(statuses.iter().map(said).collect::<Vec<_>>(), [(B, 2, Phase::Stopped, Some(Refusal::Room))]);
+    assert_eq!(
+        statuses.iter().map(said).collect::<Vec<_>>(),
+        [(B, 2, Phase::Stopped, Some(AssignmentRefusal::Room))]
+    );
     out.clear();
     life.acknowledged(sequence, &mut out);
     assert_eq!(out.len(), 1, "forgotten: {out:?}");
@@ -569,7 +575,7 @@ fn offers_are_checked_and_refusals_reported_until_they_are_durable() {
     // So does an older incarnation of the same one, which leaves in any case.
     assert_eq!(life.offer(B, 4, of(10), (&has, false), &mut out), Ok(()));
     out.clear();
-    assert_eq!(life.offer(B, 5, of(1), (&has, true), &mut out), Err(Refusal::Told));
+    assert_eq!(life.offer(B, 5, of(1), (&has, true), &mut out), Err(AssignmentRefusal::Told));
     assert_eq!(out[0], Action::Stop { key: B, incarnation: 4, grace_ms: 0 });
     // What was bound before it is no matter of what there is.
     let key = Key { unit: 9, ordinal: 0 };
@@ -578,5 +584,5 @@ fn offers_are_checked_and_refusals_reported_until_they_are_durable() {
     let gpu = Orders { device_mask: 0b10, device_milli: 1_000, ..of(0) };
     let other = Key { unit: 10, ordinal: 0 };
     let has = Has { cpu_milli: 10_000, ..has };
-    assert_eq!(life.offer(other, 0, gpu, (&has, false), &mut out), Err(Refusal::Devices));
+    assert_eq!(life.offer(other, 0, gpu, (&has, false), &mut out), Err(AssignmentRefusal::Devices));
 }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use godel_domain::{ids::NodeId, time::Millis};
 use godel_kit::status::{self, reason, with_info};
 use godel_proto::{raw, v1};
-use godel_store::{Key, Refusal, RefusalReason};
+use godel_store::{Key, RefusalReason, TxnRefusal};
 use prost::Message as _;
 use tokio::{
     sync::mpsc,
@@ -237,7 +237,7 @@ async fn commit(hub: &Hub, round: Round, changes: Changes, waiting: &mut VecDequ
     }
 }
 
-fn refused(hub: &Hub, refusal: &Refusal, answers: Vec<Answer>, changes: Changes) {
+fn refused(hub: &Hub, refusal: &TxnRefusal, answers: Vec<Answer>, changes: Changes) {
     hub.metrics.refused(error::reason_name(refusal.reason));
     let status = || match refusal.reason {
         // The clients' requests were checked: what the store finds wrong with them is state's fault.

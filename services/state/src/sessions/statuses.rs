@@ -7,7 +7,7 @@
 
 use godel_domain::running_units::{Phase, Progress, RunningUnit};
 use godel_proto::v1;
-use godel_rules::agent_admission::Refusal;
+use godel_rules::agent_admission::AssignmentRefusal;
 
 use super::cell::{Key, Report};
 
@@ -112,12 +112,12 @@ pub(crate) fn report(status: &v1::RunStatus) -> Result<Report, &'static str> {
 }
 
 /// Why an agent did not start it; one that this version does not know is for want of room.
-pub(crate) fn refused(status: &v1::RunStatus) -> Option<Refusal> {
+pub(crate) fn refused(status: &v1::RunStatus) -> Option<AssignmentRefusal> {
     match v1::AssignmentRefusal::try_from(status.refused) {
         Ok(v1::AssignmentRefusal::Unspecified) => None,
-        Ok(v1::AssignmentRefusal::Room) | Err(_) => Some(Refusal::Room),
-        Ok(v1::AssignmentRefusal::Devices) => Some(Refusal::Devices),
-        Ok(v1::AssignmentRefusal::Told) => Some(Refusal::Told),
+        Ok(v1::AssignmentRefusal::Room) | Err(_) => Some(AssignmentRefusal::Room),
+        Ok(v1::AssignmentRefusal::Devices) => Some(AssignmentRefusal::Devices),
+        Ok(v1::AssignmentRefusal::Told) => Some(AssignmentRefusal::Told),
     }
 }
 

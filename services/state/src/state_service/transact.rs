@@ -11,7 +11,7 @@ use std::{
 
 use godel_kit::{status, task};
 use godel_proto::{raw, v1};
-use godel_store::{Pending, Refusal, Role};
+use godel_store::{Pending, Role, TxnRefusal};
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +25,7 @@ const N_UNDER_WAY_MAX: usize = 256;
 /// One transaction under way.
 struct UnderWay {
     sequence: u64,
-    pending: Result<Pending, Refusal>,
+    pending: Result<Pending, TxnRefusal>,
 }
 
 /// The answers of one stream.
@@ -77,7 +77,7 @@ impl Answers {
     fn answer(
         &self,
         sequence: u64,
-        result: Result<godel_store::Committed, Refusal>,
+        result: Result<godel_store::Committed, TxnRefusal>,
     ) -> Result<v1::TxnResponse, Status> {
         self.hub.crash.hit("state.before-answer");
         match result {

@@ -2,7 +2,7 @@
 
 /// Why a node does not take a running unit. `Display` is the reason in words.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
-pub enum Refusal {
+pub enum Unfit {
     /// There is no such node.
     #[error("node is gone")]
     Gone,
@@ -43,7 +43,7 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl Unfit {
     /// The filter plugin whose business it is.
     pub fn plugin(&self) -> &'static str {
         match self {
