@@ -40,7 +40,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Jitter of heartbeats: up to a tenth of the interval, taken off.
 const HEARTBEAT_JITTER: u64 = 10;
 
-struct Slot {
+struct NodeEntry {
     def: NodeDef,
     name: Arc<str>,
     life: NodeLife,
@@ -100,7 +100,7 @@ pub(crate) struct Shard {
     rng: StdRng,
     stats: Option<watch::Sender<Stats>>,
     n_connecting_max: usize,
-    slots: Vec<Slot>,
+    slots: Vec<NodeEntry>,
     timers: Timers<Timer>,
     /// Nodes whose contact has to be looked at, before anything else.
     looks: Timers<usize>,
@@ -184,7 +184,7 @@ impl Shard {
         }
         let name = Arc::from(def.name.as_str());
         self.waiting.push_back(self.slots.len());
-        self.slots.push(Slot {
+        self.slots.push(NodeEntry {
             def,
             name,
             life,

@@ -18,7 +18,7 @@ use prost::Message as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::sessions::{
-    Hub,
+    NodeSessions,
     cell::{Close, Key},
     live_row, wake,
 };
@@ -35,7 +35,7 @@ struct Loaded {
 }
 
 /// Fills the cells from the store at a start: nodes that were ready stay so for a full lease.
-pub(crate) fn load(hub: &Hub) -> Watcher {
+pub(crate) fn load(hub: &NodeSessions) -> Watcher {
     let watcher = reload(hub);
     let deadline = hub.deadline();
     hub.for_each_slot(|slot| {
@@ -48,7 +48,7 @@ pub(crate) fn load(hub: &Hub) -> Watcher {
 }
 
 /// Follows until `stop`.
-pub(crate) async fn run(hub: Arc<Hub>, mut watcher: Watcher, stop: CancellationToken) {
+pub(crate) async fn run(hub: Arc<NodeSessions>, mut watcher: Watcher, stop: CancellationToken) {
     loop {
         let next = tokio::select! {
             next = watcher.next() => next,
@@ -71,7 +71,7 @@ pub(crate) async fn run(hub: Arc<Hub>, mut watcher: Watcher, stop: CancellationT
 }
 
 /// Takes over the whole state, and watches from there.
-fn reload(hub: &Hub) -> Watcher {
+fn reload(hub: &NodeSessions) -> Watcher {
     loop {
         let loaded = hub.store.read(Loaded::read);
         // The newest revision is always in the history: at worst one more try.
@@ -109,7 +109,7 @@ impl Loaded {
     }
 }
 
-fn take_over(hub: &Hub, loaded: Loaded) {
+fn take_over(hub: &NodeSessions, loaded: Loaded) {
     let Loaded { revision, specs, reports, usages, time_ms, mut live } = loaded;
     let mut gone: Vec<NodeId> = hub.slots().iter().map(|slot| slot.node).collect();
     gone.retain(|node| specs.binary_search_by_key(node, |(node, _)| *node).is_err());
@@ -148,7 +148,7 @@ fn take_over(hub: &Hub, loaded: Loaded) {
     hub.delivered(revision, time_ms);
 }
 
-fn apply(hub: &Hub, group: &[Arc<Published>]) {
+fn apply(hub: &NodeSessions, group: &[Arc<Published>]) {
     let mut wakers = Vec::new();
     let ops = group
         .iter()
@@ -177,7 +177,7 @@ fn apply(hub: &Hub, group: &[Arc<Published>]) {
     wakers.into_iter().for_each(Waker::wake);
 }
 
-fn apply_rows(hub: &Hub, unit: UnitId, change: &RunChange, time_ms: i64, wakers: &mut Vec<Waker>) {
+fn apply_rows(hub: &NodeSessions, unit: UnitId, change: &RunChange, time_ms: i64, wakers: &mut Vec<Waker>) {
     let key = |ordinal, incarnation| Key { unit: unit.0, ordinal, incarnation };
     match change {
         RunChange::Bind(bind) => {
@@ -227,7 +227,7 @@ fn keys<'a>(
 /// Nodes of those of `keys` whose rows are still of that incarnation and as `wanted`. The store may be ahead:
 /// a row that is of a newer incarnation by now ended here and is found out when its cell is next compared.
 fn nodes(
-    hub: &Hub,
+    hub: &NodeSessions,
     keys: impl Iterator<Item = Key>,
     wanted: impl Fn(&RunningUnit) -> bool,
 ) -> Vec<(NodeId, Key)> {
@@ -240,7 +240,7 @@ fn nodes(
     })
 }
 
-fn put_spec(hub: &Hub, node: NodeId, value: &bytes::Bytes) {
+fn put_spec(hub: &NodeSessions, node: NodeId, value: &bytes::Bytes) {
     // State has written it and the store has decoded it.
     let v1::NodeSpec { meta, quarantine, .. } = v1::NodeSpec::decode(value.clone()).unwrap_or_default();
     hub.quarantine(node, quarantine.map(|quarantine| quarantine.until_ms));
@@ -255,7 +255,7 @@ fn put_spec(hub: &Hub, node: NodeId, value: &bytes::Bytes) {
     }
 }
 
-fn put_report(hub: &Hub, node: NodeId, value: &bytes::Bytes) {
+fn put_report(hub: &NodeSessions, node: NodeId, value: &bytes::Bytes) {
     let report = Report::decode(value.clone()).unwrap_or_default();
     let slot = hub.slot_or_new(node);
     let mut cell = slot.cell.lock();
@@ -263,7 +263,7 @@ fn put_report(hub: &Hub, node: NodeId, value: &bytes::Bytes) {
     cell.measure.set_capacity(&report.capacity.unwrap_or_default());
 }
 
-fn put_usage(hub: &Hub, node: NodeId, value: &bytes::Bytes) {
+fn put_usage(hub: &NodeSessions, node: NodeId, value: &bytes::Bytes) {
     let usage = v1::NodeUsage::decode(value.clone()).unwrap_or_default();
     hub.slot_or_new(node).cell.lock().measure.recorded(Some(&usage));
 }

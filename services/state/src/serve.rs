@@ -23,7 +23,7 @@ use crate::{
     metrics::StateMetrics,
     nodes,
     routes::{NodeServer, StateServer},
-    sessions::{Hub, Timing, cell::Close, committer, measure::Measuring},
+    sessions::{NodeSessions, Timing, cell::Close, committer, measure::Measuring},
     state_service::StateRpc,
 };
 
@@ -139,7 +139,7 @@ async fn run(
         metrics.serve(config.server.metrics_listen, stop.clone()).await?;
     }
     let counted = StateMetrics::new(&metrics);
-    let hub = Arc::new(Hub::new(
+    let hub = Arc::new(NodeSessions::new(
         store.clone(),
         Arc::clone(&clock),
         (timing(config), measuring(config), quarantine(config)),
@@ -199,7 +199,7 @@ async fn join(tasks: Vec<JoinHandle<()>>) -> Result<(), Error> {
     ended
 }
 
-async fn gauges(hub: Arc<Hub>, stop: CancellationToken) {
+async fn gauges(hub: Arc<NodeSessions>, stop: CancellationToken) {
     loop {
         hub.metrics.store(&hub.store.status());
         tokio::select! {
@@ -210,7 +210,7 @@ async fn gauges(hub: Arc<Hub>, stop: CancellationToken) {
 }
 
 /// Ends the sessions at a stop, so that the server need not cut them.
-async fn farewell(hub: Arc<Hub>, stop: CancellationToken, inner: CancellationToken) {
+async fn farewell(hub: Arc<NodeSessions>, stop: CancellationToken, inner: CancellationToken) {
     tokio::select! {
         () = stop.cancelled() => hub.close_all(Close::Stopping),
         () = inner.cancelled() => {}

@@ -43,7 +43,7 @@ use crate::{metrics::StateMetrics, nodes::names::Names};
 
 /// A node of this process.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct NodeEntry {
     pub(crate) node: NodeId,
     pub(crate) cell: Mutex<Cell>,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Timing {
 }
 
 /// Everything that sessions, the feed and the RPCs share.
-pub(crate) struct Hub {
+pub(crate) struct NodeSessions {
     pub(crate) store: Store,
     clock: SharedClock,
     pub(crate) timing: Timing,
@@ -72,7 +72,7 @@ pub(crate) struct Hub {
     pub(crate) metrics: StateMetrics,
     pub(crate) crash: godel_store::CrashPoints,
     /// By node id.
-    slots: RwLock<Vec<Option<Arc<Slot>>>>,
+    slots: RwLock<Vec<Option<Arc<NodeEntry>>>>,
     next_session: AtomicU64,
     n_sessions: AtomicU64,
     /// Session epochs are above this: durable, and higher with each start.
@@ -93,7 +93,7 @@ pub(crate) struct Hub {
     quarantined: Mutex<BTreeMap<NodeId, i64>>,
 }
 
-impl Hub {
+impl NodeSessions {
     pub(crate) fn new(
         store: Store,
         clock: SharedClock,
@@ -162,12 +162,12 @@ impl Hub {
     }
 
     /// The slot of a node, if it is registered.
-    pub(crate) fn slot(&self, node: NodeId) -> Option<Arc<Slot>> {
+    pub(crate) fn slot(&self, node: NodeId) -> Option<Arc<NodeEntry>> {
         self.slots.read().get(node.idx())?.clone()
     }
 
     /// The slot of a node, made now if there is none.
-    pub(crate) fn slot_or_new(&self, node: NodeId) -> Arc<Slot> {
+    pub(crate) fn slot_or_new(&self, node: NodeId) -> Arc<NodeEntry> {
         if let Some(slot) = self.slot(node) {
             return slot;
         }
@@ -175,12 +175,12 @@ impl Hub {
         if slots.len() <= node.idx() {
             slots.resize(node.idx() + 1, None);
         }
-        let new = || Arc::new(Slot { node, cell: Mutex::default() });
+        let new = || Arc::new(NodeEntry { node, cell: Mutex::default() });
         Arc::clone(slots[node.idx()].get_or_insert_with(new))
     }
 
     /// All slots, in order of node id.
-    pub(crate) fn slots(&self) -> Vec<Arc<Slot>> {
+    pub(crate) fn slots(&self) -> Vec<Arc<NodeEntry>> {
         self.slots.read().iter().flatten().cloned().collect()
     }
 
@@ -299,7 +299,7 @@ impl Hub {
     }
 
     /// Calls `visit` for every slot, in order of node id.
-    pub(crate) fn for_each_slot(&self, mut visit: impl FnMut(&Slot)) {
+    pub(crate) fn for_each_slot(&self, mut visit: impl FnMut(&NodeEntry)) {
         self.slots.read().iter().flatten().for_each(|slot| visit(slot));
     }
 
@@ -307,7 +307,7 @@ impl Hub {
     pub(crate) fn visit(
         &self,
         nodes: impl IntoIterator<Item = (NodeId, Key)>,
-        mut visit: impl FnMut(&Slot, Key),
+        mut visit: impl FnMut(&NodeEntry, Key),
     ) {
         let slots = self.slots.read();
         for (node, key) in nodes {

@@ -26,14 +26,14 @@ use transact::Answers;
 
 use crate::{
     check, error,
-    sessions::{Hub, Slot},
+    sessions::{NodeEntry, NodeSessions},
 };
 
 pub(crate) use list::RawPage;
 
 /// The service.
 pub(crate) struct StateRpc {
-    hub: Arc<Hub>,
+    hub: Arc<NodeSessions>,
     bookmark_interval: Duration,
     floor: floor::Floor,
     stop: CancellationToken,
@@ -42,7 +42,7 @@ pub(crate) struct StateRpc {
 type AgentReports = Box<dyn Iterator<Item = Result<v1::ListAgentReportsResponse, Status>> + Send>;
 
 impl StateRpc {
-    pub(crate) fn new(hub: Arc<Hub>, bookmark_interval: Duration, stop: CancellationToken) -> Self {
+    pub(crate) fn new(hub: Arc<NodeSessions>, bookmark_interval: Duration, stop: CancellationToken) -> Self {
         Self { hub, bookmark_interval, floor: floor::Floor::default(), stop }
     }
 
@@ -189,7 +189,7 @@ struct TotalUse {
     capacity: v1::Resources,
 }
 
-fn total_use(hub: &Hub) -> TotalUse {
+fn total_use(hub: &NodeSessions) -> TotalUse {
     let mut total = TotalUse::default();
     let add = |sum: &mut v1::Resources, more: Option<&v1::Resources>| {
         for (name, amount) in more.into_iter().flat_map(|more| &more.amounts) {
@@ -211,7 +211,7 @@ fn total_use(hub: &Hub) -> TotalUse {
 }
 
 /// What the agent of one node says, in one message or more.
-fn agent_reports(hub: &Hub, slot: &Slot) -> Vec<v1::ListAgentReportsResponse> {
+fn agent_reports(hub: &NodeSessions, slot: &NodeEntry) -> Vec<v1::ListAgentReportsResponse> {
     let node = hub.names.read().of(slot.node).map(|(name, _)| name.to_owned()).unwrap_or_default();
     let cell = slot.cell.lock();
     let said =

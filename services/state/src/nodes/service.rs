@@ -15,7 +15,7 @@ use super::{round::Job, validate, view, writer::resolve};
 use crate::{
     error,
     paging::{self, Token},
-    sessions::{Hub, stream::SessionStream},
+    sessions::{NodeSessions, stream::SessionStream},
 };
 
 /// Running units of a node in one answer.
@@ -25,12 +25,12 @@ const PAGE_BYTES: usize = MESSAGE_BYTES_MAX - 1024;
 
 /// The service.
 pub(crate) struct Nodes {
-    hub: Arc<Hub>,
+    hub: Arc<NodeSessions>,
     jobs: mpsc::Sender<Job>,
 }
 
 impl Nodes {
-    pub(crate) fn new(hub: Arc<Hub>, jobs: mpsc::Sender<Job>) -> Self {
+    pub(crate) fn new(hub: Arc<NodeSessions>, jobs: mpsc::Sender<Job>) -> Self {
         Self { hub, jobs }
     }
 

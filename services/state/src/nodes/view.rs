@@ -16,7 +16,7 @@ use prost::Message as _;
 
 use crate::{
     feed::live_on,
-    sessions::{Hub, cell::Key},
+    sessions::{NodeSessions, cell::Key},
 };
 
 /// What running units take on one node.
@@ -83,7 +83,7 @@ struct Held {
 
 impl HeldRoom {
     /// As the records of holds say now. `O(holds)`.
-    pub(crate) fn of(hub: &Hub) -> Self {
+    pub(crate) fn of(hub: &NodeSessions) -> Self {
         let values: Vec<Bytes> = hub.store.read(|state| {
             state.records(v1::Kind::Hold, None).map(|(_, record)| record.value.clone()).collect()
         });
@@ -125,7 +125,7 @@ fn is_entered(state: &State, hold: &v1::Hold) -> bool {
 }
 
 /// A node, if it is registered.
-pub(crate) fn node(hub: &Hub, node: NodeId, held: &HeldRoom) -> Option<v1::Node> {
+pub(crate) fn node(hub: &NodeSessions, node: NodeId, held: &HeldRoom) -> Option<v1::Node> {
     let slot = hub.slot(node)?;
     let (keys, connected, usage, guaranteed_usage) = {
         let cell = slot.cell.lock();
@@ -173,7 +173,7 @@ fn less(mut amounts: v1::Resources, taken: Option<&v1::Resources>) -> v1::Resour
 }
 
 /// What is bound to a node, by unit and ordinal, at most `limit`.
-pub(crate) fn bound(hub: &Hub, node: NodeId, limit: usize) -> Vec<v1::BoundRunningUnit> {
+pub(crate) fn bound(hub: &NodeSessions, node: NodeId, limit: usize) -> Vec<v1::BoundRunningUnit> {
     let Some(slot) = hub.slot(node) else { return Vec::new() };
     let keys = bound_keys(&slot.cell.lock());
     let mut live: Vec<(Key, RunningUnit)> = hub.store.read(|state| live_on(state, node, &keys));
@@ -194,7 +194,7 @@ pub(crate) fn bound(hub: &Hub, node: NodeId, limit: usize) -> Vec<v1::BoundRunni
 }
 
 /// A node's NodeSpec with the revisions of its record.
-pub(crate) fn spec(hub: &Hub, node: NodeId) -> Option<v1::NodeSpec> {
+pub(crate) fn spec(hub: &NodeSessions, node: NodeId) -> Option<v1::NodeSpec> {
     let key = RecordKey::Id(u64::from(node.0));
     let record = hub.store.read(|state| state.record(v1::Kind::NodeSpec, &key).cloned())?;
     Some(shown_spec(&record))
@@ -202,7 +202,7 @@ pub(crate) fn spec(hub: &Hub, node: NodeId) -> Option<v1::NodeSpec> {
 
 /// Labels of a node: those found by its agent, and over them the administrators'.
 pub(crate) fn has_labels<'a>(
-    hub: &Hub,
+    hub: &NodeSessions,
     node: NodeId,
     mut selector: impl Iterator<Item = (&'a String, &'a String)>,
 ) -> bool {

@@ -30,7 +30,7 @@ use super::{
     round::{Answer, Job, Nodes, Round, Stored, answer},
     view,
 };
-use crate::{error, sessions::Hub};
+use crate::{error, sessions::NodeSessions};
 
 /// Jobs that may wait. One registration takes about 1 KiB.
 pub(crate) const N_JOBS_MAX: usize = 8_192;
@@ -38,7 +38,7 @@ pub(crate) const N_JOBS_MAX: usize = 8_192;
 const REFUSED_PAUSE: Duration = Duration::from_millis(200);
 
 /// What the writer knows of the nodes: the feed's names, the store's records, the cells' leases.
-struct Known<'a>(&'a Hub);
+struct Known<'a>(&'a NodeSessions);
 
 /// Readiness and inventories under way in a round.
 #[derive(Default)]
@@ -50,7 +50,7 @@ struct Changes {
 
 /// Writes until `stop`.
 pub(crate) async fn run(
-    hub: Arc<Hub>,
+    hub: Arc<NodeSessions>,
     mut jobs: mpsc::Receiver<Job>,
     scan_interval: Duration,
     stop: CancellationToken,
@@ -110,7 +110,7 @@ async fn due(scan: &mut Interval) {
 
 /// Nodes whose lease and readiness differ, or with an inventory that is not written; and until when no further
 /// lease can be over.
-fn changed(hub: &Hub) -> (Vec<NodeId>, Millis) {
+fn changed(hub: &NodeSessions) -> (Vec<NodeId>, Millis) {
     let now = hub.now();
     let mut changed = Vec::new();
     // Who is heard of from now on has a whole lease.
@@ -128,7 +128,11 @@ fn changed(hub: &Hub) -> (Vec<NodeId>, Millis) {
     (changed, first_end)
 }
 
-fn compose(hub: &Hub, waiting: &mut VecDeque<Job>, looks: &mut VecDeque<NodeId>) -> (Round, Changes) {
+fn compose(
+    hub: &NodeSessions,
+    waiting: &mut VecDeque<Job>,
+    looks: &mut VecDeque<NodeId>,
+) -> (Round, Changes) {
     let (mut round, mut changes) = (Round::default(), Changes::default());
     // Lost and returning nodes go before newcomers.
     while let Some(node) = looks.pop_front() {
@@ -170,7 +174,7 @@ fn compose(hub: &Hub, waiting: &mut VecDeque<Job>, looks: &mut VecDeque<NodeId>)
 }
 
 /// As many uses as the round takes. A node is looked at as it is now; one that is refused comes again with its next heartbeat.
-fn take_usages(hub: &Hub, round: &mut Round, usages: &mut BTreeSet<NodeId>) {
+fn take_usages(hub: &NodeSessions, round: &mut Round, usages: &mut BTreeSet<NodeId>) {
     while let Some(node) = usages.pop_first() {
         let due = hub.slot(node).and_then(|slot| slot.cell.lock().usage_due(node, hub.measuring));
         let Some(usage) = due else { continue };
@@ -185,7 +189,7 @@ fn take_usages(hub: &Hub, round: &mut Round, usages: &mut BTreeSet<NodeId>) {
     }
 }
 
-async fn commit(hub: &Hub, round: Round, changes: Changes, waiting: &mut VecDeque<Job>) {
+async fn commit(hub: &NodeSessions, round: Round, changes: Changes, waiting: &mut VecDeque<Job>) {
     let Round { role, ops, answers, .. } = round;
     let revision = match role {
         None => None,
@@ -237,7 +241,7 @@ async fn commit(hub: &Hub, round: Round, changes: Changes, waiting: &mut VecDequ
     }
 }
 
-fn refused(hub: &Hub, refusal: &TxnRefusal, answers: Vec<Answer>, changes: Changes) {
+fn refused(hub: &NodeSessions, refusal: &TxnRefusal, answers: Vec<Answer>, changes: Changes) {
     hub.metrics.refused(error::reason_name(refusal.reason));
     let status = || match refusal.reason {
         // The clients' requests were checked: what the store finds wrong with them is state's fault.
@@ -319,7 +323,7 @@ impl Nodes for Known<'_> {
 }
 
 /// Something is bound to a node, or held there.
-fn in_use(hub: &Hub, name: &str) -> Status {
+fn in_use(hub: &NodeSessions, name: &str) -> Status {
     let node = hub.names.read().find(name).ok();
     let n_live = node.map_or(0, |node| hub.store.read(|state| state.live_on_node(node)));
     let what = match n_live {
@@ -334,7 +338,7 @@ fn in_use(hub: &Hub, name: &str) -> Status {
 }
 
 /// The node that `asked` stands for, for whoever reads.
-pub(crate) fn resolve(hub: &Hub, asked: &str) -> Result<NodeId, Status> {
+pub(crate) fn resolve(hub: &NodeSessions, asked: &str) -> Result<NodeId, Status> {
     hub.names.read().resolve(asked).map_err(not_found)
 }
 

@@ -10,7 +10,7 @@ use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Hub,
+    NodeSessions,
     cell::{Close, Report},
     statuses, wake,
 };
@@ -92,7 +92,7 @@ impl Queue {
 }
 
 /// Commits until `stop`. What has not been acknowledged then is reported again by the agents.
-pub(crate) async fn run(hub: Arc<Hub>, stop: CancellationToken) {
+pub(crate) async fn run(hub: Arc<NodeSessions>, stop: CancellationToken) {
     let mut unsaid: Vec<(NodeId, u64)> = Vec::new();
     let mut flush_at = Instant::now();
     let mut next_at = flush_at;
@@ -142,7 +142,7 @@ pub(crate) async fn run(hub: Arc<Hub>, stop: CancellationToken) {
 }
 
 /// Makes reports durable and returns up to where; `None` when the store refused them.
-async fn commit(hub: &Hub, reported: &[Reported]) -> Option<Revision> {
+async fn commit(hub: &NodeSessions, reported: &[Reported]) -> Option<Revision> {
     if reported.is_empty() {
         return Some(Revision(0));
     }
@@ -168,7 +168,7 @@ async fn commit(hub: &Hub, reported: &[Reported]) -> Option<Revision> {
     Some(durable)
 }
 
-async fn commit_txn(hub: &Hub, txn: Vec<v1::RunStatuses>) -> Option<Revision> {
+async fn commit_txn(hub: &NodeSessions, txn: Vec<v1::RunStatuses>) -> Option<Revision> {
     let mut ops: Vec<_> = txn.into_iter().map(|op| raw::encode_op(v1::op::Op::RunStatus(op))).collect();
     while !ops.is_empty() {
         let request = raw::TxnRequest { ops: ops.clone(), ..raw::TxnRequest::default() };

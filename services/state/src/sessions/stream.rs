@@ -19,7 +19,7 @@ use tokio_stream::Stream;
 use tonic::{Code, Status, Streaming};
 
 use super::{
-    Hub, Slot,
+    NodeEntry, NodeSessions,
     cell::{Close, Key, Outgoing, Taken, Verdict},
     committer::Reported,
     measure::measured,
@@ -42,7 +42,7 @@ pub(crate) const SESSION_REPLACED: &str = "SESSION_REPLACED";
 
 /// The answers of one session; reads its requests itself.
 pub(crate) struct SessionStream {
-    hub: Arc<Hub>,
+    hub: Arc<NodeSessions>,
     inbound: Streaming<v1::SessionRequest>,
     life: Life,
     queued: VecDeque<v1::SessionResponse>,
@@ -52,14 +52,14 @@ enum Life {
     /// Until the opening message is whole.
     New(Pin<Box<Sleep>>, Option<v1::SessionOpen>),
     Open {
-        slot: Arc<Slot>,
+        slot: Arc<NodeEntry>,
         id: u64,
     },
     Over,
 }
 
 impl SessionStream {
-    pub(crate) fn new(hub: Arc<Hub>, inbound: Streaming<v1::SessionRequest>) -> Self {
+    pub(crate) fn new(hub: Arc<NodeSessions>, inbound: Streaming<v1::SessionRequest>) -> Self {
         let wait = Duration::from_millis(u64::from(hub.timing.open_timeout_ms));
         Self {
             hub,

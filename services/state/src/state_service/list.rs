@@ -21,7 +21,7 @@ use tonic::Status;
 use super::kinds;
 use crate::{
     paging::{self, Token},
-    sessions::Hub,
+    sessions::NodeSessions,
 };
 
 /// Records of a page have this together at most; the rest of a message is for the page's token and revision.
@@ -63,7 +63,7 @@ enum Listed {
 }
 
 /// The page that `request` asks for.
-pub(super) fn page(hub: &Hub, request: &v1::ListRecordsRequest) -> Result<RawPage, Status> {
+pub(super) fn page(hub: &NodeSessions, request: &v1::ListRecordsRequest) -> Result<RawPage, Status> {
     let store = &hub.store;
     let wanted = kinds(&request.kinds)?;
     if wanted.is_empty() {

@@ -17,7 +17,7 @@ use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
-use crate::{check, error, sessions::Hub};
+use crate::{check, error, sessions::NodeSessions};
 
 /// Transactions of one stream under way; their bytes are bounded by the store's queue.
 const N_UNDER_WAY_MAX: usize = 256;
@@ -30,21 +30,25 @@ struct UnderWay {
 
 /// The answers of one stream.
 pub(crate) struct Answers {
-    hub: Arc<Hub>,
+    hub: Arc<NodeSessions>,
     under_way: mpsc::Receiver<Result<UnderWay, Status>>,
     first: Option<UnderWay>,
     over: bool,
 }
 
 /// Starts the pipeline of one stream.
-pub(super) fn start(hub: Arc<Hub>, requests: Streaming<raw::TxnRequest>, stop: CancellationToken) -> Answers {
+pub(super) fn start(
+    hub: Arc<NodeSessions>,
+    requests: Streaming<raw::TxnRequest>,
+    stop: CancellationToken,
+) -> Answers {
     let (sender, under_way) = mpsc::channel(N_UNDER_WAY_MAX);
     task::spawn("transact", enqueue(Arc::clone(&hub), requests, sender, stop));
     Answers { hub, under_way, first: None, over: false }
 }
 
 async fn enqueue(
-    hub: Arc<Hub>,
+    hub: Arc<NodeSessions>,
     mut requests: Streaming<raw::TxnRequest>,
     sender: mpsc::Sender<Result<UnderWay, Status>>,
     stop: CancellationToken,

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
 use super::kinds;
-use crate::sessions::Hub;
+use crate::sessions::NodeSessions;
 
 /// A message takes no further commit beyond this; one larger commit goes alone, and fits as a transaction leaves
 /// room for its framing.
@@ -31,7 +31,7 @@ const N_WAITING_MAX: usize = 4;
 
 /// One watch.
 pub(super) struct Watch {
-    pub(super) hub: Arc<Hub>,
+    pub(super) hub: Arc<NodeSessions>,
     /// [`kind_bit`]s.
     pub(super) kinds: u32,
     pub(super) bookmark_interval: Duration,
