@@ -23,7 +23,7 @@ use tokio::{
 };
 use tonic::Status;
 
-use crate::door::Pass;
+use crate::call_limiter::CallPermit;
 
 /// Where an answer goes.
 pub(crate) type Reply<T> = oneshot::Sender<T>;
@@ -100,7 +100,7 @@ pub(crate) struct Item {
     /// Its share of the admission queue, given back when its answer has been read.
     pub(crate) room: OwnedSemaphorePermit,
     /// Of a call.
-    pub(crate) pass: Option<Pass>,
+    pub(crate) pass: Option<CallPermit>,
 }
 
 /// Who waits for a unit to become durable.

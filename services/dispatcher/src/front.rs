@@ -8,8 +8,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tonic::Status;
 
 use crate::{
+    call_limiter::CallLimiter,
     calls::{Call, Reply},
-    door::Door,
 };
 
 /// The loop of a term.
@@ -18,7 +18,7 @@ pub(crate) struct Term {
     pub(crate) calls: mpsc::Sender<Call>,
     /// Room in the admission queue, in KiB.
     pub(crate) room: Arc<Semaphore>,
-    pub(crate) door: Arc<Door>,
+    pub(crate) call_limiter: Arc<CallLimiter>,
     /// In which its lease was granted.
     pub(crate) store: StoreId,
     /// The revision up to which the loop has read.

@@ -7,19 +7,19 @@
 //!
 //! # Modules
 //!
+//! - `call_limiter`: the limit on submissions that are under way.
 //! - `calls`: what RPC handlers ask of the task that owns the dispatcher.
 //! - `config`: configuration of the dispatcher.
 //! - `convert`: messages of the API that only the dispatcher shows.
-//! - `door`: the limit on submissions that are under way.
 //! - `front`: what RPC handlers know of the leader.
 //! - `metrics`: counters of the dispatcher.
 //! - `rpc`: the RPCs of the dispatcher.
 //! - `term`: one term of leadership: reads, decides, writes, answers.
 
+mod call_limiter;
 mod calls;
 mod config;
 mod convert;
-mod door;
 mod front;
 mod metrics;
 mod rpc;

@@ -200,7 +200,7 @@ async fn lead(
         handle: Handle {
             calls: calls_sender,
             room,
-            door: Arc::clone(&overload.door),
+            call_limiter: Arc::clone(&overload.call_limiter),
             store,
             read: Arc::default(),
         },
@@ -332,7 +332,7 @@ impl Loop<'_> {
             let actions = self.core.step(now);
             self.log_brake();
             self.carry_out(actions);
-            self.mind_the_door();
+            self.update_limits();
         }
         self.watches.flush(&self.core, self.context.clock.now());
         self.context.metrics.watches.set(i64::try_from(self.watches.len()).unwrap_or(i64::MAX));

@@ -110,9 +110,9 @@ impl Reader {
 
     async fn read(&mut self) -> Result<(), Status> {
         loop {
-            if !self.term.door.is_open() {
+            if !self.term.call_limiter.is_open() {
                 self.pass_on().await?;
-                self.term.door.opened().await;
+                self.term.call_limiter.opened().await;
             }
             let next = if self.batch.is_empty() {
                 self.items.message().await?.map_or(Next::End, |item| Next::Item(Box::new(item)))

@@ -128,7 +128,7 @@ impl UnitService for Units {
     ) -> Result<Response<v1::SubmitUnitResponse>, Status> {
         let (term, since) = (self.front.term()?, Instant::now());
         // Before anything that costs more.
-        let pass = term.door.enter().map_err(|hint| self.overloaded(TOO_MUCH, hint))?;
+        let pass = term.call_limiter.enter().map_err(|hint| self.overloaded(TOO_MUCH, hint))?;
         let Some(unit) = request.into_inner().unit else {
             self.metrics.rejected.inc();
             return Err(status::invalid_argument([BadField::new("unit", "missing")]));
@@ -138,7 +138,7 @@ impl UnitService for Units {
             status::invalid_argument(wrong)
         })?;
         let Some(room) = room_now(&term.room, kib) else {
-            let hint = term.door.refuse().max(submit::RETRY_FULL);
+            let hint = term.call_limiter.refuse().max(submit::RETRY_FULL);
             return Err(self.overloaded("the admission queue is full", hint));
         };
         let (reply, answer) = oneshot::channel();

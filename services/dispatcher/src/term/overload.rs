@@ -1,4 +1,4 @@
-//! What is in hand, and what the loop tells the door.
+//! What is in hand, and what the loop tells the call limiter.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::Loop;
 use crate::{
+    call_limiter::{CallLimiter, CallPermit},
     config::Config,
-    door::{Door, Pass},
 };
 
 /// Between two looks at all that is in hand: what is not owed any more for a reason that nobody reports, such as a pause.
@@ -17,23 +17,23 @@ const SWEEP: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Units submitted by calls that the control plane owes an answer, and how many more it takes.
 pub(super) struct Overload {
-    pub(super) door: Arc<Door>,
+    pub(super) call_limiter: Arc<CallLimiter>,
     control: overload::Overload,
     started: Instant,
     swept_at: Instant,
-    in_hand: IdMap<UnitId, Pass>,
+    in_hand: IdMap<UnitId, CallPermit>,
 }
 
 impl Overload {
     pub(super) fn new(config: &Config) -> Self {
         let limits = Limits { usual: config.calls_in_hand_max, overloaded: config.calls_in_hand_overloaded };
         let (control, started) = (overload::Overload::new(limits), Instant::now());
-        let door = Door::new(control.limit(), control.pause());
-        Self { door, control, started, swept_at: started, in_hand: IdMap::default() }
+        let call_limiter = CallLimiter::new(control.limit(), control.pause());
+        Self { call_limiter, control, started, swept_at: started, in_hand: IdMap::default() }
     }
 
     /// A unit is on its way to the store.
-    pub(super) fn take(&mut self, unit: UnitId, pass: Option<Pass>) {
+    pub(super) fn take(&mut self, unit: UnitId, pass: Option<CallPermit>) {
         if let Some(pass) = pass {
             self.in_hand.insert(unit, pass);
         }
@@ -53,28 +53,28 @@ impl Loop<'_> {
         }
     }
 
-    /// Sets the door as things are now.
-    pub(super) fn mind_the_door(&mut self) {
-        let Overload { door, control, started, swept_at, in_hand } = &mut self.overload;
+    /// Sets the call limiter as things are now.
+    pub(super) fn update_limits(&mut self) {
+        let Overload { call_limiter, control, started, swept_at, in_hand } = &mut self.overload;
         if swept_at.elapsed() >= SWEEP {
             *swept_at = Instant::now();
             in_hand.retain(|unit, _| self.core.is_owed(*unit));
         }
-        if control.step(door.take_counted(), door.in_hand(), started.elapsed()) {
-            door.set(control.limit(), control.pause());
+        if control.step(call_limiter.take_counted(), call_limiter.in_hand(), started.elapsed()) {
+            call_limiter.set(control.limit(), control.pause());
         }
         let metrics = &self.context.metrics;
-        metrics.in_hand.set(door.in_hand().into());
+        metrics.in_hand.set(call_limiter.in_hand().into());
         metrics.in_hand_max.set(control.limit().into());
         self.mind_streams();
     }
 
     /// Streams are read while not too much waits for schedulers.
     pub(super) fn mind_streams(&mut self) {
-        let door = &self.overload.door;
+        let call_limiter = &self.overload.call_limiter;
         // Closed at the maximum, open again at half of it: in between there is enough to do.
         let (backlog, most) = (self.core.backlog(), self.context.config.streams_backlog_max.max(1));
-        door.set_open(if door.is_open() { backlog < most } else { backlog <= most / 2 });
-        self.context.metrics.streams_paused.set((!door.is_open()).into());
+        call_limiter.set_open(if call_limiter.is_open() { backlog < most } else { backlog <= most / 2 });
+        self.context.metrics.streams_paused.set((!call_limiter.is_open()).into());
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 /// See the module. Of one term.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct CallLimiter {
     limit: AtomicU32,
     in_hand: AtomicU32,
     admitted: AtomicU32,
@@ -28,17 +28,17 @@ pub(crate) struct Door {
 
 /// A unit submitted by a call is in hand as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Pass(Arc<Door>);
+pub(crate) struct CallPermit(Arc<CallLimiter>);
 
-impl Drop for Pass {
+impl Drop for CallPermit {
     fn drop(&mut self) {
         self.0.in_hand.fetch_sub(1, Relaxed);
     }
 }
 
-impl Door {
+impl CallLimiter {
     pub(crate) fn new(limit: u32, hint: Duration) -> Arc<Self> {
-        let door = Self {
+        let call_limiter = Self {
             limit: AtomicU32::new(limit),
             in_hand: AtomicU32::new(0),
             admitted: AtomicU32::new(0),
@@ -47,20 +47,20 @@ impl Door {
             n_hints: AtomicU64::new(0),
             is_open: watch::Sender::new(true),
         };
-        Arc::new(door)
+        Arc::new(call_limiter)
     }
 
     /// One more in hand, if that is not too many.
     ///
     /// # Errors
     /// It is: when to come back.
-    pub(crate) fn enter(self: &Arc<Self>) -> Result<Pass, Duration> {
+    pub(crate) fn enter(self: &Arc<Self>) -> Result<CallPermit, Duration> {
         let limit = self.limit.load(Relaxed);
         let more = |in_hand: u32| (in_hand < limit).then_some(in_hand + 1);
         match self.in_hand.fetch_update(Relaxed, Relaxed, more) {
             Ok(_) => {
                 self.admitted.fetch_add(1, Relaxed);
-                Ok(Pass(Arc::clone(self)))
+                Ok(CallPermit(Arc::clone(self)))
             }
             Err(_) => Err(self.refuse()),
         }
@@ -118,32 +118,35 @@ mod tests {
 
     #[test]
     fn as_many_are_in_hand_as_the_limit_says() {
-        let door = Door::new(2, HINT);
-        let first = door.enter().unwrap();
-        let _second = door.enter().unwrap();
-        let hints = [door.enter().unwrap_err(), door.enter().unwrap_err()];
+        let call_limiter = CallLimiter::new(2, HINT);
+        let first = call_limiter.enter().unwrap();
+        let _second = call_limiter.enter().unwrap();
+        let hints = [call_limiter.enter().unwrap_err(), call_limiter.enter().unwrap_err()];
         assert!(hints[0] != hints[1] && hints.iter().all(|hint| *hint >= HINT / 2 && *hint <= 2 * HINT));
-        assert_eq!(door.take_counted(), Counted { admitted: 2, refused: 2 });
+        assert_eq!(call_limiter.take_counted(), Counted { admitted: 2, refused: 2 });
         drop(first);
-        let _third = door.enter().unwrap();
-        assert_eq!((door.in_hand(), door.take_counted()), (2, Counted { admitted: 1, refused: 0 }));
-        door.set(1, 2 * HINT);
-        assert_eq!(door.in_hand(), 2, "nothing is sent away");
-        assert!(door.enter().is_err());
+        let _third = call_limiter.enter().unwrap();
+        assert_eq!(
+            (call_limiter.in_hand(), call_limiter.take_counted()),
+            (2, Counted { admitted: 1, refused: 0 })
+        );
+        call_limiter.set(1, 2 * HINT);
+        assert_eq!(call_limiter.in_hand(), 2, "nothing is sent away");
+        assert!(call_limiter.enter().is_err());
     }
 
     #[tokio::test]
     async fn a_closed_door_keeps_streams_waiting_until_it_opens() {
-        let door = Door::new(1, HINT);
-        door.opened().await;
-        door.set_open(false);
+        let call_limiter = CallLimiter::new(1, HINT);
+        call_limiter.opened().await;
+        call_limiter.set_open(false);
         let waiting = tokio::spawn({
-            let door = Arc::clone(&door);
-            async move { door.opened().await }
+            let call_limiter = Arc::clone(&call_limiter);
+            async move { call_limiter.opened().await }
         });
         tokio::task::yield_now().await;
-        assert!(!door.is_open() && !waiting.is_finished());
-        door.set_open(true);
+        assert!(!call_limiter.is_open() && !waiting.is_finished());
+        call_limiter.set_open(true);
         waiting.await.unwrap();
     }
 }
