@@ -64,7 +64,7 @@ impl BestEffort {
 impl Cluster {
     /// What state says of a node's use; older than what is known is ignored.
     pub fn put_usage(&mut self, usage: NodeUsage, revision: Revision) {
-        let Some(idx) = self.slot(usage.id) else { return };
+        let Some(idx) = self.node_index(usage.id) else { return };
         let before = self.nodes[idx].usage.take();
         if before.as_ref().is_some_and(|known| known.1 > revision) {
             self.nodes[idx].usage = before;

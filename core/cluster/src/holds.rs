@@ -90,7 +90,7 @@ impl Cluster {
     /// Keeps room; a hold known by its id is replaced.
     pub fn put_hold(&mut self, hold: Arc<Hold>) {
         self.remove_hold(hold.id);
-        if self.slot(hold.node).is_none() {
+        if self.node_index(hold.node).is_none() {
             return;
         }
         let shape = self.shape(&hold.demand, hold.pool);

@@ -160,7 +160,7 @@ impl Cluster {
 
     /// An administrator's record; older ones than the one known are ignored.
     pub fn put_spec(&mut self, spec: NodeSpec, revision: Revision) {
-        let Some(idx) = self.slot(spec.id) else { return };
+        let Some(idx) = self.node_index(spec.id) else { return };
         if self.nodes[idx].spec.as_ref().is_some_and(|known| known.1 > revision) {
             return;
         }
@@ -181,7 +181,7 @@ impl Cluster {
 
     /// An agent's record; older ones than the one known are ignored.
     pub fn put_report(&mut self, report: NodeReport, revision: Revision) {
-        let Some(idx) = self.slot(report.id) else { return };
+        let Some(idx) = self.node_index(report.id) else { return };
         if self.nodes[idx].report.as_ref().is_some_and(|known| known.1 > revision) {
             return;
         }
@@ -206,7 +206,7 @@ impl Cluster {
 
     /// Allocatable in force; older ones than the one known are ignored.
     pub fn put_grant(&mut self, node: NodeId, allocatable: Resources, revision: Revision) {
-        let Some(idx) = self.slot(node) else { return };
+        let Some(idx) = self.node_index(node) else { return };
         if self.nodes[idx].grant.as_ref().is_some_and(|known| known.1 > revision) {
             return;
         }
@@ -527,7 +527,7 @@ impl Cluster {
     }
 
     /// The index of a node, with room in the arrays.
-    fn slot(&mut self, node: NodeId) -> Option<usize> {
+    fn node_index(&mut self, node: NodeId) -> Option<usize> {
         if node.0 > NODE_ID_MAX {
             return None;
         }
@@ -645,7 +645,7 @@ impl Cluster {
 /// What the cycle reads, by node index.
 impl Cluster {
     /// Node ids are below this.
-    pub fn n_slots(&self) -> usize {
+    pub fn n_indices(&self) -> usize {
         self.nodes.len()
     }
 

@@ -130,7 +130,7 @@ impl Cluster {
 
     /// Indices of the nodes that something of a sub-cluster may use, ascending; all there are for something of none.
     pub fn located(&self, id: Option<SubClusterId>) -> impl Iterator<Item = usize> {
-        let all = if id.is_none() { 0..self.n_slots() } else { 0..0 };
+        let all = if id.is_none() { 0..self.n_indices() } else { 0..0 };
         let blocks = id.map_or(&[][..], |id| self.blocks_of(id));
         let of_it = blocks.iter().flat_map(|(block, nodes)| {
             (0..BLOCK).filter(move |at| nodes >> at & 1 == 1).map(move |at| block * BLOCK + at)

@@ -343,7 +343,7 @@ impl Cluster {
 
     /// Takes (`sign` 1) or gives back (-1).
     fn shift(&mut self, shape: ShapeId, node: NodeId, mask: u64, sign: i8) {
-        let Some(idx) = self.slot(node) else { return };
+        let Some(idx) = self.node_index(node) else { return };
         if self.shapes.get(shape).unknown.is_some() {
             let demand = Arc::clone(&self.shapes.get(shape).demand);
             self.amounts(&demand.requests);

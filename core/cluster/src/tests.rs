@@ -296,7 +296,7 @@ fn picture(cluster: &mut Cluster) -> Vec<String> {
             if fits {
                 assert!(cluster.block_may_fit(idx / room::BLOCK, *shape), "the index hides {node}");
             }
-            if idx < cluster.n_slots() {
+            if idx < cluster.n_indices() {
                 let passes = cluster.has_resources(*shape, idx) && cluster.has_devices(*shape, idx);
                 assert_eq!(passes, fits, "with and without words, on {node}");
             }
@@ -314,7 +314,7 @@ proptest! {
         for (revision, event) in (1u64..).zip(&events) {
             cluster.count_unit(UnitId(1));
             records.apply(&mut cluster, event, revision);
-            if tighten && cluster.n_slots() > 0 {
+            if tighten && cluster.n_indices() > 0 {
                 let shapes = shapes.map(|pool| cluster.shape(&unit_demand(3), pool));
                 shapes.into_iter().for_each(|shape| cluster.tighten(0, shape));
             }
@@ -324,7 +324,7 @@ proptest! {
         }
         let expected = picture(&mut records.rebuild());
         prop_assert_eq!(picture(&mut cluster), expected.clone());
-        for node in (1..=N_NODES).filter(|node| NodeId(*node).idx() < cluster.n_slots()) {
+        for node in (1..=N_NODES).filter(|node| NodeId(*node).idx() < cluster.n_indices()) {
             let (taken, _) = cluster.pool_state(NodeId(node), Pool::BestEffort).unwrap();
             prop_assert_eq!(taken, best_effort_taken(&records, node), "node {}", node);
         }

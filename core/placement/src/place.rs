@@ -289,7 +289,7 @@ impl Placer {
         let entry = self.templates.get_mut(template);
         let sub_cluster = entry.ask.sub_cluster();
         // From here on indices are those of its blocks put side by side.
-        let n_nodes = sub_cluster.map_or(cluster.n_slots(), |id| cluster.blocks_of(id).len() * BLOCK);
+        let n_nodes = sub_cluster.map_or(cluster.n_indices(), |id| cluster.blocks_of(id).len() * BLOCK);
         if n_nodes == 0 {
             return;
         }
@@ -341,7 +341,7 @@ impl Placer {
     pub fn fits(&mut self, cluster: &Cluster, template: TemplateId, node: NodeId) -> bool {
         let entry = self.templates.get_mut(template);
         entry.ask.prepare(cluster);
-        node.idx() < cluster.n_slots()
+        node.idx() < cluster.n_indices()
             && cluster.room_for(entry.ask.shape(), node.idx()).is_some()
             && self.profiles.of(entry).gates(cluster, &entry.ask).admit(cluster, &entry.ask, node.idx())
     }
@@ -362,7 +362,7 @@ impl Placer {
         entry.ask.prepare(cluster);
         let gates = self.profiles.of(entry).gates(cluster, &entry.ask);
         let idx = node.idx();
-        idx < cluster.n_slots() && cluster.is_usable(idx) && gates.admit(cluster, &entry.ask, idx)
+        idx < cluster.n_indices() && cluster.is_usable(idx) && gates.admit(cluster, &entry.ask, idx)
     }
 
     /// Nodes that would take a replica of a template if they had room for it, ascending; its `own` ones, or all that may

@@ -365,7 +365,7 @@ impl Scheduler {
     /// The mode or the schedulers changed (also by [`Self::on_change`]).
     pub fn on_partition(&mut self, partition: &Partition) {
         let was_strict = self.placer.view.is_strict();
-        let n_nodes = self.cluster.n_slots();
+        let n_nodes = self.cluster.n_indices();
         let moved = self.placer.set_partition(partition, &self.config.name, n_nodes);
         self.note_moved(moved);
         if was_strict && !self.placer.view.is_strict() {

@@ -66,7 +66,7 @@ proptest! {
         for (revision, event) in (n_before + 1..).zip(after.iter().filter(told)) {
             records.apply(&mut cluster, event, revision);
             others.apply(&mut twin, event, revision);
-            let n_slots = twin.n_slots();
+            let n_slots = twin.n_indices();
             for node in (1..=N_NODES).filter(|node| NodeId(*node).idx() < n_slots) {
                 let without = free(&mut twin, pool, node);
                 let gathered = without.clamp(0, cpu * i64::from(n));

@@ -54,7 +54,7 @@ proptest! {
         }
         let known: Vec<NodeId> = cluster.nodes().collect();
         prop_assert_eq!(usize::try_from(cluster.n_nodes()), Ok(known.len()));
-        let n_slots = u32::try_from(cluster.n_slots()).unwrap();
+        let n_slots = u32::try_from(cluster.n_indices()).unwrap();
         for name in &NAMES[..3] {
             let id = cluster.sub_cluster(name);
             let naive = (0..n_slots).filter(|node| cluster.label(NodeId(*node), PART) == Some(name));
@@ -68,7 +68,7 @@ proptest! {
             prop_assert_eq!(of_it, cluster.located_nodes(Some(id)).collect::<Vec<_>>());
         }
         prop_assert_eq!(cluster.located(Some(d)).count(), 0);
-        prop_assert_eq!(cluster.located(None).count(), cluster.n_slots());
+        prop_assert_eq!(cluster.located(None).count(), cluster.n_indices());
         prop_assert_eq!(cluster.located_nodes(None).collect::<Vec<_>>(), known);
     }
 }

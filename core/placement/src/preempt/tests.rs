@@ -135,7 +135,7 @@ fn seek(cluster: &mut Cluster, ask: &Demand, wanted: usize) -> Found {
 
 fn seek_with(cluster: &mut Cluster, rights: Option<&Rights<'_>>, ask: &Demand, wanted: usize) -> Found {
     let shape = cluster.shape(ask, Pool::Guaranteed);
-    let nodes = 1..cluster.n_slots();
+    let nodes = 1..cluster.n_indices();
     search(cluster, &SEEKER, &FxHashSet::default(), rights, shape, nodes, wanted)
 }
 

@@ -98,7 +98,7 @@ pub(super) fn search(
     let mut placed: Vec<(NodeId, u64)> = Vec::new();
     let mut steps = Vec::new();
     while placed.len() < wanted {
-        let nodes = (1..cluster.n_slots()).map(|idx| NodeId(u32::try_from(idx).unwrap()));
+        let nodes = (1..cluster.n_indices()).map(|idx| NodeId(u32::try_from(idx).unwrap()));
         let best = nodes.filter_map(|node| on_node((cluster, claim), shape, node, &gone, &placed)).min();
         let Some((_, node, victims, mask)) = best else { break };
         gone.extend(victims.iter().copied());
