@@ -21,7 +21,7 @@ const GONE_MAX: usize = 1_000_000;
 
 /// What a submission's uid and name are already.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reservation {
+pub enum NameClaim {
     /// Nothing: the unit gets this id, uid and name are taken from now on.
     New(UnitId),
     /// Submitted before and durable.
@@ -65,26 +65,26 @@ impl Directory {
         self.last_id = self.last_id.max(last.0);
     }
 
-    pub(super) fn reserve(&mut self, namespace: &str, name: &str, uid: &str) -> Reservation {
+    pub(super) fn reserve(&mut self, namespace: &str, name: &str, uid: &str) -> NameClaim {
         let uid = match self.uids.entry(names::uuid(uid).unwrap_or_default()) {
             Entry::Vacant(uid) => uid,
             Entry::Occupied(known) if self.in_flight.contains(known.get()) => {
-                return Reservation::InFlight(*known.get());
+                return NameClaim::InFlight(*known.get());
             }
-            Entry::Occupied(known) => return Reservation::Duplicate(*known.get()),
+            Entry::Occupied(known) => return NameClaim::Duplicate(*known.get()),
         };
         if let Some((unit, created, digest)) = self.gone.get(uid.key()).copied() {
-            return Reservation::Gone { unit, created, digest };
+            return NameClaim::Gone { unit, created, digest };
         }
         match self.names.entry(key(namespace, name)) {
-            Entry::Occupied(taken) => Reservation::NameTaken(*taken.get()),
+            Entry::Occupied(taken) => NameClaim::NameTaken(*taken.get()),
             Entry::Vacant(name) => {
                 self.last_id += 1;
                 let unit = UnitId(self.last_id);
                 name.insert(unit);
                 uid.insert(unit);
                 self.in_flight.insert(unit);
-                Reservation::New(unit)
+                NameClaim::New(unit)
             }
         }
     }

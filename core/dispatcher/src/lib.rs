@@ -93,7 +93,7 @@ mod step;
 mod unit_entry;
 
 pub use attach::{Attach, AttachRefusal};
-pub use directory::Reservation;
+pub use directory::NameClaim;
 pub use ended::{DeleteRefusal, EndedView};
 pub use gangs::TurnView;
 pub use named::Unresolved;
@@ -397,9 +397,9 @@ impl Dispatcher {
     }
 
     /// Takes uid and name of a submission, or says what they are already. `uid` must be a UUID.
-    pub fn reserve(&mut self, namespace: &str, name: &str, uid: &str) -> Reservation {
+    pub fn reserve(&mut self, namespace: &str, name: &str, uid: &str) -> NameClaim {
         if let Some(unit) = self.frozen.has_name(namespace, name) {
-            return Reservation::NameTaken(unit);
+            return NameClaim::NameTaken(unit);
         }
         self.directory.reserve(namespace, name, uid)
     }

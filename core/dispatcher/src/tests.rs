@@ -310,8 +310,8 @@ fn cancel_revokes_and_evicts_until_nothing_is_left() {
     rig.core.on_unit_deleted(UnitId(1), rig.now);
     assert!(rig.core.unit(UnitId(1)).is_none());
     let gone = rig.core.reserve("default", "u1", &uid(1));
-    assert!(matches!(gone, Reservation::Gone { unit: UnitId(1), created: Revision(11), .. }), "{gone:?}");
-    assert_eq!(rig.core.reserve("default", "u1", &uid(7)), Reservation::New(UnitId(2)));
+    assert!(matches!(gone, NameClaim::Gone { unit: UnitId(1), created: Revision(11), .. }), "{gone:?}");
+    assert_eq!(rig.core.reserve("default", "u1", &uid(7)), NameClaim::New(UnitId(2)));
 }
 
 #[test]
@@ -418,17 +418,17 @@ fn duplicates_are_found_on_their_way_and_after() {
     let mut rig = Rig::new();
     rig.core.set_last_unit_id(UnitId(41));
     let unit = UnitId(42);
-    assert_eq!(rig.core.reserve("default", "u42", &uid(42)), Reservation::New(unit));
-    assert_eq!(rig.core.reserve("default", "u42", &uid(42)), Reservation::InFlight(unit));
-    assert_eq!(rig.core.reserve("default", "u42", &uid(43)), Reservation::NameTaken(unit));
+    assert_eq!(rig.core.reserve("default", "u42", &uid(42)), NameClaim::New(unit));
+    assert_eq!(rig.core.reserve("default", "u42", &uid(42)), NameClaim::InFlight(unit));
+    assert_eq!(rig.core.reserve("default", "u42", &uid(43)), NameClaim::NameTaken(unit));
     rig.put(spec(42, 1));
-    assert_eq!(rig.core.reserve("default", "other", &uid(42)), Reservation::Duplicate(unit));
-    assert_eq!(rig.core.reserve("other", "u42", &uid(43)), Reservation::New(UnitId(43)));
+    assert_eq!(rig.core.reserve("default", "other", &uid(42)), NameClaim::Duplicate(unit));
+    assert_eq!(rig.core.reserve("other", "u42", &uid(43)), NameClaim::New(UnitId(43)));
     let refused = UnitSpec { id: UnitId(43), namespace: "other".into(), uid: uid(43), ..spec(42, 1) };
     rig.core.release(&refused);
     assert_eq!(
         rig.core.reserve("other", "u42", &uid(43)),
-        Reservation::New(UnitId(44)),
+        NameClaim::New(UnitId(44)),
         "ids are never used again"
     );
 }

@@ -102,9 +102,9 @@ fn the_name_of_a_unit_that_was_never_read_is_taken() {
     let mut rig = Rig::new();
     let name = Some(("default".to_owned(), "web".to_owned()));
     rig.unreadable_with(Unreadable { name, ..Unreadable::new(Subject::Unit(UnitId(9)), "field", "problem") });
-    assert_eq!(rig.core.reserve("default", "web", &uid(5)), Reservation::NameTaken(UnitId(9)));
+    assert_eq!(rig.core.reserve("default", "web", &uid(5)), NameClaim::NameTaken(UnitId(9)));
     rig.thaws(Change::UnitDeleted(UnitId(9)));
-    assert!(matches!(rig.core.reserve("default", "web", &uid(5)), Reservation::New(_)));
+    assert!(matches!(rig.core.reserve("default", "web", &uid(5)), NameClaim::New(_)));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{
 
 use godel_audit::Acknowledged;
 use godel_core_dispatcher::{
-    Action, Attach, Config, Counted, Dispatcher, ModeChoice, Reservation, SessionId,
+    Action, Attach, Config, Counted, Dispatcher, ModeChoice, NameClaim, SessionId,
     read::UnitView,
     record_changes::{Edit, RecordName, Write},
 };
@@ -390,7 +390,7 @@ impl DispatcherPart {
         if !self.is_up() || self.is_editing {
             return;
         }
-        let Reservation::New(unit) = self.core.reserve(&spec.namespace, &spec.name, &spec.uid) else {
+        let NameClaim::New(unit) = self.core.reserve(&spec.namespace, &spec.name, &spec.uid) else {
             return;
         };
         spec.id = unit;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use godel_core_dispatcher::{Action, Assignment, Attach, Config, Dispatcher, Reservation, SessionId};
+use godel_core_dispatcher::{Action, Assignment, Attach, Config, Dispatcher, NameClaim, SessionId};
 use godel_domain::{
     change::{Change, Lease},
     ids::{Epoch, NodeId, Revision},
@@ -68,7 +68,7 @@ impl Dispatching {
     fn submit(&mut self, units: &[Arc<UnitSpec>]) {
         for unit in units {
             let reserved = self.core.reserve(&unit.namespace, &unit.name, &unit.uid);
-            debug_assert_eq!(reserved, Reservation::New(unit.id));
+            debug_assert_eq!(reserved, NameClaim::New(unit.id));
         }
         self.revision += 1;
         let revision = Revision(self.revision);

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
-use godel_core_dispatcher::{EndedView, Reservation};
+use godel_core_dispatcher::{EndedView, NameClaim};
 use godel_domain::{
     ids::{Revision, UnitId},
     time::Millis,
@@ -54,7 +54,7 @@ impl Loop<'_> {
         let Some(mut item) = self.edits.hold(item) else { return };
         let spec = &mut item.spec;
         match self.core.reserve(&spec.namespace, &spec.name, &spec.uid) {
-            Reservation::New(unit) => {
+            NameClaim::New(unit) => {
                 spec.id = unit;
                 if let Err(wrong) = self.core.admit(spec) {
                     self.core.release(spec);
@@ -68,20 +68,20 @@ impl Loop<'_> {
                 self.overload.take(unit, pass);
                 self.batch.units.push_back(PendingUnit { spec: Arc::new(spec), op, waiter, since, room });
             }
-            Reservation::Duplicate(unit) => {
+            NameClaim::Duplicate(unit) => {
                 let view = self.core.unit(unit);
                 let revision = view.as_ref().map(|view| view.create_revision).unwrap_or_default();
                 let other = view.and_then(|view| differs(view.spec, &item.spec));
                 self.again(Follower::of(item), other, (unit, revision));
             }
-            Reservation::Gone { unit, created, digest } => {
+            NameClaim::Gone { unit, created, digest } => {
                 let other = (digest != same::digest(&item.spec)).then(|| was_another(&item.spec, unit));
                 self.again(Follower::of(item), other, (unit, created));
             }
-            Reservation::InFlight(unit) => {
+            NameClaim::InFlight(unit) => {
                 self.followers.entry(unit).or_default().push(Follower::of(item));
             }
-            Reservation::NameTaken(unit) => {
+            NameClaim::NameTaken(unit) => {
                 self.context.metrics.rejected.inc();
                 let status = self.name_taken(unit, &item.spec);
                 answer(item.waiter, Err(Refused::Status(status)), item.room);
