@@ -11,7 +11,7 @@
 //! - `calls`: what RPC handlers ask of the task that owns the dispatcher.
 //! - `config`: configuration of the dispatcher.
 //! - `convert`: messages of the API that only the dispatcher shows.
-//! - `front`: what RPC handlers know of the leader.
+//! - `leader_client`: what RPC handlers know of the leader.
 //! - `metrics`: counters of the dispatcher.
 //! - `rpc`: the RPCs of the dispatcher.
 //! - `term`: one term of leadership: reads, decides, writes, answers.
@@ -20,12 +20,11 @@ mod call_limiter;
 mod calls;
 mod config;
 mod convert;
-mod front;
+mod leader_client;
 mod metrics;
 mod rpc;
 mod term;
 
-use front::Front;
 use godel_kit::{
     CancellationToken,
     client::Directory,
@@ -39,6 +38,7 @@ use godel_proto::v1::{
     queue_service_server::QueueServiceServer, reservation_service_server::ReservationServiceServer,
     unit_service_server::UnitServiceServer,
 };
+use leader_client::Front;
 use metrics::DispatcherMetrics;
 use tokio::sync::watch;
 
@@ -98,7 +98,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
 async fn lead_again(
     context: term::Context,
     mut leadership: watch::Receiver<Leadership>,
-    publish: watch::Sender<Option<front::Term>>,
+    publish: watch::Sender<Option<leader_client::LeaderHandle>>,
     stop: CancellationToken,
 ) -> Result<(), Error> {
     loop {

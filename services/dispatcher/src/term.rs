@@ -53,7 +53,7 @@ use crate::{
     calls::{Call, Change, ListCall, ListPart, Reply, RowsPage, Schedulers, StatusAnswer},
     config::Config,
     convert,
-    front::Term as Handle,
+    leader_client::LeaderHandle as Handle,
     metrics::{DispatcherMetrics, N_QUEUES_SHOWN},
 };
 
@@ -549,9 +549,9 @@ impl Loop<'_> {
 impl Drop for Loop<'_> {
     /// Streams end with a reason; whoever waits for an answer sees its channel close.
     fn drop(&mut self) {
-        self.watches.close(&crate::front::term_over());
+        self.watches.close(&crate::leader_client::term_over());
         for session in self.sessions.values() {
-            session.close(crate::front::term_over());
+            session.close(crate::leader_client::term_over());
         }
     }
 }
@@ -563,7 +563,7 @@ fn overloaded(message: &str) -> Status {
 /// What a client hears of a failed transaction.
 fn refused(error: &TxnError) -> Status {
     match error {
-        TxnError::LeaseLost | TxnError::Closed => crate::front::term_over(),
+        TxnError::LeaseLost | TxnError::Closed => crate::leader_client::term_over(),
         TxnError::Refused(refusal) => match refusal.reason() {
             v1::TxnRefusalReason::StoreFull => status::resource_exhausted(
                 status::reason::STORE_FULL,
@@ -571,7 +571,7 @@ fn refused(error: &TxnError) -> Status {
                 Duration::from_secs(1),
             ),
             v1::TxnRefusalReason::StaleEpoch | v1::TxnRefusalReason::StoreChanged => {
-                crate::front::term_over()
+                crate::leader_client::term_over()
             }
             v1::TxnRefusalReason::Precondition | v1::TxnRefusalReason::FutureRevision => status::with_info(
                 tonic::Code::Aborted,

@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 use super::queues::{of_one, page_of, required, unknown};
 use crate::{
     calls::{Call, EditCall, Edited, PageCall},
-    front::Front,
+    leader_client::Front,
 };
 
 pub(crate) struct Budgets {

@@ -29,7 +29,7 @@ use crate::{
     calls::{AttachCall, Call, PauseCall, SchedulerMessage},
     config::Config,
     convert,
-    front::{Front, Term, term_over},
+    leader_client::{Front, LeaderHandle, term_over},
 };
 
 /// Bytes of the reason of a pause.
@@ -182,7 +182,7 @@ impl DispatchService for Dispatch {
 
 /// Reads a scheduler's stream to its end.
 async fn serve_scheduler(
-    term: Term,
+    term: LeaderHandle,
     directory: &Directory,
     mut stream: Streaming<v1::AttachRequest>,
     messages: mpsc::Sender<Result<v1::AttachResponse, Status>>,
@@ -255,7 +255,7 @@ where
 }
 
 async fn read(
-    term: &Term,
+    term: &LeaderHandle,
     session: SessionId,
     stream: &mut Streaming<v1::AttachRequest>,
     messages: &mpsc::Sender<Result<v1::AttachResponse, Status>>,

@@ -18,7 +18,7 @@ use tonic::{Code, Request, Response, Status};
 use crate::{
     calls::{Call, EditCall, Edited, PageCall},
     convert,
-    front::Front,
+    leader_client::Front,
 };
 
 /// Records on a page unless asked otherwise, and at most.

@@ -31,7 +31,7 @@ use tonic::{Code, Status, Streaming};
 use super::units::{admit, room_now};
 use crate::{
     calls::{Call, Item, Refused, StreamItem, Waiter},
-    front::{Term, term_over},
+    leader_client::{LeaderHandle, term_over},
     metrics::DispatcherMetrics,
 };
 
@@ -50,7 +50,7 @@ type Answers = mpsc::Sender<Result<v1::SubmitUnitsResponse, Status>>;
 
 /// Serves one stream.
 pub(super) fn spawn(
-    term: Term,
+    term: LeaderHandle,
     items: Streaming<v1::SubmitUnitsRequest>,
     metrics: DispatcherMetrics,
 ) -> ReceiverStream<Result<v1::SubmitUnitsResponse, Status>> {
@@ -83,7 +83,7 @@ pub(super) fn spawn(
 }
 
 struct Reader {
-    term: Term,
+    term: LeaderHandle,
     items: Streaming<v1::SubmitUnitsRequest>,
     done: mpsc::UnboundedSender<StreamItem>,
     batch: Vec<Item>,
@@ -186,7 +186,7 @@ impl Reader {
 }
 
 struct Writer {
-    term: Term,
+    term: LeaderHandle,
     answers: Answers,
     received: Arc<AtomicU64>,
     /// Whether each item from `base` on is done.

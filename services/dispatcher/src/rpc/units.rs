@@ -29,7 +29,7 @@ use super::submit;
 use crate::{
     calls::{Call, Change, ChangeKind, Item, ListCall, Refused, RowsPage, Waiter, WatchCall},
     convert,
-    front::{Front, Term, term_over},
+    leader_client::{Front, LeaderHandle, term_over},
     metrics::DispatcherMetrics,
 };
 
@@ -59,7 +59,7 @@ impl Units {
 
     /// That a watch may begin at a revision, which is of store `asked`. What the loop has read may be behind what the
     /// client has: it is state that knows the last revision.
-    async fn check_begin(&self, term: &Term, from: Revision, asked: StoreId) -> Result<(), Status> {
+    async fn check_begin(&self, term: &LeaderHandle, from: Revision, asked: StoreId) -> Result<(), Status> {
         if !term.store.may_be(asked) {
             return Err(status::store_changed(asked, term.store));
         }

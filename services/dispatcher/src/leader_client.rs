@@ -14,7 +14,7 @@ use crate::{
 
 /// The loop of a term.
 #[derive(Clone)]
-pub(crate) struct Term {
+pub(crate) struct LeaderHandle {
     pub(crate) calls: mpsc::Sender<Call>,
     /// Room in the admission queue, in KiB.
     pub(crate) room: Arc<Semaphore>,
@@ -29,11 +29,14 @@ pub(crate) struct Term {
 #[derive(Clone)]
 pub(crate) struct Front {
     leadership: watch::Receiver<Leadership>,
-    term: watch::Receiver<Option<Term>>,
+    term: watch::Receiver<Option<LeaderHandle>>,
 }
 
 impl Front {
-    pub(crate) fn new(leadership: watch::Receiver<Leadership>, term: watch::Receiver<Option<Term>>) -> Self {
+    pub(crate) fn new(
+        leadership: watch::Receiver<Leadership>,
+        term: watch::Receiver<Option<LeaderHandle>>,
+    ) -> Self {
         Self { leadership, term }
     }
 
@@ -41,7 +44,7 @@ impl Front {
     ///
     /// # Errors
     /// NOT_LEADER on a standby, UNAVAILABLE while a leader still reads.
-    pub(crate) fn term(&self) -> Result<Term, Status> {
+    pub(crate) fn term(&self) -> Result<LeaderHandle, Status> {
         let leads = match &*self.leadership.borrow() {
             Leadership::Standby { leader } => return Err(status::not_leader(leader.as_deref())),
             Leadership::Leader { fence, .. } => fence.is_valid(),
