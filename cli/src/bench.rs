@@ -9,6 +9,7 @@ mod cap;
 mod cases;
 mod chart;
 mod cluster;
+mod colocation;
 mod core;
 mod e2e;
 mod endurance;
@@ -24,7 +25,6 @@ mod setup;
 mod simulate;
 mod store;
 mod suite;
-mod tide;
 mod turns;
 mod wire;
 mod workload;
@@ -51,7 +51,7 @@ pub enum Bench {
     /// What idle agents cost state.
     Agents(agents::Arguments),
     /// A day of online work in minutes, and best-effort work that fills what it leaves.
-    Tide(tide::Arguments),
+    Tide(colocation::Arguments),
     /// Full nodes and many queues that wait: how soon a place is given out, and to whom.
     Turns(turns::Arguments),
     /// A chart of the suite, from the JSON of its runs.
@@ -84,7 +84,7 @@ pub async fn run(bench: Bench, format: Format) -> Result<(), Failure> {
         Bench::Explain(wanted) => explain::run(wanted, format).await,
         Bench::Restart(wanted) => restart::run(wanted, format).await,
         Bench::Agents(wanted) => agents::run(wanted, format).await,
-        Bench::Tide(wanted) => tide::run(wanted, format).await,
+        Bench::Tide(wanted) => colocation::run(wanted, format).await,
         Bench::Turns(wanted) => turns::run(wanted, format).await,
         Bench::Chart(wanted) => chart::run(&wanted),
         Bench::Simulate(wanted) => simulate::run(&wanted, format),
