@@ -120,11 +120,13 @@ pub fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
 
 impl NodeDevices {
     /// Returns the number of devices.
+    #[inline]
     pub fn len(&self) -> usize {
         self.classes.len()
     }
 
     /// Whether the node has no device.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.classes.is_empty()
     }
@@ -157,6 +159,7 @@ impl NodeDevices {
     }
 
     /// Thousandths left of all of them.
+    #[inline]
     pub fn idle(&self) -> i64 {
         (0..self.len()).map(|idx| i64::from(self.free(idx).max(0))).sum()
     }

@@ -99,6 +99,7 @@ impl Room {
 
     /// What `left` of a resource is of the node's whole, in parts of [`SHARE_WHOLE`], rounded down; 0 where the node
     /// has none. Exact to one part up to 16 TiB; far beyond, it only gets coarser.
+    #[inline]
     pub fn share(&self, idx: usize, id: usize, left: i64) -> i64 {
         let scaled = left.max(0).saturating_mul(self.scale[idx * self.stride + id]);
         (scaled >> SCALE_BITS).min(SHARE_WHOLE)

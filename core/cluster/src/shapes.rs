@@ -116,6 +116,7 @@ impl Shape {
     }
 
     /// Thousandths taken of each device in the mask.
+    #[inline]
     pub fn device_milli(&self) -> i32 {
         self.devices.as_ref().map_or(0, |ask| ask.milli)
     }

@@ -98,6 +98,7 @@ impl Cluster {
     }
 
     /// What running units on a node count in scores beyond what they take, of cpu and memory.
+    #[inline]
     pub fn nominal(&self, idx: usize) -> [i64; 2] {
         self.nominal.of(idx)
     }

@@ -124,6 +124,7 @@ impl Cluster {
     }
 
     /// Blocks with nodes of a sub-cluster, ascending, and which nodes these are.
+    #[inline]
     pub fn blocks_of(&self, id: SubClusterId) -> &[(usize, Nodes)] {
         &self.sub_clusters.blocks[id.idx()]
     }
@@ -149,6 +150,7 @@ impl Cluster {
     }
 
     /// Whether a node is one of [`Self::located`].
+    #[inline]
     pub fn is_located(&self, id: Option<SubClusterId>, node: NodeId) -> bool {
         id.is_none() || self.sub_clusters.of(node.idx()) == id
     }

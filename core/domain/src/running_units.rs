@@ -90,6 +90,7 @@ impl Progress {
     }
 
     /// What it is after a report that may follow: the counter never goes back.
+    #[inline]
     pub fn followed_by(self, next: Self) -> Self {
         Self { phase: next.phase, restarts: self.restarts.max(next.restarts) }
     }
@@ -510,6 +511,7 @@ impl RunningUnits {
     ///
     /// # Errors
     /// The first conflict.
+    #[inline]
     pub fn check(&self, change: &RunChange) -> Result<(), RowConflict> {
         match change {
             RunChange::Bind(bind) => self.check_bind(bind),
@@ -667,6 +669,7 @@ impl RunningUnits {
 
     /// Makes room for these ordinals, and for no more the first time: most units are bound once and stay as they
     /// are, the ones of a single replica by the million.
+    #[inline]
     pub fn grow(&mut self, ordinals: &[u32]) {
         let len = ordinals.iter().max().map_or(0, |last| *last as usize + 1);
         if self.rows.is_empty() {
