@@ -136,17 +136,32 @@ impl Binder {
             Ok(members) => members,
             Err(wait) => return Verdict::Wait(wait),
         };
-        let gathers = own.iter().any(|id| self.cluster.hold(*id).is_some_and(|hold| hold.turn.is_some()));
-        let borrower = if gathers { None } else { self.borrower(decision.unit) };
         let owned = self.owned(unit);
-        if !own.is_empty() {
-            self.holds.lift(&own, &mut self.cluster, &mut self.quotas);
-        }
-        let mut accepted =
-            take_room(unit, (&mut self.cluster, borrower.as_ref(), &owned), decision, &members, &mut refused);
         let queue = unit.queue;
-        let taken =
-            take_quota(unit, (&mut self.quotas, &mut self.cluster), decision, &mut accepted, &mut refused);
+        let (mut own, mut members) = (own, members);
+        let (accepted, taken) = loop {
+            let gathers = own.iter().any(|id| self.cluster.hold(*id).is_some_and(|hold| hold.turn.is_some()));
+            let borrower = if gathers { None } else { self.borrower(decision.unit) };
+            if !own.is_empty() {
+                self.holds.lift(&own, &mut self.cluster, &mut self.quotas);
+            }
+            let room = (&mut self.cluster, borrower.as_ref(), &owned);
+            let mut accepted = take_room(unit, room, decision, &members, &mut refused);
+            let quota = (&mut self.quotas, &mut self.cluster);
+            let taken = take_quota(unit, quota, decision, &mut accepted, &mut refused);
+            let gone = self.gone_with(&own, placed(decision, &accepted));
+            if gone.len() == own.len() {
+                break (accepted, taken);
+            }
+            // Some of the holds stay, as nothing of them is bound, and with them the room that the others may have taken.
+            taken.needs.iter().for_each(|(_, need)| self.quotas.give_back(queue, *need));
+            for (ordinal, incarnation) in placed(decision, &accepted) {
+                self.cluster.forget(decision.unit, ordinal, incarnation);
+            }
+            self.holds.settle(&own, &mut self.cluster, &mut self.quotas);
+            own.retain(|id| gone.iter().any(|(gone, _)| gone == id));
+            members = accepted;
+        };
         let standing = self.classes.standing(unit, self.quotas.path(unit.queue));
         let binds = binds(unit, &self.cluster, decision, &accepted, &standing);
         if let Some(verdict) = self.too_few(decision, &accepted, taken.full, &mut refused) {

@@ -274,8 +274,9 @@ impl Placer {
             {
                 return Some(PlacementChoice { node, mask });
             }
-            // It may have moved.
-            let is_near = self.view.reaches_node(entry.candidates.reach, node.idx());
+            // It may have moved, or be gone from a list that was read meanwhile.
+            let is_near = node.idx() < cluster.n_indices()
+                && self.view.reaches_node(entry.candidates.reach, node.idx());
             let room = if is_near { cluster.room_for(entry.ask.shape(), node.idx()) } else { None };
             let fresh = room.and_then(|devices| rater.rate(entry, node.idx(), devices));
             entry.candidates.replace_best(fresh);

@@ -49,10 +49,13 @@ impl Scheduler {
             self.attach(assigned, State::Waiting);
             return Rest::Nothing(1);
         }
-        if is_first {
+        // What is held at a maximum of the queue goes together: those who leave the queue leave it for all of that.
+        let at_maximum = |id: &HoldId| self.cluster.hold(*id).is_some_and(|hold| hold.at_maximum);
+        let free: Vec<HoldId> = ids.iter().copied().filter(|id| !at_maximum(id)).collect();
+        if is_first && free.len() == ids.len() {
             return Rest::Nothing(self.try_whole(assigned, &ids, left, now, decisions));
         }
-        let n_tried = self.try_each(&mut assigned, &ids, decisions);
+        let n_tried = if is_first { 0 } else { self.try_each(&mut assigned, &free, decisions) };
         if assigned.pending() > 0 {
             return Rest::Of(assigned);
         }

@@ -71,8 +71,10 @@ impl Binder {
         let placed: FxHashSet<(u32, u32)> =
             decision.groups.iter().flat_map(|placement| placement.members()).collect();
         let preemption = decision.preemption.as_deref();
-        let may_go =
-            |hold: &Hold| preemption.is_none_or(|preemption| !preemption.gathers && hold.turn.is_some());
+        // What is held at a maximum of the queue goes together, with its last binding or not at all.
+        let may_go = |hold: &Hold| {
+            !hold.at_maximum && preemption.is_none_or(|preemption| !preemption.gathers && hold.turn.is_some())
+        };
         let mut ids = self.cluster.holds_of(decision.unit);
         ids.retain(|id| {
             self.holds.by_id.get(id).is_some_and(|kept| {

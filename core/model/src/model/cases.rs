@@ -33,7 +33,10 @@ const BOUNDED: [(Mark, u64); 2] = [(Mark::Restless, 1), (Mark::Repaired, 1)];
 const FOUND: &[(u64, &str)] = &[
     (1_580, "a hold whose end a scheduler reads after the assignment that follows from it"),
     (1_958, "a unit never placed of whose groups the second one fits"),
+    (6_358, "a candidate that is gone when a scheduler has listed anew"),
     (9_485, "a hold that is being bound when the binder lists anew and loses its lease"),
+    (12_159, "a hold at a maximum that would be placed elsewhere without the rest"),
+    (18_249, "a hold that stays while another running unit of its decision is bound in its room"),
     (11_685, "a unit that its full queue sends back and that keeps others from it"),
     (14_284, "best-effort bound to a node that has come to have less"),
     (154_609, "a decision that was bound, ended and deleted before its scheduler lists anew"),
