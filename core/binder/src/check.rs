@@ -176,8 +176,7 @@ impl Binder {
             return Verdict::Reject(refused.rejections);
         }
         let ticket = self.open(decision, &accepted, queue, taken.needs);
-        let gone =
-            if own.is_empty() { Vec::new() } else { self.gone_with(&own, placed(decision, &accepted)) };
+        let gone = self.gone_with(&own, placed(decision, &accepted));
         self.end_with(ticket, &gone);
         Verdict::Bind(Box::new(Accepted {
             ticket,

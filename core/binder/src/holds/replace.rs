@@ -100,6 +100,9 @@ impl Binder {
         own: &[HoldId],
         placed: impl Iterator<Item = (u32, u32)>,
     ) -> Vec<(HoldId, &'static str)> {
+        if own.is_empty() {
+            return Vec::new();
+        }
         let placed: FxHashSet<(u32, u32)> = placed.collect();
         let is_placed = |id: &&HoldId| {
             self.holds.hold(**id).is_some_and(|hold| hold.members().any(|member| placed.contains(&member)))
