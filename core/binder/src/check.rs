@@ -138,7 +138,7 @@ impl Binder {
         };
         let owned = self.owned(unit);
         let queue = unit.queue;
-        let (mut own, mut members) = (own, members);
+        let (mut own, mut members, mut full) = (own, members, None);
         let (accepted, taken) = loop {
             let gathers = own.iter().any(|id| self.cluster.hold(*id).is_some_and(|hold| hold.turn.is_some()));
             let borrower = if gathers { None } else { self.borrower(decision.unit) };
@@ -148,7 +148,8 @@ impl Binder {
             let room = (&mut self.cluster, borrower.as_ref(), &owned);
             let mut accepted = take_room(unit, room, decision, &members, &mut refused);
             let quota = (&mut self.quotas, &mut self.cluster);
-            let taken = take_quota(unit, quota, decision, &mut accepted, &mut refused);
+            let mut taken = take_quota(unit, quota, decision, &mut accepted, &mut refused);
+            taken.full = full.take().or(taken.full);
             let gone = self.gone_with(&own, placed(decision, &accepted));
             if gone.len() == own.len() {
                 break (accepted, taken);
@@ -160,7 +161,7 @@ impl Binder {
             }
             self.holds.settle(&own, &mut self.cluster, &mut self.quotas);
             own.retain(|id| gone.iter().any(|(gone, _)| gone == id));
-            members = accepted;
+            (members, full) = (accepted, taken.full);
         };
         let standing = self.classes.standing(unit, self.quotas.path(unit.queue));
         let binds = binds(unit, &self.cluster, decision, &accepted, &standing);

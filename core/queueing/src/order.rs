@@ -11,7 +11,7 @@
 //! Costs do not follow the number of queues or of units that wait. Each level has a heap of those below it that may
 //! be served; a change of usage moves one member per level. What does not fit under a maximum is set aside at the
 //! queue whose maximum it is, with all units of its lane that need the same, and is not looked at again before so
-//! much room is there; a queue in which nothing that waits can fit leaves its parent's heap as a whole (`gate`).
+//! much room is there; a queue in which nothing that waits can fit leaves its parent's heap as a whole (`limit_gate`).
 
 use std::{
     cmp::Ordering,
