@@ -1,6 +1,6 @@
 //! One decision against the records and against everything under way.
 
-use std::sync::Arc;
+use std::{cmp::Reverse, sync::Arc};
 
 use godel_cluster::{Cluster, Owned, Unfit};
 use godel_domain::{
@@ -410,7 +410,7 @@ struct TakenQuota {
 }
 
 /// Takes of the unit's queue what its maxima allow, group by group; those beyond, the last ones of their group, are
-/// refused and their room is given back.
+/// refused and their room is given back. Of a gang the group goes first of which most fit: as many as possible count.
 fn take_quota(
     unit: &Unit,
     (quotas, cluster): (&mut Quotas, &mut Cluster),
@@ -419,20 +419,23 @@ fn take_quota(
     refused: &mut Refused,
 ) -> TakenQuota {
     let mut taken = TakenQuota { needs: Needs::new(), full: None };
-    let (mut start, mut n_kept) = (0, 0);
-    while let Some(first) = accepted.get(start) {
-        let placement = &decision.groups[first.group];
-        let n = accepted[start..].iter().take_while(|member| member.group == first.group).count();
-        let shape = unit.groups[usize::from(placement.group)].shape;
-        let asked = u32::try_from(n).unwrap_or(u32::MAX);
-        let (need, limit) = quotas.take(unit.queue, shape, asked, cluster);
-        let n_fit = need.n as usize;
+    let shape = |group: usize| unit.groups[usize::from(decision.groups[group].group)].shape;
+    let mut runs: SmallVec<[&[Member]; 1]> = accepted.chunk_by(|a, b| a.group == b.group).collect();
+    if runs.len() > 1 && unit.terms.min_member > 1 {
+        runs.sort_by_cached_key(|run| Reverse(quotas.n_fit(unit.queue, shape(run[0].group), cluster)));
+    }
+    let mut kept = Members::new();
+    for run in runs {
+        let group = run[0].group;
+        let placement = &decision.groups[group];
+        let asked = u32::try_from(run.len()).unwrap_or(u32::MAX);
+        let (need, limit) = quotas.take(unit.queue, shape(group), asked, cluster);
+        let (fit, beyond) = run.split_at(need.n as usize);
         if need.n > 0 {
             taken.needs.push((placement.group, need));
         }
         if let Some(limit) = limit {
             let detail = quotas.words(limit);
-            let beyond = &accepted[start + n_fit..start + n];
             for &Member { idx, .. } in beyond {
                 cluster.forget(decision.unit, placement.ordinals[idx], placement.incarnation(idx));
             }
@@ -440,11 +443,10 @@ fn take_quota(
             refused.add_all(RejectionReason::QueueFull, ordinals, NodeId(0), detail.clone());
             taken.full.get_or_insert(detail);
         }
-        accepted.copy_within(start..start + n_fit, n_kept);
-        n_kept += n_fit;
-        start += n;
+        kept.extend_from_slice(fit);
     }
-    accepted.truncate(n_kept);
+    kept.sort_unstable_by_key(|member| (member.group, member.idx));
+    *accepted = kept;
     taken
 }
 

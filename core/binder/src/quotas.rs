@@ -86,6 +86,12 @@ impl Quotas {
         (need, headroom.limit.filter(|_| need.n < n))
     }
 
+    /// How many running units of a shape fit under every maximum now. `O(depth)`.
+    pub(super) fn n_fit(&mut self, queue: QueueIdx, shape: ShapeId, cluster: &Cluster) -> u32 {
+        let ask = self.ask(shape, cluster);
+        self.quota.usage().headroom(queue, ask).n
+    }
+
     /// Counts a binding under way (again).
     pub(super) fn add(&mut self, queue: QueueIdx, needs: &Needs) {
         for (_, need) in needs {

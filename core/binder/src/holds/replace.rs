@@ -220,16 +220,20 @@ impl Binder {
         if is_settled && !self.is_hold_frozen(&kept.hold) { Ok(&kept.hold) } else { Err(gone()) }
     }
 
-    /// All holds of a unit that is worth nothing without one of them.
+    /// All holds of a unit that are worth nothing without those of it that are taken: of one that lacks its first binding
+    /// all that there are, and those at a maximum, which were counted together.
     fn with_the_rest(&self, owner: UnitId, ids: &mut Vec<HoldId>) {
         let terms = self.units.get(&owner).map(|unit| &unit.terms);
         let n_bound =
             terms.zip(self.cluster.rows(owner)).map_or(0, |(terms, rows)| lifecycle::counted(rows, terms));
-        if n_bound >= terms.map_or(0, |terms| terms.min_member as usize) {
-            return;
-        }
+        let is_first = n_bound < terms.map_or(0, |terms| terms.min_member as usize);
+        let of_owner = |id: &HoldId| self.holds.hold(*id).filter(|hold| hold.unit == owner);
+        let at_maximum = ids.iter().filter_map(of_owner).any(|hold| hold.at_maximum);
         for id in self.cluster.holds_of(owner) {
-            if !ids.contains(&id) && self.holds.by_id.get(&id).is_some_and(|kept| kept.state == State::Held) {
+            let Some(kept) = self.holds.by_id.get(&id).filter(|kept| kept.state == State::Held) else {
+                continue;
+            };
+            if !ids.contains(&id) && (is_first || (at_maximum && kept.hold.at_maximum)) {
                 ids.push(id);
             }
         }
