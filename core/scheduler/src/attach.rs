@@ -15,7 +15,8 @@ use super::{
 const N_FAILURES_CREDITED: u32 = 6;
 
 impl Scheduler {
-    /// Puts a unit into a state, or lets it go when nothing is left to do.
+    /// Puts a unit into a state, or lets it go when nothing is left to do. The dispatcher hears when it is parked no longer:
+    /// it would call it for room otherwise, in the midst of whatever else becomes of it.
     pub(super) fn attach(&mut self, mut assigned: Box<AssignedUnit>, state: State) {
         let unit = assigned.unit();
         if assigned.is_done() {
@@ -23,7 +24,11 @@ impl Scheduler {
             self.let_go(assigned);
             return;
         }
+        let was_parked = matches!(assigned.state, State::Parked(_));
         assigned.state = if assigned.has_work() { state } else { State::Waiting };
+        if was_parked && !matches!(assigned.state, State::Parked(_)) {
+            self.report(&assigned, ReportState::Woken, None);
+        }
         match &assigned.state {
             State::Ready => {
                 assigned.full = None;
@@ -55,11 +60,10 @@ impl Scheduler {
         for unit in moved {
             let Some(mut assigned) = self.detach(unit) else { continue };
             assigned.turn.0 = priority;
-            let mut state = std::mem::replace(&mut assigned.state, State::Waiting);
-            if matches!(state, State::Parked(_)) {
-                self.report(&assigned, ReportState::Woken, None);
-                state = State::Ready;
-            }
+            let state = match &assigned.state {
+                State::Parked(_) => State::Ready,
+                other => other.clone(),
+            };
             self.attach(assigned, state);
         }
     }
@@ -127,7 +131,6 @@ impl Scheduler {
     pub(super) fn wake(&mut self, need: &WaitKey) {
         let Some(turn) = self.parked.wake(need) else { return };
         let Some(mut assigned) = self.units.remove(&turn.2) else { return };
-        self.report(&assigned, ReportState::Woken, None);
         assigned.woken_from = Some(need.clone());
         self.attach(assigned, State::Ready);
     }

@@ -10,7 +10,6 @@ use godel_domain::{
     hold::Hold,
     ids::{HoldId, NodeId, UnitId},
     time::Millis,
-    unit_report::ReportState,
 };
 use godel_placement::place::templates::TemplateId;
 
@@ -229,7 +228,6 @@ impl Scheduler {
         units.dedup();
         for unit in units {
             if let Some(assigned) = self.detach(unit) {
-                self.report(&assigned, ReportState::Woken, None);
                 self.attach(assigned, State::Ready);
             }
         }

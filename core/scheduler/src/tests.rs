@@ -48,7 +48,8 @@ pub(super) fn call(scheduler: &mut Scheduler, rooms: &[RoomReport]) {
             let Some(mut assigned) = scheduler.detach(turn.2) else { continue };
             scheduler.n_assigned += 1;
             scheduler.parked.note_call();
-            assigned.is_called = true;
+            // A call comes with an assignment.
+            (assigned.is_called, assigned.state) = (true, State::Waiting);
             scheduler.attach(assigned, State::Ready);
         }
     }
