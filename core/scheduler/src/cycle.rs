@@ -12,12 +12,12 @@ use godel_domain::{
     refusals::{RefusalCount, Refusals},
     time::Millis,
 };
-use godel_placement::place::templates::TemplateId;
+use godel_placement::place::templates::{TemplateId, Templates};
 use godel_queueing::QueueIdx;
 
 use super::{
     Scheduler, Step,
-    assigned_unit::{AssignedUnit, State, Wanted},
+    assigned_unit::{AssignedUnit, GroupWork, State, Wanted},
     elsewhere::{Rest, held_templates},
     park::{Counted, WaitKey},
     preemption::SEEK_EVERY_MS,
@@ -152,7 +152,7 @@ impl Scheduler {
         if assigned.pending() > 0 && pending.all(|group| failed.contains(&group.template)) {
             let mut needed = failed.clone();
             needed.extend(held_templates(&assigned));
-            let need = any_need(&needed, self.shares.told_apart(assigned.queue));
+            let need = any_need(&self.placer.templates, &needed, self.shares.told_apart(assigned.queue));
             if n_tried > 0 && self.may_seek(&assigned, &need, false, now) {
                 // Nothing is free: the next try looks for those who have to leave.
                 self.attach(assigned, State::Ready);
@@ -167,18 +167,23 @@ impl Scheduler {
         n_tried
     }
 
+    /// Any one replica of a template.
+    fn one_need(&self, template: TemplateId, queue: Option<QueueIdx>) -> WaitKey {
+        WaitKey::one(self.placer.templates.alike(template), queue)
+    }
+
     /// What a unit lacks whose try has failed.
     fn need_of(&self, assigned: &AssignedUnit, together: usize, tried: &Try) -> WaitKey {
         let queue = self.shares.told_apart(assigned.queue);
         if together > 1 {
-            return together_need(assigned, together, queue);
+            return together_need(&self.placer.templates, assigned, together, queue);
         }
         if assigned.awaiting_hold.is_empty() {
-            return any_need(&tried.failed, queue);
+            return any_need(&self.placer.templates, &tried.failed, queue);
         }
         let mut templates = held_templates(assigned);
         templates.extend(&tried.failed);
-        any_need(&templates, queue)
+        any_need(&self.placer.templates, &templates, queue)
     }
 
     /// Whether the unit's first binding is still to be made.
@@ -207,17 +212,17 @@ impl Scheduler {
         }
         let queue = self.shares.told_apart(assigned.queue);
         if together > 1 {
-            let need = together_need(assigned, together, queue);
+            let need = together_need(&self.placer.templates, assigned, together, queue);
             let refusals = self.parked.settled(&need)?.clone();
             return Some((need, Counted::Before(refusals)));
         }
         let mut none_fits = Vec::new();
         let mut refusals = None;
         for group in assigned.groups.iter().filter(|group| !group.pending().is_empty()) {
-            refusals = Some(self.parked.settled(&WaitKey::one(group.template, queue))?);
+            refusals = Some(self.parked.settled(&self.one_need(group.template, queue))?);
             none_fits.push(group.template);
         }
-        Some((any_need(&none_fits, queue), Counted::Before(refusals?.clone())))
+        Some((any_need(&self.placer.templates, &none_fits, queue), Counted::Before(refusals?.clone())))
     }
 
     /// Others that lack the same wait, and search for victims in its place.
@@ -226,7 +231,7 @@ impl Scheduler {
         let mut pending = assigned.groups.iter().filter(|group| !group.pending().is_empty());
         self.parked.has_units(need)
             || (need.together == 0
-                && pending.all(|group| self.parked.has_units(&WaitKey::one(group.template, queue))))
+                && pending.all(|group| self.parked.has_units(&self.one_need(group.template, queue))))
     }
 
     pub(super) fn park(
@@ -395,8 +400,8 @@ fn note_no_turn(refusals: &mut Counted, has_none: bool) {
 }
 
 /// Any one replica of one of the templates would do.
-pub(super) fn any_need(templates: &[TemplateId], queue: Option<QueueIdx>) -> WaitKey {
-    let mut templates = templates.to_vec();
+pub(super) fn any_need(known: &Templates, templates: &[TemplateId], queue: Option<QueueIdx>) -> WaitKey {
+    let mut templates: Vec<TemplateId> = templates.iter().map(|template| known.alike(*template)).collect();
     templates.sort_unstable();
     templates.dedup();
     let templates = templates.into_iter().map(|template| (template, 0)).collect();
@@ -404,10 +409,16 @@ pub(super) fn any_need(templates: &[TemplateId], queue: Option<QueueIdx>) -> Wai
 }
 
 /// So many together, of everything pending.
-pub(super) fn together_need(assigned: &AssignedUnit, together: usize, queue: Option<QueueIdx>) -> WaitKey {
+pub(super) fn together_need(
+    known: &Templates,
+    assigned: &AssignedUnit,
+    together: usize,
+    queue: Option<QueueIdx>,
+) -> WaitKey {
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let pending = assigned.groups.iter().filter(|group| !group.pending().is_empty());
-    let mut templates: Vec<_> = pending.map(|group| (group.template, count(group.pending().len()))).collect();
+    let of_group = |group: &GroupWork| (known.alike(group.template), count(group.pending().len()));
+    let mut templates: Vec<_> = pending.map(of_group).collect();
     templates.sort_unstable();
     WaitKey { together: count(together), templates: templates.into(), queue, own: None }
 }

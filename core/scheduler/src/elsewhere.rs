@@ -62,7 +62,11 @@ impl Scheduler {
             self.attach(assigned, State::Ready);
             return Rest::Nothing(n_tried.max(1));
         }
-        let need = any_need(&held_templates(&assigned), self.shares.told_apart(assigned.queue));
+        let need = any_need(
+            &self.placer.templates,
+            &held_templates(&assigned),
+            self.shares.told_apart(assigned.queue),
+        );
         let refusals = self.explain(&need, &held_templates(&assigned), now);
         self.park(assigned, &need, refusals, now);
         Rest::Nothing(n_tried.max(1))
@@ -111,7 +115,10 @@ impl Scheduler {
             self.enter(&assigned, together, &mut tried);
         }
         let queue = self.shares.told_apart(assigned.queue);
-        let need = WaitKey { own: Some(assigned.unit()), ..together_need(&assigned, together, queue) };
+        let need = WaitKey {
+            own: Some(assigned.unit()),
+            ..together_need(&self.placer.templates, &assigned, together, queue)
+        };
         if tried.n_placed < together && gathers {
             self.seek(&assigned, &need, together, left, &mut tried, now);
         }

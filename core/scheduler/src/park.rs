@@ -27,7 +27,8 @@ use smallvec::SmallVec;
 pub(crate) struct WaitKey {
     /// Running units that must be placed together; 0 when any one would do.
     pub together: u32,
-    /// Templates, ascending, with the running units pending of each; 0 where any one would do.
+    /// Templates, those that stand for all that fit the same nodes, ascending, with the running units pending of each; 0
+    /// where any one would do.
     pub templates: SmallVec<[(TemplateId, u32); 1]>,
     /// The queue, where those of one may have to leave for those of another.
     pub queue: Option<QueueIdx>,

@@ -30,6 +30,8 @@ pub struct Entry {
     pub gates: Gates,
     /// Nodes found for it before.
     pub candidates: Candidates,
+    /// The template that fits the same nodes and stands for all that do; itself, if it is that one.
+    alike: TemplateId,
     key: Key,
     n_uses: u32,
 }
@@ -61,37 +63,42 @@ impl Templates {
         let mut hasher = FxHasher::default();
         template.node_selector.hash(&mut hasher);
         template.tolerations.hash(&mut hasher);
-        let key = (shape, scoring, spreads, hasher.finish());
+        self.intern_as(cluster, template, (shape, scoring, spreads, hasher.finish()))
+    }
+
+    fn intern_as(&mut self, cluster: &mut Cluster, template: &Template, key: Key) -> TemplateId {
         let is_same = |id: &&TemplateId| {
             let constraint = self.get(**id).ask.constraint();
             constraint.selector == template.node_selector && constraint.tolerations == template.tolerations
         };
         if let Some(id) = self.ids.get(&key).and_then(|ids| ids.iter().find(is_same)).copied() {
-            let entry = self.get_mut(id);
-            entry.n_uses += 1;
-            self.n_unused -= usize::from(self.get(id).n_uses == 1);
+            self.retain(id);
             return id;
         }
-        let entry = Entry {
+        let (shape, scoring, spreads, hash) = key;
+        let plain = (shape, ScoringProfile::LeastAllocated, false, hash);
+        let alike = (key != plain).then(|| self.intern_as(cluster, template, plain));
+        let idx = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            u32::try_from(self.entries.len() - 1).expect("memory ends before 2^32 templates")
+        });
+        let id = TemplateId(idx);
+        self.entries[idx as usize] = Some(Entry {
             ask: Ask::of_shape(cluster, shape, template).spreading(spreads),
             scoring,
             gates: Gates::default(),
             candidates: Candidates::default(),
+            alike: alike.unwrap_or(id),
             key,
             n_uses: 1,
-        };
-        let id = match self.free.pop() {
-            Some(id) => {
-                self.entries[id as usize] = Some(entry);
-                TemplateId(id)
-            }
-            None => {
-                self.entries.push(Some(entry));
-                TemplateId(u32::try_from(self.entries.len() - 1).expect("memory ends before 2^32 templates"))
-            }
-        };
+        });
         self.ids.entry(key).or_default().push(id);
         id
+    }
+
+    /// The template that stands for all that fit the same nodes, however they score them.
+    pub fn alike(&self, id: TemplateId) -> TemplateId {
+        self.get(id).alike
     }
 
     /// One use more of a template that is in use.
@@ -115,9 +122,11 @@ impl Templates {
     }
 
     fn sweep(&mut self) {
+        let mut stood_for = Vec::new();
         for (idx, slot) in (0u32..).zip(&mut self.entries) {
             let Some(unused) = slot.take_if(|entry| entry.n_uses == 0) else { continue };
             self.free.push(idx);
+            stood_for.extend(Some(unused.alike).filter(|alike| alike.0 != idx));
             if let Some(ids) = self.ids.get_mut(&unused.key) {
                 ids.retain(|id| id.0 != idx);
                 if ids.is_empty() {
@@ -126,6 +135,8 @@ impl Templates {
             }
         }
         self.n_unused = 0;
+        // Fewer than there were unused ones.
+        stood_for.into_iter().for_each(|alike| self.release(alike));
     }
 
     /// Ends all candidate lists.
