@@ -414,10 +414,11 @@ impl Probe {
     }
 
     /// Units that others may get before an entitled queue: one for each scheduler, one more since a unit that is called is counted
-    /// in proportion against what other needs may take, and where it is not known what was under way as much as may have been.
+    /// in proportion against what other needs may take, another one since a unit that nobody lacks the same as is handed out
+    /// while the report of a place is on its way, and where it is not known what was under way as much as may have been.
     fn allowance(&self) -> i64 {
         match self.service.handed_out {
-            Some(_) => self.n_schedulers + 1,
+            Some(_) => self.n_schedulers + 2,
             None => 4 * self.n_schedulers + 8,
         }
     }

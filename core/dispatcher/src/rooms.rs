@@ -157,15 +157,13 @@ impl Rooms {
         self.all.get_mut(room.0 as usize)?.as_mut()
     }
 
-    pub(super) fn find(&self, lack: &Lack) -> Option<RoomIdx> {
+    /// The rooms of those that lack the same: more than one where the watcher tells their needs apart.
+    fn of_lack(&self, lack: &Lack) -> SmallVec<[RoomIdx; 2]> {
         let same = |room: &&RoomIdx| self.get(**room).is_some_and(|room| room.lack == *lack);
-        self.by_hash.get(&lack.hash())?.iter().find(same).copied()
+        self.by_hash.get(&lack.hash()).into_iter().flatten().filter(same).copied().collect()
     }
 
-    fn intern(&mut self, lack: Lack) -> RoomIdx {
-        if let Some(room) = self.find(&lack) {
-            return room;
-        }
+    fn insert(&mut self, lack: Lack) -> RoomIdx {
         let hash = lack.hash();
         let fresh = Room { lack, hash, refusals: None, statement: None, left: 0, scout: None };
         if self.all.is_empty() {
@@ -314,17 +312,20 @@ impl Dispatcher {
         let was_called = self.rooms.calls.iter().any(|call| call.unit == unit);
         self.rooms.calls.retain(|call| call.unit != unit);
         let Some(lack) = self.units.get(&unit).map(|entry| self.lack_of(entry)) else { return };
-        let room = self.rooms.intern(lack);
         let is_watcher = *self.rooms.watcher.get_or_insert(scheduler) == scheduler;
-        self.rooms.note_parked(room, is_watcher.then_some(need), refusals, was_called);
+        let need = is_watcher.then_some(need);
         let Some(entry) = self.units.get_mut(&unit) else { return };
-        let mut waiting = entry.waiting(entry.was_placed(), &self.classes);
-        waiting.room = room;
         let Whereabouts::Dispatched(held) = &mut entry.place else { return };
         if let Some(old) = held.parked.take() {
             self.schedulers.all[scheduler].parked -= 1;
             self.queues.remove(&old);
         }
+        let room = self.room_for(lack, need);
+        self.rooms.note_parked(room, need, refusals, was_called);
+        let Some(entry) = self.units.get_mut(&unit) else { return };
+        let mut waiting = entry.waiting(entry.was_placed(), &self.classes);
+        waiting.room = room;
+        let Whereabouts::Dispatched(held) = &mut entry.place else { return };
         if is_watcher {
             waiting.held_by = u32::try_from(scheduler).ok();
             held.parked = Some(waiting);
@@ -338,10 +339,23 @@ impl Dispatcher {
         self.touch_all();
     }
 
+    /// The room that a unit waits for which lacks this, and whose need has that number at the watcher. A room goes by one
+    /// need: those that wait for it would not hear of places for another one. The watcher may tell apart what looks the same
+    /// here, as it does with a unit for which room is held.
+    fn room_for(&mut self, lack: Lack, need: Option<u64>) -> RoomIdx {
+        let rooms = self.rooms.of_lack(&lack);
+        let need_of = |idx: RoomIdx| self.rooms.get(idx)?.statement.map(|statement| statement.need);
+        let same = |idx: &RoomIdx| need.is_none() || need_of(*idx) == need;
+        // A need that nobody has at the watcher is over: what waits for its room goes by the next one.
+        let is_free = |idx: &RoomIdx| need_of(*idx).is_none() || self.highest_watched(*idx).is_none();
+        let room = rooms.iter().find(|idx| same(idx)).or_else(|| rooms.iter().find(|idx| is_free(idx)));
+        room.copied().unwrap_or_else(|| self.rooms.insert(lack))
+    }
+
     /// What a unit lacks if it finds no place.
     fn lack_of(&self, entry: &Entry) -> Lack {
         let spec = &entry.spec;
-        let together = if entry.was_placed() || spec.min_member <= 1 { 0 } else { spec.min_member };
+        let together = entry.together();
         let count = |group: usize| if together > 0 { entry.n_pending(group) } else { 0 };
         let all = || (0..spec.task_groups.len()).map(|group| (group, count(group)));
         let mut groups: SmallVec<[(usize, u32); 1]> =
@@ -428,7 +442,7 @@ impl Dispatcher {
         let scout = self.rooms.get(idx)?.scout?;
         let is_out = match self.units.get(&scout).map(|entry| &entry.place) {
             Some(Whereabouts::Dispatched(held)) => held.parked.is_none() && held.done_at.is_none(),
-            Some(Whereabouts::Queued(waiting)) => waiting.room == RoomIdx::NONE,
+            // What its queue is too full for, or nobody has any more, tells nothing.
             _ => false,
         };
         is_out.then_some(scout)
@@ -474,12 +488,15 @@ impl Dispatcher {
 
     /// One that nothing is known of joins those who lack the same, unless it may find victims that they did not.
     fn way_of_fresh(&self, entry: &Entry) -> Way {
-        let room = self.rooms.find(&self.lack_of(entry));
-        let Some(room) = room else { return Way::Any };
-        let is_above =
-            self.highest_watched(room).is_some_and(|highest| self.classes.priority(&entry.spec) > highest);
-        let is_scout = self.rooms.get(room).is_some_and(|known| known.scout == Some(entry.spec.id));
-        if is_above || is_scout { Way::Any } else { Way::Joined(room) }
+        if !entry.tried.is_empty() {
+            // It goes through the partitions, of which the rest have yet to be asked.
+            return Way::Any;
+        }
+        let rooms = self.rooms.of_lack(&self.lack_of(entry));
+        let Some(room) = rooms.first().copied() else { return Way::Any };
+        let highest = rooms.iter().filter_map(|room| self.highest_watched(*room)).max();
+        let is_above = highest.is_some_and(|highest| self.classes.priority(&entry.spec) > highest);
+        if is_above { Way::Any } else { Way::Joined(room) }
     }
 
     /// A unit waits with those who lack the same, without having been handed out.

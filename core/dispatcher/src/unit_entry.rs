@@ -6,7 +6,7 @@ use godel_domain::{
     change::Scope,
     hold::Hold,
     ids::Revision,
-    lifecycle::{self, Counts, Phase, Soft},
+    lifecycle::{self, Counts, GangTerms, Phase, Soft},
     priority_classes::PriorityClasses,
     queue_spec::Band,
     refusals::Refusals,
@@ -345,6 +345,19 @@ impl Entry {
         }
         let held: BTreeSet<(u32, u32)> = self.holds().iter().flat_map(|hold| hold.members()).collect();
         ordinals.into_iter().zip(incarnations).filter(|member| held.contains(member)).unzip()
+    }
+
+    /// Running units that must be placed at once before any may be; 0 where one by one will do. A unit that restarts as a
+    /// whole needs them once more.
+    pub(super) fn together(&self) -> u32 {
+        let min_member = self.spec.min_member;
+        if min_member <= 1 {
+            return 0;
+        }
+        let counted = lifecycle::counted(&self.rows, &GangTerms::of(&self.spec));
+        let n =
+            min_member.saturating_sub(u32::try_from(counted).unwrap_or(u32::MAX)).min(self.counts.pending);
+        if n > 1 { n } else { 0 }
     }
 
     /// Whether something of it had a node before, since it was last suspended.
