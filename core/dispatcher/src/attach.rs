@@ -158,7 +158,7 @@ impl Dispatcher {
         let scheduler = &mut self.schedulers.all[idx];
         match report.state {
             ReportState::Parked => {
-                held.done_at = None;
+                (held.done_at, held.unplaced) = (None, report.unplaced);
                 scheduler.reload(&mut held.load, 0);
                 if entry.spec.min_member > 1 {
                     self.gangs.note(report.unit, now);
@@ -220,6 +220,7 @@ impl Dispatcher {
                     resend: false,
                     scope,
                     at_maximum: false,
+                    unplaced: None,
                 }
             }
         };

@@ -267,6 +267,7 @@ impl Dispatcher {
             resend: false,
             scope,
             at_maximum,
+            unplaced: None,
         };
         match scope {
             Scope::Partition => {}

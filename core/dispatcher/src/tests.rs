@@ -158,7 +158,7 @@ impl Rig {
         let spec_revision = self.core.unit(UnitId(unit)).unwrap().spec_revision;
         let refusals = (state == ReportState::Parked).then(Arc::<Refusals>::default);
         let need = if state == ReportState::Parked { unit } else { 0 };
-        let report = UnitReport { unit: UnitId(unit), spec_revision, state, refusals, need };
+        let report = UnitReport { unit: UnitId(unit), spec_revision, state, refusals, need, unplaced: None };
         self.core.on_report(SessionId(session), report, self.now);
     }
 

@@ -104,6 +104,8 @@ pub(super) struct Dispatched {
     pub(super) scope: Scope,
     /// A queue of it was at a maximum: others there have to leave first.
     pub(super) at_maximum: bool,
+    /// While it is parked: running units of it without a place, if its scheduler says how many.
+    pub(super) unplaced: Option<u32>,
 }
 
 impl Whereabouts {
@@ -193,27 +195,50 @@ impl Entry {
 
     /// Whether counts and what the queue was told follow from record, rows and place.
     pub(super) fn is_sound(&self) -> bool {
-        let is_handed = self.is_handed();
+        let mut in_flight = self.in_flight();
         self.counts == Counts::of(&self.spec, &self.rows)
             && self.shares.iter().zip(by_group(&self.spec, &self.rows, &self.counts)).enumerate().all(
                 |(group, (share, (live, pending)))| {
-                    let charged = live + if is_handed { pending } else { self.n_held(group).min(pending) };
+                    let charged = live + self.n_taken(group, pending, &mut in_flight);
                     let standing = self.standing(group);
                     *share == Share { live, pending, charged, bound: live, standing }
                 },
             )
     }
 
+    /// Pending running units that a scheduler tries to place, or has placed although the rows have yet to say so. Those for
+    /// which it found no place use nothing: they would keep others out.
+    fn in_flight(&self) -> u32 {
+        let pending = self.counts.pending;
+        match self.place {
+            Whereabouts::Dispatched(Dispatched { parked: Some(_), unplaced, .. }) => {
+                pending.saturating_sub(unplaced.unwrap_or(pending))
+            }
+            // Of a unit that was never bound only what room is held for is tried.
+            Whereabouts::Dispatched(_) if self.holds.is_empty() || self.was_placed() => pending,
+            _ => 0,
+        }
+    }
+
+    /// Of a group's pending running units those that use room in the queue: of what is `in_flight`, and is less for the next
+    /// group, and what room is held for.
+    fn n_taken(&self, group: usize, pending: u32, in_flight: &mut u32) -> u32 {
+        let n = pending.min(*in_flight);
+        *in_flight -= n;
+        n.max(self.n_held(group).min(pending))
+    }
+
     /// Brings what the queue is told up to date.
     pub(super) fn charge(&mut self, queues: &mut Queues) {
-        let is_handed = self.is_handed();
+        let mut in_flight = self.in_flight();
         if let [one] = self.shares.as_mut_slice() {
             (one.live, one.pending) = (self.counts.live, self.counts.pending);
         }
         for group in 0..self.shares.len() {
-            let (n_held, standing) = (self.n_held(group), self.standing(group));
+            let standing = self.standing(group);
+            let n_taken = self.n_taken(group, self.shares[group].pending, &mut in_flight);
             let share = &mut self.shares[group];
-            let charged = share.live + if is_handed { share.pending } else { n_held.min(share.pending) };
+            let charged = share.live + n_taken;
             share.set(queues, &self.account, group, (charged, share.live), standing);
         }
     }
@@ -232,19 +257,6 @@ impl Entry {
                 self.shares.iter_mut().zip(by_group(&self.spec, &self.rows, &self.counts))
             {
                 (share.live, share.pending) = (live, pending);
-            }
-        }
-    }
-
-    /// A scheduler tries to place what is pending. What it parked uses nothing and would keep others out.
-    fn is_handed(&self) -> bool {
-        match self.place {
-            // Of a unit that was never bound only what room is held for is tried.
-            Whereabouts::Dispatched(held) => {
-                held.parked.is_none() && (self.holds.is_empty() || self.was_placed())
-            }
-            Whereabouts::Idle | Whereabouts::Unsettled | Whereabouts::Paused | Whereabouts::Queued(_) => {
-                false
             }
         }
     }

@@ -20,6 +20,9 @@ pub struct UnitReport {
     pub refusals: Option<Arc<Refusals>>,
     /// Of a parked unit: what it lacks, a number of this scheduler's for [`RoomReport`]; else 0.
     pub need: u64,
+    /// Of a parked unit: running units of it that have no place. The others are decided, bound or have room held for them:
+    /// they use room in its queue though the records have yet to say so.
+    pub unplaced: Option<u32>,
 }
 
 /// What became of a unit at a scheduler.

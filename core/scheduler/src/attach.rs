@@ -115,7 +115,9 @@ impl Scheduler {
         need: u64,
     ) {
         let (unit, spec_revision) = (assigned.unit(), assigned.revision);
-        self.reports.push(UnitReport { unit, spec_revision, state, refusals, need });
+        let unplaced = u32::try_from(assigned.pending()).unwrap_or(u32::MAX);
+        let unplaced = (state == ReportState::Parked).then_some(unplaced);
+        self.reports.push(UnitReport { unit, spec_revision, state, refusals, need, unplaced });
     }
 
     /// The unit woken from a group came to an end: the next one's turn.

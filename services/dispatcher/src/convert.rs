@@ -216,6 +216,7 @@ pub(crate) fn report(report: v1::UnitReport) -> Option<UnitReport> {
         state,
         refusals,
         need: report.need,
+        unplaced: report.unplaced,
     })
 }
 

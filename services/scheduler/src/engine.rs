@@ -364,8 +364,7 @@ impl Engine {
                     unit_id,
                     spec_revision,
                     state: v1::UnitReportState::Returned.into(),
-                    refusals: None,
-                    need: 0,
+                    ..v1::UnitReport::default()
                 };
                 if let Some(session) = &mut run.session {
                     messages::reports([report]).into_iter().for_each(|message| session.attach.send(message));

@@ -233,6 +233,7 @@ impl World {
                     state: ReportState::Done,
                     refusals: None,
                     need: 0,
+                    unplaced: None,
                 };
                 self.rig.core.on_report(session, report, self.rig.now);
             }
@@ -303,7 +304,14 @@ impl World {
         }
         self.rig.core.on_report(
             session,
-            UnitReport { unit, spec_revision, state, refusals: None, need: unit.0 },
+            UnitReport {
+                unit,
+                spec_revision,
+                state,
+                refusals: None,
+                need: unit.0,
+                unplaced: Some(u32::try_from(choice % 3).unwrap()),
+            },
             self.rig.now,
         );
     }

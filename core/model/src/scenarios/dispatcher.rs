@@ -96,6 +96,7 @@ impl Dispatching {
             state: ReportState::Done,
             refusals: None,
             need: 0,
+            unplaced: None,
         };
         self.core.on_report(one.session, report, NOW);
     }

@@ -313,6 +313,7 @@ impl Scheduler {
             state: state.into(),
             refusals: Some(refusals),
             need: spec_of(unit).unit_id,
+            unplaced: None,
         };
         self.say(v1::attach_request::Message::Reports(v1::UnitReports { reports: vec![report] })).await;
     }

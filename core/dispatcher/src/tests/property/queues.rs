@@ -140,8 +140,14 @@ impl World {
         let mut expected: BTreeMap<QueueIdx, (i128, i128, u64, usize)> = BTreeMap::new();
         for (unit, entry) in &core.units {
             prop_assert!(entry.is_sound(), "unit {}: {:?} {:?}", unit, entry.shares, entry.place);
-            let handed = matches!(entry.place, Whereabouts::Dispatched(held) if held.parked.is_none());
-            let charged = entry.counts.live + if handed { entry.counts.pending } else { 0 };
+            let under_way = match entry.place {
+                Whereabouts::Dispatched(held) if held.parked.is_none() => entry.counts.pending,
+                Whereabouts::Dispatched(held) => {
+                    entry.counts.pending.saturating_sub(held.unplaced.unwrap_or(u32::MAX))
+                }
+                _ => 0,
+            };
+            let charged = entry.counts.live + under_way;
             let queue = entry.account.queue;
             expected.entry(queue).or_default().3 += 1;
             for level in core.quota().tree().upwards(queue) {
