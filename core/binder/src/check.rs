@@ -419,35 +419,53 @@ fn take_quota(
     refused: &mut Refused,
 ) -> TakenQuota {
     let mut taken = TakenQuota { needs: Needs::new(), full: None };
-    let shape = |group: usize| unit.groups[usize::from(decision.groups[group].group)].shape;
-    let mut runs: SmallVec<[&[Member]; 1]> = accepted.chunk_by(|a, b| a.group == b.group).collect();
-    if runs.len() > 1 && unit.terms.min_member > 1 {
-        runs.sort_by_cached_key(|run| Reverse(quotas.n_fit(unit.queue, shape(run[0].group), cluster)));
+    if accepted.first().map(|member| member.group) == accepted.last().map(|member| member.group) {
+        let n_fit = take_group(unit, (quotas, cluster), (decision, accepted), refused, &mut taken);
+        accepted.truncate(n_fit);
+        return taken;
+    }
+    let mut groups: SmallVec<[&[Member]; 4]> = accepted.chunk_by(|a, b| a.group == b.group).collect();
+    if unit.terms.min_member > 1 {
+        let shape = |group: usize| unit.groups[usize::from(decision.groups[group].group)].shape;
+        groups.sort_by_cached_key(|group| Reverse(quotas.n_fit(unit.queue, shape(group[0].group), cluster)));
     }
     let mut kept = Members::new();
-    for run in runs {
-        let group = run[0].group;
-        let placement = &decision.groups[group];
-        let asked = u32::try_from(run.len()).unwrap_or(u32::MAX);
-        let (need, limit) = quotas.take(unit.queue, shape(group), asked, cluster);
-        let (fit, beyond) = run.split_at(need.n as usize);
-        if need.n > 0 {
-            taken.needs.push((placement.group, need));
-        }
-        if let Some(limit) = limit {
-            let detail = quotas.words(limit);
-            for &Member { idx, .. } in beyond {
-                cluster.forget(decision.unit, placement.ordinals[idx], placement.incarnation(idx));
-            }
-            let ordinals = beyond.iter().map(|member| placement.ordinals[member.idx]);
-            refused.add_all(RejectionReason::QueueFull, ordinals, NodeId(0), detail.clone());
-            taken.full.get_or_insert(detail);
-        }
-        kept.extend_from_slice(fit);
+    for group in groups {
+        let n_fit = take_group(unit, (quotas, cluster), (decision, group), refused, &mut taken);
+        kept.extend_from_slice(&group[..n_fit]);
     }
     kept.sort_unstable_by_key(|member| (member.group, member.idx));
     *accepted = kept;
     taken
+}
+
+/// Takes for those of one group as many as fit, and refuses the rest.
+fn take_group(
+    unit: &Unit,
+    (quotas, cluster): (&mut Quotas, &mut Cluster),
+    (decision, members): (&Decision, &[Member]),
+    refused: &mut Refused,
+    taken: &mut TakenQuota,
+) -> usize {
+    let Some(first) = members.first() else { return 0 };
+    let placement = &decision.groups[first.group];
+    let shape = unit.groups[usize::from(placement.group)].shape;
+    let asked = u32::try_from(members.len()).unwrap_or(u32::MAX);
+    let (need, limit) = quotas.take(unit.queue, shape, asked, cluster);
+    if need.n > 0 {
+        taken.needs.push((placement.group, need));
+    }
+    if let Some(limit) = limit {
+        let detail = quotas.words(limit);
+        let beyond = &members[need.n as usize..];
+        for &Member { idx, .. } in beyond {
+            cluster.forget(decision.unit, placement.ordinals[idx], placement.incarnation(idx));
+        }
+        let ordinals = beyond.iter().map(|member| placement.ordinals[member.idx]);
+        refused.add_all(RejectionReason::QueueFull, ordinals, NodeId(0), detail.clone());
+        taken.full.get_or_insert(detail);
+    }
+    need.n as usize
 }
 
 /// Whether one running unit may go where the decision wants it, labels and taints included if the node has
