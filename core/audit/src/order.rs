@@ -466,7 +466,7 @@ impl Probe {
             }
             let Window { n, n_low } = std::mem::take(window);
             self.n_windows += 1;
-            let (floor, allowance) = (i64::from(percent.min(50)), self.allowance() + 2);
+            let (floor, allowance) = (i64::from(percent.min(50)), self.allowance() + 1);
             if (i64::from(n_low) - floor).abs() > allowance {
                 let revision = commit.revision;
                 self.findings.add(|| {

@@ -60,7 +60,8 @@ impl World {
             match entry.place {
                 Whereabouts::Queued(_) => Some((*unit, (n, entry.counts.pending))),
                 Whereabouts::Dispatched(held) if held.parked.is_some() => {
-                    Some((*unit, (0, entry.counts.pending)))
+                    // For the others its queue is charged already.
+                    Some((*unit, (0, entry.counts.pending.min(held.unplaced.unwrap_or(u32::MAX)))))
                 }
                 Whereabouts::Dispatched(_)
                 | Whereabouts::Idle
