@@ -14,17 +14,17 @@ help: ## this list
 run: build ## place a real production trace on this machine (ARGS=--once: then stop)
 	$(BIN) demo $(ARGS)
 
-build: ## the release binary, target/release/godel
-	$(CARGO) build --locked --release -p godel
+build: ## the release binaries, target/release/godel and, for `godel bench`, godel-bench
+	$(CARGO) build --locked --release -p godel -p godel-bench
 
 test: setup ## all tests (of the long ones a share)
-	@echo "== the binary that the whole-system tests start"
-	$(CARGO) build --locked -p godel
+	@echo "== the binaries that the whole-system tests start"
+	$(CARGO) build --locked -p godel -p godel-bench
 	@echo "== unit, property, integration and whole-system tests"
 	$(CARGO) nextest run --locked --workspace --profile ci
 
 test-long: setup ## all tests, with every random kill moment
-	$(CARGO) build --locked -p godel
+	$(CARGO) build --locked -p godel -p godel-bench
 	GODEL_TEST_LONG=1 $(CARGO) nextest run --locked --workspace --profile ci
 
 bench: build ## every target of speed, with charts, in target/bench (20 minutes; ARGS=--only=P1,P2)

@@ -6,14 +6,15 @@ pub mod queue;
 pub mod reservation;
 pub mod unit;
 
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use godel_domain::duration;
 
-use crate::{exit::EXIT_CODES, output::Format};
+use godel_client::{exit::EXIT_CODES, output::Format};
 
-pub use unit::{Delete, Named, OnBelowMin, OnEviction, OnFailure, Scale, Stop, Submit, Unit, Which, split};
+use godel_client::unit_file::pair;
+pub use unit::{Delete, Named, Scale, Stop, Unit, Which, split};
 
 const EXAMPLES: &str = "Try:
   godel up --simulate '100x cpu=32,memory=128Gi,gpu=8:A10'   a whole control plane with 100 simulated nodes
@@ -90,9 +91,13 @@ pub enum Verb {
     Status,
     /// Check the invariants on the live system; exit 0 only when all hold.
     Audit(Audit),
-    /// Measure the control plane and this machine.
-    #[command(subcommand)]
-    Bench(crate::bench::Bench),
+    /// Measure the control plane and this machine: runs `godel-bench`, which says what there is (`godel bench --help`).
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// The benchmark and its flags.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        words: Vec<OsString>,
+    },
     /// Traces.
     #[command(subcommand)]
     Trace(Trace),
@@ -331,15 +336,6 @@ pub enum PartitionChoice {
     Strict,
 }
 
-/// How nodes are split.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
-    /// Every scheduler sees all nodes alike.
-    Global,
-    /// Own nodes first, then the others.
-    Preferred,
-}
-
 /// `godel audit`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Audit {
@@ -441,13 +437,6 @@ pub enum Config {
 }
 
 /// `key=value`.
-fn pair(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(format!("`{text}` is not of the form key=value")),
-    }
-}
-
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() && number > 0.0 => Ok(number),

@@ -14,16 +14,19 @@ mod trace;
 mod unit;
 mod wait;
 
+use std::{ffi::OsString, os::unix::process::CommandExt as _};
+
+use clap::ValueEnum as _;
 use godel_audit::Verdict;
-use godel_kit::config::TelemetryConfig;
 use tonic::Response;
 
-use crate::{
-    args::{Args, Partition, PartitionChoice, Scheduler, Verb},
+use crate::args::{Args, Partition, PartitionChoice, Scheduler, Verb};
+use godel_client::{
     audit,
     client::Client,
     exit::{Code, Failure},
     output::{self, Format, Paint},
+    process,
     views::SchedulerView,
 };
 
@@ -41,9 +44,10 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::State(state) => return offline::state(state, output).await,
         Verb::Config(config) => return offline::config(&config),
         Verb::Completion { shell } => return offline::completion(shell),
+        Verb::Bench { words } => return bench(output, log, &words),
         _ => {}
     }
-    let _guard = telemetry(TelemetryConfig::default(), log.or_else(|| Some("error".to_owned())))?;
+    let _guard = process::quiet_telemetry(log)?;
     match verb {
         Verb::Node(node) => node::run(&Client::new(&address)?, node, output).await,
         Verb::Unit(unit) => unit::run(&address, unit, output).await,
@@ -70,7 +74,6 @@ pub async fn run(args: Args) -> Result<(), Failure> {
             }
             audit_ended(&findings, wanted.strict)
         }
-        Verb::Bench(bench) => crate::bench::run(bench, output).await,
         Verb::Trace(crate::args::Trace::Replay(replay)) => trace::replay(&address, replay, output).await,
         Verb::Up(_)
         | Verb::Demo(_)
@@ -78,7 +81,8 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         | Verb::Agent(_)
         | Verb::State(_)
         | Verb::Config(_)
-        | Verb::Completion { .. } => Ok(()),
+        | Verb::Completion { .. }
+        | Verb::Bench { .. } => Ok(()),
     }
 }
 
@@ -94,13 +98,22 @@ fn audit_ended(findings: &audit::Findings, is_strict: bool) -> Result<(), Failur
     }
 }
 
-/// Sets up logs; a filter given on the command line wins.
-fn telemetry(
-    config: TelemetryConfig,
-    filter: Option<String>,
-) -> Result<godel_kit::telemetry::Guard, Failure> {
-    let config = TelemetryConfig { filter: filter.unwrap_or_else(|| config.filter.clone()), ..config };
-    godel_kit::telemetry::init(&config).map_err(|error| Failure::chain(Code::Usage, &error))
+/// Becomes `godel-bench`, which is built beside this program.
+fn bench(output: Format, log: Option<String>, words: &[OsString]) -> Result<(), Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::failed(format!("this program cannot be found: {error}")))?
+        .with_file_name("godel-bench");
+    let format = output.to_possible_value().map(|value| value.get_name().to_owned());
+    let format = format.filter(|_| output != Format::default()).map(|name| ["--output".to_owned(), name]);
+    let error = std::process::Command::new(&program)
+        .args(format.into_iter().flatten())
+        .args(log.into_iter().flat_map(|filter| ["--log".to_owned(), filter]))
+        .args(words)
+        .exec();
+    Err(Failure::failed(format!(
+        "{} cannot be started: {error}; `make build` builds it beside godel",
+        program.display()
+    )))
 }
 
 /// What `describe` found of each thing that was named, in order.

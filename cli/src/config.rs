@@ -2,10 +2,8 @@
 
 use godel_kit::config::{Loader, TelemetryConfig};
 
-use crate::{
-    args::Layers,
-    exit::{Code, Failure},
-};
+use crate::args::Layers;
+use godel_client::exit::{Code, Failure};
 
 godel_kit::section! {
     /// Every part of the control plane.

@@ -1,7 +1,6 @@
 //! The control plane in this process: every part with its own listener, talking over gRPC as anywhere else.
 
 use std::{
-    fs::File,
     net::{Ipv4Addr, SocketAddr},
     path::Path,
     sync::{Arc, Mutex, PoisonError},
@@ -12,10 +11,9 @@ use godel_agent::{NodeDef, inventory};
 use godel_kit::{CancellationToken, clock::SystemClock, config::ServerConfig, server, task};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
-use crate::{
-    args::Simulated,
+use crate::{args::Simulated, config::Root};
+use godel_client::{
     client::Client,
-    config::Root,
     exit::{Code, Failure},
 };
 
@@ -206,7 +204,7 @@ impl Local {
                 failure
             })
         });
-        let bar = crate::output::progress(n_nodes, "nodes");
+        let bar = godel_client::output::progress(n_nodes, "nodes");
         let all = async {
             loop {
                 let connected = stats.borrow_and_update().connected;
@@ -294,8 +292,5 @@ pub fn nodes(wanted: &Simulated) -> Result<Vec<NodeDef>, Failure> {
 /// # Errors
 /// It cannot be read.
 pub fn read_nodes(file: &Path) -> Result<Vec<NodeDef>, Failure> {
-    let shown = file.display();
-    let input = File::open(file)
-        .map_err(|error| Failure::usage(format!("the node list {shown} cannot be read: {error}")))?;
-    inventory::read_csv(input).map_err(|error| Failure::chain(Code::Usage, &error).during(shown))
+    inventory::read_file(file).map_err(|error| Failure::chain(Code::Usage, &error).during(file.display()))
 }

@@ -10,8 +10,8 @@ use super::{
     each::several,
     unit::{DOCS, read},
 };
-use crate::{
-    args::queue::Apply,
+use crate::args::queue::Apply;
+use godel_client::{
     client::Client,
     exit::{Code, Failure},
     output::{self, Format, count, shown},

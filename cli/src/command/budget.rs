@@ -9,8 +9,8 @@ use super::{
     print_described,
     queue::{created, titled},
 };
-use crate::{
-    args::budget::{Budget, BudgetSettings},
+use crate::args::budget::{Budget, BudgetSettings};
+use godel_client::{
     client::Client,
     exit::{Code, Failure},
     output::{self, Format},

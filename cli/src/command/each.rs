@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{
+use godel_client::{
     exit::{Code, Failure},
     output::{self, Format, count, shown},
 };

@@ -8,8 +8,8 @@ use godel_proto::v1;
 use serde::Serialize;
 use tonic::Response;
 
-use crate::{
-    args::node::Node,
+use crate::args::node::Node;
+use godel_client::{
     client::Client,
     exit::Failure,
     output::{self, Format, Paint, are, count, fields, shown},

@@ -16,6 +16,8 @@ use serde::Serialize;
 use crate::{
     args::{Args, Config, State},
     config::Root,
+};
+use godel_client::{
     exit::{Code, Failure},
     output::{self, Format},
 };

@@ -9,8 +9,8 @@ use super::{
     each::{Done, each},
     print_described,
 };
-use crate::{
-    args::queue::{PriorityClass, Queue, Settings},
+use crate::args::queue::{PriorityClass, Queue, Settings};
+use godel_client::{
     client::Client,
     exit::{Code, Failure},
     output::{self, Format, View},
@@ -201,7 +201,9 @@ async fn set(client: &Client, name: &str, settings: Settings, revision: u64) -> 
 fn describe_text(view: &QueueView) -> String {
     let mut text = titled(view);
     let show = |amounts: &std::collections::BTreeMap<String, i64>, name: &str| {
-        amounts.get(name).map_or_else(String::new, |amount| crate::unit_file::show_amount(name, *amount))
+        amounts
+            .get(name)
+            .map_or_else(String::new, |amount| godel_client::unit_file::show_amount(name, *amount))
     };
     let rows: Vec<Vec<String>> = view
         .resources()

@@ -12,8 +12,8 @@ use super::{
     print_described,
     queue::{created, titled},
 };
-use crate::{
-    args::reservation::{Reservation, ReservationSettings},
+use crate::args::reservation::{Reservation, ReservationSettings};
+use godel_client::{
     client::Client,
     exit::{Code, Failure},
     output::{self, Format},

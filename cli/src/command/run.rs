@@ -6,15 +6,17 @@ use godel_agent::{Mode, Stats};
 use godel_kit::{CancellationToken, clock::SystemClock, config::TelemetryConfig, server, shutdown};
 use tokio::sync::watch;
 
-use super::telemetry;
 use crate::{
     args::{Agent, Demo, Layers, Part, Serve, Simulated, Up},
+    config::{self, Root},
+    local::{self, Layout, Local},
+};
+use godel_client::{
     audit,
     client::Client,
-    config::{self, Root},
     exit::{Code, Failure},
-    local::{self, Layout, Local},
     output::{self, Format, Paint, are, count},
+    process::telemetry,
     replay::{self, Options},
 };
 
@@ -90,7 +92,7 @@ pub(super) async fn demo(demo: Demo, log: Option<String>) -> Result<(), Failure>
 async fn show(
     local: &mut Local,
     demo: &Demo,
-    (tasks, nodes, agent): (Vec<crate::trace::Task>, Vec<godel_agent::NodeDef>, godel_agent::Config),
+    (tasks, nodes, agent): (Vec<godel_client::trace::Task>, Vec<godel_agent::NodeDef>, godel_agent::Config),
 ) -> Result<Option<audit::Findings>, Failure> {
     let (n_nodes, n_tasks) = (nodes.len(), tasks.len());
     output::print(&greeting(local, &demo.data_dir.display().to_string(), 0))?;

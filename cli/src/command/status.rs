@@ -7,7 +7,7 @@ use godel_kit::{config::HumanDuration, informer::UNREAD_COUNTER};
 use godel_proto::v1;
 use serde::Serialize;
 
-use crate::{
+use godel_client::{
     client::Client,
     exit::Failure,
     output::{self, Format, Paint, shown},
@@ -147,7 +147,7 @@ pub(super) async fn run(client: &Client, format: Format) -> Result<(), Failure> 
     if missing.is_empty() {
         Ok(())
     } else {
-        Err(Failure::new(crate::exit::Code::Unreachable, missing.join("\n"))
+        Err(Failure::new(godel_client::exit::Code::Unreachable, missing.join("\n"))
             .hint("start it with `godel serve PART`, or everything with `godel up`"))
     }
 }
@@ -380,7 +380,7 @@ fn allocated(dispatcher: &DispatcherView) -> String {
     let one = |name: &str| {
         let (used, all) = (of(&dispatcher.allocated, name), of(&dispatcher.capacity, name));
         let percent = i128::from(used) * 100 / i128::from(all.max(1));
-        let show = |amount| crate::unit_file::show_amount(name, amount);
+        let show = |amount| godel_client::unit_file::show_amount(name, amount);
         format!("{} {percent} % ({} of {})", shown(name), show(used), show(all))
     };
     let others = dispatcher.capacity.keys().map(String::as_str).filter(|name| ![CPU, MEMORY].contains(name));

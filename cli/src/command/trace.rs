@@ -1,7 +1,7 @@
 //! `godel trace replay`.
 
-use crate::{
-    args::Replay,
+use crate::args::Replay;
+use godel_client::{
     client::Client,
     exit::Failure,
     output::{self, Format, Paint},

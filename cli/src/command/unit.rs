@@ -15,8 +15,8 @@ use serde::Serialize;
 
 use self::change::Change;
 use super::wait;
-use crate::{
-    args::{Unit, Which, split},
+use crate::args::{Unit, Which, split};
+use godel_client::{
     client::Client,
     exit::{Code, Failure},
     output::{self, Format, Paint, are, count, field, fields, shown},

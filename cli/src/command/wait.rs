@@ -7,10 +7,9 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_stream::StreamExt as _;
 
-use crate::{
-    args::split,
+use crate::{args::split, command::each::several};
+use godel_client::{
     client::Client,
-    command::each::several,
     exit::{Code, Failure},
     output::{self, Format, count, shown},
     unit_file::nearest,

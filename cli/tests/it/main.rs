@@ -3,12 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod agents;
-mod bench;
-mod bench_restart;
 mod budgets;
 mod docs;
 mod godel;
-mod limits;
 mod queues;
 mod verbs;
 

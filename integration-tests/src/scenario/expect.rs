@@ -1,6 +1,6 @@
 //! What must be seen, held against what is seen now.
 
-use godel_cli::unit_file::{parse_amount, show_amount};
+use godel_client::unit_file::{parse_amount, show_amount};
 use godel_proto::v1;
 
 use super::{

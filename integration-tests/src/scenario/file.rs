@@ -5,10 +5,8 @@
 use std::{collections::BTreeMap, fmt};
 
 use clap::Parser as _;
-use godel_cli::{
-    args::Args,
-    unit_file::{Document, Mistake, parse_form},
-};
+use godel_cli::args::Args;
+use godel_client::unit_file::{Document, Mistake, parse_form};
 use godel_proto::v1;
 use serde::{
     Deserialize, Deserializer,

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use godel_cli::unit_file::{Mistake, nearest, parse_duration};
+use godel_client::unit_file::{Mistake, nearest, parse_duration};
 use serde::{Deserialize, Deserializer, de};
 
 /// What the YAML reader says, with its position told apart and unknown words explained.

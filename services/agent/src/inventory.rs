@@ -1,6 +1,6 @@
 //! Nodes to host: read from a trace's node list, or written as `100x cpu=32,memory=64Gi,gpu=8:A10`.
 
-use std::{collections::BTreeMap, io};
+use std::{collections::BTreeMap, fs::File, io, path::Path};
 
 use godel_domain::{
     demand::N_DEVICES_MAX,
@@ -73,6 +73,9 @@ pub enum Error {
     /// The list cannot be read.
     #[error("the node list cannot be read")]
     Csv(#[from] csv::Error),
+    /// The list cannot be opened.
+    #[error("the node list cannot be opened")]
+    File(#[from] io::Error),
     /// A line says something impossible.
     #[error("line {line}: {what}")]
     Line {
@@ -115,6 +118,14 @@ struct Line {
 
 /// Columns of a node list, in any order; `max_running_units` may stand beside them.
 const COLUMNS: [&str; 5] = ["sn", "cpu_milli", "memory_mib", "gpu", "model"];
+
+/// Reads the nodes of a list, as [`read_csv`] does.
+///
+/// # Errors
+/// It cannot be opened or read, or a line is wrong.
+pub fn read_file(file: &Path) -> Result<Vec<NodeDef>, Error> {
+    read_csv(File::open(file)?)
+}
 
 /// Reads a node list: CSV with the header `sn,cpu_milli,memory_mib,gpu,model`, and `max_running_units` where that is given. Never without nodes: who asks for simulated
 /// ones must not get a real one.

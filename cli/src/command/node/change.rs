@@ -4,8 +4,10 @@ use godel_proto::v1;
 
 use crate::{
     args::node::{Changes, Nodes},
-    client::Client,
     command::each::{Done, each},
+};
+use godel_client::{
+    client::Client,
     exit::{Code, Failure},
     output::Format,
 };

@@ -6,8 +6,8 @@ use godel_proto::v1;
 use tokio::time::{Instant, sleep};
 
 use super::{change::update_all, get};
-use crate::{
-    args::node::Drain,
+use crate::args::node::Drain;
+use godel_client::{
     client::Client,
     exit::{Code, Failure},
     output::{self, Format, Paint, are, count, one_or, shown},

@@ -7,11 +7,13 @@ use godel_rules::admission::stop::ORDINALS_MAX;
 
 use crate::{
     args::{Delete, Named, Scale, Stop, split},
-    client::Client,
     command::{
         each::{Done, each},
         wait,
     },
+};
+use godel_client::{
+    client::Client,
     exit::{Code, Failure},
     output::Format,
 };

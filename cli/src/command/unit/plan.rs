@@ -6,10 +6,10 @@ use godel_proto::v1;
 use serde::Serialize;
 
 use super::submit::units_of;
-use crate::{
-    args::Submit,
+use crate::command::each::several;
+use godel_client::unit_file::Submit;
+use godel_client::{
     client::Client,
-    command::each::several,
     exit::{Code, Failure},
     output::{self, Format, count, shown},
     views::{self, RefusalsView},

@@ -7,14 +7,13 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::{DOCS, load};
-use crate::{
-    args::Submit,
+use crate::command::{each::several, wait};
+use godel_client::{
     bulk,
     client::Client,
-    command::{each::several, wait},
     exit::{Code, Failure},
     output::{self, Format, are, count, one_or, shown},
-    unit_file,
+    unit_file::{self, Submit},
 };
 
 /// From so many units on they go on one stream, which tells less of each and takes a tenth of the time.

@@ -8,8 +8,8 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_stream::StreamExt as _;
 use tonic::{Code as Rpc, Status};
 
-use crate::{
-    args::split,
+use crate::args::split;
+use godel_client::{
     client::Client,
     exit::{Code, Failure},
     output::{self, Format, shown},

@@ -1,0 +1,501 @@
+//! A control plane of real processes for one run: brought up, loaded, measured, audited, killed and read again.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::PathBuf,
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use godel_audit::Verdict;
+use godel_kit::CancellationToken;
+use godel_proto::v1;
+use indicatif::ProgressBar;
+use tokio::time::Instant;
+use tokio_util::sync::DropGuard;
+
+use super::{
+    board::{Board, Progress},
+    cap::Cap,
+    load::{Load, Way},
+    processes::Processes,
+    report::{Run, count, wide},
+};
+use godel_client::{
+    audit::{self, Quiet},
+    client::Client,
+    exit::{Code, Failure},
+    output::{self, Paint, progress},
+    replay::Latency,
+    usage,
+};
+
+/// Time for the processes to be ready, and for the nodes to be there.
+pub(super) const READY_TIMEOUT: Duration = Duration::from_secs(300);
+/// A load that makes no progress for so long never will.
+pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Units that a failure names.
+const N_SHOWN: usize = 5;
+/// So long an audit waits for what it cannot judge yet.
+const AUDIT_PATIENCE: Duration = Duration::from_secs(3);
+/// Between two looks at something that is waited for.
+pub(super) const POLL: Duration = Duration::from_millis(50);
+/// Between two looks at the processes while a load runs: rare, because it is part of what is measured.
+const TICK: Duration = Duration::from_millis(500);
+/// Looks in a row that must show rest.
+const N_QUIET_LOOKS: u32 = 2;
+/// Where some may find no room, at most one of so many.
+const N_PLACED_OF_UNPLACED: usize = 100;
+/// Nodes without agents stay ready for so long.
+const DETACHED_TTL: &str = "1h";
+
+/// What to bring up.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    /// Data and logs of the run.
+    pub(super) dir: PathBuf,
+    pub(super) n_nodes: usize,
+    pub(super) n_schedulers: usize,
+    pub(super) partition: v1::PartitionMode,
+    /// `KEY=VALUE` for every process.
+    pub(super) set: Vec<String>,
+}
+
+/// See the module.
+pub(super) struct Cluster {
+    layout: Layout,
+    /// They stay, run what is placed and report; otherwise they are gone once every node is registered.
+    agents: bool,
+    processes: Processes,
+    client: Client,
+    board: Arc<Board>,
+    /// Everything submitted so far.
+    loads: Vec<Arc<Load>>,
+    n_replicas: usize,
+    _watching: DropGuard,
+}
+
+/// What the system says that processes have used.
+struct Used {
+    cpu: BTreeMap<String, Duration>,
+    bytes_written: u64,
+}
+
+/// What the schedulers count.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) conflicts: u64,
+    pub(super) cache_hits: u64,
+    pub(super) cache_misses: u64,
+}
+
+impl Counters {
+    /// As of now.
+    pub(super) async fn read(client: &Client) -> Result<Self, Failure> {
+        let mut counters = Self::default();
+        for scheduler in client.schedulers().await?.schedulers {
+            let status = client.scheduler_status(&scheduler.address).await?;
+            counters.conflicts += status.conflicts;
+            counters.cache_hits += status.cache_hits;
+            counters.cache_misses += status.cache_misses;
+        }
+        Ok(counters)
+    }
+}
+
+/// A measured load; its latencies are known once the ids of its units are.
+pub(super) struct Measured {
+    load: Arc<Load>,
+    run: Run,
+}
+
+impl Cluster {
+    /// Starts everything and waits until it is quiet. `shapes`: nodes as `godel agent --simulate` takes them.
+    pub(super) async fn start(layout: Layout, shapes: &[String], agents: bool) -> Result<Self, Failure> {
+        let (processes, client) = bring_up(&layout, shapes, agents).await?;
+        // An earlier run of this process audited.
+        usage::reset_rss_max();
+        let stop = CancellationToken::new();
+        let board = Board::start(&client, stop.clone()).await?;
+        let watching = stop.drop_guard();
+        Ok(Self {
+            layout,
+            agents,
+            processes,
+            client,
+            board,
+            loads: Vec::new(),
+            n_replicas: 0,
+            _watching: watching,
+        })
+    }
+
+    /// Calls what was started.
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Holds each scheduler to so many hundredths of a core for as long as its cap lives.
+    pub(super) fn cap_schedulers(&self, per_cent: u32, caps: &mut Vec<Cap>) -> Result<(), Failure> {
+        let parts = parts(self.layout.n_schedulers);
+        for (name, pid) in self.processes.pids() {
+            if parts.iter().any(|(other, part)| *other == name && *part == "scheduler") {
+                caps.push(Cap::new(pid, per_cent)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Submits a load and waits until all of it is bound, or has ended where agents run it.
+    pub(super) async fn run(&mut self, load: Load, way: Way) -> Result<Measured, Failure> {
+        until("quiet", &mut self.processes, async || is_quiet(&self.client, self.layout.n_schedulers).await)
+            .await?;
+        let n_replicas = load.n_replicas();
+        let load = Arc::new(load);
+        self.loads.push(Arc::clone(&load));
+        self.n_replicas += n_replicas;
+        let load_average = usage::load_average();
+        let counted = Counters::read(&self.client).await?;
+        let before = self.used()?;
+        let n_before = self.board.progress().n_bound;
+        let started = self.board.now();
+        let submitting = Arc::clone(&load).submit(self.client.clone(), way, self.board.started());
+        let submitting = godel_kit::task::spawn("bench.load", submitting);
+        let (progress, after) = self.settle(submitting, &load).await?;
+        // The others found no room: that there was none, the audit says.
+        let placements = progress.n_bound - n_before;
+        if (n_replicas - placements) * N_PLACED_OF_UNPLACED > n_replicas {
+            return Err(self.stalled(progress.n_bound, progress.n_ended).await);
+        }
+        let counters = Counters::read(&self.client).await?;
+        let last = if self.agents && !load.stays { progress.last_ended } else { progress.last_bound };
+        let seconds = last.saturating_sub(started).as_secs_f64();
+        let mut cpu_s = BTreeMap::new();
+        for (name, cpu) in after.cpu {
+            let before = before.cpu.get(&name).copied().unwrap_or_default();
+            cpu_s.insert(name, cpu.saturating_sub(before).as_secs_f64());
+        }
+        let pids = self.processes.pids();
+        let rss = pids.iter().filter_map(|(name, pid)| Some((name.clone(), usage::rss_bytes_max(*pid)?)));
+        let run = Run {
+            nodes: self.layout.n_nodes,
+            schedulers: self.layout.n_schedulers,
+            partition: partition_name(self.layout.partition).to_owned(),
+            agents: if self.agents { "attached" } else { "detached" }.to_owned(),
+            units: load.len(),
+            placements,
+            unplaced: n_replicas - placements,
+            seconds,
+            placements_per_s: count(placements) / seconds.max(1e-6),
+            cpu_us_per_placement: cpu_s.values().sum::<f64>() * 1e6 / count(placements),
+            cpu_s,
+            conflicts: counters.conflicts.saturating_sub(counted.conflicts),
+            cache_hits: counters.cache_hits.saturating_sub(counted.cache_hits),
+            cache_misses: counters.cache_misses.saturating_sub(counted.cache_misses),
+            rss_mib: rss.map(|(name, bytes)| (name, wide(bytes) / 1_048_576.0)).collect(),
+            bytes_written: after.bytes_written.saturating_sub(before.bytes_written),
+            load_average,
+            ..Run::default()
+        };
+        Ok(Measured { load, run })
+    }
+
+    /// Audits the live system, kills everything, restarts state, and compares what it lists with what the watch
+    /// showed and with what was submitted. Only then are there figures.
+    pub(super) async fn verify(mut self, measured: Vec<Measured>) -> Result<Vec<Run>, Failure> {
+        let audit_s = audited(&self.client).await?;
+        self.processes.kill_all().await;
+        let address = start_state(&mut self.processes, &self.layout, self.agents).await?;
+        let world = audit::list(&Client::patient(&address)?).await?;
+        self.processes.kill_all().await;
+        let mut differences = self.board.differences(&world);
+        let by_uid: HashMap<&str, u64> = world
+            .units
+            .iter()
+            .filter_map(|(id, unit)| Some((unit.spec.as_ref()?.value.uid.as_str(), id.0)))
+            .collect();
+        let submitted = self.loads.iter().flat_map(|load| load.sent());
+        let lost: Vec<&str> = submitted.map(|(uid, _)| uid).filter(|uid| !by_uid.contains_key(uid)).collect();
+        if let Some(first) = lost.first() {
+            differences.push(format!("{} units are lost, as {first}", lost.len()));
+        }
+        if !differences.is_empty() {
+            return Err(Failure::failed(format!(
+                "after a kill state lists something else than the watch showed\n{}",
+                differences.join("\n")
+            )));
+        }
+        let bound: HashMap<u64, Duration> = self.board.bound_times().collect();
+        let with_latency = measured.into_iter().map(|Measured { load, run }| {
+            let latencies = load.sent().filter_map(|(uid, sent)| {
+                let bound = bound.get(by_uid.get(uid)?)?;
+                Some(bound.saturating_sub(sent))
+            });
+            Run { latency_ms: Latency::of(latencies.collect()), audit: true, audit_s, ..run }
+        });
+        Ok(with_latency.collect())
+    }
+
+    /// Waits until all of a load is where it ends up. What the processes had used by then is read at once.
+    async fn settle(
+        &mut self,
+        mut submitting: tokio::task::JoinHandle<Result<(), Failure>>,
+        load: &Load,
+    ) -> Result<(Progress, Used), Failure> {
+        let bar = progress(load.n_replicas(), "placed");
+        let n_before = self.n_replicas - load.n_replicas();
+        let board = Arc::clone(&self.board);
+        let n_ending = if self.agents && !load.stays { self.n_replicas } else { 0 };
+        let mut goal = pin!(board.reached(self.n_replicas, n_ending));
+        let tick = if load.may_wait { POLL } else { TICK };
+        let (mut is_submitted, mut last, mut moved_at, mut rest) = (false, (0, 0), Instant::now(), None);
+        loop {
+            tokio::select! {
+                ended = &mut submitting, if !is_submitted => {
+                    ended.map_err(|_| Failure::failed("the submission panicked"))??;
+                    is_submitted = true;
+                }
+                reached = &mut goal, if is_submitted => {
+                    let used = self.used()?;
+                    bar.finish_and_clear();
+                    return Ok((reached, used));
+                }
+                () = tokio::time::sleep(tick) => {
+                    self.processes.check()?;
+                    if let Some(failure) = self.board.failure() {
+                        return Err(failure);
+                    }
+                    let seen = self.board.progress();
+                    let Progress { n_bound, n_ended, .. } = seen;
+                    show(&bar, n_bound - n_before, n_ended, self.agents);
+                    if std::mem::replace(&mut last, (n_bound, n_ended)) != (n_bound, n_ended) {
+                        (moved_at, rest) = (Instant::now(), None);
+                    } else if moved_at.elapsed() > STALL_TIMEOUT {
+                        return Err(self.stalled(n_bound, n_ended).await);
+                    } else if load.may_wait && is_submitted {
+                        // Looking costs CPU time that is not the load's.
+                        let (used, n_looks) = match rest.take() {
+                            Some(rest) => rest,
+                            None => (self.used()?, 0),
+                        };
+                        let n_looks = if self.rests(seen).await? { n_looks + 1 } else { 0 };
+                        if n_looks >= N_QUIET_LOOKS {
+                            bar.finish_and_clear();
+                            return Ok((seen, used));
+                        }
+                        rest = Some((used, n_looks));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether nothing is on its way any more, to a node or from one, although some found no place.
+    async fn rests(&self, seen: Progress) -> Result<bool, Failure> {
+        let quiet = Quiet::look(&self.client).await?;
+        let is_over = !self.agents || seen.n_ended == seen.n_bound;
+        Ok(is_over && quiet.busy().is_none() && quiet.parked > 0 && self.board.read_up_to() >= quiet.revision)
+    }
+
+    async fn stalled(&self, n_bound: usize, n_ended: usize) -> Failure {
+        let mut text = format!("{n_bound} of {} running units are bound", self.n_replicas);
+        if self.agents {
+            text.push_str(&format!(", {n_ended} have ended"));
+        }
+        text.push_str(&format!(", and for {} s nothing has moved", STALL_TIMEOUT.as_secs()));
+        if let Ok(Some(busy)) = Quiet::look(&self.client).await.map(|quiet| quiet.busy()) {
+            text.push_str(&format!("\n{busy}"));
+        }
+        let units = self.client.list_units(v1::ListUnitsRequest::default(), usize::MAX).await;
+        let (units, _) = units.unwrap_or_default();
+        let waits = |unit: &&v1::Unit| unit.counts.as_ref().is_some_and(|counts| counts.pending > 0);
+        for unit in units.iter().filter(waits).take(N_SHOWN) {
+            text.push_str(&format!("\n{}", waiting(unit)));
+        }
+        // Whether there was room for them.
+        match audit::run(&self.client, audit::Wanted::default()).await {
+            Ok(findings) => text.push_str(&format!("\n{}", findings.text(Paint::plain()).trim_end())),
+            Err(failure) => text.push_str(&format!("\nno audit: {failure}")),
+        }
+        Failure::new(Code::Timeout, text).hint(format!("the logs are in {}", self.layout.dir.display()))
+    }
+
+    /// What every process has used so far.
+    fn used(&self) -> Result<Used, Failure> {
+        let pids = self.processes.pids();
+        let cpu: BTreeMap<_, _> =
+            pids.iter().filter_map(|(name, pid)| Some((name.clone(), usage::cpu_time(*pid)?))).collect();
+        if cpu.len() != pids.len() {
+            return Err(Failure::failed("the CPU time of a process is not known"));
+        }
+        let bytes_written = pids.iter().filter_map(|(_, pid)| usage::bytes_written(*pid)).sum();
+        Ok(Used { cpu, bytes_written })
+    }
+}
+
+/// Starts everything and waits until it is quiet.
+pub(super) async fn bring_up(
+    layout: &Layout,
+    shapes: &[String],
+    agents: bool,
+) -> Result<(Processes, Client), Failure> {
+    let mut processes = Processes::new(&layout.dir)?;
+    let (address, _parts) = start_all(&mut processes, layout, agents).await?;
+    let client = Client::patient(&address)?;
+    client.wait_ready(READY_TIMEOUT).await?;
+    let mut agent = vec!["agent".to_owned(), "--address".to_owned(), address];
+    agent.extend(shapes.iter().flat_map(|shape| ["--simulate".to_owned(), shape.clone()]));
+    agent.extend(sets(&layout.set));
+    processes.start("agents", &agent).await?;
+    if !agents {
+        processes.kill("agents").await;
+    }
+    until("the nodes and schedulers", &mut processes, async || {
+        is_ready(&client, layout.n_nodes, agents).await
+    })
+    .await?;
+    let request = v1::SetPartitionModeRequest { mode: layout.partition.into(), automatic: false };
+    client.dispatch(|mut dispatch| async move { dispatch.set_partition_mode(request).await }).await?;
+    until("quiet", &mut processes, async || is_quiet(&client, layout.n_schedulers).await).await?;
+    Ok((processes, client))
+}
+
+/// Starts state and every part; the address of state, and those of the others by name. None need answer yet.
+pub(super) async fn start_all(
+    processes: &mut Processes,
+    layout: &Layout,
+    agents: bool,
+) -> Result<(String, BTreeMap<String, String>), Failure> {
+    let address = start_state(processes, layout, agents).await?;
+    let mut addresses = BTreeMap::new();
+    for (name, part) in parts(layout.n_schedulers) {
+        let mut args = vec!["serve".to_owned(), part.to_owned(), "--address".to_owned(), address.clone()];
+        if part == "scheduler" {
+            args.extend(["--name".to_owned(), name.clone()]);
+        }
+        let listens = serve(processes, &name, args, &layout.set).await?;
+        addresses.insert(name, listens);
+    }
+    Ok((address, addresses))
+}
+
+/// Audits the live system; how many seconds that took.
+pub(super) async fn audited(client: &Client) -> Result<f64, Failure> {
+    let started = Instant::now();
+    let findings = audit::run(client, audit::Wanted { ledger: None, patience: AUDIT_PATIENCE }).await?;
+    match findings.verdict() {
+        Verdict::Ok => {}
+        Verdict::Failed => {
+            return Err(Failure::failed(format!("the audit failed\n{}", findings.text(Paint::plain()))));
+        }
+        // A run without agents, or one that is never at rest, leaves something open.
+        Verdict::NotJudged(_) => output::say(findings.text(Paint::plain())),
+    }
+    Ok(started.elapsed().as_secs_f64())
+}
+
+/// A unit that waits, and why.
+fn waiting(unit: &v1::Unit) -> String {
+    let name = unit.spec.as_ref().and_then(|spec| spec.meta.as_ref()).map_or("?", |meta| meta.name.as_str());
+    let pending = unit.counts.as_ref().map_or(0, |counts| counts.pending);
+    let refusals = unit.refusals.as_ref();
+    let reasons = refusals.map_or_else(Vec::new, |refusals| {
+        refusals.reasons.iter().map(|one| format!("{} nodes: {}", one.nodes, one.reason)).collect()
+    });
+    let reasons = if reasons.is_empty() { "no try has failed".to_owned() } else { reasons.join(", ") };
+    format!("{name}: {pending} pending at {}: {reasons}", unit.scheduler)
+}
+
+/// Names and parts, in order of start.
+fn parts(n_schedulers: usize) -> Vec<(String, &'static str)> {
+    let mut parts = vec![("dispatcher".to_owned(), "dispatcher"), ("binder".to_owned(), "binder")];
+    parts.extend((1..=n_schedulers).map(|number| (format!("s{number}"), "scheduler")));
+    parts
+}
+
+pub(super) async fn start_state(
+    processes: &mut Processes,
+    layout: &Layout,
+    agents: bool,
+) -> Result<String, Failure> {
+    let data_dir = layout.dir.join("state").display().to_string();
+    let mut args: Vec<String> = ["serve", "state", "--data-dir", &data_dir].map(str::to_owned).into();
+    if !agents {
+        args.extend(sets(&[
+            format!("state.node_lease_ttl={DETACHED_TTL}"),
+            "state.node_grace=2h".to_owned(),
+        ]));
+    }
+    serve(processes, "state", args, &layout.set).await
+}
+
+/// The address of a part on free ports.
+async fn serve(
+    processes: &mut Processes,
+    name: &str,
+    mut args: Vec<String>,
+    set: &[String],
+) -> Result<String, Failure> {
+    let free = "127.0.0.1:0".to_owned();
+    args.extend(["--listen".to_owned(), free.clone(), "--metrics-listen".to_owned(), free]);
+    args.extend(sets(set));
+    let line = processes.start(name, &args).await?;
+    let address = line.split_whitespace().nth(1).map(str::to_owned);
+    address.ok_or_else(|| Failure::failed(format!("{name} says `{line}` instead of its address")))
+}
+
+fn sets(set: &[String]) -> Vec<String> {
+    set.iter().flat_map(|pair| ["--set".to_owned(), pair.clone()]).collect()
+}
+
+/// Looks until something is so, or a process ends.
+async fn until(
+    what: &str,
+    processes: &mut Processes,
+    is_so: impl AsyncFn() -> Result<bool, Failure>,
+) -> Result<(), Failure> {
+    let deadline = Instant::now() + READY_TIMEOUT;
+    while !is_so().await? {
+        processes.check()?;
+        if Instant::now() > deadline {
+            return Err(Failure::new(
+                Code::Timeout,
+                format!("{what}: not within {} s", READY_TIMEOUT.as_secs()),
+            ));
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(())
+}
+
+/// Every node is ready, and agents are connected or gone as they should be.
+pub(super) async fn is_ready(client: &Client, n_nodes: usize, agents: bool) -> Result<bool, Failure> {
+    let n_nodes = u64::try_from(n_nodes).unwrap_or(u64::MAX);
+    let status = client.store_status().await?;
+    if status.nodes != n_nodes || status.sessions != if agents { n_nodes } else { 0 } {
+        return Ok(false);
+    }
+    let nodes = client.list_nodes(&[]).await?;
+    Ok(nodes.iter().all(|node| node.report.as_ref().is_some_and(|report| report.ready)))
+}
+
+async fn is_quiet(client: &Client, n_schedulers: usize) -> Result<bool, Failure> {
+    let quiet = Quiet::look(client).await?;
+    Ok(quiet.busy().is_none() && usize::try_from(quiet.schedulers).is_ok_and(|n| n == n_schedulers))
+}
+
+fn show(bar: &ProgressBar, n_bound: usize, n_ended: usize, agents: bool) {
+    bar.set_position(u64::try_from(n_bound).unwrap_or(0));
+    if agents {
+        bar.set_message(format!("({n_ended} ended)"));
+    }
+}
+
+pub(super) fn partition_name(mode: v1::PartitionMode) -> &'static str {
+    match mode {
+        v1::PartitionMode::Preferred => "preferred",
+        v1::PartitionMode::Strict => "strict",
+        v1::PartitionMode::Global | v1::PartitionMode::Unspecified => "global",
+    }
+}

@@ -1,0 +1,124 @@
+//! `godel bench core`: the decisions alone, without input and output: each scenario of [`godel_model::scenarios`], timed.
+
+use std::{path::PathBuf, time::Instant};
+
+use clap::Args as ClapArgs;
+use godel_model::scenarios::{ALL, Done, Scenario, Size};
+use serde::Serialize;
+
+use super::{
+    cases::{per, show},
+    report::wide,
+};
+use godel_client::{
+    exit::Failure,
+    output::{self, Format, View},
+};
+
+/// `godel bench core`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Core {
+    /// Only scenarios whose names contain this.
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// Runs of each scenario, after one that does not count.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    samples: usize,
+    /// A tenth of the size, once: to see that it works.
+    #[arg(long)]
+    quick: bool,
+    /// Write the figures there too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Figures of one scenario; field names are stable.
+#[derive(Debug, Serialize)]
+struct Case {
+    scenario: &'static str,
+    what: &'static str,
+    op: &'static str,
+    ops: u64,
+    samples: usize,
+    ns_per_op_median: f64,
+    ns_per_op_min: f64,
+    /// At the median, on one core.
+    ops_per_s: f64,
+    /// Of all decisions: the same code gives the same.
+    checksum: String,
+}
+
+pub(super) async fn run(wanted: Core, format: Format) -> Result<(), Failure> {
+    let json = wanted.json.clone();
+    show("core", format, json.as_deref(), async move { measure(&wanted) }).await
+}
+
+fn measure(wanted: &Core) -> Result<Vec<Case>, Failure> {
+    let only = wanted.only.as_deref().unwrap_or_default();
+    let chosen: Vec<&Scenario> = ALL.iter().filter(|scenario| scenario.name.contains(only)).collect();
+    if chosen.is_empty() {
+        let names: Vec<&str> = ALL.iter().map(|scenario| scenario.name).collect();
+        return Err(Failure::usage(format!("no scenario is called `{only}`")).hint(names.join("\n")));
+    }
+    let n_samples = if wanted.quick { 1 } else { wanted.samples.max(1) };
+    let size = if wanted.quick { Size::Small } else { Size::Full };
+    let mut cases = Vec::with_capacity(chosen.len());
+    for scenario in chosen {
+        output::say(format!("{}: {}", scenario.name, scenario.what));
+        cases.push(time(scenario, size, n_samples)?);
+    }
+    Ok(cases)
+}
+
+fn time(scenario: &Scenario, size: Size, n_samples: usize) -> Result<Case, Failure> {
+    let (done, _) = once(scenario, size);
+    let mut samples = Vec::with_capacity(n_samples);
+    for _ in 0..n_samples {
+        let (again, ns) = once(scenario, size);
+        if again != done {
+            return Err(Failure::failed(format!("{} does not decide the same twice", scenario.name)));
+        }
+        samples.push(per(ns, wide(done.n_ops)));
+    }
+    samples.sort_by(f64::total_cmp);
+    let median = samples[samples.len() / 2];
+    Ok(Case {
+        scenario: scenario.name,
+        what: scenario.what,
+        op: scenario.op,
+        ops: done.n_ops,
+        samples: n_samples,
+        ns_per_op_median: median,
+        ns_per_op_min: samples[0],
+        ops_per_s: per(1e9, median),
+        checksum: format!("{:016x}", done.checksum),
+    })
+}
+
+/// Prepared anew each time, since work can be done once. Nanoseconds of the work alone.
+fn once(scenario: &Scenario, size: Size) -> (Done, f64) {
+    let mut work = scenario.prepare(size);
+    let start = Instant::now();
+    work.run();
+    let ns = start.elapsed().as_secs_f64() * 1e9;
+    (work.done(), ns)
+}
+
+impl View for Case {
+    const HEADERS: &'static [&'static str] = &["SCENARIO", "OPS", "NS EACH", "MIN", "PER S"];
+    const WIDE: &'static [&'static str] = &["OP", "WHAT", "CHECKSUM"];
+
+    fn row(&self) -> Vec<String> {
+        vec![
+            self.scenario.to_owned(),
+            self.ops.to_string(),
+            format!("{:.0}", self.ns_per_op_median),
+            format!("{:.0}", self.ns_per_op_min),
+            format!("{:.0}", self.ops_per_s),
+        ]
+    }
+
+    fn wide(&self) -> Vec<String> {
+        vec![self.op.to_owned(), self.what.to_owned(), self.checksum.clone()]
+    }
+}

@@ -1,0 +1,92 @@
+//! `godel bench e2e`: submits a workload to real processes and measures until its last durable binding is seen.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, ValueEnum as _};
+
+use super::{
+    cap,
+    cluster::{Cluster, Layout},
+    load::Way,
+    report::Run,
+    setup::{Setup, at_least_one},
+    workload::{Plan, Step, Wanted, Workload},
+};
+use godel_client::{exit::Failure, output::Format};
+
+/// `godel bench e2e`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct E2e {
+    /// What is submitted.
+    #[arg(long, value_enum, default_value = "service")]
+    workload: Workload,
+    /// Agents stay connected, run what is placed and report it; the run is over when all of that is recorded.
+    #[arg(long)]
+    agents: bool,
+    /// Units; the default keeps the cluster at most half full.
+    #[arg(long)]
+    units: Option<usize>,
+    /// Replicas of each unit; 1,000 by default, 100 of a gang. Of the mix: of each service, 1 by default.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    replicas: Option<u32>,
+    /// Per cent of the running units of the mix that belong to services.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
+    online_share: u32,
+    /// Clients of the unary workload.
+    #[arg(long, default_value_t = 64, value_parser = at_least_one)]
+    clients: usize,
+    /// Hold each scheduler to so many hundredths of a core once it is up; takes root.
+    #[arg(long, value_name = "PCT", value_parser = clap::value_parser!(u32).range(cap::PER_CENT_MIN..=100))]
+    cap_cpu: Option<u32>,
+    /// Tasks of the mixed workload: CSV as `godel trace replay` reads it.
+    #[arg(long, default_value = "data/openb/openb_pod_list_default.csv", value_name = "FILE")]
+    trace: PathBuf,
+    /// Nodes of the mixed workload: CSV `sn,cpu_milli,memory_mib,gpu,model`.
+    #[arg(long, default_value = "data/openb/openb_node_list_all_node.csv", value_name = "FILE")]
+    trace_nodes: PathBuf,
+    #[command(flatten)]
+    setup: Setup,
+}
+
+pub(super) async fn run(wanted: E2e, format: Format) -> Result<(), Failure> {
+    let workload = Wanted {
+        workload: wanted.workload,
+        nodes: wanted.setup.nodes,
+        units: wanted.units,
+        replicas: wanted.replicas,
+        online_share: wanted.online_share,
+        ends: wanted.agents,
+        seed: wanted.setup.seed,
+        trace: wanted.trace.clone(),
+        trace_nodes: wanted.trace_nodes.clone(),
+    };
+    let name =
+        wanted.workload.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+    wanted.setup.repeat(format, &name, async |layout| measure(&wanted, layout, workload.plan()?).await).await
+}
+
+async fn measure(wanted: &E2e, layout: Layout, plan: Plan) -> Result<Run, Failure> {
+    // Whatever happens, the caps end after the processes.
+    let mut caps = Vec::new();
+    let mut cluster = Cluster::start(layout, &plan.shapes, wanted.agents).await?;
+    if let Some(per_cent) = wanted.cap_cpu {
+        cluster.cap_schedulers(per_cent, &mut caps)?;
+    }
+    let way = match wanted.workload {
+        Workload::Unary => Way::Unary(wanted.clients),
+        _ => Way::Stream,
+    };
+    let mut measured = Vec::new();
+    for Step { load, measured: counts } in plan.steps {
+        let run = cluster.run(load, way).await?;
+        measured.extend(counts.then_some(run));
+    }
+    let online_share = (wanted.workload == Workload::Mix).then_some(wanted.online_share);
+    let runs = cluster.verify(measured).await?.into_iter();
+    let mut runs = runs.map(|run| Run { online_share, scheduler_cpu_per_cent: wanted.cap_cpu, ..run });
+    match (runs.next(), runs.next()) {
+        (Some(before), Some(run)) => Ok(Run { half_full: Some(Box::new(before)), ..run }),
+        (Some(run), None) => Ok(run),
+        (None, _) => Err(Failure::failed("nothing was measured")),
+    }
+}

@@ -1,0 +1,72 @@
+//! `godel bench latency`: single replicas offered at a steady rate, whatever became of those before (an open loop).
+//! Latency counts from the moment at which a unit was due, so that a system that falls behind cannot hide it.
+
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+
+use super::{
+    cluster::Cluster,
+    load::Way,
+    report::Run,
+    setup::{Setup, at_least_one},
+    workload::{Passing, Wanted, Workload},
+};
+use godel_client::{exit::Failure, output::Format};
+
+/// `godel bench latency`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Latency {
+    /// Units offered a second.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    rate: u32,
+    /// Units offered in all.
+    #[arg(long, default_value_t = 20_000, value_parser = at_least_one)]
+    units: usize,
+    /// Agents run each replica for so long that so many per cent of the nodes' room stay taken, and report its end; the
+    /// run is over when all of that is recorded. Without it nothing ends and no agent is there.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    fill: Option<u32>,
+    /// CPUs of each node then, with 4 GiB each.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1_000), requires = "fill")]
+    node_cpu: u32,
+    #[command(flatten)]
+    setup: Setup,
+}
+
+pub(super) async fn run(wanted: Latency, format: Format) -> Result<(), Failure> {
+    let workload = Wanted {
+        workload: Workload::Single,
+        nodes: wanted.setup.nodes,
+        units: Some(wanted.units),
+        replicas: Some(1),
+        online_share: 0,
+        ends: false,
+        seed: wanted.setup.seed,
+        trace: "".into(),
+        trace_nodes: "".into(),
+    };
+    let passing = wanted.fill.map(|fill| Passing {
+        nodes: wanted.setup.nodes,
+        node_cpu: wanted.node_cpu,
+        rate: wanted.rate,
+        units: wanted.units,
+        fill,
+        seed: wanted.setup.seed,
+    });
+    let way = Way::Paced { interval: Duration::from_secs(1) / wanted.rate };
+    wanted
+        .setup
+        .repeat(format, "latency", async |layout| {
+            let plan = passing.map_or_else(|| workload.plan(), |passing| passing.plan())?;
+            let mut cluster = Cluster::start(layout, &plan.shapes, passing.is_some()).await?;
+            let mut measured = Vec::new();
+            for step in plan.steps {
+                measured.push(cluster.run(step.load, way).await?);
+            }
+            let run = cluster.verify(measured).await?.into_iter().next();
+            let run = run.ok_or_else(|| Failure::failed("nothing was measured"))?;
+            Ok(Run { offered_per_s: Some(wanted.rate), filled_percent: wanted.fill, ..run })
+        })
+        .await
+}

@@ -1,0 +1,75 @@
+//! What benchmarks on real processes have in common that run once and report figures of their own.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use godel_kit::shutdown;
+use godel_proto::v1;
+use serde::Serialize;
+
+use super::{cases::in_dir, cluster::Layout, setup::at_least_one};
+use godel_client::{
+    exit::Failure,
+    output::{self, Format},
+};
+
+/// Flags of each of them.
+#[derive(Clone, Debug, ClapArgs)]
+pub(super) struct Once {
+    /// Nodes: 100 CPU, 400 GiB each.
+    #[arg(long, default_value_t = 20_000, value_parser = at_least_one)]
+    pub(super) nodes: usize,
+    /// Write the report here as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Data and logs of the run; removed when it went well.
+    #[arg(long, default_value = "target/bench", value_name = "DIR")]
+    data_dir: PathBuf,
+    /// Set a key of every process's configuration, as `scheduler.surplus=10`.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+/// What a run comes to: field names are stable, the text is for people.
+pub(super) trait Figures: Serialize {
+    /// As lines.
+    fn text(&self) -> String;
+}
+
+impl Once {
+    /// Nodes as `godel agent --simulate` takes them.
+    pub(super) fn shapes(&self) -> [String; 1] {
+        [format!("{}x cpu=100,memory=400Gi", self.nodes)]
+    }
+
+    /// Runs and reports. A run that fails has no figures.
+    pub(super) async fn run<F: Figures>(
+        &self,
+        format: Format,
+        bench: &'static str,
+        measure: impl AsyncFnOnce(Layout) -> Result<F, Failure>,
+    ) -> Result<(), Failure> {
+        let stop = shutdown::on_signals()
+            .map_err(|error| Failure::failed(format!("signals cannot be caught: {error}")))?;
+        let measure = in_dir(&self.data_dir, bench, async |dir| {
+            let layout = Layout {
+                dir: dir.to_owned(),
+                n_nodes: self.nodes,
+                n_schedulers: 1,
+                partition: v1::PartitionMode::Global,
+                set: self.set.clone(),
+            };
+            let figures = measure(layout).await?;
+            match format {
+                Format::Table | Format::Wide => output::print(&figures.text())?,
+                Format::Json | Format::Yaml => output::print_value(format, &figures)?,
+            }
+            self.json.as_deref().map_or(Ok(()), |path| output::write_json(path, &figures))
+        });
+        // What is dropped kills its processes.
+        tokio::select! {
+            measured = measure => measured,
+            () = stop.cancelled() => Err(Failure::failed("interrupted")),
+        }
+    }
+}

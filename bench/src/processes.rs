@@ -1,0 +1,119 @@
+//! The processes of a run: the parts of the control plane and the agents, each from this program, each with its log.
+//! They die with this value.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+};
+
+use godel_client::exit::{Code, Failure};
+
+/// Time for a process to say its first line; the agents say theirs when all of their nodes are connected.
+const FIRST_LINE_TIMEOUT: Duration = Duration::from_secs(300);
+/// Lines of a log that a failure shows.
+const N_TAIL_LINES: usize = 10;
+
+/// A running child.
+struct Process {
+    name: String,
+    log: PathBuf,
+    child: Child,
+    /// Kept open: a child whose reader is gone would fail at its next line.
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+/// See the module.
+pub(super) struct Processes {
+    program: PathBuf,
+    dir: PathBuf,
+    running: Vec<Process>,
+}
+
+impl Processes {
+    /// None yet; logs go to `dir`.
+    pub(super) fn new(dir: &Path) -> Result<Self, Failure> {
+        Ok(Self { program: crate::godel()?, dir: dir.to_owned(), running: Vec::new() })
+    }
+
+    /// Starts one and waits for its first line.
+    pub(super) async fn start(&mut self, name: &str, args: &[String]) -> Result<String, Failure> {
+        let log = self.dir.join(format!("{name}.log"));
+        let failed = |error: std::io::Error| Failure::failed(format!("{name} cannot be started: {error}"));
+        let stderr = File::options().create(true).append(true).open(&log).map_err(failed)?;
+        let mut child = Command::new(&self.program)
+            .args(args)
+            .args(["--log", "warn"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(failed)?;
+        let stdout = child.stdout.take().ok_or_else(|| Failure::failed(format!("{name} has no output")))?;
+        let mut process =
+            Process { name: name.to_owned(), log, child, lines: BufReader::new(stdout).lines() };
+        let line = tokio::time::timeout(FIRST_LINE_TIMEOUT, process.lines.next_line()).await;
+        let line = line
+            .map_err(|_| Failure::new(Code::Timeout, format!("{name} does not say that it is ready")))?
+            .map_err(failed)?;
+        let line = line.ok_or_else(|| process.ended_early())?;
+        self.running.push(process);
+        Ok(line)
+    }
+
+    /// Fails if any of them has ended.
+    pub(super) fn check(&mut self) -> Result<(), Failure> {
+        for process in &mut self.running {
+            if !matches!(process.child.try_wait(), Ok(None)) {
+                return Err(process.ended_early());
+            }
+        }
+        Ok(())
+    }
+
+    /// SIGKILL for one, and its end.
+    pub(super) async fn kill(&mut self, name: &str) {
+        let (killed, kept) =
+            std::mem::take(&mut self.running).into_iter().partition(|process| process.name == name);
+        self.running = kept;
+        kill(killed).await;
+    }
+
+    /// SIGKILL for all at once, and their ends.
+    pub(super) async fn kill_all(&mut self) {
+        kill(std::mem::take(&mut self.running)).await;
+    }
+
+    /// Names and process ids, this process included.
+    pub(super) fn pids(&self) -> Vec<(String, u32)> {
+        let children =
+            self.running.iter().filter_map(|process| Some((process.name.clone(), process.child.id()?)));
+        children.chain([("load".to_owned(), std::process::id())]).collect()
+    }
+}
+
+async fn kill(mut processes: Vec<Process>) {
+    for process in &mut processes {
+        // One that has ended already is as good as killed.
+        let _ended = process.child.start_kill();
+    }
+    for process in &mut processes {
+        let _status = process.child.wait().await;
+    }
+}
+
+impl Process {
+    fn ended_early(&self) -> Failure {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let tail = lines[lines.len().saturating_sub(N_TAIL_LINES)..].join("\n");
+        Failure::failed(format!("{} ended early; the end of {}:\n{tail}", self.name, self.log.display()))
+    }
+}

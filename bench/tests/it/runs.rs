@@ -1,0 +1,132 @@
+//! `godel bench` on real processes, small.
+
+use serde_json::Value;
+
+use crate::{exit_code, run};
+
+fn e2e(flags: &[&str]) -> Value {
+    bench("e2e", flags)
+}
+
+/// Runs a benchmark on 20 nodes with a directory of its own; what it reports.
+pub(crate) fn bench(verb: &str, flags: &[&str]) -> Value {
+    crate::godel();
+    let dir = tempfile::tempdir().unwrap();
+    let (json, data) = (dir.path().join("report.json"), dir.path().join("data"));
+    let mut words = vec![verb, "--nodes", "20", "--json", json.to_str().unwrap()];
+    words.extend(["--data-dir", data.to_str().unwrap()]);
+    words.extend(flags);
+    let output = run(&words);
+    assert_eq!(exit_code(&output), 0, "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(std::fs::read_dir(&data).unwrap().count(), 0, "a run that went well leaves nothing behind");
+    serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap()
+}
+
+#[test]
+fn a_service_is_placed_measured_and_audited() {
+    let report = e2e(&["--units", "4", "--replicas", "50", "--schedulers", "2", "--repeat", "2"]);
+    assert_eq!((&report["workload"], &report["nodes"]), (&"service".into(), &20.into()));
+    assert_eq!((&report["schedulers"], &report["placements"]), (&2.into(), &200.into()));
+    assert_eq!((&report["audit"], &report["agents"]), (&true.into(), &"detached".into()));
+    for field in ["seconds", "placements_per_s"] {
+        assert!(report[field].as_f64().unwrap() > 0.0, "{field}: {report}");
+    }
+    // The system counts CPU time in hundredths of a second, which so little work may not reach.
+    assert!(report["cpu_us_per_placement"].is_number(), "{report}");
+    let latency = |rank: &str| report["latency_ms"][rank].as_f64().unwrap();
+    assert!(latency("p50") > 0.0 && latency("p50") <= latency("p90") && latency("p99") <= latency("max"));
+    assert!(
+        latency("max")
+            <= report["runs"][0]["seconds"]
+                .as_f64()
+                .unwrap()
+                .max(report["runs"][1]["seconds"].as_f64().unwrap())
+                * 1000.0
+                + 1.0
+    );
+    for process in ["state", "dispatcher", "binder", "s1", "s2", "load"] {
+        assert!(report["cpu_s"][process].is_number(), "{process}: {report}");
+        assert!(report["rss_mib"][process].as_f64().unwrap() > 0.0, "{process}: {report}");
+    }
+    assert!(report["bytes_written"].as_u64().is_some() && report["conflicts"].as_u64().is_some());
+    assert_eq!(report["runs"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn what_agents_run_is_followed_to_its_end() {
+    let report = e2e(&["--agents", "--units", "2", "--replicas", "50"]);
+    assert_eq!((&report["agents"], &report["placements"]), (&"attached".into(), &100.into()));
+    assert!(report["cpu_s"]["agents"].is_number(), "{report}");
+}
+
+#[test]
+fn single_calls_and_a_full_cluster_are_measured_too() {
+    let report = e2e(&["--workload", "unary", "--units", "100", "--clients", "4"]);
+    assert_eq!((&report["units"], &report["placements"]), (&100.into(), &100.into()));
+    let report = e2e(&["--workload", "full", "--partition", "preferred", "--ablate", "cache,scan"]);
+    assert_eq!((&report["placements"], &report["half_full"]["placements"]), (&400.into(), &400.into()));
+    assert_eq!(report["ablate"], serde_json::json!(["cache", "scan"]));
+}
+
+#[test]
+fn more_than_fits_is_refused_before_anything_starts() {
+    let output = run(&["e2e", "--nodes", "1", "--units", "3", "--replicas", "100"]);
+    assert_eq!(exit_code(&output), 2);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("there is room for 200"));
+}
+
+#[test]
+fn units_that_come_and_go_leave_nothing_behind() {
+    let flags = ["--running-units", "200", "--warm-up", "50", "--rate", "400", "--replicas", "10"];
+    let flags = [&flags[..], &["--run-ms", "50"]].concat();
+    let report = bench("endurance", &flags);
+    assert_eq!((&report["workload"], &report["agents"]), (&"endurance".into(), &"attached".into()));
+    assert_eq!((&report["units"], &report["placements"]), (&25.into(), &250.into()));
+    assert_eq!((&report["audit"], &report["offered_per_s"]), (&true.into(), &400.into()));
+    let growth = &report["endurance"];
+    assert_eq!(growth["warm_up"], 50);
+    for process in ["state", "dispatcher", "binder", "s1", "agents", "load"] {
+        assert!(growth["memory_slope_mib_per_million"][process].is_number(), "{process}: {growth}");
+        assert!(growth["rss_start_mib"][process].as_f64().unwrap() > 0.0, "{process}: {growth}");
+        assert!(growth["memory_mib"][process].as_array().unwrap().len() > 1, "{process}: {growth}");
+        assert!(growth["rss_end_mib"][process].as_f64().unwrap() > 0.0, "{process}: {growth}");
+    }
+    assert!(growth["memory_slope_max_mib_per_million"].is_number(), "{growth}");
+    assert!(growth["disk_mib"].as_f64().unwrap() > 0.0 && growth["disk_allowed_mib"].is_number());
+    assert_eq!(growth["disk_within_contract"], true);
+    for tenth in ["latency_first_tenth_ms", "latency_last_tenth_ms"] {
+        assert!(growth[tenth]["p99"].as_f64().unwrap() > 0.0, "{tenth}: {growth}");
+    }
+    assert!(growth["p99_ratio"].as_f64().unwrap() > 0.0, "{growth}");
+}
+
+#[test]
+fn at_ten_times_capacity_nothing_admitted_is_lost() {
+    let flags = ["--seconds", "2", "--seconds-before", "2", "--unloaded-rate", "20", "--clients", "64"];
+    // Few in hand, so that some are refused whatever this machine can place.
+    let flags = [&flags[..], &["--set", "dispatcher.calls_in_hand_max=4"]].concat();
+    let report = bench("overload", &flags);
+    assert_eq!((&report["workload"], &report["seconds"]), (&"overload".into(), &2.into()));
+    let n = |field: &str| report[field].as_u64().unwrap();
+    assert!(n("unloaded_units") > 0 && n("admitted") > 0 && n("refused") > 0, "{report}");
+    assert_eq!(n("attempts"), n("admitted") + n("refused"), "each refusal had a hint: {report}");
+    assert_eq!((n("lost"), &report["audit"]), (0, &true.into()));
+    assert!(report["offered_per_s"].as_f64().unwrap() > 9.9 * report["capacity_per_s"].as_f64().unwrap());
+    for process in ["state", "dispatcher", "binder", "s1", "agents", "load"] {
+        assert!(report["rss_end_mib"][process].as_f64().unwrap() > 0.0, "{process}: {report}");
+    }
+    assert!(report["p99_ratio"].is_number() && report["admitted_ms"]["p99"].is_number(), "{report}");
+}
+
+#[test]
+fn a_full_cluster_says_why_nothing_fits() {
+    let report = bench("explain", &["--calls", "5"]);
+    assert_eq!((&report["workload"], &report["placements"]), (&"explain".into(), &400.into()));
+    assert_eq!(report["audit"], true);
+    let explain = &report["explain"];
+    assert_eq!((&explain["calls"], &explain["nodes_refusing"]), (&5.into(), &20.into()));
+    for kind in ["get_unit_ms", "plan_ms"] {
+        assert!(explain[kind]["p50"].as_f64().unwrap() > 0.0, "{kind}: {explain}");
+        assert!(explain[kind]["p99"].as_f64().unwrap() <= explain[kind]["max"].as_f64().unwrap());
+    }
+}

@@ -1,0 +1,30 @@
+//! What every client of the control plane needs: `godel` and its benchmarks, and tests of the whole system.
+//!
+//! A client knows one address, that of state; the other services are found there. Tables go to standard output, talk to
+//! standard error, and exit codes are those of [`exit`].
+//!
+//! # Modules
+//!
+//! - `audit`: `godel audit`: the invariants on a live system.
+//! - `bulk`: submission of many units on one stream.
+//! - `client`: clients of the API, with deadlines and retries.
+//! - `exit`: exit codes, and how commands end.
+//! - `output`: tables, JSON and colours.
+//! - `process`: how a program of ours starts and ends.
+//! - `replay`: replays a trace through the API.
+//! - `trace`: traces of tasks.
+//! - `unit_file`: unit files, and files of queues, classes, budgets and reservations.
+//! - `usage`: what processes of this machine have used.
+//! - `views`: what commands show of units, nodes and queues.
+
+pub mod audit;
+pub mod bulk;
+pub mod client;
+pub mod exit;
+pub mod output;
+pub mod process;
+pub mod replay;
+pub mod trace;
+pub mod unit_file;
+pub mod usage;
+pub mod views;

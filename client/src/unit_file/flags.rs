@@ -1,0 +1,368 @@
+//! A unit from the flags of `godel unit submit`: everything that a unit file with one task group can say.
+
+use std::collections::{BTreeMap, HashMap};
+
+use godel_domain::quantity;
+use godel_proto::v1;
+
+use super::{Submit, check, key_of_unit, nearest, words};
+
+/// The unit that the flags describe.
+///
+/// # Errors
+/// Everything wrong, by flag: `--cpu: what`.
+pub fn from_flags(submit: &Submit) -> Result<v1::UnitSpec, Vec<String>> {
+    let mut wrong = Vec::new();
+    let spec = spec(submit, &mut wrong);
+    let told = |flag: &str, wrong: &[String]| wrong.iter().any(|line| line.starts_with(&format!("{flag}:")));
+    for violation in check::violations(spec.clone()) {
+        let flag = flag_of(&key_of_unit(&violation.field, true), submit);
+        if !told(&flag, &wrong) {
+            wrong.push(format!("{flag}: {}", violation.description));
+        }
+    }
+    if wrong.is_empty() { Ok(spec) } else { Err(wrong) }
+}
+
+fn spec(submit: &Submit, wrong: &mut Vec<String>) -> v1::UnitSpec {
+    let word =
+        |flag: &str, given: &Option<String>, known: &[(&'static str, i32)], wrong: &mut Vec<String>| {
+            let Some(given) = given else { return 0 };
+            if let Some((_, number)) = known.iter().find(|(word, _)| word == given) {
+                return *number;
+            }
+            let known: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
+            let hint = nearest(given, &known).map_or_else(
+                || format!("known are {}", known.join(", ")),
+                |nearest| format!("did you mean `{nearest}`?"),
+            );
+            wrong.push(format!("{flag}: unknown value `{given}`: {hint}"));
+            0
+        };
+    let text = |given: &Option<String>| given.clone().unwrap_or_default();
+    let meta = v1::ObjectMeta {
+        namespace: submit.namespace.clone(),
+        name: text(&submit.name),
+        uid: text(&submit.uid),
+        labels: once("--label", &submit.labels, wrong),
+        owner: text(&submit.owner),
+        ..v1::ObjectMeta::default()
+    };
+    let template = template(submit, wrong);
+    v1::UnitSpec {
+        meta: Some(meta),
+        workload_class: word("--class", &submit.class, &words::CLASS, wrong),
+        queue: text(&submit.queue),
+        priority: submit.priority,
+        priority_class: text(&submit.priority_class),
+        pool: word("--pool", &submit.pool, &words::POOL, wrong),
+        min_member: submit.min_member,
+        restart_policy: word("--restart-policy", &submit.restart_policy, &words::RESTART, wrong),
+        scoring_profile: word("--scoring", &submit.scoring, &words::SCORING, wrong),
+        ttl_after_finished_ms: submit.ttl_after_finished,
+        max_restarts: submit.max_restarts,
+        on_eviction: submit.on_eviction.unwrap_or_default().into_api().into(),
+        on_below_min: submit.on_below_min.unwrap_or_default().into_api().into(),
+        on_failure: submit.on_failure.unwrap_or_default().into_api().into(),
+        preemptible: submit.preemptible,
+        min_run_ms: submit.min_run.unwrap_or_default(),
+        scheduling_timeout_ms: submit.scheduling_timeout,
+        active_deadline_ms: submit.active_deadline,
+        task_groups: vec![v1::TaskGroup {
+            replicas: submit.replicas,
+            template: Some(template),
+            ..v1::TaskGroup::default()
+        }],
+        ..v1::UnitSpec::default()
+    }
+}
+
+fn template(submit: &Submit, wrong: &mut Vec<String>) -> v1::Template {
+    let mut amounts = BTreeMap::new();
+    let own = [("cpu", &submit.cpu), ("memory", &submit.memory)];
+    let own = own.into_iter().filter_map(|(name, text)| Some((format!("--{name}"), name, text.as_deref()?)));
+    let others = submit.requests.iter();
+    let others = others.map(|(name, text)| (format!("--request {name}"), name.as_str(), text.as_str()));
+    for (flag, name, text) in own.chain(others) {
+        match quantity::parse(name, text) {
+            _ if name == quantity::GPU => {
+                wrong.push(format!("{flag}: GPUs have a flag of their own, `--gpu`"))
+            }
+            Err(error) => wrong.push(format!("{flag}: {error}")),
+            Ok(amount) if amounts.insert(name.to_owned(), amount).is_some() => {
+                wrong.push(format!("{flag}: `{name}` is given twice"));
+            }
+            Ok(_) => {}
+        }
+    }
+    let mut devices = None;
+    if let Some(text) = &submit.gpu {
+        devices = gpu(text).map_err(|error| wrong.push(error)).ok();
+    }
+    let tolerations = submit.tolerations.iter().filter_map(|text| {
+        toleration(text).map_err(|error| wrong.push(format!("--toleration: {error}"))).ok()
+    });
+    let tolerations = tolerations.collect();
+    v1::Template {
+        demand: Some(v1::Demand {
+            requests: Some(v1::Resources { amounts: amounts.into_iter().collect() }),
+            devices,
+        }),
+        node_selector: once("--node-selector", &submit.node_selector, wrong),
+        tolerations,
+        run: Some(v1::RunSpec {
+            command: submit.command.clone(),
+            env: once("--env", &submit.env, wrong),
+            simulated_duration_ms: submit.duration,
+            simulated_exit_code: submit.exit_code.unwrap_or_default(),
+            stop_grace_ms: u32::try_from(submit.stop_grace.unwrap_or_default()).unwrap_or(u32::MAX),
+        }),
+    }
+}
+
+/// Pairs, each key once.
+fn once(flag: &str, pairs: &[(String, String)], wrong: &mut Vec<String>) -> HashMap<String, String> {
+    let mut map = HashMap::new();
+    for (key, value) in pairs {
+        if map.insert(key.clone(), value.clone()).is_some() {
+            wrong.push(format!("{flag}: `{key}` is given twice"));
+        }
+    }
+    map
+}
+
+/// `2`, `2:A10`, `0.5`, `0.5:T4|A10`.
+fn gpu(text: &str) -> Result<v1::DeviceRequest, String> {
+    let bad = || format!("--gpu: `{text}` is neither a count (`2:A10`) nor a share of one (`0.5`)");
+    let (number, models) = text.split_once(':').unwrap_or((text, ""));
+    let milli = quantity::parse_queued(quantity::GPU, number).ok();
+    let milli = milli.and_then(|milli| u32::try_from(milli).ok()).ok_or_else(bad)?;
+    let (count, milli_per_device) = match milli {
+        0 => return Err(bad()),
+        1..1000 => (1, milli),
+        _ if milli % 1000 == 0 => (milli / 1000, 1000),
+        _ => return Err(bad()),
+    };
+    Ok(v1::DeviceRequest {
+        kind: quantity::GPU.to_owned(),
+        count,
+        milli_per_device: Some(milli_per_device),
+        models: models.split('|').filter(|model| !model.is_empty()).map(str::to_owned).collect(),
+    })
+}
+
+/// `key=value:effect`, `key:effect`, `key=value`, `key`, `*`; for so many seconds with `:no-execute=300`.
+fn toleration(text: &str) -> Result<v1::Toleration, String> {
+    let (taint, effect) = text.rsplit_once(':').map_or((text, None), |(taint, effect)| (taint, Some(effect)));
+    let (effect, seconds) = match effect.and_then(|effect| effect.split_once('=')) {
+        Some((effect, seconds)) => (Some(effect), Some(seconds)),
+        None => (effect, None),
+    };
+    let tolerated_seconds = seconds
+        .map(|given| given.parse().map_err(|_| format!("`{given}` is no number of seconds")))
+        .transpose()?;
+    let effect = match effect {
+        None => 0,
+        Some(given) => {
+            let known = words::EFFECT.iter().find(|(word, _)| *word == given);
+            let expected = "no-schedule, prefer-no-schedule or no-execute";
+            known.map(|(_, number)| *number).ok_or_else(|| format!("`{given}` is no effect: {expected}"))?
+        }
+    };
+    let (key, value) = taint.split_once('=').map_or((taint, None), |(key, value)| (key, Some(value)));
+    let key = if key == "*" { "" } else { key };
+    if taint.is_empty() || (key.is_empty() && value.is_some()) {
+        return Err(format!("`{text}` has no key; `*` stands for all keys"));
+    }
+    Ok(v1::Toleration {
+        key: key.to_owned(),
+        any_value: value.is_none(),
+        value: value.unwrap_or_default().to_owned(),
+        effect,
+        tolerated_seconds,
+    })
+}
+
+/// The flag that a key of unit files has.
+fn flag_of(key: &str, submit: &Submit) -> String {
+    let named = |prefix: &str| {
+        key.strip_prefix(prefix)
+            .and_then(|rest| rest.strip_prefix("[\""))
+            .and_then(|rest| rest.strip_suffix("\"]"))
+    };
+    if let Some(name) = named("template.requests") {
+        let has_own =
+            (name == "cpu" && submit.cpu.is_some()) || (name == "memory" && submit.memory.is_some());
+        return if has_own { format!("--{name}") } else { format!("--request {name}") };
+    }
+    for (prefix, flag) in
+        [("labels", "--label"), ("template.node_selector", "--node-selector"), ("template.env", "--env")]
+    {
+        if let Some(name) = named(prefix) {
+            return format!("{flag} {name}");
+        }
+    }
+    let prefixes = [
+        ("template.simulated.duration", "--duration"),
+        ("template.gpu", "--gpu"),
+        ("template.tolerations", "--toleration"),
+        ("template.command", "the command"),
+        ("template.requests", "--request"),
+        ("labels", "--label"),
+        ("template.node_selector", "--node-selector"),
+    ];
+    if let Some((_, flag)) = prefixes.iter().find(|(prefix, _)| key.starts_with(prefix)) {
+        return (*flag).to_owned();
+    }
+    let leaf = key.rsplit('.').next().unwrap_or(key);
+    if leaf.is_empty() { "the unit".to_owned() } else { format!("--{}", leaf.replace('_', "-")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::unit_file::{keys_of_a_unit, parse};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        submit: Submit,
+    }
+
+    fn flags(words: &str) -> Result<v1::UnitSpec, String> {
+        let line = ["submit"].into_iter().chain(words.split_whitespace());
+        let submit = Line::try_parse_from(line).map_err(|error| error.to_string())?.submit;
+        from_flags(&submit).map_err(|wrong| wrong.join("\n"))
+    }
+
+    /// Flags that say together what a key of a file says; a unit of flags has one task group, without a name.
+    const FLAGS: [(&str, &[&str]); 10] = [
+        ("labels", &["label"]),
+        ("template.requests", &["cpu", "memory", "request"]),
+        ("template.gpu", &["gpu"]),
+        ("template.tolerations", &["toleration"]),
+        ("template.command", &[]),
+        ("template.simulated.duration", &["duration"]),
+        ("template.simulated", &["duration", "exit-code"]),
+        ("task_groups", &["replicas"]),
+        ("template", &["cpu"]),
+        ("kind", &["name"]),
+    ];
+
+    #[test]
+    fn every_key_of_a_unit_file_has_a_flag() {
+        let command = <Line as clap::CommandFactory>::command();
+        let known: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        let keys = keys_of_a_unit();
+        assert!(keys.len() > 35, "{keys:?}");
+        for key in &keys {
+            let parent = key.split("[0]").next().unwrap_or(key);
+            let by_hand = FLAGS.iter().find(|(known, _)| {
+                *known == key
+                    || (*known != "template" && parent.starts_with(known) && !key.contains("simulated.exit"))
+            });
+            let leaf = key.rsplit('.').next().unwrap_or(key).replace('_', "-");
+            let wanted = by_hand.map_or_else(|| vec![leaf.as_str()], |(_, flags)| flags.to_vec());
+            for flag in wanted {
+                assert!(known.contains(&flag), "key `{key}` of unit files has no flag --{flag}");
+            }
+        }
+    }
+
+    #[test]
+    fn flags_and_files_say_the_same() {
+        let file = "\
+name: web
+namespace: shop
+uid: 5f0c9a52-5d6f-4c1e-8a53-0f6f8b2f0001
+labels: {app: web, version: 1.10}
+owner: alice
+class: service
+queue: prod.search
+priority: -7
+pool: best-effort
+min_member: 2
+restart_policy: never
+scoring: most-allocated
+ttl_after_finished: 0s
+max_restarts: 0
+on_eviction: fail
+on_below_min: stop
+on_failure: restart
+preemptible: false
+min_run: 5m
+scheduling_timeout: 1m
+active_deadline: 12h
+replicas: 3
+template:
+  requests: {cpu: 500m, memory: 1.2Gi, fpga: 2}
+  gpu: {count: 1, milli: 500, models: [A10, T4]}
+  node_selector: {zone: a}
+  tolerations: [{key: gpu, value: only, effect: no-schedule}, {key: spot}, {}, {key: dead, effect: no-execute, tolerated_seconds: 300}]
+  command: [server, --port, 8080]
+  env: {MODE: 1.0}
+  stop_grace: 30s
+  simulated: {duration: 0s, exit_code: 3}
+";
+        let words = "--name web -n shop --uid 5f0c9a52-5d6f-4c1e-8a53-0f6f8b2f0001 --label app=web,version=1.10 \
+            --owner alice --class service --queue prod.search --priority -7 --pool best-effort --min-member 2 \
+            --restart-policy never --scoring most-allocated --ttl-after-finished 0s --max-restarts 0 \
+            --on-eviction fail --on-below-min stop --on-failure restart --preemptible false --min-run 5m --scheduling-timeout 1m \
+            --active-deadline 12h --replicas 3 --cpu 500m --memory 1.2Gi --request fpga=2 --gpu 0.5:A10|T4 \
+            --node-selector zone=a --toleration gpu=only:no-schedule,spot,*,dead:no-execute=300 --env MODE=1.0 --stop-grace 30s \
+            --duration 0s --exit-code 3 -- server --port 8080";
+        assert_eq!(flags(words).unwrap(), parse(file).unwrap().remove(0).spec);
+        let class = flags("--name a --cpu 1 --priority-class gold").unwrap();
+        assert_eq!((class.priority, class.priority_class.as_str()), (None, "gold"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_by_flag_all_at_once() {
+        let told = flags(
+            "--name Web --cpu 1GB --request mem=1Gi,fpga=500m --class sevice --replicas 0 --label a=b,a=c --gpu 1.5",
+        );
+        let told = told.unwrap_err();
+        let expected = [
+            "--label: `a` is given twice",
+            "--cpu: `1GB` is no CPU quantity",
+            "--request mem: did you mean `memory`?",
+            "--request fpga: `500m` is no number of fpga (`3`, `2k`): fpga comes in whole numbers",
+            "--gpu: `1.5` is neither a count",
+            "--class: unknown value `sevice`: did you mean `service`?",
+            "--name: `W` is not allowed",
+            "--replicas: 0 is not in 1..=100000",
+        ];
+        for expected in expected {
+            assert!(told.contains(expected), "{expected}\n{told}");
+        }
+        for (words, expected) in [
+            ("--active-deadline 900us", "finer than a millisecond"),
+            ("--active-deadline 1M", "would be months"),
+            ("--active-deadline 0s", "--active-deadline: 0s is too short"),
+            ("--min-member 0", "--min-member: 0 is not in 1..=10000"),
+            ("--toleration =x", "has no key"),
+            ("--toleration a:never", "`never` is no effect"),
+            ("--env A=B --env A=C", "--env: `A` is given twice"),
+            ("--label Ä=b", "--label Ä: `Ä` is not allowed"),
+            ("--request gpu=1", "`--gpu`"),
+        ] {
+            let told = flags(&format!("--name a --cpu 1 {words}")).unwrap_err();
+            assert!(told.contains(expected), "{words}: {told}");
+        }
+    }
+
+    #[test]
+    fn gpus_are_counts_or_shares() {
+        let of = |text: &str| {
+            gpu(text).map(|asked| (asked.count, asked.milli_per_device(), asked.models.join(",")))
+        };
+        assert_eq!(of("2").unwrap(), (2, 1000, String::new()));
+        assert_eq!(of("1:A10").unwrap(), (1, 1000, "A10".to_owned()));
+        assert_eq!(of("0.25:A10|T4").unwrap(), (1, 250, "A10,T4".to_owned()));
+        for bad in ["0", "1.5", "many", "-1", ""] {
+            assert!(of(bad).unwrap_err().starts_with("--gpu: "), "{bad}");
+        }
+    }
+}

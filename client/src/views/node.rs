@@ -1,0 +1,320 @@
+//! Nodes as shown: what they have, what is asked for of either pool, and what is used.
+
+use std::{collections::BTreeMap, fmt};
+
+use godel_domain::{
+    node::MAX_RUNNING_UNITS,
+    quantity,
+    resources::{CPU, MEMORY},
+};
+use godel_proto::v1;
+use serde::Serialize;
+
+use crate::output::View;
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodeView {
+    /// Unique name.
+    pub name: String,
+    /// Durable number.
+    pub node_id: u32,
+    /// Of this installation.
+    pub uid: String,
+    /// `Ready`, `NotReady`, with `,Cordoned`, `,Quarantined`, and `,Draining` or `,Drained`.
+    pub status: String,
+    /// Running units bound here.
+    pub running_units: u32,
+    /// Most that it takes.
+    pub max_running_units: u32,
+    /// In force, by resource.
+    pub allocatable: BTreeMap<String, i64>,
+    /// Requested by what is bound of the guaranteed pool.
+    pub allocated: BTreeMap<String, i64>,
+    /// What the best-effort pool may take in all.
+    pub best_effort_allocatable: BTreeMap<String, i64>,
+    /// Requested by what is bound of it.
+    pub best_effort_allocated: BTreeMap<String, i64>,
+    /// Measured last; empty when not measured.
+    pub usage: BTreeMap<String, i64>,
+    /// Of that what guaranteed running units use.
+    pub guaranteed_usage: BTreeMap<String, i64>,
+    /// Kept from best-effort for their smoothed use; empty: none is known.
+    pub reserved: BTreeMap<String, i64>,
+    /// Devices.
+    pub devices: Vec<DeviceView>,
+    /// Running units for which room is held here until others have left.
+    pub held_running_units: u32,
+    /// What they will take, by resource.
+    pub held: BTreeMap<String, i64>,
+    /// Slots of reservations.
+    pub slots: Vec<SlotsView>,
+    /// An agent's session is open.
+    pub connected: bool,
+    /// The agent's attributes, overlaid by the administrator's labels.
+    pub labels: BTreeMap<String, String>,
+    /// `key=value:effect`.
+    pub taints: Vec<String>,
+    /// The same of those that evict, with the time since when they do, Unix milliseconds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub evicting_taints: Vec<(String, i64)>,
+    /// Of a drained node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainView>,
+    /// Of a quarantined node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quarantine: Option<QuarantineView>,
+}
+
+/// Why a node gets nothing new.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct QuarantineView {
+    /// When it began, Unix milliseconds.
+    pub since_ms: i64,
+    /// When it ends by itself, Unix milliseconds.
+    pub until_ms: i64,
+    /// In words.
+    pub reason: String,
+}
+
+/// How far the drain of a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct DrainView {
+    /// When it was asked for first, Unix milliseconds.
+    pub since_ms: i64,
+    /// From here on nothing is spared, Unix milliseconds; 0 never.
+    pub deadline_ms: i64,
+    /// Running units that were here when it was asked for.
+    pub running_units: u32,
+    /// Running units that are here now.
+    pub left: u32,
+}
+
+impl fmt::Display for DrainView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gone = self.running_units.saturating_sub(self.left);
+        let have = crate::output::one_or(gone, "has", "have");
+        write!(f, "{gone} of {} {have} left", crate::output::count(self.running_units, "running unit"))
+    }
+}
+
+/// The slots of one reservation on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SlotsView {
+    /// Its name.
+    pub reservation: String,
+    /// How many there are.
+    pub slots: u32,
+    /// How many somebody is in.
+    pub used: u32,
+}
+
+/// A device of a node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DeviceView {
+    /// Position.
+    pub index: usize,
+    /// `gpu`.
+    pub kind: String,
+    /// For example `A10`.
+    pub model: String,
+    /// Thousandths that are free.
+    pub free_milli: u32,
+}
+
+/// Amounts by resource, as the API has them.
+pub fn amounts(resources: Option<&v1::Resources>) -> BTreeMap<String, i64> {
+    resources.map(|resources| resources.amounts.clone().into_iter().collect()).unwrap_or_default()
+}
+
+impl From<&v1::Node> for NodeView {
+    fn from(node: &v1::Node) -> Self {
+        let spec = node.spec.clone().unwrap_or_default();
+        let report = node.report.clone().unwrap_or_default();
+        let meta = spec.meta.clone().unwrap_or_default();
+        let mut labels: BTreeMap<String, String> = report.attributes.into_iter().collect();
+        labels.extend(meta.labels);
+        let mut status = if report.ready { "Ready" } else { "NotReady" }.to_owned();
+        if spec.cordoned {
+            status.push_str(",Cordoned");
+        }
+        if spec.quarantine.is_some() {
+            status.push_str(",Quarantined");
+        }
+        if spec.drain.is_some() {
+            status.push_str(if node.running_units > 0 { ",Draining" } else { ",Drained" });
+        }
+        let drain = spec.drain.map(|drain| DrainView {
+            since_ms: drain.since_ms,
+            deadline_ms: drain.deadline_ms,
+            running_units: drain.running_units,
+            left: node.running_units,
+        });
+        let quarantine = spec.quarantine.map(|quarantine| {
+            let v1::NodeQuarantine { since_ms, until_ms, reason } = quarantine;
+            QuarantineView { since_ms, until_ms, reason }
+        });
+        let devices = report.devices.iter().enumerate().map(|(index, device)| DeviceView {
+            index,
+            kind: device.kind.clone(),
+            model: device.model.clone(),
+            free_milli: node.device_free_milli.get(index).copied().unwrap_or(0),
+        });
+        Self {
+            name: meta.name,
+            node_id: node.node_id,
+            uid: meta.uid,
+            status,
+            running_units: node.running_units,
+            max_running_units: report.max_running_units.unwrap_or(MAX_RUNNING_UNITS),
+            allocatable: amounts(node.allocatable.as_ref()),
+            allocated: amounts(node.allocated.as_ref()),
+            best_effort_allocatable: amounts(node.best_effort_allocatable.as_ref()),
+            best_effort_allocated: amounts(node.best_effort_allocated.as_ref()),
+            usage: amounts(node.usage.as_ref()),
+            guaranteed_usage: amounts(node.guaranteed_usage.as_ref()),
+            reserved: amounts(node.reserved.as_ref()),
+            devices: devices.collect(),
+            held_running_units: node.held_running_units,
+            held: amounts(node.held.as_ref()),
+            slots: node.slots.iter().map(slots).collect(),
+            connected: node.connected,
+            labels,
+            taints: spec.taints.iter().map(taint).collect(),
+            evicting_taints: spec
+                .taints
+                .iter()
+                .filter(|one| one.effect() == v1::TaintEffect::NoExecute)
+                .map(|one| (taint(one), one.added_time_ms))
+                .collect(),
+            drain,
+            quarantine,
+        }
+    }
+}
+
+fn slots(slots: &v1::NodeSlots) -> SlotsView {
+    let v1::NodeSlots { reservation, slots, used } = slots.clone();
+    SlotsView { reservation, slots, used }
+}
+
+fn taint(taint: &v1::Taint) -> String {
+    let effect = match taint.effect() {
+        v1::TaintEffect::PreferNoSchedule => "prefer-no-schedule",
+        v1::TaintEffect::NoExecute => "no-execute",
+        v1::TaintEffect::NoSchedule | v1::TaintEffect::Unspecified => "no-schedule",
+    };
+    if taint.value.is_empty() {
+        format!("{}:{effect}", taint.key)
+    } else {
+        format!("{}={}:{effect}", taint.key, taint.value)
+    }
+}
+
+impl NodeView {
+    fn share(&self, name: &str) -> String {
+        share(name, &self.allocated, &self.allocatable)
+    }
+
+    fn best_effort_share(&self, name: &str) -> String {
+        share(name, &self.best_effort_allocated, &self.best_effort_allocatable)
+    }
+
+    /// Room held for so many running units; empty when there is none.
+    fn held_text(&self) -> String {
+        if self.held_running_units == 0 { String::new() } else { self.held_running_units.to_string() }
+    }
+
+    /// `used/all` slots of reservations; empty when there are none.
+    fn slots_text(&self) -> String {
+        let sum = |of: fn(&SlotsView) -> u32| self.slots.iter().map(|one| u64::from(of(one))).sum::<u64>();
+        if self.slots.is_empty() {
+            return String::new();
+        }
+        format!("{}/{}", sum(|one| one.used), sum(|one| one.slots))
+    }
+
+    /// What is held, and for which reservations: for who looks at one node.
+    pub fn held_lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.held_running_units > 0 {
+            let amounts: Vec<String> = self
+                .held
+                .iter()
+                .map(|(name, amount)| format!("{name}={}", quantity::show(name, *amount)))
+                .collect();
+            let takes = if amounts.is_empty() { String::new() } else { format!(": {}", amounts.join(",")) };
+            lines.push(format!(
+                "for {}{takes}",
+                crate::output::count(self.held_running_units, "running unit")
+            ));
+        }
+        lines.extend(self.slots.iter().map(|SlotsView { reservation, slots, used }| {
+            format!("{} of reservation {reservation}, {used} used", crate::output::count(*slots, "slot"))
+        }));
+        lines
+    }
+
+    /// Measured use; empty when there is none.
+    fn used(&self, name: &str) -> String {
+        self.usage.get(name).map_or_else(String::new, |used| quantity::show_about(name, *used))
+    }
+
+    /// `used/all` GPUs, in whole ones with up to two decimals.
+    fn gpus(&self) -> String {
+        if self.devices.is_empty() {
+            return String::new();
+        }
+        let used: u64 =
+            self.devices.iter().map(|device| u64::from(1000u32.saturating_sub(device.free_milli))).sum();
+        format!("{}/{} {}", milli(used), self.devices.len(), self.devices[0].model)
+    }
+}
+
+fn share(name: &str, used: &BTreeMap<String, i64>, all: &BTreeMap<String, i64>) -> String {
+    let of = |amounts: &BTreeMap<String, i64>| amounts.get(name).copied().unwrap_or(0);
+    format!("{}/{}", quantity::show_about(name, of(used)), quantity::show_about(name, of(all)))
+}
+
+fn milli(milli: u64) -> String {
+    quantity::show_devices(i64::try_from(milli).unwrap_or(i64::MAX))
+}
+
+impl View for NodeView {
+    const HEADERS: &'static [&'static str] =
+        &["NAME", "STATUS", "UNITS", "HELD", "SLOTS", "CPU", "MEMORY", "GPU"];
+    const WIDE: &'static [&'static str] =
+        &["MAX-UNITS", "BE-CPU", "BE-MEMORY", "USE-CPU", "USE-MEM", "AGENT", "ID", "UID", "TAINTS", "LABELS"];
+
+    fn row(&self) -> Vec<String> {
+        vec![
+            self.name.clone(),
+            self.status.clone(),
+            self.running_units.to_string(),
+            self.held_text(),
+            self.slots_text(),
+            self.share(CPU),
+            self.share(MEMORY),
+            self.gpus(),
+        ]
+    }
+
+    fn wide(&self) -> Vec<String> {
+        vec![
+            self.max_running_units.to_string(),
+            self.best_effort_share(CPU),
+            self.best_effort_share(MEMORY),
+            self.used(CPU),
+            self.used(MEMORY),
+            if self.connected { "connected" } else { "gone" }.to_owned(),
+            self.node_id.to_string(),
+            self.uid.clone(),
+            self.taints.join(","),
+            pairs(&self.labels),
+        ]
+    }
+}
+
+pub(super) fn pairs(map: &BTreeMap<String, String>) -> String {
+    map.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+}
