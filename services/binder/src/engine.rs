@@ -1,4 +1,4 @@
-//! The one task that owns the desk: reads the store, the streams and the answers to transactions, and keeps
+//! The one task that owns the leader: reads the store, the streams and the answers to transactions, and keeps
 //! a few transactions under way while this binder leads.
 
 use std::{
@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Error,
-    desk::{Batch, Desk},
+    leader::{Batch, BinderLeader},
     metrics::BinderMetrics,
     rpc::{EvictRequest, Input, Role},
 };
@@ -51,7 +51,7 @@ struct Leading {
 
 /// See the module.
 pub(crate) struct Engine {
-    pub(crate) desk: Desk,
+    pub(crate) leader: BinderLeader,
     pub(crate) follower: Informer,
     pub(crate) inputs: mpsc::Receiver<Input>,
     pub(crate) evictions: mpsc::Receiver<EvictRequest>,
@@ -100,18 +100,18 @@ impl Engine {
                     None => return Err(Error::Informer),
                 },
                 Some(request) = self.evictions.recv() => self.on_evict(&run, request),
-                Some(input) = self.inputs.recv(), if self.desk.has_room() => self.on_input(&run, input),
+                Some(input) = self.inputs.recv(), if self.leader.has_room() => self.on_input(&run, input),
                 () = at(run.paused_until) => run.paused_until = None,
                 () = at(run.expire_at) => self.on_expiry(&mut run),
             }
             self.drain(&mut run);
             self.announce(&run);
             self.write(&mut run);
-            self.desk.flush();
+            self.leader.flush();
             self.show(&mut run);
         }
         self.step_down(&mut run, None);
-        self.desk.flush();
+        self.leader.flush();
         Ok(())
     }
 
@@ -127,7 +127,7 @@ impl Engine {
                     return;
                 }
                 self.step_down(run, None);
-                self.desk.lead(epoch);
+                self.leader.lead(epoch);
                 tracing::info!(epoch = epoch.0, revision = since.0, "elected");
                 let pipeline = TxnPipeline::spawn(self.state.clone(), fence.clone(), &self.txn);
                 run.leading = Some(Leading { fence, since, pipeline });
@@ -143,7 +143,7 @@ impl Engine {
         }
         run.in_flight.clear();
         run.paused_until = None;
-        self.desk.step_down(leader.as_deref());
+        self.leader.step_down(leader.as_deref());
         let role = Role::Standby { leader };
         self.role.send_if_modified(|known| {
             *known != role && {
@@ -170,22 +170,22 @@ impl Engine {
 
     /// Whether everything up to the grant has been read, of the store in which it was granted.
     fn reads_enough(&self, leading: &Leading) -> bool {
-        let is_same = self.desk.store().may_be(leading.fence.store());
-        is_same && self.desk.read().is_some_and(|read| read >= leading.since)
+        let is_same = self.leader.store().may_be(leading.fence.store());
+        is_same && self.leader.read().is_some_and(|read| read >= leading.since)
     }
 
     /// What follows from another store is as after a change of leaders: nothing that was read, decided or asked for
     /// before means anything there.
     fn on_follow(&mut self, run: &mut Run, event: FollowEvent) {
         if let FollowEvent::Reset { store } = &event
-            && *store != self.desk.store()
+            && *store != self.leader.store()
         {
             if run.leading.as_ref().is_some_and(|leading| !leading.fence.store().may_be(*store)) {
                 self.step_down(run, None);
             }
-            self.desk.change_store(*store);
+            self.leader.change_store(*store);
         }
-        self.desk.on_follow(event);
+        self.leader.on_follow(event);
     }
 
     fn on_input(&mut self, run: &Run, input: Input) {
@@ -193,20 +193,20 @@ impl Engine {
         match (input, &run.leading) {
             (Input::Open { id, scheduler, epoch, outcomes }, Some(leading)) => {
                 tracing::info!(scheduler, epoch = epoch.0, "scheduler connected");
-                self.desk.open(id, &scheduler, epoch, leading.fence.epoch(), outcomes);
+                self.leader.open(id, &scheduler, epoch, leading.fence.epoch(), outcomes);
             }
             (Input::Open { outcomes, .. }, None) => {
                 // Leadership went while the stream was opened.
                 let _ = outcomes.try_send(Err(godel_kit::status::not_leader(None)));
             }
-            (Input::Decisions { id, decisions }, _) => self.desk.decide(id, decisions, now),
-            (Input::Close { id }, _) => self.desk.close(id),
+            (Input::Decisions { id, decisions }, _) => self.leader.decide(id, decisions, now),
+            (Input::Close { id }, _) => self.leader.close(id),
         }
     }
 
     fn on_evict(&mut self, run: &Run, request: EvictRequest) {
         if run.leading.is_some() {
-            self.desk.evict(&request.asked, request.read, request.reply);
+            self.leader.evict(&request.asked, request.read, request.reply);
         } else {
             // The caller may have gone.
             let _ = request.reply.send(Err(godel_kit::status::not_leader(None)));
@@ -218,28 +218,28 @@ impl Engine {
         match answer {
             Ok(committed) => {
                 self.crash.hit("binder.after-commit");
-                self.desk.on_committed(batch, committed);
+                self.leader.on_committed(batch, committed);
             }
             Err(TxnError::Refused(refusal)) => {
                 if refusal.reason() == TxnRefusalReason::StoreFull {
                     tracing::warn!("the store is full");
                     run.paused_until = Some(Instant::now() + STORE_FULL_PAUSE);
                 }
-                self.desk.on_refused(batch, &refusal);
+                self.leader.on_refused(batch, &refusal);
             }
             Err(TxnError::LeaseLost | TxnError::Closed) => self.step_down(run, None),
         }
     }
 
     fn on_expiry(&mut self, run: &mut Run) {
-        let still = self.desk.expire(self.now()) || self.desk.n_holds() > 0 || self.desk.n_over() > 0;
+        let still = self.leader.expire(self.now()) || self.leader.n_holds() > 0 || self.leader.n_over() > 0;
         run.expire_at = still.then(|| Instant::now() + EXPIRY_INTERVAL);
         self.show_gathering();
     }
 
     /// Once in a while: it looks at every hold.
     fn show_gathering(&self) {
-        let gathering = self.desk.gathering();
+        let gathering = self.leader.gathering();
         let gauge = |of: fn(&Gathering) -> usize| {
             i64::try_from(gathering.iter().map(of).sum::<usize>()).unwrap_or(i64::MAX)
         };
@@ -263,7 +263,7 @@ impl Engine {
             self.on_evict(run, request);
         }
         for _ in 0..N_DRAIN {
-            if !self.desk.has_room() {
+            if !self.leader.has_room() {
                 break;
             }
             let Ok(input) = self.inputs.try_recv() else { break };
@@ -273,14 +273,14 @@ impl Engine {
 
     /// Keeps transactions under way.
     fn write(&mut self, run: &mut Run) {
-        self.desk.on_wall(self.clock.wall_ms());
+        self.leader.on_wall(self.clock.wall_ms());
         while let Some(leading) = &run.leading {
             let reads_enough = self.reads_enough(leading);
             let has_place = run.in_flight.len() < self.txns_in_flight_max.max(1);
-            if !reads_enough || !has_place || run.paused_until.is_some() || !self.desk.has_work() {
+            if !reads_enough || !has_place || run.paused_until.is_some() || !self.leader.has_work() {
                 return;
             }
-            let Some(mut batch) = self.desk.next_batch() else { return };
+            let Some(mut batch) = self.leader.next_batch() else { return };
             self.crash.hit("binder.before-commit");
             let ops = std::mem::take(&mut batch.ops);
             let preconditions = std::mem::take(&mut batch.preconditions);
@@ -293,25 +293,25 @@ impl Engine {
                         reason: TxnRefusalReason::StoreFull.into(),
                         ..godel_proto::v1::TxnRefusal::default()
                     };
-                    self.desk.on_refused(batch, &full);
+                    self.leader.on_refused(batch, &full);
                     run.paused_until = Some(Instant::now() + STORE_FULL_PAUSE);
                 }
-                Err(TxnError::Refused(refusal)) => self.desk.on_refused(batch, &refusal),
+                Err(TxnError::Refused(refusal)) => self.leader.on_refused(batch, &refusal),
                 Err(TxnError::LeaseLost | TxnError::Closed) => self.step_down(run, None),
             }
         }
     }
 
     fn show(&mut self, run: &mut Run) {
-        let waits = self.desk.has_waits() || self.desk.n_holds() > 0 || self.desk.n_over() > 0;
+        let waits = self.leader.has_waits() || self.leader.n_holds() > 0 || self.leader.n_over() > 0;
         if run.expire_at.is_none() && waits {
             run.expire_at = Some(Instant::now() + EXPIRY_INTERVAL);
         }
         let gauge = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         self.metrics.leader.set(i64::from(matches!(&*self.role.borrow(), Role::Leader { .. })));
-        self.metrics.holds.set(i64::try_from(self.desk.n_holds()).unwrap_or(i64::MAX));
-        self.metrics.queued.set(i64::try_from(self.desk.n_queued()).unwrap_or(i64::MAX));
-        self.metrics.revision.set(gauge(self.desk.read().map_or(0, |revision| revision.0)));
+        self.metrics.holds.set(i64::try_from(self.leader.n_holds()).unwrap_or(i64::MAX));
+        self.metrics.queued.set(i64::try_from(self.leader.n_queued()).unwrap_or(i64::MAX));
+        self.metrics.revision.set(gauge(self.leader.read().map_or(0, |revision| revision.0)));
     }
 }
 

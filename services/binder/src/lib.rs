@@ -10,14 +10,14 @@
 //! # Modules
 //!
 //! - `config`: configuration of the binder.
-//! - `desk`: the leading binder: checks decisions, writes transactions, answers.
 //! - `engine`: the task that owns the leading binder.
+//! - `leader`: the leading binder: checks decisions, writes transactions, answers.
 //! - `metrics`: counters of the binder.
 //! - `rpc`: the RPCs of the binder.
 
 mod config;
-mod desk;
 mod engine;
+mod leader;
 mod metrics;
 mod rpc;
 
@@ -33,7 +33,7 @@ use godel_proto::v1::{Kind, bind_service_server::BindServiceServer};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::{desk::Desk, engine::Engine, metrics::BinderMetrics, rpc::Role};
+use crate::{engine::Engine, leader::BinderLeader, metrics::BinderMetrics, rpc::Role};
 
 pub use crate::config::Config;
 pub use godel_kit::{Deps, service::Error};
@@ -86,7 +86,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         stop: service.stop.clone(),
     };
     let engine = Engine {
-        desk: Desk::new(config.clone(), metrics.clone()),
+        leader: BinderLeader::new(config.clone(), metrics.clone()),
         follower: service.follow(state.clone(), KINDS.to_vec()),
         inputs: inputs_rx,
         evictions: evictions_rx,

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
-    desk::{OutcomeSender, Reply, StreamId},
+    leader::{OutcomeSender, Reply, StreamId},
     metrics::BinderMetrics,
 };
 

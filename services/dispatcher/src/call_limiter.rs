@@ -1,7 +1,7 @@
 //! Where submissions come in: calls while few enough are in hand, streams while the backlog is short enough.
 //!
 //! Handlers ask here without a word to the loop, so that a refusal costs next to nothing. What is too much, the loop says
-//! (`term/overload.rs`).
+//! (`leader/overload.rs`).
 
 use std::{
     sync::{

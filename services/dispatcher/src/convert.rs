@@ -20,7 +20,7 @@ use godel_proto::{raw, v1};
 use godel_rules::{admission::Violation, drain::Block};
 use godel_wire::{BadField, to_proto};
 
-use crate::calls::StatusAnswer;
+use crate::requests::StatusAnswer;
 
 /// Units shown that hold up a drain: of 600 bytes at most.
 const DRAIN_BLOCKS_MAX: usize = 100;

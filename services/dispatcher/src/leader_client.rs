@@ -9,13 +9,13 @@ use tonic::Status;
 
 use crate::{
     call_limiter::CallLimiter,
-    calls::{Call, Reply},
+    requests::{LeaderRequest, Reply},
 };
 
 /// The loop of a term.
 #[derive(Clone)]
 pub(crate) struct LeaderHandle {
-    pub(crate) calls: mpsc::Sender<Call>,
+    pub(crate) calls: mpsc::Sender<LeaderRequest>,
     /// Room in the admission queue, in KiB.
     pub(crate) room: Arc<Semaphore>,
     pub(crate) call_limiter: Arc<CallLimiter>,
@@ -57,7 +57,7 @@ impl Front {
     }
 
     /// Asks the loop and waits for its answer.
-    pub(crate) async fn ask<T>(&self, call: impl FnOnce(Reply<T>) -> Call) -> Result<T, Status> {
+    pub(crate) async fn ask<T>(&self, call: impl FnOnce(Reply<T>) -> LeaderRequest) -> Result<T, Status> {
         let term = self.term()?;
         let (reply, answer) = oneshot::channel();
         term.calls.send(call(reply)).await.map_err(|_| term_over())?;

@@ -8,22 +8,22 @@
 //! # Modules
 //!
 //! - `call_limiter`: the limit on submissions that are under way.
-//! - `calls`: what RPC handlers ask of the task that owns the dispatcher.
 //! - `config`: configuration of the dispatcher.
 //! - `convert`: messages of the API that only the dispatcher shows.
 //! - `leader_client`: what RPC handlers know of the leader.
+//! - `leader`: one term of leadership: reads, decides, writes, answers.
 //! - `metrics`: counters of the dispatcher.
+//! - `requests`: what RPC handlers ask of the task that owns the dispatcher.
 //! - `rpc`: the RPCs of the dispatcher.
-//! - `term`: one term of leadership: reads, decides, writes, answers.
 
 mod call_limiter;
-mod calls;
 mod config;
 mod convert;
+mod leader;
 mod leader_client;
 mod metrics;
+mod requests;
 mod rpc;
-mod term;
 
 use godel_kit::{
     CancellationToken,
@@ -66,7 +66,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     let election = service.elect(lease, directory.state());
     let (term_sender, term) = watch::channel(None);
     let front = Front::new(election.watch(), term);
-    let context = term::Context {
+    let context = leader::Context {
         config: config.clone(),
         directory: directory.clone(),
         metrics: metrics.clone(),
@@ -96,7 +96,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
 
 /// Leads whenever the lease is granted, one term after the other.
 async fn lead_again(
-    context: term::Context,
+    context: leader::Context,
     mut leadership: watch::Receiver<Leadership>,
     publish: watch::Sender<Option<leader_client::LeaderHandle>>,
     stop: CancellationToken,
@@ -111,7 +111,7 @@ async fn lead_again(
         };
         tracing::info!(epoch = epoch.0, "leading");
         context.metrics.leader.set(1);
-        let ended = term::run(&context, (epoch, since, fence.clone()), &publish, stop.clone()).await;
+        let ended = leader::run(&context, (epoch, since, fence.clone()), &publish, stop.clone()).await;
         publish.send_replace(None);
         context.metrics.leader.set(0);
         tracing::info!(epoch = epoch.0, "leading no more");

@@ -1,4 +1,4 @@
-//! The binder with its streams, as its service drives it: what the desk of `services/binder` does, without bytes.
+//! The binder with its streams, as its service drives it: what the leader of `services/binder` does, without bytes.
 
 mod batch;
 

@@ -12,8 +12,8 @@ use tonic::{Request, Response, Status};
 
 use super::queues::{of_one, page_of, required, unknown};
 use crate::{
-    calls::{Call, EditCall, Edited, PageCall},
     leader_client::Front,
+    requests::{EditCall, Edited, LeaderRequest, PageCall},
 };
 
 pub(crate) struct Budgets {
@@ -33,7 +33,7 @@ impl Budgets {
     ) -> Result<Edited, Status> {
         let expected_revision = Revision(expected_revision);
         let edit = Edit { budgets: vec![change], expected_revision, ..Edit::default() };
-        self.front.ask(|reply| Call::Edit(EditCall { edit, unread, is_apply: false, reply })).await?
+        self.front.ask(|reply| LeaderRequest::Edit(EditCall { edit, unread, is_apply: false, reply })).await?
     }
 
     async fn put(
@@ -65,7 +65,7 @@ impl BudgetService for Budgets {
     ) -> Result<Response<v1::GetBudgetResponse>, Status> {
         let name = required(request.into_inner().name)?;
         let asked = name.clone();
-        let budget = self.front.ask(|reply| Call::GetBudget { name: asked, reply }).await?;
+        let budget = self.front.ask(|reply| LeaderRequest::GetBudget { name: asked, reply }).await?;
         let budget = budget.ok_or_else(|| unknown("disruption budget", &name))?;
         Ok(Response::new(v1::GetBudgetResponse { budget: Some(budget) }))
     }
@@ -77,7 +77,8 @@ impl BudgetService for Budgets {
         let v1::ListBudgetsRequest { page_size, page_token } = request.into_inner();
         let (n_max, token) = page_of(page_size, &page_token)?;
         let after = token.after.clone();
-        let page = self.front.ask(|reply| Call::ListBudgets(PageCall { after, n_max, reply })).await?;
+        let page =
+            self.front.ask(|reply| LeaderRequest::ListBudgets(PageCall { after, n_max, reply })).await?;
         let token = token.next(page.next, page.total, page.revision);
         Ok(Response::new(v1::ListBudgetsResponse {
             budgets: page.items,

@@ -26,10 +26,10 @@ use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
-    calls::{AttachCall, Call, PauseCall, SchedulerMessage},
     config::Config,
     convert,
     leader_client::{Front, LeaderHandle, term_over},
+    requests::{AttachCall, LeaderRequest, PauseCall, SchedulerMessage},
 };
 
 /// Bytes of the reason of a pause.
@@ -70,7 +70,7 @@ impl Dispatch {
                 if let Ok(term) = led.term() {
                     let members = sampled.members().await;
                     // The next ones say it all again.
-                    let _ = term.calls.try_send(Call::Counted(counted(&members)));
+                    let _ = term.calls.try_send(LeaderRequest::Counted(counted(&members)));
                 }
             }
         });
@@ -102,7 +102,7 @@ impl DispatchService for Dispatch {
         &self,
         _request: Request<v1::ListSchedulersRequest>,
     ) -> Result<Response<v1::ListSchedulersResponse>, Status> {
-        let schedulers = self.front.ask(Call::Schedulers).await?;
+        let schedulers = self.front.ask(LeaderRequest::Schedulers).await?;
         let members = self.rates.members().await;
         let rates = self.rates.per_s().await;
         let show = |view: &SchedulerView| {
@@ -130,7 +130,7 @@ impl DispatchService for Dispatch {
             Ok(v1::PartitionMode::Unspecified) => return Err(wrong("missing".to_owned())),
             Err(_) => return Err(wrong(format!("{number} is not a value of this enum"))),
         };
-        let revision = self.front.ask(|reply| Call::SetMode { choice, reply }).await??;
+        let revision = self.front.ask(|reply| LeaderRequest::SetMode { choice, reply }).await??;
         Ok(Response::new(v1::SetPartitionModeResponse { revision: revision.0 }))
     }
 
@@ -142,14 +142,14 @@ impl DispatchService for Dispatch {
         if node == 0 {
             return Err(status::invalid_argument([BadField::new("node_id", "missing")]));
         }
-        self.front.ask(|reply| Call::Drain(NodeId(node), reply)).await.map(Response::new)
+        self.front.ask(|reply| LeaderRequest::Drain(NodeId(node), reply)).await.map(Response::new)
     }
 
     async fn resume_evictions(
         &self,
         _request: Request<v1::ResumeEvictionsRequest>,
     ) -> Result<Response<v1::ResumeEvictionsResponse>, Status> {
-        let (resumed, summary) = self.front.ask(Call::ResumeEvictions).await?;
+        let (resumed, summary) = self.front.ask(LeaderRequest::ResumeEvictions).await?;
         let nodes_not_ready = u32::try_from(summary.nodes_not_ready).unwrap_or(u32::MAX);
         Ok(Response::new(v1::ResumeEvictionsResponse { resumed, nodes_not_ready }))
     }
@@ -164,7 +164,7 @@ impl DispatchService for Dispatch {
             return Err(status::invalid_argument([BadField::new("reason", wrong.to_string())]));
         }
         let reason = if paused { reason } else { String::new() };
-        let call = |reply| Call::SetPause(PauseCall { scope, paused, reason, reply });
+        let call = |reply| LeaderRequest::SetPause(PauseCall { scope, paused, reason, reply });
         let revision = self.front.ask(call).await??;
         let changed = revision.is_some();
         let revision = revision.map_or(0, |revision| revision.0);
@@ -175,7 +175,7 @@ impl DispatchService for Dispatch {
         &self,
         _request: Request<v1::GetDispatcherStatusRequest>,
     ) -> Result<Response<v1::GetDispatcherStatusResponse>, Status> {
-        let answer = self.front.ask(Call::Status).await?;
+        let answer = self.front.ask(LeaderRequest::Status).await?;
         Ok(Response::new(convert::status(answer)))
     }
 }
@@ -216,7 +216,7 @@ async fn serve_scheduler(
     let (reply, answer) = oneshot::channel();
     let over = CancellationToken::new();
     let call = AttachCall { attach, messages: messages.clone(), over: over.clone(), reply };
-    term.calls.send(Call::Attach(call)).await.map_err(|_| term_over())?;
+    term.calls.send(LeaderRequest::Attach(call)).await.map_err(|_| term_over())?;
     let session = answer.await.map_err(|_| term_over())??;
     let ended = tokio::select! {
         // The loop has said why, if it could.
@@ -224,7 +224,7 @@ async fn serve_scheduler(
         ended = read(&term, session, &mut stream, &messages) => ended,
     };
     // The loop may be over, and with it everything that it knew of the stream.
-    let _ = term.calls.send(Call::Detach(session)).await;
+    let _ = term.calls.send(LeaderRequest::Detach(session)).await;
     ended
 }
 
@@ -287,7 +287,7 @@ async fn read(
             }
             None => return Err(status::invalid_argument([BadField::new("message", "missing")])),
         };
-        term.calls.send(Call::FromScheduler(session, message)).await.map_err(|_| term_over())?;
+        term.calls.send(LeaderRequest::FromScheduler(session, message)).await.map_err(|_| term_over())?;
     }
 }
 

@@ -16,9 +16,9 @@ use godel_wire::{BadField, from_proto};
 use tonic::{Code, Request, Response, Status};
 
 use crate::{
-    calls::{Call, EditCall, Edited, PageCall},
     convert,
     leader_client::Front,
+    requests::{EditCall, Edited, LeaderRequest, PageCall},
 };
 
 /// Records on a page unless asked otherwise, and at most.
@@ -37,7 +37,7 @@ impl Queues {
     }
 
     async fn edit(&self, edit: Edit, unread: Vec<BadField>) -> Result<Edited, Status> {
-        self.front.ask(|reply| Call::Edit(EditCall { edit, unread, is_apply: false, reply })).await?
+        self.front.ask(|reply| LeaderRequest::Edit(EditCall { edit, unread, is_apply: false, reply })).await?
     }
 
     async fn edit_queue(
@@ -91,7 +91,7 @@ impl QueueService for Queues {
     ) -> Result<Response<v1::GetQueueResponse>, Status> {
         let name = required(request.into_inner().name)?;
         let asked = name.clone();
-        let queue = self.front.ask(|reply| Call::GetQueue { name: asked, reply }).await?;
+        let queue = self.front.ask(|reply| LeaderRequest::GetQueue { name: asked, reply }).await?;
         let queue = queue.ok_or_else(|| unknown("queue", &name))?;
         Ok(Response::new(v1::GetQueueResponse { queue: Some(queue) }))
     }
@@ -103,7 +103,8 @@ impl QueueService for Queues {
         let v1::ListQueuesRequest { page_size, page_token } = request.into_inner();
         let (n_max, token) = page_of(page_size, &page_token)?;
         let after = token.after.clone();
-        let page = self.front.ask(|reply| Call::ListQueues(PageCall { after, n_max, reply })).await?;
+        let page =
+            self.front.ask(|reply| LeaderRequest::ListQueues(PageCall { after, n_max, reply })).await?;
         let token = token.next(page.next, page.total, page.revision);
         Ok(Response::new(v1::ListQueuesResponse {
             queues: page.items,
@@ -152,7 +153,7 @@ impl QueueService for Queues {
         }
         let classes = priority_classes.into_iter().map(from_proto::given_priority_class);
         edit.classes = classes.map(RecordChange::Put).collect();
-        let call = |reply| Call::Edit(EditCall { edit, unread, is_apply: true, reply });
+        let call = |reply| LeaderRequest::Edit(EditCall { edit, unread, is_apply: true, reply });
         let Edited { revision, queues, classes, .. } = self.front.ask(call).await??;
         let outcomes = |outcomes: Vec<Outcome>| {
             outcomes.into_iter().map(|outcome| convert::queue::outcome(outcome).into()).collect()
@@ -180,7 +181,7 @@ impl QueueService for Queues {
     ) -> Result<Response<v1::GetPriorityClassResponse>, Status> {
         let name = required(request.into_inner().name)?;
         let asked = name.clone();
-        let class = self.front.ask(|reply| Call::GetPriorityClass { name: asked, reply }).await?;
+        let class = self.front.ask(|reply| LeaderRequest::GetPriorityClass { name: asked, reply }).await?;
         let class = class.ok_or_else(|| unknown("priority class", &name))?;
         Ok(Response::new(v1::GetPriorityClassResponse { priority_class: Some(class) }))
     }
@@ -192,8 +193,10 @@ impl QueueService for Queues {
         let v1::ListPriorityClassesRequest { page_size, page_token } = request.into_inner();
         let (n_max, token) = page_of(page_size, &page_token)?;
         let after = token.after.clone();
-        let page =
-            self.front.ask(|reply| Call::ListPriorityClasses(PageCall { after, n_max, reply })).await?;
+        let page = self
+            .front
+            .ask(|reply| LeaderRequest::ListPriorityClasses(PageCall { after, n_max, reply }))
+            .await?;
         let token = token.next(page.next, page.total, page.revision);
         Ok(Response::new(v1::ListPriorityClassesResponse {
             priority_classes: page.items,

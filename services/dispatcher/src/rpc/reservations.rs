@@ -12,8 +12,8 @@ use tonic::{Request, Response, Status};
 
 use super::queues::{of_one, page_of, required, unknown};
 use crate::{
-    calls::{Call, EditCall, Edited, PageCall},
     leader_client::Front,
+    requests::{EditCall, Edited, LeaderRequest, PageCall},
 };
 
 pub(crate) struct Reservations {
@@ -33,7 +33,7 @@ impl Reservations {
     ) -> Result<Edited, Status> {
         let expected_revision = Revision(expected_revision);
         let edit = Edit { reservations: vec![change], expected_revision, ..Edit::default() };
-        self.front.ask(|reply| Call::Edit(EditCall { edit, unread, is_apply: false, reply })).await?
+        self.front.ask(|reply| LeaderRequest::Edit(EditCall { edit, unread, is_apply: false, reply })).await?
     }
 
     async fn put(
@@ -66,7 +66,8 @@ impl ReservationService for Reservations {
     ) -> Result<Response<v1::GetReservationResponse>, Status> {
         let name = required(request.into_inner().name)?;
         let asked = name.clone();
-        let reservation = self.front.ask(|reply| Call::GetReservation { name: asked, reply }).await?;
+        let reservation =
+            self.front.ask(|reply| LeaderRequest::GetReservation { name: asked, reply }).await?;
         let reservation = reservation.ok_or_else(|| unknown("reservation", &name))?;
         Ok(Response::new(v1::GetReservationResponse { reservation: Some(reservation) }))
     }
@@ -78,7 +79,8 @@ impl ReservationService for Reservations {
         let v1::ListReservationsRequest { page_size, page_token } = request.into_inner();
         let (n_max, token) = page_of(page_size, &page_token)?;
         let after = token.after.clone();
-        let page = self.front.ask(|reply| Call::ListReservations(PageCall { after, n_max, reply })).await?;
+        let page =
+            self.front.ask(|reply| LeaderRequest::ListReservations(PageCall { after, n_max, reply })).await?;
         let token = token.next(page.next, page.total, page.revision);
         Ok(Response::new(v1::ListReservationsResponse {
             reservations: page.items,

@@ -30,9 +30,9 @@ use tonic::{Code, Status, Streaming};
 
 use super::units::{admit, room_now};
 use crate::{
-    calls::{Call, Item, Refused, StreamItem, Waiter},
     leader_client::{LeaderHandle, term_over},
     metrics::DispatcherMetrics,
+    requests::{LeaderRequest, PendingSubmission, Refused, StreamItem, Submitter},
 };
 
 /// How long a stream waits before it tries again what found no room, and a call at least.
@@ -86,7 +86,7 @@ struct Reader {
     term: LeaderHandle,
     items: Streaming<v1::SubmitUnitsRequest>,
     done: mpsc::UnboundedSender<StreamItem>,
-    batch: Vec<Item>,
+    batch: Vec<PendingSubmission>,
     next_index: u64,
     received: Arc<AtomicU64>,
     metrics: DispatcherMetrics,
@@ -163,8 +163,8 @@ impl Reader {
                         room.map_err(|_| term_over())?
                     }
                 };
-                let waiter = Waiter::Stream { index, done: self.done.clone() };
-                self.batch.push(Item { spec, waiter, since: Instant::now(), room, pass: None });
+                let waiter = Submitter::Stream { index, done: self.done.clone() };
+                self.batch.push(PendingSubmission { spec, waiter, since: Instant::now(), room, pass: None });
             }
             Err(wrong) => {
                 self.metrics.rejected.inc();
@@ -181,7 +181,7 @@ impl Reader {
             return Ok(());
         }
         let batch = std::mem::take(&mut self.batch);
-        self.term.calls.send(Call::Submit(batch)).await.map_err(|_| term_over())
+        self.term.calls.send(LeaderRequest::Submit(batch)).await.map_err(|_| term_over())
     }
 }
 
@@ -201,13 +201,13 @@ impl Writer {
         mut results: mpsc::UnboundedReceiver<StreamItem>,
         mut end: watch::Receiver<Option<Status>>,
     ) {
-        let mut again: Vec<Item> = Vec::new();
+        let mut again: Vec<PendingSubmission> = Vec::new();
         let mut gathered = Vec::new();
         loop {
             let n_results = tokio::select! {
                 n_results = results.recv_many(&mut gathered, ANSWERS) => n_results,
                 () = tokio::time::sleep(RETRY_FULL), if !again.is_empty() => {
-                    if self.term.calls.send(Call::Submit(std::mem::take(&mut again))).await.is_err() {
+                    if self.term.calls.send(LeaderRequest::Submit(std::mem::take(&mut again))).await.is_err() {
                         break;
                     }
                     continue;

@@ -27,10 +27,13 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::submit;
 use crate::{
-    calls::{Call, Change, ChangeKind, Item, ListCall, Refused, RowsPage, Waiter, WatchCall},
     convert,
     leader_client::{Front, LeaderHandle, term_over},
     metrics::DispatcherMetrics,
+    requests::{
+        Change, ChangeKind, LeaderRequest, ListCall, PendingSubmission, Refused, RowsPage, Submitter,
+        WatchCall,
+    },
 };
 
 /// Running units on a page of a unit's: of 700 bytes at most, mostly names.
@@ -87,7 +90,7 @@ impl Units {
         }
         let expected_revision = Revision(expected_revision);
         self.front
-            .ask(|reply| Call::Change(Change { namespace, name, expected_revision, kind, reply }))
+            .ask(|reply| LeaderRequest::Change(Change { namespace, name, expected_revision, kind, reply }))
             .await?
     }
 
@@ -142,8 +145,8 @@ impl UnitService for Units {
             return Err(self.overloaded("the admission queue is full", hint));
         };
         let (reply, answer) = oneshot::channel();
-        let item = Item { spec, waiter: Waiter::Unary(reply), since, room, pass: Some(pass) };
-        term.calls.send(Call::Submit(vec![item])).await.map_err(|_| term_over())?;
+        let item = PendingSubmission { spec, waiter: Submitter::Unary(reply), since, room, pass: Some(pass) };
+        term.calls.send(LeaderRequest::Submit(vec![item])).await.map_err(|_| term_over())?;
         match answer.await.map_err(|_| term_over())? {
             Ok(done) => Ok(Response::new(v1::SubmitUnitResponse {
                 unit_id: done.unit.0,
@@ -191,7 +194,7 @@ impl UnitService for Units {
             return Err(status::invalid_argument(wrong));
         }
         let page = RowsPage { n_max, after };
-        let answer = self.front.ask(|reply| Call::Get { namespace, name, page, reply }).await??;
+        let answer = self.front.ask(|reply| LeaderRequest::Get { namespace, name, page, reply }).await??;
         Ok(Response::new(answer))
     }
 
@@ -238,7 +241,7 @@ impl UnitService for Units {
         self.check_begin(&term, Revision(from_revision), StoreId(store_id)).await?;
         let (messages, stream) = mpsc::channel(WATCH_QUEUE);
         let call = WatchCall { namespace, name, from: Revision(from_revision), messages };
-        term.calls.send(Call::Watch(call)).await.map_err(|_| term_over())?;
+        term.calls.send(LeaderRequest::Watch(call)).await.map_err(|_| term_over())?;
         Ok(Response::new(ReceiverStream::new(stream)))
     }
 
@@ -319,7 +322,7 @@ impl Units {
             let part = self
                 .front
                 .ask(|reply| {
-                    Call::List(ListCall {
+                    LeaderRequest::List(ListCall {
                         filter,
                         after: from,
                         n_scan: SCAN_PER_CALL,

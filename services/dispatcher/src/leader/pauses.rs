@@ -13,8 +13,8 @@ use godel_proto::v1;
 use godel_wire::to_proto;
 use tonic::{Code, Status};
 
-use super::{Loop, Ticket, overloaded, refused};
-use crate::calls::{PauseCall, Reply};
+use super::{DispatcherLeader, Ticket, overloaded, refused};
+use crate::requests::{PauseCall, Reply};
 
 /// A change on its way to the store.
 pub(super) enum PauseChange {
@@ -22,7 +22,7 @@ pub(super) enum PauseChange {
     Ends(Scope),
 }
 
-impl Loop<'_> {
+impl DispatcherLeader<'_> {
     pub(super) fn set_pause(&mut self, call: PauseCall) {
         let PauseCall { scope, paused, reason, reply } = call;
         if let Scope::Queue(path) = &scope

@@ -1,4 +1,4 @@
-//! The leading binder's desk: decisions come in, transactions and outcomes go out. No I/O.
+//! What the leading binder does: decisions come in, transactions and outcomes go out. No I/O.
 //!
 //! Owns the conflict check ([`godel_core_binder::Binder`]), the decisions that wait, the streams' addresses
 //! and the requests to evict. The [`engine`](crate::engine) feeds it and carries its transactions.
@@ -60,7 +60,7 @@ struct EvictPart {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct BinderLeader {
     binder: Binder,
     queue: Queue,
     sessions: Sessions,
@@ -83,7 +83,7 @@ pub(crate) struct Desk {
     metrics: BinderMetrics,
 }
 
-impl Desk {
+impl BinderLeader {
     pub(crate) fn new(config: Config, metrics: BinderMetrics) -> Self {
         let mut binder = Binder::new();
         binder.set_sub_cluster_key(&config.sub_cluster_key);

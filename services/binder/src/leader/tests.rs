@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::*;
 
 struct Bench {
-    desk: Desk,
+    leader: BinderLeader,
     revision: u64,
     outcomes: mpsc::Receiver<Result<v1::DecideResponse, Status>>,
 }
@@ -30,16 +30,16 @@ impl Bench {
     fn new() -> Self {
         let metrics = BinderMetrics::new(&Metrics::new("test"));
         let (sender, outcomes) = mpsc::channel(64);
-        let mut bench = Self { desk: Desk::new(Config::default(), metrics), revision: 0, outcomes };
-        bench.desk.on_follow(FollowEvent::Reset { store: StoreId(0) });
-        bench.desk.on_follow(FollowEvent::Synced { revision: Revision(0) });
+        let mut bench = Self { leader: BinderLeader::new(Config::default(), metrics), revision: 0, outcomes };
+        bench.leader.on_follow(FollowEvent::Reset { store: StoreId(0) });
+        bench.leader.on_follow(FollowEvent::Synced { revision: Revision(0) });
         for id in [1, 2] {
             bench.change(Change::NodeSpec(node(id)));
             let capacity = Resources::new([("cpu", 1_000)]).unwrap();
             let report = NodeReport { id: NodeId(id), capacity, ready: true, ..NodeReport::default() };
             bench.change(Change::NodeReport(report));
         }
-        bench.desk.open(STREAM, "s1", Epoch(1), Epoch(7), sender);
+        bench.leader.open(STREAM, "s1", Epoch(1), Epoch(7), sender);
         assert!(matches!(
             bench.outcomes.try_recv().unwrap().unwrap().message,
             Some(v1::decide_response::Message::Welcome(_))
@@ -50,7 +50,7 @@ impl Bench {
     fn change(&mut self, change: Change) -> u64 {
         self.revision += 1;
         let revision = Revision(self.revision);
-        self.desk.on_follow(FollowEvent::Changes { revision, time_ms: 1, changes: vec![change] });
+        self.leader.on_follow(FollowEvent::Changes { revision, time_ms: 1, changes: vec![change] });
         self.revision
     }
 
@@ -76,11 +76,11 @@ impl Bench {
             groups: vec![placement],
             preemption: None,
         };
-        self.desk.decide(STREAM, vec![decision], Millis(0));
+        self.leader.decide(STREAM, vec![decision], Millis(0));
     }
 
     fn outcomes(&mut self) -> Vec<v1::Outcome> {
-        self.desk.flush();
+        self.leader.flush();
         let mut outcomes = Vec::new();
         while let Ok(Ok(response)) = self.outcomes.try_recv() {
             if let Some(v1::decide_response::Message::Outcomes(more)) = response.message {
@@ -91,7 +91,7 @@ impl Bench {
     }
 
     fn batch(&mut self) -> Batch {
-        self.desk.next_batch().expect("something to write")
+        self.leader.next_batch().expect("something to write")
     }
 
     /// Commits and reads it.
@@ -116,8 +116,8 @@ impl Bench {
         }
         self.revision += 1;
         let revision = Revision(self.revision);
-        self.desk.on_committed(batch, Committed { revision, time_ms: 1 });
-        self.desk.on_follow(FollowEvent::Changes { revision, time_ms: 1, changes });
+        self.leader.on_committed(batch, Committed { revision, time_ms: 1 });
+        self.leader.on_follow(FollowEvent::Changes { revision, time_ms: 1, changes });
         self.revision
     }
 }
@@ -199,7 +199,7 @@ fn many_decisions_of_a_scheduler_go_into_one_transaction_in_its_order() {
     let revision = bench.commit(batch);
     let outcomes = bench.outcomes();
     assert_eq!(outcomes.iter().map(|outcome| outcome.revision).collect::<Vec<_>>(), [revision; 3]);
-    assert!(bench.desk.next_batch().is_none());
+    assert!(bench.leader.next_batch().is_none());
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn the_offender_waits_for_what_it_collided_with_and_the_others_go_on() {
     let batch = bench.batch();
     // Unit 1 is written again in the meantime: its precondition is the first.
     let newer = bench.revision + 1;
-    bench.desk.on_refused(batch, &refusal(TxnRefusalReason::Precondition, 0, newer));
+    bench.leader.on_refused(batch, &refusal(TxnRefusalReason::Precondition, 0, newer));
     let batch = bench.batch();
     assert_eq!(units(&batch), [2]);
     bench.commit(batch);
@@ -221,10 +221,10 @@ fn the_offender_waits_for_what_it_collided_with_and_the_others_go_on() {
     let one = bench.unit(1, 0);
     bench.decide(1, one, &[(0, 1)]);
     let batch = bench.batch();
-    bench.desk.on_refused(batch, &refusal(TxnRefusalReason::Precondition, 0, bench.revision + 1));
-    assert!(bench.desk.next_batch().is_none() && bench.outcomes().is_empty());
+    bench.leader.on_refused(batch, &refusal(TxnRefusalReason::Precondition, 0, bench.revision + 1));
+    assert!(bench.leader.next_batch().is_none() && bench.outcomes().is_empty());
     bench.unit(1, 0);
-    assert!(bench.desk.next_batch().is_none());
+    assert!(bench.leader.next_batch().is_none());
     let outcome = bench.outcomes().remove(0);
     assert_eq!(outcome.rejections[0].reason(), v1::RejectionReason::UnitChanged);
 }
@@ -262,8 +262,8 @@ fn a_maximum_lowered_meanwhile_is_kept() {
     bench.decide(1, one, &[(0, 1), (1, 1)]);
     let batch = bench.batch();
     let lowered = bench.revision + 1;
-    bench.desk.on_refused(batch, &refusal(TxnRefusalReason::Precondition, 1, lowered));
-    assert!(bench.desk.next_batch().is_none() && bench.outcomes().is_empty(), "it waits for the record");
+    bench.leader.on_refused(batch, &refusal(TxnRefusalReason::Precondition, 1, lowered));
+    assert!(bench.leader.next_batch().is_none() && bench.outcomes().is_empty(), "it waits for the record");
     bench.change(queue("default", 1));
     let batch = bench.batch();
     bench.commit(batch);
@@ -272,7 +272,7 @@ fn a_maximum_lowered_meanwhile_is_kept() {
     let refused = &outcome.rejections[0];
     assert_eq!((refused.reason(), &refused.ordinals[..]), (v1::RejectionReason::QueueFull, &[1][..]));
     assert_eq!(refused.detail, "queue default is at its maximum of running units");
-    assert_eq!(bench.desk.metrics.rejected_by_reason(), [("queue-full", 1)]);
+    assert_eq!(bench.leader.metrics.rejected_by_reason(), [("queue-full", 1)]);
 }
 
 #[test]
@@ -282,8 +282,8 @@ fn a_node_that_changed_is_looked_at_again() {
     bench.decide(1, one, &[(0, 1), (1, 2)]);
     let batch = bench.batch();
     let cordoned = bench.revision + 1;
-    bench.desk.on_refused(batch, &refusal(TxnRefusalReason::NodeChanged, 0, cordoned));
-    assert!(bench.desk.next_batch().is_none());
+    bench.leader.on_refused(batch, &refusal(TxnRefusalReason::NodeChanged, 0, cordoned));
+    assert!(bench.leader.next_batch().is_none());
     bench.change(Change::NodeSpec(NodeSpec { cordoned: true, ..node(1) }));
     let batch = bench.batch();
     bench.commit(batch);
@@ -300,17 +300,17 @@ fn what_the_store_never_takes_is_given_up() {
     bench.decide(1, one, &[(0, 1)]);
     for attempt in 0..=N_ATTEMPTS_MAX {
         let batch = bench.batch();
-        bench.desk.on_refused(batch, &refusal(TxnRefusalReason::RowConflict, 0, 0));
+        bench.leader.on_refused(batch, &refusal(TxnRefusalReason::RowConflict, 0, 0));
         let outcomes = bench.outcomes();
         let stale = outcomes.iter().filter(|one| one.rejections[0].reason() == v1::RejectionReason::Stale);
         assert_eq!(stale.count(), usize::from(attempt == N_ATTEMPTS_MAX));
         bench.change(Change::NodeSpec(node(9)));
     }
-    assert_eq!((bench.desk.n_queued(), bench.desk.n_placements_open), (0, 0));
+    assert_eq!((bench.leader.n_queued(), bench.leader.n_placements_open), (0, 0));
 
     bench.decide(1, one, &[(1, 1)]);
     let batch = bench.batch();
-    bench.desk.on_refused(batch, &refusal(TxnRefusalReason::Invalid, 0, 0));
+    bench.leader.on_refused(batch, &refusal(TxnRefusalReason::Invalid, 0, 0));
     assert_eq!(bench.outcomes()[0].rejections[0].reason(), v1::RejectionReason::Invalid);
 }
 
@@ -321,7 +321,7 @@ fn a_full_store_takes_nothing_away() {
     bench.decide(1, one, &[(0, 1)]);
     for _ in 0..20 {
         let batch = bench.batch();
-        bench.desk.on_refused(batch, &refusal(TxnRefusalReason::StoreFull, 0, 0));
+        bench.leader.on_refused(batch, &refusal(TxnRefusalReason::StoreFull, 0, 0));
     }
     let batch = bench.batch();
     bench.commit(batch);
@@ -335,22 +335,22 @@ fn a_lost_lease_answers_nothing() {
     bench.decide(1, one, &[(0, 1)]);
     let _lost = bench.batch();
     let (reply, mut answer) = oneshot::channel();
-    bench.desk.evict(&[], Revision(0), reply);
+    bench.leader.evict(&[], Revision(0), reply);
     assert!(answer.try_recv().unwrap().is_ok(), "nothing to do");
-    bench.desk.step_down(Some("http://other"));
+    bench.leader.step_down(Some("http://other"));
     let end = bench.outcomes.try_recv().unwrap().unwrap_err();
     assert_eq!(status::leader_of(&end).as_deref(), Some("http://other"));
     assert!(bench.outcomes.try_recv().is_err());
-    assert!(bench.desk.next_batch().is_none() && bench.desk.n_queued() == 0);
+    assert!(bench.leader.next_batch().is_none() && bench.leader.n_queued() == 0);
 }
 
 #[test]
 fn a_decision_on_a_record_that_never_comes_is_rejected_in_time() {
     let mut bench = Bench::new();
     bench.decide(1, 900, &[(0, 1)]);
-    assert!(bench.desk.next_batch().is_none() && bench.desk.has_waits());
-    assert!(bench.desk.expire(Millis(10_000)));
-    assert!(!bench.desk.expire(Millis(10_001)));
+    assert!(bench.leader.next_batch().is_none() && bench.leader.has_waits());
+    assert!(bench.leader.expire(Millis(10_000)));
+    assert!(!bench.leader.expire(Millis(10_001)));
     assert_eq!(bench.outcomes()[0].rejections[0].reason(), v1::RejectionReason::Stale, "to be decided again");
 }
 
@@ -361,7 +361,7 @@ fn ahead_of_its_reading() -> (Bench, u64) {
     bench.change(Change::NodeSpec(NodeSpec { cordoned: true, ..node(1) }));
     let as_of = Revision(bench.revision + 1);
     bench.decide_as_of(1, one, as_of, &[(0, 1)]);
-    assert!(bench.desk.next_batch().is_none() && bench.desk.has_waits());
+    assert!(bench.leader.next_batch().is_none() && bench.leader.has_waits());
     (bench, two)
 }
 
@@ -382,10 +382,10 @@ fn a_decision_ahead_of_what_is_read_holds_nobody_up() {
 #[test]
 fn a_decision_ahead_is_judged_in_time_by_what_is_read() {
     let (mut bench, _) = ahead_of_its_reading();
-    assert!(bench.desk.expire(Millis(10_000)));
-    assert!(bench.desk.next_batch().is_none());
-    bench.desk.expire(Millis(10_001));
-    assert!(bench.desk.next_batch().is_none() && !bench.desk.has_waits());
+    assert!(bench.leader.expire(Millis(10_000)));
+    assert!(bench.leader.next_batch().is_none());
+    bench.leader.expire(Millis(10_001));
+    assert!(bench.leader.next_batch().is_none() && !bench.leader.has_waits());
     assert_eq!(bench.outcomes()[0].rejections[0].reason(), v1::RejectionReason::NodeCordoned);
 }
 
@@ -393,9 +393,9 @@ fn a_decision_ahead_is_judged_in_time_by_what_is_read() {
 fn what_was_checked_earlier_is_written_as_of_then() {
     let mut bench = Bench::new();
     let checked = Revision(bench.revision);
-    bench.desk.hold_work.push_back((checked, HoldWork::Drop { holds: Vec::new(), why: "test" }));
+    bench.leader.hold_work.push_back((checked, HoldWork::Drop { holds: Vec::new(), why: "test" }));
     bench.unit(1, 0);
-    assert!(bench.desk.read() > Some(checked));
+    assert!(bench.leader.read() > Some(checked));
     assert_eq!(bench.batch().read, checked, "a node may have changed since");
 }
 
@@ -414,7 +414,7 @@ fn evictions_go_first_and_what_was_drained_comes_back() {
         by: String::new(),
         preemptor: UnitId(0),
     };
-    bench.desk.evict(&[(UnitId(1), evict(EvictionReason::Drained))], Revision(0), reply);
+    bench.leader.evict(&[(UnitId(1), evict(EvictionReason::Drained))], Revision(0), reply);
     let two = bench.unit(2, 0);
     bench.decide(2, two, &[(0, 1)]);
     let batch = bench.batch();
@@ -425,7 +425,7 @@ fn evictions_go_first_and_what_was_drained_comes_back() {
         let statuses = Statuses { ordinals: vec![ordinal], phases: vec![phase], ..Statuses::default() };
         Change::Rows(UnitId(1), RunChange::Statuses(statuses))
     };
-    bench.desk.on_refused(batch, &refusal(TxnRefusalReason::RowConflict, 0, 0));
+    bench.leader.on_refused(batch, &refusal(TxnRefusalReason::RowConflict, 0, 0));
     bench.change(statuses(1, Phase::Succeeded));
     let batch = bench.batch();
     assert!(matches!(&batch.items[0], Item::Evict { departure, .. } if departure.evict.ordinals == [0]));
@@ -433,11 +433,11 @@ fn evictions_go_first_and_what_was_drained_comes_back() {
     assert_eq!(answer.try_recv().unwrap().unwrap(), Revision(revision));
 
     bench.change(statuses(0, Phase::Stopped));
-    assert!(bench.desk.has_work());
+    assert!(bench.leader.has_work());
     let batch = bench.batch();
     assert!(matches!(&batch.items[0], Item::Requeue(work) if work.requeue.ordinals == [0]));
     bench.commit(batch);
-    assert!(!bench.desk.has_work());
+    assert!(!bench.leader.has_work());
 }
 
 #[test]
@@ -455,8 +455,8 @@ fn an_eviction_waits_for_what_its_caller_had_read() {
     bench.decide(1, one, &[(0, 1)]);
     let batch = bench.batch();
     // The caller has read this commit already.
-    bench.desk.evict(&[(UnitId(1), evict)], Revision(bench.revision + 1), reply);
-    assert!(bench.desk.next_batch().is_none());
+    bench.leader.evict(&[(UnitId(1), evict)], Revision(bench.revision + 1), reply);
+    assert!(bench.leader.next_batch().is_none());
     assert!(answer.try_recv().is_err(), "nothing has left");
     let bound = bench.commit(batch);
     let batch = bench.batch();
@@ -478,29 +478,29 @@ fn of_another_store_nothing_is_kept() {
         preemptor: UnitId(0),
     };
     // It waits for what was read by who asked.
-    bench.desk.evict(&[(UnitId(1), evict)], Revision(900), reply);
-    assert!(bench.desk.has_work());
+    bench.leader.evict(&[(UnitId(1), evict)], Revision(900), reply);
+    assert!(bench.leader.has_work());
     let (sender, mut later) = mpsc::channel(4);
-    bench.desk.open(StreamId(2), "s2", Epoch(9), Epoch(7), sender);
+    bench.leader.open(StreamId(2), "s2", Epoch(9), Epoch(7), sender);
     assert!(later.try_recv().unwrap().is_ok());
 
-    bench.desk.change_store(StoreId(7));
-    bench.desk.on_follow(FollowEvent::Reset { store: StoreId(7) });
-    assert_eq!((bench.desk.store(), bench.desk.read()), (StoreId(7), None));
-    bench.desk.on_follow(FollowEvent::Synced { revision: Revision(3) });
-    assert_eq!(bench.desk.store(), StoreId(7));
+    bench.leader.change_store(StoreId(7));
+    bench.leader.on_follow(FollowEvent::Reset { store: StoreId(7) });
+    assert_eq!((bench.leader.store(), bench.leader.read()), (StoreId(7), None));
+    bench.leader.on_follow(FollowEvent::Synced { revision: Revision(3) });
+    assert_eq!(bench.leader.store(), StoreId(7));
 
     // From one store to another.
-    bench.desk.change_store(StoreId(8));
-    bench.desk.on_follow(FollowEvent::Reset { store: StoreId(8) });
-    bench.desk.on_follow(FollowEvent::Synced { revision: Revision(1_000) });
+    bench.leader.change_store(StoreId(8));
+    bench.leader.on_follow(FollowEvent::Reset { store: StoreId(8) });
+    bench.leader.on_follow(FollowEvent::Synced { revision: Revision(1_000) });
     // After a list it looks at its holds once; there are none.
-    assert!(bench.desk.next_batch().is_none());
-    assert!(!bench.desk.has_work() && !bench.desk.has_waits() && bench.desk.n_queued() == 0);
+    assert!(bench.leader.next_batch().is_none());
+    assert!(!bench.leader.has_work() && !bench.leader.has_waits() && bench.leader.n_queued() == 0);
     assert!(answer.try_recv().unwrap().is_err(), "whoever asked is told");
     assert!(later.try_recv().unwrap().is_err(), "streams end");
     // Epochs may begin anew there.
     let (sender, mut anew) = mpsc::channel(4);
-    bench.desk.open(StreamId(3), "s2", Epoch(1), Epoch(1), sender);
+    bench.leader.open(StreamId(3), "s2", Epoch(1), Epoch(1), sender);
     assert!(anew.try_recv().unwrap().is_ok());
 }

@@ -19,8 +19,8 @@ use godel_wire::to_proto;
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tonic::{Code, Status};
 
-use super::{Loop, Ticket, overloaded, refused};
-use crate::calls::{Item, Refused, StreamItem, Submitted, Waiter};
+use super::{DispatcherLeader, Ticket, overloaded, refused};
+use crate::requests::{PendingSubmission, Refused, StreamItem, Submitted, Submitter};
 
 /// Units of one transaction, or waiting for one.
 #[derive(Default)]
@@ -31,21 +31,21 @@ pub(super) struct Batch {
 /// A submission under the uid of a unit that is on its way to the store.
 pub(super) struct Follower {
     spec: UnitSpec,
-    waiter: Waiter,
+    waiter: Submitter,
     room: OwnedSemaphorePermit,
 }
 
 struct PendingUnit {
     spec: Arc<UnitSpec>,
     op: Bytes,
-    waiter: Waiter,
+    waiter: Submitter,
     since: Instant,
     room: OwnedSemaphorePermit,
 }
 
-impl Loop<'_> {
+impl DispatcherLeader<'_> {
     /// An admitted unit: known already, refused, or put into the next transaction.
-    pub(super) fn admit(&mut self, item: Item) {
+    pub(super) fn admit(&mut self, item: PendingSubmission) {
         if self.core.n_units() >= self.context.config.units_max {
             self.context.metrics.overloaded.inc();
             refuse_full(item, overloaded("as many units are known as the dispatcher takes"));
@@ -64,7 +64,7 @@ impl Loop<'_> {
                 }
                 self.edits.enter(spec);
                 let op = to_proto::put_unit_spec(spec);
-                let Item { spec, waiter, since, room, pass } = item;
+                let PendingSubmission { spec, waiter, since, room, pass } = item;
                 self.overload.take(unit, pass);
                 self.batch.units.push_back(PendingUnit { spec: Arc::new(spec), op, waiter, since, room });
             }
@@ -135,10 +135,10 @@ impl Loop<'_> {
         answer(waiter, Ok(submitted), room);
     }
 
-    fn infeasible(&self, waiter: &Waiter, spec: &UnitSpec) -> String {
+    fn infeasible(&self, waiter: &Submitter, spec: &UnitSpec) -> String {
         match waiter {
-            Waiter::Unary(_) => self.core.infeasible(spec).unwrap_or_default(),
-            Waiter::Stream { .. } => String::new(),
+            Submitter::Unary(_) => self.core.infeasible(spec).unwrap_or_default(),
+            Submitter::Stream { .. } => String::new(),
         }
     }
 
@@ -228,7 +228,7 @@ impl Loop<'_> {
             let first = Follower { spec: (*spec).clone(), waiter, room };
             for Follower { spec, waiter, room } in std::iter::once(first).chain(followers) {
                 if full {
-                    let item = Item { spec, waiter, since, room, pass: None };
+                    let item = PendingSubmission { spec, waiter, since, room, pass: None };
                     refuse_full(item, refused(error));
                 } else {
                     answer(waiter, Err(Refused::Status(refused(error))), room);
@@ -249,8 +249,8 @@ fn about(ms: u64) -> String {
 }
 
 impl Follower {
-    fn of(item: Item) -> Self {
-        let Item { spec, waiter, room, .. } = item;
+    fn of(item: PendingSubmission) -> Self {
+        let PendingSubmission { spec, waiter, room, .. } = item;
         Self { spec, waiter, room }
     }
 }
@@ -281,18 +281,18 @@ fn duplicate_uid(message: String, uid: &str) -> Status {
 }
 
 /// A unary call says it to the client; on a stream nobody asks.
-fn uid(waiter: &Waiter, spec: &UnitSpec) -> String {
+fn uid(waiter: &Submitter, spec: &UnitSpec) -> String {
     match waiter {
-        Waiter::Unary(_) => spec.uid.clone(),
-        Waiter::Stream { .. } => String::new(),
+        Submitter::Unary(_) => spec.uid.clone(),
+        Submitter::Stream { .. } => String::new(),
     }
 }
 
 /// There is no room: a stream tries again later, a unary call is told to.
-fn refuse_full(item: Item, status: Status) {
+fn refuse_full(item: PendingSubmission, status: Status) {
     match &item.waiter {
-        Waiter::Unary(_) => answer(item.waiter, Err(Refused::Status(status)), item.room),
-        Waiter::Stream { index, done } => {
+        Submitter::Unary(_) => answer(item.waiter, Err(Refused::Status(status)), item.room),
+        Submitter::Stream { index, done } => {
             let (index, done) = (*index, done.clone());
             let result = Err(Refused::Full(Box::new(item), status));
             let _ = done.send(StreamItem { index, result, room: None });
@@ -301,13 +301,13 @@ fn refuse_full(item: Item, status: Status) {
 }
 
 /// Whoever waited may be gone.
-fn answer(waiter: Waiter, result: Result<Submitted, Refused>, room: OwnedSemaphorePermit) {
+fn answer(waiter: Submitter, result: Result<Submitted, Refused>, room: OwnedSemaphorePermit) {
     match waiter {
-        Waiter::Unary(reply) => {
+        Submitter::Unary(reply) => {
             let _ = reply.send(result);
             drop(room);
         }
-        Waiter::Stream { index, done } => {
+        Submitter::Stream { index, done } => {
             let _ = done.send(StreamItem { index, result, room: Some(room) });
         }
     }

@@ -27,10 +27,10 @@ use godel_proto::v1;
 use godel_wire::{BadField, to_proto};
 use tonic::Status;
 
-use super::{DEFERRED_MAX, Loop, Ticket, overloaded, refused};
+use super::{DEFERRED_MAX, DispatcherLeader, Ticket, overloaded, refused};
 use crate::{
-    calls::{EditCall, Edited, Item, Page, PageCall, Reply},
     convert,
+    requests::{EditCall, Edited, Page, PageCall, PendingSubmission, Reply},
 };
 
 /// A page that has so many bytes takes no further record; a queue has at most 400 KiB, mostly owners.
@@ -42,7 +42,7 @@ pub(super) struct Edits {
     waiting: VecDeque<EditCall>,
     current: Option<Current>,
     /// Submissions that name what the present change closes.
-    held: Vec<Item>,
+    held: Vec<PendingSubmission>,
     /// Units on their way to the store that name a record, by record.
     coming: BTreeMap<RecordName, usize>,
 }
@@ -97,7 +97,7 @@ impl Edits {
     }
 
     /// Keeps a submission back that names what the present change closes; gives any other one back.
-    pub(super) fn hold(&mut self, item: Item) -> Option<Item> {
+    pub(super) fn hold(&mut self, item: PendingSubmission) -> Option<PendingSubmission> {
         let closes = self.current.as_ref().map(|current| &current.closes);
         let is_closed = |closes: &BTreeSet<RecordName>| names(&item.spec).any(|name| closes.contains(&name));
         if closes.is_some_and(is_closed) {
@@ -119,7 +119,7 @@ fn names(spec: &UnitSpec) -> impl Iterator<Item = RecordName> {
     queue.into_iter().chain(class)
 }
 
-impl Loop<'_> {
+impl DispatcherLeader<'_> {
     pub(super) fn edit(&mut self, call: EditCall) {
         if self.edits.waiting.len() < DEFERRED_MAX {
             self.edits.waiting.push_back(call);

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tonic::{Code, Status};
 
 use super::overloaded;
-use crate::{calls::WatchCall, convert};
+use crate::{convert, requests::WatchCall};
 
 /// Units in one message.
 const UNITS_PER_MESSAGE: usize = 256;

@@ -5,9 +5,9 @@ use godel_domain::ids::UnitId;
 use godel_kit::status;
 use tonic::{Code, Status};
 
-use super::Loop;
+use super::DispatcherLeader;
 
-impl Loop<'_> {
+impl DispatcherLeader<'_> {
     /// For whoever reads: prefixes do.
     pub(super) fn resolve(&self, namespace: &str, name: &str) -> Result<UnitId, Status> {
         self.core.resolve(namespace, name).map_err(|why| unresolved(namespace, name, &why))

@@ -11,9 +11,9 @@ use godel_domain::{
 };
 use godel_kit::informer::FollowEvent;
 
-use super::Loop;
+use super::DispatcherLeader;
 
-impl Loop<'_> {
+impl DispatcherLeader<'_> {
     pub(super) fn on_follow(&mut self, event: FollowEvent) {
         let now = self.now();
         match event {

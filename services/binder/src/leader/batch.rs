@@ -80,7 +80,7 @@ pub(crate) struct Batch {
     budgets: FxHashMap<String, usize>,
     n_bytes: usize,
     n_placements: usize,
-    /// What the desk had read when it was made: the nodes that it binds to were known as of then.
+    /// What the leader had read when it was made: the nodes that it binds to were known as of then.
     pub(crate) read: Revision,
 }
 

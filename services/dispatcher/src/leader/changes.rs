@@ -20,10 +20,10 @@ use godel_rules::admission::{
 use godel_wire::to_proto;
 use tonic::{Code, Status};
 
-use super::{DEFERRED_MAX, Loop, Ticket, overloaded, refused};
+use super::{DEFERRED_MAX, DispatcherLeader, Ticket, overloaded, refused};
 use crate::{
-    calls::{Change, ChangeKind},
     convert,
+    requests::{Change, ChangeKind},
 };
 
 /// What a change comes to.
@@ -37,7 +37,7 @@ enum Outcome {
     Delete(UnitId, Revision),
 }
 
-impl Loop<'_> {
+impl DispatcherLeader<'_> {
     pub(super) fn change(&mut self, change: Change) {
         match self.decide(&change) {
             Outcome::Answer(answer) => {
@@ -275,7 +275,7 @@ fn name(view: &UnitView<'_>) -> String {
     format!("{}/{}", view.spec.namespace, view.spec.name)
 }
 
-impl Loop<'_> {
+impl DispatcherLeader<'_> {
     /// Writes what the core decided on by itself; false when it must be tried again.
     #[allow(
         clippy::result_large_err,

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 use tonic::Status;
 
-use super::{Loop, Ticket};
+use super::{DispatcherLeader, Ticket};
 use crate::convert;
 
 /// Bytes of assignments in one message; a larger one goes alone. See its message for how large it may be.
@@ -114,7 +114,7 @@ impl Outgoing {
     }
 }
 
-impl Loop<'_> {
+impl DispatcherLeader<'_> {
     pub(super) fn carry_out(&mut self, actions: Vec<Action>) {
         let mut outgoing: BTreeMap<SessionId, Outgoing> = BTreeMap::new();
         let (mut evictions, mut deletes) = (Vec::new(), Vec::new());

@@ -29,9 +29,9 @@ use crate::call_limiter::CallPermit;
 pub(crate) type Reply<T> = oneshot::Sender<T>;
 
 /// A request to the loop.
-pub(crate) enum Call {
+pub(crate) enum LeaderRequest {
     /// Admitted units.
-    Submit(Vec<Item>),
+    Submit(Vec<PendingSubmission>),
     Change(Change),
     Get {
         namespace: String,
@@ -91,10 +91,10 @@ pub(crate) struct StatusAnswer {
 }
 
 /// An admitted unit on its way to the store.
-pub(crate) struct Item {
+pub(crate) struct PendingSubmission {
     /// Its id is given by the loop.
     pub(crate) spec: UnitSpec,
-    pub(crate) waiter: Waiter,
+    pub(crate) waiter: Submitter,
     /// When it was admitted.
     pub(crate) since: Instant,
     /// Its share of the admission queue, given back when its answer has been read.
@@ -104,7 +104,7 @@ pub(crate) struct Item {
 }
 
 /// Who waits for a unit to become durable.
-pub(crate) enum Waiter {
+pub(crate) enum Submitter {
     /// A unary call.
     Unary(Reply<Result<Submitted, Refused>>),
     /// An item of a stream.
@@ -135,7 +135,7 @@ pub(crate) enum Refused {
     /// For good.
     Status(Status),
     /// There is no room now: the unit, to be tried again.
-    Full(Box<Item>, Status),
+    Full(Box<PendingSubmission>, Status),
 }
 
 /// A change of a unit's record.

@@ -3,9 +3,9 @@
 use godel_core_binder::Accepted;
 use godel_domain::{hold::GangTurn, ids::UnitId};
 
-use super::{Desk, WhyLabel};
+use super::{BinderLeader, WhyLabel};
 
-impl Desk {
+impl BinderLeader {
     /// The turn that a decision of its gang ends: it fits elsewhere, or has others leave.
     pub(super) fn turn_ended(&self, accepted: &Accepted) -> Option<(UnitId, GangTurn, &'static str)> {
         let (unit, turn) = accepted.gone.iter().find_map(|(id, _)| self.binder.turn_of(*id))?;

@@ -50,11 +50,11 @@ use tonic::Status;
 use watch::Watches;
 
 use crate::{
-    calls::{Call, Change, ListCall, ListPart, Reply, RowsPage, Schedulers, StatusAnswer},
     config::Config,
     convert,
     leader_client::LeaderHandle as Handle,
     metrics::{DispatcherMetrics, N_QUEUES_SHOWN},
+    requests::{Change, LeaderRequest, ListCall, ListPart, Reply, RowsPage, Schedulers, StatusAnswer},
 };
 
 /// Events of one source taken in before the next decision.
@@ -103,7 +103,7 @@ struct Ack {
     result: Result<Committed, TxnError>,
 }
 
-struct Loop<'a> {
+struct DispatcherLeader<'a> {
     context: &'a Context,
     core: Dispatcher,
     epoch: Epoch,
@@ -190,7 +190,7 @@ async fn lead(
     let overload = Overload::new(&context.config);
     let mut core = Dispatcher::new(context.config.core(node_grace_ms));
     core.set_last_unit_id(last_unit_id);
-    let mut term = Loop {
+    let mut term = DispatcherLeader {
         context,
         core,
         epoch,
@@ -255,7 +255,7 @@ async fn start_values(context: &Context) -> (UnitId, u64) {
 
 struct Sources {
     follower: Informer,
-    calls: mpsc::Receiver<Call>,
+    calls: mpsc::Receiver<LeaderRequest>,
     acks: mpsc::UnboundedReceiver<Ack>,
     evicted: mpsc::Receiver<evict::Answer>,
 }
@@ -275,7 +275,7 @@ fn answers() -> (mpsc::UnboundedSender<(Pending, Ticket)>, mpsc::UnboundedReceiv
     (tickets, acks)
 }
 
-impl Loop<'_> {
+impl DispatcherLeader<'_> {
     async fn run(&mut self, mut from: Sources) -> Result<(), Broken> {
         loop {
             let wake = self.wake_in();
@@ -358,61 +358,61 @@ impl Loop<'_> {
         Duration::from_millis(wake.min(1_000))
     }
 
-    fn on_call(&mut self, call: Call) {
+    fn on_call(&mut self, call: LeaderRequest) {
         match call {
-            Call::Submit(items) => items.into_iter().for_each(|item| self.admit(item)),
-            Call::Change(change) => self.change(change),
-            Call::Get { namespace, name, page, reply } => {
+            LeaderRequest::Submit(items) => items.into_iter().for_each(|item| self.admit(item)),
+            LeaderRequest::Change(change) => self.change(change),
+            LeaderRequest::Get { namespace, name, page, reply } => {
                 let answer = self.resolve(&namespace, &name).and_then(|unit| self.show(unit, &page));
                 // Whoever asked may be gone.
                 let _ = reply.send(answer);
             }
-            Call::List(call) => self.list(call),
-            Call::Watch(call) => self.watch(call),
-            Call::Attach(call) => self.attach(call),
-            Call::FromScheduler(session, message) => self.on_scheduler(session, message),
-            Call::Detach(session) => {
+            LeaderRequest::List(call) => self.list(call),
+            LeaderRequest::Watch(call) => self.watch(call),
+            LeaderRequest::Attach(call) => self.attach(call),
+            LeaderRequest::FromScheduler(session, message) => self.on_scheduler(session, message),
+            LeaderRequest::Detach(session) => {
                 self.sessions.remove(&session);
                 self.core.on_detached(session);
             }
-            Call::Edit(call) => self.edit(call),
-            Call::GetQueue { name, reply } => {
+            LeaderRequest::Edit(call) => self.edit(call),
+            LeaderRequest::GetQueue { name, reply } => {
                 let _ = reply.send(self.show_queue(&name));
             }
-            Call::ListQueues(call) => self.list_queues(call),
-            Call::GetPriorityClass { name, reply } => {
+            LeaderRequest::ListQueues(call) => self.list_queues(call),
+            LeaderRequest::GetPriorityClass { name, reply } => {
                 let _ = reply.send(self.show_class(&name));
             }
-            Call::ListPriorityClasses(call) => self.list_classes(call),
-            Call::GetBudget { name, reply } => {
+            LeaderRequest::ListPriorityClasses(call) => self.list_classes(call),
+            LeaderRequest::GetBudget { name, reply } => {
                 let _ = reply.send(self.show_budget(&name));
             }
-            Call::ListBudgets(call) => self.list_budgets(call),
-            Call::GetReservation { name, reply } => {
+            LeaderRequest::ListBudgets(call) => self.list_budgets(call),
+            LeaderRequest::GetReservation { name, reply } => {
                 let _ = reply.send(self.show_reservation(&name));
             }
-            Call::ListReservations(call) => self.list_reservations(call),
-            Call::Schedulers(reply) => {
+            LeaderRequest::ListReservations(call) => self.list_reservations(call),
+            LeaderRequest::Schedulers(reply) => {
                 let answer = Schedulers { views: self.core.schedulers(), mode: self.core.mode() };
                 let _ = reply.send(answer);
             }
-            Call::Counted(counted) => self.core.on_counted(counted),
-            Call::SetMode { choice, reply } => {
+            LeaderRequest::Counted(counted) => self.core.on_counted(counted),
+            LeaderRequest::SetMode { choice, reply } => {
                 if self.modes.len() < DEFERRED_MAX {
                     self.modes.push_back((choice, reply));
                 } else {
                     let _ = reply.send(Err(overloaded("too many changes of the mode wait")));
                 }
             }
-            Call::Drain(node, reply) => {
+            LeaderRequest::Drain(node, reply) => {
                 let _ = reply.send(convert::drain(&self.core, node));
             }
-            Call::ResumeEvictions(reply) => {
+            LeaderRequest::ResumeEvictions(reply) => {
                 let resumed = self.core.resume_evictions();
                 let _ = reply.send((resumed, self.core.summary()));
             }
-            Call::SetPause(call) => self.set_pause(call),
-            Call::Status(reply) => {
+            LeaderRequest::SetPause(call) => self.set_pause(call),
+            LeaderRequest::Status(reply) => {
                 let partition = Partition { slots: Vec::new(), ..self.core.partition().0.clone() };
                 let summary = self.core.summary();
                 let pauses = self.core.pauses().iter().cloned().collect();
@@ -530,7 +530,7 @@ impl Loop<'_> {
         let _ = reply.send(part);
     }
 
-    fn watch(&mut self, call: crate::calls::WatchCall) {
+    fn watch(&mut self, call: crate::requests::WatchCall) {
         let only = match call.name.as_str() {
             "" => None,
             name => match self.resolve(&call.namespace, name) {
@@ -546,7 +546,7 @@ impl Loop<'_> {
     }
 }
 
-impl Drop for Loop<'_> {
+impl Drop for DispatcherLeader<'_> {
     /// Streams end with a reason; whoever waits for an answer sees its channel close.
     fn drop(&mut self) {
         self.watches.close(&crate::leader_client::term_over());

@@ -6,7 +6,7 @@ use godel_domain::ids::{IdMap, UnitId};
 use godel_rules::overload::{self, Limits};
 use tokio::time::Instant;
 
-use super::Loop;
+use super::DispatcherLeader;
 use crate::{
     call_limiter::{CallLimiter, CallPermit},
     config::Config,
@@ -45,7 +45,7 @@ impl Overload {
     }
 }
 
-impl Loop<'_> {
+impl DispatcherLeader<'_> {
     /// A unit has been tried, or whatever else may mean that it waits for something now.
     pub(super) fn check_owed(&mut self, unit: UnitId) {
         if self.overload.in_hand.contains_key(&unit) && !self.core.is_owed(unit) {

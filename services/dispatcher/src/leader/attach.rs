@@ -4,10 +4,10 @@ use godel_core_dispatcher::{AttachRefusal, SessionId};
 use godel_kit::status;
 use godel_proto::v1;
 
-use super::{Loop, outgoing::Session};
-use crate::calls::{AttachCall, SchedulerMessage};
+use super::{DispatcherLeader, outgoing::Session};
+use crate::requests::{AttachCall, SchedulerMessage};
 
-impl Loop<'_> {
+impl DispatcherLeader<'_> {
     pub(super) fn attach(&mut self, call: AttachCall) {
         let AttachCall { mut attach, messages, over, reply } = call;
         self.last_session += 1;
