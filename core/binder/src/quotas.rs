@@ -167,6 +167,6 @@ impl Quotas {
             self.asks.resize(shape.idx() + 1, None);
         }
         let asks = &mut self.asks[shape.idx()];
-        *asks.get_or_insert_with(|| self.quota.usage_mut().hold(cluster.demand(shape)))
+        *asks.get_or_insert_with(|| self.quota.usage_mut().intern(cluster.demand(shape)))
     }
 }

@@ -4,7 +4,7 @@ use std::{borrow::Borrow, hash::Hash};
 
 use rustc_hash::FxHashMap;
 
-/// Values by small integer, each kept for as long as it is held; the integer is then given to another one.
+/// Values by small integer, each kept for as long as it is used; the integer is then given to another one.
 #[derive(Clone, Debug)]
 pub(super) struct Interned<T> {
     ids: FxHashMap<T, u32>,
@@ -19,10 +19,10 @@ impl<T> Default for Interned<T> {
 }
 
 impl<T: Clone + Eq + Hash> Interned<T> {
-    /// The integer of a value, held once more.
-    pub(super) fn hold(&mut self, value: T) -> u32 {
+    /// The integer of a value, which is used once more.
+    pub(super) fn intern(&mut self, value: T) -> u32 {
         if let Some(&id) = self.ids.get(&value) {
-            self.hold_again(id);
+            self.retain(id);
             return id;
         }
         let slot = Some((value.clone(), 1));
@@ -40,29 +40,29 @@ impl<T: Clone + Eq + Hash> Interned<T> {
         id
     }
 
-    /// The same for a value that is made only if it is not held yet.
-    pub(super) fn hold_like<Q>(&mut self, like: &Q, make: impl FnOnce() -> T) -> u32
+    /// The same for a value that is made only if it is not known yet.
+    pub(super) fn intern_by<Q>(&mut self, like: &Q, make: impl FnOnce() -> T) -> u32
     where
         T: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
         match self.ids.get(like).copied() {
             Some(id) => {
-                self.hold_again(id);
+                self.retain(id);
                 id
             }
-            None => self.hold(make()),
+            None => self.intern(make()),
         }
     }
 
-    /// Holds a held value once more.
-    pub(super) fn hold_again(&mut self, id: u32) {
+    /// One use more of a value that is in use.
+    pub(super) fn retain(&mut self, id: u32) {
         if let Some(Some((_, held))) = self.slots.get_mut(id as usize) {
             *held += 1;
         }
     }
 
-    /// Ends one [`Self::hold`].
+    /// Ends one [`Self::intern`].
     pub(super) fn release(&mut self, id: u32) {
         let Some(slot) = self.slots.get_mut(id as usize) else { return };
         match slot {
@@ -89,20 +89,20 @@ mod tests {
     #[test]
     fn a_value_lives_as_long_as_it_is_held() {
         let mut names = Interned::default();
-        let (a, b) = (names.hold("a"), names.hold("b"));
-        assert_eq!(names.hold("a"), a);
-        names.hold_again(b);
+        let (a, b) = (names.intern("a"), names.intern("b"));
+        assert_eq!(names.intern("a"), a);
+        names.retain(b);
         for id in [a, b, b] {
             names.release(id);
         }
         assert_eq!((names.get(a), names.get(b)), (Some(&"a"), None));
-        assert_eq!(names.hold("c"), b, "a free integer is given again");
+        assert_eq!(names.intern("c"), b, "a free integer is given again");
         names.release(a);
         names.release(a);
         assert_eq!((names.get(a), names.get(b)), (None, Some(&"c")));
         let mut texts: Interned<Box<str>> = Interned::default();
-        let first = texts.hold_like("a", || "a".into());
-        assert_eq!(texts.hold_like("a", || panic!("it is there")), first);
+        let first = texts.intern_by("a", || "a".into());
+        assert_eq!(texts.intern_by("a", || panic!("it is there")), first);
         texts.release(first);
         assert!(texts.get(first).is_some(), "held once more");
     }

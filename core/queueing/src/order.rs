@@ -224,16 +224,16 @@ impl Queues {
         self.grow();
         self.branches[queue.idx()].n_enrolled += 1;
         let name = spec.owner.as_str();
-        let owner = OwnerIdx(self.owners.hold_like(name, || Arc::from(name)));
+        let owner = OwnerIdx(self.owners.intern_by(name, || Arc::from(name)));
         let usage = self.quota.usage_mut();
         if let [group] = spec.task_groups.as_slice() {
-            let ask = usage.hold(&group.template.demand);
-            usage.hold_again(ask);
+            let ask = usage.intern(&group.template.demand);
+            usage.retain(ask);
             let gang = Need { ask, n: group.replicas.min(spec.min_member.max(1)) };
             return Account { queue, owner, groups: SmallVec::from_buf([ask]), gang, choice: None };
         }
         let groups: SmallVec<[AskId; 1]> =
-            spec.task_groups.iter().map(|group| usage.hold(&group.template.demand)).collect();
+            spec.task_groups.iter().map(|group| usage.intern(&group.template.demand)).collect();
         let of_groups = spec.task_groups.iter().zip(&groups);
         let some: SmallVec<[Need; 4]> = of_groups
             .map(|(group, ask)| Need { ask: *ask, n: group.replicas })
@@ -321,7 +321,7 @@ impl Queues {
             lacking.note_class(waiting.queue, ClassRef { band: waiting.band, seat, class });
         }
         if waiting.need.ask.is_choice() && old.is_none() {
-            self.quota.usage_mut().hold_again(waiting.need.ask);
+            self.quota.usage_mut().retain(waiting.need.ask);
         }
         if waiting.room == RoomIdx::NONE {
             self.n_units += usize::from(old.is_none());

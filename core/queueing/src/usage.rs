@@ -250,9 +250,9 @@ impl Usage {
         self.guaranteed.resize(len, 0);
     }
 
-    /// What a running unit of this demand takes, devices by their kind in thousandths; held until
+    /// What a running unit of this demand takes, devices by their kind in thousandths; kept until
     /// [`Self::release`].
-    pub fn hold(&mut self, demand: &Demand) -> AskId {
+    pub fn intern(&mut self, demand: &Demand) -> AskId {
         let mut ask = Ask::from_slice(&[(RUNNING_UNITS, 1)]);
         for (name, amount) in demand.requests.iter() {
             if let Some(resource) = self.resource(name) {
@@ -264,7 +264,7 @@ impl Usage {
         {
             add(&mut ask, resource, i64::from(devices.count) * i64::from(devices.milli));
         }
-        AskId(self.asks.hold(ask))
+        AskId(self.asks.intern(ask))
     }
 
     /// Counts a need in a queue and all above it. `O(depth)`.

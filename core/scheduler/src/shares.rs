@@ -115,7 +115,7 @@ impl Shares {
             self.asks.resize(shape.idx() + 1, None);
         }
         let usage = self.quota.usage_mut();
-        let ask = *self.asks[shape.idx()].get_or_insert_with(|| usage.hold(cluster.demand(shape)));
+        let ask = *self.asks[shape.idx()].get_or_insert_with(|| usage.intern(cluster.demand(shape)));
         Need { ask, n: u32::try_from(n).unwrap_or(u32::MAX) }
     }
 

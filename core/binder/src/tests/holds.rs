@@ -11,6 +11,7 @@ use rustc_hash::FxHashSet;
 
 use super::*;
 
+mod guarantees;
 mod life;
 mod replaced;
 mod run;
@@ -32,7 +33,7 @@ pub(super) fn claims(
     let nodes: Vec<usize> = (1..cluster.n_indices()).filter(|idx| cluster.is_usable(*idx)).collect();
     let mut quota = binder.quota().clone();
     let queue = quota.queue(&spec.queue);
-    let need = Need { ask: quota.usage_mut().hold(&demand), n: u32::try_from(members.len()).unwrap() };
+    let need = Need { ask: quota.usage_mut().intern(&demand), n: u32::try_from(members.len()).unwrap() };
     let rights = Rights::new(&quota, queue, &[need]);
     let (claimed, rights) = (FxHashSet::default(), rights.as_ref());
     let found = preempt::search_lent(
@@ -154,37 +155,6 @@ fn two_units_that_rose_since_do_not_have_each_other_leave_at_once() {
 }
 
 #[test]
-fn a_queue_does_not_borrow_what_is_only_being_bound() {
-    let mut world = World::new(2);
-    let spec = QueueSpec { min: [(CPU.to_owned(), 1_000)].into(), ..QueueSpec::new("lender") };
-    world.change(Change::Queue(Arc::new(spec)));
-    let of_lender = |id, n| UnitSpec { queue: "lender".to_owned(), ..unit(id, n, 1, demand(1000, 0)) };
-    let low = world.unit(of_lender(1, 2));
-    let accepted = world.accept(&place(1, low, &[(0, 1)]));
-    world.commit(&accepted);
-    let high = UnitSpec { priority: 9, ..unit(2, 1, 1, demand(1000, 0)) };
-    let revision = world.unit(high);
-    let claim = Decision {
-        preemption: Some(Box::new(Preemption {
-            claims: vec![Claim {
-                group: 0,
-                node: NodeId(1),
-                victims: vec![Member { unit: UnitId(1), ordinal: 0, incarnation: 0 }],
-                holds: Vec::new(),
-            }],
-            others: Vec::new(),
-            gathers: false,
-        })),
-        ..place(2, revision, &[(0, 1)])
-    };
-    assert_eq!(world.refuse(&claim), [(RejectionReason::VictimGone, vec![0])], "within its guarantee");
-    let more = world.accept(&place(1, low, &[(1, 2)]));
-    assert_eq!(world.refuse(&claim), [(RejectionReason::VictimGone, vec![0])], "that may be refused yet");
-    world.commit(&more);
-    assert_eq!(world.accept(&claim).evictions[0].0, UnitId(1));
-}
-
-#[test]
 fn a_hold_without_room_takes_no_other_of_a_bound_gang_with_it() {
     let mut world = World::new(3);
     let low = world.unit(unit(1, 2, 1, demand(1000, 0)));
@@ -228,81 +198,6 @@ fn borrowed(world: &World) -> i128 {
     let (queue, usage) = (quota.tree().find("lender").unwrap(), quota.usage());
     let asked = usage.amounts_of(&demand(250, 0));
     (0..).find(|less| usage.n_beyond(queue, &asked, |_| *less) == 0).unwrap()
-}
-
-#[test]
-fn a_gang_that_borrows_in_part_leaves_at_once() {
-    for min_member in [1, 2] {
-        let mut world = World::new(2);
-        let low = lender(&mut world, 1_000, unit(1, 2, min_member, demand(1000, 0)));
-        let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
-        world.commit(&accepted);
-        let high = world.unit(UnitSpec { priority: 9, ..unit(2, 1, 1, demand(1000, 0)) });
-        let member = |ordinal| Member { unit: UnitId(1), ordinal, incarnation: 0 };
-        let claim = Claim { group: 0, node: NodeId(1), victims: vec![member(0)], holds: Vec::new() };
-        let preemption = Preemption { claims: vec![claim], others: vec![member(1)], gathers: false };
-        let claim = Decision { preemption: Some(Box::new(preemption)), ..place(2, high, &[(0, 1)]) };
-        if min_member == 2 {
-            assert_eq!(world.accept(&claim).evictions[0].1.ordinals, [0, 1]);
-        } else {
-            assert_eq!(world.refuse(&claim), [(RejectionReason::VictimGone, vec![0])], "the last is owed");
-        }
-    }
-}
-
-#[test]
-fn groups_are_held_for_apart_and_claim_together() {
-    let mut world = World::new(2);
-    let low = world.unit(UnitSpec { priority: 9, ..unit(1, 2, 1, demand(1000, 0)) });
-    let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
-    world.commit(&accepted);
-    let mut spec = unit(2, 1, 1, demand(700, 0));
-    let mut other = spec.task_groups[0].clone();
-    (other.name, other.ordinals) = ("other".to_owned(), vec![(1, 2)]);
-    other.template.demand = demand(300, 0);
-    spec.task_groups.push(other);
-    // Just what it asks for.
-    let revision = lender(&mut world, 1_000, spec);
-    let victim = |ordinal| vec![Member { unit: UnitId(1), ordinal, incarnation: 0 }];
-    let claims = vec![
-        Claim { group: 0, node: NodeId(1), victims: victim(0), holds: Vec::new() },
-        Claim { group: 1, node: NodeId(2), victims: victim(1), holds: Vec::new() },
-    ];
-    let preemption = Preemption { claims, others: Vec::new(), gathers: false };
-    let mut claim = Decision { preemption: Some(Box::new(preemption)), ..place(2, revision, &[(0, 1)]) };
-    claim.groups.push(GroupPlacement { group: 1, ..place(2, revision, &[(1, 2)]).groups[0].clone() });
-    let accepted = world.accept(&claim);
-    let held: Vec<_> = accepted.holds.iter().map(|hold| (hold.group, hold.node, &hold.victims)).collect();
-    assert_eq!(held, [(0, NodeId(1), &victim(0)), (1, NodeId(2), &victim(1))]);
-    world.commit_hold(&accepted);
-    world.statuses(1, &[0, 1], Phase::Stopped);
-    let work = world.binder.take_hold_work();
-    let [HoldWork::Bind(bound)] = work.as_slice() else { panic!("{work:?}") };
-    let of_groups: Vec<_> = bound.binds.iter().map(|bind| (bind.group, &bind.ordinals[..])).collect();
-    assert_eq!(of_groups, [(0, &[0][..]), (1, &[1][..])]);
-}
-
-#[test]
-fn who_leaves_is_promised_until_the_rows_say_it_and_counts_once() {
-    let mut world = World::new(1);
-    let low = lender(&mut world, 500, unit(1, 4, 1, demand(250, 0)));
-    let accepted = world.accept(&place(1, low, &[(0, 1), (1, 1), (2, 1), (3, 1)]));
-    world.commit(&accepted);
-    let high = UnitSpec { priority: 9, ..unit(2, 1, 1, demand(250, 0)) };
-    let revision = world.unit(high.clone());
-    assert_eq!(borrowed(&world), 500);
-    let accepted = world.hold(&high, revision, 1);
-    assert_eq!(borrowed(&world), 250, "promised");
-    world.binder.take_back(accepted.ticket);
-    assert_eq!(borrowed(&world), 500, "refused");
-    let accepted = world.hold(&high, revision, 1);
-    let (victim, evict) = accepted.evictions[0].clone();
-    world.change(Change::Rows(victim, RunChange::Evict(evict)));
-    assert_eq!(borrowed(&world), 250, "told, before the answer says so");
-    world.commit_hold(&accepted);
-    assert_eq!(borrowed(&world), 250, "told");
-    world.statuses(1, &accepted.evictions[0].1.ordinals, Phase::Stopped);
-    assert_eq!(borrowed(&world), 250, "gone");
 }
 
 #[test]
@@ -454,103 +349,6 @@ fn a_hold_waits_for_another_binding_of_its_unit_and_no_longer() {
     assert!(world.binder.has_hold_work());
     let work = world.binder.take_hold_work();
     assert!(matches!(work.as_slice(), [HoldWork::Bind(_)]), "{work:?}");
-}
-
-#[test]
-fn what_is_committed_stays_held_when_the_lease_is_lost() {
-    let (mut world, high, revision) = filled();
-    let accepted = world.hold(&high, revision, 1);
-    world.binder.commit(accepted.ticket, Revision(world.revision + 1));
-    world.binder.take_back_all();
-    assert_eq!(world.binder.n_holds(), 1, "its record is not read yet");
-    let (mut world, high, revision) = filled();
-    world.hold(&high, revision, 1);
-    world.binder.take_back_all();
-    assert_eq!(world.binder.n_holds(), 0, "nobody knows what becomes of it");
-}
-
-#[test]
-fn an_end_whose_fate_is_unknown_is_asked_for_again() {
-    let (mut world, high, revision) = filled();
-    let accepted = world.hold(&high, revision, 1);
-    world.commit_hold(&accepted);
-    world.unit(UnitSpec { cancelled: true, ..high });
-    let ended = world.binder.take_hold_work();
-    let [HoldWork::Drop { holds, .. }] = ended.as_slice() else { panic!("{ended:?}") };
-    assert_eq!(world.binder.take_hold_work(), [], "given out once");
-    world.binder.take_back_all();
-    assert!(world.binder.has_hold_work());
-    assert_eq!(world.binder.take_hold_work(), ended);
-    world.binder.keep_holds(holds);
-    assert!(world.binder.has_hold_work());
-    assert_eq!(world.binder.take_hold_work(), ended);
-}
-
-#[test]
-fn a_hold_goes_with_its_ground() {
-    type Change1 = fn(&mut World, &UnitSpec);
-    let cases: [(&str, Change1); 5] = [
-        ("changed", |world, high| {
-            world.unit(UnitSpec { cancelled: true, ..high.clone() });
-        }),
-        ("changed", |world, high| {
-            world.unit(UnitSpec { priority: 8, ..high.clone() });
-        }),
-        ("node-lost", |world, _| {
-            world.change(Change::NodeReport(NodeReport { ready: false, ..report(1, 1000, 1) }));
-        }),
-        ("node-lost", |world, _| {
-            world.change(Change::NodeSpec(NodeSpec { cordoned: true, ..super::node(1) }));
-        }),
-        ("expired", |world, _| world.binder.on_wall(1 + 600_000)),
-    ];
-    for (why, change) in cases {
-        let (mut world, high, revision) = filled();
-        let accepted = world.hold(&high, revision, 1);
-        world.commit_hold(&accepted);
-        change(&mut world, &high);
-        assert!(world.binder.has_hold_work());
-        assert_eq!(world.dropped(), [why]);
-        assert_eq!(world.binder.n_holds(), 0);
-        assert!(!world.binder.cluster().has_holds());
-    }
-}
-
-#[test]
-fn a_hold_that_ends_takes_the_others_along_until_enough_are_bound() {
-    for (n_bound, n_left) in [(0, 0), (1, 1)] {
-        let mut world = World::new(3);
-        let low = world.unit(unit(1, 2, 1, demand(1000, 0)));
-        let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
-        world.commit(&accepted);
-        let high = UnitSpec { priority: 9, ..unit(2, 3, 2 - n_bound, demand(1000, 0)) };
-        let revision = world.unit(high.clone());
-        if n_bound > 0 {
-            let accepted = world.accept(&place(2, revision, &[(2, 3)]));
-            world.commit(&accepted);
-        } else {
-            world.change(Change::NodeDeleted(NodeId(3)));
-        }
-        let accepted = world.hold(&high, revision, 2);
-        world.commit_hold(&accepted);
-        world.change(Change::NodeSpec(NodeSpec { cordoned: true, ..super::node(2) }));
-        assert_eq!(world.dropped(), ["node-lost"]);
-        assert_eq!(world.binder.n_holds(), n_left, "{n_bound} bound");
-    }
-}
-
-#[test]
-fn a_hold_that_is_read_before_its_unit_counts_in_its_queue() {
-    let (mut world, high, _) = filled();
-    let high = UnitSpec { queue: "a".to_owned(), ..high };
-    let revision = world.unit(high.clone());
-    let accepted = world.hold(&high, revision, 1);
-    let mut other = World::new(1);
-    other.change(Change::Hold(Arc::clone(&accepted.holds[0])));
-    other.unit(high);
-    let quota = other.binder.quota();
-    let used = |path: &str| quota.usage().used(quota.tree().find(path).unwrap(), CPU);
-    assert_eq!((used("a"), used("default")), (600, 0));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! What comes back, how much of it at a time, and after a list.
 
+use godel_domain::unit::{OnBelowMin, OnEviction, UnitEnd};
+
 use super::*;
 
 #[test]
@@ -87,4 +89,149 @@ fn all_that_has_ended_comes_back_when_a_unit_starts_again() {
     world.evict(1, &[2], EvictionReason::Failure);
     world.statuses(1, &[2], Phase::Stopped);
     assert_eq!(world.binder.take_requeues(10)[0].requeue.ordinals, [2]);
+}
+
+#[test]
+fn evicted_and_ended_ones_come_back_if_still_wanted() {
+    let mut world = World::new(1);
+    let revision = world.unit(unit(1, 4, 1, demand(100, 0)));
+    let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1), (2, 1), (3, 1)]));
+    world.commit(&accepted);
+    world.evict(1, &[0, 1], EvictionReason::Drained);
+    world.evict(1, &[2], EvictionReason::ScaledIn);
+    assert!(!world.binder.has_requeues(), "they have not ended");
+    world.statuses(1, &[0, 2], Phase::Stopped);
+    world.statuses(1, &[1, 3], Phase::Succeeded);
+    let expected = RequeueWork {
+        unit: UnitId(1),
+        unit_revision: Revision(revision),
+        requeue: Requeue { ordinals: vec![0], incarnations: vec![1] },
+    };
+    assert_eq!(world.binder.take_requeues(10), vec![expected.clone()]);
+    assert_eq!(world.binder.take_requeues(10), [], "given out once");
+    for _ in 0..2 {
+        world.statuses(1, &[0], Phase::Stopped);
+        assert_eq!(world.binder.take_requeues(10), [], "and not again for what is known");
+    }
+    world.binder.requeue_refused(&expected);
+    assert_eq!(world.binder.take_requeues(10), vec![expected.clone()]);
+    world.binder.take_back_all();
+    assert_eq!(world.binder.take_requeues(10), vec![expected.clone()], "another leader asks again");
+
+    // The next incarnation may be decided on before we have read that it is pending.
+    let mut next = place(1, revision, &[(0, 1)]);
+    next.groups[0].incarnations = vec![1];
+    assert_eq!(world.binder.check(&next), Verdict::Wait(Wait::Revision(Revision(world.revision + 1))));
+    world.change(Change::Rows(UnitId(1), RunChange::Requeue(expected.requeue)));
+    assert_eq!(world.accept(&next).binds[0].incarnations, [1]);
+    assert!(!world.binder.has_requeues());
+}
+
+#[test]
+fn a_new_binder_finds_what_has_to_come_back_in_the_records() {
+    let mut world = World::new(1);
+    let revision = world.unit(unit(1, 1, 1, demand(100, 0)));
+    let accepted = world.accept(&place(1, revision, &[(0, 1)]));
+    world.commit(&accepted);
+    world.evict(1, &[0], EvictionReason::NodeLost);
+    world.statuses(1, &[0], Phase::Stopped);
+    let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
+
+    let mut other = World::new(1);
+    other.change(Change::RowsLoaded(UnitId(1), rows.clone()));
+    other.unit(unit(1, 1, 1, demand(100, 0)));
+    assert_eq!(other.binder.take_requeues(10)[0].requeue.incarnations, [1]);
+
+    let mut cancelled = World::new(1);
+    cancelled.change(Change::RowsLoaded(UnitId(1), rows));
+    cancelled.unit(UnitSpec { cancelled: true, ..unit(1, 1, 1, demand(100, 0)) });
+    assert_eq!(cancelled.binder.take_requeues(10), []);
+}
+
+#[test]
+fn what_had_to_come_back_before_a_list_the_list_says_again() {
+    let mut world = World::new(1);
+    let revision = world.unit(unit(1, 1, 1, demand(100, 0)));
+    let accepted = world.accept(&place(1, revision, &[(0, 1)]));
+    world.commit(&accepted);
+    world.evict(1, &[0], EvictionReason::Drained);
+    world.statuses(1, &[0], Phase::Stopped);
+    assert!(world.binder.has_requeues());
+    world.binder.reset();
+    assert!(!world.binder.has_requeues());
+}
+
+#[test]
+fn what_an_agent_stopped_by_itself_comes_back_and_what_ended_by_itself_does_not() {
+    let mut world = World::new(1);
+    let revision = world.unit(unit(1, 2, 1, demand(100, 0)));
+    let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1)]));
+    world.commit(&accepted);
+    world.statuses(1, &[0], Phase::Stopped);
+    world.statuses(1, &[1], Phase::Failed);
+    let requeue = Requeue { ordinals: vec![0], incarnations: vec![1] };
+    assert_eq!(world.binder.take_requeues(10)[0].requeue, requeue);
+    assert!(!world.binder.has_requeues());
+}
+
+#[test]
+fn what_was_on_a_lost_node_is_over_and_comes_back_but_not_while_the_node_is_ready() {
+    let mut world = World::new(2);
+    let revision = world.unit(unit(1, 3, 1, demand(100, 0)));
+    let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1), (2, 2)]));
+    world.commit(&accepted);
+    world.evict(1, &[1], EvictionReason::Drained);
+    let asked = [(UnitId(1), eviction(&[0, 1, 2], EvictionReason::NodeLost))];
+    assert_eq!(world.binder.evictions(&asked), [], "both nodes are ready");
+    world.change(Change::NodeReport(NodeReport { ready: false, ..report(1, 1000, 1) }));
+    let left = world.binder.evictions(&asked);
+    assert_eq!(left[0].1.ordinals, [0, 1], "those that are leaving as well");
+    world.evict(1, &[0, 1], EvictionReason::NodeLost);
+    let requeue = Requeue { ordinals: vec![0, 1], incarnations: vec![1, 1] };
+    assert_eq!(world.binder.take_requeues(10)[0].requeue, requeue);
+    assert_eq!(world.binder.evictions(&asked), []);
+}
+
+#[test]
+fn a_unit_that_restarts_as_a_whole_is_bound_as_a_whole_again() {
+    let mut world = World::new(1);
+    for (id, on_below_min) in [(1, OnBelowMin::Keep), (2, OnBelowMin::Restart)] {
+        let spec = UnitSpec { on_below_min, ..unit(id, 2, 2, demand(100, 0)) };
+        let revision = world.unit(spec);
+        let accepted = world.accept(&place(id, revision, &[(0, 1), (1, 1)]));
+        world.commit(&accepted);
+        world.evict(id, &[0, 1], EvictionReason::BelowMin);
+        world.statuses(id, &[0, 1], Phase::Stopped);
+        for work in world.binder.take_requeues(10) {
+            world.change(Change::Rows(UnitId(id), RunChange::Requeue(work.requeue)));
+        }
+        let again = |places: &[(u32, u32)]| {
+            let mut decision = place(id, revision, places);
+            decision.groups[0].incarnations = vec![1; places.len()];
+            decision
+        };
+        if on_below_min == OnBelowMin::Restart {
+            assert_eq!(world.refuse(&again(&[(0, 1)])), [(RejectionReason::MinMember, vec![0])]);
+            let accepted = world.accept(&again(&[(0, 1), (1, 1)]));
+            assert_eq!(accepted.binds[0].incarnations, [1, 1]);
+        } else {
+            assert_eq!(world.accept(&again(&[(0, 1)])).binds[0].ordinals, [0], "one by one");
+        }
+    }
+}
+
+#[test]
+fn what_fails_by_an_eviction_or_has_ended_does_not_come_back() {
+    let mut world = World::new(1);
+    let ended = Some(UnitEnd::BelowMin);
+    for (id, on_eviction, ended) in [(1, OnEviction::Fail, None), (2, OnEviction::Requeue, ended)] {
+        let spec = UnitSpec { on_eviction, ..unit(id, 1, 1, demand(100, 0)) };
+        let revision = world.unit(spec.clone());
+        let accepted = world.accept(&place(id, revision, &[(0, 1)]));
+        world.commit(&accepted);
+        world.evict(id, &[0], EvictionReason::Drained);
+        world.unit(UnitSpec { ended, ..spec });
+        world.statuses(id, &[0], Phase::Stopped);
+        assert_eq!(world.binder.take_requeues(10), [], "{id}");
+    }
 }

@@ -325,7 +325,7 @@ fn quota(cluster: &Cluster, mins: &[(&'static str, i64, i64)]) -> Quota {
         for (_, row) in rows.live() {
             let group = rows.groups[usize::from(row.group)].as_ref().unwrap();
             let queue = quota.queue(group.standing.as_ref().unwrap().queue.as_deref().unwrap());
-            let need = Need { ask: quota.usage_mut().hold(&group.demand), n: 1 };
+            let need = Need { ask: quota.usage_mut().intern(&group.demand), n: 1 };
             quota.usage_mut().add(queue, need);
             if row.eviction.is_some() {
                 quota.usage_mut().note_leaving(queue, need, 1);
@@ -343,7 +343,7 @@ fn a_queue_claims_back_what_it_is_guaranteed_whatever_the_priority() {
     let places = |cluster: &mut Cluster, mins: &[(&'static str, i64, i64)], queue: &str, n: u32| {
         let mut quota = quota(cluster, mins);
         let queue = quota.queue(queue);
-        let need = Need { ask: quota.usage_mut().hold(&ask), n };
+        let need = Need { ask: quota.usage_mut().intern(&ask), n };
         let rights = Rights::new(&quota, queue, &[need]);
         seek_with(cluster, rights.as_ref(), &ask, n as usize).places.len()
     };
@@ -368,7 +368,7 @@ fn who_borrows_spares_who_does_not_and_siblings_owe_each_other() {
     let victims_for = |cluster: &mut Cluster, mins: &[(&'static str, i64, i64)], queue: &str| {
         let mut quota = quota(cluster, mins);
         let queue = quota.queue(queue);
-        let need = Need { ask: quota.usage_mut().hold(&ask), n: 1 };
+        let need = Need { ask: quota.usage_mut().intern(&ask), n: 1 };
         let rights = Rights::new(&quota, queue, &[need]);
         victims(&seek_with(cluster, rights.as_ref(), &ask, 1))
     };
@@ -386,7 +386,7 @@ fn who_borrows_spares_who_does_not_and_siblings_owe_each_other() {
     let mut quota = quota(&with_gpu, &[("a.x", 8, 0)]);
     let queue = quota.queue("a.x");
     let wants = demand(8_000, 1, 1_000);
-    let need = Need { ask: quota.usage_mut().hold(&wants), n: 1 };
+    let need = Need { ask: quota.usage_mut().intern(&wants), n: 1 };
     let rights = Rights::new(&quota, queue, &[need]);
     assert!(
         seek_with(&mut with_gpu, rights.as_ref(), &wants, 1).places.is_empty(),
@@ -399,7 +399,7 @@ fn only_what_two_queues_do_not_share_is_a_claim() {
     let mut quota = quota(&cluster(1), &[("a", 8, 0)]);
     let (x, y, b) = (quota.queue("a.x"), quota.queue("a.y"), quota.queue("b"));
     let ask = demand(4_000, 1, 0);
-    let need = Need { ask: quota.usage_mut().hold(&ask), n: 1 };
+    let need = Need { ask: quota.usage_mut().intern(&ask), n: 1 };
     let rights = Rights::new(&quota, x, &[need]).unwrap();
     let takes = quota.usage().amounts_of(&ask);
     let against = |queue| rights.against(queue, &takes, &Tally::default());
@@ -427,7 +427,7 @@ fn what_is_taken_may_end_that_a_queue_borrows() {
     let mut quota = quota(&cluster, &[("a.x", 8, 0), ("b", 4, 0)]);
     let (x, b) = (quota.queue("a.x"), quota.queue("b"));
     let ask = demand(4_000, 1, 0);
-    let need = Need { ask: quota.usage_mut().hold(&ask), n: 1 };
+    let need = Need { ask: quota.usage_mut().intern(&ask), n: 1 };
     let rights = Rights::new(&quota, x, &[need]).unwrap();
     let takes = quota.usage().amounts_of(&ask);
     let mut tally = Tally::default();
@@ -450,7 +450,7 @@ fn who_was_looked_at_while_its_queue_borrowed_is_looked_at_again() {
     let found = |cluster: &mut Cluster, min: i64| {
         let mut quota = quota(cluster, &[("a.x", 16, 0), ("b", min, 0)]);
         let queue = quota.queue("a.x");
-        let need = Need { ask: quota.usage_mut().hold(&ask), n: 2 };
+        let need = Need { ask: quota.usage_mut().intern(&ask), n: 2 };
         let rights = Rights::new(&quota, queue, &[need]);
         victims(&seek_with(cluster, rights.as_ref(), &ask, 2))
     };
@@ -508,7 +508,7 @@ proptest! {
         let mins: Vec<_> = mins.into_iter().map(|(path, cores, gpus)| (path, cores, gpus * 1_000)).collect();
         let mut quota = quota(&cluster, &mins);
         let idx = quota.queue(queue);
-        let need = Need { ask: quota.usage_mut().hold(&ask), n: u32::try_from(wanted).unwrap() };
+        let need = Need { ask: quota.usage_mut().intern(&ask), n: u32::try_from(wanted).unwrap() };
         let rights = Rights::new(&quota, idx, &[need]);
         let claim = naive::Claim { quota: &quota, queue, ask: &ask, wanted };
         let expected = naive::search(&cluster, &claim, shape, wanted);

@@ -26,10 +26,10 @@ impl Usage {
         choice.dedup();
         match choice.as_slice() {
             [one] => {
-                self.hold_again(*one);
+                self.retain(*one);
                 *one
             }
-            _ => AskId(CHOICE | self.choices.hold(choice)),
+            _ => AskId(CHOICE | self.choices.intern(choice)),
         }
     }
 
@@ -50,18 +50,18 @@ impl Usage {
             sum
         };
         let ask: Ask = columns.into_iter().map(|resource| (resource, least(resource))).collect();
-        AskId(self.asks.hold(ask))
+        AskId(self.asks.intern(ask))
     }
 
-    /// Holds once more.
-    pub fn hold_again(&mut self, ask: AskId) {
+    /// One use more.
+    pub fn retain(&mut self, ask: AskId) {
         match ask.is_choice() {
-            true => self.choices.hold_again(ask.0 & !CHOICE),
-            false => self.asks.hold_again(ask.0),
+            true => self.choices.retain(ask.0 & !CHOICE),
+            false => self.asks.retain(ask.0),
         }
     }
 
-    /// Ends one hold. What is counted must be held: its amounts are needed to end that.
+    /// Ends one use. What is counted must be in use: its amounts are needed to end that.
     pub fn release(&mut self, ask: AskId) {
         match ask.is_choice() {
             true => self.choices.release(ask.0 & !CHOICE),

@@ -125,7 +125,7 @@ mod tests {
         let (a, x, y) = (quota.queue("a"), quota.queue("a.x"), quota.queue("a.y"));
         let usage = quota.usage_mut();
         let demand = Demand { requests: Resources::new([("cpu", 2)]).unwrap(), devices: None };
-        let one = Need { ask: usage.hold(&demand), n: 1 };
+        let one = Need { ask: usage.intern(&demand), n: 1 };
         let told = |usage: &Usage, n| {
             let asked = usage.sum(&[Need { n, ..one }]);
             let lacks = usage.lacks(x, &asked);

@@ -28,8 +28,8 @@ fn headroom_names_the_maximum_that_ends_it() {
     quota.put(spec("a.b", &[("cpu", 60), ("memory", 0)], 20));
     let (b, c) = (quota.queue("a.b"), quota.queue("a.c"));
     let usage = quota.usage_mut();
-    let (thin, fat) = (usage.hold(&demand(1, 0, 0)), usage.hold(&demand(10, 0, 2_000)));
-    let (memory, nothing) = (usage.hold(&demand(1, 1, 0)), usage.hold(&demand(0, 0, 0)));
+    let (thin, fat) = (usage.intern(&demand(1, 0, 0)), usage.intern(&demand(10, 0, 2_000)));
+    let (memory, nothing) = (usage.intern(&demand(1, 1, 0)), usage.intern(&demand(0, 0, 0)));
     let cases = [
         (b, thin, 20, Some(("a.b", "running units"))),
         (b, fat, 4, Some(("a", "gpu"))),
@@ -66,7 +66,7 @@ fn what_never_fits_is_told_from_what_does_not_fit_now() {
     quota.put(spec("a.b", &[("cpu", 100)], 0));
     let b = quota.queue("a.b");
     let usage = quota.usage_mut();
-    let ask = usage.hold(&demand(3, 0, 0));
+    let ask = usage.intern(&demand(3, 0, 0));
     usage.add(b, Need { ask, n: 2 });
     let short = |quota: &Quota, n| {
         let shortage = quota.usage().shortage(b, Need { ask, n })?;
@@ -83,8 +83,8 @@ fn devices_count_by_kind_in_thousandths() {
     let mut quota = Quota::default();
     let queue = quota.queue("a");
     let usage = quota.usage_mut();
-    let share = usage.hold(&demand(5, 0, 250));
-    let whole = usage.hold(&demand(5, 0, 2_000));
+    let share = usage.intern(&demand(5, 0, 250));
+    let whole = usage.intern(&demand(5, 0, 2_000));
     let gang = usage.hold_least(&[Need { ask: share, n: 4 }, Need { ask: whole, n: 2 }], 6);
     usage.add(queue, Need { ask: gang, n: 1 });
     assert_eq!((usage.used(queue, "gpu"), usage.used(queue, "cpu")), (5_000, 30));
@@ -100,7 +100,7 @@ fn devices_add_to_what_is_asked_for_under_their_name() {
         quota.put(spec("a", &[("gpu", 6_000)], 0));
         let queue = quota.queue("a");
         let requests = Resources::new([("disk", disk), ("gpu", 2_000)]).unwrap();
-        let ask = quota.usage_mut().hold(&Demand { requests, ..demand(0, 0, 1_000) });
+        let ask = quota.usage_mut().intern(&Demand { requests, ..demand(0, 0, 1_000) });
         assert_eq!(quota.usage().headroom(queue, ask).n, 2);
         assert!(quota.usage().shortage(queue, Need { ask, n: 3 }).is_some_and(|short| short.amount == 9_000));
     }
@@ -110,10 +110,10 @@ fn devices_add_to_what_is_asked_for_under_their_name() {
 fn a_choice_is_known_as_long_as_it_is_held() {
     let mut quota = Quota::default();
     let usage = quota.usage_mut();
-    let [a, b, c] = [1, 2, 3].map(|cpu| usage.hold(&demand(cpu, 0, 0)));
+    let [a, b, c] = [1, 2, 3].map(|cpu| usage.intern(&demand(cpu, 0, 0)));
     let first = usage.hold_any([a, b]);
     assert!(first.is_choice());
-    usage.hold_again(first);
+    usage.retain(first);
     usage.release(first);
     assert_ne!(usage.hold_any([b, c]), first, "it is held still");
     usage.release(first);
@@ -134,7 +134,7 @@ fn guarantees_come_first_then_the_weighted_dominant_share() {
     let mut count = |path: &str, cpu, memory| {
         let queue = quota.queue(path);
         let usage = quota.usage_mut();
-        let ask = usage.hold(&demand(cpu, memory, 0));
+        let ask = usage.intern(&demand(cpu, memory, 0));
         usage.add(queue, Need { ask, n: 1 });
         usage.turn(queue)
     };
@@ -159,11 +159,11 @@ fn a_guarantee_has_room_for_what_it_names() {
     quota.put(Arc::new(QueueSpec { min, ..QueueSpec::new("a") }));
     assert!(quota.usage().has_guarantees());
     let queue = quota.queue("a");
-    let used = Need { ask: quota.usage_mut().hold(&demand(40, 0, 0)), n: 1 };
-    let leaving = Need { ask: quota.usage_mut().hold(&demand(10, 0, 0)), n: 1 };
+    let used = Need { ask: quota.usage_mut().intern(&demand(40, 0, 0)), n: 1 };
+    let leaving = Need { ask: quota.usage_mut().intern(&demand(10, 0, 0)), n: 1 };
     quota.usage_mut().add(queue, used);
     // Devices are known.
-    quota.usage_mut().hold(&demand(0, 0, 500));
+    quota.usage_mut().intern(&demand(0, 0, 500));
     quota.usage_mut().note_leaving(queue, leaving, 1);
     let cases = [
         (demand(0, 0, 0), demand(10, 0, 0), 7),
@@ -185,7 +185,7 @@ fn a_guarantee_has_room_for_what_it_names() {
         );
     }
     // What is not asked for may be used up.
-    let beyond = Need { ask: quota.usage_mut().hold(&demand(0, 11, 0)), n: 1 };
+    let beyond = Need { ask: quota.usage_mut().intern(&demand(0, 11, 0)), n: 1 };
     quota.usage_mut().add(queue, beyond);
     let (nothing, ask) = (Amounts::new(), quota.usage().amounts_of(&demand(10, 0, 0)));
     assert_eq!(quota.usage().fits_within(queue, &nothing, &ask), 7);
@@ -202,8 +202,8 @@ fn resources_are_told_apart_up_to_a_number() {
     let queue = quota.queue("a");
     let usage = quota.usage_mut();
     for n in 0..100 {
-        let ask =
-            usage.hold(&Demand { requests: Resources::new([(format!("r{n}"), 1)]).unwrap(), devices: None });
+        let ask = usage
+            .intern(&Demand { requests: Resources::new([(format!("r{n}"), 1)]).unwrap(), devices: None });
         usage.add(queue, Need { ask, n: 1 });
     }
     assert_eq!(usage.running_units(queue), 100);
@@ -272,7 +272,7 @@ proptest! {
                 }
                 Op::Add { at, demand, n, obey } => {
                     let queue = quota.queue(LEAVES[at]);
-                    let ask = quota.usage_mut().hold(&demands[demand]);
+                    let ask = quota.usage_mut().intern(&demands[demand]);
                     let headroom = quota.usage().headroom(queue, ask);
                     let fits = |n: u32| {
                         maxima.iter().filter(|(path, _)| format!("{}.", LEAVES[at]).starts_with(&format!("{path}."))).all(
@@ -300,7 +300,7 @@ proptest! {
                 Op::Sub { which } if !counted.is_empty() => {
                     let (at, demand, n) = counted.swap_remove(which % counted.len());
                     let queue = quota.queue(LEAVES[at]);
-                    let ask = quota.usage_mut().hold(&demand);
+                    let ask = quota.usage_mut().intern(&demand);
                     quota.usage_mut().sub(queue, Need { ask, n });
                 }
                 Op::Sub { .. } => {}

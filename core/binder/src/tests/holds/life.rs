@@ -80,3 +80,100 @@ fn who_leaves_is_promised_across_a_list() {
     world.binder.take_back(accepted.ticket);
     assert_eq!(borrowed(&world), 500, "refused");
 }
+
+#[test]
+fn what_is_committed_stays_held_when_the_lease_is_lost() {
+    let (mut world, high, revision) = filled();
+    let accepted = world.hold(&high, revision, 1);
+    world.binder.commit(accepted.ticket, Revision(world.revision + 1));
+    world.binder.take_back_all();
+    assert_eq!(world.binder.n_holds(), 1, "its record is not read yet");
+    let (mut world, high, revision) = filled();
+    world.hold(&high, revision, 1);
+    world.binder.take_back_all();
+    assert_eq!(world.binder.n_holds(), 0, "nobody knows what becomes of it");
+}
+
+#[test]
+fn an_end_whose_fate_is_unknown_is_asked_for_again() {
+    let (mut world, high, revision) = filled();
+    let accepted = world.hold(&high, revision, 1);
+    world.commit_hold(&accepted);
+    world.unit(UnitSpec { cancelled: true, ..high });
+    let ended = world.binder.take_hold_work();
+    let [HoldWork::Drop { holds, .. }] = ended.as_slice() else { panic!("{ended:?}") };
+    assert_eq!(world.binder.take_hold_work(), [], "given out once");
+    world.binder.take_back_all();
+    assert!(world.binder.has_hold_work());
+    assert_eq!(world.binder.take_hold_work(), ended);
+    world.binder.keep_holds(holds);
+    assert!(world.binder.has_hold_work());
+    assert_eq!(world.binder.take_hold_work(), ended);
+}
+
+#[test]
+fn a_hold_goes_with_its_ground() {
+    type Change1 = fn(&mut World, &UnitSpec);
+    let cases: [(&str, Change1); 5] = [
+        ("changed", |world, high| {
+            world.unit(UnitSpec { cancelled: true, ..high.clone() });
+        }),
+        ("changed", |world, high| {
+            world.unit(UnitSpec { priority: 8, ..high.clone() });
+        }),
+        ("node-lost", |world, _| {
+            world.change(Change::NodeReport(NodeReport { ready: false, ..report(1, 1000, 1) }));
+        }),
+        ("node-lost", |world, _| {
+            world.change(Change::NodeSpec(NodeSpec { cordoned: true, ..super::node(1) }));
+        }),
+        ("expired", |world, _| world.binder.on_wall(1 + 600_000)),
+    ];
+    for (why, change) in cases {
+        let (mut world, high, revision) = filled();
+        let accepted = world.hold(&high, revision, 1);
+        world.commit_hold(&accepted);
+        change(&mut world, &high);
+        assert!(world.binder.has_hold_work());
+        assert_eq!(world.dropped(), [why]);
+        assert_eq!(world.binder.n_holds(), 0);
+        assert!(!world.binder.cluster().has_holds());
+    }
+}
+
+#[test]
+fn a_hold_that_ends_takes_the_others_along_until_enough_are_bound() {
+    for (n_bound, n_left) in [(0, 0), (1, 1)] {
+        let mut world = World::new(3);
+        let low = world.unit(unit(1, 2, 1, demand(1000, 0)));
+        let accepted = world.accept(&place(1, low, &[(0, 1), (1, 2)]));
+        world.commit(&accepted);
+        let high = UnitSpec { priority: 9, ..unit(2, 3, 2 - n_bound, demand(1000, 0)) };
+        let revision = world.unit(high.clone());
+        if n_bound > 0 {
+            let accepted = world.accept(&place(2, revision, &[(2, 3)]));
+            world.commit(&accepted);
+        } else {
+            world.change(Change::NodeDeleted(NodeId(3)));
+        }
+        let accepted = world.hold(&high, revision, 2);
+        world.commit_hold(&accepted);
+        world.change(Change::NodeSpec(NodeSpec { cordoned: true, ..super::node(2) }));
+        assert_eq!(world.dropped(), ["node-lost"]);
+        assert_eq!(world.binder.n_holds(), n_left, "{n_bound} bound");
+    }
+}
+
+#[test]
+fn a_hold_that_is_read_before_its_unit_counts_in_its_queue() {
+    let (mut world, high, _) = filled();
+    let high = UnitSpec { queue: "a".to_owned(), ..high };
+    let revision = world.unit(high.clone());
+    let accepted = world.hold(&high, revision, 1);
+    let mut other = World::new(1);
+    other.change(Change::Hold(Arc::clone(&accepted.holds[0])));
+    other.unit(high);
+    let quota = other.binder.quota();
+    let used = |path: &str| quota.usage().used(quota.tree().find(path).unwrap(), CPU);
+    assert_eq!((used("a"), used("default")), (600, 0));
+}

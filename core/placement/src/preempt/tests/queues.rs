@@ -10,7 +10,7 @@ fn claimed_back(units: &[Running], min_of_b: i64, cpu: i64, n: u32) -> (usize, V
     let ask = demand(cpu, 1, 0);
     let mut quota = quota(&cluster, &[("a.x", 16, 0), ("b", min_of_b, 0)]);
     let queue = quota.queue("a.x");
-    let need = Need { ask: quota.usage_mut().hold(&ask), n };
+    let need = Need { ask: quota.usage_mut().intern(&ask), n };
     let rights = Rights::new(&quota, queue, &[need]);
     let found = seek_with(&mut cluster, rights.as_ref(), &ask, n as usize);
     (found.places.len(), victims(&found))
