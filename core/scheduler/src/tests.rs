@@ -1,14 +1,15 @@
 //! The scheduler against a naive binder.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
+    change::Change,
     decision::{FreshNode, GroupPlacement, Outcome, Rejection, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
     node::{Device, NodeReport, NodeSpec},
     refusals::RefusalCount,
     resources::{CPU, MEMORY, Resources},
-    running_units::{Bind, Phase},
+    running_units::{Bind, Phase, RunChange},
     unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, WorkloadClass},
     unit_report::ReportState,
 };

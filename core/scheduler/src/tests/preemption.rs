@@ -7,7 +7,7 @@ use godel_domain::{
     ids::HoldId,
     pause::{Pause, Scope},
     queue_spec::{PriorityClass, QueueSpec},
-    running_units::{PreemptionTerms, Requeue, Statuses},
+    running_units::{Requeue, Statuses},
     unreadable::{Nodes, Subject, Unreadable},
 };
 
@@ -17,6 +17,7 @@ mod again;
 mod alone;
 mod elsewhere;
 mod gather;
+mod held;
 mod maxima;
 mod parts;
 mod plan;
@@ -142,32 +143,6 @@ impl Pair {
         }
     }
 
-    /// The victim of a hold has left, and the hold is dropped; the scheduler reads that, or a list that shows it.
-    fn leave_nobody(&mut self, hold: HoldId, lists: bool) {
-        let stopped = Statuses {
-            ordinals: vec![0],
-            incarnations: vec![0],
-            phases: vec![Phase::Stopped],
-            ..Statuses::default()
-        };
-        let changes = vec![Change::Rows(UnitId(1), RunChange::Statuses(stopped)), Change::HoldDeleted(hold)];
-        if !lists {
-            self.commit(changes);
-            return;
-        }
-        self.revision += 1;
-        let revision = Revision(self.revision);
-        let time_ms = i64::try_from(self.revision * 100).unwrap();
-        changes.into_iter().for_each(|change| self.binder.on_change(change, revision, time_ms));
-        self.binder.on_revision(revision);
-        let (spec, report) = (node_spec(1), node_report(1, resources(1000, 100), 0, "A10"));
-        let mut listed = vec![Change::NodeSpec(spec), Change::NodeReport(report)];
-        let rows = |id| Some(Change::RowsLoaded(UnitId(id), self.binder.cluster().rows(UnitId(id))?.clone()));
-        listed.extend([1, 2].into_iter().filter_map(rows));
-        listed.iter().for_each(|change| self.scheduler.on_change(change, revision, time_ms, self.now));
-        self.scheduler.on_revision(revision);
-    }
-
     fn live(&self, unit: u64) -> Vec<u32> {
         let rows = self.binder.cluster().rows(UnitId(unit)).cloned().unwrap_or_default();
         rows.live().map(|(_, row)| row.node.0).collect()
@@ -188,72 +163,6 @@ impl Pair {
         for node in self.binder.cluster().nodes() {
             assert_eq!(self.scheduler.cluster.node_state(node), self.binder.cluster().node_state(node));
         }
-    }
-}
-
-#[test]
-fn what_is_held_by_an_older_record_is_to_be_placed_again() {
-    let mut pair = Pair::new(1);
-    pair.assign(&ranked(1, 0, 1, 1, cpu(1000)));
-    pair.step();
-    let high = ranked(2, 9, 1, 1, cpu(1000));
-    pair.assign(&high);
-    pair.steps();
-    assert_eq!((pair.binder.n_holds(), pair.scheduler.inventory().len()), (1, 1), "room is held for it");
-    // The binder gives it up as the unit is another one now; that is not read yet.
-    pair.assign(&UnitSpec { min_run_ms: 1, ..high });
-    assert!(!pair.step().contains(&(2, ReportState::Done)));
-    assert!(pair.scheduler.inventory().iter().any(|(unit, _)| *unit == UnitId(2)));
-}
-
-#[test]
-fn what_was_left_out_of_an_assignment_as_held_is_placed_once_the_hold_has_ended() {
-    let mut pair = Pair::new(3);
-    pair.assign(&ranked(1, 1, 2, 1, cpu(1000)));
-    pair.steps();
-    let gang = ranked(2, 9, 4, 3, cpu(1000));
-    pair.assign(&gang);
-    let revision = Revision(pair.revision);
-    pair.steps();
-    assert_eq!(pair.binder.n_holds(), 3);
-    // The dispatcher has read that they have ended, the scheduler has not.
-    pair.scheduler.on_assign(&gang, revision, &all(&gang), 0, pair.now);
-    pair.steps();
-    let stopped = Statuses {
-        ordinals: vec![0, 1],
-        incarnations: vec![0, 0],
-        phases: vec![Phase::Stopped; 2],
-        ..Statuses::default()
-    };
-    pair.commit(vec![Change::Rows(UnitId(1), RunChange::Statuses(stopped))]);
-    let holds: Vec<HoldId> = pair.binder.cluster().holds().iter().map(|hold| hold.id).collect();
-    pair.commit(holds.into_iter().map(Change::HoldDeleted).collect());
-    pair.now = pair.now.plus(10_000);
-    pair.steps();
-    assert_eq!((pair.live(2).len(), pair.binder.n_holds()), (3, 0));
-    pair.assert_same();
-}
-
-#[test]
-fn what_was_held_is_placed_again_though_nobody_dispatches() {
-    // The scheduler reads the end of the hold, or a list made after it.
-    for lists in [false, true] {
-        let mut pair = Pair::new(1);
-        pair.assign(&ranked(1, 1, 1, 1, cpu(600)));
-        pair.steps();
-        // It needs two rooms, and waits for the second one.
-        let spec = ranked(2, 9, 3, 1, cpu(400));
-        pair.assign(&spec);
-        pair.steps();
-        assert_eq!((pair.live(2).len(), pair.binder.n_holds()), (1, 1));
-        let gone = pair.binder.cluster().holds().iter().map(|hold| hold.id).next().unwrap();
-        if lists {
-            pair.scheduler.on_reset();
-        }
-        pair.leave_nobody(gone, lists);
-        pair.now = pair.now.plus(10_000);
-        pair.steps();
-        assert_eq!((pair.live(2).len(), pair.binder.n_holds()), (2, 0), "lists: {lists}");
     }
 }
 
@@ -406,102 +315,6 @@ fn a_settled_group_does_not_hide_a_higher_rank() {
     pair.steps();
     pair.leave();
     assert_eq!(pair.live(3), [1]);
-}
-
-#[test]
-fn who_has_not_run_long_enough_leaves_later() {
-    let mut pair = Pair::new(1);
-    pair.assign(&UnitSpec { min_run_ms: 5_000, ..ranked(1, 1, 1, 1, cpu(1000)) });
-    pair.steps();
-    pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
-    pair.steps();
-    assert_eq!(pair.binder.n_holds(), 0);
-    let wake = pair.scheduler.next_wake().expect("it tries again by itself");
-    assert!(wake >= Millis(4_000), "{wake:?}");
-    pair.now = wake;
-    pair.scheduler.on_wall(10_000);
-    pair.binder.on_wall(10_000);
-    pair.steps();
-    assert_eq!(pair.binder.n_holds(), 1);
-}
-
-#[test]
-fn who_takes_a_place_before_it_is_seen_free_is_found() {
-    let mut pair = Pair::new(1);
-    pair.assign(&ranked(1, 9, 1, 1, cpu(1000)));
-    pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
-    assert!(pair.steps().contains(&(2, ReportState::Parked)));
-    // One commit that ends the first and binds what another scheduler placed there.
-    let ended = Statuses { ordinals: vec![0], phases: vec![Phase::Stopped], ..Statuses::default() };
-    let bind = Bind {
-        demand: Arc::new(cpu(1000)),
-        ordinals: vec![0],
-        nodes: vec![NodeId(1)],
-        standing: Some(Arc::new(PreemptionTerms {
-            priority: 1,
-            preemptible: true,
-            ..PreemptionTerms::default()
-        })),
-        ..Bind::default()
-    };
-    pair.commit(vec![
-        Change::Rows(UnitId(1), RunChange::Statuses(ended)),
-        Change::Rows(UnitId(3), RunChange::Bind(bind)),
-    ]);
-    pair.steps();
-    pair.now = pair.scheduler.next_wake().expect("it looks again by itself");
-    pair.steps();
-    assert_eq!(pair.binder.n_holds(), 1);
-    // Those of its own rank are left alone, and it does not look for ever.
-    assert_eq!(pair.scheduler.next_wake(), None);
-}
-
-#[test]
-fn whoever_was_claimed_in_vain_is_found_by_others() {
-    let mut pair = Pair::new(1);
-    pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
-    pair.steps();
-    // It claims the only one, the binder has not answered yet, and another finds nobody.
-    pair.assign(&ranked(2, 8, 1, 1, cpu(900)));
-    let claim = pair.scheduler.step(pair.now, 1_000).decisions.remove(0);
-    pair.assign(&ranked(3, 9, 1, 1, cpu(800)));
-    let parked = pair.scheduler.step(pair.now, 1_000);
-    assert_eq!((parked.decisions.len(), parked.reports[0].state), (0, ReportState::Parked));
-    let refused = Rejection {
-        reason: RejectionReason::VictimGone,
-        ordinals: claim.groups[0].ordinals.clone(),
-        node: NodeId(1),
-        detail: String::new(),
-    };
-    let outcome =
-        Outcome { decision_id: claim.id, unit: claim.unit, rejections: vec![refused], ..Outcome::default() };
-    pair.scheduler.on_revoke(UnitId(2));
-    pair.scheduler.on_outcome(&outcome, pair.now);
-    pair.steps();
-    pair.now = pair.scheduler.next_wake().expect("it looks again by itself");
-    pair.steps();
-    assert_eq!(pair.binder.n_holds(), 1);
-    pair.leave();
-    assert_eq!(pair.live(3), [1]);
-}
-
-#[test]
-fn two_that_search_in_vain_do_not_keep_each_other_awake() {
-    let mut pair = Pair::new(1);
-    pair.assign(&UnitSpec { min_run_ms: 1_000_000, ..ranked(1, 1, 1, 1, cpu(1000)) });
-    pair.steps();
-    for (id, cores) in [(2, 900), (3, 800)] {
-        pair.assign(&ranked(id, 9, 1, 1, cpu(cores)));
-        pair.steps();
-        pair.now = pair.now.plus(300);
-    }
-    let tried = pair.scheduler.stats().preemptions_tried;
-    for _ in 0..20 {
-        pair.now = pair.now.plus(500);
-        pair.steps();
-    }
-    assert!(pair.scheduler.stats().preemptions_tried <= tried + 2, "{:?}", pair.scheduler.stats());
-    assert!(pair.scheduler.next_wake().is_some_and(|at| at > pair.now.plus(100_000)));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! When searches for victims are repeated, with the real binder behind them.
 
-use godel_domain::budget_spec::BudgetSpec;
+use godel_domain::{budget_spec::BudgetSpec, running_units::PreemptionTerms};
 use godel_testkit::web_budget;
 
 use super::*;
@@ -149,4 +149,100 @@ fn a_pause_of_something_else_stops_no_search() {
     pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
     pair.steps();
     assert_eq!((pair.n_tried(), pair.binder.n_holds()), (1, 1));
+}
+
+#[test]
+fn who_has_not_run_long_enough_leaves_later() {
+    let mut pair = Pair::new(1);
+    pair.assign(&UnitSpec { min_run_ms: 5_000, ..ranked(1, 1, 1, 1, cpu(1000)) });
+    pair.steps();
+    pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
+    pair.steps();
+    assert_eq!(pair.binder.n_holds(), 0);
+    let wake = pair.scheduler.next_wake().expect("it tries again by itself");
+    assert!(wake >= Millis(4_000), "{wake:?}");
+    pair.now = wake;
+    pair.scheduler.on_wall(10_000);
+    pair.binder.on_wall(10_000);
+    pair.steps();
+    assert_eq!(pair.binder.n_holds(), 1);
+}
+
+#[test]
+fn who_takes_a_place_before_it_is_seen_free_is_found() {
+    let mut pair = Pair::new(1);
+    pair.assign(&ranked(1, 9, 1, 1, cpu(1000)));
+    pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
+    assert!(pair.steps().contains(&(2, ReportState::Parked)));
+    // One commit that ends the first and binds what another scheduler placed there.
+    let ended = Statuses { ordinals: vec![0], phases: vec![Phase::Stopped], ..Statuses::default() };
+    let bind = Bind {
+        demand: Arc::new(cpu(1000)),
+        ordinals: vec![0],
+        nodes: vec![NodeId(1)],
+        standing: Some(Arc::new(PreemptionTerms {
+            priority: 1,
+            preemptible: true,
+            ..PreemptionTerms::default()
+        })),
+        ..Bind::default()
+    };
+    pair.commit(vec![
+        Change::Rows(UnitId(1), RunChange::Statuses(ended)),
+        Change::Rows(UnitId(3), RunChange::Bind(bind)),
+    ]);
+    pair.steps();
+    pair.now = pair.scheduler.next_wake().expect("it looks again by itself");
+    pair.steps();
+    assert_eq!(pair.binder.n_holds(), 1);
+    // Those of its own rank are left alone, and it does not look for ever.
+    assert_eq!(pair.scheduler.next_wake(), None);
+}
+
+#[test]
+fn whoever_was_claimed_in_vain_is_found_by_others() {
+    let mut pair = Pair::new(1);
+    pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
+    pair.steps();
+    // It claims the only one, the binder has not answered yet, and another finds nobody.
+    pair.assign(&ranked(2, 8, 1, 1, cpu(900)));
+    let claim = pair.scheduler.step(pair.now, 1_000).decisions.remove(0);
+    pair.assign(&ranked(3, 9, 1, 1, cpu(800)));
+    let parked = pair.scheduler.step(pair.now, 1_000);
+    assert_eq!((parked.decisions.len(), parked.reports[0].state), (0, ReportState::Parked));
+    let refused = Rejection {
+        reason: RejectionReason::VictimGone,
+        ordinals: claim.groups[0].ordinals.clone(),
+        node: NodeId(1),
+        detail: String::new(),
+    };
+    let outcome =
+        Outcome { decision_id: claim.id, unit: claim.unit, rejections: vec![refused], ..Outcome::default() };
+    pair.scheduler.on_revoke(UnitId(2));
+    pair.scheduler.on_outcome(&outcome, pair.now);
+    pair.steps();
+    pair.now = pair.scheduler.next_wake().expect("it looks again by itself");
+    pair.steps();
+    assert_eq!(pair.binder.n_holds(), 1);
+    pair.leave();
+    assert_eq!(pair.live(3), [1]);
+}
+
+#[test]
+fn two_that_search_in_vain_do_not_keep_each_other_awake() {
+    let mut pair = Pair::new(1);
+    pair.assign(&UnitSpec { min_run_ms: 1_000_000, ..ranked(1, 1, 1, 1, cpu(1000)) });
+    pair.steps();
+    for (id, cores) in [(2, 900), (3, 800)] {
+        pair.assign(&ranked(id, 9, 1, 1, cpu(cores)));
+        pair.steps();
+        pair.now = pair.now.plus(300);
+    }
+    let tried = pair.scheduler.stats().preemptions_tried;
+    for _ in 0..20 {
+        pair.now = pair.now.plus(500);
+        pair.steps();
+    }
+    assert!(pair.scheduler.stats().preemptions_tried <= tried + 2, "{:?}", pair.scheduler.stats());
+    assert!(pair.scheduler.next_wake().is_some_and(|at| at > pair.now.plus(100_000)));
 }

@@ -1,0 +1,97 @@
+//! Units whose holds end or are of an older record: they are placed again, with the real binder behind them.
+
+use super::*;
+
+impl Pair {
+    /// The victim of a hold has left, and the hold is dropped; the scheduler reads that, or a list that shows it.
+    fn leave_nobody(&mut self, hold: HoldId, lists: bool) {
+        let stopped = Statuses {
+            ordinals: vec![0],
+            incarnations: vec![0],
+            phases: vec![Phase::Stopped],
+            ..Statuses::default()
+        };
+        let changes = vec![Change::Rows(UnitId(1), RunChange::Statuses(stopped)), Change::HoldDeleted(hold)];
+        if !lists {
+            self.commit(changes);
+            return;
+        }
+        self.revision += 1;
+        let revision = Revision(self.revision);
+        let time_ms = i64::try_from(self.revision * 100).unwrap();
+        changes.into_iter().for_each(|change| self.binder.on_change(change, revision, time_ms));
+        self.binder.on_revision(revision);
+        let (spec, report) = (node_spec(1), node_report(1, resources(1000, 100), 0, "A10"));
+        let mut listed = vec![Change::NodeSpec(spec), Change::NodeReport(report)];
+        let rows = |id| Some(Change::RowsLoaded(UnitId(id), self.binder.cluster().rows(UnitId(id))?.clone()));
+        listed.extend([1, 2].into_iter().filter_map(rows));
+        listed.iter().for_each(|change| self.scheduler.on_change(change, revision, time_ms, self.now));
+        self.scheduler.on_revision(revision);
+    }
+}
+
+#[test]
+fn what_is_held_by_an_older_record_is_to_be_placed_again() {
+    let mut pair = Pair::new(1);
+    pair.assign(&ranked(1, 0, 1, 1, cpu(1000)));
+    pair.step();
+    let high = ranked(2, 9, 1, 1, cpu(1000));
+    pair.assign(&high);
+    pair.steps();
+    assert_eq!((pair.binder.n_holds(), pair.scheduler.inventory().len()), (1, 1), "room is held for it");
+    // The binder gives it up as the unit is another one now; that is not read yet.
+    pair.assign(&UnitSpec { min_run_ms: 1, ..high });
+    assert!(!pair.step().contains(&(2, ReportState::Done)));
+    assert!(pair.scheduler.inventory().iter().any(|(unit, _)| *unit == UnitId(2)));
+}
+
+#[test]
+fn what_was_left_out_of_an_assignment_as_held_is_placed_once_the_hold_has_ended() {
+    let mut pair = Pair::new(3);
+    pair.assign(&ranked(1, 1, 2, 1, cpu(1000)));
+    pair.steps();
+    let gang = ranked(2, 9, 4, 3, cpu(1000));
+    pair.assign(&gang);
+    let revision = Revision(pair.revision);
+    pair.steps();
+    assert_eq!(pair.binder.n_holds(), 3);
+    // The dispatcher has read that they have ended, the scheduler has not.
+    pair.scheduler.on_assign(&gang, revision, &all(&gang), 0, pair.now);
+    pair.steps();
+    let stopped = Statuses {
+        ordinals: vec![0, 1],
+        incarnations: vec![0, 0],
+        phases: vec![Phase::Stopped; 2],
+        ..Statuses::default()
+    };
+    pair.commit(vec![Change::Rows(UnitId(1), RunChange::Statuses(stopped))]);
+    let holds: Vec<HoldId> = pair.binder.cluster().holds().iter().map(|hold| hold.id).collect();
+    pair.commit(holds.into_iter().map(Change::HoldDeleted).collect());
+    pair.now = pair.now.plus(10_000);
+    pair.steps();
+    assert_eq!((pair.live(2).len(), pair.binder.n_holds()), (3, 0));
+    pair.assert_same();
+}
+
+#[test]
+fn what_was_held_is_placed_again_though_nobody_dispatches() {
+    // The scheduler reads the end of the hold, or a list made after it.
+    for lists in [false, true] {
+        let mut pair = Pair::new(1);
+        pair.assign(&ranked(1, 1, 1, 1, cpu(600)));
+        pair.steps();
+        // It needs two rooms, and waits for the second one.
+        let spec = ranked(2, 9, 3, 1, cpu(400));
+        pair.assign(&spec);
+        pair.steps();
+        assert_eq!((pair.live(2).len(), pair.binder.n_holds()), (1, 1));
+        let gone = pair.binder.cluster().holds().iter().map(|hold| hold.id).next().unwrap();
+        if lists {
+            pair.scheduler.on_reset();
+        }
+        pair.leave_nobody(gone, lists);
+        pair.now = pair.now.plus(10_000);
+        pair.steps();
+        assert_eq!((pair.live(2).len(), pair.binder.n_holds()), (2, 0), "lists: {lists}");
+    }
+}
