@@ -2,13 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{
-    ids::NodeId,
-    node::{Taint, TaintEffect, Toleration},
-};
+use godel_domain::node::{Taint, TaintEffect, Toleration};
 use rustc_hash::FxHashMap;
-
-use super::{Cluster, Unfit};
 
 /// Label pairs and taint lists seen on nodes.
 #[derive(Clone, Debug)]
@@ -148,34 +143,4 @@ fn verdict(taints: &[Taint], tolerations: &[Toleration]) -> TaintVerdict {
 
 pub(crate) fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     tolerations.iter().any(|toleration| toleration.tolerates(taint))
-}
-
-impl Cluster {
-    /// Whether a node has every label of a selector.
-    ///
-    /// # Errors
-    /// The first label that it lacks, in order of key.
-    pub fn has_labels(&self, selector: &BTreeMap<String, String>, node: NodeId) -> Result<(), Unfit> {
-        for (key, value) in selector {
-            if self.label(node, key) != Some(value.as_str()) {
-                return Err(Unfit::Selector { key: key.clone(), value: value.clone() });
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether tolerations accept every hard taint of a node.
-    ///
-    /// # Errors
-    /// The first hard taint that is not tolerated.
-    pub fn is_tolerated_on(&self, tolerations: &[Toleration], node: NodeId) -> Result<(), Unfit> {
-        let spec = self.spec(node).ok_or(Unfit::Gone)?;
-        for taint in &spec.taints {
-            if taint.effect.is_hard() && !is_tolerated(taint, tolerations) {
-                let separator = if taint.value.is_empty() { "" } else { "=" };
-                return Err(Unfit::Taint { taint: format!("{}{separator}{}", taint.key, taint.value) });
-            }
-        }
-        Ok(())
-    }
 }

@@ -1,10 +1,11 @@
-//! What units take: committed rows, and assumptions until they are committed or forgotten.
+//! What units take: committed rows, assumptions until they are committed or forgotten, and what others have taken unseen.
 
 use std::sync::Arc;
 
 use godel_domain::{
     demand::Pool,
     ids::{NodeId, Revision, UnitId},
+    resources::Resources,
     running_units::{Phase, RunChange, RunningUnit, RunningUnits},
 };
 use smallvec::SmallVec;
@@ -290,6 +291,40 @@ impl Cluster {
     /// The devices and node that an assumption holds.
     pub fn assumed(&self, unit: UnitId, ordinal: u32) -> Option<(NodeId, u64)> {
         self.assumptions.get(unit, ordinal).map(|assumed| (assumed.node, assumed.mask))
+    }
+
+    /// Fresh state of a node from a rejection: what others have taken of a pool there and we have not seen is kept
+    /// from new placements until their binds arrive, or until [`Self::clear_foreign`].
+    pub fn note_foreign(
+        &mut self,
+        node: NodeId,
+        pool: Pool,
+        allocated: &Resources,
+        device_free_milli: &[u32],
+    ) {
+        let Some(idx) = self.known(node) else { return };
+        let amounts = self.amounts(allocated);
+        if let Some(room) = self.room_mut(pool) {
+            room.set_foreign(idx, &amounts);
+        }
+        self.nodes[idx].devices.set_foreign(device_free_milli);
+        self.settle_devices(idx);
+        // It may say less than the note before.
+        self.note_gain(idx);
+    }
+
+    /// Ends a foreign note.
+    pub fn clear_foreign(&mut self, node: NodeId) {
+        let Some(idx) = self.known(node) else { return };
+        if self.has_foreign(idx) {
+            self.room.set_foreign(idx, &[]);
+            if let Some(room) = self.room_mut(Pool::BestEffort) {
+                room.set_foreign(idx, &[]);
+            }
+            self.nodes[idx].devices.set_foreign(&[]);
+            self.settle_devices(idx);
+            self.note_gain(idx);
+        }
     }
 
     /// A row as it is now: it takes room if it is live, and ends the assumption it grew from.

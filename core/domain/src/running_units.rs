@@ -19,155 +19,16 @@ use crate::{
     ids::{NodeId, Revision, UnitId},
 };
 
+mod check;
+mod phase;
+
+pub use self::{
+    check::RowConflict,
+    phase::{Phase, Progress, Restarts, TRANSITIONS, Transition, render_transitions},
+};
+
 /// Preemptors that the rows of a unit remember, the newest ones.
 pub const N_PREEMPTORS_MAX: usize = 16;
-
-/// Where a running unit is in its life.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Phase {
-    /// Without a node.
-    #[default]
-    Pending,
-    /// On a node, nothing heard from its agent yet.
-    Bound,
-    /// Being started.
-    Starting,
-    /// Running.
-    Running,
-    /// Ended with exit code 0.
-    Succeeded,
-    /// Ended with another exit code.
-    Failed,
-    /// Ended because it was told to.
-    Stopped,
-}
-
-impl Phase {
-    /// Holds room on a node.
-    pub fn is_live(self) -> bool {
-        matches!(self, Self::Bound | Self::Starting | Self::Running)
-    }
-
-    /// Over, for this incarnation.
-    pub fn is_ended(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Failed | Self::Stopped)
-    }
-
-    /// As shown.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Bound => "Bound",
-            Self::Starting => "Starting",
-            Self::Running => "Running",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-            Self::Stopped => "Stopped",
-        }
-    }
-}
-
-/// How far a running unit is within its incarnation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Where it is in its life.
-    pub phase: Phase,
-    /// Times that it was started again in place.
-    pub restarts: u32,
-}
-
-impl Progress {
-    /// [`TRANSITIONS`] as a rule: forward only unless it was started again, an end is final, and what comes
-    /// twice or late changes nothing.
-    pub fn may_become(self, next: Self) -> bool {
-        if !self.phase.is_live() || next.phase <= Phase::Bound {
-            return false;
-        }
-        // An end counts whatever the counter says: an agent that has lost its memory counts from 0.
-        next.phase.is_ended()
-            || next.restarts > self.restarts
-            || (next.restarts == self.restarts && next.phase > self.phase)
-    }
-
-    /// What it is after a report that may follow: the counter never goes back.
-    #[inline]
-    pub fn followed_by(self, next: Self) -> Self {
-        Self { phase: next.phase, restarts: self.restarts.max(next.restarts) }
-    }
-}
-
-/// One line of the transition table of agent reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transition {
-    /// Phases that it leaves.
-    pub from: &'static [Phase],
-    /// Phases that it enters.
-    pub to: &'static [Phase],
-    /// What the report's count of restarts must be, compared with the row's.
-    pub restarts: Restarts,
-    /// What makes it happen.
-    pub when: &'static str,
-}
-
-/// A report's count of restarts compared with the row's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Restarts {
-    /// The same.
-    Same,
-    /// A higher one.
-    Higher,
-    /// Whatever it is.
-    Any,
-}
-
-/// Every change that an agent's report of the current incarnation makes to a row; all others change nothing.
-pub const TRANSITIONS: &[Transition] = &[
-    Transition {
-        from: &[Phase::Bound],
-        to: &[Phase::Starting],
-        restarts: Restarts::Same,
-        when: "its agent has it",
-    },
-    Transition {
-        from: &[Phase::Bound, Phase::Starting],
-        to: &[Phase::Running],
-        restarts: Restarts::Same,
-        when: "it runs",
-    },
-    Transition {
-        from: &[Phase::Bound, Phase::Starting, Phase::Running],
-        to: &[Phase::Starting, Phase::Running],
-        restarts: Restarts::Higher,
-        when: "it ended by itself and is started again in place, same incarnation",
-    },
-    Transition {
-        from: &[Phase::Bound, Phase::Starting, Phase::Running],
-        to: &[Phase::Succeeded, Phase::Failed],
-        restarts: Restarts::Any,
-        when: "it ended by itself and is not started again",
-    },
-    Transition {
-        from: &[Phase::Bound, Phase::Starting, Phase::Running],
-        to: &[Phase::Stopped],
-        restarts: Restarts::Any,
-        when: "it ended because it was told to, or because its node was without contact for too long",
-    },
-];
-
-/// The transition table as Markdown, for the docs.
-pub fn render_transitions() -> String {
-    let names = |phases: &[Phase]| phases.iter().map(|phase| phase.name()).collect::<Vec<_>>().join(", ");
-    let mut out = "| from | to | restarts | when |\n|---|---|---|---|\n".to_owned();
-    for line in TRANSITIONS {
-        let restarts = match line.restarts {
-            Restarts::Same => "same",
-            Restarts::Higher => "higher",
-            Restarts::Any => "any",
-        };
-        out += &format!("| {} | {} | {restarts} | {} |\n", names(line.from), names(line.to), line.when);
-    }
-    out
-}
 
 /// Why a running unit is made to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -437,43 +298,9 @@ pub enum RunChange {
     Requeue(Requeue),
 }
 
-/// A change that the rows do not allow.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RowConflict {
-    /// Columns differ in length.
-    #[error("columns differ in length")]
-    Columns,
-    /// An ordinal stands twice in one change.
-    #[error("ordinal {0} stands twice")]
-    Repeated(u32),
-    /// Another incarnation is current.
-    #[error("ordinal {ordinal}: incarnation {current} is current, not {asked}")]
-    Incarnation {
-        /// The running unit.
-        ordinal: u32,
-        /// Of the row.
-        current: u32,
-        /// Of the change.
-        asked: u32,
-    },
-    /// It has a node already.
-    #[error("ordinal {0} is bound already")]
-    Bound(u32),
-    /// It has no node.
-    #[error("ordinal {0} is not bound")]
-    NotBound(u32),
-    /// It leaves already: nobody else can have it preempted.
-    #[error("ordinal {0} leaves already")]
-    Leaving(u32),
-}
-
 /// `column[idx]`, or the default of an empty column.
 fn at<T: Copy + Default>(column: &[T], idx: usize) -> T {
     column.get(idx).copied().unwrap_or_default()
-}
-
-fn fits(len: usize, column: usize) -> bool {
-    column == 0 || column == len
 }
 
 impl RunningUnits {
@@ -505,75 +332,6 @@ impl RunningUnits {
     /// How running units of a task group stand against others; `None` when they are not preempted.
     pub fn standing(&self, group: u16) -> Option<&Arc<PreemptionTerms>> {
         self.groups.get(usize::from(group))?.as_ref()?.standing.as_ref()
-    }
-
-    /// Whether `change` is allowed; changes nothing. Statuses always are: stale ones are ignored by `apply`.
-    ///
-    /// # Errors
-    /// The first conflict.
-    #[inline]
-    pub fn check(&self, change: &RunChange) -> Result<(), RowConflict> {
-        match change {
-            RunChange::Bind(bind) => self.check_bind(bind),
-            RunChange::Evict(evict) => {
-                columns(evict.ordinals.len(), &[evict.incarnations.len()])?;
-                let is_preempted = evict.reason == EvictionReason::Preempted;
-                self.check_each(&evict.ordinals, &evict.incarnations, |ordinal, row| {
-                    if !row.phase.is_live() {
-                        Err(RowConflict::NotBound(ordinal))
-                    } else if is_preempted && row.eviction.is_some() {
-                        Err(RowConflict::Leaving(ordinal))
-                    } else {
-                        Ok(())
-                    }
-                })
-            }
-            RunChange::Statuses(statuses) => columns(
-                statuses.ordinals.len(),
-                &[statuses.incarnations.len(), statuses.exit_codes.len(), statuses.restarts.len()],
-            )
-            .and_then(|()| exact(statuses.ordinals.len(), statuses.phases.len())),
-            RunChange::Requeue(requeue) => {
-                exact(requeue.ordinals.len(), requeue.incarnations.len())?;
-                for (idx, &ordinal) in requeue.ordinals.iter().enumerate() {
-                    let (row, asked) = (self.row(ordinal), requeue.incarnations[idx]);
-                    if !row.phase.is_ended() {
-                        return Err(RowConflict::Bound(ordinal));
-                    }
-                    if asked != row.incarnation + 1 {
-                        return Err(RowConflict::Incarnation { ordinal, current: row.incarnation, asked });
-                    }
-                }
-                Ok(())
-            }
-        }
-    }
-
-    fn check_bind(&self, bind: &Bind) -> Result<(), RowConflict> {
-        let len = bind.ordinals.len();
-        exact(len, bind.nodes.len())?;
-        columns(len, &[bind.incarnations.len(), bind.device_masks.len()])?;
-        self.check_each(&bind.ordinals, &bind.incarnations, |ordinal, row| match row.phase {
-            Phase::Pending => Ok(()),
-            _ => Err(RowConflict::Bound(ordinal)),
-        })?;
-        repeated(&bind.ordinals)
-    }
-
-    fn check_each(
-        &self,
-        ordinals: &[u32],
-        incarnations: &[u32],
-        check: impl Fn(u32, &RunningUnit) -> Result<(), RowConflict>,
-    ) -> Result<(), RowConflict> {
-        for (idx, &ordinal) in ordinals.iter().enumerate() {
-            let (row, asked) = (self.row(ordinal), at(incarnations, idx));
-            if row.incarnation != asked {
-                return Err(RowConflict::Incarnation { ordinal, current: row.incarnation, asked });
-            }
-            check(ordinal, &row)?;
-        }
-        Ok(())
     }
 
     /// Applies a committed change. `on_row(ordinal, before, after)` sees every row that changed.
@@ -726,26 +484,6 @@ fn note_preemptor(lineage: &mut Option<Box<Preemptors>>, preemptor: UnitId) {
         known.remove(0);
     }
     known.push(preemptor);
-}
-
-fn columns(len: usize, others: &[usize]) -> Result<(), RowConflict> {
-    if others.iter().all(|other| fits(len, *other)) { Ok(()) } else { Err(RowConflict::Columns) }
-}
-
-fn exact(len: usize, other: usize) -> Result<(), RowConflict> {
-    if len == other { Ok(()) } else { Err(RowConflict::Columns) }
-}
-
-fn repeated(ordinals: &[u32]) -> Result<(), RowConflict> {
-    if ordinals.is_sorted_by(|a, b| a < b) {
-        return Ok(());
-    }
-    let mut sorted = ordinals.to_vec();
-    sorted.sort_unstable();
-    sorted
-        .windows(2)
-        .find(|pair| pair[0] == pair[1])
-        .map_or(Ok(()), |pair| Err(RowConflict::Repeated(pair[0])))
 }
 
 #[cfg(test)]

@@ -162,3 +162,20 @@ fn i8_accepts_what_really_does_not_fit() {
     let reports = check_all(&story.then(vec![unit(&spec(2, 1, 1, demand(1, None)))]).evidence());
     assert!(reports.iter().all(Report::holds));
 }
+
+#[test]
+fn i8_knows_that_a_node_short_of_a_kind_of_devices_gives_none_away() {
+    let held = spec(1, 1, 1, demand(10, Some((1, 1000, ""))));
+    let waits = spec(2, 1, 1, demand(10, Some((1, 1000, ""))));
+    let story = || {
+        Story(vec![
+            node(1, 4000, &["A10", "A10"]).into(),
+            vec![unit(&held)],
+            vec![bind(&held, &[(0, 1, 0b10)], 0)],
+        ])
+    };
+    let [_, less] = node(1, 4000, &["A10"]);
+    let shrunk = story().then(vec![less]).then(vec![unit(&waits)]);
+    assert!(check_all(&shrunk.evidence()).iter().all(Report::holds));
+    only(&story().then(vec![unit(&waits)]).evidence(), Invariant::I8, "unit-2 (id 2) waits, but fits on n1");
+}
