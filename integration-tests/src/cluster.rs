@@ -15,7 +15,6 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use godel_proto::v1;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -23,26 +22,26 @@ use tokio::{
 };
 
 use crate::{
-    api::{Api, Records},
-    check,
+    api::Api,
     flood::Flood,
     process::{CommandLine, Process},
     proxy::Proxy,
-    settings,
-    submit::{self, Acknowledged, Plan},
-    trace,
+    settings, trace,
     wait::{LIMIT, wait_for},
 };
 
+mod audit;
 mod commands;
+mod submissions;
+mod waits;
 
 use commands::Service;
+
+pub use submissions::Submission;
 
 /// Default TTL of a lease.
 pub const LEASE_TTL: Duration = Duration::from_secs(3);
 
-/// What an audit judges.
-const N_INVARIANTS: usize = 10;
 /// Lines of each log that are printed when a test fails.
 const TAIL_LINES: usize = 30;
 
@@ -286,14 +285,6 @@ impl Cluster {
         self.process(name).is_running()
     }
 
-    /// Waits until a process has ended by itself, and clears it for the next start.
-    pub async fn wait_ended(&mut self, name: &str) {
-        let process = self.process(name);
-        let what = format!("the end of {name}");
-        wait_for(&what, LIMIT, async || process.ended().map(drop).context("still runs")).await;
-        process.kill();
-    }
-
     /// Names of all service processes and the agent.
     pub fn names(&self) -> Vec<String> {
         self.addresses.keys().cloned().chain(["agent".to_owned()]).collect()
@@ -317,120 +308,6 @@ impl Cluster {
             self.process_at(&member.address).with_context(|| format!("nobody of ours at {}", member.address))
         })
         .await
-    }
-
-    /// Starts a submitter process; answers the path of its ledger.
-    pub fn submit_tasks(&mut self, n_tasks: usize, interval_ms: u64, duration_ms: u64) -> Submission {
-        self.submit_ranked(n_tasks, (interval_ms, duration_ms), 0, "")
-    }
-
-    /// The same with a priority, in a queue.
-    pub fn submit_ranked(
-        &mut self,
-        n_tasks: usize,
-        (interval_ms, duration_ms): (u64, u64),
-        priority: i32,
-        queue: &str,
-    ) -> Submission {
-        self.n_submitters += 1;
-        let name = format!("submitter-{}", self.n_submitters);
-        let plan = Plan {
-            state: self.addresses["state"],
-            ledger: self.path(&format!("{name}.ledger")),
-            tasks: n_tasks,
-            prefix: format!("s{}", self.n_submitters),
-            interval_ms,
-            duration_ms,
-            seed: settings::seed() + u64::try_from(self.n_submitters).expect("few submitters"),
-            priority,
-            queue: queue.to_owned(),
-        };
-        let program = test_bin("godel-test-submitter");
-        self.add(&name, CommandLine { program, args: plan.args(), env: Vec::new() });
-        Submission { process: name, ledger: plan.ledger, n_tasks }
-    }
-
-    /// Waits until `n_acknowledged` submissions are in the ledger.
-    pub async fn wait_acknowledged(&self, submission: &Submission, n_acknowledged: usize) {
-        let what = format!("{n_acknowledged} acknowledgements");
-        wait_for(&what, LIMIT, async || {
-            let n_entries = submission.read()?.len();
-            ensure!(n_entries >= n_acknowledged, "{n_entries} so far");
-            Ok(())
-        })
-        .await;
-    }
-
-    /// Waits until a submitter has had everything acknowledged; answers its ledger.
-    pub async fn wait_submitted(&mut self, submission: &Submission) -> Vec<Acknowledged> {
-        let process = self.process(&submission.process);
-        let status =
-            wait_for("the submitter's end", 2 * LIMIT, async || process.ended().context("still submits"))
-                .await;
-        assert!(status.success(), "the submitter failed: {}", process.tail(TAIL_LINES));
-        let ledger = submission.read().expect("a ledger that the submitter wrote");
-        assert_eq!(ledger.len(), submission.n_tasks, "every submission is acknowledged once");
-        ledger
-    }
-
-    /// Waits until every running unit of `n_units` units has a place.
-    pub async fn wait_all_bound(&self, n_units: usize) -> Records {
-        wait_for("a place for every running unit", LIMIT, async || {
-            let records = self.api.records().await?;
-            let (names, n_unbound) = check::unbound(&records);
-            ensure!(records.units.len() >= n_units, "{} of {n_units} units exist", records.units.len());
-            ensure!(n_unbound == 0, "{n_unbound} have none: {names:?}");
-            Ok(records)
-        })
-        .await
-    }
-
-    /// Waits until the dispatcher counts `n_units` units in phase Running and none in any other.
-    pub async fn wait_all_running(&self, n_units: u64) {
-        wait_for("every unit to run", LIMIT, async || {
-            let phases = self.api.dispatcher_status().await?.phases;
-            let n_running = phases.get("Running").copied().unwrap_or_default();
-            ensure!(n_running == n_units && phases.values().sum::<u64>() == n_units, "{phases:?}");
-            Ok(())
-        })
-        .await;
-    }
-
-    /// The end of most tests: everything submitted is there and bound, nothing is over-committed, and the
-    /// audit of the live system holds.
-    pub async fn wait_complete(&self, ledgers: &[&Submission]) -> Records {
-        let mut acknowledged = Vec::new();
-        for submission in ledgers {
-            acknowledged.extend(submission.read().expect("a ledger that the submitter wrote"));
-        }
-        let records = self.wait_all_bound(acknowledged.len()).await;
-        assert_eq!(check::problems(&records, &acknowledged), Vec::<String>::new());
-        self.audit(ledgers);
-        records
-    }
-
-    /// `godel audit` against the ledgers: every invariant is judged, and holds.
-    pub fn audit(&self, ledgers: &[&Submission]) {
-        let ledgers = ledgers.iter().map(|submission| format!("--ledger={}", submission.ledger.display()));
-        let ledgers: Vec<String> = ledgers.collect();
-        if let Err(shown) = self.audited(&ledgers) {
-            panic!("the audit does not hold:\n{shown}");
-        }
-    }
-
-    /// `godel audit` with these arguments, strictly: what it said unless everything was judged and holds. Of I3 alone
-    /// something may be open, for a test may have stopped agents.
-    pub fn audited(&self, args: &[String]) -> Result<(), String> {
-        let mut all = vec!["audit", "-o", "json"];
-        all.extend(args.iter().map(String::as_str));
-        let output = self.godel(&all);
-        let view: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        let invariants = view["invariants"].as_array().cloned().unwrap_or_default();
-        let holds = |one: &serde_json::Value| {
-            one["verdict"] == "ok" || (one["verdict"] == "not_judged" && one["id"] == "I3")
-        };
-        let is_right = invariants.len() == N_INVARIANTS && invariants.iter().all(holds);
-        if is_right { Ok(()) } else { Err(shown(&output)) }
     }
 
     /// Runs a client verb to its end.
@@ -471,41 +348,6 @@ impl Cluster {
             unexpected.extend(lines.map(|line| format!("{}: {line}", process.name())));
         }
         unexpected
-    }
-
-    /// Waits until state answers.
-    pub async fn wait_state(&self) {
-        wait_for("state to answer", LIMIT, async || self.api.store_status().await.map(drop)).await;
-    }
-
-    /// Waits until both leaders are elected, all schedulers are attached and all nodes are there.
-    pub async fn wait_ready(&self) {
-        let n_schedulers = self.processes.keys().filter(|name| name.starts_with("scheduler-")).count();
-        wait_for("a cluster that can take work", LIMIT, async || {
-            self.api.holder("binder").await?;
-            let schedulers = self.api.list_schedulers().await?;
-            let n_attached = schedulers.iter().filter(|scheduler| scheduler.attached).count();
-            ensure!(n_attached >= n_schedulers, "{n_attached} of {n_schedulers} schedulers are attached");
-            let status = self.api.store_status().await?;
-            let n_nodes = u64::try_from(self.layout.n_nodes)?;
-            ensure!(status.sessions >= n_nodes, "{} of {n_nodes} nodes are there", status.sessions);
-            let records = self.api.records().await?;
-            let n_ready = records.nodes.values().filter(|node| node.ready).count();
-            ensure!(n_ready >= self.layout.n_nodes, "{n_ready} of {n_nodes} nodes are ready");
-            Ok(())
-        })
-        .await;
-    }
-
-    /// Waits until another process than `old` holds `lease` under a higher epoch than `epoch`.
-    pub async fn wait_other_leader(&self, lease: &str, epoch: u64) -> v1::Member {
-        let what = format!("another holder of {lease}");
-        wait_for(&what, LIMIT, async || {
-            let member = self.api.holder(lease).await?;
-            ensure!(member.epoch > epoch, "{} still holds epoch {}", member.address, member.epoch);
-            Ok(member)
-        })
-        .await
     }
 
     /// The process whose address a lease shows.
@@ -564,26 +406,6 @@ impl Drop for Cluster {
         for process in self.processes.values() {
             let _ = writeln!(out, "---- {} ----\n{}", process.name(), process.tail(TAIL_LINES));
         }
-    }
-}
-
-/// A submitter process and its ledger.
-#[derive(Clone, Debug)]
-pub struct Submission {
-    process: String,
-    ledger: PathBuf,
-    n_tasks: usize,
-}
-
-impl Submission {
-    /// What has been acknowledged so far.
-    pub fn read(&self) -> Result<Vec<Acknowledged>> {
-        submit::read_ledger(&self.ledger)
-    }
-
-    /// A ledger that another program wrote in the same format.
-    pub fn of_file(ledger: &Path, n_tasks: usize) -> Self {
-        Self { process: String::new(), ledger: ledger.to_owned(), n_tasks }
     }
 }
 

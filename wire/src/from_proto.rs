@@ -8,16 +8,8 @@ use godel_domain::{
     demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX},
     hold::{GangTurn, Hold, Member, Slot},
     ids::{Epoch, HoldId, NODE_ID_MAX, NodeId, Revision, UnitId},
-    node::{
-        Device, Drain, MAX_RUNNING_UNITS, NodeReport, NodeSpec, NodeUsage, Quarantine, Taint, TaintEffect,
-        Toleration,
-    },
     pause::{Pause, Scope},
     resources::{N_NAMES_MAX, Resources},
-    unit::{
-        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, ScoringProfile, SubmittedSize, TaskGroup,
-        Template, UnitEnd, UnitSpec, WorkloadClass,
-    },
     unreadable::Subject,
 };
 use godel_proto::{raw, v1};
@@ -28,21 +20,28 @@ use super::BadField;
 mod budget;
 mod check;
 mod decision;
+mod node;
 mod queue;
 mod read;
 mod reservation;
 mod rows;
 mod submission;
+mod unit;
 
 pub use budget::{budget, given_budget};
 pub use check::{changes_rows, check_op, check_record, check_value};
 pub use decision::{decision, outcome};
+pub use node::{device, node_grant, node_report, node_spec, node_usage, taint, taints, toleration};
 pub use queue::{given_priority_class, given_queue, priority_class, queue, queue_policy};
 pub use read::{read_encoded, read_rows};
 pub use read::{read_op, read_record};
 pub use reservation::{given_reservation, reservation};
 pub use rows::{bind, evict, eviction_reason, phase, pool, requeue, statuses, unit_rows};
 pub use submission::submission;
+pub use unit::{
+    on_below_min, on_eviction, on_failure, restart_policy, run_spec, scoring_profile, task_group, template,
+    unit_spec, workload_class,
+};
 
 /// Field of `Op` that binds: most of what followers read.
 const BIND: u32 = 20;
@@ -168,82 +167,6 @@ fn delete(pb: v1::Delete) -> Result<Change> {
     }
 }
 
-/// An administrator's record of a node.
-///
-/// # Errors
-/// The id is 0 or a taint is wrong.
-pub fn node_spec(pb: v1::NodeSpec) -> Result<NodeSpec> {
-    let meta = pb.meta.unwrap_or_default();
-    Ok(NodeSpec {
-        id: node_id(pb.node_id, "node_id")?,
-        name: meta.name,
-        uid: meta.uid,
-        labels: meta.labels.into_iter().collect(),
-        cordoned: pb.cordoned,
-        taints: taints(pb.taints)?,
-        drain: pb.drain.map(node_drain),
-        quarantine: pb.quarantine.map(node_quarantine),
-    })
-}
-
-fn node_quarantine(pb: v1::NodeQuarantine) -> Quarantine {
-    let v1::NodeQuarantine { since_ms, until_ms, reason } = pb;
-    Quarantine { since_ms, until_ms, reason }
-}
-
-fn node_drain(pb: v1::NodeDrain) -> Drain {
-    let v1::NodeDrain { since_ms, deadline_ms, running_units } = pb;
-    Drain { since_ms, deadline_ms: (deadline_ms != 0).then_some(deadline_ms), running_units }
-}
-
-/// An agent's record of a node. The id may be 0: before registration there is none.
-///
-/// # Errors
-/// An amount is negative, or there are more than 64 devices.
-pub fn node_report(pb: v1::NodeReport) -> Result<NodeReport> {
-    if pb.devices.len() > N_DEVICES_MAX {
-        return Err(BadField::new(
-            "devices",
-            format!("{} devices, at most {N_DEVICES_MAX}", pb.devices.len()),
-        ));
-    }
-    Ok(NodeReport {
-        id: NodeId(pb.node_id),
-        capacity: resources(pb.capacity.unwrap_or_default()).map_err(|bad| bad.under("capacity"))?,
-        devices: pb.devices.into_iter().map(device).collect(),
-        ready: pb.ready,
-        attributes: pb.attributes.into_iter().collect(),
-        max_running_units: pb.max_running_units.unwrap_or(MAX_RUNNING_UNITS),
-    })
-}
-
-/// One device of a node.
-pub fn device(pb: v1::Device) -> Device {
-    Device { kind: pb.kind, model: pb.model, numa_zone: pb.numa_zone }
-}
-
-/// Allocatable in force on a node.
-///
-/// # Errors
-/// The id is 0 or an amount is negative.
-pub fn node_grant(pb: v1::NodeGrant) -> Result<(NodeId, Resources)> {
-    let allocatable =
-        resources(pb.allocatable.unwrap_or_default()).map_err(|bad| bad.under("allocatable"))?;
-    Ok((node_id(pb.node_id, "node_id")?, allocatable))
-}
-
-/// What the use of a node's guaranteed running units leaves to best-effort ones.
-///
-/// # Errors
-/// The id is 0 or an amount is negative.
-pub fn node_usage(pb: v1::NodeUsage) -> Result<NodeUsage> {
-    Ok(NodeUsage {
-        id: node_id(pb.node_id, "node_id")?,
-        reserved: resources(pb.reserved.unwrap_or_default()).map_err(|bad| bad.under("reserved"))?,
-        as_of_ms: pb.as_of_ms,
-    })
-}
-
 /// Amounts by name.
 ///
 /// # Errors
@@ -289,45 +212,6 @@ pub fn device_request(pb: v1::DeviceRequest) -> Result<DeviceRequest> {
         return Err(BadField::new("milli_per_device", "a share of one device only: count must be 1"));
     }
     Ok(DeviceRequest { kind: pb.kind, count: pb.count, milli, models: pb.models })
-}
-
-/// Taints of a node.
-///
-/// # Errors
-/// A key is empty or an effect is missing.
-pub fn taints(pbs: Vec<v1::Taint>) -> Result<Vec<Taint>> {
-    each("taints", pbs, taint)
-}
-
-/// A taint.
-///
-/// # Errors
-/// The key is empty or the effect is missing.
-pub fn taint(pb: v1::Taint) -> Result<Taint> {
-    if pb.key.is_empty() {
-        return Err(BadField::new("key", "missing"));
-    }
-    let effect = taint_effect(pb.effect)?.ok_or_else(|| BadField::new("effect", "missing"))?;
-    Ok(Taint { key: pb.key, value: pb.value, effect, added_ms: pb.added_time_ms })
-}
-
-/// A toleration.
-///
-/// # Errors
-/// An unknown effect.
-pub fn toleration(pb: v1::Toleration) -> Result<Toleration> {
-    let value = if pb.any_value { None } else { Some(pb.value) };
-    let effect = taint_effect(pb.effect)?;
-    Ok(Toleration { key: pb.key, value, effect, tolerated_s: pb.tolerated_seconds })
-}
-
-fn taint_effect(number: i32) -> Result<Option<TaintEffect>> {
-    Ok(match v1::TaintEffect::try_from(number).map_err(|_| unknown("effect", number))? {
-        v1::TaintEffect::Unspecified => None,
-        v1::TaintEffect::NoSchedule => Some(TaintEffect::NoSchedule),
-        v1::TaintEffect::PreferNoSchedule => Some(TaintEffect::PreferNoSchedule),
-        v1::TaintEffect::NoExecute => Some(TaintEffect::NoExecute),
-    })
 }
 
 /// Room kept for someone.
@@ -405,188 +289,6 @@ pub fn pause_scope(text: &str) -> Result<Scope> {
 /// A running unit in one incarnation.
 pub fn member(pb: v1::Victim) -> Member {
     Member { unit: UnitId(pb.unit_id), ordinal: pb.ordinal, incarnation: pb.incarnation }
-}
-
-/// A unit as stored: with its defaults filled in.
-///
-/// # Errors
-/// Something that the dispatcher fills in is missing, or a field is out of range.
-pub fn unit_spec(pb: v1::UnitSpec) -> Result<UnitSpec> {
-    let meta = pb.meta.unwrap_or_default();
-    let missing = |path: &str| BadField::new(path, "missing");
-    Ok(UnitSpec {
-        id: unit_id(pb.unit_id, "unit_id")?,
-        namespace: meta.namespace,
-        name: meta.name,
-        uid: meta.uid,
-        labels: meta.labels.into_iter().collect(),
-        owner: meta.owner,
-        class: workload_class(pb.workload_class)?.ok_or_else(|| missing("workload_class"))?,
-        task_groups: each("task_groups", pb.task_groups, task_group)?,
-        min_member: pb.min_member.unwrap_or(0),
-        queue: pb.queue,
-        priority: pb.priority.unwrap_or(0),
-        priority_class: pb.priority_class,
-        pool: pool(pb.pool)?,
-        restart_policy: restart_policy(pb.restart_policy)?.ok_or_else(|| missing("restart_policy"))?,
-        scoring: scoring_profile(pb.scoring_profile)?.ok_or_else(|| missing("scoring_profile"))?,
-        ttl_after_finished_ms: pb.ttl_after_finished_ms.unwrap_or(0),
-        cancelled: pb.cancelled,
-        max_restarts: pb.max_restarts.unwrap_or(0),
-        on_eviction: on_eviction(pb.on_eviction)?.unwrap_or_default(),
-        on_below_min: on_below_min(pb.on_below_min)?.unwrap_or_default(),
-        on_failure: on_failure(pb.on_failure)?.unwrap_or_default(),
-        whole_restarts: pb.whole_restarts,
-        restarting: pb.restarting,
-        ended: unit_end(pb.ended)?,
-        suspended: pb.suspended,
-        scheduling_timeout_ms: pb.scheduling_timeout_ms.unwrap_or(0),
-        active_deadline_ms: pb.active_deadline_ms.unwrap_or(0),
-        // One committed before there was preemption is left alone.
-        preemptible: pb.preemptible.unwrap_or(false),
-        min_run_ms: pb.min_run_ms,
-        submitted: pb.submitted.map(|size| {
-            let v1::SubmittedSize { min_member, replicas } = size;
-            Box::new(SubmittedSize { min_member, replicas })
-        }),
-    })
-}
-
-/// Replicas of one template, with their ordinals as given.
-///
-/// # Errors
-/// The template is wrong, or an ordinal range is out of order.
-pub fn task_group(pb: v1::TaskGroup) -> Result<TaskGroup> {
-    let mut ordinals = Vec::with_capacity(pb.ordinals.len());
-    let mut last_end = 0;
-    for (idx, range) in pb.ordinals.iter().enumerate() {
-        // An empty one says where new ordinals begin.
-        if range.start > range.end || range.start < last_end {
-            return Err(BadField::new(format!("ordinals[{idx}]"), "out of order"));
-        }
-        last_end = range.end;
-        ordinals.push((range.start, range.end));
-    }
-    Ok(TaskGroup {
-        name: pb.name,
-        replicas: pb.replicas,
-        template: template(pb.template.unwrap_or_default()).map_err(|bad| bad.under("template"))?,
-        ordinals,
-    })
-}
-
-/// One replica.
-///
-/// # Errors
-/// Its demand or a toleration is wrong.
-pub fn template(pb: v1::Template) -> Result<Template> {
-    Ok(Template {
-        demand: demand(pb.demand.unwrap_or_default()).map_err(|bad| bad.under("demand"))?,
-        node_selector: pb.node_selector.into_iter().collect(),
-        tolerations: each("tolerations", pb.tolerations, toleration)?,
-        run: run_spec(pb.run.unwrap_or_default()),
-    })
-}
-
-/// What an agent runs.
-pub fn run_spec(pb: v1::RunSpec) -> RunSpec {
-    RunSpec {
-        command: pb.command,
-        env: pb.env.into_iter().collect(),
-        simulated_duration_ms: pb.simulated_duration_ms,
-        simulated_exit_code: pb.simulated_exit_code,
-        stop_grace_ms: pb.stop_grace_ms,
-    }
-}
-
-/// Kind of work; `None` when unspecified.
-///
-/// # Errors
-/// An unknown number.
-pub fn workload_class(number: i32) -> Result<Option<WorkloadClass>> {
-    Ok(match v1::WorkloadClass::try_from(number).map_err(|_| unknown("workload_class", number))? {
-        v1::WorkloadClass::Unspecified => None,
-        v1::WorkloadClass::Service => Some(WorkloadClass::Service),
-        v1::WorkloadClass::Stateful => Some(WorkloadClass::Stateful),
-        v1::WorkloadClass::Batch => Some(WorkloadClass::Batch),
-        v1::WorkloadClass::Gang => Some(WorkloadClass::Gang),
-        v1::WorkloadClass::Stream => Some(WorkloadClass::Stream),
-        v1::WorkloadClass::Training => Some(WorkloadClass::Training),
-        v1::WorkloadClass::Yarn => Some(WorkloadClass::Yarn),
-        v1::WorkloadClass::Daemon => Some(WorkloadClass::Daemon),
-    })
-}
-
-/// Restart policy; `None` when unspecified.
-///
-/// # Errors
-/// An unknown number.
-pub fn restart_policy(number: i32) -> Result<Option<RestartPolicy>> {
-    Ok(match v1::RestartPolicy::try_from(number).map_err(|_| unknown("restart_policy", number))? {
-        v1::RestartPolicy::Unspecified => None,
-        v1::RestartPolicy::Never => Some(RestartPolicy::Never),
-        v1::RestartPolicy::OnFailure => Some(RestartPolicy::OnFailure),
-        v1::RestartPolicy::Always => Some(RestartPolicy::Always),
-    })
-}
-
-/// What becomes of an evicted running unit; `None` when unspecified.
-///
-/// # Errors
-/// An unknown number.
-pub fn on_eviction(number: i32) -> Result<Option<OnEviction>> {
-    Ok(match v1::OnEviction::try_from(number).map_err(|_| unknown("on_eviction", number))? {
-        v1::OnEviction::Unspecified => None,
-        v1::OnEviction::Requeue => Some(OnEviction::Requeue),
-        v1::OnEviction::Fail => Some(OnEviction::Fail),
-    })
-}
-
-/// What becomes of a unit after a failure.
-///
-/// # Errors
-/// An unknown number.
-pub fn on_failure(number: i32) -> Result<Option<OnFailure>> {
-    Ok(match v1::OnFailure::try_from(number).map_err(|_| unknown("on_failure", number))? {
-        v1::OnFailure::Unspecified => None,
-        v1::OnFailure::Keep => Some(OnFailure::Keep),
-        v1::OnFailure::Restart => Some(OnFailure::Restart),
-        v1::OnFailure::Stop => Some(OnFailure::Stop),
-    })
-}
-
-/// What becomes of a unit below `min_member`; `None` when unspecified.
-///
-/// # Errors
-/// An unknown number.
-pub fn on_below_min(number: i32) -> Result<Option<OnBelowMin>> {
-    Ok(match v1::OnBelowMin::try_from(number).map_err(|_| unknown("on_below_min", number))? {
-        v1::OnBelowMin::Unspecified => None,
-        v1::OnBelowMin::Keep => Some(OnBelowMin::Keep),
-        v1::OnBelowMin::Restart => Some(OnBelowMin::Restart),
-        v1::OnBelowMin::Stop => Some(OnBelowMin::Stop),
-    })
-}
-
-fn unit_end(number: i32) -> Result<Option<UnitEnd>> {
-    Ok(match v1::UnitEnd::try_from(number).map_err(|_| unknown("ended", number))? {
-        v1::UnitEnd::Unspecified => None,
-        v1::UnitEnd::BelowMin => Some(UnitEnd::BelowMin),
-        v1::UnitEnd::Failure => Some(UnitEnd::Failure),
-        v1::UnitEnd::Deadline => Some(UnitEnd::Deadline),
-    })
-}
-
-/// Scoring profile; `None` when unspecified.
-///
-/// # Errors
-/// An unknown number.
-pub fn scoring_profile(number: i32) -> Result<Option<ScoringProfile>> {
-    Ok(match v1::ScoringProfile::try_from(number).map_err(|_| unknown("scoring_profile", number))? {
-        v1::ScoringProfile::Unspecified => None,
-        v1::ScoringProfile::LeastAllocated => Some(ScoringProfile::LeastAllocated),
-        v1::ScoringProfile::MostAllocated => Some(ScoringProfile::MostAllocated),
-    })
 }
 
 /// A lease as granted.

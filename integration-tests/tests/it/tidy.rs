@@ -191,6 +191,25 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// Folders with Rust files of ours.
+const CODE: [&str; 9] =
+    ["proto", "core", "wire", "store", "services", "client", "bench", "cli", "integration-tests"];
+/// Lines of a file at most: a longer one wants to be a folder.
+const N_LINES_MAX: usize = 600;
+
+#[test]
+fn no_file_is_one_that_nobody_wants_to_open() {
+    let mut files = Vec::new();
+    for folder in CODE {
+        rust_files(&root().join(folder), &mut files);
+    }
+    let n_lines = |path: &PathBuf| fs::read_to_string(path).unwrap().lines().count();
+    let long: Vec<(usize, &PathBuf)> = files.iter().map(|path| (n_lines(path), path)).collect();
+    assert!(long.len() > 400, "{} files found", long.len());
+    let long: Vec<_> = long.into_iter().filter(|(n, _)| *n > N_LINES_MAX).collect();
+    assert!(long.is_empty(), "longer than {N_LINES_MAX} lines: {long:?}");
+}
+
 /// From the bracket that `text` begins with to the one that closes it. Brackets in texts come in pairs here.
 fn in_brackets(text: &str) -> &str {
     let mut depth = 0;
@@ -208,7 +227,7 @@ fn in_brackets(text: &str) -> &str {
 #[test]
 fn a_log_line_has_no_field_that_every_line_has() {
     let mut files = Vec::new();
-    for folder in ["services", "store", "cli", "core"] {
+    for folder in ["services", "store", "client", "cli", "core"] {
         rust_files(&root().join(folder), &mut files);
     }
     let mut n_lines = 0;

@@ -19,14 +19,15 @@
 use std::collections::VecDeque;
 
 use godel_domain::{demand::Pool, running_units::Phase, time::Millis, unit::RestartPolicy};
-use godel_rules::agent_admission::{self, AssignmentRefusal, Has, Takes};
+use godel_rules::agent_admission::{self, AssignmentRefusal, Has};
 use rustc_hash::FxHashMap;
 
-use crate::process::Program;
-
 mod backoff;
+mod orders;
+mod reports;
 
 pub use backoff::Backoff;
+pub use orders::{Key, Orders, Weight, Work};
 
 /// Ended and acknowledged running units that are remembered, so that a late copy of an assignment does not
 /// start one again. The newest of one node; a copy later than so many others cannot come on an ordered stream.
@@ -38,15 +39,6 @@ const N_REPORTS_MAX: usize = 64;
 
 /// Running units for which a node keeps room when they are gone: more room was a burst's.
 const N_ROOM_KEPT: usize = 16;
-
-/// A running unit, whatever its incarnation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
-    /// The unit.
-    pub unit: u64,
-    /// Which replica.
-    pub ordinal: u32,
-}
 
 /// What is to be said of one incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,70 +55,6 @@ pub struct Status {
     pub restarts: u32,
     /// It was not started here, and why.
     pub refused: Option<AssignmentRefusal>,
-}
-
-/// What a running unit does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// Nothing but to last.
-    Simulated {
-        /// How long; `None` until stopped.
-        duration_ms: Option<u64>,
-        /// How it ends.
-        exit_code: i32,
-    },
-    /// A command of a real node.
-    Program(Box<Program>),
-}
-
-/// What state says of a running unit that it assigns.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Orders {
-    /// What it asks of the node.
-    pub weight: Weight,
-    /// Whose use its use is.
-    pub pool: Pool,
-    /// Bit i: device i of the node.
-    pub device_mask: u64,
-    /// Thousandths of each of them.
-    pub device_milli: u32,
-    /// What it does, each time that it is started.
-    pub work: Work,
-    /// After which ends it is started again.
-    pub restart_policy: RestartPolicy,
-    /// At most so many times in a row.
-    pub max_restarts: u32,
-    /// Times that it was started again already, by an agent that has forgotten it.
-    pub restarts: u32,
-    /// It stops after so long without contact; 0 never.
-    pub stop_after_ms: u32,
-    /// Between its polite and its forced end, where who stops it does not know its unit.
-    pub stop_grace_ms: u32,
-}
-
-impl Orders {
-    fn takes(&self) -> Takes {
-        let Weight { cpu_milli, memory } = self.weight;
-        let (device_mask, device_milli) = (self.device_mask, self.device_milli);
-        Takes { cpu_milli, memory, pool: self.pool, device_mask, device_milli }
-    }
-}
-
-impl Default for Orders {
-    fn default() -> Self {
-        Self {
-            weight: Weight::default(),
-            pool: Pool::Guaranteed,
-            device_mask: 0,
-            device_milli: 0,
-            work: Work::Simulated { duration_ms: None, exit_code: 0 },
-            restart_policy: RestartPolicy::Never,
-            max_restarts: 0,
-            restarts: 0,
-            stop_after_ms: 0,
-            stop_grace_ms: 0,
-        }
-    }
 }
 
 /// What is to be done for real.
@@ -206,25 +134,6 @@ impl Run {
             RestartPolicy::Always => true,
         };
         wanted && !self.stopping && self.in_row < self.orders.max_restarts
-    }
-}
-
-/// What a running unit asks of the node: milli-cores and bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Weight {
-    /// Milli-cores.
-    pub cpu_milli: i64,
-    /// Bytes.
-    pub memory: i64,
-}
-
-impl Weight {
-    /// Both together.
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            cpu_milli: self.cpu_milli.saturating_add(other.cpu_milli),
-            memory: self.memory.saturating_add(other.memory),
-        }
     }
 }
 
@@ -500,69 +409,6 @@ impl NodeLife {
             self.stop_live(key, 0, out);
         }
         next
-    }
-
-    /// A session begins: everything that runs here, and every end not yet acknowledged. What was on its way
-    /// is to be reported again, in new sequences.
-    pub fn open(&mut self) -> Vec<Status> {
-        let lost = std::mem::take(&mut self.in_flight);
-        for (_, statuses) in lost.into_iter().rev() {
-            for status in statuses.into_iter().rev() {
-                self.dirty.push_front(status);
-            }
-        }
-        self.last_sequence = 0;
-        let mut all: Vec<Status> = self.runs.iter().map(|(key, run)| run.status(*key)).collect();
-        all.sort_unstable_by_key(|status| status.key);
-        all
-    }
-
-    /// The next report, if there is something to say and not too much is on its way.
-    pub fn next_report(&mut self) -> Option<(u64, Vec<Status>)> {
-        if self.dirty.is_empty() || self.in_flight.len() >= N_REPORTS_MAX {
-            return None;
-        }
-        // What a burst has made large is handed on with it: thousands of nodes may live in one process.
-        let rest = self.dirty.split_off(self.dirty.len().min(N_STATUSES_MAX));
-        let statuses = Vec::from(std::mem::replace(&mut self.dirty, rest));
-        self.last_sequence += 1;
-        self.in_flight.push_back((self.last_sequence, statuses.clone()));
-        Some((self.last_sequence, statuses))
-    }
-
-    /// The last report could not be sent after all.
-    pub fn unsent(&mut self) {
-        if let Some((sequence, statuses)) = self.in_flight.pop_back() {
-            self.last_sequence = sequence - 1;
-            for status in statuses.into_iter().rev() {
-                self.dirty.push_front(status);
-            }
-        }
-    }
-
-    /// Every report up to `sequence` is durable.
-    pub fn acknowledged(&mut self, sequence: u64, out: &mut Vec<Action>) {
-        while self.in_flight.front().is_some_and(|(first, _)| *first <= sequence) {
-            let Some((_, statuses)) = self.in_flight.pop_front() else { return };
-            for status in statuses.into_iter().filter(|status| status.phase.is_ended()) {
-                let same =
-                    self.runs.get(&status.key).is_some_and(|run| run.incarnation == status.incarnation);
-                if same {
-                    self.runs.remove(&status.key);
-                    self.remember(status);
-                    out.push(Action::Forget(status));
-                }
-            }
-        }
-        let (room, len) = (self.runs.capacity(), self.runs.len());
-        if room > N_ROOM_KEPT && len < room / 4 {
-            self.runs.shrink_to(2 * len);
-        }
-    }
-
-    /// Something waits to be reported.
-    pub fn is_dirty(&self) -> bool {
-        !self.dirty.is_empty()
     }
 
     /// Running units that live here.

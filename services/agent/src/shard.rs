@@ -6,17 +6,17 @@ use futures_util::{
     FutureExt as _, StreamExt as _,
     stream::{FuturesUnordered, SelectAll},
 };
-use godel_domain::{ids::StoreId, time::Millis};
+use godel_domain::time::Millis;
 use godel_kit::{CancellationToken, clock::SharedClock};
 use godel_proto::v1::{self, session_response::Message};
 use rand::{RngExt as _, rngs::StdRng};
 use tokio::sync::{mpsc, watch};
-use tonic::{Code, Status as RpcStatus};
+use tonic::Status as RpcStatus;
 
 use crate::{
     Config, NodeDef,
     journal::{self, Entry, Journal},
-    life::{Action, Backoff, Key, NodeLife, Status, Weight, Work},
+    life::{Backoff, Key, NodeLife, Status, Weight},
     outbound::Outbound,
     process::{Event, Processes},
     service::{Mode, Stats},
@@ -26,13 +26,13 @@ use crate::{
 };
 
 mod contact;
+mod sessions;
+mod work;
 
 /// Arrivals handled before reports go out: one report for many.
 const N_ARRIVALS_MAX: usize = 512;
 /// A node whose stream is full tries again after this.
 const FULL_RETRY_MS: u64 = 50;
-/// Exit code of a simulated run that was told to stop: 128 + SIGTERM.
-const STOPPED: i32 = 143;
 /// Events of child processes that wait.
 const N_EVENTS_MAX: usize = 1024;
 /// State hears a goodbye in this time, or finds out when the lease is over.
@@ -269,43 +269,6 @@ impl Shard {
         }
     }
 
-    fn start_connecting(&mut self) {
-        while self.connecting.len() < self.n_connecting_max {
-            let Some(node) = self.waiting.pop_front() else { return };
-            self.connecting.push(session::register(self.client.clone(), node, &self.slots[node].def));
-        }
-    }
-
-    fn on_progress(&mut self, progress: Progress) {
-        match progress {
-            Progress::Registered { node, result: Ok(registered) } => {
-                let slot = &mut self.slots[node];
-                slot.generation += 1;
-                slot.opened = self.clock.now();
-                slot.is_other_store = !StoreId(slot.store).may_be(StoreId(registered.store_id));
-                let open = v1::SessionOpen {
-                    node_id: registered.node_id,
-                    uid: slot.def.uid.clone(),
-                    epoch: registered.epoch,
-                    running: slot.life.open().iter().map(session::run_status).collect(),
-                    more: false,
-                    store_id: slot.store,
-                };
-                let (tx, step) = session::open(self.client.clone(), node, slot.generation, open);
-                slot.outbound = Some(tx);
-                self.connecting.push(step);
-                self.note(node);
-            }
-            Progress::Opened { result: Ok(inbound), .. } => self.inbound.push(*inbound),
-            Progress::Registered { node, result: Err(status) } => self.retry_or_give_up(node, &status),
-            Progress::Opened { node, generation, result: Err(status) } => {
-                if self.slots[node].generation == generation {
-                    self.lose(node, &status);
-                }
-            }
-        }
-    }
-
     fn on_arrivals(&mut self, first: Arrival) {
         let mut next = Some(first);
         let mut n = 0;
@@ -366,141 +329,6 @@ impl Shard {
                 self.slots[node].heartbeat_ms = u64::from(interval.max(1));
             }
         }
-        self.note(node);
-    }
-
-    fn on_welcome(&mut self, node: usize, welcome: &v1::SessionWelcome) {
-        let slot = &mut self.slots[node];
-        slot.heartbeat_ms = u64::from(welcome.heartbeat_interval_ms.max(1));
-        slot.lease_ms = u64::from(welcome.lease_ttl_ms);
-        let opened = slot.opened;
-        self.heard(node, opened);
-        self.settle_store(node, welcome.store_id);
-        let slot = &mut self.slots[node];
-        if !slot.welcomed {
-            slot.welcomed = true;
-            slot.was_welcomed = true;
-            let (generation, heartbeat_ms) = (slot.generation, slot.heartbeat_ms);
-            // Spread over the interval, so that thousands of nodes do not speak at once.
-            let first = self.rng.random_range(0..=heartbeat_ms);
-            self.timers.set(self.clock.now().plus(first), Timer::Heartbeat { node, generation });
-            self.count(|stats| stats.connected += 1);
-        }
-    }
-
-    /// The session that begins is of `store`.
-    fn settle_store(&mut self, node: usize, store: u64) {
-        let slot = &mut self.slots[node];
-        slot.is_other_store = false;
-        if store == 0 || store == slot.store {
-            return;
-        }
-        if slot.store != 0 {
-            slot.life.change_store();
-            let (before, left_over) = (slot.store, slot.life.has_left_over());
-            // Thousands of nodes may live in one process: worth a line is what has to end.
-            if left_over {
-                tracing::info!(node = %slot.name, before, store, "what is left over of another store ends");
-            } else {
-                tracing::debug!(node = %slot.name, before, store, "the store is another one");
-            }
-        }
-        slot.store = store;
-        // Behind the entries of what is left over, which are forgotten: until then they are of the store before.
-        self.forget.push(Entry::Store(slot.name.clone(), store));
-    }
-
-    fn on_assignment(&mut self, node: usize, assignment: &v1::Assignment, again: bool) {
-        if assignment.stop_after_disconnect_ms > 0 {
-            self.look_after(node, assignment.stop_after_disconnect_ms);
-        }
-        let mut actions = Vec::new();
-        for ordinal in session::ordinals(assignment) {
-            let orders = session::orders(assignment, ordinal, self.processes.is_some());
-            let key = Key { unit: assignment.unit_id, ordinal };
-            let slot = &mut self.slots[node];
-            if again {
-                slot.life.assign(key, assignment.incarnation, orders, &mut actions);
-                continue;
-            }
-            let told = slot.n_to_refuse > 0;
-            slot.n_to_refuse = slot.n_to_refuse.saturating_sub(1);
-            let has = slot.def.has();
-            if let Err(why) = slot.life.offer(key, assignment.incarnation, orders, (&has, told), &mut actions)
-            {
-                let (unit, why) = (assignment.unit_name.as_str(), why.name());
-                tracing::info!(node = %slot.name, unit, ordinal, why, "assignment refused");
-            }
-        }
-        self.act(node, actions);
-    }
-
-    /// Does what a life asks for.
-    fn act(&mut self, node: usize, actions: Vec<Action>) {
-        let mut more = Vec::new();
-        for action in actions {
-            match action {
-                Action::Start(key, incarnation) => self.start(node, key, incarnation),
-                Action::Wait { key, incarnation, restarts, after_ms } => {
-                    let at = self.clock.now().plus(after_ms);
-                    self.timers.set(at, Timer::Restart { node, key, incarnation, restarts });
-                }
-                Action::Stop { key, incarnation, grace_ms } => match &mut self.processes {
-                    Some(processes) if processes.has(key, incarnation) => {
-                        processes.stop(key, incarnation, Duration::from_millis(grace_ms.into()));
-                    }
-                    _ => {
-                        let now = self.clock.now();
-                        self.slots[node].life.ended(key, incarnation, STOPPED, now, &mut more);
-                    }
-                },
-                Action::Keep(status) => self.keep.push(Entry::Ended(self.slots[node].name.clone(), status)),
-                Action::Forget(status) => {
-                    self.forget.push(Entry::Acknowledged(self.slots[node].name.clone(), status));
-                }
-            }
-        }
-        if !more.is_empty() {
-            self.act(node, more);
-        }
-    }
-
-    fn start(&mut self, node: usize, key: Key, incarnation: u32) {
-        let life = &mut self.slots[node].life;
-        match life.work(key, incarnation) {
-            None => {}
-            Some(Work::Program(program)) => {
-                if let Some(processes) = &mut self.processes {
-                    processes.start(key, incarnation, node, program);
-                }
-            }
-            Some(&Work::Simulated { duration_ms, exit_code }) => {
-                let now = self.clock.now();
-                life.started(key, incarnation, now);
-                if let Some(duration_ms) = duration_ms {
-                    let at = now.plus(self.config.scaled_ms(duration_ms));
-                    self.timers.set(at, Timer::Finish { node, key, incarnation, exit_code, since: now });
-                }
-            }
-        }
-    }
-
-    fn on_event(&mut self, event: Event) {
-        let Some(processes) = &mut self.processes else { return };
-        let now = self.clock.now();
-        let mut actions = Vec::new();
-        let node = match event {
-            Event::Started(node, key, incarnation) => {
-                self.slots[node].life.started(key, incarnation, now);
-                node
-            }
-            Event::Ended(node, key, incarnation, exit_code) => {
-                processes.forget(key, incarnation);
-                self.slots[node].life.ended(key, incarnation, exit_code, now, &mut actions);
-                node
-            }
-        };
-        self.act(node, actions);
         self.note(node);
     }
 
@@ -594,63 +422,6 @@ impl Shard {
                 self.timers.set(self.clock.now().plus(FULL_RETRY_MS), Timer::Report(node));
             }
         }
-    }
-
-    /// The session is over: open a new one after a while.
-    fn lose(&mut self, node: usize, status: &RpcStatus) {
-        let slot = &mut self.slots[node];
-        slot.generation += 1;
-        slot.outbound = None;
-        slot.held.clear();
-        let was_welcomed = std::mem::take(&mut slot.welcomed);
-        if was_welcomed {
-            self.count(|stats| {
-                stats.connected -= 1;
-                stats.lost += 1;
-            });
-        }
-        self.retry(node, status);
-    }
-
-    /// A registration was refused. What state will never take from a node that was never let in is not asked for again;
-    /// one that was let in before may have been refused by a state of another version for a while.
-    fn retry_or_give_up(&mut self, node: usize, status: &RpcStatus) {
-        let is_for_good =
-            matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied | Code::Unimplemented);
-        let slot = &self.slots[node];
-        if !is_for_good || slot.was_welcomed {
-            self.retry(node, status);
-            return;
-        }
-        let message = godel_kit::status::violations_of(status)
-            .into_iter()
-            .map(|bad| format!("{}: {}", bad.path, bad.description));
-        let message = message.collect::<Vec<_>>().join("; ");
-        let message = match (message.is_empty(), status.message()) {
-            (false, _) => message,
-            (true, "") => {
-                format!("{:?}: is {} the address of state?", status.code(), self.config.client.state)
-            }
-            (true, words) => words.to_owned(),
-        };
-        tracing::error!(node = %slot.name, code = ?status.code(), message, "state refuses this node for good: it is given up");
-        self.n_refused += 1;
-        self.refused.get_or_insert((slot.name.to_string(), message));
-        self.count(|stats| stats.refused += 1);
-    }
-
-    fn retry(&mut self, node: usize, status: &RpcStatus) {
-        let waits_for_an_admin = matches!(
-            status.code(),
-            Code::AlreadyExists | Code::InvalidArgument | Code::PermissionDenied | Code::Unimplemented
-        );
-        if waits_for_an_admin || self.n_failures == 0 {
-            tracing::info!(node = %self.slots[node].name, code = ?status.code(), why = status.message(), "no session, trying again");
-        }
-        self.n_failures += 1;
-        let spread = u64::try_from(self.config.reconnect_spread.as_millis()).unwrap_or(u64::MAX).max(1);
-        let wait = self.rng.random_range(1..=spread);
-        self.timers.set(self.clock.now().plus(wait), Timer::Connect(node));
     }
 
     fn count(&self, change: impl FnOnce(&mut Stats)) {

@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     crash::CrashPoints,
-    feed::Published,
     log::{
         End, Log as _, SnapshotPart,
         memory::{MemoryDisk, MemoryLog},
@@ -17,174 +16,14 @@ use crate::{
 };
 
 mod model;
+mod pair;
+mod writes;
 
-fn op(op: v1::op::Op) -> Bytes {
-    raw::encode_op(op)
-}
-
-fn put_unit(id: u64) -> Bytes {
-    op(v1::op::Op::PutUnitSpec(v1::UnitSpec { unit_id: id, min_member: Some(1), ..Default::default() }))
-}
-
-fn put_node(id: u32) -> Bytes {
-    op(v1::op::Op::PutNodeSpec(v1::NodeSpec { node_id: id, ..Default::default() }))
-}
-
-fn put_report(id: u32) -> Bytes {
-    op(v1::op::Op::PutNodeReport(v1::NodeReport { node_id: id, ready: true, ..Default::default() }))
-}
-
-fn put_grant(id: u32) -> Bytes {
-    op(v1::op::Op::PutNodeGrant(v1::NodeGrant { node_id: id, ..Default::default() }))
-}
-
-fn put_block(block_id: u32, slot: u32) -> Bytes {
-    op(v1::op::Op::PutPartitionBlock(v1::PartitionBlock { block_id, slots: vec![slot; 64] }))
-}
-
-fn put_partition(generation: u64) -> Bytes {
-    op(v1::op::Op::PutPartition(v1::Partition { name: "default".into(), generation, ..Default::default() }))
-}
-
-fn put_queue(name: &str, weight: u32) -> Bytes {
-    let meta = Some(v1::ObjectMeta { name: name.into(), ..Default::default() });
-    op(v1::op::Op::PutQueue(v1::Queue { meta, weight: Some(weight), ..Default::default() }))
-}
-
-fn put_class(name: &str, value: i32) -> Bytes {
-    op(v1::op::Op::PutPriorityClass(v1::PriorityClass { name: name.into(), value, ..Default::default() }))
-}
-
-fn put_lease(lease: &str, holder: &str, epoch: u64) -> Bytes {
-    op(v1::op::Op::PutLease(v1::LeaseRecord {
-        lease: lease.into(),
-        holder: holder.into(),
-        epoch,
-        ..Default::default()
-    }))
-}
-
-fn delete(kind: v1::Kind, id: u64) -> Bytes {
-    let key = Some(v1::Key { id, name: String::new() });
-    op(v1::op::Op::Delete(v1::Delete { kind: kind.into(), key }))
-}
-
-fn delete_named(kind: v1::Kind, name: &str) -> Bytes {
-    let key = Some(v1::Key { id: 0, name: name.into() });
-    op(v1::op::Op::Delete(v1::Delete { kind: kind.into(), key }))
-}
-
-fn bind(unit_id: u64, ordinals: &[u32], incarnation: u32, node: u32) -> Bytes {
-    op(v1::op::Op::Bind(v1::Binding {
-        unit_id,
-        ordinals: ordinals.to_vec(),
-        incarnations: vec![incarnation; ordinals.len()],
-        node_ids: vec![node; ordinals.len()],
-        ..Default::default()
-    }))
-}
-
-fn evict(unit_id: u64, ordinal: u32, incarnation: u32) -> Bytes {
-    op(v1::op::Op::Evict(v1::Eviction {
-        unit_id,
-        ordinals: vec![ordinal],
-        incarnations: vec![incarnation],
-        reason: v1::EvictionReason::Drained.into(),
-        by: "test".into(),
-        preemptor_id: 0,
-    }))
-}
-
-fn status(unit_id: u64, ordinal: u32, incarnation: u32, phase: v1::RunPhase) -> Bytes {
-    op(v1::op::Op::RunStatus(v1::RunStatuses {
-        unit_id,
-        ordinals: vec![ordinal],
-        incarnations: vec![incarnation],
-        phases: vec![phase.into()],
-        ..Default::default()
-    }))
-}
-
-fn requeue(unit_id: u64, ordinal: u32, incarnation: u32) -> Bytes {
-    let (ordinals, incarnations) = (vec![ordinal], vec![incarnation]);
-    op(v1::op::Op::Requeue(v1::Requeue { unit_id, ordinals, incarnations }))
-}
-
-fn internal(ops: Vec<Bytes>) -> raw::TxnRequest {
-    raw::TxnRequest { ops, ..raw::TxnRequest::default() }
-}
-
-fn leased(lease: &str, epoch: u64, sequence: u64, ops: Vec<Bytes>) -> raw::TxnRequest {
-    let writer = Some(v1::Writer { lease: lease.into(), epoch, sequence });
-    raw::TxnRequest { writer, ops, ..raw::TxnRequest::default() }
-}
-
-/// A state and what readers make of its commits.
-#[derive(Default)]
-struct Pair {
-    head: State,
-    visible: State,
-    sequence: u64,
-    commits: Vec<Published>,
-}
-
-impl Pair {
-    /// With both leases held under epoch 1, units 1 and 2 and nodes 1 and 2.
-    fn populated() -> Self {
-        let mut pair = Self::default();
-        pair.ok(Role::State, internal(vec![put_lease("dispatcher", "d", 1), put_lease("binder", "b", 1)]));
-        pair.ok(Role::Agent, internal(vec![put_node(1), put_report(1), put_node(2), put_report(2)]));
-        pair.by("dispatcher", vec![put_unit(1), put_unit(2)]).unwrap();
-        pair
-    }
-
-    fn run(&mut self, role: Role, txn: raw::TxnRequest) -> Result<Committed, TxnRefusal> {
-        let before = self.head.clone();
-        match self.head.transact(txn, role, 5) {
-            Ok(Outcome::Applied(published)) => {
-                let again = Published::decode(published.encoded.clone()).unwrap();
-                assert_eq!(again, published);
-                self.visible.replay(&published);
-                assert!(self.visible == self.head, "readers see another state");
-                let commit_time_ms = published.commit.commit_time_ms;
-                let revision = published.revision();
-                self.commits.push(published);
-                Ok(Committed { revision, commit_time_ms })
-            }
-            Ok(Outcome::Repeated(committed)) => Ok(committed),
-            Err(refusal) => {
-                assert!(self.head == before, "a refused transaction changed something");
-                assert_eq!(self.head.n_rows(), before.n_rows());
-                assert_eq!(self.head.live_bytes(), before.live_bytes());
-                Err(refusal)
-            }
-        }
-    }
-
-    fn ok(&mut self, role: Role, txn: raw::TxnRequest) -> Committed {
-        self.run(role, txn).unwrap()
-    }
-
-    /// A transaction of the model; whether it was accepted.
-    fn steps(&mut self, steps: &[model::Step]) -> bool {
-        let ops = steps.iter().map(model::Step::op).collect();
-        let result = match steps[0].writer() {
-            "agent" => self.run(Role::Agent, internal(ops)),
-            "admin" => self.run(Role::Admin, internal(ops)),
-            lease => self.by(lease, ops),
-        };
-        result.is_ok()
-    }
-
-    fn by(&mut self, lease: &str, ops: Vec<Bytes>) -> Result<Committed, TxnRefusal> {
-        self.sequence += 1;
-        self.run(Role::Leased, leased(lease, 1, self.sequence, ops))
-    }
-}
-
-fn reason(result: Result<Committed, TxnRefusal>) -> Option<RefusalReason> {
-    result.err().map(|refusal| refusal.reason)
-}
+use pair::{Pair, reason};
+use writes::{
+    bind, delete, delete_named, evict, internal, leased, op, put_block, put_class, put_grant, put_lease,
+    put_node, put_partition, put_queue, put_report, put_unit, requeue, status,
+};
 
 #[test]
 fn each_record_has_one_writer() {

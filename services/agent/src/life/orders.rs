@@ -1,0 +1,98 @@
+//! What state asks of a node: which running units are to be there, what they take of it and what they do.
+
+use godel_domain::{demand::Pool, unit::RestartPolicy};
+use godel_rules::agent_admission::Takes;
+
+use crate::process::Program;
+
+/// A running unit, whatever its incarnation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// The unit.
+    pub unit: u64,
+    /// Which replica.
+    pub ordinal: u32,
+}
+
+/// What a running unit asks of the node: milli-cores and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    /// Milli-cores.
+    pub cpu_milli: i64,
+    /// Bytes.
+    pub memory: i64,
+}
+
+impl Weight {
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            cpu_milli: self.cpu_milli.saturating_add(other.cpu_milli),
+            memory: self.memory.saturating_add(other.memory),
+        }
+    }
+}
+
+/// What a running unit does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Nothing but to last.
+    Simulated {
+        /// How long; `None` until stopped.
+        duration_ms: Option<u64>,
+        /// How it ends.
+        exit_code: i32,
+    },
+    /// A command of a real node.
+    Program(Box<Program>),
+}
+
+/// What state says of a running unit that it assigns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Orders {
+    /// What it asks of the node.
+    pub weight: Weight,
+    /// Whose use its use is.
+    pub pool: Pool,
+    /// Bit i: device i of the node.
+    pub device_mask: u64,
+    /// Thousandths of each of them.
+    pub device_milli: u32,
+    /// What it does, each time that it is started.
+    pub work: Work,
+    /// After which ends it is started again.
+    pub restart_policy: RestartPolicy,
+    /// At most so many times in a row.
+    pub max_restarts: u32,
+    /// Times that it was started again already, by an agent that has forgotten it.
+    pub restarts: u32,
+    /// It stops after so long without contact; 0 never.
+    pub stop_after_ms: u32,
+    /// Between its polite and its forced end, where who stops it does not know its unit.
+    pub stop_grace_ms: u32,
+}
+
+impl Orders {
+    pub(super) fn takes(&self) -> Takes {
+        let Weight { cpu_milli, memory } = self.weight;
+        let (device_mask, device_milli) = (self.device_mask, self.device_milli);
+        Takes { cpu_milli, memory, pool: self.pool, device_mask, device_milli }
+    }
+}
+
+impl Default for Orders {
+    fn default() -> Self {
+        Self {
+            weight: Weight::default(),
+            pool: Pool::Guaranteed,
+            device_mask: 0,
+            device_milli: 0,
+            work: Work::Simulated { duration_ms: None, exit_code: 0 },
+            restart_policy: RestartPolicy::Never,
+            max_restarts: 0,
+            restarts: 0,
+            stop_after_ms: 0,
+            stop_grace_ms: 0,
+        }
+    }
+}

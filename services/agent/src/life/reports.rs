@@ -1,0 +1,68 @@
+//! What a node says to state: reports in order, each kept until state has it on its disk.
+
+use super::{Action, N_REPORTS_MAX, N_ROOM_KEPT, N_STATUSES_MAX, NodeLife, Status};
+
+impl NodeLife {
+    /// A session begins: everything that runs here, and every end not yet acknowledged. What was on its way
+    /// is to be reported again, in new sequences.
+    pub fn open(&mut self) -> Vec<Status> {
+        let lost = std::mem::take(&mut self.in_flight);
+        for (_, statuses) in lost.into_iter().rev() {
+            for status in statuses.into_iter().rev() {
+                self.dirty.push_front(status);
+            }
+        }
+        self.last_sequence = 0;
+        let mut all: Vec<Status> = self.runs.iter().map(|(key, run)| run.status(*key)).collect();
+        all.sort_unstable_by_key(|status| status.key);
+        all
+    }
+
+    /// The next report, if there is something to say and not too much is on its way.
+    pub fn next_report(&mut self) -> Option<(u64, Vec<Status>)> {
+        if self.dirty.is_empty() || self.in_flight.len() >= N_REPORTS_MAX {
+            return None;
+        }
+        // What a burst has made large is handed on with it: thousands of nodes may live in one process.
+        let rest = self.dirty.split_off(self.dirty.len().min(N_STATUSES_MAX));
+        let statuses = Vec::from(std::mem::replace(&mut self.dirty, rest));
+        self.last_sequence += 1;
+        self.in_flight.push_back((self.last_sequence, statuses.clone()));
+        Some((self.last_sequence, statuses))
+    }
+
+    /// The last report could not be sent after all.
+    pub fn unsent(&mut self) {
+        if let Some((sequence, statuses)) = self.in_flight.pop_back() {
+            self.last_sequence = sequence - 1;
+            for status in statuses.into_iter().rev() {
+                self.dirty.push_front(status);
+            }
+        }
+    }
+
+    /// Every report up to `sequence` is durable.
+    pub fn acknowledged(&mut self, sequence: u64, out: &mut Vec<Action>) {
+        while self.in_flight.front().is_some_and(|(first, _)| *first <= sequence) {
+            let Some((_, statuses)) = self.in_flight.pop_front() else { return };
+            for status in statuses.into_iter().filter(|status| status.phase.is_ended()) {
+                let same =
+                    self.runs.get(&status.key).is_some_and(|run| run.incarnation == status.incarnation);
+                if same {
+                    self.runs.remove(&status.key);
+                    self.remember(status);
+                    out.push(Action::Forget(status));
+                }
+            }
+        }
+        let (room, len) = (self.runs.capacity(), self.runs.len());
+        if room > N_ROOM_KEPT && len < room / 4 {
+            self.runs.shrink_to(2 * len);
+        }
+    }
+
+    /// Something waits to be reported.
+    pub fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+}

@@ -1,0 +1,149 @@
+//! The sessions of a shard's nodes: a few are opened at a time, and one that is lost is opened again after a while.
+
+use godel_domain::ids::StoreId;
+use godel_proto::v1;
+use rand::RngExt as _;
+use tonic::{Code, Status as RpcStatus};
+
+use super::{Shard, Timer};
+use crate::{
+    journal::Entry,
+    session::{self, Progress},
+};
+
+impl Shard {
+    pub(super) fn start_connecting(&mut self) {
+        while self.connecting.len() < self.n_connecting_max {
+            let Some(node) = self.waiting.pop_front() else { return };
+            self.connecting.push(session::register(self.client.clone(), node, &self.slots[node].def));
+        }
+    }
+
+    pub(super) fn on_progress(&mut self, progress: Progress) {
+        match progress {
+            Progress::Registered { node, result: Ok(registered) } => {
+                let slot = &mut self.slots[node];
+                slot.generation += 1;
+                slot.opened = self.clock.now();
+                slot.is_other_store = !StoreId(slot.store).may_be(StoreId(registered.store_id));
+                let open = v1::SessionOpen {
+                    node_id: registered.node_id,
+                    uid: slot.def.uid.clone(),
+                    epoch: registered.epoch,
+                    running: slot.life.open().iter().map(session::run_status).collect(),
+                    more: false,
+                    store_id: slot.store,
+                };
+                let (tx, step) = session::open(self.client.clone(), node, slot.generation, open);
+                slot.outbound = Some(tx);
+                self.connecting.push(step);
+                self.note(node);
+            }
+            Progress::Opened { result: Ok(inbound), .. } => self.inbound.push(*inbound),
+            Progress::Registered { node, result: Err(status) } => self.retry_or_give_up(node, &status),
+            Progress::Opened { node, generation, result: Err(status) } => {
+                if self.slots[node].generation == generation {
+                    self.lose(node, &status);
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_welcome(&mut self, node: usize, welcome: &v1::SessionWelcome) {
+        let slot = &mut self.slots[node];
+        slot.heartbeat_ms = u64::from(welcome.heartbeat_interval_ms.max(1));
+        slot.lease_ms = u64::from(welcome.lease_ttl_ms);
+        let opened = slot.opened;
+        self.heard(node, opened);
+        self.settle_store(node, welcome.store_id);
+        let slot = &mut self.slots[node];
+        if !slot.welcomed {
+            slot.welcomed = true;
+            slot.was_welcomed = true;
+            let (generation, heartbeat_ms) = (slot.generation, slot.heartbeat_ms);
+            // Spread over the interval, so that thousands of nodes do not speak at once.
+            let first = self.rng.random_range(0..=heartbeat_ms);
+            self.timers.set(self.clock.now().plus(first), Timer::Heartbeat { node, generation });
+            self.count(|stats| stats.connected += 1);
+        }
+    }
+
+    /// The session that begins is of `store`.
+    fn settle_store(&mut self, node: usize, store: u64) {
+        let slot = &mut self.slots[node];
+        slot.is_other_store = false;
+        if store == 0 || store == slot.store {
+            return;
+        }
+        if slot.store != 0 {
+            slot.life.change_store();
+            let (before, left_over) = (slot.store, slot.life.has_left_over());
+            // Thousands of nodes may live in one process: worth a line is what has to end.
+            if left_over {
+                tracing::info!(node = %slot.name, before, store, "what is left over of another store ends");
+            } else {
+                tracing::debug!(node = %slot.name, before, store, "the store is another one");
+            }
+        }
+        slot.store = store;
+        // Behind the entries of what is left over, which are forgotten: until then they are of the store before.
+        self.forget.push(Entry::Store(slot.name.clone(), store));
+    }
+
+    /// The session is over: open a new one after a while.
+    pub(super) fn lose(&mut self, node: usize, status: &RpcStatus) {
+        let slot = &mut self.slots[node];
+        slot.generation += 1;
+        slot.outbound = None;
+        slot.held.clear();
+        let was_welcomed = std::mem::take(&mut slot.welcomed);
+        if was_welcomed {
+            self.count(|stats| {
+                stats.connected -= 1;
+                stats.lost += 1;
+            });
+        }
+        self.retry(node, status);
+    }
+
+    /// A registration was refused. What state will never take from a node that was never let in is not asked for again;
+    /// one that was let in before may have been refused by a state of another version for a while.
+    fn retry_or_give_up(&mut self, node: usize, status: &RpcStatus) {
+        let is_for_good =
+            matches!(status.code(), Code::InvalidArgument | Code::PermissionDenied | Code::Unimplemented);
+        let slot = &self.slots[node];
+        if !is_for_good || slot.was_welcomed {
+            self.retry(node, status);
+            return;
+        }
+        let message = godel_kit::status::violations_of(status)
+            .into_iter()
+            .map(|bad| format!("{}: {}", bad.path, bad.description));
+        let message = message.collect::<Vec<_>>().join("; ");
+        let message = match (message.is_empty(), status.message()) {
+            (false, _) => message,
+            (true, "") => {
+                format!("{:?}: is {} the address of state?", status.code(), self.config.client.state)
+            }
+            (true, words) => words.to_owned(),
+        };
+        tracing::error!(node = %slot.name, code = ?status.code(), message, "state refuses this node for good: it is given up");
+        self.n_refused += 1;
+        self.refused.get_or_insert((slot.name.to_string(), message));
+        self.count(|stats| stats.refused += 1);
+    }
+
+    fn retry(&mut self, node: usize, status: &RpcStatus) {
+        let waits_for_an_admin = matches!(
+            status.code(),
+            Code::AlreadyExists | Code::InvalidArgument | Code::PermissionDenied | Code::Unimplemented
+        );
+        if waits_for_an_admin || self.n_failures == 0 {
+            tracing::info!(node = %self.slots[node].name, code = ?status.code(), why = status.message(), "no session, trying again");
+        }
+        self.n_failures += 1;
+        let spread = u64::try_from(self.config.reconnect_spread.as_millis()).unwrap_or(u64::MAX).max(1);
+        let wait = self.rng.random_range(1..=spread);
+        self.timers.set(self.clock.now().plus(wait), Timer::Connect(node));
+    }
+}

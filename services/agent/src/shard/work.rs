@@ -1,0 +1,112 @@
+//! What state assigns, and what becomes of it: started, stopped and started again as the life of its node asks for.
+
+use std::time::Duration;
+
+use godel_proto::v1;
+
+use super::{Shard, Timer};
+use crate::{
+    journal::Entry,
+    life::{Action, Key, Work},
+    process::Event,
+    session,
+};
+
+/// Exit code of a simulated run that was told to stop: 128 + SIGTERM.
+const STOPPED: i32 = 143;
+
+impl Shard {
+    pub(super) fn on_assignment(&mut self, node: usize, assignment: &v1::Assignment, again: bool) {
+        if assignment.stop_after_disconnect_ms > 0 {
+            self.look_after(node, assignment.stop_after_disconnect_ms);
+        }
+        let mut actions = Vec::new();
+        for ordinal in session::ordinals(assignment) {
+            let orders = session::orders(assignment, ordinal, self.processes.is_some());
+            let key = Key { unit: assignment.unit_id, ordinal };
+            let slot = &mut self.slots[node];
+            if again {
+                slot.life.assign(key, assignment.incarnation, orders, &mut actions);
+                continue;
+            }
+            let told = slot.n_to_refuse > 0;
+            slot.n_to_refuse = slot.n_to_refuse.saturating_sub(1);
+            let has = slot.def.has();
+            if let Err(why) = slot.life.offer(key, assignment.incarnation, orders, (&has, told), &mut actions)
+            {
+                let (unit, why) = (assignment.unit_name.as_str(), why.name());
+                tracing::info!(node = %slot.name, unit, ordinal, why, "assignment refused");
+            }
+        }
+        self.act(node, actions);
+    }
+
+    /// Does what a life asks for.
+    pub(super) fn act(&mut self, node: usize, actions: Vec<Action>) {
+        let mut more = Vec::new();
+        for action in actions {
+            match action {
+                Action::Start(key, incarnation) => self.start(node, key, incarnation),
+                Action::Wait { key, incarnation, restarts, after_ms } => {
+                    let at = self.clock.now().plus(after_ms);
+                    self.timers.set(at, Timer::Restart { node, key, incarnation, restarts });
+                }
+                Action::Stop { key, incarnation, grace_ms } => match &mut self.processes {
+                    Some(processes) if processes.has(key, incarnation) => {
+                        processes.stop(key, incarnation, Duration::from_millis(grace_ms.into()));
+                    }
+                    _ => {
+                        let now = self.clock.now();
+                        self.slots[node].life.ended(key, incarnation, STOPPED, now, &mut more);
+                    }
+                },
+                Action::Keep(status) => self.keep.push(Entry::Ended(self.slots[node].name.clone(), status)),
+                Action::Forget(status) => {
+                    self.forget.push(Entry::Acknowledged(self.slots[node].name.clone(), status));
+                }
+            }
+        }
+        if !more.is_empty() {
+            self.act(node, more);
+        }
+    }
+
+    fn start(&mut self, node: usize, key: Key, incarnation: u32) {
+        let life = &mut self.slots[node].life;
+        match life.work(key, incarnation) {
+            None => {}
+            Some(Work::Program(program)) => {
+                if let Some(processes) = &mut self.processes {
+                    processes.start(key, incarnation, node, program);
+                }
+            }
+            Some(&Work::Simulated { duration_ms, exit_code }) => {
+                let now = self.clock.now();
+                life.started(key, incarnation, now);
+                if let Some(duration_ms) = duration_ms {
+                    let at = now.plus(self.config.scaled_ms(duration_ms));
+                    self.timers.set(at, Timer::Finish { node, key, incarnation, exit_code, since: now });
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_event(&mut self, event: Event) {
+        let Some(processes) = &mut self.processes else { return };
+        let now = self.clock.now();
+        let mut actions = Vec::new();
+        let node = match event {
+            Event::Started(node, key, incarnation) => {
+                self.slots[node].life.started(key, incarnation, now);
+                node
+            }
+            Event::Ended(node, key, incarnation, exit_code) => {
+                processes.forget(key, incarnation);
+                self.slots[node].life.ended(key, incarnation, exit_code, now, &mut actions);
+                node
+            }
+        };
+        self.act(node, actions);
+        self.note(node);
+    }
+}

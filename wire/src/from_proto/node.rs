@@ -1,0 +1,129 @@
+//! Nodes: what administrators and agents say of them, what is in force, and their taints with what tolerates these.
+
+use godel_domain::{
+    demand::N_DEVICES_MAX,
+    ids::NodeId,
+    node::{
+        Device, Drain, MAX_RUNNING_UNITS, NodeReport, NodeSpec, NodeUsage, Quarantine, Taint, TaintEffect,
+        Toleration,
+    },
+    resources::Resources,
+};
+use godel_proto::v1;
+
+use super::{BadField, Result, each, node_id, resources, unknown};
+
+/// An administrator's record of a node.
+///
+/// # Errors
+/// The id is 0 or a taint is wrong.
+pub fn node_spec(pb: v1::NodeSpec) -> Result<NodeSpec> {
+    let meta = pb.meta.unwrap_or_default();
+    Ok(NodeSpec {
+        id: node_id(pb.node_id, "node_id")?,
+        name: meta.name,
+        uid: meta.uid,
+        labels: meta.labels.into_iter().collect(),
+        cordoned: pb.cordoned,
+        taints: taints(pb.taints)?,
+        drain: pb.drain.map(node_drain),
+        quarantine: pb.quarantine.map(node_quarantine),
+    })
+}
+
+fn node_quarantine(pb: v1::NodeQuarantine) -> Quarantine {
+    let v1::NodeQuarantine { since_ms, until_ms, reason } = pb;
+    Quarantine { since_ms, until_ms, reason }
+}
+
+fn node_drain(pb: v1::NodeDrain) -> Drain {
+    let v1::NodeDrain { since_ms, deadline_ms, running_units } = pb;
+    Drain { since_ms, deadline_ms: (deadline_ms != 0).then_some(deadline_ms), running_units }
+}
+
+/// An agent's record of a node. The id may be 0: before registration there is none.
+///
+/// # Errors
+/// An amount is negative, or there are more than 64 devices.
+pub fn node_report(pb: v1::NodeReport) -> Result<NodeReport> {
+    if pb.devices.len() > N_DEVICES_MAX {
+        return Err(BadField::new(
+            "devices",
+            format!("{} devices, at most {N_DEVICES_MAX}", pb.devices.len()),
+        ));
+    }
+    Ok(NodeReport {
+        id: NodeId(pb.node_id),
+        capacity: resources(pb.capacity.unwrap_or_default()).map_err(|bad| bad.under("capacity"))?,
+        devices: pb.devices.into_iter().map(device).collect(),
+        ready: pb.ready,
+        attributes: pb.attributes.into_iter().collect(),
+        max_running_units: pb.max_running_units.unwrap_or(MAX_RUNNING_UNITS),
+    })
+}
+
+/// One device of a node.
+pub fn device(pb: v1::Device) -> Device {
+    Device { kind: pb.kind, model: pb.model, numa_zone: pb.numa_zone }
+}
+
+/// Allocatable in force on a node.
+///
+/// # Errors
+/// The id is 0 or an amount is negative.
+pub fn node_grant(pb: v1::NodeGrant) -> Result<(NodeId, Resources)> {
+    let allocatable =
+        resources(pb.allocatable.unwrap_or_default()).map_err(|bad| bad.under("allocatable"))?;
+    Ok((node_id(pb.node_id, "node_id")?, allocatable))
+}
+
+/// What the use of a node's guaranteed running units leaves to best-effort ones.
+///
+/// # Errors
+/// The id is 0 or an amount is negative.
+pub fn node_usage(pb: v1::NodeUsage) -> Result<NodeUsage> {
+    Ok(NodeUsage {
+        id: node_id(pb.node_id, "node_id")?,
+        reserved: resources(pb.reserved.unwrap_or_default()).map_err(|bad| bad.under("reserved"))?,
+        as_of_ms: pb.as_of_ms,
+    })
+}
+
+/// Taints of a node.
+///
+/// # Errors
+/// A key is empty or an effect is missing.
+pub fn taints(pbs: Vec<v1::Taint>) -> Result<Vec<Taint>> {
+    each("taints", pbs, taint)
+}
+
+/// A taint.
+///
+/// # Errors
+/// The key is empty or the effect is missing.
+pub fn taint(pb: v1::Taint) -> Result<Taint> {
+    if pb.key.is_empty() {
+        return Err(BadField::new("key", "missing"));
+    }
+    let effect = taint_effect(pb.effect)?.ok_or_else(|| BadField::new("effect", "missing"))?;
+    Ok(Taint { key: pb.key, value: pb.value, effect, added_ms: pb.added_time_ms })
+}
+
+/// A toleration.
+///
+/// # Errors
+/// An unknown effect.
+pub fn toleration(pb: v1::Toleration) -> Result<Toleration> {
+    let value = if pb.any_value { None } else { Some(pb.value) };
+    let effect = taint_effect(pb.effect)?;
+    Ok(Toleration { key: pb.key, value, effect, tolerated_s: pb.tolerated_seconds })
+}
+
+fn taint_effect(number: i32) -> Result<Option<TaintEffect>> {
+    Ok(match v1::TaintEffect::try_from(number).map_err(|_| unknown("effect", number))? {
+        v1::TaintEffect::Unspecified => None,
+        v1::TaintEffect::NoSchedule => Some(TaintEffect::NoSchedule),
+        v1::TaintEffect::PreferNoSchedule => Some(TaintEffect::PreferNoSchedule),
+        v1::TaintEffect::NoExecute => Some(TaintEffect::NoExecute),
+    })
+}

@@ -1,0 +1,274 @@
+//! Any record and any change of rows, for the property tests.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use godel_domain::{
+    demand::{Demand, DeviceRequest, Pool},
+    ids::{NodeId, UnitId},
+    node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
+    queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
+    resources::Resources,
+    running_units::{Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, Statuses},
+    unit::{
+        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, ScoringProfile, SubmittedSize, TaskGroup,
+        Template, UnitEnd, UnitSpec, WorkloadClass,
+    },
+};
+use proptest::{collection::vec, option, prelude::*, sample::select};
+
+fn text() -> impl Strategy<Value = String> {
+    "[a-z]{1,6}"
+}
+
+fn labels() -> impl Strategy<Value = BTreeMap<String, String>> {
+    proptest::collection::btree_map(text(), text(), 0..3)
+}
+
+fn resources() -> impl Strategy<Value = Resources> {
+    vec((text(), 0i64..1_000_000), 0..4).prop_map(|amounts| Resources::new(amounts).unwrap())
+}
+
+fn demand() -> impl Strategy<Value = Demand> {
+    let devices = prop_oneof![(1u32..=64, Just(1000u32)), (Just(1u32), 1u32..1000)];
+    let devices = (devices, vec(text(), 0..3)).prop_map(|((count, milli), models)| DeviceRequest {
+        kind: "gpu".to_owned(),
+        count,
+        milli,
+        models,
+    });
+    (resources(), option::of(devices)).prop_map(|(requests, devices)| Demand { requests, devices })
+}
+
+fn effect() -> impl Strategy<Value = TaintEffect> {
+    select(vec![TaintEffect::NoSchedule, TaintEffect::PreferNoSchedule, TaintEffect::NoExecute])
+}
+
+pub(super) fn node_spec() -> impl Strategy<Value = NodeSpec> {
+    let taint = (text(), text(), effect(), any::<i64>()).prop_map(|(key, value, effect, added_ms)| Taint {
+        key,
+        value,
+        effect,
+        added_ms,
+    });
+    let drain = (1i64..9, option::of(1i64..9), 0u32..9).prop_map(|(since_ms, deadline_ms, running_units)| {
+        godel_domain::node::Drain { since_ms, deadline_ms, running_units }
+    });
+    let quarantine = (1i64..9, 1i64..9, text()).prop_map(|(since_ms, until_ms, reason)| {
+        godel_domain::node::Quarantine { since_ms, until_ms, reason }
+    });
+    let closed = (any::<bool>(), option::of(drain), option::of(quarantine));
+    (1u32..99, text(), text(), labels(), vec(taint, 0..3), closed).prop_map(
+        |(id, name, uid, labels, taints, (cordoned, drain, quarantine))| NodeSpec {
+            id: NodeId(id),
+            name,
+            uid,
+            labels,
+            cordoned,
+            taints,
+            drain,
+            quarantine,
+        },
+    )
+}
+
+pub(super) fn node_report() -> impl Strategy<Value = NodeReport> {
+    let device =
+        (text(), text(), 0u32..4).prop_map(|(kind, model, numa_zone)| Device { kind, model, numa_zone });
+    (1u32..99, resources(), vec(device, 0..5), any::<bool>(), labels(), any::<u32>()).prop_map(
+        |(id, capacity, devices, ready, attributes, max_running_units)| NodeReport {
+            id: NodeId(id),
+            capacity,
+            devices,
+            ready,
+            attributes,
+            max_running_units,
+        },
+    )
+}
+
+fn template() -> impl Strategy<Value = Template> {
+    let toleration = (text(), option::of(text()), option::of(effect()), option::of(any::<u32>()))
+        .prop_map(|(key, value, effect, tolerated_s)| Toleration { key, value, effect, tolerated_s });
+    let run = (vec(text(), 0..3), labels(), option::of(0u64..3), any::<i32>(), any::<u32>()).prop_map(
+        |(command, env, simulated_duration_ms, simulated_exit_code, stop_grace_ms)| RunSpec {
+            command,
+            env,
+            simulated_duration_ms,
+            simulated_exit_code,
+            stop_grace_ms,
+        },
+    );
+    (demand(), labels(), vec(toleration, 0..3), run).prop_map(|(demand, node_selector, tolerations, run)| {
+        Template { demand, node_selector, tolerations, run }
+    })
+}
+
+pub(super) fn unit_spec() -> impl Strategy<Value = UnitSpec> {
+    let group = (text(), 1u32..9, template(), 0u32..9).prop_map(|(name, replicas, template, start)| {
+        TaskGroup { name, replicas, template, ordinals: vec![(start, start + 1), (start + 5, start + 9)] }
+    });
+    let choices = (
+        select(vec![
+            WorkloadClass::Service,
+            WorkloadClass::Stateful,
+            WorkloadClass::Batch,
+            WorkloadClass::Gang,
+            WorkloadClass::Stream,
+            WorkloadClass::Training,
+            WorkloadClass::Yarn,
+            WorkloadClass::Daemon,
+        ]),
+        select(vec![Pool::Guaranteed, Pool::BestEffort]),
+        select(vec![RestartPolicy::Never, RestartPolicy::OnFailure, RestartPolicy::Always]),
+        select(vec![ScoringProfile::LeastAllocated, ScoringProfile::MostAllocated]),
+        select(vec![OnEviction::Requeue, OnEviction::Fail]),
+        select(vec![OnBelowMin::Keep, OnBelowMin::Restart, OnBelowMin::Stop]),
+        option::of(select(vec![UnitEnd::BelowMin, UnitEnd::Deadline, UnitEnd::Failure])),
+    );
+    let numbers = (1u64..99, 1u32..9, any::<i32>(), any::<u64>(), any::<bool>(), any::<u32>());
+    let texts = (text(), text(), text(), text(), text(), "[a-z]{0,6}");
+    (texts, labels(), vec(group, 1..3), choices, numbers).prop_map(
+        |((namespace, name, uid, owner, queue, priority_class), labels, task_groups, choices, numbers)| {
+            let (class, pool, restart_policy, scoring, on_eviction, on_below_min, ended) = choices;
+            let (id, min_member, priority, ttl_after_finished_ms, cancelled, max_restarts) = numbers;
+            UnitSpec {
+                id: UnitId(id),
+                namespace,
+                name,
+                uid,
+                labels,
+                owner,
+                class,
+                task_groups,
+                min_member,
+                queue,
+                priority,
+                priority_class,
+                pool,
+                restart_policy,
+                scoring,
+                ttl_after_finished_ms,
+                cancelled,
+                suspended: priority % 2 == 0,
+                submitted: (min_member % 2 == 0).then(|| {
+                    Box::new(SubmittedSize { min_member: min_member - 1, replicas: vec![7, 0, 300] })
+                }),
+                scheduling_timeout_ms: ttl_after_finished_ms / 3,
+                active_deadline_ms: ttl_after_finished_ms / 5,
+                max_restarts,
+                on_eviction,
+                on_below_min,
+                on_failure: match id % 3 {
+                    0 => OnFailure::Keep,
+                    1 => OnFailure::Restart,
+                    _ => OnFailure::Stop,
+                },
+                whole_restarts: max_restarts / 2,
+                restarting: ttl_after_finished_ms % 2 == 0,
+                ended,
+                preemptible: max_restarts % 2 == 0,
+                min_run_ms: ttl_after_finished_ms / 2,
+            }
+        },
+    )
+}
+
+pub(super) fn queue() -> impl Strategy<Value = QueueSpec> {
+    let amounts = || proptest::collection::btree_map(text(), 0i64..9, 0..3);
+    let texts = (text(), text(), text(), vec(text(), 0..3));
+    let owner_weights = proptest::collection::btree_map(text(), 0u32..9, 0..3);
+    let numbers = (1u32..=1_000_000, select(QueuePolicy::ALL.to_vec()), any::<u32>(), owner_weights);
+    (texts, labels(), amounts(), amounts(), numbers).prop_map(|(texts, labels, min, max, numbers)| {
+        let (name, uid, owner, submit_owners) = texts;
+        let (weight, policy, max_running_units, owner_weights) = numbers;
+        QueueSpec {
+            name,
+            uid,
+            labels,
+            owner,
+            min,
+            max,
+            weight,
+            policy,
+            submit_owners,
+            max_running_units,
+            owner_weights,
+        }
+    })
+}
+
+pub(super) fn priority_class() -> impl Strategy<Value = PriorityClass> {
+    (text(), any::<i32>(), any::<bool>(), text()).prop_map(|(name, value, preemptible, description)| {
+        PriorityClass { name, value, preemptible, description }
+    })
+}
+
+pub(super) fn row_change() -> impl Strategy<Value = RunChange> {
+    let bind = (0u16..3, demand(), vec((1u32..9, any::<u64>()), 1..5)).prop_map(|(group, demand, places)| {
+        RunChange::Bind(Bind {
+            group,
+            demand: Arc::new(demand),
+            pool: Pool::Guaranteed,
+            ordinals: (0..u32::try_from(places.len()).unwrap()).collect(),
+            incarnations: vec![],
+            nodes: places.iter().map(|(node, _)| NodeId(*node)).collect(),
+            device_masks: places.iter().map(|(_, mask)| *mask).collect(),
+            standing: places.first().map(|(node, _)| {
+                let priority = -3;
+                let queue = (*node > 1).then(|| Arc::from(format!("a.q{node}")));
+                let standing = PreemptionTerms {
+                    priority,
+                    preemptible: true,
+                    min_run_ms: 7,
+                    min_member: *node,
+                    queue,
+                    end: End::Never,
+                };
+                Arc::new(standing)
+            }),
+        })
+    });
+    let reason = select(vec![
+        EvictionReason::Cancelled,
+        EvictionReason::ScaledIn,
+        EvictionReason::Preempted,
+        EvictionReason::NodeLost,
+        EvictionReason::Drained,
+        EvictionReason::Squeezed,
+        EvictionReason::Rescheduled,
+        EvictionReason::Suspended,
+        EvictionReason::Deadline,
+        EvictionReason::BelowMin,
+        EvictionReason::Failure,
+        EvictionReason::Tainted,
+    ]);
+    let evict = (vec(0u32..9, 0..4), reason, text()).prop_map(|(ordinals, reason, by)| {
+        RunChange::Evict(Evict {
+            incarnations: vec![1; ordinals.len()],
+            ordinals,
+            reason,
+            by,
+            preemptor: UnitId(0),
+        })
+    });
+    let phase = select(vec![
+        Phase::Bound,
+        Phase::Starting,
+        Phase::Running,
+        Phase::Succeeded,
+        Phase::Failed,
+        Phase::Stopped,
+    ]);
+    let statuses = vec((0u32..9, phase, any::<i32>()), 0..4).prop_map(|rows| {
+        RunChange::Statuses(Statuses {
+            ordinals: rows.iter().map(|row| row.0).collect(),
+            incarnations: vec![],
+            phases: rows.iter().map(|row| row.1).collect(),
+            exit_codes: rows.iter().map(|row| row.2).collect(),
+            restarts: vec![],
+        })
+    });
+    let requeue = vec(0u32..9, 0..4)
+        .prop_map(|ordinals| RunChange::Requeue(Requeue { incarnations: vec![2; ordinals.len()], ordinals }));
+    prop_oneof![bind, evict, statuses, requeue]
+}
