@@ -10,6 +10,7 @@
 //!
 //! # Modules
 //!
+//! - `actions`: what the dispatcher asks to be done.
 //! - `attach`: schedulers that connect, report what they hold, and leave.
 //! - `budgets`: disruption budgets beside the units that they select.
 //! - `directory`: units by namespace and name.
@@ -44,7 +45,7 @@ use std::{
 };
 
 use godel_domain::{
-    change::{Partition, PartitionMode, Scope},
+    change::PartitionMode,
     hold::Hold,
     ids::{HoldId, IdMap, NodeId, Revision, UnitId},
     pause::{self, Pauses},
@@ -64,6 +65,7 @@ use godel_rules::{
     partition::StrategyKind,
 };
 
+mod actions;
 mod attach;
 pub mod budgets;
 mod directory;
@@ -92,6 +94,7 @@ mod schedulers;
 mod step;
 mod unit_entry;
 
+pub use actions::{Action, Assignment, EvictRequest};
 pub use attach::{Attach, AttachRefusal};
 pub use directory::NameClaim;
 pub use ended::{DeleteRefusal, EndedView};
@@ -167,67 +170,6 @@ impl Default for Config {
             sub_cluster_key: sub_cluster::KEY.to_owned(),
         }
     }
-}
-
-/// What is to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Hand a unit to a scheduler, or hand it anew.
-    Assign(Assignment),
-    /// Take a unit away from a scheduler.
-    Revoke(SessionId, UnitId),
-    /// End a scheduler's stream: its lease is lost, or it has a newer stream.
-    Close(SessionId),
-    /// Ask the binder to make running units leave.
-    Evict(EvictRequest),
-    /// Write a unit's record anew, which was at this revision: it ends.
-    End(Arc<UnitSpec>, Revision),
-    /// Delete a unit's record.
-    Delete(UnitId),
-    /// Write how nodes are split.
-    WritePartition(Partition),
-}
-
-/// A unit for a scheduler.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Assignment {
-    /// Its stream.
-    pub session: SessionId,
-    /// The unit.
-    pub spec: Arc<UnitSpec>,
-    /// Revision of `spec`.
-    pub revision: Revision,
-    /// To be placed, ascending.
-    pub ordinals: Vec<u32>,
-    /// Of each.
-    pub incarnations: Vec<u32>,
-    /// Counts towards `min_member` already.
-    pub bound: u32,
-    /// Whose nodes may be used.
-    pub scope: Scope,
-    /// A queue of it is at a maximum: others there have to leave first.
-    pub at_maximum: bool,
-    /// Should the unit find no place it is its turn to gather room.
-    pub turn: bool,
-    /// There is room for it, as its scheduler said of such units.
-    pub called: bool,
-}
-
-/// Running units that must leave.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EvictRequest {
-    /// Their unit.
-    pub unit: UnitId,
-    /// Why.
-    pub reason: EvictionReason,
-    /// Which.
-    pub ordinals: Vec<u32>,
-    /// Of each.
-    pub incarnations: Vec<u32>,
-    /// Who asks, for events.
-    pub by: String,
-    /// What was read when it was asked: who has read less does not know yet whom it is about.
-    pub read: Revision,
 }
 
 /// Counters since the start.

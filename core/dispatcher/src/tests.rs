@@ -1,5 +1,5 @@
 use godel_domain::{
-    change::Lease,
+    change::{Lease, Partition, Scope},
     ids::Epoch,
     lifecycle::{Counts, Phase},
     node::{NodeReport, NodeSpec},

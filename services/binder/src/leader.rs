@@ -27,7 +27,7 @@ use godel_wire::to_proto;
 use tonic::Status;
 
 use self::{
-    jobs::{JobId, Jobs},
+    jobs::{JobId, Jobs, split},
     queue::{Queue, Queued},
     sessions::Sessions,
 };
@@ -44,8 +44,6 @@ pub(crate) use self::{
 
 /// Refused transactions in a row that one item may cause.
 const N_ATTEMPTS_MAX: u32 = 5;
-/// Running units in one eviction operation.
-const N_EVICT_PART: usize = 16_384;
 /// Running units that come back in one transaction.
 const N_REQUEUE_PART: usize = 16_384;
 
@@ -571,28 +569,6 @@ impl BinderLeader {
     fn count_rechecks(&self, n_woken: usize) {
         self.metrics.rechecked.inc_by(u64::try_from(n_woken).unwrap_or(u64::MAX));
     }
-}
-
-/// An eviction in parts of bounded size.
-fn split(unit: UnitId, evict: Evict) -> Vec<(UnitId, Evict)> {
-    let incarnation = |idx: usize| evict.incarnations.get(idx).copied().unwrap_or(0);
-    evict
-        .ordinals
-        .chunks(N_EVICT_PART)
-        .enumerate()
-        .map(|(part, ordinals)| {
-            let start = part * N_EVICT_PART;
-            let incarnations = (start..start + ordinals.len()).map(incarnation).collect();
-            let evict = Evict {
-                ordinals: ordinals.to_vec(),
-                incarnations,
-                reason: evict.reason,
-                by: evict.by.clone(),
-                preemptor: evict.preemptor,
-            };
-            (unit, evict)
-        })
-        .collect()
 }
 
 fn everything(decision: &Decision, reason: RejectionReason, detail: String) -> Rejection {

@@ -25,6 +25,7 @@ mod budgets;
 mod queues;
 mod relief;
 
+pub(super) use self::queues::claimed_tally;
 pub use self::queues::paid;
 
 /// The best for one more replica on a node.
@@ -567,23 +568,6 @@ impl<'a> Plan<'a> {
         found.places = self.places;
         found
     }
-}
-
-/// What leaves of queues for decisions under way.
-pub(super) fn claimed_tally(
-    cluster: &Cluster,
-    claimed: &FxHashSet<(UnitId, u32)>,
-    rights: Option<&Rights<'_>>,
-) -> Tally {
-    let mut tally = Tally::default();
-    for (unit, ordinal) in claimed.iter().filter(|_| rights.is_some()) {
-        let Some((rows, rights)) = cluster.rows(*unit).zip(rights) else { continue };
-        let row = rows.row(*ordinal);
-        if is_staying(&row) {
-            queues::take(rights, rows, &row, &mut tally);
-        }
-    }
-    tally
 }
 
 /// Items of one unit each; they stand in order of units.

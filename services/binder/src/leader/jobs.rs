@@ -1,9 +1,15 @@
 //! Requests to evict: each is answered once all its parts are durable.
 
-use godel_domain::ids::Revision;
+use godel_domain::{
+    ids::{Revision, UnitId},
+    running_units::Evict,
+};
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 use tonic::Status;
+
+/// Running units in one eviction operation.
+const N_EVICT_PART: usize = 16_384;
 
 /// Names a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,6 +71,28 @@ impl Jobs {
             let _ = job.reply.send(Err(status.clone()));
         }
     }
+}
+
+/// An eviction in parts of bounded size.
+pub(super) fn split(unit: UnitId, evict: Evict) -> Vec<(UnitId, Evict)> {
+    let incarnation = |idx: usize| evict.incarnations.get(idx).copied().unwrap_or(0);
+    evict
+        .ordinals
+        .chunks(N_EVICT_PART)
+        .enumerate()
+        .map(|(part, ordinals)| {
+            let start = part * N_EVICT_PART;
+            let incarnations = (start..start + ordinals.len()).map(incarnation).collect();
+            let evict = Evict {
+                ordinals: ordinals.to_vec(),
+                incarnations,
+                reason: evict.reason,
+                by: evict.by.clone(),
+                preemptor: evict.preemptor,
+            };
+            (unit, evict)
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use godel_cluster::Cluster;
 use godel_domain::{
     ids::UnitId,
     running_units::{RunningUnit, RunningUnits},
 };
 use godel_queueing::{Amounts, QueueIdx, Quota};
+use rustc_hash::FxHashSet;
 
 use super::{Item, Plan, by_unit};
-use crate::preempt::{Rights, Sides, Tally};
+use crate::preempt::{Rights, Sides, Tally, rule::is_staying};
 
 impl Plan<'_> {
     /// How the seeker's queue and a running unit's stand.
@@ -109,4 +111,21 @@ pub fn paid(quota: &Quota, rows: &RunningUnits, row: &RunningUnit) -> (QueueIdx,
 pub(super) fn queue_of(quota: &Quota, rows: &RunningUnits, row: &RunningUnit) -> QueueIdx {
     let path = rows.standing(row.group).and_then(|standing| standing.queue.as_deref());
     path.map_or(QueueIdx::DEFAULT, |path| quota.tree().find(path).unwrap_or(QueueIdx::DEFAULT))
+}
+
+/// What leaves of queues for decisions under way.
+pub(in crate::preempt) fn claimed_tally(
+    cluster: &Cluster,
+    claimed: &FxHashSet<(UnitId, u32)>,
+    rights: Option<&Rights<'_>>,
+) -> Tally {
+    let mut tally = Tally::default();
+    for (unit, ordinal) in claimed.iter().filter(|_| rights.is_some()) {
+        let Some((rows, rights)) = cluster.rows(*unit).zip(rights) else { continue };
+        let row = rows.row(*ordinal);
+        if is_staying(&row) {
+            take(rights, rows, &row, &mut tally);
+        }
+    }
+    tally
 }
