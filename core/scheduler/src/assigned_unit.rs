@@ -173,11 +173,11 @@ impl AssignedUnit {
         self.pending() > 0 || !self.awaiting_hold.is_empty()
     }
 
-    /// Running units for which it holds credits, decisions in flight apart. One that is rejected again and again holds
-    /// none while it backs off, or it would keep others from being tried.
+    /// Running units for which it holds credits, decisions in flight apart. One that is rejected again and again, or goes
+    /// back as its queue is full, holds none while it backs off, or it would keep others from being tried.
     pub(crate) fn weight(&self) -> u64 {
         match self.state {
-            State::Backoff(_) if self.rests => 0,
+            State::Backoff(_) if self.rests || self.full.is_some() => 0,
             State::Ready | State::Backoff(_) => self.pending() as u64,
             State::Parked(_) | State::Waiting => 0,
         }

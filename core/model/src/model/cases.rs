@@ -64,6 +64,7 @@ const FOUND: &[(u64, &str)] = &[
     (2_199_023_269_037, "the answer to an old decision after the assignment of a later incarnation"),
     (2_199_023_323_600, "a unit that is rejected for ever, by a scheduler with few credits"),
     (2_199_023_327_682, "a preemption that is refused for ever, by a scheduler with few credits"),
+    (2_199_023_344_181, "a unit that its full queue sends back, by a scheduler with few credits"),
     (2_199_023_389_042, "a hold that is being bound when its unit is deleted"),
     (3_298_534_885_289, "a gang that has to come back whole after one of it has ended by itself"),
     (3_298_534_888_110, "a unit that is bound, ends and is deleted before the binder lists anew"),
