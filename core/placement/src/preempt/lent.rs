@@ -130,13 +130,27 @@ pub fn lendable(
 ) -> Lent {
     let mut lent = beside(cluster, rights, &pays, (taken, claimed));
     let mut leaves = lent.tally.take().unwrap_or_default();
+    // Of a unit that was never bound the first hold that is taken counts for all: they go together.
+    let mut whole: FxHashMap<UnitId, bool> = FxHashMap::default();
     let others = cluster.claims().into_iter().filter(|hold| !taken.contains(&hold.id));
     for hold in others.filter(|hold| !nodes.contains(&hold.node)) {
-        let (queue, takes) = pays(hold);
-        let mut tally = leaves.clone();
-        let may_take = seeker.may_take_over(cluster, hold, rights, (queue, &takes), &mut tally).is_ok();
-        if may_take && rights.is_none_or(|rights| rights.overdrawn(&tally).is_none()) {
-            leaves = tally;
+        let goes_whole = rights.is_some() && !cluster.rows(hold.unit).is_some_and(RunningUnits::was_placed);
+        let known = whole.get(&hold.unit).copied().filter(|_| goes_whole);
+        let may_take = known.unwrap_or_else(|| {
+            let (queue, mut takes) = pays(hold);
+            if goes_whole {
+                takes = all_of(cluster, hold.unit, &pays);
+            }
+            let mut tally = leaves.clone();
+            let may_take = seeker.may_take_over(cluster, hold, rights, (queue, &takes), &mut tally).is_ok()
+                && rights.is_none_or(|rights| rights.overdrawn(&tally).is_none());
+            if may_take {
+                leaves = tally;
+            }
+            whole.insert(hold.unit, may_take);
+            may_take
+        });
+        if may_take {
             let priority = hold.priority.unwrap_or_default();
             lent.by_node.entry(hold.node).or_default().push((priority, hold.id));
         }
@@ -144,6 +158,18 @@ pub fn lendable(
     lent.by_node.values_mut().for_each(|of_node| of_node.sort_unstable());
     lent.tally = Some(leaves);
     lent
+}
+
+/// What all holds of a unit take.
+fn all_of(cluster: &Cluster, unit: UnitId, pays: &impl Fn(&Hold) -> (QueueIdx, Amounts)) -> Amounts {
+    let mut takes = Amounts::new();
+    let holds = cluster.holds_of(unit);
+    for hold in holds.iter().filter_map(|id| cluster.hold(*id)).filter(|hold| hold.is_claim()) {
+        let (_, of_one) = pays(hold);
+        takes.resize(takes.len().max(of_one.len()), 0);
+        takes.iter_mut().zip(&of_one).for_each(|(takes, amount)| *takes += amount);
+    }
+    takes
 }
 
 /// Nothing more is lent beside what decisions under way have `taken`, which queues lose as they do the victims that are
