@@ -1,6 +1,6 @@
 //! Agents: what speaks for a node.
 //!
-//! One process hosts one real node ([`process`]: commands as child processes) or any number of simulated ones.
+//! One process hosts one real node ([`runtime`]: commands as child processes) or any number of simulated ones.
 //! Each node has its own identity and its own gRPC session; the sessions are spread over a few connections, and
 //! one task per connection drives all nodes of it: no task and no timer per node. The life of running units is
 //! a pure state machine ([`life`]). Terminal statuses stay in an append-only journal ([`journal`]) until state
@@ -14,7 +14,7 @@
 //! - `journal`: statuses of ended running units, on disk until state has them.
 //! - `life`: the life of the running units of one node.
 //! - `outbound`: what waits to be sent on a node's stream.
-//! - `process`: running units as child processes.
+//! - `runtime`: what runs running units: time alone, or child processes.
 //! - `service`: starts the tasks of an agent process.
 //! - `session`: what a node says to state, and how its session is opened.
 //! - `shard`: one connection and all nodes that share it.
@@ -27,7 +27,7 @@ pub mod inventory;
 pub mod journal;
 pub mod life;
 mod outbound;
-pub mod process;
+pub mod runtime;
 mod service;
 mod session;
 mod shard;

@@ -23,7 +23,7 @@ use crate::{
     inventory::NodeDef,
     life::{self, Orders, Weight, Work},
     outbound::{self, Messages, Outbound},
-    process::Program,
+    runtime::process::Program,
 };
 
 /// Messages of one node that wait for its stream.

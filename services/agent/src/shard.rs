@@ -18,7 +18,7 @@ use crate::{
     journal::{self, Entry, Journal},
     life::{Backoff, Key, NodeLife, Status, Weight},
     outbound::Outbound,
-    process::{Event, Processes},
+    runtime::{Event, Runtime, process::Processes, simulated::Simulated},
     service::{Mode, Stats},
     session::{self, Arrival, Client, Inbound, Progress, Step},
     timers::Timers,
@@ -77,7 +77,6 @@ enum Timer {
     Heartbeat { node: usize, generation: u64 },
     Report(usize),
     Restart { node: usize, key: Key, incarnation: u32, restarts: u32 },
-    Finish { node: usize, key: Key, incarnation: u32, exit_code: i32, since: Millis },
 }
 
 /// What wakes a shard.
@@ -112,7 +111,8 @@ pub(crate) struct Shard {
     to_report: Vec<usize>,
     keep: Vec<Entry>,
     forget: Vec<Entry>,
-    processes: Option<Processes>,
+    /// The first one that takes a kind of work does it.
+    runtimes: Vec<Box<dyn Runtime>>,
     /// Sessions that could not be opened: only the first is worth a line.
     n_failures: u64,
     /// See [`crate::Deps::says_goodbye`].
@@ -139,6 +139,7 @@ impl Shard {
     ) -> Self {
         let backoff = Backoff::default().scaled(|ms| config.scaled_ms(ms));
         let use_model = config.use_model(rng.random());
+        let simulated: Box<dyn Runtime> = Box::new(Simulated::new(Arc::clone(&config)));
         Self {
             use_model,
             started: clock.now(),
@@ -159,7 +160,7 @@ impl Shard {
             to_report: Vec::new(),
             keep: Vec::new(),
             forget: Vec::new(),
-            processes: None,
+            runtimes: vec![simulated],
             n_failures: 0,
             says_goodbye: false,
             n_refused: 0,
@@ -213,7 +214,7 @@ impl Shard {
         let (events_tx, mut events) = mpsc::channel(N_EVENTS_MAX);
         if self.mode == Mode::Processes {
             let log_dir = self.config.state_dir.as_ref().map(|dir| dir.join("logs"));
-            self.processes = Some(Processes::new(events_tx, log_dir));
+            self.runtimes.insert(0, Box::new(Processes::new(events_tx, log_dir)));
         }
         loop {
             if let Some((node, message)) = self.refused.take_if(|_| self.n_refused == self.slots.len()) {
@@ -221,7 +222,8 @@ impl Shard {
             }
             self.start_connecting();
             let now = self.clock.now();
-            let next_at = self.timers.next_at().into_iter().chain(self.looks.next_at()).min();
+            let ends = self.runtimes.iter().filter_map(|runtime| runtime.next_at());
+            let next_at = self.timers.next_at().into_iter().chain(self.looks.next_at()).chain(ends).min();
             let pause = next_at.map(|at| Duration::from_millis(at.since(now)));
             let timer = tokio::time::sleep(pause.unwrap_or(Duration::from_secs(3600)));
             let woken = tokio::select! {
@@ -345,16 +347,11 @@ impl Shard {
                     self.act(node, actions);
                     self.note(node);
                 }
-                Timer::Finish { node, key, incarnation, exit_code, since } => {
-                    // Of what had its name in another store it is none.
-                    if self.slots[node].life.running_since(key, incarnation) != Some(since) {
-                        continue;
-                    }
-                    let mut actions = Vec::new();
-                    self.slots[node].life.ended(key, incarnation, exit_code, now, &mut actions);
-                    self.act(node, actions);
-                    self.note(node);
-                }
+            }
+        }
+        for idx in 0..self.runtimes.len() {
+            while let Some(event) = self.runtimes[idx].take_due(now) {
+                self.on_event(event);
             }
         }
     }

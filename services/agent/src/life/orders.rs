@@ -3,7 +3,7 @@
 use godel_domain::{demand::Pool, unit::RestartPolicy};
 use godel_rules::agent_admission::Takes;
 
-use crate::process::Program;
+use crate::runtime::process::Program;
 
 /// A running unit, whatever its incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use godel_domain::time::Millis;
 use rustc_hash::FxHashMap;
 use rustix::{
     fs::OFlags,
@@ -23,21 +24,13 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-use crate::life::Key;
+use super::{Event, Run, Runtime};
+use crate::life::{Key, Work};
 
 /// Exit code of a command that could not be started, as shells have it.
 const NOT_STARTED: i32 = 127;
 /// Added to the number of the signal that ended a process, as shells do.
 const SIGNALLED: i32 = 128;
-
-/// What became of a child process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
-    /// It runs: position of its node, running unit, incarnation.
-    Started(usize, Key, u32),
-    /// It is over, with its exit code.
-    Ended(usize, Key, u32, i32),
-}
 
 /// What to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,57 +41,60 @@ pub struct Program {
     pub env: BTreeMap<String, String>,
 }
 
-/// Child processes by running unit.
+/// Child processes by run.
 pub(crate) struct Processes {
     events: mpsc::Sender<Event>,
     /// Output goes here, one file each; none: nowhere.
     log_dir: Option<PathBuf>,
-    stops: FxHashMap<(Key, u32), oneshot::Sender<Duration>>,
+    stops: FxHashMap<Run, oneshot::Sender<Duration>>,
 }
 
 impl Processes {
     pub(crate) fn new(events: mpsc::Sender<Event>, log_dir: Option<PathBuf>) -> Self {
         Self { events, log_dir, stops: FxHashMap::default() }
     }
+}
 
-    /// Starts a child; what becomes of it comes as events.
-    pub(crate) fn start(&mut self, key: Key, incarnation: u32, node: usize, program: &Program) {
+impl Runtime for Processes {
+    fn takes(&self, work: &Work) -> bool {
+        matches!(work, Work::Program(_))
+    }
+
+    /// Both its start and its end come later.
+    fn start(&mut self, run: Run, work: &Work, _now: Millis) -> Option<Event> {
+        let Work::Program(program) = work else { return None };
         let (stop_tx, stop_rx) = oneshot::channel();
-        self.stops.insert((key, incarnation), stop_tx);
+        self.stops.insert(run, stop_tx);
         let events = self.events.clone();
-        let spawned = spawn(program, self.log_dir.as_deref(), key, incarnation);
+        let spawned = spawn(program, self.log_dir.as_deref(), run.key, run.incarnation);
         godel_kit::task::spawn("agent.child", async move {
             let exit_code = match spawned {
                 Ok(child) => {
                     // Nobody listens any more when the agent stops.
-                    let _stopping = events.send(Event::Started(node, key, incarnation)).await;
+                    let _stopping = events.send(Event::Started(run)).await;
                     attend(child, stop_rx).await
                 }
                 Err(error) => {
-                    tracing::warn!(unit_id = key.unit, ordinal = key.ordinal, %error, "command cannot be started");
+                    let Key { unit, ordinal } = run.key;
+                    tracing::warn!(unit_id = unit, ordinal, %error, "command cannot be started");
                     NOT_STARTED
                 }
             };
-            let _stopping = events.send(Event::Ended(node, key, incarnation, exit_code)).await;
+            let _stopping = events.send(Event::Ended { run, exit_code, since: None }).await;
         });
+        None
     }
 
-    /// Stops a child: SIGTERM, and SIGKILL after the grace.
-    pub(crate) fn stop(&mut self, key: Key, incarnation: u32, grace: Duration) {
-        if let Some(stop) = self.stops.remove(&(key, incarnation)) {
-            // It has ended in this moment otherwise.
-            let _ended = stop.send(grace);
-        }
+    /// SIGTERM, and SIGKILL after the grace.
+    fn stop(&mut self, run: Run, grace: Duration) -> bool {
+        let Some(stop) = self.stops.remove(&run) else { return false };
+        // It has ended in this moment otherwise.
+        let _ended = stop.send(grace);
+        true
     }
 
-    /// It is a child that was neither stopped nor seen to end.
-    pub(crate) fn has(&self, key: Key, incarnation: u32) -> bool {
-        self.stops.contains_key(&(key, incarnation))
-    }
-
-    /// Its end was seen.
-    pub(crate) fn forget(&mut self, key: Key, incarnation: u32) {
-        self.stops.remove(&(key, incarnation));
+    fn forget(&mut self, run: Run) {
+        self.stops.remove(&run);
     }
 }
 
@@ -160,13 +156,24 @@ fn exit_code(ended: io::Result<ExitStatus>) -> i32 {
 mod tests {
     use super::*;
 
-    const KEY: Key = Key { unit: 1, ordinal: 0 };
+    fn run(node: usize, incarnation: u32) -> Run {
+        Run { node, key: Key { unit: 1, ordinal: 0 }, incarnation }
+    }
 
-    fn shell(script: &str) -> Program {
-        Program {
+    fn shell(script: &str) -> Work {
+        Work::Program(Box::new(Program {
             command: ["sh", "-c", script].map(str::to_owned).to_vec(),
             env: BTreeMap::from([("WORD".to_owned(), "hello".to_owned())]),
-        }
+        }))
+    }
+
+    fn start(processes: &mut Processes, run: Run, work: &Work) {
+        assert!(processes.takes(work));
+        assert_eq!(processes.start(run, work, Millis(0)), None, "what becomes of it comes later");
+    }
+
+    fn ended(run: Run, exit_code: i32) -> Event {
+        Event::Ended { run, exit_code, since: None }
     }
 
     async fn next(events: &mut mpsc::Receiver<Event>) -> Event {
@@ -178,9 +185,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (tx, mut events) = mpsc::channel(8);
         let mut processes = Processes::new(tx, Some(dir.path().to_owned()));
-        processes.start(KEY, 4, 7, &shell("echo $WORD; exit 3"));
-        assert_eq!(next(&mut events).await, Event::Started(7, KEY, 4));
-        assert_eq!(next(&mut events).await, Event::Ended(7, KEY, 4, 3));
+        start(&mut processes, run(7, 4), &shell("echo $WORD; exit 3"));
+        assert_eq!(next(&mut events).await, Event::Started(run(7, 4)));
+        assert_eq!(next(&mut events).await, ended(run(7, 4), 3));
         assert_eq!(std::fs::read_to_string(dir.path().join("1-0-4.log")).unwrap(), "hello\n");
     }
 
@@ -191,17 +198,17 @@ mod tests {
         let (tx, mut events) = mpsc::channel(8);
         let logs = dir.path().join("logs");
         let mut processes = Processes::new(tx, Some(logs.clone()));
-        processes.start(KEY, 1, 0, &shell("echo secret"));
-        assert_eq!(next(&mut events).await, Event::Started(0, KEY, 1));
-        assert_eq!(next(&mut events).await, Event::Ended(0, KEY, 1, 0));
+        start(&mut processes, run(0, 1), &shell("echo secret"));
+        assert_eq!(next(&mut events).await, Event::Started(run(0, 1)));
+        assert_eq!(next(&mut events).await, ended(run(0, 1), 0));
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&logs), mode(&logs.join("1-0-1.log"))), (0o700, 0o600));
         // A link in the place of the next one.
         let victim = dir.path().join("victim");
         std::fs::write(&victim, "precious").unwrap();
         std::os::unix::fs::symlink(&victim, logs.join("1-0-2.log")).unwrap();
-        processes.start(KEY, 2, 0, &shell("echo overwritten"));
-        assert_eq!(next(&mut events).await, Event::Ended(0, KEY, 2, NOT_STARTED));
+        start(&mut processes, run(0, 2), &shell("echo overwritten"));
+        assert_eq!(next(&mut events).await, ended(run(0, 2), NOT_STARTED));
         assert_eq!(std::fs::read_to_string(victim).unwrap(), "precious");
     }
 
@@ -210,24 +217,25 @@ mod tests {
         let (tx, mut events) = mpsc::channel(8);
         let mut processes = Processes::new(tx, None);
         let program = Program { command: vec!["/no/such/program".to_owned()], ..Program::default() };
-        processes.start(KEY, 0, 7, &program);
-        assert_eq!(next(&mut events).await, Event::Ended(7, KEY, 0, NOT_STARTED));
+        let program = Work::Program(Box::new(program));
+        start(&mut processes, run(7, 0), &program);
+        assert_eq!(next(&mut events).await, ended(run(7, 0), NOT_STARTED));
     }
 
     #[tokio::test]
     async fn a_stop_is_polite_first_and_forced_after_the_grace() {
         let (tx, mut events) = mpsc::channel(8);
         let mut processes = Processes::new(tx, None);
-        processes.start(KEY, 0, 7, &shell("exec sleep 1000"));
-        assert_eq!(next(&mut events).await, Event::Started(7, KEY, 0));
-        processes.stop(KEY, 0, Duration::from_secs(20));
-        assert_eq!(next(&mut events).await, Event::Ended(7, KEY, 0, SIGNALLED + 15));
+        start(&mut processes, run(7, 0), &shell("exec sleep 1000"));
+        assert_eq!(next(&mut events).await, Event::Started(run(7, 0)));
+        assert!(processes.stop(run(7, 0), Duration::from_secs(20)));
+        assert_eq!(next(&mut events).await, ended(run(7, 0), SIGNALLED + 15));
 
         let dir = tempfile::tempdir().unwrap();
         let ready = dir.path().join("ready");
         let stubborn = format!("trap '' TERM; touch {}; while :; do sleep 0.05; done", ready.display());
-        processes.start(KEY, 1, 7, &shell(&stubborn));
-        assert_eq!(next(&mut events).await, Event::Started(7, KEY, 1));
+        start(&mut processes, run(7, 1), &shell(&stubborn));
+        assert_eq!(next(&mut events).await, Event::Started(run(7, 1)));
         tokio::time::timeout(Duration::from_secs(20), async {
             while !ready.exists() {
                 tokio::task::yield_now().await;
@@ -235,7 +243,8 @@ mod tests {
         })
         .await
         .unwrap();
-        processes.stop(KEY, 1, Duration::from_millis(20));
-        assert_eq!(next(&mut events).await, Event::Ended(7, KEY, 1, SIGNALLED + 9));
+        assert!(processes.stop(run(7, 1), Duration::from_millis(20)));
+        assert!(!processes.stop(run(7, 1), Duration::ZERO), "it is being stopped");
+        assert_eq!(next(&mut events).await, ended(run(7, 1), SIGNALLED + 9));
     }
 }

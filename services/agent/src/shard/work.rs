@@ -7,12 +7,13 @@ use godel_proto::v1;
 use super::{Shard, Timer};
 use crate::{
     journal::Entry,
-    life::{Action, Key, Work},
-    process::Event,
+    life::{Action, Key},
+    runtime::{Event, Run},
+    service::Mode,
     session,
 };
 
-/// Exit code of a simulated run that was told to stop: 128 + SIGTERM.
+/// Exit code of a run that ends as soon as it is told to stop: 128 + SIGTERM.
 const STOPPED: i32 = 143;
 
 impl Shard {
@@ -22,7 +23,7 @@ impl Shard {
         }
         let mut actions = Vec::new();
         for ordinal in session::ordinals(assignment) {
-            let orders = session::orders(assignment, ordinal, self.processes.is_some());
+            let orders = session::orders(assignment, ordinal, self.mode == Mode::Processes);
             let key = Key { unit: assignment.unit_id, ordinal };
             let slot = &mut self.slots[node];
             if again {
@@ -46,20 +47,19 @@ impl Shard {
         let mut more = Vec::new();
         for action in actions {
             match action {
-                Action::Start(key, incarnation) => self.start(node, key, incarnation),
+                Action::Start(key, incarnation) => self.start(Run { node, key, incarnation }),
                 Action::Wait { key, incarnation, restarts, after_ms } => {
                     let at = self.clock.now().plus(after_ms);
                     self.timers.set(at, Timer::Restart { node, key, incarnation, restarts });
                 }
-                Action::Stop { key, incarnation, grace_ms } => match &mut self.processes {
-                    Some(processes) if processes.has(key, incarnation) => {
-                        processes.stop(key, incarnation, Duration::from_millis(grace_ms.into()));
-                    }
-                    _ => {
+                Action::Stop { key, incarnation, grace_ms } => {
+                    let (run, grace) =
+                        (Run { node, key, incarnation }, Duration::from_millis(grace_ms.into()));
+                    if !self.runtimes.iter_mut().any(|runtime| runtime.stop(run, grace)) {
                         let now = self.clock.now();
                         self.slots[node].life.ended(key, incarnation, STOPPED, now, &mut more);
                     }
-                },
+                }
                 Action::Keep(status) => self.keep.push(Entry::Ended(self.slots[node].name.clone(), status)),
                 Action::Forget(status) => {
                     self.forget.push(Entry::Acknowledged(self.slots[node].name.clone(), status));
@@ -71,38 +71,34 @@ impl Shard {
         }
     }
 
-    fn start(&mut self, node: usize, key: Key, incarnation: u32) {
-        let life = &mut self.slots[node].life;
-        match life.work(key, incarnation) {
+    fn start(&mut self, run: Run) {
+        let (now, life) = (self.clock.now(), &mut self.slots[run.node].life);
+        let Some(work) = life.work(run.key, run.incarnation) else { return };
+        let Some(runtime) = self.runtimes.iter_mut().find(|runtime| runtime.takes(work)) else { return };
+        match runtime.start(run, work, now) {
+            Some(Event::Started(_)) => life.started(run.key, run.incarnation, now),
+            Some(ended @ Event::Ended { .. }) => self.on_event(ended),
             None => {}
-            Some(Work::Program(program)) => {
-                if let Some(processes) = &mut self.processes {
-                    processes.start(key, incarnation, node, program);
-                }
-            }
-            Some(&Work::Simulated { duration_ms, exit_code }) => {
-                let now = self.clock.now();
-                life.started(key, incarnation, now);
-                if let Some(duration_ms) = duration_ms {
-                    let at = now.plus(self.config.scaled_ms(duration_ms));
-                    self.timers.set(at, Timer::Finish { node, key, incarnation, exit_code, since: now });
-                }
-            }
         }
     }
 
     pub(super) fn on_event(&mut self, event: Event) {
-        let Some(processes) = &mut self.processes else { return };
         let now = self.clock.now();
         let mut actions = Vec::new();
         let node = match event {
-            Event::Started(node, key, incarnation) => {
+            Event::Started(Run { node, key, incarnation }) => {
                 self.slots[node].life.started(key, incarnation, now);
                 node
             }
-            Event::Ended(node, key, incarnation, exit_code) => {
-                processes.forget(key, incarnation);
-                self.slots[node].life.ended(key, incarnation, exit_code, now, &mut actions);
+            Event::Ended { run, exit_code, since } => {
+                self.runtimes.iter_mut().for_each(|runtime| runtime.forget(run));
+                let Run { node, key, incarnation } = run;
+                let life = &mut self.slots[node].life;
+                // Of what had its name in another store it is none.
+                if since.is_some() && life.running_since(key, incarnation) != since {
+                    return;
+                }
+                life.ended(key, incarnation, exit_code, now, &mut actions);
                 node
             }
         };

@@ -1,0 +1,59 @@
+//! What runs running units: time alone for simulated ones, child processes on a real node.
+//!
+//! A runtime starts runs and stops them, and says in events what becomes of them. What is to be started, and what an end
+//! means, is the business of [`crate::life`].
+
+pub mod process;
+pub(crate) mod simulated;
+
+use std::time::Duration;
+
+use godel_domain::time::Millis;
+
+use crate::life::{Key, Work};
+
+/// A running unit on a node of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Run {
+    /// Position of its node in this process.
+    pub(crate) node: usize,
+    pub(crate) key: Key,
+    pub(crate) incarnation: u32,
+}
+
+/// What became of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Started(Run),
+    Ended {
+        run: Run,
+        exit_code: i32,
+        /// It is the run that began then which has ended; one of the same name that began later goes on.
+        since: Option<Millis>,
+    },
+}
+
+/// Runs running units.
+pub(crate) trait Runtime: Send {
+    /// Whether it does work of this kind.
+    fn takes(&self, work: &Work) -> bool;
+
+    /// Starts a run. What is known of it at once is the answer; the rest comes later.
+    fn start(&mut self, run: Run, work: &Work, now: Millis) -> Option<Event>;
+
+    /// Stops a run, politely first and by force after the grace. True: it is one of its own, and its end comes as an event.
+    fn stop(&mut self, run: Run, grace: Duration) -> bool;
+
+    /// The end of a run was seen.
+    fn forget(&mut self, _run: Run) {}
+
+    /// When a run ends by itself, as far as is known.
+    fn next_at(&self) -> Option<Millis> {
+        None
+    }
+
+    /// A run that has ended by itself by now.
+    fn take_due(&mut self, _now: Millis) -> Option<Event> {
+        None
+    }
+}

@@ -1,0 +1,72 @@
+//! Running units that do nothing but last: what simulated nodes do, and units without a command on a real one.
+
+use std::{sync::Arc, time::Duration};
+
+use godel_domain::time::Millis;
+
+use super::{Event, Run, Runtime};
+use crate::{config::Config, life::Work, timers::Timers};
+
+/// Runs that end after a while, or when they are told to.
+pub(crate) struct Simulated {
+    config: Arc<Config>,
+    /// Runs with their exit codes, and when they began.
+    ends: Timers<(Run, i32, Millis)>,
+}
+
+impl Simulated {
+    pub(crate) fn new(config: Arc<Config>) -> Self {
+        Self { config, ends: Timers::default() }
+    }
+}
+
+impl Runtime for Simulated {
+    fn takes(&self, work: &Work) -> bool {
+        matches!(work, Work::Simulated { .. })
+    }
+
+    fn start(&mut self, run: Run, work: &Work, now: Millis) -> Option<Event> {
+        let Work::Simulated { duration_ms, exit_code } = *work else { return None };
+        if let Some(duration_ms) = duration_ms {
+            self.ends.set(now.plus(self.config.scaled_ms(duration_ms)), (run, exit_code, now));
+        }
+        Some(Event::Started(run))
+    }
+
+    /// There is nothing to wait for: it ends at once.
+    fn stop(&mut self, _run: Run, _grace: Duration) -> bool {
+        false
+    }
+
+    fn next_at(&self) -> Option<Millis> {
+        self.ends.next_at()
+    }
+
+    fn take_due(&mut self, now: Millis) -> Option<Event> {
+        let (run, exit_code, since) = self.ends.pop_due(now)?;
+        Some(Event::Ended { run, exit_code, since: Some(since) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::life::Key;
+
+    #[test]
+    fn a_run_lasts_as_long_as_it_says_and_names_when_it_began() {
+        let mut simulated = Simulated::new(Arc::new(Config::default()));
+        let run = Run { node: 3, key: Key { unit: 1, ordinal: 0 }, incarnation: 2 };
+        let work = Work::Simulated { duration_ms: Some(50), exit_code: 4 };
+        assert!(simulated.takes(&work));
+        assert_eq!(simulated.start(run, &work, Millis(100)), Some(Event::Started(run)));
+        let at = simulated.next_at().unwrap();
+        assert_eq!((at > Millis(100), simulated.take_due(Millis(100))), (true, None));
+        let ended = Event::Ended { run, exit_code: 4, since: Some(Millis(100)) };
+        assert_eq!((simulated.take_due(at), simulated.take_due(at)), (Some(ended), None));
+        let forever = Work::Simulated { duration_ms: None, exit_code: 0 };
+        assert_eq!(simulated.start(run, &forever, Millis(200)), Some(Event::Started(run)));
+        assert_eq!(simulated.next_at(), None);
+        assert!(!simulated.stop(run, Duration::ZERO), "its end comes with the stop");
+    }
+}
