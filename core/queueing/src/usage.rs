@@ -52,7 +52,7 @@ impl ResourceIdx {
     }
 }
 
-/// What a running unit takes, any one of several, or so many of several together; held by [`Usage::hold`].
+/// What a running unit takes, any one of several, or so many of several together; interned by [`Usage::intern`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AskId(u32);
 
