@@ -6,6 +6,13 @@
 use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
+use godel_client::{
+    audit,
+    client::Client,
+    exit::Failure,
+    output::{self, Format},
+    usage,
+};
 use serde::Serialize;
 
 use super::{
@@ -14,13 +21,6 @@ use super::{
     once::{Figures, Once},
     processes::Processes,
     report::{count, wide},
-};
-use godel_client::{
-    audit,
-    client::Client,
-    exit::Failure,
-    output::{self, Format},
-    usage,
 };
 
 /// How agents and state are set: a heartbeat each ten seconds, three of which may be missed.

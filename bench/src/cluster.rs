@@ -9,6 +9,14 @@ use std::{
 };
 
 use godel_audit::Verdict;
+use godel_client::{
+    audit::{self, Quiet},
+    client::Client,
+    exit::{Code, Failure},
+    output::{self, Paint, progress},
+    replay::Latency,
+    usage,
+};
 use godel_kit::CancellationToken;
 use godel_proto::v1;
 use indicatif::ProgressBar;
@@ -21,14 +29,6 @@ use super::{
     load::{Load, Way},
     processes::Processes,
     report::{Run, count, wide},
-};
-use godel_client::{
-    audit::{self, Quiet},
-    client::Client,
-    exit::{Code, Failure},
-    output::{self, Paint, progress},
-    replay::Latency,
-    usage,
 };
 
 /// Time for the processes to be ready, and for the nodes to be there.

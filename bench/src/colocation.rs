@@ -12,6 +12,7 @@ use std::{
 };
 
 use clap::Args as ClapArgs;
+use godel_client::{client::Client, exit::Failure, output::Format, replay::Latency, usage};
 use godel_domain::resources::CPU;
 use godel_proto::v1;
 use prost::Message as _;
@@ -27,7 +28,6 @@ use super::{
     report::count,
     workload::Maker,
 };
-use godel_client::{client::Client, exit::Failure, output::Format, replay::Latency, usage};
 
 /// Shares of the nodes' CPU that online work asks for at the ebb and at noon, and more of it in the burst, per cent.
 const EBB: f64 = 25.0;

@@ -3,16 +3,16 @@
 use std::{path::PathBuf, time::Instant};
 
 use clap::Args as ClapArgs;
+use godel_client::{
+    exit::Failure,
+    output::{self, Format, View},
+};
 use godel_model::scenarios::{ALL, Done, Scenario, Size};
 use serde::Serialize;
 
 use super::{
     cases::{per, show},
     report::wide,
-};
-use godel_client::{
-    exit::Failure,
-    output::{self, Format, View},
 };
 
 /// `godel bench core`.

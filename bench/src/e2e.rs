@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum as _};
+use godel_client::{exit::Failure, output::Format};
 
 use super::{
     cap,
@@ -12,7 +13,6 @@ use super::{
     setup::{Setup, at_least_one},
     workload::{Plan, Step, Wanted, Workload},
 };
-use godel_client::{exit::Failure, output::Format};
 
 /// `godel bench e2e`.
 #[derive(Clone, Debug, ClapArgs)]

@@ -18,6 +18,14 @@ pub(super) mod ledger;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use clap::Args as ClapArgs;
+use godel_client::{
+    audit,
+    client::Client,
+    exit::{Code, Failure},
+    output::progress,
+    replay::Latency,
+    usage,
+};
 use godel_kit::CancellationToken;
 use godel_proto::v1;
 use tokio::time::Instant;
@@ -34,14 +42,6 @@ use super::{
     report::{Run, count, wide},
     setup::{Setup, at_least_one},
     workload::Maker,
-};
-use godel_client::{
-    audit,
-    client::Client,
-    exit::{Code, Failure},
-    output::progress,
-    replay::Latency,
-    usage,
 };
 
 /// Ended units are kept for so long.

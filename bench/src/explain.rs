@@ -5,6 +5,12 @@
 use std::{fmt::Write as _, time::Instant};
 
 use clap::Args as ClapArgs;
+use godel_client::{
+    client::Client,
+    exit::{Code, Failure},
+    output::Format,
+    replay::Latency,
+};
 use godel_kit::client::Channel;
 use godel_proto::v1::{self, scheduler_service_client::SchedulerServiceClient};
 use serde::{Deserialize, Serialize};
@@ -15,12 +21,6 @@ use super::{
     report::Run,
     setup::{Setup, at_least_one},
     workload::Maker,
-};
-use godel_client::{
-    client::Client,
-    exit::{Code, Failure},
-    output::Format,
-    replay::Latency,
 };
 
 /// Running units that fill a node: 5 CPU and 20 GiB each.

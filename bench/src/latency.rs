@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use godel_client::{exit::Failure, output::Format};
 
 use super::{
     cluster::Cluster,
@@ -12,7 +13,6 @@ use super::{
     setup::{Setup, at_least_one},
     workload::{Passing, Wanted, Workload},
 };
-use godel_client::{exit::Failure, output::Format};
 
 /// `godel bench latency`.
 #[derive(Clone, Debug, ClapArgs)]

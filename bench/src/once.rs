@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use godel_client::{
+    exit::Failure,
+    output::{self, Format},
+};
 use godel_kit::shutdown;
 use godel_proto::v1;
 use serde::Serialize;
 
 use super::{cases::in_dir, cluster::Layout, setup::at_least_one};
-use godel_client::{
-    exit::Failure,
-    output::{self, Format},
-};
 
 /// Flags of each of them.
 #[derive(Clone, Debug, ClapArgs)]

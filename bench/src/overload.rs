@@ -16,6 +16,13 @@ use std::{
 };
 
 use clap::Args as ClapArgs;
+use godel_client::{
+    client::Client,
+    exit::{Code, Failure},
+    output::Format,
+    replay::Latency,
+    usage,
+};
 use godel_kit::CancellationToken;
 use godel_proto::v1;
 use serde::Serialize;
@@ -32,13 +39,6 @@ use super::{
     report::{count, joined, wide},
     setup::at_least_one,
     workload::Maker,
-};
-use godel_client::{
-    client::Client,
-    exit::{Code, Failure},
-    output::Format,
-    replay::Latency,
-    usage,
 };
 
 /// Units of a run at most.

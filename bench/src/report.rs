@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
+use godel_client::{exit::Failure, output, replay::Latency};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{endurance::Endurance, explain::Explain};
-use godel_client::{exit::Failure, output, replay::Latency};
 
 /// One run. Times are from the first submission to the last binding seen on a watch; where agents run what is
 /// placed, to the last end seen there.

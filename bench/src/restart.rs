@@ -12,6 +12,13 @@ use std::{
 };
 
 use clap::Args as ClapArgs;
+use godel_client::{
+    audit,
+    client::Client,
+    exit::{Code, Failure},
+    output::{self, Format},
+    usage,
+};
 use godel_kit::{CancellationToken, client::Channel, message::RECEIVED_BYTES_MAX};
 use godel_proto::v1::{
     self, bind_service_client::BindServiceClient, dispatch_service_client::DispatchServiceClient,
@@ -30,13 +37,6 @@ use super::{
     report::wide,
     setup::at_least_one,
     workload::Maker,
-};
-use godel_client::{
-    audit,
-    client::Client,
-    exit::{Code, Failure},
-    output::{self, Format},
-    usage,
 };
 
 /// Between two tries to submit, and two looks at a process.

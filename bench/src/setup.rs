@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum};
+use godel_client::{
+    exit::Failure,
+    output::{self, Format},
+};
 use godel_kit::shutdown;
 use godel_proto::v1;
 
 use super::{
     cluster::Layout,
     report::{Report, Run},
-};
-use godel_client::{
-    exit::Failure,
-    output::{self, Format},
 };
 
 /// How nodes are split.

@@ -19,6 +19,10 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use clap::{Args as ClapArgs, ValueEnum as _};
 use godel_agent::inventory;
+use godel_client::{
+    exit::{Code, Failure},
+    output::{self, Format, View},
+};
 use godel_core_scheduler::Config;
 use godel_domain::{
     change::{Partition, PartitionMode},
@@ -41,10 +45,6 @@ use super::{
     chart,
     load::Load,
     workload::{self, Workload},
-};
-use godel_client::{
-    exit::{Code, Failure},
-    output::{self, Format, View},
 };
 
 /// Adding one pays while throughput rises by so much.

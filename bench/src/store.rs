@@ -11,6 +11,12 @@ use std::{
 };
 
 use clap::Args as ClapArgs;
+use godel_client::{
+    exit::{Code, Failure},
+    output::{self, Format, View},
+    replay::Latency,
+    usage,
+};
 use godel_domain::ids::Revision;
 use godel_kit::clock::SystemClock;
 use godel_proto::raw;
@@ -21,12 +27,6 @@ use self::txns::Txns;
 use super::{
     cases::{in_dir, per, show},
     report::wide,
-};
-use godel_client::{
-    exit::{Code, Failure},
-    output::{self, Format, View},
-    replay::Latency,
-    usage,
 };
 
 /// Transactions without an answer at once, of a pipeline.

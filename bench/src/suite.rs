@@ -16,6 +16,11 @@ use std::{
 };
 
 use clap::Args as ClapArgs;
+use godel_client::{
+    exit::Failure,
+    output::{self, Format},
+    usage,
+};
 use serde_json::Value;
 use tokio::process::Command;
 
@@ -25,11 +30,6 @@ use self::{
     targets::{CHARTS, Chart, RUNS, Run, TARGETS, Target},
 };
 use super::chart;
-use godel_client::{
-    exit::Failure,
-    output::{self, Format},
-    usage,
-};
 
 /// `godel bench suite`.
 #[derive(Clone, Debug, ClapArgs)]

@@ -13,6 +13,13 @@ use std::{
 };
 
 use clap::{Args as ClapArgs, ValueEnum};
+use godel_client::{
+    client::Client,
+    exit::{Code, Failure},
+    output::{self, Format},
+    replay::Latency,
+    usage,
+};
 use godel_domain::{
     change::Change,
     ids::{NodeId, UnitId},
@@ -31,13 +38,6 @@ use super::{
     once::{Figures, Once},
     setup::at_least_one,
     workload::Maker,
-};
-use godel_client::{
-    client::Client,
-    exit::{Code, Failure},
-    output::{self, Format},
-    replay::Latency,
-    usage,
 };
 
 /// CPUs of each node.

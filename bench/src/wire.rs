@@ -11,6 +11,11 @@ use std::{
 };
 
 use clap::Args as ClapArgs;
+use godel_client::{
+    exit::{Code, Failure},
+    output::{self, Format, View},
+    usage,
+};
 use godel_kit::{client, config::ClientConfig};
 use godel_proto::v1::{self, bind_service_client::BindServiceClient};
 use prost::Message as _;
@@ -28,11 +33,6 @@ use super::{
     cases::{in_dir, per, show},
     processes::Processes,
     report::wide,
-};
-use godel_client::{
-    exit::{Code, Failure},
-    output::{self, Format, View},
-    usage,
 };
 
 /// Messages that wait for a stream.

@@ -4,6 +4,11 @@ use std::{cmp::Reverse, collections::BTreeMap, path::PathBuf};
 
 use clap::ValueEnum;
 use godel_agent::{NodeDef, inventory};
+use godel_client::{
+    exit::{Code, Failure},
+    replay::read_tasks,
+    trace::Task,
+};
 use godel_domain::resources::{CPU, MEMORY};
 use godel_proto::v1;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
@@ -13,11 +18,6 @@ mod passing;
 
 pub(super) use self::passing::Passing;
 use super::load::Load;
-use godel_client::{
-    exit::{Code, Failure},
-    replay::read_tasks,
-    trace::Task,
-};
 
 /// Running units that a node of the plain cluster has room for: 100 CPU over 500 m.
 const N_ROOM_OF_NODE: usize = 200;

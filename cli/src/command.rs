@@ -18,9 +18,6 @@ use std::{ffi::OsString, os::unix::process::CommandExt as _};
 
 use clap::ValueEnum as _;
 use godel_audit::Verdict;
-use tonic::Response;
-
-use crate::args::{Args, Partition, PartitionChoice, Scheduler, Verb};
 use godel_client::{
     audit,
     client::Client,
@@ -29,6 +26,9 @@ use godel_client::{
     process,
     views::SchedulerView,
 };
+use tonic::Response;
+
+use crate::args::{Args, Partition, PartitionChoice, Scheduler, Verb};
 
 /// Runs a verb.
 ///

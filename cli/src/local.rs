@@ -8,14 +8,14 @@ use std::{
 };
 
 use godel_agent::{NodeDef, inventory};
-use godel_kit::{CancellationToken, clock::SystemClock, config::ServerConfig, server, task};
-use tokio::{net::TcpListener, sync::watch, task::JoinSet};
-
-use crate::{args::Simulated, config::Root};
 use godel_client::{
     client::Client,
     exit::{Code, Failure},
 };
+use godel_kit::{CancellationToken, clock::SystemClock, config::ServerConfig, server, task};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+
+use crate::{args::Simulated, config::Root};
 
 /// Port of state unless flags say otherwise; the other parts follow.
 const DEFAULT_PORT: u16 = 7700;

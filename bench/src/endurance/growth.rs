@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
+use godel_client::replay::Latency;
 use godel_state::Config;
 use serde::{Deserialize, Serialize};
 
 use crate::report::{count, joined, wide};
-use godel_client::replay::Latency;
 
 const MIB: f64 = 1_048_576.0;
 /// A generation is its log, its snapshot and what the engine adds: up to so many times the bytes of its log

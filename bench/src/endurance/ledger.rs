@@ -8,13 +8,13 @@ use std::{
 };
 
 use bytes::Bytes;
+use godel_client::{client::Client, exit::Failure};
 use godel_proto::{raw, v1};
 use prost::Message as _;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::board::{self, BIND, RUN_STATUS, unreadable};
-use godel_client::{client::Client, exit::Failure};
 
 /// Field numbers in `godel.v1.Op`.
 const PUT_UNIT_SPEC: u32 = 4;

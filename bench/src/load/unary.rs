@@ -6,6 +6,7 @@
 use std::{sync::Arc, time::Instant};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use godel_client::client::Client;
 use godel_kit::status;
 use h2::client::SendRequest;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
@@ -14,7 +15,6 @@ use tokio::{net::TcpStream, task::JoinSet};
 use tonic::{Code, Status};
 
 use super::Load;
-use godel_client::client::Client;
 
 /// The server gives up after this.
 const TIMEOUT: HeaderValue = HeaderValue::from_static("60S");

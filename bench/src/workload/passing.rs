@@ -1,10 +1,10 @@
 //! Single replicas that come at a steady rate and end, so that a share of the nodes' room stays taken.
 
+use godel_client::exit::Failure;
 use godel_proto::v1;
 
 use super::{Maker, Plan, measured};
 use crate::load::Load;
-use godel_client::exit::Failure;
 
 /// What each takes of a CPU, thousandths.
 const CPU_MILLI: u64 = 500;

@@ -1,10 +1,10 @@
 //! `godel admin`.
 
+use godel_client::{client::Client, exit::Failure, output::Format};
 use godel_proto::v1;
 
 use super::each::{Done, UNCHANGED, each};
 use crate::args::Admin;
-use godel_client::{client::Client, exit::Failure, output::Format};
 
 pub(super) async fn run(client: &Client, verb: Admin, format: Format) -> Result<(), Failure> {
     let (scopes, paused, reason) = match verb {

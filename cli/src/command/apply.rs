@@ -1,6 +1,12 @@
 //! `godel apply`: what files say is there afterwards. Queues and priority classes change together or not at all; then
 //! disruption budgets and reservations are put and units submitted one by one, and what is there as given is left alone.
 
+use godel_client::{
+    client::Client,
+    exit::{Code, Failure},
+    output::{self, Format, count, shown},
+    unit_file::{self, Document},
+};
 use godel_kit::{client::FailedCall, status as rpc};
 use godel_proto::v1;
 use godel_wire::BadField;
@@ -11,12 +17,6 @@ use super::{
     unit::{DOCS, read},
 };
 use crate::args::queue::Apply;
-use godel_client::{
-    client::Client,
-    exit::{Code, Failure},
-    output::{self, Format, count, shown},
-    unit_file::{self, Document},
-};
 
 /// A document applied, as JSON.
 #[derive(Serialize)]

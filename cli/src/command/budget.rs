@@ -1,5 +1,11 @@
 //! `godel budget`.
 
+use godel_client::{
+    client::Client,
+    exit::{Code, Failure},
+    output::{self, Format},
+    views::{BudgetView, parse_limit},
+};
 use godel_domain::budget_spec::Limit;
 use godel_proto::v1;
 
@@ -10,12 +16,6 @@ use super::{
     queue::{created, titled},
 };
 use crate::args::budget::{Budget, BudgetSettings};
-use godel_client::{
-    client::Client,
-    exit::{Code, Failure},
-    output::{self, Format},
-    views::{BudgetView, parse_limit},
-};
 
 const BUDGET: &str = "disruption budget";
 

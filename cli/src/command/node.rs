@@ -3,18 +3,18 @@
 mod change;
 mod drain;
 
-use godel_domain::quantity;
-use godel_proto::v1;
-use serde::Serialize;
-use tonic::Response;
-
-use crate::args::node::Node;
 use godel_client::{
     client::Client,
     exit::Failure,
     output::{self, Format, Paint, are, count, fields, shown},
     views::{NodeView, QuarantineView},
 };
+use godel_domain::quantity;
+use godel_proto::v1;
+use serde::Serialize;
+use tonic::Response;
+
+use crate::args::node::Node;
 
 pub(super) async fn run(client: &Client, node: Node, format: Format) -> Result<(), Failure> {
     match node {

@@ -3,6 +3,10 @@
 use std::path::Path;
 
 use clap::CommandFactory as _;
+use godel_client::{
+    exit::{Code, Failure},
+    output::{self, Format},
+};
 use godel_kit::clock::SystemClock;
 use godel_proto::v1;
 use godel_store::{
@@ -16,10 +20,6 @@ use serde::Serialize;
 use crate::{
     args::{Args, Config, State},
     config::Root,
-};
-use godel_client::{
-    exit::{Code, Failure},
-    output::{self, Format},
 };
 
 /// A check as JSON.

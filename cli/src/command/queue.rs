@@ -2,6 +2,13 @@
 
 use std::{collections::HashMap, num::NonZeroU32};
 
+use godel_client::{
+    client::Client,
+    exit::{Code, Failure},
+    output::{self, Format, View},
+    unit_file::{nearest, parse_amount},
+    views::{PriorityClassView, QueueView, parse_policy},
+};
 use godel_proto::v1;
 
 use super::{
@@ -10,13 +17,6 @@ use super::{
     print_described,
 };
 use crate::args::queue::{PriorityClass, Queue, Settings};
-use godel_client::{
-    client::Client,
-    exit::{Code, Failure},
-    output::{self, Format, View},
-    unit_file::{nearest, parse_amount},
-    views::{PriorityClassView, QueueView, parse_policy},
-};
 
 const QUEUE: &str = "queue";
 const CLASS: &str = "priority class";

@@ -2,6 +2,12 @@
 
 use std::time::Duration;
 
+use godel_client::{
+    client::Client,
+    exit::{Code, Failure},
+    output::{self, Format},
+    views::ReservationView,
+};
 use godel_domain::{demand::MILLI_WHOLE, quantity};
 use godel_kit::clock::{Clock as _, SystemClock};
 use godel_proto::v1;
@@ -13,12 +19,6 @@ use super::{
     queue::{created, titled},
 };
 use crate::args::reservation::{Reservation, ReservationSettings};
-use godel_client::{
-    client::Client,
-    exit::{Code, Failure},
-    output::{self, Format},
-    views::ReservationView,
-};
 
 const RESERVATION: &str = "reservation";
 

@@ -3,14 +3,6 @@
 use std::{net::SocketAddr, path::Path};
 
 use godel_agent::{Mode, Stats};
-use godel_kit::{CancellationToken, clock::SystemClock, config::TelemetryConfig, server, shutdown};
-use tokio::sync::watch;
-
-use crate::{
-    args::{Agent, Demo, Layers, Part, Serve, Simulated, Up},
-    config::{self, Root},
-    local::{self, Layout, Local},
-};
 use godel_client::{
     audit,
     client::Client,
@@ -18,6 +10,14 @@ use godel_client::{
     output::{self, Format, Paint, are, count},
     process::telemetry,
     replay::{self, Options},
+};
+use godel_kit::{CancellationToken, clock::SystemClock, config::TelemetryConfig, server, shutdown};
+use tokio::sync::watch;
+
+use crate::{
+    args::{Agent, Demo, Layers, Part, Serve, Simulated, Up},
+    config::{self, Root},
+    local::{self, Layout, Local},
 };
 
 /// Marks a directory that `godel demo` made and may empty.

@@ -1,12 +1,13 @@
 //! `godel trace replay`.
 
-use crate::args::Replay;
 use godel_client::{
     client::Client,
     exit::Failure,
     output::{self, Format, Paint},
     replay::{self, Options},
 };
+
+use crate::args::Replay;
 
 pub(super) async fn replay(address: &str, wanted: Replay, format: Format) -> Result<(), Failure> {
     let mut tasks = replay::read_tasks(&wanted.file)?;

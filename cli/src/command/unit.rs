@@ -10,12 +10,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use godel_proto::v1;
-use serde::Serialize;
-
-use self::change::Change;
-use super::wait;
-use crate::args::{Unit, Which, split};
 use godel_client::{
     client::Client,
     exit::{Code, Failure},
@@ -23,6 +17,12 @@ use godel_client::{
     unit_file,
     views::{RunningUnitView, UnitView},
 };
+use godel_proto::v1;
+use serde::Serialize;
+
+use self::change::Change;
+use super::wait;
+use crate::args::{Unit, Which, split};
 
 pub(super) async fn run(address: &str, unit: Unit, format: Format) -> Result<(), Failure> {
     // This one needs no server, and no address either.

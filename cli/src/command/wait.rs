@@ -2,12 +2,6 @@
 
 use std::time::Duration;
 
-use godel_proto::v1::{self, UnitPhase};
-use serde::Serialize;
-use tokio::time::{Instant, sleep, timeout_at};
-use tokio_stream::StreamExt as _;
-
-use crate::{args::split, command::each::several};
 use godel_client::{
     client::Client,
     exit::{Code, Failure},
@@ -15,6 +9,12 @@ use godel_client::{
     unit_file::nearest,
     views::{self, PHASES},
 };
+use godel_proto::v1::{self, UnitPhase};
+use serde::Serialize;
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_stream::StreamExt as _;
+
+use crate::{args::split, command::each::several};
 
 /// Soft phases are not in the watch: the unit is looked at this often anyway.
 const POLL: Duration = Duration::from_millis(300);

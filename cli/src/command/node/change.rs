@@ -1,15 +1,15 @@
 //! Changes of node records, of one node or of many.
 
+use godel_client::{
+    client::Client,
+    exit::{Code, Failure},
+    output::Format,
+};
 use godel_proto::v1;
 
 use crate::{
     args::node::{Changes, Nodes},
     command::each::{Done, each},
-};
-use godel_client::{
-    client::Client,
-    exit::{Code, Failure},
-    output::Format,
 };
 
 pub(super) async fn cordon(

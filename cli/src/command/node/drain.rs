@@ -2,17 +2,17 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use godel_proto::v1;
-use tokio::time::{Instant, sleep};
-
-use super::{change::update_all, get};
-use crate::args::node::Drain;
 use godel_client::{
     client::Client,
     exit::{Code, Failure},
     output::{self, Format, Paint, are, count, one_or, shown},
     views::DrainView,
 };
+use godel_proto::v1;
+use tokio::time::{Instant, sleep};
+
+use super::{change::update_all, get};
+use crate::args::node::Drain;
 
 /// Between two looks at nodes that are waited for.
 const POLL: Duration = Duration::from_millis(500);

@@ -2,6 +2,11 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use godel_client::{
+    client::Client,
+    exit::{Code, Failure},
+    output::Format,
+};
 use godel_proto::v1::{self, unit_service_client::UnitServiceClient};
 use godel_rules::admission::stop::ORDINALS_MAX;
 
@@ -11,11 +16,6 @@ use crate::{
         each::{Done, each},
         wait,
     },
-};
-use godel_client::{
-    client::Client,
-    exit::{Code, Failure},
-    output::Format,
 };
 
 /// What units are told that takes nothing but their names.

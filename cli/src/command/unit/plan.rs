@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use godel_client::unit_file::Submit;
 use godel_proto::v1;
 use serde::Serialize;
 
 use super::submit::units_of;
 use crate::command::each::several;
-use godel_client::unit_file::Submit;
 use godel_client::{
     client::Client,
     exit::{Code, Failure},

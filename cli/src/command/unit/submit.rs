@@ -2,12 +2,6 @@
 
 use std::{io::IsTerminal as _, sync::Arc, time::Duration};
 
-use godel_proto::v1;
-use serde::Serialize;
-use tokio::time::Instant;
-
-use super::{DOCS, load};
-use crate::command::{each::several, wait};
 use godel_client::{
     bulk,
     client::Client,
@@ -15,6 +9,12 @@ use godel_client::{
     output::{self, Format, are, count, one_or, shown},
     unit_file::{self, Submit},
 };
+use godel_proto::v1;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::{DOCS, load};
+use crate::command::{each::several, wait};
 
 /// From so many units on they go on one stream, which tells less of each and takes a tenth of the time.
 const N_STREAM_MIN: usize = 256;

@@ -2,6 +2,12 @@
 
 use std::time::Duration;
 
+use godel_client::{
+    client::Client,
+    exit::{Code, Failure},
+    output::{self, Format, shown},
+    views::UnitView,
+};
 use godel_kit::{client::Backoff, status};
 use godel_proto::v1;
 use tokio::{sync::mpsc, time::Instant};
@@ -9,12 +15,6 @@ use tokio_stream::StreamExt as _;
 use tonic::{Code as Rpc, Status};
 
 use crate::args::split;
-use godel_client::{
-    client::Client,
-    exit::{Code, Failure},
-    output::{self, Format, shown},
-    views::UnitView,
-};
 
 /// A watch that nobody serves for so long is over.
 const AWAY_MAX: Duration = Duration::from_secs(60);
