@@ -25,16 +25,7 @@ use godel_domain::{
 };
 use rustc_hash::FxHashSet;
 
-/// One committed transaction.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Commit {
-    /// Store revision.
-    pub revision: Revision,
-    /// Commit time, Unix milliseconds.
-    pub time_ms: i64,
-    /// In their order.
-    pub changes: Vec<Change>,
-}
+pub use godel_domain::change::Commit;
 
 /// A record with its revisions.
 #[derive(Clone, Debug, PartialEq, Eq)]

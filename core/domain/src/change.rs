@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     budget_spec::BudgetSpec,
     hold::Hold,
-    ids::{Epoch, HoldId, NodeId, UnitId},
+    ids::{Epoch, HoldId, NodeId, Revision, UnitId},
     node::{NodeReport, NodeSpec, NodeUsage},
     pause::{self, Pause},
     queue_spec::{PriorityClass, QueueSpec},
@@ -15,6 +15,17 @@ use crate::{
     unit::UnitSpec,
     unreadable::{Subject, Unreadable},
 };
+
+/// One committed transaction, as every follower reads it: the deciders take it whole by their `apply`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Commit {
+    /// The store's revision after it.
+    pub revision: Revision,
+    /// Commit time, Unix milliseconds.
+    pub time_ms: i64,
+    /// What it changed, in the order in which it was written.
+    pub changes: Vec<Change>,
+}
 
 /// A record or some rows changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
