@@ -26,6 +26,7 @@ mod read;
 mod reservation;
 mod rows;
 mod submission;
+mod txn;
 mod unit;
 
 pub use budget::{budget, given_budget};
@@ -38,6 +39,7 @@ pub use read::{read_op, read_record};
 pub use reservation::{given_reservation, reservation};
 pub use rows::{bind, evict, eviction_reason, phase, pool, requeue, statuses, unit_rows};
 pub use submission::submission;
+pub use txn::txn_refusal;
 pub use unit::{
     on_below_min, on_eviction, on_failure, restart_policy, run_spec, scoring_profile, task_group, template,
     unit_spec, workload_class,

@@ -205,13 +205,13 @@ fn decisions_and_outcomes_come_back() {
 fn a_block_of_a_partition_comes_back_and_is_small() {
     for slots in [vec![1; 64], vec![0, 0, 2], vec![200; 64]] {
         let block = Change::PartitionBlock(Block { number: 20_000 / Block::N_NODES, slots });
-        let op = to_proto::partition_op(&block).unwrap();
+        let op = to_proto::op(&block).unwrap();
         assert!(op.len() < 160, "{} bytes for a node that moves", op.len());
         assert_eq!(from_proto::op(&op), Ok(block));
         from_proto::check_op(&op).unwrap();
     }
     let gone = Change::PartitionBlock(Block { number: 0, slots: Vec::new() });
-    let op = to_proto::partition_op(&gone).unwrap();
+    let op = to_proto::op(&gone).unwrap();
     assert_eq!(from_proto::op(&op), Ok(gone));
     for (block_id, n, field) in [(0, 1, "block_id"), (70_000, 1, "block_id"), (1, 65, "slots")] {
         let pb = v1::PartitionBlock { block_id, slots: vec![1; n] };

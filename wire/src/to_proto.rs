@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, hash::BuildHasher};
 
 use bytes::Bytes;
 use godel_domain::{
-    change::{Block, Change, Lease, Partition, PartitionMode},
+    change::{Block, Lease, Partition, PartitionMode},
     hold::{GangTurn, Hold, Member, Slot},
     ids::{NodeId, Revision, UnitId},
     node::{Device, Drain, NodeReport, NodeSpec, NodeUsage, Quarantine, Taint, TaintEffect, Toleration},
@@ -23,12 +23,14 @@ mod decision;
 mod encode;
 mod queue;
 mod reservation;
+mod txn;
 
 pub use budget::{budget, budget_limit, put_budget};
 pub use decision::{decision, fresh_node, outcome, refusals, rejection_reason};
 pub use encode::{encoded_unit_spec, put_unit_spec};
 pub use queue::{priority_class, put_priority_class, put_queue, queue, queue_policy};
 pub use reservation::{put_reservation, reservation};
+pub use txn::{op, requirement};
 // Columns are the store's own: see `from_proto`.
 pub use crate::ops::{
     demand_to_proto as demand, eviction_reason_to_proto as eviction_reason, phase_to_proto as phase,
@@ -501,20 +503,6 @@ pub fn lease(lease: &Lease) -> v1::LeaseRecord {
         address: address.clone(),
         epoch: epoch.0,
         ttl_ms: *ttl_ms,
-    }
-}
-
-/// An operation on a record of a split: the mode and the schedulers, or a block of nodes; `None` for any other change.
-pub fn partition_op(change: &Change) -> Option<Bytes> {
-    match change {
-        Change::Partition(partition) => Some(put_partition(partition)),
-        Change::PartitionBlock(block) if block.slots.is_empty() => {
-            Some(delete(v1::Kind::PartitionBlock, u64::from(block.number) + 1))
-        }
-        Change::PartitionBlock(block) => {
-            Some(raw::encode_op(v1::op::Op::PutPartitionBlock(partition_block(block))))
-        }
-        _ => None,
     }
 }
 

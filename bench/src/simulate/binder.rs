@@ -1,17 +1,23 @@
-//! The binder without its streams: batches of decisions checked, a few transactions under way.
+//! The binder: its leader with streams that never end, and a few transactions under way.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use godel_audit::Commit;
-use godel_core_binder::{Accepted, Binder, Ticket, Verdict, Wait};
+use godel_core_binder::leader::{
+    Batch, BinderLeader, EvictFailure, JobId, LeaderConfig, Note, Outbox, StreamEnd, StreamId,
+};
 use godel_domain::{
     change::Change,
-    decision::{Decision, Outcome, Rejection},
-    ids::Revision,
+    decision::{Decision, Outcome},
+    ids::{Epoch, Revision},
     running_units::RunChange,
+    txn::{RecordRef, TxnBuilder},
 };
 
-use super::world::{BINDER, Message, Part, SCHEDULERS, STATE, Turn, Txn};
+use super::{
+    model::{Delays, Nanos},
+    world::{BINDER, Message, Part, SCHEDULERS, STATE, Turn, Txn},
+};
 
 /// Transactions under way at once, as configured by default.
 const N_TXNS_MAX: usize = 4;
@@ -19,106 +25,75 @@ const N_TXNS_MAX: usize = 4;
 const N_PLACEMENTS_MAX: usize = 8_192;
 /// Units in one transaction: about as many as fit into the bytes of one.
 const N_UNITS_MAX: usize = 4_096;
-
-/// A decision and whose it is.
-#[derive(Debug)]
-struct Queued {
-    scheduler: usize,
-    decision: Decision,
-}
-
-/// What became of a decision: who gets the answer, the answer but for its revision.
-struct Item {
-    scheduler: usize,
-    decision_id: u64,
-    accepted: Box<Accepted>,
-}
+/// Nothing waits for longer than a run, milliseconds.
+const FOREVER_MS: u64 = 1 << 40;
 
 pub(super) struct BinderPart {
-    core: Binder,
-    /// By priority, then arrival.
-    ready: BTreeMap<(Reverse<i32>, u64), Queued>,
-    last_arrival: u64,
-    waiting: Vec<(Wait, Queued)>,
-    in_flight: BTreeMap<u64, Vec<Item>>,
+    leader: BinderLeader,
+    in_flight: BTreeMap<u64, Batch>,
     last_txn: u64,
-    outcomes: BTreeMap<usize, Vec<Outcome>>,
 }
 
+/// A transaction as it is built, and how long the binder works on it.
+struct Building<'a> {
+    delays: &'a Delays,
+    changes: Vec<Change>,
+    work: Nanos,
+}
+
+/// What the leader says goes to the schedulers and into the ledger.
+struct Out<'a, 'b>(&'a mut Turn<'b>);
+
 impl BinderPart {
-    pub(super) fn new(records: &[Commit]) -> Self {
-        let mut core = Binder::new();
+    pub(super) fn new(records: &[Commit], n_schedulers: usize, sub_cluster_key: &str) -> Self {
+        let mut leader = BinderLeader::new(LeaderConfig {
+            txn_bytes_max: N_UNITS_MAX,
+            txn_placements_max: N_PLACEMENTS_MAX,
+            queued_max: usize::MAX,
+            placements_open_max: usize::MAX,
+            wait_ms: FOREVER_MS,
+            hold_ms: FOREVER_MS,
+            gang_hold_ms: FOREVER_MS,
+            squeeze_ms: FOREVER_MS,
+            sub_cluster_key: sub_cluster_key.to_owned(),
+        });
+        leader.reset();
         for commit in records {
             for change in &commit.changes {
-                core.on_change(change.clone(), commit.revision, commit.time_ms);
+                leader.load(change.clone(), commit.revision, commit.time_ms);
             }
-            core.on_revision(commit.revision);
         }
-        Self {
-            core,
-            ready: BTreeMap::new(),
-            last_arrival: 0,
-            waiting: Vec::new(),
-            in_flight: BTreeMap::new(),
-            last_txn: 0,
-            outcomes: BTreeMap::new(),
+        let read = records.last().map_or(Revision(0), |last| last.revision);
+        leader.on_synced(read, &mut Nobody);
+        leader.lead(Epoch(1));
+        for scheduler in 0..n_schedulers {
+            leader.open(stream(scheduler), &format!("s{scheduler}"), Epoch(1), Epoch(1), &mut Nobody);
         }
+        Self { leader, in_flight: BTreeMap::new(), last_txn: 0 }
     }
 
     fn take(&mut self, message: Message, turn: &mut Turn<'_>) {
         match message {
             Message::Decisions(scheduler, decisions) => {
-                for decision in decisions {
-                    self.push(Queued { scheduler, decision });
-                }
+                let n_decided: usize = decisions.iter().map(Decision::len).sum();
+                turn.ledger.answers.decided += n_decided as u64;
+                let now = turn.now_ms();
+                self.leader.decide(stream(scheduler), decisions, now, &mut Out(turn));
             }
             Message::Commits(range) => {
                 turn.follow(&range, true);
-                for commit in &turn.ledger.commits[range] {
-                    for change in &commit.changes {
-                        self.core.on_change(change.clone(), commit.revision, commit.time_ms);
-                    }
-                    self.core.on_revision(commit.revision);
+                for idx in range {
+                    let commit = turn.ledger.commits[idx].clone();
+                    self.leader.apply(commit, &mut Out(turn));
                 }
-                self.wake_for(&[]);
             }
             Message::Committed { id, revision } => {
-                let items = self.in_flight.remove(&id).unwrap_or_default();
-                let tickets: Vec<Ticket> = items.iter().map(|item| item.accepted.ticket).collect();
-                for item in items {
-                    self.core.commit(item.accepted.ticket, revision);
-                    let unit = item.accepted.unit;
-                    self.answer(
-                        item.scheduler,
-                        (item.decision_id, unit),
-                        revision,
-                        item.accepted.rejections,
-                        turn,
-                    );
+                if let Some(batch) = self.in_flight.remove(&id) {
+                    self.leader.on_committed(batch, revision, &mut Out(turn));
                 }
-                self.wake_for(&tickets);
             }
             other => unreachable!("not for the binder: {other:?}"),
         }
-    }
-
-    /// Those that waited for these transactions, or for what has been read by now, are checked again.
-    fn wake_for(&mut self, tickets: &[Ticket]) {
-        let read = self.core.revision();
-        let is_over = |wait: &Wait| match wait {
-            Wait::Revision(revision) => *revision <= read,
-            Wait::Ticket(ticket) => tickets.contains(ticket),
-        };
-        let woken: Vec<_> = self.waiting.extract_if(.., |(wait, _)| is_over(wait)).collect();
-        for (_, queued) in woken {
-            self.push(queued);
-        }
-    }
-
-    fn push(&mut self, queued: Queued) {
-        self.last_arrival += 1;
-        let priority = self.core.priority(queued.decision.unit);
-        self.ready.insert((Reverse(priority), self.last_arrival), queued);
     }
 
     /// One transaction, if there is room for another one under way.
@@ -126,57 +101,77 @@ impl BinderPart {
         if self.in_flight.len() >= N_TXNS_MAX {
             return;
         }
-        let (mut items, mut changes) = (Vec::new(), Vec::new());
-        let mut n_placements = 0;
-        while n_placements < N_PLACEMENTS_MAX
-            && changes.len() < N_UNITS_MAX
-            && let Some((_, queued)) = self.ready.pop_first()
-        {
-            turn.work(turn.delays.binder_us.of(1, queued.decision.len()));
-            match self.core.check(&queued.decision) {
-                Verdict::Bind(mut accepted) => {
-                    for bind in std::mem::take(&mut accepted.binds) {
-                        n_placements += bind.ordinals.len();
-                        changes.push(Change::Rows(accepted.unit, RunChange::Bind(bind)));
-                    }
-                    let Queued { scheduler, decision } = queued;
-                    turn.ledger.answers.decided += decision.len() as u64;
-                    items.push(Item { scheduler, decision_id: decision.id, accepted });
-                }
-                Verdict::Wait(wait) => self.waiting.push((wait, queued)),
-                Verdict::Reject(rejections) => {
-                    let Queued { scheduler, decision } = queued;
-                    turn.ledger.answers.decided += decision.len() as u64;
-                    self.answer(scheduler, (decision.id, decision.unit), Revision(0), rejections, turn);
-                }
-            }
-        }
-        if !items.is_empty() {
+        let mut txn = Building { delays: turn.delays, changes: Vec::new(), work: 0 };
+        let batch = self.leader.next_batch(&mut txn, &mut Out(turn));
+        let Building { changes, work, .. } = txn;
+        turn.work(work);
+        if let Some(batch) = batch {
             self.last_txn += 1;
-            self.in_flight.insert(self.last_txn, items);
+            self.in_flight.insert(self.last_txn, batch);
             let txn = Txn { from: BINDER, id: self.last_txn, changes };
             turn.call(STATE, Message::Txn(txn));
         }
     }
+}
 
-    fn answer(
-        &mut self,
-        scheduler: usize,
-        (decision_id, unit): (u64, godel_domain::ids::UnitId),
-        revision: Revision,
-        rejections: Vec<Rejection>,
-        turn: &mut Turn<'_>,
-    ) {
-        let answers = &mut turn.ledger.answers;
-        for rejection in &rejections {
-            let n_refused = rejection.ordinals.len() as u64;
-            *answers.refused.entry(rejection.reason.name()).or_default() += n_refused;
-            answers.conflicts += if rejection.reason.is_conflict() { n_refused } else { 0 };
+impl TxnBuilder for Building<'_> {
+    fn push(&mut self, change: &Change) -> usize {
+        if let Change::Rows(_, RunChange::Bind(bind)) = change {
+            self.work += self.delays.binder_us.of(1, bind.ordinals.len());
         }
-        let nodes = self.core.fresh_nodes(unit, &rejections);
-        let outcome = Outcome { decision_id, unit, revision, held: false, rejections, nodes };
-        self.outcomes.entry(scheduler).or_default().push(outcome);
+        self.changes.push(change.clone());
+        1
     }
+
+    fn require(&mut self, _record: RecordRef<'_>, _revision: Revision) -> usize {
+        0
+    }
+}
+
+impl Outbox for Out<'_, '_> {
+    fn welcome(&mut self, _stream: StreamId, _leader: Epoch) {}
+
+    fn outcomes(&mut self, stream: StreamId, outcomes: Vec<Outcome>) -> bool {
+        let scheduler = usize::try_from(stream.0).expect("made from an index");
+        self.0.call(SCHEDULERS + scheduler, Message::Outcomes(outcomes));
+        true
+    }
+
+    fn end(&mut self, _stream: StreamId, _why: StreamEnd) {}
+
+    fn evicted(&mut self, _job: JobId, _answer: Result<Revision, EvictFailure>) {}
+
+    fn note(&mut self, note: Note<'_>) {
+        let Note::Rejected(rejections) = note else { return };
+        for rejection in rejections {
+            let n_refused = rejection.ordinals.len();
+            self.0.work(self.0.delays.binder_us.of(0, n_refused));
+            let answers = &mut self.0.ledger.answers;
+            *answers.refused.entry(rejection.reason.name()).or_default() += n_refused as u64;
+            answers.conflicts += if rejection.reason.is_conflict() { n_refused as u64 } else { 0 };
+        }
+    }
+}
+
+/// Before the run begins nobody listens.
+struct Nobody;
+
+impl Outbox for Nobody {
+    fn welcome(&mut self, _stream: StreamId, _leader: Epoch) {}
+
+    fn outcomes(&mut self, _stream: StreamId, _outcomes: Vec<Outcome>) -> bool {
+        true
+    }
+
+    fn end(&mut self, _stream: StreamId, _why: StreamEnd) {}
+
+    fn evicted(&mut self, _job: JobId, _answer: Result<Revision, EvictFailure>) {}
+
+    fn note(&mut self, _note: Note<'_>) {}
+}
+
+fn stream(scheduler: usize) -> StreamId {
+    StreamId(scheduler as u64)
 }
 
 impl Part for BinderPart {
@@ -185,8 +180,6 @@ impl Part for BinderPart {
             self.take(message, turn);
         }
         self.write(turn);
-        for (scheduler, outcomes) in std::mem::take(&mut self.outcomes) {
-            turn.call(SCHEDULERS + scheduler, Message::Outcomes(outcomes));
-        }
+        self.leader.flush(&mut Out(turn));
     }
 }

@@ -290,7 +290,7 @@ fn parts(setup: &Setup<'_>, records: &[Commit]) -> Vec<Box<dyn Part>> {
         Box::new(ClientPart::new(setup.units)),
         Box::new(DispatcherPart::new(records, &setup.partition.schedulers, setup.config.held_max)),
         Box::new(StatePart::new(n_schedulers)),
-        Box::new(BinderPart::new(records)),
+        Box::new(BinderPart::new(records, n_schedulers, &setup.config.sub_cluster_key)),
     ];
     for (idx, name) in setup.partition.schedulers.iter().enumerate() {
         let config = godel_core_scheduler::Config { name: name.clone(), ..setup.config.clone() };

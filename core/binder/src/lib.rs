@@ -17,6 +17,7 @@
 //! - `frozen`: what is not decided while records cannot be read.
 //! - `gangs`: turns of gangs that gather room.
 //! - `holds`: holds until they are bound, or end.
+//! - `leader`: the leading binder: decisions in, transactions and outcomes out.
 //! - `maxima`: maxima of queues where victims leave the queue.
 //! - `quotas`: what queues may use, and do use with bindings under way.
 //! - `requeue`: running units that have to come back.
@@ -32,6 +33,7 @@ mod classes;
 mod frozen;
 mod gangs;
 mod holds;
+pub mod leader;
 mod maxima;
 mod quotas;
 mod requeue;

@@ -28,6 +28,7 @@
 //! - `time`: time as decisions see it, in milliseconds.
 //! - `unit_report`: what a scheduler tells the dispatcher about units that it was assigned.
 //! - `unit`: scheduling units as submitted, with their defaults filled in.
+//! - `txn`: transactions as the leaders write them, and why the store refuses one.
 //! - `unreadable`: records that this version cannot read.
 //! - `words`: counts with their noun, `1 node`, `2 nodes`.
 
@@ -53,6 +54,7 @@ pub mod running_units;
 pub mod seed;
 pub mod sub_cluster;
 pub mod time;
+pub mod txn;
 pub mod unit;
 pub mod unit_report;
 pub mod unreadable;

@@ -1,5 +1,6 @@
 //! Configuration of the binder.
 
+use godel_core_binder::leader::LeaderConfig;
 use godel_domain::sub_cluster;
 use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
 
@@ -43,5 +44,23 @@ godel_kit::section! {
         pub txn: TxnConfig,
         /// Logs.
         pub telemetry: TelemetryConfig,
+    }
+}
+
+impl Config {
+    /// What the leading binder needs of it.
+    pub(crate) fn leader(&self) -> LeaderConfig {
+        let ms = |duration: &HumanDuration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        LeaderConfig {
+            txn_bytes_max: self.txn_bytes_max,
+            txn_placements_max: self.txn_placements_max,
+            queued_max: self.queued_max,
+            placements_open_max: self.placements_open_max,
+            wait_ms: ms(&self.wait_max),
+            hold_ms: ms(&self.hold_max),
+            gang_hold_ms: ms(&self.gang_hold_max),
+            squeeze_ms: ms(&self.squeeze_after),
+            sub_cluster_key: self.sub_cluster_key.clone(),
+        }
     }
 }

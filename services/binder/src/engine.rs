@@ -9,8 +9,15 @@ use std::{
     time::Duration,
 };
 
-use godel_core_binder::Gathering;
-use godel_domain::{ids::Revision, time::Millis};
+use godel_core_binder::{
+    Gathering,
+    leader::{Batch, BinderLeader},
+};
+use godel_domain::{
+    ids::{Revision, StoreId},
+    time::Millis,
+    txn::{TxnRefusal, TxnRefusalReason},
+};
 use godel_kit::{
     client::Channel,
     clock::SharedClock,
@@ -18,9 +25,8 @@ use godel_kit::{
     crash::CrashPoints,
     informer::{FollowEvent, Informer},
     lease::{Fence, Leadership},
-    txn::{Committed, Conditions, Pending, TxnError, TxnPipeline},
+    txn::{Conditions, Pending, Receipt, TxnEncoder, TxnError, TxnPipeline},
 };
-use godel_proto::v1::TxnRefusalReason;
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, sleep_until},
@@ -29,9 +35,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Error,
-    leader::{Batch, BinderLeader},
     metrics::BinderMetrics,
     rpc::{EvictRequest, Input, Role},
+    streams::Streams,
 };
 
 /// Events of one source taken in one go before transactions are made.
@@ -52,6 +58,7 @@ struct Leading {
 /// See the module.
 pub(crate) struct Engine {
     pub(crate) leader: BinderLeader,
+    pub(crate) streams: Streams,
     pub(crate) follower: Informer,
     pub(crate) inputs: mpsc::Receiver<Input>,
     pub(crate) evictions: mpsc::Receiver<EvictRequest>,
@@ -107,11 +114,11 @@ impl Engine {
             self.drain(&mut run);
             self.announce(&run);
             self.write(&mut run);
-            self.leader.flush();
+            self.leader.flush(&mut self.streams);
             self.show(&mut run);
         }
         self.step_down(&mut run, None);
-        self.leader.flush();
+        self.leader.flush(&mut self.streams);
         Ok(())
     }
 
@@ -143,7 +150,8 @@ impl Engine {
         }
         run.in_flight.clear();
         run.paused_until = None;
-        self.leader.step_down(leader.as_deref());
+        self.streams.leader.clone_from(&leader);
+        self.leader.step_down(&mut self.streams);
         let role = Role::Standby { leader };
         self.role.send_if_modified(|known| {
             *known != role && {
@@ -183,9 +191,31 @@ impl Engine {
             if run.leading.as_ref().is_some_and(|leading| !leading.fence.store().may_be(*store)) {
                 self.step_down(run, None);
             }
-            self.leader.change_store(*store);
+            self.change_store(*store);
         }
-        self.leader.on_follow(event);
+        match event {
+            FollowEvent::Reset { .. } => self.leader.reset(),
+            FollowEvent::Loaded(records) => {
+                for record in records {
+                    self.leader.load(record.change, record.revision, record.create_time_ms);
+                }
+            }
+            FollowEvent::Synced { revision } => self.leader.on_synced(revision, &mut self.streams),
+            FollowEvent::Committed(commit) => self.leader.apply(commit, &mut self.streams),
+        }
+    }
+
+    fn change_store(&mut self, store: StoreId) {
+        let before = self.leader.store();
+        if before != StoreId(0) {
+            tracing::warn!(
+                before = before.0,
+                store = store.0,
+                "the store is another one: the binder reads everything again"
+            );
+        }
+        self.streams.leader = None;
+        self.leader.change_store(store, &mut self.streams);
     }
 
     fn on_input(&mut self, run: &Run, input: Input) {
@@ -193,46 +223,55 @@ impl Engine {
         match (input, &run.leading) {
             (Input::Open { id, scheduler, epoch, outcomes }, Some(leading)) => {
                 tracing::info!(scheduler, epoch = epoch.0, "scheduler connected");
-                self.leader.open(id, &scheduler, epoch, leading.fence.epoch(), outcomes);
+                self.streams.add(id, scheduler.clone(), epoch, outcomes);
+                self.leader.open(id, &scheduler, epoch, leading.fence.epoch(), &mut self.streams);
             }
             (Input::Open { outcomes, .. }, None) => {
                 // Leadership went while the stream was opened.
                 let _ = outcomes.try_send(Err(godel_kit::status::not_leader(None)));
             }
-            (Input::Decisions { id, decisions }, _) => self.leader.decide(id, decisions, now),
-            (Input::Close { id }, _) => self.leader.close(id),
+            (Input::Decisions { id, decisions }, _) => {
+                self.leader.decide(id, decisions, now, &mut self.streams);
+            }
+            (Input::Close { id }, _) => {
+                self.streams.remove(id);
+                self.leader.close(id);
+            }
         }
     }
 
     fn on_evict(&mut self, run: &Run, request: EvictRequest) {
         if run.leading.is_some() {
-            self.leader.evict(&request.asked, request.read, request.reply);
+            let job = self.streams.add_job(request.reply);
+            self.leader.evict(job, &request.asked, request.read, &mut self.streams);
         } else {
             // The caller may have gone.
             let _ = request.reply.send(Err(godel_kit::status::not_leader(None)));
         }
     }
 
-    fn on_answer(&mut self, run: &mut Run, answer: Result<Committed, TxnError>) {
+    fn on_answer(&mut self, run: &mut Run, answer: Result<Receipt, TxnError>) {
         let Some((batch, _)) = run.in_flight.pop_front() else { return };
         match answer {
-            Ok(committed) => {
+            Ok(receipt) => {
                 self.crash.hit("binder.after-commit");
-                self.leader.on_committed(batch, committed);
+                self.leader.on_committed(batch, receipt.revision, &mut self.streams);
             }
             Err(TxnError::Refused(refusal)) => {
-                if refusal.reason() == TxnRefusalReason::StoreFull {
+                if refusal.reason == TxnRefusalReason::StoreFull {
                     tracing::warn!("the store is full");
                     run.paused_until = Some(Instant::now() + STORE_FULL_PAUSE);
                 }
-                self.leader.on_refused(batch, &refusal);
+                self.leader.on_refused(batch, &refusal, &mut self.streams);
             }
             Err(TxnError::LeaseLost | TxnError::Closed) => self.step_down(run, None),
         }
     }
 
     fn on_expiry(&mut self, run: &mut Run) {
-        let still = self.leader.expire(self.now()) || self.leader.n_holds() > 0 || self.leader.n_over() > 0;
+        let still = self.leader.expire(self.clock.now(), &mut self.streams)
+            || self.leader.n_holds() > 0
+            || self.leader.n_over() > 0;
         run.expire_at = still.then(|| Instant::now() + EXPIRY_INTERVAL);
         self.show_gathering();
     }
@@ -280,23 +319,25 @@ impl Engine {
             if !reads_enough || !has_place || run.paused_until.is_some() || !self.leader.has_work() {
                 return;
             }
-            let Some(mut batch) = self.leader.next_batch() else { return };
+            let mut txn = TxnEncoder::default();
+            let Some(batch) = self.leader.next_batch(&mut txn, &mut self.streams) else { return };
             self.crash.hit("binder.before-commit");
-            let ops = std::mem::take(&mut batch.ops);
-            let preconditions = std::mem::take(&mut batch.preconditions);
-            let conditions = Conditions { preconditions, nodes_as_of: batch.read };
+            let TxnEncoder { ops, preconditions } = txn;
+            let conditions = Conditions { preconditions, nodes_as_of: batch.nodes_as_of() };
             match leading.pipeline.try_submit(ops, conditions) {
                 Ok(Some(pending)) => run.in_flight.push_back((batch, pending)),
                 Ok(None) => {
                     // The pipeline is full: as if the store had no room for a moment.
-                    let full = godel_proto::v1::TxnRefusal {
-                        reason: TxnRefusalReason::StoreFull.into(),
-                        ..godel_proto::v1::TxnRefusal::default()
+                    let full = TxnRefusal {
+                        reason: TxnRefusalReason::StoreFull,
+                        index: 0,
+                        revision: Revision(0),
+                        message: "too many transactions are under way".to_owned(),
                     };
-                    self.leader.on_refused(batch, &full);
+                    self.leader.on_refused(batch, &full, &mut self.streams);
                     run.paused_until = Some(Instant::now() + STORE_FULL_PAUSE);
                 }
-                Err(TxnError::Refused(refusal)) => self.leader.on_refused(batch, &refusal),
+                Err(TxnError::Refused(refusal)) => self.leader.on_refused(batch, &refusal, &mut self.streams),
                 Err(TxnError::LeaseLost | TxnError::Closed) => self.step_down(run, None),
             }
         }
@@ -316,7 +357,7 @@ impl Engine {
 }
 
 /// The answer to the first transaction under way: answers come in order.
-async fn front(in_flight: &mut VecDeque<(Batch, Pending)>) -> Result<Committed, TxnError> {
+async fn front(in_flight: &mut VecDeque<(Batch, Pending)>) -> Result<Receipt, TxnError> {
     match in_flight.front_mut() {
         Some((_, pending)) => poll_fn(|cx| Pin::new(&mut *pending).poll(cx)).await,
         None => pending().await,
@@ -324,7 +365,7 @@ async fn front(in_flight: &mut VecDeque<(Batch, Pending)>) -> Result<Committed, 
 }
 
 /// The same if it is there already.
-fn ready(in_flight: &mut VecDeque<(Batch, Pending)>) -> Option<Result<Committed, TxnError>> {
+fn ready(in_flight: &mut VecDeque<(Batch, Pending)>) -> Option<Result<Receipt, TxnError>> {
     let (_, pending) = in_flight.front_mut()?;
     match Pin::new(pending).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => Some(answer),

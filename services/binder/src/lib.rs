@@ -11,18 +11,19 @@
 //!
 //! - `config`: configuration of the binder.
 //! - `engine`: the task that owns the leading binder.
-//! - `leader`: the leading binder: checks decisions, writes transactions, answers.
 //! - `metrics`: counters of the binder.
 //! - `rpc`: the RPCs of the binder.
+//! - `streams`: where the leading binder's messages go.
 
 mod config;
 mod engine;
-mod leader;
 mod metrics;
 mod rpc;
+mod streams;
 
 use std::sync::{Arc, atomic::AtomicU64};
 
+use godel_core_binder::leader::BinderLeader;
 use godel_kit::{
     client::{Directory, channel},
     message::RECEIVED_BYTES_MAX,
@@ -33,7 +34,7 @@ use godel_proto::v1::{Kind, bind_service_server::BindServiceServer};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::{engine::Engine, leader::BinderLeader, metrics::BinderMetrics, rpc::Role};
+use crate::{engine::Engine, metrics::BinderMetrics, rpc::Role, streams::Streams};
 
 pub use crate::config::Config;
 pub use godel_kit::{Deps, service::Error};
@@ -86,7 +87,8 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         stop: service.stop.clone(),
     };
     let engine = Engine {
-        leader: BinderLeader::new(config.clone(), metrics.clone()),
+        leader: BinderLeader::new(config.leader()),
+        streams: Streams::new(metrics.clone()),
         follower: service.follow(state.clone(), KINDS.to_vec()),
         inputs: inputs_rx,
         evictions: evictions_rx,

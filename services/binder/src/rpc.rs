@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use godel_core_binder::Gathering;
+use godel_core_binder::{Gathering, leader::StreamId};
 use godel_domain::{
     decision::Decision,
     ids::{Epoch, Revision, StoreId, UnitId},
@@ -26,8 +26,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
-    leader::{OutcomeSender, Reply, StreamId},
     metrics::BinderMetrics,
+    streams::{OutcomeSender, Reply},
 };
 
 /// What the names of the schedulers' leases begin with.

@@ -29,6 +29,7 @@ use godel_domain::{
     change::Partition,
     ids::{Epoch, IdMap, IdSet, Revision, UnitId},
     time::Millis,
+    txn::TxnRefusalReason,
 };
 use godel_kit::{
     CancellationToken,
@@ -39,7 +40,7 @@ use godel_kit::{
     lease::Fence,
     message::RECEIVED_BYTES_MAX,
     status,
-    txn::{Committed, Pending, TxnError, TxnPipeline},
+    txn::{Pending, Receipt, TxnError, TxnPipeline},
 };
 use godel_proto::v1::{self, state_service_client::StateServiceClient};
 use godel_rules::lost_nodes::{self, BrakeChange};
@@ -100,7 +101,7 @@ enum Ticket {
 /// An answer to a transaction.
 struct Ack {
     ticket: Ticket,
-    result: Result<Committed, TxnError>,
+    result: Result<Receipt, TxnError>,
 }
 
 struct DispatcherLeader<'a> {
@@ -564,27 +565,26 @@ fn overloaded(message: &str) -> Status {
 fn refused(error: &TxnError) -> Status {
     match error {
         TxnError::LeaseLost | TxnError::Closed => crate::leader_client::term_over(),
-        TxnError::Refused(refusal) => match refusal.reason() {
-            v1::TxnRefusalReason::StoreFull => status::resource_exhausted(
+        TxnError::Refused(refusal) => match refusal.reason {
+            TxnRefusalReason::StoreFull => status::resource_exhausted(
                 status::reason::STORE_FULL,
                 "the store's disk is full",
                 Duration::from_secs(1),
             ),
-            v1::TxnRefusalReason::StaleEpoch | v1::TxnRefusalReason::StoreChanged => {
+            TxnRefusalReason::StaleEpoch | TxnRefusalReason::StoreChanged => {
                 crate::leader_client::term_over()
             }
-            v1::TxnRefusalReason::Precondition | v1::TxnRefusalReason::FutureRevision => status::with_info(
+            TxnRefusalReason::Precondition | TxnRefusalReason::FutureRevision => status::with_info(
                 tonic::Code::Aborted,
                 status::reason::REVISION_MISMATCH,
                 "the record changed meanwhile",
                 [("revision", refusal.revision.to_string())],
             ),
-            v1::TxnRefusalReason::Unspecified
-            | v1::TxnRefusalReason::Forbidden
-            | v1::TxnRefusalReason::Invalid
-            | v1::TxnRefusalReason::RowConflict
-            | v1::TxnRefusalReason::NodeChanged => {
-                tracing::error!(reason = ?refusal.reason(), why = refusal.message, "the store refused a transaction");
+            TxnRefusalReason::Forbidden
+            | TxnRefusalReason::Invalid
+            | TxnRefusalReason::RowConflict
+            | TxnRefusalReason::NodeChanged => {
+                tracing::error!(reason = ?refusal.reason, why = refusal.message, "the store refused a transaction");
                 Status::internal("the store refused the transaction")
             }
         },

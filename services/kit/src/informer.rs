@@ -18,7 +18,7 @@ mod tests;
 use std::time::Duration;
 
 use godel_domain::{
-    change::Change,
+    change::Commit,
     ids::{Revision, StoreId},
 };
 use godel_proto::v1;
@@ -33,7 +33,7 @@ pub use task::read_page;
 pub use unread::{UNREAD_COUNTER, UnreadCount};
 pub use written::OwnWrites;
 
-/// What a follower sees, in this order: `Reset`, `Loaded`…, `Synced`, then `Changes` and `Synced` for ever, or
+/// What a follower sees, in this order: `Reset`, `Loaded`…, `Synced`, then `Committed` and `Synced` for ever, or
 /// `Reset` again.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FollowEvent {
@@ -52,18 +52,11 @@ pub enum FollowEvent {
         /// Read up to here.
         revision: Revision,
     },
-    /// One commit.
+    /// One commit; it has at least one change.
     ///
     /// Whole records that the list had newer already are left out; row changes may repeat what listed rows
     /// show, which `RunningUnits::apply` ignores.
-    Changes {
-        /// Its revision.
-        revision: Revision,
-        /// Its commit time, Unix milliseconds.
-        time_ms: i64,
-        /// In order; never empty.
-        changes: Vec<Change>,
-    },
+    Committed(Commit),
 }
 
 /// How a follower reads.

@@ -14,21 +14,47 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_domain::ids::Revision;
+use godel_domain::{
+    change::Change,
+    ids::Revision,
+    txn::{RecordRef, TxnBuilder, TxnRefusal, TxnRefusalReason},
+};
 use godel_proto::v1;
+use godel_wire::to_proto;
+use prost::Message as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::{client::Channel, config::TxnConfig, lease::Fence};
 
+pub use godel_domain::txn::Receipt;
 pub use godel_store::state::TXN_BYTES_MAX;
 
-/// A durable transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Committed {
-    /// Its revision.
-    pub revision: Revision,
-    /// Its commit time, Unix milliseconds.
-    pub time_ms: i64,
+/// Encodes the operations and preconditions of a transaction as they are added.
+#[derive(Debug, Default)]
+pub struct TxnEncoder {
+    /// The operations, encoded.
+    pub ops: Vec<Bytes>,
+    /// The preconditions.
+    pub preconditions: Vec<v1::Precondition>,
+}
+
+impl TxnBuilder for TxnEncoder {
+    fn push(&mut self, change: &Change) -> usize {
+        // No leader writes what has no operation; state would refuse the empty one as invalid.
+        let op = to_proto::op(change).unwrap_or_default();
+        // Tag and length: at most 4 bytes for an operation below 1 MiB.
+        let n_bytes = op.len() + 4;
+        self.ops.push(op);
+        n_bytes
+    }
+
+    fn require(&mut self, record: RecordRef<'_>, revision: Revision) -> usize {
+        let precondition = to_proto::requirement(record, revision);
+        // Tag and length: 2 bytes more for the longest path.
+        let n_bytes = precondition.encoded_len() + 4;
+        self.preconditions.push(precondition);
+        n_bytes
+    }
 }
 
 /// What must hold for a transaction to be applied.
@@ -51,7 +77,7 @@ impl From<v1::Precondition> for Conditions {
 pub enum TxnError {
     /// The store refused it; nothing of it was applied.
     #[error("refused: {}", .0.message)]
-    Refused(v1::TxnRefusal),
+    Refused(TxnRefusal),
     /// The lease ended first. It may have been applied: who leads next will see it.
     #[error("the lease was lost before the answer")]
     LeaseLost,
@@ -74,13 +100,13 @@ pub struct TxnPipeline {
 /// A transaction under way: resolves once it is durable, refused, or the lease is lost.
 #[derive(Debug)]
 pub struct Pending {
-    reply: oneshot::Receiver<Result<Committed, TxnError>>,
+    reply: oneshot::Receiver<Result<Receipt, TxnError>>,
 }
 
 struct Submission {
     ops: Vec<Bytes>,
     conditions: Conditions,
-    reply: oneshot::Sender<Result<Committed, TxnError>>,
+    reply: oneshot::Sender<Result<Receipt, TxnError>>,
     room: Room,
 }
 
@@ -175,16 +201,11 @@ impl fmt::Debug for TxnPipeline {
 }
 
 impl Future for Pending {
-    type Output = Result<Committed, TxnError>;
+    type Output = Result<Receipt, TxnError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.reply).poll(cx).map(|reply| reply.unwrap_or(Err(TxnError::Closed)))
     }
-}
-
-/// Whether a refusal means that the writer is over.
-fn is_stale(refusal: &v1::TxnRefusal) -> bool {
-    matches!(refusal.reason(), v1::TxnRefusalReason::StaleEpoch | v1::TxnRefusalReason::StoreChanged)
 }
 
 fn checked_size(ops: &[Bytes]) -> Result<usize, TxnError> {
@@ -192,9 +213,10 @@ fn checked_size(ops: &[Bytes]) -> Result<usize, TxnError> {
     if !ops.is_empty() && size <= TXN_BYTES_MAX {
         return Ok(size);
     }
-    Err(TxnError::Refused(v1::TxnRefusal {
-        reason: v1::TxnRefusalReason::Invalid.into(),
+    Err(TxnError::Refused(TxnRefusal {
+        reason: TxnRefusalReason::Invalid,
+        index: 0,
+        revision: Revision(0),
         message: format!("{} operations with {size} bytes: 1 to {TXN_BYTES_MAX} are allowed", ops.len()),
-        ..v1::TxnRefusal::default()
     }))
 }

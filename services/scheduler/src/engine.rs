@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, future::pending, time::Duration};
 
 use godel_core_scheduler::Scheduler;
 use godel_domain::{
-    change::Change,
+    change::{Change, Commit},
     ids::{Epoch, NodeId, Revision, StoreId, UnitId},
     time::Millis,
     unit_report::{ReportState, UnitReport},
@@ -394,7 +394,7 @@ impl Engine {
                 run.revision = revision;
                 self.core.on_revision(revision);
             }
-            FollowEvent::Changes { revision, time_ms, changes } => {
+            FollowEvent::Committed(Commit { revision, time_ms, changes }) => {
                 for change in &changes {
                     self.on_change(change, revision, time_ms, now);
                 }
@@ -417,7 +417,7 @@ impl Engine {
                     self.on_change(&record.change, record.revision, record.create_time_ms, now);
                 }
             }
-            FollowEvent::Changes { revision, time_ms, changes } => {
+            FollowEvent::Committed(Commit { revision, time_ms, changes }) => {
                 for change in &changes {
                     self.on_change(change, revision, time_ms, now);
                 }

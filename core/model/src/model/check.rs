@@ -133,9 +133,9 @@ fn pictures(model: &mut Model) -> Result<(), String> {
     if !binder.is_idle() {
         return Err("the binder has something under way for ever".to_owned());
     }
-    compare_nodes("binder", binder.core.cluster(), model)?;
-    compare_queues("binder", binder.core.quota().usage(), model, |path| {
-        binder.core.quota().tree().find(path)
+    compare_nodes("binder", binder.core().cluster(), model)?;
+    compare_queues("binder", binder.core().quota().usage(), model, |path| {
+        binder.core().quota().tree().find(path)
     })?;
     for (idx, scheduler) in model.schedulers.iter().enumerate() {
         let stats = scheduler.core.stats();

@@ -16,6 +16,7 @@ use godel_domain::{
     ids::{Epoch, Revision, UnitId},
     pause::{Pause, Scope},
     running_units::EvictionReason,
+    txn::Receipt,
     unit::{TaskGroup, UnitSpec},
 };
 use godel_rules::admission::{scale::scale, stop::stop};
@@ -23,7 +24,7 @@ use godel_rules::admission::{scale::scale, stop::stop};
 use super::{
     net::{Event, Line, Message, Net, Part},
     reach::Mark,
-    store::{Answer, Condition, Refusal, Store, Txn},
+    store::{Answer, Condition, Store, Txn},
     units,
 };
 
@@ -335,7 +336,7 @@ impl DispatcherPart {
         let now = net.millis();
         let Some(ticket) = self.tickets.remove(&id) else { return };
         self.heard();
-        if answer == Err(Refusal::StaleEpoch) {
+        if answer.as_ref().is_err_and(|refusal| refusal.reason.is_stale()) {
             // It leads no longer, and will hear so.
             return;
         }
@@ -343,7 +344,7 @@ impl DispatcherPart {
             net.reach.mark(Mark::Refused);
         }
         match (ticket, answer) {
-            (Ticket::Unit(spec), Ok((revision, time_ms))) => {
+            (Ticket::Unit(spec), Ok(Receipt { revision, time_ms })) => {
                 let (uid, name) = (spec.uid.clone(), spec.name.clone());
                 self.ledger.push(Acknowledged { uid, name, revision });
                 self.core.on_unit(spec, revision, (revision, time_ms), now);
@@ -351,7 +352,7 @@ impl DispatcherPart {
             (Ticket::Unit(spec), Err(_)) => self.core.release(&spec),
             (Ticket::Change(spec), answer) => {
                 self.changing.remove(&spec.id);
-                if let Ok((revision, time_ms)) = answer {
+                if let Ok(Receipt { revision, time_ms }) = answer {
                     self.core.on_unit(spec, revision, (revision, time_ms), now);
                 }
             }
@@ -361,7 +362,7 @@ impl DispatcherPart {
             (Ticket::Deletes(units), Err(_)) => {
                 units.into_iter().for_each(|unit| self.core.on_delete_failed(unit, now));
             }
-            (Ticket::Partition(changes), Ok((revision, _))) => {
+            (Ticket::Partition(changes), Ok(Receipt { revision, .. })) => {
                 self.core.on_partition_written(changes, revision);
             }
             (Ticket::Partition(_), Err(_)) => self.core.on_partition_failed(now),

@@ -121,7 +121,7 @@ impl Model {
     pub(super) fn transact(&mut self, txn: Txn) -> Answer {
         self.naive.before(&self.store, &txn.ops);
         let answer = self.store.transact(txn, self.net.wall_ms());
-        self.committed(answer);
+        self.committed(answer.is_ok());
         answer
     }
 
@@ -132,11 +132,11 @@ impl Model {
         }
         self.naive.before(&self.store, &ops);
         let answer = self.store.write(ops, self.net.wall_ms());
-        self.committed(answer);
+        self.committed(answer.is_ok());
     }
 
-    fn committed(&mut self, answer: Answer) {
-        if answer.is_err() {
+    fn committed(&mut self, is_ok: bool) {
+        if !is_ok {
             return;
         }
         self.net.active_at = self.net.now;

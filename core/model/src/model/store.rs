@@ -11,6 +11,7 @@ use godel_domain::{
     demand::Pool,
     ids::{Epoch, NodeId, Revision, UnitId},
     running_units::{RunChange, RunningUnits},
+    txn::{Receipt, RecordRef, TxnBuilder, TxnRefusal, TxnRefusalReason},
     unit::UnitSpec,
 };
 
@@ -38,18 +39,45 @@ pub(super) struct Txn {
     pub(super) ops: Vec<Change>,
 }
 
-/// Why a transaction was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    StaleEpoch,
-    /// Index of the condition, and the record's revision.
-    Condition(usize, Revision),
-    /// Index of the operation, and the revision of what it collided with; 0: unknown.
-    Op(usize, Revision),
+impl Txn {
+    /// A transaction without operations yet.
+    pub(super) fn of(lease: &'static str, epoch: Epoch) -> Self {
+        Self { lease, epoch, conditions: Vec::new(), nodes_as_of: None, ops: Vec::new() }
+    }
 }
 
-/// What became of it: revision and commit time.
-pub(super) type Answer = Result<(Revision, i64), Refusal>;
+impl TxnBuilder for Txn {
+    /// Each operation counts 1.
+    fn push(&mut self, change: &Change) -> usize {
+        self.ops.push(change.clone());
+        1
+    }
+
+    fn require(&mut self, record: RecordRef<'_>, revision: Revision) -> usize {
+        self.conditions.push(match record {
+            RecordRef::Unit(unit) => Condition::Unit(unit, revision),
+            RecordRef::Queue(path) => Condition::Queue(path.to_owned(), revision),
+            RecordRef::PriorityClass(name) => Condition::Class(name.to_owned(), revision),
+            RecordRef::Budget(name) => Condition::Budget(name.to_owned(), revision),
+            RecordRef::Reservation(name) => Condition::Reservation(name.to_owned(), revision),
+        });
+        0
+    }
+}
+
+/// What became of a transaction.
+pub(super) type Answer = Result<Receipt, TxnRefusal>;
+
+fn refusal(reason: TxnRefusalReason, index: usize, revision: Revision) -> TxnRefusal {
+    TxnRefusal { reason, index, revision, message: String::new() }
+}
+
+/// The refusal of an operation that collided with a record of this revision; 0: unknown.
+fn op_refusal(index: usize, revision: Revision) -> TxnRefusal {
+    let is_record = revision > Revision(0);
+    let reason = if is_record { TxnRefusalReason::NodeChanged } else { TxnRefusalReason::RowConflict };
+    refusal(reason, index, revision)
+}
 
 /// A record of a list.
 pub(super) struct Listed {
@@ -85,12 +113,12 @@ impl Store {
     pub(super) fn transact(&mut self, txn: Txn, wall_ms: i64) -> Answer {
         let lease = self.world.leases.get(txn.lease).map(|lease| &lease.value);
         if lease.is_none_or(|lease| lease.epoch != txn.epoch || lease.holder.is_empty()) {
-            return Err(Refusal::StaleEpoch);
+            return Err(refusal(TxnRefusalReason::StaleEpoch, 0, Revision(0)));
         }
         for (idx, condition) in txn.conditions.iter().enumerate() {
             let (present, wanted) = self.condition(condition);
             if present != wanted {
-                return Err(Refusal::Condition(idx, present));
+                return Err(refusal(TxnRefusalReason::Precondition, idx, present));
             }
         }
         self.commit(txn.ops, txn.nodes_as_of, wall_ms)
@@ -130,15 +158,15 @@ impl Store {
         let mut rows: BTreeMap<UnitId, RunningUnits> = BTreeMap::new();
         for (idx, op) in ops.iter().enumerate() {
             if let Change::Rows(unit, change) = op {
-                self.check_rows(*unit, change, as_of).map_err(|at| Refusal::Op(idx, at))?;
+                self.check_rows(*unit, change, as_of).map_err(|at| op_refusal(idx, at))?;
                 let known = || self.rows.get(unit).cloned().unwrap_or_default();
                 let rows = rows.entry(*unit).or_insert_with(known);
-                rows.check(change).map_err(|_| Refusal::Op(idx, Revision(0)))?;
+                rows.check(change).map_err(|_| op_refusal(idx, Revision(0)))?;
                 rows.apply(change, revision, time_ms, |_, _, _| {});
             } else if let Change::Hold(hold) = op {
-                self.check_nodes(&[hold.node], hold.pool, as_of).map_err(|at| Refusal::Op(idx, at))?;
+                self.check_nodes(&[hold.node], hold.pool, as_of).map_err(|at| op_refusal(idx, at))?;
             } else if !self.may(op) {
-                return Err(Refusal::Op(idx, Revision(0)));
+                return Err(op_refusal(idx, Revision(0)));
             }
         }
         self.rows.append(&mut rows);
@@ -155,7 +183,7 @@ impl Store {
         let commit = Commit { revision, time_ms, changes: ops };
         self.world.apply(&commit, |_, _| {});
         self.commits.push(commit);
-        Ok((revision, time_ms))
+        Ok(Receipt { revision, time_ms })
     }
 
     fn check_rows(&self, unit: UnitId, change: &RunChange, as_of: Option<Revision>) -> Result<(), Revision> {

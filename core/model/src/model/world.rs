@@ -342,7 +342,7 @@ impl Model {
     fn on_list(&mut self, part: Part) {
         match part {
             Part::Dispatcher => self.dispatcher.on_list(&self.store, &mut self.net),
-            Part::Binder => self.binder.on_list(&self.store),
+            Part::Binder => self.binder.on_list(&self.store, &mut self.net),
             Part::Scheduler(idx) => self.schedulers[idx].on_list(&self.store, &mut self.net),
         }
         self.turn(part);
@@ -351,7 +351,7 @@ impl Model {
     fn on_watch(&mut self, part: Part) {
         match part {
             Part::Dispatcher => self.dispatcher.on_watch(&self.store, &mut self.net),
-            Part::Binder => self.binder.on_watch(&self.store),
+            Part::Binder => self.binder.on_watch(&self.store, &mut self.net),
             Part::Scheduler(idx) => self.schedulers[idx].on_watch(&self.store, &mut self.net),
         }
         self.turn(part);

@@ -7,13 +7,13 @@ use godel_core_dispatcher::{EndedView, NameClaim};
 use godel_domain::{
     ids::{Revision, UnitId},
     time::Millis,
+    txn::TxnRefusalReason,
     unit::UnitSpec,
 };
 use godel_kit::{
     status,
-    txn::{Committed, Conditions, TxnError},
+    txn::{Conditions, Receipt, TxnError},
 };
-use godel_proto::v1;
 use godel_rules::admission::same;
 use godel_wire::to_proto;
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
@@ -182,7 +182,7 @@ impl DispatcherLeader<'_> {
     }
 
     /// The answer to a transaction of units.
-    pub(super) fn on_batch(&mut self, batch: Batch, result: &Result<Committed, TxnError>, now: Millis) {
+    pub(super) fn on_batch(&mut self, batch: Batch, result: &Result<Receipt, TxnError>, now: Millis) {
         self.batches_in_flight -= 1;
         let committed = match result {
             Ok(committed) => committed,
@@ -216,7 +216,8 @@ impl DispatcherLeader<'_> {
 
     /// None of the batch is durable, or nobody knows.
     fn fail(&mut self, batch: Batch, error: &TxnError) {
-        let full = matches!(error, TxnError::Refused(refusal) if refusal.reason() == v1::TxnRefusalReason::StoreFull);
+        let full =
+            matches!(error, TxnError::Refused(refusal) if refusal.reason == TxnRefusalReason::StoreFull);
         self.written.forget(batch.units.iter().map(|unit| unit.spec.id));
         for unit in batch.units {
             let PendingUnit { spec, waiter, since, room, .. } = unit;

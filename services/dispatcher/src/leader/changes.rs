@@ -189,7 +189,7 @@ impl DispatcherLeader<'_> {
                 }
                 Some(split) => {
                     let changes = self.core.partition_changes(&split);
-                    let ops = changes.iter().filter_map(to_proto::partition_op).collect();
+                    let ops = changes.iter().filter_map(to_proto::op).collect();
                     match self.pipeline.try_submit(ops, Conditions::default()) {
                         Ok(Some(pending)) => {
                             self.mode_writing = true;

@@ -21,7 +21,7 @@ use godel_domain::{
 };
 use godel_kit::{
     status,
-    txn::{Committed, Conditions, Pending, TXN_BYTES_MAX, TxnError},
+    txn::{Conditions, Pending, Receipt, TXN_BYTES_MAX, TxnError},
 };
 use godel_proto::v1;
 use godel_wire::{BadField, to_proto};
@@ -160,7 +160,7 @@ impl DispatcherLeader<'_> {
     }
 
     /// The answer to the transaction of a change.
-    pub(super) fn on_edit(&mut self, sent: SentEdit, result: Result<Committed, TxnError>) {
+    pub(super) fn on_edit(&mut self, sent: SentEdit, result: Result<Receipt, TxnError>) {
         let SentEdit { mut edited, reply } = sent;
         match (result, &mut self.edits.current) {
             (Ok(committed), Some(current)) => {

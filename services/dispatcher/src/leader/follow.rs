@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use godel_domain::{
-    change::{Change as StoreChange, Partition},
+    change::{Change as StoreChange, Commit, Partition},
     ids::{Revision, UnitId},
     running_units::RunChange,
     time::Millis,
@@ -36,7 +36,7 @@ impl DispatcherLeader<'_> {
                 }
             }
             FollowEvent::Synced { revision } => self.on_read(revision, now),
-            FollowEvent::Changes { revision, time_ms, changes } => {
+            FollowEvent::Committed(Commit { revision, time_ms, changes }) => {
                 for change in changes {
                     self.on_change(change, revision, (revision, time_ms), time_ms, now);
                 }

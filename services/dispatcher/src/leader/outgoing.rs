@@ -138,7 +138,7 @@ impl DispatcherLeader<'_> {
                 Action::Delete(unit) => deletes.push(unit),
                 Action::WritePartition(split) => {
                     let changes = self.core.partition_changes(&split);
-                    let ops = changes.iter().filter_map(to_proto::partition_op).collect();
+                    let ops = changes.iter().filter_map(to_proto::op).collect();
                     if self.write(ops, Ticket::Partition(changes, None)).is_err() {
                         let now = self.now();
                         self.core.on_partition_failed(now);

@@ -7,7 +7,7 @@ use godel_domain::{
 };
 use godel_kit::{
     status,
-    txn::{Committed, Conditions, TxnError},
+    txn::{Conditions, Receipt, TxnError},
 };
 use godel_proto::v1;
 use godel_wire::to_proto;
@@ -80,7 +80,7 @@ impl DispatcherLeader<'_> {
         &mut self,
         change: PauseChange,
         reply: Reply<Result<Option<Revision>, Status>>,
-        result: &Result<Committed, TxnError>,
+        result: &Result<Receipt, TxnError>,
     ) {
         let now = self.now();
         let answer = match result {

@@ -16,7 +16,7 @@ use godel_kit::{
     metrics::Metrics,
     server::{Server, bind},
     status,
-    txn::{Committed, Conditions, TxnPipeline},
+    txn::{Conditions, Receipt, TxnPipeline},
 };
 use godel_proto::v1::{
     self,
@@ -382,11 +382,11 @@ impl Binder {
         binder
     }
 
-    pub(crate) async fn commit(&self, ops: Vec<Bytes>) -> Committed {
+    pub(crate) async fn commit(&self, ops: Vec<Bytes>) -> Receipt {
         self.pipeline.submit(ops, Conditions::default()).await.unwrap().await.unwrap()
     }
 
-    pub(crate) async fn bind(&self, unit: u64, ordinals: &[u32], node: u32, mask: u64) -> Committed {
+    pub(crate) async fn bind(&self, unit: u64, ordinals: &[u32], node: u32, mask: u64) -> Receipt {
         let bind = Bind {
             ordinals: ordinals.to_vec(),
             nodes: vec![NodeId(node); ordinals.len()],

@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
 use godel_domain::{
-    change::Change,
+    change::{Change, Commit},
     ids::{Revision, StoreId},
     unreadable::Subject,
 };
@@ -230,7 +230,7 @@ impl Task {
             let changes = self.changes(revision, &ops)?;
             self.revision = revision;
             if !changes.is_empty() {
-                self.emit(FollowEvent::Changes { revision, time_ms, changes }).await?;
+                self.emit(FollowEvent::Committed(Commit { revision, time_ms, changes })).await?;
             }
         }
         let revision = Revision(message.revision);

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use godel_domain::{
-    change::Change,
+    change::{Change, Commit},
     ids::{NodeId, Revision, StoreId, UnitId},
     queue_spec::QueueSpec,
     resources::Resources,
@@ -48,11 +48,11 @@ async fn next(follower: &mut Informer) -> FollowEvent {
 }
 
 fn changes(revision: u64, node: u32, cpu: i64) -> FollowEvent {
-    FollowEvent::Changes {
+    FollowEvent::Committed(Commit {
         revision: Revision(revision),
         time_ms: i64::try_from(revision).unwrap() * 10,
         changes: vec![Change::NodeGrant(NodeId(node), resources(cpu))],
-    }
+    })
 }
 
 fn synced(revision: u64) -> FollowEvent {
@@ -212,7 +212,7 @@ async fn a_name_that_came_back_before_the_list_read_it_stays() {
     for (at, expected) in
         [(4, Change::PriorityClassDeleted("prod".to_owned())), (5, Change::QueueDeleted("prod".to_owned()))]
     {
-        let FollowEvent::Changes { revision, changes, .. } = next(&mut follower).await else {
+        let FollowEvent::Committed(Commit { revision, changes, .. }) = next(&mut follower).await else {
             panic!("the deletion of the one before is left out")
         };
         assert_eq!((revision, changes), (Revision(at), vec![expected]));
@@ -279,7 +279,9 @@ async fn what_cannot_be_read_is_left_out_said_and_counted_and_the_rest_is_delive
     fake.commit(grant(2, 7));
     assert_eq!(next(&mut follower).await, changes(2, 2, 7));
     fake.commit(vec![raw::encode_op(v1::op::Op::PutNodeGrant(bad_grant(2)))]);
-    let FollowEvent::Changes { changes: found, .. } = next(&mut follower).await else { panic!("it comes") };
+    let FollowEvent::Committed(Commit { changes: found, .. }) = next(&mut follower).await else {
+        panic!("it comes")
+    };
     let found = unreadable(&found[0]);
     assert_eq!(
         (&found.subject, found.field.as_str()),
@@ -306,7 +308,9 @@ async fn after_an_operation_of_which_nobody_can_tell_what_it_is_about_it_lists_a
         assert_eq!(fake.with(|world| world.lists), lists);
     }
     fake.commit(vec![Bytes::from_static(&[0xff, 0xff])]);
-    let FollowEvent::Changes { changes, .. } = next(&mut follower).await else { panic!("not for ever") };
+    let FollowEvent::Committed(Commit { changes, .. }) = next(&mut follower).await else {
+        panic!("not for ever")
+    };
     assert_eq!(unreadable(&changes[0]).subject, Subject::Unknown);
     fake.commit(grant(1, 1));
     assert_eq!(next(&mut follower).await, self::changes(5, 1, 1));
@@ -420,7 +424,8 @@ async fn rows_that_change_between_two_parts_of_a_list_come_out_right() {
     assert_eq!([2, 12, 22].map(|ordinal| rows.row(ordinal).revision.0), [0, 2, 3]);
     assert_eq!(next(&mut follower).await, synced(1));
     for revision in 2..=4 {
-        let FollowEvent::Changes { revision: found, time_ms, changes } = next(&mut follower).await else {
+        let FollowEvent::Committed(Commit { revision: found, time_ms, changes }) = next(&mut follower).await
+        else {
             panic!("changes come")
         };
         assert_eq!(found, Revision(revision));

@@ -7,6 +7,7 @@ use godel_proto::{
     raw,
     v1::{self, state_service_client::StateServiceClient},
 };
+use godel_wire::from_proto;
 use tokio::{
     sync::{mpsc, oneshot},
     time::sleep,
@@ -14,7 +15,7 @@ use tokio::{
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, Streaming};
 
-use super::{Committed, Conditions, Room, Submission, TxnError, is_stale};
+use super::{Conditions, Receipt, Room, Submission, TxnError};
 use crate::{
     client::{Backoff, Channel},
     lease::Fence,
@@ -28,7 +29,7 @@ const RECONNECT_BASE: Duration = Duration::from_millis(20);
 struct Entry {
     request: raw::TxnRequest,
     sequence: u64,
-    reply: oneshot::Sender<Result<Committed, TxnError>>,
+    reply: oneshot::Sender<Result<Receipt, TxnError>>,
     _room: Room,
 }
 
@@ -189,13 +190,14 @@ impl Task {
                 return Err(End::Reconnect(Status::internal(message)));
             }
         }
-        if answer.refusal.as_ref().is_some_and(is_stale) {
+        let refusal = answer.refusal.map(from_proto::txn_refusal);
+        if refusal.as_ref().is_some_and(|refusal| refusal.reason.is_stale()) {
             return Err(End::LeaseLost);
         }
         let entry = self.pending.pop_front().expect("the front was looked at");
-        let result = match answer.refusal {
+        let result = match refusal {
             Some(refusal) => Err(TxnError::Refused(refusal)),
-            None => Ok(Committed { revision: Revision(answer.revision), time_ms: answer.commit_time_ms }),
+            None => Ok(Receipt { revision: Revision(answer.revision), time_ms: answer.commit_time_ms }),
         };
         // The submitter may have stopped waiting.
         let _ = entry.reply.send(result);

@@ -1,9 +1,11 @@
 use bytes::Bytes;
-use godel_domain::ids::{Epoch, NodeId, Revision, StoreId};
-use godel_proto::v1;
+use godel_domain::{
+    ids::{Epoch, NodeId, Revision, StoreId},
+    txn::TxnRefusalReason,
+};
 use godel_wire::to_proto;
 
-use super::{Committed, Conditions, TXN_BYTES_MAX, TxnError, TxnPipeline};
+use super::{Conditions, Receipt, TXN_BYTES_MAX, TxnError, TxnPipeline};
 use crate::{
     config::{ServerConfig, TxnConfig},
     fake::{Fake, Served, eventually, soon},
@@ -24,7 +26,7 @@ fn pipeline(served: &Served, max_in_flight: usize) -> (TxnPipeline, Fence) {
     (TxnPipeline::spawn(served.channel(), fence.clone(), &config), fence)
 }
 
-async fn submit_all(pipeline: &TxnPipeline, n_txns: u32) -> Vec<Result<Committed, TxnError>> {
+async fn submit_all(pipeline: &TxnPipeline, n_txns: u32) -> Vec<Result<Receipt, TxnError>> {
     let submitter = pipeline.clone();
     let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
     crate::task::spawn("submitter", async move {
@@ -101,7 +103,7 @@ async fn a_refusal_concerns_one_transaction_only() {
     let answers = submit_all(&pipeline, 3).await;
     assert_eq!(answers[0].as_ref().unwrap().revision, Revision(1));
     let Err(TxnError::Refused(refusal)) = &answers[1] else { panic!("{:?}", answers[1]) };
-    assert_eq!(refusal.reason(), v1::TxnRefusalReason::Precondition);
+    assert_eq!(refusal.reason, TxnRefusalReason::Precondition);
     assert_eq!(answers[2].as_ref().unwrap().revision, Revision(2));
 }
 

@@ -1,56 +1,142 @@
 //! Transactions made, refused, checked again; nothing answered after a lost lease.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use godel_domain::{
-    change::Change,
     decision::GroupPlacement,
     demand::{Demand, Pool},
     node::{NodeReport, NodeSpec},
     queue_spec::QueueSpec,
     resources::Resources,
-    running_units::{Evict, EvictionReason, Phase, RunChange, Statuses},
+    running_units::{EvictionReason, Phase, RunChange, Statuses},
+    txn::{RecordRef, TxnRefusal, TxnRefusalReason},
     unit::{RestartPolicy, ScoringProfile, TaskGroup, Template, UnitSpec, WorkloadClass},
 };
-use godel_kit::metrics::Metrics;
-use tokio::sync::{mpsc, oneshot};
 
 use super::*;
+
+/// A transaction as it was built.
+#[derive(Debug, Default)]
+pub(super) struct Txn {
+    pub(super) changes: Vec<Change>,
+    /// Each precondition in words.
+    pub(super) required: Vec<String>,
+}
+
+impl TxnBuilder for Txn {
+    fn push(&mut self, change: &Change) -> usize {
+        self.changes.push(change.clone());
+        1
+    }
+
+    fn require(&mut self, record: RecordRef<'_>, revision: Revision) -> usize {
+        self.required.push(format!("{record:?} {revision}"));
+        1
+    }
+}
+
+/// What the leader said.
+#[derive(Debug, Default)]
+pub(super) struct Sent {
+    pub(super) welcomed: Vec<StreamId>,
+    pub(super) outcomes: VecDeque<(StreamId, Outcome)>,
+    pub(super) ended: Vec<(StreamId, StreamEnd)>,
+    pub(super) evicted: Vec<(JobId, Result<Revision, EvictFailure>)>,
+    pub(super) rejected: Vec<RejectionReason>,
+    pub(super) n_cut: u32,
+    /// Streams take no outcomes.
+    pub(super) is_full: bool,
+}
+
+impl Sent {
+    /// The decisions whose outcomes came on a stream.
+    pub(super) fn ids(&self, stream: StreamId) -> Vec<u64> {
+        let of = self.outcomes.iter().filter(|(to, _)| *to == stream);
+        of.map(|(_, outcome)| outcome.decision_id).collect()
+    }
+}
+
+impl Outbox for Sent {
+    fn welcome(&mut self, stream: StreamId, _leader: Epoch) {
+        self.welcomed.push(stream);
+    }
+
+    fn outcomes(&mut self, stream: StreamId, outcomes: Vec<Outcome>) -> bool {
+        if !self.is_full {
+            self.outcomes.extend(outcomes.into_iter().map(|outcome| (stream, outcome)));
+        }
+        !self.is_full
+    }
+
+    fn end(&mut self, stream: StreamId, why: StreamEnd) {
+        self.ended.push((stream, why));
+    }
+
+    fn evicted(&mut self, job: JobId, answer: Result<Revision, EvictFailure>) {
+        self.evicted.push((job, answer));
+    }
+
+    fn note(&mut self, note: Note<'_>) {
+        match note {
+            Note::Rejected(rejections) => {
+                self.rejected.extend(rejections.iter().map(|rejection| rejection.reason));
+            }
+            Note::StreamCut => self.n_cut += 1,
+            _ => {}
+        }
+    }
+}
 
 struct Bench {
     leader: BinderLeader,
     revision: u64,
-    outcomes: mpsc::Receiver<Result<v1::DecideResponse, Status>>,
+    sent: Sent,
+    /// Of the last batch.
+    txn: Txn,
 }
 
 const STREAM: StreamId = StreamId(1);
+const JOB: JobId = JobId(1);
+
+fn config() -> LeaderConfig {
+    LeaderConfig {
+        txn_bytes_max: 1_000,
+        txn_placements_max: 8_192,
+        queued_max: 1_000,
+        placements_open_max: 10_000,
+        wait_ms: 10_000,
+        hold_ms: 600_000,
+        gang_hold_ms: 300_000,
+        squeeze_ms: 2_000,
+        sub_cluster_key: String::new(),
+    }
+}
 
 impl Bench {
     /// Two nodes with 1,000 milli-cores each and a scheduler that is connected.
     fn new() -> Self {
-        let metrics = BinderMetrics::new(&Metrics::new("test"));
-        let (sender, outcomes) = mpsc::channel(64);
-        let mut bench = Self { leader: BinderLeader::new(Config::default(), metrics), revision: 0, outcomes };
-        bench.leader.on_follow(FollowEvent::Reset { store: StoreId(0) });
-        bench.leader.on_follow(FollowEvent::Synced { revision: Revision(0) });
+        let (leader, sent, txn) = (BinderLeader::new(config()), Sent::default(), Txn::default());
+        let mut bench = Self { leader, revision: 0, sent, txn };
+        bench.leader.reset();
+        bench.leader.on_synced(Revision(0), &mut bench.sent);
         for id in [1, 2] {
             bench.change(Change::NodeSpec(node(id)));
             let capacity = Resources::new([("cpu", 1_000)]).unwrap();
             let report = NodeReport { id: NodeId(id), capacity, ready: true, ..NodeReport::default() };
             bench.change(Change::NodeReport(report));
         }
-        bench.leader.open(STREAM, "s1", Epoch(1), Epoch(7), sender);
-        assert!(matches!(
-            bench.outcomes.try_recv().unwrap().unwrap().message,
-            Some(v1::decide_response::Message::Welcome(_))
-        ));
+        bench.leader.open(STREAM, "s1", Epoch(1), Epoch(7), &mut bench.sent);
+        assert_eq!(bench.sent.welcomed, [STREAM]);
         bench
     }
 
     fn change(&mut self, change: Change) -> u64 {
         self.revision += 1;
         let revision = Revision(self.revision);
-        self.leader.on_follow(FollowEvent::Changes { revision, time_ms: 1, changes: vec![change] });
+        self.leader.apply(Commit { revision, time_ms: 1, changes: vec![change] }, &mut self.sent);
         self.revision
     }
 
@@ -76,22 +162,27 @@ impl Bench {
             groups: vec![placement],
             preemption: None,
         };
-        self.leader.decide(STREAM, vec![decision], Millis(0));
+        self.leader.decide(STREAM, vec![decision], Millis(0), &mut self.sent);
     }
 
-    fn outcomes(&mut self) -> Vec<v1::Outcome> {
-        self.leader.flush();
-        let mut outcomes = Vec::new();
-        while let Ok(Ok(response)) = self.outcomes.try_recv() {
-            if let Some(v1::decide_response::Message::Outcomes(more)) = response.message {
-                outcomes.extend(more.outcomes);
-            }
-        }
-        outcomes
+    fn outcomes(&mut self) -> Vec<Outcome> {
+        self.leader.flush(&mut self.sent);
+        self.sent.outcomes.drain(..).map(|(_, outcome)| outcome).collect()
+    }
+
+    fn next_batch(&mut self) -> Option<Batch> {
+        self.txn = Txn::default();
+        self.leader.next_batch(&mut self.txn, &mut self.sent)
     }
 
     fn batch(&mut self) -> Batch {
-        self.leader.next_batch().expect("something to write")
+        self.next_batch().expect("something to write")
+    }
+
+    fn refuse(&mut self, batch: Batch, reason: TxnRefusalReason, index: usize, revision: u64) {
+        let refusal =
+            TxnRefusal { reason, index, revision: Revision(revision), message: "refused".to_owned() };
+        self.leader.on_refused(batch, &refusal, &mut self.sent);
     }
 
     /// Commits and reads it.
@@ -116,9 +207,23 @@ impl Bench {
         }
         self.revision += 1;
         let revision = Revision(self.revision);
-        self.leader.on_committed(batch, Committed { revision, time_ms: 1 });
-        self.leader.on_follow(FollowEvent::Changes { revision, time_ms: 1, changes });
+        self.leader.on_committed(batch, revision, &mut self.sent);
+        self.leader.apply(Commit { revision, time_ms: 1, changes }, &mut self.sent);
         self.revision
+    }
+
+    fn evict(&mut self, asked: &[(UnitId, Evict)], read: u64) {
+        self.leader.evict(JOB, asked, Revision(read), &mut self.sent);
+    }
+}
+
+fn eviction(ordinals: &[u32], reason: EvictionReason) -> Evict {
+    Evict {
+        ordinals: ordinals.to_vec(),
+        reason,
+        by: String::new(),
+        incarnations: Vec::new(),
+        preemptor: UnitId(0),
     }
 }
 
@@ -167,10 +272,6 @@ fn unit(id: u64) -> UnitSpec {
     }
 }
 
-fn refusal(reason: TxnRefusalReason, index: u32, revision: u64) -> v1::TxnRefusal {
-    v1::TxnRefusal { reason: reason.into(), index, revision, message: "refused".to_owned() }
-}
-
 fn units(batch: &Batch) -> Vec<u64> {
     batch
         .items
@@ -193,13 +294,17 @@ fn many_decisions_of_a_scheduler_go_into_one_transaction_in_its_order() {
     }
     let batch = bench.batch();
     assert_eq!(units(&batch), [1, 2, 3], "whatever their priority");
-    assert_eq!((batch.ops.len(), batch.preconditions.len()), (3, 4), "one for each unit, and their queue");
-    assert_eq!(batch.read.0, bench.revision);
+    assert_eq!(
+        (bench.txn.changes.len(), bench.txn.required.len()),
+        (3, 4),
+        "one for each unit, and their queue"
+    );
+    assert_eq!(batch.nodes_as_of().0, bench.revision);
     assert!(bench.outcomes().is_empty(), "nothing is answered before it is durable");
     let revision = bench.commit(batch);
     let outcomes = bench.outcomes();
-    assert_eq!(outcomes.iter().map(|outcome| outcome.revision).collect::<Vec<_>>(), [revision; 3]);
-    assert!(bench.leader.next_batch().is_none());
+    assert_eq!(outcomes.iter().map(|outcome| outcome.revision.0).collect::<Vec<_>>(), [revision; 3]);
+    assert!(bench.next_batch().is_none());
 }
 
 #[test]
@@ -211,7 +316,7 @@ fn the_offender_waits_for_what_it_collided_with_and_the_others_go_on() {
     let batch = bench.batch();
     // Unit 1 is written again in the meantime: its precondition is the first.
     let newer = bench.revision + 1;
-    bench.leader.on_refused(batch, &refusal(TxnRefusalReason::Precondition, 0, newer));
+    bench.refuse(batch, TxnRefusalReason::Precondition, 0, newer);
     let batch = bench.batch();
     assert_eq!(units(&batch), [2]);
     bench.commit(batch);
@@ -221,12 +326,12 @@ fn the_offender_waits_for_what_it_collided_with_and_the_others_go_on() {
     let one = bench.unit(1, 0);
     bench.decide(1, one, &[(0, 1)]);
     let batch = bench.batch();
-    bench.leader.on_refused(batch, &refusal(TxnRefusalReason::Precondition, 0, bench.revision + 1));
-    assert!(bench.leader.next_batch().is_none() && bench.outcomes().is_empty());
+    bench.refuse(batch, TxnRefusalReason::Precondition, 0, bench.revision + 1);
+    assert!(bench.next_batch().is_none() && bench.outcomes().is_empty());
     bench.unit(1, 0);
-    assert!(bench.leader.next_batch().is_none());
+    assert!(bench.next_batch().is_none());
     let outcome = bench.outcomes().remove(0);
-    assert_eq!(outcome.rejections[0].reason(), v1::RejectionReason::UnitChanged);
+    assert_eq!(outcome.rejections[0].reason, RejectionReason::UnitChanged);
 }
 
 fn queue(path: &str, max_running_units: u32) -> Change {
@@ -243,13 +348,10 @@ fn a_refusal_for_a_queue_finds_all_that_rest_on_it() {
         bench.decide(id, revision, &[(0, 1)]);
     }
     let batch = bench.batch();
-    let keys: Vec<(&str, u64)> = batch
-        .preconditions
-        .iter()
-        .map(|one| (one.key.as_ref().unwrap().name.as_str(), one.revision))
-        .filter(|(name, _)| !name.is_empty())
-        .collect();
-    assert_eq!(keys, [("a.b", b), ("a", 0), ("a.c", 0)], "each once");
+    let queues = bench.txn.required.iter().filter(|one| one.starts_with("Queue"));
+    let expected =
+        [format!("Queue(\"a.b\") {b}"), "Queue(\"a\") 0".to_owned(), "Queue(\"a.c\") 0".to_owned()];
+    assert!(queues.eq(&expected), "each once");
     let items: Vec<Vec<usize>> = (0..7).map(|idx| batch.items_of_precondition(idx)).collect();
     assert_eq!(items, [vec![0], vec![0, 2], vec![0, 1, 2], vec![1], vec![1], vec![2], vec![]]);
 }
@@ -262,17 +364,17 @@ fn a_maximum_lowered_meanwhile_is_kept() {
     bench.decide(1, one, &[(0, 1), (1, 1)]);
     let batch = bench.batch();
     let lowered = bench.revision + 1;
-    bench.leader.on_refused(batch, &refusal(TxnRefusalReason::Precondition, 1, lowered));
-    assert!(bench.leader.next_batch().is_none() && bench.outcomes().is_empty(), "it waits for the record");
+    bench.refuse(batch, TxnRefusalReason::Precondition, 1, lowered);
+    assert!(bench.next_batch().is_none() && bench.outcomes().is_empty(), "it waits for the record");
     bench.change(queue("default", 1));
     let batch = bench.batch();
     bench.commit(batch);
     let outcome = bench.outcomes().remove(0);
-    assert!(outcome.revision > lowered);
+    assert!(outcome.revision.0 > lowered);
     let refused = &outcome.rejections[0];
-    assert_eq!((refused.reason(), &refused.ordinals[..]), (v1::RejectionReason::QueueFull, &[1][..]));
+    assert_eq!((refused.reason, &refused.ordinals[..]), (RejectionReason::QueueFull, &[1][..]));
     assert_eq!(refused.detail, "queue default is at its maximum of running units");
-    assert_eq!(bench.leader.metrics.rejected_by_reason(), [("queue-full", 1)]);
+    assert_eq!(bench.sent.rejected, [RejectionReason::QueueFull]);
 }
 
 #[test]
@@ -282,15 +384,15 @@ fn a_node_that_changed_is_looked_at_again() {
     bench.decide(1, one, &[(0, 1), (1, 2)]);
     let batch = bench.batch();
     let cordoned = bench.revision + 1;
-    bench.leader.on_refused(batch, &refusal(TxnRefusalReason::NodeChanged, 0, cordoned));
-    assert!(bench.leader.next_batch().is_none());
+    bench.refuse(batch, TxnRefusalReason::NodeChanged, 0, cordoned);
+    assert!(bench.next_batch().is_none());
     bench.change(Change::NodeSpec(NodeSpec { cordoned: true, ..node(1) }));
     let batch = bench.batch();
     bench.commit(batch);
     let outcome = bench.outcomes().remove(0);
-    assert!(outcome.revision > 0);
-    assert_eq!(outcome.rejections[0].reason(), v1::RejectionReason::NodeCordoned);
-    assert_eq!((&outcome.rejections[0].ordinals[..], outcome.nodes[0].node_id), (&[0][..], 1));
+    assert!(outcome.revision.0 > 0);
+    assert_eq!(outcome.rejections[0].reason, RejectionReason::NodeCordoned);
+    assert_eq!((&outcome.rejections[0].ordinals[..], outcome.nodes[0].node), (&[0][..], NodeId(1)));
 }
 
 #[test]
@@ -300,9 +402,9 @@ fn what_the_store_never_takes_is_given_up() {
     bench.decide(1, one, &[(0, 1)]);
     for attempt in 0..=N_ATTEMPTS_MAX {
         let batch = bench.batch();
-        bench.leader.on_refused(batch, &refusal(TxnRefusalReason::RowConflict, 0, 0));
+        bench.refuse(batch, TxnRefusalReason::RowConflict, 0, 0);
         let outcomes = bench.outcomes();
-        let stale = outcomes.iter().filter(|one| one.rejections[0].reason() == v1::RejectionReason::Stale);
+        let stale = outcomes.iter().filter(|one| one.rejections[0].reason == RejectionReason::Stale);
         assert_eq!(stale.count(), usize::from(attempt == N_ATTEMPTS_MAX));
         bench.change(Change::NodeSpec(node(9)));
     }
@@ -310,8 +412,8 @@ fn what_the_store_never_takes_is_given_up() {
 
     bench.decide(1, one, &[(1, 1)]);
     let batch = bench.batch();
-    bench.leader.on_refused(batch, &refusal(TxnRefusalReason::Invalid, 0, 0));
-    assert_eq!(bench.outcomes()[0].rejections[0].reason(), v1::RejectionReason::Invalid);
+    bench.refuse(batch, TxnRefusalReason::Invalid, 0, 0);
+    assert_eq!(bench.outcomes()[0].rejections[0].reason, RejectionReason::Invalid);
 }
 
 #[test]
@@ -321,11 +423,11 @@ fn a_full_store_takes_nothing_away() {
     bench.decide(1, one, &[(0, 1)]);
     for _ in 0..20 {
         let batch = bench.batch();
-        bench.leader.on_refused(batch, &refusal(TxnRefusalReason::StoreFull, 0, 0));
+        bench.refuse(batch, TxnRefusalReason::StoreFull, 0, 0);
     }
     let batch = bench.batch();
     bench.commit(batch);
-    assert!(bench.outcomes()[0].revision > 0);
+    assert!(bench.outcomes()[0].revision.0 > 0);
 }
 
 #[test]
@@ -334,24 +436,22 @@ fn a_lost_lease_answers_nothing() {
     let one = bench.unit(1, 0);
     bench.decide(1, one, &[(0, 1)]);
     let _lost = bench.batch();
-    let (reply, mut answer) = oneshot::channel();
-    bench.leader.evict(&[], Revision(0), reply);
-    assert!(answer.try_recv().unwrap().is_ok(), "nothing to do");
-    bench.leader.step_down(Some("http://other"));
-    let end = bench.outcomes.try_recv().unwrap().unwrap_err();
-    assert_eq!(status::leader_of(&end).as_deref(), Some("http://other"));
-    assert!(bench.outcomes.try_recv().is_err());
-    assert!(bench.leader.next_batch().is_none() && bench.leader.n_queued() == 0);
+    bench.evict(&[], 0);
+    assert_eq!(bench.sent.evicted, [(JOB, Ok(Revision(bench.revision)))], "nothing to do");
+    bench.leader.step_down(&mut bench.sent);
+    assert_eq!(bench.sent.ended, [(STREAM, StreamEnd::NotLeader)]);
+    assert!(bench.outcomes().is_empty());
+    assert!(bench.next_batch().is_none() && bench.leader.n_queued() == 0);
 }
 
 #[test]
 fn a_decision_on_a_record_that_never_comes_is_rejected_in_time() {
     let mut bench = Bench::new();
     bench.decide(1, 900, &[(0, 1)]);
-    assert!(bench.leader.next_batch().is_none() && bench.leader.has_waits());
-    assert!(bench.leader.expire(Millis(10_000)));
-    assert!(!bench.leader.expire(Millis(10_001)));
-    assert_eq!(bench.outcomes()[0].rejections[0].reason(), v1::RejectionReason::Stale, "to be decided again");
+    assert!(bench.next_batch().is_none() && bench.leader.has_waits());
+    assert!(bench.leader.expire(Millis(10_000), &mut bench.sent));
+    assert!(!bench.leader.expire(Millis(10_001), &mut bench.sent));
+    assert_eq!(bench.outcomes()[0].rejections[0].reason, RejectionReason::Stale, "to be decided again");
 }
 
 /// A cordoned node, and a decision whose scheduler may have read more of it.
@@ -361,7 +461,7 @@ fn ahead_of_its_reading() -> (Bench, u64) {
     bench.change(Change::NodeSpec(NodeSpec { cordoned: true, ..node(1) }));
     let as_of = Revision(bench.revision + 1);
     bench.decide_as_of(1, one, as_of, &[(0, 1)]);
-    assert!(bench.leader.next_batch().is_none() && bench.leader.has_waits());
+    assert!(bench.next_batch().is_none() && bench.leader.has_waits());
     (bench, two)
 }
 
@@ -382,11 +482,11 @@ fn a_decision_ahead_of_what_is_read_holds_nobody_up() {
 #[test]
 fn a_decision_ahead_is_judged_in_time_by_what_is_read() {
     let (mut bench, _) = ahead_of_its_reading();
-    assert!(bench.leader.expire(Millis(10_000)));
-    assert!(bench.leader.next_batch().is_none());
-    bench.leader.expire(Millis(10_001));
-    assert!(bench.leader.next_batch().is_none() && !bench.leader.has_waits());
-    assert_eq!(bench.outcomes()[0].rejections[0].reason(), v1::RejectionReason::NodeCordoned);
+    assert!(bench.leader.expire(Millis(10_000), &mut bench.sent));
+    assert!(bench.next_batch().is_none());
+    bench.leader.expire(Millis(10_001), &mut bench.sent);
+    assert!(bench.next_batch().is_none() && !bench.leader.has_waits());
+    assert_eq!(bench.outcomes()[0].rejections[0].reason, RejectionReason::NodeCordoned);
 }
 
 #[test]
@@ -406,31 +506,23 @@ fn evictions_go_first_and_what_was_drained_comes_back() {
     bench.decide(1, one, &[(0, 1), (1, 1)]);
     let batch = bench.batch();
     bench.commit(batch);
-    let (reply, mut answer) = oneshot::channel();
-    let evict = |reason| Evict {
-        ordinals: vec![0, 1],
-        incarnations: Vec::new(),
-        reason,
-        by: String::new(),
-        preemptor: UnitId(0),
-    };
-    bench.leader.evict(&[(UnitId(1), evict(EvictionReason::Drained))], Revision(0), reply);
+    bench.evict(&[(UnitId(1), eviction(&[0, 1], EvictionReason::Drained))], 0);
     let two = bench.unit(2, 0);
     bench.decide(2, two, &[(0, 1)]);
     let batch = bench.batch();
     assert_eq!(units(&batch), [1, 2]);
-    assert!(answer.try_recv().is_err());
+    assert!(bench.sent.evicted.is_empty());
     // One of them ended by itself before: the store refuses the operation, and the rest is asked for again.
     let statuses = |ordinal, phase| {
         let statuses = Statuses { ordinals: vec![ordinal], phases: vec![phase], ..Statuses::default() };
         Change::Rows(UnitId(1), RunChange::Statuses(statuses))
     };
-    bench.leader.on_refused(batch, &refusal(TxnRefusalReason::RowConflict, 0, 0));
+    bench.refuse(batch, TxnRefusalReason::RowConflict, 0, 0);
     bench.change(statuses(1, Phase::Succeeded));
     let batch = bench.batch();
     assert!(matches!(&batch.items[0], Item::Evict { departure, .. } if departure.evict.ordinals == [0]));
     let revision = bench.commit(batch);
-    assert_eq!(answer.try_recv().unwrap().unwrap(), Revision(revision));
+    assert_eq!(bench.sent.evicted, [(JOB, Ok(Revision(revision)))]);
 
     bench.change(statuses(0, Phase::Stopped));
     assert!(bench.leader.has_work());
@@ -444,24 +536,17 @@ fn evictions_go_first_and_what_was_drained_comes_back() {
 fn an_eviction_waits_for_what_its_caller_had_read() {
     let mut bench = Bench::new();
     let one = bench.unit(1, 0);
-    let (reply, mut answer) = oneshot::channel();
-    let evict = Evict {
-        ordinals: vec![0],
-        incarnations: Vec::new(),
-        reason: EvictionReason::Cancelled,
-        by: String::new(),
-        preemptor: UnitId(0),
-    };
     bench.decide(1, one, &[(0, 1)]);
     let batch = bench.batch();
     // The caller has read this commit already.
-    bench.leader.evict(&[(UnitId(1), evict)], Revision(bench.revision + 1), reply);
-    assert!(bench.leader.next_batch().is_none());
-    assert!(answer.try_recv().is_err(), "nothing has left");
+    bench.evict(&[(UnitId(1), eviction(&[0], EvictionReason::Cancelled))], bench.revision + 1);
+    assert!(bench.next_batch().is_none());
+    assert!(bench.sent.evicted.is_empty(), "nothing has left");
     let bound = bench.commit(batch);
     let batch = bench.batch();
     assert!(matches!(&batch.items[..], [Item::Evict { departure, .. }] if departure.evict.ordinals == [0]));
-    assert_eq!((bench.commit(batch), answer.try_recv().unwrap().unwrap()), (bound + 1, Revision(bound + 1)));
+    assert_eq!(bench.commit(batch), bound + 1);
+    assert_eq!(bench.sent.evicted, [(JOB, Ok(Revision(bound + 1)))]);
 }
 
 #[test]
@@ -469,38 +554,27 @@ fn of_another_store_nothing_is_kept() {
     let mut bench = Bench::new();
     let spec_revision = bench.unit(1, 0);
     bench.decide(1, spec_revision, &[(0, 1)]);
-    let (reply, mut answer) = oneshot::channel();
-    let evict = Evict {
-        ordinals: vec![0],
-        incarnations: vec![0],
-        reason: EvictionReason::Drained,
-        by: String::new(),
-        preemptor: UnitId(0),
-    };
     // It waits for what was read by who asked.
-    bench.leader.evict(&[(UnitId(1), evict)], Revision(900), reply);
+    bench.evict(&[(UnitId(1), eviction(&[0], EvictionReason::Drained))], 900);
     assert!(bench.leader.has_work());
-    let (sender, mut later) = mpsc::channel(4);
-    bench.leader.open(StreamId(2), "s2", Epoch(9), Epoch(7), sender);
-    assert!(later.try_recv().unwrap().is_ok());
+    bench.leader.open(StreamId(2), "s2", Epoch(9), Epoch(7), &mut bench.sent);
 
-    bench.leader.change_store(StoreId(7));
-    bench.leader.on_follow(FollowEvent::Reset { store: StoreId(7) });
+    bench.leader.change_store(StoreId(7), &mut bench.sent);
+    bench.leader.reset();
     assert_eq!((bench.leader.store(), bench.leader.read()), (StoreId(7), None));
-    bench.leader.on_follow(FollowEvent::Synced { revision: Revision(3) });
+    bench.leader.on_synced(Revision(3), &mut bench.sent);
     assert_eq!(bench.leader.store(), StoreId(7));
 
     // From one store to another.
-    bench.leader.change_store(StoreId(8));
-    bench.leader.on_follow(FollowEvent::Reset { store: StoreId(8) });
-    bench.leader.on_follow(FollowEvent::Synced { revision: Revision(1_000) });
+    bench.leader.change_store(StoreId(8), &mut bench.sent);
+    bench.leader.reset();
+    bench.leader.on_synced(Revision(1_000), &mut bench.sent);
     // After a list it looks at its holds once; there are none.
-    assert!(bench.leader.next_batch().is_none());
+    assert!(bench.next_batch().is_none());
     assert!(!bench.leader.has_work() && !bench.leader.has_waits() && bench.leader.n_queued() == 0);
-    assert!(answer.try_recv().unwrap().is_err(), "whoever asked is told");
-    assert!(later.try_recv().unwrap().is_err(), "streams end");
-    // Epochs may begin anew there.
-    let (sender, mut anew) = mpsc::channel(4);
-    bench.leader.open(StreamId(3), "s2", Epoch(1), Epoch(1), sender);
-    assert!(anew.try_recv().unwrap().is_ok());
+    assert_eq!(bench.sent.evicted, [(JOB, Err(EvictFailure::NotLeader))], "whoever asked hears of it");
+    assert_eq!(bench.sent.ended.len(), 2, "streams end");
+    // Epochs may begin again there.
+    bench.leader.open(StreamId(3), "s2", Epoch(1), Epoch(1), &mut bench.sent);
+    assert_eq!(bench.sent.welcomed, [STREAM, StreamId(2), StreamId(3)]);
 }

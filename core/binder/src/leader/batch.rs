@@ -2,24 +2,22 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use godel_core_binder::{Accepted, Departure, RequeueWork};
 use godel_domain::{
+    change::Change,
     hold::{GangTurn, Hold},
     ids::{HoldId, IdSet, Revision, UnitId},
     running_units::RunChange,
+    txn::{RecordRef, TxnBuilder},
 };
-use godel_proto::v1;
 use godel_queueing::QueueIdx;
-use godel_wire::to_proto;
-use prost::Message as _;
 use rustc_hash::FxHashMap;
 
-use super::{jobs::JobId, queue::Queued};
+use super::{evict_jobs::JobId, queue::Queued};
+use crate::{Accepted, Departure, RequeueWork};
 
 /// Something that a transaction does.
 #[derive(Debug)]
-pub(crate) enum Item {
+pub(super) enum Item {
     /// Binds what a decision asked for.
     Decision { queued: Box<Queued>, accepted: Box<Accepted> },
     /// Binds what was held.
@@ -36,7 +34,7 @@ pub(crate) enum Item {
 
 impl Item {
     /// Running units concerned.
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match self {
             Self::Decision { accepted, .. } | Self::Convert(accepted) => {
                 let held = accepted.holds.iter().map(|hold| hold.ordinals.len());
@@ -59,15 +57,13 @@ impl Item {
     }
 }
 
-/// A transaction and the items it consists of.
+/// A transaction and the items it consists of. Its operations and preconditions stand in a [`TxnBuilder`] beside it.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub(crate) items: Vec<Item>,
-    pub(crate) ops: Vec<Bytes>,
-    pub(crate) preconditions: Vec<v1::Precondition>,
+pub struct Batch {
+    pub(super) items: Vec<Item>,
     /// Turns of gangs that end with it, and why.
-    pub(crate) turn_ends: Vec<(UnitId, GangTurn, &'static str)>,
-    /// What each precondition is about: these stay when the preconditions are sent.
+    pub(super) turn_ends: Vec<(UnitId, GangTurn, &'static str)>,
+    /// What each precondition is about.
     needed: Vec<Needed>,
     /// Index of the item, per operation.
     op_items: Vec<usize>,
@@ -80,8 +76,7 @@ pub(crate) struct Batch {
     budgets: FxHashMap<String, usize>,
     n_bytes: usize,
     n_placements: usize,
-    /// What the leader had read when it was made: the nodes that it binds to were known as of then.
-    pub(crate) read: Revision,
+    pub(super) read: Revision,
 }
 
 /// What a precondition is about.
@@ -96,92 +91,98 @@ enum Needed {
 
 impl Batch {
     /// Without items, made on records up to `read`.
-    pub(crate) fn new(read: Revision) -> Self {
+    pub(super) fn new(read: Revision) -> Self {
         Self { read, ..Self::default() }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
     /// Bytes of operations and preconditions.
-    pub(crate) fn n_bytes(&self) -> usize {
+    pub(super) fn n_bytes(&self) -> usize {
         self.n_bytes
     }
 
+    /// What the leader had read when the transaction was made: the nodes that it binds to were known as of then.
+    pub fn nodes_as_of(&self) -> Revision {
+        self.read
+    }
+
     /// Running units in it.
-    pub(crate) fn n_placements(&self) -> usize {
+    pub(super) fn n_placements(&self) -> usize {
         self.n_placements
     }
 
     /// Adds an item with its operations and preconditions.
-    pub(crate) fn push(&mut self, mut item: Item) {
+    pub(super) fn push(&mut self, mut item: Item, txn: &mut impl TxnBuilder) {
         self.n_placements += item.len();
-        self.need_budgets(item.budgets());
+        self.need_budgets(item.budgets(), txn);
         match &mut item {
             Item::Decision { accepted, .. } | Item::Convert(accepted) => {
-                self.need_unit(accepted.unit, accepted.unit_revision);
-                for bind in std::mem::take(&mut accepted.binds) {
-                    let change = RunChange::Bind(bind);
-                    self.op(to_proto::row_op(accepted.unit, &change));
-                    if let RunChange::Bind(bind) = change {
-                        accepted.binds.push(bind);
+                let unit = accepted.unit;
+                self.need_unit(unit, accepted.unit_revision, txn);
+                for bind in &mut accepted.binds {
+                    // A bind is large: it is lent to the operation, not copied.
+                    let change = Change::Rows(unit, RunChange::Bind(std::mem::take(bind)));
+                    self.op(&change, txn);
+                    if let Change::Rows(_, RunChange::Bind(lent)) = change {
+                        *bind = lent;
                     }
                 }
                 for (unit, evict) in &accepted.evictions {
-                    self.op(to_proto::row_op(*unit, &RunChange::Evict(evict.clone())));
+                    self.op(&Change::Rows(*unit, RunChange::Evict(evict.clone())), txn);
                 }
                 for hold in accepted.holds.iter().chain(&accepted.slots) {
-                    self.op(to_proto::put_hold(hold));
+                    self.op(&Change::Hold(Arc::clone(hold)), txn);
                 }
                 let gone = accepted.gone.iter().map(|(hold, _)| *hold);
                 for hold in accepted.ends.iter().map(|(hold, _)| *hold).chain(gone) {
-                    self.op(to_proto::delete(v1::Kind::Hold, hold.0));
+                    self.op(&Change::HoldDeleted(hold), txn);
                 }
             }
             Item::Reserve { reservation: (name, revision), holds } => {
                 let needed = Needed::Reservation(self.items.len());
-                let kind = v1::Kind::Reservation;
-                self.need(needed, to_proto::precondition_named(kind, name, *revision));
+                self.need(needed, RecordRef::Reservation(name), *revision, txn);
                 for hold in holds {
-                    self.op(to_proto::put_hold(hold));
+                    self.op(&Change::Hold(Arc::clone(hold)), txn);
                 }
             }
             Item::Drop { holds, .. } => {
                 for (hold, _) in holds {
-                    self.op(to_proto::delete(v1::Kind::Hold, hold.0));
+                    self.op(&Change::HoldDeleted(*hold), txn);
                 }
             }
             Item::Requeue(work) => {
-                self.need_unit(work.unit, work.unit_revision);
-                self.op(to_proto::row_op(work.unit, &RunChange::Requeue(work.requeue.clone())));
+                self.need_unit(work.unit, work.unit_revision, txn);
+                self.op(&Change::Rows(work.unit, RunChange::Requeue(work.requeue.clone())), txn);
             }
             Item::Evict { departure, .. } => {
                 let Departure { unit, evict, .. } = departure.as_ref();
-                self.op(to_proto::row_op(*unit, &RunChange::Evict(evict.clone())));
+                self.op(&Change::Rows(*unit, RunChange::Evict(evict.clone())), txn);
             }
         }
         self.items.push(item);
     }
 
     /// The records of a queue and those above it are preconditions already.
-    pub(crate) fn rests_on(&self, queue: QueueIdx) -> bool {
+    pub(super) fn rests_on(&self, queue: QueueIdx) -> bool {
         self.queues.contains_key(&queue)
     }
 
     /// Makes the records of a queue and those above it preconditions: their maxima were read from them.
-    pub(crate) fn need_queues<'a>(
+    pub(super) fn need_queues<'a>(
         &mut self,
         queue: QueueIdx,
         records: impl Iterator<Item = (QueueIdx, &'a str, Revision)>,
+        txn: &mut impl TxnBuilder,
     ) {
         let mut needed = Vec::new();
         for (level, path, revision) in records {
             let idx = match self.levels.get(&level) {
                 Some(&idx) => idx,
                 None => {
-                    let kind = v1::Kind::Queue;
-                    self.need(Needed::Queue, to_proto::precondition_named(kind, path, revision));
+                    self.need(Needed::Queue, RecordRef::Queue(path), revision, txn);
                     self.levels.insert(level, self.needed.len() - 1);
                     self.needed.len() - 1
                 }
@@ -192,7 +193,7 @@ impl Batch {
     }
 
     /// Positions of the items that a refusal at precondition `idx` is about.
-    pub(crate) fn items_of_precondition(&self, idx: usize) -> Vec<usize> {
+    pub(super) fn items_of_precondition(&self, idx: usize) -> Vec<usize> {
         let Some(&needed) = self.needed.get(idx) else { return Vec::new() };
         if let Needed::Reservation(item) = needed {
             return vec![item];
@@ -219,45 +220,39 @@ impl Batch {
     }
 
     /// Position of the item that operation `idx` belongs to.
-    pub(crate) fn item_of_op(&self, idx: usize) -> Vec<usize> {
+    pub(super) fn item_of_op(&self, idx: usize) -> Vec<usize> {
         self.op_items.get(idx).copied().into_iter().collect()
     }
 
-    fn need_budgets(&mut self, budgets: &[(String, Revision)]) {
+    fn need_budgets(&mut self, budgets: &[(String, Revision)], txn: &mut impl TxnBuilder) {
         for (name, revision) in budgets {
             if !self.budgets.contains_key(name) {
-                let kind = v1::Kind::DisruptionBudget;
-                self.need(Needed::Budget, to_proto::precondition_named(kind, name, *revision));
+                self.need(Needed::Budget, RecordRef::Budget(name), *revision, txn);
                 self.budgets.insert(name.clone(), self.needed.len() - 1);
             }
         }
     }
 
-    fn need_unit(&mut self, unit: UnitId, revision: Revision) {
+    fn need_unit(&mut self, unit: UnitId, revision: Revision, txn: &mut impl TxnBuilder) {
         if self.units.insert(unit) {
-            let kind = v1::Kind::UnitSpec;
-            self.need(Needed::Unit(unit), to_proto::precondition(kind, unit.0, revision));
+            self.need(Needed::Unit(unit), RecordRef::Unit(unit), revision, txn);
         }
     }
 
-    fn need(&mut self, needed: Needed, precondition: v1::Precondition) {
+    fn need(&mut self, needed: Needed, record: RecordRef<'_>, revision: Revision, txn: &mut impl TxnBuilder) {
         self.needed.push(needed);
-        // Tag and length: 2 bytes more for the longest path.
-        self.n_bytes += precondition.encoded_len() + 4;
-        self.preconditions.push(precondition);
+        self.n_bytes += txn.require(record, revision);
     }
 
-    fn op(&mut self, op: Bytes) {
-        // Tag and length: at most 4 bytes for an operation below 1 MiB.
-        self.n_bytes += op.len() + 4;
-        self.ops.push(op);
+    fn op(&mut self, change: &Change, txn: &mut impl TxnBuilder) {
+        self.n_bytes += txn.push(change);
         self.op_items.push(self.items.len());
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::tests::Txn, *};
 
     fn evict(unit: u64, budgets: &[&str]) -> Item {
         let evict = godel_domain::running_units::Evict {
@@ -277,16 +272,17 @@ mod tests {
 
     #[test]
     fn a_refusal_finds_its_item() {
-        let mut batch = Batch::default();
-        batch.push(evict(1, &[]));
+        let (mut batch, mut txn) = (Batch::default(), Txn::default());
+        batch.push(evict(1, &[]), &mut txn);
         for unit in [7, 8, 7] {
-            batch.push(Item::Requeue(RequeueWork {
+            let work = RequeueWork {
                 unit: UnitId(unit),
                 unit_revision: Revision(3),
                 requeue: godel_domain::running_units::Requeue { ordinals: vec![4], incarnations: vec![1] },
-            }));
+            };
+            batch.push(Item::Requeue(work), &mut txn);
         }
-        assert_eq!((batch.ops.len(), batch.preconditions.len(), batch.n_placements()), (4, 2, 5));
+        assert_eq!((txn.changes.len(), txn.required.len(), batch.n_placements()), (4, 2, 5));
         assert_eq!(batch.items_of_precondition(0), [1, 3]);
         assert_eq!(batch.items_of_precondition(1), [2]);
         assert!(batch.items_of_precondition(9).is_empty());
@@ -297,13 +293,11 @@ mod tests {
 
     #[test]
     fn evictions_rest_on_their_budgets() {
-        let mut batch = Batch::default();
+        let (mut batch, mut txn) = (Batch::default(), Txn::default());
         for (unit, budgets) in [(1, &["web", "all"][..]), (2, &["all"]), (3, &[])] {
-            batch.push(evict(unit, budgets));
+            batch.push(evict(unit, budgets), &mut txn);
         }
-        let names = batch.preconditions.iter().map(|one| one.key.as_ref().map_or("", |key| &key.name));
-        assert_eq!(names.collect::<Vec<_>>(), ["web", "all"]);
-        assert!(batch.preconditions.iter().all(|one| one.revision == 5));
+        assert_eq!(txn.required, [r#"Budget("web") 5"#, r#"Budget("all") 5"#]);
         assert_eq!(batch.items_of_precondition(0), [0]);
         assert_eq!(batch.items_of_precondition(1), [0, 1]);
     }

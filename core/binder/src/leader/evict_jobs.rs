@@ -5,71 +5,63 @@ use godel_domain::{
     running_units::Evict,
 };
 use rustc_hash::FxHashMap;
-use tokio::sync::oneshot;
-use tonic::Status;
+
+use super::{EvictFailure, Outbox};
 
 /// Running units in one eviction operation.
 const N_EVICT_PART: usize = 16_384;
 
-/// Names a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct JobId(pub(crate) u64);
+/// Names a request to evict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobId(pub u64);
 
 impl JobId {
     /// Nobody waits for an answer.
-    pub(crate) const NONE: Self = Self(0);
+    pub(super) const NONE: Self = Self(0);
 }
-
-pub(crate) type Reply = oneshot::Sender<Result<Revision, Status>>;
 
 #[derive(Debug)]
 struct Job {
     n_left: usize,
     revision: Revision,
-    reply: Reply,
 }
 
 /// Requests under way.
 #[derive(Debug, Default)]
-pub(crate) struct Jobs {
+pub(super) struct EvictJobs {
     jobs: FxHashMap<JobId, Job>,
-    last: u64,
 }
 
-impl Jobs {
-    /// A request of so many parts.
-    pub(crate) fn open(&mut self, n_parts: usize, reply: Reply) -> JobId {
-        self.last += 1;
-        let id = JobId(self.last);
-        self.jobs.insert(id, Job { n_left: n_parts, revision: Revision(0), reply });
-        id
+impl EvictJobs {
+    /// Notes a request of `n_parts` parts.
+    pub(super) fn open(&mut self, id: JobId, n_parts: usize) {
+        self.jobs.insert(id, Job { n_left: n_parts, revision: Revision(0) });
     }
 
     /// A part is durable since `revision`; the last one answers.
-    pub(crate) fn part_done(&mut self, id: JobId, revision: Revision) {
+    pub(super) fn part_done(&mut self, id: JobId, revision: Revision, out: &mut impl Outbox) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.revision = job.revision.max(revision);
         job.n_left = job.n_left.saturating_sub(1);
         if job.n_left == 0
             && let Some(job) = self.jobs.remove(&id)
         {
-            // The caller may have gone.
-            let _ = job.reply.send(Ok(job.revision));
+            out.evicted(id, Ok(job.revision));
         }
     }
 
     /// A part cannot be done: the request fails.
-    pub(crate) fn fail(&mut self, id: JobId, status: Status) {
-        if let Some(job) = self.jobs.remove(&id) {
-            let _ = job.reply.send(Err(status));
+    pub(super) fn fail(&mut self, id: JobId, why: EvictFailure, out: &mut impl Outbox) {
+        if self.jobs.remove(&id).is_some() {
+            out.evicted(id, Err(why));
         }
     }
 
-    /// All fail.
-    pub(crate) fn fail_all(&mut self, status: &Status) {
-        for (_, job) in self.jobs.drain() {
-            let _ = job.reply.send(Err(status.clone()));
-        }
+    /// All requests fail, as this binder leads no longer.
+    pub(super) fn fail_all(&mut self, out: &mut impl Outbox) {
+        let mut ids: Vec<JobId> = self.jobs.drain().map(|(id, _)| id).collect();
+        ids.sort_unstable();
+        ids.into_iter().for_each(|id| out.evicted(id, Err(EvictFailure::NotLeader)));
     }
 }
 
@@ -97,22 +89,21 @@ pub(super) fn split(unit: UnitId, evict: Evict) -> Vec<(UnitId, Evict)> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::tests::Sent, *};
 
     #[test]
     fn the_last_part_answers() {
-        let mut jobs = Jobs::default();
-        let (reply, mut answer) = oneshot::channel();
-        let id = jobs.open(2, reply);
-        jobs.part_done(id, Revision(7));
-        assert!(answer.try_recv().is_err());
-        jobs.part_done(id, Revision(5));
-        assert_eq!(answer.try_recv().unwrap().unwrap(), Revision(7));
-        jobs.part_done(id, Revision(9));
+        let (mut jobs, mut sent) = (EvictJobs::default(), Sent::default());
+        jobs.open(JobId(1), 2);
+        jobs.part_done(JobId(1), Revision(7), &mut sent);
+        assert!(sent.evicted.is_empty());
+        jobs.part_done(JobId(1), Revision(5), &mut sent);
+        jobs.part_done(JobId(1), Revision(9), &mut sent);
+        assert_eq!(sent.evicted, [(JobId(1), Ok(Revision(7)))]);
 
-        let (reply, mut answer) = oneshot::channel();
-        let id = jobs.open(1, reply);
-        jobs.fail(id, Status::aborted("no"));
-        assert!(answer.try_recv().unwrap().is_err());
+        jobs.open(JobId(2), 1);
+        let refused = EvictFailure::Refused("no".to_owned());
+        jobs.fail(JobId(2), refused.clone(), &mut sent);
+        assert_eq!(sent.evicted[1..], [(JobId(2), Err(refused))]);
     }
 }

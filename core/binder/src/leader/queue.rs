@@ -6,27 +6,28 @@ use std::{
     sync::Arc,
 };
 
-use godel_core_binder::{Ticket, Wait};
 use godel_domain::{
     decision::Decision,
     ids::{Epoch, IdMap, Revision},
     time::Millis,
 };
 
+use crate::{Ticket, Wait};
+
 /// A decision and whose it is.
 #[derive(Clone, Debug)]
-pub(crate) struct Queued {
-    pub(crate) scheduler: Arc<str>,
+pub(super) struct Queued {
+    pub(super) scheduler: Arc<str>,
     /// Of the scheduler's lease.
-    pub(crate) epoch: Epoch,
-    pub(crate) decision: Decision,
+    pub(super) epoch: Epoch,
+    pub(super) decision: Decision,
     /// Of the unit, when it came.
-    pub(crate) priority: i32,
+    pub(super) priority: i32,
     /// Order of arrival.
-    pub(crate) sequence: u64,
+    pub(super) sequence: u64,
     /// Transactions it was in that were refused because of it.
-    pub(crate) attempts: u32,
-    pub(crate) arrived: Millis,
+    pub(super) attempts: u32,
+    pub(super) arrived: Millis,
 }
 
 /// Decisions of one scheduler that may be checked, in the order in which it made them: each rests on those before it, so
@@ -70,7 +71,7 @@ impl Line {
 
 /// All decisions that wait.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
+pub(super) struct Queue {
     /// By scheduler; none is empty.
     ready: BTreeMap<Arc<str>, Line>,
     n_ready: usize,
@@ -81,20 +82,20 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.n_ready + self.for_revision.len() + self.n_for_ticket
     }
 
-    pub(crate) fn has_ready(&self) -> bool {
+    pub(super) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    pub(crate) fn push(&mut self, queued: Box<Queued>) {
+    pub(super) fn push(&mut self, queued: Box<Queued>) {
         self.n_ready += 1;
         self.ready.entry(Arc::clone(&queued.scheduler)).or_default().push(queued);
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Box<Queued>> {
+    pub(super) fn pop(&mut self) -> Option<Box<Queued>> {
         let (_, line) = self.ready.iter_mut().max_by_key(|(_, line)| line.turn())?;
         let queued = line.pop()?;
         self.n_ready -= 1;
@@ -104,7 +105,7 @@ impl Queue {
         Some(queued)
     }
 
-    pub(crate) fn park(&mut self, queued: Box<Queued>, wait: Wait) {
+    pub(super) fn park(&mut self, queued: Box<Queued>, wait: Wait) {
         match wait {
             Wait::Revision(revision) => {
                 self.for_revision.insert((revision, queued.sequence), queued);
@@ -117,7 +118,7 @@ impl Queue {
     }
 
     /// Everything up to `revision` has been read; the number of decisions that may be checked again.
-    pub(crate) fn on_revision(&mut self, revision: Revision) -> usize {
+    pub(super) fn on_revision(&mut self, revision: Revision) -> usize {
         if self.for_revision.first_key_value().is_none_or(|(key, _)| key.0 > revision) {
             return 0;
         }
@@ -129,7 +130,7 @@ impl Queue {
     }
 
     /// The transaction's fate is known; the number of decisions that may be checked again.
-    pub(crate) fn on_ticket(&mut self, ticket: Ticket) -> usize {
+    pub(super) fn on_ticket(&mut self, ticket: Ticket) -> usize {
         let woken = self.for_ticket.remove(&ticket).unwrap_or_default();
         self.n_for_ticket -= woken.len();
         let n_woken = woken.len();
@@ -139,7 +140,7 @@ impl Queue {
 
     /// Takes out the decisions that came before `since` and still wait for a revision.
     #[expect(clippy::vec_box, reason = "each goes on to another queue in its box")]
-    pub(crate) fn expire(&mut self, since: Millis) -> Vec<Box<Queued>> {
+    pub(super) fn expire(&mut self, since: Millis) -> Vec<Box<Queued>> {
         let old: Vec<(Revision, u64)> = self
             .for_revision
             .iter()
@@ -150,11 +151,11 @@ impl Queue {
     }
 
     /// Some decisions wait for a revision.
-    pub(crate) fn has_waits(&self) -> bool {
+    pub(super) fn has_waits(&self) -> bool {
         !self.for_revision.is_empty()
     }
 
-    pub(crate) fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 }

@@ -1,0 +1,105 @@
+//! What the leader says to others: outcomes to schedulers, answers to those who asked to evict, notes for counters and logs.
+
+use godel_domain::{
+    decision::{Outcome, Rejection},
+    hold::GangTurn,
+    ids::{Epoch, Revision, UnitId},
+    running_units::EvictionReason,
+    txn::TxnRefusal,
+};
+
+use super::{JobId, StreamId};
+use crate::Accepted;
+
+/// Where the leader's messages go.
+pub trait Outbox {
+    /// The stream is open under a binder that leads with this epoch.
+    fn welcome(&mut self, stream: StreamId, leader: Epoch);
+
+    /// Outcomes of decisions, in order. Returns false if the stream takes no more: the leader forgets the stream then.
+    fn outcomes(&mut self, stream: StreamId, outcomes: Vec<Outcome>) -> bool;
+
+    /// The stream ends.
+    fn end(&mut self, stream: StreamId, why: StreamEnd);
+
+    /// The answer to a request to evict: the revision from which on all of it is durable, or why not.
+    fn evicted(&mut self, job: JobId, answer: Result<Revision, EvictFailure>);
+
+    /// Something happened that is counted or logged.
+    fn note(&mut self, note: Note<'_>);
+}
+
+/// Why the leader ends a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// The scheduler opened another stream.
+    Replaced,
+    /// A later epoch of the scheduler's lease has a stream.
+    StaleEpoch,
+    /// This binder leads no longer.
+    NotLeader,
+}
+
+/// Why a request to evict failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EvictFailure {
+    /// This binder leads no longer.
+    NotLeader,
+    /// The store refused it; in words.
+    Refused(String),
+}
+
+/// Something that is counted or logged.
+#[derive(Clone, Copy, Debug)]
+pub enum Note<'a> {
+    /// A decision was taken up.
+    Decision,
+    /// A transaction is durable.
+    Committed,
+    /// The store refused a transaction.
+    Refused(&'a TxnRefusal),
+    /// Running units of a decision were refused.
+    Rejected(&'a [Rejection]),
+    /// A decision is durable: bound, or its room is held.
+    Accepted(&'a Accepted),
+    /// Holds have turned into bindings.
+    HoldsBound(&'a Accepted),
+    /// Slots of a reservation are held.
+    SlotsHeld {
+        /// The reservation's name.
+        reservation: &'a str,
+        /// How many slots.
+        n_slots: usize,
+    },
+    /// Holds were given up.
+    HoldsDropped {
+        /// Why, as metrics name it.
+        why: &'static str,
+        /// How many holds.
+        n_holds: usize,
+    },
+    /// Evicted running units have come back.
+    Requeued(usize),
+    /// Evictions are durable.
+    Evicted {
+        /// Why the running units leave.
+        reason: EvictionReason,
+        /// How many running units.
+        n: usize,
+    },
+    /// Best-effort running units were found above the room of their nodes.
+    Squeezed(usize),
+    /// Decisions are checked again after a wait or a refusal.
+    Rechecked(usize),
+    /// A stream was cut, as nobody read its outcomes.
+    StreamCut,
+    /// A gang gathers room no longer.
+    TurnEnded {
+        /// The gang.
+        unit: UnitId,
+        /// Its turn.
+        turn: &'a GangTurn,
+        /// Why, as metrics name it.
+        why: &'static str,
+    },
+}
