@@ -98,19 +98,29 @@ impl Scheduler {
         }
     }
 
+    /// What was assigned after the hold had ended may come before this answer: then nothing of it has to wait.
     fn on_hold_granted(&mut self, decision: Decision, revision: Revision) {
-        let unit = decision.unit;
+        let (unit, spec_revision) = (decision.unit, decision.spec_revision);
         self.keep_until(revision, decision);
-        if revision <= self.revision {
+        let is_read = revision <= self.revision;
+        if is_read {
             // It may have ended already.
             self.requeue_released(unit);
         }
         let was_bound = self.cluster.rows(unit).is_some_and(RunningUnits::was_placed);
-        if !was_bound && let Some(mut assigned) = self.detach(unit) {
+        let waits = |assigned: &AssignedUnit| {
+            assigned.revision == spec_revision
+                && assigned.bound == 0
+                && !(is_read && assigned.awaiting_hold.is_empty())
+        };
+        if !was_bound
+            && self.units.get(&unit).is_some_and(|assigned| waits(assigned))
+            && let Some(mut assigned) = self.detach(unit)
+        {
             assigned.groups.iter_mut().for_each(GroupWork::clear);
             self.attach(assigned, State::Waiting);
         }
-        if revision <= self.revision {
+        if is_read {
             self.try_held(unit);
         }
     }

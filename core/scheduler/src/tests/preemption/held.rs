@@ -21,6 +21,12 @@ impl Pair {
         let time_ms = i64::try_from(self.revision * 100).unwrap();
         changes.into_iter().for_each(|change| self.binder.on_change(change, revision, time_ms));
         self.binder.on_revision(revision);
+        self.list();
+    }
+
+    /// The scheduler reads a list of the node and of what runs there.
+    fn list(&mut self) {
+        let (revision, time_ms) = (Revision(self.revision), i64::try_from(self.revision * 100).unwrap());
         let (spec, report) = (node_spec(1), node_report(1, resources(1000, 100), 0, "A10"));
         let mut listed = vec![Change::NodeSpec(spec), Change::NodeReport(report)];
         let rows = |id| Some(Change::RowsLoaded(UnitId(id), self.binder.cluster().rows(UnitId(id))?.clone()));
@@ -94,4 +100,29 @@ fn what_was_held_is_placed_again_though_nobody_dispatches() {
         pair.steps();
         assert_eq!((pair.live(2).len(), pair.binder.n_holds()), (2, 0), "lists: {lists}");
     }
+}
+
+#[test]
+fn what_is_assigned_after_a_hold_had_ended_is_placed_though_the_answer_comes_later() {
+    let mut pair = Pair::new(1);
+    pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
+    pair.steps();
+    let spec = ranked(2, 9, 2, 1, cpu(500));
+    pair.assign(&spec);
+    let assigned = Revision(pair.revision);
+    let first = pair.scheduler.step(pair.now, 1).decisions.remove(0);
+    // Room is held for its first one, which is bound there then. The dispatcher has read that, the scheduler has not.
+    let reads_nothing = Scheduler::new(Config::default(), 7);
+    let scheduler = std::mem::replace(&mut pair.scheduler, reads_nothing);
+    let answer = pair.decide(&first);
+    assert!(answer.held);
+    pair.leave();
+    assert_eq!(pair.live(2).len(), 1);
+    pair.scheduler = scheduler;
+    pair.scheduler.on_assign(&spec, assigned, &[(1, 0)], 1, pair.now);
+    pair.scheduler.on_outcome(&answer, pair.now);
+    pair.scheduler.on_reset();
+    pair.list();
+    assert!(!pair.steps().contains(&(2, ReportState::Parked)));
+    assert_eq!(pair.live(2).len(), 2);
 }
