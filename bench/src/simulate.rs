@@ -383,7 +383,11 @@ fn units<'a>(loads: impl Iterator<Item = &'a Load>) -> Result<Vec<Arc<UnitSpec>>
         let unit = unit.map_err(|error| Failure::failed(error.to_string()))?;
         let admitted = admit(from_proto::submission(unit))
             .map_err(|violations| Failure::failed(format!("a unit is refused: {violations:?}")))?;
-        units.push(Arc::new(UnitSpec { id: UnitId(id), ..admitted.spec }));
+        units.push(Arc::new(UnitSpec {
+            id: UnitId(id),
+            uid: format!("0190163d-8694-739b-aea5-{id:012x}"),
+            ..admitted.spec
+        }));
     }
     Ok(units)
 }

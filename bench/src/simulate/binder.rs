@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use godel_audit::Commit;
 use godel_core_binder::leader::{
-    Batch, BinderLeader, EvictFailure, JobId, LeaderConfig, Note, Outbox, StreamEnd, StreamId,
+    Batch, BinderLeader, BinderLeaderConfig, BinderNote, BinderOutbox, EvictFailure, JobId, StreamEnd,
+    StreamId,
 };
 use godel_domain::{
     change::Change,
@@ -46,7 +47,7 @@ struct Out<'a, 'b>(&'a mut Turn<'b>);
 
 impl BinderPart {
     pub(super) fn new(records: &[Commit], n_schedulers: usize, sub_cluster_key: &str) -> Self {
-        let mut leader = BinderLeader::new(LeaderConfig {
+        let mut leader = BinderLeader::new(BinderLeaderConfig {
             txn_bytes_max: N_UNITS_MAX,
             txn_placements_max: N_PLACEMENTS_MAX,
             queued_max: usize::MAX,
@@ -128,7 +129,7 @@ impl TxnBuilder for Building<'_> {
     }
 }
 
-impl Outbox for Out<'_, '_> {
+impl BinderOutbox for Out<'_, '_> {
     fn welcome(&mut self, _stream: StreamId, _leader: Epoch) {}
 
     fn outcomes(&mut self, stream: StreamId, outcomes: Vec<Outcome>) -> bool {
@@ -141,8 +142,8 @@ impl Outbox for Out<'_, '_> {
 
     fn evicted(&mut self, _job: JobId, _answer: Result<Revision, EvictFailure>) {}
 
-    fn note(&mut self, note: Note<'_>) {
-        let Note::Rejected(rejections) = note else { return };
+    fn note(&mut self, note: BinderNote<'_>) {
+        let BinderNote::Rejected(rejections) = note else { return };
         for rejection in rejections {
             let n_refused = rejection.ordinals.len();
             self.0.work(self.0.delays.binder_us.of(0, n_refused));
@@ -156,7 +157,7 @@ impl Outbox for Out<'_, '_> {
 /// Before the run begins nobody listens.
 struct Nobody;
 
-impl Outbox for Nobody {
+impl BinderOutbox for Nobody {
     fn welcome(&mut self, _stream: StreamId, _leader: Epoch) {}
 
     fn outcomes(&mut self, _stream: StreamId, _outcomes: Vec<Outcome>) -> bool {
@@ -167,7 +168,7 @@ impl Outbox for Nobody {
 
     fn evicted(&mut self, _job: JobId, _answer: Result<Revision, EvictFailure>) {}
 
-    fn note(&mut self, _note: Note<'_>) {}
+    fn note(&mut self, _note: BinderNote<'_>) {}
 }
 
 fn stream(scheduler: usize) -> StreamId {

@@ -2,12 +2,18 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use godel_audit::Commit;
-use godel_core_dispatcher::{Action, Assignment, Attach, Config, Dispatcher, SessionId};
+use godel_core_dispatcher::{
+    Assignment, Attach, Config, Dispatcher, SessionId,
+    leader::{
+        ChangeFailure, DispatcherLeader, DispatcherLeaderConfig, DispatcherNote, DispatcherOutbox,
+        EditFailure, Edited, NotSent, NotSubmitted, Outgoing, TxnTicket, UnitBatch, UnitSubmission,
+    },
+};
 use godel_domain::{
-    change::{Change, Lease},
-    ids::{Epoch, Revision},
+    change::{Change, Commit, Lease},
+    ids::{Epoch, Revision, UnitId},
     time::Millis,
+    txn::{Receipt, RecordRef, TxnBuilder},
     unit::UnitSpec,
 };
 
@@ -19,6 +25,10 @@ const N_SUBMITS_MAX: usize = 32;
 const N_PLACEMENTS: usize = 1_000;
 /// Units in one message of the submitter at most.
 const N_UNITS_MAX: usize = 100;
+/// Units in one transaction, as configured by default.
+const N_TXN_UNITS_MAX: usize = 4_096;
+/// Transactions of units under way at once, as configured by default.
+const N_TXNS_MAX: usize = 4;
 
 /// Submits as fast as it is answered.
 pub(super) struct ClientPart {
@@ -60,26 +70,130 @@ impl Part for ClientPart {
 }
 
 pub(super) struct DispatcherPart {
-    core: Dispatcher,
-    submitted: BTreeMap<u64, Vec<Arc<UnitSpec>>>,
+    leader: DispatcherLeader<Out>,
+    out: Out,
+}
+
+/// What the leader says and writes, to be sent at the end of a turn.
+#[derive(Default)]
+struct Out {
+    tickets: BTreeMap<u64, TxnTicket<Self>>,
     last_txn: u64,
+    txns: Vec<(u64, Vec<Change>)>,
+    outgoing: Vec<Outgoing>,
+    /// Units that are not durable yet, of each message of the submitter.
+    open: BTreeMap<u64, usize>,
+    last_lot: u64,
+    /// Messages of the submitter that have their answers.
+    n_answered: usize,
+}
+
+/// The operations of a transaction.
+#[derive(Default)]
+struct Changes(Vec<Change>);
+
+impl TxnBuilder for Changes {
+    fn push(&mut self, change: &Change) -> usize {
+        self.0.push(change.clone());
+        1
+    }
+
+    fn require(&mut self, _record: RecordRef<'_>, _revision: Revision) -> usize {
+        0
+    }
+}
+
+impl DispatcherOutbox for Out {
+    /// The message of the submitter.
+    type Submitter = u64;
+    type Caller = ();
+    type Editor = ();
+    type Record = ();
+    type Txn = Changes;
+
+    fn encode(&mut self, _spec: &UnitSpec) -> ((), usize) {
+        ((), 1)
+    }
+
+    fn begin(&mut self) -> Changes {
+        Changes::default()
+    }
+
+    fn submit(&mut self, txn: Changes, ticket: TxnTicket<Self>) -> Result<(), (TxnTicket<Self>, NotSent)> {
+        self.last_txn += 1;
+        self.tickets.insert(self.last_txn, ticket);
+        self.txns.push((self.last_txn, txn.0));
+        Ok(())
+    }
+
+    fn submit_units(&mut self, batch: UnitBatch<Self>) -> Result<(), (UnitBatch<Self>, NotSent)> {
+        let changes = batch.units.iter().map(|unit| Change::UnitSpec(Arc::clone(&unit.spec)));
+        self.last_txn += 1;
+        self.txns.push((self.last_txn, changes.collect()));
+        self.tickets.insert(self.last_txn, TxnTicket::Units(batch));
+        Ok(())
+    }
+
+    fn admitted(&mut self, _unit: UnitId, _submitter: &mut u64) {}
+
+    fn submitted(
+        &mut self,
+        _core: &Dispatcher,
+        lot: u64,
+        _spec: &UnitSpec,
+        _at: (UnitId, Revision),
+        _is_duplicate: bool,
+    ) {
+        if let Some(n_open) = self.open.get_mut(&lot) {
+            *n_open -= 1;
+            if *n_open == 0 {
+                self.open.remove(&lot);
+                self.n_answered += 1;
+            }
+        }
+    }
+
+    fn not_submitted(&mut self, _lot: u64, spec: UnitSpec, why: NotSubmitted) {
+        unreachable!("unit {} of a simulation is not taken: {why:?}", spec.name)
+    }
+
+    fn answer(&mut self, (): (), _answer: Result<Option<Revision>, ChangeFailure>) {}
+
+    fn edited(&mut self, (): (), _answer: Result<Edited, EditFailure>) {}
+
+    fn send(&mut self, messages: Vec<Outgoing>) -> Vec<SessionId> {
+        self.outgoing.extend(messages);
+        Vec::new()
+    }
+
+    fn new_uid(&mut self) -> String {
+        String::new()
+    }
+
+    fn note(&mut self, _core: &Dispatcher, _note: DispatcherNote<'_>) {}
 }
 
 impl DispatcherPart {
     pub(super) fn new(records: &[Commit], schedulers: &[String], credits: u32) -> Self {
         let now = Millis(0);
-        let mut core = Dispatcher::new(Config::default());
-        core.on_reset();
+        let config = DispatcherLeaderConfig {
+            units_max: usize::MAX,
+            txn_units_max: N_TXN_UNITS_MAX,
+            txn_bytes_max: usize::MAX,
+            txns_in_flight_max: N_TXNS_MAX,
+            edit_bytes_max: usize::MAX,
+            sub_cluster_key: String::new(),
+        };
+        let mut out = Out::default();
+        let mut leader = DispatcherLeader::new(Dispatcher::new(Config::default()), UnitId(0), config);
+        leader.reset();
+        leader.lead(Revision(0));
         for commit in records {
             for change in &commit.changes {
-                match change {
-                    Change::NodeSpec(spec) => core.on_node_spec(spec, now),
-                    Change::NodeReport(report) => core.on_node_report(report, now),
-                    Change::Partition(partition) => core.on_partition(partition.clone(), commit.revision),
-                    _ => {}
-                }
+                leader.load(change.clone(), commit.revision, (commit.revision, 0), now, &mut out);
             }
         }
+        let read = records.last().map_or(Revision(0), |last| last.revision);
         for name in schedulers {
             let lease = Lease {
                 name: format!("scheduler/{name}"),
@@ -87,9 +201,9 @@ impl DispatcherPart {
                 epoch: Epoch(1),
                 ..Lease::default()
             };
-            core.on_lease(&lease, now);
+            leader.load(Change::Lease(lease), read, (read, 0), now, &mut out);
         }
-        core.on_synced(records.last().map_or(Revision(0), |last| last.revision), now);
+        leader.on_synced(read, now, &mut out);
         for (session, name) in (0..).zip(schedulers) {
             let attach = Attach {
                 name: name.clone(),
@@ -98,9 +212,9 @@ impl DispatcherPart {
                 inventory: Vec::new(),
                 credits,
             };
-            core.on_attached(attach, now).expect("its lease was granted above");
+            leader.attach(attach, now).expect("its lease was granted above");
         }
-        Self { core, submitted: BTreeMap::new(), last_txn: 0 }
+        Self { leader, out }
     }
 
     fn take(&mut self, message: Message, turn: &mut Turn<'_>) {
@@ -109,65 +223,58 @@ impl DispatcherPart {
             Message::Submit(units) => {
                 let n_placements = units.iter().map(|unit| unit.replicas() as usize).sum();
                 turn.work(turn.delays.submit_us.of(units.len(), n_placements));
-                self.last_txn += 1;
-                let changes = units.iter().map(|unit| Change::UnitSpec(Arc::clone(unit))).collect();
-                self.submitted.insert(self.last_txn, units);
-                turn.call(STATE, Message::Txn(Txn { from: DISPATCHER, id: self.last_txn, changes }));
+                self.out.last_lot += 1;
+                let lot = self.out.last_lot;
+                self.out.open.insert(lot, units.len());
+                for spec in units {
+                    let submission = UnitSubmission { spec: (*spec).clone(), submitter: lot };
+                    self.leader.submit(submission, now, &mut self.out);
+                }
             }
             Message::Committed { id, revision } => {
-                for unit in self.submitted.remove(&id).unwrap_or_default() {
-                    self.core.on_unit(unit, revision, (revision, 0), now);
+                if let Some(ticket) = self.out.tickets.remove(&id) {
+                    let receipt = Receipt { revision, time_ms: 0 };
+                    self.leader.on_answer(ticket, Ok(receipt), now, &mut self.out);
                 }
-                turn.call(CLIENT, Message::Submitted);
             }
             Message::Commits(range) => {
                 turn.follow(&range, true);
-                for commit in &turn.ledger.commits[range] {
-                    for change in &commit.changes {
-                        match change {
-                            Change::UnitSpec(spec) => {
-                                let created = (commit.revision, commit.time_ms);
-                                self.core.on_unit(Arc::clone(spec), commit.revision, created, now);
-                            }
-                            Change::Rows(unit, rows) => {
-                                self.core.on_rows(*unit, rows, commit.revision, commit.time_ms, now);
-                            }
-                            _ => {}
-                        }
-                    }
-                    self.core.on_revision(commit.revision);
+                for idx in range {
+                    let commit = turn.ledger.commits[idx].clone();
+                    self.leader.apply(commit, now, &mut self.out);
                 }
             }
             Message::Reports(scheduler, reports, rooms) => {
-                for report in reports {
-                    self.core.on_report(session(scheduler), report, now);
-                }
-                self.core.on_rooms(session(scheduler), &rooms);
+                self.leader.on_reports(session(scheduler), reports, now, &mut self.out);
+                self.leader.on_rooms(session(scheduler), &rooms);
             }
-            Message::Credits(scheduler, credits) => self.core.on_credits(session(scheduler), credits),
+            Message::Credits(scheduler, credits) => self.leader.on_credits(session(scheduler), credits),
             other => unreachable!("not for the dispatcher: {other:?}"),
         }
     }
 
     fn step(&mut self, turn: &mut Turn<'_>) {
+        self.leader.step(turn.now_ms(), 0, &mut self.out);
         let mut lots: BTreeMap<SessionId, Vec<Assignment>> = BTreeMap::new();
-        for action in self.core.step(turn.now_ms()) {
-            match action {
-                Action::Assign(assignment) => {
+        for message in std::mem::take(&mut self.out.outgoing) {
+            match message {
+                Outgoing::Assign(assignment) => {
                     turn.work(turn.delays.dispatch_us.of(1, assignment.ordinals.len()));
                     lots.entry(assignment.session).or_default().push(assignment);
                 }
-                Action::Revoke(session, unit) => turn.call(seat(session), Message::Revoke(unit)),
-                // Nobody comes, goes, is cancelled or ends here.
-                Action::Close(_)
-                | Action::Evict(_)
-                | Action::End(..)
-                | Action::Delete(_)
-                | Action::WritePartition(_) => {}
+                Outgoing::Revoke(session, unit) => turn.call(seat(session), Message::Revoke(unit)),
+                // Nobody comes, goes or is evicted here.
+                Outgoing::Close(_) | Outgoing::Evict(_) => {}
             }
         }
         for (session, lot) in lots {
             turn.call(seat(session), Message::Assign(lot));
+        }
+        for (id, changes) in std::mem::take(&mut self.out.txns) {
+            turn.call(STATE, Message::Txn(Txn { from: DISPATCHER, id, changes }));
+        }
+        for _ in 0..std::mem::take(&mut self.out.n_answered) {
+            turn.call(CLIENT, Message::Submitted);
         }
     }
 }
@@ -186,6 +293,6 @@ impl Part for DispatcherPart {
             self.take(message, turn);
         }
         self.step(turn);
-        turn.wake_at(self.core.next_wake(turn.now_ms()));
+        turn.wake_at(self.leader.next_wake(turn.now_ms()));
     }
 }

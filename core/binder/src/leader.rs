@@ -2,7 +2,7 @@
 //!
 //! [`BinderLeader`] owns the conflict check ([`Binder`]), the decisions that wait, which scheduler has which stream, and the
 //! requests to evict. Whoever drives it (the service, the model of the whole control plane) hands it what was read
-//! and what came, carries its transactions, and gives it an [`Outbox`] for everything that it says.
+//! and what came, carries its transactions, and gives it an [`BinderOutbox`] for everything that it says.
 //!
 //! # Modules
 //!
@@ -46,7 +46,7 @@ use crate::{Accepted, Binder, Gathering, HoldWork, Verdict};
 pub use self::{
     batch::Batch,
     evict_jobs::JobId,
-    outbox::{EvictFailure, Note, Outbox, StreamEnd},
+    outbox::{BinderNote, BinderOutbox, EvictFailure, StreamEnd},
     sessions::StreamId,
 };
 
@@ -57,7 +57,7 @@ const N_REQUEUE_PART: usize = 16_384;
 
 /// What the leading binder is configured with.
 #[derive(Clone, Debug)]
-pub struct LeaderConfig {
+pub struct BinderLeaderConfig {
     /// Bytes of operations and preconditions in one transaction; a single larger decision still goes.
     pub txn_bytes_max: usize,
     /// Running units in one transaction.
@@ -108,12 +108,12 @@ pub struct BinderLeader {
     synced: bool,
     /// The store that is read.
     store: StoreId,
-    config: LeaderConfig,
+    config: BinderLeaderConfig,
 }
 
 impl BinderLeader {
     /// A binder that has read nothing and leads nothing.
-    pub fn new(config: LeaderConfig) -> Self {
+    pub fn new(config: BinderLeaderConfig) -> Self {
         let mut binder = Binder::new();
         binder.set_sub_cluster_key(&config.sub_cluster_key);
         Self {
@@ -151,7 +151,7 @@ impl BinderLeader {
 
     /// Another store is read from here on: streams, decisions and requests are of the one before. Epochs of leases may
     /// begin again there.
-    pub fn change_store(&mut self, store: StoreId, out: &mut impl Outbox) {
+    pub fn change_store(&mut self, store: StoreId, out: &mut impl BinderOutbox) {
         if self.store != StoreId(0) {
             self.step_down(out);
             self.sessions = Sessions::default();
@@ -181,13 +181,13 @@ impl BinderLeader {
     }
 
     /// Everything up to `revision` has been read: a list is complete, or the commits since had nothing for the binder.
-    pub fn on_synced(&mut self, revision: Revision, out: &mut impl Outbox) {
+    pub fn on_synced(&mut self, revision: Revision, out: &mut impl BinderOutbox) {
         self.synced = true;
         self.on_revision(revision, out);
     }
 
     /// A commit after the list.
-    pub fn apply(&mut self, commit: Commit, out: &mut impl Outbox) {
+    pub fn apply(&mut self, commit: Commit, out: &mut impl BinderOutbox) {
         let Commit { revision, time_ms, changes } = commit;
         for change in changes {
             self.binder.on_change(change, revision, time_ms);
@@ -195,7 +195,7 @@ impl BinderLeader {
         self.on_revision(revision, out);
     }
 
-    fn on_revision(&mut self, revision: Revision, out: &mut impl Outbox) {
+    fn on_revision(&mut self, revision: Revision, out: &mut impl BinderOutbox) {
         self.binder.on_revision(revision);
         let n_woken = self.queue.on_revision(revision);
         recheck(n_woken, out);
@@ -231,7 +231,7 @@ impl BinderLeader {
         scheduler: &str,
         epoch: Epoch,
         leader: Epoch,
-        out: &mut impl Outbox,
+        out: &mut impl BinderOutbox,
     ) {
         match self.sessions.open(id, scheduler, epoch, out) {
             Ok(()) => out.welcome(id, leader),
@@ -245,13 +245,19 @@ impl BinderLeader {
     }
 
     /// Decisions of a stream; those of a stream that was replaced are left to the new one.
-    pub fn decide(&mut self, id: StreamId, decisions: Vec<Decision>, now: Millis, out: &mut impl Outbox) {
+    pub fn decide(
+        &mut self,
+        id: StreamId,
+        decisions: Vec<Decision>,
+        now: Millis,
+        out: &mut impl BinderOutbox,
+    ) {
         let Some((scheduler, epoch)) = self.sessions.of(id) else { return };
         for decision in decisions {
             if !self.sessions.take(&scheduler, decision.id) {
                 continue;
             }
-            out.note(Note::Decision);
+            out.note(BinderNote::Decision);
             self.last_sequence += 1;
             self.n_placements_open += decision.len();
             self.queue.push(Box::new(Queued {
@@ -268,7 +274,13 @@ impl BinderLeader {
 
     /// A request to evict, answered once it is durable. `read` is what its caller had read: what the request is about may
     /// not have been read here, though it was bound here, so that the request waits for that.
-    pub fn evict(&mut self, job: JobId, asked: &[(UnitId, Evict)], read: Revision, out: &mut impl Outbox) {
+    pub fn evict(
+        &mut self,
+        job: JobId,
+        asked: &[(UnitId, Evict)],
+        read: Revision,
+        out: &mut impl BinderOutbox,
+    ) {
         let waits = read > self.binder.revision();
         let asked = if waits { asked.to_vec() } else { self.binder.evictions(asked) };
         let parts: Vec<(UnitId, Evict)> =
@@ -287,7 +299,7 @@ impl BinderLeader {
 
     /// The next transaction: evictions, running units that come back, then decisions by priority. `None`
     /// when there is nothing to write now. Decisions that bind nothing are answered on the way.
-    pub fn next_batch(&mut self, txn: &mut impl TxnBuilder, out: &mut impl Outbox) -> Option<Batch> {
+    pub fn next_batch(&mut self, txn: &mut impl TxnBuilder, out: &mut impl BinderOutbox) -> Option<Batch> {
         if self.binder.has_squeezes() {
             self.squeeze(out);
         }
@@ -359,9 +371,9 @@ impl BinderLeader {
     }
 
     /// Best-effort running units above the room of their nodes are to leave: nobody asked, so nobody is answered.
-    fn squeeze(&mut self, out: &mut impl Outbox) {
+    fn squeeze(&mut self, out: &mut impl BinderOutbox) {
         for (unit, evict) in self.binder.take_squeezes() {
-            out.note(Note::Squeezed(evict.ordinals.len()));
+            out.note(BinderNote::Squeezed(evict.ordinals.len()));
             let parts = split(unit, evict).into_iter();
             self.evictions.extend(parts.map(|(unit, evict)| EvictPart {
                 job: JobId::NONE,
@@ -387,33 +399,33 @@ impl BinderLeader {
     }
 
     /// A transaction is durable.
-    pub fn on_committed(&mut self, batch: Batch, revision: Revision, out: &mut impl Outbox) {
-        out.note(Note::Committed);
+    pub fn on_committed(&mut self, batch: Batch, revision: Revision, out: &mut impl BinderOutbox) {
+        out.note(BinderNote::Committed);
         for (unit, turn, why) in &batch.turn_ends {
-            out.note(Note::TurnEnded { unit: *unit, turn, why });
+            out.note(BinderNote::TurnEnded { unit: *unit, turn, why });
         }
         for item in batch.items {
             let n = item.len();
             match item {
                 Item::Decision { queued, accepted } => {
-                    out.note(Note::Accepted(&accepted));
+                    out.note(BinderNote::Accepted(&accepted));
                     self.binder.commit(accepted.ticket, revision);
                     recheck(self.queue.on_ticket(accepted.ticket), out);
                     let held = !accepted.holds.is_empty();
                     self.answer(&queued, revision, held, accepted.rejections, out);
                 }
                 Item::Convert(accepted) => {
-                    out.note(Note::HoldsBound(&accepted));
+                    out.note(BinderNote::HoldsBound(&accepted));
                     self.binder.commit(accepted.ticket, revision);
                     recheck(self.queue.on_ticket(accepted.ticket), out);
                 }
                 Item::Reserve { reservation: (reservation, _), .. } => {
-                    out.note(Note::SlotsHeld { reservation: &reservation, n_slots: n });
+                    out.note(BinderNote::SlotsHeld { reservation: &reservation, n_slots: n });
                 }
-                Item::Drop { why, .. } => out.note(Note::HoldsDropped { why, n_holds: n }),
-                Item::Requeue(_) => out.note(Note::Requeued(n)),
+                Item::Drop { why, .. } => out.note(BinderNote::HoldsDropped { why, n_holds: n }),
+                Item::Requeue(_) => out.note(BinderNote::Requeued(n)),
                 Item::Evict { job, departure, .. } => {
-                    out.note(Note::Evicted { reason: departure.evict.reason, n });
+                    out.note(BinderNote::Evicted { reason: departure.evict.reason, n });
                     self.jobs.part_done(job, revision, out);
                 }
             }
@@ -422,7 +434,7 @@ impl BinderLeader {
 
     /// Takes up decisions that have waited too long: those that rest on a record that was never read are
     /// rejected, the others checked again by what has been read. Whether some still wait.
-    pub fn expire(&mut self, now: Millis, out: &mut impl Outbox) -> bool {
+    pub fn expire(&mut self, now: Millis, out: &mut impl BinderOutbox) -> bool {
         for mut queued in self.queue.expire(Millis(now.0.saturating_sub(self.config.wait_ms))) {
             if queued.decision.spec_revision > self.binder.revision() {
                 let detail = "a record that it rests on was not read in time".to_owned();
@@ -446,7 +458,7 @@ impl BinderLeader {
 
     /// Leadership is over: nothing is answered, everything under way is forgotten. The schedulers send it
     /// again to the next leader.
-    pub fn step_down(&mut self, out: &mut impl Outbox) {
+    pub fn step_down(&mut self, out: &mut impl BinderOutbox) {
         self.binder.take_back_all();
         self.queue.clear();
         self.n_placements_open = 0;
@@ -460,7 +472,7 @@ impl BinderLeader {
     }
 
     /// Sends the outcomes that have gathered.
-    pub fn flush(&mut self, out: &mut impl Outbox) {
+    pub fn flush(&mut self, out: &mut impl BinderOutbox) {
         self.sessions.flush(out);
     }
 
@@ -476,11 +488,11 @@ impl BinderLeader {
         revision: Revision,
         held: bool,
         rejections: Vec<Rejection>,
-        out: &mut impl Outbox,
+        out: &mut impl BinderOutbox,
     ) {
         self.n_placements_open -= queued.decision.len();
         if !rejections.is_empty() {
-            out.note(Note::Rejected(&rejections));
+            out.note(BinderNote::Rejected(&rejections));
         }
         let outcome = Outcome {
             decision_id: queued.decision.id,
@@ -494,9 +506,9 @@ impl BinderLeader {
     }
 }
 
-fn recheck(n_woken: usize, out: &mut impl Outbox) {
+fn recheck(n_woken: usize, out: &mut impl BinderOutbox) {
     if n_woken > 0 {
-        out.note(Note::Rechecked(n_woken));
+        out.note(BinderNote::Rechecked(n_woken));
     }
 }
 

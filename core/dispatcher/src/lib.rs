@@ -21,6 +21,7 @@
 //! - `gangs`: which gang may gather room next.
 //! - `gauges`: numbers of units for metrics.
 //! - `holds`: room that the binder holds for units.
+//! - `leader`: the leading dispatcher: requests in, transactions and assignments out.
 //! - `limits`: deadlines and time limits of units.
 //! - `named`: the unit that a name stands for.
 //! - `node_evictions`: which running units have to leave a node, and when.
@@ -76,6 +77,7 @@ mod full;
 mod gangs;
 pub mod gauges;
 mod holds;
+pub mod leader;
 mod limits;
 mod named;
 mod node_evictions;

@@ -1,6 +1,6 @@
 //! Configuration of the binder.
 
-use godel_core_binder::leader::LeaderConfig;
+use godel_core_binder::leader::BinderLeaderConfig;
 use godel_domain::sub_cluster;
 use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
 
@@ -49,9 +49,9 @@ godel_kit::section! {
 
 impl Config {
     /// What the leading binder needs of it.
-    pub(crate) fn leader(&self) -> LeaderConfig {
+    pub(crate) fn leader(&self) -> BinderLeaderConfig {
         let ms = |duration: &HumanDuration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        LeaderConfig {
+        BinderLeaderConfig {
             txn_bytes_max: self.txn_bytes_max,
             txn_placements_max: self.txn_placements_max,
             queued_max: self.queued_max,

@@ -2,7 +2,7 @@
 
 use godel_core_binder::{
     Accepted,
-    leader::{EvictFailure, JobId, Note, Outbox, StreamEnd, StreamId},
+    leader::{BinderNote, BinderOutbox, EvictFailure, JobId, StreamEnd, StreamId},
 };
 use godel_domain::{
     decision::Outcome,
@@ -31,7 +31,7 @@ pub(crate) type Reply = oneshot::Sender<Result<Revision, Status>>;
 /// Bytes of one outcome: what is over is shortened.
 const OUTCOME_BYTES: usize = MESSAGE_BYTES_MAX / 2;
 
-/// The leader's [`Outbox`].
+/// The leader's [`BinderOutbox`].
 #[derive(Debug)]
 pub(crate) struct Streams {
     streams: FxHashMap<StreamId, Stream>,
@@ -121,7 +121,7 @@ impl Streams {
     }
 }
 
-impl Outbox for Streams {
+impl BinderOutbox for Streams {
     fn welcome(&mut self, stream: StreamId, leader: Epoch) {
         let Some(known) = self.streams.get(&stream) else { return };
         let welcome = v1::decide_response::Message::Welcome(v1::DecideWelcome { epoch: leader.0 });
@@ -159,46 +159,46 @@ impl Outbox for Streams {
         }));
     }
 
-    fn note(&mut self, note: Note<'_>) {
+    fn note(&mut self, note: BinderNote<'_>) {
         let metrics = &self.metrics;
         match note {
-            Note::Decision => {
+            BinderNote::Decision => {
                 metrics.decisions.inc();
             }
-            Note::Committed => {
+            BinderNote::Committed => {
                 metrics.txns.inc();
             }
-            Note::Refused(refusal) => self.count_refusal(refusal),
-            Note::Rejected(rejections) => {
+            BinderNote::Refused(refusal) => self.count_refusal(refusal),
+            BinderNote::Rejected(rejections) => {
                 for rejection in rejections {
                     metrics.reject(rejection.reason, rejection.ordinals.len());
                 }
             }
-            Note::Accepted(accepted) => self.count_decision(accepted),
-            Note::HoldsBound(accepted) => {
+            BinderNote::Accepted(accepted) => self.count_decision(accepted),
+            BinderNote::HoldsBound(accepted) => {
                 let n_bound = accepted.binds.iter().map(|bind| bind.ordinals.len()).sum();
                 metrics.bound.inc_by(number(n_bound));
                 metrics.holds_bound.inc_by(number(accepted.ends.len()));
             }
-            Note::SlotsHeld { reservation, n_slots } => {
+            BinderNote::SlotsHeld { reservation, n_slots } => {
                 metrics.slots_held.inc_by(number(n_slots));
                 tracing::info!(reservation, slots = n_slots, "slots of a reservation are held");
             }
-            Note::HoldsDropped { why, n_holds } => self.count_holds_dropped(why, n_holds),
-            Note::Requeued(n) => {
+            BinderNote::HoldsDropped { why, n_holds } => self.count_holds_dropped(why, n_holds),
+            BinderNote::Requeued(n) => {
                 metrics.requeued.inc_by(number(n));
             }
-            Note::Evicted { reason, n } => metrics.evict(reason, number(n)),
-            Note::Squeezed(n) => {
+            BinderNote::Evicted { reason, n } => metrics.evict(reason, number(n)),
+            BinderNote::Squeezed(n) => {
                 metrics.squeezed.inc_by(number(n));
             }
-            Note::Rechecked(n) => {
+            BinderNote::Rechecked(n) => {
                 metrics.rechecked.inc_by(number(n));
             }
-            Note::StreamCut => {
+            BinderNote::StreamCut => {
                 metrics.streams_cut.inc();
             }
-            Note::TurnEnded { unit, turn, why } => {
+            BinderNote::TurnEnded { unit, turn, why } => {
                 metrics.gang_turns_ended.get_or_create(&WhyLabel { why }).inc();
                 tracing::info!(unit = unit.0, why, since_ms = turn.since_ms, "a gang gathers no longer");
             }

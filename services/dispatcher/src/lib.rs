@@ -10,8 +10,8 @@
 //! - `call_limiter`: the limit on submissions that are under way.
 //! - `config`: configuration of the dispatcher.
 //! - `convert`: messages of the API that only the dispatcher shows.
+//! - `engine`: one leadership: carries what the leading dispatcher reads, writes and answers.
 //! - `leader_client`: what RPC handlers know of the leader.
-//! - `leader`: one term of leadership: reads, decides, writes, answers.
 //! - `metrics`: counters of the dispatcher.
 //! - `requests`: what RPC handlers ask of the task that owns the dispatcher.
 //! - `rpc`: the RPCs of the dispatcher.
@@ -19,11 +19,13 @@
 mod call_limiter;
 mod config;
 mod convert;
-mod leader;
+mod engine;
 mod leader_client;
 mod metrics;
 mod requests;
 mod rpc;
+
+use std::sync::Arc;
 
 use godel_kit::{
     CancellationToken,
@@ -66,14 +68,14 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     let election = service.elect(lease, directory.state());
     let (term_sender, term) = watch::channel(None);
     let front = Front::new(election.watch(), term);
-    let context = leader::Context {
+    let context = Arc::new(engine::Context {
         config: config.clone(),
         directory: directory.clone(),
         metrics: metrics.clone(),
         clock: service.clock.clone(),
         crash: service.crash.clone(),
         unread: service.unread.clone(),
-    };
+    });
     let engine = lead_again(context, election.watch(), term_sender, stop.clone());
     let units = rpc::units::Units::new(front.clone(), directory.clone(), metrics);
     let queues = rpc::queues::Queues::new(front.clone());
@@ -96,7 +98,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
 
 /// Leads whenever the lease is granted, one term after the other.
 async fn lead_again(
-    context: leader::Context,
+    context: Arc<engine::Context>,
     mut leadership: watch::Receiver<Leadership>,
     publish: watch::Sender<Option<leader_client::LeaderHandle>>,
     stop: CancellationToken,
@@ -111,7 +113,7 @@ async fn lead_again(
         };
         tracing::info!(epoch = epoch.0, "leading");
         context.metrics.leader.set(1);
-        let ended = leader::run(&context, (epoch, since, fence.clone()), &publish, stop.clone()).await;
+        let ended = engine::run(&context, (epoch, since, fence.clone()), &publish, stop.clone()).await;
         publish.send_replace(None);
         context.metrics.leader.set(0);
         tracing::info!(epoch = epoch.0, "leading no more");

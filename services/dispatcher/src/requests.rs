@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use godel_core_dispatcher::{
     Attach, Counted, ModeChoice, SessionId,
+    leader::UnitChange,
     read::{ListFilter, SchedulerView, Summary},
-    record_changes::{Edit, Outcome},
+    record_changes::Edit,
 };
 use godel_domain::{
     change::{Partition, PartitionMode},
@@ -23,7 +24,10 @@ use tokio::{
 };
 use tonic::Status;
 
-use crate::call_limiter::CallPermit;
+use crate::{
+    call_limiter::CallPermit,
+    engine::{Editor, EngineOutbox},
+};
 
 /// Where an answer goes.
 pub(crate) type Reply<T> = oneshot::Sender<T>;
@@ -32,7 +36,7 @@ pub(crate) type Reply<T> = oneshot::Sender<T>;
 pub(crate) enum LeaderRequest {
     /// Admitted units.
     Submit(Vec<PendingSubmission>),
-    Change(Change),
+    Change(UnitChange<EngineOutbox>),
     Get {
         namespace: String,
         name: String,
@@ -70,7 +74,7 @@ pub(crate) enum LeaderRequest {
     Counted(Vec<Counted>),
     SetMode {
         choice: ModeChoice,
-        reply: Reply<Result<Revision, Status>>,
+        reply: Reply<Result<Option<Revision>, Status>>,
     },
     Drain(NodeId, Reply<v1::GetDrainResponse>),
     /// Whether evictions were paused.
@@ -138,51 +142,10 @@ pub(crate) enum Refused {
     Full(Box<PendingSubmission>, Status),
 }
 
-/// A change of a unit's record.
-pub(crate) struct Change {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    /// 0: whatever it is.
-    pub(crate) expected_revision: Revision,
-    pub(crate) kind: ChangeKind,
-    pub(crate) reply: Reply<Result<Revision, Status>>,
-}
-
-pub(crate) enum ChangeKind {
-    Cancel,
-    Suspend,
-    Resume,
-    Scale {
-        group: String,
-        replicas: u32,
-    },
-    Stop {
-        ordinals: Vec<u32>,
-    },
-    /// The record of a unit that has ended goes.
-    Delete,
-}
-
 /// A change of queues and priority classes, made together or not at all.
 pub(crate) struct EditCall {
     pub(crate) edit: Edit,
-    /// Fields that could not be read.
-    pub(crate) unread: Vec<BadField>,
-    pub(crate) is_apply: bool,
-    pub(crate) reply: Reply<Result<Edited, Status>>,
-}
-
-/// A change that is made.
-#[derive(Debug)]
-pub(crate) struct Edited {
-    /// Of the transaction; of what was there as given, if nothing was to be written.
-    pub(crate) revision: Revision,
-    /// Of the only queue.
-    pub(crate) uid: String,
-    pub(crate) queues: Vec<Outcome>,
-    pub(crate) classes: Vec<Outcome>,
-    pub(crate) budgets: Vec<Outcome>,
-    pub(crate) reservations: Vec<Outcome>,
+    pub(crate) editor: Editor,
 }
 
 /// A page of a list of records, in order of name.

@@ -6,7 +6,7 @@ use godel_domain::{
 };
 use rustc_hash::FxHashMap;
 
-use super::{EvictFailure, Outbox};
+use super::{BinderOutbox, EvictFailure};
 
 /// Running units in one eviction operation.
 const N_EVICT_PART: usize = 16_384;
@@ -21,7 +21,7 @@ impl JobId {
 }
 
 #[derive(Debug)]
-struct Job {
+struct EvictJob {
     n_left: usize,
     revision: Revision,
 }
@@ -29,17 +29,17 @@ struct Job {
 /// Requests under way.
 #[derive(Debug, Default)]
 pub(super) struct EvictJobs {
-    jobs: FxHashMap<JobId, Job>,
+    jobs: FxHashMap<JobId, EvictJob>,
 }
 
 impl EvictJobs {
     /// Notes a request of `n_parts` parts.
     pub(super) fn open(&mut self, id: JobId, n_parts: usize) {
-        self.jobs.insert(id, Job { n_left: n_parts, revision: Revision(0) });
+        self.jobs.insert(id, EvictJob { n_left: n_parts, revision: Revision(0) });
     }
 
     /// A part is durable since `revision`; the last one answers.
-    pub(super) fn part_done(&mut self, id: JobId, revision: Revision, out: &mut impl Outbox) {
+    pub(super) fn part_done(&mut self, id: JobId, revision: Revision, out: &mut impl BinderOutbox) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.revision = job.revision.max(revision);
         job.n_left = job.n_left.saturating_sub(1);
@@ -51,14 +51,14 @@ impl EvictJobs {
     }
 
     /// A part cannot be done: the request fails.
-    pub(super) fn fail(&mut self, id: JobId, why: EvictFailure, out: &mut impl Outbox) {
+    pub(super) fn fail(&mut self, id: JobId, why: EvictFailure, out: &mut impl BinderOutbox) {
         if self.jobs.remove(&id).is_some() {
             out.evicted(id, Err(why));
         }
     }
 
     /// All requests fail, as this binder leads no longer.
-    pub(super) fn fail_all(&mut self, out: &mut impl Outbox) {
+    pub(super) fn fail_all(&mut self, out: &mut impl BinderOutbox) {
         let mut ids: Vec<JobId> = self.jobs.drain().map(|(id, _)| id).collect();
         ids.sort_unstable();
         ids.into_iter().for_each(|id| out.evicted(id, Err(EvictFailure::NotLeader)));

@@ -12,7 +12,7 @@ use super::{JobId, StreamId};
 use crate::Accepted;
 
 /// Where the leader's messages go.
-pub trait Outbox {
+pub trait BinderOutbox {
     /// The stream is open under a binder that leads with this epoch.
     fn welcome(&mut self, stream: StreamId, leader: Epoch);
 
@@ -26,7 +26,7 @@ pub trait Outbox {
     fn evicted(&mut self, job: JobId, answer: Result<Revision, EvictFailure>);
 
     /// Something happened that is counted or logged.
-    fn note(&mut self, note: Note<'_>);
+    fn note(&mut self, note: BinderNote<'_>);
 }
 
 /// Why the leader ends a stream.
@@ -51,7 +51,7 @@ pub enum EvictFailure {
 
 /// Something that is counted or logged.
 #[derive(Clone, Copy, Debug)]
-pub enum Note<'a> {
+pub enum BinderNote<'a> {
     /// A decision was taken up.
     Decision,
     /// A transaction is durable.

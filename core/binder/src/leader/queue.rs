@@ -33,13 +33,13 @@ pub(super) struct Queued {
 /// Decisions of one scheduler that may be checked, in the order in which it made them: each rests on those before it, so
 /// that one which overtook them would take their room.
 #[derive(Debug, Default)]
-struct Line {
+struct SchedulerLine {
     decisions: VecDeque<Box<Queued>>,
     /// How many there are of each priority.
     priorities: BTreeMap<i32, usize>,
 }
 
-impl Line {
+impl SchedulerLine {
     fn push(&mut self, queued: Box<Queued>) {
         *self.priorities.entry(queued.priority).or_default() += 1;
         if self.decisions.back().is_none_or(|last| last.sequence < queued.sequence) {
@@ -73,7 +73,7 @@ impl Line {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// By scheduler; none is empty.
-    ready: BTreeMap<Arc<str>, Line>,
+    ready: BTreeMap<Arc<str>, SchedulerLine>,
     n_ready: usize,
     for_revision: BTreeMap<(Revision, u64), Box<Queued>>,
     #[expect(clippy::vec_box, reason = "each goes on to another queue in its box")]

@@ -7,7 +7,7 @@ use godel_domain::{
 };
 
 use super::{
-    BinderLeader, EvictFailure, EvictPart, N_ATTEMPTS_MAX, Note, Outbox,
+    BinderLeader, BinderNote, BinderOutbox, EvictFailure, EvictPart, N_ATTEMPTS_MAX,
     batch::{Batch, Item},
     everything, recheck,
 };
@@ -16,8 +16,8 @@ use crate::{Departure, Wait};
 impl BinderLeader {
     /// The store refused a transaction: its items are taken back. The one that it was refused for is checked
     /// again once what it collided with has been read, the others at once.
-    pub fn on_refused(&mut self, batch: Batch, refusal: &TxnRefusal, out: &mut impl Outbox) {
-        out.note(Note::Refused(refusal));
+    pub fn on_refused(&mut self, batch: Batch, refusal: &TxnRefusal, out: &mut impl BinderOutbox) {
+        out.note(BinderNote::Refused(refusal));
         let (reason, idx) = (refusal.reason, refusal.index);
         let offenders = match reason {
             TxnRefusalReason::Precondition | TxnRefusalReason::FutureRevision => {

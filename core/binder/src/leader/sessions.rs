@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use godel_domain::{decision::Outcome, ids::Epoch};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Note, Outbox, StreamEnd};
+use super::{BinderNote, BinderOutbox, StreamEnd};
 
 /// Names a stream of decisions and outcomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,7 +39,7 @@ impl Sessions {
         id: StreamId,
         scheduler: &str,
         epoch: Epoch,
-        out: &mut impl Outbox,
+        out: &mut impl BinderOutbox,
     ) -> Result<(), Epoch> {
         let name: Arc<str> = scheduler.into();
         let session = self.sessions.entry(Arc::clone(&name)).or_insert_with(|| Session {
@@ -89,14 +89,14 @@ impl Sessions {
     }
 
     /// Sends the outcomes that have gathered. A stream that takes no more is cut.
-    pub(super) fn flush(&mut self, out: &mut impl Outbox) {
+    pub(super) fn flush(&mut self, out: &mut impl BinderOutbox) {
         for session in self.sessions.values_mut().filter(|session| !session.outcomes.is_empty()) {
             let outcomes = std::mem::take(&mut session.outcomes);
             let Some(id) = session.stream else { continue };
             if !out.outcomes(id, outcomes) {
                 self.names.remove(&id);
                 session.stream = None;
-                out.note(Note::StreamCut);
+                out.note(BinderNote::StreamCut);
             }
         }
     }
@@ -114,7 +114,7 @@ impl Sessions {
     }
 
     /// All streams end, as this binder leads no longer; nothing is remembered.
-    pub(super) fn close_all(&mut self, out: &mut impl Outbox) {
+    pub(super) fn close_all(&mut self, out: &mut impl BinderOutbox) {
         self.names.clear();
         for session in std::mem::take(&mut self.sessions).into_values() {
             if let Some(id) = session.stream {

@@ -59,7 +59,7 @@ impl Sent {
     }
 }
 
-impl Outbox for Sent {
+impl BinderOutbox for Sent {
     fn welcome(&mut self, stream: StreamId, _leader: Epoch) {
         self.welcomed.push(stream);
     }
@@ -79,12 +79,12 @@ impl Outbox for Sent {
         self.evicted.push((job, answer));
     }
 
-    fn note(&mut self, note: Note<'_>) {
+    fn note(&mut self, note: BinderNote<'_>) {
         match note {
-            Note::Rejected(rejections) => {
+            BinderNote::Rejected(rejections) => {
                 self.rejected.extend(rejections.iter().map(|rejection| rejection.reason));
             }
-            Note::StreamCut => self.n_cut += 1,
+            BinderNote::StreamCut => self.n_cut += 1,
             _ => {}
         }
     }
@@ -101,8 +101,8 @@ struct Bench {
 const STREAM: StreamId = StreamId(1);
 const JOB: JobId = JobId(1);
 
-fn config() -> LeaderConfig {
-    LeaderConfig {
+fn config() -> BinderLeaderConfig {
+    BinderLeaderConfig {
         txn_bytes_max: 1_000,
         txn_placements_max: 8_192,
         queued_max: 1_000,

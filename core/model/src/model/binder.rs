@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use godel_core_binder::{
     Binder,
-    leader::{Batch, BinderLeader, EvictFailure, JobId, LeaderConfig, Note, Outbox, StreamEnd, StreamId},
+    leader::{
+        Batch, BinderLeader, BinderLeaderConfig, BinderNote, BinderOutbox, EvictFailure, JobId, StreamEnd,
+        StreamId,
+    },
 };
 use godel_core_dispatcher::EvictRequest;
 use godel_domain::{
@@ -46,7 +49,7 @@ struct Callers {
 /// The binder of a case.
 pub(super) struct BinderPart {
     leader: BinderLeader,
-    config: LeaderConfig,
+    config: BinderLeaderConfig,
     callers: Callers,
     pub(super) life: u64,
     /// Rises with each leadership.
@@ -74,7 +77,7 @@ impl BinderPart {
         (hold_ms, squeeze_ms): (u64, u64),
         sub_cluster_key: &'static str,
     ) -> Self {
-        let config = LeaderConfig {
+        let config = BinderLeaderConfig {
             txn_bytes_max: batch_max,
             txn_placements_max: usize::MAX,
             queued_max: usize::MAX,
@@ -261,7 +264,7 @@ impl BinderPart {
     }
 }
 
-impl Outbox for Out<'_> {
+impl BinderOutbox for Out<'_> {
     fn welcome(&mut self, stream: StreamId, _leader: Epoch) {
         if let Some(&scheduler) = self.callers.streams.get(&stream) {
             self.net.message(scheduler, Line::Decide, true, stream.0, Message::Welcome);
@@ -286,15 +289,15 @@ impl Outbox for Out<'_> {
         }
     }
 
-    fn note(&mut self, note: Note<'_>) {
+    fn note(&mut self, note: BinderNote<'_>) {
         let reach = &mut self.net.reach;
         match note {
-            Note::Refused(refusal) => {
+            BinderNote::Refused(refusal) => {
                 reach.mark(Mark::Refused);
                 self.net.tell(|| format!("binder refused {refusal:?}"));
             }
-            Note::Rejected(rejections) => mark(rejections, self.net),
-            Note::Accepted(accepted) => {
+            BinderNote::Rejected(rejections) => mark(rejections, self.net),
+            BinderNote::Accepted(accepted) => {
                 if !accepted.slots.is_empty() {
                     reach.mark(Mark::SlotTaken);
                 }
@@ -303,17 +306,17 @@ impl Outbox for Out<'_> {
                     reach.mark(if taken_over { Mark::TakenOver } else { Mark::Elsewhere });
                 }
             }
-            Note::HoldsBound(_) => reach.mark(Mark::HoldBound),
-            Note::SlotsHeld { .. } => reach.mark(Mark::Reserved),
-            Note::HoldsDropped { .. } => reach.mark(Mark::HoldDropped),
-            Note::Requeued(_) => reach.mark(Mark::Requeue),
-            Note::Decision
-            | Note::Committed
-            | Note::Evicted { .. }
-            | Note::Squeezed(_)
-            | Note::Rechecked(_)
-            | Note::StreamCut
-            | Note::TurnEnded { .. } => {}
+            BinderNote::HoldsBound(_) => reach.mark(Mark::HoldBound),
+            BinderNote::SlotsHeld { .. } => reach.mark(Mark::Reserved),
+            BinderNote::HoldsDropped { .. } => reach.mark(Mark::HoldDropped),
+            BinderNote::Requeued(_) => reach.mark(Mark::Requeue),
+            BinderNote::Decision
+            | BinderNote::Committed
+            | BinderNote::Evicted { .. }
+            | BinderNote::Squeezed(_)
+            | BinderNote::Rechecked(_)
+            | BinderNote::StreamCut
+            | BinderNote::TurnEnded { .. } => {}
         }
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn at_rest(model: &mut Model, has_faults: bool) -> Result<(), String>
     }
     no_leftovers(model)?;
     pictures(model)?;
-    let repairs = model.dispatcher.repairs + model.dispatcher.core.summary().counters.repairs;
+    let repairs = model.dispatcher.repairs + model.dispatcher.core().summary().counters.repairs;
     if !has_faults && repairs > 0 {
         model.net.reach.mark(Mark::Repaired);
     }
@@ -71,7 +71,7 @@ fn audit(model: &Model) -> Vec<Report> {
         listed_again,
         before: None,
         history,
-        ledger: Some(model.dispatcher.ledger.clone()),
+        ledger: Some(model.dispatcher.ledger().to_vec()),
         agents: model.agents.reports(),
         busy: None,
         service: Service {
@@ -120,7 +120,7 @@ fn no_leftovers(model: &Model) -> Result<(), String> {
     if !model.dispatcher.is_up() || !model.binder.is_up() {
         return Err("a part does not come back".to_owned());
     }
-    let evictions = model.dispatcher.core.summary().evictions;
+    let evictions = model.dispatcher.core().summary().evictions;
     if evictions > 0 {
         return Err(format!("{evictions} evictions asked for and not made"));
     }

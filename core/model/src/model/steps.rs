@@ -152,12 +152,12 @@ impl Model {
             Kind::Submit => {
                 self.n_submitted += 1;
                 let spec = units::unit(self.n_submitted, &mut numbers);
-                self.dispatcher.submit(spec, &mut self.net);
+                self.dispatcher.submit(spec, &self.net);
             }
             Kind::SubmitPlain => {
                 self.n_submitted += 1;
                 let spec = units::plain_unit(self.n_submitted, &mut numbers);
-                self.dispatcher.submit(spec, &mut self.net);
+                self.dispatcher.submit(spec, &self.net);
             }
             Kind::Cancel => self.wish(step.to, Wish::Cancel),
             Kind::Suspend => self.wish(step.to, Wish::Suspend(true)),
@@ -175,23 +175,23 @@ impl Model {
                 let path = numbers.pick(&units::QUEUES);
                 let change = RecordChange::Put(units::queue(path, &mut numbers));
                 let edit = Edit { queues: vec![change], ..Edit::default() };
-                self.dispatcher.edit(&edit, &mut self.net);
+                self.dispatcher.edit(&edit);
             }
             Kind::Weigh => {
                 let path = units::QUEUES[idx(step.to, units::QUEUES.len())];
                 let change = RecordChange::Put(units::open_queue(path, &mut numbers));
                 let edit = Edit { queues: vec![change], ..Edit::default() };
-                self.dispatcher.edit(&edit, &mut self.net);
+                self.dispatcher.edit(&edit);
             }
             Kind::QueueGone => {
                 let path = numbers.pick(&units::QUEUES).to_owned();
                 let edit = Edit { queues: vec![RecordChange::Delete(path)], ..Edit::default() };
-                self.dispatcher.edit(&edit, &mut self.net);
+                self.dispatcher.edit(&edit);
             }
             Kind::Class => {
                 let class = RecordChange::Put(units::class(&mut numbers));
                 let edit = Edit { classes: vec![class], ..Edit::default() };
-                self.dispatcher.edit(&edit, &mut self.net);
+                self.dispatcher.edit(&edit);
             }
             Kind::Reserve => {
                 let name = numbers.pick(&["r0", "r1"]);
@@ -201,7 +201,7 @@ impl Model {
                     RecordChange::Put(units::reservation(name, self.net.wall_ms(), &mut numbers))
                 };
                 let edit = Edit { reservations: vec![change], ..Edit::default() };
-                self.dispatcher.edit(&edit, &mut self.net);
+                self.dispatcher.edit(&edit);
             }
             Kind::Pause | Kind::Unpause => {
                 let paused = step.kind == Kind::Pause;
@@ -210,7 +210,7 @@ impl Model {
                 if self.dispatcher.has_zones() && numbers.chance(40) {
                     scope = Scope::SubCluster(numbers.pick(&["z0", "z1"]).to_owned());
                 }
-                self.dispatcher.pause(scope, paused, &mut self.net);
+                self.dispatcher.pause(scope, paused, &self.net);
             }
             Kind::Mode => self.set_mode(&mut numbers),
             Kind::Count => self.count(),
@@ -249,7 +249,7 @@ impl Model {
             self.net.reach.mark(Mark::Strict);
         }
         let choice = if numbers.chance(25) { ModeChoice::Automatic } else { ModeChoice::Fixed(mode) };
-        self.dispatcher.set_mode(choice, &mut self.net);
+        self.dispatcher.set_mode(choice);
     }
 
     fn count(&mut self) {

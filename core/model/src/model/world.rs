@@ -186,7 +186,7 @@ impl Model {
         let mut at = self.net.now + 10 * case.delay_ms + 60;
         self.until(at, case)?;
         if let Some(mode) = case.mode {
-            self.dispatcher.set_mode(ModeChoice::Fixed(mode), &mut self.net);
+            self.dispatcher.set_mode(ModeChoice::Fixed(mode));
         }
         for (idx, step) in case.steps.iter().enumerate() {
             at += step.after_ms;
@@ -223,12 +223,12 @@ impl Model {
             }
         }
         if self.dispatcher.is_up() {
-            self.dispatcher.core.resume_evictions();
+            self.dispatcher.resume_evictions();
         }
         if numbers.chance(70) {
             let scopes: Vec<Scope> =
                 self.store.world.pauses.values().map(|pause| pause.value.scope.clone()).collect();
-            scopes.into_iter().for_each(|scope| self.dispatcher.pause(scope, false, &mut self.net));
+            scopes.into_iter().for_each(|scope| self.dispatcher.pause(scope, false, &self.net));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use godel_core_dispatcher::record_changes::Edit;
+use godel_core_dispatcher::{leader::Edited, record_changes::Edit};
 use godel_domain::{budget_spec::BudgetSpec, ids::Revision, record_change::RecordChange};
 use godel_kit::status;
 use godel_proto::v1::{self, budget_service_server::BudgetService};
@@ -12,8 +12,9 @@ use tonic::{Request, Response, Status};
 
 use super::queues::{of_one, page_of, required, unknown};
 use crate::{
+    engine::Editor,
     leader_client::Front,
-    requests::{EditCall, Edited, LeaderRequest, PageCall},
+    requests::{EditCall, LeaderRequest, PageCall},
 };
 
 pub(crate) struct Budgets {
@@ -33,7 +34,11 @@ impl Budgets {
     ) -> Result<Edited, Status> {
         let expected_revision = Revision(expected_revision);
         let edit = Edit { budgets: vec![change], expected_revision, ..Edit::default() };
-        self.front.ask(|reply| LeaderRequest::Edit(EditCall { edit, unread, is_apply: false, reply })).await?
+        self.front
+            .ask(|reply| {
+                LeaderRequest::Edit(EditCall { edit, editor: Editor { unread, is_apply: false, reply } })
+            })
+            .await?
     }
 
     async fn put(

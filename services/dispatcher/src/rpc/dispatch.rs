@@ -131,7 +131,7 @@ impl DispatchService for Dispatch {
             Err(_) => return Err(wrong(format!("{number} is not a value of this enum"))),
         };
         let revision = self.front.ask(|reply| LeaderRequest::SetMode { choice, reply }).await??;
-        Ok(Response::new(v1::SetPartitionModeResponse { revision: revision.0 }))
+        Ok(Response::new(v1::SetPartitionModeResponse { revision: revision.unwrap_or_default().0 }))
     }
 
     async fn get_drain(

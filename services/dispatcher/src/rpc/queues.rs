@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use godel_core_dispatcher::record_changes::{Edit, Outcome};
+use godel_core_dispatcher::{
+    leader::Edited,
+    record_changes::{Edit, Outcome},
+};
 use godel_domain::{
     ids::Revision,
     names,
@@ -17,8 +20,9 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::{
     convert,
+    engine::Editor,
     leader_client::Front,
-    requests::{EditCall, Edited, LeaderRequest, PageCall},
+    requests::{EditCall, LeaderRequest, PageCall},
 };
 
 /// Records on a page unless asked otherwise, and at most.
@@ -37,7 +41,11 @@ impl Queues {
     }
 
     async fn edit(&self, edit: Edit, unread: Vec<BadField>) -> Result<Edited, Status> {
-        self.front.ask(|reply| LeaderRequest::Edit(EditCall { edit, unread, is_apply: false, reply })).await?
+        self.front
+            .ask(|reply| {
+                LeaderRequest::Edit(EditCall { edit, editor: Editor { unread, is_apply: false, reply } })
+            })
+            .await?
     }
 
     async fn edit_queue(
@@ -153,7 +161,8 @@ impl QueueService for Queues {
         }
         let classes = priority_classes.into_iter().map(from_proto::given_priority_class);
         edit.classes = classes.map(RecordChange::Put).collect();
-        let call = |reply| LeaderRequest::Edit(EditCall { edit, unread, is_apply: true, reply });
+        let call =
+            |reply| LeaderRequest::Edit(EditCall { edit, editor: Editor { unread, is_apply: true, reply } });
         let Edited { revision, queues, classes, .. } = self.front.ask(call).await??;
         let outcomes = |outcomes: Vec<Outcome>| {
             outcomes.into_iter().map(|outcome| convert::queue::outcome(outcome).into()).collect()

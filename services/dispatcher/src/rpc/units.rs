@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use godel_core_dispatcher::read::ListFilter;
+use godel_core_dispatcher::{
+    leader::{UnitChange, UnitChangeKind},
+    read::ListFilter,
+};
 use godel_domain::{
     ids::{Revision, StoreId},
     names,
@@ -30,10 +33,7 @@ use crate::{
     convert,
     leader_client::{Front, LeaderHandle, term_over},
     metrics::DispatcherMetrics,
-    requests::{
-        Change, ChangeKind, LeaderRequest, ListCall, PendingSubmission, Refused, RowsPage, Submitter,
-        WatchCall,
-    },
+    requests::{LeaderRequest, ListCall, PendingSubmission, Refused, RowsPage, Submitter, WatchCall},
 };
 
 /// Running units on a page of a unit's: of 700 bytes at most, mostly names.
@@ -83,15 +83,18 @@ impl Units {
         &self,
         (namespace, name): (String, String),
         expected_revision: u64,
-        kind: ChangeKind,
+        kind: UnitChangeKind,
     ) -> Result<Revision, Status> {
         if name.is_empty() {
             return Err(status::invalid_argument([BadField::new("name", "empty")]));
         }
         let expected_revision = Revision(expected_revision);
         self.front
-            .ask(|reply| LeaderRequest::Change(Change { namespace, name, expected_revision, kind, reply }))
+            .ask(|caller| {
+                LeaderRequest::Change(UnitChange { namespace, name, expected_revision, kind, caller })
+            })
             .await?
+            .map(Option::unwrap_or_default)
     }
 
     fn overloaded(&self, message: &str, retry_after: Duration) -> Status {
@@ -250,7 +253,7 @@ impl UnitService for Units {
         request: Request<v1::CancelUnitRequest>,
     ) -> Result<Response<v1::CancelUnitResponse>, Status> {
         let v1::CancelUnitRequest { namespace, name, expected_revision } = request.into_inner();
-        let revision = self.change((namespace, name), expected_revision, ChangeKind::Cancel).await?;
+        let revision = self.change((namespace, name), expected_revision, UnitChangeKind::Cancel).await?;
         Ok(Response::new(v1::CancelUnitResponse { revision: revision.0 }))
     }
 
@@ -259,7 +262,7 @@ impl UnitService for Units {
         request: Request<v1::SuspendUnitRequest>,
     ) -> Result<Response<v1::SuspendUnitResponse>, Status> {
         let v1::SuspendUnitRequest { namespace, name, expected_revision } = request.into_inner();
-        let revision = self.change((namespace, name), expected_revision, ChangeKind::Suspend).await?;
+        let revision = self.change((namespace, name), expected_revision, UnitChangeKind::Suspend).await?;
         Ok(Response::new(v1::SuspendUnitResponse { revision: revision.0 }))
     }
 
@@ -268,7 +271,7 @@ impl UnitService for Units {
         request: Request<v1::ResumeUnitRequest>,
     ) -> Result<Response<v1::ResumeUnitResponse>, Status> {
         let v1::ResumeUnitRequest { namespace, name, expected_revision } = request.into_inner();
-        let revision = self.change((namespace, name), expected_revision, ChangeKind::Resume).await?;
+        let revision = self.change((namespace, name), expected_revision, UnitChangeKind::Resume).await?;
         Ok(Response::new(v1::ResumeUnitResponse { revision: revision.0 }))
     }
 
@@ -278,7 +281,7 @@ impl UnitService for Units {
     ) -> Result<Response<v1::StopRunningUnitsResponse>, Status> {
         let v1::StopRunningUnitsRequest { namespace, name, ordinals, expected_revision } =
             request.into_inner();
-        let kind = ChangeKind::Stop { ordinals };
+        let kind = UnitChangeKind::Stop { ordinals };
         let revision = self.change((namespace, name), expected_revision, kind).await?;
         Ok(Response::new(v1::StopRunningUnitsResponse { revision: revision.0 }))
     }
@@ -289,7 +292,7 @@ impl UnitService for Units {
     ) -> Result<Response<v1::ScaleUnitResponse>, Status> {
         let v1::ScaleUnitRequest { namespace, name, task_group, replicas, expected_revision } =
             request.into_inner();
-        let kind = ChangeKind::Scale { group: task_group, replicas };
+        let kind = UnitChangeKind::Scale { group: task_group, replicas };
         let revision = self.change((namespace, name), expected_revision, kind).await?;
         Ok(Response::new(v1::ScaleUnitResponse { revision: revision.0 }))
     }
@@ -299,7 +302,7 @@ impl UnitService for Units {
         request: Request<v1::DeleteUnitRequest>,
     ) -> Result<Response<v1::DeleteUnitResponse>, Status> {
         let v1::DeleteUnitRequest { namespace, name, expected_revision } = request.into_inner();
-        let revision = self.change((namespace, name), expected_revision, ChangeKind::Delete).await?;
+        let revision = self.change((namespace, name), expected_revision, UnitChangeKind::Delete).await?;
         Ok(Response::new(v1::DeleteUnitResponse { revision: revision.0 }))
     }
 }

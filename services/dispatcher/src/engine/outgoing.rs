@@ -1,9 +1,9 @@
-//! What the core decided on goes out: to schedulers, to the binder, to the store.
+//! What the leader decided on goes out to schedulers and to the binder.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use godel_core_dispatcher::{Action, Assignment, EvictRequest, SessionId};
+use godel_core_dispatcher::{Assignment, EvictRequest, SessionId, leader::Outgoing};
 use godel_domain::{
     ids::{IdMap, UnitId},
     unit::UnitSpec,
@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 use tonic::Status;
 
-use super::{DispatcherLeader, Ticket};
+use super::outbox::EngineOutbox;
 use crate::convert;
 
 /// Bytes of assignments in one message; a larger one goes alone. See its message for how large it may be.
@@ -65,7 +65,7 @@ impl Encoded {
 
 /// What one step sends on one stream, in order.
 #[derive(Default)]
-struct Outgoing {
+struct Messages {
     messages: Vec<v1::attach_response::Message>,
     assign_bytes: usize,
 }
@@ -84,7 +84,7 @@ impl Session {
     }
 }
 
-impl Outgoing {
+impl Messages {
     fn assign(&mut self, unit: raw::UnitAssignment) {
         let bytes = field_len(unit.encoded_len());
         match self.messages.last_mut() {
@@ -114,68 +114,56 @@ impl Outgoing {
     }
 }
 
-impl DispatcherLeader<'_> {
-    pub(super) fn carry_out(&mut self, actions: Vec<Action>) {
-        let mut outgoing: BTreeMap<SessionId, Outgoing> = BTreeMap::new();
-        let (mut evictions, mut deletes) = (Vec::new(), Vec::new());
-        for action in actions {
-            match action {
-                Action::Assign(assignment) => {
+impl EngineOutbox {
+    /// Sends messages in their order on each stream. Returns the streams that took no more: what was not sent is sent
+    /// again when the scheduler is back with what it has.
+    pub(super) fn send_out(&mut self, outgoing: Vec<Outgoing>) -> Vec<SessionId> {
+        let mut streams: BTreeMap<SessionId, Messages> = BTreeMap::new();
+        let mut evictions = Vec::new();
+        for message in outgoing {
+            match message {
+                Outgoing::Assign(assignment) => {
                     self.context.metrics.assigned.inc();
                     let spec = self.encoded.take(&assignment);
-                    let to = outgoing.entry(assignment.session).or_default();
+                    let to = streams.entry(assignment.session).or_default();
                     to.assign(convert::assignment(assignment, spec));
                 }
-                Action::Revoke(session, unit) => outgoing.entry(session).or_default().revoke(unit.0),
-                Action::Close(session) => {
-                    outgoing.remove(&session);
+                Outgoing::Revoke(session, unit) => streams.entry(session).or_default().revoke(unit.0),
+                Outgoing::Close(session) => {
+                    streams.remove(&session);
                     if let Some(session) = self.sessions.remove(&session) {
                         session.close(Status::unavailable("the lease was lost, or another stream took over"));
                     }
                 }
-                Action::Evict(request) => evictions.push(request),
-                Action::End(spec, revision) => self.write_end(spec, revision),
-                Action::Delete(unit) => deletes.push(unit),
-                Action::WritePartition(split) => {
-                    let changes = self.core.partition_changes(&split);
-                    let ops = changes.iter().filter_map(to_proto::op).collect();
-                    if self.write(ops, Ticket::Partition(changes, None)).is_err() {
-                        let now = self.now();
-                        self.core.on_partition_failed(now);
-                    }
-                }
+                Outgoing::Evict(request) => evictions.push(request),
             }
         }
-        if !outgoing.is_empty() {
+        if !streams.is_empty() {
             self.context.crash.hit("dispatcher.assign");
         }
-        for (session, outgoing) in outgoing {
-            self.send(session, outgoing);
-        }
+        let cut = streams.into_iter().filter_map(|(session, messages)| {
+            let is_sent = self.send_on(session, messages);
+            (!is_sent).then_some(session)
+        });
+        let cut = cut.collect();
         self.evict(evictions);
-        if !deletes.is_empty() {
-            let ops = deletes.iter().map(|unit| to_proto::delete(v1::Kind::UnitSpec, unit.0)).collect();
-            if let Err((Ticket::Deletes(units), _)) = self.write(ops, Ticket::Deletes(deletes)) {
-                let now = self.now();
-                units.into_iter().for_each(|unit| self.core.on_delete_failed(unit, now));
-            }
-        }
+        cut
     }
 
-    fn send(&mut self, session: SessionId, outgoing: Outgoing) {
-        let Some(open) = self.sessions.get(&session) else { return };
-        for message in outgoing.messages {
+    /// Sends messages on a stream. Returns false if it takes no more.
+    fn send_on(&mut self, session: SessionId, messages: Messages) -> bool {
+        let Some(open) = self.sessions.get(&session) else { return true };
+        for message in messages.messages {
             if let Err(error) = open.messages.try_send(Ok(v1::AttachResponse { message: Some(message) })) {
-                // What was not sent is sent again when the scheduler is back with its inventory.
                 if matches!(error, mpsc::error::TrySendError::Full(_)) {
                     self.context.metrics.streams_cut.inc();
                     tracing::info!(session = session.0, "a scheduler does not read its stream, cut off");
                 }
                 self.sessions.remove(&session);
-                self.core.on_detached(session);
-                return;
+                return false;
             }
         }
+        true
     }
 
     fn evict(&mut self, requests: Vec<EvictRequest>) {
@@ -225,7 +213,7 @@ mod tests {
 
     /// Sends `assigned` with a revocation behind every third, and checks what went out.
     fn check(assigned: &[raw::UnitAssignment], n_revoked: u64) -> usize {
-        let mut outgoing = Outgoing::default();
+        let mut outgoing = Messages::default();
         let mut expected = Vec::new();
         for (idx, unit) in assigned.iter().enumerate() {
             expected.push(format!("assign {}", raw::unit_id(&unit.spec).unwrap()));

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use godel_core_dispatcher::Dispatcher;
 use godel_domain::ids::{IdMap, UnitId};
 use godel_rules::overload::{self, Limits};
 use tokio::time::Instant;
 
-use super::DispatcherLeader;
+use super::outbox::EngineOutbox;
 use crate::{
     call_limiter::{CallLimiter, CallPermit},
     config::Config,
@@ -39,26 +40,24 @@ impl Overload {
         }
     }
 
+    /// Whether the control plane owes an answer about a unit.
+    pub(super) fn owes(&self, unit: UnitId) -> bool {
+        self.in_hand.contains_key(&unit)
+    }
+
     /// Nothing is owed any more: some of it is bound, or it waits for something else.
     pub(super) fn release(&mut self, unit: UnitId) {
         self.in_hand.remove(&unit);
     }
 }
 
-impl DispatcherLeader<'_> {
-    /// A unit has been tried, or whatever else may mean that it waits for something now.
-    pub(super) fn check_owed(&mut self, unit: UnitId) {
-        if self.overload.in_hand.contains_key(&unit) && !self.core.is_owed(unit) {
-            self.overload.release(unit);
-        }
-    }
-
+impl EngineOutbox {
     /// Sets the call limiter as things are now.
-    pub(super) fn update_limits(&mut self) {
+    pub(super) fn update_limits(&mut self, core: &Dispatcher) {
         let Overload { call_limiter, control, started, swept_at, in_hand } = &mut self.overload;
         if swept_at.elapsed() >= SWEEP {
             *swept_at = Instant::now();
-            in_hand.retain(|unit, _| self.core.is_owed(*unit));
+            in_hand.retain(|unit, _| core.is_owed(*unit));
         }
         if control.step(call_limiter.take_counted(), call_limiter.in_hand(), started.elapsed()) {
             call_limiter.set(control.limit(), control.pause());
@@ -66,14 +65,14 @@ impl DispatcherLeader<'_> {
         let metrics = &self.context.metrics;
         metrics.in_hand.set(call_limiter.in_hand().into());
         metrics.in_hand_max.set(control.limit().into());
-        self.mind_streams();
+        self.mind_streams(core);
     }
 
     /// Streams are read while not too much waits for schedulers.
-    pub(super) fn mind_streams(&mut self) {
+    pub(super) fn mind_streams(&self, core: &Dispatcher) {
         let call_limiter = &self.overload.call_limiter;
         // Closed at the maximum, open again at half of it: in between there is enough to do.
-        let (backlog, most) = (self.core.backlog(), self.context.config.streams_backlog_max.max(1));
+        let (backlog, most) = (core.backlog(), self.context.config.streams_backlog_max.max(1));
         call_limiter.set_open(if call_limiter.is_open() { backlog < most } else { backlog <= most / 2 });
         self.context.metrics.streams_paused.set((!call_limiter.is_open()).into());
     }

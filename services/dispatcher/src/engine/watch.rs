@@ -17,7 +17,7 @@ use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::{Code, Status};
 
-use super::overloaded;
+use super::failures::overloaded;
 use crate::{convert, requests::WatchCall};
 
 /// Units in one message.

@@ -1,0 +1,575 @@
+//! What the leading dispatcher does: requests, commits and reports come in; transactions, assignments and answers go out. No I/O.
+//!
+//! [`DispatcherLeader`] owns the [`Dispatcher`] and what waits for transactions: units on their way to the store, changes of
+//! units, of named records, of the partition mode and of pauses. Whoever drives it (the service, the model of the
+//! whole control plane) hands it what was read and what came, carries its transactions, and gives it an
+//! [`DispatcherOutbox`] for everything that it says. It acts only after it has read everything up to the grant of its lease.
+//!
+//! # Modules
+//!
+//! - `changes`: changes of units' records, one at a time for each unit.
+//! - `edits`: changes of queues and other named records, one at a time.
+//! - `outbox`: what the leader says and writes.
+//! - `submissions`: units on their way to the store.
+
+mod changes;
+mod edits;
+mod outbox;
+mod submissions;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use godel_domain::{
+    change::{Change, Commit, Partition},
+    ids::{Revision, UnitId},
+    pause::{Pause, Scope},
+    queue_spec::DEFAULT_QUEUE,
+    running_units::{EvictionReason, RunChange},
+    time::Millis,
+    txn::{Receipt, TxnBuilder},
+    unit_report::{RoomReport, UnitReport},
+    unreadable::Subject,
+};
+
+use self::{changes::Changes, edits::Edits, submissions::Submissions};
+use crate::{Action, Attach, AttachRefusal, Counted, Dispatcher, ModeChoice, SessionId};
+
+pub use self::{
+    changes::{UnitChange, UnitChangeKind},
+    edits::EditRequest,
+    outbox::{
+        ChangeFailure, DispatcherNote, DispatcherOutbox, EditFailure, Edited, NameHolder, NotSent,
+        NotSubmitted, Outgoing, TxnFailure, TxnTicket,
+    },
+    submissions::{PendingUnit, UnitBatch, UnitSubmission},
+};
+
+/// Changes that wait for the watch or for another change, of each kind.
+const DEFERRED_MAX: usize = 1_024;
+
+/// What the leading dispatcher is configured with, beside its [`Dispatcher`].
+#[derive(Clone, Debug)]
+pub struct DispatcherLeaderConfig {
+    /// Units that are known; beyond that no more are taken.
+    pub units_max: usize,
+    /// New units in one transaction.
+    pub txn_units_max: usize,
+    /// Bytes of new units in one transaction; a single larger one still goes.
+    pub txn_bytes_max: usize,
+    /// Transactions of new units under way at once.
+    pub txns_in_flight_max: usize,
+    /// Bytes of a change of queues and other named records, with its preconditions.
+    pub edit_bytes_max: usize,
+    /// Label, or else attribute, of a node whose value is its sub-cluster; empty: there are none.
+    pub sub_cluster_key: String,
+}
+
+/// The leading dispatcher, as the module's documentation describes it.
+pub struct DispatcherLeader<O: DispatcherOutbox> {
+    core: Dispatcher,
+    config: DispatcherLeaderConfig,
+    /// It acts once everything up to here has been read; `None`: it does not lead.
+    since: Option<Revision>,
+    submissions: Submissions<O>,
+    changes: Changes<O>,
+    edits: Edits<O>,
+    modes: VecDeque<(ModeChoice, O::Caller)>,
+    is_mode_writing: bool,
+}
+
+/// What is read.
+impl<O: DispatcherOutbox> DispatcherLeader<O> {
+    /// A dispatcher that has read nothing; ids of units up to `last_unit` were used.
+    pub fn new(mut core: Dispatcher, last_unit: UnitId, config: DispatcherLeaderConfig) -> Self {
+        core.set_last_unit_id(last_unit);
+        Self {
+            core,
+            config,
+            since: None,
+            submissions: Submissions::new(),
+            changes: Changes::new(),
+            edits: Edits::new(),
+            modes: VecDeque::new(),
+            is_mode_writing: false,
+        }
+    }
+
+    /// The state on which it decides.
+    pub fn core(&self) -> &Dispatcher {
+        &self.core
+    }
+
+    /// Leads by a lease that was granted at this revision.
+    pub fn lead(&mut self, since: Revision) {
+        self.since = Some(since);
+    }
+
+    /// A list follows: what is known may be old until it is complete.
+    pub fn reset(&mut self) {
+        self.core.on_reset();
+    }
+
+    /// A record of the list; with the revision and time of its creation.
+    pub fn load(
+        &mut self,
+        change: Change,
+        revision: Revision,
+        created: (Revision, i64),
+        now: Millis,
+        out: &mut O,
+    ) {
+        self.on_change(change, revision, created, now, out);
+    }
+
+    /// Everything up to `revision` has been read: a list is complete, or the commits since had nothing for the dispatcher.
+    pub fn on_synced(&mut self, revision: Revision, now: Millis, out: &mut O) {
+        if self.since.is_none_or(|since| revision < since) {
+            return;
+        }
+        let is_first = !self.core.is_loaded();
+        let is_list = is_first || self.core.is_listing();
+        if is_list {
+            self.core.on_synced(revision, now);
+        } else {
+            self.core.on_revision(revision);
+        }
+        out.note(&self.core, DispatcherNote::Read { revision, is_list, is_first });
+    }
+
+    /// A commit after the list.
+    pub fn apply(&mut self, commit: Commit, now: Millis, out: &mut O) {
+        let Commit { revision, time_ms, changes } = commit;
+        for change in changes {
+            self.on_change(change, revision, (revision, time_ms), now, out);
+        }
+        self.on_synced(revision, now, out);
+    }
+
+    fn on_change(
+        &mut self,
+        change: Change,
+        revision: Revision,
+        created: (Revision, i64),
+        now: Millis,
+        out: &mut O,
+    ) {
+        let core = &mut self.core;
+        if !core.note_unreadable(&change, revision, now) {
+            return;
+        }
+        let changed = match change {
+            Change::UnitSpec(spec) => {
+                let unit = spec.id;
+                core.on_unit(spec, revision, created, now);
+                Some(unit)
+            }
+            Change::Rows(unit, change) => {
+                core.on_rows(unit, &change, revision, created.1, now);
+                if matches!(change, RunChange::Bind(_)) {
+                    out.note(core, DispatcherNote::UnitBound(unit));
+                }
+                Some(unit)
+            }
+            Change::RowsLoaded(unit, rows) => {
+                core.on_rows_loaded(unit, rows, now);
+                Some(unit)
+            }
+            Change::Hold(hold) => Some(core.on_hold(hold, now)),
+            Change::HoldDeleted(id) => core.on_hold_deleted(id, now),
+            Change::UnitDeleted(unit) => {
+                forget(unit, revision, core, now, out);
+                None
+            }
+            Change::Unreadable(unreadable) => match unreadable.subject {
+                Subject::Unit(unit) | Subject::Rows(unit) => Some(unit),
+                _ => None,
+            },
+            Change::Partition(partition) => {
+                out.note(core, DispatcherNote::Partition(&partition, revision));
+                core.on_partition(partition, revision);
+                None
+            }
+            other => {
+                on_record(other, revision, created, core, now);
+                None
+            }
+        };
+        if let Some(unit) = changed {
+            out.note(core, DispatcherNote::UnitChanged(unit));
+        }
+    }
+}
+
+/// A record that only the dispatcher's own state is about.
+fn on_record(
+    change: Change,
+    revision: Revision,
+    created: (Revision, i64),
+    core: &mut Dispatcher,
+    now: Millis,
+) {
+    match change {
+        Change::NodeSpec(spec) => core.on_node_spec(&spec, now),
+        Change::NodeReport(report) => core.on_node_report(&report, now),
+        Change::NodeDeleted(node) => core.on_node_deleted(node, now),
+        Change::Lease(lease) => core.on_lease(&lease, now),
+        Change::PartitionBlock(block) => core.on_partition_block(block, revision),
+        Change::Queue(queue) => core.on_queue(queue, revision, created),
+        Change::QueueDeleted(path) => core.on_queue_deleted(&path),
+        Change::PriorityClass(class) => core.on_priority_class(class, revision, created),
+        Change::PriorityClassDeleted(name) => core.on_priority_class_deleted(&name),
+        Change::Budget(budget) => core.on_budget(budget, revision, created),
+        Change::BudgetDeleted(name) => core.on_budget_deleted(&name),
+        Change::Reservation(spec) => core.on_reservation(spec, revision, created),
+        Change::ReservationDeleted(name) => core.on_reservation_deleted(&name),
+        Change::Pause(pause) => core.on_pause(pause, now),
+        Change::PauseDeleted(scope) => core.on_pause_deleted(&scope, now),
+        // Allocatable in force is the business of schedulers and binder. What cannot be read was noted before.
+        Change::NodeGrant(..) | Change::NodeUsage(_) | Change::UnreadableGone(_) => {}
+        Change::UnitSpec(_)
+        | Change::UnitDeleted(_)
+        | Change::Rows(..)
+        | Change::RowsLoaded(..)
+        | Change::Hold(_)
+        | Change::HoldDeleted(_)
+        | Change::Partition(_)
+        | Change::Unreadable(_) => unreachable!("the leader tells others of these"),
+    }
+}
+
+/// A unit's record is gone, by the transaction of `revision`.
+fn forget<O: DispatcherOutbox>(
+    unit: UnitId,
+    revision: Revision,
+    core: &mut Dispatcher,
+    now: Millis,
+    out: &mut O,
+) {
+    out.note(core, DispatcherNote::UnitGone(unit, revision));
+    core.on_unit_deleted(unit, now);
+}
+
+/// What others ask and report.
+impl<O: DispatcherOutbox> DispatcherLeader<O> {
+    /// Somebody submits a unit.
+    pub fn submit(&mut self, submission: UnitSubmission<O>, now: Millis, out: &mut O) {
+        let Self { core, edits, config, .. } = self;
+        self.submissions.admit(submission, (core, edits, config), now, out);
+    }
+
+    /// Whether no submission is on its way to the store.
+    pub fn has_no_submissions(&self) -> bool {
+        self.submissions.is_idle()
+    }
+
+    /// Somebody asks for the change of a unit.
+    pub fn change(&mut self, change: UnitChange<O>, now: Millis, out: &mut O) {
+        self.changes.ask(change, &mut self.core, now, out);
+    }
+
+    /// Somebody asks for a change of queues, priority classes, disruption budgets or reservations.
+    pub fn edit(&mut self, request: EditRequest<O>, out: &mut O) {
+        self.edits.ask(request, out);
+    }
+
+    /// An administrator chooses the partition mode.
+    pub fn set_mode(&mut self, choice: ModeChoice, caller: O::Caller, out: &mut O) {
+        if self.modes.len() < DEFERRED_MAX {
+            self.modes.push_back((choice, caller));
+        } else {
+            out.answer(caller, Err(ChangeFailure::Overloaded("too many changes of the mode wait")));
+        }
+    }
+
+    /// An administrator pauses something (with a reason), or ends a pause.
+    pub fn set_pause(
+        &mut self,
+        (scope, paused, reason): (Scope, bool, String),
+        caller: O::Caller,
+        wall_ms: i64,
+        out: &mut O,
+    ) {
+        if let Scope::Queue(path) = &scope
+            && paused
+            && path != DEFAULT_QUEUE
+            && self.core.queue_versions(path).is_none()
+        {
+            return out.answer(caller, Err(ChangeFailure::UnknownQueue(path.clone())));
+        }
+        let sub_cluster_key = match &scope {
+            Scope::SubCluster(_) => self.config.sub_cluster_key.clone(),
+            Scope::All | Scope::Preemption | Scope::Queue(_) => String::new(),
+        };
+        if matches!(scope, Scope::SubCluster(_)) && paused && sub_cluster_key.is_empty() {
+            return out.answer(caller, Err(ChangeFailure::NoSubClusters(scope)));
+        }
+        let known = self.core.pauses().get(&scope);
+        let is_same = |known: &Pause| known.reason == reason && known.sub_cluster_key == sub_cluster_key;
+        if known.is_some() == paused && known.is_none_or(is_same) {
+            return out.answer(caller, Ok(None));
+        }
+        let since_ms = known.map_or(wall_ms, |known| known.since_ms);
+        let mut txn = out.begin();
+        let ticket = if paused {
+            let pause = Pause { scope, since_ms, reason, sub_cluster_key };
+            txn.push(&Change::Pause(pause.clone()));
+            TxnTicket::Pause(pause, caller)
+        } else {
+            txn.push(&Change::PauseDeleted(scope.clone()));
+            TxnTicket::PauseEnd(scope, caller)
+        };
+        if let Err((TxnTicket::Pause(_, caller) | TxnTicket::PauseEnd(_, caller), why)) =
+            out.submit(txn, ticket)
+        {
+            out.answer(caller, Err(not_sent(why)));
+        }
+    }
+
+    /// An administrator lets evictions from lost nodes go on. Returns whether they were stopped.
+    pub fn resume_evictions(&mut self) -> bool {
+        self.core.resume_evictions()
+    }
+
+    /// A scheduler opens its stream.
+    ///
+    /// # Errors
+    /// Its lease is not in force.
+    pub fn attach(&mut self, attach: Attach, now: Millis) -> Result<(), AttachRefusal> {
+        self.core.on_attached(attach, now)
+    }
+
+    /// A scheduler's stream has ended.
+    pub fn detach(&mut self, session: SessionId) {
+        self.core.on_detached(session);
+    }
+
+    /// A scheduler takes this many running units.
+    pub fn on_credits(&mut self, session: SessionId, credits: u32) {
+        self.core.on_credits(session, credits);
+    }
+
+    /// A scheduler says what became of units.
+    pub fn on_reports(&mut self, session: SessionId, reports: Vec<UnitReport>, now: Millis, out: &mut O) {
+        for report in reports {
+            let unit = report.unit;
+            self.core.on_report(session, report, now);
+            out.note(&self.core, DispatcherNote::UnitTried(unit));
+        }
+    }
+
+    /// A scheduler says how much room there is for units without a place.
+    pub fn on_rooms(&mut self, session: SessionId, rooms: &[RoomReport]) {
+        self.core.on_rooms(session, rooms);
+    }
+
+    /// What schedulers counted.
+    pub fn on_counted(&mut self, counted: Vec<Counted>) {
+        self.core.on_counted(counted);
+    }
+
+    /// The binder has evicted running units of these units (`is_done`), or they are to be asked for again.
+    pub fn on_evicted(&mut self, units: Vec<(UnitId, EvictionReason)>, is_done: bool) {
+        for (unit, reason) in units {
+            self.core.on_evict_answer(unit, reason, is_done);
+        }
+    }
+}
+
+/// What is decided and written.
+impl<O: DispatcherOutbox> DispatcherLeader<O> {
+    /// Decides once, and sends what follows. Returns whether anything did.
+    pub fn step(&mut self, now: Millis, wall_ms: i64, out: &mut O) -> bool {
+        self.changes.retry(&mut self.core, now, out);
+        self.next_mode(now, out);
+        loop {
+            let Self { core, edits, config, submissions, .. } = self;
+            let released = edits.go_on(core, config, out);
+            if released.is_empty() {
+                break;
+            }
+            for submission in released {
+                submissions.admit(submission, (core, edits, config), now, out);
+            }
+        }
+        let Self { core, edits, config, submissions, .. } = self;
+        submissions.flush((core, edits, config), out);
+        core.set_wall(wall_ms);
+        let actions = core.step(now);
+        let is_busy = !actions.is_empty();
+        self.carry_out(actions, now, out);
+        is_busy
+    }
+
+    fn carry_out(&mut self, actions: Vec<Action>, now: Millis, out: &mut O) {
+        let (mut messages, mut deletes) = (Vec::new(), Vec::new());
+        for action in actions {
+            match action {
+                Action::Assign(assignment) => messages.push(Outgoing::Assign(assignment)),
+                Action::Revoke(session, unit) => messages.push(Outgoing::Revoke(session, unit)),
+                Action::Close(session) => messages.push(Outgoing::Close(session)),
+                Action::Evict(request) => messages.push(Outgoing::Evict(request)),
+                Action::End(spec, revision) => self.changes.end(spec, revision, &self.core, out),
+                Action::Delete(unit) => deletes.push(unit),
+                Action::WritePartition(split) => {
+                    if self.write_partition(&split, None, out).is_err() {
+                        self.core.on_partition_failed(now);
+                    }
+                }
+            }
+        }
+        if !messages.is_empty() {
+            for session in out.send(messages) {
+                self.core.on_detached(session);
+            }
+        }
+        if !deletes.is_empty() {
+            let mut txn = out.begin();
+            for unit in &deletes {
+                txn.push(&Change::UnitDeleted(*unit));
+            }
+            if let Err((TxnTicket::Deletes(units), _)) = out.submit(txn, TxnTicket::Deletes(deletes)) {
+                units.into_iter().for_each(|unit| self.core.on_delete_failed(unit, now));
+            }
+        }
+    }
+
+    fn write_partition(
+        &mut self,
+        split: &Partition,
+        caller: Option<O::Caller>,
+        out: &mut O,
+    ) -> Result<(), (Option<O::Caller>, NotSent)> {
+        let changes = self.core.partition_changes(split);
+        let mut txn = out.begin();
+        for change in &changes {
+            txn.push(change);
+        }
+        out.submit(txn, TxnTicket::Partition(changes, caller)).map_err(|(ticket, why)| match ticket {
+            TxnTicket::Partition(_, caller) => (caller, why),
+            _ => unreachable!("the ticket that was given comes back"),
+        })
+    }
+
+    /// The next change of the partition mode, if none is on its way.
+    fn next_mode(&mut self, now: Millis, out: &mut O) {
+        while !self.is_mode_writing && !self.core.is_partition_writing() {
+            let Some((choice, caller)) = self.modes.pop_front() else { return };
+            let Some(split) = self.core.set_mode(choice, now) else {
+                out.answer(caller, Ok(Some(self.core.partition().1)));
+                continue;
+            };
+            match self.write_partition(&split, Some(caller), out) {
+                Ok(()) => self.is_mode_writing = true,
+                Err((caller, why)) => {
+                    self.core.on_partition_failed(now);
+                    caller.into_iter().for_each(|caller| out.answer(caller, Err(not_sent(why.clone()))));
+                }
+            }
+        }
+    }
+
+    /// The answer to a transaction.
+    pub fn on_answer(
+        &mut self,
+        ticket: TxnTicket<O>,
+        answer: Result<Receipt, TxnFailure>,
+        now: Millis,
+        out: &mut O,
+    ) {
+        let Self { core, edits, submissions, changes, .. } = self;
+        match ticket {
+            TxnTicket::Units(batch) => submissions.on_answer(batch, answer, (core, edits), now, out),
+            TxnTicket::Change(spec, caller) => {
+                let unit = spec.id;
+                changes.on_answer(unit);
+                if let Ok(Receipt { revision, time_ms }) = answer {
+                    core.on_unit(spec, revision, (revision, time_ms), now);
+                    out.note(core, DispatcherNote::UnitChanged(unit));
+                }
+                caller.into_iter().for_each(|caller| out.answer(caller, written(answer.clone())));
+            }
+            TxnTicket::Delete(unit, caller) => {
+                changes.on_answer(unit);
+                match &answer {
+                    Ok(receipt) => forget(unit, receipt.revision, core, now, out),
+                    Err(_) => core.on_delete_failed(unit, now),
+                }
+                out.answer(caller, written(answer));
+            }
+            TxnTicket::Edit(edited, editor) => edits.on_answer(*edited, editor, answer, out),
+            // In force here as soon as it is durable: whoever hears the answer finds it so.
+            TxnTicket::Pause(pause, caller) => {
+                if answer.is_ok() {
+                    out.note(core, DispatcherNote::Paused(&pause));
+                    core.on_pause(pause, now);
+                }
+                out.answer(caller, written(answer));
+            }
+            TxnTicket::PauseEnd(scope, caller) => {
+                if answer.is_ok() {
+                    out.note(core, DispatcherNote::PauseEnded(&scope));
+                    core.on_pause_deleted(&scope, now);
+                }
+                out.answer(caller, written(answer));
+            }
+            TxnTicket::Deletes(units) => {
+                for unit in units {
+                    match &answer {
+                        Ok(receipt) => forget(unit, receipt.revision, core, now, out),
+                        Err(_) => core.on_delete_failed(unit, now),
+                    }
+                }
+            }
+            TxnTicket::Partition(changes, caller) => {
+                match &answer {
+                    Ok(receipt) => on_partition_written(changes, receipt.revision, core, out),
+                    Err(_) => core.on_partition_failed(now),
+                }
+                if let Some(caller) = caller {
+                    self.is_mode_writing = false;
+                    out.answer(caller, written(answer));
+                }
+            }
+        }
+    }
+
+    /// When to step again; `None`: when something comes.
+    pub fn next_wake(&self, now: Millis) -> Option<Millis> {
+        self.core.next_wake(now)
+    }
+
+    /// The state on which it decides, for what is taken out of it to be shown.
+    pub fn core_mut(&mut self) -> &mut Dispatcher {
+        &mut self.core
+    }
+}
+
+fn on_partition_written<O: DispatcherOutbox>(
+    changes: Vec<Change>,
+    revision: Revision,
+    core: &mut Dispatcher,
+    out: &mut O,
+) {
+    let head = changes.iter().find_map(|change| match change {
+        Change::Partition(partition) => Some(partition),
+        _ => None,
+    });
+    if let Some(partition) = head {
+        out.note(core, DispatcherNote::Partition(partition, revision));
+    }
+    core.on_partition_written(changes, revision);
+}
+
+fn written(answer: Result<Receipt, TxnFailure>) -> Result<Option<Revision>, ChangeFailure> {
+    answer.map(|receipt| Some(receipt.revision)).map_err(ChangeFailure::Txn)
+}
+
+fn not_sent(why: NotSent) -> ChangeFailure {
+    match why {
+        NotSent::Full => ChangeFailure::Overloaded("too many transactions are under way"),
+        NotSent::Failed(failure) => ChangeFailure::Txn(failure),
+    }
+}

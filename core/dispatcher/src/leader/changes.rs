@@ -1,0 +1,274 @@
+//! Changes of units' records: cancel, suspend, resume, scale, stop and delete, one at a time for each unit.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use godel_domain::{
+    change::Change,
+    ids::{IdSet, Revision, UnitId},
+    time::Millis,
+    txn::{RecordRef, TxnBuilder},
+    unit::UnitSpec,
+};
+use godel_rules::admission::{
+    scale::{ScaleRefusal, scale},
+    stop::stop,
+};
+
+use super::{ChangeFailure, DEFERRED_MAX, DispatcherNote, DispatcherOutbox, NotSent, TxnTicket};
+use crate::{Dispatcher, read::UnitView};
+
+/// What somebody asks of a unit.
+pub struct UnitChange<O: DispatcherOutbox> {
+    /// Namespace of the unit.
+    pub namespace: String,
+    /// Its whole name, or its uid.
+    pub name: String,
+    /// Revision that the unit or its record must have; 0: whatever it is.
+    pub expected_revision: Revision,
+    /// What is asked for.
+    pub kind: UnitChangeKind,
+    /// Who waits for the answer.
+    pub caller: O::Caller,
+}
+
+/// Kinds of changes of units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnitChangeKind {
+    /// It ends.
+    Cancel,
+    /// Its running units leave until it is resumed.
+    Suspend,
+    /// It goes on.
+    Resume,
+    /// A task group gets another number of replicas.
+    Scale {
+        /// Name of the task group.
+        group: String,
+        /// The new number.
+        replicas: u32,
+    },
+    /// These running units end for good.
+    Stop {
+        /// Which.
+        ordinals: Vec<u32>,
+    },
+    /// The record of a unit that has ended goes.
+    Delete,
+}
+
+/// What a change comes to.
+enum ChangeVerdict {
+    /// Nothing to be written.
+    Answer(Result<Revision, ChangeFailure>),
+    /// Another change of the unit is on its way, or the watch has yet to show its last one.
+    Later,
+    Write(Arc<UnitSpec>, Revision),
+    /// The record goes, if it has this revision.
+    Delete(UnitId, Revision),
+}
+
+/// Changes on their way, and those that wait.
+pub(super) struct Changes<O: DispatcherOutbox> {
+    /// Units with a change on its way.
+    changing: IdSet<UnitId>,
+    deferred: VecDeque<UnitChange<O>>,
+}
+
+impl<O: DispatcherOutbox> Changes<O> {
+    pub(super) fn new() -> Self {
+        Self { changing: IdSet::default(), deferred: VecDeque::new() }
+    }
+
+    /// Somebody asks for a change.
+    pub(super) fn ask(&mut self, change: UnitChange<O>, core: &mut Dispatcher, now: Millis, out: &mut O) {
+        match self.decide(&change, core) {
+            ChangeVerdict::Answer(answer) => out.answer(change.caller, answer.map(Some)),
+            ChangeVerdict::Later => self.defer(change, "too many changes of units wait", out),
+            ChangeVerdict::Write(spec, revision) => self.write(change, spec, revision, out),
+            ChangeVerdict::Delete(unit, revision) => self.delete(change, (unit, revision), core, now, out),
+        }
+    }
+
+    /// Changes that waited may go on now.
+    pub(super) fn retry(&mut self, core: &mut Dispatcher, now: Millis, out: &mut O) {
+        for _ in 0..self.deferred.len() {
+            if let Some(change) = self.deferred.pop_front() {
+                self.ask(change, core, now, out);
+            }
+        }
+    }
+
+    /// The transaction of a unit's change has its answer.
+    pub(super) fn on_answer(&mut self, unit: UnitId) {
+        self.changing.remove(&unit);
+    }
+
+    /// The dispatcher's own change of a unit. What cannot be written now is asked for again by the core.
+    pub(super) fn end(&mut self, spec: Arc<UnitSpec>, revision: Revision, core: &Dispatcher, out: &mut O) {
+        if self.changing.contains(&spec.id) {
+            return;
+        }
+        let txn = put(&spec, revision, out);
+        if out.submit(txn, TxnTicket::Change(Arc::clone(&spec), None)).is_ok() {
+            self.changing.insert(spec.id);
+            out.note(core, DispatcherNote::UnitEnds(&spec));
+        }
+    }
+
+    fn defer(&mut self, change: UnitChange<O>, why: &'static str, out: &mut O) {
+        if self.deferred.len() < DEFERRED_MAX {
+            self.deferred.push_back(change);
+        } else {
+            out.answer(change.caller, Err(ChangeFailure::Overloaded(why)));
+        }
+    }
+
+    fn write(&mut self, change: UnitChange<O>, spec: Arc<UnitSpec>, revision: Revision, out: &mut O) {
+        let unit = spec.id;
+        let txn = put(&spec, revision, out);
+        let UnitChange { namespace, name, expected_revision, kind, caller } = change;
+        match out.submit(txn, TxnTicket::Change(spec, Some(caller))) {
+            Ok(()) => {
+                self.changing.insert(unit);
+            }
+            Err((TxnTicket::Change(_, Some(caller)), NotSent::Full)) => {
+                let change = UnitChange { namespace, name, expected_revision, kind, caller };
+                self.defer(change, "too many transactions are under way", out);
+            }
+            Err((TxnTicket::Change(_, Some(caller)), NotSent::Failed(failure))) => {
+                out.answer(caller, Err(ChangeFailure::Txn(failure)));
+            }
+            Err(_) => unreachable!("the ticket that was given comes back"),
+        }
+    }
+
+    /// Deletes the record of a unit that has ended, as retention would in the end.
+    fn delete(
+        &mut self,
+        change: UnitChange<O>,
+        (unit, revision): (UnitId, Revision),
+        core: &mut Dispatcher,
+        now: Millis,
+        out: &mut O,
+    ) {
+        let mut txn = out.begin();
+        txn.push(&Change::UnitDeleted(unit));
+        txn.require(RecordRef::Unit(unit), revision);
+        let UnitChange { namespace, name, expected_revision, kind, caller } = change;
+        match out.submit(txn, TxnTicket::Delete(unit, caller)) {
+            Ok(()) => {
+                self.changing.insert(unit);
+            }
+            Err((TxnTicket::Delete(_, caller), NotSent::Full)) => {
+                core.on_delete_failed(unit, now);
+                let change = UnitChange { namespace, name, expected_revision, kind, caller };
+                self.defer(change, "too many transactions are under way", out);
+            }
+            Err((TxnTicket::Delete(_, caller), NotSent::Failed(failure))) => {
+                core.on_delete_failed(unit, now);
+                out.answer(caller, Err(ChangeFailure::Txn(failure)));
+            }
+            Err(_) => unreachable!("the ticket that was given comes back"),
+        }
+    }
+
+    fn decide(&self, change: &UnitChange<O>, core: &mut Dispatcher) -> ChangeVerdict {
+        let UnitChange { namespace, name, expected_revision: expected, kind, .. } = change;
+        let unit = match core.find(namespace, name) {
+            Ok(unit) => unit,
+            Err(why) => {
+                let (namespace, name) = (namespace.clone(), name.clone());
+                return ChangeVerdict::Answer(Err(ChangeFailure::Unresolved { namespace, name, why }));
+            }
+        };
+        let read = core.revision();
+        let Some(view) = core.unit(unit) else { return ChangeVerdict::Answer(Err(ChangeFailure::UnitGone)) };
+        if self.changing.contains(&unit) {
+            return ChangeVerdict::Later;
+        }
+        // The revision of the whole unit, rows included, says even more than that of its record.
+        let (current, expected) = (view.spec_revision, *expected);
+        if expected > Revision(0) && expected != current && expected != view.revision {
+            return ChangeVerdict::Answer(Err(ChangeFailure::Revision { current, expected }));
+        }
+        match kind {
+            UnitChangeKind::Cancel => cancel(&view),
+            UnitChangeKind::Suspend => suspend(&view, true),
+            UnitChangeKind::Resume => suspend(&view, false),
+            // New ordinals begin after every one ever bound: all rows up to the record must be known.
+            UnitChangeKind::Scale { .. } | UnitChangeKind::Stop { .. } if read < current => {
+                ChangeVerdict::Later
+            }
+            UnitChangeKind::Scale { group, replicas } => {
+                scaled(&view, scale(view.spec, view.rows, group, *replicas))
+            }
+            UnitChangeKind::Stop { ordinals } => scaled(&view, stop(view.spec, view.rows, ordinals)),
+            UnitChangeKind::Delete => {
+                let name = shown(&view);
+                match core.delete(unit) {
+                    Ok(true) => ChangeVerdict::Delete(unit, current),
+                    // The watch shows that it is gone.
+                    Ok(false) => ChangeVerdict::Later,
+                    Err(refusal) => ChangeVerdict::Answer(Err(ChangeFailure::NotDeleted(name, refusal))),
+                }
+            }
+        }
+    }
+}
+
+/// The transaction that replaces a unit's record, if it has this revision.
+fn put<O: DispatcherOutbox>(spec: &Arc<UnitSpec>, revision: Revision, out: &mut O) -> O::Txn {
+    let mut txn = out.begin();
+    txn.push(&Change::UnitSpec(Arc::clone(spec)));
+    txn.require(RecordRef::Unit(spec.id), revision);
+    txn
+}
+
+fn cancel(view: &UnitView<'_>) -> ChangeVerdict {
+    if view.spec.cancelled {
+        return ChangeVerdict::Answer(Ok(view.spec_revision));
+    }
+    if view.phase.is_terminal() {
+        return over(view);
+    }
+    let spec = UnitSpec { cancelled: true, ..(**view.spec).clone() };
+    ChangeVerdict::Write(Arc::new(spec), view.spec_revision)
+}
+
+/// Suspends a unit, or resumes it.
+fn suspend(view: &UnitView<'_>, suspended: bool) -> ChangeVerdict {
+    if view.phase.is_terminal() {
+        return over(view);
+    }
+    if view.spec.suspended == suspended {
+        return ChangeVerdict::Answer(Ok(view.spec_revision));
+    }
+    let spec = UnitSpec { suspended, ..(**view.spec).clone() };
+    ChangeVerdict::Write(Arc::new(spec), view.spec_revision)
+}
+
+fn scaled(view: &UnitView<'_>, scaled: Result<Option<UnitSpec>, ScaleRefusal>) -> ChangeVerdict {
+    if view.phase.is_terminal() && !view.spec.cancelled {
+        return over(view);
+    }
+    match scaled {
+        Ok(Some(spec)) => ChangeVerdict::Write(Arc::new(spec), view.spec_revision),
+        Ok(None) => ChangeVerdict::Answer(Ok(view.spec_revision)),
+        Err(ScaleRefusal::Invalid(violations)) => {
+            ChangeVerdict::Answer(Err(ChangeFailure::Invalid(violations)))
+        }
+        Err(ScaleRefusal::Cancelled) => over(view),
+        Err(ScaleRefusal::OrdinalsUsedUp) => {
+            ChangeVerdict::Answer(Err(ChangeFailure::OrdinalsUsedUp(shown(view))))
+        }
+    }
+}
+
+fn over(view: &UnitView<'_>) -> ChangeVerdict {
+    ChangeVerdict::Answer(Err(ChangeFailure::UnitOver(shown(view), view.phase)))
+}
+
+/// A unit as messages name it.
+fn shown(view: &UnitView<'_>) -> String {
+    format!("{}/{}", view.spec.namespace, view.spec.name)
+}

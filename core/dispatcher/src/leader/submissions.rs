@@ -1,0 +1,221 @@
+//! Units on their way to the store: ids, duplicates, transactions of as many as have gathered.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use godel_domain::{
+    ids::{IdMap, Revision, UnitId},
+    time::Millis,
+    txn::Receipt,
+    unit::UnitSpec,
+};
+use godel_rules::admission::same;
+
+use super::{
+    DispatcherLeaderConfig, DispatcherNote, DispatcherOutbox, NameHolder, NotSent, NotSubmitted, TxnFailure,
+    edits::Edits,
+};
+use crate::{Dispatcher, NameClaim};
+
+/// A unit that somebody submits, admitted but for what depends on other records.
+pub struct UnitSubmission<O: DispatcherOutbox> {
+    /// The unit; the leader gives it its id.
+    pub spec: UnitSpec,
+    /// Who waits for the answer.
+    pub submitter: O::Submitter,
+}
+
+/// A new unit that waits for its transaction.
+pub struct PendingUnit<O: DispatcherOutbox> {
+    /// The unit.
+    pub spec: Arc<UnitSpec>,
+    /// Its record as it is sent.
+    pub record: O::Record,
+    n_bytes: usize,
+    submitter: O::Submitter,
+}
+
+/// New units of one transaction.
+pub struct UnitBatch<O: DispatcherOutbox> {
+    /// In order of their ids.
+    pub units: VecDeque<PendingUnit<O>>,
+}
+
+/// Units that wait for a transaction, and submissions that wait for units.
+pub(super) struct Submissions<O: DispatcherOutbox> {
+    batch: UnitBatch<O>,
+    n_in_flight: usize,
+    /// Further submissions of uids that are on their way.
+    followers: IdMap<UnitId, Vec<UnitSubmission<O>>>,
+}
+
+impl<O: DispatcherOutbox> UnitBatch<O> {
+    fn new() -> Self {
+        Self { units: VecDeque::new() }
+    }
+}
+
+impl<O: DispatcherOutbox> Submissions<O> {
+    pub(super) fn new() -> Self {
+        Self { batch: UnitBatch::new(), n_in_flight: 0, followers: IdMap::default() }
+    }
+
+    /// An admitted unit: known already, refused, or put into the next transaction.
+    pub(super) fn admit(
+        &mut self,
+        item: UnitSubmission<O>,
+        (core, edits, config): (&mut Dispatcher, &mut Edits<O>, &DispatcherLeaderConfig),
+        now: Millis,
+        out: &mut O,
+    ) {
+        if core.n_units() >= config.units_max {
+            return out.not_submitted(item.submitter, item.spec, NotSubmitted::TooManyUnits);
+        }
+        let Some(UnitSubmission { mut spec, mut submitter }) = edits.keep_back(item) else { return };
+        match core.reserve(&spec.namespace, &spec.name, &spec.uid) {
+            NameClaim::New(unit) => {
+                spec.id = unit;
+                if let Err(wrong) = core.admit(&spec) {
+                    core.release(&spec);
+                    return out.not_submitted(submitter, spec, NotSubmitted::Unwelcome(wrong));
+                }
+                edits.enter(&spec);
+                let (record, n_bytes) = out.encode(&spec);
+                out.admitted(unit, &mut submitter);
+                self.batch.units.push_back(PendingUnit { spec: Arc::new(spec), record, n_bytes, submitter });
+            }
+            NameClaim::Duplicate(unit) => {
+                let view = core.unit(unit);
+                let revision = view.as_ref().map(|view| view.create_revision).unwrap_or_default();
+                let other = view.and_then(|view| differs(view.spec, &spec));
+                answer_again(UnitSubmission { spec, submitter }, other, (unit, revision), core, out);
+            }
+            NameClaim::Gone { unit, created, digest } => {
+                let other = (digest != same::digest(&spec)).then_some(NotSubmitted::UidUsed(unit));
+                answer_again(UnitSubmission { spec, submitter }, other, (unit, created), core, out);
+            }
+            NameClaim::InFlight(unit) => {
+                self.followers.entry(unit).or_default().push(UnitSubmission { spec, submitter });
+            }
+            NameClaim::NameTaken(unit) => {
+                let holder = match (core.ended(unit, now), core.unit(unit)) {
+                    (Some(ended), _) => NameHolder::Ended(ended),
+                    (None, Some(view)) if view.phase.is_terminal() => NameHolder::Leaving(view.phase),
+                    (None, Some(view)) => NameHolder::Present(view.phase),
+                    (None, None) => NameHolder::Coming,
+                };
+                out.not_submitted(submitter, spec, NotSubmitted::NameTaken(holder));
+            }
+        }
+    }
+
+    /// Puts what has gathered into transactions, as many as may be under way.
+    pub(super) fn flush(
+        &mut self,
+        (core, edits, config): (&mut Dispatcher, &mut Edits<O>, &DispatcherLeaderConfig),
+        out: &mut O,
+    ) {
+        while !self.batch.units.is_empty() && self.n_in_flight < config.txns_in_flight_max.max(1) {
+            let (mut batch, mut n_bytes) = (UnitBatch::new(), 0);
+            while let Some(next) = self.batch.units.front() {
+                let is_full = batch.units.len() >= config.txn_units_max.max(1)
+                    || n_bytes + next.n_bytes > config.txn_bytes_max;
+                if is_full && !batch.units.is_empty() {
+                    break;
+                }
+                n_bytes += next.n_bytes;
+                batch.units.extend(self.batch.units.pop_front());
+            }
+            match out.submit_units(batch) {
+                Ok(()) => self.n_in_flight += 1,
+                Err((mut batch, NotSent::Full)) => {
+                    // In front of what came later, since ids must rise.
+                    while let Some(unit) = batch.units.pop_back() {
+                        self.batch.units.push_front(unit);
+                    }
+                    return;
+                }
+                Err((batch, NotSent::Failed(failure))) => self.fail(batch, &failure, (core, edits), out),
+            }
+        }
+    }
+
+    /// The answer to a transaction of units.
+    pub(super) fn on_answer(
+        &mut self,
+        batch: UnitBatch<O>,
+        answer: Result<Receipt, TxnFailure>,
+        (core, edits): (&mut Dispatcher, &mut Edits<O>),
+        now: Millis,
+        out: &mut O,
+    ) {
+        self.n_in_flight -= 1;
+        let Receipt { revision, time_ms } = match answer {
+            Ok(receipt) => receipt,
+            Err(failure) => return self.fail(batch, &failure, (core, edits), out),
+        };
+        for PendingUnit { spec, .. } in &batch.units {
+            edits.leave(spec);
+            core.on_unit(Arc::clone(spec), revision, (revision, time_ms), now);
+            out.note(core, DispatcherNote::UnitTried(spec.id));
+            out.note(core, DispatcherNote::UnitChanged(spec.id));
+        }
+        out.note(core, DispatcherNote::UnitsDurable);
+        for PendingUnit { spec, submitter, .. } in batch.units {
+            let unit = spec.id;
+            out.submitted(core, submitter, &spec, (unit, revision), false);
+            for follower in self.followers.remove(&unit).unwrap_or_default() {
+                let other = differs(&spec, &follower.spec);
+                answer_again(follower, other, (unit, revision), core, out);
+            }
+        }
+    }
+
+    /// None of the batch is durable, or nobody knows.
+    fn fail(
+        &mut self,
+        batch: UnitBatch<O>,
+        failure: &TxnFailure,
+        (core, edits): (&mut Dispatcher, &mut Edits<O>),
+        out: &mut O,
+    ) {
+        for PendingUnit { spec, submitter, .. } in batch.units {
+            out.note(core, DispatcherNote::UnitFailed(spec.id));
+            core.release(&spec);
+            edits.leave(&spec);
+            let followers = self.followers.remove(&spec.id).unwrap_or_default();
+            let first = UnitSubmission { spec: Arc::unwrap_or_clone(spec), submitter };
+            for UnitSubmission { spec, submitter } in std::iter::once(first).chain(followers) {
+                out.not_submitted(submitter, spec, NotSubmitted::Txn(failure.clone()));
+            }
+        }
+    }
+
+    /// Whether a unit is on its way to the store.
+    pub(super) fn is_idle(&self) -> bool {
+        self.n_in_flight == 0 && self.batch.units.is_empty()
+    }
+}
+
+/// A submission under a uid that is known: the first one's answer, or why it is `other`.
+fn answer_again<O: DispatcherOutbox>(
+    again: UnitSubmission<O>,
+    other: Option<NotSubmitted>,
+    at: (UnitId, Revision),
+    core: &Dispatcher,
+    out: &mut O,
+) {
+    let UnitSubmission { spec, submitter } = again;
+    match other {
+        Some(why) => out.not_submitted(submitter, spec, why),
+        None => out.submitted(core, submitter, &spec, at, true),
+    }
+}
+
+/// Why a submission is not the unit that its uid belongs to; `None` if it is.
+fn differs(known: &UnitSpec, again: &UnitSpec) -> Option<NotSubmitted> {
+    let found = same::differences(known, again);
+    (!found.is_empty()).then(|| NotSubmitted::UidTaken {
+        known: (known.namespace.clone(), known.name.clone()),
+        differences: found.to_string(),
+    })
+}

@@ -1,0 +1,374 @@
+//! Submissions, changes of units and of named records: one at a time where they could spoil each other, answered when durable.
+
+use std::sync::Arc;
+
+use godel_domain::{
+    queue_spec::QueueSpec,
+    record_change::RecordChange,
+    txn::{RecordRef, TxnRefusal, TxnRefusalReason},
+    unit::UnitSpec,
+};
+use godel_rules::admission::{GroupSubmission, Submission, admit};
+
+use super::*;
+use crate::{Config, record_changes::Edit};
+
+const NOW: Millis = Millis(1_000);
+
+#[derive(Default)]
+struct Txn {
+    changes: Vec<Change>,
+    required: Vec<String>,
+}
+
+impl TxnBuilder for Txn {
+    fn push(&mut self, change: &Change) -> usize {
+        self.changes.push(change.clone());
+        1
+    }
+
+    fn require(&mut self, record: RecordRef<'_>, revision: Revision) -> usize {
+        self.required.push(format!("{record:?} {revision}"));
+        0
+    }
+}
+
+/// What the leader said and wrote. Callers are numbers.
+#[derive(Default)]
+struct Sent {
+    txns: VecDeque<(Txn, TxnTicket<Self>)>,
+    submitted: Vec<(u32, UnitId, bool)>,
+    refused: Vec<(u32, NotSubmitted)>,
+    answers: Vec<(u32, Result<Option<Revision>, ChangeFailure>)>,
+    edited: Vec<(u32, Result<Revision, EditFailure>)>,
+    is_full: bool,
+}
+
+impl DispatcherOutbox for Sent {
+    type Submitter = u32;
+    type Caller = u32;
+    type Editor = u32;
+    type Record = ();
+    type Txn = Txn;
+
+    fn encode(&mut self, _spec: &UnitSpec) -> ((), usize) {
+        ((), 1)
+    }
+
+    fn begin(&mut self) -> Txn {
+        Txn::default()
+    }
+
+    fn submit(&mut self, txn: Txn, ticket: TxnTicket<Self>) -> Result<(), (TxnTicket<Self>, NotSent)> {
+        if self.is_full {
+            return Err((ticket, NotSent::Full));
+        }
+        self.txns.push_back((txn, ticket));
+        Ok(())
+    }
+
+    fn submit_units(&mut self, batch: UnitBatch<Self>) -> Result<(), (UnitBatch<Self>, NotSent)> {
+        if self.is_full {
+            return Err((batch, NotSent::Full));
+        }
+        let mut txn = Txn::default();
+        for unit in &batch.units {
+            txn.push(&Change::UnitSpec(Arc::clone(&unit.spec)));
+        }
+        self.txns.push_back((txn, TxnTicket::Units(batch)));
+        Ok(())
+    }
+
+    fn admitted(&mut self, _unit: UnitId, _submitter: &mut u32) {}
+
+    fn submitted(
+        &mut self,
+        _core: &Dispatcher,
+        submitter: u32,
+        _spec: &UnitSpec,
+        (unit, _): (UnitId, Revision),
+        is_duplicate: bool,
+    ) {
+        self.submitted.push((submitter, unit, is_duplicate));
+    }
+
+    fn not_submitted(&mut self, submitter: u32, _spec: UnitSpec, why: NotSubmitted) {
+        self.refused.push((submitter, why));
+    }
+
+    fn answer(&mut self, caller: u32, answer: Result<Option<Revision>, ChangeFailure>) {
+        self.answers.push((caller, answer));
+    }
+
+    fn edited(&mut self, editor: u32, answer: Result<Edited, EditFailure>) {
+        self.edited.push((editor, answer.map(|edited| edited.revision)));
+    }
+
+    fn send(&mut self, _messages: Vec<Outgoing>) -> Vec<SessionId> {
+        Vec::new()
+    }
+
+    fn new_uid(&mut self) -> String {
+        "new".to_owned()
+    }
+
+    fn note(&mut self, _core: &Dispatcher, _note: DispatcherNote<'_>) {}
+}
+
+struct Rig {
+    leader: DispatcherLeader<Sent>,
+    sent: Sent,
+    revision: u64,
+}
+
+fn spec(name: &str, uid: u64, queue: &str) -> UnitSpec {
+    let group =
+        GroupSubmission { replicas: 1, requests: vec![("cpu".into(), 100)], ..GroupSubmission::default() };
+    let submission = Submission {
+        name: name.to_owned(),
+        uid: format!("0190163d-8694-739b-aea5-{uid:012x}"),
+        queue: queue.to_owned(),
+        task_groups: vec![group],
+        ..Submission::default()
+    };
+    admit(submission).unwrap().spec
+}
+
+impl Rig {
+    /// Has read an empty store, and leads.
+    fn new() -> Self {
+        let config = DispatcherLeaderConfig {
+            units_max: 5,
+            txn_units_max: 2,
+            txn_bytes_max: 100,
+            txns_in_flight_max: 1,
+            edit_bytes_max: 4,
+            sub_cluster_key: String::new(),
+        };
+        let leader = DispatcherLeader::new(Dispatcher::new(Config::default()), UnitId(0), config);
+        let mut rig = Self { leader, sent: Sent::default(), revision: 1 };
+        rig.leader.reset();
+        rig.leader.lead(Revision(1));
+        rig.leader.on_synced(Revision(1), NOW, &mut rig.sent);
+        rig
+    }
+
+    fn submit(&mut self, submitter: u32, spec: UnitSpec) {
+        self.leader.submit(UnitSubmission { spec, submitter }, NOW, &mut self.sent);
+    }
+
+    fn step(&mut self) {
+        self.leader.step(NOW, 1_000, &mut self.sent);
+    }
+
+    /// The next transaction is durable. Returns what it changed; the watch has yet to show it.
+    fn commit(&mut self) -> Vec<Change> {
+        let (txn, ticket) = self.sent.txns.pop_front().expect("a transaction is under way");
+        self.revision += 1;
+        let receipt = Receipt { revision: Revision(self.revision), time_ms: 1 };
+        self.leader.on_answer(ticket, Ok(receipt), NOW, &mut self.sent);
+        txn.changes
+    }
+
+    fn show(&mut self, changes: Vec<Change>) {
+        let commit = Commit { revision: Revision(self.revision), time_ms: 1, changes };
+        self.leader.apply(commit, NOW, &mut self.sent);
+    }
+
+    /// Commits everything and shows it, until nothing more comes.
+    fn settle(&mut self) {
+        self.step();
+        while !self.sent.txns.is_empty() {
+            let changes = self.commit();
+            self.show(changes);
+            self.step();
+        }
+    }
+
+    fn refuse(&mut self, reason: TxnRefusalReason) {
+        let (_, ticket) = self.sent.txns.pop_front().expect("a transaction is under way");
+        let refusal = TxnRefusal { reason, index: 0, revision: Revision(0), message: String::new() };
+        let failure = TxnFailure::Refused(refusal);
+        self.leader.on_answer(ticket, Err(failure), NOW, &mut self.sent);
+    }
+
+    fn change(&mut self, caller: u32, name: &str, kind: UnitChangeKind) {
+        let (namespace, name) = (String::new(), name.to_owned());
+        let change = UnitChange { namespace, name, expected_revision: Revision(0), kind, caller };
+        self.leader.change(change, NOW, &mut self.sent);
+    }
+
+    fn edit(&mut self, editor: u32, queues: Vec<RecordChange<Arc<QueueSpec>>>) {
+        let edit = Edit { queues, ..Edit::default() };
+        self.leader.edit(EditRequest { edit, is_unreadable: false, editor }, &mut self.sent);
+    }
+}
+
+fn put(path: &str) -> RecordChange<Arc<QueueSpec>> {
+    RecordChange::Put(Arc::new(QueueSpec::new(path)))
+}
+
+#[test]
+fn units_that_gather_go_together_and_are_answered_when_durable() {
+    let mut rig = Rig::new();
+    for (submitter, name) in [(1, "a"), (2, "b"), (3, "c")] {
+        rig.submit(submitter, spec(name, submitter.into(), ""));
+    }
+    rig.step();
+    assert_eq!((rig.sent.txns.len(), rig.sent.txns[0].0.changes.len()), (1, 2), "one transaction at a time");
+    assert!(rig.sent.submitted.is_empty());
+    rig.commit();
+    assert_eq!(rig.sent.submitted, [(1, UnitId(1), false), (2, UnitId(2), false)]);
+    rig.settle();
+    assert_eq!(rig.sent.submitted[2..], [(3, UnitId(3), false)]);
+}
+
+#[test]
+fn a_uid_again_hears_what_the_first_one_hears() {
+    let mut rig = Rig::new();
+    rig.submit(1, spec("a", 1, ""));
+    rig.submit(2, spec("a", 1, ""));
+    rig.submit(3, spec("other", 1, ""));
+    rig.submit(4, spec("a", 2, ""));
+    assert_eq!(rig.sent.refused, [(4, NotSubmitted::NameTaken(NameHolder::Coming))]);
+    rig.settle();
+    assert_eq!(rig.sent.submitted, [(1, UnitId(1), false), (2, UnitId(1), true)]);
+    assert!(matches!(&rig.sent.refused[1], (3, NotSubmitted::UidTaken { .. })));
+    rig.submit(5, spec("a", 1, ""));
+    assert_eq!(rig.sent.submitted[2..], [(5, UnitId(1), true)], "also once it is durable");
+}
+
+#[test]
+fn a_refused_transaction_frees_names_and_answers_all_who_wait() {
+    let mut rig = Rig::new();
+    rig.submit(1, spec("a", 1, ""));
+    rig.submit(2, spec("a", 1, ""));
+    rig.step();
+    rig.refuse(TxnRefusalReason::StoreFull);
+    let who: Vec<u32> = rig.sent.refused.iter().map(|(submitter, _)| *submitter).collect();
+    assert_eq!(who, [1, 2]);
+    rig.submit(3, spec("a", 3, ""));
+    rig.settle();
+    assert_eq!(rig.sent.submitted, [(3, UnitId(2), false)]);
+}
+
+#[test]
+fn a_full_pipeline_keeps_units_in_their_order() {
+    let mut rig = Rig::new();
+    rig.sent.is_full = true;
+    rig.submit(1, spec("a", 1, ""));
+    rig.step();
+    rig.submit(2, spec("b", 2, ""));
+    rig.sent.is_full = false;
+    rig.settle();
+    assert_eq!(rig.sent.submitted, [(1, UnitId(1), false), (2, UnitId(2), false)]);
+}
+
+#[test]
+fn units_beyond_the_maximum_are_refused() {
+    let mut rig = Rig::new();
+    for id in 1..=6 {
+        rig.submit(id, spec(&format!("u{id}"), id.into(), ""));
+        rig.settle();
+    }
+    assert_eq!(rig.sent.refused, [(6, NotSubmitted::TooManyUnits)]);
+}
+
+#[test]
+fn changes_of_a_unit_go_one_after_the_other() {
+    let mut rig = Rig::new();
+    rig.submit(1, spec("a", 1, ""));
+    rig.settle();
+    rig.change(7, "a", UnitChangeKind::Suspend);
+    rig.change(8, "a", UnitChangeKind::Cancel);
+    rig.change(9, "none", UnitChangeKind::Cancel);
+    assert_eq!(rig.sent.txns.len(), 1);
+    assert_eq!(rig.sent.txns[0].0.required, ["Unit(UnitId(1)) 2"]);
+    assert!(matches!(&rig.sent.answers[..], [(9, Err(ChangeFailure::Unresolved { .. }))]));
+    rig.settle();
+    assert_eq!(rig.sent.answers[1], (7, Ok(Some(Revision(3)))));
+    assert_eq!(rig.sent.answers[2], (8, Ok(Some(Revision(4)))));
+    assert!(rig.leader.core().unit(UnitId(1)).is_some_and(|view| view.spec.cancelled));
+}
+
+#[test]
+fn a_change_that_lost_a_race_says_so() {
+    let mut rig = Rig::new();
+    rig.submit(1, spec("a", 1, ""));
+    rig.settle();
+    rig.change(7, "a", UnitChangeKind::Suspend);
+    rig.refuse(TxnRefusalReason::Precondition);
+    assert!(matches!(&rig.sent.answers[..], [(7, Err(ChangeFailure::Txn(TxnFailure::Refused(_))))]));
+    rig.change(8, "a", UnitChangeKind::Suspend);
+    assert_eq!(rig.sent.txns.len(), 1, "the unit is free for the next change");
+}
+
+#[test]
+fn a_queue_goes_only_between_submissions_that_name_it() {
+    let mut rig = Rig::new();
+    rig.edit(1, vec![put("q")]);
+    rig.settle();
+    assert_eq!(rig.sent.edited, [(1, Ok(Revision(2)))]);
+    rig.submit(5, spec("a", 1, "q"));
+    rig.step();
+    // The unit is on its way: the queue stays until it is durable, and then it has a unit.
+    rig.edit(2, vec![RecordChange::Delete("q".to_owned())]);
+    rig.step();
+    assert_eq!(rig.sent.txns.len(), 1);
+    rig.submit(6, spec("b", 2, "q"));
+    let changes = rig.commit();
+    rig.show(changes);
+    rig.step();
+    assert!(matches!(&rig.sent.edited[1..], [(2, Err(EditFailure::Refused(_)))]));
+    rig.settle();
+    assert_eq!(rig.sent.submitted, [(5, UnitId(1), false), (6, UnitId(2), false)]);
+}
+
+#[test]
+fn a_change_of_queues_is_answered_once_the_watch_shows_it() {
+    let mut rig = Rig::new();
+    rig.edit(1, vec![put("q")]);
+    rig.step();
+    let changes = rig.commit();
+    assert!(matches!(&changes[..], [Change::Queue(spec)] if spec.uid == "new"));
+    rig.step();
+    assert!(rig.sent.edited.is_empty());
+    rig.show(changes);
+    rig.step();
+    assert_eq!(rig.sent.edited, [(1, Ok(Revision(2)))]);
+    let many = ["a", "b", "c", "d", "e"].map(put);
+    rig.edit(2, many.into());
+    rig.step();
+    assert_eq!(rig.sent.edited[1..], [(2, Err(EditFailure::TooLarge(5)))]);
+}
+
+#[test]
+fn a_pause_is_in_force_when_it_is_answered_and_asked_for_again_changes_nothing() {
+    let mut rig = Rig::new();
+    let pause = |rig: &mut Rig, caller, paused| {
+        rig.leader.set_pause((Scope::All, paused, String::new()), caller, 5, &mut rig.sent);
+    };
+    pause(&mut rig, 1, true);
+    assert!(rig.leader.core().pauses().get(&Scope::All).is_none());
+    rig.commit();
+    assert!(rig.leader.core().pauses().get(&Scope::All).is_some_and(|pause| pause.since_ms == 5));
+    pause(&mut rig, 2, true);
+    assert_eq!(rig.sent.answers, [(1, Ok(Some(Revision(2)))), (2, Ok(None))]);
+    pause(&mut rig, 3, false);
+    rig.settle();
+    assert!(rig.leader.core().pauses().get(&Scope::All).is_none());
+    let unknown = (Scope::Queue("none".to_owned()), true, String::new());
+    rig.leader.set_pause(unknown, 4, 5, &mut rig.sent);
+    assert_eq!(rig.sent.answers[3], (4, Err(ChangeFailure::UnknownQueue("none".to_owned()))));
+}
+
+#[test]
+fn a_new_leader_acts_on_nothing_before_its_grant_is_read() {
+    let mut rig = Rig::new();
+    rig.leader.reset();
+    rig.leader.lead(Revision(9));
+    rig.leader.on_synced(Revision(8), NOW, &mut rig.sent);
+    assert!(rig.leader.core().is_listing());
+    rig.leader.on_synced(Revision(9), NOW, &mut rig.sent);
+    assert!(!rig.leader.core().is_listing());
+}
