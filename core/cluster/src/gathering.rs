@@ -15,14 +15,14 @@ use smallvec::SmallVec;
 use super::{
     Cluster,
     devices::{DeviceAsk, NodeDevices, bits},
-    holds::{Charge, Kept},
+    holds::{Charge, HoldEntry},
     shapes::ShapeId,
     unfit::Unfit,
 };
 
 /// What is known of holds that gather.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gathering {
+pub(super) struct GatheringHolds {
     /// By node index; ascending.
     at: FxHashMap<usize, SmallVec<[HoldId; 1]>>,
     /// By unit: holds that lack something.
@@ -33,7 +33,7 @@ pub(super) struct Gathering {
     is_met: bool,
 }
 
-impl Gathering {
+impl GatheringHolds {
     /// Nothing is settled until [`Cluster::settle_lifted`].
     pub(super) fn lift(&mut self) {
         self.is_lifted = true;
@@ -155,8 +155,8 @@ impl Cluster {
     }
 
     /// A hold does so no longer; what it had is free.
-    pub(super) fn end_gathering(&mut self, idx: usize, id: HoldId, kept: &Kept) {
-        let Gathering { at, n_lacking, .. } = &mut self.holds.gathering;
+    pub(super) fn end_gathering(&mut self, idx: usize, id: HoldId, kept: &HoldEntry) {
+        let GatheringHolds { at, n_lacking, .. } = &mut self.holds.gathering;
         if let Some(ids) = at.get_mut(&idx) {
             ids.retain(|other| *other != id);
             if ids.is_empty() {
@@ -198,7 +198,7 @@ impl Cluster {
     }
 
     /// What a hold takes of what is free without it, and whether it lacks something then.
-    fn gathers(&self, idx: usize, kept: &Kept) -> (Charge, bool) {
+    fn gathers(&self, idx: usize, kept: &HoldEntry) -> (Charge, bool) {
         let shape = self.shapes.get(kept.shape);
         let free = self.room_of(shape).free(idx);
         let n = i64::try_from(kept.hold.ordinals.len()).unwrap_or(i64::MAX);

@@ -14,17 +14,17 @@ use smallvec::SmallVec;
 use super::{
     Cluster,
     devices::bits,
-    gathering::Gathering,
+    gathering::GatheringHolds,
     room::Asks,
     shapes::{Shape, ShapeId},
-    slots::Slots,
+    slots::NodeSlots,
 };
 use crate::Unfit;
 
 /// Holds known, by committed records or under way.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Holds {
-    by_id: IdMap<HoldId, Kept>,
+pub(crate) struct NodeHolds {
+    by_id: IdMap<HoldId, HoldEntry>,
     /// The hold of each victim, by its unit.
     backing: IdMap<UnitId, FxHashMap<u32, HoldId>>,
     pub(super) of_unit: IdMap<UnitId, SmallVec<[HoldId; 2]>>,
@@ -32,26 +32,26 @@ pub(crate) struct Holds {
     pub(super) on_node: FxHashMap<NodeId, SmallVec<[HoldId; 1]>>,
     /// How many preemptions' holds there are of each priority.
     pub(super) priorities: BTreeMap<i32, usize>,
-    pub(super) gathering: Gathering,
-    pub(super) slots: Slots,
+    pub(super) gathering: GatheringHolds,
+    pub(super) slots: NodeSlots,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct HoldEntry {
     pub(super) hold: Arc<Hold>,
     pub(super) shape: ShapeId,
     pub(super) charge: Charge,
     /// It gathers, and has not all yet.
     pub(super) lacks: bool,
     /// Of a slot: who took it last, by its record or as decided here.
-    pub(super) occupant: Option<Occupant>,
+    pub(super) occupant: Option<SlotOccupant>,
     /// Of a slot: nobody may take it.
     pub(super) is_closed: bool,
 }
 
 /// Who is in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Occupant {
+pub(super) struct SlotOccupant {
     pub(super) member: Member,
     /// As decided here: as long as its room is assumed. What is bound is in a slot by the slot's record only.
     pub(super) is_assumed: bool,
@@ -68,7 +68,7 @@ pub struct Charge {
     pub devices: SmallVec<[(u8, i32); 4]>,
 }
 
-impl Holds {
+impl NodeHolds {
     pub(crate) fn is_empty(&self) -> bool {
         self.by_id.is_empty()
     }
@@ -77,11 +77,11 @@ impl Holds {
         self.by_id.values().map(|kept| &*kept.hold)
     }
 
-    pub(super) fn kept(&self, id: HoldId) -> Option<&Kept> {
+    pub(super) fn kept(&self, id: HoldId) -> Option<&HoldEntry> {
         self.by_id.get(&id)
     }
 
-    pub(super) fn kept_mut(&mut self, id: HoldId) -> Option<&mut Kept> {
+    pub(super) fn kept_mut(&mut self, id: HoldId) -> Option<&mut HoldEntry> {
         self.by_id.get_mut(&id)
     }
 }
@@ -101,7 +101,7 @@ impl Cluster {
             self.holds.backing.entry(victim.unit).or_default().insert(victim.ordinal, hold.id);
         }
         let (id, unit, gathers) = (hold.id, hold.unit, hold.turn.as_ref().map(|_| hold.node.idx()));
-        let kept = Kept {
+        let kept = HoldEntry {
             hold: Arc::clone(&hold),
             shape,
             charge: Charge::default(),

@@ -51,13 +51,13 @@ use self::{
     assumptions::Assumptions,
     best_effort::BestEffort,
     devices::{DeviceClasses, NodeDevices},
-    holds::Holds,
+    holds::NodeHolds,
     labels::Labels,
     occupants::Occupants,
     room::{DeviceRoom, Room},
     shapes::{COUNT, Names, Shape, Shapes},
     shrunk::Holders,
-    spread::{Nominal, Tally},
+    spread::{Nominal, ReplicaCounts},
     sub_clusters::SubClusters,
     taken::{Ranks, UnitTaken},
 };
@@ -93,7 +93,7 @@ pub struct Cluster {
     labels: Labels,
     shapes: Shapes,
     sub_clusters: SubClusters,
-    nodes: Vec<Node>,
+    nodes: Vec<NodeEntry>,
     /// Nodes that have a spec.
     n_known: u32,
     /// Of the guaranteed pool.
@@ -110,19 +110,19 @@ pub struct Cluster {
     by_name: FxHashMap<String, NodeId>,
     units: IdMap<UnitId, UnitTaken>,
     assumptions: Assumptions,
-    holds: Holds,
+    holds: NodeHolds,
     ranks: Ranks,
     budgets: Budgets,
     frozen: Frozen,
     /// Who is on which node; there from the first search for victims on.
     occupants: Option<Box<Occupants>>,
     nominal: Nominal,
-    tally: Tally,
+    tally: ReplicaCounts,
 }
 
 /// What is known of one node.
 #[derive(Clone, Debug, Default)]
-struct Node {
+struct NodeEntry {
     spec: Option<(NodeSpec, Revision)>,
     report: Option<(NodeReport, Revision)>,
     grant: Option<(Resources, Revision)>,
@@ -375,7 +375,7 @@ impl Cluster {
         let idx = node.idx();
         if idx >= self.nodes.len() {
             let len = idx + 1;
-            self.nodes.resize_with(len, Node::default);
+            self.nodes.resize_with(len, NodeEntry::default);
             self.room.grow(len, self.names.len());
             if let Some(best_effort) = &mut self.best_effort {
                 best_effort.grow(len, self.names.len());

@@ -40,7 +40,8 @@ impl Cluster {
     /// Holds that were lifted count again: those that gather take what is free then, the others all that they did.
     pub fn settle_holds(&mut self, ids: &[HoldId]) {
         for id in ids {
-            let not_slot = |kept: &&super::holds::Kept| kept.hold.slot.is_none() && kept.hold.turn.is_none();
+            let not_slot =
+                |kept: &&super::holds::HoldEntry| kept.hold.slot.is_none() && kept.hold.turn.is_none();
             let Some(kept) = self.holds.kept(*id).filter(not_slot) else { continue };
             let (idx, shape) = (kept.hold.node.idx(), kept.shape);
             let charge = self.charge_of(shape, &kept.hold);

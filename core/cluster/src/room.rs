@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 pub const BLOCK: usize = 64;
 
 /// Some nodes of a block, a bit each.
-pub type Nodes = u64;
-const _: () = assert!(BLOCK == Nodes::BITS as usize, "a bit is a node of a block");
+pub type BlockMask = u64;
+const _: () = assert!(BLOCK == BlockMask::BITS as usize, "a bit is a node of a block");
 
 /// Amounts asked for, by resource integer; none is 0.
 pub type Asks = SmallVec<[(u8, i64); 4]>;

@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use super::{
     Cluster,
     devices::bits,
-    holds::{Charge, Kept, Occupant},
+    holds::{Charge, HoldEntry, SlotOccupant},
     shapes::ShapeId,
 };
 
@@ -31,7 +31,7 @@ pub type Owned = SmallVec<[Arc<ReservationSpec>; 1]>;
 
 /// Reservations, and where their slots are.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Slots {
+pub(super) struct NodeSlots {
     /// By name.
     specs: BTreeMap<String, Arc<ReservationSpec>>,
     /// By node index; ascending.
@@ -42,7 +42,7 @@ pub(super) struct Slots {
     taken: IdMap<UnitId, FxHashMap<u32, HoldId>>,
 }
 
-impl Slots {
+impl NodeSlots {
     pub(super) fn on(&self, node: NodeId) -> impl Iterator<Item = &HoldId> {
         self.at.get(&node.idx()).into_iter().flatten()
     }
@@ -107,7 +107,7 @@ impl Cluster {
 
     /// Somebody whose room is assumed takes a slot.
     pub fn occupy(&mut self, id: HoldId, member: Member) {
-        self.settle_occupant(id, Some(Occupant { member, is_assumed: true }));
+        self.settle_occupant(id, Some(SlotOccupant { member, is_assumed: true }));
     }
 
     /// The slot that a running unit is in, or about to be.
@@ -156,16 +156,16 @@ impl Cluster {
         at.push(id);
         at.sort_unstable();
         self.holds.slots.free.entry(Arc::clone(&slot.reservation)).or_default().insert(id);
-        self.settle_occupant(id, slot.occupant.map(|member| Occupant { member, is_assumed: false }));
+        self.settle_occupant(id, slot.occupant.map(|member| SlotOccupant { member, is_assumed: false }));
         // Whoever owns it has more room.
         self.note_gain(hold.node.idx());
     }
 
     /// A slot that was just forgotten.
-    pub(super) fn end_slot(&mut self, id: HoldId, kept: &Kept) {
+    pub(super) fn end_slot(&mut self, id: HoldId, kept: &HoldEntry) {
         let Some(slot) = &kept.hold.slot else { return };
         let idx = kept.hold.node.idx();
-        let Slots { at, free, .. } = &mut self.holds.slots;
+        let NodeSlots { at, free, .. } = &mut self.holds.slots;
         if let Some(ids) = at.get_mut(&idx) {
             ids.retain(|other| *other != id);
             if ids.is_empty() {
@@ -209,7 +209,7 @@ impl Cluster {
         ids.into_iter().for_each(|id| self.settle_slot(id));
     }
 
-    fn settle_occupant(&mut self, id: HoldId, occupant: Option<Occupant>) {
+    fn settle_occupant(&mut self, id: HoldId, occupant: Option<SlotOccupant>) {
         let Some(kept) = self.holds.kept_mut(id) else { return };
         let before = std::mem::replace(&mut kept.occupant, occupant);
         self.forget_taken(before, id);
@@ -227,7 +227,7 @@ impl Cluster {
         }
     }
 
-    fn forget_taken(&mut self, occupant: Option<Occupant>, id: HoldId) {
+    fn forget_taken(&mut self, occupant: Option<SlotOccupant>, id: HoldId) {
         let Some(Member { unit, ordinal, .. }) = occupant.map(|occupant| occupant.member) else { return };
         let taken = &mut self.holds.slots.taken;
         let Some(of_unit) = taken.get_mut(&unit) else { return };
@@ -257,7 +257,7 @@ impl Cluster {
         self.touch(idx);
     }
 
-    fn slot_charge(&self, kept: &Kept) -> Charge {
+    fn slot_charge(&self, kept: &HoldEntry) -> Charge {
         let mut charge = Charge::whole(self.shapes.get(kept.shape), &kept.hold);
         if let Some((shape, mask)) = self.takes(kept) {
             charge.cover(self.shapes.get(shape), mask);
@@ -265,12 +265,12 @@ impl Cluster {
         charge.tidy()
     }
 
-    fn is_taken(&self, kept: &Kept) -> bool {
+    fn is_taken(&self, kept: &HoldEntry) -> bool {
         self.takes(kept).is_some()
     }
 
     /// It is open, and sound, and has all that a shape takes.
-    fn serves(&self, kept: &Kept, shape: ShapeId) -> bool {
+    fn serves(&self, kept: &HoldEntry, shape: ShapeId) -> bool {
         let node = kept.hold.node;
         let asks = self.shapes.get(shape);
         asks.pool == Pool::Guaranteed
@@ -281,8 +281,8 @@ impl Cluster {
     }
 
     /// What the occupant of a slot takes, if it is there.
-    fn takes(&self, kept: &Kept) -> Option<(ShapeId, u64)> {
-        let (Occupant { member, is_assumed }, node) = (kept.occupant?, kept.hold.node);
+    fn takes(&self, kept: &HoldEntry) -> Option<(ShapeId, u64)> {
+        let (SlotOccupant { member, is_assumed }, node) = (kept.occupant?, kept.hold.node);
         if is_assumed {
             let assumed = self.assumptions.get(member.unit, member.ordinal)?;
             let is_it = (assumed.incarnation, assumed.node) == (member.incarnation, node);

@@ -31,7 +31,7 @@ impl Nominal {
 
 /// Running units of one unit by node, assumed or there.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct ReplicaCounts {
     /// 0: none.
     unit: UnitId,
     counts: Vec<u32>,
@@ -39,7 +39,7 @@ pub(super) struct Tally {
     nodes: Vec<u32>,
 }
 
-impl Tally {
+impl ReplicaCounts {
     /// One more (`sign` 1) or one less (-1) of a unit.
     #[inline]
     pub(super) fn shift(&mut self, unit: UnitId, node: NodeId, sign: i8) {

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::{
     Cluster,
-    room::{BLOCK, Nodes},
+    room::{BLOCK, BlockMask},
 };
 
 /// A sub-cluster by small integer: valid for the cluster that gave it, for as long as that lives.
@@ -29,7 +29,7 @@ pub(crate) struct SubClusters {
     key: String,
     ids: FxHashMap<String, SubClusterId>,
     /// By sub-cluster: blocks with nodes of it, ascending, and which nodes these are.
-    blocks: Vec<Vec<(usize, Nodes)>>,
+    blocks: Vec<Vec<(usize, BlockMask)>>,
     /// By node; those beyond the end are of none.
     of: Vec<Option<SubClusterId>>,
 }
@@ -125,7 +125,7 @@ impl Cluster {
 
     /// Blocks with nodes of a sub-cluster, ascending, and which nodes these are.
     #[inline]
-    pub fn blocks_of(&self, id: SubClusterId) -> &[(usize, Nodes)] {
+    pub fn blocks_of(&self, id: SubClusterId) -> &[(usize, BlockMask)] {
         &self.sub_clusters.blocks[id.idx()]
     }
 

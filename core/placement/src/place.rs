@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use godel_cluster::{
     Cluster, SubClusterId,
-    room::{BLOCK, Nodes},
+    room::{BLOCK, BlockMask},
 };
 use godel_domain::{
     change::{Partition, Scope},
@@ -307,7 +307,7 @@ impl Placer {
             let first = idx / BLOCK * BLOCK;
             let end = (first + BLOCK).min(n_nodes).min(idx + left);
             let (block, located) = match sub_cluster {
-                None => (idx / BLOCK, Nodes::MAX),
+                None => (idx / BLOCK, BlockMask::MAX),
                 Some(id) => cluster.blocks_of(id)[idx / BLOCK],
             };
             let nodes = self.view.within(reach, block) & located & between(idx - first, end - first);
@@ -465,7 +465,7 @@ impl Rater<'_> {
         &self,
         entry: &Entry,
         first: usize,
-        nodes: Nodes,
+        nodes: BlockMask,
         limit: usize,
         found: &mut Vec<Candidate>,
     ) -> Seen {
@@ -498,8 +498,8 @@ struct Seen {
 }
 
 /// The nodes of a block from one place up to another.
-fn between(from: usize, to: usize) -> Nodes {
-    let below = |end: usize| if end >= BLOCK { Nodes::MAX } else { (1 << end) - 1 };
+fn between(from: usize, to: usize) -> BlockMask {
+    let below = |end: usize| if end >= BLOCK { BlockMask::MAX } else { (1 << end) - 1 };
     below(to) & !below(from)
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use godel_cluster::room::{BLOCK, Nodes};
+use godel_cluster::room::{BLOCK, BlockMask};
 use godel_domain::{
     change::{Block, Partition, PartitionMode, Scope},
     ids::NodeId,
@@ -25,15 +25,15 @@ pub struct View {
     /// The same as a record of an earlier version lists them: then `blocks` do not count.
     whole: Option<BTreeMap<u32, Block>>,
     /// Own nodes of each block, a bit each.
-    own: Vec<Nodes>,
+    own: Vec<BlockMask>,
 }
 
 /// Nodes of a block that have come to be its own, or have ceased to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moved {
     block: usize,
-    gained: Nodes,
-    lost: Nodes,
+    gained: BlockMask,
+    lost: BlockMask,
 }
 
 impl Moved {
@@ -53,7 +53,7 @@ impl View {
         let way = self.way();
         let n_listed = partition.slots.last().map_or(0, |(node, _)| node.idx() + 1);
         let n_blocks = n_nodes.max(n_listed).div_ceil(BLOCK).max(self.own.len());
-        let before: Vec<Nodes> = (0..n_blocks).map(|block| self.within(Reach::Own, block)).collect();
+        let before: Vec<BlockMask> = (0..n_blocks).map(|block| self.within(Reach::Own, block)).collect();
         self.mode = partition.mode;
         self.slot = partition.schedulers.iter().position(|scheduler| scheduler == name);
         self.n_slots = partition.schedulers.len();
@@ -87,7 +87,7 @@ impl View {
         self.blocks.clear();
     }
 
-    fn of_block(&self, number: usize) -> Nodes {
+    fn of_block(&self, number: usize) -> BlockMask {
         let blocks = self.whole.as_ref().unwrap_or(&self.blocks);
         let block = u32::try_from(number).ok().and_then(|number| blocks.get(&number));
         let (Some(block), Some(slot)) = (block, self.slot) else { return self.unlisted(number) };
@@ -101,17 +101,17 @@ impl View {
     }
 
     /// Own nodes of a block of which none is listed.
-    fn unlisted(&self, block: usize) -> Nodes {
-        let Some(slot) = self.slot else { return Nodes::MAX };
+    fn unlisted(&self, block: usize) -> BlockMask {
+        let Some(slot) = self.slot else { return BlockMask::MAX };
         let is_own = |at: &usize| (block * BLOCK + at) % self.n_slots == slot;
         (0..BLOCK).filter(is_own).fold(0, |own, at| own | 1 << at)
     }
 
     /// Nodes of a block within a reach.
-    pub(super) fn within(&self, reach: Reach, block: usize) -> Nodes {
+    pub(super) fn within(&self, reach: Reach, block: usize) -> BlockMask {
         let own = || self.own.get(block).copied().unwrap_or_else(|| self.unlisted(block));
         match reach {
-            Reach::All => Nodes::MAX,
+            Reach::All => BlockMask::MAX,
             Reach::Own => own(),
             Reach::Others => !own(),
         }
@@ -171,7 +171,7 @@ impl View {
     }
 }
 
-fn moved(block: usize, before: Nodes, after: Nodes) -> Option<Moved> {
+fn moved(block: usize, before: BlockMask, after: BlockMask) -> Option<Moved> {
     (before != after).then_some(Moved { block, gained: after & !before, lost: before & !after })
 }
 
