@@ -7,199 +7,144 @@
 //! A pure function of the records. It is kept from the first best-effort demand on: a cluster without any pays nothing.
 
 use godel_domain::{
-    demand::Pool,
-    ids::{NodeId, Revision},
     node::NodeUsage,
     resources::{CPU, MEMORY},
     running_units::RunningUnit,
 };
 
 use super::{
-    Cluster,
-    room::{Asks, Room},
-    shapes::ShapeId,
+    room::{Asks, DeviceRoom, Room},
+    shapes::{ShapeId, Shapes},
 };
 
-/// See the module.
+/// What the best-effort pool has on each node, and what its size rests on.
 #[derive(Clone, Debug, Default)]
-pub(super) struct BestEffort {
+pub(crate) struct BestEffort {
     /// Taken is what best-effort running units take, and what is kept from them.
-    pub(super) room: Room,
+    pub(crate) room: Room,
+    /// By node: up to when the use of guaranteed running units is known, Unix milliseconds; `i64::MIN`: it is not.
+    as_of_ms: Vec<i64>,
     /// By node: guaranteed running units whose requests count in full, by commit time of their binding.
     recent: Vec<Vec<(i64, ShapeId)>>,
 }
 
 impl BestEffort {
-    pub(super) fn grow(&mut self, n_nodes: usize, stride: usize) {
+    /// Returns the pool's room on empty nodes, of the same size as the guaranteed pool's.
+    pub(crate) fn beside(guaranteed: &Room, n_resources: usize, devices: &[DeviceRoom]) -> Self {
+        let mut kept = Self::default();
+        kept.grow(devices.len(), n_resources);
+        for (idx, devices) in devices.iter().enumerate() {
+            let allocatable: Vec<(u8, i64)> =
+                (0u8..).zip(guaranteed.allocatable(idx)).map(|(id, amount)| (id, *amount)).collect();
+            kept.room.set_allocatable(idx, &allocatable);
+            kept.room.raise_devices(idx, *devices);
+        }
+        kept
+    }
+
+    /// Makes place for `n_nodes` nodes and `stride` resources; never shrinks.
+    pub(crate) fn grow(&mut self, n_nodes: usize, stride: usize) {
         self.room.grow(n_nodes, stride);
         if self.recent.len() < n_nodes {
             self.recent.resize_with(n_nodes, Vec::new);
+            self.as_of_ms.resize(n_nodes, i64::MIN);
         }
     }
 
-    /// A guaranteed row of which `measured` was taken (`sign` 1) or given back (-1) in full. Whether room was gained.
-    fn follow(
+    /// The first use of a node that is known, before any row was followed.
+    pub(crate) fn begin_usage(&mut self, idx: usize, usage: &NodeUsage) {
+        self.as_of_ms[idx] = usage.as_of_ms;
+        self.room.shift(idx, &reserved(usage), 1);
+    }
+
+    /// The use of a node is known up to a later time. Returns whether room was gained.
+    pub(crate) fn put_usage(
         &mut self,
+        shapes: &Shapes,
         idx: usize,
-        (shape, measured): (ShapeId, &Asks),
-        bound_ms: i64,
-        as_of_ms: i64,
-        sign: i8,
+        was: Option<&NodeUsage>,
+        now: &NodeUsage,
     ) -> bool {
-        if bound_ms <= as_of_ms {
+        self.as_of_ms[idx] = now.as_of_ms;
+        let as_of_ms = now.as_of_ms;
+        let (was, now) = (was.map(reserved), reserved(now));
+        let mut gains = was.iter().flatten().zip(&now).any(|((_, was), (_, now))| now < was);
+        self.room.shift(idx, &now, 1);
+        self.room.shift(idx, &was.unwrap_or_default(), -1);
+        for (_, shape) in self.recent[idx].extract_if(.., |(bound_ms, _)| *bound_ms <= as_of_ms) {
+            self.room.shift(idx, &shapes.get(shape).measured(), -1);
+            gains = true;
+        }
+        gains
+    }
+
+    /// A guaranteed row of which `measured` was taken (`sign` 1) or given back (-1) in full. Less counts if it is in the use
+    /// that is known. Returns whether room was gained.
+    pub(crate) fn follow(&mut self, shape: ShapeId, measured: &Asks, row: &RunningUnit, sign: i8) -> bool {
+        let idx = row.node.idx();
+        if row.bound_time_ms <= self.as_of_ms[idx] {
             // It is in the use that is reserved.
             self.room.shift(idx, measured, i64::from(-sign));
             return sign > 0;
         }
         let recent = &mut self.recent[idx];
+        let bound = (row.bound_time_ms, shape);
         if sign > 0 {
-            recent.push((bound_ms, shape));
-        } else if let Some(at) = recent.iter().rposition(|one| *one == (bound_ms, shape)) {
+            recent.push(bound);
+        } else if let Some(at) = recent.iter().rposition(|one| *one == bound) {
             recent.swap_remove(at);
         }
         false
     }
 }
 
-impl Cluster {
-    /// What state says of a node's use; older than what is known is ignored.
-    pub fn put_usage(&mut self, usage: NodeUsage, revision: Revision) {
-        let Some(idx) = self.node_index(usage.id) else { return };
-        let before = self.nodes[idx].usage.take();
-        if before.as_ref().is_some_and(|known| known.1 > revision) {
-            self.nodes[idx].usage = before;
-            return;
-        }
-        let as_of_ms = usage.as_of_ms;
-        let (was, now) = (before.as_ref().map(|(usage, _)| reserved(usage)), reserved(&usage));
-        let was_as_of = before.map_or(i64::MIN, |(usage, _)| usage.as_of_ms);
-        self.nodes[idx].usage = Some((usage, revision));
-        if as_of_ms < was_as_of {
-            self.forget_usage();
-            return;
-        }
-        let Some(best_effort) = &mut self.best_effort else { return };
-        let mut gains = was.iter().flatten().zip(&now).any(|((_, was), (_, now))| now < was);
-        best_effort.room.shift(idx, &now, 1);
-        best_effort.room.shift(idx, &was.unwrap_or_default(), -1);
-        for (_, shape) in best_effort.recent[idx].extract_if(.., |(bound_ms, _)| *bound_ms <= as_of_ms) {
-            best_effort.room.shift(idx, &self.shapes.get(shape).measured(), -1);
-            gains = true;
-        }
-        if gains { self.note_gain(idx) } else { self.touch(idx) }
-    }
-
-    /// Whether some best-effort demand was ever seen.
-    pub fn has_best_effort(&self) -> bool {
-        self.best_effort.is_some()
-    }
-
-    /// More is taken of a node's best-effort room than there is, those that leave included.
-    pub fn is_over(&self, node: NodeId) -> bool {
-        // What a node has is not known while its records cannot be read.
-        !self.frozen.has_node(node) && self.best_effort_free(node).iter().any(|left| *left < 0)
-    }
-
-    /// Free best-effort room of a node by resource integer, those that leave still taking theirs; empty while nothing of
-    /// best-effort is known.
-    pub fn best_effort_free(&self, node: NodeId) -> &[i64] {
-        match (&self.best_effort, self.known(node)) {
-            (Some(best_effort), Some(idx)) => best_effort.room.free(idx),
-            (Some(_), None) | (None, _) => &[],
-        }
-    }
-
-    /// From now on there may be demands of this pool.
-    pub(super) fn keep_pool(&mut self, pool: Pool) {
-        if pool == Pool::BestEffort && self.best_effort.is_none() {
-            self.keep_best_effort();
-        }
-    }
-
-    /// Begins to keep it, if it is not kept yet. `O(running units + nodes)` the first time.
-    pub(super) fn keep_best_effort(&mut self) {
-        if self.best_effort.is_some() {
-            return;
-        }
-        let mut kept = Box::<BestEffort>::default();
-        kept.grow(self.nodes.len(), self.names.len());
-        for (idx, node) in self.nodes.iter().enumerate() {
-            let allocatable: Vec<(u8, i64)> =
-                (0u8..).zip(self.room.allocatable(idx)).map(|(id, amount)| (id, *amount)).collect();
-            kept.room.set_allocatable(idx, &allocatable);
-            kept.room.raise_devices(idx, self.device_room[idx]);
-            if let Some((usage, _)) = &node.usage {
-                kept.room.shift(idx, &reserved(usage), 1);
-            }
-        }
-        for taken in self.units.values() {
-            for (_, row) in taken.rows.live() {
-                let shape = taken.shapes.get(usize::from(row.group)).copied().flatten();
-                let (Some(shape), Some(idx)) = (shape, self.known(row.node)) else { continue };
-                let of = self.shapes.get(shape);
-                kept.room.shift(idx, &of.asks, 1);
-                if of.pool == Pool::Guaranteed {
-                    kept.follow(idx, (shape, &of.measured()), row.bound_time_ms, self.as_of(idx), 1);
-                }
-            }
-        }
-        for (_, _, assumed) in self.assumptions.iter() {
-            if let Some(idx) = self.known(assumed.node) {
-                kept.room.shift(idx, &self.shapes.get(assumed.shape).asks, 1);
-            }
-        }
-        for (node, asks) in self.held() {
-            if let Some(idx) = self.known(node) {
-                kept.room.shift(idx, asks, 1);
-            }
-        }
-        self.best_effort = Some(kept);
-    }
-
-    /// Usage of a node is known no longer, or of an earlier time: what was left out counts again.
-    pub(super) fn forget_usage(&mut self) {
-        if self.best_effort.take().is_some() {
-            self.keep_best_effort();
-            for idx in 0..self.nodes.len() {
-                self.touch(idx);
-            }
-        }
-    }
-
-    /// A row's full request was taken (`sign` 1) or is given back (-1): less counts if it is in the use that is known.
-    pub(super) fn follow_row(&mut self, shape: ShapeId, row: &RunningUnit, sign: i8) {
-        let Some(best_effort) = &mut self.best_effort else { return };
-        let resolved = self.shapes.get(shape);
-        let Some(node) = self.nodes.get(row.node.idx()) else { return };
-        if resolved.pool == Pool::Guaranteed {
-            let as_of_ms = node.usage.as_ref().map_or(i64::MIN, |(usage, _)| usage.as_of_ms);
-            let of = (shape, &resolved.measured());
-            if best_effort.follow(row.node.idx(), of, row.bound_time_ms, as_of_ms, sign) {
-                self.note_gain(row.node.idx());
-            }
-        }
-    }
-
-    pub(super) fn room_mut(&mut self, pool: Pool) -> Option<&mut Room> {
-        match pool {
-            Pool::Guaranteed => Some(&mut self.room),
-            Pool::BestEffort => self.best_effort.as_mut().map(|best_effort| &mut best_effort.room),
-        }
-    }
-
-    /// Something unseen is believed of a node.
-    pub(super) fn has_foreign(&self, idx: usize) -> bool {
-        self.room.has_foreign(idx)
-            || self.nodes[idx].devices.has_foreign()
-            || self.best_effort.as_ref().is_some_and(|best_effort| best_effort.room.has_foreign(idx))
-    }
-
-    fn as_of(&self, idx: usize) -> i64 {
-        self.nodes[idx].usage.as_ref().map_or(i64::MIN, |(usage, _)| usage.as_of_ms)
-    }
-}
-
 /// What is kept from best-effort running units, by the integers that cpu and memory have in every cluster.
 fn reserved(usage: &NodeUsage) -> Asks {
     [(0, CPU), (1, MEMORY)].into_iter().map(|(id, name)| (id, usage.reserved.get(name))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_domain::{
+        demand::{Demand, Pool},
+        ids::NodeId,
+        resources::Resources,
+    };
+
+    use super::*;
+    use crate::catalogue::Catalogue;
+
+    #[test]
+    fn a_row_counts_in_full_until_its_use_is_known() {
+        let mut catalogue = Catalogue::default();
+        let requests = Resources::new([(CPU, 400)]).unwrap();
+        let shape = catalogue.intern(&Demand { requests, devices: None }, Pool::Guaranteed);
+        let mut guaranteed = Room::default();
+        guaranteed.grow(1, catalogue.n_resources());
+        guaranteed.set_allocatable(0, &[(0, 1000)]);
+        let mut kept = BestEffort::beside(&guaranteed, catalogue.n_resources(), &[DeviceRoom::default()]);
+        let usage = |cpu, as_of_ms| NodeUsage {
+            id: NodeId(0),
+            reserved: Resources::new([(CPU, cpu)]).unwrap(),
+            as_of_ms,
+        };
+        let cpu_free = |kept: &BestEffort| kept.room.free(0)[0];
+
+        // Two rows are bound, each of which takes its request in full.
+        let measured = catalogue.shape(shape).measured();
+        for bound_time_ms in [5, 15] {
+            kept.room.shift(0, &catalogue.shape(shape).asks, 1);
+            let row = RunningUnit { node: NodeId(0), bound_time_ms, ..RunningUnit::default() };
+            assert!(!kept.follow(shape, &measured, &row, 1));
+        }
+        assert_eq!(cpu_free(&kept), 200);
+        // The use of the first is known, then that of both.
+        assert!(kept.put_usage(catalogue.shapes(), 0, None, &usage(100, 10)));
+        assert_eq!(cpu_free(&kept), 500);
+        assert!(kept.put_usage(catalogue.shapes(), 0, Some(&usage(100, 10)), &usage(350, 20)));
+        assert_eq!(cpu_free(&kept), 650);
+        // More is used: nothing is gained.
+        assert!(!kept.put_usage(catalogue.shapes(), 0, Some(&usage(350, 20)), &usage(700, 30)));
+        assert_eq!(cpu_free(&kept), 300);
+    }
 }

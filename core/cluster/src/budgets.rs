@@ -9,37 +9,37 @@ use godel_domain::{
 };
 use godel_rules::budget::{Budgets, Identity, Wanted};
 
-use super::Cluster;
+use super::taken::TakenRoom;
 
-impl Cluster {
-    /// Budgets, and what they allow.
-    pub fn budgets(&self) -> &Budgets {
+impl TakenRoom {
+    /// Returns budgets, and what they allow.
+    pub(crate) fn budgets(&self) -> &Budgets {
         &self.budgets
     }
 
-    /// A budget's record. True if all units have to be offered.
-    pub fn put_budget(&mut self, spec: Arc<BudgetSpec>, revision: Revision) -> bool {
+    /// Follows a budget's record. True if all units have to be offered.
+    pub(crate) fn put_budget(&mut self, spec: Arc<BudgetSpec>, revision: Revision) -> bool {
         self.budgets.put(spec, revision)
     }
 
-    /// A budget's record is gone.
-    pub fn remove_budget(&mut self, name: &str) {
+    /// Forgets a budget's record.
+    pub(crate) fn remove_budget(&mut self, name: &str) {
         self.budgets.remove(name);
     }
 
-    /// A unit's record, for the budgets that select it.
-    pub fn offer(&mut self, unit: UnitId, identity: &Identity, wanted: impl FnOnce() -> Wanted) {
+    /// Follows a unit's record, for the budgets that select it.
+    pub(crate) fn offer(&mut self, unit: UnitId, identity: &Identity, wanted: impl FnOnce() -> Wanted) {
         let rows = self.units.get(&unit).map(|taken| &taken.rows);
         self.budgets.offer(unit, identity, wanted, rows);
     }
 
-    /// Running units are told to leave, which their rows do not show yet.
-    pub fn depart(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
+    /// Counts running units as told to leave, which their rows do not show yet.
+    pub(crate) fn depart(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
         self.turn(members, Budgets::depart);
     }
 
-    /// Their rows show it, or they stay.
-    pub fn arrive(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
+    /// Counts such running units by their rows again: these show it, or they stay.
+    pub(crate) fn arrive(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
         self.turn(members, Budgets::arrive);
     }
 
@@ -57,7 +57,7 @@ impl Cluster {
         }
     }
 
-    /// Rows of a unit changed.
+    /// Counts the rows of a unit again, which changed.
     pub(super) fn recount_budgets(&mut self, unit: UnitId) {
         if self.budgets.selects(unit) {
             let rows = self.units.get(&unit).map(|taken| &taken.rows);

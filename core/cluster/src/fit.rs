@@ -1,185 +1,196 @@
-//! Whether a node takes one more running unit: by its free room, its devices, its state, its labels and its taints.
+//! Whether a node has room for one more running unit: by its free room and its devices.
+//!
+//! Whether the node may be used at all, its labels and its taints are `records`' business.
 
-use std::collections::BTreeMap;
-
-use godel_domain::{demand::Pool, ids::NodeId, node::Toleration};
+use godel_domain::{demand::Pool, hold::Hold, ids::NodeId};
 
 use super::{
-    Cluster,
-    labels::is_tolerated,
+    catalogue::Catalogue,
+    charge::Charge,
+    devices::bits,
+    free::FreeRoom,
     shapes::{Shape, ShapeId},
+    shrunk::frozen_words,
     unfit::Unfit,
 };
 
-impl Cluster {
-    /// Whether the free room of a node holds one more of a shape: resources, then devices. Says nothing of
-    /// readiness, labels and taints.
-    ///
-    /// # Errors
-    /// What is short.
-    pub fn fits(&self, shape: ShapeId, node: NodeId) -> Result<(), Unfit> {
-        self.fits_resources(shape, node)?;
-        self.fits_devices(shape, node)
-    }
-
-    /// Whether a node has the resources that a shape asks for; devices aside.
-    ///
-    /// # Errors
-    /// What is short.
-    pub fn fits_resources(&self, shape: ShapeId, node: NodeId) -> Result<(), Unfit> {
-        let idx = self.known(node).ok_or(Unfit::Gone)?;
-        let shape = self.shapes.get(shape);
-        if let Some(name) = &shape.unknown {
-            return Err(Unfit::Resource { name: name.clone() });
-        }
-        match self.room_of(shape).shortage(idx, &shape.asks) {
-            Some(id) => Err(Unfit::Resource { name: self.names.name(usize::from(id)).to_owned() }),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether a node has the devices that a shape asks for; resources aside.
-    ///
-    /// # Errors
-    /// What is short.
-    pub fn fits_devices(&self, shape: ShapeId, node: NodeId) -> Result<(), Unfit> {
-        let idx = self.known(node).ok_or(Unfit::Gone)?;
-        let shape = self.shapes.get(shape);
-        let (Some(ask), Some(request)) = (&shape.devices, &shape.demand.devices) else { return Ok(()) };
-        let devices = &self.nodes[idx].devices;
-        if devices.pick(ask).is_some() { Ok(()) } else { Err(devices.shortage(ask, request, &self.classes)) }
-    }
-
-    /// How many of a shape the free room of a node holds, `max` at most; one of those that ask for devices.
-    pub fn n_fit(&self, shape: ShapeId, idx: usize, max: u32) -> u32 {
-        let shape = self.shapes.get(shape);
+/// For the cycle: nothing is said in words.
+impl FreeRoom {
+    /// Returns how many of a shape the free room of a node holds, `max` at most; at most one of those that ask for devices.
+    pub(crate) fn n_fit(&self, shape: &Shape, idx: usize, max: u32) -> u32 {
         let max = if shape.devices.is_some() { max.min(1) } else { max };
         shape.n_fit(self.room_of(shape).free(idx), max)
     }
 
-    /// As [`Self::fits`], for the cycle: no words.
-    pub fn has_resources(&self, shape: ShapeId, idx: usize) -> bool {
-        let shape = self.shapes.get(shape);
+    /// Whether a node has the resources that a shape asks for; devices aside.
+    #[inline]
+    pub(crate) fn has_resources(&self, shape: &Shape, idx: usize) -> bool {
         shape.fits(self.room_of(shape).free(idx))
     }
 
-    /// Like [`Self::fits_devices`], without building an error message (hot path).
+    /// Returns the devices that one more of a shape would take, if the node's free room holds it.
     #[inline]
-    pub fn has_devices(&self, shape: ShapeId, idx: usize) -> bool {
-        self.devices_for(self.shapes.get(shape), idx).is_some()
+    pub(crate) fn room_for(&self, shape: &Shape, idx: usize) -> Option<u64> {
+        if self.has_resources(shape, idx) { self.devices_for(shape, idx) } else { None }
     }
 
-    /// The devices that one more of a shape would take, as [`Self::pick_devices`], if the node's free room holds it.
+    /// Returns the devices that one more of a shape would take, if they are free: 0 for a shape without devices.
     #[inline]
-    pub fn room_for(&self, shape: ShapeId, idx: usize) -> Option<u64> {
-        let shape = self.shapes.get(shape);
-        if shape.fits(self.room_of(shape).free(idx)) { self.devices_for(shape, idx) } else { None }
-    }
-
-    fn devices_for(&self, shape: &Shape, idx: usize) -> Option<u64> {
+    pub(crate) fn devices_for(&self, shape: &Shape, idx: usize) -> Option<u64> {
         let Some(ask) = &shape.devices else { return Some(0) };
         let (room, least) = (self.device_room[idx], shape.least_devices);
         let may_fit = room.whole >= least.whole && room.share >= least.share;
-        if may_fit { self.nodes[idx].devices.pick(ask) } else { None }
+        if may_fit { self.devices[idx].pick(ask) } else { None }
     }
 
-    /// The devices that one more of a shape should take on a node: 0 for a shape without devices, `None`
-    /// when they are short. Whole devices of lowest index; for a share the fitting device with the least
-    /// left, lowest index on ties.
-    pub fn pick_devices(&self, shape: ShapeId, node: NodeId) -> Option<u64> {
+    /// Returns the devices that one more of a shape should take on a node, whatever else is free there.
+    pub(crate) fn pick_devices(&self, shape: &Shape, node: NodeId) -> Option<u64> {
         let idx = self.known(node)?;
-        match &self.shapes.get(shape).devices {
-            Some(ask) => self.nodes[idx].devices.pick(ask),
+        match &shape.devices {
+            Some(ask) => self.devices[idx].pick(ask),
             None => Some(0),
         }
     }
 
-    /// The devices of a node that a shape gets now: the ones in `wanted`, or those that [`Self::pick_devices`]
-    /// finds when others took some of these.
-    ///
-    /// # Errors
-    /// What is wrong with the wanted ones, or that they are taken and no others are free.
-    pub fn grant_devices(&self, shape: ShapeId, node: NodeId, wanted: u64) -> Result<u64, Unfit> {
-        let idx = self.known(node).ok_or(Unfit::Gone)?;
-        let shape = self.shapes.get(shape);
-        match (&shape.devices, &shape.demand.devices) {
-            (Some(ask), Some(request)) => self.nodes[idx].devices.grant(ask, request, wanted),
-            (_, _) if wanted == 0 => Ok(0),
-            (_, _) => Err(Unfit::Device { reason: "devices chosen, none asked".to_owned() }),
-        }
-    }
-
-    /// Whether a node exists, is ready and neither cordoned nor drained, and all of its records can be read.
-    ///
-    /// # Errors
-    /// The first of these that fails.
-    #[inline]
-    pub fn usable(&self, node: NodeId) -> Result<(), Unfit> {
-        if self.frozen.has_node(node) {
-            return Err(Unfit::Unreadable);
-        }
-        let spec = self.spec(node).ok_or(Unfit::Gone)?;
-        if !self.report(node).is_some_and(|report| report.ready) {
-            return Err(Unfit::NotReady);
-        }
-        if spec.is_closed() { Err(Unfit::Cordoned) } else { Ok(()) }
-    }
-
-    /// Whether labels and taints of a node allow a template.
-    ///
-    /// # Errors
-    /// The first label or taint that does not.
-    pub fn allows(
-        &self,
-        selector: &BTreeMap<String, String>,
-        tolerations: &[Toleration],
-        node: NodeId,
-    ) -> Result<(), Unfit> {
-        self.has_labels(selector, node)?;
-        self.is_tolerated_on(tolerations, node)
-    }
-
-    /// Whether a node has every label of a selector.
-    ///
-    /// # Errors
-    /// The first label that it lacks, in order of key.
-    pub fn has_labels(&self, selector: &BTreeMap<String, String>, node: NodeId) -> Result<(), Unfit> {
-        for (key, value) in selector {
-            if self.label(node, key) != Some(value.as_str()) {
-                return Err(Unfit::Selector { key: key.clone(), value: value.clone() });
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether tolerations accept every hard taint of a node.
-    ///
-    /// # Errors
-    /// The first hard taint that is not tolerated.
-    pub fn is_tolerated_on(&self, tolerations: &[Toleration], node: NodeId) -> Result<(), Unfit> {
-        let spec = self.spec(node).ok_or(Unfit::Gone)?;
-        for taint in &spec.taints {
-            if taint.effect.is_hard() && !is_tolerated(taint, tolerations) {
-                let separator = if taint.value.is_empty() { "" } else { "=" };
-                return Err(Unfit::Taint { taint: format!("{}{separator}{}", taint.key, taint.value) });
-            }
-        }
-        Ok(())
-    }
-
     /// False only if no node of the block has room for the shape.
-    pub fn block_may_fit(&self, block: usize, shape: ShapeId) -> bool {
-        let shape = self.shapes.get(shape);
+    #[inline]
+    pub(crate) fn block_may_fit(&self, block: usize, shape: &Shape) -> bool {
         shape.unknown.is_none() && self.room_of(shape).block_may_fit(block, &shape.asks, shape.least_devices)
     }
 
-    /// Nodes of a block were looked at in vain for a shape: its bounds may be too high.
-    pub fn tighten(&mut self, block: usize, shape: ShapeId) {
-        let device_room = &self.device_room;
-        let room = match (self.shapes.get(shape).pool, &mut self.best_effort) {
-            (Pool::BestEffort, Some(best_effort)) => &mut best_effort.room,
-            (Pool::Guaranteed, _) | (Pool::BestEffort, None) => &mut self.room,
-        };
-        room.tighten(block, |idx| device_room[idx]);
+    /// Returns of what a guaranteed shape asks for that of which a node has less than nothing left.
+    pub(crate) fn overdrawn<'a>(
+        &'a self,
+        shape: &'a Shape,
+        idx: usize,
+    ) -> impl Iterator<Item = &'a (u8, i64)> {
+        let free = self.pools.guaranteed().free(idx);
+        let asks = shape.asks.iter().filter(|_| shape.pool == Pool::Guaranteed);
+        asks.filter(|(id, _)| free[usize::from(*id)] < 0)
     }
+
+    /// Whether less is there of some resource than is taken of it, or of devices that a shape asks for than are held.
+    pub(crate) fn is_overfull(&self, catalogue: &Catalogue, shape: ShapeId, node: NodeId) -> bool {
+        self.known(node).is_some_and(|idx| {
+            self.pools.guaranteed().free(idx).iter().any(|free| *free < 0)
+                || self.shrunk_of(catalogue, catalogue.shape(shape), idx).is_some()
+        })
+    }
+}
+
+/// With words for what is short.
+impl FreeRoom {
+    /// Whether a node has the resources that a shape asks for; devices aside.
+    pub(crate) fn fits_resources(
+        &self,
+        catalogue: &Catalogue,
+        shape: &Shape,
+        node: NodeId,
+    ) -> Result<(), Unfit> {
+        let idx = self.known(node).ok_or(Unfit::Gone)?;
+        is_known(shape)?;
+        self.room_of(shape).shortage(idx, &shape.asks).map_or(Ok(()), |id| Err(catalogue.short_of(id)))
+    }
+
+    /// Whether a node has the devices that a shape asks for; resources aside.
+    pub(crate) fn fits_devices(
+        &self,
+        catalogue: &Catalogue,
+        shape: &Shape,
+        node: NodeId,
+    ) -> Result<(), Unfit> {
+        let idx = self.known(node).ok_or(Unfit::Gone)?;
+        let (Some(ask), Some(request)) = (&shape.devices, &shape.demand.devices) else { return Ok(()) };
+        let devices = &self.devices[idx];
+        let is_free = devices.pick(ask).is_some();
+        if is_free { Ok(()) } else { Err(devices.shortage(ask, request, catalogue.classes())) }
+    }
+
+    /// Returns the devices of a node that a shape gets now: the ones in `wanted`, or others when these are taken.
+    pub(crate) fn grant_devices(&self, shape: &Shape, node: NodeId, wanted: u64) -> Result<u64, Unfit> {
+        let idx = self.known(node).ok_or(Unfit::Gone)?;
+        match (&shape.devices, &shape.demand.devices) {
+            (Some(ask), Some(request)) => self.devices[idx].grant(ask, request, wanted),
+            (_, _) if wanted == 0 => Ok(0),
+            (_, _) => Err(none_asked()),
+        }
+    }
+
+    /// Whether devices chosen for a running unit are what its shape asks for, taken or not.
+    pub(crate) fn suits(&self, shape: &Shape, node: NodeId, mask: u64) -> Result<(), Unfit> {
+        let idx = self.known(node).ok_or(Unfit::Gone)?;
+        let Some(ask) = &shape.devices else { return if mask == 0 { Ok(()) } else { Err(none_asked()) } };
+        let classes = &self.devices[idx].classes;
+        let suits = |at: usize| classes.get(at).is_some_and(|class| ask.accepts(*class));
+        if mask.count_ones() == ask.count && bits(mask).all(suits) {
+            return Ok(());
+        }
+        Err(Unfit::Device { reason: "devices chosen are not those asked for".to_owned() })
+    }
+
+    /// Whether a node has enough for all running units of a hold, free or not.
+    pub(crate) fn could_hold(&self, catalogue: &Catalogue, shape: &Shape, hold: &Hold) -> Result<(), Unfit> {
+        let idx = self.known(hold.node).ok_or(Unfit::Gone)?;
+        let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
+        is_known(shape)?;
+        let allocatable = self.room_of(shape).allocatable(idx);
+        let is_short = |(id, amount): &&(u8, i64)| amount.saturating_mul(n) > allocatable[usize::from(*id)];
+        if let Some((id, _)) = shape.asks.iter().find(is_short) {
+            return Err(catalogue.short_of(*id));
+        }
+        let Some(ask) = &shape.devices else { return Ok(()) };
+        let (accepted, _) = self.devices[idx].count(ask);
+        if i64::from(accepted).saturating_mul(ask.per_device) < n.saturating_mul(i64::from(ask.count)) {
+            return Err(Unfit::Device { reason: "the node has too few".to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Whether the free room of a node suffices for what a hold takes of it, and the node has no less than what is there
+    /// already takes.
+    pub(crate) fn fits_charge(
+        &self,
+        catalogue: &Catalogue,
+        shape: &Shape,
+        idx: usize,
+        charge: &Charge,
+    ) -> Result<(), Unfit> {
+        is_known(shape)?;
+        if let Some(refusal) = self.shrunk_of(catalogue, shape, idx) {
+            return Err(refusal);
+        }
+        if let Some(id) = self.room_of(shape).shortage(idx, &charge.asks) {
+            return Err(catalogue.short_of(id));
+        }
+        let devices = &self.devices[idx];
+        for &(device, milli) in &charge.devices {
+            let is_short = usize::from(device) >= devices.len() || devices.free(usize::from(device)) < milli;
+            if is_short && !self.has_devices_beside_gathered(catalogue, idx, &charge.devices) {
+                return Err(Unfit::Device { reason: format!("device {device}: too little left for a hold") });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what a node has too little of for what is there already, of all that a guaranteed shape asks for: none of it
+    /// is given away there until that fits, whoever would leave. Best-effort room is often below nothing, and those above
+    /// it leave by themselves. For the binder: whoever assumes more than is free sees the same.
+    pub(crate) fn shrunk_of(&self, catalogue: &Catalogue, shape: &Shape, idx: usize) -> Option<Unfit> {
+        if let (Some(ask), Some(request)) = (&shape.devices, &shape.demand.devices)
+            && self.devices[idx].is_frozen(ask)
+        {
+            return Some(Unfit::Device { reason: frozen_words(&request.kind) });
+        }
+        let (id, _) = self.overdrawn(shape, idx).next()?;
+        Some(catalogue.short_of(*id))
+    }
+}
+
+/// The error names a resource that no node has ever had.
+fn is_known(shape: &Shape) -> Result<(), Unfit> {
+    shape.unknown.as_ref().map_or(Ok(()), |name| Err(Unfit::Resource { name: name.clone() }))
+}
+
+fn none_asked() -> Unfit {
+    Unfit::Device { reason: "devices chosen, none asked".to_owned() }
 }

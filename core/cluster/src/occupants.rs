@@ -7,7 +7,7 @@ use godel_domain::{
     running_units::{End, RunningUnit, RunningUnits},
 };
 
-use super::{Cluster, shapes::ShapeId};
+use super::{shapes::ShapeId, taken::TakenRoom};
 
 /// A running unit on a node, with all that a first look at it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +53,9 @@ impl Occupants {
     }
 }
 
-impl Cluster {
-    /// Begins to keep them, if they are not kept yet. `O(running units)` the first time.
-    pub fn keep_occupants(&mut self) {
+impl TakenRoom {
+    /// Keeps who is on which node from now on, if that is not kept yet. `O(running units)` the first time.
+    pub(crate) fn keep_occupants(&mut self) {
         if self.occupants.is_some() {
             return;
         }
@@ -70,18 +70,18 @@ impl Cluster {
         self.occupants = Some(occupants);
     }
 
-    /// Whether they are kept.
-    pub fn has_occupants(&self) -> bool {
+    /// Whether it is kept who is on which node.
+    pub(crate) fn has_occupants(&self) -> bool {
         self.occupants.is_some()
     }
 
-    /// Forgets them: nobody searches for victims now.
-    pub fn forget_occupants(&mut self) {
+    /// Keeps no longer who is on which node: nobody searches for victims now.
+    pub(crate) fn forget_occupants(&mut self) {
         self.occupants = None;
     }
 
-    /// Those of a node; none while they are not kept.
-    pub fn occupants(&self, node: NodeId) -> &[Occupant] {
+    /// Returns who is on a node; nobody while that is not kept.
+    pub(crate) fn occupants(&self, node: NodeId) -> &[Occupant] {
         self.occupants.as_ref().map_or(&[], |occupants| occupants.on(node))
     }
 
@@ -108,7 +108,7 @@ impl Cluster {
         row: &RunningUnit,
         rows: &RunningUnits,
     ) -> Option<Occupant> {
-        let shape = self.taken_shape(unit, row)?;
+        let shape = self.shape_of(unit, row)?;
         let pool = rows.groups.get(usize::from(row.group))?.as_ref()?.pool;
         let standing = rows.standing(row.group);
         let ends = standing.is_none_or(|standing| standing.end != End::Never);

@@ -2,7 +2,7 @@
 //!
 //! A slot takes its whole room while nobody is in it, and what is left of it while somebody is: whether a running unit comes
 //! or goes, together they take the same. Who is in it says its record; who is about to be, whoever decides
-//! ([`Cluster::occupy`]), until the assumption of that running unit ends. Of best-effort room a slot takes nothing: who
+//! ([`NodeHolds::occupy`]), until the assumption of that running unit ends. Of best-effort room a slot takes nothing: who
 //! uses it meanwhile leaves when the slot is taken. A cluster without reservations pays a look at an empty map.
 
 use std::{
@@ -20,10 +20,12 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{
-    Cluster,
+    catalogue::Catalogue,
+    charge::Charge,
     devices::bits,
-    holds::{Charge, HoldEntry, SlotOccupant},
-    shapes::ShapeId,
+    holds::{Basis, HoldEntry, NodeHolds, SlotOccupant},
+    shapes::{Shape, ShapeId},
+    taken::TakenRoom,
 };
 
 /// Reservations that a unit owns, in order of name; mostly none.
@@ -31,7 +33,7 @@ pub type Owned = SmallVec<[Arc<ReservationSpec>; 1]>;
 
 /// Reservations, and where their slots are.
 #[derive(Clone, Debug, Default)]
-pub(super) struct NodeSlots {
+pub(crate) struct NodeSlots {
     /// By name.
     specs: BTreeMap<String, Arc<ReservationSpec>>,
     /// By node index; ascending.
@@ -43,252 +45,267 @@ pub(super) struct NodeSlots {
 }
 
 impl NodeSlots {
-    pub(super) fn on(&self, node: NodeId) -> impl Iterator<Item = &HoldId> {
+    /// Whether there is any slot.
+    #[inline]
+    pub(crate) fn is_any(&self) -> bool {
+        !self.at.is_empty()
+    }
+
+    /// Returns the slots on a node, in order of ids.
+    pub(crate) fn on(&self, node: NodeId) -> impl Iterator<Item = &HoldId> {
         self.at.get(&node.idx()).into_iter().flatten()
     }
-}
 
-impl Cluster {
-    /// A reservation's record.
-    pub fn put_reservation(&mut self, spec: Arc<ReservationSpec>) {
-        self.holds.slots.specs.insert(spec.name.clone(), spec);
-    }
-
-    /// A reservation's record is gone.
-    pub fn remove_reservation(&mut self, name: &str) {
-        self.holds.slots.specs.remove(name);
-    }
-
-    /// Whether there is any slot.
-    pub fn has_slots(&self) -> bool {
-        !self.holds.slots.at.is_empty()
-    }
-
-    /// Reservations that a unit owns.
-    pub fn owned(&self, pool: Pool, owns: impl Fn(&ReservationSpec) -> bool) -> Owned {
+    /// Returns the reservations that a unit of a pool owns.
+    pub(crate) fn owned(&self, pool: Pool, owns: impl Fn(&ReservationSpec) -> bool) -> Owned {
         if pool != Pool::Guaranteed {
             return Owned::new();
         }
-        self.holds.slots.specs.values().filter(|spec| owns(spec)).cloned().collect()
-    }
-
-    /// Slots of some reservations that nobody is in and that have all that a shape takes, with their nodes; those of the
-    /// first reservation first, then in order of ids. Says nothing of labels and taints.
-    pub fn free_slots(&self, owned: &Owned, shape: ShapeId) -> Vec<(HoldId, NodeId)> {
-        let names = owned.iter().map(|spec| spec.name.as_str());
-        let ids = names.filter_map(|name| self.holds.slots.free.get(name)).flatten();
-        let serving = ids.filter_map(|id| Some((*id, self.holds.kept(*id)?)));
-        let serving = serving.filter(|(_, kept)| self.serves(kept, shape));
-        serving.map(|(id, kept)| (id, kept.hold.node)).collect()
-    }
-
-    /// The slot on a node that one more of a shape takes, and the devices that it gets there.
-    pub fn slot_on(&self, owned: &Owned, shape: ShapeId, node: NodeId) -> Option<(HoldId, u64)> {
-        let ids = self.holds.slots.at.get(&node.idx())?;
-        let of = |spec: &Arc<ReservationSpec>| {
-            let mut kept = ids.iter().filter_map(|id| Some((*id, self.holds.kept(*id)?)));
-            kept.find(|(_, kept)| {
-                let is_of = kept.hold.slot.as_ref().is_some_and(|slot| *slot.reservation == *spec.name);
-                is_of && !self.is_taken(kept) && self.serves(kept, shape)
-            })
-        };
-        let (id, kept) = owned.iter().find_map(of)?;
-        let n = self.shapes.get(shape).devices.as_ref().map_or(0, |ask| ask.count as usize);
-        let mask = bits(kept.hold.device_mask(0)).take(n).fold(0, |mask, device| mask | 1 << device);
-        Some((id, mask))
-    }
-
-    /// Whether some slot of a node would do for a shape, whoever owns it.
-    pub fn may_serve(&self, shape: ShapeId, node: NodeId) -> bool {
-        let ids = self.holds.slots.at.get(&node.idx()).into_iter().flatten();
-        let mut kept = ids.filter_map(|id| self.holds.kept(*id));
-        kept.any(|kept| !self.is_taken(kept) && self.serves(kept, shape))
-    }
-
-    /// Somebody whose room is assumed takes a slot.
-    pub fn occupy(&mut self, id: HoldId, member: Member) {
-        self.settle_occupant(id, Some(SlotOccupant { member, is_assumed: true }));
-    }
-
-    /// The slot that a running unit is in, or about to be.
-    pub fn slot_of(&self, member: &Member) -> Option<HoldId> {
-        let id = *self.holds.slots.taken.get(&member.unit)?.get(&member.ordinal)?;
-        let kept = self.holds.kept(id)?;
-        (kept.occupant?.member == *member && self.is_taken(kept)).then_some(id)
-    }
-
-    /// Who is in a slot, or about to be.
-    pub fn occupant_of(&self, id: HoldId) -> Option<Member> {
-        let kept = self.holds.kept(id)?;
-        Some(kept.occupant.filter(|_| self.is_taken(kept))?.member)
-    }
-
-    /// Nobody takes a slot from now on, or somebody may.
-    pub fn close_slot(&mut self, id: HoldId, is_closed: bool) {
-        if let Some(kept) = self.holds.kept_mut(id) {
-            kept.is_closed = is_closed;
-        }
+        self.specs.values().filter(|spec| owns(spec)).cloned().collect()
     }
 
     /// Whether some running unit of a unit took a slot.
-    pub fn is_in_slots(&self, unit: UnitId) -> bool {
-        self.holds.slots.taken.contains_key(&unit)
+    pub(crate) fn has_of(&self, unit: UnitId) -> bool {
+        self.taken.contains_key(&unit)
     }
 
-    /// Whether the node of a slot has what the slot keeps.
-    pub fn is_sound(&self, id: HoldId) -> bool {
-        let Some(kept) = self.holds.kept(id) else { return false };
-        let (node, mask) = (kept.hold.node, kept.hold.device_mask(0));
-        !self.is_overfull(node, kept.shape) && self.suits(kept.shape, node, mask).is_ok()
+    /// Returns the slot that somebody took last.
+    fn of(&self, unit: UnitId, ordinal: u32) -> Option<HoldId> {
+        self.taken.get(&unit)?.get(&ordinal).copied()
     }
 
-    /// Less is there of some resource than is taken of it, or of devices that a shape asks for than are held.
-    fn is_overfull(&self, node: NodeId, shape: ShapeId) -> bool {
-        self.known(node).is_some_and(|idx| {
-            self.room.free(idx).iter().any(|free| *free < 0) || self.shrunk_of(shape, idx).is_some()
-        })
-    }
-
-    /// A slot that was just kept.
-    pub(super) fn begin_slot(&mut self, id: HoldId, hold: &Hold) {
-        let Some(slot) = &hold.slot else { return };
-        let at = self.holds.slots.at.entry(hold.node.idx()).or_default();
+    /// A slot begins to be kept, and nobody is in it.
+    fn insert(&mut self, id: HoldId, node: NodeId, reservation: &Arc<str>) {
+        let at = self.at.entry(node.idx()).or_default();
         at.push(id);
         at.sort_unstable();
-        self.holds.slots.free.entry(Arc::clone(&slot.reservation)).or_default().insert(id);
-        self.settle_occupant(id, slot.occupant.map(|member| SlotOccupant { member, is_assumed: false }));
-        // Whoever owns it has more room.
-        self.note_gain(hold.node.idx());
+        self.free.entry(Arc::clone(reservation)).or_default().insert(id);
     }
 
-    /// A slot that was just forgotten.
-    pub(super) fn end_slot(&mut self, id: HoldId, kept: &HoldEntry) {
-        let Some(slot) = &kept.hold.slot else { return };
-        let idx = kept.hold.node.idx();
-        let NodeSlots { at, free, .. } = &mut self.holds.slots;
-        if let Some(ids) = at.get_mut(&idx) {
+    /// A slot is kept no longer.
+    fn forget(&mut self, id: HoldId, node: NodeId, reservation: &Arc<str>) {
+        if let Some(ids) = self.at.get_mut(&node.idx()) {
             ids.retain(|other| *other != id);
             if ids.is_empty() {
-                at.remove(&idx);
+                self.at.remove(&node.idx());
             }
         }
-        if let Some(ids) = free.get_mut(&slot.reservation) {
+        if let Some(ids) = self.free.get_mut(reservation) {
             ids.remove(&id);
             if ids.is_empty() {
-                free.remove(&slot.reservation);
+                self.free.remove(reservation);
             }
         }
-        self.forget_taken(kept.occupant, id);
-        self.shift_charge(idx, kept.shape, &kept.charge, -1);
-        self.note_gain(idx);
     }
 
-    /// A running unit came or went: its slot follows.
-    pub(super) fn follow_slot(&mut self, unit: UnitId, ordinal: u32) {
-        let taken = self.holds.slots.taken.get(&unit).and_then(|of_unit| of_unit.get(&ordinal));
-        if let Some(id) = taken.copied() {
-            self.settle_slot(id);
-        }
-    }
-
-    /// A running unit is not about to come any more: nobody is in its slot, even should it be assumed there again.
-    pub(super) fn leave_slot(&mut self, unit: UnitId, ordinal: u32) {
-        let taken = self.holds.slots.taken.get(&unit).and_then(|of_unit| of_unit.get(&ordinal));
-        if let Some(id) = taken.copied()
-            && self.holds.kept(id).is_some_and(|kept| !self.is_taken(kept))
-        {
-            self.settle_occupant(id, None);
-        }
-    }
-
-    /// Running units of a unit came or went: their slots follow.
-    pub(super) fn follow_slots(&mut self, unit: UnitId) {
-        let Some(of_unit) = self.holds.slots.taken.get(&unit) else { return };
-        let mut ids: Vec<HoldId> = of_unit.values().copied().collect();
-        ids.sort_unstable();
-        ids.into_iter().for_each(|id| self.settle_slot(id));
-    }
-
-    fn settle_occupant(&mut self, id: HoldId, occupant: Option<SlotOccupant>) {
-        let Some(kept) = self.holds.kept_mut(id) else { return };
-        let before = std::mem::replace(&mut kept.occupant, occupant);
-        self.forget_taken(before, id);
-        let mut other = None;
-        if let Some(Member { unit, ordinal, .. }) = occupant.map(|occupant| occupant.member) {
-            other = self.holds.slots.taken.entry(unit).or_default().insert(ordinal, id);
-        }
-        self.settle_slot(id);
-        // Others chose another slot for it.
-        if let Some(other) = other.filter(|other| *other != id)
-            && let Some(kept) = self.holds.kept_mut(other)
-        {
-            kept.occupant = None;
-            self.settle_slot(other);
-        }
-    }
-
+    /// Somebody is not the one who took a slot any more.
     fn forget_taken(&mut self, occupant: Option<SlotOccupant>, id: HoldId) {
         let Some(Member { unit, ordinal, .. }) = occupant.map(|occupant| occupant.member) else { return };
-        let taken = &mut self.holds.slots.taken;
-        let Some(of_unit) = taken.get_mut(&unit) else { return };
+        let Some(of_unit) = self.taken.get_mut(&unit) else { return };
         if of_unit.get(&ordinal) == Some(&id) {
             of_unit.remove(&ordinal);
         }
         if of_unit.is_empty() {
-            taken.remove(&unit);
+            self.taken.remove(&unit);
         }
     }
+}
 
-    /// What a slot takes now. Nobody gains by it: it takes no less than before but for what its occupant takes.
-    fn settle_slot(&mut self, id: HoldId) {
-        let Some(kept) = self.holds.kept(id) else { return };
-        let (idx, shape, charge) = (kept.hold.node.idx(), kept.shape, self.slot_charge(kept));
-        let is_free = !self.is_taken(kept);
-        if let Some(slot) = &kept.hold.slot {
-            let reservation = Arc::clone(&slot.reservation);
-            let free = self.holds.slots.free.entry(reservation).or_default();
-            let _ = if is_free { free.insert(id) } else { free.remove(&id) };
+impl HoldEntry {
+    /// Returns what the occupant of a slot takes, as its shape and devices, if the occupant is there.
+    fn occupied(&self, taken: &TakenRoom) -> Option<(ShapeId, u64)> {
+        let (SlotOccupant { member, is_assumed }, node) = (self.occupant?, self.hold.node);
+        if is_assumed {
+            let assumed = taken.assumed(member.unit, member.ordinal)?;
+            let is_it = (assumed.incarnation, assumed.node) == (member.incarnation, node);
+            return is_it.then_some((assumed.shape, assumed.mask));
         }
-        self.shift_charge(idx, shape, &charge, 1);
-        if let Some(kept) = self.holds.kept_mut(id) {
-            let before = std::mem::replace(&mut kept.charge, charge);
-            self.shift_charge(idx, shape, &before, -1);
-        }
-        self.touch(idx);
+        let row = taken.remains(&member).filter(|row| row.node == node)?;
+        Some((taken.shape_of(member.unit, row)?, row.device_mask))
     }
 
-    fn slot_charge(&self, kept: &HoldEntry) -> Charge {
-        let mut charge = Charge::whole(self.shapes.get(kept.shape), &kept.hold);
-        if let Some((shape, mask)) = self.takes(kept) {
-            charge.cover(self.shapes.get(shape), mask);
+    /// Whether somebody is in a slot, or about to be.
+    pub(super) fn is_taken(&self, taken: &TakenRoom) -> bool {
+        self.occupied(taken).is_some()
+    }
+
+    /// Whether a slot is open and has all that a shape takes.
+    pub(super) fn has_place_for(&self, shape: &Shape) -> bool {
+        shape.pool == Pool::Guaranteed && !self.is_closed && self.hold.demand.covers(&shape.demand)
+    }
+
+    /// Returns what a slot takes now.
+    fn slot_charge(&self, catalogue: &Catalogue, taken: &TakenRoom) -> Charge {
+        let mut charge = Charge::whole(catalogue.shape(self.shape), &self.hold);
+        if let Some((shape, mask)) = self.occupied(taken) {
+            charge.cover(catalogue.shape(shape), mask);
         }
         charge.tidy()
     }
 
-    fn is_taken(&self, kept: &HoldEntry) -> bool {
-        self.takes(kept).is_some()
+    /// Returns as many devices of a slot as a shape asks for.
+    fn devices_for(&self, shape: &Shape) -> u64 {
+        let n = shape.devices.as_ref().map_or(0, |ask| ask.count as usize);
+        bits(self.hold.device_mask(0)).take(n).fold(0, |mask, device| mask | 1 << device)
+    }
+}
+
+/// Which slots there are for somebody.
+impl NodeHolds {
+    /// Returns the slots of some reservations that nobody is in and that serve, with their nodes; those of the first
+    /// reservation first, then in order of ids.
+    pub(crate) fn free_slots(
+        &self,
+        owned: &Owned,
+        serves: impl Fn(&HoldEntry) -> bool,
+    ) -> Vec<(HoldId, NodeId)> {
+        let names = owned.iter().map(|spec| spec.name.as_str());
+        let ids = names.filter_map(|name| self.slots.free.get(name)).flatten();
+        let entries = ids.filter_map(|id| Some((*id, self.get(*id)?)));
+        let serving = entries.filter(|(_, entry)| serves(entry));
+        serving.map(|(id, entry)| (id, entry.hold.node)).collect()
     }
 
-    /// It is open, and sound, and has all that a shape takes.
-    fn serves(&self, kept: &HoldEntry, shape: ShapeId) -> bool {
-        let node = kept.hold.node;
-        let asks = self.shapes.get(shape);
-        asks.pool == Pool::Guaranteed
-            && !kept.is_closed
-            && kept.hold.demand.covers(&asks.demand)
-            && self.usable(node).is_ok()
-            && !self.is_overfull(node, kept.shape)
+    /// Returns the slot on a node, of the first reservation that has one that serves, and the devices that a shape gets
+    /// there.
+    pub(crate) fn slot_on(
+        &self,
+        owned: &Owned,
+        shape: &Shape,
+        node: NodeId,
+        serves: impl Fn(&HoldEntry) -> bool,
+    ) -> Option<(HoldId, u64)> {
+        let ids = self.slots.at.get(&node.idx())?;
+        let (id, entry) = owned.iter().find_map(|spec| {
+            let mut entries = ids.iter().filter_map(|id| Some((*id, self.get(*id)?)));
+            entries.find(|(_, entry)| {
+                let slot = entry.hold.slot.as_ref();
+                slot.is_some_and(|slot| *slot.reservation == *spec.name) && serves(entry)
+            })
+        })?;
+        Some((id, entry.devices_for(shape)))
     }
 
-    /// What the occupant of a slot takes, if it is there.
-    fn takes(&self, kept: &HoldEntry) -> Option<(ShapeId, u64)> {
-        let (SlotOccupant { member, is_assumed }, node) = (kept.occupant?, kept.hold.node);
-        if is_assumed {
-            let assumed = self.assumptions.get(member.unit, member.ordinal)?;
-            let is_it = (assumed.incarnation, assumed.node) == (member.incarnation, node);
-            return is_it.then_some((assumed.shape, assumed.mask));
+    /// Whether some slot of a node serves, whoever owns it.
+    pub(crate) fn may_serve(&self, node: NodeId, serves: impl Fn(&HoldEntry) -> bool) -> bool {
+        self.slots.on(node).filter_map(|id| self.get(*id)).any(serves)
+    }
+
+    /// Returns the slot that a running unit is in, or about to be.
+    pub(crate) fn slot_of(&self, taken: &TakenRoom, member: &Member) -> Option<HoldId> {
+        let id = self.slots.of(member.unit, member.ordinal)?;
+        let entry = self.get(id)?;
+        (entry.occupant?.member == *member && entry.is_taken(taken)).then_some(id)
+    }
+
+    /// Returns who is in a slot, or about to be.
+    pub(crate) fn occupant_of(&self, taken: &TakenRoom, id: HoldId) -> Option<Member> {
+        let entry = self.get(id)?;
+        Some(entry.occupant.filter(|_| entry.is_taken(taken))?.member)
+    }
+}
+
+/// Who comes into slots, and who leaves them.
+impl NodeHolds {
+    /// Follows a reservation's record.
+    pub(crate) fn put_reservation(&mut self, spec: Arc<ReservationSpec>) {
+        self.slots.specs.insert(spec.name.clone(), spec);
+    }
+
+    /// Forgets a reservation's record.
+    pub(crate) fn remove_reservation(&mut self, name: &str) {
+        self.slots.specs.remove(name);
+    }
+
+    /// Nobody takes a slot from now on, or somebody may.
+    pub(crate) fn close_slot(&mut self, id: HoldId, is_closed: bool) {
+        if let Some(entry) = self.get_mut(id) {
+            entry.is_closed = is_closed;
         }
-        let row = self.remains(&member).filter(|row| row.node == node)?;
-        Some((self.taken_shape(member.unit, row)?, row.device_mask))
+    }
+
+    /// Somebody whose room is assumed takes a slot.
+    pub(crate) fn occupy(&mut self, mut on: Basis<'_>, id: HoldId, member: Member) {
+        self.settle_occupant(&mut on, id, Some(SlotOccupant { member, is_assumed: true }));
+    }
+
+    /// A slot that was just kept.
+    pub(super) fn begin_slot(&mut self, on: &mut Basis<'_>, id: HoldId, hold: &Hold) {
+        let Some(slot) = &hold.slot else { return };
+        self.slots.insert(id, hold.node, &slot.reservation);
+        let occupant = slot.occupant.map(|member| SlotOccupant { member, is_assumed: false });
+        self.settle_occupant(on, id, occupant);
+        // Whoever owns it has more room.
+        on.note_gain(hold.node.idx());
+    }
+
+    /// A slot that was just forgotten.
+    pub(super) fn end_slot(&mut self, on: &mut Basis<'_>, id: HoldId, entry: &HoldEntry) {
+        let Some(slot) = &entry.hold.slot else { return };
+        let idx = entry.hold.node.idx();
+        self.slots.forget(id, entry.hold.node, &slot.reservation);
+        self.slots.forget_taken(entry.occupant, id);
+        on.shift_charge(idx, entry.shape, &entry.charge, -1);
+        on.note_gain(idx);
+    }
+
+    /// A running unit came or went: its slot follows.
+    pub(crate) fn follow_slot(&mut self, on: &mut Basis<'_>, unit: UnitId, ordinal: u32) {
+        if let Some(id) = self.slots.of(unit, ordinal) {
+            self.settle_slot(on, id);
+        }
+    }
+
+    /// A running unit is not about to come any more: nobody is in its slot, even should it be assumed there again.
+    pub(crate) fn leave_slot(&mut self, mut on: Basis<'_>, unit: UnitId, ordinal: u32) {
+        if let Some(id) = self.slots.of(unit, ordinal)
+            && self.get(id).is_some_and(|entry| !entry.is_taken(on.taken))
+        {
+            self.settle_occupant(&mut on, id, None);
+        }
+    }
+
+    /// Running units of a unit came or went: their slots follow.
+    pub(super) fn follow_slots(&mut self, on: &mut Basis<'_>, unit: UnitId) {
+        let Some(of_unit) = self.slots.taken.get(&unit) else { return };
+        let mut ids: Vec<HoldId> = of_unit.values().copied().collect();
+        ids.sort_unstable();
+        ids.into_iter().for_each(|id| self.settle_slot(on, id));
+    }
+
+    fn settle_occupant(&mut self, on: &mut Basis<'_>, id: HoldId, occupant: Option<SlotOccupant>) {
+        let Some(entry) = self.get_mut(id) else { return };
+        let before = std::mem::replace(&mut entry.occupant, occupant);
+        self.slots.forget_taken(before, id);
+        let mut other = None;
+        if let Some(Member { unit, ordinal, .. }) = occupant.map(|occupant| occupant.member) {
+            other = self.slots.taken.entry(unit).or_default().insert(ordinal, id);
+        }
+        self.settle_slot(on, id);
+        // Others chose another slot for it.
+        if let Some(other) = other.filter(|other| *other != id)
+            && let Some(entry) = self.get_mut(other)
+        {
+            entry.occupant = None;
+            self.settle_slot(on, other);
+        }
+    }
+
+    /// What a slot takes now. Nobody gains by it: it takes no less than before but for what its occupant takes.
+    fn settle_slot(&mut self, on: &mut Basis<'_>, id: HoldId) {
+        let Some(entry) = self.get(id) else { return };
+        let (idx, shape, is_free) = (entry.hold.node.idx(), entry.shape, !entry.is_taken(on.taken));
+        let charge = entry.slot_charge(on.catalogue, on.taken);
+        if let Some(slot) = &entry.hold.slot {
+            let reservation = Arc::clone(&slot.reservation);
+            let free = self.slots.free.entry(reservation).or_default();
+            let _ = if is_free { free.insert(id) } else { free.remove(&id) };
+        }
+        on.shift_charge(idx, shape, &charge, 1);
+        if let Some(entry) = self.get_mut(id) {
+            let before = std::mem::replace(&mut entry.charge, charge);
+            on.shift_charge(idx, shape, &before, -1);
+        }
+        on.touch(idx);
     }
 }

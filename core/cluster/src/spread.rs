@@ -6,8 +6,6 @@
 
 use godel_domain::ids::{NodeId, UnitId};
 
-use super::Cluster;
-
 /// By node what those there count in scores beyond what they take, of cpu and memory; empty while that is nothing everywhere.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Nominal(Vec<[i64; 2]>);
@@ -24,7 +22,9 @@ impl Nominal {
         }
     }
 
-    fn of(&self, idx: usize) -> [i64; 2] {
+    /// Returns what those on the node at an index count.
+    #[inline]
+    pub(super) fn of(&self, idx: usize) -> [i64; 2] {
         self.0.get(idx).copied().unwrap_or_default()
     }
 }
@@ -48,6 +48,24 @@ impl ReplicaCounts {
         }
     }
 
+    /// Whether the running units of a unit are counted, on as many nodes as there are now.
+    pub(super) fn is_of(&self, unit: UnitId, n_nodes: usize) -> bool {
+        self.unit == unit && self.counts.len() == n_nodes
+    }
+
+    /// Counts the running units of a unit from now on, where `replicas` says they are.
+    pub(super) fn begin(&mut self, unit: UnitId, n_nodes: usize, replicas: impl Iterator<Item = NodeId>) {
+        self.clear(n_nodes);
+        self.unit = unit;
+        replicas.for_each(|node| self.turn(node, 1));
+    }
+
+    /// Returns how many of the unit that is counted are on the node at an index.
+    #[inline]
+    pub(super) fn of(&self, idx: usize) -> u32 {
+        self.counts.get(idx).copied().unwrap_or(0)
+    }
+
     fn turn(&mut self, node: NodeId, sign: i8) {
         let n_nodes = self.counts.len();
         let Some(count) = self.counts.get_mut(node.idx()) else { return };
@@ -61,8 +79,7 @@ impl ReplicaCounts {
         *count += 1;
     }
 
-    fn begin(&mut self, unit: UnitId, n_nodes: usize) {
-        self.unit = unit;
+    fn clear(&mut self, n_nodes: usize) {
         if self.nodes.len() < self.counts.len() {
             for node in self.nodes.drain(..) {
                 self.counts[NodeId(node).idx()] = 0;
@@ -75,31 +92,22 @@ impl ReplicaCounts {
     }
 }
 
-impl Cluster {
-    /// From here on running units of this unit are counted by node. `O(running units of both)` if it was another one.
-    pub fn count_unit(&mut self, unit: UnitId) {
-        if self.tally.unit == unit && self.tally.counts.len() == self.nodes.len() {
-            return;
-        }
-        self.tally.begin(unit, self.nodes.len());
-        if let Some(taken) = self.units.get(&unit) {
-            for (_, row) in taken.rows.live() {
-                self.tally.turn(row.node, 1);
-            }
-        }
-        for assumed in self.assumptions.of(unit) {
-            self.tally.turn(assumed.node, 1);
-        }
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// How many of the unit that is counted are on a node, assumed or there.
-    pub fn n_of_unit(&self, idx: usize) -> u32 {
-        self.tally.counts.get(idx).copied().unwrap_or(0)
-    }
-
-    /// What running units on a node count in scores beyond what they take, of cpu and memory.
-    #[inline]
-    pub fn nominal(&self, idx: usize) -> [i64; 2] {
-        self.nominal.of(idx)
+    #[test]
+    fn counts_follow_one_unit_and_are_cleared_for_the_next() {
+        let (first, second) = (UnitId(1), UnitId(2));
+        let mut counts = ReplicaCounts::default();
+        counts.begin(first, 4, [1, 3, 3].map(NodeId).into_iter());
+        counts.shift(first, NodeId(2), 1);
+        counts.shift(first, NodeId(1), -1);
+        counts.shift(second, NodeId(0), 1);
+        counts.shift(first, NodeId(7), 1);
+        assert_eq!([0, 1, 2, 3, 7].map(|idx| counts.of(idx)), [0, 0, 1, 2, 0]);
+        assert!(counts.is_of(first, 4) && !counts.is_of(first, 8) && !counts.is_of(second, 4));
+        counts.begin(second, 8, std::iter::once(NodeId(7)));
+        assert_eq!([1, 2, 3, 7].map(|idx| counts.of(idx)), [0, 0, 0, 1]);
     }
 }

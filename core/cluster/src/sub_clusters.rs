@@ -3,13 +3,10 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
-use godel_domain::{ids::NodeId, sub_cluster::demanded};
+use godel_domain::sub_cluster::demanded;
 use rustc_hash::FxHashMap;
 
-use super::{
-    Cluster,
-    room::{BLOCK, BlockMask},
-};
+use super::room::{BLOCK, BlockMask};
 
 /// A sub-cluster by small integer: valid for the cluster that gave it, for as long as that lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,6 +32,12 @@ pub(crate) struct SubClusters {
 }
 
 impl SubClusters {
+    /// Returns no sub-clusters yet, which the values of a label are to name; of an empty label there are none.
+    pub(super) fn by_label(key: &str) -> Self {
+        Self { key: key.to_owned(), ..Self::default() }
+    }
+
+    /// Returns the sub-cluster of a name, known or new.
     pub(super) fn id(&mut self, name: &str) -> SubClusterId {
         if let Some(id) = self.ids.get(name) {
             return *id;
@@ -46,12 +49,13 @@ impl SubClusters {
         id
     }
 
-    fn demanded(&mut self, selector: &BTreeMap<String, String>) -> Option<SubClusterId> {
+    /// Returns the sub-cluster that a node selector demands.
+    pub(super) fn demanded(&mut self, selector: &BTreeMap<String, String>) -> Option<SubClusterId> {
         let name = demanded(selector, &self.key)?;
         Some(self.id(name))
     }
 
-    /// A node's labels, `over` winning over `under`.
+    /// The labels of the node at an index are these now, `over` winning over `under`.
     pub(super) fn settle(
         &mut self,
         idx: usize,
@@ -92,66 +96,33 @@ impl SubClusters {
         }
     }
 
-    fn of(&self, idx: usize) -> Option<SubClusterId> {
+    /// Returns the sub-cluster of the node at an index.
+    pub(super) fn of(&self, idx: usize) -> Option<SubClusterId> {
         self.of.get(idx).copied().flatten()
     }
 
-    /// Forgets nodes; names stay.
-    pub(super) fn reset(mut self) -> Self {
+    /// Returns the label of nodes whose value is their sub-cluster; empty: there are no sub-clusters.
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Returns the blocks with nodes of a sub-cluster, ascending, and which nodes these are.
+    #[inline]
+    pub(super) fn blocks_of(&self, id: SubClusterId) -> &[(usize, BlockMask)] {
+        &self.blocks[id.idx()]
+    }
+
+    /// Returns the indices of the nodes of a sub-cluster, ascending.
+    pub(super) fn located(&self, id: SubClusterId) -> impl Iterator<Item = usize> {
+        self.blocks_of(id).iter().flat_map(|(block, nodes)| {
+            (0..BLOCK).filter(move |at| nodes >> at & 1 == 1).map(move |at| block * BLOCK + at)
+        })
+    }
+
+    /// Returns the same names without nodes.
+    pub(super) fn without_nodes(mut self) -> Self {
         self.of.clear();
         self.blocks.iter_mut().for_each(Vec::clear);
         self
-    }
-}
-
-impl Cluster {
-    /// The value of this label is a node's sub-cluster; empty: there are none. To be said before anything else.
-    pub fn set_sub_cluster_key(&mut self, key: &str) {
-        self.sub_clusters = SubClusters { key: key.to_owned(), ..SubClusters::default() };
-        for idx in 0..self.nodes.len() {
-            self.settle_labels(idx);
-        }
-    }
-
-    /// Interns the name of a sub-cluster.
-    pub fn sub_cluster(&mut self, name: &str) -> SubClusterId {
-        self.sub_clusters.id(name)
-    }
-
-    /// The sub-cluster that a node selector demands.
-    pub fn demanded_sub_cluster(&mut self, selector: &BTreeMap<String, String>) -> Option<SubClusterId> {
-        self.sub_clusters.demanded(selector)
-    }
-
-    /// Blocks with nodes of a sub-cluster, ascending, and which nodes these are.
-    #[inline]
-    pub fn blocks_of(&self, id: SubClusterId) -> &[(usize, BlockMask)] {
-        &self.sub_clusters.blocks[id.idx()]
-    }
-
-    /// Indices of the nodes that something of a sub-cluster may use, ascending; all there are for something of none.
-    pub fn located(&self, id: Option<SubClusterId>) -> impl Iterator<Item = usize> {
-        let all = if id.is_none() { 0..self.n_indices() } else { 0..0 };
-        let blocks = id.map_or(&[][..], |id| self.blocks_of(id));
-        let of_it = blocks.iter().flat_map(|(block, nodes)| {
-            (0..BLOCK).filter(move |at| nodes >> at & 1 == 1).map(move |at| block * BLOCK + at)
-        });
-        all.chain(of_it)
-    }
-
-    /// The label of nodes whose value is their sub-cluster; empty: there are no sub-clusters.
-    pub fn sub_cluster_key(&self) -> &str {
-        &self.sub_clusters.key
-    }
-
-    /// [`Self::located`], of nodes that have a spec.
-    pub fn located_nodes(&self, id: Option<SubClusterId>) -> impl Iterator<Item = NodeId> {
-        self.located(id).filter_map(|idx| self.nodes[idx].spec.as_ref()).map(|(spec, _)| spec.id)
-    }
-
-    /// Whether a node is one of [`Self::located`].
-    #[inline]
-    pub fn is_located(&self, id: Option<SubClusterId>, node: NodeId) -> bool {
-        id.is_none() || self.sub_clusters.of(node.idx()) == id
     }
 }

@@ -63,10 +63,9 @@ fn gets(cluster: &mut Cluster, demand: &Demand) -> Result<u64, String> {
     let wanted = picked.unwrap_or(0b1);
     assert_eq!(cluster.grant_devices(shape, NODE, wanted).is_ok(), fits.is_ok());
     cluster.keep_occupants();
-    assert_eq!(
-        cluster.shrunk_of(shape, NODE.idx()).is_some(),
-        cluster.is_shrunk_of(cluster.shapes().get(shape), NODE.idx())
-    );
+    let resolved = cluster.shapes().get(shape);
+    let shrunk = cluster.free.shrunk_of(&cluster.catalogue, resolved, NODE.idx());
+    assert_eq!(shrunk.is_some(), cluster.is_shrunk_of(resolved, NODE.idx()));
     fits.map(|()| picked.expect("it fits"))
 }
 

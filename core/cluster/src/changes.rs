@@ -1,0 +1,301 @@
+//! What a change of rows, assumptions, budgets or holds means for all parts of the cluster, in the order in which they
+//! follow it.
+
+use std::sync::Arc;
+
+use godel_domain::{
+    budget_spec::BudgetSpec,
+    demand::{Demand, Pool},
+    hold::{Borrower, Hold, Member},
+    ids::{HoldId, NodeId, Revision, UnitId},
+    reservation_spec::ReservationSpec,
+    resources::Resources,
+    running_units::{RunChange, RunningUnits},
+};
+use godel_rules::budget::{Identity, Wanted};
+
+use super::{
+    Cluster,
+    assumptions::Assumed,
+    group_deltas::GroupDeltas,
+    holds::{Basis, NodeHolds},
+    shapes::ShapeId,
+    taken::UnitTaken,
+};
+
+/// Demands, and the pools that pay for them.
+impl Cluster {
+    /// Returns the shape of a demand; equal demands of one pool have the same shape.
+    pub fn shape(&mut self, demand: &Demand, pool: Pool) -> ShapeId {
+        self.keep_pool(pool);
+        self.catalogue.intern(demand, pool)
+    }
+
+    /// There may be demands of this pool from now on.
+    fn keep_pool(&mut self, pool: Pool) {
+        if pool == Pool::BestEffort {
+            self.keep_best_effort();
+        }
+    }
+
+    /// Begins to keep best-effort room, if it is not kept yet. `O(running units + nodes)` the first time.
+    pub(super) fn keep_best_effort(&mut self) {
+        let Self { catalogue, records, free, taken, holds } = self;
+        let Some(mut kept) = free.empty_best_effort(catalogue) else { return };
+        let n_nodes = free.len();
+        for idx in 0..n_nodes {
+            if let Some(usage) = records.usage(idx) {
+                kept.begin_usage(idx, usage);
+            }
+        }
+        taken.begin_best_effort(catalogue, n_nodes, &mut kept);
+        let held = holds.best_effort_asks().chain(free.gathering().best_effort_asks());
+        for (node, asks) in held.filter(|(node, _)| node.idx() < n_nodes) {
+            kept.room.shift(node.idx(), asks, 1);
+        }
+        free.begin_best_effort(kept);
+    }
+
+    /// Usage of a node is known no longer, or of an earlier time: what was left out counts again.
+    pub(super) fn forget_usage(&mut self) {
+        if self.free.end_best_effort() {
+            self.keep_best_effort();
+            self.free.touch_all(&self.catalogue);
+        }
+    }
+}
+
+/// Rows.
+impl Cluster {
+    /// Follows a committed change to rows. Returns how many take room now that did not before, and how many are told to
+    /// leave.
+    pub fn apply_rows(
+        &mut self,
+        unit: UnitId,
+        change: &RunChange,
+        revision: Revision,
+        time_ms: i64,
+    ) -> GroupDeltas {
+        if let RunChange::Bind(bind) = change {
+            self.keep_pool(bind.pool);
+        }
+        let Self { catalogue, free, taken, holds, .. } = self;
+        let mut of_unit = taken.take_out(catalogue, unit, change);
+        let UnitTaken { rows, shapes } = &mut of_unit;
+        let mut deltas = GroupDeltas::default();
+        // Whoever turned live or no longer, where that matters.
+        let is_watched = !holds.is_empty() || taken.has_occupants();
+        let mut turned: Vec<(u32, NodeId)> = Vec::new();
+        rows.apply(change, revision, time_ms, |ordinal, before, after| {
+            let (was_live, is_live) = (before.phase.is_live(), after.phase.is_live());
+            deltas.note(before, after);
+            if was_live && is_live {
+                return;
+            }
+            let row = if is_live { after } else { before };
+            if is_watched {
+                turned.push((ordinal, row.node));
+            }
+            taken.release_row(catalogue, free, (unit, shapes), before);
+            if taken.settle_row(catalogue, free, (unit, shapes), ordinal, after) && holds.slots().is_any() {
+                holds.follow_slot(&mut Basis { catalogue, taken, free }, unit, ordinal);
+            }
+        });
+        taken.put_back(unit, of_unit, &deltas);
+        if !turned.is_empty() {
+            taken.follow_occupants(unit, &turned);
+            for (ordinal, _) in &turned {
+                holds.follow_victim(&mut Basis { catalogue, taken, free }, unit, *ordinal);
+            }
+        }
+        deltas
+    }
+
+    /// Takes the rows of a unit from a list; they replace what is known of the unit.
+    pub fn load_rows(&mut self, unit: UnitId, rows: RunningUnits) {
+        rows.groups.iter().flatten().for_each(|group| self.keep_pool(group.pool));
+        let Self { catalogue, free, taken, holds, .. } = self;
+        let of_unit = taken.begin_load(catalogue, free, unit, rows);
+        for (ordinal, row) in (0u32..).zip(&of_unit.rows.rows) {
+            let ended = taken.settle_row(catalogue, free, (unit, &of_unit.shapes), ordinal, row);
+            if ended && holds.slots().is_any() {
+                holds.follow_slot(&mut Basis { catalogue, taken, free }, unit, ordinal);
+            }
+        }
+        taken.put_loaded(unit, of_unit);
+        holds.follow_victims(Basis { catalogue, taken, free }, unit);
+    }
+
+    /// Forgets a unit's rows and assumptions.
+    pub fn remove_unit(&mut self, unit: UnitId) {
+        self.taken.remove(&mut self.catalogue, &mut self.free, unit);
+        let (holds, on) = self.holding();
+        holds.follow_victims(on, unit);
+    }
+
+    /// Keeps who is on which node from now on, if that is not kept yet. `O(running units)` the first time.
+    pub fn keep_occupants(&mut self) {
+        self.taken.keep_occupants();
+    }
+
+    /// Keeps no longer who is on which node: nobody searches for victims now.
+    pub fn forget_occupants(&mut self) {
+        self.taken.forget_occupants();
+    }
+}
+
+/// Assumptions, and what others are believed to have taken.
+impl Cluster {
+    /// Takes room before it is committed; nothing happens when a row of this or a later incarnation was bound
+    /// already. An assumption of the same running unit is replaced.
+    pub fn assume(
+        &mut self,
+        unit: UnitId,
+        ordinal: u32,
+        incarnation: u32,
+        shape: ShapeId,
+        node: NodeId,
+        device_mask: u64,
+    ) {
+        let assumed = Assumed { incarnation, shape, node, mask: device_mask };
+        self.taken.assume(&mut self.catalogue, &mut self.free, (unit, ordinal), assumed);
+    }
+
+    /// Gives assumed room back; nothing happens when there is no such assumption.
+    pub fn forget(&mut self, unit: UnitId, ordinal: u32, incarnation: u32) {
+        if self.taken.forget(&mut self.catalogue, &mut self.free, (unit, ordinal), incarnation) {
+            self.leave_slot(unit, ordinal);
+        }
+    }
+
+    /// Like [`Self::forget`], for a trial: nobody else was told of the assumption, so nothing was gained.
+    pub fn undo(&mut self, unit: UnitId, ordinal: u32, incarnation: u32) {
+        if self.taken.undo(&mut self.catalogue, &mut self.free, (unit, ordinal), incarnation) {
+            self.leave_slot(unit, ordinal);
+        }
+    }
+
+    fn leave_slot(&mut self, unit: UnitId, ordinal: u32) {
+        if self.has_slots() {
+            let (holds, on) = self.holding();
+            holds.leave_slot(on, unit, ordinal);
+        }
+    }
+
+    /// Takes the fresh state of a node from a rejection: what others have taken of a pool there and we have not seen is kept
+    /// from new placements until their binds arrive, or until [`Self::clear_foreign`].
+    pub fn note_foreign(
+        &mut self,
+        node: NodeId,
+        pool: Pool,
+        allocated: &Resources,
+        device_free_milli: &[u32],
+    ) {
+        self.free.note_foreign(&mut self.catalogue, node, pool, allocated, device_free_milli);
+    }
+
+    /// Ends a foreign note.
+    pub fn clear_foreign(&mut self, node: NodeId) {
+        self.free.clear_foreign(&self.catalogue, node);
+    }
+}
+
+/// Disruption budgets.
+impl Cluster {
+    /// Follows a budget's record. True if all units have to be offered.
+    pub fn put_budget(&mut self, spec: Arc<BudgetSpec>, revision: Revision) -> bool {
+        self.taken.put_budget(spec, revision)
+    }
+
+    /// Forgets a budget's record.
+    pub fn remove_budget(&mut self, name: &str) {
+        self.taken.remove_budget(name);
+    }
+
+    /// Follows a unit's record, for the budgets that select it.
+    pub fn offer(&mut self, unit: UnitId, identity: &Identity, wanted: impl FnOnce() -> Wanted) {
+        self.taken.offer(unit, identity, wanted);
+    }
+
+    /// Counts running units as told to leave, which their rows do not show yet.
+    pub fn depart(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
+        self.taken.depart(members);
+    }
+
+    /// Counts such running units by their rows again: these show it, or they stay.
+    pub fn arrive(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
+        self.taken.arrive(members);
+    }
+}
+
+/// Holds and slots.
+impl Cluster {
+    /// What is held, and what that rests on.
+    fn holding(&mut self) -> (&mut NodeHolds, Basis<'_>) {
+        let Self { catalogue, free, taken, holds, .. } = self;
+        (holds, Basis { catalogue, taken, free })
+    }
+
+    /// Keeps room; a hold known by its id is replaced.
+    pub fn put_hold(&mut self, hold: Arc<Hold>) {
+        self.remove_hold(hold.id);
+        if self.free.index(&self.catalogue, hold.node).is_none() {
+            return;
+        }
+        let shape = self.shape(&hold.demand, hold.pool);
+        self.free.resolve(&mut self.catalogue, shape);
+        let (holds, on) = self.holding();
+        holds.put(on, hold, shape);
+    }
+
+    /// Gives a hold's room back.
+    pub fn remove_hold(&mut self, id: HoldId) -> Option<Arc<Hold>> {
+        let (holds, on) = self.holding();
+        holds.remove(on, id)
+    }
+
+    /// Takes no account of some holds until [`Self::settle_holds`] of the same ones, as if they were not there: a unit looks
+    /// for room beside what is held for it, or in place of what is held for others of lower rank. Slots stay.
+    pub fn lift_holds(&mut self, ids: &[HoldId]) {
+        let (holds, on) = self.holding();
+        holds.lift(on, ids);
+    }
+
+    /// Counts holds again that were lifted: those that gather take what is free then, the others all that they did.
+    pub fn settle_holds(&mut self, ids: &[HoldId]) {
+        let (holds, on) = self.holding();
+        holds.settle_lifted(on, ids);
+    }
+
+    /// Takes no account of what a unit may enter, on one node or on all, until [`Self::settle_lifted`]. False, and without
+    /// effect, if there is nothing of the kind.
+    pub fn lift_gathered(&mut self, borrower: &Borrower, only: Option<NodeId>) -> bool {
+        self.free.lift_admitting(&self.catalogue, borrower, only)
+    }
+
+    /// Lets holds that were lifted take again what is free.
+    pub fn settle_lifted(&mut self) {
+        self.free.settle_lifted(&self.catalogue);
+    }
+
+    /// Follows a reservation's record.
+    pub fn put_reservation(&mut self, spec: Arc<ReservationSpec>) {
+        self.holds.put_reservation(spec);
+    }
+
+    /// Forgets a reservation's record.
+    pub fn remove_reservation(&mut self, name: &str) {
+        self.holds.remove_reservation(name);
+    }
+
+    /// Lets somebody take a slot whose room is assumed.
+    pub fn occupy(&mut self, id: HoldId, member: Member) {
+        let (holds, on) = self.holding();
+        holds.occupy(on, id, member);
+    }
+
+    /// Lets nobody take a slot from now on, or lets somebody.
+    pub fn close_slot(&mut self, id: HoldId, is_closed: bool) {
+        self.holds.close_slot(id, is_closed);
+    }
+}

@@ -1,0 +1,154 @@
+//! What a hold takes of its node, by resource and by device.
+
+use godel_domain::{demand::Pool, hold::Hold};
+use smallvec::SmallVec;
+
+use super::{
+    catalogue::Catalogue,
+    devices::{DeviceAsk, NodeDevices, bits},
+    room::Asks,
+    shapes::{Shape, ShapeId},
+    taken::TakenRoom,
+};
+
+/// What a hold takes now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Charge {
+    /// Amounts by resource integer.
+    pub asks: Asks,
+    /// Of best-effort room. A guaranteed hold takes all that it asks for there: its victims may keep nothing of that room,
+    /// if what they use is known, and once they have left it is too late to refuse whoever came meanwhile.
+    pub(crate) best_effort: Asks,
+    /// Thousandths by device.
+    pub devices: SmallVec<[(u8, i32); 4]>,
+}
+
+impl Charge {
+    /// Returns all that a hold asks for, whoever covers it.
+    pub(crate) fn whole(shape: &Shape, hold: &Hold) -> Self {
+        let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
+        let asks: Asks = shape.asks.iter().map(|(id, amount)| (*id, amount.saturating_mul(n))).collect();
+        let mut charge = Self { asks, ..Self::default() };
+        hold.device_masks.iter().for_each(|mask| charge.add_devices(*mask, shape.device_milli()));
+        charge
+    }
+
+    /// Returns what a hold takes beyond what its victims take for it, as long as they are there.
+    pub(crate) fn beyond_victims(
+        catalogue: &Catalogue,
+        taken: &TakenRoom,
+        shape: ShapeId,
+        hold: &Hold,
+    ) -> Self {
+        let mut charge = Self::whole(catalogue.shape(shape), hold);
+        let whole = charge.asks.clone();
+        for victim in &hold.victims {
+            let Some(row) = taken.remains(victim).filter(|row| row.node == hold.node) else { continue };
+            let Some(takes) = taken.shape_of(victim.unit, row) else { continue };
+            charge.cover(catalogue.shape(takes), row.device_mask);
+        }
+        let charge = charge.tidy();
+        let best_effort = if hold.pool == Pool::Guaranteed { whole } else { charge.asks.clone() };
+        Self { best_effort, ..charge }
+    }
+
+    /// Somebody takes this much of it.
+    pub(crate) fn cover(&mut self, takes: &Shape, mask: u64) {
+        for (id, amount) in &takes.asks {
+            if let Some((_, left)) = self.asks.iter_mut().find(|(known, _)| known == id) {
+                *left = left.saturating_sub(*amount).max(0);
+            }
+        }
+        for device in bits(mask) {
+            if let Some((_, left)) = self.devices.iter_mut().find(|(known, _)| usize::from(*known) == device)
+            {
+                *left = left.saturating_sub(takes.device_milli()).max(0);
+            }
+        }
+    }
+
+    /// Returns the charge without what is nothing.
+    pub(crate) fn tidy(mut self) -> Self {
+        self.asks.retain(|(_, amount)| *amount > 0);
+        self.devices.retain(|(_, milli)| *milli > 0);
+        self
+    }
+
+    /// Returns the amount of a resource.
+    pub(crate) fn amount(&self, id: u8) -> i64 {
+        self.asks.iter().find(|(known, _)| *known == id).map_or(0, |(_, amount)| *amount)
+    }
+
+    /// Returns the thousandths of all devices together.
+    pub(crate) fn device_milli(&self) -> i64 {
+        self.devices.iter().map(|(_, milli)| i64::from(*milli)).sum()
+    }
+
+    /// Takes devices for `n` of what is asked, as many as are free. Returns whether some are missing.
+    pub(crate) fn choose_devices(&mut self, devices: &mut NodeDevices, ask: &DeviceAsk, n: i64) -> bool {
+        for _ in 0..n {
+            let mask = devices.pick(ask);
+            let Some(taken) = mask.or_else(|| part_of(devices, ask)) else { return true };
+            devices.shift(taken, ask.milli, 1);
+            self.add_devices(taken, ask.milli);
+            if mask.is_none() {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn add_devices(&mut self, mask: u64, more: i32) {
+        for device in bits(mask) {
+            let Ok(device) = u8::try_from(device) else { continue };
+            match self.devices.iter_mut().find(|(known, _)| *known == device) {
+                Some((_, milli)) => *milli = milli.saturating_add(more),
+                None => self.devices.push((device, more)),
+            }
+        }
+    }
+}
+
+/// As many whole devices as are free, of too few for one running unit.
+fn part_of(devices: &NodeDevices, ask: &DeviceAsk) -> Option<u64> {
+    let mut part = ask.clone();
+    (1..ask.count).rev().find_map(|count| {
+        part.count = count;
+        devices.pick(&part)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_domain::{
+        demand::{Demand, DeviceRequest},
+        resources::{CPU, Resources},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_charge_is_what_nobody_covers() {
+        let mut catalogue = Catalogue::default();
+        let demand = |cpu| Demand {
+            requests: Resources::new([(CPU, cpu)]).unwrap(),
+            devices: Some(DeviceRequest {
+                kind: "gpu".to_owned(),
+                count: 1,
+                milli: 1000,
+                models: Vec::new(),
+            }),
+        };
+        let asked = catalogue.intern(&demand(300), Pool::Guaranteed);
+        let victim = catalogue.intern(&demand(500), Pool::Guaranteed);
+        let hold = Hold { ordinals: vec![0, 1], device_masks: vec![0b01, 0b10], ..Hold::default() };
+        let mut charge = Charge::whole(catalogue.shape(asked), &hold);
+        assert_eq!((charge.amount(0), charge.amount(1), charge.device_milli()), (600, 0, 2000));
+        charge.cover(catalogue.shape(victim), 0b10);
+        assert_eq!(charge.devices.as_slice(), [(0, 1000), (1, 0)]);
+        let charge = charge.tidy();
+        assert_eq!((charge.amount(0), charge.devices.as_slice()), (100, &[(0, 1000)][..]));
+        let whole = Charge::beyond_victims(&catalogue, &TakenRoom::default(), asked, &hold);
+        assert_eq!((whole.amount(0), whole.best_effort.first()), (600, Some(&(0, 600))));
+    }
+}

@@ -1,0 +1,407 @@
+//! What is free on every node: room of both pools and devices, as running units, holds and gathering holds leave it.
+//!
+//! Columns by node index. Whatever takes room or gives it back does so here, and the node's generation rises; who takes it,
+//! and for how long, is known to others. Amounts may go negative while a node shrinks.
+
+use std::sync::Arc;
+
+use godel_domain::{
+    demand::Pool,
+    ids::{NODE_ID_MAX, NodeId},
+    node::{Device, NodeUsage},
+    resources::Resources,
+    running_units::RunningUnit,
+};
+use smallvec::SmallVec;
+
+use super::{
+    best_effort::BestEffort,
+    catalogue::Catalogue,
+    charge::Charge,
+    devices::NodeDevices,
+    gathering::GatheringHolds,
+    generations::Generations,
+    pools::PoolRooms,
+    room::{DeviceRoom, Room},
+    shapes::{COUNT, Shape, ShapeId},
+    shrunk::{Holders, is_astray},
+    spread::Nominal,
+};
+
+/// What is free, by node index.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FreeRoom {
+    pub(super) pools: PoolRooms,
+    pub(super) devices: Vec<NodeDevices>,
+    /// Who holds which devices.
+    holders: Vec<Holders>,
+    /// A summary of `devices`.
+    pub(super) device_room: Vec<DeviceRoom>,
+    nominal: Nominal,
+    generations: Generations,
+    pub(super) gathering: GatheringHolds,
+}
+
+/// What is known of nodes.
+impl FreeRoom {
+    /// Returns what a new list of records begins with: no node, and a later generation than all before.
+    pub(crate) fn after(&self) -> Self {
+        Self { generations: self.generations.after(), ..Self::default() }
+    }
+
+    /// Node ids are below this.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// Returns the index of a node that something was said of.
+    #[inline]
+    pub(crate) fn known(&self, node: NodeId) -> Option<usize> {
+        (node.idx() < self.devices.len()).then_some(node.idx())
+    }
+
+    /// Returns the index of a node, which has a place in all columns from now on.
+    #[inline]
+    pub(crate) fn index(&mut self, catalogue: &Catalogue, node: NodeId) -> Option<usize> {
+        if node.0 > NODE_ID_MAX {
+            return None;
+        }
+        let idx = node.idx();
+        if idx >= self.devices.len() {
+            self.grow(catalogue, idx + 1);
+        }
+        Some(idx)
+    }
+
+    #[cold]
+    fn grow(&mut self, catalogue: &Catalogue, len: usize) {
+        self.pools.grow(len, catalogue.n_resources());
+        self.devices.resize_with(len, NodeDevices::default);
+        self.holders.resize_with(len, Holders::default);
+        self.device_room.resize(len, DeviceRoom::default());
+        self.generations.grow(len);
+    }
+
+    /// Returns amounts by resource integer; every name has a column from now on.
+    pub(crate) fn amounts(&mut self, catalogue: &mut Catalogue, resources: &Resources) -> Vec<(u8, i64)> {
+        let n_known = catalogue.n_resources();
+        let amounts = catalogue.amounts(resources);
+        if catalogue.n_resources() > n_known {
+            self.pools.grow(self.len(), catalogue.n_resources());
+        }
+        amounts
+    }
+
+    /// Every resource that a shape asks for has a column from now on.
+    #[inline]
+    pub(crate) fn resolve(&mut self, catalogue: &mut Catalogue, shape: ShapeId) {
+        if catalogue.shape(shape).unknown.is_some() {
+            self.add_columns(catalogue, shape);
+        }
+    }
+
+    #[cold]
+    fn add_columns(&mut self, catalogue: &mut Catalogue, shape: ShapeId) {
+        let demand = Arc::clone(&catalogue.shape(shape).demand);
+        self.amounts(catalogue, &demand.requests);
+    }
+
+    /// Replaces what a node has, and how many running units it takes.
+    pub(crate) fn set_allocatable(
+        &mut self,
+        catalogue: &mut Catalogue,
+        idx: usize,
+        allocatable: Option<(&Resources, u32)>,
+    ) {
+        let (mut amounts, max) = match allocatable {
+            Some((allocatable, max)) => (self.amounts(catalogue, allocatable), max),
+            None => (Vec::new(), 0),
+        };
+        amounts.retain(|(id, _)| *id != COUNT);
+        amounts.push((COUNT, i64::from(max)));
+        self.pools.set_allocatable(idx, &amounts);
+        self.settle_devices(idx);
+    }
+
+    /// Replaces which devices a node has; what is free of them is settled by [`Self::set_allocatable`].
+    pub(crate) fn set_devices(&mut self, catalogue: &mut Catalogue, idx: usize, devices: &[Device]) {
+        self.devices[idx].classes = catalogue.device_classes(devices);
+        self.settle_frozen(catalogue, idx);
+    }
+
+    /// A node has no devices any more; what is free of them is settled by [`Self::set_allocatable`].
+    pub(crate) fn clear_devices(&mut self, idx: usize) {
+        self.devices[idx].classes.clear();
+        self.devices[idx].freeze(0);
+    }
+
+    /// Something about a node has changed: who gathers there takes what is free now.
+    #[inline]
+    pub(crate) fn touch(&mut self, catalogue: &Catalogue, idx: usize) {
+        if self.gathering.is_any() {
+            self.settle_gathered(catalogue, idx);
+        }
+        self.generations.touch(idx);
+    }
+
+    /// More may fit on a node than before.
+    #[inline]
+    pub(crate) fn note_gain(&mut self, catalogue: &Catalogue, idx: usize) {
+        self.touch(catalogue, idx);
+        self.generations.note_gain(idx);
+    }
+
+    /// Every node has changed.
+    pub(crate) fn touch_all(&mut self, catalogue: &Catalogue) {
+        (0..self.len()).for_each(|idx| self.touch(catalogue, idx));
+    }
+
+    /// Fills `into` with the nodes that have gained room since the last call.
+    pub(crate) fn take_gained(&mut self, into: &mut Vec<NodeId>) {
+        self.generations.take_gained(into);
+    }
+
+    /// Returns when nodes changed last.
+    pub(crate) fn generations(&self) -> &Generations {
+        &self.generations
+    }
+
+    /// Returns the holds that gather.
+    #[inline]
+    pub(crate) fn gathering(&self) -> &GatheringHolds {
+        &self.gathering
+    }
+
+    /// Returns the holds that gather, to be asked what has become of them.
+    pub(crate) fn gathering_mut(&mut self) -> &mut GatheringHolds {
+        &mut self.gathering
+    }
+
+    /// Returns the rooms of both pools.
+    #[inline]
+    pub(crate) fn pools(&self) -> &PoolRooms {
+        &self.pools
+    }
+
+    /// Returns the room of the pool that a shape is of.
+    #[inline]
+    pub(crate) fn room_of(&self, shape: &Shape) -> &Room {
+        self.pools.of(shape.pool)
+    }
+
+    /// Returns the devices of the node at an index.
+    #[inline]
+    pub(crate) fn devices(&self, idx: usize) -> &NodeDevices {
+        &self.devices[idx]
+    }
+
+    /// Returns what running units on a node count in scores beyond what they take, of cpu and memory.
+    #[inline]
+    pub(crate) fn nominal(&self, idx: usize) -> [i64; 2] {
+        self.nominal.of(idx)
+    }
+
+    /// Returns what is taken of a node's room in a pool, foreign notes aside, and the thousandths free per device.
+    pub(crate) fn state(
+        &self,
+        catalogue: &Catalogue,
+        node: NodeId,
+        pool: Pool,
+    ) -> Option<(Resources, Vec<u32>)> {
+        let idx = self.known(node)?;
+        let devices = &self.devices[idx];
+        let free = (0..devices.len()).map(|device| devices.free_seen(device)).collect();
+        Some((catalogue.resources(&self.pools.of(pool).taken(idx)), free))
+    }
+
+    /// Returns what a node has; nothing when it has not reported.
+    pub(crate) fn allocatable(&self, catalogue: &Catalogue, node: NodeId) -> Option<Resources> {
+        let row = self.pools.guaranteed().allocatable(self.known(node)?);
+        let mut amounts: SmallVec<[i64; 8]> = SmallVec::from_slice(row);
+        // No node reports the number of running units as a resource.
+        if let Some(count) = amounts.get_mut(usize::from(COUNT)) {
+            *count = 0;
+        }
+        Some(catalogue.resources(&amounts))
+    }
+
+    /// The bounds of a block are exact from now on, for shapes of a pool.
+    pub(crate) fn tighten(&mut self, block: usize, pool: Pool) {
+        self.pools.tighten(block, pool, &self.device_room);
+    }
+}
+
+/// What takes room and gives it back.
+impl FreeRoom {
+    /// A running unit takes room (`sign` 1) or gives it back (-1), whether or not anything is known of the node.
+    pub(crate) fn shift(
+        &mut self,
+        catalogue: &mut Catalogue,
+        shape: ShapeId,
+        node: NodeId,
+        mask: u64,
+        sign: i8,
+    ) {
+        let Some(idx) = self.index(catalogue, node) else { return };
+        self.resolve(catalogue, shape);
+        let resolved = catalogue.shape(shape);
+        self.pools.shift(idx, resolved, i64::from(sign));
+        if mask != 0 {
+            self.devices[idx].shift(mask, resolved.device_milli(), i32::from(sign));
+            self.shift_holders(catalogue, idx, shape, mask, i32::from(sign));
+            self.settle_devices(idx);
+        }
+        if resolved.nominal != [0; 2] {
+            self.nominal.shift(idx, resolved.nominal, sign);
+        }
+        self.touch(catalogue, idx);
+    }
+
+    /// A running unit gives its room back, for others to have.
+    #[inline]
+    pub(crate) fn release(&mut self, catalogue: &mut Catalogue, shape: ShapeId, node: NodeId, mask: u64) {
+        self.shift(catalogue, shape, node, mask, -1);
+        if let Some(idx) = self.known(node) {
+            self.note_gain(catalogue, idx);
+        }
+    }
+
+    /// A row's full request was taken (`sign` 1) or is given back (-1): of best-effort room less counts if the row is in the
+    /// use that is known.
+    #[inline]
+    pub(crate) fn follow_row(&mut self, catalogue: &Catalogue, shape: ShapeId, row: &RunningUnit, sign: i8) {
+        if self.pools.best_effort().is_some() {
+            self.follow_measured(catalogue, shape, row, sign);
+        }
+    }
+
+    fn follow_measured(&mut self, catalogue: &Catalogue, shape: ShapeId, row: &RunningUnit, sign: i8) {
+        let n_nodes = self.len();
+        let Some(best_effort) = self.pools.best_effort_mut() else { return };
+        let resolved = catalogue.shape(shape);
+        if resolved.pool == Pool::Guaranteed
+            && row.node.idx() < n_nodes
+            && best_effort.follow(shape, &resolved.measured(), row, sign)
+        {
+            self.note_gain(catalogue, row.node.idx());
+        }
+    }
+
+    /// A hold takes what it keeps (`sign` 1) or gives it back (-1).
+    pub(crate) fn shift_charge(
+        &mut self,
+        catalogue: &Catalogue,
+        idx: usize,
+        shape: ShapeId,
+        charge: &Charge,
+        sign: i8,
+    ) {
+        let pool = catalogue.shape(shape).pool;
+        self.pools.shift_charge(idx, pool, charge, i64::from(sign));
+        for &(device, milli) in &charge.devices {
+            self.devices[idx].shift(1 << device, milli, i32::from(sign));
+            self.shift_holders(catalogue, idx, shape, 1 << device, i32::from(sign));
+        }
+        if !charge.devices.is_empty() {
+            self.settle_devices(idx);
+        }
+    }
+
+    /// Fresh state of a node from a rejection: what others have taken of a pool there and was not seen is kept from new
+    /// placements.
+    pub(crate) fn note_foreign(
+        &mut self,
+        catalogue: &mut Catalogue,
+        node: NodeId,
+        pool: Pool,
+        allocated: &Resources,
+        device_free_milli: &[u32],
+    ) {
+        let Some(idx) = self.known(node) else { return };
+        let amounts = self.amounts(catalogue, allocated);
+        self.pools.set_foreign(idx, pool, &amounts);
+        self.devices[idx].set_foreign(device_free_milli);
+        self.settle_devices(idx);
+        // It may say less than the note before.
+        self.note_gain(catalogue, idx);
+    }
+
+    /// Ends a foreign note.
+    pub(crate) fn clear_foreign(&mut self, catalogue: &Catalogue, node: NodeId) {
+        let Some(idx) = self.known(node).filter(|idx| self.has_foreign(*idx)) else { return };
+        self.pools.set_foreign(idx, Pool::Guaranteed, &[]);
+        self.pools.set_foreign(idx, Pool::BestEffort, &[]);
+        self.devices[idx].set_foreign(&[]);
+        self.settle_devices(idx);
+        self.note_gain(catalogue, idx);
+    }
+
+    /// A running unit that may have been believed to be there became seen.
+    #[inline]
+    pub(crate) fn consume_foreign(&mut self, catalogue: &Catalogue, shape: ShapeId, node: NodeId, mask: u64) {
+        let Some(idx) = self.known(node).filter(|idx| self.has_foreign(*idx)) else { return };
+        let resolved = catalogue.shape(shape);
+        self.pools.consume_foreign(idx, resolved);
+        self.devices[idx].consume_foreign(mask, resolved.device_milli());
+    }
+
+    #[inline]
+    fn has_foreign(&self, idx: usize) -> bool {
+        self.pools.has_foreign(idx) || self.devices[idx].has_foreign()
+    }
+
+    /// Returns the best-effort pool's room on empty nodes; `None` if it is kept already.
+    pub(crate) fn empty_best_effort(&self, catalogue: &Catalogue) -> Option<Box<BestEffort>> {
+        let is_kept = self.pools.best_effort().is_some();
+        let beside =
+            || BestEffort::beside(self.pools.guaranteed(), catalogue.n_resources(), &self.device_room);
+        (!is_kept).then(|| Box::new(beside()))
+    }
+
+    /// Keeps best-effort room from now on.
+    pub(crate) fn begin_best_effort(&mut self, best_effort: Box<BestEffort>) {
+        self.pools.begin_best_effort(best_effort);
+    }
+
+    /// Forgets best-effort room, to be begun again. Returns whether it was kept.
+    pub(crate) fn end_best_effort(&mut self) -> bool {
+        self.pools.end_best_effort()
+    }
+
+    /// The use of a node is known up to a later time.
+    pub(crate) fn put_usage(
+        &mut self,
+        catalogue: &Catalogue,
+        idx: usize,
+        was: Option<&NodeUsage>,
+        now: &NodeUsage,
+    ) {
+        let Some(best_effort) = self.pools.best_effort_mut() else { return };
+        let gains = best_effort.put_usage(catalogue.shapes(), idx, was, now);
+        if gains { self.note_gain(catalogue, idx) } else { self.touch(catalogue, idx) }
+    }
+
+    /// What is free of a node's devices is what they say now.
+    pub(super) fn settle_devices(&mut self, idx: usize) {
+        let devices = self.devices[idx].room();
+        self.device_room[idx] = devices;
+        self.pools.raise_devices(idx, devices);
+    }
+
+    /// Devices of a node are what they are now: those that somebody holds may be others, or gone.
+    fn settle_frozen(&mut self, catalogue: &Catalogue, idx: usize) {
+        let devices = &mut self.devices[idx];
+        let frozen = self.holders[idx].frozen(&devices.classes, catalogue.classes(), catalogue.shapes());
+        devices.freeze(frozen);
+    }
+
+    /// Devices of a node are held by one more (`sign` 1) or one less (-1).
+    fn shift_holders(&mut self, catalogue: &Catalogue, idx: usize, shape: ShapeId, mask: u64, sign: i32) {
+        self.holders[idx].shift(shape, mask, sign);
+        let ask = catalogue.shape(shape).devices.as_ref();
+        if ask.is_some_and(|ask| is_astray(ask, mask, &self.devices[idx].classes)) {
+            self.settle_frozen(catalogue, idx);
+        }
+    }
+}
