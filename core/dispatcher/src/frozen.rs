@@ -14,7 +14,7 @@ use godel_domain::{
 };
 use godel_rules::frozen::Frozen;
 
-use super::{Dispatcher, Listed};
+use super::{Dispatcher, ListedRecords};
 
 impl Dispatcher {
     /// Follows what of a change cannot be read. Call with every change, before it is applied; it is not to be applied where
@@ -66,7 +66,7 @@ impl Dispatcher {
     }
 
     /// After a list: what it did not show can be read now, or is gone.
-    pub(super) fn forget_unreadable(&mut self, listed: &Listed, now: Millis) {
+    pub(super) fn forget_unreadable(&mut self, listed: &ListedRecords, now: Millis) {
         if self.frozen.retain(&listed.unreadable) {
             self.follow_pauses(now);
         }

@@ -6,7 +6,7 @@ use godel_domain::{
     time::Millis,
 };
 
-use super::{Action, Dispatcher, policy::Candidate, rooms::Way};
+use super::{Action, Dispatcher, policy::SchedulerCandidate, rooms::Way};
 
 impl Dispatcher {
     /// Hands out units that wait under a maximum, where others there might have to leave for them.
@@ -17,7 +17,7 @@ impl Dispatcher {
         // Whoever has to leave may be anywhere.
         let scope = if self.mode == PartitionMode::Strict { Scope::Global } else { Scope::Partition };
         for waiting in self.queues.take_full(now) {
-            let candidates: Vec<Candidate> = self.schedulers.candidates().collect();
+            let candidates: Vec<SchedulerCandidate> = self.schedulers.candidates().collect();
             if candidates.is_empty() || !self.units.contains_key(&waiting.unit) {
                 self.queues.push(waiting);
                 continue;

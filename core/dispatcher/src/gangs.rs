@@ -28,7 +28,7 @@ use godel_domain::{
     time::Millis,
 };
 
-use super::{Dispatcher, Entry, Settle, Whereabouts};
+use super::{Dispatcher, Settle, UnitEntry, Whereabouts};
 
 /// An offer without a hold after this is over, milliseconds: many times what a decision takes.
 const OFFER_MS: u64 = 5_000;
@@ -41,7 +41,7 @@ const LOOK_MS: u64 = 500;
 #[derive(Debug, Default)]
 pub(super) struct Gangs {
     after_ms: u64,
-    waiting: BTreeMap<UnitId, Wait>,
+    waiting: BTreeMap<UnitId, GangWait>,
     /// Until when each is in force.
     offers: BTreeMap<UnitId, Millis>,
     look_at: Millis,
@@ -51,7 +51,7 @@ pub(super) struct Gangs {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Wait {
+struct GangWait {
     since: Millis,
     /// Number of its last turn; 0: it had none.
     last_turn: u64,
@@ -63,7 +63,7 @@ struct Wait {
 
 /// A gang that may have the next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Candidate<'a> {
+struct GangCandidate<'a> {
     unit: UnitId,
     pool: Pool,
     sub_cluster: Option<&'a str>,
@@ -104,7 +104,7 @@ impl Gangs {
     /// A gang found no place.
     pub(super) fn note(&mut self, unit: UnitId, now: Millis) {
         if self.after_ms > 0 {
-            let wait = Wait { since: now, last_turn: 0, n_vain: 0, not_before: Millis(0) };
+            let wait = GangWait { since: now, last_turn: 0, n_vain: 0, not_before: Millis(0) };
             self.waiting.entry(unit).or_insert(wait);
         }
     }
@@ -155,7 +155,7 @@ impl Gangs {
         (!self.waiting.is_empty()).then_some(self.look_at)
     }
 
-    fn is_due(&self, wait: &Wait, now: Millis) -> bool {
+    fn is_due(&self, wait: &GangWait, now: Millis) -> bool {
         now.since(wait.since) >= self.after_ms && now >= wait.not_before
     }
 
@@ -175,13 +175,14 @@ impl Gangs {
 
     /// Offers turns to candidates that all wait, one in each sub-cluster of a pool that has none: to those whose last turn is
     /// longest ago, then by priority, then to those that wait longest.
-    fn offer(&mut self, candidates: &[Candidate<'_>], now: Millis) -> Vec<UnitId> {
+    fn offer(&mut self, candidates: &[GangCandidate<'_>], now: Millis) -> Vec<UnitId> {
         let mut busy: BTreeMap<Pool, Busy<'_>> = BTreeMap::new();
         for one in candidates.iter().filter(|one| one.gathers) {
             busy.entry(one.pool).or_default().add(one.sub_cluster);
         }
         // An offer ends with its time, or once another gang gathers where it is for.
-        let known: BTreeMap<UnitId, &Candidate<'_>> = candidates.iter().map(|one| (one.unit, one)).collect();
+        let known: BTreeMap<UnitId, &GangCandidate<'_>> =
+            candidates.iter().map(|one| (one.unit, one)).collect();
         let mut vain = Vec::new();
         self.offers.retain(|unit, until| {
             if now >= *until {
@@ -196,7 +197,7 @@ impl Gangs {
         for one in self.offers.keys().filter_map(|unit| known.get(unit)) {
             busy.entry(one.pool).or_default().add(one.sub_cluster);
         }
-        let turn = |one: &&Candidate<'_>| {
+        let turn = |one: &&GangCandidate<'_>| {
             let wait = self.waiting.get(&one.unit).filter(|wait| self.is_due(wait, now))?;
             Some((wait.last_turn, Reverse(one.priority), wait.since, one.unit))
         };
@@ -246,7 +247,7 @@ impl Dispatcher {
             let spec = &entry.spec;
             let priority = self.classes.priority(spec);
             let sub_cluster = sub_cluster::of(spec, &self.config.sub_cluster_key);
-            Some(Candidate {
+            Some(GangCandidate {
                 unit: *unit,
                 pool: spec.pool,
                 sub_cluster,
@@ -254,7 +255,7 @@ impl Dispatcher {
                 gathers: gathers(entry, None),
             })
         };
-        let candidates: Vec<Candidate<'_>> = self.gangs.waiting.keys().filter_map(candidate).collect();
+        let candidates: Vec<GangCandidate<'_>> = self.gangs.waiting.keys().filter_map(candidate).collect();
         for unit in self.gangs.offer(&candidates, now) {
             let is_strict = self.mode == PartitionMode::Strict;
             match self.units.get_mut(&unit).map(|entry| &mut entry.place) {
@@ -273,7 +274,7 @@ impl Dispatcher {
 }
 
 /// It waits for a first binding of several, in the hands of schedulers or held.
-fn waits(entry: &Entry) -> bool {
+fn waits(entry: &UnitEntry) -> bool {
     let (spec, rows) = (&entry.spec, &entry.rows);
     let counted = || lifecycle::counted(rows, &lifecycle::GangTerms::of(spec));
     let is_out = match entry.place {
@@ -288,7 +289,7 @@ fn waits(entry: &Entry) -> bool {
 }
 
 /// Whether room is gathered for a unit, by another hold than `except`.
-pub(super) fn gathers(entry: &Entry, except: Option<HoldId>) -> bool {
+pub(super) fn gathers(entry: &UnitEntry, except: Option<HoldId>) -> bool {
     entry.holds().iter().any(|hold| hold.turn.is_some() && Some(hold.id) != except)
 }
 
@@ -322,8 +323,14 @@ pub(super) fn turn_of(holds: &[Arc<Hold>]) -> Option<TurnView> {
 mod tests {
     use super::*;
 
-    fn candidate(unit: u64, priority: i32) -> Candidate<'static> {
-        Candidate { unit: UnitId(unit), pool: Pool::Guaranteed, sub_cluster: None, priority, gathers: false }
+    fn candidate(unit: u64, priority: i32) -> GangCandidate<'static> {
+        GangCandidate {
+            unit: UnitId(unit),
+            pool: Pool::Guaranteed,
+            sub_cluster: None,
+            priority,
+            gathers: false,
+        }
     }
 
     fn waiting(units: &[(u64, u64)]) -> Gangs {
@@ -351,8 +358,8 @@ mod tests {
     #[test]
     fn nobody_is_offered_a_turn_while_another_gathers_in_its_pool() {
         let mut gangs = waiting(&[(1, 0), (2, 0), (3, 0)]);
-        let other_pool = Candidate { pool: Pool::BestEffort, ..candidate(3, 0) };
-        let gathers = Candidate { gathers: true, ..candidate(1, 0) };
+        let other_pool = GangCandidate { pool: Pool::BestEffort, ..candidate(3, 0) };
+        let gathers = GangCandidate { gathers: true, ..candidate(1, 0) };
         let now = Millis(5_000);
         assert_eq!(gangs.offer(&[gathers, candidate(2, 9), other_pool], now), [UnitId(3)]);
         assert!(gangs.is_offered(UnitId(3)) && !gangs.is_offered(UnitId(2)));
@@ -362,11 +369,11 @@ mod tests {
     #[test]
     fn one_in_each_sub_cluster_has_its_turn_at_the_same_time() {
         let mut gangs = waiting(&[(1, 0), (2, 0), (3, 0), (4, 0)]);
-        let of = |sub_cluster, unit| Candidate { sub_cluster: Some(sub_cluster), ..candidate(unit, 0) };
+        let of = |sub_cluster, unit| GangCandidate { sub_cluster: Some(sub_cluster), ..candidate(unit, 0) };
         let all = [of("a", 1), of("a", 2), of("b", 3), of("b", 4)];
         let now = Millis(5_000);
         assert_eq!(gangs.offer(&all, now), [UnitId(1), UnitId(3)]);
-        let gathers = Candidate { gathers: true, ..all[0] };
+        let gathers = GangCandidate { gathers: true, ..all[0] };
         let later = now.plus(OFFER_MS);
         assert_eq!(gangs.offer(&[gathers, all[1], all[2], all[3]], later), [UnitId(4)], "only in b");
     }
@@ -374,7 +381,7 @@ mod tests {
     #[test]
     fn a_gang_of_no_sub_cluster_waits_for_all_of_them_and_is_not_passed() {
         let mut gangs = waiting(&[(1, 0), (2, 1), (3, 2), (4, 3)]);
-        let of = |sub_cluster, unit| Candidate { sub_cluster: Some(sub_cluster), ..candidate(unit, 0) };
+        let of = |sub_cluster, unit| GangCandidate { sub_cluster: Some(sub_cluster), ..candidate(unit, 0) };
         let mut all = [of("a", 1), candidate(2, 0), of("a", 3), of("b", 4)];
         let mut now = Millis(5_000);
         assert_eq!(gangs.offer(&all, now), [UnitId(1)], "4 would pass 2");

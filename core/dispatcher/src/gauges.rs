@@ -40,12 +40,12 @@ pub type ByPhase = [u64; Phase::ALL.len()];
 
 /// Units of each queue by phase.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct UnitTally {
     all: ByPhase,
     by_queue: FxHashMap<QueueIdx, ByPhase>,
 }
 
-impl Tally {
+impl UnitTally {
     pub(super) fn all(&self) -> &ByPhase {
         &self.all
     }
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn units_are_counted_where_they_are() {
-        let mut tally = Tally::default();
+        let mut tally = UnitTally::default();
         let (first, second) = (QueueIdx::DEFAULT, QueueIdx::ROOT);
         tally.enter(first, Phase::Queued);
         tally.enter(second, Phase::Queued);

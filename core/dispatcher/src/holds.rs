@@ -9,7 +9,7 @@ use godel_domain::{
     time::Millis,
 };
 
-use super::{Dispatcher, Listed, Whereabouts, gangs};
+use super::{Dispatcher, ListedRecords, Whereabouts, gangs};
 
 impl Dispatcher {
     /// A hold's record. Returns its unit.
@@ -62,7 +62,7 @@ impl Dispatcher {
     }
 
     /// After a list: what it did not show is gone.
-    pub(super) fn forget_holds(&mut self, listed: &Listed, now: Millis) {
+    pub(super) fn forget_holds(&mut self, listed: &ListedRecords, now: Millis) {
         let gone: Vec<HoldId> = self.holds.keys().filter(|id| !listed.holds.contains(*id)).copied().collect();
         for id in gone {
             self.on_hold_deleted(id, now);

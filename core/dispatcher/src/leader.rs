@@ -35,7 +35,7 @@ use godel_domain::{
 };
 
 use self::{changes::Changes, edits::Edits, submissions::Submissions};
-use crate::{Action, Attach, AttachRefusal, Counted, Dispatcher, ModeChoice, SessionId};
+use crate::{Action, Attach, AttachRefusal, Dispatcher, ModeChoice, SchedulerCounts, SessionId};
 
 pub use self::{
     changes::{UnitChange, UnitChangeKind},
@@ -366,7 +366,7 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
     }
 
     /// What schedulers counted.
-    pub fn on_counted(&mut self, counted: Vec<Counted>) {
+    pub fn on_counted(&mut self, counted: Vec<SchedulerCounts>) {
         self.core.on_counted(counted);
     }
 

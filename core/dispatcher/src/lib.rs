@@ -103,21 +103,21 @@ pub use ended::{DeleteRefusal, EndedView};
 pub use gangs::TurnView;
 pub use named::Unresolved;
 pub use node_evictions::DrainView;
-pub use partition_mode::{Counted, ModeChoice};
+pub use partition_mode::{ModeChoice, SchedulerCounts};
 pub use schedulers::SessionId;
 
 use directory::Directory;
 use gangs::Gangs;
-use limits::Limits;
+use limits::TimeLimits;
 use node_evictions::Departures;
 use partition_input::Racks;
 use partition_mode::Shuffler;
 use policy::{DispatchPolicy, PolicyKind};
-use queues::Records;
-use reservations::Reservations;
+use queues::QueueRecords;
+use reservations::ReservationRecords;
 use rooms::Rooms;
 use schedulers::Schedulers;
-use unit_entry::{Dispatched, Entry, Whereabouts};
+use unit_entry::{Dispatched, UnitEntry, Whereabouts};
 
 /// How the dispatcher works.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,15 +192,15 @@ pub struct Counters {
 pub struct Dispatcher {
     config: Config,
     policy: Box<dyn DispatchPolicy>,
-    units: IdMap<UnitId, Box<Entry>>,
+    units: IdMap<UnitId, Box<UnitEntry>>,
     /// Of `units`, in order.
     unit_ids: BTreeSet<UnitId>,
     directory: Directory,
     queues: Queues,
     classes: PriorityClasses,
-    records: Records,
+    records: QueueRecords,
     budgets: Budgets,
-    reservations: Reservations,
+    reservations: ReservationRecords,
     schedulers: Schedulers,
     node_names: BTreeMap<NodeId, Box<str>>,
     capacities: Capacities,
@@ -210,7 +210,7 @@ pub struct Dispatcher {
     evictions: BTreeMap<UnitId, Eviction>,
     /// Units that have to end, and when that is written, or written again.
     ends: BTreeMap<UnitId, Millis>,
-    limits: Limits,
+    limits: TimeLimits,
     pauses: Pauses,
     frozen: Frozen,
     gangs: Gangs,
@@ -225,7 +225,7 @@ pub struct Dispatcher {
     ended: BTreeSet<(Millis, UnitId)>,
     /// Ended units are deleted again from then on.
     delete_from: Millis,
-    tally: gauges::Tally,
+    tally: gauges::UnitTally,
     waits: gauges::Waits,
     partition: godel_rules::partition::Records,
     partition_due: Option<Millis>,
@@ -236,7 +236,7 @@ pub struct Dispatcher {
     unsettled: BTreeSet<UnitId>,
     settle: Settle,
     /// What was seen since a list began; `None` when none is under way.
-    listed: Option<Listed>,
+    listed: Option<ListedRecords>,
     resend: BTreeSet<UnitId>,
     outbox: Vec<Action>,
     reconcile_at: Millis,
@@ -249,7 +249,7 @@ pub struct Dispatcher {
 
 /// What a list has shown so far.
 #[derive(Debug, Default)]
-struct Listed {
+struct ListedRecords {
     nodes: BTreeSet<NodeId>,
     units: BTreeSet<UnitId>,
     queues: BTreeSet<String>,
@@ -290,9 +290,9 @@ impl Dispatcher {
             unit_ids: BTreeSet::new(),
             directory: Directory::default(),
             classes: PriorityClasses::default(),
-            records: Records::default(),
+            records: QueueRecords::default(),
             budgets: Budgets::default(),
-            reservations: Reservations::default(),
+            reservations: ReservationRecords::default(),
             schedulers: Schedulers::default(),
             node_names: BTreeMap::new(),
             capacities: Capacities::default(),
@@ -300,7 +300,7 @@ impl Dispatcher {
             infeasible: BTreeSet::new(),
             evictions: BTreeMap::new(),
             ends: BTreeMap::new(),
-            limits: Limits::default(),
+            limits: TimeLimits::default(),
             pauses: Pauses::default(),
             frozen: Frozen::default(),
             gangs: Gangs::new(config.gang_hold_after_ms),
@@ -313,7 +313,7 @@ impl Dispatcher {
             overtaken: BTreeMap::new(),
             ended: BTreeSet::new(),
             delete_from: Millis::default(),
-            tally: gauges::Tally::default(),
+            tally: gauges::UnitTally::default(),
             waits: gauges::Waits::default(),
             partition: godel_rules::partition::Records::default(),
             partition_due: None,
@@ -355,7 +355,7 @@ impl Dispatcher {
 
     /// A list follows: what is not in it is gone. Units, queues and what schedulers hold stay until then.
     pub fn on_reset(&mut self) {
-        self.listed = Some(Listed::default());
+        self.listed = Some(ListedRecords::default());
         self.node_names.clear();
         self.capacities = Capacities::default();
         self.racks = Racks::new(&self.config);
@@ -425,7 +425,7 @@ impl Dispatcher {
             self.directory.insert(&spec);
             let account = self.queues.enroll(&spec);
             self.records.note_unit(&spec, account.queue);
-            let entry = Entry::new(spec, revision, created, account);
+            let entry = UnitEntry::new(spec, revision, created, account);
             self.tally.enter(entry.account.queue, entry.phase);
             self.units.insert(unit, Box::new(entry));
             self.unit_ids.insert(unit);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use godel_domain::{ids::UnitId, lifecycle, time::Millis};
 
-use super::{Dispatcher, Entry, Settle};
+use super::{Dispatcher, Settle, UnitEntry};
 
 /// Limits end at multiples of this, milliseconds: many of them with one look.
 const GRAIN_MS: u64 = 250;
@@ -19,7 +19,7 @@ const LOOKS_MAX: usize = 10_000;
 
 /// Limits that run.
 #[derive(Debug, Default)]
-pub(super) struct Limits {
+pub(super) struct TimeLimits {
     /// By length of the wait.
     waits: BTreeMap<u64, VecDeque<(Millis, UnitId)>>,
     deadlines: BTreeSet<(Millis, UnitId)>,
@@ -29,7 +29,7 @@ pub(super) struct Limits {
     is_started: bool,
 }
 
-impl Limits {
+impl TimeLimits {
     /// A unit begins to wait; when it will have waited for `limit_ms`, of which `past_ms` are over.
     fn wait(&mut self, unit: UnitId, limit_ms: u64, past_ms: u64, now: Millis) -> Millis {
         let at = now.plus(limit_ms.saturating_sub(past_ms));
@@ -72,7 +72,7 @@ impl Limits {
     }
 
     /// Follows a unit's phase and rows.
-    pub(super) fn follow(&mut self, entry: &mut Entry, now: Millis, wall_ms: i64) {
+    pub(super) fn follow(&mut self, entry: &mut UnitEntry, now: Millis, wall_ms: i64) {
         if !self.is_started {
             return;
         }

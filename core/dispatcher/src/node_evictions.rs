@@ -19,7 +19,7 @@ use godel_rules::{
     lost_nodes::BrakeChange,
 };
 
-use super::{Action, Dispatcher, Entry, EvictRequest, Settle, step::EVICT_ORDINALS_MAX};
+use super::{Action, Dispatcher, EvictRequest, Settle, UnitEntry, step::EVICT_ORDINALS_MAX};
 
 /// Between two passes while somebody has to leave, milliseconds.
 const PASS_MS: u64 = 250;
@@ -60,7 +60,7 @@ pub(super) struct Departures {
 
 /// What a unit has on nodes to be left: ordinals and incarnations.
 #[derive(Debug, Default)]
-struct Leaving {
+struct MembersToEvict {
     nodes: BTreeSet<NodeId>,
     /// On lost nodes.
     lost: Vec<(u32, u32)>,
@@ -308,7 +308,7 @@ impl Dispatcher {
                 blocked.remove(&unit);
                 continue;
             };
-            let Leaving { nodes, lost, mut tainted, later: _, mut free, mut running } = leaving;
+            let MembersToEvict { nodes, lost, mut tainted, later: _, mut free, mut running } = leaving;
             units.insert(unit, nodes);
             if asked.contains_key(&unit) {
                 continue;
@@ -367,7 +367,11 @@ impl Dispatcher {
 }
 
 /// Those of a unit's running units that budgets let go beside what leaves already; of a gang all of them.
-fn affordable(budgets: &Budgets, entry: &Entry, going: Vec<(u32, u32)>) -> Result<Vec<(u32, u32)>, Block> {
+fn affordable(
+    budgets: &Budgets,
+    entry: &UnitEntry,
+    going: Vec<(u32, u32)>,
+) -> Result<Vec<(u32, u32)>, Block> {
     let unit = entry.spec.id;
     if !budgets.selects(unit) {
         return Ok(going);
@@ -392,12 +396,12 @@ fn affordable(budgets: &Budgets, entry: &Entry, going: Vec<(u32, u32)>) -> Resul
 /// Rows of a unit on nodes that are lost, drained or tainted. What its unit does not want is not a drain's business, nor a
 /// taint's.
 fn leaving(
-    entry: &Entry,
+    entry: &UnitEntry,
     lost: &BTreeSet<NodeId>,
     (drains, taints): (&BTreeMap<NodeId, Drain>, &BTreeMap<NodeId, Vec<Taint>>),
     wall_ms: i64,
-) -> Leaving {
-    let mut leaving = Leaving::default();
+) -> MembersToEvict {
+    let mut leaving = MembersToEvict::default();
     for (ordinal, row) in entry.rows.live() {
         let member = (ordinal, row.incarnation);
         let drain = drains.get(&row.node);

@@ -23,7 +23,7 @@ pub enum ModeChoice {
 
 /// What a scheduler has counted since its lease was granted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct SchedulerCounts {
     /// As in its lease `scheduler/<name>`.
     pub scheduler: String,
     /// Of its lease.
@@ -42,13 +42,13 @@ pub(super) struct Shuffler {
     placed: u64,
     conflicts: u64,
     /// Last said by each scheduler.
-    counted: BTreeMap<String, Counted>,
+    counted: BTreeMap<String, SchedulerCounts>,
 }
 
 impl Dispatcher {
     /// Schedulers say what they have counted so far. One not heard before says where it stands; a new process counts
     /// from 0.
-    pub fn on_counted(&mut self, counted: Vec<Counted>) {
+    pub fn on_counted(&mut self, counted: Vec<SchedulerCounts>) {
         for now in counted {
             if let Some(before) = self.shuffler.counted.get(&now.scheduler) {
                 if before.epoch > now.epoch {

@@ -10,7 +10,7 @@ use godel_domain::{
     time::Millis,
 };
 
-use super::{Dispatcher, Entry, Listed, Revocation, Settle, Whereabouts};
+use super::{Dispatcher, ListedRecords, Revocation, Settle, UnitEntry, Whereabouts};
 
 impl Dispatcher {
     /// A pause's record: what is with schedulers of its scope comes back, and waits.
@@ -36,7 +36,7 @@ impl Dispatcher {
     }
 
     /// After a list: what it did not show is over.
-    pub(super) fn forget_pauses(&mut self, listed: &Listed, now: Millis) {
+    pub(super) fn forget_pauses(&mut self, listed: &ListedRecords, now: Millis) {
         let known: Vec<Scope> = self.pauses.iter().map(|pause| pause.scope.clone()).collect();
         for scope in known.iter().filter(|scope| !listed.pauses.contains(*scope)) {
             self.on_pause_deleted(scope, now);
@@ -71,7 +71,7 @@ impl Dispatcher {
     }
 
     /// Why a unit that is set aside waits.
-    pub(super) fn paused(&self, entry: &Entry) -> Option<Arc<Refusals>> {
+    pub(super) fn paused(&self, entry: &UnitEntry) -> Option<Arc<Refusals>> {
         if entry.place != Whereabouts::Paused {
             return None;
         }

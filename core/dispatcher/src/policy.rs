@@ -6,7 +6,7 @@ use godel_domain::{ids::UnitId, seed::mix};
 
 /// A scheduler that may get a unit: attached, with credits left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct SchedulerCandidate {
     /// Index in the dispatcher's list; stable while the process lives.
     pub scheduler: usize,
     /// Hash of its name.
@@ -20,7 +20,7 @@ pub struct Candidate {
 /// Picks a scheduler. Pure but for its own counters.
 pub trait DispatchPolicy: fmt::Debug + Send {
     /// Index into `candidates`, which is not empty and in order of `scheduler`.
-    fn pick(&mut self, unit: UnitId, candidates: &[Candidate]) -> usize;
+    fn pick(&mut self, unit: UnitId, candidates: &[SchedulerCandidate]) -> usize;
 }
 
 /// Names of the policies.
@@ -62,7 +62,7 @@ impl PolicyKind {
 struct LeastLoaded;
 
 impl DispatchPolicy for LeastLoaded {
-    fn pick(&mut self, _unit: UnitId, candidates: &[Candidate]) -> usize {
+    fn pick(&mut self, _unit: UnitId, candidates: &[SchedulerCandidate]) -> usize {
         best(candidates, |one| (Reverse(one.outstanding), Reverse(one.dispatched), Reverse(one.scheduler)))
     }
 }
@@ -71,7 +71,7 @@ impl DispatchPolicy for LeastLoaded {
 struct Rendezvous;
 
 impl DispatchPolicy for Rendezvous {
-    fn pick(&mut self, unit: UnitId, candidates: &[Candidate]) -> usize {
+    fn pick(&mut self, unit: UnitId, candidates: &[SchedulerCandidate]) -> usize {
         best(candidates, |one| (mix(one.name_hash ^ mix(unit.0)), Reverse(one.scheduler)))
     }
 }
@@ -82,7 +82,7 @@ struct RoundRobin {
 }
 
 impl DispatchPolicy for RoundRobin {
-    fn pick(&mut self, _unit: UnitId, candidates: &[Candidate]) -> usize {
+    fn pick(&mut self, _unit: UnitId, candidates: &[SchedulerCandidate]) -> usize {
         let last = self.last;
         let idx = candidates.iter().position(|one| last == usize::MAX || one.scheduler > last).unwrap_or(0);
         self.last = candidates[idx].scheduler;
@@ -90,7 +90,7 @@ impl DispatchPolicy for RoundRobin {
     }
 }
 
-fn best<K: Ord>(candidates: &[Candidate], key: impl Fn(&Candidate) -> K) -> usize {
+fn best<K: Ord>(candidates: &[SchedulerCandidate], key: impl Fn(&SchedulerCandidate) -> K) -> usize {
     (0..candidates.len()).max_by_key(|idx| key(&candidates[*idx])).unwrap_or(0)
 }
 
@@ -104,14 +104,19 @@ pub(crate) fn hash_name(name: &str) -> u64 {
 mod tests {
     use super::*;
 
-    fn candidate(scheduler: usize, outstanding: u64, dispatched: u64) -> Candidate {
-        Candidate { scheduler, name_hash: hash_name(&format!("s{scheduler}")), outstanding, dispatched }
+    fn candidate(scheduler: usize, outstanding: u64, dispatched: u64) -> SchedulerCandidate {
+        SchedulerCandidate {
+            scheduler,
+            name_hash: hash_name(&format!("s{scheduler}")),
+            outstanding,
+            dispatched,
+        }
     }
 
     #[test]
     fn least_loaded_prefers_little_work_then_little_so_far_then_the_first() {
         let mut policy = PolicyKind::LeastLoaded.build();
-        let pick = |policy: &mut Box<dyn DispatchPolicy>, candidates: &[Candidate]| {
+        let pick = |policy: &mut Box<dyn DispatchPolicy>, candidates: &[SchedulerCandidate]| {
             policy.pick(UnitId(1), candidates)
         };
         assert_eq!(pick(&mut policy, &[candidate(0, 5, 0), candidate(1, 4, 9)]), 1);

@@ -16,7 +16,7 @@ use godel_queueing::{QueueIdx, Quota, RoomIdx, Waiting};
 use godel_rules::admission::welcome;
 use rustc_hash::FxHashMap;
 
-use super::{Dispatcher, Listed};
+use super::{Dispatcher, ListedRecords};
 
 pub use godel_rules::admission::welcome::Unwelcome;
 
@@ -56,7 +56,7 @@ pub struct QueueView {
 
 /// Records by name, and who names them.
 #[derive(Debug, Default)]
-pub(super) struct Records {
+pub(super) struct QueueRecords {
     queues: BTreeMap<String, Versions>,
     classes: BTreeMap<String, Versions>,
     budgets: BTreeMap<String, Versions>,
@@ -69,7 +69,7 @@ pub(super) struct Records {
     n_wanting: Vec<u64>,
 }
 
-impl Records {
+impl QueueRecords {
     pub(super) fn note_unit(&mut self, spec: &UnitSpec, queue: QueueIdx) {
         if queue != QueueIdx::DEFAULT {
             self.by_queue.entry(queue).or_default().insert(spec.id);
@@ -160,7 +160,7 @@ impl Dispatcher {
     }
 
     /// After a list: what it did not show is gone.
-    pub(super) fn forget_records(&mut self, listed: &Listed) {
+    pub(super) fn forget_records(&mut self, listed: &ListedRecords) {
         let gone = |known: &BTreeMap<String, Versions>, listed: &BTreeSet<String>| -> Vec<String> {
             known.keys().filter(|name| !listed.contains(*name)).cloned().collect()
         };

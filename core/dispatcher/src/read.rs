@@ -14,7 +14,7 @@ use godel_domain::{
 use godel_queueing::{PendingReason, RoomIdx};
 use godel_rules::partition;
 
-use super::{Action, Counters, Dispatcher, Entry, Settle, TurnView, Whereabouts, directory, gangs};
+use super::{Action, Counters, Dispatcher, Settle, TurnView, UnitEntry, Whereabouts, directory, gangs};
 
 /// Names of the reasons that are admission's or a queue's, not a scheduler's.
 const FEASIBILITY: &str = "admission";
@@ -301,8 +301,9 @@ impl Dispatcher {
 
     /// Lengths and counters.
     pub fn summary(&self) -> Summary {
-        let held =
-            |count: fn(&super::schedulers::Scheduler) -> u64| self.schedulers.all.iter().map(count).sum();
+        let held = |count: fn(&super::schedulers::SchedulerEntry) -> u64| {
+            self.schedulers.all.iter().map(count).sum()
+        };
         Summary {
             units: self.units.len() as u64,
             queued_units: (self.queues.len() + self.unsettled.len()) as u64,
@@ -345,7 +346,7 @@ impl Dispatcher {
         if self.queues.is_ready() && self.schedulers.is_any_attached() { self.queues.len() } else { 0 }
     }
 
-    fn refusals(&self, entry: &Entry) -> Option<Arc<Refusals>> {
+    fn refusals(&self, entry: &UnitEntry) -> Option<Arc<Refusals>> {
         let found = self.paused(entry).or_else(|| self.found_refusals(entry));
         if !entry.is_overdue {
             return found;
@@ -357,7 +358,7 @@ impl Dispatcher {
         Some(Arc::new(refusals))
     }
 
-    fn found_refusals(&self, entry: &Entry) -> Option<Arc<Refusals>> {
+    fn found_refusals(&self, entry: &UnitEntry) -> Option<Arc<Refusals>> {
         if let Some(pending_reason) = self.pending_reason(entry) {
             let reasons = vec![RefusalCount { plugin: QUEUE, reason: pending_reason.to_string(), nodes: 0 }];
             return Some(Arc::new(Refusals { reasons, ..Refusals::default() }));
@@ -376,7 +377,7 @@ impl Dispatcher {
 
     /// Why a unit that waits for a scheduler is not handed out, as of the last step; `None` if it only waits for its
     /// turn.
-    fn pending_reason(&self, entry: &Entry) -> Option<PendingReason> {
+    fn pending_reason(&self, entry: &UnitEntry) -> Option<PendingReason> {
         match &entry.place {
             Whereabouts::Queued(waiting) if waiting.room == RoomIdx::NONE => {
                 self.queues.pending_reason(waiting, self.stepped_at)
@@ -390,7 +391,7 @@ impl Dispatcher {
 }
 
 impl ListFilter {
-    fn matches(&self, entry: &Entry) -> bool {
+    fn matches(&self, entry: &UnitEntry) -> bool {
         self.phase.is_none_or(|phase| entry.phase == phase)
             && self.labels.iter().all(|(key, value)| entry.spec.labels.get(key) == Some(value))
     }

@@ -16,7 +16,7 @@ use godel_domain::{
     time::Millis,
 };
 
-use super::{Action, Dispatcher, Entry, Whereabouts};
+use super::{Action, Dispatcher, UnitEntry, Whereabouts};
 
 /// Units looked at in one pass.
 const UNITS_PER_PASS: usize = 5_000;
@@ -149,7 +149,7 @@ impl Dispatcher {
         }
     }
 
-    fn fault(&self, unit: UnitId, entry: &Entry, now: Millis) -> Option<Fault> {
+    fn fault(&self, unit: UnitId, entry: &UnitEntry, now: Millis) -> Option<Fault> {
         if !entry.is_sound() {
             return Some(Fault::Counts);
         }

@@ -71,7 +71,7 @@ pub enum Write {
 
 /// What becomes of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum EditOutcome {
     /// New.
     Created,
     /// Another one now.
@@ -84,15 +84,15 @@ pub enum Outcome {
 
 /// What a change comes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct EditPlan {
     /// Of each queue asked for, by position.
-    pub queues: Vec<Outcome>,
+    pub queues: Vec<EditOutcome>,
     /// Of each priority class asked for, by position.
-    pub classes: Vec<Outcome>,
+    pub classes: Vec<EditOutcome>,
     /// Of each disruption budget asked for, by position.
-    pub budgets: Vec<Outcome>,
+    pub budgets: Vec<EditOutcome>,
     /// Of each reservation asked for, by position.
-    pub reservations: Vec<Outcome>,
+    pub reservations: Vec<EditOutcome>,
     /// To be written in one transaction; nothing if everything is as asked for.
     pub writes: Vec<Write>,
     /// Revisions that these records must still have then; 0: there is none.
@@ -145,8 +145,8 @@ impl Dispatcher {
     ///
     /// # Errors
     /// It may not be made.
-    pub fn plan(&self, edit: &Edit) -> Result<Plan, EditRefusal> {
-        let mut plan = Plan::default();
+    pub fn plan(&self, edit: &Edit) -> Result<EditPlan, EditRefusal> {
+        let mut plan = EditPlan::default();
         let (mut queues, mut classes) = (Vec::new(), Vec::new());
         for (idx, change) in edit.queues.iter().enumerate() {
             self.plan_queue((idx, change), edit.expected_revision, &mut plan, &mut queues)?;
@@ -161,7 +161,8 @@ impl Dispatcher {
             self.plan_reservation(change, edit.expected_revision, &mut plan)?;
         }
         // What is created as it is there already was created before.
-        let repeated = |outcomes: &[Outcome], idx: usize| matches!(outcomes[idx], Outcome::Unchanged(_));
+        let repeated =
+            |outcomes: &[EditOutcome], idx: usize| matches!(outcomes[idx], EditOutcome::Unchanged(_));
         let new_queues = edit.queues.iter().enumerate().filter(|(idx, change)| {
             !matches!(change, RecordChange::Create(_)) || !repeated(&plan.queues, *idx)
         });
@@ -203,14 +204,14 @@ impl Dispatcher {
         &self,
         change: &ReservationChange,
         expected: Revision,
-        plan: &mut Plan,
+        plan: &mut EditPlan,
     ) -> Result<(), EditRefusal> {
         let revision = |name: &str| self.reservation_versions(name).unwrap_or_default().revision;
         let spec = match change {
             RecordChange::Create(spec) | RecordChange::Update(spec) | RecordChange::Put(spec) => spec,
             RecordChange::Delete(name) => {
                 plan.expect(RecordName::Reservation(name.clone()), revision(name), expected)?;
-                plan.reservations.push(Outcome::Deleted);
+                plan.reservations.push(EditOutcome::Deleted);
                 plan.writes.push(Write::Gone(RecordName::Reservation(name.clone())));
                 return Ok(());
             }
@@ -218,11 +219,11 @@ impl Dispatcher {
         let known = self.reservations().get(&spec.name);
         let current = revision(&spec.name);
         if known == Some(spec) {
-            plan.reservations.push(Outcome::Unchanged(current));
+            plan.reservations.push(EditOutcome::Unchanged(current));
             return Ok(());
         }
         plan.expect(RecordName::Reservation(spec.name.clone()), current, expected)?;
-        plan.reservations.push(if known.is_some() { Outcome::Updated } else { Outcome::Created });
+        plan.reservations.push(if known.is_some() { EditOutcome::Updated } else { EditOutcome::Created });
         plan.writes.push(Write::Reservation(Arc::clone(spec)));
         Ok(())
     }
@@ -231,14 +232,14 @@ impl Dispatcher {
         &self,
         change: &BudgetChange,
         expected: Revision,
-        plan: &mut Plan,
+        plan: &mut EditPlan,
     ) -> Result<(), EditRefusal> {
         let revision = |name: &str| self.budget_versions(name).unwrap_or_default().revision;
         let spec = match change {
             RecordChange::Create(spec) | RecordChange::Update(spec) | RecordChange::Put(spec) => spec,
             RecordChange::Delete(name) => {
                 plan.expect(RecordName::Budget(name.clone()), revision(name), expected)?;
-                plan.budgets.push(Outcome::Deleted);
+                plan.budgets.push(EditOutcome::Deleted);
                 plan.writes.push(Write::Gone(RecordName::Budget(name.clone())));
                 return Ok(());
             }
@@ -246,11 +247,11 @@ impl Dispatcher {
         let known = self.budgets.get(&spec.name).map(|budget| &budget.spec);
         let current = revision(&spec.name);
         if known == Some(spec) {
-            plan.budgets.push(Outcome::Unchanged(current));
+            plan.budgets.push(EditOutcome::Unchanged(current));
             return Ok(());
         }
         plan.expect(RecordName::Budget(spec.name.clone()), current, expected)?;
-        plan.budgets.push(if known.is_some() { Outcome::Updated } else { Outcome::Created });
+        plan.budgets.push(if known.is_some() { EditOutcome::Updated } else { EditOutcome::Created });
         plan.writes.push(Write::Budget(Arc::clone(spec)));
         Ok(())
     }
@@ -259,14 +260,14 @@ impl Dispatcher {
         &self,
         (idx, change): (usize, &QueueChange),
         expected: Revision,
-        plan: &mut Plan,
+        plan: &mut EditPlan,
         wrong: &mut Vec<Violation>,
     ) -> Result<(), EditRefusal> {
         let (RecordChange::Create(spec) | RecordChange::Update(spec) | RecordChange::Put(spec)) = change
         else {
             let RecordChange::Delete(path) = change else { return Ok(()) };
             plan.expect(RecordName::Queue(path.clone()), self.queue_revision(path), expected)?;
-            plan.queues.push(Outcome::Deleted);
+            plan.queues.push(EditOutcome::Deleted);
             plan.writes.push(Write::Gone(RecordName::Queue(path.clone())));
             return Ok(());
         };
@@ -281,7 +282,7 @@ impl Dispatcher {
         };
         let revision = self.queue_revision(&spec.name);
         if known == Some(&wanted) {
-            plan.queues.push(Outcome::Unchanged(revision));
+            plan.queues.push(EditOutcome::Unchanged(revision));
             return Ok(());
         }
         if known.is_none() && !wanted.uid.is_empty() && names::uuid(&wanted.uid).is_none() {
@@ -297,7 +298,7 @@ impl Dispatcher {
             let revision = self.queue_revision(above);
             plan.conditions.entry(RecordName::Queue(above.to_owned())).or_insert(revision);
         }
-        plan.queues.push(if known.is_some() { Outcome::Updated } else { Outcome::Created });
+        plan.queues.push(if known.is_some() { EditOutcome::Updated } else { EditOutcome::Created });
         plan.writes.push(Write::Queue(wanted));
         Ok(())
     }
@@ -306,13 +307,13 @@ impl Dispatcher {
         &self,
         change: &ClassChange,
         expected: Revision,
-        plan: &mut Plan,
+        plan: &mut EditPlan,
     ) -> Result<(), EditRefusal> {
         let class = match change {
             RecordChange::Create(class) | RecordChange::Update(class) | RecordChange::Put(class) => class,
             RecordChange::Delete(name) => {
                 plan.expect(RecordName::Class(name.clone()), self.class_revision(name), expected)?;
-                plan.classes.push(Outcome::Deleted);
+                plan.classes.push(EditOutcome::Deleted);
                 plan.writes.push(Write::Gone(RecordName::Class(name.clone())));
                 return Ok(());
             }
@@ -320,11 +321,11 @@ impl Dispatcher {
         let known = self.classes.get(&class.name).filter(|_| !PriorityClasses::is_built_in(&class.name));
         let revision = self.class_revision(&class.name);
         if known == Some(class) {
-            plan.classes.push(Outcome::Unchanged(revision));
+            plan.classes.push(EditOutcome::Unchanged(revision));
             return Ok(());
         }
         plan.expect(RecordName::Class(class.name.clone()), revision, expected)?;
-        plan.classes.push(if known.is_some() { Outcome::Updated } else { Outcome::Created });
+        plan.classes.push(if known.is_some() { EditOutcome::Updated } else { EditOutcome::Created });
         plan.writes.push(Write::Class(class.clone()));
         Ok(())
     }
@@ -338,7 +339,7 @@ impl Dispatcher {
     }
 }
 
-impl Plan {
+impl EditPlan {
     /// Notes the revision that a record to be written has, which must be the expected one if there is a record.
     fn expect(&mut self, name: RecordName, current: Revision, expected: Revision) -> Result<(), EditRefusal> {
         if expected > Revision(0) && current > Revision(0) && current != expected {

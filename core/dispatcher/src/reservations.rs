@@ -12,14 +12,14 @@ use godel_domain::{
 use super::{Dispatcher, queues::Versions};
 
 /// Slots that are there, by number.
-type Slots = BTreeMap<(u32, HoldId), Arc<Hold>>;
+type SlotsByNumber = BTreeMap<(u32, HoldId), Arc<Hold>>;
 
 /// Reservations, and their slots.
 #[derive(Debug, Default)]
-pub(super) struct Reservations {
+pub(super) struct ReservationRecords {
     pub(super) specs: BTreeMap<String, Arc<ReservationSpec>>,
     /// By reservation; two of one number are there while one takes the place of the other.
-    slots: BTreeMap<Arc<str>, Slots>,
+    slots: BTreeMap<Arc<str>, SlotsByNumber>,
 }
 
 /// A reservation as shown.

@@ -21,7 +21,7 @@ use godel_queueing::{QueueIdx, RoomIdx};
 use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::SmallVec;
 
-use super::{Dispatcher, Entry, Revocation, SessionId, Whereabouts};
+use super::{Dispatcher, Revocation, SessionId, UnitEntry, Whereabouts};
 
 /// Statements that wait to be read up to at most; then the oldest counts as it is.
 const N_EARLY_MAX: usize = 4_096;
@@ -30,7 +30,7 @@ const N_EARLY_MAX: usize = 4_096;
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
     /// The first one is nobody's.
-    all: Vec<Option<Room>>,
+    all: Vec<Option<RoomEntry>>,
     free: Vec<RoomIdx>,
     by_hash: FxHashMap<u64, SmallVec<[RoomIdx; 1]>>,
     /// By the watcher's number of the need.
@@ -50,8 +50,8 @@ pub(super) struct Rooms {
 
 /// What some units lack.
 #[derive(Debug)]
-struct Room {
-    lack: Lack,
+struct RoomEntry {
+    lack: RoomKey,
     hash: u64,
     /// Of the last try.
     refusals: Option<Arc<Refusals>>,
@@ -93,7 +93,7 @@ impl Call {
 
 /// What a unit lacks: everything that the answer of all nodes depends on.
 #[derive(Debug)]
-pub(super) struct Lack {
+pub(super) struct RoomKey {
     like: Arc<UnitSpec>,
     /// Running units that must be placed together; 0 when any one would do.
     together: u32,
@@ -105,7 +105,7 @@ pub(super) struct Lack {
     has_reservations: bool,
 }
 
-impl Lack {
+impl RoomKey {
     pub(super) fn hash(&self) -> u64 {
         let mut hasher = FxHasher::default();
         (self.together, self.queue, self.like.pool, self.like.active_deadline_ms).hash(&mut hasher);
@@ -120,7 +120,7 @@ impl Lack {
     }
 }
 
-impl PartialEq for Lack {
+impl PartialEq for RoomKey {
     fn eq(&self, other: &Self) -> bool {
         let (a, b) = (&self.like, &other.like);
         let same_group = |(one, two): (&(usize, u32), &(usize, u32))| {
@@ -149,23 +149,23 @@ impl Rooms {
         self.watcher.filter(|_| !self.is_empty())
     }
 
-    fn get(&self, room: RoomIdx) -> Option<&Room> {
+    fn get(&self, room: RoomIdx) -> Option<&RoomEntry> {
         self.all.get(room.0 as usize)?.as_ref()
     }
 
-    fn get_mut(&mut self, room: RoomIdx) -> Option<&mut Room> {
+    fn get_mut(&mut self, room: RoomIdx) -> Option<&mut RoomEntry> {
         self.all.get_mut(room.0 as usize)?.as_mut()
     }
 
     /// The rooms of those that lack the same: more than one where the watcher tells their needs apart.
-    fn of_lack(&self, lack: &Lack) -> SmallVec<[RoomIdx; 2]> {
+    fn of_lack(&self, lack: &RoomKey) -> SmallVec<[RoomIdx; 2]> {
         let same = |room: &&RoomIdx| self.get(**room).is_some_and(|room| room.lack == *lack);
         self.by_hash.get(&lack.hash()).into_iter().flatten().filter(same).copied().collect()
     }
 
-    fn insert(&mut self, lack: Lack) -> RoomIdx {
+    fn insert(&mut self, lack: RoomKey) -> RoomIdx {
         let hash = lack.hash();
-        let fresh = Room { lack, hash, refusals: None, statement: None, left: 0, scout: None };
+        let fresh = RoomEntry { lack, hash, refusals: None, statement: None, left: 0, scout: None };
         if self.all.is_empty() {
             self.all.push(None);
         }
@@ -342,7 +342,7 @@ impl Dispatcher {
     /// The room that a unit waits for which lacks this, and whose need has that number at the watcher. A room goes by one
     /// need: those that wait for it would not hear of places for another one. The watcher may tell apart what looks the same
     /// here, as it does with a unit for which room is held.
-    fn room_for(&mut self, lack: Lack, need: Option<u64>) -> RoomIdx {
+    fn room_for(&mut self, lack: RoomKey, need: Option<u64>) -> RoomIdx {
         let rooms = self.rooms.of_lack(&lack);
         let need_of = |idx: RoomIdx| self.rooms.get(idx)?.statement.map(|statement| statement.need);
         let same = |idx: &RoomIdx| need.is_none() || need_of(*idx) == need;
@@ -353,7 +353,7 @@ impl Dispatcher {
     }
 
     /// What a unit lacks if it finds no place.
-    fn lack_of(&self, entry: &Entry) -> Lack {
+    fn lack_of(&self, entry: &UnitEntry) -> RoomKey {
         let spec = &entry.spec;
         let together = entry.together();
         let count = |group: usize| if together > 0 { entry.n_pending(group) } else { 0 };
@@ -365,7 +365,7 @@ impl Dispatcher {
         }
         let queue = self.quota().usage().has_guarantees().then_some(entry.account.queue);
         let has_reservations = !self.reservations.specs.is_empty();
-        Lack { like: Arc::clone(spec), together, groups, queue, has_reservations }
+        RoomKey { like: Arc::clone(spec), together, groups, queue, has_reservations }
     }
 
     /// A scheduler's stream ends or begins: if it watches the rooms another one does from now on, or the same one anew.
@@ -394,7 +394,7 @@ impl Dispatcher {
         if self.rooms.is_empty() {
             return Vec::new();
         }
-        let attached = |one: &super::schedulers::Scheduler| one.session.is_some();
+        let attached = |one: &super::schedulers::SchedulerEntry| one.session.is_some();
         if self.rooms.watcher.is_none() {
             self.rooms.watcher = self.schedulers.all.iter().position(attached);
         }
@@ -487,7 +487,7 @@ impl Dispatcher {
     }
 
     /// One that nothing is known of joins those who lack the same, unless it may find victims that they did not.
-    fn way_of_fresh(&self, entry: &Entry) -> Way {
+    fn way_of_fresh(&self, entry: &UnitEntry) -> Way {
         if !entry.tried.is_empty() {
             // It goes through the partitions, of which the rest have yet to be asked.
             return Way::Any;

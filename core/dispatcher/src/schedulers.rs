@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::ids::{Epoch, IdSet, UnitId};
 
-use super::policy::{Candidate, hash_name};
+use super::policy::{SchedulerCandidate, hash_name};
 
 /// A stream of a scheduler, numbered by the caller, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,13 +12,13 @@ pub struct SessionId(pub u64);
 
 #[derive(Debug, Default)]
 pub(super) struct Schedulers {
-    pub(super) all: Vec<Scheduler>,
+    pub(super) all: Vec<SchedulerEntry>,
     by_name: BTreeMap<String, usize>,
     by_session: BTreeMap<SessionId, usize>,
 }
 
 #[derive(Debug)]
-pub(super) struct Scheduler {
+pub(super) struct SchedulerEntry {
     pub(super) name: String,
     pub(super) name_hash: u64,
     pub(super) address: String,
@@ -46,7 +46,7 @@ impl Schedulers {
         if let Some(idx) = self.find(name) {
             return idx;
         }
-        self.all.push(Scheduler {
+        self.all.push(SchedulerEntry {
             name: name.to_owned(),
             name_hash: hash_name(name),
             address: String::new(),
@@ -84,9 +84,9 @@ impl Schedulers {
     }
 
     /// Those that may get a unit now, in order.
-    pub(super) fn candidates(&self) -> impl Iterator<Item = Candidate> + '_ {
-        let ready = |(_, one): &(usize, &Scheduler)| one.session.is_some() && one.credits > 0;
-        self.all.iter().enumerate().filter(ready).map(|(scheduler, one)| Candidate {
+    pub(super) fn candidates(&self) -> impl Iterator<Item = SchedulerCandidate> + '_ {
+        let ready = |(_, one): &(usize, &SchedulerEntry)| one.session.is_some() && one.credits > 0;
+        self.all.iter().enumerate().filter(ready).map(|(scheduler, one)| SchedulerCandidate {
             scheduler,
             name_hash: one.name_hash,
             outstanding: one.outstanding,
@@ -110,7 +110,7 @@ impl Schedulers {
     }
 }
 
-impl Scheduler {
+impl SchedulerEntry {
     /// Changes what a held unit counts for.
     pub(super) fn reload(&mut self, load: &mut u32, new: u32) {
         self.outstanding = self.outstanding - u64::from(*load) + u64::from(new);

@@ -11,8 +11,8 @@ use godel_domain::{
 use godel_queueing::{RoomIdx, Waiting};
 
 use super::{
-    Action, Assignment, Dispatched, Dispatcher, EvictRequest, Settle, Whereabouts, policy::Candidate,
-    rooms::Way,
+    Action, Assignment, Dispatched, Dispatcher, EvictRequest, Settle, Whereabouts,
+    policy::SchedulerCandidate, rooms::Way,
 };
 
 /// Units handed out in one step.
@@ -140,7 +140,7 @@ impl Dispatcher {
 
     fn dispatch(&mut self, now: Millis, actions: &mut Vec<Action>) {
         let mut skipped: Vec<Waiting> = Vec::new();
-        let mut candidates: Vec<Candidate> = Vec::new();
+        let mut candidates: Vec<SchedulerCandidate> = Vec::new();
         for unit in self.follow_rooms().into_iter().chain(self.gangs.take_offered()) {
             self.hand_out(unit, now, actions);
         }

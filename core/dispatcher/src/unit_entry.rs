@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use super::limits::NEVER;
 
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct UnitEntry {
     pub(super) spec: Arc<UnitSpec>,
     pub(super) revision: Revision,
     pub(super) rows_revision: Revision,
@@ -32,7 +32,7 @@ pub(super) struct Entry {
     pub(super) place: Whereabouts,
     pub(super) account: Account,
     /// By task group: what its queue is told.
-    pub(super) shares: SmallVec<[Share; 1]>,
+    pub(super) shares: SmallVec<[GroupShare; 1]>,
     /// Counted among the units of its queue that wait for bindings.
     pub(super) is_wanting: bool,
     /// Schedulers that gave it back since it was last tried on all nodes.
@@ -63,7 +63,7 @@ pub(super) struct Entry {
 
 /// Running units of one task group, as far as its queue is concerned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Share {
+pub(super) struct GroupShare {
     /// With a node and not ended.
     live: u32,
     /// Wanted, without a node.
@@ -127,7 +127,7 @@ impl Whereabouts {
     }
 }
 
-impl Entry {
+impl UnitEntry {
     pub(super) fn new(
         spec: Arc<UnitSpec>,
         revision: Revision,
@@ -136,7 +136,7 @@ impl Entry {
     ) -> Self {
         let counts = Counts::of(&spec, &RunningUnits::default());
         let phase = lifecycle::phase(&spec, &counts, Soft::Waiting);
-        let shares = SmallVec::from_elem(Share::default(), spec.task_groups.len());
+        let shares = SmallVec::from_elem(GroupShare::default(), spec.task_groups.len());
         let mut entry = Self {
             spec,
             revision,
@@ -170,7 +170,7 @@ impl Entry {
     /// Counts anew from record and rows; what the queue was told stays.
     pub(super) fn recount(&mut self) {
         self.counts = Counts::of(&self.spec, &self.rows);
-        self.shares.resize(self.spec.task_groups.len(), Share::default());
+        self.shares.resize(self.spec.task_groups.len(), GroupShare::default());
         self.count_groups();
     }
 
@@ -187,7 +187,7 @@ impl Entry {
             rows.apply(change, revision, time_ms, |ordinal, before, after| {
                 is_changed = true;
                 counts.move_row(spec, ordinal, before, after);
-                Share::move_row(shares, spec, ordinal, (before, after));
+                GroupShare::move_row(shares, spec, ordinal, (before, after));
             });
         }
         is_changed
@@ -201,7 +201,7 @@ impl Entry {
                 |(group, (share, (live, pending)))| {
                     let charged = live + self.n_taken(group, pending, &mut in_flight);
                     let standing = self.standing(group);
-                    *share == Share { live, pending, charged, bound: live, standing }
+                    *share == GroupShare { live, pending, charged, bound: live, standing }
                 },
             )
     }
@@ -378,7 +378,7 @@ impl Entry {
     }
 }
 
-impl Share {
+impl GroupShare {
     /// Follows one row, as [`Counts::move_row`] does.
     fn move_row(
         shares: &mut [Self],

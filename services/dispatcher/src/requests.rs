@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use godel_core_dispatcher::{
-    Attach, Counted, ModeChoice, SessionId,
+    Attach, ModeChoice, SchedulerCounts, SessionId,
     leader::UnitChange,
     read::{ListFilter, SchedulerView, Summary},
     record_changes::Edit,
@@ -71,7 +71,7 @@ pub(crate) enum LeaderRequest {
     ListReservations(PageCall<v1::ReservationStatus>),
     Schedulers(Reply<Schedulers>),
     /// What schedulers counted.
-    Counted(Vec<Counted>),
+    Counted(Vec<SchedulerCounts>),
     SetMode {
         choice: ModeChoice,
         reply: Reply<Result<Option<Revision>, Status>>,

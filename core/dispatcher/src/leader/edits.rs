@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     Dispatcher,
-    record_changes::{Edit, EditRefusal, Plan, RecordName, Write},
+    record_changes::{Edit, EditPlan, EditRefusal, RecordName, Write},
 };
 
 /// A change of named records that somebody asks for.
@@ -198,7 +198,7 @@ fn send<O: DispatcherOutbox>(
             return None;
         }
     };
-    let Plan { queues, classes, budgets, reservations, writes, conditions } = plan;
+    let EditPlan { queues, classes, budgets, reservations, writes, conditions } = plan;
     let mut edited =
         Edited { revision: core.revision(), uid: String::new(), queues, classes, budgets, reservations };
     if writes.is_empty() {

@@ -14,7 +14,7 @@ use godel_rules::admission::{Violation, welcome::Unwelcome};
 
 use crate::{
     Assignment, DeleteRefusal, Dispatcher, EndedView, EvictRequest, SessionId, Unresolved,
-    record_changes::{EditRefusal, Outcome},
+    record_changes::{EditOutcome, EditRefusal},
 };
 
 use super::submissions::UnitBatch;
@@ -221,13 +221,13 @@ pub struct Edited {
     /// Uid of the only queue.
     pub uid: String,
     /// Of each queue asked for, by position.
-    pub queues: Vec<Outcome>,
+    pub queues: Vec<EditOutcome>,
     /// Of each priority class asked for, by position.
-    pub classes: Vec<Outcome>,
+    pub classes: Vec<EditOutcome>,
     /// Of each disruption budget asked for, by position.
-    pub budgets: Vec<Outcome>,
+    pub budgets: Vec<EditOutcome>,
     /// Of each reservation asked for, by position.
-    pub reservations: Vec<Outcome>,
+    pub reservations: Vec<EditOutcome>,
 }
 
 /// Why a change of named records came to nothing.

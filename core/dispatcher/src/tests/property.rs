@@ -35,7 +35,7 @@ enum Event {
     /// Another value of the priority class.
     Class(i32),
     /// A list begins; what it shows is what there was.
-    Listed,
+    ListedRecords,
     /// A stream opens; true: also with things that it should not have.
     Attach(usize, bool),
     Detach(usize),
@@ -65,7 +65,7 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(queue, max, policy, weight)| Event::Queue(queue, max, policy, weight)),
         1 => (0..QUEUES.len()).prop_map(Event::QueueGone),
         1 => prop_oneof![Just(0), Just(7), Just(1_000_000)].prop_map(Event::Class),
-        1 => Just(Event::Listed),
+        1 => Just(Event::ListedRecords),
         3 => (scheduler.clone(), any::<bool>()).prop_map(|(idx, odd)| Event::Attach(idx, odd)),
         1 => scheduler.clone().prop_map(Event::Detach),
         1 => (scheduler.clone(), any::<bool>()).prop_map(|(idx, dies)| Event::LeaseLost(idx, dies)),
@@ -125,7 +125,7 @@ impl World {
                 self.rig.core.on_queue_deleted(QUEUES[*queue]);
             }
             Event::Class(value) => self.put_class(*value),
-            Event::Listed => self.list(),
+            Event::ListedRecords => self.list(),
             Event::Cancel(choice) => {
                 self.change(*choice, |entry| Some(UnitSpec { cancelled: true, ..(*entry.spec).clone() }))
             }
@@ -157,7 +157,7 @@ impl World {
         Ok(())
     }
 
-    fn change(&mut self, choice: usize, change: impl Fn(&Entry) -> Option<UnitSpec>) {
+    fn change(&mut self, choice: usize, change: impl Fn(&UnitEntry) -> Option<UnitSpec>) {
         let Some(unit) = self.pick(choice) else { return };
         // The service refuses to change what is over.
         if self.rig.core.units[&unit].phase.is_terminal() {

@@ -10,7 +10,7 @@ use godel_domain::{
 use godel_queueing::QueueIdx;
 
 use super::*;
-use crate::record_changes::{Edit, EditRefusal, Outcome, RecordName, Write};
+use crate::record_changes::{Edit, EditOutcome, EditRefusal, RecordName, Write};
 
 fn queue(path: &str, max_cpu: Option<i64>) -> QueueSpec {
     QueueSpec {
@@ -311,11 +311,14 @@ fn changes_of_records_are_planned() {
         put(queue("a", Some(100))),
     ] {
         let unchanged = plan(&rig, vec![change], 99).unwrap();
-        assert_eq!((unchanged.queues, unchanged.writes), (vec![Outcome::Unchanged(revision)], Vec::new()));
+        assert_eq!(
+            (unchanged.queues, unchanged.writes),
+            (vec![EditOutcome::Unchanged(revision)], Vec::new())
+        );
     }
     // The uid stays, and what it was checked against must still be there.
     let planned = plan(&rig, vec![put(queue("a", None)), put(queue("a.b", None))], 0).unwrap();
-    assert_eq!(planned.queues, [Outcome::Updated, Outcome::Created]);
+    assert_eq!(planned.queues, [EditOutcome::Updated, EditOutcome::Created]);
     let Write::Queue(first) = &planned.writes[0] else { panic!("{planned:?}") };
     assert_eq!(first.uid, uid(1));
     let name = |path: &str| RecordName::Queue(path.into());

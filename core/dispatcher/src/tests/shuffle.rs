@@ -42,7 +42,7 @@ fn commit(rig: &mut Rig, split: Partition) -> Vec<Change> {
 fn window(rig: &mut Rig, said: &mut (u64, u64), more: (u64, u64)) -> Option<Partition> {
     *said = (said.0 + more.0, said.1 + more.1);
     let (placed, conflicts) = *said;
-    rig.core.on_counted(vec![Counted { scheduler: "a".into(), epoch: Epoch(1), placed, conflicts }]);
+    rig.core.on_counted(vec![SchedulerCounts { scheduler: "a".into(), epoch: Epoch(1), placed, conflicts }]);
     rig.now = rig.now.plus(10_000);
     written(rig)
 }
@@ -110,7 +110,12 @@ fn a_full_cluster_counts_what_is_bound_and_a_new_process_counts_from_nothing() {
     rig.put(spec(1, 95));
     rig.bind(1, &(0..95).collect::<Vec<_>>());
     let count = |rig: &mut Rig, epoch, placed, conflicts| {
-        rig.core.on_counted(vec![Counted { scheduler: "b".into(), epoch: Epoch(epoch), placed, conflicts }]);
+        rig.core.on_counted(vec![SchedulerCounts {
+            scheduler: "b".into(),
+            epoch: Epoch(epoch),
+            placed,
+            conflicts,
+        }]);
         rig.now = rig.now.plus(10_000);
         written(rig)
     };

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use godel_audit::Acknowledged;
 use godel_core_dispatcher::{
-    Attach, Config, Counted, Dispatcher, ModeChoice, SessionId,
+    Attach, Config, Dispatcher, ModeChoice, SchedulerCounts, SessionId,
     leader::{
         ChangeFailure, DispatcherLeader, DispatcherLeaderConfig, DispatcherNote, DispatcherOutbox,
         EditFailure, EditRequest, Edited, NotSent, NotSubmitted, Outgoing, TxnFailure, TxnTicket, UnitBatch,
@@ -347,7 +347,7 @@ impl DispatcherPart {
         }
     }
 
-    pub(super) fn on_counted(&mut self, counted: Vec<Counted>) {
+    pub(super) fn on_counted(&mut self, counted: Vec<SchedulerCounts>) {
         if self.is_up() {
             self.leader.on_counted(counted);
         }

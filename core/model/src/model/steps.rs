@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use godel_core_dispatcher::{Counted, ModeChoice, record_changes::Edit};
+use godel_core_dispatcher::{ModeChoice, SchedulerCounts, record_changes::Edit};
 use godel_domain::{
     change::{Change, PartitionMode},
     ids::{NodeId, UnitId},
@@ -257,7 +257,7 @@ impl Model {
             let stats = scheduler.core.stats();
             let name = scheduler.lease().trim_start_matches("scheduler/").to_owned();
             let (placed, conflicts) = (stats.placed, stats.conflicts);
-            Counted { scheduler: name, epoch: scheduler.epoch(), placed, conflicts }
+            SchedulerCounts { scheduler: name, epoch: scheduler.epoch(), placed, conflicts }
         });
         let counted = counted.collect();
         self.dispatcher.on_counted(counted);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use godel_core_dispatcher::{
     Dispatcher,
     queues::QueueView,
-    record_changes::{EditRefusal, Outcome},
+    record_changes::{EditOutcome, EditRefusal},
 };
 use godel_domain::{
     priority_classes::PriorityClasses,
@@ -72,13 +72,13 @@ pub(crate) fn priority_class(core: &Dispatcher, class: &PriorityClass) -> v1::Pr
     }
 }
 
-pub(crate) fn outcome(outcome: Outcome) -> v1::ApplyOutcome {
+pub(crate) fn outcome(outcome: EditOutcome) -> v1::ApplyOutcome {
     match outcome {
-        Outcome::Created => v1::ApplyOutcome::Created,
-        Outcome::Updated => v1::ApplyOutcome::Updated,
-        Outcome::Unchanged(_) => v1::ApplyOutcome::Unchanged,
+        EditOutcome::Created => v1::ApplyOutcome::Created,
+        EditOutcome::Updated => v1::ApplyOutcome::Updated,
+        EditOutcome::Unchanged(_) => v1::ApplyOutcome::Unchanged,
         // Nobody applies the absence of a record.
-        Outcome::Deleted => v1::ApplyOutcome::Unspecified,
+        EditOutcome::Deleted => v1::ApplyOutcome::Unspecified,
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use godel_core_dispatcher::{Attach, Counted, ModeChoice, SessionId, read::SchedulerView};
+use godel_core_dispatcher::{Attach, ModeChoice, SchedulerCounts, SessionId, read::SchedulerView};
 use godel_domain::{
     change::PartitionMode,
     ids::{Epoch, NodeId, Revision, StoreId, UnitId},
@@ -297,8 +297,8 @@ fn counter(member: Option<&v1::Member>, name: &str) -> u64 {
     counters.and_then(|counters| counters.get(name)).copied().unwrap_or(0)
 }
 
-fn counted(members: &BTreeMap<String, v1::Member>) -> Vec<Counted> {
-    let of = |(name, member): (&String, &v1::Member)| Counted {
+fn counted(members: &BTreeMap<String, v1::Member>) -> Vec<SchedulerCounts> {
+    let of = |(name, member): (&String, &v1::Member)| SchedulerCounts {
         scheduler: name.clone(),
         epoch: Epoch(member.epoch),
         placed: counter(Some(member), "placed"),

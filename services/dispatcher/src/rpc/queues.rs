@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use godel_core_dispatcher::{
     leader::Edited,
-    record_changes::{Edit, Outcome},
+    record_changes::{Edit, EditOutcome},
 };
 use godel_domain::{
     ids::Revision,
@@ -164,7 +164,7 @@ impl QueueService for Queues {
         let call =
             |reply| LeaderRequest::Edit(EditCall { edit, editor: Editor { unread, is_apply: true, reply } });
         let Edited { revision, queues, classes, .. } = self.front.ask(call).await??;
-        let outcomes = |outcomes: Vec<Outcome>| {
+        let outcomes = |outcomes: Vec<EditOutcome>| {
             outcomes.into_iter().map(|outcome| convert::queue::outcome(outcome).into()).collect()
         };
         Ok(Response::new(v1::ApplyQueuesResponse {
@@ -249,8 +249,10 @@ pub(super) fn unknown(what: &str, name: &str) -> Status {
 pub(super) fn of_one(edited: &Edited) -> (u64, bool) {
     let records = edited.queues.iter().chain(&edited.classes).chain(&edited.budgets);
     match records.chain(&edited.reservations).next() {
-        Some(Outcome::Unchanged(revision)) => (revision.0, true),
-        Some(Outcome::Created | Outcome::Updated | Outcome::Deleted) | None => (edited.revision.0, false),
+        Some(EditOutcome::Unchanged(revision)) => (revision.0, true),
+        Some(EditOutcome::Created | EditOutcome::Updated | EditOutcome::Deleted) | None => {
+            (edited.revision.0, false)
+        }
     }
 }
 
