@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use godel_domain::{
-    budget_spec::BudgetSpec,
-    ids::{Revision, UnitId},
-};
+use godel_domain::{budget_spec::BudgetSpec, ids::UnitId};
 use godel_rules::budget::{Budget, Budgets, Identity, Use, Wanted};
 
-use super::{Dispatcher, queues::Versions};
+use super::{
+    queues::{QueueRecords, Versions},
+    unit_entry::UnitEntry,
+    units::Units,
+};
 
 /// A budget as shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,55 +28,31 @@ pub struct BudgetView {
     pub allowed: u64,
 }
 
-impl Dispatcher {
-    /// A budget's record as committed at `revision`, from the watch in its order. `created`: revision and commit time of
-    /// the transaction that created it, used when it is new.
-    pub fn on_budget(&mut self, spec: Arc<BudgetSpec>, revision: Revision, created: (Revision, i64)) {
-        if let Some(listed) = &mut self.listed {
-            listed.budgets.insert(spec.name.clone());
-        }
-        self.records.note_budget(&spec.name, revision, created);
-        if self.budgets.put(spec, revision) {
-            for (unit, entry) in &self.units {
-                let wanted = || Wanted::of(&entry.spec);
-                self.budgets.offer(*unit, &Identity::of(&entry.spec), wanted, Some(&entry.rows));
-            }
-        }
-    }
-
-    /// A budget's record is gone.
-    pub fn on_budget_deleted(&mut self, name: &str) {
-        self.records.forget_budget(name);
-        self.budgets.remove(name);
-    }
-
-    /// A unit's record is another one.
-    pub(super) fn offer(&mut self, unit: UnitId) {
-        if self.budgets.is_empty() {
-            return;
-        }
-        if let Some(entry) = self.units.get(&unit) {
-            let wanted = || Wanted::of(&entry.spec);
-            self.budgets.offer(unit, &Identity::of(&entry.spec), wanted, Some(&entry.rows));
-        }
-    }
-
-    /// Budgets, and what they allow.
-    pub fn budgets(&self) -> &Budgets {
-        &self.budgets
-    }
-
+impl BudgetView {
     /// A budget as shown; `None` if there is no such budget.
-    pub fn budget_view(&self, name: &str) -> Option<BudgetView> {
-        let budget = self.budgets.get(name)?;
+    pub(super) fn of(name: &str, budgets: &Budgets, records: &QueueRecords) -> Option<Self> {
+        let budget = budgets.get(name)?;
         let Budget { spec, used, n_units, .. } = budget;
-        Some(BudgetView {
+        Some(Self {
             spec: Arc::clone(spec),
-            versions: self.budget_versions(name).unwrap_or_default(),
+            versions: records.budgets.get(name).copied().unwrap_or_default(),
             n_units: *n_units,
             used: *used,
             floor: budget.floor(),
             allowed: budget.allowed(),
         })
+    }
+}
+
+/// A unit's record is another one.
+pub(super) fn offer(budgets: &mut Budgets, unit: UnitId, entry: &UnitEntry) {
+    let wanted = || Wanted::of(&entry.spec);
+    budgets.offer(unit, &Identity::of(&entry.spec), wanted, Some(&entry.rows));
+}
+
+/// A budget's record is another one: it may select other units.
+pub(super) fn offer_all(budgets: &mut Budgets, units: &Units) {
+    for (unit, entry) in &units.entries {
+        offer(budgets, *unit, entry);
     }
 }

@@ -28,7 +28,11 @@ use godel_domain::{
     time::Millis,
 };
 
-use super::{Dispatcher, Settle, UnitEntry, Whereabouts};
+use super::{
+    assignments::Assignments,
+    following::Settle,
+    unit_entry::{UnitEntry, Whereabouts},
+};
 
 /// An offer without a hold after this is over, milliseconds: many times what a decision takes.
 const OFFER_MS: u64 = 5_000;
@@ -222,51 +226,51 @@ impl Gangs {
         }
         offered
     }
-}
 
-impl Dispatcher {
     /// A hold of a gang's turn, from its record: whoever leads now has to know of it.
     pub(super) fn on_gathering(&mut self, hold: &Hold, now: Millis) {
         if hold.turn.is_some() {
-            self.gangs.note(hold.unit, now);
-            self.gangs.begin(hold.unit);
-            self.gangs.look_at = now;
+            self.note(hold.unit, now);
+            self.begin(hold.unit);
+            self.look_at = now;
         }
     }
 
     /// Looks at the gangs that wait: offers the next turns.
-    pub(super) fn turn_gangs(&mut self, now: Millis) {
-        if self.gangs.waiting.is_empty() || now < self.gangs.look_at || self.settle != Settle::Settled {
+    pub(super) fn offer_turns(
+        &mut self,
+        assignments: &mut Assignments,
+        sub_cluster_key: &str,
+        mode: PartitionMode,
+        now: Millis,
+    ) {
+        if self.waiting.is_empty() || now < self.look_at || assignments.settling.phase != Settle::Settled {
             return;
         }
-        self.gangs.look_at = now.plus(LOOK_MS);
-        let units = &self.units;
-        self.gangs.waiting.retain(|unit, _| units.get(unit).is_some_and(|entry| waits(entry)));
+        self.look_at = now.plus(LOOK_MS);
+        let Assignments { units, queueing, schedulers, .. } = assignments;
+        self.waiting.retain(|unit, _| units.get(*unit).is_some_and(waits));
         let candidate = |unit: &UnitId| {
-            let entry = units.get(unit)?;
+            let entry = units.get(*unit)?;
             let spec = &entry.spec;
-            let priority = self.classes.priority(spec);
-            let sub_cluster = sub_cluster::of(spec, &self.config.sub_cluster_key);
             Some(GangCandidate {
                 unit: *unit,
                 pool: spec.pool,
-                sub_cluster,
-                priority,
+                sub_cluster: sub_cluster::of(spec, sub_cluster_key),
+                priority: queueing.classes.priority(spec),
                 gathers: gathers(entry, None),
             })
         };
-        let candidates: Vec<GangCandidate<'_>> = self.gangs.waiting.keys().filter_map(candidate).collect();
-        for unit in self.gangs.offer(&candidates, now) {
-            let is_strict = self.mode == PartitionMode::Strict;
-            match self.units.get_mut(&unit).map(|entry| &mut entry.place) {
+        let candidates: Vec<GangCandidate<'_>> = self.waiting.keys().filter_map(candidate).collect();
+        for unit in self.offer(&candidates, now) {
+            match units.get_mut(unit).map(|entry| &mut entry.place) {
                 Some(Whereabouts::Dispatched(held)) => {
-                    if is_strict {
+                    if mode == PartitionMode::Strict {
                         held.scope = Scope::Global;
                     }
-                    held.resend = true;
-                    self.resend.insert(unit);
+                    schedulers.tell_again(unit, held);
                 }
-                Some(Whereabouts::Queued(_)) => self.gangs.offered.push(unit),
+                Some(Whereabouts::Queued(_)) => self.offered.push(unit),
                 _ => {}
             }
         }

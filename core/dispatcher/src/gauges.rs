@@ -1,10 +1,8 @@
 //! What metrics say of units: how long they waited, and how many of each queue are in which phase.
 
 use godel_domain::{lifecycle::Phase, unit::WorkloadClass};
-use godel_queueing::QueueIdx;
+use godel_queueing::{QueueIdx, QueueTree};
 use rustc_hash::FxHashMap;
-
-use super::Dispatcher;
 
 /// Waits kept until somebody takes them.
 const N_WAITS_MAX: usize = 4_096;
@@ -61,19 +59,16 @@ impl UnitTally {
             of[phase.idx()] -= 1;
         }
     }
-}
-
-impl Dispatcher {
-    /// Waits that have ended since the last call.
-    pub fn take_waits(&mut self) -> Waits {
-        std::mem::take(&mut self.waits)
-    }
 
     /// Units by phase of the `n_max` queues with most units, by path, and of all others together.
-    pub fn units_by_queue(&self, n_max: usize) -> (Vec<(&str, ByPhase)>, ByPhase) {
+    pub(super) fn by_queue<'a>(
+        &self,
+        n_max: usize,
+        tree: &'a QueueTree,
+    ) -> (Vec<(&'a str, ByPhase)>, ByPhase) {
         let n_units = |of: &ByPhase| of.iter().sum::<u64>();
         let mut queues: Vec<(QueueIdx, &ByPhase)> =
-            self.tally.by_queue.iter().map(|(queue, of)| (*queue, of)).collect();
+            self.by_queue.iter().map(|(queue, of)| (*queue, of)).collect();
         queues.retain(|(_, of)| n_units(of) > 0);
         queues.sort_unstable_by_key(|(queue, of)| (std::cmp::Reverse(n_units(of)), *queue));
         let mut others = ByPhase::default();
@@ -83,7 +78,6 @@ impl Dispatcher {
             }
         }
         queues.truncate(n_max);
-        let tree = self.quota().tree();
         let named = queues.into_iter().map(|(queue, of)| (tree.path(queue), *of));
         (named.collect(), others)
     }

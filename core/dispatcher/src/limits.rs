@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use godel_domain::{ids::UnitId, lifecycle, time::Millis};
 
-use super::{Dispatcher, Settle, UnitEntry};
+use super::{unit_entry::UnitEntry, units::Units};
 
 /// Limits end at multiples of this, milliseconds: many of them with one look.
 const GRAIN_MS: u64 = 250;
@@ -39,7 +39,7 @@ impl TimeLimits {
     }
 
     /// Units whose waits or deadlines end now, at most [`LOOKS_MAX`].
-    fn take_due(&mut self, now: Millis) -> Vec<(Millis, UnitId)> {
+    pub(super) fn take_due(&mut self, now: Millis) -> Vec<(Millis, UnitId)> {
         let mut due = Vec::new();
         for waits in self.waits.values_mut() {
             while due.len() < LOOKS_MAX
@@ -92,38 +92,22 @@ impl TimeLimits {
             self.deadline_of.insert(unit, at);
         }
     }
-}
 
-impl Dispatcher {
-    /// Looks at the limits that end.
-    pub(super) fn limit(&mut self, now: Millis) {
-        if self.settle == Settle::Loading {
+    /// Begins with everything that was there at the start. Does nothing after the first time.
+    pub(super) fn start(&mut self, units: &mut Units, wall_ms: i64, now: Millis) {
+        if std::mem::replace(&mut self.is_started, true) {
             return;
         }
-        if !self.limits.is_started {
-            self.start_limits(now);
-        }
-        for (at, unit) in self.limits.take_due(now) {
-            let Some(entry) = self.units.get_mut(&unit) else { continue };
-            entry.is_overdue |= entry.wait_due == at;
-            self.refresh_ends(unit, now);
-        }
-    }
-
-    /// Everything that was there at the start.
-    fn start_limits(&mut self, now: Millis) {
-        self.limits.is_started = true;
-        let units: Vec<UnitId> = self.unit_ids.iter().copied().collect();
-        for unit in units {
-            let Some(entry) = self.units.get_mut(&unit) else { continue };
+        for unit in units.all() {
+            let Some(entry) = units.get_mut(unit) else { continue };
             if entry.phase.waits() && !entry.was_placed() {
-                let past_ms = u64::try_from(self.wall_ms.saturating_sub(entry.create_time_ms)).unwrap_or(0);
+                let past_ms = u64::try_from(wall_ms.saturating_sub(entry.create_time_ms)).unwrap_or(0);
                 let limit_ms = entry.spec.scheduling_timeout_ms();
-                entry.wait_due = self.limits.wait(unit, limit_ms, past_ms, now);
+                entry.wait_due = self.wait(unit, limit_ms, past_ms, now);
             }
-            self.limits.follow(entry, now, self.wall_ms);
+            self.follow(entry, now, wall_ms);
         }
-        for waits in self.limits.waits.values_mut() {
+        for waits in self.waits.values_mut() {
             waits.make_contiguous().sort_unstable();
         }
     }

@@ -3,7 +3,7 @@
 
 use godel_domain::{ids::UnitId, names};
 
-use super::Dispatcher;
+use super::units::Units;
 
 /// Names listed when a name stands for none, or a prefix for several.
 const MATCHES_SHOWN: usize = 5;
@@ -17,15 +17,15 @@ pub enum Unresolved {
     Ambiguous(Vec<String>),
 }
 
-impl Dispatcher {
+impl Units {
     /// The unit that `text` names: its whole name in `namespace`, or its whole uid, which is one of all namespaces.
     /// Whatever changes a unit takes nothing less.
     ///
     /// # Errors
     /// There is none, or `text` is the name of one unit and the uid of another.
-    pub fn find(&self, namespace: &str, text: &str) -> Result<UnitId, Unresolved> {
+    pub(super) fn find(&self, namespace: &str, text: &str) -> Result<UnitId, Unresolved> {
         self.whole(namespace, text)?.ok_or_else(|| {
-            let spec = |unit: &UnitId| self.units.get(unit).map(|entry| entry.spec.name.clone());
+            let spec = |unit: &UnitId| self.get(*unit).map(|entry| entry.spec.name.clone());
             Unresolved::NotFound(self.begin_with(namespace, text).iter().filter_map(spec).collect())
         })
     }
@@ -35,7 +35,7 @@ impl Dispatcher {
     ///
     /// # Errors
     /// None or several.
-    pub fn resolve(&self, namespace: &str, text: &str) -> Result<UnitId, Unresolved> {
+    pub(super) fn resolve(&self, namespace: &str, text: &str) -> Result<UnitId, Unresolved> {
         if let Some(unit) = self.whole(namespace, text)? {
             return Ok(unit);
         }
@@ -48,7 +48,7 @@ impl Dispatcher {
 
     /// The unit of this whole name or uid.
     fn whole(&self, namespace: &str, text: &str) -> Result<Option<UnitId>, Unresolved> {
-        let known = |unit: &UnitId| self.units.contains_key(unit);
+        let known = |unit: &UnitId| self.entries.contains_key(unit);
         let by_name = self.directory.by_name(or_default(namespace), text).filter(known);
         let uid = names::uuid(&text.to_ascii_lowercase());
         let by_uid = uid.and_then(|uid| self.directory.by_uid(uid)).filter(known);
@@ -67,8 +67,7 @@ impl Dispatcher {
         if text.is_empty() {
             return found;
         }
-        let is_here =
-            |unit: &UnitId| self.units.get(unit).is_some_and(|entry| entry.spec.namespace == namespace);
+        let is_here = |unit: &UnitId| self.get(*unit).is_some_and(|entry| entry.spec.namespace == namespace);
         let by_name = self.directory.by_name_prefix(namespace, &text);
         for unit in by_name.chain(self.directory.by_uid_prefix(&text)).filter(is_here) {
             if !found.contains(&unit) {
@@ -82,8 +81,7 @@ impl Dispatcher {
     }
 
     fn full_name(&self, unit: UnitId) -> String {
-        let spec = self.units.get(&unit).map(|entry| &entry.spec);
-        spec.map_or_else(String::new, |spec| format!("{}/{}", spec.namespace, spec.name))
+        self.name(unit).unwrap_or_default()
     }
 }
 

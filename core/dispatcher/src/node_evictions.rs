@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::{
-    ids::{NodeId, UnitId},
+    ids::{NodeId, Revision, UnitId},
     node::{self, Drain, NodeSpec, Taint, TaintEffect},
     running_units::{Bind, EvictionReason, Phase, RunningUnits},
     time::Millis,
@@ -16,10 +16,13 @@ use godel_domain::{
 use godel_rules::{
     budget::{Budgets, Spent},
     drain::{self, Block, Standing},
-    lost_nodes::BrakeChange,
+    lost_nodes::{BrakeChange, Config, Losses},
 };
 
-use super::{Action, Dispatcher, EvictRequest, Settle, UnitEntry, step::EVICT_ORDINALS_MAX};
+use super::{
+    Action, EvictRequest, assignments::Assignments, ends::EVICT_ORDINALS_MAX, following::Following,
+    unit_entry::UnitEntry, units::Units,
+};
 
 /// Between two passes while somebody has to leave, milliseconds.
 const PASS_MS: u64 = 250;
@@ -31,8 +34,11 @@ const DUE_PER_PASS: usize = 20_000;
 const UNITS_PER_PASS: usize = 1_000;
 
 /// Nodes to be left and the units there.
-#[derive(Debug, Default)]
-pub(super) struct Departures {
+#[derive(Debug)]
+pub(super) struct NodeEvictions {
+    losses: Losses,
+    /// Since they were last taken.
+    brake_changes: Vec<BrakeChange>,
     drains: BTreeMap<NodeId, Drain>,
     /// Those that evict, of nodes that have some.
     taints: BTreeMap<NodeId, Vec<Taint>>,
@@ -45,10 +51,8 @@ pub(super) struct Departures {
     sweep: Option<Sweep>,
     /// With their rows on `nodes`, a superset.
     units: BTreeMap<UnitId, BTreeSet<NodeId>>,
-    /// Asked of the binder, and when again.
-    asked: BTreeMap<UnitId, Millis>,
-    /// Of those asked what disruption budgets count as leaving.
-    told: BTreeMap<UnitId, Vec<(UnitId, u32)>>,
+    /// Units of which the binder was asked to make some leave, which the rows do not show yet.
+    asked: BTreeMap<UnitId, AskedToLeave>,
     pass_at: Millis,
     /// Where the next pass begins.
     next: UnitId,
@@ -56,6 +60,16 @@ pub(super) struct Departures {
     blocked: BTreeMap<UnitId, Block>,
     /// Drained nodes with running units, as of the last pass.
     n_draining: usize,
+    retry_ms: u64,
+}
+
+/// A request to the binder that the rows do not show yet.
+#[derive(Debug)]
+struct AskedToLeave {
+    /// When to ask again.
+    again_at: Millis,
+    /// Running units that disruption budgets count as leaving.
+    told: Vec<(UnitId, u32)>,
 }
 
 /// What a unit has on nodes to be left: ordinals and incarnations.
@@ -90,7 +104,27 @@ struct Sweep {
     next: UnitId,
 }
 
-impl Departures {
+impl NodeEvictions {
+    pub(super) fn new(losses: Config, retry_ms: u64) -> Self {
+        Self {
+            losses: Losses::new(losses),
+            brake_changes: Vec::new(),
+            drains: BTreeMap::new(),
+            taints: BTreeMap::new(),
+            later: BTreeSet::new(),
+            nodes: BTreeSet::new(),
+            unswept: BTreeSet::new(),
+            sweep: None,
+            units: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            pass_at: Millis::default(),
+            next: UnitId::default(),
+            blocked: BTreeMap::new(),
+            n_draining: 0,
+            retry_ms,
+        }
+    }
+
     /// The nodes to be left are these.
     fn set_nodes(&mut self, nodes: BTreeSet<NodeId>) {
         self.unswept.extend(nodes.difference(&self.nodes));
@@ -134,15 +168,55 @@ impl Departures {
         }
     }
 
-    pub(super) fn remove_node(&mut self, node: NodeId) {
+    /// An agent's record of a node.
+    pub(super) fn on_node_report(&mut self, node: NodeId, ready: bool, now: Millis) {
+        self.losses.put(node, ready, now);
+    }
+
+    /// An administrator's record of a node is gone, or cannot be read: nobody knows that it is to be left.
+    pub(super) fn forget_spec(&mut self, node: NodeId) {
         self.drains.remove(&node);
         self.taints.remove(&node);
     }
 
+    /// A node is gone.
+    pub(super) fn remove_node(&mut self, node: NodeId) {
+        self.losses.remove(node);
+        self.forget_spec(node);
+    }
+
+    /// What runs on nodes that nobody knows is lost with them. Returns how many of them are news.
+    pub(super) fn give_up(&mut self, unknown: BTreeSet<NodeId>, now: Millis) -> u64 {
+        let mut n = 0;
+        for node in unknown {
+            if !self.losses.contains(node) {
+                self.losses.put(node, false, now);
+                n += 1;
+            }
+        }
+        n
+    }
+
     /// After a list: all other nodes are gone.
     pub(super) fn retain_nodes(&mut self, listed: &BTreeSet<NodeId>) {
+        self.losses.retain(listed);
         self.drains.retain(|node, _| listed.contains(node));
         self.taints.retain(|node, _| listed.contains(node));
+    }
+
+    /// Nodes known.
+    pub(super) fn n_nodes(&self) -> usize {
+        self.losses.n_nodes()
+    }
+
+    /// Nodes that are not ready.
+    pub(super) fn n_not_ready(&self) -> usize {
+        self.losses.absent().len()
+    }
+
+    /// So many nodes were lost at once that nothing is evicted from them.
+    pub(super) fn is_braked(&self) -> bool {
+        self.losses.is_braked()
     }
 
     pub(super) fn n_draining(&self) -> usize {
@@ -168,22 +242,20 @@ impl Departures {
             self.units.entry(unit).or_default().extend(there);
         }
     }
-}
 
-impl Dispatcher {
     /// After the first list: nodes that were absent before and have nothing to lose are no news.
-    pub(super) fn start_losses(&mut self) {
+    pub(super) fn start_losses(&mut self, units: &Units) {
         let absent: BTreeSet<NodeId> = self.losses.absent().collect();
         let mut taken = BTreeSet::new();
         if !absent.is_empty() {
-            let rows = self.units.values().flat_map(|entry| entry.rows.live());
+            let rows = units.entries.values().flat_map(|entry| entry.rows.live());
             taken.extend(rows.map(|(_, row)| row.node).filter(|node| absent.contains(node)));
         }
         self.losses.start(|node| !taken.contains(&node));
     }
 
     /// Somebody says that the nodes that are absent now are lost. Whether evictions were paused.
-    pub fn resume_evictions(&mut self) -> bool {
+    pub(super) fn resume_evictions(&mut self) -> bool {
         let was_braked = self.losses.resume();
         if was_braked {
             self.brake_changes.push(BrakeChange::Released);
@@ -192,22 +264,17 @@ impl Dispatcher {
     }
 
     /// Changes of the brake since the last call, for the log.
-    pub fn take_brake_changes(&mut self) -> Vec<BrakeChange> {
+    pub(super) fn take_brake_changes(&mut self) -> Vec<BrakeChange> {
         std::mem::take(&mut self.brake_changes)
     }
 
-    /// Unix time, milliseconds: deadlines of drains are in it.
-    pub fn set_wall(&mut self, wall_ms: i64) {
-        self.wall_ms = wall_ms;
-    }
-
     /// What a drained node waits for; at most `n_max` units that stay for now.
-    pub fn drain_view(&self, node: NodeId, n_max: usize) -> DrainView {
-        let there = self.departures.units.iter().filter(|(_, nodes)| nodes.contains(&node));
+    pub(super) fn drain_view(&self, node: NodeId, n_max: usize) -> DrainView {
+        let there = self.units.iter().filter(|(_, nodes)| nodes.contains(&node));
         let mut view = DrainView::default();
         for (unit, _) in there {
             view.n_units += 1;
-            if let Some(block) = self.departures.blocked.get(unit).filter(|_| view.blocked.len() < n_max) {
+            if let Some(block) = self.blocked.get(unit).filter(|_| view.blocked.len() < n_max) {
                 view.blocked.push((*unit, block.clone()));
             }
         }
@@ -215,92 +282,104 @@ impl Dispatcher {
     }
 
     /// Looks for units on nodes that have to be left, and asks the binder for those that may go.
-    pub(super) fn depart(&mut self, now: Millis, actions: &mut Vec<Action>) {
+    pub(super) fn depart(
+        &mut self,
+        assignments: &Assignments,
+        budgets: &mut Budgets,
+        following: &Following,
+        now: Millis,
+        actions: &mut Vec<Action>,
+    ) {
         if let Some(change) = self.losses.check(now) {
             self.brake_changes.push(change);
         }
         // While a list is under way, what is known may be old.
-        if self.settle == Settle::Loading || self.listed.is_some() {
+        if assignments.settling.is_loading() || following.is_listing() {
             return;
         }
         let is_idle = self.losses.absent().len() == 0
-            && self.departures.nodes.is_empty()
-            && self.departures.drains.is_empty()
-            && self.departures.taints.is_empty();
-        if is_idle || (now < self.departures.pass_at && self.departures.sweep.is_none()) {
+            && self.nodes.is_empty()
+            && self.drains.is_empty()
+            && self.taints.is_empty();
+        if is_idle || (now < self.pass_at && self.sweep.is_none()) {
             return;
         }
         let lost: BTreeSet<NodeId> = self.losses.lost(now).collect();
-        let told = self.departures.drains.keys().chain(self.departures.taints.keys());
-        self.departures.set_nodes(lost.iter().chain(told).copied().collect());
-        self.sweep();
-        self.departures.take_due(self.wall_ms);
-        self.departures.pass_at = now.plus(PASS_MS);
-        self.ask_to_leave(&lost, now, actions);
+        let told = self.drains.keys().chain(self.taints.keys());
+        self.set_nodes(lost.iter().chain(told).copied().collect());
+        self.sweep(&assignments.units);
+        self.take_due(assignments.wall_ms);
+        self.pass_at = now.plus(PASS_MS);
+        self.ask_to_leave(&lost, assignments, budgets, following.revision, now, actions);
     }
 
     /// When the next look is due, `None` while nobody has to leave.
-    pub(super) fn departures_due(&self, now: Millis) -> Option<Millis> {
-        let departures = &self.departures;
-        if departures.sweep.is_some() {
+    pub(super) fn next_at(&self, wall_ms: i64, now: Millis) -> Option<Millis> {
+        if self.sweep.is_some() {
             return Some(now);
         }
-        let lost = self.losses.next_at(|node| departures.nodes.contains(&node));
-        let mut told = departures.drains.keys().chain(departures.taints.keys());
-        let are_new = told.any(|node| !departures.nodes.contains(node));
-        let waits = !departures.units.is_empty() || !departures.unswept.is_empty() || are_new;
-        let tolerated = departures
+        let lost = self.losses.next_at(|node| self.nodes.contains(&node));
+        let mut told = self.drains.keys().chain(self.taints.keys());
+        let are_new = told.any(|node| !self.nodes.contains(node));
+        let waits = !self.units.is_empty() || !self.unswept.is_empty() || are_new;
+        let tolerated = self
             .later
             .first()
-            .map(|(at_ms, ..)| now.plus(u64::try_from(at_ms.saturating_sub(self.wall_ms)).unwrap_or(0)));
-        let next = if waits { Some(departures.pass_at) } else { lost.into_iter().chain(tolerated).min() };
-        next.map(|at| at.max(departures.pass_at))
+            .map(|(at_ms, ..)| now.plus(u64::try_from(at_ms.saturating_sub(wall_ms)).unwrap_or(0)));
+        let next = if waits { Some(self.pass_at) } else { lost.into_iter().chain(tolerated).min() };
+        next.map(|at| at.max(self.pass_at))
     }
 
     /// A bounded part of the look at all units for nodes that have to be left since lately.
-    fn sweep(&mut self) {
-        let departures = &mut self.departures;
-        if departures.sweep.is_none() && !departures.unswept.is_empty() {
-            let nodes = std::mem::take(&mut departures.unswept);
-            departures.sweep = Some(Sweep { nodes, next: UnitId(0) });
+    fn sweep(&mut self, known: &Units) {
+        if self.sweep.is_none() && !self.unswept.is_empty() {
+            let nodes = std::mem::take(&mut self.unswept);
+            self.sweep = Some(Sweep { nodes, next: UnitId(0) });
         }
-        let Some(Sweep { nodes, next }) = departures.sweep.take() else { return };
-        for (seen, &unit) in self.unit_ids.range(next..).enumerate() {
+        let Some(Sweep { nodes, next }) = self.sweep.take() else { return };
+        for (seen, &unit) in known.ids.range(next..).enumerate() {
             if seen >= SWEEP_UNITS {
-                departures.sweep = Some(Sweep { nodes, next: unit });
+                self.sweep = Some(Sweep { nodes, next: unit });
                 return;
             }
-            if let Some(entry) = self.units.get(&unit) {
-                departures.note_rows(unit, &entry.rows, &nodes);
+            if let Some(entry) = known.get(unit) {
+                self.note_rows(unit, &entry.rows, &nodes);
             }
         }
     }
 
     /// What was asked for shows, or the unit is gone.
-    pub(super) fn on_evicted(&mut self, unit: UnitId) {
-        self.departures.asked.remove(&unit);
-        if let Some(members) = self.departures.told.remove(&unit) {
-            let rows = self.units.get(&unit).map(|entry| &entry.rows);
-            self.budgets.arrive(unit, &members, rows);
+    pub(super) fn on_evicted(&mut self, unit: UnitId, budgets: &mut Budgets, units: &Units) {
+        let Some(AskedToLeave { told, .. }) = self.asked.remove(&unit) else { return };
+        if !told.is_empty() {
+            budgets.arrive(unit, &told, units.get(unit).map(|entry| &entry.rows));
         }
     }
 
-    fn ask_to_leave(&mut self, lost: &BTreeSet<NodeId>, now: Millis, actions: &mut Vec<Action>) {
-        let in_vain = self.departures.asked.iter().filter(|(_, again_at)| **again_at <= now);
+    fn ask_to_leave(
+        &mut self,
+        lost: &BTreeSet<NodeId>,
+        assignments: &Assignments,
+        budgets: &mut Budgets,
+        read: Revision,
+        now: Millis,
+        actions: &mut Vec<Action>,
+    ) {
+        let (wall_ms, frozen) = (assignments.wall_ms, &assignments.gates.frozen);
+        let in_vain = self.asked.iter().filter(|(_, asked)| asked.again_at <= now);
         for unit in in_vain.map(|(unit, _)| *unit).collect::<Vec<_>>() {
-            self.on_evicted(unit);
+            self.on_evicted(unit, budgets, &assignments.units);
         }
         let is_braked = self.losses.is_braked();
-        let Departures { drains, taints, later, units, asked, told, next, blocked, n_draining, .. } =
-            &mut self.departures;
+        let Self { drains, taints, later, units, asked, next, blocked, n_draining, retry_ms, .. } = self;
         let turn: Vec<UnitId> =
             units.range(*next..).map(|(unit, _)| *unit).take(UNITS_PER_PASS + 1).collect();
         *next = turn.get(UNITS_PER_PASS).copied().unwrap_or(UnitId(0));
         for unit in turn.into_iter().take(UNITS_PER_PASS) {
-            let found = self
+            let found = assignments
                 .units
-                .get(&unit)
-                .map(|entry| (entry, leaving(entry, lost, (&*drains, &*taints), self.wall_ms)));
+                .get(unit)
+                .map(|entry| (entry, leaving(entry, lost, (&*drains, &*taints), wall_ms)));
             later
                 .extend(found.iter().filter_map(|(_, leaving)| leaving.later).map(|(at, on)| (at, unit, on)));
             let Some((entry, leaving)) = found.filter(|(_, leaving)| !leaving.nodes.is_empty()) else {
@@ -314,7 +393,7 @@ impl Dispatcher {
                 continue;
             }
             blocked.remove(&unit);
-            if self.frozen.unit(unit).is_some() {
+            if frozen.unit(unit).is_some() {
                 // Lost ones have ended whatever its record says; of the others it is not known who may leave.
                 blocked.insert(unit, Block::Unreadable);
                 tainted.clear();
@@ -329,9 +408,9 @@ impl Dispatcher {
                 let n_running = u32::try_from(running.len()).unwrap_or(u32::MAX);
                 let n = drain::spare(&entry.spec, standing, n_running);
                 let going = n.map(|n| running.into_iter().take(n as usize).collect::<Vec<_>>());
-                let is_kept = self.frozen.keeps_budgets();
+                let is_kept = frozen.keeps_budgets();
                 let going = going.and_then(|going| if is_kept { Err(Block::Unreadable) } else { Ok(going) });
-                match going.and_then(|going| affordable(&self.budgets, entry, going)) {
+                match going.and_then(|going| affordable(budgets, entry, going)) {
                     Ok(going) => free.extend(going),
                     Err(block) => {
                         blocked.insert(unit, block);
@@ -346,15 +425,15 @@ impl Dispatcher {
             for (reason, by, mut members) in reasons.into_iter().filter(|(_, _, members)| !members.is_empty())
             {
                 members.truncate(EVICT_ORDINALS_MAX);
-                if reason == EvictionReason::Drained && self.budgets.selects(unit) {
+                let fresh = || AskedToLeave { again_at: now.plus(*retry_ms), told: Vec::new() };
+                let asked = asked.entry(unit).or_insert_with(fresh);
+                if reason == EvictionReason::Drained && budgets.selects(unit) {
                     let members: Vec<_> = members.iter().map(|(ordinal, _)| (unit, *ordinal)).collect();
-                    self.budgets.depart(unit, &members, Some(&entry.rows));
-                    told.insert(unit, members);
+                    budgets.depart(unit, &members, Some(&entry.rows));
+                    asked.told = members;
                 }
-                asked.insert(unit, now.plus(self.config.evict_retry_ms));
                 let (ordinals, incarnations) = members.into_iter().unzip();
                 let by = by.to_owned();
-                let read = self.revision;
                 actions.push(Action::Evict(EvictRequest { unit, reason, ordinals, incarnations, by, read }));
             }
         }

@@ -10,13 +10,18 @@ use godel_domain::{
     priority_classes::PriorityClasses,
     queue_spec::{PriorityClass, QueueSpec},
     record_change::{N_USERS_NAMED, Users},
+    time::Millis,
     unit::UnitSpec,
 };
-use godel_queueing::{QueueIdx, Quota, RoomIdx, Waiting};
+use godel_queueing::{Config, PendingReason, QueueIdx, Queues, Quota, RoomIdx, Waiting};
 use godel_rules::admission::welcome;
 use rustc_hash::FxHashMap;
 
-use super::{Dispatcher, ListedRecords};
+use super::{
+    nodes::Nodes,
+    unit_entry::{UnitEntry, Whereabouts},
+    units::Units,
+};
 
 pub use godel_rules::admission::welcome::Unwelcome;
 
@@ -57,10 +62,10 @@ pub struct QueueView {
 /// Records by name, and who names them.
 #[derive(Debug, Default)]
 pub(super) struct QueueRecords {
-    queues: BTreeMap<String, Versions>,
-    classes: BTreeMap<String, Versions>,
-    budgets: BTreeMap<String, Versions>,
-    reservations: BTreeMap<String, Versions>,
+    pub(super) queues: BTreeMap<String, Versions>,
+    pub(super) classes: BTreeMap<String, Versions>,
+    pub(super) budgets: BTreeMap<String, Versions>,
+    pub(super) reservations: BTreeMap<String, Versions>,
     /// Units by queue. Not those of `default`: they are most units of a cluster without queues, and who names it
     /// never matters.
     by_queue: FxHashMap<QueueIdx, BTreeSet<UnitId>>,
@@ -94,22 +99,6 @@ impl QueueRecords {
         }
     }
 
-    pub(super) fn note_budget(&mut self, name: &str, revision: Revision, created: (Revision, i64)) {
-        note(&mut self.budgets, name, revision, created);
-    }
-
-    pub(super) fn forget_budget(&mut self, name: &str) {
-        self.budgets.remove(name);
-    }
-
-    pub(super) fn note_reservation(&mut self, name: &str, revision: Revision, created: (Revision, i64)) {
-        note(&mut self.reservations, name, revision, created);
-    }
-
-    pub(super) fn forget_reservation(&mut self, name: &str) {
-        self.reservations.remove(name);
-    }
-
     pub(super) fn note_wanting(&mut self, queue: QueueIdx, is_wanting: bool) {
         if self.n_wanting.len() <= queue.idx() {
             self.n_wanting.resize(queue.idx() + 1, 0);
@@ -119,77 +108,85 @@ impl QueueRecords {
     }
 }
 
-fn note(known: &mut BTreeMap<String, Versions>, name: &str, revision: Revision, created: (Revision, i64)) {
+/// A record as committed at `revision`.
+pub(super) fn note(
+    known: &mut BTreeMap<String, Versions>,
+    name: &str,
+    revision: Revision,
+    created: (Revision, i64),
+) {
     let fresh = Versions { create_revision: created.0, revision, create_time_ms: created.1 };
     known.entry(name.to_owned()).and_modify(|versions| versions.revision = revision).or_insert(fresh);
 }
 
-impl Dispatcher {
-    /// A queue's record as committed at `revision`, from the watch in its order. `created`: revision and commit time of
-    /// the transaction that created it, used when it is new.
-    pub fn on_queue(&mut self, spec: Arc<QueueSpec>, revision: Revision, created: (Revision, i64)) {
-        if let Some(listed) = &mut self.listed {
-            listed.queues.insert(spec.name.clone());
+/// After a list: names of records that it did not show.
+pub(super) fn unlisted(known: &BTreeMap<String, Versions>, listed: &BTreeSet<String>) -> Vec<String> {
+    known.keys().filter(|name| !listed.contains(*name)).cloned().collect()
+}
+
+/// Queues with the units that wait in them, priority classes, and who names them.
+#[derive(Debug)]
+pub(super) struct Queueing {
+    pub(super) queues: Queues,
+    pub(super) classes: PriorityClasses,
+    pub(super) records: QueueRecords,
+}
+
+impl Queueing {
+    pub(super) fn new(config: Config) -> Self {
+        Self {
+            queues: Queues::new(config),
+            classes: PriorityClasses::default(),
+            records: QueueRecords::default(),
         }
+    }
+
+    /// A queue's record as committed.
+    pub(super) fn on_queue(&mut self, spec: Arc<QueueSpec>, revision: Revision, created: (Revision, i64)) {
         note(&mut self.records.queues, &spec.name, revision, created);
         self.queues.put(spec);
     }
 
     /// A queue's record is gone.
-    pub fn on_queue_deleted(&mut self, path: &str) {
+    pub(super) fn on_queue_deleted(&mut self, path: &str) {
         self.records.queues.remove(path);
         self.queues.remove_record(path);
     }
 
-    /// A priority class's record, as [`Self::on_queue`]. Units that name it and have no priority of their own follow.
-    pub fn on_priority_class(&mut self, class: PriorityClass, revision: Revision, created: (Revision, i64)) {
-        if let Some(listed) = &mut self.listed {
-            listed.classes.insert(class.name.clone());
-        }
+    /// A priority class's record as committed: units that name it and have no priority of their own follow.
+    pub(super) fn on_class(
+        &mut self,
+        class: PriorityClass,
+        revision: Revision,
+        created: (Revision, i64),
+        units: &mut Units,
+    ) {
         let name = class.name.clone();
         note(&mut self.records.classes, &name, revision, created);
         self.classes.put(class);
-        self.follow_class(&name);
+        self.follow_class(&name, units);
     }
 
     /// A priority class's record is gone.
-    pub fn on_priority_class_deleted(&mut self, name: &str) {
+    pub(super) fn on_class_deleted(&mut self, name: &str, units: &mut Units) {
         self.records.classes.remove(name);
         self.classes.remove(name);
-        self.follow_class(name);
-    }
-
-    /// After a list: what it did not show is gone.
-    pub(super) fn forget_records(&mut self, listed: &ListedRecords) {
-        let gone = |known: &BTreeMap<String, Versions>, listed: &BTreeSet<String>| -> Vec<String> {
-            known.keys().filter(|name| !listed.contains(*name)).cloned().collect()
-        };
-        for path in gone(&self.records.queues, &listed.queues) {
-            self.on_queue_deleted(&path);
-        }
-        for name in gone(&self.records.classes, &listed.classes) {
-            self.on_priority_class_deleted(&name);
-        }
-        for name in gone(&self.records.budgets, &listed.budgets) {
-            self.on_budget_deleted(&name);
-        }
-        for name in gone(&self.records.reservations, &listed.reservations) {
-            self.on_reservation_deleted(&name);
-        }
+        self.follow_class(name, units);
     }
 
     /// Another record of a known unit: it may need something else at once now.
-    pub(super) fn enroll_again(&mut self, unit: UnitId, spec: Arc<UnitSpec>) {
-        let Some(entry) = self.units.get_mut(&unit) else { return };
+    pub(super) fn enroll_again(&mut self, unit: UnitId, spec: Arc<UnitSpec>, units: &mut Units) {
+        let Units { entries, tally, .. } = units;
+        let Some(entry) = entries.get_mut(&unit) else { return };
         if let Some(waiting) = entry.place.waiting() {
             self.queues.remove(waiting);
         }
         entry.discharge(&mut self.queues);
         self.queues.leave(&entry.account);
         self.records.forget_unit(&entry.spec, entry.account.queue, entry.is_wanting);
-        self.tally.leave(entry.account.queue, entry.phase);
+        tally.leave(entry.account.queue, entry.phase);
         entry.account = self.queues.enroll(&spec);
-        self.tally.enter(entry.account.queue, entry.phase);
+        tally.enter(entry.account.queue, entry.phase);
         self.records.note_unit(&spec, entry.account.queue);
         if entry.is_wanting {
             self.records.note_wanting(entry.account.queue, true);
@@ -202,96 +199,87 @@ impl Dispatcher {
             // Another record: whether there is room for it is not known, until the scheduler that has it has heard of it.
             let room = if old.held_by.is_some() { old.room } else { RoomIdx::NONE };
             let new = Waiting { room, held_by: old.held_by, ..entry.waiting(old.again, &self.classes) };
-            self.push_again(unit, new);
+            self.push_again(entry, new);
         }
     }
 
+    /// Brings what a unit's queue is told of it up to date.
+    pub(super) fn charge(&mut self, entry: &mut UnitEntry) {
+        entry.charge(&mut self.queues);
+        let is_wanting = entry.counts.pending > 0;
+        if is_wanting != entry.is_wanting {
+            entry.is_wanting = is_wanting;
+            self.records.note_wanting(entry.account.queue, is_wanting);
+        }
+    }
+
+    /// A unit is gone. It does not wait any more.
+    pub(super) fn leave(&mut self, entry: &mut UnitEntry) {
+        self.records.forget_unit(&entry.spec, entry.account.queue, entry.is_wanting);
+        entry.discharge(&mut self.queues);
+        self.queues.leave(&entry.account);
+    }
+
     /// A unit that was taken out of its queue waits as this from now on.
-    fn push_again(&mut self, unit: UnitId, new: Waiting) {
-        let waiting = self.units.get_mut(&unit).and_then(|entry| entry.place.waiting_mut());
-        if let Some(waiting) = waiting {
+    fn push_again(&mut self, entry: &mut UnitEntry, new: Waiting) {
+        if let Some(waiting) = entry.place.waiting_mut() {
             *waiting = new;
             self.queues.push(new);
         }
     }
 
-    fn follow_class(&mut self, name: &str) {
+    fn follow_class(&mut self, name: &str, units: &mut Units) {
         for unit in self.records.by_class.get(name).cloned().into_iter().flatten() {
-            let Some(entry) = self.units.get(&unit) else { continue };
+            let Some(entry) = units.get_mut(unit) else { continue };
             if let Some(old) = entry.place.waiting().copied() {
                 let new = entry.waiting_again(&old, &self.classes);
                 self.queues.remove(&old);
-                self.push_again(unit, new);
+                self.push_again(entry, new);
             }
         }
     }
 
-    /// Whether a unit may be submitted where it wants to go.
-    ///
-    /// # Errors
-    /// Everything wrong.
-    pub fn admit(&self, spec: &UnitSpec) -> Result<(), Vec<Unwelcome>> {
-        if let Some(why) = self.frozen_target(spec) {
-            return Err(vec![Unwelcome::Unreadable(Box::new(why.clone()))]);
-        }
-        welcome::check(spec, self.quota().tree(), &self.classes, &self.config.sub_cluster_key)
+    /// Whether a unit may be submitted where it wants to go, as far as records say that can be read.
+    pub(super) fn admit(&self, spec: &UnitSpec, sub_cluster_key: &str) -> Result<(), Vec<Unwelcome>> {
+        welcome::check(spec, self.quota().tree(), &self.classes, sub_cluster_key)
     }
 
     /// Queues and what they use, what was handed out included.
-    pub fn quota(&self) -> &Quota {
+    pub(super) fn quota(&self) -> &Quota {
         self.queues.quota()
     }
 
-    /// Priority classes.
-    pub fn classes(&self) -> &PriorityClasses {
-        &self.classes
-    }
-
-    /// When a queue's record was written; `None` without one.
-    pub fn queue_versions(&self, path: &str) -> Option<Versions> {
-        self.records.queues.get(path).copied()
-    }
-
-    /// When a priority class's record was written; `None` without one.
-    pub fn class_versions(&self, name: &str) -> Option<Versions> {
-        self.records.classes.get(name).copied()
-    }
-
-    /// When a budget's record was written; `None` without one.
-    pub(super) fn budget_versions(&self, name: &str) -> Option<Versions> {
-        self.records.budgets.get(name).copied()
-    }
-
-    /// When a reservation's record was written; `None` without one.
-    pub(super) fn reservation_versions(&self, name: &str) -> Option<Versions> {
-        self.records.reservations.get(name).copied()
-    }
-
     /// Units, not ended and expired, that name a queue. Those of `default` are not told.
-    pub fn queue_users(&self, path: &str) -> Users {
+    pub(super) fn queue_users(&self, path: &str, units: &Units) -> Users {
         let queue = self.quota().tree().find(path);
-        self.users(queue.and_then(|queue| self.records.by_queue.get(&queue)))
+        users(queue.and_then(|queue| self.records.by_queue.get(&queue)), units)
     }
 
     /// Units, not ended and expired, that name a priority class.
-    pub fn class_users(&self, name: &str) -> Users {
-        self.users(self.records.by_class.get(name))
+    pub(super) fn class_users(&self, name: &str, units: &Units) -> Users {
+        users(self.records.by_class.get(name), units)
     }
 
-    fn users(&self, units: Option<&BTreeSet<UnitId>>) -> Users {
-        let known = units.into_iter().flatten().take(N_USERS_NAMED).filter_map(|unit| self.units.get(unit));
-        let first = known.map(|entry| format!("{}/{}", entry.spec.namespace, entry.spec.name)).collect();
-        Users { n: units.map_or(0, BTreeSet::len), first }
+    /// What running units that are bound and have not ended ask for, and what all nodes have, by resource.
+    pub(super) fn allocated(&self, nodes: &Nodes) -> (BTreeMap<String, i64>, BTreeMap<String, i64>) {
+        (shown(self.quota().usage().bound(QueueIdx::ROOT).1), nodes.capacities.total())
     }
 
-    /// What running units that are bound and have not ended ask for, of both pools, and what all nodes have, by resource.
-    /// Devices count by their kind, in thousandths.
-    pub fn allocated(&self) -> (BTreeMap<String, i64>, BTreeMap<String, i64>) {
-        (shown(self.quota().usage().bound(QueueIdx::ROOT).1), self.capacities.total())
+    /// Why a unit that waits for a scheduler is not handed out, as of `at`; `None` if it only waits for its turn.
+    pub(super) fn pending_reason(&self, entry: &UnitEntry, at: Millis) -> Option<PendingReason> {
+        match &entry.place {
+            Whereabouts::Queued(waiting) if waiting.room == RoomIdx::NONE => {
+                self.queues.pending_reason(waiting, at)
+            }
+            Whereabouts::Queued(_) => None,
+            Whereabouts::Idle | Whereabouts::Unsettled | Whereabouts::Paused | Whereabouts::Dispatched(_) => {
+                None
+            }
+        }
     }
 
     /// A queue as shown; `None` if there is no such queue.
-    pub fn queue_view(&self, path: &str) -> Option<QueueView> {
+    pub(super) fn queue_view(&self, path: &str) -> Option<QueueView> {
         let (tree, usage) = (self.quota().tree(), self.quota().usage());
         let queue = tree.find(path).filter(|queue| tree.exists(*queue))?;
         let with_children: BTreeMap<&str, i128> = usage.bound(queue).1.collect();
@@ -308,7 +296,7 @@ impl Dispatcher {
         let borrowed = with_children.iter().map(|(name, amount)| (*name, above(name, *amount)));
         Some(QueueView {
             spec: tree.record(queue).cloned().unwrap_or_else(|| Arc::new(QueueSpec::new(path))),
-            versions: self.queue_versions(path).unwrap_or_default(),
+            versions: self.records.queues.get(path).copied().unwrap_or_default(),
             borrowed: shown(borrowed),
             used: shown(own),
             used_with_children: shown(with_children),
@@ -324,6 +312,12 @@ impl Dispatcher {
         let below = self.quota().tree().paths_below(queue);
         own + below.iter().map(|child| self.n_wanting(*child)).sum::<u64>()
     }
+}
+
+/// Units that name a record, the first of them by name.
+fn users(named_by: Option<&BTreeSet<UnitId>>, units: &Units) -> Users {
+    let first = named_by.into_iter().flatten().take(N_USERS_NAMED).filter_map(|unit| units.name(*unit));
+    Users { n: named_by.map_or(0, BTreeSet::len), first: first.collect() }
 }
 
 /// Amounts that are something.

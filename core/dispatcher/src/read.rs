@@ -3,18 +3,35 @@
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use godel_domain::{
-    change::{Partition, PartitionMode},
+    change::{Change, Partition, PartitionMode},
     ids::{Epoch, NodeId, Revision, UnitId},
     lifecycle::{Counts, Phase},
+    pause::Pauses,
+    priority_classes::PriorityClasses,
+    record_change::Users,
     refusals::{RefusalCount, Refusals},
+    reservation_spec::ReservationSpec,
     running_units::RunningUnits,
     sub_cluster,
+    time::Millis,
     unit::UnitSpec,
 };
-use godel_queueing::{PendingReason, RoomIdx};
-use godel_rules::partition;
+use godel_queueing::{Quota, RoomIdx};
+use godel_rules::{budget::Budgets, frozen::Frozen, partition};
 
-use super::{Action, Counters, Dispatcher, Settle, TurnView, UnitEntry, Whereabouts, directory, gangs};
+use super::{
+    Action, Counters, Dispatcher, DrainView, EndedView, TurnView, Unresolved,
+    assignments::Assignments,
+    budgets::BudgetView,
+    directory, gangs,
+    gauges::ByPhase,
+    holds,
+    queues::{QueueView, Queueing, Unwelcome, Versions},
+    record_changes::{Edit, EditPlan, EditRefusal, KnownRecords},
+    reservations::ReservationView,
+    schedulers::SchedulerEntry,
+    unit_entry::{UnitEntry, Whereabouts},
+};
 
 /// Names of the reasons that are admission's or a queue's, not a scheduler's.
 const FEASIBILITY: &str = "admission";
@@ -145,9 +162,10 @@ pub struct Summary {
 impl Dispatcher {
     /// A unit as shown.
     pub fn unit(&self, unit: UnitId) -> Option<UnitView<'_>> {
-        let entry = self.units.get(&unit)?;
+        let Assignments { units, schedulers, .. } = &self.assignments;
+        let entry = units.get(unit)?;
         let scheduler = match &entry.place {
-            Whereabouts::Dispatched(held) => Some(self.schedulers.all[held.scheduler].name.as_str()),
+            Whereabouts::Dispatched(held) => Some(schedulers.all[held.scheduler].name.as_str()),
             Whereabouts::Idle | Whereabouts::Unsettled | Whereabouts::Paused | Whereabouts::Queued(_) => None,
         };
         Some(UnitView {
@@ -162,26 +180,26 @@ impl Dispatcher {
             scheduler,
             refusals: self.refusals(entry),
             bound_time_ms: entry.bound_time_ms,
-            waits_for: self.waits_for(unit, entry.holds()),
+            waits_for: self.waits_for(unit, entry),
             turn: gangs::turn_of(entry.holds()),
-            preempted_by: self.preempted_by(entry.rows.preemptors()),
+            preempted_by: units.preemptors(entry.rows.preemptors()),
             sub_cluster: sub_cluster::of(&entry.spec, &self.config.sub_cluster_key),
         })
     }
 
     /// Why no node known now could ever hold a replica of `spec`.
     pub fn infeasible(&self, spec: &UnitSpec) -> Option<String> {
-        self.capacities.infeasible(spec)
+        self.nodes.capacities.infeasible(spec)
     }
 
     /// Units in order of id, those after `after`.
     pub fn unit_ids(&self, after: UnitId) -> impl Iterator<Item = UnitId> + '_ {
-        self.unit_ids.range((Bound::Excluded(after), Bound::Unbounded)).copied()
+        self.assignments.units.ids.range((Bound::Excluded(after), Bound::Unbounded)).copied()
     }
 
     /// Units known, in flight ones included.
     pub fn n_units(&self) -> usize {
-        self.units.len() + self.directory.n_in_flight()
+        self.assignments.units.len() + self.assignments.units.directory.n_in_flight()
     }
 
     /// Looks at `n_scan` names at most after `after` (from the start when empty; else [`ListChunk::next`] of
@@ -193,15 +211,16 @@ impl Dispatcher {
         } else {
             directory::key(&filter.namespace, "").into()
         };
+        let units = &self.assignments.units;
         let mut chunk = ListChunk::default();
         let mut last = "";
-        for (scanned, (name, unit)) in self.directory.after(&prefix, after).enumerate() {
+        for (scanned, (name, unit)) in units.directory.after(&prefix, after).enumerate() {
             if scanned >= n_scan {
                 last.clone_into(&mut chunk.next);
                 break;
             }
             last = name;
-            let Some(entry) = self.units.get(&unit) else { continue };
+            let Some(entry) = units.get(unit) else { continue };
             if !filter.matches(entry) {
                 continue;
             }
@@ -218,59 +237,61 @@ impl Dispatcher {
         if !filter.namespace.is_empty() || !filter.labels.is_empty() {
             return None;
         }
-        Some(filter.phase.map_or(self.units.len() as u64, |phase| self.tally.all()[phase.idx()]))
+        let units = &self.assignments.units;
+        Some(filter.phase.map_or(units.len() as u64, |phase| units.tally.all()[phase.idx()]))
     }
 
     /// Everything up to this revision is known.
     pub fn revision(&self) -> Revision {
-        self.revision
+        self.following.revision
     }
 
     /// Schedulers may attach: everything has been read.
     pub fn is_loaded(&self) -> bool {
-        self.settle != Settle::Loading
+        !self.assignments.settling.is_loading()
     }
 
     /// A list is under way.
     pub fn is_listing(&self) -> bool {
-        self.listed.is_some()
+        self.following.is_listing()
     }
 
     /// A split is on its way to the store.
     pub fn is_partition_writing(&self) -> bool {
-        self.partition_writing
+        self.partition.is_writing
     }
 
     /// Name of a node; empty when it is not known.
     pub fn node_name(&self, node: NodeId) -> &str {
-        self.node_names.get(&node).map_or("", |name| name)
+        self.nodes.names.get(&node).map_or("", |name| name)
     }
 
     /// Model of the devices in `mask` on a node; empty when there are none.
     pub fn device_model(&self, node: NodeId, mask: u64) -> &str {
-        self.capacities.model(node, mask)
+        self.nodes.capacities.model(node, mask)
     }
 
     /// How nodes are split, as committed, and the revision of the record of the mode and the schedulers.
     pub fn partition(&self) -> (&Partition, Revision) {
-        (self.partition.whole(), self.partition.revision())
+        (self.partition.records.whole(), self.partition.records.revision())
     }
 
     /// The present mode.
     pub fn mode(&self) -> PartitionMode {
-        self.mode
+        self.partition.mode
     }
 
     /// Messages that wait for the next step.
     pub fn outbox(&self) -> &[Action] {
-        &self.outbox
+        self.assignments.schedulers.outbox()
     }
 
     /// Schedulers with a lease in force or units in hand, by name.
     pub fn schedulers(&self) -> Vec<SchedulerView> {
-        let partition = self.partition.whole();
-        let shares = partition::shares(partition, self.node_names.keys().copied());
+        let partition = self.partition.records.whole();
+        let shares = partition::shares(partition, self.nodes.names.keys().copied());
         let mut views: Vec<SchedulerView> = self
+            .assignments
             .schedulers
             .all
             .iter()
@@ -278,7 +299,7 @@ impl Dispatcher {
             .map(|one| {
                 let slot = partition.schedulers.iter().position(|name| *name == one.name);
                 let nodes = match partition.mode {
-                    PartitionMode::Global => u32::try_from(self.node_names.len()).unwrap_or(u32::MAX),
+                    PartitionMode::Global => u32::try_from(self.nodes.names.len()).unwrap_or(u32::MAX),
                     PartitionMode::Preferred | PartitionMode::Strict => slot.map_or(0, |slot| shares[slot]),
                 };
                 SchedulerView {
@@ -301,25 +322,25 @@ impl Dispatcher {
 
     /// Lengths and counters.
     pub fn summary(&self) -> Summary {
-        let held = |count: fn(&super::schedulers::SchedulerEntry) -> u64| {
-            self.schedulers.all.iter().map(count).sum()
-        };
+        let Assignments { units, queueing: Queueing { queues, .. }, schedulers, settling, ends, .. } =
+            &self.assignments;
+        let held = |count: fn(&SchedulerEntry) -> u64| schedulers.all.iter().map(count).sum();
         Summary {
-            units: self.units.len() as u64,
-            queued_units: (self.queues.len() + self.unsettled.len()) as u64,
-            queued_running_units: self.queues.running_units(),
+            units: units.len() as u64,
+            queued_units: (queues.len() + settling.unsettled.len()) as u64,
+            queued_running_units: queues.running_units(),
             dispatched_units: held(|one| one.held.len() as u64),
-            parked_units: held(|one| u64::from(one.parked)) + self.queues.n_unheld() as u64,
-            counters: self.counters,
-            revision: self.revision,
-            n_by_phase: *self.tally.all(),
-            n_in_flight: self.directory.n_in_flight(),
-            evictions: self.evictions.len(),
-            ended: self.ended.len(),
-            nodes: self.losses.n_nodes(),
-            nodes_not_ready: self.losses.absent().len(),
-            evictions_paused: self.losses.is_braked(),
-            nodes_draining: self.departures.n_draining(),
+            parked_units: held(|one| u64::from(one.parked)) + queues.n_unheld() as u64,
+            counters: self.assignments.counters,
+            revision: self.following.revision,
+            n_by_phase: *units.tally.all(),
+            n_in_flight: units.directory.n_in_flight(),
+            evictions: ends.n_evictions(),
+            ended: ends.n_ended(),
+            nodes: self.node_evictions.n_nodes(),
+            nodes_not_ready: self.node_evictions.n_not_ready(),
+            evictions_paused: self.node_evictions.is_braked(),
+            nodes_draining: self.node_evictions.n_draining(),
             gangs_waiting: self.gangs.n_due(self.stepped_at),
             floor_percent: self.config.queues.floor_percent.min(50),
         }
@@ -329,11 +350,17 @@ impl Dispatcher {
     /// room, for a quota, for whoever has to leave first, for an administrator, or until there is any scheduler. One that is
     /// not known is on its way to the store.
     pub fn is_owed(&self, unit: UnitId) -> bool {
-        let Some(entry) = self.units.get(&unit) else { return true };
+        let Assignments { units, queueing, schedulers, .. } = &self.assignments;
+        let Some(entry) = units.get(unit) else { return true };
         match &entry.place {
-            Whereabouts::Queued(waiting) if self.is_without_room(waiting.room) => false,
+            Whereabouts::Queued(waiting)
+                if waiting.room != RoomIdx::NONE && !queueing.queues.is_open(waiting.room) =>
+            {
+                // No unit of its room is served now.
+                false
+            }
             Whereabouts::Queued(_) => {
-                self.schedulers.is_any_attached() && self.pending_reason(entry).is_none()
+                schedulers.is_any_attached() && queueing.pending_reason(entry, self.stepped_at).is_none()
             }
             Whereabouts::Dispatched(held) => held.parked.is_none() && held.done_at.is_none(),
             Whereabouts::Idle | Whereabouts::Unsettled | Whereabouts::Paused => false,
@@ -343,11 +370,159 @@ impl Dispatcher {
     /// Units that wait although some of them could be handed out, if schedulers took more: what the control plane is behind
     /// with.
     pub fn backlog(&self) -> usize {
-        if self.queues.is_ready() && self.schedulers.is_any_attached() { self.queues.len() } else { 0 }
+        let Assignments { queueing: Queueing { queues, .. }, schedulers, .. } = &self.assignments;
+        if queues.is_ready() && schedulers.is_any_attached() { queues.len() } else { 0 }
+    }
+
+    /// Whether a unit may be submitted where it wants to go.
+    ///
+    /// # Errors
+    /// Everything wrong.
+    pub fn admit(&self, spec: &UnitSpec) -> Result<(), Vec<Unwelcome>> {
+        if let Some(why) = self.assignments.frozen_target(spec) {
+            return Err(vec![Unwelcome::Unreadable(Box::new(why.clone()))]);
+        }
+        self.assignments.queueing.admit(spec, &self.config.sub_cluster_key)
+    }
+
+    /// What a change comes to, by the records known.
+    ///
+    /// # Errors
+    /// It may not be made.
+    pub fn plan(&self, edit: &Edit) -> Result<EditPlan, EditRefusal> {
+        let known = KnownRecords {
+            queueing: &self.assignments.queueing,
+            budgets: &self.budgets,
+            reservations: &self.reservations,
+            units: &self.assignments.units,
+        };
+        known.plan(edit)
+    }
+
+    /// Queues and what they use, what was handed out included.
+    pub fn quota(&self) -> &Quota {
+        self.assignments.queueing.quota()
+    }
+
+    /// Priority classes.
+    pub fn classes(&self) -> &PriorityClasses {
+        &self.assignments.queueing.classes
+    }
+
+    /// When a queue's record was written; `None` without one.
+    pub fn queue_versions(&self, path: &str) -> Option<Versions> {
+        self.assignments.queueing.records.queues.get(path).copied()
+    }
+
+    /// When a priority class's record was written; `None` without one.
+    pub fn class_versions(&self, name: &str) -> Option<Versions> {
+        self.assignments.queueing.records.classes.get(name).copied()
+    }
+
+    /// Units, not ended and expired, that name a queue. Those of `default` are not told.
+    pub fn queue_users(&self, path: &str) -> Users {
+        self.assignments.queueing.queue_users(path, &self.assignments.units)
+    }
+
+    /// Units, not ended and expired, that name a priority class.
+    pub fn class_users(&self, name: &str) -> Users {
+        self.assignments.queueing.class_users(name, &self.assignments.units)
+    }
+
+    /// What running units that are bound and have not ended ask for, of both pools, and what all nodes have, by resource.
+    /// Devices count by their kind, in thousandths.
+    pub fn allocated(&self) -> (BTreeMap<String, i64>, BTreeMap<String, i64>) {
+        self.assignments.queueing.allocated(&self.nodes)
+    }
+
+    /// A queue as shown; `None` if there is no such queue.
+    pub fn queue_view(&self, path: &str) -> Option<QueueView> {
+        self.assignments.queueing.queue_view(path)
+    }
+
+    /// Units by phase of the `n_max` queues with most units, by path, and of all others together.
+    pub fn units_by_queue(&self, n_max: usize) -> (Vec<(&str, ByPhase)>, ByPhase) {
+        self.assignments.units.tally.by_queue(n_max, self.quota().tree())
+    }
+
+    /// Budgets, and what they allow.
+    pub fn budgets(&self) -> &Budgets {
+        &self.budgets
+    }
+
+    /// A budget as shown; `None` if there is no such budget.
+    pub fn budget_view(&self, name: &str) -> Option<BudgetView> {
+        BudgetView::of(name, &self.budgets, &self.assignments.queueing.records)
+    }
+
+    /// Reservations by name.
+    pub fn reservations(&self) -> &BTreeMap<String, Arc<ReservationSpec>> {
+        &self.reservations.specs
+    }
+
+    /// A reservation as shown; `None` if there is no such reservation. `O(its slots)`.
+    pub fn reservation_view(&self, name: &str) -> Option<ReservationView> {
+        self.reservations.view(name, &self.assignments, &self.nodes)
+    }
+
+    /// Pauses in force.
+    pub fn pauses(&self) -> &Pauses {
+        &self.assignments.gates.pauses
+    }
+
+    /// What cannot be read.
+    pub fn frozen(&self) -> &Frozen {
+        &self.assignments.gates.frozen
+    }
+
+    /// The unit that `text` names: its whole name in `namespace`, or its whole uid, which is one of all namespaces.
+    /// Whatever changes a unit takes nothing less.
+    ///
+    /// # Errors
+    /// There is none, or `text` is the name of one unit and the uid of another.
+    pub fn find(&self, namespace: &str, text: &str) -> Result<UnitId, Unresolved> {
+        self.assignments.units.find(namespace, text)
+    }
+
+    /// The unit that `text` stands for when it is only looked at: as [`Self::find`] says, or a prefix that only one
+    /// unit of `namespace` has, of its name or of its uid.
+    ///
+    /// # Errors
+    /// None or several.
+    pub fn resolve(&self, namespace: &str, text: &str) -> Result<UnitId, Unresolved> {
+        self.assignments.units.resolve(namespace, text)
+    }
+
+    /// When a unit ended and when its record goes; `None` while it has not, or while something of it is on a node.
+    pub fn ended(&self, unit: UnitId, now: Millis) -> Option<EndedView> {
+        EndedView::of(self.assignments.units.get(unit)?, now)
+    }
+
+    /// What a drained node waits for; at most `n_max` units that stay for now.
+    pub fn drain_view(&self, node: NodeId, n_max: usize) -> DrainView {
+        self.node_evictions.drain_view(node, n_max)
+    }
+
+    /// What is to be written for a split: what moves, and no more.
+    pub fn partition_changes(&self, split: &Partition) -> Vec<Change> {
+        self.partition.records.changes_to(split)
+    }
+
+    /// What a unit waits for, in words; empty: nothing in particular.
+    fn waits_for(&self, unit: UnitId, entry: &UnitEntry) -> String {
+        let units = &self.assignments.units;
+        match (units.overtaken.get(&unit), entry.holds()) {
+            (Some(by), []) => {
+                let by = units.preemptors(&[*by]).pop().unwrap_or_default();
+                format!("waits again, as {by} took over the room that was held for it")
+            }
+            (None, []) => self.gangs.waits_for(unit, self.stepped_at),
+            (_, holds) => holds::waits_for(holds, units, &self.nodes),
+        }
     }
 
     fn refusals(&self, entry: &UnitEntry) -> Option<Arc<Refusals>> {
-        let found = self.paused(entry).or_else(|| self.found_refusals(entry));
+        let found = self.assignments.gate_refusals(entry).or_else(|| self.found_refusals(entry));
         if !entry.is_overdue {
             return found;
         }
@@ -359,34 +534,20 @@ impl Dispatcher {
     }
 
     fn found_refusals(&self, entry: &UnitEntry) -> Option<Arc<Refusals>> {
-        if let Some(pending_reason) = self.pending_reason(entry) {
+        if let Some(pending_reason) = self.assignments.queueing.pending_reason(entry, self.stepped_at) {
             let reasons = vec![RefusalCount { plugin: QUEUE, reason: pending_reason.to_string(), nodes: 0 }];
             return Some(Arc::new(Refusals { reasons, ..Refusals::default() }));
         }
         if entry.refusals.is_some() || !entry.infeasible || entry.phase != Phase::Unschedulable {
             return entry.refusals.clone();
         }
-        let nodes = u32::try_from(self.capacities.len()).unwrap_or(u32::MAX);
-        let reason = self.capacities.infeasible(&entry.spec)?;
+        let nodes = u32::try_from(self.nodes.capacities.len()).unwrap_or(u32::MAX);
+        let reason = self.nodes.capacities.infeasible(&entry.spec)?;
         Some(Arc::new(Refusals {
             reasons: vec![RefusalCount { plugin: FEASIBILITY, reason, nodes }],
             nodes,
             ..Refusals::default()
         }))
-    }
-
-    /// Why a unit that waits for a scheduler is not handed out, as of the last step; `None` if it only waits for its
-    /// turn.
-    fn pending_reason(&self, entry: &UnitEntry) -> Option<PendingReason> {
-        match &entry.place {
-            Whereabouts::Queued(waiting) if waiting.room == RoomIdx::NONE => {
-                self.queues.pending_reason(waiting, self.stepped_at)
-            }
-            Whereabouts::Queued(_) => None,
-            Whereabouts::Idle | Whereabouts::Unsettled | Whereabouts::Paused | Whereabouts::Dispatched(_) => {
-                None
-            }
-        }
     }
 }
 

@@ -20,11 +20,18 @@ use godel_domain::{
 };
 use godel_queueing::check::{self, ClassChange, QueueChange};
 use godel_rules::{
-    budget::check::{self as budget_check, BudgetChange},
+    budget::{
+        Budgets,
+        check::{self as budget_check, BudgetChange},
+    },
     reservation::check::{self as reservation_check, ReservationChange},
 };
 
-use super::Dispatcher;
+use super::{
+    queues::{Queueing, Versions},
+    reservations::ReservationRecords,
+    units::Units,
+};
 
 /// What is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,12 +147,20 @@ impl Edit {
     }
 }
 
-impl Dispatcher {
+/// The records that are there, and who names them.
+pub(super) struct KnownRecords<'a> {
+    pub(super) queueing: &'a Queueing,
+    pub(super) budgets: &'a Budgets,
+    pub(super) reservations: &'a ReservationRecords,
+    pub(super) units: &'a Units,
+}
+
+impl KnownRecords<'_> {
     /// What a change comes to, by the records known.
     ///
     /// # Errors
     /// It may not be made.
-    pub fn plan(&self, edit: &Edit) -> Result<EditPlan, EditRefusal> {
+    pub(super) fn plan(&self, edit: &Edit) -> Result<EditPlan, EditRefusal> {
         let mut plan = EditPlan::default();
         let (mut queues, mut classes) = (Vec::new(), Vec::new());
         for (idx, change) in edit.queues.iter().enumerate() {
@@ -173,9 +188,12 @@ impl Dispatcher {
             new_queues.map(|(idx, change)| (idx, change.clone())).unzip();
         let (class_at, class_changes): (Vec<usize>, Vec<ClassChange>) =
             new_classes.map(|(idx, change)| (idx, change.clone())).unzip();
-        let checked = self.quota().check(&queue_changes, &|path| self.queue_users(path));
+        let checked =
+            self.queueing.quota().check(&queue_changes, &|path| self.queueing.queue_users(path, self.units));
         queues.extend(at(checked.err(), &queue_at));
-        let checked = check::classes(&self.classes, &class_changes, &|name| self.class_users(name));
+        let checked = check::classes(&self.queueing.classes, &class_changes, &|name| {
+            self.queueing.class_users(name, self.units)
+        });
         classes.extend(at(checked.err(), &class_at));
         queues.sort_by_key(|violation| violation.change);
         let new_budgets = edit.budgets.iter().enumerate().filter(|(idx, change)| {
@@ -183,15 +201,15 @@ impl Dispatcher {
         });
         let (budget_at, budget_changes): (Vec<usize>, Vec<BudgetChange>) =
             new_budgets.map(|(idx, change)| (idx, change.clone())).unzip();
-        let checked = budget_check::budgets(&self.budgets, &budget_changes);
+        let checked = budget_check::budgets(self.budgets, &budget_changes);
         let budgets: Vec<Violation> = at(checked.err(), &budget_at).collect();
         let new_reservations = edit.reservations.iter().enumerate().filter(|(idx, change)| {
             !matches!(change, RecordChange::Create(_)) || !repeated(&plan.reservations, *idx)
         });
         let (reservation_at, reservation_changes): (Vec<usize>, Vec<ReservationChange>) =
             new_reservations.map(|(idx, change)| (idx, change.clone())).unzip();
-        let users = |name: &str| self.reservation_users(name);
-        let checked = reservation_check::reservations(self.reservations(), &reservation_changes, &users);
+        let users = |name: &str| self.reservations.users(name, self.units);
+        let checked = reservation_check::reservations(&self.reservations.specs, &reservation_changes, &users);
         let reservations: Vec<Violation> = at(checked.err(), &reservation_at).collect();
         if [&queues, &classes, &budgets, &reservations].into_iter().all(Vec::is_empty) {
             Ok(plan)
@@ -206,7 +224,7 @@ impl Dispatcher {
         expected: Revision,
         plan: &mut EditPlan,
     ) -> Result<(), EditRefusal> {
-        let revision = |name: &str| self.reservation_versions(name).unwrap_or_default().revision;
+        let revision = |name: &str| revision(&self.queueing.records.reservations, name);
         let spec = match change {
             RecordChange::Create(spec) | RecordChange::Update(spec) | RecordChange::Put(spec) => spec,
             RecordChange::Delete(name) => {
@@ -216,7 +234,7 @@ impl Dispatcher {
                 return Ok(());
             }
         };
-        let known = self.reservations().get(&spec.name);
+        let known = self.reservations.specs.get(&spec.name);
         let current = revision(&spec.name);
         if known == Some(spec) {
             plan.reservations.push(EditOutcome::Unchanged(current));
@@ -234,7 +252,7 @@ impl Dispatcher {
         expected: Revision,
         plan: &mut EditPlan,
     ) -> Result<(), EditRefusal> {
-        let revision = |name: &str| self.budget_versions(name).unwrap_or_default().revision;
+        let revision = |name: &str| revision(&self.queueing.records.budgets, name);
         let spec = match change {
             RecordChange::Create(spec) | RecordChange::Update(spec) | RecordChange::Put(spec) => spec,
             RecordChange::Delete(name) => {
@@ -271,7 +289,7 @@ impl Dispatcher {
             plan.writes.push(Write::Gone(RecordName::Queue(path.clone())));
             return Ok(());
         };
-        let tree = self.quota().tree();
+        let tree = self.queueing.quota().tree();
         let known = tree.find(&spec.name).and_then(|queue| tree.record(queue));
         let is_create = matches!(change, RecordChange::Create(_));
         let wanted = match known {
@@ -318,7 +336,8 @@ impl Dispatcher {
                 return Ok(());
             }
         };
-        let known = self.classes.get(&class.name).filter(|_| !PriorityClasses::is_built_in(&class.name));
+        let known =
+            self.queueing.classes.get(&class.name).filter(|_| !PriorityClasses::is_built_in(&class.name));
         let revision = self.class_revision(&class.name);
         if known == Some(class) {
             plan.classes.push(EditOutcome::Unchanged(revision));
@@ -331,11 +350,11 @@ impl Dispatcher {
     }
 
     fn queue_revision(&self, path: &str) -> Revision {
-        self.queue_versions(path).unwrap_or_default().revision
+        revision(&self.queueing.records.queues, path)
     }
 
     fn class_revision(&self, name: &str) -> Revision {
-        self.class_versions(name).unwrap_or_default().revision
+        revision(&self.queueing.records.classes, name)
     }
 }
 
@@ -352,6 +371,11 @@ impl EditPlan {
         self.conditions.insert(name, current);
         Ok(())
     }
+}
+
+/// Revision of a record; 0: there is none.
+fn revision(known: &BTreeMap<String, Versions>, name: &str) -> Revision {
+    known.get(name).copied().unwrap_or_default().revision
 }
 
 /// Violations of changes that stand elsewhere in what was asked for.

@@ -4,12 +4,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
     hold::{Hold, Member},
-    ids::{HoldId, Revision},
+    ids::HoldId,
     record_change::{N_USERS_NAMED, Users},
     reservation_spec::ReservationSpec,
 };
 
-use super::{Dispatcher, queues::Versions};
+use super::{assignments::Assignments, nodes::Nodes, queues::Versions, units::Units};
 
 /// Slots that are there, by number.
 type SlotsByNumber = BTreeMap<(u32, HoldId), Arc<Hold>>;
@@ -64,89 +64,68 @@ impl ReservationView {
     }
 }
 
-impl Dispatcher {
-    /// A reservation's record as committed at `revision`, from the watch in its order. `created`: revision and commit time
-    /// of the transaction that created it, used when it is new.
-    pub fn on_reservation(
-        &mut self,
-        spec: Arc<ReservationSpec>,
-        revision: Revision,
-        created: (Revision, i64),
-    ) {
-        if let Some(listed) = &mut self.listed {
-            listed.reservations.insert(spec.name.clone());
-        }
-        self.records.note_reservation(&spec.name, revision, created);
-        self.reservations.specs.insert(spec.name.clone(), spec);
-    }
-
-    /// A reservation's record is gone.
-    pub fn on_reservation_deleted(&mut self, name: &str) {
-        self.records.forget_reservation(name);
-        self.reservations.specs.remove(name);
-    }
-
-    /// Reservations by name.
-    pub fn reservations(&self) -> &BTreeMap<String, Arc<ReservationSpec>> {
-        &self.reservations.specs
-    }
-
+impl ReservationRecords {
     /// A reservation as shown; `None` if there is no such reservation. `O(its slots)`.
-    pub fn reservation_view(&self, name: &str) -> Option<ReservationView> {
-        let spec = self.reservations.specs.get(name)?;
-        let slots = self.reservations.slots.get(name).into_iter().flatten().map(|((number, _), hold)| {
-            let known = self.node_names.get(&hold.node);
-            let node = known.map_or_else(|| hold.node.to_string(), |name| name.to_string());
-            let occupant = self.occupant(hold).map(|member| (self.unit_name(&member), member.ordinal));
+    pub(super) fn view(
+        &self,
+        name: &str,
+        assignments: &Assignments,
+        nodes: &Nodes,
+    ) -> Option<ReservationView> {
+        let spec = self.specs.get(name)?;
+        let units = &assignments.units;
+        let slots = self.slots.get(name).into_iter().flatten().map(|((number, _), hold)| {
+            let node = nodes.name_or_id(hold.node);
+            let occupant = occupant(hold, units)
+                .map(|member| (units.name(member.unit).unwrap_or_default(), member.ordinal));
             SlotView { number: *number, node, occupant }
         });
+        let versions = assignments.queueing.records.reservations.get(name).copied();
         Some(ReservationView {
             spec: Arc::clone(spec),
-            versions: self.reservation_versions(name).unwrap_or_default(),
+            versions: versions.unwrap_or_default(),
             slots: slots.collect(),
-            is_expired: spec.is_expired(self.wall_ms),
+            is_expired: spec.is_expired(assignments.wall_ms),
         })
     }
 
     /// Units with running units in slots of a reservation.
-    pub(super) fn reservation_users(&self, name: &str) -> Users {
-        let holds = self.reservations.slots.get(name).into_iter().flatten().map(|(_, hold)| hold);
-        let mut members: Vec<Member> = holds.filter_map(|hold| self.occupant(hold)).collect();
+    pub(super) fn users(&self, name: &str, units: &Units) -> Users {
+        let holds = self.slots.get(name).into_iter().flatten().map(|(_, hold)| hold);
+        let mut members: Vec<Member> = holds.filter_map(|hold| occupant(hold, units)).collect();
         members.sort_unstable();
         members.dedup_by_key(|member| member.unit);
-        let first = members.iter().take(N_USERS_NAMED).map(|member| self.unit_name(member)).collect();
+        let name = |member: &Member| units.name(member.unit).unwrap_or_default();
+        let first = members.iter().take(N_USERS_NAMED).map(name).collect();
         Users { n: members.len(), first }
     }
 
+    /// A hold's record, perhaps of a slot.
     pub(super) fn on_slot(&mut self, hold: &Arc<Hold>) {
         if let Some((reservation, key)) = slot(hold) {
-            let slots = self.reservations.slots.entry(reservation).or_default();
+            let slots = self.slots.entry(reservation).or_default();
             slots.insert(key, Arc::clone(hold));
         }
     }
 
+    /// A hold's record is gone, perhaps of a slot.
     pub(super) fn on_slot_gone(&mut self, hold: &Hold) {
         let Some((reservation, key)) = slot(hold) else { return };
-        if let Some(slots) = self.reservations.slots.get_mut(&reservation) {
+        if let Some(slots) = self.slots.get_mut(&reservation) {
             slots.remove(&key);
             if slots.is_empty() {
-                self.reservations.slots.remove(&reservation);
+                self.slots.remove(&reservation);
             }
         }
     }
+}
 
-    /// Who is in a slot.
-    fn occupant(&self, hold: &Hold) -> Option<Member> {
-        let member = hold.slot.as_ref()?.occupant?;
-        let row = self.units.get(&member.unit)?.rows.row(member.ordinal);
-        let is_in = row.phase.is_live() && (row.incarnation, row.node) == (member.incarnation, hold.node);
-        is_in.then_some(member)
-    }
-
-    fn unit_name(&self, member: &Member) -> String {
-        let entry = self.units.get(&member.unit);
-        entry.map_or_else(String::new, |entry| format!("{}/{}", entry.spec.namespace, entry.spec.name))
-    }
+/// Who is in a slot.
+fn occupant(hold: &Hold, units: &Units) -> Option<Member> {
+    let member = hold.slot.as_ref()?.occupant?;
+    let row = units.get(member.unit)?.rows.row(member.ordinal);
+    let is_in = row.phase.is_live() && (row.incarnation, row.node) == (member.incarnation, hold.node);
+    is_in.then_some(member)
 }
 
 /// Whose slot a hold is, and which.

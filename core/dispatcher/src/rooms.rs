@@ -10,18 +10,32 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    hash::{Hash, Hasher},
     sync::Arc,
 };
 
 use godel_domain::{
-    demand::Pool, ids::UnitId, refusals::Refusals, time::Millis, unit::UnitSpec, unit_report::RoomReport,
+    demand::Pool,
+    ids::{Revision, UnitId},
+    refusals::Refusals,
+    time::Millis,
+    unit_report::RoomReport,
 };
-use godel_queueing::{QueueIdx, RoomIdx};
-use rustc_hash::{FxHashMap, FxHasher};
+use godel_queueing::{Queues, RoomIdx};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::{Dispatcher, Revocation, SessionId, UnitEntry, Whereabouts};
+use super::{
+    assignments::Assignments,
+    gangs::Gangs,
+    queues::Queueing,
+    schedulers::{Revocation, SchedulerEntry, Schedulers},
+    unit_entry::{UnitEntry, Whereabouts},
+    units::Units,
+};
+
+mod key;
+
+use key::{RoomKey, lack_of};
 
 /// Statements that wait to be read up to at most; then the oldest counts as it is.
 const N_EARLY_MAX: usize = 4_096;
@@ -91,52 +105,19 @@ impl Call {
     }
 }
 
-/// What a unit lacks: everything that the answer of all nodes depends on.
-#[derive(Debug)]
-pub(super) struct RoomKey {
-    like: Arc<UnitSpec>,
-    /// Running units that must be placed together; 0 when any one would do.
-    together: u32,
-    /// Task groups of `like`, with the running units pending of each; 0 where any one would do.
-    groups: SmallVec<[(usize, u32); 1]>,
-    /// Where those of one queue may have to leave for those of another.
-    queue: Option<QueueIdx>,
-    /// Slots of reservations go by labels.
-    has_reservations: bool,
-}
-
-impl RoomKey {
-    pub(super) fn hash(&self) -> u64 {
-        let mut hasher = FxHasher::default();
-        (self.together, self.queue, self.like.pool, self.like.active_deadline_ms).hash(&mut hasher);
-        for (group, n) in &self.groups {
-            let template = &self.like.task_groups[*group].template;
-            (n, &template.demand, &template.node_selector, &template.tolerations).hash(&mut hasher);
-        }
-        if self.has_reservations {
-            (&self.like.namespace, &self.like.labels).hash(&mut hasher);
-        }
-        hasher.finish()
-    }
-}
-
-impl PartialEq for RoomKey {
-    fn eq(&self, other: &Self) -> bool {
-        let (a, b) = (&self.like, &other.like);
-        let same_group = |(one, two): (&(usize, u32), &(usize, u32))| {
-            let (x, y) = (&a.task_groups[one.0].template, &b.task_groups[two.0].template);
-            one.1 == two.1
-                && x.demand == y.demand
-                && x.node_selector == y.node_selector
-                && x.tolerations == y.tolerations
-        };
-        (self.together, self.queue, self.has_reservations)
-            == (other.together, other.queue, other.has_reservations)
-            && (a.pool, a.active_deadline_ms) == (b.pool, b.active_deadline_ms)
-            && self.groups.len() == other.groups.len()
-            && self.groups.iter().zip(&other.groups).all(same_group)
-            && (!self.has_reservations || (&a.namespace, &a.labels) == (&b.namespace, &b.labels))
-    }
+/// What is to be done with a unit that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Any scheduler may try it.
+    Any,
+    /// The watcher tries it on all nodes, and keeps it if it finds no place.
+    Scout(usize),
+    /// There is room for it, says the watcher.
+    Called(usize),
+    /// It waits with those who lack the same.
+    Joined(RoomIdx),
+    /// Its scheduler takes nothing now.
+    Later,
 }
 
 impl Rooms {
@@ -264,41 +245,23 @@ impl Rooms {
             |call: &Call| self.get(call.room).and_then(|room| room.statement).map_or(0, |one| one.places);
         open.fold(places, |left, call| left.saturating_sub(call.cost(idx, places, u64::from(of(call)))))
     }
-}
 
-/// What is to be done with a unit that waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// Any scheduler may try it.
-    Any,
-    /// The watcher tries it on all nodes, and keeps it if it finds no place.
-    Scout(usize),
-    /// There is room for it, says the watcher.
-    Called(usize),
-    /// It waits with those who lack the same.
-    Joined(RoomIdx),
-    /// Its scheduler takes nothing now.
-    Later,
-}
-
-impl Dispatcher {
     /// A scheduler says how much room there is for what it has parked.
-    pub fn on_rooms(&mut self, session: SessionId, reports: &[RoomReport]) {
-        if self.schedulers.of_session(session).is_some_and(|idx| self.rooms.watcher == Some(idx)) {
-            self.rooms.early.extend(reports);
-            self.take_statements();
+    pub(super) fn on_rooms(&mut self, scheduler: usize, reports: &[RoomReport], read: Revision) {
+        if self.watcher == Some(scheduler) {
+            self.early.extend(reports);
+            self.take_statements(read);
         }
     }
 
     /// Room is shared out by what has been read: what came free before a statement was made must have been read too, for it is
     /// that which makes another queue's turn come.
-    fn take_statements(&mut self) {
-        let rooms = &mut self.rooms;
-        while let Some(report) = rooms.early.front().copied()
-            && (report.revision <= self.revision || rooms.early.len() > N_EARLY_MAX)
+    fn take_statements(&mut self, read: Revision) {
+        while let Some(report) = self.early.front().copied()
+            && (report.revision <= read || self.early.len() > N_EARLY_MAX)
         {
-            rooms.early.pop_front();
-            rooms.note_places(&report);
+            self.early.pop_front();
+            self.note_places(&report);
         }
     }
 
@@ -308,139 +271,123 @@ impl Dispatcher {
         unit: UnitId,
         (scheduler, need): (usize, u64),
         refusals: Option<Arc<Refusals>>,
+        assignments: &mut Assignments,
+        has_reservations: bool,
     ) {
-        let was_called = self.rooms.calls.iter().any(|call| call.unit == unit);
-        self.rooms.calls.retain(|call| call.unit != unit);
-        let Some(lack) = self.units.get(&unit).map(|entry| self.lack_of(entry)) else { return };
-        let is_watcher = *self.rooms.watcher.get_or_insert(scheduler) == scheduler;
+        let was_called = self.calls.iter().any(|call| call.unit == unit);
+        self.calls.retain(|call| call.unit != unit);
+        let Assignments { units, queueing, schedulers, .. } = assignments;
+        let Some(entry) = units.get_mut(unit) else { return };
+        let lack = lack_of(entry, queueing, has_reservations);
+        let is_watcher = *self.watcher.get_or_insert(scheduler) == scheduler;
         let need = is_watcher.then_some(need);
-        let Some(entry) = self.units.get_mut(&unit) else { return };
         let Whereabouts::Dispatched(held) = &mut entry.place else { return };
-        if let Some(old) = held.parked.take() {
-            self.schedulers.all[scheduler].parked -= 1;
-            self.queues.remove(&old);
-        }
-        let room = self.room_for(lack, need);
-        self.rooms.note_parked(room, need, refusals, was_called);
-        let Some(entry) = self.units.get_mut(&unit) else { return };
-        let mut waiting = entry.waiting(entry.was_placed(), &self.classes);
+        schedulers.unpark(held, &mut queueing.queues);
+        let room = self.room_for(lack, need, &queueing.queues);
+        self.note_parked(room, need, refusals, was_called);
+        let mut waiting = entry.waiting(entry.was_placed(), &queueing.classes);
         waiting.room = room;
         let Whereabouts::Dispatched(held) = &mut entry.place else { return };
         if is_watcher {
             waiting.held_by = u32::try_from(scheduler).ok();
             held.parked = Some(waiting);
-            self.schedulers.all[scheduler].parked += 1;
+            schedulers.all[scheduler].parked += 1;
         } else {
             let held = *held;
             entry.place = Whereabouts::Queued(waiting);
-            self.take_back(unit, held, Revocation::Tell);
+            schedulers.take_back(unit, held, Revocation::Tell, &mut queueing.queues);
         }
-        self.queues.push(waiting);
+        queueing.queues.push(waiting);
         self.touch_all();
     }
 
     /// The room that a unit waits for which lacks this, and whose need has that number at the watcher. A room goes by one
     /// need: those that wait for it would not hear of places for another one. The watcher may tell apart what looks the same
     /// here, as it does with a unit for which room is held.
-    fn room_for(&mut self, lack: RoomKey, need: Option<u64>) -> RoomIdx {
-        let rooms = self.rooms.of_lack(&lack);
-        let need_of = |idx: RoomIdx| self.rooms.get(idx)?.statement.map(|statement| statement.need);
+    fn room_for(&mut self, lack: RoomKey, need: Option<u64>, queues: &Queues) -> RoomIdx {
+        let rooms = self.of_lack(&lack);
+        let need_of = |idx: RoomIdx| self.get(idx)?.statement.map(|statement| statement.need);
         let same = |idx: &RoomIdx| need.is_none() || need_of(*idx) == need;
         // A need that nobody has at the watcher is over: what waits for its room goes by the next one.
-        let is_free = |idx: &RoomIdx| need_of(*idx).is_none() || self.highest_watched(*idx).is_none();
+        let is_free = |idx: &RoomIdx| need_of(*idx).is_none() || self.highest_watched(*idx, queues).is_none();
         let room = rooms.iter().find(|idx| same(idx)).or_else(|| rooms.iter().find(|idx| is_free(idx)));
-        room.copied().unwrap_or_else(|| self.rooms.insert(lack))
-    }
-
-    /// What a unit lacks if it finds no place.
-    fn lack_of(&self, entry: &UnitEntry) -> RoomKey {
-        let spec = &entry.spec;
-        let together = entry.together();
-        let count = |group: usize| if together > 0 { entry.n_pending(group) } else { 0 };
-        let all = || (0..spec.task_groups.len()).map(|group| (group, count(group)));
-        let mut groups: SmallVec<[(usize, u32); 1]> =
-            all().filter(|(group, _)| entry.n_pending(*group) > 0).collect();
-        if groups.is_empty() {
-            groups = all().collect();
-        }
-        let queue = self.quota().usage().has_guarantees().then_some(entry.account.queue);
-        let has_reservations = !self.reservations.specs.is_empty();
-        RoomKey { like: Arc::clone(spec), together, groups, queue, has_reservations }
+        room.copied().unwrap_or_else(|| self.insert(lack))
     }
 
     /// A scheduler's stream ends or begins: if it watches the rooms another one does from now on, or the same one anew.
     pub(super) fn forget_rooms_of(&mut self, idx: usize) {
-        if self.rooms.watcher == Some(idx) {
-            self.rooms.watcher = None;
-            self.rooms.forget_statements();
+        if self.watcher == Some(idx) {
+            self.watcher = None;
+            self.forget_statements();
             self.recount_rooms();
         }
     }
 
     /// Calls were answered, or more was said: every room may have other places now.
     fn touch_all(&mut self) {
-        for (idx, room) in (0u32..).zip(&self.rooms.all) {
+        for (idx, room) in (0u32..).zip(&self.all) {
             if room.as_ref().is_some_and(|room| room.statement.is_some_and(|one| one.places > 0)) {
-                self.rooms.touched.insert(RoomIdx(idx));
+                self.touched.insert(RoomIdx(idx));
             }
         }
     }
 
     /// Opens rooms that have places, shuts the others. Returns units that may find victims where those of their need that
     /// schedulers have could not.
-    pub(super) fn follow_rooms(&mut self) -> Vec<UnitId> {
-        self.take_statements();
-        self.rooms.touched.append(&mut self.queues.take_touched());
-        if self.rooms.is_empty() {
+    pub(super) fn follow_rooms(&mut self, assignments: &mut Assignments, read: Revision) -> Vec<UnitId> {
+        let Assignments { units, queueing: Queueing { queues, .. }, schedulers, .. } = assignments;
+        self.take_statements(read);
+        self.touched.append(&mut queues.take_touched());
+        if self.is_empty() {
             return Vec::new();
         }
-        let attached = |one: &super::schedulers::SchedulerEntry| one.session.is_some();
-        if self.rooms.watcher.is_none() {
-            self.rooms.watcher = self.schedulers.all.iter().position(attached);
+        let attached = |one: &SchedulerEntry| one.session.is_some();
+        if self.watcher.is_none() {
+            self.watcher = schedulers.all.iter().position(attached);
         }
-        self.forget_answered();
+        self.forget_answered(units);
         // A scout that found its place leaves nobody who watches: the next one goes.
         let back: Vec<RoomIdx> =
-            self.rooms.scouting.iter().copied().filter(|idx| self.scout_of(*idx).is_none()).collect();
+            self.scouting.iter().copied().filter(|idx| self.scout_of(*idx, units).is_none()).collect();
         for idx in back {
-            self.rooms.scouting.remove(&idx);
-            self.rooms.touched.insert(idx);
+            self.scouting.remove(&idx);
+            self.touched.insert(idx);
         }
         let mut seekers = Vec::new();
-        while let Some(idx) = self.rooms.touched.pop_first() {
-            if self.queues.n_lacking(idx) == 0 && self.scout_of(idx).is_none() {
-                self.queues.set_open(idx, false);
-                self.rooms.remove(idx);
+        while let Some(idx) = self.touched.pop_first() {
+            if queues.n_lacking(idx) == 0 && self.scout_of(idx, units).is_none() {
+                queues.set_open(idx, false);
+                self.remove(idx);
                 continue;
             }
-            seekers.extend(self.follow_room(idx));
+            seekers.extend(self.follow_room(idx, units, queues));
         }
         seekers
     }
 
-    fn follow_room(&mut self, idx: RoomIdx) -> Option<UnitId> {
-        let highest = self.highest_watched(idx);
-        let scout = self.scout_of(idx);
-        let left = self.rooms.places_left(idx);
-        let room = self.rooms.get_mut(idx)?;
+    fn follow_room(&mut self, idx: RoomIdx, units: &Units, queues: &mut Queues) -> Option<UnitId> {
+        let highest = self.highest_watched(idx, queues);
+        let scout = self.scout_of(idx, units);
+        let left = self.places_left(idx);
+        let room = self.get_mut(idx)?;
         (room.scout, room.left) = (scout, left);
         let is_open = if highest.is_some() { left > 0 } else { scout.is_none() };
-        self.queues.set_open(idx, is_open && self.rooms.watcher.is_some());
-        let (priority, unit) = self.queues.first_unheld(idx)?;
+        queues.set_open(idx, is_open && self.watcher.is_some());
+        let (priority, unit) = queues.first_unheld(idx)?;
         highest.is_some_and(|highest| priority > highest).then_some(unit)
     }
 
     /// The highest priority of a room's units that its watcher has.
-    fn highest_watched(&self, idx: RoomIdx) -> Option<i32> {
-        let watcher = self.rooms.watcher?;
+    fn highest_watched(&self, idx: RoomIdx, queues: &Queues) -> Option<i32> {
+        let watcher = self.watcher?;
         let of_watcher = |(scheduler, _): &(u32, i32)| usize::try_from(*scheduler) == Ok(watcher);
-        self.queues.holders(idx).find(of_watcher).map(|(_, priority)| priority)
+        queues.holders(idx).find(of_watcher).map(|(_, priority)| priority)
     }
 
     /// The unit that went out to find a watcher, while it is out.
-    pub(super) fn scout_of(&self, idx: RoomIdx) -> Option<UnitId> {
-        let scout = self.rooms.get(idx)?.scout?;
-        let is_out = match self.units.get(&scout).map(|entry| &entry.place) {
+    pub(super) fn scout_of(&self, idx: RoomIdx, units: &Units) -> Option<UnitId> {
+        let scout = self.get(idx)?.scout?;
+        let is_out = match units.place(scout) {
             Some(Whereabouts::Dispatched(held)) => held.parked.is_none() && held.done_at.is_none(),
             // What its queue is too full for, or nobody has any more, tells nothing.
             _ => false,
@@ -449,37 +396,45 @@ impl Dispatcher {
     }
 
     /// Calls are over once their units are placed, parked or no longer with their schedulers.
-    fn forget_answered(&mut self) {
-        let units = &self.units;
-        let is_out = |call: &Call| match units.get(&call.unit).map(|entry| &entry.place) {
+    fn forget_answered(&mut self, units: &Units) {
+        let is_out = |call: &Call| match units.place(call.unit) {
             Some(Whereabouts::Dispatched(held)) => {
                 held.scheduler == call.scheduler && held.parked.is_none() && held.done_at.is_none()
             }
             _ => false,
         };
-        let n_calls = self.rooms.calls.len();
-        self.rooms.calls.retain(is_out);
-        if self.rooms.calls.len() < n_calls {
+        let n_calls = self.calls.len();
+        self.calls.retain(is_out);
+        if self.calls.len() < n_calls {
             self.touch_all();
         }
     }
 
     /// What is to be done with the unit whose turn it is, which was taken out of its queue.
-    pub(super) fn way_of(&mut self, unit: UnitId, room: RoomIdx) -> Way {
-        if self.rooms.is_empty() {
+    pub(super) fn way_of(
+        &self,
+        unit: UnitId,
+        room: RoomIdx,
+        assignments: &Assignments,
+        has_reservations: bool,
+    ) -> Way {
+        if self.is_empty() {
             return Way::Any;
         }
-        let Some(entry) = self.units.get(&unit) else { return Way::Any };
+        let Some(entry) = assignments.units.get(unit) else { return Way::Any };
+        let queueing = &assignments.queueing;
         if room == RoomIdx::NONE {
-            return self.way_of_fresh(entry);
+            return self.way_of_fresh(entry, queueing, has_reservations);
         }
-        let Some(watcher) = self.rooms.watcher else { return Way::Later };
+        let Some(watcher) = self.watcher else { return Way::Later };
         let is_elsewhere = matches!(&entry.place, Whereabouts::Dispatched(held) if held.scheduler != watcher);
-        let scheduler = &self.schedulers.all[watcher];
+        let scheduler = &assignments.schedulers.all[watcher];
         // What a scheduler has stays with it while its lease lasts, whether its stream is open or not.
         if is_elsewhere || scheduler.session.is_none() || scheduler.credits <= 0 {
             Way::Later
-        } else if self.highest_watched(room).is_some() || matches!(entry.place, Whereabouts::Dispatched(_)) {
+        } else if self.highest_watched(room, &queueing.queues).is_some()
+            || matches!(entry.place, Whereabouts::Dispatched(_))
+        {
             Way::Called(watcher)
         } else {
             Way::Scout(watcher)
@@ -487,51 +442,65 @@ impl Dispatcher {
     }
 
     /// One that nothing is known of joins those who lack the same, unless it may find victims that they did not.
-    fn way_of_fresh(&self, entry: &UnitEntry) -> Way {
+    fn way_of_fresh(&self, entry: &UnitEntry, queueing: &Queueing, has_reservations: bool) -> Way {
         if !entry.tried.is_empty() {
             // It goes through the partitions, of which the rest have yet to be asked.
             return Way::Any;
         }
-        let rooms = self.rooms.of_lack(&self.lack_of(entry));
+        let rooms = self.of_lack(&lack_of(entry, queueing, has_reservations));
         let Some(room) = rooms.first().copied() else { return Way::Any };
-        let highest = rooms.iter().filter_map(|room| self.highest_watched(*room)).max();
-        let is_above = highest.is_some_and(|highest| self.classes.priority(&entry.spec) > highest);
+        let highest = rooms.iter().filter_map(|room| self.highest_watched(*room, &queueing.queues)).max();
+        let is_above = highest.is_some_and(|highest| queueing.classes.priority(&entry.spec) > highest);
         if is_above { Way::Any } else { Way::Joined(room) }
     }
 
     /// A unit waits with those who lack the same, without having been handed out.
-    pub(super) fn join(&mut self, unit: UnitId, room: RoomIdx, now: Millis) {
-        let refusals = self.rooms.get(room).and_then(|room| room.refusals.clone());
-        let Some(entry) = self.units.get_mut(&unit) else { return };
-        let mut waiting = entry.waiting(entry.was_placed(), &self.classes);
+    pub(super) fn join(
+        &self,
+        unit: UnitId,
+        room: RoomIdx,
+        assignments: &mut Assignments,
+        gangs: &mut Gangs,
+        now: Millis,
+    ) {
+        let refusals = self.get(room).and_then(|room| room.refusals.clone());
+        let Some(entry) = assignments.units.get_mut(unit) else { return };
+        let mut waiting = entry.waiting(entry.was_placed(), &assignments.queueing.classes);
         waiting.room = room;
         entry.place = Whereabouts::Queued(waiting);
         entry.refusals = refusals.or(entry.refusals.take());
         if entry.spec.min_member > 1 {
-            self.gangs.note(unit, now);
+            gangs.note(unit, now);
         }
-        self.queues.push(waiting);
-        self.refresh_ends(unit, now);
+        assignments.queueing.queues.push(waiting);
+        assignments.refresh_ends(unit, now);
     }
 
     /// A unit of a room was handed to a scheduler, as number `seq` of its stream.
-    pub(super) fn note_out(&mut self, unit: UnitId, room: RoomIdx, way: Way, seq: u64) {
-        let Some(entry) = self.units.get(&unit) else { return };
+    pub(super) fn note_out(
+        &mut self,
+        entry: &UnitEntry,
+        room: RoomIdx,
+        way: Way,
+        seq: u64,
+        queues: &mut Queues,
+    ) {
+        let unit = entry.spec.id;
         let (n, pool) = (u64::from(entry.to_place()), entry.spec.pool);
-        let Some(known) = self.rooms.get_mut(room) else { return };
+        let Some(known) = self.get_mut(room) else { return };
         let Way::Called(scheduler) = way else {
             known.scout = Some(unit);
-            self.rooms.scouting.insert(room);
-            self.queues.set_open(room, false);
+            self.scouting.insert(room);
+            queues.set_open(room, false);
             return;
         };
         let of = known.left;
         // What must be placed together may take all that there is.
         let n = if known.lack.together > 0 { of } else { n.min(of) };
         let call = Call { unit, scheduler, seq, room, pool, n, of };
-        self.rooms.calls.push(call);
+        self.calls.push(call);
         let mut shut = Vec::new();
-        for (idx, other) in (0u32..).map(RoomIdx).zip(&mut self.rooms.all) {
+        for (idx, other) in (0u32..).map(RoomIdx).zip(&mut self.all) {
             let Some(other) = other.as_mut().filter(|other| other.left > 0 && other.lack.like.pool == pool)
             else {
                 continue;
@@ -541,45 +510,35 @@ impl Dispatcher {
                 shut.push(idx);
             }
         }
-        shut.into_iter().for_each(|idx| self.queues.set_open(idx, false));
-    }
-
-    /// A scheduler that is to try units of a room takes nothing now: they wait until it says that it does.
-    pub(super) fn starve(&mut self, room: RoomIdx) {
-        self.queues.set_open(room, false);
+        shut.into_iter().for_each(|idx| queues.set_open(idx, false));
     }
 
     /// A scheduler takes something: rooms that it watches may be open again.
     pub(super) fn feed(&mut self, scheduler: usize) {
-        if self.rooms.watcher == Some(scheduler) {
+        if self.watcher == Some(scheduler) {
             self.recount_rooms();
         }
     }
 
     /// While units that were called are with the watcher, others that could take their places go there too, after them.
-    pub(super) fn behind(&self, unit: UnitId) -> Option<usize> {
-        if self.rooms.calls.is_empty() {
+    pub(super) fn behind(&self, unit: UnitId, units: &Units) -> Option<usize> {
+        if self.calls.is_empty() {
             return None;
         }
-        let pool = self.units.get(&unit)?.spec.pool;
-        self.rooms.calls.iter().any(|call| call.pool == pool).then_some(self.rooms.watcher?)
+        let pool = units.get(unit)?.spec.pool;
+        self.calls.iter().any(|call| call.pool == pool).then_some(self.watcher?)
     }
 
     /// Who tries units that wait for room though nobody says that there is some.
-    pub(super) fn watcher(&self) -> Option<usize> {
-        let idx = self.rooms.watcher?;
-        let watcher = &self.schedulers.all[idx];
+    pub(super) fn ready_watcher(&self, schedulers: &Schedulers) -> Option<usize> {
+        let idx = self.watcher?;
+        let watcher = &schedulers.all[idx];
         (watcher.session.is_some() && watcher.credits > 0).then_some(idx)
     }
 
     /// Everything about rooms is looked at again.
     pub(super) fn recount_rooms(&mut self) {
-        let all = (0u32..).zip(&self.rooms.all).filter(|(_, room)| room.is_some());
-        self.rooms.touched.extend(all.map(|(idx, _)| RoomIdx(idx)));
-    }
-
-    /// Whether no unit of a room is served now.
-    pub(super) fn is_without_room(&self, room: RoomIdx) -> bool {
-        room != RoomIdx::NONE && !self.queues.is_open(room)
+        let all = (0u32..).zip(&self.all).filter(|(_, room)| room.is_some());
+        self.touched.extend(all.map(|(idx, _)| RoomIdx(idx)));
     }
 }

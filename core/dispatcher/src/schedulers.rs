@@ -3,20 +3,39 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::ids::{Epoch, IdSet, UnitId};
+use godel_queueing::{Queues, Waiting};
 
-use super::policy::{SchedulerCandidate, hash_name};
+use super::{
+    Action,
+    policy::{DispatchPolicy, SchedulerCandidate, hash_name},
+    unit_entry::Dispatched,
+};
 
 /// A stream of a scheduler, numbered by the caller, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
-#[derive(Debug, Default)]
+/// Whether the scheduler has to hear that a unit is taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Revocation {
+    Tell,
+    Silent,
+}
+
+/// Schedulers by index, and what they have yet to hear.
+#[derive(Debug)]
 pub(super) struct Schedulers {
     pub(super) all: Vec<SchedulerEntry>,
     by_name: BTreeMap<String, usize>,
     by_session: BTreeMap<SessionId, usize>,
+    policy: Box<dyn DispatchPolicy>,
+    /// Units whose schedulers have yet to hear of the newest record or rows.
+    resend: BTreeSet<UnitId>,
+    /// What is to be said to schedulers' streams with the next step.
+    outbox: Vec<Action>,
 }
 
+/// A scheduler that was seen since this dispatcher leads.
 #[derive(Debug)]
 pub(super) struct SchedulerEntry {
     pub(super) name: String,
@@ -37,6 +56,17 @@ pub(super) struct SchedulerEntry {
 }
 
 impl Schedulers {
+    pub(super) fn new(policy: Box<dyn DispatchPolicy>) -> Self {
+        Self {
+            all: Vec::new(),
+            by_name: BTreeMap::new(),
+            by_session: BTreeMap::new(),
+            policy,
+            resend: BTreeSet::new(),
+            outbox: Vec::new(),
+        }
+    }
+
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }
@@ -68,12 +98,19 @@ impl Schedulers {
         self.by_session.get(&session).copied()
     }
 
-    /// Ends the stream of a scheduler, if it has one.
-    pub(super) fn close(&mut self, idx: usize) -> Option<SessionId> {
+    /// The stream of a scheduler is over, if it has one.
+    pub(super) fn detach(&mut self, idx: usize) -> Option<SessionId> {
         let session = self.all[idx].session.take()?;
         self.by_session.remove(&session);
         self.all[idx].credits = 0;
         Some(session)
+    }
+
+    /// Ends the stream of a scheduler, if it has one.
+    pub(super) fn close(&mut self, idx: usize) {
+        if let Some(session) = self.detach(idx) {
+            self.outbox.push(Action::Close(session));
+        }
     }
 
     pub(super) fn open(&mut self, idx: usize, session: SessionId, credits: u32) {
@@ -94,6 +131,11 @@ impl Schedulers {
         })
     }
 
+    /// Index of the one of `candidates`, which are some, that gets a unit.
+    pub(super) fn pick(&mut self, unit: UnitId, candidates: &[SchedulerCandidate]) -> usize {
+        candidates[self.policy.pick(unit, candidates).min(candidates.len() - 1)].scheduler
+    }
+
     /// One has a stream.
     pub(super) fn is_any_attached(&self) -> bool {
         !self.by_session.is_empty()
@@ -107,6 +149,62 @@ impl Schedulers {
     /// Each one with a lease in force has a stream.
     pub(super) fn all_attached(&self) -> bool {
         self.all.iter().all(|one| !one.live || one.session.is_some())
+    }
+
+    /// The scheduler of a unit has to hear of its newest record or rows.
+    pub(super) fn tell_again(&mut self, unit: UnitId, held: &mut Dispatched) {
+        held.resend = true;
+        self.resend.insert(unit);
+    }
+
+    /// Units whose schedulers have yet to hear of the newest record or rows.
+    pub(super) fn take_resend(&mut self) -> BTreeSet<UnitId> {
+        std::mem::take(&mut self.resend)
+    }
+
+    /// A unit is gone: nobody has to hear of it.
+    pub(super) fn forget(&mut self, unit: UnitId) {
+        self.resend.remove(&unit);
+    }
+
+    /// A stream has to hear that a unit is not its scheduler's.
+    pub(super) fn revoke(&mut self, session: SessionId, unit: UnitId) {
+        self.outbox.push(Action::Revoke(session, unit));
+    }
+
+    /// What is to be said to schedulers' streams.
+    pub(super) fn outbox(&self) -> &[Action] {
+        &self.outbox
+    }
+
+    pub(super) fn take_outbox(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.outbox)
+    }
+
+    /// A unit does not wait for room with its scheduler any more. Returns how it did.
+    pub(super) fn unpark(&mut self, held: &mut Dispatched, queues: &mut Queues) -> Option<Waiting> {
+        let waiting = held.parked.take()?;
+        self.all[held.scheduler].parked -= 1;
+        queues.remove(&waiting);
+        Some(waiting)
+    }
+
+    /// Frees a unit's place at its scheduler; the unit's own place is the caller's business.
+    pub(super) fn take_back(
+        &mut self,
+        unit: UnitId,
+        mut held: Dispatched,
+        tell: Revocation,
+        queues: &mut Queues,
+    ) {
+        self.unpark(&mut held, queues);
+        let scheduler = &mut self.all[held.scheduler];
+        scheduler.reload(&mut held.load, 0);
+        scheduler.held.remove(&unit);
+        self.resend.remove(&unit);
+        if let (Revocation::Tell, Some(session)) = (tell, scheduler.session) {
+            self.outbox.push(Action::Revoke(session, unit));
+        }
     }
 }
 

@@ -1,31 +1,42 @@
+use std::collections::BTreeSet;
+
 use godel_domain::{
-    change::{Lease, Partition, Scope},
-    ids::Epoch,
+    change::{Lease, Partition, PartitionMode, Scope},
+    ids::{Epoch, NodeId, Revision},
     lifecycle::{Counts, Phase},
     node::{NodeReport, NodeSpec},
     refusals::Refusals,
     resources::Resources,
-    running_units::{Bind, Evict, Phase as RowPhase, Requeue, Statuses},
+    running_units::{
+        Bind, Evict, EvictionReason, Phase as RowPhase, Requeue, RunChange, RunningUnits, Statuses,
+    },
     unit_report::{ReportState, UnitReport},
 };
-use godel_rules::admission::{GroupSubmission, Submission, admit};
+use godel_rules::{
+    admission::{GroupSubmission, Submission, admit},
+    partition::StrategyKind,
+};
 
 use super::{
+    policy::PolicyKind,
     read::{ListChunk, ListFilter},
+    unit_entry::{UnitEntry, Whereabouts},
     *,
 };
 
+mod apply;
 mod frozen;
 mod gangs;
 mod limits;
 mod named;
+mod node_evictions;
 mod overload;
+mod partition_mode;
 mod pauses;
 mod property;
 mod queues;
 mod reconcile;
 mod scopes;
-mod shuffle;
 mod sub_clusters;
 mod taints;
 
@@ -530,5 +541,3 @@ fn a_list_again_drops_what_is_gone() {
     assert!(rig.core.unit(UnitId(1)).is_none() && rig.core.unit(UnitId(2)).is_some());
     assert_eq!(rig.core.summary().queued_units, 1);
 }
-
-mod departures;

@@ -108,6 +108,23 @@ pub(super) struct Dispatched {
     pub(super) unplaced: Option<u32>,
 }
 
+impl Dispatched {
+    /// Just handed to a scheduler, which works with the record of `revision`.
+    pub(super) fn to(scheduler: usize, revision: Revision, scope: Scope) -> Self {
+        Self {
+            scheduler,
+            parked: None,
+            done_at: None,
+            revision,
+            load: 0,
+            resend: false,
+            scope,
+            at_maximum: false,
+            unplaced: None,
+        }
+    }
+}
+
 impl Whereabouts {
     /// As it waits in its queue, for a scheduler or for room.
     pub(super) fn waiting(&self) -> Option<&Waiting> {
@@ -172,6 +189,23 @@ impl UnitEntry {
         self.counts = Counts::of(&self.spec, &self.rows);
         self.shares.resize(self.spec.task_groups.len(), GroupShare::default());
         self.count_groups();
+    }
+
+    /// All rows, from a list.
+    pub(super) fn load(&mut self, rows: RunningUnits) {
+        self.rows_revision = rows.rows.iter().map(|row| row.revision).max().unwrap_or_default();
+        let first = rows.rows.iter().map(|row| row.bound_time_ms).filter(|time| *time > 0).min();
+        self.bound_time_ms = first.unwrap_or(self.bound_time_ms);
+        self.rows = rows;
+        self.recount();
+    }
+
+    /// As a scheduler has it, if one has.
+    pub(super) fn dispatched_mut(&mut self) -> Option<&mut Dispatched> {
+        match &mut self.place {
+            Whereabouts::Dispatched(held) => Some(held),
+            Whereabouts::Idle | Whereabouts::Unsettled | Whereabouts::Paused | Whereabouts::Queued(_) => None,
+        }
     }
 
     /// What a change of rows makes of counts and shares.

@@ -189,7 +189,7 @@ fn a_new_leader_knows_who_gathers() {
 fn a_turn_is_for_all_nodes_where_partitions_are_strict() {
     let mut rig = Rig::new();
     rig.attach("a", 1, 1, &[], 100);
-    rig.core.mode = PartitionMode::Strict;
+    rig.core.partition.mode = PartitionMode::Strict;
     rig.put(gang(1));
     rig.core.step(rig.now);
     rig.report(1, 1, ReportState::Parked);

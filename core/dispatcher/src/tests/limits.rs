@@ -15,7 +15,7 @@ impl Rig {
 
     fn later(&mut self, ms: u64) {
         self.now = self.now.plus(ms);
-        self.core.set_wall(self.core.wall_ms + i64::try_from(ms).unwrap());
+        self.core.set_wall(self.core.assignments.wall_ms + i64::try_from(ms).unwrap());
     }
 }
 

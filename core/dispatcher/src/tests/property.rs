@@ -104,8 +104,8 @@ impl World {
     }
 
     fn pick(&self, choice: usize) -> Option<UnitId> {
-        let n_units = self.rig.core.units.len();
-        (n_units > 0).then(|| *self.rig.core.unit_ids.iter().nth(choice % n_units).unwrap())
+        let n_units = self.rig.core.assignments.units.entries.len();
+        (n_units > 0).then(|| *self.rig.core.assignments.units.ids.iter().nth(choice % n_units).unwrap())
     }
 
     fn apply(&mut self, event: &Event) -> Result<(), TestCaseError> {
@@ -160,10 +160,10 @@ impl World {
     fn change(&mut self, choice: usize, change: impl Fn(&UnitEntry) -> Option<UnitSpec>) {
         let Some(unit) = self.pick(choice) else { return };
         // The service refuses to change what is over.
-        if self.rig.core.units[&unit].phase.is_terminal() {
+        if self.rig.core.assignments.units.entries[&unit].phase.is_terminal() {
             return;
         }
-        if let Some(spec) = change(&self.rig.core.units[&unit]) {
+        if let Some(spec) = change(&self.rig.core.assignments.units.entries[&unit]) {
             self.rig.put(spec);
         }
     }
@@ -171,7 +171,7 @@ impl World {
     fn suspend(&mut self, choice: usize, suspended: bool) {
         let Some(unit) = self.pick(choice) else { return };
         self.change(choice, |entry| Some(UnitSpec { suspended, ..(*entry.spec).clone() }));
-        let entry = &self.rig.core.units[&unit];
+        let entry = &self.rig.core.assignments.units.entries[&unit];
         if !entry.spec.is_wanted() {
             return;
         }
@@ -204,7 +204,7 @@ impl World {
             return;
         }
         let (idx, unit, ordinal, incarnation) = held[choice % held.len()];
-        let entry = self.rig.core.units.get(&unit);
+        let entry = self.rig.core.assignments.units.entries.get(&unit);
         let valid = entry.is_some_and(|entry| {
             let row = entry.rows.row(ordinal);
             let current = self.fakes[idx].holds[&unit].0 == entry.revision;
@@ -242,7 +242,7 @@ impl World {
 
     fn end(&mut self, choice: usize, phase: RowPhase) {
         let Some(unit) = self.pick(choice) else { return };
-        let entry = &self.rig.core.units[&unit];
+        let entry = &self.rig.core.assignments.units.entries[&unit];
         let Some((ordinal, row)) = entry.rows.live().next().map(|(ordinal, row)| (ordinal, *row)) else {
             return;
         };
@@ -320,8 +320,8 @@ impl World {
         let fake = &self.fakes[idx];
         let (Some(session), n_held) = (fake.session, fake.holds.len().max(1)) else { return };
         if let Some(unit) = fake.holds.keys().nth(choice % n_held) {
-            let Some(at) = self.rig.core.schedulers.of_session(session) else { return };
-            let assigned = self.rig.core.schedulers.all[at].n_assigned;
+            let Some(at) = self.rig.core.assignments.schedulers.of_session(session) else { return };
+            let assigned = self.rig.core.assignments.schedulers.all[at].n_assigned;
             let report = RoomReport { need: unit.0, places, assigned, revision: Revision(0) };
             self.rig.core.on_rooms(session, &[report]);
         }
@@ -341,9 +341,10 @@ impl World {
                     fake.registered &= self
                         .rig
                         .core
+                        .assignments
                         .schedulers
                         .find(&format!("s{idx}"))
-                        .is_some_and(|at| self.rig.core.schedulers.all[at].live);
+                        .is_some_and(|at| self.rig.core.assignments.schedulers.all[at].live);
                     break;
                 }
                 other => panic!("not for schedulers: {other:?}"),
@@ -381,36 +382,47 @@ impl World {
     fn check(&self) -> Result<(), TestCaseError> {
         let core = &self.rig.core;
         let (mut n_queued, mut load, mut n_held, mut n_parked) =
-            (0, vec![0u64; core.schedulers.all.len()], 0, 0);
-        for (unit, entry) in &core.units {
+            (0, vec![0u64; core.assignments.schedulers.all.len()], 0, 0);
+        for (unit, entry) in &core.assignments.units.entries {
             prop_assert_eq!(entry.counts, Counts::of(&entry.spec, &entry.rows));
             let wants = entry.counts.pending > 0;
             prop_assert_eq!(wants, entry.place != Whereabouts::Idle, "unit {} {:?}", unit, entry.place);
             match &entry.place {
                 Whereabouts::Idle | Whereabouts::Paused => {}
-                Whereabouts::Unsettled => prop_assert!(core.unsettled.contains(unit)),
+                Whereabouts::Unsettled => prop_assert!(core.assignments.settling.unsettled.contains(unit)),
                 Whereabouts::Queued(waiting) => {
-                    prop_assert!(core.queues.contains(waiting), "unit {} is not in the queue", unit);
+                    prop_assert!(
+                        core.assignments.queueing.queues.contains(waiting),
+                        "unit {} is not in the queue",
+                        unit
+                    );
                     n_queued += usize::from(waiting.room == RoomIdx::NONE);
                 }
                 Whereabouts::Dispatched(held) => {
-                    let scheduler = &core.schedulers.all[held.scheduler];
+                    let scheduler = &core.assignments.schedulers.all[held.scheduler];
                     prop_assert!(scheduler.live && scheduler.held.contains(unit), "unit {}", unit);
                     load[held.scheduler] += u64::from(held.load);
                     n_held += 1;
                     n_parked += u32::from(held.parked.is_some());
-                    let is_waiting = held.parked.is_none_or(|waiting| core.queues.contains(&waiting));
+                    let is_waiting =
+                        held.parked.is_none_or(|waiting| core.assignments.queueing.queues.contains(&waiting));
                     prop_assert!(is_waiting, "unit {} is parked and not in the queue", unit);
                 }
             }
         }
-        prop_assert_eq!(core.queues.len(), n_queued);
-        prop_assert_eq!(core.schedulers.all.iter().map(|one| one.held.len()).sum::<usize>(), n_held);
-        prop_assert_eq!(core.schedulers.all.iter().map(|one| one.parked).sum::<u32>(), n_parked);
-        for (scheduler, load) in core.schedulers.all.iter().zip(load) {
+        prop_assert_eq!(core.assignments.queueing.queues.len(), n_queued);
+        prop_assert_eq!(
+            core.assignments.schedulers.all.iter().map(|one| one.held.len()).sum::<usize>(),
+            n_held
+        );
+        prop_assert_eq!(core.assignments.schedulers.all.iter().map(|one| one.parked).sum::<u32>(), n_parked);
+        for (scheduler, load) in core.assignments.schedulers.all.iter().zip(load) {
             prop_assert_eq!(scheduler.outstanding, load);
         }
-        prop_assert_eq!(core.tally.all().iter().sum::<u64>(), core.units.len() as u64);
+        prop_assert_eq!(
+            core.assignments.units.tally.all().iter().sum::<u64>(),
+            core.assignments.units.entries.len() as u64
+        );
         self.check_queues()
     }
 
@@ -433,7 +445,7 @@ impl World {
             }
             self.check()?;
         }
-        for (unit, entry) in &self.rig.core.units {
+        for (unit, entry) in &self.rig.core.assignments.units.entries {
             let (ordinals, incarnations) = lifecycle::pending(&entry.spec, &entry.rows);
             let holders: Vec<_> = self.fakes.iter().filter_map(|fake| fake.holds.get(unit)).collect();
             if ordinals.is_empty() {
@@ -441,13 +453,22 @@ impl World {
             }
             if let Whereabouts::Queued(waiting) = &entry.place {
                 prop_assert!(holders.is_empty(), "unit {} is queued and held", unit);
-                if waiting.room != RoomIdx::NONE && !self.rig.core.queues.is_open(waiting.room) {
-                    let is_watched = self.rig.core.queues.holders(waiting.room).next().is_some()
-                        || self.rig.core.scout_of(waiting.room).is_some();
+                if waiting.room != RoomIdx::NONE
+                    && !self.rig.core.assignments.queueing.queues.is_open(waiting.room)
+                {
+                    let is_watched =
+                        self.rig.core.assignments.queueing.queues.holders(waiting.room).next().is_some()
+                            || self
+                                .rig
+                                .core
+                                .rooms
+                                .scout_of(waiting.room, &self.rig.core.assignments.units)
+                                .is_some();
                     prop_assert!(is_watched, "nobody looks for room for unit {}", unit);
                     continue;
                 }
-                let pending_reason = self.rig.core.queues.pending_reason(waiting, self.rig.now);
+                let pending_reason =
+                    self.rig.core.assignments.queueing.queues.pending_reason(waiting, self.rig.now);
                 prop_assert!(pending_reason.is_some(), "unit {} waits for nothing", unit);
                 continue;
             }
@@ -468,10 +489,10 @@ proptest! {
         let mut world = World::new();
         for event in &events {
             let before: BTreeMap<UnitId, Phase> =
-                world.rig.core.units.iter().map(|(unit, entry)| (*unit, entry.phase)).collect();
+                world.rig.core.assignments.units.entries.iter().map(|(unit, entry)| (*unit, entry.phase)).collect();
             world.apply(event)?;
             world.check()?;
-            for (unit, entry) in &world.rig.core.units {
+            for (unit, entry) in &world.rig.core.assignments.units.entries {
                 let from = before.get(unit).copied().unwrap_or(entry.phase);
                 prop_assert!(
                     lifecycle::may_become(from, entry.phase),
@@ -481,12 +502,12 @@ proptest! {
             }
         }
         world.settle()?;
-        prop_assert_eq!(world.rig.core.counters.repairs, 0);
+        prop_assert_eq!(world.rig.core.assignments.counters.repairs, 0);
         while let Some(unit) = world.pick(0) {
             world.rig.core.on_unit_deleted(unit, world.rig.now);
             world.check()?;
         }
-        prop_assert!(world.rig.core.queues.is_empty());
+        prop_assert!(world.rig.core.assignments.queueing.queues.is_empty());
         prop_assert_eq!(world.rig.core.quota().usage().running_units(QueueIdx::ROOT), 0);
     }
 }

@@ -35,10 +35,10 @@ fn a_healthy_run_needs_no_repair() {
 #[test]
 fn room_that_is_held_is_known_and_no_other() {
     let mut rig = rig();
-    let held = |rig: &Rig| rig.core.units[&UnitId(1)].holds.len();
+    let held = |rig: &Rig| rig.core.assignments.units.entries[&UnitId(1)].holds.len();
     assert_eq!(held(&rig), 1);
     // Where its place no longer follows either, that counts too.
-    rig.core.units.get_mut(&UnitId(1)).unwrap().holds.clear();
+    rig.core.assignments.units.entries.get_mut(&UnitId(1)).unwrap().holds.clear();
     assert!(repairs(&mut rig) >= 1);
     assert_eq!(held(&rig), 1);
     let hold = rig.core.holds.remove(&HoldId(7)).unwrap();
@@ -51,25 +51,27 @@ fn room_that_is_held_is_known_and_no_other() {
 #[test]
 fn what_schedulers_hold_adds_up() {
     let mut rig = rig();
-    let scheduler = |rig: &Rig| (rig.core.schedulers.all[0].outstanding, rig.core.schedulers.all[0].parked);
+    let scheduler = |rig: &Rig| {
+        (rig.core.assignments.schedulers.all[0].outstanding, rig.core.assignments.schedulers.all[0].parked)
+    };
     let sound = scheduler(&rig);
-    rig.core.schedulers.all[0].outstanding += 5;
-    rig.core.schedulers.all[0].parked += 1;
+    rig.core.assignments.schedulers.all[0].outstanding += 5;
+    rig.core.assignments.schedulers.all[0].parked += 1;
     assert_eq!((repairs(&mut rig), scheduler(&rig)), (1, sound));
     rig.submit([3]);
     rig.core.on_credits(SessionId(1), 0);
-    rig.core.schedulers.all[0].held.insert(UnitId(3));
-    rig.core.schedulers.all[0].held.insert(UnitId(4));
+    rig.core.assignments.schedulers.all[0].held.insert(UnitId(3));
+    rig.core.assignments.schedulers.all[0].held.insert(UnitId(4));
     assert_eq!(repairs(&mut rig), 2);
-    assert!(!rig.core.schedulers.all[0].held.contains(&UnitId(4)));
+    assert!(!rig.core.assignments.schedulers.all[0].held.contains(&UnitId(4)));
 }
 
 #[test]
 fn a_unit_that_its_scheduler_lost_goes_back_to_the_queue() {
     let mut rig = rig();
-    rig.core.schedulers.all[0].held.remove(&UnitId(2));
+    rig.core.assignments.schedulers.all[0].held.remove(&UnitId(2));
     assert!(repairs(&mut rig) > 0);
-    assert!(rig.core.schedulers.all[0].held.contains(&UnitId(2)), "handed out anew");
+    assert!(rig.core.assignments.schedulers.all[0].held.contains(&UnitId(2)), "handed out anew");
 }
 
 #[test]

@@ -51,7 +51,7 @@ proptest! {
             rig.core.on_lease(&lease(&format!("s{idx}"), 1, "h"), rig.now);
             rig.attach(&format!("s{idx}"), 1, idx as u64 + 1, &[], credits);
         }
-        rig.core.mode = PartitionMode::Strict;
+        rig.core.partition.mode = PartitionMode::Strict;
         let mut partitions = Partitions { free, tries: BTreeMap::new() };
         for (id, replicas) in (1..).zip(&gangs) {
             rig.put(UnitSpec { min_member: *replicas, ..spec(id, *replicas) });

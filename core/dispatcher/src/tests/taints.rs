@@ -37,7 +37,7 @@ impl Rig {
         let mut seen = Vec::new();
         for _ in 0..n {
             seen.extend(self.run_for(1_000));
-            self.core.set_wall(self.core.wall_ms + 1_000);
+            self.core.set_wall(self.core.assignments.wall_ms + 1_000);
         }
         seen
     }
@@ -68,7 +68,10 @@ fn what_does_not_tolerate_a_taint_leaves_and_the_rest_after_its_time() {
     assert_eq!(rig.seconds(1), ["evict 2 Tainted [0]"]);
     rig.evicted(2, &[0], EvictionReason::Tainted);
     assert_eq!(rig.seconds(60), [""; 0], "tolerated for ever");
-    assert!(rig.core.departures_due(rig.now).is_none(), "nobody is looked at again");
+    assert!(
+        rig.core.node_evictions.next_at(rig.core.assignments.wall_ms, rig.now).is_none(),
+        "nobody is looked at again"
+    );
     assert_eq!(rig.core.summary().counters.repairs, 0);
 }
 
@@ -93,7 +96,7 @@ fn a_taint_that_goes_evicts_nobody_any_more_and_another_one_does() {
     rig.taint(7, Vec::new());
     assert_eq!(rig.seconds(60), [""; 0]);
     // Another taint, which the second one does not tolerate at all.
-    rig.taint(7, vec![Taint { added_ms: rig.core.wall_ms, ..taint("worse") }]);
+    rig.taint(7, vec![Taint { added_ms: rig.core.assignments.wall_ms, ..taint("worse") }]);
     assert_eq!(rig.seconds(1), ["evict 2 Tainted [0]"]);
     rig.evicted(2, &[0], EvictionReason::Tainted);
     // What comes there in spite of it, by a transaction on its way.

@@ -54,7 +54,7 @@ impl World {
     /// Who may be charged in a step.
     pub(super) fn waiting(&self) -> (Waiters, BTreeMap<QueueIdx, i128>) {
         let core = &self.rig.core;
-        let waiters = core.units.iter().filter_map(|(unit, entry)| {
+        let waiters = core.assignments.units.entries.iter().filter_map(|(unit, entry)| {
             let placed = !entry.rows.rows.is_empty();
             let n = if placed { 1 } else { entry.spec.min_member };
             match entry.place {
@@ -85,7 +85,7 @@ impl World {
         for action in actions {
             let Action::Assign(one) = action else { continue };
             let Some((n_least, n_pending)) = waiters.remove(&one.spec.id) else { continue };
-            let queue = core.units[&one.spec.id].account.queue;
+            let queue = core.assignments.units.entries[&one.spec.id].account.queue;
             for level in tree.upwards(queue) {
                 let used = used.entry(level).or_default();
                 let max = tree.record(level).and_then(|record| record.max.get("cpu"));
@@ -112,7 +112,9 @@ impl World {
         let tree = core.quota().tree();
         let queues: Vec<_> = tree.iter().filter_map(|queue| tree.record(queue).cloned()).collect();
         let units: Vec<_> = core
+            .assignments
             .units
+            .entries
             .values()
             .map(|entry| (Arc::clone(&entry.spec), entry.revision, entry.rows.clone()))
             .collect();
@@ -139,7 +141,7 @@ impl World {
     pub(super) fn check_queues(&self) -> Result<(), TestCaseError> {
         let core = &self.rig.core;
         let mut expected: BTreeMap<QueueIdx, (i128, i128, u64, usize)> = BTreeMap::new();
-        for (unit, entry) in &core.units {
+        for (unit, entry) in &core.assignments.units.entries {
             prop_assert!(entry.is_sound(), "unit {}: {:?} {:?}", unit, entry.shares, entry.place);
             let under_way = match entry.place {
                 Whereabouts::Dispatched(held) if held.parked.is_none() => entry.counts.pending,
@@ -165,7 +167,7 @@ impl World {
             prop_assert_eq!(usage.running_units(queue), charged, "{}", path);
             prop_assert_eq!(usage.used(queue, "cpu"), 100 * charged, "{}", path);
             prop_assert_eq!(usage.bound(queue).0, bound, "{}", path);
-            prop_assert_eq!(core.queues.n_enrolled(queue), n_enrolled, "{}", path);
+            prop_assert_eq!(core.assignments.queueing.queues.n_enrolled(queue), n_enrolled, "{}", path);
             let Some(view) = core.queue_view(path) else { continue };
             prop_assert_eq!(i128::from(view.running_units), bound, "{}", path);
             prop_assert_eq!(

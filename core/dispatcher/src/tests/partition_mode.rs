@@ -173,9 +173,9 @@ fn a_node_that_is_full_weighs_less() {
     two_nodes(&mut rig);
     rig.put(spec(1, 90));
     rig.bind(1, &(0..90).collect::<Vec<_>>());
-    let weights = rig.core.weights();
-    let whole = partition::share([("cpu", 10_000)].into_iter(), &rig.core.capacities.total());
-    let taken = 90 * partition::share([("cpu", 100)].into_iter(), &rig.core.capacities.total());
+    let weights = rig.core.nodes.weights(&rig.core.assignments.units);
+    let whole = partition::share([("cpu", 10_000)].into_iter(), &rig.core.nodes.capacities.total());
+    let taken = 90 * partition::share([("cpu", 100)].into_iter(), &rig.core.nodes.capacities.total());
     assert_eq!(weights[1..], [partition::weight(whole, taken), partition::weight(whole, 0)]);
     assert!(weights[1] * 4 < weights[2], "{weights:?}");
 }
@@ -187,12 +187,12 @@ fn another_rack_splits_nodes_anew() {
         two_nodes(&mut rig);
         let split = rig.core.set_mode(ModeChoice::Fixed(PartitionMode::Strict), rig.now).expect("a change");
         commit(&mut rig, split);
-        assert_eq!(rig.core.partition_due, None);
+        assert_eq!(rig.core.partition.due, None);
         let labels = BTreeMap::from([("rack".to_owned(), "r2".to_owned())]);
         let node = NodeSpec { id: NodeId(1), name: "n1".into(), labels, ..NodeSpec::default() };
         rig.core.on_node_spec(&node, rig.now);
-        assert_eq!(rig.core.partition_due.is_some(), strategy == StrategyKind::Topology);
-        let split = rig.core.split(PartitionMode::Strict);
+        assert_eq!(rig.core.partition.due.is_some(), strategy == StrategyKind::Topology);
+        let split = rig.core.partition.split(PartitionMode::Strict, &rig.core.nodes, &rig.core.assignments);
         assert_eq!(split.is_some(), strategy == StrategyKind::Topology, "{split:?}");
     }
 }

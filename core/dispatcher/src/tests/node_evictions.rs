@@ -46,7 +46,11 @@ impl Rig {
         let until = self.now.plus(ms);
         let mut seen = self.step();
         while let Some(at) = self.core.next_wake(self.now).filter(|at| *at <= until) {
-            assert!(at > self.now || !seen.is_empty() || self.core.departures_due(self.now).is_some());
+            assert!(
+                at > self.now
+                    || !seen.is_empty()
+                    || self.core.node_evictions.next_at(self.core.assignments.wall_ms, self.now).is_some()
+            );
             self.now = at.max(self.now.plus(1));
             seen.extend(self.step());
         }

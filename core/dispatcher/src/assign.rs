@@ -1,0 +1,247 @@
+//! One pass of assignments: which units go to which schedulers now.
+
+use godel_domain::{
+    change::Scope,
+    ids::{Revision, UnitId},
+    time::Millis,
+};
+use godel_queueing::{RoomIdx, Waiting};
+
+use super::{
+    Action, Assignment,
+    assignments::Assignments,
+    gangs::Gangs,
+    policy::SchedulerCandidate,
+    rooms::{Rooms, Way},
+    unit_entry::{Dispatched, Whereabouts},
+};
+
+/// Units handed out in one step.
+const DISPATCH_MAX: usize = 4_096;
+/// Units passed over in one step because the schedulers that they may go to have no credit.
+const SKIPPED_MAX: usize = 128;
+
+/// What a pass changes, and what it goes by.
+pub(super) struct AssignmentPass<'a> {
+    pub(super) assignments: &'a mut Assignments,
+    pub(super) rooms: &'a mut Rooms,
+    pub(super) gangs: &'a mut Gangs,
+    /// Where a unit is tried that no node had room for when all were asked.
+    pub(super) scope_of_all: Scope,
+    /// Slots of reservations go by labels.
+    pub(super) has_reservations: bool,
+    /// Everything up to here is known.
+    pub(super) read: Revision,
+    pub(super) now: Millis,
+    pub(super) actions: &'a mut Vec<Action>,
+}
+
+impl AssignmentPass<'_> {
+    /// Units whose schedulers have yet to hear of the newest record or rows; those without a stream hear of it
+    /// when they are back.
+    pub(super) fn send_again(&mut self) {
+        for unit in self.assignments.schedulers.take_resend() {
+            let Assignments { units, queueing, schedulers, counters, .. } = &mut *self.assignments;
+            let Some(entry) = units.get_mut(unit) else { continue };
+            let (n_to_place, to_place) = (entry.to_place(), entry.pending());
+            let Whereabouts::Dispatched(held) = &mut entry.place else { continue };
+            let Some(session) = schedulers.all[held.scheduler].session.filter(|_| held.resend) else {
+                continue;
+            };
+            // It tries again with what is new, parked or not.
+            schedulers.unpark(held, &mut queueing.queues);
+            let scheduler = &mut schedulers.all[held.scheduler];
+            scheduler.n_assigned += 1;
+            counters.assigned += 1;
+            (held.done_at, held.resend) = (None, false);
+            held.revision = entry.revision;
+            let (ordinals, incarnations) = (to_place.0, to_place.1);
+            let (scope, at_maximum) = (held.scope, held.at_maximum);
+            scheduler.reload(&mut held.load, n_to_place);
+            self.actions.push(Action::Assign(Assignment {
+                session,
+                spec: entry.spec.clone(),
+                revision: entry.revision,
+                ordinals,
+                incarnations,
+                bound: entry.counts.bound(),
+                scope,
+                at_maximum,
+                turn: self.gangs.is_offered(unit),
+                called: false,
+            }));
+            self.assignments.refresh_ends(unit, self.now);
+        }
+    }
+
+    /// Hands out units in the order of their queues while schedulers take some.
+    pub(super) fn dispatch(&mut self) {
+        let now = self.now;
+        let mut skipped: Vec<Waiting> = Vec::new();
+        let mut candidates: Vec<SchedulerCandidate> = Vec::new();
+        let seekers = self.rooms.follow_rooms(self.assignments, self.read);
+        for unit in seekers.into_iter().chain(self.gangs.take_offered()) {
+            self.hand_out(unit);
+        }
+        for _ in 0..DISPATCH_MAX {
+            candidates.clear();
+            candidates.extend(self.assignments.schedulers.candidates());
+            if candidates.is_empty() || skipped.len() >= SKIPPED_MAX {
+                break;
+            }
+            let Some(waiting) = self.assignments.queueing.queues.next(now) else { break };
+            let way = self.rooms.way_of(waiting.unit, waiting.room, self.assignments, self.has_reservations);
+            let Assignments { units, queueing, schedulers, .. } = &mut *self.assignments;
+            let behind = self.rooms.behind(waiting.unit, units);
+            let Some(entry) = units.get_mut(waiting.unit) else { continue };
+            if std::mem::take(&mut entry.gives_way) {
+                skipped.push(waiting);
+                continue;
+            }
+            let mut scope = Scope::Partition;
+            match way {
+                Way::Any => {}
+                Way::Joined(room) => {
+                    self.rooms.join(waiting.unit, room, self.assignments, self.gangs, now);
+                    continue;
+                }
+                Way::Called(scheduler) => {
+                    self.assign(&waiting, (scheduler, self.scope_of_all, false), way);
+                    continue;
+                }
+                Way::Later => {
+                    queueing.queues.push(waiting);
+                    // Units of the room wait until that scheduler says that it takes something.
+                    queueing.queues.set_open(waiting.room, false);
+                    continue;
+                }
+                Way::Scout(scheduler) => {
+                    entry.tried.clear();
+                    self.assign(&waiting, (scheduler, self.scope_of_all, false), way);
+                    continue;
+                }
+            }
+            if let Some(scheduler) = behind
+                && candidates.iter().any(|one| one.scheduler == scheduler)
+            {
+                candidates.retain(|one| one.scheduler == scheduler);
+            }
+            if !entry.tried.is_empty() {
+                // Not back to one that gave it back while another is untried; then one tries all nodes.
+                let untried = |idx: usize| !entry.tried.iter().any(|tried| *tried as usize == idx);
+                let mut attached = schedulers.all.iter().enumerate();
+                if attached.any(|(idx, one)| one.session.is_some() && untried(idx)) {
+                    candidates.retain(|one| untried(one.scheduler));
+                    if candidates.is_empty() {
+                        skipped.push(waiting);
+                        continue;
+                    }
+                } else {
+                    scope = Scope::Global;
+                    // Should it find no place it waits where all that do are watched.
+                    if let Some(watcher) = self.rooms.watcher() {
+                        candidates.retain(|one| one.scheduler == watcher);
+                    }
+                    if candidates.is_empty() {
+                        skipped.push(waiting);
+                        continue;
+                    }
+                }
+            }
+            let chosen = schedulers.pick(waiting.unit, &candidates);
+            self.assign(&waiting, (chosen, scope, false), way);
+        }
+        for waiting in skipped {
+            self.assignments.queueing.queues.push(waiting);
+        }
+        self.dispatch_to_full();
+    }
+
+    /// Hands a unit out that waits for room, though nobody says that there is some.
+    fn hand_out(&mut self, unit: UnitId) {
+        let Assignments { units, queueing, schedulers, .. } = &mut *self.assignments;
+        let Some(Whereabouts::Queued(waiting)) = units.place(unit) else { return };
+        let waiting = *waiting;
+        let watcher = self.rooms.ready_watcher(schedulers);
+        let Some(watcher) = watcher.filter(|_| queueing.queues.remove(&waiting).is_some()) else { return };
+        self.assign(&waiting, (watcher, self.scope_of_all, false), Way::Any);
+    }
+
+    /// Hands out units that wait under a maximum, where running units of lower rank there might have to leave for them.
+    fn dispatch_to_full(&mut self) {
+        let now = self.now;
+        if self.assignments.full_queues_due().is_none_or(|at| at > now) {
+            return;
+        }
+        for waiting in self.assignments.queueing.queues.take_full(now) {
+            let Assignments { units, queueing, schedulers, .. } = &mut *self.assignments;
+            let candidates: Vec<SchedulerCandidate> = schedulers.candidates().collect();
+            if candidates.is_empty() || units.get(waiting.unit).is_none() {
+                queueing.queues.push(waiting);
+                continue;
+            }
+            let picked = schedulers.pick(waiting.unit, &candidates);
+            // One that found no place on any node is with a scheduler already.
+            let parked_at = waiting.held_by.and_then(|idx| usize::try_from(idx).ok());
+            let scheduler = parked_at.unwrap_or(picked);
+            if schedulers.all[scheduler].session.is_none() {
+                queueing.queues.push(waiting);
+                continue;
+            }
+            // Whoever has to leave may be anywhere.
+            self.assign(&waiting, (scheduler, self.scope_of_all, true), Way::Any);
+        }
+    }
+
+    fn assign(&mut self, waiting: &Waiting, (idx, scope, at_maximum): (usize, Scope, bool), way: Way) {
+        let unit = waiting.unit;
+        let turn = self.gangs.is_offered(unit);
+        // Room is gathered wherever there is some.
+        let scope = if turn && self.scope_of_all == Scope::Global { Scope::Global } else { scope };
+        let Assignments { units, queueing, schedulers, counters, wall_ms, .. } = &mut *self.assignments;
+        let Some(entry) = units.entries.get_mut(&unit) else { return };
+        let scheduler = &mut schedulers.all[idx];
+        let Some(session) = scheduler.session else { return };
+        // Whoever was bound before has waited for something else since.
+        if !std::mem::replace(&mut entry.was_handed_out, true) && entry.bound_time_ms == 0 {
+            units.waits.handed_out(entry.spec.class, entry.create_time_ms, *wall_ms);
+        }
+        let (ordinals, incarnations) = entry.pending();
+        let n_pending = entry.to_place();
+        if let Whereabouts::Dispatched(parked) = &entry.place {
+            // It has it already.
+            scheduler.parked -= u32::from(parked.parked.is_some());
+        }
+        let mut held = Dispatched { at_maximum, ..Dispatched::to(idx, entry.revision, scope) };
+        match scope {
+            Scope::Partition => {}
+            // Whatever comes back after that goes round anew.
+            Scope::Global => entry.tried.clear(),
+        }
+        scheduler.reload(&mut held.load, n_pending);
+        scheduler.held.insert(unit);
+        scheduler.credits -= i64::from(n_pending);
+        scheduler.dispatched += u64::from(n_pending);
+        scheduler.n_assigned += 1;
+        counters.assigned += 1;
+        let seq = scheduler.n_assigned;
+        entry.place = Whereabouts::Dispatched(held);
+        self.actions.push(Action::Assign(Assignment {
+            session,
+            spec: entry.spec.clone(),
+            revision: entry.revision,
+            ordinals,
+            incarnations,
+            bound: entry.counts.bound(),
+            scope,
+            at_maximum,
+            turn,
+            called: matches!(way, Way::Called(_)),
+        }));
+        if waiting.room != RoomIdx::NONE && way != Way::Any {
+            self.rooms.note_out(entry, waiting.room, way, seq, &mut queueing.queues);
+        }
+        self.assignments.refresh_ends(unit, self.now);
+        self.assignments.queueing.queues.served(waiting);
+    }
+}

@@ -1,0 +1,530 @@
+//! Events: what has been committed, and what schedulers and the binder say. Each is handed to the parts that it concerns.
+
+use std::sync::Arc;
+
+use godel_domain::{
+    budget_spec::BudgetSpec,
+    change::{Block, Change, Commit, Lease, Partition},
+    hold::Hold,
+    ids::{HoldId, NodeId, Revision, UnitId},
+    node::{NodeReport, NodeSpec},
+    pause::{Pause, Scope},
+    queue_spec::{PriorityClass, QueueSpec},
+    reservation_spec::ReservationSpec,
+    running_units::{EvictionReason, RunChange, RunningUnits},
+    time::Millis,
+    unit::UnitSpec,
+    unit_report::{RoomReport, UnitReport},
+    unreadable::{Subject, Unreadable},
+};
+
+use super::{
+    Attach, AttachRefusal, Dispatcher, SchedulerCounts, SessionId, budgets,
+    following::ListedRecords,
+    gangs,
+    gates::{self, Concerned},
+    holds,
+    queues::{note, unlisted},
+};
+
+impl Dispatcher {
+    /// A list follows: what is not in it is gone. Units, queues and what schedulers hold stay until then.
+    pub fn on_reset(&mut self) {
+        self.following.listed = Some(ListedRecords::default());
+        self.nodes.reset();
+        self.partition.reset();
+    }
+
+    /// The list is complete and everything up to `revision` is known.
+    pub fn on_synced(&mut self, revision: Revision, now: Millis) {
+        self.following.advance(revision);
+        if let Some(listed) = self.following.listed.take() {
+            self.forget_unlisted(&listed, revision, now);
+        }
+        if self.assignments.settling.is_loading() {
+            self.assignments.settling.begin(now);
+            self.reconciler.at = now.plus(self.config.reconcile_ms);
+            self.partition.touch(now);
+            self.node_evictions.start_losses(&self.assignments.units);
+            self.assignments.recheck_feasibility(&self.nodes.capacities, now);
+            if self.assignments.gates.is_any() {
+                self.assignments.refresh_all(now);
+            }
+            self.assignments.check_settled(now);
+        } else {
+            self.assignments.recheck_feasibility(&self.nodes.capacities, now);
+        }
+    }
+
+    /// After a list: what it did not show is gone.
+    fn forget_unlisted(&mut self, listed: &ListedRecords, revision: Revision, now: Millis) {
+        let units = &self.assignments.units;
+        let old = |unit: &UnitId| units.get(*unit).is_some_and(|entry| entry.revision <= revision);
+        let gone: Vec<UnitId> = units.ids.difference(&listed.units).copied().filter(old).collect();
+        for unit in gone {
+            self.on_unit_deleted(unit, now);
+        }
+        let records = &self.assignments.queueing.records;
+        for path in unlisted(&records.queues, &listed.queues) {
+            self.on_queue_deleted(&path);
+        }
+        for name in unlisted(&self.assignments.queueing.records.classes, &listed.classes) {
+            self.on_priority_class_deleted(&name);
+        }
+        for name in unlisted(&self.assignments.queueing.records.budgets, &listed.budgets) {
+            self.on_budget_deleted(&name);
+        }
+        for name in unlisted(&self.assignments.queueing.records.reservations, &listed.reservations) {
+            self.on_reservation_deleted(&name);
+        }
+        self.node_evictions.retain_nodes(&listed.nodes);
+        let gone: Vec<HoldId> = self.holds.keys().filter(|id| !listed.holds.contains(*id)).copied().collect();
+        for id in gone {
+            self.on_hold_deleted(id, now);
+        }
+        let pauses = self.assignments.gates.pauses.iter().map(|pause| &pause.scope);
+        let gone: Vec<Scope> = pauses.filter(|scope| !listed.pauses.contains(*scope)).cloned().collect();
+        for scope in gone {
+            self.on_pause_deleted(&scope, now);
+        }
+        self.partition.records.retain_blocks(&listed.partition_blocks, revision);
+        if self.assignments.gates.frozen.retain(&listed.unreadable) {
+            self.assignments.refresh_all(now);
+        }
+        self.nodes.touch_total();
+    }
+
+    /// Everything up to `revision` is known.
+    pub fn on_revision(&mut self, revision: Revision) {
+        self.following.advance(revision);
+    }
+
+    /// A committed transaction, from the watch in its order. [`Self::on_synced`] follows where it is the first that is read.
+    pub fn apply(&mut self, commit: &Commit, now: Millis) {
+        for change in &commit.changes {
+            self.on_change(change, commit.revision, (commit.revision, commit.time_ms), now);
+        }
+        self.on_revision(commit.revision);
+    }
+
+    /// A change as committed at `revision`, from the watch in its order or from a list. `created`: revision and commit time of
+    /// the transaction that created its record, used when that is new.
+    pub fn on_change(&mut self, change: &Change, revision: Revision, created: (Revision, i64), now: Millis) {
+        if !self.note_unreadable(change, revision, now) {
+            return;
+        }
+        match change {
+            Change::NodeSpec(spec) => self.on_node_spec(spec, now),
+            Change::NodeReport(report) => self.on_node_report(report, now),
+            Change::NodeDeleted(node) => self.on_node_deleted(*node, now),
+            Change::UnitSpec(spec) => self.on_unit(Arc::clone(spec), revision, created, now),
+            Change::UnitDeleted(unit) => self.on_unit_deleted(*unit, now),
+            Change::Rows(unit, rows) => self.on_rows(*unit, rows, revision, created.1, now),
+            Change::RowsLoaded(unit, rows) => self.on_rows_loaded(*unit, rows.clone(), now),
+            Change::Lease(lease) => self.on_lease(lease, now),
+            Change::Partition(partition) => self.on_partition(partition.clone(), revision),
+            Change::PartitionBlock(block) => self.on_partition_block(block.clone(), revision),
+            Change::Queue(queue) => self.on_queue(Arc::clone(queue), revision, created),
+            Change::QueueDeleted(path) => self.on_queue_deleted(path),
+            Change::PriorityClass(class) => self.on_priority_class(class.clone(), revision, created),
+            Change::PriorityClassDeleted(name) => self.on_priority_class_deleted(name),
+            Change::Budget(budget) => self.on_budget(Arc::clone(budget), revision, created),
+            Change::BudgetDeleted(name) => self.on_budget_deleted(name),
+            Change::Reservation(spec) => self.on_reservation(Arc::clone(spec), revision, created),
+            Change::ReservationDeleted(name) => self.on_reservation_deleted(name),
+            Change::Hold(hold) => {
+                self.on_hold(Arc::clone(hold), now);
+            }
+            Change::HoldDeleted(id) => {
+                self.on_hold_deleted(*id, now);
+            }
+            Change::Pause(pause) => self.on_pause(pause.clone(), now),
+            Change::PauseDeleted(scope) => self.on_pause_deleted(scope, now),
+            // Allocatable in force is the schedulers' and the binder's business. What cannot be read was noted above.
+            Change::NodeGrant(..)
+            | Change::NodeUsage(_)
+            | Change::Unreadable(_)
+            | Change::UnreadableGone(_) => {}
+        }
+    }
+
+    /// Follows what of a change cannot be read. Call with every change, before it is applied; it is not to be applied where
+    /// this says so.
+    #[must_use]
+    pub fn note_unreadable(&mut self, change: &Change, revision: Revision, now: Millis) -> bool {
+        let noted = self.assignments.gates.frozen.note(change);
+        if let Change::Unreadable(unreadable) = change {
+            self.freeze(unreadable, revision, now);
+        }
+        if noted.is_news {
+            match gates::concerned(change) {
+                Concerned::Unit(unit) => self.assignments.refresh(unit, now),
+                Concerned::All => self.assignments.refresh_all(now),
+                Concerned::None => {}
+            }
+        }
+        !noted.is_void
+    }
+
+    fn freeze(&mut self, unreadable: &Unreadable, revision: Revision, now: Millis) {
+        let subject = &unreadable.subject;
+        if let Some(listed) = &mut self.following.listed {
+            listed.note_unreadable(subject);
+        }
+        match subject {
+            // Whether it is there cannot be told: what runs on it stays.
+            Subject::NodeReport(node) => self.node_evictions.on_node_report(*node, true, now),
+            // Nobody knows that it is to be left.
+            Subject::NodeSpec(node) => self.node_evictions.forget_spec(*node),
+            // Whoever held it takes it anew; what it had in hand is handed out again, and the binder settles conflicts.
+            Subject::Lease(name) => {
+                if let Some(lease) = self.assignments.released_lease(name) {
+                    self.on_lease(&lease, now);
+                }
+            }
+            // As without a record: everybody sees all nodes.
+            Subject::Partition => self.on_partition(Partition::default(), revision),
+            // The same: its nodes are nobody's until they are split anew.
+            Subject::PartitionBlock(number) => {
+                self.on_partition_block(Block { number: *number, slots: Vec::new() }, revision);
+            }
+            Subject::NodeGrant(_)
+            | Subject::NodeUsage(_)
+            | Subject::Unit(_)
+            | Subject::Rows(_)
+            | Subject::Queue(_)
+            | Subject::PriorityClass(_)
+            | Subject::Budget(_)
+            | Subject::Reservation(_)
+            | Subject::Pause(_)
+            | Subject::Hold(_)
+            | Subject::Unknown => {}
+        }
+    }
+
+    /// A unit's record as committed at `revision`, from the store's answer or the watch, in any order and as
+    /// often as it comes. `created`: revision and commit time of the transaction that created it, used when it
+    /// is new.
+    pub fn on_unit(
+        &mut self,
+        spec: Arc<UnitSpec>,
+        revision: Revision,
+        created: (Revision, i64),
+        now: Millis,
+    ) {
+        let unit = spec.id;
+        if let Some(listed) = &mut self.following.listed {
+            listed.units.insert(unit);
+        }
+        if let Some(entry) = self.assignments.units.get_mut(unit) {
+            if revision <= entry.revision {
+                return;
+            }
+            entry.revision = revision;
+            entry.tried.clear();
+            self.gangs.change(unit);
+            self.assignments.queueing.enroll_again(unit, spec, &mut self.assignments.units);
+        } else {
+            self.assignments.insert(spec, revision, created);
+        }
+        self.assignments.set_feasible(unit, &self.nodes.capacities);
+        if !self.budgets.is_empty()
+            && let Some(entry) = self.assignments.units.get(unit)
+        {
+            budgets::offer(&mut self.budgets, unit, entry);
+        }
+        self.assignments.refresh(unit, now);
+    }
+
+    /// All rows of a unit, from a list.
+    pub fn on_rows_loaded(&mut self, unit: UnitId, rows: RunningUnits, now: Millis) {
+        let Some(entry) = self.assignments.units.get_mut(unit) else { return };
+        entry.load(rows);
+        self.budgets.recount(unit, Some(&entry.rows));
+        if let Some(held) = entry.dispatched_mut() {
+            self.assignments.schedulers.tell_again(unit, held);
+        }
+        self.assignments.refresh(unit, now);
+    }
+
+    /// A committed change of rows.
+    pub fn on_rows(
+        &mut self,
+        unit: UnitId,
+        change: &RunChange,
+        revision: Revision,
+        time_ms: i64,
+        now: Millis,
+    ) {
+        let units = &mut self.assignments.units;
+        let Some(entry) = units.entries.get_mut(&unit) else { return };
+        if !entry.apply(change, revision, time_ms) {
+            return;
+        }
+        entry.rows_revision = revision;
+        self.budgets.recount(unit, Some(&entry.rows));
+        match change {
+            RunChange::Bind(bind) => {
+                if entry.bound_time_ms == 0 {
+                    entry.bound_time_ms = time_ms;
+                    units.waits.bound(entry.spec.class, entry.create_time_ms, time_ms);
+                }
+                self.node_evictions.on_bind(unit, bind);
+            }
+            RunChange::Evict(_) => self.node_evictions.on_evicted(unit, &mut self.budgets, units),
+            RunChange::Requeue(_) => {
+                if let Some(held) = entry.dispatched_mut() {
+                    self.assignments.schedulers.tell_again(unit, held);
+                }
+            }
+            RunChange::Statuses(_) => {}
+        }
+        self.assignments.refresh(unit, now);
+    }
+
+    /// A unit's record and rows are gone.
+    pub fn on_unit_deleted(&mut self, unit: UnitId, now: Millis) {
+        if self.assignments.remove(unit, now) {
+            self.node_evictions.on_evicted(unit, &mut self.budgets, &self.assignments.units);
+            self.node_evictions.remove_unit(unit);
+            self.budgets.forget(unit);
+            self.gangs.remove(unit);
+        }
+    }
+
+    /// The transaction that was to delete a unit failed.
+    pub fn on_delete_failed(&mut self, unit: UnitId, now: Millis) {
+        if let Some(entry) = self.assignments.units.get_mut(unit) {
+            self.assignments.ends.on_delete_failed(entry, now);
+        }
+    }
+
+    /// The binder's answer to an [`super::EvictRequest`] for `reason`: `done`, or it has to be asked again.
+    pub fn on_evict_answer(&mut self, unit: UnitId, reason: EvictionReason, done: bool) {
+        self.assignments.ends.on_evict_answer(unit, reason, done);
+    }
+
+    /// An administrator's record of a node.
+    pub fn on_node_spec(&mut self, spec: &NodeSpec, now: Millis) {
+        self.node_evictions.on_node_spec(spec);
+        let is_new = self.nodes.on_node_spec(spec);
+        if self.partition.on_node_spec(spec) || is_new {
+            self.partition.touch_if_split(now);
+        }
+    }
+
+    /// An agent's record of a node.
+    pub fn on_node_report(&mut self, report: &NodeReport, now: Millis) {
+        self.node_evictions.on_node_report(report.id, report.ready, now);
+        if self.partition.on_node_report(report) {
+            self.partition.touch_if_split(now);
+        }
+        if let Some(listed) = &mut self.following.listed {
+            listed.nodes.insert(report.id);
+        }
+        if self.nodes.on_node_report(report)
+            && !self.assignments.settling.is_loading()
+            && !self.following.is_listing()
+        {
+            self.assignments.recheck_feasibility(&self.nodes.capacities, now);
+        }
+    }
+
+    /// A node is gone.
+    pub fn on_node_deleted(&mut self, node: NodeId, now: Millis) {
+        self.node_evictions.remove_node(node);
+        self.partition.remove_node(node);
+        if self.nodes.on_node_deleted(node) {
+            self.partition.touch_if_split(now);
+        }
+    }
+
+    /// A lease was granted, released or expired; others than those of schedulers are ignored.
+    pub fn on_lease(&mut self, lease: &Lease, now: Millis) {
+        self.assignments.on_lease(lease, &mut self.partition, &mut self.rooms, now);
+    }
+
+    /// A queue's record as committed at `revision`, from the watch in its order. `created`: revision and commit time of
+    /// the transaction that created it, used when it is new.
+    pub fn on_queue(&mut self, spec: Arc<QueueSpec>, revision: Revision, created: (Revision, i64)) {
+        if let Some(listed) = &mut self.following.listed {
+            listed.queues.insert(spec.name.clone());
+        }
+        self.assignments.queueing.on_queue(spec, revision, created);
+    }
+
+    /// A queue's record is gone.
+    pub fn on_queue_deleted(&mut self, path: &str) {
+        self.assignments.queueing.on_queue_deleted(path);
+    }
+
+    /// A priority class's record, as [`Self::on_queue`]. Units that name it and have no priority of their own follow.
+    pub fn on_priority_class(&mut self, class: PriorityClass, revision: Revision, created: (Revision, i64)) {
+        if let Some(listed) = &mut self.following.listed {
+            listed.classes.insert(class.name.clone());
+        }
+        self.assignments.queueing.on_class(class, revision, created, &mut self.assignments.units);
+    }
+
+    /// A priority class's record is gone.
+    pub fn on_priority_class_deleted(&mut self, name: &str) {
+        self.assignments.queueing.on_class_deleted(name, &mut self.assignments.units);
+    }
+
+    /// A budget's record, as [`Self::on_queue`].
+    pub fn on_budget(&mut self, spec: Arc<BudgetSpec>, revision: Revision, created: (Revision, i64)) {
+        if let Some(listed) = &mut self.following.listed {
+            listed.budgets.insert(spec.name.clone());
+        }
+        note(&mut self.assignments.queueing.records.budgets, &spec.name, revision, created);
+        if self.budgets.put(spec, revision) {
+            budgets::offer_all(&mut self.budgets, &self.assignments.units);
+        }
+    }
+
+    /// A budget's record is gone.
+    pub fn on_budget_deleted(&mut self, name: &str) {
+        self.assignments.queueing.records.budgets.remove(name);
+        self.budgets.remove(name);
+    }
+
+    /// A reservation's record, as [`Self::on_queue`].
+    pub fn on_reservation(
+        &mut self,
+        spec: Arc<ReservationSpec>,
+        revision: Revision,
+        created: (Revision, i64),
+    ) {
+        if let Some(listed) = &mut self.following.listed {
+            listed.reservations.insert(spec.name.clone());
+        }
+        note(&mut self.assignments.queueing.records.reservations, &spec.name, revision, created);
+        self.reservations.specs.insert(spec.name.clone(), spec);
+    }
+
+    /// A reservation's record is gone.
+    pub fn on_reservation_deleted(&mut self, name: &str) {
+        self.assignments.queueing.records.reservations.remove(name);
+        self.reservations.specs.remove(name);
+    }
+
+    /// A hold's record: whoever it is for is not handed out while it lasts. Returns its unit.
+    pub fn on_hold(&mut self, hold: Arc<Hold>, now: Millis) -> UnitId {
+        let (id, unit) = (hold.id, hold.unit);
+        if let Some(listed) = &mut self.following.listed {
+            listed.holds.insert(id);
+        }
+        self.holds.insert(id, Arc::clone(&hold));
+        self.reservations.on_slot(&hold);
+        self.gangs.on_gathering(&hold, now);
+        self.assignments.units.on_taken_over(&hold);
+        if let Some(entry) = self.assignments.units.get_mut(unit) {
+            entry.holds.retain(|other| other.id != id);
+            entry.holds.push(hold);
+            self.assignments.refresh(unit, now);
+        }
+        unit
+    }
+
+    /// A hold's record is gone: whoever it was for is bound, or pending again. Returns its unit.
+    pub fn on_hold_deleted(&mut self, id: HoldId, now: Millis) -> Option<UnitId> {
+        let hold = self.holds.remove(&id)?;
+        self.reservations.on_slot_gone(&hold);
+        let unit = hold.unit;
+        let entry = self.assignments.units.get_mut(unit);
+        if hold.turn.is_some() && !entry.as_deref().is_some_and(|entry| gangs::gathers(entry, Some(id))) {
+            self.gangs.end(unit, now);
+        }
+        let is_more = holds::remove_hold(entry?, id)?;
+        if let Some(held) = self.assignments.units.dispatched_mut(unit).filter(|_| is_more) {
+            self.assignments.schedulers.tell_again(unit, held);
+        }
+        self.assignments.refresh(unit, now);
+        Some(unit)
+    }
+
+    /// A pause's record: what is with schedulers of its scope comes back, and waits.
+    pub fn on_pause(&mut self, pause: Pause, now: Millis) {
+        if let Some(listed) = &mut self.following.listed {
+            listed.pauses.insert(pause.scope.clone());
+        }
+        if self.assignments.gates.pauses.put(pause) {
+            self.assignments.refresh_all(now);
+        }
+    }
+
+    /// A pause's record is gone.
+    pub fn on_pause_deleted(&mut self, scope: &Scope, now: Millis) {
+        if self.assignments.gates.pauses.remove(scope) {
+            self.assignments.refresh_all(now);
+        }
+    }
+
+    /// How nodes are split, as committed: the mode and the schedulers.
+    pub fn on_partition(&mut self, partition: Partition, revision: Revision) {
+        self.partition.on_partition(partition, revision);
+    }
+
+    /// How nodes of a block are split, as committed.
+    pub fn on_partition_block(&mut self, block: Block, revision: Revision) {
+        if let Some(listed) = &mut self.following.listed {
+            listed.partition_blocks.insert(block.number);
+        }
+        self.partition.on_block(block, revision);
+    }
+
+    /// What was to be written for a split is committed.
+    pub fn on_partition_written(&mut self, changes: Vec<Change>, revision: Revision) {
+        self.partition.on_written(changes, revision);
+    }
+
+    /// The split could not be written.
+    pub fn on_partition_failed(&mut self, now: Millis) {
+        self.partition.on_failed(now);
+    }
+
+    /// A scheduler opens its stream: what it holds rightly is adopted, the rest revoked, what it should hold
+    /// and does not is sent again. An older stream of the same scheduler is closed.
+    ///
+    /// # Errors
+    /// Its epoch is not in force.
+    pub fn on_attached(&mut self, attach: Attach, now: Millis) -> Result<(), AttachRefusal> {
+        self.assignments.on_attached(attach, &mut self.partition, &mut self.rooms, now)
+    }
+
+    /// A stream has ended. What the scheduler holds stays with it until its lease is lost.
+    pub fn on_detached(&mut self, session: SessionId) {
+        if let Some(idx) = self.assignments.schedulers.of_session(session) {
+            self.assignments.schedulers.detach(idx);
+            self.rooms.forget_rooms_of(idx);
+        }
+    }
+
+    /// A scheduler says how many running units more it takes.
+    pub fn on_credits(&mut self, session: SessionId, credits: u32) {
+        if let Some(idx) = self.assignments.schedulers.of_session(session) {
+            self.assignments.schedulers.all[idx].credits = i64::from(credits);
+            self.rooms.feed(idx);
+        }
+    }
+
+    /// Schedulers say what they have counted so far. One not heard before says where it stands; a new process counts
+    /// from 0.
+    pub fn on_counted(&mut self, counted: Vec<SchedulerCounts>) {
+        self.partition.shuffler.on_counted(counted);
+    }
+
+    /// A scheduler says what became of a try; what it says of older records or of units it does not hold is
+    /// ignored. True when the unit's shown state may have changed.
+    pub fn on_report(&mut self, session: SessionId, report: UnitReport, now: Millis) -> bool {
+        let has_reservations = !self.reservations.specs.is_empty();
+        self.assignments.on_report(session, report, &mut self.rooms, &mut self.gangs, has_reservations, now)
+    }
+
+    /// A scheduler says how much room there is for what it has parked.
+    pub fn on_rooms(&mut self, session: SessionId, reports: &[RoomReport]) {
+        if let Some(idx) = self.assignments.schedulers.of_session(session) {
+            self.rooms.on_rooms(idx, reports, self.following.revision);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What has been read of the records: up to which revision, what a list has shown, and whether units read at the start may
+//! be assigned yet.
+
+use std::collections::BTreeSet;
+
+use godel_domain::{
+    ids::{HoldId, NodeId, Revision, UnitId},
+    pause,
+    time::Millis,
+    unreadable::Subject,
+};
+
+/// How far the records have been read.
+#[derive(Debug, Default)]
+pub(super) struct Following {
+    /// Everything up to this revision is known.
+    pub(super) revision: Revision,
+    /// What was seen since a list began; `None` when none is under way.
+    pub(super) listed: Option<ListedRecords>,
+}
+
+impl Following {
+    /// Everything up to `revision` is known.
+    pub(super) fn advance(&mut self, revision: Revision) {
+        self.revision = self.revision.max(revision);
+    }
+
+    /// While a list is under way, what is known may be old.
+    pub(super) fn is_listing(&self) -> bool {
+        self.listed.is_some()
+    }
+}
+
+/// What a list has shown so far.
+#[derive(Debug, Default)]
+pub(super) struct ListedRecords {
+    pub(super) nodes: BTreeSet<NodeId>,
+    pub(super) units: BTreeSet<UnitId>,
+    pub(super) queues: BTreeSet<String>,
+    pub(super) classes: BTreeSet<String>,
+    pub(super) budgets: BTreeSet<String>,
+    pub(super) reservations: BTreeSet<String>,
+    pub(super) holds: BTreeSet<HoldId>,
+    pub(super) pauses: BTreeSet<pause::Scope>,
+    pub(super) partition_blocks: BTreeSet<u32>,
+    pub(super) unreadable: BTreeSet<Subject>,
+}
+
+impl ListedRecords {
+    /// A record that cannot be read is there, whatever it says.
+    pub(super) fn note_unreadable(&mut self, subject: &Subject) {
+        self.unreadable.insert(subject.clone());
+        match subject {
+            Subject::NodeReport(node) => drop(self.nodes.insert(*node)),
+            Subject::Unit(unit) => drop(self.units.insert(*unit)),
+            Subject::Queue(path) => drop(self.queues.insert(path.clone())),
+            Subject::PriorityClass(name) => drop(self.classes.insert(name.clone())),
+            Subject::Budget(name) => drop(self.budgets.insert(name.clone())),
+            Subject::Reservation(name) => drop(self.reservations.insert(name.clone())),
+            Subject::Hold(id) => drop(self.holds.insert(*id)),
+            Subject::Pause(scope) => self.pauses.extend(pause::Scope::parse(scope)),
+            Subject::NodeSpec(_)
+            | Subject::NodeGrant(_)
+            | Subject::NodeUsage(_)
+            | Subject::Rows(_)
+            | Subject::Lease(_)
+            | Subject::Partition
+            | Subject::PartitionBlock(_)
+            | Subject::Unknown => {}
+        }
+    }
+}
+
+/// Whether units read at the start may be assigned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Settle {
+    /// The first list is being read.
+    Loading,
+    /// The list is read; schedulers have until then to come back.
+    Until(Millis),
+    Settled,
+}
+
+/// The wait for schedulers after the start.
+#[derive(Debug)]
+pub(super) struct Settling {
+    pub(super) phase: Settle,
+    /// Units read at the start, which schedulers may hold.
+    pub(super) unsettled: BTreeSet<UnitId>,
+    wait_ms: u64,
+}
+
+impl Settling {
+    pub(super) fn new(wait_ms: u64) -> Self {
+        Self { phase: Settle::Loading, unsettled: BTreeSet::new(), wait_ms }
+    }
+
+    pub(super) fn is_loading(&self) -> bool {
+        self.phase == Settle::Loading
+    }
+
+    /// The first list is read: schedulers have some time to come back.
+    pub(super) fn begin(&mut self, now: Millis) {
+        self.phase = Settle::Until(now.plus(self.wait_ms));
+    }
+}

@@ -1,0 +1,177 @@
+//! What keeps units from being assigned: pauses of administrators, and records that cannot be read
+//! ([`godel_domain::unreadable`]).
+//!
+//! A unit that must not be placed is set aside, paused or not. What stands in [`Units`] of a unit whose record cannot be
+//! read is shown, and nothing follows from it.
+
+use std::sync::Arc;
+
+use godel_domain::{
+    change::Change,
+    ids::UnitId,
+    pause::{Pauses, Scope},
+    queue_spec::parent,
+    refusals::{RefusalCount, Refusals},
+    sub_cluster,
+    unit::UnitSpec,
+    unreadable::{Subject, Unreadable},
+};
+use godel_queueing::QueueTree;
+use godel_rules::frozen::Frozen;
+
+use super::{
+    assignments::Assignments,
+    unit_entry::{UnitEntry, Whereabouts},
+    units::Units,
+};
+
+/// Pauses in force, and what cannot be read.
+#[derive(Debug, Default)]
+pub(super) struct AssignmentGates {
+    pub(super) pauses: Pauses,
+    pub(super) frozen: Frozen,
+}
+
+impl AssignmentGates {
+    /// Some unit may be kept from being assigned.
+    pub(super) fn is_any(&self) -> bool {
+        self.pauses.iter().next().is_some() || !self.frozen.is_empty()
+    }
+
+    /// Preemption is paused.
+    pub(super) fn is_preemption_paused(&self) -> bool {
+        self.pauses.iter().any(|pause| pause.scope == Scope::Preemption)
+    }
+
+    /// An administrator keeps a unit from being assigned.
+    pub(super) fn is_paused(&self, spec: &UnitSpec) -> bool {
+        self.pauses.keeping(&spec.queue, |key| sub_cluster::of(spec, key)).is_some()
+    }
+
+    /// Why nothing is admitted where a unit wants to go.
+    pub(super) fn frozen_target(
+        &self,
+        spec: &UnitSpec,
+        units: &Units,
+        tree: &QueueTree,
+    ) -> Option<&Unreadable> {
+        if self.frozen.is_empty() {
+            return None;
+        }
+        let class = self.frozen.class(&spec.priority_class);
+        let is_in = |scope: &Scope| match scope {
+            Scope::Queue(paused) => std::iter::successors(Some(spec.queue.as_str()), |path| parent(path))
+                .any(|path| path == paused),
+            Scope::All | Scope::Preemption | Scope::SubCluster(_) => false,
+        };
+        let queue_of = |unit: UnitId| units.get(unit).map(|entry| entry.account.queue);
+        let queue = || match tree.find(&spec.queue) {
+            Some(queue) => self.frozen.queue(tree, queue, queue_of),
+            None => self.frozen.get(&Subject::Queue(spec.queue.clone())),
+        };
+        class.or_else(|| self.frozen.pause(is_in)).or_else(queue)
+    }
+}
+
+impl Assignments {
+    /// Why a unit is not placed further: what cannot be read.
+    pub(super) fn frozen_for(&self, unit: UnitId) -> Option<&Unreadable> {
+        if self.gates.frozen.is_empty() {
+            return None;
+        }
+        let own = self.gates.frozen.unit(unit);
+        own.or_else(|| self.frozen_target(&self.units.get(unit)?.spec))
+    }
+
+    /// Why nothing is admitted where a unit wants to go: what cannot be read.
+    pub(super) fn frozen_target(&self, spec: &UnitSpec) -> Option<&Unreadable> {
+        self.gates.frozen_target(spec, &self.units, self.queueing.quota().tree())
+    }
+
+    /// Why a unit that is set aside waits.
+    pub(super) fn gate_refusals(&self, entry: &UnitEntry) -> Option<Arc<Refusals>> {
+        if entry.place != Whereabouts::Paused {
+            return None;
+        }
+        let spec = &entry.spec;
+        if let Some(why) = self.frozen_for(spec.id) {
+            let reasons = vec![RefusalCount { plugin: "unreadable", reason: why.to_string(), nodes: 0 }];
+            return Some(Arc::new(Refusals { reasons, ..Refusals::default() }));
+        }
+        let pause = self.gates.pauses.keeping(&spec.queue, |key| sub_cluster::of(spec, key))?;
+        let what = match &pause.scope {
+            Scope::All | Scope::Preemption => "everything is paused by an administrator".to_owned(),
+            Scope::Queue(path) => format!("queue {path} is paused by an administrator"),
+            Scope::SubCluster(name) => format!("sub-cluster {name} is paused by an administrator"),
+        };
+        let reason = if pause.reason.is_empty() { what } else { format!("{what}: {}", pause.reason) };
+        let reasons = vec![RefusalCount { plugin: "pause", reason, nodes: 0 }];
+        Some(Arc::new(Refusals { reasons, ..Refusals::default() }))
+    }
+}
+
+/// The units that a gate is shut or opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Concerned {
+    Unit(UnitId),
+    /// Which of them is not known.
+    All,
+    None,
+}
+
+/// The units that may or may not be placed from now on, where a change cannot be read or takes the place of one that could
+/// not.
+pub(super) fn concerned(change: &Change) -> Concerned {
+    match change {
+        Change::Unreadable(unreadable) => concerned_by(&unreadable.subject),
+        // Whoever may be placed that might not before.
+        Change::Queue(_)
+        | Change::QueueDeleted(_)
+        | Change::PriorityClass(_)
+        | Change::PriorityClassDeleted(_)
+        | Change::Pause(_)
+        | Change::PauseDeleted(_)
+        | Change::Hold(_)
+        | Change::HoldDeleted(_)
+        | Change::UnitDeleted(_)
+        | Change::RowsLoaded(..)
+        | Change::UnreadableGone(_) => Concerned::All,
+        // The unit itself, if anybody: what follows from its record follows next.
+        Change::UnitSpec(_)
+        | Change::Rows(..)
+        | Change::NodeSpec(_)
+        | Change::NodeReport(_)
+        | Change::NodeGrant(..)
+        | Change::NodeUsage(_)
+        | Change::NodeDeleted(_)
+        | Change::Lease(_)
+        | Change::Partition(_)
+        | Change::PartitionBlock(_)
+        | Change::Budget(_)
+        | Change::BudgetDeleted(_)
+        | Change::Reservation(_)
+        | Change::ReservationDeleted(_) => Concerned::None,
+    }
+}
+
+/// The units that are not placed while a record cannot be read.
+fn concerned_by(subject: &Subject) -> Concerned {
+    match subject {
+        Subject::Unit(unit) => Concerned::Unit(*unit),
+        Subject::Rows(_)
+        | Subject::Queue(_)
+        | Subject::PriorityClass(_)
+        | Subject::Pause(_)
+        | Subject::Hold(_)
+        | Subject::Unknown => Concerned::All,
+        Subject::NodeSpec(_)
+        | Subject::NodeReport(_)
+        | Subject::NodeGrant(_)
+        | Subject::NodeUsage(_)
+        | Subject::Budget(_)
+        | Subject::Reservation(_)
+        | Subject::Lease(_)
+        | Subject::Partition
+        | Subject::PartitionBlock(_) => Concerned::None,
+    }
+}

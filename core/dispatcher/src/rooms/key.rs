@@ -1,0 +1,76 @@
+//! What units lack that wait for the same room.
+
+use std::{
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
+
+use godel_domain::unit::UnitSpec;
+use godel_queueing::QueueIdx;
+use rustc_hash::FxHasher;
+use smallvec::SmallVec;
+
+use super::{Queueing, UnitEntry};
+
+/// What a unit lacks: everything that the answer of all nodes depends on.
+#[derive(Debug)]
+pub(super) struct RoomKey {
+    pub(super) like: Arc<UnitSpec>,
+    /// Running units that must be placed together; 0 when any one would do.
+    pub(super) together: u32,
+    /// Task groups of `like`, with the running units pending of each; 0 where any one would do.
+    groups: SmallVec<[(usize, u32); 1]>,
+    /// Where those of one queue may have to leave for those of another.
+    queue: Option<QueueIdx>,
+    /// Slots of reservations go by labels.
+    has_reservations: bool,
+}
+
+impl RoomKey {
+    pub(super) fn hash(&self) -> u64 {
+        let mut hasher = FxHasher::default();
+        (self.together, self.queue, self.like.pool, self.like.active_deadline_ms).hash(&mut hasher);
+        for (group, n) in &self.groups {
+            let template = &self.like.task_groups[*group].template;
+            (n, &template.demand, &template.node_selector, &template.tolerations).hash(&mut hasher);
+        }
+        if self.has_reservations {
+            (&self.like.namespace, &self.like.labels).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}
+
+impl PartialEq for RoomKey {
+    fn eq(&self, other: &Self) -> bool {
+        let (a, b) = (&self.like, &other.like);
+        let same_group = |(one, two): (&(usize, u32), &(usize, u32))| {
+            let (x, y) = (&a.task_groups[one.0].template, &b.task_groups[two.0].template);
+            one.1 == two.1
+                && x.demand == y.demand
+                && x.node_selector == y.node_selector
+                && x.tolerations == y.tolerations
+        };
+        (self.together, self.queue, self.has_reservations)
+            == (other.together, other.queue, other.has_reservations)
+            && (a.pool, a.active_deadline_ms) == (b.pool, b.active_deadline_ms)
+            && self.groups.len() == other.groups.len()
+            && self.groups.iter().zip(&other.groups).all(same_group)
+            && (!self.has_reservations || (&a.namespace, &a.labels) == (&b.namespace, &b.labels))
+    }
+}
+
+/// What a unit lacks if it finds no place.
+pub(super) fn lack_of(entry: &UnitEntry, queueing: &Queueing, has_reservations: bool) -> RoomKey {
+    let spec = &entry.spec;
+    let together = entry.together();
+    let count = |group: usize| if together > 0 { entry.n_pending(group) } else { 0 };
+    let all = || (0..spec.task_groups.len()).map(|group| (group, count(group)));
+    let mut groups: SmallVec<[(usize, u32); 1]> =
+        all().filter(|(group, _)| entry.n_pending(*group) > 0).collect();
+    if groups.is_empty() {
+        groups = all().collect();
+    }
+    let queue = queueing.quota().usage().has_guarantees().then_some(entry.account.queue);
+    RoomKey { like: Arc::clone(spec), together, groups, queue, has_reservations }
+}
