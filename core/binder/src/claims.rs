@@ -10,7 +10,7 @@ use godel_domain::{
     running_units::{Evict, EvictionReason, RunningUnits},
 };
 use godel_placement::preempt::{
-    N_VICTIMS_MAX, Rights, Seeker, Sides, Spared, Tally, is_loop, min_member, staying,
+    N_VICTIMS_MAX, QueueTally, Rights, Seeker, Sides, Spared, is_loop, min_member, staying,
 };
 use godel_queueing::{Amounts, Need, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -82,7 +82,7 @@ impl Binder {
             let unsure = self.unsure(&rights, preemption);
             rights.unsure_of(unsure)
         });
-        let mut tally = Tally::default();
+        let mut tally = QueueTally::default();
         let asked = (decision, preemption);
         let taken = match self.take_over(&seeker, rights.as_ref(), asked, &mut tally) {
             Ok(taken) => taken,
@@ -327,7 +327,7 @@ impl Binder {
         seeker: &Seeker,
         rights: Option<&Rights<'_>>,
         preemption: &Preemption,
-        mut tally: Tally,
+        mut tally: QueueTally,
     ) -> Result<(), Wrong> {
         if preemption.n_victims() > N_VICTIMS_MAX {
             let detail = format!(
@@ -421,7 +421,7 @@ impl Binder {
         let own = self.cluster.rows(seeker.unit).map_or(&[][..], |rows| rows.preemptors());
         let sides = rights.map_or_else(Sides::default, |rights| {
             let (queue, takes) = self.pays(rights, unit, rows, row.group);
-            rights.against(queue, &takes, &Tally::default())
+            rights.against(queue, &takes, &QueueTally::default())
         });
         let is_loop = || is_loop(&self.cluster, (seeker.unit, own), unit, rows);
         match seeker.may_preempt(unit, rows, &row, sides, is_loop) {
@@ -458,7 +458,7 @@ impl Binder {
         (rights, priority): (&Rights<'_>, i32),
         (unit, rows): (UnitId, &RunningUnits),
         (ordinals, is_gang): (&[u32], bool),
-        tally: &mut Tally,
+        tally: &mut QueueTally,
     ) {
         let mut whole = Amounts::new();
         let mut queue = QueueIdx::DEFAULT;
@@ -466,7 +466,7 @@ impl Binder {
             let group = rows.row(ordinal).group;
             let takes;
             (queue, takes) = self.pays(rights, unit, rows, group);
-            let sides = rights.against(queue, &takes, &Tally::default());
+            let sides = rights.against(queue, &takes, &QueueTally::default());
             let own = rows.standing(group).map_or(0, |standing| standing.priority);
             if !sides.rests_on_borrowing(priority, own) {
                 continue;

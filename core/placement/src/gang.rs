@@ -18,7 +18,7 @@ use crate::preempt::Trial;
 
 /// Running units of one task group.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct GroupAsk {
     /// What each running unit takes.
     pub shape: ShapeId,
     /// Nodes that it may use, room aside; ascending.
@@ -93,7 +93,7 @@ impl Site {
 ///
 /// Each group takes the shortest waits that the groups before it have left. Ties go to the node of lower id. Occupants
 /// must be kept. `O(nodes + running units on them)` for each group, times the logarithm of one node's.
-pub fn choose(cluster: &Cluster, asks: &[Ask], priority: i32, now_ms: i64) -> Option<Vec<Vec<NodeId>>> {
+pub fn choose(cluster: &Cluster, asks: &[GroupAsk], priority: i32, now_ms: i64) -> Option<Vec<Vec<NodeId>>> {
     let mut taken: BTreeMap<usize, Site> = BTreeMap::new();
     let mut chosen = Vec::with_capacity(asks.len());
     for ask in asks {

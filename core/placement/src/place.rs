@@ -26,8 +26,8 @@ pub mod templates;
 mod view;
 
 use candidates::Candidate;
-use templates::{Entry, TemplateId, Templates};
-use view::Reach;
+use templates::{TemplateEntry, TemplateId, Templates};
+use view::NodeReach;
 pub use view::{Moved, View};
 
 /// The next scan starts this part of the way further on that the last one went. Going all the way lets the
@@ -70,7 +70,7 @@ impl Profiles {
         }
     }
 
-    fn of(&self, entry: &Entry) -> &Profile {
+    fn of(&self, entry: &TemplateEntry) -> &Profile {
         let own = entry.ask.sub_cluster().and_then(|id| self.sub_clusters.get(id.idx()));
         own.map_or_else(|| self.get(entry.scoring), |(_, profile)| profile)
     }
@@ -196,7 +196,7 @@ impl Placer {
         if gained.is_empty() {
             return;
         }
-        for template in self.templates.listing(Reach::Others) {
+        for template in self.templates.listing(NodeReach::Others) {
             if gained.iter().any(|node| self.fits(cluster, template, *node)) {
                 self.templates.get_mut(template).candidates.clear();
             }
@@ -249,15 +249,15 @@ impl Placer {
             self.templates.get_mut(template).candidates.clear();
         }
         let ties = mix_unit(self.seed, unit);
-        if let Some(spot) = self.best(cluster, template, ties) {
+        if let Some(choice) = self.best(cluster, template, ties) {
             self.hits += 1;
-            return Some(spot);
+            return Some(choice);
         }
         for reach in self.view.reaches() {
             self.misses += 1;
             self.scan(cluster, template, ties, wanted, *reach);
-            if let Some(spot) = self.best(cluster, template, ties) {
-                return Some(spot);
+            if let Some(choice) = self.best(cluster, template, ties) {
+                return Some(choice);
             }
         }
         None
@@ -286,7 +286,14 @@ impl Placer {
 
     /// Fills an empty candidate list from the nodes within `reach`; of a template that demands a sub-cluster only blocks
     /// with nodes of it are looked at.
-    fn scan(&mut self, cluster: &mut Cluster, template: TemplateId, ties: u64, wanted: usize, reach: Reach) {
+    fn scan(
+        &mut self,
+        cluster: &mut Cluster,
+        template: TemplateId,
+        ties: u64,
+        wanted: usize,
+        reach: NodeReach,
+    ) {
         let entry = self.templates.get_mut(template);
         let sub_cluster = entry.ask.sub_cluster();
         // From here on indices are those of its blocks put side by side.
@@ -427,7 +434,7 @@ struct Rater<'a> {
 
 impl Rater<'_> {
     /// A node with room for a template, on whose `devices` it would be: a candidate if it passes all filters.
-    fn rate(&self, entry: &Entry, idx: usize, devices: u64) -> Option<Candidate> {
+    fn rate(&self, entry: &TemplateEntry, idx: usize, devices: u64) -> Option<Candidate> {
         if !entry.gates.admit(self.cluster, &entry.ask, idx) {
             return None;
         }
@@ -439,7 +446,7 @@ impl Rater<'_> {
     }
 
     /// Rates those nodes of a list anew that have changed: others' work may have made them better.
-    fn rate_changed(&self, view: &View, entry: &mut Entry, wanted: usize) {
+    fn rate_changed(&self, view: &View, entry: &mut TemplateEntry, wanted: usize) {
         let reach = entry.candidates.reach;
         let mut kept = entry.candidates.take_all();
         kept.retain_mut(|candidate| {
@@ -463,7 +470,7 @@ impl Rater<'_> {
     /// Finds candidates up to `limit` among some nodes of the block that begins at `first`.
     fn scan(
         &self,
-        entry: &Entry,
+        entry: &TemplateEntry,
         first: usize,
         nodes: BlockMask,
         limit: usize,

@@ -31,14 +31,14 @@ mod trial;
 
 pub(crate) use self::trial::Trial;
 pub use self::{
-    lent::{Kept, Lent, beside, lendable},
+    lent::{Lent, TakeoverRefusal, beside, lendable},
     plan::paid,
-    rank::{Rights, Tally},
+    rank::{QueueTally, Rights},
     rule::{is_loop, min_member, staying},
 };
 use self::{
     looks::{Look, Looks},
-    plan::Plan,
+    plan::VictimPlan,
 };
 pub use self::{
     rank::{Rank, Sides},
@@ -112,7 +112,7 @@ pub fn search_lent(
     wanted: usize,
 ) -> Found {
     cluster.keep_occupants();
-    let mut plan = Plan::new(cluster, *seeker, claimed, (rights, lent), shape);
+    let mut plan = VictimPlan::new(cluster, *seeker, claimed, (rights, lent), shape);
     fill(&mut plan, nodes, wanted);
     plan.found()
 }
@@ -137,7 +137,7 @@ pub fn relieve(
 ) -> (Found, bool) {
     cluster.keep_occupants();
     let lent = Lent::default();
-    let mut plan = Plan::new(cluster, *seeker, claimed, (rights, &lent), shape);
+    let mut plan = VictimPlan::new(cluster, *seeker, claimed, (rights, &lent), shape);
     let is_relieved = plan.relieve(full);
     (plan.found(), is_relieved)
 }
@@ -156,14 +156,14 @@ pub fn search_full(
     cluster.keep_occupants();
     let lent = Lent::default();
     if let Some(highest) = full.lacks.last() {
-        let mut plan = Plan::new(cluster, *seeker, claimed, (rights, &lent), shape);
-        plan.keep_below(full.quota, highest.queue);
+        let mut plan = VictimPlan::new(cluster, *seeker, claimed, (rights, &lent), shape);
+        plan.limit_to_queue(full.quota, highest.queue);
         fill(&mut plan, nodes.iter().copied(), wanted);
         if plan.n_places() >= wanted && plan.relieve(full) {
             return plan.found();
         }
     }
-    let mut plan = Plan::new(cluster, *seeker, claimed, (rights, &lent), shape);
+    let mut plan = VictimPlan::new(cluster, *seeker, claimed, (rights, &lent), shape);
     if plan.relieve(full) {
         fill(&mut plan, nodes.iter().copied(), wanted);
     }
@@ -171,7 +171,7 @@ pub fn search_full(
 }
 
 /// Takes places, the cheapest first, until there are so many, or no more.
-fn fill(plan: &mut Plan<'_>, nodes: impl IntoIterator<Item = usize>, wanted: usize) {
+fn fill(plan: &mut VictimPlan<'_>, nodes: impl IntoIterator<Item = usize>, wanted: usize) {
     let mut looks = Looks::new(nodes, |idx| plan.glance(idx));
     while plan.n_places() < wanted
         && let Some((idx, look)) = looks.cheapest()

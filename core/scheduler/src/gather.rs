@@ -8,7 +8,7 @@ use godel_domain::{
     queue_spec::Band,
     unit::UnitSpec,
 };
-use godel_placement::gang::{self, Ask};
+use godel_placement::gang::{self, GroupAsk};
 
 use super::{
     Scheduler,
@@ -39,7 +39,7 @@ impl Scheduler {
             left -= pending.len();
             let nodes = self.placer.with_room_aside(&self.cluster, work.template, false);
             let shape = self.placer.templates.get(work.template).ask.shape();
-            asks.push(Ask { shape, nodes, n: pending.len() });
+            asks.push(GroupAsk { shape, nodes, n: pending.len() });
             wanted.push((group, pending));
         }
         self.cluster.keep_occupants();

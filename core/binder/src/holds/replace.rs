@@ -13,7 +13,7 @@ use godel_domain::{
     ids::{HoldId, NodeId, Revision, UnitId},
     lifecycle,
 };
-use godel_placement::preempt::{Kept, Rights, Seeker, Tally};
+use godel_placement::preempt::{QueueTally, Rights, Seeker, TakeoverRefusal};
 use godel_queueing::{Amounts, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -153,7 +153,7 @@ impl Binder {
         seeker: &Seeker,
         rights: Option<&Rights<'_>>,
         (decision, preemption): (&Decision, &Preemption),
-        tally: &mut Tally,
+        tally: &mut QueueTally,
     ) -> Result<TakenOver, Not> {
         let mut taken = TakenOver::default();
         let mut owners: FxHashMap<UnitId, NodeId> = FxHashMap::default();
@@ -246,7 +246,7 @@ impl Binder {
         rights: Option<&Rights<'_>>,
         (owner, node): (UnitId, NodeId),
         ids: &[HoldId],
-        tally: &mut Tally,
+        tally: &mut QueueTally,
     ) -> Result<(), Wrong> {
         let of_owner = || {
             let kept = ids.iter().filter_map(|id| self.holds.by_id.get(id));
@@ -264,9 +264,11 @@ impl Binder {
         let refused = |reason, why: &str| Err((reason, node, format!("what is held for unit {owner} {why}")));
         match seeker.may_take_over(&self.cluster, &first.hold, rights, (queue, &takes), tally) {
             Ok(()) => Ok(()),
-            Err(Kept::NotForOthers) => refused(RejectionReason::VictimGone, "is not for others"),
-            Err(Kept::Rank) => refused(RejectionReason::VictimGone, "is for one whose rank is not lower"),
-            Err(Kept::Loop) => refused(
+            Err(TakeoverRefusal::NotForOthers) => refused(RejectionReason::VictimGone, "is not for others"),
+            Err(TakeoverRefusal::Rank) => {
+                refused(RejectionReason::VictimGone, "is for one whose rank is not lower")
+            }
+            Err(TakeoverRefusal::Loop) => refused(
                 RejectionReason::PreemptionLoop,
                 "was taken over from this one, or it preempted this one",
             ),

@@ -46,8 +46,8 @@ impl Score for DeviceStranding {
         }
         let milli = shape.device_milli();
         let n_opened = if milli < WHOLE { n_whole(devices, place.devices) } else { 0 };
-        let before = Room { free: before, idle: idle(devices, 0, 0) };
-        let after = Room { free: &after, idle: idle(devices, place.devices, milli) };
+        let before = UsableRoom { free: before, idle: idle(devices, 0, 0) };
+        let after = UsableRoom { free: &after, idle: idle(devices, place.devices, milli) };
         let rise = n_opened * OPENED_MILLI + rise(place, &before, &after);
         let score = (SCORE_MAX / 2 - rise.saturating_mul(PER_MILLI)).clamp(0, SCORE_MAX);
         // Work without devices goes to nodes without devices first.
@@ -64,7 +64,7 @@ struct Idle {
 }
 
 /// What is free on a node.
-struct Room<'a> {
+struct UsableRoom<'a> {
     free: &'a [i64],
     idle: SmallVec<[Idle; 1]>,
 }
@@ -97,7 +97,7 @@ fn idle(devices: &NodeDevices, mask: u64, milli: i32) -> SmallVec<[Idle; 1]> {
 }
 
 /// By how much the free thousandths rise that typical work could not use, in its weighted mean.
-fn rise(place: &ScoreInput<'_>, before: &Room<'_>, after: &Room<'_>) -> i64 {
+fn rise(place: &ScoreInput<'_>, before: &UsableRoom<'_>, after: &UsableRoom<'_>) -> i64 {
     let shapes = place.cluster.shapes();
     let (idle_before, idle_after) = (before.milli(), after.milli());
     let (mut sum_before, mut sum_after) = (0, 0);
@@ -115,7 +115,7 @@ fn rise(place: &ScoreInput<'_>, before: &Room<'_>, after: &Room<'_>) -> i64 {
     sum_after / Typical::WEIGHT_SUM - sum_before / Typical::WEIGHT_SUM
 }
 
-impl Room<'_> {
+impl UsableRoom<'_> {
     /// Thousandths left of all devices.
     fn milli(&self) -> i64 {
         let begun = |of: &Idle| of.begun.iter().map(|left| i64::from(*left)).sum::<i64>();

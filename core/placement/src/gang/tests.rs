@@ -51,9 +51,9 @@ fn cluster(nodes: &[Vec<(i64, u32, i64)>]) -> Cluster {
     cluster
 }
 
-fn ask(cluster: &mut Cluster, cpu: i64, gpus: u32, n: usize) -> Ask {
+fn ask(cluster: &mut Cluster, cpu: i64, gpus: u32, n: usize) -> GroupAsk {
     let shape = cluster.shape(&demand(cpu, gpus), Pool::Guaranteed);
-    Ask { shape, nodes: (1..cluster.n_indices()).collect(), n }
+    GroupAsk { shape, nodes: (1..cluster.n_indices()).collect(), n }
 }
 
 fn chosen(nodes: &[Vec<(i64, u32, i64)>], (cpu, gpus): (i64, u32), n: usize) -> Option<Vec<u32>> {

@@ -8,7 +8,7 @@ use std::{
 use godel_domain::ids::{NodeId, UnitId};
 use godel_framework::NodeScore;
 
-use super::view::Reach;
+use super::view::NodeReach;
 
 /// Sorting pays when more than one candidate in so many will be used.
 const SORT_FROM: usize = 8;
@@ -31,7 +31,7 @@ pub struct Candidates {
     found: Vec<Candidate>,
     again: BinaryHeap<Candidate>,
     /// Of which nodes they are.
-    pub(super) reach: Reach,
+    pub(super) reach: NodeReach,
     /// The unit that used the list last.
     pub(super) unit: UnitId,
     /// Replicas of later units that may go on with the list.

@@ -10,7 +10,7 @@ use godel_domain::{
 use godel_framework::{Ask, Gates};
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::{candidates::Candidates, view::Reach};
+use super::{candidates::Candidates, view::NodeReach};
 
 /// Templates not used by any unit are kept up to this many, for units to come.
 const N_UNUSED_MAX: usize = 1024;
@@ -21,7 +21,7 @@ pub struct TemplateId(u32);
 
 /// Everything that the choice of a node depends on.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct TemplateEntry {
     /// What one replica asks for.
     pub ask: Ask,
     /// The profile that scores nodes for it.
@@ -32,20 +32,20 @@ pub struct Entry {
     pub candidates: Candidates,
     /// The template that fits the same nodes and stands for all that do; itself, if it is that one.
     alike: TemplateId,
-    key: Key,
+    key: TemplateKey,
     n_uses: u32,
 }
 
 /// Hash of selector and tolerations instead of themselves: compared when found. Whether a unit spreads: ranks in its list
 /// count its own replicas.
-type Key = (ShapeId, ScoringProfile, bool, u64);
+type TemplateKey = (ShapeId, ScoringProfile, bool, u64);
 
 /// Interner with counted uses.
 #[derive(Clone, Debug, Default)]
 pub struct Templates {
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<TemplateEntry>>,
     free: Vec<u32>,
-    ids: FxHashMap<Key, Vec<TemplateId>>,
+    ids: FxHashMap<TemplateKey, Vec<TemplateId>>,
     n_unused: usize,
 }
 
@@ -66,7 +66,7 @@ impl Templates {
         self.intern_as(cluster, template, (shape, scoring, spreads, hasher.finish()))
     }
 
-    fn intern_as(&mut self, cluster: &mut Cluster, template: &Template, key: Key) -> TemplateId {
+    fn intern_as(&mut self, cluster: &mut Cluster, template: &Template, key: TemplateKey) -> TemplateId {
         let is_same = |id: &&TemplateId| {
             let constraint = self.get(**id).ask.constraint();
             constraint.selector == template.node_selector && constraint.tolerations == template.tolerations
@@ -83,7 +83,7 @@ impl Templates {
             u32::try_from(self.entries.len() - 1).expect("memory ends before 2^32 templates")
         });
         let id = TemplateId(idx);
-        self.entries[idx as usize] = Some(Entry {
+        self.entries[idx as usize] = Some(TemplateEntry {
             ask: Ask::of_shape(cluster, shape, template).spreading(spreads),
             scoring,
             gates: Gates::default(),
@@ -147,19 +147,20 @@ impl Templates {
     }
 
     /// Templates with a list of candidates within this reach.
-    pub(super) fn listing(&self, reach: Reach) -> Vec<TemplateId> {
-        let lists = |entry: &Entry| entry.candidates.reach == reach && entry.candidates.best().is_some();
+    pub(super) fn listing(&self, reach: NodeReach) -> Vec<TemplateId> {
+        let lists =
+            |entry: &TemplateEntry| entry.candidates.reach == reach && entry.candidates.best().is_some();
         let entries = (0u32..).zip(&self.entries);
         entries.filter(|(_, entry)| entry.as_ref().is_some_and(lists)).map(|(id, _)| TemplateId(id)).collect()
     }
 
     /// Returns a template.
-    pub fn get(&self, id: TemplateId) -> &Entry {
+    pub fn get(&self, id: TemplateId) -> &TemplateEntry {
         self.entries[id.0 as usize].as_ref().expect("a template id is held by a use")
     }
 
     /// Returns a template to change it.
-    pub fn get_mut(&mut self, id: TemplateId) -> &mut Entry {
+    pub fn get_mut(&mut self, id: TemplateId) -> &mut TemplateEntry {
         self.entries[id.0 as usize].as_mut().expect("a template id is held by a use")
     }
 }

@@ -53,7 +53,7 @@ impl View {
         let way = self.way();
         let n_listed = partition.slots.last().map_or(0, |(node, _)| node.idx() + 1);
         let n_blocks = n_nodes.max(n_listed).div_ceil(BLOCK).max(self.own.len());
-        let before: Vec<BlockMask> = (0..n_blocks).map(|block| self.within(Reach::Own, block)).collect();
+        let before: Vec<BlockMask> = (0..n_blocks).map(|block| self.within(NodeReach::Own, block)).collect();
         self.mode = partition.mode;
         self.slot = partition.schedulers.iter().position(|scheduler| scheduler == name);
         self.n_slots = partition.schedulers.len();
@@ -69,7 +69,7 @@ impl View {
     /// Nodes of a block have other owners. Those that moved; `O(nodes of the block)`.
     pub fn put_block(&mut self, block: Block) -> Option<Moved> {
         let number = block.number as usize;
-        let before = self.within(Reach::Own, number);
+        let before = self.within(NodeReach::Own, number);
         let record = (!block.slots.is_empty()).then_some(block);
         match record {
             Some(block) => self.blocks.insert(block.number, block),
@@ -108,18 +108,18 @@ impl View {
     }
 
     /// Nodes of a block within a reach.
-    pub(super) fn within(&self, reach: Reach, block: usize) -> BlockMask {
+    pub(super) fn within(&self, reach: NodeReach, block: usize) -> BlockMask {
         let own = || self.own.get(block).copied().unwrap_or_else(|| self.unlisted(block));
         match reach {
-            Reach::All => BlockMask::MAX,
-            Reach::Own => own(),
-            Reach::Others => !own(),
+            NodeReach::All => BlockMask::MAX,
+            NodeReach::Own => own(),
+            NodeReach::Others => !own(),
         }
     }
 
     /// Whether the node at an index is of the own partition; every node is while none is split off.
     pub fn is_own(&self, idx: usize) -> bool {
-        self.is_shared() || self.within(Reach::Own, idx / BLOCK) >> (idx % BLOCK) & 1 == 1
+        self.is_shared() || self.within(NodeReach::Own, idx / BLOCK) >> (idx % BLOCK) & 1 == 1
     }
 
     /// All nodes are alike.
@@ -134,13 +134,13 @@ impl View {
     }
 
     /// Which nodes to look at, one after the other.
-    pub(super) fn reaches(&self) -> &'static [Reach] {
+    pub(super) fn reaches(&self) -> &'static [NodeReach] {
         match (self.mode, self.slot) {
-            (PartitionMode::Global, _) | (_, None) => &[Reach::All],
-            (PartitionMode::Preferred, _) => &[Reach::Own, Reach::Others],
+            (PartitionMode::Global, _) | (_, None) => &[NodeReach::All],
+            (PartitionMode::Preferred, _) => &[NodeReach::Own, NodeReach::Others],
             (PartitionMode::Strict, _) => match self.scope {
-                Scope::Partition => &[Reach::Own],
-                Scope::Global => &[Reach::Own, Reach::Others],
+                Scope::Partition => &[NodeReach::Own],
+                Scope::Global => &[NodeReach::Own, NodeReach::Others],
             },
         }
     }
@@ -151,8 +151,8 @@ impl View {
     }
 
     /// Whether a node is within a reach.
-    pub(super) fn reaches_node(&self, reach: Reach, idx: usize) -> bool {
-        reach == Reach::All || self.within(reach, idx / BLOCK) >> (idx % BLOCK) & 1 == 1
+    pub(super) fn reaches_node(&self, reach: NodeReach, idx: usize) -> bool {
+        reach == NodeReach::All || self.within(reach, idx / BLOCK) >> (idx % BLOCK) & 1 == 1
     }
 
     /// Own nodes come before others.
@@ -176,7 +176,7 @@ fn moved(block: usize, before: BlockMask, after: BlockMask) -> Option<Moved> {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum NodeReach {
     #[default]
     All,
     Own,
@@ -246,17 +246,17 @@ mod tests {
             for idx in 0..300u32 {
                 let at = idx as usize;
                 prop_assert_eq!(view.is_own(at), naive(idx), "{}", idx);
-                let reached: Vec<Reach> = view
+                let reached: Vec<NodeReach> = view
                     .reaches()
                     .iter()
                     .copied()
                     .filter(|reach| view.within(*reach, at / BLOCK) >> (at % BLOCK) & 1 == 1)
                     .collect();
                 let expected = match (own >= n_slots, naive(idx)) {
-                    (true, _) => vec![Reach::All],
-                    (false, true) => vec![Reach::Own],
+                    (true, _) => vec![NodeReach::All],
+                    (false, true) => vec![NodeReach::Own],
                     (false, false) if is_strict && !is_wide => vec![],
-                    (false, false) => vec![Reach::Others],
+                    (false, false) => vec![NodeReach::Others],
                 };
                 prop_assert_eq!(reached, expected, "{}: once, if at all", idx);
             }

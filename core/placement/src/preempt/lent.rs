@@ -11,7 +11,7 @@ use godel_queueing::{Amounts, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::{Rights, Seeker, Tally, Trial, is_loop, plan::claimed_tally};
+use super::{QueueTally, Rights, Seeker, Trial, is_loop, plan::claimed_tally};
 
 /// What may be taken over.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +20,7 @@ pub struct Lent {
     by_node: FxHashMap<NodeId, SmallVec<[(i32, HoldId); 1]>>,
     /// What leaves of queues if all of it is taken over, beside what decisions under way have leave and take over. `None`:
     /// these take nothing over.
-    pub(super) tally: Option<Tally>,
+    pub(super) tally: Option<QueueTally>,
 }
 
 impl Lent {
@@ -66,7 +66,7 @@ impl Lent {
 
 /// Why a hold may not be taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum TakeoverRefusal {
     /// It is gathered, a slot, the seeker's own, of another pool, or nobody knows for whom it stands.
     NotForOthers,
     /// The rank of its unit is not lower.
@@ -87,17 +87,18 @@ impl Seeker {
         hold: &Hold,
         rights: Option<&Rights<'_>>,
         (queue, takes): (QueueIdx, &Amounts),
-        tally: &mut Tally,
-    ) -> Result<(), Kept> {
+        tally: &mut QueueTally,
+    ) -> Result<(), TakeoverRefusal> {
         let Some(priority) = hold.priority.filter(|_| hold.is_claim()) else {
-            return Err(Kept::NotForOthers);
+            return Err(TakeoverRefusal::NotForOthers);
         };
         if hold.unit == self.unit || hold.pool != self.pool {
-            return Err(Kept::NotForOthers);
+            return Err(TakeoverRefusal::NotForOthers);
         }
-        let sides = rights.map(|rights| rights.against(queue, takes, &Tally::default())).unwrap_or_default();
+        let sides =
+            rights.map(|rights| rights.against(queue, takes, &QueueTally::default())).unwrap_or_default();
         if !sides.outranked(self.priority, priority) {
-            return Err(Kept::Rank);
+            return Err(TakeoverRefusal::Rank);
         }
         let own = cluster.rows(self.unit).map_or(&[][..], RunningUnits::preemptors);
         let none = RunningUnits::default();
@@ -110,7 +111,7 @@ impl Seeker {
             || hold.taken_from.contains(&self.unit)
             || is_loop(cluster, (self.unit, own), hold.unit, rows)
         {
-            return Err(Kept::Loop);
+            return Err(TakeoverRefusal::Loop);
         }
         if let Some(rights) = rights.filter(|_| sides.rests_on_borrowing(self.priority, priority)) {
             rights.take(queue, takes, tally);

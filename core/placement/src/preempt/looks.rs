@@ -4,14 +4,14 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use rustc_hash::FxHashMap;
 
-use super::{Cost, plan::Choice};
+use super::{Cost, plan::NodeChoice};
 
 /// What is known of a node.
 #[derive(Clone, Debug)]
 pub(super) enum Look {
     /// It costs no less.
     Glance(Cost),
-    Close(Choice),
+    Close(NodeChoice),
 }
 
 impl Look {

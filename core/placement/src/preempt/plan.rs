@@ -12,25 +12,29 @@ use godel_domain::{
     running_units::{RunningUnit, RunningUnits},
 };
 use godel_queueing::{QueueIdx, Quota};
-use godel_rules::budget::Spent;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::{
-    Cost, Found, Lent, N_VICTIMS_MAX, Rank, Rights, Tally, Trial,
+    Cost, Found, Lent, N_VICTIMS_MAX, QueueTally, Rank, Rights, Trial,
     rule::{Seeker, Spared, is_loop, is_staying, min_member, staying, unclaimed},
 };
 
 mod budgets;
+mod known;
 mod queues;
 mod relief;
 
 pub(super) use self::queues::claimed_tally;
 pub use self::queues::paid;
+use self::{
+    budgets::BudgetSpending,
+    known::{Known, NOBODY, UnitMembers},
+};
 
 /// The best for one more replica on a node.
 #[derive(Clone, Debug)]
-pub(super) struct Choice {
+pub(super) struct NodeChoice {
     pub(super) cost: Cost,
     /// Wherever they are.
     pub(super) victims: Vec<(UnitId, u32)>,
@@ -39,39 +43,9 @@ pub(super) struct Choice {
     n_places: usize,
 }
 
-/// What is known of a unit with candidates.
-#[derive(Clone, Debug)]
-struct Known {
-    /// Live and not leaving.
-    n_members: usize,
-    min_member: usize,
-    /// Looked at once it matters.
-    members: Option<Members>,
-    /// How many leave by this plan.
-    n_gone: usize,
-}
-
-/// All of a unit that is live and not leaving.
-#[derive(Clone, Debug)]
-struct Members {
-    /// Ordinal, node.
-    all: Vec<(u32, NodeId)>,
-    /// All of them may leave.
-    may_leave: bool,
-}
-
-static NOBODY: Members = Members { all: Vec::new(), may_leave: false };
-
-impl Known {
-    /// How many more may leave before the unit is worth nothing.
-    fn spare(&self) -> usize {
-        self.n_members.saturating_sub(self.n_gone).saturating_sub(self.min_member)
-    }
-}
-
 /// A candidate on a node.
 #[derive(Clone, Copy, Debug)]
-struct Item {
+struct VictimCandidate {
     unit: UnitId,
     ordinal: u32,
     rank: Rank,
@@ -84,17 +58,17 @@ struct Item {
     parts: i64,
 }
 
-pub(super) struct Plan<'a> {
+pub(super) struct VictimPlan<'a> {
     cluster: &'a Cluster,
     seeker: Seeker,
     /// Units that the seeker was preempted for.
-    lineage: &'a [UnitId],
+    preemptors: &'a [UnitId],
     claimed: &'a FxHashSet<(UnitId, u32)>,
     rights: Option<&'a Rights<'a>>,
     /// Holds that may be taken over.
     lent: &'a Lent,
     /// What leaves of queues, for decisions under way and by this plan.
-    tally: Tally,
+    tally: QueueTally,
     /// Some queue borrows no more since ranks were looked at.
     is_turned: bool,
     shape: ShapeId,
@@ -112,14 +86,12 @@ pub(super) struct Plan<'a> {
     placed: FxHashMap<NodeId, SmallVec<[u64; 2]>>,
     loops: IdSet<UnitId>,
     retry_ms: Option<i64>,
-    /// What leaves by this plan.
-    spent: Spent,
-    is_kept: bool,
+    budgets: BudgetSpending<'a>,
     /// Only running units below this queue may leave.
     below: Option<(&'a Quota, QueueIdx)>,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> VictimPlan<'a> {
     pub(super) fn new(
         cluster: &'a Cluster,
         seeker: Seeker,
@@ -140,7 +112,7 @@ impl<'a> Plan<'a> {
         Self {
             cluster,
             seeker,
-            lineage: cluster.rows(seeker.unit).map_or(&[], RunningUnits::preemptors),
+            preemptors: cluster.rows(seeker.unit).map_or(&[], RunningUnits::preemptors),
             claimed,
             rights,
             lent,
@@ -157,8 +129,7 @@ impl<'a> Plan<'a> {
             placed: FxHashMap::default(),
             loops: IdSet::default(),
             retry_ms: None,
-            spent: Spent::default(),
-            is_kept: false,
+            budgets: BudgetSpending::new(cluster),
             below: None,
         }
     }
@@ -167,13 +138,18 @@ impl<'a> Plan<'a> {
         self.places.len()
     }
 
+    /// Budgets allow these beside what leaves already.
+    pub(super) fn affords(&self, victims: &[(UnitId, u32)]) -> bool {
+        self.budgets.affords(victims)
+    }
+
     /// Running units that leave.
     pub(super) fn n_gone(&self) -> usize {
         self.gone.len()
     }
 
     /// The least that has to leave a node for one more replica.
-    pub(super) fn choose(&mut self, idx: usize) -> Option<Choice> {
+    pub(super) fn choose(&mut self, idx: usize) -> Option<NodeChoice> {
         let node = NodeId(u32::try_from(idx).ok()?);
         let shape = self.cluster.shapes().get(self.shape);
         if self.cluster.is_shrunk_of(shape, idx) {
@@ -190,28 +166,32 @@ impl<'a> Plan<'a> {
                 Some(overdrawn) => overdrawn,
                 None => {
                     let victims = self.victims(&leaving, &forced);
-                    let Some(kept) = self.kept(&items, &victims, &forced) else {
+                    let Some(spared) = self.budgets.first_spared(&items, &victims, &forced) else {
                         return Some(self.choice(self.cost(idx, &victims, forced.len()), victims, mask));
                     };
-                    kept
+                    spared
                 }
             };
             items.retain(|item| item.unit != unit || ordinal.is_some_and(|ordinal| ordinal != item.ordinal));
         }
     }
 
-    fn choice(&self, cost: Cost, victims: Vec<(UnitId, u32)>, mask: u64) -> Choice {
-        Choice { cost, victims, mask, n_places: self.places.len() }
+    fn choice(&self, cost: Cost, victims: Vec<(UnitId, u32)>, mask: u64) -> NodeChoice {
+        NodeChoice { cost, victims, mask, n_places: self.places.len() }
     }
 
     /// Whether it is to be looked at again, since others were taken: of several that leave together the last may have to
     /// stay then, though its queue borrows still. It can only have become dearer.
-    pub(super) fn is_stale(&self, choice: &Choice) -> bool {
+    pub(super) fn is_stale(&self, choice: &NodeChoice) -> bool {
         self.rights.is_some() && choice.victims.len() > 1 && choice.n_places < self.places.len()
     }
 
     /// Who of `items` has to leave, which units have to go whole, and the devices that are free then.
-    fn least(&self, items: &[Item], mut all_gone: Trial) -> Option<(Vec<Item>, BTreeSet<UnitId>, u64)> {
+    fn least(
+        &self,
+        items: &[VictimCandidate],
+        mut all_gone: Trial,
+    ) -> Option<(Vec<VictimCandidate>, BTreeSet<UnitId>, u64)> {
         for item in items {
             all_gone.shift(self.cluster.shapes().get(item.shape), item.mask, 1);
         }
@@ -293,16 +273,16 @@ impl<'a> Plan<'a> {
     }
 
     /// Candidates of a node in the order in which they are spared.
-    fn items(&mut self, node: NodeId) -> Vec<Item> {
+    fn items(&mut self, node: NodeId) -> Vec<VictimCandidate> {
         let ask = self.cluster.shapes().get(self.shape);
-        let mut items: Vec<Item> = Vec::new();
+        let mut items: Vec<VictimCandidate> = Vec::new();
         for one in self.cluster.occupants(node) {
             let (Some(priority), Some(rows)) = (one.priority, self.cluster.rows(one.unit)) else { continue };
             let row = rows.row(one.ordinal);
             if !self.is_candidate((one.unit, one.ordinal), rows, &row) {
                 continue;
             }
-            items.push(Item {
+            items.push(VictimCandidate {
                 unit: one.unit,
                 ordinal: one.ordinal,
                 rank: Rank { guaranteed: self.sides(rows, &row).other, priority },
@@ -334,8 +314,7 @@ impl<'a> Plan<'a> {
             }
             Err(_) => return false,
         }
-        if self.cluster.budgets().forbids(unit, ordinal, row, &self.spent).is_some() {
-            self.is_kept = true;
+        if self.budgets.forbids(key, row) {
             return false;
         }
         let n_claimed = self.n_claimed.get(&unit).copied().unwrap_or_default();
@@ -349,17 +328,17 @@ impl<'a> Plan<'a> {
     }
 
     /// Candidates in the order in which they are spared.
-    fn in_order(&mut self, mut items: Vec<Item>) -> Vec<Item> {
+    fn in_order(&mut self, mut items: Vec<VictimCandidate>) -> Vec<VictimCandidate> {
         // Of each unit those go first that have run shortest; beyond what it can spare it breaks.
         items.sort_unstable_by_key(|item| (item.unit, Reverse(item.since), item.ordinal));
-        let mut kept: Vec<Item> = Vec::with_capacity(items.len());
+        let mut kept: Vec<VictimCandidate> = Vec::with_capacity(items.len());
         for of_unit in items.chunk_by(|a, b| a.unit == b.unit) {
             let spare = self.units[&of_unit[0].unit].spare();
             let may_go_whole = of_unit.len() > spare && self.members(of_unit[0].unit).may_leave;
             for (at, item) in of_unit.iter().enumerate() {
                 let breaks = at >= spare;
                 if !breaks || may_go_whole {
-                    kept.push(Item { breaks, ..*item });
+                    kept.push(VictimCandidate { breaks, ..*item });
                 }
             }
         }
@@ -385,15 +364,15 @@ impl<'a> Plan<'a> {
             // Its room would be its reservation's.
             return Err(Spared::NotPreemptible);
         }
-        let own = (self.seeker.unit, self.lineage);
+        let own = (self.seeker.unit, self.preemptors);
         let is_loop = || is_loop(self.cluster, own, unit, rows);
         self.seeker.may_preempt(unit, rows, row, self.sides(rows, row), is_loop)
     }
 
     /// All of a unit with candidates.
-    fn members(&mut self, unit: UnitId) -> &Members {
+    fn members(&mut self, unit: UnitId) -> &UnitMembers {
         if self.units.get(&unit).is_none_or(|known| known.members.is_none()) {
-            let members = self.look_at_members(unit);
+            let members = self.list_members(unit);
             if let Some(known) = self.units.get_mut(&unit) {
                 known.members = Some(members);
             }
@@ -401,7 +380,7 @@ impl<'a> Plan<'a> {
         self.units.get(&unit).and_then(|known| known.members.as_ref()).unwrap_or(&NOBODY)
     }
 
-    fn look_at_members(&self, unit: UnitId) -> Members {
+    fn list_members(&self, unit: UnitId) -> UnitMembers {
         let (mut all, mut may_leave) = (Vec::new(), true);
         if let Some(rows) = self.cluster.rows(unit) {
             for (ordinal, row) in unclaimed(unit, rows, self.claimed) {
@@ -410,11 +389,16 @@ impl<'a> Plan<'a> {
             }
         }
         may_leave &= all.len() <= N_VICTIMS_MAX;
-        Members { all, may_leave }
+        UnitMembers { all, may_leave }
     }
 
     /// Spares whoever can stay; `all_gone` is the node without any of them. Those of `forced` units leave in any case.
-    fn spare(&self, items: &[Item], forced: &BTreeSet<UnitId>, all_gone: &Trial) -> Option<(Vec<Item>, u64)> {
+    fn spare(
+        &self,
+        items: &[VictimCandidate],
+        forced: &BTreeSet<UnitId>,
+        all_gone: &Trial,
+    ) -> Option<(Vec<VictimCandidate>, u64)> {
         let shape = self.cluster.shapes().get(self.shape);
         let mut trial = all_gone.clone();
         let mut leaving = Vec::new();
@@ -432,7 +416,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Those that leave a node, and of `forced` units everyone else.
-    fn victims(&mut self, leaving: &[Item], forced: &BTreeSet<UnitId>) -> Vec<(UnitId, u32)> {
+    fn victims(&mut self, leaving: &[VictimCandidate], forced: &BTreeSet<UnitId>) -> Vec<(UnitId, u32)> {
         let mut victims: Vec<(UnitId, u32)> = leaving.iter().map(|item| (item.unit, item.ordinal)).collect();
         for unit in forced {
             let members: Vec<u32> = self.members(*unit).all.iter().map(|(ordinal, _)| *ordinal).collect();
@@ -469,9 +453,9 @@ impl<'a> Plan<'a> {
     }
 
     /// Takes a choice; the nodes that it concerns, ascending.
-    pub(super) fn take(&mut self, idx: usize, choice: &Choice) -> BTreeSet<usize> {
+    pub(super) fn take(&mut self, idx: usize, choice: &NodeChoice) -> BTreeSet<usize> {
         let mut concerned = BTreeSet::from([idx]);
-        self.leave(&choice.victims);
+        self.evict_victims(&choice.victims);
         for of_unit in choice.victims.chunk_by(|a, b| a.0 == b.0) {
             // Elsewhere it matters once some of it may be all that it can spare.
             let unit = of_unit[0].0;
@@ -486,7 +470,7 @@ impl<'a> Plan<'a> {
     }
 
     /// These leave.
-    fn leave(&mut self, victims: &[(UnitId, u32)]) {
+    fn evict_victims(&mut self, victims: &[(UnitId, u32)]) {
         for victim in victims {
             self.gone.insert(*victim);
             self.gone_from.extend(self.cluster.rows(victim.0).map(|rows| rows.row(victim.1).node));
@@ -494,7 +478,7 @@ impl<'a> Plan<'a> {
                 known.n_gone += 1;
             }
         }
-        self.spent = self.spent_with(victims);
+        self.budgets.spend(victims);
         self.tally(victims);
     }
 
@@ -543,7 +527,7 @@ impl<'a> Plan<'a> {
         let mut found = Found {
             n_loops: self.loops.len(),
             retry_ms: self.retry_ms,
-            is_kept: self.is_kept,
+            is_kept: self.budgets.is_limiting(),
             ..Found::default()
         };
         let shape = self.cluster.shapes().get(self.shape);
@@ -571,7 +555,7 @@ impl<'a> Plan<'a> {
 }
 
 /// Items of one unit each; they stand in order of units.
-fn by_unit(items: &[Item]) -> impl Iterator<Item = &[Item]> {
+fn by_unit(items: &[VictimCandidate]) -> impl Iterator<Item = &[VictimCandidate]> {
     items.chunk_by(|a, b| a.unit == b.unit)
 }
 

@@ -63,7 +63,7 @@ pub struct Rights<'a> {
 
 /// What is taken from queues, by level.
 #[derive(Clone, Debug, Default)]
-pub struct Tally(FxHashMap<QueueIdx, Taken>);
+pub struct QueueTally(FxHashMap<QueueIdx, Taken>);
 
 #[derive(Clone, Debug, Default)]
 struct Taken {
@@ -112,7 +112,7 @@ impl<'a> Rights<'a> {
     }
 
     /// How it stands against a running unit of a queue that takes so much, once what is taken has left.
-    pub fn against(&self, queue: QueueIdx, takes: &[i128], tally: &Tally) -> Sides {
+    pub fn against(&self, queue: QueueIdx, takes: &[i128], tally: &QueueTally) -> Sides {
         let (common, below) = self.common(queue);
         if common == 0 || below.is_empty() {
             // Of one line.
@@ -129,7 +129,7 @@ impl<'a> Rights<'a> {
     }
 
     /// Counts what is taken at once. True if some queue borrows less kinds of resources then.
-    pub fn take(&self, queue: QueueIdx, takes: &[i128], tally: &mut Tally) -> bool {
+    pub fn take(&self, queue: QueueIdx, takes: &[i128], tally: &mut QueueTally) -> bool {
         let usage = self.quota.usage();
         let mut ends = false;
         for level in self.common(queue).1 {
@@ -152,7 +152,7 @@ impl<'a> Rights<'a> {
     }
 
     /// The first queue that would borrow no more before all that is taken of it is, in whatever order.
-    pub fn overdrawn(&self, tally: &Tally) -> Option<QueueIdx> {
+    pub fn overdrawn(&self, tally: &QueueTally) -> Option<QueueIdx> {
         let usage = self.quota.usage();
         let is_within = |(level, taken): &(&QueueIdx, &Taken)| {
             let without = |idx| self.unsure(**level, idx) + at(&taken.sum, idx) - at(&taken.largest, idx);

@@ -402,7 +402,7 @@ fn only_what_two_queues_do_not_share_is_a_claim() {
     let need = Need { ask: quota.usage_mut().intern(&ask), n: 1 };
     let rights = Rights::new(&quota, x, &[need]).unwrap();
     let takes = quota.usage().amounts_of(&ask);
-    let against = |queue| rights.against(queue, &takes, &Tally::default());
+    let against = |queue| rights.against(queue, &takes, &QueueTally::default());
     assert_eq!(against(y), Sides { seeker: false, other: false }, "both are of `a`");
     assert_eq!(against(b), Sides { seeker: true, other: false });
     assert_eq!(against(x), Sides { seeker: true, other: true }, "one queue: the priority decides");
@@ -410,11 +410,11 @@ fn only_what_two_queues_do_not_share_is_a_claim() {
     let a = quota.tree().find("a").unwrap();
     assert_eq!(against(a), Sides { seeker: true, other: true }, "of one line: it is all of `a`");
     let of_all = Rights::new(&quota, a, &[need]).unwrap();
-    let below = of_all.against(x, &takes, &Tally::default());
+    let below = of_all.against(x, &takes, &QueueTally::default());
     assert_eq!(below, Sides { seeker: true, other: true }, "and the other way round");
     let too_much = Rights::new(&quota, x, &[Need { n: 3, ..need }]).unwrap();
     for queue in [x, y, b] {
-        assert_eq!(too_much.against(queue, &takes, &Tally::default()), Sides::default());
+        assert_eq!(too_much.against(queue, &takes, &QueueTally::default()), Sides::default());
     }
     // Not `a.x`, but `a` and so the root.
     assert_eq!(rights.reach(), 0b110);
@@ -430,7 +430,7 @@ fn what_is_taken_may_end_that_a_queue_borrows() {
     let need = Need { ask: quota.usage_mut().intern(&ask), n: 1 };
     let rights = Rights::new(&quota, x, &[need]).unwrap();
     let takes = quota.usage().amounts_of(&ask);
-    let mut tally = Tally::default();
+    let mut tally = QueueTally::default();
     assert!(!rights.take(b, &takes, &mut tally), "8 of 4 cores are left");
     assert_eq!(rights.overdrawn(&tally), None);
     assert!(rights.take(b, &takes, &mut tally));

@@ -10,10 +10,10 @@ use godel_domain::{
 use godel_queueing::{Amounts, QueueIdx, Quota};
 use rustc_hash::FxHashSet;
 
-use super::{Item, Plan, by_unit};
-use crate::preempt::{Rights, Sides, Tally, rule::is_staying};
+use super::{VictimCandidate, VictimPlan, by_unit};
+use crate::preempt::{QueueTally, Rights, Sides, rule::is_staying};
 
-impl Plan<'_> {
+impl VictimPlan<'_> {
     /// How the seeker's queue and a running unit's stand.
     pub(super) fn sides(&self, rows: &RunningUnits, row: &RunningUnit) -> Sides {
         let Some(rights) = self.rights else { return Sides::default() };
@@ -25,7 +25,7 @@ impl Plan<'_> {
     /// leave beside them, or a whole unit.
     pub(super) fn overdrawn(
         &mut self,
-        leaving: &[Item],
+        leaving: &[VictimCandidate],
         forced: &BTreeSet<UnitId>,
     ) -> Option<(UnitId, Option<u32>)> {
         let rights = self.rights.filter(|_| leaving.len() > 1)?;
@@ -70,7 +70,7 @@ impl Plan<'_> {
         unit: UnitId,
         victims: &[(UnitId, u32)],
         rights: &Rights<'_>,
-        tally: &mut Tally,
+        tally: &mut QueueTally,
     ) -> bool {
         let Some(rows) = self.cluster.rows(unit) else { return false };
         let mut ends = false;
@@ -91,7 +91,12 @@ impl Plan<'_> {
 }
 
 /// Counts what a running unit takes of its queue. True if that ends some queue's borrowing.
-pub(super) fn take(rights: &Rights<'_>, rows: &RunningUnits, row: &RunningUnit, tally: &mut Tally) -> bool {
+pub(super) fn take(
+    rights: &Rights<'_>,
+    rows: &RunningUnits,
+    row: &RunningUnit,
+    tally: &mut QueueTally,
+) -> bool {
     let (queue, takes) = claimed_of(rights, rows, row);
     rights.take(queue, &takes, tally)
 }
@@ -118,8 +123,8 @@ pub(in crate::preempt) fn claimed_tally(
     cluster: &Cluster,
     claimed: &FxHashSet<(UnitId, u32)>,
     rights: Option<&Rights<'_>>,
-) -> Tally {
-    let mut tally = Tally::default();
+) -> QueueTally {
+    let mut tally = QueueTally::default();
     for (unit, ordinal) in claimed.iter().filter(|_| rights.is_some()) {
         let Some((rows, rights)) = cluster.rows(*unit).zip(rights) else { continue };
         let row = rows.row(*ordinal);

@@ -8,15 +8,15 @@ use godel_domain::{
 };
 use godel_queueing::{Amounts, QueueIdx, Quota, at, sum_of};
 
-use super::{Item, Known, N_VICTIMS_MAX, Plan, by_unit, queues::paid, queues::queue_of};
+use super::{Known, N_VICTIMS_MAX, VictimCandidate, VictimPlan, by_unit, queues::paid, queues::queue_of};
 use crate::preempt::{Full, Rank};
 
 /// What a candidate gives back of the queue.
-type Gift = (Item, Amounts);
+type Gift = (VictimCandidate, Amounts);
 
-impl<'a> Plan<'a> {
+impl<'a> VictimPlan<'a> {
     /// Only running units below a queue may leave.
-    pub(in crate::preempt) fn keep_below(&mut self, quota: &'a Quota, queue: QueueIdx) {
+    pub(in crate::preempt) fn limit_to_queue(&mut self, quota: &'a Quota, queue: QueueIdx) {
         self.below = Some((quota, queue));
     }
 
@@ -42,15 +42,15 @@ impl<'a> Plan<'a> {
                 Some(overdrawn) => overdrawn,
                 None => {
                     let victims = self.victims(&leaving, &forced);
-                    let items: Vec<Item> = gifts.iter().map(|(item, _)| *item).collect();
-                    let Some(kept) = self.kept(&items, &victims, &forced) else {
+                    let items: Vec<VictimCandidate> = gifts.iter().map(|(item, _)| *item).collect();
+                    let Some(spared) = self.budgets.first_spared(&items, &victims, &forced) else {
                         let fits = self.n_gone() + victims.len() <= N_VICTIMS_MAX;
                         if fits {
-                            self.leave(&victims);
+                            self.evict_victims(&victims);
                         }
                         return fits;
                     };
-                    kept
+                    spared
                 }
             };
             gifts.retain(|(item, _)| {
@@ -74,7 +74,7 @@ impl<'a> Plan<'a> {
 
     /// Candidates below a queue that give back something wanted, in the order in which they are spared.
     fn gifts(&mut self, full: &Full<'_>, queue: QueueIdx, wanted: &Amounts) -> Vec<Gift> {
-        let mut items: Vec<Item> = Vec::new();
+        let mut items: Vec<VictimCandidate> = Vec::new();
         for &unit in full.units {
             let Some(rows) = self.cluster.rows(unit) else { continue };
             for (ordinal, row) in rows.live() {
@@ -89,11 +89,20 @@ impl<'a> Plan<'a> {
                 if parts > 0 && self.is_candidate((unit, ordinal), rows, row) {
                     let rank = Rank { guaranteed: self.sides(rows, row).other, priority: standing.priority };
                     let (mask, since) = (row.device_mask, row.bound_time_ms);
-                    items.push(Item { unit, ordinal, rank, shape, mask, since, breaks: false, parts });
+                    items.push(VictimCandidate {
+                        unit,
+                        ordinal,
+                        rank,
+                        shape,
+                        mask,
+                        since,
+                        breaks: false,
+                        parts,
+                    });
                 }
             }
         }
-        let gives = |item: &Item| {
+        let gives = |item: &VictimCandidate| {
             let rows = self.cluster.rows(item.unit);
             rows.map(|rows| paid(full.quota, rows, &rows.row(item.ordinal)).1).unwrap_or_default()
         };
@@ -102,7 +111,11 @@ impl<'a> Plan<'a> {
     }
 
     /// Who has to leave, and which units have to go whole.
-    fn least_given(&self, gifts: &[Gift], wanted: &Amounts) -> Option<(Vec<Item>, BTreeSet<UnitId>)> {
+    fn least_given(
+        &self,
+        gifts: &[Gift],
+        wanted: &Amounts,
+    ) -> Option<(Vec<VictimCandidate>, BTreeSet<UnitId>)> {
         let mut all = Amounts::new();
         gifts.iter().for_each(|(_, gives)| sum_of(&mut all, gives, 1));
         let suffices = |sum: &Amounts| wanted.iter().enumerate().all(|(idx, wanted)| at(sum, idx) >= *wanted);
@@ -120,7 +133,7 @@ impl<'a> Plan<'a> {
                 }
             }
             leaving.sort_unstable_by_key(|item| (item.unit, item.ordinal));
-            let is_broken = |of_unit: &&[Item]| {
+            let is_broken = |of_unit: &&[VictimCandidate]| {
                 let unit = of_unit[0].unit;
                 let spare = self.units.get(&unit).map_or(0, Known::spare);
                 of_unit.len() > spare && !forced.contains(&unit)

@@ -108,7 +108,7 @@ pub(super) fn search(
     steps
 }
 
-type Key = (Option<Rank>, i64, usize, usize, i64, Reverse<i64>);
+type CostKey = (Option<Rank>, i64, usize, usize, i64, Reverse<i64>);
 
 fn units(cluster: &Cluster) -> impl Iterator<Item = (UnitId, &RunningUnits)> {
     (1..=40).map(UnitId).filter_map(|unit| Some((unit, cluster.rows(unit)?)))
@@ -175,7 +175,7 @@ fn on_node(
     node: NodeId,
     gone: &BTreeSet<(UnitId, u32)>,
     placed: &[(NodeId, u64)],
-) -> Option<(Key, NodeId, Vec<(UnitId, u32)>, u64)> {
+) -> Option<(CostKey, NodeId, Vec<(UnitId, u32)>, u64)> {
     let fits = |without: &BTreeSet<(UnitId, u32)>| room(cluster, shape, node, without, placed);
     if let Some(mask) = fits(gone) {
         return Some(((None, 0, 0, 0, 0, Reverse(i64::MAX)), node, Vec::new(), mask));
