@@ -28,10 +28,7 @@ impl SchedulerPart {
         let held_max = config.held_max;
         let mut core = Scheduler::new(config, seed);
         for commit in records {
-            for change in &commit.changes {
-                core.on_change(change, commit.revision, commit.time_ms, Millis(0));
-            }
-            core.on_revision(commit.revision);
+            core.apply(commit, Millis(0));
         }
         Self { idx, core, cost, held_max, granted: held_max, idle_until: Millis(0) }
     }
@@ -60,10 +57,7 @@ impl SchedulerPart {
             Message::Commits(range) => {
                 turn.follow(&range, false);
                 for commit in &turn.ledger.commits[range] {
-                    for change in &commit.changes {
-                        self.core.on_change(change, commit.revision, commit.time_ms, now);
-                    }
-                    self.core.on_revision(commit.revision);
+                    self.core.apply(commit, now);
                 }
             }
             other => unreachable!("not for schedulers: {other:?}"),

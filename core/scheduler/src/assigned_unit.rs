@@ -1,14 +1,17 @@
-//! A unit that the scheduler holds.
+//! A unit that the scheduler was assigned: what it is, and what is left to place of it.
 
-use std::sync::Arc;
+use std::{cmp::Reverse, sync::Arc};
 
 use godel_domain::{
     change::Scope,
     demand::Pool,
     ids::{Revision, UnitId},
     lifecycle::GangTerms,
+    priority_classes::PriorityClasses,
     refusals::Refusals,
+    reservation_spec::marks,
     time::Millis,
+    unit::UnitSpec,
 };
 use godel_placement::place::templates::TemplateId;
 use godel_queueing::QueueIdx;
@@ -17,17 +20,21 @@ use smallvec::SmallVec;
 use super::{
     flows::FlowIdx,
     park::{QueueKey, WaitKey},
+    picture::Picture,
 };
 
 /// A running unit to be placed: ordinal and incarnation.
-pub(crate) type Wanted = (u32, u32);
+pub(crate) type WantedReplica = (u32, u32);
+
+/// What is to be placed of a unit, by task group.
+pub(crate) type UnitWork = SmallVec<[GroupWork; 1]>;
 
 /// Decisions without an outcome, ascending.
 pub(crate) type DecisionIds = SmallVec<[u64; 2]>;
 
 /// Where an assigned unit is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum UnitState {
     /// In the ready queue.
     Ready,
     /// Waits after rejections.
@@ -38,12 +45,13 @@ pub(crate) enum State {
     Waiting,
 }
 
-/// A unit that the scheduler holds.
+/// A unit that the scheduler was assigned.
 #[derive(Clone, Debug)]
 pub(crate) struct AssignedUnit {
     pub revision: Revision,
-    pub turn: QueueKey,
-    /// The priority class whose value may change that.
+    /// Its position in the ready queue and among parked units.
+    pub queue_key: QueueKey,
+    /// The priority class whose value may change its position.
     pub class: Option<Box<str>>,
     pub terms: GangTerms,
     pub pool: Pool,
@@ -65,17 +73,17 @@ pub(crate) struct AssignedUnit {
     pub marks: SmallVec<[u64; 2]>,
     /// Running units bound as far as is known, for the first binding.
     pub bound: u32,
-    pub groups: SmallVec<[GroupWork; 1]>,
-    pub state: State,
+    pub groups: UnitWork,
+    pub state: UnitState,
     /// Decisions without an outcome, ascending.
     pub decisions: DecisionIds,
     /// Running units in them.
     pub in_flight: u32,
     /// In decisions older than the assignment, with their task group now: wanted again should those fail.
-    pub(crate) wanted_again: Vec<(u16, Wanted)>,
+    pub(crate) wanted_again: Vec<(u16, WantedReplica)>,
     /// Room is held for them: placed elsewhere as soon as they fit there, and wanted when that ends otherwise than in a
     /// binding.
-    pub(crate) awaiting_hold: Vec<(u16, Wanted)>,
+    pub(crate) awaiting_hold: Vec<(u16, WantedReplica)>,
     /// The unit has changed: a newer assignment or a revocation is due.
     pub(crate) awaits: bool,
     /// Set while it is the woken one of a group of parked units.
@@ -96,7 +104,7 @@ pub(crate) struct AssignedUnit {
 pub(crate) struct GroupWork {
     pub template: TemplateId,
     /// Ascending from `begin`; before that, taken.
-    wanted: Vec<Wanted>,
+    wanted: Vec<WantedReplica>,
     begin: usize,
 }
 
@@ -105,7 +113,7 @@ impl GroupWork {
         Self { template, wanted: Vec::new(), begin: 0 }
     }
 
-    pub(crate) fn pending(&self) -> &[Wanted] {
+    pub(crate) fn pending(&self) -> &[WantedReplica] {
         &self.wanted[self.begin..]
     }
 
@@ -119,7 +127,7 @@ impl GroupWork {
     }
 
     /// Adds running units, in any order; those there already stay once, with the later incarnation.
-    pub(crate) fn add(&mut self, more: &[Wanted]) {
+    pub(crate) fn add(&mut self, more: &[WantedReplica]) {
         self.wanted.drain(..self.begin);
         self.begin = 0;
         let is_after = self.wanted.last().is_none_or(|last| more.first().is_none_or(|first| last < first));
@@ -127,7 +135,7 @@ impl GroupWork {
         if !(is_after && more.is_sorted_by(|a, b| a.0 < b.0)) {
             self.wanted.sort_unstable();
             // Of one ordinal the later incarnation stands last.
-            let mut kept: Vec<Wanted> = Vec::with_capacity(self.wanted.len());
+            let mut kept: Vec<WantedReplica> = Vec::with_capacity(self.wanted.len());
             for wanted in &self.wanted {
                 match kept.last_mut() {
                     Some(last) if last.0 == wanted.0 => *last = *wanted,
@@ -145,7 +153,7 @@ impl GroupWork {
     }
 
     /// Takes out whatever does not satisfy `keep`; true if something went.
-    pub(crate) fn retain(&mut self, keep: impl FnMut(&Wanted) -> bool) -> bool {
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&WantedReplica) -> bool) -> bool {
         self.wanted.drain(..self.begin);
         self.begin = 0;
         let before = self.wanted.len();
@@ -155,8 +163,56 @@ impl GroupWork {
 }
 
 impl AssignedUnit {
+    /// Returns a unit as its record says, with `groups` to be placed and nothing decided yet. Of units of equal priority the
+    /// one with the lower `dispatch_order` is tried first.
+    pub(crate) fn new(
+        picture: &mut Picture,
+        spec: &UnitSpec,
+        revision: Revision,
+        dispatch_order: u64,
+        groups: UnitWork,
+    ) -> Self {
+        let class = PriorityClasses::deciding(spec).filter(|class| !PriorityClasses::is_built_in(class));
+        Self {
+            revision,
+            queue_key: (Reverse(picture.classes.priority(spec)), dispatch_order, spec.id),
+            class: class.map(Box::from),
+            terms: GangTerms::of(spec),
+            pool: spec.pool,
+            flow: picture.flow_of(&groups, spec.pool),
+            queue: picture.shares.queue(&spec.queue),
+            scope: Scope::default(),
+            at_maximum: false,
+            has_turn: false,
+            is_called: false,
+            no_turn: false,
+            active_deadline_ms: spec.active_deadline_ms,
+            leaves_after_ms: picture.leaves_after(spec),
+            marks: marks(&spec.namespace, &spec.labels).collect(),
+            bound: 0,
+            groups,
+            state: UnitState::Waiting,
+            decisions: DecisionIds::new(),
+            in_flight: 0,
+            wanted_again: Vec::new(),
+            awaiting_hold: Vec::new(),
+            awaits: false,
+            woken_from: None,
+            attempts: 0,
+            failures: 0,
+            rests: false,
+            one_by_one: false,
+            full: None,
+        }
+    }
+
     pub(crate) fn unit(&self) -> UnitId {
-        self.turn.2
+        self.queue_key.2
+    }
+
+    /// Higher wins.
+    pub(crate) fn priority(&self) -> i32 {
+        self.queue_key.0.0
     }
 
     pub(crate) fn pending(&self) -> usize {
@@ -177,14 +233,25 @@ impl AssignedUnit {
     /// back as its queue is full, holds none while it backs off, or it would keep others from being tried.
     pub(crate) fn weight(&self) -> u64 {
         match self.state {
-            State::Backoff(_) if self.rests || self.full.is_some() => 0,
-            State::Ready | State::Backoff(_) => self.pending() as u64,
-            State::Parked(_) | State::Waiting => 0,
+            UnitState::Backoff(_) if self.rests || self.full.is_some() => 0,
+            UnitState::Ready | UnitState::Backoff(_) => self.pending() as u64,
+            UnitState::Parked(_) | UnitState::Waiting => 0,
         }
     }
 
     /// Running units that must be placed at once before any may be.
     pub(crate) fn together(&self) -> u32 {
         self.terms.min_member.saturating_sub(self.bound.saturating_add(self.in_flight))
+    }
+
+    /// Task groups of which something is pending.
+    pub(crate) fn pending_groups(&self) -> impl Iterator<Item = &GroupWork> {
+        self.groups.iter().filter(|group| !group.pending().is_empty())
+    }
+
+    /// Templates of what room is held for.
+    pub(crate) fn held_templates(&self) -> Vec<TemplateId> {
+        let of = |group: &u16| self.groups.get(usize::from(*group)).map(|work| work.template);
+        self.awaiting_hold.iter().filter_map(|(group, _)| of(group)).collect()
     }
 }

@@ -2,104 +2,64 @@
 
 use std::sync::Arc;
 
-use godel_cluster::Owned;
-use godel_domain::unit_report::ReportState;
 use godel_domain::{
-    decision::{Decision, GroupPlacement, Preemption},
-    hold::Member,
-    ids::UnitId,
-    lifecycle,
+    decision::Decision,
+    ids::{HoldId, UnitId},
     refusals::{RefusalCount, Refusals},
     time::Millis,
+    unit_report::ReportState,
 };
-use godel_placement::place::templates::{TemplateId, Templates};
-use godel_queueing::QueueIdx;
+use godel_placement::place::templates::TemplateId;
 
 use super::{
     Scheduler, Step,
-    assigned_unit::{AssignedUnit, GroupWork, State, Wanted},
-    elsewhere::{Rest, held_templates},
-    park::{Counted, WaitKey},
-    preemption::SEEK_EVERY_MS,
+    assigned_unit::{AssignedUnit, UnitState},
+    elsewhere::{Rest, Whole, is_ready, own_holds, remove_held, try_each},
+    park::{CountedRefusals, Parked, WaitKey},
+    picture::{Picture, Try},
+    preemption::{PreemptionSearch, full_refusals, lacks_of},
 };
-
-/// What a try placed, and which templates fit nowhere (any more).
-#[derive(Default)]
-pub(super) struct Try {
-    pub(super) groups: Vec<GroupPlacement>,
-    pub(super) n_placed: usize,
-    pub(super) failed: Vec<TemplateId>,
-    /// Who has to leave for it.
-    pub(super) preemption: Option<Box<Preemption>>,
-    /// Units spared because they preempted this one before.
-    pub(super) n_loops: usize,
-}
 
 impl Scheduler {
     /// Decides about `budget` running units at most (a first binding is never split below its minimum), and
     /// says what became of units since the last step.
     pub fn step(&mut self, now: Millis, budget: usize) -> Step {
-        self.end_notes(now);
-        self.wake_backoff(now);
-        self.offer_gained();
-        self.wake_seekers(now);
+        let Self { units, picture, search, .. } = self;
+        if picture.end_foreign(now) {
+            search.on_nodes_changed(&units.parked, now);
+        }
+        units.end_backoff(now, &mut picture.placer.templates);
+        units.offer_gained(picture);
+        picture.shares.forget_maxima(&mut picture.cluster, now);
+        search.wake_due(units, picture, now);
         let mut decisions = Vec::new();
         let mut left = budget;
-        while left > 0 && self.window.is_open(self.in_flight) {
-            let Some(next) = self.ready.next() else { break };
+        while left > 0 && self.in_flight.is_open() {
+            let Some(next) = self.units.ready.next() else { break };
             let n_decisions = decisions.len();
             let n_tried = self.try_unit(next.unit, left.min(next.limit), now, &mut decisions);
-            self.ready.tried(next, n_tried, decisions.len() > n_decisions);
+            self.units.ready.note_tried(next, n_tried, decisions.len() > n_decisions);
             left = left.saturating_sub(n_tried.max(1));
         }
         if !decisions.is_empty() {
-            self.parked.note_change();
+            self.units.parked.note_change();
         }
-        let rooms = self.state_rooms();
-        Step { decisions, reports: std::mem::take(&mut self.reports), rooms }
-    }
-
-    fn end_notes(&mut self, now: Millis) {
-        while let Some(&(end, node)) = self.notes.first() {
-            if end > now {
-                break;
-            }
-            self.notes.pop_first();
-            self.noted.remove(&node);
-            self.cluster.clear_foreign(node);
-            self.seek_anew(now);
-        }
-    }
-
-    fn wake_backoff(&mut self, now: Millis) {
-        while let Some(&(end, unit)) = self.backoff.first() {
-            if end > now {
-                break;
-            }
-            match self.detach(unit) {
-                Some(mut assigned) => match assigned.full.take() {
-                    Some(refusals) => self.return_full(assigned, refusals),
-                    None => self.attach(assigned, State::Ready),
-                },
-                None => {
-                    self.backoff.pop_first();
-                }
-            }
-        }
+        let rooms = self.units.take_rooms(&mut self.picture);
+        Step { decisions, reports: self.units.take_reports(), rooms }
     }
 
     /// One try of a ready unit, `left` running units at most. Returns how many it tried to place.
     fn try_unit(&mut self, unit: UnitId, left: usize, now: Millis, decisions: &mut Vec<Decision>) -> usize {
-        let Some(mut assigned) = self.detach(unit) else { return 0 };
+        let Some(mut assigned) = self.units.detach(unit) else { return 0 };
         assigned.attempts += 1;
-        self.placer.set_scope(assigned.scope);
+        self.picture.placer.set_scope(assigned.scope);
         if !assigned.awaiting_hold.is_empty() {
             assigned = match self.try_elsewhere(assigned, left, now, decisions) {
                 Rest::Nothing(n_tried) => return n_tried,
                 Rest::Of(assigned) => assigned,
             };
         }
-        let together = self.together(&mut assigned);
+        let together = self.picture.together(&mut assigned);
         if assigned.at_maximum {
             match self.try_at_maximum(assigned, (together, left), now, decisions) {
                 Ok(n_tried) => return n_tried,
@@ -107,280 +67,298 @@ impl Scheduler {
             }
         }
         let has_turn = std::mem::take(&mut assigned.has_turn) && together > 1;
-        if let Some((need, refusals)) = self.settled(&assigned, together)
+        let Self { units, picture, search, .. } = self;
+        let (templates, queue) = (&picture.placer.templates, picture.shares.told_apart(assigned.queue));
+        if let Some((need, refusals)) = units.parked.settled_for(&assigned, together, templates, queue)
             && !has_turn
             && !assigned.is_called
-            && !self.may_seek(&assigned, &need, self.is_represented(&assigned, &need), now)
-            && !self.may_enter(&assigned)
+            && !may_try(picture, search, &units.parked, &assigned, &need, now)
         {
             self.park(assigned, &need, refusals, now);
             return 1;
         }
-        let mut tried = self.place(&assigned, left.max(together));
+        let mut tried = picture.place(&assigned, left.max(together));
         if tried.n_placed < together || tried.n_placed == 0 {
-            self.enter(&assigned, left.max(together), &mut tried);
+            picture.place_in_gathered(&assigned, left.max(together), &mut tried);
         }
         if tried.n_placed < together || tried.n_placed == 0 {
             let need = self.need_of(&assigned, together, &tried);
-            self.seek(&assigned, &need, together, left, &mut tried, now);
+            let Self { picture, search, .. } = self;
+            search.find_victims(picture, &assigned, &need, (together, left), &mut tried, now);
         }
+        if tried.n_placed < together {
+            return self.give_up(assigned, tried, (together, has_turn), now, decisions);
+        }
+        self.decide_placed(assigned, tried, now, decisions)
+    }
+
+    /// Too few of a unit's running units have places. Returns how many it tried to place.
+    fn give_up(
+        &mut self,
+        mut assigned: Box<AssignedUnit>,
+        tried: Try,
+        (together, has_turn): (usize, bool),
+        now: Millis,
+        decisions: &mut Vec<Decision>,
+    ) -> usize {
         let n_tried = tried.n_placed;
-        if n_tried < together {
-            let need = self.need_of(&assigned, together, &tried);
-            let mut refusals = self.explain(&need, &tried.failed, now);
-            if let (Counted::Now(refusals), 2..) = (&mut refusals, together) {
-                let nearest = std::mem::take(&mut refusals.nearest_miss);
-                refusals.nearest_miss = format!("room for {n_tried} of {together} together; {nearest}");
+        let need = self.need_of(&assigned, together, &tried);
+        let mut refusals = self.explain(&need, &tried.failed, now);
+        if together > 1 {
+            note_partial(&mut refusals, n_tried, together);
+        }
+        note_loops(refusals.refusals_mut(), tried.n_loops);
+        let Self { units, picture, search, in_flight, .. } = self;
+        picture.undo(assigned.unit(), &tried.groups);
+        if has_turn {
+            let gathers = picture.gather(&assigned, together);
+            if search.n_tried() == 0 {
+                // Nobody else asks for them.
+                picture.cluster.forget_occupants();
             }
-            note_loops(&mut refusals, tried.n_loops);
-            self.undo(unit, &tried.groups);
-            if has_turn {
-                if let Some(gathers) = self.gather(&assigned, together) {
-                    self.decide(&mut assigned, gathers, decisions);
-                    self.attach(assigned, State::Ready);
-                    return together;
-                }
-                assigned.no_turn = true;
+            if let Some(gathers) = gathers {
+                in_flight.decide(picture, &mut assigned, gathers, decisions);
+                units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
+                return together;
             }
-            note_no_turn(&mut refusals, assigned.no_turn);
-            self.park(assigned, &need, refusals, now);
+            assigned.no_turn = true;
+        }
+        note_no_turn(refusals.refusals_mut(), assigned.no_turn);
+        self.park(assigned, &need, refusals, now);
+        n_tried
+    }
+
+    /// Decides what a try has placed, and parks the unit if nothing of the rest fits anywhere. Returns how many it tried to
+    /// place.
+    fn decide_placed(
+        &mut self,
+        mut assigned: Box<AssignedUnit>,
+        tried: Try,
+        now: Millis,
+        decisions: &mut Vec<Decision>,
+    ) -> usize {
+        let n_tried = tried.n_placed;
+        let (failed, n_loops) = (tried.failed.clone(), tried.n_loops);
+        let Self { units, picture, search, in_flight, .. } = self;
+        in_flight.decide(picture, &mut assigned, tried, decisions);
+        let fits_nowhere =
+            assigned.pending() > 0 && assigned.pending_groups().all(|group| failed.contains(&group.template));
+        if !fits_nowhere {
+            units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
             return n_tried;
         }
-        let (failed, n_loops) = (tried.failed.clone(), tried.n_loops);
-        self.decide(&mut assigned, tried, decisions);
-        let mut pending = assigned.groups.iter().filter(|group| !group.pending().is_empty());
-        if assigned.pending() > 0 && pending.all(|group| failed.contains(&group.template)) {
-            let mut needed = failed.clone();
-            needed.extend(held_templates(&assigned));
-            let need = any_need(&self.placer.templates, &needed, self.shares.told_apart(assigned.queue));
-            if n_tried > 0 && self.may_seek(&assigned, &need, false, now) {
-                // Nothing is free: the next try looks for those who have to leave.
-                self.attach(assigned, State::Ready);
-                return n_tried;
+        let mut needed = failed.clone();
+        needed.extend(assigned.held_templates());
+        let queue = picture.shares.told_apart(assigned.queue);
+        let need = WaitKey::any(&picture.placer.templates, &needed, queue);
+        if n_tried > 0 && search.may_search(picture, &assigned, &need, false, now) {
+            // Nothing is free: the next try looks for those who have to leave.
+            units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
+            return n_tried;
+        }
+        let mut refusals = self.explain(&need, &failed, now);
+        note_loops(refusals.refusals_mut(), n_loops);
+        self.park(assigned, &need, refusals, now);
+        n_tried
+    }
+
+    /// Tries to place elsewhere what room is held for.
+    fn try_elsewhere(
+        &mut self,
+        mut assigned: Box<AssignedUnit>,
+        left: usize,
+        now: Millis,
+        decisions: &mut Vec<Decision>,
+    ) -> Rest {
+        let Self { units, picture, in_flight, .. } = self;
+        let ids = own_holds(&picture.cluster, &assigned);
+        // Also what decisions under way bind.
+        let is_first = picture.is_first(&mut assigned);
+        if ids.iter().all(|id| is_ready(&picture.cluster, *id)) {
+            if assigned.pending() > 0 && !is_first {
+                return Rest::Of(assigned);
             }
-            let mut refusals = self.explain(&need, &failed, now);
-            note_loops(&mut refusals, n_loops);
-            self.park(assigned, &need, refusals, now);
+            // What is held is about to be read, or to be bound.
+            units.attach(assigned, UnitState::Waiting, &mut picture.placer.templates);
+            return Rest::Nothing(1);
+        }
+        // What is held at a maximum of the queue goes together: those who leave the queue leave it for all of that.
+        let at_maximum = |id: &HoldId| picture.cluster.hold(*id).is_some_and(|hold| hold.at_maximum);
+        let free: Vec<HoldId> = ids.iter().copied().filter(|id| !at_maximum(id)).collect();
+        if is_first && free.len() == ids.len() {
+            return Rest::Nothing(self.try_whole(assigned, &ids, left, now, decisions));
+        }
+        let n_tried = match is_first {
+            true => 0,
+            false => try_each(picture, in_flight, &mut assigned, &free, decisions),
+        };
+        if assigned.pending() > 0 {
+            return Rest::Of(assigned);
+        }
+        if assigned.awaiting_hold.is_empty() {
+            units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
+            return Rest::Nothing(n_tried.max(1));
+        }
+        let (held, queue) = (assigned.held_templates(), picture.shares.told_apart(assigned.queue));
+        let need = WaitKey::any(&picture.placer.templates, &held, queue);
+        let refusals = self.explain(&need, &held, now);
+        self.park(assigned, &need, refusals, now);
+        Rest::Nothing(n_tried.max(1))
+    }
+
+    /// Tries the first binding of a unit for which room is held. Returns how many running units have places elsewhere.
+    fn try_whole(
+        &mut self,
+        mut assigned: Box<AssignedUnit>,
+        ids: &[HoldId],
+        left: usize,
+        now: Millis,
+        decisions: &mut Vec<Decision>,
+    ) -> usize {
+        let Self { units, picture, search, in_flight, .. } = self;
+        let Some(whole) = Whole::begin(&mut assigned, ids, &mut picture.cluster) else {
+            units.attach(assigned, UnitState::Waiting, &mut picture.placer.templates);
+            return 1;
+        };
+        let together = whole.together;
+        let mut tried = picture.place(&assigned, together);
+        if tried.n_placed < together && !whole.gathers {
+            picture.place_in_gathered(&assigned, together, &mut tried);
+        }
+        let queue = picture.shares.told_apart(assigned.queue);
+        let need = WaitKey {
+            own: Some(assigned.unit()),
+            ..WaitKey::together(&picture.placer.templates, &assigned, together, queue)
+        };
+        if tried.n_placed < together && whole.gathers {
+            search.find_victims(picture, &assigned, &need, (together, left), &mut tried, now);
+        }
+        let n_tried = tried.n_placed;
+        let mut refusals = None;
+        if whole.is_placed(&tried) {
+            picture.cluster.settle_holds(&whole.lifted);
+            in_flight.decide(picture, &mut assigned, tried, decisions);
         } else {
-            self.attach(assigned, State::Ready);
+            let mut counted = self.explain(&need, &tried.failed, now);
+            note_partial(&mut counted, n_tried, together);
+            refusals = Some(counted);
+            self.picture.undo(assigned.unit(), &tried.groups);
+            self.picture.cluster.settle_holds(&whole.lifted);
+        }
+        whole.put_back_rest(&mut assigned);
+        remove_held(&self.picture, &mut assigned);
+        match refusals {
+            Some(refusals) => self.park(assigned, &need, refusals, now),
+            None => self.units.attach(assigned, UnitState::Ready, &mut self.picture.placer.templates),
         }
         n_tried
     }
 
-    /// Any one replica of a template.
-    fn one_need(&self, template: TemplateId, queue: Option<QueueIdx>) -> WaitKey {
-        WaitKey::one(self.placer.templates.alike(template), queue)
+    /// Tries a unit that was handed out as one of a full queue; `Err`, with the unit, if there is room for it by now. Returns
+    /// how many running units it tried to place.
+    fn try_at_maximum(
+        &mut self,
+        mut assigned: Box<AssignedUnit>,
+        (together, left): (usize, usize),
+        now: Millis,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<usize, Box<AssignedUnit>> {
+        let Self { units, picture, search, in_flight, .. } = self;
+        picture.shares.count_for_maxima(&mut picture.cluster, now);
+        let lacks = lacks_of(picture, &assigned, together.max(1));
+        if lacks.is_empty() {
+            assigned.at_maximum = false;
+            return Err(assigned);
+        }
+        match search.relieve_queues(picture, &assigned, (together, left), &lacks) {
+            Ok(tried) => {
+                let n_tried = tried.n_placed;
+                in_flight.decide(picture, &mut assigned, tried, decisions);
+                units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
+                Ok(n_tried)
+            }
+            Err(n_loops) => {
+                let refusals = full_refusals(picture.shares.quota(), &assigned, &lacks, n_loops);
+                let (state, templates) = (ReportState::QueueFull, &mut picture.placer.templates);
+                units.give_back(assigned, state, Some(Arc::new(refusals)), templates);
+                Ok(1)
+            }
+        }
     }
 
     /// What a unit lacks whose try has failed.
     fn need_of(&self, assigned: &AssignedUnit, together: usize, tried: &Try) -> WaitKey {
-        let queue = self.shares.told_apart(assigned.queue);
+        let known = &self.picture.placer.templates;
+        let queue = self.picture.shares.told_apart(assigned.queue);
         if together > 1 {
-            return together_need(&self.placer.templates, assigned, together, queue);
+            return WaitKey::together(known, assigned, together, queue);
         }
         if assigned.awaiting_hold.is_empty() {
-            return any_need(&self.placer.templates, &tried.failed, queue);
+            return WaitKey::any(known, &tried.failed, queue);
         }
-        let mut templates = held_templates(assigned);
+        let mut templates = assigned.held_templates();
         templates.extend(&tried.failed);
-        any_need(&self.placer.templates, &templates, queue)
+        WaitKey::any(known, &templates, queue)
     }
 
-    /// Whether the unit's first binding is still to be made.
-    pub(super) fn is_first(&self, assigned: &mut AssignedUnit) -> bool {
-        if assigned.together() > 0
-            && let Some(rows) = self.cluster.rows(assigned.unit())
-        {
-            // As the binder counts.
-            let counted = lifecycle::counted(rows, &assigned.terms);
-            assigned.bound = assigned.bound.max(u32::try_from(counted).unwrap_or(u32::MAX));
-        }
-        assigned.together() > 0
-    }
-
-    /// Running units that must be placed at once for the unit's first binding.
-    pub(super) fn together(&self, assigned: &mut AssignedUnit) -> usize {
-        self.is_first(assigned);
-        // Should too few be pending the binder has the last word.
-        (assigned.together() as usize).min(assigned.pending())
-    }
-
-    /// Whether it is known already that the unit finds no place: a settled group waits for the same.
-    fn settled(&self, assigned: &AssignedUnit, together: usize) -> Option<(WaitKey, Counted)> {
-        if self.parked.is_empty() || !assigned.awaiting_hold.is_empty() {
-            return None;
-        }
-        let queue = self.shares.told_apart(assigned.queue);
-        if together > 1 {
-            let need = together_need(&self.placer.templates, assigned, together, queue);
-            let refusals = self.parked.settled(&need)?.clone();
-            return Some((need, Counted::Before(refusals)));
-        }
-        let mut none_fits = Vec::new();
-        let mut refusals = None;
-        for group in assigned.groups.iter().filter(|group| !group.pending().is_empty()) {
-            refusals = Some(self.parked.settled(&self.one_need(group.template, queue))?);
-            none_fits.push(group.template);
-        }
-        Some((any_need(&self.placer.templates, &none_fits, queue), Counted::Before(refusals?.clone())))
-    }
-
-    /// Others that lack the same wait, and search for victims in its place.
-    fn is_represented(&self, assigned: &AssignedUnit, need: &WaitKey) -> bool {
-        let queue = need.queue;
-        let mut pending = assigned.groups.iter().filter(|group| !group.pending().is_empty());
-        self.parked.has_units(need)
-            || (need.together == 0
-                && pending.all(|group| self.parked.has_units(&self.one_need(group.template, queue))))
-    }
-
-    pub(super) fn park(
-        &mut self,
-        mut assigned: Box<AssignedUnit>,
-        need: &WaitKey,
-        refusals: Counted,
-        now: Millis,
-    ) {
-        let (Counted::Now(known) | Counted::Before(known)) = &refusals;
-        let shown = Some(Arc::new(Refusals { attempts: assigned.attempts, ..known.clone() }));
-        if self.placer.view.is_confined() {
+    /// Parks a unit that lacks something, or gives it back where another scheduler may place it.
+    fn park(&mut self, assigned: Box<AssignedUnit>, need: &WaitKey, refusals: CountedRefusals, now: Millis) {
+        let Self { units, picture, search, .. } = self;
+        let templates = &mut picture.placer.templates;
+        let known = refusals.refusals().clone();
+        let shown = Some(Arc::new(Refusals { attempts: assigned.attempts, ..known }));
+        if picture.placer.view.is_confined() {
             if assigned.decisions.is_empty() {
-                self.report(&assigned, ReportState::Returned, shown);
-                self.let_go(assigned);
+                units.give_back(assigned, ReportState::Returned, shown, templates);
             } else {
                 // Another scheduler would place the same again: it goes back once these are answered.
-                self.attach(assigned, State::Waiting);
+                units.attach(assigned, UnitState::Waiting, templates);
             }
             return;
         }
-        let (id, is_new) = self.parked.park(need, assigned.turn, refusals, now);
-        if is_new {
-            need.templates.iter().for_each(|(template, _)| self.placer.templates.retain(*template));
+        if assigned.is_called {
+            search.times.on_call_failed(now);
         }
-        if std::mem::take(&mut assigned.is_called) {
-            self.parked.note_none(need);
-            if std::mem::take(&mut self.seeks.was_put_off) {
-                self.seek_again(now.plus(SEEK_EVERY_MS));
-            }
-        }
-        self.report_parked(&assigned, ReportState::Parked, shown, id);
-        if assigned.woken_from.as_ref() == Some(need) {
-            assigned.woken_from = None;
-        }
-        self.attach(assigned, State::Parked(need.clone()));
-    }
-
-    /// Places pending running units group by group, `quota` at most, and assumes them.
-    pub(super) fn place(&mut self, assigned: &AssignedUnit, quota: usize) -> Try {
-        let owned = self.owned(assigned);
-        self.place_in(assigned, &owned, quota)
-    }
-
-    /// The same with the slots of these reservations.
-    pub(super) fn place_in(&mut self, assigned: &AssignedUnit, owned: &Owned, quota: usize) -> Try {
-        let mut tried = Try::default();
-        for (group, work) in (0u16..).zip(&assigned.groups) {
-            let wanted = work.pending();
-            let wanted = &wanted[..wanted.len().min(quota - tried.n_placed)];
-            if wanted.is_empty() {
-                continue;
-            }
-            let placement = self.place_group(assigned.unit(), (group, owned), work.template, wanted);
-            if placement.ordinals.len() < wanted.len() {
-                tried.failed.push(work.template);
-            }
-            tried.n_placed += placement.ordinals.len();
-            tried.groups.push(placement);
-        }
-        tried
-    }
-
-    pub(super) fn place_group(
-        &mut self,
-        unit: UnitId,
-        (group, owned): (u16, &Owned),
-        template: TemplateId,
-        wanted: &[Wanted],
-    ) -> GroupPlacement {
-        let mut placement = GroupPlacement { group, ..GroupPlacement::default() };
-        let shape = self.placer.templates.get(template).ask.shape();
-        let has_devices = self.cluster.demand(shape).devices.is_some();
-        let has_incarnations = wanted.iter().any(|(_, incarnation)| *incarnation > 0);
-        let mut slots = self.slots(owned, template).into_iter();
-        self.placer.begin(&mut self.cluster, template, unit, wanted.len());
-        for (idx, &(ordinal, incarnation)) in wanted.iter().enumerate() {
-            let member = Member { unit, ordinal, incarnation };
-            let spot = match slots.next().and_then(|node| self.enter_slot(owned, shape, node, member)) {
-                Some(spot) => spot,
-                None => {
-                    let left = wanted.len() - idx;
-                    let Some(spot) = self.placer.next(&mut self.cluster, template, unit, left) else { break };
-                    self.cluster.assume(unit, ordinal, incarnation, shape, spot.node, spot.mask);
-                    spot
-                }
-            };
-            placement.ordinals.push(ordinal);
-            placement.nodes.push(spot.node);
-            if has_incarnations {
-                placement.incarnations.push(incarnation);
-            }
-            if has_devices {
-                placement.device_masks.push(spot.mask);
-            }
-        }
-        placement
-    }
-
-    pub(super) fn undo(&mut self, unit: UnitId, groups: &[GroupPlacement]) {
-        for group in groups {
-            for (idx, ordinal) in group.ordinals.iter().enumerate() {
-                self.cluster.undo(unit, *ordinal, group.incarnation(idx));
-            }
-        }
-    }
-
-    pub(super) fn decide(&mut self, assigned: &mut AssignedUnit, tried: Try, decisions: &mut Vec<Decision>) {
-        if tried.n_placed == 0 {
-            return;
-        }
-        for placement in &tried.groups {
-            assigned.groups[usize::from(placement.group)].advance(placement.ordinals.len());
-        }
-        self.send(assigned, tried, decisions);
-    }
-
-    /// Decides on what is pending no more.
-    pub(super) fn send(&mut self, assigned: &mut AssignedUnit, tried: Try, decisions: &mut Vec<Decision>) {
-        self.last_decision += 1;
-        let decision = Decision {
-            id: self.last_decision,
-            unit: assigned.unit(),
-            spec_revision: assigned.revision,
-            nodes_as_of: self.revision.min(self.seen),
-            groups: tried.groups.into_iter().filter(|group| !group.ordinals.is_empty()).collect(),
-            preemption: tried.preemption,
-        };
-        self.count_decision(assigned, &decision);
-        assigned.decisions.push(decision.id);
-        assigned.in_flight += u32::try_from(tried.n_placed).unwrap_or(u32::MAX);
-        self.in_flight += tried.n_placed as u64;
-        self.undecided.insert(decision.id, decision.clone());
-        decisions.push(decision);
+        units.park(assigned, need, (refusals, shown), now, templates);
     }
 
     /// Why nothing fits, for the first template that failed.
-    pub(super) fn explain(&mut self, need: &WaitKey, failed: &[TemplateId], now: Millis) -> Counted {
-        match (self.parked.recent(need, now), failed.first()) {
-            (Some(known), _) => Counted::Before(known.clone()),
-            (None, Some(template)) => Counted::Now(self.placer.explain(&self.cluster, *template)),
-            (None, None) => Counted::Now(Refusals::default()),
+    fn explain(&mut self, need: &WaitKey, failed: &[TemplateId], now: Millis) -> CountedRefusals {
+        let Self { units, picture, .. } = self;
+        match (units.parked.recent(need, now), failed.first()) {
+            (Some(known), _) => CountedRefusals::Before(known.clone()),
+            (None, Some(template)) => {
+                CountedRefusals::Now(picture.placer.explain(&picture.cluster, *template))
+            }
+            (None, None) => CountedRefusals::Now(Refusals::default()),
         }
     }
 }
 
+/// Whether a unit may have a place though a settled group waits for the same: by having others leave, or where it is admitted to
+/// what is kept from others.
+fn may_try(
+    picture: &Picture,
+    search: &mut PreemptionSearch,
+    parked: &Parked,
+    assigned: &AssignedUnit,
+    need: &WaitKey,
+    now: Millis,
+) -> bool {
+    let is_settled = parked.is_represented(assigned, need, &picture.placer.templates);
+    search.may_search(picture, assigned, need, is_settled, now) || picture.is_admitted_anywhere(assigned)
+}
+
+/// Says that only some of what has to be placed together has places.
+fn note_partial(refusals: &mut CountedRefusals, n_placed: usize, together: usize) {
+    if let CountedRefusals::Now(refusals) = refusals {
+        let nearest = std::mem::take(&mut refusals.nearest_miss);
+        refusals.nearest_miss = format!("room for {n_placed} of {together} together; {nearest}");
+    }
+}
+
 /// Says that some units were spared.
-fn note_loops(refusals: &mut Counted, n_loops: usize) {
-    let (Counted::Now(refusals) | Counted::Before(refusals)) = refusals;
+fn note_loops(refusals: &mut Refusals, n_loops: usize) {
     refusals.reasons.retain(|reason| reason.plugin != "preemption");
     if n_loops > 0 {
         let reason =
@@ -390,35 +368,10 @@ fn note_loops(refusals: &mut Counted, n_loops: usize) {
 }
 
 /// Says that a gang has no turn to gather room.
-fn note_no_turn(refusals: &mut Counted, has_none: bool) {
-    let (Counted::Now(refusals) | Counted::Before(refusals)) = refusals;
+fn note_no_turn(refusals: &mut Refusals, has_none: bool) {
     refusals.reasons.retain(|reason| reason.plugin != "gang-turn");
     if has_none {
         let reason = "room is gathered for no one beside what neither ends nor may be preempted".to_owned();
         refusals.reasons.push(RefusalCount { plugin: "gang-turn", reason, nodes: 0 });
     }
-}
-
-/// Any one replica of one of the templates would do.
-pub(super) fn any_need(known: &Templates, templates: &[TemplateId], queue: Option<QueueIdx>) -> WaitKey {
-    let mut templates: Vec<TemplateId> = templates.iter().map(|template| known.alike(*template)).collect();
-    templates.sort_unstable();
-    templates.dedup();
-    let templates = templates.into_iter().map(|template| (template, 0)).collect();
-    WaitKey { together: 0, templates, queue, own: None }
-}
-
-/// So many together, of everything pending.
-pub(super) fn together_need(
-    known: &Templates,
-    assigned: &AssignedUnit,
-    together: usize,
-    queue: Option<QueueIdx>,
-) -> WaitKey {
-    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let pending = assigned.groups.iter().filter(|group| !group.pending().is_empty());
-    let of_group = |group: &GroupWork| (known.alike(group.template), count(group.pending().len()));
-    let mut templates: Vec<_> = pending.map(of_group).collect();
-    templates.sort_unstable();
-    WaitKey { together: count(together), templates: templates.into(), queue, own: None }
 }

@@ -1,7 +1,7 @@
 //! Workflows: one per sub-cluster and pool, each with a ready queue of its own. They take turns, so that neither a backlog
 //! of one nor many of its units without a place keep another waiting.
 //!
-//! GroupDeltas are by deficit round robin (Shreedhar and Varghese: *Efficient Fair Queuing using Deficit Round Robin*, SIGCOMM
+//! Turns are by deficit round robin (Shreedhar and Varghese: *Efficient Fair Queuing using Deficit Round Robin*, SIGCOMM
 //! '95): a turn is worth so many running units, and what a large unit takes beyond that is owed at the next turns. A try that
 //! places nothing ends the turn, as it may have cost a look at every node. With one workflow at work there are no turns.
 
@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use godel_cluster::SubClusterId;
 use godel_domain::{demand::Pool, ids::UnitId};
 
-use super::{Scheduler, assigned_unit::GroupWork, park::QueueKey};
+use super::park::QueueKey;
 
 /// Running units of a turn: less than a millisecond of placing, and decisions that are still worth a message.
 const QUANTUM: i64 = 1_024;
@@ -67,20 +67,20 @@ impl Flows {
         self.n_ready == 0
     }
 
-    pub(super) fn insert(&mut self, idx: FlowIdx, turn: QueueKey) {
+    pub(super) fn insert(&mut self, idx: FlowIdx, position: QueueKey) {
         if self.flows.len() <= idx.0 {
             self.flows.resize_with(idx.0 + 1, Flow::default);
         }
         let flow = &mut self.flows[idx.0];
-        self.n_ready += usize::from(flow.ready.insert(turn));
+        self.n_ready += usize::from(flow.ready.insert(position));
         if !std::mem::replace(&mut flow.is_listed, true) {
             self.ring.push_back(idx);
         }
     }
 
-    pub(super) fn remove(&mut self, idx: FlowIdx, turn: &QueueKey) {
+    pub(super) fn remove(&mut self, idx: FlowIdx, position: &QueueKey) {
         if let Some(flow) = self.flows.get_mut(idx.0) {
-            self.n_ready -= usize::from(flow.ready.remove(turn));
+            self.n_ready -= usize::from(flow.ready.remove(position));
         }
     }
 
@@ -113,7 +113,7 @@ impl Flows {
     }
 
     /// So many running units were tried of `next`, and some were placed or none.
-    pub(super) fn tried(&mut self, next: Next, n_tried: usize, is_placed: bool) {
+    pub(super) fn note_tried(&mut self, next: Next, n_tried: usize, is_placed: bool) {
         if self.ring.len() < 2 {
             return;
         }
@@ -123,15 +123,6 @@ impl Flows {
         } else {
             flow.credit = flow.credit.min(0);
         }
-    }
-}
-
-impl Scheduler {
-    /// The workflow of a unit: that of the sub-cluster that all its groups demand.
-    pub(super) fn flow_of(&self, groups: &[GroupWork], pool: Pool) -> FlowIdx {
-        let of = |group: &GroupWork| self.placer.templates.get(group.template).ask.sub_cluster();
-        let first = groups.first().and_then(of);
-        FlowIdx::new(first.filter(|_| groups.iter().all(|group| of(group) == first)), pool)
     }
 }
 
@@ -145,7 +136,7 @@ mod tests {
         FlowIdx(n)
     }
 
-    fn turn(unit: u64) -> QueueKey {
+    fn position(unit: u64) -> QueueKey {
         (Reverse(0), unit, UnitId(unit))
     }
 
@@ -153,7 +144,7 @@ mod tests {
     fn flows(units: &[(usize, u64)]) -> Flows {
         let mut flows = Flows::default();
         for (idx, unit) in units {
-            flows.insert(flow(*idx), turn(*unit));
+            flows.insert(flow(*idx), position(*unit));
         }
         flows
     }
@@ -164,12 +155,12 @@ mod tests {
         for unit in [1, 2] {
             let next = flows.next().unwrap();
             assert_eq!((next.unit, next.limit), (UnitId(unit), usize::MAX));
-            flows.tried(next, 1_000_000, unit == 1);
-            flows.remove(flow(3), &turn(unit));
+            flows.note_tried(next, 1_000_000, unit == 1);
+            flows.remove(flow(3), &position(unit));
         }
         assert_eq!((flows.next(), flows.len()), (None, 0));
-        flows.insert(flow(3), turn(3));
-        flows.insert(flow(1), turn(4));
+        flows.insert(flow(3), position(3));
+        flows.insert(flow(1), position(4));
         assert_eq!(flows.next().unwrap().unit, UnitId(3), "what was tried alone is not owed");
     }
 
@@ -179,8 +170,8 @@ mod tests {
         let mut order = Vec::new();
         while let Some(next) = flows.next() {
             order.push(next.unit.0);
-            flows.tried(next, 0, false);
-            flows.remove(next.flow, &turn(next.unit.0));
+            flows.note_tried(next, 0, false);
+            flows.remove(next.flow, &position(next.unit.0));
         }
         assert_eq!(order, [1, 10, 2, 3]);
     }
@@ -195,14 +186,14 @@ mod tests {
             for idx in 0..2 {
                 if flows.flows.get(idx).is_none_or(|flow| flow.ready.is_empty()) {
                     unit += 1;
-                    flows.insert(flow(idx), turn(unit));
+                    flows.insert(flow(idx), position(unit));
                 }
             }
             let next = flows.next().unwrap();
             let n = if next.flow == flow(0) { 2_560 } else { 1 };
             n_tried[next.flow.0] += n;
-            flows.tried(next, n, true);
-            flows.remove(next.flow, &turn(next.unit.0));
+            flows.note_tried(next, n, true);
+            flows.remove(next.flow, &position(next.unit.0));
         }
         let [gangs, single] = n_tried;
         assert!(gangs.abs_diff(single) <= 2_560 + 2 * 1_024, "{n_tried:?}");

@@ -6,72 +6,52 @@
 //! equal decisions: nothing depends on hash order or on time other than the `now` passed in. Nothing
 //! survives a restart: the dispatcher assigns again.
 //!
+//! Four parts own what they change: the units in their queues, the decisions in flight, the picture of the cluster, and the
+//! search for victims. An event, or a try of a unit, that concerns several of them calls them in turn.
+//!
 //! # Modules
 //!
-//! - `assigned_unit`: a unit that the scheduler was assigned.
-//! - `attach`: units that are assigned, change their state, and go.
-//! - `changes`: committed changes of records, and what each of them brings about.
+//! - `assigned_unit`: a unit that the scheduler was assigned, and what is left to place of it.
+//! - `assigned_units`: the assigned units, each in one state, with outcomes, and reports of them and of room for them.
 //! - `cycle`: the unit cycle: try the next unit, decide, or park it.
 //! - `elsewhere`: units with a hold that fit on other nodes by now.
-//! - `flows`: one workflow per sub-cluster.
-//! - `gather`: a gang whose turn it is to gather room.
-//! - `maxima`: a unit whose queue is at a maximum.
-//! - `outcome`: what is left to place of a unit, after assignments and outcomes.
+//! - `events`: committed changes, assignments and outcomes, and what each of them brings about.
+//! - `flows`: one workflow per sub-cluster and pool.
+//! - `in_flight`: decisions without an outcome, and those that were answered and not read yet.
 //! - `park`: units without a place, grouped by what they need.
+//! - `picture`: the picture of the cluster, as read and as assumed, and places in it.
 //! - `plan`: what would become of a unit that is not submitted.
-//! - `preemption`: preemption: a unit without a place looks for victims.
-//! - `rooms`: room for parked units, reported to the dispatcher.
+//! - `preemption`: the search for victims of a unit without a place, or whose queue is at a maximum.
 //! - `shares`: what queues use, for ranks and for what is lacking under maxima.
-//! - `slots`: units that own slots of reservations.
-//! - `window`: how many decisions may be without an outcome.
-
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, VecDeque},
-};
 
 use godel_cluster::Cluster;
 use godel_domain::{
-    change::{Partition, Scope},
     decision::Decision,
-    ids::{IdMap, NodeId, Revision, UnitId},
-    lifecycle::GangTerms,
-    pause::{self, Pauses},
-    priority_classes::PriorityClasses,
-    reservation_spec::marks,
+    ids::{Revision, UnitId},
     sub_cluster,
     time::Millis,
     unit::UnitSpec,
     unit_report::{RoomReport, UnitReport},
 };
-use godel_placement::place::{Moved, Placer, Profiles, Settings};
-use rustc_hash::FxHashMap;
+use godel_placement::place::Profiles;
+use godel_rules::admission::welcome::{self, Unwelcome};
 
 use self::{
-    assigned_unit::{AssignedUnit, DecisionIds, State},
-    flows::Flows,
-    park::Parked,
-    preemption::PreemptionSearch,
-    shares::Shares,
-    window::Window,
+    assigned_units::AssignedUnits, in_flight::InFlight, picture::Picture, preemption::PreemptionSearch,
 };
 
 mod assigned_unit;
-mod attach;
-mod changes;
+mod assigned_units;
 mod cycle;
 mod elsewhere;
+mod events;
 mod flows;
-mod gather;
-mod maxima;
-mod outcome;
+mod in_flight;
 mod park;
+mod picture;
 mod plan;
 mod preemption;
-mod rooms;
 mod shares;
-mod slots;
-mod window;
 
 #[cfg(test)]
 mod tests;
@@ -174,311 +154,107 @@ pub struct Stats {
 /// A scheduler.
 #[derive(Debug)]
 pub struct Scheduler {
-    /// What it decides on.
-    pub cluster: Cluster,
     config: Config,
-    seed: u64,
-    /// Every record up to here was read.
-    revision: Revision,
-    /// Of the last change of running units or holds that was read.
-    used_as_of: Revision,
-    /// The last change that the binder follows too. It may be read before what came earlier has been: in a list.
-    seen: Revision,
-    placer: Placer,
-    classes: PriorityClasses,
-    units: IdMap<UnitId, Box<AssignedUnit>>,
-    /// Decisions without an outcome of units not assigned any more.
-    orphans: IdMap<UnitId, DecisionIds>,
-    ready: Flows,
-    backoff: BTreeSet<(Millis, UnitId)>,
-    parked: Parked,
-    /// Units in `ready` that the dispatcher called.
-    n_called: usize,
-    /// Assignments of this stream.
-    n_assigned: u64,
-    undecided: BTreeMap<u64, Decision>,
-    unread: Unread,
-    last_decision: u64,
-    last_turn: u64,
-    /// Running units in ready and backoff.
-    working: u64,
-    /// Running units in decisions without an outcome.
-    in_flight: u64,
-    window: Window,
-    /// Ends of foreign notes, and the end of each node's.
-    notes: BTreeSet<(Millis, NodeId)>,
-    noted: FxHashMap<NodeId, Millis>,
-    reports: Vec<UnitReport>,
-    gained: Vec<NodeId>,
-    seeks: PreemptionSearch,
-    shares: Shares,
-    pauses: Pauses,
-    placed: u64,
-    conflicts: u64,
-}
-
-/// Bindings that were answered and not read yet: their room is assumed until then.
-#[derive(Debug, Default)]
-struct Unread {
-    /// As they were answered.
-    decisions: VecDeque<(Revision, Decision)>,
-    /// A list is under way.
-    lists: bool,
-    /// What the last one showed: what was bound before it and had gone by then was never read.
-    listed: Revision,
+    /// What it decides on.
+    picture: Picture,
+    /// What it decides about.
+    units: AssignedUnits,
+    /// What it has decided.
+    in_flight: InFlight,
+    /// Who may leave for others.
+    search: PreemptionSearch,
 }
 
 impl Scheduler {
     /// Without units and nodes. Equal events and an equal seed give equal decisions; schedulers of one cluster
     /// should have different seeds.
     pub fn new(config: Config, seed: u64) -> Self {
-        let window = Window::new(config.in_flight_max);
-        let settings = Settings {
-            profiles: config.profiles.clone(),
-            seed,
-            surplus: config.surplus,
-            cache: config.cache,
-            limit_scan: config.limit_scan,
-        };
-        let mut cluster = Cluster::new();
-        cluster.set_sub_cluster_key(&config.sub_cluster_key);
-        config.profiles.intern(&mut cluster);
         Self {
-            cluster,
-            placer: Placer::new(settings),
-            classes: PriorityClasses::default(),
+            picture: Picture::new(&config, seed),
+            units: AssignedUnits::new(&config, seed),
+            in_flight: InFlight::new(config.in_flight_max),
+            search: PreemptionSearch::new(config.preemption),
             config,
-            seed,
-            revision: Revision(0),
-            used_as_of: Revision(0),
-            seen: Revision(0),
-            units: IdMap::default(),
-            orphans: IdMap::default(),
-            ready: Flows::default(),
-            backoff: BTreeSet::new(),
-            parked: Parked::default(),
-            n_called: 0,
-            n_assigned: 0,
-            undecided: BTreeMap::new(),
-            unread: Unread::default(),
-            last_decision: 0,
-            last_turn: 0,
-            working: 0,
-            in_flight: 0,
-            window,
-            notes: BTreeSet::new(),
-            noted: FxHashMap::default(),
-            reports: Vec::new(),
-            gained: Vec::new(),
-            seeks: PreemptionSearch::default(),
-            shares: Shares::default(),
-            pauses: Pauses::default(),
-            placed: 0,
-            conflicts: 0,
         }
     }
 
-    /// A unit to place, or a unit assigned already with an equal or newer record: `pending` (ordinal, incarnation)
-    /// replaces what was to be placed; `bound` counts running units that count for the unit's first binding
-    /// already. What rows or decisions under way cover is left out.
-    pub fn on_assign(
-        &mut self,
-        spec: &UnitSpec,
-        spec_revision: Revision,
-        pending: &[(u32, u32)],
-        bound: u32,
-        _now: Millis,
-    ) {
-        let unit = spec.id;
-        self.n_assigned += 1;
-        if self.units.get(&unit).is_some_and(|assigned| assigned.revision > spec_revision) {
-            return;
-        }
-        let (groups, awaiting_hold) = self.group_work(spec, spec_revision, pending);
-        let old = self.detach(unit);
-        let turn = old.as_ref().map_or(self.last_turn + 1, |old| old.turn.1);
-        self.last_turn = self.last_turn.max(turn);
-        let class = PriorityClasses::deciding(spec).filter(|class| !PriorityClasses::is_built_in(class));
-        let mut assigned = Box::new(AssignedUnit {
-            revision: spec_revision,
-            turn: (Reverse(self.classes.priority(spec)), turn, unit),
-            class: class.map(Box::from),
-            terms: GangTerms::of(spec),
-            pool: spec.pool,
-            flow: self.flow_of(&groups, spec.pool),
-            queue: self.shares.queue(&spec.queue),
-            scope: Scope::default(),
-            at_maximum: false,
-            has_turn: false,
-            is_called: false,
-            no_turn: false,
-            active_deadline_ms: spec.active_deadline_ms,
-            leaves_after_ms: self.leaves_after(spec),
-            marks: marks(&spec.namespace, &spec.labels).collect(),
-            bound,
-            groups,
-            state: State::Waiting,
-            decisions: self.orphans.remove(&unit).unwrap_or_default(),
-            in_flight: 0,
-            wanted_again: Vec::new(),
-            awaiting_hold,
-            awaits: false,
-            woken_from: None,
-            attempts: 0,
-            failures: 0,
-            rests: false,
-            one_by_one: false,
-            full: None,
-        });
-        if let Some(mut old) = old {
-            assigned.attempts = old.attempts;
-            assigned.no_turn = old.no_turn && old.revision == spec_revision;
-            assigned.decisions = std::mem::take(&mut old.decisions);
-            self.let_go(old);
-        }
-        self.leave_out_decided(&mut assigned);
-        for group in &assigned.groups {
-            let shape = self.placer.templates.get(group.template).ask.shape();
-            if self.cluster.demand(shape).devices.is_some() {
-                self.placer.typical.note(shape, group.pending().len() as u64);
-            }
-        }
-        self.attach(assigned, State::Ready);
-    }
-
-    /// Whose nodes a unit that was just assigned may use; its own partition's until this says otherwise.
-    pub fn set_scope(&mut self, unit: UnitId, scope: Scope) {
-        if let Some(assigned) = self.units.get_mut(&unit) {
-            assigned.scope = scope;
-        }
-    }
-
-    /// The unit is no longer its business. Decisions under way stay until their outcome.
-    pub fn on_revoke(&mut self, unit: UnitId) {
-        if let Some(assigned) = self.detach(unit) {
-            self.let_go(assigned);
-        }
-    }
-
-    /// The mode or the schedulers changed (also by [`Self::on_change`]).
-    pub fn on_partition(&mut self, partition: &Partition) {
-        let was_strict = self.placer.view.is_strict();
-        let n_nodes = self.cluster.n_indices();
-        let moved = self.placer.set_partition(partition, &self.config.name, n_nodes);
-        self.note_moved(moved);
-        if was_strict && !self.placer.view.is_strict() {
-            // More nodes than those that moved may be used now: all of the others'.
-            let others: Vec<NodeId> =
-                self.cluster.nodes().filter(|node| !self.placer.view.is_own(node.idx())).collect();
-            others.into_iter().for_each(|node| self.cluster.note_moved(node, true));
-        }
-    }
-
-    /// The lists of candidates and the parked units follow the nodes that moved, and no others. Who could not use a node
-    /// before that is its own now is woken if it fits there.
-    fn note_moved(&mut self, moved: impl IntoIterator<Item = Moved>) {
-        let is_strict = self.placer.view.is_strict();
-        let mut own = Vec::new();
-        for (node, gained) in moved.into_iter().flat_map(Moved::nodes) {
-            self.cluster.note_moved(node, gained && is_strict);
-            own.extend(gained.then_some(node));
-        }
-        self.placer.note_gained(&self.cluster, &own);
-    }
-
-    /// Whoever is parked may find room anywhere, or victims.
-    fn wake_all(&mut self) {
-        self.note_change();
-        self.parked.ask_all();
-        self.seek_again(Millis(0));
-    }
-
-    /// A list follows: nodes and rows are forgotten, units and decisions stay. No step may be made before the
-    /// list is complete: half a picture shows room that is taken.
-    pub fn on_reset(&mut self) {
-        self.cluster.reset();
-        self.placer.view.forget_blocks();
-        self.reset_shares();
-        self.classes = PriorityClasses::default();
-        self.pauses = Pauses::default();
-        self.pause_seeks(&pause::Scope::Preemption, false);
-        (self.revision, self.seen, self.used_as_of) = (Revision(0), Revision(0), Revision(0));
-        self.unread.lists = true;
-        self.notes.clear();
-        self.noted.clear();
-    }
-
-    /// Everything up to `revision` has been read.
-    pub fn on_revision(&mut self, revision: Revision) {
-        self.revision = self.revision.max(revision);
-        if std::mem::take(&mut self.unread.lists) {
-            self.unread.listed = self.revision;
-            self.requeue_all_released();
-        }
-        self.forget_read();
-        self.forget_held();
-        self.end_flights();
-        self.parked.note_change();
-    }
-
-    /// The time of day, Unix milliseconds: how long victims have run.
-    pub fn on_wall(&mut self, wall_ms: i64) {
-        self.seeks.wall_ms = self.seeks.wall_ms.max(wall_ms);
+    /// Returns what it knows and assumes of the cluster.
+    pub fn cluster(&self) -> &Cluster {
+        &self.picture.cluster
     }
 
     /// When to step again without an event: at 0 if there is something to do now, else at the end of the
     /// first backoff or foreign note.
     pub fn next_wake(&self) -> Option<Millis> {
-        let can_decide = !self.ready.is_empty() && self.window.is_open(self.in_flight);
-        let can_wake = !self.parked.is_empty() && (self.cluster.has_gained() || self.parked.is_stale());
-        if can_decide || can_wake || !self.reports.is_empty() {
+        let Self { picture, units, in_flight, search, .. } = self;
+        let can_decide = !units.ready.is_empty() && in_flight.is_open();
+        if can_decide || units.has_news(picture.cluster.has_gained()) {
             return Some(Millis(0));
         }
-        let backoff = self.backoff.first().map(|(end, _)| *end);
-        let note = self.notes.first().map(|(end, _)| *end);
-        let below = self.seeks.newly_below.map(|(at, _)| at);
-        let maxima = self.maxima_end();
-        let seek = self.seeks.again_at.into_iter().chain(below).min().filter(|_| !self.parked.is_idle());
-        backoff.into_iter().chain(note).chain(seek).chain(maxima).min()
+        let times = units.backoff_end().into_iter().chain(picture.foreign_end());
+        let search = search.times.next().filter(|_| !units.parked.is_idle());
+        times.chain(search).chain(picture.shares.maxima_end()).min()
+    }
+
+    /// Whether a unit may be submitted where it wants to go: the dispatcher says the same.
+    ///
+    /// # Errors
+    /// Everything wrong.
+    pub fn welcome(&self, spec: &UnitSpec) -> Result<(), Vec<Unwelcome>> {
+        let Picture { shares, classes, .. } = &self.picture;
+        welcome::check(spec, shares.tree(), classes, &self.config.sub_cluster_key)
+    }
+
+    /// Tries a unit on the live picture, every replica of it, without effect.
+    pub fn plan(&mut self, spec: &UnitSpec) -> PlanReport {
+        plan::plan(&mut self.picture, &mut self.search, spec)
+    }
+
+    /// Which units budgets select has to be found out, from the records of all units, whenever this is another number;
+    /// `None` while there is no budget, and no need to read them.
+    pub fn selection(&self) -> Option<u64> {
+        self.picture.selection()
     }
 
     /// Every unit assigned, ascending, with the revision of its record.
     pub fn inventory(&self) -> Vec<(UnitId, Revision)> {
-        let mut units: Vec<_> =
-            self.units.values().map(|assigned| (assigned.unit(), assigned.revision)).collect();
-        units.sort_unstable();
-        units
+        self.units.inventory()
     }
 
     /// Decisions without an outcome, in order: to be sent again after a reconnect.
     pub fn undecided(&self) -> Vec<Decision> {
-        self.undecided.values().cloned().collect()
+        self.in_flight.undecided().cloned().collect()
     }
 
     /// Running units that it can take beyond what it holds in ready, backoff and in flight.
     pub fn credits(&self) -> u32 {
-        let assigned = u32::try_from(self.working + self.in_flight).unwrap_or(u32::MAX);
-        self.config.held_max.saturating_sub(assigned)
+        self.config.held_max.saturating_sub(self.n_running_units())
+    }
+
+    fn n_running_units(&self) -> u32 {
+        let n_running_units = self.units.n_working() + self.in_flight.n_running_units();
+        u32::try_from(n_running_units).unwrap_or(u32::MAX)
     }
 
     /// Counters and queue lengths. `O(nodes)`.
     pub fn stats(&self) -> Stats {
+        let Self { picture: Picture { cluster, placer, .. }, units, in_flight, search, .. } = self;
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Stats {
-            nodes: count(self.cluster.nodes().filter(|node| self.placer.view.is_own(node.idx())).count()),
-            ready_units: count(self.ready.len()),
-            backoff_units: count(self.backoff.len()),
-            parked_units: count(self.parked.len()),
-            units: count(self.units.len()),
-            running_units: u32::try_from(self.working + self.in_flight).unwrap_or(u32::MAX),
-            in_flight: count(self.undecided.len()),
-            placed: self.placed,
-            conflicts: self.conflicts,
-            cache_hits: self.placer.hits,
-            cache_misses: self.placer.misses,
-            preemptions_tried: self.seeks.n_tried,
-            victims: self.seeks.n_victims,
-            loops_refused: self.seeks.n_loops,
+            nodes: count(cluster.nodes().filter(|node| placer.view.is_own(node.idx())).count()),
+            ready_units: count(units.ready.len()),
+            backoff_units: count(units.n_backoff()),
+            parked_units: count(units.parked.len()),
+            units: count(units.len()),
+            running_units: self.n_running_units(),
+            in_flight: count(in_flight.undecided().len()),
+            placed: in_flight.n_placed(),
+            conflicts: in_flight.n_conflicts(),
+            cache_hits: placer.hits,
+            cache_misses: placer.misses,
+            preemptions_tried: search.n_tried(),
+            victims: search.n_victims(),
+            loops_refused: search.n_loops(),
         }
     }
 }

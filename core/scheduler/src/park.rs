@@ -18,37 +18,21 @@ use godel_domain::{
     refusals::Refusals,
     time::Millis,
 };
-use godel_placement::place::templates::TemplateId;
+use godel_placement::place::templates::Templates;
 use godel_queueing::QueueIdx;
-use smallvec::SmallVec;
 
-/// What parked units lack.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct WaitKey {
-    /// Running units that must be placed together; 0 when any one would do.
-    pub together: u32,
-    /// Templates, those that stand for all that fit the same nodes, ascending, with the running units pending of each; 0
-    /// where any one would do.
-    pub templates: SmallVec<[(TemplateId, u32); 1]>,
-    /// The queue, where those of one may have to leave for those of another.
-    pub queue: Option<QueueIdx>,
-    /// Of a unit for whose first binding room is held: to itself that is free.
-    pub own: Option<UnitId>,
-}
+use super::assigned_unit::AssignedUnit;
 
-impl WaitKey {
-    /// Any one replica of a template.
-    pub(crate) fn one(template: TemplateId, queue: Option<QueueIdx>) -> Self {
-        Self { together: 0, templates: smallvec::smallvec![(template, 0)], queue, own: None }
-    }
-}
+mod wait_key;
+
+pub(super) use self::wait_key::WaitKey;
 
 /// Order of units in the ready queue and in groups: priority, then dispatch order.
 pub(crate) type QueueKey = (Reverse<i32>, u64, UnitId);
 
 /// Units of one need.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Group {
+pub(crate) struct WaitGroup {
     /// The number under which the dispatcher knows it; never reused.
     id: u64,
     members: BTreeSet<QueueKey>,
@@ -56,12 +40,12 @@ pub(crate) struct Group {
     trying: Option<UnitId>,
     refusals: Refusals,
     explained_at: Millis,
-    room: Room,
+    room: GroupRoom,
 }
 
-/// Room for a group, as of the last count.
+/// GroupRoom for a group, as of the last count.
 #[derive(Clone, Copy, Debug, Default)]
-struct Room {
+struct GroupRoom {
     places: u32,
     /// As the dispatcher was told, and after how many calls.
     stated: (u32, u64),
@@ -73,11 +57,23 @@ struct Room {
 
 /// Refusals of a try.
 #[derive(Clone, Debug)]
-pub(crate) enum Counted {
+pub(crate) enum CountedRefusals {
     /// All nodes were just asked.
     Now(Refusals),
     /// Those of the group it joins.
     Before(Refusals),
+}
+
+impl CountedRefusals {
+    pub(crate) fn refusals(&self) -> &Refusals {
+        let (Self::Now(refusals) | Self::Before(refusals)) = self;
+        refusals
+    }
+
+    pub(crate) fn refusals_mut(&mut self) -> &mut Refusals {
+        let (Self::Now(refusals) | Self::Before(refusals)) = self;
+        refusals
+    }
 }
 
 /// Refusals are counted anew at most so often per group, milliseconds: a gang that is tried with every
@@ -89,7 +85,7 @@ const N_IDLE_MAX: usize = 256;
 /// All parked units.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parked {
-    groups: BTreeMap<WaitKey, Group>,
+    groups: BTreeMap<WaitKey, WaitGroup>,
     n_units: usize,
     last_id: u64,
     /// Nodes that gained room which may fit some group, by the number of their last gain.
@@ -123,6 +119,45 @@ impl Parked {
         self.groups.get(need).filter(|group| group.trying.is_none()).map(|group| &group.refusals)
     }
 
+    /// Whether it is known already that a unit finds no place, `together` of its running units at once: a settled group waits for
+    /// the same. `queue`: as in a [`WaitKey`].
+    pub(crate) fn settled_for(
+        &self,
+        assigned: &AssignedUnit,
+        together: usize,
+        templates: &Templates,
+        queue: Option<QueueIdx>,
+    ) -> Option<(WaitKey, CountedRefusals)> {
+        if self.is_empty() || !assigned.awaiting_hold.is_empty() {
+            return None;
+        }
+        if together > 1 {
+            let need = WaitKey::together(templates, assigned, together, queue);
+            let refusals = self.settled(&need)?.clone();
+            return Some((need, CountedRefusals::Before(refusals)));
+        }
+        let mut none_fits = Vec::new();
+        let mut refusals = None;
+        for group in assigned.pending_groups() {
+            refusals = Some(self.settled(&WaitKey::one(templates, group.template, queue))?);
+            none_fits.push(group.template);
+        }
+        let need = WaitKey::any(templates, &none_fits, queue);
+        Some((need, CountedRefusals::Before(refusals?.clone())))
+    }
+
+    /// Others that lack the same wait, and search for victims in the place of a unit.
+    pub(crate) fn is_represented(
+        &self,
+        assigned: &AssignedUnit,
+        need: &WaitKey,
+        templates: &Templates,
+    ) -> bool {
+        let has_units = |template| self.has_units(&WaitKey::one(templates, template, need.queue));
+        self.has_units(need)
+            || (need.together == 0 && assigned.pending_groups().all(|group| has_units(group.template)))
+    }
+
     /// Somebody waits in a group, and searches for victims when that might help.
     pub(crate) fn has_units(&self, need: &WaitKey) -> bool {
         self.groups.get(need).is_some_and(|group| !group.members.is_empty())
@@ -130,7 +165,7 @@ impl Parked {
 
     /// The refusals of a group, unless they are too old to be shown again.
     pub(crate) fn recent(&self, need: &WaitKey, now: Millis) -> Option<&Refusals> {
-        let recent = |group: &&Group| now.since(group.explained_at) < EXPLAIN_EVERY_MS;
+        let recent = |group: &&WaitGroup| now.since(group.explained_at) < EXPLAIN_EVERY_MS;
         self.groups.get(need).filter(recent).map(|group| &group.refusals)
     }
 
@@ -139,8 +174,8 @@ impl Parked {
     pub(crate) fn park(
         &mut self,
         need: &WaitKey,
-        turn: QueueKey,
-        refusals: Counted,
+        position: QueueKey,
+        refusals: CountedRefusals,
         now: Millis,
     ) -> (u64, bool) {
         let is_new = !self.groups.contains_key(need);
@@ -150,15 +185,15 @@ impl Parked {
             group.id = self.last_id;
         }
         match refusals {
-            Counted::Now(refusals) => (group.refusals, group.explained_at) = (refusals, now),
-            Counted::Before(refusals) if is_new => group.refusals = refusals,
-            Counted::Before(_) => {}
+            CountedRefusals::Now(refusals) => (group.refusals, group.explained_at) = (refusals, now),
+            CountedRefusals::Before(refusals) if is_new => group.refusals = refusals,
+            CountedRefusals::Before(_) => {}
         }
         group.trying = None;
         // Whoever heard of its room may have had nobody to give it to, and forgotten it.
         group.room.stated = (0, 0);
         self.is_stale |= group.room.places > 0;
-        self.n_units += usize::from(group.members.insert(turn));
+        self.n_units += usize::from(group.members.insert(position));
         (group.id, is_new)
     }
 
@@ -166,14 +201,14 @@ impl Parked {
     pub(crate) fn note_none(&mut self, need: &WaitKey) {
         if let Some(group) = self.groups.get_mut(need) {
             // The report that the unit is parked says so.
-            group.room = Room { tried: self.n_gains, ..Room::default() };
+            group.room = GroupRoom { tried: self.n_gains, ..GroupRoom::default() };
         }
     }
 
     /// A parked unit is gone.
-    pub(crate) fn remove(&mut self, need: &WaitKey, turn: &QueueKey) {
+    pub(crate) fn remove(&mut self, need: &WaitKey, position: &QueueKey) {
         if let Some(group) = self.groups.get_mut(need) {
-            self.n_units -= usize::from(group.members.remove(turn));
+            self.n_units -= usize::from(group.members.remove(position));
         }
     }
 
@@ -191,7 +226,7 @@ impl Parked {
     /// Those of them whose first unit has a higher priority.
     pub(crate) fn above(&self, priority: i32) -> Vec<WaitKey> {
         let settled = self.groups.iter().filter(|(_, group)| group.is_waiting());
-        let is_above = |group: &Group| group.members.first().is_some_and(|turn| turn.0.0 > priority);
+        let is_above = |group: &WaitGroup| group.members.first().is_some_and(|first| first.0.0 > priority);
         settled.filter(|(_, group)| is_above(group)).map(|(need, _)| need.clone()).collect()
     }
 
@@ -208,7 +243,7 @@ impl Parked {
     pub(crate) fn wake(&mut self, need: &WaitKey) -> Option<QueueKey> {
         let group = self.groups.get_mut(need)?;
         let first = group.members.pop_first();
-        group.trying = first.map(|turn| turn.2);
+        group.trying = first.map(|position| position.2);
         self.n_units -= usize::from(first.is_some());
         first
     }
@@ -282,7 +317,7 @@ impl Parked {
     }
 
     /// Nodes that have room for nobody are offered no longer.
-    pub(crate) fn keep_offered(&mut self, mut keep: impl FnMut(&NodeId) -> bool) {
+    pub(crate) fn retain_offered(&mut self, mut keep: impl FnMut(&NodeId) -> bool) {
         self.offered.retain(|node, _| keep(node));
     }
 
@@ -294,7 +329,7 @@ impl Parked {
     pub(crate) fn take_news(&mut self) -> Vec<(u64, u32)> {
         let mut news = Vec::new();
         for group in self.groups.values_mut() {
-            let Room { places, stated: (before, n_calls), .. } = group.room;
+            let GroupRoom { places, stated: (before, n_calls), .. } = group.room;
             if places != before || (places > 0 && n_calls != self.n_calls) {
                 group.room.stated = (places, self.n_calls);
                 news.push((group.id, places));
@@ -312,17 +347,17 @@ impl Parked {
     /// Needs that are given up: those without units for which there is room, so that nothing is known of them, or of which
     /// there are too many. Their templates are kept no longer.
     pub(crate) fn take_dropped(&mut self) -> Vec<WaitKey> {
-        let is_idle = |group: &Group| group.members.is_empty() && group.trying.is_none();
+        let is_idle = |group: &WaitGroup| group.members.is_empty() && group.trying.is_none();
         let n_idle = self.groups.values().filter(|group| is_idle(group)).count();
         if n_idle == 0 {
             return Vec::new();
         }
-        let goes = |group: &Group| is_idle(group) && (n_idle > N_IDLE_MAX || group.room.places > 0);
+        let goes = |group: &WaitGroup| is_idle(group) && (n_idle > N_IDLE_MAX || group.room.places > 0);
         self.groups.extract_if(.., |_, group| goes(group)).map(|(need, _)| need).collect()
     }
 }
 
-impl Group {
+impl WaitGroup {
     fn is_waiting(&self) -> bool {
         self.trying.is_none() && !self.members.is_empty() && self.room.places == 0
     }

@@ -10,20 +10,24 @@ use godel_cluster::{Cluster, GroupDeltas, ShapeId};
 use godel_domain::{
     decision::Decision,
     hold::{Hold, Member},
-    ids::{HoldId, IdMap, IdSet, Revision, UnitId},
+    ids::{HoldId, IdMap, IdSet, UnitId},
     queue_spec::QueueSpec,
     time::Millis,
 };
-use godel_placement::preempt::{Rights, paid};
+use godel_placement::{
+    place::templates::Templates,
+    preempt::{Rights, paid},
+};
 use godel_queueing::{Amounts, AskId, Lack, Need, QueueIdx, QueueTree, Quota, Reliefs, at};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::{Scheduler, assigned_unit::AssignedUnit};
+use super::assigned_unit::AssignedUnit;
 
-/// What a decision takes of its queue.
-pub(super) type Needs = SmallVec<[Need; 1]>;
+/// What a unit or a decision takes of its queue.
+pub(super) type QueueNeeds = SmallVec<[Need; 1]>;
 
+/// What queues use.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     quota: Quota,
@@ -38,18 +42,17 @@ pub(super) struct Shares {
     running: FxHashMap<QueueIdx, IdSet<UnitId>>,
     reliefs: Reliefs,
     holds: IdMap<HoldId, (QueueIdx, Need, Arc<Hold>)>,
-    /// Decisions without an outcome, then those made since a revision that is not read yet.
-    deciding: IdMap<u64, Flight>,
-    decided: Vec<(Revision, Flight)>,
+    /// What decisions change whose effect is not in the records that were read, by their ids.
+    decisions: IdMap<u64, DecisionUsage>,
     /// The path asked for last.
     last: (String, QueueIdx),
 }
 
 /// What a decision changes.
 #[derive(Debug)]
-struct Flight {
+struct DecisionUsage {
     queue: QueueIdx,
-    needs: Needs,
+    needs: QueueNeeds,
     victims: Vec<(QueueIdx, Need)>,
     /// What its victims give up for it, where a maximum is why they leave.
     lent: Vec<(QueueIdx, Amounts)>,
@@ -145,9 +148,10 @@ impl Shares {
         portions
     }
 
-    fn turn(&mut self, unit: UnitId, turns: &GroupDeltas, sign: i64, cluster: &Cluster) {
+    fn add_deltas(&mut self, unit: UnitId, deltas: &GroupDeltas, sign: i64, cluster: &Cluster) {
         self.reliefs.look_at(unit);
-        let both = turns.iter().map(|turn| (turn, false)).chain(turns.leaving().map(|turn| (turn, true)));
+        let both =
+            deltas.iter().map(|delta| (delta, false)).chain(deltas.leaving().map(|delta| (delta, true)));
         for ((group, n), is_leaving) in both {
             let Some((shape, queue)) = self.pays(unit, group, cluster) else { continue };
             let need = self.need(shape, 1, cluster);
@@ -174,15 +178,15 @@ impl Shares {
         Some((cluster.group_shape(unit, group)?, queue))
     }
 
-    fn fly(&mut self, flight: &Flight, sign: i64) {
+    fn add_decision(&mut self, decision: &DecisionUsage, sign: i64) {
         let usage = self.quota.usage_mut();
-        for need in &flight.needs {
-            if sign > 0 { usage.add(flight.queue, *need) } else { usage.sub(flight.queue, *need) }
+        for need in &decision.needs {
+            if sign > 0 { usage.add(decision.queue, *need) } else { usage.sub(decision.queue, *need) }
         }
-        for (queue, need) in &flight.victims {
+        for (queue, need) in &decision.victims {
             usage.note_promised(*queue, *need, sign);
         }
-        for (level, amounts) in &flight.lent {
+        for (level, amounts) in &decision.lent {
             usage.lend(*level, amounts, i128::from(sign));
         }
     }
@@ -197,7 +201,8 @@ impl Shares {
         self.holds.insert(hold.id, (queue, need, Arc::clone(hold)));
     }
 
-    fn drop_hold(&mut self, id: HoldId) {
+    /// A hold counts no longer.
+    pub(super) fn drop_hold(&mut self, id: HoldId) {
         if let Some((queue, need, hold)) = self.holds.remove(&id) {
             self.quota.usage_mut().sub(queue, need);
             self.reliefs.remove(&hold);
@@ -206,12 +211,12 @@ impl Shares {
 
     /// What is lacking under the maxima from a queue upwards for all of this; nothing may be counted late.
     pub(super) fn lacks(&mut self, queue: QueueIdx, needs: &[Need], cluster: &Cluster) -> Vec<Lack> {
-        self.settle(cluster);
+        self.settle_reliefs(cluster);
         let asked = self.quota.usage().sum(needs);
         self.quota.usage().lacks(queue, &asked)
     }
 
-    fn settle(&mut self, cluster: &Cluster) {
+    fn settle_reliefs(&mut self, cluster: &Cluster) {
         if self.reliefs.is_stale() {
             self.reliefs.settle(&mut self.quota, |quota, victim| pays_still(quota, victim, cluster));
         }
@@ -236,143 +241,125 @@ impl Shares {
     pub(super) fn quota(&self) -> &Quota {
         &self.quota
     }
-}
-
-/// The queue of a victim that is still there, and what it takes of it.
-fn pays_still(quota: &Quota, victim: &Member, cluster: &Cluster) -> Option<(QueueIdx, Amounts)> {
-    let row = cluster.remains(victim)?;
-    Some(paid(quota, cluster.rows(victim.unit)?, row))
-}
-
-impl Scheduler {
-    /// Queues are others now. True if that may change who outranks whom.
-    fn follow_queues(&mut self) -> bool {
-        let had_guarantees =
-            std::mem::replace(&mut self.shares.has_guarantees, self.shares.quota.usage().has_guarantees());
-        self.count_if_needed();
-        had_guarantees || self.shares.has_guarantees
+    /// Follows queues that have changed. True if that may change who outranks whom.
+    fn follow_queues(&mut self, cluster: &mut Cluster) -> bool {
+        let had_guarantees = std::mem::replace(&mut self.has_guarantees, self.quota.usage().has_guarantees());
+        self.count_if_needed(cluster);
+        had_guarantees || self.has_guarantees
     }
 
     /// Begins to count when somebody needs it, and stops when nobody does.
-    fn count_if_needed(&mut self) {
-        let shares = &mut self.shares;
-        let was_counted = shares.is_counted;
-        shares.is_counted = shares.has_guarantees || shares.full_at.is_some();
-        if shares.is_counted && !was_counted {
-            self.count_all();
-        } else if was_counted && !shares.is_counted {
-            shares.quota.usage_mut().clear();
-            (shares.holds, shares.deciding, shares.decided, shares.reliefs) = Default::default();
+    fn count_if_needed(&mut self, cluster: &mut Cluster) {
+        let was_counted = self.is_counted;
+        self.is_counted = self.has_guarantees || self.full_at.is_some();
+        if self.is_counted && !was_counted {
+            self.count_all(cluster);
+        } else if was_counted && !self.is_counted {
+            self.quota.usage_mut().clear();
+            (self.holds, self.decisions, self.reliefs) = Default::default();
         }
     }
 
     /// Somebody asks for room in a full queue.
-    pub(super) fn count_for_maxima(&mut self, now: Millis) {
-        if let Some(at) = &mut self.shares.full_at {
+    pub(super) fn count_for_maxima(&mut self, cluster: &mut Cluster, now: Millis) {
+        if let Some(at) = &mut self.full_at {
             *at = now.max(*at);
             return;
         }
-        self.shares.full_at = Some(now);
-        for (unit, rows) in self.cluster.all_rows() {
+        self.full_at = Some(now);
+        for (unit, rows) in cluster.all_rows() {
             for (group, n) in GroupDeltas::of(rows).iter() {
                 if n > 0
-                    && let Some((_, queue)) = self.shares.pays(unit, group, &self.cluster)
+                    && let Some((_, queue)) = self.pays(unit, group, cluster)
                 {
-                    self.shares.running.entry(queue).or_default().insert(unit);
+                    self.running.entry(queue).or_default().insert(unit);
                 }
             }
         }
-        self.count_if_needed();
+        self.count_if_needed(cluster);
     }
 
-    /// Nobody has asked for a while.
-    pub(super) fn forget_maxima(&mut self, now: Millis) {
-        if self.shares.full_at.take_if(|at| now.since(*at) >= FULL_IDLE_MS).is_some() {
-            self.shares.running.clear();
-            self.count_if_needed();
+    /// Forgets what only those need who ask for room in full queues, once nobody has asked for a while.
+    pub(super) fn forget_maxima(&mut self, cluster: &mut Cluster, now: Millis) {
+        if self.full_at.take_if(|at| now.since(*at) >= FULL_IDLE_MS).is_some() {
+            self.running.clear();
+            self.count_if_needed(cluster);
         }
     }
 
-    /// When that is to be looked at.
+    /// When [`Self::forget_maxima`] has something to do.
     pub(super) fn maxima_end(&self) -> Option<Millis> {
-        self.shares.full_at.map(|at| at.plus(FULL_IDLE_MS))
+        self.full_at.map(|at| at.plus(FULL_IDLE_MS))
     }
 
-    pub(super) fn put_queue(&mut self, record: &Arc<QueueSpec>) -> bool {
-        self.shares.quota.put(Arc::clone(record));
-        self.follow_queues()
+    /// A queue's record. True if it may change who outranks whom.
+    pub(super) fn put_queue(&mut self, record: &Arc<QueueSpec>, cluster: &mut Cluster) -> bool {
+        self.quota.put(Arc::clone(record));
+        self.follow_queues(cluster)
     }
 
-    pub(super) fn remove_queue(&mut self, path: &str) -> bool {
-        self.shares.quota.remove(path);
-        self.follow_queues()
+    /// A queue's record is gone. True if that may change who outranks whom.
+    pub(super) fn remove_queue(&mut self, path: &str, cluster: &mut Cluster) -> bool {
+        self.quota.remove(path);
+        self.follow_queues(cluster)
     }
 
     /// A list follows: what is decided stays.
-    pub(super) fn reset_shares(&mut self) {
-        let shares = &mut self.shares;
-        shares.quota.reset();
-        (shares.is_counted, shares.has_guarantees, shares.full_at) = (false, false, None);
-        (shares.holds, shares.reliefs, shares.running) = Default::default();
+    pub(super) fn reset(&mut self) {
+        self.quota.reset();
+        (self.is_counted, self.has_guarantees, self.full_at) = (false, false, None);
+        (self.holds, self.reliefs, self.running) = Default::default();
     }
 
     /// `O(units that were ever bound)`: once, when the first queue guarantees something.
-    fn count_all(&mut self) {
-        let Self { shares, cluster, .. } = self;
+    fn count_all(&mut self, cluster: &mut Cluster) {
         for (unit, rows) in cluster.all_rows() {
-            shares.turn(unit, &GroupDeltas::of(rows), 1, cluster);
+            self.add_deltas(unit, &GroupDeltas::of(rows), 1, cluster);
         }
         let holds: Vec<_> = cluster.holds().into_iter().filter(|hold| hold.slot.is_none()).cloned().collect();
-        holds.iter().for_each(|hold| shares.put_hold(hold, cluster));
-        let deciding = std::mem::take(&mut shares.deciding);
-        let decided = std::mem::take(&mut shares.decided);
-        for flight in deciding.values().chain(decided.iter().map(|(_, flight)| flight)) {
-            shares.fly(flight, 1);
-        }
-        (shares.deciding, shares.decided) = (deciding, decided);
+        holds.iter().for_each(|hold| self.put_hold(hold, cluster));
+        let decisions = std::mem::take(&mut self.decisions);
+        decisions.values().for_each(|decision| self.add_decision(decision, 1));
+        self.decisions = decisions;
     }
 
     /// What queues use now, counted for this once where it is not anyway. `O(units that were ever bound)` then.
-    pub(super) fn shares_now(&mut self) -> Shares {
-        let Self { shares, cluster, .. } = self;
-        let mut now = Shares { quota: shares.quota.clone(), asks: shares.asks.clone(), ..Shares::default() };
-        if shares.is_counted && !shares.reliefs.is_stale() {
+    pub(super) fn counted_now(&self, cluster: &mut Cluster) -> Self {
+        let mut now = Self { quota: self.quota.clone(), asks: self.asks.clone(), ..Self::default() };
+        if self.is_counted && !self.reliefs.is_stale() {
             return now;
         }
         now.quota.usage_mut().clear();
         for (unit, rows) in cluster.all_rows() {
-            now.turn(unit, &GroupDeltas::of(rows), 1, cluster);
+            now.add_deltas(unit, &GroupDeltas::of(rows), 1, cluster);
         }
         let holds: Vec<_> = cluster.holds().into_iter().filter(|hold| hold.slot.is_none()).cloned().collect();
         holds.iter().for_each(|hold| now.put_hold(hold, cluster));
-        now.settle(cluster);
+        now.settle_reliefs(cluster);
         now
     }
 
     /// Rows of a unit began or ceased to take room.
-    pub(super) fn count_turns(&mut self, unit: UnitId, turns: &GroupDeltas) {
-        if self.shares.is_counted {
-            self.shares.turn(unit, turns, 1, &self.cluster);
+    pub(super) fn count_deltas(&mut self, unit: UnitId, deltas: &GroupDeltas, cluster: &Cluster) {
+        if self.is_counted {
+            self.add_deltas(unit, deltas, 1, cluster);
         }
     }
 
     /// All that a unit takes counts, or does no longer.
-    pub(super) fn count_unit(&mut self, unit: UnitId, sign: i64) {
-        if self.shares.is_counted
-            && let Some(rows) = self.cluster.rows(unit)
+    pub(super) fn count_unit(&mut self, unit: UnitId, sign: i64, cluster: &Cluster) {
+        if self.is_counted
+            && let Some(rows) = cluster.rows(unit)
         {
-            self.shares.turn(unit, &GroupDeltas::of(rows), sign, &self.cluster);
+            self.add_deltas(unit, &GroupDeltas::of(rows), sign, cluster);
         }
     }
 
-    pub(super) fn count_hold(&mut self, hold: &Arc<Hold>) {
-        if self.shares.is_counted && hold.slot.is_none() {
-            self.shares.put_hold(hold, &mut self.cluster);
+    /// A hold counts, unless it is a reservation's slot.
+    pub(super) fn count_hold(&mut self, hold: &Arc<Hold>, cluster: &mut Cluster) {
+        if self.is_counted && hold.slot.is_none() {
+            self.put_hold(hold, cluster);
         }
-    }
-
-    pub(super) fn count_hold_out(&mut self, id: HoldId) {
-        self.shares.drop_hold(id);
     }
 
     /// What so many running units of each task group take.
@@ -380,61 +367,62 @@ impl Scheduler {
         &mut self,
         assigned: &AssignedUnit,
         counts: impl IntoIterator<Item = (u16, usize)>,
-    ) -> Needs {
-        let mut needs = Needs::new();
+        templates: &Templates,
+        cluster: &Cluster,
+    ) -> QueueNeeds {
+        let mut needs = QueueNeeds::new();
         for (group, n) in counts.into_iter().filter(|(_, n)| *n > 0) {
             let template = assigned.groups[usize::from(group)].template;
-            let shape = self.placer.templates.get(template).ask.shape();
-            needs.push(self.shares.need(shape, n, &self.cluster));
+            let shape = templates.get(template).ask.shape();
+            needs.push(self.need(shape, n, cluster));
         }
         needs
     }
 
     /// A decision is made: what it takes counts, and whom it has leave does no longer.
-    pub(super) fn count_decision(&mut self, assigned: &AssignedUnit, decision: &Decision) {
-        if !self.shares.is_counted {
+    pub(super) fn count_decision(
+        &mut self,
+        assigned: &AssignedUnit,
+        decision: &Decision,
+        templates: &Templates,
+        cluster: &Cluster,
+    ) {
+        if !self.is_counted {
             return;
         }
         let counts = decision.groups.iter().map(|group| (group.group, group.ordinals.len()));
-        let needs = self.needs(assigned, counts);
+        let needs = self.needs(assigned, counts, templates, cluster);
         let mut victims = Vec::new();
         for victim in decision.preemption.iter().flat_map(|preemption| preemption.victims()) {
-            let Some(rows) = self.cluster.rows(victim.unit) else { continue };
+            let Some(rows) = cluster.rows(victim.unit) else { continue };
             let group = rows.row(victim.ordinal).group;
-            if let Some((shape, queue)) = self.shares.pays(victim.unit, group, &self.cluster) {
-                victims.push((queue, self.shares.need(shape, 1, &self.cluster)));
+            if let Some((shape, queue)) = self.pays(victim.unit, group, cluster) {
+                victims.push((queue, self.need(shape, 1, cluster)));
             }
         }
         let mut lent = Vec::new();
         if assigned.at_maximum {
             let victims: Vec<Member> =
                 decision.preemption.iter().flat_map(|preemption| preemption.victims()).copied().collect();
-            let (quota, cluster) = (&self.shares.quota, &self.cluster);
-            let asked = quota.usage().sum(&needs);
+            let asked = self.quota.usage().sum(&needs);
             let pays = |quota: &Quota, victim: &Member| pays_still(quota, victim, cluster);
-            lent = godel_queueing::lent(quota, assigned.queue, &asked, &victims, pays);
+            lent = godel_queueing::lent(&self.quota, assigned.queue, &asked, &victims, pays);
         }
-        let flight = Flight { queue: assigned.queue, needs, victims, lent };
-        self.shares.fly(&flight, 1);
-        self.shares.deciding.insert(decision.id, flight);
+        let usage = DecisionUsage { queue: assigned.queue, needs, victims, lent };
+        self.add_decision(&usage, 1);
+        self.decisions.insert(decision.id, usage);
     }
 
-    /// Its outcome is known: made at a revision, all of it or some, or not at all.
-    pub(super) fn count_outcome(&mut self, id: u64, revision: Revision, is_whole: bool) {
-        let Some(flight) = self.shares.deciding.remove(&id) else { return };
-        if is_whole && revision > self.revision {
-            self.shares.decided.push((revision, flight));
-        } else {
-            self.shares.fly(&flight, -1);
+    /// A decision came to nothing, or the records that were read show what it took.
+    pub(super) fn end_decision(&mut self, id: u64) {
+        if let Some(usage) = self.decisions.remove(&id) {
+            self.add_decision(&usage, -1);
         }
     }
+}
 
-    /// The records show what was decided up to here.
-    pub(super) fn end_flights(&mut self) {
-        let read = self.revision;
-        while let Some(at) = self.shares.decided.iter().position(|(revision, _)| *revision <= read) {
-            let (_, flight) = self.shares.decided.swap_remove(at);
-            self.shares.fly(&flight, -1);
-        }
-    }
+/// The queue of a victim that is still there, and what it takes of it.
+fn pays_still(quota: &Quota, victim: &Member, cluster: &Cluster) -> Option<(QueueIdx, Amounts)> {
+    let row = cluster.remains(victim)?;
+    Some(paid(quota, cluster.rows(victim.unit)?, row))
 }

@@ -3,9 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_domain::{
-    change::Change,
-    decision::{FreshNode, GroupPlacement, Outcome, Rejection, RejectionReason},
+    change::{Change, Partition},
+    decision::{Decision, FreshNode, GroupPlacement, Outcome, Rejection, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
+    ids::NodeId,
     node::{Device, NodeReport, NodeSpec},
     refusals::RefusalCount,
     resources::{CPU, MEMORY, Resources},
@@ -14,7 +15,7 @@ use godel_domain::{
     unit_report::ReportState,
 };
 
-use super::*;
+use super::{assigned_unit::UnitState, *};
 
 mod cases;
 mod model;
@@ -45,13 +46,14 @@ pub(super) fn node_report(id: u32, capacity: Resources, n_gpus: usize, model: &s
 /// As a dispatcher that serves by priority and then in order of dispatch: calls as many parked units as have places.
 pub(super) fn call(scheduler: &mut Scheduler, rooms: &[RoomReport]) {
     for room in rooms {
-        for turn in scheduler.parked.first_of(room.need, room.places) {
-            let Some(mut assigned) = scheduler.detach(turn.2) else { continue };
-            scheduler.n_assigned += 1;
-            scheduler.parked.note_call();
+        let Scheduler { units, picture, .. } = &mut *scheduler;
+        for position in units.parked.first_of(room.need, room.places) {
+            let Some(mut assigned) = units.detach(position.2) else { continue };
+            units.count_assignment();
+            units.parked.note_call();
             // A call comes with an assignment.
-            (assigned.is_called, assigned.state) = (true, State::Waiting);
-            scheduler.attach(assigned, State::Ready);
+            (assigned.is_called, assigned.state) = (true, UnitState::Waiting);
+            units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
         }
     }
 }

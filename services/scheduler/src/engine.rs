@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, future::pending, time::Duration};
 
 use godel_core_scheduler::Scheduler;
 use godel_domain::{
-    change::{Change, Commit},
+    change::Commit,
     ids::{Epoch, NodeId, Revision, StoreId, UnitId},
     time::Millis,
     unit_report::{ReportState, UnitReport},
@@ -386,26 +386,19 @@ impl Engine {
             }
             FollowEvent::Loaded(records) => {
                 for record in records {
-                    self.on_change(&record.change, record.revision, record.create_time_ms, now);
+                    self.core.load(&record.change, record.revision, record.create_time_ms, now);
                 }
             }
             FollowEvent::Synced { revision } => {
                 run.synced = true;
                 run.revision = revision;
-                self.core.on_revision(revision);
+                self.core.on_listed(revision);
             }
-            FollowEvent::Committed(Commit { revision, time_ms, changes }) => {
-                for change in &changes {
-                    self.on_change(change, revision, time_ms, now);
-                }
-                run.revision = revision;
-                self.core.on_revision(revision);
+            FollowEvent::Committed(commit) => {
+                self.core.apply(&commit, now);
+                run.revision = commit.revision;
             }
         }
-    }
-
-    fn on_change(&mut self, change: &Change, revision: Revision, time_ms: i64, now: Millis) {
-        self.core.on_change(change, revision, time_ms, now);
     }
 
     /// Records of units, for the budgets that select them. What was read so far is told by the other follower.
@@ -414,12 +407,12 @@ impl Engine {
         match event {
             FollowEvent::Loaded(records) => {
                 for record in records {
-                    self.on_change(&record.change, record.revision, record.create_time_ms, now);
+                    self.core.load(&record.change, record.revision, record.create_time_ms, now);
                 }
             }
             FollowEvent::Committed(Commit { revision, time_ms, changes }) => {
                 for change in &changes {
-                    self.on_change(change, revision, time_ms, now);
+                    self.core.load(change, revision, time_ms, now);
                 }
             }
             // Whoever is selected stays so until its record says otherwise, or goes.
@@ -433,7 +426,7 @@ impl Engine {
             Ok(()) => {
                 let plan = self.core.plan(&request.spec);
                 let name = |node: &NodeId| {
-                    self.core.cluster.spec(*node).map_or_else(|| node.to_string(), |spec| spec.name.clone())
+                    self.core.cluster().spec(*node).map_or_else(|| node.to_string(), |spec| spec.name.clone())
                 };
                 let nodes = plan.nodes.iter().map(name).collect();
                 Ok(convert::plan(plan, nodes))

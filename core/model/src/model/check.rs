@@ -146,7 +146,7 @@ fn pictures(model: &mut Model) -> Result<(), String> {
         if stats.in_flight > 0 {
             model.net.reach.mark(Mark::Restless);
         } else if stats.running_units == 0 {
-            compare_nodes(&format!("s{idx}"), &scheduler.core.cluster, model)?;
+            compare_nodes(&format!("s{idx}"), scheduler.core.cluster(), model)?;
         }
     }
     Ok(())

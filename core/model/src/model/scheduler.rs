@@ -129,9 +129,9 @@ impl SchedulerPart {
             return;
         }
         for listed in store.list() {
-            self.core.on_change(&listed.change, listed.revision, listed.created.1, net.millis());
+            self.core.load(&listed.change, listed.revision, listed.created.1, net.millis());
         }
-        self.core.on_revision(store.revision());
+        self.core.on_listed(store.revision());
         (self.is_synced, self.read) = (true, store.commits.len());
     }
 
@@ -147,10 +147,7 @@ impl SchedulerPart {
             return;
         }
         for commit in &store.commits[self.read..] {
-            for change in &commit.changes {
-                self.core.on_change(change, commit.revision, commit.time_ms, net.millis());
-            }
-            self.core.on_revision(commit.revision);
+            self.core.apply(commit, net.millis());
         }
         self.read = store.commits.len();
         self.idle_until = 0;

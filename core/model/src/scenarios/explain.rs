@@ -27,9 +27,9 @@ pub(super) fn full(size: Size) -> Box<dyn Work> {
     let rows = fill(&nodes, |_| 0);
     let mut core = Scheduler::new(Config::default(), 1);
     for (revision, change) in (1..).zip(&nodes) {
-        core.on_change(change, Revision(revision), 1, NOW);
+        core.load(change, Revision(revision), 1, NOW);
     }
-    core.on_change(&Change::RowsLoaded(UnitId(1 << 40), rows), Revision(1 << 40), 1, NOW);
+    core.load(&Change::RowsLoaded(UnitId(1 << 40), rows), Revision(1 << 40), 1, NOW);
     let mut numbers = Numbers::new(3);
     let units = (1..=u64::from(size.pick(40, 10))).map(|id| {
         let group = if id % 2 == 0 { plain() } else { trace_task(&mut numbers) };

@@ -54,7 +54,7 @@ impl Scheduling {
 
     fn watch(&mut self, change: &Change) {
         self.revision += 1;
-        self.core.on_change(change, Revision(self.revision), 1, NOW);
+        self.core.load(change, Revision(self.revision), 1, NOW);
     }
 
     /// All of a decision is bound, and all that had to leave has; the outcome arrives before the watch.
@@ -136,7 +136,7 @@ impl Work for Scheduling {
     }
 
     fn done(&self) -> Done {
-        placements(&self.core.cluster, self.units.iter().map(|unit| unit.spec.id))
+        placements(self.core.cluster(), self.units.iter().map(|unit| unit.spec.id))
     }
 }
 
@@ -267,7 +267,7 @@ pub(super) fn follow(size: Size) -> Box<dyn Work> {
     deciding.run();
     let mut changes = Vec::new();
     for Assigned { spec, demands, .. } in &deciding.units {
-        let rows = deciding.core.cluster.rows(spec.id).map(|rows| rows.rows.as_slice()).unwrap_or_default();
+        let rows = deciding.core.cluster().rows(spec.id).map(|rows| rows.rows.as_slice()).unwrap_or_default();
         let bind = Bind {
             demand: Arc::clone(&demands[0]),
             ordinals: (0u32..).zip(rows).map(|(ordinal, _)| ordinal).collect(),

@@ -1,7 +1,7 @@
 //! One situation each.
 
 use godel_domain::{
-    change::{PartitionMode, Scope},
+    change::{Commit, PartitionMode, Scope},
     node::{Taint, TaintEffect},
     queue_spec::PriorityClass,
     running_units::{Requeue, Statuses},
@@ -19,8 +19,11 @@ fn config(name: &str) -> Config {
 pub(super) fn scheduler(nodes: &[(i64, usize)]) -> Scheduler {
     let mut scheduler = Scheduler::new(config("a"), 7);
     for (id, (cpu, n_gpus)) in (1u32..).zip(nodes) {
-        scheduler.cluster.put_report(node_report(id, resources(*cpu, 100), *n_gpus, "A10"), Revision(1));
-        scheduler.cluster.put_spec(node_spec(id), Revision(1));
+        scheduler
+            .picture
+            .cluster
+            .put_report(node_report(id, resources(*cpu, 100), *n_gpus, "A10"), Revision(1));
+        scheduler.picture.cluster.put_spec(node_spec(id), Revision(1));
     }
     scheduler
 }
@@ -74,22 +77,22 @@ fn a_decision_rests_on_the_last_change_of_nodes_or_rows_read() {
     let mut scheduler = scheduler(&[(4000, 0)]);
     let spec = unit(1, 1, 1, cpu(1000));
     assign(&mut scheduler, &spec);
-    scheduler.on_change(&Change::NodeSpec(node_spec(1)), Revision(7), 0, Millis(0));
-    scheduler.on_revision(Revision(7));
+    let commit = |revision, changes| Commit { revision: Revision(revision), time_ms: 0, changes };
+    scheduler.apply(&commit(7, vec![Change::NodeSpec(node_spec(1))]), Millis(0));
     // Neither is read by the binder: only its next bookmark would bring it there.
-    scheduler.on_change(&Change::Partition(Partition::default()), Revision(8), 0, Millis(0));
-    scheduler.on_revision(Revision(9));
+    scheduler.apply(&commit(8, vec![Change::Partition(Partition::default())]), Millis(0));
+    scheduler.apply(&commit(9, Vec::new()), Millis(0));
     assert_eq!(scheduler.step(Millis(0), 100).decisions[0].nodes_as_of, Revision(7));
     // A list shows what is newer than itself: what came between may not be known.
     scheduler.on_reset();
-    scheduler.on_change(
+    scheduler.load(
         &Change::NodeReport(node_report(1, resources(4000, 100), 0, "")),
         Revision(30),
         0,
         Millis(0),
     );
-    scheduler.on_change(&Change::NodeSpec(node_spec(1)), Revision(7), 0, Millis(0));
-    scheduler.on_revision(Revision(20));
+    scheduler.load(&Change::NodeSpec(node_spec(1)), Revision(7), 0, Millis(0));
+    scheduler.on_listed(Revision(20));
     assign(&mut scheduler, &unit(2, 1, 1, cpu(1000)));
     assert_eq!(scheduler.step(Millis(0), 100).decisions[0].nodes_as_of, Revision(20));
 }
@@ -108,14 +111,14 @@ fn a_unit_is_decided_bound_and_let_go() {
     assert!(decision.groups[0].incarnations.is_empty());
     assert_eq!(scheduler.undecided(), step.decisions);
     assert_eq!(scheduler.step(Millis(1), 100), Step::default(), "waits for the outcome");
-    scheduler.on_change(&bind(decision, &spec.task_groups[0].template.demand), Revision(5), 0, Millis(1));
+    scheduler.load(&bind(decision, &spec.task_groups[0].template.demand), Revision(5), 0, Millis(1));
     scheduler.on_outcome(&taken(decision), Millis(1));
     scheduler.on_outcome(&taken(decision), Millis(1));
     assert_eq!(states(&scheduler.step(Millis(2), 100)), [(1, ReportState::Done)]);
     assert!(scheduler.inventory().is_empty());
     assert_eq!(scheduler.credits(), Config::default().held_max);
     assert_eq!(scheduler.stats().placed, 3);
-    let (allocated, free) = scheduler.cluster.node_state(NodeId(1)).unwrap();
+    let (allocated, free) = scheduler.picture.cluster.node_state(NodeId(1)).unwrap();
     assert_eq!((allocated.get(CPU), free), (3000, vec![0, 500]), "counted once");
 }
 
@@ -134,12 +137,16 @@ fn what_was_bound_and_gone_before_a_list_takes_no_room_after_it() {
         answer(&mut scheduler, 0);
         scheduler.on_reset();
         let report = node_report(1, resources(4000, 100), 0, "A10");
-        scheduler.on_change(&Change::NodeReport(report), Revision(1), 0, Millis(1));
+        scheduler.load(&Change::NodeReport(report), Revision(1), 0, Millis(1));
         answer(&mut scheduler, 1);
-        assert_eq!(scheduler.cluster.node_state(NodeId(1)).unwrap().0.get(CPU), 1000, "it may be listed yet");
-        scheduler.on_revision(Revision(20));
+        assert_eq!(
+            scheduler.picture.cluster.node_state(NodeId(1)).unwrap().0.get(CPU),
+            1000,
+            "it may be listed yet"
+        );
+        scheduler.on_listed(Revision(20));
         answer(&mut scheduler, 2);
-        assert_eq!(scheduler.cluster.node_state(NodeId(1)).unwrap().0.get(CPU), 0, "{answered}");
+        assert_eq!(scheduler.picture.cluster.node_state(NodeId(1)).unwrap().0.get(CPU), 0, "{answered}");
     }
 }
 
@@ -155,14 +162,14 @@ fn a_gang_that_has_to_come_back_whole_is_placed_whole_once_that_is_known() {
         ..Bind::default()
     };
     let bound = Change::Rows(UnitId(1), RunChange::Bind(bind));
-    scheduler.on_change(&bound, Revision(2), 0, Millis(0));
+    scheduler.load(&bound, Revision(2), 0, Millis(0));
     scheduler.on_assign(&gang, Revision(1), &[(0, 1), (1, 1)], 0, Millis(0));
     let decision = scheduler.step(Millis(0), 1).decisions[0].clone();
     assert_eq!(decision.len(), 1, "as one that is whole and gets what is left");
     for ordinal in 0..2 {
-        scheduler.on_change(&ended(1, ordinal), Revision(3), 0, Millis(1));
+        scheduler.load(&ended(1, ordinal), Revision(3), 0, Millis(1));
         let requeue = Requeue { ordinals: vec![ordinal], incarnations: vec![1] };
-        scheduler.on_change(&Change::Rows(UnitId(1), RunChange::Requeue(requeue)), Revision(4), 0, Millis(1));
+        scheduler.load(&Change::Rows(UnitId(1), RunChange::Requeue(requeue)), Revision(4), 0, Millis(1));
     }
     scheduler.on_outcome(&refused(&decision, RejectionReason::MinMember), Millis(1));
     let again = scheduler.step(Millis(1), 10).decisions;
@@ -195,9 +202,9 @@ fn replicas_beyond_the_minimum_follow_when_there_is_room() {
     let step = scheduler.step(Millis(0), 10);
     assert_eq!((step.decisions[0].len(), states(&step)), (2, vec![(1, ReportState::Parked)]));
     scheduler.on_outcome(&taken(&step.decisions[0]), Millis(1));
-    scheduler.on_change(&bind(&step.decisions[0], &cpu(1000)), Revision(11), 0, Millis(1));
+    scheduler.load(&bind(&step.decisions[0], &cpu(1000)), Revision(11), 0, Millis(1));
     assert_eq!((scheduler.stats().parked_units, scheduler.credits()), (1, Config::default().held_max));
-    scheduler.on_change(&ended(1, 0), Revision(12), 0, Millis(2));
+    scheduler.load(&ended(1, 0), Revision(12), 0, Millis(2));
     let step = step_and_call(&mut scheduler, Millis(2), 10);
     assert_eq!(states(&step), []);
     assert_eq!(step.decisions[0].groups[0].ordinals, [2]);
@@ -219,7 +226,7 @@ fn a_unit_without_a_priority_goes_by_its_class() {
     let mut scheduler = scheduler(&[(4000, 0)]);
     let (name, description) = ("gold".to_owned(), String::new());
     let gold = Change::PriorityClass(PriorityClass { name, value: 7, preemptible: true, description });
-    scheduler.on_change(&gold, Revision(1), 0, Millis(0));
+    scheduler.load(&gold, Revision(1), 0, Millis(0));
     for (id, priority, class) in [(1, 5, ""), (2, 0, "gold"), (3, 0, "online"), (4, 0, "gone")] {
         let priority_class = class.to_owned();
         assign(&mut scheduler, &UnitSpec { priority, priority_class, ..unit(id, 1, 1, cpu(10)) });
@@ -240,13 +247,13 @@ fn equal_units_park_together_and_only_as_many_are_called_as_fit() {
     let scans = scheduler.stats().cache_misses;
     for decision in &step.decisions {
         scheduler.on_outcome(&taken(decision), Millis(0));
-        scheduler.on_change(&bind(decision, &cpu(1000)), Revision(3), 0, Millis(0));
+        scheduler.load(&bind(decision, &cpu(1000)), Revision(3), 0, Millis(0));
     }
     assign(&mut scheduler, &unit(51, 1, 1, cpu(1000)));
     let step = scheduler.step(Millis(1), 100);
     assert_eq!(states(&step).last(), Some(&(51, ReportState::Parked)));
     assert_eq!(scheduler.stats().cache_misses, scans, "known without another scan");
-    scheduler.on_change(&ended(1, 0), Revision(4), 0, Millis(2));
+    scheduler.load(&ended(1, 0), Revision(4), 0, Millis(2));
     let step = step_and_call(&mut scheduler, Millis(2), 100);
     assert_eq!((step.decisions.len(), step.rooms[0].places), (1, 1));
     assert_eq!(states(&step), [], "nobody is tried for whom there is no room");
@@ -259,27 +266,27 @@ fn every_kind_of_gain_wakes() {
     let gains: [Gain; 5] = [
         |scheduler| {
             let grown = node_report(1, resources(2000, 100), 0, "");
-            scheduler.on_change(&Change::NodeReport(grown), Revision(9), 0, Millis(1));
+            scheduler.load(&Change::NodeReport(grown), Revision(9), 0, Millis(1));
         },
         |scheduler| {
             let granted = Change::NodeGrant(NodeId(1), resources(2000, 100));
-            scheduler.on_change(&granted, Revision(9), 0, Millis(1));
+            scheduler.load(&granted, Revision(9), 0, Millis(1));
         },
-        |scheduler| scheduler.on_change(&Change::NodeSpec(node_spec(2)), Revision(9), 0, Millis(1)),
-        |scheduler| scheduler.on_change(&Change::NodeSpec(node_spec(3)), Revision(9), 0, Millis(1)),
+        |scheduler| scheduler.load(&Change::NodeSpec(node_spec(2)), Revision(9), 0, Millis(1)),
+        |scheduler| scheduler.load(&Change::NodeSpec(node_spec(3)), Revision(9), 0, Millis(1)),
         |scheduler| {
             let ready = node_report(4, resources(2000, 100), 0, "");
-            scheduler.on_change(&Change::NodeReport(ready), Revision(9), 0, Millis(1));
+            scheduler.load(&Change::NodeReport(ready), Revision(9), 0, Millis(1));
         },
     ];
     for gain in gains {
         let mut scheduler = scheduler(&[(500, 0), (2000, 0), (2000, 0), (2000, 0)]);
-        scheduler.cluster.put_spec(NodeSpec { cordoned: true, ..node_spec(2) }, Revision(2));
+        scheduler.picture.cluster.put_spec(NodeSpec { cordoned: true, ..node_spec(2) }, Revision(2));
         let effect = TaintEffect::NoSchedule;
         let taints = vec![Taint { key: "k".to_owned(), value: String::new(), effect, added_ms: 0 }];
-        scheduler.cluster.put_spec(NodeSpec { taints, ..node_spec(3) }, Revision(2));
+        scheduler.picture.cluster.put_spec(NodeSpec { taints, ..node_spec(3) }, Revision(2));
         let report = NodeReport { ready: false, ..node_report(4, resources(2000, 100), 0, "") };
-        scheduler.cluster.put_report(report, Revision(2));
+        scheduler.picture.cluster.put_report(report, Revision(2));
         assign(&mut scheduler, &unit(1, 1, 1, cpu(1000)));
         let step = scheduler.step(Millis(0), 10);
         let reasons = &step.reports[0].refusals.as_ref().unwrap().reasons;
@@ -307,7 +314,7 @@ fn own_nodes_come_first_and_strict_gives_back() {
         let mut scheduler = scheduler(&[(1000, 0); 4]);
         let partition =
             Partition { mode, schedulers: schedulers.clone(), slots: slots.clone(), ..Partition::default() };
-        scheduler.on_change(&Change::Partition(partition), Revision(2), 0, Millis(0));
+        scheduler.load(&Change::Partition(partition), Revision(2), 0, Millis(0));
         assign(&mut scheduler, &unit(1, 3, 1, cpu(1000)));
         let step = scheduler.step(Millis(0), 10);
         let nodes: Vec<u32> = step.decisions[0].groups[0].nodes.iter().map(|node| node.0).collect();
@@ -330,7 +337,7 @@ fn what_no_partition_holds_is_tried_on_all_nodes_and_waits_there_for_room_on_any
     let slots = (1..=4).map(|node| (NodeId(node), u32::from(node <= 2))).collect();
     let schedulers = vec!["a".to_owned(), "b".to_owned()];
     let partition = Partition { mode: PartitionMode::Strict, schedulers, slots, ..Partition::default() };
-    scheduler.on_change(&Change::Partition(partition), Revision(2), 0, Millis(0));
+    scheduler.load(&Change::Partition(partition), Revision(2), 0, Millis(0));
     let gang = unit(1, 4, 4, cpu(1000));
     assign(&mut scheduler, &gang);
     let step = scheduler.step(Millis(0), 10);
@@ -345,7 +352,7 @@ fn what_no_partition_holds_is_tried_on_all_nodes_and_waits_there_for_room_on_any
     nodes.sort_unstable();
     assert_eq!(nodes, [1, 2, 3, 4]);
     scheduler.on_outcome(&taken(&step.decisions[0]), Millis(1));
-    scheduler.on_change(&bind(&step.decisions[0], &cpu(1000)), Revision(20), 0, Millis(1));
+    scheduler.load(&bind(&step.decisions[0], &cpu(1000)), Revision(20), 0, Millis(1));
     assert_eq!(states(&scheduler.step(Millis(1), 10)), [(1, ReportState::Done)]);
     // Full: one with all nodes in view parks, and room on another's node wakes it; a confined one goes back.
     assign(&mut scheduler, &unit(2, 1, 1, cpu(1000)));
@@ -354,7 +361,7 @@ fn what_no_partition_holds_is_tried_on_all_nodes_and_waits_there_for_room_on_any
     let step = scheduler.step(Millis(2), 10);
     assert_eq!(states(&step), [(2, ReportState::Parked), (3, ReportState::Returned)]);
     let on_first = step_ordinal_on(&scheduler, NodeId(1));
-    scheduler.on_change(&ended(1, on_first), Revision(21), 0, Millis(3));
+    scheduler.load(&ended(1, on_first), Revision(21), 0, Millis(3));
     let step = step_and_call(&mut scheduler, Millis(3), 10);
     assert_eq!(step.decisions[0].groups[0].nodes, [NodeId(1)]);
     // What comes after that is confined again.
@@ -367,7 +374,7 @@ fn what_no_partition_holds_is_tried_on_all_nodes_and_waits_there_for_room_on_any
 
 /// The running unit of unit 1 on a node.
 fn step_ordinal_on(scheduler: &Scheduler, node: NodeId) -> u32 {
-    let rows = &scheduler.cluster.rows(UnitId(1)).expect("it is bound").rows;
+    let rows = &scheduler.picture.cluster.rows(UnitId(1)).expect("it is bound").rows;
     u32::try_from(rows.iter().position(|row| row.node == node).expect("on the node")).unwrap()
 }
 

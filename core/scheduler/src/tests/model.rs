@@ -101,7 +101,7 @@ impl World {
 
     fn tell(&mut self, change: &Change) {
         for scheduler in &mut self.schedulers {
-            scheduler.on_change(change, Revision(self.binder.revision), 0, self.now);
+            scheduler.load(change, Revision(self.binder.revision), 0, self.now);
         }
     }
 
@@ -215,7 +215,7 @@ impl World {
             assert_eq!((stats.ready_units, stats.backoff_units, stats.in_flight), (0, 0, 0));
             assert_eq!((stats.running_units, stats.parked_units), (0, stats.units));
             for (id, node) in &self.binder.nodes {
-                let (allocated, free) = scheduler.cluster.node_state(*id).unwrap();
+                let (allocated, free) = scheduler.picture.cluster.node_state(*id).unwrap();
                 assert_eq!(allocated.get(CPU), node.capacity[0] - node.free[0], "{id}");
                 assert_eq!(free.iter().map(|left| i64::from(*left)).collect::<Vec<_>>(), node.gpus, "{id}");
             }
@@ -280,7 +280,7 @@ proptest! {
             world.apply(op);
         }
         let units: Vec<(UnitId, RunningUnits)> = world.specs.iter()
-            .filter_map(|spec| Some((spec.id, world.schedulers[0].cluster.rows(spec.id)?.clone())))
+            .filter_map(|spec| Some((spec.id, world.schedulers[0].picture.cluster.rows(spec.id)?.clone())))
             .collect();
         world.schedulers[0].on_reset();
         for (unit, rows) in units {

@@ -14,7 +14,7 @@ fn split(mode: PartitionMode, n_nodes: u32) -> Scheduler {
     let mut changes = vec![Change::Partition(head)];
     changes.extend((0..=n_nodes / Block::N_NODES).map(|number| Change::PartitionBlock(even(number))));
     for change in &changes {
-        scheduler.on_change(change, Revision(2), 0, Millis(0));
+        scheduler.load(change, Revision(2), 0, Millis(0));
     }
     scheduler.step(Millis(0), 10);
     scheduler
@@ -46,13 +46,17 @@ fn one_of_20_000_nodes_that_moves_ends_no_list() {
     for mode in [PartitionMode::Preferred, PartitionMode::Strict] {
         let mut scheduler = split(mode, N_NODES);
         let first = place(&mut scheduler, 1, cpu(100))[0];
-        let (misses, generation) = (scheduler.stats().cache_misses, scheduler.cluster.generation());
-        scheduler.placer.n_looked = 0;
+        let (misses, generation) = (scheduler.stats().cache_misses, scheduler.picture.cluster.generation());
+        scheduler.picture.placer.n_looked = 0;
         let other = if first == 10_000 { 10_002 } else { 10_000 };
-        scheduler.on_change(&moved(other, 1), Revision(3), 0, Millis(1));
-        assert_eq!(scheduler.cluster.generation(), generation + 1, "one node was looked at anew");
+        scheduler.load(&moved(other, 1), Revision(3), 0, Millis(1));
+        assert_eq!(scheduler.picture.cluster.generation(), generation + 1, "one node was looked at anew");
         assert_eq!(place(&mut scheduler, 2, cpu(100)), [first]);
-        assert_eq!((scheduler.stats().cache_misses, scheduler.placer.n_looked), (misses, 0), "{mode:?}");
+        assert_eq!(
+            (scheduler.stats().cache_misses, scheduler.picture.placer.n_looked),
+            (misses, 0),
+            "{mode:?}"
+        );
     }
 }
 
@@ -61,7 +65,7 @@ fn a_node_that_went_to_another_is_used_no_more() {
     let mut scheduler = split(PartitionMode::Strict, 200);
     let first = place(&mut scheduler, 1, cpu(100))[0];
     let misses = scheduler.stats().cache_misses;
-    scheduler.on_change(&moved(first, 1), Revision(3), 0, Millis(1));
+    scheduler.load(&moved(first, 1), Revision(3), 0, Millis(1));
     let next = place(&mut scheduler, 2, cpu(100))[0];
     assert!(next != first && next.is_multiple_of(2), "{next}");
     assert_eq!(scheduler.stats().cache_misses, misses, "the others on the list stay");
@@ -74,7 +78,7 @@ fn an_own_node_that_comes_ends_the_list_of_others_nodes() {
     assert_eq!(place(&mut scheduler, 1, cpu(4000)).len() + place(&mut scheduler, 2, cpu(4000)).len(), 2);
     let others = place(&mut scheduler, 3, cpu(100));
     let gained = [1, 3, 5].into_iter().find(|node| !others.contains(node)).unwrap();
-    scheduler.on_change(&moved(gained, 0), Revision(3), 0, Millis(1));
+    scheduler.load(&moved(gained, 0), Revision(3), 0, Millis(1));
     assert_eq!(place(&mut scheduler, 4, cpu(100)), [gained]);
 }
 
@@ -90,7 +94,7 @@ fn only_what_a_node_gained_could_help_is_woken() {
             ..Bind::default()
         };
         let change = Change::Rows(UnitId(100 + u64::from(node)), RunChange::Bind(bind));
-        scheduler.on_change(&change, Revision(3), 0, Millis(1));
+        scheduler.load(&change, Revision(3), 0, Millis(1));
     }
     // Parked before nodes were strictly split: nobody had room for it.
     assign(&mut scheduler, &unit(1, 1, 1, cpu(3000)));
@@ -98,19 +102,19 @@ fn only_what_a_node_gained_could_help_is_woken() {
     assert_eq!(states(&scheduler.step(Millis(2), 10)).len(), 2);
     let schedulers = vec!["a".to_owned(), "b".to_owned()];
     let strict = Partition { mode: PartitionMode::Strict, schedulers, ..Partition::default() };
-    scheduler.on_change(&Change::Partition(strict), Revision(4), 0, Millis(3));
+    scheduler.load(&Change::Partition(strict), Revision(4), 0, Millis(3));
     assert_eq!(scheduler.step(Millis(3), 10), Step::default());
     // A node that could hold neither comes: nobody is tried.
-    scheduler.on_change(&moved(3, 0), Revision(5), 0, Millis(4));
+    scheduler.load(&moved(3, 0), Revision(5), 0, Millis(4));
     assert_eq!(scheduler.step(Millis(4), 10), Step::default());
     assert_eq!(scheduler.stats().parked_units, 2);
     // One goes that had room for one of them: nobody is tried. It comes back: that one is.
     let fresh = NodeReport { ..node_report(3, resources(5000, 100), 0, "") };
-    scheduler.on_change(&moved(3, 1), Revision(6), 0, Millis(5));
-    scheduler.cluster.put_report(fresh, Revision(6));
-    scheduler.cluster.take_gained(&mut Vec::new());
+    scheduler.load(&moved(3, 1), Revision(6), 0, Millis(5));
+    scheduler.picture.cluster.put_report(fresh, Revision(6));
+    scheduler.picture.cluster.take_gained(&mut Vec::new());
     assert_eq!(scheduler.step(Millis(5), 10), Step::default());
-    scheduler.on_change(&moved(3, 0), Revision(7), 0, Millis(6));
+    scheduler.load(&moved(3, 0), Revision(7), 0, Millis(6));
     let step = step_and_call(&mut scheduler, Millis(6), 10);
     assert_eq!((step.decisions.len(), nodes(&step), states(&step)), (1, vec![3], vec![]));
 }
@@ -122,7 +126,7 @@ fn other_schedulers_that_come_and_go_end_no_list() {
     let misses = scheduler.stats().cache_misses;
     let schedulers = vec!["a".to_owned(), "c".to_owned()];
     let head = Partition { mode: PartitionMode::Preferred, schedulers, ..Partition::default() };
-    scheduler.on_change(&Change::Partition(head), Revision(3), 0, Millis(1));
+    scheduler.load(&Change::Partition(head), Revision(3), 0, Millis(1));
     place(&mut scheduler, 2, cpu(100));
     assert_eq!(scheduler.stats().cache_misses, misses);
 }

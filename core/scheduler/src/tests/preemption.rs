@@ -2,7 +2,7 @@
 
 use godel_core_binder::{Accepted, Binder, HoldWork, Verdict};
 use godel_domain::{
-    change::{Partition, PartitionMode},
+    change::{Commit, Partition, PartitionMode},
     hold::{Hold, Member, Slot},
     ids::HoldId,
     pause::{Pause, Scope},
@@ -30,6 +30,10 @@ struct Pair {
     now: Millis,
 }
 
+fn config() -> Config {
+    Config { name: "a".to_owned(), ..Config::default() }
+}
+
 fn cpu(cpu: i64) -> Demand {
     Demand { requests: resources(cpu, 1), devices: None }
 }
@@ -40,7 +44,11 @@ fn ranked(id: u64, priority: i32, replicas: u32, min_member: u32, demand: Demand
 
 impl Pair {
     fn new(n_nodes: u32) -> Self {
-        let scheduler = Scheduler::new(Config { name: "a".to_owned(), ..Config::default() }, 7);
+        Self::with(config(), n_nodes)
+    }
+
+    fn with(config: Config, n_nodes: u32) -> Self {
+        let scheduler = Scheduler::new(config, 7);
         let mut pair = Self { scheduler, binder: Binder::new(), revision: 0, now: Millis(0) };
         for id in 1..=n_nodes {
             pair.commit(vec![
@@ -54,11 +62,11 @@ impl Pair {
     fn commit(&mut self, changes: Vec<Change>) -> Revision {
         self.revision += 1;
         let (revision, time_ms) = (Revision(self.revision), i64::try_from(self.revision * 100).unwrap());
-        for change in changes {
-            self.scheduler.on_change(&change, revision, time_ms, self.now);
+        let commit = Commit { revision, time_ms, changes };
+        self.scheduler.apply(&commit, self.now);
+        for change in commit.changes {
             self.binder.on_change(change, revision, time_ms);
         }
-        self.scheduler.on_revision(revision);
         self.binder.on_revision(revision);
         revision
     }
@@ -161,7 +169,10 @@ impl Pair {
     /// Both see the same room.
     fn assert_same(&self) {
         for node in self.binder.cluster().nodes() {
-            assert_eq!(self.scheduler.cluster.node_state(node), self.binder.cluster().node_state(node));
+            assert_eq!(
+                self.scheduler.picture.cluster.node_state(node),
+                self.binder.cluster().node_state(node)
+            );
         }
     }
 }
@@ -242,8 +253,7 @@ fn who_is_in_the_slot_of_a_reservation_stays_and_others_leave() {
 
 #[test]
 fn preemption_can_be_off() {
-    let mut pair = Pair::new(1);
-    pair.scheduler.config.preemption = false;
+    let mut pair = Pair::with(Config { preemption: false, ..config() }, 1);
     pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
     pair.steps();
     pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));

@@ -9,8 +9,8 @@ const GIB: i64 = 1 << 30;
 fn scheduler(nodes: &[NodeReport]) -> Scheduler {
     let mut scheduler = Scheduler::new(Config { name: "a".to_owned(), ..Config::default() }, 7);
     for report in nodes {
-        scheduler.cluster.put_spec(node_spec(report.id.0), Revision(1));
-        scheduler.cluster.put_report(report.clone(), Revision(1));
+        scheduler.picture.cluster.put_spec(node_spec(report.id.0), Revision(1));
+        scheduler.picture.cluster.put_report(report.clone(), Revision(1));
     }
     scheduler
 }
@@ -97,15 +97,15 @@ fn a_replica_that_comes_back_goes_where_its_unit_is_not() {
         nodes: (1..=6).map(NodeId).collect(),
         ..Bind::default()
     };
-    scheduler.on_change(&Change::Rows(spec.id, RunChange::Bind(bind)), Revision(2), 1, Millis(0));
+    scheduler.load(&Change::Rows(spec.id, RunChange::Bind(bind)), Revision(2), 1, Millis(0));
     for other in 2..=4 {
         placed(&mut scheduler, &of_class(WorkloadClass::Service, other, 3, resources(100, GIB)));
     }
     // The one on node 4 has ended, and is wanted again; node 4 is the only one without a replica.
     let ended = Statuses { ordinals: vec![3], phases: vec![Phase::Stopped], ..Statuses::default() };
-    scheduler.on_change(&Change::Rows(spec.id, RunChange::Statuses(ended)), Revision(3), 1, Millis(0));
+    scheduler.load(&Change::Rows(spec.id, RunChange::Statuses(ended)), Revision(3), 1, Millis(0));
     let again = godel_domain::running_units::Requeue { ordinals: vec![3], incarnations: vec![1] };
-    scheduler.on_change(&Change::Rows(spec.id, RunChange::Requeue(again)), Revision(4), 1, Millis(0));
+    scheduler.load(&Change::Rows(spec.id, RunChange::Requeue(again)), Revision(4), 1, Millis(0));
     scheduler.on_assign(&spec, Revision(4), &[(3, 1)], 0, Millis(0));
     let decisions = scheduler.step(Millis(0), 100).decisions;
     assert_eq!(decisions[0].groups[0].nodes, [NodeId(4)]);

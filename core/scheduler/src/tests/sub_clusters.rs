@@ -22,8 +22,8 @@ fn join(scheduler: &mut Scheduler, id: u32, sub_cluster: &str, cpu: i64) {
         max_running_units: 100_000,
         ..node_report(id, resources(cpu, 1_000_000), 0, "")
     };
-    scheduler.on_change(&Change::NodeReport(report), Revision(1), 0, Millis(0));
-    scheduler.on_change(&Change::NodeSpec(node_spec(id)), Revision(1), 0, Millis(0));
+    scheduler.load(&Change::NodeReport(report), Revision(1), 0, Millis(0));
+    scheduler.load(&Change::NodeSpec(node_spec(id)), Revision(1), 0, Millis(0));
 }
 
 /// Wants one CPU each.
@@ -82,11 +82,10 @@ fn workflows_with_work_have_equal_shares() {
     for id in 2..=10_001 {
         assign(&mut scheduler, &located(id, 1, "b"));
     }
-    scheduler.window = Window::new(1 << 20);
-    scheduler.window.on_answers(1 << 30, 0);
-    for _ in 0..20 {
-        // Grows with each round.
-        scheduler.window.on_answers(1 << 30, 0);
+    scheduler.in_flight = InFlight::new(1 << 20);
+    for _ in 0..21 {
+        // What may be in flight grows with each round of answers.
+        scheduler.in_flight.count_answers(1 << 30, 0, 0);
     }
     let mut placed = [0; 2];
     for decision in scheduler.step(Millis(0), 8_192).decisions {
@@ -172,27 +171,31 @@ fn looking_for_a_place_costs_what_the_sub_cluster_has() {
     assign(&mut scheduler, &located(1, 1, "a"));
     let step = scheduler.step(Millis(0), 10);
     assert_eq!(step.reports[0].state, ReportState::Parked);
-    assert!(scheduler.placer.n_looked <= 10, "{} blocks and nodes", scheduler.placer.n_looked);
+    assert!(
+        scheduler.picture.placer.n_looked <= 10,
+        "{} blocks and nodes",
+        scheduler.picture.placer.n_looked
+    );
     let refusals = step.reports[0].refusals.as_ref().unwrap();
     let counts: Vec<_> = refusals.reasons.iter().map(|one| (one.plugin, one.nodes)).collect();
     assert_eq!(counts, [("node-selector", 1_995), ("resources-fit", 5)]);
 }
 
 #[derive(Clone, Debug)]
-struct NaiveNode {
+struct LocatedNode {
     id: u32,
     sub_cluster: &'static str,
     n_free: u32,
     is_own: bool,
 }
 
-fn nodes() -> impl Strategy<Value = Vec<NaiveNode>> {
+fn nodes() -> impl Strategy<Value = Vec<LocatedNode>> {
     let node = (1..40u32, prop::sample::select(vec!["a", "b", "c", ""]), 0..4u32, any::<bool>());
     prop::collection::vec(node, 1..60).prop_map(|nodes| {
         let mut id = 0;
         let each = nodes.into_iter().map(|(gap, sub_cluster, n_free, is_own)| {
             id += gap;
-            NaiveNode { id, sub_cluster, n_free, is_own }
+            LocatedNode { id, sub_cluster, n_free, is_own }
         });
         each.collect()
     })
@@ -219,7 +222,7 @@ proptest! {
         scheduler.on_partition(&Partition { mode, generation: 1, schedulers, slots, ..Partition::default() });
         let mut left: BTreeMap<u32, u32> = nodes.iter().map(|node| (node.id, node.n_free)).collect();
         for (id, (replicas, sub_cluster)) in (1..).zip(&units) {
-            let may = |node: &&NaiveNode| {
+            let may = |node: &&LocatedNode| {
                 let reaches = mode != PartitionMode::Strict || is_wide || node.is_own;
                 reaches && node.sub_cluster == *sub_cluster
             };

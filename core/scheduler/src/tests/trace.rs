@@ -55,10 +55,10 @@ fn replay(tasks: &[Task], config: &Config, scoring: Option<ScoringProfile>, seed
         (0..N_SCHEDULERS as u64).map(|idx| Scheduler::new(config.clone(), seed * 31 + idx)).collect();
     for scheduler in &mut schedulers {
         for (id, node) in &binder.nodes {
-            scheduler.cluster.put_spec(node_spec(id.0), Revision(1));
+            scheduler.picture.cluster.put_spec(node_spec(id.0), Revision(1));
             let capacity = resources(node.capacity[0], node.capacity[1]);
             let report = node_report(id.0, capacity, node.gpus.len(), &node.model);
-            scheduler.cluster.put_report(report, Revision(1));
+            scheduler.picture.cluster.put_report(report, Revision(1));
         }
     }
     let by_class = |task: &Task| {
@@ -92,7 +92,7 @@ fn replay(tasks: &[Task], config: &Config, scoring: Option<ScoringProfile>, seed
         }
         for (revision, change) in &changes {
             for scheduler in &mut schedulers {
-                scheduler.on_change(change, *revision, 0, now);
+                scheduler.load(change, *revision, 0, now);
             }
         }
         let is_idle = schedulers.iter().all(|scheduler| scheduler.next_wake().is_none());

@@ -68,7 +68,7 @@ fn a_unit_whose_queue_is_full_goes_back_and_holds_nothing() {
     assert!(scheduler.inventory().is_empty());
     assert_eq!(scheduler.credits(), Config::default().held_max);
     assert_eq!((scheduler.stats().placed, scheduler.stats().conflicts), (1, 0));
-    let (allocated, _) = scheduler.cluster.node_state(NodeId(1)).unwrap();
+    let (allocated, _) = scheduler.picture.cluster.node_state(NodeId(1)).unwrap();
     assert_eq!(allocated.get(CPU), 1000, "what was bound");
     // Assigned again it is tried again.
     scheduler.on_assign(&spec, Revision(2), &[(1, 0), (2, 0)], 1, Millis(2));
@@ -167,7 +167,7 @@ fn already_bound_counts_as_placed_and_rows_of_others_are_left_out() {
         }],
         ..Decision::default()
     };
-    scheduler.on_change(&bind(&other, &cpu(1000)), Revision(2), 0, Millis(0));
+    scheduler.load(&bind(&other, &cpu(1000)), Revision(2), 0, Millis(0));
     let decision = scheduler.step(Millis(0), 10).decisions.remove(0);
     assert_eq!(decision.groups[0].ordinals, [0]);
     scheduler.on_outcome(&refused(&decision, RejectionReason::AlreadyBound), Millis(1));

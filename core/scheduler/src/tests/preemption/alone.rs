@@ -12,7 +12,7 @@ use godel_testkit::web_budget;
 use proptest::prelude::*;
 
 use super::*;
-use crate::assigned_unit::Wanted;
+use crate::assigned_unit::WantedReplica;
 
 /// Queues with a guarantee of one node each, and one without.
 const QUEUES: [&str; 3] = ["own", "other", "lab"];
@@ -161,9 +161,9 @@ impl Alone {
         let rows = self.pair.binder.cluster().rows(UnitId(id)).cloned().unwrap_or_default();
         let (ordinals, incarnations) = lifecycle::pending(spec, &rows);
         let holds = self.pair.binder.cluster().holds();
-        let held: Vec<Wanted> =
+        let held: Vec<WantedReplica> =
             holds.iter().filter(|hold| hold.unit == UnitId(id)).flat_map(|hold| hold.members()).collect();
-        let pending: Vec<Wanted> =
+        let pending: Vec<WantedReplica> =
             ordinals.into_iter().zip(incarnations).filter(|wanted| !held.contains(wanted)).collect();
         let bound = u32::try_from(rows.live().count()).unwrap();
         if pending.is_empty() || (!held.is_empty() && !rows.was_placed()) {

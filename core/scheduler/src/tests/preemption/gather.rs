@@ -44,7 +44,7 @@ fn a_gang_whose_turn_it_is_gathers_room_and_others_do_not_take_it() {
     assert_eq!(pair.steps(), [(3, ReportState::Parked)], "it goes on looking");
     let gathering = pair.binder.gathering();
     assert_eq!((gathering[0].unit, gathering[0].n_wanted, pair.binder.n_holds()), (UnitId(3), 2, 2));
-    assert_eq!(pair.scheduler.cluster.occupants(NodeId(1)), &[], "nobody else asks for them");
+    assert_eq!(pair.scheduler.picture.cluster.occupants(NodeId(1)), &[], "nobody else asks for them");
     pair.end(1, &[0]);
     pair.assign(&unit(4, 1, 1, cpu(300)));
     assert_eq!(pair.steps().last(), Some(&(4, ReportState::Parked)), "what is free is gathered");

@@ -31,8 +31,8 @@ impl Pair {
         let mut listed = vec![Change::NodeSpec(spec), Change::NodeReport(report)];
         let rows = |id| Some(Change::RowsLoaded(UnitId(id), self.binder.cluster().rows(UnitId(id))?.clone()));
         listed.extend([1, 2].into_iter().filter_map(rows));
-        listed.iter().for_each(|change| self.scheduler.on_change(change, revision, time_ms, self.now));
-        self.scheduler.on_revision(revision);
+        listed.iter().for_each(|change| self.scheduler.load(change, revision, time_ms, self.now));
+        self.scheduler.on_listed(revision);
     }
 }
 

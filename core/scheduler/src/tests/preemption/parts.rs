@@ -7,7 +7,7 @@ use godel_domain::{
 };
 
 use super::*;
-use crate::assigned_unit::Wanted;
+use crate::assigned_unit::WantedReplica;
 
 /// The same unit with one more replica, of another task group.
 fn with_another(mut spec: UnitSpec, demand: Demand) -> UnitSpec {
@@ -22,7 +22,7 @@ fn with_another(mut spec: UnitSpec, demand: Demand) -> UnitSpec {
 
 impl Pair {
     /// A unit of which one is bound already, whether or not rows say so here.
-    fn assign_rest(&mut self, spec: &UnitSpec, rest: &[Wanted]) {
+    fn assign_rest(&mut self, spec: &UnitSpec, rest: &[WantedReplica]) {
         let revision = self.commit(vec![Change::UnitSpec(Arc::new(spec.clone()))]);
         self.scheduler.on_assign(spec, revision, rest, 1, self.now);
     }

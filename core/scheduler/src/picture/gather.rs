@@ -4,32 +4,18 @@
 use godel_domain::{
     decision::{GroupPlacement, Preemption},
     hold::Borrower,
-    ids::UnitId,
-    queue_spec::Band,
-    unit::UnitSpec,
 };
 use godel_placement::gang::{self, GroupAsk};
 
-use super::{
-    Scheduler,
-    assigned_unit::{AssignedUnit, Wanted},
-    cycle::Try,
-};
+use super::{Picture, Try};
+use crate::assigned_unit::{AssignedUnit, WantedReplica};
 
-impl Scheduler {
-    /// The dispatcher says that it is the turn of a unit that was just assigned: should it find no place, its room is
-    /// gathered.
-    pub fn set_turn(&mut self, unit: UnitId) {
-        if let Some(assigned) = self.units.get_mut(&unit) {
-            assigned.has_turn = true;
-        }
-    }
-
+impl Picture {
     /// Chooses nodes on which room is gathered for the next `together` running units of a gang. Nothing is assumed there.
     /// `None`: there is no such room, or what is in it goes on for good.
-    pub(super) fn gather(&mut self, assigned: &AssignedUnit, together: usize) -> Option<Try> {
+    pub(crate) fn gather(&mut self, assigned: &AssignedUnit, together: usize) -> Option<Try> {
         let mut asks = Vec::with_capacity(assigned.groups.len());
-        let mut wanted: Vec<(u16, &[Wanted])> = Vec::with_capacity(assigned.groups.len());
+        let mut wanted: Vec<(u16, &[WantedReplica])> = Vec::with_capacity(assigned.groups.len());
         let mut left = together;
         for (group, work) in (0u16..).zip(&assigned.groups) {
             let pending = &work.pending()[..work.pending().len().min(left)];
@@ -43,12 +29,8 @@ impl Scheduler {
             wanted.push((group, pending));
         }
         self.cluster.keep_occupants();
-        let chosen = gang::choose(&self.cluster, &asks, assigned.turn.0.0, self.seeks.wall_ms);
-        if self.seeks.n_tried == 0 {
-            // Nobody else asks for them.
-            self.cluster.forget_occupants();
-        }
-        let place = |((group, wanted), nodes): ((u16, &[Wanted]), _)| GroupPlacement {
+        let chosen = gang::choose(&self.cluster, &asks, assigned.priority(), self.wall_ms);
+        let place = |((group, wanted), nodes): ((u16, &[WantedReplica]), _)| GroupPlacement {
             group,
             ordinals: wanted.iter().map(|(ordinal, _)| *ordinal).collect(),
             incarnations: incarnations(wanted),
@@ -65,17 +47,17 @@ impl Scheduler {
     }
 
     /// Whether a unit is admitted to what some gang gathers, or to a slot of a reservation.
-    pub(super) fn may_enter(&self, assigned: &AssignedUnit) -> bool {
-        self.is_admitted(assigned) || self.has_slots(assigned)
+    pub(crate) fn is_admitted_anywhere(&self, assigned: &AssignedUnit) -> bool {
+        self.may_borrow(assigned) || self.has_slots(assigned)
     }
 
     /// Whether a unit is admitted to what some gang gathers.
-    pub(super) fn is_admitted(&self, assigned: &AssignedUnit) -> bool {
+    pub(crate) fn may_borrow(&self, assigned: &AssignedUnit) -> bool {
         self.cluster.is_gathering() && self.cluster.admits(&self.borrower(assigned))
     }
 
     /// Places a unit once more, with room that others gather.
-    pub(super) fn enter(&mut self, assigned: &AssignedUnit, quota: usize, tried: &mut Try) {
+    pub(crate) fn place_in_gathered(&mut self, assigned: &AssignedUnit, quota: usize, tried: &mut Try) {
         if self.cluster.is_gathering() && self.cluster.lift_gathered(&self.borrower(assigned), None) {
             self.undo(assigned.unit(), &tried.groups);
             *tried = self.place(assigned, quota);
@@ -83,30 +65,21 @@ impl Scheduler {
         }
     }
 
-    /// When running units of a unit may have to leave for others, once they are bound, milliseconds; `None`: never.
-    pub(super) fn leaves_after(&self, spec: &UnitSpec) -> Option<u64> {
-        let is_system = Band::of(spec.pool, self.classes.priority(spec)) == Band::System;
-        let may_leave = spec.preemptible && !is_system && self.classes.may_be_preempted(&spec.priority_class);
-        may_leave.then_some(spec.min_run_ms)
-    }
-
     fn borrower(&self, assigned: &AssignedUnit) -> Borrower {
+        let queue = self.shares.told_apart(assigned.queue);
         Borrower {
-            priority: assigned.turn.0.0,
+            priority: assigned.priority(),
             pool: assigned.pool,
             active_deadline_ms: assigned.active_deadline_ms,
             leaves_after_ms: assigned.leaves_after_ms,
-            queue: self
-                .shares
-                .told_apart(assigned.queue)
-                .map(|queue| self.shares.tree().shared_path(queue).clone()),
-            now_ms: self.seeks.wall_ms,
+            queue: queue.map(|queue| self.shares.tree().shared_path(queue).clone()),
+            now_ms: self.wall_ms,
         }
     }
 }
 
 /// Empty: all 0.
-fn incarnations(wanted: &[Wanted]) -> Vec<u32> {
+fn incarnations(wanted: &[WantedReplica]) -> Vec<u32> {
     let all_first = wanted.iter().all(|(_, incarnation)| *incarnation == 0);
     if all_first { Vec::new() } else { wanted.iter().map(|(_, incarnation)| *incarnation).collect() }
 }

@@ -15,26 +15,26 @@ const CONFLICT_EVERY_GROW: u64 = 64;
 
 /// Running units that may be without an outcome, and the answers of this round.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
+pub(crate) struct DecisionWindow {
     size: u64,
     max: u64,
     n_answers: u64,
     n_conflicts: u64,
 }
 
-impl Window {
-    pub(super) fn new(max: u32) -> Self {
+impl DecisionWindow {
+    pub(crate) fn new(max: u32) -> Self {
         let max = u64::from(max).max(1);
         Self { size: SIZE_MIN.min(max), max, n_answers: 0, n_conflicts: 0 }
     }
 
     /// Whether one more decision may be made with `in_flight` running units unanswered.
-    pub(super) fn is_open(&self, in_flight: u64) -> bool {
+    pub(crate) fn is_open(&self, in_flight: u64) -> bool {
         in_flight < self.size
     }
 
     /// Answers for `n_answers` running units, `n_conflicts` of them conflicts.
-    pub(super) fn on_answers(&mut self, n_answers: u64, n_conflicts: u64) {
+    pub(crate) fn on_answers(&mut self, n_answers: u64, n_conflicts: u64) {
         self.n_answers += n_answers;
         self.n_conflicts += n_conflicts;
         if self.n_answers < self.size {
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn grows_alone_shrinks_among_others_and_stays_within_bounds() {
-        let mut window = Window::new(1_000);
+        let mut window = DecisionWindow::new(1_000);
         let mut sizes = vec![window.size];
         for conflicts in [0, 0, 0, 0, 0, 63, 16, 100, 500, 500, 500, 500, 500] {
             window.on_answers(window.size, conflicts);
@@ -63,6 +63,6 @@ mod tests {
         }
         assert_eq!(sizes, [64, 128, 256, 512, 1_000, 1_000, 500, 500, 250, 125, 64, 64, 64, 64]);
         assert!(window.is_open(63) && !window.is_open(64));
-        assert!(Window::new(0).is_open(0));
+        assert!(DecisionWindow::new(0).is_open(0));
     }
 }

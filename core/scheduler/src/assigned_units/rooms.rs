@@ -8,77 +8,62 @@
 use std::collections::BTreeSet;
 
 use godel_cluster::Cluster;
-use godel_domain::{
-    ids::{NodeId, UnitId},
-    unit_report::RoomReport,
-};
+use godel_domain::{ids::NodeId, unit_report::RoomReport};
 use godel_placement::place::{Placer, templates::TemplateId};
 
-use super::{Scheduler, park::WaitKey, slots::may_serve};
+use super::AssignedUnits;
+use crate::{
+    park::{Parked, WaitKey},
+    picture::{Picture, may_serve},
+};
 
 /// Places counted of one need at most: more are told once these are taken.
 const N_PLACES_MAX: u32 = 1_024;
 /// The same where every node has to be asked, which costs a look at each.
 const N_ANYWHERE_MAX: u32 = 64;
 
-impl Scheduler {
-    /// The dispatcher calls a unit that was just assigned: there is room for it, and it is its turn.
-    pub fn set_called(&mut self, unit: UnitId) {
-        self.parked.note_call();
-        if let Some(mut assigned) = self.detach(unit) {
-            assigned.is_called = true;
-            let state = assigned.state.clone();
-            self.attach(assigned, state);
-        }
-    }
-
-    /// A stream to a dispatcher opens: it knows nothing of the room that parked units have.
-    pub fn on_attach(&mut self) {
-        self.n_assigned = 0;
-        self.parked.forget_stated();
-    }
-
+impl AssignedUnits {
     /// Nodes that gained room since the last step are offered.
-    pub(super) fn offer_gained(&mut self) {
-        let mut gained = std::mem::take(&mut self.gained);
-        self.cluster.take_gained(&mut gained);
+    pub(crate) fn offer_gained(&mut self, picture: &mut Picture) {
+        let gained = picture.take_gained();
         if !self.parked.is_empty() {
-            if self.cluster.has_holds() {
-                self.wake_holders(&gained);
+            let Picture { cluster, placer, .. } = picture;
+            if cluster.has_holds() {
+                self.wake_units_with_holds(&gained, cluster, &mut placer.templates);
             }
             self.parked.offer(&gained);
-            self.count_rooms();
+            count_rooms(&mut self.parked, placer, cluster);
         }
-        self.gained = gained;
-    }
-
-    fn count_rooms(&mut self) {
-        if !self.parked.is_stale() {
-            return;
-        }
-        let Self { parked, placer, cluster, .. } = self;
-        let mut useful = BTreeSet::new();
-        parked.count(|need, nodes| match nodes {
-            None => count_anywhere(need, placer, cluster),
-            Some(nodes) => count(need, nodes, placer, cluster, &mut useful),
-        });
-        if parked.n_offered() > 0 {
-            parked.keep_offered(|node| useful.contains(node));
-        }
+        picture.give_back_gained(gained);
     }
 
     /// What the dispatcher has yet to hear of room, and the end of what is known of needs that nobody has.
-    pub(super) fn state_rooms(&mut self) -> Vec<RoomReport> {
+    pub(crate) fn take_rooms(&mut self, picture: &mut Picture) -> Vec<RoomReport> {
         if self.parked.is_empty() || self.n_called > 0 {
             return Vec::new();
         }
-        self.count_rooms();
-        let (assigned, revision) = (self.n_assigned, self.used_as_of);
+        let Picture { cluster, placer, used_as_of, .. } = picture;
+        count_rooms(&mut self.parked, placer, cluster);
+        let (assigned, revision) = (self.n_assigned, *used_as_of);
         let news = self.parked.take_news();
         for need in self.parked.take_dropped() {
-            need.templates.iter().for_each(|(template, _)| self.placer.templates.release(*template));
+            need.templates.iter().for_each(|(template, _)| placer.templates.release(*template));
         }
         news.into_iter().map(|(need, places)| RoomReport { need, places, assigned, revision }).collect()
+    }
+}
+
+fn count_rooms(parked: &mut Parked, placer: &mut Placer, cluster: &Cluster) {
+    if !parked.is_stale() {
+        return;
+    }
+    let mut useful = BTreeSet::new();
+    parked.count(|need, nodes| match nodes {
+        None => count_anywhere(need, placer, cluster),
+        Some(nodes) => count(need, nodes, placer, cluster, &mut useful),
+    });
+    if parked.n_offered() > 0 {
+        parked.retain_offered(|node| useful.contains(node));
     }
 }
 

@@ -1,0 +1,391 @@
+//! The units that are assigned, each in one state, with what the dispatcher has yet to hear of them.
+
+use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
+
+use godel_cluster::Cluster;
+use godel_domain::{
+    ids::{IdMap, NodeId, Revision, UnitId},
+    refusals::Refusals,
+    seed::mix,
+    time::Millis,
+    unit_report::{ReportState, UnitReport},
+};
+use godel_placement::place::templates::Templates;
+
+use super::{
+    Config,
+    assigned_unit::{AssignedUnit, DecisionIds, UnitState},
+    flows::Flows,
+    park::{CountedRefusals, Parked, WaitKey},
+};
+
+mod outcome;
+mod rooms;
+
+pub(super) use self::outcome::{Answered, refused};
+
+/// Rejections in a row after which a unit in backoff holds no credits: by then it waits a tenth of a second and more.
+const N_FAILURES_CREDITED: u32 = 6;
+
+/// Units that are assigned, and the queues in which they stand.
+#[derive(Debug)]
+pub(super) struct AssignedUnits {
+    units: IdMap<UnitId, Box<AssignedUnit>>,
+    /// Decisions without an outcome of units not assigned any more.
+    orphans: IdMap<UnitId, DecisionIds>,
+    pub(super) ready: Flows,
+    backoff: BTreeSet<(Millis, UnitId)>,
+    pub(super) parked: Parked,
+    /// Units in `ready` that the dispatcher called.
+    n_called: usize,
+    /// Assignments of this stream.
+    n_assigned: u64,
+    /// Of the unit that was assigned last.
+    last_order: u64,
+    /// Running units in ready and backoff.
+    n_working: u64,
+    reports: Vec<UnitReport>,
+    delays: Delays,
+}
+
+/// How long units wait after rejections.
+#[derive(Debug)]
+struct Delays {
+    ms_min: u64,
+    ms_max: u64,
+    seed: u64,
+}
+
+impl AssignedUnits {
+    pub(super) fn new(config: &Config, seed: u64) -> Self {
+        Self {
+            units: IdMap::default(),
+            orphans: IdMap::default(),
+            ready: Flows::default(),
+            backoff: BTreeSet::new(),
+            parked: Parked::default(),
+            n_called: 0,
+            n_assigned: 0,
+            last_order: 0,
+            n_working: 0,
+            reports: Vec::new(),
+            delays: Delays { ms_min: config.backoff_ms_min, ms_max: config.backoff_ms_max, seed },
+        }
+    }
+
+    pub(super) fn get(&self, unit: UnitId) -> Option<&AssignedUnit> {
+        self.units.get(&unit).map(|assigned| &**assigned)
+    }
+
+    pub(super) fn get_mut(&mut self, unit: UnitId) -> Option<&mut AssignedUnit> {
+        self.units.get_mut(&unit).map(|assigned| &mut **assigned)
+    }
+
+    /// One assignment more of this stream.
+    pub(super) fn count_assignment(&mut self) {
+        self.n_assigned += 1;
+    }
+
+    /// Takes the decisions without an outcome that a unit has from an earlier assignment.
+    pub(super) fn take_orphans(&mut self, unit: UnitId) -> DecisionIds {
+        self.orphans.remove(&unit).unwrap_or_default()
+    }
+
+    /// The place of a unit in the order of assignments: that of the assignment that it replaces, or the next one.
+    pub(super) fn dispatch_order(&mut self, replaced: Option<&AssignedUnit>) -> u64 {
+        let order = replaced.map_or(self.last_order + 1, |old| old.queue_key.1);
+        self.last_order = self.last_order.max(order);
+        order
+    }
+
+    /// Puts a unit into a state, or lets it go when nothing is left to do. The dispatcher hears when it is parked no longer:
+    /// it would call it for room otherwise, in the midst of whatever else becomes of it.
+    pub(super) fn attach(
+        &mut self,
+        mut assigned: Box<AssignedUnit>,
+        state: UnitState,
+        templates: &mut Templates,
+    ) {
+        let unit = assigned.unit();
+        if assigned.is_done() {
+            self.report(&assigned, ReportState::Done, None);
+            self.release_unit(assigned, templates);
+            return;
+        }
+        let was_parked = matches!(assigned.state, UnitState::Parked(_));
+        assigned.state = if assigned.has_work() { state } else { UnitState::Waiting };
+        if was_parked && !matches!(assigned.state, UnitState::Parked(_)) {
+            self.report(&assigned, ReportState::Woken, None);
+        }
+        match &assigned.state {
+            UnitState::Ready => {
+                assigned.full = None;
+                self.n_called += usize::from(assigned.is_called);
+                self.ready.insert(assigned.flow, assigned.queue_key);
+            }
+            UnitState::Backoff(end) => {
+                assigned.rests = assigned.failures > N_FAILURES_CREDITED;
+                self.backoff.insert((*end, unit));
+            }
+            // The group has it already.
+            UnitState::Parked(_) | UnitState::Waiting => {}
+        }
+        if !matches!(assigned.state, UnitState::Ready) {
+            self.finish_wake(&mut assigned, templates);
+        }
+        self.n_working += assigned.weight();
+        self.units.insert(unit, assigned);
+    }
+
+    /// Takes a unit out of whatever state it is in, to be attached again or released.
+    pub(super) fn detach(&mut self, unit: UnitId) -> Option<Box<AssignedUnit>> {
+        let assigned = self.units.remove(&unit)?;
+        self.n_working -= assigned.weight();
+        match &assigned.state {
+            UnitState::Ready => {
+                self.n_called -= usize::from(assigned.is_called);
+                self.ready.remove(assigned.flow, &assigned.queue_key);
+            }
+            UnitState::Backoff(end) => {
+                self.backoff.remove(&(*end, unit));
+            }
+            UnitState::Parked(need) => self.parked.remove(need, &assigned.queue_key),
+            UnitState::Waiting => {}
+        }
+        Some(assigned)
+    }
+
+    /// Ends a detached unit: it is assigned no longer.
+    pub(super) fn release_unit(&mut self, mut assigned: Box<AssignedUnit>, templates: &mut Templates) {
+        self.finish_wake(&mut assigned, templates);
+        for group in &assigned.groups {
+            templates.release(group.template);
+        }
+        if !assigned.decisions.is_empty() {
+            self.orphans.insert(assigned.unit(), assigned.decisions);
+        }
+    }
+
+    /// The unit is assigned no longer.
+    pub(super) fn revoke(&mut self, unit: UnitId, templates: &mut Templates) {
+        if let Some(assigned) = self.detach(unit) {
+            self.release_unit(assigned, templates);
+        }
+    }
+
+    /// The dispatcher calls a unit that was just assigned: there is room for it, and it is its turn.
+    pub(super) fn call(&mut self, unit: UnitId, templates: &mut Templates) {
+        self.parked.note_call();
+        if let Some(mut assigned) = self.detach(unit) {
+            assigned.is_called = true;
+            let state = assigned.state.clone();
+            self.attach(assigned, state, templates);
+        }
+    }
+
+    /// A stream to a dispatcher opens: it knows nothing of the room that parked units have.
+    pub(super) fn begin_stream(&mut self) {
+        self.n_assigned = 0;
+        self.parked.forget_stated();
+    }
+
+    /// A class has this priority now: its units move in their queues, and those that are parked try again with that.
+    pub(super) fn update_priorities(&mut self, class: &str, priority: i32, templates: &mut Templates) {
+        let priority = Reverse(priority);
+        let moves = |assigned: &AssignedUnit| {
+            assigned.class.as_deref() == Some(class) && assigned.queue_key.0 != priority
+        };
+        let of_class = self.units.values().filter(|assigned| moves(assigned));
+        let mut moved: Vec<UnitId> = of_class.map(|assigned| assigned.unit()).collect();
+        moved.sort_unstable();
+        for unit in moved {
+            let Some(mut assigned) = self.detach(unit) else { continue };
+            assigned.queue_key.0 = priority;
+            let state = match &assigned.state {
+                UnitState::Parked(_) => UnitState::Ready,
+                other => other.clone(),
+            };
+            self.attach(assigned, state, templates);
+        }
+    }
+
+    /// Parks a detached unit that found no place. `shown`: what the dispatcher is told of the refusals.
+    pub(super) fn park(
+        &mut self,
+        mut assigned: Box<AssignedUnit>,
+        need: &WaitKey,
+        (refusals, shown): (CountedRefusals, Option<Arc<Refusals>>),
+        now: Millis,
+        templates: &mut Templates,
+    ) {
+        let (id, is_new) = self.parked.park(need, assigned.queue_key, refusals, now);
+        if is_new {
+            need.templates.iter().for_each(|(template, _)| templates.retain(*template));
+        }
+        if std::mem::take(&mut assigned.is_called) {
+            self.parked.note_none(need);
+        }
+        self.report_parked(&assigned, ReportState::Parked, shown, id);
+        if assigned.woken_from.as_ref() == Some(need) {
+            assigned.woken_from = None;
+        }
+        self.attach(assigned, UnitState::Parked(need.clone()), templates);
+    }
+
+    fn report(&mut self, assigned: &AssignedUnit, state: ReportState, refusals: Option<Arc<Refusals>>) {
+        self.report_parked(assigned, state, refusals, 0);
+    }
+
+    /// The same of a unit that lacks something.
+    fn report_parked(
+        &mut self,
+        assigned: &AssignedUnit,
+        state: ReportState,
+        refusals: Option<Arc<Refusals>>,
+        need: u64,
+    ) {
+        let (unit, spec_revision) = (assigned.unit(), assigned.revision);
+        let unplaced = u32::try_from(assigned.pending()).unwrap_or(u32::MAX);
+        let unplaced = (state == ReportState::Parked).then_some(unplaced);
+        self.reports.push(UnitReport { unit, spec_revision, state, refusals, need, unplaced });
+    }
+
+    /// Takes what the dispatcher has yet to hear of units.
+    pub(super) fn take_reports(&mut self) -> Vec<UnitReport> {
+        std::mem::take(&mut self.reports)
+    }
+
+    /// Gives a detached unit back to the dispatcher.
+    pub(super) fn give_back(
+        &mut self,
+        assigned: Box<AssignedUnit>,
+        state: ReportState,
+        refusals: Option<Arc<Refusals>>,
+        templates: &mut Templates,
+    ) {
+        self.report(&assigned, state, refusals);
+        self.release_unit(assigned, templates);
+    }
+
+    /// The unit woken from a group came to an end: the next one's turn.
+    fn finish_wake(&mut self, assigned: &mut AssignedUnit, templates: &mut Templates) {
+        if let Some(need) = assigned.woken_from.take()
+            && self.parked.finish(&need, assigned.unit())
+        {
+            self.wake(&need, templates);
+        }
+    }
+
+    /// Tries the first unit of a group of parked ones.
+    pub(super) fn wake(&mut self, need: &WaitKey, templates: &mut Templates) {
+        let Some(position) = self.parked.wake(need) else { return };
+        let Some(mut assigned) = self.units.remove(&position.2) else { return };
+        assigned.woken_from = Some(need.clone());
+        self.attach(assigned, UnitState::Ready, templates);
+    }
+
+    /// Units whose backoff is over are ready, or go back where a queue of theirs is full.
+    pub(super) fn end_backoff(&mut self, now: Millis, templates: &mut Templates) {
+        while let Some(&(end, unit)) = self.backoff.first() {
+            if end > now {
+                break;
+            }
+            match self.detach(unit) {
+                Some(mut assigned) => match assigned.full.take() {
+                    Some(refusals) => {
+                        self.give_back(assigned, ReportState::QueueFull, Some(refusals), templates);
+                    }
+                    None => self.attach(assigned, UnitState::Ready, templates),
+                },
+                None => {
+                    self.backoff.pop_first();
+                }
+            }
+        }
+    }
+
+    /// Returns when the first backoff ends.
+    pub(super) fn backoff_end(&self) -> Option<Millis> {
+        self.backoff.first().map(|(end, _)| *end)
+    }
+
+    /// Room gained on a node may be what a unit lacks beside what is held for it there.
+    pub(super) fn wake_units_with_holds(
+        &mut self,
+        gained: &[NodeId],
+        cluster: &Cluster,
+        templates: &mut Templates,
+    ) {
+        let mut units: Vec<UnitId> = Vec::new();
+        for node in gained {
+            let holds = cluster.holds_on(*node).iter().filter_map(|id| cluster.hold(*id));
+            units.extend(holds.map(|hold| hold.unit).filter(|unit| self.is_parked_with_hold(*unit)));
+        }
+        units.sort_unstable();
+        units.dedup();
+        for unit in units {
+            if let Some(assigned) = self.detach(unit) {
+                self.attach(assigned, UnitState::Ready, templates);
+            }
+        }
+    }
+
+    fn is_parked_with_hold(&self, unit: UnitId) -> bool {
+        let is_parked = |assigned: &AssignedUnit| {
+            matches!(assigned.state, UnitState::Parked(_)) && !assigned.awaiting_hold.is_empty()
+        };
+        self.get(unit).is_some_and(is_parked)
+    }
+
+    /// A hold is read: its unit may be tried elsewhere.
+    pub(super) fn try_unit_with_hold(&mut self, unit: UnitId, templates: &mut Templates) {
+        let is_next = |assigned: &AssignedUnit| {
+            assigned.state == UnitState::Waiting
+                && !assigned.awaits
+                && !assigned.awaiting_hold.is_empty()
+                && assigned.decisions.is_empty()
+        };
+        if self.get(unit).is_some_and(is_next)
+            && let Some(assigned) = self.detach(unit)
+        {
+            self.attach(assigned, UnitState::Ready, templates);
+        }
+    }
+
+    /// Whether there is something that a step would do at once: a report to be sent, or room to be counted. `has_gained`: nodes
+    /// have gained room.
+    pub(super) fn has_news(&self, has_gained: bool) -> bool {
+        !self.reports.is_empty() || (!self.parked.is_empty() && (has_gained || self.parked.is_stale()))
+    }
+
+    /// Units with the revisions of their records, ascending.
+    pub(super) fn inventory(&self) -> Vec<(UnitId, Revision)> {
+        let mut units: Vec<_> =
+            self.units.values().map(|assigned| (assigned.unit(), assigned.revision)).collect();
+        units.sort_unstable();
+        units
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.units.len()
+    }
+
+    pub(super) fn n_backoff(&self) -> usize {
+        self.backoff.len()
+    }
+
+    /// Running units in ready and backoff.
+    pub(super) fn n_working(&self) -> u64 {
+        self.n_working
+    }
+}
+
+impl Delays {
+    /// `min` doubled with each rejection in a row up to `max`, less up to half of it by seeded jitter.
+    fn after(&self, unit: UnitId, failures: u32) -> u64 {
+        let doubled = self.ms_min.saturating_mul(1 << failures.saturating_sub(2).min(20));
+        let delay = doubled.min(self.ms_max);
+        let jitter = mix(self.seed ^ unit.0.rotate_left(16) ^ u64::from(failures)) % (delay / 2 + 1);
+        (delay - jitter).max(1)
+    }
+}

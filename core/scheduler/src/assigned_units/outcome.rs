@@ -1,0 +1,296 @@
+//! What is left to place of a unit, as rows, holds and outcomes come in.
+
+use std::sync::Arc;
+
+use godel_domain::{
+    decision::{Decision, GroupPlacement, Outcome, RejectionReason},
+    hold::Hold,
+    ids::UnitId,
+    refusals::{RefusalCount, Refusals},
+    time::Millis,
+    unit_report::ReportState,
+};
+use godel_placement::place::templates::Templates;
+use rustc_hash::FxHashSet;
+
+use super::AssignedUnits;
+use crate::{
+    assigned_unit::{AssignedUnit, GroupWork, UnitState, WantedReplica},
+    in_flight::{InFlight, Unread},
+    picture::{Picture, is_past},
+};
+
+/// A unit of which nothing was bound stays so long before it goes back, milliseconds: ten rounds a second are no load,
+/// and a tenth of a second is nothing to one that waits for others to end.
+const FULL_PAUSE_MS: u64 = 100;
+
+/// A running unit that the binder refused: its group in the decision, itself, why.
+type RefusedReplica = (u16, WantedReplica, RejectionReason);
+
+/// A decision with its outcome.
+pub(crate) struct Answered<'a> {
+    pub(crate) decision: &'a Decision,
+    pub(crate) refused: &'a [RefusedReplica],
+    pub(crate) n_bound: usize,
+}
+
+impl AssignedUnits {
+    /// The binder holds room for a decision: while the hold lasts it is tried elsewhere, and nobody else leaves for it. The
+    /// rest of a unit that was never bound has to wait for that first binding, at the dispatcher.
+    pub(crate) fn await_hold(&mut self, decision: &Decision) {
+        let is_same = |assigned: &&mut AssignedUnit| assigned.revision == decision.spec_revision;
+        if let Some(assigned) = self.get_mut(decision.unit).filter(is_same) {
+            let of_group = |group: &GroupPlacement| group.members().map(|one| (group.group, one)).collect();
+            let held = decision.groups.iter().flat_map::<Vec<(u16, WantedReplica)>, _>(of_group);
+            assigned.awaiting_hold.extend(held);
+        }
+    }
+
+    /// Nothing of a unit is to be placed beside what room is held for.
+    pub(crate) fn wait_for_hold(&mut self, unit: UnitId, templates: &mut Templates) {
+        if let Some(mut assigned) = self.detach(unit) {
+            assigned.groups.iter_mut().for_each(GroupWork::clear);
+            self.attach(assigned, UnitState::Waiting, templates);
+        }
+    }
+
+    /// The binder says that a queue of the unit is full. Nothing seen here ends that, so the unit goes back to the
+    /// dispatcher, which knows what queues use; what else is decided of it stays under way.
+    ///
+    /// If nothing of a decision was bound the dispatcher counts otherwise than the binder, for a moment or because only
+    /// replicas find a node that the queue has no room for: then not at once, or the unit would go round and round.
+    /// Claims for several are refused together, though the queue may have room for some.
+    pub(crate) fn on_queue_full(
+        &mut self,
+        decision: &Decision,
+        what: &str,
+        n_bound: usize,
+        now: Millis,
+        templates: &mut Templates,
+    ) {
+        let Some(mut assigned) = self.detach(decision.unit) else { return };
+        if decision.preemption.is_some()
+            && decision.len() > 1
+            && assigned.together() == 0
+            && !assigned.one_by_one
+        {
+            assigned.one_by_one = true;
+            self.attach(assigned, UnitState::Ready, templates);
+            return;
+        }
+        let reason = RefusalCount { plugin: "queue", reason: what.to_owned(), nodes: 0 };
+        let refusals = Refusals { reasons: vec![reason], attempts: assigned.attempts, ..Refusals::default() };
+        let refusals = Arc::new(refusals);
+        if n_bound == 0 && assigned.pending() > 0 {
+            assigned.full = Some(refusals);
+            self.attach(assigned, UnitState::Backoff(now.plus(FULL_PAUSE_MS)), templates);
+        } else {
+            self.give_back(assigned, ReportState::QueueFull, Some(refusals), templates);
+        }
+    }
+
+    /// A decision has its outcome: what was refused is to be placed again, at once or after a while.
+    pub(crate) fn on_answer(
+        &mut self,
+        answered: &Answered<'_>,
+        in_flight: &InFlight,
+        picture: &mut Picture,
+        now: Millis,
+    ) {
+        let Answered { decision, refused, n_bound } = *answered;
+        let unit = decision.unit;
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        if let Some(orphan) = self.orphans.get_mut(&unit) {
+            orphan.retain(|id| *id != decision.id);
+            if orphan.is_empty() {
+                self.orphans.remove(&unit);
+            }
+        }
+        let held_now = match !refused.is_empty() && picture.cluster.has_holds() {
+            true => picture.held_of(unit, decision.spec_revision),
+            false => FxHashSet::default(),
+        };
+        let Some(assigned) = self.units.get_mut(&unit) else { return };
+        assigned.decisions.retain(|id| *id != decision.id);
+        assigned.in_flight = assigned.in_flight.saturating_sub(count(decision.len()));
+        if refused.iter().any(|(_, _, reason)| *reason == RejectionReason::MinMember) {
+            // Fewer count than was thought: what was bound has to come back whole.
+            assigned.bound = 0;
+        }
+        assigned.bound = assigned.bound.saturating_add(count(n_bound));
+        let is_overtaken = |assigned: &AssignedUnit, (ordinal, incarnation): WantedReplica| {
+            let is_later = |other: &WantedReplica| other.0 == ordinal && other.1 > incarnation;
+            let decisions = assigned.decisions.iter().filter_map(|id| in_flight.get(*id));
+            assigned.groups.iter().any(|group| group.pending().iter().any(is_later))
+                || decisions
+                    .flat_map(|decision| &decision.groups)
+                    .any(|group| group.members().any(|one| is_later(&one)))
+        };
+        let n_held = assigned.awaiting_hold.len();
+        let again = wanted_again(assigned, decision, refused, is_overtaken, &held_now);
+        let templates = &mut picture.placer.templates;
+        if again.is_empty() && assigned.awaiting_hold.len() == n_held {
+            assigned.failures = if n_bound > 0 { 0 } else { assigned.failures };
+            // Done, or it waited for this to go back.
+            if assigned.decisions.is_empty()
+                && assigned.state == UnitState::Waiting
+                && !assigned.awaits
+                && let Some(assigned) = self.detach(unit)
+            {
+                self.attach(assigned, UnitState::Ready, templates);
+            }
+            return;
+        }
+        let Some(mut assigned) = self.detach(unit) else { return };
+        assigned.failures += 1;
+        for (group, wanted) in again {
+            if let Some(group) = assigned.groups.get_mut(usize::from(group)) {
+                group.add(&[wanted]);
+            }
+        }
+        let state = if assigned.full.is_some() {
+            // It goes back whatever becomes of its other decisions.
+            UnitState::Backoff(now.plus(FULL_PAUSE_MS))
+        } else if assigned.failures > 1 {
+            UnitState::Backoff(now.plus(self.delays.after(unit, assigned.failures)))
+        } else {
+            UnitState::Ready
+        };
+        self.attach(assigned, state, templates);
+    }
+
+    /// A hold has ended. If the dispatcher knew so before it assigned the unit, or another one leads since, nobody
+    /// says so again; what is bound in the same transaction is taken out right away, and what another hold is for that took
+    /// the place of this one stays held.
+    pub(crate) fn requeue_after_hold(&mut self, hold: &Hold, picture: &mut Picture) {
+        let Some(assigned) = self.get(hold.unit).filter(|assigned| !assigned.awaiting_hold.is_empty()) else {
+            return;
+        };
+        let held_now = match picture.cluster.has_holds_of(hold.unit) {
+            true => picture.held_of(hold.unit, assigned.revision),
+            false => FxHashSet::default(),
+        };
+        let is_free = |wanted: &WantedReplica| {
+            !held_now.contains(wanted) && hold.members().any(|member| member == *wanted)
+        };
+        self.requeue(hold.unit, |(_, wanted)| is_free(wanted), picture);
+    }
+
+    /// The end of holds of a unit may have gone unseen: what no hold is for that was read, or is about to be read, is to be
+    /// placed again.
+    pub(crate) fn requeue_released(&mut self, unit: UnitId, unread: &Unread, picture: &mut Picture) {
+        let Some(assigned) = self.get(unit) else { return };
+        let mut held_now = picture.held_of(unit, assigned.revision);
+        held_now.extend(unread.held_of(unit, picture.revision));
+        self.requeue(unit, |(_, wanted)| !held_now.contains(wanted), picture);
+    }
+
+    /// The same of all units, after a list.
+    pub(crate) fn requeue_all_released(&mut self, unread: &Unread, picture: &mut Picture) {
+        let waiting = self.units.values().filter(|assigned| !assigned.awaiting_hold.is_empty());
+        let mut units: Vec<UnitId> = waiting.map(|assigned| assigned.unit()).collect();
+        units.sort_unstable();
+        units.into_iter().for_each(|unit| self.requeue_released(unit, unread, picture));
+    }
+
+    fn requeue(
+        &mut self,
+        unit: UnitId,
+        is_free: impl Fn(&(u16, WantedReplica)) -> bool,
+        picture: &mut Picture,
+    ) {
+        if !self.get(unit).is_some_and(|assigned| assigned.awaiting_hold.iter().any(&is_free)) {
+            return;
+        }
+        let Some(mut assigned) = self.detach(unit) else { return };
+        let (free, kept) = std::mem::take(&mut assigned.awaiting_hold).into_iter().partition(is_free);
+        assigned.awaiting_hold = kept;
+        for (group, wanted) in free {
+            let row = picture.cluster.rows(unit).map(|rows| rows.row(wanted.0)).unwrap_or_default();
+            if let Some(group) =
+                assigned.groups.get_mut(usize::from(group)).filter(|_| !is_past(&row, wanted.1))
+            {
+                group.add(&[wanted]);
+            }
+        }
+        self.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
+    }
+
+    /// Takes out what others bound: all of the unit's rows, or those of `ordinals`.
+    pub(crate) fn remove_bound(&mut self, unit: UnitId, ordinals: Option<&[u32]>, picture: &mut Picture) {
+        let Some(assigned) = self.get(unit) else { return };
+        let Some(rows) = picture.cluster.rows(unit) else { return };
+        let is_past_one = |wanted: &WantedReplica| is_past(&rows.row(wanted.0), wanted.1);
+        let any = assigned.groups.iter().map(GroupWork::pending).any(|pending| match ordinals {
+            Some(ordinals) => ordinals.iter().any(|ordinal| {
+                let at = pending.partition_point(|wanted| wanted.0 < *ordinal);
+                pending.get(at).is_some_and(|wanted| wanted.0 == *ordinal && is_past_one(wanted))
+            }),
+            None => pending.iter().any(is_past_one),
+        });
+        if !any {
+            return;
+        }
+        let Some(mut assigned) = self.detach(unit) else { return };
+        for group in &mut assigned.groups {
+            group.retain(|wanted| !is_past_one(wanted));
+        }
+        self.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
+    }
+}
+
+/// The refused running units of a decision, in its order; what an outcome says of others is ignored.
+pub(crate) fn refused(decision: &Decision, outcome: &Outcome) -> Vec<RefusedReplica> {
+    let mut reasons: Vec<(u32, RejectionReason)> = Vec::new();
+    for rejection in &outcome.rejections {
+        reasons.extend(rejection.ordinals.iter().map(|ordinal| (*ordinal, rejection.reason)));
+    }
+    reasons.sort_unstable();
+    reasons.dedup_by_key(|(ordinal, _)| *ordinal);
+    let mut refused = Vec::with_capacity(reasons.len());
+    for group in decision.groups.iter().filter(|_| !reasons.is_empty()) {
+        for (idx, &ordinal) in group.ordinals.iter().enumerate() {
+            if let Ok(at) = reasons.binary_search_by_key(&ordinal, |(ordinal, _)| *ordinal) {
+                refused.push((group.group, (ordinal, group.incarnation(idx)), reasons[at].1));
+            }
+        }
+    }
+    refused
+}
+
+/// Which refused running units are to be placed again, and in which group. `is_overtaken`: a later incarnation has been
+/// assigned since, so that the news that the binder speaks of is here already. `held_now`: the hold that the binder speaks
+/// of is known.
+fn wanted_again(
+    assigned: &mut AssignedUnit,
+    decision: &Decision,
+    refused: &[RefusedReplica],
+    is_overtaken: impl Fn(&AssignedUnit, WantedReplica) -> bool,
+    held_now: &FxHashSet<WantedReplica>,
+) -> Vec<(u16, WantedReplica)> {
+    let mut again = Vec::new();
+    for &(group, wanted, reason) in refused {
+        let newer = assigned.wanted_again.iter().position(|(_, other)| *other == wanted);
+        match (reason, newer) {
+            (RejectionReason::AlreadyBound, _) => {}
+            (_, Some(at)) => again.push(assigned.wanted_again.swap_remove(at)),
+            (RejectionReason::UnitChanged, None) => {
+                assigned.awaits |=
+                    decision.spec_revision == assigned.revision && !is_overtaken(assigned, wanted);
+            }
+            // Else that hold has ended, or is about to be read.
+            (_, None) if decision.spec_revision == assigned.revision && held_now.contains(&wanted) => {
+                assigned.awaiting_hold.push((group, wanted));
+            }
+            (_, None) if decision.spec_revision == assigned.revision => again.push((group, wanted)),
+            (_, None) => {}
+        }
+    }
+    if !assigned.wanted_again.is_empty() {
+        // What the outcome did not refuse is bound.
+        let placed =
+            |wanted: &WantedReplica| decision.groups.iter().any(|group| group.ordinals.contains(&wanted.0));
+        assigned.wanted_again.retain(|(_, wanted)| !placed(wanted));
+    }
+    again
+}

@@ -1,0 +1,425 @@
+//! Events, and what each of them brings about: committed changes of records, assignments, outcomes.
+
+use std::sync::Arc;
+
+use godel_domain::{
+    change::{Block, Change, Commit, Partition, Scope},
+    decision::{Outcome, RejectionReason},
+    ids::{Revision, UnitId},
+    pause,
+    running_units::{RunChange, RunningUnits},
+    time::Millis,
+    unit::UnitSpec,
+    unreadable::Subject,
+};
+use godel_rules::budget::{Identity, Wanted};
+
+use super::{
+    Scheduler,
+    assigned_unit::{AssignedUnit, UnitState},
+    assigned_units::{Answered, refused},
+    in_flight::Read,
+};
+
+impl Scheduler {
+    /// A committed transaction, after everything that was committed before it.
+    pub fn apply(&mut self, commit: &Commit, now: Millis) {
+        for change in &commit.changes {
+            self.load(change, commit.revision, commit.time_ms, now);
+        }
+        self.note_read(commit.revision);
+    }
+
+    /// A list follows: nodes and rows are forgotten, units and decisions stay. No step may be made before the
+    /// list is complete: half a picture shows room that is taken.
+    pub fn on_reset(&mut self) {
+        self.picture.reset();
+        self.search.set_paused(&pause::Scope::Preemption, false);
+        self.in_flight.unread.begin_list();
+    }
+
+    /// A record of a list, or one that somebody else follows on another stream: of a node, of rows, of holds, of the partition,
+    /// of a queue, of a reservation, of a disruption budget, of a unit as far as budgets select it (see [`Self::selection`]), or
+    /// of a priority class; others are ignored.
+    pub fn load(&mut self, change: &Change, revision: Revision, time_ms: i64, now: Millis) {
+        let picture = &mut self.picture;
+        picture.note_time(time_ms);
+        if is_of_nodes(change) {
+            picture.seen = picture.seen.max(revision);
+        }
+        if matches!(change, Change::Rows(..) | Change::Hold(_) | Change::HoldDeleted(_)) {
+            picture.used_as_of = picture.used_as_of.max(revision);
+        }
+        if !self.note_unreadable(change) {
+            return;
+        }
+        if changes_nodes(change) {
+            self.search.on_nodes_changed(&self.units.parked, now);
+        }
+        let n_gains = self.picture.cluster.budgets().n_gains();
+        self.load_readable(change, revision, time_ms, now);
+        if self.picture.cluster.budgets().n_gains() > n_gains {
+            self.search.on_budget_gain(&self.units.parked, now);
+        }
+    }
+
+    fn load_readable(&mut self, change: &Change, revision: Revision, time_ms: i64, now: Millis) {
+        let Self { picture, units, search, .. } = self;
+        match change {
+            Change::NodeSpec(spec) => picture.cluster.put_spec(spec.clone(), revision),
+            Change::NodeReport(report) => picture.cluster.put_report(report.clone(), revision),
+            Change::NodeGrant(node, allocatable) => {
+                picture.cluster.put_grant(*node, allocatable.clone(), revision);
+            }
+            Change::NodeUsage(usage) => picture.cluster.put_usage(usage.clone(), revision),
+            Change::NodeDeleted(node) => picture.cluster.remove_node(*node),
+            Change::Rows(unit, rows) => {
+                let deltas = picture.change_running_units(*unit, rows, revision, time_ms);
+                search.on_running_units(*unit, &deltas, picture, &units.parked, now);
+                if let RunChange::Bind(bind) = rows {
+                    units.remove_bound(*unit, Some(&bind.ordinals), picture);
+                }
+            }
+            Change::RowsLoaded(unit, rows) => {
+                picture.load_running_units(*unit, rows.clone());
+                units.remove_bound(*unit, None, picture);
+            }
+            Change::UnitDeleted(unit) => {
+                picture.remove_unit(*unit);
+                units.revoke(*unit, &mut picture.placer.templates);
+            }
+            Change::Hold(hold) => {
+                picture.cluster.put_hold(Arc::clone(hold));
+                picture.shares.count_hold(hold, &mut picture.cluster);
+                units.try_unit_with_hold(hold.unit, &mut picture.placer.templates);
+                search.on_hold(hold, picture, &units.parked, now);
+            }
+            Change::HoldDeleted(id) => {
+                let hold = picture.cluster.remove_hold(*id);
+                picture.shares.drop_hold(*id);
+                if let Some(hold) = hold {
+                    units.requeue_after_hold(&hold, picture);
+                }
+            }
+            Change::Partition(partition) => self.on_partition(partition),
+            Change::PartitionBlock(block) => picture.put_block(block.clone()),
+            Change::PriorityClass(class) => {
+                picture.classes.put(class.clone());
+                self.update_priorities(&class.name);
+            }
+            Change::PriorityClassDeleted(name) => {
+                picture.classes.remove(name);
+                self.update_priorities(name);
+            }
+            Change::Pause(pause) => {
+                picture.pauses.put(pause.clone());
+                search.set_paused(&pause.scope, true);
+            }
+            Change::PauseDeleted(scope) => {
+                picture.pauses.remove(scope);
+                search.set_paused(scope, false);
+            }
+            Change::Queue(record) => {
+                if picture.shares.put_queue(record, &mut picture.cluster) {
+                    self.ask_all();
+                }
+            }
+            Change::QueueDeleted(path) => {
+                if picture.shares.remove_queue(path, &mut picture.cluster) {
+                    self.ask_all();
+                }
+            }
+            Change::Budget(spec) => picture.put_budget(spec, revision),
+            Change::BudgetDeleted(name) => picture.cluster.remove_budget(name),
+            Change::Reservation(spec) => {
+                picture.cluster.put_reservation(Arc::clone(spec));
+                // Others may own it now.
+                self.ask_all();
+            }
+            Change::ReservationDeleted(name) => picture.cluster.remove_reservation(name),
+            Change::UnitSpec(spec) => {
+                picture.cluster.offer(spec.id, &Identity::of(spec), || Wanted::of(spec));
+            }
+            Change::Unreadable(unreadable) => self.treat_as_absent(&unreadable.subject),
+            Change::Lease(_) | Change::UnreadableGone(_) => {}
+        }
+    }
+
+    /// The list is complete: everything up to `revision` has been read.
+    pub fn on_listed(&mut self, revision: Revision) {
+        self.note_read(revision);
+    }
+
+    /// Everything up to `revision` has been read.
+    fn note_read(&mut self, revision: Revision) {
+        let Self { picture, units, in_flight, .. } = self;
+        picture.revision = picture.revision.max(revision);
+        if in_flight.unread.end_list(picture.revision) {
+            units.requeue_all_released(&in_flight.unread, picture);
+        }
+        self.forget_read();
+        self.units.parked.note_change();
+    }
+
+    /// What is read is assumed no longer. Rows see to that, but for bindings that had gone when a list was made.
+    fn forget_read(&mut self) {
+        let Self { picture, search, in_flight, .. } = self;
+        while let Some(read) = in_flight.unread.take_read(picture.revision) {
+            let decision = match read {
+                Read::Shown(decision) => decision,
+                Read::Listed(decision) => {
+                    picture.forget_assumed(decision.unit, &decision.groups);
+                    decision
+                }
+                Read::Held(decision) => {
+                    if let Some(preemption) = &decision.preemption {
+                        search.unclaim(&mut picture.cluster, preemption);
+                    }
+                    picture.forget_assumed(decision.unit, &decision.groups);
+                    decision
+                }
+            };
+            picture.shares.end_decision(decision.id);
+        }
+    }
+
+    /// The time of day, Unix milliseconds: how long victims have run.
+    pub fn on_wall(&mut self, wall_ms: i64) {
+        self.picture.note_time(wall_ms);
+    }
+
+    /// Whoever is parked may find room anywhere, or victims.
+    fn ask_all(&mut self) {
+        self.search.note_change();
+        self.units.parked.ask_all();
+        self.search.times.search_again_at(Millis(0));
+    }
+
+    /// A class may have another priority now.
+    fn update_priorities(&mut self, class: &str) {
+        let Self { picture, units, .. } = self;
+        units.update_priorities(class, picture.classes.value(class), &mut picture.placer.templates);
+    }
+
+    /// What cannot be read is taken as if there were no such record.
+    fn treat_as_absent(&mut self, subject: &Subject) {
+        match subject {
+            Subject::Reservation(name) => self.picture.cluster.remove_reservation(name),
+            Subject::Partition => self.on_partition(&Partition::default()),
+            Subject::PartitionBlock(number) => {
+                self.picture.put_block(Block { number: *number, slots: Vec::new() });
+            }
+            _ => {}
+        }
+    }
+
+    /// Follows what cannot be read. Whether the change is to be applied. Units that cannot be read are the dispatcher's and
+    /// the binder's business: their records are followed here now and then only.
+    fn note_unreadable(&mut self, change: &Change) -> bool {
+        if let Change::Unreadable(unreadable) = change
+            && matches!(unreadable.subject, Subject::Unit(_))
+        {
+            return false;
+        }
+        let noted = self.picture.cluster.note_unreadable(change);
+        if noted.is_news {
+            // What no search looked for, or found, may be found now.
+            self.ask_all();
+        }
+        !noted.is_void
+    }
+
+    /// The mode or the schedulers changed.
+    pub(crate) fn on_partition(&mut self, partition: &Partition) {
+        self.picture.set_partition(partition, &self.config.name);
+    }
+
+    /// A unit to place, or a unit assigned already with an equal or newer record: `pending` (ordinal, incarnation)
+    /// replaces what was to be placed; `bound` counts running units that count for the unit's first binding
+    /// already. What rows or decisions under way cover is left out.
+    pub fn on_assign(
+        &mut self,
+        spec: &UnitSpec,
+        spec_revision: Revision,
+        pending: &[(u32, u32)],
+        bound: u32,
+        _now: Millis,
+    ) {
+        let Self { picture, units, in_flight, .. } = self;
+        let unit = spec.id;
+        units.count_assignment();
+        if units.get(unit).is_some_and(|assigned| assigned.revision > spec_revision) {
+            return;
+        }
+        let (groups, awaiting_hold) = picture.group_work(spec, spec_revision, pending);
+        let old = units.detach(unit);
+        let order = units.dispatch_order(old.as_deref());
+        let mut assigned = Box::new(AssignedUnit::new(picture, spec, spec_revision, order, groups));
+        (assigned.bound, assigned.awaiting_hold) = (bound, awaiting_hold);
+        assigned.decisions = units.take_orphans(unit);
+        if let Some(mut old) = old {
+            assigned.attempts = old.attempts;
+            assigned.no_turn = old.no_turn && old.revision == spec_revision;
+            assigned.decisions = std::mem::take(&mut old.decisions);
+            units.release_unit(old, &mut picture.placer.templates);
+        }
+        in_flight.remove_decided(&mut assigned);
+        picture.note_device_work(&assigned);
+        units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
+    }
+
+    /// Whose nodes a unit that was just assigned may use; its own partition's until this says otherwise.
+    pub fn set_scope(&mut self, unit: UnitId, scope: Scope) {
+        if let Some(assigned) = self.units.get_mut(unit) {
+            assigned.scope = scope;
+        }
+    }
+
+    /// The dispatcher says that it is the turn of a unit that was just assigned: should it find no place, its room is
+    /// gathered.
+    pub fn set_turn(&mut self, unit: UnitId) {
+        if let Some(assigned) = self.units.get_mut(unit) {
+            assigned.has_turn = true;
+        }
+    }
+
+    /// A queue of a unit that was just assigned is at a maximum.
+    pub fn set_at_maximum(&mut self, unit: UnitId, now: Millis) {
+        if let Some(assigned) = self.units.get_mut(unit) {
+            assigned.at_maximum = true;
+            self.picture.shares.count_for_maxima(&mut self.picture.cluster, now);
+        }
+    }
+
+    /// The dispatcher calls a unit that was just assigned: there is room for it, and it is its turn.
+    pub fn set_called(&mut self, unit: UnitId) {
+        self.units.call(unit, &mut self.picture.placer.templates);
+    }
+
+    /// A stream to a dispatcher opens: it knows nothing of the room that parked units have.
+    pub fn on_attach(&mut self) {
+        self.units.begin_stream();
+    }
+
+    /// The unit is no longer its business. Decisions under way stay until their outcome.
+    pub fn on_revoke(&mut self, unit: UnitId) {
+        self.units.revoke(unit, &mut self.picture.placer.templates);
+    }
+
+    /// The binder's answer. One to a decision that is not known (any more) changes nothing.
+    pub fn on_outcome(&mut self, outcome: &Outcome, now: Millis) {
+        let Self { picture, units, search, in_flight, .. } = self;
+        let Some(decision) = in_flight.take(outcome.decision_id) else { return };
+        if let Some(preemption) = decision.preemption.as_ref().filter(|_| !outcome.held) {
+            search.unclaim(&mut picture.cluster, preemption);
+        }
+        let refused = refused(&decision, outcome);
+        let n_placed = decision.len() - refused.len();
+        if !refused.is_empty() || outcome.revision <= picture.revision {
+            picture.shares.end_decision(decision.id);
+        }
+        let n_bound = if outcome.held { 0 } else { n_placed };
+        let n_conflicts = refused.iter().filter(|(_, _, reason)| reason.is_conflict()).count();
+        in_flight.count_answers(decision.len(), n_bound, n_conflicts);
+        for (_, (ordinal, incarnation), _) in &refused {
+            picture.cluster.forget(decision.unit, *ordinal, *incarnation);
+        }
+        if !refused.is_empty() {
+            // Others may have those that it claimed, or its room.
+            search.on_nodes_changed(&units.parked, now);
+        }
+        for fresh in &outcome.nodes {
+            picture.put_foreign(fresh, now.plus(self.config.foreign_ms));
+        }
+        if outcome.held {
+            units.await_hold(&decision);
+        }
+        let answered = Answered { decision: &decision, refused: &refused, n_bound };
+        units.on_answer(&answered, in_flight, picture, now);
+        let revision = outcome.revision;
+        if outcome.held {
+            let decided = (decision.unit, decision.spec_revision);
+            in_flight.unread.put_held(revision, decision);
+            self.on_hold_granted(decided, revision);
+            return;
+        }
+        let full = outcome.rejections.iter().find(|one| one.reason == RejectionReason::QueueFull);
+        if let Some(full) = full {
+            let templates = &mut picture.placer.templates;
+            units.on_queue_full(&decision, &full.detail, n_bound, now, templates);
+        }
+        if n_bound > 0 {
+            in_flight.unread.put_bound(revision, decision, picture.revision);
+            self.forget_read();
+        }
+    }
+
+    /// The binder holds room for a decision on a unit's record since `revision`: its room stays assumed until the hold's
+    /// record is read. What was assigned after the hold had ended may come before this answer: then nothing of it has to wait.
+    fn on_hold_granted(&mut self, (unit, spec_revision): (UnitId, Revision), revision: Revision) {
+        self.forget_read();
+        let Self { picture, units, in_flight, .. } = self;
+        let is_read = revision <= picture.revision;
+        if is_read {
+            // It may have ended already.
+            units.requeue_released(unit, &in_flight.unread, picture);
+        }
+        let waits = |assigned: &AssignedUnit| {
+            assigned.revision == spec_revision
+                && assigned.bound == 0
+                && !(is_read && assigned.awaiting_hold.is_empty())
+        };
+        let was_bound = picture.cluster.rows(unit).is_some_and(RunningUnits::was_placed);
+        if !was_bound && units.get(unit).is_some_and(waits) {
+            units.wait_for_hold(unit, &mut picture.placer.templates);
+        }
+        if is_read {
+            units.try_unit_with_hold(unit, &mut picture.placer.templates);
+        }
+    }
+}
+
+/// Whether the binder follows it too: to wait until it has read any other revision would be to wait for its next bookmark.
+fn is_of_nodes(change: &Change) -> bool {
+    match change {
+        Change::NodeSpec(_)
+        | Change::NodeReport(_)
+        | Change::NodeGrant(..)
+        | Change::NodeUsage(_)
+        | Change::NodeDeleted(_)
+        | Change::Rows(..)
+        | Change::RowsLoaded(..)
+        | Change::UnitDeleted(_)
+        | Change::Hold(_)
+        | Change::HoldDeleted(_)
+        | Change::Queue(_)
+        | Change::QueueDeleted(_)
+        | Change::Budget(_)
+        | Change::BudgetDeleted(_)
+        | Change::Reservation(_)
+        | Change::ReservationDeleted(_) => true,
+        Change::Lease(_)
+        | Change::Partition(_)
+        | Change::PartitionBlock(_)
+        | Change::UnitSpec(_)
+        | Change::PriorityClass(_)
+        | Change::PriorityClassDeleted(_)
+        | Change::Pause(_)
+        | Change::PauseDeleted(_)
+        | Change::Unreadable(_)
+        | Change::UnreadableGone(_) => false,
+    }
+}
+
+/// Whether a change may let somebody have others leave without anybody coming or going.
+fn changes_nodes(change: &Change) -> bool {
+    matches!(
+        change,
+        Change::NodeSpec(_)
+            | Change::NodeReport(_)
+            | Change::NodeGrant(..)
+            | Change::NodeUsage(_)
+            | Change::HoldDeleted(_)
+            | Change::RowsLoaded(..)
+    )
+}

@@ -1,0 +1,158 @@
+//! Decisions in flight: those without an outcome, how many there may be, and those that were answered and not read yet.
+
+use std::collections::BTreeMap;
+
+use godel_domain::decision::{Decision, GroupPlacement};
+
+use super::{
+    assigned_unit::{AssignedUnit, WantedReplica},
+    picture::{Picture, Try},
+};
+
+mod decision_window;
+mod unread;
+
+use self::decision_window::DecisionWindow;
+pub(super) use self::unread::{Read, Unread};
+
+/// Decisions that the binder has been told.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    /// Without an outcome, by id.
+    undecided: BTreeMap<u64, Decision>,
+    /// With an outcome.
+    pub(super) unread: Unread,
+    last_id: u64,
+    /// Running units in `undecided`.
+    n_running_units: u64,
+    window: DecisionWindow,
+    /// Running units bound.
+    n_placed: u64,
+    /// Running units refused because another party was faster.
+    n_conflicts: u64,
+}
+
+impl InFlight {
+    /// Of `n_max` running units at most.
+    pub(super) fn new(n_max: u32) -> Self {
+        Self {
+            undecided: BTreeMap::new(),
+            unread: Unread::default(),
+            last_id: 0,
+            n_running_units: 0,
+            window: DecisionWindow::new(n_max),
+            n_placed: 0,
+            n_conflicts: 0,
+        }
+    }
+
+    /// Decides what a try has placed, if it has placed anything: it is pending no more.
+    pub(super) fn decide(
+        &mut self,
+        picture: &mut Picture,
+        assigned: &mut AssignedUnit,
+        tried: Try,
+        decisions: &mut Vec<Decision>,
+    ) {
+        if tried.n_placed == 0 {
+            return;
+        }
+        for placement in &tried.groups {
+            assigned.groups[usize::from(placement.group)].advance(placement.ordinals.len());
+        }
+        self.send(picture, assigned, tried, decisions);
+    }
+
+    /// Decides on what is pending no more.
+    pub(super) fn send(
+        &mut self,
+        picture: &mut Picture,
+        assigned: &mut AssignedUnit,
+        tried: Try,
+        decisions: &mut Vec<Decision>,
+    ) {
+        self.last_id += 1;
+        let decision = Decision {
+            id: self.last_id,
+            unit: assigned.unit(),
+            spec_revision: assigned.revision,
+            nodes_as_of: picture.as_of(),
+            groups: tried.groups.into_iter().filter(|group| !group.ordinals.is_empty()).collect(),
+            preemption: tried.preemption,
+        };
+        let Picture { shares, placer, cluster, .. } = picture;
+        shares.count_decision(assigned, &decision, &placer.templates, cluster);
+        assigned.decisions.push(decision.id);
+        assigned.in_flight += u32::try_from(tried.n_placed).unwrap_or(u32::MAX);
+        self.n_running_units += tried.n_placed as u64;
+        self.undecided.insert(decision.id, decision.clone());
+        decisions.push(decision);
+    }
+
+    /// Takes out the decision that an outcome is of; `None`: it is not known (any more).
+    pub(super) fn take(&mut self, id: u64) -> Option<Decision> {
+        let decision = self.undecided.remove(&id)?;
+        self.n_running_units -= decision.len() as u64;
+        Some(decision)
+    }
+
+    /// Counts an outcome: of so many running units some were bound, or refused because another party was faster.
+    pub(super) fn count_answers(&mut self, n_decided: usize, n_bound: usize, n_conflicts: usize) {
+        self.n_placed += n_bound as u64;
+        self.n_conflicts += n_conflicts as u64;
+        self.window.on_answers(n_decided as u64, n_conflicts as u64);
+    }
+
+    /// Whether one more decision may be made now.
+    pub(super) fn is_open(&self) -> bool {
+        self.window.is_open(self.n_running_units)
+    }
+
+    /// Returns a decision without an outcome.
+    pub(super) fn get(&self, id: u64) -> Option<&Decision> {
+        self.undecided.get(&id)
+    }
+
+    /// Returns the decisions without an outcome, in order.
+    pub(super) fn undecided(&self) -> impl ExactSizeIterator<Item = &Decision> {
+        self.undecided.values()
+    }
+
+    /// Running units in decisions without an outcome.
+    pub(super) fn n_running_units(&self) -> u64 {
+        self.n_running_units
+    }
+
+    /// Running units bound so far.
+    pub(super) fn n_placed(&self) -> u64 {
+        self.n_placed
+    }
+
+    /// Running units refused so far because another party was faster.
+    pub(super) fn n_conflicts(&self) -> u64 {
+        self.n_conflicts
+    }
+
+    /// Takes out of a new assignment what decisions under way place already.
+    pub(super) fn remove_decided(&self, assigned: &mut AssignedUnit) {
+        let decisions = assigned.decisions.iter().filter_map(|id| self.undecided.get(id));
+        let mut decided: Vec<WantedReplica> = Vec::new();
+        decided.extend(decisions.flat_map(|decision| &decision.groups).flat_map(GroupPlacement::members));
+        assigned.in_flight = u32::try_from(decided.len()).unwrap_or(u32::MAX);
+        decided.sort_unstable();
+        let (again, elsewhere) = std::mem::take(&mut assigned.awaiting_hold)
+            .into_iter()
+            .partition(|(_, wanted)| decided.binary_search(wanted).is_ok());
+        (assigned.wanted_again, assigned.awaiting_hold) = (again, elsewhere);
+        for (idx, group) in (0u16..).zip(&mut assigned.groups) {
+            let again = &mut assigned.wanted_again;
+            group.retain(|wanted| {
+                let is_decided = decided.binary_search(wanted).is_ok();
+                if is_decided {
+                    again.push((idx, *wanted));
+                }
+                !is_decided
+            });
+        }
+    }
+}

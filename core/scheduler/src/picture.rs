@@ -1,0 +1,311 @@
+//! The picture of the cluster that a scheduler decides on: what it has read, and what it assumes.
+
+use std::sync::Arc;
+
+use godel_cluster::{Cluster, GroupDeltas};
+use godel_domain::{
+    budget_spec::BudgetSpec,
+    change::{Block, Partition},
+    decision::FreshNode,
+    demand::Pool,
+    ids::{NodeId, Revision, UnitId},
+    lifecycle,
+    pause::Pauses,
+    priority_classes::PriorityClasses,
+    queue_spec::Band,
+    running_units::{Phase, RunChange, RunningUnit, RunningUnits},
+    time::Millis,
+    unit::UnitSpec,
+};
+use godel_placement::place::{Moved, Placer, Settings};
+use rustc_hash::FxHashSet;
+
+use super::{
+    Config,
+    assigned_unit::{AssignedUnit, GroupWork, UnitWork, WantedReplica},
+    flows::FlowIdx,
+    shares::{QueueNeeds, Shares},
+};
+
+mod foreign_notes;
+mod gather;
+mod placing;
+
+use self::foreign_notes::ForeignNotes;
+pub(super) use self::placing::{Try, may_serve};
+
+/// What a scheduler decides on.
+#[derive(Debug)]
+pub(super) struct Picture {
+    pub(super) cluster: Cluster,
+    pub(super) placer: Placer,
+    pub(super) shares: Shares,
+    pub(super) classes: PriorityClasses,
+    pub(super) pauses: Pauses,
+    /// What rejections said of nodes.
+    foreign: ForeignNotes,
+    /// Time of day, Unix milliseconds: how long running units have run.
+    pub(super) wall_ms: i64,
+    /// Every record up to here was read.
+    pub(super) revision: Revision,
+    /// Of the last change of running units or holds that was read.
+    pub(super) used_as_of: Revision,
+    /// The last change that the binder follows too. It may be read before what came earlier has been: in a list.
+    pub(super) seen: Revision,
+    /// Rises when budgets select others than they did.
+    n_selections: u64,
+    /// Kept for its memory: nodes that gained room, while they are offered.
+    gained: Vec<NodeId>,
+}
+
+impl Picture {
+    pub(super) fn new(config: &Config, seed: u64) -> Self {
+        let settings = Settings {
+            profiles: config.profiles.clone(),
+            seed,
+            surplus: config.surplus,
+            cache: config.cache,
+            limit_scan: config.limit_scan,
+        };
+        let mut cluster = Cluster::new();
+        cluster.set_sub_cluster_key(&config.sub_cluster_key);
+        config.profiles.intern(&mut cluster);
+        Self {
+            cluster,
+            placer: Placer::new(settings),
+            shares: Shares::default(),
+            classes: PriorityClasses::default(),
+            pauses: Pauses::default(),
+            foreign: ForeignNotes::default(),
+            wall_ms: 0,
+            revision: Revision(0),
+            used_as_of: Revision(0),
+            seen: Revision(0),
+            n_selections: 0,
+            gained: Vec::new(),
+        }
+    }
+
+    /// A list follows: all records are forgotten. What is assumed and what decisions take of queues stays.
+    pub(super) fn reset(&mut self) {
+        self.cluster.reset();
+        self.placer.view.forget_blocks();
+        self.shares.reset();
+        self.classes = PriorityClasses::default();
+        self.pauses = Pauses::default();
+        (self.revision, self.seen, self.used_as_of) = (Revision(0), Revision(0), Revision(0));
+        self.foreign.clear();
+    }
+
+    /// It is this late at least.
+    pub(super) fn note_time(&mut self, wall_ms: i64) {
+        self.wall_ms = self.wall_ms.max(wall_ms);
+    }
+
+    /// Decisions rest on every change of nodes, and of what is taken on them, up to this revision.
+    pub(super) fn as_of(&self) -> Revision {
+        self.revision.min(self.seen)
+    }
+
+    /// The mode or the schedulers changed; `name` is the own one.
+    pub(super) fn set_partition(&mut self, partition: &Partition, name: &str) {
+        let was_strict = self.placer.view.is_strict();
+        let n_nodes = self.cluster.n_indices();
+        let moved = self.placer.set_partition(partition, name, n_nodes);
+        self.note_moved(moved);
+        if was_strict && !self.placer.view.is_strict() {
+            // More nodes than those that moved may be used now: all of the others'.
+            let others: Vec<NodeId> =
+                self.cluster.nodes().filter(|node| !self.placer.view.is_own(node.idx())).collect();
+            others.into_iter().for_each(|node| self.cluster.note_moved(node, true));
+        }
+    }
+
+    /// Nodes of a block have other owners.
+    pub(super) fn put_block(&mut self, block: Block) {
+        let moved = self.placer.view.put_block(block);
+        self.note_moved(moved);
+    }
+
+    /// The lists of candidates and the parked units follow the nodes that moved, and no others. Who could not use a node
+    /// before that is its own now is woken if it fits there.
+    fn note_moved(&mut self, moved: impl IntoIterator<Item = Moved>) {
+        let is_strict = self.placer.view.is_strict();
+        let mut own = Vec::new();
+        for (node, gained) in moved.into_iter().flat_map(Moved::nodes) {
+            self.cluster.note_moved(node, gained && is_strict);
+            own.extend(gained.then_some(node));
+        }
+        self.placer.note_gained(&self.cluster, &own);
+    }
+
+    /// A rejection says what is taken of a node: that is believed until `end`.
+    pub(super) fn put_foreign(&mut self, fresh: &FreshNode, end: Millis) {
+        self.cluster.note_foreign(fresh.node, fresh.pool, &fresh.allocated, &fresh.device_free_milli);
+        self.foreign.put(fresh.node, end);
+    }
+
+    /// What rejections said of nodes is believed no longer where its time is over. True if there was something.
+    pub(super) fn end_foreign(&mut self, now: Millis) -> bool {
+        let mut any = false;
+        while let Some(node) = self.foreign.take_ended(now) {
+            self.cluster.clear_foreign(node);
+            any = true;
+        }
+        any
+    }
+
+    /// Returns when the first of what rejections said ends.
+    pub(super) fn foreign_end(&self) -> Option<Millis> {
+        self.foreign.first_end()
+    }
+
+    /// A budget's record.
+    pub(super) fn put_budget(&mut self, spec: &Arc<BudgetSpec>, revision: Revision) {
+        let selects_others = self.cluster.put_budget(Arc::clone(spec), revision);
+        self.n_selections += u64::from(selects_others);
+    }
+
+    /// As [`super::Scheduler::selection`].
+    pub(super) fn selection(&self) -> Option<u64> {
+        (!self.cluster.budgets().is_empty()).then_some(self.n_selections)
+    }
+
+    /// Running units of a unit changed. Returns which task groups take more or less room than before.
+    pub(super) fn change_running_units(
+        &mut self,
+        unit: UnitId,
+        change: &RunChange,
+        revision: Revision,
+        time_ms: i64,
+    ) -> GroupDeltas {
+        let deltas = self.cluster.apply_rows(unit, change, revision, time_ms);
+        self.shares.count_deltas(unit, &deltas, &self.cluster);
+        deltas
+    }
+
+    /// Running units of a unit as a list has them.
+    pub(super) fn load_running_units(&mut self, unit: UnitId, rows: RunningUnits) {
+        self.shares.count_unit(unit, -1, &self.cluster);
+        self.cluster.load_rows(unit, rows);
+        self.shares.count_unit(unit, 1, &self.cluster);
+    }
+
+    /// A unit's records are gone.
+    pub(super) fn remove_unit(&mut self, unit: UnitId) {
+        self.shares.count_unit(unit, -1, &self.cluster);
+        self.cluster.remove_unit(unit);
+    }
+
+    /// Takes the nodes that gained room since this was called last; to be given back by [`Self::give_back_gained`].
+    pub(super) fn take_gained(&mut self) -> Vec<NodeId> {
+        let mut gained = std::mem::take(&mut self.gained);
+        self.cluster.take_gained(&mut gained);
+        gained
+    }
+
+    /// Keeps the memory of a list of nodes for the next one.
+    pub(super) fn give_back_gained(&mut self, gained: Vec<NodeId>) {
+        self.gained = gained;
+    }
+
+    /// Running units of a record of a unit for which room is held. What is held by an older one is given up, though that may
+    /// not be read yet.
+    pub(super) fn held_of(&self, unit: UnitId, revision: Revision) -> FxHashSet<WantedReplica> {
+        if !self.cluster.has_holds() {
+            return FxHashSet::default();
+        }
+        let ids = self.cluster.holds_of(unit);
+        let holds = ids.iter().filter_map(|id| self.cluster.hold(*id));
+        holds.filter(|hold| hold.spec_revision >= revision).flat_map(|hold| hold.members()).collect()
+    }
+
+    /// Whether the unit's first binding is still to be made.
+    pub(super) fn is_first(&self, assigned: &mut AssignedUnit) -> bool {
+        if assigned.together() > 0
+            && let Some(rows) = self.cluster.rows(assigned.unit())
+        {
+            // As the binder counts.
+            let counted = lifecycle::counted(rows, &assigned.terms);
+            assigned.bound = assigned.bound.max(u32::try_from(counted).unwrap_or(u32::MAX));
+        }
+        assigned.together() > 0
+    }
+
+    /// Running units that must be placed at once for the unit's first binding.
+    pub(super) fn together(&self, assigned: &mut AssignedUnit) -> usize {
+        self.is_first(assigned);
+        // Should too few be pending the binder has the last word.
+        (assigned.together() as usize).min(assigned.pending())
+    }
+
+    /// What is to be placed by task group, without what has a row already; and what is not because room is held for it. Counts
+    /// a use of each template.
+    pub(super) fn group_work(
+        &mut self,
+        spec: &UnitSpec,
+        revision: Revision,
+        pending: &[WantedReplica],
+    ) -> (UnitWork, Vec<(u16, WantedReplica)>) {
+        let mut held = Vec::new();
+        let mut by_group: Vec<Vec<WantedReplica>> = vec![Vec::new(); spec.task_groups.len()];
+        let rows = self.cluster.rows(spec.id);
+        let held_now = self.held_of(spec.id, revision);
+        for wanted in pending {
+            let row = rows.map(|rows| rows.row(wanted.0)).unwrap_or_default();
+            let Some(group) = spec.group_of(wanted.0).filter(|_| !is_past(&row, wanted.1)) else { continue };
+            if held_now.contains(wanted) {
+                held.extend(u16::try_from(group).map(|group| (group, *wanted)));
+            } else {
+                by_group[group].push(*wanted);
+            }
+        }
+        let spreads = spec.class.spreads() && spec.replicas() > 1;
+        let groups = spec.task_groups.iter().zip(by_group).map(|(group, wanted)| {
+            let (templates, cluster) = (&mut self.placer.templates, &mut self.cluster);
+            let template = templates.intern(cluster, &group.template, spec.pool, spec.scoring, spreads);
+            let mut work = GroupWork::new(template);
+            work.add(&wanted);
+            work
+        });
+        (groups.collect(), held)
+    }
+
+    /// The workflow of a unit: that of the sub-cluster that all its groups demand.
+    pub(super) fn flow_of(&self, groups: &[GroupWork], pool: Pool) -> FlowIdx {
+        let of = |group: &GroupWork| self.placer.templates.get(group.template).ask.sub_cluster();
+        let first = groups.first().and_then(of);
+        FlowIdx::new(first.filter(|_| groups.iter().all(|group| of(group) == first)), pool)
+    }
+
+    /// When running units of a unit may have to leave for others, once they are bound, milliseconds; `None`: never.
+    pub(super) fn leaves_after(&self, spec: &UnitSpec) -> Option<u64> {
+        let is_system = Band::of(spec.pool, self.classes.priority(spec)) == Band::System;
+        let may_leave = spec.preemptible && !is_system && self.classes.may_be_preempted(&spec.priority_class);
+        may_leave.then_some(spec.min_run_ms)
+    }
+
+    /// Counts the device work of a new unit: placement keeps devices usable for what is seen most.
+    pub(super) fn note_device_work(&mut self, assigned: &AssignedUnit) {
+        for group in &assigned.groups {
+            let shape = self.placer.templates.get(group.template).ask.shape();
+            if self.cluster.demand(shape).devices.is_some() {
+                self.placer.typical.note(shape, group.pending().len() as u64);
+            }
+        }
+    }
+
+    /// What so many running units of each task group take of a queue.
+    pub(super) fn needs(
+        &mut self,
+        assigned: &AssignedUnit,
+        counts: impl IntoIterator<Item = (u16, usize)>,
+    ) -> QueueNeeds {
+        self.shares.needs(assigned, counts, &self.placer.templates, &self.cluster)
+    }
+}
+
+/// A running unit of this incarnation cannot be bound any more: it was, or a later one is current.
+pub(super) fn is_past(row: &RunningUnit, incarnation: u32) -> bool {
+    row.incarnation > incarnation || (row.incarnation == incarnation && row.phase != Phase::Pending)
+}

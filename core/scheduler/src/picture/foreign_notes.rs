@@ -1,0 +1,58 @@
+//! What rejections said of nodes: believed for a while, as the watch shows the same later.
+
+use std::collections::BTreeSet;
+
+use godel_domain::{ids::NodeId, time::Millis};
+use rustc_hash::FxHashMap;
+
+/// Nodes of which more is taken than has been read, and how long that is believed.
+#[derive(Debug, Default)]
+pub(super) struct ForeignNotes {
+    by_end: BTreeSet<(Millis, NodeId)>,
+    ends: FxHashMap<NodeId, Millis>,
+}
+
+impl ForeignNotes {
+    /// A node's note is believed until `end`, whatever was noted of the node before.
+    pub(super) fn put(&mut self, node: NodeId, end: Millis) {
+        if let Some(before) = self.ends.insert(node, end) {
+            self.by_end.remove(&(before, node));
+        }
+        self.by_end.insert((end, node));
+    }
+
+    /// Takes out the first note that has ended.
+    pub(super) fn take_ended(&mut self, now: Millis) -> Option<NodeId> {
+        let (_, node) = *self.by_end.first().filter(|(end, _)| *end <= now)?;
+        self.by_end.pop_first();
+        self.ends.remove(&node);
+        Some(node)
+    }
+
+    /// Returns when the first note ends.
+    pub(super) fn first_end(&self) -> Option<Millis> {
+        self.by_end.first().map(|(end, _)| *end)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.by_end.clear();
+        self.ends.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_note_of_a_node_says_when_it_ends() {
+        let mut notes = ForeignNotes::default();
+        notes.put(NodeId(1), Millis(10));
+        notes.put(NodeId(2), Millis(15));
+        notes.put(NodeId(1), Millis(20));
+        assert_eq!((notes.first_end(), notes.take_ended(Millis(14))), (Some(Millis(15)), None));
+        assert_eq!(notes.take_ended(Millis(20)), Some(NodeId(2)));
+        assert_eq!(notes.take_ended(Millis(20)), Some(NodeId(1)));
+        assert_eq!((notes.first_end(), notes.take_ended(Millis(99))), (None, None));
+    }
+}

@@ -1,0 +1,168 @@
+//! Places for the running units of a unit: on nodes that hold them, and in slots of reservations. What is placed is assumed at
+//! once, and taken back if nothing comes of it.
+//!
+//! Slots come first: an owner takes those that have all that it asks for before any other place.
+
+use godel_cluster::{Cluster, Owned, ShapeId};
+use godel_domain::{
+    decision::{GroupPlacement, Preemption},
+    demand::Pool,
+    hold::Member,
+    ids::{NodeId, UnitId},
+};
+use godel_placement::place::{PlacementChoice, Placer, templates::TemplateId};
+
+use super::Picture;
+use crate::assigned_unit::{AssignedUnit, WantedReplica};
+
+/// What a try placed, and which templates fit nowhere (any more).
+#[derive(Default)]
+pub(crate) struct Try {
+    pub(crate) groups: Vec<GroupPlacement>,
+    pub(crate) n_placed: usize,
+    pub(crate) failed: Vec<TemplateId>,
+    /// Who has to leave for it.
+    pub(crate) preemption: Option<Box<Preemption>>,
+    /// Units spared because they preempted this one before.
+    pub(crate) n_loops: usize,
+}
+
+impl Picture {
+    /// Places pending running units group by group, `quota` at most, and assumes them.
+    pub(crate) fn place(&mut self, assigned: &AssignedUnit, quota: usize) -> Try {
+        let owned = self.owned(assigned);
+        self.place_in(assigned, &owned, quota)
+    }
+
+    /// The same with the slots of these reservations.
+    pub(crate) fn place_in(&mut self, assigned: &AssignedUnit, owned: &Owned, quota: usize) -> Try {
+        let mut tried = Try::default();
+        for (group, work) in (0u16..).zip(&assigned.groups) {
+            let wanted = work.pending();
+            let wanted = &wanted[..wanted.len().min(quota - tried.n_placed)];
+            if wanted.is_empty() {
+                continue;
+            }
+            let placement = self.place_group(assigned.unit(), (group, owned), work.template, wanted);
+            if placement.ordinals.len() < wanted.len() {
+                tried.failed.push(work.template);
+            }
+            tried.n_placed += placement.ordinals.len();
+            tried.groups.push(placement);
+        }
+        tried
+    }
+
+    /// Places running units of one task group, and assumes them.
+    pub(crate) fn place_group(
+        &mut self,
+        unit: UnitId,
+        (group, owned): (u16, &Owned),
+        template: TemplateId,
+        wanted: &[WantedReplica],
+    ) -> GroupPlacement {
+        let mut placement = GroupPlacement { group, ..GroupPlacement::default() };
+        let shape = self.placer.templates.get(template).ask.shape();
+        let has_devices = self.cluster.demand(shape).devices.is_some();
+        let has_incarnations = wanted.iter().any(|(_, incarnation)| *incarnation > 0);
+        let mut slots = self.slots(owned, template).into_iter();
+        self.placer.begin(&mut self.cluster, template, unit, wanted.len());
+        for (idx, &(ordinal, incarnation)) in wanted.iter().enumerate() {
+            let member = Member { unit, ordinal, incarnation };
+            let choice = match slots.next().and_then(|node| self.enter_slot(owned, shape, node, member)) {
+                Some(choice) => choice,
+                None => {
+                    let left = wanted.len() - idx;
+                    let Some(choice) = self.placer.next(&mut self.cluster, template, unit, left) else {
+                        break;
+                    };
+                    self.cluster.assume(unit, ordinal, incarnation, shape, choice.node, choice.mask);
+                    choice
+                }
+            };
+            placement.ordinals.push(ordinal);
+            placement.nodes.push(choice.node);
+            if has_incarnations {
+                placement.incarnations.push(incarnation);
+            }
+            if has_devices {
+                placement.device_masks.push(choice.mask);
+            }
+        }
+        placement
+    }
+
+    /// Takes back what was assumed for placements that come to nothing.
+    pub(crate) fn undo(&mut self, unit: UnitId, groups: &[GroupPlacement]) {
+        for group in groups {
+            for (idx, ordinal) in group.ordinals.iter().enumerate() {
+                self.cluster.undo(unit, *ordinal, group.incarnation(idx));
+            }
+        }
+    }
+
+    /// What was decided is assumed no longer: the records that were read say all that there is to know of it.
+    pub(crate) fn forget_assumed(&mut self, unit: UnitId, groups: &[GroupPlacement]) {
+        for group in groups {
+            for (idx, ordinal) in group.ordinals.iter().enumerate() {
+                self.cluster.forget(unit, *ordinal, group.incarnation(idx));
+            }
+        }
+    }
+
+    /// Reservations that a unit owns.
+    pub(crate) fn owned(&self, assigned: &AssignedUnit) -> Owned {
+        self.owned_by(assigned.pool, &assigned.marks)
+    }
+
+    fn owned_by(&self, pool: Pool, marks: &[u64]) -> Owned {
+        if !self.cluster.has_slots() {
+            return Owned::new();
+        }
+        self.cluster.owned(pool, |spec| spec.is_marked(marks))
+    }
+
+    /// Whether some slot would do for some running unit of a unit.
+    pub(crate) fn has_slots(&self, assigned: &AssignedUnit) -> bool {
+        let owned = self.owned(assigned);
+        !owned.is_empty()
+            && assigned.pending_groups().any(|group| {
+                let shape = self.placer.templates.get(group.template).ask.shape();
+                !self.cluster.free_slots(&owned, shape).is_empty()
+            })
+    }
+
+    /// Nodes of the slots that replicas of a template may take, one for each slot.
+    fn slots(&mut self, owned: &Owned, template: TemplateId) -> Vec<NodeId> {
+        if owned.is_empty() {
+            return Vec::new();
+        }
+        let shape = self.placer.templates.get(template).ask.shape();
+        let slots = self.cluster.free_slots(owned, shape).into_iter().map(|(_, node)| node);
+        slots.filter(|node| self.placer.admits(&self.cluster, template, *node)).collect()
+    }
+
+    /// Takes a slot on a node: room first, then the slot gives way.
+    fn enter_slot(
+        &mut self,
+        owned: &Owned,
+        shape: ShapeId,
+        node: NodeId,
+        member: Member,
+    ) -> Option<PlacementChoice> {
+        let (slot, mask) = self.cluster.slot_on(owned, shape, node)?;
+        let Member { unit, ordinal, incarnation } = member;
+        self.cluster.assume(unit, ordinal, incarnation, shape, node, mask);
+        self.cluster.occupy(slot, member);
+        Some(PlacementChoice { node, mask })
+    }
+}
+
+/// Whether a slot on a node would do for a template, whoever owns it: then a unit that waits may have a place.
+pub(crate) fn may_serve(placer: &mut Placer, cluster: &Cluster, template: TemplateId, node: NodeId) -> bool {
+    if !cluster.has_slots() {
+        return false;
+    }
+    let shape = placer.templates.get(template).ask.shape();
+    cluster.may_serve(shape, node) && placer.admits(cluster, template, node)
+}

@@ -1,0 +1,282 @@
+//! A unit whose queue is at a maximum: it has a place once running units of lower rank there have left.
+//!
+//! The dispatcher hands such a unit out when somebody below that queue may be of lower rank, and has it back at once if nobody
+//! can be made to leave: it knows when that is worth another try. What the unit takes and what its victims give up is counted
+//! as the binder counts it, so that one decision says all who have to leave, for the queue and for room on nodes.
+
+use godel_cluster::Owned;
+use godel_domain::{
+    decision::{GroupPlacement, Preemption},
+    ids::UnitId,
+    refusals::{RefusalCount, Refusals},
+    time::Millis,
+};
+use godel_placement::preempt::{self, Found, Full, N_VICTIMS_MAX, Seeker, paid};
+use godel_queueing::{Amounts, Lack, PendingReason, QueueIdx, Quota, sum_of};
+
+use super::{PreemptionSearch, portions, seeker_of, still_reaches};
+use crate::{
+    assigned_unit::AssignedUnit,
+    picture::{Picture, Try},
+    shares::QueueNeeds,
+};
+
+/// Replicas that one decision asks room for in a full queue.
+const N_ASKED_MAX: usize = 256;
+/// If so many are too many one less is tried; of more, half of them.
+const N_ONE_BY_ONE: usize = 8;
+
+impl PreemptionSearch {
+    /// For how many of a unit's running units somebody could be found who leaves its full queues; `lacks` is what is lacking
+    /// for the fewest that make sense.
+    ///
+    /// # Errors
+    /// Nobody was found: how many units were spared because they preempted this one before.
+    pub(crate) fn relieve_queues(
+        &mut self,
+        picture: &mut Picture,
+        assigned: &AssignedUnit,
+        (together, left): (usize, usize),
+        lacks: &[Lack],
+    ) -> Result<Try, usize> {
+        // Whoever leaves already makes room enough: that is waited for where it is known.
+        let is_coming = lacks.iter().all(|lack| lack.is_coming);
+        let mut n_loops = 0;
+        if !is_coming && self.may_relieve(picture, assigned) {
+            for wanted in sizes(picture, assigned, together, left) {
+                self.n_tried += 1;
+                match self.find_in_full(picture, assigned, wanted) {
+                    Ok(tried) => return Ok(tried),
+                    Err(n) => n_loops = n_loops.max(n),
+                }
+            }
+        }
+        Err(n_loops)
+    }
+
+    /// The search of a plan in full queues: for so many together, or else for as many as there can be.
+    pub(crate) fn plan_relief(
+        &mut self,
+        picture: &mut Picture,
+        assigned: &AssignedUnit,
+        together: usize,
+    ) -> Option<Try> {
+        picture.shares.count_for_maxima(&mut picture.cluster, Millis(0));
+        let is_coming = lacks_of(picture, assigned, together.max(1)).iter().all(|lack| lack.is_coming);
+        if is_coming || !self.may_relieve(picture, assigned) {
+            return None;
+        }
+        let together = if together > 1 { together } else { 0 };
+        let sizes = sizes(picture, assigned, together, assigned.pending());
+        sizes.into_iter().find_map(|wanted| self.find_in_full(picture, assigned, wanted).ok())
+    }
+
+    /// One search, for the first so many running units.
+    ///
+    /// # Errors
+    /// They cannot all be placed: how many units were spared because they preempted this one before.
+    fn find_in_full(
+        &mut self,
+        picture: &mut Picture,
+        assigned: &AssignedUnit,
+        wanted: usize,
+    ) -> Result<Try, usize> {
+        let seeker = seeker_of(picture, assigned);
+        if let Some(relieved) = self.relieve_placed(picture, assigned, &seeker, wanted) {
+            return relieved;
+        }
+        let (mut tried, mut preemption) = (Try::default(), Preemption::default());
+        let mut reach = 0;
+        for (group, work) in (0u16..).zip(&assigned.groups) {
+            let pending = &work.pending()[..work.pending().len().min(wanted - tried.n_placed)];
+            if pending.is_empty() {
+                continue;
+            }
+            let placed = tried.groups.iter().map(|placement| (placement.group, placement.ordinals.len()));
+            let needs = picture.needs(assigned, placed.chain([(group, pending.len())]));
+            reach |= picture.shares.rights(assigned.queue, &needs).map_or(0, |rights| rights.reach());
+            let asked = (group, pending.len());
+            let found = self.search_full(picture, &seeker, (assigned, &needs), asked, &preemption);
+            let (n_found, n_loops) = (found.places.len(), found.n_loops);
+            tried.n_loops += n_loops;
+            self.n_loops += n_loops as u64;
+            let mut placement = GroupPlacement { group, ..GroupPlacement::default() };
+            self.take_found(picture, assigned, pending, found, &mut placement, &mut preemption);
+            tried.groups.push(placement);
+            tried.n_placed += n_found;
+            if n_found < pending.len() {
+                break;
+            }
+        }
+        let n_victims = preemption.n_victims();
+        if tried.n_placed < wanted.max(1)
+            || n_victims == 0
+            || n_victims > N_VICTIMS_MAX
+            || !still_reaches(picture, assigned, &tried, reach)
+        {
+            self.unclaim(&mut picture.cluster, &preemption);
+            picture.undo(assigned.unit(), &tried.groups);
+            return Err(tried.n_loops);
+        }
+        preemption.claims.sort_unstable();
+        preemption.others.sort_unstable();
+        self.n_victims += n_victims as u64;
+        tried.preemption = Some(Box::new(preemption));
+        Ok(tried)
+    }
+
+    /// Where all of a unit has places as things are, those that have to leave its queues. `None`: it has not.
+    fn relieve_placed(
+        &mut self,
+        picture: &mut Picture,
+        assigned: &AssignedUnit,
+        seeker: &Seeker,
+        wanted: usize,
+    ) -> Option<Result<Try, usize>> {
+        // A decision for which others leave enters no slots.
+        let mut tried = picture.place_in(assigned, &Owned::new(), wanted);
+        if tried.n_placed < wanted {
+            picture.undo(assigned.unit(), &tried.groups);
+            return None;
+        }
+        let placed = tried.groups.iter().map(|placement| (placement.group, placement.ordinals.len()));
+        let needs = picture.needs(assigned, placed);
+        let lacks = picture.shares.lacks(assigned.queue, &needs, &picture.cluster);
+        let units = units_below(picture, &lacks);
+        let Picture { placer, cluster, shares, .. } = &mut *picture;
+        let shape = placer.templates.get(assigned.groups[0].template).ask.shape();
+        let rights = shares.rights(assigned.queue, &needs);
+        let full = Full { quota: shares.quota(), lacks: &lacks, units: &units };
+        let who = (seeker, &self.claimed);
+        let (found, is_relieved) = preempt::relieve(cluster, who, rights.as_ref(), shape, &full);
+        self.n_loops += found.n_loops as u64;
+        if !is_relieved || found.others.is_empty() {
+            picture.undo(assigned.unit(), &tried.groups);
+            return Some(Err(found.n_loops));
+        }
+        self.claim(cluster, &found.others);
+        self.n_victims += found.others.len() as u64;
+        tried.n_loops = found.n_loops;
+        tried.preemption = Some(Box::new(Preemption { others: found.others, ..Preemption::default() }));
+        Some(Ok(tried))
+    }
+
+    /// Own nodes first, if that is how nodes are split, then all.
+    fn search_full(
+        &self,
+        picture: &mut Picture,
+        seeker: &Seeker,
+        (assigned, needs): (&AssignedUnit, &QueueNeeds),
+        (group, n): (u16, usize),
+        before: &Preemption,
+    ) -> Found {
+        let given = given(picture, assigned.queue, before);
+        let mut lacks = picture.shares.lacks(assigned.queue, needs, &picture.cluster);
+        for lack in &mut lacks {
+            if let Some((_, given)) = given.iter().find(|(level, _)| *level == lack.queue) {
+                sum_of(&mut lack.amounts, given, -1);
+            }
+        }
+        lacks.retain(|lack| lack.amounts.iter().any(|amount| *amount > 0));
+        let units = units_below(picture, &lacks);
+        let template = assigned.groups[usize::from(group)].template;
+        let Picture { placer, cluster, shares, .. } = picture;
+        let shape = placer.templates.get(template).ask.shape();
+        let rights = shares.rights(assigned.queue, needs);
+        let full = Full { quota: shares.quota(), lacks: &lacks, units: &units };
+        let who = (seeker, &self.claimed);
+        if placer.view.is_preferred() {
+            let own: Vec<usize> = placer.with_room_aside(cluster, template, true);
+            let found = preempt::search_full(cluster, who, rights.as_ref(), shape, &own, n, &full);
+            if found.places.len() >= n {
+                return found;
+            }
+        }
+        let all: Vec<usize> = placer.with_room_aside(cluster, template, false);
+        preempt::search_full(cluster, who, rights.as_ref(), shape, &all, n, &full)
+    }
+}
+
+/// For how many to search, one after the other, until some are found.
+fn sizes(picture: &mut Picture, assigned: &AssignedUnit, together: usize, left: usize) -> Vec<usize> {
+    if together > 0 || assigned.one_by_one {
+        return vec![together.max(1)];
+    }
+    let most = assigned.pending().min(left).clamp(1, N_ASKED_MAX);
+    let mut sizes = portions(picture, assigned, 0, most);
+    let less = |n: &usize| Some(if *n > N_ONE_BY_ONE { n / 2 } else { n - 1 }).filter(|n| *n > 0);
+    sizes.extend(std::iter::successors(Some(most), less));
+    sizes.retain(|n| *n > 0);
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    sizes.dedup();
+    sizes
+}
+
+/// What is lacking in queues for the first so many running units.
+pub(crate) fn lacks_of(picture: &mut Picture, assigned: &AssignedUnit, n: usize) -> Vec<Lack> {
+    let needs = first_needs(picture, assigned, n);
+    picture.shares.lacks(assigned.queue, &needs, &picture.cluster)
+}
+
+fn first_needs(picture: &mut Picture, assigned: &AssignedUnit, n: usize) -> QueueNeeds {
+    let mut left = n;
+    let counts: Vec<(u16, usize)> = (0u16..)
+        .zip(&assigned.groups)
+        .map(|(group, work)| {
+            let taken = work.pending().len().min(left);
+            left -= taken;
+            (group, taken)
+        })
+        .collect();
+    picture.needs(assigned, counts)
+}
+
+/// Units with running units below the highest of some full queues, in order.
+fn units_below(picture: &mut Picture, lacks: &[Lack]) -> Vec<UnitId> {
+    let highest = lacks.last().map(|lack| lack.queue);
+    highest.map(|queue| picture.shares.running_below(queue, &picture.cluster)).unwrap_or_default()
+}
+
+/// What these victims give back of a queue and of those above it.
+fn given(picture: &Picture, queue: QueueIdx, preemption: &Preemption) -> Vec<(QueueIdx, Amounts)> {
+    let quota = picture.shares.quota();
+    let mut given: Vec<(QueueIdx, Amounts)> = Vec::new();
+    for victim in preemption.victims() {
+        let Some(rows) = picture.cluster.rows(victim.unit) else { continue };
+        let (of, takes) = paid(quota, rows, &rows.row(victim.ordinal));
+        for level in
+            quota.tree().upwards(of).filter(|level| quota.tree().upwards(queue).any(|own| own == *level))
+        {
+            match given.iter_mut().find(|(known, _)| *known == level) {
+                Some((_, sum)) => sum_of(sum, &takes, 1),
+                None => given.push((level, takes.clone())),
+            }
+        }
+    }
+    given
+}
+
+/// Why a unit goes back whose queue is full.
+pub(crate) fn full_refusals(
+    quota: &Quota,
+    assigned: &AssignedUnit,
+    lacks: &[Lack],
+    n_loops: usize,
+) -> Refusals {
+    let reason = full_words(quota, lacks, n_loops);
+    let reason = RefusalCount { plugin: "queue", reason, nodes: 0 };
+    Refusals { reasons: vec![reason], attempts: assigned.attempts, ..Refusals::default() }
+}
+
+fn full_words(quota: &Quota, lacks: &[Lack], n_loops: usize) -> String {
+    let Some(first) = lacks.first() else { return String::new() };
+    let (queue, resource) = quota.limit(quota.usage().first_of(first));
+    let full = PendingReason::Full { queue: queue.to_owned(), resource: resource.to_owned() };
+    match n_loops {
+        0 => full.to_string(),
+        n => {
+            let spared = godel_domain::words::count(n, "unit");
+            format!("{full}; {spared} spared that preempted this one before")
+        }
+    }
+}
