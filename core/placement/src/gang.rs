@@ -3,7 +3,7 @@
 //! Nobody knows how long running units go on, but what has run for long mostly goes on for long: of processes the median
 //! of what is left is about the age (Harchol-Balter and Downey, *Exploiting Process Lifetime Distributions for Dynamic Load
 //! Balancing*, ACM TOCS 15(3), 1997). So a node is believed to have room for one more running unit after a wait as long as
-//! the age of the oldest one that has to leave for it, the youngest leaving first; at once where there is room. The places
+//! the age of the oldest one that leaves for it, the youngest leaving first; at once where there is room. The places
 //! with the shortest waits are taken, one after the other. What was believed wrongly costs a turn, and is older at the next.
 //!
 //! Who neither ends by itself nor may be preempted for the gang is waited for by nobody: a gang that fits only in the place of

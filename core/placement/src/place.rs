@@ -36,7 +36,7 @@ pub use view::{Moved, View};
 const CURSOR_DIVISOR: usize = 8;
 
 /// A list of a template without devices serves this part of the surplus in replicas of later units before it is
-/// made anew. With devices a fresh window packs better than a used one: on the openb trace lists used on for 6
+/// made again. With devices a fresh window packs better than a used one: on the openb trace lists used on for 6
 /// replicas of such templates left 212 tasks over instead of 172, and had twice the conflicts.
 const USES_DIVISOR: usize = 8;
 
@@ -176,8 +176,8 @@ impl Placer {
     }
 
     /// The mode or the schedulers changed: the nodes that moved. Lists of candidates end where nodes are reached in
-    /// another way from here on; else they stay, but for what moved (see [`Cluster::note_moved`]). Whoever shares the nodes
-    /// with others now begins anew, as they do.
+    /// another way from here on; else they stay, but for what moved (see [`Cluster::note_moved`]). A scheduler that shares the
+    /// nodes with others now starts its scans from its origin, as they do.
     pub fn set_partition(&mut self, partition: &Partition, name: &str, n_nodes: usize) -> Vec<Moved> {
         let before = (self.view.way(), self.view.slot, self.view.n_slots);
         let moved = self.view.set(partition, name, n_nodes);
@@ -263,7 +263,7 @@ impl Placer {
         None
     }
 
-    /// The best candidate that still fits. It stays in the list: once its node has changed it is rated anew.
+    /// The best candidate that still fits. It stays in the list: once its node has changed it is rated again.
     fn best(&mut self, cluster: &Cluster, template: TemplateId, ties: u64) -> Option<PlacementChoice> {
         let entry = self.templates.get_mut(template);
         let rater = Rater { cluster, profile: self.profiles.of(entry), typical: &self.typical, ties };
@@ -445,7 +445,7 @@ impl Rater<'_> {
         Some(Candidate::new(rank, node, self.cluster.node_generation(NodeId(node))))
     }
 
-    /// Rates those nodes of a list anew that have changed: others' work may have made them better.
+    /// Rates those nodes of a list again that have changed: others' work may have made them better.
     fn rate_changed(&self, view: &View, entry: &mut TemplateEntry, wanted: usize) {
         let reach = entry.candidates.reach;
         let mut kept = entry.candidates.take_all();

@@ -1,4 +1,4 @@
-//! The search for victims: who has to leave so that running units of one template find room.
+//! The search for victims: the running units that are preempted so that others of one template find room.
 //!
 //! A victim is preemptible, of strictly lower [`Rank`] and of the same pool, has run long enough, does not leave already, and
 //! is of no unit that the preemptor was preempted for itself. Of those on a node the search spares as many as it can, the
@@ -45,13 +45,13 @@ pub use self::{
     rule::{Seeker, Spared},
 };
 
-/// Most running units that have to leave for one decision.
+/// Most victims of one decision.
 pub const N_VICTIMS_MAX: usize = 4_096;
 
 /// What a place costs; the least is taken. Field order is the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost {
-    /// `None`: nobody (else) has to leave.
+    /// `None`: no victim (more).
     highest: Option<Rank>,
     /// Each counted from 1 on, so that one more is never less.
     rank_sum: i64,
@@ -64,7 +64,7 @@ pub struct Cost {
     idx: usize,
 }
 
-/// Places, and who has to leave.
+/// Places, and the victims for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Node and devices, one per replica.
@@ -117,7 +117,7 @@ pub fn search_lent(
     plan.found()
 }
 
-/// Queues that are at a maximum, as a search for who has to leave them sees it.
+/// Queues that are at a maximum, as a search for victims in them sees it.
 pub struct Full<'a> {
     /// Queues, what they use and what they may.
     pub quota: &'a Quota,
@@ -127,7 +127,7 @@ pub struct Full<'a> {
     pub units: &'a [UnitId],
 }
 
-/// Who has to leave full queues for what has places without anybody leaving, and whether enough can.
+/// The victims in full queues for what has places on nodes without any, and whether enough can leave.
 pub fn relieve(
     cluster: &mut Cluster,
     (seeker, claimed): (&Seeker, &FxHashSet<(UnitId, u32)>),
@@ -170,7 +170,7 @@ pub fn search_full(
     plan.found()
 }
 
-/// Takes places, the cheapest first, until there are so many, or no more.
+/// Takes places, the cheapest first, until there are `wanted` of them, or no more.
 fn fill(plan: &mut VictimPlan<'_>, nodes: impl IntoIterator<Item = usize>, wanted: usize) {
     let mut looks = Looks::new(nodes, |idx| plan.glance(idx));
     while plan.n_places() < wanted

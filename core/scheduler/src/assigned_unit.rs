@@ -58,7 +58,7 @@ pub(crate) struct AssignedUnit {
     pub(crate) flow: FlowIdx,
     pub queue: QueueIdx,
     pub scope: Scope,
-    /// A queue of it is at a maximum: others there have to leave first.
+    /// A queue of it is at a maximum: others there leave first.
     pub at_maximum: bool,
     /// Should it find no place its room is gathered.
     pub(crate) has_turn: bool,
@@ -67,7 +67,7 @@ pub(crate) struct AssignedUnit {
     /// It had its turn, and there were no nodes to gather room on.
     pub(crate) no_turn: bool,
     pub active_deadline_ms: u64,
-    /// It may have to leave for others once it has run so long, milliseconds.
+    /// It may be preempted once it has run this long, milliseconds.
     pub leaves_after_ms: Option<u64>,
     /// Its labels, for reservations.
     pub marks: SmallVec<[u64; 2]>,
@@ -91,7 +91,7 @@ pub(crate) struct AssignedUnit {
     pub attempts: u32,
     /// Rejected in a row.
     pub failures: u32,
-    /// In backoff after so many of them that it holds no credits meanwhile.
+    /// In backoff after many failures: it holds no credits meanwhile.
     pub rests: bool,
     /// It has others leave for one of its running units at a time.
     pub one_by_one: bool,

@@ -209,7 +209,7 @@ impl AssignedUnits {
         }
     }
 
-    /// Parks a detached unit that found no place. `shown`: what the dispatcher is told of the refusals.
+    /// Parks a detached unit that found no place. `shown`: the refusals as the dispatcher is to see them.
     pub(super) fn park(
         &mut self,
         mut assigned: Box<AssignedUnit>,

@@ -152,7 +152,7 @@ impl Scheduler {
         let queue = picture.shares.told_apart(assigned.queue);
         let need = WaitKey::any(&picture.placer.templates, &needed, queue);
         if n_tried > 0 && search.may_search(picture, &assigned, &need, false, now) {
-            // Nothing is free: the next try looks for those who have to leave.
+            // Nothing is free: the next try searches for victims.
             units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
             return n_tried;
         }

@@ -19,7 +19,7 @@ use super::{
 
 /// What is left to try of a unit.
 pub(super) enum Rest {
-    /// Nothing now; so many were tried.
+    /// Nothing now. How many running units were tried.
     Nothing(usize),
     /// What no room is held for.
     Of(Box<AssignedUnit>),
@@ -41,7 +41,7 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// Takes the holds as if their room were free. `None`: the unit's record is another one, and what is held ends with that.
+    /// Takes the holds as if their room were free. `None`: the unit's record has changed, and its holds end with that.
     pub(super) fn begin(assigned: &mut AssignedUnit, ids: &[HoldId], cluster: &mut Cluster) -> Option<Self> {
         let rest: Vec<Vec<WantedReplica>> =
             assigned.groups.iter().map(|work| work.pending().to_vec()).collect();

@@ -188,7 +188,7 @@ impl Scheduler {
         self.picture.note_time(wall_ms);
     }
 
-    /// Whoever is parked may find room anywhere, or victims.
+    /// Parked units may find room on any node, or victims.
     fn ask_all(&mut self) {
         self.search.note_change();
         self.units.parked.ask_all();

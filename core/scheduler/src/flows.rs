@@ -2,7 +2,7 @@
 //! of one nor many of its units without a place keep another waiting.
 //!
 //! Turns are by deficit round robin (Shreedhar and Varghese: *Efficient Fair Queuing using Deficit Round Robin*, SIGCOMM
-//! '95): a turn is worth so many running units, and what a large unit takes beyond that is owed at the next turns. A try that
+//! '95): a turn is worth a number of running units, and what a large unit takes beyond that is owed at the next turns. A try that
 //! places nothing ends the turn, as it may have cost a look at every node. With one workflow at work there are no turns.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -112,7 +112,7 @@ impl Flows {
         }
     }
 
-    /// So many running units were tried of `next`, and some were placed or none.
+    /// Counts a try: how many running units of `next` were tried, and whether any was placed.
     pub(super) fn note_tried(&mut self, next: Next, n_tried: usize, is_placed: bool) {
         if self.ring.len() < 2 {
             return;

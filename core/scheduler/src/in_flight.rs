@@ -96,7 +96,7 @@ impl InFlight {
         Some(decision)
     }
 
-    /// Counts an outcome: of so many running units some were bound, or refused because another party was faster.
+    /// Counts an outcome: how many running units were decided, bound, and refused because another party was faster.
     pub(super) fn count_answers(&mut self, n_decided: usize, n_bound: usize, n_conflicts: usize) {
         self.n_placed += n_bound as u64;
         self.n_conflicts += n_conflicts as u64;

@@ -63,7 +63,7 @@ pub use plan::{PlanOutcome, PlanReport};
 pub struct Config {
     /// As in the lease `scheduler/<name>`; finds its slot in a partition.
     pub name: String,
-    /// A scan stops at so many feasible nodes more than replicas are asked for.
+    /// A scan stops once it has found this number of feasible nodes beyond the replicas that are asked for.
     pub surplus: u32,
     /// Feasible nodes are kept from one replica and unit to the next of the same template.
     pub cache: bool,
@@ -78,7 +78,7 @@ pub struct Config {
     pub backoff_ms_min: u64,
     /// Longest wait, milliseconds.
     pub backoff_ms_max: u64,
-    /// What a rejection said of a node is believed so long, milliseconds.
+    /// How long the scheduler believes what a rejection said of a node, milliseconds.
     pub foreign_ms: u64,
     /// Units without a place look for running units of lower rank to have them leave.
     pub preemption: bool,
@@ -210,8 +210,8 @@ impl Scheduler {
         plan::plan(&mut self.picture, &mut self.search, spec)
     }
 
-    /// Which units budgets select has to be found out, from the records of all units, whenever this is another number;
-    /// `None` while there is no budget, and no need to read them.
+    /// Returns a number that changes whenever budgets may select other units: then the records of all units are to be read
+    /// again. `None` while there is no budget, and no need to read them.
     pub fn selection(&self) -> Option<u64> {
         self.picture.selection()
     }

@@ -2,7 +2,7 @@
 //!
 //! A group is *settled* while no node fits its templates: that was seen by a full scan, and every event that could change
 //! it is checked against the group. A unit of the same need that arrives meanwhile parks at once. When a node turns up that
-//! fits, nobody is tried: the dispatcher is told how many places there are ([`super::rooms`]) and says who gets them, since
+//! fits, nobody is tried: the dispatcher hears how many places there are and says who gets them, since
 //! it alone knows everybody who waits. Only a search for victims takes the first unit of a group by itself; the next one
 //! follows if that one found its place, so a group that fails again costs one try, however many units it has.
 //!
@@ -47,7 +47,7 @@ pub(crate) struct WaitGroup {
 #[derive(Clone, Copy, Debug, Default)]
 struct GroupRoom {
     places: u32,
-    /// As the dispatcher was told, and after how many calls.
+    /// The places that the dispatcher knows of, and the number of calls by then.
     stated: (u32, u64),
     /// Nodes that gained room by then had none for a unit of the group that was called.
     tried: u64,
@@ -76,7 +76,7 @@ impl CountedRefusals {
     }
 }
 
-/// Refusals are counted anew at most so often per group, milliseconds: a gang that is tried with every
+/// Refusals of a group are counted again no sooner than this, milliseconds: a gang that is tried with every
 /// release must not look at every node each time.
 const EXPLAIN_EVERY_MS: u64 = 1_000;
 /// Groups without units that are kept at most.
@@ -190,14 +190,14 @@ impl Parked {
             CountedRefusals::Before(_) => {}
         }
         group.trying = None;
-        // Whoever heard of its room may have had nobody to give it to, and forgotten it.
+        // The dispatcher may have had nobody to give its room to, and forgotten it.
         group.room.stated = (0, 0);
         self.is_stale |= group.room.places > 0;
         self.n_units += usize::from(group.members.insert(position));
         (group.id, is_new)
     }
 
-    /// All nodes were asked for one of a group and had no room, whatever was told the dispatcher before.
+    /// All nodes were asked for one of a group and had no room, whatever the dispatcher heard before.
     pub(crate) fn note_none(&mut self, need: &WaitKey) {
         if let Some(group) = self.groups.get_mut(need) {
             // The report that the unit is parked says so.
@@ -230,7 +230,7 @@ impl Parked {
         settled.filter(|(_, group)| is_above(group)).map(|(need, _)| need.clone()).collect()
     }
 
-    /// The first units of a group for so many places.
+    /// The first units of a group for a number of places.
     #[cfg(test)]
     pub(crate) fn first_of(&self, id: u64, places: u32) -> Vec<QueueKey> {
         let groups = self.groups.iter().filter(|(_, group)| group.id == id);
@@ -338,7 +338,7 @@ impl Parked {
         news
     }
 
-    /// Another dispatcher knows nothing of what was told, nor the same one after its stream has ended.
+    /// A new dispatcher knows nothing of the room reported before, nor does the same one on a new stream.
     pub(crate) fn forget_stated(&mut self) {
         self.groups.values_mut().for_each(|group| group.room.stated = (0, 0));
         self.is_stale = !self.groups.is_empty();

@@ -278,7 +278,7 @@ impl Picture {
         FlowIdx::new(first.filter(|_| groups.iter().all(|group| of(group) == first)), pool)
     }
 
-    /// When running units of a unit may have to leave for others, once they are bound, milliseconds; `None`: never.
+    /// When running units of a unit may be preempted after their binding, milliseconds; `None`: never.
     pub(super) fn leaves_after(&self, spec: &UnitSpec) -> Option<u64> {
         let is_system = Band::of(spec.pool, self.classes.priority(spec)) == Band::System;
         let may_leave = spec.preemptible && !is_system && self.classes.may_be_preempted(&spec.priority_class);
@@ -295,7 +295,7 @@ impl Picture {
         }
     }
 
-    /// What so many running units of each task group take of a queue.
+    /// What the counted running units of each task group take of a queue.
     pub(super) fn needs(
         &mut self,
         assigned: &AssignedUnit,

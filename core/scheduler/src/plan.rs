@@ -47,7 +47,7 @@ pub struct PlanReport {
     pub unplaced: u32,
     /// Of the replicas that fit nowhere.
     pub refusals: Option<Arc<Refusals>>,
-    /// Running units that would have to leave, by unit.
+    /// Running units that would be preempted, by unit.
     pub victims: BTreeMap<UnitId, u32>,
     /// What else keeps replicas from being placed, in words: a queue, a pause. Empty: nothing.
     pub why: String,
@@ -226,7 +226,7 @@ fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// Why a queue, or one above it, can never hold so many replicas of a unit together, whatever else is there.
+/// Why a queue, or one above it, can never hold `together` replicas of a unit at once, whatever else is there.
 fn never(tree: &QueueTree, queue: QueueIdx, spec: &UnitSpec, together: usize) -> Option<String> {
     let least = |name: &str| {
         let mut amounts: Vec<(i128, usize)> = spec

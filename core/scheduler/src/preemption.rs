@@ -187,7 +187,7 @@ impl PreemptionSearch {
     }
 
     /// Running units came or went: there may be new ones of lower rank, and where queues guarantee something, ranks
-    /// are others now.
+    /// have changed.
     pub(super) fn on_running_units(
         &mut self,
         unit: UnitId,
@@ -238,7 +238,7 @@ impl PreemptionSearch {
         }
     }
 
-    /// Places what is missing of a first binding, or else some of what is pending, where others have to leave. `together` of
+    /// Places what is missing of a first binding, or else some of what is pending, where others leave. `together` of
     /// the unit's running units have to be placed, `left` may be.
     pub(super) fn find_victims(
         &mut self,
@@ -282,7 +282,7 @@ impl PreemptionSearch {
         }
     }
 
-    /// The search of a plan: for all that are not placed yet, of which so many are needed `together`. Nothing is remembered
+    /// The search of a plan: for all that are not placed yet, of which `together` are needed at once. Nothing is remembered
     /// of it.
     pub(super) fn plan_victims(
         &mut self,
@@ -527,7 +527,7 @@ fn portions(picture: &mut Picture, assigned: &AssignedUnit, missing: usize, want
     if portions.is_empty() { vec![wanted] } else { portions }
 }
 
-/// All that is asked of the queue at once: what is placed, and so many more of one group.
+/// All that is asked of the queue at once: what is placed, and `n` more of one group.
 fn claimed_needs(
     picture: &mut Picture,
     assigned: &AssignedUnit,

@@ -58,7 +58,7 @@ struct DecisionUsage {
     lent: Vec<(QueueIdx, Amounts)>,
 }
 
-/// Nobody asked for room in a full queue for so long: what only that needs is forgotten, milliseconds.
+/// What only those need who ask for room in full queues is forgotten after this time without one, milliseconds.
 const FULL_IDLE_MS: u64 = 60_000;
 
 impl Shares {
@@ -112,7 +112,7 @@ impl Shares {
         if self.is_counted { Rights::new(&self.quota, queue, needs) } else { None }
     }
 
-    /// So many running units of a shape; only while it counts.
+    /// What `n` running units of a shape take.
     pub(super) fn need(&mut self, shape: ShapeId, n: usize, cluster: &Cluster) -> Need {
         if self.asks.len() <= shape.idx() {
             self.asks.resize(shape.idx() + 1, None);
@@ -362,7 +362,7 @@ impl Shares {
         }
     }
 
-    /// What so many running units of each task group take.
+    /// What the counted running units of each task group take.
     pub(super) fn needs(
         &mut self,
         assigned: &AssignedUnit,

@@ -20,7 +20,7 @@ use crate::{SCORE_MAX, Score, ScoreInput, Typical};
 
 /// Score per stranded thousandth: 8 devices' worth spans half of the scale.
 const PER_MILLI: i64 = SCORE_MAX / 2 / 8_000;
-/// A share that breaks into a wholly free device counts as so many thousandths stranded more: enough to decide
+/// A share that breaks into a wholly free device counts as this number of stranded thousandths more: enough to decide
 /// between equals, and no more.
 const OPENED_MILLI: i64 = 30;
 
@@ -122,7 +122,7 @@ impl UsableRoom<'_> {
         self.idle.iter().map(|of| of.n_whole * i64::from(WHOLE) + begun(of)).sum()
     }
 
-    /// Thousandths that so many of one shape as fit together would take.
+    /// Thousandths that as many of one shape as fit together would take.
     fn usable(&self, shape: &Shape) -> i64 {
         let Some(ask) = shape.devices.as_ref().filter(|_| shape.unknown.is_none()) else { return 0 };
         let (mut times, mut milli) = (0, i64::from(ask.milli));

@@ -19,7 +19,7 @@ impl Score for MostAllocated {
 }
 
 /// Mean share of cpu, memory and (where there are any) devices that would be taken after the placement:
-/// 0..=[`SCORE_MAX`]. A resource that the node does not have counts as wholly taken. Whoever asks for no cpu or memory
+/// 0..=[`SCORE_MAX`]. A resource that the node does not have counts as wholly taken. A template that asks for no cpu or memory
 /// counts a little of it all the same, or everybody of the kind would prefer one node.
 pub fn allocated(place: &ScoreInput<'_>) -> i64 {
     let shape = place.cluster.shapes().get(place.ask.shape());

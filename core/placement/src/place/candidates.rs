@@ -10,7 +10,7 @@ use godel_framework::NodeScore;
 
 use super::view::NodeReach;
 
-/// Sorting pays when more than one candidate in so many will be used.
+/// Sorting pays when more than one candidate in this number will be used.
 const SORT_FROM: usize = 8;
 
 /// A node that fitted when it was looked at. The order is the rank, then the lower index.

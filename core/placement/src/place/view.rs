@@ -47,7 +47,7 @@ impl Moved {
 }
 
 impl View {
-    /// The mode or the schedulers changed. Of a cluster of so many nodes those that moved, where nodes are reached in the
+    /// The mode or the schedulers changed. Of a cluster of `n_nodes` nodes those that moved, where nodes are reached in the
     /// same way as before, own ones apart from others. `O(nodes / 64)` beside them.
     pub fn set(&mut self, partition: &Partition, name: &str, n_nodes: usize) -> Vec<Moved> {
         let way = self.way();
@@ -82,7 +82,7 @@ impl View {
         moved(number, before, self.own[number]).filter(|_| !self.is_shared())
     }
 
-    /// A list follows, with all blocks that there are. What is its own stays until they are told.
+    /// A list follows, with all blocks that there are. What is its own stays until they have been read.
     pub fn forget_blocks(&mut self) {
         self.blocks.clear();
     }

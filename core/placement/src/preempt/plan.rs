@@ -148,7 +148,7 @@ impl<'a> VictimPlan<'a> {
         self.gone.len()
     }
 
-    /// The least that has to leave a node for one more replica.
+    /// The fewest victims on a node for one more replica.
     pub(super) fn choose(&mut self, idx: usize) -> Option<NodeChoice> {
         let node = NodeId(u32::try_from(idx).ok()?);
         let shape = self.cluster.shapes().get(self.shape);
@@ -186,7 +186,7 @@ impl<'a> VictimPlan<'a> {
         self.rights.is_some() && choice.victims.len() > 1 && choice.n_places < self.places.len()
     }
 
-    /// Who of `items` has to leave, which units have to go whole, and the devices that are free then.
+    /// The victims among `items`, the units that go whole, and the devices that are free then.
     fn least(
         &self,
         items: &[VictimCandidate],
@@ -392,7 +392,7 @@ impl<'a> VictimPlan<'a> {
         UnitMembers { all, may_leave }
     }
 
-    /// Spares whoever can stay; `all_gone` is the node without any of them. Those of `forced` units leave in any case.
+    /// Spares those that can stay; `all_gone` is the node without any of them. Those of `forced` units leave in any case.
     fn spare(
         &self,
         items: &[VictimCandidate],

@@ -34,7 +34,7 @@ impl Rank {
 pub struct Sides {
     /// Who looks for room.
     pub seeker: bool,
-    /// Who might have to leave.
+    /// The possible victim.
     pub other: bool,
 }
 
@@ -45,7 +45,7 @@ impl Sides {
         other < Rank { guaranteed: self.seeker, priority: seeker }
     }
 
-    /// Whether the other one has to leave only because its queue borrows.
+    /// Whether the other one is a victim only because its queue borrows.
     pub fn rests_on_borrowing(self, seeker: i32, other: i32) -> bool {
         !self.other && !Sides { other: true, ..self }.outranked(seeker, other)
     }

@@ -20,7 +20,7 @@ use crate::{
     picture::{Picture, is_past},
 };
 
-/// A unit of which nothing was bound stays so long before it goes back, milliseconds: ten rounds a second are no load,
+/// How long a unit of which nothing was bound stays before it goes back, milliseconds: ten rounds a second are no load,
 /// and a tenth of a second is nothing to one that waits for others to end.
 const FULL_PAUSE_MS: u64 = 100;
 

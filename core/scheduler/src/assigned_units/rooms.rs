@@ -1,7 +1,7 @@
-//! Room for units that are parked: what the dispatcher is told, so that it says who gets it.
+//! Room for units that are parked, reported to the dispatcher, which says who gets it.
 //!
 //! Nodes that gain room are *offered*: for each group of parked units the places on them are counted, and counted again
-//! whenever what is known of them changes, until they have room for nobody. A statement holds the newest count, and how many
+//! whenever what is known of them changes, until they have room for nobody. A report holds the newest count, and how many
 //! assignments were taken before it: the dispatcher takes off what it has called since. While a called unit has yet to be
 //! tried nothing is stated, since its place is not taken yet. See ADR 0018.
 
@@ -17,7 +17,7 @@ use crate::{
     picture::{Picture, may_serve},
 };
 
-/// Places counted of one need at most: more are told once these are taken.
+/// Places counted of one need at most: more are reported once these are taken.
 const N_PLACES_MAX: u32 = 1_024;
 /// The same where every node has to be asked, which costs a look at each.
 const N_ANYWHERE_MAX: u32 = 64;

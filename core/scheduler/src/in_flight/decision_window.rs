@@ -8,9 +8,9 @@
 
 /// Smallest window: keeps the binder busy over one commit.
 const SIZE_MIN: u64 = 64;
-/// A round with more than one conflict in so many answers halves the window …
+/// A round with more than one conflict in this number of answers halves the window …
 const CONFLICT_EVERY_SHRINK: u64 = 16;
-/// … one with fewer than one in so many doubles it.
+/// … one with fewer than one in this number doubles it.
 const CONFLICT_EVERY_GROW: u64 = 64;
 
 /// Running units that may be without an outcome, and the answers of this round.

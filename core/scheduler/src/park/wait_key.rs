@@ -15,7 +15,7 @@ pub(crate) struct WaitKey {
     /// Templates, those that stand for all that fit the same nodes, ascending, with the running units pending of each; 0
     /// where any one would do.
     pub templates: SmallVec<[(TemplateId, u32); 1]>,
-    /// The queue, where those of one may have to leave for those of another.
+    /// The queue, where those of one may be preempted for those of another.
     pub queue: Option<QueueIdx>,
     /// Of a unit for whose first binding room is held: to itself that is free.
     pub own: Option<UnitId>,
@@ -38,7 +38,7 @@ impl WaitKey {
         Self { together: 0, templates, queue, own: None }
     }
 
-    /// So many running units together, of everything that is pending of a unit.
+    /// `together` running units at once, of everything that is pending of a unit.
     pub(crate) fn together(
         known: &Templates,
         assigned: &AssignedUnit,

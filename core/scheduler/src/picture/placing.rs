@@ -21,7 +21,7 @@ pub(crate) struct Try {
     pub(crate) groups: Vec<GroupPlacement>,
     pub(crate) n_placed: usize,
     pub(crate) failed: Vec<TemplateId>,
-    /// Who has to leave for it.
+    /// The victims.
     pub(crate) preemption: Option<Box<Preemption>>,
     /// Units spared because they preempted this one before.
     pub(crate) n_loops: usize,

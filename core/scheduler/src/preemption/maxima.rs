@@ -2,7 +2,7 @@
 //!
 //! The dispatcher hands such a unit out when somebody below that queue may be of lower rank, and has it back at once if nobody
 //! can be made to leave: it knows when that is worth another try. What the unit takes and what its victims give up is counted
-//! as the binder counts it, so that one decision says all who have to leave, for the queue and for room on nodes.
+//! as the binder counts it, so that one decision names all victims, for the queue and for room on nodes.
 
 use godel_cluster::Owned;
 use godel_domain::{
@@ -23,15 +23,15 @@ use crate::{
 
 /// Replicas that one decision asks room for in a full queue.
 const N_ASKED_MAX: usize = 256;
-/// If so many are too many one less is tried; of more, half of them.
+/// Up to this number of replicas the next search is for one less, beyond it for half of them.
 const N_ONE_BY_ONE: usize = 8;
 
 impl PreemptionSearch {
-    /// For how many of a unit's running units somebody could be found who leaves its full queues; `lacks` is what is lacking
-    /// for the fewest that make sense.
+    /// Finds victims in the full queues of a unit, for as many of its running units as possible. `lacks`: what is lacking for
+    /// the fewest that can be placed at once.
     ///
     /// # Errors
-    /// Nobody was found: how many units were spared because they preempted this one before.
+    /// No victims were found: how many units were spared because they preempted this one before.
     pub(crate) fn relieve_queues(
         &mut self,
         picture: &mut Picture,
@@ -39,7 +39,7 @@ impl PreemptionSearch {
         (together, left): (usize, usize),
         lacks: &[Lack],
     ) -> Result<Try, usize> {
-        // Whoever leaves already makes room enough: that is waited for where it is known.
+        // Those that leave already make room enough: that is waited for where it is known.
         let is_coming = lacks.iter().all(|lack| lack.is_coming);
         let mut n_loops = 0;
         if !is_coming && self.may_relieve(picture, assigned) {
@@ -54,7 +54,7 @@ impl PreemptionSearch {
         Err(n_loops)
     }
 
-    /// The search of a plan in full queues: for so many together, or else for as many as there can be.
+    /// The search of a plan in full queues: for `together` replicas, or else for as many as there can be.
     pub(crate) fn plan_relief(
         &mut self,
         picture: &mut Picture,
@@ -71,7 +71,7 @@ impl PreemptionSearch {
         sizes.into_iter().find_map(|wanted| self.find_in_full(picture, assigned, wanted).ok())
     }
 
-    /// One search, for the first so many running units.
+    /// One search, for the first `wanted` running units.
     ///
     /// # Errors
     /// They cannot all be placed: how many units were spared because they preempted this one before.
@@ -125,7 +125,7 @@ impl PreemptionSearch {
         Ok(tried)
     }
 
-    /// Where all of a unit has places as things are, those that have to leave its queues. `None`: it has not.
+    /// The victims in its queues where all of a unit has places as things are. `None`: it has not.
     fn relieve_placed(
         &mut self,
         picture: &mut Picture,
@@ -212,7 +212,7 @@ fn sizes(picture: &mut Picture, assigned: &AssignedUnit, together: usize, left: 
     sizes
 }
 
-/// What is lacking in queues for the first so many running units.
+/// What is lacking in queues for the first `n` running units.
 pub(crate) fn lacks_of(picture: &mut Picture, assigned: &AssignedUnit, n: usize) -> Vec<Lack> {
     let needs = first_needs(picture, assigned, n);
     picture.shares.lacks(assigned.queue, &needs, &picture.cluster)

@@ -1,4 +1,4 @@
-//! What a plan knows of the units that might have to leave.
+//! What a plan knows of the units that might be preempted.
 
 use godel_domain::ids::NodeId;
 

@@ -80,7 +80,7 @@ impl VictimPlan<'_> {
         ends
     }
 
-    /// Ranks are others since this was asked last: who may leave is looked at anew.
+    /// Whether ranks have changed since this was asked last: then who may leave is looked at again.
     pub(in crate::preempt) fn is_turned(&mut self) -> bool {
         if !std::mem::take(&mut self.is_turned) {
             return false;

@@ -110,7 +110,7 @@ impl<'a> VictimPlan<'a> {
         in_order.into_iter().map(|item| (item, gives(&item))).collect()
     }
 
-    /// Who has to leave, and which units have to go whole.
+    /// The victims, and the units that go whole.
     fn least_given(
         &self,
         gifts: &[Gift],

@@ -1,4 +1,4 @@
-//! GroupDeltas of gangs, with the real binder behind them.
+//! Turns of gangs, with the real binder behind them.
 
 use super::*;
 
