@@ -389,3 +389,42 @@ impl Delays {
         (delay - jitter).max(1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use godel_domain::demand::Demand;
+
+    use super::*;
+    use crate::{picture::Picture, tests};
+
+    #[test]
+    fn only_ready_and_backed_off_units_hold_credits() {
+        let config = Config::default();
+        let (mut picture, mut units) = (Picture::new(&config, 1), AssignedUnits::new(&config, 1));
+        let order = units.dispatch_order(None);
+        let assigned = tests::assigned(&mut picture, &tests::unit(1, 3, 1, Demand::default()), order);
+        let templates = &mut picture.placer.templates;
+        units.attach(assigned, UnitState::Ready, templates);
+        assert_eq!((units.n_working(), units.ready.len()), (3, 1));
+        for (state, n_working) in [(UnitState::Backoff(Millis(5)), 3), (UnitState::Waiting, 0)] {
+            let assigned = units.detach(UnitId(1)).unwrap();
+            assert_eq!((units.n_working(), units.ready.len(), units.backoff_end()), (0, 0, None));
+            units.attach(assigned, state, templates);
+            assert_eq!((units.n_working(), units.n_backoff() as u64), (n_working, n_working / 3));
+        }
+        units.revoke(UnitId(1), templates);
+        assert_eq!((units.len(), units.take_reports()), (0, Vec::new()));
+        assert_eq!(units.dispatch_order(None), 2, "the next unit comes after it");
+    }
+
+    #[test]
+    fn a_unit_of_which_all_is_bound_is_reported_and_gone() {
+        let config = Config::default();
+        let (mut picture, mut units) = (Picture::new(&config, 1), AssignedUnits::new(&config, 1));
+        let mut assigned = tests::assigned(&mut picture, &tests::unit(1, 2, 1, Demand::default()), 1);
+        assigned.groups[0].advance(2);
+        units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
+        let reports: Vec<ReportState> = units.take_reports().iter().map(|report| report.state).collect();
+        assert_eq!((units.len(), reports), (0, vec![ReportState::Done]));
+    }
+}

@@ -156,3 +156,33 @@ impl InFlight {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use godel_domain::{demand::Demand, ids::NodeId};
+
+    use super::*;
+    use crate::{Config, tests};
+
+    #[test]
+    fn what_is_in_flight_is_not_to_be_placed_again() {
+        let mut picture = Picture::new(&Config::default(), 1);
+        let (mut in_flight, mut decisions) = (InFlight::new(100), Vec::new());
+        let spec = tests::unit(1, 3, 1, Demand::default());
+        let mut assigned = tests::assigned(&mut picture, &spec, 1);
+        in_flight.decide(&mut picture, &mut assigned, Try::default(), &mut decisions);
+        assert_eq!((decisions.len(), in_flight.undecided().len()), (0, 0), "nothing has a place");
+        let (ordinals, nodes) = (vec![0, 1], vec![NodeId(1), NodeId(2)]);
+        let groups = vec![GroupPlacement { ordinals, nodes, ..GroupPlacement::default() }];
+        let tried = Try { groups, n_placed: 2, ..Try::default() };
+        in_flight.decide(&mut picture, &mut assigned, tried, &mut decisions);
+        assert_eq!((assigned.pending(), assigned.in_flight, in_flight.n_running_units()), (1, 2, 2));
+        let mut again = tests::assigned(&mut picture, &spec, 1);
+        again.decisions = assigned.decisions.clone();
+        in_flight.remove_decided(&mut again);
+        assert_eq!((again.pending(), again.in_flight), (1, 2));
+        assert_eq!(again.wanted_again, [(0, (0, 0)), (0, (1, 0))]);
+        assert_eq!(in_flight.take(decisions[0].id), Some(decisions[0].clone()));
+        assert_eq!((in_flight.n_running_units(), in_flight.take(decisions[0].id)), (0, None));
+    }
+}

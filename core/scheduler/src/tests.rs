@@ -15,7 +15,10 @@ use godel_domain::{
     unit_report::ReportState,
 };
 
-use super::{assigned_unit::UnitState, *};
+use super::{
+    assigned_unit::{AssignedUnit, UnitState},
+    *,
+};
 
 mod cases;
 mod model;
@@ -112,6 +115,12 @@ pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> U
 
 pub(super) fn all(spec: &UnitSpec) -> Vec<(u32, u32)> {
     spec.task_groups.iter().flat_map(TaskGroup::iter_ordinals).map(|ordinal| (ordinal, 0)).collect()
+}
+
+/// A unit of which everything is pending, assigned as the `order`-th one.
+pub(super) fn assigned(picture: &mut Picture, spec: &UnitSpec, order: u64) -> Box<AssignedUnit> {
+    let (groups, _) = picture.group_work(spec, Revision(1), &all(spec));
+    Box::new(AssignedUnit::new(picture, spec, Revision(1), order, groups))
 }
 
 /// One node as a naive binder keeps it.
