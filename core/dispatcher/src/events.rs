@@ -108,19 +108,41 @@ impl Dispatcher {
     }
 
     /// A change as committed at `revision`, from the watch in its order or from a list. `created`: revision and commit time of
-    /// the transaction that created its record, used when that is new.
-    pub fn on_change(&mut self, change: &Change, revision: Revision, created: (Revision, i64), now: Millis) {
+    /// the transaction that created its record, used when that is new. Returns the unit whose record, running units or
+    /// holds it is about, unless that is gone.
+    pub fn on_change(
+        &mut self,
+        change: &Change,
+        revision: Revision,
+        created: (Revision, i64),
+        now: Millis,
+    ) -> Option<UnitId> {
         if !self.note_unreadable(change, revision, now) {
-            return;
+            return None;
         }
         match change {
+            Change::UnitSpec(spec) => {
+                self.on_unit(Arc::clone(spec), revision, created, now);
+                return Some(spec.id);
+            }
+            Change::Rows(unit, rows) => {
+                self.on_rows(*unit, rows, revision, created.1, now);
+                return Some(*unit);
+            }
+            Change::RowsLoaded(unit, rows) => {
+                self.on_rows_loaded(*unit, rows.clone(), now);
+                return Some(*unit);
+            }
+            Change::Hold(hold) => return Some(self.on_hold(Arc::clone(hold), now)),
+            Change::HoldDeleted(id) => return self.on_hold_deleted(*id, now),
+            Change::Unreadable(unreadable) => match unreadable.subject {
+                Subject::Unit(unit) | Subject::Rows(unit) => return Some(unit),
+                _ => {}
+            },
             Change::NodeSpec(spec) => self.on_node_spec(spec, now),
             Change::NodeReport(report) => self.on_node_report(report, now),
             Change::NodeDeleted(node) => self.on_node_deleted(*node, now),
-            Change::UnitSpec(spec) => self.on_unit(Arc::clone(spec), revision, created, now),
             Change::UnitDeleted(unit) => self.on_unit_deleted(*unit, now),
-            Change::Rows(unit, rows) => self.on_rows(*unit, rows, revision, created.1, now),
-            Change::RowsLoaded(unit, rows) => self.on_rows_loaded(*unit, rows.clone(), now),
             Change::Lease(lease) => self.on_lease(lease, now),
             Change::Partition(partition) => self.on_partition(partition.clone(), revision),
             Change::PartitionBlock(block) => self.on_partition_block(block.clone(), revision),
@@ -132,20 +154,12 @@ impl Dispatcher {
             Change::BudgetDeleted(name) => self.on_budget_deleted(name),
             Change::Reservation(spec) => self.on_reservation(Arc::clone(spec), revision, created),
             Change::ReservationDeleted(name) => self.on_reservation_deleted(name),
-            Change::Hold(hold) => {
-                self.on_hold(Arc::clone(hold), now);
-            }
-            Change::HoldDeleted(id) => {
-                self.on_hold_deleted(*id, now);
-            }
             Change::Pause(pause) => self.on_pause(pause.clone(), now),
             Change::PauseDeleted(scope) => self.on_pause_deleted(scope, now),
             // Allocatable in force is the schedulers' and the binder's business. What cannot be read was noted above.
-            Change::NodeGrant(..)
-            | Change::NodeUsage(_)
-            | Change::Unreadable(_)
-            | Change::UnreadableGone(_) => {}
+            Change::NodeGrant(..) | Change::NodeUsage(_) | Change::UnreadableGone(_) => {}
         }
+        None
     }
 
     /// Follows what of a change cannot be read. Call with every change, before it is applied; it is not to be applied where

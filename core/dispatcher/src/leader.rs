@@ -31,7 +31,6 @@ use godel_domain::{
     time::Millis,
     txn::{Receipt, TxnBuilder},
     unit_report::{RoomReport, UnitReport},
-    unreadable::Subject,
 };
 
 use self::{changes::Changes, edits::Edits, submissions::Submissions};
@@ -157,86 +156,21 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
         out: &mut O,
     ) {
         let core = &mut self.core;
-        if !core.note_unreadable(&change, revision, now) {
-            return;
-        }
-        let changed = match change {
-            Change::UnitSpec(spec) => {
-                let unit = spec.id;
-                core.on_unit(spec, revision, created, now);
-                Some(unit)
-            }
-            Change::Rows(unit, change) => {
-                core.on_rows(unit, &change, revision, created.1, now);
-                if matches!(change, RunChange::Bind(_)) {
-                    out.note(core, DispatcherNote::UnitBound(unit));
-                }
-                Some(unit)
-            }
-            Change::RowsLoaded(unit, rows) => {
-                core.on_rows_loaded(unit, rows, now);
-                Some(unit)
-            }
-            Change::Hold(hold) => Some(core.on_hold(hold, now)),
-            Change::HoldDeleted(id) => core.on_hold_deleted(id, now),
-            Change::UnitDeleted(unit) => {
-                forget(unit, revision, core, now, out);
-                None
-            }
-            Change::Unreadable(unreadable) => match unreadable.subject {
-                Subject::Unit(unit) | Subject::Rows(unit) => Some(unit),
-                _ => None,
-            },
+        // What is told of these is what was known before.
+        match &change {
+            Change::UnitDeleted(unit) => out.note(core, DispatcherNote::UnitGone(*unit, revision)),
             Change::Partition(partition) => {
-                out.note(core, DispatcherNote::Partition(&partition, revision));
-                core.on_partition(partition, revision);
-                None
+                out.note(core, DispatcherNote::Partition(partition, revision));
             }
-            other => {
-                on_record(other, revision, created, core, now);
-                None
-            }
-        };
+            _ => {}
+        }
+        let changed = core.on_change(&change, revision, created, now);
+        if let Change::Rows(unit, RunChange::Bind(_)) = change {
+            out.note(core, DispatcherNote::UnitBound(unit));
+        }
         if let Some(unit) = changed {
             out.note(core, DispatcherNote::UnitChanged(unit));
         }
-    }
-}
-
-/// A record that only the dispatcher's own state is about.
-fn on_record(
-    change: Change,
-    revision: Revision,
-    created: (Revision, i64),
-    core: &mut Dispatcher,
-    now: Millis,
-) {
-    match change {
-        Change::NodeSpec(spec) => core.on_node_spec(&spec, now),
-        Change::NodeReport(report) => core.on_node_report(&report, now),
-        Change::NodeDeleted(node) => core.on_node_deleted(node, now),
-        Change::Lease(lease) => core.on_lease(&lease, now),
-        Change::PartitionBlock(block) => core.on_partition_block(block, revision),
-        Change::Queue(queue) => core.on_queue(queue, revision, created),
-        Change::QueueDeleted(path) => core.on_queue_deleted(&path),
-        Change::PriorityClass(class) => core.on_priority_class(class, revision, created),
-        Change::PriorityClassDeleted(name) => core.on_priority_class_deleted(&name),
-        Change::Budget(budget) => core.on_budget(budget, revision, created),
-        Change::BudgetDeleted(name) => core.on_budget_deleted(&name),
-        Change::Reservation(spec) => core.on_reservation(spec, revision, created),
-        Change::ReservationDeleted(name) => core.on_reservation_deleted(&name),
-        Change::Pause(pause) => core.on_pause(pause, now),
-        Change::PauseDeleted(scope) => core.on_pause_deleted(&scope, now),
-        // Allocatable in force is the business of schedulers and binder. What cannot be read was noted before.
-        Change::NodeGrant(..) | Change::NodeUsage(_) | Change::UnreadableGone(_) => {}
-        Change::UnitSpec(_)
-        | Change::UnitDeleted(_)
-        | Change::Rows(..)
-        | Change::RowsLoaded(..)
-        | Change::Hold(_)
-        | Change::HoldDeleted(_)
-        | Change::Partition(_)
-        | Change::Unreadable(_) => unreachable!("the leader tells others of these"),
     }
 }
 

@@ -188,7 +188,7 @@ async fn a_unit_of_100_000_replicas_is_listed_in_bounded_pages_and_followed_whol
                     break;
                 }
                 FollowEvent::Reset { .. } => {}
-                event @ FollowEvent::Changes { .. } => panic!("{event:?}"),
+                event @ FollowEvent::Committed(_) => panic!("{event:?}"),
             }
         }
         assert_eq!(n_loaded, 2, "each unit once, whole");
